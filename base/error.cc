@@ -1,0 +1,20 @@
+// How a failed check ends the process.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "base/error.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace dovetail::internal {
+
+CheckFailure::CheckFailure(const char* file, int line, const char* condition) {
+  message_ << file << ':' << line << ": check failed: " << condition;
+}
+
+CheckFailure::~CheckFailure() {
+  std::fprintf(stderr, "dovetail: %s\n", message_.str().c_str());
+  std::abort();
+}
+
+}  // namespace dovetail::internal

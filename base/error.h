@@ -1,0 +1,60 @@
+// The three kinds of error: the input is wrong, the machine failed, we are wrong.
+//
+//   throw InputError("gpt2.json: /ops/3/work: expected a number, found \"fast\"");   exit code 2
+//   throw DeviceError("rank 1: connection closed during all-reduce of bucket 3");     exit code 3
+//   DOVETAIL_CHECK(a <= b) << a << " > " << b;                                        prints and
+//   aborts
+//
+// Both exceptions are caught once, in cli/main.cc. A check stays on in release builds.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace dovetail {
+
+class InputError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class DeviceError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+namespace internal {
+
+// Collects the values of a failed check; its destructor prints them and aborts.
+class CheckFailure {
+ public:
+  CheckFailure(const char* file, int line, const char* condition);
+  CheckFailure(const CheckFailure&) = delete;
+  CheckFailure& operator=(const CheckFailure&) = delete;
+  [[noreturn]] ~CheckFailure();
+
+  template <class T>
+  CheckFailure& operator<<(const T& value) {
+    message_ << value;
+    return *this;
+  }
+
+ private:
+  std::ostringstream message_;
+};
+
+// Lower precedence than <<, so that the whole chain is one void expression.
+struct Voidify {
+  void operator&(const CheckFailure&) const {}
+};
+
+}  // namespace internal
+}  // namespace dovetail
+
+#define DOVETAIL_CHECK(condition)                 \
+  (condition) ? static_cast<void>(0)              \
+              : ::dovetail::internal::Voidify{} & \
+                    ::dovetail::internal::CheckFailure(__FILE__, __LINE__, #condition) << ' '

@@ -1,0 +1,257 @@
+// Strict reading of JSON on top of nlohmann/json.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "base/json_reader.h"
+
+#include "base/error.h"
+#include "base/file.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace dovetail {
+namespace {
+
+using nlohmann::json;
+
+// A value as it appears in "found ...": short, one line.
+std::string found(const json& value) {
+  switch (value.type()) {
+    case json::value_t::object:
+      return "an object";
+    case json::value_t::array:
+      return "an array";
+    case json::value_t::null:
+      return "null";
+    default: {
+      std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+      return text.size() <= 60 ? text : text.substr(0, 57) + "...";
+    }
+  }
+}
+
+std::string number_text(double value) {
+  if (value == std::floor(value) && std::abs(value) < 1e15) {
+    return std::to_string(static_cast<std::int64_t>(value));
+  }
+  return json(value).dump();
+}
+
+template <class T>
+std::string range_text(const char* kind, T low, T high, T lowest, T highest) {
+  std::string text = kind;
+  const auto show = [](T bound) { return number_text(static_cast<double>(bound)); };
+  if (low != lowest && high != highest) return text + " from " + show(low) + " to " + show(high);
+  if (low != lowest) return text + " >= " + show(low);
+  if (high != highest) return text + " <= " + show(high);
+  return text;
+}
+
+std::string escape_pointer(std::string_view key) {
+  std::string text;
+  for (const char c : key) {
+    if (c == '~') {
+      text += "~0";
+    } else if (c == '/') {
+      text += "~1";
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
+// The library's message without its prefix "[json.exception.parse_error.101] ".
+std::string library_message(const std::string& what) {
+  const auto end = what.find("] ");
+  return end == std::string::npos ? what : what.substr(end + 2);
+}
+
+// Refuses a key that stands twice in one object: the library would keep the last one silently.
+class DuplicateKeyCheck {
+ public:
+  explicit DuplicateKeyCheck(std::string file) : file_(std::move(file)) {}
+
+  bool operator()(int /*depth*/, json::parse_event_t event, json& value) {
+    if (event == json::parse_event_t::object_start) {
+      keys_.emplace_back();
+    } else if (event == json::parse_event_t::object_end) {
+      keys_.pop_back();
+    } else if (event == json::parse_event_t::key) {
+      const auto& key = value.get_ref<const std::string&>();
+      if (!keys_.back().insert(key).second) {
+        throw InputError(file_ + ": key \"" + key + "\" stands twice in one object");
+      }
+    }
+    return true;
+  }
+
+ private:
+  std::string file_;
+  std::vector<std::set<std::string>> keys_;
+};
+
+std::unique_ptr<json> parse(const std::string& name, std::string_view text) {
+  try {
+    DuplicateKeyCheck check(name);
+    return std::make_unique<json>(json::parse(text, std::ref(check)));
+  } catch (const json::exception& error) {
+    throw InputError(name + ": not valid JSON: " + library_message(error.what()));
+  }
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::string nearest_word(std::string_view word, std::span<const std::string> candidates) {
+  std::string best;
+  std::size_t best_distance = word.size() / 2 + 1;
+  for (const std::string& candidate : candidates) {
+    const std::size_t distance = edit_distance(word, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+void JsonValue::fail(const std::string& message) const {
+  throw InputError(file_ + ": " + (path_.empty() ? "/" : path_) + ": " + message);
+}
+
+void JsonValue::expected(const std::string& what) const {
+  fail("expected " + what + ", found " + found(*value_));
+}
+
+std::string JsonValue::string() const {
+  if (!value_->is_string()) expected("a string");
+  return value_->get<std::string>();
+}
+
+bool JsonValue::boolean() const {
+  if (!value_->is_boolean()) expected("true or false");
+  return value_->get<bool>();
+}
+
+double JsonValue::number(double low, double high) const {
+  const auto limits = std::numeric_limits<double>::max();
+  const auto what = [&] { return range_text("a number", low, high, -limits, limits); };
+  if (!value_->is_number()) expected(what());
+  const auto value = value_->get<double>();
+  if (!std::isfinite(value) || value < low || value > high) expected(what());
+  return value;
+}
+
+std::int64_t JsonValue::integer(std::int64_t low, std::int64_t high) const {
+  using Limits = std::numeric_limits<std::int64_t>;
+  const auto what = [&] {
+    return range_text("an integer", low, high, Limits::min(), Limits::max());
+  };
+  if (!value_->is_number_integer()) expected(what());
+  if (value_->is_number_unsigned() &&
+      value_->get<std::uint64_t>() > static_cast<std::uint64_t>(Limits::max())) {
+    expected(what());
+  }
+  const auto value = value_->get<std::int64_t>();
+  if (value < low || value > high) expected(what());
+  return value;
+}
+
+std::size_t JsonValue::word(std::span<const std::string_view> words) const {
+  std::string list;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (value_->is_string() && value_->get_ref<const std::string&>() == words[i]) return i;
+    list += (i == 0 ? "\"" : ", \"") + std::string(words[i]) + "\"";
+  }
+  expected("one of " + list);
+}
+
+JsonObject JsonValue::object() const {
+  if (!value_->is_object()) expected("an object");
+  return JsonObject(*this);
+}
+
+JsonArray JsonValue::array() const {
+  if (!value_->is_array()) expected("an array");
+  return JsonArray(*this);
+}
+
+bool JsonValue::is_object() const { return value_->is_object(); }
+bool JsonValue::is_string() const { return value_->is_string(); }
+
+std::size_t JsonArray::size() const { return value_.value_->size(); }
+
+JsonValue JsonArray::operator[](std::size_t index) const {
+  return JsonValue(&(*value_.value_)[index], value_.file_,
+                   value_.path_ + "/" + std::to_string(index));
+}
+
+bool JsonObject::has(std::string_view key) const { return value_.value_->contains(key); }
+
+JsonValue JsonObject::at(std::string_view key) {
+  known_.insert(std::string(key));
+  const auto entry = value_.value_->find(key);
+  if (entry == value_.value_->end()) {
+    // The likely cause of a missing key is a misspelt one: name it.
+    std::vector<std::string> unknown;
+    for (const std::string& candidate : keys()) {
+      if (!known_.contains(candidate)) unknown.push_back(candidate);
+    }
+    const std::string near = nearest_word(key, unknown);
+    value_.fail("missing key \"" + std::string(key) + "\"" +
+                (near.empty() ? "" : "; is \"" + near + "\" a misspelling of it?"));
+  }
+  return JsonValue(&*entry, value_.file_, value_.path_ + "/" + escape_pointer(key));
+}
+
+std::vector<std::string> JsonObject::keys() const {
+  std::vector<std::string> result;
+  for (const auto& [key, unused] : value_.value_->items()) result.push_back(key);
+  return result;
+}
+
+void JsonObject::schema(std::string_view expected) {
+  const JsonValue value = at("schema");
+  if (value.string() != expected) value.expected("\"" + std::string(expected) + "\"");
+}
+
+void JsonObject::done() const {
+  const std::vector<std::string> known(known_.begin(), known_.end());
+  for (const std::string& key : keys()) {
+    if (known_.contains(key)) continue;
+    const std::string near = nearest_word(key, known);
+    const JsonValue place(nullptr, value_.file_, value_.path_ + "/" + escape_pointer(key));
+    std::string list;
+    for (const std::string& word : known) list += (list.empty() ? "" : ", ") + word;
+    place.fail("unknown key" +
+               (near.empty() ? "; known keys: " + list : "; did you mean \"" + near + "\"?"));
+  }
+}
+
+JsonFile::JsonFile(const std::string& path) : name_(path), value_(parse(path, read_file(path))) {}
+JsonFile::JsonFile(const std::string& name, std::string_view text)
+    : name_(name), value_(parse(name, text)) {}
+JsonFile::JsonFile(JsonFile&&) noexcept = default;
+JsonFile& JsonFile::operator=(JsonFile&&) noexcept = default;
+JsonFile::~JsonFile() = default;
+
+JsonObject JsonFile::root() const { return JsonValue(value_.get(), name_, "").object(); }
+
+}  // namespace dovetail

@@ -1,0 +1,112 @@
+// Parsing, printing and arithmetic of quantities.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "base/units.h"
+
+#include "base/error.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+namespace dovetail {
+namespace {
+
+struct Unit {
+  std::string_view name;
+  double factor;
+};
+
+constexpr std::array kByteUnits = {
+    Unit{"B", 1},        Unit{"KiB", 0x1p10}, Unit{"MiB", 0x1p20}, Unit{"GiB", 0x1p30},
+    Unit{"TiB", 0x1p40}, Unit{"kB", 1e3},     Unit{"KB", 1e3},     Unit{"MB", 1e6},
+    Unit{"GB", 1e9},     Unit{"TB", 1e12},
+};
+constexpr std::array kTimeUnits = {Unit{"ns", 1}, Unit{"us", 1e3}, Unit{"ms", 1e6}, Unit{"s", 1e9}};
+
+// Largest count that a double still holds exactly, with room for sums of thousands of such values.
+constexpr double kLargest = 0x1p52;
+
+template <std::size_t N>
+double parse_with_unit(std::string_view text, const std::array<Unit, N>& units,
+                       const char* expected) {
+  const auto fail = [&]() -> double {
+    throw InputError("expected " + std::string(expected) + ", found \"" + std::string(text) + "\"");
+  };
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, status] = std::from_chars(text.data(), end, number);
+  if (status != std::errc() || !std::isfinite(number) || std::signbit(number)) return fail();
+  std::string_view unit(rest, static_cast<std::size_t>(end - rest));
+  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  for (const Unit& known : units) {
+    if (unit != known.name) continue;
+    const double value = number * known.factor;
+    return value <= kLargest ? value : fail();
+  }
+  return fail();
+}
+
+std::string three_digits(double value, std::string_view unit) {
+  std::array<char, 48> text{};
+  const int size = std::snprintf(text.data(), text.size(), value >= 1000 ? "%.0f" : "%.3g", value);
+  return std::string(text.data(), static_cast<std::size_t>(size)) + " " + std::string(unit);
+}
+
+Duration rounded(double ns) { return Duration(std::llround(ns)); }
+
+}  // namespace
+
+Duration operator/(Bytes bytes, BytesPerSecond rate) {
+  DOVETAIL_CHECK(rate.count() > 0) << "rate " << rate.count();
+  return rounded(static_cast<double>(bytes.count()) / rate.count() * 1e9);
+}
+
+Duration operator/(Flop flop, FlopPerSecond rate) {
+  DOVETAIL_CHECK(rate.count() > 0) << "rate " << rate.count();
+  return rounded(flop.count() / rate.count() * 1e9);
+}
+
+double to_us(Duration duration) { return static_cast<double>(duration.count()) / 1e3; }
+double to_us(Instant instant) { return to_us(instant.time_since_epoch()); }
+Duration from_us(double us) { return rounded(us * 1e3); }
+
+Bytes parse_bytes(std::string_view text) {
+  return Bytes(static_cast<std::int64_t>(
+      parse_with_unit(text, kByteUnits, "a size with its unit, e.g. 25MiB")));
+}
+
+Duration parse_duration(std::string_view text) {
+  return rounded(parse_with_unit(text, kTimeUnits, "a time with its unit, e.g. 1.5ms"));
+}
+
+std::string to_string(Bytes bytes) {
+  const double count = static_cast<double>(bytes.count());
+  const double magnitude = std::abs(count);
+  if (magnitude >= 0x1p30) return three_digits(count / 0x1p30, "GiB");
+  if (magnitude >= 0x1p20) return three_digits(count / 0x1p20, "MiB");
+  if (magnitude >= 0x1p10) return three_digits(count / 0x1p10, "KiB");
+  return std::to_string(bytes.count()) + " B";
+}
+
+std::string to_string(Duration duration) {
+  const double ns = static_cast<double>(duration.count());
+  const double magnitude = std::abs(ns);
+  if (magnitude >= 1e9) return three_digits(ns / 1e9, "s");
+  if (magnitude >= 1e6) return three_digits(ns / 1e6, "ms");
+  if (magnitude >= 1e3) return three_digits(ns / 1e3, "us");
+  return std::to_string(duration.count()) + " ns";
+}
+
+std::ostream& operator<<(std::ostream& out, Bytes bytes) { return out << to_string(bytes); }
+std::ostream& operator<<(std::ostream& out, Flop flop) { return out << flop.count() << " FLOP"; }
+std::ostream& operator<<(std::ostream& out, BytesPerSecond rate) {
+  return out << three_digits(rate.count() / 1e9, "GB/s");
+}
+std::ostream& operator<<(std::ostream& out, FlopPerSecond rate) {
+  return out << three_digits(rate.count() / 1e12, "TFLOP/s");
+}
+
+}  // namespace dovetail

@@ -1,0 +1,45 @@
+# How every target of this project is compiled, and the three functions that make targets.
+
+add_library(dovetail_flags INTERFACE)
+target_include_directories(dovetail_flags INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(dovetail_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wpedantic)
+if(CMAKE_COMPILE_WARNING_AS_ERROR)
+  target_compile_options(dovetail_flags INTERFACE -Werror)
+endif()
+if(DOVETAIL_NATIVE)
+  target_compile_options(dovetail_flags INTERFACE -march=native)
+endif()
+if(DOVETAIL_SANITIZE)
+  target_compile_options(dovetail_flags INTERFACE -fsanitize=${DOVETAIL_SANITIZE}
+                         -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(dovetail_flags INTERFACE -fsanitize=${DOVETAIL_SANITIZE})
+endif()
+target_compile_definitions(dovetail_flags INTERFACE JSON_DIAGNOSTICS=1)
+
+# dovetail_room(base SOURCES a.cc b.cc LIBS dovetail_x): the static library dovetail_base.
+function(dovetail_room NAME)
+  cmake_parse_arguments(ROOM "" "" "SOURCES;LIBS" ${ARGN})
+  add_library(dovetail_${NAME} STATIC ${ROOM_SOURCES})
+  target_link_libraries(dovetail_${NAME} PUBLIC dovetail_flags ${ROOM_LIBS})
+endfunction()
+
+# dovetail_test(NAME SOURCES x_test.cc LIBS dovetail_x LABELS unit): one test executable.
+# Labels: unit golden property fuzz mpi gpu slow. Tests find the source tree in DOVETAIL_SOURCE_DIR,
+# the tool in DOVETAIL_TOOL.
+function(dovetail_test NAME)
+  cmake_parse_arguments(TEST "" "" "SOURCES;LIBS;LABELS" ${ARGN})
+  add_executable(${NAME} ${TEST_SOURCES})
+  target_link_libraries(${NAME} PRIVATE dovetail_flags ${TEST_LIBS} GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${NAME} PRIVATE
+    DOVETAIL_SOURCE_DIR="${PROJECT_SOURCE_DIR}" DOVETAIL_TOOL="$<TARGET_FILE:dovetail>")
+  add_dependencies(${NAME} dovetail)
+  include(GoogleTest)
+  gtest_discover_tests(${NAME} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS "${TEST_LABELS}" TIMEOUT 300)
+endfunction()
+
+# dovetail_benchmark(NAME SOURCES x_bench.cc LIBS dovetail_x): one benchmark executable.
+function(dovetail_benchmark NAME)
+  cmake_parse_arguments(BENCH "" "" "SOURCES;LIBS" ${ARGN})
+  add_executable(${NAME} ${BENCH_SOURCES})
+  target_link_libraries(${NAME} PRIVATE dovetail_flags ${BENCH_LIBS} benchmark::benchmark)
+endfunction()

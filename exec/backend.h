@@ -1,0 +1,69 @@
+// A Backend: streams, events and buffers of one rank on one kind of hardware. The only abstract
+// class.
+//
+// exec/run.cc walks the rank's commands in host issue order and calls one function per command. A
+// backend executes them asynchronously or not, but each stream in order, and notes when each began
+// and ended.
+//   cpu   exec/cpu: the compute stream is the calling thread, each communication stream a thread of
+//   its own fake  exec/fake: a virtual clock with given durations, to hold the run loop against the
+//   simulator
+//
+// Times are nanoseconds of one clock that all ranks share (CLOCK_MONOTONIC on one host).
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/ids.h"
+#include "base/units.h"
+#include "schedule/scheduled_program.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dovetail::exec {
+
+// One command as it ran. Clock readings in nanoseconds since an arbitrary origin common to all
+// ranks.
+struct Timing {
+  CommandId command;
+  StreamId stream;
+  std::int32_t step = 0;
+  std::int64_t start_ns = 0;
+  std::int64_t end_ns = 0;
+};
+
+// The count of elements that were checked against their exact value, and of those that differed.
+struct CheckResult {
+  std::int64_t checked = 0;
+  std::int64_t wrong = 0;
+  std::string
+      first_wrong;  // "rank 1 step 3 fc1.weight.grad[17]: expected 12.5, found 12"; empty when none
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // Meets the other ranks: returns once all have called it. Not timed.
+  virtual void barrier() = 0;
+  // A step begins now on the compute stream. Gradients and parameters hold this step's known values
+  // afterwards.
+  virtual void begin_step(std::int32_t step) = 0;
+
+  virtual void run_op(const schedule::Command& command, const schedule::RunOp& action) = 0;
+  virtual void run_collective(const schedule::Command& command,
+                              const schedule::RunCollective& action) = 0;
+  virtual void copy(const schedule::Command& command, const schedule::Copy& action) = 0;
+  virtual void record(const schedule::Command& command, const schedule::RecordEvent& action) = 0;
+  virtual void wait(const schedule::Command& command, const schedule::WaitEvent& action) = 0;
+
+  // Blocks until every stream is idle; returns the timings since begin_step. Throws DeviceError
+  // naming rank, bucket and call when a peer died or a deadline passed.
+  virtual std::vector<Timing> finish() = 0;
+  // Compares every reduced gradient element with its exact value. Call after finish().
+  virtual CheckResult check() = 0;
+};
+
+}  // namespace dovetail::exec

@@ -1,0 +1,116 @@
+// A ScheduledProgram: the commands each rank enqueues, in host issue order. Both machines read
+// nothing else.
+//
+// One RankProgram per role; all ranks of a role issue the same commands. Data-parallel training has
+// one role. The host of a rank walks its list from top to bottom and puts each command on its
+// stream; a stream executes its commands in order; only WaitEvent orders streams among each other.
+// Collectives on one communication stream form one FIFO communicator.
+//
+//   c12  s0  run      fc2.backward.weight
+//   c13  s0  pack     bucket 0  4 gradients  8.2 MB
+//   c14  s0  record   e3
+//   c15  s1  wait     e3
+//   c16  s1  all-reduce bucket 0  8.2 MB over dp
+//   c17  s1  record   e4
+//   c18  s0  run      fc1.backward.weight
+//   c19  s0  wait     e4
+//   c20  s0  unpack   bucket 0
+//
+// Memory: each bucket is one buffer of `size` bytes. In view mode its members are windows of the
+// buffer; in copy mode they have memory of their own and Copy commands move them in and out.
+// Reading and writing of tensors follows from the Program: an op reads and writes what its Op says,
+// a collective reads and writes its bucket's buffer.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/ids.h"
+#include "base/units.h"
+#include "schedule/program.h"
+#include "schedule/schedule.h"
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace dovetail::schedule {
+
+inline constexpr StreamId kComputeStream{0};
+
+struct RunOp {
+  OpId op;
+  friend bool operator==(const RunOp&, const RunOp&) = default;
+};
+struct RunCollective {
+  BucketId bucket;
+  Collective kind = Collective::AllReduce;
+  ReduceOp reduce = ReduceOp::Average;
+  GroupId group;
+  friend bool operator==(const RunCollective&, const RunCollective&) = default;
+};
+enum class CopyDirection { Pack, Unpack };  // gradients -> bucket, bucket -> gradients
+struct Copy {
+  BucketId bucket;
+  CopyDirection direction = CopyDirection::Pack;
+  std::vector<TensorId> gradients;  // those moved by this command
+  friend bool operator==(const Copy&, const Copy&) = default;
+};
+struct RecordEvent {
+  EventId event;
+  friend bool operator==(const RecordEvent&, const RecordEvent&) = default;
+};
+struct WaitEvent {
+  EventId event;
+  friend bool operator==(const WaitEvent&, const WaitEvent&) = default;
+};
+using Action = std::variant<RunOp, RunCollective, Copy, RecordEvent, WaitEvent>;
+
+struct Command {
+  CommandId id;
+  StreamId stream;
+  Action action;
+  friend bool operator==(const Command&, const Command&) = default;
+};
+
+struct Stream {
+  StreamId id;
+  std::string name;  // "compute", "comm0"
+  friend bool operator==(const Stream&, const Stream&) = default;
+};
+
+// Where one gradient lies in its bucket. Offsets are in bytes from the buffer's start.
+struct Placement {
+  TensorId gradient;
+  Bytes offset;
+  friend bool operator==(const Placement&, const Placement&) = default;
+};
+struct BucketLayout {
+  BucketId bucket;
+  DType dtype = DType::F32;
+  BucketMode mode = BucketMode::View;
+  Bytes payload;  // sum of the members
+  Bytes size;     // payload plus padding; what the collective moves
+  std::vector<Placement> members;
+  friend bool operator==(const BucketLayout&, const BucketLayout&) = default;
+};
+
+struct RankProgram {
+  std::vector<Rank> ranks;  // the ranks that play this role
+  std::vector<Command> commands;
+  friend bool operator==(const RankProgram&, const RankProgram&) = default;
+};
+
+struct ScheduledProgram {
+  Program program;
+  std::string policy;
+  std::vector<Stream> streams;        // streams[i].id == i
+  std::vector<BucketLayout> buckets;  // in launch order
+  std::vector<RankProgram> roles;
+
+  // REQUIRES: the bucket exists.
+  [[nodiscard]] const BucketLayout& bucket(BucketId id) const;
+  friend bool operator==(const ScheduledProgram&, const ScheduledProgram&) = default;
+};
+
+}  // namespace dovetail::schedule
