@@ -1,0 +1,18 @@
+// The clock of measured timings: CLOCK_MONOTONIC, which all ranks of one host share.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace dovetail::exec {
+
+inline std::int64_t now_ns() {
+  // libstdc++ and libc++ read CLOCK_MONOTONIC for steady_clock on Linux.
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace dovetail::exec

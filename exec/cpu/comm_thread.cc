@@ -1,0 +1,183 @@
+// The thread behind a communication stream.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cpu/comm_thread.h"
+
+#include "base/error.h"
+#include "exec/clock.h"
+#include "schedule/visit.h"
+
+#include <pthread.h>
+#include <ctime>
+
+#include <utility>
+
+namespace dovetail::exec::cpu {
+
+void EventTable::begin_step() {
+  const std::lock_guard lock(mutex_);
+  ++step_;
+}
+
+void EventTable::record(std::size_t event) {
+  bool wake = false;
+  {
+    const std::lock_guard lock(mutex_);
+    recorded_in_[event] = step_;
+    wake = waiting_ > 0;
+  }
+  if (wake) changed_.notify_all();
+}
+
+bool EventTable::wait(std::size_t event) {
+  std::unique_lock lock(mutex_);
+  bool stood = false;
+  while (recorded_in_[event] != step_ && !failure_) {
+    stood = true;
+    ++waiting_;
+    changed_.wait(lock);
+    --waiting_;
+  }
+  if (failure_) std::rethrow_exception(failure_);
+  return stood;
+}
+
+void EventTable::fail(std::exception_ptr failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::move(failure);
+  }
+  changed_.notify_all();
+}
+
+void EventTable::throw_failure() {
+  const std::lock_guard lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+bool EventTable::failed() {
+  const std::lock_guard lock(mutex_);
+  return static_cast<bool>(failure_);
+}
+
+void call(Transport& transport, const CollectiveCall& collective) {
+  switch (collective.kind) {
+    case schedule::Collective::AllReduce:
+      transport.all_reduce(collective.data, collective.op, collective.label);
+      return;
+    case schedule::Collective::ReduceScatter:
+      transport.reduce_scatter(collective.data, collective.shard, collective.op, collective.label);
+      return;
+    case schedule::Collective::AllGather:
+      transport.all_gather(collective.shard, collective.data, collective.label);
+      return;
+  }
+}
+
+CommThread::CommThread(Options options, EventTable& events)
+    : options_(std::move(options)), events_(events), thread_([this] { loop(); }) {
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [this] { return !busy_; });
+  lock.unlock();
+  if (transport_ == nullptr) {
+    thread_.join();
+    events_.throw_failure();
+  }
+}
+
+CommThread::~CommThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  // A job that waits for an event which nobody will record any more must let go.
+  events_.fail(std::make_exception_ptr(DeviceError("the backend is shutting down")));
+  work_.notify_one();
+  thread_.join();
+}
+
+void CommThread::enqueue(Job job) {
+  const bool is_wait = std::holds_alternative<WaitCall>(job.call);
+  bool wake = false;
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(job));
+    wake = sleeping_ && !is_wait;
+  }
+  if (wake) work_.notify_one();
+}
+
+std::vector<Timing> CommThread::drain() {
+  std::unique_lock lock(mutex_);
+  work_.notify_one();  // the queue may end in a wait that woke nobody
+  idle_.wait(lock, [this] { return !busy_ && next_ == queue_.size(); });
+  queue_.clear();
+  next_ = 0;
+  return std::exchange(timings_, {});
+}
+
+std::int64_t CommThread::cpu_ns() {
+  clockid_t clock{};
+  timespec time{};
+  if (pthread_getcpuclockid(thread_.native_handle(), &clock) != 0) return 0;
+  if (clock_gettime(clock, &time) != 0) return 0;
+  return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+}
+
+bool CommThread::open() {
+  try {
+    if (options_.prepare) options_.prepare();
+    transport_ = options_.open_transport();
+  } catch (...) {
+    events_.fail(std::current_exception());
+  }
+  return transport_ != nullptr;
+}
+
+void CommThread::loop() {
+  const bool opened = open();
+  std::unique_lock lock(mutex_);
+  busy_ = false;
+  idle_.notify_all();
+  if (!opened) return;
+  for (;;) {
+    while (next_ == queue_.size() && !stop_) {
+      sleeping_ = true;
+      work_.wait(lock);
+      sleeping_ = false;
+    }
+    if (stop_) return;
+    const Job job = queue_[next_++];
+    busy_ = true;
+    lock.unlock();
+    execute(job);
+    lock.lock();
+    busy_ = false;
+    if (next_ == queue_.size()) idle_.notify_all();
+  }
+}
+
+void CommThread::execute(const Job& job) {
+  if (events_.failed()) return;
+  Timing timing = {.command = job.command, .stream = options_.stream, .start_ns = now_ns()};
+  try {
+    schedule::visit(
+        job.call,
+        [&](const CollectiveCall& collective) {
+          call(*transport_, collective);
+          timing.end_ns = now_ns();
+        },
+        [&](const RecordCall& record) {
+          timing.end_ns = timing.start_ns;
+          events_.record(record.event);
+        },
+        [&](const WaitCall& wait) {
+          timing.end_ns = events_.wait(wait.event) ? now_ns() : timing.start_ns;
+        });
+    timings_.push_back(timing);
+  } catch (...) {
+    events_.fail(std::current_exception());
+  }
+}
+
+}  // namespace dovetail::exec::cpu

@@ -1,0 +1,128 @@
+// A communication stream: one thread that executes its queue of collectives, records and waits in
+// order; and the events that order streams among each other.
+//
+// The compute thread enqueues (a lock, a push, and a wake-up only when the thread sleeps) and never
+// spins: two streams of one rank share one core. Enqueued waits do not wake the thread, since
+// nothing can be seen of a wait until something follows it; so the usual wait, collective, record
+// costs one wake-up.
+//
+// An error on a communication thread is kept by the EventTable: every wait of every stream then
+// throws it, and queued work is skipped. So nobody waits for an event that will never come.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/ids.h"
+#include "exec/backend.h"
+#include "exec/cpu/transport.h"
+#include "schedule/schedule.h"
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <variant>
+#include <vector>
+
+namespace dovetail::exec::cpu {
+
+// Events of one rank, one flag per step: an event counts as recorded only in the step it was
+// recorded in. Events are numbered 0..n-1 here.
+class EventTable {
+ public:
+  explicit EventTable(std::size_t events) : recorded_in_(events, 0) {}
+
+  // Forgets all events. REQUIRES: no stream is running.
+  void begin_step();
+  void record(std::size_t event);
+  // Blocks until the event is recorded; true when it was not there at first. Throws the failure.
+  bool wait(std::size_t event);
+
+  // The first failure wins; all waiters wake up and throw it.
+  void fail(std::exception_ptr failure);
+  void throw_failure();
+  [[nodiscard]] bool failed();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::int64_t> recorded_in_;
+  std::int64_t step_ = 0;  // counts from 1 once a step began
+  std::int32_t waiting_ = 0;
+  std::exception_ptr failure_;
+};
+
+// A collective with its memory. `shard` is this rank's part; all-reduce leaves it empty.
+struct CollectiveCall {
+  schedule::Collective kind = schedule::Collective::AllReduce;
+  schedule::ReduceOp op = schedule::ReduceOp::Average;
+  std::span<float> data;
+  std::span<float> shard;
+  std::string_view label;  // REQUIRES: outlives the call
+};
+void call(Transport& transport, const CollectiveCall& collective);
+
+struct RecordCall {
+  std::size_t event = 0;
+};
+struct WaitCall {
+  std::size_t event = 0;
+};
+struct Job {
+  CommandId command;
+  std::variant<CollectiveCall, RecordCall, WaitCall> call;
+};
+
+class CommThread {
+ public:
+  struct Options {
+    StreamId stream;
+    // Runs on the new thread first: pin it, set its priority. May be empty.
+    std::function<void()> prepare;
+    // Then this: connecting from the thread itself lets a transport's own threads inherit both.
+    std::function<std::unique_ptr<Transport>()> open_transport;
+  };
+
+  // Returns once the transport is open, or throws what opening threw.
+  CommThread(Options options, EventTable& events);
+  CommThread(const CommThread&) = delete;
+  CommThread& operator=(const CommThread&) = delete;
+  // Skips queued jobs. A collective under way ends, or fails by its transport's deadline.
+  ~CommThread();
+
+  void enqueue(Job job);
+  // Blocks until the queue is empty and returns the timings since the last drain. Does not throw for
+  // failed jobs; ask the EventTable.
+  std::vector<Timing> drain();
+  // Processor time this thread has used so far.
+  [[nodiscard]] std::int64_t cpu_ns();
+
+ private:
+  void loop();
+  bool open();
+  void execute(const Job& job);
+
+  Options options_;
+  EventTable& events_;
+  std::unique_ptr<Transport> transport_;
+  std::vector<Timing> timings_;  // of this thread while jobs are queued, of drain() otherwise
+
+  std::mutex mutex_;
+  std::condition_variable work_;
+  std::condition_variable idle_;
+  std::vector<Job> queue_;
+  std::size_t next_ = 0;  // of queue_; everything before it is done or under way
+  bool sleeping_ = false;
+  bool busy_ = true;  // opening the transport counts as work
+  bool stop_ = false;
+  std::thread thread_;  // last: it starts when all else exists
+};
+
+}  // namespace dovetail::exec::cpu

@@ -1,0 +1,30 @@
+// From the timings of all ranks to one Trace.
+//
+// Times count from the earliest start of the first measured step. A record is no span. A wait is a
+// span only where its stream really stood; a collective's transfer_start is the latest start of
+// its ranks in that step. A command of a communication stream was first enqueued by the compute
+// stream: for collectives that is an extra span on stream 0 under the same command (SpanKind of the
+// command is Collective; its stream tells the two apart), for records and waits it is dropped.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "exec/backend.h"
+#include "schedule/scheduled_program.h"
+#include "traces/trace.h"
+
+#include <span>
+#include <vector>
+
+namespace dovetail::exec {
+
+// by_rank[r] holds the timings of rank r, as run() returned them. REQUIRES: one entry per rank of the
+// plan.
+traces::Trace measured_trace(const schedule::ScheduledProgram& plan,
+                             std::span<const std::vector<Timing>> by_rank,
+                             const traces::Provenance& provenance);
+
+// What the commands of a plan are called in traces, sorted by id. Records are left out.
+std::vector<traces::CommandInfo> command_infos(const schedule::ScheduledProgram& plan);
+
+}  // namespace dovetail::exec

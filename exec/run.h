@@ -1,0 +1,59 @@
+// The run loop: one rank walks its commands and calls its backend, step after step.
+//
+//   run(plan, rank, backend, {.warmup = 2, .steps = 10})      one plan
+//   run_interleaved({{&a, &backend_a}, {&b, &backend_b}}, ...)   several, in turn: round by round,
+//                                                             so that slow drift of the machine
+//                                                             meets all of them alike
+//
+// Per step: barrier, begin_step, every command in host issue order, finish, check. The check is
+// outside the timed region; it covers warm-up steps too, though their timings are dropped. Measured
+// steps count from 0 over all rounds. The step number that a backend sees rises over all plans, so
+// no two executions hold equal values, and one plan's data can never pass for another's.
+//
+// Every rank must run the same plans with the same options; agree.h proves it first. From timings to
+// a Trace: measured_trace.h.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/ids.h"
+#include "exec/backend.h"
+#include "schedule/scheduled_program.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace dovetail::exec {
+
+struct RunOptions {
+  std::int32_t warmup = 2;  // executed and checked but not timed, at the start of every round
+  std::int32_t steps = 10;  // timed, per round
+  std::int32_t rounds = 1;
+};
+
+struct RankResult {
+  std::vector<Timing> timings;  // of the measured steps
+  CheckResult check;            // of all steps
+};
+
+// One plan and the backend that was made for it. Both must outlive the run.
+struct Lane {
+  const schedule::ScheduledProgram* plan = nullptr;
+  Backend* backend = nullptr;
+};
+
+// One result per lane. Throws InputError when a plan has no commands for this rank or an option is
+// out of range, DeviceError when the machine fails.
+std::vector<RankResult> run_interleaved(std::span<const Lane> lanes, Rank rank,
+                                        const RunOptions& options = {});
+RankResult run(const schedule::ScheduledProgram& plan, Rank rank, Backend& backend,
+               const RunOptions& options = {});
+
+// The role that this rank plays. Throws InputError when there is none.
+const schedule::RankProgram& role_of(const schedule::ScheduledProgram& plan, Rank rank);
+
+// Adds counts; the first wrong element of `sum` stays if there is one.
+void add(const CheckResult& result, CheckResult& sum);
+
+}  // namespace dovetail::exec

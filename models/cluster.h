@@ -1,0 +1,175 @@
+// A Cluster: everything we know about how fast one machine is, as a value and as a JSON file.
+//
+//   Cluster cluster = load_cluster("a100x8", data_dir);       // shipped; or a path to a file
+//   Costs costs = costs_for(cluster, program);                // what the simulator reads
+//   CollectiveTable table = collective_table(cluster, {Collective::AllReduce, 8});  // for a search
+//
+// The file, schema "dovetail.cluster/1". Only name and collectives must be there; what stands for
+// an absent section is said at its field below. Units are in the keys; an unknown key is an error.
+//
+//   {"schema": "dovetail.cluster/1", "kind": "cluster", "name": "a100x8",
+//    "origin": "...", "licence": "...", "date": "2023-09-11", "notes": {"compute": "..."},
+//    "ranks": 8, "backend": "cuda",
+//    "collectives": [{"collective": "all-reduce", "ranks": 8, "nodes": 1,
+//                     "points": [{"bytes": 32768, "isolated_us": 43.83}, ...]},
+//                    {"collective": "all-gather", "ranks": 8, "nodes": 1,
+//                     "alpha_us": 20, "beta_ns_per_byte": 0.004}],
+//    "compute": {"gemm": {"flop_per_s": {"f32": 1.56e14}, "efficiency": 0.5},
+//                "memory_bytes_per_s": 2.039e12, "kernel_overhead_us": 1},
+//    "kernels": [{"dtype": "f32", "gemm": {"m": 64, "n": 256, "k": 784, "count": 1}, "us": 12.5},
+//                {"dtype": "f32", "memory": {"bytes": 4816896, "flop": 0}, "us": 9.1}],
+//    "unit_kernel": {"dtype": "f32", "gemm": {"m": 96, "n": 96, "k": 96, "count": 1}, "us": 10},
+//    "copy": {"ns_per_byte": 0.001, "fixed_us": 1},              or "bytes_per_s"
+//    "host": {"kind": "async", "run_op_us": 6, "collective_us": 15, "event_us": 1.5,
+//             "copy_us": 8, "launch_latency_us": 7, "launch_gap_us": 1},
+//    "contention": {"compute_slowdown": 1.19, "collective_slowdown": 1, "collective_cpu_us": 0},
+//    "quality": {"valid": true, "why": [], "outside_cpu": 0.01, "figures": {}}}
+//
+// A collective's table holds for its number of ranks only: extrapolating over ranks is refused.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/json_reader.h"
+#include "base/units.h"
+#include "models/collective_table.h"
+#include "models/costs.h"
+#include "schedule/program.h"
+#include "schedule/schedule.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace dovetail::models {
+
+// Which backend executes plans on this machine.
+enum class BackendKind { Cuda, Cpu };
+std::string_view to_string(BackendKind backend);
+
+// One collective over one number of ranks.
+struct CollectiveSeries {
+  schedule::Collective collective = schedule::Collective::AllReduce;
+  std::int64_t ranks = 1;
+  std::int64_t nodes = 1;  // default 1; for people
+  std::variant<std::vector<CollectivePoint>, AlphaBeta> times;
+  friend bool operator==(const CollectiveSeries&, const CollectiveSeries&) = default;
+};
+
+// Duration of an op nobody measured, from two peaks:
+//   max(flop / (efficiency * gemm_peak), bytes / (0.8 * memory)) + kernel_overhead
+// `bytes` is the least traffic, every operand once. 0.8: a copy reaches 75..85 % of a memory's
+// nominal rate. Good to 14..50 % per kernel; leaves out shapes, waves and caches.
+struct Roofline {
+  std::map<schedule::DType, FlopPerSecond> gemm_peak;
+  double efficiency = 1;  // in (0, 1]
+  BytesPerSecond memory;
+  Duration kernel_overhead{};  // default 0
+  friend bool operator==(const Roofline&, const Roofline&) = default;
+};
+
+using KernelWork = std::variant<schedule::GemmWork, schedule::MemoryWork>;
+
+// One kernel as measured, median and quantiles.
+struct MeasuredKernel {
+  schedule::DType dtype = schedule::DType::F32;
+  KernelWork work;
+  Duration time{};
+  std::optional<Duration> p10, p90;
+  friend bool operator==(const MeasuredKernel&, const MeasuredKernel&) = default;
+};
+
+// The GEMM that stands in for timed work when a plan is executed on this machine: repeated until
+// the time is filled.
+struct UnitKernel {
+  schedule::DType dtype = schedule::DType::F32;  // default f32
+  schedule::GemmWork gemm;
+  Duration time{};
+  friend bool operator==(const UnitKernel&, const UnitKernel&) = default;
+};
+
+// One direction of a pack or unpack: fixed + ns_per_byte * bytes.
+struct CopyModel {
+  Duration fixed{};  // default 0
+  double ns_per_byte = 0;
+  friend bool operator==(const CopyModel&, const CopyModel&) = default;
+};
+
+// How good the calibration was that wrote this file.
+struct Quality {
+  bool valid = true;
+  std::vector<std::string> why;           // reasons why not valid, one sentence each
+  std::optional<double> outside_cpu;      // processor share taken by other programs meanwhile
+  std::optional<double> steal;            // processor share taken by the hypervisor meanwhile
+  std::optional<double> fit_residual;     // largest relative residual of the collectives' fits
+  std::map<std::string, double> figures;  // anything else, units in the names
+  friend bool operator==(const Quality&, const Quality&) = default;
+};
+
+struct Cluster {
+  std::string name;
+  std::string origin, licence, date;         // default ""
+  std::map<std::string, std::string> notes;  // default none
+  std::int64_t ranks = 1;                    // default: of the first collective, 1 if there is none
+  BackendKind backend = BackendKind::Cuda;   // default cuda
+  std::vector<CollectiveSeries> collectives;
+  std::optional<Roofline> compute;      // absent: only measured kernels and timed work have a time
+  std::vector<MeasuredKernel> kernels;  // default none; wins over `compute`
+  std::optional<UnitKernel> unit_kernel;  // absent: timed work cannot be executed here
+  std::optional<CopyModel> copy;          // absent: 2 * bytes / (0.8 * compute.memory)
+  HostModel host;                         // absent, or a key of it: default_host(backend)
+  Contention contention;                  // default none
+  std::optional<Quality> quality;         // absent: not written by a calibration
+  friend bool operator==(const Cluster&, const Cluster&) = default;
+};
+
+// cuda: asynchronous, launch latency 7 us, gap 1, run_op 6, collective 15, event 1.5, copy 8;
+// medians of public profiler traces. cpu: inline, all zero.
+HostModel default_host(BackendKind backend);
+
+// Reading and writing. InputError names file, place and expectation.
+Cluster cluster_from_json(JsonObject root);
+Cluster parse_cluster(const std::string& file_name, std::string_view text);
+std::string cluster_to_json(const Cluster& cluster);  // parse_cluster gives the same value back
+void save_cluster(const Cluster& cluster, const std::string& path);
+
+// A path (it has a slash or ends in .json) or the name of a file in `data_dir` without ".json".
+Cluster load_cluster(const std::string& name_or_path, const std::string& data_dir);
+// Sorted; empty where the directory does not exist.
+std::vector<std::string> cluster_names(const std::string& data_dir);
+
+// A collective over a number of ranks.
+struct CollectiveKey {
+  schedule::Collective collective = schedule::Collective::AllReduce;
+  std::int64_t ranks = 1;
+  friend auto operator<=>(const CollectiveKey&, const CollectiveKey&) = default;
+};
+
+// The measured table; where only its relatives were measured, derived from them:
+//   all-reduce = reduce-scatter + all-gather, whichever is missing taken as equal to the other
+//   reduce-scatter = all-gather, all-gather = reduce-scatter, either = half an all-reduce
+// Throws InputError, which names the ranks the cluster has tables for.
+CollectiveTable collective_table(const Cluster& cluster, CollectiveKey key);
+
+// How collective_table gets it, for reports: "" when measured, else e.g.
+// "all-reduce over 16 ranks is taken as twice the all-gather".
+std::string collective_assumption(const Cluster& cluster, CollectiveKey key);
+
+// Costs of a Program on this cluster. Costs own all they need; the cluster may go. Ops: timed work
+// as it was measured, other work from `kernels` where dtype and work match exactly, else from
+// `compute`. A group of one rank communicates in no time. Throws InputError when an op has no
+// duration here or a group that owes a reduction has no table.
+Costs costs_for(const Cluster& cluster, const schedule::Program& program);
+
+// What a reader of a prediction must know, one sentence each: derived collectives, ops from the
+// roofline, an assumed copy cost, a calibration that was not valid. `used`: the collectives in
+// play.
+std::vector<std::string> assumptions(const Cluster& cluster, const schedule::Program& program,
+                                     const std::vector<schedule::Collective>& used = {
+                                         schedule::Collective::AllReduce});
+
+}  // namespace dovetail::models

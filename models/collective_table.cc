@@ -1,0 +1,294 @@
+// Building, reading and hulling of collective tables.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "models/collective_table.h"
+
+#include "base/error.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+namespace dovetail::models {
+namespace {
+
+// A point in the units that all arithmetic here is done in.
+struct Sample {
+  double bytes;
+  double isolated_ns;
+  double back_to_back_ns;
+};
+
+double ns(Duration duration) { return static_cast<double>(duration.count()); }
+Duration rounded(double nanoseconds) { return Duration(std::llround(nanoseconds)); }
+
+std::vector<Sample> checked_samples(std::span<const CollectivePoint> points) {
+  DOVETAIL_CHECK(points.size() >= 2) << "a table needs two points, found " << points.size();
+  std::vector<Sample> samples;
+  for (const CollectivePoint& point : points) {
+    const Duration queued = point.back_to_back.value_or(point.isolated);
+    DOVETAIL_CHECK(point.bytes >= Bytes(1)) << point.bytes;
+    DOVETAIL_CHECK(point.isolated > Duration{}) << "no time at " << point.bytes;
+    DOVETAIL_CHECK(queued > Duration{}) << "no time back to back at " << point.bytes;
+    const auto bytes = static_cast<double>(point.bytes.count());
+    DOVETAIL_CHECK(samples.empty() || samples.back().bytes < bytes) << "unsorted: " << point.bytes;
+    samples.push_back({bytes, ns(point.isolated), ns(queued)});
+  }
+  return samples;
+}
+
+double linear_between(const Sample& left, const Sample& right, double bytes) {
+  const double share = (bytes - left.bytes) / (right.bytes - left.bytes);
+  return left.isolated_ns + share * (right.isolated_ns - left.isolated_ns);
+}
+
+double power_between(const Sample& left, const Sample& right, double bytes) {
+  const double share = std::log(bytes / left.bytes) / std::log(right.bytes / left.bytes);
+  return left.isolated_ns * std::pow(right.isolated_ns / left.isolated_ns, share);
+}
+
+LeaveOneOut summary(std::vector<double> errors) {
+  if (errors.empty()) return {};
+  std::ranges::sort(errors);
+  const std::size_t middle = errors.size() / 2;
+  const double median =
+      errors.size() % 2 == 1 ? errors[middle] : (errors[middle - 1] + errors[middle]) / 2;
+  return {.median = median, .worst = errors.back()};
+}
+
+TableAccuracy leave_one_out(const std::vector<Sample>& samples) {
+  const auto inner_points = [&](double low, double high) {
+    std::vector<std::size_t> chosen;
+    for (std::size_t i = 1; i + 1 < samples.size(); ++i) {
+      if (samples[i].bytes >= low && samples[i].bytes <= high) chosen.push_back(i);
+    }
+    return chosen;
+  };
+  std::vector<std::size_t> left_out = inner_points(0x1p20, 0x1p29);
+  if (left_out.size() < 3) left_out = inner_points(0, samples.back().bytes);
+
+  std::vector<double> linear;
+  std::vector<double> log_log;
+  for (const std::size_t i : left_out) {
+    const Sample& left = samples[i - 1];
+    const Sample& right = samples[i + 1];
+    const double truth = samples[i].isolated_ns;
+    linear.push_back(std::abs(linear_between(left, right, samples[i].bytes) / truth - 1));
+    log_log.push_back(std::abs(power_between(left, right, samples[i].bytes) / truth - 1));
+  }
+  TableAccuracy accuracy;
+  accuracy.linear = summary(std::move(linear));
+  accuracy.log_log = summary(std::move(log_log));
+  accuracy.points = left_out.size();
+  const bool power_is_better = accuracy.log_log.median < accuracy.linear.median;
+  accuracy.chosen = power_is_better ? Interpolation::LogLog : Interpolation::Linear;
+  return accuracy;
+}
+
+// The slope beyond the last point. Where the curve ends flat or falling, noise or a protocol switch
+// stands at its end; time per byte of the last point is then the safer guess, and never too small.
+double tail_slope(double bytes, double before, double last_bytes, double last) {
+  const double slope = (last - before) / (last_bytes - bytes);
+  return slope > 0 ? slope : last / last_bytes;
+}
+
+// A curve of one kind of time: straight lines between vertices, then `tail` for ever.
+struct Vertex {
+  double bytes;
+  double ns;
+};
+struct Curve {
+  std::vector<Vertex> vertices;
+  double tail = 0;
+};
+
+// Pieces in rising order. A piece that holds no whole byte is dropped, flat neighbours are merged.
+class PieceList {
+ public:
+  void add(double from, double value, double slope) {
+    const Bytes start(static_cast<std::int64_t>(std::ceil(from)));
+    const LinearPiece piece{start, value - slope * from, slope};
+    if (!pieces_.empty() && pieces_.back().from == start) pieces_.pop_back();
+    if (!pieces_.empty() && slope == 0 && pieces_.back().ns_per_byte == 0 &&
+        pieces_.back().base_ns == piece.base_ns) {
+      return;
+    }
+    pieces_.push_back(piece);
+  }
+  std::vector<LinearPiece> take() { return std::move(pieces_); }
+
+ private:
+  std::vector<LinearPiece> pieces_;
+};
+
+// Running minimum from the right. On each segment the hull follows the curve while that rises below
+// the smallest value further right, then stays flat at that value.
+std::vector<LinearPiece> monotone_hull(const Curve& curve) {
+  const std::vector<Vertex>& at = curve.vertices;
+  std::vector<double> least(at.size());  // least[i]: the hull at vertex i
+  double smallest = at.back().ns;
+  for (std::size_t i = at.size(); i-- > 0;) least[i] = smallest = std::min(smallest, at[i].ns);
+
+  PieceList pieces;
+  pieces.add(0, least.front(), 0);
+  for (std::size_t i = 0; i + 1 < at.size(); ++i) {
+    const double ceiling = least[i + 1];
+    if (at[i].ns >= ceiling) {
+      pieces.add(at[i].bytes, ceiling, 0);
+      continue;
+    }
+    const double slope = (at[i + 1].ns - at[i].ns) / (at[i + 1].bytes - at[i].bytes);
+    pieces.add(at[i].bytes, at[i].ns, slope);
+    if (at[i + 1].ns > ceiling) {
+      pieces.add(at[i].bytes + (ceiling - at[i].ns) / slope, ceiling, 0);
+    }
+  }
+  pieces.add(at.back().bytes, at.back().ns, curve.tail);
+  return pieces.take();
+}
+
+}  // namespace
+
+std::string_view to_string(Interpolation interpolation) {
+  return interpolation == Interpolation::Linear ? "linear" : "log-log";
+}
+
+Duration evaluate(std::span<const LinearPiece> pieces, Bytes bytes) {
+  const auto after = std::ranges::upper_bound(pieces, bytes, {}, &LinearPiece::from);
+  DOVETAIL_CHECK(after != pieces.begin()) << "no piece at " << bytes;
+  const LinearPiece& piece = *std::prev(after);
+  return rounded(piece.base_ns + piece.ns_per_byte * static_cast<double>(bytes.count()));
+}
+
+CollectiveTable::CollectiveTable(std::span<const CollectivePoint> points) {
+  const std::vector<Sample> samples = checked_samples(points);
+  accuracy_ = leave_one_out(samples);
+  const bool power = accuracy_->chosen == Interpolation::LogLog;
+  for (std::size_t i = 0; i + 1 < samples.size(); ++i) {
+    const Sample& left = samples[i];
+    const Sample& right = samples[i + 1];
+    const double ratio = right.bytes / left.bytes;
+    const int steps =
+        power ? std::max(1, static_cast<int>(std::ceil(kKnotsPerOctave * std::log2(ratio)))) : 1;
+    for (int step = 0; step < steps; ++step) {
+      const double share = static_cast<double>(step) / steps;
+      knots_.push_back(
+          {.bytes = left.bytes * std::pow(ratio, share),
+           .isolated_ns = left.isolated_ns * std::pow(right.isolated_ns / left.isolated_ns, share),
+           .back_to_back_ns = left.back_to_back_ns *
+                              std::pow(right.back_to_back_ns / left.back_to_back_ns, share)});
+    }
+  }
+  const Sample& before = samples[samples.size() - 2];
+  const Sample& last = samples.back();
+  knots_.push_back(
+      {.bytes = last.bytes,
+       .isolated_ns = last.isolated_ns,
+       .back_to_back_ns = last.back_to_back_ns,
+       .isolated_slope = tail_slope(before.bytes, before.isolated_ns, last.bytes, last.isolated_ns),
+       .back_to_back_slope =
+           tail_slope(before.bytes, before.back_to_back_ns, last.bytes, last.back_to_back_ns)});
+  join_knots();
+}
+
+CollectiveTable::CollectiveTable(const AlphaBeta& line) {
+  DOVETAIL_CHECK(line.alpha >= Duration{} && line.ns_per_byte >= 0) << line.ns_per_byte;
+  knots_.push_back({.bytes = 0,
+                    .isolated_ns = ns(line.alpha),
+                    .back_to_back_ns = ns(line.alpha),
+                    .isolated_slope = line.ns_per_byte,
+                    .back_to_back_slope = line.ns_per_byte});
+}
+
+void CollectiveTable::join_knots() {
+  for (std::size_t i = 0; i + 1 < knots_.size(); ++i) {
+    Knot& knot = knots_[i];
+    const Knot& next = knots_[i + 1];
+    const double width = next.bytes - knot.bytes;
+    knot.isolated_slope = (next.isolated_ns - knot.isolated_ns) / width;
+    knot.back_to_back_slope = (next.back_to_back_ns - knot.back_to_back_ns) / width;
+  }
+}
+
+const CollectiveTable::Knot& CollectiveTable::knot_at(double bytes) const {
+  const auto after = std::ranges::upper_bound(knots_, bytes, {}, &Knot::bytes);
+  return after == knots_.begin() ? knots_.front() : *std::prev(after);
+}
+
+CollectiveTime CollectiveTable::time(Bytes bytes) const {
+  DOVETAIL_CHECK(bytes >= Bytes(0)) << bytes;
+  const auto size = static_cast<double>(bytes.count());
+  const Knot& knot = knot_at(size);
+  const double beyond = std::max(0.0, size - knot.bytes);
+  return {rounded(knot.isolated_ns + knot.isolated_slope * beyond),
+          rounded(knot.back_to_back_ns + knot.back_to_back_slope * beyond)};
+}
+
+std::vector<LinearPiece> CollectiveTable::hull(TimeKind kind) const {
+  Curve curve;
+  // Smaller: where both lines of a segment cross, their minimum has a corner of its own.
+  const auto add_crossing = [&](const Knot& knot, double width) {
+    const double ahead = knot.isolated_ns - knot.back_to_back_ns;
+    const double closing = knot.back_to_back_slope - knot.isolated_slope;
+    if (ahead * closing <= 0 || ahead / closing >= width) return false;
+    const double step = ahead / closing;
+    curve.vertices.push_back({knot.bytes + step, knot.isolated_ns + knot.isolated_slope * step});
+    return true;
+  };
+  for (std::size_t i = 0; i < knots_.size(); ++i) {
+    const Knot& knot = knots_[i];
+    const bool isolated = kind == TimeKind::Isolated ||
+                          (kind == TimeKind::Smaller && knot.isolated_ns < knot.back_to_back_ns);
+    curve.vertices.push_back({knot.bytes, isolated ? knot.isolated_ns : knot.back_to_back_ns});
+    curve.tail = isolated ? knot.isolated_slope : knot.back_to_back_slope;
+    if (kind != TimeKind::Smaller) continue;
+    const bool last = i + 1 == knots_.size();
+    const double width =
+        last ? std::numeric_limits<double>::infinity() : knots_[i + 1].bytes - knot.bytes;
+    if (add_crossing(knot, width) || knot.isolated_ns == knot.back_to_back_ns) {
+      curve.tail = std::min(knot.isolated_slope, knot.back_to_back_slope);
+    }
+  }
+  return monotone_hull(curve);
+}
+
+CollectiveTable operator+(const CollectiveTable& first, const CollectiveTable& second) {
+  std::vector<double> sizes;
+  for (const auto& knot : first.knots_) sizes.push_back(knot.bytes);
+  for (const auto& knot : second.knots_) sizes.push_back(knot.bytes);
+  std::ranges::sort(sizes);
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+
+  CollectiveTable sum;
+  for (const double size : sizes) {
+    CollectiveTable::Knot knot{.bytes = size};
+    for (const CollectiveTable* part : {&first, &second}) {
+      const CollectiveTable::Knot& from = part->knot_at(size);
+      const bool below = size < from.bytes;  // the part is flat below its first knot
+      const double beyond = below ? 0 : size - from.bytes;
+      knot.isolated_ns += from.isolated_ns + from.isolated_slope * beyond;
+      knot.back_to_back_ns += from.back_to_back_ns + from.back_to_back_slope * beyond;
+      knot.isolated_slope += below ? 0 : from.isolated_slope;
+      knot.back_to_back_slope += below ? 0 : from.back_to_back_slope;
+    }
+    sum.knots_.push_back(knot);
+  }
+  return sum;
+}
+
+CollectiveTable CollectiveTable::scaled(double share) const {
+  DOVETAIL_CHECK(share > 0) << share;
+  CollectiveTable result;
+  result.knots_ = knots_;
+  for (Knot& knot : result.knots_) {
+    knot.isolated_ns *= share;
+    knot.back_to_back_ns *= share;
+    knot.isolated_slope *= share;
+    knot.back_to_back_slope *= share;
+  }
+  return result;
+}
+
+}  // namespace dovetail::models

@@ -1,0 +1,131 @@
+// How long one collective takes against its bytes: a measured table, read between its points.
+//
+//   CollectiveTable table(points);                   // rising sizes, at least two of them
+//   table.time(mib(25)).isolated                     // about 20 ns: one binary search
+//   table.hull(TimeKind::Smaller)                    // pieces for the exact search
+//
+// Between neighbours the curve is either linear in (bytes, time) or a power law (linear in log
+// bytes, log time). Which one is chosen per table by leaving each point out in turn and predicting
+// it from its neighbours; `accuracy` reports both. Above the table the line through the last two
+// points goes on; below it the time of the smallest size holds. Measured curves are neither smooth
+// nor monotone (protocols change with size), so no single alpha-beta line is ever fitted over them.
+//
+// Inside, every table is a list of knots joined by straight lines; a power law is laid out with
+// kKnotsPerOctave knots per doubling, which is within 0.1 % of it for exponents from 0 to 1.
+//
+// The hull H(x) = min over y >= x of T(y) never falls: a bucket may be padded to a faster size. It
+// is the largest non-decreasing curve below T, so an optimum computed on it is a lower bound for T.
+//
+//   T  101.9 us at 1 MiB, 101.4 at 2 MiB, 101.5 at 4 MiB      a falling stretch
+//   H  101.4 us at 1 MiB, 101.4 at 2 MiB, 101.5 at 4 MiB
+//
+// Leaves out contention (Contention in costs.h) and skew: times are of ranks that start together.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/units.h"
+#include "models/costs.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace dovetail::models {
+
+// One measured size. `bytes` is the whole buffer: the message of an all-reduce, the gathered result
+// of an all-gather, the input of a reduce-scatter.
+struct CollectivePoint {
+  Bytes bytes;
+  Duration isolated{};
+  std::optional<Duration> back_to_back;  // absent: as isolated
+  std::optional<Duration> p10, p90;      // spread of `isolated`; carried along, not used for times
+  friend bool operator==(const CollectivePoint&, const CollectivePoint&) = default;
+};
+
+// T(bytes) = alpha + ns_per_byte * bytes.
+struct AlphaBeta {
+  Duration alpha{};
+  double ns_per_byte = 0;
+  friend bool operator==(const AlphaBeta&, const AlphaBeta&) = default;
+};
+
+enum class Interpolation { Linear, LogLog };
+std::string_view to_string(Interpolation interpolation);
+
+// Relative errors when each inner point is predicted from its two neighbours: 0.05 is 5 %.
+struct LeaveOneOut {
+  double median = 0;
+  double worst = 0;
+  friend bool operator==(const LeaveOneOut&, const LeaveOneOut&) = default;
+};
+
+// Over inner points from 1 MiB to 512 MiB, where buckets live; over all inner points where fewer
+// than three of those exist. With no inner point at all everything is 0 and linear is chosen.
+struct TableAccuracy {
+  Interpolation chosen = Interpolation::Linear;
+  LeaveOneOut linear;
+  LeaveOneOut log_log;
+  std::size_t points = 0;  // how many points were left out in turn
+};
+
+// base_ns + ns_per_byte * bytes from `from` on, up to the next piece. base_ns may be negative on a
+// steep piece; the sum never is.
+struct LinearPiece {
+  Bytes from;
+  double base_ns = 0;
+  double ns_per_byte = 0;
+  friend bool operator==(const LinearPiece&, const LinearPiece&) = default;
+};
+
+// The value of a hull at one size. REQUIRES: pieces.front().from == 0 bytes, bytes >= 0.
+Duration evaluate(std::span<const LinearPiece> pieces, Bytes bytes);
+
+// Which time a hull is made of. Smaller: the lesser of both at each size, hence a lower bound
+// whatever the gap before the collective is.
+enum class TimeKind { Isolated, BackToBack, Smaller };
+
+class CollectiveTable {
+ public:
+  static constexpr int kKnotsPerOctave = 4;
+
+  // REQUIRES: at least two points, sizes >= 1 byte and strictly rising, times > 0.
+  explicit CollectiveTable(std::span<const CollectivePoint> points);
+  explicit CollectiveTable(const AlphaBeta& line);
+
+  // REQUIRES: bytes >= 0.
+  [[nodiscard]] CollectiveTime time(Bytes bytes) const;
+
+  // Non-decreasing pieces from 0 bytes on; the last one holds for ever.
+  [[nodiscard]] std::vector<LinearPiece> hull(TimeKind kind) const;
+
+  // Absent for a line and for a table made of other tables.
+  [[nodiscard]] const std::optional<TableAccuracy>& accuracy() const { return accuracy_; }
+
+  // One after the other: an all-reduce made of a reduce-scatter and an all-gather.
+  friend CollectiveTable operator+(const CollectiveTable& first, const CollectiveTable& second);
+  // `share` of every time. REQUIRES: share > 0.
+  [[nodiscard]] CollectiveTable scaled(double share) const;
+
+ private:
+  // From `bytes` on: time + slope * (x - bytes), both kinds of time.
+  struct Knot {
+    double bytes = 0;
+    double isolated_ns = 0;
+    double back_to_back_ns = 0;
+    double isolated_slope = 0;
+    double back_to_back_slope = 0;
+  };
+  CollectiveTable() = default;
+  [[nodiscard]] const Knot& knot_at(double bytes) const;
+  // Sets all slopes but the last from the knots' times.
+  void join_knots();
+
+  std::vector<Knot> knots_;  // sizes strictly rising; not empty
+  std::optional<TableAccuracy> accuracy_;
+};
+
+}  // namespace dovetail::models

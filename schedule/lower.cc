@@ -1,0 +1,284 @@
+// The passes from Schedule to commands.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/lower.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "schedule/visit.h"
+
+namespace dovetail::schedule {
+namespace {
+
+constexpr std::size_t kEnd = std::numeric_limits<std::size_t>::max();
+
+// Positions in program.ops where a bucket's commands stand.
+struct Plan {
+  std::size_t launch_after = 0;    // issue the collective after this op
+  std::size_t wait_before = kEnd;  // wait before this op; kEnd: after the last one
+};
+
+class Lowering {
+ public:
+  Lowering(const Program& program, const Schedule& schedule)
+      : program_(program), schedule_(schedule) {
+    out_.program = program;
+    out_.policy = schedule.policy;
+    for (const OwedGradient& gradient : owed_gradients(program)) {
+      owed_.emplace(gradient.tensor, gradient);
+    }
+    for (std::size_t i = 0; i < program.ops.size(); ++i) {
+      position_[program.ops[i].id] = i;
+      if (program.ops[i].phase != Phase::Optimizer) backward_end_ = i;
+    }
+  }
+
+  Lowered run() {
+    name_streams();
+    lay_out();
+    place_launches();
+    place_waits();
+    emit();
+    return {std::move(out_), std::move(report_)};
+  }
+
+ private:
+  [[nodiscard]] std::string bucket_name(const Bucket& bucket) const {
+    return "schedule " + schedule_.policy + ": bucket " + std::to_string(bucket.id.value);
+  }
+
+  void name_streams() {
+    std::int32_t streams = 0;
+    for (const Bucket& bucket : schedule_.buckets) {
+      if (const auto* comm = std::get_if<CommStream>(&bucket.stream)) {
+        if (comm->index < 0) throw InputError(bucket_name(bucket) + ": negative stream");
+        streams = std::max(streams, comm->index + 1);
+      }
+    }
+    out_.streams.push_back({kComputeStream, "compute"});
+    for (std::int32_t i = 0; i < streams; ++i) {
+      out_.streams.push_back({StreamId{i + 1}, "comm" + std::to_string(i)});
+    }
+  }
+
+  static StreamId stream_of(const Bucket& bucket) {
+    return visit(
+        bucket.stream, [](const InlineStream&) { return kComputeStream; },
+        [](const CommStream& comm) { return StreamId{comm.index + 1}; });
+  }
+
+  void lay_out() {
+    Bytes payload_sum;
+    Bytes padding;
+    std::set<BucketId> ids;
+    for (const Bucket& bucket : schedule_.buckets) {
+      if (bucket.gradients.empty()) throw InputError(bucket_name(bucket) + ": has no gradients");
+      if (!ids.insert(bucket.id).second) {
+        throw InputError(bucket_name(bucket) + ": its id is used twice");
+      }
+      if (bucket.pad_to < Bytes(1)) throw InputError(bucket_name(bucket) + ": pad_to is below 1");
+      BucketLayout layout;
+      layout.bucket = bucket.id;
+      layout.mode = bucket.mode;
+      layout.dtype = program_.tensor(bucket.gradients.front()).dtype;
+      for (const TensorId id : bucket.gradients) {
+        const Tensor& tensor = program_.tensor(id);
+        if (!owed_.contains(id)) {
+          throw InputError(bucket_name(bucket) + ": " + tensor.name + " owes no reduction");
+        }
+        if (tensor.dtype != layout.dtype) {
+          throw InputError(bucket_name(bucket) + ": mixes dtypes: " + tensor.name);
+        }
+        layout.members.push_back({id, layout.payload});
+        layout.payload += tensor.bytes();
+      }
+      const std::int64_t unit = bucket.pad_to.count();
+      layout.size = Bytes((layout.payload.count() + unit - 1) / unit * unit);
+      payload_sum += layout.payload;
+      padding += layout.size - layout.payload;
+      out_.buckets.push_back(std::move(layout));
+    }
+    report_.push_back("lay out: " + std::to_string(owed_.size()) + " gradients in " +
+                      std::to_string(out_.buckets.size()) + " buckets, " +
+                      dovetail::to_string(payload_sum) + ", padding " +
+                      dovetail::to_string(padding));
+  }
+
+  void place_launches() {
+    std::size_t previous = 0;
+    std::size_t overlapped = 0;
+    for (const Bucket& bucket : schedule_.buckets) {
+      std::size_t ready = 0;
+      for (const TensorId id : bucket.gradients) {
+        ready = std::max(ready, owed_.at(id).producer_index);
+      }
+      const std::size_t asked = visit(
+          bucket.launch, [&](const LaunchWhenReady&) { return ready; },
+          [&](const LaunchAfterOp& after) { return position(bucket, after.op); },
+          [&](const LaunchAfterBackward&) { return backward_end_; });
+      Plan plan;
+      plan.launch_after = std::max({ready, asked, previous});
+      previous = plan.launch_after;
+      if (plan.launch_after < backward_end_) ++overlapped;
+      plans_.push_back(plan);
+    }
+    report_.push_back("launch: " + std::to_string(overlapped) + " of " +
+                      std::to_string(plans_.size()) + " collectives before backward ends");
+  }
+
+  [[nodiscard]] std::size_t position(const Bucket& bucket, OpId op) const {
+    const auto found = position_.find(op);
+    if (found == position_.end()) {
+      throw InputError(bucket_name(bucket) + ": launch after unknown op " +
+                       std::to_string(op.value));
+    }
+    return found->second;
+  }
+
+  // The first op after the launch that reads one of the bucket's gradients.
+  [[nodiscard]] std::size_t first_use(std::size_t index) const {
+    const std::vector<TensorId>& members = schedule_.buckets[index].gradients;
+    std::size_t first = kEnd;
+    for (const TensorId id : members) {
+      const auto readers = readers_.find(id);
+      if (readers == readers_.end()) continue;
+      const auto later = std::ranges::upper_bound(readers->second, plans_[index].launch_after);
+      if (later != readers->second.end()) first = std::min(first, *later);
+    }
+    return first;
+  }
+
+  void place_waits() {
+    for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+      for (const TensorId id : program_.ops[i].reads) {
+        if (owed_.contains(id)) readers_[id].push_back(i);
+      }
+    }
+    const std::size_t optimizer =
+        backward_end_ + 1 < program_.ops.size() ? backward_end_ + 1 : kEnd;
+    std::size_t at_first_use = 0;
+    for (std::size_t i = 0; i < plans_.size(); ++i) {
+      const std::size_t use = first_use(i);
+      const bool first = schedule_.buckets[i].wait == WaitPoint::FirstUse;
+      plans_[i].wait_before = first ? use : std::min(use, optimizer);
+      if (first) ++at_first_use;
+    }
+    report_.push_back("wait: " + std::to_string(at_first_use) + " buckets at first use, " +
+                      std::to_string(plans_.size() - at_first_use) + " at end of backward");
+  }
+
+  void emit() {
+    RankProgram role;
+    for (std::int32_t rank = 0; rank < program_.world_size; ++rank) {
+      role.ranks.push_back(Rank{rank});
+    }
+    commands_ = &role.commands;
+    std::multimap<std::size_t, std::size_t> launches;
+    std::multimap<std::size_t, std::size_t> waits;
+    for (std::size_t i = 0; i < plans_.size(); ++i) {
+      launches.emplace(plans_[i].launch_after, i);
+      waits.emplace(plans_[i].wait_before, i);
+    }
+    for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+      emit_waits(waits, i);
+      add(kComputeStream, RunOp{program_.ops[i].id});
+      emit_packs(i);
+      const auto [from, to] = launches.equal_range(i);
+      for (auto it = from; it != to; ++it) emit_launch(it->second);
+    }
+    emit_waits(waits, kEnd);
+    report_.push_back("emit: " + std::to_string(role.commands.size()) + " commands on " +
+                      std::to_string(out_.streams.size()) + " streams");
+    out_.roles.push_back(std::move(role));
+  }
+
+  void add(StreamId stream, Action action) {
+    const auto id = static_cast<std::int32_t>(commands_->size());
+    commands_->push_back({CommandId{id}, stream, std::move(action)});
+  }
+
+  void emit_packs(std::size_t op_index) {
+    if (packs_.empty()) {
+      for (const Bucket& bucket : schedule_.buckets) {
+        if (bucket.mode != BucketMode::Copy) continue;
+        for (const TensorId id : bucket.gradients) {
+          packs_[owed_.at(id).producer_index].emplace_back(bucket.id, id);
+        }
+      }
+    }
+    const auto found = packs_.find(op_index);
+    if (found == packs_.end()) return;
+    std::map<BucketId, std::vector<TensorId>> by_bucket;
+    for (const auto& [bucket, tensor] : found->second) by_bucket[bucket].push_back(tensor);
+    for (auto& [bucket, tensors] : by_bucket) {
+      add(kComputeStream, Copy{bucket, CopyDirection::Pack, std::move(tensors)});
+    }
+  }
+
+  void emit_launch(std::size_t index) {
+    const Bucket& bucket = schedule_.buckets[index];
+    const StreamId stream = stream_of(bucket);
+    const ReduceOp reduce = owed_.at(bucket.gradients.front()).op;
+    const RunCollective collective{bucket.id, bucket.collective, reduce, bucket.group};
+    if (stream == kComputeStream) {
+      add(stream, collective);
+      return;
+    }
+    const EventId ready{next_event_++};
+    const EventId done{next_event_++};
+    add(kComputeStream, RecordEvent{ready});
+    add(stream, WaitEvent{ready});
+    add(stream, collective);
+    add(stream, RecordEvent{done});
+    done_[index] = done;
+    last_done_[stream] = done;
+  }
+
+  void emit_waits(const std::multimap<std::size_t, std::size_t>& waits, std::size_t op_index) {
+    // multimap keeps insertion order of equal keys, so buckets are waited for in launch order.
+    const auto [from, to] = waits.equal_range(op_index);
+    for (auto it = from; it != to; ++it) {
+      const Bucket& bucket = schedule_.buckets[it->second];
+      const StreamId stream = stream_of(bucket);
+      if (stream != kComputeStream) {
+        const bool whole = bucket.scope == WaitScope::WholeStream;
+        const EventId event = whole ? last_done_.at(stream) : done_.at(it->second);
+        // A stream that already waited for this event, or for a later one, need not wait again.
+        if (waited_.insert(event).second) add(kComputeStream, WaitEvent{event});
+      }
+      if (bucket.mode == BucketMode::Copy) {
+        add(kComputeStream, Copy{bucket.id, CopyDirection::Unpack, bucket.gradients});
+      }
+    }
+  }
+
+  const Program& program_;
+  const Schedule& schedule_;
+  ScheduledProgram out_;
+  std::vector<std::string> report_;
+  std::unordered_map<TensorId, OwedGradient> owed_;
+  std::unordered_map<OpId, std::size_t> position_;
+  std::unordered_map<TensorId, std::vector<std::size_t>> readers_;
+  std::size_t backward_end_ = 0;  // position of the last op before the optimizer
+  std::vector<Plan> plans_;       // parallel to schedule_.buckets
+  std::map<std::size_t, std::vector<std::pair<BucketId, TensorId>>> packs_;
+  std::vector<Command>* commands_ = nullptr;
+  std::int32_t next_event_ = 0;
+  std::map<std::size_t, EventId> done_;
+  std::map<StreamId, EventId> last_done_;
+  std::set<EventId> waited_;
+};
+
+}  // namespace
+
+Lowered lower(const Program& program, const Schedule& schedule) {
+  return Lowering(program, schedule).run();
+}
+
+}  // namespace dovetail::schedule

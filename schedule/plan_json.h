@@ -1,0 +1,71 @@
+// A plan file: a Schedule, the Program it belongs to, and what was predicted for it.
+//
+//   {
+//    "schema": "dovetail.plan/1", "kind": "plan",
+//    "policy": "torch-ddp:cap=25MiB,first=1MiB", "workload": "mlp", "cluster": "a100x8",
+//    "predicted": {"step_us": 812.5, "exposed_us": 40, "lower_bound_us": 800, "gap": 0.015625},
+//    "buckets": [{"id": 0, "bytes": 8192, "elements": 2048, "gradients": ["fc2.weight.grad", ...],
+//                 "group": "dp", "collective": "all-reduce", "mode": "view", "pad_to_bytes": 1,
+//                 "stream": "comm0", "launch": "when-ready", "wait": "first-use",
+//                 "scope": "event"}, ...],
+//    "program": {...}                                   program_json.h
+//   }
+//
+// Buckets stand in launch order. "stream" is "inline" or "comm" with a number; "launch" is
+// "when-ready", "after-backward" or {"after_op": NAME}. "bytes" and "elements" (before padding) and
+// "gap" are derived, for people who read the file: a reader refuses values that disagree with the
+// rest. "predicted" may be absent, and in it "lower_bound_us" with "gap".
+//
+// A plan that reads well can still be illegal; verify.h judges that.
+// Invariant: parse_plan(name, plan_to_json(plan)) == plan for every Plan with a sound Program.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/units.h"
+#include "schedule/program.h"
+#include "schedule/schedule.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace dovetail::schedule {
+
+inline constexpr std::string_view kPlanSchema = "dovetail.plan/1";
+
+struct Prediction {
+  Duration step{};
+  Duration exposed{};                   // communication that nothing hides
+  std::optional<Duration> lower_bound;  // no schedule is faster on this machine
+
+  // (step - lower bound) / lower bound; nothing where the bound is unknown or 0.
+  [[nodiscard]] std::optional<double> gap() const;
+  friend bool operator==(const Prediction&, const Prediction&) = default;
+};
+
+// Where a plan comes from and what it promises.
+struct PlanSummary {
+  std::string workload;  // as typed, or the name in the workload file
+  std::string cluster;
+  std::optional<Prediction> predicted;
+  friend bool operator==(const PlanSummary&, const PlanSummary&) = default;
+};
+
+struct Plan {
+  Program program;
+  Schedule schedule;
+  PlanSummary summary;
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+// Throws InputError: the file, the JSON pointer, and what was expected.
+Plan read_plan(const std::string& path);
+// The same for text; `name` stands for the file in messages.
+Plan parse_plan(const std::string& name, std::string_view text);
+
+// The text of a plan file. REQUIRES: problems(plan.program) is empty; the Schedule names only what
+// the Program has.
+std::string plan_to_json(const Plan& plan);
+
+}  // namespace dovetail::schedule

@@ -1,0 +1,198 @@
+// How the values of this room look on a terminal.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/print.h"
+
+#include "schedule/visit.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dovetail::schedule {
+namespace {
+
+constexpr std::size_t kWidestName = 32;
+constexpr std::size_t kNamesShown = 2;
+
+using Row = std::vector<std::string>;
+
+// Rows of cells, two spaces apart; the last cell of a row is never padded, and empty cells at the
+// end leave no spaces behind.
+void print_rows(std::ostream& out, const std::vector<Row>& rows) {
+  std::vector<std::size_t> widths;
+  for (const Row& row : rows) {
+    if (widths.size() < row.size()) widths.resize(row.size());
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  for (const Row& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      if (widths[i] == 0) continue;
+      line += "  " + row[i] + std::string(widths[i] - row[i].size(), ' ');
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out << line << '\n';
+  }
+}
+
+// The name, or its ends where it is too wide: the end tells layers apart, the start models.
+std::string short_name(const std::string& name) {
+  if (name.size() <= kWidestName) return name;
+  const std::size_t tail = (kWidestName - 2) * 2 / 3;
+  return name.substr(0, kWidestName - 2 - tail) + ".." + name.substr(name.size() - tail);
+}
+
+std::string name_list(const Program& program, std::string_view verb,
+                      const std::vector<TensorId>& ids) {
+  if (ids.empty()) return "";
+  std::string text(verb);
+  for (std::size_t i = 0; i < std::min(ids.size(), kNamesShown); ++i) {
+    text += (i == 0 ? " " : ", ") + short_name(program.tensor(ids[i]).name);
+  }
+  if (ids.size() > kNamesShown) text += " +" + std::to_string(ids.size() - kNamesShown);
+  return text;
+}
+
+std::string work_text(const Work& work) {
+  return visit(
+      work,
+      [](const GemmWork& gemm) {
+        const std::string count = gemm.count == 1 ? "" : " times " + std::to_string(gemm.count);
+        return "gemm " + std::to_string(gemm.m) + "x" + std::to_string(gemm.n) + "x" +
+               std::to_string(gemm.k) + count;
+      },
+      [](const MemoryWork& memory) { return "memory " + to_string(memory.bytes); },
+      [](const TimedWork& timed) {
+        if (timed.by_rank.empty()) return std::string("timed");
+        const auto [low, high] = std::ranges::minmax(timed.by_rank);
+        return "timed " + dovetail::to_string(low) +
+               (low == high ? "" : " to " + dovetail::to_string(high));
+      });
+}
+
+// "0..7" for consecutive ranks, else "0,2,4"; long lists are cut.
+std::string rank_text(const std::vector<Rank>& ranks) {
+  if (ranks.empty()) return "none";
+  const auto span = static_cast<std::size_t>(ranks.back().value - ranks.front().value) + 1;
+  if (ranks.size() > 1 && span == ranks.size()) {
+    return std::to_string(ranks.front().value) + ".." + std::to_string(ranks.back().value);
+  }
+  constexpr std::size_t kShown = 8;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
+    text += (i == 0 ? "" : ",") + std::to_string(ranks[i].value);
+  }
+  if (ranks.size() > kShown) text += " +" + std::to_string(ranks.size() - kShown);
+  return text;
+}
+
+std::string bucket_text(BucketId id) { return "bucket " + std::to_string(id.value); }
+
+std::string gradient_count(std::size_t count) {
+  return std::to_string(count) + (count == 1 ? " gradient" : " gradients");
+}
+
+std::string stream_text(const StreamChoice& stream) {
+  return visit(
+      stream, [](const InlineStream&) { return std::string("inline"); },
+      [](const CommStream& comm) { return "on comm" + std::to_string(comm.index); });
+}
+
+std::string launch_text(const Program& program, const LaunchPoint& launch) {
+  return visit(
+      launch, [](const LaunchWhenReady&) { return std::string("launch when ready"); },
+      [](const LaunchAfterBackward&) { return std::string("launch after backward"); },
+      [&](const LaunchAfterOp& after) {
+        return "launch after " + short_name(program.op(after.op).name);
+      });
+}
+
+std::string wait_text(const Bucket& bucket) {
+  const std::string what =
+      bucket.scope == WaitScope::WholeStream ? "wait for whole stream" : "wait";
+  return what + (bucket.wait == WaitPoint::FirstUse ? " before first use" : " at end of backward");
+}
+
+// The cells of one action: its verb, then what it is about.
+Row action_cells(const ScheduledProgram& scheduled, const Action& action) {
+  const Program& program = scheduled.program;
+  return visit(
+      action,
+      [&](const RunOp& run) {
+        return Row{"run", short_name(program.op(run.op).name)};
+      },
+      [&](const RunCollective& run) {
+        return Row{std::string(to_string(run.kind)),
+                   bucket_text(run.bucket) + "  " + to_string(scheduled.bucket(run.bucket).size) +
+                       " over " + program.group(run.group).name};
+      },
+      [&](const Copy& copy) {
+        Bytes bytes;
+        for (const TensorId id : copy.gradients) bytes += program.tensor(id).bytes();
+        return Row{copy.direction == CopyDirection::Pack ? "pack" : "unpack",
+                   bucket_text(copy.bucket) + "  " + gradient_count(copy.gradients.size()) + "  " +
+                       to_string(bytes)};
+      },
+      [](const RecordEvent& record) {
+        return Row{"record", "e" + std::to_string(record.event.value)};
+      },
+      [](const WaitEvent& wait) {
+        return Row{"wait", "e" + std::to_string(wait.event.value)};
+      });
+}
+
+}  // namespace
+
+void print_program(std::ostream& out, const Program& program) {
+  out << "program " << program.name << "  world " << program.world_size << '\n';
+  std::vector<Row> rows;
+  for (const Op& op : program.ops) {
+    rows.push_back({std::string(to_string(op.phase)), short_name(op.name), work_text(op.work),
+                    name_list(program, "reads", op.reads),
+                    name_list(program, "writes", op.writes)});
+  }
+  print_rows(out, rows);
+  for (const Reduction& reduction : program.reductions) {
+    out << "  owes " << program.tensor(reduction.gradient).name << ": " << to_string(reduction.op)
+        << " over " << program.group(reduction.group).name << '\n';
+  }
+}
+
+void print_schedule(std::ostream& out, const Program& program, const Schedule& schedule) {
+  out << "schedule " << schedule.policy << '\n';
+  std::vector<Row> rows;
+  for (const Bucket& bucket : schedule.buckets) {
+    const std::string padding =
+        bucket.pad_to > Bytes(1) ? "padded to " + to_string(bucket.pad_to) : "";
+    rows.push_back({bucket_text(bucket.id), to_string(payload(program, bucket)),
+                    gradient_count(bucket.gradients.size()),
+                    std::string(to_string(bucket.collective)) + " over " +
+                        program.group(bucket.group).name + " " + stream_text(bucket.stream),
+                    std::string(to_string(bucket.mode)), padding,
+                    launch_text(program, bucket.launch), wait_text(bucket)});
+  }
+  print_rows(out, rows);
+}
+
+void print_commands(std::ostream& out, const ScheduledProgram& scheduled) {
+  out << "commands of " << scheduled.program.name << "  " << scheduled.policy << "\nstreams";
+  for (const Stream& stream : scheduled.streams) {
+    out << (&stream == &scheduled.streams.front() ? " s" : "  s") << stream.id << ' '
+        << stream.name;
+  }
+  out << '\n';
+  for (const RankProgram& role : scheduled.roles) {
+    out << (role.ranks.size() == 1 ? "rank " : "ranks ") << rank_text(role.ranks) << '\n';
+    std::vector<Row> rows;
+    for (const Command& command : role.commands) {
+      Row row{"c" + std::to_string(command.id.value), "s" + std::to_string(command.stream.value)};
+      std::ranges::move(action_cells(scheduled, command.action), std::back_inserter(row));
+      rows.push_back(std::move(row));
+    }
+    print_rows(out, rows);
+  }
+}
+
+}  // namespace dovetail::schedule

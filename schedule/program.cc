@@ -1,0 +1,337 @@
+// Sizes and work of a Program's parts, and the check that it means something.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/program.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "schedule/visit.h"
+
+namespace dovetail::schedule {
+namespace {
+
+template <class T, class IdType>
+const T& find_by_id(const std::vector<T>& items, IdType id, const char* what) {
+  // Loaders number their items from 0, so the id is nearly always the position.
+  const auto guess = static_cast<std::size_t>(id.value);
+  if (guess < items.size() && items[guess].id == id) return items[guess];
+  const auto found = std::ranges::find(items, id, &T::id);
+  DOVETAIL_CHECK(found != items.end()) << "no " << what << " with id " << id;
+  return *found;
+}
+
+// Collects the complaints about one Program.
+class Inspector {
+ public:
+  explicit Inspector(const Program& program) : program_(program) {}
+
+  std::vector<std::string> inspect() {
+    if (program_.world_size < 1) {
+      add("world size is " + std::to_string(program_.world_size) + ", must be at least 1");
+    }
+    check_tensors();
+    check_groups();
+    check_ops();
+    check_reductions();
+    return std::move(problems_);
+  }
+
+ private:
+  void add(std::string problem) { problems_.push_back(std::move(problem)); }
+
+  template <class Items>
+  void check_unique(const Items& items, const std::string& what) {
+    std::set<std::int32_t> ids;
+    std::set<std::string> names;
+    for (const auto& item : items) {
+      if (!ids.insert(item.id.value).second) {
+        add(what + " id " + std::to_string(item.id.value) + " is used twice");
+      }
+      if (!names.insert(item.name).second) {
+        add(what + " name \"" + item.name + "\" is used twice");
+      }
+      if (item.name.empty()) add(what + " " + std::to_string(item.id.value) + " has no name");
+    }
+  }
+
+  void check_tensors() {
+    check_unique(program_.tensors, "tensor");
+    for (const Tensor& tensor : program_.tensors) {
+      tensors_[tensor.id] = &tensor;
+      for (const std::int64_t extent : tensor.shape) {
+        if (extent < 1) {
+          add("tensor " + tensor.name + " has an extent of " + std::to_string(extent) +
+              ", must be at least 1");
+        }
+      }
+    }
+  }
+
+  void check_groups() {
+    check_unique(program_.groups, "process group");
+    for (const ProcessGroup& group : program_.groups) {
+      groups_.insert(group.id);
+      if (group.ranks.empty()) add("process group " + group.name + " has no ranks");
+      for (const Rank rank : group.ranks) {
+        if (rank.value < 0 || rank.value >= program_.world_size) {
+          add("process group " + group.name + " names rank " + std::to_string(rank.value) +
+              " in a world of " + std::to_string(program_.world_size));
+        }
+      }
+      if (std::ranges::adjacent_find(group.ranks, std::greater_equal<>{}) != group.ranks.end()) {
+        add("ranks of process group " + group.name + " are not strictly rising");
+      }
+    }
+  }
+
+  void check_ops() {
+    check_unique(program_.ops, "op");
+    std::unordered_map<TensorId, std::vector<std::size_t>> writers;
+    for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+      for (const TensorId id : program_.ops[i].writes) writers[id].push_back(i);
+    }
+    std::set<TensorId> written;
+    Phase latest = Phase::Forward;
+    for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+      const Op& op = program_.ops[i];
+      check_work(op);
+      if (op.phase < latest) {
+        add("op " + op.name + " (" + std::string(to_string(op.phase)) + ") stands after a " +
+            std::string(to_string(latest)) + " op");
+      }
+      latest = std::max(latest, op.phase);
+      for (const TensorId id : op.reads) check_read(i, id, written, writers[id]);
+      for (const TensorId id : op.writes) {
+        if (!tensors_.contains(id)) add_unknown(op, id);
+        written.insert(id);
+      }
+    }
+  }
+
+  void check_work(const Op& op) {
+    const auto bad = [&](const std::string& what) { add("op " + op.name + " has " + what); };
+    std::visit(Visitor{[&](const GemmWork& work) {
+                         if (std::min({work.m, work.n, work.k, work.count}) < 1) {
+                           bad("a GEMM with an extent below 1");
+                         }
+                       },
+                       [&](const MemoryWork& work) {
+                         if (work.bytes < Bytes(0) || work.flop < Flop(0)) bad("negative work");
+                       },
+                       [&](const TimedWork& work) {
+                         if (work.by_rank.empty()) bad("no measured time");
+                         for (const Duration time : work.by_rank) {
+                           if (time < Duration{}) bad("a negative measured time");
+                         }
+                         const auto known = static_cast<std::int64_t>(work.by_rank.size());
+                         if (known > 1 && known != program_.world_size) {
+                           bad("times for " + std::to_string(known) + " ranks in a world of " +
+                               std::to_string(program_.world_size));
+                         }
+                       }},
+               op.work);
+  }
+
+  void check_read(std::size_t index, TensorId id, const std::set<TensorId>& written,
+                  const std::vector<std::size_t>& writers) {
+    const Op& op = program_.ops[index];
+    const auto tensor = tensors_.find(id);
+    if (tensor == tensors_.end()) return add_unknown(op, id);
+    const TensorKind kind = tensor->second->kind;
+    const bool from_this_step = kind == TensorKind::Gradient || kind == TensorKind::Activation;
+    if (!from_this_step || written.contains(id)) return;
+    const std::string& name = tensor->second->name;
+    if (writers.empty()) return add("op " + op.name + " reads " + name + ", which no op writes");
+    const Op& writer = program_.ops[writers.front()];
+    if (depends_on(writers.front(), index)) {
+      add("cycle: " + op.name + " reads " + name + " from " + writer.name +
+          ", which itself depends on " + op.name);
+    } else {
+      add("op " + op.name + " reads " + name + " before " + writer.name + " writes it");
+    }
+  }
+
+  // Whether op `from` needs, through tensors written in this step, a result of op `target`.
+  [[nodiscard]] bool depends_on(std::size_t from, std::size_t target) const {
+    std::set<std::size_t> seen{from};
+    std::vector<std::size_t> open{from};
+    while (!open.empty()) {
+      const std::size_t at = open.back();
+      open.pop_back();
+      if (at == target) return true;
+      for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+        const auto feeds = [&](TensorId id) {
+          return std::ranges::count(program_.ops[i].writes, id) > 0;
+        };
+        if (!seen.contains(i) && std::ranges::any_of(program_.ops[at].reads, feeds)) {
+          seen.insert(i);
+          open.push_back(i);
+        }
+      }
+    }
+    return false;
+  }
+
+  void check_reductions() {
+    std::set<std::pair<TensorId, GroupId>> owed;
+    std::set<TensorId> written;
+    for (const Op& op : program_.ops) {
+      if (op.phase != Phase::Optimizer) written.insert(op.writes.begin(), op.writes.end());
+    }
+    for (const Reduction& reduction : program_.reductions) {
+      const auto tensor = tensors_.find(reduction.gradient);
+      if (tensor == tensors_.end()) {
+        add("a reduction names the unknown tensor " + std::to_string(reduction.gradient.value));
+        continue;
+      }
+      const std::string& name = tensor->second->name;
+      if (tensor->second->kind != TensorKind::Gradient) {
+        add("reduced tensor " + name + " is no gradient");
+      }
+      if (!groups_.contains(reduction.group)) {
+        add("the reduction of " + name + " names an unknown process group");
+      }
+      if (!owed.emplace(reduction.gradient, reduction.group).second) {
+        add("gradient " + name + " owes the same reduction twice");
+      }
+      if (!written.contains(reduction.gradient)) {
+        add("gradient " + name + " is owed but no op writes it");
+      }
+    }
+  }
+
+  void add_unknown(const Op& op, TensorId id) {
+    add("op " + op.name + " names the unknown tensor " + std::to_string(id.value));
+  }
+
+  const Program& program_;
+  std::vector<std::string> problems_;
+  std::map<TensorId, const Tensor*> tensors_;
+  std::set<GroupId> groups_;
+};
+
+}  // namespace
+
+Bytes element_size(DType dtype) {
+  switch (dtype) {
+    case DType::F32:
+      return Bytes(4);
+    case DType::F16:
+    case DType::BF16:
+      return Bytes(2);
+    case DType::F64:
+      return Bytes(8);
+  }
+  DOVETAIL_CHECK(false) << "dtype " << static_cast<int>(dtype);
+  return {};
+}
+
+std::string_view to_string(DType dtype) {
+  switch (dtype) {
+    case DType::F32:
+      return "f32";
+    case DType::F16:
+      return "f16";
+    case DType::BF16:
+      return "bf16";
+    case DType::F64:
+      return "f64";
+  }
+  return "?";
+}
+
+std::string_view to_string(TensorKind kind) {
+  switch (kind) {
+    case TensorKind::Parameter:
+      return "parameter";
+    case TensorKind::Gradient:
+      return "gradient";
+    case TensorKind::Activation:
+      return "activation";
+    case TensorKind::OptimizerState:
+      return "optimizer-state";
+  }
+  return "?";
+}
+
+std::string_view to_string(Phase phase) {
+  switch (phase) {
+    case Phase::Forward:
+      return "forward";
+    case Phase::Backward:
+      return "backward";
+    case Phase::Optimizer:
+      return "optimizer";
+  }
+  return "?";
+}
+
+std::string_view to_string(ReduceOp op) { return op == ReduceOp::Sum ? "sum" : "average"; }
+
+std::int64_t Tensor::numel() const {
+  std::int64_t count = 1;
+  for (const std::int64_t extent : shape) count *= extent;
+  return count;
+}
+
+Bytes Tensor::bytes() const { return element_size(dtype) * numel(); }
+
+Flop Op::flop() const {
+  return std::visit(
+      Visitor{[](const GemmWork& gemm) {
+                return Flop(2.0 * static_cast<double>(gemm.m) * static_cast<double>(gemm.n) *
+                            static_cast<double>(gemm.k) * static_cast<double>(gemm.count));
+              },
+              [](const MemoryWork& memory) { return memory.flop; },
+              [](const TimedWork&) { return Flop(0); }},
+      work);
+}
+
+Bytes Op::bytes() const {
+  return std::visit(Visitor{[&](const GemmWork& gemm) {
+                              return element_size(dtype) * gemm.count *
+                                     (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n);
+                            },
+                            [](const MemoryWork& memory) { return memory.bytes; },
+                            [](const TimedWork&) { return Bytes(0); }},
+                    work);
+}
+
+const Tensor& Program::tensor(TensorId id) const { return find_by_id(tensors, id, "tensor"); }
+const Op& Program::op(OpId id) const { return find_by_id(ops, id, "op"); }
+const ProcessGroup& Program::group(GroupId id) const {
+  return find_by_id(groups, id, "process group");
+}
+
+std::vector<std::string> problems(const Program& program) { return Inspector(program).inspect(); }
+
+std::vector<OwedGradient> owed_gradients(const Program& program) {
+  std::unordered_map<TensorId, std::size_t> last_writer;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    if (program.ops[i].phase == Phase::Optimizer) continue;
+    for (const TensorId id : program.ops[i].writes) last_writer[id] = i;
+  }
+  std::vector<OwedGradient> owed;
+  owed.reserve(program.reductions.size());
+  for (const Reduction& reduction : program.reductions) {
+    const Tensor& tensor = program.tensor(reduction.gradient);
+    const auto writer = last_writer.find(reduction.gradient);
+    DOVETAIL_CHECK(writer != last_writer.end()) << tensor.name << " is never written";
+    owed.push_back({.tensor = tensor.id,
+                    .group = reduction.group,
+                    .op = reduction.op,
+                    .dtype = tensor.dtype,
+                    .bytes = tensor.bytes(),
+                    .numel = tensor.numel(),
+                    .producer = program.ops[writer->second].id,
+                    .producer_index = writer->second});
+  }
+  std::ranges::stable_sort(owed, {}, &OwedGradient::producer_index);
+  return owed;
+}
+
+}  // namespace dovetail::schedule

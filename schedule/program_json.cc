@@ -1,0 +1,277 @@
+// Reading and writing of Programs as JSON.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/program_json.h"
+
+#include "base/error.h"
+#include "schedule/visit.h"
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace dovetail::schedule {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::int64_t kLargestId = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kLargestCount = std::int64_t{1} << 40;
+constexpr double kLargestBytes = 0x1p44;
+constexpr double kLargestUs = 1e12;
+
+// The words of an enum, in the order of its enumerators, taken from its to_string.
+template <class Enum, std::size_t N>
+Enum read_word(JsonObject& object, std::string_view key, const std::array<Enum, N>& values) {
+  std::array<std::string_view, N> words;
+  for (std::size_t i = 0; i < N; ++i) words[i] = to_string(values[i]);
+  return values[object.word(key, words)];
+}
+
+constexpr std::array kDTypes = {DType::F32, DType::F16, DType::BF16, DType::F64};
+constexpr std::array kTensorKinds = {TensorKind::Parameter, TensorKind::Gradient,
+                                     TensorKind::Activation, TensorKind::OptimizerState};
+constexpr std::array kPhases = {Phase::Forward, Phase::Backward, Phase::Optimizer};
+constexpr std::array kReduceOps = {ReduceOp::Sum, ReduceOp::Average};
+constexpr std::array<std::string_view, 3> kWorkKinds = {"gemm", "memory", "timed"};
+
+// The names of one kind of thing, each with the id it stands for.
+template <class IdType>
+class Names {
+ public:
+  explicit Names(std::string what) : what_(std::move(what)) {}
+
+  // Reads "id" and "name" of a new thing; both must be new.
+  std::pair<IdType, std::string> read_new(JsonObject& object) {
+    const IdType id{static_cast<std::int32_t>(object.integer("id", 0, kLargestId))};
+    if (!ids_.insert(id).second) {
+      object.at("id").fail("another " + what_ + " has the id " + std::to_string(id.value));
+    }
+    std::string name = object.string("name");
+    if (name.empty()) object.at("name").fail("expected a name, found \"\"");
+    if (!by_name_.emplace(name, id).second) {
+      object.at("name").fail("another " + what_ + " is called \"" + name + "\"");
+    }
+    return {id, std::move(name)};
+  }
+
+  [[nodiscard]] IdType find(const JsonValue& value) const {
+    const std::string name = value.string();
+    const auto found = by_name_.find(name);
+    if (found != by_name_.end()) return found->second;
+    std::vector<std::string> known;
+    known.reserve(by_name_.size());
+    for (const auto& entry : by_name_) known.push_back(entry.first);
+    const std::string near = nearest_word(name, known);
+    value.fail("no " + what_ + " is called \"" + name + "\"" +
+               (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+  }
+
+ private:
+  std::string what_;
+  std::set<IdType> ids_;
+  std::map<std::string, IdType> by_name_;
+};
+
+void limit_bytes(const JsonValue& place, double bytes) {
+  if (bytes > kLargestBytes) place.fail("larger than 16 TiB");
+}
+
+Tensor read_tensor(JsonObject object, Names<TensorId>& names) {
+  Tensor tensor;
+  std::tie(tensor.id, tensor.name) = names.read_new(object);
+  tensor.kind = read_word(object, "kind", kTensorKinds);
+  tensor.dtype = read_word(object, "dtype", kDTypes);
+  auto bytes = static_cast<double>(element_size(tensor.dtype).count());
+  for (const JsonValue& extent : object.array("shape")) {
+    tensor.shape.push_back(extent.integer(1, kLargestCount));
+    bytes *= static_cast<double>(tensor.shape.back());
+  }
+  limit_bytes(object.at("shape"), bytes);
+  object.done();
+  return tensor;
+}
+
+ProcessGroup read_group(JsonObject object, Names<GroupId>& names) {
+  ProcessGroup group;
+  std::tie(group.id, group.name) = names.read_new(object);
+  for (const JsonValue& rank : object.array("ranks")) {
+    group.ranks.push_back(Rank{static_cast<std::int32_t>(rank.integer(0, kLargestId))});
+  }
+  object.done();
+  return group;
+}
+
+GemmWork read_gemm(JsonObject& object, DType dtype) {
+  const GemmWork work{.m = object.integer("m", 1, kLargestCount),
+                      .n = object.integer("n", 1, kLargestCount),
+                      .k = object.integer("k", 1, kLargestCount),
+                      .count = object.integer_or("count", 1, 1, kLargestCount)};
+  const auto m = static_cast<double>(work.m);
+  const auto n = static_cast<double>(work.n);
+  const auto k = static_cast<double>(work.k);
+  limit_bytes(object.value(), static_cast<double>(element_size(dtype).count()) *
+                                  static_cast<double>(work.count) * (m * k + k * n + m * n));
+  return work;
+}
+
+TimedWork read_timed(JsonObject& object) {
+  TimedWork work;
+  for (const JsonValue& time : object.array("by_rank_us")) {
+    work.by_rank.push_back(from_us(time.number(0, kLargestUs)));
+  }
+  return work;
+}
+
+Work read_work(JsonObject object, DType dtype) {
+  Work work;
+  const std::size_t kind = object.word("kind", kWorkKinds);
+  if (kWorkKinds[kind] == "gemm") {
+    work = read_gemm(object, dtype);
+  } else if (kWorkKinds[kind] == "memory") {
+    const auto bytes = object.integer("traffic_bytes", 0, static_cast<std::int64_t>(kLargestBytes));
+    work = MemoryWork{.bytes = Bytes(bytes), .flop = Flop(object.number("work_flop", 0))};
+  } else {
+    work = read_timed(object);
+  }
+  object.done();
+  return work;
+}
+
+Op read_op(JsonObject object, Names<OpId>& ops, const Names<TensorId>& tensors) {
+  Op op;
+  std::tie(op.id, op.name) = ops.read_new(object);
+  op.phase = read_word(object, "phase", kPhases);
+  op.dtype = read_word(object, "dtype", kDTypes);
+  op.work = read_work(object.object("work"), op.dtype);
+  for (const JsonValue& name : object.array("reads")) op.reads.push_back(tensors.find(name));
+  for (const JsonValue& name : object.array("writes")) op.writes.push_back(tensors.find(name));
+  object.done();
+  return op;
+}
+
+// A finite number: NaN and infinity would be written as null.
+double finite(double value) {
+  DOVETAIL_CHECK(std::isfinite(value)) << value;
+  return value;
+}
+
+ordered_json work_to_value(const Work& work) {
+  return visit(
+      work,
+      [](const GemmWork& gemm) {
+        return ordered_json{
+            {"kind", "gemm"}, {"m", gemm.m}, {"n", gemm.n}, {"k", gemm.k}, {"count", gemm.count}};
+      },
+      [](const MemoryWork& memory) {
+        return ordered_json{{"kind", "memory"},
+                            {"traffic_bytes", memory.bytes.count()},
+                            {"work_flop", finite(memory.flop.count())}};
+      },
+      [](const TimedWork& timed) {
+        ordered_json times = ordered_json::array();
+        for (const Duration time : timed.by_rank) times.push_back(to_us(time));
+        return ordered_json{{"kind", "timed"}, {"by_rank_us", std::move(times)}};
+      });
+}
+
+ordered_json tensor_names(const Program& program, const std::vector<TensorId>& ids) {
+  ordered_json names = ordered_json::array();
+  for (const TensorId id : ids) names.push_back(program.tensor(id).name);
+  return names;
+}
+
+ordered_json group_to_value(const ProcessGroup& group) {
+  ordered_json ranks = ordered_json::array();
+  for (const Rank rank : group.ranks) ranks.push_back(rank.value);
+  return {{"id", group.id.value}, {"name", group.name}, {"ranks", std::move(ranks)}};
+}
+
+}  // namespace
+
+Program program_from_json(JsonObject object) {
+  static constexpr std::array<std::string_view, 1> kKind = {"program"};
+  object.schema(kProgramSchema);
+  static_cast<void>(object.word("kind", kKind));
+
+  Program program;
+  program.name = object.string("name");
+  program.world_size = object.integer("world_size", 1, kLargestId);
+  Names<GroupId> groups("process group");
+  Names<TensorId> tensors("tensor");
+  Names<OpId> ops("op");
+  for (const JsonValue& group : object.array("groups")) {
+    program.groups.push_back(read_group(group.object(), groups));
+  }
+  for (const JsonValue& tensor : object.array("tensors")) {
+    program.tensors.push_back(read_tensor(tensor.object(), tensors));
+  }
+  for (const JsonValue& op : object.array("ops")) {
+    program.ops.push_back(read_op(op.object(), ops, tensors));
+  }
+  for (const JsonValue& value : object.array("reductions")) {
+    JsonObject reduction = value.object();
+    program.reductions.push_back({.gradient = tensors.find(reduction.at("gradient")),
+                                  .group = groups.find(reduction.at("group")),
+                                  .op = read_word(reduction, "op", kReduceOps)});
+    reduction.done();
+  }
+  object.done();
+  const std::vector<std::string> wrong = problems(program);
+  if (!wrong.empty()) object.value().fail(wrong.front());
+  return program;
+}
+
+Program parse_program(const std::string& name, std::string_view text) {
+  const JsonFile file(name, text);
+  return program_from_json(file.root());
+}
+
+Program read_program(const std::string& path) {
+  const JsonFile file(path);
+  return program_from_json(file.root());
+}
+
+ordered_json program_to_value(const Program& program) {
+  ordered_json groups = ordered_json::array();
+  for (const ProcessGroup& group : program.groups) groups.push_back(group_to_value(group));
+  ordered_json tensors = ordered_json::array();
+  for (const Tensor& tensor : program.tensors) {
+    tensors.push_back({{"id", tensor.id.value},
+                       {"name", tensor.name},
+                       {"kind", to_string(tensor.kind)},
+                       {"dtype", to_string(tensor.dtype)},
+                       {"shape", tensor.shape}});
+  }
+  ordered_json ops = ordered_json::array();
+  for (const Op& op : program.ops) {
+    ops.push_back({{"id", op.id.value},
+                   {"name", op.name},
+                   {"phase", to_string(op.phase)},
+                   {"dtype", to_string(op.dtype)},
+                   {"work", work_to_value(op.work)},
+                   {"reads", tensor_names(program, op.reads)},
+                   {"writes", tensor_names(program, op.writes)}});
+  }
+  ordered_json reductions = ordered_json::array();
+  for (const Reduction& reduction : program.reductions) {
+    reductions.push_back({{"gradient", program.tensor(reduction.gradient).name},
+                          {"group", program.group(reduction.group).name},
+                          {"op", to_string(reduction.op)}});
+  }
+  return {{"schema", kProgramSchema},    {"kind", "program"},
+          {"name", program.name},        {"world_size", program.world_size},
+          {"groups", std::move(groups)}, {"tensors", std::move(tensors)},
+          {"ops", std::move(ops)},       {"reductions", std::move(reductions)}};
+}
+
+std::string program_to_json(const Program& program) {
+  return program_to_value(program).dump(1) + "\n";
+}
+
+}  // namespace dovetail::schedule

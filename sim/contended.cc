@@ -1,0 +1,220 @@
+// The event loop with rates: what is in flight together slows down together.
+//
+// Every node in flight has work left, a rate, and the moment when both were last true. A change of
+// rate settles the progress so far and puts a new end into the queue; the old end stays there and
+// is recognised as stale, because it is no longer the node's end. So the cost is one queue entry
+// per change of rate.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "sim/engine.h"
+
+namespace dovetail::sim {
+namespace {
+
+constexpr int kFractionBits = 20;
+constexpr std::int64_t kFullRate = std::int64_t{1} << kFractionBits;  // one ns of work per ns
+
+std::int64_t rate_of(double slowdown) {
+  return std::max<std::int64_t>(1, std::llround(static_cast<double>(kFullRate) / slowdown));
+}
+
+// One node in flight.
+struct Flight {
+  NodeId node = kNoNode;
+  std::int64_t left = 0;  // work still to do, in 2^-20 ns
+  std::int64_t rate = kFullRate;
+  std::int64_t since = 0;  // when `left` and `rate` were last true
+
+  [[nodiscard]] bool idle() const { return node == kNoNode; }
+
+  void settle(std::int64_t now) {
+    left = std::max<std::int64_t>(0, left - (now - since) * rate);
+    since = now;
+  }
+  [[nodiscard]] std::int64_t end() const { return since + (left + rate - 1) / rate; }
+};
+
+class ContendedRun {
+ public:
+  ContendedRun(const Graph& graph, std::span<const models::Contention> contention,
+               Workspace& workspace)
+      : graph_(graph),
+        timeline_(workspace.timeline),
+        pending_(workspace.pending),
+        queue_(workspace.queue),
+        contention_(contention),
+        compute_(contention.size()) {
+    for (const models::Contention& rank : contention) {
+      collective_slowdown_ = std::max(collective_slowdown_, rank.collective_slowdown);
+    }
+    for (const CommandNode& entry : graph.command_nodes) {
+      streams_ = std::max(streams_, static_cast<std::size_t>(entry.stream.value) + 1);
+    }
+    transfers_.resize(streams_);
+  }
+
+  std::int64_t run() {
+    for (NodeId node = 0; node < graph_.size(); ++node) {
+      if (graph_.pending[static_cast<std::size_t>(node)] == 0) release(node, 0);
+    }
+    std::int64_t now = 0;
+    while (!queue_.empty()) {
+      const Event event = queue_.top();
+      queue_.pop();
+      const NodeId node = event.key / 2;
+      if (event.key % 2 == 0) {
+        start(node, event.time);
+        continue;
+      }
+      if (timeline_.end[static_cast<std::size_t>(node)] != event.time || !in_flight(node)) continue;
+      now = event.time;
+      finish(node, now);
+    }
+    return now;
+  }
+
+ private:
+  [[nodiscard]] const CommandNode& command(NodeId node) const {
+    return graph_.command_nodes[static_cast<std::size_t>(
+        graph_.command_node[static_cast<std::size_t>(node)])];
+  }
+  [[nodiscard]] std::size_t rank_of(NodeId node) const {
+    return static_cast<std::size_t>(node - command(node).first);
+  }
+  // Inline collectives occupy the compute stream as a whole; nothing runs beside them.
+  [[nodiscard]] bool is_transfer(NodeId node) const {
+    return command(node).kind == NodeKind::Collective;
+  }
+  Flight& flight(NodeId node) {
+    return is_transfer(node) ? transfers_[static_cast<std::size_t>(command(node).stream.value)]
+                             : compute_[rank_of(node)];
+  }
+  bool in_flight(NodeId node) { return flight(node).node == node; }
+
+  // All predecessors are done at `now`; the host may hold the node back.
+  void release(NodeId node, std::int64_t now) {
+    const auto n = static_cast<std::size_t>(node);
+    const std::int64_t when = graph_.release.empty() ? now : std::max(now, graph_.release[n]);
+    if (when == now) {
+      start(node, now);
+    } else {
+      queue_.push({when, node * 2});
+    }
+  }
+
+  void start(NodeId node, std::int64_t now) {
+    const auto n = static_cast<std::size_t>(node);
+    timeline_.start[n] = now;
+    std::int64_t work = graph_.work[n];
+    if (work < 0) {
+      const CollectiveNode& table = graph_.collectives[static_cast<std::size_t>(~work)];
+      work = table.previous == kNoNode
+                 ? table.isolated
+                 : table.duration(now - timeline_.end[static_cast<std::size_t>(table.previous)]);
+    }
+    Flight& slot = flight(node);
+    DOVETAIL_CHECK(slot.idle()) << "two nodes in flight on one stream";
+    slot = {node, work << kFractionBits, kFullRate, now};
+    if (is_transfer(node)) {
+      begin_transfer(slot, work);
+    } else {
+      slot.rate = compute_rate(rank_of(node));
+      ++busy_ranks_;
+      if (busy_ranks_ == 1) retime_transfers(now);
+    }
+    schedule_end(slot);
+  }
+
+  void begin_transfer(Flight& slot, std::int64_t work) {
+    slot.rate = transfer_rate();
+    ++transfers_in_flight_;
+    longest_transfer_ = std::max<std::int64_t>(work, 1);
+    retime_compute(slot.since);
+  }
+
+  void finish(NodeId node, std::int64_t now) {
+    flight(node) = {};
+    if (is_transfer(node)) {
+      --transfers_in_flight_;
+      retime_compute(now);
+    } else if (--busy_ranks_ == 0) {
+      retime_transfers(now);
+    }
+    const auto n = static_cast<std::size_t>(node);
+    for (std::int32_t k = graph_.successor_begin[n]; k < graph_.successor_begin[n + 1]; ++k) {
+      const NodeId next = graph_.successors[static_cast<std::size_t>(k)];
+      if (--pending_[static_cast<std::size_t>(next)] == 0) release(next, now);
+    }
+  }
+
+  void schedule_end(Flight& slot) {
+    const std::int64_t end = slot.end();
+    timeline_.end[static_cast<std::size_t>(slot.node)] = end;
+    queue_.push({end, slot.node * 2 + 1});
+  }
+
+  void retime(Flight& slot, std::int64_t rate, std::int64_t now) {
+    if (slot.idle() || slot.rate == rate) return;
+    slot.settle(now);
+    slot.rate = rate;
+    schedule_end(slot);
+  }
+
+  void retime_compute(std::int64_t now) {
+    for (std::size_t rank = 0; rank < compute_.size(); ++rank) {
+      retime(compute_[rank], compute_rate(rank), now);
+    }
+  }
+
+  void retime_transfers(std::int64_t now) {
+    if (collective_slowdown_ == 1) return;
+    for (Flight& slot : transfers_) retime(slot, transfer_rate(), now);
+  }
+
+  // The processor time of a collective is spread over its duration; at least 1/64 of the rate is
+  // left.
+  [[nodiscard]] std::int64_t compute_rate(std::size_t rank) const {
+    if (transfers_in_flight_ == 0) return kFullRate;
+    const models::Contention& contention = contention_[rank];
+    const std::int64_t cpu = std::min(contention.collective_cpu.count(), longest_transfer_);
+    const double share = 1 - static_cast<double>(cpu) / static_cast<double>(longest_transfer_);
+    return std::max(kFullRate / 64, rate_of(contention.compute_slowdown / std::max(share, 1e-6)));
+  }
+
+  [[nodiscard]] std::int64_t transfer_rate() const {
+    return busy_ranks_ == 0 ? kFullRate : rate_of(collective_slowdown_);
+  }
+
+  const Graph& graph_;
+  Timeline& timeline_;
+  std::vector<std::int32_t>& pending_;
+  EventQueue& queue_;
+  std::span<const models::Contention> contention_;
+  double collective_slowdown_ = 1;
+  std::size_t streams_ = 1;
+  std::vector<Flight> compute_;    // per rank: what its compute stream does
+  std::vector<Flight> transfers_;  // per stream: the collective in flight
+  int transfers_in_flight_ = 0;
+  int busy_ranks_ = 0;
+  std::int64_t longest_transfer_ = 1;  // of the collective that began last, alone
+};
+
+}  // namespace
+
+std::int64_t play_contended(const Graph& graph, std::span<const models::Contention> contention,
+                            Workspace& workspace) {
+  DOVETAIL_CHECK(contention.size() == static_cast<std::size_t>(graph.ranks))
+      << contention.size() << " contentions for " << graph.ranks << " ranks";
+  const auto nodes = static_cast<std::size_t>(graph.size());
+  workspace.timeline.start.assign(nodes, 0);
+  workspace.timeline.end.assign(nodes, 0);
+  workspace.pending.assign(graph.pending.begin(), graph.pending.end());
+  workspace.queue.clear();
+  return ContendedRun(graph, contention, workspace).run();
+}
+
+}  // namespace dovetail::sim

@@ -1,0 +1,40 @@
+// The engines that play a Graph. All give the same Timeline wherever more than one applies.
+//
+//   play_in_program_order  one pass, no queue. Exact because streams are in order and node order is
+//   topological. The fast path play_events            event loop on a 4-ary heap; the general
+//   machine with contention switched off play_contended         event loop with rates: compute and
+//   collectives in flight together slow each other down
+//
+// Workspaces are reused between calls, so a search allocates nothing per candidate.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "models/costs.h"
+#include "sim/event_queue.h"
+#include "sim/graph.h"
+
+namespace dovetail::sim {
+
+struct Workspace {
+  Timeline timeline;
+  std::vector<std::int32_t> pending;
+  EventQueue queue;
+};
+
+// Each fills workspace.timeline and returns the end of the last node, in ns.
+std::int64_t play_in_program_order(const Graph& graph, Workspace& workspace);
+std::int64_t play_events(const Graph& graph, Workspace& workspace);
+
+// One Contention per simulated rank. Progress is kept in units of 2^-20 ns, so a run is exact to 1
+// ns per change of rate and deterministic. A compute-stream node of rank r progresses at 1 /
+// compute_slowdown while a collective transfers, and besides loses the collective's processor time;
+// a collective at 1 / collective_slowdown while any rank's compute stream is busy.
+std::int64_t play_contended(const Graph& graph, std::span<const models::Contention> contention,
+                            Workspace& workspace);
+
+}  // namespace dovetail::sim

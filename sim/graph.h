@@ -1,0 +1,106 @@
+// A Graph: one ScheduledProgram with its Costs, compiled to flat arrays that the engines can play
+// fast.
+//
+// A node is one thing that takes time: an op, a copy, the enqueue of a collective or a wake-up on
+// one rank, or a collective, which all ranks share. Events and waits are edges. Nodes are numbered
+// in host issue order, step after step, with the ranks of one command side by side: ranks advance
+// together, so their state lies together (this beat every change of the event queue). Every edge
+// goes from a lower to a higher number, so node order is one topological order.
+//
+//   memory      32 bytes per node and 8 per edge
+//   time        a node starts at max(end of predecessors, release), takes `work`, and ends
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "models/costs.h"
+#include "schedule/scheduled_program.h"
+
+namespace dovetail::sim {
+
+using NodeId = std::int32_t;
+inline constexpr NodeId kNoNode = -1;
+
+enum class NodeKind : std::uint8_t { Compute, Copy, Collective, Enqueue, WakeUp };
+
+// One command of one step; its nodes are first .. first + count - 1 (one per rank, or one for all).
+struct CommandNode {
+  std::int32_t command = 0;  // index in the role's command list
+  std::int32_t step = 0;
+  NodeId first = 0;
+  std::int32_t count = 1;
+  NodeKind kind = NodeKind::Compute;
+  StreamId stream;
+};
+
+// A WaitEvent of one step: how to find out whether a stream stood there. Lists hold indices of
+// CommandNodes.
+struct WaitRecord {
+  std::int32_t command = 0;
+  std::int32_t step = 0;
+  StreamId stream;
+  std::vector<std::int32_t> stream_before;  // what the stream had done
+  std::vector<std::int32_t> event;          // what the event stands for
+};
+
+// A collective's duration depends on the pause before it on its stream (models/costs.h).
+struct CollectiveNode {
+  NodeId node = kNoNode;
+  NodeId previous = kNoNode;  // the collective before it on the same stream
+  std::int64_t isolated = 0;
+  std::int64_t back_to_back = 0;
+
+  // Nanoseconds for a start `gap` ns after the end of the previous collective.
+  [[nodiscard]] std::int64_t duration(std::int64_t gap) const {
+    if (isolated < back_to_back) return std::max(isolated, back_to_back - gap);
+    return std::min(isolated, back_to_back + gap);
+  }
+};
+
+struct Graph {
+  std::int32_t ranks = 1;  // simulated
+  std::int32_t steps = 1;
+
+  // Per node. Work >= 0 is a duration in ns; ~work is an index into `collectives` otherwise.
+  std::vector<std::int64_t> work;
+  std::vector<std::int64_t> release;  // earliest start; empty when the host never limits
+  std::vector<std::int32_t> pending;  // number of predecessors
+  std::vector<std::int32_t> successor_begin, successors;      // CSR
+  std::vector<std::int32_t> predecessor_begin, predecessors;  // CSR
+  std::vector<std::int32_t> command_node;                     // of each node
+
+  std::vector<CollectiveNode> collectives;
+  std::vector<CommandNode> command_nodes;
+  std::vector<WaitRecord> waits;
+  std::int64_t launch_gap = 0;  // included in `work` of all but collectives' tables
+
+  [[nodiscard]] std::int32_t size() const { return static_cast<std::int32_t>(work.size()); }
+  [[nodiscard]] std::span<const std::int32_t> predecessors_of(NodeId node) const {
+    const auto n = static_cast<std::size_t>(node);
+    const auto begin = static_cast<std::size_t>(predecessor_begin[n]);
+    return std::span(predecessors)
+        .subspan(begin, static_cast<std::size_t>(predecessor_begin[n + 1]) - begin);
+  }
+  // The node of a command node on one rank.
+  [[nodiscard]] NodeId on_rank(std::int32_t command_node_index, std::int32_t rank) const {
+    const CommandNode& entry = command_nodes[static_cast<std::size_t>(command_node_index)];
+    return entry.first + (entry.count == 1 ? 0 : rank);
+  }
+};
+
+// When each node began and ended, in ns from the start of step 0.
+struct Timeline {
+  std::vector<std::int64_t> start;
+  std::vector<std::int64_t> end;
+};
+
+// REQUIRES: verify(program) is empty, steps >= 1, one role.
+Graph compile(const schedule::ScheduledProgram& program, const models::Costs& costs,
+              std::int32_t steps);
+
+}  // namespace dovetail::sim

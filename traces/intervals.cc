@@ -1,0 +1,46 @@
+// Union of intervals, and the part of one set that another does not cover.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "traces/intervals.h"
+
+#include <algorithm>
+
+namespace dovetail::traces {
+
+std::vector<Interval> union_of(std::vector<Interval> intervals) {
+  std::erase_if(intervals, [](const Interval& interval) { return interval.start == interval.end; });
+  std::ranges::sort(intervals, {}, &Interval::start);
+  std::vector<Interval> result;
+  for (const Interval& next : intervals) {
+    if (!result.empty() && next.start <= result.back().end) {
+      // Touching intervals become one as well, so that equal sets are equal vectors.
+      result.back().end = std::max(result.back().end, next.end);
+    } else {
+      result.push_back(next);
+    }
+  }
+  return result;
+}
+
+Duration length(std::span<const Interval> intervals) {
+  Duration total{};
+  for (const Interval& interval : intervals) total += interval.length();
+  return total;
+}
+
+Duration uncovered(Interval interval, std::span<const Interval> cover) {
+  Duration left = interval.length();
+  const auto ends_after = std::ranges::upper_bound(cover, interval.start, {}, &Interval::end);
+  for (auto member = ends_after; member != cover.end() && member->start < interval.end; ++member) {
+    left -= std::min(member->end, interval.end) - std::max(member->start, interval.start);
+  }
+  return left;
+}
+
+Duration uncovered(std::span<const Interval> intervals, std::span<const Interval> cover) {
+  Duration total{};
+  for (const Interval& interval : intervals) total += uncovered(interval, cover);
+  return total;
+}
+
+}  // namespace dovetail::traces

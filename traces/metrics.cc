@@ -1,0 +1,271 @@
+// Step windows, breakdowns and exposed communication.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "traces/metrics.h"
+
+#include "base/error.h"
+#include "traces/intervals.h"
+#include "traces/json_text.h"
+
+#include <algorithm>
+#include <ostream>
+#include <utility>
+
+namespace dovetail::traces {
+namespace {
+
+struct Window {
+  bool seen = false;
+  Instant start;
+  Instant end;
+  Rank slowest;
+};
+
+// Spans are sorted by rank, so a later rank must be later by more than nothing to be the slowest.
+void extend(Window& window, const Span& span) {
+  if (!window.seen || span.start < window.start) window.start = span.start;
+  if (!window.seen || span.end > window.end) {
+    window.end = span.end;
+    window.slowest = span.rank;
+  }
+  window.seen = true;
+}
+
+bool marks_the_step(const Trace& trace, const Span& span) {
+  return span.stream == kComputeStream || trace.command(span.command).kind != SpanKind::Wait;
+}
+
+std::vector<Window> step_windows(const Trace& trace) {
+  std::vector<Window> windows(static_cast<std::size_t>(trace.steps));
+  for (const Span& span : trace.spans) {
+    if (marks_the_step(trace, span)) extend(windows[static_cast<std::size_t>(span.step)], span);
+  }
+  return windows;
+}
+
+bool is_compute(SpanKind kind) {
+  return kind == SpanKind::Compute || kind == SpanKind::Copy || kind == SpanKind::Enqueue;
+}
+
+// What one rank did, as far as one step is concerned.
+struct RankSpans {
+  std::vector<const Span*> compute_stream;  // of the step
+  std::vector<const Span*> collectives;     // of the step, on any stream
+  std::vector<Interval> busy;               // union of compute, of any step
+  std::vector<Interval> step_busy;          // union of compute, of the step
+};
+
+RankSpans gather(const Trace& trace, std::int32_t step, Rank rank) {
+  RankSpans result;
+  std::vector<Interval> busy;
+  std::vector<Interval> step_busy;
+  const auto spans = std::ranges::equal_range(trace.spans, rank, {}, &Span::rank);
+  for (const Span& span : spans) {
+    const SpanKind kind = trace.command(span.command).kind;
+    const bool computes = span.stream == kComputeStream && is_compute(kind);
+    if (computes) busy.push_back({span.start, span.end});
+    if (span.step != step) continue;
+    if (computes) step_busy.push_back({span.start, span.end});
+    if (span.stream == kComputeStream) result.compute_stream.push_back(&span);
+    if (kind == SpanKind::Collective) result.collectives.push_back(&span);
+  }
+  std::ranges::stable_sort(result.collectives, {}, [](const Span* span) { return span->start; });
+  result.busy = union_of(std::move(busy));
+  result.step_busy = union_of(std::move(step_busy));
+  return result;
+}
+
+void fill_communication(StepReport& report, const RankSpans& spans) {
+  std::vector<Interval> whole;
+  std::vector<Interval> moving;
+  for (const Span* span : spans.collectives) {
+    whole.push_back({span->start, span->end});
+    if (span->transfer_start) moving.push_back({*span->transfer_start, span->end});
+  }
+  const bool transfer_is_known = moving.size() == whole.size();
+  whole = union_of(std::move(whole));
+  report.communication = length(whole);
+  report.exposed = uncovered(whole, spans.busy);
+  if (!transfer_is_known) return;
+  moving = union_of(std::move(moving));
+  report.transfer = length(moving);
+  report.exposed_transfer = uncovered(moving, spans.busy);
+}
+
+void fill_rows(StepReport& report, const Trace& trace, const RankSpans& spans) {
+  for (const Span* span : spans.collectives) {
+    const CommandInfo& info = trace.command(span->command);
+    BucketRow row;
+    row.command = info.id;
+    row.bucket = info.bucket;
+    row.name = info.name;
+    row.bytes = info.bytes;
+    row.start = span->start - report.start;
+    row.end = span->end - report.start;
+    if (span->transfer_start) row.transfer_start = *span->transfer_start - report.start;
+    row.exposed = uncovered(Interval{span->start, span->end}, spans.busy);
+    report.buckets.push_back(std::move(row));
+  }
+  for (const Span* span : spans.compute_stream) {
+    const CommandInfo& info = trace.command(span->command);
+    report.breakdown[activity_of(info)] += span->end - span->start;
+    if (info.kind != SpanKind::Wait) continue;
+    report.stalls.push_back(
+        {info.id, info.bucket, info.name, span->start - report.start, span->end - span->start});
+  }
+}
+
+StepReport report_on(const Trace& trace, std::int32_t step, const Window& window, Rank rank) {
+  StepReport report;
+  report.origin = trace.provenance.origin;
+  report.step = step;
+  report.start = window.start;
+  report.step_time = window.end - window.start;
+  report.rank = rank;
+  const RankSpans spans = gather(trace, step, rank);
+  report.compute_busy = length(spans.step_busy);
+  fill_communication(report, spans);
+  fill_rows(report, trace, spans);
+  // Spans of one stream do not overlap and all lie in the window: what is left is idle.
+  report.breakdown[Activity::Idle] = report.step_time - report.breakdown.total();
+  DOVETAIL_CHECK(report.breakdown[Activity::Idle] >= Duration{})
+      << "overlapping spans on rank " << rank << ", stream 0, step " << step;
+  return report;
+}
+
+Window step_window(const Trace& trace, std::int32_t step) {
+  DOVETAIL_CHECK(0 <= step && step < trace.steps) << "step " << step << " of " << trace.steps;
+  Window window;
+  for (const Span& span : trace.spans) {
+    if (span.step == step && marks_the_step(trace, span)) extend(window, span);
+  }
+  DOVETAIL_CHECK(window.seen) << "step " << step << " has no spans";
+  return window;
+}
+
+}  // namespace
+
+std::string_view label(Origin origin) {
+  return origin == Origin::Simulated ? "predicted" : "measured";
+}
+
+std::string_view to_string(Activity activity) {
+  switch (activity) {
+    case Activity::Forward:
+      return "forward";
+    case Activity::Backward:
+      return "backward";
+    case Activity::Optimizer:
+      return "optimizer";
+    case Activity::Copy:
+      return "bucket copies";
+    case Activity::Enqueue:
+      return "enqueue";
+    case Activity::Collective:
+      return "inline collectives";
+    case Activity::Stall:
+      return "stall";
+    case Activity::Idle:
+      return "idle";
+  }
+  DOVETAIL_CHECK(false) << "activity " << static_cast<int>(activity);
+}
+
+Activity activity_of(const CommandInfo& command) {
+  switch (command.kind) {
+    case SpanKind::Copy:
+      return Activity::Copy;
+    case SpanKind::Enqueue:
+      return Activity::Enqueue;
+    case SpanKind::Collective:
+      return Activity::Collective;
+    case SpanKind::Wait:
+      return Activity::Stall;
+    case SpanKind::Compute:
+      break;
+  }
+  switch (command.phase) {
+    case SpanPhase::Forward:
+      return Activity::Forward;
+    case SpanPhase::Backward:
+      return Activity::Backward;
+    case SpanPhase::Optimizer:
+      return Activity::Optimizer;
+    case SpanPhase::Communication:
+      return Activity::Copy;
+  }
+  DOVETAIL_CHECK(false) << "command " << command.id;
+}
+
+Duration Breakdown::total() const {
+  Duration sum{};
+  for (const Duration time : time_) sum += time;
+  return sum;
+}
+
+std::optional<double> StepReport::overlap_ratio() const {
+  if (communication == Duration{}) return std::nullopt;
+  return static_cast<double>((communication - exposed).count()) /
+         static_cast<double>(communication.count());
+}
+
+std::vector<Duration> step_times(const Trace& trace) {
+  std::vector<Duration> times;
+  for (const Window& window : step_windows(trace)) times.push_back(window.end - window.start);
+  return times;
+}
+
+StepReport step_report(const Trace& trace, std::int32_t step) {
+  const Window window = step_window(trace, step);
+  return report_on(trace, step, window, window.slowest);
+}
+
+StepReport step_report(const Trace& trace, std::int32_t step, Rank rank) {
+  DOVETAIL_CHECK(std::ranges::find(trace.ranks, rank) != trace.ranks.end()) << "rank " << rank;
+  return report_on(trace, step, step_window(trace, step), rank);
+}
+
+std::int32_t median_step_index(const Trace& trace) {
+  const std::vector<Duration> times = step_times(trace);
+  const auto first = std::ranges::find(times, spread(times).median);
+  return static_cast<std::int32_t>(first - times.begin());
+}
+
+StepReport median_step(const Trace& trace) { return step_report(trace, median_step_index(trace)); }
+
+Spread spread(std::span<const Duration> values) {
+  DOVETAIL_CHECK(!values.empty()) << "no values";
+  std::vector<Duration> sorted(values.begin(), values.end());
+  std::ranges::sort(sorted);
+  // ceil(tenths n / 10), in integers so that no rounding decides.
+  const auto quantile = [&](std::size_t tenths) {
+    return sorted[(tenths * sorted.size() + 9) / 10 - 1];
+  };
+  return {quantile(5), quantile(1), quantile(9), sorted.front()};
+}
+
+void print(std::ostream& out, const StepReport& report) {
+  out << label(report.origin) << " step " << report.step << ", rank " << report.rank
+      << " (times in us)\n";
+  const auto line = [&](std::string_view name, const std::string& value) {
+    out << "  " << name << std::string(24 - name.size(), ' ')
+        << std::string(value.size() < 14 ? 14 - value.size() : 0, ' ') << value << '\n';
+  };
+  const auto time = [&](std::string_view name, std::optional<Duration> value) {
+    std::string text;
+    if (value) append_us(text, *value);
+    line(name, value ? text : "unknown");
+  };
+  time("step time", report.step_time);
+  time("compute busy", report.compute_busy);
+  time("communication", report.communication);
+  time("exposed communication", report.exposed);
+  time("transfer", report.transfer);
+  time("exposed transfer", report.exposed_transfer);
+  for (const Activity activity : kActivities) {
+    if (report.breakdown[activity] == Duration{}) continue;
+    time(to_string(activity), report.breakdown[activity]);
+  }
+}
+
+}  // namespace dovetail::traces

@@ -1,0 +1,37 @@
+// A Trace as text: one line per rank and stream, one character per column of time.
+//
+//   predicted step 0; a column is 5 us; F forward, B backward, O optimizer, c copy, ...
+//   s0 FFBBBBBBO.O..O
+//   s1 ....000111222
+//
+// Here bucket 1 travels from 35 us to 50 us, while backward ends at 40 us.
+//
+//   F B O   compute of that phase          w   the compute stream stands at a wait
+//   c       copy into or out of a bucket   .   nothing, or a communication stream at a wait
+//   e       host work to launch            0-9a-z   a collective: its bucket's id modulo 36
+// (# where the bucket is unknown). A column shows what filled most of it; of equals, work before
+// nothing, then what came first. So events much shorter than a column may not show.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/units.h"
+#include "traces/metrics.h"
+#include "traces/trace.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace dovetail::traces {
+
+struct TimelineOptions {
+  Steps steps = Steps::Median;
+  std::optional<Duration> column;  // absent: the smallest 1, 2 or 5 x 10^k ns that fits `columns`
+  std::int64_t columns = 100;
+};
+
+// REQUIRES: every step has a span; column and columns above 0.
+std::string timeline(const Trace& trace, const TimelineOptions& options = {});
+
+}  // namespace dovetail::traces

@@ -1,0 +1,45 @@
+// Traces as JSON files, exact in both directions.
+//
+//   {"schema": "dovetail.trace/1", "kind": "trace",
+//    "provenance": {"origin": "measured", "machine": "...", "policy": "...", "workload": "...",
+//                   "backend": "cpu/ring", "notes": {"date": "..."}},
+//    "world_size": 2, "steps": 1, "ranks": [0, 1],
+//    "streams": [{"id": 0, "name": "compute"}],
+//    "commands": [{"id": 4, "kind": "collective", "phase": "communication",
+//                  "name": "all-reduce bucket 0", "bucket": 0, "size_bytes": 4096}],
+//    "span_fields": ["command", "rank", "stream", "step", "start_ns", "end_ns",
+//                    "transfer_start_ns"],
+//    "spans": [[4, 0, 1, 0, 1000, 9000, 1500]]}
+//
+// A span is a short array, since a trace can hold 100 000 of them; `span_fields` names its entries.
+// The last entry and the key "bucket" are absent where unknown. A span a line, so files diff well.
+// Times count from the moment step 0 began, so they are not negative, and stay below 2^53 ns (104
+// days), which every JSON reader holds exactly.
+//
+// The reader refuses all that trace.h rules out: unknown commands, streams and ranks, ranks outside
+// the world, ends before starts, spans out of order or overlapping on one rank and stream, a
+// transfer outside its span or on anything but a collective, listed ranks and steps without spans.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/json_reader.h"
+#include "traces/trace.h"
+
+#include <string>
+
+namespace dovetail::traces {
+
+std::string to_json(const Trace& trace);
+
+// Throws InputError "FILE: /spans/3/0: command 99 is not listed in /commands".
+Trace read_trace(const JsonFile& file);
+
+// From and to a file.
+Trace load_trace(const std::string& path);
+void save_trace(const std::string& path, const Trace& trace);
+
+// The provenance as one JSON object, as it stands in every file that shows a trace.
+void append_json(std::string& text, const Provenance& provenance);
+
+}  // namespace dovetail::traces
