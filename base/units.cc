@@ -50,8 +50,10 @@ double parse_with_unit(std::string_view text, const std::array<Unit, N>& units,
 }
 
 std::string three_digits(double value, std::string_view unit) {
+  // From 999.5 on, three digits would need an exponent.
+  const char* format = std::abs(value) >= 999.5 ? "%.0f" : "%.3g";
   std::array<char, 48> text{};
-  const int size = std::snprintf(text.data(), text.size(), value >= 1000 ? "%.0f" : "%.3g", value);
+  const int size = std::snprintf(text.data(), text.size(), format, value);
   return std::string(text.data(), static_cast<std::size_t>(size)) + " " + std::string(unit);
 }
 

@@ -57,6 +57,21 @@ std::map<EventId, BucketId> buckets_of_events(const schedule::RankProgram& role)
   return buckets;
 }
 
+// The records on the compute stream that open a launch, and the bucket launched first.
+std::map<CommandId, BucketId> launches(const schedule::RankProgram& role) {
+  std::map<CommandId, BucketId> buckets;
+  const Command* open = nullptr;
+  for (const Command& command : role.commands) {
+    if (command.stream == schedule::kComputeStream) {
+      const bool records = std::holds_alternative<schedule::RecordEvent>(command.action);
+      open = records ? &command : nullptr;
+    } else if (const auto* run = std::get_if<schedule::RunCollective>(&command.action)) {
+      if (open != nullptr) buckets.emplace(open->id, run->bucket);
+    }
+  }
+  return buckets;
+}
+
 CommandInfo op_info(const Command& command, const schedule::Op& op) {
   CommandInfo info;
   info.id = command.id;
@@ -93,9 +108,14 @@ Bytes moved_by(const schedule::ScheduledProgram& plan, const schedule::Copy& cop
   return bytes;
 }
 
+// What the events and records of one role stand for.
+struct Meanings {
+  std::map<EventId, BucketId> events;
+  std::map<CommandId, BucketId> launches;
+};
+
 std::optional<CommandInfo> command_info(const schedule::ScheduledProgram& plan,
-                                        const Command& command,
-                                        const std::map<EventId, BucketId>& buckets) {
+                                        const Command& command, const Meanings& meanings) {
   using Info = std::optional<CommandInfo>;
   return schedule::visit(
       command.action,
@@ -115,8 +135,14 @@ std::optional<CommandInfo> command_info(const schedule::ScheduledProgram& plan,
         info.bytes = moved_by(plan, copy);
         return info;
       },
-      [&](const schedule::RecordEvent&) -> Info { return std::nullopt; },
-      [&](const schedule::WaitEvent& wait) -> Info { return wait_info(command, wait, buckets); });
+      [&](const schedule::RecordEvent&) -> Info {
+        const auto launch = meanings.launches.find(command.id);
+        if (launch == meanings.launches.end()) return std::nullopt;
+        return bucket_info(command, SpanKind::Enqueue, launch->second, "enqueue");
+      },
+      [&](const schedule::WaitEvent& wait) -> Info {
+        return wait_info(command, wait, meanings.events);
+      });
 }
 
 // One collective of one step, as all its ranks know it.
@@ -128,6 +154,7 @@ class Assembly {
       : plan_(plan), by_rank_(by_rank) {
     for (const schedule::RankProgram& role : plan.roles) {
       for (const Command& command : role.commands) commands_[command.id] = &command;
+      launches_.merge(launches(role));
     }
     find_origin();
     find_meetings();
@@ -136,9 +163,11 @@ class Assembly {
   [[nodiscard]] std::vector<traces::Span> spans() const {
     std::vector<traces::Span> spans;
     for (std::size_t rank = 0; rank < by_rank_.size(); ++rank) {
-      for (const Timing& timing : by_rank_[rank]) {
-        if (!shows(timing)) continue;
-        spans.push_back(span(timing, Rank{static_cast<std::int32_t>(rank)}));
+      const std::vector<Timing>& timings = by_rank_[rank];
+      for (std::size_t i = 0; i < timings.size(); ++i) {
+        if (!shows(timings[i])) continue;
+        spans.push_back(span(timings[i], Rank{static_cast<std::int32_t>(rank)}));
+        if (launches_.contains(timings[i].command)) spans.back().end = launch_end(timings, i);
       }
     }
     std::stable_sort(spans.begin(), spans.end(), [](const traces::Span& a, const traces::Span& b) {
@@ -180,13 +209,24 @@ class Assembly {
 
   [[nodiscard]] bool shows(const Timing& timing) const {
     const Command& which = command(timing);
-    const bool enqueued = timing.stream != which.stream;
+    if (timing.stream != which.stream) return false;  // while it was enqueued
     return schedule::visit(
         which.action, [](const schedule::RunOp&) { return true; },
         [](const schedule::RunCollective&) { return true; },
         [](const schedule::Copy&) { return true; },
-        [](const schedule::RecordEvent&) { return false; },
-        [&](const schedule::WaitEvent&) { return !enqueued && timing.end_ns > timing.start_ns; });
+        [&](const schedule::RecordEvent&) { return launches_.contains(which.id); },
+        [&](const schedule::WaitEvent&) { return timing.end_ns > timing.start_ns; });
+  }
+
+  // A launch lasts until the last command that it enqueues.
+  [[nodiscard]] Instant launch_end(const std::vector<Timing>& timings, std::size_t record) const {
+    std::size_t last = record;
+    for (std::size_t i = record + 1; i < timings.size(); ++i) {
+      if (timings[i].stream != schedule::kComputeStream) continue;
+      if (command(timings[i]).stream == schedule::kComputeStream) break;
+      last = i;
+    }
+    return instant(timings[last].end_ns);
   }
 
   [[nodiscard]] Instant instant(std::int64_t ns) const {
@@ -201,8 +241,8 @@ class Assembly {
     span.start = instant(timing.start_ns);
     span.end = instant(timing.end_ns);
     const std::optional<Meeting> which = meeting(timing);
-    // A rank that saw the end before the last arrival was noted cannot exist, but clocks of the two
-    // readings are taken apart: keep the moment inside the span.
+    // An arrival is noted a moment after the stream began, so on a preempted rank the last one may
+    // seem to lie after the end.
     if (which) span.transfer_start = std::min(instant(last_arrival_.at(*which)), span.end);
     return span;
   }
@@ -210,6 +250,7 @@ class Assembly {
   const schedule::ScheduledProgram& plan_;
   std::span<const std::vector<Timing>> by_rank_;
   std::map<CommandId, const Command*> commands_;
+  std::map<CommandId, BucketId> launches_;
   std::map<Meeting, std::int64_t> last_arrival_;
   std::int64_t origin_ns_ = std::numeric_limits<std::int64_t>::max();
 };
@@ -219,9 +260,9 @@ class Assembly {
 std::vector<CommandInfo> command_infos(const schedule::ScheduledProgram& plan) {
   std::vector<CommandInfo> infos;
   for (const schedule::RankProgram& role : plan.roles) {
-    const std::map<EventId, BucketId> buckets = buckets_of_events(role);
+    const Meanings meanings = {.events = buckets_of_events(role), .launches = launches(role)};
     for (const Command& command : role.commands) {
-      std::optional<CommandInfo> info = command_info(plan, command, buckets);
+      std::optional<CommandInfo> info = command_info(plan, command, meanings);
       if (info) infos.push_back(std::move(*info));
     }
   }

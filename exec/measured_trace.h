@@ -1,10 +1,10 @@
 // From the timings of all ranks to one Trace.
 //
-// Times count from the earliest start of the first measured step. A record is no span. A wait is a
-// span only where its stream really stood; a collective's transfer_start is the latest start of
-// its ranks in that step. A command of a communication stream was first enqueued by the compute
-// stream: for collectives that is an extra span on stream 0 under the same command (SpanKind of the
-// command is Collective; its stream tells the two apart), for records and waits it is dropped.
+// Times count from the earliest start of the first measured step. A wait is a span only where its
+// stream really stood; a collective's transfer_start is the latest start of its ranks in that step.
+// Launching a collective on a communication stream is one Enqueue span, under the id of the record on
+// the compute stream that opens the launch: record, then wait, collective and record enqueued. Other
+// records are no spans.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -24,7 +24,8 @@ traces::Trace measured_trace(const schedule::ScheduledProgram& plan,
                              std::span<const std::vector<Timing>> by_rank,
                              const traces::Provenance& provenance);
 
-// What the commands of a plan are called in traces, sorted by id. Records are left out.
+// What the commands of a plan are called in traces, sorted by id. Records that launch nothing are left
+// out.
 std::vector<traces::CommandInfo> command_infos(const schedule::ScheduledProgram& plan);
 
 }  // namespace dovetail::exec

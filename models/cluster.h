@@ -79,7 +79,7 @@ struct MeasuredKernel {
   schedule::DType dtype = schedule::DType::F32;
   KernelWork work;
   Duration time{};
-  std::optional<Duration> p10, p90;
+  std::optional<Duration> p10{}, p90{};
   friend bool operator==(const MeasuredKernel&, const MeasuredKernel&) = default;
 };
 
@@ -102,11 +102,11 @@ struct CopyModel {
 // How good the calibration was that wrote this file.
 struct Quality {
   bool valid = true;
-  std::vector<std::string> why;           // reasons why not valid, one sentence each
-  std::optional<double> outside_cpu;      // processor share taken by other programs meanwhile
-  std::optional<double> steal;            // processor share taken by the hypervisor meanwhile
-  std::optional<double> fit_residual;     // largest relative residual of the collectives' fits
-  std::map<std::string, double> figures;  // anything else, units in the names
+  std::vector<std::string> why{};           // reasons why not valid, one sentence each
+  std::optional<double> outside_cpu{};      // processor share taken by other programs meanwhile
+  std::optional<double> steal{};            // processor share taken by the hypervisor meanwhile
+  std::optional<double> fit_residual{};     // largest relative residual of the collectives' fits
+  std::map<std::string, double> figures{};  // anything else, units in the names
   friend bool operator==(const Quality&, const Quality&) = default;
 };
 

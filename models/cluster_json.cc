@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cmath>
+#include <initializer_list>
 #include <set>
 #include <utility>
 
@@ -42,20 +43,28 @@ T named(const JsonValue& value, const std::array<T, N>& values) {
   return values.at(value.word(words));
 }
 
+// Optional keys of an object: known, so that a misspelt one is told the right word.
+void optional_keys(JsonObject& object, std::initializer_list<std::string_view> keys) {
+  for (const std::string_view key : keys) object.ignore(key);
+}
+
 Duration positive_us(JsonObject& object, std::string_view key) {
   return from_us(object.number(key, kLeastUs, kMostUs));
 }
 
 Duration us_or(JsonObject& object, std::string_view key, Duration fallback) {
+  object.ignore(key);
   return object.has(key) ? from_us(object.number(key, 0, kMostUs)) : fallback;
 }
 
 std::optional<Duration> optional_us(JsonObject& object, std::string_view key) {
+  object.ignore(key);
   if (!object.has(key)) return std::nullopt;
   return positive_us(object, key);
 }
 
 std::optional<double> optional_number(JsonObject& object, std::string_view key) {
+  object.ignore(key);
   if (!object.has(key)) return std::nullopt;
   return object.number(key);
 }
@@ -84,6 +93,7 @@ CollectiveSeries read_series(const JsonValue& value) {
   CollectiveSeries series;
   series.collective = named(object.at("collective"), kCollectives);
   series.ranks = object.integer("ranks", 1, kMostRanks);
+  optional_keys(object, {"nodes", "points"});
   series.nodes = object.integer_or("nodes", 1, 1, kMostRanks);
   if (object.has("points")) {
     const JsonArray array = object.array("points");
@@ -127,11 +137,10 @@ Roofline read_roofline(JsonObject object) {
   JsonObject rates = gemm.object("flop_per_s");
   for (const DType dtype : kDTypes) {
     const std::string_view name = to_string(dtype);
+    rates.ignore(name);
     if (!rates.has(name)) continue;
     roofline.gemm_peak[dtype] = FlopPerSecond(rates.number(name, kLeastRate, kMostRate));
   }
-  // Asked for so that an unknown dtype is told all the known ones.
-  for (const DType dtype : kDTypes) rates.ignore(to_string(dtype));
   rates.done();
   roofline.efficiency = gemm.number("efficiency", 1e-6, 1);
   gemm.done();
@@ -146,6 +155,7 @@ schedule::GemmWork read_gemm(JsonObject object) {
   work.m = object.integer("m", 1, kMostExtent);
   work.n = object.integer("n", 1, kMostExtent);
   work.k = object.integer("k", 1, kMostExtent);
+  object.ignore("count");
   work.count = object.integer_or("count", 1, 1, kMostExtent);
   object.done();
   return work;
@@ -159,6 +169,7 @@ KernelWork read_work(JsonObject& object) {
   JsonObject memory = object.object("memory");
   schedule::MemoryWork work;
   work.bytes = Bytes(memory.integer("bytes", 1, kMostBytes));
+  memory.ignore("flop");
   work.flop = Flop(memory.number_or("flop", 0, 0));
   memory.done();
   return work;
@@ -187,6 +198,7 @@ std::vector<MeasuredKernel> read_kernels(const JsonArray& array) {
 
 UnitKernel read_unit_kernel(JsonObject object) {
   UnitKernel unit;
+  object.ignore("dtype");
   if (object.has("dtype")) unit.dtype = named(object.at("dtype"), kDTypes);
   unit.gemm = read_gemm(object.object("gemm"));
   unit.time = positive_us(object, "us");
@@ -211,6 +223,7 @@ CopyModel read_copy(JsonObject object) {
 // Keys that are absent keep the backend's default where the kind is the same, else 0.
 HostModel read_host(JsonObject object, BackendKind backend) {
   HostModel host = default_host(backend);
+  object.ignore("kind");
   if (object.has("kind")) {
     const auto kind =
         object.word("kind", kHostKinds) == 0 ? HostModel::Kind::Inline : HostModel::Kind::Async;
@@ -228,6 +241,7 @@ HostModel read_host(JsonObject object, BackendKind backend) {
 
 Contention read_contention(JsonObject object) {
   Contention contention;
+  optional_keys(object, {"compute_slowdown", "collective_slowdown"});
   contention.compute_slowdown = object.number_or("compute_slowdown", 1, 1, 1e6);
   contention.collective_slowdown = object.number_or("collective_slowdown", 1, 1, 1e6);
   contention.collective_cpu = us_or(object, "collective_cpu_us", Duration{});
@@ -237,6 +251,7 @@ Contention read_contention(JsonObject object) {
 
 Quality read_quality(JsonObject object) {
   Quality quality;
+  optional_keys(object, {"why", "figures"});
   quality.valid = object.at("valid").boolean();
   if (object.has("why")) {
     for (const JsonValue reason : object.array("why")) quality.why.push_back(reason.string());
@@ -364,6 +379,8 @@ ordered_json list_of(const std::vector<T>& items) {
 
 Cluster cluster_from_json(JsonObject root) {
   root.schema(kSchema);
+  optional_keys(root, {"origin", "licence", "date", "notes", "ranks", "backend", "compute",
+                       "kernels", "unit_kernel", "copy", "host", "contention", "quality"});
   constexpr std::array<std::string_view, 1> kKinds = {"cluster"};
   static_cast<void>(root.word("kind", kKinds));
   Cluster cluster;

@@ -104,17 +104,17 @@ struct Curve {
   double tail = 0;
 };
 
-// Pieces in rising order. A piece that holds no whole byte is dropped, flat neighbours are merged.
+// Pieces in rising order. A piece that holds no whole byte is dropped; neighbours on one line are
+// merged.
 class PieceList {
  public:
   void add(double from, double value, double slope) {
     const Bytes start(static_cast<std::int64_t>(std::ceil(from)));
     const LinearPiece piece{start, value - slope * from, slope};
     if (!pieces_.empty() && pieces_.back().from == start) pieces_.pop_back();
-    if (!pieces_.empty() && slope == 0 && pieces_.back().ns_per_byte == 0 &&
-        pieces_.back().base_ns == piece.base_ns) {
-      return;
-    }
+    const bool same_line = !pieces_.empty() && pieces_.back().ns_per_byte == slope &&
+                           pieces_.back().base_ns == piece.base_ns;
+    if (same_line) return;
     pieces_.push_back(piece);
   }
   std::vector<LinearPiece> take() { return std::move(pieces_); }

@@ -41,8 +41,8 @@ namespace dovetail::models {
 struct CollectivePoint {
   Bytes bytes;
   Duration isolated{};
-  std::optional<Duration> back_to_back;  // absent: as isolated
-  std::optional<Duration> p10, p90;      // spread of `isolated`; carried along, not used for times
+  std::optional<Duration> back_to_back{};  // absent: as isolated
+  std::optional<Duration> p10{}, p90{};  // spread of `isolated`; carried along, not used for times
   friend bool operator==(const CollectivePoint&, const CollectivePoint&) = default;
 };
 

@@ -15,11 +15,11 @@
 //   mixtral_8x7b                   Hugging Face 4.x MixtralForCausalLM (arXiv 2401.04088)
 //   mlp                            784-2048-2048-1024-10 of our own: small enough to run on a CPU
 //
-// The step: forward ops in layer order; backward ops, last layer first; one SGD update with momentum
-// per parameter, in the order in which gradients become ready. That order is the reverse of the
-// parameter order, which is what PyTorch's DistributedDataParallel assumes of a new model. Llama and
-// Mixtral are the exception: Hugging Face defines the norms of a block after its matrices and an
-// expert's w2 before its w3, so there the dataflow decides, as autograd would.
+// The step: forward ops in layer order; backward ops, last layer first; one SGD update with
+// momentum per parameter, in the order in which gradients become ready. That order is the reverse
+// of the parameter order, which is what PyTorch's DistributedDataParallel assumes of a new model.
+// Llama and Mixtral are the exception: Hugging Face defines the norms of a block after its matrices
+// and an expert's w2 before its w3, so there the dataflow decides, as autograd would.
 //
 //   zoo_program("resnet18", {.world_size = 4})
 //     forward   conv1.forward          gemm 802816x64x147   reads conv1.weight   writes conv1.out
@@ -53,12 +53,12 @@ struct ZooOptions {
 // One line of the listing. The counts are the published ones; tests hold the Programs against them.
 struct ZooEntry {
   std::string name;
-  std::int64_t parameters = 0;           // elements
-  std::int64_t gradients = 0;            // tensors
-  std::int64_t batch = 0;                // default, per rank
-  std::optional<std::int64_t> sequence;  // default; absent: the model takes images or vectors
-  std::optional<std::int64_t> sequence_limit;  // rows of a learned position table
-  std::string source;
+  std::int64_t parameters = 0;                // elements
+  std::int64_t gradients = 0;                 // tensors
+  std::int64_t batch = 0;                     // default, per rank
+  std::optional<std::int64_t> sequence = {};  // default; absent: the model takes images or vectors
+  std::optional<std::int64_t> sequence_limit = {};  // rows of a learned position table
+  std::string source = {};
 };
 
 // In a stable order: networks for images, then for text, then mlp.

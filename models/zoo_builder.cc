@@ -72,12 +72,10 @@ schedule::Program Builder::finish(const Value& result) {
   add({.name = "loss",
        .forward = Traffic{.read_passes = 2, .flop_per_element = 4},
        .inputs = {result},
-       .parameters = {},
        .outputs = {activation("loss.out", {})},
        .backward = {{.suffix = "backward",
                      .work = Traffic{.read_passes = 1, .flop_per_element = 2},
                      .reads = {result.tensor},
-                     .parameters = {},
                      .inputs = {result}}}});
   for (auto layer = tape_.rbegin(); layer != tape_.rend(); ++layer) undo(*layer);
   update_parameters();
@@ -188,9 +186,8 @@ void Builder::update_parameters() {
            MemoryWork{.bytes = bytes(kUpdateElements * count),
                       .flop = Flop(kUpdateFlop * static_cast<double>(count))},
            {.reads = {gradient, parameter}, .writes = {parameter}, .accumulated = Bytes(0)});
-    program_.reductions.push_back({.gradient = gradient,
-                                   .group = kDataParallel,
-                                   .op = schedule::ReduceOp::Average});
+    program_.reductions.push_back(
+        {.gradient = gradient, .group = kDataParallel, .op = schedule::ReduceOp::Average});
   }
 }
 

@@ -7,7 +7,8 @@
 //     serves activations with several consumers and shared parameters (GPT-2's wte) alike.
 //   - A parameter's gradient is ready at its last write. Parameters of one op become ready in
 //     reverse order of definition: bias before weight.
-//   - A layer without backward ops (a residual sum) hands its gradient to its inputs unchanged: they
+//   - A layer without backward ops (a residual sum) hands its gradient to its inputs unchanged:
+//   they
 //     share one tensor, and later consumers accumulate into it. REQUIRES: the sum is the last
 //     consumer of its inputs on the tape.
 //
@@ -54,18 +55,18 @@ using Recipe = std::variant<schedule::GemmWork, schedule::MemoryWork, Traffic>;
 struct BackwardOp {
   std::string suffix;  // the op is called LAYER.SUFFIX
   Recipe work;
-  std::vector<std::optional<TensorId>> reads;  // beside the gradients of the outputs
-  std::vector<TensorId> parameters;            // whose gradients it writes; definition order
-  std::vector<Value> inputs;                   // whose gradients it writes
+  std::vector<std::optional<TensorId>> reads = {};  // beside the gradients of the outputs
+  std::vector<TensorId> parameters = {};            // whose gradients it writes; definition order
+  std::vector<Value> inputs = {};                   // whose gradients it writes
 };
 
 struct Layer {
   std::string name;
   Recipe forward;
-  std::vector<Value> inputs;
-  std::vector<TensorId> parameters;
-  std::vector<Value> outputs;
-  std::vector<BackwardOp> backward;  // empty: the inputs share the gradient of the output
+  std::vector<Value> inputs = {};
+  std::vector<TensorId> parameters = {};
+  std::vector<Value> outputs = {};
+  std::vector<BackwardOp> backward = {};  // empty: the inputs share the gradient of the output
 };
 
 class Builder {
@@ -106,7 +107,7 @@ class Builder {
   schedule::Program program_;
   std::vector<Layer> tape_;
   std::unordered_map<TensorId, TensorId> gradients_;  // of a parameter or activation
-  std::vector<TensorId> ready_;                       // parameters by the last write of their gradient
+  std::vector<TensorId> ready_;  // parameters by the last write of their gradient
 };
 
 }  // namespace dovetail::models::zoo

@@ -1,7 +1,7 @@
 // DenseNet-201 as in torchvision/models/densenet.py.
 //
-// Every layer of a block reads all features made before it in the block and adds 32 channels, through
-// a 1x1 bottleneck of 128. A transition halves channels and image between blocks.
+// Every layer of a block reads all features made before it in the block and adds 32 channels,
+// through a 1x1 bottleneck of 128. A transition halves channels and image between blocks.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/zoo_families.h"

@@ -1,8 +1,9 @@
-// GoogLeNet (torchvision/models/googlenet.py) and Inception-v4 (Cadene's and timm's inception_v4.py).
+// GoogLeNet (torchvision/models/googlenet.py) and Inception-v4 (Cadene's and timm's
+// inception_v4.py).
 //
-// Both are chains of blocks, and a block is a small graph of convolutions and pools whose loose ends
-// are concatenated. A table of rows describes a block: each row names the row that it reads, so the
-// table reads like the code it was taken from. Rows stand in order of definition.
+// Both are chains of blocks, and a block is a small graph of convolutions and pools whose loose
+// ends are concatenated. A table of rows describes a block: each row names the row that it reads,
+// so the table reads like the code it was taken from. Rows stand in order of definition.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
@@ -11,9 +12,11 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace dovetail::models::zoo {
 namespace {
@@ -39,7 +42,6 @@ struct Row {
   std::int64_t channels = 0;
   Kernel kernel;
 };
-using Table = std::vector<Row>;
 
 // Convolution without bias, batch norm, ReLU.
 Value basic_conv(Builder& b, const std::string& name, const Value& in, std::int64_t channels,
@@ -55,7 +57,7 @@ Value run_row(Builder& b, const std::string& name, const Row& row, const Value& 
   return pool(b, name, in, {.kind = kind, .kernel = row.kernel});
 }
 
-Value block(Builder& b, const std::string& name, const Value& in, const Table& table) {
+Value block(Builder& b, const std::string& name, const Value& in, std::span<const Row> table) {
   std::map<std::string_view, Value> values{{"", in}};
   std::vector<Value> ends;
   for (const Row& row : table) {
@@ -75,16 +77,21 @@ struct GoogleNetBlock {
   std::int64_t one, three_reduce, three, five_reduce, five, pool;
 };
 constexpr GoogleNetBlock kGoogleNet[] = {
-    {"inception3a", 64, 96, 128, 16, 32, 32},     {"inception3b", 128, 128, 192, 32, 96, 64},
-    {"maxpool3", 0, 0, 0, 0, 0, 0},               {"inception4a", 192, 96, 208, 16, 48, 64},
-    {"inception4b", 160, 112, 224, 24, 64, 64},   {"inception4c", 128, 128, 256, 24, 64, 64},
-    {"inception4d", 112, 144, 288, 32, 64, 64},   {"inception4e", 256, 160, 320, 32, 128, 128},
-    {"maxpool4", 0, 0, 0, 0, 0, 0},               {"inception5a", 256, 160, 320, 32, 128, 128},
+    {"inception3a", 64, 96, 128, 16, 32, 32},
+    {"inception3b", 128, 128, 192, 32, 96, 64},
+    {"maxpool3", 0, 0, 0, 0, 0, 0},
+    {"inception4a", 192, 96, 208, 16, 48, 64},
+    {"inception4b", 160, 112, 224, 24, 64, 64},
+    {"inception4c", 128, 128, 256, 24, 64, 64},
+    {"inception4d", 112, 144, 288, 32, 64, 64},
+    {"inception4e", 256, 160, 320, 32, 128, 128},
+    {"maxpool4", 0, 0, 0, 0, 0, 0},
+    {"inception5a", 256, 160, 320, 32, 128, 128},
     {"inception5b", 384, 192, 384, 48, 128, 128},
 };
 
 // torchvision's "5x5" branch is a 3x3 convolution, a slip that its weights depend on.
-Table googlenet_table(const GoogleNetBlock& c) {
+std::vector<Row> googlenet_table(const GoogleNetBlock& c) {
   return {{"branch1", "", c.one, k1x1},
           {"branch2.0", "", c.three_reduce, k1x1},
           {"branch2.1", "branch2.0", c.three, k3x3},
@@ -117,7 +124,90 @@ Value googlenet(Builder& b) {
 
 // ---- Inception-v4 ----------------------------------------------------------------------------
 
-const Table& mixed_3a() {
-  static const Table table{{"maxpool", "", kMaxPool, k3x3Half}, {"conv", "", 96, k3x3Half}};
-  return table;
+constexpr Row kMixed3a[] = {{"maxpool", "", kMaxPool, k3x3Half}, {"conv", "", 96, k3x3Half}};
+constexpr Row kMixed4a[] = {
+    {"branch0.0", "", 64, k1x1},          {"branch0.1", "branch0.0", 96, k3x3Valid},
+    {"branch1.0", "", 64, k1x1},          {"branch1.1", "branch1.0", 64, k1x7},
+    {"branch1.2", "branch1.1", 64, k7x1}, {"branch1.3", "branch1.2", 96, k3x3Valid}};
+constexpr Row kMixed5a[] = {{"conv", "", 192, k3x3Half}, {"maxpool", "", kMaxPool, k3x3Half}};
+constexpr Row kInceptionA[] = {{"branch0", "", 96, k1x1},
+                               {"branch1.0", "", 64, k1x1},
+                               {"branch1.1", "branch1.0", 96, k3x3},
+                               {"branch2.0", "", 64, k1x1},
+                               {"branch2.1", "branch2.0", 96, k3x3},
+                               {"branch2.2", "branch2.1", 96, k3x3},
+                               {"branch3.0", "", kAveragePool, k3x3},
+                               {"branch3.1", "branch3.0", 96, k1x1}};
+constexpr Row kReductionA[] = {{"branch0", "", 384, k3x3Half},
+                               {"branch1.0", "", 192, k1x1},
+                               {"branch1.1", "branch1.0", 224, k3x3},
+                               {"branch1.2", "branch1.1", 256, k3x3Half},
+                               {"branch2", "", kMaxPool, k3x3Half}};
+constexpr Row kInceptionB[] = {{"branch0", "", 384, k1x1},
+                               {"branch1.0", "", 192, k1x1},
+                               {"branch1.1", "branch1.0", 224, k1x7},
+                               {"branch1.2", "branch1.1", 256, k7x1},
+                               {"branch2.0", "", 192, k1x1},
+                               {"branch2.1", "branch2.0", 192, k7x1},
+                               {"branch2.2", "branch2.1", 224, k1x7},
+                               {"branch2.3", "branch2.2", 224, k7x1},
+                               {"branch2.4", "branch2.3", 256, k1x7},
+                               {"branch3.0", "", kAveragePool, k3x3},
+                               {"branch3.1", "branch3.0", 128, k1x1}};
+constexpr Row kReductionB[] = {
+    {"branch0.0", "", 192, k1x1},          {"branch0.1", "branch0.0", 192, k3x3Half},
+    {"branch1.0", "", 256, k1x1},          {"branch1.1", "branch1.0", 256, k1x7},
+    {"branch1.2", "branch1.1", 320, k7x1}, {"branch1.3", "branch1.2", 320, k3x3Half},
+    {"branch2", "", kMaxPool, k3x3Half}};
+constexpr Row kInceptionC[] = {{"branch0", "", 256, k1x1},
+                               {"branch1_0", "", 384, k1x1},
+                               {"branch1_1a", "branch1_0", 256, k1x3},
+                               {"branch1_1b", "branch1_0", 256, k3x1},
+                               {"branch2_0", "", 384, k1x1},
+                               {"branch2_1", "branch2_0", 448, k3x1},
+                               {"branch2_2", "branch2_1", 512, k1x3},
+                               {"branch2_3a", "branch2_2", 256, k1x3},
+                               {"branch2_3b", "branch2_2", 256, k3x1},
+                               {"branch3.0", "", kAveragePool, k3x3},
+                               {"branch3.1", "branch3.0", 256, k1x1}};
+
+struct Repeat {
+  int times = 1;
+  std::span<const Row> table;
+};
+constexpr Repeat kInceptionV4[] = {{1, kMixed3a},    {1, kMixed4a},    {1, kMixed5a},
+                                   {4, kInceptionA}, {1, kReductionA}, {7, kInceptionB},
+                                   {1, kReductionB}, {3, kInceptionC}};
+
+Value inception_v4(Builder& b) {
+  constexpr Row kStem[] = {{"", "", 32, k3x3Half}, {"", "", 32, k3x3Valid}, {"", "", 64, k3x3}};
+  int number = 0;
+  const auto next = [&number] { return "features." + std::to_string(number++); };
+  Value x = image_batch(b, 3, 299);
+  for (const Row& row : kStem) x = basic_conv(b, next(), x, row.channels, row.kernel);
+  for (const Repeat& repeat : kInceptionV4) {
+    for (int i = 0; i < repeat.times; ++i) x = block(b, next(), x, repeat.table);
+  }
+  x = global_pool(b, "avg_pool", x);
+  return linear(b, "last_linear", {.in = x.shape[1], .out = kClasses}, x);
 }
+
+}  // namespace
+
+std::vector<Model> inception_models() {
+  return {{.entry = {.name = "googlenet",
+                     .parameters = 6'624'904,
+                     .gradients = 173,
+                     .batch = 64,
+                     .source = "torchvision googlenet.py without auxiliary heads; Szegedy et al., "
+                               "arXiv 1409.4842"},
+           .forward = googlenet},
+          {.entry = {.name = "inception_v4",
+                     .parameters = 42'679'816,
+                     .gradients = 449,
+                     .batch = 32,
+                     .source = "timm inception_v4.py; Szegedy et al., arXiv 1602.07261"},
+           .forward = inception_v4}};
+}
+
+}  // namespace dovetail::models::zoo

@@ -40,12 +40,10 @@ Value weighted_product(Builder& builder, Weighted layer) {
                       .backward = {{.suffix = "backward.weight",
                                     .work = GemmWork{.m = n, .n = k, .k = m, .count = groups},
                                     .reads = {layer.in.tensor},
-                                    .parameters = layer.parameters,
-                                    .inputs = {}},
+                                    .parameters = layer.parameters},
                                    {.suffix = "backward.input",
                                     .work = GemmWork{.m = m, .n = k, .k = n, .count = groups},
                                     .reads = {weight},
-                                    .parameters = {},
                                     .inputs = {layer.in}}}});
 }
 
@@ -138,15 +136,12 @@ Embedding embedding(Builder& builder, const std::string& name, const EmbeddingSh
   const Value out = builder.activation(name + ".out", {rows, shape.width});
   builder.add({.name = name,
                .forward = MemoryWork{.bytes = lookup, .flop = Flop(0)},
-               .inputs = {},
                .parameters = {table},
                .outputs = {out},
-               .backward = {{.suffix = "backward.weight",
-                             .work = MemoryWork{.bytes = scatter,
-                                                .flop = Flop(static_cast<double>(picked))},
-                             .reads = {},
-                             .parameters = {table},
-                             .inputs = {}}}});
+               .backward = {
+                   {.suffix = "backward.weight",
+                    .work = MemoryWork{.bytes = scatter, .flop = Flop(static_cast<double>(picked))},
+                    .parameters = {table}}}});
   return {.table = table, .out = out};
 }
 
@@ -161,12 +156,10 @@ Value pointwise(Builder& builder, const std::string& name, Pointwise layer) {
   return builder.add({.name = name,
                       .forward = work,
                       .inputs = layer.inputs,
-                      .parameters = {},
                       .outputs = {out},
                       .backward = {{.suffix = "backward",
                                     .work = work,
                                     .reads = std::move(saved),
-                                    .parameters = {},
                                     .inputs = layer.inputs}}});
 }
 
@@ -175,21 +168,15 @@ Value relu(Builder& builder, const std::string& name, const Value& in) {
 }
 
 Value softmax(Builder& builder, const std::string& name, const Value& in) {
-  return pointwise(builder, name,
-                   {.inputs = {in},
-                    .out = in.shape,
-                    .saved = Saved::Output,
-                    .flop_per_element = kSoftmaxFlop});
+  return pointwise(
+      builder, name,
+      {.inputs = {in}, .out = in.shape, .saved = Saved::Output, .flop_per_element = kSoftmaxFlop});
 }
 
 Value sum(Builder& builder, const std::string& name, std::vector<Value> inputs) {
   const Value out = builder.activation(name + ".out", inputs.front().shape);
-  return builder.add({.name = name,
-                      .forward = Traffic{},
-                      .inputs = std::move(inputs),
-                      .parameters = {},
-                      .outputs = {out},
-                      .backward = {}});
+  return builder.add(
+      {.name = name, .forward = Traffic{}, .inputs = std::move(inputs), .outputs = {out}});
 }
 
 Value product(Builder& builder, const std::string& name, const Product& layer) {
@@ -198,18 +185,32 @@ Value product(Builder& builder, const std::string& name, const Product& layer) {
   return builder.add({.name = name,
                       .forward = layer.work,
                       .inputs = {layer.left, layer.right},
-                      .parameters = {},
                       .outputs = {out},
                       .backward = {{.suffix = "backward.left",
                                     .work = GemmWork{.m = m, .n = k, .k = n, .count = count},
                                     .reads = {layer.right.tensor},
-                                    .parameters = {},
                                     .inputs = {layer.left}},
                                    {.suffix = "backward.right",
                                     .work = GemmWork{.m = k, .n = n, .k = m, .count = count},
                                     .reads = {layer.left.tensor},
-                                    .parameters = {},
                                     .inputs = {layer.right}}}});
+}
+
+Value attention(Builder& builder, const std::string& name, const Attention& layer) {
+  const std::int64_t tokens = builder.sequence();
+  const std::int64_t head_width = layer.query.shape.back() / layer.heads;
+  const std::int64_t count = builder.batch() * layer.heads;
+  const Value scores = product(builder, name + ".scores",
+                               {.left = layer.query,
+                                .right = layer.key,
+                                .work = {.m = tokens, .n = tokens, .k = head_width, .count = count},
+                                .out = {builder.batch(), layer.heads, tokens, tokens}});
+  const Value probabilities = softmax(builder, name + ".softmax", scores);
+  return product(builder, name + ".context",
+                 {.left = probabilities,
+                  .right = layer.value,
+                  .work = {.m = tokens, .n = head_width, .k = tokens, .count = count},
+                  .out = layer.query.shape});
 }
 
 Value image_batch(const Builder& builder, std::int64_t channels, std::int64_t side) {

@@ -7,7 +7,8 @@
 //   matrix product  m x k by k x n    forward m n k; backward.weight n k m, reads the input, writes
 //   (linear, conv)                    bias and weight gradients; then backward.input m k n
 //   batch norm      forward reads its input twice (statistics, then scale) and writes once;
-//                   backward reads input and output gradient twice, writes weight and input gradients
+//                   backward reads input and output gradient twice, writes weight and input
+//                   gradients
 //   layer, RMS norm forward one pass; backward as batch norm
 //   pointwise       every operand once; backward reads what it saved (nothing, input or output)
 //   embedding       forward reads and writes the looked-up rows; backward clears the table's
@@ -99,6 +100,20 @@ struct Product {
   Shape out;
 };
 Value product(Builder& builder, const std::string& name, const Product& layer);
+
+// ---- text, shape tokens x width --------------------------------------------------------------
+
+// Scaled dot-product attention, written out: scores, softmax, context. All of the square of scores
+// is computed, as without a fused kernel; a causal mask saves nothing. Keys and values may have
+// fewer heads (grouped-query attention): the products stay the same, heads share their right-hand
+// side.
+struct Attention {
+  Value query;
+  Value key;
+  Value value;
+  std::int64_t heads = 1;
+};
+Value attention(Builder& builder, const std::string& name, const Attention& layer);
 
 // ---- images, shape N x C x H x W -------------------------------------------------------------
 

@@ -39,11 +39,10 @@ Value residual_block(Builder& b, const std::string& name, Block kind, const Valu
   const Kernel one{};
   const Kernel three{.height = 3, .width = 3};
   const Kernel strided{.height = 3, .width = 3, .stride = stride};
-  const std::vector<Step> steps = kind == Block::Basic
-                                      ? std::vector<Step>{{width, strided}, {width, three}}
-                                      : std::vector<Step>{{width, one},
-                                                          {width, strided},
-                                                          {width * expansion, one}};
+  const std::vector<Step> steps =
+      kind == Block::Basic
+          ? std::vector<Step>{{width, strided}, {width, three}}
+          : std::vector<Step>{{width, one}, {width, strided}, {width * expansion, one}};
   Value x = in;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const std::string number = std::to_string(i + 1);

@@ -13,8 +13,8 @@ namespace {
 constexpr std::int64_t kImageSide = 224;
 // Channels of the 3x3 convolutions, each followed by a ReLU; kPool halves the image.
 constexpr int kPool = 0;
-constexpr std::array kFeatures{64,  64,  kPool, 128, 128, kPool, 256, 256, 256,
-                               kPool, 512, 512,   512, kPool, 512, 512, 512, kPool};
+constexpr std::array kFeatures{64,    64,  kPool, 128, 128,   kPool, 256, 256, 256,
+                               kPool, 512, 512,   512, kPool, 512,   512, 512, kPool};
 constexpr std::array<std::int64_t, 3> kClassifier{4096, 4096, 1000};
 
 // Layers are numbered as in an nn.Sequential: a convolution and its ReLU take two numbers, a pool

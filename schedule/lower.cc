@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
 #include "schedule/visit.h"
@@ -26,16 +27,16 @@ struct Plan {
 
 class Lowering {
  public:
-  Lowering(const Program& program, const Schedule& schedule)
-      : program_(program), schedule_(schedule) {
-    out_.program = program;
+  Lowering(Program program, const Schedule& schedule)
+      : program_(out_.program), schedule_(schedule) {
+    out_.program = std::move(program);
     out_.policy = schedule.policy;
-    for (const OwedGradient& gradient : owed_gradients(program)) {
+    for (const OwedGradient& gradient : owed_gradients(program_)) {
       owed_.emplace(gradient.tensor, gradient);
     }
-    for (std::size_t i = 0; i < program.ops.size(); ++i) {
-      position_[program.ops[i].id] = i;
-      if (program.ops[i].phase != Phase::Optimizer) backward_end_ = i;
+    for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+      position_[program_.ops[i].id] = i;
+      if (program_.ops[i].phase != Phase::Optimizer) backward_end_ = i;
     }
   }
 
@@ -258,9 +259,9 @@ class Lowering {
     }
   }
 
-  const Program& program_;
-  const Schedule& schedule_;
   ScheduledProgram out_;
+  const Program& program_;  // out_.program
+  const Schedule& schedule_;
   std::vector<std::string> report_;
   std::unordered_map<TensorId, OwedGradient> owed_;
   std::unordered_map<OpId, std::size_t> position_;
@@ -277,8 +278,8 @@ class Lowering {
 
 }  // namespace
 
-Lowered lower(const Program& program, const Schedule& schedule) {
-  return Lowering(program, schedule).run();
+Lowered lower(Program program, const Schedule& schedule) {
+  return Lowering(std::move(program), schedule).run();
 }
 
 }  // namespace dovetail::schedule

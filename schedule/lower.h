@@ -33,9 +33,10 @@ struct Lowered {
   std::vector<std::string> report;  // one line per pass
 };
 
+// The Program is taken by value and stands in the result: move it in and out where copies matter.
 // REQUIRES: problems(program) is empty. Throws InputError where the Schedule cannot be expressed at
 // all: unknown gradients, an empty bucket, a bucket that mixes dtypes. Whether the result is legal
 // is verify's question.
-Lowered lower(const Program& program, const Schedule& schedule);
+Lowered lower(Program program, const Schedule& schedule);
 
 }  // namespace dovetail::schedule

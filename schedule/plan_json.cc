@@ -142,6 +142,8 @@ Prediction read_prediction(JsonObject object) {
     return from_us(object.number(key, 0, kLargestUs));
   };
   Prediction predicted{.step = time("step_us"), .exposed = time("exposed_us"), .lower_bound = {}};
+  // Known even when absent, so that a misspelt one is told its right name.
+  object.ignore("lower_bound_us");
   if (object.has("lower_bound_us")) predicted.lower_bound = time("lower_bound_us");
   const std::optional<double> gap = predicted.gap();
   if (gap.has_value()) {
@@ -163,6 +165,7 @@ Plan plan_from_json(JsonObject object) {
   plan.schedule.policy = object.string("policy");
   plan.summary.workload = object.string("workload");
   plan.summary.cluster = object.string("cluster");
+  object.ignore("predicted");  // known even when absent
   if (object.has("predicted")) plan.summary.predicted = read_prediction(object.object("predicted"));
   plan.program = program_from_json(object.object("program"));
   BucketReader reader(plan.program);

@@ -36,8 +36,8 @@ inline constexpr std::string_view kPlanSchema = "dovetail.plan/1";
 
 struct Prediction {
   Duration step{};
-  Duration exposed{};                   // communication that nothing hides
-  std::optional<Duration> lower_bound;  // no schedule is faster on this machine
+  Duration exposed{};                                  // communication that nothing hides
+  std::optional<Duration> lower_bound = std::nullopt;  // no schedule is faster on this machine
 
   // (step - lower bound) / lower bound; nothing where the bound is unknown or 0.
   [[nodiscard]] std::optional<double> gap() const;
@@ -48,7 +48,7 @@ struct Prediction {
 struct PlanSummary {
   std::string workload;  // as typed, or the name in the workload file
   std::string cluster;
-  std::optional<Prediction> predicted;
+  std::optional<Prediction> predicted = std::nullopt;
   friend bool operator==(const PlanSummary&, const PlanSummary&) = default;
 };
 

@@ -155,7 +155,7 @@ void print_program(std::ostream& out, const Program& program) {
   }
   print_rows(out, rows);
   for (const Reduction& reduction : program.reductions) {
-    out << "  owes " << program.tensor(reduction.gradient).name << ": " << to_string(reduction.op)
+    out << "owes " << program.tensor(reduction.gradient).name << ": " << to_string(reduction.op)
         << " over " << program.group(reduction.group).name << '\n';
   }
 }

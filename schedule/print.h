@@ -6,10 +6,10 @@
 // files; program_json.h and plan_json.h keep everything.
 //
 //   program mlp  world 2
-//     forward    fc1.forward          gemm 64x256x784  reads fc1.weight       writes fc1.out
-//     backward   fc1.backward.weight  gemm 784x256x64  reads fc1.out          writes fc1.grad
-//     optimizer  fc1.weight.update    memory 4.59 MiB  reads fc1.grad         writes fc1.weight
-//     owes fc1.grad: average over dp
+//     forward    fc1.forward          gemm 64x256x784  reads fc1.weight  writes fc1.out
+//     backward   fc1.backward.weight  gemm 784x256x64  reads fc1.out     writes fc1.grad
+//     optimizer  fc1.weight.update    memory 4.59 MiB  reads fc1.grad    writes fc1.weight
+//   owes fc1.grad: average over dp
 // An op, its work (GEMMs as m x n x k), what it reads and writes; then the debts.
 //
 //   schedule per-tensor

@@ -108,6 +108,7 @@ ProcessGroup read_group(JsonObject object, Names<GroupId>& names) {
 }
 
 GemmWork read_gemm(JsonObject& object, DType dtype) {
+  object.ignore("count");  // known even when absent, so that a misspelt one is told its right name
   const GemmWork work{.m = object.integer("m", 1, kLargestCount),
                       .n = object.integer("n", 1, kLargestCount),
                       .k = object.integer("k", 1, kLargestCount),

@@ -8,18 +8,20 @@
 // one. It leaves out: sharing of one link by several communication streams, clocks and power,
 // jitter.
 //
-// Three engines, one answer: `simulate` (event loop), `simulate_in_program_order` (one pass, exact
-// where contention is off; the fast path), `reference_simulate` (reference.h: slow, direct, the
-// judge of both).
+// Three engines, one answer: play_events and play_in_program_order (engine.h; the latter is exact
+// where contention is off, and fast), and reference_simulate (reference.h: slow, direct, the judge
+// of both).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+
 #include "models/costs.h"
 #include "schedule/scheduled_program.h"
+#include "sim/engine.h"
+#include "sim/graph.h"
 #include "traces/trace.h"
-
-#include <cstdint>
 
 namespace dovetail::sim {
 
@@ -27,8 +29,23 @@ struct SimOptions {
   std::int32_t steps = 1;  // >= 1; steps follow each other without a barrier
 };
 
-// REQUIRES: the program passed verify (no deadlock, no unknown ids).
+// REQUIRES: the program passed verify (no deadlock, no unknown ids), one role.
 traces::Trace simulate(const schedule::ScheduledProgram& program, const models::Costs& costs,
                        const SimOptions& options = {});
+
+// Plays a graph with the engine that its costs need: contended if any rank has contention, else in
+// program order. Fills workspace.timeline, returns the end.
+std::int64_t play(const Graph& graph, const models::Costs& costs, Workspace& workspace);
+
+// What a search needs to know about one candidate, without building a Trace. Of the last step, in
+// ns; communication is that of the rank that ends last. Agrees with traces::step_report
+// (tests/sim).
+struct StepSummary {
+  std::int64_t step_ns = 0;     // from the end of the step before (or 0) to the end of this one
+  std::int64_t exposed_ns = 0;  // a collective in flight and nothing on the compute stream
+  std::int64_t communication_ns = 0;
+  std::int64_t compute_ns = 0;
+};
+StepSummary summarize(const Graph& graph, const Timeline& timeline);
 
 }  // namespace dovetail::sim

@@ -29,8 +29,8 @@ std::vector<Interval> union_of(std::vector<Interval> intervals);
 // REQUIRES: `intervals` is a union.
 Duration length(std::span<const Interval> intervals);
 
-// How much of the interval no member of `cover` touches. Cost: a binary search plus the members that
-// touch it. REQUIRES: `cover` is a union.
+// How much of the interval no member of `cover` touches. Cost: a binary search plus the members
+// that touch it. REQUIRES: `cover` is a union.
 Duration uncovered(Interval interval, std::span<const Interval> cover);
 
 // The same for a set. REQUIRES: both are unions.

@@ -1,5 +1,5 @@
-// Numbers derived from one Trace: step time, what of the communication is exposed, where the compute
-// stream stood still. A pure function of the Trace.
+// Numbers derived from one Trace: step time, what of the communication is exposed, where the
+// compute stream stood still. A pure function of the Trace.
 //
 // Definitions, for one step k:
 //   step window    from the earliest start to the latest end over all ranks of the spans of step k,
@@ -16,9 +16,10 @@
 //   stall          Wait spans on stream 0
 //   breakdown      stream 0 cut into activities, idle included: its sum is the step time, exactly
 //
-// Example (columns of 5 us):   s0 FFBBBBw0w.O     inside the window of 55 us: forward 10, backward
-// 20,                          s1 ....11111       stall 10, collective 5, idle 5, optimizer 5
-// communication = 20..45 us = 25, exposed = 30..45 = 15, overlap ratio 0.4
+// Example, columns of 5 us:
+//   s0 FFBBBBw0w.O    window 55 us; forward 10, backward 20, stall 10, inline collective 5, idle 5,
+//   s1 ....11111      optimizer 5. Communication = 20..45 us = 25, exposed = 30..45 = 15,
+//                     overlap ratio = 10 / 25 = 0.4
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -29,6 +30,7 @@
 
 #include <array>
 #include <cstdint>
+#include <iosfwd>
 #include <optional>
 #include <span>
 #include <string>
@@ -66,8 +68,9 @@ class Breakdown {
   std::array<Duration, kActivities.size()> time_{};
 };
 
-// One collective. Times count from the start of the step window. `exposed` is the part of start..end
-// without compute; rows of collectives that are in flight together can count a moment twice.
+// One collective. Times count from the start of the step window. `exposed` is the part of
+// start..end without compute; rows of collectives that are in flight together can count a moment
+// twice.
 struct BucketRow {
   CommandId command;
   std::optional<BucketId> bucket;

@@ -19,9 +19,9 @@ namespace {
 // A trace and the part of it that is shown.
 struct View {
   const Trace* trace = nullptr;
-  std::string name;                 // "predicted"; with the policy where that is not unique
+  std::string name;                  // "predicted"; with the policy where that is not unique
   std::optional<std::int32_t> step;  // absent: all
-  Instant origin;                   // shown as 0
+  Instant origin;                    // shown as 0
 };
 
 std::vector<View> make_views(std::span<const Trace* const> traces, Steps steps) {
@@ -118,7 +118,8 @@ class Writer {
 
   void write_process(const View& view, Rank rank) {
     const std::int64_t first_thread = thread(StreamId{0});
-    write_name("process_name", first_thread, "rank " + std::to_string(rank.value) + " " + view.name);
+    write_name("process_name", first_thread,
+               "rank " + std::to_string(rank.value) + " " + view.name);
     write_sort_index("process_sort_index", first_thread, process_);
     for (const StreamInfo& stream : view.trace->streams) {
       write_name("thread_name", thread(stream.id), stream.name);
@@ -139,7 +140,8 @@ class Writer {
       if (last == nullptr || span.end > last->end) last = &span;
     }
     for (const Span* stall : stalls) {
-      const auto from = collectives.find({stall->step, *view.trace->command(stall->command).bucket});
+      const auto from =
+          collectives.find({stall->step, *view.trace->command(stall->command).bucket});
       if (from != collectives.end()) write_arrow(view, *from->second, *stall);
     }
   }
@@ -152,10 +154,12 @@ class Writer {
   }
 
   void write_span(const View& view, const Span& span, const CommandInfo& info) {
+    // Only the wait of a communication stream can begin before its step; it is cut there.
+    const Instant start = view.step ? std::max(span.start, view.origin) : span.start;
     begin_event('X', thread(span.stream));
-    write_time("ts", view, span.start);
+    write_time("ts", view, start);
     text_ += ",\"dur\":";
-    append_us(text_, span.end - span.start);
+    append_us(text_, std::max(span.end, start) - start);
     text_ += ",\"name\":";
     append_json_string(text_, info.name);
     text_ += ",\"cat\":\"";

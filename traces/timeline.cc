@@ -128,7 +128,7 @@ std::string timeline(const Trace& trace, const TimelineOptions& options) {
   std::string text(label(trace.provenance.origin));
   text += options.steps == Steps::Median ? " step " + std::to_string(step)
                                          : " steps 0 to " + std::to_string(trace.steps - 1);
-  text += "; a column is " + to_string(column) +
+  text += "; a column is " + dovetail::to_string(column) +
           "; F forward, B backward, O optimizer, c copy, e enqueue, w stall, 0-9a-z bucket\n";
   for (const Rank rank : trace.ranks) {
     const auto of_rank = std::ranges::equal_range(trace.spans, rank, {}, &Span::rank);

@@ -9,7 +9,8 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <optional>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -20,7 +21,7 @@ constexpr std::string_view kSchema = "dovetail.trace/1";
 constexpr std::array<std::string_view, 7> kSpanFields = {
     "command", "rank", "stream", "step", "start_ns", "end_ns", "transfer_start_ns"};
 constexpr std::int64_t kLargestId = std::numeric_limits<std::int32_t>::max();
-constexpr std::int64_t kLargestTime = std::int64_t{1} << 53;
+constexpr std::int64_t kLargestTime = 999'999'999'999'999;
 
 std::int64_t to_ns(Instant instant) { return instant.time_since_epoch().count(); }
 

@@ -13,8 +13,8 @@
 //
 // A span is a short array, since a trace can hold 100 000 of them; `span_fields` names its entries.
 // The last entry and the key "bucket" are absent where unknown. A span a line, so files diff well.
-// Times count from the moment step 0 began, so they are not negative, and stay below 2^53 ns (104
-// days), which every JSON reader holds exactly.
+// Times count from the moment step 0 began, so they are not negative, and stay below 10^15 ns
+// (11 days), which every JSON reader holds exactly.
 //
 // The reader refuses all that trace.h rules out: unknown commands, streams and ranks, ranks outside
 // the world, ends before starts, spans out of order or overlapping on one rank and stream, a

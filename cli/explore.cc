@@ -1,0 +1,246 @@
+// The sweep, as a table or as JSON.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/explore.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "base/json_reader.h"
+#include "cli/planner.h"
+#include "cli/text.h"
+
+namespace dovetail::cli {
+namespace {
+
+using nlohmann::ordered_json;
+using schedule::PolicyKind;
+using schedule::PolicySpec;
+
+struct Row {
+  Candidate candidate;
+  std::optional<Bytes> threshold;
+  std::optional<Bytes> first_bucket;
+};
+
+struct Sweep {
+  std::vector<Row> rows;
+  std::size_t best = 0;
+  Duration lower_bound{};
+  double gap = 0;
+  std::size_t simulated = 0;
+};
+
+bool sweeps(PolicyKind kind) {
+  return kind == PolicyKind::Threshold || kind == PolicyKind::TorchDdp;
+}
+
+Bytes parse_size_option(const std::string& option, const std::string& text) {
+  try {
+    const Bytes size = parse_bytes(text);
+    if (size < Bytes(1)) throw InputError("expected a size of at least 1B, found \"" + text + "\"");
+    return size;
+  } catch (const InputError& error) {
+    throw InputError(option + ": " + error.what());
+  }
+}
+
+std::vector<PolicySpec> policies_of(const ExploreOptions& options) {
+  std::vector<std::string> names = options.policies;
+  if (names.empty()) names = schedule::policy_names();
+  std::vector<PolicySpec> specs;
+  for (std::string text : names) {
+    // A plain torch-ddp takes --first-bucket, and the mode and wait of the command line.
+    const bool plain = text.find(':') == std::string::npos;
+    PolicySpec spec = schedule::parse_policy(text);
+    if (plain && spec.kind == PolicyKind::TorchDdp) {
+      spec.first_bucket = parse_size_option("--first-bucket", options.first_bucket);
+    }
+    if (!options.mode.empty()) {
+      spec.mode = schedule::parse_policy("exact:mode=" + options.mode).mode;
+    }
+    if (!options.wait.empty()) {
+      spec.wait = schedule::parse_policy("exact:wait=" + options.wait).wait;
+    }
+    specs.push_back(spec);
+  }
+  return specs;
+}
+
+Sweep run_sweep(Planner& planner, const ExploreOptions& options) {
+  const std::vector<Bytes> thresholds = parse_thresholds(options.thresholds, options.points);
+  Sweep sweep;
+  const std::vector<PolicySpec> specs = policies_of(options);
+  for (std::size_t p = 0; p < specs.size(); ++p) {
+    PolicySpec spec = specs[p];
+    const bool given =
+        p < options.policies.size() && options.policies[p].find(':') != std::string::npos;
+    const auto add = [&](std::optional<Bytes> threshold) {
+      Row row{planner.evaluate(spec), threshold, {}};
+      if (spec.kind == PolicyKind::TorchDdp) row.first_bucket = spec.first_bucket;
+      sweep.rows.push_back(row);
+    };
+    if (!sweeps(spec.kind)) {
+      add(std::nullopt);
+    } else if (given) {  // its own threshold
+      add(spec.threshold);
+    } else {
+      for (const Bytes threshold : thresholds) {
+        spec.threshold = threshold;
+        add(threshold);
+      }
+    }
+  }
+  const auto better = [](const Row& a, const Row& b) {
+    if (a.candidate.summary.step_ns != b.candidate.summary.step_ns) {
+      return a.candidate.summary.step_ns < b.candidate.summary.step_ns;
+    }
+    return a.candidate.buckets < b.candidate.buckets;
+  };
+  sweep.best =
+      static_cast<std::size_t>(std::ranges::min_element(sweep.rows, better) - sweep.rows.begin());
+  sweep.lower_bound = planner.lower_bound();
+  const auto bound = static_cast<double>(sweep.lower_bound.count());
+  const auto found = static_cast<double>(sweep.rows[sweep.best].candidate.summary.step_ns);
+  sweep.gap = bound > 0 ? found / bound - 1 : 0;
+  sweep.simulated = planner.simulated();
+  return sweep;
+}
+
+double us(std::int64_t ns) { return to_us(Duration(ns)); }
+
+ordered_json row_json(const Row& row) {
+  const auto size = [](const std::optional<Bytes>& bytes) {
+    return bytes ? ordered_json(bytes->count()) : ordered_json(nullptr);
+  };
+  const sim::StepSummary& summary = row.candidate.summary;
+  return {{"policy", std::string(schedule::name(row.candidate.spec.kind))},
+          {"threshold_bytes", size(row.threshold)},
+          {"first_bucket_bytes", size(row.first_bucket)},
+          {"mode", std::string(to_string(row.candidate.spec.mode))},
+          {"wait", std::string(to_string(row.candidate.spec.wait))},
+          {"buckets", row.candidate.buckets},
+          {"step_us", us(summary.step_ns)},
+          {"exposed_us", us(summary.exposed_ns)},
+          {"communication_us", us(summary.communication_ns)},
+          {"compute_us", us(summary.compute_ns)},
+          {"spec", schedule::to_string(row.candidate.spec)}};
+}
+
+std::string to_json(const Sweep& sweep, const Inputs& inputs, const ExploreOptions& options,
+                    const schedule::Program& program) {
+  ordered_json rows = ordered_json::array();
+  for (const Row& row : sweep.rows) rows.push_back(row_json(row));
+  const ordered_json result = {{"schema", "dovetail.explore/1"},
+                               {"kind", "explore"},
+                               {"origin", "simulated"},
+                               {"version", DOVETAIL_VERSION},
+                               {"workload", options.inputs.workload},
+                               {"cluster", inputs.cluster},
+                               {"world_size", program.world_size},
+                               {"notes", inputs.notes},
+                               {"rows", std::move(rows)},
+                               {"best", row_json(sweep.rows[sweep.best])},
+                               {"lower_bound_us", to_us(sweep.lower_bound)},
+                               {"gap", sweep.gap},
+                               {"simulated", sweep.simulated}};
+  return result.dump(1) + "\n";
+}
+
+std::string label(const Row& row) {
+  std::string text(schedule::name(row.candidate.spec.kind));
+  if (row.threshold) text += " " + to_string(*row.threshold);
+  if (row.first_bucket) text += ", first " + to_string(*row.first_bucket);
+  return text;
+}
+
+void print_table(std::ostream& out, const Sweep& sweep, const Inputs& inputs,
+                 const schedule::Program& program, const std::string& workload) {
+  Bytes total;
+  for (const schedule::OwedGradient& gradient : schedule::owed_gradients(program)) {
+    total += gradient.bytes;
+  }
+  out << workload << " on " << inputs.cluster << ": " << program.world_size << " ranks, "
+      << program.reductions.size() << " gradients, " << total
+      << "; predicted (simulated), dovetail " << DOVETAIL_VERSION << '\n';
+  for (const std::string& note : inputs.notes) out << "  note: " << note << '\n';
+  TextTable table({"policy", "buckets", "step ms", "exposed ms", "over best"});
+  const double best = us(sweep.rows[sweep.best].candidate.summary.step_ns);
+  for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
+    const Row& row = sweep.rows[i];
+    const double step = us(row.candidate.summary.step_ns);
+    const std::string over =
+        i == sweep.best ? "best" : fixed((step / best - 1) * 100, 1, "+") + " %";
+    table.add({label(row), std::to_string(row.candidate.buckets), fixed(step / 1e3, 3),
+               fixed(us(row.candidate.summary.exposed_ns) / 1e3, 3), over});
+  }
+  table.print(out);
+  out << "best: " << schedule::to_string(sweep.rows[sweep.best].candidate.spec) << "\n"
+      << "no schedule of consecutive buckets is faster than "
+      << fixed(to_us(sweep.lower_bound) / 1e3, 3) << " ms on this model: gap "
+      << fixed(sweep.gap * 100, 2) << " %\n";
+}
+
+void print_plot(std::ostream& out, const Sweep& sweep) {
+  std::vector<Bar> bars;
+  const double best = us(sweep.rows[sweep.best].candidate.summary.step_ns);
+  for (const Row& row : sweep.rows) {
+    if (!row.threshold || row.candidate.spec.kind != sweep.rows.front().candidate.spec.kind) {
+      if (row.candidate.spec.kind != PolicyKind::Threshold) continue;
+    }
+    const double step = us(row.candidate.summary.step_ns);
+    bars.push_back(
+        {to_string(*row.threshold), step / 1e3, fixed((step / best - 1) * 100, 1, "+") + " %"});
+  }
+  if (bars.size() < 2) return;
+  out << "\nstep time against fusion threshold (ms; the axis starts at the lower bound)\n";
+  print_bars(out, bars, to_us(sweep.lower_bound) / 1e3);
+}
+
+}  // namespace
+
+std::vector<Bytes> parse_thresholds(const std::string& text, int points) {
+  if (const std::size_t colon = text.find(':'); colon != std::string::npos) {
+    const Bytes low = parse_size_option("--thresholds", text.substr(0, colon));
+    const Bytes high = parse_size_option("--thresholds", text.substr(colon + 1));
+    if (high < low) throw InputError("--thresholds: expected LOW:HIGH, found \"" + text + "\"");
+    if (points < 2)
+      throw InputError("--points: expected at least 2, found " + std::to_string(points));
+    std::set<Bytes> range;
+    const double first = std::log(static_cast<double>(low.count()));
+    const double last = std::log(static_cast<double>(high.count()));
+    for (int i = 0; i < points; ++i) {
+      const double at = first + (last - first) * i / (points - 1);
+      range.insert(std::clamp(Bytes(std::llround(std::exp(at))), low, high));
+    }
+    return {range.begin(), range.end()};
+  }
+  std::set<Bytes> list;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    list.insert(parse_size_option("--thresholds", text.substr(begin, comma - begin)));
+    begin = comma + 1;
+  }
+  return {list.begin(), list.end()};
+}
+
+void explore(const ExploreOptions& options, std::ostream& out) {
+  Inputs inputs = load_inputs(options.inputs);
+  Planner planner(std::move(inputs.program), std::move(inputs.costs), inputs.all_reduce);
+  const Sweep sweep = run_sweep(planner, options);
+  if (options.json) {
+    out << to_json(sweep, inputs, options, planner.program());
+    return;
+  }
+  print_table(out, sweep, inputs, planner.program(), options.inputs.workload);
+  if (options.terminal) print_plot(out, sweep);
+}
+
+}  // namespace dovetail::cli

@@ -1,0 +1,186 @@
+// Judging, solving and bounding.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/planner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "schedule/lower.h"
+#include "schedule/verify.h"
+
+namespace dovetail::cli {
+namespace {
+
+// What decides the simulated time of a schedule: everything but its name.
+std::string signature(const schedule::Schedule& schedule) {
+  std::string text;
+  for (const schedule::Bucket& bucket : schedule.buckets) {
+    text += std::to_string(bucket.gradients.size()) +
+            (bucket.mode == schedule::BucketMode::View ? "v" : "c");
+    text += bucket.wait == schedule::WaitPoint::FirstUse ? 'u' : 'b';
+    text += bucket.scope == schedule::WaitScope::Event ? 'e' : 's';
+    text += std::to_string(bucket.stream.index()) + std::to_string(bucket.launch.index());
+  }
+  return text;
+}
+
+std::vector<schedule::LinearPiece> pieces_of(const models::CollectiveTable& table,
+                                             models::TimeKind kind, Duration extra) {
+  std::vector<schedule::LinearPiece> pieces;
+  for (const auto& piece : table.hull(kind)) {
+    pieces.push_back(
+        {piece.from, piece.base_ns + static_cast<double>(extra.count()), piece.ns_per_byte});
+  }
+  return pieces;
+}
+
+}  // namespace
+
+Planner::Planner(schedule::Program program, models::Costs costs, models::CollectiveTable all_reduce)
+    : program_(std::move(program)),
+      costs_(std::move(costs)),
+      all_reduce_(std::move(all_reduce)),
+      owed_(schedule::owed_gradients(program_)) {
+  if (owed_.empty()) {
+    throw InputError("workload " + program_.name + " owes no reductions: there is nothing to plan");
+  }
+  const auto ranks =
+      std::min(program_.world_size, std::max<std::int64_t>(1, costs_.distinct_ranks));
+  for (std::int32_t rank = 0; rank < ranks; ++rank) {
+    Duration now{};
+    op_end_.emplace_back();
+    for (const schedule::Op& op : program_.ops) {
+      now += costs_.op(op, Rank{rank});
+      op_end_.back().push_back(now);
+    }
+  }
+}
+
+Planner::Judged Planner::judge(const schedule::Schedule& schedule) {
+  // The Program travels through lowering and back, so that it is never copied.
+  schedule::Lowered lowered = schedule::lower(std::move(program_), schedule);
+  const std::vector<schedule::Problem> problems = schedule::verify(lowered.program);
+  const auto give_back = [&] { program_ = std::move(lowered.program.program); };
+  if (!problems.empty()) {
+    give_back();
+    throw InputError("schedule " + schedule.policy + " is illegal: " + problems.front().message);
+  }
+  const sim::Graph graph = sim::compile(lowered.program, costs_, kSteps);
+  sim::play(graph, costs_, workspace_);
+  ++simulated_;
+  Judged result{sim::summarize(graph, workspace_.timeline), {}};
+  // Ready times of the first step: the end of each producer on its slowest rank.
+  std::vector<Duration> op_end(program_.ops.size());
+  const std::vector<schedule::Command>& commands = lowered.program.roles.front().commands;
+  give_back();
+  std::size_t op = 0;
+  op_end.resize(program_.ops.size());
+  for (std::int32_t c = 0; c < static_cast<std::int32_t>(graph.command_nodes.size()); ++c) {
+    const sim::CommandNode& entry = graph.command_nodes[static_cast<std::size_t>(c)];
+    const schedule::Command& command = commands[static_cast<std::size_t>(entry.command)];
+    if (entry.step > 0 || !std::holds_alternative<schedule::RunOp>(command.action)) continue;
+    for (std::int32_t rank = 0; rank < graph.ranks; ++rank) {
+      const auto node = static_cast<std::size_t>(graph.on_rank(c, rank));
+      op_end[op] = std::max(op_end[op], Duration(workspace_.timeline.end[node]));
+    }
+    ++op;  // ops run in program order
+  }
+  for (const schedule::OwedGradient& gradient : owed_) {
+    result.ready.push_back(op_end[gradient.producer_index]);
+  }
+  return result;
+}
+
+schedule::Schedule Planner::schedule(const schedule::PolicySpec& spec) {
+  if (spec.kind != schedule::PolicyKind::Exact) return schedule::make_schedule(program_, spec);
+  return schedule::partition(program_, solve_exact(spec), spec);
+}
+
+Candidate Planner::evaluate(const schedule::PolicySpec& spec) {
+  const schedule::Schedule candidate = schedule(spec);
+  const std::string key = signature(candidate);
+  auto found = seen_.find(key);
+  if (found == seen_.end()) found = seen_.emplace(key, judge(candidate).summary).first;
+  return {spec, candidate.buckets.size(), found->second};
+}
+
+schedule::PartitionProblem Planner::relaxed_problem(std::int32_t rank) const {
+  schedule::PartitionProblem problem;
+  for (const schedule::OwedGradient& gradient : owed_) {
+    problem.ready.push_back(op_end_[static_cast<std::size_t>(rank)][gradient.producer_index]);
+    problem.size.push_back(gradient.bytes);
+  }
+  return problem;
+}
+
+std::vector<std::vector<schedule::LinearPiece>> Planner::cost_curves() const {
+  const Duration cpu = costs_.contention ? costs_.contention(Rank{0}).collective_cpu : Duration{};
+  std::vector<std::vector<schedule::LinearPiece>> curves;
+  for (const models::TimeKind kind :
+       {models::TimeKind::Smaller, models::TimeKind::BackToBack, models::TimeKind::Isolated}) {
+    curves.push_back(pieces_of(all_reduce_, kind, Duration{}));
+  }
+  const Duration host = costs_.host.kind == models::HostModel::Kind::Inline
+                            ? costs_.host.collective + costs_.host.event
+                            : Duration{};
+  if (cpu + host > Duration{}) {
+    curves.push_back(pieces_of(all_reduce_, models::TimeKind::BackToBack, cpu + host));
+  }
+  return curves;
+}
+
+std::vector<std::size_t> Planner::solve_exact(const schedule::PolicySpec& spec) {
+  const std::string key = schedule::to_string(spec);
+  if (const auto known = exact_.find(key); known != exact_.end()) return known->second;
+  schedule::PartitionProblem problem = relaxed_problem(0);
+  for (std::size_t rank = 1; rank < op_end_.size(); ++rank) {
+    const schedule::PartitionProblem other = relaxed_problem(static_cast<std::int32_t>(rank));
+    for (std::size_t i = 0; i < problem.ready.size(); ++i) {
+      problem.ready[i] = std::max(problem.ready[i], other.ready[i]);
+    }
+  }
+  const auto curves = cost_curves();
+  std::vector<std::size_t> best;
+  Judged best_judged;
+  std::map<std::vector<std::size_t>, bool> tried;
+  for (int round = 0; round < 2; ++round) {
+    for (const auto& pieces : curves) {
+      std::vector<std::size_t> ends = schedule::exact_partition(problem, pieces).ends;
+      if (tried[ends]) continue;
+      tried[ends] = true;
+      Judged judged = judge(schedule::partition(program_, ends, spec));
+      if (!best.empty() && judged.summary.step_ns >= best_judged.summary.step_ns) continue;
+      best = std::move(ends);
+      best_judged = std::move(judged);
+    }
+    problem.ready = best_judged.ready;
+    for (std::size_t i = 1; i < problem.ready.size(); ++i) {
+      problem.ready[i] = std::max(problem.ready[i], problem.ready[i - 1]);
+    }
+  }
+  exact_[key] = best;
+  return best;
+}
+
+Duration Planner::lower_bound() const {
+  const auto pieces = pieces_of(all_reduce_, models::TimeKind::Smaller, Duration{});
+  Duration bound{};
+  for (std::size_t rank = 0; rank < op_end_.size(); ++rank) {
+    const auto problem = relaxed_problem(static_cast<std::int32_t>(rank));
+    Duration tail = Duration::max();
+    for (const schedule::Op& op : program_.ops) {
+      if (op.phase != schedule::Phase::Optimizer) continue;
+      tail = std::min(tail, costs_.op(op, Rank{static_cast<std::int32_t>(rank)}));
+    }
+    if (tail == Duration::max()) tail = Duration{};
+    // A simulated collective is rounded to whole ns, one rounding per bucket at most.
+    const Duration rounding(static_cast<std::int64_t>(owed_.size()));
+    const Duration finish = schedule::exact_partition(problem, pieces).finish;
+    bound = std::max({bound, finish + tail - rounding, op_end_[rank].back()});
+  }
+  return bound;
+}
+
+}  // namespace dovetail::cli

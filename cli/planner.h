@@ -1,0 +1,90 @@
+// The planner: judges policies for one Program on one machine, solves the exact one, and bounds
+// them all from below.
+//
+//   Planner planner(workload program, costs, all-reduce table);
+//   Candidate ddp = planner.evaluate(parse_policy("torch-ddp:cap=25MiB,first=1MiB"));
+//   ddp.summary.step_ns; ddp.buckets; planner.lower_bound();
+//
+// A candidate is lowered, verified and simulated over kSteps steps; the last one counts (steady
+// state). Groupings seen before are not simulated again.
+//
+// Policy exact. DESIGN's recursion gives the grouping with the earliest last completion for given
+// ready times and a cost that depends only on the bucket. Contention, copies and wake-ups shift
+// ready times, so the planner solves it several times: with the lone, the queued and the lesser of
+// both times per collective, with the processor time of a collective added, and again with the
+// ready times that the best of those had in simulation. It keeps the grouping with the shortest
+// simulated step. Without contention and copies the first solution is already optimal.
+//
+// Lower bound. For each rank: the exact optimum of the relaxed problem (no contention, no copies,
+// no host cost, the lesser of both times per collective, made non-decreasing) plus the shortest
+// optimizer op, which must follow the last collective; and the rank's compute. No schedule of
+// consecutive buckets in gradient-ready order on one communication stream is faster.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "models/collective_table.h"
+#include "models/costs.h"
+#include "schedule/policies.h"
+#include "schedule/program.h"
+#include "schedule/schedule.h"
+#include "schedule/search/exact.h"
+#include "sim/simulate.h"
+
+namespace dovetail::cli {
+
+struct Candidate {
+  schedule::PolicySpec spec;
+  std::size_t buckets = 0;
+  sim::StepSummary summary;
+};
+
+class Planner {
+ public:
+  static constexpr std::int32_t kSteps = 3;
+
+  // REQUIRES: problems(program) is empty, and every gradient owes exactly one reduction.
+  Planner(schedule::Program program, models::Costs costs, models::CollectiveTable all_reduce);
+
+  // Throws InputError when the policy cannot be applied to this Program.
+  Candidate evaluate(const schedule::PolicySpec& spec);
+
+  // The Schedule of a policy, exact included.
+  schedule::Schedule schedule(const schedule::PolicySpec& spec);
+
+  // Of the step time, in steady state.
+  [[nodiscard]] Duration lower_bound() const;
+
+  [[nodiscard]] const schedule::Program& program() const { return program_; }
+  [[nodiscard]] const models::Costs& costs() const { return costs_; }
+  // Groupings that were really simulated.
+  [[nodiscard]] std::size_t simulated() const { return simulated_; }
+
+ private:
+  struct Judged {
+    sim::StepSummary summary;
+    std::vector<Duration> ready;  // by gradient, as simulated, from the start of the step
+  };
+
+  [[nodiscard]] schedule::PartitionProblem relaxed_problem(std::int32_t rank) const;
+  [[nodiscard]] std::vector<std::vector<schedule::LinearPiece>> cost_curves() const;
+  std::vector<std::size_t> solve_exact(const schedule::PolicySpec& spec);
+  Judged judge(const schedule::Schedule& schedule);
+
+  schedule::Program program_;
+  models::Costs costs_;
+  models::CollectiveTable all_reduce_;
+  std::vector<schedule::OwedGradient> owed_;
+  std::vector<std::vector<Duration>> op_end_;  // [rank][op]: end of the op when nothing else runs
+  std::map<std::string, sim::StepSummary> seen_;
+  std::map<std::string, std::vector<std::size_t>> exact_;
+  sim::Workspace workspace_;
+  std::size_t simulated_ = 0;
+};
+
+}  // namespace dovetail::cli

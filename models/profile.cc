@@ -1,0 +1,346 @@
+// Reading measured profiles and making Programs and Costs of them.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "models/profile.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <set>
+
+#include "base/error.h"
+
+namespace dovetail::models {
+namespace {
+
+constexpr double kLongestUs = 1e12;  // eleven days
+constexpr std::int64_t kLargestNumel = std::int64_t{1} << 40;
+
+Duration time_at(JsonObject& object, std::string_view key) {
+  return from_us(object.number(key, 0, kLongestUs));
+}
+
+schedule::DType read_dtype(const JsonValue& value) {
+  constexpr std::array<std::string_view, 4> kWords = {"float32", "float16", "bfloat16", "float64"};
+  constexpr std::array kTypes = {schedule::DType::F32, schedule::DType::F16, schedule::DType::BF16,
+                                 schedule::DType::F64};
+  return kTypes.at(value.word(kWords));
+}
+
+ProfiledStep read_step(JsonObject& object) {
+  return {time_at(object, "forward_us"), time_at(object, "backward_us"),
+          time_at(object, "optimizer_us")};
+}
+
+void read_gradients(const JsonArray& array, Profile& profile) {
+  if (array.size() == 0) array.value().fail("expected at least one gradient");
+  std::set<std::string> names;
+  for (const JsonValue value : array) {
+    JsonObject object = value.object();
+    ProfiledGradient gradient;
+    gradient.name = object.string("name");
+    if (gradient.name.empty() || !names.insert(gradient.name).second) {
+      object.at("name").fail("expected a name of its own, found \"" + gradient.name + "\"");
+    }
+    gradient.numel = object.integer("numel", 1, kLargestNumel);
+    gradient.dtype = read_dtype(object.at("dtype"));
+    gradient.ready.push_back(time_at(object, "ready_us"));
+    if (profile.by_rank.size() == 2) {
+      gradient.ready.push_back(time_at(object, "ready_us_rank1"));
+    }
+    for (std::size_t rank = 0; rank < gradient.ready.size(); ++rank) {
+      const bool early =
+          !profile.gradients.empty() && gradient.ready[rank] < profile.gradients.back().ready[rank];
+      const bool late = gradient.ready[rank] > profile.by_rank[rank].backward;
+      const std::string key = rank == 0 ? "ready_us" : "ready_us_rank1";
+      if (early) object.at(key).fail("expected gradients in gradient-ready order");
+      if (late) object.at(key).fail("expected a time within backward");
+    }
+    object.done();
+    profile.gradients.push_back(std::move(gradient));
+  }
+}
+
+void read_profile_section(JsonObject object, Profile& profile) {
+  profile.by_rank.push_back(read_step(object));
+  if (object.has("rank1")) {
+    JsonObject rank1 = object.object("rank1");
+    profile.by_rank.push_back(read_step(rank1));
+    rank1.done();
+    if (profile.world_size != 2) {
+      object.value().fail("expected world_size 2 where rank1 is given, found " +
+                          std::to_string(profile.world_size));
+    }
+  }
+  read_gradients(object.array("gradients"), profile);
+  object.done();
+}
+
+Profile::Baseline read_baseline(JsonObject object) {
+  Profile::Baseline baseline;
+  baseline.step = time_at(object, "step_us");
+  baseline.forward = time_at(object, "forward_us");
+  baseline.backward = time_at(object, "backward_us");
+  baseline.optimizer = time_at(object, "optimizer_us");
+  baseline.p10 = time_at(object, "p10_us");
+  baseline.p90 = time_at(object, "p90_us");
+  if (baseline.p90 < baseline.p10) object.at("p90_us").fail("expected a time >= p10_us");
+  object.done();
+  return baseline;
+}
+
+// Points of one table: rising sizes, positive times.
+std::vector<std::pair<Bytes, Duration>> read_points(const JsonArray& array, std::string_view bytes,
+                                                    std::string_view time, double share) {
+  std::vector<std::pair<Bytes, Duration>> points;
+  for (const JsonValue value : array) {
+    JsonObject object = value.object();
+    const Bytes size(object.integer(bytes, 1, std::int64_t{1} << 50));
+    const Duration us = from_us(object.number(time, 0.001, kLongestUs) * share);
+    if (!points.empty() && size <= points.back().first) {
+      object.at(bytes).fail("expected sizes that rise");
+    }
+    object.done();
+    points.emplace_back(size, us);
+  }
+  if (points.size() < 2) array.value().fail("expected at least two points");
+  return points;
+}
+
+Duration interpolate(const std::vector<std::pair<Bytes, Duration>>& points, Bytes at) {
+  const auto upper = std::ranges::lower_bound(points, at, {}, &std::pair<Bytes, Duration>::first);
+  if (upper == points.begin()) return points.front().second;
+  if (upper == points.end()) return points.back().second;
+  const auto lower = upper - 1;
+  const double share = static_cast<double>((at - lower->first).count()) /
+                       static_cast<double>((upper->first - lower->first).count());
+  return lower->second + Duration(std::llround(
+                             share * static_cast<double>((upper->second - lower->second).count())));
+}
+
+// Joins the two tables on the sizes of both. Beyond its own points the queue's curve runs parallel
+// to the other one.
+ProfiledCollectives join(const std::vector<std::pair<Bytes, Duration>>& alone,
+                         const std::vector<std::pair<Bytes, Duration>>& queue) {
+  std::set<Bytes> sizes;
+  for (const auto& [size, time] : alone) sizes.insert(size);
+  for (const auto& [size, time] : queue) {
+    if (size >= alone.front().first && size <= alone.back().first) sizes.insert(size);
+  }
+  ProfiledCollectives result;
+  for (const Bytes size : sizes) {
+    CollectivePoint point;
+    point.bytes = size;
+    point.isolated = interpolate(alone, size);
+    if (!queue.empty()) {
+      const Bytes nearest = std::clamp(size, queue.front().first, queue.back().first);
+      const Duration shift =
+          size > queue.back().first ? point.isolated - interpolate(alone, nearest) : Duration{};
+      point.back_to_back = interpolate(queue, nearest) + shift;
+    }
+    result.points.push_back(point);
+  }
+  return result;
+}
+
+}  // namespace
+
+Profile read_profile(const JsonFile& file) {
+  JsonObject root = file.root();
+  if (root.has("schema")) root.schema("dovetail.profile/1");
+  root.ignore("kind");
+  root.ignore("what");
+  root.ignore("settings");
+  root.ignore("link_mbit_per_s");
+  Profile profile;
+  profile.name = root.string("name");
+  profile.world_size = root.integer("world_size", 1, 1 << 20);
+  read_profile_section(root.object("profile"), profile);
+  if (root.has("no_communication_step")) {
+    profile.baseline = read_baseline(root.object("no_communication_step"));
+  }
+  if (root.has("all_reduce_alone")) {
+    const auto alone = read_points(root.array("all_reduce_alone"), "bytes", "us", 1);
+    std::vector<std::pair<Bytes, Duration>> queue;
+    if (root.has("all_reduce_queue_of_8")) {
+      queue = read_points(root.array("all_reduce_queue_of_8"), "bytes_each", "us_for_8", 0.125);
+    }
+    profile.collectives = join(alone, queue);
+  }
+  if (root.has("compute_slowdown_while_communicating")) {
+    JsonObject slow = root.object("compute_slowdown_while_communicating");
+    slow.ignore("forward");
+    profile.compute_slowdown.push_back(slow.number("backward", 1, 1000));
+    if (slow.has("backward_rank1")) {
+      profile.compute_slowdown.push_back(slow.number("backward_rank1", 1, 1000));
+    }
+    slow.done();
+  }
+  root.ignore("cpu_share_of_communication");
+  profile.copy_ns_per_byte = root.number_or("bucket_copy_ns_per_byte", 0, 0, 1e6);
+  root.done();
+  return profile;
+}
+
+double expected_maximum(std::int64_t n) {
+  if (n <= 1) return 0;
+  // Mean of the maximum = integral of x d(F^n) with F the normal distribution; midpoint rule on 1 -
+  // F^n and F^n.
+  constexpr double kLimit = 12;
+  constexpr int kSteps = 4800;
+  const double width = kLimit / kSteps;
+  double mean = 0;
+  for (int i = 0; i < kSteps; ++i) {
+    const double x = (i + 0.5) * width;
+    const auto power = [&](double at) {
+      return std::pow(0.5 * std::erfc(-at / std::sqrt(2.0)), static_cast<double>(n));
+    };
+    mean += (1 - power(x) - power(-x)) * width;
+  }
+  return mean;
+}
+
+schedule::Program profile_program(const Profile& profile) {
+  using schedule::Phase;
+  using schedule::TensorKind;
+  schedule::Program program{.name = profile.name,
+                            .world_size = profile.world_size,
+                            .tensors = {},
+                            .ops = {},
+                            .groups = {},
+                            .reductions = {}};
+  const std::size_t ranks = profile.by_rank.size();
+  const auto next_tensor = [&](std::string name, TensorKind kind, schedule::DType dtype,
+                               std::vector<std::int64_t> shape) {
+    const TensorId id{static_cast<std::int32_t>(program.tensors.size())};
+    program.tensors.push_back({id, std::move(name), kind, dtype, std::move(shape)});
+    return id;
+  };
+  const auto next_op = [&](std::string name, Phase phase, std::vector<Duration> by_rank,
+                           std::vector<TensorId> reads, std::vector<TensorId> writes) {
+    const OpId id{static_cast<std::int32_t>(program.ops.size())};
+    program.ops.push_back({id, std::move(name), phase, schedule::DType::F32,
+                           schedule::TimedWork{std::move(by_rank)}, std::move(reads),
+                           std::move(writes)});
+  };
+  const auto scaled = [](Duration time, double factor) {
+    return Duration(std::llround(static_cast<double>(time.count()) * factor));
+  };
+  // The baseline is of rank 0; the other rank keeps its ratio to it.
+  const ProfiledStep& base = profile.by_rank.front();
+  const auto ratio = [&](Duration measured, Duration profiled) {
+    return profiled > Duration{}
+               ? static_cast<double>(measured.count()) / static_cast<double>(profiled.count())
+               : 1.0;
+  };
+  double forward_scale = 1;
+  double backward_scale = 1;
+  double optimizer_scale = 1;
+  Duration between{};
+  if (profile.baseline) {
+    const Profile::Baseline& measured = *profile.baseline;
+    forward_scale = ratio(measured.forward, base.forward);
+    backward_scale = ratio(measured.backward, base.backward);
+    optimizer_scale = ratio(measured.optimizer, base.optimizer);
+    between = std::max(Duration{},
+                       measured.step - measured.forward - measured.backward - measured.optimizer);
+  }
+  program.groups.push_back({GroupId{0}, "dp", {}});
+  for (std::int32_t r = 0; r < profile.world_size; ++r) program.groups[0].ranks.push_back(Rank{r});
+
+  const TensorId loss = next_tensor("loss", TensorKind::Activation, schedule::DType::F32, {});
+  if (between > Duration{}) next_op("between-steps", Phase::Forward, {between}, {}, {});
+  std::vector<Duration> forward;
+  for (const ProfiledStep& step : profile.by_rank) {
+    forward.push_back(scaled(step.forward, forward_scale));
+  }
+  next_op("forward", Phase::Forward, forward, {}, {loss});
+
+  std::vector<TensorId> gradients;
+  std::vector<TensorId> parameters;
+  std::vector<Duration> done(ranks);
+  Bytes total;
+  for (const ProfiledGradient& gradient : profile.gradients) {
+    parameters.push_back(
+        next_tensor(gradient.name, TensorKind::Parameter, gradient.dtype, {gradient.numel}));
+    gradients.push_back(next_tensor(gradient.name + ".grad", TensorKind::Gradient, gradient.dtype,
+                                    {gradient.numel}));
+    total += program.tensors.back().bytes();
+    std::vector<Duration> work;
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      const Duration ready = scaled(gradient.ready[rank], backward_scale);
+      work.push_back(ready - done[rank]);
+      done[rank] = ready;
+    }
+    next_op(gradient.name + ".backward", Phase::Backward, std::move(work), {loss},
+            {gradients.back()});
+    program.reductions.push_back({gradients.back(), GroupId{0}, schedule::ReduceOp::Average});
+  }
+  std::vector<Duration> rest;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    rest.push_back(
+        std::max(Duration{}, scaled(profile.by_rank[rank].backward, backward_scale) - done[rank]));
+  }
+  next_op("backward.rest", Phase::Backward, std::move(rest), {loss}, {});
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const double share = static_cast<double>(program.tensor(gradients[i]).bytes().count()) /
+                         static_cast<double>(total.count());
+    std::vector<Duration> work;
+    for (const ProfiledStep& step : profile.by_rank) {
+      work.push_back(scaled(step.optimizer, optimizer_scale * share));
+    }
+    next_op(profile.gradients[i].name + ".update", Phase::Optimizer, std::move(work),
+            {gradients[i], parameters[i]}, {parameters[i]});
+  }
+  return program;
+}
+
+double skew_share(const Profile& profile) {
+  if (!profile.baseline || profile.baseline->step <= Duration{}) return 0;
+  // p90 - p10 of a normal distribution is 2.563 sigma.
+  const double sigma =
+      static_cast<double>((profile.baseline->p90 - profile.baseline->p10).count()) / 2.563;
+  return expected_maximum(profile.world_size) * sigma /
+         static_cast<double>(profile.baseline->step.count());
+}
+
+CollectiveTable profile_table(const Profile& profile) {
+  DOVETAIL_CHECK(profile.collectives.has_value());
+  return CollectiveTable(profile.collectives->points);
+}
+
+Costs profile_costs(const Profile& profile, const schedule::Program& program) {
+  const auto table = std::make_shared<const CollectiveTable>(profile_table(profile));
+  const double stretch = 1 + skew_share(profile);
+  Costs costs;
+  costs.machine = profile.name;
+  costs.op = [stretch](const schedule::Op& op, Rank rank) {
+    const auto& times = std::get<schedule::TimedWork>(op.work).by_rank;
+    const Duration time = times[times.size() == 1 ? 0 : static_cast<std::size_t>(rank.value)];
+    return Duration(std::llround(static_cast<double>(time.count()) * stretch));
+  };
+  const std::int64_t world = program.world_size;
+  costs.collective = [table, world](schedule::Collective, const schedule::ProcessGroup& group,
+                                    Bytes bytes) {
+    DOVETAIL_CHECK(group.size() == world) << "the profile's collectives span all ranks";
+    return table->time(bytes);
+  };
+  const double copy = profile.copy_ns_per_byte;
+  costs.copy = [copy](Bytes bytes) {
+    return Duration(std::llround(copy * static_cast<double>(bytes.count())));
+  };
+  costs.host.kind = HostModel::Kind::Inline;
+  const Duration smallest = profile.collectives->points.front().isolated;
+  const std::vector<double> slowdown = profile.compute_slowdown;
+  costs.contention = [slowdown, smallest](Rank rank) {
+    if (slowdown.empty()) return Contention{};
+    const auto index = std::min(static_cast<std::size_t>(rank.value), slowdown.size() - 1);
+    return Contention{
+        .compute_slowdown = slowdown[index], .collective_slowdown = 1, .collective_cpu = smallest};
+  };
+  costs.distinct_ranks = static_cast<std::int64_t>(profile.by_rank.size());
+  return costs;
+}
+
+}  // namespace dovetail::models

@@ -1,0 +1,100 @@
+// Measured profiles: gradients with their ready times, as a profiler or a training script saw them,
+// with or without the collective times of the machine they come from.
+//
+// The file (JSON; schema "dovetail.profile/1" or none) holds
+//   name, world_size, and optionally what, link_mbit_per_s
+//   profile                  forward_us, backward_us, optimizer_us, gradients [{name, numel, dtype,
+//   ready_us[, ready_us_rank1]}]
+//                            in gradient-ready order; ready_us counts from the start of backward;
+//                            optionally rank1
+//   no_communication_step    step_us, forward_us, backward_us, optimizer_us, p10_us, p90_us: the
+//   same step measured beside
+//                            the real runs; the profile is scaled to it
+//   all_reduce_alone         [{bytes, us}]                one at a time
+//   all_reduce_queue_of_8    [{bytes_each, us_for_8}]     eight in a row
+//   compute_slowdown_while_communicating  {forward, backward[, backward_rank1]}
+//   cpu_share_of_communication, bucket_copy_ns_per_byte
+//   settings                 measured steps; never read for a prediction, only by those who check
+//   one
+//
+// From it come a Program of timed work and Costs. What the Costs say, and why:
+//   compute      the measured time, per rank, scaled to no_communication_step, times (1 + skew)
+//   skew         a synchronous step waits for its slowest rank. With independent jitter sigma per
+//   rank the expected maximum over N
+//                ranks is mean + c_N sigma (order statistics of the normal distribution, c_2 =
+//                0.564); sigma from p10 and p90
+//   collectives  isolated and back-to-back times from the two tables; the queue's curve continues
+//   with the slope of the other contention   the measured slow-down of backward; and an all-reduce
+//   of the smallest size is nothing but processor time,
+//                so each collective takes that much from its rank's compute
+//   copies       pack and unpack at bucket_copy_ns_per_byte
+// Leaves out: what forward and optimizer lose to cold caches in a real step, host cost per gradient
+// hook.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json_reader.h"
+#include "base/units.h"
+#include "models/collective_table.h"
+#include "models/costs.h"
+#include "schedule/program.h"
+
+namespace dovetail::models {
+
+struct ProfiledGradient {
+  std::string name;
+  std::int64_t numel = 0;
+  schedule::DType dtype = schedule::DType::F32;
+  std::vector<Duration> ready;  // by rank; one entry: the same on every rank
+};
+
+// Times of one rank's step without communication.
+struct ProfiledStep {
+  Duration forward{}, backward{}, optimizer{};
+};
+
+struct ProfiledCollectives {
+  std::vector<CollectivePoint> points;  // with back-to-back times where the file has them
+};
+
+struct Profile {
+  std::string name;
+  std::int64_t world_size = 1;
+  std::vector<ProfiledStep> by_rank;  // one entry: the same on every rank
+  std::vector<ProfiledGradient> gradients;
+  struct Baseline {
+    Duration step{}, forward{}, backward{}, optimizer{}, p10{}, p90{};
+  };
+  std::optional<Baseline> baseline;  // no_communication_step
+  std::optional<ProfiledCollectives> collectives;
+  std::vector<double> compute_slowdown;  // by rank; empty: none known
+  double copy_ns_per_byte = 0;
+};
+
+// Reads the file strictly. Throws InputError.
+Profile read_profile(const JsonFile& file);
+
+// Expected maximum of n independent standard normal values; 0 for n = 1.
+double expected_maximum(std::int64_t n);
+
+// Ops: between-steps and forward; one backward op per gradient that ends when it is ready; the rest
+// of backward; one optimizer op per gradient, its share by bytes. problems() of the result is
+// empty.
+schedule::Program profile_program(const Profile& profile);
+
+// How much longer compute takes than its median, because the slowest rank sets the pace. 0 without
+// a baseline.
+double skew_share(const Profile& profile);
+
+// REQUIRES: profile.collectives. The Costs of the machine that the profile was taken on.
+Costs profile_costs(const Profile& profile, const schedule::Program& program);
+
+// The table those Costs read.
+CollectiveTable profile_table(const Profile& profile);
+
+}  // namespace dovetail::models

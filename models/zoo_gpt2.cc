@@ -1,0 +1,83 @@
+// GPT-2 in four sizes as in Hugging Face's GPT2LMHeadModel.
+//
+// The output layer is tied: it multiplies by the embedding table `wte`. Its gradient is written
+// first by the output layer and last by the embedding, so the largest gradient but few is the last
+// to be ready: nothing can hide its reduction.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "models/zoo_families.h"
+#include "models/zoo_layers.h"
+
+#include <string>
+#include <utility>
+
+namespace dovetail::models::zoo {
+namespace {
+
+constexpr std::int64_t kVocabulary = 50'257;
+constexpr std::int64_t kPositions = 1024;
+constexpr double kGeluFlop = 12;  // the tanh form
+constexpr auto kConv1D = LinearShape::Layout::InOut;
+
+struct Architecture {
+  std::int64_t layers, width, heads;
+};
+
+// Pre-norm: each half adds to the residual stream `in` what it makes of the normed stream.
+Value block(Builder& b, const std::string& name, const Architecture& a, const Value& in) {
+  const std::int64_t d = a.width;
+  Value x = norm(b, name + "ln_1", NormKind::Layer, in);
+  const Value packed =
+      linear(b, name + "attn.c_attn", {.in = d, .out = 3 * d, .layout = kConv1D}, x);
+  const Value view{.tensor = packed.tensor, .shape = in.shape};
+  x = attention(b, name + "attn", {.query = view, .key = view, .value = view, .heads = a.heads});
+  x = linear(b, name + "attn.c_proj", {.in = d, .out = d, .layout = kConv1D}, x);
+  const Value middle = sum(b, name + "attn.add", {x, in});
+
+  x = norm(b, name + "ln_2", NormKind::Layer, middle);
+  x = linear(b, name + "mlp.c_fc", {.in = d, .out = 4 * d, .layout = kConv1D}, x);
+  x = pointwise(
+      b, name + "mlp.act",
+      {.inputs = {x}, .out = x.shape, .saved = Saved::Input, .flop_per_element = kGeluFlop});
+  x = linear(b, name + "mlp.c_proj", {.in = 4 * d, .out = d, .layout = kConv1D}, x);
+  return sum(b, name + "mlp.add", {x, middle});
+}
+
+Value forward(Builder& b, const Architecture& a) {
+  const Embedding wte =
+      embedding(b, "transformer.wte", {.entries = kVocabulary, .width = a.width}, b.tokens());
+  const Embedding wpe =
+      embedding(b, "transformer.wpe", {.entries = kPositions, .width = a.width}, b.tokens());
+  Value x = sum(b, "transformer.add", {wte.out, wpe.out});
+  for (std::int64_t i = 0; i < a.layers; ++i) {
+    x = block(b, "transformer.h." + std::to_string(i) + ".", a, x);
+  }
+  x = norm(b, "transformer.ln_f", NormKind::Layer, x);
+  return tied_linear(b, "lm_head", wte.table, {.in = a.width, .out = kVocabulary}, x);
+}
+
+Model model(ZooEntry entry, const Architecture& architecture) {
+  entry.sequence = kPositions;
+  entry.sequence_limit = kPositions;
+  entry.gradients = 4 + 12 * architecture.layers;  // wte, wpe, ln_f twice; 12 per block
+  entry.source = "Hugging Face GPT2LMHeadModel, tied output; Radford et al. 2019";
+  return {.entry = std::move(entry),
+          .forward = [architecture](Builder& b) { return forward(b, architecture); }};
+}
+
+}  // namespace
+
+std::vector<Model> gpt2_models() {
+  return {
+      model({.name = "gpt2", .parameters = 124'439'808, .batch = 8},
+            {.layers = 12, .width = 768, .heads = 12}),
+      model({.name = "gpt2_medium", .parameters = 354'823'168, .batch = 8},
+            {.layers = 24, .width = 1024, .heads = 16}),
+      model({.name = "gpt2_large", .parameters = 774'030'080, .batch = 4},
+            {.layers = 36, .width = 1280, .heads = 20}),
+      model({.name = "gpt2_xl", .parameters = 1'557'611'200, .batch = 4},
+            {.layers = 48, .width = 1600, .heads = 25}),
+  };
+}
+
+}  // namespace dovetail::models::zoo

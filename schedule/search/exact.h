@@ -1,0 +1,102 @@
+// The exact optimum over all groupings of the gradients into consecutive buckets, on one FIFO link.
+//
+// Gradients are ready at r_1 <= .. <= r_n and have prefix sizes S. A bucket i+1..j starts when its
+// last gradient is ready and the bucket before it has finished, and takes T(S_j - S_i). So
+//
+//   f(j) = min over i < j of max(r_j, f(i)) + T(S_j - S_i),   f(0) = 0
+//
+// and f(n) is the earliest possible end of the last collective: an earlier finish never hurts.
+// Contention, launch cost and priorities are left out; with them f(n) is a lower bound at best.
+//
+//   cost T                              method                    time        file
+//   a + b * bytes                       one monotone deque        O(n)        exact_affine.cc
+//   k linear pieces, non-decreasing     one deque per piece       O(k n)      exact_piecewise.cc
+//   any function                        every start tried         O(n^2)      exact_table.cc
+//   any of these, n <= 20               all 2^(n-1) groupings     O(2^n)      exact_enumerate.cc
+//
+// Exactness. The deques compare f(i) - b * S_i, so T must be a sum of a term in i and a term in j;
+// a T rounded to nanoseconds is not. Hence the linear costs are rounded once, when a call begins: a
+// and b become whole numbers of 2^-k ns (and per byte), and all sums are exact integers in that
+// unit. k is the largest number up to 32 for which no grouping can overflow, so b is off by at most
+// 2^-33 ns a byte for a step under half a second, and 2^-28 under 17 s. Only results are rounded to
+// the nearest nanosecond. Every function here with a linear cost uses that one rounding; so their
+// answers are equal, not close.
+//
+// Ties. The start nearest to j wins in f; then neighbours in the chosen grouping are joined, front
+// to back, wherever the last finish stays the same: fewer collectives for nothing.
+//
+// REQUIRES, everywhere: ready is non-decreasing and not negative, sizes are not negative, both have
+// the same length, costs are finite and not negative. All gradients must be allowed to share a
+// bucket: the caller splits by process group, dtype and reduction.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/units.h"
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace dovetail::schedule {
+
+struct PartitionProblem {
+  std::vector<Duration> ready;  // in gradient-ready order
+  std::vector<Bytes> size;
+  friend bool operator==(const PartitionProblem&, const PartitionProblem&) = default;
+};
+
+// T(x) = base + ns_per_byte * x.
+struct AffineCost {
+  Duration base{};
+  double ns_per_byte = 0;
+  friend bool operator==(const AffineCost&, const AffineCost&) = default;
+};
+
+// T(x) = base_ns + ns_per_byte * x for from <= x < from of the next piece. A curve is a list of
+// pieces; the first begins at 0 bytes, the last has no end. base_ns is an intercept and may be
+// negative. REQUIRES: from rises strictly and T never falls, also not from one piece to the next.
+struct LinearPiece {
+  Bytes from;
+  double base_ns = 0;
+  double ns_per_byte = 0;
+  friend bool operator==(const LinearPiece&, const LinearPiece&) = default;
+};
+
+using BucketCost = std::function<Duration(Bytes)>;
+
+struct Partition {
+  std::vector<std::size_t> ends;  // exclusive end of each bucket; the last one is n
+  Duration finish{};              // of the last bucket; 0 without gradients
+  friend bool operator==(const Partition&, const Partition&) = default;
+};
+
+// The optimum.
+Partition exact_partition(const PartitionProblem& problem, const AffineCost& cost);
+Partition exact_partition(const PartitionProblem& problem, std::span<const LinearPiece> pieces);
+Partition exact_partition(const PartitionProblem& problem, const BucketCost& cost);
+
+// The optimum by looking at all groupings; the judge of the above. Among the best it returns one
+// with the fewest buckets. REQUIRES: n <= 20.
+Partition enumerate_partitions(const PartitionProblem& problem, const AffineCost& cost);
+Partition enumerate_partitions(const PartitionProblem& problem,
+                               std::span<const LinearPiece> pieces);
+Partition enumerate_partitions(const PartitionProblem& problem, const BucketCost& cost);
+
+// When each bucket of a given grouping finishes. REQUIRES: ends rise strictly from above 0 to n.
+std::vector<Duration> evaluate(const PartitionProblem& problem, std::span<const std::size_t> ends,
+                               const AffineCost& cost);
+std::vector<Duration> evaluate(const PartitionProblem& problem, std::span<const std::size_t> ends,
+                               std::span<const LinearPiece> pieces);
+std::vector<Duration> evaluate(const PartitionProblem& problem, std::span<const std::size_t> ends,
+                               const BucketCost& cost);
+
+// A time that no grouping beats, found without looking at groupings: gradients i..n can only leave
+// from r_i on, and need at least one collective and all their bytes, so
+//   bound = max over i of r_i + a + b * (bytes of i..n)
+// for a line a + b * x, a >= 0, that lies nowhere above T; of several such lines the best is taken.
+Duration suffix_bound(const PartitionProblem& problem, const AffineCost& cost);
+Duration suffix_bound(const PartitionProblem& problem, std::span<const LinearPiece> pieces);
+
+}  // namespace dovetail::schedule

@@ -1,0 +1,112 @@
+// The kernels: they compute what they say, on memory that stays bounded.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cpu/kernels.h"
+
+#include "base/error.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+namespace dovetail::exec::cpu {
+namespace {
+
+using schedule::GemmWork;
+using schedule::MemoryWork;
+using schedule::Op;
+using schedule::TimedWork;
+
+Op op_with(schedule::Work work) {
+  Op op;
+  op.name = "fc1.forward";
+  op.work = std::move(work);
+  return op;
+}
+
+TEST(KernelsTest, AGemmIsTheProductOfItsInputs) {
+  const GemmWork work = {.m = 5, .n = 7, .k = 3, .count = 2};
+  Workspace workspace;
+  reserve(op_with(work), workspace);
+  run_gemm(work, workspace);
+  const float* a = workspace.inputs.data();
+  const float* b = a + 5 * 3;
+  for (int i = 0; i < 5; ++i) {
+    for (int j = 0; j < 7; ++j) {
+      double sum = 0;
+      for (int l = 0; l < 3; ++l) {
+        sum += static_cast<double>(a[i * 3 + l]) * static_cast<double>(b[l * 7 + j]);
+      }
+      EXPECT_NEAR(static_cast<double>(workspace.outputs.data()[i * 7 + j]), sum, 1e-5);
+    }
+  }
+}
+
+TEST(KernelsTest, InputsAreNeverWritten) {
+  const GemmWork small = {.m = 8, .n = 8, .k = 8, .count = 1};
+  const GemmWork large = {.m = 64, .n = 32, .k = 100, .count = 3};
+  Workspace workspace;
+  reserve(op_with(large), workspace);
+  reserve(op_with(small), workspace);
+  const std::vector<float> before(workspace.inputs.data(),
+                                  workspace.inputs.data() + workspace.inputs.size());
+  for (int i = 0; i < 3; ++i) {
+    run_gemm(large, workspace);
+    run_gemm(small, workspace);
+  }
+  const std::vector<float> after(workspace.inputs.data(),
+                                 workspace.inputs.data() + workspace.inputs.size());
+  EXPECT_EQ(before, after);
+}
+
+TEST(KernelsTest, MemoryWorkTouchesOneElementPerTwelveBytes) {
+  Workspace workspace;
+  reserve(op_with(MemoryWork{.bytes = kib(1), .flop = {}}), workspace);
+  const std::size_t half = workspace.stream.size() / 2;
+  const std::vector<float> before(workspace.stream.data(),
+                                  workspace.stream.data() + workspace.stream.size());
+  run_memory(Bytes(12 * 100), workspace);
+  EXPECT_EQ(workspace.cursor, 100U);
+  std::size_t changed = 0;
+  for (std::size_t i = 0; i < workspace.stream.size(); ++i) {
+    if (workspace.stream.data()[i] != before[i]) ++changed;
+  }
+  EXPECT_GT(changed, 95U);  // an average of two equal numbers would not show
+  EXPECT_LE(changed, 100U);
+  EXPECT_EQ(workspace.stream.data()[half], 0.5F * (before[0] + before[half]));
+}
+
+TEST(KernelsTest, MemoryWorkGoesRoundItsRingAndStaysBounded) {
+  Workspace workspace;
+  reserve(op_with(MemoryWork{.bytes = kib(1), .flop = {}}), workspace);
+  const auto ring = static_cast<std::int64_t>(workspace.stream.size() / 2);
+  run_memory(Bytes(12 * (2 * ring + 5)), workspace);
+  EXPECT_EQ(workspace.cursor, 5U);
+  for (std::size_t i = 0; i < workspace.stream.size(); ++i) {
+    ASSERT_LE(std::abs(workspace.stream.data()[i]), 0.5F);
+  }
+}
+
+TEST(KernelsTest, NegativeBytesLeftAfterGradientsAreNoWork) {
+  Workspace workspace;
+  reserve(op_with(MemoryWork{.bytes = kib(1), .flop = {}}), workspace);
+  run_memory(Bytes(-400), workspace);
+  EXPECT_EQ(workspace.cursor, 0U);
+}
+
+TEST(KernelsTest, TimedWorkIsRefusedWithAdvice) {
+  Workspace workspace;
+  try {
+    reserve(op_with(TimedWork{.by_rank = {Duration(5)}}), workspace);
+    FAIL() << "accepted";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), ::testing::StartsWith("fc1.forward: "));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("unit kernel"));
+  }
+}
+
+}  // namespace
+}  // namespace dovetail::exec::cpu

@@ -1,0 +1,263 @@
+// The small step, its plans, and ranks as threads.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/exec/support.h"
+
+#include "base/error.h"
+
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <thread>
+#include <utility>
+#include <variant>
+
+namespace dovetail::exec::testing {
+
+using namespace schedule;  // the whole file speaks that room's language
+
+Program two_layers(std::int64_t ranks) {
+  Program program;
+  program.name = "two-layers";
+  program.world_size = ranks;
+  program.tensors = {{kW1, "l1.weight", TensorKind::Parameter, DType::F32, {kNumel1}},
+                     {kW2, "l2.weight", TensorKind::Parameter, DType::F32, {kNumel2}},
+                     {kG1, "l1.weight.grad", TensorKind::Gradient, DType::F32, {kNumel1}},
+                     {kG2, "l2.weight.grad", TensorKind::Gradient, DType::F32, {kNumel2}}};
+  const GemmWork gemm = {.m = 16, .n = 16, .k = 16, .count = 2};
+  const MemoryWork memory = {.bytes = kib(12), .flop = {}};
+  const DType f32 = DType::F32;
+  program.ops = {{kForward1, "l1.forward", Phase::Forward, f32, gemm, {kW1}, {}},
+                 {kForward2, "l2.forward", Phase::Forward, f32, gemm, {kW2}, {}},
+                 {kBackward2, "l2.backward", Phase::Backward, f32, gemm, {kW2}, {kG2}},
+                 {kBackward1, "l1.backward", Phase::Backward, f32, gemm, {kW1}, {kG1}},
+                 {kUpdate2, "l2.update", Phase::Optimizer, f32, memory, {kG2}, {kW2}},
+                 {kUpdate1, "l1.update", Phase::Optimizer, f32, memory, {kG1}, {kW1}}};
+  ProcessGroup group = {.id = GroupId{0}, .name = "dp", .ranks = {}};
+  for (std::int32_t rank = 0; rank < ranks; ++rank) group.ranks.push_back(Rank{rank});
+  program.groups = {group};
+  program.reductions = {{kG2, GroupId{0}, ReduceOp::Average}, {kG1, GroupId{0}, ReduceOp::Sum}};
+  return program;
+}
+
+namespace {
+
+class PlanWriter {
+ public:
+  explicit PlanWriter(const PlanOptions& options) : options_(options) {
+    plan_.program = two_layers(options.ranks);
+    plan_.policy = "by hand";
+    plan_.streams = {{StreamId{0}, "compute"}};
+    if (!is_inline()) plan_.streams.push_back({StreamId{1}, "comm0"});
+    plan_.buckets = {layout(BucketId{0}, kG2, kNumel2), layout(BucketId{1}, kG1, kNumel1)};
+    role_.ranks = plan_.program.groups[0].ranks;
+  }
+
+  ScheduledProgram write() {
+    const bool at_end = options_.wait == WaitPoint::EndOfBackward;
+    for (const OpId op : {kForward1, kForward2, kBackward2}) add(kComputeStream, RunOp{op});
+    launch(0);
+    add(kComputeStream, RunOp{kBackward1});
+    launch(1);
+    wait(0);
+    if (at_end) wait(1);
+    add(kComputeStream, RunOp{kUpdate2});
+    if (!at_end) wait(1);
+    add(kComputeStream, RunOp{kUpdate1});
+    plan_.roles = {std::move(role_)};
+    return std::move(plan_);
+  }
+
+ private:
+  [[nodiscard]] bool is_inline() const {
+    return std::holds_alternative<InlineStream>(options_.stream);
+  }
+  [[nodiscard]] BucketLayout layout(BucketId id, TensorId gradient, std::int64_t numel) const {
+    BucketLayout bucket;
+    bucket.bucket = id;
+    bucket.mode = options_.mode;
+    bucket.payload = Bytes(numel * 4);
+    bucket.size = bucket.payload + options_.padding;
+    bucket.members = {{gradient, Bytes(0)}};
+    return bucket;
+  }
+  void add(StreamId stream, Action action) {
+    const auto id = static_cast<std::int32_t>(role_.commands.size());
+    role_.commands.push_back({CommandId{id}, stream, std::move(action)});
+  }
+  void copy(std::int32_t bucket, CopyDirection direction) {
+    if (options_.mode == BucketMode::View) return;
+    const TensorId gradient = bucket == 0 ? kG2 : kG1;
+    add(kComputeStream, Copy{BucketId{bucket}, direction, {gradient}});
+  }
+  void collective(StreamId stream, std::int32_t bucket) {
+    const ReduceOp op = bucket == 0 ? ReduceOp::Average : ReduceOp::Sum;
+    const BucketId id{bucket};
+    if (options_.collective == Collective::AllReduce) {
+      add(stream, RunCollective{id, Collective::AllReduce, op, GroupId{0}});
+    } else {
+      add(stream, RunCollective{id, Collective::ReduceScatter, op, GroupId{0}});
+      add(stream, RunCollective{id, Collective::AllGather, op, GroupId{0}});
+    }
+  }
+  void launch(std::int32_t bucket) {
+    copy(bucket, CopyDirection::Pack);
+    if (is_inline()) return collective(kComputeStream, bucket);
+    const StreamId comm{1};
+    add(kComputeStream, RecordEvent{EventId{2 * bucket}});
+    add(comm, WaitEvent{EventId{2 * bucket}});
+    collective(comm, bucket);
+    add(comm, RecordEvent{EventId{2 * bucket + 1}});
+  }
+  void wait(std::int32_t bucket) {
+    if (!is_inline()) add(kComputeStream, WaitEvent{EventId{2 * bucket + 1}});
+    copy(bucket, CopyDirection::Unpack);
+  }
+
+  PlanOptions options_;
+  ScheduledProgram plan_;
+  RankProgram role_;
+};
+
+}  // namespace
+
+ScheduledProgram two_buckets(const PlanOptions& options) { return PlanWriter(options).write(); }
+
+ScheduledProgram without_waits(ScheduledProgram plan) {
+  for (RankProgram& role : plan.roles) {
+    std::erase_if(role.commands, [](const Command& command) {
+      return command.stream == kComputeStream && std::holds_alternative<WaitEvent>(command.action);
+    });
+  }
+  return plan;
+}
+
+CommandId find_command(const ScheduledProgram& plan,
+                       const std::function<bool(const Command&)>& predicate) {
+  std::vector<CommandId> found;
+  for (const Command& command : plan.roles.at(0).commands) {
+    if (predicate(command)) found.push_back(command.id);
+  }
+  DOVETAIL_CHECK(found.size() == 1) << found.size() << " commands";
+  return found[0];
+}
+
+// Where the ranks of one stream meet: everybody shows its data, everybody adds up, everybody leaves.
+class ThreadRanks::Meeting {
+ public:
+  explicit Meeting(std::int64_t ranks) : shown(static_cast<std::size_t>(ranks)), turn(ranks) {}
+  std::vector<std::span<const float>> shown;
+  std::barrier<> turn;
+};
+
+namespace {
+
+class SharedTransport final : public cpu::Transport {
+ public:
+  SharedTransport(ThreadRanks::Meeting& meeting, Rank rank, std::chrono::microseconds delay,
+                  const char& cut)
+      : meeting_(meeting), rank_(rank), delay_(delay), cut_(cut) {}
+
+  void all_reduce(std::span<float> data, ReduceOp op, std::string_view label) override {
+    begin(data, label);
+    std::vector<float> sum(data.size());
+    for (std::size_t i = 0; i < data.size(); ++i) sum[i] = reduced(i, op);
+    meeting_.turn.arrive_and_wait();
+    std::copy(sum.begin(), sum.end(), data.begin());
+  }
+  void reduce_scatter(std::span<float> data, std::span<float> shard, ReduceOp op,
+                      std::string_view label) override {
+    begin(data, label);
+    const std::size_t offset = static_cast<std::size_t>(rank_.value) * shard.size();
+    for (std::size_t i = 0; i < shard.size(); ++i) shard[i] = reduced(offset + i, op);
+    meeting_.turn.arrive_and_wait();
+  }
+  void all_gather(std::span<const float> shard, std::span<float> data,
+                  std::string_view label) override {
+    begin(shard, label);
+    auto out = data.begin();
+    for (const std::span<const float> part : meeting_.shown) {
+      out = std::copy(part.begin(), part.end(), out);
+    }
+    meeting_.turn.arrive_and_wait();
+  }
+
+ private:
+  void begin(std::span<const float> data, std::string_view label) {
+    if (cut_ != 0) throw DeviceError(std::string(label) + ": link cut");
+    std::this_thread::sleep_for(delay_);
+    meeting_.shown[static_cast<std::size_t>(rank_.value)] = data;
+    meeting_.turn.arrive_and_wait();
+  }
+  [[nodiscard]] float reduced(std::size_t i, ReduceOp op) const {
+    float sum = 0;
+    for (const std::span<const float> data : meeting_.shown) sum += data[i];
+    const auto ranks = static_cast<float>(meeting_.shown.size());
+    return op == ReduceOp::Average ? sum * (1.0F / ranks) : sum;
+  }
+
+  ThreadRanks::Meeting& meeting_;
+  Rank rank_;
+  std::chrono::microseconds delay_;
+  const char& cut_;
+};
+
+}  // namespace
+
+ThreadRanks::ThreadRanks(std::int64_t ranks, std::chrono::microseconds delay)
+    : ranks_(ranks), delay_(delay), barrier_(ranks), cut_(static_cast<std::size_t>(ranks), 0) {
+  for (int stream = 0; stream < 4; ++stream) meetings_.push_back(std::make_unique<Meeting>(ranks));
+}
+
+ThreadRanks::~ThreadRanks() = default;
+
+cpu::Ports ThreadRanks::ports(Rank rank) {
+  cpu::Ports ports;
+  ports.rank = rank;
+  ports.barrier = [this] { barrier_.arrive_and_wait(); };
+  ports.open_transport = [this, rank](StreamId stream) -> std::unique_ptr<cpu::Transport> {
+    return std::make_unique<SharedTransport>(*meetings_[static_cast<std::size_t>(stream.value)],
+                                             rank, delay_,
+                                             cut_[static_cast<std::size_t>(rank.value)]);
+  };
+  return ports;
+}
+
+void ThreadRanks::cut(Rank rank) { cut_[static_cast<std::size_t>(rank.value)] = 1; }
+
+void ThreadRanks::run(const std::function<void(Rank)>& body) {
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks_));
+  std::vector<std::thread> threads;
+  for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+    threads.emplace_back([&body, &failures, rank] {
+      try {
+        body(Rank{rank});
+      } catch (...) {
+        failures[static_cast<std::size_t>(rank)] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+}
+
+std::vector<RankResult> run_on_threads(const ScheduledProgram& plan, const RunOptions& options,
+                                       std::chrono::microseconds delay) {
+  ThreadRanks ranks(plan.program.world_size, delay);
+  std::vector<RankResult> results(static_cast<std::size_t>(plan.program.world_size));
+  ranks.run([&](Rank rank) {
+    cpu::CpuBackend backend(plan, ranks.ports(rank));
+    results[static_cast<std::size_t>(rank.value)] = run(plan, rank, backend, options);
+  });
+  return results;
+}
+
+CheckResult sum_of_checks(const std::vector<RankResult>& results) {
+  CheckResult sum;
+  for (const RankResult& result : results) add(result.check, sum);
+  return sum;
+}
+
+}  // namespace dovetail::exec::testing

@@ -1,0 +1,159 @@
+// The known values of gradients, and every kind of corruption that they must reveal.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cpu/values.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace dovetail::exec::cpu {
+namespace {
+
+using schedule::ReduceOp;
+
+constexpr TensorId kGradient{7};
+constexpr std::int32_t kStep = 3;
+constexpr std::size_t kCount = 2000;  // seven whole blocks and a part of one
+
+std::vector<Rank> ranks(std::int32_t count) {
+  std::vector<Rank> all;
+  for (std::int32_t i = 0; i < count; ++i) all.push_back(Rank{i});
+  return all;
+}
+
+std::vector<float> local(const Write& write, std::size_t count = kCount) {
+  std::vector<float> data(count);
+  fill(write, data);
+  return data;
+}
+
+// Adds up in double precision: an independent judge.
+std::vector<float> reduced(std::int32_t world, ReduceOp op, TensorId gradient = kGradient,
+                           std::int32_t step = kStep) {
+  std::vector<double> sum(kCount, 0.0);
+  for (const Rank rank : ranks(world)) {
+    const std::vector<float> data = local({.gradient = gradient, .step = step, .rank = rank});
+    for (std::size_t i = 0; i < kCount; ++i) sum[i] += static_cast<double>(data[i]);
+  }
+  std::vector<float> result(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const auto exact = static_cast<float>(sum[i]);
+    result[i] = op == ReduceOp::Average ? exact * (1.0F / static_cast<float>(world)) : exact;
+  }
+  return result;
+}
+
+std::int64_t wrong(const std::vector<float>& data, std::int32_t world = 2,
+                   ReduceOp op = ReduceOp::Sum) {
+  return Reduced(kGradient, kStep, ranks(world), op).compare(data).wrong;
+}
+
+TEST(ValuesTest, AreSmallIntegersSoThatSumsAreExact) {
+  for (const float value : local({.gradient = kGradient, .step = kStep, .rank = Rank{1}})) {
+    EXPECT_EQ(value, std::round(value));
+    EXPECT_GE(value, -2048.0F);
+    EXPECT_LE(value, 2047.0F + 2047.0F);
+  }
+  // The largest sum over kMostRanks ranks, 4096 * 4094, is still below 2^24, where fp32 counts by 1.
+  EXPECT_LT(static_cast<double>(kMostRanks) * 4094.0, 0x1p24);
+}
+
+TEST(ValuesTest, ACorrectReductionHasNoWrongElement) {
+  for (const std::int32_t world : {1, 2, 3, 4, 7, 64}) {
+    for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Average}) {
+      EXPECT_EQ(wrong(reduced(world, op), world, op), 0) << "world " << world;
+    }
+  }
+}
+
+TEST(ValuesTest, TheAverageOfAPowerOfTwoRanksIsExact) {
+  // Hand calculation: averages of integers over 4 ranks are multiples of 1/4.
+  for (const float value : reduced(4, ReduceOp::Average)) {
+    EXPECT_EQ(value * 4.0F, std::round(value * 4.0F));
+  }
+}
+
+TEST(ValuesTest, AnySizeCanBeFilledAndChecked) {
+  for (const std::size_t count : {0, 1, 2, 3, 255, 256, 257, 511, 512, 513}) {
+    const std::vector<float> data =
+        local({.gradient = kGradient, .step = kStep, .rank = Rank{0}}, count);
+    EXPECT_EQ(Reduced(kGradient, kStep, ranks(1), ReduceOp::Sum).compare(data).wrong, 0) << count;
+  }
+}
+
+TEST(ValuesTest, OneWrongElementIsCountedAndFound) {
+  for (const std::size_t place : {std::size_t{0}, std::size_t{255}, std::size_t{256}, kCount - 1}) {
+    std::vector<float> data = reduced(2, ReduceOp::Sum);
+    data[place] += 1.0F;
+    const Reduced expected(kGradient, kStep, ranks(2), ReduceOp::Sum);
+    const Difference difference = expected.compare(data);
+    EXPECT_EQ(difference.wrong, 1);
+    EXPECT_EQ(difference.first, place);
+    EXPECT_EQ(expected.at(place), data[place] - 1.0F);
+  }
+}
+
+TEST(ValuesTest, NotANumberIsWrong) {
+  std::vector<float> data = reduced(2, ReduceOp::Sum);
+  data[11] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(wrong(data), 1);
+}
+
+// Corrupt data may agree by chance in one element of about 4000, so most must differ, not all.
+void expect_mostly_wrong(const std::vector<float>& data, const char* kind) {
+  EXPECT_GT(wrong(data), static_cast<std::int64_t>(kCount * 99 / 100)) << kind;
+}
+
+TEST(ValuesTest, UnreducedDataIsWrong) {
+  expect_mostly_wrong(local({.gradient = kGradient, .step = kStep, .rank = Rank{0}}), "rank 0");
+  expect_mostly_wrong(local({.gradient = kGradient, .step = kStep, .rank = Rank{1}}), "rank 1");
+}
+
+TEST(ValuesTest, TwiceReducedDataIsWrong) {
+  std::vector<float> data = reduced(2, ReduceOp::Sum);
+  for (float& value : data) value *= 2.0F;  // both ranks hold the sum and add again
+  expect_mostly_wrong(data, "reduced twice");
+}
+
+TEST(ValuesTest, DataOfAnotherStepIsWrong) {
+  expect_mostly_wrong(reduced(2, ReduceOp::Sum, kGradient, kStep - 1), "the step before");
+}
+
+TEST(ValuesTest, DataOfAnotherGradientIsWrong) {
+  expect_mostly_wrong(reduced(2, ReduceOp::Sum, TensorId{8}), "swapped");
+}
+
+TEST(ValuesTest, AnAverageInPlaceOfASumIsWrong) {
+  expect_mostly_wrong(reduced(2, ReduceOp::Average), "average");
+}
+
+TEST(ValuesTest, OneRankMissingOrCountedTwiceIsWrong) {
+  const std::vector<float> one = local({.gradient = kGradient, .step = kStep, .rank = Rank{1}});
+  std::vector<float> twice = one;
+  for (float& value : twice) value *= 2.0F;
+  expect_mostly_wrong(twice, "rank 1 in place of rank 0");
+}
+
+TEST(ValuesTest, ShiftedDataIsWrongAlsoByWholeBlocks) {
+  for (const std::size_t shift : {std::size_t{1}, std::size_t{4}, kPatternPeriod, 2 * kPatternPeriod}) {
+    std::vector<float> data = reduced(2, ReduceOp::Sum);
+    std::rotate(data.begin(), data.begin() + static_cast<std::ptrdiff_t>(shift), data.end());
+    expect_mostly_wrong(data, "shifted");
+  }
+}
+
+TEST(ValuesTest, AnEarlierWriteIsNotTheLast) {
+  std::vector<float> data =
+      local({.gradient = kGradient, .step = kStep, .rank = Rank{0}, .writes_left = 1});
+  const std::vector<float> other =
+      local({.gradient = kGradient, .step = kStep, .rank = Rank{1}, .writes_left = 1});
+  for (std::size_t i = 0; i < kCount; ++i) data[i] += other[i];
+  expect_mostly_wrong(data, "launched before the last write");
+}
+
+}  // namespace
+}  // namespace dovetail::exec::cpu

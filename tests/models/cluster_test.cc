@@ -1,0 +1,530 @@
+// Cluster files and the costs made from them.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "models/cluster.h"
+
+#include "base/error.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dovetail::models {
+namespace {
+
+using schedule::Collective;
+using schedule::DType;
+using schedule::GemmWork;
+using schedule::MemoryWork;
+using schedule::Op;
+using schedule::ProcessGroup;
+using schedule::Program;
+using schedule::TimedWork;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+const std::string kClusters = DOVETAIL_SOURCE_DIR "/models/clusters";
+
+// The message of the InputError that `action` throws; "" when it throws none.
+template <class Action>
+std::string error_of(Action action) {
+  try {
+    action();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Two ranks; 10 us at 1000 bytes, 20 us at 2000.
+CollectiveSeries series_of(Collective collective) {
+  return {.collective = collective,
+          .ranks = 2,
+          .nodes = 1,
+          .times = std::vector{CollectivePoint{Bytes(1000), microseconds(10), {}, {}, {}},
+                               CollectivePoint{Bytes(2000), microseconds(20), {}, {}, {}}}};
+}
+
+// 1 TFLOP/s of f32 at half efficiency, 10 GB/s of memory, 1 us per kernel.
+Roofline slow_roofline() {
+  Roofline roofline;
+  roofline.gemm_peak[DType::F32] = FlopPerSecond(1e12);
+  roofline.efficiency = 0.5;
+  roofline.memory = BytesPerSecond(1e10);
+  roofline.kernel_overhead = microseconds(1);
+  return roofline;
+}
+
+Cluster small_cluster() {
+  Cluster cluster;
+  cluster.name = "two";
+  cluster.ranks = 2;
+  cluster.collectives = {series_of(Collective::AllReduce)};
+  cluster.compute = slow_roofline();
+  return cluster;
+}
+
+Op op_of(std::int32_t id, schedule::Work work) {
+  Op op;
+  op.id = OpId(id);
+  op.name = "op" + std::to_string(id);
+  op.work = std::move(work);
+  return op;
+}
+
+Program program_of(std::vector<Op> ops, std::int32_t ranks = 2) {
+  Program program;
+  program.world_size = ranks;
+  program.ops = std::move(ops);
+  ProcessGroup group{.id = GroupId(0), .name = "dp", .ranks = {}};
+  for (std::int32_t rank = 0; rank < ranks; ++rank) group.ranks.push_back(Rank(rank));
+  program.groups = {group};
+  program.reductions = {{.gradient = TensorId(0), .group = GroupId(0)}};
+  return program;
+}
+
+Duration time_of(const Cluster& cluster, const Op& op, Rank rank = Rank(0)) {
+  return costs_for(cluster, program_of({op})).op(op, rank);
+}
+
+// ------------------------------------------------------------------------------------- files
+
+Cluster every_section() {
+  Cluster cluster = small_cluster();
+  cluster.origin = "measured here";
+  cluster.licence = "ours";
+  cluster.date = "2025-01-31";
+  cluster.notes = {{"link", "shaped to 1 Gbit/s"}, {"why/not", "a slash in a key"}};
+  cluster.backend = BackendKind::Cpu;
+  auto& points = std::get<std::vector<CollectivePoint>>(cluster.collectives[0].times);
+  points[1].back_to_back = Duration(18001);
+  points[1].p10 = Duration(17003);
+  points[1].p90 = Duration(23007);
+  cluster.collectives.push_back({.collective = Collective::AllGather,
+                                 .ranks = 2,
+                                 .nodes = 2,
+                                 .times = AlphaBeta{microseconds(20), 0.1}});
+  cluster.kernels = {{DType::F32, GemmWork{64, 256, 784, 3}, Duration(12345), Duration(12000), {}},
+                     {DType::BF16, MemoryWork{Bytes(4096), Flop(7)}, Duration(999), {}, {}}};
+  cluster.unit_kernel = UnitKernel{DType::F32, GemmWork{96, 96, 96}, Duration(10500)};
+  cluster.copy = CopyModel{Duration(1500), 1.0 / 3};
+  cluster.host = {.kind = HostModel::Kind::Inline, .event = Duration(250)};
+  cluster.contention = {1.25, 1.5, microseconds(40)};
+  cluster.quality = Quality{.valid = false,
+                            .why = {"steal above 2 %"},
+                            .outside_cpu = 0.01,
+                            .steal = 0.03,
+                            .fit_residual = 0.1,
+                            .figures = {{"rounds", 9}}};
+  return cluster;
+}
+
+TEST(ClusterJsonTest, ReadsBackWhatItWrote) {
+  const Cluster cluster = every_section();
+  EXPECT_EQ(parse_cluster("x.json", cluster_to_json(cluster)), cluster);
+}
+
+TEST(ClusterJsonTest, WritesTheSameTextAgain) {
+  const std::string text = cluster_to_json(every_section());
+  EXPECT_EQ(cluster_to_json(parse_cluster("x.json", text)), text);
+}
+
+TEST(ClusterJsonTest, ReadsBackTheShippedFiles) {
+  for (const std::string& name : cluster_names(kClusters)) {
+    const Cluster cluster = load_cluster(name, kClusters);
+    EXPECT_EQ(parse_cluster(name, cluster_to_json(cluster)), cluster) << name;
+  }
+}
+
+TEST(ClusterJsonTest, TakesDefaultsForAbsentSections) {
+  const Cluster cluster = parse_cluster("x.json", R"({
+    "schema": "dovetail.cluster/1", "kind": "cluster", "name": "line",
+    "collectives": [{"collective": "all-reduce", "ranks": 4,
+                     "alpha_us": 20, "beta_ns_per_byte": 0.5}]})");
+  Cluster expected;
+  expected.name = "line";
+  expected.ranks = 4;
+  expected.collectives = {{.collective = Collective::AllReduce,
+                           .ranks = 4,
+                           .nodes = 1,
+                           .times = AlphaBeta{microseconds(20), 0.5}}};
+  expected.host = default_host(BackendKind::Cuda);
+  EXPECT_EQ(cluster, expected);
+  EXPECT_EQ(cluster.host.launch_latency, microseconds(7));
+}
+
+TEST(ClusterJsonTest, TheCpuBackendIssuesInline) {
+  const Cluster cluster = parse_cluster("x.json", R"({
+    "schema": "dovetail.cluster/1", "kind": "cluster", "name": "cpu", "backend": "cpu",
+    "collectives": [], "host": {"event_us": 2}})");
+  EXPECT_EQ(cluster.host.kind, HostModel::Kind::Inline);
+  EXPECT_EQ(cluster.host.event, microseconds(2));
+  EXPECT_EQ(cluster.host.run_op, Duration(0));
+}
+
+TEST(ClusterJsonTest, ReadsACopyRateAsTimePerByte) {
+  const Cluster cluster = parse_cluster("x.json", R"({
+    "schema": "dovetail.cluster/1", "kind": "cluster", "name": "copy", "collectives": [],
+    "copy": {"bytes_per_s": 4e9, "fixed_us": 2}})");
+  // Expectation: 4 GB/s is 0.25 ns per byte.
+  EXPECT_EQ(cluster.copy, (CopyModel{microseconds(2), 0.25}));
+}
+
+// Each broken file, and what its message must hold.
+struct Broken {
+  const char* what;
+  const char* from;  // this text of a good file
+  const char* to;    // becomes this
+  const char* message;
+};
+
+const char* const kGood = R"({
+  "schema": "dovetail.cluster/1", "kind": "cluster", "name": "good", "ranks": 8,
+  "collectives": [{"collective": "all-reduce", "ranks": 8, "points": [
+    {"bytes": 1000, "isolated_us": 10}, {"bytes": 2000, "isolated_us": 20}]}],
+  "compute": {"gemm": {"flop_per_s": {"f32": 1e12}, "efficiency": 0.5},
+              "memory_bytes_per_s": 1e12},
+  "kernels": [{"dtype": "f32", "gemm": {"m": 1, "n": 2, "k": 3}, "us": 4}],
+  "copy": {"ns_per_byte": 1}, "contention": {"compute_slowdown": 1.5},
+  "quality": {"valid": true}})";
+
+class BrokenClusterTest : public testing::TestWithParam<Broken> {};
+
+TEST_P(BrokenClusterTest, IsRefusedWithFilePlaceAndExpectation) {
+  std::string text = kGood;
+  ASSERT_EQ(error_of([&] { parse_cluster("bad.json", text); }), "");
+  const auto place = text.find(GetParam().from);
+  ASSERT_NE(place, std::string::npos);
+  text.replace(place, std::string(GetParam().from).size(), GetParam().to);
+  const std::string message = error_of([&] { parse_cluster("bad.json", text); });
+  EXPECT_THAT(message, testing::StartsWith("bad.json: "));
+  EXPECT_THAT(message, HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BrokenClusterTest,
+    testing::Values(
+        Broken{"WrongSchema", "cluster/1", "cluster/2",
+               "/schema: expected \"dovetail.cluster/1\", found \"dovetail.cluster/2\""},
+        Broken{"WrongKind", "\"cluster\"", "\"plan\"", "/kind: expected one of \"cluster\""},
+        Broken{"NoName", "\"good\"", "\"\"", "/name: expected a name"},
+        Broken{"UnknownKey", "\"contention\"", "\"contension\"",
+               "/contension: unknown key; did you mean \"contention\"?"},
+        Broken{"NoRanks", "\"ranks\": 8,", "\"ranks\": 0,",
+               "/ranks: expected an integer from 1 to 16777216, found 0"},
+        Broken{"NoRanksOfATable", "\"ranks\": 8, \"points\"", "\"ranks\": 0, \"points\"",
+               "/collectives/0/ranks: expected an integer from 1"},
+        Broken{"WrongType", "\"isolated_us\": 10", "\"isolated_us\": \"fast\"",
+               "/collectives/0/points/0/isolated_us: expected a number"},
+        Broken{"FractionOfAByte", "\"bytes\": 1000", "\"bytes\": 1000.5",
+               "/collectives/0/points/0/bytes: expected an integer"},
+        Broken{"NegativeSize", "\"bytes\": 1000", "\"bytes\": -1000",
+               "/collectives/0/points/0/bytes: expected an integer from 1"},
+        Broken{"NegativeTime", "\"isolated_us\": 20", "\"isolated_us\": -20",
+               "/collectives/0/points/1/isolated_us: expected a number from 0.001"},
+        Broken{"NoTime", "\"isolated_us\": 20", "\"isolated_us\": 0",
+               "/collectives/0/points/1/isolated_us: expected a number from 0.001"},
+        Broken{"NotANumber", "\"isolated_us\": 20", "\"isolated_us\": NaN", "not valid JSON"},
+        Broken{"NullTime", "\"isolated_us\": 20", "\"isolated_us\": null",
+               "/collectives/0/points/1/isolated_us: expected a number from 0.001 to"},
+        Broken{"RepeatedSize", "\"bytes\": 2000", "\"bytes\": 1000",
+               "/collectives/0/points/1/bytes: expected more than the size before it, 1000"},
+        Broken{"FallingSizes", "\"bytes\": 2000", "\"bytes\": 500",
+               "/collectives/0/points/1/bytes: expected more than the size before it, 1000 (sizes "
+               "rise, each stands once), found 500"},
+        Broken{"OnePoint", ", {\"bytes\": 2000, \"isolated_us\": 20}", "",
+               "/collectives/0/points: expected at least 2 points, found 1"},
+        Broken{"NeitherForm", "\"points\": [", "\"point\": [",
+               "/collectives/0: expected \"points\", or \"alpha_us\""},
+        Broken{"BothForms", "\"points\": [", "\"alpha_us\": 1, \"points\": [",
+               "/collectives/0/alpha_us: unknown key"},
+        Broken{"UnknownCollective", "all-reduce", "allreduce",
+               "/collectives/0/collective: expected one of \"all-reduce\", \"reduce-scatter\""},
+        Broken{"NoCollectives", "\"collectives\"", "\"colectives\"",
+               "missing key \"collectives\"; is \"colectives\" a misspelling of it?"},
+        Broken{"SecondTable", "\"collectives\": [",
+               "\"collectives\": [{\"collective\": \"all-reduce\", \"ranks\": 8, \"alpha_us\": 1, "
+               "\"beta_ns_per_byte\": 1}, ",
+               "/collectives/1: expected one table of all-reduce over 8 ranks, found a second"},
+        Broken{"UnknownDtype", "{\"f32\": 1e12}", "{\"fp32\": 1e12}",
+               "/compute/gemm/flop_per_s/fp32: unknown key; did you mean \"f32\"?"},
+        Broken{"TooEfficient", "\"efficiency\": 0.5", "\"efficiency\": 1.5",
+               "/compute/gemm/efficiency: expected a number from"},
+        Broken{"NoMemoryRate", "\"memory_bytes_per_s\": 1e12", "\"memory_bytes_per_s\": 0",
+               "/compute/memory_bytes_per_s: expected a number from 1"},
+        Broken{"EmptyGemm", "\"m\": 1", "\"m\": 0",
+               "/kernels/0/gemm/m: expected an integer from 1"},
+        Broken{"NoWork", "\"gemm\": {\"m\": 1, \"n\": 2, \"k\": 3}, ", "",
+               "/kernels/0: expected \"gemm\" or \"memory\", found neither"},
+        Broken{"SameKernelTwice", "\"kernels\": [",
+               "\"kernels\": [{\"dtype\": \"f32\", \"gemm\": {\"m\": 1, \"n\": 2, \"k\": 3, "
+               "\"count\": 1}, \"us\": 5}, ",
+               "/kernels/1: expected each kernel once"},
+        Broken{"CopyWithoutRate", "\"ns_per_byte\": 1", "\"fixed_us\": 1",
+               "/copy: expected \"bytes_per_s\" or \"ns_per_byte\""},
+        Broken{"SpeedUp", "\"compute_slowdown\": 1.5", "\"compute_slowdown\": 0.5",
+               "/contention/compute_slowdown: expected a number from 1"},
+        Broken{"NumberForBool", "\"valid\": true", "\"valid\": 1",
+               "/quality/valid: expected true or false, found 1"},
+        Broken{"Truncated", "\"quality\": {\"valid\": true}}", "\"quality\"", "not valid JSON"}),
+    [](const auto& test) { return std::string(test.param.what); });
+
+TEST(LoadClusterTest, NamesTheMissingFile) {
+  EXPECT_THAT(error_of([] { load_cluster("./absent.json", kClusters); }),
+              HasSubstr("./absent.json: cannot be read"));
+}
+
+TEST(LoadClusterTest, ProposesTheNearestName) {
+  EXPECT_THAT(error_of([] { load_cluster("a100x9", kClusters); }),
+              HasSubstr("cluster \"a100x9\": no such cluster; did you mean \"a100x8\"?; known: "
+                        "a100x16_ib, a100x2_nv12, a100x4_pcie, a100x8, "));
+}
+
+TEST(LoadClusterTest, SaysWhereItLookedWhenThereAreNone) {
+  EXPECT_THAT(cluster_names("/nowhere/at/all"), IsEmpty());
+  EXPECT_THAT(error_of([] { load_cluster("a100x8", "/nowhere/at/all"); }),
+              HasSubstr("no such cluster; there are none in /nowhere/at/all"));
+}
+
+TEST(LoadClusterTest, ReadsAFileThatWasSaved) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("dovetail_cluster_test_" + std::to_string(::getpid()) + ".json");
+  save_cluster(every_section(), path.string());
+  const Cluster loaded = load_cluster(path.string(), kClusters);
+  std::filesystem::remove(path);
+  EXPECT_EQ(loaded, every_section());
+}
+
+// ----------------------------------------------------------------------------------- shipped
+
+TEST(ShippedClustersTest, AreTheTwelveThatTheImporterWrites) {
+  EXPECT_THAT(cluster_names(kClusters),
+              ElementsAre("a100x16_ib", "a100x2_nv12", "a100x4_pcie", "a100x8", "b200x16_roce",
+                          "b200x32_efa", "b200x8", "h100x16_tcpx", "h100x16_tcpxo", "h200x8",
+                          "mi300x16", "mi300x8"));
+}
+
+TEST(ShippedClustersTest, SayWhereTheyComeFrom) {
+  for (const std::string& name : cluster_names(kClusters)) {
+    const Cluster cluster = load_cluster(name, kClusters);
+    EXPECT_EQ(cluster.name, name);
+    EXPECT_THAT(cluster.origin, HasSubstr("github.com/")) << name;
+    EXPECT_THAT(cluster.licence, HasSubstr("no text reproduced")) << name;
+    EXPECT_THAT(cluster.notes.at("compute"), HasSubstr("uncalibrated")) << name;
+    EXPECT_THAT(cluster.notes.at("contention"), HasSubstr("arXiv 2507.03114")) << name;
+  }
+}
+
+TEST(ShippedClustersTest, AllReduceTimesRiseFromOneTo512MiB) {
+  for (const std::string& name : cluster_names(kClusters)) {
+    const Cluster cluster = load_cluster(name, kClusters);
+    const auto hull =
+        collective_table(cluster, {Collective::AllReduce, cluster.ranks}).hull(TimeKind::Smaller);
+    Duration previous{};
+    for (Bytes bytes = mib(1); bytes <= mib(512); bytes = bytes * 2) {
+      EXPECT_GE(evaluate(hull, bytes), previous) << name << " at " << bytes;
+      previous = evaluate(hull, bytes);
+    }
+    // 512 times the bytes: the flattest curve (32 ranks over EFA) takes eight times as long.
+    EXPECT_GT(previous, evaluate(hull, mib(1)) * 8) << name;
+  }
+}
+
+// --------------------------------------------------------------------------- collective tables
+
+TEST(CollectiveOfClusterTest, PrefersWhatWasMeasured) {
+  const Cluster cluster = load_cluster("h100x16_tcpxo", kClusters);
+  // Measured in place at 16 MiB: all-reduce 951.6 us, all-gather 203.8 us.
+  EXPECT_EQ(collective_table(cluster, {Collective::AllReduce, 16}).time(mib(16)).isolated,
+            Duration(951600));
+  EXPECT_EQ(collective_table(cluster, {Collective::AllGather, 16}).time(mib(16)).isolated,
+            Duration(203800));
+  EXPECT_EQ(collective_assumption(cluster, {Collective::AllReduce, 16}), "");
+}
+
+TEST(CollectiveOfClusterTest, TakesAnAllReduceAsTwiceTheOnlyPublishedAllGather) {
+  const Cluster cluster = load_cluster("h100x16_tcpx", kClusters);
+  // Measured all-gather in place at 16 MiB: 999.3 us.
+  EXPECT_EQ(collective_table(cluster, {Collective::AllReduce, 16}).time(mib(16)).isolated,
+            Duration(1998600));
+  EXPECT_EQ(collective_assumption(cluster, {Collective::AllReduce, 16}),
+            "all-reduce over 16 ranks is taken as twice the all-gather (the reduce-scatter assumed "
+            "equal to it)");
+}
+
+TEST(CollectiveOfClusterTest, AddsReduceScatterAndAllGather) {
+  Cluster cluster = small_cluster();
+  cluster.collectives = {series_of(Collective::ReduceScatter),
+                         {.collective = Collective::AllGather,
+                          .ranks = 2,
+                          .nodes = 1,
+                          .times = AlphaBeta{microseconds(5), 1}}};
+  // Expectation at 1500 bytes: 15 us + (5 + 1.5) us.
+  EXPECT_EQ(collective_table(cluster, {Collective::AllReduce, 2}).time(Bytes(1500)).isolated,
+            Duration(21500));
+}
+
+TEST(CollectiveOfClusterTest, TakesHalfAnAllReduceForEitherPart) {
+  const Cluster cluster = small_cluster();
+  for (const Collective part : {Collective::ReduceScatter, Collective::AllGather}) {
+    EXPECT_EQ(collective_table(cluster, {part, 2}).time(Bytes(2000)).isolated, microseconds(10));
+  }
+}
+
+TEST(CollectiveOfClusterTest, RefusesRanksItHasNoTableFor) {
+  const Cluster cluster = load_cluster("a100x8", kClusters);
+  EXPECT_EQ(error_of([&] {
+              static_cast<void>(collective_table(cluster, {{}, 64}));
+            }),
+            "cluster a100x8: no table of all-reduce over 64 ranks; it has tables for ranks: 8");
+}
+
+// ------------------------------------------------------------------------------------- costs
+
+TEST(CostsTest, AGemmTakesItsFlopWhereThoseDominate) {
+  // 2 * 1000^3 FLOP at 0.5 * 10^12 per second: 4 ms. Its 12 MB at 8 GB/s: 1.5 ms. Overhead 1 us.
+  EXPECT_EQ(time_of(small_cluster(), op_of(0, GemmWork{1000, 1000, 1000})),
+            milliseconds(4) + microseconds(1));
+}
+
+TEST(CostsTest, AThinGemmTakesItsTraffic) {
+  // m = n = 1000, k = 1: 2 * 10^6 FLOP take 4 us; 4 * (1000 + 1000 + 10^6) bytes at 8 GB/s take
+  // 501 us. Overhead 1 us.
+  EXPECT_EQ(time_of(small_cluster(), op_of(0, GemmWork{1000, 1000, 1})), microseconds(502));
+}
+
+TEST(CostsTest, MemoryWorkTakesItsBytesAtFourFifthsOfTheRate) {
+  // 8 * 10^6 bytes at 0.8 * 10 GB/s: 1 ms, plus 1 us.
+  EXPECT_EQ(time_of(small_cluster(), op_of(0, MemoryWork{Bytes(8'000'000), Flop(0)})),
+            milliseconds(1) + microseconds(1));
+}
+
+TEST(CostsTest, AMeasuredKernelWinsOverTheRoofline) {
+  Cluster cluster = small_cluster();
+  cluster.kernels = {{DType::F32, GemmWork{1000, 1000, 1000}, milliseconds(7), {}, {}},
+                     {DType::F32, MemoryWork{Bytes(80), Flop(0)}, microseconds(3), {}, {}}};
+  EXPECT_EQ(time_of(cluster, op_of(0, GemmWork{1000, 1000, 1000})), milliseconds(7));
+  EXPECT_EQ(time_of(cluster, op_of(0, MemoryWork{Bytes(80), Flop(0)})), microseconds(3));
+  // One column more, or another dtype, is another kernel: the roofline's 4.004 and 4 ms again.
+  EXPECT_EQ(time_of(cluster, op_of(0, GemmWork{1000, 1001, 1000})),
+            microseconds(4004) + microseconds(1));
+  cluster.kernels[0].dtype = DType::BF16;
+  EXPECT_EQ(time_of(cluster, op_of(0, GemmWork{1000, 1000, 1000})), microseconds(4001));
+}
+
+TEST(CostsTest, TimedWorkTakesWhatWasMeasuredOnItsRank) {
+  Cluster cluster = small_cluster();
+  cluster.compute.reset();
+  const Op op = op_of(7, TimedWork{{milliseconds(1), milliseconds(2)}});
+  const Costs costs = costs_for(cluster, program_of({op}));
+  EXPECT_EQ(costs.op(op, Rank(0)), milliseconds(1));
+  EXPECT_EQ(costs.op(op, Rank(1)), milliseconds(2));
+  EXPECT_EQ(costs.distinct_ranks, 2);
+}
+
+TEST(CostsTest, OneTimeHoldsForAllRanks) {
+  const Op op = op_of(7, TimedWork{{milliseconds(1)}});
+  const Costs costs = costs_for(small_cluster(), program_of({op}));
+  EXPECT_EQ(costs.op(op, Rank(1)), milliseconds(1));
+  EXPECT_EQ(costs.distinct_ranks, 1);
+}
+
+TEST(CostsTest, SaysThatThereIsNoComputeSection) {
+  Cluster cluster = small_cluster();
+  cluster.compute.reset();
+  EXPECT_EQ(error_of([&] {
+              time_of(cluster, op_of(0, GemmWork{8, 8, 8}));
+            }),
+            "cluster two: no duration for op op0: no measured kernel matches it and the cluster "
+            "has no compute section");
+}
+
+TEST(CostsTest, SaysWhichDtypesHaveAPeak) {
+  Op op = op_of(0, GemmWork{8, 8, 8});
+  op.dtype = DType::BF16;
+  EXPECT_EQ(error_of([&] { time_of(small_cluster(), op); }),
+            "cluster two: op op0 is a GEMM of bf16, but compute.gemm.flop_per_s has only f32");
+}
+
+TEST(CostsTest, CollectivesAreReadForTheGroupsSize) {
+  const Program program = program_of({});
+  const Costs costs = costs_for(small_cluster(), program);
+  EXPECT_EQ(costs.collective(Collective::AllReduce, program.groups[0], Bytes(1500)).isolated,
+            microseconds(15));
+  EXPECT_EQ(costs.collective(Collective::AllGather, program.groups[0], Bytes(2000)).isolated,
+            microseconds(10));
+}
+
+TEST(CostsTest, AGroupOfOneRankCommunicatesInNoTime) {
+  const Program program = program_of({}, 1);
+  const Costs costs = costs_for(small_cluster(), program);
+  EXPECT_EQ(costs.collective(Collective::AllReduce, program.groups[0], mib(1)), CollectiveTime{});
+}
+
+TEST(CostsTest, RefusesAGroupLargerThanTheTables) {
+  EXPECT_EQ(error_of([] { costs_for(small_cluster(), program_of({}, 4)); }),
+            "cluster two: no table of all-reduce over 4 ranks; it has tables for ranks: 2");
+}
+
+TEST(CostsTest, ACopyReadsAndWritesEachByte) {
+  // 2 * 4 * 10^6 bytes at 8 GB/s: 1 ms.
+  const Costs costs = costs_for(small_cluster(), program_of({}));
+  EXPECT_EQ(costs.copy(Bytes(4'000'000)), milliseconds(1));
+}
+
+TEST(CostsTest, AMeasuredCopyWinsOverTheMemoryRate) {
+  Cluster cluster = small_cluster();
+  cluster.copy = CopyModel{microseconds(5), 2};
+  // Expectation: 5 us + 1000 * 2 ns.
+  EXPECT_EQ(costs_for(cluster, program_of({})).copy(Bytes(1000)), microseconds(7));
+}
+
+TEST(CostsTest, ACopyWithoutAnyRateIsRefusedWhenItIsAsked) {
+  Cluster cluster = small_cluster();
+  cluster.compute.reset();
+  const Costs costs = costs_for(cluster, program_of({}));
+  EXPECT_THAT(error_of([&] { costs.copy(Bytes(1)); }),
+              HasSubstr("cluster two: the plan copies into buckets"));
+}
+
+TEST(CostsTest, HostAndContentionAreTheClusters) {
+  Cluster cluster = small_cluster();
+  cluster.host = default_host(BackendKind::Cuda);
+  cluster.contention = {1.19, 1, {}};
+  const Costs costs = costs_for(cluster, program_of({}));
+  EXPECT_EQ(costs.machine, "two");
+  EXPECT_EQ(costs.host, cluster.host);
+  EXPECT_EQ(costs.contention(Rank(1)), cluster.contention);
+}
+
+TEST(AssumptionsTest, AreSaidInSentences) {
+  Cluster cluster = small_cluster();
+  cluster.kernels = {{DType::F32, GemmWork{8, 8, 8}, microseconds(3), {}, {}}};
+  cluster.quality = Quality{.valid = false, .why = {"steal above 2 %", "link disturbed"}};
+  const Program program = program_of({op_of(0, GemmWork{8, 8, 8}), op_of(1, GemmWork{9, 9, 9})});
+  EXPECT_THAT(assumptions(cluster, program, {Collective::AllReduce, Collective::AllGather}),
+              ElementsAre("all-gather over 2 ranks is taken as half of the all-reduce",
+                          "1 of 2 ops take their time from peak rates, uncalibrated",
+                          "bucket copies are assumed to run at 0.8 of the memory rate",
+                          "the calibration was not valid: steal above 2 %; link disturbed"));
+}
+
+TEST(AssumptionsTest, AreNoneWhereAllWasMeasured) {
+  Cluster cluster = small_cluster();
+  cluster.compute.reset();
+  EXPECT_THAT(assumptions(cluster, program_of({op_of(0, TimedWork{{milliseconds(1)}})})),
+              IsEmpty());
+}
+
+}  // namespace
+}  // namespace dovetail::models

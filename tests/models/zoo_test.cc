@@ -1,0 +1,618 @@
+// The zoo holds what the published networks hold: parameters, their order, and the work of a step.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "models/zoo.h"
+
+#include "base/error.h"
+#include "schedule/program.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace dovetail::models {
+namespace {
+
+using schedule::GemmWork;
+using schedule::MemoryWork;
+using schedule::Op;
+using schedule::Phase;
+using schedule::Program;
+using schedule::Tensor;
+using schedule::TensorKind;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Program program_of(std::string_view name) { return zoo_program(name, {}); }
+
+const Op& op_named(const Program& program, const std::string& name) {
+  const auto found = std::ranges::find(program.ops, name, &Op::name);
+  EXPECT_NE(found, program.ops.end()) << "no op " << name;
+  return *found;
+}
+
+std::vector<std::string> names_of(const Program& program, const std::vector<TensorId>& ids) {
+  std::vector<std::string> names;
+  for (const TensorId id : ids) names.push_back(program.tensor(id).name);
+  return names;
+}
+
+// In order of definition.
+std::vector<const Tensor*> parameters_of(const Program& program) {
+  std::vector<const Tensor*> parameters;
+  for (const Tensor& tensor : program.tensors) {
+    if (tensor.kind == TensorKind::Parameter) parameters.push_back(&tensor);
+  }
+  return parameters;
+}
+
+std::int64_t parameter_count(const Program& program) {
+  std::int64_t count = 0;
+  for (const Tensor* parameter : parameters_of(program)) count += parameter->numel();
+  return count;
+}
+
+std::vector<std::string> ready_names(const Program& program) {
+  std::vector<std::string> names;
+  for (const schedule::OwedGradient& owed : schedule::owed_gradients(program)) {
+    names.push_back(program.tensor(owed.tensor).name);
+  }
+  return names;
+}
+
+// Multiplications with additions, in units of 10^9, of the matrix products in one phase.
+double giga_mac(const Program& program, Phase phase) {
+  double mac = 0;
+  for (const Op& op : program.ops) {
+    if (op.phase == phase && std::holds_alternative<GemmWork>(op.work))
+      mac += op.flop().count() / 2;
+  }
+  return mac / 1e9;
+}
+
+// ---- every model -----------------------------------------------------------------------------
+
+struct Published {
+  const char* name;
+  std::int64_t parameters;
+  std::size_t tensors;
+};
+// Torchvision: "num_params" of its weights (GoogLeNet: parameters() once the auxiliary heads are
+// gone). Tensors: 3 per convolution with batch norm and 2 for the classifier, so ResNet-50 has 53 x
+// 3
+// + 2, GoogLeNet 57 x 3 + 2, Inception-v4 149 x 3 + 2; DenseNet-201 has 200 convolutions, 201 batch
+// norms and 2. Text models: see the formulas further down.
+constexpr Published kPublished[] = {
+    {"resnet18", 11'689'512, 62},
+    {"resnet50", 25'557'032, 161},
+    {"resnet152", 60'192'808, 467},
+    {"vgg16", 138'357'544, 32},
+    {"googlenet", 6'624'904, 173},
+    {"inception_v4", 42'679'816, 449},
+    {"densenet201", 20'013'928, 604},
+    {"bert_base", 109'482'240, 199},
+    {"bert_large", 335'141'888, 391},
+    {"gpt2", 124'439'808, 148},
+    {"gpt2_medium", 354'823'168, 292},
+    {"gpt2_large", 774'030'080, 436},
+    {"gpt2_xl", 1'557'611'200, 580},
+    {"llama2_7b", 6'738'415'616, 291},
+    {"llama2_70b", 68'976'648'192, 723},
+    {"mixtral_8x7b", 46'702'792'704, 995},
+    {"mlp", 7'912'458, 8},
+};
+
+class EveryModelTest : public ::testing::TestWithParam<Published> {};
+INSTANTIATE_TEST_SUITE_P(Zoo, EveryModelTest, ::testing::ValuesIn(kPublished),
+                         [](const auto& model) { return std::string(model.param.name); });
+
+TEST_P(EveryModelTest, HasNoProblems) {
+  EXPECT_THAT(schedule::problems(program_of(GetParam().name)), ElementsAre());
+}
+
+TEST_P(EveryModelTest, HasThePublishedParameters) {
+  const Program program = program_of(GetParam().name);
+  EXPECT_EQ(parameter_count(program), GetParam().parameters);
+  EXPECT_EQ(parameters_of(program).size(), GetParam().tensors);
+}
+
+TEST_P(EveryModelTest, IsListedWithItsTrueCounts) {
+  const std::vector<ZooEntry> entries = zoo_entries();
+  const auto entry = std::ranges::find(entries, GetParam().name, &ZooEntry::name);
+  ASSERT_NE(entry, entries.end());
+  EXPECT_EQ(entry->parameters, GetParam().parameters);
+  EXPECT_EQ(entry->gradients, static_cast<std::int64_t>(GetParam().tensors));
+  EXPECT_FALSE(entry->source.empty());
+}
+
+TEST_P(EveryModelTest, OwesEachParametersGradientOnceAsAnAverageOverAllRanks) {
+  const Program program = zoo_program(GetParam().name, {.world_size = 4});
+  ASSERT_EQ(program.groups.size(), 1U);
+  EXPECT_EQ(program.groups[0].name, "dp");
+  EXPECT_THAT(program.groups[0].ranks, ElementsAre(Rank{0}, Rank{1}, Rank{2}, Rank{3}));
+  std::set<std::string> expected;
+  for (const Tensor* parameter : parameters_of(program)) expected.insert(parameter->name + ".grad");
+  std::set<std::string> owed;
+  for (const schedule::Reduction& reduction : program.reductions) {
+    EXPECT_EQ(reduction.op, schedule::ReduceOp::Average);
+    EXPECT_EQ(reduction.group, program.groups[0].id);
+    EXPECT_EQ(program.tensor(reduction.gradient).kind, TensorKind::Gradient);
+    owed.insert(program.tensor(reduction.gradient).name);
+  }
+  EXPECT_EQ(owed, expected);
+  EXPECT_EQ(program.reductions.size(), expected.size());
+}
+
+TEST_P(EveryModelTest, ListsReductionsInReadyOrder) {
+  const Program program = program_of(GetParam().name);
+  std::vector<std::string> listed;
+  for (const schedule::Reduction& reduction : program.reductions) {
+    listed.push_back(program.tensor(reduction.gradient).name);
+  }
+  EXPECT_EQ(ready_names(program), listed);
+}
+
+TEST_P(EveryModelTest, UpdatesParametersInReadyOrder) {
+  const Program program = program_of(GetParam().name);
+  std::vector<std::string> updated;
+  for (const Op& op : program.ops) {
+    if (op.phase != Phase::Optimizer) continue;
+    ASSERT_EQ(op.writes.size(), 1U);
+    const Tensor& parameter = program.tensor(op.writes[0]);
+    EXPECT_EQ(op.name, parameter.name + ".update");
+    EXPECT_THAT(names_of(program, op.reads), ElementsAre(parameter.name + ".grad", parameter.name));
+    updated.push_back(parameter.name + ".grad");
+  }
+  EXPECT_EQ(updated, ready_names(program));
+}
+
+// The order of definition is known to the frameworks; Llama and Mixtral are tested below.
+TEST_P(EveryModelTest, MakesGradientsReadyInReverseOrderOfDefinition) {
+  const std::string name = GetParam().name;
+  if (name.starts_with("llama") || name.starts_with("mixtral")) {
+    GTEST_SKIP() << "their reference code defines norms after the matrices that use them";
+  }
+  const Program program = program_of(name);
+  std::vector<std::string> expected;
+  for (const Tensor* parameter : parameters_of(program))
+    expected.push_back(parameter->name + ".grad");
+  std::ranges::reverse(expected);
+  EXPECT_EQ(ready_names(program), expected);
+}
+
+// The chain rule, checked from outside: whatever a layer reads forward, parameter or activation,
+// gets a contribution to its gradient from the backward ops of that layer. A layer without backward
+// ops is a residual sum, and its inputs' gradients are that of its output.
+TEST_P(EveryModelTest, PropagatesToEverythingThatAForwardOpReads) {
+  const Program program = program_of(GetParam().name);
+  std::map<std::string, std::set<TensorId>> written;  // by layer
+  std::map<std::string, TensorId> id;
+  for (const Tensor& tensor : program.tensors) id[tensor.name] = tensor.id;
+  for (const Op& op : program.ops) {
+    if (op.phase != Phase::Backward) continue;
+    written[op.name.substr(0, op.name.find(".backward"))].insert(op.writes.begin(),
+                                                                 op.writes.end());
+  }
+  std::map<TensorId, TensorId> shared;
+  for (auto op = program.ops.rbegin(); op != program.ops.rend(); ++op) {
+    if (op->phase != Phase::Forward) continue;
+    const std::string layer = op->name.substr(0, op->name.find(".forward"));
+    const auto gradient_of = [&](TensorId tensor) {
+      const auto alias = shared.find(tensor);
+      if (alias != shared.end()) return alias->second;
+      const auto own = id.find(program.tensor(tensor).name + ".grad");
+      EXPECT_NE(own, id.end()) << program.tensor(tensor).name << " has no gradient";
+      return own == id.end() ? TensorId{} : own->second;
+    };
+    for (const TensorId read : op->reads) {
+      if (!written.contains(layer)) {
+        shared[read] = gradient_of(op->writes.at(0));
+      } else {
+        EXPECT_TRUE(written[layer].contains(gradient_of(read)))
+            << op->name << " reads " << program.tensor(read).name;
+      }
+    }
+  }
+}
+
+TEST_P(EveryModelTest, StartsBackwardOnlyFromTheLoss) {
+  const Program program = program_of(GetParam().name);
+  std::vector<std::string> starts;
+  for (const Op& op : program.ops) {
+    const auto is_gradient = [&](TensorId id) {
+      return program.tensor(id).name.ends_with(".grad");
+    };
+    if (op.phase == Phase::Backward && std::ranges::none_of(op.reads, is_gradient)) {
+      starts.push_back(op.name);
+    }
+  }
+  EXPECT_THAT(starts, ElementsAre("loss.backward"));
+}
+
+// Twice the products of forward: one for the weights, one for the input. Missing is the input's
+// product of the first layer of an image model; attention has both.
+TEST_P(EveryModelTest, MultipliesTwiceAsMuchBackwardAsForwardButForTheFirstLayer) {
+  const Program program = program_of(GetParam().name);
+  const Op& first = program.ops.front();
+  const double missing =
+      std::holds_alternative<GemmWork>(first.work) ? first.flop().count() / 2e9 : 0;
+  EXPECT_NEAR(giga_mac(program, Phase::Backward), 2 * giga_mac(program, Phase::Forward) - missing,
+              1e-6);
+}
+
+// ---- parameters by hand ----------------------------------------------------------------------
+
+// A convolution with batch norm: k k in out + 2 out. Basic blocks: 2 x 3x3; the first block of
+// stages 2 to 4 also has a 1x1 shortcut. Stem 3 -> 64 with 7x7; classifier 512 x 1000 + 1000.
+TEST(ZooTest, CountsResNet18AsThePaperDoes) {
+  std::int64_t count = 49 * 3 * 64 + 2 * 64 + 512 * 1000 + 1000;
+  std::int64_t in = 64;
+  for (const std::int64_t width : {64, 128, 256, 512}) {
+    count += 9 * in * width + 3 * 9 * width * width + 4 * 2 * width;
+    if (in != width) count += in * width + 2 * width;
+    in = width;
+  }
+  EXPECT_EQ(count, 11'689'512);
+  EXPECT_EQ(parameter_count(program_of("resnet18")), count);
+}
+
+// Dense layer on c channels: 2c + 128c + 2 x 128 + 9 x 128 x 32; transition: 2c + c c/2.
+TEST(ZooTest, CountsDenseNet201AsThePaperDoes) {
+  std::int64_t channels = 64;
+  std::int64_t count = 49 * 3 * 64 + 2 * 64;
+  for (const int layers : {6, 12, 48, 32}) {
+    for (int i = 0; i < layers; ++i, channels += 32) {
+      count += 2 * channels + 128 * channels + 2 * 128 + 9 * 128 * 32;
+    }
+    if (layers == 32) break;
+    count += 2 * channels + channels * channels / 2;
+    channels /= 2;
+  }
+  count += 2 * channels + channels * 1000 + 1000;
+  EXPECT_EQ(count, 20'013'928);
+  EXPECT_EQ(parameter_count(program_of("densenet201")), count);
+}
+
+// A block of GPT-2 or BERT on d channels: weights 3dd + dd + 4dd + 4dd = 12dd; biases 3d + d + 4d +
+// d = 9d; two norms 4d. GPT-2 adds 50257d + 1024d and a norm; BERT adds (30522 + 512 + 2)d, a norm
+// and the pooler dd + d.
+TEST(ZooTest, CountsTransformersByTheirFormula) {
+  const auto block = [](std::int64_t d) { return 12 * d * d + 13 * d; };
+  EXPECT_EQ(12 * block(768) + 51281 * 768 + 2 * 768, 124'439'808);
+  EXPECT_EQ(24 * block(1024) + 51281 * 1024 + 2 * 1024, 354'823'168);
+  EXPECT_EQ(36 * block(1280) + 51281 * 1280 + 2 * 1280, 774'030'080);
+  EXPECT_EQ(48 * block(1600) + std::int64_t{51281} * 1600 + 2 * 1600, 1'557'611'200);
+  EXPECT_EQ(12 * block(768) + 31036 * 768 + 2 * 768 + 768 * 768 + 768, 109'482'240);
+  EXPECT_EQ(24 * block(1024) + 31036 * 1024 + 2 * 1024 + 1024 * 1024 + 1024, 335'141'888);
+}
+
+// A block of Llama: q and o dd each, k and v d x kv each, gate, up and down d x f each, two norms
+// of d. Embedding and output layer 32000d each, one last norm. Mixtral: eight MLPs and a router 8d.
+TEST(ZooTest, CountsLlamaAndMixtralByTheirFormula) {
+  const auto llama = [](std::int64_t layers, std::int64_t d, std::int64_t kv, std::int64_t f) {
+    return layers * (2 * d * d + 2 * d * kv + 3 * d * f + 2 * d) + 2 * 32000 * d + d;
+  };
+  EXPECT_EQ(llama(32, 4096, 4096, 11008), 6'738'415'616);
+  EXPECT_EQ(llama(80, 8192, 1024, 28672), 68'976'648'192);
+  EXPECT_EQ(llama(32, 4096, 1024, 8 * 14336) + 32 * 8 * 4096, 46'702'792'704);
+}
+
+TEST(ZooTest, NamesParametersAsTheReferenceCodeDoes) {
+  const auto ends = [](std::string_view model) {
+    const Program program = program_of(model);
+    const std::vector<const Tensor*> all = parameters_of(program);
+    return std::vector<std::string>{all[0]->name, all[5]->name, all[all.size() - 2]->name};
+  };
+  EXPECT_THAT(ends("resnet50"), ElementsAre("conv1.weight", "layer1.0.bn1.bias", "fc.weight"));
+  EXPECT_THAT(ends("vgg16"),
+              ElementsAre("features.0.weight", "features.5.bias", "classifier.6.weight"));
+  EXPECT_THAT(ends("googlenet"), ElementsAre("conv1.conv.weight", "conv2.bn.bias", "fc.weight"));
+  EXPECT_THAT(ends("inception_v4"),
+              ElementsAre("features.0.conv.weight", "features.1.bn.bias", "last_linear.weight"));
+  EXPECT_THAT(ends("densenet201"),
+              ElementsAre("features.conv0.weight", "features.denseblock1.denselayer1.conv1.weight",
+                          "classifier.weight"));
+  EXPECT_THAT(ends("bert_base"),
+              ElementsAre("embeddings.word_embeddings.weight",
+                          "encoder.layer.0.attention.self.query.weight", "pooler.dense.weight"));
+  EXPECT_THAT(ends("gpt2"),
+              ElementsAre("transformer.wte.weight", "transformer.h.0.attn.c_attn.bias",
+                          "transformer.ln_f.weight"));
+  EXPECT_THAT(ends("llama2_7b"),
+              ElementsAre("model.embed_tokens.weight", "model.layers.0.mlp.gate_proj.weight",
+                          "model.norm.weight"));
+}
+
+TEST(ZooTest, StoresGpt2MatricesInByOutAndOthersOutByIn) {
+  const auto shape = [](std::string_view model, const std::string& name) {
+    const Program program = program_of(model);
+    return std::ranges::find(program.tensors, name, &Tensor::name)->shape;
+  };
+  EXPECT_THAT(shape("gpt2", "transformer.h.0.mlp.c_fc.weight"), ElementsAre(768, 3072));
+  EXPECT_THAT(shape("bert_base", "encoder.layer.0.intermediate.dense.weight"),
+              ElementsAre(3072, 768));
+  EXPECT_THAT(shape("llama2_70b", "model.layers.0.self_attn.k_proj.weight"),
+              ElementsAre(1024, 8192));
+  EXPECT_THAT(shape("inception_v4", "features.4.branch1.1.conv.weight"), ElementsAre(64, 64, 1, 7));
+}
+
+// ---- order -----------------------------------------------------------------------------------
+
+// Hugging Face defines q k v o gate up down input_norm post_norm; data flows input_norm q k v o
+// post_norm gate up down. Backward reverses the flow.
+TEST(ZooTest, LetsTheDataflowOfALlamaBlockDecideWhatIsReadyFirst) {
+  const Program program = program_of("llama2_7b");
+  const std::vector<std::string> ready = ready_names(program);
+  EXPECT_EQ(ready[0], "lm_head.weight.grad");
+  EXPECT_EQ(ready[1], "model.norm.weight.grad");
+  const std::string block = "model.layers.31.";
+  const std::vector<std::string> expected{
+      "mlp.down_proj",    "mlp.up_proj",      "mlp.gate_proj",    "post_attention_layernorm",
+      "self_attn.o_proj", "self_attn.v_proj", "self_attn.k_proj", "self_attn.q_proj",
+      "input_layernorm"};
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(ready[i + 2], block + expected[i] + ".weight.grad");
+  }
+  EXPECT_EQ(ready.back(), "model.embed_tokens.weight.grad");
+}
+
+TEST(ZooTest, ReadiesTheLastExpertFirstAndTheRouterAfterAllExperts) {
+  const Program program = program_of("mixtral_8x7b");
+  const std::vector<std::string> ready = ready_names(program);
+  const std::string moe = "model.layers.31.block_sparse_moe.";
+  EXPECT_EQ(ready[2], moe + "experts.7.w2.weight.grad");
+  EXPECT_EQ(ready[3], moe + "experts.7.w3.weight.grad");
+  EXPECT_EQ(ready[4], moe + "experts.7.w1.weight.grad");
+  EXPECT_EQ(ready[25], moe + "experts.0.w1.weight.grad");
+  EXPECT_EQ(ready[26], moe + "gate.weight.grad");
+}
+
+// The output layer writes the shared gradient first; the embedding adds to it at the very end.
+TEST(ZooTest, AccumulatesTheTiedGradientOfGpt2AndOwesItLast) {
+  const Program program = program_of("gpt2");
+  const std::string tied = "transformer.wte.weight.grad";
+  std::vector<std::string> writers;
+  for (const Op& op : program.ops) {
+    if (std::ranges::count(names_of(program, op.writes), tied) > 0) writers.push_back(op.name);
+  }
+  EXPECT_THAT(writers, ElementsAre("lm_head.backward.weight", "transformer.wte.backward.weight"));
+  EXPECT_THAT(names_of(program, op_named(program, writers[0]).reads), Not(Contains(tied)));
+  EXPECT_THAT(names_of(program, op_named(program, writers[1]).reads), Contains(tied));
+  EXPECT_EQ(ready_names(program).back(), tied);
+  EXPECT_EQ(ready_names(program).size(), 148U);
+}
+
+TEST(ZooTest, ComputesWeightGradientsBeforeTheInputsAndNoInputGradientForData) {
+  const Program program = program_of("mlp");
+  std::vector<std::string> backward;
+  for (const Op& op : program.ops) {
+    if (op.phase == Phase::Backward) backward.push_back(op.name);
+  }
+  EXPECT_THAT(backward, ElementsAre("loss.backward", "fc4.backward.weight", "fc4.backward.input",
+                                    "relu3.backward", "fc3.backward.weight", "fc3.backward.input",
+                                    "relu2.backward", "fc2.backward.weight", "fc2.backward.input",
+                                    "relu1.backward", "fc1.backward.weight"));
+  const Op& op = op_named(program, "fc4.backward.weight");
+  EXPECT_THAT(names_of(program, op.reads), ElementsAre("fc4.out.grad", "relu3.out"));
+  EXPECT_THAT(names_of(program, op.writes), ElementsAre("fc4.bias.grad", "fc4.weight.grad"));
+}
+
+// The shortcut of a block and its last norm share the gradient of the sum; conv1 then adds to it.
+TEST(ZooTest, AccumulatesIntoTheGradientOfAResidualSum) {
+  const Program program = program_of("resnet18");
+  EXPECT_THAT(names_of(program, op_named(program, "layer1.1.bn2.backward").reads),
+              Contains("layer1.1.add.out.grad"));
+  const Op& op = op_named(program, "layer1.1.conv1.backward.input");
+  EXPECT_THAT(names_of(program, op.writes), ElementsAre("layer1.1.add.out.grad"));
+  EXPECT_THAT(names_of(program, op.reads), Contains("layer1.1.add.out.grad"));
+}
+
+// ---- PyTorch's buckets -----------------------------------------------------------------------
+
+struct Bucket {
+  std::int64_t elements = 0;
+  int parameters = 0;
+  friend bool operator==(const Bucket&, const Bucket&) = default;
+};
+// DistributedDataParallel: a bucket closes once its bytes reach the limit; 1 MiB, then 25 MiB.
+std::vector<Bucket> pytorch_buckets(const Program& program) {
+  std::vector<Bucket> buckets;
+  Bytes filled;
+  for (const schedule::OwedGradient& owed : schedule::owed_gradients(program)) {
+    if (filled == Bytes(0)) buckets.emplace_back();
+    buckets.back().elements += owed.numel;
+    ++buckets.back().parameters;
+    filled += owed.bytes;
+    if (filled >= (buckets.size() == 1 ? mib(1) : mib(25))) filled = Bytes(0);
+  }
+  return buckets;
+}
+
+// As in a profile of ResNet-50 under PyTorch. Bucket 0 is the classifier: 2048 x 1000 + 1000.
+TEST(ZooTest, FillsTheBucketsThatPyTorchFillsForResNet50) {
+  EXPECT_THAT(pytorch_buckets(program_of("resnet50")),
+              ElementsAre(Bucket{2'049'000, 2}, Bucket{7'875'584, 15}, Bucket{6'563'840, 12},
+                          Bucket{6'637'568, 51}, Bucket{2'431'040, 81}));
+}
+
+// 2052000, 28852224 and 15853824 bytes.
+TEST(ZooTest, FillsTheBucketsThatPyTorchFillsForResNet18) {
+  const std::vector<Bucket> buckets = pytorch_buckets(program_of("resnet18"));
+  ASSERT_EQ(buckets.size(), 3U);
+  EXPECT_EQ(4 * buckets[0].elements, 2'052'000);
+  EXPECT_EQ(4 * buckets[1].elements, 28'852'224);
+  EXPECT_EQ(4 * buckets[2].elements, 15'853'824);
+}
+
+// ---- work ------------------------------------------------------------------------------------
+
+// Published multiply-adds of one image: torchvision's "_ops" of each set of weights, and timm's
+// results for Inception-v4 at 299 x 299. They count a few operations besides the products.
+TEST(ZooTest, NeedsThePublishedMultiplyAddsPerImage) {
+  const std::map<std::string, double> published{
+      {"resnet18", 1.814},  {"resnet50", 4.089},    {"resnet152", 11.514},  {"vgg16", 15.47},
+      {"googlenet", 1.498}, {"densenet201", 4.291}, {"inception_v4", 12.28}};
+  for (const auto& [name, giga] : published) {
+    const double ours = giga_mac(zoo_program(name, {.batch = 1}), Phase::Forward);
+    EXPECT_NEAR(ours, giga, 0.01 * giga) << name;
+  }
+}
+
+// Forward FLOP per token: 2 per weight of every matrix, output layer included, and attention
+// 2 x 2 x s x d per layer (scores and context).
+// GPT-2: matrices 12 x 12 x 768^2 + 50257 x 768 = 123532032; 2 x that + 12 x 4 x 1024 x 768 =
+// 284812800 FLOP per token.
+TEST(ZooTest, NeedsTwoFlopPerWeightAndTokenBesideAttention) {
+  const double gpt2 = giga_mac(zoo_program("gpt2", {.batch = 2, .sequence = 1024}), Phase::Forward);
+  EXPECT_NEAR(2 * gpt2, 2 * 1024 * 0.2848128, 1e-6);
+  // Llama-2-7B: matrices 32 x (4 x 4096^2 + 3 x 4096 x 11008) + 32000 x 4096 = 6607077376;
+  // attention 32 x 4 x 4096 x 4096 = 2147483648.
+  const double llama = giga_mac(program_of("llama2_7b"), Phase::Forward);
+  EXPECT_NEAR(2 * llama, 4096 * (2 * 6.607077376 + 2.147483648), 1e-3);
+}
+
+// 512 tokens x 2 of 8 experts: 128 rows each, and so 12.9e9 active parameters, as published.
+TEST(ZooTest, SendsAQuarterOfTheTokensToEachExpertOfMixtral) {
+  const Program program = zoo_program("mixtral_8x7b", {.batch = 1, .sequence = 512});
+  const Op& op = op_named(program, "model.layers.0.block_sparse_moe.experts.3.w1.forward");
+  EXPECT_EQ(std::get<GemmWork>(op.work), (GemmWork{.m = 128, .n = 14336, .k = 4096}));
+  double weights = 0;
+  for (const Op& each : program.ops) {
+    const bool attention = each.name.find("scores") != std::string::npos ||
+                           each.name.find("context") != std::string::npos;
+    if (each.phase == Phase::Forward && std::holds_alternative<GemmWork>(each.work) && !attention) {
+      weights += each.flop().count() / 2 / 512;
+    }
+  }
+  EXPECT_NEAR(weights + 32000 * 4096, 12.88e9, 0.01e9);
+}
+
+// 32 x 32 products of 2048 x 2048 x 128 per layer: grouped-query attention saves none of them.
+TEST(ZooTest, ComputesAttentionForEveryHeadOfEverySample) {
+  const Program program = zoo_program("llama2_70b", {.batch = 2, .sequence = 2048});
+  const Op& scores = op_named(program, "model.layers.0.self_attn.scores.forward");
+  EXPECT_EQ(std::get<GemmWork>(scores.work),
+            (GemmWork{.m = 2048, .n = 2048, .k = 128, .count = 128}));
+  const Op& context = op_named(program, "model.layers.0.self_attn.context.forward");
+  EXPECT_EQ(std::get<GemmWork>(context.work),
+            (GemmWork{.m = 2048, .n = 128, .k = 2048, .count = 128}));
+  const Op& keys = op_named(program, "model.layers.0.self_attn.k_proj.forward");
+  EXPECT_EQ(std::get<GemmWork>(keys.work), (GemmWork{.m = 4096, .n = 1024, .k = 8192}));
+}
+
+// conv1 of ResNet: 112 x 112 pixels of 64 channels from windows of 3 x 7 x 7.
+TEST(ZooTest, CountsAConvolutionAsTheProductItImplies) {
+  const Program program = zoo_program("resnet50", {.batch = 2});
+  EXPECT_EQ(std::get<GemmWork>(op_named(program, "conv1.forward").work),
+            (GemmWork{.m = 2 * 112 * 112, .n = 64, .k = 147}));
+  EXPECT_EQ(std::get<GemmWork>(op_named(program, "conv1.backward.weight").work),
+            (GemmWork{.m = 64, .n = 147, .k = 2 * 112 * 112}));
+}
+
+// One image after conv1: 64 x 112 x 112 x 4 bytes = 3211264. ReLU: read and write forward; read
+// gradient and output, write gradient backward. Batch norm: twice input, once output forward, with
+// weight and bias 2 x 256 bytes twice; backward reads gradient, input and weight twice and writes
+// the input's gradient and two of 256 bytes: 4 x 256 in all.
+TEST(ZooTest, MovesEachOperandOfAMemoryBoundLayerAsOftenAsItsKernelDoes) {
+  const Program program = zoo_program("resnet50", {.batch = 1});
+  const Bytes map(3'211'264);
+  EXPECT_EQ(op_named(program, "relu.forward").bytes(), 2 * map);
+  EXPECT_EQ(op_named(program, "relu.backward").bytes(), 3 * map);
+  EXPECT_EQ(op_named(program, "bn1.forward").bytes(), 3 * map + Bytes(4 * 256));
+  EXPECT_EQ(op_named(program, "bn1.backward").bytes(), 5 * map + Bytes(4 * 256));
+}
+
+// The norm before attention reads x and the output's gradient twice, adds to the gradient of the
+// residual stream (one read, one write): 6 maps of 1024 x 768 x 4 bytes, besides weight and bias.
+TEST(ZooTest, ReadsAnAccumulatedGradientOnce) {
+  const Program program = zoo_program("gpt2", {.batch = 1, .sequence = 1024});
+  const Bytes map(1024 * 768 * 4);
+  EXPECT_EQ(op_named(program, "transformer.h.3.ln_1.backward").bytes(),
+            6 * map + Bytes(4 * 768 * 4));
+}
+
+// SGD with momentum: read gradient, parameter, momentum; write parameter, momentum; 5 x 4 bytes.
+TEST(ZooTest, MovesTwentyBytesPerParameterInTheUpdate) {
+  const Program program = program_of("resnet18");
+  Bytes moved;
+  Flop flop;
+  for (const Op& op : program.ops) {
+    if (op.phase != Phase::Optimizer) continue;
+    moved += op.bytes();
+    flop += op.flop();
+  }
+  EXPECT_EQ(moved, Bytes(20 * 11'689'512));
+  EXPECT_EQ(flop, Flop(4.0 * 11'689'512));
+}
+
+// ---- options ---------------------------------------------------------------------------------
+
+std::string error_of(std::string_view name, const ZooOptions& options) {
+  try {
+    static_cast<void>(zoo_program(name, options));
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ZooTest, ListsItsModelsInAStableOrder) {
+  EXPECT_THAT(zoo_names(), ElementsAre("resnet18", "resnet50", "resnet152", "vgg16", "googlenet",
+                                       "inception_v4", "densenet201", "bert_base", "bert_large",
+                                       "gpt2", "gpt2_medium", "gpt2_large", "gpt2_xl", "llama2_7b",
+                                       "llama2_70b", "mixtral_8x7b", "mlp"));
+}
+
+TEST(ZooTest, SuggestsTheNearestNameForAnUnknownModel) {
+  EXPECT_EQ(error_of("resnet5O", {}), "unknown model \"resnet5O\"; did you mean \"resnet50\"?");
+  EXPECT_THAT(error_of("x", {}), HasSubstr("known are resnet18 resnet50"));
+}
+
+TEST(ZooTest, RefusesOptionsThatAModelDoesNotTake) {
+  EXPECT_EQ(error_of("resnet50", {.sequence = 128}),
+            "resnet50: a sequence length was given, but the model takes no text");
+  EXPECT_EQ(error_of("resnet50", {.batch = -1}),
+            "resnet50: expected a batch of 1 to 1048576, found -1");
+  EXPECT_EQ(error_of("mlp", {.world_size = 0}),
+            "mlp: expected a world size of 1 to 1048576, found 0");
+  // The position table of GPT-2 has 1024 rows, that of BERT 512; Llama has none.
+  EXPECT_EQ(error_of("gpt2", {.sequence = 1025}),
+            "gpt2: expected a sequence of 1 to 1024, found 1025");
+  EXPECT_EQ(error_of("bert_base", {.sequence = 513}),
+            "bert_base: expected a sequence of 1 to 512, found 513");
+  EXPECT_EQ(error_of("llama2_7b", {.sequence = 8192}), "no error");
+  EXPECT_THAT(error_of("llama2_7b", {.batch = 1 << 20}),
+              HasSubstr("expected a number of tokens (batch x sequence) of 1 to 16777216"));
+}
+
+TEST(ZooTest, HalvesEveryGradientInHalfPrecision) {
+  const Program program = zoo_program("bert_base", {.dtype = schedule::DType::BF16});
+  Bytes owed;
+  for (const schedule::OwedGradient& gradient : schedule::owed_gradients(program)) {
+    EXPECT_EQ(gradient.dtype, schedule::DType::BF16);
+    owed += gradient.bytes;
+  }
+  EXPECT_EQ(owed, Bytes(2 * 109'482'240));
+}
+
+TEST(ZooTest, ScalesTheProductsWithTheBatchAndLeavesTheGradientsAlone) {
+  const Program one = zoo_program("vgg16", {.batch = 1});
+  const Program four = zoo_program("vgg16", {.batch = 4});
+  EXPECT_DOUBLE_EQ(giga_mac(four, Phase::Forward), 4 * giga_mac(one, Phase::Forward));
+  EXPECT_EQ(parameter_count(four), parameter_count(one));
+}
+
+TEST(ZooTest, BuildsTheSameProgramEveryTime) {
+  EXPECT_EQ(program_of("googlenet"), program_of("googlenet"));
+  EXPECT_EQ(program_of("gpt2"), zoo_program("gpt2", {.batch = 8, .sequence = 1024}));
+}
+
+}  // namespace
+}  // namespace dovetail::models

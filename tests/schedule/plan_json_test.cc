@@ -1,0 +1,182 @@
+// Plan files: what is written is read back equal; derived values must agree with the rest.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/plan_json.h"
+
+#include "base/error.h"
+#include "schedule/program_json.h"
+#include "tests/support/golden.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+
+namespace dovetail::schedule {
+namespace {
+
+// Two gradients of 16 and 3 elements, in one bucket each; all choices differ between the buckets.
+Plan pair() {
+  Plan plan;
+  plan.program = {
+      .name = "pair",
+      .world_size = 2,
+      .tensors = {{TensorId{0}, "b.grad", TensorKind::Gradient, DType::F32, {4, 4}},
+                  {TensorId{1}, "a.grad", TensorKind::Gradient, DType::F32, {3}}},
+      .ops = {{OpId{0},
+               "b.backward",
+               Phase::Backward,
+               DType::F32,
+               TimedWork{{Duration(5000)}},
+               {},
+               {TensorId{0}}},
+              {OpId{1},
+               "a.backward",
+               Phase::Backward,
+               DType::F32,
+               TimedWork{{Duration(5000)}},
+               {},
+               {TensorId{1}}}},
+      .groups = {{GroupId{0}, "dp", {Rank{0}, Rank{1}}}},
+      .reductions = {{TensorId{0}, GroupId{0}, ReduceOp::Average},
+                     {TensorId{1}, GroupId{0}, ReduceOp::Average}},
+  };
+  plan.schedule.policy = "by-hand";
+  plan.schedule.buckets = {{.id = BucketId{7},
+                            .gradients = {TensorId{0}},
+                            .group = GroupId{0},
+                            .collective = Collective::ReduceScatter,
+                            .mode = BucketMode::Copy,
+                            .pad_to = Bytes(512),
+                            .stream = CommStream{1},
+                            .launch = LaunchAfterOp{OpId{1}},
+                            .wait = WaitPoint::EndOfBackward,
+                            .scope = WaitScope::WholeStream},
+                           {.id = BucketId{1},
+                            .gradients = {TensorId{1}},
+                            .group = GroupId{0},
+                            .stream = InlineStream{},
+                            .launch = LaunchAfterBackward{}}};
+  plan.summary = {
+      .workload = "pair",
+      .cluster = "a100x8",
+      .predicted = Prediction{
+          .step = Duration(12'500), .exposed = Duration(2'500), .lower_bound = Duration(10'000)}};
+  return plan;
+}
+
+std::string message_of(std::string_view text) {
+  try {
+    static_cast<void>(parse_plan("plan.json", text));
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+// pair() as text with one place changed, and the message of the reader.
+std::string message_with(std::string_view place, std::string_view changed) {
+  std::string text = plan_to_json(pair());
+  const std::size_t at = text.find(place);
+  if (at == std::string::npos) return "no such place: " + std::string(place);
+  return message_of(text.replace(at, place.size(), changed));
+}
+
+TEST(PlanJsonTest, WhatIsWrittenIsReadBackEqual) {
+  const Plan plan = pair();
+  EXPECT_EQ(parse_plan("plan.json", plan_to_json(plan)), plan);
+}
+
+TEST(PlanJsonTest, EveryChoiceRoundTrips) {
+  Plan plan = pair();
+  Bucket& bucket = plan.schedule.buckets.front();
+  bucket.gradients = {TensorId{1}, TensorId{0}};  // the order within a bucket is kept
+  bucket.collective = Collective::AllGather;
+  bucket.stream = CommStream{63};
+  bucket.launch = LaunchWhenReady{};
+  EXPECT_EQ(parse_plan("plan.json", plan_to_json(plan)), plan);
+  plan.summary.predicted->lower_bound.reset();
+  EXPECT_EQ(parse_plan("plan.json", plan_to_json(plan)), plan);
+  plan.summary.predicted.reset();
+  plan.schedule.buckets.clear();
+  EXPECT_EQ(parse_plan("plan.json", plan_to_json(plan)), plan);
+}
+
+TEST(PlanJsonTest, TheTextIsStable) {
+  EXPECT_TRUE(matches_golden("schedule/pair.plan.json", plan_to_json(pair())));
+  EXPECT_EQ(read_plan(std::string(DOVETAIL_SOURCE_DIR) + "/tests/golden/schedule/pair.plan.json"),
+            pair());
+}
+
+TEST(PlanJsonTest, TheGapIsRelativeToTheLowerBound) {
+  // (12.5 - 10) / 10 = 0.25.
+  EXPECT_EQ(pair().summary.predicted->gap(), 0.25);
+  EXPECT_EQ((Prediction{.step = Duration(5), .lower_bound = Duration(0)}).gap(),
+            std::nullopt);
+  EXPECT_EQ((Prediction{.step = Duration(5)}).gap(),
+            std::nullopt);
+}
+
+TEST(PlanJsonTest, DerivedValuesMustAgree) {
+  // b.grad has 16 elements of 4 bytes.
+  EXPECT_EQ(message_with("\"bytes\": 64", "\"bytes\": 60"),
+            "plan.json: /buckets/0/bytes: the gradients of this bucket have 64, found 60");
+  EXPECT_EQ(message_with("\"elements\": 16", "\"elements\": 64"),
+            "plan.json: /buckets/0/elements: the gradients of this bucket have 16, found 64");
+  EXPECT_EQ(message_with("\"gap\": 0.25", "\"gap\": 0.2"),
+            "plan.json: /predicted/gap: (step_us - lower_bound_us) / lower_bound_us is 0.25, "
+            "found 0.2");
+  EXPECT_EQ(message_with("\"lower_bound_us\": 10.0,", ""),
+            "plan.json: /predicted/gap: unknown key; known keys: exposed_us, lower_bound_us, "
+            "step_us");
+}
+
+TEST(PlanJsonTest, NamesMustBeInTheProgram) {
+  EXPECT_EQ(message_with("\"a.grad\"", "\"a.gard\""),
+            "plan.json: /buckets/1/gradients/0: the program has no tensor \"a.gard\"; did you mean "
+            "\"a.grad\"?");
+  EXPECT_EQ(message_with("\"after_op\": \"a.backward\"", "\"after_op\": \"c\""),
+            "plan.json: /buckets/0/launch/after_op: the program has no op \"c\"");
+  EXPECT_EQ(message_with("\"group\": \"dp\"", "\"group\": \"tp\""),
+            "plan.json: /buckets/0/group: the program has no process group \"tp\"; did you mean "
+            "\"dp\"?");
+}
+
+TEST(PlanJsonTest, BucketsAreCheckedOneByOne) {
+  EXPECT_EQ(message_with("\"id\": 1", "\"id\": 7"),
+            "plan.json: /buckets/1/id: another bucket has this id");
+  EXPECT_EQ(message_with("[\n    \"a.grad\"\n   ]", "[]"),
+            "plan.json: /buckets/1/gradients: expected at least one gradient");
+  EXPECT_EQ(message_with("\"pad_to_bytes\": 512", "\"pad_to_bytes\": 0"),
+            "plan.json: /buckets/0/pad_to_bytes: expected an integer from 1 to 1073741824, "
+            "found 0");
+  EXPECT_EQ(message_with("\"comm1\"", "\"comm01\""),
+            "plan.json: /buckets/0/stream: expected \"inline\" or \"comm0\" to \"comm63\", found "
+            "\"comm01\"");
+  EXPECT_EQ(message_with("\"after-backward\"", "\"later\""),
+            "plan.json: /buckets/1/launch: expected one of \"when-ready\", \"after-backward\", "
+            "found \"later\"");
+  EXPECT_EQ(message_with("\"scope\": \"event\"", "\"scope\": \"event\", \"cta\": 4"),
+            "plan.json: /buckets/1/cta: unknown key; did you mean \"wait\"?");
+}
+
+TEST(PlanJsonTest, AMistakeInTheProgramIsNamedByItsPlaceInThePlan) {
+  EXPECT_EQ(message_with("\"world_size\": 2", "\"world_size\": 0"),
+            "plan.json: /program/world_size: expected an integer from 1 to 2147483647, found 0");
+  EXPECT_EQ(message_with("\"world_size\": 2", "\"world_size\": 1"),
+            "plan.json: /program: process group dp names rank 1 in a world of 1");
+}
+
+TEST(PlanJsonTest, AMisspeltOptionalKeyIsToldItsName) {
+  EXPECT_EQ(message_with("\"predicted\"", "\"predcted\""),
+            "plan.json: /predcted: unknown key; did you mean \"predicted\"?");
+}
+
+TEST(PlanJsonTest, AProgramIsNoPlan) {
+  EXPECT_EQ(message_of(program_to_json(pair().program)),
+            "plan.json: /schema: expected \"dovetail.plan/1\", found \"dovetail.program/1\"");
+}
+
+}  // namespace
+}  // namespace dovetail::schedule

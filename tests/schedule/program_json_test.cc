@@ -1,0 +1,158 @@
+// Programs as JSON: what is written is read back equal, and each mistake is named.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/program_json.h"
+
+#include "base/error.h"
+#include "base/file.h"
+#include "tests/support/golden.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+
+namespace dovetail::schedule {
+namespace {
+
+// One op of each phase and of each kind of work.
+Program tiny() {
+  return {
+      .name = "tiny",
+      .world_size = 2,
+      .tensors = {{TensorId{0}, "w", TensorKind::Parameter, DType::BF16, {256, 784}},
+                  {TensorId{1}, "out", TensorKind::Activation, DType::F16, {64, 256}},
+                  {TensorId{5}, "w.grad", TensorKind::Gradient, DType::F32, {256, 784}},
+                  {TensorId{3}, "w.momentum", TensorKind::OptimizerState, DType::F64, {}}},
+      .ops = {{OpId{0},
+               "w.forward",
+               Phase::Forward,
+               DType::F16,
+               GemmWork{64, 256, 784, 3},
+               {TensorId{0}},
+               {TensorId{1}}},
+              {OpId{1},
+               "w.backward",
+               Phase::Backward,
+               DType::F32,
+               TimedWork{{Duration(1'234'567), Duration(1)}},
+               {TensorId{1}},
+               {TensorId{5}}},
+              {OpId{2},
+               "w.update",
+               Phase::Optimizer,
+               DType::F32,
+               MemoryWork{Bytes(2'408'448), Flop(0.1)},
+               {TensorId{5}, TensorId{3}},
+               {TensorId{0}, TensorId{3}}}},
+      .groups = {{GroupId{4}, "dp", {Rank{0}, Rank{1}}}},
+      .reductions = {{TensorId{5}, GroupId{4}, ReduceOp::Sum}},
+  };
+}
+
+// tiny() as text with one place changed, and the message of the reader.
+std::string message_with(std::string_view place, std::string_view changed) {
+  std::string text = program_to_json(tiny());
+  const std::size_t at = text.find(place);
+  if (at == std::string::npos) return "no such place: " + std::string(place);
+  text.replace(at, place.size(), changed);
+  try {
+    static_cast<void>(parse_program("p.json", text));
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(ProgramJsonTest, WhatIsWrittenIsReadBackEqual) {
+  const Program program = tiny();
+  ASSERT_THAT(problems(program), testing::IsEmpty());
+  EXPECT_EQ(parse_program("p.json", program_to_json(program)), program);
+}
+
+TEST(ProgramJsonTest, TheTextIsStable) {
+  EXPECT_TRUE(matches_golden("schedule/tiny.program.json", program_to_json(tiny())));
+}
+
+TEST(ProgramJsonTest, ReadsTheFileThatItsCommentsDescribe) {
+  const Program program =
+      read_program(std::string(DOVETAIL_SOURCE_DIR) + "/tests/golden/schedule/tiny.program.json");
+  EXPECT_EQ(program, tiny());
+  // The measured times come back to the nanosecond: 1234.567 us.
+  EXPECT_EQ(std::get<TimedWork>(program.op(OpId{1}).work).by_rank.front(), Duration(1'234'567));
+}
+
+TEST(ProgramJsonTest, TheCountOfAGemmMayBeLeftOut) {
+  EXPECT_EQ(message_with("\"k\": 784,\n    \"count\": 3", "\"k\": 784"), "accepted");
+  EXPECT_EQ(message_with("\"count\": 3", "\"cuont\": 3"),
+            "p.json: /ops/0/work/cuont: unknown key; did you mean \"count\"?");
+}
+
+TEST(ProgramJsonTest, AnUnknownTensorIsNamedWithTheNearestOne) {
+  EXPECT_EQ(message_with("\"reads\": [\n    \"w\"", "\"reads\": [\n    \"w.grda\""),
+            "p.json: /ops/0/reads/0: no tensor is called \"w.grda\"; did you mean \"w.grad\"?");
+  EXPECT_EQ(message_with("\"group\": \"dp\"", "\"group\": \"pp\""),
+            "p.json: /reductions/0/group: no process group is called \"pp\"; did you mean \"dp\"?");
+  EXPECT_EQ(message_with("\"group\": \"dp\"", "\"group\": 4"),
+            "p.json: /reductions/0/group: expected a string, found 4");
+}
+
+TEST(ProgramJsonTest, NamesAndIdsAreUnique) {
+  EXPECT_EQ(message_with("\"name\": \"out\"", "\"name\": \"w\""),
+            "p.json: /tensors/1/name: another tensor is called \"w\"");
+  EXPECT_EQ(message_with("\"id\": 5", "\"id\": 0"),
+            "p.json: /tensors/2/id: another tensor has the id 0");
+  EXPECT_EQ(message_with("\"name\": \"w.update\"", "\"name\": \"w.forward\""),
+            "p.json: /ops/2/name: another op is called \"w.forward\"");
+  EXPECT_EQ(message_with("\"name\": \"out\"", "\"name\": \"\""),
+            "p.json: /tensors/1/name: expected a name, found \"\"");
+}
+
+TEST(ProgramJsonTest, WordsMustBeKnownOnes) {
+  EXPECT_EQ(message_with("\"dtype\": \"bf16\"", "\"dtype\": \"bfloat16\""),
+            "p.json: /tensors/0/dtype: expected one of \"f32\", \"f16\", \"bf16\", \"f64\", "
+            "found \"bfloat16\"");
+  EXPECT_EQ(message_with("\"kind\": \"timed\"", "\"kind\": \"measured\""),
+            "p.json: /ops/1/work/kind: expected one of \"gemm\", \"memory\", \"timed\", "
+            "found \"measured\"");
+  EXPECT_EQ(message_with("dovetail.program/1", "dovetail.program/2"),
+            "p.json: /schema: expected \"dovetail.program/1\", found \"dovetail.program/2\"");
+  EXPECT_EQ(message_with("\"kind\": \"program\"", "\"kind\": \"plan\""),
+            "p.json: /kind: expected one of \"program\", found \"plan\"");
+}
+
+TEST(ProgramJsonTest, SizesThatWouldOverflowAreRefused) {
+  // 256 * 2^40 * 2 bytes = 2^49, the limit is 2^44.
+  EXPECT_EQ(message_with("256,\n    784", "256,\n    1099511627776"),
+            "p.json: /tensors/0/shape: larger than 16 TiB");
+  EXPECT_EQ(message_with("\"m\": 64", "\"m\": 1099511627776"),
+            "p.json: /ops/0/work: larger than 16 TiB");
+  EXPECT_EQ(message_with("1234.567", "1e13"),
+            "p.json: /ops/1/work/by_rank_us/0: expected a number from 0 to 1000000000000, "
+            "found 10000000000000.0");
+  EXPECT_EQ(message_with("256,\n    784", "256,\n    0"),
+            "p.json: /tensors/0/shape/1: expected an integer from 1 to 1099511627776, found 0");
+}
+
+TEST(ProgramJsonTest, AProgramWithProblemsIsRefusedWithTheFirstOne) {
+  EXPECT_EQ(message_with("\"world_size\": 2", "\"world_size\": 1"),
+            "p.json: /: process group dp names rank 1 in a world of 1");
+  EXPECT_EQ(message_with("\"phase\": \"forward\"", "\"phase\": \"backward\""), "accepted");
+  EXPECT_EQ(message_with("\"phase\": \"forward\"", "\"phase\": \"optimizer\""),
+            "p.json: /: op w.backward (backward) stands after a optimizer op");
+  EXPECT_EQ(message_with("1234.567,\n     0.001", "0.001, 1, 2"),
+            "p.json: /: op w.backward has times for 3 ranks in a world of 2");
+}
+
+TEST(ProgramJsonTest, AMissingOrUnknownKeyIsAnErrorAtEveryLevel) {
+  EXPECT_EQ(message_with("\"world_size\"", "\"worldsize\""),
+            "p.json: /: missing key \"world_size\"; is \"worldsize\" a misspelling of it?");
+  EXPECT_EQ(message_with("\"world_size\": 2", "\"world_size\": 2, \"wrld\": 3"),
+            "p.json: /wrld: unknown key; did you mean \"world_size\"?");
+  EXPECT_EQ(message_with("\"op\": \"sum\"", "\"op\": \"sum\", \"opp\": 1"),
+            "p.json: /reductions/0/opp: unknown key; did you mean \"op\"?");
+}
+
+}  // namespace
+}  // namespace dovetail::schedule

@@ -1,0 +1,190 @@
+// Joins the median steps of two traces.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "traces/compare.h"
+
+#include "base/error.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace dovetail::traces {
+namespace {
+
+// All that one command did on one rank in one step; it may have several spans.
+struct Occurrence {
+  Instant start;
+  Duration time{};
+};
+using Occurrences = std::map<CommandId, Occurrence>;
+
+Occurrences occurrences(const Trace& trace, std::int32_t step, Rank rank) {
+  Occurrences result;
+  for (const Span& span : std::ranges::equal_range(trace.spans, rank, {}, &Span::rank)) {
+    if (span.step != step) continue;
+    const auto [entry, is_new] = result.try_emplace(span.command);
+    Occurrence& occurrence = entry->second;
+    occurrence.start = is_new ? span.start : std::min(occurrence.start, span.start);
+    occurrence.time += span.end - span.start;
+  }
+  return result;
+}
+
+bool must_have_counterpart(SpanKind kind) {
+  return kind != SpanKind::Wait && kind != SpanKind::Enqueue;
+}
+
+Rank counterpart(const Trace& predicted, Rank measured) {
+  const bool is_traced = std::ranges::find(predicted.ranks, measured) != predicted.ranks.end();
+  return is_traced ? measured : std::min(measured, predicted.ranks.back());
+}
+
+// Are these the same command of the same plan? Only ops have names that the plan gives.
+bool is_same(const CommandInfo& a, const CommandInfo& b) {
+  return a.kind == b.kind && a.bucket == b.bucket &&
+         (a.kind != SpanKind::Compute || a.name == b.name);
+}
+
+class Joiner {
+ public:
+  Joiner(const Trace& predicted, const Trace& measured)
+      : predicted_(predicted), measured_(measured) {}
+
+  Comparison join() {
+    for (const Trace* trace : {&predicted_, &measured_}) {
+      DOVETAIL_CHECK(!trace->ranks.empty()) << "a trace without ranks";
+    }
+    result_.measured = side(measured_, median_step(measured_));
+    const Rank rank = result_.measured.report.rank;
+    result_.predicted = side(predicted_, step_report(predicted_, median_step_index(predicted_),
+                                                     counterpart(predicted_, rank)));
+    add_notes();
+    for (const Rank each : measured_.ranks) add_unmatched(each);
+    add_buckets();
+    add_ops(rank);
+    return std::move(result_);
+  }
+
+ private:
+  static Side side(const Trace& trace, StepReport report) {
+    return {trace.provenance, trace.steps, spread(step_times(trace)), std::move(report)};
+  }
+
+  void note(std::string_view what, const std::string& predicted, const std::string& measured) {
+    if (predicted == measured) return;
+    result_.notes.push_back(std::string(what) + ": " + predicted + " predicted, " + measured +
+                            " measured");
+  }
+
+  void add_notes() {
+    note("world size", std::to_string(predicted_.world_size), std::to_string(measured_.world_size));
+    note("workload", predicted_.provenance.workload, measured_.provenance.workload);
+    note("policy", predicted_.provenance.policy, measured_.provenance.policy);
+  }
+
+  Occurrences predicted_on(Rank rank) const {
+    return occurrences(predicted_, result_.predicted.report.step, counterpart(predicted_, rank));
+  }
+  Occurrences measured_on(Rank rank) const {
+    return occurrences(measured_, result_.measured.report.step, rank);
+  }
+
+  void add_unmatched(Rank rank) {
+    const Occurrences predicted = predicted_on(rank);
+    const Occurrences measured = measured_on(rank);
+    std::vector<Unmatched> found;
+    for (const auto& [id, unused] : predicted) {
+      const CommandInfo& info = predicted_.command(id);
+      if (!measured.contains(id)) {
+        if (must_have_counterpart(info.kind)) {
+          found.push_back({id, rank, info.name, Mismatch::OnlyPredicted});
+        }
+      } else if (!is_same(info, measured_.command(id))) {
+        found.push_back({id, rank, info.name, Mismatch::DifferentCommand});
+      }
+    }
+    for (const auto& [id, unused] : measured) {
+      const CommandInfo& info = measured_.command(id);
+      if (!predicted.contains(id) && must_have_counterpart(info.kind)) {
+        found.push_back({id, rank, info.name, Mismatch::OnlyMeasured});
+      }
+    }
+    std::ranges::stable_sort(found, {}, &Unmatched::command);
+    result_.unmatched.insert(result_.unmatched.end(), found.begin(), found.end());
+  }
+
+  void add_buckets() {
+    for (const BucketRow& row : result_.measured.report.buckets) {
+      const auto& rows = result_.predicted.report.buckets;
+      const auto other = std::ranges::find(rows, row.command, &BucketRow::command);
+      if (other == rows.end()) continue;
+      BucketComparison joined;
+      joined.command = row.command;
+      joined.bucket = row.bucket;
+      joined.name = row.name;
+      joined.bytes = row.bytes;
+      joined.start = {other->start, row.start};
+      joined.end = {other->end, row.end};
+      joined.exposed = {other->exposed, row.exposed};
+      if (other->transfer_start && row.transfer_start) {
+        joined.transfer = Pair{other->end - *other->transfer_start, row.end - *row.transfer_start};
+      }
+      result_.buckets.push_back(std::move(joined));
+    }
+  }
+
+  void add_ops(Rank rank) {
+    const Occurrences predicted = predicted_on(rank);
+    std::vector<std::pair<Instant, OpComparison>> joined;
+    for (const auto& [id, occurrence] : measured_on(rank)) {
+      const CommandInfo& info = measured_.command(id);
+      const auto other = predicted.find(id);
+      if (info.kind != SpanKind::Compute && info.kind != SpanKind::Copy) continue;
+      if (other == predicted.end()) continue;
+      joined.push_back({occurrence.start,
+                        {id, info.name, activity_of(info), {other->second.time, occurrence.time}}});
+    }
+    std::ranges::stable_sort(joined, {}, &std::pair<Instant, OpComparison>::first);
+    for (auto& [start, op] : joined) result_.ops.push_back(std::move(op));
+  }
+
+  const Trace& predicted_;
+  const Trace& measured_;
+  Comparison result_;
+};
+
+std::optional<Pair> both(std::optional<Duration> predicted, std::optional<Duration> measured) {
+  if (!predicted || !measured) return std::nullopt;
+  return Pair{*predicted, *measured};
+}
+
+}  // namespace
+
+std::optional<double> Pair::error() const {
+  if (measured == Duration{}) return std::nullopt;
+  return static_cast<double>(difference().count()) / static_cast<double>(measured.count());
+}
+
+Pair Comparison::step_time() const {
+  return {predicted.report.step_time, measured.report.step_time};
+}
+Pair Comparison::activity(Activity activity) const {
+  return {predicted.report.breakdown[activity], measured.report.breakdown[activity]};
+}
+Pair Comparison::communication() const {
+  return {predicted.report.communication, measured.report.communication};
+}
+Pair Comparison::exposed() const { return {predicted.report.exposed, measured.report.exposed}; }
+std::optional<Pair> Comparison::transfer() const {
+  return both(predicted.report.transfer, measured.report.transfer);
+}
+std::optional<Pair> Comparison::exposed_transfer() const {
+  return both(predicted.report.exposed_transfer, measured.report.exposed_transfer);
+}
+
+Comparison compare(const Trace& predicted, const Trace& measured) {
+  return Joiner(predicted, measured).join();
+}
+
+}  // namespace dovetail::traces

@@ -1,0 +1,268 @@
+// A Comparison as aligned text and as JSON.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "traces/compare.h"
+#include "traces/json_text.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <ostream>
+#include <string_view>
+#include <utility>
+
+namespace dovetail::traces {
+namespace {
+
+constexpr std::size_t kShownOps = 5;
+constexpr std::size_t kShownUnmatched = 10;
+
+std::string us(Duration duration) {
+  std::string text;
+  append_us(text, duration);
+  return text;
+}
+
+std::string percent(std::optional<double> ratio) {
+  if (!ratio) return "-";
+  std::array<char, 48> text{};
+  // Adding 0.0 turns a rounded -0 into 0.
+  const double shown = std::round(*ratio * 1e4) / 1e2 + 0.0;
+  const int size = std::snprintf(text.data(), text.size(), "%.2f %%", shown);
+  return std::string(text.data(), static_cast<std::size_t>(size));
+}
+
+// Rows of cells, printed with the first column to the left and the others to the right.
+class Table {
+ public:
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+
+  void add(std::string name, const Pair& pair) {
+    add({std::move(name), us(pair.predicted), us(pair.measured), us(pair.difference()),
+         percent(pair.error())});
+  }
+
+  void print(std::ostream& out) const {
+    std::vector<std::size_t> widths;
+    for (const auto& row : rows_) {
+      widths.resize(std::max(widths.size(), row.size()));
+      for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    }
+    for (const auto& row : rows_) {
+      std::string line = "  " + row[0] + std::string(widths[0] - row[0].size(), ' ');
+      for (std::size_t i = 1; i < row.size(); ++i) {
+        line += std::string(widths[i] - row[i].size() + 2, ' ') + row[i];
+      }
+      out << line << '\n';
+    }
+  }
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+std::vector<std::string> pair_header(std::string first) {
+  return {std::move(first), "predicted us", "measured us", "difference us", "error"};
+}
+
+void print_side(std::ostream& out, std::string_view name, const Side& side) {
+  const Provenance& from = side.provenance;
+  out << name << "  " << to_string(from.origin) << " by " << from.backend << " on " << from.machine
+      << ", workload " << from.workload << ", policy " << from.policy << '\n';
+  for (const auto& [key, value] : from.notes) out << "           " << key << ": " << value << '\n';
+  out << "           step " << side.report.step << ", the median of " << side.steps << ", rank "
+      << side.report.rank << "; step times min " << us(side.step_times.min) << ", p10 "
+      << us(side.step_times.p10) << ", median " << us(side.step_times.median) << ", p90 "
+      << us(side.step_times.p90) << " us\n";
+}
+
+void print_attribution(std::ostream& out, const Comparison& comparison) {
+  out << "\nwhere the difference comes from: the compute stream, whose lines sum to the step\n";
+  Table table;
+  table.add(pair_header(""));
+  for (const Activity activity : kActivities) {
+    const Pair pair = comparison.activity(activity);
+    if (pair == Pair{}) continue;
+    table.add(std::string(to_string(activity)), pair);
+  }
+  table.add("step time", comparison.step_time());
+  table.print(out);
+}
+
+void print_communication(std::ostream& out, const Comparison& comparison) {
+  out << "\ncommunication (exposed: no compute runs)\n";
+  Table table;
+  table.add(pair_header(""));
+  table.add("communication", comparison.communication());
+  table.add("exposed communication", comparison.exposed());
+  if (const auto transfer = comparison.transfer()) table.add("transfer", *transfer);
+  if (const auto exposed = comparison.exposed_transfer()) table.add("exposed transfer", *exposed);
+  const auto predicted = comparison.predicted.report.overlap_ratio();
+  const auto measured = comparison.measured.report.overlap_ratio();
+  table.add({"overlap ratio", percent(predicted), percent(measured)});
+  table.print(out);
+}
+
+void print_buckets(std::ostream& out, const Comparison& comparison) {
+  if (comparison.buckets.empty()) return;
+  out << "\nbuckets (us since the step began; P predicted, M measured, D difference)\n";
+  Table table;
+  table.add({"collective", "size", "start P", "start M", "start D", "end P", "end M", "end D",
+             "exposed P", "exposed M"});
+  for (const BucketComparison& bucket : comparison.buckets) {
+    table.add({bucket.name, to_string(bucket.bytes), us(bucket.start.predicted),
+               us(bucket.start.measured), us(bucket.start.difference()), us(bucket.end.predicted),
+               us(bucket.end.measured), us(bucket.end.difference()), us(bucket.exposed.predicted),
+               us(bucket.exposed.measured)});
+  }
+  table.print(out);
+}
+
+void print_ops(std::ostream& out, const Comparison& comparison) {
+  std::vector<OpComparison> ops = comparison.ops;
+  std::ranges::stable_sort(ops, std::greater{}, [](const OpComparison& op) {
+    return std::chrono::abs(op.time.difference());
+  });
+  ops.resize(std::min(ops.size(), kShownOps));
+  if (ops.empty()) return;
+  out << "\nops and copies, largest differences of " << comparison.ops.size() << '\n';
+  Table table;
+  table.add(pair_header(""));
+  for (const OpComparison& op : ops) table.add(op.name, op.time);
+  table.print(out);
+}
+
+std::string_view to_string(Mismatch what) {
+  switch (what) {
+    case Mismatch::OnlyPredicted:
+      return "only predicted";
+    case Mismatch::OnlyMeasured:
+      return "only measured";
+    case Mismatch::DifferentCommand:
+      break;
+  }
+  return "another command under this id was measured";
+}
+
+void print_unmatched(std::ostream& out, const Comparison& comparison) {
+  if (comparison.unmatched.empty()) return;
+  out << "\nwithout counterpart: " << comparison.unmatched.size() << '\n';
+  const std::size_t shown = std::min(comparison.unmatched.size(), kShownUnmatched);
+  for (std::size_t i = 0; i < shown; ++i) {
+    const Unmatched& item = comparison.unmatched[i];
+    out << "  command " << item.command << ", rank " << item.rank << ", \"" << item.name
+        << "\": " << to_string(item.what) << '\n';
+  }
+  if (shown < comparison.unmatched.size()) {
+    out << "  and " << comparison.unmatched.size() - shown << " more\n";
+  }
+}
+
+using nlohmann::ordered_json;
+
+ordered_json json_of(const Pair& pair) {
+  const auto error = pair.error();
+  return {{"predicted_ns", pair.predicted.count()},
+          {"measured_ns", pair.measured.count()},
+          {"difference_ns", pair.difference().count()},
+          {"error_percent", error ? ordered_json(*error * 100) : ordered_json(nullptr)}};
+}
+
+ordered_json json_of(const std::optional<Pair>& pair) {
+  return pair ? json_of(*pair) : ordered_json(nullptr);
+}
+
+ordered_json json_of(const Side& side) {
+  const Provenance& from = side.provenance;
+  const auto ratio = side.report.overlap_ratio();
+  return {{"provenance",
+           {{"origin", to_string(from.origin)},
+            {"machine", from.machine},
+            {"policy", from.policy},
+            {"workload", from.workload},
+            {"backend", from.backend},
+            {"notes", ordered_json(from.notes)}}},
+          {"steps", side.steps},
+          {"median_step", side.report.step},
+          {"rank", side.report.rank.value},
+          {"overlap_ratio", ratio ? ordered_json(*ratio) : ordered_json(nullptr)},
+          {"step_times",
+           {{"min_ns", side.step_times.min.count()},
+            {"p10_ns", side.step_times.p10.count()},
+            {"median_ns", side.step_times.median.count()},
+            {"p90_ns", side.step_times.p90.count()}}}};
+}
+
+ordered_json json_of(const BucketComparison& bucket) {
+  return {{"command", bucket.command.value},
+          {"bucket", bucket.bucket ? ordered_json(bucket.bucket->value) : ordered_json(nullptr)},
+          {"name", bucket.name},
+          {"size_bytes", bucket.bytes.count()},
+          {"start", json_of(bucket.start)},
+          {"end", json_of(bucket.end)},
+          {"transfer", json_of(bucket.transfer)},
+          {"exposed", json_of(bucket.exposed)}};
+}
+
+ordered_json json_of(const OpComparison& op) {
+  return {{"command", op.command.value},
+          {"name", op.name},
+          {"activity", to_string(op.activity)},
+          {"time", json_of(op.time)}};
+}
+
+ordered_json json_of(const Unmatched& item) {
+  return {{"command", item.command.value},
+          {"rank", item.rank.value},
+          {"name", item.name},
+          {"problem", to_string(item.what)}};
+}
+
+template <class Items>
+ordered_json json_array(const Items& items) {
+  ordered_json array = ordered_json::array();
+  for (const auto& item : items) array.push_back(json_of(item));
+  return array;
+}
+
+}  // namespace
+
+void print(std::ostream& out, const Comparison& comparison) {
+  print_side(out, "predicted", comparison.predicted);
+  print_side(out, "measured ", comparison.measured);
+  for (const std::string& note : comparison.notes) out << "NOTE       " << note << '\n';
+  out << "difference = predicted - measured; error = difference / measured\n";
+  print_attribution(out, comparison);
+  print_communication(out, comparison);
+  print_buckets(out, comparison);
+  print_ops(out, comparison);
+  print_unmatched(out, comparison);
+}
+
+std::string to_json(const Comparison& comparison) {
+  ordered_json attribution = ordered_json::object();
+  for (const Activity activity : kActivities) {
+    attribution[std::string(to_string(activity))] = json_of(comparison.activity(activity));
+  }
+  const ordered_json root = {{"schema", "dovetail.comparison/1"},
+                             {"kind", "comparison"},
+                             {"predicted", json_of(comparison.predicted)},
+                             {"measured", json_of(comparison.measured)},
+                             {"notes", comparison.notes},
+                             {"step_time", json_of(comparison.step_time())},
+                             {"attribution", std::move(attribution)},
+                             {"communication", json_of(comparison.communication())},
+                             {"exposed", json_of(comparison.exposed())},
+                             {"transfer", json_of(comparison.transfer())},
+                             {"exposed_transfer", json_of(comparison.exposed_transfer())},
+                             {"buckets", json_array(comparison.buckets)},
+                             {"ops", json_array(comparison.ops)},
+                             {"unmatched", json_array(comparison.unmatched)}};
+  // Names come from files; a byte that is no UTF-8 must not end the report.
+  return root.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace dovetail::traces
