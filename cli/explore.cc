@@ -105,6 +105,7 @@ Sweep run_sweep(Planner& planner, const ExploreOptions& options) {
   };
   sweep.best =
       static_cast<std::size_t>(std::ranges::min_element(sweep.rows, better) - sweep.rows.begin());
+  static_cast<void>(planner.verified_schedule(sweep.rows[sweep.best].candidate.spec));
   sweep.lower_bound = planner.lower_bound();
   const auto bound = static_cast<double>(sweep.lower_bound.count());
   const auto found = static_cast<double>(sweep.rows[sweep.best].candidate.summary.step_ns);

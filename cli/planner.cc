@@ -61,22 +61,15 @@ Planner::Planner(schedule::Program program, models::Costs costs, models::Collect
 Planner::Judged Planner::judge(const schedule::Schedule& schedule) {
   // The Program travels through lowering and back, so that it is never copied.
   schedule::Lowered lowered = schedule::lower(std::move(program_), schedule);
-  const std::vector<schedule::Problem> problems = schedule::verify(lowered.program);
-  const auto give_back = [&] { program_ = std::move(lowered.program.program); };
-  if (!problems.empty()) {
-    give_back();
-    throw InputError("schedule " + schedule.policy + " is illegal: " + problems.front().message);
-  }
   const sim::Graph graph = sim::compile(lowered.program, costs_, kSteps);
   sim::play(graph, costs_, workspace_);
   ++simulated_;
   Judged result{sim::summarize(graph, workspace_.timeline), {}};
+  const std::vector<schedule::Command>& commands = lowered.program.roles.front().commands;
+  program_ = std::move(lowered.program.program);
   // Ready times of the first step: the end of each producer on its slowest rank.
   std::vector<Duration> op_end(program_.ops.size());
-  const std::vector<schedule::Command>& commands = lowered.program.roles.front().commands;
-  give_back();
   std::size_t op = 0;
-  op_end.resize(program_.ops.size());
   for (std::int32_t c = 0; c < static_cast<std::int32_t>(graph.command_nodes.size()); ++c) {
     const sim::CommandNode& entry = graph.command_nodes[static_cast<std::size_t>(c)];
     const schedule::Command& command = commands[static_cast<std::size_t>(entry.command)];
@@ -96,6 +89,15 @@ Planner::Judged Planner::judge(const schedule::Schedule& schedule) {
 schedule::Schedule Planner::schedule(const schedule::PolicySpec& spec) {
   if (spec.kind != schedule::PolicyKind::Exact) return schedule::make_schedule(program_, spec);
   return schedule::partition(program_, solve_exact(spec), spec);
+}
+
+schedule::Schedule Planner::verified_schedule(const schedule::PolicySpec& spec) {
+  schedule::Schedule result = schedule(spec);
+  const schedule::Lowered lowered = schedule::lower(program_, result);
+  for (const schedule::Problem& problem : schedule::verify(lowered.program)) {
+    throw InputError("schedule " + result.policy + " is illegal: " + problem.message);
+  }
+  return result;
 }
 
 Candidate Planner::evaluate(const schedule::PolicySpec& spec) {

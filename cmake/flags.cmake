@@ -3,6 +3,11 @@
 add_library(dovetail_flags INTERFACE)
 target_include_directories(dovetail_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(dovetail_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wpedantic)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # False alarms of g++ 12 at -O3 inside libstdc++ and nlohmann/json (GCC bugs 105329 and 105651).
+  target_compile_options(dovetail_flags INTERFACE -Wno-restrict -Wno-array-bounds
+                         -Wno-stringop-overflow)
+endif()
 if(CMAKE_COMPILE_WARNING_AS_ERROR)
   target_compile_options(dovetail_flags INTERFACE -Werror)
 endif()

@@ -6,6 +6,7 @@
 #include "base/error.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -22,7 +23,12 @@ struct Sample {
 };
 
 double ns(Duration duration) { return static_cast<double>(duration.count()); }
-Duration rounded(double nanoseconds) { return Duration(std::llround(nanoseconds)); }
+
+// To the nearest nanosecond. REQUIRES: not negative; a cast rounds down then, and is far cheaper
+// than a call of llround.
+Duration rounded(double nanoseconds) {
+  return Duration(static_cast<std::int64_t>(nanoseconds + 0.5));
+}
 
 std::vector<Sample> checked_samples(std::span<const CollectivePoint> points) {
   DOVETAIL_CHECK(points.size() >= 2) << "a table needs two points, found " << points.size();
@@ -200,6 +206,7 @@ CollectiveTable::CollectiveTable(const AlphaBeta& line) {
                     .back_to_back_ns = ns(line.alpha),
                     .isolated_slope = line.ns_per_byte,
                     .back_to_back_slope = line.ns_per_byte});
+  join_knots();
 }
 
 void CollectiveTable::join_knots() {
@@ -210,11 +217,20 @@ void CollectiveTable::join_knots() {
     knot.isolated_slope = (next.isolated_ns - knot.isolated_ns) / width;
     knot.back_to_back_slope = (next.back_to_back_ns - knot.back_to_back_ns) / width;
   }
+  std::uint32_t count = 1;
+  for (std::size_t width = 0; width < octave_.size(); ++width) {
+    const double start = width == 0 ? 0 : std::ldexp(1.0, static_cast<int>(width) - 1);
+    while (count < knots_.size() && knots_[count].bytes <= start) ++count;
+    octave_[width] = count;
+  }
 }
 
 const CollectiveTable::Knot& CollectiveTable::knot_at(double bytes) const {
-  const auto after = std::ranges::upper_bound(knots_, bytes, {}, &Knot::bytes);
-  return after == knots_.begin() ? knots_.front() : *std::prev(after);
+  const auto width = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(bytes)));
+  const Knot* first = knots_.data() + octave_.at(width);
+  const Knot* last = knots_.data() + octave_.at(width + 1);
+  const auto lies_above = [](double size, const Knot& knot) { return size < knot.bytes; };
+  return *std::prev(std::upper_bound(first, last, bytes, lies_above));
 }
 
 CollectiveTime CollectiveTable::time(Bytes bytes) const {
@@ -266,22 +282,22 @@ CollectiveTable operator+(const CollectiveTable& first, const CollectiveTable& s
     CollectiveTable::Knot knot{.bytes = size};
     for (const CollectiveTable* part : {&first, &second}) {
       const CollectiveTable::Knot& from = part->knot_at(size);
-      const bool below = size < from.bytes;  // the part is flat below its first knot
-      const double beyond = below ? 0 : size - from.bytes;
+      const double beyond = std::max(0.0, size - from.bytes);  // flat below its first knot
       knot.isolated_ns += from.isolated_ns + from.isolated_slope * beyond;
       knot.back_to_back_ns += from.back_to_back_ns + from.back_to_back_slope * beyond;
-      knot.isolated_slope += below ? 0 : from.isolated_slope;
-      knot.back_to_back_slope += below ? 0 : from.back_to_back_slope;
+      knot.isolated_slope += from.isolated_slope;  // kept for the last knot, beyond both tables
+      knot.back_to_back_slope += from.back_to_back_slope;
     }
     sum.knots_.push_back(knot);
   }
+  sum.join_knots();
   return sum;
 }
 
 CollectiveTable CollectiveTable::scaled(double share) const {
   DOVETAIL_CHECK(share > 0) << share;
-  CollectiveTable result;
-  result.knots_ = knots_;
+  CollectiveTable result = *this;
+  result.accuracy_.reset();
   for (Knot& knot : result.knots_) {
     knot.isolated_ns *= share;
     knot.back_to_back_ns *= share;

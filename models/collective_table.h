@@ -1,7 +1,7 @@
 // How long one collective takes against its bytes: a measured table, read between its points.
 //
 //   CollectiveTable table(points);                   // rising sizes, at least two of them
-//   table.time(mib(25)).isolated                     // about 20 ns: one binary search
+//   table.time(mib(25)).isolated                     // 5 to 30 ns: a search within one octave
 //   table.hull(TimeKind::Smaller)                    // pieces for the exact search
 //
 // Between neighbours the curve is either linear in (bytes, time) or a power law (linear in log
@@ -27,6 +27,7 @@
 #include "base/units.h"
 #include "models/costs.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -120,11 +121,15 @@ class CollectiveTable {
     double back_to_back_slope = 0;
   };
   CollectiveTable() = default;
+  // The last knot at or below this size; the first one where there is none.
   [[nodiscard]] const Knot& knot_at(double bytes) const;
-  // Sets all slopes but the last from the knots' times.
+  // Sets all slopes but the last from the knots' times, and fills octave_.
   void join_knots();
 
   std::vector<Knot> knots_;  // sizes strictly rising; not empty
+  // [w]: how many knots lie at or below 2^(w-1) bytes, at least 1. A size of w bits is searched for
+  // between the entries of w and w + 1 only, which is a handful of knots.
+  std::array<std::uint32_t, 65> octave_{};
   std::optional<TableAccuracy> accuracy_;
 };
 

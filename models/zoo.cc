@@ -9,12 +9,13 @@
 #include "models/zoo_families.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace dovetail::models {
 namespace {
 
-// Far above any real step, and low enough that no byte count overflows 64 bits: attention scores of
-// a full-length sample, 2^24 tokens x 2^17 keys x 64 heads x 8 bytes, stay below 2^51.
+// Far above any real step, and low enough that no byte count overflows 64 bits: the largest tensor,
+// attention scores, has tokens x sequence x heads elements: 2^24 x 2^17 x 2^6 x 8 bytes = 2^50.
 constexpr std::int64_t kMaxBatch = 1 << 20;
 constexpr std::int64_t kMaxSequence = 1 << 17;
 constexpr std::int64_t kMaxTokens = 1 << 24;

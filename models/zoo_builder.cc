@@ -58,8 +58,8 @@ Value Builder::add(Layer layer) {
     if (input.tensor) operands.reads.push_back(*input.tensor);
   }
   // A product of two views of one tensor (GPT-2's packed q, k, v) reads that tensor once.
-  const auto repeated = std::ranges::unique(operands.reads);
-  operands.reads.erase(repeated.begin(), repeated.end());
+  operands.reads.erase(std::unique(operands.reads.begin(), operands.reads.end()),
+                       operands.reads.end());
   operands.reads.insert(operands.reads.end(), layer.parameters.begin(), layer.parameters.end());
   for (const Value& output : layer.outputs) operands.writes.push_back(*output.tensor);
   add_op(layer.name + ".forward", Phase::Forward, layer.forward, std::move(operands));

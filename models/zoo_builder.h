@@ -8,8 +8,7 @@
 //   - A parameter's gradient is ready at its last write. Parameters of one op become ready in
 //     reverse order of definition: bias before weight.
 //   - A layer without backward ops (a residual sum) hands its gradient to its inputs unchanged:
-//   they
-//     share one tensor, and later consumers accumulate into it. REQUIRES: the sum is the last
+//     they share one tensor, and later consumers accumulate into it. REQUIRES: the sum is the last
 //     consumer of its inputs on the tape.
 //
 // Cost of memory-bound work: bytes of every tensor read (times the passes that a kernel needs) plus

@@ -1,8 +1,8 @@
 // GPT-2 in four sizes as in Hugging Face's GPT2LMHeadModel.
 //
 // The output layer is tied: it multiplies by the embedding table `wte`. Its gradient is written
-// first by the output layer and last by the embedding, so the largest gradient but few is the last
-// to be ready: nothing can hide its reduction.
+// first by the output layer and last by the embedding, so the largest gradient of all is the last
+// to be ready: no computation is left to hide its reduction.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/zoo_families.h"

@@ -20,7 +20,7 @@ constexpr double kNormBackwardFlop = 10;
 // Subtract the maximum, exponential, sum, divide.
 constexpr double kSoftmaxFlop = 5;
 
-// The product of activations with weights, m x k by k x n per group; parameters[0] is the weight.
+// The product of activations with weights, m x k by k x n; parameters[0] is the weight.
 struct Weighted {
   std::string name;
   Value in;
@@ -29,7 +29,7 @@ struct Weighted {
   GemmWork work;
 };
 Value weighted_product(Builder& builder, Weighted layer) {
-  const auto [m, n, k, groups] = layer.work;
+  const auto [m, n, k, count] = layer.work;
   const Value out = builder.activation(layer.name + ".out", std::move(layer.out));
   const TensorId weight = layer.parameters.front();
   return builder.add({.name = std::move(layer.name),
@@ -38,11 +38,11 @@ Value weighted_product(Builder& builder, Weighted layer) {
                       .parameters = layer.parameters,
                       .outputs = {out},
                       .backward = {{.suffix = "backward.weight",
-                                    .work = GemmWork{.m = n, .n = k, .k = m, .count = groups},
+                                    .work = GemmWork{.m = n, .n = k, .k = m, .count = count},
                                     .reads = {layer.in.tensor},
                                     .parameters = layer.parameters},
                                    {.suffix = "backward.input",
-                                    .work = GemmWork{.m = m, .n = k, .k = n, .count = groups},
+                                    .work = GemmWork{.m = m, .n = k, .k = n, .count = count},
                                     .reads = {weight},
                                     .inputs = {layer.in}}}});
 }

@@ -66,7 +66,6 @@ Norm declare_norm(Builder& builder, const std::string& name, NormKind kind, std:
 Value apply(Builder& builder, const Norm& layer, const Value& in);
 Value norm(Builder& builder, const std::string& name, NormKind kind, const Value& in);
 
-// Looks up `rows` rows of a table of `entries` x `width`.
 struct EmbeddingShape {
   std::int64_t entries = 0;
   std::int64_t width = 0;
@@ -75,6 +74,7 @@ struct Embedding {
   TensorId table;
   Value out;
 };
+// Looks up `rows` rows of a table of entries x width.
 Embedding embedding(Builder& builder, const std::string& name, const EmbeddingShape& shape,
                     std::int64_t rows);
 

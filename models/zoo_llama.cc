@@ -117,6 +117,7 @@ Value gated_mlp(Builder& b, const GatedMlp& mlp, const Value& in) {
 Value experts(Builder& b, const Block& block, const Architecture& a, const Value& in) {
   const std::string name = block.name + "block_sparse_moe.";
   const Value scores = apply(b, *block.router, in);
+  // Softmax over the experts; picking the two best moves next to nothing.
   const Value weights = softmax(b, name + "top_k", scores);
   const std::int64_t routed = in.shape[0] * a.experts_per_token;
   const std::int64_t rows = (routed + a.experts - 1) / a.experts;

@@ -8,10 +8,10 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
+#include "schedule/id_table.h"
 #include "schedule/visit.h"
 
 namespace dovetail::schedule {
@@ -31,11 +31,11 @@ class Lowering {
       : program_(out_.program), schedule_(schedule) {
     out_.program = std::move(program);
     out_.policy = schedule.policy;
-    for (const OwedGradient& gradient : owed_gradients(program_)) {
-      owed_.emplace(gradient.tensor, gradient);
+    owed_list_ = owed_gradients(program_);
+    for (std::size_t i = 0; i < owed_list_.size(); ++i) {
+      owed_[owed_list_[i].tensor] = static_cast<std::int32_t>(i);
     }
     for (std::size_t i = 0; i < program_.ops.size(); ++i) {
-      position_[program_.ops[i].id] = i;
       if (program_.ops[i].phase != Phase::Optimizer) backward_end_ = i;
     }
   }
@@ -90,7 +90,7 @@ class Lowering {
       layout.dtype = program_.tensor(bucket.gradients.front()).dtype;
       for (const TensorId id : bucket.gradients) {
         const Tensor& tensor = program_.tensor(id);
-        if (!owed_.contains(id)) {
+        if (owed_.at(id) < 0) {
           throw InputError(bucket_name(bucket) + ": " + tensor.name + " owes no reduction");
         }
         if (tensor.dtype != layout.dtype) {
@@ -105,7 +105,7 @@ class Lowering {
       padding += layout.size - layout.payload;
       out_.buckets.push_back(std::move(layout));
     }
-    report_.push_back("lay out: " + std::to_string(owed_.size()) + " gradients in " +
+    report_.push_back("lay out: " + std::to_string(owed_list_.size()) + " gradients in " +
                       std::to_string(out_.buckets.size()) + " buckets, " +
                       dovetail::to_string(payload_sum) + ", padding " +
                       dovetail::to_string(padding));
@@ -117,7 +117,7 @@ class Lowering {
     for (const Bucket& bucket : schedule_.buckets) {
       std::size_t ready = 0;
       for (const TensorId id : bucket.gradients) {
-        ready = std::max(ready, owed_.at(id).producer_index);
+        ready = std::max(ready, owed(id).producer_index);
       }
       const std::size_t asked = visit(
           bucket.launch, [&](const LaunchWhenReady&) { return ready; },
@@ -133,24 +133,29 @@ class Lowering {
                       std::to_string(plans_.size()) + " collectives before backward ends");
   }
 
+  // REQUIRES: the gradient owes a reduction (lay_out checked it).
+  [[nodiscard]] const OwedGradient& owed(TensorId id) const {
+    return owed_list_[static_cast<std::size_t>(owed_.at(id))];
+  }
+
   [[nodiscard]] std::size_t position(const Bucket& bucket, OpId op) const {
-    const auto found = position_.find(op);
-    if (found == position_.end()) {
+    const auto found = std::ranges::find(program_.ops, op, &Op::id);
+    if (found == program_.ops.end()) {
       throw InputError(bucket_name(bucket) + ": launch after unknown op " +
                        std::to_string(op.value));
     }
-    return found->second;
+    return static_cast<std::size_t>(found - program_.ops.begin());
   }
 
   // The first op after the launch that reads one of the bucket's gradients.
   [[nodiscard]] std::size_t first_use(std::size_t index) const {
-    const std::vector<TensorId>& members = schedule_.buckets[index].gradients;
     std::size_t first = kEnd;
-    for (const TensorId id : members) {
-      const auto readers = readers_.find(id);
-      if (readers == readers_.end()) continue;
-      const auto later = std::ranges::upper_bound(readers->second, plans_[index].launch_after);
-      if (later != readers->second.end()) first = std::min(first, *later);
+    for (const TensorId id : schedule_.buckets[index].gradients) {
+      for (std::int32_t k = first_reader_.at(id); k >= 0;
+           k = readers_[static_cast<std::size_t>(k)].next) {
+        const std::size_t reader = readers_[static_cast<std::size_t>(k)].op;
+        if (reader > plans_[index].launch_after) first = std::min(first, reader);
+      }
     }
     return first;
   }
@@ -158,7 +163,9 @@ class Lowering {
   void place_waits() {
     for (std::size_t i = 0; i < program_.ops.size(); ++i) {
       for (const TensorId id : program_.ops[i].reads) {
-        if (owed_.contains(id)) readers_[id].push_back(i);
+        if (owed_.at(id) < 0) continue;
+        readers_.push_back({i, first_reader_.at(id)});
+        first_reader_[id] = static_cast<std::int32_t>(readers_.size()) - 1;
       }
     }
     const std::size_t optimizer =
@@ -186,6 +193,8 @@ class Lowering {
       launches.emplace(plans_[i].launch_after, i);
       waits.emplace(plans_[i].wait_before, i);
     }
+    collect_packs();
+    role.commands.reserve(program_.ops.size() + packs_.size() + 6 * plans_.size());
     for (std::size_t i = 0; i < program_.ops.size(); ++i) {
       emit_waits(waits, i);
       add(kComputeStream, RunOp{program_.ops[i].id});
@@ -204,28 +213,35 @@ class Lowering {
     commands_->push_back({CommandId{id}, stream, std::move(action)});
   }
 
-  void emit_packs(std::size_t op_index) {
-    if (packs_.empty()) {
-      for (const Bucket& bucket : schedule_.buckets) {
-        if (bucket.mode != BucketMode::Copy) continue;
-        for (const TensorId id : bucket.gradients) {
-          packs_[owed_.at(id).producer_index].emplace_back(bucket.id, id);
-        }
+  // The packs of all copy-mode gradients, by producer, then bucket.
+  void collect_packs() {
+    for (std::size_t i = 0; i < schedule_.buckets.size(); ++i) {
+      if (schedule_.buckets[i].mode != BucketMode::Copy) continue;
+      for (const TensorId id : schedule_.buckets[i].gradients) {
+        packs_.push_back({owed(id).producer_index, i, id});
       }
     }
-    const auto found = packs_.find(op_index);
-    if (found == packs_.end()) return;
-    std::map<BucketId, std::vector<TensorId>> by_bucket;
-    for (const auto& [bucket, tensor] : found->second) by_bucket[bucket].push_back(tensor);
-    for (auto& [bucket, tensors] : by_bucket) {
-      add(kComputeStream, Copy{bucket, CopyDirection::Pack, std::move(tensors)});
+    std::ranges::stable_sort(
+        packs_, {}, [](const Pack& pack) { return std::pair(pack.producer, pack.bucket); });
+  }
+
+  // Those of one producer; called with rising op positions.
+  void emit_packs(std::size_t op_index) {
+    while (next_pack_ < packs_.size() && packs_[next_pack_].producer == op_index) {
+      const std::size_t bucket = packs_[next_pack_].bucket;
+      Copy copy{schedule_.buckets[bucket].id, CopyDirection::Pack, {}};
+      while (next_pack_ < packs_.size() && packs_[next_pack_].producer == op_index &&
+             packs_[next_pack_].bucket == bucket) {
+        copy.gradients.push_back(packs_[next_pack_++].gradient);
+      }
+      add(kComputeStream, std::move(copy));
     }
   }
 
   void emit_launch(std::size_t index) {
     const Bucket& bucket = schedule_.buckets[index];
     const StreamId stream = stream_of(bucket);
-    const ReduceOp reduce = owed_.at(bucket.gradients.front()).op;
+    const ReduceOp reduce = owed(bucket.gradients.front()).op;
     const RunCollective collective{bucket.id, bucket.collective, reduce, bucket.group};
     if (stream == kComputeStream) {
       add(stream, collective);
@@ -263,12 +279,24 @@ class Lowering {
   const Program& program_;  // out_.program
   const Schedule& schedule_;
   std::vector<std::string> report_;
-  std::unordered_map<TensorId, OwedGradient> owed_;
-  std::unordered_map<OpId, std::size_t> position_;
-  std::unordered_map<TensorId, std::vector<std::size_t>> readers_;
+  std::vector<OwedGradient> owed_list_;
+  IdTable<TensorId, std::int32_t> owed_{-1};  // index in owed_list_
+  // The ops that read a gradient, as linked lists.
+  struct Reader {
+    std::size_t op = 0;
+    std::int32_t next = -1;
+  };
+  std::vector<Reader> readers_;
+  IdTable<TensorId, std::int32_t> first_reader_{-1};
   std::size_t backward_end_ = 0;  // position of the last op before the optimizer
   std::vector<Plan> plans_;       // parallel to schedule_.buckets
-  std::map<std::size_t, std::vector<std::pair<BucketId, TensorId>>> packs_;
+  struct Pack {
+    std::size_t producer = 0;  // position in program.ops
+    std::size_t bucket = 0;    // position in schedule.buckets
+    TensorId gradient;
+  };
+  std::vector<Pack> packs_;
+  std::size_t next_pack_ = 0;
   std::vector<Command>* commands_ = nullptr;
   std::int32_t next_event_ = 0;
   std::map<std::size_t, EventId> done_;

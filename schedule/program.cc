@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "schedule/id_table.h"
 #include "schedule/visit.h"
 
 namespace dovetail::schedule {
@@ -53,6 +54,10 @@ class Inspector {
       }
       if (!names.insert(item.name).second) {
         add(what + " name \"" + item.name + "\" is used twice");
+      }
+      if (item.id.value < 0 || item.id.value > kLargestId) {
+        add(what + " id " + std::to_string(item.id.value) + " is outside 0.." +
+            std::to_string(kLargestId));
       }
       if (item.name.empty()) add(what + " " + std::to_string(item.id.value) + " has no name");
     }
@@ -310,7 +315,9 @@ const ProcessGroup& Program::group(GroupId id) const {
 std::vector<std::string> problems(const Program& program) { return Inspector(program).inspect(); }
 
 std::vector<OwedGradient> owed_gradients(const Program& program) {
-  std::unordered_map<TensorId, std::size_t> last_writer;
+  constexpr std::size_t kNone = SIZE_MAX;
+  IdTable<TensorId, std::size_t> last_writer(kNone);
+  last_writer.reserve(program.tensors.size());
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     if (program.ops[i].phase == Phase::Optimizer) continue;
     for (const TensorId id : program.ops[i].writes) last_writer[id] = i;
@@ -319,16 +326,16 @@ std::vector<OwedGradient> owed_gradients(const Program& program) {
   owed.reserve(program.reductions.size());
   for (const Reduction& reduction : program.reductions) {
     const Tensor& tensor = program.tensor(reduction.gradient);
-    const auto writer = last_writer.find(reduction.gradient);
-    DOVETAIL_CHECK(writer != last_writer.end()) << tensor.name << " is never written";
+    const std::size_t writer = last_writer.at(reduction.gradient);
+    DOVETAIL_CHECK(writer != kNone) << tensor.name << " is never written";
     owed.push_back({.tensor = tensor.id,
                     .group = reduction.group,
                     .op = reduction.op,
                     .dtype = tensor.dtype,
                     .bytes = tensor.bytes(),
                     .numel = tensor.numel(),
-                    .producer = program.ops[writer->second].id,
-                    .producer_index = writer->second});
+                    .producer = program.ops[writer].id,
+                    .producer_index = writer});
   }
   std::ranges::stable_sort(owed, {}, &OwedGradient::producer_index);
   return owed;

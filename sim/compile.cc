@@ -4,10 +4,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <numeric>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
+#include "schedule/id_table.h"
 #include "schedule/visit.h"
 #include "sim/graph.h"
 
@@ -46,12 +48,18 @@ class Compiler {
   }
 
  private:
-  // Costs do not change from step to step: ask once per command and rank.
+  // Costs do not change from step to step: ask once per op and rank.
   void look_up_costs() {
+    const auto ranks = static_cast<std::size_t>(graph_.ranks);
+    op_costs_.reserve(program_.program.ops.size() * ranks);
     for (const schedule::Op& op : program_.program.ops) {
+      op_cost_begin_[op.id] = static_cast<std::int32_t>(op_costs_.size());
       for (std::int32_t rank = 0; rank < graph_.ranks; ++rank) {
-        op_costs_[op.id].push_back(costs_.op(op, Rank{rank}).count());
+        op_costs_.push_back(costs_.op(op, Rank{rank}).count());
       }
+    }
+    for (const schedule::BucketLayout& bucket : program_.buckets) {
+      layouts_[bucket.bucket] = &bucket;
     }
   }
 
@@ -62,7 +70,9 @@ class Compiler {
         command.action,
         [&](const schedule::RunOp& run) {
           spend_host(costs_.host.run_op);
-          add_node(step, at, NodeKind::Compute, command.stream, op_costs_.at(run.op));
+          const auto begin = static_cast<std::size_t>(op_cost_begin_.at(run.op));
+          add_node(step, at, NodeKind::Compute, command.stream,
+                   std::span(op_costs_).subspan(begin, static_cast<std::size_t>(graph_.ranks)));
         },
         [&](const schedule::Copy& copy) {
           spend_host(costs_.host.copy);
@@ -90,14 +100,15 @@ class Compiler {
     spend_host(costs_.host.collective);
     const models::CollectiveTime time =
         costs_.collective(collective.kind, program_.program.group(collective.group),
-                          program_.bucket(collective.bucket).size);
+                          layouts_.at(collective.bucket)->size);
     NodeId& previous = last_collective_[static_cast<std::size_t>(stream.value)];
     const auto table_entry = static_cast<std::int64_t>(graph_.collectives.size());
     const NodeId node = graph_.size();
     graph_.collectives.push_back(
         {node, previous, time.isolated.count(), time.back_to_back.count()});
     previous = node;
-    add_node(step, at, NodeKind::Collective, stream, {~table_entry});
+    const std::int64_t work = ~table_entry;
+    add_node(step, at, NodeKind::Collective, stream, std::span(&work, 1));
   }
 
   void issue_wait(std::int32_t step, std::int32_t at, StreamId stream,
@@ -124,8 +135,9 @@ class Compiler {
     return (costs_.copy(bytes) + fixed).count();
   }
 
-  [[nodiscard]] std::vector<std::int64_t> same_on_all_ranks(std::int64_t ns) const {
-    return std::vector<std::int64_t>(static_cast<std::size_t>(graph_.ranks), ns);
+  std::span<const std::int64_t> same_on_all_ranks(std::int64_t ns) {
+    scratch_.assign(static_cast<std::size_t>(graph_.ranks), ns);
+    return scratch_;
   }
 
   void spend_host(Duration cost) {
@@ -142,11 +154,14 @@ class Compiler {
 
   // One entry of `work` per rank, or a single one for a collective.
   void add_node(std::int32_t step, std::int32_t at, NodeKind kind, StreamId stream,
-                const std::vector<std::int64_t>& work) {
+                std::span<const std::int64_t> work) {
     const std::int32_t self = last_command_node() + 1;
     const auto count = kind == NodeKind::Collective ? 1 : static_cast<std::int32_t>(work.size());
     graph_.command_nodes.push_back({at, step, graph_.size(), count, kind, stream});
-    dependencies_.push_back(std::exchange(frontier(stream), {self}));
+    std::vector<std::int32_t>& before = frontier(stream);
+    dependency_begin_.push_back(static_cast<std::int32_t>(dependencies_.size()));
+    dependencies_.insert(dependencies_.end(), before.begin(), before.end());
+    before.assign(1, self);
     const std::int64_t issued =
         host_clock_ + costs_.host.launch_latency.count() - graph_.launch_gap;
     for (const std::int64_t ns : work) {
@@ -159,15 +174,17 @@ class Compiler {
   // All dependencies between single nodes, in both directions.
   void link() {
     const auto nodes = static_cast<std::size_t>(graph_.size());
+    dependency_begin_.push_back(static_cast<std::int32_t>(dependencies_.size()));
     graph_.pending.assign(nodes, 0);
+    graph_.predecessors.reserve(dependencies_.size() * static_cast<std::size_t>(graph_.ranks));
     graph_.predecessor_begin.reserve(nodes + 1);
     std::vector<std::int32_t> out_degree(nodes + 1, 0);
     for (std::size_t c = 0; c < graph_.command_nodes.size(); ++c) {
       const CommandNode& entry = graph_.command_nodes[c];
       for (std::int32_t rank = 0; rank < entry.count; ++rank) {
         graph_.predecessor_begin.push_back(static_cast<std::int32_t>(graph_.predecessors.size()));
-        for (const std::int32_t dependency : dependencies_[c]) {
-          append_predecessors(entry, dependency, rank);
+        for (std::int32_t k = dependency_begin_[c]; k < dependency_begin_[c + 1]; ++k) {
+          append_predecessors(entry, dependencies_[static_cast<std::size_t>(k)], rank);
         }
         const auto node = static_cast<std::size_t>(entry.first + rank);
         const auto begin = static_cast<std::size_t>(graph_.predecessor_begin[node]);
@@ -204,11 +221,14 @@ class Compiler {
   const std::vector<Command>& commands_;
   const bool inline_host_;
   Graph graph_;
-  std::unordered_map<OpId, std::vector<std::int64_t>> op_costs_;
+  std::vector<std::int64_t> op_costs_;  // [op][rank]
+  schedule::IdTable<OpId, std::int32_t> op_cost_begin_;
+  schedule::IdTable<BucketId, const schedule::BucketLayout*> layouts_;
+  std::vector<std::int64_t> scratch_;
   std::vector<std::vector<std::int32_t>> frontier_;  // per stream: what its next command waits for
   std::vector<NodeId> last_collective_;              // per stream
   std::unordered_map<EventId, std::vector<std::int32_t>> events_;
-  std::vector<std::vector<std::int32_t>> dependencies_;  // per command node
+  std::vector<std::int32_t> dependency_begin_, dependencies_;  // CSR: of each command node
   std::int64_t host_clock_ = 0;
 };
 

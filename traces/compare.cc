@@ -21,7 +21,7 @@ using Occurrences = std::map<CommandId, Occurrence>;
 
 Occurrences occurrences(const Trace& trace, std::int32_t step, Rank rank) {
   Occurrences result;
-  for (const Span& span : std::ranges::equal_range(trace.spans, rank, {}, &Span::rank)) {
+  for (const Span& span : spans_of(trace, rank)) {
     if (span.step != step) continue;
     const auto [entry, is_new] = result.try_emplace(span.command);
     Occurrence& occurrence = entry->second;

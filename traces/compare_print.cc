@@ -8,11 +8,14 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <ostream>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace dovetail::traces {
 namespace {
@@ -110,12 +113,14 @@ void print_buckets(std::ostream& out, const Comparison& comparison) {
   if (comparison.buckets.empty()) return;
   out << "\nbuckets (us since the step began; P predicted, M measured, D difference)\n";
   Table table;
-  table.add({"collective", "size", "start P", "start M", "start D", "end P", "end M", "end D",
-             "exposed P", "exposed M"});
+  table.add({"collective", "size", "start P", "start M", "end P", "end M", "end D", "transfer P",
+             "transfer M", "exposed P", "exposed M"});
   for (const BucketComparison& bucket : comparison.buckets) {
+    const auto& transfer = bucket.transfer;
     table.add({bucket.name, to_string(bucket.bytes), us(bucket.start.predicted),
-               us(bucket.start.measured), us(bucket.start.difference()), us(bucket.end.predicted),
-               us(bucket.end.measured), us(bucket.end.difference()), us(bucket.exposed.predicted),
+               us(bucket.start.measured), us(bucket.end.predicted), us(bucket.end.measured),
+               us(bucket.end.difference()), transfer ? us(transfer->predicted) : "-",
+               transfer ? us(transfer->measured) : "-", us(bucket.exposed.predicted),
                us(bucket.exposed.measured)});
   }
   table.print(out);
@@ -123,10 +128,11 @@ void print_buckets(std::ostream& out, const Comparison& comparison) {
 
 void print_ops(std::ostream& out, const Comparison& comparison) {
   std::vector<OpComparison> ops = comparison.ops;
+  std::erase_if(ops, [](const OpComparison& op) { return op.time.difference() == Duration{}; });
   std::ranges::stable_sort(ops, std::greater{}, [](const OpComparison& op) {
     return std::chrono::abs(op.time.difference());
   });
-  ops.resize(std::min(ops.size(), kShownOps));
+  if (ops.size() > kShownOps) ops.erase(ops.begin() + kShownOps, ops.end());
   if (ops.empty()) return;
   out << "\nops and copies, largest differences of " << comparison.ops.size() << '\n';
   Table table;

@@ -59,8 +59,7 @@ RankSpans gather(const Trace& trace, std::int32_t step, Rank rank) {
   RankSpans result;
   std::vector<Interval> busy;
   std::vector<Interval> step_busy;
-  const auto spans = std::ranges::equal_range(trace.spans, rank, {}, &Span::rank);
-  for (const Span& span : spans) {
+  for (const Span& span : spans_of(trace, rank)) {
     const SpanKind kind = trace.command(span.command).kind;
     const bool computes = span.stream == kComputeStream && is_compute(kind);
     if (computes) busy.push_back({span.start, span.end});
@@ -207,6 +206,19 @@ std::optional<double> StepReport::overlap_ratio() const {
   if (communication == Duration{}) return std::nullopt;
   return static_cast<double>((communication - exposed).count()) /
          static_cast<double>(communication.count());
+}
+
+std::span<const Span> spans_of(const Trace& trace, Rank rank) {
+  const auto begin = std::ranges::lower_bound(trace.spans, rank, {}, &Span::rank);
+  const auto end = std::ranges::upper_bound(trace.spans, rank, {}, &Span::rank);
+  return {begin, end};
+}
+
+std::span<const Span> spans_of(const Trace& trace, Rank rank, StreamId stream) {
+  const std::span<const Span> spans = spans_of(trace, rank);
+  const auto begin = std::ranges::lower_bound(spans, stream, {}, &Span::stream);
+  const auto end = std::ranges::upper_bound(spans, stream, {}, &Span::stream);
+  return {begin, end};
 }
 
 std::vector<Duration> step_times(const Trace& trace) {

@@ -113,6 +113,10 @@ struct StepReport {
   friend bool operator==(const StepReport&, const StepReport&) = default;
 };
 
+// The spans of one rank, and of one of its streams.
+std::span<const Span> spans_of(const Trace& trace, Rank rank);
+std::span<const Span> spans_of(const Trace& trace, Rank rank, StreamId stream);
+
 // REQUIRES for all: every step of the trace has a span, 0 <= step < trace.steps.
 std::vector<Duration> step_times(const Trace& trace);
 StepReport step_report(const Trace& trace, std::int32_t step);

@@ -128,8 +128,7 @@ class Writer {
     // A collective's last span per step and bucket: where the arrows begin.
     std::map<std::pair<std::int32_t, BucketId>, const Span*> collectives;
     std::vector<const Span*> stalls;
-    const auto spans = std::ranges::equal_range(view.trace->spans, rank, {}, &Span::rank);
-    for (const Span& span : spans) {
+    for (const Span& span : spans_of(*view.trace, rank)) {
       if (view.step && span.step != *view.step) continue;
       const CommandInfo& info = view.trace->command(span.command);
       write_span(view, span, info);
@@ -216,7 +215,7 @@ std::string perfetto_json(std::span<const Trace* const> traces, const PerfettoOp
     ranks.insert(ranks.end(), trace->ranks.begin(), trace->ranks.end());
   }
   std::ranges::sort(ranks);
-  ranks.erase(std::ranges::unique(ranks).begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   const std::vector<View> views = make_views(traces, options.steps);
   Writer writer(spans);
   writer.begin();

@@ -131,12 +131,10 @@ std::string timeline(const Trace& trace, const TimelineOptions& options) {
   text += "; a column is " + dovetail::to_string(column) +
           "; F forward, B backward, O optimizer, c copy, e enqueue, w stall, 0-9a-z bucket\n";
   for (const Rank rank : trace.ranks) {
-    const auto of_rank = std::ranges::equal_range(trace.spans, rank, {}, &Span::rank);
     for (const StreamInfo& stream : trace.streams) {
-      const auto spans = std::ranges::equal_range(of_rank, stream.id, {}, &Span::stream);
       std::string name = trace.ranks.size() > 1 ? "r" + std::to_string(rank.value) + " " : "";
       name += "s" + std::to_string(stream.id.value);
-      const std::string cells = line(trace, spans, window, column);
+      const std::string cells = line(trace, spans_of(trace, rank, stream.id), window, column);
       text += name + (cells.empty() ? "" : " " + cells) + "\n";
     }
   }

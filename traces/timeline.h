@@ -27,8 +27,8 @@ namespace dovetail::traces {
 
 struct TimelineOptions {
   Steps steps = Steps::Median;
-  std::optional<Duration> column =
-      std::nullopt;  // absent: the smallest 1, 2 or 5 x 10^k ns that fits `columns`
+  // Absent: the smallest of 1, 2 and 5 x 10^k ns with which the picture fits `columns`.
+  std::optional<Duration> column = std::nullopt;
   std::int64_t columns = 100;
 };
 

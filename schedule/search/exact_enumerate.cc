@@ -118,9 +118,9 @@ Duration best_line_bound(const PartitionProblem& problem, const LinearTicks& cos
   Ticks bound = line_bound(problem, cost, pieces[0].base, 0);
   for (const LinearTicks::Piece& direction : pieces) {
     Ticks base = std::numeric_limits<Ticks>::max();
-    for (std::size_t p = 0; p < pieces.size() && pieces[p].from <= total; ++p) {
+    for (std::size_t p = 0; p < pieces.size(); ++p) {
       const std::int64_t next = p + 1 < pieces.size() ? pieces[p + 1].from - 1 : total;
-      for (const std::int64_t x : {pieces[p].from, std::min(next, total)}) {
+      for (const std::int64_t x : {pieces[p].from, next}) {
         base = std::min(base, pieces[p].base + (pieces[p].slope - direction.slope) * x);
       }
     }

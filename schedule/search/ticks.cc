@@ -73,7 +73,10 @@ std::int64_t checked_total_bytes(const PartitionProblem& problem) {
 
 LinearTicks::LinearTicks(const PartitionProblem& problem, std::span<const LinearPiece> pieces) {
   check_pieces(pieces);
-  bits_ = choose_bits(problem, pieces, checked_total_bytes(problem));
+  const std::int64_t total = checked_total_bytes(problem);
+  // No bucket reaches a piece beyond all bytes together, so it need not fit the range either.
+  while (pieces.back().from.count() > total) pieces = pieces.first(pieces.size() - 1);
+  bits_ = choose_bits(problem, pieces, total);
   pieces_.reserve(pieces.size());
   for (const LinearPiece& piece : pieces) {
     Piece next{piece.from.count(), std::llround(std::ldexp(piece.base_ns, bits_)),

@@ -35,7 +35,8 @@ class LinearTicks {
     Ticks slope;  // per byte
   };
 
-  // Checks what exact.h requires of a problem and of pieces.
+  // Checks what exact.h requires of a problem and of pieces. Keeps the pieces that some bucket of
+  // the problem can reach.
   LinearTicks(const PartitionProblem& problem, std::span<const LinearPiece> pieces);
 
   // A curve of one piece.

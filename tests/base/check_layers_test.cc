@@ -1,2 +1,163 @@
-// placeholder, replaced below
+// scripts/check_layers.py finds what it must: each test breaks one rule in a small tree.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "base/error.h"
+#include "base/file.h"
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+namespace dovetail {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CheckLayersTest : public testing::Test {
+ protected:
+  CheckLayersTest()
+      : root_(fs::path(testing::TempDir()) /
+              ("dovetail_check_layers." + std::to_string(::getpid()))) {
+    write("base/units.h", "");
+    write("models/costs.h", "#include \"base/units.h\"\n");
+  }
+  ~CheckLayersTest() override { fs::remove_all(root_); }
+
+  // A file with a proper beginning and this text; returns nothing.
+  void write(const std::string& path, const std::string& text) const {
+    const std::string pragma = path.ends_with(".h") ? "#pragma once\n" : "\n";
+    write_raw(path, "// What this is.\n// SPDX-License-Identifier: Apache-2.0\n" + pragma + text);
+  }
+  void write_raw(const std::string& path, const std::string& text) const {
+    fs::create_directories((root_ / path).parent_path());
+    write_file((root_ / path).string(), text);
+  }
+
+  // What the script prints for the tree; "ok" where it prints nothing and exits with 0.
+  [[nodiscard]] std::string violations() const {
+    const std::string command = std::string("python3 ") + DOVETAIL_SOURCE_DIR +
+                                "/scripts/check_layers.py --root " + root_.string() + " 2>&1";
+    FILE* pipe = ::popen(command.c_str(), "r");
+    DOVETAIL_CHECK(pipe != nullptr) << command;
+    std::string text;
+    std::array<char, 4096> block{};
+    while (const std::size_t size = std::fread(block.data(), 1, block.size(), pipe)) {
+      text.append(block.data(), size);
+    }
+    const int status = ::pclose(pipe);
+    EXPECT_TRUE(WIFEXITED(status));
+    const bool clean = text.find(" 0 violations") != std::string::npos;
+    EXPECT_EQ(WEXITSTATUS(status), clean ? 0 : 1) << text;
+    return clean ? "ok" : text;
+  }
+
+ private:
+  fs::path root_;
+};
+
+TEST_F(CheckLayersTest, AcceptsWhatTheTableAllows) {
+  write("schedule/program_json.cc", "#include <nlohmann/json.hpp>\n");
+  write("schedule/program_json.h", "#include <nlohmann/json_fwd.hpp>\n");
+  write("sim/simulate.cc", "#include \"models/costs.h\"\n#include <vector>\n");
+  write("cli/main.cc", "#include \"models/costs.h\"\n#include <CLI/CLI.hpp>\n");
+  write("tests/support/golden.h", "#include <gtest/gtest.h>\n");
+  write("tests/base/a_test.cc", "using namespace std::chrono_literals;\n");
+  write("bench/sim_bench.cc", "#include \"tests/support/golden.h\"\n");
+  write("exec/cpu/ring.cc", "#include <sys/socket.h>\n#include <Eigen/Core>\n");
+  EXPECT_EQ(violations(), "ok");
+}
+
+TEST_F(CheckLayersTest, RefusesARoomThatIsNotAllowed) {
+  write("exec/backend.h", "");
+  write("sim/simulate.cc", "#include \"exec/backend.h\"\n");
+  EXPECT_THAT(violations(),
+              testing::StartsWith("sim/simulate.cc:4: sim may not include exec/backend.h (allowed: "
+                                  "base, models, schedule, traces)\n"));
+  write("sim/simulate.cc", "");
+  write("base/error.cc", "#include \"models/costs.h\"\n");
+  EXPECT_THAT(violations(),
+              testing::StartsWith("base/error.cc:4: base may not include models/costs.h"));
+}
+
+TEST_F(CheckLayersTest, RefusesTestCodeInTheProduct) {
+  write("tests/support/golden.h", "");
+  write("sim/simulate.cc", "#include \"tests/support/golden.h\"\n");
+  EXPECT_THAT(violations(), testing::HasSubstr("sim may not include tests/support/golden.h"));
+}
+
+TEST_F(CheckLayersTest, RefusesCyclesBetweenFiles) {
+  write("base/a.h", "#include \"base/b.h\"\n");
+  write("base/b.h", "#include \"base/c.h\"\n");
+  write("base/c.h", "#include \"base/a.h\"\n");
+  EXPECT_THAT(
+      violations(),
+      testing::StartsWith("base/c.h:4: cycle: base/a.h -> base/b.h -> base/c.h -> base/a.h\n"));
+}
+
+TEST_F(CheckLayersTest, KeepsOutsideLibrariesBehindTheirDoor) {
+  const auto refused = [&](const std::string& path, const std::string& header) {
+    write(path, "#include <" + header + ">\n");
+    EXPECT_THAT(violations(),
+                testing::StartsWith(path + ":4: <" + header + "> may only be included in "));
+    write(path, "");
+  };
+  refused("schedule/program.cc", "nlohmann/json.hpp");
+  refused("schedule/program_json.h", "nlohmann/json.hpp");
+  refused("models/costs.cc", "CLI/CLI.hpp");
+  refused("sim/simulate.cc", "Eigen/Dense");
+  refused("exec/run.cc", "sys/socket.h");
+  refused("sim/simulate.cc", "cuda_runtime.h");
+  refused("exec/run.cc", "gloo/context.h");
+  refused("cli/main.cc", "gtest/gtest.h");
+  refused("tests/base/units_test.cc", "benchmark/benchmark.h");
+}
+
+TEST_F(CheckLayersTest, AHeaderIsIncludedByItsPathAndExists) {
+  write("base/a.cc", "#include \"units.h\"\n");
+  EXPECT_THAT(violations(), testing::HasSubstr("base/a.cc:4: \"units.h\": our headers are"));
+  write("base/a.cc", "#include \"base/unit.h\"\n");
+  EXPECT_THAT(violations(), testing::HasSubstr("base/a.cc:4: base/unit.h does not exist"));
+  write("base/a.cc", "#include <base/units.h>\n");
+  EXPECT_THAT(violations(), testing::HasSubstr("base/a.cc:4: our own header base/units.h"));
+}
+
+TEST_F(CheckLayersTest, EveryFileBeginsWithItsCommentAndLicence) {
+  write_raw("base/a.cc", "#include <vector>\n");
+  EXPECT_THAT(violations(), testing::AllOf(testing::HasSubstr("base/a.cc:1: the first line is"),
+                                           testing::HasSubstr("base/a.cc:1: no line says SPDX")));
+  write_raw("base/a.cc", "");
+  EXPECT_THAT(violations(), testing::HasSubstr("base/a.cc:1: the first line is"));
+  write_raw("base/a.cc", "// A file.\n// SPDX-License-Identifier: Apache-2.0\n");
+  write_raw("base/a.h", "// A file.\n// SPDX-License-Identifier: Apache-2.0\n");
+  EXPECT_THAT(violations(), testing::StartsWith("base/a.h:1: a header says #pragma once\n"));
+}
+
+TEST_F(CheckLayersTest, RefusesLongFilesUsingNamespaceAndUnfinishedWork) {
+  write("base/a.cc", std::string(497, '\n'));  // three lines stand before it: 500 in all
+  EXPECT_EQ(violations(), "ok");
+  write("base/a.cc", std::string(498, '\n'));
+  EXPECT_THAT(violations(), testing::StartsWith("base/a.cc:501: 501 lines; a file has at most"));
+  write("base/a.cc", "using namespace std;\n");
+  EXPECT_THAT(violations(), testing::StartsWith("base/a.cc:4: `using namespace`"));
+  write("base/a.cc",
+        "int x;  // TO"
+        "DO later\n");
+  EXPECT_THAT(violations(), testing::StartsWith("base/a.cc:4: unfinished work"));
+}
+
+TEST_F(CheckLayersTest, AnEmptyTreeIsNoSuccess) {
+  fs::remove_all(fs::path(testing::TempDir()) /
+                 ("dovetail_check_layers." + std::to_string(::getpid())) / "base");
+  fs::remove_all(fs::path(testing::TempDir()) /
+                 ("dovetail_check_layers." + std::to_string(::getpid())) / "models");
+  EXPECT_THAT(violations(), testing::HasSubstr("no source files here"));
+}
+
+}  // namespace
+}  // namespace dovetail

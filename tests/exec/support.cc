@@ -205,7 +205,8 @@ class SharedTransport final : public cpu::Transport {
 }  // namespace
 
 ThreadRanks::ThreadRanks(std::int64_t ranks, std::chrono::microseconds delay)
-    : ranks_(ranks), delay_(delay), barrier_(ranks), cut_(static_cast<std::size_t>(ranks), 0) {
+    : ranks_(ranks), delay_(delay), barrier_(ranks), cut_(static_cast<std::size_t>(ranks), 0),
+      said_(static_cast<std::size_t>(ranks)) {
   for (int stream = 0; stream < 4; ++stream) meetings_.push_back(std::make_unique<Meeting>(ranks));
 }
 
@@ -221,6 +222,29 @@ cpu::Ports ThreadRanks::ports(Rank rank) {
                                              cut_[static_cast<std::size_t>(rank.value)]);
   };
   return ports;
+}
+
+Exchange ThreadRanks::exchange(Rank rank) {
+  Exchange exchange;
+  exchange.rank = rank;
+  exchange.world_size = ranks_;
+  exchange.barrier = [this] { barrier_.arrive_and_wait(); };
+  exchange.gather = [this, rank](const std::string& bytes) {
+    said_[static_cast<std::size_t>(rank.value)] = bytes;
+    barrier_.arrive_and_wait();
+    std::vector<std::string> all;
+    if (rank == Rank{0}) all = said_;
+    barrier_.arrive_and_wait();
+    return all;
+  };
+  exchange.broadcast = [this, rank](const std::string& bytes) {
+    if (rank == Rank{0}) said_[0] = bytes;
+    barrier_.arrive_and_wait();
+    std::string heard = said_[0];
+    barrier_.arrive_and_wait();
+    return heard;
+  };
+  return exchange;
 }
 
 void ThreadRanks::cut(Rank rank) { cut_[static_cast<std::size_t>(rank.value)] = 1; }

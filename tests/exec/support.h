@@ -8,6 +8,7 @@
 #pragma once
 
 #include "exec/cpu/backend.h"
+#include "exec/exchange.h"
 #include "exec/run.h"
 #include "schedule/scheduled_program.h"
 
@@ -17,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -55,6 +57,7 @@ class ThreadRanks {
   ~ThreadRanks();
 
   [[nodiscard]] cpu::Ports ports(Rank rank);
+  [[nodiscard]] Exchange exchange(Rank rank);
   // From then on, collectives of this rank throw DeviceError "LABEL: link cut".
   void cut(Rank rank);
   // Runs body(rank) on one thread per rank; rethrows the first exception by rank.
@@ -68,6 +71,7 @@ class ThreadRanks {
   std::barrier<> barrier_;
   std::vector<std::unique_ptr<Meeting>> meetings_;  // by stream
   std::vector<char> cut_;
+  std::vector<std::string> said_;  // by rank, while ranks exchange bytes
 };
 
 // Every rank runs the plan on the cpu backend; one result per rank.

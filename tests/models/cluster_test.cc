@@ -1,4 +1,4 @@
-// Cluster files and the costs made from them.
+// Cluster files: reading, writing, finding, and the ones that we ship.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/cluster.h"
@@ -23,12 +23,7 @@ using schedule::Collective;
 using schedule::DType;
 using schedule::GemmWork;
 using schedule::MemoryWork;
-using schedule::Op;
-using schedule::ProcessGroup;
-using schedule::Program;
-using schedule::TimedWork;
 using std::chrono::microseconds;
-using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -72,29 +67,6 @@ Cluster small_cluster() {
   cluster.collectives = {series_of(Collective::AllReduce)};
   cluster.compute = slow_roofline();
   return cluster;
-}
-
-Op op_of(std::int32_t id, schedule::Work work) {
-  Op op;
-  op.id = OpId(id);
-  op.name = "op" + std::to_string(id);
-  op.work = std::move(work);
-  return op;
-}
-
-Program program_of(std::vector<Op> ops, std::int32_t ranks = 2) {
-  Program program;
-  program.world_size = ranks;
-  program.ops = std::move(ops);
-  ProcessGroup group{.id = GroupId(0), .name = "dp", .ranks = {}};
-  for (std::int32_t rank = 0; rank < ranks; ++rank) group.ranks.push_back(Rank(rank));
-  program.groups = {group};
-  program.reductions = {{.gradient = TensorId(0), .group = GroupId(0)}};
-  return program;
-}
-
-Duration time_of(const Cluster& cluster, const Op& op, Rank rank = Rank(0)) {
-  return costs_for(cluster, program_of({op})).op(op, rank);
 }
 
 // ------------------------------------------------------------------------------------- files
@@ -338,192 +310,6 @@ TEST(ShippedClustersTest, AllReduceTimesRiseFromOneTo512MiB) {
     // 512 times the bytes: the flattest curve (32 ranks over EFA) takes eight times as long.
     EXPECT_GT(previous, evaluate(hull, mib(1)) * 8) << name;
   }
-}
-
-// --------------------------------------------------------------------------- collective tables
-
-TEST(CollectiveOfClusterTest, PrefersWhatWasMeasured) {
-  const Cluster cluster = load_cluster("h100x16_tcpxo", kClusters);
-  // Measured in place at 16 MiB: all-reduce 951.6 us, all-gather 203.8 us.
-  EXPECT_EQ(collective_table(cluster, {Collective::AllReduce, 16}).time(mib(16)).isolated,
-            Duration(951600));
-  EXPECT_EQ(collective_table(cluster, {Collective::AllGather, 16}).time(mib(16)).isolated,
-            Duration(203800));
-  EXPECT_EQ(collective_assumption(cluster, {Collective::AllReduce, 16}), "");
-}
-
-TEST(CollectiveOfClusterTest, TakesAnAllReduceAsTwiceTheOnlyPublishedAllGather) {
-  const Cluster cluster = load_cluster("h100x16_tcpx", kClusters);
-  // Measured all-gather in place at 16 MiB: 999.3 us.
-  EXPECT_EQ(collective_table(cluster, {Collective::AllReduce, 16}).time(mib(16)).isolated,
-            Duration(1998600));
-  EXPECT_EQ(collective_assumption(cluster, {Collective::AllReduce, 16}),
-            "all-reduce over 16 ranks is taken as twice the all-gather (the reduce-scatter assumed "
-            "equal to it)");
-}
-
-TEST(CollectiveOfClusterTest, AddsReduceScatterAndAllGather) {
-  Cluster cluster = small_cluster();
-  cluster.collectives = {series_of(Collective::ReduceScatter),
-                         {.collective = Collective::AllGather,
-                          .ranks = 2,
-                          .nodes = 1,
-                          .times = AlphaBeta{microseconds(5), 1}}};
-  // Expectation at 1500 bytes: 15 us + (5 + 1.5) us.
-  EXPECT_EQ(collective_table(cluster, {Collective::AllReduce, 2}).time(Bytes(1500)).isolated,
-            Duration(21500));
-}
-
-TEST(CollectiveOfClusterTest, TakesHalfAnAllReduceForEitherPart) {
-  const Cluster cluster = small_cluster();
-  for (const Collective part : {Collective::ReduceScatter, Collective::AllGather}) {
-    EXPECT_EQ(collective_table(cluster, {part, 2}).time(Bytes(2000)).isolated, microseconds(10));
-  }
-}
-
-TEST(CollectiveOfClusterTest, RefusesRanksItHasNoTableFor) {
-  const Cluster cluster = load_cluster("a100x8", kClusters);
-  EXPECT_EQ(error_of([&] {
-              static_cast<void>(collective_table(cluster, {{}, 64}));
-            }),
-            "cluster a100x8: no table of all-reduce over 64 ranks; it has tables for ranks: 8");
-}
-
-// ------------------------------------------------------------------------------------- costs
-
-TEST(CostsTest, AGemmTakesItsFlopWhereThoseDominate) {
-  // 2 * 1000^3 FLOP at 0.5 * 10^12 per second: 4 ms. Its 12 MB at 8 GB/s: 1.5 ms. Overhead 1 us.
-  EXPECT_EQ(time_of(small_cluster(), op_of(0, GemmWork{1000, 1000, 1000})),
-            milliseconds(4) + microseconds(1));
-}
-
-TEST(CostsTest, AThinGemmTakesItsTraffic) {
-  // m = n = 1000, k = 1: 2 * 10^6 FLOP take 4 us; 4 * (1000 + 1000 + 10^6) bytes at 8 GB/s take
-  // 501 us. Overhead 1 us.
-  EXPECT_EQ(time_of(small_cluster(), op_of(0, GemmWork{1000, 1000, 1})), microseconds(502));
-}
-
-TEST(CostsTest, MemoryWorkTakesItsBytesAtFourFifthsOfTheRate) {
-  // 8 * 10^6 bytes at 0.8 * 10 GB/s: 1 ms, plus 1 us.
-  EXPECT_EQ(time_of(small_cluster(), op_of(0, MemoryWork{Bytes(8'000'000), Flop(0)})),
-            milliseconds(1) + microseconds(1));
-}
-
-TEST(CostsTest, AMeasuredKernelWinsOverTheRoofline) {
-  Cluster cluster = small_cluster();
-  cluster.kernels = {{DType::F32, GemmWork{1000, 1000, 1000}, milliseconds(7), {}, {}},
-                     {DType::F32, MemoryWork{Bytes(80), Flop(0)}, microseconds(3), {}, {}}};
-  EXPECT_EQ(time_of(cluster, op_of(0, GemmWork{1000, 1000, 1000})), milliseconds(7));
-  EXPECT_EQ(time_of(cluster, op_of(0, MemoryWork{Bytes(80), Flop(0)})), microseconds(3));
-  // One column more, or another dtype, is another kernel: the roofline's 4.004 and 4 ms again.
-  EXPECT_EQ(time_of(cluster, op_of(0, GemmWork{1000, 1001, 1000})),
-            microseconds(4004) + microseconds(1));
-  cluster.kernels[0].dtype = DType::BF16;
-  EXPECT_EQ(time_of(cluster, op_of(0, GemmWork{1000, 1000, 1000})), microseconds(4001));
-}
-
-TEST(CostsTest, TimedWorkTakesWhatWasMeasuredOnItsRank) {
-  Cluster cluster = small_cluster();
-  cluster.compute.reset();
-  const Op op = op_of(7, TimedWork{{milliseconds(1), milliseconds(2)}});
-  const Costs costs = costs_for(cluster, program_of({op}));
-  EXPECT_EQ(costs.op(op, Rank(0)), milliseconds(1));
-  EXPECT_EQ(costs.op(op, Rank(1)), milliseconds(2));
-  EXPECT_EQ(costs.distinct_ranks, 2);
-}
-
-TEST(CostsTest, OneTimeHoldsForAllRanks) {
-  const Op op = op_of(7, TimedWork{{milliseconds(1)}});
-  const Costs costs = costs_for(small_cluster(), program_of({op}));
-  EXPECT_EQ(costs.op(op, Rank(1)), milliseconds(1));
-  EXPECT_EQ(costs.distinct_ranks, 1);
-}
-
-TEST(CostsTest, SaysThatThereIsNoComputeSection) {
-  Cluster cluster = small_cluster();
-  cluster.compute.reset();
-  EXPECT_EQ(error_of([&] {
-              time_of(cluster, op_of(0, GemmWork{8, 8, 8}));
-            }),
-            "cluster two: no duration for op op0: no measured kernel matches it and the cluster "
-            "has no compute section");
-}
-
-TEST(CostsTest, SaysWhichDtypesHaveAPeak) {
-  Op op = op_of(0, GemmWork{8, 8, 8});
-  op.dtype = DType::BF16;
-  EXPECT_EQ(error_of([&] { time_of(small_cluster(), op); }),
-            "cluster two: op op0 is a GEMM of bf16, but compute.gemm.flop_per_s has only f32");
-}
-
-TEST(CostsTest, CollectivesAreReadForTheGroupsSize) {
-  const Program program = program_of({});
-  const Costs costs = costs_for(small_cluster(), program);
-  EXPECT_EQ(costs.collective(Collective::AllReduce, program.groups[0], Bytes(1500)).isolated,
-            microseconds(15));
-  EXPECT_EQ(costs.collective(Collective::AllGather, program.groups[0], Bytes(2000)).isolated,
-            microseconds(10));
-}
-
-TEST(CostsTest, AGroupOfOneRankCommunicatesInNoTime) {
-  const Program program = program_of({}, 1);
-  const Costs costs = costs_for(small_cluster(), program);
-  EXPECT_EQ(costs.collective(Collective::AllReduce, program.groups[0], mib(1)), CollectiveTime{});
-}
-
-TEST(CostsTest, RefusesAGroupLargerThanTheTables) {
-  EXPECT_EQ(error_of([] { costs_for(small_cluster(), program_of({}, 4)); }),
-            "cluster two: no table of all-reduce over 4 ranks; it has tables for ranks: 2");
-}
-
-TEST(CostsTest, ACopyReadsAndWritesEachByte) {
-  // 2 * 4 * 10^6 bytes at 8 GB/s: 1 ms.
-  const Costs costs = costs_for(small_cluster(), program_of({}));
-  EXPECT_EQ(costs.copy(Bytes(4'000'000)), milliseconds(1));
-}
-
-TEST(CostsTest, AMeasuredCopyWinsOverTheMemoryRate) {
-  Cluster cluster = small_cluster();
-  cluster.copy = CopyModel{microseconds(5), 2};
-  // Expectation: 5 us + 1000 * 2 ns.
-  EXPECT_EQ(costs_for(cluster, program_of({})).copy(Bytes(1000)), microseconds(7));
-}
-
-TEST(CostsTest, ACopyWithoutAnyRateIsRefusedWhenItIsAsked) {
-  Cluster cluster = small_cluster();
-  cluster.compute.reset();
-  const Costs costs = costs_for(cluster, program_of({}));
-  EXPECT_THAT(error_of([&] { costs.copy(Bytes(1)); }),
-              HasSubstr("cluster two: the plan copies into buckets"));
-}
-
-TEST(CostsTest, HostAndContentionAreTheClusters) {
-  Cluster cluster = small_cluster();
-  cluster.host = default_host(BackendKind::Cuda);
-  cluster.contention = {1.19, 1, {}};
-  const Costs costs = costs_for(cluster, program_of({}));
-  EXPECT_EQ(costs.machine, "two");
-  EXPECT_EQ(costs.host, cluster.host);
-  EXPECT_EQ(costs.contention(Rank(1)), cluster.contention);
-}
-
-TEST(AssumptionsTest, AreSaidInSentences) {
-  Cluster cluster = small_cluster();
-  cluster.kernels = {{DType::F32, GemmWork{8, 8, 8}, microseconds(3), {}, {}}};
-  cluster.quality = Quality{.valid = false, .why = {"steal above 2 %", "link disturbed"}};
-  const Program program = program_of({op_of(0, GemmWork{8, 8, 8}), op_of(1, GemmWork{9, 9, 9})});
-  EXPECT_THAT(assumptions(cluster, program, {Collective::AllReduce, Collective::AllGather}),
-              ElementsAre("all-gather over 2 ranks is taken as half of the all-reduce",
-                          "1 of 2 ops take their time from peak rates, uncalibrated",
-                          "bucket copies are assumed to run at 0.8 of the memory rate",
-                          "the calibration was not valid: steal above 2 %; link disturbed"));
-}
-
-TEST(AssumptionsTest, AreNoneWhereAllWasMeasured) {
-  Cluster cluster = small_cluster();
-  cluster.compute.reset();
-  EXPECT_THAT(assumptions(cluster, program_of({op_of(0, TimedWork{{milliseconds(1)}})})),
-              IsEmpty());
 }
 
 }  // namespace

@@ -157,8 +157,8 @@ TEST(PlanJsonTest, BucketsAreCheckedOneByOne) {
   EXPECT_EQ(message_with("\"after-backward\"", "\"later\""),
             "plan.json: /buckets/1/launch: expected one of \"when-ready\", \"after-backward\", "
             "found \"later\"");
-  EXPECT_EQ(message_with("\"scope\": \"event\"", "\"scope\": \"event\", \"cta\": 4"),
-            "plan.json: /buckets/1/cta: unknown key; did you mean \"wait\"?");
+  EXPECT_EQ(message_with("\"scope\": \"event\"", "\"scope\": \"event\", \"scopes\": 4"),
+            "plan.json: /buckets/1/scopes: unknown key; did you mean \"scope\"?");
 }
 
 TEST(PlanJsonTest, AMistakeInTheProgramIsNamedByItsPlaceInThePlan) {

@@ -155,7 +155,7 @@ TEST(PrintTest, WideNamesLoseTheirMiddle) {
   Program program = sample();
   program.ops[1].writes = {kLongGrad};
   print_program(out, program);
-  EXPECT_THAT(out.str(), testing::HasSubstr("writes transforme.._proj.weight.grad\n"));
+  EXPECT_THAT(out.str(), testing::HasSubstr("writes transforme..n.c_proj.weight.grad\n"));
 }
 
 TEST(PrintTest, LongListsShowTheirFirstNamesAndACount) {

@@ -148,8 +148,8 @@ TEST(ProgramJsonTest, AProgramWithProblemsIsRefusedWithTheFirstOne) {
 TEST(ProgramJsonTest, AMissingOrUnknownKeyIsAnErrorAtEveryLevel) {
   EXPECT_EQ(message_with("\"world_size\"", "\"worldsize\""),
             "p.json: /: missing key \"world_size\"; is \"worldsize\" a misspelling of it?");
-  EXPECT_EQ(message_with("\"world_size\": 2", "\"world_size\": 2, \"wrld\": 3"),
-            "p.json: /wrld: unknown key; did you mean \"world_size\"?");
+  EXPECT_EQ(message_with("\"world_size\": 2", "\"world_size\": 2, \"world_sise\": 3"),
+            "p.json: /world_sise: unknown key; did you mean \"world_size\"?");
   EXPECT_EQ(message_with("\"op\": \"sum\"", "\"op\": \"sum\", \"opp\": 1"),
             "p.json: /reductions/0/opp: unknown key; did you mean \"op\"?");
 }

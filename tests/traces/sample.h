@@ -30,7 +30,7 @@ struct Ran {
   std::int32_t step = 0;
   std::int64_t from = 0;
   std::int64_t to = 0;
-  std::optional<std::int64_t> transfer = std::nullopt;
+  std::int64_t transfer = -1;  // below 0: unknown (an optional here trips gcc 12 under asan)
 };
 
 class Builder {
@@ -49,7 +49,7 @@ class Builder {
   Builder& ran(const Ran& ran) {
     Span span{CommandId{ran.command}, Rank{ran.rank}, StreamId{ran.stream}, ran.step,
               at(ran.from),           at(ran.to),     std::nullopt};
-    if (ran.transfer) span.transfer_start = at(*ran.transfer);
+    if (ran.transfer >= 0) span.transfer_start = at(ran.transfer);
     trace_.spans.push_back(span);
     return *this;
   }

@@ -1,0 +1,156 @@
+// The front door: binds flags to each subcommand's options, calls it, and turns errors into exit
+// codes.
+//
+//   0  done      2  the input is wrong      3  the machine failed, or values were wrong
+//
+// The only place that catches exceptions and reads environment variables of the tool itself:
+//   DOVETAIL_DATA  directory with workloads/ and clusters/ (default: models/ of the source tree)
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <iostream>
+#include <string>
+
+#include "base/error.h"
+#include "cli/explore.h"
+#include "cli/plan.h"
+#include "cli/show.h"
+
+namespace dovetail::cli {
+namespace {
+
+std::string data_dir() {
+  const char* const given = std::getenv("DOVETAIL_DATA");
+  return given != nullptr && *given != '\0' ? given : DOVETAIL_DATA_DIR;
+}
+
+// All options of all subcommands, alive while the parser writes to them.
+struct AllOptions {
+  ExploreOptions explore;
+  PlanOptions plan;
+  PredictOptions predict;
+  ShowOptions show;
+};
+
+void bind_inputs(CLI::App& command, InputOptions& inputs) {
+  inputs.data_dir = data_dir();
+  command.add_option("--workload", inputs.workload, "model of the zoo, shipped profile, or file")
+      ->required();
+  command.add_option(
+      "--cluster", inputs.cluster,
+      "machine: shipped name or file; may be left out for profiles that bring theirs");
+  command.add_option("--world", inputs.world, "ranks of a zoo model (default: the cluster's)");
+}
+
+void bind_explore(CLI::App& app, ExploreOptions& options, std::function<int()>& action) {
+  CLI::App& command = *app.add_subcommand("explore", "sweep fusion thresholds and policies");
+  bind_inputs(command, options.inputs);
+  command.add_option("--thresholds", options.thresholds, "LOW:HIGH or a list, e.g. 1MiB,25MiB");
+  command.add_option("--points", options.points, "thresholds in a range (default 17)");
+  command.add_option("--first-bucket", options.first_bucket, "torch-ddp's first limit (1MiB)");
+  command.add_option("--policies", options.policies, "only these (default: all)")->delimiter(',');
+  command.add_option("--mode", options.mode, "view or copy, for every policy");
+  command.add_option("--wait", options.wait, "first-use or end-of-backward, for every policy");
+  command.add_flag("--json", options.json, "machine-readable output");
+  options.terminal = ::isatty(STDOUT_FILENO) == 1;
+  command.add_flag("--plot", options.terminal, "text plot (default on a terminal)");
+  command.callback([&options, &action] {
+    action = [&options] {
+      explore(options, std::cout);
+      return 0;
+    };
+  });
+}
+
+void bind_plan(CLI::App& app, PlanOptions& options, std::function<int()>& action) {
+  CLI::App& command = *app.add_subcommand("plan", "write the schedule of one policy");
+  bind_inputs(command, options.inputs);
+  command.add_option("--policy", options.policy,
+                     "e.g. exact, torch-ddp:cap=25MiB,first=1MiB, threshold:threshold=8MiB");
+  command.add_option("-o,--output", options.output, "plan file to write")->required();
+  command.add_option("--trace", options.trace, "also write the predicted trace");
+  command.callback([&options, &action] {
+    action = [&options] {
+      plan(options, std::cout);
+      return 0;
+    };
+  });
+}
+
+void bind_predict(CLI::App& app, PredictOptions& options, std::function<int()>& action) {
+  CLI::App& command = *app.add_subcommand("predict", "simulate a plan on a machine");
+  options.data_dir = data_dir();
+  command.add_option("--plan", options.plan, "plan file")->required();
+  command.add_option("--cluster", options.cluster, "shipped name or file")->required();
+  command.add_option("--trace", options.trace, "predicted trace to write");
+  command.add_option("--steps", options.steps, "steps in a row (default 1)")
+      ->check(CLI::Range(1, 10000));
+  command.callback([&options, &action] {
+    action = [&options] {
+      predict(options, std::cout);
+      return 0;
+    };
+  });
+}
+
+void bind_show(CLI::App& app, ShowOptions& options, std::function<int()>& action) {
+  CLI::App& command = *app.add_subcommand("show", "print things as text");
+  options.data_dir = data_dir();
+  command
+      .add_option("what", options.what,
+                  "program, schedule, commands, workloads, clusters or policies")
+      ->required()
+      ->check(
+          CLI::IsMember({"program", "schedule", "commands", "workloads", "clusters", "policies"}));
+  command.add_option("--plan", options.plan, "plan file");
+  command.add_option("--workload", options.workload, "instead of a plan");
+  command.add_option("--policy", options.policy, "with --workload (default torch-ddp)");
+  command.add_option("--world", options.world, "ranks of a zoo model");
+  command.callback([&options, &action] {
+    action = [&options] {
+      show(options, std::cout);
+      return 0;
+    };
+  });
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Predicts and measures how gradient communication hides behind backward.",
+               "dovetail");
+  app.set_version_flag("--version", "dovetail " DOVETAIL_VERSION);
+  app.require_subcommand(1);
+  AllOptions options;
+  std::function<int()> action;
+  bind_explore(app, options.explore, action);
+  bind_plan(app, options.plan, action);
+  bind_predict(app, options.predict, action);
+  bind_show(app, options.show, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "dovetail: %s\n", error.what());
+    return 2;
+  }
+  try {
+    return action();
+  } catch (const InputError& error) {
+    std::fprintf(stderr, "dovetail: %s\n", error.what());
+    return 2;
+  } catch (const DeviceError& error) {
+    std::fprintf(stderr, "dovetail: %s\n", error.what());
+    return 3;
+  }
+}
+
+}  // namespace
+}  // namespace dovetail::cli
+
+int main(int argc, char** argv) { return dovetail::cli::run(argc, argv); }

@@ -1,0 +1,74 @@
+// Writing plans, and simulating them.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/planner.h"
+#include "cli/text.h"
+#include "models/cluster.h"
+#include "schedule/lower.h"
+#include "schedule/plan_json.h"
+#include "schedule/verify.h"
+#include "sim/simulate.h"
+#include "traces/metrics.h"
+#include "traces/trace_json.h"
+
+namespace dovetail::cli {
+namespace {
+
+schedule::ScheduledProgram lower_and_verify(const schedule::Program& program,
+                                            const schedule::Schedule& schedule,
+                                            const std::string& source) {
+  schedule::Lowered lowered = schedule::lower(program, schedule);
+  for (const schedule::Problem& problem : schedule::verify(lowered.program)) {
+    throw InputError(source + ": illegal schedule: " + problem.message);
+  }
+  return std::move(lowered.program);
+}
+
+}  // namespace
+
+void plan(const PlanOptions& options, std::ostream& out) {
+  if (options.output.empty()) throw InputError("plan: name the file to write with -o");
+  Inputs inputs = load_inputs(options.inputs);
+  Planner planner(std::move(inputs.program), std::move(inputs.costs), inputs.all_reduce);
+  const schedule::PolicySpec spec = schedule::parse_policy(options.policy);
+  const Candidate candidate = planner.evaluate(spec);
+  schedule::Plan result{.program = {}, .schedule = planner.verified_schedule(spec), .summary = {}};
+  result.program = planner.program();
+  const Duration bound = planner.lower_bound();
+  result.summary = {
+      .workload = options.inputs.workload,
+      .cluster = inputs.cluster,
+      .predicted = schedule::Prediction{Duration(candidate.summary.step_ns),
+                                        Duration(candidate.summary.exposed_ns), bound}};
+  write_file(options.output, schedule::plan_to_json(result));
+  out << options.output << ": " << schedule::to_string(spec) << ", " << candidate.buckets
+      << " buckets; predicted step " << fixed(to_us(Duration(candidate.summary.step_ns)) / 1e3, 3)
+      << " ms, exposed " << fixed(to_us(Duration(candidate.summary.exposed_ns)) / 1e3, 3)
+      << " ms, lower bound " << fixed(to_us(bound) / 1e3, 3) << " ms\n";
+  if (options.trace.empty()) return;
+  const auto program = lower_and_verify(result.program, result.schedule, options.output);
+  traces::save_trace(options.trace, sim::simulate(program, planner.costs()));
+  out << options.trace << ": predicted trace\n";
+}
+
+void predict(const PredictOptions& options, std::ostream& out) {
+  const schedule::Plan plan = schedule::read_plan(options.plan);
+  if (options.cluster.empty()) throw InputError("predict: name a machine with --cluster");
+  const models::Cluster cluster =
+      models::load_cluster(options.cluster, options.data_dir + "/clusters");
+  const models::Costs costs = models::costs_for(cluster, plan.program);
+  const auto program = lower_and_verify(plan.program, plan.schedule, options.plan);
+  const traces::Trace trace = sim::simulate(program, costs, {.steps = options.steps});
+  if (!options.trace.empty()) traces::save_trace(options.trace, trace);
+  out << "dovetail " << DOVETAIL_VERSION << "; plan " << options.plan << " ("
+      << plan.schedule.policy << ") on " << cluster.name << "; predicted (simulated)\n";
+  traces::print(out, traces::median_step(trace));
+}
+
+}  // namespace dovetail::cli

@@ -1,0 +1,34 @@
+// dovetail plan: writes the Schedule of a policy, and what is predicted for it, to a plan file
+// (schedule/plan_json.h).
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostream>
+#include <string>
+
+#include "cli/inputs.h"
+
+namespace dovetail::cli {
+
+struct PlanOptions {
+  InputOptions inputs;
+  std::string policy = "exact";
+  std::string output;  // plan file
+  std::string trace;   // also write the predicted trace; empty: none
+};
+
+void plan(const PlanOptions& options, std::ostream& out);
+
+// dovetail predict: simulates an existing plan on a cluster and writes the predicted trace.
+struct PredictOptions {
+  std::string plan;
+  std::string cluster;  // empty: none known, an error
+  std::string data_dir;
+  std::string trace;  // output; empty: only the report
+  std::int32_t steps = 1;
+};
+
+void predict(const PredictOptions& options, std::ostream& out);
+
+}  // namespace dovetail::cli

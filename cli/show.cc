@@ -1,0 +1,67 @@
+// Printing Programs, Schedules, commands, and what there is to choose from.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/show.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "models/cluster.h"
+#include "models/workload.h"
+#include "schedule/lower.h"
+#include "schedule/plan_json.h"
+#include "schedule/policies.h"
+#include "schedule/print.h"
+#include "schedule/verify.h"
+
+namespace dovetail::cli {
+namespace {
+
+schedule::Plan load(const ShowOptions& options) {
+  if (!options.plan.empty()) return schedule::read_plan(options.plan);
+  if (options.workload.empty()) {
+    throw InputError("show " + options.what +
+                     ": name a plan with --plan or a workload with --workload");
+  }
+  models::Workload workload =
+      models::load_workload(options.workload, options.world, options.data_dir);
+  schedule::Plan plan{.program = std::move(workload.program), .schedule = {}, .summary = {}};
+  if (options.what == "program") return plan;
+  const schedule::PolicySpec spec = schedule::parse_policy(options.policy);
+  if (spec.kind == schedule::PolicyKind::Exact) {
+    throw InputError("show: policy exact needs a machine: make a plan first, then show --plan");
+  }
+  plan.schedule = schedule::make_schedule(plan.program, spec);
+  return plan;
+}
+
+void show_list(const std::vector<std::string>& names, std::ostream& out) {
+  for (const std::string& name : names) out << name << '\n';
+}
+
+}  // namespace
+
+void show(const ShowOptions& options, std::ostream& out) {
+  if (options.what == "workloads") {
+    show_list(models::workload_names(options.data_dir), out);
+  } else if (options.what == "clusters") {
+    show_list(models::cluster_names(options.data_dir + "/clusters"), out);
+  } else if (options.what == "policies") {
+    show_list(schedule::policy_names(), out);
+  } else if (options.what == "program") {
+    schedule::print_program(out, load(options).program);
+  } else if (options.what == "schedule") {
+    const schedule::Plan plan = load(options);
+    schedule::print_schedule(out, plan.program, plan.schedule);
+  } else {
+    const schedule::Plan plan = load(options);
+    const schedule::Lowered lowered = schedule::lower(plan.program, plan.schedule);
+    schedule::print_commands(out, lowered.program);
+    for (const std::string& line : lowered.report) out << "  " << line << '\n';
+    for (const schedule::Problem& problem : schedule::verify(lowered.program)) {
+      out << "  illegal: " << problem.message << '\n';
+    }
+  }
+}
+
+}  // namespace dovetail::cli

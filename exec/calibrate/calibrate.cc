@@ -1,0 +1,61 @@
+// The order of a calibration, and the judgement of its conditions.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/calibrate/calibrate.h"
+
+#include "exec/plan_hash.h"
+
+#include <algorithm>
+
+namespace dovetail::exec::calibrate {
+namespace {
+
+// The spread of the step: of the sum of all ops, as far as their percentiles add up.
+double spread_of_step(const std::vector<OpTime>& ops) {
+  double low = 0;
+  double middle = 0;
+  double high = 0;
+  for (const OpTime& op : ops) {
+    low += static_cast<double>(op.time.p10.count());
+    middle += static_cast<double>(op.time.median.count());
+    high += static_cast<double>(op.time.p90.count());
+  }
+  return middle == 0 ? 0 : (high - low) / middle;
+}
+
+}  // namespace
+
+Calibration calibrate(Rig& rig, const schedule::ScheduledProgram& plan, const Options& options) {
+  const auto tell = [&](std::string_view what) {
+    if (options.progress && rig.exchange().rank == Rank{0}) options.progress(what);
+  };
+  require_same_plan(rig.exchange(), plan);
+  const CpuTimes before = read_cpu_times();
+  Calibration result;
+  tell("ops of the step");
+  result.ops = measure_ops(rig, plan, options.op_steps);
+  result.works = by_work(plan.program, result.ops);
+  tell("unit kernel and copies");
+  result.unit_kernel = measure_unit_kernel(rig);
+  result.copies = measure_copies(rig);
+  tell("launching and waiting");
+  result.host = measure_host(rig);
+  tell("collectives by size");
+  result.collectives = measure_collectives(rig, options.collectives);
+  tell("contention");
+  result.contention = measure_contention(rig, plan, options.contention);
+  result.tiny_collectives =
+      measure_contention(rig, plan,
+                         {.bytes = options.tiny, .compute_time = options.contention.compute_time});
+  result.conditions = conditions_of_job(rig.exchange(), before, read_cpu_times());
+  result.conditions.spread = spread_of_step(result.ops);
+  std::vector<SizedTime> queue;
+  for (const CollectiveTimes& time : result.collectives) {
+    queue.push_back({.bytes = time.bytes, .time = time.back_to_back});
+  }
+  result.conditions.fit_residual = line_residual(queue);
+  result.verdict = judge(result.conditions);
+  return result;
+}
+
+}  // namespace dovetail::exec::calibrate

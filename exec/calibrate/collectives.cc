@@ -1,0 +1,121 @@
+// Measuring collectives size by size within a budget that rank 0 keeps.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/calibrate/collectives.h"
+
+#include "exec/clock.h"
+
+#include <algorithm>
+#include <limits>
+#include <thread>
+
+namespace dovetail::exec::calibrate {
+namespace {
+
+constexpr std::int64_t kQueue = 8;
+constexpr std::int64_t kFewest = 3;   // repetitions of one size
+constexpr std::int64_t kMost = 25;
+constexpr std::int64_t kSizes = 25;   // 4 B to 64 MiB, for sharing out the budget
+
+cpu::CollectiveCall call_on(Rig& rig, schedule::Collective kind, Bytes bytes) {
+  cpu::CollectiveCall call = {.kind = kind,
+                              .op = schedule::ReduceOp::Sum,
+                              .data = rig.buffer(bytes),
+                              .shard = {},
+                              .label = "calibration"};
+  if (kind != schedule::Collective::AllReduce) {
+    // The shard lies behind the data.
+    const auto ranks = static_cast<std::size_t>(rig.exchange().world_size);
+    const std::size_t count = call.data.size();
+    const std::span<float> both = rig.buffer(bytes + Bytes(bytes.count() / rig.exchange().world_size));
+    call.data = both.first(count);
+    call.shard = both.subspan(count, count / ranks);
+  }
+  return call;
+}
+
+// From the last arrival to the last completion of `count` queued calls, in nanoseconds, one sample
+// per repetition.
+std::vector<std::int64_t> samples(Rig& rig, const cpu::CollectiveCall& call, std::int64_t count,
+                                  std::int64_t repetitions, Duration pause) {
+  std::vector<std::int64_t> mine;  // start and end, in turn
+  for (std::int64_t i = 0; i < repetitions; ++i) {
+    rig.exchange().barrier();
+    std::this_thread::sleep_for(pause);
+    rig.enqueue(call, count);
+    const std::vector<Timing> timings = rig.drain();
+    mine.push_back(timings.front().start_ns);
+    mine.push_back(timings.back().end_ns);
+  }
+  const std::vector<std::vector<std::int64_t>> all = share(rig.exchange(), mine);
+  std::vector<std::int64_t> times;
+  for (std::size_t i = 0; i < mine.size(); i += 2) {
+    std::int64_t arrived = std::numeric_limits<std::int64_t>::min();
+    std::int64_t done = arrived;
+    for (const std::vector<std::int64_t>& of_rank : all) {
+      arrived = std::max(arrived, of_rank[i]);
+      done = std::max(done, of_rank[i + 1]);
+    }
+    times.push_back(std::max<std::int64_t>(0, done - arrived));
+  }
+  return times;
+}
+
+// Long queues of large messages would eat the budget and tell nothing new.
+std::int64_t queue_length(Bytes bytes) {
+  return std::clamp<std::int64_t>(mib(32).count() / std::max<std::int64_t>(1, bytes.count()), 2,
+                                  kQueue);
+}
+
+// How often the next size can be measured when one call takes `guess`; 0: not at all.
+std::int64_t repetitions(const CollectiveOptions& options, Bytes bytes, Duration guess,
+                         Duration left) {
+  const Duration one = guess + options.pause;
+  const Duration queue = guess * queue_length(bytes) + options.pause;
+  const Duration share_of_size = options.budget / kSizes;
+  const std::int64_t wanted = std::clamp<std::int64_t>(share_of_size / (one + queue), kFewest, kMost);
+  return wanted * one + kFewest * queue <= left ? wanted : 0;
+}
+
+Bytes whole_shards(const CollectiveOptions& options, Bytes bytes, std::int64_t ranks) {
+  if (options.kind == schedule::Collective::AllReduce) return bytes;
+  const std::int64_t unit = 4 * ranks;
+  return Bytes((bytes.count() + unit - 1) / unit * unit);
+}
+
+}  // namespace
+
+std::vector<CollectiveTimes> measure_collectives(Rig& rig, const CollectiveOptions& options) {
+  const std::int64_t begin = now_ns();
+  Duration guess = std::chrono::milliseconds(1);
+  std::vector<CollectiveTimes> times;
+  for (Bytes asked = options.smallest; asked <= options.largest; asked = asked * 2) {
+    const Bytes bytes = whole_shards(options, asked, rig.exchange().world_size);
+    const Duration left = options.budget - Duration(now_ns() - begin);
+    const std::int64_t count =
+        rank_0_says(rig.exchange(), repetitions(options, bytes, guess, left));
+    if (count == 0) break;
+    const cpu::CollectiveCall call = call_on(rig, options.kind, bytes);
+    samples(rig, call, 1, 1, options.pause);  // the first one meets cold buffers
+    CollectiveTimes time;
+    time.bytes = bytes;
+    time.isolated = spread_of(samples(rig, call, 1, count, options.pause));
+    const std::int64_t queue = queue_length(bytes);
+    time.back_to_back =
+        spread_of(samples(rig, call, queue, kFewest, options.pause)).median / queue;
+    // The next size takes at most about twice as long.
+    guess = std::max(time.isolated.median, time.back_to_back) * 2;
+    const bool same_size = !times.empty() && times.back().bytes == bytes;
+    if (!same_size) times.push_back(time);
+  }
+  return times;
+}
+
+Duration measure_queue(Rig& rig, schedule::Collective kind, Bytes bytes, std::int64_t count,
+                       std::int64_t repetitions) {
+  const cpu::CollectiveCall call = call_on(rig, kind, bytes);
+  const Duration pause = CollectiveOptions{}.pause;
+  return spread_of(samples(rig, call, count, repetitions, pause)).median / count;
+}
+
+}  // namespace dovetail::exec::calibrate

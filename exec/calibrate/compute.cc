@@ -1,0 +1,152 @@
+// Steps without communication, chains of unit kernels, and cold copies.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/calibrate/compute.h"
+
+#include "base/error.h"
+#include "exec/clock.h"
+#include "exec/cpu/kernels.h"
+#include "exec/run.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <variant>
+
+namespace dovetail::exec::calibrate {
+namespace {
+
+// Samples of all ranks, pooled.
+std::vector<std::int64_t> pooled(const std::vector<std::vector<std::int64_t>>& by_rank) {
+  std::vector<std::int64_t> all;
+  for (const std::vector<std::int64_t>& samples : by_rank) {
+    all.insert(all.end(), samples.begin(), samples.end());
+  }
+  return all;
+}
+
+Duration median(std::vector<std::int64_t> samples) { return spread_of(std::move(samples)).median; }
+
+// The median time of copying one block, going through memory so that no block is met twice soon.
+Duration copy_time(Rig& rig, std::span<float> arena, std::size_t block) {
+  constexpr std::size_t kSamples = 64;
+  const std::size_t half = arena.size() / 2;
+  const std::size_t stride = half / kSamples;
+  DOVETAIL_CHECK(block <= stride) << block;
+  rig.exchange().barrier();
+  std::vector<std::int64_t> samples;
+  for (std::size_t i = 0; i < kSamples; ++i) {
+    const std::span<const float> from = arena.subspan(i * stride, block);
+    const std::int64_t start = now_ns();
+    std::copy(from.begin(), from.end(), arena.begin() + static_cast<std::ptrdiff_t>(half + i * stride));
+    samples.push_back(now_ns() - start);
+  }
+  return median(pooled(share(rig.exchange(), samples)));
+}
+
+}  // namespace
+
+schedule::ScheduledProgram without_communication(const schedule::ScheduledProgram& plan) {
+  schedule::ScheduledProgram ops = plan;
+  ops.policy = plan.policy + " without communication";
+  ops.streams.resize(1);
+  for (schedule::RankProgram& role : ops.roles) {
+    std::erase_if(role.commands, [](const schedule::Command& command) {
+      return !std::holds_alternative<schedule::RunOp>(command.action);
+    });
+  }
+  return ops;
+}
+
+std::vector<OpTime> measure_ops(Rig& rig, const schedule::ScheduledProgram& plan,
+                                std::int32_t steps) {
+  const schedule::ScheduledProgram ops = without_communication(plan);
+  cpu::Ports ports = rig.compute_ports();
+  ports.barrier = rig.exchange().barrier;
+  cpu::CpuBackend backend(ops, ports);
+  const RankResult result = run(ops, ports.rank, backend, {.warmup = 2, .steps = steps});
+
+  std::map<CommandId, OpId> op_of;
+  for (const schedule::Command& command : role_of(ops, ports.rank).commands) {
+    op_of[command.id] = std::get<schedule::RunOp>(command.action).op;
+  }
+  std::map<OpId, std::vector<std::int64_t>> samples;
+  for (const Timing& timing : result.timings) {
+    samples[op_of.at(timing.command)].push_back(timing.end_ns - timing.start_ns);
+  }
+  std::vector<OpTime> times;
+  for (const schedule::Op& op : ops.program.ops) {
+    const std::vector<std::vector<std::int64_t>> by_rank = share(rig.exchange(), samples[op.id]);
+    OpTime time = {.op = op.id, .time = spread_of(pooled(by_rank)), .by_rank = {}};
+    for (const std::vector<std::int64_t>& of_rank : by_rank) time.by_rank.push_back(median(of_rank));
+    times.push_back(std::move(time));
+  }
+  return times;
+}
+
+std::vector<WorkTime> by_work(const schedule::Program& program, const std::vector<OpTime>& ops) {
+  struct Group {
+    WorkTime result;
+    std::vector<std::int64_t> p10, median, p90;
+  };
+  std::vector<Group> groups;
+  for (const OpTime& time : ops) {
+    const schedule::Op& op = program.op(time.op);
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& other) {
+      return other.result.dtype == op.dtype && other.result.work == op.work;
+    });
+    if (group == groups.end()) {
+      Group fresh;
+      fresh.result.dtype = op.dtype;
+      fresh.result.work = op.work;
+      group = groups.insert(groups.end(), std::move(fresh));
+    }
+    group->p10.push_back(time.time.p10.count());
+    group->median.push_back(time.time.median.count());
+    group->p90.push_back(time.time.p90.count());
+  }
+  std::vector<WorkTime> times;
+  for (Group& group : groups) {
+    group.result.time = {.p10 = median(group.p10),
+                         .median = median(group.median),
+                         .p90 = median(group.p90)};
+    times.push_back(std::move(group.result));
+  }
+  return times;
+}
+
+Spread measure_unit_kernel(Rig& rig) {
+  constexpr std::int64_t kUnits = 50;
+  constexpr int kBatches = 21;
+  schedule::GemmWork chain = cpu::kUnitGemm;
+  chain.count = kUnits;
+  schedule::Op op;
+  op.name = "unit kernel";
+  op.work = chain;
+  cpu::reserve(op, rig.workspace());
+  cpu::run_gemm(chain, rig.workspace());
+  rig.exchange().barrier();
+  std::vector<std::int64_t> samples;
+  for (int i = 0; i < kBatches; ++i) {
+    const std::int64_t start = now_ns();
+    cpu::run_gemm(chain, rig.workspace());
+    samples.push_back((now_ns() - start) / kUnits);
+  }
+  return spread_of(pooled(share(rig.exchange(), samples)));
+}
+
+CopyTime measure_copies(Rig& rig) {
+  // 128 MiB: far more than the caches, in 64 blocks each way.
+  std::vector<float> arena(std::size_t{32} << 20, 0.0F);
+  constexpr std::size_t kSmall = 1 << 10;  // floats: 4 KiB
+  constexpr std::size_t kLarge = 1 << 18;  // 1 MiB
+  const auto small = static_cast<double>(copy_time(rig, arena, kSmall).count());
+  const auto large = static_cast<double>(copy_time(rig, arena, kLarge).count());
+  CopyTime time;
+  time.ns_per_byte = std::max(0.0, (large - small) / (4.0 * (kLarge - kSmall)));
+  const double fixed = small - time.ns_per_byte * 4.0 * kSmall;
+  time.fixed = Duration(static_cast<std::int64_t>(std::max(0.0, fixed)));
+  return time;
+}
+
+}  // namespace dovetail::exec::calibrate

@@ -1,0 +1,51 @@
+// How long computing takes without communication: the plan's own ops, the unit kernel, copies.
+//
+// Ops are measured where they stand: all ops of the program in program order, step after step, so
+// every op finds the caches as the op before it left them, and writes or reads its gradients as in a
+// real run. All ranks compute at the same time, because they share caches and memory.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/ids.h"
+#include "exec/calibrate/rig.h"
+#include "schedule/scheduled_program.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace dovetail::exec::calibrate {
+
+struct OpTime {
+  OpId op;
+  Spread time;                    // over all ranks and steps
+  std::vector<Duration> by_rank;  // medians
+};
+struct WorkTime {
+  schedule::DType dtype = schedule::DType::F32;
+  schedule::Work work;
+  Spread time;
+};
+
+// The plan's ops alone: no collectives, copies, events or communication streams.
+schedule::ScheduledProgram without_communication(const schedule::ScheduledProgram& plan);
+
+// One entry per op of the program, in program order. REQUIRES: steps >= 1.
+std::vector<OpTime> measure_ops(Rig& rig, const schedule::ScheduledProgram& plan,
+                                std::int32_t steps);
+
+// One entry per distinct work, in order of appearance. Ops with equal work are taken together: the
+// median of each percentile over them.
+std::vector<WorkTime> by_work(const schedule::Program& program, const std::vector<OpTime>& ops);
+
+// One unit of a chain of cpu::kUnitGemm, on all ranks.
+Spread measure_unit_kernel(Rig& rig);
+
+// Copying between memory that is in no cache: fixed + ns_per_byte * bytes.
+struct CopyTime {
+  Duration fixed{};
+  double ns_per_byte = 0;
+};
+CopyTime measure_copies(Rig& rig);
+
+}  // namespace dovetail::exec::calibrate

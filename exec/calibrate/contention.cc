@@ -1,0 +1,159 @@
+// Backward steps beside a queue of collectives.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/calibrate/contention.h"
+
+#include "base/error.h"
+#include "exec/calibrate/collectives.h"
+#include "exec/calibrate/compute.h"
+#include "exec/clock.h"
+#include "exec/run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <variant>
+
+namespace dovetail::exec::calibrate {
+namespace {
+
+constexpr double kQueueOverCompute = 1.6;  // the queue must outlast the computing, slowed down too
+constexpr std::int64_t kFewestCollectives = 4;
+constexpr std::int64_t kMostCollectives = 20'000;
+constexpr std::int32_t kFewestSteps = 3;
+constexpr std::int32_t kMostSteps = 500;
+
+schedule::ScheduledProgram backward_only(const schedule::ScheduledProgram& plan) {
+  schedule::ScheduledProgram backward = without_communication(plan);
+  for (schedule::RankProgram& role : backward.roles) {
+    std::erase_if(role.commands, [&](const schedule::Command& command) {
+      const OpId op = std::get<schedule::RunOp>(command.action).op;
+      return plan.program.op(op).phase != schedule::Phase::Backward;
+    });
+    if (role.commands.empty()) {
+      throw InputError("contention is measured on backward ops; " + plan.program.name +
+                       " has none");
+    }
+  }
+  return backward;
+}
+
+// What each op takes with nothing beside it, and their sum.
+struct Baseline {
+  std::map<CommandId, double> op_ns;
+  double step_ns = 0;
+};
+
+Baseline baseline_of(const RankResult& result) {
+  std::map<CommandId, std::vector<std::int64_t>> samples;
+  for (const Timing& timing : result.timings) {
+    samples[timing.command].push_back(timing.end_ns - timing.start_ns);
+  }
+  Baseline baseline;
+  for (const auto& [command, of_command] : samples) {
+    const auto median = static_cast<double>(spread_of(of_command).median.count());
+    baseline.op_ns[command] = median;
+    baseline.step_ns += median;
+  }
+  return baseline;
+}
+
+// One number from all ranks: the largest.
+double largest(Rig& rig, double mine) {
+  const std::vector<std::int64_t> sent = {std::llround(mine)};
+  std::int64_t most = 0;
+  for (const std::vector<std::int64_t>& of_rank : share(rig.exchange(), sent)) {
+    most = std::max(most, of_rank.at(0));
+  }
+  return static_cast<double>(most);
+}
+
+// The overlapped run of one rank, compared with its baseline.
+RankContention compare(const std::vector<Timing>& ops, const std::vector<Timing>& queue,
+                       const Baseline& baseline, Duration lone_collective) {
+  const std::int64_t queue_start = queue.front().start_ns;
+  const std::int64_t queue_end = queue.back().end_ns;
+  double with = 0;
+  double without = 0;
+  std::int64_t first = queue_end;
+  std::int64_t last = queue_start;
+  for (const Timing& op : ops) {
+    if (op.start_ns < queue_start || op.end_ns > queue_end) continue;
+    with += static_cast<double>(op.end_ns - op.start_ns);
+    without += baseline.op_ns.at(op.command);
+    first = std::min(first, op.start_ns);
+    last = std::max(last, op.end_ns);
+  }
+  RankContention result;
+  double collective_ns = 0;
+  for (const Timing& collective : queue) {
+    if (collective.start_ns < first || collective.end_ns > last) continue;
+    ++result.collectives;
+    collective_ns += static_cast<double>(collective.end_ns - collective.start_ns);
+  }
+  if (result.collectives == 0 || without == 0) return result;
+  const auto count = static_cast<double>(result.collectives);
+  result.compute_slowdown = with / without;
+  result.cpu_per_collective = Duration(std::llround((with - without) / count));
+  const auto lone = static_cast<double>(lone_collective.count());
+  if (lone > 0) result.collective_slowdown = collective_ns / count / lone;
+  return result;
+}
+
+std::vector<RankContention> share_results(Rig& rig, const RankContention& mine) {
+  constexpr double kMillion = 1e6;
+  const std::vector<std::int64_t> numbers = {
+      std::llround(mine.compute_slowdown * kMillion),
+      std::llround(mine.collective_slowdown * kMillion), mine.cpu_per_collective.count(),
+      std::llround(mine.comm_thread_share * kMillion), mine.collectives};
+  std::vector<RankContention> all;
+  for (const std::vector<std::int64_t>& of_rank : share(rig.exchange(), numbers)) {
+    all.push_back({.compute_slowdown = static_cast<double>(of_rank.at(0)) / kMillion,
+                   .collective_slowdown = static_cast<double>(of_rank.at(1)) / kMillion,
+                   .cpu_per_collective = Duration(of_rank.at(2)),
+                   .comm_thread_share = static_cast<double>(of_rank.at(3)) / kMillion,
+                   .collectives = of_rank.at(4)});
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<RankContention> measure_contention(Rig& rig, const schedule::ScheduledProgram& plan,
+                                               const ContentionOptions& options) {
+  const schedule::ScheduledProgram backward = backward_only(plan);
+  cpu::CpuBackend backend(backward, rig.compute_ports());
+  const Rank rank = rig.exchange().rank;
+  rig.exchange().barrier();
+  const Baseline baseline =
+      baseline_of(run(backward, rank, backend, {.warmup = 2, .steps = 10}));
+  const Duration lone = measure_queue(rig, schedule::Collective::AllReduce, options.bytes,
+                                      kFewestCollectives * 2, kFewestCollectives);
+
+  // Both counts follow from numbers that all ranks share.
+  const double step_ns = std::max(1.0, largest(rig, baseline.step_ns));
+  const auto wanted = static_cast<double>(options.compute_time.count());
+  const auto steps = static_cast<std::int32_t>(
+      std::clamp<double>(std::ceil(wanted / step_ns), kFewestSteps, kMostSteps));
+  const double per_collective = std::max(1.0, static_cast<double>(lone.count()));
+  const auto count = static_cast<std::int64_t>(
+      std::clamp<double>(std::ceil(kQueueOverCompute * step_ns * steps / per_collective),
+                         kFewestCollectives, kMostCollectives));
+
+  const cpu::CollectiveCall call = {.kind = schedule::Collective::AllReduce,
+                                    .op = schedule::ReduceOp::Sum,
+                                    .data = rig.buffer(options.bytes),
+                                    .shard = {},
+                                    .label = "calibration"};
+  rig.exchange().barrier();
+  const std::int64_t cpu_before = rig.comm().cpu_ns();
+  rig.enqueue(call, count);
+  const RankResult beside = run(backward, rank, backend, {.warmup = 1, .steps = steps});
+  const std::vector<Timing> queue = rig.drain();
+  RankContention mine = compare(beside.timings, queue, baseline, lone);
+  const auto busy = static_cast<double>(queue.back().end_ns - queue.front().start_ns);
+  mine.comm_thread_share = static_cast<double>(rig.comm().cpu_ns() - cpu_before) / busy;
+  return share_results(rig, mine);
+}
+
+}  // namespace dovetail::exec::calibrate

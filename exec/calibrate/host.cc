@@ -1,0 +1,65 @@
+// Launching and waiting, many times, with a real communication thread on the other side.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/calibrate/host.h"
+
+#include "exec/clock.h"
+
+#include <algorithm>
+
+namespace dovetail::exec::calibrate {
+namespace {
+
+constexpr int kRepetitions = 200;
+constexpr std::size_t kReady = 0;
+constexpr std::size_t kDone = 1;
+constexpr CommandId kRecord{2};
+
+Duration median_over_ranks(Rig& rig, const std::vector<std::int64_t>& mine) {
+  std::vector<std::int64_t> all;
+  for (const std::vector<std::int64_t>& of_rank : share(rig.exchange(), mine)) {
+    all.insert(all.end(), of_rank.begin(), of_rank.end());
+  }
+  return all.empty() ? Duration{} : spread_of(std::move(all)).median;
+}
+
+}  // namespace
+
+HostTimes measure_host(Rig& rig) {
+  const cpu::CollectiveCall call = {.kind = schedule::Collective::AllReduce,
+                                    .op = schedule::ReduceOp::Sum,
+                                    .data = rig.buffer(Bytes(4)),
+                                    .shard = {},
+                                    .label = "calibration"};
+  std::vector<std::int64_t> launch;
+  std::vector<std::int64_t> wait_done;
+  std::vector<std::int64_t> wake_up;
+  rig.exchange().barrier();
+  for (int i = 0; i < kRepetitions; ++i) {
+    const std::int64_t start = now_ns();
+    rig.events().record(kReady);
+    rig.comm().enqueue({.command = CommandId{0}, .call = cpu::WaitCall{kReady}});
+    rig.comm().enqueue({.command = CommandId{1}, .call = call});
+    rig.comm().enqueue({.command = kRecord, .call = cpu::RecordCall{kDone}});
+    const std::int64_t launched = now_ns();
+    const bool stood = rig.events().wait(kDone);
+    const std::int64_t woken = now_ns();
+    rig.events().wait(kDone);
+    const std::int64_t waited = now_ns();
+
+    launch.push_back(launched - start);
+    wait_done.push_back(waited - woken);
+    const std::vector<Timing> timings = rig.comm().drain();
+    rig.events().throw_failure();
+    rig.events().begin_step();
+    const auto record = std::find_if(timings.begin(), timings.end(), [](const Timing& timing) {
+      return timing.command == kRecord;
+    });
+    if (stood && record != timings.end()) wake_up.push_back(woken - record->start_ns);
+  }
+  return {.launch = median_over_ranks(rig, launch),
+          .wait_done = median_over_ranks(rig, wait_done),
+          .wake_up = median_over_ranks(rig, wake_up)};
+}
+
+}  // namespace dovetail::exec::calibrate

@@ -1,0 +1,74 @@
+// The machine under a measurement: what it is, what else it did meanwhile, and whether the numbers
+// may be believed.
+//
+//   const CpuTimes before = read_cpu_times();
+//   ... measure ...
+//   Conditions conditions = conditions_between(before, read_cpu_times());
+//   Verdict verdict = judge(conditions);      valid, or {"other programs used 7.2 % of the processors,
+//                                             more than 5 %"}
+//
+// The limits come from measurements of two ranks on a shaped link: beyond them the step times of
+// equal schedules differed by more than the schedules under comparison.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/units.h"
+#include "exec/exchange.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dovetail::exec {
+
+struct MachineInfo {
+  std::string host;
+  std::string cpu;  // "AMD EPYC 7763 64-Core Processor"
+  std::int32_t cores = 1;
+  // "HOST, CPU, N cores", as a Trace's provenance names a machine.
+  [[nodiscard]] std::string text() const;
+};
+MachineInfo this_machine();
+
+// Processor time since boot over all cores, and of this process.
+struct CpuTimes {
+  Duration total{};
+  Duration programs{};  // user, nice and system; interrupts count for nobody
+  Duration steal{};     // taken by the hypervisor
+  Duration own{};       // of this process; sum it over the processes of the job on this host
+};
+CpuTimes read_cpu_times();
+// The first line of /proc/stat, with `ticks` per second. Throws DeviceError when it is something else.
+CpuTimes parse_proc_stat(std::string_view text, std::int64_t ticks);
+
+// Shares of all processor time between 0 and 1. What was not looked at is absent.
+struct Conditions {
+  double outside_cpu = 0;
+  double steal = 0;
+  std::optional<double> spread;        // (p90 - p10) / median of the step time
+  std::optional<double> fit_residual;  // of the link's line, relative, from 128 KiB up
+};
+Conditions conditions_between(const CpuTimes& before, const CpuTimes& after);
+// The same for a job: `own` is summed over its processes on rank 0's host, however its ranks are
+// spread over processes. Every rank gets rank 0's view.
+Conditions conditions_of_job(const Exchange& exchange, const CpuTimes& before,
+                             const CpuTimes& after);
+
+struct Verdict {
+  bool valid = true;
+  std::vector<std::string> reasons;  // why not, one sentence each
+};
+Verdict judge(const Conditions& conditions);
+
+// Relative distance of the points (bytes, ns) from their least-squares line, the largest of them.
+// Points below 128 KiB are left out; nothing when fewer than three remain.
+struct SizedTime {
+  Bytes bytes;
+  Duration time{};
+};
+std::optional<double> line_residual(const std::vector<SizedTime>& points);
+
+}  // namespace dovetail::exec

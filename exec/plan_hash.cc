@@ -1,0 +1,121 @@
+// Hashing field by field. A field that is forgotten here makes two plans look alike, so each struct
+// of schedule/ has its function, in the order of its declaration.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/plan_hash.h"
+
+#include "base/error.h"
+#include "base/random.h"
+#include "schedule/visit.h"
+
+#include <bit>
+#include <sstream>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace dovetail::exec {
+namespace {
+
+using namespace schedule;
+
+class Hasher {
+ public:
+  [[nodiscard]] std::uint64_t value() const { return state_; }
+
+  void add(std::uint64_t number) { state_ = splitmix64(state_ ^ splitmix64(number)); }
+  void add(std::int64_t number) { add(static_cast<std::uint64_t>(number)); }
+  void add(double number) { add(std::bit_cast<std::uint64_t>(number)); }
+  void add(std::string_view text) {
+    add(text.size());
+    for (const char letter : text) add(static_cast<std::uint64_t>(static_cast<unsigned char>(letter)));
+  }
+  template <class Tag>
+  void add(Id<Tag> id) {
+    add(static_cast<std::int64_t>(id.value));
+  }
+  template <class Tag, class Rep>
+  void add(Quantity<Tag, Rep> quantity) {
+    add(quantity.count());
+  }
+  template <class Enum>
+    requires std::is_enum_v<Enum>
+  void add(Enum word) {
+    add(static_cast<std::int64_t>(word));
+  }
+  template <class Item>
+  void add(const std::vector<Item>& items) {
+    add(items.size());
+    for (const Item& item : items) add(item);
+  }
+
+  void add(Duration duration) { add(static_cast<std::int64_t>(duration.count())); }
+  void add(const Tensor& tensor) {
+    add_all(tensor.id, tensor.name, tensor.kind, tensor.dtype, tensor.shape);
+  }
+  void add(const Op& op) {
+    add_all(op.id, op.name, op.phase, op.dtype, op.work.index());
+    schedule::visit(
+        op.work, [&](const GemmWork& work) { add_all(work.m, work.n, work.k, work.count); },
+        [&](const MemoryWork& work) { add_all(work.bytes, work.flop); },
+        [&](const TimedWork& work) { add(work.by_rank); });
+    add_all(op.reads, op.writes);
+  }
+  void add(const ProcessGroup& group) { add_all(group.id, group.name, group.ranks); }
+  void add(const Reduction& reduction) {
+    add_all(reduction.gradient, reduction.group, reduction.op);
+  }
+  void add(const Stream& stream) { add_all(stream.id, stream.name); }
+  void add(const Placement& placement) { add_all(placement.gradient, placement.offset); }
+  void add(const BucketLayout& layout) {
+    add_all(layout.bucket, layout.dtype, layout.mode, layout.payload, layout.size, layout.members);
+  }
+  void add(const Command& command) {
+    add_all(command.id, command.stream, command.action.index());
+    schedule::visit(
+        command.action, [&](const RunOp& run) { add(run.op); },
+        [&](const RunCollective& run) { add_all(run.bucket, run.kind, run.reduce, run.group); },
+        [&](const Copy& copy) { add_all(copy.bucket, copy.direction, copy.gradients); },
+        [&](const RecordEvent& record) { add(record.event); },
+        [&](const WaitEvent& wait) { add(wait.event); });
+  }
+  void add(const RankProgram& role) { add_all(role.ranks, role.commands); }
+  void add(const Program& program) {
+    add_all(std::string_view(program.name), program.world_size, program.tensors, program.ops,
+            program.groups, program.reductions);
+  }
+
+ private:
+  template <class... Fields>
+  void add_all(const Fields&... fields) {
+    (add(fields), ...);
+  }
+
+  std::uint64_t state_ = 0;
+};
+
+}  // namespace
+
+std::uint64_t plan_hash(const ScheduledProgram& plan) {
+  Hasher hasher;
+  hasher.add(plan.program);
+  hasher.add(std::string_view(plan.policy));
+  hasher.add(plan.streams);
+  hasher.add(plan.buckets);
+  hasher.add(plan.roles);
+  return hasher.value();
+}
+
+void require_same_plan(const Exchange& exchange, const ScheduledProgram& plan) {
+  const auto mine = std::bit_cast<std::int64_t>(plan_hash(plan));
+  const std::vector<std::vector<std::int64_t>> all = share(exchange, std::vector{mine});
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    std::ostringstream message;
+    message << "rank " << rank << " holds another plan than rank 0 (" << plan.policy << " for "
+            << plan.program.name << "); start all ranks with the same files";
+    throw DeviceError(message.str());
+  }
+}
+
+}  // namespace dovetail::exec

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Checks the rules between rooms: who may include whom, and how each source file begins.
+
+Reads every .h, .cc and .cu file below the rooms and prints one line per violation,
+
+  sim/simulate.cc:12: sim may not include exec/backend.h (allowed: base, models, schedule, traces)
+
+and exits with 1 if there is any. `--root DIR` checks another tree (tests/base/check_layers_test.cc).
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import argparse
+import fnmatch
+import pathlib
+import re
+import sys
+
+# Room -> the other rooms whose headers it may include.
+ALLOWED_ROOMS = {
+    "base": set(),
+    "traces": {"base"},
+    "schedule": {"base"},
+    "models": {"base", "traces", "schedule"},
+    "sim": {"base", "traces", "schedule", "models"},
+    "exec": {"base", "traces", "schedule"},
+    "cli": {"base", "traces", "schedule", "models", "sim", "exec"},
+    "tests": {"base", "traces", "schedule", "models", "sim", "exec", "cli"},
+    "bench": {"base", "traces", "schedule", "models", "sim", "exec", "cli"},
+}
+# bench may also use the samples that tests build.
+ALLOWED_FOLDERS = {"bench": ["tests/support/*"]}
+
+# What reads or writes JSON.
+JSON_FILES = ["base/json_reader.cc", "*_json.cc", "models/*.cc", "traces/perfetto.cc",
+              "traces/compare_print.cc", "cli/*.cc", "tests/*", "bench/*"]
+EXECUTORS = ["exec/cpu/*", "exec/cuda/*", "exec/launch/*", "exec/calibrate*", "tests/exec/*"]
+
+# Pattern of an outside header -> the files that may include it. The first match decides; a header
+# in angle brackets that matches none is free (the standard library, POSIX).
+OUTSIDE = [
+    ("nlohmann/json_fwd.hpp", ["*.h", *JSON_FILES]),
+    ("nlohmann/*", JSON_FILES),
+    ("CLI/*", ["cli/*"]),
+    ("Eigen/*", ["models/fit.cc", "exec/cpu/*", "tests/exec/*", "tests/models/*", "bench/*"]),
+    ("gloo/*", EXECUTORS),
+    ("mpi.h", EXECUTORS),
+    ("nccl.h", EXECUTORS),
+    ("cu*.h", EXECUTORS),
+    ("sys/socket.h", EXECUTORS),
+    ("netinet/*", EXECUTORS),
+    ("arpa/*", EXECUTORS),
+    ("netdb.h", EXECUTORS),
+    ("gtest/*", ["tests/*"]),
+    ("gmock/*", ["tests/*"]),
+    ("benchmark/*", ["bench/*"]),
+]
+
+LONGEST_FILE = 500
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+SPDX = "SPDX-License-Identifier: Apache-2.0"
+FORBIDDEN_TEXT = [
+    (re.compile(r"^\s*using\s+namespace\s+(?!std::(\w+_)?literals\b)"),
+     "`using namespace` is only used for literals"),
+    (re.compile(r"\b(TODO|FIXME|XXX)\b"), "unfinished work does not enter the tree"),
+]
+
+
+def matches(path, patterns):
+    return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
+
+
+def source_files(root):
+    for room in ALLOWED_ROOMS:
+        for path in sorted((root / room).rglob("*")):
+            if path.suffix in {".h", ".cc", ".cu", ".cuh"} and path.is_file():
+                yield path.relative_to(root).as_posix()
+
+
+def check_room(path, header):
+    """Why this file may not include this header of ours, or None."""
+    room, target = path.split("/")[0], header.split("/")[0]
+    if target == room or target in ALLOWED_ROOMS[room]:
+        return None
+    if matches(header, ALLOWED_FOLDERS.get(room, [])):
+        return None
+    allowed = ", ".join(sorted(ALLOWED_ROOMS[room])) or "nothing of ours"
+    return f"{room} may not include {header} (allowed: {allowed})"
+
+
+def check_outside(path, header):
+    """Why this file may not include this outside header, or None."""
+    for pattern, files in OUTSIDE:
+        if fnmatch.fnmatchcase(header, pattern):
+            if matches(path, files):
+                return None
+            return f"<{header}> may only be included in {', '.join(files)}"
+    return None
+
+
+def check_includes(root, path, lines):
+    """Violations among the includes of one file, and our headers that it includes."""
+    found, ours = [], []
+    for number, line in enumerate(lines, 1):
+        include = INCLUDE.match(line)
+        if not include:
+            continue
+        quoted, header = include.group(1) == '"', include.group(2)
+        if not quoted:
+            if header.split("/")[0] in ALLOWED_ROOMS and (root / header).exists():
+                found.append((number, f'our own header {header} is included as "{header}"'))
+            reason = check_outside(path, header)
+        elif header.split("/")[0] not in ALLOWED_ROOMS:
+            reason = f'"{header}": our headers are included by their path from the root'
+        elif not (root / header).exists():
+            reason = f"{header} does not exist"
+        else:
+            ours.append((number, header))
+            reason = check_room(path, header)
+        if reason:
+            found.append((number, reason))
+    return found, ours
+
+
+def check_text(path, lines):
+    """Violations in the text of one file: its first comment, its length, forbidden words."""
+    found = []
+    if not lines or not re.match(r"// \S", lines[0]):
+        found.append((1, "the first line is a comment that says what this file is"))
+    if not any(SPDX in line for line in lines):
+        found.append((1, f"no line says {SPDX}"))
+    if len(lines) > LONGEST_FILE:
+        found.append((LONGEST_FILE + 1, f"{len(lines)} lines; a file has at most {LONGEST_FILE}"))
+    if path.endswith(".h") and "#pragma once" not in lines:
+        found.append((1, "a header says #pragma once"))
+    for number, line in enumerate(lines, 1):
+        for pattern, reason in FORBIDDEN_TEXT:
+            if pattern.search(line):
+                found.append((number, reason))
+    return found
+
+
+def find_cycles(includes):
+    """Every include that closes a cycle, as (file, line, chain)."""
+    state, cycles = {}, []
+
+    def visit(path, chain):
+        state[path] = "open"
+        for number, header in includes.get(path, []):
+            if state.get(header) == "open":
+                cycle = chain[chain.index(header):] + [header]
+                cycles.append((path, number, " -> ".join(cycle)))
+            elif header not in state:
+                visit(header, chain + [header])
+        state[path] = "done"
+
+    for path in includes:
+        if path not in state:
+            visit(path, [path])
+    return cycles
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--root", type=pathlib.Path,
+                        default=pathlib.Path(__file__).resolve().parent.parent)
+    root = parser.parse_args().root
+
+    violations, includes = [], {}
+    for path in source_files(root):
+        lines = (root / path).read_text(encoding="utf-8").splitlines()
+        found, includes[path] = check_includes(root, path, lines)
+        violations += [(path, *item) for item in found + check_text(path, lines)]
+    for path, number, chain in find_cycles(includes):
+        violations.append((path, number, f"cycle: {chain}"))
+
+    if not includes:
+        violations.append((str(root), 1, "no source files here"))
+    for path, number, reason in sorted(violations):
+        print(f"{path}:{number}: {reason}")
+    print(f"{len(includes)} files, {len(violations)} violations", file=sys.stderr)
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

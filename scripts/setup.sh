@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Installs what dovetail needs on Debian 12; does nothing where everything is there already.
+#
+#   scripts/setup.sh             install what is missing (as root, or with sudo)
+#   scripts/setup.sh --check     only say what is missing; exit 1 if anything is
+#
+# One line per action; never asks a question.
+#
+# SPDX-License-Identifier: Apache-2.0
+set -euo pipefail
+
+# Package, and the lowest version that will do; "-" where any will.
+needed="
+g++                 4:12
+cmake               3.25
+ninja-build         -
+libeigen3-dev       3.4
+nlohmann-json3-dev  3.11
+libcli11-dev        2.1
+libgtest-dev        1.12
+libgmock-dev        1.12
+libbenchmark-dev    1.7
+openmpi-bin         4.1
+libopenmpi-dev      4.1
+libgloo-dev         -
+iproute2            -
+clang-format        1:14
+clang-tidy          1:14
+libclang-rt-14-dev  -
+python3             3.11
+"
+
+fail() {
+  echo "setup: $*" >&2
+  exit 1
+}
+
+command -v dpkg-query >/dev/null || fail "no dpkg here: written for Debian 12. Needed:$needed"
+
+# The installed version of a package, or nothing.
+installed_version() {
+  dpkg-query --show --showformat='${db:Status-Status} ${Version}\n' "$1" 2>/dev/null |
+    sed -n 's/^installed //p' | head -n 1
+}
+
+missing=()
+count=0
+while read -r package lowest; do
+  [[ -z $package ]] && continue
+  count=$((count + 1))
+  version=$(installed_version "$package" || true)
+  if [[ -z $version ]]; then
+    echo "setup: $package is missing"
+    missing+=("$package")
+  elif [[ $lowest != - ]] && dpkg --compare-versions "$version" lt "$lowest"; then
+    echo "setup: $package is $version, need $lowest"
+    missing+=("$package")
+  fi
+done <<<"$needed"
+
+if ((${#missing[@]} == 0)); then
+  echo "setup: all $count packages are there"
+  exit 0
+fi
+[[ ${1:-} == --check ]] && exit 1
+
+as_root=()
+if ((EUID != 0)); then
+  command -v sudo >/dev/null || fail "not root and no sudo; install: ${missing[*]}"
+  echo "setup: not root, using sudo"
+  as_root=(sudo -n)
+fi
+as_root+=(env DEBIAN_FRONTEND=noninteractive)
+
+echo "setup: apt-get update"
+"${as_root[@]}" apt-get update -q -q </dev/null
+echo "setup: apt-get install ${missing[*]}"
+"${as_root[@]}" apt-get install -q -q -y --no-install-recommends "${missing[@]}" </dev/null
+echo "setup: installed ${#missing[@]} packages"

@@ -1,0 +1,157 @@
+#!/usr/bin/env bash
+# Builds and tests everything, from a bare checkout on. About 15 minutes on two cores.
+#
+#   scripts/test.sh              all steps
+#   scripts/test.sh build test   only these steps, in the order below
+#
+#   setup    install what is missing (scripts/setup.sh)
+#   format   clang-format finds nothing to change
+#   layers   who may include whom (scripts/check_layers.py)
+#   build    the release preset, warnings are errors
+#   test     all tests
+#   asan     unit, property and fuzz tests under the address and undefined-behaviour sanitizers
+#   tsan     tests of exec/ and sim/ under the thread sanitizer
+#   tidy     clang-tidy over the rooms (.clang-tidy)
+#   demo     the short demonstration (scripts/demo.sh)
+#
+# A failed step does not stop the others, only those that need it. Exit status 1 if anything failed.
+# The last line counts: each test of each run, and each step without tests as one.
+#
+# SPDX-License-Identifier: Apache-2.0
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+jobs=$(nproc)
+passed=0
+failed=0
+skipped=0
+summary=()
+wanted=("$@")
+
+# Open MPI refuses to start as root, which is what containers run as.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1}
+
+is_wanted() {
+  ((${#wanted[@]} == 0)) && return 0
+  local name
+  for name in "${wanted[@]}"; do [[ $name == "$1" ]] && return 0; done
+  return 1
+}
+
+# note NAME SECONDS VERDICT
+note() { summary+=("$(printf '%-8s %5d s  %s' "$1" "$2" "$3")"); }
+
+# step NAME COMMAND...: runs it under a headline and counts it as one check.
+step() {
+  local name=$1 start=$SECONDS
+  shift
+  is_wanted "$name" || return 0
+  printf '\n==== %s\n' "$name"
+  if "$@"; then
+    passed=$((passed + 1))
+    note "$name" $((SECONDS - start)) ok
+    return 0
+  fi
+  failed=$((failed + 1))
+  note "$name" $((SECONDS - start)) FAILED
+  return 1
+}
+
+# count_tests NAME START LOG STATUS: adds what one ctest run says at its end to the counts.
+count_tests() {
+  local name=$1 start=$2 log=$3 status=$4 bad total not_run
+  bad=$(sed -n 's/.* \([0-9]*\) tests failed out of [0-9]*$/\1/p' "$log" | tail -n 1)
+  total=$(sed -n 's/.* tests failed out of \([0-9]*\)$/\1/p' "$log" | tail -n 1)
+  not_run=$(grep -c '\*\*\*Skipped' "$log")
+  if [[ -z $total ]]; then  # it found no tests, or did not come to its end
+    failed=$((failed + 1))
+    note "$name" $((SECONDS - start)) "FAILED: no tests were run"
+    return 1
+  fi
+  passed=$((passed + total - bad - not_run))
+  failed=$((failed + bad))
+  skipped=$((skipped + not_run))
+  note "$name" $((SECONDS - start)) "$((total - bad - not_run)) passed, $bad failed, $not_run skipped"
+  ((status == 0 && bad == 0)) && return 0
+  ((bad == 0)) && failed=$((failed + 1))
+  return 1
+}
+
+# The thread sanitizer of g++ 12 cannot place its shadow memory where addresses are randomised too
+# far (vm.mmap_rnd_bits > 28), so randomisation is off where that is allowed.
+fixed_addresses=()
+setarch "$(uname -m)" -R true 2>/dev/null && fixed_addresses=(setarch "$(uname -m)" -R)
+
+# tests NAME BUILD_DIR CTEST_ARGUMENTS...
+tests() {
+  local name=$1 folder=$2 start=$SECONDS log status
+  shift 2
+  is_wanted "$name" || return 0
+  printf '\n==== %s\n' "$name"
+  log=$folder/ctest.$name.log
+  "${fixed_addresses[@]}" ctest --test-dir "$folder" -j "$jobs" --output-on-failure --no-tests=error "$@" 2>&1 |
+    tee "$log" | grep -v -E '^ *Start +[0-9]+:|^ *[0-9]+/[0-9]+ Test .*Passed'
+  status=${PIPESTATUS[0]}
+  count_tests "$name" "$start" "$log" "$status"
+}
+
+# test_targets ROOM...: the test executables of these rooms.
+test_targets() {
+  local room
+  for room in "$@"; do
+    sed -n 's/^ *dovetail_test(\([a-z0-9_]*\).*/\1/p' "tests/$room/CMakeLists.txt"
+  done
+}
+
+configure() { cmake --preset "$1" --log-level=NOTICE; }
+
+build_release() { configure release && cmake --build build -j "$jobs"; }
+
+# sanitized NAME LABELS ROOM...: builds the tests of these rooms in the preset NAME and runs those
+# with a label that matches.
+sanitized() {
+  local name=$1 labels=$2 start=$SECONDS targets
+  shift 2
+  is_wanted "$name" || return 0
+  printf '\n==== %s (build)\n' "$name"
+  mapfile -t targets < <(test_targets "$@")
+  if configure "$name" && cmake --build "build-$name" -j "$jobs" --target "${targets[@]}"; then
+    tests "$name" "build-$name" -L "$labels"
+  else
+    failed=$((failed + 1))
+    note "$name" $((SECONDS - start)) "FAILED: does not build"
+  fi
+}
+
+tidy() {
+  [[ -f build/compile_commands.json ]] || configure release || return 1
+  find base schedule traces models sim exec cli -name '*.cc' -print0 | sort -z |
+    xargs -0 -n 2 -P "$jobs" clang-tidy --quiet -p build --extra-arg=-Wno-error 2>&1 |
+    grep -v -E '^[0-9]+ warnings? (generated|treated)|^$'
+  return "${PIPESTATUS[2]}"
+}
+
+demo() {
+  [[ -x scripts/demo.sh ]] || { echo "there is no scripts/demo.sh"; return 0; }
+  scripts/demo.sh --short
+}
+
+step setup scripts/setup.sh
+step format scripts/format.sh --check
+step layers scripts/check_layers.py
+if step build build_release; then
+  tests test build
+  sanitized asan 'unit|property|fuzz' base schedule traces models sim exec
+  sanitized tsan 'unit|property' exec sim
+  step tidy tidy
+  step demo demo
+fi
+
+printf '\n==== summary\n'
+printf '%s\n' "${summary[@]}"
+((skipped > 0)) && echo "$skipped skipped: hardware or libraries that this machine lacks"
+echo "$passed passed, $failed failed"
+((failed == 0))
