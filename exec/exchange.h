@@ -28,8 +28,8 @@ struct Exchange {
 // A job of one rank, which has nobody to talk to.
 Exchange alone();
 
-// Every rank's numbers on every rank. What is computed from them is the same everywhere, as anything
-// derived from a measurement must be (a locally chosen count of collectives is a hang).
+// Every rank's numbers on every rank. What is computed from them is the same everywhere, as
+// anything derived from a measurement must be (a locally chosen count of collectives is a hang).
 std::vector<std::vector<std::int64_t>> share(const Exchange& exchange,
                                              std::span<const std::int64_t> mine);
 // Rank 0's number on every rank.

@@ -156,8 +156,8 @@ std::optional<double> line_residual(const std::vector<SizedTime>& points) {
   std::vector<std::array<double, 2>> used;
   for (const SizedTime& point : points) {
     if (point.bytes < kLineFrom || point.time <= Duration{}) continue;
-    used.push_back({static_cast<double>(point.bytes.count()),
-                    static_cast<double>(point.time.count())});
+    used.push_back(
+        {static_cast<double>(point.bytes.count()), static_cast<double>(point.time.count())});
   }
   if (used.size() < 3) return std::nullopt;
   // Relative least squares: each point weighs 1 / time^2, so that small sizes count as much.

@@ -4,7 +4,8 @@
 //   const CpuTimes before = read_cpu_times();
 //   ... measure ...
 //   Conditions conditions = conditions_between(before, read_cpu_times());
-//   Verdict verdict = judge(conditions);      valid, or {"other programs used 7.2 % of the processors,
+//   Verdict verdict = judge(conditions);      valid, or {"other programs used 7.2 % of the
+//   processors,
 //                                             more than 5 %"}
 //
 // The limits come from measurements of two ranks on a shaped link: beyond them the step times of
@@ -41,7 +42,8 @@ struct CpuTimes {
   Duration own{};       // of this process; sum it over the processes of the job on this host
 };
 CpuTimes read_cpu_times();
-// The first line of /proc/stat, with `ticks` per second. Throws DeviceError when it is something else.
+// The first line of /proc/stat, with `ticks` per second. Throws DeviceError when it is something
+// else.
 CpuTimes parse_proc_stat(std::string_view text, std::int64_t ticks);
 
 // Shares of all processor time between 0 and 1. What was not looked at is absent.

@@ -4,13 +4,14 @@
 #include "exec/measured_trace.h"
 
 #include "base/error.h"
+#include "schedule/describe.h"
 #include "schedule/visit.h"
 
 #include <algorithm>
 #include <limits>
 #include <map>
 #include <optional>
-#include <sstream>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -23,8 +24,9 @@ using traces::CommandInfo;
 using traces::SpanKind;
 using traces::SpanPhase;
 
-SpanPhase span_phase(schedule::Phase phase) {
-  switch (phase) {
+SpanPhase span_phase(const std::optional<schedule::Phase>& phase) {
+  if (!phase) return SpanPhase::Communication;
+  switch (*phase) {
     case schedule::Phase::Forward:
       return SpanPhase::Forward;
     case schedule::Phase::Backward:
@@ -32,117 +34,23 @@ SpanPhase span_phase(schedule::Phase phase) {
     case schedule::Phase::Optimizer:
       return SpanPhase::Optimizer;
   }
-  return SpanPhase::Forward;
+  return SpanPhase::Communication;
 }
 
-std::string bucket_text(std::string_view verb, BucketId bucket) {
-  std::ostringstream out;
-  out << verb << " bucket " << bucket;
-  return out.str();
-}
-
-// The bucket whose collective each event follows; events recorded before one have none.
-std::map<EventId, BucketId> buckets_of_events(const schedule::RankProgram& role) {
-  std::map<StreamId, BucketId> last;
-  std::map<EventId, BucketId> buckets;
-  for (const Command& command : role.commands) {
-    if (const auto* run = std::get_if<schedule::RunCollective>(&command.action)) {
-      last[command.stream] = run->bucket;
-    } else if (const auto* record = std::get_if<schedule::RecordEvent>(&command.action)) {
-      const auto found = last.find(command.stream);
-      const bool follows = found != last.end() && command.stream != schedule::kComputeStream;
-      if (follows) buckets.emplace(record->event, found->second);
-    }
+SpanKind span_kind(schedule::CommandKind kind) {
+  switch (kind) {
+    case schedule::CommandKind::Compute:
+      return SpanKind::Compute;
+    case schedule::CommandKind::Copy:
+      return SpanKind::Copy;
+    case schedule::CommandKind::Collective:
+      return SpanKind::Collective;
+    case schedule::CommandKind::Wait:
+      return SpanKind::Wait;
+    case schedule::CommandKind::Launch:
+      return SpanKind::Enqueue;
   }
-  return buckets;
-}
-
-// The records on the compute stream that open a launch, and the bucket launched first.
-std::map<CommandId, BucketId> launches(const schedule::RankProgram& role) {
-  std::map<CommandId, BucketId> buckets;
-  const Command* open = nullptr;
-  for (const Command& command : role.commands) {
-    if (command.stream == schedule::kComputeStream) {
-      const bool records = std::holds_alternative<schedule::RecordEvent>(command.action);
-      open = records ? &command : nullptr;
-    } else if (const auto* run = std::get_if<schedule::RunCollective>(&command.action)) {
-      if (open != nullptr) buckets.emplace(open->id, run->bucket);
-    }
-  }
-  return buckets;
-}
-
-CommandInfo op_info(const Command& command, const schedule::Op& op) {
-  CommandInfo info;
-  info.id = command.id;
-  info.kind = SpanKind::Compute;
-  info.phase = span_phase(op.phase);
-  info.name = op.name;
-  return info;
-}
-
-CommandInfo bucket_info(const Command& command, SpanKind kind, BucketId bucket,
-                        std::string_view verb) {
-  CommandInfo info;
-  info.id = command.id;
-  info.kind = kind;
-  info.name = bucket_text(verb, bucket);
-  info.bucket = bucket;
-  return info;
-}
-
-CommandInfo wait_info(const Command& command, const schedule::WaitEvent& wait,
-                      const std::map<EventId, BucketId>& buckets) {
-  const auto found = buckets.find(wait.event);
-  if (found != buckets.end()) return bucket_info(command, SpanKind::Wait, found->second, "wait");
-  CommandInfo info;
-  info.id = command.id;
-  info.kind = SpanKind::Wait;
-  info.name = "wait";
-  return info;
-}
-
-Bytes moved_by(const schedule::ScheduledProgram& plan, const schedule::Copy& copy) {
-  Bytes bytes;
-  for (const TensorId id : copy.gradients) bytes += plan.program.tensor(id).bytes();
-  return bytes;
-}
-
-// What the events and records of one role stand for.
-struct Meanings {
-  std::map<EventId, BucketId> events;
-  std::map<CommandId, BucketId> launches;
-};
-
-std::optional<CommandInfo> command_info(const schedule::ScheduledProgram& plan,
-                                        const Command& command, const Meanings& meanings) {
-  using Info = std::optional<CommandInfo>;
-  return schedule::visit(
-      command.action,
-      [&](const schedule::RunOp& run) -> Info {
-        return op_info(command, plan.program.op(run.op));
-      },
-      [&](const schedule::RunCollective& run) -> Info {
-        CommandInfo info = bucket_info(command, SpanKind::Collective, run.bucket,
-                                       schedule::to_string(run.kind));
-        info.bytes = plan.bucket(run.bucket).size;
-        return info;
-      },
-      [&](const schedule::Copy& copy) -> Info {
-        const bool packs = copy.direction == schedule::CopyDirection::Pack;
-        CommandInfo info =
-            bucket_info(command, SpanKind::Copy, copy.bucket, packs ? "pack" : "unpack");
-        info.bytes = moved_by(plan, copy);
-        return info;
-      },
-      [&](const schedule::RecordEvent&) -> Info {
-        const auto launch = meanings.launches.find(command.id);
-        if (launch == meanings.launches.end()) return std::nullopt;
-        return bucket_info(command, SpanKind::Enqueue, launch->second, "enqueue");
-      },
-      [&](const schedule::WaitEvent& wait) -> Info {
-        return wait_info(command, wait, meanings.events);
-      });
+  return SpanKind::Compute;
 }
 
 // One collective of one step, as all its ranks know it.
@@ -151,10 +59,12 @@ using Meeting = std::tuple<std::int32_t, BucketId, schedule::Collective>;
 class Assembly {
  public:
   Assembly(const schedule::ScheduledProgram& plan, std::span<const std::vector<Timing>> by_rank)
-      : plan_(plan), by_rank_(by_rank) {
+      : by_rank_(by_rank) {
     for (const schedule::RankProgram& role : plan.roles) {
       for (const Command& command : role.commands) commands_[command.id] = &command;
-      launches_.merge(launches(role));
+    }
+    for (const schedule::CommandDescription& command : schedule::describe_commands(plan)) {
+      if (command.kind == schedule::CommandKind::Launch) launches_.insert(command.id);
     }
     find_origin();
     find_meetings();
@@ -166,12 +76,17 @@ class Assembly {
       const std::vector<Timing>& timings = by_rank_[rank];
       for (std::size_t i = 0; i < timings.size(); ++i) {
         if (!shows(timings[i])) continue;
-        spans.push_back(span(timings[i], Rank{static_cast<std::int32_t>(rank)}));
-        if (launches_.contains(timings[i].command)) spans.back().end = launch_end(timings, i);
+        traces::Span one = span(timings[i], Rank{static_cast<std::int32_t>(rank)});
+        if (launches_.contains(timings[i].command)) {
+          one.end = launch_end(timings, i);
+          if (one.end == one.start) continue;  // a virtual clock may launch in no time
+        }
+        spans.push_back(one);
       }
     }
     std::stable_sort(spans.begin(), spans.end(), [](const traces::Span& a, const traces::Span& b) {
-      return std::tie(a.rank, a.stream, a.start) < std::tie(b.rank, b.stream, b.start);
+      return std::tie(a.rank, a.stream, a.start, a.end, a.command) <
+             std::tie(b.rank, b.stream, b.start, b.end, b.command);
     });
     return spans;
   }
@@ -215,7 +130,10 @@ class Assembly {
         [](const schedule::RunCollective&) { return true; },
         [](const schedule::Copy&) { return true; },
         [&](const schedule::RecordEvent&) { return launches_.contains(which.id); },
-        [&](const schedule::WaitEvent&) { return timing.end_ns > timing.start_ns; });
+        [&](const schedule::WaitEvent&) {
+          // An idle communication stream always waits; only stalls of computing tell something.
+          return timing.stream == schedule::kComputeStream && timing.end_ns > timing.start_ns;
+        });
   }
 
   // A launch lasts until the last command that it enqueues.
@@ -247,10 +165,9 @@ class Assembly {
     return span;
   }
 
-  const schedule::ScheduledProgram& plan_;
   std::span<const std::vector<Timing>> by_rank_;
   std::map<CommandId, const Command*> commands_;
-  std::map<CommandId, BucketId> launches_;
+  std::set<CommandId> launches_;
   std::map<Meeting, std::int64_t> last_arrival_;
   std::int64_t origin_ns_ = std::numeric_limits<std::int64_t>::max();
 };
@@ -259,15 +176,16 @@ class Assembly {
 
 std::vector<CommandInfo> command_infos(const schedule::ScheduledProgram& plan) {
   std::vector<CommandInfo> infos;
-  for (const schedule::RankProgram& role : plan.roles) {
-    const Meanings meanings = {.events = buckets_of_events(role), .launches = launches(role)};
-    for (const Command& command : role.commands) {
-      std::optional<CommandInfo> info = command_info(plan, command, meanings);
-      if (info) infos.push_back(std::move(*info));
-    }
+  for (const schedule::CommandDescription& command : schedule::describe_commands(plan)) {
+    CommandInfo info;
+    info.id = command.id;
+    info.kind = span_kind(command.kind);
+    info.phase = span_phase(command.phase);
+    info.name = command.name;
+    info.bucket = command.bucket;
+    info.bytes = command.bytes;
+    infos.push_back(std::move(info));
   }
-  std::sort(infos.begin(), infos.end(),
-            [](const CommandInfo& a, const CommandInfo& b) { return a.id < b.id; });
   return infos;
 }
 
@@ -290,6 +208,11 @@ traces::Trace measured_trace(const schedule::ScheduledProgram& plan,
   }
   trace.commands = command_infos(plan);
   trace.spans = Assembly(plan, by_rank).spans();
+  const auto launches = [](const CommandInfo& info) { return info.kind == SpanKind::Enqueue; };
+  const bool launched =
+      std::any_of(trace.spans.begin(), trace.spans.end(),
+                  [&](const traces::Span& span) { return launches(trace.command(span.command)); });
+  if (!launched) std::erase_if(trace.commands, launches);
   return trace;
 }
 

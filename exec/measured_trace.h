@@ -1,10 +1,10 @@
 // From the timings of all ranks to one Trace.
 //
-// Times count from the earliest start of the first measured step. A wait is a span only where its
-// stream really stood; a collective's transfer_start is the latest start of its ranks in that step.
-// Launching a collective on a communication stream is one Enqueue span, under the id of the record on
-// the compute stream that opens the launch: record, then wait, collective and record enqueued. Other
-// records are no spans.
+// Times count from the earliest start of the first measured step. A wait is a span only where the
+// compute stream really stood; a collective's transfer_start is the latest start of its ranks in
+// that step. Launching a collective on a communication stream is one Enqueue span, under the id of
+// the record on the compute stream that opens the launch: record, then wait, collective and record
+// enqueued. Other records are no spans.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -18,14 +18,14 @@
 
 namespace dovetail::exec {
 
-// by_rank[r] holds the timings of rank r, as run() returned them. REQUIRES: one entry per rank of the
-// plan.
+// by_rank[r] holds the timings of rank r, as run() returned them. REQUIRES: one entry per rank of
+// the plan.
 traces::Trace measured_trace(const schedule::ScheduledProgram& plan,
                              std::span<const std::vector<Timing>> by_rank,
                              const traces::Provenance& provenance);
 
-// What the commands of a plan are called in traces, sorted by id. Records that launch nothing are left
-// out.
+// What the commands of a plan are called in traces, sorted by id. Records that launch nothing are
+// left out.
 std::vector<traces::CommandInfo> command_infos(const schedule::ScheduledProgram& plan);
 
 }  // namespace dovetail::exec

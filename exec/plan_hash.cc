@@ -17,7 +17,25 @@
 namespace dovetail::exec {
 namespace {
 
-using namespace schedule;
+using schedule::BucketLayout;
+using schedule::Command;
+using schedule::Copy;
+using schedule::GemmWork;
+using schedule::MemoryWork;
+using schedule::Op;
+using schedule::Placement;
+using schedule::ProcessGroup;
+using schedule::Program;
+using schedule::RankProgram;
+using schedule::RecordEvent;
+using schedule::Reduction;
+using schedule::RunCollective;
+using schedule::RunOp;
+using schedule::ScheduledProgram;
+using schedule::Stream;
+using schedule::Tensor;
+using schedule::TimedWork;
+using schedule::WaitEvent;
 
 class Hasher {
  public:
@@ -28,7 +46,8 @@ class Hasher {
   void add(double number) { add(std::bit_cast<std::uint64_t>(number)); }
   void add(std::string_view text) {
     add(text.size());
-    for (const char letter : text) add(static_cast<std::uint64_t>(static_cast<unsigned char>(letter)));
+    for (const char letter : text)
+      add(static_cast<std::uint64_t>(static_cast<unsigned char>(letter)));
   }
   template <class Tag>
   void add(Id<Tag> id) {
@@ -39,10 +58,8 @@ class Hasher {
     add(quantity.count());
   }
   template <class Enum>
-    requires std::is_enum_v<Enum>
-  void add(Enum word) {
-    add(static_cast<std::int64_t>(word));
-  }
+  requires std::is_enum_v<Enum>
+  void add(Enum word) { add(static_cast<std::int64_t>(word)); }
   template <class Item>
   void add(const std::vector<Item>& items) {
     add(items.size());

@@ -114,7 +114,7 @@ class Compiler {
   void issue_wait(std::int32_t step, std::int32_t at, StreamId stream,
                   const schedule::WaitEvent& wait) {
     const std::vector<std::int32_t>& event = events_.at(wait.event);
-    graph_.waits.push_back({at, step, stream, frontier(stream), event});
+    graph_.waits.push_back({at, step, stream, frontier(stream), event, -1});
     for (const std::int32_t dependency : event) {
       if (std::ranges::count(frontier(stream), dependency) == 0) {
         frontier(stream).push_back(dependency);
@@ -123,6 +123,7 @@ class Compiler {
     // With an inline host a wait costs the wake-up of the compute thread.
     if (inline_host_ && stream == schedule::kComputeStream && costs_.host.event > Duration{}) {
       add_node(step, at, NodeKind::WakeUp, stream, same_on_all_ranks(costs_.host.event.count()));
+      graph_.waits.back().wake_up = last_command_node();
     } else {
       spend_host(costs_.host.event);
     }

@@ -46,6 +46,7 @@ struct WaitRecord {
   StreamId stream;
   std::vector<std::int32_t> stream_before;  // what the stream had done
   std::vector<std::int32_t> event;          // what the event stands for
+  std::int32_t wake_up = -1;                // command node of the wake-up after it, or -1
 };
 
 // A collective's duration depends on the pause before it on its stream (models/costs.h).

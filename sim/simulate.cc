@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "schedule/visit.h"
+#include "schedule/describe.h"
 
 namespace dovetail::sim {
 namespace {
@@ -19,8 +19,9 @@ using traces::SpanPhase;
 
 Instant instant(std::int64_t ns) { return Instant(Duration(ns)); }
 
-SpanPhase phase_of(schedule::Phase phase) {
-  switch (phase) {
+SpanPhase span_phase(const std::optional<schedule::Phase>& phase) {
+  if (!phase) return SpanPhase::Communication;
+  switch (*phase) {
     case schedule::Phase::Forward:
       return SpanPhase::Forward;
     case schedule::Phase::Backward:
@@ -29,6 +30,22 @@ SpanPhase phase_of(schedule::Phase phase) {
       return SpanPhase::Optimizer;
   }
   return SpanPhase::Communication;
+}
+
+SpanKind span_kind(schedule::CommandKind kind) {
+  switch (kind) {
+    case schedule::CommandKind::Compute:
+      return SpanKind::Compute;
+    case schedule::CommandKind::Copy:
+      return SpanKind::Copy;
+    case schedule::CommandKind::Collective:
+      return SpanKind::Collective;
+    case schedule::CommandKind::Wait:
+      return SpanKind::Wait;
+    case schedule::CommandKind::Launch:
+      return SpanKind::Enqueue;
+  }
+  return SpanKind::Compute;
 }
 
 class TraceBuilder {
@@ -74,60 +91,41 @@ class TraceBuilder {
   }
 
   void describe_commands() {
-    std::map<EventId, BucketId> events;  // completion event of each bucket's collective
-    std::map<StreamId, BucketId> latest;
-    for (const schedule::Command& command : program_.roles.front().commands) {
-      CommandInfo info{.id = command.id, .name = {}, .bucket = {}, .bytes = {}};
-      bool traced = true;
-      schedule::visit(
-          command.action,
-          [&](const schedule::RunOp& run) {
-            const schedule::Op& op = program_.program.op(run.op);
-            info.kind = SpanKind::Compute;
-            info.phase = phase_of(op.phase);
-            info.name = op.name;
-          },
-          [&](const schedule::RunCollective& collective) {
-            info.kind = SpanKind::Collective;
-            info.bucket = collective.bucket;
-            info.bytes = program_.bucket(collective.bucket).size;
-            info.name = std::string(to_string(collective.kind)) + " bucket " +
-                        std::to_string(collective.bucket.value);
-            latest[command.stream] = collective.bucket;
-          },
-          [&](const schedule::Copy& copy) {
-            info.kind = SpanKind::Copy;
-            info.bucket = copy.bucket;
-            for (const TensorId id : copy.gradients) {
-              info.bytes += program_.program.tensor(id).bytes();
-            }
-            info.name = (copy.direction == schedule::CopyDirection::Pack ? "pack bucket "
-                                                                         : "unpack bucket ") +
-                        std::to_string(copy.bucket.value);
-          },
-          [&](const schedule::RecordEvent& record) {
-            traced = false;
-            if (const auto bucket = latest.find(command.stream); bucket != latest.end()) {
-              events[record.event] = bucket->second;
-            }
-          },
-          [&](const schedule::WaitEvent& wait) {
-            info.kind = SpanKind::Wait;
-            info.name = "wait";
-            if (const auto bucket = events.find(wait.event); bucket != events.end()) {
-              info.bucket = bucket->second;
-              info.name += " bucket " + std::to_string(bucket->second.value);
-            }
-          });
-      if (traced) trace_.commands.push_back(std::move(info));
+    // Launches take time only where the host is the compute stream and charges for them.
+    const auto enqueues = [](const CommandNode& entry) { return entry.kind == NodeKind::Enqueue; };
+    const bool launches = std::ranges::any_of(graph_.command_nodes, enqueues);
+    const std::vector<schedule::Command>& commands = program_.roles.front().commands;
+    for (const schedule::CommandDescription& command : schedule::describe_commands(program_)) {
+      const bool launch = command.kind == schedule::CommandKind::Launch;
+      if (launch && !launches) continue;
+      trace_.commands.push_back({.id = command.id,
+                                 .kind = span_kind(command.kind),
+                                 .phase = span_phase(command.phase),
+                                 .name = command.name,
+                                 .bucket = command.bucket,
+                                 .bytes = command.bytes});
+      if (launch) launch_of_[*command.bucket] = command.id;
     }
+    for (const schedule::Command& command : commands) {
+      const auto* collective = std::get_if<schedule::RunCollective>(&command.action);
+      if (collective != nullptr) bucket_of_[command.id] = collective->bucket;
+    }
+  }
+
+  // The trace shows an enqueue under the record that opens the launch, as the executor does.
+  [[nodiscard]] CommandId shown_as(const CommandNode& entry) const {
+    const CommandId id = command(entry.command).id;
+    if (entry.kind != NodeKind::Enqueue) return id;
+    const auto launch = launch_of_.find(bucket_of_.at(id));
+    return launch == launch_of_.end() ? id : launch->second;
   }
 
   void add_spans(std::int32_t index) {
     const CommandNode& entry = graph_.command_nodes[static_cast<std::size_t>(index)];
+    if (entry.kind == NodeKind::WakeUp) return;  // part of its wait
     for (std::int32_t rank = 0; rank < graph_.ranks; ++rank) {
       const NodeId node = graph_.on_rank(index, rank);
-      traces::Span span{.command = command(entry.command).id,
+      traces::Span span{.command = shown_as(entry),
                         .rank = Rank{rank},
                         .stream = entry.stream,
                         .step = entry.step,
@@ -167,7 +165,9 @@ class TraceBuilder {
     };
     for (std::int32_t rank = 0; rank < graph_.ranks; ++rank) {
       const std::int64_t from = latest(wait.stream_before, rank);
-      const std::int64_t until = latest(wait.event, rank);
+      const std::int64_t event = latest(wait.event, rank);
+      const std::int64_t until =
+          wait.wake_up >= 0 ? end(graph_.on_rank(wait.wake_up, rank)) : event;
       // Idle communication streams always wait; only the compute stream's stalls are worth a span.
       if (until <= from || wait.stream != schedule::kComputeStream) continue;
       trace_.spans.push_back({.command = command(wait.command).id,
@@ -184,6 +184,8 @@ class TraceBuilder {
   const Graph& graph_;
   const Timeline& timeline_;
   traces::Trace trace_;
+  std::map<BucketId, CommandId> launch_of_;
+  std::map<CommandId, BucketId> bucket_of_;
 };
 
 }  // namespace

@@ -67,7 +67,7 @@ StepSummary summarize(const Graph& graph, const Timeline& timeline) {
   std::vector<Interval> communication;
   for (std::int32_t c = 0; c < static_cast<std::int32_t>(graph.command_nodes.size()); ++c) {
     const CommandNode& entry = graph.command_nodes[static_cast<std::size_t>(c)];
-    if (entry.step != step) continue;
+    if (entry.step != step || entry.kind == NodeKind::WakeUp) continue;
     const auto node = static_cast<std::size_t>(graph.on_rank(c, slowest));
     std::int64_t start = timeline.start[node];
     const bool transfer = entry.kind == NodeKind::Collective;

@@ -31,21 +31,27 @@ Occurrences occurrences(const Trace& trace, std::int32_t step, Rank rank) {
   return result;
 }
 
+// Waits and enqueues have a span only where they took time, so a missing one means 0 ns.
 bool must_have_counterpart(SpanKind kind) {
   return kind != SpanKind::Wait && kind != SpanKind::Enqueue;
 }
 
+// A simulation that folds equal ranks traces the first few of the job; those beyond behave like its
+// last.
 Rank counterpart(const Trace& predicted, Rank measured) {
   const bool is_traced = std::ranges::find(predicted.ranks, measured) != predicted.ranks.end();
   return is_traced ? measured : std::min(measured, predicted.ranks.back());
 }
 
-// Are these the same command of the same plan? Only ops have names that the plan gives.
+// Are these the same command of the same plan? Only ops have names that the plan gives; what a wait
+// waits for, the two machines may describe differently.
 bool is_same(const CommandInfo& a, const CommandInfo& b) {
-  return a.kind == b.kind && a.bucket == b.bucket &&
-         (a.kind != SpanKind::Compute || a.name == b.name);
+  if (a.kind != b.kind) return false;
+  if (a.kind == SpanKind::Compute) return a.name == b.name;
+  return !must_have_counterpart(a.kind) || a.bucket == b.bucket;
 }
 
+// Builds one Comparison: first both sides, then what is listed, row by row.
 class Joiner {
  public:
   Joiner(const Trace& predicted, const Trace& measured)
@@ -90,6 +96,8 @@ class Joiner {
     return occurrences(measured_, result_.measured.report.step, rank);
   }
 
+  // Every rank is searched, not just the compared one: a command that some rank never ran is a hang
+  // in the making.
   void add_unmatched(Rank rank) {
     const Occurrences predicted = predicted_on(rank);
     const Occurrences measured = measured_on(rank);
@@ -114,6 +122,7 @@ class Joiner {
     result_.unmatched.insert(result_.unmatched.end(), found.begin(), found.end());
   }
 
+  // Both reports list collectives by start; the measured order is kept, as the order of the table.
   void add_buckets() {
     for (const BucketRow& row : result_.measured.report.buckets) {
       const auto& rows = result_.predicted.report.buckets;
@@ -154,6 +163,7 @@ class Joiner {
   Comparison result_;
 };
 
+// A pair needs both numbers: a transfer that one side does not know is no transfer of 0.
 std::optional<Pair> both(std::optional<Duration> predicted, std::optional<Duration> measured) {
   if (!predicted || !measured) return std::nullopt;
   return Pair{*predicted, *measured};

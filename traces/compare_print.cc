@@ -23,6 +23,7 @@ namespace {
 constexpr std::size_t kShownOps = 5;
 constexpr std::size_t kShownUnmatched = 10;
 
+// Exact to the nanosecond, so that a reader can add the lines up.
 std::string us(Duration duration) {
   std::string text;
   append_us(text, duration);
@@ -71,6 +72,7 @@ std::vector<std::string> pair_header(std::string first) {
   return {std::move(first), "predicted us", "measured us", "difference us", "error"};
 }
 
+// Whose numbers these are, before the numbers.
 void print_side(std::ostream& out, std::string_view name, const Side& side) {
   const Provenance& from = side.provenance;
   out << name << "  " << to_string(from.origin) << " by " << from.backend << " on " << from.machine
@@ -82,6 +84,7 @@ void print_side(std::ostream& out, std::string_view name, const Side& side) {
       << us(side.step_times.p90) << " us\n";
 }
 
+// Activities that neither side has are left out; they add 0 to the sum.
 void print_attribution(std::ostream& out, const Comparison& comparison) {
   out << "\nwhere the difference comes from: the compute stream, whose lines sum to the step\n";
   Table table;
@@ -95,6 +98,8 @@ void print_attribution(std::ostream& out, const Comparison& comparison) {
   table.print(out);
 }
 
+// Not part of the sum above: communication runs beside the compute stream, and only its exposed
+// part can cost time.
 void print_communication(std::ostream& out, const Comparison& comparison) {
   out << "\ncommunication (exposed: no compute runs)\n";
   Table table;
@@ -109,6 +114,8 @@ void print_communication(std::ostream& out, const Comparison& comparison) {
   table.print(out);
 }
 
+// One line per collective. Start and end tell a late launch from a slow link: a late bucket starts
+// late and moves as fast as predicted.
 void print_buckets(std::ostream& out, const Comparison& comparison) {
   if (comparison.buckets.empty()) return;
   out << "\nbuckets (us since the step began; P predicted, M measured, D difference)\n";
@@ -126,6 +133,7 @@ void print_buckets(std::ostream& out, const Comparison& comparison) {
   table.print(out);
 }
 
+// The few ops that explain most of a difference in compute.
 void print_ops(std::ostream& out, const Comparison& comparison) {
   std::vector<OpComparison> ops = comparison.ops;
   std::erase_if(ops, [](const OpComparison& op) { return op.time.difference() == Duration{}; });
@@ -153,6 +161,7 @@ std::string_view to_string(Mismatch what) {
   return "another command under this id was measured";
 }
 
+// A list that is long has one cause (two different plans), so its head is enough.
 void print_unmatched(std::ostream& out, const Comparison& comparison) {
   if (comparison.unmatched.empty()) return;
   out << "\nwithout counterpart: " << comparison.unmatched.size() << '\n';
@@ -169,6 +178,7 @@ void print_unmatched(std::ostream& out, const Comparison& comparison) {
 
 using nlohmann::ordered_json;
 
+// Absent numbers are null: NaN is no JSON.
 ordered_json json_of(const Pair& pair) {
   const auto error = pair.error();
   return {{"predicted_ns", pair.predicted.count()},

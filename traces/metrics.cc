@@ -31,6 +31,7 @@ void extend(Window& window, const Span& span) {
   window.seen = true;
 }
 
+// A communication stream may stand at its next wait long before the step begins.
 bool marks_the_step(const Trace& trace, const Span& span) {
   return span.stream == kComputeStream || trace.command(span.command).kind != SpanKind::Wait;
 }
@@ -43,6 +44,7 @@ std::vector<Window> step_windows(const Trace& trace) {
   return windows;
 }
 
+// Copies and launches keep the compute stream as busy as ops do; a collective under them is hidden.
 bool is_compute(SpanKind kind) {
   return kind == SpanKind::Compute || kind == SpanKind::Copy || kind == SpanKind::Enqueue;
 }
@@ -74,6 +76,7 @@ RankSpans gather(const Trace& trace, std::int32_t step, Rank rank) {
   return result;
 }
 
+// Unions, not sums: two collectives in flight at once are one stretch of communication.
 void fill_communication(StepReport& report, const RankSpans& spans) {
   std::vector<Interval> whole;
   std::vector<Interval> moving;
@@ -91,6 +94,7 @@ void fill_communication(StepReport& report, const RankSpans& spans) {
   report.exposed_transfer = uncovered(moving, spans.busy);
 }
 
+// Rows count from the window's start, so that rows of different steps and traces can be compared.
 void fill_rows(StepReport& report, const Trace& trace, const RankSpans& spans) {
   for (const Span* span : spans.collectives) {
     const CommandInfo& info = trace.command(span->command);
@@ -114,6 +118,7 @@ void fill_rows(StepReport& report, const Trace& trace, const RankSpans& spans) {
   }
 }
 
+// One rank's view of a window that all ranks share.
 StepReport report_on(const Trace& trace, std::int32_t step, const Window& window, Rank rank) {
   StepReport report;
   report.origin = trace.provenance.origin;
@@ -132,6 +137,7 @@ StepReport report_on(const Trace& trace, std::int32_t step, const Window& window
   return report;
 }
 
+// One step alone; step_windows would fill all of them.
 Window step_window(const Trace& trace, std::int32_t step) {
   DOVETAIL_CHECK(0 <= step && step < trace.steps) << "step " << step << " of " << trace.steps;
   Window window;
@@ -239,6 +245,7 @@ StepReport step_report(const Trace& trace, std::int32_t step, Rank rank) {
 
 std::int32_t median_step_index(const Trace& trace) {
   const std::vector<Duration> times = step_times(trace);
+  // A nearest-rank median is a value that occurred, so the search always ends at a step.
   const auto first = std::ranges::find(times, spread(times).median);
   return static_cast<std::int32_t>(first - times.begin());
 }
@@ -275,6 +282,7 @@ void print(std::ostream& out, const StepReport& report) {
   time("transfer", report.transfer);
   time("exposed transfer", report.exposed_transfer);
   for (const Activity activity : kActivities) {
+    // What did not happen is not worth a line.
     if (report.breakdown[activity] == Duration{}) continue;
     time(to_string(activity), report.breakdown[activity]);
   }

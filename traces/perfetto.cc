@@ -24,6 +24,8 @@ struct View {
   Instant origin;                    // shown as 0
 };
 
+// A process name must tell its trace from the others; the origin alone does so in the usual case of
+// one prediction beside one measurement.
 std::vector<View> make_views(std::span<const Trace* const> traces, Steps steps) {
   std::vector<View> views;
   for (const Trace* trace : traces) {
@@ -44,6 +46,7 @@ std::vector<View> make_views(std::span<const Trace* const> traces, Steps steps) 
   return views;
 }
 
+// Appends one event after the other; ids of processes, threads and arrows are running numbers.
 class Writer {
  public:
   explicit Writer(std::size_t spans) { text_.reserve(4096 + 256 * spans); }
@@ -88,6 +91,7 @@ class Writer {
     return process_ * 1000 + 1 + stream.value;
   }
 
+  // Opens an event with the fields that all kinds share; the caller closes it.
   void begin_event(char phase, std::int64_t thread) {
     text_ += first_ ? "\n{\"ph\":\"" : ",\n{\"ph\":\"";
     first_ = false;
@@ -107,6 +111,7 @@ class Writer {
     text_ += "}}";
   }
 
+  // Without it a viewer sorts processes and tracks by name.
   void write_sort_index(std::string_view what, std::int64_t thread, std::int64_t index) {
     begin_event('M', thread);
     text_ += ",\"name\":";
@@ -116,6 +121,7 @@ class Writer {
     text_ += "}}";
   }
 
+  // Names first, then spans by stream, then arrows: an arrow binds to slices already written.
   void write_process(const View& view, Rank rank) {
     const std::int64_t first_thread = thread(StreamId{0});
     write_name("process_name", first_thread,

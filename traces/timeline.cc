@@ -56,6 +56,8 @@ void add(Cell& cell, char what, Duration time) {
   }
 }
 
+// Work wins against an equal share of nothing: a picture that hides work misleads more than one
+// that hides a gap.
 char winner(const Cell& cell, Duration width) {
   Duration idle = width;
   for (const auto& [what, time] : cell) idle -= time;
@@ -70,6 +72,8 @@ char winner(const Cell& cell, Duration width) {
   return most >= idle ? best : '.';
 }
 
+// The stretch of time that the picture covers. All steps: from the first span to the last, which
+// need not start at 0.
 Interval shown(const Trace& trace, const TimelineOptions& options, std::int32_t step) {
   if (options.steps == Steps::Median) {
     const StepReport report = step_report(trace, step);
@@ -85,6 +89,7 @@ Interval shown(const Trace& trace, const TimelineOptions& options, std::int32_t 
 
 std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
+// Round numbers, so that one can count columns in one's head.
 Duration fitting_column(Duration shown, std::int64_t columns) {
   for (Duration power(1);; power *= 10) {
     for (const int factor : {1, 2, 5}) {
@@ -93,6 +98,7 @@ Duration fitting_column(Duration shown, std::int64_t columns) {
   }
 }
 
+// The columns of one stream. A span is cut at the borders of columns and adds to each its share.
 std::string line(const Trace& trace, std::span<const Span> spans, Interval window,
                  Duration column) {
   std::vector<Cell> cells(
@@ -135,7 +141,10 @@ std::string timeline(const Trace& trace, const TimelineOptions& options) {
       std::string name = trace.ranks.size() > 1 ? "r" + std::to_string(rank.value) + " " : "";
       name += "s" + std::to_string(stream.id.value);
       const std::string cells = line(trace, spans_of(trace, rank, stream.id), window, column);
-      text += name + (cells.empty() ? "" : " " + cells) + "\n";
+      text += name;
+      if (!cells.empty()) text += ' ';
+      text += cells;
+      text += '\n';
     }
   }
   return text;

@@ -69,6 +69,7 @@ void append_command(std::string& text, const CommandInfo& command) {
   text += '}';
 }
 
+// The hot loop of the writer: integers and commas, nothing else.
 void append_span(std::string& text, const Span& span) {
   text += '[';
   append_integer(text, span.command.value);
@@ -99,6 +100,7 @@ Enum read_enum(const JsonValue& value) {
   return static_cast<Enum>(value.word(words));
 }
 
+// Notes may carry any key; all other keys are known.
 Provenance read_provenance(JsonObject object) {
   Provenance provenance;
   provenance.origin = read_enum<Origin, 2>(object.at("origin"));
@@ -112,6 +114,8 @@ Provenance read_provenance(JsonObject object) {
   return provenance;
 }
 
+// Rising, so that no rank stands twice and a lookup is a binary search. So with streams and
+// commands.
 std::vector<Rank> read_ranks(const JsonArray& array, std::int64_t world_size) {
   std::vector<Rank> ranks;
   for (const JsonValue value : array) {
@@ -183,6 +187,7 @@ class SpanReader {
     return std::to_string(id.value);
   }
 
+  // Names before times: a message about an unknown command helps more than one about its end.
   Span read_span(const JsonValue& value) {
     const JsonArray fields = value.array();
     if (fields.size() != 6 && fields.size() != 7) {
@@ -243,6 +248,7 @@ class SpanReader {
     }
   }
 
+  // Neighbours are enough: spans are sorted, so an overlap shows between two of them.
   static void check_order(const JsonValue& value, const Span& before, const Span& span) {
     const auto key = [](const Span& s) { return std::tuple(s.rank, s.stream, s.start); };
     if (key(span) < key(before)) {
@@ -260,6 +266,7 @@ class SpanReader {
   std::vector<bool> step_has_spans_;
 };
 
+// The list stands in the file for people; it must still say what the reader assumes.
 void check_span_fields(const JsonArray& array) {
   if (array.size() != kSpanFields.size()) {
     array.value().fail("expected " + std::to_string(kSpanFields.size()) + " names, found " +

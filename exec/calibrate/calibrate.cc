@@ -44,9 +44,8 @@ Calibration calibrate(Rig& rig, const schedule::ScheduledProgram& plan, const Op
   result.collectives = measure_collectives(rig, options.collectives);
   tell("contention");
   result.contention = measure_contention(rig, plan, options.contention);
-  result.tiny_collectives =
-      measure_contention(rig, plan,
-                         {.bytes = options.tiny, .compute_time = options.contention.compute_time});
+  result.tiny_collectives = measure_contention(
+      rig, plan, {.bytes = options.tiny, .compute_time = options.contention.compute_time});
   result.conditions = conditions_of_job(rig.exchange(), before, read_cpu_times());
   result.conditions.spread = spread_of_step(result.ops);
   std::vector<SizedTime> queue;

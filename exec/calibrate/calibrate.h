@@ -39,7 +39,7 @@ struct Calibration {
   CopyTime copies;
   HostTimes host;
   std::vector<CollectiveTimes> collectives;
-  std::vector<RankContention> contention;       // large messages, by rank
+  std::vector<RankContention> contention;        // large messages, by rank
   std::vector<RankContention> tiny_collectives;  // by rank: cpu_per_collective
   Conditions conditions;
   Verdict verdict;

@@ -13,9 +13,9 @@ namespace dovetail::exec::calibrate {
 namespace {
 
 constexpr std::int64_t kQueue = 8;
-constexpr std::int64_t kFewest = 3;   // repetitions of one size
+constexpr std::int64_t kFewest = 3;  // repetitions of one size
 constexpr std::int64_t kMost = 25;
-constexpr std::int64_t kSizes = 25;   // 4 B to 64 MiB, for sharing out the budget
+constexpr std::int64_t kSizes = 25;  // 4 B to 64 MiB, for sharing out the budget
 
 cpu::CollectiveCall call_on(Rig& rig, schedule::Collective kind, Bytes bytes) {
   cpu::CollectiveCall call = {.kind = kind,
@@ -27,7 +27,8 @@ cpu::CollectiveCall call_on(Rig& rig, schedule::Collective kind, Bytes bytes) {
     // The shard lies behind the data.
     const auto ranks = static_cast<std::size_t>(rig.exchange().world_size);
     const std::size_t count = call.data.size();
-    const std::span<float> both = rig.buffer(bytes + Bytes(bytes.count() / rig.exchange().world_size));
+    const std::span<float> both =
+        rig.buffer(bytes + Bytes(bytes.count() / rig.exchange().world_size));
     call.data = both.first(count);
     call.shard = both.subspan(count, count / ranks);
   }
@@ -73,7 +74,8 @@ std::int64_t repetitions(const CollectiveOptions& options, Bytes bytes, Duration
   const Duration one = guess + options.pause;
   const Duration queue = guess * queue_length(bytes) + options.pause;
   const Duration share_of_size = options.budget / kSizes;
-  const std::int64_t wanted = std::clamp<std::int64_t>(share_of_size / (one + queue), kFewest, kMost);
+  const std::int64_t wanted =
+      std::clamp<std::int64_t>(share_of_size / (one + queue), kFewest, kMost);
   return wanted * one + kFewest * queue <= left ? wanted : 0;
 }
 
@@ -101,8 +103,7 @@ std::vector<CollectiveTimes> measure_collectives(Rig& rig, const CollectiveOptio
     time.bytes = bytes;
     time.isolated = spread_of(samples(rig, call, 1, count, options.pause));
     const std::int64_t queue = queue_length(bytes);
-    time.back_to_back =
-        spread_of(samples(rig, call, queue, kFewest, options.pause)).median / queue;
+    time.back_to_back = spread_of(samples(rig, call, queue, kFewest, options.pause)).median / queue;
     // The next size takes at most about twice as long.
     guess = std::max(time.isolated.median, time.back_to_back) * 2;
     const bool same_size = !times.empty() && times.back().bytes == bytes;

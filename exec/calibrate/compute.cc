@@ -38,7 +38,8 @@ Duration copy_time(Rig& rig, std::span<float> arena, std::size_t block) {
   for (std::size_t i = 0; i < kSamples; ++i) {
     const std::span<const float> from = arena.subspan(i * stride, block);
     const std::int64_t start = now_ns();
-    std::copy(from.begin(), from.end(), arena.begin() + static_cast<std::ptrdiff_t>(half + i * stride));
+    std::copy(from.begin(), from.end(),
+              arena.begin() + static_cast<std::ptrdiff_t>(half + i * stride));
     samples.push_back(now_ns() - start);
   }
   return median(pooled(share(rig.exchange(), samples)));
@@ -78,7 +79,8 @@ std::vector<OpTime> measure_ops(Rig& rig, const schedule::ScheduledProgram& plan
   for (const schedule::Op& op : ops.program.ops) {
     const std::vector<std::vector<std::int64_t>> by_rank = share(rig.exchange(), samples[op.id]);
     OpTime time = {.op = op.id, .time = spread_of(pooled(by_rank)), .by_rank = {}};
-    for (const std::vector<std::int64_t>& of_rank : by_rank) time.by_rank.push_back(median(of_rank));
+    for (const std::vector<std::int64_t>& of_rank : by_rank)
+      time.by_rank.push_back(median(of_rank));
     times.push_back(std::move(time));
   }
   return times;
@@ -107,9 +109,8 @@ std::vector<WorkTime> by_work(const schedule::Program& program, const std::vecto
   }
   std::vector<WorkTime> times;
   for (Group& group : groups) {
-    group.result.time = {.p10 = median(group.p10),
-                         .median = median(group.median),
-                         .p90 = median(group.p90)};
+    group.result.time = {
+        .p10 = median(group.p10), .median = median(group.median), .p90 = median(group.p90)};
     times.push_back(std::move(group.result));
   }
   return times;
@@ -123,7 +124,7 @@ Spread measure_unit_kernel(Rig& rig) {
   schedule::Op op;
   op.name = "unit kernel";
   op.work = chain;
-  cpu::reserve(op, rig.workspace());
+  cpu::reserve(std::span(&op, 1), rig.workspace());
   cpu::run_gemm(chain, rig.workspace());
   rig.exchange().barrier();
   std::vector<std::int64_t> samples;

@@ -1,8 +1,8 @@
 // How long computing takes without communication: the plan's own ops, the unit kernel, copies.
 //
 // Ops are measured where they stand: all ops of the program in program order, step after step, so
-// every op finds the caches as the op before it left them, and writes or reads its gradients as in a
-// real run. All ranks compute at the same time, because they share caches and memory.
+// every op finds the caches as the op before it left them, and writes or reads its gradients as in
+// a real run. All ranks compute at the same time, because they share caches and memory.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -125,8 +125,7 @@ std::vector<RankContention> measure_contention(Rig& rig, const schedule::Schedul
   cpu::CpuBackend backend(backward, rig.compute_ports());
   const Rank rank = rig.exchange().rank;
   rig.exchange().barrier();
-  const Baseline baseline =
-      baseline_of(run(backward, rank, backend, {.warmup = 2, .steps = 10}));
+  const Baseline baseline = baseline_of(run(backward, rank, backend, {.warmup = 2, .steps = 10}));
   const Duration lone = measure_queue(rig, schedule::Collective::AllReduce, options.bytes,
                                       kFewestCollectives * 2, kFewestCollectives);
 

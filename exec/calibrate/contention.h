@@ -3,8 +3,8 @@
 // The plan's own backward ops run step after step while the communication thread works through a
 // queue of collectives that lasts longer. Compared are, op by op, the medians with and without that
 // queue, and the collectives' times with and without the computing. With large messages this is the
-// contention as rates; with tiny ones (4 KiB) the extra compute time per collective is the processor
-// time that one collective takes, whatever its size.
+// contention as rates; with tiny ones (4 KiB) the extra compute time per collective is the
+// processor time that one collective takes, whatever its size.
 //
 // The processor time of the communication thread alone explains only part of it: interrupts, timers
 // and the receive path are charged to the compute thread.
@@ -22,7 +22,7 @@
 namespace dovetail::exec::calibrate {
 
 struct ContentionOptions {
-  Bytes bytes = mib(4);  // of each collective
+  Bytes bytes = mib(4);                                     // of each collective
   Duration compute_time = std::chrono::milliseconds(1500);  // to compute beside the queue, about
 };
 

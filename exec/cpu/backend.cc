@@ -71,6 +71,7 @@ void CpuBackend::plan_ops() {
     return plan_.program.tensor(id).kind == schedule::TensorKind::Gradient;
   };
   const std::vector<schedule::Op>& ops = plan_.program.ops;
+  reserve(ops, *ports_.workspace);
   for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
     OpPlan& planned = ops_[op->id];
     planned.op = &*op;
@@ -79,7 +80,6 @@ void CpuBackend::plan_ops() {
       planned.writes.push_back({id, writes[id]++});
       planned.gradient_bytes += plan_.program.tensor(id).bytes();
     }
-    reserve(*op, *ports_.workspace);
   }
   std::map<TensorId, std::int32_t> to_come = writes;
   for (const schedule::Op& op : ops) {
@@ -90,7 +90,8 @@ void CpuBackend::plan_ops() {
       planned.applies.push_back(id);
       planned.gradient_bytes += plan_.program.tensor(id).bytes() * 2;
     }
-    for (const OpPlan::Production& write : planned.writes) to_come[write.gradient] = write.writes_left;
+    for (const OpPlan::Production& write : planned.writes)
+      to_come[write.gradient] = write.writes_left;
   }
   for (const schedule::Reduction& reduction : plan_.program.reductions) {
     is_applied_.push_back(applied.count(reduction.gradient) != 0);
@@ -116,13 +117,12 @@ void CpuBackend::plan_commands() {
           label << schedule::to_string(action.kind) << " of bucket " << action.bucket;
           labels_[{action.bucket, action.kind}] = label.str();
         },
-        [&](const schedule::RecordEvent& action) {
-          events_.emplace(action.event, events_.size());
-        },
+        [&](const schedule::RecordEvent& action) { events_.emplace(action.event, events_.size()); },
         [&](const schedule::WaitEvent& action) {
           // Commands are issued in this order, so such a wait would never end.
           if (events_.count(action.event) == 0) {
-            throw InputError(text("waits for an event that no earlier command records", command.id));
+            throw InputError(
+                text("waits for an event that no earlier command records", command.id));
           }
         });
   }
@@ -140,11 +140,11 @@ void CpuBackend::open_streams() {
     std::function<std::unique_ptr<Transport>()> open = [this, stream] {
       return ports_.open_transport(stream);
     };
-    threads_[i] = std::make_unique<CommThread>(
-        CommThread::Options{.stream = stream,
-                            .prepare = ports_.prepare_comm_thread,
-                            .open_transport = std::move(open)},
-        *table_);
+    threads_[i] =
+        std::make_unique<CommThread>(CommThread::Options{.stream = stream,
+                                                         .prepare = ports_.prepare_comm_thread,
+                                                         .open_transport = std::move(open)},
+                                     *table_);
   }
 }
 
@@ -164,6 +164,7 @@ void CpuBackend::note(const schedule::Command& command, std::int64_t start_ns,
 void CpuBackend::begin_step(std::int32_t step) {
   step_ = step;
   timings_.clear();
+  timings_.reserve(role_of(plan_, ports_.rank).commands.size());
   memory_.clear_padding();
   table_->begin_step();
 }
@@ -277,8 +278,8 @@ void CpuBackend::compare(const schedule::Reduction& reduction, std::span<const f
   if (difference.wrong == 0 || !result.first_wrong.empty()) return;
   std::ostringstream message;
   message << "rank " << ports_.rank << " step " << step_ << ' '
-          << plan_.program.tensor(reduction.gradient).name << '[' << difference.first << ']' << where
-          << ": expected " << expected.at(difference.first) << ", found "
+          << plan_.program.tensor(reduction.gradient).name << '[' << difference.first << ']'
+          << where << ": expected " << expected.at(difference.first) << ", found "
           << found[difference.first];
   result.first_wrong = message.str();
 }

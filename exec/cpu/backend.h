@@ -1,10 +1,11 @@
 // The cpu backend: one rank on processor cores and a real network.
 //
 // The calling thread is the compute stream. Each communication stream is a thread with a transport
-// (CommThread). A collective on stream 0 runs on the calling thread, through a transport of its own.
-// Every backward op does its work and then writes the known values of its gradients (values.h); the
-// first reader of a reduced gradient copies it, as an optimizer would. A command of a communication
-// stream gives two Timings: on stream 0 while it is enqueued, on its own stream while it runs.
+// (CommThread). A collective on stream 0 runs on the calling thread, through a transport of its
+// own. Every backward op does its work and then writes the known values of its gradients
+// (values.h); the first reader of a reduced gradient copies it, as an optimizer would. A command of
+// a communication stream gives two Timings: on stream 0 while it is enqueued, on its own stream
+// while it runs.
 //
 // Memory-bound work counts the gradient bytes it really touches towards its total. Only f32
 // gradients and one process group of all ranks are executed; anything else is an InputError.
@@ -33,8 +34,8 @@
 
 namespace dovetail::exec::cpu {
 
-// What a rank is plugged into. open_transport is called once per stream that carries collectives, in
-// stream order; every rank does so in the same order.
+// What a rank is plugged into. open_transport is called once per stream that carries collectives,
+// in stream order; every rank does so in the same order.
 struct Ports {
   Rank rank;
   std::function<void()> barrier;
@@ -89,11 +90,11 @@ class CpuBackend final : public Backend {
   Ports ports_;
   GradientMemory memory_;
   std::map<OpId, OpPlan> ops_;
-  std::map<EventId, std::size_t> events_;   // numbered for the table
+  std::map<EventId, std::size_t> events_;  // numbered for the table
   // "all-reduce of bucket 3", for errors
   std::map<std::pair<BucketId, schedule::Collective>, std::string> labels_;
-  std::vector<bool> carries_collectives_;   // by stream
-  std::vector<bool> is_applied_;            // by position in program.reductions
+  std::vector<bool> carries_collectives_;  // by stream
+  std::vector<bool> is_applied_;           // by position in program.reductions
   std::int32_t step_ = 0;
   std::vector<Timing> timings_;
 

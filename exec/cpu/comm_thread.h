@@ -97,9 +97,9 @@ class CommThread {
   // Skips queued jobs. A collective under way ends, or fails by its transport's deadline.
   ~CommThread();
 
-  void enqueue(Job job);
-  // Blocks until the queue is empty and returns the timings since the last drain. Does not throw for
-  // failed jobs; ask the EventTable.
+  void enqueue(const Job& job);
+  // Blocks until the queue is empty and returns the timings since the last drain. Does not throw
+  // for failed jobs; ask the EventTable.
   std::vector<Timing> drain();
   // Processor time this thread has used so far.
   [[nodiscard]] std::int64_t cpu_ns();

@@ -21,17 +21,23 @@
 namespace dovetail::exec::cpu {
 namespace {
 
-constexpr std::size_t kStreamFloats = std::size_t{2} << 20;  // per array, two arrays
-constexpr std::int64_t kBytesPerElement = 12;                // two reads and one write
+constexpr std::int64_t kMostRingElements = std::int64_t{8} << 20;  // 32 MiB in each of two arrays
+constexpr std::int64_t kBytesPerElement = 12;                      // two reads and one write
+constexpr std::size_t kFewestRingElements = 1024;
 
 using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 // Operands in -0.5..0.5: products of any length stay far from overflow and from denormals.
 void fill_bounded(Floats& floats) {
+  constexpr std::size_t kBlock = 4096;
   Random random(1);
-  for (std::size_t i = 0; i < floats.size(); ++i) {
-    floats.data()[i] = static_cast<float>(random.next() >> 40) * 0x1p-24F - 0.5F;
+  float* data = floats.data();
+  const std::size_t first = std::min(kBlock, floats.size());
+  for (std::size_t i = 0; i < first; ++i) {
+    data[i] = static_cast<float>(random.next() >> 40) * 0x1p-24F - 0.5F;
   }
+  // Repeating one block fills at the speed of memory.
+  for (std::size_t i = first; i < floats.size(); ++i) data[i] = data[i - first];
 }
 
 void reserve_gemm(const schedule::GemmWork& work, Workspace& workspace) {
@@ -43,23 +49,33 @@ void reserve_gemm(const schedule::GemmWork& work, Workspace& workspace) {
   workspace.outputs.reserve(static_cast<std::size_t>(work.m * work.n));
 }
 
-void reserve_stream(Workspace& workspace) {
-  if (workspace.stream.size() >= 2 * kStreamFloats) return;
-  workspace.stream.reserve(2 * kStreamFloats);
+std::int64_t elements(Bytes bytes) {
+  return std::max<std::int64_t>(0, bytes.count()) / kBytesPerElement;
+}
+
+void reserve_ring(std::int64_t step_elements, Workspace& workspace) {
+  const auto count = static_cast<std::size_t>(std::min(step_elements, kMostRingElements));
+  const std::size_t size = 2 * std::max(count, kFewestRingElements);
+  if (size <= workspace.stream.size()) return;
+  workspace.stream.reserve(size);
   fill_bounded(workspace.stream);
 }
 
 }  // namespace
 
-void reserve(const schedule::Op& op, Workspace& workspace) {
-  schedule::visit(
-      op.work, [&](const schedule::GemmWork& work) { reserve_gemm(work, workspace); },
-      [&](const schedule::MemoryWork&) { reserve_stream(workspace); },
-      [&](const schedule::TimedWork&) {
-        throw InputError(op.name +
-                         ": the cpu backend cannot execute a recorded time; make the plan with a "
-                         "cluster file that has a unit kernel (dovetail calibrate)");
-      });
+void reserve(std::span<const schedule::Op> ops, Workspace& workspace) {
+  std::int64_t step_elements = 0;
+  for (const schedule::Op& op : ops) {
+    schedule::visit(
+        op.work, [&](const schedule::GemmWork& work) { reserve_gemm(work, workspace); },
+        [&](const schedule::MemoryWork& work) { step_elements += elements(work.bytes); },
+        [&](const schedule::TimedWork&) {
+          throw InputError(op.name +
+                           ": the cpu backend cannot execute a recorded time; make the plan with "
+                           "a cluster file that has a unit kernel (dovetail calibrate)");
+        });
+  }
+  reserve_ring(step_elements, workspace);
 }
 
 void run_gemm(const schedule::GemmWork& work, Workspace& workspace) {
@@ -77,13 +93,14 @@ void run_gemm(const schedule::GemmWork& work, Workspace& workspace) {
 }
 
 void run_memory(Bytes bytes, Workspace& workspace) {
-  auto left = static_cast<std::size_t>(std::max<std::int64_t>(0, bytes.count()) / kBytesPerElement);
+  const std::size_t ring = workspace.stream.size() / 2;
+  auto left = static_cast<std::size_t>(elements(bytes));
   while (left > 0) {
-    const std::size_t count = std::min(left, kStreamFloats - workspace.cursor);
+    const std::size_t count = std::min(left, ring - workspace.cursor);
     const float* x = workspace.stream.data() + workspace.cursor;
-    float* y = workspace.stream.data() + kStreamFloats + workspace.cursor;
+    float* y = workspace.stream.data() + ring + workspace.cursor;
     for (std::size_t i = 0; i < count; ++i) y[i] = 0.5F * (x[i] + y[i]);
-    workspace.cursor = (workspace.cursor + count) % kStreamFloats;
+    workspace.cursor = (workspace.cursor + count) % ring;
     left -= count;
   }
 }

@@ -77,8 +77,9 @@ GradientMemory::GradientMemory(const schedule::ScheduledProgram& plan,
     const auto parts = static_cast<std::size_t>(ranks);
     if (place.buffer.count % parts != 0) {
       std::ostringstream message;
-      message << "bucket " << id << ": " << place.buffer.count << " elements cannot be scattered to "
-              << ranks << " ranks; pad it to a multiple of " << ranks * kFloatBytes << " bytes";
+      message << "bucket " << id << ": " << place.buffer.count
+              << " elements cannot be scattered to " << ranks << " ranks; pad it to a multiple of "
+              << ranks * kFloatBytes << " bytes";
       throw InputError(message.str());
     }
     place.shard = take(place.buffer.count / parts);
@@ -119,8 +120,7 @@ void GradientMemory::place_bucket(const schedule::BucketLayout& layout,
     gradients_[member.gradient].window = window;
     members.push_back(window);
   }
-  std::sort(members.begin(), members.end(),
-            [](Range a, Range b) { return a.offset < b.offset; });
+  std::sort(members.begin(), members.end(), [](Range a, Range b) { return a.offset < b.offset; });
   std::size_t end = place.buffer.offset;
   for (const Range member : members) {
     if (member.offset > end) place.padding.push_back({end, member.offset - end});

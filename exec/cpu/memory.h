@@ -1,9 +1,9 @@
 // Where the gradients of one rank lie: bucket buffers, windows in them, and memory of their own.
 //
 // In view mode a gradient is a window of its bucket; in copy mode it has memory of its own beside
-// the window. `applied` is what the optimizer made of a gradient: its first consumer copies it there
-// (a real streaming read and write), and the check compares it too, so a gradient that was read too
-// early is found even if the bucket is right at the end of the step.
+// the window. `applied` is what the optimizer made of a gradient: its first consumer copies it
+// there (a real streaming read and write), and the check compares it too, so a gradient that was
+// read too early is found even if the bucket is right at the end of the step.
 //
 // A Workspace is the memory itself. Backends of one rank that run in turn share one, so comparing
 // twenty schedules needs the memory of one, and every schedule meets the same pages.
@@ -41,9 +41,9 @@ class Floats {
 };
 
 struct Workspace {
-  Floats inputs;   // of GEMMs; written once, bounded
-  Floats outputs;  // of GEMMs
-  Floats stream;   // of memory-bound work
+  Floats inputs;           // of GEMMs; written once, bounded
+  Floats outputs;          // of GEMMs
+  Floats stream;           // of memory-bound work
   std::size_t cursor = 0;  // where the next memory-bound work goes on
   Floats gradients;        // buckets, shards and gradients of the plan that runs
   Floats applied;

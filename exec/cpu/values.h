@@ -5,7 +5,8 @@
 //     value(g, s, r, i) = pattern(g, s, r)[i mod 256] + salt(g, i div 256)
 // with pattern in -2048..2047 and salt in 0..2047, both by hashing. So
 //   - every partial sum over up to 4096 ranks is an integer below 2^24: exact in fp32 in any order;
-//   - swapped gradients, data of an earlier step, unreduced or twice reduced data and shifted offsets
+//   - swapped gradients, data of an earlier step, unreduced or twice reduced data and shifted
+//   offsets
 //     all show, because the value depends on g, s, r and i (the salt catches shifts by whole
 //     periods);
 //   - filling and checking stream at the speed of memory: one addition per element.
@@ -50,8 +51,7 @@ struct Difference {
 class Reduced {
  public:
   // REQUIRES: 1 <= ranks.size() <= kMostRanks.
-  Reduced(TensorId gradient, std::int32_t step, std::span<const Rank> ranks,
-          schedule::ReduceOp op);
+  Reduced(TensorId gradient, std::int32_t step, std::span<const Rank> ranks, schedule::ReduceOp op);
 
   [[nodiscard]] float at(std::size_t index) const;
   // Compares every element; NaN is wrong.

@@ -55,8 +55,7 @@ void FakeBackend::run_op(const schedule::Command& command, const schedule::RunOp
   execute(command);
 }
 
-void FakeBackend::run_collective(const schedule::Command& command,
-                                 const schedule::RunCollective&) {
+void FakeBackend::run_collective(const schedule::Command& command, const schedule::RunCollective&) {
   execute(command);
 }
 

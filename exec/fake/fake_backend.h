@@ -3,8 +3,8 @@
 // It exists to hold the run loop against the simulator. It plays one rank of a job whose ranks are
 // all alike, so a collective's last rank arrives when this one does. Semantics, the same as the cpu
 // backend's: the compute stream is the host; issuing a command to a communication stream takes
-// `issue` from the compute stream, and the command starts no earlier than the end of its issue; each
-// stream executes in order; a wait ends at the later of its stream's time and the event's.
+// `issue` from the compute stream, and the command starts no earlier than the end of its issue;
+// each stream executes in order; a wait ends at the later of its stream's time and the event's.
 //
 //   FakeBackend fake({.duration = [](const Command& c) { return from_us(10); }});
 //   RankResult result = run(plan, Rank{0}, fake, {.warmup = 0, .steps = 1});

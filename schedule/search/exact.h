@@ -17,10 +17,10 @@
 // Exactness. The deques compare f(i) - b * S_i, so T must be a sum of a term in i and a term in j;
 // a T rounded to nanoseconds is not. Hence the linear costs are rounded once, when a call begins: a
 // and b become whole numbers of 2^-k ns (and per byte), and all sums are exact integers in that
-// unit. k is the largest number up to 32 for which no grouping can overflow, so b is off by at most
-// 2^-33 ns a byte for a step under half a second, and 2^-28 under 17 s. Only results are rounded to
-// the nearest nanosecond. Every function here with a linear cost uses that one rounding; so their
-// answers are equal, not close.
+// unit. k is the largest number up to 32 for which no grouping can overflow: b is off by at most
+// 2^-33 ns a byte where the last ready time and all costs add up to under 2^29 ns (half a second),
+// and 2^-28 under 2^34 ns (17 s). Only results are rounded, to the nearest nanosecond. Every
+// function here with a linear cost uses that one rounding; so answers are equal, not close.
 //
 // Ties. The start nearest to j wins in f; then neighbours in the chosen grouping are joined, front
 // to back, wherever the last finish stays the same: fewer collectives for nothing.

@@ -1,5 +1,5 @@
-// Calibration primitives on ranks as threads with a slow shared-memory link. Times are compared only
-// with what the link is known to sleep.
+// Calibration primitives on ranks as threads with a slow shared-memory link. Times are compared
+// only with what the link is known to sleep.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/calibrate/calibrate.h"
@@ -108,8 +108,8 @@ TEST(CalibrateTest, ScattersAreRoundedToWholeShards) {
 }
 
 TEST(CalibrateTest, SizesStopWhereTheBudgetEnds) {
-  // Each call sleeps 2 ms. The first size takes 4 lone calls and 3 queues of 8 at least, 56 ms, so a
-  // budget of 60 ms leaves nothing for the other nine; without a budget there would be ten sizes.
+  // Each call sleeps 2 ms. The first size takes 4 lone calls and 3 queues of 8 at least, 56 ms, so
+  // a budget of 60 ms leaves nothing for the other nine; without a budget there would be ten sizes.
   on_ranks(2, 2ms, [](Rig& rig) {
     const std::vector<CollectiveTimes> times = measure_collectives(
         rig, {.smallest = Bytes(4), .largest = Bytes(2048), .budget = 60ms, .pause = 0us});
@@ -187,9 +187,9 @@ TEST(CalibrateTest, AWholeCalibrationHoldsEveryPart) {
     EXPECT_TRUE(result.conditions.fit_residual.has_value());
     EXPECT_EQ(result.verdict.valid, result.verdict.reasons.empty());
   });
-  EXPECT_THAT(told, ::testing::ElementsAre("ops of the step", "unit kernel and copies",
-                                           "launching and waiting", "collectives by size",
-                                           "contention"));
+  EXPECT_THAT(told,
+              ::testing::ElementsAre("ops of the step", "unit kernel and copies",
+                                     "launching and waiting", "collectives by size", "contention"));
 }
 
 }  // namespace

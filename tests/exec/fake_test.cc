@@ -19,7 +19,15 @@
 namespace dovetail::exec::fake {
 namespace {
 
-using namespace schedule;
+using schedule::BucketMode;
+using schedule::Command;
+using schedule::Copy;
+using schedule::InlineStream;
+using schedule::RecordEvent;
+using schedule::RunCollective;
+using schedule::RunOp;
+using schedule::ScheduledProgram;
+using schedule::WaitEvent;
 using testing::find_command;
 using testing::PlanOptions;
 using testing::two_buckets;
@@ -35,7 +43,9 @@ Duration duration(const Command& command) {
         if (run.op <= testing::kForward2) return from_us(10);
         return run.op <= testing::kBackward1 ? from_us(20) : from_us(5);
       },
-      [](const RunCollective& run) { return run.bucket == BucketId{0} ? from_us(15) : from_us(25); },
+      [](const RunCollective& run) {
+        return run.bucket == BucketId{0} ? from_us(15) : from_us(25);
+      },
       [](const Copy&) { return from_us(2); }, [](const RecordEvent&) { return Duration{}; },
       [](const WaitEvent&) { return Duration{}; });
 }
@@ -58,14 +68,13 @@ std::vector<std::string> lines(const Trace& trace) {
 }
 
 TEST(FakeBackendTest, OverlapsCollectivesWithBackward) {
-  // Expectation: backward of layer 2 ends at 40, bucket 0 runs 40..55 under the backward of layer 1,
-  // which ends at 60; bucket 1 runs 60..85. The first update finds bucket 0 done and runs 60..65,
-  // the second stands 65..85 and runs 85..90. Launches cost nothing.
+  // Expectation: backward of layer 2 ends at 40, bucket 0 runs 40..55 under the backward of layer
+  // 1, which ends at 60; bucket 1 runs 60..85. The first update finds bucket 0 done and
+  // runs 60..65, the second stands 65..85 and runs 85..90. Launches cost nothing.
   const Trace trace = play(two_buckets({.ranks = 1}), {.duration = duration, .issue = {}});
   EXPECT_THAT(lines(trace),
               ::testing::ElementsAre("l1.forward 0..10", "l2.forward 10..20", "l2.backward 20..40",
-                                     "enqueue bucket 0 40..40", "l1.backward 40..60",
-                                     "enqueue bucket 1 60..60", "l2.update 60..65",
+                                     "l1.backward 40..60", "l2.update 60..65",
                                      "wait bucket 1 65..85", "l1.update 85..90",
                                      "all-reduce bucket 0 40..55", "all-reduce bucket 1 60..85"));
 }
@@ -87,12 +96,11 @@ TEST(FakeBackendTest, InlineCollectivesAndCopiesRunOnTheComputeStream) {
   PlanOptions options = {.ranks = 1, .mode = BucketMode::Copy, .stream = InlineStream{}};
   const Trace trace = play(two_buckets(options), {.duration = duration, .issue = {}});
   EXPECT_THAT(lines(trace),
-              ::testing::ElementsAre("l1.forward 0..10", "l2.forward 10..20", "l2.backward 20..40",
-                                     "pack bucket 0 40..42", "all-reduce bucket 0 42..57",
-                                     "l1.backward 57..77", "pack bucket 1 77..79",
-                                     "all-reduce bucket 1 79..104", "unpack bucket 0 104..106",
-                                     "l2.update 106..111", "unpack bucket 1 111..113",
-                                     "l1.update 113..118"));
+              ::testing::ElementsAre(
+                  "l1.forward 0..10", "l2.forward 10..20", "l2.backward 20..40",
+                  "pack bucket 0 40..42", "all-reduce bucket 0 42..57", "l1.backward 57..77",
+                  "pack bucket 1 77..79", "all-reduce bucket 1 79..104", "unpack bucket 0 104..106",
+                  "l2.update 106..111", "unpack bucket 1 111..113", "l1.update 113..118"));
 }
 
 TEST(FakeBackendTest, StepsFollowEachOther) {

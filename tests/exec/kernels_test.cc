@@ -20,17 +20,19 @@ using schedule::MemoryWork;
 using schedule::Op;
 using schedule::TimedWork;
 
-Op op_with(schedule::Work work) {
-  Op op;
-  op.name = "fc1.forward";
-  op.work = std::move(work);
-  return op;
+void reserve_for(std::vector<schedule::Work> works, Workspace& workspace) {
+  std::vector<Op> ops(works.size());
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    ops[i].name = "fc1.forward";
+    ops[i].work = std::move(works[i]);
+  }
+  reserve(ops, workspace);
 }
 
 TEST(KernelsTest, AGemmIsTheProductOfItsInputs) {
   const GemmWork work = {.m = 5, .n = 7, .k = 3, .count = 2};
   Workspace workspace;
-  reserve(op_with(work), workspace);
+  reserve_for({work}, workspace);
   run_gemm(work, workspace);
   const float* a = workspace.inputs.data();
   const float* b = a + 5 * 3;
@@ -49,8 +51,7 @@ TEST(KernelsTest, InputsAreNeverWritten) {
   const GemmWork small = {.m = 8, .n = 8, .k = 8, .count = 1};
   const GemmWork large = {.m = 64, .n = 32, .k = 100, .count = 3};
   Workspace workspace;
-  reserve(op_with(large), workspace);
-  reserve(op_with(small), workspace);
+  reserve_for({large, small}, workspace);
   const std::vector<float> before(workspace.inputs.data(),
                                   workspace.inputs.data() + workspace.inputs.size());
   for (int i = 0; i < 3; ++i) {
@@ -64,7 +65,7 @@ TEST(KernelsTest, InputsAreNeverWritten) {
 
 TEST(KernelsTest, MemoryWorkTouchesOneElementPerTwelveBytes) {
   Workspace workspace;
-  reserve(op_with(MemoryWork{.bytes = kib(1), .flop = {}}), workspace);
+  reserve_for({MemoryWork{.bytes = kib(24), .flop = {}}}, workspace);
   const std::size_t half = workspace.stream.size() / 2;
   const std::vector<float> before(workspace.stream.data(),
                                   workspace.stream.data() + workspace.stream.size());
@@ -81,7 +82,7 @@ TEST(KernelsTest, MemoryWorkTouchesOneElementPerTwelveBytes) {
 
 TEST(KernelsTest, MemoryWorkGoesRoundItsRingAndStaysBounded) {
   Workspace workspace;
-  reserve(op_with(MemoryWork{.bytes = kib(1), .flop = {}}), workspace);
+  reserve_for({MemoryWork{.bytes = kib(24), .flop = {}}}, workspace);
   const auto ring = static_cast<std::int64_t>(workspace.stream.size() / 2);
   run_memory(Bytes(12 * (2 * ring + 5)), workspace);
   EXPECT_EQ(workspace.cursor, 5U);
@@ -90,9 +91,20 @@ TEST(KernelsTest, MemoryWorkGoesRoundItsRingAndStaysBounded) {
   }
 }
 
+TEST(KernelsTest, TheRingHoldsTheMemoryBoundWorkOfOneStepUpToALimit) {
+  // 3 ops of 120,000 bytes: 30,000 elements in all, in two arrays, in whole pages of 1024 floats.
+  const schedule::Work work = MemoryWork{.bytes = Bytes(120'000), .flop = {}};
+  Workspace small;
+  reserve_for({work, work, work}, small);
+  EXPECT_EQ(small.stream.size(), 60'416U);
+  Workspace large;
+  reserve_for({MemoryWork{.bytes = gib(8), .flop = {}}}, large);
+  EXPECT_EQ(large.stream.size(), std::size_t{16} << 20);  // 64 MiB
+}
+
 TEST(KernelsTest, NegativeBytesLeftAfterGradientsAreNoWork) {
   Workspace workspace;
-  reserve(op_with(MemoryWork{.bytes = kib(1), .flop = {}}), workspace);
+  reserve_for({MemoryWork{.bytes = kib(24), .flop = {}}}, workspace);
   run_memory(Bytes(-400), workspace);
   EXPECT_EQ(workspace.cursor, 0U);
 }
@@ -100,7 +112,7 @@ TEST(KernelsTest, NegativeBytesLeftAfterGradientsAreNoWork) {
 TEST(KernelsTest, TimedWorkIsRefusedWithAdvice) {
   Workspace workspace;
   try {
-    reserve(op_with(TimedWork{.by_rank = {Duration(5)}}), workspace);
+    reserve_for({TimedWork{.by_rank = {Duration(5)}}}, workspace);
     FAIL() << "accepted";
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(), ::testing::StartsWith("fc1.forward: "));

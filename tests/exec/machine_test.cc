@@ -17,7 +17,8 @@ namespace {
 using namespace std::chrono_literals;
 
 TEST(MachineTest, ReadsTheFirstLineOfProcStat) {
-  // user nice system idle iowait irq softirq steal guest guest_nice; 100 ticks a second: 10 ms each.
+  // user nice system idle iowait irq softirq steal guest guest_nice; 100 ticks a second: 10 ms
+  // each.
   const CpuTimes times = parse_proc_stat("cpu  100 20 30 800 5 1 4 40 7 0\ncpu0 ...", 100);
   EXPECT_EQ(times.total, 10s);  // 1000 ticks; guest time is part of user
   EXPECT_EQ(times.programs, 1500ms);
@@ -67,7 +68,8 @@ TEST(MachineTest, WhatWasNotLookedAtIsNoReason) {
 }
 
 TEST(MachineTest, AStraightLinkHasNoResidual) {
-  // 8 ns per byte minus 100 us: every point lies on the line. The 4 KiB point is too small to count.
+  // 8 ns per byte minus 100 us: every point lies on the line. The 4 KiB point is too small to
+  // count.
   std::vector<SizedTime> points = {{kib(4), 500us}};
   for (const std::int64_t size : {128, 256, 512, 1024}) {
     points.push_back({kib(size), Duration(8 * size * 1024) - 100us});
@@ -79,8 +81,8 @@ TEST(MachineTest, AStraightLinkHasNoResidual) {
 
 TEST(MachineTest, ABentLinkHasOne) {
   // 1, 2 and 4 ms at 1, 2 and 4 units of size would be straight. With 3 ms at the middle the best
-  // line in relative error a + b x minimises (a+b-1)^2 + ((a+2b-3)/3)^2 + ((a+4b-4)/4)^2; the middle
-  // point stays well above it.
+  // line in relative error a + b x minimises (a+b-1)^2 + ((a+2b-3)/3)^2 + ((a+4b-4)/4)^2; the
+  // middle point stays well above it.
   const std::vector<SizedTime> points = {{mib(1), 1ms}, {mib(2), 3ms}, {mib(4), 4ms}};
   const std::optional<double> residual = line_residual(points);
   ASSERT_TRUE(residual.has_value());

@@ -19,7 +19,18 @@
 namespace dovetail::exec {
 namespace {
 
-using namespace schedule;
+using schedule::BucketMode;
+using schedule::Command;
+using schedule::DType;
+using schedule::GemmWork;
+using schedule::InlineStream;
+using schedule::MemoryWork;
+using schedule::RecordEvent;
+using schedule::ReduceOp;
+using schedule::RunCollective;
+using schedule::ScheduledProgram;
+using schedule::TimedWork;
+using schedule::WaitEvent;
 using testing::ThreadRanks;
 using testing::two_buckets;
 
@@ -56,7 +67,9 @@ TEST(PlanHashTest, EveryFieldCounts) {
       [](ScheduledProgram& plan) { plan.program.tensors[2].shape = {1001}; },
       [](ScheduledProgram& plan) { plan.program.tensors[2].dtype = DType::F16; },
       [](ScheduledProgram& plan) { std::get<GemmWork>(plan.program.ops[0].work).k = 17; },
-      [](ScheduledProgram& plan) { std::get<MemoryWork>(plan.program.ops[4].work).bytes = kib(13); },
+      [](ScheduledProgram& plan) {
+        std::get<MemoryWork>(plan.program.ops[4].work).bytes = kib(13);
+      },
       [](ScheduledProgram& plan) { plan.program.ops[0].work = TimedWork{{Duration(1)}}; },
       [](ScheduledProgram& plan) { plan.program.ops[4].reads.clear(); },
       [](ScheduledProgram& plan) { plan.program.groups[0].ranks.pop_back(); },
@@ -89,9 +102,10 @@ TEST(PlanHashTest, RanksWithDifferentPlansStopBeforeTheFirstStep) {
       require_same_plan(ranks.exchange(rank), plan);
       FAIL() << "nobody noticed";
     } catch (const DeviceError& error) {
-      EXPECT_STREQ(error.what(),
-                   "rank 2 holds another plan than rank 0 (by hand for two-layers); start all ranks "
-                   "with the same files");
+      EXPECT_STREQ(
+          error.what(),
+          "rank 2 holds another plan than rank 0 (by hand for two-layers); start all ranks "
+          "with the same files");
     }
   });
 }
@@ -132,7 +146,8 @@ TEST(MeasureTest, AWrongElementOnOneRankIsKnownToAll) {
     const Measured measured =
         measure(ranks.exchange(rank), std::span(&lane, 1), {.warmup = 0, .steps = 1}, {});
     EXPECT_GT(measured.checks[0].wrong, 0);
-    EXPECT_THAT(measured.checks[0].first_wrong, ::testing::StartsWith("rank 0 step 0 l2.weight.grad"));
+    EXPECT_THAT(measured.checks[0].first_wrong,
+                ::testing::StartsWith("rank 0 step 0 l2.weight.grad"));
   });
 }
 

@@ -1,5 +1,5 @@
-// The cpu backend under the run loop: legal plans give exact gradients, broken ones are found out, and
-// the timings respect the order of streams and events.
+// The cpu backend under the run loop: legal plans give exact gradients, broken ones are found out,
+// and the timings respect the order of streams and events.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/run.h"
@@ -21,7 +21,19 @@
 namespace dovetail::exec {
 namespace {
 
-using namespace schedule;
+using schedule::BucketMode;
+using schedule::Collective;
+using schedule::Command;
+using schedule::CommStream;
+using schedule::DType;
+using schedule::InlineStream;
+using schedule::kComputeStream;
+using schedule::RecordEvent;
+using schedule::RunCollective;
+using schedule::ScheduledProgram;
+using schedule::StreamChoice;
+using schedule::WaitEvent;
+using schedule::WaitPoint;
 using testing::find_command;
 using testing::PlanOptions;
 using testing::run_on_threads;
@@ -47,7 +59,8 @@ CommandId the_only(const ScheduledProgram& plan, BucketId bucket) {
 TEST(RunTest, EveryLegalPlanReducesEveryElementExactly) {
   for (const std::int64_t ranks : {1, 2, 4}) {
     for (const BucketMode mode : {BucketMode::View, BucketMode::Copy}) {
-      for (const StreamChoice& stream : {StreamChoice{CommStream{}}, StreamChoice{InlineStream{}}}) {
+      for (const StreamChoice& stream :
+           {StreamChoice{CommStream{}}, StreamChoice{InlineStream{}}}) {
         for (const WaitPoint wait : {WaitPoint::FirstUse, WaitPoint::EndOfBackward}) {
           const ScheduledProgram plan =
               two_buckets({.ranks = ranks, .mode = mode, .stream = stream, .wait = wait});
@@ -79,7 +92,8 @@ TEST(RunTest, AMissingWaitIsFoundByWhatTheOptimizerRead) {
   GTEST_SKIP() << "the plan races on purpose";
 #endif
   const ScheduledProgram plan = without_waits(two_buckets({}));
-  // The link is slow, so the optimizer runs before any bucket arrives; each rank reads its own data.
+  // The link is slow, so the optimizer runs before any bucket arrives; each rank reads its own
+  // data.
   const CheckResult check = sum_of_checks(run_on_threads(plan, kShort, 20ms));
   EXPECT_GT(check.wrong, 0);
   EXPECT_THAT(check.first_wrong, ::testing::HasSubstr("as the optimizer read it: expected"));

@@ -14,7 +14,30 @@
 
 namespace dovetail::exec::testing {
 
-using namespace schedule;  // the whole file speaks that room's language
+using schedule::Action;
+using schedule::BucketLayout;
+using schedule::BucketMode;
+using schedule::Collective;
+using schedule::Command;
+using schedule::Copy;
+using schedule::CopyDirection;
+using schedule::DType;
+using schedule::GemmWork;
+using schedule::InlineStream;
+using schedule::kComputeStream;
+using schedule::MemoryWork;
+using schedule::Phase;
+using schedule::ProcessGroup;
+using schedule::Program;
+using schedule::RankProgram;
+using schedule::RecordEvent;
+using schedule::ReduceOp;
+using schedule::RunCollective;
+using schedule::RunOp;
+using schedule::ScheduledProgram;
+using schedule::TensorKind;
+using schedule::WaitEvent;
+using schedule::WaitPoint;
 
 Program two_layers(std::int64_t ranks) {
   Program program;
@@ -142,7 +165,8 @@ CommandId find_command(const ScheduledProgram& plan,
   return found[0];
 }
 
-// Where the ranks of one stream meet: everybody shows its data, everybody adds up, everybody leaves.
+// Where the ranks of one stream meet: everybody shows its data, everybody adds up, everybody
+// leaves.
 class ThreadRanks::Meeting {
  public:
   explicit Meeting(std::int64_t ranks) : shown(static_cast<std::size_t>(ranks)), turn(ranks) {}
@@ -205,7 +229,10 @@ class SharedTransport final : public cpu::Transport {
 }  // namespace
 
 ThreadRanks::ThreadRanks(std::int64_t ranks, std::chrono::microseconds delay)
-    : ranks_(ranks), delay_(delay), barrier_(ranks), cut_(static_cast<std::size_t>(ranks), 0),
+    : ranks_(ranks),
+      delay_(delay),
+      barrier_(ranks),
+      cut_(static_cast<std::size_t>(ranks), 0),
       said_(static_cast<std::size_t>(ranks)) {
   for (int stream = 0; stream < 4; ++stream) meetings_.push_back(std::make_unique<Meeting>(ranks));
 }

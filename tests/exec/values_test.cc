@@ -58,7 +58,8 @@ TEST(ValuesTest, AreSmallIntegersSoThatSumsAreExact) {
     EXPECT_GE(value, -2048.0F);
     EXPECT_LE(value, 2047.0F + 2047.0F);
   }
-  // The largest sum over kMostRanks ranks, 4096 * 4094, is still below 2^24, where fp32 counts by 1.
+  // The largest sum over kMostRanks ranks, 4096 * 4094, is still below 2^24, where fp32 counts
+  // by 1.
   EXPECT_LT(static_cast<double>(kMostRanks) * 4094.0, 0x1p24);
 }
 
@@ -78,7 +79,7 @@ TEST(ValuesTest, TheAverageOfAPowerOfTwoRanksIsExact) {
 }
 
 TEST(ValuesTest, AnySizeCanBeFilledAndChecked) {
-  for (const std::size_t count : {0, 1, 2, 3, 255, 256, 257, 511, 512, 513}) {
+  for (const std::size_t count : {0U, 1U, 2U, 3U, 255U, 256U, 257U, 511U, 512U, 513U}) {
     const std::vector<float> data =
         local({.gradient = kGradient, .step = kStep, .rank = Rank{0}}, count);
     EXPECT_EQ(Reduced(kGradient, kStep, ranks(1), ReduceOp::Sum).compare(data).wrong, 0) << count;
@@ -139,7 +140,8 @@ TEST(ValuesTest, OneRankMissingOrCountedTwiceIsWrong) {
 }
 
 TEST(ValuesTest, ShiftedDataIsWrongAlsoByWholeBlocks) {
-  for (const std::size_t shift : {std::size_t{1}, std::size_t{4}, kPatternPeriod, 2 * kPatternPeriod}) {
+  for (const std::size_t shift :
+       {std::size_t{1}, std::size_t{4}, kPatternPeriod, 2 * kPatternPeriod}) {
     std::vector<float> data = reduced(2, ReduceOp::Sum);
     std::rotate(data.begin(), data.begin() + static_cast<std::ptrdiff_t>(shift), data.end());
     expect_mostly_wrong(data, "shifted");

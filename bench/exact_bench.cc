@@ -1,0 +1,113 @@
+// Times the exact optimum of schedule/search/exact.h.
+//
+//   affine/balanced/10000   41.3 us   41.2 us   17010   buckets=2.1k finish_us=453.2k
+//
+// Read: 10000 gradients on a link that keeps up with backward (in "late" problems gradients are
+// eight times as large, so the link is the bottleneck); 41.2 us of CPU time a call. Every answer is
+// checked once: it must be the finish of its own grouping and not beat the bound.
+//
+// Targets, CPU time: affine 10,000 in 0.1 ms and 100,000 in 3 ms; 16 pieces 10,000 in 5 ms.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/search/exact.h"
+#include "tests/support/benchmark_dag.h"
+
+#include <benchmark/benchmark.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+namespace dovetail::bench {
+namespace {
+
+using schedule::AffineCost;
+using schedule::LinearPiece;
+using schedule::Partition;
+using schedule::PartitionProblem;
+
+// 20 us and 100 GB/s, as the collectives of the benchmark step.
+const AffineCost kAffine{std::chrono::microseconds(20), 0.01};
+
+// The gradients of the benchmark step with this many layers, their sizes scaled.
+PartitionProblem gradients(std::int32_t layers, std::int64_t scale) {
+  using Kind = support::BenchmarkOp::Kind;
+  PartitionProblem problem;
+  Duration now{};
+  for (const auto& op : support::make_benchmark_dag({.compute_ops = 2 * layers}).ops) {
+    if (op.kind != Kind::Forward && op.kind != Kind::Backward) continue;
+    now += op.duration;
+    if (op.kind == Kind::Forward) continue;
+    problem.ready.push_back(now);
+    problem.size.push_back(op.bytes * scale);
+  }
+  return problem;
+}
+
+// A continuous curve: the knots rise as powers up to all bytes together, and bytes get cheaper from
+// three times to little more than the affine cost.
+std::vector<LinearPiece> curve(const PartitionProblem& problem, int count) {
+  double total = 0;
+  for (const Bytes size : problem.size) total += static_cast<double>(size.count());
+  std::vector<LinearPiece> pieces;
+  double reached = static_cast<double>(kAffine.base.count());
+  double from = 0;
+  for (int k = 0; k < count; ++k) {
+    const double slope = kAffine.ns_per_byte * (1 + 2.0 / (1 + k));
+    pieces.push_back({Bytes(std::llround(from)), reached - slope * from, slope});
+    const double next = std::round(std::pow(total, static_cast<double>(k + 1) / count));
+    reached += slope * (next - from);
+    from = next;
+  }
+  return pieces;
+}
+
+template <class Cost>
+void time_exact(benchmark::State& state, const PartitionProblem& problem, const Cost& cost) {
+  const Partition found = exact_partition(problem, cost);
+  const bool sound = evaluate(problem, found.ends, cost).back() == found.finish &&
+                     suffix_bound(problem, cost) <= found.finish;
+  if (!sound) {
+    state.SkipWithError("the finish is not that of the grouping, or beats the bound");
+    return;
+  }
+  for (auto _ : state) benchmark::DoNotOptimize(exact_partition(problem, cost));
+  state.counters["buckets"] = static_cast<double>(found.ends.size());
+  state.counters["finish_us"] = to_us(found.finish);
+}
+
+// A problem is drawn when its benchmark runs: a million gradients take a while.
+void register_all() {
+  constexpr int kPieces = 16;
+  for (const bool late : {false, true}) {
+    const std::int64_t scale = late ? 8 : 1;
+    const std::string regime = late ? "late/" : "balanced/";
+    for (const std::int32_t n : {161, 3'000, 10'000, 100'000, 1'000'000}) {
+      const std::string name = "affine/" + regime + std::to_string(n);
+      const auto run = [n, scale](benchmark::State& state) {
+        time_exact(state, gradients(n, scale), kAffine);
+      };
+      benchmark::RegisterBenchmark(name.c_str(), run)->Unit(benchmark::kMicrosecond);
+    }
+    for (const std::int32_t n : {161, 3'000, 10'000, 100'000}) {
+      const std::string name = "pieces16/" + regime + std::to_string(n);
+      const auto run = [n, scale](benchmark::State& state) {
+        const PartitionProblem problem = gradients(n, scale);
+        time_exact(state, problem, curve(problem, kPieces));
+      };
+      benchmark::RegisterBenchmark(name.c_str(), run)->Unit(benchmark::kMicrosecond);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dovetail::bench
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  dovetail::bench::register_all();
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}

@@ -1,0 +1,120 @@
+// Times the minimal loops of reference_loops.h on the benchmark step.
+//
+//   reference_bench --benchmark_filter='/10000/64$'
+//   binary_heap/10000/64   27.2 ms   27.1 ms   26   makespan_us=303.076k ns_per_rank_op=39.8
+//
+// Read: binary_heap is the loop, 10000 the compute ops, 64 the ranks; 39.8 ns of CPU time per op of
+// one rank. A loop whose makespan is not the published one is an error, not a figure. On a machine
+// that others use, add --benchmark_enable_random_interleaving=true and take ratios.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/reference_loops.h"
+#include "tests/support/benchmark_dag.h"
+
+#include <benchmark/benchmark.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dovetail::bench {
+namespace {
+
+using std::chrono::microseconds;
+
+// One step in the form of every loop; built when first needed, as the largest takes a second.
+class Case {
+ public:
+  Case(std::int32_t compute_ops, std::int32_t ranks) : compute_ops_(compute_ops), ranks_(ranks) {}
+
+  const ExpandedGraph& graph() {
+    if (!graph_) graph_ = expand(dag(), ranks_);
+    return *graph_;
+  }
+  const PackedStep& packed() {
+    if (!packed_) packed_ = pack(dag(), ranks_);
+    return *packed_;
+  }
+  Scratch& scratch() { return scratch_; }
+
+  [[nodiscard]] std::string name() const {
+    return std::to_string(compute_ops_) + '/' + std::to_string(ranks_);
+  }
+  [[nodiscard]] std::optional<microseconds> expected() const {
+    return support::conformance_makespan(compute_ops_, ranks_);
+  }
+
+ private:
+  [[nodiscard]] support::BenchmarkDag dag() const {
+    return support::make_benchmark_dag({.compute_ops = compute_ops_});
+  }
+
+  std::int32_t compute_ops_;
+  std::int32_t ranks_;
+  std::optional<ExpandedGraph> graph_;
+  std::optional<PackedStep> packed_;
+  Scratch scratch_;
+};
+
+using Loop = std::function<microseconds(Case&)>;
+
+void time_loop(benchmark::State& state, Case& step, const Loop& loop) {
+  const microseconds makespan = loop(step);
+  if (makespan != step.expected()) {
+    const std::string message = "makespan " + std::to_string(makespan.count()) + " us is wrong";
+    state.SkipWithError(message.c_str());
+    return;
+  }
+  for (auto _ : state) benchmark::DoNotOptimize(loop(step));
+  using benchmark::Counter;
+  state.counters["makespan_us"] = static_cast<double>(makespan.count());
+  // An inverted rate is CPU seconds per unit; a unit of 1e-9 rank-ops makes it nanoseconds.
+  state.counters["ns_per_rank_op"] = Counter(1e-9 * static_cast<double>(step.graph().rank_ops),
+                                             Counter::kIsIterationInvariantRate | Counter::kInvert);
+}
+
+struct NamedLoop {
+  std::string name;
+  Loop loop;
+};
+
+std::vector<NamedLoop> loops() {
+  return {
+      {"binary_heap", [](Case& step) { return play_binary_heap(step.graph(), step.scratch()); }},
+      {"four_ary_heap",
+       [](Case& step) { return play_four_ary_heap(step.graph(), step.scratch()); }},
+      {"program_order",
+       [](Case& step) { return play_program_order(step.graph(), step.scratch()); }},
+      {"packed", [](Case& step) { return play_packed(step.packed()); }},
+  };
+}
+
+void register_all() {
+  for (const std::int32_t compute_ops : {100, 1'000, 10'000, 100'000}) {
+    for (const std::int32_t ranks : {1, 8, 64}) {
+      // Shared by the loops of one case, and kept while Google Benchmark keeps them.
+      const auto step = std::make_shared<Case>(compute_ops, ranks);
+      for (const NamedLoop& named : loops()) {
+        const std::string name = named.name + '/' + step->name();
+        const auto run = [step, loop = named.loop](benchmark::State& state) {
+          time_loop(state, *step, loop);
+        };
+        benchmark::RegisterBenchmark(name.c_str(), run)->Unit(benchmark::kMicrosecond);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dovetail::bench
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  dovetail::bench::register_all();
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}

@@ -1,0 +1,56 @@
+// Session to Exchange and Ports.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cpu/job.h"
+
+#include "exec/cpu/gloo.h"
+#include "exec/cpu/ring.h"
+#include "exec/launch/affinity.h"
+
+#include <memory>
+#include <thread>
+
+namespace dovetail::exec::cpu {
+
+std::string_view to_string(TransportKind kind) {
+  switch (kind) {
+    case TransportKind::Ring:
+      return "ring";
+    case TransportKind::Gloo:
+      return "gloo";
+  }
+  return "?";
+}
+
+Exchange exchange_of(launch::Session& session) {
+  Exchange exchange;
+  exchange.rank = session.rank();
+  exchange.world_size = session.size();
+  exchange.barrier = [&session] { session.barrier(); };
+  exchange.gather = [&session](const std::string& bytes) { return session.gather(bytes); };
+  exchange.broadcast = [&session](const std::string& bytes) { return session.broadcast(bytes); };
+  return exchange;
+}
+
+Ports ports_of(launch::Session& session, TransportKind kind) {
+  Ports ports;
+  ports.rank = session.rank();
+  ports.barrier = [&session] { session.barrier("the start of a step"); };
+  ports.workspace = std::make_shared<Workspace>();
+  if (kind == TransportKind::Ring) {
+    ports.open_transport = [&session](StreamId) { return open_ring(session); };
+  } else {
+    ports.prepare_comm_thread = [] { static_cast<void>(launch::use_realtime_priority()); };
+    ports.open_transport = [&session](StreamId) { return open_gloo(session); };
+  }
+  return ports;
+}
+
+std::string realtime_warning() {
+  // Tried on a thread of its own: the calling thread keeps the priority it has.
+  std::string warning;
+  std::thread([&] { warning = launch::use_realtime_priority(); }).join();
+  return warning;
+}
+
+}  // namespace dovetail::exec::cpu

@@ -1,0 +1,34 @@
+// Plugs a rank of a launched job into the cpu backend: the session becomes an Exchange and Ports.
+//
+//   launch::run_local_ranks({.ranks = 2}, [&](launch::Session& session) {
+//     cpu::CpuBackend backend(plan, cpu::ports_of(session, cpu::TransportKind::Ring));
+//     ... measure(cpu::exchange_of(session), lanes, options, provenance) ...
+//   });
+//
+// One Ports value may serve several backends of a rank that run in turn: they share its workspace.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "exec/cpu/backend.h"
+#include "exec/exchange.h"
+#include "exec/launch/session.h"
+
+#include <string>
+#include <string_view>
+
+namespace dovetail::exec::cpu {
+
+enum class TransportKind { Ring, Gloo };
+std::string_view to_string(TransportKind kind);
+
+// Both hold a reference to the session. REQUIRES: it outlives them and all that is made from them.
+Exchange exchange_of(launch::Session& session);
+// With Gloo the communication threads ask for real-time priority, without which its timings mean
+// nothing; refused, they run on without it (realtime_warning).
+Ports ports_of(launch::Session& session, TransportKind kind);
+
+// "" when threads of this process may have real-time priority, else why not, for the report.
+std::string realtime_warning();
+
+}  // namespace dovetail::exec::cpu

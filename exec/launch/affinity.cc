@@ -1,0 +1,51 @@
+// Cores and priorities through the scheduler's own calls.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/launch/affinity.h"
+
+#include "base/error.h"
+#include "exec/launch/socket.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <cerrno>
+
+namespace dovetail::exec::launch {
+
+std::vector<std::int32_t> allowed_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) {
+    throw DeviceError("sched_getaffinity: " + errno_text(errno));
+  }
+  std::vector<std::int32_t> cores;
+  for (std::int32_t core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) cores.push_back(core);
+  }
+  return cores;
+}
+
+std::int32_t pin_to_core_of(std::int32_t local_rank) {
+  const std::vector<std::int32_t> cores = allowed_cores();
+  DOVETAIL_CHECK(!cores.empty() && local_rank >= 0) << local_rank;
+  const std::int32_t core = cores[static_cast<std::size_t>(local_rank) % cores.size()];
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(core, &set);
+  if (sched_setaffinity(0, sizeof(set), &set) != 0) {
+    throw DeviceError("cannot pin a thread to core " + std::to_string(core) + ": " +
+                      errno_text(errno));
+  }
+  return core;
+}
+
+std::string use_realtime_priority() {
+  const sched_param priority{.sched_priority = 1};
+  const int error = pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority);
+  if (error == 0) return "";
+  return "real-time priority is refused: " + errno_text(error) +
+         "; Gloo may stall for a scheduler tick per collective, do not trust its timings";
+}
+
+}  // namespace dovetail::exec::launch

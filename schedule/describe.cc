@@ -1,0 +1,136 @@
+// Naming commands.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/describe.h"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "schedule/visit.h"
+
+namespace dovetail::schedule {
+namespace {
+
+std::string bucket_text(std::string_view verb, BucketId bucket) {
+  std::ostringstream out;
+  out << verb << " bucket " << bucket;
+  return out.str();
+}
+
+// The bucket whose collective each event follows; events recorded before one have none.
+std::map<EventId, BucketId> buckets_of_events(const RankProgram& role) {
+  std::map<StreamId, BucketId> last;
+  std::map<EventId, BucketId> buckets;
+  for (const Command& command : role.commands) {
+    if (const auto* run = std::get_if<RunCollective>(&command.action)) {
+      last[command.stream] = run->bucket;
+    } else if (const auto* record = std::get_if<RecordEvent>(&command.action)) {
+      const auto found = last.find(command.stream);
+      if (found != last.end()) buckets.emplace(record->event, found->second);
+    }
+  }
+  return buckets;
+}
+
+// The records on the compute stream that open a launch, and the bucket launched first.
+std::map<CommandId, BucketId> launches(const RankProgram& role) {
+  std::map<CommandId, BucketId> buckets;
+  const Command* open = nullptr;
+  for (const Command& command : role.commands) {
+    if (command.stream == kComputeStream) {
+      const bool records = std::holds_alternative<RecordEvent>(command.action);
+      open = records ? &command : nullptr;
+    } else if (const auto* run = std::get_if<RunCollective>(&command.action)) {
+      if (open != nullptr) buckets.emplace(open->id, run->bucket);
+    }
+  }
+  return buckets;
+}
+
+CommandDescription op_info(const Command& command, const Op& op) {
+  CommandDescription info;
+  info.id = command.id;
+  info.kind = CommandKind::Compute;
+  info.phase = op.phase;
+  info.name = op.name;
+  return info;
+}
+
+CommandDescription bucket_info(const Command& command, CommandKind kind, BucketId bucket,
+                               std::string_view verb) {
+  CommandDescription info;
+  info.id = command.id;
+  info.kind = kind;
+  info.name = bucket_text(verb, bucket);
+  info.bucket = bucket;
+  return info;
+}
+
+CommandDescription wait_info(const Command& command, const WaitEvent& wait,
+                             const std::map<EventId, BucketId>& buckets) {
+  const auto found = buckets.find(wait.event);
+  if (found != buckets.end()) return bucket_info(command, CommandKind::Wait, found->second, "wait");
+  CommandDescription info;
+  info.id = command.id;
+  info.kind = CommandKind::Wait;
+  info.name = "wait";
+  return info;
+}
+
+Bytes moved_by(const ScheduledProgram& plan, const Copy& copy) {
+  Bytes bytes;
+  for (const TensorId id : copy.gradients) bytes += plan.program.tensor(id).bytes();
+  return bytes;
+}
+
+// What the events and records of one role stand for.
+struct Meanings {
+  std::map<EventId, BucketId> events;
+  std::map<CommandId, BucketId> launches;
+};
+
+std::optional<CommandDescription> command_info(const ScheduledProgram& plan, const Command& command,
+                                               const Meanings& meanings) {
+  using Info = std::optional<CommandDescription>;
+  return visit(
+      command.action,
+      [&](const RunOp& run) -> Info { return op_info(command, plan.program.op(run.op)); },
+      [&](const RunCollective& run) -> Info {
+        CommandDescription info =
+            bucket_info(command, CommandKind::Collective, run.bucket, to_string(run.kind));
+        info.bytes = plan.bucket(run.bucket).size;
+        return info;
+      },
+      [&](const Copy& copy) -> Info {
+        const bool packs = copy.direction == CopyDirection::Pack;
+        CommandDescription info =
+            bucket_info(command, CommandKind::Copy, copy.bucket, packs ? "pack" : "unpack");
+        info.bytes = moved_by(plan, copy);
+        return info;
+      },
+      [&](const RecordEvent&) -> Info {
+        const auto launch = meanings.launches.find(command.id);
+        if (launch == meanings.launches.end()) return std::nullopt;
+        return bucket_info(command, CommandKind::Launch, launch->second, "enqueue");
+      },
+      [&](const WaitEvent& wait) -> Info { return wait_info(command, wait, meanings.events); });
+}
+
+}  // namespace
+
+std::vector<CommandDescription> describe_commands(const ScheduledProgram& plan) {
+  std::vector<CommandDescription> result;
+  for (const RankProgram& role : plan.roles) {
+    const Meanings meanings = {.events = buckets_of_events(role), .launches = launches(role)};
+    for (const Command& command : role.commands) {
+      if (auto info = command_info(plan, command, meanings)) result.push_back(std::move(*info));
+    }
+  }
+  std::ranges::sort(result, {}, &CommandDescription::id);
+  return result;
+}
+
+}  // namespace dovetail::schedule

@@ -1,0 +1,128 @@
+// Engines must agree: event loop, program order, contended loop without contention, and the slow
+// reference.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "schedule/lower.h"
+#include "schedule/verify.h"
+#include "sim/engine.h"
+#include "sim/reference.h"
+#include "sim/simulate.h"
+#include "tests/support/programs.h"
+
+namespace dovetail::sim {
+namespace {
+
+using testing::random_chain;
+using testing::random_machine;
+using testing::random_schedule;
+
+struct Played {
+  Timeline timeline;
+  std::int64_t end = 0;
+};
+
+// The three engines on one graph; fails unless they agree.
+Played play_all(const Graph& graph) {
+  Workspace order;
+  Workspace events;
+  Workspace contended;
+  const std::int64_t end = play_in_program_order(graph, order);
+  EXPECT_EQ(play_events(graph, events), end);
+  const std::vector<models::Contention> none(static_cast<std::size_t>(graph.ranks));
+  EXPECT_EQ(play_contended(graph, none, contended), end);
+  EXPECT_EQ(order.timeline.start, events.timeline.start);
+  EXPECT_EQ(order.timeline.end, events.timeline.end);
+  EXPECT_EQ(order.timeline.start, contended.timeline.start);
+  EXPECT_EQ(order.timeline.end, contended.timeline.end);
+  return {order.timeline, end};
+}
+
+// Every node of the graph stands in the reference at the same time.
+void expect_reference(const schedule::ScheduledProgram& program, const models::Costs& costs,
+                      std::int32_t steps) {
+  const Graph graph = compile(program, costs, steps);
+  const Played played = play_all(graph);
+  const ReferenceTimeline reference = reference_simulate(program, costs, steps);
+  const auto& commands = program.roles.front().commands;
+  std::size_t compared = 0;
+  for (std::int32_t c = 0; c < static_cast<std::int32_t>(graph.command_nodes.size()); ++c) {
+    const CommandNode& entry = graph.command_nodes[static_cast<std::size_t>(c)];
+    for (std::int32_t rank = 0; rank < graph.ranks; ++rank) {
+      const auto node = static_cast<std::size_t>(graph.on_rank(c, rank));
+      const CommandId id = commands[static_cast<std::size_t>(entry.command)].id;
+      const auto found =
+          reference.find({entry.step, Rank{rank}, id, entry.kind == NodeKind::Enqueue});
+      ASSERT_NE(found, reference.end());
+      ASSERT_EQ(played.timeline.start[node], found->second.start) << "command " << id;
+      ASSERT_EQ(played.timeline.end[node], found->second.end) << "command " << id;
+      ++compared;
+    }
+  }
+  EXPECT_EQ(compared, reference.size());
+}
+
+TEST(EnginesTest, AgreeOnAllGroupingsOfSmallPrograms) {
+  Random random(1);
+  std::size_t programs = 0;
+  for (int i = 0; i < 40; ++i) {
+    const schedule::Program program = random_chain(random, 7, 2);
+    const models::Costs costs = testing::costs_of(random_machine(random), program);
+    schedule::PolicySpec spec = schedule::default_policy(schedule::PolicyKind::Exact);
+    spec.mode = i % 2 == 0 ? schedule::BucketMode::View : schedule::BucketMode::Copy;
+    spec.wait = i % 3 == 0 ? schedule::WaitPoint::EndOfBackward : schedule::WaitPoint::FirstUse;
+    for (const auto& ends : testing::all_groupings(program.reductions.size())) {
+      const auto lowered = schedule::lower(program, schedule::partition(program, ends, spec));
+      expect_reference(lowered.program, costs, 1);
+      ++programs;
+    }
+  }
+  EXPECT_GT(programs, 400u);
+}
+
+TEST(EnginesTest, AgreeOnRandomSchedulesOverSeveralSteps) {
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    const schedule::Program program = random_chain(random, 25, random.between(1, 4));
+    const models::Costs costs = testing::costs_of(random_machine(random), program);
+    const auto lowered = schedule::lower(program, random_schedule(random, program));
+    ASSERT_TRUE(schedule::verify(lowered.program).empty());
+    expect_reference(lowered.program, costs, static_cast<std::int32_t>(random.between(1, 3)));
+  }
+}
+
+TEST(EnginesTest, FoldingEqualRanksChangesNothing) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    schedule::Program program = random_chain(random, 12, 4);
+    for (schedule::Op& op : program.ops) {  // all ranks alike
+      auto& times = std::get<schedule::TimedWork>(op.work).by_rank;
+      times.assign(1, times.front());
+    }
+    models::Costs costs = testing::costs_of(random_machine(random), program);
+    const auto lowered = schedule::lower(program, random_schedule(random, program));
+    Workspace workspace;
+    const std::int64_t all = play_in_program_order(compile(lowered.program, costs, 2), workspace);
+    costs.distinct_ranks = 1;
+    const Graph folded = compile(lowered.program, costs, 2);
+    EXPECT_EQ(folded.ranks, 1);
+    EXPECT_EQ(play_in_program_order(folded, workspace), all);
+  }
+}
+
+TEST(EnginesTest, TheSameRunTwiceIsTheSameTrace) {
+  Random random(5);
+  const schedule::Program program = random_chain(random, 30, 3);
+  testing::SimpleMachine machine = random_machine(random);
+  machine.contention = {.compute_slowdown = 1.3, .collective_slowdown = 1.1};
+  const models::Costs costs = testing::costs_of(machine, program);
+  const auto lowered = schedule::lower(program, random_schedule(random, program));
+  EXPECT_EQ(simulate(lowered.program, costs, {.steps = 3}),
+            simulate(lowered.program, costs, {.steps = 3}));
+}
+
+}  // namespace
+}  // namespace dovetail::sim

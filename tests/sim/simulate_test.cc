@@ -1,0 +1,205 @@
+// What the simulated machine does, each case calculated by hand.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "schedule/lower.h"
+#include "tests/support/programs.h"
+#include "traces/metrics.h"
+
+namespace dovetail::sim {
+namespace {
+
+using schedule::PolicyKind;
+using testing::Layer;
+using testing::us;
+
+models::Costs machine(const schedule::Program& program, const testing::SimpleMachine& simple) {
+  return testing::costs_of(simple, program);
+}
+
+// Step time of a policy in us, on one step.
+double step_us(const schedule::Program& program, const schedule::Schedule& schedule,
+               const testing::SimpleMachine& simple) {
+  const auto lowered = schedule::lower(program, schedule);
+  const traces::Trace trace = simulate(lowered.program, machine(program, simple));
+  return to_us(traces::step_times(trace).front());
+}
+
+schedule::Schedule policy(const schedule::Program& program, const std::string& text) {
+  return schedule::make_schedule(program, schedule::parse_policy(text));
+}
+
+// 4 buckets; compute 10 each, communication 15 each on one in-order stream, optimizer 5 each.
+schedule::Program four_layers() {
+  return testing::chain(std::vector<Layer>(4, {us(0), us(10), Bytes(400), us(5)}));
+}
+testing::SimpleMachine link_of_15us() { return {.collective = testing::line(us(15), 0)}; }
+
+// Collectives end at 25, 40, 55, 70 (ready 10, 20, 30, 40). One wait for all before the optimizer:
+// 70 + 4 * 5 = 90. Source: oracle O4 of the wait policies.
+TEST(SimulateTest, O4OneWaitForTheWholeStreamEndsAt90) {
+  const auto program = four_layers();
+  EXPECT_EQ(step_us(program, policy(program, "per-tensor:wait=end-of-backward"), link_of_15us()),
+            90);
+}
+
+// Per-bucket events: the updates run at 40..45 (bucket 0 is there since 25), 45..50 (bucket 1 since
+// 40), 55..60, 70..75.
+TEST(SimulateTest, O4PerBucketEventsEndAt75) {
+  const auto program = four_layers();
+  EXPECT_EQ(step_us(program, policy(program, "per-tensor"), link_of_15us()), 75);
+}
+
+// One bucket: ready at 40, one collective of 60 (4 x 15), then 20 of optimizer: 120.
+TEST(SimulateTest, O4OneFusedBucketEndsAt120) {
+  const auto program = four_layers();
+  EXPECT_EQ(step_us(program, policy(program, "one-bucket"),
+                    {.collective =
+                         [](Bytes bytes) {
+                           const Duration time = us(15) * (bytes.count() / 400);
+                           return models::CollectiveTime{time, time};
+                         }}),
+            120);
+}
+
+// Inline collectives: each layer takes 10 + 15 on the compute stream, then the optimizer: 4 * 25
+// + 20.
+TEST(SimulateTest, TheNaiveProgramAddsEverythingUp) {
+  const auto program = four_layers();
+  EXPECT_EQ(step_us(program, policy(program, "naive"), link_of_15us()), 120);
+}
+
+// No overlap: 40 of backward, 60 of communication; the updates follow their collectives: bucket 3
+// ends at 100, its update at 105.
+TEST(SimulateTest, WithoutOverlapCommunicationFollowsBackward) {
+  const auto program = four_layers();
+  EXPECT_EQ(step_us(program, policy(program, "no-overlap-per-tensor"), link_of_15us()), 105);
+  EXPECT_EQ(step_us(program, policy(program, "no-overlap"), link_of_15us()), 40 + 15 + 20);
+}
+
+// A collective waits for its slowest rank: rank 1 is ready at 10 + 7 = 17, so it ends at 32; the
+// update ends at 37.
+TEST(SimulateTest, ACollectiveStartsWhenItsLastRankArrives) {
+  const auto program = testing::chain(
+      {{us(0), us(10), Bytes(400), us(5)}}, 2,
+      [](std::int32_t rank, std::size_t op) { return rank == 1 && op == 1 ? us(7) : Duration{}; });
+  const auto lowered = schedule::lower(program, policy(program, "per-tensor"));
+  const traces::Trace trace = simulate(lowered.program, machine(program, link_of_15us()));
+  for (const traces::Span& span : trace.spans) {
+    if (trace.command(span.command).kind != traces::SpanKind::Collective) continue;
+    EXPECT_EQ(to_us(span.start), span.rank == Rank{0} ? 10 : 17);
+    ASSERT_TRUE(span.transfer_start.has_value());
+    EXPECT_EQ(to_us(*span.transfer_start), 17);
+    EXPECT_EQ(to_us(span.end), 32);
+  }
+  EXPECT_EQ(to_us(traces::step_times(trace).front()), 37);
+}
+
+// Copy mode, 1 ns per byte, 4000 bytes: backward 10, pack 4, collective 15, unpack 4, update 5.
+TEST(SimulateTest, CopyModePaysForPackAndUnpack) {
+  const auto program = testing::chain({{us(0), us(10), Bytes(4000), us(5)}});
+  EXPECT_EQ(step_us(program, policy(program, "per-tensor:mode=copy"),
+                    {.collective = testing::line(us(15), 0), .copy_ns_per_byte = 1}),
+            38);
+}
+
+// Contention: layer 1's collective (15) begins at 10. The next op (10) runs at half rate beside it:
+// after 15 us it has done 7.5, and the rest takes 2.5. So backward ends at 10 + 15 + 2.5 = 27.5;
+// the second collective (15) ends at 42.5, its update at 47.5.
+TEST(SimulateTest, ComputeProgressesAtAReducedRateBesideACollective) {
+  const auto program = testing::chain(std::vector<Layer>(2, {us(0), us(10), Bytes(400), us(5)}));
+  testing::SimpleMachine simple = link_of_15us();
+  simple.contention.compute_slowdown = 2;
+  const auto lowered = schedule::lower(program, policy(program, "per-tensor:wait=end-of-backward"));
+  const traces::Trace trace = simulate(lowered.program, machine(program, simple));
+  const auto last = std::ranges::max_element(trace.spans, {}, &traces::Span::end);
+  EXPECT_EQ(to_us(last->end), 27.5 + 15 + 5 + 5);
+}
+
+// The other direction: a collective of 15 beside 10 us of compute progresses at half rate: 5 done
+// after 10 us, 10 left: it ends at 10 + 10 + 10 = 30. The second begins there, nothing runs beside
+// it: 45, then two updates.
+TEST(SimulateTest, ACollectiveProgressesAtAReducedRateBesideCompute) {
+  const auto program = testing::chain(std::vector<Layer>(2, {us(0), us(10), Bytes(400), us(5)}));
+  testing::SimpleMachine simple = link_of_15us();
+  simple.contention.collective_slowdown = 2;
+  EXPECT_EQ(step_us(program, policy(program, "per-tensor:wait=end-of-backward"), simple), 55);
+}
+
+// A collective of 15 us takes 3 us of its rank's processor: 12 us of work get done beside it. The
+// op of 10 ends 12.5 us after the collective began (10 / (1 - 3/15)).
+TEST(SimulateTest, ACollectivesProcessorTimeIsTakenFromCompute) {
+  const auto program = testing::chain(std::vector<Layer>(2, {us(0), us(10), Bytes(400), us(0)}));
+  testing::SimpleMachine simple = link_of_15us();
+  simple.contention.collective_cpu = us(3);
+  const auto lowered = schedule::lower(program, policy(program, "per-tensor"));
+  const traces::Trace trace = simulate(lowered.program, machine(program, simple));
+  const auto span = std::ranges::find_if(trace.spans, [&](const traces::Span& candidate) {
+    return trace.command(candidate.command).name == "l0.backward";
+  });
+  ASSERT_NE(span, trace.spans.end());
+  EXPECT_NEAR(to_us(span->end), 22.5, 0.01);
+}
+
+// A pause of 2 us before a collective refunds 2 of the 5 us that a lone one saves: alone 10, queued
+// 15, so 13.
+TEST(SimulateTest, AShortPauseGivesPartOfTheLoneTime) {
+  const CollectiveNode node{.isolated = 10, .back_to_back = 15};
+  EXPECT_EQ(node.duration(0), 15);
+  EXPECT_EQ(node.duration(2), 13);
+  EXPECT_EQ(node.duration(5), 10);
+  EXPECT_EQ(node.duration(500), 10);
+  const CollectiveNode hidden_latency{.isolated = 15, .back_to_back = 10};
+  EXPECT_EQ(hidden_latency.duration(0), 10);
+  EXPECT_EQ(hidden_latency.duration(2), 12);
+  EXPECT_EQ(hidden_latency.duration(500), 15);
+}
+
+// Host-bound: every op costs 20 us to issue but only 1 us to run. 6 ops a step, so each step takes
+// 120 us, whatever the bucket.
+TEST(SimulateTest, AJobThatIsBoundByItsHostDoesNotCareAboutBuckets) {
+  const auto program = testing::chain(std::vector<Layer>(2, {us(1), us(1), Bytes(400), us(1)}));
+  testing::SimpleMachine simple{.collective = testing::line(us(1), 0)};
+  simple.host = {.kind = models::HostModel::Kind::Async, .run_op = us(20)};
+  const auto last_step = [&](const std::string& text) {
+    const auto lowered = schedule::lower(program, policy(program, text));
+    const Graph graph = compile(lowered.program, machine(program, simple), 3);
+    Workspace workspace;
+    play_in_program_order(graph, workspace);
+    return summarize(graph, workspace.timeline).step_ns;
+  };
+  EXPECT_EQ(last_step("per-tensor"), 120'000);
+  EXPECT_EQ(last_step("one-bucket"), 120'000);
+}
+
+TEST(SimulateTest, TheSummaryAgreesWithTheReportOfTheTrace) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    const auto program = testing::random_chain(random, 15, random.between(1, 3));
+    testing::SimpleMachine simple = testing::random_machine(random);
+    if (random.between(0, 1) == 0) simple.contention.compute_slowdown = 1.25;
+    const models::Costs costs = machine(program, simple);
+    const auto lowered = schedule::lower(program, testing::random_schedule(random, program));
+    const Graph graph = compile(lowered.program, costs, 1);
+    Workspace workspace;
+    play(graph, costs, workspace);
+    const StepSummary summary = summarize(graph, workspace.timeline);
+    const traces::StepReport report = traces::step_report(simulate(lowered.program, costs), 0);
+    const Instant end = report.start + report.step_time;
+    EXPECT_EQ(summary.step_ns, end.time_since_epoch().count());
+    EXPECT_EQ(summary.compute_ns, report.compute_busy.count());
+    if (report.transfer) {
+      EXPECT_EQ(summary.communication_ns, report.transfer->count());
+      EXPECT_EQ(summary.exposed_ns, report.exposed_transfer->count());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dovetail::sim

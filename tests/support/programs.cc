@@ -1,0 +1,209 @@
+// Building chains, machines and schedules for tests.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/programs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace dovetail::testing {
+namespace {
+
+using schedule::Op;
+using schedule::Phase;
+using schedule::Program;
+using schedule::TensorKind;
+
+class ChainBuilder {
+ public:
+  ChainBuilder(std::int64_t world, const std::function<Duration(std::int32_t, std::size_t)>& jitter)
+      : jitter_(jitter) {
+    program_.name = "chain";
+    program_.world_size = world;
+    program_.groups.push_back({GroupId{0}, "dp", {}});
+    for (std::int32_t r = 0; r < world; ++r) program_.groups[0].ranks.push_back(Rank{r});
+  }
+
+  TensorId tensor(const std::string& name, TensorKind kind, Bytes bytes) {
+    const TensorId id{static_cast<std::int32_t>(program_.tensors.size())};
+    program_.tensors.push_back(
+        {id, name, kind, schedule::DType::F32, {std::max<std::int64_t>(1, bytes.count() / 4)}});
+    return id;
+  }
+
+  void op(const std::string& name, Phase phase, Duration time, std::vector<TensorId> reads,
+          std::vector<TensorId> writes) {
+    const std::size_t index = program_.ops.size();
+    std::vector<Duration> by_rank;
+    for (std::int32_t r = 0; r < program_.world_size; ++r) {
+      by_rank.push_back(time + (jitter_ ? jitter_(r, index) : Duration{}));
+    }
+    program_.ops.push_back({OpId{static_cast<std::int32_t>(index)}, name, phase,
+                            schedule::DType::F32, schedule::TimedWork{std::move(by_rank)},
+                            std::move(reads), std::move(writes)});
+  }
+
+  void owe(TensorId gradient) {
+    program_.reductions.push_back({gradient, GroupId{0}, schedule::ReduceOp::Average});
+  }
+
+  Program take() { return std::move(program_); }
+
+ private:
+  Program program_;
+  const std::function<Duration(std::int32_t, std::size_t)>& jitter_;
+};
+
+}  // namespace
+
+Duration us(std::int64_t n) { return std::chrono::microseconds(n); }
+
+Program chain(const std::vector<Layer>& layers, std::int64_t world,
+              const std::function<Duration(std::int32_t, std::size_t)>& jitter) {
+  ChainBuilder builder(world, jitter);
+  std::vector<TensorId> parameters;
+  std::vector<TensorId> activations;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const std::string name = "l" + std::to_string(i);
+    parameters.push_back(builder.tensor(name, TensorKind::Parameter, layers[i].bytes));
+    activations.push_back(builder.tensor(name + ".out", TensorKind::Activation, Bytes(4)));
+    std::vector<TensorId> reads{parameters[i]};
+    if (i > 0) reads.push_back(activations[i - 1]);
+    builder.op(name + ".forward", Phase::Forward, layers[i].forward, reads, {activations[i]});
+  }
+  std::vector<TensorId> gradients(layers.size());
+  for (std::size_t i = layers.size(); i-- > 0;) {
+    const std::string name = "l" + std::to_string(i);
+    gradients[i] = builder.tensor(name + ".grad", TensorKind::Gradient, layers[i].bytes);
+    builder.op(name + ".backward", Phase::Backward, layers[i].backward, {activations[i]},
+               {gradients[i]});
+    builder.owe(gradients[i]);
+  }
+  for (std::size_t i = layers.size(); i-- > 0;) {
+    builder.op("l" + std::to_string(i) + ".update", Phase::Optimizer, layers[i].update,
+               {gradients[i], parameters[i]}, {parameters[i]});
+  }
+  return builder.take();
+}
+
+std::function<models::CollectiveTime(Bytes)> line(Duration alpha, std::int64_t ns_per_byte) {
+  return [alpha, ns_per_byte](Bytes bytes) {
+    const Duration time = alpha + Duration(ns_per_byte * bytes.count());
+    return models::CollectiveTime{time, time};
+  };
+}
+
+models::Costs costs_of(const SimpleMachine& machine, const Program& program) {
+  models::Costs costs;
+  costs.machine = "test";
+  costs.op = [](const Op& op, Rank rank) {
+    const auto& times = std::get<schedule::TimedWork>(op.work).by_rank;
+    return times[times.size() == 1 ? 0 : static_cast<std::size_t>(rank.value)];
+  };
+  costs.collective = [collective = machine.collective](schedule::Collective,
+                                                       const schedule::ProcessGroup&,
+                                                       Bytes bytes) { return collective(bytes); };
+  costs.copy = [rate = machine.copy_ns_per_byte](Bytes bytes) {
+    return Duration(std::llround(rate * static_cast<double>(bytes.count())));
+  };
+  costs.host = machine.host;
+  costs.contention = [contention = machine.contention](Rank) { return contention; };
+  costs.distinct_ranks = program.world_size;
+  return costs;
+}
+
+Program random_chain(Random& random, std::int64_t max_layers, std::int64_t world) {
+  const std::int64_t count = random.between(1, max_layers);
+  std::vector<Layer> layers;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto time = [&] {
+      return Duration(random.between(0, 4) == 0 ? 0 : random.between(1, 9999));
+    };
+    layers.push_back({time(), time(), Bytes(4 * random.between(1, 3000)), time()});
+  }
+  std::vector<std::int64_t> noise;
+  for (std::int64_t i = 0; i < world * count * 3; ++i) noise.push_back(random.between(0, 50));
+  const std::int64_t ops = count * 3;
+  return chain(layers, world, [noise, ops](std::int32_t rank, std::size_t op) {
+    return Duration(noise[static_cast<std::size_t>(rank * ops) + op]);
+  });
+}
+
+SimpleMachine random_machine(Random& random) {
+  SimpleMachine machine;
+  const std::int64_t alpha = random.between(0, 4000);
+  const std::int64_t queued = random.between(0, 4000);
+  const std::int64_t rate = random.between(0, 3);
+  machine.collective = [=](Bytes bytes) {
+    return models::CollectiveTime{Duration(alpha + rate * bytes.count()),
+                                  Duration(queued + rate * bytes.count())};
+  };
+  machine.copy_ns_per_byte = 0.25 * static_cast<double>(random.between(0, 3));
+  const bool inline_host = random.between(0, 1) == 0;
+  const auto cost = [&] {
+    return Duration(random.between(0, 1) == 0 ? 0 : random.between(1, 800));
+  };
+  machine.host = {
+      .kind = inline_host ? models::HostModel::Kind::Inline : models::HostModel::Kind::Async,
+      .run_op = cost(),
+      .collective = cost(),
+      .event = cost(),
+      .copy = cost(),
+      .launch_latency = cost(),
+      .launch_gap = cost()};
+  return machine;
+}
+
+schedule::Schedule random_schedule(Random& random, const Program& program) {
+  const std::vector<schedule::OwedGradient> owed = schedule::owed_gradients(program);
+  std::vector<std::size_t> ends;
+  for (std::size_t i = 1; i < owed.size(); ++i) {
+    if (random.between(0, 2) == 0) ends.push_back(i);
+  }
+  ends.push_back(owed.size());
+  schedule::Schedule result =
+      schedule::partition(program, ends, schedule::default_policy(schedule::PolicyKind::Exact));
+  result.policy = "random";
+  const std::int64_t streams = random.between(1, 2);
+  for (schedule::Bucket& bucket : result.buckets) {
+    bucket.mode =
+        random.between(0, 1) == 0 ? schedule::BucketMode::View : schedule::BucketMode::Copy;
+    bucket.wait = random.between(0, 1) == 0 ? schedule::WaitPoint::FirstUse
+                                            : schedule::WaitPoint::EndOfBackward;
+    bucket.scope =
+        random.between(0, 2) == 0 ? schedule::WaitScope::WholeStream : schedule::WaitScope::Event;
+    bucket.pad_to = Bytes(std::int64_t{4} << random.between(0, 6));
+    if (random.between(0, 5) == 0) {
+      bucket.stream = schedule::InlineStream{};
+    } else {
+      bucket.stream =
+          schedule::CommStream{static_cast<std::int32_t>(random.between(0, streams - 1))};
+    }
+    const std::int64_t launch = random.between(0, 3);
+    if (launch == 0) bucket.launch = schedule::LaunchAfterBackward{};
+    if (launch == 1) {
+      // After any backward op; before its last producer means as soon as ready.
+      const auto index = static_cast<std::size_t>(
+          random.between(static_cast<std::int64_t>(owed.front().producer_index),
+                         static_cast<std::int64_t>(owed.back().producer_index)));
+      bucket.launch = schedule::LaunchAfterOp{program.ops[index].id};
+    }
+  }
+  return result;
+}
+
+std::vector<std::vector<std::size_t>> all_groupings(std::size_t n) {
+  std::vector<std::vector<std::size_t>> result;
+  for (std::uint64_t cuts = 0; cuts < (std::uint64_t{1} << (n - 1)); ++cuts) {
+    std::vector<std::size_t> ends;
+    for (std::size_t i = 1; i < n; ++i) {
+      if (((cuts >> (i - 1)) & 1) != 0) ends.push_back(i);
+    }
+    ends.push_back(n);
+    result.push_back(std::move(ends));
+  }
+  return result;
+}
+
+}  // namespace dovetail::testing

@@ -1,0 +1,61 @@
+// Small Programs and Costs for tests, by hand and at random.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "models/costs.h"
+#include "schedule/policies.h"
+#include "schedule/program.h"
+
+namespace dovetail::testing {
+
+// One layer of a chain: its backward op produces one gradient of `bytes` (a multiple of 4).
+struct Layer {
+  Duration forward{};
+  Duration backward{};
+  Bytes bytes;
+  Duration update{};
+};
+
+// Forward ops of all layers in order, backward ops in reverse, updates in gradient-ready order.
+// Layers are named l0, l1, ...; the first gradient that is ready is that of the last layer.
+// Durations are timed work, equal on all ranks unless `jitter(rank, op index)` adds to them.
+schedule::Program chain(const std::vector<Layer>& layers, std::int64_t world = 2,
+                        const std::function<Duration(std::int32_t, std::size_t)>& jitter = {});
+
+// Costs of such a Program: timed work, T(bytes) as given, copies at `copy_ns_per_byte`, no host
+// cost, no contention, all ranks simulated.
+struct SimpleMachine {
+  std::function<models::CollectiveTime(Bytes)> collective;
+  double copy_ns_per_byte = 0;
+  models::HostModel host{.kind = models::HostModel::Kind::Inline};
+  models::Contention contention{};
+};
+models::Costs costs_of(const SimpleMachine& machine, const schedule::Program& program);
+
+// alpha + bytes * ns_per_byte, alone and in a queue alike.
+std::function<models::CollectiveTime(Bytes)> line(Duration alpha, std::int64_t ns_per_byte);
+
+Duration us(std::int64_t n);
+
+// A chain of 1..max_layers layers with random times and sizes (some zero times, some equal ready
+// times).
+schedule::Program random_chain(Random& random, std::int64_t max_layers, std::int64_t world);
+
+// A random host model, copy cost and collective table, contention off.
+SimpleMachine random_machine(Random& random);
+
+// A random Schedule from the whole language: grouping, order of ready buckets, mode, stream,
+// launch, wait and scope. Legal.
+schedule::Schedule random_schedule(Random& random, const schedule::Program& program);
+
+// All 2^(n-1) groupings of n gradients into consecutive buckets, as exclusive ends.
+std::vector<std::vector<std::size_t>> all_groupings(std::size_t n);
+
+}  // namespace dovetail::testing
