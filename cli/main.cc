@@ -18,8 +18,11 @@
 #include <string>
 
 #include "base/error.h"
+#include "cli/calibrate.h"
+#include "cli/compare.h"
 #include "cli/explore.h"
 #include "cli/plan.h"
+#include "cli/run.h"
 #include "cli/show.h"
 
 namespace dovetail::cli {
@@ -36,6 +39,9 @@ struct AllOptions {
   PlanOptions plan;
   PredictOptions predict;
   ShowOptions show;
+  RunCommandOptions run;
+  CalibrateOptions calibrate;
+  CompareOptions compare;
 };
 
 void bind_inputs(CLI::App& command, InputOptions& inputs) {
@@ -120,7 +126,65 @@ void bind_show(CLI::App& app, ShowOptions& options, std::function<int()>& action
   });
 }
 
-int run(int argc, char** argv) {
+void bind_job(CLI::App& command, JobOptions& job) {
+  command.add_option("--ranks", job.ranks, "start so many local ranks (default: the launcher's)");
+  command.add_option(
+      "--netns", job.network_namespace,
+      "prefix of the ranks' network namespaces (scripts/testbed.sh makes dovetailN)");
+  command.add_option("--collectives", job.collectives, "ring (default) or gloo");
+  command.add_option("--store", job.store, "HOST:PORT where rank 0 listens");
+}
+
+void bind_run(CLI::App& app, RunCommandOptions& options, std::function<int()>& action) {
+  CLI::App& command = *app.add_subcommand("run", "execute plans for real and check every value");
+  command.add_option("--plan", options.plans, "plan file; several run interleaved")->required();
+  command.add_option("--trace", options.traces, "measured trace to write, one per plan");
+  bind_job(command, options.job);
+  command.add_option("--warmup", options.warmup, "steps not timed, per round (default 1)")
+      ->check(CLI::Range(0, 1000));
+  command.add_option("--steps", options.steps, "timed steps per round (default 5)")
+      ->check(CLI::Range(1, 10000));
+  command.add_option("--rounds", options.rounds, "rounds over all plans (default 3)")
+      ->check(CLI::Range(1, 1000));
+  command.add_flag("--json", options.json, "machine-readable output");
+  command.callback(
+      [&options, &action] { action = [&options] { return cli::run(options, std::cout); }; });
+}
+
+void bind_calibrate(CLI::App& app, CalibrateOptions& options, std::function<int()>& action) {
+  CLI::App& command = *app.add_subcommand("calibrate", "measure this machine into a cluster file");
+  options.data_dir = data_dir();
+  command.add_option("--workload", options.workload, "whose ops to measure")->required();
+  command.add_option("-o,--output", options.output, "cluster file to write")->required();
+  command.add_option("--name", options.name, "of the cluster (default here)");
+  bind_job(command, options.job);
+  command.add_option("--op-steps", options.op_steps, "steps to measure ops over (default 10)")
+      ->check(CLI::Range(1, 1000));
+  command.add_option("--budget", options.budget, "time for collectives by size (default 15s)");
+  command.callback([&options, &action] {
+    action = [&options] {
+      calibrate(options, std::cout);
+      return 0;
+    };
+  });
+}
+
+void bind_compare(CLI::App& app, CompareOptions& options, std::function<int()>& action) {
+  CLI::App& command = *app.add_subcommand("compare", "a predicted trace beside a measured one");
+  command.add_option("predicted", options.predicted, "trace of plan or predict")->required();
+  command.add_option("measured", options.measured, "trace of run")->required();
+  command.add_option("--perfetto", options.perfetto, "write both as one Perfetto file");
+  command.add_flag("--timeline", options.timeline, "also print both as text");
+  command.add_flag("--json", options.json, "machine-readable output");
+  command.callback([&options, &action] {
+    action = [&options] {
+      compare(options, std::cout);
+      return 0;
+    };
+  });
+}
+
+int parse_and_run(int argc, char** argv) {
   CLI::App app("Predicts and measures how gradient communication hides behind backward.",
                "dovetail");
   app.set_version_flag("--version", "dovetail " DOVETAIL_VERSION);
@@ -130,6 +194,9 @@ int run(int argc, char** argv) {
   bind_explore(app, options.explore, action);
   bind_plan(app, options.plan, action);
   bind_predict(app, options.predict, action);
+  bind_run(app, options.run, action);
+  bind_calibrate(app, options.calibrate, action);
+  bind_compare(app, options.compare, action);
   bind_show(app, options.show, action);
   try {
     app.parse(argc, argv);
@@ -153,4 +220,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace dovetail::cli
 
-int main(int argc, char** argv) { return dovetail::cli::run(argc, argv); }
+int main(int argc, char** argv) { return dovetail::cli::parse_and_run(argc, argv); }

@@ -1,14 +1,15 @@
 // Gloo's collectives behind the same interface: parity with PyTorch, and a second opinion on sums.
 //
-// All-reduce is Gloo's ring; reduce-scatter and all-gather are rings of its point-to-point messages,
-// since Gloo has no reduce-scatter for buffers of the caller. Ranks meet through the Session.
+// All-reduce is Gloo's ring; reduce-scatter and all-gather are rings of its point-to-point
+// messages, since Gloo has no reduce-scatter for buffers of the caller. Ranks meet through the
+// Session.
 //
-// Gloo runs one thread of its own per transport. It and the calling thread must have equal real-time
-// priority (affinity.h: use_realtime_priority() before open_gloo()), else each collective may stall
-// for a scheduler tick; without that, publish no timings.
+// Gloo runs one thread of its own per transport. It and the calling thread must have equal
+// real-time priority (affinity.h: use_realtime_priority() before open_gloo()), else each collective
+// may stall for a scheduler tick; without that, publish no timings.
 //
-// Compiled in where DOVETAIL_HAVE_GLOO is 1. Linking libgloo adds 0.5 ms to the start of the program
-// (measured), so it is linked directly.
+// Compiled in where DOVETAIL_HAVE_GLOO is 1. Linking libgloo adds 0.5 ms to the start of the
+// program (measured), so it is linked directly.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

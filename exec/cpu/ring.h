@@ -4,13 +4,13 @@
 // rank passes a partial sum to its successor, until rank r holds the sum of segment r (reduce-
 // scatter); in n - 1 more the sums travel on (all-gather). 2(n-1)/n of the bytes leave each rank.
 //
-// Pipelined by bytes, not by phases: what arrives in phase p is exactly what leaves in phase p + 1, so
-// a byte may be sent on as soon as it is reduced. Sending and receiving go on side by side. Between
-// arrivals the thread sleeps in poll().
+// Pipelined by bytes, not by phases: what arrives in phase p is exactly what leaves in phase p + 1,
+// so a byte may be sent on as soon as it is reduced. Sending and receiving go on side by side.
+// Between arrivals the thread sleeps in poll().
 //
 // Cost of S bytes on a full-duplex link: about alpha + 2(n-1)/n * S / bandwidth. Each collective
-// begins with a header of 16 bytes that tells its size and number, so that ranks which disagree get a
-// message and not a wrong sum.
+// begins with a header of 16 bytes that tells its size and number, so that ranks which disagree get
+// a message and not a wrong sum.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -29,8 +29,8 @@ struct RingOptions {
 };
 
 // Connects this rank with its neighbours. Every rank calls it, in the same order when there are
-// several transports. REQUIRES: the session outlives the transport; the calling thread is inside the
-// rank's namespace.
+// several transports. REQUIRES: the session outlives the transport; the calling thread is inside
+// the rank's namespace.
 std::unique_ptr<Transport> open_ring(launch::Session& session, const RingOptions& options = {});
 
 }  // namespace dovetail::exec::cpu

@@ -26,6 +26,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -42,6 +43,7 @@ struct SessionOptions {
   std::chrono::milliseconds patience{60'000};  // for all ranks to meet
   std::chrono::milliseconds heartbeat{250};
   std::chrono::milliseconds silence{5'000};
+  std::chrono::milliseconds call_deadline{600'000};  // for the other ranks to make the same call
 };
 
 class Session {
@@ -49,7 +51,7 @@ class Session {
   // Ranks are processes, or threads of one. Only a process may be ended by its monitor.
   enum class Kind { Process, Thread };
 
-  Session(World world, Links links, Kind kind, const SessionOptions& options);
+  Session(World world, Links links, Kind kind, SessionOptions options);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
   // Leaves in peace; when an exception is on its way out, as abort() does.
@@ -82,25 +84,34 @@ class Session {
   // Where this rank's data sockets listen: its address inside its namespace, else the one through
   // which it reaches rank 0. REQUIRES: called from a thread inside the namespace, if there is one.
   [[nodiscard]] std::string data_address() const;
-  [[nodiscard]] const std::string& network_namespace() const { return network_namespace_; }
+  [[nodiscard]] const std::string& network_namespace() const { return options_.network_namespace; }
 
  private:
-  enum class Call : std::uint32_t;
-  void exchange_begin();
-  std::string receive(const Descriptor& from, Rank peer, Call call, std::string_view what);
-  void send(const Descriptor& to, Rank peer, Call call, std::string_view bytes,
-            std::string_view what);
-  std::vector<std::string> collect(Call call, std::string_view bytes, std::string_view what);
-  std::string distribute(Call call, std::string_view bytes, std::string_view what);
+  // One call under way, as the ranks tell it to each other.
+  struct Call {
+    std::uint32_t kind = 0;
+    std::string_view what;
+  };
+  std::vector<std::string> collect(const Call& call, std::string_view bytes);
+  std::string distribute(const Call& call, std::string_view bytes);
+  void send(Rank to, const Call& call, std::string_view bytes);
+  std::string receive(Rank from, const Call& call);
+  void throw_unless_done(IoStatus status, Rank peer, const Call& call) const;
+  [[nodiscard]] const Link& link_to(Rank peer) const;
 
   World world_;
   Links links_;
-  std::string network_namespace_;
+  SessionOptions options_;
   Failure failure_;
-  std::mutex calls_;
+  std::mutex calls_;  // one call at a time
+  mutable std::mutex words_mutex_;
+  mutable std::string last_words_;  // the latest failure thrown
   int exceptions_at_start_ = 0;
   std::unique_ptr<Monitor> monitor_;  // absent in a job of one rank
 };
+
+// Runs body; when it throws, the other ranks are told why before the exception goes on.
+void tell_others_of_errors(Session& session, const std::function<void()>& body);
 
 // Meets the other ranks, pins the calling thread to its core and moves it into the namespace; both
 // hold for the threads it starts from then on.

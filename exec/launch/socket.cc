@@ -39,8 +39,7 @@ AddressList resolve(const std::string& host, std::uint16_t port) {
 }
 
 Descriptor make_socket(const addrinfo& address) {
-  Descriptor socket(::socket(address.ai_family,
-                             address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC,
+  Descriptor socket(::socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC,
                              address.ai_protocol));
   if (!socket.is_open()) throw DeviceError("socket: " + errno_text(errno));
   return socket;
@@ -52,16 +51,11 @@ void send_at_once(const Descriptor& socket) {
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-int left_ms(Clock::time_point deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-  return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000));
-}
-
 // Waits until the socket is ready for `events`.
 IoStatus await(const Descriptor& socket, std::int16_t events, const Wait& wait) {
   while (true) {
     std::array<pollfd, 2> fds{{{socket.get(), events, 0}, {wait.interrupt, POLLIN, 0}}};
-    const int timeout = left_ms(wait.deadline);
+    const int timeout = milliseconds_until(wait.deadline);
     const int ready = poll(fds.data(), fds.size(), timeout);  // a negative descriptor is skipped
     if (ready < 0 && errno != EINTR) throw DeviceError("poll: " + errno_text(errno));
     if (ready > 0 && fds[0].revents != 0) return IoStatus::Done;
@@ -189,6 +183,11 @@ IoStatus receive_all(const Descriptor& socket, std::span<std::byte> bytes, const
     if (status != IoStatus::Done) return status;
   }
   return IoStatus::Done;
+}
+
+int milliseconds_until(Clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000));
 }
 
 std::string errno_text(int error) {

@@ -24,15 +24,26 @@ struct Dialect {
 };
 
 // torchrun comes first: under `srun torchrun` both sets exist, and only torchrun's counts
-// processes. A lone SLURM_PROCID without SLURM_NTASKS > 1 is an interactive shell, not a job.
+// processes. The job's variables must be equal on all hosts.
 constexpr std::array<Dialect, 4> kDialects{{
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_WORLD_SIZE",
+    {"torchrun",
+     "RANK",
+     "WORLD_SIZE",
+     "LOCAL_RANK",
+     "GROUP_WORLD_SIZE",
      {"TORCHELASTIC_RUN_ID", "MASTER_PORT"}},
-    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_MCA_orte_num_nodes", {"PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri"}},
-    {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "PMI_HOSTS",
-     {"PMI_JOBID", "HYDI_CONTROL_FD"}},
-    {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_NUM_NODES",
+    {"mpirun",
+     "OMPI_COMM_WORLD_RANK",
+     "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_MCA_orte_num_nodes",
+     {"PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri"}},
+    {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "", {"PMI_JOBID", ""}},
+    {"srun",
+     "SLURM_PROCID",
+     "SLURM_NTASKS",
+     "SLURM_LOCALID",
+     "SLURM_STEP_NUM_NODES",
      {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
 }};
 

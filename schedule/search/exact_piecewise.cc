@@ -42,7 +42,8 @@ class PiecewiseSolver {
       while (free_ + 1 < j && finish_[free_ + 1] <= ready) ++free_;
       choose(j, ready);
     }
-    return internal::read_partition(problem_, {begins_.get(), n_ + std::size_t{1}}, finish_[n_],
+    const std::size_t entries = n_ + std::size_t{1};
+    return internal::read_partition(problem_, {{finish_.get(), entries}, {begins_.get(), entries}},
                                     cost_);
   }
 

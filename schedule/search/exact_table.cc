@@ -39,7 +39,7 @@ Partition exact_partition(const PartitionProblem& problem, const BucketCost& cos
     }
     finish[j] = best;
   }
-  return internal::read_partition(problem, begins, finish[n], exact);
+  return internal::read_partition(problem, {finish, begins}, exact);
 }
 
 }  // namespace dovetail::schedule

@@ -73,53 +73,46 @@ class FunctionTicks {
   const BucketCost& function_;
 };
 
-// Reads the chosen grouping out of begins (begins[j]: where the last bucket of the first j
-// gradients begins), joins neighbours and returns the result.
-//
-// latest(bucket) is the latest end that keeps the finish, all later buckets as they are: the end of
-// the grouping less their costs. A bucket and its successor are joined if the joint one ends by
-// the successor's latest. Front to back, every joint bucket is tried again with the one before it:
-// O(buckets) in all, as each trial either removes a bucket or ends the step.
+// What an exact method found: finish[j] = f(j), and begins[j], where the last bucket of the first j
+// gradients begins to reach it.
+struct Solution {
+  std::span<const Ticks> finish;
+  std::span<const std::uint32_t> begins;
+};
+
+// Follows begins from the end and joins each bucket with the one before it as long as the joint one
+// ends by `latest`, the end that keeps the finish with all later buckets as chosen.
 template <class Cost>
-Partition read_partition(const PartitionProblem& problem, std::span<const std::uint32_t> begins,
-                         Ticks finish, const Cost& cost) {
-  struct Bucket {
-    std::size_t end;
-    std::int64_t bytes;
-    Ticks latest;  // end that keeps the finish
-    Ticks free;    // when the link is free for it
-    Ticks done;
-  };
-  std::size_t count = 0;
-  for (std::size_t j = problem.size.size(); j > 0; j = begins[j]) ++count;
-  std::vector<Bucket> buckets(count);
-  Ticks latest = finish;
-  for (std::size_t j = problem.size.size(), k = count; j > 0; j = begins[j]) {
+Partition read_partition(const PartitionProblem& problem, const Solution& solution,
+                         const Cost& cost) {
+  const auto bytes_of = [&](std::size_t begin, std::size_t end) {
     std::int64_t bytes = 0;
-    for (std::size_t i = begins[j]; i < j; ++i) bytes += problem.size[i].count();
-    buckets[--k] = Bucket{j, bytes, latest, 0, 0};
-    latest -= cost.cost(bytes);
-  }
-  std::size_t kept = 0;
-  for (Bucket bucket : buckets) {
-    const Ticks ready = cost.ticks(problem.ready[bucket.end - 1]);
-    bucket.free = kept > 0 ? buckets[kept - 1].done : 0;
-    bucket.done = std::max(bucket.free, ready) + cost.cost(bucket.bytes);
-    for (; kept > 0; --kept) {
-      const Bucket& before = buckets[kept - 1];
-      const std::int64_t bytes = before.bytes + bucket.bytes;
-      const Ticks done = std::max(before.free, ready) + cost.cost(bytes);
-      if (done > bucket.latest) break;
-      bucket.bytes = bytes;
-      bucket.free = before.free;
-      bucket.done = done;
-    }
-    buckets[kept++] = bucket;
-  }
+    for (std::size_t i = begin; i < end; ++i) bytes += problem.size[i].count();
+    return bytes;
+  };
   Partition partition;
-  partition.finish = cost.duration(finish);
-  partition.ends.reserve(kept);
-  for (std::size_t k = 0; k < kept; ++k) partition.ends.push_back(buckets[k].end);
+  std::size_t end = problem.size.size();
+  Ticks latest = solution.finish[end];
+  partition.finish = cost.duration(latest);
+  while (end > 0) {
+    const Ticks ready = cost.ticks(problem.ready[end - 1]);
+    std::size_t begin = solution.begins[end];
+    std::int64_t bytes = bytes_of(begin, end);
+    Ticks taken = cost.cost(bytes);
+    while (begin > 0) {
+      const std::size_t before = solution.begins[begin];
+      const std::int64_t joint_bytes = bytes + bytes_of(before, begin);
+      const Ticks joint = cost.cost(joint_bytes);
+      if (std::max(ready, solution.finish[before]) + joint > latest) break;
+      begin = before;
+      bytes = joint_bytes;
+      taken = joint;
+    }
+    partition.ends.push_back(end);
+    latest -= taken;
+    end = begin;
+  }
+  std::reverse(partition.ends.begin(), partition.ends.end());
   return partition;
 }
 

@@ -112,10 +112,8 @@ TEST(PlanJsonTest, TheTextIsStable) {
 TEST(PlanJsonTest, TheGapIsRelativeToTheLowerBound) {
   // (12.5 - 10) / 10 = 0.25.
   EXPECT_EQ(pair().summary.predicted->gap(), 0.25);
-  EXPECT_EQ((Prediction{.step = Duration(5), .lower_bound = Duration(0)}).gap(),
-            std::nullopt);
-  EXPECT_EQ((Prediction{.step = Duration(5)}).gap(),
-            std::nullopt);
+  EXPECT_EQ((Prediction{.step = Duration(5), .lower_bound = Duration(0)}).gap(), std::nullopt);
+  EXPECT_EQ((Prediction{.step = Duration(5)}).gap(), std::nullopt);
 }
 
 TEST(PlanJsonTest, DerivedValuesMustAgree) {

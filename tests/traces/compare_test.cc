@@ -133,6 +133,21 @@ TEST(CompareTest, TakesAMissingWaitAsNoStall) {
   EXPECT_EQ(result.activity(Activity::Stall).error(), std::nullopt);
 }
 
+TEST(CompareTest, ListsACollectiveOfAnotherBucketButNotAWaitForOne) {
+  // Expectation: the measured collective 1 moved bucket 1, not 0; what wait 2 waited for is words.
+  Builder predicted;
+  Builder measured;
+  predicted.bucket(1, SpanKind::Collective, 0).bucket(2, SpanKind::Wait, 0);
+  measured.bucket(1, SpanKind::Collective, 1).bucket(2, SpanKind::Wait, 1);
+  for (Builder* builder : {&predicted, &measured}) {
+    builder->ran({.command = 1, .stream = 1, .from = 0, .to = 5});
+    builder->ran({.command = 2, .from = 0, .to = 5});
+  }
+  EXPECT_THAT(compare(predicted.build(), measured.build()).unmatched,
+              ElementsAre(Unmatched{CommandId{1}, Rank{0}, "all-reduce bucket 0",
+                                    Mismatch::DifferentCommand}));
+}
+
 TEST(CompareTest, NotesThatTheTracesBelongToDifferentJobs) {
   Trace other = sample::measured();
   other.world_size = 4;

@@ -132,7 +132,9 @@ struct Broken {
   const char* from;
   const char* to;
   const char* message;
-  friend void PrintTo(const Broken& broken, std::ostream* out) { *out << broken.name; }
+  friend std::ostream& operator<<(std::ostream& out, const Broken& broken) {
+    return out << broken.name;
+  }
 };
 
 class TraceJsonBadInputTest : public testing::TestWithParam<Broken> {};

@@ -1,0 +1,202 @@
+// From a calibration to a cluster file.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/calibrate.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "base/error.h"
+#include "cli/text.h"
+#include "exec/calibrate/calibrate.h"
+#include "exec/cpu/kernels.h"
+#include "exec/machine.h"
+#include "models/cluster.h"
+#include "models/stand_in.h"
+#include "models/workload.h"
+#include "schedule/lower.h"
+#include "schedule/policies.h"
+
+namespace dovetail::cli {
+namespace {
+
+using exec::calibrate::Calibration;
+
+models::KernelWork kernel_work(const schedule::Work& work) {
+  if (const auto* memory = std::get_if<schedule::MemoryWork>(&work)) return *memory;
+  const auto* gemm = std::get_if<schedule::GemmWork>(&work);
+  DOVETAIL_CHECK(gemm != nullptr) << "timed work cannot be measured";
+  return *gemm;
+}
+
+// The mean over ranks, since a cluster file holds one contention for all of them.
+models::Contention contention_of(const Calibration& measured) {
+  models::Contention result{.compute_slowdown = 0, .collective_slowdown = 0, .collective_cpu = {}};
+  const auto ranks = static_cast<double>(measured.contention.size());
+  for (const auto& rank : measured.contention) {
+    result.compute_slowdown += rank.compute_slowdown / ranks;
+    result.collective_slowdown += rank.collective_slowdown / ranks;
+  }
+  Duration cpu{};
+  for (const auto& rank : measured.tiny_collectives) cpu += rank.cpu_per_collective;
+  result.collective_cpu =
+      std::max(Duration{}, cpu / static_cast<std::int64_t>(measured.tiny_collectives.size()));
+  result.compute_slowdown = std::max(1.0, result.compute_slowdown);
+  result.collective_slowdown = std::max(1.0, result.collective_slowdown);
+  return result;
+}
+
+models::CollectiveSeries series_of(const Calibration& measured, std::int64_t ranks) {
+  std::vector<models::CollectivePoint> points;
+  for (const auto& size : measured.collectives) {
+    points.push_back({.bytes = size.bytes,
+                      .isolated = size.isolated.median,
+                      .back_to_back = size.back_to_back,
+                      .p10 = size.isolated.p10,
+                      .p90 = size.isolated.p90});
+  }
+  return {.collective = schedule::Collective::AllReduce,
+          .ranks = ranks,
+          .nodes = 1,
+          .times = std::move(points)};
+}
+
+models::Quality quality_of(const Calibration& measured) {
+  models::Quality quality;
+  quality.valid = measured.verdict.valid;
+  quality.why = measured.verdict.reasons;
+  quality.outside_cpu = measured.conditions.outside_cpu;
+  quality.steal = measured.conditions.steal;
+  quality.fit_residual = measured.conditions.fit_residual;
+  if (measured.conditions.spread) quality.figures["step_spread"] = *measured.conditions.spread;
+  double share = 0;
+  for (const auto& rank : measured.contention) share = std::max(share, rank.comm_thread_share);
+  quality.figures["comm_thread_cpu_share"] = share;
+  return quality;
+}
+
+std::string date_of_today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[16] = {};
+  std::strftime(text, sizeof text, "%Y-%m-%d", &utc);
+  return text;
+}
+
+models::Cluster cluster_of(const CalibrateOptions& options, const Calibration& measured,
+                           std::int64_t ranks, std::string_view backend) {
+  models::Cluster cluster;
+  cluster.name = options.name;
+  cluster.origin = "dovetail " DOVETAIL_VERSION " calibrate on " + exec::this_machine().text();
+  cluster.date = date_of_today();
+  cluster.notes["backend"] = std::string(backend);
+  cluster.notes["workload"] = options.workload;
+  cluster.notes["link"] = options.job.network_namespace.empty()
+                              ? "loopback or host network"
+                              : "namespaces " + options.job.network_namespace + "N";
+  cluster.ranks = ranks;
+  cluster.backend = models::BackendKind::Cpu;
+  cluster.collectives.push_back(series_of(measured, ranks));
+  for (const auto& work : measured.works) {
+    cluster.kernels.push_back({.dtype = work.dtype,
+                               .work = kernel_work(work.work),
+                               .time = work.time.median,
+                               .p10 = work.time.p10,
+                               .p90 = work.time.p90});
+  }
+  cluster.unit_kernel = models::UnitKernel{.dtype = schedule::DType::F32,
+                                           .gemm = exec::cpu::kUnitGemm,
+                                           .time = measured.unit_kernel.median};
+  cluster.copy =
+      models::CopyModel{.fixed = measured.copies.fixed, .ns_per_byte = measured.copies.ns_per_byte};
+  cluster.host = {.kind = models::HostModel::Kind::Inline,
+                  .run_op = {},
+                  .collective = measured.host.launch,
+                  .event = measured.host.wake_up,
+                  .copy = {},
+                  .launch_latency = {},
+                  .launch_gap = {}};
+  cluster.contention = contention_of(measured);
+  cluster.quality = quality_of(measured);
+  return cluster;
+}
+
+// The workload as this machine can execute it: timed work replaced by repetitions of the unit
+// kernel, measured just before.
+schedule::Program executable(const CalibrateOptions& options, exec::calibrate::Rig& rig,
+                             std::int64_t ranks) {
+  models::Workload workload = models::load_workload(options.workload, ranks, options.data_dir);
+  models::Cluster unit;
+  unit.name = options.name;
+  unit.unit_kernel = models::UnitKernel{.dtype = schedule::DType::F32,
+                                        .gemm = exec::cpu::kUnitGemm,
+                                        .time = exec::calibrate::measure_unit_kernel(rig).median};
+  return models::stand_in(workload.program, unit).program;
+}
+
+void print_summary(std::ostream& out, const models::Cluster& cluster, const std::string& path) {
+  out << path << ": " << cluster.ranks << " ranks, " << cluster.kernels.size() << " kernels, "
+      << cluster.notes.at("backend") << ", link: " << cluster.notes.at("link") << '\n';
+  const auto& points =
+      std::get<std::vector<models::CollectivePoint>>(cluster.collectives.front().times);
+  TextTable table({"all-reduce", "alone us", "p10", "p90", "in a queue us"});
+  for (const models::CollectivePoint& point : points) {
+    table.add({to_string(point.bytes), fixed(to_us(point.isolated), 1),
+               fixed(to_us(point.p10.value_or(point.isolated)), 1),
+               fixed(to_us(point.p90.value_or(point.isolated)), 1),
+               fixed(to_us(point.back_to_back.value_or(point.isolated)), 1)});
+  }
+  table.print(out);
+  out << "contention: compute x" << fixed(cluster.contention.compute_slowdown, 3)
+      << " beside a collective, collective x" << fixed(cluster.contention.collective_slowdown, 3)
+      << " beside compute, " << fixed(to_us(cluster.contention.collective_cpu), 1)
+      << " us of processor time per collective\n"
+      << "host: launch " << fixed(to_us(cluster.host.collective), 1) << " us, wake-up "
+      << fixed(to_us(cluster.host.event), 1) << " us; copies "
+      << fixed(cluster.copy->ns_per_byte, 4) << " ns/B; unit kernel "
+      << fixed(to_us(cluster.unit_kernel->time), 2) << " us\n";
+  out << (cluster.quality->valid ? "calibration valid" : "calibration NOT valid");
+  for (const std::string& reason : cluster.quality->why) out << "; " << reason;
+  out << '\n';
+}
+
+}  // namespace
+
+void calibrate(const CalibrateOptions& options, std::ostream& out) {
+  if (options.output.empty()) throw InputError("calibrate: name the file to write with -o");
+  const Duration budget = parse_duration(options.budget);
+  const bool progress = ::isatty(STDERR_FILENO) == 1;
+  std::mutex report;
+  run_job(options.job, [&](exec::launch::Session& session, exec::cpu::TransportKind transport) {
+    exec::calibrate::Rig rig(exec::cpu::exchange_of(session),
+                             exec::cpu::ports_of(session, transport));
+    schedule::Program program = executable(options, rig, session.size());
+    const schedule::Schedule schedule =
+        schedule::make_schedule(program, schedule::parse_policy("no-overlap"));
+    const schedule::ScheduledProgram plan = schedule::lower(std::move(program), schedule).program;
+    exec::calibrate::Options what;
+    what.op_steps = options.op_steps;
+    what.collectives.budget = budget;
+    if (progress) {
+      what.progress = [](std::string_view text) {
+        std::fprintf(stderr, "calibrating: %.*s\n", static_cast<int>(text.size()), text.data());
+      };
+    }
+    const Calibration measured = exec::calibrate::calibrate(rig, plan, what);
+    if (session.rank() != Rank{0}) return;
+    const std::lock_guard lock(report);
+    const models::Cluster cluster =
+        cluster_of(options, measured, session.size(), "cpu/" + std::string(to_string(transport)));
+    models::save_cluster(cluster, options.output);
+    print_summary(out, cluster, options.output);
+  });
+}
+
+}  // namespace dovetail::cli

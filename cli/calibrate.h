@@ -1,0 +1,27 @@
+// dovetail calibrate: measures this machine with the ranks that will run (kernels of a workload,
+// collectives by size, copies, host cost, contention) and writes a cluster file that explore and
+// plan read.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostream>
+#include <string>
+
+#include "cli/job.h"
+
+namespace dovetail::cli {
+
+struct CalibrateOptions {
+  std::string workload;  // whose ops are measured
+  std::string output;    // cluster file
+  std::string name = "here";
+  std::string data_dir;
+  JobOptions job;
+  std::int32_t op_steps = 10;
+  std::string budget = "15s";  // for collectives by size
+};
+
+void calibrate(const CalibrateOptions& options, std::ostream& out);
+
+}  // namespace dovetail::cli

@@ -1,0 +1,45 @@
+// Reading two traces and printing their comparison.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/compare.h"
+
+#include <array>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "traces/compare.h"
+#include "traces/perfetto.h"
+#include "traces/timeline.h"
+#include "traces/trace_json.h"
+
+namespace dovetail::cli {
+
+void compare(const CompareOptions& options, std::ostream& out) {
+  const traces::Trace predicted = traces::load_trace(options.predicted);
+  const traces::Trace measured = traces::load_trace(options.measured);
+  const auto expect = [](const traces::Trace& trace, const std::string& path,
+                         traces::Origin origin) {
+    if (trace.provenance.origin == origin) return;
+    throw InputError(path + ": /provenance/origin: expected \"" +
+                     std::string(traces::to_string(origin)) + "\"");
+  };
+  expect(predicted, options.predicted, traces::Origin::Simulated);
+  expect(measured, options.measured, traces::Origin::Measured);
+  const traces::Comparison comparison = traces::compare(predicted, measured);
+  if (!options.perfetto.empty()) {
+    const std::array<const traces::Trace*, 2> both = {&predicted, &measured};
+    write_file(options.perfetto, traces::perfetto_json(both));
+  }
+  if (options.json) {
+    out << traces::to_json(comparison);
+    return;
+  }
+  traces::print(out, comparison);
+  if (options.timeline)
+    out << '\n' << traces::timeline(predicted) << '\n' << traces::timeline(measured);
+  if (!options.perfetto.empty()) {
+    out << options.perfetto << ": predicted and measured tracks; open in ui.perfetto.dev\n";
+  }
+}
+
+}  // namespace dovetail::cli

@@ -1,0 +1,32 @@
+// A job on the cpu backend: the ranks of `run` and `calibrate`, however they were started.
+//
+// --ranks N starts N ranks as threads of this process; under mpirun, srun or torchrun each process
+// is one rank. With a namespace prefix rank r's data travels inside network namespace PREFIXr
+// (scripts/testbed.sh).
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "exec/cpu/job.h"
+#include "exec/launch/session.h"
+
+namespace dovetail::cli {
+
+struct JobOptions {
+  std::optional<std::int32_t> ranks;  // absent: a launcher started this process
+  std::string network_namespace;      // prefix; empty: none
+  std::string collectives = "ring";   // or "gloo"
+  std::string store;  // HOST:PORT where rank 0 listens; empty: see exec/launch/world.h
+};
+
+// Runs body(session, transport) on every rank of this process. Throws InputError when neither
+// --ranks nor a launcher says how many ranks there are, DeviceError when the job fails.
+void run_job(const JobOptions& options,
+             const std::function<void(exec::launch::Session&, exec::cpu::TransportKind)>& body);
+
+}  // namespace dovetail::cli

@@ -1,0 +1,215 @@
+// Executing plans on all ranks and reporting on rank 0.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run.h"
+
+#include <algorithm>
+#include <ctime>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+#include "cli/text.h"
+#include "exec/machine.h"
+#include "exec/measure.h"
+#include "schedule/lower.h"
+#include "schedule/plan_json.h"
+#include "schedule/verify.h"
+#include "traces/metrics.h"
+#include "traces/trace_json.h"
+
+namespace dovetail::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+// A plan, ready to be executed.
+struct Loaded {
+  std::string path;
+  schedule::Plan plan;
+  schedule::ScheduledProgram program;
+};
+
+// What rank 0 has to tell.
+struct Result {
+  exec::Measured measured;
+  exec::Conditions conditions;
+  exec::Verdict verdict;
+  std::vector<traces::Spread> spreads;
+};
+
+std::vector<Loaded> load_plans(const RunCommandOptions& options) {
+  if (options.plans.empty()) throw InputError("run: name a plan with --plan");
+  if (options.traces.size() > options.plans.size()) {
+    throw InputError("run: more --trace than --plan");
+  }
+  std::vector<Loaded> loaded;
+  for (const std::string& path : options.plans) {
+    Loaded one{path, schedule::read_plan(path), {}};
+    one.program = schedule::lower(one.plan.program, one.plan.schedule).program;
+    for (const schedule::Problem& problem : schedule::verify(one.program)) {
+      throw InputError(path + ": illegal schedule: " + problem.message);
+    }
+    loaded.push_back(std::move(one));
+  }
+  return loaded;
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32] = {};
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+std::string backend_name(exec::cpu::TransportKind transport) {
+  return "cpu/" + std::string(to_string(transport));
+}
+
+// One rank's part. Every rank returns the same checks; only rank 0's result has traces.
+Result run_rank(const RunCommandOptions& options, const std::vector<Loaded>& loaded,
+                exec::launch::Session& session, exec::cpu::TransportKind transport) {
+  for (const Loaded& one : loaded) {
+    if (one.program.program.world_size == session.size()) continue;
+    throw InputError(one.path + ": made for " + std::to_string(one.program.program.world_size) +
+                     " ranks, started with " + std::to_string(session.size()));
+  }
+  const exec::Exchange exchange = exec::cpu::exchange_of(session);
+  const exec::cpu::Ports ports = exec::cpu::ports_of(session, transport);
+  std::vector<std::unique_ptr<exec::cpu::CpuBackend>> backends;
+  std::vector<exec::Lane> lanes;
+  for (const Loaded& one : loaded) {
+    backends.push_back(std::make_unique<exec::cpu::CpuBackend>(one.program, ports));
+    lanes.push_back({&one.program, backends.back().get()});
+  }
+  traces::Provenance provenance{.origin = traces::Origin::Measured,
+                                .machine = exec::this_machine().text(),
+                                .policy = {},
+                                .workload = {},
+                                .backend = backend_name(transport),
+                                .notes = {}};
+  provenance.notes["date"] = today();
+  provenance.notes["version"] = DOVETAIL_VERSION;
+  const std::string& prefix = options.job.network_namespace;
+  provenance.notes["link"] =
+      prefix.empty() ? "loopback or host network" : "namespaces " + prefix + "N";
+  const exec::CpuTimes before = exec::read_cpu_times();
+  Result result;
+  result.measured = exec::measure(
+      exchange, lanes, {.warmup = options.warmup, .steps = options.steps, .rounds = options.rounds},
+      provenance);
+  result.conditions = exec::conditions_of_job(exchange, before, exec::read_cpu_times());
+  return result;
+}
+
+// Spread, validity, and notes in the traces.
+void judge(Result& result) {
+  double widest = 0;
+  for (const traces::Trace& trace : result.measured.traces) {
+    const std::vector<Duration> times = traces::step_times(trace);
+    const traces::Spread spread = traces::spread(times);
+    result.spreads.push_back(spread);
+    widest = std::max(widest, static_cast<double>((spread.p90 - spread.p10).count()) /
+                                  static_cast<double>(spread.median.count()));
+  }
+  result.conditions.spread = widest;
+  result.verdict = exec::judge(result.conditions);
+  for (traces::Trace& trace : result.measured.traces) {
+    trace.provenance.notes["valid"] = result.verdict.valid ? "yes" : "no";
+    for (const std::string& reason : result.verdict.reasons) {
+      trace.provenance.notes["not valid because"] = reason;
+    }
+  }
+}
+
+double ms(Duration time) { return to_us(time) / 1e3; }
+
+void print_report(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
+  const traces::Provenance& provenance = result.measured.traces.front().provenance;
+  out << "dovetail " << DOVETAIL_VERSION << "; measured: " << provenance.backend << ", "
+      << result.measured.traces.front().world_size
+      << " ranks, link: " << provenance.notes.at("link") << "; " << provenance.machine << '\n';
+  TextTable table({"plan", "buckets", "predicted ms", "measured ms", "p10", "p90", "error"});
+  for (std::size_t i = 0; i < loaded.size(); ++i) {
+    const traces::Spread& spread = result.spreads[i];
+    const auto& predicted = loaded[i].plan.summary.predicted;
+    const double measured = ms(spread.median);
+    table.add({loaded[i].plan.schedule.policy,
+               std::to_string(loaded[i].plan.schedule.buckets.size()),
+               predicted ? fixed(ms(predicted->step), 2) : "-", fixed(measured, 2),
+               fixed(ms(spread.p10), 2), fixed(ms(spread.p90), 2),
+               predicted ? fixed((ms(predicted->step) / measured - 1) * 100, 1, "+") + " %" : "-"});
+  }
+  table.print(out);
+  exec::CheckResult sum;
+  for (const exec::CheckResult& check : result.measured.checks) exec::add(check, sum);
+  out << "checked " << sum.checked << " gradient elements, " << sum.wrong << " wrong"
+      << (sum.wrong > 0 ? ": " + sum.first_wrong : "") << '\n';
+  out << (result.verdict.valid ? "measurement valid" : "measurement NOT valid");
+  for (const std::string& reason : result.verdict.reasons) out << "; " << reason;
+  out << '\n';
+}
+
+std::string to_json(const Result& result, const std::vector<Loaded>& loaded) {
+  ordered_json rows = ordered_json::array();
+  for (std::size_t i = 0; i < loaded.size(); ++i) {
+    const traces::Spread& spread = result.spreads[i];
+    const auto& predicted = loaded[i].plan.summary.predicted;
+    rows.push_back(
+        {{"plan", loaded[i].path},
+         {"policy", loaded[i].plan.schedule.policy},
+         {"buckets", loaded[i].plan.schedule.buckets.size()},
+         {"predicted_step_us", predicted ? ordered_json(to_us(predicted->step)) : nullptr},
+         {"measured_step_us", to_us(spread.median)},
+         {"p10_us", to_us(spread.p10)},
+         {"p90_us", to_us(spread.p90)},
+         {"min_us", to_us(spread.min)},
+         {"steps", result.measured.traces[i].steps},
+         {"checked_elements", result.measured.checks[i].checked},
+         {"wrong_elements", result.measured.checks[i].wrong}});
+  }
+  const traces::Provenance& provenance = result.measured.traces.front().provenance;
+  const ordered_json report = {{"schema", "dovetail.run/1"},
+                               {"kind", "run"},
+                               {"origin", "measured"},
+                               {"machine", provenance.machine},
+                               {"backend", provenance.backend},
+                               {"link", provenance.notes.at("link")},
+                               {"date", provenance.notes.at("date")},
+                               {"valid", result.verdict.valid},
+                               {"why_not_valid", result.verdict.reasons},
+                               {"outside_cpu", result.conditions.outside_cpu},
+                               {"steal", result.conditions.steal},
+                               {"rows", rows}};
+  return report.dump(1) + "\n";
+}
+
+}  // namespace
+
+int run(const RunCommandOptions& options, std::ostream& out) {
+  const std::vector<Loaded> loaded = load_plans(options);
+  bool wrong = false;
+  std::mutex report;  // ranks may be threads of this process
+  run_job(options.job, [&](exec::launch::Session& session, exec::cpu::TransportKind transport) {
+    Result result = run_rank(options, loaded, session, transport);
+    const std::lock_guard lock(report);
+    for (const exec::CheckResult& check : result.measured.checks) wrong = wrong || check.wrong > 0;
+    if (session.rank() != Rank{0}) return;
+    judge(result);
+    for (std::size_t i = 0; i < options.traces.size(); ++i) {
+      traces::save_trace(options.traces[i], result.measured.traces[i]);
+    }
+    if (options.json) {
+      out << to_json(result, loaded);
+    } else {
+      print_report(out, result, loaded);
+    }
+  });
+  return wrong ? 3 : 0;
+}
+
+}  // namespace dovetail::cli

@@ -1,0 +1,37 @@
+// The news that a rank is gone, as one rank sees it: the first message stays, and a descriptor
+// becomes readable, so that every poll loop can watch for it.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "exec/launch/socket.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+
+namespace dovetail::exec::launch {
+
+class Failure {
+ public:
+  Failure();
+
+  // Only the first call counts; says whether this was it.
+  bool raise(const std::string& message);
+  [[nodiscard]] bool raised() const;
+  // "rank 1 died (its connection closed)", or "" as long as nothing happened.
+  [[nodiscard]] std::string message() const;
+  // Waits for the news at most so long; returns message().
+  std::string await(std::chrono::milliseconds patience) const;
+  // Readable from the first raise on, for good.
+  [[nodiscard]] int fd() const { return event_.get(); }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::string message_;
+  Descriptor event_;
+};
+
+}  // namespace dovetail::exec::launch

@@ -1,0 +1,195 @@
+// Bad input of every kind: exit code 2, one line that names the file, the JSON path and what was
+// expected, nothing written.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "base/file.h"
+
+namespace dovetail {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+struct Ended {
+  int code = -1;
+  std::string output;  // standard output and error together
+};
+
+Ended dovetail(const std::string& arguments) {
+  const std::string command = std::string(DOVETAIL_TOOL) + " " + arguments + " 2>&1";
+  FILE* pipe = ::popen(command.c_str(), "r");
+  Ended ended;
+  std::array<char, 4096> block;
+  while (const std::size_t size = std::fread(block.data(), 1, block.size(), pipe)) {
+    ended.output.append(block.data(), size);
+  }
+  const int status = ::pclose(pipe);
+  ended.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return ended;
+}
+
+// A directory of its own for each test, removed at its end.
+class BadInputTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    directory_ =
+        std::filesystem::temp_directory_path() /
+        ("dovetail-bad-input-" + std::string(info->name()) + "-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(directory_);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  std::string write(const std::string& name, const std::string& content) {
+    const std::string path = (directory_ / name).string();
+    std::ofstream(path) << content;
+    return path;
+  }
+
+  // The shipped profile with one text replaced.
+  std::string profile_with(const std::string& from, const std::string& to) {
+    std::string text =
+        read_file(std::string(DOVETAIL_SOURCE_DIR) + "/models/workloads/mlp-1000mbit.json");
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return write("profile.json", text.replace(at, from.size(), to));
+  }
+
+  void expect_refused(const std::string& arguments, const std::string& what) {
+    const Ended ended = dovetail(arguments);
+    EXPECT_EQ(ended.code, 2) << ended.output;
+    EXPECT_THAT(ended.output, StartsWith("dovetail: "));
+    EXPECT_THAT(ended.output, HasSubstr(what));
+    EXPECT_EQ(std::count(ended.output.begin(), ended.output.end(), '\n'), 1) << ended.output;
+  }
+
+  std::filesystem::path directory_;
+};
+
+TEST_F(BadInputTest, MissingFile) {
+  expect_refused("explore --workload " + (directory_ / "absent.json").string(),
+                 "absent.json: cannot be read: No such file or directory");
+}
+
+TEST_F(BadInputTest, WrongType) {
+  const std::string path = profile_with("\"numel\": 100", "\"numel\": \"many\"");
+  expect_refused(
+      "explore --workload " + path,
+      "/profile/gradients/0/numel: expected an integer from 1 to 1099511627776, found \"many\"");
+}
+
+TEST_F(BadInputTest, UnknownKey) {
+  const std::string path = profile_with("\"world_size\"", "\"wrld_size\"");
+  expect_refused("explore --workload " + path, "missing key \"world_size\"");
+  const std::string other = profile_with("\"rank1\": {", "\"rank1\": {\"forwrd_us\": 1,");
+  expect_refused("explore --workload " + other,
+                 "/profile/rank1/forwrd_us: unknown key; did you mean \"forward_us\"?");
+}
+
+TEST_F(BadInputTest, NegativeSize) {
+  const std::string path = profile_with("\"numel\": 51200", "\"numel\": -51200");
+  expect_refused(
+      "explore --workload " + path,
+      "/profile/gradients/1/numel: expected an integer from 1 to 1099511627776, found -51200");
+}
+
+TEST_F(BadInputTest, TruncatedJson) {
+  const std::string text =
+      read_file(std::string(DOVETAIL_SOURCE_DIR) + "/models/workloads/mlp-1000mbit.json");
+  expect_refused("explore --workload " + write("half.json", text.substr(0, text.size() / 2)),
+                 "half.json: not valid JSON");
+}
+
+TEST_F(BadInputTest, NotANumber) {
+  const std::string path = profile_with("\"forward_us\": 91371.2", "\"forward_us\": NaN");
+  expect_refused("explore --workload " + path, "profile.json: not valid JSON");
+  const std::string huge = profile_with("\"forward_us\": 91371.2", "\"forward_us\": 1e999");
+  expect_refused("explore --workload " + huge, "profile.json: not valid JSON");
+}
+
+TEST_F(BadInputTest, GradientsOutOfOrder) {
+  const std::string path = profile_with("\"ready_us\": 25365.5", "\"ready_us\": 1.5");
+  expect_refused("explore --workload " + path,
+                 "/profile/gradients/2/ready_us: expected gradients in gradient-ready order");
+}
+
+// Two ops that each read what the other writes.
+TEST_F(BadInputTest, CyclicProgram) {
+  const std::string path = write("cycle.json", R"({
+    "schema": "dovetail.program/1", "kind": "program", "name": "cycle", "world_size": 2,
+    "groups": [{"id": 0, "name": "dp", "ranks": [0, 1]}],
+    "tensors": [{"id": 0, "name": "x", "kind": "activation", "dtype": "f32", "shape": [4]},
+                {"id": 1, "name": "y", "kind": "activation", "dtype": "f32", "shape": [4]},
+                {"id": 2, "name": "g", "kind": "gradient", "dtype": "f32", "shape": [4]}],
+    "ops": [{"id": 0, "name": "a", "phase": "forward", "dtype": "f32",
+             "work": {"kind": "gemm", "m": 1, "n": 1, "k": 1, "count": 1}, "reads": ["y"], "writes": ["x"]},
+            {"id": 1, "name": "b", "phase": "forward", "dtype": "f32",
+             "work": {"kind": "gemm", "m": 1, "n": 1, "k": 1, "count": 1}, "reads": ["x"], "writes": ["y"]},
+            {"id": 2, "name": "c", "phase": "backward", "dtype": "f32",
+             "work": {"kind": "gemm", "m": 1, "n": 1, "k": 1, "count": 1}, "reads": ["x"], "writes": ["g"]}],
+    "reductions": [{"gradient": "g", "group": "dp", "op": "average"}]})");
+  expect_refused("explore --workload " + path + " --cluster a100x2_nv12",
+                 "cycle: a reads y from b, which itself depends on a");
+}
+
+TEST_F(BadInputTest, DuplicateNames) {
+  const std::string path = profile_with("\"name\": \"net.12.weight\"", "\"name\": \"net.12.bias\"");
+  expect_refused("explore --workload " + path,
+                 "/profile/gradients/1/name: expected a name of its own, found \"net.12.bias\"");
+}
+
+TEST_F(BadInputTest, ZeroRanks) {
+  const std::string path = profile_with("\"world_size\": 2", "\"world_size\": 0");
+  expect_refused("explore --workload " + path,
+                 "/world_size: expected an integer from 1 to 1048576, found 0");
+  expect_refused("run --ranks 0 --plan x.json", "x.json: cannot be read");
+  expect_refused("explore --workload resnet50:world=0 --cluster a100x8",
+                 "expected a whole number from 1 to 1048576, found \"0\"");
+}
+
+TEST_F(BadInputTest, FlagsAndPolicies) {
+  expect_refused("explore --workload resnet50", "name a machine with --cluster");
+  expect_refused("explore --workload resnet51 --cluster a100x8", "did you mean \"resnet50\"?");
+  expect_refused("explore --workload resnet50 --cluster a100x8 --thresholds 25",
+                 "expected a size with its unit");
+  expect_refused("explore --workload resnet50 --cluster a100x8 --thresholds 8MiB:1MiB",
+                 "expected LOW:HIGH");
+  expect_refused("explore --workload resnet50 --cluster a100x8 --policies torch-dpd",
+                 "did you mean \"torch-ddp\"?");
+  expect_refused("explore --workload resnet50 --cluster a100x8 --world 4", "8");
+  expect_refused("explore --workload resnet50 --cluster a100x8 --colour", "--colour");
+  expect_refused("explode", "subcommand");
+}
+
+TEST_F(BadInputTest, NothingIsWrittenWhenTheInputIsWrong) {
+  const std::string output = (directory_ / "plan.json").string();
+  expect_refused("plan --workload mlp-1000mbit --policy torch-dpd -o " + output, "torch-ddp");
+  EXPECT_TRUE(std::filesystem::is_empty(directory_));
+  expect_refused("plan --workload mlp-1000mbit -o " + (directory_ / "no/such/plan.json").string(),
+                 "cannot be written");
+  EXPECT_TRUE(std::filesystem::is_empty(directory_));
+}
+
+TEST_F(BadInputTest, APlanThatDisagreesWithItself) {
+  const std::string output = (directory_ / "plan.json").string();
+  ASSERT_EQ(dovetail("plan --workload mlp-1000mbit --policy torch-ddp -o " + output).code, 0);
+  std::string text = read_file(output);
+  const std::size_t at = text.find("\"bytes\": 6498704");
+  ASSERT_NE(at, std::string::npos);
+  text.replace(at, 16, "\"bytes\": 6498708");
+  expect_refused("show schedule --plan " + write("bent.json", text), "/buckets/0/bytes");
+}
+
+}  // namespace
+}  // namespace dovetail

@@ -1,0 +1,128 @@
+// The planner's bound lies below everything it finds, and its exact policy is optimal where the
+// model is relaxed.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "models/collective_table.h"
+#include "tests/support/programs.h"
+
+namespace dovetail::cli {
+namespace {
+
+models::CollectiveTable random_table(Random& random) {
+  std::vector<models::CollectivePoint> points;
+  std::int64_t bytes = 64;
+  std::int64_t time = random.between(500, 5000);
+  for (int i = 0; i < 8; ++i) {
+    models::CollectivePoint point;
+    point.bytes = Bytes(bytes);
+    point.isolated = Duration(time);
+    point.back_to_back = Duration(std::max<std::int64_t>(1, time + random.between(-400, 400)));
+    points.push_back(point);
+    bytes *= 4;
+    time += random.between(0, 4000);
+  }
+  return models::CollectiveTable(points);
+}
+
+struct Instance {
+  schedule::Program program;
+  models::Costs costs;
+  models::CollectiveTable table;
+};
+
+Instance random_instance(std::uint64_t seed, std::int64_t layers, bool relaxed) {
+  Random random(seed);
+  schedule::Program program = testing::random_chain(random, layers, 2);
+  const models::CollectiveTable table = random_table(random);
+  testing::SimpleMachine machine = testing::random_machine(random);
+  machine.collective = [table](Bytes bytes) { return table.time(bytes); };
+  if (relaxed) {
+    machine.host = {.kind = models::HostModel::Kind::Inline};
+    machine.copy_ns_per_byte = 0;
+    machine.collective = [table](Bytes bytes) {
+      const Duration time = table.time(bytes).isolated;
+      return models::CollectiveTime{time, time};
+    };
+  } else {
+    machine.contention = {.compute_slowdown = 1 + random.uniform() * 0.5,
+                          .collective_slowdown = 1 + random.uniform() * 0.2,
+                          .collective_cpu = Duration(random.between(0, 300))};
+  }
+  models::Costs costs = testing::costs_of(machine, program);
+  return {std::move(program), std::move(costs), table};
+}
+
+TEST(PlannerTest, NoGroupingBeatsTheLowerBound) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Instance instance = random_instance(seed, 7, false);
+    const schedule::Program program = instance.program;
+    const models::Costs costs = instance.costs;
+    Planner planner(std::move(instance.program), std::move(instance.costs), instance.table);
+    const std::int64_t bound = planner.lower_bound().count();
+    for (const auto& ends : testing::all_groupings(program.reductions.size())) {
+      const auto schedule = schedule::partition(program, ends, schedule::parse_policy("exact"));
+      const sim::Graph graph = sim::compile(schedule::lower(program, schedule).program, costs, 2);
+      sim::Workspace workspace;
+      sim::play(graph, costs, workspace);
+      EXPECT_GE(sim::summarize(graph, workspace.timeline).step_ns, bound);
+    }
+    EXPECT_GE(planner.evaluate(schedule::parse_policy("exact")).summary.step_ns, bound);
+  }
+}
+
+// With waits at the end of backward the step is max(backward, last completion) + optimizer, so the
+// earliest last completion is the best step: the exact policy must equal the best of all groupings.
+TEST(PlannerTest, TheExactPolicyIsTheBestOfAllGroupingsWithoutContention) {
+  std::size_t compared = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Instance instance = random_instance(seed, 7, true);
+    const schedule::Program program = instance.program;
+    const models::Costs costs = instance.costs;
+    // A falling table is read through its hull, which a bucket without padding cannot reach.
+    const auto hull = instance.table.hull(models::TimeKind::Isolated);
+    bool rising = true;
+    for (std::int64_t bytes = 4; bytes < 200'000; bytes += 4 + bytes / 3) {
+      const auto gap =
+          instance.table.time(Bytes(bytes)).isolated - models::evaluate(hull, Bytes(bytes));
+      rising = rising && gap <= Duration(1);
+    }
+    if (!rising) continue;
+    Planner planner(std::move(instance.program), std::move(instance.costs), instance.table);
+    const auto spec = schedule::parse_policy("exact:wait=end-of-backward");
+    std::int64_t best = INT64_MAX;
+    for (const auto& ends : testing::all_groupings(program.reductions.size())) {
+      const auto schedule = schedule::partition(program, ends, spec);
+      const sim::Graph graph = sim::compile(schedule::lower(program, schedule).program, costs, 2);
+      sim::Workspace workspace;
+      sim::play(graph, costs, workspace);
+      best = std::min(best, sim::summarize(graph, workspace.timeline).step_ns);
+    }
+    // Each collective's time is rounded once to whole ns.
+    EXPECT_LE(planner.evaluate(spec).summary.step_ns,
+              best + static_cast<std::int64_t>(program.reductions.size()));
+    ++compared;
+  }
+  EXPECT_GT(compared, 20u);
+}
+
+TEST(PlannerTest, AGroupingSeenBeforeIsNotSimulatedAgain) {
+  Instance instance = random_instance(3, 20, false);
+  Planner planner(std::move(instance.program), std::move(instance.costs), instance.table);
+  const Candidate first = planner.evaluate(schedule::parse_policy("threshold:threshold=1KiB"));
+  const std::size_t simulated = planner.simulated();
+  const Candidate again = planner.evaluate(schedule::parse_policy("threshold:threshold=1KiB"));
+  EXPECT_EQ(planner.simulated(), simulated);
+  EXPECT_EQ(again.summary.step_ns, first.summary.step_ns);
+}
+
+}  // namespace
+}  // namespace dovetail::cli
