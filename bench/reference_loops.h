@@ -12,9 +12,9 @@
 //
 // CPU time per rank-op (one op of one rank), N = 10,000, on one core of a Zen 4 server:
 //   ranks   binary heap   4-ary heap   program order   packed
-//       1           9.0          7.0             3.3     0.20 ns
-//       8            21           17             2.6     0.08
-//      64            40           40             2.6     0.04
+//       1           9.1          7.0             3.1     0.16 ns
+//       8            19           14             2.1     0.07
+//      64            37           32             2.0     0.04
 //
 // Ranks advance together, so the graph numbers them side by side: op by op, and the ranks of one op
 // next to each other. Rank by rank costs three times as much.

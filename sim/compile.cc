@@ -157,6 +157,7 @@ class Compiler {
   void add_node(std::int32_t step, std::int32_t at, NodeKind kind, StreamId stream,
                 std::span<const std::int64_t> work) {
     const std::int32_t self = last_command_node() + 1;
+    const NodeId first = graph_.size();
     const auto count = kind == NodeKind::Collective ? 1 : static_cast<std::int32_t>(work.size());
     graph_.command_nodes.push_back({at, step, graph_.size(), count, kind, stream});
     std::vector<std::int32_t>& before = frontier(stream);
@@ -169,6 +170,8 @@ class Compiler {
       graph_.work.push_back(kind == NodeKind::Collective ? ns : ns + graph_.launch_gap);
       if (!inline_host_) graph_.release.push_back(std::max<std::int64_t>(0, issued));
       graph_.command_node.push_back(self);
+      const bool transfer = kind == NodeKind::Collective;
+      graph_.slot.push_back(transfer ? ~stream.value : graph_.size() - 1 - first);
     }
   }
 

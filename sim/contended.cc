@@ -47,10 +47,12 @@ class ContendedRun {
         pending_(workspace.pending),
         queue_(workspace.queue),
         contention_(contention),
-        compute_(contention.size()) {
+        compute_(contention.size()),
+        beside_transfer_(contention.size(), kFullRate) {
     for (const models::Contention& rank : contention) {
       collective_slowdown_ = std::max(collective_slowdown_, rank.collective_slowdown);
     }
+    beside_compute_ = rate_of(collective_slowdown_);
     for (const CommandNode& entry : graph.command_nodes) {
       streams_ = std::max(streams_, static_cast<std::size_t>(entry.stream.value) + 1);
     }
@@ -64,34 +66,50 @@ class ContendedRun {
     std::int64_t now = 0;
     while (!queue_.empty()) {
       const Event event = queue_.top();
-      queue_.pop();
-      const NodeId node = event.key / 2;
-      if (event.key % 2 == 0) {
-        start(node, event.time);
-        continue;
-      }
-      if (timeline_.end[static_cast<std::size_t>(node)] != event.time || !in_flight(node)) continue;
-      now = event.time;
-      finish(node, now);
+      top_is_handled_ = true;
+      if (handle(event)) now = event.time;
+      if (top_is_handled_) queue_.pop();
+      top_is_handled_ = false;
     }
     return now;
   }
 
  private:
-  [[nodiscard]] const CommandNode& command(NodeId node) const {
-    return graph_.command_nodes[static_cast<std::size_t>(
-        graph_.command_node[static_cast<std::size_t>(node)])];
+  // False for an end that no longer holds.
+  bool handle(const Event& event) {
+    const NodeId node = event.key / 2;
+    if (event.key % 2 == 0) {
+      start(node, event.time);
+      return true;
+    }
+    if (timeline_.end[static_cast<std::size_t>(node)] != event.time || !in_flight(node)) {
+      return false;
+    }
+    finish(node, event.time);
+    return true;
   }
-  [[nodiscard]] std::size_t rank_of(NodeId node) const {
-    return static_cast<std::size_t>(node - command(node).first);
+
+  // The event at the top has been handled: the first new one takes its place.
+  void push(const Event& event) {
+    if (top_is_handled_) {
+      queue_.replace_top(event);
+      top_is_handled_ = false;
+    } else {
+      queue_.push(event);
+    }
   }
+
   // Inline collectives occupy the compute stream as a whole; nothing runs beside them.
   [[nodiscard]] bool is_transfer(NodeId node) const {
-    return command(node).kind == NodeKind::Collective;
+    return graph_.slot[static_cast<std::size_t>(node)] < 0;
+  }
+  [[nodiscard]] std::size_t rank_of(NodeId node) const {
+    return static_cast<std::size_t>(graph_.slot[static_cast<std::size_t>(node)]);
   }
   Flight& flight(NodeId node) {
-    return is_transfer(node) ? transfers_[static_cast<std::size_t>(command(node).stream.value)]
-                             : compute_[rank_of(node)];
+    const std::int32_t slot = graph_.slot[static_cast<std::size_t>(node)];
+    return slot < 0 ? transfers_[static_cast<std::size_t>(~slot)]
+                    : compute_[static_cast<std::size_t>(slot)];
   }
   bool in_flight(NodeId node) { return flight(node).node == node; }
 
@@ -102,7 +120,7 @@ class ContendedRun {
     if (when == now) {
       start(node, now);
     } else {
-      queue_.push({when, node * 2});
+      push({when, node * 2});
     }
   }
 
@@ -133,6 +151,9 @@ class ContendedRun {
     slot.rate = transfer_rate();
     ++transfers_in_flight_;
     longest_transfer_ = std::max<std::int64_t>(work, 1);
+    for (std::size_t rank = 0; rank < compute_.size(); ++rank) {
+      beside_transfer_[rank] = rate_beside_transfer(rank);
+    }
     retime_compute(slot.since);
   }
 
@@ -154,7 +175,7 @@ class ContendedRun {
   void schedule_end(Flight& slot) {
     const std::int64_t end = slot.end();
     timeline_.end[static_cast<std::size_t>(slot.node)] = end;
-    queue_.push({end, slot.node * 2 + 1});
+    push({end, slot.node * 2 + 1});
   }
 
   void retime(Flight& slot, std::int64_t rate, std::int64_t now) {
@@ -179,6 +200,10 @@ class ContendedRun {
   // left.
   [[nodiscard]] std::int64_t compute_rate(std::size_t rank) const {
     if (transfers_in_flight_ == 0) return kFullRate;
+    return beside_transfer_[rank];
+  }
+
+  [[nodiscard]] std::int64_t rate_beside_transfer(std::size_t rank) const {
     const models::Contention& contention = contention_[rank];
     const std::int64_t cpu = std::min(contention.collective_cpu.count(), longest_transfer_);
     const double share = 1 - static_cast<double>(cpu) / static_cast<double>(longest_transfer_);
@@ -186,7 +211,7 @@ class ContendedRun {
   }
 
   [[nodiscard]] std::int64_t transfer_rate() const {
-    return busy_ranks_ == 0 ? kFullRate : rate_of(collective_slowdown_);
+    return busy_ranks_ == 0 ? kFullRate : beside_compute_;
   }
 
   const Graph& graph_;
@@ -195,9 +220,13 @@ class ContendedRun {
   EventQueue& queue_;
   std::span<const models::Contention> contention_;
   double collective_slowdown_ = 1;
+  std::int64_t beside_compute_ = kFullRate;  // a transfer's rate while any rank computes
   std::size_t streams_ = 1;
-  std::vector<Flight> compute_;    // per rank: what its compute stream does
+  std::vector<Flight> compute_;  // per rank: what its compute stream does
+  std::vector<std::int64_t>
+      beside_transfer_;            // per rank: its compute's rate while one is in flight
   std::vector<Flight> transfers_;  // per stream: the collective in flight
+  bool top_is_handled_ = false;
   int transfers_in_flight_ = 0;
   int busy_ranks_ = 0;
   std::int64_t longest_transfer_ = 1;  // of the collective that began last, alone

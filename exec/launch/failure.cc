@@ -34,7 +34,7 @@ std::string Failure::message() const {
   return message_;
 }
 
-std::string Failure::await(std::chrono::milliseconds patience) const {
+std::string Failure::await(Duration patience) const {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, patience, [this] { return !message_.empty(); });
   return message_;

@@ -4,9 +4,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/units.h"
 #include "exec/launch/socket.h"
 
-#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <string>
@@ -23,7 +23,7 @@ class Failure {
   // "rank 1 died (its connection closed)", or "" as long as nothing happened.
   [[nodiscard]] std::string message() const;
   // Waits for the news at most so long; returns message().
-  std::string await(std::chrono::milliseconds patience) const;
+  std::string await(Duration patience) const;
   // Readable from the first raise on, for good.
   [[nodiscard]] int fd() const { return event_.get(); }
 

@@ -13,7 +13,7 @@ namespace dovetail::exec::launch {
 
 struct LocalRanksOptions {
   std::int32_t ranks = 2;
-  std::string network_namespace;  // prefix; the thread of rank r runs inside PREFIXr
+  std::string network_namespace{};  // prefix; the thread of rank r runs inside PREFIXr
 };
 
 // Runs body(session) on one thread per rank, each pinned to core (rank mod cores), and returns when

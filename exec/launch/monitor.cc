@@ -4,7 +4,6 @@
 #include "exec/launch/monitor.h"
 
 #include "base/error.h"
-#include "base/units.h"
 
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -170,7 +169,7 @@ void Monitor::check_silence(Clock::time_point now) {
   for (Watched& watched : watched_) {
     if (watched.state != PeerState::Alive || now - watched.last_heard < options_.silence) continue;
     failure_.raise("rank " + std::to_string(watched.peer.rank.value) +
-                   " does not answer (no heartbeat for " + to_string(Duration(options_.silence)) +
+                   " does not answer (no heartbeat for " + to_string(options_.silence) +
                    ": stopped, or its host is gone)");
     watched.state = PeerState::Left;
   }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "base/ids.h"
+#include "base/units.h"
 #include "exec/launch/failure.h"
 #include "exec/launch/socket.h"
 
@@ -30,12 +31,12 @@ class Monitor {
     int control = -1;  // owned by the session
   };
   struct Options {
-    std::vector<Peer> peers;
-    std::chrono::milliseconds heartbeat{250};
-    std::chrono::milliseconds silence{5'000};  // then a peer counts as dead
+    std::vector<Peer> peers{};
+    Duration heartbeat = std::chrono::milliseconds(250);
+    Duration silence = std::chrono::seconds(5);  // then a peer counts as dead
     // A process also takes SIGTERM from its blocked state, and is ended some time after a failure.
     bool is_process = true;
-    std::function<std::string()> last_words;  // what a process prints when it is ended
+    std::function<std::string()> last_words{};  // what a process prints when it is ended
   };
 
   // REQUIRES: the failure outlives the monitor. For a process, blocks SIGTERM in the calling thread

@@ -20,7 +20,7 @@
 namespace dovetail::exec::launch {
 namespace {
 
-constexpr std::chrono::milliseconds kNewsPatience{500};
+constexpr Duration kNewsPatience = std::chrono::milliseconds(500);
 
 enum CallKind : std::uint32_t { kBarrier = 1, kBroadcast, kGather, kAllGather };
 constexpr std::array<std::string_view, 5> kCallNames{"?", "barrier", "broadcast", "gather",
@@ -190,8 +190,7 @@ void Session::throw_unless_done(IoStatus status, Rank peer, const Call& call) co
   if (status == IoStatus::Done) return;
   if (status == IoStatus::TimedOut) {
     throw DeviceError(name_of(rank()) + ": " + name_of(peer) + " did not come within " +
-                      to_string(Duration(options_.call_deadline)) + " during " +
-                      std::string(call.what));
+                      to_string(options_.call_deadline) + " during " + std::string(call.what));
   }
   throw_failure(name_of(peer) + " left", call.what);
 }

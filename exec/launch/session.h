@@ -20,6 +20,7 @@
 #pragma once
 
 #include "base/ids.h"
+#include "base/units.h"
 #include "exec/launch/failure.h"
 #include "exec/launch/store.h"
 #include "exec/launch/world.h"
@@ -38,12 +39,12 @@ namespace dovetail::exec::launch {
 class Monitor;
 
 struct SessionOptions {
-  std::string store;                           // HOST:PORT of rank 0; empty: see world.h
-  std::string network_namespace;               // prefix; rank r's data travels in PREFIXr
-  std::chrono::milliseconds patience{60'000};  // for all ranks to meet
-  std::chrono::milliseconds heartbeat{250};
-  std::chrono::milliseconds silence{5'000};
-  std::chrono::milliseconds call_deadline{600'000};  // for the other ranks to make the same call
+  std::string store{};                           // HOST:PORT of rank 0; empty: see world.h
+  std::string network_namespace{};               // prefix; rank r's data travels in PREFIXr
+  Duration patience = std::chrono::seconds(60);  // for all ranks to meet
+  Duration heartbeat = std::chrono::milliseconds(250);
+  Duration silence = std::chrono::seconds(5);
+  Duration call_deadline = std::chrono::minutes(10);  // for the other ranks to make the same call
 };
 
 class Session {

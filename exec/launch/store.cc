@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -17,8 +18,8 @@ namespace dovetail::exec::launch {
 namespace {
 
 constexpr std::array<char, 16> kMagic{"dovetail.meet/1"};
-constexpr std::chrono::milliseconds kStrangerPatience{2000};  // for one hello or one answer
-constexpr std::chrono::milliseconds kRetryPause{50};
+constexpr Duration kStrangerPatience = std::chrono::seconds(2);  // for one hello or one answer
+constexpr Duration kRetryPause = std::chrono::milliseconds(50);
 
 enum class Channel : std::int32_t { Calls, Control };
 enum class Answer : std::int32_t { Welcome, OtherJob, Refused };
@@ -141,8 +142,7 @@ class Reception {
   Links links_;
 };
 
-Links receive_ranks(const World& world, const StoreAddress& address,
-                    std::chrono::milliseconds patience) {
+Links receive_ranks(const World& world, const StoreAddress& address, Duration patience) {
   const Wait wait{.deadline = Clock::now() + patience};
   const Descriptor listener = listen_for_ranks(address);
   Reception reception(world);
@@ -151,7 +151,7 @@ Links receive_ranks(const World& world, const StoreAddress& address,
     if (!socket) {
       throw DeviceError("rank 0: " + reception.missing() + " did not come to " +
                         to_text({address.host, local_port(listener)}) + " within " +
-                        to_string(Duration(patience)));
+                        to_string(patience));
     }
     reception.welcome(std::move(*socket));
   }
@@ -187,7 +187,7 @@ std::optional<Descriptor> visit(const StoreAddress& address, Hello hello) {
   return socket;
 }
 
-Links find_rank_0(const World& world, StoreAddress address, std::chrono::milliseconds patience) {
+Links find_rank_0(const World& world, StoreAddress address, Duration patience) {
   const Clock::time_point deadline = Clock::now() + patience;
   const StoreAddress first = address;
   const std::string name = "rank " + std::to_string(world.rank.value);
@@ -218,12 +218,12 @@ Links find_rank_0(const World& world, StoreAddress address, std::chrono::millise
   }
   throw DeviceError(name + ": rank 0 was not found at " + to_text(first) + " and the " +
                     std::to_string(kStorePorts - 1) + " ports after it within " +
-                    to_string(Duration(patience)));
+                    to_string(patience));
 }
 
 }  // namespace
 
-Links meet(const World& world, const StoreAddress& address, std::chrono::milliseconds patience) {
+Links meet(const World& world, const StoreAddress& address, Duration patience) {
   if (world.size == 1) return {};
   if (world.rank == Rank{0}) return receive_ranks(world, address, patience);
   return find_rank_0(world, address, patience);

@@ -8,10 +8,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/units.h"
 #include "exec/launch/socket.h"
 #include "exec/launch/world.h"
 
-#include <chrono>
 #include <vector>
 
 namespace dovetail::exec::launch {
@@ -30,7 +30,7 @@ struct Links {
 };
 
 // Returns when all ranks have met. Throws DeviceError naming the ranks that did not come in time.
-Links meet(const World& world, const StoreAddress& address, std::chrono::milliseconds patience);
+Links meet(const World& world, const StoreAddress& address, Duration patience);
 
 // The links of ranks that are threads of this process; element r belongs to rank r.
 std::vector<Links> local_links(std::int32_t ranks);

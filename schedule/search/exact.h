@@ -22,8 +22,9 @@
 // and 2^-28 under 2^34 ns (17 s). Only results are rounded, to the nearest nanosecond. Every
 // function here with a linear cost uses that one rounding; so answers are equal, not close.
 //
-// Ties. The start nearest to j wins in f; then neighbours in the chosen grouping are joined, front
-// to back, wherever the last finish stays the same: fewer collectives for nothing.
+// Ties. Of the optimal groupings the affine form returns one with the fewest buckets: from the last
+// bucket on, each begins as early as it can without a later finish. The other two reach each f(j)
+// by the latest start, then join neighbouring buckets, from the last on, where that costs no time.
 //
 // REQUIRES, everywhere: ready is non-decreasing and not negative, sizes are not negative, both have
 // the same length, costs are finite and not negative. All gradients must be allowed to share a

@@ -29,81 +29,76 @@
 namespace dovetail::schedule {
 namespace {
 
+using internal::LinearTicks;
+using internal::MinWindow;
 using internal::Ticks;
 
-class AffineSolver {
- public:
-  AffineSolver(const PartitionProblem& problem, const internal::LinearTicks& cost)
-      : problem_(problem),
-        cost_(cost),
-        base_(cost.pieces()[0].base),
-        slope_(cost.pieces()[0].slope),
-        n_(static_cast<std::uint32_t>(problem.size.size())),
-        finish_(std::make_unique_for_overwrite<Ticks[]>(n_ + std::size_t{1})) {}
-
-  Partition solve() {
-    const Ticks bytes = fill_finish();
-    Partition partition = walk_back(bytes);
-    partition.finish = cost_.duration(finish_[n_]);
-    return partition;
-  }
-
- private:
-  // The time that the bytes of gradient i take.
-  [[nodiscard]] Ticks moving(std::size_t i) const { return slope_ * problem_.size[i].count(); }
-
-  // Returns b S_n.
-  Ticks fill_finish() {
-    internal::MinWindow busy;
-    std::uint32_t free = 0;  // the last free start
-    Ticks free_bytes = 0;    // b S_free
-    Ticks bytes = 0;         // b S_j
-    finish_[0] = 0;
-    for (std::uint32_t j = 1; j <= n_; ++j) {
-      const Ticks ready = cost_.ticks(problem_.ready[j - 1]);
-      for (; free + 1 < j && finish_[free + 1] <= ready; ++free) free_bytes += moving(free);
-      busy.drop_through(free);
-      Ticks key = base_ + ready - free_bytes;
-      if (!busy.empty()) key = std::min(key, base_ + busy.front().key);
-      bytes += moving(j - 1);
-      finish_[j] = key + bytes;
-      busy.push(j, key);
-    }
-    return bytes;
-  }
-
-  [[nodiscard]] Partition walk_back(Ticks bytes) const {
-    Partition partition;
-    Ticks most = finish_[n_] - base_ - bytes;  // X
-    std::uint32_t next = n_;                   // starts from here on were looked at
-    for (std::uint32_t end = n_; end > 0; most -= base_) {
-      partition.ends.push_back(end);
-      const Ticks ready = cost_.ticks(problem_.ready[end - 1]);
-      while (next > 0) {
-        const Ticks before = bytes - moving(next - 1);  // b S of the next start
-        if (ready - before > most) break;
-        bytes = before;
-        --next;
-        if (finish_[next] - bytes <= most) end = next;
-      }
-    }
-    std::reverse(partition.ends.begin(), partition.ends.end());
-    return partition;
-  }
-
-  const PartitionProblem& problem_;
-  const internal::LinearTicks& cost_;
-  Ticks base_;
-  Ticks slope_;
-  std::uint32_t n_;
-  std::unique_ptr<Ticks[]> finish_;
+struct Line {
+  Ticks base;
+  Ticks slope;
+  // The time that the bytes of one gradient take.
+  [[nodiscard]] Ticks moving(Bytes size) const { return slope * size.count(); }
 };
+
+// Sets finish[0..n] to f and returns b S_n. The line is a copy, and the window a local: a store to
+// finish cannot change them, so they stay in registers.
+Ticks fill_finish(const PartitionProblem& problem, const LinearTicks& cost, const Line line,
+                  Ticks* finish) {
+  const std::size_t n = problem.size.size();
+  const auto entries = std::make_unique_for_overwrite<MinWindow::Entry[]>(n);
+  MinWindow busy(entries.get());
+  std::uint32_t free = 0;  // the last free start
+  Ticks free_bytes = 0;    // b S_free
+  Ticks bytes = 0;         // b S_j
+  finish[0] = 0;
+  for (std::uint32_t j = 0; j < n; ++j) {
+    if (j > 0) busy.push(j, finish[j] - bytes);
+    const Ticks ready = cost.ticks(problem.ready[j]);
+    for (; free < j && finish[free + 1] <= ready; ++free) {
+      free_bytes += line.moving(problem.size[free]);
+    }
+    busy.drop_through(free);
+    Ticks least = ready - free_bytes;
+    if (!busy.empty()) least = std::min(least, busy.front().key);
+    bytes += line.moving(problem.size[j]);
+    finish[j + 1] = least + line.base + bytes;
+  }
+  return bytes;
+}
+
+// The ends of the buckets, `bytes` being b S_n.
+std::vector<std::size_t> walk_back(const PartitionProblem& problem, const LinearTicks& cost,
+                                   const Line line, std::span<const Ticks> finish, Ticks bytes) {
+  std::vector<std::size_t> ends;
+  std::size_t next = problem.size.size();         // starts from here on were looked at
+  Ticks most = finish[next] - line.base - bytes;  // X
+  for (std::size_t end = next; end > 0; most -= line.base) {
+    ends.push_back(end);
+    const Ticks ready = cost.ticks(problem.ready[end - 1]);
+    while (next > 0) {
+      const Ticks before = bytes - line.moving(problem.size[next - 1]);  // b S of the next start
+      if (ready - before > most) break;
+      bytes = before;
+      --next;
+      if (finish[next] - bytes <= most) end = next;
+    }
+  }
+  std::reverse(ends.begin(), ends.end());
+  return ends;
+}
 
 }  // namespace
 
 Partition exact_partition(const PartitionProblem& problem, const AffineCost& cost) {
-  const internal::LinearTicks linear(problem, cost);
-  return AffineSolver(problem, linear).solve();
+  const LinearTicks linear(problem, cost);
+  const Line line{linear.pieces()[0].base, linear.pieces()[0].slope};
+  const std::size_t n = problem.size.size();
+  const auto finish = std::make_unique_for_overwrite<Ticks[]>(n + 1);
+  const Ticks bytes = fill_finish(problem, linear, line, finish.get());
+  Partition partition;
+  partition.ends = walk_back(problem, linear, line, {finish.get(), n + 1}, bytes);
+  partition.finish = linear.duration(finish[n]);
+  return partition;
 }
 
 }  // namespace dovetail::schedule

@@ -20,6 +20,7 @@
 namespace dovetail::schedule {
 namespace {
 
+using internal::MinWindow;
 using internal::Ticks;
 
 class PiecewiseSolver {
@@ -31,7 +32,11 @@ class PiecewiseSolver {
         bytes_(std::make_unique_for_overwrite<std::int64_t[]>(n_ + std::size_t{1})),
         finish_(std::make_unique_for_overwrite<Ticks[]>(n_ + std::size_t{1})),
         begins_(std::make_unique_for_overwrite<std::uint32_t[]>(n_ + std::size_t{1})),
-        windows_(cost.pieces().size()) {}
+        entries_(std::make_unique_for_overwrite<MinWindow::Entry[]>(n_ * cost.pieces().size())) {
+    for (std::size_t p = 0; p < cost.pieces().size(); ++p) {
+      windows_.push_back(Window{MinWindow(entries_.get() + p * n_)});
+    }
+  }
 
   Partition solve() {
     bytes_[0] = 0;
@@ -49,7 +54,7 @@ class PiecewiseSolver {
 
  private:
   struct Window {
-    internal::MinWindow starts;
+    MinWindow starts;
     std::uint32_t next = 1;  // the first start that has not been admitted
   };
 
@@ -78,7 +83,7 @@ class PiecewiseSolver {
       }
       window.starts.drop_through(before);
       if (window.starts.empty()) continue;
-      const internal::MinWindow::Entry& least = window.starts.front();
+      const MinWindow::Entry& least = window.starts.front();
       const Ticks end = least.key + pieces[p].base + pieces[p].slope * bytes_[j];
       // Of equal ends the latest start wins: pieces come with falling starts, the free one first.
       if (end < best || (end == best && least.start > begin)) {
@@ -96,6 +101,7 @@ class PiecewiseSolver {
   std::unique_ptr<std::int64_t[]> bytes_;  // of the first j gradients
   std::unique_ptr<Ticks[]> finish_;
   std::unique_ptr<std::uint32_t[]> begins_;
+  std::unique_ptr<MinWindow::Entry[]> entries_;  // n for each window; untouched until used
   std::vector<Window> windows_;
   std::uint32_t free_ = 0;  // the last start with finish <= ready of the current gradient
 };

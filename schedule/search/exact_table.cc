@@ -22,7 +22,7 @@ Partition exact_partition(const PartitionProblem& problem, const BucketCost& cos
   std::vector<Ticks> finish(n + 1, 0);
   std::vector<std::uint32_t> begins(n + 1, 0);
   for (std::size_t j = 1; j <= n; ++j) {
-    const Ticks ready = exact.ticks(problem.ready[j - 1]);
+    const Ticks ready = internal::FunctionTicks::ticks(problem.ready[j - 1]);
     Ticks best = std::numeric_limits<Ticks>::max();
     std::int64_t bytes = 0;
     // From the nearest start to the farthest, so that of equal ends the latest start wins.

@@ -2,8 +2,11 @@
 //
 // Starts come in rising order. A start whose key is not less than that of a later one can never be
 // the least again, so it is dropped at once; what remains has rising keys, and the first is the
-// least. push and drop_through are O(1) amortised. The ring grows as needed, so a short window
-// stays in the cache whatever the number of gradients.
+// least. push and drop_through are O(1) amortised.
+//
+// The caller owns the memory, so that a window in a local variable lives in registers. An empty
+// window begins again at the front of it: a short window stays in the cache whatever the number of
+// gradients.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -12,7 +15,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace dovetail::schedule::internal {
 
@@ -23,36 +25,28 @@ class MinWindow {
     std::uint32_t start;
   };
 
+  // REQUIRES: storage has room for every start that will be pushed, and outlives this.
+  explicit MinWindow(Entry* storage) : entries_(storage) {}
+
   [[nodiscard]] bool empty() const { return head_ == tail_; }
   // The least key, of equals the latest start. REQUIRES: !empty().
-  [[nodiscard]] const Entry& front() const { return ring_[head_ & mask_]; }
+  [[nodiscard]] const Entry& front() const { return entries_[head_]; }
 
   // REQUIRES: start is above all before.
   void push(std::uint32_t start, Ticks key) {
-    while (!empty() && ring_[(tail_ - 1) & mask_].key >= key) --tail_;
-    if (tail_ - head_ == ring_.size()) grow();
-    ring_[tail_++ & mask_] = Entry{key, start};
+    while (!empty() && entries_[tail_ - 1].key >= key) --tail_;
+    entries_[tail_++] = Entry{key, start};
   }
 
   // Removes all starts up to this one.
   void drop_through(std::uint32_t start) {
     while (!empty() && front().start <= start) ++head_;
+    if (empty()) head_ = tail_ = 0;
   }
 
  private:
-  void grow() {
-    std::vector<Entry> larger(2 * ring_.size());
-    for (std::size_t i = head_; i != tail_; ++i) larger[i - head_] = ring_[i & mask_];
-    tail_ -= head_;
-    head_ = 0;
-    ring_.swap(larger);
-    mask_ = ring_.size() - 1;
-  }
-
-  static constexpr std::size_t kFirstCapacity = 64;  // a power of two, as all that follow
-  std::vector<Entry> ring_ = std::vector<Entry>(kFirstCapacity);
-  std::size_t mask_ = kFirstCapacity - 1;
-  std::size_t head_ = 0;  // positions count up; a slot is the position modulo the capacity
+  Entry* entries_;
+  std::size_t head_ = 0;
   std::size_t tail_ = 0;
 };
 

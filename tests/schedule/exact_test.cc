@@ -211,13 +211,15 @@ void expect_judged(const PartitionProblem& problem, const Cost& cost) {
 constexpr std::uint64_t kSeed = 20'240'601;
 constexpr int kInstances = 10'000;
 
-TEST(ExactTest, AffineOptimumEqualsEnumerationToTheNanosecond) {
+TEST(ExactTest, AffineOptimumEqualsEnumerationInFinishAndInBuckets) {
   Random random(kSeed);
   for (int instance = 0; instance < kInstances && !HasFailure(); ++instance) {
     SCOPED_TRACE("seed " + std::to_string(kSeed) + ", instance " + std::to_string(instance));
     const PartitionProblem problem = random_problem(random, 16);
     const AffineCost cost = random_affine(random, problem);
     expect_judged(problem, cost);
+    EXPECT_EQ(exact_partition(problem, cost).ends.size(),
+              enumerate_partitions(problem, cost).ends.size());
     EXPECT_LE(suffix_bound(problem, cost), exact_partition(problem, cost).finish);
   }
 }
@@ -286,7 +288,7 @@ PartitionProblem large_problem(Random& random, std::size_t n, std::int64_t most_
   return problem;
 }
 
-TEST(ExactTest, AllMethodsChooseTheSameGroupingOfThreeThousandGradients) {
+TEST(ExactTest, AllMethodsAgreeOnThreeThousandGradients) {
   // With whole nanoseconds a byte the any-cost form has the very cost of the others. 50 us of
   // compute a gradient against 10 us + 1 ns a byte: from an idle link to one eight times too slow.
   for (const std::int64_t most_bytes : {20'000, 80'000, 100'000, 800'000}) {
@@ -296,8 +298,11 @@ TEST(ExactTest, AllMethodsChooseTheSameGroupingOfThreeThousandGradients) {
     const std::vector<LinearPiece> one_piece{{Bytes(0), 10'000, 1}};
     const BucketCost table = [](Bytes size) { return Duration(10'000 + size.count()); };
     const Partition affine = exact_partition(problem, kTenPlusBytes);
-    EXPECT_EQ(affine, exact_partition(problem, one_piece));
-    EXPECT_EQ(affine, exact_partition(problem, table));
+    const Partition piecewise = exact_partition(problem, one_piece);
+    EXPECT_EQ(piecewise, exact_partition(problem, table));
+    EXPECT_EQ(affine.finish, piecewise.finish);
+    EXPECT_EQ(affine.finish, evaluate(problem, affine.ends, kTenPlusBytes).back());
+    EXPECT_LE(affine.ends.size(), piecewise.ends.size());
   }
 }
 

@@ -1,0 +1,424 @@
+// The ring as two byte streams, one in and one out, that one loop moves along.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cpu/ring.h"
+
+#include "base/error.h"
+#include "exec/launch/socket.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace dovetail::exec::cpu {
+namespace {
+
+using launch::Clock;
+using launch::Descriptor;
+using launch::IoStatus;
+using launch::Session;
+
+constexpr std::array<char, 16> kMagic{"dovetail.ring/1"};
+
+// What a rank says when it connects to its successor.
+struct Hello {
+  std::array<char, 16> magic{};
+  std::int32_t rank = 0;
+};
+
+// What stands before each collective. Plain bytes: all ranks run the same program.
+struct Header {
+  std::uint32_t number = 0;  // counts the collectives of this ring
+  std::uint32_t kind = 0;
+  std::uint64_t elements = 0;
+  friend bool operator==(const Header&, const Header&) = default;
+};
+
+enum class Arrival { Add, AddAndDivide, Store };
+
+// Elements that arrive in one phase, and what becomes of them.
+struct Inbound {
+  std::span<float> target;
+  Arrival action = Arrival::Add;
+};
+
+// One collective: what leaves and what arrives, phase by phase. What arrives in phase p is what
+// leaves in phase p + 1.
+struct Course {
+  Header header;
+  std::vector<std::span<const float>> out;
+  std::vector<Inbound> in;
+};
+
+std::string name_of(Rank rank) { return "rank " + std::to_string(rank.value); }
+
+void add(std::span<float> target, const float* summand) {
+  float* sum = target.data();
+  for (std::size_t i = 0; i < target.size(); ++i) sum[i] += summand[i];
+}
+
+void add_and_divide(std::span<float> target, const float* summand, float divisor) {
+  float* sum = target.data();
+  for (std::size_t i = 0; i < target.size(); ++i) sum[i] = (sum[i] + summand[i]) / divisor;
+}
+
+// A position in a list of pieces, in bytes.
+struct Position {
+  std::size_t piece = 0;
+  std::size_t offset = 0;
+
+  void advance(std::size_t bytes, std::size_t piece_bytes) {
+    offset += bytes;
+    if (offset == piece_bytes) *this = {.piece = piece + 1, .offset = 0};
+  }
+};
+
+class Ring final : public Transport {
+ public:
+  Ring(Session& session, const RingOptions& options)
+      : session_(session),
+        options_(options),
+        ranks_(static_cast<std::size_t>(session.size())),
+        rank_(static_cast<std::size_t>(session.rank().value)),
+        next_rank_{static_cast<std::int32_t>((rank_ + 1) % ranks_)},
+        previous_rank_{static_cast<std::int32_t>((rank_ + ranks_ - 1) % ranks_)},
+        scratch_(static_cast<std::size_t>(options.chunk.count()) / sizeof(float)) {
+    DOVETAIL_CHECK(!scratch_.empty()) << options.chunk;
+    if (ranks_ > 1) connect_neighbours();
+  }
+
+  void all_reduce(std::span<float> data, schedule::ReduceOp op, std::string_view label) override {
+    if (ranks_ == 1) return;
+    begin(1, data.size());
+    const std::size_t even = data.size() / ranks_;
+    const std::size_t longer = data.size() % ranks_;  // that many segments have one element more
+    const auto segment = [&](std::size_t index) {
+      const std::size_t r = index % ranks_;
+      return data.subspan(r * even + std::min(r, longer), even + (r < longer ? 1 : 0));
+    };
+    add_reduce_phases(segment, op);
+    add_gather_phases(segment);
+    run(label);
+  }
+
+  void reduce_scatter(std::span<float> data, std::span<float> shard, schedule::ReduceOp op,
+                      std::string_view label) override {
+    DOVETAIL_CHECK(data.size() == shard.size() * ranks_) << data.size() << ' ' << shard.size();
+    const auto segment = [&](std::size_t index) {
+      return data.subspan(index % ranks_ * shard.size(), shard.size());
+    };
+    if (ranks_ > 1) {
+      begin(2, data.size());
+      add_reduce_phases(segment, op);
+      run(label);
+    }
+    copy(segment(rank_), shard);
+  }
+
+  void all_gather(std::span<const float> shard, std::span<float> data,
+                  std::string_view label) override {
+    DOVETAIL_CHECK(data.size() == shard.size() * ranks_) << data.size() << ' ' << shard.size();
+    const auto segment = [&](std::size_t index) {
+      return data.subspan(index % ranks_ * shard.size(), shard.size());
+    };
+    copy(shard, segment(rank_));
+    if (ranks_ == 1) return;
+    begin(3, data.size());
+    add_gather_phases(segment);
+    run(label);
+  }
+
+ private:
+  // Building a course ---------------------------------------------------------------------------
+
+  static void copy(std::span<const float> from, std::span<float> to) {
+    if (from.data() != to.data()) std::copy(from.begin(), from.end(), to.begin());
+  }
+
+  void begin(std::uint32_t kind, std::size_t elements) {
+    course_.header = {.number = course_.header.number + 1, .kind = kind, .elements = elements};
+    course_.out.clear();
+    course_.in.clear();
+  }
+
+  // Afterwards segment r is complete on rank r. Indices are taken modulo the number of ranks.
+  template <class Segment>
+  void add_reduce_phases(const Segment& segment, schedule::ReduceOp op) {
+    for (std::size_t phase = 0; phase + 1 < ranks_; ++phase) {
+      course_.out.push_back(segment(rank_ + 2 * ranks_ - phase - 1));
+      const bool is_divided = phase + 2 == ranks_ && op == schedule::ReduceOp::Average;
+      course_.in.push_back({.target = segment(rank_ + 2 * ranks_ - phase - 2),
+                            .action = is_divided ? Arrival::AddAndDivide : Arrival::Add});
+    }
+  }
+
+  template <class Segment>
+  void add_gather_phases(const Segment& segment) {
+    for (std::size_t phase = 0; phase + 1 < ranks_; ++phase) {
+      course_.out.push_back(segment(rank_ + ranks_ - phase));
+      course_.in.push_back({.target = segment(rank_ + ranks_ - phase - 1),  //
+                            .action = Arrival::Store});
+    }
+  }
+
+  // Running it ----------------------------------------------------------------------------------
+
+  void run(std::string_view label);
+  bool send_some(std::string_view label);
+  bool receive_some(std::string_view label);
+  std::size_t receive_bytes(void* target, std::size_t size, std::string_view label);
+  void take_in(const Inbound& inbound, std::size_t received);
+  void take_over(const Inbound& inbound, std::size_t bytes);
+  void check_header(std::string_view label) const;
+  void wait_for_sockets(std::string_view label);
+  void skip_empty_pieces();
+
+  [[nodiscard]] bool is_sending() const { return sent_ < to_send_; }
+  [[nodiscard]] bool is_receiving() const {
+    return header_received_ < sizeof(Header) || in_.piece < course_.in.size();
+  }
+  [[noreturn]] void throw_closed(Rank peer, std::string_view label) const {
+    session_.throw_failure(name_of(peer) + " closed the connection", label);
+  }
+
+  void connect_neighbours();
+  void accept_previous(const Descriptor& listener, const launch::Wait& wait);
+  void tune(const Descriptor& socket) const;
+
+  Session& session_;
+  RingOptions options_;
+  std::size_t ranks_;
+  std::size_t rank_;
+  Rank next_rank_;
+  Rank previous_rank_;
+  Descriptor next_;
+  Descriptor previous_;
+
+  Course course_;
+  std::vector<float> scratch_;     // arrived, not yet added
+  std::size_t scratch_bytes_ = 0;  // of an element that has arrived in part
+  Header header_in_;
+  std::size_t header_received_ = 0;
+  Position out_;
+  Position in_;
+  std::size_t sent_ = 0;     // bytes, with the header
+  std::size_t to_send_ = 0;  // bytes that may leave by now: the first phase and what has arrived
+  Clock::time_point last_progress_;
+};
+
+void Ring::run(std::string_view label) {
+  header_received_ = 0;
+  scratch_bytes_ = 0;
+  sent_ = 0;
+  to_send_ = sizeof(Header) + course_.out[0].size_bytes();
+  out_ = {};
+  in_ = {};
+  last_progress_ = Clock::now();
+  skip_empty_pieces();
+  while (is_sending() || is_receiving()) {
+    bool has_moved = is_sending() && send_some(label);
+    has_moved |= is_receiving() && receive_some(label);
+    if (has_moved) {
+      last_progress_ = Clock::now();
+    } else {
+      wait_for_sockets(label);
+    }
+  }
+}
+
+void Ring::skip_empty_pieces() {
+  while (out_.piece < course_.out.size() && course_.out[out_.piece].empty()) ++out_.piece;
+  while (in_.piece < course_.in.size() && course_.in[in_.piece].target.empty()) ++in_.piece;
+}
+
+bool Ring::send_some(std::string_view label) {
+  const void* from = nullptr;
+  std::size_t size = 0;
+  int flags = MSG_NOSIGNAL;
+  if (sent_ < sizeof(Header)) {
+    from = reinterpret_cast<const std::byte*>(&course_.header) + sent_;
+    size = sizeof(Header) - sent_;
+    if (to_send_ > sizeof(Header)) flags |= MSG_MORE;  // no packet of its own
+  } else {
+    const std::span<const std::byte> piece = std::as_bytes(course_.out[out_.piece]);
+    from = piece.data() + out_.offset;
+    size = std::min({piece.size() - out_.offset, to_send_ - sent_,
+                     static_cast<std::size_t>(options_.chunk.count())});
+  }
+  const ssize_t sent = send(next_.get(), from, size, flags);
+  if (sent < 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
+    throw_closed(next_rank_, label);
+  }
+  const auto bytes = static_cast<std::size_t>(sent);
+  if (sent_ >= sizeof(Header)) out_.advance(bytes, course_.out[out_.piece].size_bytes());
+  sent_ += bytes;
+  skip_empty_pieces();
+  return true;
+}
+
+// What has arrived is reduced at once, and may leave again.
+bool Ring::receive_some(std::string_view label) {
+  if (header_received_ < sizeof(Header)) {
+    std::byte* header = reinterpret_cast<std::byte*>(&header_in_);
+    const std::size_t received =
+        receive_bytes(header + header_received_, sizeof(Header) - header_received_, label);
+    header_received_ += received;
+    if (header_received_ == sizeof(Header)) check_header(label);
+    return received > 0;
+  }
+  const Inbound& inbound = course_.in[in_.piece];
+  const std::size_t missing = inbound.target.size_bytes() - in_.offset;
+  std::size_t received = 0;
+  if (inbound.action == Arrival::Store) {
+    std::byte* target = reinterpret_cast<std::byte*>(inbound.target.data()) + in_.offset;
+    received = receive_bytes(target, missing, label);
+    take_over(inbound, received);
+  } else {
+    std::byte* target = reinterpret_cast<std::byte*>(scratch_.data()) + scratch_bytes_;
+    const std::size_t room = scratch_.size() * sizeof(float) - scratch_bytes_;
+    received = receive_bytes(target, std::min(missing - scratch_bytes_, room), label);
+    take_in(inbound, received);
+  }
+  skip_empty_pieces();
+  return received > 0;
+}
+
+// Adds the whole elements in scratch_; the bytes of a partial one stay for the next arrival.
+void Ring::take_in(const Inbound& inbound, std::size_t received) {
+  scratch_bytes_ += received;
+  const std::size_t whole = scratch_bytes_ / sizeof(float);
+  if (whole == 0) return;
+  const std::span<float> target = inbound.target.subspan(in_.offset / sizeof(float), whole);
+  if (inbound.action == Arrival::AddAndDivide) {
+    add_and_divide(target, scratch_.data(), static_cast<float>(ranks_));
+  } else {
+    add(target, scratch_.data());
+  }
+  const std::size_t used = whole * sizeof(float);
+  scratch_bytes_ -= used;
+  if (scratch_bytes_ > 0) {
+    std::byte* begin = reinterpret_cast<std::byte*>(scratch_.data());
+    std::memmove(begin, begin + used, scratch_bytes_);
+  }
+  take_over(inbound, used);
+}
+
+// These bytes are final on this rank: they leave in the next phase, if there is one.
+void Ring::take_over(const Inbound& inbound, std::size_t bytes) {
+  if (in_.piece + 1 < course_.out.size()) to_send_ += bytes;
+  in_.advance(bytes, inbound.target.size_bytes());
+}
+
+void Ring::check_header(std::string_view label) const {
+  if (header_in_ == course_.header) return;
+  const auto text = [](const Header& header) {
+    constexpr std::array<const char*, 4> kKinds{"collective", "all-reduce", "reduce-scatter",
+                                                "all-gather"};
+    return "collective " + std::to_string(header.number) + " (" +
+           kKinds[header.kind < kKinds.size() ? header.kind : 0] + " of " +
+           std::to_string(header.elements) + " elements)";
+  };
+  throw DeviceError(name_of(session_.rank()) + ": " + name_of(previous_rank_) + " runs " +
+                    text(header_in_) + ", this rank " + text(course_.header) + " during " +
+                    std::string(label));
+}
+
+// Bytes that were there; 0 when there are none yet.
+std::size_t Ring::receive_bytes(void* target, std::size_t size, std::string_view label) {
+  const ssize_t received = recv(previous_.get(), target, size, 0);
+  if (received > 0) return static_cast<std::size_t>(received);
+  if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return 0;
+  throw_closed(previous_rank_, label);
+}
+
+void Ring::wait_for_sockets(std::string_view label) {
+  const int receiver = is_receiving() ? previous_.get() : -1;  // poll() skips negative descriptors
+  const int sender = is_sending() ? next_.get() : -1;
+  std::array<pollfd, 3> fds{
+      {{receiver, POLLIN, 0}, {sender, POLLOUT, 0}, {session_.failure().fd(), POLLIN, 0}}};
+  const Clock::time_point deadline = last_progress_ + options_.deadline;
+  const int ready = poll(fds.data(), fds.size(), launch::milliseconds_until(deadline));
+  if (ready < 0 && errno != EINTR) throw DeviceError("poll: " + launch::errno_text(errno));
+  if (ready > 0 && fds[2].revents != 0) session_.throw_failure("a rank failed", label);
+  if (ready == 0 && Clock::now() >= deadline) {
+    const Rank peer = is_receiving() ? previous_rank_ : next_rank_;
+    session_.throw_failure("no byte moved between this rank and " + name_of(peer) + " for " +
+                               to_string(options_.deadline),
+                           label);
+  }
+}
+
+// Meeting the neighbours --------------------------------------------------------------------------
+
+void Ring::tune(const Descriptor& socket) const {
+  if (session_.network_namespace().empty()) return;
+  // A link that we shape: no pacing, no probing. Refused where it is not available, and not needed.
+  constexpr std::string_view kReno = "reno";
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kReno.data(), kReno.size());
+}
+
+void Ring::connect_neighbours() {
+  const std::string address = session_.data_address();
+  const std::optional<Descriptor> listener = launch::listen_on(address, 0);
+  DOVETAIL_CHECK(listener.has_value()) << "no free port";
+  const std::string endpoint = address + " " + std::to_string(launch::local_port(*listener));
+  constexpr std::string_view kWhat = "the exchange of ring addresses";
+  const std::string theirs =
+      session_.all_gather(endpoint, kWhat)[static_cast<std::size_t>(next_rank_.value)];
+
+  const std::size_t space = theirs.find(' ');
+  const std::string host = theirs.substr(0, space);
+  const int port = std::stoi(theirs.substr(space + 1));
+  const launch::Wait wait{.deadline = Clock::now() + options_.deadline,
+                          .interrupt = session_.failure().fd()};
+  const Hello hello{.magic = kMagic, .rank = session_.rank().value};
+  std::optional<Descriptor> next = launch::connect_to(host, static_cast<std::uint16_t>(port), wait);
+  if (!next ||
+      launch::send_all(*next, std::as_bytes(std::span(&hello, 1)), wait) != IoStatus::Done) {
+    session_.throw_failure(
+        "no connection to " + name_of(next_rank_) + " at " + host + ":" + std::to_string(port),
+        "the connection of the ring");
+  }
+  next_ = std::move(*next);
+  accept_previous(*listener, wait);
+  tune(next_);
+  tune(previous_);
+}
+
+// Whoever else connects to our port is sent away.
+void Ring::accept_previous(const Descriptor& listener, const launch::Wait& wait) {
+  while (std::optional<Descriptor> socket = launch::accept_from(listener, wait)) {
+    Hello hello;
+    const auto bytes = std::as_writable_bytes(std::span(&hello, 1));
+    if (launch::receive_all(*socket, bytes, wait) != IoStatus::Done || hello.magic != kMagic ||
+        hello.rank != previous_rank_.value) {
+      continue;
+    }
+    previous_ = std::move(*socket);
+    return;
+  }
+  session_.throw_failure(name_of(previous_rank_) + " did not connect",
+                         "the connection of the ring");
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> open_ring(Session& session, const RingOptions& options) {
+  return std::make_unique<Ring>(session, options);
+}
+
+}  // namespace dovetail::exec::cpu
