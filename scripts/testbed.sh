@@ -40,8 +40,7 @@ fail() {
 }
 
 usage() {
-  sed -n '2,/^$/{/^#$/q;s/^# \{0,1\}//p}' "$0"
-  sed -n 's/^#\(   sudo.*\)/\1/p' "$0"
+  sed -n '2,8s/^# \{0,1\}//p' "$0"
 }
 
 require_tools() {
@@ -95,7 +94,7 @@ set_up_end() {
     net.ipv4.tcp_no_metrics_save=1 \
     net.ipv4.tcp_rmem="4096 131072 $window_bytes" \
     net.ipv4.tcp_wmem="4096 131072 $window_bytes" \
-    net.ipv4.ip_local_port_range="32768 60999"
+    net.ipv6.conf.all.disable_ipv6=1
 }
 
 up() {

@@ -1,8 +1,7 @@
 // Gloo's collectives behind the same interface: parity with PyTorch, and a second opinion on sums.
 //
-// All-reduce is Gloo's ring; reduce-scatter and all-gather are rings of its point-to-point
-// messages, since Gloo has no reduce-scatter for buffers of the caller. Ranks meet through the
-// Session.
+// All-reduce and all-gather are Gloo's rings. Reduce-scatter is a ring of its point-to-point
+// messages, since Gloo has none for buffers of the caller. Ranks meet through the Session.
 //
 // Gloo runs one thread of its own per transport. It and the calling thread must have equal
 // real-time priority (affinity.h: use_realtime_priority() before open_gloo()), else each collective

@@ -16,10 +16,11 @@
 
 namespace dovetail::schedule {
 
-// Found by GoogleTest when an expectation fails.
-inline void PrintTo(const Partition& partition, std::ostream* out) {
-  *out << partition.finish.count() << " ns, ends";
-  for (const std::size_t end : partition.ends) *out << ' ' << end;
+// What a failed expectation prints.
+inline std::ostream& operator<<(std::ostream& out, const Partition& partition) {
+  out << partition.finish.count() << " ns, ends";
+  for (const std::size_t end : partition.ends) out << ' ' << end;
+  return out;
 }
 
 namespace {
