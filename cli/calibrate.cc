@@ -90,8 +90,10 @@ std::string date_of_today() {
   return text;
 }
 
-models::Cluster cluster_of(const CalibrateOptions& options, const Calibration& measured,
-                           std::int64_t ranks, std::string_view backend) {
+models::Cluster cluster_of(const CalibrateOptions& options, const schedule::Program& program,
+                           const models::UnitKernel& unit, const Calibration& measured,
+                           std::string_view backend) {
+  const std::int64_t ranks = program.world_size;
   models::Cluster cluster;
   cluster.name = options.name;
   cluster.origin = "dovetail " DOVETAIL_VERSION " calibrate on " + exec::this_machine().text();
@@ -104,16 +106,16 @@ models::Cluster cluster_of(const CalibrateOptions& options, const Calibration& m
   cluster.ranks = ranks;
   cluster.backend = models::BackendKind::Cpu;
   cluster.collectives.push_back(series_of(measured, ranks));
-  for (const auto& work : measured.works) {
-    cluster.kernels.push_back({.dtype = work.dtype,
-                               .work = kernel_work(work.work),
-                               .time = work.time.median,
-                               .p10 = work.time.p10,
-                               .p90 = work.time.p90});
+  for (const auto& timed : measured.ops) {
+    const schedule::Op& op = program.op(timed.op);
+    cluster.kernels.push_back({.op = op.name,
+                               .dtype = op.dtype,
+                               .work = kernel_work(op.work),
+                               .time = timed.time.median,
+                               .p10 = timed.time.p10,
+                               .p90 = timed.time.p90});
   }
-  cluster.unit_kernel = models::UnitKernel{.dtype = schedule::DType::F32,
-                                           .gemm = exec::cpu::kUnitGemm,
-                                           .time = measured.unit_kernel.median};
+  cluster.unit_kernel = unit;
   cluster.copy =
       models::CopyModel{.fixed = measured.copies.fixed, .ns_per_byte = measured.copies.ns_per_byte};
   cluster.host = {.kind = models::HostModel::Kind::Inline,
@@ -129,16 +131,14 @@ models::Cluster cluster_of(const CalibrateOptions& options, const Calibration& m
 }
 
 // The workload as this machine can execute it: timed work replaced by repetitions of the unit
-// kernel, measured just before.
-schedule::Program executable(const CalibrateOptions& options, exec::calibrate::Rig& rig,
+// kernel.
+schedule::Program executable(const CalibrateOptions& options, const models::UnitKernel& unit,
                              std::int64_t ranks) {
   models::Workload workload = models::load_workload(options.workload, ranks, options.data_dir);
-  models::Cluster unit;
-  unit.name = options.name;
-  unit.unit_kernel = models::UnitKernel{.dtype = schedule::DType::F32,
-                                        .gemm = exec::cpu::kUnitGemm,
-                                        .time = exec::calibrate::measure_unit_kernel(rig).median};
-  return models::stand_in(workload.program, unit).program;
+  models::Cluster cluster;
+  cluster.name = options.name;
+  cluster.unit_kernel = unit;
+  return models::stand_in(workload.program, cluster).program;
 }
 
 void print_summary(std::ostream& out, const models::Cluster& cluster, const std::string& path) {
@@ -177,10 +177,13 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
   run_job(options.job, [&](exec::launch::Session& session, exec::cpu::TransportKind transport) {
     exec::calibrate::Rig rig(exec::cpu::exchange_of(session),
                              exec::cpu::ports_of(session, transport));
-    schedule::Program program = executable(options, rig, session.size());
+    const models::UnitKernel unit{.dtype = schedule::DType::F32,
+                                  .gemm = exec::cpu::kUnitGemm,
+                                  .time = exec::calibrate::measure_unit_kernel(rig).median};
+    const schedule::Program program = executable(options, unit, session.size());
     const schedule::Schedule schedule =
         schedule::make_schedule(program, schedule::parse_policy("no-overlap"));
-    const schedule::ScheduledProgram plan = schedule::lower(std::move(program), schedule).program;
+    const schedule::ScheduledProgram plan = schedule::lower(program, schedule).program;
     exec::calibrate::Options what;
     what.op_steps = options.op_steps;
     what.collectives.budget = budget;
@@ -193,7 +196,7 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
     if (session.rank() != Rank{0}) return;
     const std::lock_guard lock(report);
     const models::Cluster cluster =
-        cluster_of(options, measured, session.size(), "cpu/" + std::string(to_string(transport)));
+        cluster_of(options, program, unit, measured, "cpu/" + std::string(to_string(transport)));
     models::save_cluster(cluster, options.output);
     print_summary(out, cluster, options.output);
   });

@@ -74,8 +74,10 @@ struct Roofline {
 
 using KernelWork = std::variant<schedule::GemmWork, schedule::MemoryWork>;
 
-// One kernel as measured, median and quantiles.
+// One kernel as measured, median and quantiles. With a name it holds for the op of that name only:
+// ops of equal work differ in the gradients they write and in what the caches hold.
 struct MeasuredKernel {
+  std::string op;  // default "": any op with this work
   schedule::DType dtype = schedule::DType::F32;
   KernelWork work;
   Duration time{};

@@ -56,7 +56,7 @@ std::vector<Duration> op_times(const Cluster& cluster, const KernelTable& kernel
     if (timed->by_rank.empty()) throw InputError("op " + op.name + ": timed work without a time");
     return timed->by_rank;
   }
-  if (const std::optional<Duration> time = kernels.find(op.dtype, op.work)) return {*time};
+  if (const std::optional<Duration> time = kernels.find(op)) return {*time};
   if (!cluster.compute) {
     throw InputError("cluster " + cluster.name + ": no duration for op " + op.name +
                      ": no measured kernel matches it and the cluster has no compute section");
@@ -112,14 +112,13 @@ CopyModel copy_model(const Cluster& cluster) {
 }
 
 bool uses_roofline(const KernelTable& kernels, const schedule::Op& op) {
-  return !std::holds_alternative<schedule::TimedWork>(op.work) &&
-         !kernels.find(op.dtype, op.work).has_value();
+  return !std::holds_alternative<schedule::TimedWork>(op.work) && !kernels.find(op).has_value();
 }
 
 }  // namespace
 
 Costs costs_for(const Cluster& cluster, const schedule::Program& program) {
-  const KernelTable kernels(cluster.kernels);
+  const KernelTable kernels(cluster);
   auto times = std::make_shared<OpTimes>();
   Costs costs;
   costs.machine = cluster.name;
@@ -170,7 +169,7 @@ std::vector<std::string> assumptions(const Cluster& cluster, const schedule::Pro
       if (!sentence.empty()) sentences.push_back(std::move(sentence));
     }
   }
-  const KernelTable kernels(cluster.kernels);
+  const KernelTable kernels(cluster);
   const auto estimated = std::ranges::count_if(
       program.ops, [&](const schedule::Op& op) { return uses_roofline(kernels, op); });
   if (estimated > 0) {

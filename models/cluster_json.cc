@@ -180,6 +180,7 @@ std::vector<MeasuredKernel> read_kernels(const JsonArray& array) {
   for (const JsonValue item : array) {
     JsonObject object = item.object();
     MeasuredKernel kernel;
+    if (object.has("op")) kernel.op = object.string("op");
     kernel.dtype = named(object.at("dtype"), kDTypes);
     kernel.work = read_work(object);
     kernel.time = positive_us(object, "us");
@@ -187,7 +188,7 @@ std::vector<MeasuredKernel> read_kernels(const JsonArray& array) {
     kernel.p90 = optional_us(object, "p90_us");
     object.done();
     for (const MeasuredKernel& other : kernels) {
-      if (other.dtype == kernel.dtype && other.work == kernel.work) {
+      if (other.op == kernel.op && other.dtype == kernel.dtype && other.work == kernel.work) {
         item.fail("expected each kernel once, found the same dtype and work a second time");
       }
     }
@@ -322,7 +323,9 @@ ordered_json written(const schedule::GemmWork& work) {
 }
 
 ordered_json written(const MeasuredKernel& kernel) {
-  ordered_json object = {{"dtype", to_string(kernel.dtype)}};
+  ordered_json object;
+  if (!kernel.op.empty()) object["op"] = kernel.op;
+  object["dtype"] = to_string(kernel.dtype);
   if (const auto* gemm = std::get_if<schedule::GemmWork>(&kernel.work)) {
     object["gemm"] = written(*gemm);
   } else {

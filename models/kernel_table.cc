@@ -10,35 +10,44 @@
 namespace dovetail::models {
 
 // Sizes stay far below 2^53, so doubles hold them exactly and compare as the integers they are.
-KernelTable::Key KernelTable::key(schedule::DType dtype, const schedule::GemmWork& work) {
+std::array<double, 6> KernelTable::key(schedule::DType dtype, const schedule::GemmWork& work) {
   return {static_cast<double>(dtype),  0,
           static_cast<double>(work.m), static_cast<double>(work.n),
           static_cast<double>(work.k), static_cast<double>(work.count)};
 }
 
-KernelTable::Key KernelTable::key(schedule::DType dtype, const schedule::MemoryWork& work) {
+std::array<double, 6> KernelTable::key(schedule::DType dtype, const schedule::MemoryWork& work) {
   return {static_cast<double>(dtype), 1, static_cast<double>(work.bytes.count()),
           work.flop.count(),          0, 0};
 }
 
-KernelTable::KernelTable(std::span<const MeasuredKernel> kernels) {
-  for (const MeasuredKernel& kernel : kernels) {
-    const Key place =
+KernelTable::KernelTable(const Cluster& cluster) : unit_(cluster.unit_kernel) {
+  for (const MeasuredKernel& kernel : cluster.kernels) {
+    const auto place =
         std::visit([&](const auto& work) { return key(kernel.dtype, work); }, kernel.work);
-    const bool is_new = times_.emplace(place, kernel.time).second;
+    const bool is_new = times_.emplace(Key{kernel.op, place}, kernel.time).second;
     DOVETAIL_CHECK(is_new) << "a kernel was measured twice";
   }
 }
 
-std::optional<Duration> KernelTable::find(schedule::DType dtype, const schedule::Work& work) const {
-  std::map<Key, Duration>::const_iterator entry = times_.end();
-  if (const auto* gemm = std::get_if<schedule::GemmWork>(&work)) {
-    entry = times_.find(key(dtype, *gemm));
-  } else if (const auto* memory = std::get_if<schedule::MemoryWork>(&work)) {
-    entry = times_.find(key(dtype, *memory));
+std::optional<Duration> KernelTable::find(const schedule::Op& op) const {
+  std::array<double, 6> place{};
+  const auto* gemm = std::get_if<schedule::GemmWork>(&op.work);
+  if (gemm != nullptr) {
+    place = key(op.dtype, *gemm);
+  } else if (const auto* memory = std::get_if<schedule::MemoryWork>(&op.work)) {
+    place = key(op.dtype, *memory);
+  } else {
+    return std::nullopt;
   }
-  if (entry == times_.end()) return std::nullopt;
-  return entry->second;
+  for (const std::string& name : {op.name, std::string()}) {
+    if (const auto entry = times_.find({name, place}); entry != times_.end()) return entry->second;
+  }
+  if (gemm == nullptr || !unit_ || op.dtype != unit_->dtype) return std::nullopt;
+  schedule::GemmWork once = *gemm;
+  once.count = unit_->gemm.count;
+  if (once != unit_->gemm) return std::nullopt;
+  return unit_->time * (gemm->count / unit_->gemm.count);
 }
 
 }  // namespace dovetail::models

@@ -1,7 +1,10 @@
 // Measured kernels, found by exactly what they compute.
 //
-//   KernelTable table(cluster.kernels);
-//   table.find(DType::F32, GemmWork{64, 256, 784})   // its median, or nothing
+//   KernelTable table(cluster);
+//   table.find(op)   // the median of the kernel with this op's name, dtype and work; else of one
+//   without
+//                    // a name; else, for repetitions of the unit kernel, their number times its
+//                    time
 //
 // No interpolation between shapes: a GEMM one row larger may take a wave more.
 //
@@ -15,26 +18,27 @@
 #include <array>
 #include <map>
 #include <optional>
-#include <span>
+#include <string>
+#include <utility>
 
 namespace dovetail::models {
 
 class KernelTable {
  public:
-  // REQUIRES: no two kernels have the same dtype and work.
-  explicit KernelTable(std::span<const MeasuredKernel> kernels);
+  // REQUIRES: no two kernels have the same name, dtype and work.
+  explicit KernelTable(const Cluster& cluster);
 
   // Nothing for timed work: it carries its own time.
-  [[nodiscard]] std::optional<Duration> find(schedule::DType dtype,
-                                             const schedule::Work& work) const;
+  [[nodiscard]] std::optional<Duration> find(const schedule::Op& op) const;
 
  private:
-  // dtype, which alternative, then its numbers.
-  using Key = std::array<double, 6>;
-  static Key key(schedule::DType dtype, const schedule::GemmWork& work);
-  static Key key(schedule::DType dtype, const schedule::MemoryWork& work);
+  // Op name, then dtype, which alternative, and its numbers.
+  using Key = std::pair<std::string, std::array<double, 6>>;
+  static std::array<double, 6> key(schedule::DType dtype, const schedule::GemmWork& work);
+  static std::array<double, 6> key(schedule::DType dtype, const schedule::MemoryWork& work);
 
   std::map<Key, Duration> times_;
+  std::optional<UnitKernel> unit_;
 };
 
 }  // namespace dovetail::models

@@ -6,11 +6,13 @@
 #include "exec/clock.h"
 
 #include <algorithm>
+#include <thread>
 
 namespace dovetail::exec::calibrate {
 namespace {
 
 constexpr int kRepetitions = 200;
+constexpr Duration kPause = std::chrono::microseconds(200);
 constexpr std::size_t kReady = 0;
 constexpr std::size_t kDone = 1;
 constexpr CommandId kRecord{2};
@@ -36,6 +38,8 @@ HostTimes measure_host(Rig& rig) {
   std::vector<std::int64_t> wake_up;
   rig.exchange().barrier();
   for (int i = 0; i < kRepetitions; ++i) {
+    // As in a real step, the communication thread must have gone to sleep: waking it is the cost.
+    std::this_thread::sleep_for(kPause);
     const std::int64_t start = now_ns();
     rig.events().record(kReady);
     rig.comm().enqueue({.command = CommandId{0}, .call = cpu::WaitCall{kReady}});

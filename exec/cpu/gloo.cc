@@ -16,19 +16,23 @@
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/attr.h>
 #include <gloo/transport/tcp/device.h>
-#include <gloo/transport/tcp/pair.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -71,12 +75,13 @@ class SessionStore final : public gloo::rendezvous::Store {
   std::map<std::string, std::vector<char>> values_;
 };
 
-// Gloo keeps to itself what wakes a thread that waits for a dead peer.
-struct PairDoor : gloo::transport::tcp::Pair {
-  static void fail(gloo::transport::tcp::Pair& pair, const std::string& reason) {
-    (pair.*&PairDoor::signalExceptionExternal)(reason);
-  }
-};
+// The address of a socket as bytes, "" when it has none.
+std::string name_of_socket(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
+  return {reinterpret_cast<const char*>(&address), sizeof(address)};
+}
 
 class Mesh final : public gloo::rendezvous::Context {
  public:
@@ -97,12 +102,20 @@ class Mesh final : public gloo::rendezvous::Context {
     transportContext_->setTimeout(deadline);
   }
 
-  // Whoever waits for a message now, or will, gets an exception.
-  void fail(const std::string& reason) {
+  // The connections to all peers are cut, so whoever waits for a message, or will, gets an
+  // exception. Gloo keeps its sockets to itself: they are found among all of this process by the
+  // address of our side, which Gloo tells.
+  void cut() {
+    std::set<std::string> names;
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
-      auto* pair = dynamic_cast<gloo::transport::tcp::Pair*>(getPair(peer).get());
-      if (pair != nullptr) PairDoor::fail(*pair, reason);
+      const std::vector<char> bytes = getPair(peer)->address().bytes();
+      names.emplace(bytes.data(), std::min(bytes.size(), sizeof(sockaddr_storage)));
+    }
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
+      const int fd = std::atoi(entry.path().filename().c_str());
+      if (names.count(name_of_socket(fd)) > 0) shutdown(fd, SHUT_RDWR);
     }
   }
 };
@@ -115,7 +128,7 @@ class FailureWatch {
           std::array<pollfd, 2> fds{{{failure.fd(), POLLIN, 0}, {stop_.get(), POLLIN, 0}}};
           while (poll(fds.data(), fds.size(), -1) < 0) {
           }
-          if (fds[0].revents != 0 && fds[1].revents == 0) mesh.fail(failure.message());
+          if (fds[0].revents != 0 && fds[1].revents == 0) mesh.cut();
         }) {}
   FailureWatch(const FailureWatch&) = delete;
   FailureWatch& operator=(const FailureWatch&) = delete;
