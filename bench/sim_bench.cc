@@ -13,7 +13,7 @@
 // that others use, add --benchmark_enable_random_interleaving=true and take ratios.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/reference_loops.h"
+#include "tests/support/reference_loops.h"
 #include "sim/engine.h"
 #include "sim/graph.h"
 #include "tests/support/benchmark_dag.h"

@@ -19,7 +19,7 @@
 #
 # SPDX-License-Identifier: Apache-2.0
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 
 jobs=$(nproc)
 passed=0

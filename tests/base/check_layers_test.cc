@@ -27,7 +27,7 @@ class CheckLayersTest : public testing::Test {
     write("base/units.h", "");
     write("models/costs.h", "#include \"base/units.h\"\n");
   }
-  ~CheckLayersTest() override { fs::remove_all(root_); }
+  void TearDown() override { fs::remove_all(root_); }
 
   // A file with a proper beginning and this text; returns nothing.
   void write(const std::string& path, const std::string& text) const {

@@ -26,7 +26,7 @@ class FileTest : public testing::Test {
                 ("dovetail_file_test." + std::to_string(::getpid()))) {
     fs::create_directories(folder_);
   }
-  ~FileTest() override { fs::remove_all(folder_); }
+  void TearDown() override { fs::remove_all(folder_); }
 
   [[nodiscard]] std::string path(const std::string& name) const {
     return (folder_ / name).string();

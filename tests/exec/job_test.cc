@@ -5,6 +5,7 @@
 #include "exec/cpu/job.h"
 
 #include "exec/calibrate/calibrate.h"
+#include "exec/cpu/gloo.h"
 #include "exec/launch/local_ranks.h"
 #include "exec/measure.h"
 #include "tests/exec/support.h"
@@ -71,6 +72,20 @@ TEST(JobTest, ScatterAndGatherWorkOverTheRing) {
         measure(exchange_of(session), std::span(&lane, 1), {.warmup = 1, .steps = 3}, {});
     EXPECT_EQ(measured.checks[0].wrong, 0) << measured.checks[0].first_wrong;
   });
+}
+
+TEST(JobTest, GlooReducesExactlyToo) {
+  if (!has_gloo()) GTEST_SKIP() << "built without Gloo";
+  for (const BucketMode mode : {BucketMode::View, BucketMode::Copy}) {
+    const ScheduledProgram plan = two_buckets({.mode = mode});
+    launch::run_local_ranks({.ranks = 2, .network_namespace = {}}, [&](launch::Session& session) {
+      CpuBackend backend(plan, ports_of(session, TransportKind::Gloo));
+      const Lane lane = {.plan = &plan, .backend = &backend};
+      const Measured measured =
+          measure(exchange_of(session), std::span(&lane, 1), {.warmup = 1, .steps = 3}, {});
+      EXPECT_EQ(measured.checks[0].wrong, 0) << measured.checks[0].first_wrong;
+    });
+  }
 }
 
 TEST(JobTest, ACalibrationRunsOverTheRing) {

@@ -1,7 +1,7 @@
 // The four minimal loops, and the graphs they run on.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/reference_loops.h"
+#include "tests/support/reference_loops.h"
 
 #include "base/error.h"
 

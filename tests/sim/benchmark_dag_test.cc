@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/benchmark_dag.h"
 
-#include "bench/reference_loops.h"
+#include "tests/support/reference_loops.h"
 #include "tests/support/python_random.h"
 
 #include <gtest/gtest.h>

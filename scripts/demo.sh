@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# The main job on real input, from a bare checkout on: calibrates this machine, explores the bucket
+# groupings of a real workload, picks the best plan, executes it and the usual defaults on two real
+# ranks, prints predicted beside measured, and leaves a Perfetto file with both.
+#
+#   scripts/demo.sh             everything; about 2 minutes once built
+#   scripts/demo.sh --short     fewer steps, for tests: the same path, rougher figures
+#
+# As root the two ranks talk over a shaped link (scripts/testbed.sh), so that communication takes time
+# as it does between machines; otherwise over plain loopback, where it is processor work and the
+# prediction of overlap means little. The demo says which.
+#
+# SPDX-License-Identifier: Apache-2.0
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+rate=1gbit
+workload=mlp-1000mbit
+budget=12s
+op_steps=10
+rounds=3
+steps=4
+if [[ ${1:-} == --short ]]; then
+  budget=3s
+  op_steps=3
+  rounds=1
+  steps=2
+elif (($# > 0)); then
+  echo "usage: scripts/demo.sh [--short]" >&2
+  exit 2
+fi
+
+headline() { printf '\n==== %s\n' "$*"; }
+
+headline "setup"
+scripts/setup.sh
+headline "build"
+started=$SECONDS
+cmake --preset release --log-level=NOTICE
+cmake --build build --target dovetail -j "$(nproc)"
+dovetail=build/dovetail
+out=build/demo
+rm -rf "$out"
+mkdir -p "$out"
+
+link=()
+if ((EUID == 0)) && scripts/testbed.sh up "$rate"; then
+  trap 'scripts/testbed.sh down >/dev/null' EXIT
+  link=(--netns dovetail)
+  echo "the two ranks talk over a shaped link of $rate"
+else
+  echo "not root, or no network namespaces here: the two ranks talk over plain loopback, where"
+  echo "communication is processor work; do not judge the predictions by this"
+fi
+
+headline "calibrate this machine (kernels, collectives, copies, host, contention)"
+"$dovetail" calibrate --workload "$workload" --ranks 2 "${link[@]}" --budget "$budget" \
+  --op-steps "$op_steps" -o "$out/here.json"
+
+headline "explore: every fusion threshold and policy for $workload on this machine (predicted)"
+"$dovetail" explore --workload "$workload" --cluster "$out/here.json" --plot
+
+headline "plan: the best one, and what people use"
+plans=()
+traces=()
+index=0
+for policy in exact torch-ddp:cap=25MiB,first=1MiB per-tensor one-bucket no-overlap; do
+  plan=$out/plan$index.json
+  "$dovetail" plan --workload "$workload" --cluster "$out/here.json" --policy "$policy" -o "$plan" \
+    --trace "$out/predicted$index.json"
+  plans+=(--plan "$plan")
+  traces+=(--trace "$out/measured$index.json")
+  index=$((index + 1))
+done
+
+headline "run: all of them for real on two ranks, interleaved, every gradient element checked"
+"$dovetail" run "${plans[@]}" "${traces[@]}" --ranks 2 "${link[@]}" --warmup 1 --steps "$steps" \
+  --rounds "$rounds"
+
+headline "compare: the best plan, predicted beside measured"
+"$dovetail" compare "$out/predicted0.json" "$out/measured0.json" --timeline \
+  --perfetto "$out/perfetto.json"
+echo "from the build on: $((SECONDS - started)) s"
