@@ -29,8 +29,10 @@ class Random {
   }
   // Uniform in [low, high]. REQUIRES: low <= high. The bias is below 2^-32 for ranges under 2^32.
   constexpr std::int64_t between(std::int64_t low, std::int64_t high) {
-    const auto range = static_cast<std::uint64_t>(high - low) + 1;
-    return low + static_cast<std::int64_t>(range == 0 ? next() : next() % range);
+    // Unsigned, because high - low need not fit a signed number.
+    const auto range = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) + 1;
+    const std::uint64_t offset = range == 0 ? next() : next() % range;
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(low) + offset);
   }
   // Uniform in [0, 1).
   constexpr double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }

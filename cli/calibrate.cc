@@ -108,12 +108,12 @@ models::Cluster cluster_of(const CalibrateOptions& options, const schedule::Prog
   cluster.collectives.push_back(series_of(measured, ranks));
   for (const auto& timed : measured.ops) {
     const schedule::Op& op = program.op(timed.op);
-    cluster.kernels.push_back({.op = op.name,
-                               .dtype = op.dtype,
+    cluster.kernels.push_back({.dtype = op.dtype,
                                .work = kernel_work(op.work),
                                .time = timed.time.median,
                                .p10 = timed.time.p10,
-                               .p90 = timed.time.p90});
+                               .p90 = timed.time.p90,
+                               .op = op.name});
   }
   cluster.unit_kernel = unit;
   cluster.copy =

@@ -77,11 +77,11 @@ using KernelWork = std::variant<schedule::GemmWork, schedule::MemoryWork>;
 // One kernel as measured, median and quantiles. With a name it holds for the op of that name only:
 // ops of equal work differ in the gradients they write and in what the caches hold.
 struct MeasuredKernel {
-  std::string op;  // default "": any op with this work
   schedule::DType dtype = schedule::DType::F32;
   KernelWork work;
   Duration time{};
   std::optional<Duration> p10{}, p90{};
+  std::string op = {};  // default "": any op with this work
   friend bool operator==(const MeasuredKernel&, const MeasuredKernel&) = default;
 };
 

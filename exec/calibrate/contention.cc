@@ -44,9 +44,9 @@ struct Baseline {
   double step_ns = 0;
 };
 
-Baseline baseline_of(const RankResult& result) {
+Baseline baseline_of(const std::vector<Timing>& timings) {
   std::map<CommandId, std::vector<std::int64_t>> samples;
-  for (const Timing& timing : result.timings) {
+  for (const Timing& timing : timings) {
     samples[timing.command].push_back(timing.end_ns - timing.start_ns);
   }
   Baseline baseline;
@@ -125,12 +125,13 @@ std::vector<RankContention> measure_contention(Rig& rig, const schedule::Schedul
   cpu::CpuBackend backend(backward, rig.compute_ports());
   const Rank rank = rig.exchange().rank;
   rig.exchange().barrier();
-  const Baseline baseline = baseline_of(run(backward, rank, backend, {.warmup = 2, .steps = 10}));
+  const RunOptions lone_steps = {.warmup = 2, .steps = 10};
+  std::vector<Timing> lone_timings = run(backward, rank, backend, lone_steps).timings;
   const Duration lone = measure_queue(rig, schedule::Collective::AllReduce, options.bytes,
                                       kFewestCollectives * 2, kFewestCollectives);
 
   // Both counts follow from numbers that all ranks share.
-  const double step_ns = std::max(1.0, largest(rig, baseline.step_ns));
+  const double step_ns = std::max(1.0, largest(rig, baseline_of(lone_timings).step_ns));
   const auto wanted = static_cast<double>(options.compute_time.count());
   const auto steps = static_cast<std::int32_t>(
       std::clamp<double>(std::ceil(wanted / step_ns), kFewestSteps, kMostSteps));
@@ -149,9 +150,15 @@ std::vector<RankContention> measure_contention(Rig& rig, const schedule::Schedul
   rig.enqueue(call, count);
   const RankResult beside = run(backward, rank, backend, {.warmup = 1, .steps = steps});
   const std::vector<Timing> queue = rig.drain();
-  RankContention mine = compare(beside.timings, queue, baseline, lone);
+  const std::int64_t comm_cpu = rig.comm().cpu_ns() - cpu_before;
+
+  // Before and after, so that a machine which drifts meanwhile shows up as little as may be.
+  rig.exchange().barrier();
+  const std::vector<Timing> after = run(backward, rank, backend, lone_steps).timings;
+  lone_timings.insert(lone_timings.end(), after.begin(), after.end());
+  RankContention mine = compare(beside.timings, queue, baseline_of(lone_timings), lone);
   const auto busy = static_cast<double>(queue.back().end_ns - queue.front().start_ns);
-  mine.comm_thread_share = static_cast<double>(rig.comm().cpu_ns() - cpu_before) / busy;
+  mine.comm_thread_share = static_cast<double>(comm_cpu) / busy;
   return share_results(rig, mine);
 }
 

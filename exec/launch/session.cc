@@ -124,8 +124,10 @@ void Session::abort(const std::string& reason) {
 
 void Session::throw_failure(const std::string& suspicion, std::string_view label) const {
   const std::string news = failure_.await(kNewsPatience);
-  const std::string words =
-      name_of(rank()) + ": " + (news.empty() ? suspicion : news) + " during " + std::string(label);
+  // A rank that was stopped and goes on too late hears what the others think of it.
+  const bool is_about_me = news.rfind(name_of(rank()) + " does not answer", 0) == 0;
+  const std::string words = name_of(rank()) + ": " + (is_about_me ? "given up: " : "") +
+                            (news.empty() ? suspicion : news) + " during " + std::string(label);
   {
     const std::lock_guard lock(words_mutex_);
     last_words_ = words;

@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <string>
+#include <thread>
 
 namespace dovetail::exec::cpu {
 namespace {
