@@ -43,6 +43,7 @@ void run_local_ranks(const LocalRanksOptions& options,
   };
   {
     std::vector<std::jthread> threads;
+    threads.reserve(links.size());
     for (std::int32_t rank = 0; rank < options.ranks; ++rank) threads.emplace_back(run_rank, rank);
   }
   if (first != nullptr) std::rethrow_exception(first);

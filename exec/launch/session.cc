@@ -22,8 +22,8 @@ namespace {
 
 constexpr Duration kNewsPatience = std::chrono::milliseconds(500);
 
-enum CallKind : std::uint32_t { kBarrier = 1, kBroadcast, kGather, kAllGather };
-constexpr std::array<std::string_view, 5> kCallNames{"?", "barrier", "broadcast", "gather",
+// In the order of CallKind.
+constexpr std::array<std::string_view, 4> kCallNames{"barrier", "broadcast", "gather",
                                                      "all-gather"};
 
 struct Header {
@@ -91,7 +91,7 @@ Session::~Session() {
 }
 
 void Session::barrier(std::string_view what) {
-  const Call call{.kind = kBarrier, .what = what};
+  const Call call{.kind = CallKind::Barrier, .what = what};
   const std::lock_guard lock(calls_);
   collect(call, "");
   distribute(call, "");
@@ -99,16 +99,16 @@ void Session::barrier(std::string_view what) {
 
 std::string Session::broadcast(std::string_view bytes, std::string_view what) {
   const std::lock_guard lock(calls_);
-  return distribute({.kind = kBroadcast, .what = what}, bytes);
+  return distribute({.kind = CallKind::Broadcast, .what = what}, bytes);
 }
 
 std::vector<std::string> Session::gather(std::string_view bytes, std::string_view what) {
   const std::lock_guard lock(calls_);
-  return collect({.kind = kGather, .what = what}, bytes);
+  return collect({.kind = CallKind::Gather, .what = what}, bytes);
 }
 
 std::vector<std::string> Session::all_gather(std::string_view bytes, std::string_view what) {
-  const Call call{.kind = kAllGather, .what = what};
+  const Call call{.kind = CallKind::AllGather, .what = what};
   const std::lock_guard lock(calls_);
   return unpack(distribute(call, pack(collect(call, bytes))));
 }
@@ -163,7 +163,7 @@ std::string Session::distribute(const Call& call, std::string_view bytes) {
 }
 
 void Session::send(Rank to, const Call& call, std::string_view bytes) {
-  const Header header{.kind = call.kind, .length = bytes.size()};
+  const Header header{.kind = static_cast<std::uint32_t>(call.kind), .length = bytes.size()};
   const Wait wait{.deadline = Clock::now() + options_.call_deadline, .interrupt = failure_.fd()};
   std::string message(reinterpret_cast<const char*>(&header), sizeof(header));
   message += bytes;
@@ -176,11 +176,12 @@ std::string Session::receive(Rank from, const Call& call) {
   const Descriptor& socket = link_to(from).calls;
   const auto header_bytes = std::as_writable_bytes(std::span(&header, 1));
   throw_unless_done(receive_all(socket, header_bytes, wait), from, call);
-  if (header.kind != call.kind) {
-    const std::string_view theirs = kCallNames[header.kind < kCallNames.size() ? header.kind : 0];
+  const auto kind = static_cast<std::uint32_t>(call.kind);
+  if (header.kind != kind) {
+    const std::string_view theirs = kCallNames[header.kind % kCallNames.size()];
     throw DeviceError(name_of(rank()) + ": " + name_of(from) + " is at a " + std::string(theirs) +
                       ", this rank at " + std::string(call.what) + " (a " +
-                      std::string(kCallNames[call.kind]) + ")");
+                      std::string(kCallNames[kind]) + ")");
   }
   std::string bytes(header.length, '\0');
   const auto content = std::as_writable_bytes(std::span(bytes.data(), bytes.size()));

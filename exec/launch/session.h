@@ -88,9 +88,10 @@ class Session {
   [[nodiscard]] const std::string& network_namespace() const { return options_.network_namespace; }
 
  private:
-  // One call under way, as the ranks tell it to each other.
+  enum class CallKind : std::uint32_t { Barrier, Broadcast, Gather, AllGather };
+  // One call under way; the ranks tell each other its kind.
   struct Call {
-    std::uint32_t kind = 0;
+    CallKind kind = CallKind::Barrier;
     std::string_view what;
   };
   std::vector<std::string> collect(const Call& call, std::string_view bytes);

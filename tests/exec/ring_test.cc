@@ -78,7 +78,8 @@ TEST_P(RingOnRanks, AllGatherPutsShardsInRankOrder) {
       ring.all_gather(shard, data, "all-gather of bucket 0");
       std::size_t wrong = 0;
       for (std::size_t i = 0; i < data.size(); ++i) {
-        wrong += data[i] == static_cast<float>(i / length + 1) ? 0 : 1;
+        const std::size_t rank_of_element = i / length;
+        wrong += data[i] == static_cast<float>(rank_of_element + 1) ? 0 : 1;
       }
       EXPECT_EQ(wrong, 0U) << length << " per rank";
     }
