@@ -2,22 +2,21 @@
 // run.
 //
 //   sim_bench --benchmark_filter='/10000/64$' --benchmark_enable_random_interleaving=true
-//   ours_events         play_events with start and end of every node recorded     against
-//   binary_heap ours_program_order  play_in_program_order, likewise against program_order
-//   ours_contended      play_contended with contention switched off              against
-//   binary_heap binary_heap/10000/64   27.2 ms   27.1 ms   26   makespan_us=303.076k
-//   ns_per_rank_op=39.8
 //
-// Read: binary_heap is the loop, 10000 the compute ops, 64 the ranks; 39.8 ns of CPU time per op of
-// one rank. A loop whose makespan is not the published one is an error, not a figure. On a machine
-// that others use, add --benchmark_enable_random_interleaving=true and take ratios.
+//   ours_events         play_events, start and end of every node recorded    against binary_heap
+//   ours_program_order  play_in_program_order, likewise                      against program_order
+//   ours_contended      play_contended with contention switched off          against binary_heap
+//
+// Read binary_heap/10000/64: the loop, the compute ops, the ranks; ns_per_rank_op is CPU time per
+// op of one rank. A loop whose makespan is not the published one is an error, not a figure. On a
+// machine that others use, interleave and take ratios (scripts/bench.sh).
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/reference_loops.h"
 #include "sim/engine.h"
 #include "sim/graph.h"
 #include "tests/support/benchmark_dag.h"
 #include "tests/support/dag_program.h"
+#include "tests/support/reference_loops.h"
 
 #include <benchmark/benchmark.h>
 

@@ -38,8 +38,8 @@ struct CollectiveTime {
 
 // How commands reach their stream.
 //   Inline  the compute stream is the host thread: issuing costs compute time (the cpu backend)
-//   Async   a host thread runs ahead of the device (GPUs): a command starts no earlier than its
-//   issue + launch latency
+//   Async   a host thread runs ahead of the device (GPUs): a command starts no earlier than it was
+//           issued, plus the launch latency
 struct HostModel {
   enum class Kind { Inline, Async } kind = Kind::Async;
   Duration run_op{};          // host time to issue one op (Async only)

@@ -144,6 +144,124 @@ ProfiledCollectives join(const std::vector<std::pair<Bytes, Duration>>& alone,
   return result;
 }
 
+Duration scaled(Duration time, double factor) {
+  return Duration(std::llround(static_cast<double>(time.count()) * factor));
+}
+
+double ratio(Duration measured, Duration profiled) {
+  if (profiled <= Duration{}) return 1;
+  return static_cast<double>(measured.count()) / static_cast<double>(profiled.count());
+}
+
+// Builds the Program of a profile. The baseline is of rank 0; the other rank keeps its ratio to it.
+class ProfileProgram {
+ public:
+  explicit ProfileProgram(const Profile& profile) : profile_(profile) {
+    if (!profile.baseline) return;
+    const Profile::Baseline& measured = *profile.baseline;
+    const ProfiledStep& base = profile.by_rank.front();
+    scale_ = {ratio(measured.forward, base.forward), ratio(measured.backward, base.backward),
+              ratio(measured.optimizer, base.optimizer)};
+    between_ = std::max(Duration{},
+                        measured.step - measured.forward - measured.backward - measured.optimizer);
+  }
+
+  schedule::Program build() {
+    program_.name = profile_.name;
+    program_.world_size = profile_.world_size;
+    program_.groups.push_back({GroupId{0}, "dp", {}});
+    for (std::int32_t rank = 0; rank < profile_.world_size; ++rank) {
+      program_.groups[0].ranks.push_back(Rank{rank});
+    }
+    add_forward();
+    add_backward();
+    add_optimizer();
+    return std::move(program_);
+  }
+
+ private:
+  struct Scale {
+    double forward = 1, backward = 1, optimizer = 1;
+  };
+
+  TensorId add_tensor(std::string name, schedule::TensorKind kind, schedule::DType dtype,
+                      std::vector<std::int64_t> shape) {
+    const TensorId id{static_cast<std::int32_t>(program_.tensors.size())};
+    program_.tensors.push_back({id, std::move(name), kind, dtype, std::move(shape)});
+    return id;
+  }
+
+  void add_op(std::string name, schedule::Phase phase, std::vector<Duration> by_rank,
+              std::vector<TensorId> reads, std::vector<TensorId> writes) {
+    const OpId id{static_cast<std::int32_t>(program_.ops.size())};
+    program_.ops.push_back({id, std::move(name), phase, schedule::DType::F32,
+                            schedule::TimedWork{std::move(by_rank)}, std::move(reads),
+                            std::move(writes)});
+  }
+
+  void add_forward() {
+    loss_ = add_tensor("loss", schedule::TensorKind::Activation, schedule::DType::F32, {});
+    if (between_ > Duration{}) {
+      add_op("between-steps", schedule::Phase::Forward, {between_}, {}, {});
+    }
+    std::vector<Duration> forward;
+    for (const ProfiledStep& step : profile_.by_rank) {
+      forward.push_back(scaled(step.forward, scale_.forward));
+    }
+    add_op("forward", schedule::Phase::Forward, std::move(forward), {}, {loss_});
+  }
+
+  // One op per gradient, which ends when the gradient is ready, and one for what follows the last.
+  void add_backward() {
+    const std::size_t ranks = profile_.by_rank.size();
+    std::vector<Duration> done(ranks);
+    for (const ProfiledGradient& gradient : profile_.gradients) {
+      parameters_.push_back(add_tensor(gradient.name, schedule::TensorKind::Parameter,
+                                       gradient.dtype, {gradient.numel}));
+      gradients_.push_back(add_tensor(gradient.name + ".grad", schedule::TensorKind::Gradient,
+                                      gradient.dtype, {gradient.numel}));
+      std::vector<Duration> work;
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        const Duration ready = scaled(gradient.ready[rank], scale_.backward);
+        work.push_back(ready - done[rank]);
+        done[rank] = ready;
+      }
+      add_op(gradient.name + ".backward", schedule::Phase::Backward, std::move(work), {loss_},
+             {gradients_.back()});
+      program_.reductions.push_back({gradients_.back(), GroupId{0}, schedule::ReduceOp::Average});
+    }
+    std::vector<Duration> rest;
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      const Duration end = scaled(profile_.by_rank[rank].backward, scale_.backward);
+      rest.push_back(std::max(Duration{}, end - done[rank]));
+    }
+    add_op("backward.rest", schedule::Phase::Backward, std::move(rest), {loss_}, {});
+  }
+
+  // The optimizer's time, shared out by bytes.
+  void add_optimizer() {
+    Bytes total;
+    for (const TensorId id : gradients_) total += program_.tensor(id).bytes();
+    for (std::size_t i = 0; i < gradients_.size(); ++i) {
+      const double share = static_cast<double>(program_.tensor(gradients_[i]).bytes().count()) /
+                           static_cast<double>(total.count());
+      std::vector<Duration> work;
+      for (const ProfiledStep& step : profile_.by_rank) {
+        work.push_back(scaled(step.optimizer, scale_.optimizer * share));
+      }
+      add_op(profile_.gradients[i].name + ".update", schedule::Phase::Optimizer, std::move(work),
+             {gradients_[i], parameters_[i]}, {parameters_[i]});
+    }
+  }
+
+  const Profile& profile_;
+  schedule::Program program_;
+  Scale scale_;
+  Duration between_{};  // zeroing gradients, Python between the parts of a step
+  TensorId loss_;
+  std::vector<TensorId> parameters_, gradients_;  // parallel to profile_.gradients
+};
+
 }  // namespace
 
 Profile read_profile(const JsonFile& file) {
@@ -202,98 +320,7 @@ double expected_maximum(std::int64_t n) {
 }
 
 schedule::Program profile_program(const Profile& profile) {
-  using schedule::Phase;
-  using schedule::TensorKind;
-  schedule::Program program{.name = profile.name,
-                            .world_size = profile.world_size,
-                            .tensors = {},
-                            .ops = {},
-                            .groups = {},
-                            .reductions = {}};
-  const std::size_t ranks = profile.by_rank.size();
-  const auto next_tensor = [&](std::string name, TensorKind kind, schedule::DType dtype,
-                               std::vector<std::int64_t> shape) {
-    const TensorId id{static_cast<std::int32_t>(program.tensors.size())};
-    program.tensors.push_back({id, std::move(name), kind, dtype, std::move(shape)});
-    return id;
-  };
-  const auto next_op = [&](std::string name, Phase phase, std::vector<Duration> by_rank,
-                           std::vector<TensorId> reads, std::vector<TensorId> writes) {
-    const OpId id{static_cast<std::int32_t>(program.ops.size())};
-    program.ops.push_back({id, std::move(name), phase, schedule::DType::F32,
-                           schedule::TimedWork{std::move(by_rank)}, std::move(reads),
-                           std::move(writes)});
-  };
-  const auto scaled = [](Duration time, double factor) {
-    return Duration(std::llround(static_cast<double>(time.count()) * factor));
-  };
-  // The baseline is of rank 0; the other rank keeps its ratio to it.
-  const ProfiledStep& base = profile.by_rank.front();
-  const auto ratio = [&](Duration measured, Duration profiled) {
-    return profiled > Duration{}
-               ? static_cast<double>(measured.count()) / static_cast<double>(profiled.count())
-               : 1.0;
-  };
-  double forward_scale = 1;
-  double backward_scale = 1;
-  double optimizer_scale = 1;
-  Duration between{};
-  if (profile.baseline) {
-    const Profile::Baseline& measured = *profile.baseline;
-    forward_scale = ratio(measured.forward, base.forward);
-    backward_scale = ratio(measured.backward, base.backward);
-    optimizer_scale = ratio(measured.optimizer, base.optimizer);
-    between = std::max(Duration{},
-                       measured.step - measured.forward - measured.backward - measured.optimizer);
-  }
-  program.groups.push_back({GroupId{0}, "dp", {}});
-  for (std::int32_t r = 0; r < profile.world_size; ++r) program.groups[0].ranks.push_back(Rank{r});
-
-  const TensorId loss = next_tensor("loss", TensorKind::Activation, schedule::DType::F32, {});
-  if (between > Duration{}) next_op("between-steps", Phase::Forward, {between}, {}, {});
-  std::vector<Duration> forward;
-  for (const ProfiledStep& step : profile.by_rank) {
-    forward.push_back(scaled(step.forward, forward_scale));
-  }
-  next_op("forward", Phase::Forward, forward, {}, {loss});
-
-  std::vector<TensorId> gradients;
-  std::vector<TensorId> parameters;
-  std::vector<Duration> done(ranks);
-  Bytes total;
-  for (const ProfiledGradient& gradient : profile.gradients) {
-    parameters.push_back(
-        next_tensor(gradient.name, TensorKind::Parameter, gradient.dtype, {gradient.numel}));
-    gradients.push_back(next_tensor(gradient.name + ".grad", TensorKind::Gradient, gradient.dtype,
-                                    {gradient.numel}));
-    total += program.tensors.back().bytes();
-    std::vector<Duration> work;
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      const Duration ready = scaled(gradient.ready[rank], backward_scale);
-      work.push_back(ready - done[rank]);
-      done[rank] = ready;
-    }
-    next_op(gradient.name + ".backward", Phase::Backward, std::move(work), {loss},
-            {gradients.back()});
-    program.reductions.push_back({gradients.back(), GroupId{0}, schedule::ReduceOp::Average});
-  }
-  std::vector<Duration> rest;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    rest.push_back(
-        std::max(Duration{}, scaled(profile.by_rank[rank].backward, backward_scale) - done[rank]));
-  }
-  next_op("backward.rest", Phase::Backward, std::move(rest), {loss}, {});
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    const double share = static_cast<double>(program.tensor(gradients[i]).bytes().count()) /
-                         static_cast<double>(total.count());
-    std::vector<Duration> work;
-    for (const ProfiledStep& step : profile.by_rank) {
-      work.push_back(scaled(step.optimizer, optimizer_scale * share));
-    }
-    next_op(profile.gradients[i].name + ".update", Phase::Optimizer, std::move(work),
-            {gradients[i], parameters[i]}, {parameters[i]});
-  }
-  return program;
+  return ProfileProgram(profile).build();
 }
 
 double skew_share(const Profile& profile) {

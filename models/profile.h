@@ -1,35 +1,31 @@
 // Measured profiles: gradients with their ready times, as a profiler or a training script saw them,
 // with or without the collective times of the machine they come from.
 //
-// The file (JSON; schema "dovetail.profile/1" or none) holds
-//   name, world_size, and optionally what, link_mbit_per_s
-//   profile                  forward_us, backward_us, optimizer_us, gradients [{name, numel, dtype,
-//   ready_us[, ready_us_rank1]}]
-//                            in gradient-ready order; ready_us counts from the start of backward;
-//                            optionally rank1
-//   no_communication_step    step_us, forward_us, backward_us, optimizer_us, p10_us, p90_us: the
-//   same step measured beside
-//                            the real runs; the profile is scaled to it
-//   all_reduce_alone         [{bytes, us}]                one at a time
-//   all_reduce_queue_of_8    [{bytes_each, us_for_8}]     eight in a row
-//   compute_slowdown_while_communicating  {forward, backward[, backward_rank1]}
-//   cpu_share_of_communication, bucket_copy_ns_per_byte
-//   settings                 measured steps; never read for a prediction, only by those who check
-//   one
+// The file (JSON; schema "dovetail.profile/1" or none) holds name, world_size, and
+//   profile                 forward_us, backward_us, optimizer_us; gradients [{name, numel, dtype,
+//                           ready_us[, ready_us_rank1]}] in gradient-ready order, ready_us from
+//                           the start of backward; optionally rank1 {forward_us, ...}
+//   no_communication_step   step_us, forward_us, backward_us, optimizer_us, p10_us, p90_us: the
+//                           same step measured beside the real runs; the profile is scaled to it
+//   all_reduce_alone        [{bytes, us}]               one at a time
+//   all_reduce_queue_of_8   [{bytes_each, us_for_8}]    eight in a row
+//   compute_slowdown_while_communicating    {forward, backward[, backward_rank1]}
+//   bucket_copy_ns_per_byte, cpu_share_of_communication, what, link_mbit_per_s
+//   settings                measured steps; no prediction reads them, only who checks one
+// All but name, world_size and profile are optional.
 //
 // From it come a Program of timed work and Costs. What the Costs say, and why:
 //   compute      the measured time, per rank, scaled to no_communication_step, times (1 + skew)
 //   skew         a synchronous step waits for its slowest rank. With independent jitter sigma per
-//   rank the expected maximum over N
-//                ranks is mean + c_N sigma (order statistics of the normal distribution, c_2 =
-//                0.564); sigma from p10 and p90
-//   collectives  isolated and back-to-back times from the two tables; the queue's curve continues
-//   with the slope of the other contention   the measured slow-down of backward; and an all-reduce
-//   of the smallest size is nothing but processor time,
-//                so each collective takes that much from its rank's compute
+//                rank the expected maximum over N ranks is mean + c_N sigma (order statistics of
+//                the normal distribution, c_2 = 0.564); sigma comes from p10 and p90
+//   collectives  lone and back-to-back times from the two tables; beyond its last point the queue's
+//                curve runs parallel to the other
+//   contention   the measured slow-down of backward; and, as an all-reduce of the smallest size is
+//                nothing but processor time, each takes that much from its rank's compute
 //   copies       pack and unpack at bucket_copy_ns_per_byte
-// Leaves out: what forward and optimizer lose to cold caches in a real step, host cost per gradient
-// hook.
+// Leaves out: what forward and optimizer lose to cold caches in a real step, and the host cost of a
+// gradient hook.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

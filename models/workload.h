@@ -3,8 +3,7 @@
 //   resnet50                        a model of the zoo (zoo.h), options after a colon:
 //   resnet50:batch=32,dtype=bf16    batch, sequence, dtype (f32 f16 bf16), world
 //   mlp-1000mbit                    a shipped measured profile (models/workloads)
-//   path/to/step.json               a program file (schema dovetail.program/1) or a measured
-//   profile (profile.h)
+//   path/to/step.json               a program file (dovetail.program/1) or a profile (profile.h)
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

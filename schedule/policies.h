@@ -4,19 +4,17 @@
 // All walk the owed gradients in gradient-ready order and keep one open bucket per (process group,
 // dtype, reduction); buckets are launched in the order in which they close.
 //
-//   naive          one collective per gradient on the compute stream, right after its producer
-//   (Paddle's synchronous
-//                  program: the reference for numbers and speed-ups)
-//   no-overlap     one bucket, after backward
-//   no-overlap-per-tensor   one collective per gradient, after backward
-//   per-tensor     one bucket per gradient, launched when ready (wait-free backpropagation, WFBP)
-//   one-bucket     one bucket, launched when its last gradient is ready
-//   threshold      a bucket closes once its bytes reach `threshold`
-//   torch-ddp      PyTorch DDP after its first step: the same rule, with limits `first`, then
-//   `cap`. Copy mode, waits at the end
-//                  of backward. Source: torch/csrc/distributed/c10d/reducer.cpp,
-//                  compute_bucket_assignment_by_size
-//   partition      any given grouping into consecutive buckets: what the exact search returns
+//   naive                  one collective per gradient on the compute stream, right after its
+//                          producer (Paddle's synchronous program: the reference for numbers)
+//   no-overlap             one bucket, after backward
+//   no-overlap-per-tensor  one collective per gradient, after backward
+//   per-tensor             one bucket per gradient, launched when ready (wait-free backpropagation)
+//   one-bucket             one bucket, launched when its last gradient is ready
+//   threshold              a bucket closes once its bytes reach `threshold`
+//   torch-ddp              PyTorch DDP after its first step: the same rule, with limits `first`,
+//                          then `cap`; copy mode, waits at the end of backward. Source:
+//                          c10d/reducer.cpp, compute_bucket_assignment_by_size
+//   partition              any given grouping into consecutive buckets: the exact search's result
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

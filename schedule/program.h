@@ -119,8 +119,7 @@ struct Program {
   std::vector<Tensor> tensors;
   std::vector<Op> ops;  // program order
   std::vector<ProcessGroup> groups;
-  std::vector<Reduction>
-      reductions;  // in gradient-ready order: the order in which the last writes happen
+  std::vector<Reduction> reductions;  // in gradient-ready order, i.e. of the last writes
 
   // By id. REQUIRES: the id exists.
   [[nodiscard]] const Tensor& tensor(TensorId id) const;

@@ -39,8 +39,7 @@ struct InlineStream {
   friend bool operator==(const InlineStream&, const InlineStream&) = default;
 };
 struct CommStream {
-  std::int32_t index =
-      0;  // 0..; each has its own communicator, so collectives on one stream are FIFO
+  std::int32_t index = 0;  // 0..; each has a communicator of its own, so its collectives are FIFO
   friend bool operator==(const CommStream&, const CommStream&) = default;
 };
 using StreamChoice = std::variant<InlineStream, CommStream>;

@@ -7,9 +7,9 @@
 // same order, and no set of streams may wait for each other in a circle. An empty list is a proof,
 // within this memory model, that the schedule changes time and not results.
 //
-//   bucket 0: all-reduce (c15) is not ordered after the write of fc2.weight.grad by fc2.backward
-//   (c12) gradient fc1.bias.grad is never reduced over dp op fc1.weight.update reads
-//   fc1.weight.grad before its reduction (c22)
+//   bucket 0: all-reduce (c15) is not ordered after the write of fc2.grad by op fc2.backward (c12)
+//   gradient fc1.bias.grad is never reduced over dp
+//   op fc1.update (c22) reads fc1.grad before it holds the reduced value
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -23,9 +23,8 @@
 namespace dovetail::schedule {
 
 enum class ProblemKind {
-  BadReference,  // unknown stream, op, bucket, event; an event recorded twice; a duplicate command
-                 // id
-  OpOrder,       // an op missing, run twice, or out of program order
+  BadReference,       // unknown stream, op or bucket; an event or command id used twice
+  OpOrder,            // an op missing, run twice, or out of program order
   UnrecordedEvent,    // a wait for an event that no earlier command records
   Race,               // two unordered accesses to the same memory, one of them a write
   NotReduced,         // an owed gradient that no collective reduces

@@ -1,9 +1,10 @@
 // The engines that play a Graph. All give the same Timeline wherever more than one applies.
 //
-//   play_in_program_order  one pass, no queue. Exact because streams are in order and node order is
-//   topological. The fast path play_events            event loop on a 4-ary heap; the general
-//   machine with contention switched off play_contended         event loop with rates: compute and
-//   collectives in flight together slow each other down
+//   play_in_program_order  one pass, no queue: exact, because streams are in order and node order
+//                          is topological; the fast path
+//   play_events            event loop on a 4-ary heap; the general machine without contention
+//   play_contended         event loop with rates: compute and collectives in flight together slow
+//                          each other down
 //
 // Workspaces are reused between calls, so a search allocates nothing per candidate.
 //

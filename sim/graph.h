@@ -74,8 +74,7 @@ struct Graph {
   std::vector<std::int32_t> successor_begin, successors;      // CSR
   std::vector<std::int32_t> predecessor_begin, predecessors;  // CSR
   std::vector<std::int32_t> command_node;                     // of each node
-  std::vector<std::int32_t>
-      slot;  // what a node occupies: its rank's compute, or ~stream of a transfer
+  std::vector<std::int32_t> slot;  // a node occupies its rank's compute, or ~stream of a transfer
 
   std::vector<CollectiveNode> collectives;
   std::vector<CommandNode> command_nodes;

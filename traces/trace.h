@@ -9,9 +9,8 @@
 //   Compute     the op computed
 //   Copy        bytes moved into or out of a bucket
 //   Collective  from the moment this rank's stream began it (earlier ones done, event seen) to its
-//   end; the part before the
-//               last rank arrived is waiting, not transfer: `transfer_start` marks that moment
-//               where it is known
+//               end; the part before the last rank arrived is waiting, not transfer, and
+//               `transfer_start` marks that moment where it is known
 //   Wait        the stream stood at a WaitEvent whose event was not there yet (a stall)
 //   Enqueue     host work on the compute stream to launch a collective
 //

@@ -23,9 +23,11 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -142,6 +144,30 @@ class FailureWatch {
   std::thread thread_;
 };
 
+// Gloo writes to sockets that a peer may have closed, without saying MSG_NOSIGNAL. While one of
+// these lives, the SIGPIPE that would end the process stays pending, and is then taken away. Threads
+// started meanwhile (Gloo's own) keep it blocked.
+class NoSigpipe {
+ public:
+  NoSigpipe() {
+    sigemptyset(&sigpipe_);
+    sigaddset(&sigpipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &sigpipe_, &before_);
+  }
+  NoSigpipe(const NoSigpipe&) = delete;
+  NoSigpipe& operator=(const NoSigpipe&) = delete;
+  ~NoSigpipe() {
+    if (sigismember(&before_, SIGPIPE) == 1) return;
+    const timespec no_time{};
+    sigtimedwait(&sigpipe_, nullptr, &no_time);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+ private:
+  sigset_t sigpipe_{};
+  sigset_t before_{};
+};
+
 void add(void* sum, const void* left, const void* right, std::size_t count) {
   auto* s = static_cast<float*>(sum);
   const auto* a = static_cast<const float*>(left);
@@ -228,6 +254,7 @@ class GlooTransport final : public Transport {
   }
 
   void guard(std::string_view label, const std::function<void()>& body) const {
+    const NoSigpipe no_sigpipe;
     try {
       body();
     } catch (const DeviceError&) {

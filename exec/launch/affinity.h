@@ -16,6 +16,14 @@ std::vector<std::int32_t> allowed_cores();
 // core; threads that it starts later inherit it. The ranks of a host so share its cores evenly.
 std::int32_t pin_to_core_of(std::int32_t local_rank);
 
+// Asks the scheduler for short slices (0.1 ms) for the calling thread: it gets no more of the
+// processor than before, but it gets it soon after it wakes up. For a thread that mostly waits
+// beside one that computes: 8 all-reduces of 1 MB on a shaped 1 Gbit/s link, under compute on a busy
+// machine, took 75.8 ms without and 70.5 ms with it (67.6 ms is the link's own time). Needs no
+// privilege and takes a real-time priority away. Returns "" or why it is refused; kernels before
+// Linux 6.12 ignore it.
+std::string ask_for_quick_wakeups();
+
 // Gives the calling thread, and those it starts later, first-in-first-out real-time priority 1.
 // Gloo needs it on its communication thread and its device thread alike, else they stall each other
 // for a scheduler tick. Returns "" or, when the system refuses, a warning for the report.

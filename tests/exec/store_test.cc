@@ -1,9 +1,11 @@
-// How ranks find out who they are, meet, and talk: launchers' variables, rank 0's store, sessions.
+// How ranks find out who they are, where they run, meet, and talk: launchers' variables, cores,
+// rank 0's store, sessions.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/launch/store.h"
 
 #include "base/error.h"
+#include "exec/launch/affinity.h"
 #include "exec/launch/local_ranks.h"
 #include "exec/launch/session.h"
 #include "exec/launch/world.h"
@@ -11,10 +13,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -131,6 +135,19 @@ TEST(StoreAddressTest, MalformedAddressesAreRefused) {
   for (const char* text : {"", "host", ":80", "host:", "host:0", "host:65530", "host:8o"}) {
     EXPECT_THROW(parse_store_address(text), InputError) << text;
   }
+}
+
+// Ranks 0, 1, 2, ... take the allowed cores in turn and begin again; so rank n is where rank 0 is.
+TEST(AffinityTest, RanksShareTheCoresInTurn) {
+  const std::vector<std::int32_t> cores = allowed_cores();
+  const auto count = static_cast<std::int32_t>(cores.size());
+  for (const std::int32_t rank : {0, count - 1, count}) {
+    std::jthread([&] {
+      EXPECT_EQ(pin_to_core_of(rank), cores[static_cast<std::size_t>(rank % count)]);
+      EXPECT_THAT(allowed_cores(), ElementsAre(cores[static_cast<std::size_t>(rank % count)]));
+    }).join();
+  }
+  EXPECT_EQ(allowed_cores(), cores);  // only those threads were pinned
 }
 
 // Meeting -----------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/benchmark_dag.h"
 
-#include "tests/support/reference_loops.h"
 #include "tests/support/python_random.h"
+#include "tests/support/reference_loops.h"
 
 #include <gtest/gtest.h>
 
