@@ -58,32 +58,37 @@ Planner::Planner(schedule::Program program, models::Costs costs, models::Collect
   }
 }
 
-Planner::Judged Planner::judge(const schedule::Schedule& schedule) {
+sim::StepSummary Planner::judge(const schedule::Schedule& schedule, std::vector<Duration>* ready) {
   // The Program travels through lowering and back, so that it is never copied.
   schedule::Lowered lowered = schedule::lower(std::move(program_), schedule);
-  const sim::Graph graph = sim::compile(lowered.program, costs_, kSteps);
-  sim::play(graph, costs_, workspace_);
+  graph_ = sim::compile(lowered.program, costs_, kSteps, std::move(graph_));
+  sim::play(graph_, costs_, workspace_);
   ++simulated_;
-  Judged result{sim::summarize(graph, workspace_.timeline), {}};
-  const std::vector<schedule::Command>& commands = lowered.program.roles.front().commands;
+  if (ready != nullptr) *ready = ready_times(lowered.program);
   program_ = std::move(lowered.program.program);
-  // Ready times of the first step: the end of each producer on its slowest rank.
-  std::vector<Duration> op_end(program_.ops.size());
-  std::size_t op = 0;
-  for (std::int32_t c = 0; c < static_cast<std::int32_t>(graph.command_nodes.size()); ++c) {
-    const sim::CommandNode& entry = graph.command_nodes[static_cast<std::size_t>(c)];
+  return sim::summarize(graph_, workspace_.timeline);
+}
+
+// The end of each gradient's producer on its slowest rank, in the first step of what was just played.
+std::vector<Duration> Planner::ready_times(const schedule::ScheduledProgram& program) const {
+  std::vector<Duration> op_end(program.program.ops.size());
+  const std::vector<schedule::Command>& commands = program.roles.front().commands;
+  std::size_t op = 0;  // ops run in program order
+  for (std::int32_t c = 0; c < static_cast<std::int32_t>(graph_.command_nodes.size()); ++c) {
+    const sim::CommandNode& entry = graph_.command_nodes[static_cast<std::size_t>(c)];
     const schedule::Command& command = commands[static_cast<std::size_t>(entry.command)];
     if (entry.step > 0 || !std::holds_alternative<schedule::RunOp>(command.action)) continue;
-    for (std::int32_t rank = 0; rank < graph.ranks; ++rank) {
-      const auto node = static_cast<std::size_t>(graph.on_rank(c, rank));
+    for (std::int32_t rank = 0; rank < graph_.ranks; ++rank) {
+      const auto node = static_cast<std::size_t>(graph_.on_rank(c, rank));
       op_end[op] = std::max(op_end[op], Duration(workspace_.timeline.end[node]));
     }
-    ++op;  // ops run in program order
+    ++op;
   }
+  std::vector<Duration> ready;
   for (const schedule::OwedGradient& gradient : owed_) {
-    result.ready.push_back(op_end[gradient.producer_index]);
+    ready.push_back(op_end[gradient.producer_index]);
   }
-  return result;
+  return ready;
 }
 
 schedule::Schedule Planner::schedule(const schedule::PolicySpec& spec) {
@@ -104,7 +109,7 @@ Candidate Planner::evaluate(const schedule::PolicySpec& spec) {
   const schedule::Schedule candidate = schedule(spec);
   const std::string key = signature(candidate);
   auto found = seen_.find(key);
-  if (found == seen_.end()) found = seen_.emplace(key, judge(candidate).summary).first;
+  if (found == seen_.end()) found = seen_.emplace(key, judge(candidate, nullptr)).first;
   return {spec, candidate.buckets.size(), found->second};
 }
 
@@ -145,19 +150,22 @@ std::vector<std::size_t> Planner::solve_exact(const schedule::PolicySpec& spec) 
   }
   const auto curves = cost_curves();
   std::vector<std::size_t> best;
-  Judged best_judged;
+  std::int64_t best_step = 0;
+  std::vector<Duration> best_ready;
   std::map<std::vector<std::size_t>, bool> tried;
   for (int round = 0; round < 2; ++round) {
     for (const auto& pieces : curves) {
       std::vector<std::size_t> ends = schedule::exact_partition(problem, pieces).ends;
       if (tried[ends]) continue;
       tried[ends] = true;
-      Judged judged = judge(schedule::partition(program_, ends, spec));
-      if (!best.empty() && judged.summary.step_ns >= best_judged.summary.step_ns) continue;
+      std::vector<Duration> ready;
+      const sim::StepSummary summary = judge(schedule::partition(program_, ends, spec), &ready);
+      if (!best.empty() && summary.step_ns >= best_step) continue;
       best = std::move(ends);
-      best_judged = std::move(judged);
+      best_step = summary.step_ns;
+      best_ready = std::move(ready);
     }
-    problem.ready = best_judged.ready;
+    problem.ready = best_ready;
     for (std::size_t i = 1; i < problem.ready.size(); ++i) {
       problem.ready[i] = std::max(problem.ready[i], problem.ready[i - 1]);
     }

@@ -68,16 +68,13 @@ class Planner {
   [[nodiscard]] std::size_t simulated() const { return simulated_; }
 
  private:
-  struct Judged {
-    sim::StepSummary summary;
-    std::vector<Duration> ready;  // by gradient, as simulated, from the start of the step
-  };
-
   [[nodiscard]] schedule::PartitionProblem relaxed_problem(std::int32_t rank) const;
   [[nodiscard]] std::vector<std::vector<schedule::LinearPiece>> cost_curves() const;
   std::vector<std::size_t> solve_exact(const schedule::PolicySpec& spec);
   schedule::Schedule schedule(const schedule::PolicySpec& spec);
-  Judged judge(const schedule::Schedule& schedule);
+  // Lowers and simulates; with `ready` also tells when each gradient was ready.
+  sim::StepSummary judge(const schedule::Schedule& schedule, std::vector<Duration>* ready);
+  [[nodiscard]] std::vector<Duration> ready_times(const schedule::ScheduledProgram& program) const;
 
   schedule::Program program_;
   models::Costs costs_;
@@ -86,6 +83,7 @@ class Planner {
   std::vector<std::vector<Duration>> op_end_;  // [rank][op]: end of the op when nothing else runs
   std::map<std::string, sim::StepSummary> seen_;
   std::map<std::string, std::vector<std::size_t>> exact_;
+  sim::Graph graph_;  // of the last candidate; its memory serves the next
   sim::Workspace workspace_;
   std::size_t simulated_ = 0;
 };

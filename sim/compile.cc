@@ -22,11 +22,13 @@ using schedule::Command;
 class Compiler {
  public:
   Compiler(const schedule::ScheduledProgram& program, const models::Costs& costs,
-           std::int32_t steps)
+           std::int32_t steps, Graph memory)
       : program_(program),
         costs_(costs),
         commands_(program.roles.front().commands),
-        inline_host_(costs.host.kind == HostModel::Kind::Inline) {
+        inline_host_(costs.host.kind == HostModel::Kind::Inline),
+        graph_(std::move(memory)) {
+    graph_.clear();
     DOVETAIL_CHECK(program.roles.size() == 1) << "one role expected";
     DOVETAIL_CHECK(steps >= 1) << steps << " steps";
     graph_.steps = steps;
@@ -200,7 +202,7 @@ class Compiler {
     }
     graph_.predecessor_begin.push_back(static_cast<std::int32_t>(graph_.predecessors.size()));
     std::partial_sum(out_degree.begin(), out_degree.end(), out_degree.begin());
-    graph_.successor_begin = out_degree;
+    graph_.successor_begin.assign(out_degree.begin(), out_degree.end());
     graph_.successors.resize(graph_.predecessors.size());
     for (std::size_t node = 0; node < nodes; ++node) {
       for (const std::int32_t from : graph_.predecessors_of(static_cast<NodeId>(node))) {
@@ -238,9 +240,22 @@ class Compiler {
 
 }  // namespace
 
+void Graph::clear() {
+  ranks = steps = 1;
+  launch_gap = 0;
+  for (auto* list : {&work, &release}) list->clear();
+  for (auto* list : {&pending, &successor_begin, &successors, &predecessor_begin, &predecessors,
+                     &command_node, &slot}) {
+    list->clear();
+  }
+  collectives.clear();
+  command_nodes.clear();
+  waits.clear();
+}
+
 Graph compile(const schedule::ScheduledProgram& program, const models::Costs& costs,
-              std::int32_t steps) {
-  return Compiler(program, costs, steps).run();
+              std::int32_t steps, Graph memory) {
+  return Compiler(program, costs, steps, std::move(memory)).run();
 }
 
 }  // namespace dovetail::sim

@@ -81,6 +81,8 @@ struct Graph {
   std::vector<WaitRecord> waits;
   std::int64_t launch_gap = 0;  // included in `work` of all but collectives' tables
 
+  // Forgets everything but keeps the memory.
+  void clear();
   [[nodiscard]] std::int32_t size() const { return static_cast<std::int32_t>(work.size()); }
   [[nodiscard]] std::span<const std::int32_t> predecessors_of(NodeId node) const {
     const auto n = static_cast<std::size_t>(node);
@@ -101,8 +103,9 @@ struct Timeline {
   std::vector<std::int64_t> end;
 };
 
-// REQUIRES: verify(program) is empty, steps >= 1, one role.
+// REQUIRES: verify(program) is empty, steps >= 1, one role. `memory` is an old Graph whose memory is
+// used again: a search that gives back each Graph allocates next to nothing per candidate.
 Graph compile(const schedule::ScheduledProgram& program, const models::Costs& costs,
-              std::int32_t steps);
+              std::int32_t steps, Graph memory = {});
 
 }  // namespace dovetail::sim

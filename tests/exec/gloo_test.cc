@@ -14,6 +14,7 @@
 
 #include <random>
 #include <string>
+#include <thread>
 
 namespace dovetail::exec::cpu {
 namespace {
@@ -100,7 +101,9 @@ TEST(GlooTest, FailureOfTheJobEndsAWaitInsideGloo) {
     launch::run_local_ranks({.ranks = 2}, [&](Session& session) {
       const std::unique_ptr<Transport> gloo = open_gloo(session);
       std::vector<float> data(1000);
+      session.barrier();
       if (session.rank() == Rank{1}) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));  // rank 0 is inside by then
         // It stays connected: only the session tells rank 0 what happened.
         session.abort("its kernel failed");
         session.failure().await(std::chrono::seconds(1));
