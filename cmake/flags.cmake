@@ -28,16 +28,19 @@ function(dovetail_room NAME)
   target_link_libraries(dovetail_${NAME} PUBLIC dovetail_flags ${ROOM_LIBS})
 endfunction()
 
-# dovetail_test(NAME SOURCES x_test.cc LIBS dovetail_x LABELS unit): one test executable.
+# dovetail_test(NAME SOURCES x_test.cc LIBS dovetail_x LABELS unit [TOOL]): one test executable. TOOL: it
+# starts the program itself, which is then built first.
 # Labels: unit golden property fuzz mpi gpu slow. Tests find the source tree in DOVETAIL_SOURCE_DIR,
 # the tool in DOVETAIL_TOOL.
 function(dovetail_test NAME)
-  cmake_parse_arguments(TEST "" "" "SOURCES;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(TEST "TOOL" "" "SOURCES;LIBS;LABELS" ${ARGN})
   add_executable(${NAME} ${TEST_SOURCES})
   target_link_libraries(${NAME} PRIVATE dovetail_flags ${TEST_LIBS} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${NAME} PRIVATE
     DOVETAIL_SOURCE_DIR="${PROJECT_SOURCE_DIR}" DOVETAIL_TOOL="$<TARGET_FILE:dovetail>")
-  add_dependencies(${NAME} dovetail)
+  if(TEST_TOOL)
+    add_dependencies(${NAME} dovetail)
+  endif()
   include(GoogleTest)
   gtest_discover_tests(${NAME} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS "${TEST_LABELS}" TIMEOUT 300)
 endfunction()
