@@ -55,7 +55,7 @@ std::vector<PolicySpec> policies_of(const ExploreOptions& options) {
   std::vector<std::string> names = options.policies;
   if (names.empty()) names = schedule::policy_names();
   std::vector<PolicySpec> specs;
-  for (std::string text : names) {
+  for (const std::string& text : names) {
     // A plain torch-ddp takes --first-bucket, and the mode and wait of the command line.
     const bool plain = text.find(':') == std::string::npos;
     PolicySpec spec = schedule::parse_policy(text);

@@ -41,7 +41,7 @@ void run_job(const JobOptions& options,
   }
   const auto session = exec::launch::connect(
       world, {.store = options.store, .network_namespace = options.network_namespace});
-  body(*session, transport);
+  exec::launch::tell_others_of_errors(*session, [&] { body(*session, transport); });
 }
 
 }  // namespace dovetail::cli

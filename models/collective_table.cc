@@ -27,6 +27,7 @@ double ns(Duration duration) { return static_cast<double>(duration.count()); }
 // To the nearest nanosecond. REQUIRES: not negative; a cast rounds down then, and is far cheaper
 // than a call of llround.
 Duration rounded(double nanoseconds) {
+  // NOLINTNEXTLINE(bugprone-incorrect-roundings): exact for what is not negative
   return Duration(static_cast<std::int64_t>(nanoseconds + 0.5));
 }
 

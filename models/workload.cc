@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <set>
 
@@ -84,7 +85,7 @@ Workload load_zoo(const std::string& workload, std::optional<std::int64_t> world
 }
 
 std::string percent(double share) {
-  const auto tenths = static_cast<int>(share * 1000 + 0.5);
+  const auto tenths = std::lround(share * 1000);
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " %";
 }
 

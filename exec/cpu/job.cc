@@ -38,6 +38,7 @@ Ports ports_of(launch::Session& session, TransportKind kind) {
   ports.barrier = [&session] { session.barrier("the start of a step"); };
   ports.workspace = std::make_shared<Workspace>();
   if (kind == TransportKind::Ring) {
+    ports.prepare_comm_thread = [] { static_cast<void>(launch::ask_for_quick_wakeups()); };
     ports.open_transport = [&session](StreamId) { return open_ring(session); };
   } else {
     ports.prepare_comm_thread = [] { static_cast<void>(launch::use_realtime_priority()); };
