@@ -203,7 +203,10 @@ JsonValue JsonArray::operator[](std::size_t index) const {
                    value_.path_ + "/" + std::to_string(index));
 }
 
-bool JsonObject::has(std::string_view key) const { return value_.value_->contains(key); }
+bool JsonObject::has(std::string_view key) const {
+  known_.emplace(key);
+  return value_.value_->contains(key);
+}
 
 JsonValue JsonObject::at(std::string_view key) {
   known_.insert(std::string(key));

@@ -1,10 +1,11 @@
 // Strict reading of JSON: every mistake names the file, the place as a JSON pointer, and what was
 // expected.
 //
-//   JsonFile file("step.json");                              // missing, truncated, duplicate key,
-//   NaN: InputError JsonObject root = file.root(); std::string name = root.string("name"); for
-//   (JsonValue item : root.array("gradients")) ... root.done(); // any key nobody asked for is an
-//   error
+//   JsonFile file("step.json");    // missing, truncated, a key twice, NaN: InputError
+//   JsonObject root = file.root();
+//   std::string name = root.string("name");
+//   for (JsonValue item : root.array("gradients")) ...
+//   root.done();                   // any key that nobody asked for is an error
 //
 // Messages read  `step.json: /gradients/3/numel: expected an integer >= 1, found -5`  and
 // `step.json: /clustr: unknown key; did you mean "cluster"?`. A number with a fraction is no
@@ -95,6 +96,7 @@ class JsonObject {
  public:
   explicit JsonObject(JsonValue value) : value_(std::move(value)) {}
 
+  // Whether the key is present; asking makes it a known one.
   [[nodiscard]] bool has(std::string_view key) const;
   // The value at a key that must be present.
   [[nodiscard]] JsonValue at(std::string_view key);
@@ -143,7 +145,7 @@ class JsonObject {
 
  private:
   JsonValue value_;
-  std::set<std::string, std::less<>> known_;
+  mutable std::set<std::string, std::less<>> known_;  // grows as keys are asked for
 };
 
 // A parsed document that owns its values.

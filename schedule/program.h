@@ -7,10 +7,9 @@
 // of the job runs the same Program on its own data.
 //
 //   program mlp  world 2
-//     forward   fc1.forward           gemm 64x256x784      reads fc1.weight            writes
-//     fc1.out backward  fc1.backward.weight   gemm 784x256x64      reads fc1.out writes
-//     fc1.weight.grad optimizer fc1.weight.update     memory 4.82 MB       reads fc1.weight.grad
-//     writes fc1.weight
+//     forward    fc1.forward          gemm 64x256x784  reads fc1.weight       writes fc1.out
+//     backward   fc1.backward.weight  gemm 784x256x64  reads fc1.out          writes fc1.weight.grad
+//     optimizer  fc1.weight.update    memory 2.3 MiB   reads fc1.weight.grad  writes fc1.weight
 //   owes fc1.weight.grad: average over dp
 //
 // Loaders: models/workload.h. Text: print.h. JSON: program_json.h.

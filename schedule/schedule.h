@@ -6,10 +6,9 @@
 // and searches produce Schedules; lower.h turns one into commands; verify.h lists every reason why
 // one is illegal. The law: a legal Schedule changes time, never results.
 //
-//   schedule torch-ddp:cap=25MiB,first=1MiB
-//     bucket 0   8.2 MB   2 gradients  all-reduce on comm0  copy  launch when ready          wait
-//     end of backward bucket 1  31.5 MB  15 gradients  all-reduce on comm0  copy  launch when ready
-//     wait end of backward
+//   schedule threshold:threshold=25MiB
+//     bucket 0  37.9 MiB  17 gradients  all-reduce over dp on comm0  view  launch when ready  ...
+//     bucket 1  25 MiB    12 gradients  all-reduce over dp on comm0  view  launch when ready  ...
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -6,15 +6,15 @@
 // stream; a stream executes its commands in order; only WaitEvent orders streams among each other.
 // Collectives on one communication stream form one FIFO communicator.
 //
-//   c12  s0  run      fc2.backward.weight
-//   c13  s0  pack     bucket 0  4 gradients  8.2 MB
-//   c14  s0  record   e3
-//   c15  s1  wait     e3
-//   c16  s1  all-reduce bucket 0  8.2 MB over dp
-//   c17  s1  record   e4
-//   c18  s0  run      fc1.backward.weight
-//   c19  s0  wait     e4
-//   c20  s0  unpack   bucket 0
+//   c12  s0  run         fc2.backward.weight
+//   c13  s0  pack        bucket 0  4 gradients  7.82 MiB
+//   c14  s0  record      e3
+//   c15  s1  wait        e3
+//   c16  s1  all-reduce  bucket 0  7.82 MiB over dp
+//   c17  s1  record      e4
+//   c18  s0  run         fc1.backward.weight
+//   c19  s0  wait        e4
+//   c20  s0  unpack      bucket 0  4 gradients  7.82 MiB
 //
 // Memory: each bucket is one buffer of `size` bytes. In view mode its members are windows of the
 // buffer; in copy mode they have memory of their own and Copy commands move them in and out.
