@@ -121,7 +121,8 @@ void judge(Result& result) {
   for (traces::Trace& trace : result.measured.traces) {
     trace.provenance.notes["valid"] = result.verdict.valid ? "yes" : "no";
     for (const std::string& reason : result.verdict.reasons) {
-      trace.provenance.notes["not valid because"] = reason;
+      std::string& note = trace.provenance.notes["not valid because"];
+      note += (note.empty() ? "" : "; ") + reason;
     }
   }
 }
