@@ -100,9 +100,6 @@ models::Cluster cluster_of(const CalibrateOptions& options, const schedule::Prog
   cluster.date = date_of_today();
   cluster.notes["backend"] = std::string(backend);
   cluster.notes["workload"] = options.workload;
-  cluster.notes["link"] = options.job.network_namespace.empty()
-                              ? "loopback or host network"
-                              : "namespaces " + options.job.network_namespace + "N";
   cluster.ranks = ranks;
   cluster.backend = models::BackendKind::Cpu;
   cluster.collectives.push_back(series_of(measured, ranks));
@@ -197,6 +194,11 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
     const std::lock_guard lock(report);
     const models::Cluster cluster =
         cluster_of(options, program, unit, measured, "cpu/" + std::string(to_string(transport)));
+    cluster.notes["link"] = link_of(session, options.job);
+    if (const std::string objection = link_objection(session); !objection.empty()) {
+      cluster.quality->valid = false;
+      cluster.quality->why.push_back(objection);
+    }
     models::save_cluster(cluster, options.output);
     print_summary(out, cluster, options.output);
   });

@@ -22,6 +22,19 @@ exec::cpu::TransportKind transport_of(const std::string& word) {
 
 }  // namespace
 
+std::string link_of(const exec::launch::Session& session, const JobOptions& options) {
+  if (!options.network_namespace.empty()) {
+    return "namespaces " + options.network_namespace + "N";
+  }
+  if (!link_objection(session).empty()) return "loopback";
+  return session.size() == 1 ? "none" : "the network at " + session.data_address();
+}
+
+std::string link_objection(const exec::launch::Session& session) {
+  if (session.size() == 1 || !session.data_address().starts_with("127.")) return "";
+  return "the ranks talk over loopback, where communication is processor work";
+}
+
 void run_job(const JobOptions& options,
              const std::function<void(exec::launch::Session&, exec::cpu::TransportKind)>& body) {
   const exec::cpu::TransportKind transport = transport_of(options.collectives);

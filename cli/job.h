@@ -24,6 +24,14 @@ struct JobOptions {
   std::string store;  // HOST:PORT where rank 0 listens; empty: see exec/launch/world.h
 };
 
+// What the ranks' data travels over, for reports: "namespaces dovetailN", "loopback", or "the
+// network at ADDRESS".
+// REQUIRES: called from a thread of the rank.
+std::string link_of(const exec::launch::Session& session, const JobOptions& options);
+
+// Why figures measured over this link must not be used to judge overlap; "" if they may.
+std::string link_objection(const exec::launch::Session& session);
+
 // Runs body(session, transport) on every rank of this process. Throws InputError when neither
 // --ranks nor a launcher says how many ranks there are, DeviceError when the job fails.
 void run_job(const JobOptions& options,

@@ -37,6 +37,7 @@ struct Result {
   exec::Measured measured;
   exec::Conditions conditions;
   exec::Verdict verdict;
+  std::string link_objection;
   std::vector<traces::Spread> spreads;
 };
 
@@ -94,15 +95,14 @@ Result run_rank(const RunCommandOptions& options, const std::vector<Loaded>& loa
                                 .notes = {}};
   provenance.notes["date"] = today();
   provenance.notes["version"] = DOVETAIL_VERSION;
-  const std::string& prefix = options.job.network_namespace;
-  provenance.notes["link"] =
-      prefix.empty() ? "loopback or host network" : "namespaces " + prefix + "N";
+  provenance.notes["link"] = link_of(session, options.job);
   const exec::CpuTimes before = exec::read_cpu_times();
   Result result;
   result.measured = exec::measure(
       exchange, lanes, {.warmup = options.warmup, .steps = options.steps, .rounds = options.rounds},
       provenance);
   result.conditions = exec::conditions_of_job(exchange, before, exec::read_cpu_times());
+  result.link_objection = link_objection(session);
   return result;
 }
 
@@ -118,6 +118,10 @@ void judge(Result& result) {
   }
   result.conditions.spread = widest;
   result.verdict = exec::judge(result.conditions);
+  if (!result.link_objection.empty()) {
+    result.verdict.valid = false;
+    result.verdict.reasons.push_back(result.link_objection);
+  }
   for (traces::Trace& trace : result.measured.traces) {
     trace.provenance.notes["valid"] = result.verdict.valid ? "yes" : "no";
     for (const std::string& reason : result.verdict.reasons) {
