@@ -192,7 +192,7 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
     const Calibration measured = exec::calibrate::calibrate(rig, plan, what);
     if (session.rank() != Rank{0}) return;
     const std::lock_guard lock(report);
-    const models::Cluster cluster =
+    models::Cluster cluster =
         cluster_of(options, program, unit, measured, "cpu/" + std::string(to_string(transport)));
     cluster.notes["link"] = link_of(session, options.job);
     if (const std::string objection = link_objection(session); !objection.empty()) {
