@@ -189,12 +189,15 @@ void print_table(std::ostream& out, const Sweep& sweep, const Inputs& inputs,
 }
 
 void print_plot(std::ostream& out, const Sweep& sweep) {
+  // One curve: that of the first policy that was swept.
+  const auto swept =
+      std::ranges::find_if(sweep.rows, [](const Row& row) { return row.threshold.has_value(); });
+  if (swept == sweep.rows.end()) return;
+  const PolicyKind kind = swept->candidate.spec.kind;
   std::vector<Bar> bars;
   const double best = us(sweep.rows[sweep.best].candidate.summary.step_ns);
   for (const Row& row : sweep.rows) {
-    if (!row.threshold || row.candidate.spec.kind != sweep.rows.front().candidate.spec.kind) {
-      if (row.candidate.spec.kind != PolicyKind::Threshold) continue;
-    }
+    if (!row.threshold || row.candidate.spec.kind != kind) continue;
     const double step = us(row.candidate.summary.step_ns);
     bars.push_back(
         {to_string(*row.threshold), step / 1e3, fixed((step / best - 1) * 100, 1, "+") + " %"});

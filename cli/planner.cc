@@ -26,13 +26,11 @@ std::string signature(const schedule::Schedule& schedule) {
   return text;
 }
 
+// The table's hull with a fixed time added to every collective.
 std::vector<schedule::LinearPiece> pieces_of(const models::CollectiveTable& table,
                                              models::TimeKind kind, Duration extra) {
-  std::vector<schedule::LinearPiece> pieces;
-  for (const auto& piece : table.hull(kind)) {
-    pieces.push_back(
-        {piece.from, piece.base_ns + static_cast<double>(extra.count()), piece.ns_per_byte});
-  }
+  std::vector<schedule::LinearPiece> pieces = table.hull(kind);
+  for (auto& piece : pieces) piece.base_ns += static_cast<double>(extra.count());
   return pieces;
 }
 

@@ -7,7 +7,7 @@
 //
 // A candidate is lowered and simulated over kSteps steps; the last one counts (steady state).
 // Groupings seen before are not simulated again. Policies are legal by construction
-// (tests/property); what leaves the planner to be shown as best or written to a file is verified
+// (tests/schedule); what leaves the planner to be shown as best or written to a file is verified
 // all the same.
 //
 // Policy exact. DESIGN's recursion gives the grouping with the earliest last completion for given

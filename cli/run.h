@@ -1,10 +1,12 @@
 // dovetail run: executes plans for real, checks every reduced gradient element, and lays the
 // measured step time beside the predicted one.
 //
-//   2 ranks, cpu/ring, dovetail0/1 network namespaces; measured on HOST, CPU, 2 cores
-//   plan         policy                    predicted ms  measured ms  p10..p90       error
-//   exact.json   exact                           484.15       486.02  485.1..487.9  -0.4 %
-//   checked 90,676,000 elements, 0 wrong; measurement valid
+//   dovetail 0.1.0; measured: cpu/ring, 2 ranks, link: namespaces dovetailN; vm, AMD EPYC, 2 cores
+//   plan                            buckets  predicted ms  measured ms     p10     p90    error
+//   exact                                10        484.23       488.26  486.80  497.56   -0.8 %
+//   torch-ddp:cap=25MiB,first=1MiB        3        576.02       583.16  576.78  591.18   -1.2 %
+//   checked 3400350000 gradient elements, 0 wrong         (of this run's five plans two are shown)
+//   measurement valid
 //
 // Several plans run interleaved, round by round, so that slow drift of the machine meets all of
 // them alike.

@@ -26,6 +26,7 @@
 
 #include "base/units.h"
 #include "models/costs.h"
+#include "schedule/search/exact.h"
 
 #include <array>
 #include <cstddef>
@@ -75,12 +76,7 @@ struct TableAccuracy {
 
 // base_ns + ns_per_byte * bytes from `from` on, up to the next piece. base_ns may be negative on a
 // steep piece; the sum never is.
-struct LinearPiece {
-  Bytes from;
-  double base_ns = 0;
-  double ns_per_byte = 0;
-  friend bool operator==(const LinearPiece&, const LinearPiece&) = default;
-};
+using schedule::LinearPiece;
 
 // The value of a hull at one size. REQUIRES: pieces.front().from == 0 bytes, bytes >= 0.
 Duration evaluate(std::span<const LinearPiece> pieces, Bytes bytes);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json_reader.h"
+#include "schedule/id_table.h"
 #include "schedule/program_json.h"
 #include "schedule/visit.h"
 
@@ -23,7 +24,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::int64_t kLargestId = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kLargestPadding = std::int64_t{1} << 30;
 constexpr std::int32_t kStreams = 64;
 constexpr double kLargestUs = 1e12;

@@ -247,22 +247,6 @@ std::string to_string(const PolicySpec& spec) {
   return std::string(name(spec.kind)) + options;
 }
 
-std::vector<std::size_t> close_at_limits(std::span<const OwedGradient> owed,
-                                         std::span<const Bytes> limits) {
-  DOVETAIL_CHECK(!limits.empty());
-  std::vector<std::size_t> ends;
-  Bytes open;
-  std::size_t limit = 0;
-  for (std::size_t i = 0; i < owed.size(); ++i) {
-    open += owed[i].bytes;
-    if (open < limits[limit] && i + 1 < owed.size()) continue;
-    ends.push_back(i + 1);
-    open = Bytes(0);
-    limit = std::min(limit + 1, limits.size() - 1);
-  }
-  return ends;
-}
-
 Schedule make_schedule(const Program& program, const PolicySpec& spec) {
   const std::vector<Bytes> limits = limits_of(spec);
   return to_schedule(group_by_limits(owed_gradients(program), limits), spec);

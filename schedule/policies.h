@@ -68,13 +68,6 @@ std::vector<std::string> policy_names();
 // As typed, with every option that the policy has: parse_policy(to_string(spec)) == spec.
 std::string to_string(const PolicySpec& spec);
 
-// The grouping a threshold-like rule makes: `ends[k]` is the exclusive end of bucket k in
-// owed_gradients(program). A bucket closes once its bytes reach the limit; limits are taken in
-// order, the last one repeats. REQUIRES: limits not empty and all gradients share group, dtype and
-// reduction.
-std::vector<std::size_t> close_at_limits(std::span<const OwedGradient> owed,
-                                         std::span<const Bytes> limits);
-
 // The Schedule of any policy but Exact. REQUIRES: problems(program) is empty, spec.kind != Exact.
 Schedule make_schedule(const Program& program, const PolicySpec& spec);
 

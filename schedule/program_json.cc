@@ -4,6 +4,7 @@
 #include "schedule/program_json.h"
 
 #include "base/error.h"
+#include "schedule/id_table.h"
 #include "schedule/visit.h"
 
 #include <nlohmann/json.hpp>
@@ -20,7 +21,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::int64_t kLargestId = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kLargestNumber = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kLargestCount = std::int64_t{1} << 40;
 constexpr double kLargestBytes = 0x1p44;
 constexpr double kLargestUs = 1e12;
@@ -101,7 +102,7 @@ ProcessGroup read_group(JsonObject object, Names<GroupId>& names) {
   ProcessGroup group;
   std::tie(group.id, group.name) = names.read_new(object);
   for (const JsonValue& rank : object.array("ranks")) {
-    group.ranks.push_back(Rank{static_cast<std::int32_t>(rank.integer(0, kLargestId))});
+    group.ranks.push_back(Rank{static_cast<std::int32_t>(rank.integer(0, kLargestNumber))});
   }
   object.done();
   return group;
@@ -202,7 +203,7 @@ Program program_from_json(JsonObject object) {
 
   Program program;
   program.name = object.string("name");
-  program.world_size = object.integer("world_size", 1, kLargestId);
+  program.world_size = object.integer("world_size", 1, kLargestNumber);
   Names<GroupId> groups("process group");
   Names<TensorId> tensors("tensor");
   Names<OpId> ops("op");

@@ -9,7 +9,10 @@ namespace dovetail::traces {
 
 std::vector<Interval> union_of(std::vector<Interval> intervals) {
   std::erase_if(intervals, [](const Interval& interval) { return interval.start == interval.end; });
-  std::ranges::sort(intervals, {}, &Interval::start);
+  // The spans of one stream come in order.
+  if (!std::ranges::is_sorted(intervals, {}, &Interval::start)) {
+    std::ranges::sort(intervals, {}, &Interval::start);
+  }
   std::vector<Interval> result;
   for (const Interval& next : intervals) {
     if (!result.empty() && next.start <= result.back().end) {
