@@ -56,6 +56,7 @@ class Backend {
   virtual void run_collective(const schedule::Command& command,
                               const schedule::RunCollective& action) = 0;
   virtual void copy(const schedule::Command& command, const schedule::Copy& action) = 0;
+  virtual void scale(const schedule::Command& command, const schedule::Scale& action) = 0;
   virtual void record(const schedule::Command& command, const schedule::RecordEvent& action) = 0;
   virtual void wait(const schedule::Command& command, const schedule::WaitEvent& action) = 0;
 

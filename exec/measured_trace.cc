@@ -133,7 +133,8 @@ class Assembly {
         [&](const schedule::WaitEvent&) {
           // An idle communication stream always waits; only stalls of computing tell something.
           return timing.stream == schedule::kComputeStream && timing.end_ns > timing.start_ns;
-        });
+        },
+        [](const schedule::Scale&) { return true; });
   }
 
   // A launch lasts until the last command that it enqueues.

@@ -9,6 +9,7 @@
 #include "schedule/visit.h"
 
 #include <bit>
+#include <optional>
 #include <sstream>
 #include <string_view>
 #include <type_traits>
@@ -18,6 +19,7 @@ namespace dovetail::exec {
 namespace {
 
 using schedule::BucketLayout;
+using schedule::CollectiveWork;
 using schedule::Command;
 using schedule::Copy;
 using schedule::GemmWork;
@@ -42,6 +44,7 @@ class Hasher {
   [[nodiscard]] std::uint64_t value() const { return state_; }
 
   void add(std::uint64_t number) { state_ = splitmix64(state_ ^ splitmix64(number)); }
+  void add(bool yes) { add(static_cast<std::uint64_t>(yes)); }
   void add(std::int64_t number) { add(static_cast<std::uint64_t>(number)); }
   void add(double number) { add(std::bit_cast<std::uint64_t>(number)); }
   void add(std::string_view text) {
@@ -68,38 +71,68 @@ class Hasher {
 
   void add(Duration duration) { add(static_cast<std::int64_t>(duration.count())); }
   void add(const Tensor& tensor) {
-    add_all(tensor.id, tensor.name, tensor.kind, tensor.dtype, tensor.shape);
+    add_all(tensor.id, tensor.name, tensor.kind, tensor.dtype, tensor.shape, tensor.merges);
   }
   void add(const Op& op) {
     add_all(op.id, op.name, op.phase, op.dtype, op.work.index());
     schedule::visit(
         op.work, [&](const GemmWork& work) { add_all(work.m, work.n, work.k, work.count); },
         [&](const MemoryWork& work) { add_all(work.bytes, work.flop); },
-        [&](const TimedWork& work) { add(work.by_rank); });
-    add_all(op.reads, op.writes);
+        [&](const TimedWork& work) { add(work.by_rank); },
+        [&](const CollectiveWork& work) {
+          add_all(work.kind, work.group, work.bytes, work.op, work.purpose,
+                  static_cast<std::int64_t>(work.root));
+        });
+    add_all(op.reads, op.writes, op.effect.index());
+    schedule::visit(
+        op.effect, [](const schedule::Opaque&) {}, [](const schedule::ZeroFill&) {},
+        [&](const schedule::FillLossGradient& fill) { add(fill.value); },
+        [&](const schedule::Accumulate& sum) { add_all(sum.overwrite, sum.factor); },
+        [&](const schedule::Update& update) { add_all(update.elementwise, update.rescale); },
+        [&](const schedule::ShardUpdate& update) {
+          add_all(update.gradients, update.parameters, update.rescale);
+        },
+        [&](const schedule::GlobalNorm& norm) { add_all(norm.shard, norm.rescale); });
+    add_all(static_cast<std::int64_t>(op.stage), static_cast<std::int64_t>(op.micro_step));
   }
-  void add(const ProcessGroup& group) { add_all(group.id, group.name, group.ranks); }
+  void add(Rational value) { add_all(value.numerator(), value.denominator()); }
+  template <class Item>
+  void add(const std::optional<Item>& item) {
+    add(static_cast<std::uint64_t>(item.has_value()));
+    if (item) add(*item);
+  }
+  void add(const ProcessGroup& group) {
+    add_all(group.id, group.name, group.ranks, group.instance_size);
+  }
   void add(const Reduction& reduction) {
-    add_all(reduction.gradient, reduction.group, reduction.op);
+    add_all(reduction.gradient, reduction.group, reduction.op, reduction.scale);
   }
   void add(const Stream& stream) { add_all(stream.id, stream.name); }
-  void add(const Placement& placement) { add_all(placement.gradient, placement.offset); }
+  void add(const Placement& placement) { 
+    add_all(placement.tensor, placement.offset, placement.first, placement.count);
+  }
   void add(const BucketLayout& layout) {
-    add_all(layout.bucket, layout.dtype, layout.mode, layout.payload, layout.size, layout.members);
+    add_all(layout.bucket, layout.dtype, layout.mode, layout.payload, layout.size, layout.members,
+            layout.shards);
   }
   void add(const Command& command) {
     add_all(command.id, command.stream, command.action.index());
     schedule::visit(
         command.action, [&](const RunOp& run) { add(run.op); },
-        [&](const RunCollective& run) { add_all(run.bucket, run.kind, run.reduce, run.group); },
+        [&](const RunCollective& run) { 
+          add_all(run.bucket, run.kind, run.reduce, run.group, run.part,
+                  static_cast<std::int64_t>(run.max_ctas));
+        },
         [&](const Copy& copy) { add_all(copy.bucket, copy.direction, copy.gradients); },
         [&](const RecordEvent& record) { add(record.event); },
-        [&](const WaitEvent& wait) { add(wait.event); });
+        [&](const WaitEvent& wait) { add(wait.event); },
+        [&](const schedule::Scale& scale) { add_all(scale.bucket, scale.factor, scale.part); });
   }
   void add(const RankProgram& role) { add_all(role.ranks, role.commands); }
   void add(const Program& program) {
     add_all(std::string_view(program.name), program.world_size, program.tensors, program.ops,
-            program.groups, program.reductions);
+            program.groups, program.reductions, static_cast<std::int64_t>(program.stages),
+            static_cast<std::int64_t>(program.micro_steps));
   }
 
  private:

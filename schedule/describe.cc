@@ -116,7 +116,13 @@ std::optional<CommandDescription> command_info(const ScheduledProgram& plan, con
         if (launch == meanings.launches.end()) return std::nullopt;
         return bucket_info(command, CommandKind::Launch, launch->second, "enqueue");
       },
-      [&](const WaitEvent& wait) -> Info { return wait_info(command, wait, meanings.events); });
+      [&](const WaitEvent& wait) -> Info { return wait_info(command, wait, meanings.events); },
+      [&](const Scale& scale) -> Info {
+        CommandDescription info =
+            bucket_info(command, CommandKind::Copy, scale.bucket, "scale");
+        info.bytes = plan.bucket(scale.bucket).size;
+        return info;
+      });
 }
 
 }  // namespace

@@ -87,8 +87,9 @@ class Lowering {
       BucketLayout layout;
       layout.bucket = bucket.id;
       layout.mode = bucket.mode;
-      layout.dtype = program_.tensor(bucket.gradients.front()).dtype;
-      for (const TensorId id : bucket.gradients) {
+      layout.dtype = program_.tensor(bucket.gradients.front().tensor).dtype;
+      for (const Slice& slice : bucket.gradients) {
+        const TensorId id = slice.tensor;
         const Tensor& tensor = program_.tensor(id);
         if (owed_.at(id) < 0) {
           throw InputError(bucket_name(bucket) + ": " + tensor.name + " owes no reduction");
@@ -96,8 +97,9 @@ class Lowering {
         if (tensor.dtype != layout.dtype) {
           throw InputError(bucket_name(bucket) + ": mixes dtypes: " + tensor.name);
         }
-        layout.members.push_back({id, layout.payload});
-        layout.payload += tensor.bytes();
+        const std::int64_t elements = slice.elements(tensor);
+        layout.members.push_back({id, layout.payload, slice.first, slice.count});
+        layout.payload += element_size(tensor.dtype) * elements;
       }
       const std::int64_t unit = bucket.pad_to.count();
       layout.size = Bytes((layout.payload.count() + unit - 1) / unit * unit);
@@ -116,13 +118,14 @@ class Lowering {
     std::size_t overlapped = 0;
     for (const Bucket& bucket : schedule_.buckets) {
       std::size_t ready = 0;
-      for (const TensorId id : bucket.gradients) {
-        ready = std::max(ready, owed(id).producer_index);
+      for (const Slice& slice : bucket.gradients) {
+        ready = std::max(ready, owed(slice.tensor).producer_index);
       }
       const std::size_t asked = visit(
           bucket.launch, [&](const LaunchWhenReady&) { return ready; },
           [&](const LaunchAfterOp& after) { return position(bucket, after.op); },
-          [&](const LaunchAfterBackward&) { return backward_end_; });
+          [&](const LaunchAfterBackward&) { return backward_end_; },
+          [&](const LaunchInBatch&) { return ready; });
       Plan plan;
       plan.launch_after = std::max({ready, asked, previous});
       previous = plan.launch_after;
@@ -150,8 +153,8 @@ class Lowering {
   // The first op after the launch that reads one of the bucket's gradients.
   [[nodiscard]] std::size_t first_use(std::size_t index) const {
     std::size_t first = kEnd;
-    for (const TensorId id : schedule_.buckets[index].gradients) {
-      for (std::int32_t k = first_reader_.at(id); k >= 0;
+    for (const Slice& slice : schedule_.buckets[index].gradients) {
+      for (std::int32_t k = first_reader_.at(slice.tensor); k >= 0;
            k = readers_[static_cast<std::size_t>(k)].next) {
         const std::size_t reader = readers_[static_cast<std::size_t>(k)].op;
         if (reader > plans_[index].launch_after) first = std::min(first, reader);
@@ -217,8 +220,8 @@ class Lowering {
   void collect_packs() {
     for (std::size_t i = 0; i < schedule_.buckets.size(); ++i) {
       if (schedule_.buckets[i].mode != BucketMode::Copy) continue;
-      for (const TensorId id : schedule_.buckets[i].gradients) {
-        packs_.push_back({owed(id).producer_index, i, id});
+      for (const Slice& slice : schedule_.buckets[i].gradients) {
+        packs_.push_back({owed(slice.tensor).producer_index, i, slice.tensor});
       }
     }
     std::ranges::stable_sort(
@@ -241,7 +244,7 @@ class Lowering {
   void emit_launch(std::size_t index) {
     const Bucket& bucket = schedule_.buckets[index];
     const StreamId stream = stream_of(bucket);
-    const ReduceOp reduce = owed(bucket.gradients.front()).op;
+    const ReduceOp reduce = owed(bucket.gradients.front().tensor).op;
     const RunCollective collective{bucket.id, bucket.collective, reduce, bucket.group};
     if (stream == kComputeStream) {
       add(stream, collective);
@@ -270,7 +273,9 @@ class Lowering {
         if (waited_.insert(event).second) add(kComputeStream, WaitEvent{event});
       }
       if (bucket.mode == BucketMode::Copy) {
-        add(kComputeStream, Copy{bucket.id, CopyDirection::Unpack, bucket.gradients});
+        Copy unpack{bucket.id, CopyDirection::Unpack, {}};
+        for (const Slice& slice : bucket.gradients) unpack.gradients.push_back(slice.tensor);
+        add(kComputeStream, std::move(unpack));
       }
     }
   }

@@ -28,10 +28,24 @@ constexpr std::int64_t kLargestPadding = std::int64_t{1} << 30;
 constexpr std::int32_t kStreams = 64;
 constexpr double kLargestUs = 1e12;
 
-constexpr std::array kCollectives = {Collective::AllReduce, Collective::ReduceScatter,
-                                     Collective::AllGather};
+// What a bucket's gradients may travel by.
+constexpr std::array kCollectives = {Collective::AllReduce, Collective::ReduceScatter};
+constexpr std::array kScales = {ScaleAt::Collective, ScaleAt::BeforeCollective,
+                                ScaleAt::AfterCollective, ScaleAt::LossGradient,
+                                ScaleAt::Optimizer};
+constexpr std::array kSyncs = {SyncPoint::EveryMicroStep, SyncPoint::AfterLastMicroStep,
+                               SyncPoint::LastMicroStep};
+constexpr std::array kParameterSyncs = {ParameterSync::AfterUpdate, ParameterSync::NextForward};
+constexpr std::array kPipelines = {PipelineKind::Sequential, PipelineKind::OneFOneB,
+                                   PipelineKind::Interleaved};
+constexpr std::array kAlignments = {LaunchAlignment::PerStage, LaunchAlignment::AcrossStages};
+constexpr std::array kReduceOps = {ReduceOp::Sum, ReduceOp::Average};
+constexpr std::array kDTypes = {DType::F32, DType::F16, DType::BF16, DType::F64};
+constexpr std::int64_t kMostMicroSteps = 1 << 16;
+constexpr std::int64_t kMostElements = std::int64_t{1} << 44;
 constexpr std::array kModes = {BucketMode::View, BucketMode::Copy};
-constexpr std::array kWaits = {WaitPoint::EndOfBackward, WaitPoint::FirstUse};
+constexpr std::array kWaits = {WaitPoint::EndOfBackward, WaitPoint::FirstUse,
+                               WaitPoint::BeforeNextBatch};
 constexpr std::array kScopes = {WaitScope::Event, WaitScope::WholeStream};
 constexpr std::array<std::string_view, 2> kLaunchWords = {"when-ready", "after-backward"};
 
@@ -79,8 +93,8 @@ class BucketReader {
     Bucket bucket;
     bucket.id = BucketId{static_cast<std::int32_t>(object.integer("id", 0, kLargestId))};
     if (!ids_.insert(bucket.id).second) object.at("id").fail("another bucket has this id");
-    for (const JsonValue& name : object.array("gradients")) {
-      bucket.gradients.push_back(tensors_.find(name));
+    for (const JsonValue& gradient : object.array("gradients")) {
+      bucket.gradients.push_back(read_slice(gradient));
     }
     if (bucket.gradients.empty()) object.at("gradients").fail("expected at least one gradient");
     check_sizes(object, bucket);
@@ -92,14 +106,35 @@ class BucketReader {
     bucket.launch = read_launch(object.at("launch"));
     bucket.wait = read_word(object, "wait", kWaits);
     bucket.scope = read_word(object, "scope", kScopes);
+    object.ignore("replicas");  // known even when absent
+    if (object.has("replicas")) bucket.replicas = groups_.find(object.at("replicas"));
+    bucket.max_ctas = static_cast<std::int32_t>(object.integer_or("max_ctas", 0, 0, 1024));
+    bucket.closed_by = object.string_or("closed_by", "");
     object.done();
     return bucket;
   }
 
  private:
+  [[nodiscard]] Slice read_slice(const JsonValue& value) const {
+    if (!value.is_object()) return tensors_.find(value);
+    JsonObject object = value.object();
+    const TensorId tensor = tensors_.find(object.at("tensor"));
+    const std::int64_t first = object.integer("first", 0, kMostElements);
+    const std::int64_t count = object.integer("count", 1, kMostElements);
+    object.done();
+    const std::int64_t all = program_.tensor(tensor).numel();
+    if (first + count > all) {
+      value.fail("elements " + std::to_string(first) + " to " + std::to_string(first + count - 1) +
+                 " of a tensor of " + std::to_string(all));
+    }
+    return {tensor, first, count};
+  }
+
   void check_sizes(JsonObject& object, const Bucket& bucket) const {
     std::int64_t elements = 0;
-    for (const TensorId id : bucket.gradients) elements += program_.tensor(id).numel();
+    for (const Slice& slice : bucket.gradients) {
+      elements += slice.elements(program_.tensor(slice.tensor));
+    }
     const auto check = [&](std::string_view key, std::int64_t expected) {
       if (object.integer(key) == expected) return;
       object.at(key).fail("the gradients of this bucket have " + std::to_string(expected) +
@@ -122,6 +157,12 @@ class BucketReader {
   [[nodiscard]] LaunchPoint read_launch(const JsonValue& value) const {
     if (value.is_object()) {
       JsonObject object = value.object();
+      object.ignore("in_batch");
+      if (object.has("in_batch")) {
+        const auto batch = static_cast<std::int32_t>(object.integer("in_batch", 0, kLargestId));
+        object.done();
+        return LaunchInBatch{batch};
+      }
       const OpId op = ops_.find(object.at("after_op"));
       object.done();
       return LaunchAfterOp{op};
@@ -157,6 +198,38 @@ Prediction read_prediction(JsonObject object) {
   return predicted;
 }
 
+Merge read_merge(JsonObject object) {
+  Merge merge;
+  merge.micro_steps =
+      static_cast<std::int32_t>(object.integer("micro_steps", 1, kMostMicroSteps));
+  merge.op = read_word(object, "op", kReduceOps);
+  merge.sync = read_word(object, "sync", kSyncs);
+  merge.dtype = read_word(object, "dtype", kDTypes);
+  object.done();
+  return merge;
+}
+
+Pipeline read_pipeline(JsonObject object) {
+  Pipeline pipeline;
+  pipeline.kind = read_word(object, "kind", kPipelines);
+  pipeline.alignment = read_word(object, "alignment", kAlignments);
+  object.done();
+  return pipeline;
+}
+
+// The decisions that concern the whole step; an absent one is the default.
+void read_decisions(JsonObject& object, Schedule& schedule) {
+  for (const std::string_view key : {"scale", "merge", "parameters", "pipeline"}) {
+    object.ignore(key);
+  }
+  if (object.has("scale")) schedule.scale = read_word(object, "scale", kScales);
+  if (object.has("merge")) schedule.merge = read_merge(object.object("merge"));
+  if (object.has("parameters")) {
+    schedule.parameters = read_word(object, "parameters", kParameterSyncs);
+  }
+  if (object.has("pipeline")) schedule.pipeline = read_pipeline(object.object("pipeline"));
+}
+
 Plan plan_from_json(JsonObject object) {
   static constexpr std::array<std::string_view, 1> kKind = {"plan"};
   object.schema(kPlanSchema);
@@ -172,6 +245,7 @@ Plan plan_from_json(JsonObject object) {
   for (const JsonValue& bucket : object.array("buckets")) {
     plan.schedule.buckets.push_back(reader.read(bucket.object()));
   }
+  read_decisions(object, plan.schedule);
   object.done();
   return plan;
 }
@@ -188,17 +262,25 @@ ordered_json launch_to_value(const Program& program, const LaunchPoint& launch) 
       [](const LaunchAfterBackward&) { return ordered_json(kLaunchWords[1]); },
       [&](const LaunchAfterOp& after) {
         return ordered_json{{"after_op", program.op(after.op).name}};
-      });
+      },
+      [](const LaunchInBatch& in) { return ordered_json{{"in_batch", in.batch}}; });
 }
 
 ordered_json bucket_to_value(const Program& program, const Bucket& bucket) {
   ordered_json gradients = ordered_json::array();
   std::int64_t elements = 0;
-  for (const TensorId id : bucket.gradients) {
-    gradients.push_back(program.tensor(id).name);
-    elements += program.tensor(id).numel();
+  for (const Slice& slice : bucket.gradients) {
+    const Tensor& tensor = program.tensor(slice.tensor);
+    if (slice == Slice(slice.tensor)) {
+      gradients.push_back(tensor.name);
+    } else {
+      gradients.push_back({{"tensor", tensor.name},
+                           {"first", slice.first},
+                           {"count", slice.elements(tensor)}});
+    }
+    elements += slice.elements(tensor);
   }
-  return {{"id", bucket.id.value},
+  ordered_json value{{"id", bucket.id.value},
           {"bytes", payload(program, bucket).count()},
           {"elements", elements},
           {"gradients", std::move(gradients)},
@@ -210,6 +292,28 @@ ordered_json bucket_to_value(const Program& program, const Bucket& bucket) {
           {"launch", launch_to_value(program, bucket.launch)},
           {"wait", to_string(bucket.wait)},
           {"scope", to_string(bucket.scope)}};
+  if (bucket.replicas) value["replicas"] = program.group(*bucket.replicas).name;
+  if (bucket.max_ctas != 0) value["max_ctas"] = bucket.max_ctas;
+  if (!bucket.closed_by.empty()) value["closed_by"] = bucket.closed_by;
+  return value;
+}
+
+void write_decisions(const Schedule& schedule, ordered_json& value) {
+  const Schedule none;
+  if (schedule.scale != none.scale) value["scale"] = to_string(schedule.scale);
+  if (schedule.merge != none.merge) {
+    value["merge"] = {{"micro_steps", schedule.merge.micro_steps},
+                      {"op", to_string(schedule.merge.op)},
+                      {"sync", to_string(schedule.merge.sync)},
+                      {"dtype", to_string(schedule.merge.dtype)}};
+  }
+  if (schedule.parameters != none.parameters) {
+    value["parameters"] = to_string(schedule.parameters);
+  }
+  if (schedule.pipeline != none.pipeline) {
+    value["pipeline"] = {{"kind", to_string(schedule.pipeline.kind)},
+                         {"alignment", to_string(schedule.pipeline.alignment)}};
+  }
 }
 
 ordered_json prediction_to_value(const Prediction& predicted) {
@@ -247,6 +351,7 @@ std::string plan_to_json(const Plan& plan) {
   if (plan.summary.predicted.has_value()) {
     value["predicted"] = prediction_to_value(*plan.summary.predicted);
   }
+  write_decisions(plan.schedule, value);
   value["buckets"] = ordered_json::array();
   for (const Bucket& bucket : plan.schedule.buckets) {
     value["buckets"].push_back(bucket_to_value(plan.program, bucket));

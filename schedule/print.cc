@@ -69,6 +69,9 @@ std::string work_text(const Work& work) {
         const auto [low, high] = std::ranges::minmax(timed.by_rank);
         return "timed " + dovetail::to_string(low) +
                (low == high ? "" : " to " + dovetail::to_string(high));
+      },
+      [](const CollectiveWork& message) {
+        return std::string(to_string(message.kind)) + " " + to_string(message.bytes);
       });
 }
 
@@ -106,13 +109,22 @@ std::string launch_text(const Program& program, const LaunchPoint& launch) {
       [](const LaunchAfterBackward&) { return std::string("launch after backward"); },
       [&](const LaunchAfterOp& after) {
         return "launch after " + short_name(program.op(after.op).name);
-      });
+      },
+      [](const LaunchInBatch& in) { return "launch with batch " + std::to_string(in.batch); });
 }
 
 std::string wait_text(const Bucket& bucket) {
   const std::string what =
       bucket.scope == WaitScope::WholeStream ? "wait for whole stream" : "wait";
-  return what + (bucket.wait == WaitPoint::FirstUse ? " before first use" : " at end of backward");
+  switch (bucket.wait) {
+    case WaitPoint::EndOfBackward:
+      return what + " at end of backward";
+    case WaitPoint::FirstUse:
+      return what + " before first use";
+    case WaitPoint::BeforeNextBatch:
+      return what + " before the next batch";
+  }
+  return what;
 }
 
 // The cells of one action: its verb, then what it is about.
@@ -140,6 +152,9 @@ Row action_cells(const ScheduledProgram& scheduled, const Action& action) {
       },
       [](const WaitEvent& wait) {
         return Row{"wait", "e" + std::to_string(wait.event.value)};
+      },
+      [](const Scale& scale) {
+        return Row{"scale", bucket_text(scale.bucket) + "  by " + to_string(scale.factor)};
       });
 }
 

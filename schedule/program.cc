@@ -34,6 +34,11 @@ class Inspector {
     if (program_.world_size < 1) {
       add("world size is " + std::to_string(program_.world_size) + ", must be at least 1");
     }
+    if (program_.micro_steps < 1) add("fewer than one micro-step");
+    if (program_.stages < 1 || program_.world_size % std::max(program_.stages, 1) != 0) {
+      add(std::to_string(program_.stages) + " pipeline stages do not divide a world of " +
+          std::to_string(program_.world_size));
+    }
     check_tensors();
     check_groups();
     check_ops();
@@ -87,9 +92,27 @@ class Inspector {
               " in a world of " + std::to_string(program_.world_size));
         }
       }
-      if (std::ranges::adjacent_find(group.ranks, std::greater_equal<>{}) != group.ranks.end()) {
+      check_instances(group);
+    }
+  }
+
+  void check_instances(const ProcessGroup& group) {
+    const auto ranks = static_cast<std::int64_t>(group.ranks.size());
+    if (group.instance_size < 0 || group.instance_size > ranks ||
+        (group.instance_size > 0 && ranks % group.instance_size != 0)) {
+      add("process group " + group.name + " has " + std::to_string(ranks) +
+          " ranks, which instances of " + std::to_string(group.instance_size) + " do not divide");
+      return;
+    }
+    for (std::size_t i = 1; i < group.ranks.size(); ++i) {
+      const bool same_instance = static_cast<std::int64_t>(i) % group.size() != 0;
+      if (same_instance && group.ranks[i] <= group.ranks[i - 1]) {
         add("ranks of process group " + group.name + " are not strictly rising");
+        return;
       }
+    }
+    if (std::set<Rank>(group.ranks.begin(), group.ranks.end()).size() != group.ranks.size()) {
+      add("process group " + group.name + " names a rank twice");
     }
   }
 
@@ -137,8 +160,17 @@ class Inspector {
                            bad("times for " + std::to_string(known) + " ranks in a world of " +
                                std::to_string(program_.world_size));
                          }
+                       },
+                       [&](const CollectiveWork& work) {
+                         if (work.bytes < Bytes(0)) bad("a message of negative size");
+                         if (!groups_.contains(work.group)) bad("an unknown process group");
                        }},
                op.work);
+    if (op.stage < 0) bad("a negative stage");
+    if (op.micro_step < 0 || op.micro_step >= program_.micro_steps) {
+      bad("micro-step " + std::to_string(op.micro_step) + ", outside 0.." +
+          std::to_string(program_.micro_steps - 1));
+    }
   }
 
   void check_read(std::size_t index, TensorId id, const std::set<TensorId>& written,
@@ -255,6 +287,8 @@ std::string_view to_string(TensorKind kind) {
       return "parameter";
     case TensorKind::Gradient:
       return "gradient";
+    case TensorKind::MergedGradient:
+      return "merged-gradient";
     case TensorKind::Activation:
       return "activation";
     case TensorKind::OptimizerState:
@@ -277,6 +311,48 @@ std::string_view to_string(Phase phase) {
 
 std::string_view to_string(ReduceOp op) { return op == ReduceOp::Sum ? "sum" : "average"; }
 
+std::string_view to_string(Collective collective) {
+  switch (collective) {
+    case Collective::AllReduce:
+      return "all-reduce";
+    case Collective::ReduceScatter:
+      return "reduce-scatter";
+    case Collective::AllGather:
+      return "all-gather";
+    case Collective::AllToAll:
+      return "all-to-all";
+    case Collective::Broadcast:
+      return "broadcast";
+    case Collective::SendRecv:
+      return "send-recv";
+  }
+  return "?";
+}
+
+std::string_view to_string(Purpose purpose) {
+  switch (purpose) {
+    case Purpose::TensorParallel:
+      return "tensor-parallel";
+    case Purpose::Pipeline:
+      return "pipeline";
+    case Purpose::GlobalNorm:
+      return "global-norm";
+    case Purpose::ParameterSync:
+      return "parameter-sync";
+    case Purpose::Reshard:
+      return "reshard";
+  }
+  return "?";
+}
+
+std::span<const Rank> ProcessGroup::instance_of(Rank rank) const {
+  const auto found = std::ranges::find(ranks, rank);
+  if (found == ranks.end()) return {};
+  const auto index = static_cast<std::size_t>(found - ranks.begin());
+  const auto length = static_cast<std::size_t>(size());
+  return std::span(ranks).subspan(index / length * length, length);
+}
+
 std::int64_t Tensor::numel() const {
   std::int64_t count = 1;
   for (const std::int64_t extent : shape) count *= extent;
@@ -292,7 +368,8 @@ Flop Op::flop() const {
                             static_cast<double>(gemm.k) * static_cast<double>(gemm.count));
               },
               [](const MemoryWork& memory) { return memory.flop; },
-              [](const TimedWork&) { return Flop(0); }},
+              [](const TimedWork&) { return Flop(0); },
+              [](const CollectiveWork&) { return Flop(0); }},
       work);
 }
 
@@ -302,7 +379,8 @@ Bytes Op::bytes() const {
                                      (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n);
                             },
                             [](const MemoryWork& memory) { return memory.bytes; },
-                            [](const TimedWork&) { return Bytes(0); }},
+                            [](const TimedWork&) { return Bytes(0); },
+                            [](const CollectiveWork& message) { return message.bytes; }},
                     work);
 }
 

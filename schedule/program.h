@@ -18,9 +18,12 @@
 #pragma once
 
 #include "base/ids.h"
+#include "base/rational.h"
 #include "base/units.h"
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -29,15 +32,23 @@
 namespace dovetail::schedule {
 
 enum class DType { F32, F16, BF16, F64 };
-enum class TensorKind { Parameter, Gradient, Activation, OptimizerState };
+// MergedGradient: the sum of a gradient over micro-steps; it persists from step to step.
+enum class TensorKind { Parameter, Gradient, MergedGradient, Activation, OptimizerState };
 enum class Phase { Forward, Backward, Optimizer };
 enum class ReduceOp { Sum, Average };  // Average divides the sum by the group's size
+// SendRecv: from the group's rank at index `root` to its other rank; Broadcast: from `root` to all.
+enum class Collective { AllReduce, ReduceScatter, AllGather, AllToAll, Broadcast, SendRecv };
+// What a Program's own communication is for. The gradients' reductions are not among them: those
+// are debts (Reduction), and a Schedule decides how they are paid.
+enum class Purpose { TensorParallel, Pipeline, GlobalNorm, ParameterSync, Reshard };
 
 Bytes element_size(DType dtype);
 std::string_view to_string(DType dtype);
 std::string_view to_string(TensorKind kind);
 std::string_view to_string(Phase phase);
 std::string_view to_string(ReduceOp op);
+std::string_view to_string(Collective collective);
+std::string_view to_string(Purpose purpose);
 
 struct Tensor {
   TensorId id;
@@ -45,6 +56,8 @@ struct Tensor {
   TensorKind kind = TensorKind::Activation;
   DType dtype = DType::F32;
   std::vector<std::int64_t> shape;  // empty: a scalar
+  // Of a merged gradient: the gradient whose micro-steps it sums.
+  std::optional<TensorId> merges = std::nullopt;
 
   [[nodiscard]] std::int64_t numel() const;
   [[nodiscard]] Bytes bytes() const;
@@ -75,7 +88,69 @@ struct TimedWork {
   friend bool operator==(const TimedWork&, const TimedWork&) = default;
 };
 
-using Work = std::variant<GemmWork, MemoryWork, TimedWork>;
+// Communication that belongs to what is computed: a tensor-parallel all-reduce, a pipeline's send, a
+// global norm, a change of layout. `bytes` is the whole message: the gathered size of an all-gather,
+// the input of a reduce-scatter. A SendRecv stands in the Program twice, once per side: the sender's
+// op reads the tensor, the receiver's op writes it.
+struct CollectiveWork {
+  Collective kind = Collective::AllReduce;
+  GroupId group;
+  Bytes bytes;
+  ReduceOp op = ReduceOp::Sum;
+  Purpose purpose = Purpose::TensorParallel;
+  std::int32_t root = 0;  // index in the rank's instance of the group
+  friend bool operator==(const CollectiveWork&, const CollectiveWork&) = default;
+};
+
+using Work = std::variant<GemmWork, MemoryWork, TimedWork, CollectiveWork>;
+
+// What an op does to the values of gradients, as far as a scheduler must know: it decides whether
+// scaling can be folded into the op, and lets verify follow every factor and every micro-step.
+struct Opaque {  // nothing that a scheduler may use
+  friend bool operator==(const Opaque&, const Opaque&) = default;
+};
+// Writes the gradient of the loss with which backward begins. Everything that backward derives from
+// it is proportional to `value`.
+struct FillLossGradient {
+  Rational value;
+  friend bool operator==(const FillLossGradient&, const FillLossGradient&) = default;
+};
+// writes[0] := (writes[0] + the other tensor that it reads) x factor; `overwrite`: without the old
+// writes[0], which is then not read. Linear, so it may take gradients that are not reduced yet.
+struct Accumulate {
+  bool overwrite = false;
+  Rational factor;
+  friend bool operator==(const Accumulate&, const Accumulate&) = default;
+};
+struct ZeroFill {  // all that it writes
+  friend bool operator==(const ZeroFill&, const ZeroFill&) = default;
+};
+// An optimizer update. `elementwise`: any range of the parameter can be updated alone, so it may be
+// sharded (SGD, Adam; not LAMB). `rescale`: the factor with which the optimizer multiplies gradients
+// (the rescale_grad of momentum optimizers); absent: it has no such attribute (Adam).
+struct Update {
+  bool elementwise = true;
+  std::optional<Rational> rescale = std::nullopt;
+  friend bool operator==(const Update&, const Update&) = default;
+};
+// The update of this rank's shard of one bucket. The gradients that the op reads are meant as they
+// lie in bucket `gradients`, the parameters that it writes as they lie in bucket `parameters`, whose
+// all-gather then completes them. Made by lower; lies only in rewritten Programs.
+struct ShardUpdate {
+  BucketId gradients;
+  BucketId parameters;
+  std::optional<Rational> rescale = std::nullopt;
+  friend bool operator==(const ShardUpdate&, const ShardUpdate&) = default;
+};
+// writes[0] := sum of the squares of the gradients that it reads, each times `rescale`. `shard`: only
+// of the parts that this rank holds after reduce-scatter (an all-reduce completes the sum).
+struct GlobalNorm {
+  bool shard = false;
+  Rational rescale;
+  friend bool operator==(const GlobalNorm&, const GlobalNorm&) = default;
+};
+using Effect = std::variant<Opaque, FillLossGradient, Accumulate, ZeroFill, Update, ShardUpdate,
+                            GlobalNorm>;
 
 struct Op {
   OpId id;
@@ -85,6 +160,11 @@ struct Op {
   Work work;
   std::vector<TensorId> reads;
   std::vector<TensorId> writes;
+  Effect effect = Opaque{};
+  // The pipeline stage that runs it: 0 .. Program::stages x chunks - 1. Stage s runs on role s mod
+  // Program::stages.
+  std::int32_t stage = 0;
+  std::int32_t micro_step = 0;  // which repetition of forward and backward within one step
 
   // 2·m·n·k per GEMM; unknown (0) for timed work.
   [[nodiscard]] Flop flop() const;
@@ -97,18 +177,29 @@ struct Op {
 struct ProcessGroup {
   GroupId id;
   std::string name;         // "dp"
-  std::vector<Rank> ranks;  // sorted
+  std::vector<Rank> ranks;  // sorted within each instance
+  // Several disjoint groups of equal size that play the same part for different ranks are instances
+  // of one: ranks 0 2 1 3 with instance_size 2 are the pairs {0, 2} and {1, 3}. 0: one instance.
+  std::int64_t instance_size = 0;
 
-  [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(ranks.size()); }
+  // Ranks of one instance: the degree of data parallelism.
+  [[nodiscard]] std::int64_t size() const {
+    return instance_size > 0 ? instance_size : static_cast<std::int64_t>(ranks.size());
+  }
+  // The instance that the rank belongs to; empty when it is in none.
+  [[nodiscard]] std::span<const Rank> instance_of(Rank rank) const;
   friend bool operator==(const ProcessGroup&, const ProcessGroup&) = default;
 };
 
-// A debt of the Program: this gradient must be combined over this group once per step, after its
-// last write.
+// A debt of the Program: what the optimizer reads of this gradient must have been combined over this
+// group exactly once per step, and multiplied by `scale` (and by 1 / degree if it is an average). A
+// gradient may owe several, over different groups: then the factors multiply. With micro-steps the
+// debt stays on the gradient; the optimizer reads its merged sum.
 struct Reduction {
   TensorId gradient;
   GroupId group;
   ReduceOp op = ReduceOp::Average;
+  Rational scale = Rational();
   friend bool operator==(const Reduction&, const Reduction&) = default;
 };
 
@@ -119,6 +210,10 @@ struct Program {
   std::vector<Op> ops;  // program order
   std::vector<ProcessGroup> groups;
   std::vector<Reduction> reductions;  // in gradient-ready order, i.e. of the last writes
+  // Pipeline: the world is `stages` x D ranks, those of role p being p D .. (p + 1) D - 1.
+  std::int32_t stages = 1;
+  // How often forward and backward run before the optimizer does.
+  std::int32_t micro_steps = 1;
 
   // By id. REQUIRES: the id exists.
   [[nodiscard]] const Tensor& tensor(TensorId id) const;
@@ -130,8 +225,8 @@ struct Program {
 
 // Everything that makes a Program meaningless, one line each: duplicate or unknown ids and names, a
 // tensor read before any op wrote it (or a cycle, which is named), a gradient owed but never
-// written, a group without ranks or with ranks outside the world, an op with neither reads nor
-// writes of an unknown size, negative sizes. Empty: the Program is sound.
+// written, a group without ranks or with ranks outside the world, instances that overlap, negative
+// sizes, stages outside the pipeline. Empty: the Program is sound.
 std::vector<std::string> problems(const Program& program);
 
 // A gradient as policies see it: when its producer ends in program order, and how large it is.

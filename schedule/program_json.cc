@@ -12,6 +12,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -36,10 +37,18 @@ Enum read_word(JsonObject& object, std::string_view key, const std::array<Enum, 
 
 constexpr std::array kDTypes = {DType::F32, DType::F16, DType::BF16, DType::F64};
 constexpr std::array kTensorKinds = {TensorKind::Parameter, TensorKind::Gradient,
-                                     TensorKind::Activation, TensorKind::OptimizerState};
+                                     TensorKind::MergedGradient, TensorKind::Activation,
+                                     TensorKind::OptimizerState};
 constexpr std::array kPhases = {Phase::Forward, Phase::Backward, Phase::Optimizer};
 constexpr std::array kReduceOps = {ReduceOp::Sum, ReduceOp::Average};
-constexpr std::array<std::string_view, 3> kWorkKinds = {"gemm", "memory", "timed"};
+constexpr std::array kCollectives = {Collective::AllReduce, Collective::ReduceScatter,
+                                     Collective::AllGather, Collective::AllToAll,
+                                     Collective::Broadcast, Collective::SendRecv};
+constexpr std::array kPurposes = {Purpose::TensorParallel, Purpose::Pipeline, Purpose::GlobalNorm,
+                                  Purpose::ParameterSync, Purpose::Reshard};
+constexpr std::array<std::string_view, 4> kWorkKinds = {"gemm", "memory", "timed", "collective"};
+constexpr std::array<std::string_view, 6> kEffects = {
+    "fill-loss-gradient", "accumulate", "zero-fill", "update", "shard-update", "global-norm"};
 
 // The names of one kind of thing, each with the id it stands for.
 template <class IdType>
@@ -94,6 +103,8 @@ Tensor read_tensor(JsonObject object, Names<TensorId>& names) {
     bytes *= static_cast<double>(tensor.shape.back());
   }
   limit_bytes(object.at("shape"), bytes);
+  object.ignore("merges");  // known even when absent, as are all optional keys below
+  if (object.has("merges")) tensor.merges = names.find(object.at("merges"));
   object.done();
   return tensor;
 }
@@ -104,6 +115,7 @@ ProcessGroup read_group(JsonObject object, Names<GroupId>& names) {
   for (const JsonValue& rank : object.array("ranks")) {
     group.ranks.push_back(Rank{static_cast<std::int32_t>(rank.integer(0, kLargestNumber))});
   }
+  group.instance_size = object.integer_or("instance_size", 0, 0, kLargestNumber);
   object.done();
   return group;
 }
@@ -130,7 +142,62 @@ TimedWork read_timed(JsonObject& object) {
   return work;
 }
 
-Work read_work(JsonObject object, DType dtype) {
+CollectiveWork read_message(JsonObject& object, const Names<GroupId>& groups) {
+  CollectiveWork work;
+  work.kind = read_word(object, "collective", kCollectives);
+  work.group = groups.find(object.at("group"));
+  work.bytes =
+      Bytes(object.integer("message_bytes", 0, static_cast<std::int64_t>(kLargestBytes)));
+  work.op = read_word(object, "op", kReduceOps);
+  work.purpose = read_word(object, "purpose", kPurposes);
+  work.root = static_cast<std::int32_t>(object.integer_or("root", 0, 0, kLargestNumber));
+  return work;
+}
+
+Rational read_factor(JsonObject& object, std::string_view key) {
+  const std::string text = object.string(key);
+  const std::optional<Rational> factor = parse_rational(text);
+  if (!factor) {
+    object.at(key).fail("expected a fraction like \"1/8\", found \"" + text + "\"");
+  }
+  return *factor;
+}
+
+std::optional<Rational> read_rescale(JsonObject& object) {
+  object.ignore("rescale");
+  if (!object.has("rescale")) return std::nullopt;
+  return read_factor(object, "rescale");
+}
+
+BucketId read_bucket(JsonObject& object, std::string_view key) {
+  return BucketId{static_cast<std::int32_t>(object.integer(key, 0, kLargestId))};
+}
+
+Effect read_effect(JsonObject object) {
+  Effect effect;
+  const std::string_view kind = kEffects[object.word("kind", kEffects)];
+  if (kind == "fill-loss-gradient") {
+    effect = FillLossGradient{read_factor(object, "value")};
+  } else if (kind == "accumulate") {
+    effect = Accumulate{.overwrite = object.at("overwrite").boolean(),
+                        .factor = read_factor(object, "factor")};
+  } else if (kind == "zero-fill") {
+    effect = ZeroFill{};
+  } else if (kind == "update") {
+    effect = Update{.elementwise = object.at("elementwise").boolean(), .rescale = read_rescale(object)};
+  } else if (kind == "shard-update") {
+    effect = ShardUpdate{.gradients = read_bucket(object, "gradients"),
+                         .parameters = read_bucket(object, "parameters"),
+                         .rescale = read_rescale(object)};
+  } else {
+    effect = GlobalNorm{.shard = object.at("shard").boolean(),
+                        .rescale = read_factor(object, "rescale")};
+  }
+  object.done();
+  return effect;
+}
+
+Work read_work(JsonObject object, DType dtype, const Names<GroupId>& groups) {
   Work work;
   const std::size_t kind = object.word("kind", kWorkKinds);
   if (kWorkKinds[kind] == "gemm") {
@@ -138,21 +205,28 @@ Work read_work(JsonObject object, DType dtype) {
   } else if (kWorkKinds[kind] == "memory") {
     const auto bytes = object.integer("traffic_bytes", 0, static_cast<std::int64_t>(kLargestBytes));
     work = MemoryWork{.bytes = Bytes(bytes), .flop = Flop(object.number("work_flop", 0))};
-  } else {
+  } else if (kWorkKinds[kind] == "timed") {
     work = read_timed(object);
+  } else {
+    work = read_message(object, groups);
   }
   object.done();
   return work;
 }
 
-Op read_op(JsonObject object, Names<OpId>& ops, const Names<TensorId>& tensors) {
+Op read_op(JsonObject object, Names<OpId>& ops, const Names<TensorId>& tensors,
+           const Names<GroupId>& groups) {
   Op op;
   std::tie(op.id, op.name) = ops.read_new(object);
   op.phase = read_word(object, "phase", kPhases);
   op.dtype = read_word(object, "dtype", kDTypes);
-  op.work = read_work(object.object("work"), op.dtype);
+  op.work = read_work(object.object("work"), op.dtype, groups);
   for (const JsonValue& name : object.array("reads")) op.reads.push_back(tensors.find(name));
   for (const JsonValue& name : object.array("writes")) op.writes.push_back(tensors.find(name));
+  object.ignore("effect");
+  if (object.has("effect")) op.effect = read_effect(object.object("effect"));
+  op.stage = static_cast<std::int32_t>(object.integer_or("stage", 0, 0, kLargestNumber));
+  op.micro_step = static_cast<std::int32_t>(object.integer_or("micro_step", 0, 0, kLargestNumber));
   object.done();
   return op;
 }
@@ -163,7 +237,7 @@ double finite(double value) {
   return value;
 }
 
-ordered_json work_to_value(const Work& work) {
+ordered_json work_to_value(const Program& program, const Work& work) {
   return visit(
       work,
       [](const GemmWork& gemm) {
@@ -179,6 +253,51 @@ ordered_json work_to_value(const Work& work) {
         ordered_json times = ordered_json::array();
         for (const Duration time : timed.by_rank) times.push_back(to_us(time));
         return ordered_json{{"kind", "timed"}, {"by_rank_us", std::move(times)}};
+      },
+      [&](const CollectiveWork& message) {
+        ordered_json value{{"kind", "collective"},
+                           {"collective", to_string(message.kind)},
+                           {"group", program.group(message.group).name},
+                           {"message_bytes", message.bytes.count()},
+                           {"op", to_string(message.op)},
+                           {"purpose", to_string(message.purpose)}};
+        if (message.root != 0) value["root"] = message.root;
+        return value;
+      });
+}
+
+// Null for an opaque op, which has no such key.
+ordered_json effect_to_value(const Effect& effect) {
+  const auto with_rescale = [](ordered_json value, const std::optional<Rational>& rescale) {
+    if (rescale) value["rescale"] = dovetail::to_string(*rescale);
+    return value;
+  };
+  return visit(
+      effect, [](const Opaque&) { return ordered_json(); },
+      [](const FillLossGradient& fill) {
+        return ordered_json{{"kind", "fill-loss-gradient"},
+                            {"value", dovetail::to_string(fill.value)}};
+      },
+      [](const Accumulate& sum) {
+        return ordered_json{{"kind", "accumulate"},
+                            {"overwrite", sum.overwrite},
+                            {"factor", dovetail::to_string(sum.factor)}};
+      },
+      [](const ZeroFill&) { return ordered_json{{"kind", "zero-fill"}}; },
+      [&](const Update& update) {
+        return with_rescale({{"kind", "update"}, {"elementwise", update.elementwise}},
+                            update.rescale);
+      },
+      [&](const ShardUpdate& update) {
+        return with_rescale({{"kind", "shard-update"},
+                             {"gradients", update.gradients.value},
+                             {"parameters", update.parameters.value}},
+                            update.rescale);
+      },
+      [](const GlobalNorm& norm) {
+        return ordered_json{{"kind", "global-norm"},
+                            {"shard", norm.shard},
+                            {"rescale", dovetail::to_string(norm.rescale)}};
       });
 }
 
@@ -191,7 +310,42 @@ ordered_json tensor_names(const Program& program, const std::vector<TensorId>& i
 ordered_json group_to_value(const ProcessGroup& group) {
   ordered_json ranks = ordered_json::array();
   for (const Rank rank : group.ranks) ranks.push_back(rank.value);
-  return {{"id", group.id.value}, {"name", group.name}, {"ranks", std::move(ranks)}};
+  ordered_json value{{"id", group.id.value}, {"name", group.name}, {"ranks", std::move(ranks)}};
+  if (group.instance_size != 0) value["instance_size"] = group.instance_size;
+  return value;
+}
+
+ordered_json tensor_to_value(const Program& program, const Tensor& tensor) {
+  ordered_json value{{"id", tensor.id.value},
+                     {"name", tensor.name},
+                     {"kind", to_string(tensor.kind)},
+                     {"dtype", to_string(tensor.dtype)},
+                     {"shape", tensor.shape}};
+  if (tensor.merges) value["merges"] = program.tensor(*tensor.merges).name;
+  return value;
+}
+
+ordered_json op_to_value(const Program& program, const Op& op) {
+  ordered_json value{{"id", op.id.value},
+                     {"name", op.name},
+                     {"phase", to_string(op.phase)},
+                     {"dtype", to_string(op.dtype)},
+                     {"work", work_to_value(program, op.work)},
+                     {"reads", tensor_names(program, op.reads)},
+                     {"writes", tensor_names(program, op.writes)}};
+  ordered_json effect = effect_to_value(op.effect);
+  if (!effect.is_null()) value["effect"] = std::move(effect);
+  if (op.stage != 0) value["stage"] = op.stage;
+  if (op.micro_step != 0) value["micro_step"] = op.micro_step;
+  return value;
+}
+
+ordered_json reduction_to_value(const Program& program, const Reduction& reduction) {
+  ordered_json value{{"gradient", program.tensor(reduction.gradient).name},
+                     {"group", program.group(reduction.group).name},
+                     {"op", to_string(reduction.op)}};
+  if (reduction.scale != Rational()) value["scale"] = dovetail::to_string(reduction.scale);
+  return value;
 }
 
 }  // namespace
@@ -214,15 +368,21 @@ Program program_from_json(JsonObject object) {
     program.tensors.push_back(read_tensor(tensor.object(), tensors));
   }
   for (const JsonValue& op : object.array("ops")) {
-    program.ops.push_back(read_op(op.object(), ops, tensors));
+    program.ops.push_back(read_op(op.object(), ops, tensors, groups));
   }
   for (const JsonValue& value : object.array("reductions")) {
     JsonObject reduction = value.object();
-    program.reductions.push_back({.gradient = tensors.find(reduction.at("gradient")),
-                                  .group = groups.find(reduction.at("group")),
-                                  .op = read_word(reduction, "op", kReduceOps)});
+    Reduction owed{.gradient = tensors.find(reduction.at("gradient")),
+                   .group = groups.find(reduction.at("group")),
+                   .op = read_word(reduction, "op", kReduceOps)};
+    reduction.ignore("scale");
+    if (reduction.has("scale")) owed.scale = read_factor(reduction, "scale");
     reduction.done();
+    program.reductions.push_back(owed);
   }
+  program.stages = static_cast<std::int32_t>(object.integer_or("stages", 1, 1, kLargestNumber));
+  program.micro_steps =
+      static_cast<std::int32_t>(object.integer_or("micro_steps", 1, 1, kLargestNumber));
   object.done();
   const std::vector<std::string> wrong = problems(program);
   if (!wrong.empty()) object.value().fail(wrong.front());
@@ -243,33 +403,20 @@ ordered_json program_to_value(const Program& program) {
   ordered_json groups = ordered_json::array();
   for (const ProcessGroup& group : program.groups) groups.push_back(group_to_value(group));
   ordered_json tensors = ordered_json::array();
-  for (const Tensor& tensor : program.tensors) {
-    tensors.push_back({{"id", tensor.id.value},
-                       {"name", tensor.name},
-                       {"kind", to_string(tensor.kind)},
-                       {"dtype", to_string(tensor.dtype)},
-                       {"shape", tensor.shape}});
-  }
+  for (const Tensor& tensor : program.tensors) tensors.push_back(tensor_to_value(program, tensor));
   ordered_json ops = ordered_json::array();
-  for (const Op& op : program.ops) {
-    ops.push_back({{"id", op.id.value},
-                   {"name", op.name},
-                   {"phase", to_string(op.phase)},
-                   {"dtype", to_string(op.dtype)},
-                   {"work", work_to_value(op.work)},
-                   {"reads", tensor_names(program, op.reads)},
-                   {"writes", tensor_names(program, op.writes)}});
-  }
+  for (const Op& op : program.ops) ops.push_back(op_to_value(program, op));
   ordered_json reductions = ordered_json::array();
   for (const Reduction& reduction : program.reductions) {
-    reductions.push_back({{"gradient", program.tensor(reduction.gradient).name},
-                          {"group", program.group(reduction.group).name},
-                          {"op", to_string(reduction.op)}});
+    reductions.push_back(reduction_to_value(program, reduction));
   }
-  return {{"schema", kProgramSchema},    {"kind", "program"},
-          {"name", program.name},        {"world_size", program.world_size},
-          {"groups", std::move(groups)}, {"tensors", std::move(tensors)},
-          {"ops", std::move(ops)},       {"reductions", std::move(reductions)}};
+  ordered_json value{{"schema", kProgramSchema},    {"kind", "program"},
+                     {"name", program.name},        {"world_size", program.world_size},
+                     {"groups", std::move(groups)}, {"tensors", std::move(tensors)},
+                     {"ops", std::move(ops)},       {"reductions", std::move(reductions)}};
+  if (program.stages != 1) value["stages"] = program.stages;
+  if (program.micro_steps != 1) value["micro_steps"] = program.micro_steps;
+  return value;
 }
 
 std::string program_to_json(const Program& program) {

@@ -10,22 +10,66 @@
 
 namespace dovetail::schedule {
 
-std::string_view to_string(Collective collective) {
-  switch (collective) {
-    case Collective::AllReduce:
-      return "all-reduce";
-    case Collective::ReduceScatter:
-      return "reduce-scatter";
-    case Collective::AllGather:
-      return "all-gather";
+std::string_view to_string(ScaleAt scale) {
+  switch (scale) {
+    case ScaleAt::Collective:
+      return "collective";
+    case ScaleAt::BeforeCollective:
+      return "before-collective";
+    case ScaleAt::AfterCollective:
+      return "after-collective";
+    case ScaleAt::LossGradient:
+      return "loss-gradient";
+    case ScaleAt::Optimizer:
+      return "optimizer";
   }
   return "?";
+}
+
+std::string_view to_string(SyncPoint sync) {
+  switch (sync) {
+    case SyncPoint::EveryMicroStep:
+      return "every";
+    case SyncPoint::AfterLastMicroStep:
+      return "after";
+    case SyncPoint::LastMicroStep:
+      return "last";
+  }
+  return "?";
+}
+
+std::string_view to_string(ParameterSync sync) {
+  return sync == ParameterSync::AfterUpdate ? "after-update" : "next-forward";
+}
+
+std::string_view to_string(PipelineKind kind) {
+  switch (kind) {
+    case PipelineKind::Sequential:
+      return "sequential";
+    case PipelineKind::OneFOneB:
+      return "1f1b";
+    case PipelineKind::Interleaved:
+      return "interleaved";
+  }
+  return "?";
+}
+
+std::string_view to_string(LaunchAlignment alignment) {
+  return alignment == LaunchAlignment::PerStage ? "per-stage" : "across-stages";
 }
 
 std::string_view to_string(BucketMode mode) { return mode == BucketMode::View ? "view" : "copy"; }
 
 std::string_view to_string(WaitPoint wait) {
-  return wait == WaitPoint::FirstUse ? "first-use" : "end-of-backward";
+  switch (wait) {
+    case WaitPoint::EndOfBackward:
+      return "end-of-backward";
+    case WaitPoint::FirstUse:
+      return "first-use";
+    case WaitPoint::BeforeNextBatch:
+      return "before-next-batch";
+  }
+  return "?";
 }
 
 std::string_view to_string(WaitScope scope) {
@@ -34,7 +78,10 @@ std::string_view to_string(WaitScope scope) {
 
 Bytes payload(const Program& program, const Bucket& bucket) {
   Bytes sum;
-  for (const TensorId id : bucket.gradients) sum += program.tensor(id).bytes();
+  for (const Slice& slice : bucket.gradients) {
+    const Tensor& tensor = program.tensor(slice.tensor);
+    sum += element_size(tensor.dtype) * slice.elements(tensor);
+  }
   return sum;
 }
 

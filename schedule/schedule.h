@@ -17,6 +17,7 @@
 #include "base/units.h"
 #include "schedule/program.h"
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -24,9 +25,23 @@
 
 namespace dovetail::schedule {
 
-// The collectives a Schedule may name. Reduce-scatter and all-gather move shards, all-reduce moves
-// the whole bucket.
-enum class Collective { AllReduce, ReduceScatter, AllGather };
+// A range of a gradient's elements. A large gradient may be split over several buckets, at most one
+// range per bucket; split gradients need copy mode.
+struct Slice {
+  TensorId tensor;
+  std::int64_t first = 0;
+  std::int64_t count = 0;  // 0: all from `first` on
+
+  Slice() = default;
+  Slice(TensorId whole) : tensor(whole) {}  // NOLINT(google-explicit-constructor): a whole tensor
+  Slice(TensorId of, std::int64_t from, std::int64_t elements)
+      : tensor(of), first(from), count(elements) {}
+  // Of this tensor, at most all.
+  [[nodiscard]] std::int64_t elements(const Tensor& of) const {
+    return count > 0 ? count : of.numel() - first;
+  }
+  friend bool operator==(const Slice&, const Slice&) = default;
+};
 
 // View: producers write straight into the bucket. Copy: gradients are packed into it and unpacked
 // after the collective.
@@ -55,33 +70,88 @@ struct LaunchAfterOp {  // after this op, if that is later
 struct LaunchAfterBackward {  // no overlap
   friend bool operator==(const LaunchAfterBackward&, const LaunchAfterBackward&) = default;
 };
-using LaunchPoint = std::variant<LaunchWhenReady, LaunchAfterOp, LaunchAfterBackward>;
+struct LaunchInBatch {  // together with all buckets of this batch, when the last of them is ready
+  std::int32_t batch = 0;
+  friend bool operator==(const LaunchInBatch&, const LaunchInBatch&) = default;
+};
+using LaunchPoint =
+    std::variant<LaunchWhenReady, LaunchAfterOp, LaunchAfterBackward, LaunchInBatch>;
 
 // Where the compute stream waits for the bucket. FirstUse: before the first op that reads one of
 // its gradients, which is its optimizer slice unless backward itself reads one. EndOfBackward:
-// before the first optimizer op, but not later than the first use.
-enum class WaitPoint { EndOfBackward, FirstUse };
+// before the first optimizer op, but not later than the first use. BeforeNextBatch: before the launch
+// of the next bucket that is not of the same batch, so at most one batch is outstanding; the last
+// batch is waited for at the end of backward.
+enum class WaitPoint { EndOfBackward, FirstUse, BeforeNextBatch };
 
 // What it waits for. Event: this bucket. WholeStream: everything launched on the bucket's stream so
 // far.
 enum class WaitScope { Event, WholeStream };
 
-std::string_view to_string(Collective collective);
+// Where the factors of an average are applied: 1 / degree, and with averaged micro-steps 1 / k. They
+// are exact fractions; verify multiplies them along every gradient's path.
+//   Collective        the collective averages (NCCL's avg); 1 / k in the last accumulate
+//   BeforeCollective  the bucket is scaled on the compute stream, then summed: loses range in fp16
+//   AfterCollective   the bucket is summed, then scaled on its stream (the naive program)
+//   LossGradient      folded into the fill of the loss gradient: needs one degree for all gradients
+//   Optimizer         folded into the updates' rescale factor: needs optimizers that have one
+enum class ScaleAt { Collective, BeforeCollective, AfterCollective, LossGradient, Optimizer };
+
+// Gradient accumulation: forward and backward run `micro_steps` times before one update.
+//   EveryMicroStep      the gradients of each micro-step are reduced, then summed: k times the bytes
+//   AfterLastMicroStep  the sums are reduced after the last backward: nothing overlaps
+//   LastMicroStep       each sum is reduced as soon as the last micro-step has added to it
+enum class SyncPoint { EveryMicroStep, AfterLastMicroStep, LastMicroStep };
+struct Merge {
+  std::int32_t micro_steps = 1;
+  ReduceOp op = ReduceOp::Average;  // of the micro-steps
+  SyncPoint sync = SyncPoint::LastMicroStep;
+  DType dtype = DType::F32;  // of the sums
+  friend bool operator==(const Merge&, const Merge&) = default;
+};
+
+// When the parameters of a bucket that was reduce-scattered are gathered: right after the shard's
+// update, or at the start of the next step, each bucket before the first forward op that reads it.
+enum class ParameterSync { AfterUpdate, NextForward };
+
+// In which order a stage runs the forward and backward of its micro-batches (the micro-steps).
+//   Sequential   forward and backward of one micro-batch after another
+//   OneFOneB     warm-up forwards, then one forward and one backward in turn, then the rest
+//   Interleaved  the same with several chunks of the model per rank
+enum class PipelineKind { Sequential, OneFOneB, Interleaved };
+enum class LaunchAlignment { PerStage, AcrossStages };
+struct Pipeline {
+  PipelineKind kind = PipelineKind::Sequential;
+  LaunchAlignment alignment = LaunchAlignment::PerStage;
+  friend bool operator==(const Pipeline&, const Pipeline&) = default;
+};
+
+std::string_view to_string(ScaleAt scale);
+std::string_view to_string(SyncPoint sync);
+std::string_view to_string(ParameterSync sync);
+std::string_view to_string(PipelineKind kind);
+std::string_view to_string(LaunchAlignment alignment);
 std::string_view to_string(BucketMode mode);
 std::string_view to_string(WaitPoint wait);
 std::string_view to_string(WaitScope scope);
 
 struct Bucket {
   BucketId id;
-  std::vector<TensorId> gradients;  // in the order in which they lie in the bucket
+  std::vector<Slice> gradients;  // in the order in which they lie in the bucket
   GroupId group;
+  // AllReduce, or ReduceScatter: each rank of the group updates one shard of the bucket's parameters
+  // and an all-gather completes them.
   Collective collective = Collective::AllReduce;
+  // With ReduceScatter: the shards are then all-reduced over this group of replicas.
+  std::optional<GroupId> replicas = std::nullopt;
   BucketMode mode = BucketMode::View;
   Bytes pad_to = Bytes(1);  // the bucket's size is rounded up to a multiple of this
   StreamChoice stream = CommStream{};
   LaunchPoint launch = LaunchWhenReady{};
   WaitPoint wait = WaitPoint::FirstUse;
   WaitScope scope = WaitScope::Event;
+  std::int32_t max_ctas = 0;  // most thread blocks of a GPU that the collective may use; 0: its choice
+  std::string closed_by = {};  // why no further gradient joined it: "cap", "end", ...; for reports
 
   friend bool operator==(const Bucket&, const Bucket&) = default;
 };
@@ -89,6 +159,10 @@ struct Bucket {
 struct Schedule {
   std::string policy;           // who made it, as it is typed: "torch-ddp:cap=25MiB,first=1MiB"
   std::vector<Bucket> buckets;  // launch order
+  ScaleAt scale = ScaleAt::Collective;
+  Merge merge = {};
+  ParameterSync parameters = ParameterSync::AfterUpdate;
+  Pipeline pipeline = {};
 
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };

@@ -16,6 +16,10 @@
 //   c19  s0  wait        e4
 //   c20  s0  unpack      bucket 0  4 gradients  7.82 MiB
 //
+// The Program is the one that the rewriting passes of lower left behind: with micro-steps unrolled,
+// merged gradients, sharded updates, and the sends and receives of a pipeline. Ops whose work is a
+// collective may run on a communication stream.
+//
 // Memory: each bucket is one buffer of `size` bytes. In view mode its members are windows of the
 // buffer; in copy mode they have memory of their own and Copy commands move them in and out.
 // Reading and writing of tensors follows from the Program: an op reads and writes what its Op says,
@@ -25,6 +29,7 @@
 #pragma once
 
 #include "base/ids.h"
+#include "base/rational.h"
 #include "base/units.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
@@ -42,11 +47,16 @@ struct RunOp {
   OpId op;
   friend bool operator==(const RunOp&, const RunOp&) = default;
 };
+// Whole: the bucket's buffer. Shard: the part of it that this rank holds after a reduce-scatter.
+enum class Part { Whole, Shard };
+// AllReduce of either part; ReduceScatter from Whole to Shard; AllGather from Shard to Whole.
 struct RunCollective {
   BucketId bucket;
   Collective kind = Collective::AllReduce;
   ReduceOp reduce = ReduceOp::Average;
   GroupId group;
+  Part part = Part::Whole;
+  std::int32_t max_ctas = 0;  // as in Bucket
   friend bool operator==(const RunCollective&, const RunCollective&) = default;
 };
 enum class CopyDirection { Pack, Unpack };  // gradients -> bucket, bucket -> gradients
@@ -64,7 +74,14 @@ struct WaitEvent {
   EventId event;
   friend bool operator==(const WaitEvent&, const WaitEvent&) = default;
 };
-using Action = std::variant<RunOp, RunCollective, Copy, RecordEvent, WaitEvent>;
+// Multiplies the bucket's buffer by a factor of an average (ScaleAt).
+struct Scale {
+  BucketId bucket;
+  Rational factor;
+  Part part = Part::Whole;
+  friend bool operator==(const Scale&, const Scale&) = default;
+};
+using Action = std::variant<RunOp, RunCollective, Copy, RecordEvent, WaitEvent, Scale>;
 
 struct Command {
   CommandId id;
@@ -79,10 +96,17 @@ struct Stream {
   friend bool operator==(const Stream&, const Stream&) = default;
 };
 
-// Where one gradient lies in its bucket. Offsets are in bytes from the buffer's start.
+// Where one gradient (or parameter), or a range of it, lies in its bucket. The offset is in bytes
+// from the buffer's start.
 struct Placement {
-  TensorId gradient;
+  TensorId tensor;
   Bytes offset;
+  std::int64_t first = 0;  // element of the tensor
+  std::int64_t count = 0;  // elements; 0: all from `first` on
+
+  [[nodiscard]] std::int64_t elements(const Tensor& of) const {
+    return count > 0 ? count : of.numel() - first;
+  }
   friend bool operator==(const Placement&, const Placement&) = default;
 };
 struct BucketLayout {
@@ -92,6 +116,7 @@ struct BucketLayout {
   Bytes payload;  // sum of the members
   Bytes size;     // payload plus padding; what the collective moves
   std::vector<Placement> members;
+  std::int64_t shards = 1;  // equal parts of `size`; shard s belongs to the group's rank at index s
   friend bool operator==(const BucketLayout&, const BucketLayout&) = default;
 };
 

@@ -102,6 +102,9 @@ class RoleVerifier {
                },
                [](const WaitEvent& wait) {
                  return "wait for e" + std::to_string(wait.event.value);
+               },
+               [](const Scale& scale) {
+                 return "bucket " + std::to_string(scale.bucket.value) + ": scale";
                }) +
            place;
   }
@@ -139,7 +142,7 @@ class RoleVerifier {
               bad(" records e" + std::to_string(record.event.value) + " a second time");
             }
           },
-          [](const WaitEvent&) {});
+          [](const WaitEvent&) {}, [&](const Scale& scale) { check_bucket(scale.bucket); });
     }
     return problems_.size() == before;
   }
@@ -147,7 +150,7 @@ class RoleVerifier {
   [[nodiscard]] bool is_member(BucketId bucket, TensorId tensor) const {
     const auto found = buckets_.find(bucket);
     return found != buckets_.end() &&
-           std::ranges::count(found->second->members, tensor, &Placement::gradient) > 0;
+           std::ranges::count(found->second->members, tensor, &Placement::tensor) > 0;
   }
 
   void check_op_order() {
@@ -190,7 +193,7 @@ class RoleVerifier {
         role_.commands[index].action, [&](const RunOp& run) { walk_op(index, *ops_.at(run.op)); },
         [&](const RunCollective& collective) { walk_collective(index, collective); },
         [&](const Copy& copy) { walk_copy(index, copy); }, [](const RecordEvent&) {},
-        [](const WaitEvent&) {});
+        [](const WaitEvent&) {}, [](const Scale&) {});
   }
 
   void walk_op(std::size_t index, const Op& op) {
@@ -238,7 +241,7 @@ class RoleVerifier {
           label(index) + " leaves the bucket's gradients incomplete: they owe an all-reduce");
     }
     for (const Placement& member : bucket.members) {
-      const TensorId id = member.gradient;
+      const TensorId id = member.tensor;
       const Cell cell{id, bucket.mode == BucketMode::Copy};
       access(index, cell, true);
       const auto owed = owed_.find(id);
@@ -284,7 +287,7 @@ void check_layouts(const ScheduledProgram& program, std::vector<Problem>& proble
     };
     std::vector<std::pair<Bytes, Bytes>> windows;
     for (const Placement& member : bucket.members) {
-      const Tensor& tensor = program.program.tensor(member.gradient);
+      const Tensor& tensor = program.program.tensor(member.tensor);
       if (!home.emplace(tensor.id, bucket.bucket).second) {
         problems.push_back(
             {ProblemKind::ReducedTwice, at + ": " + tensor.name + " already lies in bucket " +

@@ -88,7 +88,13 @@ class Compiler {
           spend_host(costs_.host.event);
           events_[record.event] = frontier(command.stream);
         },
-        [&](const schedule::WaitEvent& wait) { issue_wait(step, at, command.stream, wait); });
+        [&](const schedule::WaitEvent& wait) { issue_wait(step, at, command.stream, wait); },
+        [&](const schedule::Scale& scale) {
+          spend_host(costs_.host.copy);
+          const Duration fixed = inline_host_ ? costs_.host.copy : Duration{};
+          const Duration time = costs_.copy(layouts_.at(scale.bucket)->size) + fixed;
+          add_node(step, at, NodeKind::Copy, command.stream, same_on_all_ranks(time.count()));
+        });
   }
 
   void issue_collective(std::int32_t step, std::int32_t at, StreamId stream,

@@ -93,6 +93,12 @@ class Reference {
             free = std::max(free, event_time_[{rank, wait.event}]);
             if (wake_up) occupy(rank, command, command.stream, costs_.host.event.count());
           }
+        },
+        [&](const schedule::Scale& scale) {
+          spend_host(costs_.host.copy);
+          const Duration fixed = inline_host_ ? costs_.host.copy : Duration{};
+          const Duration time = costs_.copy(program_.bucket(scale.bucket).size) + fixed;
+          for (const Rank rank : ranks()) occupy(rank, command, command.stream, time.count());
         });
   }
 

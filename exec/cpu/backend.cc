@@ -31,7 +31,8 @@ void compute(const schedule::Op& op, Bytes touched, Workspace& workspace) {
       [&](const schedule::MemoryWork& work) { run_memory(work.bytes - touched, workspace); },
       [&](const schedule::TimedWork&) {
         DOVETAIL_CHECK(false) << "timed work is refused at construction";
-      });
+      },
+      [](const schedule::CollectiveWork&) {});
 }
 
 }  // namespace
@@ -124,7 +125,8 @@ void CpuBackend::plan_commands() {
             throw InputError(
                 text("waits for an event that no earlier command records", command.id));
           }
-        });
+        },
+        [](const schedule::Scale&) {});
   }
 }
 
@@ -218,6 +220,13 @@ void CpuBackend::copy(const schedule::Command& command, const schedule::Copy& ac
     if (action.direction == schedule::CopyDirection::Unpack) std::swap(from, to);
     if (from.data() != to.data()) std::copy(from.begin(), from.end(), to.begin());
   }
+  note(command, start, now_ns());
+}
+
+void CpuBackend::scale(const schedule::Command& command, const schedule::Scale& action) {
+  const std::int64_t start = now_ns();
+  const auto factor = static_cast<float>(action.factor.value());
+  for (float& value : memory_.bucket(action.bucket)) value *= factor;
   note(command, start, now_ns());
 }
 

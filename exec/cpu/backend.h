@@ -56,6 +56,7 @@ class CpuBackend final : public Backend {
   void run_collective(const schedule::Command& command,
                       const schedule::RunCollective& action) override;
   void copy(const schedule::Command& command, const schedule::Copy& action) override;
+  void scale(const schedule::Command& command, const schedule::Scale& action) override;
   void record(const schedule::Command& command, const schedule::RecordEvent& action) override;
   void wait(const schedule::Command& command, const schedule::WaitEvent& action) override;
   std::vector<Timing> finish() override;

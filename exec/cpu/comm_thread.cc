@@ -71,6 +71,10 @@ void call(Transport& transport, const CollectiveCall& collective) {
     case schedule::Collective::AllGather:
       transport.all_gather(collective.shard, collective.data, collective.label);
       return;
+    case schedule::Collective::AllToAll:
+    case schedule::Collective::Broadcast:
+    case schedule::Collective::SendRecv:
+      DOVETAIL_CHECK(false) << collective.label;
   }
 }
 

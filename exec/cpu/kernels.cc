@@ -73,7 +73,8 @@ void reserve(std::span<const schedule::Op> ops, Workspace& workspace) {
           throw InputError(op.name +
                            ": the cpu backend cannot execute a recorded time; make the plan with "
                            "a cluster file that has a unit kernel (dovetail calibrate)");
-        });
+        },
+        [](const schedule::CollectiveWork&) {});
   }
   reserve_ring(step_elements, workspace);
 }

@@ -88,7 +88,7 @@ GradientMemory::GradientMemory(const schedule::ScheduledProgram& plan,
   std::map<TensorId, bool> in_view;
   for (const schedule::BucketLayout& layout : plan.buckets) {
     for (const schedule::Placement& member : layout.members) {
-      in_view[member.gradient] = layout.mode == schedule::BucketMode::View;
+      in_view[member.tensor] = layout.mode == schedule::BucketMode::View;
     }
   }
   for (auto& [id, place] : gradients_) {
@@ -108,8 +108,8 @@ void GradientMemory::place_bucket(const schedule::BucketLayout& layout,
   place.buffer = take(floats(layout.size, name.str()));
   std::vector<Range> members;
   for (const schedule::Placement& member : layout.members) {
-    const schedule::Tensor& tensor = program.tensor(member.gradient);
-    if (gradients_.count(member.gradient) == 0) {
+    const schedule::Tensor& tensor = program.tensor(member.tensor);
+    if (gradients_.count(member.tensor) == 0) {
       throw InputError(name.str() + ": " + tensor.name + " is not a gradient");
     }
     const Range window = {.offset = place.buffer.offset + floats(member.offset, tensor.name),
@@ -117,7 +117,7 @@ void GradientMemory::place_bucket(const schedule::BucketLayout& layout,
     if (window.offset + window.count > place.buffer.offset + place.buffer.count) {
       throw InputError(name.str() + ": " + tensor.name + " lies beyond the end of the bucket");
     }
-    gradients_[member.gradient].window = window;
+    gradients_[member.tensor].window = window;
     members.push_back(window);
   }
   std::sort(members.begin(), members.end(), [](Range a, Range b) { return a.offset < b.offset; });

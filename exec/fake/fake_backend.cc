@@ -63,6 +63,10 @@ void FakeBackend::copy(const schedule::Command& command, const schedule::Copy&) 
   execute(command);
 }
 
+void FakeBackend::scale(const schedule::Command& command, const schedule::Scale&) {
+  execute(command);
+}
+
 void FakeBackend::record(const schedule::Command& command, const schedule::RecordEvent& action) {
   const std::int64_t time = issued_to(command);
   recorded_ns_[action.event] = time;

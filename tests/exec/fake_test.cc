@@ -47,7 +47,8 @@ Duration duration(const Command& command) {
         return run.bucket == BucketId{0} ? from_us(15) : from_us(25);
       },
       [](const Copy&) { return from_us(2); }, [](const RecordEvent&) { return Duration{}; },
-      [](const WaitEvent&) { return Duration{}; });
+      [](const WaitEvent&) { return Duration{}; },
+      [](const schedule::Scale&) { return from_us(1); });
 }
 
 Trace play(const ScheduledProgram& plan, Durations durations, std::int32_t steps = 1) {

@@ -30,7 +30,8 @@ std::string words(const ScheduledProgram& program) {
           out << (copy.direction == CopyDirection::Pack ? "pack" : "unpack") << copy.bucket;
         },
         [&](const RecordEvent& record) { out << "record" << record.event; },
-        [&](const WaitEvent& wait) { out << "wait" << wait.event; });
+        [&](const WaitEvent& wait) { out << "wait" << wait.event; },
+        [&](const Scale& scale) { out << "scale" << scale.bucket << 'x' << scale.factor; });
     out << ' ';
   }
   return out.str();

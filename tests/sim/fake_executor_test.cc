@@ -39,7 +39,10 @@ exec::fake::Durations durations_of(const schedule::ScheduledProgram& plan,
                   return costs.copy(bytes);
                 },
                 [](const schedule::RecordEvent&) { return Duration{}; },
-                [](const schedule::WaitEvent&) { return Duration{}; });
+                [](const schedule::WaitEvent&) { return Duration{}; },
+                [&](const schedule::Scale& scale) {
+                  return costs.copy(plan.bucket(scale.bucket).size);
+                });
           },
       .issue = {}};
 }
