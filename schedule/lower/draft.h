@@ -38,20 +38,19 @@ inline constexpr std::size_t kEnd = std::numeric_limits<std::size_t>::max();  //
 struct Debt {
   GroupId group;
   ReduceOp op = ReduceOp::Average;
-  Rational scale;          // of the Reduction as the user wrote it, without the factor of micro-steps
   std::int32_t next = -1;  // in Draft::debts; -1 ends the list
 };
 
 // What one bucket of the Schedule becomes.
 struct BucketPlan {
   std::int32_t role = 0;
-  StreamId stream;                  // kComputeStream: inline
-  BucketId buffer;                  // its own, or that of the bucket whose collective it continues
+  StreamId stream;                   // kComputeStream: inline
+  BucketId buffer;                   // its own, or that of the bucket whose collective it continues
   std::optional<std::size_t> after;  // position of that bucket in Schedule::buckets
   bool continued = false;            // by a later bucket, which is then the one to wait for
   ReduceOp reduce = ReduceOp::Average;
   ReduceOp reduce_replicas = ReduceOp::Average;
-  std::optional<Rational> before;     // a Scale in front of the collective
+  std::optional<Rational> before;      // a Scale in front of the collective
   std::optional<Rational> afterwards;  // ... and behind it
 };
 
@@ -64,13 +63,14 @@ struct GatherPlan {
 
 struct Draft {
   const Schedule& schedule;
-  ScheduledProgram out;  // out.program is the rewritten Program
-  std::vector<std::string> report;
+  ScheduledProgram out = {};  // out.program is the rewritten Program
+  std::vector<std::string> report = {};
   IdTable<TensorId, TensorId> travels{TensorId{-1}};  // of an owed gradient: what its buckets hold
   IdTable<TensorId, std::int32_t> debt{-1};           // of what travels: first in `debts`
-  std::vector<Debt> debts;
-  std::vector<BucketPlan> buckets;  // parallel to Schedule::buckets
-  std::vector<GatherPlan> gathers;
+  std::vector<Debt> debts = {};
+  IdTable<TensorId, Rational> left{Rational()};  // of an owed gradient: what its buckets must scale
+  std::vector<BucketPlan> buckets = {};          // parallel to Schedule::buckets
+  std::vector<GatherPlan> gathers = {};
   std::int32_t next_command = 0;
   std::int32_t next_event = 0;
 
@@ -109,8 +109,8 @@ struct Message {
 
 // An all-gather of parameters.
 struct Gather {
-  std::size_t plan = 0;           // position in Draft::gathers
-  std::size_t launch_after = 0;   // kEnd: before the first op
+  std::size_t plan = 0;          // position in Draft::gathers
+  std::size_t launch_after = 0;  // kEnd: before the first op
   std::size_t wait_before = kEnd;
 };
 

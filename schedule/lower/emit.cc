@@ -85,8 +85,8 @@ class Emitter {
       if (role_.gathers[i].launch_after != kEnd) gathers_.add(role_.gathers[i].launch_after, i);
       gather_waits_.add(role_.gathers[i].wait_before, i);
     }
-    for (Agenda* agenda : {&launches_, &waits_at_launch_, &waits_, &message_waits_, &gathers_,
-                           &gather_waits_}) {
+    for (Agenda* agenda :
+         {&launches_, &waits_at_launch_, &waits_, &message_waits_, &gathers_, &gather_waits_}) {
       agenda->sort();
     }
     collect_packs();
@@ -273,11 +273,11 @@ class Emitter {
   // At the end of the step the last message of each stream stands for those before it.
   void emit_message_wait(std::size_t i) {
     const Message& message = role_.messages[i];
-    const bool superseded =
-        message.wait_before == kEnd &&
-        std::any_of(role_.messages.begin() + static_cast<std::ptrdiff_t>(i) + 1,
-                    role_.messages.end(),
-                    [&](const Message& later) { return later.stream == message.stream; });
+    const bool superseded = message.wait_before == kEnd &&
+                            std::any_of(role_.messages.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                                        role_.messages.end(), [&](const Message& later) {
+                                          return later.stream == message.stream;
+                                        });
     if (!superseded) wait_on_compute(*message_done_[i]);
   }
 

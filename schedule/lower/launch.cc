@@ -77,8 +77,7 @@ class Launches {
     std::size_t earliest = 0;
     std::int32_t known = -1;
     for (const Slice& slice : bucket.gradients) {
-      const std::size_t writer =
-          ready_after(draft_, role_, draft_.travels.at(slice.tensor), step);
+      const std::size_t writer = ready_after(draft_, role_, draft_.travels.at(slice.tensor), step);
       const std::int32_t stage = program_.ops[writer].stage;
       if (stage == known) continue;
       known = stage;

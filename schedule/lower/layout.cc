@@ -59,8 +59,7 @@ class Layout {
     if (bucket.collective != Collective::AllReduce &&
         bucket.collective != Collective::ReduceScatter) {
       throw InputError(draft_.name(bucket) + ": a gradient is reduced by an all-reduce or a " +
-                       "reduce-scatter, not by an " +
-                       std::string(to_string(bucket.collective)));
+                       "reduce-scatter, not by an " + std::string(to_string(bucket.collective)));
     }
     if (bucket.replicas && bucket.collective != Collective::ReduceScatter) {
       throw InputError(draft_.name(bucket) + ": only shards of a reduce-scatter have replicas");
@@ -98,8 +97,7 @@ class Layout {
       const Bucket& other = draft_.schedule.buckets[i];
       if (draft_.buckets[i].continued || other.group == bucket.group) continue;
       if (other.gradients != bucket.gradients) continue;
-      if (other.collective != Collective::AllReduce ||
-          bucket.collective != Collective::AllReduce) {
+      if (other.collective != Collective::AllReduce || bucket.collective != Collective::AllReduce) {
         throw InputError(draft_.name(bucket) + ": gradients that owe two reductions in two " +
                          "buckets need all-reduces");
       }
@@ -148,8 +146,8 @@ class Layout {
     if (!whole) {
       if (slice.first < 0 || slice.count < 0 || elements < 1 ||
           slice.first > tensor.numel() - elements) {
-        throw InputError(draft_.name(bucket) + ": " + tensor.name + " has no such range: " +
-                         std::to_string(elements) + " elements from " +
+        throw InputError(draft_.name(bucket) + ": " + tensor.name +
+                         " has no such range: " + std::to_string(elements) + " elements from " +
                          std::to_string(slice.first) + " on");
       }
       if (bucket.mode == BucketMode::View) {
@@ -221,7 +219,7 @@ void collect_debts(Draft& draft) {
   for (std::size_t i = reductions.size(); i-- > 0;) {
     const Reduction& owed = reductions[i];
     std::int32_t& first = draft.debt[draft.travels.at(owed.gradient)];
-    draft.debts[i] = {owed.group, owed.op, owed.scale, first};
+    draft.debts[i] = {owed.group, owed.op, first};
     first = static_cast<std::int32_t>(i);
   }
 }

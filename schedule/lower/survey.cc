@@ -42,8 +42,8 @@ RoleDraft survey(const Draft& draft, std::int32_t role) {
 std::size_t ready_after(const Draft& draft, const RoleDraft& role, TensorId tensor,
                         std::int32_t micro_step) {
   const std::vector<Op>& ops = draft.program().ops;
-  const bool every = draft.program().micro_steps > 1 &&
-                     draft.schedule.merge.sync == SyncPoint::EveryMicroStep;
+  const bool every =
+      draft.program().micro_steps > 1 && draft.schedule.merge.sync == SyncPoint::EveryMicroStep;
   std::size_t ready = kEnd;
   for (std::int32_t k = role.first_access.at(tensor); k >= 0;) {
     const Access& access = role.accesses[static_cast<std::size_t>(k)];
