@@ -210,6 +210,11 @@ Rewrite split_pipeline(Program program, const Schedule& schedule) {
   const PipelineShape shape = pipeline_shape(program, schedule);
   if (program.micro_steps > 1) return Refusal{"the program's micro-steps are unrolled already"};
   if (auto reason = problem(shape)) return Refusal{*std::move(reason)};
+  if (shape.kind != PipelineKind::Sequential && shape.micro_steps > 1 &&
+      schedule.merge.sync == SyncPoint::EveryMicroStep) {
+    return Refusal{"a pipeline in the order " + std::string(to_string(shape.kind)) +
+                   " lets gradients travel in the last micro-batch only (sync=every asks for all)"};
+  }
   if (auto refusal = refuse_shared(program, shared_tensors(program))) return *std::move(refusal);
   if (auto refusal = sort_by_stage(program)) return *std::move(refusal);
   program = Unroller(std::move(program), shape).run();

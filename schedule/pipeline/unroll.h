@@ -26,7 +26,8 @@
 namespace dovetail::schedule {
 
 // micro-batches = schedule.merge.micro_steps, order = schedule.pipeline.kind. Refuses, with the
-// reason: an order that does not exist for this shape, micro-steps that are unrolled already,
+// reason: an order that does not exist for this shape, micro-steps that are unrolled already, gradients
+// that are to travel in every micro-batch (but Sequential can),
 // parameters or gradients that two roles share (tied weights), stages that need a result of a later
 // one, an optimizer op over several stages (a global norm).
 // REQUIRES: problems(program) is empty.
