@@ -42,7 +42,7 @@ bool WorkSum::add(const Work& work, Share share) {
   if (total == nullptr) return false;
   const double fraction = static_cast<double>(share.part) / static_cast<double>(share.whole);
   total->bytes += Bytes(part_of(memory->bytes.count(), share));
-  total->flop += Flop(memory->flop.value() * fraction);
+  total->flop += Flop(memory->flop.count() * fraction);
   return true;
 }
 
