@@ -50,19 +50,18 @@ std::string_view to_string(ProblemKind kind) {
 }
 
 std::vector<Problem> verify(const ScheduledProgram& program) {
-  using namespace verification;
   std::vector<Problem> problems;
-  const Index index(program);
-  check_layouts(index, problems);
+  const verification::Index index(program);
+  verification::check_layouts(index, problems);
   if (!problems.empty()) return problems;  // the rest would speak of memory that cannot be
-  const LossFactors losses(index, problems);
-  const Memory memory(index);
+  const verification::LossFactors losses(index, problems);
+  const verification::Memory memory(index);
   for (const RankProgram& role : program.roles) {
-    if (!check_references(index, role, problems)) continue;
-    check_op_order(index, role, problems);
-    Interpreter(index, memory, losses, role, problems).run();
+    if (!verification::check_references(index, role, problems)) continue;
+    verification::check_op_order(index, role, problems);
+    verification::Interpreter(index, memory, losses, role, problems).run();
   }
-  if (problems.empty()) check_progress(program, problems);
+  if (problems.empty()) check_progress(index, problems);
   return problems;
 }
 

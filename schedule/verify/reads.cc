@@ -40,7 +40,7 @@ void Interpreter::check_read(const Op& op, Cells own, Cells cells, Extent extent
         add(ProblemKind::WrongReduction,
             label() + " reads " + index_.name(tensor) + ", which covers only this rank's shards");
       }
-    } else if (is_followed(tensor) && !linear) {
+    } else if ((is_followed(tensor) || found.contributions != 0) && !linear) {
       if (op.phase == Phase::Optimizer) {
         check_owed_read(op, own.first + i, found, extent);
       } else {
