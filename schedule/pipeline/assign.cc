@@ -44,8 +44,8 @@ std::vector<double> weights(const std::vector<const Op*>& ops) {
   return total_flop > 0 ? flop : bytes;
 }
 
-// The part of each item when a part is closed before it would exceed `limit`, but never so late that
-// a later part would stay empty; nothing when the last part exceeds it.
+// The part of each item when a part is closed before it would exceed `limit`, but never so late
+// that a later part would stay empty; nothing when the last part exceeds it.
 std::optional<std::vector<std::int32_t>> cut(const std::vector<double>& weight, std::int32_t parts,
                                              double limit) {
   std::vector<std::int32_t> part;
@@ -146,8 +146,8 @@ class StageAssigner {
     }
   }
 
-  // Backward mirrors forward: an op without a parameter stands on no earlier stage than any op behind
-  // it, nor than what it reads of forward.
+  // Backward mirrors forward: an op without a parameter stands on no earlier stage than any op
+  // behind it, nor than what it reads of forward.
   void assign_backward() {
     std::int32_t behind = 0;
     for (auto op = program_.ops.rbegin(); op != program_.ops.rend(); ++op) {

@@ -1,11 +1,11 @@
 // assign_stages: splits the model of an ordinary Program over the stages of a pipeline.
 //
 // Forward ops, in program order, are cut into stages x chunks contiguous parts, so that the largest
-// part is as small as possible; work is measured time where every forward op has one, else FLOP, else
-// bytes. Everything else follows from the tensors: parameters live where forward reads them; backward
-// ops, where their parameter lives, and those without one between their neighbours; optimizer ops,
-// where their parameters live. The world of D ranks becomes stages x D: every process group becomes a
-// family with one instance (or as many as it had) per stage.
+// part is as small as possible; work is measured time where every forward op has one, else FLOP,
+// else bytes. Everything else follows from the tensors: parameters live where forward reads them;
+// backward ops, where their parameter lives, and those without one between their neighbours;
+// optimizer ops, where their parameters live. The world of D ranks becomes stages x D: every
+// process group becomes a family with one instance (or as many as it had) per stage.
 //
 //   program mlp  world 2                     stage 0  fc1.forward  fc1.backward  fc1.weight.update
 //   assign_stages({.stages = 2})  world 4    stage 1  fc2.forward  fc2.backward  fc2.weight.update

@@ -12,8 +12,8 @@
 //                on, so that all roles communicate at the same time; what would start beyond the
 //                last backward is left to the end                              (AS10)
 //
-//   P = 4, v = 2, m = 8: last backwards are ids 11 (chunk 1) and 15 (chunk 0); aligned, role 2 starts
-//   chunk 1 after id 13 and leaves chunk 0 to the end.
+//   P = 4, v = 2, m = 8: last backwards are ids 11 (chunk 1) and 15 (chunk 0); aligned, role 2
+//   starts chunk 1 after id 13 and leaves chunk 0 to the end.
 //
 // The source systems express this as a context inside which nothing is launched; context_events()
 // gives its entries and exits, derived from the same permissions.
@@ -32,8 +32,8 @@
 
 namespace dovetail::schedule {
 
-// When the collectives of one chunk's gradients may start. `backward`: the id of the role's backward
-// (0, 1, ... in its order) that makes the chunk's last gradients, or that must have ended.
+// When the collectives of one chunk's gradients may start. `backward`: the id of the role's
+// backward (0, 1, ... in its order) that makes the chunk's last gradients, or that must have ended.
 struct BesideBackward {  // as soon as a gradient is ready
   std::int32_t backward = 0;
   friend bool operator==(const BesideBackward&, const BesideBackward&) = default;

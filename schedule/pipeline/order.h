@@ -73,9 +73,9 @@ struct RoleStep {
 // backward follows its own forward).
 std::optional<RoleStep> step_needed(const PipelineShape& shape, const RoleStep& step);
 
-// The steps of all roles as one serial execution: each role's are in its order, and each step stands
-// after the one it needs. Found by playing the orders greedily; that the play never jams is a
-// property of the generators (checked).
+// The steps of all roles as one serial execution: each role's are in its order, and each step
+// stands after the one it needs. Found by playing the orders greedily; that the play never jams is
+// a property of the generators (checked).
 std::vector<RoleStep> serial_order(const PipelineShape& shape);
 
 }  // namespace dovetail::schedule

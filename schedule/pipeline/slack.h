@@ -8,8 +8,8 @@
 //   P = 4, t_f = 1, t_b = 2, m = 8, 1F1B:  last backward ends 33 31 29 27, slack 0 2 4 6
 //
 // So a synchronisation of T_sync that begins when the role's backwards have ended (rule AS3) shows
-// only max(0, T_sync - r * t_b) of itself; role 0 has no bubble, and hides what fits beside its last
-// backward. Leaves out contention, optimizer and host; sim plays those.
+// only max(0, T_sync - r * t_b) of itself; role 0 has no bubble, and hides what fits beside its
+// last backward. Leaves out contention, optimizer and host; sim plays those.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -38,8 +38,8 @@ struct TimedStep {
   friend bool operator==(const TimedStep&, const TimedStep&) = default;
 };
 
-// All steps, in an order in which each stands after those it needs. REQUIRES: no problem(shape), one
-// time per virtual stage.
+// All steps, in an order in which each stands after those it needs. REQUIRES: no problem(shape),
+// one time per virtual stage.
 std::vector<TimedStep> play(const PipelineShape& shape, const StageTimes& times);
 
 struct RoleSlack {

@@ -11,9 +11,9 @@
 // D+1 ..., instances of 2; `root` is the sender's index in its pair.
 //
 // - A value is sent once per role that reads it; a value that is written again is sent again.
-// - Between two roles, receives stand in the order of their sends: a channel is first in, first out,
-//   so a receive may have to stand before the reader of a later message. That creates no circle: the
-//   message was sent before the later one.
+// - Between two roles, receives stand in the order of their sends: a channel is first in, first
+//   out, so a receive may have to stand before the reader of a later message. That creates no
+//   circle: the message was sent before the later one.
 // - A role that holds an older value of the same tensor receives the new one under a fresh name
 //   ("x.received@3"), so that no receive overwrites what is still being read or sent.
 //

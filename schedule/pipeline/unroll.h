@@ -9,9 +9,10 @@
 //
 // - The last micro-batch keeps the ids and names of ops and tensors, so a launch point after an op
 //   means the one of the last micro-batch; the others are called "x@0", "x@1", ...
-// - Micro-batches are in flight together, so activations (and gradients that only backward reads) are
-//   tensors of their own per micro-batch. Owed gradients, and those that the optimizer reads, are
-//   shared: one stage runs its micro-batches one after another and adds each to its sum at once.
+// - Micro-batches are in flight together, so activations (and gradients that only backward reads)
+//   are tensors of their own per micro-batch. Owed gradients, and those that the optimizer reads,
+//   are shared: one stage runs its micro-batches one after another and adds each to its sum at
+//   once.
 // - Every read sees the write that it saw before, in its micro-batch: checked, not assumed.
 //
 // Ops keep their virtual stage; stage s runs on role s mod P.
@@ -26,10 +27,10 @@
 namespace dovetail::schedule {
 
 // micro-batches = schedule.merge.micro_steps, order = schedule.pipeline.kind. Refuses, with the
-// reason: an order that does not exist for this shape, micro-steps that are unrolled already, gradients
-// that are to travel in every micro-batch (but Sequential can),
-// parameters or gradients that two roles share (tied weights), stages that need a result of a later
-// one, an optimizer op over several stages (a global norm).
+// reason: an order that does not exist for this shape, micro-steps that are unrolled already,
+// gradients that are to travel in every micro-batch (but Sequential can), parameters or gradients
+// that two roles share (tied weights), stages that need a result of a later one, an optimizer op
+// over several stages (a global norm).
 // REQUIRES: problems(program) is empty.
 Rewrite split_pipeline(Program program, const Schedule& schedule);
 

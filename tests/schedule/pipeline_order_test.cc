@@ -85,8 +85,8 @@ TEST(PipelineOrderTest, AS9WarmUpOfInterleavedStages) {
 }
 
 TEST(PipelineOrderTest, AS9InterleavesTheChunksInGroupsOfMicroBatches) {
-  // P = 2, v = 2, m = 4. Forward ids: chunk 0 of 0 1, chunk 1 of 0 1, chunk 0 of 2 3, chunk 1 of 2 3;
-  // backward ids the same with chunk 1 first. Warm-up of role 1: 0 + 2, of role 0: 2 + 2.
+  // P = 2, v = 2, m = 4. Forward ids: chunk 0 of 0 1, chunk 1 of 0 1, chunk 0 of 2 3, chunk 1 of 2
+  // 3; backward ids the same with chunk 1 first. Warm-up of role 1: 0 + 2, of role 0: 2 + 2.
   const PipelineShape shape{PipelineKind::Interleaved, 2, 2, 4};
   EXPECT_EQ(text(stage_order(shape, 1), 2),
             "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 F2.0 B0.0 F3.0 B1.0 F2.1 B2.1 F3.1 B3.1 B2.0 B3.0");
@@ -141,8 +141,8 @@ TEST(PipelineOrderTest, RefusesShapesThatHaveNoOrder) {
 }
 
 TEST(PipelineSlackTest, O7LastBackwardsEndAt33_31_29_27) {
-  // AS4: P = 4, t_f = 1, t_b = 2, m = 8. Stage 0 ends last: (m + P - 1) (t_f + t_b) = 33; each stage
-  // behind it ends one t_b earlier.
+  // AS4: P = 4, t_f = 1, t_b = 2, m = 8. Stage 0 ends last: (m + P - 1) (t_f + t_b) = 33; each
+  // stage behind it ends one t_b earlier.
   const PipelineShape shape{PipelineKind::OneFOneB, 4, 1, 8};
   const auto roles = slack(shape, equal_stages(shape, Duration(1), Duration(2)));
   ASSERT_EQ(roles.size(), 4U);
@@ -187,8 +187,8 @@ TEST(PipelineSlackTest, SendsLengthenTheBubble) {
 }
 
 TEST(PipelineSlackTest, InterleavingShortensTheBubble) {
-  // The ideal bubble is (P - 1) (t_f + t_b) / v: with P = 4, t = 3 per stage (chunks: half) and v = 2,
-  // 9 of 1F1B become 4.5. In half units: work 8 x 6 = 48; 1F1B 48 + 18, interleaved 48 + 9.
+  // The ideal bubble is (P - 1) (t_f + t_b) / v: with P = 4, t = 3 per stage (chunks: half) and v =
+  // 2, 9 of 1F1B become 4.5. In half units: work 8 x 6 = 48; 1F1B 48 + 18, interleaved 48 + 9.
   const PipelineShape plain{PipelineKind::OneFOneB, 4, 1, 8};
   const PipelineShape chunks{PipelineKind::Interleaved, 4, 2, 8};
   const auto end = [](const PipelineShape& shape, Duration forward, Duration backward) {

@@ -9,19 +9,19 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "base/random.h"
 #include "models/zoo.h"
 #include "schedule/pipeline/assign.h"
 #include "schedule/pipeline/async.h"
 #include "schedule/pipeline/order.h"
 #include "schedule/pipeline/transfers.h"
 #include "schedule/pipeline/unroll.h"
-#include "tests/support/programs.h"
 
 namespace dovetail::schedule {
 namespace {
@@ -142,9 +142,9 @@ const CollectiveWork* message(const Op& op) {
 }
 
 // Plays all roles: each runs its ops in order with memory of its own, messages pass between them
-// first in, first out per pair of roles and direction, and a receive blocks. A value is a hash of the
-// op that made it and of what that op read. What the optimizer reads in the end, per op; empty when
-// the roles jam.
+// first in, first out per pair of roles and direction, and a receive blocks. A value is a hash of
+// the op that made it and of what that op read. What the optimizer reads in the end, per op; empty
+// when the roles jam.
 using Results = std::map<std::string, std::set<std::size_t>>;
 class Player {
  public:
