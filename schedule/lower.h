@@ -27,12 +27,12 @@
 // Micro-steps: buckets hold the sums, and there is one collective per bucket; with EveryMicroStep
 // they hold the gradients, and every bucket is launched once in every micro-step.
 //
-// A gradient that owes two reductions lies in two buckets of the same members: the second one has no
-// buffer, its collective runs on that of the first one, behind it.
+// A gradient that owes two reductions lies in two buckets of the same members: the second one has
+// no buffer, its collective runs on that of the first one, behind it.
 //
 // A pipeline has one role per stage, with the ops and buckets of that stage. Its sends and receives
-// run on streams "p2p<a>-<b>", one per pair of virtual stages that exchange tensors, the same stream
-// on both roles:
+// run on streams "p2p<a>-<b>", one per pair of virtual stages that exchange tensors, the same
+// stream on both roles:
 //   sender    s0 run producer  s0 record e0  s3 wait e0  s3 run send     s3 record e1
 //   receiver  s0 record e5  s3 wait e5 (start of the step)  s3 run recv  s3 record e6
 //             ...  s0 wait e6  s0 run reader
@@ -59,8 +59,8 @@ struct Lowered {
 
 // The Program is taken by value and stands in the result: move it in and out where copies matter.
 // REQUIRES: problems(program) is empty. Throws InputError where the Schedule cannot be expressed at
-// all: unknown gradients, an empty bucket, a bucket that mixes dtypes, parts that overlap or lie in a
-// view, members that need different factors, and every refusal of a rewriting pass. Whether the
+// all: unknown gradients, an empty bucket, a bucket that mixes dtypes, parts that overlap or lie in
+// a view, members that need different factors, and every refusal of a rewriting pass. Whether the
 // result is legal is verify's question.
 Lowered lower(Program program, const Schedule& schedule);
 

@@ -88,7 +88,8 @@ TEST(LowerBucketsTest, P25P28ABucketIsLaunchedAfterItsLastMember) {
             "0:record0 1:wait0 1:all-reduce0 1:record1 0:wait1 0:l1.update 0:l0.update ");
 }
 
-// One op makes two gradients. Expectation: reduce w, scale w, reduce b, scale b on the compute stream.
+// One op makes two gradients. Expectation: reduce w, scale w, reduce b, scale b on the compute
+// stream.
 TEST(LowerBucketsTest, P5TheNaiveProgramReducesAndScalesGradientAfterGradient) {
   Program program = layers(2);
   Op& both = program.ops[2];

@@ -17,8 +17,8 @@ Schedule sharded(const Program& program, ParameterSync parameters,
   return schedule;
 }
 
-// Buckets 0 (l1) and 1 (l0) of gradients have the buckets 2 and 3 of parameters. Each update works on
-// the shard in the bucket, so nothing is unpacked before it.
+// Buckets 0 (l1) and 1 (l0) of gradients have the buckets 2 and 3 of parameters. Each update works
+// on the shard in the bucket, so nothing is unpacked before it.
 TEST(LowerShardTest, A14A24UpdatesTheShardThenGathersTheParameters) {
   const Program program = layers(2);
   EXPECT_EQ(words(lower(program, sharded(program, ParameterSync::AfterUpdate)).program),
@@ -30,8 +30,8 @@ TEST(LowerShardTest, A14A24UpdatesTheShardThenGathersTheParameters) {
             "0:wait5 0:unpack2 0:wait7 0:unpack3 ");
 }
 
-// The step begins with the parameters that the step before has updated, in the order in which forward
-// needs them: l0 lies in bucket 3, l1 in bucket 2.
+// The step begins with the parameters that the step before has updated, in the order in which
+// forward needs them: l0 lies in bucket 3, l1 in bucket 2.
 TEST(LowerShardTest, A24GathersTheParametersInTheNextForward) {
   const Program program = layers(2);
   EXPECT_EQ(words(lower(program, sharded(program, ParameterSync::NextForward)).program),

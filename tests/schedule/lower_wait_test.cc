@@ -52,7 +52,8 @@ TEST(LowerWaitTest, A13ComputeWaitsForABatchBeforeItLaunchesTheNext) {
             "0:l4.update 0:l3.update 0:l2.update 0:l1.update 0:l0.update ");
 }
 
-// Five buckets in batches of three: the tail of two is one batch, so they do not wait for each other.
+// Five buckets in batches of three: the tail of two is one batch, so they do not wait for each
+// other.
 TEST(LowerWaitTest, A11TheTailIsOneBatch) {
   const Program program = layers(5);
   EXPECT_EQ(words(lower(program, batches(program, 3)).program),
