@@ -105,9 +105,10 @@ TEST(PipelineAssignTest, EveryOpOfAZooModelStandsWhereItsParameterLives) {
 
 TEST(PipelineAssignTest, RefusesTiedWeights) {
   // The output layer of GPT-2 reads the embedding table again.
-  EXPECT_EQ(refusal_of(models::zoo_program("gpt2", {.world_size = 2}), {.stages = 2}),
-            "parameter transformer.wte.weight is used on pipeline stages 0 and 1: weights shared by "
-            "stages are not supported");
+  EXPECT_EQ(
+      refusal_of(models::zoo_program("gpt2", {.world_size = 2}), {.stages = 2}),
+      "parameter transformer.wte.weight is used on pipeline stages 0 and 1: weights shared by "
+      "stages are not supported");
 }
 
 TEST(PipelineAssignTest, RefusesMorePartsThanForwardOps) {
