@@ -22,6 +22,7 @@
 #include "schedule/pipeline/order.h"
 #include "schedule/pipeline/transfers.h"
 #include "schedule/pipeline/unroll.h"
+#include "tests/schedule/pipeline_programs.h"
 
 namespace dovetail::schedule {
 namespace {
@@ -30,86 +31,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-// A chain of layers as a pipeline sees it, one layer per virtual stage: forward hands an activation
-// on, backward hands its gradient back. Data parallel degree 2.
-//   F0: w0 -> a0    F1: a0 w1 -> a1    B1: a1 a0 -> g1 d0    B0: d0 -> g0    U1    U0
-class LayerChain {
- public:
-  LayerChain(std::int32_t layers, std::int32_t stages) : layers_(layers) {
-    program_.name = "layers";
-    program_.stages = stages;
-    program_.world_size = 2 * stages;
-    program_.groups.push_back({GroupId{0}, "dp", {}, 2});
-    for (std::int32_t r = 0; r < 2 * stages; ++r) program_.groups[0].ranks.push_back(Rank{r});
-    for (std::int32_t i = 0; i < layers; ++i) {
-      weights_.push_back(tensor("w" + std::to_string(i), TensorKind::Parameter));
-      outputs_.push_back(tensor("a" + std::to_string(i), TensorKind::Activation));
-      gradients_.push_back(tensor("g" + std::to_string(i), TensorKind::Gradient));
-      deltas_.push_back(tensor("d" + std::to_string(i), TensorKind::Activation));
-    }
-    for (std::int32_t i = 0; i < layers; ++i) add_forward(i);
-    for (std::int32_t i = layers; i-- > 0;) add_backward(i);
-    for (std::int32_t i = layers; i-- > 0;) {
-      op("U", i, Phase::Optimizer, {at(gradients_, i), at(weights_, i)}, {at(weights_, i)});
-    }
-  }
-
-  [[nodiscard]] Program take() const { return program_; }
-
- private:
-  static TensorId at(const std::vector<TensorId>& ids, std::int32_t i) {
-    return ids[static_cast<std::size_t>(i)];
-  }
-
-  TensorId tensor(const std::string& name, TensorKind kind) {
-    const TensorId id{static_cast<std::int32_t>(program_.tensors.size())};
-    program_.tensors.push_back({id, name, kind, DType::F32, {256}});
-    return id;
-  }
-
-  void op(const std::string& name, std::int32_t layer, Phase phase, std::vector<TensorId> reads,
-          std::vector<TensorId> writes) {
-    program_.ops.push_back({.id = OpId{static_cast<std::int32_t>(program_.ops.size())},
-                            .name = name + std::to_string(layer),
-                            .phase = phase,
-                            .work = TimedWork{{Duration(1000)}},
-                            .reads = std::move(reads),
-                            .writes = std::move(writes),
-                            .stage = layer});
-  }
-
-  void add_forward(std::int32_t i) {
-    std::vector<TensorId> reads{at(weights_, i)};
-    if (i > 0) reads.push_back(at(outputs_, i - 1));
-    op("F", i, Phase::Forward, reads, {at(outputs_, i)});
-  }
-
-  void add_backward(std::int32_t i) {
-    std::vector<TensorId> reads;
-    std::vector<TensorId> writes{at(gradients_, i)};
-    if (i + 1 == layers_) reads.push_back(at(outputs_, i));
-    if (i + 1 < layers_) reads.push_back(at(deltas_, i));
-    if (i > 0) {
-      reads.push_back(at(outputs_, i - 1));
-      writes.push_back(at(deltas_, i - 1));
-    }
-    op("B", i, Phase::Backward, reads, writes);
-    program_.reductions.push_back({at(gradients_, i), GroupId{0}, ReduceOp::Average});
-  }
-
-  std::int32_t layers_;
-  Program program_;
-  std::vector<TensorId> weights_, outputs_, gradients_, deltas_;
-};
-
-Schedule pipeline_schedule(PipelineKind kind, std::int32_t micro_steps) {
-  Schedule schedule;
-  schedule.policy = "test";
-  schedule.merge.micro_steps = micro_steps;
-  schedule.pipeline.kind = kind;
-  return schedule;
-}
 
 Program split(Program program, const Schedule& schedule) {
   Rewrite outcome = split_pipeline(std::move(program), schedule);
