@@ -77,6 +77,40 @@ TEST(PipelineLowerTest, EveryKindOfPipelineIsLegal) {
   }
 }
 
+TEST(PipelineLowerTest, ScalingMayBeAppliedWhereverTheProgramAllowsIt) {
+  const Program program = LayerChain(4, 4).take();
+  for (const ScaleAt scale : {ScaleAt::Collective, ScaleAt::BeforeCollective,
+                              ScaleAt::AfterCollective, ScaleAt::Optimizer}) {
+    Schedule schedule =
+        scheduled(program, "per-tensor", pipeline_schedule(PipelineKind::OneFOneB, 8));
+    schedule.scale = scale;
+    EXPECT_THAT(complaints(lower(program, schedule).program), IsEmpty()) << to_string(scale);
+  }
+}
+
+TEST(PipelineLowerTest, ShardedUpdatesStayOnTheirStage) {
+  const Program program = LayerChain(4, 2).take();
+  for (const ParameterSync parameters : {ParameterSync::AfterUpdate, ParameterSync::NextForward}) {
+    Schedule schedule =
+        scheduled(program, "per-tensor", pipeline_schedule(PipelineKind::Interleaved, 4));
+    schedule.parameters = parameters;
+    for (Bucket& bucket : schedule.buckets) bucket.collective = Collective::ReduceScatter;
+    const ScheduledProgram lowered = lower(program, schedule).program;
+    EXPECT_THAT(complaints(lowered), IsEmpty());
+    for (const Op& op : lowered.program.ops) {
+      const auto* update = std::get_if<ShardUpdate>(&op.effect);
+      if (update == nullptr) continue;
+      // Layer i of the chain stands on virtual stage i; its bucket has one gradient, "g<i>.merged".
+      const std::string& name = lowered.program.tensor(op.reads.front()).name;
+      EXPECT_EQ(name, "g" + std::to_string(op.stage) + ".merged");
+    }
+    EXPECT_EQ(std::ranges::count_if(
+                  lowered.program.ops,
+                  [](const Op& op) { return std::holds_alternative<ShardUpdate>(op.effect); }),
+              4);
+  }
+}
+
 TEST(PipelineLowerTest, AZooModelInAPipelineIsLegal) {
   Rewrite assigned =
       assign_stages(models::zoo_program("resnet18", {.batch = 2, .world_size = 2}), {.stages = 3});

@@ -58,8 +58,11 @@ class LayerChain {
                             .work = TimedWork{{Duration(1000)}},
                             .reads = std::move(reads),
                             .writes = std::move(writes),
+                            .effect = phase == Phase::Optimizer ? update() : Effect{Opaque{}},
                             .stage = layer});
   }
+
+  static Effect update() { return Update{.elementwise = true, .rescale = Rational(1)}; }
 
   void add_forward(std::int32_t i) {
     std::vector<TensorId> reads{at(weights_, i)};
