@@ -93,6 +93,7 @@ bool Interpreter::needs_second_step() const {
 
 // Gradients are of one step; what persists is parameters, states and merged gradients.
 void Interpreter::begin_next_step() {
+  taken_.clear();
   for (std::int32_t cell = 0; cell < memory_.count(); ++cell) {
     const bool merged = index_.tensor(memory_.tensor_of(cell))->kind == TensorKind::MergedGradient;
     if (value(cell).contributions == 0 || (merged && !memory_.is_packed(cell))) continue;

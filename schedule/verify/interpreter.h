@@ -26,7 +26,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace dovetail::schedule::verification {
@@ -85,7 +87,7 @@ class Interpreter {
   // transfers.cc: the other commands.
   void walk_collective(const RunCollective& collective);
   void reduce(const RunCollective& collective, const BucketLayout& bucket, const Place& place);
-  void reduce_cell(const RunCollective& collective, TensorId tensor, Value& value);
+  void reduce_cell(const RunCollective& collective, std::int32_t own, Value& value);
   void note_reduction(const RunCollective& collective, const Value& value);
   void gather(const Place& place);
   void walk_copy(const Copy& copy);
@@ -106,6 +108,8 @@ class Interpreter {
   std::vector<SetId> owed_groups_;     // by debt
   std::vector<SetId> reduced_over_;    // by debt: groups of all collectives that had part of it
   std::vector<std::string> other_op_;  // by debt: a collective that sums instead of averaging, ...
+  // What collectives took: piece (by own cell), contributions and group.
+  std::set<std::tuple<std::int32_t, SetId, GroupId>> taken_;
   std::vector<char> read_by_optimizer_;  // by own cell of an owed gradient
   std::vector<Conflict> conflicts_;      // scratch
   std::size_t now_ = 0;                  // the command at hand, counted through all steps
