@@ -30,9 +30,9 @@ OwedFactors owed_factors(const Program& program);
 // The gradient itself, or the one whose micro-steps it sums.
 TensorId origin(const Tensor& tensor);
 
-// Gradients that the optimizer reads, themselves or merged, though they owe nothing, in the order of
-// program.tensors. Not among them: sums of owed gradients, formed by Accumulate ops in backward (a
-// weight that two layers share), as these carry the factors of their terms.
+// Gradients that the optimizer reads, themselves or merged, though they owe nothing, in the order
+// of program.tensors. Not among them: sums of owed gradients, formed by Accumulate ops in backward
+// (a weight that two layers share), as these carry the factors of their terms.
 std::vector<TensorId> gradients_without_debt(const Program& program);
 
 }  // namespace dovetail::schedule

@@ -76,6 +76,7 @@ class Accumulator {
     std::map<std::int32_t, std::size_t> last_write;  // micro-step -> position of the op
     std::optional<std::size_t> reader;               // in backward, after the last write
     bool in_optimizer = false;
+    std::int32_t writes = 0;  // by ops of any phase
   };
 
   [[nodiscard]] const Program& program() const { return editor_.program(); }
@@ -90,6 +91,7 @@ class Accumulator {
           uses_[id].reader = i;
         }
       }
+      for (const TensorId id : op.writes) ++uses_[id].writes;
       if (op.phase == Phase::Optimizer) continue;
       for (const TensorId id : op.writes) {
         uses_[id].last_write[op.micro_step] = i;
@@ -108,7 +110,9 @@ class Accumulator {
       const TensorId from = op.reads.front();
       const TensorId to = op.writes.front();
       if (!owed_.at(from).owed || program().tensor(to).dtype != merge_.dtype) continue;
-      if (uses_[to].reader || owed_.at(to).owed || read_twice_in_backward(from, i)) continue;
+      const std::int32_t copies = op.phase == Phase::Optimizer ? 1 : program().micro_steps;
+      if (uses_[to].reader || uses_[to].writes != copies || owed_.at(to).owed) continue;
+      if (read_twice_in_backward(from, i)) continue;
       editor_.remove(op.id);
       removed_[op.id] = 1;
       casts_[to] = from;

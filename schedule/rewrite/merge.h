@@ -8,20 +8,21 @@
 //   backward  w.grad.accumulate@1   w.grad.merged := w.grad.merged + w.grad
 //   optimizer w.update              reads w.grad.merged
 //
-// - The k-th repetition keeps the original ids, so that a launch point after an op means the op of the
-//   last micro-step; the earlier ones get fresh ids. Activations and gradients are one tensor for all
-//   repetitions: on one stream each is read before the next repetition overwrites it.
-// - Merged: every gradient that the optimizer reads, and every owed one that no op of backward reads
-//   after its last write. The sums have the dtype of the Merge (GM5, GML5), and a cast to that dtype
-//   between a gradient and the optimizer (an Accumulate that overwrites, factor 1) goes (GM11).
+// - The k-th repetition keeps the original ids, so that a launch point after an op means the op of
+//   the last micro-step; the earlier ones get fresh ids. Activations and gradients are one tensor
+//   for all repetitions: on one stream each is read before the next repetition overwrites it.
+// - Merged: every gradient that the optimizer reads, and every owed one that no op of backward
+//   reads after its last write. The sums have the dtype of the Merge (GM5, GML5), and a cast to
+//   that dtype between a gradient and the optimizer (an Accumulate that overwrites, factor 1) goes
+//   (GM11).
 // - Accumulates stand right behind the gradient's last writer in their micro-step (GM6); with
-//   SyncPoint::EveryMicroStep at the end of that micro-step's backward (of that stage), because they
-//   read reduced gradients, and a bucket is reduced only once all its members are ready.
-// - Nothing is zeroed: the first accumulate overwrites, which is what GM9 step 4 and GMI4 are for, at
-//   V bytes of traffic less.
-// - The factor 1/k of an average becomes part of the debt: `scale` of the gradient's first reduction
-//   is multiplied by it, and the pass of scale.h decides who applies it. Gradients that owe nothing
-//   get it in their last accumulate.
+//   SyncPoint::EveryMicroStep at the end of that micro-step's backward (of that stage), because
+//   they read reduced gradients, and a bucket is reduced only once all its members are ready.
+// - Nothing is zeroed: the first accumulate overwrites, which is what GM9 step 4 and GMI4 are for,
+//   at V bytes of traffic less.
+// - The factor 1/k of an average becomes part of the debt: `scale` of the gradient's first
+//   reduction is multiplied by it, and the pass of scale.h decides who applies it. Gradients that
+//   owe nothing get it in their last accumulate.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,5 +1,5 @@
-// What a pass that rewrites Programs returns: the new Program and a line for the report, or a reason
-// in words why the pass cannot be applied (P1: refusal is a result, not an exception).
+// What a pass that rewrites Programs returns: the new Program and a line for the report, or a
+// reason in words why the pass cannot be applied (P1: refusal is a result, not an exception).
 //
 // A refused pass changed nothing (PI11). lower turns a refusal into an InputError that names the
 // Schedule; policies ask beforehand and decide otherwise.
@@ -15,7 +15,7 @@
 namespace dovetail::schedule {
 
 struct Refusal {
-  std::string reason;  // "gradient w.grad ... : ...", without a full stop
+  std::string reason;  // one sentence without a full stop
   friend bool operator==(const Refusal&, const Refusal&) = default;
 };
 

@@ -1,14 +1,15 @@
 // fold_scaling: where the factors of averages are applied (rules P9 to P13, ScaleAt of schedule.h).
 //
 // Every gradient owes 1/degree for each average, times the scale of its reductions, which holds the
-// 1/k of averaged micro-steps (factors.h). What the pass does, and what is left to do for the buckets:
+// 1/k of averaged micro-steps (factors.h). What the pass does, and what is left to do for the
+// buckets:
 //
-//   ScaleAt           in the Program                            left for Scale commands  collectives
-//   Collective        last accumulate: 1/k                      scale without that 1/k   as owed
-//   BeforeCollective  nothing                                   everything               sum
-//   AfterCollective   nothing                                   everything               sum
-//   LossGradient      every loss fill times the common factor   nothing                  sum
-//   Optimizer         every update's rescale times the factor   nothing                  sum
+//   ScaleAt           in the Program                          left for Scale        collectives
+//   Collective        last accumulate: 1/k                    scale without the 1/k as owed
+//   BeforeCollective  nothing                                 everything            sum
+//   AfterCollective   nothing                                 everything            sum
+//   LossGradient      every loss fill times the common factor nothing               sum
+//   Optimizer         every update's rescale times the factor nothing               sum
 //
 // The check stands before the edit, so a refusal leaves the Program as it was (P11).
 //
@@ -28,8 +29,9 @@ namespace dovetail::schedule {
 
 struct Folded {
   Program program;
-  std::string report;                // one line; empty: there was nothing to do
-  IdTable<TensorId, Rational> left;  // by gradient (not by its sum): for the bucket's Scale command
+  std::string report;  // one line; empty: there was nothing to do
+  // By gradient (not by its sum): the factor for the Scale commands of its bucket.
+  IdTable<TensorId, Rational> left = IdTable<TensorId, Rational>();
 };
 
 // REQUIRES: merge_micro_steps ran with schedule.merge.

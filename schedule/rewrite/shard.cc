@@ -147,8 +147,8 @@ class Sharder {
     return std::nullopt;
   }
 
-  // Ops that would take a shard for the whole: optimizer ops on cut parameters or state, and backward
-  // ops that read a gradient after its last write.
+  // Ops that would take a shard for the whole: optimizer ops on cut parameters or state, and
+  // backward ops that read a gradient after its last write.
   Refused check_other_readers() const {
     IdTable<TensorId, char> complete;  // gradients that a later op of backward writes
     for (std::size_t i = program().ops.size(); i-- > 0;) {

@@ -1,21 +1,23 @@
 // shard_updates: each rank of a group updates its share of a bucket only (rules A5, A22, A24).
 //
-// Where a Schedule reduce-scatters buckets, the updates of all parameters whose gradients lie in them
-// are replaced by one op per bucket:
+// Where a Schedule reduce-scatters buckets, the updates of all parameters whose gradients lie in
+// them are replaced by one op per bucket:
 //
-//   optimizer  bucket3.update   reads  the bucket's gradients (or their sums), its parameters, the
-//                                      updates' other operands (state, norm, learning rate)
-//                               writes its parameters and the state
-//              work: the replaced work's part that belongs to the bucket, divided by the group's size
-//              effect ShardUpdate{gradients = bucket 3, parameters = a fresh bucket}
+//   optimizer  bucket3.update
+//     reads   the bucket's gradients (or their sums), its parameters, the updates' other operands
+//             (state, norm, learning rate)
+//     writes  its parameters and the state
+//     work    the replaced work's part that belongs to the bucket, divided by the group's size
+//     effect  ShardUpdate{gradients = bucket 3, parameters = a fresh bucket}
 //
-// The parameter of a gradient: an update reads gradients and writes parameters, the i-th one belongs
-// to the i-th other and has as many elements. A global norm of sharded gradients becomes a norm of
-// shards, and an all-reduce of its one value follows it.
+// The parameter of a gradient: an update reads gradients and writes parameters, the i-th one
+// belongs to the i-th other and has as many elements. A global norm of sharded gradients becomes a
+// norm of shards, and an all-reduce of its one value follows it.
 //
 // Refused, with the reason: updates that are opaque or not elementwise (LAMB), a gradient that lies
-// only partly in such buckets, ops that would read shards as if they were whole, a norm over sharded
-// and whole gradients, gradients and parameters of different element size, shards in every micro-step.
+// only partly in such buckets, ops that would read shards as if they were whole, a norm over
+// sharded and whole gradients, gradients and parameters of different element size, shards in every
+// micro-step.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
