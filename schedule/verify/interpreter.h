@@ -46,6 +46,12 @@ class Interpreter {
     ProblemKind kind = ProblemKind::ReadBeforeReduced;
     std::string text;  // follows "<op> reads <tensor>"
   };
+  // A collective that sums where an average is owed, or averages where a sum is. Right if something
+  // else applies the factor that then lacks; told if nothing does.
+  struct OtherOp {
+    std::string message;
+    Rational lacks;
+  };
   // Whether the reader is content with this rank's shard.
   enum class Extent { Whole, Shard };
 
@@ -105,14 +111,15 @@ class Interpreter {
   std::vector<Value> values_;  // by cell
   Contributions contributions_;
   Sets groups_;
-  std::vector<SetId> owed_groups_;     // by debt
-  std::vector<SetId> reduced_over_;    // by debt: groups of all collectives that had part of it
-  std::vector<std::string> other_op_;  // by debt: a collective that sums instead of averaging, ...
+  std::vector<SetId> owed_groups_;   // by debt
+  std::vector<SetId> reduced_over_;  // by debt: groups of all collectives that had part of it
+  std::vector<OtherOp> other_op_;    // by debt: the latest
   // What collectives took: piece (by own cell), contributions and group.
   std::set<std::tuple<std::int32_t, SetId, GroupId>> taken_;
   std::vector<char> read_by_optimizer_;  // by own cell of an owed gradient
   std::vector<Conflict> conflicts_;      // scratch
   std::size_t now_ = 0;                  // the command at hand, counted through all steps
+  bool in_second_step_ = false;
   bool sums_onto_zero_ = false;
 };
 

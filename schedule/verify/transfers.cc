@@ -86,7 +86,8 @@ void Interpreter::note_reduction(const RunCollective& collective, const Value& h
     if (owed == debt.reductions.end()) {
       add(ProblemKind::WrongReduction, text);
     } else if (owed->op != collective.reduce) {
-      other_op_[at] = text;
+      const Rational average = index_.average_over(collective.group);
+      other_op_[at] = {text, owed->op == ReduceOp::Average ? average : Rational() / average};
     }
   }
 }
