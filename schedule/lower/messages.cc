@@ -37,8 +37,7 @@ Channel channel_of(const Draft& draft, const CollectiveWork& work) {
 }
 
 StreamId stream_of(Draft& draft, Channel channel) {
-  const std::string name =
-      "p2p" + std::to_string(channel.from) + "-" + std::to_string(channel.to);
+  const std::string name = "p2p" + std::to_string(channel.from) + "-" + std::to_string(channel.to);
   std::vector<Stream>& streams = draft.out.streams;
   const auto known = std::ranges::find(streams, name, &Stream::name);
   if (known != streams.end()) return known->id;
@@ -54,8 +53,8 @@ bool touches(const Op& op, std::span<const TensorId> tensors) {
 }
 
 bool overwrites(const Op& op, std::span<const TensorId> tensors) {
-  return std::ranges::any_of(
-      tensors, [&](TensorId id) { return std::ranges::count(op.writes, id) > 0; });
+  return std::ranges::any_of(tensors,
+                             [&](TensorId id) { return std::ranges::count(op.writes, id) > 0; });
 }
 
 }  // namespace
