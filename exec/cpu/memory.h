@@ -47,6 +47,7 @@ struct Workspace {
   std::size_t cursor = 0;  // where the next memory-bound work goes on
   Floats gradients;        // buckets, shards and gradients of the plan that runs
   Floats applied;
+  Floats observed;         // what ops saw, kept for the check
 };
 
 class GradientMemory {

@@ -92,7 +92,7 @@ TEST(PlanJsonTest, EveryChoiceRoundTrips) {
   Plan plan = pair();
   Bucket& bucket = plan.schedule.buckets.front();
   bucket.gradients = {TensorId{1}, TensorId{0}};  // the order within a bucket is kept
-  bucket.collective = Collective::AllGather;
+  bucket.collective = Collective::AllReduce;
   bucket.stream = CommStream{63};
   bucket.launch = LaunchWhenReady{};
   EXPECT_EQ(parse_plan("plan.json", plan_to_json(plan)), plan);
@@ -101,6 +101,55 @@ TEST(PlanJsonTest, EveryChoiceRoundTrips) {
   plan.summary.predicted.reset();
   plan.schedule.buckets.clear();
   EXPECT_EQ(parse_plan("plan.json", plan_to_json(plan)), plan);
+}
+
+TEST(PlanJsonTest, ABucketsNewChoicesRoundTrip) {
+  Plan plan = pair();
+  Bucket& sharded = plan.schedule.buckets.front();
+  sharded.gradients = {{TensorId{1}, 1, 2}, {TensorId{0}, 0, 4}};
+  sharded.launch = LaunchInBatch{3};
+  sharded.wait = WaitPoint::BeforeNextBatch;
+  sharded.replicas = GroupId{0};
+  sharded.max_ctas = 8;
+  sharded.closed_by = "reader";
+  EXPECT_EQ(parse_plan("plan.json", plan_to_json(plan)), plan);
+}
+
+TEST(PlanJsonTest, EveryDecisionAboutTheStepRoundTrips) {
+  for (const ScaleAt scale :
+       {ScaleAt::Collective, ScaleAt::BeforeCollective, ScaleAt::AfterCollective,
+        ScaleAt::LossGradient, ScaleAt::Optimizer}) {
+    Plan plan = pair();
+    plan.schedule.scale = scale;
+    EXPECT_EQ(parse_plan("plan.json", plan_to_json(plan)), plan) << to_string(scale);
+  }
+  for (const SyncPoint sync :
+       {SyncPoint::EveryMicroStep, SyncPoint::AfterLastMicroStep, SyncPoint::LastMicroStep}) {
+    Plan plan = pair();
+    plan.schedule.merge = {
+        .micro_steps = 4, .op = ReduceOp::Sum, .sync = sync, .dtype = DType::F64};
+    EXPECT_EQ(parse_plan("plan.json", plan_to_json(plan)), plan) << to_string(sync);
+  }
+  Plan plan = pair();
+  plan.schedule.parameters = ParameterSync::NextForward;
+  plan.schedule.pipeline = {.kind = PipelineKind::Interleaved,
+                            .alignment = LaunchAlignment::AcrossStages};
+  EXPECT_EQ(parse_plan("plan.json", plan_to_json(plan)), plan);
+}
+
+TEST(PlanJsonTest, ASliceMustLieInItsTensor) {
+  Plan plan = pair();
+  plan.schedule.buckets.front().gradients = {{TensorId{0}, 4, 12}};
+  std::string text = plan_to_json(plan);
+  text.replace(text.find("\"first\": 4"), 10, "\"first\": 5");
+  EXPECT_EQ(message_of(text),
+            "plan.json: /buckets/0/gradients/0: elements 5 to 16 of a tensor of 16");
+}
+
+TEST(PlanJsonTest, ABucketTravelsByAReductionOnly) {
+  EXPECT_EQ(message_with("\"collective\": \"all-reduce\"", "\"collective\": \"all-gather\""),
+            "plan.json: /buckets/1/collective: expected one of \"all-reduce\", "
+            "\"reduce-scatter\", found \"all-gather\"");
 }
 
 TEST(PlanJsonTest, TheTextIsStable) {

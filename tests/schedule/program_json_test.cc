@@ -51,6 +51,59 @@ Program tiny() {
   };
 }
 
+// Four ranks, two stages, two micro-steps: every effect, every optional field.
+Program rich() {
+  const auto op = [](std::int32_t id, const char* name, Phase phase, std::vector<TensorId> reads,
+                     std::vector<TensorId> writes, Effect effect) {
+    Op result;
+    result.id = OpId{id};
+    result.name = name;
+    result.phase = phase;
+    result.work = MemoryWork{Bytes(16), Flop(0)};
+    result.reads = std::move(reads);
+    result.writes = std::move(writes);
+    result.effect = effect;
+    return result;
+  };
+  const TensorId w{0}, loss{1}, grad{2}, sum{3}, norm{4};
+  Program program;
+  program.name = "rich";
+  program.world_size = 4;
+  program.stages = 2;
+  program.micro_steps = 2;
+  program.tensors = {{w, "w", TensorKind::Parameter, DType::F32, {4}},
+                     {loss, "loss.grad", TensorKind::Activation, DType::F32, {}},
+                     {grad, "w.grad", TensorKind::Gradient, DType::F32, {4}},
+                     {sum, "w.grad.merged", TensorKind::MergedGradient, DType::F32, {4}, grad},
+                     {norm, "norm", TensorKind::Activation, DType::F32, {}}};
+  program.groups = {{GroupId{0}, "dp", {Rank{0}, Rank{1}, Rank{2}, Rank{3}}, 2},
+                    {GroupId{1}, "pairs", {Rank{0}, Rank{2}, Rank{1}, Rank{3}}, 2}};
+  program.ops = {
+      op(0, "fill", Phase::Backward, {}, {loss}, FillLossGradient{Rational(1, 8)}),
+      op(1, "backward", Phase::Backward, {loss, w}, {grad}, Opaque{}),
+      op(2, "sum@0", Phase::Backward, {grad}, {sum}, Accumulate{true, Rational(1)}),
+      op(3, "sum@1", Phase::Backward, {sum, grad}, {sum}, Accumulate{false, Rational(1, 2)}),
+      op(4, "send", Phase::Backward, {grad}, {}, Opaque{}),
+      op(5, "norm", Phase::Optimizer, {sum}, {norm}, GlobalNorm{true, Rational(1, 4)}),
+      op(6, "norm.sum", Phase::Optimizer, {norm}, {norm}, Opaque{}),
+      op(7, "update", Phase::Optimizer, {sum, norm, w}, {w}, Update{false, Rational(1, 3)}),
+      op(8, "shard", Phase::Optimizer, {sum, w}, {w},
+         ShardUpdate{BucketId{2}, BucketId{5}, Rational(1)}),
+      op(9, "adam", Phase::Optimizer, {sum, w}, {w}, Update{}),
+      op(10, "zero", Phase::Optimizer, {}, {sum}, ZeroFill{})};
+  program.ops[3].micro_step = 1;
+  program.ops[4].stage = 1;
+  program.ops[4].work = CollectiveWork{.kind = Collective::SendRecv,
+                                       .group = GroupId{1},
+                                       .bytes = Bytes(16),
+                                       .purpose = Purpose::Pipeline,
+                                       .root = 1};
+  program.ops[6].work = CollectiveWork{
+      .group = GroupId{0}, .bytes = Bytes(4), .op = ReduceOp::Sum, .purpose = Purpose::GlobalNorm};
+  program.reductions = {{grad, GroupId{0}, ReduceOp::Average, Rational(1, 2)}};
+  return program;
+}
+
 // tiny() as text with one place changed, and the message of the reader.
 std::string message_with(std::string_view place, std::string_view changed) {
   std::string text = program_to_json(tiny());
@@ -67,6 +120,12 @@ std::string message_with(std::string_view place, std::string_view changed) {
 
 TEST(ProgramJsonTest, WhatIsWrittenIsReadBackEqual) {
   const Program program = tiny();
+  ASSERT_THAT(problems(program), testing::IsEmpty());
+  EXPECT_EQ(parse_program("p.json", program_to_json(program)), program);
+}
+
+TEST(ProgramJsonTest, EffectsStagesMicroStepsAndMessagesRoundTrip) {
+  const Program program = rich();
   ASSERT_THAT(problems(program), testing::IsEmpty());
   EXPECT_EQ(parse_program("p.json", program_to_json(program)), program);
 }
@@ -115,7 +174,7 @@ TEST(ProgramJsonTest, WordsMustBeKnownOnes) {
             "found \"bfloat16\"");
   EXPECT_EQ(message_with("\"kind\": \"timed\"", "\"kind\": \"measured\""),
             "p.json: /ops/1/work/kind: expected one of \"gemm\", \"memory\", \"timed\", "
-            "found \"measured\"");
+            "\"collective\", found \"measured\"");
   EXPECT_EQ(message_with("dovetail.program/1", "dovetail.program/2"),
             "p.json: /schema: expected \"dovetail.program/1\", found \"dovetail.program/2\"");
   EXPECT_EQ(message_with("\"kind\": \"program\"", "\"kind\": \"plan\""),
