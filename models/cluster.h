@@ -123,7 +123,7 @@ struct Cluster {
   std::vector<CollectiveSeries> collectives;
   // Absent: only measured kernels and timed work have a time, and memory work where `copy` is known.
   std::optional<Roofline> compute;
-  std::vector<MeasuredKernel> kernels;  // default none; wins over `compute`
+  std::vector<MeasuredKernel> kernels;    // default none; wins over `compute`
   std::optional<UnitKernel> unit_kernel;  // absent: timed work cannot be executed here
   std::optional<CopyModel> copy;          // absent: 2 * bytes / (0.8 * compute.memory)
   HostModel host;                         // absent, or a key of it: default_host(backend)

@@ -22,7 +22,7 @@ using schedule::Collective;
 
 constexpr double kReachableMemory = 0.8;  // share of the nominal rate that streaming kernels reach
 constexpr std::array kReductions = {Collective::AllReduce, Collective::ReduceScatter,
-                                     Collective::AllGather};
+                                    Collective::AllGather};
 
 // Durations of one op: one for all ranks, or one per rank.
 using OpTimes = std::unordered_map<OpId, std::vector<Duration>>;
@@ -52,7 +52,8 @@ Duration roofline_time(const Cluster& cluster, const schedule::Op& op) {
 
 std::vector<Duration> op_times(const Cluster& cluster, const KernelTable& kernels,
                                const schedule::Op& op) {
-  if (std::holds_alternative<schedule::CollectiveWork>(op.work)) return {Duration{}};  // collective()
+  if (std::holds_alternative<schedule::CollectiveWork>(op.work))
+    return {Duration{}};  // collective()
   if (const auto* timed = std::get_if<schedule::TimedWork>(&op.work)) {
     if (timed->by_rank.empty()) throw InputError("op " + op.name + ": timed work without a time");
     return timed->by_rank;

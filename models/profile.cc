@@ -341,8 +341,8 @@ Cluster machine_of(const Profile& profile) {
   Cluster cluster;
   cluster.name = profile.name;
   cluster.ranks = profile.world_size;
-  cluster.collectives = {{schedule::Collective::AllReduce, profile.world_size, 1,
-                          profile.collectives->points}};
+  cluster.collectives = {
+      {schedule::Collective::AllReduce, profile.world_size, 1, profile.collectives->points}};
   return cluster;
 }
 

@@ -25,9 +25,8 @@ Bytes moved_bytes(const Program& program, const BucketLayout& layout, const Copy
   for (const TensorId id : copy.gradients) {
     const Tensor& tensor = program.tensor(id);
     const auto member = std::ranges::find(layout.members, id, &Placement::tensor);
-    bytes += member == layout.members.end()
-                 ? tensor.bytes()
-                 : element_size(tensor.dtype) * member->elements(tensor);
+    bytes += member == layout.members.end() ? tensor.bytes()
+                                            : element_size(tensor.dtype) * member->elements(tensor);
   }
   return bytes;
 }

@@ -152,8 +152,9 @@ class Compiler {
     schedule::visit(
         action.action,
         [&](const schedule::RunOp& run) {
-          const auto first = static_cast<std::size_t>(
-              op_cost_begin_.at(run.op) + lanes_.roles()[static_cast<std::size_t>(side.role)].begin);
+          const auto first =
+              static_cast<std::size_t>(op_cost_begin_.at(run.op) +
+                                       lanes_.roles()[static_cast<std::size_t>(side.role)].begin);
           builder_.add(place(side, action.stream), NodeKind::Compute,
                        std::span(op_costs_).subspan(first));
         },
@@ -194,8 +195,8 @@ class Compiler {
     const std::vector<std::int32_t>& event =
         events_[static_cast<std::size_t>(side.role)].at(wait.event);
     std::vector<WaitRecord>& waits = builder_.graph().waits;
-    waits.push_back({side.command, step_, side.role, stream,
-                     builder_.frontier(side.role, stream), event, -1});
+    waits.push_back(
+        {side.command, step_, side.role, stream, builder_.frontier(side.role, stream), event, -1});
     for (const std::int32_t dependency : event) builder_.wait_for(side.role, stream, dependency);
     // With an inline host a wait costs the wake-up of the compute thread.
     if (inline_host_ && stream == schedule::kComputeStream && costs_.host.event > Duration{}) {

@@ -30,7 +30,7 @@ struct Flight {
   NodeId node = kNoNode;
   std::int64_t left = 0;  // work still to do, in 2^-20 ns
   std::int64_t rate = kFullRate;
-  std::int64_t since = 0;  // when `left` and `rate` were last true
+  std::int64_t since = 0;       // when `left` and `rate` were last true
   std::int32_t busy_lanes = 0;  // of a transfer: how many of its lanes compute
 
   [[nodiscard]] bool idle() const { return node == kNoNode; }

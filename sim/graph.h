@@ -122,8 +122,8 @@ struct Graph {
     if (entry.instances < 0) {
       return entry.first + lane - roles[static_cast<std::size_t>(entry.role)].begin;
     }
-    return entry.first + instances[static_cast<std::size_t>(entry.instances)]
-                                  [static_cast<std::size_t>(lane)];
+    return entry.first +
+           instances[static_cast<std::size_t>(entry.instances)][static_cast<std::size_t>(lane)];
   }
   // Whether a node is of this lane: its own, or a collective in which it takes part.
   [[nodiscard]] bool takes_part(NodeId node, std::int32_t lane) const {

@@ -16,10 +16,9 @@ namespace {
 
 using schedule::Command;
 
-// A collective of several roles: process group, the lowest role of its instance, and how
-// communicators tell it from others of this group (stream, or ~root of a send), and the how many'th
-// it is.
-using Key = std::tuple<GroupId, std::int32_t, std::int32_t, std::int32_t>;
+// A collective of several roles: process group, the lowest role of its instance, stream, ~root of a
+// send or 0, and the how many'th of these it is.
+using Key = std::tuple<GroupId, std::int32_t, StreamId, std::int32_t, std::int32_t>;
 
 // One entry of a stream: a command, or the enqueue of one.
 struct Item {
@@ -28,16 +27,16 @@ struct Item {
 };
 
 struct Rendezvous {
-  std::vector<std::int32_t> roles;    // that must come
-  std::vector<Side> arrived;          // those that have
+  std::vector<std::int32_t> roles;  // that must come
+  std::vector<Side> arrived;        // those that have
 };
 
 struct RoleState {
   std::vector<std::vector<Item>> streams;
-  std::vector<std::size_t> done;          // per stream
-  std::vector<char> enqueued;             // per command
-  std::vector<std::int32_t> rendezvous;   // per command: index, or -1
-  std::vector<char> arrived;              // per command: already counted at its rendezvous
+  std::vector<std::size_t> done;         // per stream
+  std::vector<char> enqueued;            // per command
+  std::vector<std::int32_t> rendezvous;  // per command: index, or -1
+  std::vector<char> arrived;             // per command: already counted at its rendezvous
   std::set<EventId> recorded;
 };
 
@@ -94,11 +93,10 @@ class Run {
     const std::vector<std::int32_t>& roles = roles_meeting(role, *communication.group);
     if (roles.size() == 1) return -1;
     const bool send = communication.kind == schedule::Collective::SendRecv;
-    Key key{communication.group->id, roles.front(),
-            send ? ~communication.root : command.stream.value, 0};
-    std::get<3>(key) = count[key]++;
-    const auto [entry, fresh] =
-        index_.emplace(key, static_cast<std::int32_t>(rendezvous_.size()));
+    Key key{communication.group->id, roles.front(), command.stream, send ? ~communication.root : 0,
+            0};
+    std::get<4>(key) = count[key]++;
+    const auto [entry, fresh] = index_.emplace(key, static_cast<std::int32_t>(rendezvous_.size()));
     if (fresh) rendezvous_.push_back({roles, {}});
     return entry->second;
   }

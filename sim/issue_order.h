@@ -10,8 +10,8 @@
 //           s1 send0 recv0                  s1 recv0 send0
 //   order   F0, {send0, recv0}, F1, B1, {recv0, send0}, B0
 //
-// Which collectives meet: the k-th of each role over the same process group and stream; of sends and
-// receives the k-th in the same direction (group and root), as a communicator pairs them.
+// Which collectives meet: the k-th of each role over the same process group on the same stream; of
+// sends and receives the k-th in the same direction (root), as a communicator pairs them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

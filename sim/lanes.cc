@@ -63,8 +63,7 @@ bool can_fold(const ScheduledProgram& program) {
   const bool single = program.roles.size() == 1;
   // The usual case costs nothing: every group spans the one role.
   if (single && std::ranges::all_of(program.program.groups, [&](const ProcessGroup& group) {
-        return group.instance_size == 0 &&
-               group.ranks.size() == program.roles.front().ranks.size();
+        return group.instance_size == 0 && group.ranks.size() == program.roles.front().ranks.size();
       })) {
     return true;
   }

@@ -26,9 +26,9 @@ struct Item {
   std::int32_t number = 0;    // of a collective: how many of its kind came before it
 };
 
-// What tells the collectives of one rank apart, but for their number: the group, and the stream or
-// the direction of a send.
-using Line = std::tuple<GroupId, bool, std::int32_t>;
+// What tells the collectives of one rank apart, but for their number: the group, the stream, and the
+// direction of a send.
+using Line = std::tuple<GroupId, StreamId, std::int32_t>;
 // A collective of one instance, known by its first rank.
 using Meeting = std::tuple<Rank, Line, std::int32_t>;
 
@@ -87,14 +87,13 @@ class Reference {
   [[nodiscard]] std::optional<Talk> talk(const Command& command) const {
     if (const auto* run = std::get_if<schedule::RunCollective>(&command.action)) {
       const schedule::BucketLayout& layout = program_.bucket(run->bucket);
-      const bool shard = run->part == schedule::Part::Shard &&
-                         run->kind == schedule::Collective::AllReduce;
+      const bool shard =
+          run->part == schedule::Part::Shard && run->kind == schedule::Collective::AllReduce;
       return Talk{run->kind, run->group,
                   shard ? Bytes(layout.size.count() / layout.shards) : layout.size};
     }
     if (const auto* run = std::get_if<schedule::RunOp>(&command.action)) {
-      const auto* work =
-          std::get_if<schedule::CollectiveWork>(&program_.program.op(run->op).work);
+      const auto* work = std::get_if<schedule::CollectiveWork>(&program_.program.op(run->op).work);
       if (work != nullptr) return Talk{work->kind, work->group, work->bytes, work->root};
     }
     return std::nullopt;
@@ -102,7 +101,7 @@ class Reference {
 
   static Line line(const Talk& talk, StreamId stream) {
     const bool send = talk.kind == schedule::Collective::SendRecv;
-    return {talk.group, send, send ? talk.root : stream.value};
+    return {talk.group, stream, send ? ~talk.root : 0};
   }
 
   [[nodiscard]] Duration host_cost(const Command& command) const {
@@ -125,8 +124,8 @@ class Reference {
       Item item{&command};
       if (!inline_host_) {
         state.host += host_cost(command).count();
-        item.earliest = std::max<std::int64_t>(
-            0, state.host + costs_.host.launch_latency.count() - gap_);
+        item.earliest =
+            std::max<std::int64_t>(0, state.host + costs_.host.launch_latency.count() - gap_);
       }
       if (const std::optional<Talk> about = talk(command)) {
         item.number = numbers[line(*about, command.stream)]++;
@@ -161,8 +160,8 @@ class Reference {
       const auto event = state.events.find(wait->event);
       if (event == state.events.end()) return false;
       state.free[stream] = std::max(state.free[stream], event->second);
-      const bool wake_up = inline_host_ && stream == schedule::kComputeStream &&
-                           costs_.host.event > Duration{};
+      const bool wake_up =
+          inline_host_ && stream == schedule::kComputeStream && costs_.host.event > Duration{};
       if (wake_up) occupy(rank, state, stream, item, costs_.host.event);
     } else if (const auto* record = std::get_if<schedule::RecordEvent>(&command.action)) {
       state.events[record->event] = state.free[stream];

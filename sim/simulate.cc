@@ -92,8 +92,7 @@ class TraceBuilder {
     return timeline_.start[static_cast<std::size_t>(node)];
   }
   [[nodiscard]] const schedule::Command& command(std::int32_t role, std::int32_t index) const {
-    return program_.roles[static_cast<std::size_t>(role)]
-        .commands[static_cast<std::size_t>(index)];
+    return program_.roles[static_cast<std::size_t>(role)].commands[static_cast<std::size_t>(index)];
   }
   [[nodiscard]] Rank rank_of(std::int32_t lane) const {
     return graph_.rank_of_lane[static_cast<std::size_t>(lane)];
