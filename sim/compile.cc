@@ -91,12 +91,29 @@ class Compiler {
   void walk_hosts() {
     issued_.resize(program_.roles.size());
     host_step_.assign(program_.roles.size(), 0);
-    if (inline_host_) return;
+    if (inline_host_) {
+      find_launches();
+      return;
+    }
     for (std::size_t role = 0; role < program_.roles.size(); ++role) {
       std::int64_t& clock = host_step_[role];
       for (const Command& command : program_.roles[role].commands) {
         clock += host_cost(command).count();
         issued_[role].push_back(clock);
+      }
+    }
+  }
+
+  // Which commands stand behind a record on the compute stream that opens a launch.
+  void find_launches() {
+    launched_.resize(program_.roles.size());
+    for (std::size_t role = 0; role < program_.roles.size(); ++role) {
+      bool open = false;
+      for (const Command& command : program_.roles[role].commands) {
+        if (command.stream == schedule::kComputeStream) {
+          open = std::holds_alternative<schedule::RecordEvent>(command.action);
+        }
+        launched_[role].push_back(open ? 1 : 0);
       }
     }
   }
@@ -137,9 +154,11 @@ class Compiler {
   }
 
   void issue_enqueue(const Side& side) {
-    enqueued_[{side.role, side.command}] =
-        builder_.add(place(side, schedule::kComputeStream), NodeKind::Enqueue,
-                     same_on_all_lanes(side.role, costs_.host.collective));
+    const bool launched =
+        launched_[static_cast<std::size_t>(side.role)][static_cast<std::size_t>(side.command)] != 0;
+    enqueued_[{side.role, side.command}] = builder_.add(
+        place(side, schedule::kComputeStream), launched ? NodeKind::Enqueue : NodeKind::Call,
+        same_on_all_lanes(side.role, costs_.host.collective));
   }
 
   void play(std::span<const Side> sides, const std::optional<Communication>& communication) {
@@ -221,6 +240,7 @@ class Compiler {
   std::vector<std::int64_t> op_costs_;  // [op][lane]
   schedule::IdTable<OpId, std::int32_t> op_cost_begin_;
   std::vector<std::vector<std::int64_t>> issued_;  // [role][command], from the start of the step
+  std::vector<std::vector<char>> launched_;        // [role][command]
   std::vector<std::int64_t> host_step_;            // [role]: host time of one step
   std::vector<std::unordered_map<EventId, std::vector<std::int32_t>>> events_;  // [role]
   // The enqueue of each command of a role, once it has a node.

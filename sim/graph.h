@@ -30,7 +30,9 @@ namespace dovetail::sim {
 using NodeId = std::int32_t;
 inline constexpr NodeId kNoNode = -1;
 
-enum class NodeKind : std::uint8_t { Compute, Copy, Collective, Enqueue, WakeUp };
+// Enqueue: under the record that opens a launch. Call: the same without a record (a receive needs
+// none); like WakeUp it takes time that no span of its own shows.
+enum class NodeKind : std::uint8_t { Compute, Copy, Collective, Enqueue, Call, WakeUp };
 
 // One command of one step on the lanes of its role; its nodes are first .. first + count - 1: one per
 // lane, one for all, or one per instance of the process group. A collective in which several roles

@@ -141,7 +141,7 @@ class TraceBuilder {
 
   void add_spans(std::int32_t index) {
     const CommandNode& entry = graph_.command_nodes[static_cast<std::size_t>(index)];
-    if (entry.kind == NodeKind::WakeUp) return;  // part of its wait
+    if (entry.kind == NodeKind::WakeUp || entry.kind == NodeKind::Call) return;  // graph.h
     const LaneRange lanes = graph_.lanes_of(entry);
     for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {
       const NodeId node = graph_.on_rank(index, lane);

@@ -37,7 +37,9 @@ StepSummary summarize(const Graph& graph, const Timeline& timeline) {
   std::vector<traces::Interval> communication;
   for (std::int32_t c = 0; c < static_cast<std::int32_t>(graph.command_nodes.size()); ++c) {
     const CommandNode& entry = graph.command_nodes[static_cast<std::size_t>(c)];
-    if (entry.step != step || entry.kind == NodeKind::WakeUp) continue;
+    if (entry.step != step || entry.kind == NodeKind::WakeUp || entry.kind == NodeKind::Call) {
+      continue;
+    }
     const LaneRange lanes = graph.lanes_of(entry);
     if (slowest < lanes.begin || slowest >= lanes.end) continue;
     const auto node = static_cast<std::size_t>(graph.on_rank(c, slowest));

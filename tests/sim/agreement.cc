@@ -41,7 +41,8 @@ void expect_reference(const schedule::ScheduledProgram& program, const models::C
     for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {
       const auto node = static_cast<std::size_t>(graph.on_rank(c, lane));
       const Rank rank = graph.rank_of_lane[static_cast<std::size_t>(lane)];
-      const auto found = reference.find({entry.step, rank, id, entry.kind == NodeKind::Enqueue});
+      const bool enqueue = entry.kind == NodeKind::Enqueue || entry.kind == NodeKind::Call;
+      const auto found = reference.find({entry.step, rank, id, enqueue});
       ASSERT_NE(found, reference.end());
       ASSERT_EQ(played.start[node], found->second.start) << "command " << id << " rank " << rank;
       ASSERT_EQ(played.end[node], found->second.end) << "command " << id << " rank " << rank;
