@@ -22,6 +22,7 @@
 #include "cli/compare.h"
 #include "cli/explore.h"
 #include "cli/plan.h"
+#include "cli/reshard.h"
 #include "cli/run.h"
 #include "cli/show.h"
 
@@ -42,6 +43,7 @@ struct AllOptions {
   RunCommandOptions run;
   CalibrateOptions calibrate;
   CompareOptions compare;
+  ReshardOptions reshard;
 };
 
 void bind_inputs(CLI::App& command, InputOptions& inputs) {
@@ -126,6 +128,28 @@ void bind_show(CLI::App& app, ShowOptions& options, std::function<int()>& action
   });
 }
 
+void bind_reshard(CLI::App& app, ReshardOptions& options, std::function<int()>& action) {
+  CLI::App& command = *app.add_subcommand("reshard", "cheapest way between two tensor layouts");
+  command.add_option("--shape", options.shape, "of the tensor, e.g. 8x8")->required();
+  command.add_option("--dtype", options.dtype, "f32 (default), f16, bf16 or f64");
+  command.add_option("--mesh", options.mesh, "of the ranks, e.g. 4 or 2x2")->required();
+  command.add_option("--from", options.from, "layout: R, S(dimension), P(sum) per mesh axis")
+      ->required();
+  command.add_option("--to", options.to, "layout that is needed")->required();
+  command.add_option("--to-mesh", options.to_mesh, "other mesh (default: the same)");
+  command.add_option("--to-first-rank", options.to_first_rank, "of the other mesh (default 0)");
+  command.add_option("--latency", options.latency, "of one message (default 5us)");
+  command.add_option("--wire", options.wire, "bytes per second on the network (default 10GB)");
+  command.add_option("--copy", options.copy, "bytes per second of local copies (default 500GB)");
+  command.add_flag("--steps", options.steps, "also what each rank does");
+  command.callback([&options, &action] {
+    action = [&options] {
+      reshard(options, std::cout);
+      return 0;
+    };
+  });
+}
+
 void bind_job(CLI::App& command, JobOptions& job) {
   command.add_option("--ranks", job.ranks, "start so many local ranks (default: the launcher's)");
   command.add_option(
@@ -198,6 +222,7 @@ int parse_and_run(int argc, char** argv) {
   bind_calibrate(app, options.calibrate, action);
   bind_compare(app, options.compare, action);
   bind_show(app, options.show, action);
+  bind_reshard(app, options.reshard, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {

@@ -53,7 +53,7 @@ const Command& Interpreter::command(std::size_t index) const {
 
 // Several pieces of one tensor often have the same problem; it is said once.
 void Interpreter::add(ProblemKind kind, const std::string& message) {
-  const std::string full = now_ < role_.commands.size() ? message : "in the next step, " + message;
+  const std::string full = in_second_step_ ? "in the next step, " + message : message;
   if (!problems_.empty() && problems_.back().message == full) return;
   problems_.push_back({kind, full});
 }
@@ -93,6 +93,8 @@ bool Interpreter::needs_second_step() const {
 
 // Gradients are of one step; what persists is parameters, states and merged gradients.
 void Interpreter::begin_next_step() {
+  in_second_step_ = true;
+  taken_.clear();
   for (std::int32_t cell = 0; cell < memory_.count(); ++cell) {
     const bool merged = index_.tensor(memory_.tensor_of(cell))->kind == TensorKind::MergedGradient;
     if (value(cell).contributions == 0 || (merged && !memory_.is_packed(cell))) continue;

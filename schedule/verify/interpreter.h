@@ -26,7 +26,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace dovetail::schedule::verification {
@@ -43,6 +45,12 @@ class Interpreter {
   struct Fault {
     ProblemKind kind = ProblemKind::ReadBeforeReduced;
     std::string text;  // follows "<op> reads <tensor>"
+  };
+  // A collective that sums where an average is owed, or averages where a sum is. Right if something
+  // else applies the factor that then lacks; told if nothing does.
+  struct OtherOp {
+    std::string message;
+    Rational lacks;
   };
   // Whether the reader is content with this rank's shard.
   enum class Extent { Whole, Shard };
@@ -85,7 +93,7 @@ class Interpreter {
   // transfers.cc: the other commands.
   void walk_collective(const RunCollective& collective);
   void reduce(const RunCollective& collective, const BucketLayout& bucket, const Place& place);
-  void reduce_cell(const RunCollective& collective, TensorId tensor, Value& value);
+  void reduce_cell(const RunCollective& collective, std::int32_t own, Value& value);
   void note_reduction(const RunCollective& collective, const Value& value);
   void gather(const Place& place);
   void walk_copy(const Copy& copy);
@@ -103,12 +111,15 @@ class Interpreter {
   std::vector<Value> values_;  // by cell
   Contributions contributions_;
   Sets groups_;
-  std::vector<SetId> owed_groups_;     // by debt
-  std::vector<SetId> reduced_over_;    // by debt: groups of all collectives that had part of it
-  std::vector<std::string> other_op_;  // by debt: a collective that sums instead of averaging, ...
+  std::vector<SetId> owed_groups_;   // by debt
+  std::vector<SetId> reduced_over_;  // by debt: groups of all collectives that had part of it
+  std::vector<OtherOp> other_op_;    // by debt: the latest
+  // What collectives took: piece (by own cell), contributions and group.
+  std::set<std::tuple<std::int32_t, SetId, GroupId>> taken_;
   std::vector<char> read_by_optimizer_;  // by own cell of an owed gradient
   std::vector<Conflict> conflicts_;      // scratch
   std::size_t now_ = 0;                  // the command at hand, counted through all steps
+  bool in_second_step_ = false;
   bool sums_onto_zero_ = false;
 };
 

@@ -71,12 +71,13 @@ void Interpreter::check_owed_read(const Op& op, std::int32_t own, const Value& f
   }
   const Rational rescale = rescale_of(op);
   if (const auto fault = fault_of(found, rescale, extent, index_.program.micro_steps)) {
-    if (fault->kind == ProblemKind::WrongScale) {
-      for (const Contribution& from : contributions_.members(found.contributions)) {
-        std::string& note = other_op_[static_cast<std::size_t>(from.debt)];
-        if (!note.empty()) add(ProblemKind::WrongReduction, note);
-        note.clear();
-      }
+    for (const Contribution& from : contributions_.members(found.contributions)) {
+      const auto debt = static_cast<std::size_t>(from.debt);
+      OtherOp& other = other_op_[debt];
+      const Rational total = found.factor * rescale * other.lacks;
+      if (fault->kind != ProblemKind::WrongScale || other.message.empty()) continue;
+      if (total == index_.debts()[debt].factor) add(ProblemKind::WrongReduction, other.message);
+      other.message.clear();
     }
     add(fault->kind, reads + fault->text);
   }

@@ -44,19 +44,21 @@ void Interpreter::reduce(const RunCollective& collective, const BucketLayout& bu
                                        " shards, but " + of + " is not scattered"
                                  : " takes all of " + of + ", of which only a shard is right"));
     }
-    reduce_cell(collective, place.tensor, held);
+    reduce_cell(collective, place.own.first + i, held);
     if (collective.kind == Collective::ReduceScatter) held.shard = true;
   }
 }
 
-void Interpreter::reduce_cell(const RunCollective& collective, TensorId tensor, Value& held) {
+void Interpreter::reduce_cell(const RunCollective& collective, std::int32_t own, Value& held) {
+  const TensorId tensor = memory_.tensor_of(own);
   if (held.state != Value::State::Written || held.contributions == 0 || held.partial) {
     add(ProblemKind::ReducedTooEarly,
         label() + " runs before the last write of " + index_.name(tensor));
     // What it sends is old; what is in the bucket afterwards, too.
     if (held.contributions == 0) return;
   }
-  if (groups_.contains(held.groups, collective.group.value)) {
+  const bool fresh = taken_.emplace(own, held.contributions, collective.group).second;
+  if (!fresh || groups_.contains(held.groups, collective.group.value)) {
     add(ProblemKind::ReducedTwice,
         "gradient " + index_.name(tensor) + " is reduced a second time by " + label());
   }
@@ -84,7 +86,8 @@ void Interpreter::note_reduction(const RunCollective& collective, const Value& h
     if (owed == debt.reductions.end()) {
       add(ProblemKind::WrongReduction, text);
     } else if (owed->op != collective.reduce) {
-      other_op_[at] = text;
+      const Rational average = index_.average_over(collective.group);
+      other_op_[at] = {text, owed->op == ReduceOp::Average ? average : Rational() / average};
     }
   }
 }

@@ -1,0 +1,209 @@
+// What the roles of a pipeline issue (rules AS).
+//
+// One layer per virtual stage, two ranks per stage. Forward i writes activation a_i; backward i
+// reads d_i (the gradient of a_i; the last layer needs none) and writes g_i and d_(i-1).
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/error.h"
+#include "schedule/verify.h"
+#include "tests/schedule/lower_words.h"
+
+namespace dovetail::schedule {
+namespace {
+
+class LayerPipeline {
+ public:
+  LayerPipeline(std::int32_t layers, std::int32_t stages, std::int32_t layers_per_stage = 1) {
+    program_.name = "layers";
+    program_.stages = stages;
+    program_.world_size = std::int64_t{2} * stages;
+    program_.groups.push_back({GroupId{0}, "dp", {}, 2});
+    for (std::int32_t r = 0; r < 2 * stages; ++r) program_.groups[0].ranks.push_back(Rank{r});
+    for (std::int32_t i = 0; i < layers; ++i) {
+      const std::string digit = std::to_string(i);
+      weights_.push_back(tensor("w" + digit, TensorKind::Parameter));
+      outputs_.push_back(tensor("a" + digit, TensorKind::Activation));
+      gradients_.push_back(tensor("g" + digit, TensorKind::Gradient));
+      deltas_.push_back(tensor("d" + digit, TensorKind::Activation));
+    }
+    per_stage_ = layers_per_stage;
+    for (std::size_t i = 0; i < weights_.size(); ++i) {
+      op("F", i, Phase::Forward, {weights_[i]}, {outputs_[i]});
+      if (i > 0) program_.ops.back().reads.push_back(outputs_[i - 1]);
+    }
+    for (std::size_t i = weights_.size(); i-- > 0;) {
+      op("B", i, Phase::Backward, {outputs_[i]}, {gradients_[i]});
+      if (i + 1 < weights_.size()) program_.ops.back().reads.push_back(deltas_[i]);
+      if (i > 0) program_.ops.back().writes.push_back(deltas_[i - 1]);
+      program_.reductions.push_back({gradients_[i], GroupId{0}});
+    }
+    for (std::size_t i = weights_.size(); i-- > 0;) {
+      op("U", i, Phase::Optimizer, {gradients_[i], weights_[i]}, {weights_[i]});
+      program_.ops.back().effect = Update{.elementwise = true, .rescale = Rational(1)};
+    }
+  }
+
+  [[nodiscard]] const Program& program() const { return program_; }
+
+ private:
+  TensorId tensor(const std::string& name, TensorKind kind) {
+    const TensorId id{static_cast<std::int32_t>(program_.tensors.size())};
+    program_.tensors.push_back({id, name, kind, DType::F32, {256}});
+    return id;
+  }
+
+  void op(const std::string& name, std::size_t layer, Phase phase, std::vector<TensorId> reads,
+          std::vector<TensorId> writes) {
+    program_.ops.push_back({.id = OpId{static_cast<std::int32_t>(program_.ops.size())},
+                            .name = name + std::to_string(layer),
+                            .phase = phase,
+                            .work = TimedWork{{Duration(1000)}},
+                            .reads = std::move(reads),
+                            .writes = std::move(writes),
+                            .stage = static_cast<std::int32_t>(layer) / per_stage_});
+  }
+
+  Program program_;
+  std::vector<TensorId> weights_, outputs_, gradients_, deltas_;
+  std::int32_t per_stage_ = 1;
+};
+
+Schedule piped(const Program& program, PipelineKind kind, std::int32_t micro_steps) {
+  Schedule schedule = schedule_of(program, "per-tensor");
+  schedule.pipeline.kind = kind;
+  schedule.merge.micro_steps = micro_steps;
+  return schedule;
+}
+
+// Role 0 runs F F B B, role 1 F B F B. Streams: 1 comm0, 2 from role 0 to 1, 3 back. Bucket 0 holds
+// the sum of g1, bucket 1 that of g0.
+TEST(LowerPipelineTest, AS2EachRoleIssuesItsStageAndItsMessages) {
+  const Program program = LayerPipeline(2, 2).program();
+  const ScheduledProgram result = lower(program, piped(program, PipelineKind::OneFOneB, 2)).program;
+  ASSERT_EQ(result.roles.size(), 2u);
+  EXPECT_EQ(words(result, 0),
+            "0:record0 3:wait0 "
+            "0:F0@0 0:record1 2:wait1 2:a0@0.send.0-1 2:record2 "
+            "0:F0 0:record3 2:wait3 2:a0.send.0-1 2:record4 "
+            "3:d0@0.recv.1-0 3:record5 0:wait5 0:B0@0 0:g0.accumulate@0 "
+            "3:d0.recv.1-0 3:record6 0:wait6 0:B0 0:g0.accumulate@1 "
+            "0:record7 1:wait7 1:all-reduce1 1:record8 0:wait8 0:U0 0:wait4 ");
+  EXPECT_EQ(words(result, 1),
+            "0:record9 2:wait9 "
+            "2:a0@0.recv.0-1 2:record10 0:wait10 0:F1@0 0:B1@0 "
+            "0:record11 3:wait11 3:d0@0.send.1-0 3:record12 0:g1.accumulate@0 "
+            "2:a0.recv.0-1 2:record13 0:wait13 0:F1 0:B1 "
+            "0:record14 3:wait14 3:d0.send.1-0 3:record15 0:g1.accumulate@1 "
+            "0:record16 1:wait16 1:all-reduce0 1:record17 0:wait17 0:U1 0:wait15 ");
+  EXPECT_EQ(result.streams[2].name, "p2p0-1");
+  EXPECT_EQ(result.streams[3].name, "p2p1-0");
+}
+
+TEST(LowerPipelineTest, RolesHaveConsecutiveRanksAndIdsOfTheirOwn) {
+  const Program program = LayerPipeline(4, 4).program();
+  const ScheduledProgram result = lower(program, piped(program, PipelineKind::OneFOneB, 4)).program;
+  ASSERT_EQ(result.roles.size(), 4u);
+  std::set<CommandId> commands;
+  std::size_t all = 0;
+  for (std::int32_t p = 0; p < 4; ++p) {
+    const RankProgram& role = result.roles[static_cast<std::size_t>(p)];
+    EXPECT_EQ(role.ranks, (std::vector<Rank>{Rank{2 * p}, Rank{2 * p + 1}}));
+    for (const Command& command : role.commands) commands.insert(command.id);
+    all += role.commands.size();
+  }
+  EXPECT_EQ(commands.size(), all);
+}
+
+// The messages that one side of a stream moves, by name of what is moved: "a0@0 a0 ".
+std::string moved(const ScheduledProgram& result, std::size_t role, const std::string& stream) {
+  std::string names;
+  for (const Command& command : result.roles[role].commands) {
+    const auto* run = std::get_if<RunOp>(&command.action);
+    const auto index = static_cast<std::size_t>(command.stream.value);
+    if (run == nullptr || result.streams[index].name != stream) continue;
+    const std::string& name = result.program.op(run->op).name;
+    names += name.substr(0, name.find('.')) + ' ';
+  }
+  return names;
+}
+
+TEST(LowerPipelineTest, RI6BothSidesOfAStreamMoveTheSameMessagesInTheSameOrder) {
+  struct Case {
+    PipelineKind kind;
+    std::int32_t layers, stages;
+  };
+  for (const Case& at : {Case{PipelineKind::Sequential, 2, 2}, Case{PipelineKind::OneFOneB, 4, 4},
+                         Case{PipelineKind::Interleaved, 4, 2}}) {
+    const Program program = LayerPipeline(at.layers, at.stages).program();
+    const ScheduledProgram result = lower(program, piped(program, at.kind, 4)).program;
+    std::size_t streams = 0;
+    for (std::int32_t a = 0; a < at.stages; ++a) {
+      for (std::int32_t b = 0; b < at.stages; ++b) {
+        const std::string stream = "p2p" + std::to_string(a) + "-" + std::to_string(b);
+        const std::string sent = moved(result, static_cast<std::size_t>(a), stream);
+        EXPECT_EQ(sent, moved(result, static_cast<std::size_t>(b), stream)) << stream;
+        if (!sent.empty()) ++streams;
+      }
+    }
+    EXPECT_EQ(streams, 2 * static_cast<std::size_t>(at.stages - 1)) << to_string(at.kind);
+  }
+}
+
+// How many collectives of gradients the role issues before its last op of backward.
+std::int64_t before_backward_ends(const ScheduledProgram& result, std::size_t role) {
+  std::int64_t early = 0;
+  std::int64_t all = 0;
+  for (const Command& command : result.roles[role].commands) {
+    if (std::holds_alternative<RunCollective>(command.action)) ++all;
+    const auto* run = std::get_if<RunOp>(&command.action);
+    if (run != nullptr && result.program.op(run->op).name.front() == 'B') early = all;
+  }
+  return early;
+}
+
+// Two layers per stage, so that one gradient is ready before the stage's last backward op.
+TEST(LowerPipelineTest, AS3AI8OnlyTheFirstStageCommunicatesBesideItsBackward) {
+  const Program program = LayerPipeline(8, 4, 2).program();
+  const ScheduledProgram result = lower(program, piped(program, PipelineKind::OneFOneB, 8)).program;
+  EXPECT_EQ(before_backward_ends(result, 0), 1);
+  for (std::size_t role = 1; role < 4; ++role) {
+    EXPECT_EQ(before_backward_ends(result, role), 0) << role;
+    EXPECT_EQ(count(result, Collective::AllReduce, role), 2) << role;
+  }
+}
+
+// Two chunks per role: the sum of chunk 1 is complete before chunk 0's last backwards.
+TEST(LowerPipelineTest, AS9EachChunkIsReducedBesideTheBackwardOfTheNext) {
+  const Program program = LayerPipeline(4, 2).program();
+  const ScheduledProgram result =
+      lower(program, piped(program, PipelineKind::Interleaved, 4)).program;
+  EXPECT_EQ(before_backward_ends(result, 0), 1);
+  EXPECT_EQ(before_backward_ends(result, 1), 1);
+}
+
+TEST(LowerPipelineTest, ABucketOfTwoStagesIsRefused) {
+  const Program program = LayerPipeline(2, 2).program();
+  Schedule schedule = schedule_of(program, "one-bucket");
+  schedule.pipeline.kind = PipelineKind::OneFOneB;
+  schedule.merge.micro_steps = 2;
+  EXPECT_THROW(lower(program, schedule), InputError);
+}
+
+TEST(LowerPipelineTest, StagesShardTheirUpdatesEachForItself) {
+  const Program program = LayerPipeline(2, 2).program();
+  Schedule schedule = piped(program, PipelineKind::OneFOneB, 2);
+  for (Bucket& bucket : schedule.buckets) bucket.collective = Collective::ReduceScatter;
+  const ScheduledProgram result = lower(program, schedule).program;
+  for (std::size_t role = 0; role < 2; ++role) {
+    EXPECT_EQ(count(result, Collective::ReduceScatter, role), 1);
+    EXPECT_EQ(count(result, Collective::AllGather, role), 1);
+  }
+  EXPECT_EQ(result.buckets[0].shards, 2);
+}
+
+}  // namespace
+}  // namespace dovetail::schedule
