@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "schedule/id_table.h"
 #include "schedule/lower.h"
 #include "schedule/verify.h"
 
@@ -69,22 +70,22 @@ sim::StepSummary Planner::judge(const schedule::Schedule& schedule, std::vector<
 
 // The end of each gradient's producer on its slowest rank, in the first step of what was just played.
 std::vector<Duration> Planner::ready_times(const schedule::ScheduledProgram& program) const {
-  std::vector<Duration> op_end(program.program.ops.size());
-  const std::vector<schedule::Command>& commands = program.roles.front().commands;
-  std::size_t op = 0;  // ops run in program order
+  schedule::IdTable<OpId, Duration> op_end;
   for (std::int32_t c = 0; c < static_cast<std::int32_t>(graph_.command_nodes.size()); ++c) {
     const sim::CommandNode& entry = graph_.command_nodes[static_cast<std::size_t>(c)];
-    const schedule::Command& command = commands[static_cast<std::size_t>(entry.command)];
-    if (entry.step > 0 || !std::holds_alternative<schedule::RunOp>(command.action)) continue;
-    for (std::int32_t rank = 0; rank < graph_.ranks; ++rank) {
-      const auto node = static_cast<std::size_t>(graph_.on_rank(c, rank));
-      op_end[op] = std::max(op_end[op], Duration(workspace_.timeline.end[node]));
+    const schedule::Command& command = program.roles[static_cast<std::size_t>(entry.role)]
+                                           .commands[static_cast<std::size_t>(entry.command)];
+    const auto* run = std::get_if<schedule::RunOp>(&command.action);
+    if (entry.step > 0 || run == nullptr) continue;
+    const sim::LaneRange lanes = graph_.lanes_of(entry);
+    for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {
+      const auto node = static_cast<std::size_t>(graph_.on_rank(c, lane));
+      op_end[run->op] = std::max(op_end[run->op], Duration(workspace_.timeline.end[node]));
     }
-    ++op;
   }
   std::vector<Duration> ready;
   for (const schedule::OwedGradient& gradient : owed_) {
-    ready.push_back(op_end[gradient.producer_index]);
+    ready.push_back(op_end.at(gradient.producer));
   }
   return ready;
 }

@@ -32,38 +32,92 @@ CollectiveTable table_of(const CollectiveSeries& series) {
 struct Derivation {
   const CollectiveSeries* first = nullptr;
   const CollectiveSeries* second = nullptr;  // added to the first where present
-  double share = 1;
+  double share = 1;                          // of the time
+  double bytes = 1;                          // at this many times the bytes
   std::string sentence;
 };
 
 Derivation derive_all_reduce(const CollectiveSeries* scatter, const CollectiveSeries* gather) {
   if (scatter != nullptr && gather != nullptr) {
-    return {scatter, gather, 1, "taken as the reduce-scatter plus the all-gather"};
+    return {scatter, gather, 1, 1, "taken as the reduce-scatter plus the all-gather"};
   }
   if (gather != nullptr) {
-    return {gather, nullptr, 2,
+    return {gather, nullptr, 2, 1,
             "taken as twice the all-gather (the reduce-scatter assumed equal to it)"};
   }
   if (scatter != nullptr) {
-    return {scatter, nullptr, 2,
+    return {scatter, nullptr, 2, 1,
             "taken as twice the reduce-scatter (the all-gather assumed equal to it)"};
   }
   return {};
 }
 
-Derivation derive(const Cluster& cluster, CollectiveKey key) {
-  const auto of = [&](Collective kind) { return measured(cluster, {kind, key.ranks}); };
-  if (const CollectiveSeries* series = of(key.collective)) return {series, nullptr, 1, ""};
-  if (key.collective == Collective::AllReduce) {
-    return derive_all_reduce(of(Collective::ReduceScatter), of(Collective::AllGather));
-  }
+// Half of an all-reduce.
+Derivation derive_half(const Cluster& cluster, CollectiveKey key) {
   const Collective twin =
       key.collective == Collective::AllGather ? Collective::ReduceScatter : Collective::AllGather;
-  if (const CollectiveSeries* series = of(twin)) {
-    return {series, nullptr, 1, "taken as equal to the " + std::string(to_string(twin))};
+  if (const CollectiveSeries* series = measured(cluster, {twin, key.ranks})) {
+    return {series, nullptr, 1, 1, "taken as equal to the " + std::string(to_string(twin))};
   }
-  if (const CollectiveSeries* series = of(Collective::AllReduce)) {
-    return {series, nullptr, 0.5, "taken as half of the all-reduce"};
+  if (const CollectiveSeries* series = measured(cluster, {Collective::AllReduce, key.ranks})) {
+    return {series, nullptr, 0.5, 1, "taken as half of the all-reduce"};
+  }
+  return {};
+}
+
+Derivation derive(const Cluster& cluster, CollectiveKey key);
+
+// The smallest group, of the pair itself if there is one, for which an all-reduce is known.
+Derivation all_reduce_of_fewest(const Cluster& cluster, std::int64_t& ranks) {
+  std::set<std::int64_t> known;
+  for (const CollectiveSeries& series : cluster.collectives) known.insert(series.ranks);
+  for (const std::int64_t count : known) {
+    Derivation base = derive(cluster, {Collective::AllReduce, count});
+    if (count < 2 || base.first == nullptr) continue;
+    ranks = count;
+    return base;
+  }
+  return {};
+}
+
+// From the steps of the all-reduce's ring.
+Derivation derive_from_ring(const Cluster& cluster, CollectiveKey key) {
+  std::int64_t ranks = key.ranks;
+  Derivation base = derive(cluster, {Collective::AllReduce, key.ranks});
+  const bool send = key.collective == Collective::SendRecv;
+  if (base.first == nullptr && send) base = all_reduce_of_fewest(cluster, ranks);
+  if (base.first == nullptr || ranks < 2) return {};
+  const auto n = static_cast<double>(ranks);
+  const std::string ring = "the all-reduce over " + std::to_string(ranks) + " ranks";
+  if (send) {
+    base.share /= 2 * (n - 1);
+    base.bytes = n;
+    base.sentence = "taken as one step of " + ring;
+  } else if (key.collective == Collective::Broadcast) {
+    base.share /= 2;
+    base.bytes = n / (n - 1);
+    base.sentence = "taken as half of " + ring + " at " + std::to_string(ranks) + "/" +
+                    std::to_string(ranks - 1) + " of the bytes";
+  } else {
+    base.share /= 2;
+    base.sentence = "taken as half of " + ring;
+  }
+  return base;
+}
+
+Derivation derive(const Cluster& cluster, CollectiveKey key) {
+  if (const CollectiveSeries* series = measured(cluster, key)) return {series, nullptr, 1, 1, ""};
+  switch (key.collective) {
+    case Collective::AllReduce:
+      return derive_all_reduce(measured(cluster, {Collective::ReduceScatter, key.ranks}),
+                               measured(cluster, {Collective::AllGather, key.ranks}));
+    case Collective::ReduceScatter:
+    case Collective::AllGather:
+      return derive_half(cluster, key);
+    case Collective::AllToAll:
+    case Collective::Broadcast:
+    case Collective::SendRecv:
+      return derive_from_ring(cluster, key);
   }
   return {};
 }
@@ -109,6 +163,7 @@ CollectiveTable collective_table(const Cluster& cluster, CollectiveKey key) {
   }
   CollectiveTable table = table_of(*derivation.first);
   if (derivation.second != nullptr) table = table + table_of(*derivation.second);
+  if (derivation.bytes != 1) table = table.with_bytes_times(derivation.bytes);
   return derivation.share == 1 ? table : table.scaled(derivation.share);
 }
 

@@ -25,7 +25,8 @@
 //    "contention": {"compute_slowdown": 1.19, "collective_slowdown": 1, "collective_cpu_us": 0},
 //    "quality": {"valid": true, "why": [], "outside_cpu": 0.01, "figures": {}}}
 //
-// A collective's table holds for its number of ranks only: extrapolating over ranks is refused.
+// A collective's table holds for its number of ranks only: extrapolating over ranks is refused (but
+// for send-recv, which does not depend on them).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -38,6 +39,7 @@
 #include "schedule/schedule.h"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -119,8 +121,9 @@ struct Cluster {
   std::int64_t ranks = 1;                    // default: of the first collective, 1 if there is none
   BackendKind backend = BackendKind::Cuda;   // default cuda
   std::vector<CollectiveSeries> collectives;
-  std::optional<Roofline> compute;      // absent: only measured kernels and timed work have a time
-  std::vector<MeasuredKernel> kernels;  // default none; wins over `compute`
+  // Absent: only measured kernels and timed work have a time, and memory work where `copy` is known.
+  std::optional<Roofline> compute;
+  std::vector<MeasuredKernel> kernels;    // default none; wins over `compute`
   std::optional<UnitKernel> unit_kernel;  // absent: timed work cannot be executed here
   std::optional<CopyModel> copy;          // absent: 2 * bytes / (0.8 * compute.memory)
   HostModel host;                         // absent, or a key of it: default_host(backend)
@@ -154,6 +157,12 @@ struct CollectiveKey {
 // The measured table; where only its relatives were measured, derived from them:
 //   all-reduce = reduce-scatter + all-gather, whichever is missing taken as equal to the other
 //   reduce-scatter = all-gather, all-gather = reduce-scatter, either = half an all-reduce
+// The others follow from the all-reduce T(B) over n ranks as far as it is a ring, i.e. 2 (n - 1)
+// steps of a + b B / n (the standard ring formulas):
+//   all-to-all     T(B) / 2                    n - 1 exchanges of B / n; B is one rank's input
+//   broadcast      T(B n / (n - 1)) / 2        = (n - 1) a + b B: the ring, pipelined
+//   send-recv      T(n B) / (2 (n - 1))        = a + b B: one step of the ring; where its two ranks
+//                                              have no table, of the smallest group that has one
 // Throws InputError, which names the ranks the cluster has tables for.
 CollectiveTable collective_table(const Cluster& cluster, CollectiveKey key);
 
@@ -164,8 +173,12 @@ std::string collective_assumption(const Cluster& cluster, CollectiveKey key);
 // Costs of a Program on this cluster. Costs own all they need; the cluster may go. Ops: timed work
 // as it was measured, other work from `kernels` where dtype and work match exactly, else from
 // `compute`. A group of one rank communicates in no time. Throws InputError when an op has no
-// duration here or a group that owes a reduction has no table.
+// duration here, or a group that owes a reduction or communicates in an op has no table.
 Costs costs_for(const Cluster& cluster, const schedule::Program& program);
+
+// Costs::collective alone: looks up once what the Program communicates; throws as costs_for does.
+std::function<CollectiveTime(schedule::Collective, const schedule::ProcessGroup&, Bytes)>
+collective_costs(const Cluster& cluster, const schedule::Program& program);
 
 // What a reader of a prediction must know, one sentence each: derived collectives, ops from the
 // roofline, an assumed copy cost, a calibration that was not valid. `used`: the collectives in

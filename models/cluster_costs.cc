@@ -21,8 +21,8 @@ namespace {
 using schedule::Collective;
 
 constexpr double kReachableMemory = 0.8;  // share of the nominal rate that streaming kernels reach
-constexpr std::array kCollectives = {Collective::AllReduce, Collective::ReduceScatter,
-                                     Collective::AllGather};
+constexpr std::array kReductions = {Collective::AllReduce, Collective::ReduceScatter,
+                                    Collective::AllGather};
 
 // Durations of one op: one for all ranks, or one per rank.
 using OpTimes = std::unordered_map<OpId, std::vector<Duration>>;
@@ -52,11 +52,19 @@ Duration roofline_time(const Cluster& cluster, const schedule::Op& op) {
 
 std::vector<Duration> op_times(const Cluster& cluster, const KernelTable& kernels,
                                const schedule::Op& op) {
+  if (std::holds_alternative<schedule::CollectiveWork>(op.work))
+    return {Duration{}};  // collective()
   if (const auto* timed = std::get_if<schedule::TimedWork>(&op.work)) {
     if (timed->by_rank.empty()) throw InputError("op " + op.name + ": timed work without a time");
     return timed->by_rank;
   }
   if (const std::optional<Duration> time = kernels.find(op)) return {*time};
+  const auto* memory = std::get_if<schedule::MemoryWork>(&op.work);
+  if (!cluster.compute && cluster.copy && memory != nullptr) {
+    // A copy of one byte moves two: it is read and written.
+    const double ns = cluster.copy->ns_per_byte * static_cast<double>(memory->bytes.count()) / 2;
+    return {cluster.copy->fixed + from_us(ns / 1e3)};
+  }
   if (!cluster.compute) {
     throw InputError("cluster " + cluster.name + ": no duration for op " + op.name +
                      ": no measured kernel matches it and the cluster has no compute section");
@@ -64,14 +72,21 @@ std::vector<Duration> op_times(const Cluster& cluster, const KernelTable& kernel
   return {roofline_time(cluster, op)};
 }
 
-// Group sizes for which the Program owes a reduction; groups of one rank need no network.
-std::set<std::int64_t> communicating_sizes(const schedule::Program& program) {
-  std::set<std::int64_t> sizes;
+// What the Program communicates: the halves of an all-reduce and itself for each group that owes a
+// reduction, and what its ops say. Groups of one rank need no network.
+std::set<CollectiveKey> keys_of(const schedule::Program& program) {
+  std::set<CollectiveKey> keys;
   for (const schedule::Reduction& reduction : program.reductions) {
-    const std::int64_t size = program.group(reduction.group).size();
-    if (size > 1) sizes.insert(size);
+    for (const Collective kind : kReductions) {
+      keys.insert({kind, program.group(reduction.group).size()});
+    }
   }
-  return sizes;
+  for (const schedule::Op& op : program.ops) {
+    const auto* work = std::get_if<schedule::CollectiveWork>(&op.work);
+    if (work != nullptr) keys.insert({work->kind, program.group(work->group).size()});
+  }
+  std::erase_if(keys, [](const CollectiveKey& key) { return key.ranks <= 1; });
+  return keys;
 }
 
 struct SizedTable {
@@ -82,14 +97,9 @@ struct SizedTable {
 // Answers for the keys it was made with; any other key is the cluster's InputError.
 class CollectiveTimes {
  public:
-  CollectiveTimes(Cluster cluster, const std::set<std::int64_t>& sizes)
+  CollectiveTimes(Cluster cluster, const std::set<CollectiveKey>& keys)
       : cluster_(std::move(cluster)) {
-    for (const std::int64_t ranks : sizes) {
-      for (const Collective kind : kCollectives) {
-        const CollectiveKey key{kind, ranks};
-        tables_.push_back({key, collective_table(cluster_, key)});
-      }
-    }
+    for (const CollectiveKey& key : keys) tables_.push_back({key, collective_table(cluster_, key)});
   }
 
   [[nodiscard]] CollectiveTime time(CollectiveKey key, Bytes bytes) const {
@@ -112,10 +122,41 @@ CopyModel copy_model(const Cluster& cluster) {
 }
 
 bool uses_roofline(const KernelTable& kernels, const schedule::Op& op) {
-  return !std::holds_alternative<schedule::TimedWork>(op.work) && !kernels.find(op).has_value();
+  return !std::holds_alternative<schedule::TimedWork>(op.work) &&
+         !std::holds_alternative<schedule::CollectiveWork>(op.work) &&
+         !kernels.find(op).has_value();
+}
+
+// The collectives whose origin a report must tell: those of buckets that are in use, and all of ops.
+std::set<CollectiveKey> spoken_of(const schedule::Program& program,
+                                  const std::vector<Collective>& used) {
+  std::set<CollectiveKey> of_buckets;
+  std::set<CollectiveKey> of_ops;
+  for (const schedule::Reduction& reduction : program.reductions) {
+    const std::int64_t ranks = program.group(reduction.group).size();
+    for (const Collective kind : used) {
+      if (ranks > 1) of_buckets.insert({kind, ranks});
+    }
+  }
+  for (const schedule::Op& op : program.ops) {
+    const auto* work = std::get_if<schedule::CollectiveWork>(&op.work);
+    if (work == nullptr) continue;
+    const std::int64_t ranks = program.group(work->group).size();
+    if (ranks > 1) of_ops.insert({work->kind, ranks});
+  }
+  of_buckets.merge(of_ops);
+  return of_buckets;
 }
 
 }  // namespace
+
+std::function<CollectiveTime(Collective, const schedule::ProcessGroup&, Bytes)> collective_costs(
+    const Cluster& cluster, const schedule::Program& program) {
+  auto collectives = std::make_shared<const CollectiveTimes>(cluster, keys_of(program));
+  return [collectives](Collective kind, const schedule::ProcessGroup& group, Bytes bytes) {
+    return collectives->time({kind, group.size()}, bytes);
+  };
+}
 
 Costs costs_for(const Cluster& cluster, const schedule::Program& program) {
   const KernelTable kernels(cluster);
@@ -136,11 +177,7 @@ Costs costs_for(const Cluster& cluster, const schedule::Program& program) {
     return entry->second[index < entry->second.size() ? index : 0];
   };
 
-  auto collectives = std::make_shared<const CollectiveTimes>(cluster, communicating_sizes(program));
-  costs.collective = [collectives](Collective kind, const schedule::ProcessGroup& group,
-                                   Bytes bytes) {
-    return collectives->time({kind, group.size()}, bytes);
-  };
+  costs.collective = collective_costs(cluster, program);
 
   if (cluster.copy || cluster.compute) {
     const CopyModel copy = copy_model(cluster);
@@ -163,11 +200,9 @@ Costs costs_for(const Cluster& cluster, const schedule::Program& program) {
 std::vector<std::string> assumptions(const Cluster& cluster, const schedule::Program& program,
                                      const std::vector<Collective>& used) {
   std::vector<std::string> sentences;
-  for (const std::int64_t ranks : communicating_sizes(program)) {
-    for (const Collective kind : used) {
-      std::string sentence = collective_assumption(cluster, {kind, ranks});
-      if (!sentence.empty()) sentences.push_back(std::move(sentence));
-    }
+  for (const CollectiveKey& key : spoken_of(program, used)) {
+    std::string sentence = collective_assumption(cluster, key);
+    if (!sentence.empty()) sentences.push_back(std::move(sentence));
   }
   const KernelTable kernels(cluster);
   const auto estimated = std::ranges::count_if(

@@ -30,7 +30,8 @@ constexpr double kMostRate = 1e21;  // beyond any machine
 constexpr std::int64_t kMostExtent = std::int64_t{1} << 40;
 
 constexpr std::array kCollectives = {Collective::AllReduce, Collective::ReduceScatter,
-                                     Collective::AllGather};
+                                     Collective::AllGather, Collective::AllToAll,
+                                     Collective::Broadcast, Collective::SendRecv};
 constexpr std::array kDTypes = {DType::F32, DType::F16, DType::BF16, DType::F64};
 constexpr std::array kBackends = {BackendKind::Cuda, BackendKind::Cpu};
 constexpr std::array<std::string_view, 2> kHostKinds = {"inline", "async"};

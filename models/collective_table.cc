@@ -308,4 +308,17 @@ CollectiveTable CollectiveTable::scaled(double share) const {
   return result;
 }
 
+CollectiveTable CollectiveTable::with_bytes_times(double factor) const {
+  DOVETAIL_CHECK(factor > 0) << factor;
+  CollectiveTable result = *this;
+  result.accuracy_.reset();
+  for (Knot& knot : result.knots_) {
+    knot.bytes /= factor;
+    knot.isolated_slope *= factor;  // that of the last knot is not found again by join_knots
+    knot.back_to_back_slope *= factor;
+  }
+  result.join_knots();
+  return result;
+}
+
 }  // namespace dovetail::models

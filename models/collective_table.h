@@ -106,6 +106,8 @@ class CollectiveTable {
   friend CollectiveTable operator+(const CollectiveTable& first, const CollectiveTable& second);
   // `share` of every time. REQUIRES: share > 0.
   [[nodiscard]] CollectiveTable scaled(double share) const;
+  // The table T'(bytes) = T(factor * bytes). REQUIRES: factor > 0.
+  [[nodiscard]] CollectiveTable with_bytes_times(double factor) const;
 
  private:
   // From `bytes` on: time + slope * (x - bytes), both kinds of time.

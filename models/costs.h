@@ -4,6 +4,11 @@
 // A plain struct of functions and numbers; models/cluster.h makes one from a cluster file,
 // models/profile.h from a measured profile. sim reads it, nothing else does.
 //
+// Bytes. Costs::collective is asked with the whole message of one rank: the buffer of an all-reduce,
+// the input of a reduce-scatter or an all-to-all, the gathered result of an all-gather, what a
+// broadcast or a send carries. A bucket's reduce-scatter and all-gather therefore cost by the bucket's
+// whole size, as nccl-tests plots them; only the all-reduce of a shard over replicas counts the shard.
+//
 // Collectives. A lone collective and one in a busy queue differ: a queue hides latency, a shaped
 // link has credit after a pause. Both times are measured; the simulator takes, for a collective
 // that starts `gap` after the end of the previous one on its stream,

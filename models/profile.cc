@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "models/cluster.h"
 
 namespace dovetail::models {
 namespace {
@@ -333,28 +334,44 @@ double skew_share(const Profile& profile) {
          static_cast<double>(profile.baseline->step.count());
 }
 
+namespace {
+
+// The machine of the profile as far as its collectives go: an all-reduce over all ranks.
+Cluster machine_of(const Profile& profile) {
+  DOVETAIL_CHECK(profile.collectives.has_value());
+  Cluster cluster;
+  cluster.name = profile.name;
+  cluster.ranks = profile.world_size;
+  cluster.collectives = {
+      {schedule::Collective::AllReduce, profile.world_size, 1, profile.collectives->points}};
+  return cluster;
+}
+
+}  // namespace
+
 CollectiveTable profile_table(const Profile& profile) {
   DOVETAIL_CHECK(profile.collectives.has_value());
   return CollectiveTable(profile.collectives->points);
 }
 
 Costs profile_costs(const Profile& profile, const schedule::Program& program) {
-  const auto table = std::make_shared<const CollectiveTable>(profile_table(profile));
   const double stretch = 1 + skew_share(profile);
   Costs costs;
   costs.machine = profile.name;
-  costs.op = [stretch](const schedule::Op& op, Rank rank) {
-    const auto& times = std::get<schedule::TimedWork>(op.work).by_rank;
-    const Duration time = times[times.size() == 1 ? 0 : static_cast<std::size_t>(rank.value)];
-    return Duration(std::llround(static_cast<double>(time.count()) * stretch));
-  };
-  const std::int64_t world = program.world_size;
-  costs.collective = [table, world](schedule::Collective, const schedule::ProcessGroup& group,
-                                    Bytes bytes) {
-    DOVETAIL_CHECK(group.size() == world) << "the profile's collectives span all ranks";
-    return table->time(bytes);
-  };
   const double copy = profile.copy_ns_per_byte;
+  costs.op = [stretch, copy](const schedule::Op& op, Rank rank) {
+    if (std::holds_alternative<schedule::CollectiveWork>(op.work)) return Duration{};
+    double ns = 0;
+    if (const auto* timed = std::get_if<schedule::TimedWork>(&op.work)) {
+      const auto& times = timed->by_rank;
+      const auto index = static_cast<std::size_t>(rank.value);
+      ns = static_cast<double>(times[index < times.size() ? index : 0].count());
+    } else {  // of passes over the Program; a copy of one byte moves two
+      ns = copy * static_cast<double>(op.bytes().count()) / 2;
+    }
+    return Duration(std::llround(ns * stretch));
+  };
+  costs.collective = collective_costs(machine_of(profile), program);
   costs.copy = [copy](Bytes bytes) {
     return Duration(std::llround(copy * static_cast<double>(bytes.count())));
   };

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "schedule/moved_bytes.h"
 #include "schedule/visit.h"
 
 namespace dovetail::schedule {
@@ -35,19 +36,36 @@ std::map<EventId, BucketId> buckets_of_events(const RankProgram& role) {
   return buckets;
 }
 
-// The records on the compute stream that open a launch, and the bucket launched first.
-std::map<CommandId, BucketId> launches(const RankProgram& role) {
-  std::map<CommandId, BucketId> buckets;
+// Of an op that communicates.
+const CollectiveWork* collective_work(const ScheduledProgram& plan, const Command& command) {
+  const auto* run = std::get_if<RunOp>(&command.action);
+  return run == nullptr ? nullptr : std::get_if<CollectiveWork>(&plan.program.op(run->op).work);
+}
+
+// What a launch enqueues first.
+struct Launched {
+  std::optional<BucketId> bucket;
+  std::string name;
+};
+
+// The records on the compute stream that open a launch.
+std::map<CommandId, Launched> launches(const ScheduledProgram& plan, const RankProgram& role) {
+  std::map<CommandId, Launched> launched;
   const Command* open = nullptr;
   for (const Command& command : role.commands) {
     if (command.stream == kComputeStream) {
       const bool records = std::holds_alternative<RecordEvent>(command.action);
       open = records ? &command : nullptr;
+    } else if (open == nullptr) {
+      continue;
     } else if (const auto* run = std::get_if<RunCollective>(&command.action)) {
-      if (open != nullptr) buckets.emplace(open->id, run->bucket);
+      launched.emplace(open->id, Launched{run->bucket, bucket_text("enqueue", run->bucket)});
+    } else if (collective_work(plan, command) != nullptr) {
+      const Op& op = plan.program.op(std::get<RunOp>(command.action).op);
+      launched.emplace(open->id, Launched{std::nullopt, "enqueue " + op.name});
     }
   }
-  return buckets;
+  return launched;
 }
 
 CommandDescription op_info(const Command& command, const Op& op) {
@@ -56,6 +74,11 @@ CommandDescription op_info(const Command& command, const Op& op) {
   info.kind = CommandKind::Compute;
   info.phase = op.phase;
   info.name = op.name;
+  if (const auto* work = std::get_if<CollectiveWork>(&op.work)) {
+    info.kind = CommandKind::Collective;
+    info.phase = std::nullopt;
+    info.bytes = work->bytes;
+  }
   return info;
 }
 
@@ -80,16 +103,10 @@ CommandDescription wait_info(const Command& command, const WaitEvent& wait,
   return info;
 }
 
-Bytes moved_by(const ScheduledProgram& plan, const Copy& copy) {
-  Bytes bytes;
-  for (const TensorId id : copy.gradients) bytes += plan.program.tensor(id).bytes();
-  return bytes;
-}
-
 // What the events and records of one role stand for.
 struct Meanings {
   std::map<EventId, BucketId> events;
-  std::map<CommandId, BucketId> launches;
+  std::map<CommandId, Launched> launches;
 };
 
 std::optional<CommandDescription> command_info(const ScheduledProgram& plan, const Command& command,
@@ -101,26 +118,31 @@ std::optional<CommandDescription> command_info(const ScheduledProgram& plan, con
       [&](const RunCollective& run) -> Info {
         CommandDescription info =
             bucket_info(command, CommandKind::Collective, run.bucket, to_string(run.kind));
-        info.bytes = plan.bucket(run.bucket).size;
+        info.bytes = moved_bytes(plan.bucket(run.bucket), run);
         return info;
       },
       [&](const Copy& copy) -> Info {
         const bool packs = copy.direction == CopyDirection::Pack;
         CommandDescription info =
             bucket_info(command, CommandKind::Copy, copy.bucket, packs ? "pack" : "unpack");
-        info.bytes = moved_by(plan, copy);
+        info.bytes = moved_bytes(plan.program, plan.bucket(copy.bucket), copy);
         return info;
       },
       [&](const RecordEvent&) -> Info {
         const auto launch = meanings.launches.find(command.id);
         if (launch == meanings.launches.end()) return std::nullopt;
-        return bucket_info(command, CommandKind::Launch, launch->second, "enqueue");
+        CommandDescription info;
+        info.id = command.id;
+        info.kind = CommandKind::Launch;
+        info.name = launch->second.name;
+        info.bucket = launch->second.bucket;
+        return info;
       },
       [&](const WaitEvent& wait) -> Info { return wait_info(command, wait, meanings.events); },
       [&](const Scale& scale) -> Info {
         CommandDescription info =
             bucket_info(command, CommandKind::Copy, scale.bucket, "scale");
-        info.bytes = plan.bucket(scale.bucket).size;
+        info.bytes = moved_bytes(plan.bucket(scale.bucket), scale);
         return info;
       });
 }
@@ -130,7 +152,7 @@ std::optional<CommandDescription> command_info(const ScheduledProgram& plan, con
 std::vector<CommandDescription> describe_commands(const ScheduledProgram& plan) {
   std::vector<CommandDescription> result;
   for (const RankProgram& role : plan.roles) {
-    const Meanings meanings = {.events = buckets_of_events(role), .launches = launches(role)};
+    const Meanings meanings = {.events = buckets_of_events(role), .launches = launches(plan, role)};
     for (const Command& command : role.commands) {
       if (auto info = command_info(plan, command, meanings)) result.push_back(std::move(*info));
     }

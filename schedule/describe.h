@@ -2,7 +2,9 @@
 //
 //   c12  Compute     "fc2.backward.weight"
 //   c14  Launch      "enqueue bucket 0"      the record on the compute stream that opens a launch
-//   stands for all of it c16  Collective  "all-reduce bucket 0" c19  Wait        "wait bucket 0"
+//                                            stands for all of it
+//   c16  Collective  "all-reduce bucket 0"   an op that communicates: its own name
+//   c19  Wait        "wait bucket 0"
 // Other records have no description: nothing can be seen of them.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -23,7 +25,7 @@ enum class CommandKind { Compute, Copy, Collective, Wait, Launch };
 struct CommandDescription {
   CommandId id;
   CommandKind kind = CommandKind::Compute;
-  std::optional<Phase> phase;  // of ops; absent for everything that moves gradients
+  std::optional<Phase> phase;  // of ops; absent for everything that communicates or copies
   std::string name;
   std::optional<BucketId> bucket;  // that the command concerns
   Bytes bytes;                     // moved by a collective or copy

@@ -1,9 +1,9 @@
-// From commands and costs to a Graph: first the commands with their dependencies, then one node per
-// rank.
+// From commands and costs to a Graph: what each command of each role becomes.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <numeric>
+#include <map>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -11,7 +11,11 @@
 #include "base/error.h"
 #include "schedule/id_table.h"
 #include "schedule/visit.h"
+#include "sim/communication.h"
 #include "sim/graph.h"
+#include "sim/graph_builder.h"
+#include "sim/issue_order.h"
+#include "sim/lanes.h"
 
 namespace dovetail::sim {
 namespace {
@@ -25,239 +29,227 @@ class Compiler {
            std::int32_t steps, Graph memory)
       : program_(program),
         costs_(costs),
-        commands_(program.roles.front().commands),
         inline_host_(costs.host.kind == HostModel::Kind::Inline),
-        graph_(std::move(memory)) {
-    graph_.clear();
-    DOVETAIL_CHECK(program.roles.size() == 1) << "one role expected";
+        lanes_(program, costs.distinct_ranks),
+        communications_(program),
+        builder_(lanes_, program.streams.size(),
+                 inline_host_ ? GraphBuilder::Hosts::NeverLimit : GraphBuilder::Hosts::Limit,
+                 std::move(memory)) {
+    DOVETAIL_CHECK(!program.roles.empty()) << "no roles";
     DOVETAIL_CHECK(steps >= 1) << steps << " steps";
-    graph_.steps = steps;
-    graph_.ranks = static_cast<std::int32_t>(
-        std::min(program.program.world_size, std::max<std::int64_t>(1, costs.distinct_ranks)));
-    graph_.launch_gap = inline_host_ ? 0 : costs.host.launch_gap.count();
-    frontier_.resize(program.streams.size());
-    last_collective_.resize(program.streams.size(), kNoNode);
+    builder_.graph().steps = steps;
+    builder_.graph().launch_gap = inline_host_ ? 0 : costs.host.launch_gap.count();
+    events_.resize(program.roles.size());
     look_up_costs();
+    walk_hosts();
   }
 
   Graph run() {
-    for (std::int32_t step = 0; step < graph_.steps; ++step) {
-      events_.clear();
-      for (std::size_t i = 0; i < commands_.size(); ++i) issue(step, i);
+    std::vector<Issue> order;  // of one step; with one role it is that of the list
+    if (program_.roles.size() > 1) {
+      order = issue_order(program_, lanes_, communications_,
+                          enqueue_takes_time() ? Enqueues::Timed : Enqueues::Free);
     }
-    link();
-    return std::move(graph_);
+    for (step_ = 0; step_ < builder_.graph().steps; ++step_) {
+      for (auto& events : events_) events.clear();
+      if (program_.roles.size() == 1) {
+        for (std::size_t i = 0; i < program_.roles.front().commands.size(); ++i) issue_alone(i);
+      } else {
+        for (const Issue& issue : order) {
+          if (issue.kind == Issue::Kind::Enqueue) {
+            issue_enqueue(issue.sides.front());
+          } else {
+            play(issue.sides, communications_.of(command(issue.sides.front())));
+          }
+        }
+      }
+    }
+    return builder_.link();
   }
 
  private:
-  // Costs do not change from step to step: ask once per op and rank.
+  [[nodiscard]] const Command& command(const Side& side) const {
+    return program_.roles[static_cast<std::size_t>(side.role)]
+        .commands[static_cast<std::size_t>(side.command)];
+  }
+  [[nodiscard]] bool enqueue_takes_time() const {
+    return inline_host_ && costs_.host.collective > Duration{};
+  }
+
+  // Costs do not change from step to step: ask once per op and lane.
   void look_up_costs() {
-    const auto ranks = static_cast<std::size_t>(graph_.ranks);
-    op_costs_.reserve(program_.program.ops.size() * ranks);
+    op_costs_.reserve(program_.program.ops.size() * lanes_.ranks().size());
     for (const schedule::Op& op : program_.program.ops) {
+      if (std::holds_alternative<schedule::CollectiveWork>(op.work)) continue;
       op_cost_begin_[op.id] = static_cast<std::int32_t>(op_costs_.size());
-      for (std::int32_t rank = 0; rank < graph_.ranks; ++rank) {
-        op_costs_.push_back(costs_.op(op, Rank{rank}).count());
-      }
-    }
-    for (const schedule::BucketLayout& bucket : program_.buckets) {
-      layouts_[bucket.bucket] = &bucket;
+      for (const Rank rank : lanes_.ranks()) op_costs_.push_back(costs_.op(op, rank).count());
     }
   }
 
-  void issue(std::int32_t step, std::size_t index) {
-    const Command& command = commands_[index];
-    const auto at = static_cast<std::int32_t>(index);
-    schedule::visit(
+  // A host that runs ahead issues its list from top to bottom, step after step: when each command
+  // has been issued does not depend on the device.
+  void walk_hosts() {
+    issued_.resize(program_.roles.size());
+    host_step_.assign(program_.roles.size(), 0);
+    if (inline_host_) {
+      find_launches();
+      return;
+    }
+    for (std::size_t role = 0; role < program_.roles.size(); ++role) {
+      std::int64_t& clock = host_step_[role];
+      for (const Command& command : program_.roles[role].commands) {
+        clock += host_cost(command).count();
+        issued_[role].push_back(clock);
+      }
+    }
+  }
+
+  // Which commands stand behind a record on the compute stream that opens a launch.
+  void find_launches() {
+    launched_.resize(program_.roles.size());
+    for (std::size_t role = 0; role < program_.roles.size(); ++role) {
+      bool open = false;
+      for (const Command& command : program_.roles[role].commands) {
+        if (command.stream == schedule::kComputeStream) {
+          open = std::holds_alternative<schedule::RecordEvent>(command.action);
+        }
+        launched_[role].push_back(open ? 1 : 0);
+      }
+    }
+  }
+
+  [[nodiscard]] Duration host_cost(const Command& command) const {
+    const HostModel& host = costs_.host;
+    return schedule::visit(
         command.action,
+        [&](const schedule::RunOp&) {
+          return communications_.of(command) ? host.collective : host.run_op;
+        },
+        [&](const schedule::RunCollective&) { return host.collective; },
+        [&](const schedule::Copy&) { return host.copy; },
+        [&](const schedule::RecordEvent&) { return host.event; },
+        [&](const schedule::WaitEvent&) { return host.event; },
+        [&](const schedule::Scale&) { return host.copy; });
+  }
+
+  [[nodiscard]] Place place(const Side& side, StreamId stream) const {
+    Place place{side.role, side.command, step_, stream};
+    if (inline_host_) return place;
+    const auto role = static_cast<std::size_t>(side.role);
+    const std::int64_t issued =
+        step_ * host_step_[role] + issued_[role][static_cast<std::size_t>(side.command)];
+    place.issued = std::max<std::int64_t>(
+        0, issued + costs_.host.launch_latency.count() - costs_.host.launch_gap.count());
+    return place;
+  }
+
+  void issue_alone(std::size_t index) {
+    const Side side{0, static_cast<std::int32_t>(index)};
+    const Command& alone = program_.roles.front().commands[index];
+    const std::optional<Communication> communication = communications_.of(alone);
+    if (communication && enqueue_takes_time() && alone.stream != schedule::kComputeStream) {
+      issue_enqueue(side);
+    }
+    play(std::span(&side, 1), communication);
+  }
+
+  void issue_enqueue(const Side& side) {
+    const bool launched =
+        launched_[static_cast<std::size_t>(side.role)][static_cast<std::size_t>(side.command)] != 0;
+    enqueued_[{side.role, side.command}] = builder_.add(
+        place(side, schedule::kComputeStream), launched ? NodeKind::Enqueue : NodeKind::Call,
+        same_on_all_lanes(side.role, costs_.host.collective));
+  }
+
+  void play(std::span<const Side> sides, const std::optional<Communication>& communication) {
+    if (communication) {
+      play_collective(sides, *communication);
+      return;
+    }
+    const Side& side = sides.front();
+    const Command& action = command(side);
+    schedule::visit(
+        action.action,
         [&](const schedule::RunOp& run) {
-          spend_host(costs_.host.run_op);
-          const auto begin = static_cast<std::size_t>(op_cost_begin_.at(run.op));
-          add_node(step, at, NodeKind::Compute, command.stream,
-                   std::span(op_costs_).subspan(begin, static_cast<std::size_t>(graph_.ranks)));
+          const auto first =
+              static_cast<std::size_t>(op_cost_begin_.at(run.op) +
+                                       lanes_.roles()[static_cast<std::size_t>(side.role)].begin);
+          builder_.add(place(side, action.stream), NodeKind::Compute,
+                       std::span(op_costs_).subspan(first));
         },
+        [](const schedule::RunCollective&) {},
         [&](const schedule::Copy& copy) {
-          spend_host(costs_.host.copy);
-          const std::int64_t ns = copy_cost(copy);
-          add_node(step, at, NodeKind::Copy, command.stream, same_on_all_ranks(ns));
-        },
-        [&](const schedule::RunCollective& collective) {
-          issue_collective(step, at, command.stream, collective);
+          play_copy(side, action.stream, communications_.bytes(copy));
         },
         [&](const schedule::RecordEvent& record) {
-          spend_host(costs_.host.event);
-          events_[record.event] = frontier(command.stream);
+          events_[static_cast<std::size_t>(side.role)][record.event] =
+              builder_.frontier(side.role, action.stream);
         },
-        [&](const schedule::WaitEvent& wait) { issue_wait(step, at, command.stream, wait); },
+        [&](const schedule::WaitEvent& wait) { play_wait(side, action.stream, wait); },
         [&](const schedule::Scale& scale) {
-          spend_host(costs_.host.copy);
-          const Duration fixed = inline_host_ ? costs_.host.copy : Duration{};
-          const Duration time = costs_.copy(layouts_.at(scale.bucket)->size) + fixed;
-          add_node(step, at, NodeKind::Copy, command.stream, same_on_all_ranks(time.count()));
+          play_copy(side, action.stream, communications_.bytes(scale));
         });
   }
 
-  void issue_collective(std::int32_t step, std::int32_t at, StreamId stream,
-                        const schedule::RunCollective& collective) {
-    if (inline_host_ && stream != schedule::kComputeStream && costs_.host.collective > Duration{}) {
-      add_node(step, at, NodeKind::Enqueue, schedule::kComputeStream,
-               same_on_all_ranks(costs_.host.collective.count()));
-      const std::int32_t enqueue = last_command_node();
-      if (std::ranges::count(frontier(stream), enqueue) == 0) frontier(stream).push_back(enqueue);
-    }
-    spend_host(costs_.host.collective);
-    const models::CollectiveTime time =
-        costs_.collective(collective.kind, program_.program.group(collective.group),
-                          layouts_.at(collective.bucket)->size);
-    NodeId& previous = last_collective_[static_cast<std::size_t>(stream.value)];
-    const auto table_entry = static_cast<std::int64_t>(graph_.collectives.size());
-    const NodeId node = graph_.size();
-    graph_.collectives.push_back(
-        {node, previous, time.isolated.count(), time.back_to_back.count()});
-    previous = node;
-    const std::int64_t work = ~table_entry;
-    add_node(step, at, NodeKind::Collective, stream, std::span(&work, 1));
+  void play_copy(const Side& side, StreamId stream, Bytes bytes) {
+    const Duration fixed = inline_host_ ? costs_.host.copy : Duration{};
+    builder_.add(place(side, stream), NodeKind::Copy,
+                 same_on_all_lanes(side.role, costs_.copy(bytes) + fixed));
   }
 
-  void issue_wait(std::int32_t step, std::int32_t at, StreamId stream,
-                  const schedule::WaitEvent& wait) {
-    const std::vector<std::int32_t>& event = events_.at(wait.event);
-    graph_.waits.push_back({at, step, stream, frontier(stream), event, -1});
-    for (const std::int32_t dependency : event) {
-      if (std::ranges::count(frontier(stream), dependency) == 0) {
-        frontier(stream).push_back(dependency);
-      }
+  void play_collective(std::span<const Side> sides, const Communication& communication) {
+    places_.clear();
+    for (const Side& side : sides) {
+      const StreamId stream = command(side).stream;
+      places_.push_back(place(side, stream));
+      if (!enqueue_takes_time() || stream == schedule::kComputeStream) continue;
+      builder_.wait_for(side.role, stream, enqueued_.at({side.role, side.command}));
     }
+    builder_.add_collective(
+        places_, *communication.group,
+        costs_.collective(communication.kind, *communication.group, communication.bytes));
+  }
+
+  void play_wait(const Side& side, StreamId stream, const schedule::WaitEvent& wait) {
+    const std::vector<std::int32_t>& event =
+        events_[static_cast<std::size_t>(side.role)].at(wait.event);
+    std::vector<WaitRecord>& waits = builder_.graph().waits;
+    waits.push_back(
+        {side.command, step_, side.role, stream, builder_.frontier(side.role, stream), event, -1});
+    for (const std::int32_t dependency : event) builder_.wait_for(side.role, stream, dependency);
     // With an inline host a wait costs the wake-up of the compute thread.
     if (inline_host_ && stream == schedule::kComputeStream && costs_.host.event > Duration{}) {
-      add_node(step, at, NodeKind::WakeUp, stream, same_on_all_ranks(costs_.host.event.count()));
-      graph_.waits.back().wake_up = last_command_node();
-    } else {
-      spend_host(costs_.host.event);
+      waits.back().wake_up = builder_.add(place(side, stream), NodeKind::WakeUp,
+                                          same_on_all_lanes(side.role, costs_.host.event));
     }
   }
 
-  [[nodiscard]] std::int64_t copy_cost(const schedule::Copy& copy) const {
-    Bytes bytes;
-    for (const TensorId id : copy.gradients) bytes += program_.program.tensor(id).bytes();
-    const Duration fixed = inline_host_ ? costs_.host.copy : Duration{};
-    return (costs_.copy(bytes) + fixed).count();
-  }
-
-  std::span<const std::int64_t> same_on_all_ranks(std::int64_t ns) {
-    scratch_.assign(static_cast<std::size_t>(graph_.ranks), ns);
+  std::span<const std::int64_t> same_on_all_lanes(std::int32_t role, Duration time) {
+    const LaneRange lanes = lanes_.roles()[static_cast<std::size_t>(role)];
+    scratch_.assign(static_cast<std::size_t>(lanes.end - lanes.begin), time.count());
     return scratch_;
-  }
-
-  void spend_host(Duration cost) {
-    if (!inline_host_) host_clock_ += cost.count();
-  }
-
-  std::vector<std::int32_t>& frontier(StreamId stream) {
-    return frontier_[static_cast<std::size_t>(stream.value)];
-  }
-
-  [[nodiscard]] std::int32_t last_command_node() const {
-    return static_cast<std::int32_t>(graph_.command_nodes.size()) - 1;
-  }
-
-  // One entry of `work` per rank, or a single one for a collective.
-  void add_node(std::int32_t step, std::int32_t at, NodeKind kind, StreamId stream,
-                std::span<const std::int64_t> work) {
-    const std::int32_t self = last_command_node() + 1;
-    const NodeId first = graph_.size();
-    const auto count = kind == NodeKind::Collective ? 1 : static_cast<std::int32_t>(work.size());
-    graph_.command_nodes.push_back({at, step, graph_.size(), count, kind, stream});
-    std::vector<std::int32_t>& before = frontier(stream);
-    dependency_begin_.push_back(static_cast<std::int32_t>(dependencies_.size()));
-    dependencies_.insert(dependencies_.end(), before.begin(), before.end());
-    before.assign(1, self);
-    const std::int64_t issued =
-        host_clock_ + costs_.host.launch_latency.count() - graph_.launch_gap;
-    for (const std::int64_t ns : work) {
-      graph_.work.push_back(kind == NodeKind::Collective ? ns : ns + graph_.launch_gap);
-      if (!inline_host_) graph_.release.push_back(std::max<std::int64_t>(0, issued));
-      graph_.command_node.push_back(self);
-      const bool transfer = kind == NodeKind::Collective;
-      graph_.slot.push_back(transfer ? ~stream.value : graph_.size() - 1 - first);
-    }
-  }
-
-  // All dependencies between single nodes, in both directions.
-  void link() {
-    const auto nodes = static_cast<std::size_t>(graph_.size());
-    dependency_begin_.push_back(static_cast<std::int32_t>(dependencies_.size()));
-    graph_.pending.assign(nodes, 0);
-    graph_.predecessors.reserve(dependencies_.size() * static_cast<std::size_t>(graph_.ranks));
-    graph_.predecessor_begin.reserve(nodes + 1);
-    std::vector<std::int32_t> out_degree(nodes + 1, 0);
-    for (std::size_t c = 0; c < graph_.command_nodes.size(); ++c) {
-      const CommandNode& entry = graph_.command_nodes[c];
-      for (std::int32_t rank = 0; rank < entry.count; ++rank) {
-        graph_.predecessor_begin.push_back(static_cast<std::int32_t>(graph_.predecessors.size()));
-        for (std::int32_t k = dependency_begin_[c]; k < dependency_begin_[c + 1]; ++k) {
-          append_predecessors(entry, dependencies_[static_cast<std::size_t>(k)], rank);
-        }
-        const auto node = static_cast<std::size_t>(entry.first + rank);
-        const auto begin = static_cast<std::size_t>(graph_.predecessor_begin[node]);
-        graph_.pending[node] = static_cast<std::int32_t>(graph_.predecessors.size() - begin);
-        for (std::size_t k = begin; k < graph_.predecessors.size(); ++k) {
-          ++out_degree[static_cast<std::size_t>(graph_.predecessors[k]) + 1];
-        }
-      }
-    }
-    graph_.predecessor_begin.push_back(static_cast<std::int32_t>(graph_.predecessors.size()));
-    std::partial_sum(out_degree.begin(), out_degree.end(), out_degree.begin());
-    graph_.successor_begin.assign(out_degree.begin(), out_degree.end());
-    graph_.successors.resize(graph_.predecessors.size());
-    for (std::size_t node = 0; node < nodes; ++node) {
-      for (const std::int32_t from : graph_.predecessors_of(static_cast<NodeId>(node))) {
-        graph_.successors[static_cast<std::size_t>(out_degree[static_cast<std::size_t>(from)]++)] =
-            static_cast<std::int32_t>(node);
-      }
-    }
-  }
-
-  // A collective depends on the command of every rank; everything else on its own rank's.
-  void append_predecessors(const CommandNode& entry, std::int32_t dependency, std::int32_t rank) {
-    const CommandNode& from = graph_.command_nodes[static_cast<std::size_t>(dependency)];
-    if (entry.kind != NodeKind::Collective || from.count == 1) {
-      graph_.predecessors.push_back(graph_.on_rank(dependency, rank));
-      return;
-    }
-    for (std::int32_t r = 0; r < from.count; ++r) graph_.predecessors.push_back(from.first + r);
   }
 
   const schedule::ScheduledProgram& program_;
   const models::Costs& costs_;
-  const std::vector<Command>& commands_;
   const bool inline_host_;
-  Graph graph_;
-  std::vector<std::int64_t> op_costs_;  // [op][rank]
+  const Lanes lanes_;
+  const Communications communications_;
+  GraphBuilder builder_;
+  std::int32_t step_ = 0;
+  std::vector<std::int64_t> op_costs_;  // [op][lane]
   schedule::IdTable<OpId, std::int32_t> op_cost_begin_;
-  schedule::IdTable<BucketId, const schedule::BucketLayout*> layouts_;
+  std::vector<std::vector<std::int64_t>> issued_;  // [role][command], from the start of the step
+  std::vector<std::vector<char>> launched_;        // [role][command]
+  std::vector<std::int64_t> host_step_;            // [role]: host time of one step
+  std::vector<std::unordered_map<EventId, std::vector<std::int32_t>>> events_;  // [role]
+  // The enqueue of each command of a role, once it has a node.
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> enqueued_;
   std::vector<std::int64_t> scratch_;
-  std::vector<std::vector<std::int32_t>> frontier_;  // per stream: what its next command waits for
-  std::vector<NodeId> last_collective_;              // per stream
-  std::unordered_map<EventId, std::vector<std::int32_t>> events_;
-  std::vector<std::int32_t> dependency_begin_, dependencies_;  // CSR: of each command node
-  std::int64_t host_clock_ = 0;
+  std::vector<Place> places_;
 };
 
 }  // namespace
-
-void Graph::clear() {
-  ranks = steps = 1;
-  launch_gap = 0;
-  for (auto* list : {&work, &release}) list->clear();
-  for (auto* list : {&pending, &successor_begin, &successors, &predecessor_begin, &predecessors,
-                     &command_node, &slot}) {
-    list->clear();
-  }
-  collectives.clear();
-  command_nodes.clear();
-  waits.clear();
-}
 
 Graph compile(const schedule::ScheduledProgram& program, const models::Costs& costs,
               std::int32_t steps, Graph memory) {

@@ -5,6 +5,9 @@
 // is recognised as stale, because it is no longer the node's end. So the cost is one queue entry
 // per change of rate.
 //
+// A transfer and a lane slow each other down if the lane takes part in it. What runs on another
+// stream without being a transfer (the scale of a bucket behind its collective) does neither.
+//
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
@@ -27,7 +30,8 @@ struct Flight {
   NodeId node = kNoNode;
   std::int64_t left = 0;  // work still to do, in 2^-20 ns
   std::int64_t rate = kFullRate;
-  std::int64_t since = 0;  // when `left` and `rate` were last true
+  std::int64_t since = 0;       // when `left` and `rate` were last true
+  std::int32_t busy_lanes = 0;  // of a transfer: how many of its lanes compute
 
   [[nodiscard]] bool idle() const { return node == kNoNode; }
 
@@ -48,15 +52,16 @@ class ContendedRun {
         queue_(workspace.queue),
         contention_(contention),
         compute_(contention.size()),
-        beside_transfer_(contention.size(), kFullRate) {
-    for (const models::Contention& rank : contention) {
-      collective_slowdown_ = std::max(collective_slowdown_, rank.collective_slowdown);
+        transfers_on_(contention.size(), 0),
+        beside_transfer_(contention.size(), kFullRate),
+        transfers_(static_cast<std::size_t>(graph.channels)) {
+    for (const models::Contention& lane : contention) {
+      collective_slowdown_ = std::max(collective_slowdown_, lane.collective_slowdown);
     }
     beside_compute_ = rate_of(collective_slowdown_);
-    for (const CommandNode& entry : graph.command_nodes) {
-      streams_ = std::max(streams_, static_cast<std::size_t>(entry.stream.value) + 1);
-    }
-    transfers_.resize(streams_);
+    std::int32_t slots = graph.ranks;
+    for (const std::int32_t slot : graph.slot) slots = std::max(slots, slot + 1);
+    compute_.resize(static_cast<std::size_t>(slots));
   }
 
   std::int64_t run() {
@@ -103,8 +108,18 @@ class ContendedRun {
   [[nodiscard]] bool is_transfer(NodeId node) const {
     return graph_.slot[static_cast<std::size_t>(node)] < 0;
   }
-  [[nodiscard]] std::size_t rank_of(NodeId node) const {
+  // Whether it is on the compute stream of its lane.
+  [[nodiscard]] bool is_compute(NodeId node) const {
+    const std::int32_t slot = graph_.slot[static_cast<std::size_t>(node)];
+    return slot >= 0 && slot < graph_.ranks;
+  }
+  [[nodiscard]] std::size_t lane_of(NodeId node) const {
     return static_cast<std::size_t>(graph_.slot[static_cast<std::size_t>(node)]);
+  }
+  [[nodiscard]] const std::vector<std::int32_t>& lanes_of(NodeId transfer) const {
+    const auto& table = graph_.collectives[static_cast<std::size_t>(
+        ~graph_.work[static_cast<std::size_t>(transfer)])];
+    return graph_.lane_sets[static_cast<std::size_t>(table.lanes)];
   }
   Flight& flight(NodeId node) {
     const std::int32_t slot = graph_.slot[static_cast<std::size_t>(node)];
@@ -136,39 +151,56 @@ class ContendedRun {
     }
     Flight& slot = flight(node);
     DOVETAIL_CHECK(slot.idle()) << "two nodes in flight on one stream";
-    slot = {node, work << kFractionBits, kFullRate, now};
+    slot = {node, work << kFractionBits, kFullRate, now, 0};
     if (is_transfer(node)) {
       begin_transfer(slot, work);
-    } else {
-      slot.rate = compute_rate(rank_of(node));
-      ++busy_ranks_;
-      if (busy_ranks_ == 1) retime_transfers(now);
+    } else if (is_compute(node)) {
+      slot.rate = compute_rate(lane_of(node));
+      if (collective_slowdown_ != 1) change_busy(lane_of(node), 1, now);
     }
     schedule_end(slot);
   }
 
   void begin_transfer(Flight& slot, std::int64_t work) {
-    slot.rate = transfer_rate();
-    ++transfers_in_flight_;
     longest_transfer_ = std::max<std::int64_t>(work, 1);
-    for (std::size_t rank = 0; rank < compute_.size(); ++rank) {
-      beside_transfer_[rank] = rate_beside_transfer(rank);
+    for (const std::int32_t member : lanes_of(slot.node)) {
+      const auto lane = static_cast<std::size_t>(member);
+      ++transfers_on_[lane];
+      beside_transfer_[lane] = rate_beside_transfer(lane);
+      slot.busy_lanes += compute_[lane].idle() ? 0 : 1;
+      retime(compute_[lane], compute_rate(lane), slot.since);
     }
-    retime_compute(slot.since);
+    slot.rate = transfer_rate(slot);
   }
 
   void finish(NodeId node, std::int64_t now) {
     flight(node) = {};
     if (is_transfer(node)) {
-      --transfers_in_flight_;
-      retime_compute(now);
-    } else if (--busy_ranks_ == 0) {
-      retime_transfers(now);
+      for (const std::int32_t member : lanes_of(node)) {
+        const auto lane = static_cast<std::size_t>(member);
+        --transfers_on_[lane];
+        retime(compute_[lane], compute_rate(lane), now);
+      }
+    } else if (collective_slowdown_ != 1 && is_compute(node)) {
+      change_busy(lane_of(node), -1, now);
     }
     const auto n = static_cast<std::size_t>(node);
     for (std::int32_t k = graph_.successor_begin[n]; k < graph_.successor_begin[n + 1]; ++k) {
       const NodeId next = graph_.successors[static_cast<std::size_t>(k)];
       if (--pending_[static_cast<std::size_t>(next)] == 0) release(next, now);
+    }
+  }
+
+  // One lane more or less computes: its transfers may have to change their rate.
+  void change_busy(std::size_t lane, std::int32_t by, std::int64_t now) {
+    if (transfers_on_[lane] == 0) return;
+    for (Flight& transfer : transfers_) {
+      if (transfer.idle()) continue;
+      if (!std::ranges::binary_search(lanes_of(transfer.node), static_cast<std::int32_t>(lane))) {
+        continue;
+      }
+      transfer.busy_lanes += by;
+      retime(transfer, transfer_rate(transfer), now);
     }
   }
 
@@ -185,33 +217,21 @@ class ContendedRun {
     schedule_end(slot);
   }
 
-  void retime_compute(std::int64_t now) {
-    for (std::size_t rank = 0; rank < compute_.size(); ++rank) {
-      retime(compute_[rank], compute_rate(rank), now);
-    }
-  }
-
-  void retime_transfers(std::int64_t now) {
-    if (collective_slowdown_ == 1) return;
-    for (Flight& slot : transfers_) retime(slot, transfer_rate(), now);
-  }
-
   // The processor time of a collective is spread over its duration; at least 1/64 of the rate is
   // left.
-  [[nodiscard]] std::int64_t compute_rate(std::size_t rank) const {
-    if (transfers_in_flight_ == 0) return kFullRate;
-    return beside_transfer_[rank];
+  [[nodiscard]] std::int64_t compute_rate(std::size_t lane) const {
+    return transfers_on_[lane] == 0 ? kFullRate : beside_transfer_[lane];
   }
 
-  [[nodiscard]] std::int64_t rate_beside_transfer(std::size_t rank) const {
-    const models::Contention& contention = contention_[rank];
+  [[nodiscard]] std::int64_t rate_beside_transfer(std::size_t lane) const {
+    const models::Contention& contention = contention_[lane];
     const std::int64_t cpu = std::min(contention.collective_cpu.count(), longest_transfer_);
     const double share = 1 - static_cast<double>(cpu) / static_cast<double>(longest_transfer_);
     return std::max(kFullRate / 64, rate_of(contention.compute_slowdown / std::max(share, 1e-6)));
   }
 
-  [[nodiscard]] std::int64_t transfer_rate() const {
-    return busy_ranks_ == 0 ? kFullRate : beside_compute_;
+  [[nodiscard]] std::int64_t transfer_rate(const Flight& transfer) const {
+    return transfer.busy_lanes == 0 ? kFullRate : beside_compute_;
   }
 
   const Graph& graph_;
@@ -220,15 +240,12 @@ class ContendedRun {
   EventQueue& queue_;
   std::span<const models::Contention> contention_;
   double collective_slowdown_ = 1;
-  std::int64_t beside_compute_ = kFullRate;  // a transfer's rate while any rank computes
-  std::size_t streams_ = 1;
-  std::vector<Flight> compute_;  // per rank: what its compute stream does
-  std::vector<std::int64_t>
-      beside_transfer_;            // per rank: its compute's rate while one is in flight
-  std::vector<Flight> transfers_;  // per stream: the collective in flight
+  std::int64_t beside_compute_ = kFullRate;  // a transfer's rate while any of its lanes computes
+  std::vector<Flight> compute_;  // per lane: what its compute stream does; then other streams
+  std::vector<std::int32_t> transfers_on_;     // per lane: in flight
+  std::vector<std::int64_t> beside_transfer_;  // per lane: its compute's rate while one is
+  std::vector<Flight> transfers_;              // per channel: the collective in flight
   bool top_is_handled_ = false;
-  int transfers_in_flight_ = 0;
-  int busy_ranks_ = 0;
   std::int64_t longest_transfer_ = 1;  // of the collective that began last, alone
 };
 

@@ -31,10 +31,10 @@ struct Workspace {
 std::int64_t play_in_program_order(const Graph& graph, Workspace& workspace);
 std::int64_t play_events(const Graph& graph, Workspace& workspace);
 
-// One Contention per simulated rank. Progress is kept in units of 2^-20 ns, so a run is exact to 1
-// ns per change of rate and deterministic. A compute-stream node of rank r progresses at 1 /
-// compute_slowdown while a collective transfers, and besides loses the collective's processor time;
-// a collective at 1 / collective_slowdown while any rank's compute stream is busy.
+// One Contention per lane. Progress is kept in units of 2^-20 ns, so a run is exact to 1 ns per
+// change of rate and deterministic. What a lane computes progresses at 1 / compute_slowdown while a
+// collective in which it takes part transfers, and besides loses the collective's processor time; a
+// collective at 1 / collective_slowdown while the compute stream of any of its lanes is busy.
 std::int64_t play_contended(const Graph& graph, std::span<const models::Contention> contention,
                             Workspace& workspace);
 

@@ -1,11 +1,14 @@
 // A Graph: one ScheduledProgram with its Costs, compiled to flat arrays that the engines can play
 // fast.
 //
-// A node is one thing that takes time: an op, a copy, the enqueue of a collective or a wake-up on
-// one rank, or a collective, which all ranks share. Events and waits are edges. Nodes are numbered
-// in host issue order, step after step, with the ranks of one command side by side: ranks advance
-// together, so their state lies together (this beat every change of the event queue). Every edge
-// goes from a lower to a higher number, so node order is one topological order.
+// A lane is one simulated rank. Ranks that are alike are folded: a role of many ranks with equal
+// costs has one lane (lanes.h). A node is one thing that takes time: an op, a copy, the enqueue of a
+// collective or a wake-up on one lane, or a collective, which the lanes of one instance of its group
+// share. Events and waits are edges. Nodes are numbered in an order in which everything can be
+// issued (issue_order.h; with one role: host issue order), step after step, with the lanes of one
+// command side by side: they advance together, so their state lies together (this beat every change
+// of the event queue). Every edge goes from a lower to a higher number, so node order is one
+// topological order.
 //
 //   memory      32 bytes per node and 8 per edge
 //   time        a node starts at max(end of predecessors, release), takes `work`, and ends
@@ -13,6 +16,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -26,9 +30,13 @@ namespace dovetail::sim {
 using NodeId = std::int32_t;
 inline constexpr NodeId kNoNode = -1;
 
-enum class NodeKind : std::uint8_t { Compute, Copy, Collective, Enqueue, WakeUp };
+// Enqueue: under the record that opens a launch. Call: the same without a record (a receive needs
+// none); like WakeUp it takes time that no span of its own shows.
+enum class NodeKind : std::uint8_t { Compute, Copy, Collective, Enqueue, Call, WakeUp };
 
-// One command of one step; its nodes are first .. first + count - 1 (one per rank, or one for all).
+// One command of one step on the lanes of its role; its nodes are first .. first + count - 1: one per
+// lane, one for all, or one per instance of the process group. A collective in which several roles
+// meet has an entry for each of them, with the same nodes, one after another.
 struct CommandNode {
   std::int32_t command = 0;  // index in the role's command list
   std::int32_t step = 0;
@@ -36,6 +44,9 @@ struct CommandNode {
   std::int32_t count = 1;
   NodeKind kind = NodeKind::Compute;
   StreamId stream;
+  std::int32_t role = 0;
+  std::int32_t instances = -1;  // index into Graph::instances; -1: by lane, or one for all
+  std::int64_t issued = 0;      // when this role's host lets it start
 };
 
 // A WaitEvent of one step: how to find out whether a stream stood there. Lists hold indices of
@@ -43,6 +54,7 @@ struct CommandNode {
 struct WaitRecord {
   std::int32_t command = 0;
   std::int32_t step = 0;
+  std::int32_t role = 0;
   StreamId stream;
   std::vector<std::int32_t> stream_before;  // what the stream had done
   std::vector<std::int32_t> event;          // what the event stands for
@@ -52,9 +64,10 @@ struct WaitRecord {
 // A collective's duration depends on the pause before it on its stream (models/costs.h).
 struct CollectiveNode {
   NodeId node = kNoNode;
-  NodeId previous = kNoNode;  // the collective before it on the same stream
+  NodeId previous = kNoNode;  // the collective before it on the same stream of its first lane
   std::int64_t isolated = 0;
   std::int64_t back_to_back = 0;
+  std::int32_t lanes = 0;  // who takes part: index into Graph::lane_sets
 
   // Nanoseconds for a start `gap` ns after the end of the previous collective.
   [[nodiscard]] std::int64_t duration(std::int64_t gap) const {
@@ -63,9 +76,19 @@ struct CollectiveNode {
   }
 };
 
+// The lanes of one role.
+struct LaneRange {
+  std::int32_t begin = 0;
+  std::int32_t end = 0;
+  friend bool operator==(const LaneRange&, const LaneRange&) = default;
+};
+
 struct Graph {
-  std::int32_t ranks = 1;  // simulated
+  std::int32_t ranks = 1;  // lanes: simulated ranks of all roles
   std::int32_t steps = 1;
+  std::int32_t channels = 1;       // `slot` counts transfers as ~0 .. ~(channels - 1)
+  std::vector<Rank> rank_of_lane;  // rising within a role
+  std::vector<LaneRange> roles;
 
   // Per node. Work >= 0 is a duration in ns; ~work is an index into `collectives` otherwise.
   std::vector<std::int64_t> work;
@@ -74,11 +97,15 @@ struct Graph {
   std::vector<std::int32_t> successor_begin, successors;      // CSR
   std::vector<std::int32_t> predecessor_begin, predecessors;  // CSR
   std::vector<std::int32_t> command_node;                     // of each node
-  std::vector<std::int32_t> slot;  // a node occupies its rank's compute, or ~stream of a transfer
+  // What a node occupies while it runs: the compute of its lane (0 .. ranks - 1), another stream of
+  // its lane without being a transfer (from `ranks` on), or the channel of a transfer, as ~channel.
+  std::vector<std::int32_t> slot;
 
   std::vector<CollectiveNode> collectives;
   std::vector<CommandNode> command_nodes;
   std::vector<WaitRecord> waits;
+  std::vector<std::vector<std::int32_t>> lane_sets;  // sorted
+  std::vector<std::vector<std::int32_t>> instances;  // per lane of all roles: which of the nodes
   std::int64_t launch_gap = 0;  // included in `work` of all but collectives' tables
 
   // Forgets everything but keeps the memory.
@@ -90,10 +117,28 @@ struct Graph {
     return std::span(predecessors)
         .subspan(begin, static_cast<std::size_t>(predecessor_begin[n + 1]) - begin);
   }
-  // The node of a command node on one rank.
-  [[nodiscard]] NodeId on_rank(std::int32_t command_node_index, std::int32_t rank) const {
+  // The node of a command node on one lane. REQUIRES: the lane is of the entry's role.
+  [[nodiscard]] NodeId on_rank(std::int32_t command_node_index, std::int32_t lane) const {
     const CommandNode& entry = command_nodes[static_cast<std::size_t>(command_node_index)];
-    return entry.first + (entry.count == 1 ? 0 : rank);
+    if (entry.count == 1) return entry.first;
+    if (entry.instances < 0) {
+      return entry.first + lane - roles[static_cast<std::size_t>(entry.role)].begin;
+    }
+    return entry.first +
+           instances[static_cast<std::size_t>(entry.instances)][static_cast<std::size_t>(lane)];
+  }
+  // Whether a node is of this lane: its own, or a collective in which it takes part.
+  [[nodiscard]] bool takes_part(NodeId node, std::int32_t lane) const {
+    const auto n = static_cast<std::size_t>(node);
+    if (work[n] < 0) {
+      const CollectiveNode& table = collectives[static_cast<std::size_t>(~work[n])];
+      return std::ranges::binary_search(lane_sets[static_cast<std::size_t>(table.lanes)], lane);
+    }
+    const CommandNode& entry = command_nodes[static_cast<std::size_t>(command_node[n])];
+    return roles[static_cast<std::size_t>(entry.role)].begin + node - entry.first == lane;
+  }
+  [[nodiscard]] LaneRange lanes_of(const CommandNode& entry) const {
+    return roles[static_cast<std::size_t>(entry.role)];
   }
 };
 
@@ -103,7 +148,7 @@ struct Timeline {
   std::vector<std::int64_t> end;
 };
 
-// REQUIRES: verify(program) is empty, steps >= 1, one role. `memory` is an old Graph whose memory is
+// REQUIRES: verify(program) is empty, steps >= 1. `memory` is an old Graph whose memory is
 // used again: a search that gives back each Graph allocates next to nothing per candidate.
 Graph compile(const schedule::ScheduledProgram& program, const models::Costs& costs,
               std::int32_t steps, Graph memory = {});

@@ -1,10 +1,11 @@
 // The judge: a slow, direct simulation with no graph, no queue and no contention.
 //
-// Walks the commands in host issue order and keeps, per rank, when each stream is free and when
-// each event happened. That is exact because streams are in order and a collective's participants
-// issue it at the same place. Written to be read beside the definitions in
+// Every rank of every role keeps its own clock: when each of its streams is free, when each of its
+// events happened, when its host had issued each command. The head of a stream is played as soon as
+// what it waits for is known; a collective once it is at the head of a stream on all ranks of its
+// instance. That is exact because streams are in order. Written to be read beside the definitions in
 // schedule/scheduled_program.h; tests hold the engines against it on all groupings of small
-// programs and on random ones. Ignores contention.
+// programs and on random ones, with one role and with several. Ignores contention.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "schedule/describe.h"
@@ -64,7 +67,8 @@ class TraceBuilder {
   }
 
   traces::Trace build() {
-    for (std::int32_t rank = 0; rank < graph_.ranks; ++rank) trace_.ranks.push_back(Rank{rank});
+    trace_.ranks = graph_.rank_of_lane;
+    std::ranges::sort(trace_.ranks);
     for (const schedule::Stream& stream : program_.streams) {
       trace_.streams.push_back({stream.id, stream.name});
     }
@@ -76,6 +80,7 @@ class TraceBuilder {
     std::ranges::sort(trace_.spans, {}, [](const traces::Span& span) {
       return std::tuple(span.rank, span.stream, span.start, span.end, span.command);
     });
+    join_enqueues();
     return std::move(trace_);
   }
 
@@ -86,15 +91,18 @@ class TraceBuilder {
   [[nodiscard]] std::int64_t start(NodeId node) const {
     return timeline_.start[static_cast<std::size_t>(node)];
   }
-  [[nodiscard]] const schedule::Command& command(std::int32_t index) const {
-    return program_.roles.front().commands[static_cast<std::size_t>(index)];
+  [[nodiscard]] const schedule::Command& command(std::int32_t role, std::int32_t index) const {
+    return program_.roles[static_cast<std::size_t>(role)].commands[static_cast<std::size_t>(index)];
+  }
+  [[nodiscard]] Rank rank_of(std::int32_t lane) const {
+    return graph_.rank_of_lane[static_cast<std::size_t>(lane)];
   }
 
   void describe_commands() {
     // Launches take time only where the host is the compute stream and charges for them.
     const auto enqueues = [](const CommandNode& entry) { return entry.kind == NodeKind::Enqueue; };
     const bool launches = std::ranges::any_of(graph_.command_nodes, enqueues);
-    const std::vector<schedule::Command>& commands = program_.roles.front().commands;
+    std::set<CommandId> described;
     for (const schedule::CommandDescription& command : schedule::describe_commands(program_)) {
       const bool launch = command.kind == schedule::CommandKind::Launch;
       if (launch && !launches) continue;
@@ -104,29 +112,41 @@ class TraceBuilder {
                                  .name = command.name,
                                  .bucket = command.bucket,
                                  .bytes = command.bytes});
-      if (launch) launch_of_[*command.bucket] = command.id;
+      if (launch) described.insert(command.id);
     }
-    for (const schedule::Command& command : commands) {
-      const auto* collective = std::get_if<schedule::RunCollective>(&command.action);
-      if (collective != nullptr) bucket_of_[command.id] = collective->bucket;
+    if (!launches) return;
+    for (const schedule::RankProgram& role : program_.roles) find_launches(role, described);
+  }
+
+  // The record on the compute stream behind which each collective is enqueued.
+  void find_launches(const schedule::RankProgram& role, const std::set<CommandId>& described) {
+    std::optional<CommandId> open;
+    for (const schedule::Command& command : role.commands) {
+      if (command.stream == schedule::kComputeStream) {
+        open.reset();
+        if (described.contains(command.id)) open = command.id;
+      } else if (open) {
+        launch_of_[command.id] = *open;
+      }
     }
   }
 
   // The trace shows an enqueue under the record that opens the launch, as the executor does.
   [[nodiscard]] CommandId shown_as(const CommandNode& entry) const {
-    const CommandId id = command(entry.command).id;
+    const CommandId id = command(entry.role, entry.command).id;
     if (entry.kind != NodeKind::Enqueue) return id;
-    const auto launch = launch_of_.find(bucket_of_.at(id));
+    const auto launch = launch_of_.find(id);
     return launch == launch_of_.end() ? id : launch->second;
   }
 
   void add_spans(std::int32_t index) {
     const CommandNode& entry = graph_.command_nodes[static_cast<std::size_t>(index)];
-    if (entry.kind == NodeKind::WakeUp) return;  // part of its wait
-    for (std::int32_t rank = 0; rank < graph_.ranks; ++rank) {
-      const NodeId node = graph_.on_rank(index, rank);
+    if (entry.kind == NodeKind::WakeUp || entry.kind == NodeKind::Call) return;  // graph.h
+    const LaneRange lanes = graph_.lanes_of(entry);
+    for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {
+      const NodeId node = graph_.on_rank(index, lane);
       traces::Span span{.command = shown_as(entry),
-                        .rank = Rank{rank},
+                        .rank = rank_of(lane),
                         .stream = entry.stream,
                         .step = entry.step,
                         .start = instant(start(node)),
@@ -134,7 +154,7 @@ class TraceBuilder {
                         .transfer_start = {}};
       if (entry.kind == NodeKind::Collective) {
         span.transfer_start = span.start;
-        span.start = instant(arrival(node, rank));
+        span.start = instant(arrival(entry, node, lane));
       } else if (start(node) + graph_.launch_gap <= end(node)) {
         span.start = instant(start(node) + graph_.launch_gap);  // the gap itself is idle time
       }
@@ -142,36 +162,55 @@ class TraceBuilder {
     }
   }
 
-  // When this rank's stream reached the collective: its own predecessors, and those that all ranks
-  // share.
-  [[nodiscard]] std::int64_t arrival(NodeId node, std::int32_t rank) const {
-    std::int64_t time = 0;
+  // When this lane's stream reached the collective: its own predecessors, and those in which it
+  // takes part.
+  [[nodiscard]] std::int64_t arrival(const CommandNode& entry, NodeId node,
+                                     std::int32_t lane) const {
+    std::int64_t time = graph_.release.empty() ? 0 : entry.issued;
     for (const std::int32_t from : graph_.predecessors_of(node)) {
-      const CommandNode& entry = graph_.command_nodes[static_cast<std::size_t>(
-          graph_.command_node[static_cast<std::size_t>(from)])];
-      if (entry.count == 1 || from - entry.first == rank) time = std::max(time, end(from));
-    }
-    if (!graph_.release.empty()) {
-      time = std::max(time, graph_.release[static_cast<std::size_t>(node)]);
+      if (graph_.takes_part(from, lane)) time = std::max(time, end(from));
     }
     return std::min(time, start(node));
   }
 
+  // Collectives that are launched together are enqueued one after another behind one record: one
+  // span.
+  void join_enqueues() {
+    std::set<CommandId> records;
+    for (const auto& [collective, record] : launch_of_) records.insert(record);
+    if (records.empty()) return;
+    std::vector<traces::Span> joined;
+    for (const traces::Span& span : trace_.spans) {
+      const bool same = !joined.empty() && records.contains(span.command) &&
+                        std::tuple(joined.back().rank, joined.back().command, joined.back().step,
+                                   joined.back().end) ==
+                            std::tuple(span.rank, span.command, span.step, span.start);
+      if (same) {
+        joined.back().end = span.end;
+      } else {
+        joined.push_back(span);
+      }
+    }
+    trace_.spans = std::move(joined);
+  }
+
   void add_wait(const WaitRecord& wait) {
-    const auto latest = [&](const std::vector<std::int32_t>& nodes, std::int32_t rank) {
+    const auto latest = [&](const std::vector<std::int32_t>& nodes, std::int32_t lane) {
       std::int64_t time = 0;
-      for (const std::int32_t node : nodes) time = std::max(time, end(graph_.on_rank(node, rank)));
+      for (const std::int32_t node : nodes) time = std::max(time, end(graph_.on_rank(node, lane)));
       return time;
     };
-    for (std::int32_t rank = 0; rank < graph_.ranks; ++rank) {
-      const std::int64_t from = latest(wait.stream_before, rank);
-      const std::int64_t event = latest(wait.event, rank);
+    // Idle communication streams always wait; only the compute stream's stalls are worth a span.
+    if (wait.stream != schedule::kComputeStream) return;
+    const LaneRange lanes = graph_.roles[static_cast<std::size_t>(wait.role)];
+    for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {
+      const std::int64_t from = latest(wait.stream_before, lane);
+      const std::int64_t event = latest(wait.event, lane);
       const std::int64_t until =
-          wait.wake_up >= 0 ? end(graph_.on_rank(wait.wake_up, rank)) : event;
-      // Idle communication streams always wait; only the compute stream's stalls are worth a span.
-      if (until <= from || wait.stream != schedule::kComputeStream) continue;
-      trace_.spans.push_back({.command = command(wait.command).id,
-                              .rank = Rank{rank},
+          wait.wake_up >= 0 ? end(graph_.on_rank(wait.wake_up, lane)) : event;
+      if (until <= from) continue;
+      trace_.spans.push_back({.command = command(wait.role, wait.command).id,
+                              .rank = rank_of(lane),
                               .stream = wait.stream,
                               .step = wait.step,
                               .start = instant(from),
@@ -184,8 +223,7 @@ class TraceBuilder {
   const Graph& graph_;
   const Timeline& timeline_;
   traces::Trace trace_;
-  std::map<BucketId, CommandId> launch_of_;
-  std::map<CommandId, BucketId> bucket_of_;
+  std::map<CommandId, CommandId> launch_of_;  // of a collective: the record behind which it stands
 };
 
 }  // namespace
@@ -193,8 +231,8 @@ class TraceBuilder {
 std::int64_t play(const Graph& graph, const models::Costs& costs, Workspace& workspace) {
   std::vector<models::Contention> contention;
   bool any = false;
-  for (std::int32_t rank = 0; rank < graph.ranks; ++rank) {
-    contention.push_back(costs.contention ? costs.contention(Rank{rank}) : models::Contention{});
+  for (const Rank rank : graph.rank_of_lane) {
+    contention.push_back(costs.contention ? costs.contention(rank) : models::Contention{});
     any = any || !contention.back().none();
   }
   return any ? play_contended(graph, contention, workspace)

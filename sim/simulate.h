@@ -4,9 +4,10 @@
 // Event-driven, integer nanoseconds, deterministic. Models: streams in order, events and waits,
 // host dispatch (inline or asynchronous), launch gaps, bucket copies, FIFO per communication
 // stream, collectives that move data only once their last rank has arrived, mutual slow-down of
-// compute and collectives as rates, several steps in a row. Ranks with equal costs are folded into
-// one. It leaves out: sharing of one link by several communication streams, clocks and power,
-// jitter.
+// compute and collectives as rates, several steps in a row, several roles (the stages of a pipeline)
+// that meet in collectives and in sends and receives. Ranks with equal costs are folded into one
+// (lanes.h); spans bear the real rank. It leaves out: sharing of one link by several communication
+// streams, the effect of max_ctas, clocks and power, jitter.
 //
 // Three engines, one answer: play_events and play_in_program_order (engine.h; the latter is exact
 // where contention is off, and fast), and reference_simulate (reference.h: slow, direct, the judge
@@ -29,7 +30,7 @@ struct SimOptions {
   std::int32_t steps = 1;  // >= 1; steps follow each other without a barrier
 };
 
-// REQUIRES: the program passed verify (no deadlock, no unknown ids), one role.
+// REQUIRES: the program passed verify (no deadlock, no unknown ids).
 traces::Trace simulate(const schedule::ScheduledProgram& program, const models::Costs& costs,
                        const SimOptions& options = {});
 
@@ -38,7 +39,8 @@ traces::Trace simulate(const schedule::ScheduledProgram& program, const models::
 std::int64_t play(const Graph& graph, const models::Costs& costs, Workspace& workspace);
 
 // What a search needs to know about one candidate, without building a Trace. Of the last step, in
-// ns; communication is that of the rank that ends last. Agrees with traces::step_report
+// ns; the step lasts until its slowest rank ends, whatever its role, and all else is of that rank:
+// of equals the first lane. Compute is what runs on stream 0 and is no collective. Agrees with traces::step_report
 // (tests/sim).
 struct StepSummary {
   std::int64_t step_ns = 0;     // from the end of the step before (or 0) to the end of this one

@@ -21,10 +21,11 @@ StepSummary summarize(const Graph& graph, const Timeline& timeline) {
   std::int64_t before = 0;  // end of the step before
   for (std::int32_t c = 0; c < static_cast<std::int32_t>(graph.command_nodes.size()); ++c) {
     const CommandNode& entry = graph.command_nodes[static_cast<std::size_t>(c)];
-    for (std::int32_t rank = 0; rank < graph.ranks; ++rank) {
-      const std::int64_t end = timeline.end[static_cast<std::size_t>(graph.on_rank(c, rank))];
+    const LaneRange lanes = graph.lanes_of(entry);
+    for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {
+      const std::int64_t end = timeline.end[static_cast<std::size_t>(graph.on_rank(c, lane))];
       if (entry.step == step) {
-        auto& latest = ends[static_cast<std::size_t>(rank)];
+        auto& latest = ends[static_cast<std::size_t>(lane)];
         latest = std::max(latest, end);
       } else if (entry.step == step - 1) {
         before = std::max(before, end);
@@ -36,10 +37,15 @@ StepSummary summarize(const Graph& graph, const Timeline& timeline) {
   std::vector<traces::Interval> communication;
   for (std::int32_t c = 0; c < static_cast<std::int32_t>(graph.command_nodes.size()); ++c) {
     const CommandNode& entry = graph.command_nodes[static_cast<std::size_t>(c)];
-    if (entry.step != step || entry.kind == NodeKind::WakeUp) continue;
+    if (entry.step != step || entry.kind == NodeKind::WakeUp || entry.kind == NodeKind::Call) {
+      continue;
+    }
+    const LaneRange lanes = graph.lanes_of(entry);
+    if (slowest < lanes.begin || slowest >= lanes.end) continue;
     const auto node = static_cast<std::size_t>(graph.on_rank(c, slowest));
     std::int64_t start = timeline.start[node];
     const bool transfer = entry.kind == NodeKind::Collective;
+    if (!transfer && entry.stream != schedule::kComputeStream) continue;
     if (!transfer) start = std::min(start + graph.launch_gap, timeline.end[node]);
     (transfer ? communication : compute).push_back({instant(start), instant(timeline.end[node])});
   }

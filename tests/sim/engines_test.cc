@@ -7,8 +7,8 @@
 #include "schedule/lower.h"
 #include "schedule/verify.h"
 #include "sim/engine.h"
-#include "sim/reference.h"
 #include "sim/simulate.h"
+#include "tests/sim/agreement.h"
 #include "tests/support/programs.h"
 
 namespace dovetail::sim {
@@ -17,51 +17,6 @@ namespace {
 using testing::random_chain;
 using testing::random_machine;
 using testing::random_schedule;
-
-struct Played {
-  Timeline timeline;
-  std::int64_t end = 0;
-};
-
-// The three engines on one graph; fails unless they agree.
-Played play_all(const Graph& graph) {
-  Workspace order;
-  Workspace events;
-  Workspace contended;
-  const std::int64_t end = play_in_program_order(graph, order);
-  EXPECT_EQ(play_events(graph, events), end);
-  const std::vector<models::Contention> none(static_cast<std::size_t>(graph.ranks));
-  EXPECT_EQ(play_contended(graph, none, contended), end);
-  EXPECT_EQ(order.timeline.start, events.timeline.start);
-  EXPECT_EQ(order.timeline.end, events.timeline.end);
-  EXPECT_EQ(order.timeline.start, contended.timeline.start);
-  EXPECT_EQ(order.timeline.end, contended.timeline.end);
-  return {order.timeline, end};
-}
-
-// Every node of the graph stands in the reference at the same time.
-void expect_reference(const schedule::ScheduledProgram& program, const models::Costs& costs,
-                      std::int32_t steps) {
-  const Graph graph = compile(program, costs, steps);
-  const Played played = play_all(graph);
-  const ReferenceTimeline reference = reference_simulate(program, costs, steps);
-  const auto& commands = program.roles.front().commands;
-  std::size_t compared = 0;
-  for (std::int32_t c = 0; c < static_cast<std::int32_t>(graph.command_nodes.size()); ++c) {
-    const CommandNode& entry = graph.command_nodes[static_cast<std::size_t>(c)];
-    for (std::int32_t rank = 0; rank < graph.ranks; ++rank) {
-      const auto node = static_cast<std::size_t>(graph.on_rank(c, rank));
-      const CommandId id = commands[static_cast<std::size_t>(entry.command)].id;
-      const auto found =
-          reference.find({entry.step, Rank{rank}, id, entry.kind == NodeKind::Enqueue});
-      ASSERT_NE(found, reference.end());
-      ASSERT_EQ(played.timeline.start[node], found->second.start) << "command " << id;
-      ASSERT_EQ(played.timeline.end[node], found->second.end) << "command " << id;
-      ++compared;
-    }
-  }
-  EXPECT_EQ(compared, reference.size());
-}
 
 TEST(EnginesTest, AgreeOnAllGroupingsOfSmallPrograms) {
   Random random(1);

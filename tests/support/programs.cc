@@ -98,9 +98,12 @@ std::function<models::CollectiveTime(Bytes)> line(Duration alpha, std::int64_t n
 models::Costs costs_of(const SimpleMachine& machine, const Program& program) {
   models::Costs costs;
   costs.machine = "test";
-  costs.op = [](const Op& op, Rank rank) {
-    const auto& times = std::get<schedule::TimedWork>(op.work).by_rank;
-    return times[times.size() == 1 ? 0 : static_cast<std::size_t>(rank.value)];
+  costs.op = [rate = machine.copy_ns_per_byte](const Op& op, Rank rank) {
+    const auto* timed = std::get_if<schedule::TimedWork>(&op.work);
+    if (timed == nullptr) {
+      return Duration(std::llround(rate * static_cast<double>(op.bytes().count()) / 2));
+    }
+    return timed->by_rank[timed->by_rank.size() == 1 ? 0 : static_cast<std::size_t>(rank.value)];
   };
   costs.collective = [collective = machine.collective](schedule::Collective,
                                                        const schedule::ProcessGroup&,

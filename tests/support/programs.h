@@ -29,8 +29,8 @@ struct Layer {
 schedule::Program chain(const std::vector<Layer>& layers, std::int64_t world = 2,
                         const std::function<Duration(std::int32_t, std::size_t)>& jitter = {});
 
-// Costs of such a Program: timed work, T(bytes) as given, copies at `copy_ns_per_byte`, no host
-// cost, no contention, all ranks simulated.
+// Costs of such a Program: timed work, T(bytes) as given, copies at `copy_ns_per_byte`, memory work
+// (of passes over the Program) at half of that, no host cost, no contention, all ranks simulated.
 struct SimpleMachine {
   std::function<models::CollectiveTime(Bytes)> collective;
   double copy_ns_per_byte = 0;

@@ -1,0 +1,50 @@
+// The order in which the commands of several roles are given their nodes.
+//
+// With one role it is host issue order. With several, roles meet in collectives (the sends and
+// receives of a pipeline), and no interleaving of host orders need work: both may send before they
+// receive, on streams of their own. So the roles are played abstractly, stream by stream: the head
+// of a stream goes ahead once its event is recorded, its enqueue is done, and all roles that meet in
+// it have it at the head of a stream. Every command then comes after all that it waits for.
+//
+//   role 0  s0 F0 ......... B0      role 1  s0 .... F1 B1
+//           s1 send0 recv0                  s1 recv0 send0
+//   order   F0, {send0, recv0}, F1, B1, {recv0, send0}, B0
+//
+// Which collectives meet: the k-th of each role over the same process group on the same stream; of
+// sends and receives the k-th in the same direction (root), as a communicator pairs them.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "schedule/scheduled_program.h"
+#include "sim/communication.h"
+#include "sim/lanes.h"
+
+namespace dovetail::sim {
+
+// One role's command.
+struct Side {
+  std::int32_t role = 0;
+  std::int32_t command = 0;  // index in the role's list
+  friend bool operator==(const Side&, const Side&) = default;
+};
+
+// Several sides: one collective in which these roles meet.
+struct Issue {
+  // Enqueue: the host's work before a collective on another stream than its own.
+  enum class Kind { Command, Enqueue } kind = Kind::Command;
+  std::vector<Side> sides;
+  friend bool operator==(const Issue&, const Issue&) = default;
+};
+
+// Whether the host that is the compute stream enqueues collectives of other streams in its own time.
+enum class Enqueues { Free, Timed };
+
+// REQUIRES: verify(program) is empty; a circle of waits is a failed check.
+std::vector<Issue> issue_order(const schedule::ScheduledProgram& program, const Lanes& lanes,
+                               const Communications& communications, Enqueues enqueues);
+
+}  // namespace dovetail::sim

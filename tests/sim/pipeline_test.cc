@@ -1,0 +1,106 @@
+// Pipelines on the simulated machine: oracle O7, and what it adds to the closed formula.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "schedule/pipeline/slack.h"
+#include "sim/simulate.h"
+#include "tests/sim/role_programs.h"
+#include "tests/support/programs.h"
+
+namespace dovetail::sim {
+namespace {
+
+using schedule::Collective;
+using schedule::Phase;
+using testing::us;
+
+testing::PipelinePlan equal_stages(std::int32_t stages, std::int32_t micro_steps) {
+  return {.shape = {.kind = schedule::PipelineKind::OneFOneB,
+                    .stages = stages,
+                    .chunks = 1,
+                    .micro_steps = micro_steps},
+          .time = [](Phase phase, std::int32_t, std::int32_t) {
+            return phase == Phase::Forward ? us(1) : us(2);
+          }};
+}
+
+// When the last backward of each role ends, in us.
+std::vector<double> last_backward_ends(const testing::PipelinePlan& pipeline, Duration send) {
+  const auto plan = testing::pipeline_plan(pipeline);
+  const auto costs = testing::role_costs(
+      plan, [send](Collective kind, Bytes) { return kind == Collective::SendRecv ? send : us(1); });
+  const traces::Trace trace = simulate(plan, costs);
+  std::vector<double> ends(static_cast<std::size_t>(pipeline.shape.stages), 0);
+  for (const traces::Span& span : trace.spans) {
+    if (trace.command(span.command).kind != traces::SpanKind::Compute) continue;
+    double& end = ends[static_cast<std::size_t>(span.rank.value / pipeline.width)];
+    end = std::max(end, to_us(span.end));
+  }
+  return ends;
+}
+
+// P = 4, t_f = 1, t_b = 2, m = 8, free sends: role 0 waits 3 for its first gradients to come back
+// and works 8 * 3 = 24; the pipeline fills in 3 * (1 + 2) = 9: 33. Role r ends r * t_b before.
+TEST(PipelineSimTest, AS4LastBackwardsEndAt33And31And29And27) {
+  EXPECT_EQ(last_backward_ends(equal_stages(4, 8), us(0)), (std::vector<double>{33, 31, 29, 27}));
+}
+
+// The same slack of r * t_b for fewer micro-batches; the fill of 9 stays, the work is 3 per batch.
+TEST(PipelineSimTest, AS4TheSlackDoesNotDependOnTheMicroBatches) {
+  EXPECT_EQ(last_backward_ends(equal_stages(4, 4), us(0)), (std::vector<double>{21, 19, 17, 15}));
+  EXPECT_EQ(last_backward_ends(equal_stages(4, 2), us(0)), (std::vector<double>{15, 13, 11, 9}));
+}
+
+TEST(PipelineSimTest, O7EightStagesHaveSlackFrom0To14) {
+  const std::vector<double> ends = last_backward_ends(equal_stages(8, 16), us(0));
+  for (std::size_t role = 0; role < ends.size(); ++role) {
+    EXPECT_EQ(ends.front() - ends[role], 2.0 * static_cast<double>(role));
+  }
+}
+
+// The generator's own play knows nothing of streams and events. With free sends both agree on every
+// shape; with costly ones too, as long as no two of a direction overlap.
+TEST(PipelineSimTest, AgreesWithTheOrdersOwnPlay) {
+  for (std::int32_t stages = 1; stages <= 6; ++stages) {
+    for (std::int32_t micro_steps = 1; micro_steps <= 9; ++micro_steps) {
+      SCOPED_TRACE(std::to_string(stages) + " stages, " + std::to_string(micro_steps));
+      const testing::PipelinePlan pipeline = equal_stages(stages, micro_steps);
+      const auto times = schedule::equal_stages(pipeline.shape, us(1), us(2));
+      const std::vector<double> ends = last_backward_ends(pipeline, us(0));
+      const auto slack = schedule::slack(pipeline.shape, times);
+      for (std::size_t role = 0; role < ends.size(); ++role) {
+        EXPECT_EQ(ends[role], to_us(slack[role].last_backward_end));
+      }
+    }
+  }
+}
+
+// P = 4, m = 8: each role reduces for 4 us right after its last backward (AS3). Role 0 shows all of
+// it: 33 + 4 = 37. Role 1 has a bubble of 2, role 2 of 4: theirs end at 35 and 33.
+TEST(PipelineSimTest, AS4ASynchronisationHidesInTheBubble) {
+  testing::PipelinePlan pipeline = equal_stages(4, 8);
+  pipeline.width = 2;
+  pipeline.gradients = Bytes(400);
+  const auto plan = testing::pipeline_plan(pipeline);
+  const auto costs = testing::role_costs(
+      plan, [](Collective kind, Bytes) { return kind == Collective::SendRecv ? us(0) : us(4); });
+  const traces::Trace trace = simulate(plan, costs);
+  std::vector<double> ends(4, 0);
+  for (const traces::Span& span : trace.spans) {
+    if (!trace.command(span.command).bucket) continue;
+    ends[static_cast<std::size_t>(span.rank.value / 2)] = to_us(span.end);
+  }
+  EXPECT_EQ(ends, (std::vector<double>{37, 35, 33, 31}));
+  const Graph graph = compile(plan, costs, 1);
+  Workspace workspace;
+  play(graph, costs, workspace);
+  EXPECT_EQ(summarize(graph, workspace.timeline).step_ns, 37'000);
+}
+
+}  // namespace
+}  // namespace dovetail::sim

@@ -1,0 +1,219 @@
+// Building plans of several roles.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/sim/role_programs.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace dovetail::testing {
+
+using schedule::Collective;
+using schedule::Phase;
+
+RolePlan::RolePlan(std::int32_t roles, std::int32_t width, const std::vector<std::string>& streams)
+    : width_(width) {
+  plan_.program.name = "roles";
+  plan_.program.world_size = std::int64_t{roles} * width;
+  plan_.program.stages = roles;
+  for (std::int32_t role = 0; role < roles; ++role) {
+    schedule::RankProgram& program = plan_.roles.emplace_back();
+    for (std::int32_t i = 0; i < width; ++i) program.ranks.push_back(Rank{role * width + i});
+  }
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    plan_.streams.push_back({StreamId{static_cast<std::int32_t>(i)}, streams[i]});
+  }
+}
+
+GroupId RolePlan::group(const std::string& name, std::vector<Rank> ranks,
+                        std::int64_t instance_size) {
+  const GroupId id{static_cast<std::int32_t>(plan_.program.groups.size())};
+  plan_.program.groups.push_back({id, name, std::move(ranks), instance_size});
+  return id;
+}
+
+GroupId RolePlan::pairs(std::int32_t a, std::int32_t b) {
+  std::vector<Rank> ranks;
+  for (std::int32_t i = 0; i < width_; ++i) {
+    ranks.push_back(Rank{a * width_ + i});
+    ranks.push_back(Rank{b * width_ + i});
+  }
+  return group("pp" + std::to_string(a) + "-" + std::to_string(b), std::move(ranks), 2);
+}
+
+GroupId RolePlan::within_roles(const std::string& name) {
+  std::vector<Rank> ranks;
+  for (std::int32_t r = 0; r < plan_.program.world_size; ++r) ranks.push_back(Rank{r});
+  return group(name, std::move(ranks), width_);
+}
+
+BucketId RolePlan::bucket(Bytes bytes, std::int64_t shards) {
+  const BucketId id{static_cast<std::int32_t>(plan_.buckets.size())};
+  const TensorId tensor{static_cast<std::int32_t>(plan_.program.tensors.size())};
+  plan_.program.tensors.push_back({tensor,
+                                   "g" + std::to_string(tensor.value),
+                                   schedule::TensorKind::Gradient,
+                                   schedule::DType::F32,
+                                   {bytes.count() / 4}});
+  schedule::BucketLayout layout;
+  layout.bucket = id;
+  layout.payload = layout.size = bytes;
+  layout.members = {{tensor, Bytes(0)}};
+  layout.shards = shards;
+  plan_.buckets.push_back(std::move(layout));
+  return id;
+}
+
+OpId RolePlan::op(std::int32_t role, const std::string& name, schedule::Work work) {
+  schedule::Op op;
+  op.id = OpId{static_cast<std::int32_t>(plan_.program.ops.size())};
+  op.name = name;
+  op.work = std::move(work);
+  op.stage = role;
+  plan_.program.ops.push_back(std::move(op));
+  return plan_.program.ops.back().id;
+}
+
+void RolePlan::add(std::int32_t role, std::int32_t stream, schedule::Action action) {
+  plan_.roles[static_cast<std::size_t>(role)].commands.push_back(
+      {CommandId{commands_++}, StreamId{stream}, std::move(action)});
+}
+
+void RolePlan::run(std::int32_t role, std::int32_t stream, const std::string& name,
+                   std::vector<Duration> by_rank) {
+  add(role, stream, schedule::RunOp{op(role, name, schedule::TimedWork{std::move(by_rank)})});
+}
+
+void RolePlan::communicate(std::int32_t role, std::int32_t stream, const std::string& name,
+                           const schedule::CollectiveWork& work) {
+  add(role, stream, schedule::RunOp{op(role, name, work)});
+}
+
+void RolePlan::collective(std::int32_t role, std::int32_t stream,
+                          const schedule::RunCollective& collective) {
+  add(role, stream, collective);
+}
+
+EventId RolePlan::record(std::int32_t role, std::int32_t stream) {
+  const EventId event{events_++};
+  add(role, stream, schedule::RecordEvent{event});
+  return event;
+}
+
+void RolePlan::wait(std::int32_t role, std::int32_t stream, EventId event) {
+  add(role, stream, schedule::WaitEvent{event});
+}
+
+void RolePlan::chain(std::int32_t role, std::int32_t before, std::int32_t after) {
+  wait(role, after, record(role, before));
+}
+
+namespace {
+
+// Stream 0 computes, 1 reduces, then two per pair of neighbours: to the next role and back.
+std::int32_t stream_between(std::int32_t from, std::int32_t to) {
+  return 2 + 2 * std::min(from, to) + (from > to ? 1 : 0);
+}
+
+class PipelineBuilder {
+ public:
+  explicit PipelineBuilder(const PipelinePlan& pipeline)
+      : pipeline_(pipeline),
+        stages_(pipeline.shape.stages),
+        plan_(stages_, pipeline.width, stream_names(stages_)) {
+    for (std::int32_t role = 0; role + 1 < stages_; ++role) {
+      pairs_.push_back(plan_.pairs(role, role + 1));
+    }
+    dp_ = plan_.within_roles("dp");
+  }
+
+  schedule::ScheduledProgram build() {
+    for (std::int32_t role = 0; role < stages_; ++role) {
+      for (const schedule::PipelineStep& step : schedule::stage_order(pipeline_.shape, role)) {
+        play(role, step);
+      }
+      if (pipeline_.gradients > Bytes(0)) {
+        plan_.chain(role, 0, 1);
+        plan_.collective(role, 1, {.bucket = plan_.bucket(pipeline_.gradients), .group = dp_});
+        plan_.chain(role, 1, 0);
+      }
+    }
+    return plan_.plan();
+  }
+
+ private:
+  static std::vector<std::string> stream_names(std::int32_t stages) {
+    std::vector<std::string> names = {"compute", "comm0"};
+    for (std::int32_t r = 0; r + 1 < stages; ++r) {
+      const std::string here = std::to_string(r);
+      const std::string next = std::to_string(r + 1);
+      names.push_back("p2p-" + here + "-" + next);
+      names.push_back("p2p-" + next + "-" + here);
+    }
+    return names;
+  }
+
+  // One side of a transfer between neighbours.
+  void transfer(std::int32_t role, std::int32_t from, std::int32_t to, std::int32_t micro_step) {
+    const std::string name = "send" + std::to_string(from) + "-" + std::to_string(to) + "@" +
+                             std::to_string(micro_step) + (role == from ? ".out" : ".in");
+    plan_.communicate(role, stream_between(from, to), name,
+                      {.kind = Collective::SendRecv,
+                       .group = pairs_[static_cast<std::size_t>(std::min(from, to))],
+                       .bytes = pipeline_.message,
+                       .purpose = schedule::Purpose::Pipeline,
+                       .root = from < to ? 0 : 1});
+  }
+
+  void play(std::int32_t role, const schedule::PipelineStep& step) {
+    const bool forward = step.phase == Phase::Forward;
+    const std::int32_t from = forward ? role - 1 : role + 1;
+    const std::int32_t to = forward ? role + 1 : role - 1;
+    if (from >= 0 && from < stages_) {
+      transfer(role, from, role, step.micro_step);
+      plan_.chain(role, stream_between(from, role), 0);
+    }
+    std::vector<Duration> by_rank;
+    for (std::int32_t rank = 0; rank < stages_ * pipeline_.width; ++rank) {
+      by_rank.push_back(pipeline_.time(step.phase, role, rank));
+    }
+    const std::string name =
+        (forward ? "F" : "B") + std::to_string(step.micro_step) + "@" + std::to_string(role);
+    plan_.run(role, 0, name, std::move(by_rank));
+    if (to >= 0 && to < stages_) {
+      plan_.chain(role, 0, stream_between(role, to));
+      transfer(role, role, to, step.micro_step);
+    }
+  }
+
+  const PipelinePlan& pipeline_;
+  const std::int32_t stages_;
+  RolePlan plan_;
+  std::vector<GroupId> pairs_;
+  GroupId dp_;
+};
+
+}  // namespace
+
+schedule::ScheduledProgram pipeline_plan(const PipelinePlan& pipeline) {
+  return PipelineBuilder(pipeline).build();
+}
+
+models::Costs role_costs(const schedule::ScheduledProgram& plan,
+                         const std::function<Duration(Collective, Bytes)>& time) {
+  models::Costs costs;
+  costs.machine = "test";
+  costs.op = [](const schedule::Op& op, Rank rank) {
+    const auto& times = std::get<schedule::TimedWork>(op.work).by_rank;
+    return times[times.size() == 1 ? 0 : static_cast<std::size_t>(rank.value)];
+  };
+  costs.collective = [time](Collective kind, const schedule::ProcessGroup&, Bytes bytes) {
+    return models::CollectiveTime{time(kind, bytes), time(kind, bytes)};
+  };
+  costs.copy = [](Bytes) { return Duration{}; };
+  costs.host.kind = models::HostModel::Kind::Inline;
+  costs.distinct_ranks = plan.program.world_size;
+  return costs;
+}
+
+}  // namespace dovetail::testing

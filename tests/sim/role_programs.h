@@ -1,0 +1,74 @@
+// Plans of several roles built by hand, for tests of the simulator.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "models/costs.h"
+#include "schedule/pipeline/order.h"
+#include "schedule/scheduled_program.h"
+
+namespace dovetail::testing {
+
+// Appends ops and commands; ids are given in order. Role r has ranks r * width .. (r + 1) * width -
+// 1.
+class RolePlan {
+ public:
+  RolePlan(std::int32_t roles, std::int32_t width, const std::vector<std::string>& streams);
+
+  GroupId group(const std::string& name, std::vector<Rank> ranks, std::int64_t instance_size = 0);
+  // Pairs: the i-th rank of role a with the i-th of role b. REQUIRES: a < b.
+  GroupId pairs(std::int32_t a, std::int32_t b);
+  // All ranks, each role an instance of its own.
+  GroupId within_roles(const std::string& name);
+
+  // A bucket with one gradient of this size.
+  BucketId bucket(Bytes bytes, std::int64_t shards = 1);
+
+  // Commands of one role on one stream.
+  void run(std::int32_t role, std::int32_t stream, const std::string& name,
+           std::vector<Duration> by_rank);
+  void communicate(std::int32_t role, std::int32_t stream, const std::string& name,
+                   const schedule::CollectiveWork& work);
+  void collective(std::int32_t role, std::int32_t stream,
+                  const schedule::RunCollective& collective);
+  void add(std::int32_t role, std::int32_t stream, schedule::Action action);
+  EventId record(std::int32_t role, std::int32_t stream);
+  void wait(std::int32_t role, std::int32_t stream, EventId event);
+  // On `after`, everything issued to `before` so far.
+  void chain(std::int32_t role, std::int32_t before, std::int32_t after);
+
+  [[nodiscard]] const schedule::ScheduledProgram& plan() const { return plan_; }
+
+ private:
+  OpId op(std::int32_t role, const std::string& name, schedule::Work work);
+
+  std::int32_t width_;
+  std::int32_t events_ = 0;
+  std::int32_t commands_ = 0;
+  schedule::ScheduledProgram plan_;
+};
+
+// A pipeline without interleaving: forward and backward of each micro-batch as `time(phase, role,
+// rank)` says, sends of `message` bytes between neighbours on a stream per direction, and, where
+// `gradients` has bytes, an all-reduce within each role behind its last backward on a stream of its
+// own.
+struct PipelinePlan {
+  schedule::PipelineShape shape;
+  std::int32_t width = 1;  // ranks per role
+  std::function<Duration(schedule::Phase, std::int32_t role, std::int32_t rank)> time;
+  Bytes message = Bytes(4);
+  Bytes gradients = Bytes(0);
+};
+schedule::ScheduledProgram pipeline_plan(const PipelinePlan& pipeline);
+
+// Timed ops as they are; a collective of `kind` and these bytes takes time(kind, bytes); free copies
+// and hosts; no rank is folded.
+models::Costs role_costs(const schedule::ScheduledProgram& plan,
+                         const std::function<Duration(schedule::Collective, Bytes)>& time);
+
+}  // namespace dovetail::testing
