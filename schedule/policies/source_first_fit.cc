@@ -176,10 +176,8 @@ class Pass {
 
  private:
   void decide_scaling() {
-    scaling_ = spec_.scale ? Scaling{*spec_.scale, "as asked"} : source_scaling(program_);
-    if (const auto refusal = scaling_refusal(program_, scaling_.at)) {
-      result_.failure = "scale=" + std::string(to_string(scaling_.at)) + ": " + *refusal;
-    }
+    scaling_ = source_scaling(program_, spec_.scale);
+    result_.failure = scaling_refusal(program_, scaling_.at);
     result_.report.push_back("scaling " + std::string(to_string(scaling_.at)) + ": " +
                              scaling_.reason);
   }

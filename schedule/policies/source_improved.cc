@@ -51,9 +51,7 @@ void use_streams(Schedule& schedule, const PolicySpec& spec) {
 
 PolicyResult grouped(const Program& program, const PolicySpec& spec, const Scaling& scaling) {
   PolicyResult result;
-  if (const auto refusal = scaling_refusal(program, scaling.at)) {
-    result.failure = "scale=" + std::string(to_string(scaling.at)) + ": " + *refusal;
-  }
+  result.failure = scaling_refusal(program, scaling.at);
   const std::vector<OwedGradient> owed = travelling(program, spec);
   result.schedule = to_schedule(group_by_cap(program, owed, spec.threshold), spec);
   result.schedule.scale = scaling.at;
@@ -66,15 +64,12 @@ PolicyResult grouped(const Program& program, const PolicySpec& spec, const Scali
 }  // namespace
 
 PolicyResult source_improved(const Program& program, const PolicySpec& spec) {
-  return grouped(program, spec,
-                 spec.scale ? Scaling{*spec.scale, "as asked"} : improved_scaling(program));
+  return grouped(program, spec, improved_scaling(program, spec.scale));
 }
 
 PolicyResult gradient_merge(const Program& program, const PolicySpec& spec) {
-  PolicyResult result =
-      grouped(program, spec,
-              spec.scale ? Scaling{*spec.scale, "as asked"}
-                         : Scaling{ScaleAt::Collective, "the collectives average"});
+  PolicyResult result = grouped(
+      program, spec, {spec.scale.value_or(ScaleAt::Collective), "merged gradients average there"});
   if (spec.merge.micro_steps > 1 && spec.merge.sync == SyncPoint::AfterLastMicroStep) {
     for (Bucket& bucket : result.schedule.buckets) bucket.launch = LaunchAfterBackward{};
   }
