@@ -13,7 +13,7 @@
 #pragma once
 
 #include "exec/cpu/matrix.h"
-#include "exec/cpu/memory.h"
+#include "exec/cpu/tensor_memory.h"
 #include "exec/cpu/op_runner.h"
 #include "exec/training/data.h"
 #include "schedule/scheduled_program.h"
