@@ -1,12 +1,13 @@
-// Times one commit of n/10 evenly spaced insertions into n ops (rule R19; the table in RI3's setting).
+// Times one commit of n/10 evenly spaced insertions into n ops (rule R19; the table in RI3's
+// setting).
 //
 //   editor_bench --benchmark_filter='batch_commit'
 //
 //   batch_commit    all insertions in one ProgramEditor: collecting and committing
 //   one_at_a_time   one editor per insertion, each with its own commit: quadratic, so small n only
 //
-// Read batch_commit/100000: must stay below 100 ms. The reported complexity is fitted by the library;
-// only ratios between rows mean something on a shared machine.
+// Read batch_commit/100000: must stay below 100 ms. The reported complexity is fitted by the
+// library; only ratios between rows mean something on a shared machine.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/editor.h"

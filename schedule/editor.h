@@ -1,8 +1,9 @@
 // ProgramEditor: the only way to edit the op list of a Program, many edits in one go (rule R19).
 //
-// Edits are collected, then committed together. commit() sorts the insertions stably by (position of
-// the anchor, before or after it, issue order) and writes one new op list, so e edits of n ops cost
-// O(n + e log e), where inserting them one at a time costs O(n e). Ops are named by id throughout.
+// Edits are collected, then committed together. commit() sorts the insertions stably by (position
+// of the anchor, before or after it, issue order) and writes one new op list, so e edits of n ops
+// cost O(n + e log e), where inserting them one at a time costs O(n e). Ops are named by id
+// throughout.
 //
 //   ProgramEditor editor(std::move(program));
 //   const TensorId half = editor.new_tensor_id();

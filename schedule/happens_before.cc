@@ -8,14 +8,15 @@
 
 namespace dovetail::schedule {
 
-HappensBefore::HappensBefore(const ScheduledProgram& program, const RankProgram& role)
+HappensBefore::HappensBefore(const ScheduledProgram& program, const RankProgram& role,
+                             std::size_t steps)
     : streams_(std::max<std::size_t>(1, program.streams.size())) {
-  const std::size_t count = role.commands.size();
+  const std::size_t count = role.commands.size() * steps;
   clock_.assign(count * streams_, 0);
   std::vector<std::int32_t> now(streams_ * streams_, 0);  // the clock of each stream's last command
   std::unordered_map<EventId, std::size_t> recorded;
   for (std::size_t i = 0; i < count; ++i) {
-    const Command& command = role.commands[i];
+    const Command& command = role.commands[i % role.commands.size()];
     const auto asked = static_cast<std::size_t>(command.stream.value);
     const std::size_t stream = asked < streams_ ? asked : 0;
     std::int32_t* const clock = &now[stream * streams_];

@@ -2,7 +2,8 @@
 //
 // a before b if b stands later on a's stream, or b follows a wait for an event recorded after a.
 // Each command carries, per stream, how many commands of that stream precede it: a vector clock.
-// O(commands x streams) time and memory.
+// O(commands x streams) time and memory. Of several steps, one after another without a barrier, the
+// commands are numbered through: command i of step s is s x commands + i.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -23,12 +24,13 @@ class HappensBefore {
   };
 
   // Streams outside the program's list are treated as stream 0; verify reports them first.
-  HappensBefore(const ScheduledProgram& program, const RankProgram& role);
+  // REQUIRES: steps >= 1.
+  HappensBefore(const ScheduledProgram& program, const RankProgram& role, std::size_t steps = 1);
 
-  // Indices in role.commands. REQUIRES: a < b (host issue order).
+  // Indices in role.commands, through all steps. REQUIRES: a < b (host issue order).
   [[nodiscard]] bool before(std::size_t a, std::size_t b) const;
 
-  // Waits whose event no earlier command records; they order nothing.
+  // Waits of the first step whose event no earlier command records; they order nothing.
   [[nodiscard]] const std::vector<Unrecorded>& unrecorded() const { return unrecorded_; }
 
  private:

@@ -123,21 +123,31 @@ class Inspector {
       for (const TensorId id : program_.ops[i].writes) writers[id].push_back(i);
     }
     std::set<TensorId> written;
-    Phase latest = Phase::Forward;
     for (std::size_t i = 0; i < program_.ops.size(); ++i) {
       const Op& op = program_.ops[i];
       check_work(op);
-      if (op.phase < latest) {
-        add("op " + op.name + " (" + std::string(to_string(op.phase)) + ") stands after a " +
-            std::string(to_string(latest)) + " op");
-      }
-      latest = std::max(latest, op.phase);
+      check_phase(op);
       for (const TensorId id : op.reads) check_read(i, id, written, writers[id]);
       for (const TensorId id : op.writes) {
         if (!tensors_.contains(id)) add_unknown(op, id);
         written.insert(id);
       }
     }
+  }
+
+  // Forward, then backward, then the optimizer: each micro-step of a stage by itself, as these
+  // alternate, but all of a rank's micro-steps before its optimizer.
+  void check_phase(const Op& op) {
+    const std::int32_t role = op.stage % std::max(program_.stages, 1);
+    Phase& step = step_phase_[{program_.stages > 1 ? op.stage : 0, op.micro_step}];
+    Phase& rank = role_phase_[role];
+    const Phase latest = rank == Phase::Optimizer ? rank : step;
+    if (op.phase < latest) {
+      add("op " + op.name + " (" + std::string(to_string(op.phase)) + ") stands after a " +
+          std::string(to_string(latest)) + " op");
+    }
+    step = std::max(step, op.phase);
+    rank = std::max(rank, op.phase);
   }
 
   void check_work(const Op& op) {
@@ -249,6 +259,8 @@ class Inspector {
   std::vector<std::string> problems_;
   std::map<TensorId, const Tensor*> tensors_;
   std::set<GroupId> groups_;
+  std::map<std::pair<std::int32_t, std::int32_t>, Phase> step_phase_;  // (stage, micro-step)
+  std::map<std::int32_t, Phase> role_phase_;
 };
 
 }  // namespace

@@ -5,20 +5,69 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
-
-#include "schedule/visit.h"
+#include <unordered_set>
+#include <utility>
 
 namespace dovetail::schedule {
 namespace {
+
+using verification::Index;
+
+// What the ranks of a group must agree on.
+struct Meeting {
+  GroupId group;
+  Collective kind = Collective::AllReduce;
+  ReduceOp reduce = ReduceOp::Sum;
+  Bytes bytes;
+  DType dtype = DType::F32;
+  std::int32_t root = 0;
+  friend bool operator==(const Meeting&, const Meeting&) = default;
+};
+
+// Of a SendRecv.
+enum class Side { None, Sends, Receives };
+
+std::optional<Meeting> meeting_of(const Index& index, const Command& command) {
+  if (const auto* collective = std::get_if<RunCollective>(&command.action)) {
+    const BucketLayout& bucket = *index.bucket(collective->bucket);
+    const bool shard = collective->part == Part::Shard;
+    return Meeting{.group = collective->group,
+                   .kind = collective->kind,
+                   .reduce = collective->reduce,
+                   .bytes = shard ? Bytes(bucket.size.count() / bucket.shards) : bucket.size,
+                   .dtype = bucket.dtype};
+  }
+  const auto* run = std::get_if<RunOp>(&command.action);
+  if (run == nullptr) return std::nullopt;
+  const Op& op = *index.op(run->op);
+  const auto* work = std::get_if<CollectiveWork>(&op.work);
+  if (work == nullptr) return std::nullopt;
+  return Meeting{.group = work->group,
+                 .kind = work->kind,
+                 .reduce = work->op,
+                 .bytes = work->bytes,
+                 .dtype = op.dtype,
+                 .root = work->root};
+}
+
+Side side_of(const Index& index, const Command& command) {
+  const auto* run = std::get_if<RunOp>(&command.action);
+  if (run == nullptr) return Side::None;
+  const Op& op = *index.op(run->op);
+  const auto* work = std::get_if<CollectiveWork>(&op.work);
+  if (work == nullptr || work->kind != Collective::SendRecv) return Side::None;
+  return op.writes.empty() ? Side::Sends : Side::Receives;
+}
 
 // The streams of one role: the commands of each in order, and how many have completed.
 struct RoleState {
   const RankProgram* role = nullptr;
   std::vector<std::vector<const Command*>> streams;
   std::vector<std::size_t> done;
-  std::set<EventId> recorded;
+  std::unordered_set<EventId> recorded;
 
   [[nodiscard]] const Command* head(std::size_t stream) const {
     return done[stream] < streams[stream].size() ? streams[stream][done[stream]] : nullptr;
@@ -27,33 +76,49 @@ struct RoleState {
 
 class Run {
  public:
-  explicit Run(const ScheduledProgram& program) : program_(program) {
-    for (const RankProgram& role : program.roles) {
+  Run(const Index& index, std::vector<Problem>& problems) : index_(index), problems_(problems) {
+    for (std::size_t i = 0; i < index.scheduled.roles.size(); ++i) {
+      const RankProgram& role = index.scheduled.roles[i];
       RoleState state;
       state.role = &role;
-      state.streams.resize(program.streams.size());
+      state.streams.resize(index.scheduled.streams.size());
       for (const Command& command : role.commands) {
         state.streams[static_cast<std::size_t>(command.stream.value)].push_back(&command);
       }
-      state.done.assign(program.streams.size(), 0);
+      state.done.assign(index.scheduled.streams.size(), 0);
       states_.push_back(std::move(state));
+      if (index.scheduled.roles.size() == 1) continue;  // nobody to meet
+      for (const Rank rank : role.ranks) {
+        if (role_of_.emplace(rank, i).second) continue;
+        problems_.push_back(
+            {ProblemKind::BadReference, "rank " + std::to_string(rank.value) + " plays two roles"});
+      }
     }
   }
 
-  void play(std::vector<Problem>& problems) {
+  void play() {
     while (advance()) {
     }
-    for (std::size_t role = 0; role < states_.size(); ++role) report(role, problems);
+    std::vector<Problem> mismatches;
+    std::vector<Problem> circles;
+    for (std::size_t role = 0; role < states_.size(); ++role) {
+      for (std::size_t stream = 0; stream < states_[role].streams.size(); ++stream) {
+        if (states_[role].head(stream) != nullptr) judge(role, stream, mismatches, circles);
+      }
+    }
+    // Ranks that do not meet keep others waiting; only the cause is told.
+    const std::vector<Problem>& found = mismatches.empty() ? circles : mismatches;
+    problems_.insert(problems_.end(), found.begin(), found.end());
   }
 
  private:
   // One round over all streams; false when nothing moved.
   bool advance() {
     bool moved = false;
-    for (RoleState& state : states_) {
-      for (std::size_t stream = 0; stream < state.streams.size(); ++stream) {
-        while (const Command* head = state.head(stream)) {
-          if (!can_run(state, stream, *head)) break;
+    for (std::size_t role = 0; role < states_.size(); ++role) {
+      for (std::size_t stream = 0; stream < states_[role].streams.size(); ++stream) {
+        while (const Command* head = states_[role].head(stream)) {
+          if (!proceed(role, stream, *head)) break;
           moved = true;
         }
       }
@@ -61,17 +126,19 @@ class Run {
     return moved;
   }
 
-  // Completes the head where possible; a collective completes on all of its roles at once.
-  bool can_run(RoleState& state, std::size_t stream, const Command& head) {
+  // Completes the head where possible; communication completes on all of its roles at once.
+  bool proceed(std::size_t role, std::size_t stream, const Command& head) {
+    RoleState& state = states_[role];
     if (const auto* wait = std::get_if<WaitEvent>(&head.action)) {
       if (!state.recorded.contains(wait->event)) return false;
     }
-    if (const auto* collective = std::get_if<RunCollective>(&head.action)) {
-      const std::vector<RoleState*> peers = participants(*collective);
-      const bool together = std::ranges::all_of(
-          peers, [&](const RoleState* peer) { return matches(*collective, peer->head(stream)); });
+    if (const auto meeting = meeting_of(index_, head)) {
+      const std::vector<std::size_t>& all = roles_in(role, meeting->group);
+      const bool together = std::ranges::all_of(all, [&](std::size_t peer) {
+        return peer == role || meets(head, states_[peer].head(stream));
+      });
       if (!together) return false;
-      for (RoleState* peer : peers) ++peer->done[stream];
+      for (const std::size_t peer : all) ++states_[peer].done[stream];
       return true;
     }
     if (const auto* record = std::get_if<RecordEvent>(&head.action)) {
@@ -81,52 +148,79 @@ class Run {
     return true;
   }
 
-  std::vector<RoleState*> participants(const RunCollective& collective) {
-    const std::vector<Rank>& ranks = program_.program.group(collective.group).ranks;
-    std::vector<RoleState*> peers;
-    for (RoleState& state : states_) {
-      const bool member = std::ranges::any_of(
-          state.role->ranks, [&](Rank rank) { return std::ranges::binary_search(ranks, rank); });
-      if (member) peers.push_back(&state);
+  [[nodiscard]] bool meets(const Command& mine, const Command* theirs) const {
+    if (theirs == nullptr || meeting_of(index_, mine) != meeting_of(index_, *theirs)) return false;
+    const Side side = side_of(index_, mine);
+    return side == Side::None || side != side_of(index_, *theirs);
+  }
+
+  // The roles that have ranks in the same instances of the group as this one, itself included.
+  const std::vector<std::size_t>& roles_in(std::size_t role, GroupId id) {
+    const auto [found, fresh] = peers_.try_emplace({role, id});
+    if (!fresh) return found->second;
+    const ProcessGroup& group = *index_.group(id);
+    const auto size = static_cast<std::size_t>(std::max<std::int64_t>(1, group.size()));
+    std::set<std::size_t> all{role};
+    for (std::size_t first = 0; first < group.ranks.size(); first += size) {
+      const std::size_t end = std::min(group.ranks.size(), first + size);
+      std::set<std::size_t> here;
+      for (std::size_t i = first; i < end; ++i) {
+        const auto player = role_of_.find(group.ranks[i]);
+        if (player != role_of_.end()) here.insert(player->second);
+      }
+      if (here.contains(role)) all.insert(here.begin(), here.end());
     }
-    return peers;
+    found->second.assign(all.begin(), all.end());
+    return found->second;
   }
 
-  [[nodiscard]] bool matches(const RunCollective& mine, const Command* head) const {
-    if (head == nullptr) return false;
-    const auto* theirs = std::get_if<RunCollective>(&head->action);
-    return theirs != nullptr && theirs->kind == mine.kind && theirs->group == mine.group &&
-           theirs->reduce == mine.reduce &&
-           program_.bucket(theirs->bucket).size == program_.bucket(mine.bucket).size;
-  }
-
-  void report(std::size_t role, std::vector<Problem>& problems) const {
-    const RoleState& state = states_[role];
-    for (std::size_t stream = 0; stream < state.streams.size(); ++stream) {
-      const Command* head = state.head(stream);
-      if (head == nullptr) continue;
-      const std::string at = "role " + std::to_string(role) + ", stream " +
-                             program_.streams[stream].name + ": c" + std::to_string(head->id.value);
-      if (const auto* collective = std::get_if<RunCollective>(&head->action)) {
-        problems.push_back(
-            {ProblemKind::RankMismatch, at + ": the other ranks of " +
-                                            program_.program.group(collective->group).name +
-                                            " never reach the matching collective of bucket " +
-                                            std::to_string(collective->bucket.value)});
-      } else {
-        problems.push_back({ProblemKind::Deadlock, at + " waits for ever"});
+  // Why the head of this stream stands still: it never meets its peers, or something else is in the
+  // way.
+  void judge(std::size_t role, std::size_t stream, std::vector<Problem>& mismatches,
+             std::vector<Problem>& circles) {
+    const Command& head = *states_[role].head(stream);
+    const std::string at = "role " + std::to_string(role) + ", stream " +
+                           index_.scheduled.streams[stream].name + ": " + index_.label(head);
+    const auto meeting = meeting_of(index_, head);
+    if (meeting) {
+      const std::string over = index_.group(meeting->group)->name;
+      for (const std::size_t peer : roles_in(role, meeting->group)) {
+        if (peer == role) continue;
+        const Command* next = next_meeting(peer, stream, meeting->group);
+        if (meets(head, next)) continue;
+        const std::string who = "role " + std::to_string(peer);
+        const std::string why =
+            next == nullptr ? who + " never reaches a matching collective over " + over
+                            : who + " meets it over " + over + " with " + index_.label(*next);
+        mismatches.push_back({ProblemKind::RankMismatch, at + ": " + why});
       }
     }
+    circles.push_back({ProblemKind::Deadlock, at + (meeting ? " waits for its peers for ever"
+                                                            : " stands still for ever")});
   }
 
-  const ScheduledProgram& program_;
+  // What the role has next on this stream for ranks of the group.
+  [[nodiscard]] const Command* next_meeting(std::size_t role, std::size_t stream,
+                                            GroupId group) const {
+    const RoleState& state = states_[role];
+    for (std::size_t i = state.done[stream]; i < state.streams[stream].size(); ++i) {
+      const auto meeting = meeting_of(index_, *state.streams[stream][i]);
+      if (meeting && meeting->group == group) return state.streams[stream][i];
+    }
+    return nullptr;
+  }
+
+  const Index& index_;
+  std::vector<Problem>& problems_;
   std::vector<RoleState> states_;
+  std::map<Rank, std::size_t> role_of_;
+  std::map<std::pair<std::size_t, GroupId>, std::vector<std::size_t>> peers_;
 };
 
 }  // namespace
 
-void check_progress(const ScheduledProgram& program, std::vector<Problem>& problems) {
-  Run(program).play(problems);
+void check_progress(const Index& index, std::vector<Problem>& problems) {
+  Run(index, problems).play();
 }
 
 }  // namespace dovetail::schedule

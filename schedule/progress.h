@@ -1,21 +1,26 @@
 // Whether all roles of a ScheduledProgram can run to the end together.
 //
-// Plays the roles abstractly: a stream's head proceeds when it is issued, its event is recorded,
-// and, for a collective, when it is at the head of the matching stream of every rank in its group.
-// What stands still at the end is reported: ranks of a group that meet in different collectives
-// (RankMismatch), or streams that wait in a circle (Deadlock).
+// Plays the roles abstractly: a stream's head proceeds when its event is recorded or, where it is
+// communication (a bucket's collective, or an op whose work is a collective), when the other roles
+// with ranks in the same instance of its group are at the matching head of the same stream: the same
+// kind, group, reduction, bytes and dtype; a send meets a receive. What stands still at the end is
+// reported: ranks of a group that meet in different collectives, or not at all (RankMismatch), else
+// streams that wait in a circle (Deadlock).
+//
+// Left out: a SendRecv between ranks of one role, and what a device does with collectives of several
+// communicators that it cannot run at the same time.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <vector>
-
-#include "schedule/scheduled_program.h"
 #include "schedule/verify.h"
+#include "schedule/verify/index.h"
+
+#include <vector>
 
 namespace dovetail::schedule {
 
 // Appends to `problems`. REQUIRES: all references of the program are good.
-void check_progress(const ScheduledProgram& program, std::vector<Problem>& problems);
+void check_progress(const verification::Index& index, std::vector<Problem>& problems);
 
 }  // namespace dovetail::schedule

@@ -2,14 +2,20 @@
 //
 // Works on happens-before: a command comes after the one before it on its stream, and a WaitEvent
 // after the RecordEvent it waits for. Two commands that touch the same memory, one of them writing,
-// must be ordered; every owed gradient must be reduced exactly once, after its last producer and
-// before its readers in the optimizer; all ranks of a group must issue the same collectives in the
-// same order, and no set of streams may wait for each other in a circle. An empty list is a proof,
-// within this memory model, that the schedule changes time and not results.
+// must be ordered; every op must read what it reads in program order; what the optimizer reads of a
+// gradient must hold every micro-step once, be reduced once over each group that it owes, and be
+// multiplied by exactly the owed factor; sharded parameters must be gathered before they are read;
+// all ranks of a group must issue the same collectives in the same order, and no set of streams may
+// wait for each other in a circle. An empty list is a proof, within this memory model, that the
+// schedule changes time and not results.
 //
 //   bucket 0: all-reduce (c15) is not ordered after the write of fc2.grad by op fc2.backward (c12)
 //   gradient fc1.bias.grad is never reduced over dp
 //   op fc1.update (c22) reads fc1.grad before it holds the reduced value
+//   op fc1.update (c22) reads fc1.grad scaled by 1/4, but 1/2 is owed
+//
+// The parts: verify/layout.h (buffers), verify/references.h (ids, op order), verify/interpreter.h
+// (races and values, role by role), verify/loss_factors.h, progress.h (all roles together).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -24,17 +30,20 @@ namespace dovetail::schedule {
 
 enum class ProblemKind {
   BadReference,       // unknown stream, op or bucket; an event or command id used twice
-  OpOrder,            // an op missing, run twice, or out of program order
+  OpOrder,            // an op missing, run twice, or that reads what another op should have written
   UnrecordedEvent,    // a wait for an event that no earlier command records
   Race,               // two unordered accesses to the same memory, one of them a write
   NotReduced,         // an owed gradient that no collective reduces
-  ReducedTwice,       // ... or more than one
-  ReducedTooEarly,    // a collective before the last write of one of its members
-  ReadBeforeReduced,  // the optimizer reads a gradient that is not reduced (or not unpacked) yet
+  ReducedTwice,       // ... or more than one over the same group; a micro-step added twice
+  ReducedTooEarly,    // a collective or pack before the last write of one of its members
+  ReadBeforeReduced,  // a reader finds a gradient that is not reduced (or not unpacked) yet
   WrongReduction,     // group, operation or kind of collective differ from what is owed
-  RankMismatch,       // ranks of one group disagree on their collective sequence
-  Deadlock,           // streams that wait for each other for ever
-  BadLayout,          // members overlap, exceed the buffer, or lie in two buckets
+  WrongScale,         // the factors on a gradient's path do not multiply to what it owes
+  MissingMicroStep,   // the optimizer reads a gradient that lacks some micro-steps
+  ReadBeforeGathered,  // an op reads a parameter whose updated shards were not gathered yet
+  RankMismatch,        // ranks of one group disagree on their collective sequence
+  Deadlock,            // streams that wait for each other for ever
+  BadLayout,           // members overlap, exceed the buffer or tensor, or need two memories
 };
 
 std::string_view to_string(ProblemKind kind);
@@ -45,7 +54,8 @@ struct Problem {
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 
-// All problems, in command order. Cost: O(commands x streams + accesses).
+// All problems: of layouts, else of each role in command order, else of all roles together. REQUIRES:
+// problems(program.program) is empty. Cost: O(commands x streams + accesses).
 std::vector<Problem> verify(const ScheduledProgram& program);
 
 }  // namespace dovetail::schedule

@@ -1,0 +1,134 @@
+// A ScheduledProgram in the making: what the passes of lower hand to each other.
+//
+// Each pass is a function on a Draft (the whole job) or on a RoleDraft (what one role issues). A
+// place in the step is a position in the rewritten Program's op list. Positions are good here, and
+// only here, because no pass after the rewrites changes that list.
+//
+//   rewrite.h   the Program: pipeline, micro-steps, folded factors, sharded updates
+//   layout.h    the buffers, the streams, and which role runs which bucket
+//   launch.h    after which op each collective is issued
+//   wait.h      before which op, or which launch, the compute stream waits for it
+//   messages.h  sends and receives between the roles of a pipeline
+//   gather.h    where the parameters of sharded buckets are completed
+//   emit.h      the commands
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/rational.h"
+#include "schedule/id_table.h"
+#include "schedule/program.h"
+#include "schedule/schedule.h"
+#include "schedule/scheduled_program.h"
+
+namespace dovetail::schedule::internal {
+
+inline constexpr std::size_t kEnd = std::numeric_limits<std::size_t>::max();  // after the last op
+
+// One Reduction, on the tensor that travels for it: the gradient, or its sum over micro-steps. The
+// debts of one tensor form a list.
+struct Debt {
+  GroupId group;
+  ReduceOp op = ReduceOp::Average;
+  std::int32_t next = -1;  // in Draft::debts; -1 ends the list
+};
+
+// What one bucket of the Schedule becomes.
+struct BucketPlan {
+  std::int32_t role = 0;
+  StreamId stream;                   // kComputeStream: inline
+  BucketId buffer;                   // its own, or that of the bucket whose collective it continues
+  std::optional<std::size_t> after;  // position of that bucket in Schedule::buckets
+  bool continued = false;            // by a later bucket, which is then the one to wait for
+  ReduceOp reduce = ReduceOp::Average;
+  ReduceOp reduce_replicas = ReduceOp::Average;
+  std::optional<Rational> before;      // a Scale in front of the collective
+  std::optional<Rational> afterwards;  // ... and behind it
+};
+
+// A bucket of parameters that an all-gather completes after the sharded update.
+struct GatherPlan {
+  BucketId parameters;
+  std::size_t bucket = 0;  // of the gradients: position in Schedule::buckets
+  OpId update;
+};
+
+struct Draft {
+  const Schedule& schedule;
+  ScheduledProgram out = {};  // out.program is the rewritten Program
+  std::vector<std::string> report = {};
+  IdTable<TensorId, TensorId> travels{TensorId{-1}};  // of an owed gradient: what its buckets hold
+  IdTable<TensorId, std::int32_t> debt{-1};           // of what travels: first in `debts`
+  std::vector<Debt> debts = {};
+  IdTable<TensorId, Rational> left{Rational()};  // of an owed gradient: what its buckets must scale
+  std::vector<BucketPlan> buckets = {};          // parallel to Schedule::buckets
+  std::vector<GatherPlan> gathers = {};
+  std::int32_t next_command = 0;
+  std::int32_t next_event = 0;
+
+  [[nodiscard]] const Program& program() const { return out.program; }
+  // "schedule naive: bucket 3", as messages begin.
+  [[nodiscard]] std::string name(const Bucket& bucket) const {
+    return "schedule " + schedule.policy + ": bucket " + std::to_string(bucket.id.value);
+  }
+};
+
+// One collective of one bucket: once per step, or once per micro-step.
+struct Transfer {
+  std::size_t bucket = 0;  // position in Schedule::buckets
+  std::int32_t micro_step = 0;
+  std::size_t launch_after = 0;  // issued after this op
+  // The compute stream waits before this op; kEnd: after the last one ...
+  std::size_t wait_before = kEnd;
+  // ... or, if given, before the launch of this transfer of the role.
+  std::optional<std::size_t> wait_at_launch = std::nullopt;
+};
+
+// All that touches one of the tensors that travel, in program order.
+struct Access {
+  std::size_t op = 0;
+  bool writes = false;
+  std::int32_t next = -1;  // in RoleDraft::accesses
+};
+
+// A SendRecv op, on a stream of its own.
+struct Message {
+  std::size_t op = 0;
+  StreamId stream;
+  bool receives = false;
+  std::size_t wait_before = kEnd;  // the compute stream's first op that must come after it
+};
+
+// An all-gather of parameters.
+struct Gather {
+  std::size_t plan = 0;          // position in Draft::gathers
+  std::size_t launch_after = 0;  // kEnd: before the first op
+  std::size_t wait_before = kEnd;
+};
+
+struct RoleDraft {
+  std::int32_t role = 0;
+  // By micro-step: the role's last op before its optimizer, and the first op after that one.
+  std::vector<std::size_t> backward_end;
+  std::vector<std::size_t> after_backward;
+  std::vector<Access> accesses;
+  IdTable<TensorId, std::int32_t> first_access{-1};
+  std::vector<Transfer> transfers;  // launch order
+  std::vector<Message> messages;    // program order
+  std::vector<Gather> gathers;      // launch order
+};
+
+// The role that runs the op.
+inline std::int32_t role_of(const Program& program, const Op& op) {
+  return program.stages > 1 ? op.stage % program.stages : 0;
+}
+
+}  // namespace dovetail::schedule::internal

@@ -1,0 +1,238 @@
+// Dijkstra's search over layouts, and the fixed order for comparison.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/reshard/path.h"
+
+#include "base/error.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace dovetail::schedule::reshard {
+namespace {
+
+// How good a way to a layout is. The last number is the place of its last move in a fixed list.
+struct Standing {
+  Duration cost{};
+  std::size_t moves = 0;
+  MoveKind last = MoveKind::AllReduce;
+  friend auto operator<=>(const Standing&, const Standing&) = default;
+};
+
+// The best way known to a layout.
+struct Arrival {
+  Standing standing;
+  std::optional<Layout> before;
+  Move move;
+};
+
+class Search {
+ public:
+  Search(const Value& value, const Layout& from, const Layout& to, const PathOptions& options)
+      : value_(value), from_(from), to_(to), options_(options) {
+    if (from.mesh == to.mesh) {
+      Layout complete = to;
+      complete.partial.clear();
+      if (options.transfers == Transfers::Exchange) landings_ = {complete};
+    } else if (options.transfers == Transfers::Exchange) {
+      landings_ = complete_layouts(value.shape, to.mesh);
+    }
+  }
+
+  std::optional<Path> find() {
+    arrivals_[from_] = {};
+    open_.emplace(Standing{}, from_);
+    while (!open_.empty()) {
+      const auto [standing, layout] = *open_.begin();
+      open_.erase(open_.begin());
+      if (layout == to_) return path_to(layout);
+      for (const Move& move : moves_of(layout)) try_move(standing, layout, move);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::vector<Move> moves_of(const Layout& layout) const {
+    const bool has_arrived = layout.mesh == to_.mesh;
+    std::vector<Move> moves =
+        moves_from(value_, layout, has_arrived ? to_.partial : std::vector<Partial>{});
+    if (!layout.partial.empty()) return moves;
+    if (options_.transfers == Transfers::Pairwise && !has_arrived &&
+        layout.mesh.shape == to_.mesh.shape) {
+      moves.push_back({.kind = MoveKind::Pairwise, .axis = 0, .to = layout});
+      moves.back().to.mesh = to_.mesh;
+    }
+    const bool may_exchange = from_.mesh == to_.mesh || !has_arrived;
+    for (const Layout& landing : landings_) {
+      if (may_exchange && landing != layout) {
+        moves.push_back({.kind = MoveKind::Exchange, .axis = 0, .to = landing});
+      }
+    }
+    return moves;
+  }
+
+  void try_move(const Standing& standing, const Layout& layout, Move move) {
+    move.cost = cost_of(value_, layout, move, options_.costs);
+    const Standing reached{
+        .cost = standing.cost + move.cost, .moves = standing.moves + 1, .last = move.kind};
+    const auto known = arrivals_.find(move.to);
+    if (known != arrivals_.end()) {
+      if (known->second.standing <= reached) return;
+      open_.erase({known->second.standing, move.to});
+    }
+    open_.emplace(reached, move.to);
+    const Layout to = move.to;
+    arrivals_[to] = {.standing = reached, .before = layout, .move = std::move(move)};
+  }
+
+  [[nodiscard]] Path path_to(Layout layout) const {
+    Path path{.from = from_, .moves = {}, .cost = arrivals_.at(layout).standing.cost};
+    for (const Arrival* at = &arrivals_.at(layout); at->before; at = &arrivals_.at(*at->before)) {
+      path.moves.push_back(at->move);
+    }
+    std::ranges::reverse(path.moves);
+    return path;
+  }
+
+  const Value& value_;
+  const Layout& from_;
+  const Layout& to_;
+  const PathOptions& options_;
+  std::vector<Layout> landings_;
+  std::map<Layout, Arrival> arrivals_;
+  std::set<std::pair<Standing, Layout>> open_;
+};
+
+// Adds moves one after another; each must exist.
+class FixedOrder {
+ public:
+  FixedOrder(const Value& value, const Layout& from, const Layout& to, const ReshardCosts& costs)
+      : value_(value), to_(to), costs_(costs) {
+    path_.from = from;
+  }
+
+  // The first of these moves along the axis; `leads_to`, when given, must lie so afterwards.
+  void take(MoveKind kind, std::int32_t axis, std::optional<std::size_t> cut_after) {
+    const Layout at = path_.to();
+    for (Move& move : moves_from(value_, at, to_.partial)) {
+      if (move.kind != kind || move.axis != axis) continue;
+      if (change_along(at, move).cut_after != cut_after) continue;
+      move.cost = cost_of(value_, at, move, costs_);
+      path_.cost += move.cost;
+      path_.moves.push_back(std::move(move));
+      return;
+    }
+    throw InputError("no " + std::string(to_string(kind)) + " along mesh axis " +
+                     std::to_string(axis) + " from " + to_string(at) + " in the fixed order");
+  }
+  [[nodiscard]] const Layout& at() const { return path_.to(); }
+  [[nodiscard]] Path path() && { return std::move(path_); }
+
+ private:
+  const Value& value_;
+  const Layout& to_;
+  const ReshardCosts& costs_;
+  Path path_;
+};
+
+std::optional<std::size_t> cut_by(const Layout& layout, std::int32_t axis) {
+  for (std::size_t d = 0; d < layout.cuts.size(); ++d) {
+    if (std::ranges::count(layout.cuts[d], axis) > 0) return d;
+  }
+  return std::nullopt;
+}
+
+std::optional<Partial> partial_by(const Layout& layout, std::int32_t axis) {
+  const auto found = std::ranges::find(layout.partial, axis, &Partial::axis);
+  return found == layout.partial.end() ? std::nullopt : std::optional(*found);
+}
+
+void require_same_dimensions(const Layout& from, const Layout& to) {
+  if (from.dimensions() != to.dimensions()) {
+    throw InputError("layouts " + to_string(from) + " and " + to_string(to) +
+                     " are for tensors of different dimensions");
+  }
+}
+
+}  // namespace
+
+Path cheapest_path(const Value& value, const Layout& from, const Layout& to,
+                   const PathOptions& options) {
+  require_same_dimensions(from, to);
+  require_layout(value.shape, from);
+  require_layout(value.shape, to);
+  std::optional<Path> path = Search(value, from, to, options).find();
+  if (!path) {
+    throw InputError("no way from " + to_string(from) + " on " + to_string(from.mesh) + " to " +
+                     to_string(to) + " on " + to_string(to.mesh) +
+                     ": pairwise transfers need meshes of one shape");
+  }
+  return *std::move(path);
+}
+
+Path fixed_order_path(const Value& value, const Layout& from, const Layout& to,
+                      const ReshardCosts& costs) {
+  require_same_dimensions(from, to);
+  require_layout(value.shape, from);
+  require_layout(value.shape, to);
+  DOVETAIL_CHECK(from.mesh == to.mesh) << to_string(from.mesh) << ' ' << to_string(to.mesh);
+  FixedOrder order(value, from, to, costs);
+  const auto axes = static_cast<std::int32_t>(from.mesh.shape.size());
+  const auto differs = [&](std::int32_t axis) {
+    return cut_by(order.at(), axis) != cut_by(to, axis) ||
+           partial_by(order.at(), axis) != partial_by(to, axis);
+  };
+  for (std::int32_t axis = axes; axis-- > 0;) {
+    if (differs(axis) && cut_by(from, axis)) order.take(MoveKind::AllGather, axis, std::nullopt);
+  }
+  for (std::int32_t axis = axes; axis-- > 0;) {
+    if (!differs(axis) || !partial_by(order.at(), axis)) continue;
+    const std::optional<std::size_t> cut = cut_by(to, axis);
+    order.take(cut ? MoveKind::ReduceScatter : MoveKind::AllReduce, axis, cut);
+  }
+  for (std::int32_t axis = axes; axis-- > 0;) {
+    if (differs(axis) && partial_by(to, axis)) {
+      order.take(MoveKind::MakePartial, axis, std::nullopt);
+    }
+  }
+  for (std::int32_t axis = 0; axis < axes; ++axis) {
+    if (differs(axis)) order.take(MoveKind::Slice, axis, cut_by(to, axis));
+  }
+  if (order.at() != to) {
+    throw InputError("the fixed order ends at " + to_string(order.at()) + " instead of " +
+                     to_string(to));
+  }
+  return std::move(order).path();
+}
+
+std::vector<Layout> complete_layouts(const Shape& shape, const Mesh& mesh) {
+  std::set<Layout> seen{replicated(mesh, shape.size())};
+  std::vector<Layout> layouts(seen.begin(), seen.end());
+  for (std::size_t next = 0; next < layouts.size(); ++next) {
+    const Layout layout = layouts[next];
+    for (const Move& move : moves_from({.shape = shape}, layout, {})) {
+      if (move.kind == MoveKind::Slice && seen.insert(move.to).second) layouts.push_back(move.to);
+    }
+  }
+  return layouts;
+}
+
+std::string describe(const Path& path) {
+  std::string text = to_string(path.from);
+  for (const Move& move : path.moves) {
+    text += " -> " + to_string(move.to) + " by " + std::string(to_string(move.kind));
+    if (move.kind == MoveKind::Exchange || move.kind == MoveKind::Pairwise) {
+      text += path.from.mesh == move.to.mesh ? "" : " onto " + to_string(move.to.mesh);
+    } else {
+      text += " along axis " + std::to_string(move.axis);
+    }
+    text += " (" + dovetail::to_string(move.cost) + ")";
+  }
+  return text + (path.moves.empty() ? ": nothing to do" : "");
+}
+
+}  // namespace dovetail::schedule::reshard

@@ -1,0 +1,73 @@
+// Look-up tables over one ScheduledProgram, and the names by which problems call its parts.
+//
+// Everything is found by id; what a hand-written program names but does not have is a null pointer,
+// which check_references reports. The ScheduledProgram must outlive the Index.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/ids.h"
+#include "base/rational.h"
+#include "schedule/id_table.h"
+#include "schedule/program.h"
+#include "schedule/scheduled_program.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dovetail::schedule::verification {
+
+// What a gradient owes, and who writes it.
+struct Debt {
+  TensorId gradient;
+  std::vector<Reduction> reductions;  // over different groups
+  // What the optimizer must read is the sum over ranks and micro-steps times this: the product of
+  // the reductions' scales, and of 1 / degree for each average.
+  Rational factor;
+  std::vector<OpId> producers;  // its last writer in each micro-step
+};
+
+class Index {
+ public:
+  explicit Index(const ScheduledProgram& scheduled);
+
+  const ScheduledProgram& scheduled;
+  const Program& program;
+
+  // nullptr where the program has none.
+  [[nodiscard]] const Op* op(OpId id) const { return ops_.at(id); }
+  [[nodiscard]] const Tensor* tensor(TensorId id) const { return tensors_.at(id); }
+  [[nodiscard]] const BucketLayout* bucket(BucketId id) const { return buckets_.at(id); }
+  [[nodiscard]] const ProcessGroup* group(GroupId id) const { return groups_.at(id); }
+
+  [[nodiscard]] const std::vector<Debt>& debts() const { return debts_; }
+  // Position in debts(), or -1.
+  [[nodiscard]] std::int32_t debt_of(TensorId id) const { return debt_of_.at(id); }
+  // 1 / degree over this group.
+  [[nodiscard]] Rational average_over(GroupId group) const;
+
+  // The stage whose ops the role runs; -1 where its ranks are of several stages.
+  [[nodiscard]] std::int32_t stage_of(const RankProgram& role) const;
+  // Whether a role of this stage runs the op.
+  [[nodiscard]] bool runs(std::int32_t stage, const Op& op) const;
+
+  // "op fc1.forward (c3)", "bucket 0: all-reduce (c15)"
+  [[nodiscard]] std::string label(const Command& command) const;
+  [[nodiscard]] std::string name(TensorId id) const;
+
+ private:
+  void collect_debts();
+
+  IdTable<OpId, const Op*> ops_{nullptr};
+  IdTable<TensorId, const Tensor*> tensors_{nullptr};
+  IdTable<BucketId, const BucketLayout*> buckets_{nullptr};
+  IdTable<GroupId, const ProcessGroup*> groups_{nullptr};
+  std::vector<Debt> debts_;
+  IdTable<TensorId, std::int32_t> debt_of_{-1};
+};
+
+std::string bucket_name(BucketId id);
+
+}  // namespace dovetail::schedule::verification

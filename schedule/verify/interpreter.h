@@ -1,0 +1,115 @@
+// Plays the commands of one role on symbolic values, in host issue order.
+//
+// Host issue order is one of the orders in which the streams may run, and where two commands are not
+// ordered by happens-before but touch the same memory, that is reported as a race; so what holds in
+// this order holds in every order. Each cell of memory (memory.h) carries a Value (value.h):
+//   - the producer of an owed gradient starts a value, Accumulate joins values, Scale and averages
+//     multiply them, a collective adds its group, a copy copies;
+//   - every read in the optimizer phase asks for all micro-steps, all groups that are owed, and the
+//     owed factor; a backward op that reads a gradient after its producer asks for the same within
+//     its micro-step, unless it is linear (Accumulate);
+//   - a parameter whose shard was updated is incomplete until its bucket is gathered and unpacked.
+// Where the end of the step is not a state from which everything is whole (parameters gathered in
+// the next forward, merged gradients that go on from zero), a second step is played after the first.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "schedule/happens_before.h"
+#include "schedule/verify.h"
+#include "schedule/verify/index.h"
+#include "schedule/verify/loss_factors.h"
+#include "schedule/verify/memory.h"
+#include "schedule/verify/races.h"
+#include "schedule/verify/value.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dovetail::schedule::verification {
+
+class Interpreter {
+ public:
+  // REQUIRES: check_references and check_layouts found nothing.
+  Interpreter(const Index& index, const Memory& memory, const LossFactors& losses,
+              const RankProgram& role, std::vector<Problem>& problems);
+
+  void run();
+
+ private:
+  struct Fault {
+    ProblemKind kind = ProblemKind::ReadBeforeReduced;
+    std::string text;  // follows "<op> reads <tensor>"
+  };
+  // Whether the reader is content with this rank's shard.
+  enum class Extent { Whole, Shard };
+
+  // interpreter.cc: the walk, and what must hold at its end.
+  void set_initial_values();
+  void walk_step();
+  void walk();
+  void begin_next_step();
+  [[nodiscard]] bool needs_second_step() const;
+  void check_end();
+  [[nodiscard]] bool ends_reduced(const Debt& debt, std::int32_t piece);
+  void add(ProblemKind kind, const std::string& message);
+  [[nodiscard]] const Command& command(std::size_t index) const;
+  [[nodiscard]] std::string label() const { return index_.label(command(now_)); }
+  void touch(std::int32_t cell, Access access);
+  void touch(Cells cells, Access access);
+  Value& value(std::int32_t cell) { return values_[static_cast<std::size_t>(cell)]; }
+
+  // ops.cc: RunOp.
+  void walk_op(const Op& op);
+  void read_all(const Op& op);
+  void read_packed(const Op& op, const std::vector<Place>& places);
+  void write_all(const Op& op);
+  void write_shards(const ShardUpdate& update, const Op& op);
+  void write_gradient(const Op& op, TensorId gradient, Rational factor);
+  void write_other(const Op& op, TensorId tensor);
+  void accumulate(const Op& op, const Accumulate& sum);
+  Value sum(const Value& target, const Value& other, TensorId target_id, TensorId other_id);
+  [[nodiscard]] bool is_partial(const Op& op, TensorId gradient) const;
+
+  // reads.cc: what a reader may find.
+  void check_read(const Op& op, Cells own, Cells cells, Extent extent);
+  void check_owed_read(const Op& op, std::int32_t own, const Value& value, Extent extent);
+  void check_backward_read(const Op& op, TensorId tensor, const Value& value);
+  [[nodiscard]] std::optional<Fault> fault_of(const Value& value, Rational rescale, Extent extent,
+                                              std::int32_t micro_steps);
+  std::optional<Fault> wrong_scale(const Value& value, Rational rescale);
+
+  // transfers.cc: the other commands.
+  void walk_collective(const RunCollective& collective);
+  void reduce(const RunCollective& collective, const BucketLayout& bucket, const Place& place);
+  void reduce_cell(const RunCollective& collective, TensorId tensor, Value& value);
+  void note_reduction(const RunCollective& collective, const Value& value);
+  void gather(const Place& place);
+  void walk_copy(const Copy& copy);
+  void walk_scale(const Scale& scale);
+
+  [[nodiscard]] bool is_followed(TensorId tensor) const;
+
+  const Index& index_;
+  const Memory& memory_;
+  const LossFactors& losses_;
+  const RankProgram& role_;
+  std::vector<Problem>& problems_;
+  HappensBefore order_;
+  Races races_;
+  std::vector<Value> values_;  // by cell
+  Contributions contributions_;
+  Sets groups_;
+  std::vector<SetId> owed_groups_;     // by debt
+  std::vector<SetId> reduced_over_;    // by debt: groups of all collectives that had part of it
+  std::vector<std::string> other_op_;  // by debt: a collective that sums instead of averaging, ...
+  std::vector<char> read_by_optimizer_;  // by own cell of an owed gradient
+  std::vector<Conflict> conflicts_;      // scratch
+  std::size_t now_ = 0;                  // the command at hand, counted through all steps
+  bool sums_onto_zero_ = false;
+};
+
+}  // namespace dovetail::schedule::verification
