@@ -221,7 +221,8 @@ class Mutator {
     });
     if (!at) return std::nullopt;
     erase(*at);
-    return mutation("a collective removed", {Kind::NotReduced, Kind::ReadBeforeReduced});
+    return mutation("a collective removed", {Kind::NotReduced, Kind::ReadBeforeReduced,
+                                             Kind::ReducedTooEarly, Kind::WrongReduction});
   }
 
   // Splits the ranks into two roles of their own.
@@ -253,7 +254,8 @@ class Mutator {
     std::vector<Command>& other = plan_.roles.back().commands;
     std::swap(other[*first].action, other[*second].action);
     return mutation("ranks disagree on the order of two collectives",
-                    {Kind::RankMismatch, Kind::Deadlock, Kind::Race, Kind::ReducedTooEarly});
+                    {Kind::RankMismatch, Kind::Deadlock, Kind::Race, Kind::ReducedTooEarly,
+                     Kind::ReadBeforeReduced, Kind::WrongReduction, Kind::ReducedTwice});
   }
 
   std::optional<Mutation> disagree_on_kind() {
@@ -312,13 +314,14 @@ class Mutator {
     return mutation("a member outside its buffer", {Kind::BadLayout});
   }
 
-  // The first gradient of one bucket lies in another one as well.
+  // The first gradient of one bucket lies in another one as well, where its producer writes it.
   std::optional<Mutation> double_a_gradient() {
     std::vector<std::size_t> holders;
     for (std::size_t i = 0; i < plan_.buckets.size(); ++i) {
       if (holds_gradients(plan_.buckets[i].bucket)) holders.push_back(i);
     }
     if (holders.size() < 2) return std::nullopt;
+    if (plan_.buckets[holders.back()].mode != BucketMode::View) return std::nullopt;
     const BucketLayout& from = plan_.buckets[holders.front()];
     BucketLayout& to = plan_.buckets[holders.back()];
     Placement doubled = from.members.front();
@@ -385,7 +388,7 @@ class Mutator {
     if (!at) return std::nullopt;
     erase(*at);
     return mutation("an unpack removed", {Kind::ReadBeforeReduced, Kind::ReadBeforeGathered,
-                                          Kind::NotReduced});
+                                          Kind::NotReduced, Kind::ReducedTooEarly});
   }
 
   // Two communication streams that each wait for what the other one records later.

@@ -90,6 +90,12 @@ class Draw {
     return program_.ops.size();
   }
 
+  [[nodiscard]] bool is_read_in_backward() const {
+    return std::ranges::any_of(owed_gradients(program_), [&](const OwedGradient& gradient) {
+      return first_backward_reader(gradient) < program_.ops.size();
+    });
+  }
+
   void decide(Bucket& bucket) {
     const bool has_cut = std::ranges::any_of(
         bucket.gradients, [&](const Slice& slice) { return cut_.contains(slice.tensor); });
@@ -103,12 +109,9 @@ class Draw {
     } else {
       bucket.stream = CommStream{static_cast<std::int32_t>(random_.between(0, 1))};
     }
-    // A bucket that backward reads must be launched when ready; that is the default.
-    for (const OwedGradient& gradient : owed_gradients(program_)) {
-      const bool member = std::ranges::any_of(
-          bucket.gradients, [&](const Slice& slice) { return slice.tensor == gradient.tensor; });
-      if (member && first_backward_reader(gradient) < program_.ops.size()) return;
-    }
+    // A bucket that backward reads must be launched when ready, and so must all before it, since
+    // none is launched before its predecessor. That is the default.
+    if (is_read_in_backward()) return;
     const std::int64_t launch = random_.between(0, 4);
     if (launch == 0) bucket.launch = LaunchAfterBackward{};
     if (launch == 1) bucket.launch = LaunchAfterOp{random_backward_op()};
@@ -125,9 +128,7 @@ class Draw {
 
   // Launches in batches of p, with or without the wait for the batch before.
   void batch(Schedule& result) {
-    for (const OwedGradient& gradient : owed_gradients(program_)) {
-      if (first_backward_reader(gradient) < program_.ops.size()) return;
-    }
+    if (is_read_in_backward()) return;
     const std::int64_t size = random_.between(1, 3);
     const bool waits = one_in(2);
     for (std::size_t i = 0; i < result.buckets.size(); ++i) {
