@@ -331,7 +331,7 @@ class Mutator {
     to.members.push_back(doubled);
     to.size += Bytes(bytes * std::max<std::int64_t>(1, to.shards));
     return mutation("a gradient in two buckets",
-                    {Kind::ReducedTwice, Kind::BadLayout, Kind::ReducedTooEarly});
+                    {Kind::ReducedTwice, Kind::BadLayout, Kind::ReducedTooEarly, Kind::Race});
   }
 
   std::optional<Mutation> wait_for_the_future() {
