@@ -53,13 +53,16 @@ SpanKind span_kind(schedule::CommandKind kind) {
   return SpanKind::Compute;
 }
 
-// One collective of one step, as all its ranks know it.
-using Meeting = std::tuple<std::int32_t, BucketId, schedule::Collective>;
+// One collective of one step, as all its ranks know it: the stream and the group that carry it, the
+// first rank of their instance of the group, and how many came before. Roles may give it different
+// command ids.
+using Meeting = std::tuple<std::int32_t, StreamId, GroupId, Rank, std::size_t>;
 
 class Assembly {
  public:
   Assembly(const schedule::ScheduledProgram& plan, std::span<const std::vector<Timing>> by_rank)
-      : by_rank_(by_rank) {
+      : program_(plan.program), by_rank_(by_rank) {
+    for (const schedule::Op& op : program_.ops) ops_[op.id] = &op;
     for (const schedule::RankProgram& role : plan.roles) {
       for (const Command& command : role.commands) commands_[command.id] = &command;
     }
@@ -97,11 +100,15 @@ class Assembly {
     DOVETAIL_CHECK(found != commands_.end()) << "timing of unknown command " << timing.command;
     return *found->second;
   }
-  [[nodiscard]] std::optional<Meeting> meeting(const Timing& timing) const {
+  // The group that a timing's command communicates over, on the stream that carries it.
+  [[nodiscard]] std::optional<GroupId> group(const Timing& timing) const {
     const Command& which = command(timing);
-    const auto* run = std::get_if<schedule::RunCollective>(&which.action);
-    if (run == nullptr || timing.stream != which.stream) return std::nullopt;
-    return Meeting{timing.step, run->bucket, run->kind};
+    if (timing.stream != which.stream) return std::nullopt;
+    if (const auto* run = std::get_if<schedule::RunCollective>(&which.action)) return run->group;
+    const auto* run_op = std::get_if<schedule::RunOp>(&which.action);
+    if (run_op == nullptr) return std::nullopt;
+    const auto* work = std::get_if<schedule::CollectiveWork>(&ops_.at(run_op->op)->work);
+    return work == nullptr ? std::nullopt : std::optional(work->group);
   }
 
   void find_origin() {
@@ -111,13 +118,28 @@ class Assembly {
       }
     }
   }
+  // Each stream notes its collectives in order.
   void find_meetings() {
-    for (const std::vector<Timing>& timings : by_rank_) {
-      for (const Timing& timing : timings) {
-        const std::optional<Meeting> which = meeting(timing);
-        if (!which) continue;
-        std::int64_t& latest = last_arrival_.emplace(*which, timing.start_ns).first->second;
-        latest = std::max(latest, timing.start_ns);
+    std::map<Meeting, std::int64_t> last_arrival;
+    for (std::size_t pass = 0; pass < 2; ++pass) {
+      for (std::size_t rank = 0; rank < by_rank_.size(); ++rank) {
+        std::map<std::tuple<std::int32_t, StreamId, GroupId>, std::size_t> count;
+        for (std::size_t i = 0; i < by_rank_[rank].size(); ++i) {
+          const Timing& timing = by_rank_[rank][i];
+          const std::optional<GroupId> over = group(timing);
+          if (!over) continue;
+          const std::span<const Rank> ranks =
+              program_.group(*over).instance_of(Rank{static_cast<std::int32_t>(rank)});
+          if (ranks.empty()) continue;
+          const std::size_t number = count[{timing.step, timing.stream, *over}]++;
+          const Meeting which = {timing.step, timing.stream, *over, ranks[0], number};
+          if (pass == 1) {
+            last_arrival_[&timing] = last_arrival.at(which);
+            continue;
+          }
+          std::int64_t& latest = last_arrival.emplace(which, timing.start_ns).first->second;
+          latest = std::max(latest, timing.start_ns);
+        }
       }
     }
   }
@@ -159,17 +181,21 @@ class Assembly {
     span.step = timing.step;
     span.start = instant(timing.start_ns);
     span.end = instant(timing.end_ns);
-    const std::optional<Meeting> which = meeting(timing);
+    const auto arrival = last_arrival_.find(&timing);
     // An arrival is noted a moment after the stream began, so on a preempted rank the last one may
     // seem to lie after the end.
-    if (which) span.transfer_start = std::min(instant(last_arrival_.at(*which)), span.end);
+    if (arrival != last_arrival_.end()) {
+      span.transfer_start = std::min(instant(arrival->second), span.end);
+    }
     return span;
   }
 
+  const schedule::Program& program_;
   std::span<const std::vector<Timing>> by_rank_;
+  std::map<OpId, const schedule::Op*> ops_;
   std::map<CommandId, const Command*> commands_;
   std::set<CommandId> launches_;
-  std::map<Meeting, std::int64_t> last_arrival_;
+  std::map<const Timing*, std::int64_t> last_arrival_;  // of collectives
   std::int64_t origin_ns_ = std::numeric_limits<std::int64_t>::max();
 };
 

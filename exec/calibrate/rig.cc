@@ -33,12 +33,16 @@ Rig::Rig(Exchange exchange, cpu::Ports ports)
       ports_(std::move(ports)),
       events_(std::make_unique<cpu::EventTable>(kEvents)) {
   if (ports_.workspace == nullptr) ports_.workspace = std::make_shared<cpu::Workspace>();
-  std::function<std::unique_ptr<cpu::Transport>()> open = [this] {
-    return ports_.open_transport(kStream);
+  std::vector<Rank> all;
+  for (std::int32_t rank = 0; rank < exchange_.world_size; ++rank) all.push_back(Rank{rank});
+  const auto open = [this, all] {
+    std::vector<std::unique_ptr<cpu::Transport>> transports;
+    transports.push_back(ports_.open_transport(kStream, all));
+    return transports;
   };
   comm_ = std::make_unique<cpu::CommThread>(
       cpu::CommThread::Options{
-          .stream = kStream, .prepare = ports_.prepare_comm_thread, .open_transport = open},
+          .stream = kStream, .prepare = ports_.prepare_comm_thread, .open_transports = open},
       *events_);
   events_->begin_step();
 }

@@ -5,12 +5,12 @@
 
 #include "base/error.h"
 #include "exec/clock.h"
-#include "exec/cpu/kernels.h"
-#include "exec/cpu/values.h"
+#include "exec/cpu/synthetic_ops.h"
 #include "exec/run.h"
 #include "schedule/visit.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -24,34 +24,58 @@ std::string text(const char* words, CommandId command) {
   return out.str();
 }
 
-// One op's own traffic while gradients account for `touched` of its bytes.
-void compute(const schedule::Op& op, Bytes touched, Workspace& workspace) {
-  schedule::visit(
-      op.work, [&](const schedule::GemmWork& work) { run_gemm(work, workspace); },
-      [&](const schedule::MemoryWork& work) { run_memory(work.bytes - touched, workspace); },
-      [&](const schedule::TimedWork&) {
-        DOVETAIL_CHECK(false) << "timed work is refused at construction";
-      },
-      [](const schedule::CollectiveWork&) {});
+Ports with_defaults(Ports ports) {
+  if (ports.workspace == nullptr) ports.workspace = std::make_shared<Workspace>();
+  if (!ports.make_ops) {
+    ports.make_ops = [workspace = ports.workspace](const schedule::ScheduledProgram& plan,
+                                                   Rank rank, TensorMemory& memory) {
+      return std::make_unique<SyntheticOps>(plan, rank, memory, workspace);
+    };
+  }
+  return ports;
+}
+
+// The group that a command communicates over.
+std::optional<GroupId> group_of(const schedule::Action& action,
+                                const std::map<OpId, const schedule::Op*>& ops) {
+  if (const auto* collective = std::get_if<schedule::RunCollective>(&action)) {
+    return collective->group;
+  }
+  const auto* run = std::get_if<schedule::RunOp>(&action);
+  if (run == nullptr) return std::nullopt;
+  const auto* work = std::get_if<schedule::CollectiveWork>(&ops.at(run->op)->work);
+  return work == nullptr ? std::nullopt : std::optional(work->group);
+}
+
+// The groups of every stream, of all roles together: so every rank opens the same transports.
+std::vector<std::vector<GroupId>> communicators_of(
+    const schedule::ScheduledProgram& plan, const std::map<OpId, const schedule::Op*>& ops) {
+  std::vector<std::set<GroupId>> groups(plan.streams.size());
+  for (const schedule::RankProgram& role : plan.roles) {
+    for (const schedule::Command& command : role.commands) {
+      const std::optional<GroupId> group = group_of(command.action, ops);
+      const auto stream = static_cast<std::size_t>(command.stream.value);
+      if (stream >= groups.size()) throw InputError(text("no such stream", command.id));
+      if (group) groups[stream].insert(*group);
+    }
+  }
+  std::vector<std::vector<GroupId>> sorted;
+  for (const std::set<GroupId>& of_stream : groups) {
+    sorted.emplace_back(of_stream.begin(), of_stream.end());
+  }
+  return sorted;
 }
 
 }  // namespace
 
 CpuBackend::CpuBackend(const schedule::ScheduledProgram& plan, Ports ports)
     : plan_(plan),
-      ports_([&] {
-        if (ports.workspace == nullptr) ports.workspace = std::make_shared<Workspace>();
-        return std::move(ports);
-      }()),
-      memory_(plan, ports_.workspace),
-      carries_collectives_(plan.streams.size(), false) {
-  for (const schedule::ProcessGroup& group : plan.program.groups) {
-    if (group.size() != plan.program.world_size) {
-      throw InputError("the cpu backend runs one process group of all ranks; group " + group.name +
-                       " has only some of them");
-    }
-  }
-  plan_ops();
+      ports_(with_defaults(std::move(ports))),
+      memory_(plan,
+              {.rank = ports_.rank, .scope = ports_.tensors, .workspace = ports_.workspace}) {
+  for (const schedule::Op& op : plan.program.ops) op_of_[op.id] = &op;
+  ops_ = ports_.make_ops(plan, ports_.rank, memory_);
+  communicators_ = communicators_of(plan, op_of_);
   plan_commands();
   open_streams();
 }
@@ -61,62 +85,19 @@ CpuBackend::~CpuBackend() {
   table_->fail(std::make_exception_ptr(DeviceError("the backend is shutting down")));
 }
 
-void CpuBackend::plan_ops() {
-  std::map<TensorId, std::int32_t> writes;  // seen so far, from the last op backwards
-  std::set<TensorId> owed;
-  std::set<TensorId> applied;
-  for (const schedule::Reduction& reduction : plan_.program.reductions) {
-    owed.insert(reduction.gradient);
-  }
-  const auto is_gradient = [&](TensorId id) {
-    return plan_.program.tensor(id).kind == schedule::TensorKind::Gradient;
-  };
-  const std::vector<schedule::Op>& ops = plan_.program.ops;
-  reserve(ops, *ports_.workspace);
-  for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
-    OpPlan& planned = ops_[op->id];
-    planned.op = &*op;
-    for (const TensorId id : op->writes) {
-      if (!is_gradient(id)) continue;
-      planned.writes.push_back({id, writes[id]++});
-      planned.gradient_bytes += plan_.program.tensor(id).bytes();
-    }
-  }
-  std::map<TensorId, std::int32_t> to_come = writes;
-  for (const schedule::Op& op : ops) {
-    OpPlan& planned = ops_.at(op.id);
-    for (const TensorId id : op.reads) {
-      // A reader before the last write sees the local gradient, not the reduced one.
-      if (owed.count(id) == 0 || to_come[id] > 0 || !applied.insert(id).second) continue;
-      planned.applies.push_back(id);
-      planned.gradient_bytes += plan_.program.tensor(id).bytes() * 2;
-    }
-    for (const OpPlan::Production& write : planned.writes)
-      to_come[write.gradient] = write.writes_left;
-  }
-  for (const schedule::Reduction& reduction : plan_.program.reductions) {
-    is_applied_.push_back(applied.count(reduction.gradient) != 0);
-  }
-}
-
 void CpuBackend::plan_commands() {
   for (const schedule::Command& command : role_of(plan_, ports_.rank).commands) {
-    const auto stream = static_cast<std::size_t>(command.stream.value);
-    if (stream >= plan_.streams.size()) throw InputError(text("no such stream", command.id));
-    const bool on_compute = command.stream == schedule::kComputeStream;
     schedule::visit(
-        command.action,
-        [&](const schedule::RunOp&) {
-          if (!on_compute) throw InputError(text("ops run on the compute stream", command.id));
-        },
+        command.action, [&](const schedule::RunOp& action) { plan_op(command, action); },
         [&](const schedule::Copy&) {
-          if (!on_compute) throw InputError(text("copies run on the compute stream", command.id));
+          if (command.stream == schedule::kComputeStream) return;
+          throw InputError(text("copies run on the compute stream", command.id));
         },
         [&](const schedule::RunCollective& action) {
-          carries_collectives_[stream] = true;
+          require_member(command, action.group);
           std::ostringstream label;
           label << schedule::to_string(action.kind) << " of bucket " << action.bucket;
-          labels_[{action.bucket, action.kind}] = label.str();
+          labels_[command.id] = label.str();
         },
         [&](const schedule::RecordEvent& action) { events_.emplace(action.event, events_.size()); },
         [&](const schedule::WaitEvent& action) {
@@ -130,28 +111,66 @@ void CpuBackend::plan_commands() {
   }
 }
 
+void CpuBackend::plan_op(const schedule::Command& command, const schedule::RunOp& action) {
+  const schedule::Op& op = *op_of_.at(action.op);
+  const auto* work = std::get_if<schedule::CollectiveWork>(&op.work);
+  if (work == nullptr) {
+    if (command.stream == schedule::kComputeStream) return;
+    throw InputError(text("ops run on the compute stream, unless they communicate", command.id));
+  }
+  require_member(command, work->group);
+  if (work->kind == schedule::Collective::SendRecv &&
+      plan_.program.group(work->group).size() != 2) {
+    throw InputError(op.name + ": a send-recv needs a group of two ranks");
+  }
+  messages_[op.id] = message_of(plan_.program, op);
+  labels_[command.id] = std::string(schedule::to_string(work->kind)) + " of op " + op.name;
+}
+
+void CpuBackend::require_member(const schedule::Command& command, GroupId group) const {
+  if (!plan_.program.group(group).instance_of(ports_.rank).empty()) return;
+  std::ostringstream message;
+  message << "command c" << command.id << ": rank " << ports_.rank << " is not in group "
+          << plan_.program.group(group).name;
+  throw InputError(message.str());
+}
+
 void CpuBackend::open_streams() {
   table_ = std::make_unique<EventTable>(events_.size());
   threads_.resize(plan_.streams.size());
   for (std::size_t i = 0; i < plan_.streams.size(); ++i) {
     const StreamId stream{static_cast<std::int32_t>(i)};
     if (stream == schedule::kComputeStream) {
-      if (carries_collectives_[i]) inline_transport_ = ports_.open_transport(stream);
+      inline_transports_ = open_transports(stream);
       continue;
     }
-    std::function<std::unique_ptr<Transport>()> open = [this, stream] {
-      return ports_.open_transport(stream);
-    };
+    std::function<Transports()> open = [this, stream] { return open_transports(stream); };
     threads_[i] =
         std::make_unique<CommThread>(CommThread::Options{.stream = stream,
                                                          .prepare = ports_.prepare_comm_thread,
-                                                         .open_transport = std::move(open)},
+                                                         .open_transports = std::move(open)},
                                      *table_);
   }
 }
 
+CpuBackend::Transports CpuBackend::open_transports(StreamId stream) {
+  Transports transports;
+  for (const GroupId group : communicators_[static_cast<std::size_t>(stream.value)]) {
+    const std::span<const Rank> instance = plan_.program.group(group).instance_of(ports_.rank);
+    const std::span<const Rank> alone(&ports_.rank, 1);
+    transports.push_back(ports_.open_transport(stream, instance.empty() ? alone : instance));
+  }
+  return transports;
+}
+
 CommThread* CpuBackend::comm_thread(const schedule::Command& command) {
   return threads_[static_cast<std::size_t>(command.stream.value)].get();
+}
+
+std::size_t CpuBackend::transport_of(StreamId stream, GroupId group) const {
+  const std::vector<GroupId>& groups = communicators_[static_cast<std::size_t>(stream.value)];
+  const auto found = std::find(groups.begin(), groups.end(), group);
+  return static_cast<std::size_t>(found - groups.begin());
 }
 
 void CpuBackend::note(const schedule::Command& command, std::int64_t start_ns,
@@ -168,55 +187,105 @@ void CpuBackend::begin_step(std::int32_t step) {
   timings_.clear();
   timings_.reserve(role_of(plan_, ports_.rank).commands.size());
   memory_.clear_padding();
+  ops_->begin_step(step);
   table_->begin_step();
 }
 
 void CpuBackend::run_op(const schedule::Command& command, const schedule::RunOp& action) {
+  const schedule::Op& op = *op_of_.at(action.op);
+  if (std::holds_alternative<schedule::CollectiveWork>(op.work)) {
+    execute(command, op_call(command, op));
+    return;
+  }
   const std::int64_t start = now_ns();
-  const OpPlan& planned = ops_.at(action.op);
-  compute(*planned.op, planned.gradient_bytes, *ports_.workspace);
-  for (const OpPlan::Production& write : planned.writes) {
-    fill({.gradient = write.gradient,
-          .step = step_,
-          .rank = ports_.rank,
-          .writes_left = write.writes_left},
-         memory_.gradient(write.gradient));
-  }
-  for (const TensorId id : planned.applies) {
-    const std::span<const float> from = memory_.gradient(id);
-    std::copy(from.begin(), from.end(), memory_.applied(id).begin());
-  }
+  ops_->run(op);
   note(command, start, now_ns());
 }
 
-CollectiveCall CpuBackend::collective_call(const schedule::RunCollective& action) const {
-  CollectiveCall collective = {.kind = action.kind,
-                               .op = action.reduce,
-                               .data = memory_.bucket(action.bucket),
-                               .shard = {},
-                               .label = labels_.at({action.bucket, action.kind})};
-  if (action.kind != schedule::Collective::AllReduce) {
-    collective.shard = memory_.shard(action.bucket);
+CollectiveCall CpuBackend::bucket_call(const schedule::Command& command,
+                                       const schedule::RunCollective& action) const {
+  const bool is_part = action.part == schedule::Part::Shard &&
+                       action.kind == schedule::Collective::AllReduce;
+  const std::span<float> shard = memory_.shard(action.bucket);
+  return {.kind = action.kind,
+          .op = action.reduce,
+          .data = is_part ? shard : memory_.bucket(action.bucket),
+          .shard = shard,
+          .label = labels_.at(command.id),
+          .transport = transport_of(command.stream, action.group)};
+}
+
+CollectiveCall CpuBackend::op_call(const schedule::Command& command,
+                                   const schedule::Op& op) const {
+  const auto& work = std::get<schedule::CollectiveWork>(op.work);
+  const OpMessage& message = messages_.at(op.id);
+  const std::span<const Rank> ranks = plan_.program.group(work.group).instance_of(ports_.rank);
+  const std::span<float> scratch = memory_.scratch(op.id);
+  const auto found = std::find(ranks.begin(), ranks.end(), ports_.rank);
+  const auto index = static_cast<std::size_t>(found - ranks.begin());
+  const std::size_t part = message.elements / ranks.size();
+  const auto root = static_cast<std::size_t>(work.root);
+
+  CollectiveCall collective = {.kind = work.kind, .op = work.op, .data = {},
+                               .label = labels_.at(command.id)};
+  collective.root = root;
+  collective.index = index;
+  collective.transport = transport_of(command.stream, work.group);
+  const std::span<float> source =
+      message.source ? memory_.tensor(*message.source) : std::span<float>();
+  const std::span<float> target =
+      message.target ? memory_.tensor(*message.target) : std::span<float>();
+  switch (work.kind) {
+    case schedule::Collective::AllReduce:
+      collective.data = message.target ? target : scratch;
+      collective.source = source;
+      break;
+    case schedule::Collective::ReduceScatter:
+      collective.data = scratch;
+      collective.shard = message.target ? target : scratch.subspan(index * part, part);
+      collective.source = source;
+      break;
+    case schedule::Collective::AllGather:
+      collective.data = message.target ? target : scratch;
+      collective.shard = message.source ? source : collective.data.subspan(index * part, part);
+      break;
+    case schedule::Collective::AllToAll:
+      collective.data = message.source ? source : scratch.first(message.elements);
+      collective.shard = message.target ? target : scratch.last(message.elements);
+      break;
+    case schedule::Collective::Broadcast:
+      collective.data = message.target ? target : scratch;
+      if (index == root) collective.source = source;
+      break;
+    case schedule::Collective::SendRecv:
+      collective.data = message.target ? target : scratch;
+      if (index == root && message.source) collective.data = source;
+      break;
   }
   return collective;
 }
 
-void CpuBackend::run_collective(const schedule::Command& command,
-                                const schedule::RunCollective& action) {
+void CpuBackend::execute(const schedule::Command& command, const CollectiveCall& collective) {
   const std::int64_t start = now_ns();
   if (CommThread* thread = comm_thread(command)) {
-    thread->enqueue({.command = command.id, .call = collective_call(action)});
+    thread->enqueue({.command = command.id, .call = collective});
   } else {
-    call(*inline_transport_, collective_call(action));
+    call(*inline_transports_[collective.transport], collective);
   }
   note(command, start, now_ns());
+}
+
+void CpuBackend::run_collective(const schedule::Command& command,
+                                const schedule::RunCollective& action) {
+  execute(command, bucket_call(command, action));
 }
 
 void CpuBackend::copy(const schedule::Command& command, const schedule::Copy& action) {
   const std::int64_t start = now_ns();
   for (const TensorId id : action.gradients) {
-    std::span<float> from = memory_.gradient(id);
-    std::span<float> to = memory_.window(id);
+    const TensorRange range = memory_.packed(action.bucket, id);
+    std::span<float> from = memory_.tensor(id).subspan(range.first, range.data.size());
+    std::span<float> to = range.data;
     if (action.direction == schedule::CopyDirection::Unpack) std::swap(from, to);
     if (from.data() != to.data()) std::copy(from.begin(), from.end(), to.begin());
   }
@@ -224,9 +293,16 @@ void CpuBackend::copy(const schedule::Command& command, const schedule::Copy& ac
 }
 
 void CpuBackend::scale(const schedule::Command& command, const schedule::Scale& action) {
+  const ScaleCall scaling = {.data = action.part == schedule::Part::Shard
+                                         ? memory_.shard(action.bucket)
+                                         : memory_.bucket(action.bucket),
+                             .factor = static_cast<float>(action.factor.value())};
   const std::int64_t start = now_ns();
-  const auto factor = static_cast<float>(action.factor.value());
-  for (float& value : memory_.bucket(action.bucket)) value *= factor;
+  if (CommThread* thread = comm_thread(command)) {
+    thread->enqueue({.command = command.id, .call = scaling});
+  } else {
+    call(scaling);
+  }
   note(command, start, now_ns());
 }
 
@@ -265,33 +341,7 @@ std::vector<Timing> CpuBackend::finish() {
   return std::exchange(timings_, {});
 }
 
-CheckResult CpuBackend::check() {
-  CheckResult result;
-  for (std::size_t i = 0; i < plan_.program.reductions.size(); ++i) {
-    const schedule::Reduction& reduction = plan_.program.reductions[i];
-    compare(reduction, memory_.gradient(reduction.gradient), "", result);
-    if (is_applied_[i]) {
-      compare(reduction, memory_.applied(reduction.gradient), " as the optimizer read it", result);
-    }
-  }
-  return result;
-}
-
-void CpuBackend::compare(const schedule::Reduction& reduction, std::span<const float> found,
-                         std::string_view where, CheckResult& result) const {
-  const schedule::ProcessGroup& group = plan_.program.group(reduction.group);
-  const Reduced expected(reduction.gradient, step_, group.ranks, reduction.op);
-  const Difference difference = expected.compare(found);
-  result.checked += static_cast<std::int64_t>(found.size());
-  result.wrong += difference.wrong;
-  if (difference.wrong == 0 || !result.first_wrong.empty()) return;
-  std::ostringstream message;
-  message << "rank " << ports_.rank << " step " << step_ << ' '
-          << plan_.program.tensor(reduction.gradient).name << '[' << difference.first << ']'
-          << where << ": expected " << expected.at(difference.first) << ", found "
-          << found[difference.first];
-  result.first_wrong = message.str();
-}
+CheckResult CpuBackend::check() { return ops_->check(); }
 
 std::int64_t CpuBackend::comm_cpu_ns() const {
   std::int64_t total = 0;

@@ -1,14 +1,12 @@
 // The cpu backend: one rank on processor cores and a real network.
 //
-// The calling thread is the compute stream. Each communication stream is a thread with a transport
-// (CommThread). A collective on stream 0 runs on the calling thread, through a transport of its
-// own. Every backward op does its work and then writes the known values of its gradients
-// (values.h); the first reader of a reduced gradient copies it, as an optimizer would. A command of
-// a communication stream gives two Timings: on stream 0 while it is enqueued, on its own stream
-// while it runs.
+// The calling thread is the compute stream. Each communication stream is a thread (CommThread) with
+// one transport per process group that it serves. A collective on stream 0 runs on the calling
+// thread, through transports of its own. What ops compute is an OpRunner's business; ops that are
+// collectives themselves run on whichever stream they stand. A command of a communication stream
+// gives two Timings: on stream 0 while it is enqueued, on its own stream while it runs.
 //
-// Memory-bound work counts the gradient bytes it really touches towards its total. Only f32
-// gradients and one process group of all ranks are executed; anything else is an InputError.
+// Only f32 gradients are executed; anything else is an InputError.
 //
 // A CpuBackend is used by one thread. It throws what a communication thread met at the next wait or
 // finish.
@@ -20,6 +18,9 @@
 #include "exec/backend.h"
 #include "exec/cpu/comm_thread.h"
 #include "exec/cpu/memory.h"
+#include "exec/cpu/op_message.h"
+#include "exec/cpu/op_runner.h"
+#include "exec/cpu/tensor_memory.h"
 #include "exec/cpu/transport.h"
 #include "schedule/scheduled_program.h"
 
@@ -28,20 +29,21 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 namespace dovetail::exec::cpu {
 
-// What a rank is plugged into. open_transport is called once per stream that carries collectives,
-// in stream order; every rank does so in the same order.
+// What a rank is plugged into. open_transport is called once per stream and process group that the
+// plan uses anywhere, by stream and group id, with the ranks of this rank's instance of the group
+// (itself alone where it is in none); every rank does so in the same order.
 struct Ports {
   Rank rank;
   std::function<void()> barrier;
-  std::function<std::unique_ptr<Transport>(StreamId)> open_transport;
+  std::function<std::unique_ptr<Transport>(StreamId, std::span<const Rank>)> open_transport;
   std::function<void()> prepare_comm_thread;  // pin it, set its priority; may be empty
   std::shared_ptr<Workspace> workspace;       // shared by backends that run in turn; may be empty
+  MakeOps make_ops;                           // empty: SyntheticOps
+  TensorScope tensors = TensorScope::Communicated;
 };
 
 class CpuBackend final : public Backend {
@@ -66,41 +68,37 @@ class CpuBackend final : public Backend {
   [[nodiscard]] std::int64_t comm_cpu_ns() const;
 
  private:
-  // An op with what it does to gradients.
-  struct OpPlan {
-    struct Production {
-      TensorId gradient;
-      std::int32_t writes_left = 0;
-    };
-    const schedule::Op* op = nullptr;
-    std::vector<Production> writes;
-    std::vector<TensorId> applies;  // reduced gradients that it is the first to read
-    Bytes gradient_bytes;           // touched by both
-  };
+  using Transports = std::vector<std::unique_ptr<Transport>>;
 
-  void plan_ops();
   void plan_commands();
+  void plan_op(const schedule::Command& command, const schedule::RunOp& action);
+  void require_member(const schedule::Command& command, GroupId group) const;
   void open_streams();
+  Transports open_transports(StreamId stream);
   [[nodiscard]] CommThread* comm_thread(const schedule::Command& command);
-  CollectiveCall collective_call(const schedule::RunCollective& action) const;
+  [[nodiscard]] std::size_t transport_of(StreamId stream, GroupId group) const;
+  // Runs it on the command's stream: enqueued, or at once on the compute stream.
+  void execute(const schedule::Command& command, const CollectiveCall& collective);
+  [[nodiscard]] CollectiveCall bucket_call(const schedule::Command& command,
+                                           const schedule::RunCollective& action) const;
+  [[nodiscard]] CollectiveCall op_call(const schedule::Command& command,
+                                       const schedule::Op& op) const;
   void note(const schedule::Command& command, std::int64_t start_ns, std::int64_t end_ns);
-  void compare(const schedule::Reduction& reduction, std::span<const float> found,
-               std::string_view where, CheckResult& result) const;
 
   const schedule::ScheduledProgram& plan_;
   Ports ports_;
-  GradientMemory memory_;
-  std::map<OpId, OpPlan> ops_;
-  std::map<EventId, std::size_t> events_;  // numbered for the table
-  // "all-reduce of bucket 3", for errors
-  std::map<std::pair<BucketId, schedule::Collective>, std::string> labels_;
-  std::vector<bool> carries_collectives_;  // by stream
-  std::vector<bool> is_applied_;           // by position in program.reductions
+  TensorMemory memory_;
+  std::unique_ptr<OpRunner> ops_;
+  std::map<OpId, const schedule::Op*> op_of_;
+  std::map<OpId, OpMessage> messages_;
+  std::map<EventId, std::size_t> events_;            // numbered for the table
+  std::map<CommandId, std::string> labels_;          // "all-reduce of bucket 3", for errors
+  std::vector<std::vector<GroupId>> communicators_;  // by stream, of all roles
   std::int32_t step_ = 0;
   std::vector<Timing> timings_;
 
   std::unique_ptr<EventTable> table_;
-  std::unique_ptr<Transport> inline_transport_;
+  Transports inline_transports_;
   std::vector<std::unique_ptr<CommThread>> threads_;  // by stream; destroyed before the table
 };
 

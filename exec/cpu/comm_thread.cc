@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <ctime>
 
+#include <algorithm>
 #include <utility>
 
 namespace dovetail::exec::cpu {
@@ -61,6 +62,11 @@ bool EventTable::failed() {
 }
 
 void call(Transport& transport, const CollectiveCall& collective) {
+  const bool gathers = collective.kind == schedule::Collective::AllGather;
+  const std::span<float> reads = gathers ? collective.shard : collective.data;
+  if (!collective.source.empty() && collective.source.data() != reads.data()) {
+    std::copy(collective.source.begin(), collective.source.end(), reads.begin());
+  }
   switch (collective.kind) {
     case schedule::Collective::AllReduce:
       transport.all_reduce(collective.data, collective.op, collective.label);
@@ -72,10 +78,23 @@ void call(Transport& transport, const CollectiveCall& collective) {
       transport.all_gather(collective.shard, collective.data, collective.label);
       return;
     case schedule::Collective::AllToAll:
+      transport.all_to_all(collective.data, collective.shard, collective.label);
+      return;
     case schedule::Collective::Broadcast:
+      transport.broadcast(collective.data, collective.root, collective.label);
+      return;
     case schedule::Collective::SendRecv:
-      DOVETAIL_CHECK(false) << collective.label;
+      if (collective.index == collective.root) {
+        transport.send(collective.data, collective.label);
+      } else {
+        transport.receive(collective.data, collective.label);
+      }
+      return;
   }
+}
+
+void call(const ScaleCall& scale) {
+  for (float& value : scale.data) value *= scale.factor;
 }
 
 CommThread::CommThread(Options options, EventTable& events)
@@ -83,7 +102,7 @@ CommThread::CommThread(Options options, EventTable& events)
   std::unique_lock lock(mutex_);
   idle_.wait(lock, [this] { return !busy_; });
   lock.unlock();
-  if (transport_ == nullptr) {
+  if (!is_open_) {
     thread_.join();
     events_.throw_failure();
   }
@@ -133,11 +152,12 @@ std::int64_t CommThread::cpu_ns() {
 bool CommThread::open() {
   try {
     if (options_.prepare) options_.prepare();
-    transport_ = options_.open_transport();
+    transports_ = options_.open_transports();
+    is_open_ = true;
   } catch (...) {
     events_.fail(std::current_exception());
   }
-  return transport_ != nullptr;
+  return is_open_;
 }
 
 void CommThread::loop() {
@@ -170,7 +190,11 @@ void CommThread::execute(const Job& job) {
     schedule::visit(
         job.call,
         [&](const CollectiveCall& collective) {
-          call(*transport_, collective);
+          call(*transports_[collective.transport], collective);
+          timing.end_ns = now_ns();
+        },
+        [&](const ScaleCall& scale) {
+          call(scale);
           timing.end_ns = now_ns();
         },
         [&](const RecordCall& record) {

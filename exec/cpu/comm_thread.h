@@ -1,5 +1,5 @@
-// A communication stream: one thread that executes its queue of collectives, records and waits in
-// order; and the events that order streams among each other.
+// A communication stream: one thread that executes its queue of collectives, scalings, records and
+// waits in order; and the events that order streams among each other.
 //
 // The compute thread enqueues (a lock, a push, and a wake-up only when the thread sleeps) and never
 // spins: two streams of one rank share one core. Enqueued waits do not wake the thread, since
@@ -15,7 +15,7 @@
 #include "base/ids.h"
 #include "exec/backend.h"
 #include "exec/cpu/transport.h"
-#include "schedule/schedule.h"
+#include "schedule/program.h"
 
 #include <condition_variable>
 #include <cstddef>
@@ -59,15 +59,32 @@ class EventTable {
   std::exception_ptr failure_;
 };
 
-// A collective with its memory. `shard` is this rank's part; all-reduce leaves it empty.
+// A collective with its memory:
+//   all-reduce, broadcast   data, in place
+//   reduce-scatter          data is summed up, shard receives this rank's part
+//   all-gather              shard goes out, data receives all
+//   all-to-all              data goes out, shard receives as much
+//   send-recv               data, of the sender (index == root) or the receiver
+// `source` is copied to where the call reads from first, if there is one.
 struct CollectiveCall {
   schedule::Collective kind = schedule::Collective::AllReduce;
   schedule::ReduceOp op = schedule::ReduceOp::Average;
   std::span<float> data;
-  std::span<float> shard;
+  std::span<float> shard = {};
   std::string_view label;  // REQUIRES: outlives the call
+  std::span<const float> source = {};
+  std::size_t root = 0;
+  std::size_t index = 0;      // of this rank in its group
+  std::size_t transport = 0;  // of those of the stream
 };
 void call(Transport& transport, const CollectiveCall& collective);
+
+// Multiplies the data by a factor.
+struct ScaleCall {
+  std::span<float> data;
+  float factor = 1;
+};
+void call(const ScaleCall& scale);
 
 struct RecordCall {
   std::size_t event = 0;
@@ -77,7 +94,7 @@ struct WaitCall {
 };
 struct Job {
   CommandId command;
-  std::variant<CollectiveCall, RecordCall, WaitCall> call;
+  std::variant<CollectiveCall, ScaleCall, RecordCall, WaitCall> call;
 };
 
 class CommThread {
@@ -87,10 +104,11 @@ class CommThread {
     // Runs on the new thread first: pin it, set its priority. May be empty.
     std::function<void()> prepare;
     // Then this: connecting from the thread itself lets a transport's own threads inherit both.
-    std::function<std::unique_ptr<Transport>()> open_transport;
+    // One per process group that the stream serves.
+    std::function<std::vector<std::unique_ptr<Transport>>()> open_transports;
   };
 
-  // Returns once the transport is open, or throws what opening threw.
+  // Returns once the transports are open, or throws what opening threw.
   CommThread(Options options, EventTable& events);
   CommThread(const CommThread&) = delete;
   CommThread& operator=(const CommThread&) = delete;
@@ -111,7 +129,8 @@ class CommThread {
 
   Options options_;
   EventTable& events_;
-  std::unique_ptr<Transport> transport_;
+  std::vector<std::unique_ptr<Transport>> transports_;
+  bool is_open_ = false;
   std::vector<Timing> timings_;  // of this thread while jobs are queued, of drain() otherwise
 
   std::mutex mutex_;

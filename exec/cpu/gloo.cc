@@ -231,7 +231,19 @@ class GlooTransport final : public Transport {
     });
   }
 
+  void all_to_all(std::span<const float>, std::span<float>, std::string_view label) override {
+    refuse(label);
+  }
+  void broadcast(std::span<float>, std::size_t, std::string_view label) override { refuse(label); }
+  void send(std::span<const float>, std::string_view label) override { refuse(label); }
+  void receive(std::span<float>, std::string_view label) override { refuse(label); }
+
  private:
+  [[noreturn]] static void refuse(std::string_view label) {
+    throw InputError("Gloo reduces, scatters and gathers only, not " + std::string(label) +
+                     "; use the transport \"ring\"");
+  }
+
   // The first half of a ring all-reduce: afterwards segment r of rank r is the sum.
   void pass_partial_sums(std::span<float> data, std::size_t segment) {
     const std::size_t bytes = segment * sizeof(float);

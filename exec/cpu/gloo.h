@@ -28,7 +28,9 @@ struct GlooOptions {
 // Whether this build can open_gloo().
 bool has_gloo();
 
-// As open_ring(). Throws InputError when the build has no Gloo.
+// As open_ring(), over all ranks of the session. Throws InputError when the build has no Gloo. The
+// calls that training with all-reduce does not need (all-to-all, broadcast, send and receive) throw
+// InputError: the ring has them.
 std::unique_ptr<Transport> open_gloo(launch::Session& session, const GlooOptions& options = {});
 
 }  // namespace dovetail::exec::cpu

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cpu/job.h"
 
+#include "base/error.h"
 #include "exec/cpu/gloo.h"
 #include "exec/cpu/ring.h"
 #include "exec/launch/affinity.h"
@@ -39,10 +40,18 @@ Ports ports_of(launch::Session& session, TransportKind kind) {
   ports.workspace = std::make_shared<Workspace>();
   if (kind == TransportKind::Ring) {
     ports.prepare_comm_thread = [] { static_cast<void>(launch::ask_for_quick_wakeups()); };
-    ports.open_transport = [&session](StreamId) { return open_ring(session); };
+    ports.open_transport = [&session](StreamId, std::span<const Rank> ranks) {
+      return open_ring(session, ranks);
+    };
   } else {
     ports.prepare_comm_thread = [] { static_cast<void>(launch::use_realtime_priority()); };
-    ports.open_transport = [&session](StreamId) { return open_gloo(session); };
+    ports.open_transport = [&session](StreamId, std::span<const Rank> ranks) {
+      if (static_cast<std::int32_t>(ranks.size()) != session.size()) {
+        throw InputError("Gloo connects all ranks, not the groups of this plan; use the transport "
+                         "\"ring\"");
+      }
+      return open_gloo(session);
+    };
   }
   return ports;
 }

@@ -1,16 +1,16 @@
 // OpRunner: what the ops of one rank compute. The seam between the backend, which moves data and
 // orders streams, and the values that are moved.
 //
-//   SyntheticOps (synthetic_ops.h)  work of the right shape, and known values that prove the schedule
-//   a training job (exec/training)  real forward, backward and optimizer
+//   SyntheticOps    synthetic_ops.h: work of the right shape, and known values that prove the schedule
+//   a training job  exec/training: real forward, backward and optimizer
 //
 // The backend calls run() on the compute thread, in the order of the rank's commands, for every op
 // whose work is not a collective. Those the backend executes itself, from tensor(reads[0]) to
 // tensor(writes[0]), on whichever stream they stand. Collectives, packs, unpacks and scales between
 // the ops are the backend's too: so a runner reads and writes TensorMemory and nothing else.
 //   Update       reads tensor(gradient), writes tensor(parameter)
-//   ShardUpdate  reads shard_members(gradients), writes shard_members(parameters): the i-th ranges of
-//                both belong together. An all-gather and an unpack then complete tensor(parameter)
+//   ShardUpdate  reads shard_members(gradients), writes shard_members(parameters): the i-th ranges
+//                of both belong together. An all-gather and an unpack complete tensor(parameter)
 //   GlobalNorm with shard: sums over shard_members of the buckets that hold what it reads
 // Which memory an op may touch follows from its reads and writes; a legal plan has no race on it.
 //

@@ -53,15 +53,23 @@ enum class Arrival { Add, AddAndDivide, Store };
 struct Inbound {
   std::span<float> target;
   Arrival action = Arrival::Add;
+  bool is_passed_on = true;
 };
 
-// One collective: what leaves and what arrives, phase by phase. What arrives in phase p is what
-// leaves in phase p + 1.
+// One collective: what leaves and what arrives, piece by piece. The first `at_once` pieces may leave
+// from the start; the others are what arrives and is passed on, in the same order.
 struct Course {
   Header header;
   std::vector<std::span<const float>> out;
   std::vector<Inbound> in;
+  std::size_t at_once = 1;
 };
+
+constexpr std::array<const char*, 8> kKinds{"collective", "all-reduce", "reduce-scatter",
+                                            "all-gather", "all-to-all", "broadcast",
+                                            "send",       "receive"};
+enum Kind : std::uint32_t { kAllReduce = 1, kReduceScatter, kAllGather, kAllToAll, kBroadcast,
+                            kSend, kReceive };
 
 std::string name_of(Rank rank) { return "rank " + std::to_string(rank.value); }
 
@@ -88,21 +96,23 @@ struct Position {
 
 class Ring final : public Transport {
  public:
-  Ring(Session& session, const RingOptions& options)
+  Ring(Session& session, std::span<const Rank> ranks, const RingOptions& options)
       : session_(session),
         options_(options),
-        ranks_(static_cast<std::size_t>(session.size())),
-        rank_(static_cast<std::size_t>(session.rank().value)),
-        next_rank_{static_cast<std::int32_t>((rank_ + 1) % ranks_)},
-        previous_rank_{static_cast<std::int32_t>((rank_ + ranks_ - 1) % ranks_)},
+        ranks_(ranks.size()),
+        rank_(static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), session.rank()) -
+                                       ranks.begin())),
         scratch_(static_cast<std::size_t>(options.chunk.count()) / sizeof(float)) {
     DOVETAIL_CHECK(!scratch_.empty()) << options.chunk;
-    if (ranks_ > 1) connect_neighbours();
+    DOVETAIL_CHECK(rank_ < ranks_) << "rank " << session.rank() << " opens a ring of others";
+    next_rank_ = ranks[(rank_ + 1) % ranks_];
+    previous_rank_ = ranks[(rank_ + ranks_ - 1) % ranks_];
+    if (session.size() > 1) connect_neighbours();
   }
 
   void all_reduce(std::span<float> data, schedule::ReduceOp op, std::string_view label) override {
     if (ranks_ == 1) return;
-    begin(1, data.size());
+    begin(kAllReduce, data.size());
     const std::size_t even = data.size() / ranks_;
     const std::size_t longer = data.size() % ranks_;  // that many segments have one element more
     const auto segment = [&](std::size_t index) {
@@ -121,7 +131,7 @@ class Ring final : public Transport {
       return data.subspan(index % ranks_ * shard.size(), shard.size());
     };
     if (ranks_ > 1) {
-      begin(2, data.size());
+      begin(kReduceScatter, data.size());
       add_reduce_phases(segment, op);
       run(label);
     }
@@ -136,8 +146,49 @@ class Ring final : public Transport {
     };
     copy(shard, segment(rank_));
     if (ranks_ == 1) return;
-    begin(3, data.size());
+    begin(kAllGather, data.size());
     add_gather_phases(segment);
+    run(label);
+  }
+
+  void all_to_all(std::span<const float> data, std::span<float> received,
+                  std::string_view label) override {
+    DOVETAIL_CHECK(data.size() == received.size() && data.size() % ranks_ == 0) << data.size();
+    const std::size_t part = data.size() / ranks_;
+    copy(data.subspan(rank_ * part, part), received.subspan(rank_ * part, part));
+    if (ranks_ == 1) return;
+    begin(kAllToAll, data.size());
+    add_exchange_phases(data, received);
+    run(label);
+  }
+
+  void broadcast(std::span<float> data, std::size_t root, std::string_view label) override {
+    DOVETAIL_CHECK(root < ranks_) << root;
+    if (ranks_ == 1) return;
+    begin(kBroadcast, data.size());
+    if (rank_ == root) {
+      course_.out = {data};
+    } else {
+      course_.out = {{}};
+      const bool is_last = (rank_ + 1) % ranks_ == root;
+      course_.in = {{.target = data, .action = Arrival::Store, .is_passed_on = !is_last}};
+      if (!is_last) course_.out.push_back(data);
+    }
+    run(label);
+  }
+
+  void send(std::span<const float> data, std::string_view label) override {
+    DOVETAIL_CHECK(ranks_ == 2) << ranks_;
+    begin(kSend, data.size());
+    course_.out = {data};
+    run(label);
+  }
+
+  void receive(std::span<float> data, std::string_view label) override {
+    DOVETAIL_CHECK(ranks_ == 2) << ranks_;
+    begin(kReceive, data.size());
+    course_.out = {{}};
+    course_.in = {{.target = data, .action = Arrival::Store, .is_passed_on = false}};
     run(label);
   }
 
@@ -152,6 +203,7 @@ class Ring final : public Transport {
     course_.header = {.number = course_.header.number + 1, .kind = kind, .elements = elements};
     course_.out.clear();
     course_.in.clear();
+    course_.at_once = 1;
   }
 
   // Afterwards segment r is complete on rank r. Indices are taken modulo the number of ranks.
@@ -163,14 +215,40 @@ class Ring final : public Transport {
       course_.in.push_back({.target = segment(rank_ + 2 * ranks_ - phase - 2),
                             .action = is_divided ? Arrival::AddAndDivide : Arrival::Add});
     }
+    course_.in.back().is_passed_on = false;
   }
 
   template <class Segment>
   void add_gather_phases(const Segment& segment) {
+    if (!course_.in.empty()) course_.in.back().is_passed_on = true;
     for (std::size_t phase = 0; phase + 1 < ranks_; ++phase) {
       course_.out.push_back(segment(rank_ + ranks_ - phase));
       course_.in.push_back({.target = segment(rank_ + ranks_ - phase - 1),  //
                             .action = Arrival::Store});
+    }
+    course_.in.back().is_passed_on = false;
+  }
+
+  // In phase p the parts that were sent to us by the rank p + 1 before us arrive: first the one for
+  // this rank, which stays, then those for its successors, which are passed on.
+  void add_exchange_phases(std::span<const float> data, std::span<float> received) {
+    const std::size_t part = data.size() / ranks_;
+    for (std::size_t ahead = 1; ahead < ranks_; ++ahead) {
+      course_.out.push_back(data.subspan((rank_ + ahead) % ranks_ * part, part));
+    }
+    course_.at_once = course_.out.size();
+    passing_.resize((ranks_ - 1) * (ranks_ - 2) / 2 * part);
+    std::span<float> room = passing_;
+    for (std::size_t phase = 0; phase + 1 < ranks_; ++phase) {
+      const std::size_t from = (rank_ + ranks_ - phase - 1) % ranks_;
+      course_.in.push_back({.target = received.subspan(from * part, part),
+                            .action = Arrival::Store,
+                            .is_passed_on = false});
+      const std::size_t count = (ranks_ - 2 - phase) * part;
+      if (count == 0) continue;
+      course_.in.push_back({.target = room.first(count), .action = Arrival::Store});
+      course_.out.push_back(room.first(count));
+      room = room.subspan(count);
     }
   }
 
@@ -209,6 +287,7 @@ class Ring final : public Transport {
 
   Course course_;
   std::vector<float> scratch_;     // arrived, not yet added
+  std::vector<float> passing_;     // on its way to other ranks
   std::size_t scratch_bytes_ = 0;  // of an element that has arrived in part
   Header header_in_;
   std::size_t header_received_ = 0;
@@ -223,7 +302,8 @@ void Ring::run(std::string_view label) {
   header_received_ = 0;
   scratch_bytes_ = 0;
   sent_ = 0;
-  to_send_ = sizeof(Header) + course_.out[0].size_bytes();
+  to_send_ = sizeof(Header);
+  for (std::size_t i = 0; i < course_.at_once; ++i) to_send_ += course_.out[i].size_bytes();
   out_ = {};
   in_ = {};
   last_progress_ = Clock::now();
@@ -258,7 +338,7 @@ bool Ring::send_some(std::string_view label) {
     size = std::min({piece.size() - out_.offset, to_send_ - sent_,
                      static_cast<std::size_t>(options_.chunk.count())});
   }
-  const ssize_t sent = send(next_.get(), from, size, flags);
+  const ssize_t sent = ::send(next_.get(), from, size, flags);
   if (sent < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
     throw_closed(next_rank_, label);
@@ -317,17 +397,17 @@ void Ring::take_in(const Inbound& inbound, std::size_t received) {
   take_over(inbound, used);
 }
 
-// These bytes are final on this rank: they leave in the next phase, if there is one.
+// These bytes are final on this rank.
 void Ring::take_over(const Inbound& inbound, std::size_t bytes) {
-  if (in_.piece + 1 < course_.out.size()) to_send_ += bytes;
+  if (inbound.is_passed_on) to_send_ += bytes;
   in_.advance(bytes, inbound.target.size_bytes());
 }
 
 void Ring::check_header(std::string_view label) const {
-  if (header_in_ == course_.header) return;
+  Header expected = course_.header;
+  if (expected.kind == kSend || expected.kind == kReceive) expected.kind ^= kSend ^ kReceive;
+  if (header_in_ == expected) return;
   const auto text = [](const Header& header) {
-    constexpr std::array<const char*, 4> kKinds{"collective", "all-reduce", "reduce-scatter",
-                                                "all-gather"};
     return "collective " + std::to_string(header.number) + " (" +
            kKinds[header.kind < kKinds.size() ? header.kind : 0] + " of " +
            std::to_string(header.elements) + " elements)";
@@ -339,7 +419,7 @@ void Ring::check_header(std::string_view label) const {
 
 // Bytes that were there; 0 when there are none yet.
 std::size_t Ring::receive_bytes(void* target, std::size_t size, std::string_view label) {
-  const ssize_t received = recv(previous_.get(), target, size, 0);
+  const ssize_t received = ::recv(previous_.get(), target, size, 0);
   if (received > 0) return static_cast<std::size_t>(received);
   if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return 0;
   throw_closed(previous_rank_, label);
@@ -379,6 +459,7 @@ void Ring::connect_neighbours() {
   constexpr std::string_view kWhat = "the exchange of ring addresses";
   const std::string theirs =
       session_.all_gather(endpoint, kWhat)[static_cast<std::size_t>(next_rank_.value)];
+  if (ranks_ == 1) return;
 
   const std::size_t space = theirs.find(' ');
   const std::string host = theirs.substr(0, space);
@@ -418,7 +499,14 @@ void Ring::accept_previous(const Descriptor& listener, const launch::Wait& wait)
 }  // namespace
 
 std::unique_ptr<Transport> open_ring(Session& session, const RingOptions& options) {
-  return std::make_unique<Ring>(session, options);
+  std::vector<Rank> all;
+  for (std::int32_t rank = 0; rank < session.size(); ++rank) all.push_back(Rank{rank});
+  return open_ring(session, all, options);
+}
+
+std::unique_ptr<Transport> open_ring(Session& session, std::span<const Rank> ranks,
+                                     const RingOptions& options) {
+  return std::make_unique<Ring>(session, ranks, options);
 }
 
 }  // namespace dovetail::exec::cpu

@@ -10,16 +10,20 @@
 //
 // Cost of S bytes on a full-duplex link: about alpha + 2(n-1)/n * S / bandwidth. Each collective
 // begins with a header of 16 bytes that tells its size and number, so that ranks which disagree get
-// a message and not a wrong sum.
+// a message and not a wrong sum. A broadcast runs once around the ring; in an all-to-all each part
+// is handed on until it is there, so n/2 times the data leaves each rank: meant for small groups. A
+// send or receive is between neighbours.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/ids.h"
 #include "base/units.h"
 #include "exec/cpu/transport.h"
 #include "exec/launch/session.h"
 
 #include <memory>
+#include <span>
 
 namespace dovetail::exec::cpu {
 
@@ -28,9 +32,13 @@ struct RingOptions {
   Bytes chunk = kib(256);                        // received and reduced at a time
 };
 
-// Connects this rank with its neighbours. Every rank calls it, in the same order when there are
-// several transports. REQUIRES: the session outlives the transport; the calling thread is inside
-// the rank's namespace.
+// Connects this rank with its neighbours. Every rank of the session calls it, in the same order when
+// there are several transports, also those that are in no such group. REQUIRES: the session outlives
+// the transport; the calling thread is inside the rank's namespace.
 std::unique_ptr<Transport> open_ring(launch::Session& session, const RingOptions& options = {});
+// A ring of some ranks. Several groups may connect in one call of all ranks: each rank lists those
+// of its own group, in the same order, or itself alone.
+std::unique_ptr<Transport> open_ring(launch::Session& session, std::span<const Rank> ranks,
+                                     const RingOptions& options = {});
 
 }  // namespace dovetail::exec::cpu

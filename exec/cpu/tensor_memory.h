@@ -63,9 +63,9 @@ class TensorMemory {
   // All members in the order of the layout.
   [[nodiscard]] std::vector<TensorRange> members(BucketId id) const;
 
-  // Buckets that are scattered or gathered: how many parts, which one is this rank's, where it lies,
-  // and each member's range within it: one entry per member, in the order of the layout, empty
-  // where the member lies in other shards. An unscattered bucket is one shard.
+  // Buckets that are scattered or gathered: how many parts, which one is this rank's, where it
+  // lies, and each member's range within it: one entry per member, in the order of the layout,
+  // empty where the member lies in other shards. An unscattered bucket is one shard.
   [[nodiscard]] std::size_t shards(BucketId id) const;
   [[nodiscard]] std::size_t shard_index(BucketId id) const;
   [[nodiscard]] std::span<float> shard(BucketId id) const;

@@ -10,12 +10,15 @@
 // and `label`, e.g.
 //   rank 0: rank 1 closed the connection during all-reduce of bucket 3
 //
+// A transport connects a group of ranks: all of them, or those that open it with the same list. A
+// rank's index in that list is its number within the calls below.
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "schedule/program.h"
 
-#include <chrono>
+#include <cstddef>
 #include <span>
 #include <string_view>
 
@@ -35,6 +38,15 @@ class Transport {
                               std::string_view label) = 0;
   virtual void all_gather(std::span<const float> shard, std::span<float> data,
                           std::string_view label) = 0;
+  // Part i of `data` goes to rank i; part i of `received` comes from rank i. REQUIRES: the sizes are
+  // equal and the ranks divide them; the two do not overlap.
+  virtual void all_to_all(std::span<const float> data, std::span<float> received,
+                          std::string_view label) = 0;
+  // Every rank ends with the data of the rank at index `root`.
+  virtual void broadcast(std::span<float> data, std::size_t root, std::string_view label) = 0;
+  // To or from the other rank. Both end once the data has left and arrived. REQUIRES: two ranks.
+  virtual void send(std::span<const float> data, std::string_view label) = 0;
+  virtual void receive(std::span<float> data, std::string_view label) = 0;
 };
 
 }  // namespace dovetail::exec::cpu

@@ -1,4 +1,4 @@
-// Filling and checking gradients block by block of 256 elements.
+// Filling and checking tensors block by block of 256 elements.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cpu/values.h"
@@ -7,18 +7,21 @@
 #include "base/random.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 
 namespace dovetail::exec::cpu {
 namespace {
 
 // The first `count` entries of a pattern. One hash gives four entries of 12 bits.
 void make_pattern(const Write& write, std::span<float> pattern) {
-  const auto gradient = static_cast<std::uint64_t>(write.gradient.value);
+  const auto tensor = static_cast<std::uint64_t>(write.tensor.value);
   const auto step = static_cast<std::uint64_t>(write.step);
   const auto rank = static_cast<std::uint64_t>(write.rank.value);
   const auto left = static_cast<std::uint64_t>(write.writes_left);
+  const auto micro_step = static_cast<std::uint64_t>(write.micro_step);
   const std::uint64_t key =
-      splitmix64(splitmix64(splitmix64(gradient) ^ step) ^ (rank << 32) ^ left);
+      splitmix64(splitmix64(splitmix64(tensor) ^ step) ^ (rank << 32) ^ (micro_step << 16) ^ left);
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     const std::uint64_t hash = splitmix64(key + i / 4);
     const auto bits = static_cast<std::int32_t>((hash >> (16 * (i % 4))) & 0xFFF);
@@ -26,9 +29,14 @@ void make_pattern(const Write& write, std::span<float> pattern) {
   }
 }
 
+bool is_power_of_two(double factor) {
+  int exponent = 0;
+  return std::abs(std::frexp(factor, &exponent)) == 0.5;
+}
+
 // The same on every rank and in every step: it only marks the place.
-float salt(TensorId gradient, std::size_t block) {
-  const auto high = static_cast<std::uint64_t>(gradient.value) << 40;
+float salt(TensorId tensor, std::size_t block) {
+  const auto high = static_cast<std::uint64_t>(tensor.value) << 40;
   return static_cast<float>(splitmix64(high ^ block) & 0x7FF);
 }
 
@@ -40,50 +48,79 @@ void fill(const Write& write, std::span<float> data) {
   for (std::size_t block = 0; block * kPatternPeriod < data.size(); ++block) {
     const std::size_t begin = block * kPatternPeriod;
     const std::size_t count = std::min(kPatternPeriod, data.size() - begin);
-    const float add = salt(write.gradient, block);
+    const float add = salt(write.tensor, block);
     float* out = data.data() + begin;
-    for (std::size_t i = 0; i < count; ++i) out[i] = pattern[i] + add;
+    for (std::size_t i = 0; i < count; ++i) out[i] = (pattern[i] + add) * write.factor;
   }
 }
 
-Reduced::Reduced(TensorId gradient, std::int32_t step, std::span<const Rank> ranks,
-                 schedule::ReduceOp op)
-    : gradient_(gradient),
-      ranks_(static_cast<float>(ranks.size())),
-      scale_(op == schedule::ReduceOp::Average ? 1.0F / static_cast<float>(ranks.size()) : 1.0F) {
-  DOVETAIL_CHECK(!ranks.empty() && static_cast<std::int64_t>(ranks.size()) <= kMostRanks)
-      << ranks.size();
+Combination::Combination(std::span<const Term> terms, std::int32_t step) {
+  std::size_t writes = 0;
+  double largest = 0;
+  bool is_exact = true;
   std::array<float, kPatternPeriod> pattern;
-  for (const Rank rank : ranks) {
-    make_pattern({.gradient = gradient, .step = step, .rank = rank}, pattern);
-    for (std::size_t i = 0; i < kPatternPeriod; ++i) sum_[i] += pattern[i];
+  for (const Term& term : terms) {
+    for (const Rank rank : term.ranks) {
+      make_pattern({.tensor = term.tensor,
+                    .step = step,
+                    .rank = rank,
+                    .writes_left = term.writes_left,
+                    .micro_step = term.micro_step},
+                   pattern);
+      for (std::size_t i = 0; i < kPatternPeriod; ++i) {
+        sum_[i] += static_cast<double>(pattern[i]) * term.factor;
+      }
+    }
+    const auto ranks = static_cast<double>(term.ranks.size());
+    salts_.push_back({.tensor = term.tensor, .factor = term.factor * ranks});
+    writes += term.ranks.size();
+    largest += std::abs(term.factor) * ranks * 4096.0;
+    is_exact = is_exact && is_power_of_two(term.factor);
   }
+  DOVETAIL_CHECK(static_cast<std::int64_t>(writes) <= kMostRanks) << writes;
+  tolerance_ = is_exact ? 0 : 1e-6 * largest;
 }
 
-float Reduced::at(std::size_t index) const {
-  const float add = ranks_ * salt(gradient_, index / kPatternPeriod);
-  return (sum_[index % kPatternPeriod] + add) * scale_;
+double Combination::salt_of(std::size_t block) const {
+  double sum = 0;
+  for (const Salted& salted : salts_) {
+    sum += static_cast<double>(salt(salted.tensor, block)) * salted.factor;
+  }
+  return sum;
 }
 
-Difference Reduced::compare(std::span<const float> data) const {
+float Combination::at(std::size_t index) const {
+  return static_cast<float>(sum_[index % kPatternPeriod] + salt_of(index / kPatternPeriod));
+}
+
+Difference Combination::compare(std::span<const float> data, std::size_t first) const {
   Difference found;
-  for (std::size_t block = 0; block * kPatternPeriod < data.size(); ++block) {
-    const std::size_t begin = block * kPatternPeriod;
-    const std::size_t count = std::min(kPatternPeriod, data.size() - begin);
-    const float add = ranks_ * salt(gradient_, block);
+  for (std::size_t begin = 0; begin < data.size();) {
+    const std::size_t index = first + begin;
+    const std::size_t count =
+        std::min(kPatternPeriod - index % kPatternPeriod, data.size() - begin);
+    const double add = salt_of(index / kPatternPeriod);
+    const double* sum = sum_.data() + index % kPatternPeriod;
     const float* in = data.data() + begin;
-    std::int32_t wrong = 0;
+    const auto is_right = [&](std::size_t i) {
+      return std::abs(static_cast<double>(in[i]) - (sum[i] + add)) <= tolerance_;
+    };
     for (std::size_t i = 0; i < count; ++i) {
-      wrong += static_cast<std::int32_t>(in[i] != (sum_[i] + add) * scale_);
+      if (is_right(i)) continue;
+      if (found.wrong++ == 0) found.first = begin + i;
     }
-    if (wrong != 0 && found.wrong == 0) {
-      std::size_t i = 0;
-      while (in[i] == (sum_[i] + add) * scale_) ++i;
-      found.first = begin + i;
-    }
-    found.wrong += wrong;
+    begin += count;
   }
   return found;
+}
+
+double Combination::sum_of_squares(std::size_t first, std::size_t count) const {
+  double sum = 0;
+  for (std::size_t index = first; index < first + count; ++index) {
+    const auto value = static_cast<double>(at(index));
+    sum += value * value;
+  }
+  return sum;
 }
 
 }  // namespace dovetail::exec::cpu

@@ -1,42 +1,44 @@
-// The known values of gradients: what each rank writes, and what every rank must hold after the
-// reduction.
+// The known values of tensors: what each rank writes, and what sums of them must be.
 //
-// Element i of gradient g at step s on rank r is a small integer,
-//     value(g, s, r, i) = pattern(g, s, r)[i mod 256] + salt(g, i div 256)
-// with pattern in -2048..2047 and salt in 0..2047, both by hashing. So
-//   - every partial sum over up to 4096 ranks is an integer below 2^24: exact in fp32 in any order;
-//   - swapped gradients, data of an earlier step, unreduced or twice reduced data and shifted
-//   offsets
-//     all show, because the value depends on g, s, r and i (the salt catches shifts by whole
-//     periods);
+// Element i of tensor t at step s on rank r is a small integer,
+//     value(t, s, r, i) = pattern(t, s, r)[i mod 256] + salt(t, i div 256)
+// with pattern in -2048..2047 and salt in 0..2047, both by hashing; times the loss factor in force,
+// where there is one. So
+//   - every partial sum over up to 4096 ranks and micro-steps is an integer below 2^24: exact in
+//     fp32 in any order, also times powers of two;
+//   - swapped tensors, data of an earlier step or micro-step, unreduced or twice reduced data and
+//     shifted offsets all show, because the value depends on t, s, r and i (the salt catches shifts
+//     by whole periods);
 //   - filling and checking stream at the speed of memory: one addition per element.
-// The average is defined as sum * (1 / n), both rounded to fp32; it is exact when n is a power of
-// two.
+// With other factors (averages over 3 ranks) results may differ by rounding: then 1e-6 of the
+// largest possible value is allowed.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "base/ids.h"
-#include "schedule/program.h"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace dovetail::exec::cpu {
 
 inline constexpr std::size_t kPatternPeriod = 256;
 inline constexpr std::int64_t kMostRanks = 4096;  // beyond, sums would no longer be exact
 
-// Who writes. A program may write a gradient several times before it is complete: `writes_left`
-// is 0 at the last write, and earlier writes leave other values, so that a collective launched too
-// early is found out.
+// Who writes. A program may write a tensor several times within one micro-step before it is
+// complete: `writes_left` is 0 at the last write, and earlier writes leave other values, so that a
+// collective launched too early is found out.
 struct Write {
-  TensorId gradient;
+  TensorId tensor;
   std::int32_t step = 0;
   Rank rank;
   std::int32_t writes_left = 0;
+  std::int32_t micro_step = 0;
+  float factor = 1;
 };
 
 void fill(const Write& write, std::span<float> data);
@@ -47,21 +49,38 @@ struct Difference {
   std::size_t first = 0;  // index of the first wrong element; meaningless when wrong == 0
 };
 
-// The exact result of reducing one gradient of one step.
-class Reduced {
+// What the ranks wrote of one tensor at one place of the program, summed up, times a factor.
+struct Term {
+  TensorId tensor;
+  std::int32_t writes_left = 0;
+  std::int32_t micro_step = 0;
+  double factor = 1;
+  std::vector<Rank> ranks;
+  friend bool operator==(const Term&, const Term&) = default;
+};
+
+// The sum of some terms in one step; without terms it is zero.
+class Combination {
  public:
-  // REQUIRES: 1 <= ranks.size() <= kMostRanks.
-  Reduced(TensorId gradient, std::int32_t step, std::span<const Rank> ranks, schedule::ReduceOp op);
+  // REQUIRES: at most kMostRanks writes in all.
+  Combination(std::span<const Term> terms, std::int32_t step);
 
   [[nodiscard]] float at(std::size_t index) const;
-  // Compares every element; NaN is wrong.
-  [[nodiscard]] Difference compare(std::span<const float> data) const;
+  // Compares every element; NaN is wrong. data[0] is element `first` of the tensor.
+  [[nodiscard]] Difference compare(std::span<const float> data, std::size_t first = 0) const;
+  // Of elements first .. first + count - 1.
+  [[nodiscard]] double sum_of_squares(std::size_t first, std::size_t count) const;
 
  private:
-  TensorId gradient_;
-  float ranks_;
-  float scale_;                              // 1, or 1 / n for an average
-  std::array<float, kPatternPeriod> sum_{};  // of the patterns
+  struct Salted {
+    TensorId tensor;
+    double factor = 1;  // times the number of ranks
+  };
+  [[nodiscard]] double salt_of(std::size_t block) const;
+
+  std::array<double, kPatternPeriod> sum_{};  // of the patterns
+  std::vector<Salted> salts_;
+  double tolerance_ = 0;
 };
 
 }  // namespace dovetail::exec::cpu

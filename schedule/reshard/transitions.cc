@@ -64,12 +64,6 @@ class MoveList {
   std::vector<Move> moves_;
 };
 
-// Whether a range of this dimension is one run of memory in a tensor of this shape.
-bool is_contiguous(const Shape& shape, std::size_t dimension) {
-  return std::all_of(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(dimension),
-                     [](std::int64_t extent) { return extent == 1; });
-}
-
 // The formulas of the header for one axis.
 struct AxisCost {
   const ReshardCosts& costs;
@@ -159,6 +153,11 @@ std::string_view to_string(MoveKind kind) {
       return "send-recv";
   }
   return "?";
+}
+
+bool is_contiguous(const Shape& shape, std::size_t dimension) {
+  return std::all_of(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(dimension),
+                     [](std::int64_t extent) { return extent == 1; });
 }
 
 AxisChange change_along(const Layout& from, const Move& move) {

@@ -85,4 +85,7 @@ struct AxisChange {
 };
 AxisChange change_along(const Layout& from, const Move& move);
 
+// Whether a range of this dimension is one run of memory in a tensor of this shape.
+bool is_contiguous(const Shape& shape, std::size_t dimension);
+
 }  // namespace dovetail::schedule::reshard

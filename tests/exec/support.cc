@@ -165,11 +165,12 @@ CommandId find_command(const ScheduledProgram& plan,
   return found[0];
 }
 
-// Where the ranks of one stream meet: everybody shows its data, everybody adds up, everybody
-// leaves.
+// Where the ranks of one stream and group meet: everybody shows its data, everybody takes what it
+// needs, everybody leaves.
 class ThreadRanks::Meeting {
  public:
-  explicit Meeting(std::int64_t ranks) : shown(static_cast<std::size_t>(ranks)), turn(ranks) {}
+  explicit Meeting(std::size_t ranks)
+      : shown(ranks), turn(static_cast<std::ptrdiff_t>(ranks)) {}
   std::vector<std::span<const float>> shown;
   std::barrier<> turn;
 };
@@ -178,41 +179,68 @@ namespace {
 
 class SharedTransport final : public cpu::Transport {
  public:
-  SharedTransport(ThreadRanks::Meeting& meeting, Rank rank, std::chrono::microseconds delay,
+  SharedTransport(ThreadRanks::Meeting& meeting, std::size_t index, std::chrono::microseconds delay,
                   const char& cut)
-      : meeting_(meeting), rank_(rank), delay_(delay), cut_(cut) {}
+      : meeting_(meeting), index_(index), delay_(delay), cut_(cut) {}
 
   void all_reduce(std::span<float> data, ReduceOp op, std::string_view label) override {
     begin(data, label);
     std::vector<float> sum(data.size());
     for (std::size_t i = 0; i < data.size(); ++i) sum[i] = reduced(i, op);
-    meeting_.turn.arrive_and_wait();
+    end();
     std::copy(sum.begin(), sum.end(), data.begin());
   }
   void reduce_scatter(std::span<float> data, std::span<float> shard, ReduceOp op,
                       std::string_view label) override {
     begin(data, label);
-    const std::size_t offset = static_cast<std::size_t>(rank_.value) * shard.size();
-    for (std::size_t i = 0; i < shard.size(); ++i) shard[i] = reduced(offset + i, op);
-    meeting_.turn.arrive_and_wait();
+    std::vector<float> sum(shard.size());
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = reduced(index_ * sum.size() + i, op);
+    end();
+    std::copy(sum.begin(), sum.end(), shard.begin());
   }
   void all_gather(std::span<const float> shard, std::span<float> data,
                   std::string_view label) override {
     begin(shard, label);
-    auto out = data.begin();
+    std::vector<float> all;
     for (const std::span<const float> part : meeting_.shown) {
-      out = std::copy(part.begin(), part.end(), out);
+      all.insert(all.end(), part.begin(), part.end());
     }
-    meeting_.turn.arrive_and_wait();
+    end();
+    std::copy(all.begin(), all.end(), data.begin());
+  }
+  void all_to_all(std::span<const float> data, std::span<float> received,
+                  std::string_view label) override {
+    begin(data, label);
+    const std::size_t part = data.size() / meeting_.shown.size();
+    auto out = received.begin();
+    for (const std::span<const float> from : meeting_.shown) {
+      const std::span<const float> mine = from.subspan(index_ * part, part);
+      out = std::copy(mine.begin(), mine.end(), out);
+    }
+    end();
+  }
+  void broadcast(std::span<float> data, std::size_t root, std::string_view label) override {
+    begin(data, label);
+    const std::span<const float> from = meeting_.shown[root];
+    if (index_ != root) std::copy(from.begin(), from.end(), data.begin());
+    end();
+  }
+  void send(std::span<const float> data, std::string_view label) override {
+    begin(data, label);
+    end();
+  }
+  void receive(std::span<float> data, std::string_view label) override {
+    broadcast(data, 1 - index_, label);
   }
 
  private:
   void begin(std::span<const float> data, std::string_view label) {
     if (cut_ != 0) throw DeviceError(std::string(label) + ": link cut");
     std::this_thread::sleep_for(delay_);
-    meeting_.shown[static_cast<std::size_t>(rank_.value)] = data;
+    meeting_.shown[index_] = data;
     meeting_.turn.arrive_and_wait();
   }
+  void end() { meeting_.turn.arrive_and_wait(); }
   [[nodiscard]] float reduced(std::size_t i, ReduceOp op) const {
     float sum = 0;
     for (const std::span<const float> data : meeting_.shown) sum += data[i];
@@ -221,7 +249,7 @@ class SharedTransport final : public cpu::Transport {
   }
 
   ThreadRanks::Meeting& meeting_;
-  Rank rank_;
+  std::size_t index_;
   std::chrono::microseconds delay_;
   const char& cut_;
 };
@@ -233,8 +261,13 @@ ThreadRanks::ThreadRanks(std::int64_t ranks, std::chrono::microseconds delay)
       delay_(delay),
       barrier_(ranks),
       cut_(static_cast<std::size_t>(ranks), 0),
-      said_(static_cast<std::size_t>(ranks)) {
-  for (int stream = 0; stream < 4; ++stream) meetings_.push_back(std::make_unique<Meeting>(ranks));
+      said_(static_cast<std::size_t>(ranks)) {}
+
+ThreadRanks::Meeting& ThreadRanks::meeting(StreamId stream, std::span<const Rank> ranks) {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<Meeting>& meeting = meetings_[{stream, {ranks.begin(), ranks.end()}}];
+  if (meeting == nullptr) meeting = std::make_unique<Meeting>(ranks.size());
+  return *meeting;
 }
 
 ThreadRanks::~ThreadRanks() = default;
@@ -243,9 +276,11 @@ cpu::Ports ThreadRanks::ports(Rank rank) {
   cpu::Ports ports;
   ports.rank = rank;
   ports.barrier = [this] { barrier_.arrive_and_wait(); };
-  ports.open_transport = [this, rank](StreamId stream) -> std::unique_ptr<cpu::Transport> {
-    return std::make_unique<SharedTransport>(*meetings_[static_cast<std::size_t>(stream.value)],
-                                             rank, delay_,
+  ports.open_transport = [this, rank](StreamId stream, std::span<const Rank> ranks)
+      -> std::unique_ptr<cpu::Transport> {
+    const auto index = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
+    return std::make_unique<SharedTransport>(meeting(stream, ranks),
+                                             static_cast<std::size_t>(index), delay_,
                                              cut_[static_cast<std::size_t>(rank.value)]);
   };
   return ports;

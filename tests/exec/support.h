@@ -16,10 +16,13 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dovetail::exec::testing {
@@ -49,8 +52,9 @@ schedule::ScheduledProgram without_waits(schedule::ScheduledProgram plan);
 CommandId find_command(const schedule::ScheduledProgram& plan,
                        const std::function<bool(const schedule::Command&)>& predicate);
 
-// Ranks as threads: a barrier, and per stream one meeting point of a shared-memory transport that
-// adds up in rank order and first sleeps for `delay`.
+// Ranks as threads: a barrier, and per stream and group one meeting point of a shared-memory
+// transport that adds up in rank order and first sleeps for `delay`. One plan per object: a second
+// one that opens the same groups would meet in the same places.
 class ThreadRanks {
  public:
   explicit ThreadRanks(std::int64_t ranks, std::chrono::microseconds delay = {});
@@ -66,10 +70,13 @@ class ThreadRanks {
   class Meeting;
 
  private:
+  Meeting& meeting(StreamId stream, std::span<const Rank> ranks);
+
   std::int64_t ranks_;
   std::chrono::microseconds delay_;
   std::barrier<> barrier_;
-  std::vector<std::unique_ptr<Meeting>> meetings_;  // by stream
+  std::mutex mutex_;
+  std::map<std::pair<StreamId, std::vector<Rank>>, std::unique_ptr<Meeting>> meetings_;
   std::vector<char> cut_;
   std::vector<std::string> said_;  // by rank, while ranks exchange bytes
 };

@@ -3,11 +3,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cpu/values.h"
 
+#include "schedule/program.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <vector>
 
 namespace dovetail::exec::cpu {
@@ -36,7 +39,7 @@ std::vector<float> reduced(std::int32_t world, ReduceOp op, TensorId gradient = 
                            std::int32_t step = kStep) {
   std::vector<double> sum(kCount, 0.0);
   for (const Rank rank : ranks(world)) {
-    const std::vector<float> data = local({.gradient = gradient, .step = step, .rank = rank});
+    const std::vector<float> data = local({.tensor = gradient, .step = step, .rank = rank});
     for (std::size_t i = 0; i < kCount; ++i) sum[i] += static_cast<double>(data[i]);
   }
   std::vector<float> result(kCount);
@@ -47,13 +50,20 @@ std::vector<float> reduced(std::int32_t world, ReduceOp op, TensorId gradient = 
   return result;
 }
 
+// The reduced gradient as a formula.
+Combination expected(std::int32_t world, ReduceOp op, TensorId gradient = kGradient) {
+  const double factor = op == ReduceOp::Average ? 1.0 / world : 1.0;
+  const Term term = {.tensor = gradient, .factor = factor, .ranks = ranks(world)};
+  return {std::span(&term, 1), kStep};
+}
+
 std::int64_t wrong(const std::vector<float>& data, std::int32_t world = 2,
                    ReduceOp op = ReduceOp::Sum) {
-  return Reduced(kGradient, kStep, ranks(world), op).compare(data).wrong;
+  return expected(world, op).compare(data).wrong;
 }
 
 TEST(ValuesTest, AreSmallIntegersSoThatSumsAreExact) {
-  for (const float value : local({.gradient = kGradient, .step = kStep, .rank = Rank{1}})) {
+  for (const float value : local({.tensor = kGradient, .step = kStep, .rank = Rank{1}})) {
     EXPECT_EQ(value, std::round(value));
     EXPECT_GE(value, -2048.0F);
     EXPECT_LE(value, 2047.0F + 2047.0F);
@@ -81,8 +91,8 @@ TEST(ValuesTest, TheAverageOfAPowerOfTwoRanksIsExact) {
 TEST(ValuesTest, AnySizeCanBeFilledAndChecked) {
   for (const std::size_t count : {0U, 1U, 2U, 3U, 255U, 256U, 257U, 511U, 512U, 513U}) {
     const std::vector<float> data =
-        local({.gradient = kGradient, .step = kStep, .rank = Rank{0}}, count);
-    EXPECT_EQ(Reduced(kGradient, kStep, ranks(1), ReduceOp::Sum).compare(data).wrong, 0) << count;
+        local({.tensor = kGradient, .step = kStep, .rank = Rank{0}}, count);
+    EXPECT_EQ(expected(1, ReduceOp::Sum).compare(data).wrong, 0) << count;
   }
 }
 
@@ -90,11 +100,11 @@ TEST(ValuesTest, OneWrongElementIsCountedAndFound) {
   for (const std::size_t place : {std::size_t{0}, std::size_t{255}, std::size_t{256}, kCount - 1}) {
     std::vector<float> data = reduced(2, ReduceOp::Sum);
     data[place] += 1.0F;
-    const Reduced expected(kGradient, kStep, ranks(2), ReduceOp::Sum);
-    const Difference difference = expected.compare(data);
+    const Combination sum = expected(2, ReduceOp::Sum);
+    const Difference difference = sum.compare(data);
     EXPECT_EQ(difference.wrong, 1);
     EXPECT_EQ(difference.first, place);
-    EXPECT_EQ(expected.at(place), data[place] - 1.0F);
+    EXPECT_EQ(sum.at(place), data[place] - 1.0F);
   }
 }
 
@@ -110,8 +120,8 @@ void expect_mostly_wrong(const std::vector<float>& data, const char* kind) {
 }
 
 TEST(ValuesTest, UnreducedDataIsWrong) {
-  expect_mostly_wrong(local({.gradient = kGradient, .step = kStep, .rank = Rank{0}}), "rank 0");
-  expect_mostly_wrong(local({.gradient = kGradient, .step = kStep, .rank = Rank{1}}), "rank 1");
+  expect_mostly_wrong(local({.tensor = kGradient, .step = kStep, .rank = Rank{0}}), "rank 0");
+  expect_mostly_wrong(local({.tensor = kGradient, .step = kStep, .rank = Rank{1}}), "rank 1");
 }
 
 TEST(ValuesTest, TwiceReducedDataIsWrong) {
@@ -133,7 +143,7 @@ TEST(ValuesTest, AnAverageInPlaceOfASumIsWrong) {
 }
 
 TEST(ValuesTest, OneRankMissingOrCountedTwiceIsWrong) {
-  const std::vector<float> one = local({.gradient = kGradient, .step = kStep, .rank = Rank{1}});
+  const std::vector<float> one = local({.tensor = kGradient, .step = kStep, .rank = Rank{1}});
   std::vector<float> twice = one;
   for (float& value : twice) value *= 2.0F;
   expect_mostly_wrong(twice, "rank 1 in place of rank 0");
@@ -150,11 +160,50 @@ TEST(ValuesTest, ShiftedDataIsWrongAlsoByWholeBlocks) {
 
 TEST(ValuesTest, AnEarlierWriteIsNotTheLast) {
   std::vector<float> data =
-      local({.gradient = kGradient, .step = kStep, .rank = Rank{0}, .writes_left = 1});
+      local({.tensor = kGradient, .step = kStep, .rank = Rank{0}, .writes_left = 1});
   const std::vector<float> other =
-      local({.gradient = kGradient, .step = kStep, .rank = Rank{1}, .writes_left = 1});
+      local({.tensor = kGradient, .step = kStep, .rank = Rank{1}, .writes_left = 1});
   for (std::size_t i = 0; i < kCount; ++i) data[i] += other[i];
   expect_mostly_wrong(data, "launched before the last write");
+}
+
+TEST(ValuesTest, AnotherMicroStepIsAnotherValue) {
+  expect_mostly_wrong(local({.tensor = kGradient, .step = kStep, .rank = Rank{0}, .micro_step = 1}),
+                      "another micro-step");
+}
+
+// Two micro-steps on two ranks, averaged over both: a quarter of four writes, exact in fp32.
+TEST(ValuesTest, ACombinationOfMicroStepsIsExact) {
+  std::vector<float> sum(kCount, 0.0F);
+  std::vector<Term> terms;
+  for (const std::int32_t micro_step : {0, 1}) {
+    for (const Rank rank : ranks(2)) {
+      const std::vector<float> data = local({.tensor = kGradient,
+                                             .step = kStep,
+                                             .rank = rank,
+                                             .micro_step = micro_step,
+                                             .factor = 0.25F});
+      for (std::size_t i = 0; i < kCount; ++i) sum[i] += data[i];
+    }
+    terms.push_back(
+        {.tensor = kGradient, .micro_step = micro_step, .factor = 0.25, .ranks = ranks(2)});
+  }
+  const Combination expected(terms, kStep);
+  EXPECT_EQ(expected.compare(sum).wrong, 0);
+  // A shard is compared at its place.
+  EXPECT_EQ(expected.compare(std::span(sum).subspan(700, 900), 700).wrong, 0);
+  EXPECT_GT(expected.compare(std::span(sum).subspan(700, 900), 701).wrong, 800);
+  // One micro-step missing.
+  EXPECT_GT(Combination(std::span(terms).first(1), kStep).compare(sum).wrong,
+            static_cast<std::int64_t>(kCount * 9 / 10));
+}
+
+// A third of a sum rounds; a tenth of an element does not pass for rounding.
+TEST(ValuesTest, AveragesOverThreeRanksMayRound) {
+  std::vector<float> data = reduced(3, ReduceOp::Average);
+  EXPECT_EQ(wrong(data, 3, ReduceOp::Average), 0);
+  data[5] += 0.1F;
+  EXPECT_EQ(wrong(data, 3, ReduceOp::Average), 1);
 }
 
 }  // namespace
