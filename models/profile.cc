@@ -251,6 +251,7 @@ class ProfileProgram {
       }
       add_op(profile_.gradients[i].name + ".update", schedule::Phase::Optimizer, std::move(work),
              {gradients_[i], parameters_[i]}, {parameters_[i]});
+      program_.ops.back().effect = schedule::Update{.elementwise = true, .rescale = Rational(1)};
     }
   }
 

@@ -76,7 +76,8 @@ schedule::Program Builder::finish(const Value& result) {
        .backward = {{.suffix = "backward",
                      .work = Traffic{.read_passes = 1, .flop_per_element = 2},
                      .reads = {result.tensor},
-                     .inputs = {result}}}});
+                     .inputs = {result},
+                     .effect = schedule::FillLossGradient{Rational(1)}}}});
   for (auto layer = tape_.rbegin(); layer != tape_.rend(); ++layer) undo(*layer);
   update_parameters();
   return std::move(program_);
@@ -148,6 +149,7 @@ void Builder::undo(const Layer& layer) {
     // The first layer has no input that needs a gradient, so this op of it does not exist.
     if (operands.writes.empty()) continue;
     add_op(layer.name + "." + op.suffix, Phase::Backward, op.work, std::move(operands));
+    program_.ops.back().effect = op.effect;
   }
 }
 
@@ -186,6 +188,7 @@ void Builder::update_parameters() {
            MemoryWork{.bytes = bytes(kUpdateElements * count),
                       .flop = Flop(kUpdateFlop * static_cast<double>(count))},
            {.reads = {gradient, parameter}, .writes = {parameter}, .accumulated = Bytes(0)});
+    program_.ops.back().effect = schedule::Update{.elementwise = true, .rescale = Rational(1)};
     program_.reductions.push_back(
         {.gradient = gradient, .group = kDataParallel, .op = schedule::ReduceOp::Average});
   }

@@ -57,6 +57,7 @@ struct BackwardOp {
   std::vector<std::optional<TensorId>> reads = {};  // beside the gradients of the outputs
   std::vector<TensorId> parameters = {};            // whose gradients it writes; definition order
   std::vector<Value> inputs = {};                   // whose gradients it writes
+  schedule::Effect effect = schedule::Opaque{};
 };
 
 struct Layer {

@@ -33,7 +33,7 @@ class ChainBuilder {
   }
 
   void op(const std::string& name, Phase phase, Duration time, std::vector<TensorId> reads,
-          std::vector<TensorId> writes) {
+          std::vector<TensorId> writes, schedule::Effect effect = schedule::Opaque{}) {
     const std::size_t index = program_.ops.size();
     std::vector<Duration> by_rank;
     for (std::int32_t r = 0; r < program_.world_size; ++r) {
@@ -41,7 +41,7 @@ class ChainBuilder {
     }
     program_.ops.push_back({OpId{static_cast<std::int32_t>(index)}, name, phase,
                             schedule::DType::F32, schedule::TimedWork{std::move(by_rank)},
-                            std::move(reads), std::move(writes)});
+                            std::move(reads), std::move(writes), effect});
   }
 
   void owe(TensorId gradient) {
@@ -82,7 +82,8 @@ Program chain(const std::vector<Layer>& layers, std::int64_t world,
   }
   for (std::size_t i = layers.size(); i-- > 0;) {
     builder.op("l" + std::to_string(i) + ".update", Phase::Optimizer, layers[i].update,
-               {gradients[i], parameters[i]}, {parameters[i]});
+               {gradients[i], parameters[i]}, {parameters[i]},
+               schedule::Update{.elementwise = true, .rescale = Rational(1)});
   }
   return builder.take();
 }
