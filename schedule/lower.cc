@@ -5,12 +5,12 @@
 
 #include <utility>
 
-#include "base/error.h"
 #include "schedule/lower/draft.h"
 #include "schedule/lower/emit.h"
 #include "schedule/lower/gather.h"
 #include "schedule/lower/launch.h"
 #include "schedule/lower/layout.h"
+#include "schedule/lower/messages.h"
 #include "schedule/lower/rewrite.h"
 #include "schedule/lower/scale.h"
 #include "schedule/lower/survey.h"
@@ -20,7 +20,6 @@ namespace dovetail::schedule {
 
 Lowered lower(Program program, const Schedule& schedule) {
   using namespace internal;
-  if (program.stages > 1) throw InputError("pipelines cannot be lowered");
   std::vector<ShardedBucket> sharded;
   Draft draft = rewrite(std::move(program), schedule, sharded);
   collect_debts(draft);
@@ -34,10 +33,12 @@ Lowered lower(Program program, const Schedule& schedule) {
     place_launches(draft, role);
     place_waits(draft, role);
     place_gathers(draft, role);
+    place_messages(draft, role);
   }
   draft.report.push_back(launch_report(roles));
   draft.report.push_back(wait_report(draft));
   if (std::string line = gather_report(draft); !line.empty()) draft.report.push_back(line);
+  if (std::string line = message_report(draft, roles); !line.empty()) draft.report.push_back(line);
   for (const RoleDraft& role : roles) draft.out.roles.push_back(emit(draft, role));
   draft.report.push_back("emit: " + std::to_string(draft.next_command) + " commands on " +
                          std::to_string(draft.out.streams.size()) + " streams");

@@ -104,6 +104,7 @@ struct Message {
   std::size_t op = 0;
   StreamId stream;
   bool receives = false;
+  bool after_compute = false;      // it starts behind what the compute stream holds so far
   std::size_t wait_before = kEnd;  // the compute stream's first op that must come after it
 };
 

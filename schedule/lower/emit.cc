@@ -149,7 +149,7 @@ class Emitter {
     }
     const Message& message = role_.messages[next_message_];
     const RunOp run{program_.ops[i].id};
-    if (message.receives) {
+    if (!message.after_compute) {
       const EventId done = new_event();
       add(message.stream, run);
       add(message.stream, RecordEvent{done});

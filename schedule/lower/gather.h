@@ -6,8 +6,8 @@
 //   AfterUpdate  launched right after the bucket's update, waited for at the end of the step (or by
 //                an earlier reader)
 //   NextForward  launched at the start of the step, for the update of the step before, in the order
-//                in which forward needs the buckets; waited for before the first op that reads one of
-//                their parameters. Steps repeat, so this is the same computation, rotated
+//                in which forward needs the buckets; waited for before the first op that reads one
+//                of their parameters. Steps repeat, so this is the same computation, rotated
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "base/error.h"
+#include "schedule/pipeline/unroll.h"
 #include "schedule/rewrite/merge.h"
 #include "schedule/rewrite/scale.h"
 
@@ -57,7 +58,9 @@ void find_travellers(Draft& draft) {
 
 Draft rewrite(Program program, const Schedule& schedule, std::vector<ShardedBucket>& sharded) {
   Draft draft{.schedule = schedule};
-  if (schedule.merge.micro_steps != 1) {
+  if (program.stages > 1) {
+    program = accept(split_pipeline(std::move(program), schedule), schedule, draft.report).program;
+  } else if (schedule.merge.micro_steps != 1) {
     program = accept(merge_micro_steps(std::move(program), schedule.merge), schedule, draft.report)
                   .program;
   }
