@@ -32,9 +32,10 @@ struct Row {
 struct Sweep {
   std::vector<Row> rows;
   std::size_t best = 0;
-  Duration lower_bound{};
+  std::optional<Duration> lower_bound;  // absent: the best does other work than what it bounds
   double gap = 0;
   std::size_t simulated = 0;
+  std::vector<std::string> left_out;  // policies that do not apply, and why
 };
 
 bool sweeps(PolicyKind kind) {
@@ -51,9 +52,33 @@ Bytes parse_size_option(const std::string& option, const std::string& text) {
   }
 }
 
-std::vector<PolicySpec> policies_of(const ExploreOptions& options) {
-  std::vector<std::string> names = options.policies;
-  if (names.empty()) names = schedule::policy_names();
+// The policies of a command line, which was cut at every comma: "sharded:p=2" "k=4" is one.
+std::vector<std::string> joined_policies(const std::vector<std::string>& pieces) {
+  std::vector<std::string> names;
+  for (const std::string& piece : pieces) {
+    const bool option = piece.find('=') < piece.find(':');
+    if (option && !names.empty() && names.back().find(':') != std::string::npos) {
+      names.back() += "," + piece;
+    } else {
+      names.push_back(piece);
+    }
+  }
+  return names;
+}
+
+// Those that do the same step: not several micro-steps, not sharded updates.
+std::vector<std::string> comparable_policies() {
+  std::vector<std::string> names;
+  for (const std::string& name : schedule::policy_names()) {
+    const PolicyKind kind = schedule::parse_policy(name).kind;
+    if (kind == PolicyKind::GradientMerge || kind == PolicyKind::Sharded) continue;
+    names.push_back(name);
+  }
+  return names;
+}
+
+std::vector<PolicySpec> policies_of(const ExploreOptions& options,
+                                    const std::vector<std::string>& names) {
   std::vector<PolicySpec> specs;
   for (const std::string& text : names) {
     // A plain torch-ddp takes --first-bucket, and the mode and wait of the command line.
@@ -76,11 +101,19 @@ std::vector<PolicySpec> policies_of(const ExploreOptions& options) {
 Sweep run_sweep(Planner& planner, const ExploreOptions& options) {
   const std::vector<Bytes> thresholds = parse_thresholds(options.thresholds, options.points);
   Sweep sweep;
-  const std::vector<PolicySpec> specs = policies_of(options);
+  const std::vector<std::string> names =
+      options.policies.empty() ? comparable_policies() : joined_policies(options.policies);
+  const std::vector<PolicySpec> specs = policies_of(options, names);
   for (std::size_t p = 0; p < specs.size(); ++p) {
     PolicySpec spec = specs[p];
-    const bool given =
-        p < options.policies.size() && options.policies[p].find(':') != std::string::npos;
+    const bool given = names[p].find(':') != std::string::npos;
+    if (options.policies.empty()) {
+      // What was not asked for by name is left out where it does not apply.
+      if (const std::optional<std::string> refusal = planner.refusal(spec)) {
+        sweep.left_out.push_back(std::string(schedule::name(spec.kind)) + ": " + *refusal);
+        continue;
+      }
+    }
     const auto add = [&](std::optional<Bytes> threshold) {
       Row row{planner.evaluate(spec), threshold, {}};
       if (spec.kind == PolicyKind::TorchDdp) row.first_bucket = spec.first_bucket;
@@ -106,11 +139,12 @@ Sweep run_sweep(Planner& planner, const ExploreOptions& options) {
   sweep.best =
       static_cast<std::size_t>(std::ranges::min_element(sweep.rows, better) - sweep.rows.begin());
   static_cast<void>(planner.verified_schedule(sweep.rows[sweep.best].candidate.spec));
+  sweep.simulated = planner.simulated();
+  if (!sweep.rows[sweep.best].candidate.bounded) return sweep;
   sweep.lower_bound = planner.lower_bound();
-  const auto bound = static_cast<double>(sweep.lower_bound.count());
+  const auto bound = static_cast<double>(sweep.lower_bound->count());
   const auto found = static_cast<double>(sweep.rows[sweep.best].candidate.summary.step_ns);
   sweep.gap = bound > 0 ? found / bound - 1 : 0;
-  sweep.simulated = planner.simulated();
   return sweep;
 }
 
@@ -138,6 +172,8 @@ std::string to_json(const Sweep& sweep, const Inputs& inputs, const ExploreOptio
                     const schedule::Program& program) {
   ordered_json rows = ordered_json::array();
   for (const Row& row : sweep.rows) rows.push_back(row_json(row));
+  ordered_json bound_us = nullptr;
+  if (sweep.lower_bound) bound_us = to_us(*sweep.lower_bound);
   const ordered_json result = {{"schema", "dovetail.explore/1"},
                                {"kind", "explore"},
                                {"origin", "simulated"},
@@ -148,14 +184,17 @@ std::string to_json(const Sweep& sweep, const Inputs& inputs, const ExploreOptio
                                {"notes", inputs.notes},
                                {"rows", std::move(rows)},
                                {"best", row_json(sweep.rows[sweep.best])},
-                               {"lower_bound_us", to_us(sweep.lower_bound)},
-                               {"gap", sweep.gap},
-                               {"simulated", sweep.simulated}};
+                               {"lower_bound_us", bound_us},
+                               {"gap", sweep.lower_bound ? ordered_json(sweep.gap) : nullptr},
+                               {"simulated", sweep.simulated},
+                               {"left_out", sweep.left_out}};
   return result.dump(1) + "\n";
 }
 
 std::string label(const Row& row) {
-  std::string text(schedule::name(row.candidate.spec.kind));
+  const PolicyKind kind = row.candidate.spec.kind;
+  std::string text(schedule::name(kind));
+  if (kind >= PolicyKind::SourceFirstFit) text = schedule::to_string(row.candidate.spec);
   if (row.threshold) text += " " + to_string(*row.threshold);
   if (row.first_bucket) text += ", first " + to_string(*row.first_bucket);
   return text;
@@ -171,6 +210,7 @@ void print_table(std::ostream& out, const Sweep& sweep, const Inputs& inputs,
       << program.reductions.size() << " gradients, " << total
       << "; predicted (simulated), dovetail " << DOVETAIL_VERSION << '\n';
   for (const std::string& note : inputs.notes) out << "  note: " << note << '\n';
+  for (const std::string& policy : sweep.left_out) out << "  left out: " << policy << '\n';
   TextTable table({"policy", "buckets", "step ms", "exposed ms", "over best"});
   const double best = us(sweep.rows[sweep.best].candidate.summary.step_ns);
   for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
@@ -182,9 +222,10 @@ void print_table(std::ostream& out, const Sweep& sweep, const Inputs& inputs,
                fixed(us(row.candidate.summary.exposed_ns) / 1e3, 3), over});
   }
   table.print(out);
-  out << "best: " << schedule::to_string(sweep.rows[sweep.best].candidate.spec) << "\n"
-      << "no schedule of consecutive buckets is faster than "
-      << fixed(to_us(sweep.lower_bound) / 1e3, 3) << " ms on this model: gap "
+  out << "best: " << schedule::to_string(sweep.rows[sweep.best].candidate.spec) << "\n";
+  if (!sweep.lower_bound) return;
+  out << "no schedule of consecutive buckets is faster than "
+      << fixed(to_us(*sweep.lower_bound) / 1e3, 3) << " ms on this model: gap "
       << fixed(sweep.gap * 100, 2) << " %\n";
 }
 
@@ -204,7 +245,7 @@ void print_plot(std::ostream& out, const Sweep& sweep) {
   }
   if (bars.size() < 2) return;
   out << "\nstep time against fusion threshold (ms; the axis starts at the lower bound)\n";
-  print_bars(out, bars, to_us(sweep.lower_bound) / 1e3);
+  print_bars(out, bars, to_us(sweep.lower_bound.value_or(Duration{})) / 1e3);
 }
 
 }  // namespace

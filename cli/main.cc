@@ -78,7 +78,8 @@ void bind_plan(CLI::App& app, PlanOptions& options, std::function<int()>& action
   CLI::App& command = *app.add_subcommand("plan", "write the schedule of one policy");
   bind_inputs(command, options.inputs);
   command.add_option("--policy", options.policy,
-                     "e.g. exact, torch-ddp:cap=25MiB,first=1MiB, threshold:threshold=8MiB");
+                     "e.g. exact, torch-ddp:cap=25MiB,first=1MiB, paddle-pass, source-improved, "
+                     "gradient-merge:k=4,sync=last, sharded:p=2 (show policies lists all)");
   command.add_option("-o,--output", options.output, "plan file to write")->required();
   command.add_option("--trace", options.trace, "also write the predicted trace");
   command.callback([&options, &action] {
@@ -110,10 +111,8 @@ void bind_show(CLI::App& app, ShowOptions& options, std::function<int()>& action
   options.data_dir = data_dir();
   command
       .add_option("what", options.what,
-                  "program, schedule, commands, workloads, clusters or policies")
-      ->required()
-      ->check(
-          CLI::IsMember({"program", "schedule", "commands", "workloads", "clusters", "policies"}));
+                  "program, schedule, commands, workloads, clusters, policies, or a plan file")
+      ->required();
   command.add_option("--plan", options.plan, "plan file");
   command.add_option("--workload", options.workload, "instead of a plan");
   command.add_option("--policy", options.policy, "with --workload (default torch-ddp)");

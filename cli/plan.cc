@@ -40,17 +40,25 @@ void plan(const PlanOptions& options, std::ostream& out) {
   const Candidate candidate = planner.evaluate(spec);
   schedule::Plan result{.program = {}, .schedule = planner.verified_schedule(spec), .summary = {}};
   result.program = planner.program();
-  const Duration bound = planner.lower_bound();
+  schedule::Prediction predicted{.step = Duration(candidate.summary.step_ns),
+                                 .exposed = Duration(candidate.summary.exposed_ns),
+                                 .lower_bound = {}};
+  if (Planner::is_bounded(result.schedule)) predicted.lower_bound = planner.lower_bound();
   result.summary = {
-      .workload = options.inputs.workload,
-      .cluster = inputs.cluster,
-      .predicted = schedule::Prediction{Duration(candidate.summary.step_ns),
-                                        Duration(candidate.summary.exposed_ns), bound}};
+      .workload = options.inputs.workload, .cluster = inputs.cluster, .predicted = predicted};
   write_file(options.output, schedule::plan_to_json(result));
   out << options.output << ": " << schedule::to_string(spec) << ", " << candidate.buckets
-      << " buckets; predicted step " << fixed(to_us(Duration(candidate.summary.step_ns)) / 1e3, 3)
-      << " ms, exposed " << fixed(to_us(Duration(candidate.summary.exposed_ns)) / 1e3, 3)
-      << " ms, lower bound " << fixed(to_us(bound) / 1e3, 3) << " ms\n";
+      << " buckets; predicted step " << fixed(to_us(predicted.step) / 1e3, 3) << " ms, exposed "
+      << fixed(to_us(predicted.exposed) / 1e3, 3) << " ms";
+  if (predicted.lower_bound) {
+    out << ", lower bound " << fixed(to_us(*predicted.lower_bound) / 1e3, 3) << " ms";
+  }
+  out << '\n';
+  if (spec.kind != schedule::PolicyKind::Exact) {
+    const schedule::PolicyResult decided = schedule::apply_policy(result.program, spec);
+    for (const std::string& line : decided.report) out << "  " << line << '\n';
+    for (const std::string& line : decided.refusals) out << "  left out: " << line << '\n';
+  }
   if (options.trace.empty()) return;
   const auto program = lower_and_verify(result.program, result.schedule, options.output);
   traces::save_trace(options.trace, sim::simulate(program, planner.costs()));

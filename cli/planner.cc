@@ -16,14 +16,45 @@ namespace {
 // What decides the simulated time of a schedule: everything but its name.
 std::string signature(const schedule::Schedule& schedule) {
   std::string text;
+  const auto add = [&text](auto number) { text += std::to_string(number) + ' '; };
+  const auto word = [&text](auto value) {
+    text += static_cast<char>('a' + static_cast<int>(value));
+  };
+  word(schedule.scale);
+  word(schedule.parameters);
+  add(schedule.merge.micro_steps);
+  word(schedule.merge.sync);
+  word(schedule.merge.op);
+  word(schedule.merge.dtype);
   for (const schedule::Bucket& bucket : schedule.buckets) {
-    text += std::to_string(bucket.gradients.size()) +
-            (bucket.mode == schedule::BucketMode::View ? "v" : "c");
-    text += bucket.wait == schedule::WaitPoint::FirstUse ? 'u' : 'b';
-    text += bucket.scope == schedule::WaitScope::Event ? 'e' : 's';
-    text += std::to_string(bucket.stream.index()) + std::to_string(bucket.launch.index());
+    add(bucket.gradients.size());
+    // Which gradients, where a bucket need not hold the next ones in ready order.
+    add(bucket.gradients.front().tensor.value);
+    add(bucket.gradients.back().tensor.value);
+    add(bucket.gradients.front().first);
+    add(bucket.gradients.back().count);
+    add(bucket.pad_to.count());
+    word(bucket.mode);
+    word(bucket.wait);
+    word(bucket.scope);
+    word(bucket.collective);
+    const auto* comm = std::get_if<schedule::CommStream>(&bucket.stream);
+    add(comm == nullptr ? -1 : comm->index);
+    const auto* batch = std::get_if<schedule::LaunchInBatch>(&bucket.launch);
+    add(batch == nullptr ? -static_cast<std::int64_t>(bucket.launch.index()) : batch->batch + 1);
+    if (bucket.replicas) add(bucket.replicas->value);
   }
   return text;
+}
+
+// Whether lowering leaves the Program as it is.
+bool keeps_the_program(const schedule::Program& program, const schedule::Schedule& schedule) {
+  const bool folds = schedule.scale == schedule::ScaleAt::LossGradient ||
+                     schedule.scale == schedule::ScaleAt::Optimizer;
+  const bool shards = std::ranges::any_of(schedule.buckets, [](const schedule::Bucket& bucket) {
+    return bucket.collective == schedule::Collective::ReduceScatter;
+  });
+  return program.stages == 1 && schedule.merge.micro_steps == 1 && !folds && !shards;
 }
 
 // The table's hull with a fixed time added to every collective.
@@ -57,13 +88,15 @@ Planner::Planner(schedule::Program program, models::Costs costs, models::Collect
 }
 
 sim::StepSummary Planner::judge(const schedule::Schedule& schedule, std::vector<Duration>* ready) {
-  // The Program travels through lowering and back, so that it is never copied.
-  schedule::Lowered lowered = schedule::lower(std::move(program_), schedule);
+  // The Program travels through lowering and back, so that it is copied only where it is rewritten.
+  const bool keeps = keeps_the_program(program_, schedule);
+  schedule::Lowered lowered =
+      keeps ? schedule::lower(std::move(program_), schedule) : schedule::lower(program_, schedule);
   graph_ = sim::compile(lowered.program, costs_, kSteps, std::move(graph_));
   sim::play(graph_, costs_, workspace_);
   ++simulated_;
   if (ready != nullptr) *ready = ready_times(lowered.program);
-  program_ = std::move(lowered.program.program);
+  if (keeps) program_ = std::move(lowered.program.program);
   return sim::summarize(graph_, workspace_.timeline);
 }
 
@@ -103,12 +136,25 @@ schedule::Schedule Planner::verified_schedule(const schedule::PolicySpec& spec) 
   return result;
 }
 
+std::optional<std::string> Planner::refusal(const schedule::PolicySpec& spec) const {
+  if (spec.kind == schedule::PolicyKind::Exact) return std::nullopt;
+  return schedule::apply_policy(program_, spec).failure;
+}
+
+bool Planner::is_bounded(const schedule::Schedule& schedule) {
+  const auto front = [&] { return schedule.buckets.front().stream; };
+  return schedule.merge.micro_steps == 1 &&
+         std::ranges::all_of(schedule.buckets, [&](const schedule::Bucket& bucket) {
+           return bucket.collective == schedule::Collective::AllReduce && bucket.stream == front();
+         });
+}
+
 Candidate Planner::evaluate(const schedule::PolicySpec& spec) {
   const schedule::Schedule candidate = schedule(spec);
   const std::string key = signature(candidate);
   auto found = seen_.find(key);
   if (found == seen_.end()) found = seen_.emplace(key, judge(candidate, nullptr)).first;
-  return {spec, candidate.buckets.size(), found->second};
+  return {spec, candidate.buckets.size(), found->second, is_bounded(candidate)};
 }
 
 schedule::PartitionProblem Planner::relaxed_problem(std::int32_t rank) const {

@@ -27,6 +27,7 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,7 @@ struct Candidate {
   schedule::PolicySpec spec;
   std::size_t buckets = 0;
   sim::StepSummary summary;
+  bool bounded = true;  // lower_bound() holds for it
 };
 
 class Planner {
@@ -53,11 +55,18 @@ class Planner {
   // REQUIRES: problems(program) is empty, and every gradient owes exactly one reduction.
   Planner(schedule::Program program, models::Costs costs, models::CollectiveTable all_reduce);
 
+  // Why the policy cannot be applied to this Program; nothing: it can.
+  [[nodiscard]] std::optional<std::string> refusal(const schedule::PolicySpec& spec) const;
+
   // Throws InputError when the policy cannot be applied to this Program.
   Candidate evaluate(const schedule::PolicySpec& spec);
 
   // The Schedule of a policy, exact included. Throws InputError if verify finds a problem.
   schedule::Schedule verified_schedule(const schedule::PolicySpec& spec);
+
+  // Whether the lower bound is one for this Schedule: each gradient is all-reduced once per step, on
+  // one stream.
+  [[nodiscard]] static bool is_bounded(const schedule::Schedule& schedule);
 
   // Of the step time, in steady state.
   [[nodiscard]] Duration lower_bound() const;

@@ -3,7 +3,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/show.h"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "models/cluster.h"
@@ -11,6 +15,7 @@
 #include "schedule/lower.h"
 #include "schedule/plan_json.h"
 #include "schedule/policies.h"
+#include "schedule/policies/report.h"
 #include "schedule/print.h"
 #include "schedule/verify.h"
 
@@ -39,10 +44,30 @@ void show_list(const std::vector<std::string>& names, std::ostream& out) {
   for (const std::string& name : names) out << name << '\n';
 }
 
+// What a plan decided, and what lowering made of it.
+void show_plan(const std::string& path, std::ostream& out) {
+  const schedule::Plan plan = schedule::read_plan(path);
+  schedule::print_schedule(out, plan.program, plan.schedule);
+  for (const std::string& line : schedule::bucket_report(plan.program, plan.schedule)) {
+    out << line << '\n';
+  }
+  const schedule::Lowered lowered = schedule::lower(plan.program, plan.schedule);
+  out << "passes\n";
+  for (const std::string& line : lowered.report) out << "  " << line << '\n';
+  const std::vector<schedule::Problem> wrong = schedule::verify(lowered.program);
+  out << (wrong.empty() ? "verified: legal\n" : "illegal\n");
+  for (const schedule::Problem& problem : wrong) out << "  " << problem.message << '\n';
+}
+
+constexpr std::array<std::string_view, 6> kWords = {"program",   "schedule", "commands",
+                                                    "workloads", "clusters", "policies"};
+
 }  // namespace
 
 void show(const ShowOptions& options, std::ostream& out) {
-  if (options.what == "workloads") {
+  if (std::ranges::find(kWords, options.what) == kWords.end()) {
+    show_plan(options.what, out);
+  } else if (options.what == "workloads") {
     show_list(models::workload_names(options.data_dir), out);
   } else if (options.what == "clusters") {
     show_list(models::cluster_names(options.data_dir + "/clusters"), out);

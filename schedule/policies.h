@@ -1,11 +1,11 @@
 // Policies: rules that group the gradients of a Program into buckets, ours and other people's.
 //
-// Each returns a Schedule for the same Program, so that one command can print them side by side.
-// All walk the owed gradients in gradient-ready order and keep one open bucket per (process group,
-// dtype, reduction); buckets are launched in the order in which they close.
+// Each returns a Schedule for the same Program, so that one command can print them side by side. All
+// walk the owed gradients in gradient-ready order; buckets are launched in the order in which they
+// are ready.
 //
 //   naive                  one collective per gradient on the compute stream, right after its
-//                          producer (Paddle's synchronous program: the reference for numbers)
+//                          producer, then its scale (Paddle's synchronous program: the reference)
 //   no-overlap             one bucket, after backward
 //   no-overlap-per-tensor  one collective per gradient, after backward
 //   per-tensor             one bucket per gradient, launched when ready (wait-free backpropagation)
@@ -15,11 +15,17 @@
 //                          then `cap`; copy mode, waits at the end of backward. Source:
 //                          c10d/reducer.cpp, compute_bucket_assignment_by_size
 //   partition              any given grouping into consecutive buckets: the exact search's result
+//   source-first-fit       Paddle's data-parallel pass, bit for bit (policies/source_first_fit.h);
+//                          paddle-pass is another name of it
+//   source-improved        what that pass should do (policies/source_improved.h)
+//   gradient-merge         k micro-steps before one update (policies/source_improved.h groups)
+//   sharded                reduce-scatter, sharded update, all-gather (policies/sharded.h)
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -40,7 +46,18 @@ enum class PolicyKind {
   Threshold,
   TorchDdp,
   Exact,  // needs costs: cli/planner.h solves it and calls partition()
+  SourceFirstFit,
+  SourceImproved,
+  GradientMerge,
+  Sharded,
 };
+
+enum class Choice { No, Yes };
+// Where the buckets that make no whole batch are launched: after backward, as their source does, or
+// together as soon as the last gradient is ready.
+enum class Tail { AfterBackward, LastGradient };
+std::string_view to_string(Choice choice);
+std::string_view to_string(Tail tail);
 
 // A policy as typed: `torch-ddp:cap=25MiB,first=1MiB,mode=copy,wait=end-of-backward,scope=event`.
 struct PolicySpec {
@@ -50,16 +67,31 @@ struct PolicySpec {
   BucketMode mode = BucketMode::View;
   WaitPoint wait = WaitPoint::FirstUse;
   WaitScope scope = WaitScope::Event;
+  std::int64_t elements = 0;  // elements=: cap counted in elements (source-first-fit); 0: in bytes
+  std::int32_t batch = 0;     // batch=, p=: buckets launched together; 0: each when it is ready
+  Tail tail = Tail::AfterBackward;
+  std::optional<ScaleAt> scale = std::nullopt;  // absent: as the policy decides
+  Merge merge = {};                             // k=, average=, sync=, sums=
+  Choice fuse = Choice::Yes;
+  Choice overlap = Choice::Yes;
+  Choice sharding = Choice::No;   // the source's use_sharding: it then neither overlaps nor fuses
+  std::int32_t max_streams = 16;  // communication streams, one per process group
+  ParameterSync gather = ParameterSync::AfterUpdate;
+  std::string replicas = {};  // name of the process group of replicas; empty: from the Program
 
   friend bool operator==(const PolicySpec&, const PolicySpec&) = default;
 };
 
-// The defaults of a kind: torch-ddp copies and waits at the end of backward, the others view and
-// wait at first use.
+// The number of elements at which Paddle's pass closes a bucket: for a hidden size of 2048, the two
+// matrices of a feed-forward layer and the four of attention, 2 x 4h x h + 4 x h x h.
+inline constexpr std::int64_t kSourceElements = 50'331'648;
+
+// The defaults of a kind: torch-ddp and sharded copy, torch-ddp waits at the end of backward and
+// source-first-fit for whole streams; otherwise view, and an event at first use.
 PolicySpec default_policy(PolicyKind kind);
 
 // Throws InputError: unknown policy (with the nearest known name), unknown or repeated option, an
-// option the policy lacks.
+// option the policy lacks, options that contradict each other.
 PolicySpec parse_policy(std::string_view text);
 
 std::string_view name(PolicyKind kind);
@@ -68,7 +100,18 @@ std::vector<std::string> policy_names();
 // As typed, with every option that the policy has: parse_policy(to_string(spec)) == spec.
 std::string to_string(const PolicySpec& spec);
 
-// The Schedule of any policy but Exact. REQUIRES: problems(program) is empty, spec.kind != Exact.
+// What a policy decided.
+struct PolicyResult {
+  Schedule schedule;                   // without buckets after a failure
+  std::vector<std::string> report;     // one line per decision
+  std::vector<std::string> refusals;   // steps that the policy left out, and the rule in words
+  std::optional<std::string> failure;  // why it cannot be applied to this Program at all
+};
+
+// REQUIRES: problems(program) is empty, spec.kind != Exact.
+PolicyResult apply_policy(const Program& program, const PolicySpec& spec);
+
+// The Schedule alone. Throws InputError after a failure. REQUIRES: as apply_policy.
 Schedule make_schedule(const Program& program, const PolicySpec& spec);
 
 // The Schedule with these consecutive buckets: ends are exclusive and rise to the number of owed

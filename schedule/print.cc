@@ -93,6 +93,27 @@ std::string rank_text(const std::vector<Rank>& ranks) {
 
 std::string bucket_text(BucketId id) { return "bucket " + std::to_string(id.value); }
 
+// The decisions that concern the whole step, where they are not the usual ones.
+std::string decisions_text(const Schedule& schedule) {
+  const Schedule usual;
+  std::string text;
+  if (schedule.scale != usual.scale) text += "  scale " + std::string(to_string(schedule.scale));
+  if (schedule.merge != usual.merge) {
+    text += "  " + std::to_string(schedule.merge.micro_steps) + " micro-steps, " +
+            std::string(to_string(schedule.merge.op)) + ", sync " +
+            std::string(to_string(schedule.merge.sync)) + ", sums in " +
+            std::string(to_string(schedule.merge.dtype));
+  }
+  if (schedule.parameters != usual.parameters) {
+    text += "  parameters gathered " + std::string(to_string(schedule.parameters));
+  }
+  if (schedule.pipeline != usual.pipeline) {
+    text += "  pipeline " + std::string(to_string(schedule.pipeline.kind)) + ", launches " +
+            std::string(to_string(schedule.pipeline.alignment));
+  }
+  return text;
+}
+
 std::string gradient_count(std::size_t count) {
   return std::to_string(count) + (count == 1 ? " gradient" : " gradients");
 }
@@ -101,6 +122,22 @@ std::string stream_text(const StreamChoice& stream) {
   return visit(
       stream, [](const InlineStream&) { return std::string("inline"); },
       [](const CommStream& comm) { return "on comm" + std::to_string(comm.index); });
+}
+
+// "3 gradients, 1 in part": how many lie in the bucket, and how many of them not as a whole.
+std::string slice_count(const std::vector<Slice>& slices) {
+  const auto parts = std::ranges::count_if(
+      slices, [](const Slice& slice) { return slice != Slice(slice.tensor); });
+  return gradient_count(slices.size()) +
+         (parts == 0 ? "" : ", " + std::to_string(parts) + " in part");
+}
+
+std::string collective_text(const Program& program, const Bucket& bucket) {
+  std::string text =
+      std::string(to_string(bucket.collective)) + " over " + program.group(bucket.group).name;
+  if (bucket.replicas) text += ", replicas " + program.group(*bucket.replicas).name;
+  if (bucket.max_ctas > 0) text += ", at most " + std::to_string(bucket.max_ctas) + " blocks";
+  return text + " " + stream_text(bucket.stream);
 }
 
 std::string launch_text(const Program& program, const LaunchPoint& launch) {
@@ -176,17 +213,16 @@ void print_program(std::ostream& out, const Program& program) {
 }
 
 void print_schedule(std::ostream& out, const Program& program, const Schedule& schedule) {
-  out << "schedule " << schedule.policy << '\n';
+  out << "schedule " << schedule.policy << decisions_text(schedule) << '\n';
   std::vector<Row> rows;
   for (const Bucket& bucket : schedule.buckets) {
     const std::string padding =
         bucket.pad_to > Bytes(1) ? "padded to " + to_string(bucket.pad_to) : "";
     rows.push_back({bucket_text(bucket.id), to_string(payload(program, bucket)),
-                    gradient_count(bucket.gradients.size()),
-                    std::string(to_string(bucket.collective)) + " over " +
-                        program.group(bucket.group).name + " " + stream_text(bucket.stream),
+                    slice_count(bucket.gradients), collective_text(program, bucket),
                     std::string(to_string(bucket.mode)), padding,
-                    launch_text(program, bucket.launch), wait_text(bucket)});
+                    launch_text(program, bucket.launch), wait_text(bucket),
+                    bucket.closed_by.empty() ? "" : "closed by " + bucket.closed_by});
   }
   print_rows(out, rows);
 }

@@ -14,7 +14,8 @@
 //
 //   schedule per-tensor
 //     bucket 0  784 KiB  1 gradient  all-reduce over dp on comm0  view  launch when ready  wait ...
-// Buckets in launch order; sizes before padding.
+// Buckets in launch order; sizes before padding. Decisions about the whole step stand in the first
+// line, why a bucket was closed at the end of its own.
 //
 //   commands of mlp  per-tensor
 //   streams s0 compute  s1 comm0

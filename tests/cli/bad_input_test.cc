@@ -4,40 +4,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <string>
 
 #include "base/file.h"
+#include "tests/cli/tool.h"
 
 namespace dovetail {
 namespace {
 
+using dovetail::testing::Ended;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-struct Ended {
-  int code = -1;
-  std::string output;  // standard output and error together
-};
-
-Ended dovetail(const std::string& arguments) {
-  const std::string command = std::string(DOVETAIL_TOOL) + " " + arguments + " 2>&1";
-  FILE* pipe = ::popen(command.c_str(), "r");
-  Ended ended;
-  std::array<char, 4096> block;
-  while (const std::size_t size = std::fread(block.data(), 1, block.size(), pipe)) {
-    ended.output.append(block.data(), size);
-  }
-  const int status = ::pclose(pipe);
-  ended.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return ended;
-}
+Ended dovetail(const std::string& arguments) { return dovetail::testing::run_tool(arguments); }
 
 // A directory of its own for each test, removed at its end.
 class BadInputTest : public ::testing::Test {

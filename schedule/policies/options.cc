@@ -1,0 +1,372 @@
+// How a policy is typed and printed.
+//
+// One table holds every option: its key, the policies that take it, how it is read and how it is
+// printed. Sizes are always printed, other options where they differ from the policy's default.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "base/json_reader.h"
+#include "schedule/policies.h"
+
+namespace dovetail::schedule {
+namespace {
+
+using Kind = PolicyKind;
+
+constexpr std::array<std::pair<std::string_view, Kind>, 12> kPolicies = {{
+    {"naive", Kind::Naive},
+    {"no-overlap", Kind::NoOverlap},
+    {"no-overlap-per-tensor", Kind::NoOverlapPerTensor},
+    {"per-tensor", Kind::PerTensor},
+    {"one-bucket", Kind::OneBucket},
+    {"threshold", Kind::Threshold},
+    {"torch-ddp", Kind::TorchDdp},
+    {"exact", Kind::Exact},
+    {"source-first-fit", Kind::SourceFirstFit},
+    {"source-improved", Kind::SourceImproved},
+    {"gradient-merge", Kind::GradientMerge},
+    {"sharded", Kind::Sharded},
+}};
+constexpr std::string_view kPreset = "paddle-pass";  // source-first-fit with its defaults
+
+// One option as it was typed.
+struct Typed {
+  std::string_view policy;  // the whole text, for messages
+  std::string_view key, value;
+};
+
+[[noreturn]] void fail(std::string_view policy, const std::string& message) {
+  throw InputError("policy \"" + std::string(policy) + "\": " + message);
+}
+
+[[noreturn]] void fail(const Typed& typed, const std::string& message) {
+  fail(typed.policy, "option " + std::string(typed.key) + ": " + message);
+}
+
+template <class Enum, std::size_t N>
+Enum word(const Typed& typed, const std::array<Enum, N>& values) {
+  std::string known;
+  for (std::size_t i = 0; i < N; ++i) {
+    if (typed.value == to_string(values[i])) return values[i];
+    const std::string_view between = i == 0 ? "" : i + 1 < N ? ", " : " or ";
+    known += std::string(between) + std::string(to_string(values[i]));
+  }
+  fail(typed, "expected " + known + ", found \"" + std::string(typed.value) + "\"");
+}
+
+constexpr std::array kChoices = {Choice::Yes, Choice::No};
+constexpr std::array kModes = {BucketMode::View, BucketMode::Copy};
+constexpr std::array kWaits = {WaitPoint::FirstUse, WaitPoint::EndOfBackward,
+                               WaitPoint::BeforeNextBatch};
+constexpr std::array kScopes = {WaitScope::Event, WaitScope::WholeStream};
+constexpr std::array kTails = {Tail::AfterBackward, Tail::LastGradient};
+constexpr std::array kScales = {ScaleAt::Collective, ScaleAt::BeforeCollective,
+                                ScaleAt::AfterCollective, ScaleAt::LossGradient,
+                                ScaleAt::Optimizer};
+constexpr std::array kSyncs = {SyncPoint::EveryMicroStep, SyncPoint::AfterLastMicroStep,
+                               SyncPoint::LastMicroStep};
+constexpr std::array kDTypes = {DType::F32, DType::F16, DType::BF16, DType::F64};
+constexpr std::array kGathers = {ParameterSync::AfterUpdate, ParameterSync::NextForward};
+
+Bytes size(const Typed& typed) {
+  try {
+    const Bytes bytes = parse_bytes(typed.value);
+    if (bytes < Bytes(1)) fail(typed, "must be at least 1B");
+    return bytes;
+  } catch (const InputError& error) {
+    const std::string message = error.what();
+    if (message.starts_with("policy ")) throw;
+    fail(typed, message);
+  }
+}
+
+std::int64_t number(const Typed& typed, std::int64_t most) {
+  std::int64_t value = 0;
+  const char* const end = typed.value.data() + typed.value.size();
+  const auto [at, error] = std::from_chars(typed.value.data(), end, value);
+  if (error != std::errc() || at != end || value < 1 || value > most) {
+    fail(typed, "expected a whole number from 1 to " + std::to_string(most) + ", found \"" +
+                    std::string(typed.value) + "\"");
+  }
+  return value;
+}
+
+std::int32_t small_number(const Typed& typed, std::int32_t most) {
+  return static_cast<std::int32_t>(number(typed, most));
+}
+
+// A size that parse_bytes reads back exactly.
+std::string exact_size(Bytes bytes) {
+  constexpr std::array<std::pair<std::string_view, int>, 3> kUnits = {
+      {{"GiB", 30}, {"MiB", 20}, {"KiB", 10}}};
+  for (const auto& [unit, shift] : kUnits) {
+    if (bytes.count() % (std::int64_t{1} << shift) == 0) {
+      return std::to_string(bytes.count() >> shift) + std::string(unit);
+    }
+  }
+  return std::to_string(bytes.count()) + "B";
+}
+
+bool is_one_of(Kind kind, std::initializer_list<Kind> kinds) {
+  return std::ranges::find(kinds, kind) != kinds.end();
+}
+bool has_cap(Kind kind) {
+  return is_one_of(kind, {Kind::TorchDdp, Kind::SourceFirstFit, Kind::SourceImproved,
+                          Kind::GradientMerge, Kind::Sharded});
+}
+bool is_of_source(Kind kind) {
+  return is_one_of(kind, {Kind::SourceFirstFit, Kind::SourceImproved});
+}
+bool merges(Kind kind) {
+  return is_of_source(kind) || kind == Kind::GradientMerge || kind == Kind::Sharded;
+}
+bool launches_early(Kind kind) {
+  return !is_one_of(kind, {Kind::Naive, Kind::NoOverlap, Kind::NoOverlapPerTensor});
+}
+
+struct Option {
+  std::string_view key;
+  bool (*of)(Kind);
+  void (*read)(PolicySpec&, const Typed&);
+  std::string (*print)(const PolicySpec&);  // empty: not set
+  bool always = false;                      // printed even where it is the default
+};
+
+// When a bucket is full.
+constexpr std::array<Option, 4> kGroupingOptions = {{
+    {"threshold", [](Kind kind) { return kind == Kind::Threshold; },
+     [](PolicySpec& spec, const Typed& typed) { spec.threshold = size(typed); },
+     [](const PolicySpec& spec) { return exact_size(spec.threshold); }, true},
+    {"cap", has_cap,
+     [](PolicySpec& spec, const Typed& typed) {
+       spec.threshold = size(typed);
+       spec.elements = 0;
+     },
+     [](const PolicySpec& spec) {
+       return spec.elements > 0 ? std::string() : exact_size(spec.threshold);
+     },
+     true},
+    {"elements", [](Kind kind) { return kind == Kind::SourceFirstFit; },
+     [](PolicySpec& spec, const Typed& typed) {
+       spec.elements = number(typed, std::int64_t{1} << 44);
+     },
+     [](const PolicySpec& spec) {
+       return spec.elements > 0 ? std::to_string(spec.elements) : std::string();
+     },
+     true},
+    {"first", [](Kind kind) { return kind == Kind::TorchDdp; },
+     [](PolicySpec& spec, const Typed& typed) { spec.first_bucket = size(typed); },
+     [](const PolicySpec& spec) { return exact_size(spec.first_bucket); }, true},
+}};
+
+// Micro-steps.
+constexpr std::array<Option, 4> kMergeOptions = {{
+    {"k", merges,
+     [](PolicySpec& spec, const Typed& typed) {
+       spec.merge.micro_steps = small_number(typed, 1 << 16);
+     },
+     [](const PolicySpec& spec) { return std::to_string(spec.merge.micro_steps); }},
+    {"sync", merges,
+     [](PolicySpec& spec, const Typed& typed) { spec.merge.sync = word(typed, kSyncs); },
+     [](const PolicySpec& spec) { return std::string(to_string(spec.merge.sync)); }},
+    {"average", merges,
+     [](PolicySpec& spec, const Typed& typed) {
+       spec.merge.op = word(typed, kChoices) == Choice::Yes ? ReduceOp::Average : ReduceOp::Sum;
+     },
+     [](const PolicySpec& spec) {
+       return std::string(to_string(spec.merge.op == ReduceOp::Average ? Choice::Yes : Choice::No));
+     }},
+    {"sums", merges,
+     [](PolicySpec& spec, const Typed& typed) { spec.merge.dtype = word(typed, kDTypes); },
+     [](const PolicySpec& spec) { return std::string(to_string(spec.merge.dtype)); }},
+}};
+
+// Where a bucket lies, when it is launched and where it is waited for.
+constexpr std::array<Option, 6> kPlaceOptions = {{
+    {"mode", [](Kind) { return true; },
+     [](PolicySpec& spec, const Typed& typed) { spec.mode = word(typed, kModes); },
+     [](const PolicySpec& spec) { return std::string(to_string(spec.mode)); }},
+    {"wait", [](Kind) { return true; },
+     [](PolicySpec& spec, const Typed& typed) { spec.wait = word(typed, kWaits); },
+     [](const PolicySpec& spec) { return std::string(to_string(spec.wait)); }},
+    {"scope", [](Kind) { return true; },
+     [](PolicySpec& spec, const Typed& typed) { spec.scope = word(typed, kScopes); },
+     [](const PolicySpec& spec) { return std::string(to_string(spec.scope)); }},
+    {"batch", [](Kind kind) { return launches_early(kind) && kind != Kind::Sharded; },
+     [](PolicySpec& spec, const Typed& typed) { spec.batch = small_number(typed, 1 << 16); },
+     [](const PolicySpec& spec) {
+       return spec.batch > 0 ? std::to_string(spec.batch) : std::string();
+     }},
+    {"p", [](Kind kind) { return kind == Kind::Sharded; },
+     [](PolicySpec& spec, const Typed& typed) { spec.batch = small_number(typed, 1 << 16); },
+     [](const PolicySpec& spec) { return std::to_string(spec.batch); }, true},
+    {"tail", launches_early,
+     [](PolicySpec& spec, const Typed& typed) { spec.tail = word(typed, kTails); },
+     [](const PolicySpec& spec) { return std::string(to_string(spec.tail)); }},
+}};
+
+// The rest.
+constexpr std::array<Option, 7> kOtherOptions = {{
+    {"scale", [](Kind kind) { return merges(kind) || kind == Kind::Naive; },
+     [](PolicySpec& spec, const Typed& typed) { spec.scale = word(typed, kScales); },
+     [](const PolicySpec& spec) {
+       return spec.scale ? std::string(to_string(*spec.scale)) : std::string();
+     }},
+    {"overlap", merges,
+     [](PolicySpec& spec, const Typed& typed) { spec.overlap = word(typed, kChoices); },
+     [](const PolicySpec& spec) { return std::string(to_string(spec.overlap)); }},
+    {"fuse", [](Kind kind) { return kind == Kind::SourceFirstFit; },
+     [](PolicySpec& spec, const Typed& typed) { spec.fuse = word(typed, kChoices); },
+     [](const PolicySpec& spec) { return std::string(to_string(spec.fuse)); }},
+    {"sharding", [](Kind kind) { return kind == Kind::SourceFirstFit; },
+     [](PolicySpec& spec, const Typed& typed) { spec.sharding = word(typed, kChoices); },
+     [](const PolicySpec& spec) { return std::string(to_string(spec.sharding)); }},
+    {"max-streams", is_of_source,
+     [](PolicySpec& spec, const Typed& typed) { spec.max_streams = small_number(typed, 64); },
+     [](const PolicySpec& spec) { return std::to_string(spec.max_streams); }},
+    {"gather", [](Kind kind) { return kind == Kind::Sharded; },
+     [](PolicySpec& spec, const Typed& typed) { spec.gather = word(typed, kGathers); },
+     [](const PolicySpec& spec) { return std::string(to_string(spec.gather)); }},
+    {"replicas", [](Kind kind) { return kind == Kind::Sharded; },
+     [](PolicySpec& spec, const Typed& typed) { spec.replicas = std::string(typed.value); },
+     [](const PolicySpec& spec) { return spec.replicas; }},
+}};
+
+template <class Visit>
+void for_each_option(const Visit& visit) {
+  for (const Option& option : kGroupingOptions) visit(option);
+  for (const Option& option : kMergeOptions) visit(option);
+  for (const Option& option : kPlaceOptions) visit(option);
+  for (const Option& option : kOtherOptions) visit(option);
+}
+
+void read_option(PolicySpec& spec, const Typed& typed) {
+  const Option* found = nullptr;
+  std::string known;
+  std::string others;
+  for_each_option([&](const Option& option) {
+    if (option.of(spec.kind)) {
+      known += (known.empty() ? "" : ", ") + std::string(option.key);
+      if (option.key == typed.key) found = &option;
+    } else if (option.key == typed.key) {
+      for (const auto& entry : kPolicies) {
+        if (!option.of(entry.second)) continue;
+        others += (others.empty() ? "" : ", ") + std::string(entry.first);
+      }
+    }
+  });
+  if (found != nullptr) return found->read(spec, typed);
+  fail(typed.policy, "unknown option \"" + std::string(typed.key) + "\"; known: " + known +
+                         (others.empty() ? "" : "; it is an option of " + others));
+}
+
+void check_combination(std::string_view text, const PolicySpec& spec,
+                       const std::set<std::string_view>& seen) {
+  if (seen.contains("cap") && seen.contains("elements")) {
+    fail(text, "cap counts bytes and elements counts elements: give one of them");
+  }
+  if (spec.wait == WaitPoint::BeforeNextBatch && spec.batch == 0) {
+    fail(text, "wait=before-next-batch needs batch=: there are no batches to wait between");
+  }
+  if (seen.contains("tail") && spec.batch == 0) {
+    fail(text, "tail= needs batch=: without batches nothing is left over");
+  }
+  if (spec.kind == Kind::Sharded && spec.merge.micro_steps > 1 &&
+      spec.merge.sync == SyncPoint::EveryMicroStep) {
+    fail(text,
+         "sync=every with sharded updates: each micro-step would add up whole gradients, of which "
+         "a rank holds only its shard; use sync=last");
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(Choice choice) { return choice == Choice::Yes ? "yes" : "no"; }
+std::string_view to_string(Tail tail) {
+  return tail == Tail::AfterBackward ? "after-backward" : "last-gradient";
+}
+
+PolicySpec default_policy(PolicyKind kind) {
+  PolicySpec spec{.kind = kind};
+  if (kind == Kind::TorchDdp) {
+    spec.mode = BucketMode::Copy;
+    spec.wait = WaitPoint::EndOfBackward;
+  } else if (kind == Kind::SourceFirstFit) {
+    spec.elements = kSourceElements;
+    spec.scope = WaitScope::WholeStream;
+  } else if (kind == Kind::GradientMerge) {
+    spec.merge.micro_steps = 4;
+  } else if (kind == Kind::Sharded) {
+    spec.threshold = mib(100);
+    spec.mode = BucketMode::Copy;
+    spec.batch = 2;
+  }
+  return spec;
+}
+
+std::string_view name(PolicyKind kind) {
+  for (const auto& entry : kPolicies) {
+    if (entry.second == kind) return entry.first;
+  }
+  return "?";
+}
+
+std::vector<std::string> policy_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : kPolicies) names.emplace_back(entry.first);
+  return names;
+}
+
+PolicySpec parse_policy(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  std::string_view first = text.substr(0, colon);
+  if (first == kPreset) first = name(Kind::SourceFirstFit);
+  const auto known = std::ranges::find(kPolicies, first, &decltype(kPolicies)::value_type::first);
+  if (known == kPolicies.end()) {
+    std::vector<std::string> names = policy_names();
+    names.emplace_back(kPreset);
+    const std::string near = nearest_word(first, names);
+    std::string list;
+    for (const std::string& candidate : names) list += (list.empty() ? "" : ", ") + candidate;
+    fail(text, "unknown policy" +
+                   (near.empty() ? "; known: " + list : "; did you mean \"" + near + "\"?"));
+  }
+  PolicySpec spec = default_policy(known->second);
+  std::string_view rest = colon == std::string_view::npos ? "" : text.substr(colon + 1);
+  if (colon != std::string_view::npos && rest.empty()) fail(text, "expected options after ':'");
+  std::set<std::string_view> seen;
+  while (!rest.empty()) {
+    const std::size_t comma = rest.find(',');
+    const std::string_view option = rest.substr(0, comma);
+    rest = comma == std::string_view::npos ? "" : rest.substr(comma + 1);
+    const std::size_t equals = option.find('=');
+    if (equals == std::string_view::npos) {
+      fail(text, "expected key=value, found \"" + std::string(option) + "\"");
+    }
+    const std::string_view key = option.substr(0, equals);
+    if (!seen.insert(key).second) fail(text, "option \"" + std::string(key) + "\" stands twice");
+    read_option(spec, {text, key, option.substr(equals + 1)});
+  }
+  check_combination(text, spec, seen);
+  return spec;
+}
+
+std::string to_string(const PolicySpec& spec) {
+  const PolicySpec usual = default_policy(spec.kind);
+  std::string text;
+  for_each_option([&](const Option& option) {
+    if (!option.of(spec.kind)) return;
+    const std::string value = option.print(spec);
+    if (value.empty() || (!option.always && value == option.print(usual))) return;
+    text += (text.empty() ? ":" : ",") + std::string(option.key) + "=" + value;
+  });
+  return std::string(name(spec.kind)) + text;
+}
+
+}  // namespace dovetail::schedule

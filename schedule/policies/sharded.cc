@@ -1,0 +1,243 @@
+// Packing, launching and refusing of sharded buckets.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/policies/sharded.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "schedule/policies/grouping.h"
+#include "schedule/policies/scaling.h"
+#include "schedule/shard/fragments.h"
+#include "schedule/shard/tracker.h"
+
+namespace dovetail::schedule {
+namespace {
+
+// The process groups of the shards and, if there are any, of their replicas.
+struct Groups {
+  GroupId shards;
+  std::optional<GroupId> replicas;
+  std::optional<std::string> refusal;
+};
+
+std::set<GroupId> groups_of(const Program& program, TensorId gradient) {
+  std::set<GroupId> groups;
+  for (const Reduction& reduction : program.reductions) {
+    if (reduction.gradient == gradient) groups.insert(reduction.group);
+  }
+  return groups;
+}
+
+// Of a Program in which some gradient owes two reductions.
+Groups with_replicas(const Program& program, const PolicySpec& spec,
+                     const std::set<GroupId>& first) {
+  const Reduction& reduction = program.reductions.front();
+  Groups groups{.shards = reduction.group, .replicas = {}, .refusal = {}};
+  for (const GroupId group : first) {
+    const bool named = spec.replicas.empty() ? group != reduction.group
+                                             : program.group(group).name == spec.replicas;
+    if (named) groups.replicas = group;
+  }
+  if (!groups.replicas) {
+    groups.refusal = "no reduction is owed over a process group \"" + spec.replicas + "\" (A15)";
+    return groups;
+  }
+  for (const GroupId group : first) {
+    if (group != *groups.replicas) groups.shards = group;
+  }
+  return groups;
+}
+
+Groups find_groups(const Program& program, const PolicySpec& spec) {
+  const std::set<GroupId> first = groups_of(program, program.reductions.front().gradient);
+  if (first.size() > 2) {
+    return {
+        .shards = {}, .replicas = {}, .refusal = "a gradient owes more than two reductions (A1)"};
+  }
+  if (first.size() == 2) {
+    Groups groups = with_replicas(program, spec, first);
+    for (const Reduction& reduction : program.reductions) {
+      if (groups_of(program, reduction.gradient) == first) continue;
+      groups.refusal = program.tensor(reduction.gradient).name + " owes other reductions than " +
+                       program.tensor(program.reductions.front().gradient).name + " (A15)";
+    }
+    return groups;
+  }
+  if (!spec.replicas.empty()) {
+    return {
+        .shards = {},
+        .replicas = {},
+        .refusal = "the gradients owe no reduction over replicas \"" + spec.replicas + "\" (A15)"};
+  }
+  return {.shards = *first.begin(), .replicas = {}, .refusal = {}};
+}
+
+// Why the updates of these gradients cannot work on shards.
+std::optional<std::string> update_refusal(const Program& program,
+                                          const std::vector<OwedGradient>& owed) {
+  const BackwardReaders readers(program, owed);
+  if (const std::optional<TensorId> read = readers.any()) {
+    return "backward op " + program.ops[readers.first(*read)].name + " reads the whole reduced " +
+           program.tensor(*read).name + ", of which a rank would hold only its shard";
+  }
+  IdTable<TensorId, char> is_owed(0);
+  for (const OwedGradient& gradient : owed) is_owed[gradient.tensor] = 1;
+  std::set<TensorId> updated;
+  for (const Op& op : program.ops) {
+    if (op.phase != Phase::Optimizer) continue;
+    for (const TensorId id : op.reads) {
+      if (is_owed.at(id) == 0) continue;
+      const auto* update = std::get_if<Update>(&op.effect);
+      if (update != nullptr) updated.insert(id);
+      if (update != nullptr ? update->elementwise : std::holds_alternative<GlobalNorm>(op.effect)) {
+        continue;
+      }
+      return "optimizer op " + op.name + " is not elementwise: it needs the whole of " +
+             program.tensor(id).name + " (A24)";
+    }
+  }
+  for (const OwedGradient& gradient : owed) {
+    if (updated.contains(gradient.tensor)) continue;
+    return "no update reads " + program.tensor(gradient.tensor).name +
+           ": there is nothing to shard";
+  }
+  return std::nullopt;
+}
+
+struct PackedBucket {
+  GroupId group;
+  std::vector<Slice> slices;
+  std::vector<std::size_t> gradients;  // positions in the owed list
+  Bytes unit;                          // of padding: ranks x 128 bytes
+  bool full = false;
+};
+
+// All gradients of one key.
+std::vector<PackedBucket> pack_key(const Program& program, const PolicySpec& spec,
+                                   const std::vector<OwedGradient>& owed,
+                                   const std::vector<std::size_t>& positions) {
+  const OwedGradient& front = owed[positions.front()];
+  const std::int64_t ranks = program.group(front.group).size();
+  const BucketShape shape = bucket_shape(spec.threshold, element_size(front.dtype), ranks);
+  std::vector<std::int64_t> sizes;
+  for (const std::size_t position : positions) sizes.push_back(owed[position].numel);
+  std::vector<PackedBucket> buckets;
+  for (const Fragment& fragment : pack_fragments(sizes, shape)) {
+    if (fragment.bucket == buckets.size()) {
+      if (!buckets.empty()) buckets.back().full = true;
+      buckets.push_back({front.group, {}, {}, Bytes(128) * ranks, false});
+    }
+    const OwedGradient& gradient = owed[positions[fragment.tensor]];
+    const bool whole = fragment.count == gradient.numel;
+    buckets.back().slices.push_back(whole ? Slice(gradient.tensor)
+                                          : Slice(gradient.tensor, fragment.first, fragment.count));
+    buckets.back().gradients.push_back(positions[fragment.tensor]);
+  }
+  return buckets;
+}
+
+std::vector<PackedBucket> pack(const Program& program, const PolicySpec& spec,
+                               const std::vector<OwedGradient>& owed) {
+  std::map<BucketKey, std::vector<std::size_t>> by_key;
+  for (std::size_t i = 0; i < owed.size(); ++i) by_key[key_of(owed[i])].push_back(i);
+  std::vector<PackedBucket> buckets;
+  for (const auto& entry : by_key) {
+    for (PackedBucket& bucket : pack_key(program, spec, owed, entry.second)) {
+      buckets.push_back(std::move(bucket));
+    }
+  }
+  std::ranges::stable_sort(buckets, {},
+                           [](const PackedBucket& bucket) { return bucket.gradients.back(); });
+  return buckets;
+}
+
+// What the state machine launches when the gradients arrive in this order.
+std::vector<BatchLaunch> run_tracker(const std::vector<PackedBucket>& buckets,
+                                     std::size_t gradients, std::int32_t batch) {
+  std::vector<std::vector<std::size_t>> fragments(gradients);
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    for (const std::size_t gradient : buckets[b].gradients) fragments[gradient].push_back(b);
+  }
+  BucketTracker tracker(std::move(fragments), static_cast<std::size_t>(batch),
+                        Placement::PlacedBefore);
+  for (std::size_t gradient = 0; gradient < gradients; ++gradient) tracker.deliver(gradient);
+  tracker.final_sync();
+  return tracker.launches();
+}
+
+Schedule scheduled(const std::vector<PackedBucket>& packed,
+                   const std::vector<BatchLaunch>& launches, const PolicySpec& spec,
+                   const Groups& groups) {
+  Schedule schedule = to_schedule({}, spec);
+  schedule.parameters = spec.gather;
+  std::int32_t batch = 0;
+  for (const BatchLaunch& launch : launches) {
+    for (const std::size_t index : launch.buckets) {
+      Bucket bucket;
+      bucket.id = BucketId{static_cast<std::int32_t>(schedule.buckets.size())};
+      bucket.gradients = packed[index].slices;
+      bucket.group = packed[index].group;
+      bucket.collective = Collective::ReduceScatter;
+      bucket.replicas = groups.replicas;
+      bucket.mode = spec.mode;
+      bucket.pad_to = packed[index].unit;
+      bucket.wait = spec.wait;
+      bucket.scope = spec.scope;
+      bucket.closed_by = packed[index].full ? "cap" : "end";
+      const bool at_end = launch.final_sync && spec.tail == Tail::AfterBackward;
+      bucket.launch = LaunchInBatch{batch};
+      if (at_end || spec.overlap == Choice::No) bucket.launch = LaunchAfterBackward{};
+      schedule.buckets.push_back(std::move(bucket));
+    }
+    ++batch;
+  }
+  return schedule;
+}
+
+std::optional<std::string> cut_refusal(const Program& program, const Schedule& schedule) {
+  for (const Bucket& bucket : schedule.buckets) {
+    if (bucket.mode != BucketMode::View) continue;
+    for (const Slice& slice : bucket.gradients) {
+      if (slice == Slice(slice.tensor)) continue;
+      return "mode=view: " + program.tensor(slice.tensor).name +
+             " spans buckets, so it must be copied into them (A4, A8): use mode=copy";
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+PolicyResult sharded(const Program& program, const PolicySpec& spec) {
+  PolicyResult result;
+  if (program.reductions.empty()) {
+    result.failure = "the program owes no reductions";
+    return result;
+  }
+  const Groups groups = find_groups(program, spec);
+  result.failure = groups.refusal;
+  std::vector<OwedGradient> owed = travelling(program, spec);
+  if (groups.replicas) {
+    std::erase_if(owed, [&](const OwedGradient& owes) { return owes.group == *groups.replicas; });
+  }
+  if (!result.failure) result.failure = update_refusal(program, owed);
+  const ScaleAt scale = spec.scale.value_or(ScaleAt::Collective);
+  if (!result.failure) result.failure = scaling_refusal(program, scale);
+  if (result.failure) return result;
+  const std::vector<PackedBucket> packed = pack(program, spec, owed);
+  const std::vector<BatchLaunch> launches = run_tracker(packed, owed.size(), spec.batch);
+  result.schedule = scheduled(packed, launches, spec, groups);
+  result.schedule.scale = scale;
+  result.failure = cut_refusal(program, result.schedule);
+  std::size_t early = 0;
+  for (const BatchLaunch& launch : launches) early += launch.final_sync ? 0 : launch.buckets.size();
+  result.report.push_back("batches of " + std::to_string(spec.batch) + ": " +
+                          std::to_string(early) + " of " + std::to_string(packed.size()) +
+                          " buckets launched in backward, the rest in the final sync (A11)");
+  return result;
+}
+
+}  // namespace dovetail::schedule

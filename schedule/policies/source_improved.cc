@@ -1,0 +1,79 @@
+// Buckets per key, bounded by readers.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/policies/source_improved.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "schedule/policies/grouping.h"
+#include "schedule/policies/scaling.h"
+
+namespace dovetail::schedule {
+namespace {
+
+Grouping group_by_cap(const Program& program, const std::vector<OwedGradient>& owed, Bytes cap) {
+  struct Open {
+    std::vector<OwedGradient> members;
+    Bytes bytes;
+    std::size_t bound = BackwardReaders::kNone;  // the first reader of a member
+  };
+  const BackwardReaders readers(program, owed);
+  std::map<BucketKey, Open> open;
+  Grouping groups;
+  for (const OwedGradient& gradient : owed) {
+    Open& bucket = open[key_of(gradient)];
+    const bool read = gradient.producer_index >= bucket.bound;
+    if (!bucket.members.empty() && (read || bucket.bytes + gradient.bytes > cap)) {
+      groups.push_back({std::exchange(bucket, {}).members, read ? "reader" : "cap"});
+    }
+    bucket.members.push_back(gradient);
+    bucket.bytes += gradient.bytes;
+    bucket.bound = std::min(bucket.bound, readers.first(gradient.tensor));
+  }
+  for (auto& [key, bucket] : open) groups.push_back({std::move(bucket.members), "end"});
+  // A bucket must not stand behind one that is ready later: it would be launched as late.
+  std::ranges::stable_sort(
+      groups, {}, [](const GradientGroup& group) { return group.members.back().producer_index; });
+  return groups;
+}
+
+void use_streams(Schedule& schedule, const PolicySpec& spec) {
+  std::map<GroupId, std::int32_t> streams;
+  for (Bucket& bucket : schedule.buckets) {
+    const auto next = static_cast<std::int32_t>(streams.size());
+    const std::int32_t index = streams.try_emplace(bucket.group, next).first->second;
+    bucket.stream = CommStream{index % spec.max_streams};
+    if (spec.overlap == Choice::No) bucket.launch = LaunchAfterBackward{};
+  }
+}
+
+PolicyResult grouped(const Program& program, const PolicySpec& spec, const Scaling& scaling) {
+  PolicyResult result;
+  result.failure = scaling_refusal(program, scaling.at);
+  const std::vector<OwedGradient> owed = travelling(program, spec);
+  result.schedule = to_schedule(group_by_cap(program, owed, spec.threshold), spec);
+  result.schedule.scale = scaling.at;
+  result.report.push_back("scaling " + std::string(to_string(scaling.at)) + ": " + scaling.reason);
+  launch_in_batches(result.schedule, spec);
+  use_streams(result.schedule, spec);
+  return result;
+}
+
+}  // namespace
+
+PolicyResult source_improved(const Program& program, const PolicySpec& spec) {
+  return grouped(program, spec, improved_scaling(program, spec.scale));
+}
+
+PolicyResult gradient_merge(const Program& program, const PolicySpec& spec) {
+  PolicyResult result = grouped(
+      program, spec, {spec.scale.value_or(ScaleAt::Collective), "merged gradients average there"});
+  if (spec.merge.micro_steps > 1 && spec.merge.sync == SyncPoint::AfterLastMicroStep) {
+    for (Bucket& bucket : result.schedule.buckets) bucket.launch = LaunchAfterBackward{};
+  }
+  return result;
+}
+
+}  // namespace dovetail::schedule

@@ -1,0 +1,116 @@
+// The policies of the source systems at the front door: planned, shown, explored, refused.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+#include "base/file.h"
+#include "schedule/plan_json.h"
+#include "tests/cli/tool.h"
+
+namespace dovetail {
+namespace {
+
+using dovetail::testing::Ended;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+// A directory of its own for each test, removed at its end.
+class PolicyCliTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    directory_ =
+        std::filesystem::temp_directory_path() /
+        ("dovetail-policies-" + std::string(info->name()) + "-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(directory_);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  [[nodiscard]] std::string path() const { return (directory_ / "plan.json").string(); }
+
+  [[nodiscard]] Ended plan(const std::string& policy) const {
+    return dovetail::testing::run_tool("plan --workload resnet50 --cluster a100x8 --policy " +
+                                       policy + " -o " + path());
+  }
+
+  void expect_refused(const std::string& policy, const std::string& reason) const {
+    const Ended ended = plan(policy);
+    EXPECT_EQ(ended.code, 2) << ended.output;
+    EXPECT_THAT(ended.output, AllOf(StartsWith("dovetail: "), HasSubstr(reason)));
+    EXPECT_FALSE(std::filesystem::exists(path()));
+  }
+
+  std::filesystem::path directory_;
+};
+
+TEST_F(PolicyCliTest, P20ThePresetIsTheSourcesPassAndSaysWhatItDid) {
+  const Ended ended = plan("paddle-pass");
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output, AllOf(HasSubstr("source-first-fit:elements=50331648"),
+                                  HasSubstr("161 all-reduces fused into")));
+  const Ended shown = dovetail::testing::run_tool("show " + path());
+  ASSERT_EQ(shown.code, 0) << shown.output;
+  EXPECT_THAT(shown.output,
+              AllOf(StartsWith("schedule source-first-fit:elements=50331648"),
+                    HasSubstr("closed by end"), HasSubstr("buckets closed by"),
+                    HasSubstr("passes\n"), HasSubstr("lay out: "), HasSubstr("verified: legal")));
+}
+
+TEST_F(PolicyCliTest, EveryPolicyMakesALegalPlan) {
+  for (const char* policy :
+       {"naive", "source-improved", "source-first-fit:cap=25MiB,scope=event",
+        "gradient-merge:k=4,sync=last", "gradient-merge:k=2,sync=every",
+        "gradient-merge:k=2,sync=after,average=no", "sharded:p=2", "sharded:cap=8MiB,k=2",
+        "sharded:gather=next-forward,tail=last-gradient", "source-improved:k=2",
+        "threshold:threshold=4MiB,batch=2,wait=before-next-batch"}) {
+    const Ended planned = plan(policy);
+    ASSERT_EQ(planned.code, 0) << policy << ": " << planned.output;
+    EXPECT_THAT(dovetail::testing::run_tool("show " + path()).output, HasSubstr("verified: legal"))
+        << policy;
+  }
+}
+
+TEST_F(PolicyCliTest, APlanKeepsTheDecisionsOfItsPolicy) {
+  ASSERT_EQ(plan("sharded:cap=8MiB,p=3,k=4,gather=next-forward").code, 0);
+  const schedule::Schedule schedule = schedule::read_plan(path()).schedule;
+  EXPECT_EQ(schedule.merge.micro_steps, 4);
+  EXPECT_EQ(schedule.parameters, schedule::ParameterSync::NextForward);
+  EXPECT_EQ(schedule.buckets.front().collective, schedule::Collective::ReduceScatter);
+  EXPECT_EQ(schedule.buckets.front().launch, schedule::LaunchPoint(schedule::LaunchInBatch{0}));
+}
+
+TEST_F(PolicyCliTest, ALowerBoundIsStatedOnlyWhereItHolds) {
+  EXPECT_THAT(plan("source-improved").output, HasSubstr("lower bound"));
+  EXPECT_THAT(plan("gradient-merge:k=4").output, Not(HasSubstr("lower bound")));
+  EXPECT_THAT(plan("sharded").output, Not(HasSubstr("lower bound")));
+}
+
+TEST_F(PolicyCliTest, ExploreTakesPoliciesWithSeveralOptions) {
+  const Ended ended = dovetail::testing::run_tool(
+      "explore --workload resnet50 --cluster a100x8 --policies "
+      "paddle-pass,source-improved:cap=4MiB,batch=2,gradient-merge:k=2,sync=last");
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output, AllOf(HasSubstr("source-first-fit:elements=50331648"),
+                                  HasSubstr("source-improved:cap=4MiB,batch=2"),
+                                  HasSubstr("gradient-merge:cap=25MiB,k=2")));
+}
+
+TEST_F(PolicyCliTest, BadCombinationsAreRefusedWithTheRule) {
+  expect_refused("sharded:k=2,sync=every", "of which a rank holds only its shard");
+  expect_refused("sharded:replicas=nodes", "owe no reduction over replicas");
+  expect_refused("sharded:cap=1MiB,mode=view", "spans buckets");
+  expect_refused("naive:gather=next-forward", "it is an option of sharded");
+  expect_refused("source-improved:scale=loss-gradient", "scale=loss-gradient: ");
+  expect_refused("source-first-fit:cap=1MiB,elements=5", "give one of them");
+  expect_refused("threshold:wait=before-next-batch", "needs batch=");
+}
+
+}  // namespace
+}  // namespace dovetail
