@@ -48,8 +48,8 @@ std::optional<GroupId> group_of(const schedule::Action& action,
 }
 
 // The groups of every stream, of all roles together: so every rank opens the same transports.
-std::vector<std::vector<GroupId>> communicators_of(
-    const schedule::ScheduledProgram& plan, const std::map<OpId, const schedule::Op*>& ops) {
+std::vector<std::vector<GroupId>> communicators_of(const schedule::ScheduledProgram& plan,
+                                                   const std::map<OpId, const schedule::Op*>& ops) {
   std::vector<std::set<GroupId>> groups(plan.streams.size());
   for (const schedule::RankProgram& role : plan.roles) {
     for (const schedule::Command& command : role.commands) {
@@ -71,8 +71,7 @@ std::vector<std::vector<GroupId>> communicators_of(
 CpuBackend::CpuBackend(const schedule::ScheduledProgram& plan, Ports ports)
     : plan_(plan),
       ports_(with_defaults(std::move(ports))),
-      memory_(plan,
-              {.rank = ports_.rank, .scope = ports_.tensors, .workspace = ports_.workspace}) {
+      memory_(plan, {.rank = ports_.rank, .scope = ports_.tensors, .workspace = ports_.workspace}) {
   for (const schedule::Op& op : plan.program.ops) op_of_[op.id] = &op;
   ops_ = ports_.make_ops(plan, ports_.rank, memory_);
   communicators_ = communicators_of(plan, op_of_);
@@ -204,8 +203,8 @@ void CpuBackend::run_op(const schedule::Command& command, const schedule::RunOp&
 
 CollectiveCall CpuBackend::bucket_call(const schedule::Command& command,
                                        const schedule::RunCollective& action) const {
-  const bool is_part = action.part == schedule::Part::Shard &&
-                       action.kind == schedule::Collective::AllReduce;
+  const bool is_part =
+      action.part == schedule::Part::Shard && action.kind == schedule::Collective::AllReduce;
   const std::span<float> shard = memory_.shard(action.bucket);
   return {.kind = action.kind,
           .op = action.reduce,
@@ -215,8 +214,7 @@ CollectiveCall CpuBackend::bucket_call(const schedule::Command& command,
           .transport = transport_of(command.stream, action.group)};
 }
 
-CollectiveCall CpuBackend::op_call(const schedule::Command& command,
-                                   const schedule::Op& op) const {
+CollectiveCall CpuBackend::op_call(const schedule::Command& command, const schedule::Op& op) const {
   const auto& work = std::get<schedule::CollectiveWork>(op.work);
   const OpMessage& message = messages_.at(op.id);
   const std::span<const Rank> ranks = plan_.program.group(work.group).instance_of(ports_.rank);
@@ -226,8 +224,8 @@ CollectiveCall CpuBackend::op_call(const schedule::Command& command,
   const std::size_t part = message.elements / ranks.size();
   const auto root = static_cast<std::size_t>(work.root);
 
-  CollectiveCall collective = {.kind = work.kind, .op = work.op, .data = {},
-                               .label = labels_.at(command.id)};
+  CollectiveCall collective = {
+      .kind = work.kind, .op = work.op, .data = {}, .label = labels_.at(command.id)};
   collective.root = root;
   collective.index = index;
   collective.transport = transport_of(command.stream, work.group);

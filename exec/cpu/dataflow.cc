@@ -29,9 +29,9 @@ bool is_gradient_kind(TensorKind kind) {
 // What one rank knows of one tensor.
 struct Entry {
   std::optional<Content> content;
-  bool is_complete = false;         // after its last write in this micro-step
-  bool is_reduced = false;          // holds or derives from a reduced gradient
-  bool is_news = false;             // brought by a collective op, and nobody has looked yet
+  bool is_complete = false;           // after its last write in this micro-step
+  bool is_reduced = false;            // holds or derives from a reduced gradient
+  bool is_news = false;               // brought by a collective op, and nobody has looked yet
   std::vector<Content> squares = {};  // of a norm
 };
 
@@ -182,7 +182,8 @@ class Deriver {
       if (reduction->op == schedule::ReduceOp::Average) {
         factor /= static_cast<double>(group.size());
       }
-      entry.content = summed_over(*entry.content, [&group](Rank of) { return group.instance_of(of); });
+      entry.content =
+          summed_over(*entry.content, [&group](Rank of) { return group.instance_of(of); });
       if (!entry.content) return entry;
     }
     entry.content = scaled(*std::move(entry.content), factor);
@@ -281,10 +282,8 @@ class Deriver {
                          .ranks = {rank}};
       state_[rank][id] = {.content = whole(*tensors_.at(id), {term}), .is_complete = left == 0};
       if (rank != rank_) continue;
-      result_.productions[op.id].push_back({.tensor = id,
-                                            .writes_left = left,
-                                            .micro_step = op.micro_step,
-                                            .factor = factor});
+      result_.productions[op.id].push_back(
+          {.tensor = id, .writes_left = left, .micro_step = op.micro_step, .factor = factor});
     }
   }
 
@@ -374,10 +373,10 @@ class Deriver {
   Entry bring(const schedule::CollectiveWork& work, const OpMessage& message,
               std::span<const Rank> group, Rank rank) {
     const bool is_gradient = is_gradient_kind(tensors_.at(*message.target)->kind);
-    const bool has_root = work.kind == schedule::Collective::Broadcast ||
-                          work.kind == schedule::Collective::SendRecv;
-    const auto index = static_cast<std::size_t>(std::find(group.begin(), group.end(), rank) -
-                                                group.begin());
+    const bool has_root =
+        work.kind == schedule::Collective::Broadcast || work.kind == schedule::Collective::SendRecv;
+    const auto index =
+        static_cast<std::size_t>(std::find(group.begin(), group.end(), rank) - group.begin());
     std::vector<Content> contents(group.size());
     for (std::size_t i = 0; i < group.size(); ++i) {
       if (has_root && i != static_cast<std::size_t>(work.root)) continue;

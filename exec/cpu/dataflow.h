@@ -51,8 +51,8 @@ struct Observation {
 
 struct Expectations {
   std::map<OpId, std::vector<Production>> productions;
-  std::vector<TensorId> inputs;   // exist before the step and are communicated: known values too
-  std::vector<TensorId> sums;     // merged gradients: zero before the first step
+  std::vector<TensorId> inputs;  // exist before the step and are communicated: known values too
+  std::vector<TensorId> sums;    // merged gradients: zero before the first step
   std::vector<Observation> observations;
   std::vector<std::pair<TensorId, Content>> at_end;  // what memory holds after the step
 };

@@ -47,8 +47,9 @@ Ports ports_of(launch::Session& session, TransportKind kind) {
     ports.prepare_comm_thread = [] { static_cast<void>(launch::use_realtime_priority()); };
     ports.open_transport = [&session](StreamId, std::span<const Rank> ranks) {
       if (static_cast<std::int32_t>(ranks.size()) != session.size()) {
-        throw InputError("Gloo connects all ranks, not the groups of this plan; use the transport "
-                         "\"ring\"");
+        throw InputError(
+            "Gloo connects all ranks, not the groups of this plan; use the transport "
+            "\"ring\"");
       }
       return open_gloo(session);
     };

@@ -15,8 +15,8 @@ std::optional<TensorId> fitting(const schedule::Program& program,
                                 const std::vector<TensorId>& tensors, std::size_t elements) {
   if (tensors.empty()) return std::nullopt;
   const schedule::Tensor& tensor = program.tensor(tensors[0]);
-  const bool fits = tensor.dtype == schedule::DType::F32 &&
-                    static_cast<std::size_t>(tensor.numel()) == elements;
+  const bool fits =
+      tensor.dtype == schedule::DType::F32 && static_cast<std::size_t>(tensor.numel()) == elements;
   return fits ? std::optional(tensor.id) : std::nullopt;
 }
 
@@ -25,8 +25,8 @@ std::optional<TensorId> fitting(const schedule::Program& program,
 OpMessage message_of(const schedule::Program& program, const schedule::Op& op) {
   const auto& work = std::get<schedule::CollectiveWork>(op.work);
   const auto ranks = static_cast<std::size_t>(program.group(work.group).size());
-  const bool is_cut = work.kind == Collective::ReduceScatter || work.kind == Collective::AllGather ||
-                      work.kind == Collective::AllToAll;
+  const bool is_cut = work.kind == Collective::ReduceScatter ||
+                      work.kind == Collective::AllGather || work.kind == Collective::AllToAll;
   OpMessage message;
   message.elements = static_cast<std::size_t>((work.bytes.count() + 3) / 4);
   if (is_cut) message.elements = (message.elements + ranks - 1) / ranks * ranks;

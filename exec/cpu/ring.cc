@@ -68,8 +68,15 @@ struct Course {
 constexpr std::array<const char*, 8> kKinds{"collective", "all-reduce", "reduce-scatter",
                                             "all-gather", "all-to-all", "broadcast",
                                             "send",       "receive"};
-enum Kind : std::uint32_t { kAllReduce = 1, kReduceScatter, kAllGather, kAllToAll, kBroadcast,
-                            kSend, kReceive };
+enum Kind : std::uint32_t {
+  kAllReduce = 1,
+  kReduceScatter,
+  kAllGather,
+  kAllToAll,
+  kBroadcast,
+  kSend,
+  kReceive
+};
 
 std::string name_of(Rank rank) { return "rank " + std::to_string(rank.value); }
 

@@ -239,8 +239,7 @@ void SyntheticOps::compare(const Look& look, CheckResult& result) const {
           look.what.expected, result);
 }
 
-void SyntheticOps::compare(const Found& found, const Content& expected,
-                           CheckResult& result) const {
+void SyntheticOps::compare(const Found& found, const Content& expected, CheckResult& result) const {
   for (const Piece& piece : part_of(expected, found.first, found.data.size())) {
     const Combination combination(piece.terms, found.step);
     const std::span<const float> data = found.data.subspan(piece.begin, piece.count);
@@ -274,8 +273,8 @@ void SyntheticOps::compare_norm(const Look& look, CheckResult& result) const {
   std::ostringstream message;
   message << "rank " << rank_ << " step " << step_ << ' '
           << plan_.program.tensor(look.what.tensor).name << " as "
-          << plan_.program.op(look.what.op).name << " read it: expected " << expected
-          << ", found " << found;
+          << plan_.program.op(look.what.op).name << " read it: expected " << expected << ", found "
+          << found;
   result.first_wrong = message.str();
 }
 

@@ -185,9 +185,8 @@ void TensorMemory::place_tensor(const schedule::Tensor& tensor) {
                      std::string(schedule::to_string(tensor.dtype)));
   }
   const auto window = windows_.find(tensor.id);
-  tensors_[tensor.id] = window != windows_.end()
-                            ? window->second
-                            : take(static_cast<std::size_t>(tensor.numel()));
+  tensors_[tensor.id] =
+      window != windows_.end() ? window->second : take(static_cast<std::size_t>(tensor.numel()));
 }
 
 TensorMemory::Range TensorMemory::take(std::size_t count) {
@@ -226,8 +225,7 @@ TensorRange TensorMemory::packed(BucketId id, TensorId tensor) const {
 std::vector<TensorRange> TensorMemory::members(BucketId id) const {
   std::vector<TensorRange> ranges;
   for (const Member& member : place_of(id).members) {
-    ranges.push_back(
-        {.tensor = member.tensor, .first = member.first, .data = at(member.window)});
+    ranges.push_back({.tensor = member.tensor, .first = member.first, .data = at(member.window)});
   }
   return ranges;
 }

@@ -169,8 +169,7 @@ CommandId find_command(const ScheduledProgram& plan,
 // needs, everybody leaves.
 class ThreadRanks::Meeting {
  public:
-  explicit Meeting(std::size_t ranks)
-      : shown(ranks), turn(static_cast<std::ptrdiff_t>(ranks)) {}
+  explicit Meeting(std::size_t ranks) : shown(ranks), turn(static_cast<std::ptrdiff_t>(ranks)) {}
   std::vector<std::span<const float>> shown;
   std::barrier<> turn;
 };
@@ -276,8 +275,9 @@ cpu::Ports ThreadRanks::ports(Rank rank) {
   cpu::Ports ports;
   ports.rank = rank;
   ports.barrier = [this] { barrier_.arrive_and_wait(); };
-  ports.open_transport = [this, rank](StreamId stream, std::span<const Rank> ranks)
-      -> std::unique_ptr<cpu::Transport> {
+  ports.open_transport = [this, rank](
+                             StreamId stream,
+                             std::span<const Rank> ranks) -> std::unique_ptr<cpu::Transport> {
     const auto index = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
     return std::make_unique<SharedTransport>(meeting(stream, ranks),
                                              static_cast<std::size_t>(index), delay_,

@@ -1,0 +1,271 @@
+// Every decision that a Schedule can make, executed on real ranks over the ring: a legal plan gives
+// exact gradients, and the same plan with one command lost or changed is found out.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/exec/programs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace dovetail::exec {
+namespace {
+
+using schedule::Collective;
+using schedule::Command;
+using schedule::CopyDirection;
+using schedule::Program;
+using schedule::ReduceOp;
+using schedule::RunCollective;
+using schedule::ScaleAt;
+using schedule::Schedule;
+using schedule::ScheduledProgram;
+using schedule::Slice;
+using schedule::SyncPoint;
+using ::testing::HasSubstr;
+using namespace testing;
+
+// With one warm-up and three measured steps.
+constexpr std::int64_t kSteps = 4;
+constexpr std::int64_t kNumel = kANumel + kBNumel + kCNumel;
+
+void expect_exact(const ScheduledProgram& plan) {
+  const CheckResult check = run_over_ring(plan);
+  EXPECT_EQ(check.wrong, 0) << check.first_wrong;
+  EXPECT_GE(check.checked, plan.program.world_size * kSteps * kNumel);
+}
+
+// Most of the elements that depend on what is missing must differ.
+void expect_found(const ScheduledProgram& plan, const std::string& words) {
+  const CheckResult check = run_over_ring(plan);
+  EXPECT_GT(check.wrong, kCNumel * 9 / 10);
+  EXPECT_THAT(check.first_wrong, HasSubstr(words));
+}
+
+ScheduledProgram without_scales(const ScheduledProgram& plan) {
+  return without(plan, [](const Command& command) {
+    return std::holds_alternative<schedule::Scale>(command.action);
+  });
+}
+ScheduledProgram without_collective(const ScheduledProgram& plan, Collective kind) {
+  return without(plan, [&](const Command& command) {
+    const auto* run = std::get_if<RunCollective>(&command.action);
+    return run != nullptr && run->kind == kind;
+  });
+}
+
+// Scaling ------------------------------------------------------------------------------------------
+
+TEST(LanguageTest, EveryPlaceOfTheFactorGivesTheAverage) {
+  for (const ScaleAt scale :
+       {ScaleAt::Collective, ScaleAt::BeforeCollective, ScaleAt::AfterCollective,
+        ScaleAt::LossGradient, ScaleAt::Optimizer}) {
+    const Program program = three_layers(2);
+    Schedule schedule = two_buckets_of(program);
+    schedule.scale = scale;
+    SCOPED_TRACE(schedule::to_string(scale));
+    expect_exact(plan_of(program, schedule));
+  }
+}
+
+TEST(LanguageTest, ALostScaleIsFound) {
+  for (const ScaleAt scale : {ScaleAt::BeforeCollective, ScaleAt::AfterCollective}) {
+    const Program program = three_layers(2);
+    Schedule schedule = two_buckets_of(program);
+    schedule.scale = scale;
+    expect_found(without_scales(plan_of(program, schedule)), "c.grad");
+  }
+}
+
+TEST(LanguageTest, AFactorThatTheLossGradientDoesNotHoldIsFound) {
+  const Program program = three_layers(2);
+  Schedule schedule = two_buckets_of(program);
+  schedule.scale = ScaleAt::LossGradient;
+  ScheduledProgram plan = plan_of(program, schedule);
+  for (schedule::Op& op : plan.program.ops) {
+    auto* fill = std::get_if<schedule::FillLossGradient>(&op.effect);
+    if (fill != nullptr) fill->value = Rational(1);
+  }
+  expect_found(plan, "c.grad");
+}
+
+TEST(LanguageTest, AFactorThatTheOptimizerDoesNotHoldIsFound) {
+  const Program program = three_layers(2);
+  Schedule schedule = two_buckets_of(program);
+  schedule.scale = ScaleAt::Optimizer;
+  ScheduledProgram plan = plan_of(program, schedule);
+  for (schedule::Op& op : plan.program.ops) {
+    auto* update = std::get_if<schedule::Update>(&op.effect);
+    if (update != nullptr) update->rescale = Rational(1);
+  }
+  expect_found(plan, "c.grad");
+}
+
+// Slices -------------------------------------------------------------------------------------------
+
+// Bucket 0: c and the first 100 elements of b; bucket 1: the rest of b and 50 of a; bucket 2: a.
+Schedule sliced(const Program& program) {
+  return buckets_of(program, {{kCGrad, Slice(kBGrad, 0, 100)},
+                              {Slice(kBGrad, 100, 233), Slice(kAGrad, 0, 50)},
+                              {Slice(kAGrad, 50, 650)}});
+}
+
+TEST(LanguageTest, SlicesOverBucketBordersAreExact) {
+  const Program program = three_layers(2);
+  expect_exact(plan_of(program, sliced(program)));
+}
+
+TEST(LanguageTest, ASliceThatIsNeverUnpackedIsFound) {
+  const Program program = three_layers(2);
+  const ScheduledProgram plan =
+      without(plan_of(program, sliced(program)), [](const Command& command) {
+        const auto* copy = std::get_if<schedule::Copy>(&command.action);
+        return copy != nullptr && copy->bucket == BucketId{1} &&
+               copy->direction == CopyDirection::Unpack;
+      });
+  expect_found(plan, "b.grad[100]");
+}
+
+// Micro-steps --------------------------------------------------------------------------------------
+
+ScheduledProgram merged(SyncPoint sync, ScaleAt scale = ScaleAt::Collective) {
+  const Program program = three_layers(2);
+  Schedule schedule = two_buckets_of(program);
+  schedule.merge = {.micro_steps = 2, .op = ReduceOp::Average, .sync = sync};
+  schedule.scale = scale;
+  return plan_of(program, schedule);
+}
+
+TEST(LanguageTest, MicroStepsAreSummedWhereverTheyAreReduced) {
+  for (const SyncPoint sync :
+       {SyncPoint::EveryMicroStep, SyncPoint::AfterLastMicroStep, SyncPoint::LastMicroStep}) {
+    for (const ScaleAt scale : {ScaleAt::Collective, ScaleAt::AfterCollective,
+                                ScaleAt::LossGradient, ScaleAt::Optimizer}) {
+      SCOPED_TRACE(std::string(schedule::to_string(sync)) + " " +
+                   std::string(schedule::to_string(scale)));
+      expect_exact(merged(sync, scale));
+    }
+  }
+}
+
+TEST(LanguageTest, AMicroStepThatIsNotAddedIsFound) {
+  for (const SyncPoint sync : {SyncPoint::EveryMicroStep, SyncPoint::LastMicroStep}) {
+    const ScheduledProgram plan = merged(sync);
+    std::string last;
+    for (const schedule::Op& op : plan.program.ops) {
+      const auto* sum = std::get_if<schedule::Accumulate>(&op.effect);
+      if (sum != nullptr && op.reads[0] == kBGrad) last = op.name;
+      if (sum != nullptr && op.reads.back() == kBGrad) last = op.name;
+    }
+    expect_found(without_op(plan, last), "as the optimizer read it");
+  }
+}
+
+// Shards -------------------------------------------------------------------------------------------
+
+ScheduledProgram sharded(schedule::ParameterSync sync, testing::Clip clip = testing::Clip::None) {
+  const Program program = three_layers(2, clip);
+  Schedule schedule = two_buckets_of(program);
+  for (schedule::Bucket& bucket : schedule.buckets) bucket.collective = Collective::ReduceScatter;
+  schedule.parameters = sync;
+  return plan_of(program, schedule);
+}
+
+TEST(LanguageTest, EveryRankEndsWithEveryParameter) {
+  expect_exact(sharded(schedule::ParameterSync::AfterUpdate));
+}
+
+TEST(LanguageTest, ForwardReadsTheParametersOfTheStepBefore) {
+  expect_exact(sharded(schedule::ParameterSync::NextForward));
+}
+
+TEST(LanguageTest, AMissingAllGatherIsFoundInTheParameters) {
+  const ScheduledProgram plan = sharded(schedule::ParameterSync::AfterUpdate);
+  expect_found(without_collective(plan, Collective::AllGather), "rank 0 step 0 ");
+}
+
+TEST(LanguageTest, ParametersThatAreNotUnpackedBeforeForwardAreFound) {
+  const ScheduledProgram plan = sharded(schedule::ParameterSync::NextForward);
+  const ScheduledProgram broken = without(plan, [&](const Command& command) {
+    const auto* copy = std::get_if<schedule::Copy>(&command.action);
+    return copy != nullptr && copy->direction == CopyDirection::Unpack && copy->gradients[0] == kA;
+  });
+  expect_found(broken, "a[0] as a.forward read it");
+}
+
+TEST(LanguageTest, AMissingReduceScatterIsFoundByTheShardedUpdate) {
+  const ScheduledProgram plan = sharded(schedule::ParameterSync::AfterUpdate);
+  expect_found(without_collective(plan, Collective::ReduceScatter), "rank 0 step 0 ");
+}
+
+// Norms --------------------------------------------------------------------------------------------
+
+TEST(LanguageTest, TheNormIsThatOfTheReducedGradients) {
+  const Program program = three_layers(2, testing::Clip::GlobalNorm);
+  expect_exact(plan_of(program, two_buckets_of(program)));
+  expect_exact(sharded(schedule::ParameterSync::AfterUpdate, testing::Clip::GlobalNorm));
+}
+
+TEST(LanguageTest, ANormOfShardsThatIsNotSummedUpIsFound) {
+  const ScheduledProgram plan =
+      sharded(schedule::ParameterSync::AfterUpdate, testing::Clip::GlobalNorm);
+  const ScheduledProgram broken = without(plan, [&](const Command& command) {
+    const auto* run = std::get_if<schedule::RunOp>(&command.action);
+    return run != nullptr &&
+           std::holds_alternative<schedule::CollectiveWork>(plan.program.op(run->op).work);
+  });
+  const CheckResult check = run_over_ring(broken);
+  // Two sharded updates read the norm, on two ranks.
+  EXPECT_EQ(check.wrong, kSteps * 2 * 2);
+  EXPECT_THAT(check.first_wrong, HasSubstr(" norm as bucket"));
+}
+
+// Groups -------------------------------------------------------------------------------------------
+
+TEST(LanguageTest, PairsReduceAmongThemselves) {
+  const Program program = three_layers_in_pairs(Owes::Pairs);
+  expect_exact(plan_of(program, two_buckets_of(program)));
+}
+
+TEST(LanguageTest, TheWrongPairsAreFound) {
+  const Program program = three_layers_in_pairs(Owes::Pairs);
+  ScheduledProgram plan = plan_of(program, two_buckets_of(program));
+  for (Command& command : plan.roles[0].commands) {
+    auto* run = std::get_if<RunCollective>(&command.action);
+    if (run != nullptr) run->group = kAcross;
+  }
+  expect_found(plan, "c.grad");
+}
+
+TEST(LanguageTest, AGradientMayOweTwoGroups) {
+  const Program program = three_layers_in_pairs(Owes::PairsAndAcross);
+  Schedule schedule = buckets_of(program, {{kCGrad, kBGrad}, {kCGrad, kBGrad}, {kAGrad}, {kAGrad}});
+  schedule.buckets[1].group = kAcross;
+  schedule.buckets[3].group = kAcross;
+  const ScheduledProgram plan = plan_of(program, schedule);
+  expect_exact(plan);
+  const ScheduledProgram broken = without(plan, [](const Command& command) {
+    const auto* run = std::get_if<RunCollective>(&command.action);
+    return run != nullptr && run->group == kAcross;
+  });
+  expect_found(broken, "c.grad");
+}
+
+// Scattered within the pairs, then summed over the replicas of each shard.
+TEST(LanguageTest, ShardsWithReplicasAreExact) {
+  const Program program = three_layers_in_pairs(Owes::PairsAndAcross);
+  Schedule schedule = two_buckets_of(program);
+  for (schedule::Bucket& bucket : schedule.buckets) {
+    bucket.collective = Collective::ReduceScatter;
+    bucket.replicas = kAcross;
+  }
+  const ScheduledProgram plan = plan_of(program, schedule);
+  expect_exact(plan);
+  expect_found(without_collective(plan, Collective::AllReduce), "rank 0 step 0 ");
+}
+
+}  // namespace
+}  // namespace dovetail::exec

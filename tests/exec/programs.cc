@@ -1,0 +1,177 @@
+// Three layers, and the ring.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/exec/programs.h"
+
+#include "base/error.h"
+#include "exec/cpu/job.h"
+#include "exec/launch/local_ranks.h"
+#include "exec/measure.h"
+#include "schedule/lower.h"
+
+#include <mutex>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace dovetail::exec::testing {
+
+using schedule::Collective;
+using schedule::Command;
+using schedule::DType;
+using schedule::Effect;
+using schedule::MemoryWork;
+using schedule::Op;
+using schedule::Phase;
+using schedule::Program;
+using schedule::ReduceOp;
+using schedule::Schedule;
+using schedule::ScheduledProgram;
+using schedule::Slice;
+using schedule::TensorKind;
+
+namespace {
+
+class ProgramWriter {
+ public:
+  explicit ProgramWriter(std::int64_t ranks) {
+    program_.name = "three layers";
+    program_.world_size = ranks;
+    using enum TensorKind;
+    add(kA, "a", Parameter, kANumel);
+    add(kB, "b", Parameter, kBNumel);
+    add(kC, "c", Parameter, kCNumel);
+    add(kAGrad, "a.grad", Gradient, kANumel);
+    add(kBGrad, "b.grad", Gradient, kBNumel);
+    add(kCGrad, "c.grad", Gradient, kCNumel);
+    add(kAOut, "a.out", Activation, 100);
+    add(kBOut, "b.out", Activation, 300);
+    add(kLossGrad, "loss.grad", Activation, 1);
+    add(kCIn, "c.in.grad", Activation, 300);
+    add(kBIn, "b.in.grad", Activation, 100);
+  }
+
+  Program write(Clip clip) {
+    run("a.forward", Phase::Forward, {kA}, {kAOut});
+    run("b.forward", Phase::Forward, {kAOut, kB}, {kBOut});
+    run("c.forward", Phase::Forward, {kBOut, kC}, {});
+    run("loss.fill", Phase::Backward, {}, {kLossGrad}, schedule::FillLossGradient{Rational(1)});
+    run("c.backward", Phase::Backward, {kLossGrad, kBOut, kC}, {kCGrad, kCIn});
+    run("b.backward", Phase::Backward, {kCIn, kAOut, kB}, {kBGrad, kBIn});
+    run("a.backward", Phase::Backward, {kBIn, kA}, {kAGrad});
+    if (clip == Clip::GlobalNorm) {
+      add(kNorm, "norm", TensorKind::Activation, 1);
+      run("norm", Phase::Optimizer, {kCGrad, kBGrad, kAGrad}, {kNorm},
+          schedule::GlobalNorm{.rescale = Rational(1)});
+    }
+    const auto update = [&](const std::string& name, TensorId gradient, TensorId parameter) {
+      std::vector<TensorId> reads = {gradient, parameter};
+      if (clip == Clip::GlobalNorm) reads.push_back(kNorm);
+      run(name, Phase::Optimizer, std::move(reads), {parameter},
+          schedule::Update{.elementwise = true, .rescale = Rational(1)});
+    };
+    update("c.update", kCGrad, kC);
+    update("b.update", kBGrad, kB);
+    update("a.update", kAGrad, kA);
+    return std::move(program_);
+  }
+
+ private:
+  void add(TensorId id, std::string name, TensorKind kind, std::int64_t elements) {
+    program_.tensors.push_back(
+        {.id = id, .name = std::move(name), .kind = kind, .shape = {elements}});
+  }
+  void run(std::string name, Phase phase, std::vector<TensorId> reads, std::vector<TensorId> writes,
+           Effect effect = schedule::Opaque{}) {
+    const auto id = static_cast<std::int32_t>(program_.ops.size());
+    program_.ops.push_back({.id = OpId{id},
+                            .name = std::move(name),
+                            .phase = phase,
+                            .work = MemoryWork{.bytes = kib(4), .flop = Flop(1)},
+                            .reads = std::move(reads),
+                            .writes = std::move(writes),
+                            .effect = effect});
+  }
+
+  Program program_;
+};
+
+void owe(Program& program, GroupId group) {
+  for (const TensorId gradient : {kCGrad, kBGrad, kAGrad}) {
+    program.reductions.push_back({gradient, group, ReduceOp::Average});
+  }
+}
+
+}  // namespace
+
+Program three_layers(std::int64_t ranks, Clip clip) {
+  Program program = ProgramWriter(ranks).write(clip);
+  schedule::ProcessGroup group = {.id = kAll, .name = "dp", .ranks = {}};
+  for (std::int32_t rank = 0; rank < ranks; ++rank) group.ranks.push_back(Rank{rank});
+  program.groups = {group};
+  owe(program, kAll);
+  return program;
+}
+
+Program three_layers_in_pairs(Owes owes) {
+  Program program = ProgramWriter(4).write(Clip::None);
+  program.groups = {{kPairs, "pairs", {Rank{0}, Rank{1}, Rank{2}, Rank{3}}, 2},
+                    {kAcross, "across", {Rank{0}, Rank{2}, Rank{1}, Rank{3}}, 2}};
+  owe(program, kPairs);
+  if (owes == Owes::PairsAndAcross) owe(program, kAcross);
+  return program;
+}
+
+Schedule buckets_of(const Program& program, const std::vector<std::vector<Slice>>& buckets) {
+  Schedule schedule;
+  schedule.policy = "by hand";
+  for (const std::vector<Slice>& gradients : buckets) {
+    const auto id = static_cast<std::int32_t>(schedule.buckets.size());
+    schedule.buckets.push_back({.id = BucketId{id},
+                                .gradients = gradients,
+                                .group = program.reductions[0].group,
+                                .mode = schedule::BucketMode::Copy});
+  }
+  return schedule;
+}
+
+Schedule two_buckets_of(const Program& program) {
+  return buckets_of(program, {{kCGrad, kBGrad}, {kAGrad}});
+}
+
+ScheduledProgram plan_of(const Program& program, const Schedule& schedule) {
+  return schedule::lower(program, schedule).program;
+}
+
+CheckResult run_over_ring(const ScheduledProgram& plan, const RunOptions& options) {
+  CheckResult check;
+  std::mutex mutex;
+  launch::run_local_ranks(
+      {.ranks = static_cast<std::int32_t>(plan.program.world_size), .network_namespace = {}},
+      [&](launch::Session& session) {
+        cpu::CpuBackend backend(plan, cpu::ports_of(session, cpu::TransportKind::Ring));
+        const Lane lane = {.plan = &plan, .backend = &backend};
+        const Measured measured =
+            measure(cpu::exchange_of(session), std::span(&lane, 1), options, {});
+        const std::lock_guard lock(mutex);
+        check = measured.checks[0];
+      });
+  return check;
+}
+
+ScheduledProgram without(ScheduledProgram plan,
+                         const std::function<bool(const Command&)>& predicate) {
+  std::size_t erased = 0;
+  for (schedule::RankProgram& role : plan.roles) erased += std::erase_if(role.commands, predicate);
+  DOVETAIL_CHECK(erased > 0) << "no such command";
+  return plan;
+}
+
+ScheduledProgram without_op(const ScheduledProgram& plan, std::string_view name) {
+  return without(plan, [&](const Command& command) {
+    const auto* run = std::get_if<schedule::RunOp>(&command.action);
+    return run != nullptr && plan.program.op(run->op).name == name;
+  });
+}
+
+}  // namespace dovetail::exec::testing
