@@ -212,8 +212,8 @@ Layout parse_layout(std::string_view text, const Mesh& mesh, std::size_t dimensi
     if (word->partial) layout.partial.push_back({.axis = id, .op = *word->partial});
     if (!word->cut) continue;
     if (*word->cut >= dimensions) {
-      throw fail("the tensor has " + std::to_string(dimensions) + " dimensions, found S(" +
-                 std::to_string(*word->cut) + ")");
+      throw fail("found S(" + std::to_string(*word->cut) +
+                 "), the number of the tensor's dimensions is " + std::to_string(dimensions));
     }
     auto& list = placed[*word->cut];
     list.emplace_back(word->position.value_or(list.size()), id);

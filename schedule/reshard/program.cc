@@ -45,11 +45,14 @@ bool takes_everything(const Op& op) {
 }
 
 Program with_local_shapes(Program program, const Requirements& requirements) {
+  std::map<TensorId, Tensor*> tensors;
+  for (Tensor& tensor : program.tensors) tensors[tensor.id] = &tensor;
   for (const TensorLayout& wanted : requirements.tensors) {
-    const auto tensor = std::ranges::find(program.tensors, wanted.tensor, &Tensor::id);
-    if (tensor == program.tensors.end()) {
+    const auto known = tensors.find(wanted.tensor);
+    if (known == tensors.end()) {
       throw InputError("reshard: unknown tensor " + std::to_string(wanted.tensor.value));
     }
+    Tensor* const tensor = known->second;
     if (const auto reason = cannot_lay_out(tensor->shape, wanted.layout)) {
       throw InputError("tensor " + tensor->name + ": " + *reason);
     }
@@ -67,6 +70,9 @@ class Resharder {
         editor_(with_local_shapes(program, requirements)),
         converter_(editor_, stages_),
         as_it_lies_(requirements.as_it_lies.begin(), requirements.as_it_lies.end()) {
+    for (const Op& op : program.ops) ops_[op.id] = &op;
+    for (const Tensor& tensor : program.tensors) tensors_[tensor.id] = &tensor;
+    for (const Reduction& reduction : program.reductions) owed_.insert(reduction.gradient);
     for (const TensorLayout& declared : requirements.tensors) add_state(declared);
     for (const UseLayout& use : requirements.reads) reads_[{use.op, use.tensor}] = use.layout;
     for (const UseLayout& use : requirements.writes) writes_[{use.op, use.tensor}] = use.layout;
@@ -77,7 +83,9 @@ class Resharder {
   Resharded run() {
     for (const Op& op : original_.ops) visit_op(op);
     Resharded result;
-    result.program = std::move(editor_).commit();
+    EditCounts edits;
+    result.program = std::move(editor_).commit(edits);
+    counts_.work = edits.work;
     result.program.stages = static_cast<std::int32_t>(stages_.size());
     result.meshes = stages_;
     result.counts = counts_;
@@ -89,10 +97,9 @@ class Resharder {
 
  private:
   void add_state(const TensorLayout& declared) {
-    TensorState state{.declared = declared, .whole = original_.tensor(declared.tensor).shape};
+    TensorState state{.declared = declared, .whole = tensor_of(declared.tensor).shape};
     state.forms = {{.layout = declared.layout, .tensor = declared.tensor}};
-    state.is_owed =
-        std::ranges::count(original_.reductions, declared.tensor, &Reduction::gradient) > 0;
+    state.is_owed = owed_.contains(declared.tensor);
     if (!states_.emplace(declared.tensor, std::move(state)).second) {
       throw InputError("tensor " + name_of(declared.tensor) + " has two layouts");
     }
@@ -100,22 +107,24 @@ class Resharder {
 
   void check_uses(const std::vector<UseLayout>& uses) const {
     for (const UseLayout& use : uses) {
-      if (std::ranges::count(original_.ops, use.op, &Op::id) == 0) {
+      if (!ops_.contains(use.op)) {
         throw InputError("reshard: unknown op " + std::to_string(use.op.value));
       }
       const auto state = states_.find(use.tensor);
       if (state == states_.end()) {
-        throw InputError("op " + original_.op(use.op).name + " needs a layout of tensor " +
+        throw InputError("op " + op_of(use.op).name + " needs a layout of tensor " +
                          std::to_string(use.tensor.value) + ", which has none");
       }
       if (const auto reason = cannot_lay_out(state->second.whole, use.layout)) {
-        throw InputError("op " + original_.op(use.op).name + ", tensor " + name_of(use.tensor) +
-                         ": " + *reason);
+        throw InputError("op " + op_of(use.op).name + ", tensor " + name_of(use.tensor) + ": " +
+                         *reason);
       }
     }
   }
 
-  [[nodiscard]] const std::string& name_of(TensorId id) const { return original_.tensor(id).name; }
+  [[nodiscard]] const Op& op_of(OpId id) const { return *ops_.at(id); }
+  [[nodiscard]] const Tensor& tensor_of(TensorId id) const { return *tensors_.at(id); }
+  [[nodiscard]] const std::string& name_of(TensorId id) const { return tensor_of(id).name; }
 
   // What an op needs ------------------------------------------------------------------------------
 
@@ -186,11 +195,11 @@ class Resharder {
       return known->tensor;
     }
     const bool goes_behind_writer = reader.phase == Phase::Optimizer && state.writer &&
-                                    is_gradient(original_.tensor(id).kind) && !state.is_owed &&
-                                    original_.op(*state.writer).phase != Phase::Optimizer;
+                                    is_gradient(tensor_of(id).kind) && !state.is_owed &&
+                                    op_of(*state.writer).phase != Phase::Optimizer;
     const auto [form, path] = cheapest_source(state, layout, goes_behind_writer);
     const ConversionSource source =
-        source_of(state, form, goes_behind_writer ? original_.op(*state.writer) : reader);
+        source_of(state, form, goes_behind_writer ? op_of(*state.writer) : reader);
     Conversion conversion = converter_.convert(source, path);
     for (std::size_t i = 0; i < path.moves.size(); ++i) {
       state.forms.push_back({.layout = path.moves[i].to,
@@ -210,7 +219,7 @@ class Resharder {
   [[nodiscard]] std::pair<Form, Path> cheapest_source(const TensorState& state,
                                                       const Layout& layout,
                                                       bool goes_behind_writer) const {
-    const Value value{.shape = state.whole, .dtype = original_.tensor(state.declared.tensor).dtype};
+    const Value value{.shape = state.whole, .dtype = tensor_of(state.declared.tensor).dtype};
     std::optional<std::pair<Form, Path>> best;
     for (const Form& form : state.forms) {
       if (goes_behind_writer && !form.is_behind_writer) continue;
@@ -228,7 +237,7 @@ class Resharder {
 
   [[nodiscard]] ConversionSource source_of(const TensorState& state, const Form& form,
                                            const Op& beside) const {
-    Tensor tensor = original_.tensor(state.declared.tensor);
+    Tensor tensor = tensor_of(state.declared.tensor);
     std::string label = tensor.name;
     if (state.version > 1) label += ".v" + std::to_string(state.version);
     tensor.id = form.tensor;
@@ -268,6 +277,9 @@ class Resharder {
   }
 
   const Program& original_;
+  std::map<OpId, const Op*> ops_;
+  std::map<TensorId, const Tensor*> tensors_;
+  std::set<TensorId> owed_;
   PathOptions options_;
   std::vector<Mesh> stages_;
   ProgramEditor editor_;

@@ -57,6 +57,7 @@ struct ConversionCounts {
   std::int64_t made = 0;
   std::int64_t reused = 0;  // readers that found one
   std::int64_t ops = 0;     // inserted
+  std::int64_t work = 0;    // of the editor (EditCounts): linear in the ops (RL7)
 };
 
 struct Resharded {

@@ -104,7 +104,7 @@ TEST(ReshardLayoutTest, TextThatIsNoLayoutIsRefused) {
   EXPECT_EQ(error_of([&] { on(mesh, "S(0)"); }),
             "layout \"S(0)\": expected one word per mesh axis, 2 of them, found 1");
   EXPECT_EQ(error_of([&] { on(mesh, "S(0),S(2)"); }),
-            "layout \"S(0),S(2)\": the tensor has 2 dimensions, found S(2)");
+            "layout \"S(0),S(2)\": found S(2), the number of the tensor's dimensions is 2");
   EXPECT_EQ(error_of([&] { on(mesh, "S(0),Q"); }),
             "layout \"S(0),Q\": expected R, S(dimension), P(sum) or P(average), found \"Q\"");
   EXPECT_THAT(error_of([&] { on(mesh, "S(0:0),S(0:2)"); }), HasSubstr("are not 0, 1, ..."));

@@ -238,6 +238,29 @@ TEST(ReshardPlanTest, RL5AllToAllMovesAnNthOfTheBytesOfGathering) {
   EXPECT_EQ(plan_path(value, fixed_order_path(value, from, to)).total_wire(), Bytes(4 * 192));
 }
 
+// Axis 0 keeps its cut, so only the two ranks of each row gather: 2 rows x 1 x 32 elements, where
+// all four ranks would move 3 x 64.
+TEST(ReshardPlanTest, R7OnlyTheRanksWhosePartsAreNeededGather) {
+  const Mesh mesh = make_mesh({2, 2});
+  const ReshardPlan plan =
+      plan_reshard({.shape = {8, 8}}, on(mesh, "S(0),S(1)"), on(mesh, "S(0),R"));
+  ASSERT_EQ(plan.groups.size(), 1U);
+  EXPECT_EQ(plan.groups[0].size(), 2);
+  EXPECT_EQ(plan.total_wire(), Bytes(4 * 64));
+}
+
+// Every rank has its rows already: one copy each, no message, no group.
+TEST(ReshardPlanTest, R7R9WhatARankHoldsIsSlicedInPlace) {
+  const Mesh mesh = make_mesh({4});
+  const ReshardPlan plan = plan_reshard({.shape = {8, 8}}, on(mesh, "R"), on(mesh, "S(1)"));
+  EXPECT_THAT(plan.groups, IsEmpty());
+  EXPECT_EQ(plan.total_wire(), Bytes(0));
+  EXPECT_EQ(
+      plan.of(Rank{1}).steps,
+      (std::vector<Step>{Begin{{8, 2}}, CopyPart{.from = {{0, 8}, {2, 4}}, .to = {{0, 8}, {0, 2}}},
+                         Finish{}}));
+}
+
 TEST(ReshardPlanTest, R13GroupsAreDeclaredOnceForAllRanks) {
   const Mesh mesh = make_mesh({2, 2});
   const ReshardPlan plan =

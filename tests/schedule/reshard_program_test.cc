@@ -293,6 +293,73 @@ TEST(ReshardProgramTest, RefusesOpsOnTwoMeshesAndImpossibleLayouts) {
   EXPECT_EQ(error_of(two_readers(), unknown), "reshard: unknown op 99");
 }
 
+// n tensors, each written as S(0) and read whole.
+Resharded chain_of(std::int32_t n) {
+  Program program;
+  program.name = "pairs";
+  program.world_size = 2;
+  Requirements requirements;
+  const Mesh mesh = make_mesh({2});
+  for (std::int32_t i = 0; i < n; ++i) {
+    const std::string name = "t" + std::to_string(i);
+    program.tensors.push_back({.id = TensorId{i}, .name = name, .shape = {8, 8}});
+    Op writer;
+    writer.id = OpId{2 * i};
+    writer.name = name + ".writer";
+    writer.work = MemoryWork{.bytes = Bytes(256), .flop = Flop(0)};
+    writer.writes = {TensorId{i}};
+    Op reader = writer;
+    reader.id = OpId{2 * i + 1};
+    reader.name = name + ".reader";
+    reader.writes = {};
+    reader.reads = {TensorId{i}};
+    program.ops.push_back(writer);
+    program.ops.push_back(reader);
+    requirements.tensors.push_back({.tensor = TensorId{i}, .layout = on(mesh, "S(0)")});
+    need(requirements, reader.id, on(mesh, "R"), TensorId{i});
+  }
+  return reshard_program(program, requirements);
+}
+
+// One commit for all of them: four times the ops, four times the work (and a little for sorting).
+TEST(ReshardProgramTest, RL7RL8RI3ConversionsShareOneCommitOfLinearWork) {
+  const Resharded small = chain_of(500);
+  const Resharded large = chain_of(2000);
+  EXPECT_EQ(small.counts.made, 500);
+  EXPECT_EQ(large.counts.made, 2000);
+  EXPECT_EQ(large.program.ops.size(), 6000U);
+  EXPECT_LE(large.counts.work, 6 * small.counts.work);
+}
+
+// On the compute stream unless a pass of lower moves them.
+TEST(ReshardProgramTest, R14ConversionsRunInOrderOnTheComputeStream) {
+  Requirements requirements = row_cut();
+  need(requirements, kFirst, on(make_mesh({4}), "R"));
+  const Program program = reshard_program(two_readers(), requirements).program;
+  const Schedule schedule = make_schedule(program, parse_policy("torch-ddp"));
+  const ScheduledProgram lowered = lower(program, schedule).program;
+  const OpId gathered = op_named(program, "x.R.all-gather").id;
+  const auto runs_it = [&](const Command& command) {
+    return command.action == Action(RunOp{gathered});
+  };
+  const std::vector<Command>& commands = lowered.roles.front().commands;
+  const auto found = std::ranges::find_if(commands, runs_it);
+  ASSERT_NE(found, commands.end());
+  EXPECT_EQ(found->stream, kComputeStream);
+}
+
+// Each stage is a role of two ranks; sends and receives pair up.
+TEST(ReshardProgramTest, RI6ProgramsOfTwoMeshesLowerToTwoRolesThatMatch) {
+  const TwoMeshes meshes;
+  Program program = two_readers();
+  program.groups = {{.id = GroupId{0}, .name = "dp", .ranks = {Rank{2}, Rank{3}}}};
+  program = reshard_program(program, meshes.requirements).program;
+  const ScheduledProgram lowered =
+      lower(program, make_schedule(program, parse_policy("naive"))).program;
+  EXPECT_EQ(lowered.roles.size(), 2U);
+  EXPECT_THAT(verify(lowered), IsEmpty());
+}
+
 TEST(ReshardProgramTest, ConvertedProgramsLowerToLegalSchedules) {
   const Mesh mesh = make_mesh({4});
   Requirements requirements = row_cut();
