@@ -9,18 +9,23 @@
 namespace dovetail::schedule {
 namespace {
 
-// Whether every write of the tensor before the optimizer adds up gradients with a debt.
-bool sums_owed(const Program& program, TensorId tensor, const OwedFactors& owed) {
-  bool written = false;
+// Tensors whose every write before the optimizer adds up gradients with a debt.
+IdTable<TensorId, char> sums_of_owed(const Program& program, const OwedFactors& owed) {
+  IdTable<TensorId, char> sums;
+  IdTable<TensorId, char> others;
   for (const Op& op : program.ops) {
-    if (op.phase == Phase::Optimizer || std::ranges::count(op.writes, tensor) == 0) continue;
-    written = true;
-    if (!std::holds_alternative<Accumulate>(op.effect)) return false;
-    for (const TensorId read : op.reads) {
-      if (read != tensor && !owed.at(read).owed) return false;
+    if (op.phase == Phase::Optimizer) continue;
+    const bool adds = std::holds_alternative<Accumulate>(op.effect);
+    for (const TensorId written : op.writes) {
+      const bool all_owed = std::ranges::all_of(
+          op.reads, [&](TensorId read) { return read == written || owed.at(read).owed; });
+      (adds && all_owed ? sums : others)[written] = 1;
     }
   }
-  return written;
+  for (const Tensor& tensor : program.tensors) {
+    if (others.at(tensor.id)) sums[tensor.id] = 0;
+  }
+  return sums;
 }
 
 }  // namespace
@@ -47,13 +52,13 @@ std::vector<TensorId> gradients_without_debt(const Program& program) {
     if (op.phase != Phase::Optimizer) continue;
     for (const TensorId id : op.reads) read[id] = 1;
   }
+  const IdTable<TensorId, char> sums = sums_of_owed(program, owed);
   std::vector<TensorId> loose;
   for (const Tensor& tensor : program.tensors) {
     const bool gradient =
         tensor.kind == TensorKind::Gradient || tensor.kind == TensorKind::MergedGradient;
     const TensorId from = origin(tensor);
-    if (!gradient || !read.at(tensor.id) || owed.at(from).owed) continue;
-    if (sums_owed(program, from, owed)) continue;
+    if (!gradient || !read.at(tensor.id) || owed.at(from).owed || sums.at(from)) continue;
     loose.push_back(tensor.id);
   }
   return loose;

@@ -100,15 +100,22 @@ Refused refuse_optimizer_op(const Program& program, const Op& op, const OwedFact
 
 // A factor in the optimizer comes too late for what backward reads.
 Refused refuse_backward_readers(const Program& program) {
-  for (const OwedGradient& gradient : owed_gradients(program)) {
-    for (std::size_t i = gradient.producer_index + 1; i < program.ops.size(); ++i) {
-      const Op& op = program.ops[i];
-      if (op.phase == Phase::Optimizer) break;
-      if (std::holds_alternative<Accumulate>(op.effect)) continue;
-      if (std::ranges::count(op.reads, gradient.tensor) == 0) continue;
-      return "backward op " + op.name + " reads the reduced gradient " +
-             program.tensor(gradient.tensor).name;
+  const OwedFactors owed = owed_factors(program);
+  IdTable<TensorId, const Op*> reader(nullptr);  // the last one
+  for (const Op& op : program.ops) {
+    if (op.phase == Phase::Optimizer) continue;
+    for (const TensorId id : op.reads) {
+      const bool linear = std::holds_alternative<Accumulate>(op.effect);
+      if (owed.at(id).owed && !linear) reader[id] = &op;
     }
+    // What was read before this write was not the reduced gradient.
+    for (const TensorId id : op.writes) reader[id] = nullptr;
+  }
+  for (const Reduction& reduction : program.reductions) {
+    const Op* op = reader.at(reduction.gradient);
+    if (op == nullptr) continue;
+    return "backward op " + op->name + " reads the reduced gradient " +
+           program.tensor(reduction.gradient).name;
   }
   return std::nullopt;
 }

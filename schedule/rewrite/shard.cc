@@ -5,7 +5,6 @@
 
 #include "schedule/editor.h"
 #include "schedule/id_table.h"
-#include "schedule/rewrite/merge.h"
 #include "schedule/rewrite/shard_work.h"
 
 #include <algorithm>
@@ -54,8 +53,10 @@ class Sharder {
 
   [[nodiscard]] const Program& program() const { return editor_.program(); }
   [[nodiscard]] const std::string& name_of(TensorId id) const { return program().tensor(id).name; }
+  // What the bucket holds: the gradient, or its sum over micro-steps.
   [[nodiscard]] TensorId held(const Slice& slice) const {
-    return bucketed(program(), slice.tensor, schedule_.merge.sync);
+    const TensorId sum = sums_.at(slice.tensor);
+    return sum.value < 0 ? slice.tensor : sum;
   }
 
   Refused place_gradients() {
@@ -63,6 +64,9 @@ class Sharder {
       return Refusal{
           "sharded buckets are reduced once per step, the schedule says sync=every: a sum over "
           "micro-steps needs whole gradients"};
+    }
+    for (const Tensor& tensor : program().tensors) {
+      if (tensor.merges) sums_[*tensor.merges] = tensor.id;
     }
     for (const Bucket* bucket : buckets_) {
       for (const Slice& slice : bucket->gradients) {
@@ -315,7 +319,8 @@ class Sharder {
 
   ProgramEditor editor_;
   const Schedule& schedule_;
-  std::vector<const Bucket*> buckets_;  // that are reduce-scattered
+  std::vector<const Bucket*> buckets_;              // that are reduce-scattered
+  IdTable<TensorId, TensorId> sums_{TensorId{-1}};  // of a gradient over micro-steps
   IdTable<TensorId, Gradient> gradients_;
   IdTable<TensorId, char> is_sharded_;  // gradients (or sums)
   IdTable<TensorId, char> cut_;         // parameters and state of which a rank keeps a shard

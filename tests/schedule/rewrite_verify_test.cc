@@ -69,6 +69,76 @@ TEST(RewriteVerifyTest, PI2EveryCombinationOfPassesIsLegal) {
   EXPECT_EQ(refused, 20);
 }
 
+// Two layers with one weight: both gradients are reduced, then added in backward; the update reads
+// the total.
+Program shared_weight() {
+  constexpr TensorId kTotal{10};
+  Program program = two_layers();
+  for (const TensorId id : {kB, kBGrad, kBState}) {
+    program.tensors[static_cast<std::size_t>(id.value)].shape = {8};
+  }
+  program.tensors.push_back(tensor_of(kTotal, "total", TensorKind::Gradient, 8));
+  ProgramEditor editor(std::move(program));
+  editor.insert_after(kABackward,
+                      {op_of(editor.new_op_id(), "copy", Phase::Backward, {kAGrad}, {kTotal},
+                             Accumulate{true, Rational(1)}),
+                       op_of(editor.new_op_id(), "add", Phase::Backward, {kBGrad, kTotal}, {kTotal},
+                             Accumulate{false, Rational(1)})});
+  editor.rename_use(kAUpdate, kAGrad, kTotal);
+  editor.remove(kBUpdate);
+  return std::move(editor).commit();
+}
+
+TEST(RewriteVerifyTest, PI2ASharedWeightIsLegalWhereItIsNotRefused) {
+  int legal = 0;
+  for (const Schedule& schedule : all_choices()) {
+    const bool every =
+        schedule.merge.micro_steps == 1 || schedule.merge.sync == SyncPoint::EveryMicroStep;
+    // The update reads the total, which is none of the gradients that a factor could follow; and
+    // the additions need whole gradients, in every micro-step.
+    const bool refused = !every || schedule.scale == ScaleAt::Optimizer ||
+                         schedule.buckets[0].collective == Collective::ReduceScatter;
+    if (refused) {
+      EXPECT_THROW(lower(shared_weight(), schedule), InputError) << schedule.policy;
+      continue;
+    }
+    const Lowered lowered = lower(shared_weight(), schedule);
+    EXPECT_EQ(complaints(lowered.program), std::vector<std::string>{}) << schedule.policy;
+    ++legal;
+  }
+  // 4 places x 2 ops x (k = 1: 3 sync points, k = 2 and 4: one).
+  EXPECT_EQ(legal, 4 * 2 * 5);
+}
+
+TEST(RewriteVerifyTest, A4A22FragmentsAndANormOverShardsAreLegal) {
+  constexpr TensorId kNorm{10};
+  Program program = two_layers();
+  program.tensors.push_back(tensor_of(kNorm, "norm", TensorKind::Activation, 1));
+  ProgramEditor editor(std::move(program));
+  editor.insert_before(kBUpdate, {op_of(editor.new_op_id(), "norm", Phase::Optimizer,
+                                        {kBGrad, kAGrad}, {kNorm}, GlobalNorm{})});
+  program = std::move(editor).commit();
+  for (Op& op : program.ops) {
+    if (std::holds_alternative<Update>(op.effect)) op.reads.push_back(kNorm);
+  }
+  for (Schedule schedule : all_choices()) {
+    if (schedule.buckets[0].collective != Collective::ReduceScatter) continue;
+    if (schedule.merge.sync == SyncPoint::EveryMicroStep) continue;
+    // a lies 0..4 behind b, 4..8 in a bucket of its own.
+    Bucket rest = schedule.buckets[0];
+    schedule.buckets[0].gradients[1] = Slice(kAGrad, 0, 4);
+    rest.id = BucketId{4};
+    rest.gradients = {Slice(kAGrad, 4, 4)};
+    schedule.buckets.push_back(rest);
+    for (const ParameterSync sync : {ParameterSync::AfterUpdate, ParameterSync::NextForward}) {
+      schedule.parameters = sync;
+      const Lowered lowered = lower(program, schedule);
+      EXPECT_EQ(complaints(lowered.program), std::vector<std::string>{})
+          << schedule.policy << ' ' << to_string(sync);
+    }
+  }
+}
+
 TEST(RewriteVerifyTest, PL14AFoldedFactorBesideAnAverageIsFound) {
   // What the passes avoid: the fill is scaled and the collective averages too.
   Schedule schedule = one_bucket();
