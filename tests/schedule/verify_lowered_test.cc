@@ -74,5 +74,69 @@ TEST(VerifyLoweredTest, PI2EveryCombinationOfDecisionsIsLegal) {
   EXPECT_EQ(legal, 720U);
 }
 
+// Without any one of its ops, collectives, copies or scales a plan is illegal, and the reason is no
+// accident: every mutation of every case is looked at. A wait or a record may be implied by another.
+TEST(VerifyLoweredTest, EveryCommandThatIsLeftOutIsNoticed) {
+  const Program program = training({6, 10, 8}, 4);
+  std::size_t waits = 0;
+  std::size_t needed = 0;
+  std::size_t at = 0;
+  for (const Case& one : all_cases(program)) {
+    if (at++ % 7 != 0) continue;  // every seventh: all decisions still meet each other
+    const auto plan = plan_of(program, one.schedule);
+    if (!plan) continue;
+    for (std::size_t i = 0; i < plan->roles[0].commands.size(); ++i) {
+      ScheduledProgram broken = *plan;
+      const Command left_out = plan->roles[0].commands[i];
+      erase(broken, i);
+      const bool noticed = !verify(broken).empty();
+      if (std::holds_alternative<WaitEvent>(left_out.action)) {
+        ++waits;
+        needed += noticed ? 1U : 0U;
+      } else if (!std::holds_alternative<RecordEvent>(left_out.action)) {
+        EXPECT_TRUE(noticed) << one.name << ", without c" << left_out.id.value;
+      }
+    }
+  }
+  EXPECT_GT(waits, 500U);
+  EXPECT_GT(10 * needed, 8 * waits);
+}
+
+// A factor, a group, an operation or a part that is changed anywhere makes a plan illegal.
+TEST(VerifyLoweredTest, PI2EveryChangeOfACollectiveOrAFactorIsNoticed) {
+  Program program = training({6, 10, 8}, 4);
+  program.groups.push_back({GroupId{1}, "pairs", {Rank{0}, Rank{1}, Rank{2}, Rank{3}}, 2});
+  std::size_t changes = 0;
+  std::size_t at = 0;
+  for (const Case& one : all_cases(program)) {
+    if (at++ % 7 != 0) continue;
+    const auto plan = plan_of(program, one.schedule);
+    if (!plan) continue;
+    for (std::size_t i = 0; i < plan->roles[0].commands.size(); ++i) {
+      const auto expect_noticed = [&](const std::function<void(Action&)>& change) {
+        ScheduledProgram broken = *plan;
+        change(commands_of(broken)[i].action);
+        EXPECT_FALSE(verify(broken).empty()) << one.name << ", command " << i;
+        ++changes;
+      };
+      const Action& action = plan->roles[0].commands[i].action;
+      if (const auto* scale = std::get_if<Scale>(&action)) {
+        const Rational twice = scale->factor * Rational(2);
+        expect_noticed([&](Action& a) { std::get<Scale>(a).factor = twice; });
+      }
+      const auto* collective = std::get_if<RunCollective>(&action);
+      if (collective == nullptr) continue;
+      expect_noticed([](Action& a) { std::get<RunCollective>(a).group = GroupId{1}; });
+      expect_noticed([](Action& a) { std::get<RunCollective>(a).kind = Collective::Broadcast; });
+      if (collective->kind == Collective::AllGather) continue;  // it reduces nothing
+      const bool sum = collective->reduce == ReduceOp::Sum;
+      expect_noticed([&](Action& a) {
+        std::get<RunCollective>(a).reduce = sum ? ReduceOp::Average : ReduceOp::Sum;
+      });
+    }
+  }
+  EXPECT_GT(changes, 500U);
+}
+
 }  // namespace
 }  // namespace dovetail::schedule::verify_test
