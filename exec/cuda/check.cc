@@ -1,0 +1,35 @@
+// Turning status codes into DeviceErrors.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cuda/check.h"
+
+#include "base/error.h"
+
+#include <string>
+
+namespace dovetail::exec::cuda {
+namespace {
+
+[[noreturn]] void fail(const char* call, const char* words, int code) {
+  throw DeviceError(std::string(call) + ": " + words + " (code " + std::to_string(code) + ")");
+}
+
+}  // namespace
+
+void check(cudaError_t result, const char* call) {
+  if (result != cudaSuccess) fail(call, cudaGetErrorString(result), static_cast<int>(result));
+}
+
+void check(cublasStatus_t result, const char* call) {
+  if (result != CUBLAS_STATUS_SUCCESS) {
+    fail(call, cublasGetStatusString(result), static_cast<int>(result));
+  }
+}
+
+void check(ncclResult_t result, const char* call) {
+  if (result != ncclSuccess && result != ncclInProgress) {
+    fail(call, ncclGetErrorString(result), static_cast<int>(result));
+  }
+}
+
+}  // namespace dovetail::exec::cuda

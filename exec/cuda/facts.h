@@ -1,0 +1,13 @@
+// What this module was built with and what it finds on this machine.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "exec/cuda/module.h"
+
+namespace dovetail::exec::cuda {
+
+// Never throws: what is missing is told in Facts::objection.
+Facts facts();
+
+}  // namespace dovetail::exec::cuda

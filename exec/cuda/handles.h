@@ -1,0 +1,103 @@
+// Owners of CUDA objects: move-only, released in the destructor, where errors are ignored (a broken
+// device fails every call, and the first failure has been reported already).
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/units.h"
+#include "exec/cuda/check.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <utility>
+
+namespace dovetail::exec::cuda {
+
+// A handle of type T that Release frees.
+template <class T, auto Release>
+class Handle {
+ public:
+  Handle() = default;
+  explicit Handle(T value) : value_(value) {}
+  Handle(Handle&& other) noexcept : value_(std::exchange(other.value_, T{})) {}
+  Handle& operator=(Handle&& other) noexcept {
+    std::swap(value_, other.value_);
+    return *this;
+  }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  ~Handle() {
+    if (value_ != T{}) static_cast<void>(Release(value_));
+  }
+
+  [[nodiscard]] T get() const { return value_; }
+  explicit operator bool() const { return value_ != T{}; }
+
+ private:
+  T value_{};
+};
+
+using Stream = Handle<cudaStream_t, cudaStreamDestroy>;
+using Event = Handle<cudaEvent_t, cudaEventDestroy>;
+using Graph = Handle<cudaGraph_t, cudaGraphDestroy>;
+using GraphExec = Handle<cudaGraphExec_t, cudaGraphExecDestroy>;
+
+// Priority as CUDA counts it: the smaller the number, the earlier its blocks are placed.
+enum class StreamPriority { Normal, Highest };
+inline Stream make_stream(StreamPriority priority) {
+  int least = 0;
+  int greatest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                     priority == StreamPriority::Highest ? greatest : least),
+        "cudaStreamCreateWithPriority");
+  return Stream(stream);
+}
+
+enum class EventKind { Dependency, Timing };  // Dependency: orders streams, cheaper, has no time
+inline Event make_event(EventKind kind) {
+  cudaEvent_t event = nullptr;
+  const unsigned flags = kind == EventKind::Timing ? cudaEventDefault : cudaEventDisableTiming;
+  check(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags");
+  return Event(event);
+}
+
+// Memory of the device, or of the host that the device can reach; not initialised.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  explicit DeviceBuffer(Bytes size) : size_(size) {
+    void* data = nullptr;
+    if (size > Bytes(0)) {
+      check(cudaMalloc(&data, static_cast<std::size_t>(size.count())), "cudaMalloc");
+    }
+    data_ = Handle<void*, cudaFree>(data);
+  }
+  [[nodiscard]] void* data() const { return data_.get(); }
+  [[nodiscard]] Bytes size() const { return size_; }
+  [[nodiscard]] void* at(Bytes offset) const {
+    return static_cast<char*>(data_.get()) + offset.count();
+  }
+
+ private:
+  Handle<void*, cudaFree> data_;
+  Bytes size_;
+};
+
+class PinnedBuffer {
+ public:
+  PinnedBuffer() = default;
+  explicit PinnedBuffer(Bytes size) {
+    void* data = nullptr;
+    check(cudaMallocHost(&data, static_cast<std::size_t>(size.count())), "cudaMallocHost");
+    data_ = Handle<void*, cudaFreeHost>(data);
+  }
+  [[nodiscard]] void* data() const { return data_.get(); }
+
+ private:
+  Handle<void*, cudaFreeHost> data_;
+};
+
+}  // namespace dovetail::exec::cuda

@@ -1,0 +1,80 @@
+// The seam between the tool, which links no CUDA, and the CUDA module, which is loaded on demand.
+//
+// The module is a shared library with one C function, dovetail_cuda_module(), that returns a table of
+// functions. Tool and module come from one build, so C++ types may cross; the version in the table
+// guards against a module of another build. Everything in the module that a missing driver or device
+// can break happens inside these functions, never when the library is loaded.
+//
+// loader.h finds and opens it. Inside: backend.h (streams, events, buffers, kernels, NCCL).
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/ids.h"
+#include "base/units.h"
+#include "exec/backend.h"
+#include "exec/exchange.h"
+#include "schedule/scheduled_program.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dovetail::exec::cuda {
+
+// Raised with every change of this header.
+inline constexpr std::uint32_t kModuleVersion = 1;
+
+// One GPU as the driver describes it.
+struct DeviceFacts {
+  std::int32_t index = 0;
+  std::string name;      // "NVIDIA H200"
+  std::string pci;       // bus id
+  std::int32_t major = 0, minor = 0;  // compute capability
+  std::int32_t multiprocessors = 0;
+  Bytes memory;
+};
+
+// What was built, and what is found here. Never throws.
+struct Facts {
+  std::string toolkit;         // CUDA version of the build, "13.0"
+  std::string architectures;   // "80 90 100"
+  std::string nccl_built;      // "2.28.9"
+  std::string nccl;            // of the library loaded
+  std::string driver;          // highest CUDA version the driver supports; empty without a driver
+  std::vector<DeviceFacts> devices;
+  std::string objection;       // why no GPU can be used; empty when at least one can
+};
+
+// How the steps of a plan are issued. Graph: captured once, then replayed.
+enum class Issue { Eager, Graph };
+
+// What stands in for collectives where only one rank exists. None: real collectives. SendToSelf: the
+// payload travels through NCCL's own send and receive kernels to the same rank, with the plan's
+// number of thread blocks; results are not reduced, so nothing is checked.
+enum class StandIn { None, SendToSelf };
+
+struct BackendOptions {
+  std::int32_t device = 0;
+  Exchange exchange;                                   // to hand out NCCL ids and to meet
+  Issue issue = Issue::Eager;
+  StandIn stand_in = StandIn::None;
+  Duration deadline = std::chrono::seconds(60);        // of any wait for the device or a peer
+  std::function<void(const std::string&)> on_failure;  // tells the other ranks; may be empty
+};
+
+struct Module {
+  std::uint32_t version = kModuleVersion;
+  Facts (*facts)() = nullptr;
+  // Throws InputError for what the backend cannot execute, DeviceError for what the machine refuses.
+  // REQUIRES: plan passed verify and outlives the backend.
+  std::unique_ptr<Backend> (*make_backend)(const schedule::ScheduledProgram& plan,
+                                           const BackendOptions& options) = nullptr;
+};
+
+}  // namespace dovetail::exec::cuda
+
+// The only symbol of the module that the loader looks up.
+extern "C" const dovetail::exec::cuda::Module* dovetail_cuda_module();
