@@ -27,8 +27,8 @@ namespace {
 
 constexpr int kPollMs = 20;
 constexpr std::size_t kMostText = std::size_t{1} << 20;  // of either stream; the rest is dropped
-constexpr std::array<std::string_view, 7> kForeign = {"OMPI_",   "PMIX_", "PMI_",       "MPI_LOCAL",
-                                                      "SLURM_", "MASTER_", "TORCHELASTIC_"};
+constexpr std::array<std::string_view, 7> kForeign = {
+    "OMPI_", "PMIX_", "PMI_", "MPI_LOCAL", "SLURM_", "MASTER_", "TORCHELASTIC_"};
 
 struct Pipe {
   Descriptor read;
@@ -187,9 +187,9 @@ ProcessesResult run_local_processes(const ProcessesOptions& options) {
     variables["RANK"] = variables["LOCAL_RANK"] = std::to_string(rank);
     variables["WORLD_SIZE"] = std::to_string(options.ranks);
     variables["DOVETAIL_STORE"] = store;
-    children.add(spawn(options.command, variables,
-                       {.output = rank == 0 ? output.write.get() : -1,
-                        .errors = errors.write.get()}));
+    children.add(
+        spawn(options.command, variables,
+              {.output = rank == 0 ? output.write.get() : -1, .errors = errors.write.get()}));
   }
   output.write.reset();
   errors.write.reset();

@@ -48,8 +48,8 @@ Weights train(const schedule::ScheduledProgram& plan) {
     ports.tensors = cpu::TensorScope::All;
     ports.make_ops = [&](const schedule::ScheduledProgram& scheduled, Rank rank,
                          cpu::TensorMemory& memory) {
-      auto made = std::make_unique<cpu::TrainingOps>(scheduled, rank, memory,
-                                                     training::Hyperparameters{});
+      auto made =
+          std::make_unique<cpu::TrainingOps>(scheduled, rank, memory, training::Hyperparameters{});
       ops = made.get();
       return made;
     };
@@ -97,8 +97,8 @@ std::vector<Row> law_rows() {
     return naive.empty() ? fail("no weights") : pass("the reference");
   }));
   if (rows.front().verdict != Verdict::Pass) return rows;
-  for (const char* policy : {"per-tensor", "one-bucket", "threshold:threshold=4KiB",
-                             "torch-ddp:cap=8KiB,first=1KiB"}) {
+  for (const char* policy :
+       {"per-tensor", "one-bucket", "threshold:threshold=4KiB", "torch-ddp:cap=8KiB,first=1KiB"}) {
     rows.push_back(row_of({"cpu", std::string("law: ") + policy}, [&] {
       const schedule::ScheduledProgram plan = plan_of(program, policy);
       const std::vector<schedule::Problem> problems = schedule::verify(plan);

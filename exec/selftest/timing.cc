@@ -57,7 +57,8 @@ Outcome speed_outcome() {
 }  // namespace
 
 std::vector<Row> timing_rows() {
-  return {row_of({"cpu", "clock"}, clock_outcome), row_of({"cpu", "matrix product"}, speed_outcome)};
+  return {row_of({"cpu", "clock"}, clock_outcome),
+          row_of({"cpu", "matrix product"}, speed_outcome)};
 }
 
 }  // namespace dovetail::exec::selftest

@@ -62,10 +62,9 @@ std::vector<float> known_data(std::int64_t rank, std::int64_t count) {
 // The rank's result of one collective.
 std::vector<float> result_of(const Expected& what, Transport& transport, std::int64_t rank) {
   const std::int64_t whole = what.ranks * what.share;
-  std::vector<float> data = known_data(rank, what.kind == Collective::AllGather ||
-                                                     what.kind == Collective::SendRecv
-                                                 ? what.share
-                                                 : whole);
+  std::vector<float> data = known_data(
+      rank,
+      what.kind == Collective::AllGather || what.kind == Collective::SendRecv ? what.share : whole);
   std::vector<float> shard(static_cast<std::size_t>(what.share));
   std::vector<float> gathered(static_cast<std::size_t>(whole));
   switch (what.kind) {

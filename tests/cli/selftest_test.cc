@@ -22,9 +22,9 @@ namespace {
 using exec::selftest::Row;
 using exec::selftest::Verdict;
 using testing::Ended;
-using testing::run_tool;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using testing::run_tool;
 
 const Row* find(const std::vector<Row>& rows, const std::string& name) {
   const auto row = std::ranges::find(rows, name, &Row::name);
@@ -76,9 +76,8 @@ TEST(SelftestTest, AnUnknownBackendIsAnInputError) {
 }
 
 TEST(SelftestRowTest, WhatACheckThrowsBecomesAFailedRow) {
-  const Row row = exec::selftest::row_of({"cpu", "x"}, []() -> exec::selftest::Outcome {
-    throw DeviceError("rank 1 died");
-  });
+  const Row row = exec::selftest::row_of(
+      {"cpu", "x"}, []() -> exec::selftest::Outcome { throw DeviceError("rank 1 died"); });
   EXPECT_EQ(row, (Row{"cpu", "x", Verdict::Fail, "rank 1 died"}));
 }
 
@@ -107,9 +106,8 @@ TEST(SelftestRowTest, TheTableEndsWithTheCounts) {
 }
 
 std::vector<Row> rows_of_shell(const std::string& script, Duration deadline) {
-  return rows_of_processes({"cpu", "shell"}, {.command = {"/bin/sh", "-c", script},
-                                              .ranks = 2,
-                                              .deadline = deadline});
+  return rows_of_processes(
+      {"cpu", "shell"}, {.command = {"/bin/sh", "-c", script}, .ranks = 2, .deadline = deadline});
 }
 
 TEST(SelftestProcessesTest, RanksThatHangAreKilledAtTheDeadline) {
@@ -137,8 +135,8 @@ TEST(SelftestProcessesTest, RowsOfRankZeroArePassedOn) {
 
 TEST(SelftestProcessesTest, AFailureThatRankZeroDidNotReportIsARowOfItsOwn) {
   const std::string report = rows_to_json({{"cuda", "sum", Verdict::Pass, "0 wrong"}});
-  const std::vector<Row> rows = rows_of_shell(
-      "cat <<'END'\n" + report + "END\nexit $RANK\n", std::chrono::seconds(30));
+  const std::vector<Row> rows =
+      rows_of_shell("cat <<'END'\n" + report + "END\nexit $RANK\n", std::chrono::seconds(30));
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[1].verdict, Verdict::Fail);
   EXPECT_EQ(rows[1].detail, "exit codes 0 1");

@@ -17,7 +17,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 ProcessesOptions shell(const std::string& script, std::int32_t ranks) {
-  return {.command = {"/bin/sh", "-c", script}, .ranks = ranks, .deadline = std::chrono::seconds(30)};
+  return {
+      .command = {"/bin/sh", "-c", script}, .ranks = ranks, .deadline = std::chrono::seconds(30)};
 }
 
 TEST(LocalProcessesTest, EachRankLearnsWhoItIs) {
@@ -51,8 +52,7 @@ TEST(LocalProcessesTest, ExitCodesAndSignalsAreReportedByRank) {
 
 TEST(LocalProcessesTest, MuchOutputDoesNotBlockARank) {
   // 200'000 lines of two bytes are more than a pipe holds (64 KiB).
-  const ProcessesResult result =
-      run_local_processes(shell("yes x | head -n 200000; echo end", 2));
+  const ProcessesResult result = run_local_processes(shell("yes x | head -n 200000; echo end", 2));
   EXPECT_TRUE(result.succeeded());
   EXPECT_EQ(result.output.size(), 400'004u);
 }
