@@ -100,8 +100,9 @@ TEST(RationalTest, ReadsFractionsThatAreNotInLowestTerms) {
 }
 
 TEST(RationalTest, ReadsNothingElse) {
-  for (const char* text : {"", "/", "1/", "/2", "1/0", "a", "1/2/3", "0.5", " 1", "1 ", "+1", "1//2",
-                           "9223372036854775808", "-9223372036854775808", "1/9223372036854775808"}) {
+  for (const char* text :
+       {"", "/", "1/", "/2", "1/0", "a", "1/2/3", "0.5", " 1", "1 ", "+1", "1//2",
+        "9223372036854775808", "-9223372036854775808", "1/9223372036854775808"}) {
     EXPECT_EQ(parse_rational(text), std::nullopt) << '"' << text << '"';
   }
 }
