@@ -2,21 +2,24 @@
 
 add_library(dovetail_flags INTERFACE)
 target_include_directories(dovetail_flags INTERFACE ${PROJECT_SOURCE_DIR})
-target_compile_options(dovetail_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wpedantic)
+# nvcc does not know these options; its host code gets the warnings in exec/cuda/CMakeLists.txt.
+set(CXX_OPTIONS -Wall -Wextra -Wconversion -Wshadow -Wpedantic)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # False alarms of g++ 12 at -O3 inside libstdc++ and nlohmann/json (GCC bugs 105329 and 105651).
-  target_compile_options(dovetail_flags INTERFACE -Wno-restrict -Wno-array-bounds
-                         -Wno-stringop-overflow)
+  list(APPEND CXX_OPTIONS -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
 endif()
 if(CMAKE_COMPILE_WARNING_AS_ERROR)
-  target_compile_options(dovetail_flags INTERFACE -Werror)
+  list(APPEND CXX_OPTIONS -Werror)
 endif()
 if(DOVETAIL_NATIVE)
-  target_compile_options(dovetail_flags INTERFACE -march=native)
+  list(APPEND CXX_OPTIONS -march=native)
 endif()
+target_compile_options(dovetail_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${CXX_OPTIONS}>")
 if(DOVETAIL_SANITIZE)
-  target_compile_options(dovetail_flags INTERFACE -fsanitize=${DOVETAIL_SANITIZE}
-                         -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_compile_options(dovetail_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${DOVETAIL_SANITIZE}>
+    $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all>
+    $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
   target_link_options(dovetail_flags INTERFACE -fsanitize=${DOVETAIL_SANITIZE})
 endif()
 target_compile_definitions(dovetail_flags INTERFACE JSON_DIAGNOSTICS=1)

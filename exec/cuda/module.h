@@ -65,6 +65,8 @@ struct BackendOptions {
   std::function<void(const std::string&)> on_failure;  // tells the other ranks; may be empty
 };
 
+struct Tools;  // tools.h
+
 struct Module {
   std::uint32_t version = kModuleVersion;
   Facts (*facts)() = nullptr;
@@ -72,6 +74,8 @@ struct Module {
   // REQUIRES: plan passed verify and outlives the backend.
   std::unique_ptr<Backend> (*make_backend)(const schedule::ScheduledProgram& plan,
                                            const BackendOptions& options) = nullptr;
+  // What the self-test asks beyond the backend.
+  const Tools* tools = nullptr;
 };
 
 }  // namespace dovetail::exec::cuda
