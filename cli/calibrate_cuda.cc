@@ -206,8 +206,8 @@ void calibrate_cuda(const CalibrateCudaOptions& options, std::ostream& out) {
   std::mutex report;
   run_job(options.job, [&](exec::launch::Session& session, exec::cpu::TransportKind) {
     std::ostringstream words;
-    Calibrator(options, gpu).run(exec::cpu::exchange_of(session), session.world().local_rank,
-                                 session.size(), words);
+    Calibrator(options, gpu)
+        .run(exec::cpu::exchange_of(session), session.world().local_rank, session.size(), words);
     const std::lock_guard lock(report);
     out << words.str();
   });

@@ -109,8 +109,8 @@ std::vector<Row> nccl_rows_of_processes(const SelftestOptions& options, std::int
     processes.environment["DOVETAIL_CUDA_MODULE"] = options.cuda_module;
   }
   if (shared) processes.of_rank = one_gpu_variables;
-  std::vector<Row> rows = rows_of_processes(
-      {"cuda", "NCCL, " + std::to_string(ranks) + " processes"}, processes);
+  std::vector<Row> rows =
+      rows_of_processes({"cuda", "NCCL, " + std::to_string(ranks) + " processes"}, processes);
   for (Row& row : rows) row.name += where;
   return rows;
 }
@@ -145,7 +145,8 @@ std::vector<Row> cuda_rows(const SelftestOptions& options) {
   std::vector<Row> rows = loaded.module->tools->device_rows();
   append(rows, loaded.module->tools->nccl_rows(exec::alone(), {.device = facts.devices[0].index}));
   const auto devices = static_cast<std::int32_t>(facts.devices.size());
-  if (devices > 1) append(rows, nccl_rows_of_processes(options, std::min(devices, kMostNcclRanks),
+  if (devices > 1)
+    append(rows, nccl_rows_of_processes(options, std::min(devices, kMostNcclRanks),
                                         Placement::OneGpuEach));
   for (const std::int32_t ranks : {2, 4}) {
     append(rows, nccl_rows_of_processes(options, ranks, Placement::OneGpuForAll));

@@ -2,24 +2,21 @@
 
 add_library(dovetail_flags INTERFACE)
 target_include_directories(dovetail_flags INTERFACE ${PROJECT_SOURCE_DIR})
-# nvcc does not know these options; its host code gets the warnings in exec/cuda/CMakeLists.txt.
-set(CXX_OPTIONS -Wall -Wextra -Wconversion -Wshadow -Wpedantic)
+target_compile_options(dovetail_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wpedantic)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # False alarms of g++ 12 at -O3 inside libstdc++ and nlohmann/json (GCC bugs 105329 and 105651).
-  list(APPEND CXX_OPTIONS -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
+  target_compile_options(dovetail_flags INTERFACE -Wno-restrict -Wno-array-bounds
+                         -Wno-stringop-overflow)
 endif()
 if(CMAKE_COMPILE_WARNING_AS_ERROR)
-  list(APPEND CXX_OPTIONS -Werror)
+  target_compile_options(dovetail_flags INTERFACE -Werror)
 endif()
 if(DOVETAIL_NATIVE)
-  list(APPEND CXX_OPTIONS -march=native)
+  target_compile_options(dovetail_flags INTERFACE -march=native)
 endif()
-target_compile_options(dovetail_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${CXX_OPTIONS}>")
 if(DOVETAIL_SANITIZE)
-  target_compile_options(dovetail_flags INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${DOVETAIL_SANITIZE}>
-    $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all>
-    $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
+  target_compile_options(dovetail_flags INTERFACE -fsanitize=${DOVETAIL_SANITIZE}
+                         -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(dovetail_flags INTERFACE -fsanitize=${DOVETAIL_SANITIZE})
 endif()
 target_compile_definitions(dovetail_flags INTERFACE JSON_DIAGNOSTICS=1)

@@ -74,8 +74,9 @@ Duration median_of(const Lab& lab, const std::vector<std::int64_t>& mine) {
 void require_shapes(const schedule::Program& workload) {
   for (const schedule::Op& op : workload.ops) {
     if (!std::holds_alternative<schedule::TimedWork>(op.work)) continue;
-    throw InputError("op " + op.name + " of " + workload.name +
-                     " is known by its time only; a GPU is calibrated with a workload that has shapes");
+    throw InputError(
+        "op " + op.name + " of " + workload.name +
+        " is known by its time only; a GPU is calibrated with a workload that has shapes");
   }
 }
 
@@ -117,7 +118,8 @@ std::vector<OpTime> measure_ops(const Lab& lab, const schedule::Program& workloa
     for (const schedule::Command& command : role.commands) {
       const OpId op = ops.at(command.id);
       std::vector<std::int64_t> all = pooled(lab, samples[op]);
-      if (all.empty()) throw DeviceError("the backend gave no timing of op " + plan.program.op(op).name);
+      if (all.empty())
+        throw DeviceError("the backend gave no timing of op " + plan.program.op(op).name);
       times.push_back({.op = op, .time = spread_of(std::move(all)), .by_rank = {}});
     }
   }
@@ -334,10 +336,9 @@ void add_overlap(const Overlap& step, const std::map<CommandId, double>& alone_n
 }
 
 Sums over_ranks(const Lab& lab, const Sums& mine) {
-  const std::array<std::int64_t, 5> numbers = {std::llround(mine.op_ns),
-                                               std::llround(mine.op_alone_ns),
-                                               std::llround(mine.collective_ns), mine.ops,
-                                               mine.collectives};
+  const std::array<std::int64_t, 5> numbers = {
+      std::llround(mine.op_ns), std::llround(mine.op_alone_ns), std::llround(mine.collective_ns),
+      mine.ops, mine.collectives};
   Sums sums;
   for (const std::vector<std::int64_t>& of_rank : share(lab.exchange, numbers)) {
     sums.op_ns += static_cast<double>(of_rank.at(0));
@@ -382,7 +383,8 @@ MutualSlowdown measure_contention(const Lab& lab, const schedule::Program& workl
   Sums mine;
   for (const auto& [step, overlap] : steps) add_overlap(overlap, alone_ns, mine);
   const Sums sums = over_ranks(lab, mine);
-  MutualSlowdown result = {.compute = 1, .collective = 1, .ops = sums.ops, .collectives = sums.collectives};
+  MutualSlowdown result = {
+      .compute = 1, .collective = 1, .ops = sums.ops, .collectives = sums.collectives};
   if (sums.op_alone_ns > 0) result.compute = sums.op_ns / sums.op_alone_ns;
   if (sums.collectives > 0 && lone > 0) {
     result.collective = sums.collective_ns / static_cast<double>(sums.collectives) / lone;

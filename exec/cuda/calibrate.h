@@ -46,9 +46,9 @@ struct CalibrateOptions {
   std::int32_t steps = 10;    // of every measurement, after 2 to warm up
   Bytes smallest = kib(4);
   Bytes largest = mib(256);
-  Duration budget = std::chrono::seconds(15);            // for collectives by size
-  Bytes contention_bytes = mib(16);                      // of each collective beside computing
-  std::function<void(std::string_view)> progress{};      // told on rank 0; may be empty
+  Duration budget = std::chrono::seconds(15);        // for collectives by size
+  Bytes contention_bytes = mib(16);                  // of each collective beside computing
+  std::function<void(std::string_view)> progress{};  // told on rank 0; may be empty
 };
 
 struct HostCosts {

@@ -99,16 +99,13 @@ Outcome copies_outcome(const std::optional<PhysicalPeaks>& peaks) {
   const DeviceBuffer b(Bytes(static_cast<std::int64_t>(kBytes)));
   const PinnedBuffer host(Bytes(static_cast<std::int64_t>(kBytes)));
   const double within = copy_rate({.times = 2}, a.data(), b.data(), kBytes);
-  const double up =
-      copy_rate({.kind = cudaMemcpyHostToDevice}, a.data(), host.data(), kBytes);
-  const double down =
-      copy_rate({.kind = cudaMemcpyDeviceToHost}, host.data(), a.data(), kBytes);
+  const double up = copy_rate({.kind = cudaMemcpyHostToDevice}, a.data(), host.data(), kBytes);
+  const double down = copy_rate({.kind = cudaMemcpyDeviceToHost}, host.data(), a.data(), kBytes);
   const std::string words = "within the device " + number(within, 0) + " GB/s read and written" +
                             (peaks ? " of " + number(peaks->memory_gbytes_per_s, 0) : "") +
                             ", from the host " + number(up, 1) + ", to it " + number(down, 1);
   const bool possible = within > 0 && up > 0 && down > 0 && up < kMostOverTheLink &&
-                        down < kMostOverTheLink &&
-                        (!peaks || within < peaks->memory_gbytes_per_s);
+                        down < kMostOverTheLink && (!peaks || within < peaks->memory_gbytes_per_s);
   return possible ? selftest::pass(words) : selftest::fail(words + ": impossible");
 }
 
@@ -119,11 +116,12 @@ struct Product {
   RandomKind kind;
   cudaDataType_t type;
   cublasComputeType_t compute;
-  double PhysicalPeaks::* peak;
+  double PhysicalPeaks::*peak;
 };
 constexpr std::array<Product, 4> kProducts = {{
     {"f32", RandomKind::F32, CUDA_R_32F, CUBLAS_COMPUTE_32F, &PhysicalPeaks::f32_tflops},
-    {"tf32", RandomKind::F32, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, &PhysicalPeaks::tf32_tflops},
+    {"tf32", RandomKind::F32, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32,
+     &PhysicalPeaks::tf32_tflops},
     {"f16", RandomKind::F16, CUDA_R_16F, CUBLAS_COMPUTE_32F, &PhysicalPeaks::half_tflops},
     {"bf16", RandomKind::BF16, CUDA_R_16BF, CUBLAS_COMPUTE_32F, &PhysicalPeaks::half_tflops},
 }};
@@ -147,9 +145,9 @@ Outcome product_outcome(const Product& product, const std::optional<PhysicalPeak
   const float zero = 0;
   const int n = static_cast<int>(kEdge);
   const double ms = best_milliseconds(stream.get(), [&] {
-    check(cublasGemmEx(blas.get(), CUBLAS_OP_N, CUBLAS_OP_N, n, n, n, &one, a.data(), product.type, n,
-                       b.data(), product.type, n, &zero, c.data(), product.type, n, product.compute,
-                       CUBLAS_GEMM_DEFAULT),
+    check(cublasGemmEx(blas.get(), CUBLAS_OP_N, CUBLAS_OP_N, n, n, n, &one, a.data(), product.type,
+                       n, b.data(), product.type, n, &zero, c.data(), product.type, n,
+                       product.compute, CUBLAS_GEMM_DEFAULT),
           "cublasGemmEx");
   });
   const double tflops = 2.0 * kEdge * kEdge * kEdge / (ms * 1e9);

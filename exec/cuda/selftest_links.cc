@@ -55,7 +55,8 @@ Outcome rate_outcome(int devices) {
     check(cudaSetDevice(from), "cudaSetDevice");
     if (can_access(from, to)) {
       const cudaError_t enabled = cudaDeviceEnablePeerAccess(to, 0);
-      if (enabled != cudaErrorPeerAccessAlreadyEnabled) check(enabled, "cudaDeviceEnablePeerAccess");
+      if (enabled != cudaErrorPeerAccessAlreadyEnabled)
+        check(enabled, "cudaDeviceEnablePeerAccess");
       static_cast<void>(cudaGetLastError());  // "already enabled" stays there otherwise
     }
     const DeviceBuffer source(Bytes(static_cast<std::int64_t>(kBytes)));

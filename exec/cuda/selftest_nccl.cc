@@ -77,9 +77,8 @@ class Communicator {
     std::memcpy(id.internal, bytes.data(), sizeof id.internal);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    const ncclResult_t started =
-        ncclCommInitRankConfig(&comm_, static_cast<int>(exchange.world_size), id,
-                               exchange.rank.value, &config);
+    const ncclResult_t started = ncclCommInitRankConfig(
+        &comm_, static_cast<int>(exchange.world_size), id, exchange.rank.value, &config);
     try {
       settle(started, "ncclCommInitRankConfig");
     } catch (...) {
@@ -193,8 +192,7 @@ struct Tally {
 
 Tally count_wrong(const Expected& what, DType dtype, std::int64_t rank,
                   std::span<const double> found) {
-  const double relative =
-      what.op == ReduceOp::Average ? selftest::tolerance(dtype, what.ranks) : 0;
+  const double relative = what.op == ReduceOp::Average ? selftest::tolerance(dtype, what.ranks) : 0;
   Tally tally;
   for (std::size_t i = 0; i < found.size(); ++i) {
     const double expected = known_result(what, rank, static_cast<std::int64_t>(i));
@@ -273,7 +271,8 @@ class Tester {
 
 selftest::Outcome outcome_of(const Exchange& exchange, const std::map<DType, Tally>& mine) {
   std::vector<std::int64_t> numbers;
-  for (const auto& [dtype, tally] : mine) numbers.insert(numbers.end(), {tally.checked, tally.wrong});
+  for (const auto& [dtype, tally] : mine)
+    numbers.insert(numbers.end(), {tally.checked, tally.wrong});
   std::vector<std::int64_t> sums(numbers.size(), 0);
   for (const std::vector<std::int64_t>& of_rank : share(exchange, numbers)) {
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += of_rank.at(i);
@@ -304,23 +303,24 @@ std::vector<Row> nccl_rows(const Exchange& exchange, const NcclTest& test) {
   // The communicator dies with the first failure, so a failure ends the rows.
   rows.push_back(row_of({"cuda", "NCCL start, " + ranks + (ranks == "1" ? " rank" : " ranks")},
                         [&]() -> selftest::Outcome {
-    check(cudaSetDevice(test.device), "cudaSetDevice");
-    const std::int64_t start = now_ns();
-    Tester tester(exchange, test);
-    const std::int64_t ms = (now_ns() - start) / 1'000'000;
-    for (const Case& of : kCases) {
-      Row row = row_of({"cuda", name_of(of, exchange.world_size)}, [&] {
-        std::map<DType, Tally> tallies;
-        for (const DType dtype : kDTypes) tallies[dtype] = tester.run(of, dtype);
-        return outcome_of(exchange, tallies);
-      });
-      const bool failed = row.verdict == selftest::Verdict::Fail;
-      rows.push_back(std::move(row));
-      if (failed) return selftest::fail("stopped at the first failure");
-    }
-    tester.finish();
-    return selftest::pass("communicator in " + std::to_string(ms) + " ms");
-  }));
+                          check(cudaSetDevice(test.device), "cudaSetDevice");
+                          const std::int64_t start = now_ns();
+                          Tester tester(exchange, test);
+                          const std::int64_t ms = (now_ns() - start) / 1'000'000;
+                          for (const Case& of : kCases) {
+                            Row row = row_of({"cuda", name_of(of, exchange.world_size)}, [&] {
+                              std::map<DType, Tally> tallies;
+                              for (const DType dtype : kDTypes)
+                                tallies[dtype] = tester.run(of, dtype);
+                              return outcome_of(exchange, tallies);
+                            });
+                            const bool failed = row.verdict == selftest::Verdict::Fail;
+                            rows.push_back(std::move(row));
+                            if (failed) return selftest::fail("stopped at the first failure");
+                          }
+                          tester.finish();
+                          return selftest::pass("communicator in " + std::to_string(ms) + " ms");
+                        }));
   return rows;
 }
 

@@ -39,8 +39,8 @@ std::optional<PhysicalPeaks> physical_peaks(std::string_view device_name) {
     if (at == std::string_view::npos) continue;
     // A whole word: "A10" is not in "A100", "L4" not in "L40".
     const std::size_t end = at + entry.part_of_name.size();
-    const bool goes_on = end < device_name.size() && device_name[end] != ' ' &&
-                         device_name[end] != '-';
+    const bool goes_on =
+        end < device_name.size() && device_name[end] != ' ' && device_name[end] != '-';
     if (!goes_on) return entry.peaks;
   }
   return std::nullopt;

@@ -66,9 +66,9 @@ TEST(GpuCheckTest, ADryRunPrintsTheStepsInOrderAndMakesNothing) {
   const Ended ended = dry_run("--out " + out);
   EXPECT_EQ(ended.code, 0) << ended.output;
   std::size_t last = 0;
-  for (const char* step : {"facts ", "\nconfigure ", "\nbuild ", "\nselftest ", "\ncalibrate-eager-4 ",
-                           "\nplan-eager-4-0 ", "\nrun-eager ", "\nrun-graph ", "\nsanitizer ",
-                           "\nreport "}) {
+  for (const char* step :
+       {"facts ", "\nconfigure ", "\nbuild ", "\nselftest ", "\ncalibrate-eager-4 ",
+        "\nplan-eager-4-0 ", "\nrun-eager ", "\nrun-graph ", "\nsanitizer ", "\nreport "}) {
     const std::size_t at = ended.output.find(step, last);
     ASSERT_NE(at, std::string::npos) << step << " is missing or too early in " << ended.output;
     last = at;
@@ -108,7 +108,8 @@ TEST(GpuCheckTest, EveryStepHasADeadline) {
 }
 
 TEST(GpuCheckTest, GivenHeadersAreLookedAt) {
-  const std::vector<std::string> lines = lines_with(dry_run("--deps /some/prefix").output, "configure");
+  const std::vector<std::string> lines =
+      lines_with(dry_run("--deps /some/prefix").output, "configure");
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_THAT(lines[0], HasSubstr("-DCMAKE_PREFIX_PATH=/some/prefix/usr"));
   EXPECT_THAT(lines[0], HasSubstr("-DDOVETAIL_CUDA=ON"));
@@ -141,9 +142,14 @@ class GpuReportTest : public ::testing::Test {
     return shell("python3 " + kRoot + "/scripts/gpu_report.py " + arguments);
   }
   static json row(const std::string& plan, double predicted, double measured) {
-    return {{"plan", "x/" + plan},     {"policy", "one-bucket"},        {"buckets", 1},
-            {"p10_us", measured},      {"predicted_step_us", predicted}, {"measured_step_us", measured},
-            {"p90_us", measured},      {"wrong_elements", 0}};
+    return {{"plan", "x/" + plan},
+            {"policy", "one-bucket"},
+            {"buckets", 1},
+            {"p10_us", measured},
+            {"predicted_step_us", predicted},
+            {"measured_step_us", measured},
+            {"p90_us", measured},
+            {"wrong_elements", 0}};
   }
   static json report_of(const json& rows) {
     return {{"machine", "m"}, {"backend", "cuda"}, {"date", "d"}, {"rows", rows}};

@@ -39,11 +39,9 @@ Duration time_of(const ScheduledProgram& plan, const schedule::Command& command)
 
 MakeBackend fake_machine() {
   return [](const ScheduledProgram& plan) {
-    return std::make_unique<fake::FakeBackend>(
-        fake::Durations{.duration = [&plan](const schedule::Command& command) {
-                          return time_of(plan, command);
-                        },
-                        .issue = {}});
+    return std::make_unique<fake::FakeBackend>(fake::Durations{
+        .duration = [&plan](const schedule::Command& command) { return time_of(plan, command); },
+        .issue = {}});
   };
 }
 
@@ -118,8 +116,7 @@ TEST(CudaCalibrateTest, AnyBeginningOfTheSizesCoversTheRange) {
 TEST(CudaCalibrateTest, TheBudgetEndsTheSizesAfterTwo) {
   CalibrateOptions short_of_time = options();
   short_of_time.budget = Duration(0);
-  const GpuCalibration found =
-      calibrate_gpu(alone(), fake_machine(), workload(1), short_of_time);
+  const GpuCalibration found = calibrate_gpu(alone(), fake_machine(), workload(1), short_of_time);
   ASSERT_EQ(found.collectives.size(), 2u);
   EXPECT_EQ(found.collectives.back().bytes, mib(4));
 }
