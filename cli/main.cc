@@ -20,6 +20,7 @@
 
 #include "base/error.h"
 #include "cli/calibrate.h"
+#include "cli/calibrate_cuda.h"
 #include "cli/compare.h"
 #include "cli/explore.h"
 #include "cli/plan.h"
@@ -36,6 +37,21 @@ std::string data_dir() {
   return given != nullptr && *given != '\0' ? given : DOVETAIL_DATA_DIR;
 }
 
+// Either backend's calibration; what both need is bound once.
+struct CalibrateBinding {
+  std::string backend = "cpu";
+  std::string stand_in = "none";
+  bool graph = false;
+  CalibrateOptions cpu;
+  CalibrateCudaOptions cuda;
+};
+
+// The CUDA module to open; empty: the one beside the executable.
+std::string cuda_module() {
+  const char* const given = std::getenv("DOVETAIL_CUDA_MODULE");
+  return given != nullptr ? given : "";
+}
+
 // All options of all subcommands, alive while the parser writes to them.
 struct AllOptions {
   ExploreOptions explore;
@@ -43,7 +59,7 @@ struct AllOptions {
   PredictOptions predict;
   ShowOptions show;
   RunCommandOptions run;
-  CalibrateOptions calibrate;
+  CalibrateBinding calibrate;
   CompareOptions compare;
   ReshardOptions reshard;
   SelftestOptions selftest;
@@ -177,19 +193,44 @@ void bind_run(CLI::App& app, RunCommandOptions& options, std::function<int()>& a
       [&options, &action] { action = [&options] { return cli::run(options, std::cout); }; });
 }
 
-void bind_calibrate(CLI::App& app, CalibrateOptions& options, std::function<int()>& action) {
+void run_calibrate(const CalibrateBinding& options) {
+  if (options.backend == "cpu") return calibrate(options.cpu, std::cout);
+  CalibrateCudaOptions cuda = options.cuda;
+  cuda.workload = options.cpu.workload;
+  cuda.output = options.cpu.output;
+  cuda.name = options.cpu.name;
+  cuda.data_dir = options.cpu.data_dir;
+  cuda.job = options.cpu.job;
+  cuda.op_steps = options.cpu.op_steps;
+  cuda.budget = options.cpu.budget;
+  cuda.cuda_module = cuda_module();
+  if (options.graph) cuda.issue = exec::cuda::Issue::Graph;
+  if (options.stand_in != "none") cuda.stand_in = exec::cuda::StandIn::SendToSelf;
+  calibrate_cuda(cuda, std::cout);
+}
+
+void bind_calibrate(CLI::App& app, CalibrateBinding& options, std::function<int()>& action) {
   CLI::App& command = *app.add_subcommand("calibrate", "measure this machine into a cluster file");
-  options.data_dir = data_dir();
-  command.add_option("--workload", options.workload, "whose ops to measure")->required();
-  command.add_option("-o,--output", options.output, "cluster file to write")->required();
-  command.add_option("--name", options.name, "of the cluster (default here)");
-  bind_job(command, options.job);
-  command.add_option("--op-steps", options.op_steps, "steps to measure ops over (default 10)")
+  options.cpu.data_dir = data_dir();
+  command.add_option("--workload", options.cpu.workload, "whose ops to measure")->required();
+  command.add_option("-o,--output", options.cpu.output, "cluster file to write")->required();
+  command.add_option("--name", options.cpu.name, "of the cluster (default here)");
+  bind_job(command, options.cpu.job);
+  command.add_option("--op-steps", options.cpu.op_steps, "steps to measure ops over (default 10)")
       ->check(CLI::Range(1, 1000));
-  command.add_option("--budget", options.budget, "time for collectives by size (default 15s)");
+  command.add_option("--budget", options.cpu.budget, "time for collectives by size (default 15s)");
+  command.add_option("--backend", options.backend, "cpu (default) or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  command.add_flag("--graph", options.graph, "cuda: steps are captured once and replayed");
+  command.add_option("--max-ctas", options.cuda.max_ctas, "cuda: thread blocks per collective")
+      ->check(CLI::Range(1, 64));
+  command.add_option("--stand-in", options.stand_in, "cuda, one GPU: send-to-self")
+      ->check(CLI::IsMember({"none", "send-to-self"}));
+  command.add_option("--world", options.cuda.world, "ranks that the stand-in plays (default 2)")
+      ->check(CLI::Range(2, 4096));
   command.callback([&options, &action] {
     action = [&options] {
-      calibrate(options, std::cout);
+      run_calibrate(options);
       return 0;
     };
   });
@@ -215,8 +256,7 @@ void bind_selftest(CLI::App& app, SelftestOptions& options, std::function<int()>
   command.add_option("--backend", options.backend, "cpu, cuda or all (default)");
   command.add_flag("--json", options.json, "machine-readable output");
   command.add_option("--as-rank", options.as_rank)->group("");  // hidden: started by the tool itself
-  const char* const given = std::getenv("DOVETAIL_CUDA_MODULE");
-  options.cuda_module = given != nullptr ? given : "";
+  options.cuda_module = cuda_module();
   command.callback(
       [&options, &action] { action = [&options] { return selftest(options, std::cout); }; });
 }

@@ -227,8 +227,8 @@ sanitize() {
     echo "gpu_check: sanitizer: skipped, there is no compute-sanitizer here"
     return 0
   fi
-  step plan-small 10 "$dovetail" plan --workload mlp --world "$world" \
-    --cluster "$out/calibration-eager-16.json" --policy per-tensor -o "$out/plan-small.json" ||
+  step plan-small 10 "$dovetail" plan --workload mlp --world 8 --cluster h200x8 --policy per-tensor \
+    -o "$out/plan-small.json" ||
     return 1
   step sanitizer 60 "$sanitizer" --tool memcheck --error-exitcode 9 "$dovetail" run "${device[@]}" \
     --plan "$out/plan-small.json" --warmup 1 --steps 1 --rounds 1

@@ -65,7 +65,7 @@ def facts(path):
 
 def set_ctas(path, count):
     plan = read_json(path)
-    buckets = plan["schedule"]["buckets"]
+    buckets = plan["buckets"]
     for bucket in buckets:
         bucket["max_ctas"] = count
     write_json(path, plan)

@@ -179,11 +179,17 @@ TEST_F(GpuReportTest, WithoutRunsThereIsNoFileAndAnExitCode) {
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/errors.json"));
 }
 
-TEST_F(GpuReportTest, ThreadBlocksAreSetInEveryBucket) {
-  write("plan.json", {{"schedule", {{"buckets", {{{"id", 0}}, {{"id", 1}, {"max_ctas", 4}}}}}}});
-  ASSERT_EQ(run("set-ctas " + folder_ + "/plan.json 16").code, 0);
-  const json plan = json::parse(read_file(folder_ + "/plan.json"));
-  for (const json& bucket : plan.at("schedule").at("buckets")) EXPECT_EQ(bucket.at("max_ctas"), 16);
+// On a real plan, so that the script and the file format cannot drift apart.
+TEST_F(GpuReportTest, ThreadBlocksAreSetInEveryBucketOfAPlan) {
+  const std::string plan = folder_ + "/plan.json";
+  const Ended planned =
+      shell(std::string(DOVETAIL_TOOL) +
+            " plan --workload mlp --world 8 --cluster h200x8 --policy one-bucket -o " + plan);
+  ASSERT_EQ(planned.code, 0) << planned.output;
+  ASSERT_EQ(run("set-ctas " + plan + " 16").code, 0);
+  const Ended shown = shell(std::string(DOVETAIL_TOOL) + " show schedule --plan " + plan);
+  EXPECT_EQ(shown.code, 0);
+  EXPECT_THAT(shown.output, HasSubstr("at most 16 blocks"));
 }
 
 TEST_F(GpuReportTest, FactsAreWrittenAlsoWhereThereIsNoGpu) {
