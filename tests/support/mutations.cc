@@ -332,8 +332,8 @@ class Mutator {
         element_size(from.dtype).count() * doubled.elements(plan_.program.tensor(doubled.tensor));
     to.members.push_back(doubled);
     to.size += Bytes(bytes * std::max<std::int64_t>(1, to.shards));
-    return mutation("a gradient in two buckets",
-                    {Kind::ReducedTwice, Kind::BadLayout, Kind::ReducedTooEarly, Kind::Race});
+    // A part of a gradient cannot be a window at all.
+    return mutation("a gradient in two buckets", {Kind::ReducedTwice, Kind::BadLayout});
   }
 
   std::optional<Mutation> wait_for_the_future() {
