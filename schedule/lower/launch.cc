@@ -20,8 +20,8 @@ class Launches {
       : draft_(draft),
         program_(draft.program()),
         role_(role),
-        every_(program_.micro_steps > 1 &&
-               draft.schedule.merge.sync == SyncPoint::EveryMicroStep) {}
+        every_(program_.micro_steps > 1 && draft.schedule.merge.sync == SyncPoint::EveryMicroStep) {
+  }
 
   void run() {
     for (std::size_t i = 0; i < draft_.buckets.size(); ++i) {

@@ -159,7 +159,8 @@ void Interpreter::accumulate(const Op& op, const Accumulate& sum_of) {
   const Cells own = memory_.own(target);
   touch(own, Access::Write);
   // Also a sum of owed gradients, which owes nothing itself (a weight that two layers share).
-  const bool from_other = other != op.reads.end() && (is_followed(*other) || holds_gradient(*other));
+  const bool from_other =
+      other != op.reads.end() && (is_followed(*other) || holds_gradient(*other));
   if (is_followed(target) && !from_other && index_.debt_of(target) >= 0) {
     return write_gradient(op, target, sum_of.factor);
   }

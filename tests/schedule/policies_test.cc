@@ -55,18 +55,32 @@ TEST(PoliciesTest, AThresholdClosesABucketOnceItIsReached) {
 }
 
 // First limit 40, then 104 for ever: 40 | 4 + 100 | 8 + 60 + 60 | 4.
-TEST(PoliciesTest, TorchDdpHasItsOwnLimitForTheFirstBucket) {
+TEST(PoliciesTest, AL9TorchDdpHasItsOwnLimitForTheFirstBucket) {
   const Program program = with_sizes({40, 4, 100, 8, 60, 60, 4});
   EXPECT_THAT(bucket_bytes(program, "torch-ddp:cap=104B,first=40B"), ElementsAre(40, 104, 128, 4));
 }
 
-TEST(PoliciesTest, GradientsOfDifferentDtypesHaveBucketsOfTheirOwn) {
+TEST(PoliciesTest, A27GradientsOfDifferentDtypesHaveBucketsOfTheirOwn) {
   Program program = with_sizes({40, 40, 40, 40});
   for (Tensor& tensor : program.tensors) {
     if (tensor.name == "l2.grad" || tensor.name == "l0.grad") tensor.dtype = DType::BF16;
   }
   // Ready order l3 (f32), l2 (bf16, 20 bytes), l1 (f32), l0 (bf16): one open bucket per dtype.
   EXPECT_THAT(bucket_bytes(program, "one-bucket"), ElementsAre(80, 40));
+}
+
+// Stage 1 holds the last two of four layers, so 40 and 4 are ready in one stage, 100 and 8 in the
+// other. A rank runs one stage: it has only the gradients of that one.
+TEST(PoliciesTest, NoBucketSpansTwoStagesOfAPipeline) {
+  Program program = with_sizes({40, 4, 100, 8});
+  for (Op& op : program.ops) {
+    const bool is_late = op.name.starts_with("l2") || op.name.starts_with("l3");
+    op.stage = is_late ? 1 : 0;
+  }
+  for (const char* policy : {"one-bucket", "torch-ddp:cap=1KiB,first=1KiB",
+                             "source-first-fit:elements=1000", "source-improved:cap=1KiB"}) {
+    EXPECT_THAT(bucket_bytes(program, policy), ElementsAre(44, 108)) << policy;
+  }
 }
 
 TEST(PoliciesTest, ASpecIsPrintedAsItIsTyped) {

@@ -3,11 +3,11 @@
 // rejects for the right reason.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/support/random_language.h"
 #include "base/error.h"
 #include "exec/training/program.h"
 #include "schedule/lower.h"
 #include "schedule/verify.h"
-#include "tests/support/random_language.h"
 
 #include <gtest/gtest.h>
 
@@ -31,18 +31,16 @@ using exec::training::training_program;
 // reduced; two stages of a pipeline.
 std::vector<Program> programs() {
   std::vector<Program> all;
-  for (const Embedding embedding :
-       {Embedding::OneTensor, Embedding::TwoParts, Embedding::Untied}) {
+  for (const Embedding embedding : {Embedding::OneTensor, Embedding::TwoParts, Embedding::Untied}) {
     for (const Optimizer optimizer : {Optimizer::Momentum, Optimizer::Adam}) {
       for (const double norm : {0.0, 0.5}) {
-        all.push_back(training_program(
-            {.embedding = embedding, .optimizer = optimizer, .max_norm = norm}));
+        all.push_back(
+            training_program({.embedding = embedding, .optimizer = optimizer, .max_norm = norm}));
       }
     }
   }
   all.push_back(training_program({.second_order = SecondOrder::Penalised}));
-  all.push_back(
-      training_program({.world_size = 4, .stages = 2, .embedding = Embedding::Untied}));
+  all.push_back(training_program({.world_size = 4, .stages = 2, .embedding = Embedding::Untied}));
   return all;
 }
 

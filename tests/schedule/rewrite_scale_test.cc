@@ -178,7 +178,7 @@ TEST(ScaleTest, P10WhatBackwardReadsReducedCannotBeScaledWithTheLoss) {
   EXPECT_EQ(cannot_fold(program, ScaleAt::LossGradient), std::nullopt);
 }
 
-TEST(ScaleTest, P11ANormSeesRescaledGradients) {
+TEST(ScaleTest, AL1P11ANormSeesRescaledGradients) {
   Program program = two_layers();
   program.tensors.push_back(tensor_of(TensorId{10}, "norm", TensorKind::Activation, 1));
   ProgramEditor editor(std::move(program));
