@@ -23,6 +23,12 @@ std::int64_t reduction_ranks(const schedule::Program& program) {
 
 namespace {
 
+// Gradients of stages that no other rank replicates travel nowhere: any table serves.
+std::int64_t table_ranks(const schedule::Program& program, const models::Cluster& cluster) {
+  const std::int64_t ranks = reduction_ranks(program);
+  return ranks > 1 ? ranks : cluster.ranks;
+}
+
 Inputs from_own_machine(const InputOptions& options) {
   models::Workload workload =
       models::load_workload(options.workload, options.world, options.data_dir);
@@ -66,7 +72,8 @@ Inputs load_inputs(const InputOptions& options) {
   if (options.cluster.empty()) return from_own_machine(options);
   const models::Cluster cluster =
       models::load_cluster(options.cluster, options.data_dir + "/clusters");
-  const std::int64_t world = replicas_of(options.world.value_or(cluster.ranks), options.split);
+  const std::int64_t world =
+      options.world ? replicas_of(*options.world, options.split) : cluster.ranks;
   models::Workload workload = models::load_workload(options.workload, world, options.data_dir);
   std::vector<std::string> notes;
   if (cluster.unit_kernel) {
@@ -84,7 +91,7 @@ Inputs load_inputs(const InputOptions& options) {
   }
   models::Costs costs = models::costs_for(cluster, workload.program);
   models::CollectiveTable table = models::collective_table(
-      cluster, {schedule::Collective::AllReduce, reduction_ranks(workload.program)});
+      cluster, {schedule::Collective::AllReduce, table_ranks(workload.program, cluster)});
   for (std::string& note : models::assumptions(cluster, workload.program)) {
     notes.push_back(std::move(note));
   }

@@ -33,8 +33,8 @@ struct Inputs {
 };
 
 // With a cluster that has a unit kernel (a calibrated CPU), timed work is replaced by stand-ins
-// (models/stand_in.h). A pipeline of S stages has world / S replicas of each stage, and needs a
-// cluster. Throws InputError.
+// (models/stand_in.h). A pipeline needs a cluster; each of its S stages has world / S ranks, or,
+// without a world, as many as the cluster. Throws InputError.
 Inputs load_inputs(const InputOptions& options);
 
 // How many ranks hold a copy of each stage. Throws InputError where stages would differ in that.

@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -36,7 +38,8 @@ std::string data_dir() {
   return given != nullptr && *given != '\0' ? given : DOVETAIL_DATA_DIR;
 }
 
-constexpr std::string_view kCommonOptions = " mode wait scope scale k sync average sums ";
+constexpr std::array<std::string_view, 8> kCommonOptions = {"mode", "wait", "scope",   "scale",
+                                                            "k",    "sync", "average", "sums"};
 
 // All options of all subcommands, alive while the parser writes to them.
 struct AllOptions {
@@ -57,39 +60,40 @@ void bind_inputs(CLI::App& command, InputOptions& inputs) {
   command.add_option(
       "--cluster", inputs.cluster,
       "machine: shipped name or file; may be left out for profiles that bring theirs");
-  command.add_option("--world", inputs.world, "ranks of a zoo model (default: the cluster's)");
+  command.add_option("--world", inputs.world,
+                     "ranks of a zoo model (default: the cluster's, per stage of a pipeline)");
 }
 
+// Names with commas, in lines of a help text.
 std::string policy_list() {
-  std::string text;
+  std::string text = "Policies:";
   std::size_t line = 0;
   for (const schedule::PolicyHelp& policy : schedule::policy_help()) {
-    if (!text.empty()) text += ", ";
-    if (text.size() - line > 70) {
+    if (text.size() - line + policy.name.size() > 96) {
+      text += '\n';
       line = text.size();
-      text += "\n  ";
     }
-    text += policy.name;
+    text += (text.size() == line ? "  " : " ") + policy.name + ",";
   }
+  text.back() = '.';
   return text;
 }
 
-// Every policy with the options that it takes, for the end of a help text.
+// Every policy with the options that only some of them take.
 std::string policies_footer() {
-  std::string text = "Policies, as NAME or NAME:OPTION=VALUE,... :\n";
+  std::string text = "Policies, as NAME or NAME:OPTION=VALUE,OPTION=VALUE,...\n";
   for (const schedule::PolicyHelp& policy : schedule::policy_help()) {
-    text += "  " + policy.name + std::string(23 - policy.name.size(), ' ');
-    if (policy.options.empty()) text += "= " + policy.defaults;
-    // Common to all: see below.
-    std::size_t width = 0;
+    std::string line = "  " + policy.name + std::string(22 - policy.name.size(), ' ');
+    if (policy.options.empty()) line += " = " + policy.defaults;
     for (const std::string& option : policy.options) {
-      if (kCommonOptions.find(" " + option + " ") != std::string_view::npos) continue;
-      text += (width++ == 0 ? "" : " ") + option;
+      if (std::ranges::find(kCommonOptions, option) == kCommonOptions.end()) line += " " + option;
     }
-    text += '\n';
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
-  return text + "All take:" + std::string(kCommonOptions) +
-         "\ndovetail show policies says what each is for, docs/schedules.md what each option does.";
+  text += "  all of them           ";
+  for (const std::string_view option : kCommonOptions) text += " " + std::string(option);
+  return text +
+         "\ndovetail show policies says what each is for, docs/schedules.md what options do.";
 }
 
 void bind_explore(CLI::App& app, ExploreOptions& options, std::function<int()>& action) {
@@ -253,7 +257,7 @@ int parse_and_run(int argc, char** argv) {
                "dovetail");
   app.set_version_flag("--version", "dovetail " DOVETAIL_VERSION);
   app.require_subcommand(1);
-  app.footer("Policies: " + policy_list() + ".\ndovetail plan --help lists their options.");
+  app.footer(policy_list() + "\ndovetail plan --help lists their options.");
   AllOptions options;
   std::function<int()> action;
   bind_explore(app, options.explore, action);

@@ -33,7 +33,9 @@ bool some(const Plan& plan, const Predicate& holds) {
 std::string pipeline_rule(const Plan& plan) {
   switch (plan.schedule.pipeline.kind) {
     case schedule::PipelineKind::Sequential:
-      return "AS1: gradients travel in the last micro-batch";
+      return plan.schedule.merge.sync == SyncPoint::EveryMicroStep
+                 ? "GM7: gradients travel in every micro-batch"
+                 : "AS1: gradients travel in the last micro-batch";
     case schedule::PipelineKind::OneFOneB:
       return "AS2: warm-up, forward and backward in turn, cooldown";
     case schedule::PipelineKind::Interleaved:
@@ -80,11 +82,19 @@ bool is_sharded(const Bucket& bucket) {
 }
 
 std::string group_rule(const Plan& plan) {
-  if (is_of(plan, schedule::PolicyKind::SourceFirstFit)) {
+  using schedule::PolicyKind;
+  const auto is_single = [](const Bucket& bucket) { return bucket.gradients.size() == 1; };
+  if (is_of(plan, PolicyKind::SourceFirstFit)) {
     return "P18 to P23: one open bucket, first fit in program order";
   }
   if (some(plan, is_sharded)) return "A2 to A5: buckets of one size, tensors cut at their ends";
-  return "PL4, PL5: one open bucket per process group and dtype, bytes counted";
+  for (const PolicyKind kind :
+       {PolicyKind::SourceImproved, PolicyKind::GradientMerge, PolicyKind::Pipeline}) {
+    if (!is_of(plan, kind)) continue;
+    return "PL4, PL5: one open bucket per process group and dtype, capped in bytes";
+  }
+  if (is_of(plan, PolicyKind::Exact)) return "the grouping with the earliest last completion";
+  return every(plan, is_single) ? "P5: each gradient alone" : "full once the limit is reached";
 }
 
 std::string layout_rule(const Plan& plan) {
@@ -106,7 +116,10 @@ std::string launch_rule(const Plan& plan) {
   if (some(plan, is(schedule::LaunchInBatch{}))) {
     return "A10, A11: in whole batches, the rest at the end";
   }
-  if (every(plan, is(schedule::LaunchAfterBackward{}))) return "GM14: nothing overlaps backward";
+  if (every(plan, is(schedule::LaunchAfterBackward{}))) {
+    return some(plan, is_sharded) ? "A11: no whole batch, so in the final sync"
+                                  : "GM14: nothing overlaps backward";
+  }
   return "P15, P29: once all members are produced";
 }
 
@@ -147,10 +160,13 @@ std::vector<std::string> describe_passes(const Plan& plan, std::span<const std::
   const auto starts = [](std::string_view prefix) {
     return [prefix](const std::string& line) { return line.starts_with(prefix); };
   };
-  auto layout = std::ranges::find_if(lines, starts("lay out: "));
   if (std::ranges::none_of(lines, starts("scale: "))) {
-    layout = lines.insert(layout, "scale: nothing left to do") + 1;
+    const auto next = std::ranges::find_if(lines, [&](const std::string& line) {
+      return line.starts_with("shard: ") || line.starts_with("lay out: ");
+    });
+    lines.insert(next, "scale: nothing left to do");
   }
+  auto layout = std::ranges::find_if(lines, starts("lay out: "));
   for (const std::string& line : schedule::bucket_report(plan.program, plan.schedule)) {
     layout = lines.insert(layout, "group: " + line) + 1;
   }

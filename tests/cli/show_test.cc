@@ -86,7 +86,7 @@ TEST_F(ShowTest, RefusalsSayTheRuleInWords) {
         "source-improved:sync=every", "source-improved:scale=nowhere", "sharded:k=2,sync=every",
         "sharded:cap=1MiB,mode=view", "sharded:replicas=nodes", "sharded:p=0",
         "threshold:batch=2,k=2,sync=after,wait=before-next-batch", "pipeline:stages=1",
-        "pipeline:stages=3", "pipeline:stages=8,k=2", "pipeline:kind=interleaved",
+        "pipeline:stages=9", "pipeline:kind=interleaved",
         "pipeline:kind=interleaved,stages=2,chunks=2,k=3", "pipeline:sync=every"}) {
     const Ended ended = plan(policy);
     EXPECT_EQ(ended.code, 2) << policy;
@@ -100,6 +100,9 @@ TEST_F(ShowTest, WeightsThatTwoStagesShareAreRefused) {
   const Ended ended = dovetail::testing::run_tool(
       "plan --workload gpt2 --cluster a100x8 --policy pipeline -o " + path());
   EXPECT_EQ(ended.code, 2) << ended.output;
+  EXPECT_NE(ended.output.find("weights shared by stages are not supported (AS2)"),
+            std::string::npos)
+      << ended.output;
   EXPECT_NE(ended.output.find("wte.weight"), std::string::npos) << ended.output;
   EXPECT_FALSE(std::filesystem::exists(path()));
 }
