@@ -137,6 +137,23 @@ TEST(PoliciesTest, APresetTakesTheOptionsOfWhatItStandsFor) {
   }
 }
 
+TEST(PoliciesTest, PL24TheReportSaysWhichMemoryAPolicyAdds) {
+  // Gradients of 40 and 400 bytes. Views add none; copies 440 bytes; sharded ones the gathered
+  // parameters besides; f64 sums of f32 gradients twice the 440 bytes, which copies then have too.
+  const Program program = with_sizes({40, 400});
+  const auto memory = [&](const std::string& policy) {
+    for (const std::string& line : apply_policy(program, parse_policy(policy)).report) {
+      if (line.starts_with("memory")) return line.substr(line.find(':') + 2);
+    }
+    return std::string();
+  };
+  EXPECT_EQ(memory("source-improved"), "copies 0 B, sums 0 B (PL24)");
+  EXPECT_EQ(memory("source-improved:mode=copy"), "copies 440 B, sums 0 B (PL24)");
+  EXPECT_EQ(memory("sharded"), "copies 880 B, sums 0 B (PL24)");
+  EXPECT_EQ(memory("torch-ddp:k=2,sums=f64"), "copies 880 B, sums 880 B (PL24)");
+  EXPECT_EQ(memory("torch-ddp:k=2,sync=every"), "copies 440 B, sums 440 B (PL24)");
+}
+
 TEST(PoliciesTest, P5TheNaiveProgramScalesEachGradientAfterItsReduction) {
   Program program = with_sizes({40, 4});
   const Schedule schedule = make_schedule(program, parse_policy("naive"));
