@@ -1,12 +1,10 @@
-// Grouping by cap, then by stage.
+// The grouping of source-improved, and the order of the micro-batches.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/policies/pipeline.h"
 
 #include <string>
-#include <utility>
 
-#include "schedule/pipeline/buckets.h"
 #include "schedule/pipeline/order.h"
 #include "schedule/policies/scaling.h"
 #include "schedule/policies/source_improved.h"
@@ -35,7 +33,6 @@ PolicyResult pipeline(const Program& program, const PolicySpec& spec) {
   if (result.failure) return result;
   result = source_improved(program, spec);
   if (result.failure) return result;
-  result.schedule = split_buckets_by_stage(program, std::move(result.schedule));
   result.schedule.merge = spec.merge;
   result.schedule.pipeline = {.kind = spec.order, .alignment = spec.alignment};
   result.report.push_back(stages_text(spec.stages) + ", " + std::to_string(spec.merge.micro_steps) +

@@ -43,7 +43,6 @@ TEST(PipelinePolicyTest, NoBucketSpansTwoStages) {
   ASSERT_EQ(schedule.buckets.size(), 2U);
   EXPECT_EQ(program.tensor(schedule.buckets[0].gradients.front().tensor).name, "l3.grad");
   EXPECT_EQ(program.tensor(schedule.buckets[1].gradients.front().tensor).name, "l1.grad");
-  EXPECT_EQ(schedule.buckets[0].closed_by, "stage");
   EXPECT_EQ(schedule.merge.micro_steps, 4);
   EXPECT_EQ(schedule.pipeline.kind, PipelineKind::OneFOneB);
 }
