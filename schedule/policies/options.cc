@@ -302,7 +302,7 @@ void read_option(PolicySpec& spec, const Typed& typed) {
 }
 
 void check_pipeline(std::string_view text, const PolicySpec& spec) {
-  if (spec.stages < 2) fail(text, "stages= must be at least 2");
+  if (spec.stages < 2) fail(text, "stages= must be at least 2: one stage is no pipeline (AS2)");
   const bool interleaved = spec.order == PipelineKind::Interleaved;
   if (interleaved && spec.chunks < 2) {
     fail(text, "kind=interleaved needs chunks= of at least 2: it interleaves them (AS9)");
@@ -323,13 +323,13 @@ void check_pipeline(std::string_view text, const PolicySpec& spec) {
 void check_combination(std::string_view text, const PolicySpec& spec,
                        const std::set<std::string_view>& seen) {
   if (seen.contains("cap") && seen.contains("elements")) {
-    fail(text, "cap counts bytes and elements counts elements: give one of them");
+    fail(text, "cap counts bytes and elements counts elements (P19): give one of them");
   }
   if (spec.wait == WaitPoint::BeforeNextBatch && spec.batch == 0) {
-    fail(text, "wait=before-next-batch needs batch=: there are no batches to wait between");
+    fail(text, "wait=before-next-batch needs batch=: there are no batches to wait between (A13)");
   }
   if (seen.contains("tail") && spec.batch == 0) {
-    fail(text, "tail= needs batch=: without batches nothing is left over");
+    fail(text, "tail= needs batch=: without batches nothing is left over (A11)");
   }
   if (spec.kind == Kind::Sharded && spec.merge.micro_steps > 1 &&
       spec.merge.sync == SyncPoint::EveryMicroStep) {

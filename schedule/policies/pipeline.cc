@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/policies/pipeline.h"
 
+#include <optional>
 #include <string>
 
 #include "schedule/pipeline/order.h"
@@ -29,8 +30,10 @@ PolicyResult pipeline(const Program& program, const PolicySpec& spec) {
                             .stages = spec.stages,
                             .chunks = spec.chunks,
                             .micro_steps = spec.merge.micro_steps};
-  result.failure = problem(shape);
-  if (result.failure) return result;
+  if (std::optional<std::string> reason = problem(shape)) {
+    result.failure = *reason + " (AS9)";
+    return result;
+  }
   result = source_improved(program, spec);
   if (result.failure) return result;
   result.schedule.merge = spec.merge;
