@@ -1,5 +1,5 @@
-// Rules of gradient merge and of sharded updates as whole Schedules show them: which groups, in which
-// order, how often, in whose memory.
+// Rules of gradient merge and of sharded updates as whole Schedules show them: over which groups,
+// in which order, how often, in whose memory.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
@@ -62,10 +62,11 @@ Program ten_gradients() {
 TEST(MergeRulesTest, GM10EachMergedGradientIsReducedOverItsOwnGroup) {
   StepBuilder step;
   const GroupId a = step.group(4);
-  const GroupId b = step.group(2);
+  const GroupId b = step.group(4);
   step.backward("x", {{10, a}});
   step.backward("y", {{10, b}});
-  const Program program = step.build(kAdam);
+  Program program = step.build(kAdam);
+  program.groups[1].instance_size = 2;  // b: the pairs {0, 1} and {2, 3}
   for (const std::string sync : {"every", "after", "last"}) {
     const ScheduledProgram plan = legal(program, "gradient-merge:k=3,sync=" + sync);
     const std::vector<RunCollective> runs = collectives(plan, Collective::AllReduce);

@@ -156,8 +156,9 @@ TEST(PipelineSlackTest, O7LastBackwardsEndAt33_31_29_27) {
 TEST(PipelineSlackTest, O7SlackIsTheSameWithFewerMicroBatches) {
   const std::vector<std::int64_t> expected{0, 2, 4, 6};
   for (const std::int32_t m : {8, 4, 2}) {
-    dovetail::testing::expect_oracle("O7 slack of 4 stages, " + std::to_string(m) + " micro-batches",
-                                     slack_units({PipelineKind::OneFOneB, 4, 1, m}), expected);
+    dovetail::testing::expect_oracle(
+        "O7 slack of 4 stages, " + std::to_string(m) + " micro-batches",
+        slack_units({PipelineKind::OneFOneB, 4, 1, m}), expected);
   }
 }
 

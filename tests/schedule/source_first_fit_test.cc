@@ -349,13 +349,13 @@ TEST(SourceFirstFitTest, O2P18PI12GroupsARealisticListAsTheSourceDoes) {
   const auto buckets = [&](const std::string& cap) {
     return applied(program, ":elements=" + cap).schedule.buckets.size();
   };
-  for (const auto& [cap, known] : std::vector<std::pair<std::string, std::size_t>>{
-           {"1048576", 194},
-           {"4194304", 122},
-           {"6553600", 73},
-           {"26214400", 13},
-           {"50331648", 8},
-           {"1000000000", 1}}) {
+  for (const auto& [cap, known] :
+       std::vector<std::pair<std::string, std::size_t>>{{"1048576", 194},
+                                                        {"4194304", 122},
+                                                        {"6553600", 73},
+                                                        {"26214400", 13},
+                                                        {"50331648", 8},
+                                                        {"1000000000", 1}}) {
     expect_oracle("O2 buckets of 291 gradients, cap " + cap + " elements", buckets(cap), known);
   }
 }

@@ -87,8 +87,8 @@ TEST(SourceRulesTest, P3WhatIsOwedIsReducedAndNotWhatLooksLikeAReduction) {
   Program program = step.build(kAdam);
   std::erase_if(program.reductions,
                 [&](const Reduction& reduction) { return reduction.gradient == expert; });
-  for (const std::string policy : {"source-first-fit:scale=collective", "source-improved",
-                                   "torch-ddp", "per-tensor"}) {
+  for (const std::string policy :
+       {"source-first-fit:scale=collective", "source-improved", "torch-ddp", "per-tensor"}) {
     std::vector<std::string> reduced;
     for (const auto& bucket : names(program, applied(program, policy).schedule)) {
       reduced.insert(reduced.end(), bucket.begin(), bucket.end());
@@ -154,7 +154,8 @@ TEST(SourceRulesTest, P24PL7PL10BucketsFollowProducersAndNotPositions) {
   }
   const Program apart = step.build(kAdam);
   const Program dense = layers(8, 1000);
-  for (const std::string policy : {"source-first-fit:elements=3000", "source-improved:cap=12000B"}) {
+  for (const std::string policy :
+       {"source-first-fit:elements=3000", "source-improved:cap=12000B"}) {
     const Schedule schedule = applied(apart, policy).schedule;
     EXPECT_EQ(names(apart, schedule), names(dense, applied(dense, policy).schedule)) << policy;
     EXPECT_THAT(names(apart, schedule), SizeIs(3)) << policy;
@@ -186,7 +187,7 @@ TEST(SourceRulesTest, P26MembersAreWindowsOfOneBufferAndItsCollectiveMovesIt) {
   EXPECT_THAT(collectives, ElementsAre(layout.bucket));
 }
 
-// Caps of 6000 elements, ops of two gradients: 6, 6 and 1 of 13. A single gradient is counted apart.
+// Cap of 6000 elements, 13 gradients: 6, 6 and 1. The single gradient is counted apart.
 TEST(SourceRulesTest, P31PL22TheReportCountsSingleGradientsApartAndSaysWhyBucketsClosed) {
   StepBuilder step;
   const GroupId dp = step.group(4);

@@ -163,9 +163,8 @@ TEST(WaitPolicyTest, PL1PerEventIsNeverSlowerThanWholeStreamNorThatThanAllAtEnd)
   }
 }
 
-// Section 6: where there is one bucket, every overlapping wait policy waits for the same thing at the
-// same place. Backward 30, the collective 30..45, updates 3 x 5: 60. Inline it is the same here,
-// because backward has ended; with a second bucket ready before, the policies part.
+// Where there is one bucket, every overlapping wait policy waits for the same thing at the same
+// place. Backward ends at 30, the collective runs 30..45, the updates take 3 x 5: 60.
 TEST(WaitPolicyTest, WithOneBucketAllOverlappingPoliciesCoincide) {
   const Program program =
       testing::chain(std::vector<testing::Layer>(3, {us(0), us(10), Bytes(400), us(5)}));
@@ -227,9 +226,10 @@ TEST(GradientMergeTest, O3EightMicroStepsReduce32TimesOr8TimesForTwoUpdates) {
   const Program program =
       testing::chain(std::vector<testing::Layer>(4, {us(1), us(1), Bytes(400), us(1)}));
   const auto costs = testing::costs_of({.collective = testing::line(us(1), 0)}, program);
-  for (const auto& [sync, known] : std::map<SyncPoint, std::int64_t>{
-           {SyncPoint::EveryMicroStep, 32}, {SyncPoint::AfterLastMicroStep, 8},
-           {SyncPoint::LastMicroStep, 8}}) {
+  for (const auto& [sync, known] :
+       std::map<SyncPoint, std::int64_t>{{SyncPoint::EveryMicroStep, 32},
+                                         {SyncPoint::AfterLastMicroStep, 8},
+                                         {SyncPoint::LastMicroStep, 8}}) {
     Schedule schedule = per_gradient(program);
     schedule.merge = {.micro_steps = 4, .op = schedule::ReduceOp::Average, .sync = sync};
     const auto plan = schedule::lower(program, schedule).program;
@@ -245,8 +245,9 @@ TEST(GradientMergeTest, O3EightMicroStepsReduce32TimesOr8TimesForTwoUpdates) {
     testing::expect_oracle(
         "O3 reductions in 8 micro-steps, sync=" + std::string(schedule::to_string(sync)),
         reductions, known);
-    EXPECT_EQ(updates, (std::map<std::string, int>{
-                           {"l0.update", 2}, {"l1.update", 2}, {"l2.update", 2}, {"l3.update", 2}}));
+    EXPECT_EQ(updates,
+              (std::map<std::string, int>{
+                  {"l0.update", 2}, {"l1.update", 2}, {"l2.update", 2}, {"l3.update", 2}}));
   }
 }
 

@@ -1,5 +1,5 @@
-// Oracles: figures of the source systems that ours must reproduce (O1 to O8, docs/source-systems.md).
-// Each is printed as it was computed here, so that one command lists them all:
+// Oracles: figures of the source systems that ours must reproduce (docs/source-systems.md, O1 to
+// O8). Each is printed as it was computed here, so that one command lists them all:
 //
 //   ctest --test-dir build -R '\.O[1-8]' -V | grep -o 'oracle O.*'
 //   oracle O4 step with one wait per bucket, us: 75
