@@ -5,6 +5,7 @@
 //
 // The only place that catches exceptions and reads environment variables of the tool itself:
 //   DOVETAIL_DATA  directory with workloads/ and clusters/ (default: models/ of the source tree)
+//   DOVETAIL_CUDA_MODULE  the CUDA module (default: beside the executable)
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
@@ -24,6 +25,7 @@
 #include "cli/plan.h"
 #include "cli/reshard.h"
 #include "cli/run.h"
+#include "cli/selftest.h"
 #include "cli/show.h"
 
 namespace dovetail::cli {
@@ -44,6 +46,7 @@ struct AllOptions {
   CalibrateOptions calibrate;
   CompareOptions compare;
   ReshardOptions reshard;
+  SelftestOptions selftest;
 };
 
 void bind_inputs(CLI::App& command, InputOptions& inputs) {
@@ -207,6 +210,17 @@ void bind_compare(CLI::App& app, CompareOptions& options, std::function<int()>& 
   });
 }
 
+void bind_selftest(CLI::App& app, SelftestOptions& options, std::function<int()>& action) {
+  CLI::App& command = *app.add_subcommand("selftest", "what this build and this machine can do");
+  command.add_option("--backend", options.backend, "cpu, cuda or all (default)");
+  command.add_flag("--json", options.json, "machine-readable output");
+  command.add_option("--as-rank", options.as_rank)->group("");  // hidden: started by the tool itself
+  const char* const given = std::getenv("DOVETAIL_CUDA_MODULE");
+  options.cuda_module = given != nullptr ? given : "";
+  command.callback(
+      [&options, &action] { action = [&options] { return selftest(options, std::cout); }; });
+}
+
 int parse_and_run(int argc, char** argv) {
   CLI::App app("Predicts and measures how gradient communication hides behind backward.",
                "dovetail");
@@ -222,6 +236,7 @@ int parse_and_run(int argc, char** argv) {
   bind_compare(app, options.compare, action);
   bind_show(app, options.show, action);
   bind_reshard(app, options.reshard, action);
+  bind_selftest(app, options.selftest, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {

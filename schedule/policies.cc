@@ -50,7 +50,7 @@ void make_naive(const Program& program, const PolicySpec& spec, Schedule& schedu
 
 Schedule by_limits(const Program& program, const PolicySpec& spec) {
   const std::vector<Bytes> limits = limits_of(spec);
-  Schedule schedule = to_schedule(group_by_limits(owed_gradients(program), limits), spec);
+  Schedule schedule = to_schedule(group_by_limits(program, owed_gradients(program), limits), spec);
   if (spec.kind == PolicyKind::Naive) make_naive(program, spec, schedule);
   if (spec.kind == PolicyKind::NoOverlap || spec.kind == PolicyKind::NoOverlapPerTensor) {
     for (Bucket& bucket : schedule.buckets) bucket.launch = LaunchAfterBackward{};
@@ -132,9 +132,9 @@ Schedule partition(const Program& program, std::span<const std::size_t> ends,
     group.members.assign(owed.begin() + static_cast<std::ptrdiff_t>(begin),
                          owed.begin() + static_cast<std::ptrdiff_t>(end));
     for (const OwedGradient& gradient : group.members) {
-      if (key_of(gradient) == key_of(group.members.front())) continue;
+      if (key_of(program, gradient) == key_of(program, group.members.front())) continue;
       throw InputError("bucket " + std::to_string(grouping.size()) +
-                       " would mix process groups, dtypes or reductions: " +
+                       " would mix process groups, dtypes, reductions or stages: " +
                        program.tensor(group.members.front().tensor).name + " and " +
                        program.tensor(gradient.tensor).name);
     }

@@ -90,6 +90,17 @@ void TensorMemory::place_buckets(const schedule::ScheduledProgram& plan, Rank ra
     if (collective == nullptr || collective->kind == schedule::Collective::AllReduce) continue;
     place_shards(plan, *collective, rank);
   }
+  // The two buckets of a sharded update are cut alike, whichever of them a collective names.
+  for (const schedule::Op& op : plan.program.ops) {
+    const auto* update = std::get_if<schedule::ShardUpdate>(&op.effect);
+    if (update == nullptr || !has(update->gradients) || !has(update->parameters)) continue;
+    BucketPlace& gradients = buckets_.at(update->gradients);
+    BucketPlace& parameters = buckets_.at(update->parameters);
+    const BucketPlace& cut = gradients.shards > parameters.shards ? gradients : parameters;
+    BucketPlace& uncut = gradients.shards > parameters.shards ? parameters : gradients;
+    uncut.shards = cut.shards;
+    uncut.shard_index = cut.shard_index;
+  }
 }
 
 void TensorMemory::place_bucket(const schedule::BucketLayout& layout,

@@ -142,7 +142,7 @@ std::vector<PackedBucket> pack_key(const Program& program, const PolicySpec& spe
 std::vector<PackedBucket> pack(const Program& program, const PolicySpec& spec,
                                const std::vector<OwedGradient>& owed) {
   std::map<BucketKey, std::vector<std::size_t>> by_key;
-  for (std::size_t i = 0; i < owed.size(); ++i) by_key[key_of(owed[i])].push_back(i);
+  for (std::size_t i = 0; i < owed.size(); ++i) by_key[key_of(program, owed[i])].push_back(i);
   std::vector<PackedBucket> buckets;
   for (const auto& entry : by_key) {
     for (PackedBucket& bucket : pack_key(program, spec, owed, entry.second)) {

@@ -23,7 +23,7 @@ Grouping group_by_cap(const Program& program, const std::vector<OwedGradient>& o
   std::map<BucketKey, Open> open;
   Grouping groups;
   for (const OwedGradient& gradient : owed) {
-    Open& bucket = open[key_of(gradient)];
+    Open& bucket = open[key_of(program, gradient)];
     const bool read = gradient.producer_index >= bucket.bound;
     if (!bucket.members.empty() && (read || bucket.bytes + gradient.bytes > cap)) {
       groups.push_back({std::exchange(bucket, {}).members, read ? "reader" : "cap"});

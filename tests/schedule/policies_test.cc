@@ -69,6 +69,20 @@ TEST(PoliciesTest, A27GradientsOfDifferentDtypesHaveBucketsOfTheirOwn) {
   EXPECT_THAT(bucket_bytes(program, "one-bucket"), ElementsAre(80, 40));
 }
 
+// Stage 1 holds the last two of four layers, so 40 and 4 are ready in one stage, 100 and 8 in the
+// other. A rank runs one stage: it has only the gradients of that one.
+TEST(PoliciesTest, NoBucketSpansTwoStagesOfAPipeline) {
+  Program program = with_sizes({40, 4, 100, 8});
+  for (Op& op : program.ops) {
+    const bool is_late = op.name.starts_with("l2") || op.name.starts_with("l3");
+    op.stage = is_late ? 1 : 0;
+  }
+  for (const char* policy : {"one-bucket", "torch-ddp:cap=1KiB,first=1KiB",
+                             "source-first-fit:elements=1000", "source-improved:cap=1KiB"}) {
+    EXPECT_THAT(bucket_bytes(program, policy), ElementsAre(44, 108)) << policy;
+  }
+}
+
 TEST(PoliciesTest, ASpecIsPrintedAsItIsTyped) {
   for (const char* text :
        {"naive", "per-tensor", "torch-ddp:cap=25MiB,first=1MiB", "threshold:threshold=104857B",
