@@ -206,11 +206,32 @@ void bind_job(CLI::App& command, JobOptions& job) {
   command.add_option("--store", job.store, "HOST:PORT where rank 0 listens");
 }
 
+// Path of the CUDA module that the environment names.
+std::string cuda_module() {
+  const char* const given = std::getenv("DOVETAIL_CUDA_MODULE");
+  return given != nullptr ? given : "";
+}
+
+void bind_backend(CLI::App& command, BackendChoice& choice) {
+  choice.cuda_module = cuda_module();
+  command.add_option("--backend", choice.backend, "cpu (default) or cuda");
+  command.add_option("--device", choice.device,
+                     "cuda: GPU number, or auto (default): by the rank's number on its host");
+  command.add_option("--stand-in", choice.stand_in,
+                     "cuda, one rank: send-to-self replaces collectives");
+  command.add_option("--f32-math", choice.f32_math, "cuda: full (default) or tf32");
+  command.add_option("--issue", choice.issue,
+                     "cuda: eager (default), or graph, which warms up twice at least");
+  command.add_flag_callback(
+      "--graph", [&choice] { choice.issue = "graph"; }, "the same as --issue graph");
+}
+
 void bind_run(CLI::App& app, RunCommandOptions& options, std::function<int()>& action) {
   CLI::App& command = *app.add_subcommand("run", "execute plans for real and check every value");
   command.add_option("--plan", options.plans, "plan file; several run interleaved")->required();
   command.add_option("--trace", options.traces, "measured trace to write, one per plan");
   bind_job(command, options.job);
+  bind_backend(command, options.backend);
   command.add_option("--warmup", options.warmup, "steps not timed, per round (default 1)")
       ->check(CLI::Range(0, 1000));
   command.add_option("--steps", options.steps, "timed steps per round (default 5)")
@@ -259,9 +280,9 @@ void bind_selftest(CLI::App& app, SelftestOptions& options, std::function<int()>
   CLI::App& command = *app.add_subcommand("selftest", "what this build and this machine can do");
   command.add_option("--backend", options.backend, "cpu, cuda or all (default)");
   command.add_flag("--json", options.json, "machine-readable output");
-  command.add_option("--as-rank", options.as_rank)->group("");  // hidden: started by the tool itself
-  const char* const given = std::getenv("DOVETAIL_CUDA_MODULE");
-  options.cuda_module = given != nullptr ? given : "";
+  command.add_option("--as-rank", options.as_rank)
+      ->group("");  // hidden: started by the tool itself
+  options.cuda_module = cuda_module();
   command.callback(
       [&options, &action] { action = [&options] { return selftest(options, std::cout); }; });
 }
