@@ -46,18 +46,9 @@ constexpr std::array<std::string_view, 8> kCommonOptions = {"mode", "wait", "sco
 
 // Either backend's calibration; what both need is bound once.
 struct CalibrateBinding {
-  std::string backend = "cpu";
-  std::string stand_in = "none";
-  bool graph = false;
   CalibrateOptions cpu;
   CalibrateCudaOptions cuda;
 };
-
-// The CUDA module to open; empty: the one beside the executable.
-std::string cuda_module() {
-  const char* const given = std::getenv("DOVETAIL_CUDA_MODULE");
-  return given != nullptr ? given : "";
-}
 
 // All options of all subcommands, alive while the parser writes to them.
 struct AllOptions {
@@ -222,11 +213,32 @@ void bind_job(CLI::App& command, JobOptions& job) {
   command.add_option("--store", job.store, "HOST:PORT where rank 0 listens");
 }
 
+// Path of the CUDA module that the environment names.
+std::string cuda_module() {
+  const char* const given = std::getenv("DOVETAIL_CUDA_MODULE");
+  return given != nullptr ? given : "";
+}
+
+void bind_backend(CLI::App& command, BackendChoice& choice) {
+  choice.cuda_module = cuda_module();
+  command.add_option("--backend", choice.backend, "cpu (default) or cuda");
+  command.add_option("--device", choice.device,
+                     "cuda: GPU number, or auto (default): by the rank's number on its host");
+  command.add_option("--stand-in", choice.stand_in,
+                     "cuda, one rank: send-to-self replaces collectives");
+  command.add_option("--f32-math", choice.f32_math, "cuda: full (default) or tf32");
+  command.add_option("--issue", choice.issue,
+                     "cuda: eager (default), or graph, which warms up twice at least");
+  command.add_flag_callback(
+      "--graph", [&choice] { choice.issue = "graph"; }, "the same as --issue graph");
+}
+
 void bind_run(CLI::App& app, RunCommandOptions& options, std::function<int()>& action) {
   CLI::App& command = *app.add_subcommand("run", "execute plans for real and check every value");
   command.add_option("--plan", options.plans, "plan file; several run interleaved")->required();
   command.add_option("--trace", options.traces, "measured trace to write, one per plan");
   bind_job(command, options.job);
+  bind_backend(command, options.backend);
   command.add_option("--warmup", options.warmup, "steps not timed, per round (default 1)")
       ->check(CLI::Range(0, 1000));
   command.add_option("--steps", options.steps, "timed steps per round (default 5)")
@@ -239,7 +251,7 @@ void bind_run(CLI::App& app, RunCommandOptions& options, std::function<int()>& a
 }
 
 void run_calibrate(const CalibrateBinding& options) {
-  if (options.backend == "cpu") return calibrate(options.cpu, std::cout);
+  if (options.cuda.backend.backend == "cpu") return calibrate(options.cpu, std::cout);
   CalibrateCudaOptions cuda = options.cuda;
   cuda.workload = options.cpu.workload;
   cuda.output = options.cpu.output;
@@ -248,9 +260,6 @@ void run_calibrate(const CalibrateBinding& options) {
   cuda.job = options.cpu.job;
   cuda.op_steps = options.cpu.op_steps;
   cuda.budget = options.cpu.budget;
-  cuda.cuda_module = cuda_module();
-  if (options.graph) cuda.issue = exec::cuda::Issue::Graph;
-  if (options.stand_in != "none") cuda.stand_in = exec::cuda::StandIn::SendToSelf;
   calibrate_cuda(cuda, std::cout);
 }
 
@@ -264,13 +273,9 @@ void bind_calibrate(CLI::App& app, CalibrateBinding& options, std::function<int(
   command.add_option("--op-steps", options.cpu.op_steps, "steps to measure ops over (default 10)")
       ->check(CLI::Range(1, 1000));
   command.add_option("--budget", options.cpu.budget, "time for collectives by size (default 15s)");
-  command.add_option("--backend", options.backend, "cpu (default) or cuda")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
-  command.add_flag("--graph", options.graph, "cuda: steps are captured once and replayed");
+  bind_backend(command, options.cuda.backend);
   command.add_option("--max-ctas", options.cuda.max_ctas, "cuda: thread blocks per collective")
       ->check(CLI::Range(1, 64));
-  command.add_option("--stand-in", options.stand_in, "cuda, one GPU: send-to-self")
-      ->check(CLI::IsMember({"none", "send-to-self"}));
   command.add_option("--world", options.cuda.world, "ranks that the stand-in plays (default 2)")
       ->check(CLI::Range(2, 4096));
   command.callback([&options, &action] {
@@ -300,7 +305,8 @@ void bind_selftest(CLI::App& app, SelftestOptions& options, std::function<int()>
   CLI::App& command = *app.add_subcommand("selftest", "what this build and this machine can do");
   command.add_option("--backend", options.backend, "cpu, cuda or all (default)");
   command.add_flag("--json", options.json, "machine-readable output");
-  command.add_option("--as-rank", options.as_rank)->group("");  // hidden: started by the tool itself
+  command.add_option("--as-rank", options.as_rank)
+      ->group("");  // hidden: started by the tool itself
   options.cuda_module = cuda_module();
   command.callback(
       [&options, &action] { action = [&options] { return selftest(options, std::cout); }; });

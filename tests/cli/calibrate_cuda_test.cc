@@ -50,7 +50,7 @@ CalibrateCudaOptions options() {
   CalibrateCudaOptions result;
   result.workload = "mlp";
   result.name = "fake";
-  result.issue = exec::cuda::Issue::Graph;  // the fake host's own time is no part of the machine
+  result.backend.issue = "graph";  // the fake host's own time is no part of the machine
   return result;
 }
 
@@ -60,7 +60,7 @@ schedule::Program workload() {
 
 models::Cluster calibrated(const CalibrateCudaOptions& of) {
   exec::cuda::CalibrateOptions what;
-  what.issue = of.issue;
+  what.issue = exec::cuda::Issue::Graph;
   what.steps = 2;
   what.largest = mib(64);
   return cluster_of(of, workload(),
@@ -113,7 +113,7 @@ TEST(CalibrateCudaTest, TheFileSaysHowItWasMeasured) {
 
 TEST(CalibrateCudaTest, AStandInIsNotValidAndEveryPredictionSaysWhy) {
   CalibrateCudaOptions of = options();
-  of.stand_in = exec::cuda::StandIn::SendToSelf;
+  of.backend.stand_in = "send-to-self";
   const models::Cluster cluster = calibrated(of);
   ASSERT_TRUE(cluster.quality.has_value());
   EXPECT_FALSE(cluster.quality->valid);
