@@ -25,6 +25,7 @@
 #include "cli/calibrate.h"
 #include "cli/calibrate_cuda.h"
 #include "cli/compare.h"
+#include "cli/cuda_job.h"
 #include "cli/explore.h"
 #include "cli/plan.h"
 #include "cli/reshard.h"
@@ -251,7 +252,10 @@ void bind_run(CLI::App& app, RunCommandOptions& options, std::function<int()>& a
 }
 
 void run_calibrate(const CalibrateBinding& options) {
-  if (options.cuda.backend.backend == "cpu") return calibrate(options.cpu, std::cout);
+  if (options.cuda.backend.backend == "cpu") {
+    static_cast<void>(open_cuda(options.cuda.backend));  // refuses options of the other backend
+    return calibrate(options.cpu, std::cout);
+  }
   CalibrateCudaOptions cuda = options.cuda;
   cuda.workload = options.cpu.workload;
   cuda.output = options.cpu.output;
