@@ -131,7 +131,7 @@ TEST(RewriteVerifyTest, PI7PartsOfASharedWeightAreFollowedIntoTheTotal) {
     });
     const std::vector<Problem> problems = verify(plan);
     ASSERT_FALSE(problems.empty()) << k;
-    EXPECT_EQ(problems.front().kind, ProblemKind::WrongReduction) << problems.front().message;
+    EXPECT_EQ(problems.front().kind, ProblemKind::ReducedTooEarly) << problems.front().message;
   }
 }
 
