@@ -24,8 +24,18 @@ constexpr double kReachableMemory = 0.8;  // share of the nominal rate that stre
 constexpr std::array kReductions = {Collective::AllReduce, Collective::ReduceScatter,
                                     Collective::AllGather};
 
-// Durations of one op: one for all ranks, or one per rank.
-using OpTimes = std::unordered_map<OpId, std::vector<Duration>>;
+// Durations of one op: one for all ranks, or one per rank. A rewrite may change the work of an op
+// that keeps its id.
+struct OpTime {
+  schedule::Work work;
+  std::vector<Duration> by_rank;
+
+  [[nodiscard]] Duration at(Rank rank) const {
+    const auto index = static_cast<std::size_t>(rank.value);
+    return by_rank[index < by_rank.size() ? index : 0];
+  }
+};
+using OpTimes = std::unordered_map<OpId, OpTime>;
 
 double seconds_to_move(const Roofline& roofline, Bytes bytes) {
   return static_cast<double>(bytes.count()) / (kReachableMemory * roofline.memory.count());
@@ -167,14 +177,15 @@ Costs costs_for(const Cluster& cluster, const schedule::Program& program) {
     std::vector<Duration> by_rank = op_times(cluster, kernels, op);
     costs.distinct_ranks =
         std::max(costs.distinct_ranks, static_cast<std::int64_t>(by_rank.size()));
-    times->insert_or_assign(op.id, std::move(by_rank));
+    times->insert_or_assign(op.id, OpTime{op.work, std::move(by_rank)});
   }
-  costs.op = [times = std::shared_ptr<const OpTimes>(std::move(times))](const schedule::Op& op,
-                                                                        Rank rank) {
+  // Ops that lowering made (sums, casts, sharded updates) are not of this Program: priced when asked.
+  costs.op = [times = std::shared_ptr<const OpTimes>(std::move(times)),
+              rest = std::make_shared<const std::pair<Cluster, KernelTable>>(cluster, kernels)](
+                 const schedule::Op& op, Rank rank) {
     const auto entry = times->find(op.id);
-    DOVETAIL_CHECK(entry != times->end()) << "op " << op.id << " is not of this program";
-    const auto index = static_cast<std::size_t>(rank.value);
-    return entry->second[index < entry->second.size() ? index : 0];
+    if (entry != times->end() && entry->second.work == op.work) return entry->second.at(rank);
+    return OpTime{op.work, op_times(rest->first, rest->second, op)}.at(rank);
   };
 
   costs.collective = collective_costs(cluster, program);

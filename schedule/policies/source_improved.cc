@@ -68,12 +68,9 @@ PolicyResult source_improved(const Program& program, const PolicySpec& spec) {
 }
 
 PolicyResult gradient_merge(const Program& program, const PolicySpec& spec) {
-  PolicyResult result = grouped(
-      program, spec, {spec.scale.value_or(ScaleAt::Collective), "merged gradients average there"});
-  if (spec.merge.micro_steps > 1 && spec.merge.sync == SyncPoint::AfterLastMicroStep) {
-    for (Bucket& bucket : result.schedule.buckets) bucket.launch = LaunchAfterBackward{};
-  }
-  return result;
+  return grouped(program, spec,
+                 {spec.scale.value_or(ScaleAt::Collective),
+                  spec.scale ? "as asked" : "the collectives average"});
 }
 
 }  // namespace dovetail::schedule
