@@ -48,9 +48,7 @@ Rational operator*(Rational a, Rational b) {
                   product(left.denominator(), right.denominator()));
 }
 
-Rational operator/(Rational a, Rational b) {
-  return a * Rational(b.denominator(), b.numerator());
-}
+Rational operator/(Rational a, Rational b) { return a * Rational(b.denominator(), b.numerator()); }
 
 std::string to_string(Rational value) {
   std::string text = std::to_string(value.numerator());

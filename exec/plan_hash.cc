@@ -108,7 +108,7 @@ class Hasher {
     add_all(reduction.gradient, reduction.group, reduction.op, reduction.scale);
   }
   void add(const Stream& stream) { add_all(stream.id, stream.name); }
-  void add(const Placement& placement) { 
+  void add(const Placement& placement) {
     add_all(placement.tensor, placement.offset, placement.first, placement.count);
   }
   void add(const BucketLayout& layout) {
@@ -119,7 +119,7 @@ class Hasher {
     add_all(command.id, command.stream, command.action.index());
     schedule::visit(
         command.action, [&](const RunOp& run) { add(run.op); },
-        [&](const RunCollective& run) { 
+        [&](const RunCollective& run) {
           add_all(run.bucket, run.kind, run.reduce, run.group, run.part,
                   static_cast<std::int64_t>(run.max_ctas));
         },

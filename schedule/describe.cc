@@ -140,8 +140,7 @@ std::optional<CommandDescription> command_info(const ScheduledProgram& plan, con
       },
       [&](const WaitEvent& wait) -> Info { return wait_info(command, wait, meanings.events); },
       [&](const Scale& scale) -> Info {
-        CommandDescription info =
-            bucket_info(command, CommandKind::Copy, scale.bucket, "scale");
+        CommandDescription info = bucket_info(command, CommandKind::Copy, scale.bucket, "scale");
         info.bytes = moved_bytes(plan.bucket(scale.bucket), scale);
         return info;
       });

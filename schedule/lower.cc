@@ -3,7 +3,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/lower.h"
 
+#include <cstdint>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "schedule/lower/draft.h"
 #include "schedule/lower/emit.h"
@@ -18,10 +21,12 @@
 
 namespace dovetail::schedule {
 
+using internal::Draft;
+using internal::RoleDraft;
+
 Lowered lower(Program program, const Schedule& schedule) {
-  using namespace internal;
   std::vector<ShardedBucket> sharded;
-  Draft draft = rewrite(std::move(program), schedule, sharded);
+  Draft draft = internal::rewrite(std::move(program), schedule, sharded);
   collect_debts(draft);
   name_streams(draft);
   lay_out(draft);

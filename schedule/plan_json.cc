@@ -200,8 +200,7 @@ Prediction read_prediction(JsonObject object) {
 
 Merge read_merge(JsonObject object) {
   Merge merge;
-  merge.micro_steps =
-      static_cast<std::int32_t>(object.integer("micro_steps", 1, kMostMicroSteps));
+  merge.micro_steps = static_cast<std::int32_t>(object.integer("micro_steps", 1, kMostMicroSteps));
   merge.op = read_word(object, "op", kReduceOps);
   merge.sync = read_word(object, "sync", kSyncs);
   merge.dtype = read_word(object, "dtype", kDTypes);
@@ -263,7 +262,9 @@ ordered_json launch_to_value(const Program& program, const LaunchPoint& launch) 
       [&](const LaunchAfterOp& after) {
         return ordered_json{{"after_op", program.op(after.op).name}};
       },
-      [](const LaunchInBatch& in) { return ordered_json{{"in_batch", in.batch}}; });
+      [](const LaunchInBatch& in) {
+        return ordered_json{{"in_batch", in.batch}};
+      });
 }
 
 ordered_json bucket_to_value(const Program& program, const Bucket& bucket) {
@@ -274,24 +275,23 @@ ordered_json bucket_to_value(const Program& program, const Bucket& bucket) {
     if (slice == Slice(slice.tensor)) {
       gradients.push_back(tensor.name);
     } else {
-      gradients.push_back({{"tensor", tensor.name},
-                           {"first", slice.first},
-                           {"count", slice.elements(tensor)}});
+      gradients.push_back(
+          {{"tensor", tensor.name}, {"first", slice.first}, {"count", slice.elements(tensor)}});
     }
     elements += slice.elements(tensor);
   }
   ordered_json value{{"id", bucket.id.value},
-          {"bytes", payload(program, bucket).count()},
-          {"elements", elements},
-          {"gradients", std::move(gradients)},
-          {"group", program.group(bucket.group).name},
-          {"collective", to_string(bucket.collective)},
-          {"mode", to_string(bucket.mode)},
-          {"pad_to_bytes", bucket.pad_to.count()},
-          {"stream", stream_text(bucket.stream)},
-          {"launch", launch_to_value(program, bucket.launch)},
-          {"wait", to_string(bucket.wait)},
-          {"scope", to_string(bucket.scope)}};
+                     {"bytes", payload(program, bucket).count()},
+                     {"elements", elements},
+                     {"gradients", std::move(gradients)},
+                     {"group", program.group(bucket.group).name},
+                     {"collective", to_string(bucket.collective)},
+                     {"mode", to_string(bucket.mode)},
+                     {"pad_to_bytes", bucket.pad_to.count()},
+                     {"stream", stream_text(bucket.stream)},
+                     {"launch", launch_to_value(program, bucket.launch)},
+                     {"wait", to_string(bucket.wait)},
+                     {"scope", to_string(bucket.scope)}};
   if (bucket.replicas) value["replicas"] = program.group(*bucket.replicas).name;
   if (bucket.max_ctas != 0) value["max_ctas"] = bucket.max_ctas;
   if (!bucket.closed_by.empty()) value["closed_by"] = bucket.closed_by;

@@ -149,8 +149,8 @@ struct GlobalNorm {
   Rational rescale;
   friend bool operator==(const GlobalNorm&, const GlobalNorm&) = default;
 };
-using Effect = std::variant<Opaque, FillLossGradient, Accumulate, ZeroFill, Update, ShardUpdate,
-                            GlobalNorm>;
+using Effect =
+    std::variant<Opaque, FillLossGradient, Accumulate, ZeroFill, Update, ShardUpdate, GlobalNorm>;
 
 struct Op {
   OpId id;

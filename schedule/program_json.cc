@@ -146,8 +146,7 @@ CollectiveWork read_message(JsonObject& object, const Names<GroupId>& groups) {
   CollectiveWork work;
   work.kind = read_word(object, "collective", kCollectives);
   work.group = groups.find(object.at("group"));
-  work.bytes =
-      Bytes(object.integer("message_bytes", 0, static_cast<std::int64_t>(kLargestBytes)));
+  work.bytes = Bytes(object.integer("message_bytes", 0, static_cast<std::int64_t>(kLargestBytes)));
   work.op = read_word(object, "op", kReduceOps);
   work.purpose = read_word(object, "purpose", kPurposes);
   work.root = static_cast<std::int32_t>(object.integer_or("root", 0, 0, kLargestNumber));
@@ -184,7 +183,8 @@ Effect read_effect(JsonObject object) {
   } else if (kind == "zero-fill") {
     effect = ZeroFill{};
   } else if (kind == "update") {
-    effect = Update{.elementwise = object.at("elementwise").boolean(), .rescale = read_rescale(object)};
+    effect =
+        Update{.elementwise = object.at("elementwise").boolean(), .rescale = read_rescale(object)};
   } else if (kind == "shard-update") {
     effect = ShardUpdate{.gradients = read_bucket(object, "gradients"),
                          .parameters = read_bucket(object, "parameters"),
@@ -283,7 +283,9 @@ ordered_json effect_to_value(const Effect& effect) {
                             {"overwrite", sum.overwrite},
                             {"factor", dovetail::to_string(sum.factor)}};
       },
-      [](const ZeroFill&) { return ordered_json{{"kind", "zero-fill"}}; },
+      [](const ZeroFill&) {
+        return ordered_json{{"kind", "zero-fill"}};
+      },
       [&](const Update& update) {
         return with_rescale({{"kind", "update"}, {"elementwise", update.elementwise}},
                             update.rescale);

@@ -150,7 +150,8 @@ struct Bucket {
   LaunchPoint launch = LaunchWhenReady{};
   WaitPoint wait = WaitPoint::FirstUse;
   WaitScope scope = WaitScope::Event;
-  std::int32_t max_ctas = 0;  // most thread blocks of a GPU that the collective may use; 0: its choice
+  std::int32_t max_ctas =
+      0;  // most thread blocks of a GPU that the collective may use; 0: its choice
   std::string closed_by = {};  // why no further gradient joined it: "cap", "end", ...; for reports
 
   friend bool operator==(const Bucket&, const Bucket&) = default;

@@ -4,6 +4,7 @@
 #include "exec/cpu/ring.h"
 
 #include "base/error.h"
+#include "exec/cpu/ring_course.h"
 #include "exec/launch/socket.h"
 
 #include <netinet/in.h>
@@ -30,6 +31,12 @@ using launch::Clock;
 using launch::Descriptor;
 using launch::IoStatus;
 using launch::Session;
+using ring::Arrival;
+using ring::Course;
+using ring::Header;
+using ring::Inbound;
+using ring::kKinds;
+using ring::Position;
 
 constexpr std::array<char, 16> kMagic{"dovetail.ring/1"};
 
@@ -37,45 +44,6 @@ constexpr std::array<char, 16> kMagic{"dovetail.ring/1"};
 struct Hello {
   std::array<char, 16> magic{};
   std::int32_t rank = 0;
-};
-
-// What stands before each collective. Plain bytes: all ranks run the same program.
-struct Header {
-  std::uint32_t number = 0;  // counts the collectives of this ring
-  std::uint32_t kind = 0;
-  std::uint64_t elements = 0;
-  friend bool operator==(const Header&, const Header&) = default;
-};
-
-enum class Arrival { Add, AddAndDivide, Store };
-
-// Elements that arrive in one phase, and what becomes of them.
-struct Inbound {
-  std::span<float> target;
-  Arrival action = Arrival::Add;
-  bool is_passed_on = true;
-};
-
-// One collective: what leaves and what arrives, piece by piece. The first `at_once` pieces may leave
-// from the start; the others are what arrives and is passed on, in the same order.
-struct Course {
-  Header header;
-  std::vector<std::span<const float>> out;
-  std::vector<Inbound> in;
-  std::size_t at_once = 1;
-};
-
-constexpr std::array<const char*, 8> kKinds{"collective", "all-reduce", "reduce-scatter",
-                                            "all-gather", "all-to-all", "broadcast",
-                                            "send",       "receive"};
-enum Kind : std::uint32_t {
-  kAllReduce = 1,
-  kReduceScatter,
-  kAllGather,
-  kAllToAll,
-  kBroadcast,
-  kSend,
-  kReceive
 };
 
 std::string name_of(Rank rank) { return "rank " + std::to_string(rank.value); }
@@ -89,17 +57,6 @@ void add_and_divide(std::span<float> target, const float* summand, float divisor
   float* sum = target.data();
   for (std::size_t i = 0; i < target.size(); ++i) sum[i] = (sum[i] + summand[i]) / divisor;
 }
-
-// A position in a list of pieces, in bytes.
-struct Position {
-  std::size_t piece = 0;
-  std::size_t offset = 0;
-
-  void advance(std::size_t bytes, std::size_t piece_bytes) {
-    offset += bytes;
-    if (offset == piece_bytes) *this = {.piece = piece + 1, .offset = 0};
-  }
-};
 
 class Ring final : public Transport {
  public:
@@ -119,7 +76,7 @@ class Ring final : public Transport {
 
   void all_reduce(std::span<float> data, schedule::ReduceOp op, std::string_view label) override {
     if (ranks_ == 1) return;
-    begin(kAllReduce, data.size());
+    begin(ring::kAllReduce, data.size());
     const std::size_t even = data.size() / ranks_;
     const std::size_t longer = data.size() % ranks_;  // that many segments have one element more
     const auto segment = [&](std::size_t index) {
@@ -138,7 +95,7 @@ class Ring final : public Transport {
       return data.subspan(index % ranks_ * shard.size(), shard.size());
     };
     if (ranks_ > 1) {
-      begin(kReduceScatter, data.size());
+      begin(ring::kReduceScatter, data.size());
       add_reduce_phases(segment, op);
       run(label);
     }
@@ -153,7 +110,7 @@ class Ring final : public Transport {
     };
     copy(shard, segment(rank_));
     if (ranks_ == 1) return;
-    begin(kAllGather, data.size());
+    begin(ring::kAllGather, data.size());
     add_gather_phases(segment);
     run(label);
   }
@@ -164,7 +121,7 @@ class Ring final : public Transport {
     const std::size_t part = data.size() / ranks_;
     copy(data.subspan(rank_ * part, part), received.subspan(rank_ * part, part));
     if (ranks_ == 1) return;
-    begin(kAllToAll, data.size());
+    begin(ring::kAllToAll, data.size());
     add_exchange_phases(data, received);
     run(label);
   }
@@ -172,7 +129,7 @@ class Ring final : public Transport {
   void broadcast(std::span<float> data, std::size_t root, std::string_view label) override {
     DOVETAIL_CHECK(root < ranks_) << root;
     if (ranks_ == 1) return;
-    begin(kBroadcast, data.size());
+    begin(ring::kBroadcast, data.size());
     if (rank_ == root) {
       course_.out = {data};
     } else {
@@ -186,14 +143,14 @@ class Ring final : public Transport {
 
   void send(std::span<const float> data, std::string_view label) override {
     DOVETAIL_CHECK(ranks_ == 2) << ranks_;
-    begin(kSend, data.size());
+    begin(ring::kSend, data.size());
     course_.out = {data};
     run(label);
   }
 
   void receive(std::span<float> data, std::string_view label) override {
     DOVETAIL_CHECK(ranks_ == 2) << ranks_;
-    begin(kReceive, data.size());
+    begin(ring::kReceive, data.size());
     course_.out = {{}};
     course_.in = {{.target = data, .action = Arrival::Store, .is_passed_on = false}};
     run(label);
@@ -412,7 +369,9 @@ void Ring::take_over(const Inbound& inbound, std::size_t bytes) {
 
 void Ring::check_header(std::string_view label) const {
   Header expected = course_.header;
-  if (expected.kind == kSend || expected.kind == kReceive) expected.kind ^= kSend ^ kReceive;
+  if (expected.kind == ring::kSend || expected.kind == ring::kReceive) {
+    expected.kind ^= ring::kSend ^ ring::kReceive;
+  }
   if (header_in_ == expected) return;
   const auto text = [](const Header& header) {
     return "collective " + std::to_string(header.number) + " (" +

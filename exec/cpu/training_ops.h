@@ -13,8 +13,8 @@
 #pragma once
 
 #include "exec/cpu/matrix.h"
-#include "exec/cpu/tensor_memory.h"
 #include "exec/cpu/op_runner.h"
+#include "exec/cpu/tensor_memory.h"
 #include "exec/training/data.h"
 #include "schedule/scheduled_program.h"
 
@@ -63,8 +63,7 @@ class TrainingOps final : public OpRunner {
 
   [[nodiscard]] bool is_parameter(TensorId id) const;
   [[nodiscard]] Matrix matrix(TensorId id) const;
-  [[nodiscard]] std::vector<training::Sample> samples_of(const schedule::Op& op,
-                                                         std::int64_t count,
+  [[nodiscard]] std::vector<training::Sample> samples_of(const schedule::Op& op, std::int64_t count,
                                                          std::int64_t vocabulary) const;
 
   void run_by_name(const schedule::Op& op);

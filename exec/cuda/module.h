@@ -30,8 +30,8 @@ inline constexpr std::uint32_t kModuleVersion = 1;
 // One GPU as the driver describes it.
 struct DeviceFacts {
   std::int32_t index = 0;
-  std::string name;      // "NVIDIA H200"
-  std::string pci;       // bus id
+  std::string name;                   // "NVIDIA H200"
+  std::string pci;                    // bus id
   std::int32_t major = 0, minor = 0;  // compute capability
   std::int32_t multiprocessors = 0;
   Bytes memory;
@@ -39,13 +39,13 @@ struct DeviceFacts {
 
 // What was built, and what is found here. Never throws.
 struct Facts {
-  std::string toolkit;         // CUDA version of the build, "13.0"
-  std::string architectures;   // "80 90 100"
-  std::string nccl_built;      // "2.28.9"
-  std::string nccl;            // of the library loaded
-  std::string driver;          // highest CUDA version the driver supports; empty without a driver
+  std::string toolkit;        // CUDA version of the build, "13.0"
+  std::string architectures;  // "80 90 100"
+  std::string nccl_built;     // "2.28.9"
+  std::string nccl;           // of the library loaded
+  std::string driver;         // highest CUDA version the driver supports; empty without a driver
   std::vector<DeviceFacts> devices;
-  std::string objection;       // why no GPU can be used; empty when at least one can
+  std::string objection;  // why no GPU can be used; empty when at least one can
 };
 
 // How the steps of a plan are issued. Graph: captured once, then replayed.
@@ -58,7 +58,7 @@ enum class StandIn { None, SendToSelf };
 
 struct BackendOptions {
   std::int32_t device = 0;
-  Exchange exchange;                                   // to hand out NCCL ids and to meet
+  Exchange exchange;  // to hand out NCCL ids and to meet
   Issue issue = Issue::Eager;
   StandIn stand_in = StandIn::None;
   Duration deadline = std::chrono::seconds(60);        // of any wait for the device or a peer

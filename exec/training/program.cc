@@ -76,7 +76,8 @@ class Builder {
   Parameter parameter(const std::string& name, const std::vector<std::int64_t>& shape,
                       std::int32_t stage) {
     const TensorId value = tensor(name, TensorKind::Parameter, shape);
-    return {.value = value, .gradient = gradient(name + ".grad", shape), .name = name, .stage = stage};
+    return {
+        .value = value, .gradient = gradient(name + ".grad", shape), .name = name, .stage = stage};
   }
 
   static schedule::Work gemm(std::int64_t m, std::int64_t n, std::int64_t k) {
@@ -149,7 +150,8 @@ class Builder {
     const TensorId value = activation("loss", {});
     const TensorId fill = activation("loss.grad", {});
     const TensorId dlogits = activation("logits.grad", {n, words});
-    op("output.forward", Phase::Forward, stage, gemm(n, words, width), {x, output_.value}, {logits});
+    op("output.forward", Phase::Forward, stage, gemm(n, words, width), {x, output_.value},
+       {logits});
     op("loss.forward", Phase::Forward, stage, memory(n * words), {logits}, {value});
     op("loss.fill", Phase::Backward, stage, memory(1), {}, {fill}).effect =
         schedule::FillLossGradient{};

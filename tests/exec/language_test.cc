@@ -25,8 +25,24 @@ using schedule::Schedule;
 using schedule::ScheduledProgram;
 using schedule::Slice;
 using schedule::SyncPoint;
+using testing::buckets_of;
 using ::testing::HasSubstr;
-using namespace testing;
+using testing::kA;
+using testing::kAcross;
+using testing::kAGrad;
+using testing::kANumel;
+using testing::kBGrad;
+using testing::kBNumel;
+using testing::kCGrad;
+using testing::kCNumel;
+using testing::Owes;
+using testing::plan_of;
+using testing::run_over_ring;
+using testing::three_layers;
+using testing::three_layers_in_pairs;
+using testing::two_buckets_of;
+using testing::without;
+using testing::without_op;
 
 // With one warm-up and three measured steps.
 constexpr std::int64_t kSteps = 4;

@@ -133,8 +133,8 @@ TEST(LawTest, GMI1GMI2EveryMergePolicyEqualsOneBatchOfKMicroBatches) {
         const Trained reference = naive(options);
         options.samples = 4;
         const Program program = training_program(options);
-        for (const SyncPoint sync : {SyncPoint::EveryMicroStep, SyncPoint::AfterLastMicroStep,
-                                     SyncPoint::LastMicroStep}) {
+        for (const SyncPoint sync :
+             {SyncPoint::EveryMicroStep, SyncPoint::AfterLastMicroStep, SyncPoint::LastMicroStep}) {
           for (const ScaleAt scale :
                {ScaleAt::Collective, ScaleAt::AfterCollective, ScaleAt::LossGradient}) {
             Schedule schedule = policy(program, "threshold:threshold=4KiB");
@@ -174,8 +174,8 @@ TEST(LawTest, AI1AShardedOptimizerGivesTheWeightsOfTheNaiveProgram) {
     for (const char* gather : {"after-update", "next-forward"}) {
       for (const int p : {1, 2, 3}) {
         for (const ScaleAt scale : {ScaleAt::Collective, ScaleAt::AfterCollective}) {
-          Schedule schedule = policy(program, "sharded:cap=8KiB,p=" + std::to_string(p) +
-                                                  ",gather=" + gather);
+          Schedule schedule =
+              policy(program, "sharded:cap=8KiB,p=" + std::to_string(p) + ",gather=" + gather);
           schedule.scale = scale;
           SCOPED_TRACE(schedule.policy + " scale " + std::string(to_string(scale)));
           const Trained sharded = train_with(options, schedule);

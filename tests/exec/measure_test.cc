@@ -93,7 +93,7 @@ TEST(PlanHashTest, EveryFieldCounts) {
   EXPECT_EQ(hashes.size(), changes.size());
 }
 
-TEST(PlanHashTest, RanksWithDifferentPlansStopBeforeTheFirstStep) {
+TEST(PlanHashTest, AL5RanksWithDifferentPlansStopBeforeTheFirstStep) {
   ThreadRanks ranks(3);
   ranks.run([&](Rank rank) {
     const BucketMode mode = rank == Rank{2} ? BucketMode::Copy : BucketMode::View;

@@ -77,22 +77,20 @@ Trained train(const schedule::ScheduledProgram& plan, std::int32_t steps,
               const training::Hyperparameters& hyperparameters) {
   Collector collector(plan);
   const auto ranks = static_cast<std::int32_t>(plan.program.world_size);
-  launch::run_local_ranks({.ranks = ranks, .network_namespace = {}},
-                          [&](launch::Session& session) {
-                            cpu::Ports ports = cpu::ports_of(session, cpu::TransportKind::Ring);
-                            cpu::TrainingOps* ops = nullptr;
-                            ports.tensors = cpu::TensorScope::All;
-                            ports.make_ops = [&](const schedule::ScheduledProgram& scheduled,
-                                                 Rank rank, cpu::TensorMemory& memory) {
-                              auto made = std::make_unique<cpu::TrainingOps>(scheduled, rank, memory,
-                                                                             hyperparameters);
-                              ops = made.get();
-                              return made;
-                            };
-                            cpu::CpuBackend backend(plan, ports);
-                            run(plan, session.rank(), backend, {.warmup = 0, .steps = steps});
-                            collector.add(*ops);
-                          });
+  launch::run_local_ranks({.ranks = ranks, .network_namespace = {}}, [&](launch::Session& session) {
+    cpu::Ports ports = cpu::ports_of(session, cpu::TransportKind::Ring);
+    cpu::TrainingOps* ops = nullptr;
+    ports.tensors = cpu::TensorScope::All;
+    ports.make_ops = [&](const schedule::ScheduledProgram& scheduled, Rank rank,
+                         cpu::TensorMemory& memory) {
+      auto made = std::make_unique<cpu::TrainingOps>(scheduled, rank, memory, hyperparameters);
+      ops = made.get();
+      return made;
+    };
+    cpu::CpuBackend backend(plan, ports);
+    run(plan, session.rank(), backend, {.warmup = 0, .steps = steps});
+    collector.add(*ops);
+  });
   return collector.result();
 }
 

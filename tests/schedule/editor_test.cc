@@ -265,7 +265,7 @@ TEST(EditorPropertyTest, RI2ABatchEqualsItsEditsOneAtATime) {
   }
 }
 
-TEST(EditorPropertyTest, RI3TheWorkOfACommitGrowsAsTheProgramDoes) {
+TEST(EditorPropertyTest, R16RI3TheWorkOfACommitGrowsAsTheProgramDoes) {
   const auto work = [](std::int32_t ops) {
     ProgramEditor editor(numbered(ops));
     for (std::int32_t i = 0; i < ops; i += 10) {

@@ -38,14 +38,14 @@ PartitionProblem problem_of(const std::vector<std::int64_t>& ready_us,
 // 10 us and 1 us a kilobyte.
 const AffineCost kTenPlusBytes{microseconds(10), 1.0};
 
-TEST(ExactTest, SendsAGradientAloneWhereTheLinkWouldIdle) {
+TEST(ExactTest, PL6SendsAGradientAloneWhereTheLinkWouldIdle) {
   // Ready at 10 and 50, both 5 us long. Expectation: alone, the first runs 10..25, the second
   // 50..65. Together they run 50..70.
   const PartitionProblem problem = problem_of({10, 50}, {5000, 5000});
   EXPECT_EQ(exact_partition(problem, kTenPlusBytes), (Partition{{1, 2}, microseconds(65)}));
 }
 
-TEST(ExactTest, JoinsGradientsWhereTheBaseCostsMoreThanTheDelay) {
+TEST(ExactTest, PL6JoinsGradientsWhereTheBaseCostsMoreThanTheDelay) {
   // Ready at 10 and 12. Expectation: alone 10..25 and 25..40; together 12..32.
   const PartitionProblem problem = problem_of({10, 12}, {5000, 5000});
   EXPECT_EQ(exact_partition(problem, kTenPlusBytes), (Partition{{2}, microseconds(32)}));

@@ -24,7 +24,7 @@ Schedule sliced(const Program& program) {
   return schedule;
 }
 
-TEST(LowerBucketsTest, A4PacksEachPartOfAGradientIntoItsBucket) {
+TEST(LowerBucketsTest, A4PL23PacksEachPartOfAGradientIntoItsBucket) {
   const Program program = layers(2);
   const ScheduledProgram result = lower(program, sliced(program)).program;
   EXPECT_EQ(words(result),
@@ -114,7 +114,7 @@ TEST(LowerBucketsTest, P13ScalesABucketOnceBehindItsCollective) {
             "0:wait1 0:l1.update 0:l0.update ");
 }
 
-TEST(LowerBucketsTest, ScalesABucketOnTheComputeStreamInFrontOfItsCollective) {
+TEST(LowerBucketsTest, PL17ScalesABucketOnTheComputeStreamInFrontOfItsCollective) {
   const Program program = layers(2, 4);
   Schedule schedule = schedule_of(program, "one-bucket:mode=copy");
   schedule.scale = ScaleAt::BeforeCollective;
@@ -124,7 +124,7 @@ TEST(LowerBucketsTest, ScalesABucketOnTheComputeStreamInFrontOfItsCollective) {
             "0:l1.update 0:l0.update ");
 }
 
-TEST(LowerBucketsTest, P11AFactorFoldedIntoTheOptimizerLeavesPlainSums) {
+TEST(LowerBucketsTest, P11P12AFactorFoldedIntoTheOptimizerLeavesPlainSums) {
   const Program program = layers(1);
   Schedule schedule = one_bucket(program);
   schedule.scale = ScaleAt::Optimizer;

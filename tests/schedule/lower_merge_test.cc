@@ -154,7 +154,7 @@ TEST(LowerMergeTest, GMI9OneMicroStepIsTheUnmergedProgram) {
   }
 }
 
-TEST(LowerMergeTest, EachPassThatDidSomethingLeavesALine) {
+TEST(LowerMergeTest, P8GM12EachPassLeavesALineInItsOrder) {
   const Program program = layers(2);
   const auto report = lower(program, merged(program, SyncPoint::LastMicroStep, 2)).report;
   ASSERT_EQ(report.size(), 6u);
@@ -162,6 +162,8 @@ TEST(LowerMergeTest, EachPassThatDidSomethingLeavesALine) {
   EXPECT_EQ(report[1].substr(0, 6), "scale:");
   EXPECT_EQ(report[2], "lay out: 2 gradients in 2 buckets, 1.17 KiB, padding 0 B");
   EXPECT_EQ(report[3], "launch: 1 of 2 collectives before backward ends");
+  EXPECT_EQ(report[4].substr(0, 5), "wait:");
+  EXPECT_EQ(report[5].substr(0, 5), "emit:");
 }
 
 TEST(LowerMergeTest, RefusesFewerMicroStepsThanOne) {

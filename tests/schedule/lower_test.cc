@@ -55,7 +55,7 @@ TEST(LowerTest, LaunchesABucketAfterItsProducerAndWaitsBeforeItsFirstReader) {
             "0:wait1 0:l1.update 0:wait3 0:l0.update ");
 }
 
-TEST(LowerTest, WaitsForAllBucketsAtTheEndOfBackwardWhenAsked) {
+TEST(LowerTest, PL2WaitsForAllBucketsAtTheEndOfBackwardWhenAsked) {
   EXPECT_EQ(lowered("per-tensor:wait=end-of-backward"),
             "0:l0.forward 0:l1.forward "
             "0:l1.backward 0:record0 1:wait0 1:all-reduce0 1:record1 "

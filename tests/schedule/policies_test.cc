@@ -55,12 +55,12 @@ TEST(PoliciesTest, AThresholdClosesABucketOnceItIsReached) {
 }
 
 // First limit 40, then 104 for ever: 40 | 4 + 100 | 8 + 60 + 60 | 4.
-TEST(PoliciesTest, TorchDdpHasItsOwnLimitForTheFirstBucket) {
+TEST(PoliciesTest, AL9TorchDdpHasItsOwnLimitForTheFirstBucket) {
   const Program program = with_sizes({40, 4, 100, 8, 60, 60, 4});
   EXPECT_THAT(bucket_bytes(program, "torch-ddp:cap=104B,first=40B"), ElementsAre(40, 104, 128, 4));
 }
 
-TEST(PoliciesTest, GradientsOfDifferentDtypesHaveBucketsOfTheirOwn) {
+TEST(PoliciesTest, A27GradientsOfDifferentDtypesHaveBucketsOfTheirOwn) {
   Program program = with_sizes({40, 40, 40, 40});
   for (Tensor& tensor : program.tensors) {
     if (tensor.name == "l2.grad" || tensor.name == "l0.grad") tensor.dtype = DType::BF16;

@@ -181,7 +181,7 @@ TEST(ReshardPlanTest, RI7NoStepIsTakenBetweenEqualLayouts) {
 }
 
 // 64 elements, each needed by one rank: the baseline sends all 64 to each of 4 ranks.
-TEST(ReshardPlanTest, RL1O8OnlyIntersectionsTravelFromReplicatedRanks) {
+TEST(ReshardPlanTest, O8RI4RL1OnlyIntersectionsTravelFromReplicatedRanks) {
   const Layout from = on(make_mesh({2}), "R");
   const Layout to = on(make_mesh({4}, Rank{2}), "S(0)");
   EXPECT_EQ(elements_sent(whole_part_exchange({8, 8}, from, to)), 256);
@@ -189,7 +189,7 @@ TEST(ReshardPlanTest, RL1O8OnlyIntersectionsTravelFromReplicatedRanks) {
 }
 
 // Each target needs a quarter of the tensor from each source; the baseline sends it whole halves.
-TEST(ReshardPlanTest, RL1O8OnlyIntersectionsTravelBetweenCuts) {
+TEST(ReshardPlanTest, O8RI4RL1OnlyIntersectionsTravelBetweenCuts) {
   const Layout from = on(make_mesh({2}), "S(0)");
   const Layout to = on(make_mesh({2}, Rank{2}), "S(1)");
   EXPECT_EQ(elements_sent(whole_part_exchange({8, 8}, from, to)), 128);
@@ -203,7 +203,7 @@ std::vector<std::int32_t> senders(const std::vector<Message>& messages) {
 }
 
 // Two holders of the whole, six targets.
-TEST(ReshardPlanTest, RL2O8HoldersTakeTurns) {
+TEST(ReshardPlanTest, O8RL2HoldersTakeTurns) {
   const Layout from = on(make_mesh({2}), "R");
   const Layout to = on(make_mesh({6}, Rank{2}), "S(0)");
   EXPECT_THAT(senders(whole_part_exchange({6, 6}, from, to)), ElementsAre(0, 1, 0, 0, 0, 0));

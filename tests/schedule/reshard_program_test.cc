@@ -322,7 +322,7 @@ Resharded chain_of(std::int32_t n) {
 }
 
 // One commit for all of them: four times the ops, four times the work (and a little for sorting).
-TEST(ReshardProgramTest, RL7RL8RI3ConversionsShareOneCommitOfLinearWork) {
+TEST(ReshardProgramTest, R17R18RL7RL8RI3ConversionsShareOneCommitOfLinearWork) {
   const Resharded small = chain_of(500);
   const Resharded large = chain_of(2000);
   EXPECT_EQ(small.counts.made, 500);

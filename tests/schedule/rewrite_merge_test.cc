@@ -74,7 +74,7 @@ TEST(MergeTest, GM4OptimizerOpsRunOncePerUpdate) {
   EXPECT_EQ(in_phase(Phase::Optimizer), 2);
 }
 
-TEST(MergeTest, GM3OnlyTheLastMicroStepIsDue) {
+TEST(MergeTest, GM2GM3GML7OnlyTheLastMicroStepIsDue) {
   const Program program = merged(two_layers(), Merge{.micro_steps = 3});
   EXPECT_EQ(program.micro_steps, 3);
   // The last one keeps the ids, so a launch point after an op means the op of the due micro-step.

@@ -159,7 +159,7 @@ TEST(ScaleTest, P11WhatBackwardReadsCannotWaitForTheOptimizer) {
             "backward op second.order reads the reduced gradient a.grad");
 }
 
-TEST(ScaleTest, P11ANormSeesRescaledGradients) {
+TEST(ScaleTest, AL1P11ANormSeesRescaledGradients) {
   Program program = two_layers();
   program.tensors.push_back(tensor_of(TensorId{10}, "norm", TensorKind::Activation, 1));
   ProgramEditor editor(std::move(program));

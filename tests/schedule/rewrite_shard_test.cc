@@ -169,7 +169,7 @@ TEST(ShardTest, A19MergedGradientsAreShardedOnce) {
   EXPECT_EQ(op_named(result.program, "bucket3.update").reads.front(), sum);
 }
 
-TEST(ShardTest, A19ShardsInEveryMicroStepAreRefused) {
+TEST(ShardTest, A16A19ShardsInEveryMicroStepAreRefused) {
   Schedule schedule = one_bucket(Collective::ReduceScatter);
   schedule.merge = Merge{.micro_steps = 2, .sync = SyncPoint::EveryMicroStep};
   Program program = applied<Rewritten>(merge_micro_steps(two_layers(), schedule.merge)).program;

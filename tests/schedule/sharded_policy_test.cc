@@ -45,7 +45,7 @@ std::vector<LaunchPoint> launches(const std::string& policy) {
   return points;
 }
 
-TEST(ShardedPolicyTest, A14ReduceScattersBucketsOfOneSize) {
+TEST(ShardedPolicyTest, A14PL19ReduceScattersBucketsOfOneSize) {
   const PolicyResult result = applied(ten_gradients(), "sharded:cap=512B");
   ASSERT_EQ(result.schedule.buckets.size(), 5u);
   for (const Bucket& bucket : result.schedule.buckets) {

@@ -106,7 +106,7 @@ TEST(SourceFirstFitTest, P19AcceptsAnythingIntoAnEmptyBucket) {
   EXPECT_THAT(members(applied(layers(3, 5000), ":elements=1000")), ElementsAre(1, 1, 1));
 }
 
-TEST(SourceFirstFitTest, P19CountsElementsNotBytes) {
+TEST(SourceFirstFitTest, P19PL4CountsElementsNotBytes) {
   StepBuilder step;
   const GroupId dp = step.group(4);
   for (int i = 0; i < 4; ++i) {
@@ -154,7 +154,7 @@ TEST(SourceFirstFitTest, O1AlternatingProcessGroupsAreNotFused) {
   EXPECT_THAT(members(applied(step.build(kAdam))), ElementsAre(1, 1, 1, 1, 1, 1, 1, 1));
 }
 
-TEST(SourceFirstFitTest, O1SeventeenProcessGroupsAreFusedOnTheOneSyncStream) {
+TEST(SourceFirstFitTest, O1P30PL11SeventeenProcessGroupsAreFusedOnTheOneSyncStream) {
   StepBuilder step;
   for (int i = 0; i < 17; ++i) {
     const GroupId group = step.group(2);
@@ -182,7 +182,7 @@ TEST(SourceFirstFitTest, P14TheNumberOfStreamsIsAnOption) {
               Each(StreamChoice(InlineStream{})));
 }
 
-TEST(SourceFirstFitTest, O1AHigherOrderOpSwitchesFusionOff) {
+TEST(SourceFirstFitTest, O1P17AHigherOrderOpSwitchesFusionOff) {
   StepBuilder step;
   const GroupId dp = step.group(4);
   for (int i = 0; i < 8; ++i) {
@@ -310,7 +310,7 @@ TEST(SourceFirstFitTest, PL21TheResultDependsOnTheProgramAlone) {
   EXPECT_EQ(applied(program, ":elements=6000").schedule, first.schedule);
 }
 
-TEST(SourceFirstFitTest, PI12O2GroupsARealisticListAsTheSourceDoes) {
+TEST(SourceFirstFitTest, O2P18PI12GroupsARealisticListAsTheSourceDoes) {
   constexpr std::int64_t kHidden = 1024;
   StepBuilder step;
   const GroupId dp = step.group(8);

@@ -43,7 +43,7 @@ std::vector<std::string> reasons(const PolicyResult& result) {
   return words;
 }
 
-TEST(SourceImprovedTest, PL5FusesProcessGroupsThatAlternate) {
+TEST(SourceImprovedTest, O1PL5FusesProcessGroupsThatAlternate) {
   StepBuilder step;
   const GroupId a = step.group(4);
   const GroupId b = step.group(4);
@@ -54,7 +54,7 @@ TEST(SourceImprovedTest, PL5FusesProcessGroupsThatAlternate) {
   EXPECT_EQ(result.schedule.buckets[1].stream, StreamChoice(CommStream{1}));
 }
 
-TEST(SourceImprovedTest, PL9BeginsABucketBetweenTwoGradientsOfOneOp) {
+TEST(SourceImprovedTest, O1PL9BeginsABucketBetweenTwoGradientsOfOneOp) {
   // O1: six ops with two gradients of 1000 elements, 3000 to a bucket: 12 become 4.
   StepBuilder step;
   const GroupId dp = step.group(4);
@@ -181,7 +181,7 @@ TEST(BatchesTest, A10LaunchesWholeBatchesAndLeavesTheTail) {
               ElementsAre(first, first, second, second, LaunchPoint(LaunchInBatch{2})));
 }
 
-TEST(GradientMergeTest, GM1MergesFourMicroStepsByDefaultAndAveragesThem) {
+TEST(GradientMergeTest, GM1GML1MergesFourMicroStepsByDefaultAndAveragesThem) {
   const PolicySpec spec = parse_policy("gradient-merge");
   EXPECT_EQ(spec.merge, (Merge{.micro_steps = 4,
                                .op = ReduceOp::Average,

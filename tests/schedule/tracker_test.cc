@@ -150,7 +150,7 @@ TEST(BucketTrackerTest, O6LaunchesInTheSecondIteration) {
               ElementsAre(BatchLaunch{6, {0, 1, 2}, false}, BatchLaunch{10, {3, 4}, true}));
 }
 
-TEST(BucketTrackerTest, O6LaunchesOneGradientLaterInTheFirstIteration) {
+TEST(BucketTrackerTest, O6A7LaunchesOneGradientLaterInTheFirstIteration) {
   const auto arriving = Placement::PlacedOnArrival;
   EXPECT_THAT(launches_of_one_micro_step(1, arriving),
               ElementsAre(BatchLaunch{3, {0}, false}, BatchLaunch{5, {1}, false},
@@ -190,7 +190,7 @@ TEST(BucketTrackerTest, AI4KeepsAtMostOneBatchInFlight) {
 
 // Three micro-steps, five buckets: 15 collectives when each micro-step syncs, 5 when only the last
 // does, whether the earlier gradients are copied at once or pile up in the parameters.
-TEST(BucketTrackerTest, A19CountsSyncsPerStep) {
+TEST(BucketTrackerTest, A17A19CountsSyncsPerStep) {
   const auto syncs = [](Arrival early) {
     BucketTracker tracker(five_buckets(), 1, Placement::PlacedBefore);
     for (int micro_step = 0; micro_step < 3; ++micro_step) {
@@ -234,7 +234,7 @@ TEST(BucketTrackerTest, A8WritesIntoABucketInFlightOnlyAfterAllSyncsAreFinished)
   EXPECT_EQ(tracker.in_flight(), 0u);
 }
 
-TEST(BucketTrackerTest, A18LaunchesPartlyFilledBucketsAndSkipsEmptyOnes) {
+TEST(BucketTrackerTest, A18A20LaunchesPartlyFilledBucketsAndSkipsEmptyOnes) {
   BucketTracker tracker(five_buckets(), 2, Placement::PlacedBefore);
   tracker.deliver(0);                            // half of bucket 0
   tracker.deliver(9, Arrival::KeepInParameter);  // of bucket 4, not copied yet

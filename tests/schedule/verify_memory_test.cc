@@ -93,7 +93,7 @@ ScheduledProgram two_producers() {
 }
 
 // PL12: the start dependency of the source system names only the last member.
-TEST(VerifyMemoryTest, PI3ABucketThatWaitsOnlyForItsLastMemberIsARace) {
+TEST(VerifyMemoryTest, P29PI3PL12ABucketThatWaitsOnlyForItsLastMemberIsARace) {
   ScheduledProgram broken = two_producers();
   erase(broken, wait_of(broken, StreamId{2}, 0));
   EXPECT_THAT(reasons(broken),
@@ -101,7 +101,7 @@ TEST(VerifyMemoryTest, PI3ABucketThatWaitsOnlyForItsLastMemberIsARace) {
                                        "write of a.grad by bucket 0: pack .c1.")));
 }
 
-TEST(VerifyMemoryTest, PI4AReaderThatDoesNotWaitForTheCollectiveIsARace) {
+TEST(VerifyMemoryTest, P29PI4AReaderThatDoesNotWaitForTheCollectiveIsARace) {
   ScheduledProgram broken = two_producers();
   erase(broken, wait_of(broken, kComputeStream));
   EXPECT_THAT(reasons(broken),

@@ -90,7 +90,7 @@ double o5_us(std::int32_t batch, std::int64_t large, std::int64_t small) {
 }
 
 // Ready at 10, 20, ...: 10..60, then 2 each: 68. Compute ends at 50 and waits for nothing.
-TEST(WaitPolicyTest, O5EventsAloneEndAt68) { EXPECT_EQ(o5_us(0, 50, 2), 68); }
+TEST(WaitPolicyTest, O5AL3EventsAloneEndAt68) { EXPECT_EQ(o5_us(0, 50, 2), 68); }
 
 // A13, p = 1: bucket 1 is ready at 20, but its launch waits for bucket 0: 60..62. Then each bucket
 // has gone before the next one is ready: 70..72, 80..82, 90..92.
@@ -115,7 +115,7 @@ TEST(WaitPolicyTest, O5A13WithEqualCollectivesEndsAt58And64And70) {
 // Section 6: with updates in launch order and one stream, waiting for one bucket is never slower than
 // for the whole stream, and that never slower than for everything at the end; no wait makes a
 // collective end earlier.
-TEST(WaitPolicyTest, PerEventIsNeverSlowerThanWholeStreamNorThatThanAllAtEnd) {
+TEST(WaitPolicyTest, PL1PerEventIsNeverSlowerThanWholeStreamNorThatThanAllAtEnd) {
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
@@ -191,7 +191,7 @@ TEST(GradientMergeTest, GM13GM14SynchronisingAfterTheLastMicroStepIsABurst) {
 
 // The third policy: in the last micro-step the first sum is there at 30 and travels beside backward:
 // 30..42; the second follows: 42..54. As few bytes, 14 us exposed.
-TEST(GradientMergeTest, GM13TheLastMicroStepOverlapsAsAnUnmergedStepDoes) {
+TEST(GradientMergeTest, GM13GML2TheLastMicroStepOverlapsAsAnUnmergedStepDoes) {
   const Played played = merged(SyncPoint::LastMicroStep);
   EXPECT_EQ(played.step_us, 54);
   EXPECT_EQ(played.exposed_us, 14);

@@ -15,7 +15,29 @@
 namespace dovetail::testing {
 namespace {
 
-using namespace schedule;  // NOLINT(google-build-using-namespace): a page of its words
+using schedule::Accumulate;
+using schedule::Action;
+using schedule::BucketLayout;
+using schedule::BucketMode;
+using schedule::Collective;
+using schedule::Command;
+using schedule::Copy;
+using schedule::CopyDirection;
+using schedule::element_size;
+using schedule::kComputeStream;
+using schedule::Op;
+using schedule::Part;
+using schedule::Placement;
+using schedule::ProblemKind;
+using schedule::RankProgram;
+using schedule::RecordEvent;
+using schedule::ReduceOp;
+using schedule::RunCollective;
+using schedule::RunOp;
+using schedule::Scale;
+using schedule::ScheduledProgram;
+using schedule::TensorKind;
+using schedule::WaitEvent;
 using Kind = ProblemKind;
 
 class Mutator {
@@ -26,17 +48,26 @@ class Mutator {
 
   std::optional<Mutation> apply(std::size_t kind) {
     using Way = std::optional<Mutation> (Mutator::*)();
-    static constexpr Way kWays[] = {
-        &Mutator::remove_wait_before_reader, &Mutator::remove_wait_of_stream,
-        &Mutator::launch_early,              &Mutator::reduce_twice,
-        &Mutator::never_reduce,              &Mutator::disagree_on_order,
-        &Mutator::disagree_on_kind,          &Mutator::change_operation,
-        &Mutator::change_factor,             &Mutator::remove_scale,
-        &Mutator::overlap_members,           &Mutator::leave_the_buffer,
-        &Mutator::double_a_gradient,         &Mutator::wait_for_the_future,
-        &Mutator::run_an_op_twice,           &Mutator::forget_an_op,
-        &Mutator::forget_to_accumulate,      &Mutator::forget_the_gather,
-        &Mutator::forget_to_unpack,          &Mutator::wait_in_a_circle};
+    static constexpr Way kWays[] = {&Mutator::remove_wait_before_reader,
+                                    &Mutator::remove_wait_of_stream,
+                                    &Mutator::launch_early,
+                                    &Mutator::reduce_twice,
+                                    &Mutator::never_reduce,
+                                    &Mutator::disagree_on_order,
+                                    &Mutator::disagree_on_kind,
+                                    &Mutator::change_operation,
+                                    &Mutator::change_factor,
+                                    &Mutator::remove_scale,
+                                    &Mutator::overlap_members,
+                                    &Mutator::leave_the_buffer,
+                                    &Mutator::double_a_gradient,
+                                    &Mutator::wait_for_the_future,
+                                    &Mutator::run_an_op_twice,
+                                    &Mutator::forget_an_op,
+                                    &Mutator::forget_to_accumulate,
+                                    &Mutator::forget_the_gather,
+                                    &Mutator::forget_to_unpack,
+                                    &Mutator::wait_in_a_circle};
     static_assert(std::size(kWays) == kKinds);
     return (this->*kWays[kind % kKinds])();
   }
@@ -262,7 +293,8 @@ class Mutator {
     const auto at = pick([&](std::size_t i) { return as<RunCollective>(i) != nullptr; });
     if (!at || !split_roles()) return std::nullopt;
     auto& other = std::get<RunCollective>(plan_.roles.back().commands[*at].action);
-    other.kind = other.kind == Collective::AllReduce ? Collective::AllGather : Collective::AllReduce;
+    other.kind =
+        other.kind == Collective::AllReduce ? Collective::AllGather : Collective::AllReduce;
     return mutation("ranks disagree on the kind of a collective",
                     {Kind::RankMismatch, Kind::WrongReduction, Kind::ReadBeforeReduced,
                      Kind::ReducedTwice, Kind::ReadBeforeGathered, Kind::NotReduced});

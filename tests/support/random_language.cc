@@ -10,7 +10,27 @@
 namespace dovetail::testing {
 namespace {
 
-using namespace schedule;  // NOLINT(google-build-using-namespace): a page of its words
+using schedule::Bucket;
+using schedule::BucketMode;
+using schedule::Collective;
+using schedule::CommStream;
+using schedule::InlineStream;
+using schedule::LaunchAfterBackward;
+using schedule::LaunchAfterOp;
+using schedule::LaunchInBatch;
+using schedule::Op;
+using schedule::owed_gradients;
+using schedule::OwedGradient;
+using schedule::ParameterSync;
+using schedule::Phase;
+using schedule::Program;
+using schedule::ReduceOp;
+using schedule::ScaleAt;
+using schedule::Schedule;
+using schedule::Slice;
+using schedule::SyncPoint;
+using schedule::WaitPoint;
+using schedule::WaitScope;
 
 class Draw {
  public:
@@ -22,11 +42,11 @@ class Draw {
     result.merge.micro_steps = one_of<std::int32_t>({1, 1, 1, 2, 4});
     if (result.merge.micro_steps > 1) {
       result.merge.op = one_of({ReduceOp::Sum, ReduceOp::Average});
-      result.merge.sync = one_of({SyncPoint::EveryMicroStep, SyncPoint::AfterLastMicroStep,
-                                  SyncPoint::LastMicroStep});
+      result.merge.sync = one_of(
+          {SyncPoint::EveryMicroStep, SyncPoint::AfterLastMicroStep, SyncPoint::LastMicroStep});
     }
-    result.scale = one_of({ScaleAt::Collective, ScaleAt::BeforeCollective,
-                           ScaleAt::AfterCollective, ScaleAt::LossGradient, ScaleAt::Optimizer});
+    result.scale = one_of({ScaleAt::Collective, ScaleAt::BeforeCollective, ScaleAt::AfterCollective,
+                           ScaleAt::LossGradient, ScaleAt::Optimizer});
     result.parameters = one_of({ParameterSync::AfterUpdate, ParameterSync::NextForward});
     sharded_ = one_in(3);
     group(result);
