@@ -20,7 +20,6 @@
 #include "exec/cpu/kernels.h"
 #include "exec/machine.h"
 #include "models/cluster.h"
-#include "models/fit.h"
 #include "models/passes.h"
 #include "models/stand_in.h"
 #include "models/workload.h"
@@ -83,30 +82,18 @@ std::vector<models::CollectiveSeries> series_of(const Calibration& measured, std
   return all;
 }
 
-// The line through everything of one kind that was measured in the variants. Kinds that were met in
-// one size only cost by the byte.
 std::map<models::PassKind, models::PassModel> passes_of(
     std::span<const schedule::ScheduledProgram> variants, const Calibration& measured) {
-  std::map<models::PassKind, std::vector<models::TimedBytes>> samples;
+  std::vector<models::PassSample> samples;
   for (std::size_t i = 0; i < variants.size(); ++i) {
     for (const auto& timed : measured.variants.at(i)) {
       const schedule::Op& op = variants[i].program.op(timed.op);
       const std::optional<models::PassKind> kind = models::pass_of(op);
-      if (!kind || op.bytes() <= Bytes(0) || timed.time.median <= Duration{}) continue;
-      samples[*kind].push_back({.bytes = op.bytes(), .time = timed.time.median});
+      if (!kind) continue;
+      samples.push_back({.kind = *kind, .traffic = op.bytes(), .time = timed.time.median});
     }
   }
-  std::map<models::PassKind, models::PassModel> passes;
-  for (const auto& [kind, of_kind] : samples) {
-    const auto [least, most] = std::ranges::minmax(of_kind, {}, &models::TimedBytes::bytes);
-    if (least.bytes < most.bytes) {
-      const models::AlphaBeta line = models::fit_alpha_beta(of_kind).line;
-      passes[kind] = {.fixed = line.alpha, .ns_per_byte = line.ns_per_byte};
-    } else {
-      passes[kind].ns_per_byte = static_cast<double>(of_kind.front().time.count()) /
-                                 static_cast<double>(of_kind.front().bytes.count());
-    }
-  }
+  std::map<models::PassKind, models::PassModel> passes = models::fit_passes(samples);
   // A byte of the buffer is read and written.
   passes[models::PassKind::Scale] = {.fixed = measured.scales.fixed,
                                      .ns_per_byte = measured.scales.ns_per_byte / 2};

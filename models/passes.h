@@ -19,7 +19,9 @@
 #include "schedule/program.h"
 
 #include <array>
+#include <map>
 #include <optional>
+#include <span>
 #include <string_view>
 
 namespace dovetail::models {
@@ -42,5 +44,16 @@ struct PassModel {
   [[nodiscard]] Duration time(Bytes traffic) const;
   friend bool operator==(const PassModel&, const PassModel&) = default;
 };
+
+// How long one pass took.
+struct PassSample {
+  PassKind kind = PassKind::Accumulate;
+  Bytes traffic;
+  Duration time{};
+};
+
+// The line through all samples of each kind (fit.h). A kind that was met in one size only costs by
+// the byte. Samples without traffic or time are left out.
+std::map<PassKind, PassModel> fit_passes(std::span<const PassSample> samples);
 
 }  // namespace dovetail::models

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -306,6 +307,19 @@ TEST(CostsTest, AShardedUpdateOfRepeatedProductsTakesTheMeasuredLineNotTheUnitKe
   EXPECT_EQ(time_of(cluster, update), Duration(288));
   cluster.passes.clear();
   EXPECT_EQ(time_of(cluster, update), microseconds(3));
+}
+
+TEST(PassesTest, ALineGoesThroughTheSamplesOfEachKind) {
+  // 1 us + 2 ns per byte at 1000 and 4000 bytes; zeros were filled in one size only: 3 ns per byte.
+  const std::vector<PassSample> samples = {
+      {.kind = PassKind::Accumulate, .traffic = Bytes(1000), .time = microseconds(3)},
+      {.kind = PassKind::Accumulate, .traffic = Bytes(4000), .time = microseconds(9)},
+      {.kind = PassKind::ZeroFill, .traffic = Bytes(1000), .time = microseconds(3)},
+      {.kind = PassKind::Update, .traffic = Bytes(0), .time = microseconds(3)}};
+  const std::map<PassKind, PassModel> passes = fit_passes(samples);
+  ASSERT_EQ(passes.size(), 2U);
+  EXPECT_EQ(passes.at(PassKind::Accumulate).time(Bytes(2000)), microseconds(5));
+  EXPECT_EQ(passes.at(PassKind::ZeroFill).time(Bytes(500)), Duration(1500));
 }
 
 TEST(CostsTest, ScalingReadsAndWritesTheBuffer) {
