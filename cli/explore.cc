@@ -1,5 +1,8 @@
 // The sweep, as a table or as JSON.
 //
+// Rows with k micro-steps per update are compared by step time / k, but only rows with the fewest
+// micro-steps of the sweep can be best: the others train with larger batches.
+//
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/explore.h"
 
@@ -10,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "base/error.h"
 #include "base/json_reader.h"
@@ -32,8 +36,9 @@ struct Row {
 struct Sweep {
   std::vector<Row> rows;
   std::size_t best = 0;
-  std::optional<Duration> lower_bound;  // absent: the best does other work than what it bounds
-  double gap = 0;
+  std::optional<std::size_t> best_bounded;  // of the rows that the lower bound bounds
+  std::optional<Duration> lower_bound;      // absent with best_bounded
+  double gap = 0;                           // of best_bounded
   std::size_t simulated = 0;
   std::vector<std::string> left_out;  // policies that do not apply, and why
 };
@@ -66,15 +71,18 @@ std::vector<std::string> joined_policies(const std::vector<std::string>& pieces)
   return names;
 }
 
-// Those that do the same step: not several micro-steps, not sharded updates.
+// All but pipeline, which changes the Program.
 std::vector<std::string> comparable_policies() {
-  std::vector<std::string> names;
-  for (const std::string& name : schedule::policy_names()) {
-    const PolicyKind kind = schedule::parse_policy(name).kind;
-    if (kind == PolicyKind::GradientMerge || kind == PolicyKind::Sharded) continue;
-    names.push_back(name);
-  }
+  std::vector<std::string> names = schedule::policy_names();
+  std::erase(names, std::string(schedule::name(PolicyKind::Pipeline)));
   return names;
+}
+
+std::int32_t micro_steps(const Row& row) { return row.candidate.spec.merge.micro_steps; }
+
+// Of one micro-step.
+double step_ns(const Row& row) {
+  return static_cast<double>(row.candidate.summary.step_ns) / micro_steps(row);
 }
 
 std::vector<PolicySpec> policies_of(const ExploreOptions& options,
@@ -84,6 +92,11 @@ std::vector<PolicySpec> policies_of(const ExploreOptions& options,
     // A plain torch-ddp takes --first-bucket, and the mode and wait of the command line.
     const bool plain = text.find(':') == std::string::npos;
     PolicySpec spec = schedule::parse_policy(text);
+    if (spec.kind == PolicyKind::Pipeline) {
+      throw InputError(
+          "explore: a pipeline changes which rank computes what, so its step cannot be " +
+          ("compared with the others: use dovetail plan --policy " + text));
+    }
     if (plain && spec.kind == PolicyKind::TorchDdp) {
       spec.first_bucket = parse_size_option("--first-bucket", options.first_bucket);
     }
@@ -98,52 +111,67 @@ std::vector<PolicySpec> policies_of(const ExploreOptions& options,
   return specs;
 }
 
-Sweep run_sweep(Planner& planner, const ExploreOptions& options) {
-  const std::vector<Bytes> thresholds = parse_thresholds(options.thresholds, options.points);
-  Sweep sweep;
-  const std::vector<std::string> names =
-      options.policies.empty() ? comparable_policies() : joined_policies(options.policies);
-  const std::vector<PolicySpec> specs = policies_of(options, names);
-  for (std::size_t p = 0; p < specs.size(); ++p) {
-    PolicySpec spec = specs[p];
-    const bool given = names[p].find(':') != std::string::npos;
-    if (options.policies.empty()) {
-      // What was not asked for by name is left out where it does not apply.
-      if (const std::optional<std::string> refusal = planner.refusal(spec)) {
-        sweep.left_out.push_back(std::string(schedule::name(spec.kind)) + ": " + *refusal);
-        continue;
-      }
-    }
-    const auto add = [&](std::optional<Bytes> threshold) {
-      Row row{planner.evaluate(spec), threshold, {}};
-      if (spec.kind == PolicyKind::TorchDdp) row.first_bucket = spec.first_bucket;
-      sweep.rows.push_back(row);
-    };
-    if (!sweeps(spec.kind)) {
-      add(std::nullopt);
-    } else if (given) {  // its own threshold
-      add(spec.threshold);
-    } else {
-      for (const Bytes threshold : thresholds) {
-        spec.threshold = threshold;
-        add(threshold);
-      }
-    }
+// The rows of one policy, which sweeps the thresholds unless it was given one.
+std::vector<Row> evaluate(Planner& planner, PolicySpec spec, std::span<const Bytes> thresholds) {
+  std::vector<Row> rows;
+  const auto add = [&](std::optional<Bytes> threshold) {
+    Row row{planner.evaluate(spec), threshold, {}};
+    if (spec.kind == PolicyKind::TorchDdp) row.first_bucket = spec.first_bucket;
+    rows.push_back(row);
+  };
+  if (!sweeps(spec.kind)) {
+    add(std::nullopt);
+    return rows;
   }
-  const auto better = [](const Row& a, const Row& b) {
-    if (a.candidate.summary.step_ns != b.candidate.summary.step_ns) {
-      return a.candidate.summary.step_ns < b.candidate.summary.step_ns;
-    }
+  for (const Bytes threshold : thresholds) {
+    spec.threshold = threshold;
+    add(threshold);
+  }
+  return rows;
+}
+
+void find_best(Sweep& sweep) {
+  const auto better = [&](const Row& a, const Row& b) {
+    if (micro_steps(a) != micro_steps(b)) return micro_steps(a) < micro_steps(b);
+    if (step_ns(a) != step_ns(b)) return step_ns(a) < step_ns(b);
     return a.candidate.buckets < b.candidate.buckets;
   };
-  sweep.best =
-      static_cast<std::size_t>(std::ranges::min_element(sweep.rows, better) - sweep.rows.begin());
+  for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
+    if (better(sweep.rows[i], sweep.rows[sweep.best])) sweep.best = i;
+    if (!sweep.rows[i].candidate.bounded) continue;
+    if (!sweep.best_bounded || better(sweep.rows[i], sweep.rows[*sweep.best_bounded])) {
+      sweep.best_bounded = i;
+    }
+  }
+}
+
+Sweep run_sweep(Planner& planner, const ExploreOptions& options) {
+  const std::vector<Bytes> range = parse_thresholds(options.thresholds, options.points);
+  Sweep sweep;
+  const bool all = options.policies.empty();
+  const std::vector<std::string> names =
+      all ? comparable_policies() : joined_policies(options.policies);
+  const std::vector<PolicySpec> specs = policies_of(options, names);
+  for (std::size_t p = 0; p < specs.size(); ++p) {
+    const PolicySpec& spec = specs[p];
+    // What was not asked for by name is left out where it does not apply.
+    if (const std::optional<std::string> refusal = planner.refusal(spec); all && refusal) {
+      sweep.left_out.push_back(std::string(schedule::name(spec.kind)) + ": " + *refusal);
+      continue;
+    }
+    const bool given = names[p].find(':') != std::string::npos;
+    const std::vector<Bytes> own = {spec.threshold};
+    for (Row& row : evaluate(planner, spec, given ? own : range)) {
+      sweep.rows.push_back(std::move(row));
+    }
+  }
+  find_best(sweep);
   static_cast<void>(planner.verified_schedule(sweep.rows[sweep.best].candidate.spec));
   sweep.simulated = planner.simulated();
-  if (!sweep.rows[sweep.best].candidate.bounded) return sweep;
+  if (!sweep.best_bounded) return sweep;
   sweep.lower_bound = planner.lower_bound();
   const auto bound = static_cast<double>(sweep.lower_bound->count());
-  const auto found = static_cast<double>(sweep.rows[sweep.best].candidate.summary.step_ns);
+  const auto found = static_cast<double>(sweep.rows[*sweep.best_bounded].candidate.summary.step_ns);
   sweep.gap = bound > 0 ? found / bound - 1 : 0;
   return sweep;
 }
@@ -161,6 +189,7 @@ ordered_json row_json(const Row& row) {
           {"mode", std::string(to_string(row.candidate.spec.mode))},
           {"wait", std::string(to_string(row.candidate.spec.wait))},
           {"buckets", row.candidate.buckets},
+          {"micro_steps", micro_steps(row)},
           {"step_us", us(summary.step_ns)},
           {"exposed_us", us(summary.exposed_ns)},
           {"communication_us", us(summary.communication_ns)},
@@ -191,13 +220,36 @@ std::string to_json(const Sweep& sweep, const Inputs& inputs, const ExploreOptio
   return result.dump(1) + "\n";
 }
 
+// A swept policy by its sizes, unless it has other options of its own.
 std::string label(const Row& row) {
-  const PolicyKind kind = row.candidate.spec.kind;
-  std::string text(schedule::name(kind));
-  if (kind >= PolicyKind::SourceFirstFit) text = schedule::to_string(row.candidate.spec);
-  if (row.threshold) text += " " + to_string(*row.threshold);
+  const PolicySpec& spec = row.candidate.spec;
+  PolicySpec plain = schedule::default_policy(spec.kind);
+  plain.threshold = spec.threshold;
+  plain.first_bucket = spec.first_bucket;
+  if (!row.threshold || spec != plain) return schedule::to_string(spec);
+  std::string text(schedule::name(spec.kind));
+  text += " " + to_string(*row.threshold);
   if (row.first_bucket) text += ", first " + to_string(*row.first_bucket);
   return text;
+}
+
+void print_rows(std::ostream& out, const Sweep& sweep) {
+  const bool merged =
+      std::ranges::any_of(sweep.rows, [](const Row& row) { return micro_steps(row) > 1; });
+  std::vector<std::string> header = {"policy", "buckets", "step ms", "exposed ms", "over best"};
+  if (merged) header.insert(header.end() - 1, "per micro-step");
+  TextTable table(std::move(header));
+  const Row& best = sweep.rows[sweep.best];
+  for (const Row& row : sweep.rows) {
+    std::vector<std::string> cells = {label(row), std::to_string(row.candidate.buckets),
+                                      fixed(us(row.candidate.summary.step_ns) / 1e3, 3),
+                                      fixed(us(row.candidate.summary.exposed_ns) / 1e3, 3)};
+    if (merged) cells.push_back(fixed(step_ns(row) / 1e6, 3));
+    cells.push_back(&row == &best ? "best"
+                                  : fixed((step_ns(row) / step_ns(best) - 1) * 100, 1, "+") + " %");
+    table.add(std::move(cells));
+  }
+  table.print(out);
 }
 
 void print_table(std::ostream& out, const Sweep& sweep, const Inputs& inputs,
@@ -211,19 +263,13 @@ void print_table(std::ostream& out, const Sweep& sweep, const Inputs& inputs,
       << "; predicted (simulated), dovetail " << DOVETAIL_VERSION << '\n';
   for (const std::string& note : inputs.notes) out << "  note: " << note << '\n';
   for (const std::string& policy : sweep.left_out) out << "  left out: " << policy << '\n';
-  TextTable table({"policy", "buckets", "step ms", "exposed ms", "over best"});
-  const double best = us(sweep.rows[sweep.best].candidate.summary.step_ns);
-  for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
-    const Row& row = sweep.rows[i];
-    const double step = us(row.candidate.summary.step_ns);
-    const std::string over =
-        i == sweep.best ? "best" : fixed((step / best - 1) * 100, 1, "+") + " %";
-    table.add({label(row), std::to_string(row.candidate.buckets), fixed(step / 1e3, 3),
-               fixed(us(row.candidate.summary.exposed_ns) / 1e3, 3), over});
-  }
-  table.print(out);
+  print_rows(out, sweep);
   out << "best: " << schedule::to_string(sweep.rows[sweep.best].candidate.spec) << "\n";
   if (!sweep.lower_bound) return;
+  if (sweep.best_bounded != sweep.best) {
+    out << "best that all-reduces once per step: "
+        << schedule::to_string(sweep.rows[*sweep.best_bounded].candidate.spec) << "; of these ";
+  }
   out << "no schedule of consecutive buckets is faster than "
       << fixed(to_us(*sweep.lower_bound) / 1e3, 3) << " ms on this model: gap "
       << fixed(sweep.gap * 100, 2) << " %\n";

@@ -9,7 +9,10 @@
 //   best: exact
 //   no schedule of consecutive buckets is faster than 47.806 ms on this model: gap 1.66 %
 //
-// One row per policy and threshold; `exposed` is communication that nothing hides.
+// One row per policy and threshold; `exposed` is communication that nothing hides. Policies with k
+// micro-steps per update are compared by the time of one (a column of its own, where there are any)
+// and are never best among others. The last line bounds schedules that all-reduce each gradient once
+// per step; if the best is none of these (sharded updates), the line names the best of them too.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "base/error.h"
 #include "models/stand_in.h"
@@ -20,22 +21,59 @@ std::int64_t reduction_ranks(const schedule::Program& program) {
   return ranks;
 }
 
-Inputs load_inputs(const InputOptions& options) {
-  if (options.cluster.empty()) {
-    models::Workload workload =
-        models::load_workload(options.workload, options.world, options.data_dir);
-    if (!workload.own_machine) {
-      throw InputError("workload \"" + options.workload +
-                       "\" has no collective times of its own: name a machine with --cluster");
-    }
-    models::OwnMachine& own = *workload.own_machine;
-    const std::string machine = own.costs.machine;
-    return {std::move(workload.program), std::move(own.costs), std::move(own.all_reduce), machine,
-            std::move(workload.notes)};
+namespace {
+
+// Gradients of stages that no other rank replicates travel nowhere: any table serves.
+std::int64_t table_ranks(const schedule::Program& program, const models::Cluster& cluster) {
+  const std::int64_t ranks = reduction_ranks(program);
+  return ranks > 1 ? ranks : cluster.ranks;
+}
+
+Inputs from_own_machine(const InputOptions& options) {
+  models::Workload workload =
+      models::load_workload(options.workload, options.world, options.data_dir);
+  if (options.split.stages > 1) {
+    throw InputError("a pipeline needs a machine: name one with --cluster");
   }
+  if (!workload.own_machine) {
+    throw InputError("workload \"" + options.workload +
+                     "\" has no collective times of its own: name a machine with --cluster");
+  }
+  models::OwnMachine& own = *workload.own_machine;
+  const std::string machine = own.costs.machine;
+  return {std::move(workload.program), std::move(own.costs), std::move(own.all_reduce), machine,
+          std::move(workload.notes)};
+}
+
+}  // namespace
+
+std::int64_t replicas_of(std::int64_t world, schedule::StageSplit split) {
+  if (world % split.stages != 0) {
+    throw InputError(std::to_string(world) + " ranks cannot be split into " +
+                     std::to_string(split.stages) + " stages of equal size; choose --world");
+  }
+  return world / split.stages;
+}
+
+std::string split_stages(schedule::Program& program, const std::string& workload,
+                         schedule::StageSplit split) {
+  if (split.stages == 1) return {};
+  schedule::Rewrite outcome = schedule::assign_stages(std::move(program), split);
+  if (const auto* refusal = std::get_if<schedule::Refusal>(&outcome)) {
+    throw InputError("workload \"" + workload + "\": no pipeline of " +
+                     std::to_string(split.stages) + " stages: " + refusal->reason + " (AS2)");
+  }
+  auto& rewritten = std::get<schedule::Rewritten>(outcome);
+  program = std::move(rewritten.program);
+  return std::move(rewritten.report);
+}
+
+Inputs load_inputs(const InputOptions& options) {
+  if (options.cluster.empty()) return from_own_machine(options);
   const models::Cluster cluster =
       models::load_cluster(options.cluster, options.data_dir + "/clusters");
-  const std::int64_t world = options.world.value_or(cluster.ranks);
+  const std::int64_t world =
+      options.world ? replicas_of(*options.world, options.split) : cluster.ranks;
   models::Workload workload = models::load_workload(options.workload, world, options.data_dir);
   std::vector<std::string> notes;
   if (cluster.unit_kernel) {
@@ -48,9 +86,12 @@ Inputs load_inputs(const InputOptions& options) {
   } else {
     notes = workload.notes;
   }
+  if (options.split.stages > 1) {
+    notes.push_back(split_stages(workload.program, options.workload, options.split));
+  }
   models::Costs costs = models::costs_for(cluster, workload.program);
   models::CollectiveTable table = models::collective_table(
-      cluster, {schedule::Collective::AllReduce, reduction_ranks(workload.program)});
+      cluster, {schedule::Collective::AllReduce, table_ranks(workload.program, cluster)});
   for (std::string& note : models::assumptions(cluster, workload.program)) {
     notes.push_back(std::move(note));
   }

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "models/cluster.h"
 #include "models/collective_table.h"
 #include "models/costs.h"
+#include "schedule/pipeline/assign.h"
 #include "schedule/program.h"
 
 namespace dovetail::cli {
@@ -19,6 +21,7 @@ struct InputOptions {
   std::string cluster;   // empty: the machine that the workload's own profile was taken on
   std::string data_dir;  // holds workloads/ and clusters/
   std::optional<std::int64_t> world;
+  schedule::StageSplit split = {};  // more than one stage: the model becomes a pipeline
 };
 
 struct Inputs {
@@ -30,8 +33,17 @@ struct Inputs {
 };
 
 // With a cluster that has a unit kernel (a calibrated CPU), timed work is replaced by stand-ins
-// (models/stand_in.h). Throws InputError.
+// (models/stand_in.h). A pipeline needs a cluster; each of its S stages has world / S ranks, or,
+// without a world, as many as the cluster. Throws InputError.
 Inputs load_inputs(const InputOptions& options);
+
+// How many ranks hold a copy of each stage. Throws InputError where stages would differ in that.
+std::int64_t replicas_of(std::int64_t world, schedule::StageSplit split);
+
+// Makes a pipeline of the workload's model, which holds the replicas of one stage; one stage: leaves
+// it alone. What it did, in a line. Throws InputError with the reason of a refusal.
+std::string split_stages(schedule::Program& program, const std::string& workload,
+                         schedule::StageSplit split);
 
 // The size of the largest process group that owes reductions, for which the all-reduce table is
 // taken.

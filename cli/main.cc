@@ -5,17 +5,21 @@
 //
 // The only place that catches exceptions and reads environment variables of the tool itself:
 //   DOVETAIL_DATA  directory with workloads/ and clusters/ (default: models/ of the source tree)
+//   DOVETAIL_CUDA_MODULE  the CUDA module (default: beside the executable)
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <functional>
 #include <iostream>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "cli/calibrate.h"
@@ -24,7 +28,9 @@
 #include "cli/plan.h"
 #include "cli/reshard.h"
 #include "cli/run.h"
+#include "cli/selftest.h"
 #include "cli/show.h"
+#include "schedule/policies.h"
 
 namespace dovetail::cli {
 namespace {
@@ -33,6 +39,9 @@ std::string data_dir() {
   const char* const given = std::getenv("DOVETAIL_DATA");
   return given != nullptr && *given != '\0' ? given : DOVETAIL_DATA_DIR;
 }
+
+constexpr std::array<std::string_view, 8> kCommonOptions = {"mode", "wait", "scope",   "scale",
+                                                            "k",    "sync", "average", "sums"};
 
 // All options of all subcommands, alive while the parser writes to them.
 struct AllOptions {
@@ -44,6 +53,7 @@ struct AllOptions {
   CalibrateOptions calibrate;
   CompareOptions compare;
   ReshardOptions reshard;
+  SelftestOptions selftest;
 };
 
 void bind_inputs(CLI::App& command, InputOptions& inputs) {
@@ -53,7 +63,40 @@ void bind_inputs(CLI::App& command, InputOptions& inputs) {
   command.add_option(
       "--cluster", inputs.cluster,
       "machine: shipped name or file; may be left out for profiles that bring theirs");
-  command.add_option("--world", inputs.world, "ranks of a zoo model (default: the cluster's)");
+  command.add_option("--world", inputs.world,
+                     "ranks of a zoo model (default: the cluster's, per stage of a pipeline)");
+}
+
+// Names with commas, in lines of a help text.
+std::string policy_list() {
+  std::string text = "Policies:";
+  std::size_t line = 0;
+  for (const schedule::PolicyHelp& policy : schedule::policy_help()) {
+    if (text.size() - line + policy.name.size() > 96) {
+      text += '\n';
+      line = text.size();
+    }
+    text += (text.size() == line ? "  " : " ") + policy.name + ",";
+  }
+  text.back() = '.';
+  return text;
+}
+
+// Every policy with the options that only some of them take.
+std::string policies_footer() {
+  std::string text = "Policies, as NAME or NAME:OPTION=VALUE,OPTION=VALUE,...\n";
+  for (const schedule::PolicyHelp& policy : schedule::policy_help()) {
+    std::string line = "  " + policy.name + std::string(22 - policy.name.size(), ' ');
+    if (policy.options.empty()) line += " = " + policy.defaults;
+    for (const std::string& option : policy.options) {
+      if (std::ranges::find(kCommonOptions, option) == kCommonOptions.end()) line += " " + option;
+    }
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  text += "  all of them           ";
+  for (const std::string_view option : kCommonOptions) text += " " + std::string(option);
+  return text +
+         "\ndovetail show policies says what each is for, docs/schedules.md what options do.";
 }
 
 void bind_explore(CLI::App& app, ExploreOptions& options, std::function<int()>& action) {
@@ -62,7 +105,10 @@ void bind_explore(CLI::App& app, ExploreOptions& options, std::function<int()>& 
   command.add_option("--thresholds", options.thresholds, "LOW:HIGH or a list, e.g. 1MiB,25MiB");
   command.add_option("--points", options.points, "thresholds in a range (default 17)");
   command.add_option("--first-bucket", options.first_bucket, "torch-ddp's first limit (1MiB)");
-  command.add_option("--policies", options.policies, "only these (default: all)")->delimiter(',');
+  command
+      .add_option("--policies", options.policies,
+                  "only these, as plan --policy takes them (default: all but pipeline)")
+      ->delimiter(',');
   command.add_option("--mode", options.mode, "view or copy, for every policy");
   command.add_option("--wait", options.wait, "first-use or end-of-backward, for every policy");
   command.add_flag("--json", options.json, "machine-readable output");
@@ -80,8 +126,8 @@ void bind_plan(CLI::App& app, PlanOptions& options, std::function<int()>& action
   CLI::App& command = *app.add_subcommand("plan", "write the schedule of one policy");
   bind_inputs(command, options.inputs);
   command.add_option("--policy", options.policy,
-                     "e.g. exact, torch-ddp:cap=25MiB,first=1MiB, paddle-pass, source-improved, "
-                     "gradient-merge:k=4,sync=last, sharded:p=2 (show policies lists all)");
+                     "e.g. exact (the default), torch-ddp:cap=25MiB, sharded:p=2,k=4; see below");
+  command.footer(policies_footer());
   command.add_option("-o,--output", options.output, "plan file to write")->required();
   command.add_option("--trace", options.trace, "also write the predicted trace");
   command.callback([&options, &action] {
@@ -132,9 +178,11 @@ void bind_reshard(CLI::App& app, ReshardOptions& options, std::function<int()>& 
   command.add_option("--shape", options.shape, "of the tensor, e.g. 8x8")->required();
   command.add_option("--dtype", options.dtype, "f32 (default), f16, bf16 or f64");
   command.add_option("--mesh", options.mesh, "of the ranks, e.g. 4 or 2x2")->required();
-  command.add_option("--from", options.from, "layout: R, S(dimension), P(sum) per mesh axis")
+  command
+      .add_option("--from", options.from,
+                  "layout per mesh axis: R, S(dimension), P(sum) or P(average), e.g. \"S(0),R\"")
       ->required();
-  command.add_option("--to", options.to, "layout that is needed")->required();
+  command.add_option("--to", options.to, "layout that is needed, written alike")->required();
   command.add_option("--to-mesh", options.to_mesh, "other mesh (default: the same)");
   command.add_option("--to-first-rank", options.to_first_rank, "of the other mesh (default 0)");
   command.add_option("--latency", options.latency, "of one message (default 5us)");
@@ -207,11 +255,23 @@ void bind_compare(CLI::App& app, CompareOptions& options, std::function<int()>& 
   });
 }
 
+void bind_selftest(CLI::App& app, SelftestOptions& options, std::function<int()>& action) {
+  CLI::App& command = *app.add_subcommand("selftest", "what this build and this machine can do");
+  command.add_option("--backend", options.backend, "cpu, cuda or all (default)");
+  command.add_flag("--json", options.json, "machine-readable output");
+  command.add_option("--as-rank", options.as_rank)->group("");  // hidden: started by the tool itself
+  const char* const given = std::getenv("DOVETAIL_CUDA_MODULE");
+  options.cuda_module = given != nullptr ? given : "";
+  command.callback(
+      [&options, &action] { action = [&options] { return selftest(options, std::cout); }; });
+}
+
 int parse_and_run(int argc, char** argv) {
   CLI::App app("Predicts and measures how gradient communication hides behind backward.",
                "dovetail");
   app.set_version_flag("--version", "dovetail " DOVETAIL_VERSION);
   app.require_subcommand(1);
+  app.footer(policy_list() + "\ndovetail plan --help lists their options.");
   AllOptions options;
   std::function<int()> action;
   bind_explore(app, options.explore, action);
@@ -222,6 +282,7 @@ int parse_and_run(int argc, char** argv) {
   bind_compare(app, options.compare, action);
   bind_show(app, options.show, action);
   bind_reshard(app, options.reshard, action);
+  bind_selftest(app, options.selftest, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {

@@ -34,16 +34,19 @@ schedule::ScheduledProgram lower_and_verify(const schedule::Program& program,
 
 void plan(const PlanOptions& options, std::ostream& out) {
   if (options.output.empty()) throw InputError("plan: name the file to write with -o");
-  Inputs inputs = load_inputs(options.inputs);
-  Planner planner(std::move(inputs.program), std::move(inputs.costs), inputs.all_reduce);
   const schedule::PolicySpec spec = schedule::parse_policy(options.policy);
+  InputOptions wanted = options.inputs;
+  wanted.split = {.stages = spec.stages, .chunks = spec.chunks};
+  Inputs inputs = load_inputs(wanted);
+  Planner planner(std::move(inputs.program), std::move(inputs.costs), inputs.all_reduce);
   const Candidate candidate = planner.evaluate(spec);
   schedule::Plan result{.program = {}, .schedule = planner.verified_schedule(spec), .summary = {}};
   result.program = planner.program();
   schedule::Prediction predicted{.step = Duration(candidate.summary.step_ns),
                                  .exposed = Duration(candidate.summary.exposed_ns),
                                  .lower_bound = {}};
-  if (Planner::is_bounded(result.schedule)) predicted.lower_bound = planner.lower_bound();
+  if (Planner::is_bounded(result.program, result.schedule))
+    predicted.lower_bound = planner.lower_bound();
   result.summary = {
       .workload = options.inputs.workload, .cluster = inputs.cluster, .predicted = predicted};
   write_file(options.output, schedule::plan_to_json(result));

@@ -27,6 +27,8 @@ std::string signature(const schedule::Schedule& schedule) {
   word(schedule.merge.sync);
   word(schedule.merge.op);
   word(schedule.merge.dtype);
+  word(schedule.pipeline.kind);
+  word(schedule.pipeline.alignment);
   for (const schedule::Bucket& bucket : schedule.buckets) {
     add(bucket.gradients.size());
     // Which gradients, where a bucket need not hold the next ones in ready order.
@@ -142,7 +144,8 @@ std::optional<std::string> Planner::refusal(const schedule::PolicySpec& spec) co
   return schedule::apply_policy(program_, spec).failure;
 }
 
-bool Planner::is_bounded(const schedule::Schedule& schedule) {
+bool Planner::is_bounded(const schedule::Program& program, const schedule::Schedule& schedule) {
+  if (program.stages > 1) return false;
   const auto front = [&] { return schedule.buckets.front().stream; };
   return schedule.merge.micro_steps == 1 &&
          std::ranges::all_of(schedule.buckets, [&](const schedule::Bucket& bucket) {
@@ -155,7 +158,7 @@ Candidate Planner::evaluate(const schedule::PolicySpec& spec) {
   const std::string key = signature(candidate);
   auto found = seen_.find(key);
   if (found == seen_.end()) found = seen_.emplace(key, judge(candidate, nullptr)).first;
-  return {spec, candidate.buckets.size(), found->second, is_bounded(candidate)};
+  return {spec, candidate.buckets.size(), found->second, is_bounded(program_, candidate)};
 }
 
 schedule::PartitionProblem Planner::relaxed_problem(std::int32_t rank) const {

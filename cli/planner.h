@@ -65,8 +65,9 @@ class Planner {
   schedule::Schedule verified_schedule(const schedule::PolicySpec& spec);
 
   // Whether the lower bound is one for this Schedule: each gradient is all-reduced once per step, on
-  // one stream.
-  [[nodiscard]] static bool is_bounded(const schedule::Schedule& schedule);
+  // one stream, and there is one micro-step and no pipeline.
+  [[nodiscard]] static bool is_bounded(const schedule::Program& program,
+                                       const schedule::Schedule& schedule);
 
   // Of the step time, in steady state.
   [[nodiscard]] Duration lower_bound() const;

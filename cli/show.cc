@@ -5,17 +5,19 @@
 
 #include <algorithm>
 #include <array>
+#include <iomanip>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "cli/inputs.h"
+#include "cli/passes.h"
 #include "models/cluster.h"
 #include "models/workload.h"
 #include "schedule/lower.h"
 #include "schedule/plan_json.h"
 #include "schedule/policies.h"
-#include "schedule/policies/report.h"
 #include "schedule/print.h"
 #include "schedule/verify.h"
 
@@ -28,11 +30,14 @@ schedule::Plan load(const ShowOptions& options) {
     throw InputError("show " + options.what +
                      ": name a plan with --plan or a workload with --workload");
   }
-  models::Workload workload =
-      models::load_workload(options.workload, options.world, options.data_dir);
+  const schedule::PolicySpec spec = schedule::parse_policy(options.policy);
+  const schedule::StageSplit split{.stages = spec.stages, .chunks = spec.chunks};
+  std::optional<std::int64_t> world = options.world;
+  if (world) world = replicas_of(*world, split);
+  models::Workload workload = models::load_workload(options.workload, world, options.data_dir);
+  split_stages(workload.program, options.workload, split);
   schedule::Plan plan{.program = std::move(workload.program), .schedule = {}, .summary = {}};
   if (options.what == "program") return plan;
-  const schedule::PolicySpec spec = schedule::parse_policy(options.policy);
   if (spec.kind == schedule::PolicyKind::Exact) {
     throw InputError("show: policy exact needs a machine: make a plan first, then show --plan");
   }
@@ -44,16 +49,30 @@ void show_list(const std::vector<std::string>& names, std::ostream& out) {
   for (const std::string& name : names) out << name << '\n';
 }
 
+// Each policy, what it is for, and the options that it takes.
+void show_policies(std::ostream& out) {
+  const std::vector<schedule::PolicyHelp> help = schedule::policy_help();
+  for (const schedule::PolicyHelp& policy : help) {
+    out << std::left << std::setw(23) << policy.name << policy.purpose << '\n';
+  }
+  out << "\noptions, as in " << help.back().defaults << '\n';
+  for (const schedule::PolicyHelp& policy : help) {
+    if (policy.options.empty()) continue;
+    out << std::left << std::setw(22) << policy.name;
+    for (const std::string& option : policy.options) out << ' ' << option;
+    out << '\n';
+  }
+}
+
 // What a plan decided, and what lowering made of it.
 void show_plan(const std::string& path, std::ostream& out) {
   const schedule::Plan plan = schedule::read_plan(path);
   schedule::print_schedule(out, plan.program, plan.schedule);
-  for (const std::string& line : schedule::bucket_report(plan.program, plan.schedule)) {
-    out << line << '\n';
-  }
   const schedule::Lowered lowered = schedule::lower(plan.program, plan.schedule);
   out << "passes\n";
-  for (const std::string& line : lowered.report) out << "  " << line << '\n';
+  for (const std::string& line : describe_passes(plan, lowered.report)) {
+    out << "  " << line << '\n';
+  }
   const std::vector<schedule::Problem> wrong = schedule::verify(lowered.program);
   out << (wrong.empty() ? "verified: legal\n" : "illegal\n");
   for (const schedule::Problem& problem : wrong) out << "  " << problem.message << '\n';
@@ -72,7 +91,7 @@ void show(const ShowOptions& options, std::ostream& out) {
   } else if (options.what == "clusters") {
     show_list(models::cluster_names(options.data_dir + "/clusters"), out);
   } else if (options.what == "policies") {
-    show_list(schedule::policy_names(), out);
+    show_policies(out);
   } else if (options.what == "program") {
     schedule::print_program(out, load(options).program);
   } else if (options.what == "schedule") {

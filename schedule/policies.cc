@@ -9,7 +9,9 @@
 
 #include "base/error.h"
 #include "schedule/policies/grouping.h"
+#include "schedule/policies/pipeline.h"
 #include "schedule/policies/report.h"
+#include "schedule/policies/scaling.h"
 #include "schedule/policies/sharded.h"
 #include "schedule/policies/source_first_fit.h"
 #include "schedule/policies/source_improved.h"
@@ -45,12 +47,14 @@ void make_naive(const Program& program, const PolicySpec& spec, Schedule& schedu
   const bool averages = std::ranges::any_of(program.reductions, [](const Reduction& reduction) {
     return reduction.op == ReduceOp::Average;
   });
-  schedule.scale = spec.scale.value_or(averages ? ScaleAt::AfterCollective : ScaleAt::Collective);
+  if (!spec.scale && averages) schedule.scale = ScaleAt::AfterCollective;
 }
 
 Schedule by_limits(const Program& program, const PolicySpec& spec) {
   const std::vector<Bytes> limits = limits_of(spec);
-  Schedule schedule = to_schedule(group_by_limits(owed_gradients(program), limits), spec);
+  Schedule schedule =
+      to_schedule(group_by_limits(program, travelling(program, spec), limits), spec);
+  schedule.scale = spec.scale.value_or(ScaleAt::Collective);
   if (spec.kind == PolicyKind::Naive) make_naive(program, spec, schedule);
   if (spec.kind == PolicyKind::NoOverlap || spec.kind == PolicyKind::NoOverlapPerTensor) {
     for (Bucket& bucket : schedule.buckets) bucket.launch = LaunchAfterBackward{};
@@ -69,11 +73,14 @@ PolicyResult decide(const Program& program, const PolicySpec& spec) {
       return gradient_merge(program, spec);
     case PolicyKind::Sharded:
       return sharded(program, spec);
+    case PolicyKind::Pipeline:
+      return pipeline(program, spec);
     default:
       break;
   }
   PolicyResult result;
   result.schedule = by_limits(program, spec);
+  result.failure = scaling_refusal(program, result.schedule.scale);
   return result;
 }
 
@@ -89,7 +96,15 @@ std::optional<std::string> merge_refusal(const Program& program, const PolicySpe
   return "backward op " + program.ops[readers.first(*read)].name + " reads the reduced " +
          program.tensor(*read).name +
          " in every micro-step, but sync=" + std::string(to_string(spec.merge.sync)) +
-         " reduces only the sum of all micro-steps: use sync=every";
+         " reduces only the sum of all micro-steps (GM7, GM8): use sync=every";
+}
+
+// GM8: what travels after the last micro-step cannot be launched within it.
+void launch_after_micro_steps(Schedule& schedule) {
+  if (schedule.merge.micro_steps <= 1 || schedule.merge.sync != SyncPoint::AfterLastMicroStep) {
+    return;
+  }
+  for (Bucket& bucket : schedule.buckets) bucket.launch = LaunchAfterBackward{};
 }
 
 PolicyResult decide_and_check(const Program& program, const PolicySpec& spec) {
@@ -97,6 +112,7 @@ PolicyResult decide_and_check(const Program& program, const PolicySpec& spec) {
   result.failure = merge_refusal(program, spec);
   if (result.failure) return result;
   result = decide(program, spec);
+  launch_after_micro_steps(result.schedule);
   // With micro-steps the positions are those of the unmerged program, in which the order is the same.
   if (!result.failure) result.failure = late_for_a_reader(program, result.schedule);
   if (result.failure) result.schedule.buckets.clear();
@@ -132,9 +148,9 @@ Schedule partition(const Program& program, std::span<const std::size_t> ends,
     group.members.assign(owed.begin() + static_cast<std::ptrdiff_t>(begin),
                          owed.begin() + static_cast<std::ptrdiff_t>(end));
     for (const OwedGradient& gradient : group.members) {
-      if (key_of(gradient) == key_of(group.members.front())) continue;
+      if (key_of(program, gradient) == key_of(program, group.members.front())) continue;
       throw InputError("bucket " + std::to_string(grouping.size()) +
-                       " would mix process groups, dtypes or reductions: " +
+                       " would mix process groups, dtypes, reductions or stages: " +
                        program.tensor(group.members.front().tensor).name + " and " +
                        program.tensor(gradient.tensor).name);
     }
@@ -142,7 +158,12 @@ Schedule partition(const Program& program, std::span<const std::size_t> ends,
     begin = end;
   }
   Schedule schedule = to_schedule(grouping, spec);
+  schedule.scale = spec.scale.value_or(ScaleAt::Collective);
+  if (const auto refusal = scaling_refusal(program, schedule.scale)) {
+    throw InputError("policy " + to_string(spec) + ": " + *refusal);
+  }
   launch_in_batches(schedule, spec);
+  launch_after_micro_steps(schedule);
   return schedule;
 }
 

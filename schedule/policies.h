@@ -19,7 +19,13 @@
 //                          paddle-pass is another name of it
 //   source-improved        what that pass should do (policies/source_improved.h)
 //   gradient-merge         k micro-steps before one update (policies/source_improved.h groups)
-//   sharded                reduce-scatter, sharded update, all-gather (policies/sharded.h)
+//   sharded                reduce-scatter, sharded update, all-gather (policies/sharded.h);
+//                          apex-sharded waits for each batch before it launches the next, as Apex's
+//                          sharded Adam does
+//   pipeline               stages, micro-batches in a given order, buckets within each stage
+//                          (policies/pipeline.h)
+//
+// Every policy takes the options of micro-steps (k, sync, average, sums) and of scaling (scale).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -50,6 +56,7 @@ enum class PolicyKind {
   SourceImproved,
   GradientMerge,
   Sharded,
+  Pipeline,  // the Program has its stages already: pipeline/assign.h
 };
 
 enum class Choice { No, Yes };
@@ -78,6 +85,10 @@ struct PolicySpec {
   std::int32_t max_streams = 16;  // communication streams, one per process group
   ParameterSync gather = ParameterSync::AfterUpdate;
   std::string replicas = {};  // name of the process group of replicas; empty: from the Program
+  PipelineKind order = PipelineKind::OneFOneB;            // kind= (pipeline only, as what follows)
+  LaunchAlignment alignment = LaunchAlignment::PerStage;  // align=
+  std::int32_t stages = 1;                                // 2 or more
+  std::int32_t chunks = 1;                                // of the model per stage
 
   friend bool operator==(const PolicySpec&, const PolicySpec&) = default;
 };
@@ -96,6 +107,16 @@ PolicySpec parse_policy(std::string_view text);
 
 std::string_view name(PolicyKind kind);
 std::vector<std::string> policy_names();
+
+// A policy as help texts list it.
+struct PolicyHelp {
+  std::string name;
+  std::string purpose;               // a few words
+  std::string defaults;              // "sharded:cap=100MiB,p=2"; of a preset: what it stands for
+  std::vector<std::string> options;  // keys that it takes
+};
+// All policies, then the presets, which take the options of the policy that they stand for.
+std::vector<PolicyHelp> policy_help();
 
 // As typed, with every option that the policy has: parse_policy(to_string(spec)) == spec.
 std::string to_string(const PolicySpec& spec);

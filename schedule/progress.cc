@@ -150,8 +150,17 @@ class Run {
 
   [[nodiscard]] bool meets(const Command& mine, const Command* theirs) const {
     if (theirs == nullptr || meeting_of(index_, mine) != meeting_of(index_, *theirs)) return false;
+    if (!hold_the_same(mine, *theirs)) return false;
     const Side side = side_of(index_, mine);
     return side == Side::None || side != side_of(index_, *theirs);
+  }
+
+  // Buckets of one size may hold different gradients: what would be added up then is nonsense.
+  [[nodiscard]] bool hold_the_same(const Command& mine, const Command& theirs) const {
+    const auto* a = std::get_if<RunCollective>(&mine.action);
+    const auto* b = std::get_if<RunCollective>(&theirs.action);
+    if (a == nullptr || b == nullptr || a->bucket == b->bucket) return true;
+    return index_.bucket(a->bucket)->members == index_.bucket(b->bucket)->members;
   }
 
   // The roles that have ranks in the same instances of the group as this one, itself included.

@@ -3,9 +3,9 @@
 // Plays the roles abstractly: a stream's head proceeds when its event is recorded or, where it is
 // communication (a bucket's collective, or an op whose work is a collective), when the other roles
 // with ranks in the same instance of its group are at the matching head of the same stream: the same
-// kind, group, reduction, bytes and dtype; a send meets a receive. What stands still at the end is
-// reported: ranks of a group that meet in different collectives, or not at all (RankMismatch), else
-// streams that wait in a circle (Deadlock).
+// kind, group, reduction, bytes and dtype, of a bucket with the same members; a send meets a receive.
+// What stands still at the end is reported: ranks of a group that meet in different collectives, or
+// not at all (RankMismatch), else streams that wait in a circle (Deadlock).
 //
 // Left out: a SendRecv between ranks of one role, and what a device does with collectives of several
 // communicators that it cannot run at the same time.

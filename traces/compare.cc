@@ -36,11 +36,14 @@ bool must_have_counterpart(SpanKind kind) {
   return kind != SpanKind::Wait && kind != SpanKind::Enqueue;
 }
 
-// A simulation that folds equal ranks traces the first few of the job; those beyond behave like its
-// last.
+// A simulation that folds equal ranks traces the first few of each role; those beyond behave like the
+// last one traced before them. REQUIRES: rank 0 is traced.
 Rank counterpart(const Trace& predicted, Rank measured) {
-  const bool is_traced = std::ranges::find(predicted.ranks, measured) != predicted.ranks.end();
-  return is_traced ? measured : std::min(measured, predicted.ranks.back());
+  Rank like = predicted.ranks.front();
+  for (const Rank rank : predicted.ranks) {
+    if (rank <= measured) like = std::max(like, rank);
+  }
+  return like;
 }
 
 // Are these the same command of the same plan? Only ops have names that the plan gives; what a wait

@@ -83,12 +83,29 @@ TensorMemory::TensorMemory(const schedule::ScheduledProgram& plan, const Options
 void TensorMemory::place_buckets(const schedule::ScheduledProgram& plan, Rank rank) {
   const std::set<BucketId> used = used_by(plan, rank).buckets;
   for (const schedule::BucketLayout& layout : plan.buckets) {
-    if (used.count(layout.bucket) > 0) place_bucket(layout, plan.program);
+    if (used.count(layout.bucket) == 0) continue;
+    place_bucket(layout, plan.program);
+    if (layout.shards <= 1) continue;
+    // Also where no collective says who has which shard: a calibration leaves them out.
+    BucketPlace& place = buckets_.at(layout.bucket);
+    place.shards = static_cast<std::size_t>(layout.shards);
+    place.shard_index = static_cast<std::size_t>(rank.value) % place.shards;
   }
   for (const schedule::Command& command : role_of(plan, rank).commands) {
     const auto* collective = std::get_if<schedule::RunCollective>(&command.action);
     if (collective == nullptr || collective->kind == schedule::Collective::AllReduce) continue;
     place_shards(plan, *collective, rank);
+  }
+  // The two buckets of a sharded update are cut alike, whichever of them a collective names.
+  for (const schedule::Op& op : plan.program.ops) {
+    const auto* update = std::get_if<schedule::ShardUpdate>(&op.effect);
+    if (update == nullptr || !has(update->gradients) || !has(update->parameters)) continue;
+    BucketPlace& gradients = buckets_.at(update->gradients);
+    BucketPlace& parameters = buckets_.at(update->parameters);
+    const BucketPlace& cut = gradients.shards > parameters.shards ? gradients : parameters;
+    BucketPlace& uncut = gradients.shards > parameters.shards ? parameters : gradients;
+    uncut.shards = cut.shards;
+    uncut.shard_index = cut.shard_index;
   }
 }
 

@@ -50,6 +50,19 @@ TrainingOps::TrainingOps(const schedule::ScheduledProgram& plan, Rank rank, Tens
     for (const TensorId id : op.writes) {
       if (memory_.has(id) && is_parameter(id)) updated_.insert(id);
     }
+    const auto* update = std::get_if<schedule::ShardUpdate>(&op.effect);
+    if (update != nullptr && memory_.has(update->parameters)) pack_weights(update->parameters);
+  }
+}
+
+// Parameters that are gathered in the next forward are gathered in the first one too, before any
+// update wrote them: the bucket holds the first weights as if a step had gone before.
+void TrainingOps::pack_weights(BucketId parameters) const {
+  for (const TensorRange& range : memory_.members(parameters)) {
+    const std::span<const float> whole = memory_.tensor(range.tensor);
+    const std::span<const float> part = whole.subspan(range.first, range.data.size());
+    // In view mode they are the same memory.
+    if (part.data() != range.data.data()) std::ranges::copy(part, range.data.begin());
   }
 }
 

@@ -66,6 +66,7 @@ class TrainingOps final : public OpRunner {
   [[nodiscard]] std::vector<training::Sample> samples_of(const schedule::Op& op, std::int64_t count,
                                                          std::int64_t vocabulary) const;
 
+  void pack_weights(BucketId parameters) const;
   void run_by_name(const schedule::Op& op);
   void run_product(const schedule::Op& op, std::string_view name);
   void embedding_forward(const schedule::Op& op);

@@ -40,8 +40,8 @@ class Handle {
 
 using Stream = Handle<cudaStream_t, cudaStreamDestroy>;
 using Event = Handle<cudaEvent_t, cudaEventDestroy>;
-using Graph = Handle<cudaGraph_t, cudaGraphDestroy>;
-using GraphExec = Handle<cudaGraphExec_t, cudaGraphExecDestroy>;
+using GraphHandle = Handle<cudaGraph_t, cudaGraphDestroy>;
+using GraphExecHandle = Handle<cudaGraphExec_t, cudaGraphExecDestroy>;
 
 // Priority as CUDA counts it: the smaller the number, the earlier its blocks are placed.
 enum class StreamPriority { Normal, Highest };

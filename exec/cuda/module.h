@@ -16,8 +16,10 @@
 #include "exec/exchange.h"
 #include "schedule/scheduled_program.h"
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,7 +27,7 @@
 namespace dovetail::exec::cuda {
 
 // Raised with every change of this header.
-inline constexpr std::uint32_t kModuleVersion = 1;
+inline constexpr std::uint32_t kModuleVersion = 2;
 
 // One GPU as the driver describes it.
 struct DeviceFacts {
@@ -48,30 +50,49 @@ struct Facts {
   std::string objection;  // why no GPU can be used; empty when at least one can
 };
 
+// Of one GPU at one moment, as its management library (NVML) tells.
+struct DeviceState {
+  std::int32_t sm_mhz = 0;
+  std::int32_t memory_mhz = 0;
+  double power_watt = 0;
+};
+
 // How the steps of a plan are issued. Graph: captured once, then replayed.
 enum class Issue { Eager, Graph };
 
 // What stands in for collectives where only one rank exists. None: real collectives. SendToSelf: the
 // payload travels through NCCL's own send and receive kernels to the same rank, with the plan's
-// number of thread blocks; results are not reduced, so nothing is checked.
+// number of thread blocks; results are not reduced, so nothing is checked. The plan must be of one
+// rank then (stand_in.h cuts one down).
 enum class StandIn { None, SendToSelf };
+
+// How products of f32 matrices are computed: in f32, or rounded to TF32 for the tensor cores.
+enum class F32Math { Full, TF32 };
 
 struct BackendOptions {
   std::int32_t device = 0;
   Exchange exchange;  // to hand out NCCL ids and to meet
   Issue issue = Issue::Eager;
   StandIn stand_in = StandIn::None;
+  F32Math f32_math = F32Math::Full;
   Duration deadline = std::chrono::seconds(60);        // of any wait for the device or a peer
   std::function<void(const std::string&)> on_failure;  // tells the other ranks; may be empty
+  std::function<std::string()> peer_failure;           // "" while the job is well; may be empty
 };
 
 struct Module {
   std::uint32_t version = kModuleVersion;
   Facts (*facts)() = nullptr;
   // Throws InputError for what the backend cannot execute, DeviceError for what the machine refuses.
-  // REQUIRES: plan passed verify and outlives the backend.
+  // REQUIRES: plan passed verify and outlives the backend; one thread uses the backend.
   std::unique_ptr<Backend> (*make_backend)(const schedule::ScheduledProgram& plan,
                                            const BackendOptions& options) = nullptr;
+  // What a report must say about how a backend measured: the overhead of an empty pair of events,
+  // which was subtracted, the error of the clock map, how steps were issued. REQUIRES: the backend
+  // was made by this module.
+  std::map<std::string, std::string> (*notes)(const Backend& backend) = nullptr;
+  // Clocks and power at this moment. Never throws: what cannot be read stays 0.
+  DeviceState (*state)(std::int32_t device) = nullptr;
 };
 
 }  // namespace dovetail::exec::cuda

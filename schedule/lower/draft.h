@@ -117,7 +117,8 @@ struct Gather {
 
 struct RoleDraft {
   std::int32_t role = 0;
-  // By micro-step: the role's last op before its optimizer, and the first op after that one.
+  // By micro-step: the role's last op before its optimizer (and before its sums over micro-steps, if
+  // every micro-step reduces), and the first op after that one.
   std::vector<std::size_t> backward_end;
   std::vector<std::size_t> after_backward;
   std::vector<Access> accesses;

@@ -17,17 +17,20 @@ namespace {
 class Launches {
  public:
   Launches(const Draft& draft, RoleDraft& role)
-      : draft_(draft), program_(draft.program()), role_(role) {}
+      : draft_(draft),
+        program_(draft.program()),
+        role_(role),
+        every_(program_.micro_steps > 1 && draft.schedule.merge.sync == SyncPoint::EveryMicroStep) {
+  }
 
   void run() {
     for (std::size_t i = 0; i < draft_.buckets.size(); ++i) {
       if (draft_.buckets[i].role == role_.role) mine_.push_back(i);
     }
     const std::int32_t last = program_.micro_steps - 1;
-    const bool every = draft_.schedule.merge.sync == SyncPoint::EveryMicroStep;
     role_.transfers.reserve(mine_.size() *
-                            static_cast<std::size_t>(every ? program_.micro_steps : 1));
-    for (std::int32_t step = every ? 0 : last; step <= last; ++step) launch_in(step);
+                            static_cast<std::size_t>(every_ ? program_.micro_steps : 1));
+    for (std::int32_t step = every_ ? 0 : last; step <= last; ++step) launch_in(step);
   }
 
  private:
@@ -48,7 +51,10 @@ class Launches {
       const Bucket& bucket = draft_.schedule.buckets[mine_[k]];
       const std::size_t asked = visit(
           bucket.launch, [&](const LaunchWhenReady&) { return ready_[k]; },
-          [&](const LaunchAfterOp& after) { return position(bucket, after.op, step); },
+          [&](const LaunchAfterOp& after) {
+            const std::size_t there = position(bucket, after.op, step);
+            return every_ ? std::min(there, backward_end) : there;
+          },
           [&](const LaunchAfterBackward&) { return backward_end; },
           [&](const LaunchInBatch& in_batch) { return batches.at(in_batch.batch); });
       Transfer transfer;
@@ -117,6 +123,7 @@ class Launches {
   const Draft& draft_;
   const Program& program_;
   RoleDraft& role_;
+  const bool every_;                // every micro-step reduces, and then adds up
   std::vector<std::size_t> mine_;   // the role's buckets
   std::vector<std::size_t> ready_;  // parallel to mine_
 };

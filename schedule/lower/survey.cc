@@ -5,7 +5,24 @@
 
 #include "base/error.h"
 
+#include <algorithm>
+
 namespace dovetail::schedule::internal {
+namespace {
+
+// The sums over micro-steps of gradients that are reduced in every micro-step come behind its
+// backward, as the optimizer does behind the last one.
+bool is_in_backward(const Draft& draft, const Op& op) {
+  if (op.phase == Phase::Optimizer) return false;
+  if (draft.program().micro_steps == 1) return true;
+  if (draft.schedule.merge.sync != SyncPoint::EveryMicroStep) return true;
+  if (!std::holds_alternative<Accumulate>(op.effect)) return true;
+  return std::ranges::none_of(op.writes, [&](TensorId id) {
+    return draft.program().tensor(id).kind == TensorKind::MergedGradient;
+  });
+}
+
+}  // namespace
 
 RoleDraft survey(const Draft& draft, std::int32_t role) {
   const Program& program = draft.program();
@@ -21,7 +38,7 @@ RoleDraft survey(const Draft& draft, std::int32_t role) {
     const Op& op = program.ops[i];
     if (role_of(program, op) != role) continue;
     const std::size_t step = micro_steps > 1 ? static_cast<std::size_t>(op.micro_step) : 0;
-    if (op.phase != Phase::Optimizer && ended[step] == 0) {
+    if (ended[step] == 0 && is_in_backward(draft, op)) {
       ended[step] = 1;
       result.backward_end[step] = i;
       result.after_backward[step] = next;

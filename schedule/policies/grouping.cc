@@ -12,8 +12,8 @@
 
 namespace dovetail::schedule {
 
-BucketKey key_of(const OwedGradient& gradient) {
-  return {gradient.group, gradient.dtype, gradient.op};
+BucketKey key_of(const Program& program, const OwedGradient& gradient) {
+  return {gradient.group, gradient.dtype, gradient.op, program.ops[gradient.producer_index].stage};
 }
 
 std::vector<OwedGradient> travelling(const Program& program, const PolicySpec& spec) {
@@ -27,7 +27,8 @@ std::vector<OwedGradient> travelling(const Program& program, const PolicySpec& s
   return owed;
 }
 
-Grouping group_by_limits(const std::vector<OwedGradient>& owed, std::span<const Bytes> limits) {
+Grouping group_by_limits(const Program& program, const std::vector<OwedGradient>& owed,
+                         std::span<const Bytes> limits) {
   struct Open {
     std::vector<OwedGradient> members;
     Bytes bytes;
@@ -36,7 +37,7 @@ Grouping group_by_limits(const std::vector<OwedGradient>& owed, std::span<const 
   std::map<BucketKey, Open> open;
   Grouping result;
   for (const OwedGradient& gradient : owed) {
-    Open& bucket = open[key_of(gradient)];
+    Open& bucket = open[key_of(program, gradient)];
     bucket.members.push_back(gradient);
     bucket.bytes += gradient.bytes;
     if (bucket.bytes < limits[bucket.limit]) continue;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,16 +23,17 @@ struct GradientGroup {
 };
 using Grouping = std::vector<GradientGroup>;  // in launch order
 
-// What gradients must share to lie in one bucket.
-using BucketKey = std::tuple<GroupId, DType, ReduceOp>;
-BucketKey key_of(const OwedGradient& gradient);
+// What gradients must share to lie in one bucket: the last is the pipeline stage of the producer.
+using BucketKey = std::tuple<GroupId, DType, ReduceOp, std::int32_t>;
+BucketKey key_of(const Program& program, const OwedGradient& gradient);
 
 // The owed gradients as they travel: with micro-steps that are summed first, in the sums' dtype.
 std::vector<OwedGradient> travelling(const Program& program, const PolicySpec& spec);
 
 // A bucket closes once its bytes reach its limit; every key has an open bucket and a position in the
 // list of limits of its own.
-Grouping group_by_limits(const std::vector<OwedGradient>& owed, std::span<const Bytes> limits);
+Grouping group_by_limits(const Program& program, const std::vector<OwedGradient>& owed,
+                         std::span<const Bytes> limits);
 
 // One bucket per group, with the mode, wait and merge of the spec.
 Schedule to_schedule(const Grouping& grouping, const PolicySpec& spec);

@@ -19,21 +19,39 @@ namespace {
 
 using Kind = PolicyKind;
 
-constexpr std::array<std::pair<std::string_view, Kind>, 12> kPolicies = {{
-    {"naive", Kind::Naive},
-    {"no-overlap", Kind::NoOverlap},
-    {"no-overlap-per-tensor", Kind::NoOverlapPerTensor},
-    {"per-tensor", Kind::PerTensor},
-    {"one-bucket", Kind::OneBucket},
-    {"threshold", Kind::Threshold},
-    {"torch-ddp", Kind::TorchDdp},
-    {"exact", Kind::Exact},
-    {"source-first-fit", Kind::SourceFirstFit},
-    {"source-improved", Kind::SourceImproved},
-    {"gradient-merge", Kind::GradientMerge},
-    {"sharded", Kind::Sharded},
+struct Known {
+  std::string_view name;
+  Kind kind;
+  std::string_view purpose;
+};
+constexpr std::array<Known, 13> kPolicies = {{
+    {"naive", Kind::Naive, "one collective per gradient on the compute stream: the reference"},
+    {"no-overlap", Kind::NoOverlap, "one bucket, after backward"},
+    {"no-overlap-per-tensor", Kind::NoOverlapPerTensor, "one bucket per gradient, after backward"},
+    {"per-tensor", Kind::PerTensor, "one bucket per gradient, launched when ready"},
+    {"one-bucket", Kind::OneBucket, "one bucket, launched when its last gradient is ready"},
+    {"threshold", Kind::Threshold, "a bucket closes once its bytes reach the threshold"},
+    {"torch-ddp", Kind::TorchDdp, "PyTorch DDP's buckets, copies and waits"},
+    {"exact", Kind::Exact, "the grouping with the earliest last completion"},
+    {"source-first-fit", Kind::SourceFirstFit, "the data-parallel pass of Paddle, rule by rule"},
+    {"source-improved", Kind::SourceImproved, "the same without its limits; caps count bytes"},
+    {"gradient-merge", Kind::GradientMerge, "k micro-steps before one update"},
+    {"sharded", Kind::Sharded, "reduce-scatter, update of one shard per rank, all-gather"},
+    {"pipeline", Kind::Pipeline, "stages, micro-batches in order, buckets within each stage"},
 }};
-constexpr std::string_view kPreset = "paddle-pass";  // source-first-fit with its defaults
+
+// Another name for a policy with options of its own.
+struct Preset {
+  std::string_view name;
+  Kind kind;
+  std::string_view stands_for;
+  void (*apply)(PolicySpec&);
+};
+constexpr std::array<Preset, 2> kPresets = {{
+    {"paddle-pass", Kind::SourceFirstFit, "source-first-fit:elements=50331648", [](PolicySpec&) {}},
+    {"apex-sharded", Kind::Sharded, "sharded:cap=100MiB,p=2,wait=before-next-batch",
+     [](PolicySpec& spec) { spec.wait = WaitPoint::BeforeNextBatch; }},
+}};
 
 // One option as it was typed.
 struct Typed {
@@ -73,6 +91,9 @@ constexpr std::array kSyncs = {SyncPoint::EveryMicroStep, SyncPoint::AfterLastMi
                                SyncPoint::LastMicroStep};
 constexpr std::array kDTypes = {DType::F32, DType::F16, DType::BF16, DType::F64};
 constexpr std::array kGathers = {ParameterSync::AfterUpdate, ParameterSync::NextForward};
+constexpr std::array kOrders = {PipelineKind::Sequential, PipelineKind::OneFOneB,
+                                PipelineKind::Interleaved};
+constexpr std::array kAlignments = {LaunchAlignment::PerStage, LaunchAlignment::AcrossStages};
 
 Bytes size(const Typed& typed) {
   try {
@@ -118,17 +139,19 @@ bool is_one_of(Kind kind, std::initializer_list<Kind> kinds) {
 }
 bool has_cap(Kind kind) {
   return is_one_of(kind, {Kind::TorchDdp, Kind::SourceFirstFit, Kind::SourceImproved,
-                          Kind::GradientMerge, Kind::Sharded});
+                          Kind::GradientMerge, Kind::Sharded, Kind::Pipeline});
 }
 bool is_of_source(Kind kind) {
   return is_one_of(kind, {Kind::SourceFirstFit, Kind::SourceImproved});
 }
-bool merges(Kind kind) {
-  return is_of_source(kind) || kind == Kind::GradientMerge || kind == Kind::Sharded;
+bool may_not_overlap(Kind kind) {
+  return is_of_source(kind) || is_one_of(kind, {Kind::GradientMerge, Kind::Sharded});
 }
-bool launches_early(Kind kind) {
-  return !is_one_of(kind, {Kind::Naive, Kind::NoOverlap, Kind::NoOverlapPerTensor});
+bool launches_in_batches(Kind kind) {
+  return !is_one_of(kind, {Kind::Naive, Kind::NoOverlap, Kind::NoOverlapPerTensor, Kind::Pipeline});
 }
+bool any(Kind) { return true; }
+bool is_pipeline(Kind kind) { return kind == Kind::Pipeline; }
 
 struct Option {
   std::string_view key;
@@ -167,38 +190,35 @@ constexpr std::array<Option, 4> kGroupingOptions = {{
 
 // Micro-steps.
 constexpr std::array<Option, 4> kMergeOptions = {{
-    {"k", merges,
+    {"k", any,
      [](PolicySpec& spec, const Typed& typed) {
        spec.merge.micro_steps = small_number(typed, 1 << 16);
      },
      [](const PolicySpec& spec) { return std::to_string(spec.merge.micro_steps); }},
-    {"sync", merges,
+    {"sync", any,
      [](PolicySpec& spec, const Typed& typed) { spec.merge.sync = word(typed, kSyncs); },
      [](const PolicySpec& spec) { return std::string(to_string(spec.merge.sync)); }},
-    {"average", merges,
+    {"average", any,
      [](PolicySpec& spec, const Typed& typed) {
        spec.merge.op = word(typed, kChoices) == Choice::Yes ? ReduceOp::Average : ReduceOp::Sum;
      },
      [](const PolicySpec& spec) {
        return std::string(to_string(spec.merge.op == ReduceOp::Average ? Choice::Yes : Choice::No));
      }},
-    {"sums", merges,
+    {"sums", any,
      [](PolicySpec& spec, const Typed& typed) { spec.merge.dtype = word(typed, kDTypes); },
      [](const PolicySpec& spec) { return std::string(to_string(spec.merge.dtype)); }},
 }};
 
 // Where a bucket lies, when it is launched and where it is waited for.
 constexpr std::array<Option, 6> kPlaceOptions = {{
-    {"mode", [](Kind) { return true; },
-     [](PolicySpec& spec, const Typed& typed) { spec.mode = word(typed, kModes); },
+    {"mode", any, [](PolicySpec& spec, const Typed& typed) { spec.mode = word(typed, kModes); },
      [](const PolicySpec& spec) { return std::string(to_string(spec.mode)); }},
-    {"wait", [](Kind) { return true; },
-     [](PolicySpec& spec, const Typed& typed) { spec.wait = word(typed, kWaits); },
+    {"wait", any, [](PolicySpec& spec, const Typed& typed) { spec.wait = word(typed, kWaits); },
      [](const PolicySpec& spec) { return std::string(to_string(spec.wait)); }},
-    {"scope", [](Kind) { return true; },
-     [](PolicySpec& spec, const Typed& typed) { spec.scope = word(typed, kScopes); },
+    {"scope", any, [](PolicySpec& spec, const Typed& typed) { spec.scope = word(typed, kScopes); },
      [](const PolicySpec& spec) { return std::string(to_string(spec.scope)); }},
-    {"batch", [](Kind kind) { return launches_early(kind) && kind != Kind::Sharded; },
+    {"batch", [](Kind kind) { return launches_in_batches(kind) && kind != Kind::Sharded; },
      [](PolicySpec& spec, const Typed& typed) { spec.batch = small_number(typed, 1 << 16); },
      [](const PolicySpec& spec) {
        return spec.batch > 0 ? std::to_string(spec.batch) : std::string();
@@ -206,19 +226,18 @@ constexpr std::array<Option, 6> kPlaceOptions = {{
     {"p", [](Kind kind) { return kind == Kind::Sharded; },
      [](PolicySpec& spec, const Typed& typed) { spec.batch = small_number(typed, 1 << 16); },
      [](const PolicySpec& spec) { return std::to_string(spec.batch); }, true},
-    {"tail", launches_early,
+    {"tail", launches_in_batches,
      [](PolicySpec& spec, const Typed& typed) { spec.tail = word(typed, kTails); },
      [](const PolicySpec& spec) { return std::string(to_string(spec.tail)); }},
 }};
 
 // The rest.
 constexpr std::array<Option, 7> kOtherOptions = {{
-    {"scale", [](Kind kind) { return merges(kind) || kind == Kind::Naive; },
-     [](PolicySpec& spec, const Typed& typed) { spec.scale = word(typed, kScales); },
+    {"scale", any, [](PolicySpec& spec, const Typed& typed) { spec.scale = word(typed, kScales); },
      [](const PolicySpec& spec) {
        return spec.scale ? std::string(to_string(*spec.scale)) : std::string();
      }},
-    {"overlap", merges,
+    {"overlap", may_not_overlap,
      [](PolicySpec& spec, const Typed& typed) { spec.overlap = word(typed, kChoices); },
      [](const PolicySpec& spec) { return std::string(to_string(spec.overlap)); }},
     {"fuse", [](Kind kind) { return kind == Kind::SourceFirstFit; },
@@ -238,12 +257,28 @@ constexpr std::array<Option, 7> kOtherOptions = {{
      [](const PolicySpec& spec) { return spec.replicas; }},
 }};
 
+constexpr std::array<Option, 4> kPipelineOptions = {{
+    {"kind", is_pipeline,
+     [](PolicySpec& spec, const Typed& typed) { spec.order = word(typed, kOrders); },
+     [](const PolicySpec& spec) { return std::string(to_string(spec.order)); }, true},
+    {"stages", is_pipeline,
+     [](PolicySpec& spec, const Typed& typed) { spec.stages = small_number(typed, 1 << 10); },
+     [](const PolicySpec& spec) { return std::to_string(spec.stages); }, true},
+    {"chunks", is_pipeline,
+     [](PolicySpec& spec, const Typed& typed) { spec.chunks = small_number(typed, 1 << 10); },
+     [](const PolicySpec& spec) { return std::to_string(spec.chunks); }},
+    {"align", is_pipeline,
+     [](PolicySpec& spec, const Typed& typed) { spec.alignment = word(typed, kAlignments); },
+     [](const PolicySpec& spec) { return std::string(to_string(spec.alignment)); }},
+}};
+
 template <class Visit>
 void for_each_option(const Visit& visit) {
   for (const Option& option : kGroupingOptions) visit(option);
   for (const Option& option : kMergeOptions) visit(option);
   for (const Option& option : kPlaceOptions) visit(option);
   for (const Option& option : kOtherOptions) visit(option);
+  for (const Option& option : kPipelineOptions) visit(option);
 }
 
 void read_option(PolicySpec& spec, const Typed& typed) {
@@ -256,8 +291,8 @@ void read_option(PolicySpec& spec, const Typed& typed) {
       if (option.key == typed.key) found = &option;
     } else if (option.key == typed.key) {
       for (const auto& entry : kPolicies) {
-        if (!option.of(entry.second)) continue;
-        others += (others.empty() ? "" : ", ") + std::string(entry.first);
+        if (!option.of(entry.kind)) continue;
+        others += (others.empty() ? "" : ", ") + std::string(entry.name);
       }
     }
   });
@@ -266,23 +301,55 @@ void read_option(PolicySpec& spec, const Typed& typed) {
                          (others.empty() ? "" : "; it is an option of " + others));
 }
 
+void check_pipeline(std::string_view text, const PolicySpec& spec) {
+  if (spec.stages < 2) fail(text, "stages= must be at least 2: one stage is no pipeline (AS2)");
+  const bool interleaved = spec.order == PipelineKind::Interleaved;
+  if (interleaved && spec.chunks < 2) {
+    fail(text, "kind=interleaved needs chunks= of at least 2: it interleaves them (AS9)");
+  }
+  if (!interleaved && spec.chunks > 1) {
+    fail(text, "chunks= needs kind=interleaved: the other orders have one part per stage (AS9)");
+  }
+  if (!interleaved && spec.alignment == LaunchAlignment::AcrossStages) {
+    fail(text, "align=across-stages needs kind=interleaved (AS10)");
+  }
+  if (spec.order != PipelineKind::Sequential && spec.merge.sync == SyncPoint::EveryMicroStep) {
+    fail(text,
+         "sync=every: in a pipeline gradients travel in the last micro-batch only (AS1, AS2); use "
+         "sync=last");
+  }
+}
+
 void check_combination(std::string_view text, const PolicySpec& spec,
                        const std::set<std::string_view>& seen) {
   if (seen.contains("cap") && seen.contains("elements")) {
-    fail(text, "cap counts bytes and elements counts elements: give one of them");
+    fail(text, "cap counts bytes and elements counts elements (P19): give one of them");
   }
   if (spec.wait == WaitPoint::BeforeNextBatch && spec.batch == 0) {
-    fail(text, "wait=before-next-batch needs batch=: there are no batches to wait between");
+    fail(text, "wait=before-next-batch needs batch=: there are no batches to wait between (A13)");
   }
   if (seen.contains("tail") && spec.batch == 0) {
-    fail(text, "tail= needs batch=: without batches nothing is left over");
+    fail(text, "tail= needs batch=: without batches nothing is left over (A11)");
   }
   if (spec.kind == Kind::Sharded && spec.merge.micro_steps > 1 &&
       spec.merge.sync == SyncPoint::EveryMicroStep) {
     fail(text,
          "sync=every with sharded updates: each micro-step would add up whole gradients, of which "
-         "a rank holds only its shard; use sync=last");
+         "a rank holds only its shard (A14, A19); use sync=last");
   }
+  if (spec.merge.micro_steps == 1) {
+    for (const std::string_view key : {"sync", "average", "sums"}) {
+      if (!seen.contains(key) || spec.kind == Kind::GradientMerge) continue;
+      fail(text, std::string(key) + "= needs k=: there is only one micro-step (GM1)");
+    }
+  }
+  if (spec.wait == WaitPoint::BeforeNextBatch && spec.merge.micro_steps > 1 &&
+      spec.merge.sync == SyncPoint::AfterLastMicroStep) {
+    fail(text,
+         "wait=before-next-batch with sync=after: nothing is launched before the end of backward "
+         "(GM8, GM14); use sync=last");
+  }
+  if (spec.kind == Kind::Pipeline) check_pipeline(text, spec);
 }
 
 }  // namespace
@@ -306,38 +373,73 @@ PolicySpec default_policy(PolicyKind kind) {
     spec.threshold = mib(100);
     spec.mode = BucketMode::Copy;
     spec.batch = 2;
+  } else if (kind == Kind::Pipeline) {
+    spec.merge.micro_steps = 4;
+    spec.stages = 2;
   }
   return spec;
 }
 
 std::string_view name(PolicyKind kind) {
   for (const auto& entry : kPolicies) {
-    if (entry.second == kind) return entry.first;
+    if (entry.kind == kind) return entry.name;
   }
   return "?";
 }
 
 std::vector<std::string> policy_names() {
   std::vector<std::string> names;
-  for (const auto& entry : kPolicies) names.emplace_back(entry.first);
+  for (const Known& entry : kPolicies) names.emplace_back(entry.name);
   return names;
 }
 
+std::vector<PolicyHelp> policy_help() {
+  std::vector<PolicyHelp> help;
+  for (const Known& entry : kPolicies) {
+    PolicyHelp& row = help.emplace_back();
+    row.name = entry.name;
+    row.purpose = entry.purpose;
+    row.defaults = to_string(default_policy(entry.kind));
+    for_each_option([&](const Option& option) {
+      if (option.of(entry.kind)) row.options.emplace_back(option.key);
+    });
+  }
+  for (const Preset& preset : kPresets) {
+    PolicyHelp& row = help.emplace_back();
+    row.name = preset.name;
+    row.purpose = "stands for " + std::string(preset.stands_for);
+    row.defaults = preset.stands_for;
+  }
+  return help;
+}
+
+namespace {
+
+// The policy or preset of this name, with its defaults.
+PolicySpec named_policy(std::string_view text, std::string_view name) {
+  for (const Known& known : kPolicies) {
+    if (known.name == name) return default_policy(known.kind);
+  }
+  for (const Preset& preset : kPresets) {
+    if (preset.name != name) continue;
+    PolicySpec spec = default_policy(preset.kind);
+    preset.apply(spec);
+    return spec;
+  }
+  std::vector<std::string> names = policy_names();
+  for (const Preset& preset : kPresets) names.emplace_back(preset.name);
+  const std::string near = nearest_word(name, names);
+  std::string list;
+  for (const std::string& candidate : names) list += (list.empty() ? "" : ", ") + candidate;
+  fail(text,
+       "unknown policy" + (near.empty() ? "; known: " + list : "; did you mean \"" + near + "\"?"));
+}
+
+}  // namespace
+
 PolicySpec parse_policy(std::string_view text) {
   const std::size_t colon = text.find(':');
-  std::string_view first = text.substr(0, colon);
-  if (first == kPreset) first = name(Kind::SourceFirstFit);
-  const auto known = std::ranges::find(kPolicies, first, &decltype(kPolicies)::value_type::first);
-  if (known == kPolicies.end()) {
-    std::vector<std::string> names = policy_names();
-    names.emplace_back(kPreset);
-    const std::string near = nearest_word(first, names);
-    std::string list;
-    for (const std::string& candidate : names) list += (list.empty() ? "" : ", ") + candidate;
-    fail(text, "unknown policy" +
-                   (near.empty() ? "; known: " + list : "; did you mean \"" + near + "\"?"));
-  }
-  PolicySpec spec = default_policy(known->second);
+  PolicySpec spec = named_policy(text, text.substr(0, colon));
   std::string_view rest = colon == std::string_view::npos ? "" : text.substr(colon + 1);
   if (colon != std::string_view::npos && rest.empty()) fail(text, "expected options after ':'");
   std::set<std::string_view> seen;

@@ -9,6 +9,43 @@
 
 namespace dovetail::schedule {
 
+namespace {
+
+// Whether buckets hold sums of micro-steps in place of gradients.
+bool holds_sums(const Schedule& schedule) {
+  return schedule.merge.micro_steps > 1 && schedule.merge.sync != SyncPoint::EveryMicroStep;
+}
+
+// What its collective moves, before padding.
+Bytes moved(const Program& program, const Schedule& schedule, const Bucket& bucket) {
+  if (!holds_sums(schedule)) return payload(program, bucket);
+  Bytes sum;
+  for (const Slice& slice : bucket.gradients) {
+    sum += element_size(schedule.merge.dtype) * slice.elements(program.tensor(slice.tensor));
+  }
+  return sum;
+}
+
+// PL24. The parameters of a sharded bucket are always gathered in a copy.
+std::string memory_line(const Program& program, const Schedule& schedule,
+                        const std::set<TensorId>& gradients) {
+  Bytes copies;
+  Bytes sums;
+  for (const Bucket& bucket : schedule.buckets) {
+    if (bucket.mode == BucketMode::Copy) copies += moved(program, schedule, bucket);
+    if (bucket.collective == Collective::ReduceScatter) copies += payload(program, bucket);
+  }
+  if (schedule.merge.micro_steps > 1) {
+    for (const TensorId id : gradients) {
+      sums += element_size(schedule.merge.dtype) * program.tensor(id).numel();
+    }
+  }
+  return "memory beyond gradients and padding: copies " + dovetail::to_string(copies) + ", sums " +
+         dovetail::to_string(sums) + " (PL24)";
+}
+
+}  // namespace
+
 std::vector<std::string> bucket_report(const Program& program, const Schedule& schedule) {
   if (schedule.buckets.empty()) return {"no buckets"};
   std::set<TensorId> gradients;
@@ -18,7 +55,7 @@ std::vector<std::string> bucket_report(const Program& program, const Schedule& s
   std::size_t single = 0;
   for (const Bucket& bucket : schedule.buckets) {
     for (const Slice& slice : bucket.gradients) gradients.insert(slice.tensor);
-    const Bytes size = payload(program, bucket);
+    const Bytes size = moved(program, schedule, bucket);
     const std::int64_t unit = bucket.pad_to.count();
     bytes += size;
     padding += Bytes((size.count() + unit - 1) / unit * unit) - size;
@@ -31,6 +68,7 @@ std::vector<std::string> bucket_report(const Program& program, const Schedule& s
                   std::to_string(schedule.buckets.size()) + ": " + dovetail::to_string(bytes) +
                   ", padding " + dovetail::to_string(padding) + ", " + std::to_string(single) +
                   (single == 1 ? " single gradient apart" : " single gradients apart"));
+  lines.push_back(memory_line(program, schedule, gradients));
   if (closed.empty()) return lines;
   std::string reasons;
   for (const auto& entry : closed) {

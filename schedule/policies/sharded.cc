@@ -107,6 +107,19 @@ std::optional<std::string> update_refusal(const Program& program,
   return std::nullopt;
 }
 
+// The source asks the same of the types of its sync and its state.
+std::optional<std::string> type_refusal(const Program& program, const PolicySpec& spec) {
+  if (spec.merge.micro_steps == 1) return std::nullopt;
+  for (const OwedGradient& gradient : owed_gradients(program)) {
+    if (gradient.dtype == spec.merge.dtype) continue;
+    const std::string own(to_string(gradient.dtype));
+    return "sums=" + std::string(to_string(spec.merge.dtype)) + ": " +
+           program.tensor(gradient.tensor).name + " and its parameter are " + own +
+           ", and a shard must lie alike in both (A27): use sums=" + own;
+  }
+  return std::nullopt;
+}
+
 struct PackedBucket {
   GroupId group;
   std::vector<Slice> slices;
@@ -142,7 +155,7 @@ std::vector<PackedBucket> pack_key(const Program& program, const PolicySpec& spe
 std::vector<PackedBucket> pack(const Program& program, const PolicySpec& spec,
                                const std::vector<OwedGradient>& owed) {
   std::map<BucketKey, std::vector<std::size_t>> by_key;
-  for (std::size_t i = 0; i < owed.size(); ++i) by_key[key_of(owed[i])].push_back(i);
+  for (std::size_t i = 0; i < owed.size(); ++i) by_key[key_of(program, owed[i])].push_back(i);
   std::vector<PackedBucket> buckets;
   for (const auto& entry : by_key) {
     for (PackedBucket& bucket : pack_key(program, spec, owed, entry.second)) {
@@ -226,6 +239,7 @@ PolicyResult sharded(const Program& program, const PolicySpec& spec) {
   if (!result.failure) result.failure = update_refusal(program, owed);
   const ScaleAt scale = spec.scale.value_or(ScaleAt::Collective);
   if (!result.failure) result.failure = scaling_refusal(program, scale);
+  if (!result.failure) result.failure = type_refusal(program, spec);
   if (result.failure) return result;
   const std::vector<PackedBucket> packed = pack(program, spec, owed);
   const std::vector<BatchLaunch> launches = run_tracker(packed, owed.size(), spec.batch);
@@ -234,9 +248,10 @@ PolicyResult sharded(const Program& program, const PolicySpec& spec) {
   result.failure = cut_refusal(program, result.schedule);
   std::size_t early = 0;
   for (const BatchLaunch& launch : launches) early += launch.final_sync ? 0 : launch.buckets.size();
-  result.report.push_back("batches of " + std::to_string(spec.batch) + ": " +
-                          std::to_string(early) + " of " + std::to_string(packed.size()) +
-                          " buckets launched in backward, the rest in the final sync (A11)");
+  result.report.push_back(
+      "batches of " + std::to_string(spec.batch) + ": " + std::to_string(early) + " of " +
+      std::to_string(packed.size()) +
+      " buckets launched as gradients arrive, the rest in the final sync (A11)");
   return result;
 }
 

@@ -103,10 +103,14 @@ FirstFit first_fit(const Program& program, const std::vector<OwedGradient>& owed
   OneOpenBucket open(spec);
   FirstFit result;
   std::size_t next = 0;
+  std::int32_t stage = 0;
   for (std::size_t i = 0; i < program.ops.size() && next < owed.size(); ++i) {
     open.pass(program.ops[i]);
     std::size_t end = next;
     while (end < owed.size() && owed[end].producer_index == i) ++end;
+    // The source sees one stage of a pipeline at a time: no bucket of it spans two.
+    if (end > next && program.ops[i].stage != stage) open.close("stage");
+    if (end > next) stage = program.ops[i].stage;
     bool follows_its_producer = true;
     for (const OwedGradient& gradient : reduced_after(std::span(owed).subspan(next, end - next))) {
       const bool opens = open.take(gradient);

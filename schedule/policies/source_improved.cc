@@ -23,7 +23,7 @@ Grouping group_by_cap(const Program& program, const std::vector<OwedGradient>& o
   std::map<BucketKey, Open> open;
   Grouping groups;
   for (const OwedGradient& gradient : owed) {
-    Open& bucket = open[key_of(gradient)];
+    Open& bucket = open[key_of(program, gradient)];
     const bool read = gradient.producer_index >= bucket.bound;
     if (!bucket.members.empty() && (read || bucket.bytes + gradient.bytes > cap)) {
       groups.push_back({std::exchange(bucket, {}).members, read ? "reader" : "cap"});
@@ -68,12 +68,9 @@ PolicyResult source_improved(const Program& program, const PolicySpec& spec) {
 }
 
 PolicyResult gradient_merge(const Program& program, const PolicySpec& spec) {
-  PolicyResult result = grouped(
-      program, spec, {spec.scale.value_or(ScaleAt::Collective), "merged gradients average there"});
-  if (spec.merge.micro_steps > 1 && spec.merge.sync == SyncPoint::AfterLastMicroStep) {
-    for (Bucket& bucket : result.schedule.buckets) bucket.launch = LaunchAfterBackward{};
-  }
-  return result;
+  return grouped(program, spec,
+                 {spec.scale.value_or(ScaleAt::Collective),
+                  spec.scale ? "as asked" : "the collectives average"});
 }
 
 }  // namespace dovetail::schedule

@@ -36,14 +36,40 @@ std::variant<Rational, std::string> common_factor(const Program& program) {
   return owed.at(first->gradient).total();
 }
 
+// What backward makes of a reduced gradient, other than sums, is in the way of both folds: a factor
+// in the optimizer comes too late for it, and one in the loss fill scales only what backward derives
+// from the fill, while the gradient is read with the factor that it owes already on it.
+Refused refuse_backward_readers(const Program& program) {
+  const OwedFactors owed = owed_factors(program);
+  IdTable<TensorId, const Op*> reader(nullptr);  // the last one
+  for (const Op& op : program.ops) {
+    if (op.phase == Phase::Optimizer) continue;
+    for (const TensorId id : op.reads) {
+      const bool linear = std::holds_alternative<Accumulate>(op.effect);
+      if (owed.at(id).owed && !linear) reader[id] = &op;
+    }
+    // What was read before this write was not the reduced gradient.
+    for (const TensorId id : op.writes) reader[id] = nullptr;
+  }
+  for (const Reduction& reduction : program.reductions) {
+    const Op* op = reader.at(reduction.gradient);
+    if (op == nullptr) continue;
+    return "backward op " + op->name + " reads the reduced gradient " +
+           program.tensor(reduction.gradient).name;
+  }
+  return std::nullopt;
+}
+
 Refused refuse_loss(const Program& program) {
   if (std::ranges::none_of(program.ops, fills_loss)) {
     return "no op is known to fill the gradient of the loss";
   }
   const auto factor = common_factor(program);
   if (const auto* reason = std::get_if<std::string>(&factor)) return *reason;
+  if (std::get<Rational>(factor) == Rational(1)) return std::nullopt;  // the fill stays as it is
+  if (Refused refused = refuse_backward_readers(program)) return refused;
   const std::vector<TensorId> loose = gradients_without_debt(program);
-  if (!loose.empty() && std::get<Rational>(factor) != Rational(1)) {
+  if (!loose.empty()) {
     return "gradient " + program.tensor(loose.front()).name +
            " owes no reduction, but would be scaled with the others";
   }
@@ -95,28 +121,6 @@ Refused refuse_optimizer_op(const Program& program, const Op& op, const OwedFact
     return gradient && !owed.at(origin(tensor)).owed;
   });
   if (mixed) return "optimizer op " + op.name + " also reads gradients that owe nothing";
-  return std::nullopt;
-}
-
-// A factor in the optimizer comes too late for what backward reads.
-Refused refuse_backward_readers(const Program& program) {
-  const OwedFactors owed = owed_factors(program);
-  IdTable<TensorId, const Op*> reader(nullptr);  // the last one
-  for (const Op& op : program.ops) {
-    if (op.phase == Phase::Optimizer) continue;
-    for (const TensorId id : op.reads) {
-      const bool linear = std::holds_alternative<Accumulate>(op.effect);
-      if (owed.at(id).owed && !linear) reader[id] = &op;
-    }
-    // What was read before this write was not the reduced gradient.
-    for (const TensorId id : op.writes) reader[id] = nullptr;
-  }
-  for (const Reduction& reduction : program.reductions) {
-    const Op* op = reader.at(reduction.gradient);
-    if (op == nullptr) continue;
-    return "backward op " + op->name + " reads the reduced gradient " +
-           program.tensor(reduction.gradient).name;
-  }
   return std::nullopt;
 }
 

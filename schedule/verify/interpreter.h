@@ -81,6 +81,8 @@ class Interpreter {
   void accumulate(const Op& op, const Accumulate& sum);
   Value sum(const Value& target, const Value& other, TensorId target_id, TensorId other_id);
   [[nodiscard]] bool is_partial(const Op& op, TensorId gradient) const;
+  // Whether any piece of it was made of owed gradients.
+  [[nodiscard]] bool holds_gradient(TensorId tensor) const;
 
   // reads.cc: what a reader may find.
   void check_read(const Op& op, Cells own, Cells cells, Extent extent);

@@ -4,6 +4,7 @@
 #include "schedule/verify/layout.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace dovetail::schedule::verification {
@@ -12,7 +13,16 @@ namespace {
 class LayoutCheck {
  public:
   LayoutCheck(const Index& index, std::vector<Problem>& problems)
-      : index_(index), problems_(problems) {}
+      : index_(index), problems_(problems) {
+    for (const RankProgram& role : index.scheduled.roles) {
+      for (const Command& command : role.commands) {
+        const auto* run = std::get_if<RunCollective>(&command.action);
+        if (run == nullptr || run->kind == Collective::AllGather) continue;
+        std::vector<GroupId>& groups = reduced_over_[run->bucket];
+        if (std::ranges::count(groups, run->group) == 0) groups.push_back(run->group);
+      }
+    }
+  }
 
   void check(const BucketLayout& bucket) {
     at_ = bucket_name(bucket.bucket);
@@ -76,10 +86,22 @@ class LayoutCheck {
         bad(": only a part of " + tensor.name + " lies in it, which needs copy mode");
       }
       if (window_of_.at(tensor.id) >= 0 && BucketId{window_of_.at(tensor.id)} != bucket.bucket) {
-        bad(": " + tensor.name + " is a window of bucket " +
-            std::to_string(window_of_.at(tensor.id)) + " already");
+        const BucketId other{window_of_.at(tensor.id)};
+        bad(": " + tensor.name + " is a window of " + bucket_name(other) + " already");
+        check_reductions(bucket.bucket, other, tensor);
       }
       window_of_[tensor.id] = bucket.bucket.value;
+    }
+  }
+
+  // A gradient in two windows is also reduced twice, if both buckets are reduced over one group.
+  void check_reductions(BucketId mine, BucketId other, const Tensor& tensor) {
+    for (const GroupId id : reduced_over_[mine]) {
+      if (std::ranges::count(reduced_over_[other], id) == 0) continue;
+      const ProcessGroup* group = index_.group(id);
+      add(ProblemKind::ReducedTwice, " and " + bucket_name(other) + " are both reduced over " +
+                                         (group == nullptr ? "its group" : group->name) +
+                                         " and both hold " + tensor.name);
     }
   }
 
@@ -104,6 +126,7 @@ class LayoutCheck {
   std::string at_;
   IdTable<BucketId, char> ids_{0};
   IdTable<TensorId, std::int32_t> window_of_{-1};
+  std::map<BucketId, std::vector<GroupId>> reduced_over_;
 };
 
 }  // namespace

@@ -3,7 +3,8 @@
 // Reported as BadLayout: members outside their tensor or the buffer, or on each other; another dtype
 // than the bucket's; shards that do not divide the buffer into equal parts of whole elements (AI6);
 // and tensors that would need two memories: a range of a tensor cannot be a window of a view
-// bucket while the rest lies elsewhere, nor can one tensor be the window of two buckets.
+// bucket while the rest lies elsewhere, nor can one tensor be the window of two buckets. If both
+// are reduced over one group, that is a ReducedTwice as well (PI7).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

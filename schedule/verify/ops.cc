@@ -146,12 +146,21 @@ void Interpreter::write_other(const Op& op, TensorId tensor) {
   }
 }
 
+bool Interpreter::holds_gradient(TensorId tensor) const {
+  const Cells own = memory_.own(tensor);
+  const auto first = values_.begin() + own.first;
+  return std::any_of(first, first + own.count,
+                     [](const Value& held) { return held.contributions != 0; });
+}
+
 void Interpreter::accumulate(const Op& op, const Accumulate& sum_of) {
   const TensorId target = op.writes.front();
   const auto other = std::ranges::find_if(op.reads, [&](TensorId id) { return id != target; });
   const Cells own = memory_.own(target);
   touch(own, Access::Write);
-  const bool from_other = other != op.reads.end() && is_followed(*other);
+  // Also a sum of owed gradients, which owes nothing itself (a weight that two layers share).
+  const bool from_other =
+      other != op.reads.end() && (is_followed(*other) || holds_gradient(*other));
   if (is_followed(target) && !from_other && index_.debt_of(target) >= 0) {
     return write_gradient(op, target, sum_of.factor);
   }

@@ -10,7 +10,9 @@
 
 #include "base/file.h"
 #include "schedule/plan_json.h"
+#include "schedule/program_json.h"
 #include "tests/cli/tool.h"
+#include "tests/support/programs.h"
 
 namespace dovetail {
 namespace {
@@ -38,6 +40,21 @@ class PolicyCliTest : public ::testing::Test {
   [[nodiscard]] Ended plan(const std::string& policy) const {
     return dovetail::testing::run_tool("plan --workload resnet50 --cluster a100x8 --policy " +
                                        policy + " -o " + path());
+  }
+
+  // A workload of one layer in which no op is known to fill the gradient of the loss.
+  [[nodiscard]] std::string workload_without_loss() const {
+    schedule::Program program = dovetail::testing::chain(
+        {{dovetail::testing::us(10), dovetail::testing::us(20), kib(4), dovetail::testing::us(1)}},
+        8);
+    for (schedule::Op& op : program.ops) {
+      if (std::holds_alternative<schedule::FillLossGradient>(op.effect)) {
+        op.effect = schedule::Opaque{};
+      }
+    }
+    const std::string path = (directory_ / "program.json").string();
+    write_file(path, schedule::program_to_json(program));
+    return path;
   }
 
   void expect_refused(const std::string& policy, const std::string& reason) const {
@@ -107,9 +124,19 @@ TEST_F(PolicyCliTest, BadCombinationsAreRefusedWithTheRule) {
   expect_refused("sharded:replicas=nodes", "owe no reduction over replicas");
   expect_refused("sharded:cap=1MiB,mode=view", "spans buckets");
   expect_refused("naive:gather=next-forward", "it is an option of sharded");
-  expect_refused("source-improved:scale=loss-gradient", "scale=loss-gradient: ");
   expect_refused("source-first-fit:cap=1MiB,elements=5", "give one of them");
   expect_refused("threshold:wait=before-next-batch", "needs batch=");
+}
+
+TEST_F(PolicyCliTest, P10AFactorThatCannotBeFoldedIsRefusedInWords) {
+  const Ended ended = dovetail::testing::run_tool(
+      "plan --workload " + workload_without_loss() +
+      " --cluster a100x8 --policy source-improved:scale=loss-gradient -o " + path());
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_EQ(ended.output,
+            "dovetail: policy source-improved:cap=25MiB,scale=loss-gradient: scale=loss-gradient: "
+            "no op is known to fill the gradient of the loss\n");
+  EXPECT_FALSE(std::filesystem::exists(path()));
 }
 
 }  // namespace

@@ -9,8 +9,11 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/random.h"
+#include "schedule/pipeline/assign.h"
 #include "schedule/plan_json.h"
+#include "schedule/policies.h"
 #include "schedule/program_json.h"
+#include "tests/support/programs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,6 +22,8 @@
 #include <array>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 
 namespace dovetail {
 namespace {
@@ -145,6 +150,32 @@ TEST(JsonFuzzTest, AMutatedProgramIsReadOrRefused) {
 
 TEST(JsonFuzzTest, AMutatedPlanIsReadOrRefused) {
   fuzz(sample("pair.plan.json"), schedule::parse_plan, schedule::plan_to_json);
+}
+
+// A plan of three layers and two ranks per stage, with the decisions of the policy.
+std::string plan_text(const std::string& policy) {
+  using testing::us;
+  const testing::Layer layer{us(10), us(20), kib(4), us(1)};
+  const schedule::PolicySpec spec = schedule::parse_policy(policy);
+  schedule::Program program = testing::chain({layer, layer, layer}, 2);
+  if (spec.stages > 1) {
+    auto assigned = schedule::assign_stages(program, {.stages = spec.stages});
+    program = std::get<schedule::Rewritten>(std::move(assigned)).program;
+  }
+  schedule::Plan plan{.program = std::move(program), .schedule = {}, .summary = {}};
+  plan.schedule = schedule::make_schedule(plan.program, spec);
+  return schedule::plan_to_json(plan);
+}
+
+TEST(JsonFuzzTest, AMutatedPlanOfMergedAndShardedGradientsIsReadOrRefused) {
+  fuzz(plan_text("sharded:cap=6KiB,p=2,k=2,gather=next-forward,scale=optimizer"),
+       schedule::parse_plan, schedule::plan_to_json);
+  fuzz(plan_text("gradient-merge:k=2,sync=every,sums=f64,scale=after-collective"),
+       schedule::parse_plan, schedule::plan_to_json);
+}
+
+TEST(JsonFuzzTest, AMutatedPlanOfAPipelineIsReadOrRefused) {
+  fuzz(plan_text("pipeline:kind=1f1b,stages=2,k=4"), schedule::parse_plan, schedule::plan_to_json);
 }
 
 TEST(JsonFuzzTest, EveryPrefixOfAPlanIsRefused) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "schedule/verify.h"
 #include "tests/schedule/lower_words.h"
 
 namespace dovetail::schedule {
@@ -57,6 +58,23 @@ TEST(LowerMergeTest, GM8AfterTheLastMicroStepTheSumsTravelTogether) {
             "0:record0 1:wait0 1:all-reduce0 1:record1 0:record2 1:wait2 1:all-reduce1 1:record3 "
             "0:wait1 0:l1.update 0:wait3 0:l0.update ");
   EXPECT_EQ(result.program.tensor(result.buckets[0].members[0].tensor).name, "l1.grad.merged");
+}
+
+// Without overlap each micro-step's gradients travel behind its backward, and are then added.
+TEST(LowerMergeTest, GM7WithoutOverlapEveryMicroStepReducesBehindItsBackward) {
+  const Program program = layers(2);
+  const Schedule schedule =
+      merged(program, SyncPoint::EveryMicroStep, 2, "no-overlap-per-tensor:wait=end-of-backward");
+  const Lowered result = lower(program, schedule);
+  EXPECT_EQ(words(result.program),
+            "0:l0.forward@0 0:l1.forward@0 0:l1.backward@0 0:l0.backward@0 "
+            "0:record0 1:wait0 1:all-reduce0 1:record1 0:record2 1:wait2 1:all-reduce1 1:record3 "
+            "0:wait1 0:wait3 0:l1.grad.accumulate@0 0:l0.grad.accumulate@0 "
+            "0:l0.forward 0:l1.forward 0:l1.backward 0:l0.backward "
+            "0:record4 1:wait4 1:all-reduce0 1:record5 0:record6 1:wait6 1:all-reduce1 1:record7 "
+            "0:wait5 0:wait7 0:l1.grad.accumulate@1 0:l0.grad.accumulate@1 "
+            "0:l1.update 0:l0.update ");
+  EXPECT_EQ(verify(result.program), std::vector<Problem>{});
 }
 
 // In the last micro-step the accumulate is the producer: l1's sum travels beside l0's backward.

@@ -116,12 +116,13 @@ TEST(LowerShardTest, A19OneReduceScatterPerBucketForAllMicroSteps) {
   EXPECT_EQ(count(result, Collective::AllGather), 5);
 }
 
+// The naive program sums, then scales: of two ranks each scales its shard by 1/2.
 TEST(LowerShardTest, OnTheComputeStreamNothingNeedsAnEvent) {
   const Program program = layers(1);
   Schedule schedule = sharded(program, ParameterSync::AfterUpdate, "naive");
   EXPECT_EQ(words(lower(program, schedule).program),
-            "0:l0.forward 0:l0.backward 0:reduce-scatter0 0:bucket0.update 0:all-gather1 "
-            "0:unpack1 ");
+            "0:l0.forward 0:l0.backward 0:reduce-scatter0+ 0:scale0x1/2/shard 0:bucket0.update "
+            "0:all-gather1 0:unpack1 ");
 }
 
 TEST(LowerShardTest, RefusesWhatCannotBeSharded) {

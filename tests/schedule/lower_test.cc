@@ -72,10 +72,11 @@ TEST(LowerTest, AWholeStreamWaitStandsForLaterOnesToo) {
             "0:wait3 0:l1.update 0:l0.update ");
 }
 
+// P5: it reduces, then scales by 1/2, behind each producer.
 TEST(LowerTest, TheNaiveProgramReducesOnTheComputeStream) {
   EXPECT_EQ(lowered("naive"),
-            "0:l0.forward 0:l1.forward 0:l1.backward 0:all-reduce0 0:l0.backward 0:all-reduce1 "
-            "0:l1.update 0:l0.update ");
+            "0:l0.forward 0:l1.forward 0:l1.backward 0:all-reduce0 0:scale0x1/2 "
+            "0:l0.backward 0:all-reduce1 0:scale1x1/2 0:l1.update 0:l0.update ");
 }
 
 TEST(LowerTest, CopyModePacksAfterTheProducerAndUnpacksAfterTheWait) {

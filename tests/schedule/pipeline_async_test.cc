@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "schedule/pipeline/async.h"
+#include "tests/support/oracle.h"
 
 namespace dovetail::schedule {
 namespace {
@@ -116,12 +117,13 @@ TEST(PipelineAsyncTest, AS7NoGradientExistsWhenLeavingExactlyOnTheFirstStage) {
   }
 }
 
-TEST(PipelineAsyncTest, AS9TheFinalBackwardOfEachChunkCommunicates) {
+TEST(PipelineAsyncTest, O7AS9TheFinalBackwardOfEachChunkCommunicates) {
   // P = 4, v = 2, m = 8: the last group of P v = 8 ids is 8..15; x mod 8 mod 4 = 3 gives 11 and 15,
   // backward chunk 1 - (x mod 8) div 4: 1 and 0.
   const PipelineShape shape{PipelineKind::Interleaved, 4, 2, 8};
-  EXPECT_EQ(final_backward(shape, 1), 11);
-  EXPECT_EQ(final_backward(shape, 0), 15);
+  dovetail::testing::expect_oracle("O7 final backward of chunk 1, of 4 stages with 2 chunks",
+                                   final_backward(shape, 1), 11);
+  dovetail::testing::expect_oracle("O7 final backward of chunk 0", final_backward(shape, 0), 15);
   EXPECT_EQ(by_role(shape, kPerStage, 1), Permissions(4, BesideBackward{11}));
   EXPECT_EQ(by_role(shape, kPerStage, 0), Permissions(4, BesideBackward{15}));
   // Role 3: warm-up 4, so backward id x stands at 4 + 2 x + 1 while pairs last (x < 12): 27. The

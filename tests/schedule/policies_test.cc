@@ -69,6 +69,20 @@ TEST(PoliciesTest, A27GradientsOfDifferentDtypesHaveBucketsOfTheirOwn) {
   EXPECT_THAT(bucket_bytes(program, "one-bucket"), ElementsAre(80, 40));
 }
 
+// Stage 1 holds the last two of four layers, so 40 and 4 are ready in one stage, 100 and 8 in the
+// other. A rank runs one stage: it has only the gradients of that one.
+TEST(PoliciesTest, NoBucketSpansTwoStagesOfAPipeline) {
+  Program program = with_sizes({40, 4, 100, 8});
+  for (Op& op : program.ops) {
+    const bool is_late = op.name.starts_with("l2") || op.name.starts_with("l3");
+    op.stage = is_late ? 1 : 0;
+  }
+  for (const char* policy : {"one-bucket", "torch-ddp:cap=1KiB,first=1KiB",
+                             "source-first-fit:elements=1000", "source-improved:cap=1KiB"}) {
+    EXPECT_THAT(bucket_bytes(program, policy), ElementsAre(44, 108)) << policy;
+  }
+}
+
 TEST(PoliciesTest, ASpecIsPrintedAsItIsTyped) {
   for (const char* text :
        {"naive", "per-tensor", "torch-ddp:cap=25MiB,first=1MiB", "threshold:threshold=104857B",
@@ -107,7 +121,51 @@ TEST(PoliciesTest, OptionsThatContradictEachOtherAreRefusedInWords) {
   EXPECT_THAT(refusal("gradient-merge:sync=first"), HasSubstr("expected every, after or last"));
   // Inline reductions, one per tensor, cannot be sharded.
   EXPECT_THAT(refusal("naive:gather=next-forward"), HasSubstr("it is an option of sharded"));
-  EXPECT_THAT(refusal("naive:batch=2"), HasSubstr("known: mode, wait, scope, scale"));
+  EXPECT_THAT(refusal("naive:batch=2"),
+              HasSubstr("known: k, sync, average, sums, mode, wait, scope, scale"));
+}
+
+TEST(PoliciesTest, MicroStepsAreRefusedWhereTheyMeanNothing) {
+  EXPECT_THAT(refusal("threshold:sync=every"), HasSubstr("there is only one micro-step (GM1)"));
+  EXPECT_THAT(refusal("threshold:batch=2,k=2,sync=after,wait=before-next-batch"),
+              HasSubstr("nothing is launched before the end of backward (GM8, GM14)"));
+}
+
+TEST(PoliciesTest, PipelinesAreRefusedWithTheRule) {
+  EXPECT_THAT(refusal("pipeline:stages=1"), HasSubstr("at least 2"));
+  EXPECT_THAT(refusal("pipeline:kind=interleaved"), HasSubstr("needs chunks= of at least 2"));
+  EXPECT_THAT(refusal("pipeline:chunks=2"), HasSubstr("chunks= needs kind=interleaved"));
+  EXPECT_THAT(refusal("pipeline:align=across-stages"), HasSubstr("(AS10)"));
+  EXPECT_THAT(refusal("pipeline:sync=every"), HasSubstr("in the last micro-batch only"));
+  EXPECT_THAT(refusal("pipeline:kind=gpipe"), HasSubstr("expected sequential, 1f1b or"));
+  EXPECT_THAT(refusal("threshold:stages=2"), HasSubstr("it is an option of pipeline"));
+}
+
+TEST(PoliciesTest, APresetTakesTheOptionsOfWhatItStandsFor) {
+  EXPECT_EQ(parse_policy("paddle-pass"), default_policy(PolicyKind::SourceFirstFit));
+  EXPECT_EQ(parse_policy("apex-sharded"),
+            parse_policy("sharded:cap=100MiB,wait=before-next-batch"));
+  EXPECT_EQ(parse_policy("apex-sharded:p=3").batch, 3);
+  for (const PolicyHelp& help : policy_help()) {
+    EXPECT_EQ(parse_policy(help.name), parse_policy(help.defaults)) << help.name;
+  }
+}
+
+TEST(PoliciesTest, PL24TheReportSaysWhichMemoryAPolicyAdds) {
+  // Gradients of 40 and 400 bytes. Views add none; copies 440 bytes; sharded ones the gathered
+  // parameters besides; f64 sums of f32 gradients twice the 440 bytes, which copies then have too.
+  const Program program = with_sizes({40, 400});
+  const auto memory = [&](const std::string& policy) {
+    for (const std::string& line : apply_policy(program, parse_policy(policy)).report) {
+      if (line.starts_with("memory")) return line.substr(line.find(':') + 2);
+    }
+    return std::string();
+  };
+  EXPECT_EQ(memory("source-improved"), "copies 0 B, sums 0 B (PL24)");
+  EXPECT_EQ(memory("source-improved:mode=copy"), "copies 440 B, sums 0 B (PL24)");
+  EXPECT_EQ(memory("sharded"), "copies 880 B, sums 0 B (PL24)");
+  EXPECT_EQ(memory("torch-ddp:k=2,sums=f64"), "copies 880 B, sums 880 B (PL24)");
+  EXPECT_EQ(memory("torch-ddp:k=2,sync=every"), "copies 440 B, sums 440 B (PL24)");
 }
 
 TEST(PoliciesTest, P5TheNaiveProgramScalesEachGradientAfterItsReduction) {
@@ -138,6 +196,7 @@ TEST(PoliciesTest, EveryPolicyIsLegalOnRandomPrograms) {
       // Sharded needs updates that can be sharded: sharded_policy_test.cc.
       if (spec.kind == PolicyKind::Exact || spec.kind == PolicyKind::Sharded) continue;
       if (spec.kind == PolicyKind::GradientMerge) continue;  // see source_improved_test.cc
+      if (spec.kind == PolicyKind::Pipeline) continue;       // see pipeline_policy_test.cc
       spec.threshold = Bytes(random.between(1, 20'000));
       spec.first_bucket = Bytes(random.between(1, 5'000));
       spec.mode = random.between(0, 1) == 0 ? BucketMode::View : BucketMode::Copy;

@@ -4,6 +4,7 @@
 #include "schedule/reshard/layout.h"
 
 #include "base/error.h"
+#include "tests/support/oracle.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +29,9 @@ Layout on(const Mesh& mesh, std::string_view text) { return parse_layout(text, m
 // Rank 3 of a 2x2 mesh stands at (1, 1): the second half of the rows and of the columns.
 TEST(ReshardLayoutTest, O8RankThreeOfATwoByTwoMeshHoldsTheLastRowsAndColumns) {
   const Layout layout = on(make_mesh({2, 2}), "S(0),S(1)");
-  EXPECT_EQ(to_string(part_of({8, 8}, layout, 3)), "[4,8)x[4,8)");
+  dovetail::testing::expect_oracle("O8 part of rank 3 of a 2x2 mesh, 8x8 cut by rows and columns",
+                                   to_string(part_of({8, 8}, layout, 3)),
+                                   std::string("[4,8)x[4,8)"));
   EXPECT_EQ(to_string(part_of({8, 8}, layout, 1)), "[0,4)x[4,8)");
 }
 

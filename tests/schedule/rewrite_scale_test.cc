@@ -159,6 +159,25 @@ TEST(ScaleTest, P11WhatBackwardReadsCannotWaitForTheOptimizer) {
             "backward op second.order reads the reduced gradient a.grad");
 }
 
+// A penalty on a reduced gradient (second order): a fill of 1/4 would not scale the penalty. Where
+// nothing is to be scaled there is nothing to refuse, nor where backward only adds gradients up.
+TEST(ScaleTest, P10WhatBackwardReadsReducedCannotBeScaledWithTheLoss) {
+  Program program = two_layers();
+  program.tensors.push_back(tensor_of(TensorId{10}, "total", TensorKind::Activation, 4));
+  ProgramEditor editor(std::move(program));
+  editor.insert_after(kABackward, {op_of(editor.new_op_id(), "penalty", Phase::Backward,
+                                         {kBGrad, kLossGrad}, {TensorId{10}})});
+  program = std::move(editor).commit();
+  EXPECT_EQ(cannot_fold(program, ScaleAt::LossGradient),
+            "backward op penalty reads the reduced gradient b.grad");
+  Program sums = program;
+  for (Reduction& reduction : sums.reductions) reduction.op = ReduceOp::Sum;
+  EXPECT_EQ(cannot_fold(sums, ScaleAt::LossGradient), std::nullopt);
+  program.ops[5].reads = {kBGrad};
+  program.ops[5].effect = Accumulate{.overwrite = true, .factor = Rational(1)};
+  EXPECT_EQ(cannot_fold(program, ScaleAt::LossGradient), std::nullopt);
+}
+
 TEST(ScaleTest, AL1P11ANormSeesRescaledGradients) {
   Program program = two_layers();
   program.tensors.push_back(tensor_of(TensorId{10}, "norm", TensorKind::Activation, 1));

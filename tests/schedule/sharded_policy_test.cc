@@ -82,7 +82,7 @@ TEST(ShardedPolicyTest, AL4TheTailMayBeLaunchedWithTheLastGradient) {
 
 TEST(ShardedPolicyTest, A11ReportsWhatTheTailCosts) {
   EXPECT_THAT(applied(ten_gradients(), "sharded:cap=512B,p=3").report.front(),
-              HasSubstr("3 of 5 buckets launched in backward"));
+              HasSubstr("3 of 5 buckets launched as gradients arrive"));
 }
 
 // Buckets of 64 elements over 1 rank: 32 + 64 + 16. The second gradient fills what is left of bucket

@@ -7,14 +7,17 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "schedule/policies.h"
+#include "tests/support/oracle.h"
 #include "tests/support/step_builder.h"
 
 namespace dovetail::schedule {
 namespace {
 
+using dovetail::testing::expect_oracle;
 using dovetail::testing::LossFill;
 using dovetail::testing::StepBuilder;
 using ::testing::Contains;
@@ -36,6 +39,8 @@ std::vector<std::size_t> members(const PolicyResult& result) {
   for (const Bucket& bucket : result.schedule.buckets) counts.push_back(bucket.gradients.size());
   return counts;
 }
+
+using Sizes = std::vector<std::size_t>;
 
 std::vector<std::string> reasons(const PolicyResult& result) {
   std::vector<std::string> words;
@@ -80,7 +85,7 @@ Program two_degrees(ReduceOp reduction, const Effect& update) {
 
 TEST(SourceFirstFitTest, O1EightLayersUnderTheDefaultCapAreOneBucket) {
   const PolicyResult result = applied(layers(8, 1000));
-  EXPECT_THAT(members(result), ElementsAre(8));
+  expect_oracle("O1 8 layers x 1000, default cap", members(result), Sizes{8});
   // The loss fill becomes 1/4; no scale op stays.
   EXPECT_EQ(result.schedule.scale, ScaleAt::LossGradient);
   EXPECT_THAT(result.report, Contains("8 all-reduces fused into 1: 31.2 KiB, padding 0 B, "
@@ -90,13 +95,18 @@ TEST(SourceFirstFitTest, O1EightLayersUnderTheDefaultCapAreOneBucket) {
 
 TEST(SourceFirstFitTest, O1ACapOf6000ElementsMakesBucketsOf6And6And4) {
   const PolicyResult result = applied(pairs(8, 1000), ":elements=6000");
-  EXPECT_THAT(members(result), ElementsAre(6, 6, 4));
+  expect_oracle("O1 8 ops x 2 gradients x 1000, cap 6000", members(result), Sizes{6, 6, 4});
   EXPECT_THAT(reasons(result), ElementsAre("cap", "cap", "end"));
   EXPECT_THAT(result.report, Contains(HasSubstr("16 all-reduces fused into 3")));
 }
 
+TEST(SourceFirstFitTest, O1P19ACapThatIsMetExactlyStillAccepts) {
+  expect_oracle("O1 4 x 500, cap 1000", members(applied(layers(4, 500), ":elements=1000")),
+                Sizes{2, 2});
+}
+
 TEST(SourceFirstFitTest, P19AcceptsAGradientThatExactlyFillsTheCap) {
-  // O1: 500 + 500 = 1000 fits a cap of 1000.
+  // 500 + 500 = 1000 fits a cap of 1000.
   EXPECT_THAT(members(applied(layers(4, 500), ":elements=1000")), ElementsAre(2, 2));
   EXPECT_THAT(members(applied(layers(4, 500), ":elements=999")), ElementsAre(1, 1, 1, 1));
   EXPECT_THAT(members(applied(layers(4, 500), ":cap=4000B")), ElementsAre(2, 2));
@@ -128,7 +138,8 @@ TEST(SourceFirstFitTest, P20TheDefaultCapHolds50331648Elements) {
 
 TEST(SourceFirstFitTest, O1TwoDegreesWithAnOptimizerWithoutRescaleAreNotFused) {
   const PolicyResult result = applied(two_degrees(ReduceOp::Average, kAdam));
-  EXPECT_THAT(members(result), ElementsAre(1, 1, 1, 1, 1, 1, 1, 1));
+  expect_oracle("O1 4 over 2 ranks then 4 over 4 ranks, Adam, scales kept", members(result),
+                Sizes(8, 1));
   EXPECT_THAT(reasons(result), Each("reader"));  // the scale that stays after each reduction (PL8)
   EXPECT_EQ(result.schedule.scale, ScaleAt::AfterCollective);
   EXPECT_THAT(result.report.front(), HasSubstr("scale ops stay: optimizer op l0.0.update has no"));
@@ -136,13 +147,13 @@ TEST(SourceFirstFitTest, O1TwoDegreesWithAnOptimizerWithoutRescaleAreNotFused) {
 
 TEST(SourceFirstFitTest, O1TwoDegreesWithoutScalesAreTwoBuckets) {
   const PolicyResult result = applied(two_degrees(ReduceOp::Sum, kAdam));
-  EXPECT_THAT(members(result), ElementsAre(4, 4));
+  expect_oracle("O1 the same without scale ops", members(result), Sizes{4, 4});
   EXPECT_THAT(reasons(result), ElementsAre("process group", "end"));
 }
 
 TEST(SourceFirstFitTest, O1TwoDegreesWithMomentumAreTwoBuckets) {
   const PolicyResult result = applied(two_degrees(ReduceOp::Average, kMomentum));
-  EXPECT_THAT(members(result), ElementsAre(4, 4));
+  expect_oracle("O1 the same with scales and momentum", members(result), Sizes{4, 4});
   EXPECT_EQ(result.schedule.scale, ScaleAt::Optimizer);
 }
 
@@ -151,7 +162,8 @@ TEST(SourceFirstFitTest, O1AlternatingProcessGroupsAreNotFused) {
   const GroupId a = step.group(4);
   const GroupId b = step.group(4);
   for (int i = 0; i < 8; ++i) step.backward("l" + std::to_string(i), {{1000, i % 2 == 0 ? a : b}});
-  EXPECT_THAT(members(applied(step.build(kAdam))), ElementsAre(1, 1, 1, 1, 1, 1, 1, 1));
+  expect_oracle("O1 8 over alternating process groups", members(applied(step.build(kAdam))),
+                Sizes(8, 1));
 }
 
 TEST(SourceFirstFitTest, O1P30PL11SeventeenProcessGroupsAreFusedOnTheOneSyncStream) {
@@ -162,7 +174,7 @@ TEST(SourceFirstFitTest, O1P30PL11SeventeenProcessGroupsAreFusedOnTheOneSyncStre
     step.backward("b" + std::to_string(i), {{1000, group}});
   }
   const PolicyResult result = applied(step.build(kAdam));
-  EXPECT_THAT(members(result), ::testing::AllOf(::testing::SizeIs(17), Each(2u)));
+  expect_oracle("O1 17 process groups x 2 gradients", members(result), Sizes(17, 2));
   EXPECT_THAT(result.refusals,
               ElementsAre("overlap: 17 process groups and at most 16 streams (P14)"));
   EXPECT_THAT(streams(result), Each(StreamChoice(CommStream{0})));  // P30, PL11
@@ -189,7 +201,7 @@ TEST(SourceFirstFitTest, O1P17AHigherOrderOpSwitchesFusionOff) {
     step.backward(i == 3 ? "matmul_grad_grad" : "l" + std::to_string(i), {{1000, dp}});
   }
   const PolicyResult result = applied(step.build(kAdam));
-  EXPECT_THAT(members(result), ElementsAre(1, 1, 1, 1, 1, 1, 1, 1));
+  expect_oracle("O1 8 beside a higher-order op", members(result), Sizes(8, 1));
   EXPECT_THAT(result.refusals,
               ElementsAre(HasSubstr("matmul_grad_grad is a higher-order op (P17)")));
   // Still overlapped: eight collectives on the process group's stream (P15).
@@ -204,12 +216,13 @@ TEST(SourceFirstFitTest, O1ATensorParallelAllReduceBeforeTheReductionDoesNotBrea
     const auto gradients = step.backward("l" + std::to_string(i), {{1000, dp}});
     step.tensor_parallel(gradients.front(), tp);
   }
-  EXPECT_THAT(members(applied(step.build(kAdam))), ElementsAre(4));
+  expect_oracle("O1 4 behind tensor-parallel all-reduces", members(applied(step.build(kAdam))),
+                Sizes{4});
 }
 
 TEST(SourceFirstFitTest, O1ShardedProgramsAreNeitherFusedNorOverlapped) {
   const PolicyResult result = applied(layers(4, 1000), ":sharding=yes");
-  EXPECT_THAT(members(result), ElementsAre(1, 1, 1, 1));
+  expect_oracle("O1 4 with sharding on", members(result), Sizes(4, 1));
   EXPECT_EQ(result.schedule.scale, ScaleAt::LossGradient);  // scaling still pruned
   EXPECT_THAT(streams(result), Each(StreamChoice(InlineStream{})));
   EXPECT_THAT(result.refusals, ElementsAre(HasSubstr("(P14)"), HasSubstr("(P17)")));
@@ -221,7 +234,7 @@ TEST(SourceFirstFitTest, O1PL9ABoundaryBetweenTwoGradientsOfOneOpIsRefused) {
   EXPECT_THAT(result.refusals,
               ElementsAre("fusion: a bucket would begin between two gradients of l1, at l1.1, "
                           "whose reduction does not follow its producer (PL9)"));
-  EXPECT_THAT(members(result), ::testing::AllOf(::testing::SizeIs(12), Each(1u)));  // PI11
+  expect_oracle("O1 6 ops x 2 gradients x 1000, cap 3000", members(result), Sizes(12, 1));  // PI11
 }
 
 TEST(SourceFirstFitTest, PL9AlsoRefusesABiasWhoseWeightFillsTheBucketAlone) {
@@ -336,12 +349,15 @@ TEST(SourceFirstFitTest, O2P18PI12GroupsARealisticListAsTheSourceDoes) {
   const auto buckets = [&](const std::string& cap) {
     return applied(program, ":elements=" + cap).schedule.buckets.size();
   };
-  EXPECT_EQ(buckets("1048576"), 194u);
-  EXPECT_EQ(buckets("4194304"), 122u);
-  EXPECT_EQ(buckets("6553600"), 73u);
-  EXPECT_EQ(buckets("26214400"), 13u);
-  EXPECT_EQ(buckets("50331648"), 8u);
-  EXPECT_EQ(buckets("1000000000"), 1u);
+  for (const auto& [cap, known] :
+       std::vector<std::pair<std::string, std::size_t>>{{"1048576", 194},
+                                                        {"4194304", 122},
+                                                        {"6553600", 73},
+                                                        {"26214400", 13},
+                                                        {"50331648", 8},
+                                                        {"1000000000", 1}}) {
+    expect_oracle("O2 buckets of 291 gradients, cap " + cap + " elements", buckets(cap), known);
+  }
 }
 
 }  // namespace

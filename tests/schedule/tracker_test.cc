@@ -8,10 +8,12 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "base/random.h"
 #include "schedule/shard/fragments.h"
+#include "tests/support/oracle.h"
 
 namespace dovetail::schedule {
 namespace {
@@ -29,6 +31,25 @@ std::vector<BatchLaunch> launches_of_one_micro_step(std::size_t batch, Placement
   for (std::size_t p = 0; p < 10; ++p) tracker.deliver(p);
   tracker.final_sync();
   return tracker.launches();
+}
+
+// "{0,1} after 4, {2,3} after 8, {4} at the end".
+std::string launches_text(std::size_t batch, Placement placement) {
+  std::string text;
+  for (const BatchLaunch& launch : launches_of_one_micro_step(batch, placement)) {
+    text += text.empty() ? "{" : ", {";
+    for (const std::size_t bucket : launch.buckets) {
+      text += (text.back() == '{' ? "" : ",") + std::to_string(bucket);
+    }
+    text += launch.final_sync ? "} at the end" : "} after " + std::to_string(launch.deliveries);
+  }
+  return text;
+}
+
+void expect_o6(const std::string& what, std::size_t batch, Placement placement,
+               const std::string& known) {
+  dovetail::testing::expect_oracle("O6 " + what + ", p=" + std::to_string(batch),
+                                   launches_text(batch, placement), known);
 }
 
 TEST(BucketShapeTest, A2RoundsAShardDownToWhole128ByteUnits) {
@@ -139,28 +160,18 @@ TEST(BucketTrackerDeathTest, A6RefusesIllegalTransitions) {
 
 TEST(BucketTrackerTest, O6LaunchesInTheSecondIteration) {
   const auto before = Placement::PlacedBefore;
-  EXPECT_THAT(launches_of_one_micro_step(1, before),
-              ElementsAre(BatchLaunch{2, {0}, false}, BatchLaunch{4, {1}, false},
-                          BatchLaunch{6, {2}, false}, BatchLaunch{8, {3}, false},
-                          BatchLaunch{10, {4}, false}));
-  EXPECT_THAT(launches_of_one_micro_step(2, before),
-              ElementsAre(BatchLaunch{4, {0, 1}, false}, BatchLaunch{8, {2, 3}, false},
-                          BatchLaunch{10, {4}, true}));
-  EXPECT_THAT(launches_of_one_micro_step(3, before),
-              ElementsAre(BatchLaunch{6, {0, 1, 2}, false}, BatchLaunch{10, {3, 4}, true}));
+  expect_o6("second iteration", 1, before,
+            "{0} after 2, {1} after 4, {2} after 6, {3} after 8, {4} after 10");
+  expect_o6("second iteration", 2, before, "{0,1} after 4, {2,3} after 8, {4} at the end");
+  expect_o6("second iteration", 3, before, "{0,1,2} after 6, {3,4} at the end");
 }
 
 TEST(BucketTrackerTest, O6A7LaunchesOneGradientLaterInTheFirstIteration) {
   const auto arriving = Placement::PlacedOnArrival;
-  EXPECT_THAT(launches_of_one_micro_step(1, arriving),
-              ElementsAre(BatchLaunch{3, {0}, false}, BatchLaunch{5, {1}, false},
-                          BatchLaunch{7, {2}, false}, BatchLaunch{9, {3}, false},
-                          BatchLaunch{10, {4}, true}));
-  EXPECT_THAT(launches_of_one_micro_step(2, arriving),
-              ElementsAre(BatchLaunch{5, {0, 1}, false}, BatchLaunch{9, {2, 3}, false},
-                          BatchLaunch{10, {4}, true}));
-  EXPECT_THAT(launches_of_one_micro_step(3, arriving),
-              ElementsAre(BatchLaunch{7, {0, 1, 2}, false}, BatchLaunch{10, {3, 4}, true}));
+  expect_o6("first iteration", 1, arriving,
+            "{0} after 3, {1} after 5, {2} after 7, {3} after 9, {4} at the end");
+  expect_o6("first iteration", 2, arriving, "{0,1} after 5, {2,3} after 9, {4} at the end");
+  expect_o6("first iteration", 3, arriving, "{0,1,2} after 7, {3,4} at the end");
 }
 
 TEST(BucketTrackerTest, A11LeavesTheRestOfTheBatchesToTheFinalSync) {

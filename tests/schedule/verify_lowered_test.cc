@@ -98,7 +98,9 @@ TEST(VerifyLoweredTest, EveryCommandThatIsLeftOutIsNoticed) {
       }
     }
   }
-  EXPECT_GT(waits, 500U);
+  // About 52 of the 103 plans have communication streams: 2 or 3 buckets, 2 waits each, or 4 where
+  // they are sharded, some in several micro-steps; so about 7.5 per plan.
+  EXPECT_GT(waits, 350U);
   EXPECT_GT(10 * needed, 8 * waits);
 }
 

@@ -236,10 +236,16 @@ TEST(VerifyMemoryTest, APartOfATensorCannotBeAWindow) {
                           "copy mode"));
 }
 
-TEST(VerifyMemoryTest, ATensorCannotBeTheWindowOfTwoBuckets) {
+TEST(VerifyMemoryTest, PI7ATensorCannotBeTheWindowOfTwoBuckets) {
   const Program program = training({4, 4});
   ScheduledProgram plan = legal(program, buckets_of(program, {{"l1"}, {"l0"}}));
   plan.buckets[1].members[0].tensor = plan.buckets[0].members[0].tensor;
+  EXPECT_THAT(reasons(plan),
+              ElementsAre("bad layout: bucket 1: l1.grad is a window of bucket 0 already",
+                          "reduced twice: bucket 1 and bucket 0 are both reduced over dp and both "
+                          "hold l1.grad"));
+  // Where no collective runs on the second bucket, only its layout is wrong.
+  erase(plan, find<RunCollective>(plan, 1));
   EXPECT_THAT(reasons(plan),
               ElementsAre("bad layout: bucket 1: l1.grad is a window of bucket 0 already"));
 }

@@ -39,6 +39,35 @@ TEST(VerifyRanksTest, PI9RanksThatLaunchInAnotherOrderMeetTheWrongBucket) {
                                     ".c[0-9]+.")));
 }
 
+// Both buckets have 16 bytes, so nothing hangs, but l1's gradient would be added to l0's. Buckets of
+// other ids with the same members do meet.
+TEST(VerifyRanksTest, PI9BucketsOfOneSizeDoNotMeetWhereTheirMembersDiffer) {
+  const Program program = training({4, 4});
+  const auto plan_with_ids = [&](const std::vector<std::vector<std::string>>& order,
+                                 std::int32_t first) {
+    Schedule schedule = buckets_of(program, order);
+    for (Bucket& bucket : schedule.buckets) {
+      bucket.mode = BucketMode::Copy;
+      bucket.launch = LaunchAfterBackward{};
+      bucket.id.value += first;
+    }
+    return lower(program, schedule).program;
+  };
+  ScheduledProgram plan = plan_with_ids({{"l1"}, {"l0"}}, 0);
+  plan.roles[0].ranks = {Rank{0}};
+  const auto add_role = [&](const ScheduledProgram& other) {
+    ScheduledProgram both = plan;
+    both.buckets.insert(both.buckets.end(), other.buckets.begin(), other.buckets.end());
+    both.roles.push_back(other.roles[0]);
+    both.roles[1].ranks = {Rank{1}};
+    return both;
+  };
+  EXPECT_THAT(reasons(add_role(plan_with_ids({{"l0"}, {"l1"}}, 2))),
+              Contains(MatchesRegex("rank mismatch: role 0, stream comm0: bucket 0: all-reduce "
+                                    ".c[0-9]+.: role 1 meets it over dp with bucket 2: .*")));
+  EXPECT_THAT(reasons(add_role(plan_with_ids({{"l1"}, {"l0"}}, 2))), IsEmpty());
+}
+
 // A hang in the source system: a bucket touched on one rank and not on another.
 TEST(VerifyRanksTest, AL5ABucketThatOneRankNeverLaunchesIsAMismatch) {
   const Program program = training({4, 6});

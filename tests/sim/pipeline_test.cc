@@ -10,6 +10,7 @@
 #include "schedule/pipeline/slack.h"
 #include "sim/simulate.h"
 #include "tests/sim/role_programs.h"
+#include "tests/support/oracle.h"
 #include "tests/support/programs.h"
 
 namespace dovetail::sim {
@@ -47,7 +48,9 @@ std::vector<double> last_backward_ends(const testing::PipelinePlan& pipeline, Du
 // P = 4, t_f = 1, t_b = 2, m = 8, free sends: role 0 waits 3 for its first gradients to come back
 // and works 8 * 3 = 24; the pipeline fills in 3 * (1 + 2) = 9: 33. Role r ends r * t_b before.
 TEST(PipelineSimTest, O7AS4LastBackwardsEndAt33And31And29And27) {
-  EXPECT_EQ(last_backward_ends(equal_stages(4, 8), us(0)), (std::vector<double>{33, 31, 29, 27}));
+  testing::expect_oracle("O7 last backwards of 4 stages, 8 micro-batches",
+                         last_backward_ends(equal_stages(4, 8), us(0)),
+                         std::vector<double>{33, 31, 29, 27});
 }
 
 // The same slack of r * t_b for fewer micro-batches; the fill of 9 stays, the work is 3 per batch.

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "schedule/lower.h"
+#include "tests/support/oracle.h"
 #include "tests/support/programs.h"
 #include "traces/metrics.h"
 
@@ -44,27 +45,28 @@ testing::SimpleMachine link_of_15us() { return {.collective = testing::line(us(1
 // 70 + 4 * 5 = 90. Source: oracle O4 of the wait policies.
 TEST(SimulateTest, O4OneWaitForTheWholeStreamEndsAt90) {
   const auto program = four_layers();
-  EXPECT_EQ(step_us(program, policy(program, "per-tensor:wait=end-of-backward"), link_of_15us()),
-            90);
+  testing::expect_oracle(
+      "O4 step with one wait for the whole stream, us",
+      step_us(program, policy(program, "per-tensor:wait=end-of-backward"), link_of_15us()), 90);
 }
 
 // Per-bucket events: the updates run at 40..45 (bucket 0 is there since 25), 45..50 (bucket 1 since
 // 40), 55..60, 70..75.
 TEST(SimulateTest, O4PerBucketEventsEndAt75) {
   const auto program = four_layers();
-  EXPECT_EQ(step_us(program, policy(program, "per-tensor"), link_of_15us()), 75);
+  testing::expect_oracle("O4 step with one wait per bucket, us",
+                         step_us(program, policy(program, "per-tensor"), link_of_15us()), 75);
 }
 
 // One bucket: ready at 40, one collective of 60 (4 x 15), then 20 of optimizer: 120.
 TEST(SimulateTest, O4OneFusedBucketEndsAt120) {
   const auto program = four_layers();
-  EXPECT_EQ(step_us(program, policy(program, "one-bucket"),
-                    {.collective =
-                         [](Bytes bytes) {
-                           const Duration time = us(15) * (bytes.count() / 400);
-                           return models::CollectiveTime{time, time};
-                         }}),
-            120);
+  const testing::SimpleMachine by_bytes{.collective = [](Bytes bytes) {
+    const Duration time = us(15) * (bytes.count() / 400);
+    return models::CollectiveTime{time, time};
+  }};
+  testing::expect_oracle("O4 step with one fused bucket, us",
+                         step_us(program, policy(program, "one-bucket"), by_bytes), 120);
 }
 
 // Inline collectives: each layer takes 10 + 15 on the compute stream, then the optimizer: 4 * 25

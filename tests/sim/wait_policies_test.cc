@@ -13,6 +13,7 @@
 #include "schedule/verify.h"
 #include "sim/simulate.h"
 #include "tests/sim/agreement.h"
+#include "tests/support/oracle.h"
 #include "tests/support/programs.h"
 #include "traces/metrics.h"
 
@@ -90,26 +91,32 @@ double o5_us(std::int32_t batch, std::int64_t large, std::int64_t small) {
 }
 
 // Ready at 10, 20, ...: 10..60, then 2 each: 68. Compute ends at 50 and waits for nothing.
-TEST(WaitPolicyTest, O5AL3EventsAloneEndAt68) { EXPECT_EQ(o5_us(0, 50, 2), 68); }
+TEST(WaitPolicyTest, O5AL3EventsAloneEndAt68) {
+  testing::expect_oracle("O5 step with events alone, us", o5_us(0, 50, 2), 68);
+}
 
 // A13, p = 1: bucket 1 is ready at 20, but its launch waits for bucket 0: 60..62. Then each bucket
 // has gone before the next one is ready: 70..72, 80..82, 90..92.
 TEST(WaitPolicyTest, O5A13WaitingForEachBucketAtTheNextLaunchEndsAt92) {
-  EXPECT_EQ(o5_us(1, 50, 2), 92);
+  testing::expect_oracle("O5 step in batches of 1, us", o5_us(1, 50, 2), 92);
 }
 
 // p = 2: {0, 1} go at 20: 70, 72. {2, 3} are ready at 40 and wait: 74, 76. {4}: ready at 82, 84.
-TEST(WaitPolicyTest, O5A13BatchesOfTwoEndAt84) { EXPECT_EQ(o5_us(2, 50, 2), 84); }
+TEST(WaitPolicyTest, O5A13BatchesOfTwoEndAt84) {
+  testing::expect_oracle("O5 step in batches of 2, us", o5_us(2, 50, 2), 84);
+}
 
 // p = 3: {0, 1, 2} go at 30: 80, 82, 84. {3, 4} are ready at 50 and wait until 84: 86, 88.
-TEST(WaitPolicyTest, O5A13BatchesOfThreeEndAt88) { EXPECT_EQ(o5_us(3, 50, 2), 88); }
+TEST(WaitPolicyTest, O5A13BatchesOfThreeEndAt88) {
+  testing::expect_oracle("O5 step in batches of 3, us", o5_us(3, 50, 2), 88);
+}
 
 // Collectives of 8 fit between gradients: p = 1 ends 8 after the last one is ready. p = 2: {4} is
 // ready at 50, behind {2, 3} (40..48..56): 56..64. p = 3: {3, 4} go at 54 (30 + 3 * 8): 62, 70.
 TEST(WaitPolicyTest, O5A13WithEqualCollectivesEndsAt58And64And70) {
-  EXPECT_EQ(o5_us(1, 8, 8), 58);
-  EXPECT_EQ(o5_us(2, 8, 8), 64);
-  EXPECT_EQ(o5_us(3, 8, 8), 70);
+  const std::vector<double> steps{o5_us(1, 8, 8), o5_us(2, 8, 8), o5_us(3, 8, 8)};
+  testing::expect_oracle("O5 step with collectives of 8 each, batches of 1, 2, 3, us", steps,
+                         std::vector<double>{58, 64, 70});
 }
 
 // Section 6: with updates in launch order and one stream, waiting for one bucket is never slower than
@@ -156,6 +163,20 @@ TEST(WaitPolicyTest, PL1PerEventIsNeverSlowerThanWholeStreamNorThatThanAllAtEnd)
   }
 }
 
+// Where there is one bucket, every overlapping wait policy waits for the same thing at the same
+// place. Backward ends at 30, the collective runs 30..45, the updates take 3 x 5: 60.
+TEST(WaitPolicyTest, WithOneBucketAllOverlappingPoliciesCoincide) {
+  const Program program =
+      testing::chain(std::vector<testing::Layer>(3, {us(0), us(10), Bytes(400), us(5)}));
+  const auto costs = testing::costs_of({.collective = testing::line(us(15), 0)}, program);
+  for (const std::string options :
+       {"", ":scope=whole-stream", ":wait=end-of-backward", ":batch=1,wait=before-next-batch"}) {
+    const Schedule schedule =
+        schedule::make_schedule(program, schedule::parse_policy("one-bucket" + options));
+    EXPECT_EQ(play(program, schedule, costs).step_us, 60) << options;
+  }
+}
+
 // ------------------------------------------------------------------------------- gradient merge
 
 // Two layers, backward 10 each, 400 bytes each, collectives of 12; two micro-steps; accumulation is
@@ -197,6 +218,37 @@ TEST(GradientMergeTest, GM13GML2TheLastMicroStepOverlapsAsAnUnmergedStepDoes) {
   EXPECT_EQ(played.exposed_us, 14);
   EXPECT_EQ(played.bytes, 800);
   EXPECT_EQ(played.collectives, 2);
+}
+
+// O3: k = 4, 4 gradients, 2 ranks, 8 micro-steps, which are two steps: 32 reductions if every
+// micro-step reduces, else 8; two updates of each parameter.
+TEST(GradientMergeTest, O3EightMicroStepsReduce32TimesOr8TimesForTwoUpdates) {
+  const Program program =
+      testing::chain(std::vector<testing::Layer>(4, {us(1), us(1), Bytes(400), us(1)}));
+  const auto costs = testing::costs_of({.collective = testing::line(us(1), 0)}, program);
+  for (const auto& [sync, known] :
+       std::map<SyncPoint, std::int64_t>{{SyncPoint::EveryMicroStep, 32},
+                                         {SyncPoint::AfterLastMicroStep, 8},
+                                         {SyncPoint::LastMicroStep, 8}}) {
+    Schedule schedule = per_gradient(program);
+    schedule.merge = {.micro_steps = 4, .op = schedule::ReduceOp::Average, .sync = sync};
+    const auto plan = schedule::lower(program, schedule).program;
+    const traces::Trace trace = simulate(plan, costs, {.steps = 2});
+    std::int64_t reductions = 0;
+    std::map<std::string, int> updates;
+    for (const traces::Span& span : trace.spans) {
+      const traces::CommandInfo& command = trace.command(span.command);
+      if (span.rank != Rank{0}) continue;
+      if (command.kind == traces::SpanKind::Collective) ++reductions;
+      if (command.name.ends_with(".update")) ++updates[command.name];
+    }
+    testing::expect_oracle(
+        "O3 reductions in 8 micro-steps, sync=" + std::string(schedule::to_string(sync)),
+        reductions, known);
+    EXPECT_EQ(updates,
+              (std::map<std::string, int>{
+                  {"l0.update", 2}, {"l1.update", 2}, {"l2.update", 2}, {"l3.update", 2}}));
+  }
 }
 
 // -------------------------------------------------------------------------------- sharded updates

@@ -286,7 +286,8 @@ class Mutator {
     std::swap(other[*first].action, other[*second].action);
     return mutation("ranks disagree on the order of two collectives",
                     {Kind::RankMismatch, Kind::Deadlock, Kind::Race, Kind::ReducedTooEarly,
-                     Kind::ReadBeforeReduced, Kind::WrongReduction, Kind::ReducedTwice});
+                     Kind::ReadBeforeReduced, Kind::WrongReduction, Kind::ReducedTwice,
+                     Kind::ReadBeforeGathered, Kind::WrongScale});
   }
 
   std::optional<Mutation> disagree_on_kind() {
@@ -297,7 +298,8 @@ class Mutator {
         other.kind == Collective::AllReduce ? Collective::AllGather : Collective::AllReduce;
     return mutation("ranks disagree on the kind of a collective",
                     {Kind::RankMismatch, Kind::WrongReduction, Kind::ReadBeforeReduced,
-                     Kind::ReducedTwice, Kind::ReadBeforeGathered, Kind::NotReduced});
+                     Kind::ReducedTwice, Kind::ReadBeforeGathered, Kind::NotReduced,
+                     Kind::WrongScale});  // of a part that was to be scattered
   }
 
   std::optional<Mutation> change_operation() {
@@ -362,8 +364,8 @@ class Mutator {
         element_size(from.dtype).count() * doubled.elements(plan_.program.tensor(doubled.tensor));
     to.members.push_back(doubled);
     to.size += Bytes(bytes * std::max<std::int64_t>(1, to.shards));
-    return mutation("a gradient in two buckets",
-                    {Kind::ReducedTwice, Kind::BadLayout, Kind::ReducedTooEarly, Kind::Race});
+    // A part of a gradient cannot be a window at all.
+    return mutation("a gradient in two buckets", {Kind::ReducedTwice, Kind::BadLayout});
   }
 
   std::optional<Mutation> wait_for_the_future() {
@@ -392,8 +394,8 @@ class Mutator {
     std::vector<Op*> sums;
     for (Op& op : plan_.program.ops) {
       const auto* sum = std::get_if<Accumulate>(&op.effect);
-      const bool merges = plan_.program.tensor(op.writes.front()).merges.has_value();
-      if (sum != nullptr && merges && !sum->overwrite) sums.push_back(&op);
+      if (sum == nullptr || sum->overwrite) continue;
+      if (plan_.program.tensor(op.writes.front()).merges) sums.push_back(&op);
     }
     if (sums.empty()) return std::nullopt;
     const auto last = static_cast<std::int64_t>(sums.size()) - 1;
@@ -423,40 +425,52 @@ class Mutator {
                                           Kind::NotReduced, Kind::ReducedTooEarly});
   }
 
-  // Two communication streams that each wait for what the other one records later.
+  // Two communication streams, on which two ranks wait in opposite order: on rank 0 the first
+  // collective of one stream comes before that of the other, on the others behind it.
   std::optional<Mutation> wait_in_a_circle() {
     if (!split_roles()) return std::nullopt;
-    std::vector<StreamId> used;
-    for (const Command& command : plan_.roles.front().commands) {
-      if (!std::holds_alternative<RunCollective>(command.action)) continue;
-      if (std::ranges::find(used, command.stream) == used.end()) used.push_back(command.stream);
+    std::vector<std::size_t> first;  // of each communication stream: its first collective
+    for (std::size_t i = 0; i < commands().size(); ++i) {
+      const bool known = std::ranges::any_of(
+          first, [&](std::size_t j) { return commands()[j].stream == commands()[i].stream; });
+      if (as<RunCollective>(i) != nullptr && !on_compute(i) && !known) first.push_back(i);
     }
-    if (used.size() < 2) return std::nullopt;
-    // Role 0 does everything of one stream first, role 1 everything of the other one.
-    return cross(used[0], used[1]);
+    if (first.size() < 2 || !swap_streams(plan_.roles.back().commands, first[0], first[1])) {
+      return std::nullopt;
+    }
+    const EventId event{next_event_++};
+    const StreamId earlier = commands()[first[0]].stream;
+    insert(first[1], commands()[first[1]].stream, WaitEvent{event});
+    insert(first[0] + 1, earlier, RecordEvent{event});
+    return mutation("streams of two ranks wait in a circle", {Kind::Deadlock});
   }
 
-  // In each role the first collective of one stream waits for the first of the other stream.
-  std::optional<Mutation> cross(StreamId a, StreamId b) {
-    for (std::size_t role = 0; role < 2; ++role) {
-      std::vector<Command>& list = plan_.roles[role].commands;
-      const StreamId first = role == 0 ? a : b;
-      const StreamId second = role == 0 ? b : a;
-      const auto collective_on = [&](StreamId stream) {
-        return std::ranges::find_if(list, [&](const Command& command) {
-          return command.stream == stream && std::holds_alternative<RunCollective>(command.action);
-        });
-      };
-      const EventId event{next_event_++};
-      const auto source = collective_on(first);
-      const auto target = collective_on(second);
-      // The record must be issued before the wait; only one role has them in that order already.
-      if (source > target) return std::nullopt;
-      const auto at = target - list.begin();
-      list.insert(source + 1, {CommandId{next_command_++}, first, RecordEvent{event}});
-      list.insert(list.begin() + at + 1, {CommandId{next_command_++}, second, WaitEvent{event}});
+  // Issues the collective at `a` and what follows it on its stream behind the one at `b`, for which
+  // it waits. False where the compute stream waits for it in between.
+  bool swap_streams(std::vector<Command>& list, std::size_t a, std::size_t b) {
+    const StreamId moving = list[a].stream;
+    const EventId event{next_event_++};
+    std::set<EventId> later;  // recorded by what moves
+    std::vector<Command> moved = {{CommandId{next_command_++}, list[b].stream, RecordEvent{event}},
+                                  {CommandId{next_command_++}, moving, WaitEvent{event}}};
+    std::vector<Command> stay;
+    for (std::size_t i = a; i <= b; ++i) {
+      const auto* record = std::get_if<RecordEvent>(&list[i].action);
+      const auto* wait = std::get_if<WaitEvent>(&list[i].action);
+      if (list[i].stream == moving) {
+        if (record != nullptr) later.insert(record->event);
+        moved.push_back(list[i]);
+      } else if (wait != nullptr && later.contains(wait->event)) {
+        return false;
+      } else {
+        stay.push_back(list[i]);
+      }
     }
-    return mutation("streams of two ranks wait in a circle", {Kind::Deadlock, Kind::RankMismatch});
+    stay.insert(stay.end(), moved.begin(), moved.end());
+    list.erase(list.begin() + static_cast<std::ptrdiff_t>(a),
+               list.begin() + static_cast<std::ptrdiff_t>(b) + 1);
+    list.insert(list.begin() + static_cast<std::ptrdiff_t>(a), stay.begin(), stay.end());
+    return true;
   }
 
   Random& random_;

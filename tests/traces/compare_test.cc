@@ -100,6 +100,21 @@ TEST(CompareTest, TakesTheSameRankWhereThePredictionTracesIt) {
   EXPECT_EQ(result.step_time(), (Pair{us(12), us(11)}));
 }
 
+TEST(CompareTest, TakesTheLastTracedRankBeforeOneThatIsFolded) {
+  // A pipeline of two stages with two ranks each, folded to ranks 0 (9 us) and 2 (12 us).
+  // Expectation: the slowest measured rank is 1, with 14 us; it is like rank 0.
+  Builder predicted;
+  Builder measured;
+  for (Builder* builder : {&predicted, &measured}) builder->compute(0, SpanPhase::Forward, "f");
+  predicted.ran({.command = 0, .rank = 0, .from = 0, .to = 9});
+  predicted.ran({.command = 0, .rank = 2, .from = 0, .to = 12});
+  for (std::int32_t rank = 0; rank < 4; ++rank) {
+    measured.ran({.command = 0, .rank = rank, .from = 0, .to = rank == 1 ? 14 : 11});
+  }
+  const Comparison result = compare(predicted.build(), measured.build());
+  EXPECT_EQ(result.activity(Activity::Forward), (Pair{us(9), us(14)}));
+}
+
 TEST(CompareTest, ListsCommandsWithoutCounterpart) {
   // Expectation: command 1 ran only in the prediction, 2 only in the measurement, 3 is another op.
   Builder predicted;

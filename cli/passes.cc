@@ -1,0 +1,183 @@
+// Putting a rule behind each line.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/passes.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "schedule/policies.h"
+#include "schedule/policies/report.h"
+
+namespace dovetail::cli {
+namespace {
+
+using schedule::Bucket;
+using schedule::Plan;
+using schedule::ScaleAt;
+using schedule::SyncPoint;
+using schedule::WaitPoint;
+using schedule::WaitScope;
+
+// Whether the buckets of a plan have something in common; empty plans have not.
+template <class Predicate>
+bool every(const Plan& plan, const Predicate& holds) {
+  return !plan.schedule.buckets.empty() && std::ranges::all_of(plan.schedule.buckets, holds);
+}
+template <class Predicate>
+bool some(const Plan& plan, const Predicate& holds) {
+  return std::ranges::any_of(plan.schedule.buckets, holds);
+}
+
+std::string pipeline_rule(const Plan& plan) {
+  switch (plan.schedule.pipeline.kind) {
+    case schedule::PipelineKind::Sequential:
+      return plan.schedule.merge.sync == SyncPoint::EveryMicroStep
+                 ? "GM7: gradients travel in every micro-batch"
+                 : "AS1: gradients travel in the last micro-batch";
+    case schedule::PipelineKind::OneFOneB:
+      return "AS2: warm-up, forward and backward in turn, cooldown";
+    case schedule::PipelineKind::Interleaved:
+      return "AS9: each chunk beside its own last backward";
+  }
+  return {};
+}
+
+std::string merge_rule(const Plan& plan) {
+  switch (plan.schedule.merge.sync) {
+    case SyncPoint::EveryMicroStep:
+      return "GM7: reduced in every micro-step, then summed";
+    case SyncPoint::AfterLastMicroStep:
+      return "GM8: summed, then reduced after the last backward";
+    case SyncPoint::LastMicroStep:
+      return "A19: summed, reduced within the last micro-step";
+  }
+  return {};
+}
+
+std::string scale_rule(const Plan& plan) {
+  switch (plan.schedule.scale) {
+    case ScaleAt::Collective:
+      return "A14: the collectives average";
+    case ScaleAt::LossGradient:
+      return "P10: one degree, into the loss gradient";
+    case ScaleAt::Optimizer:
+      return "P11: into the optimizer's rescale factor";
+    case ScaleAt::BeforeCollective:
+      return "PL17: each bucket once, before it is summed";
+    case ScaleAt::AfterCollective:
+      return "P13: each bucket once, after it is summed";
+  }
+  return {};
+}
+
+bool is_of(const Plan& plan, schedule::PolicyKind kind) {
+  const std::string& policy = plan.schedule.policy;
+  return policy.substr(0, policy.find(':')) == schedule::name(kind);
+}
+
+bool is_sharded(const Bucket& bucket) {
+  return bucket.collective == schedule::Collective::ReduceScatter;
+}
+
+std::string group_rule(const Plan& plan) {
+  using schedule::PolicyKind;
+  const auto is_single = [](const Bucket& bucket) { return bucket.gradients.size() == 1; };
+  if (is_of(plan, PolicyKind::SourceFirstFit)) {
+    return "P18 to P23: one open bucket, first fit in program order";
+  }
+  if (some(plan, is_sharded)) return "A2 to A5: buckets of one size, tensors cut at their ends";
+  for (const PolicyKind kind :
+       {PolicyKind::SourceImproved, PolicyKind::GradientMerge, PolicyKind::Pipeline}) {
+    if (!is_of(plan, kind)) continue;
+    return "PL4, PL5: one open bucket per process group and dtype, capped in bytes";
+  }
+  if (is_of(plan, PolicyKind::Exact)) return "the grouping with the earliest last completion";
+  return every(plan, is_single) ? "P5: each gradient alone" : "full once the limit is reached";
+}
+
+std::string layout_rule(const Plan& plan) {
+  const auto views = [](const Bucket& bucket) { return bucket.mode == schedule::BucketMode::View; };
+  if (every(plan, views)) return "P26, P27: members are views, nothing is copied";
+  return some(plan, views) ? "P27, A8: views, and copies" : "A8: gradients are copied in and out";
+}
+
+std::string launch_rule(const Plan& plan) {
+  const auto is = [&](auto kind) {
+    return
+        [](const Bucket& bucket) { return std::holds_alternative<decltype(kind)>(bucket.launch); };
+  };
+  const auto is_inline = [](const Bucket& bucket) {
+    return std::holds_alternative<schedule::InlineStream>(bucket.stream);
+  };
+  if (plan.program.stages > 1) return "AS3: beside the backwards that the order allows";
+  if (every(plan, is_inline)) return "P5: on the compute stream, after each producer";
+  if (some(plan, is(schedule::LaunchInBatch{}))) {
+    return "A10, A11: in whole batches, the rest at the end";
+  }
+  if (every(plan, is(schedule::LaunchAfterBackward{}))) {
+    return some(plan, is_sharded) ? "A11: no whole batch, so in the final sync"
+                                  : "GM14: nothing overlaps backward";
+  }
+  return "P15, P29: once all members are produced";
+}
+
+std::string wait_rule(const Plan& plan) {
+  const auto waits = [](WaitPoint point) {
+    return [point](const Bucket& bucket) { return bucket.wait == point; };
+  };
+  const bool streams =
+      some(plan, [](const Bucket& bucket) { return bucket.scope == WaitScope::WholeStream; });
+  if (some(plan, waits(WaitPoint::BeforeNextBatch))) return "A13: for the batch before";
+  if (every(plan, waits(WaitPoint::EndOfBackward))) return "once, before the first update";
+  return streams ? "P16: for all that is launched on the stream" : "PL1: for one event per bucket";
+}
+
+std::string gather_rule(const Plan& plan) {
+  return plan.schedule.parameters == schedule::ParameterSync::NextForward
+             ? "AS11: before the first reader of the next step"
+             : "A24: once the shards are updated";
+}
+
+std::string rule_of(const Plan& plan, std::string_view pass) {
+  if (pass == "pipeline") return pipeline_rule(plan);
+  if (pass == "merge") return merge_rule(plan);
+  if (pass == "scale") return scale_rule(plan);
+  if (pass == "shard") return "A14, A24: reduce-scatter, and each rank updates its shard";
+  if (pass == "group") return group_rule(plan);
+  if (pass == "lay out") return layout_rule(plan);
+  if (pass == "launch") return launch_rule(plan);
+  if (pass == "wait") return wait_rule(plan);
+  if (pass == "gather") return gather_rule(plan);
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> describe_passes(const Plan& plan, std::span<const std::string> report) {
+  std::vector<std::string> lines(report.begin(), report.end());
+  const auto starts = [](std::string_view prefix) {
+    return [prefix](const std::string& line) { return line.starts_with(prefix); };
+  };
+  if (std::ranges::none_of(lines, starts("scale: "))) {
+    const auto next = std::ranges::find_if(lines, [&](const std::string& line) {
+      return line.starts_with("shard: ") || line.starts_with("lay out: ");
+    });
+    lines.insert(next, "scale: nothing left to do");
+  }
+  auto layout = std::ranges::find_if(lines, starts("lay out: "));
+  for (const std::string& line : schedule::bucket_report(plan.program, plan.schedule)) {
+    layout = lines.insert(layout, "group: " + line) + 1;
+  }
+  std::string previous;
+  for (std::string& line : lines) {
+    const std::string pass = line.substr(0, line.find(": "));
+    const std::string rule = rule_of(plan, pass);
+    if (!rule.empty() && pass != previous) line += "  [" + rule + "]";
+    previous = pass;
+  }
+  return lines;
+}
+
+}  // namespace dovetail::cli

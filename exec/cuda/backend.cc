@@ -1,0 +1,279 @@
+// The cuda backend: plans at construction, then only enqueues.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cuda/backend.h"
+
+#include "base/error.h"
+#include "exec/cuda/op_work.h"
+#include "exec/cuda/ranges.h"
+#include "exec/cuda/synthetic_ops.h"
+#include "exec/run.h"
+#include "schedule/visit.h"
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+#include <variant>
+
+namespace dovetail::exec::cuda {
+namespace {
+
+// Everything that can be refused without a device, then the device itself.
+const schedule::ScheduledProgram& accepted(const schedule::ScheduledProgram& plan,
+                                           const BackendOptions& options) {
+  require_executable(plan.program);
+  if (plan.streams.empty()) throw InputError("the plan has no streams");
+  if (options.stand_in == StandIn::SendToSelf && plan.program.world_size != 1) {
+    throw InputError("collectives are stood in for on one rank only; the plan has " +
+                     std::to_string(plan.program.world_size));
+  }
+  static_cast<void>(communicators_of(plan));
+  static_cast<void>(Layout(plan, options.exchange.rank, Scope::Communicated));
+  check(cudaSetDevice(options.device), "cudaSetDevice");
+  return plan;
+}
+
+std::vector<Stream> streams_of(const schedule::ScheduledProgram& plan) {
+  std::vector<Stream> streams;
+  for (const schedule::Stream& stream : plan.streams) {
+    streams.push_back(make_stream(stream.id == schedule::kComputeStream ? StreamPriority::Normal
+                                                                        : StreamPriority::Highest));
+  }
+  return streams;
+}
+
+WatchOptions watch_options(const BackendOptions& options) {
+  return {.rank = options.exchange.rank,
+          .deadline = options.deadline,
+          .peer_failure = options.peer_failure,
+          .tell_others = options.on_failure};
+}
+
+std::string label(const char* words, BucketId bucket) {
+  std::ostringstream text;
+  text << words << " bucket " << bucket;
+  return text.str();
+}
+
+}  // namespace
+
+CudaBackend::CudaBackend(const schedule::ScheduledProgram& plan, const BackendOptions& options)
+    : plan_(accepted(plan, options)),
+      options_(options),
+      rank_(options.exchange.rank),
+      watch_(watch_options(options)),
+      memory_(Layout(plan, options.exchange.rank, Scope::Communicated)),
+      streams_(streams_of(plan)),
+      timer_(streams_[0].get(), watch_) {
+  communicators_ = std::make_unique<Communicators>(
+      plan, memory_, watch_,
+      Communicators::Options{
+          .device = options.device, .exchange = options.exchange, .stand_in = options.stand_in});
+  const bool is_alone = options.stand_in == StandIn::SendToSelf;
+  ops_ = std::make_unique<SyntheticOps>(
+      plan, memory_,
+      SyntheticOps::Options{.rank = rank_,
+                            .checks = is_alone ? Checks::None : Checks::All,
+                            .f32_math = options.f32_math});
+  for (std::size_t i = 0; i < streams_.size(); ++i)
+    ends_.push_back(make_event(EventKind::Dependency));
+  for (const schedule::Op& op : plan.program.ops) op_of_[op.id] = &op;
+  plan_commands();
+}
+
+CudaBackend::~CudaBackend() = default;
+
+void CudaBackend::plan_commands() {
+  const Peers peers = options_.stand_in == StandIn::None ? Peers::Real : Peers::StandIn;
+  for (const schedule::Command& command : role_of(plan_, rank_).commands) {
+    schedule::visit(
+        command.action,
+        [&](const schedule::RunOp& action) {
+          const schedule::Op& op = *op_of_.at(action.op);
+          labels_[command.id] = op.name;
+          if (!std::holds_alternative<schedule::CollectiveWork>(op.work)) return;
+          plan_collective(command, transfer_of(plan_, memory_.layout(), rank_, op, peers));
+        },
+        [&](const schedule::RunCollective& action) {
+          plan_collective(command, transfer_of(plan_, memory_.layout(), rank_, action));
+        },
+        [&](const schedule::Copy& action) { plan_copy(command, action); },
+        [&](const schedule::RecordEvent& action) {
+          if (events_.count(action.event) > 0) return;
+          events_.emplace(action.event, make_event(EventKind::Dependency));
+        },
+        [&](const schedule::WaitEvent& action) {
+          std::ostringstream text;
+          text << "wait for event e" << action.event;
+          labels_[command.id] = text.str();
+          if (events_.count(action.event) > 0) return;
+          throw InputError("command c" + std::to_string(command.id.value) +
+                           " waits for an event that no earlier command records");
+        },
+        [&](const schedule::Scale& action) {
+          labels_[command.id] = label("scale of", action.bucket);
+        });
+  }
+}
+
+void CudaBackend::plan_collective(const schedule::Command& command, Transfer transfer) {
+  Sending sending;
+  sending.communicator = communicators_->index_of(command);
+  communicators_->reserve(transfer, sending.communicator);
+  labels_[command.id] = transfer.label;
+  sending.transfer = std::move(transfer);
+  sendings_[command.id] = std::move(sending);
+}
+
+void CudaBackend::plan_copy(const schedule::Command& command, const schedule::Copy& action) {
+  const bool packs = action.direction == schedule::CopyDirection::Pack;
+  labels_[command.id] = label(packs ? "pack of" : "unpack of", action.bucket);
+  std::vector<Move> moves;
+  std::int64_t largest = 0;
+  for (const MemberRegion& member : memory_.layout().members(action.bucket)) {
+    const auto moved = std::find(action.gradients.begin(), action.gradients.end(), member.tensor);
+    if (moved == action.gradients.end()) continue;
+    Region own = memory_.layout().tensor(member.tensor);
+    own.offset += member.first * size_of(own.element);
+    own.count = member.region.count;
+    if (own.offset == member.region.offset || own.count == 0) continue;
+    const Region& from = packs ? own : member.region;
+    const Region& to = packs ? member.region : own;
+    moves.push_back(
+        {.from = memory_.at(from).data, .to = memory_.at(to).data, .bytes = own.bytes()});
+    largest = std::max(largest, own.bytes());
+  }
+  Packing packing;
+  packing.list = upload(moves);
+  packing.moves = {.list = static_cast<const Move*>(packing.list.data()),
+                   .count = static_cast<std::int32_t>(moves.size()),
+                   .largest = largest};
+  packings_[command.id] = std::move(packing);
+}
+
+cudaStream_t CudaBackend::stream_of(const schedule::Command& command) const {
+  return streams_.at(static_cast<std::size_t>(command.stream.value)).get();
+}
+
+void CudaBackend::begin_step(std::int32_t step) {
+  step_ = step;
+  using dovetail::exec::cuda::check;  // the member of that name compares values
+  check(cudaSetDevice(options_.device), "cudaSetDevice");
+  cudaStream_t compute = streams_[0].get();
+  ops_->begin_step(step, compute);
+  const std::int64_t number = steps_begun_++;
+  mode_ = options_.issue == Issue::Eager || number == 0 ? Mode::Eager
+          : number == 1                                 ? Mode::Capture
+                                                        : Mode::Replay;
+  if (!is_replayed()) {
+    timer_.restart(mode_ == Mode::Capture ? Recording::Captured : Recording::Eager);
+  }
+  timer_.anchor(compute, watch_);
+  if (mode_ == Mode::Capture) graph_ = std::make_unique<StepGraph>(streams_);
+}
+
+template <class Enqueue>
+void CudaBackend::timed(const schedule::Command& command, const Enqueue& enqueue) {
+  if (is_replayed()) return;
+  const NamedRange range(labels_.at(command.id));
+  cudaStream_t stream = stream_of(command);
+  const std::size_t span = timer_.begin(command.id, command.stream, stream);
+  enqueue(stream);
+  timer_.end(span, stream);
+}
+
+void CudaBackend::run_op(const schedule::Command& command, const schedule::RunOp& action) {
+  if (sendings_.count(command.id) > 0) return send(command);
+  const schedule::Op& op = *op_of_.at(action.op);
+  timed(command, [&](cudaStream_t stream) { ops_->run(op, stream); });
+}
+
+void CudaBackend::run_collective(const schedule::Command& command, const schedule::RunCollective&) {
+  send(command);
+}
+
+void CudaBackend::send(const schedule::Command& command) {
+  const Sending& sending = sendings_.at(command.id);
+  timed(command, [&](cudaStream_t stream) {
+    communicators_->enqueue(sending.transfer, sending.communicator, stream);
+  });
+}
+
+void CudaBackend::copy(const schedule::Command& command, const schedule::Copy&) {
+  const Packing& packing = packings_.at(command.id);
+  timed(command, [&](cudaStream_t stream) {
+    dovetail::exec::cuda::check(move_ranges(packing.moves, stream), "kernel move_ranges");
+  });
+}
+
+void CudaBackend::scale(const schedule::Command& command, const schedule::Scale& action) {
+  const Region region = action.part == schedule::Part::Shard
+                            ? memory_.layout().shard(action.bucket)
+                            : memory_.layout().bucket(action.bucket);
+  const Array data = memory_.at(region);
+  timed(command, [&](cudaStream_t stream) {
+    dovetail::exec::cuda::check(copy_scaled(data, data, action.factor.value(), stream),
+                                "kernel copy_scaled");
+  });
+}
+
+void CudaBackend::record(const schedule::Command& command, const schedule::RecordEvent& action) {
+  if (is_replayed()) return;
+  dovetail::exec::cuda::check(cudaEventRecord(events_.at(action.event).get(), stream_of(command)),
+                              "cudaEventRecord");
+}
+
+void CudaBackend::wait(const schedule::Command& command, const schedule::WaitEvent& action) {
+  if (is_replayed()) return;
+  const auto enqueue = [&](cudaStream_t stream) {
+    dovetail::exec::cuda::check(cudaStreamWaitEvent(stream, events_.at(action.event).get(), 0),
+                                "cudaStreamWaitEvent");
+  };
+  // An idle communication stream always waits; only stalls of computing tell something.
+  if (command.stream == schedule::kComputeStream) {
+    timed(command, enqueue);
+  } else {
+    enqueue(stream_of(command));
+  }
+}
+
+std::vector<Timing> CudaBackend::finish() {
+  if (mode_ == Mode::Capture) graph_->finish();
+  if (mode_ != Mode::Eager) graph_->launch();
+  wait_until_idle();
+  return timer_.read(step_);
+}
+
+void CudaBackend::wait_until_idle() {
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    dovetail::exec::cuda::check(cudaEventRecord(ends_[i].get(), streams_[i].get()),
+                                "cudaEventRecord");
+  }
+  const auto all_done = [&] {
+    return std::all_of(ends_.begin(), ends_.end(),
+                       [](const Event& event) { return is_done(event.get()); });
+  };
+  watch_.wait(
+      all_done, [this] { return label_of_unfinished(); }, Pace::Sleep);
+}
+
+std::string CudaBackend::label_of_unfinished() const {
+  const std::optional<CommandId> command = timer_.unfinished();
+  return command ? labels_.at(*command) : "the step";
+}
+
+CheckResult CudaBackend::check() { return ops_->check(streams_[0].get()); }
+
+std::map<std::string, std::string> CudaBackend::notes() const {
+  std::map<std::string, std::string> notes;
+  notes["issue"] = options_.issue == Issue::Graph ? "one graph per step" : "eager";
+  notes["empty pair of events"] =
+      std::to_string(timer_.empty_pair_ns()) + " ns, subtracted from every span";
+  notes["clock map"] = "error up to " + std::to_string(timer_.clock_error_ns()) + " ns";
+  if (options_.stand_in == StandIn::SendToSelf) {
+    notes["stand-in"] = "collectives are sends to the same rank; nothing is reduced or checked";
+  }
+  return notes;
+}
+
+}  // namespace dovetail::exec::cuda

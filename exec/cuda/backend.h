@@ -1,0 +1,109 @@
+// The cuda backend: one rank on one GPU.
+//
+// Every stream of the plan is a CUDA stream, those that communicate at the highest priority. Commands
+// are enqueued in host issue order and nothing waits but finish(): RecordEvent and WaitEvent become
+// cudaEventRecord and cudaStreamWaitEvent, collectives NCCL calls, copies one kernel per command.
+//
+// With Issue::Graph the first step runs eagerly (it connects communicators and loads kernels), the
+// second is captured, and from then on each step is one graph launch; what changes from step to step
+// is the step number in device memory.
+//
+// Timings: one per op, collective, copy and scale, and one per wait of the compute stream (its stall).
+// Issuing costs the host time beside the device, so it has no Timing (a host of kind Async in
+// models/costs.h).
+//
+// A CudaBackend is used by one thread, whose current device it sets.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/ids.h"
+#include "exec/backend.h"
+#include "exec/cuda/communicators.h"
+#include "exec/cuda/device_memory.h"
+#include "exec/cuda/graph.h"
+#include "exec/cuda/handles.h"
+#include "exec/cuda/kernels.h"
+#include "exec/cuda/module.h"
+#include "exec/cuda/op_runner.h"
+#include "exec/cuda/timing.h"
+#include "exec/cuda/transfer.h"
+#include "exec/cuda/watch.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dovetail::exec::cuda {
+
+class CudaBackend final : public Backend {
+ public:
+  // Throws InputError for what cannot be executed, before the device is touched.
+  // REQUIRES: plan outlives the backend and passed verify.
+  CudaBackend(const schedule::ScheduledProgram& plan, const BackendOptions& options);
+  ~CudaBackend() override;
+
+  void barrier() override { options_.exchange.barrier(); }
+  void begin_step(std::int32_t step) override;
+  void run_op(const schedule::Command& command, const schedule::RunOp& action) override;
+  void run_collective(const schedule::Command& command,
+                      const schedule::RunCollective& action) override;
+  void copy(const schedule::Command& command, const schedule::Copy& action) override;
+  void scale(const schedule::Command& command, const schedule::Scale& action) override;
+  void record(const schedule::Command& command, const schedule::RecordEvent& action) override;
+  void wait(const schedule::Command& command, const schedule::WaitEvent& action) override;
+  std::vector<Timing> finish() override;
+  CheckResult check() override;
+
+  [[nodiscard]] std::map<std::string, std::string> notes() const;
+
+ private:
+  // A transfer and the communicator that it runs on.
+  struct Sending {
+    Transfer transfer;
+    std::size_t communicator = 0;
+  };
+  struct Packing {
+    DeviceBuffer list;
+    Moves moves;
+  };
+
+  void plan_commands();
+  void plan_collective(const schedule::Command& command, Transfer transfer);
+  void plan_copy(const schedule::Command& command, const schedule::Copy& action);
+  [[nodiscard]] cudaStream_t stream_of(const schedule::Command& command) const;
+  [[nodiscard]] bool is_replayed() const { return mode_ == Mode::Replay; }
+  // Enqueues within a timed span and a named range.
+  template <class Enqueue>
+  void timed(const schedule::Command& command, const Enqueue& enqueue);
+  void send(const schedule::Command& command);
+  void wait_until_idle();
+  [[nodiscard]] std::string label_of_unfinished() const;
+
+  enum class Mode { Eager, Capture, Replay };
+
+  const schedule::ScheduledProgram& plan_;
+  BackendOptions options_;
+  Rank rank_;
+  Watch watch_;
+  DeviceMemory memory_;
+  std::vector<Stream> streams_;  // by stream id
+  std::unique_ptr<Communicators> communicators_;
+  std::unique_ptr<OpRunner> ops_;
+  StepTimer timer_;
+  std::map<EventId, Event> events_;
+  std::vector<Event> ends_;  // of a step, by stream
+  std::map<OpId, const schedule::Op*> op_of_;
+  std::map<CommandId, Sending> sendings_;
+  std::map<CommandId, Packing> packings_;
+  std::map<CommandId, std::string> labels_;
+  std::unique_ptr<StepGraph> graph_;
+  Mode mode_ = Mode::Eager;
+  std::int32_t step_ = 0;
+  std::int64_t steps_begun_ = 0;
+};
+
+}  // namespace dovetail::exec::cuda

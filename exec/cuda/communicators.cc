@@ -1,0 +1,250 @@
+// NCCL calls.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cuda/communicators.h"
+
+#include "base/error.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <span>
+#include <sstream>
+#include <utility>
+
+namespace dovetail::exec::cuda {
+namespace {
+
+using schedule::Collective;
+
+static_assert(sizeof(ncclUniqueId) == kIdBytes);
+
+ncclDataType_t nccl_type(Element element) {
+  switch (element) {
+    case Element::F32:
+      return ncclFloat32;
+    case Element::F16:
+      return ncclFloat16;
+    case Element::BF16:
+      return ncclBfloat16;
+    case Element::F64:
+      return ncclFloat64;
+  }
+  return ncclFloat32;
+}
+
+ncclRedOp_t nccl_op(schedule::ReduceOp op) {
+  return op == schedule::ReduceOp::Average ? ncclAvg : ncclSum;
+}
+
+std::string make_id() {
+  ncclUniqueId id;
+  check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  return {id.internal, sizeof id.internal};
+}
+
+// Gathers every rank's ids on rank 0 and hands all of them to everyone.
+std::string meet(const Exchange& exchange, const std::string& mine) {
+  std::string all;
+  for (const std::string& part : exchange.gather(mine)) all += part;
+  return exchange.broadcast(all);
+}
+
+struct Seat {
+  std::int32_t device = 0;
+  ncclUniqueId id{};
+  int ranks = 1;
+  int rank = 0;
+  std::int32_t max_ctas = 0;
+  StandIn stand_in = StandIn::None;
+};
+
+ncclComm_t take_seat(const Seat& seat) {
+  check(cudaSetDevice(seat.device), "cudaSetDevice");  // the device is each thread's own choice
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 1;
+  if (seat.max_ctas > 0) config.maxCTAs = seat.max_ctas;
+  if (seat.max_ctas > 0 && seat.stand_in == StandIn::SendToSelf) config.minCTAs = seat.max_ctas;
+  ncclComm_t communicator = nullptr;
+  check(ncclCommInitRankConfig(&communicator, seat.ranks, seat.id, seat.rank, &config),
+        "ncclCommInitRankConfig");
+  return communicator;
+}
+
+std::string name_of(const CommunicatorKey& key, const schedule::Program& program) {
+  std::ostringstream name;
+  name << "connecting group " << program.group(key.group).name << " on stream " << key.stream;
+  return name.str();
+}
+
+}  // namespace
+
+Communicators::Communicators(const schedule::ScheduledProgram& plan, const DeviceMemory& memory,
+                             Watch& watch, const Options& options)
+    : plan_(plan),
+      memory_(memory),
+      stand_in_(options.stand_in),
+      keys_(communicators_of(plan)),
+      all_(keys_.size()),
+      exceptions_at_start_(std::uncaught_exceptions()) {
+  try {
+    connect(options.exchange, watch, options);
+  } catch (...) {
+    abort();  // the destructor of an unfinished object does not run
+    throw;
+  }
+  watch.set_library([this] { return error(); }, [this] { abort(); });
+}
+
+void Communicators::connect(const Exchange& exchange, Watch& watch, const Options& options) {
+  const Rank rank = exchange.rank;
+  const std::string ids = meet(exchange, ids_made_by(plan_.program, keys_, rank, make_id));
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
+    const std::span<const Rank> instance = plan_.program.group(keys_[i].group).instance_of(rank);
+    if (instance.empty()) continue;
+    Seat seat;
+    seat.device = options.device;
+    const std::string_view id = id_of(plan_.program, keys_, rank, i, ids);
+    std::memcpy(seat.id.internal, id.data(), kIdBytes);
+    seat.ranks = static_cast<int>(instance.size());
+    seat.rank =
+        static_cast<int>(std::find(instance.begin(), instance.end(), rank) - instance.begin());
+    seat.max_ctas = keys_[i].max_ctas;
+    seat.stand_in = options.stand_in;
+    // Shared, because the thread may outlive this call when the watch gives up.
+    const auto taken = std::make_shared<ncclComm_t>(nullptr);
+    watch.run([seat, taken] { *taken = take_seat(seat); }, name_of(keys_[i], plan_.program));
+    all_[i].communicator = *taken;
+    const DeviceBuffer& block = memory_.block();
+    if (block.size() == Bytes(0)) continue;
+    check(ncclCommRegister(all_[i].communicator, block.data(),
+                           static_cast<std::size_t>(block.size().count()), &all_[i].registration),
+          "ncclCommRegister");
+  }
+}
+
+Communicators::~Communicators() {
+  // While an exception is on its way a peer may be gone: ncclCommDestroy would wait for it.
+  if (std::uncaught_exceptions() > exceptions_at_start_) abort();
+  if (is_aborted_) return;
+  for (const One& one : all_) {
+    if (one.communicator == nullptr) continue;
+    if (one.registration != nullptr) {
+      static_cast<void>(ncclCommDeregister(one.communicator, one.registration));
+    }
+    static_cast<void>(ncclCommDestroy(one.communicator));
+  }
+}
+
+std::size_t Communicators::index_of(const schedule::Command& command) const {
+  return communicator_of(plan_, keys_, command);
+}
+
+void Communicators::reserve(const Transfer& transfer, std::size_t index) {
+  if (stand_in_ == StandIn::None) return;
+  const Bytes payload = Bytes(transfer.payload_bytes());
+  if (payload > all_.at(index).twin.size()) all_[index].twin = DeviceBuffer(payload);
+}
+
+void Communicators::enqueue(const Transfer& transfer, std::size_t index, cudaStream_t stream) {
+  const One& one = all_.at(index);
+  DOVETAIL_CHECK(one.communicator != nullptr) << transfer.label;
+  if (stand_in_ == StandIn::SendToSelf) return send_to_self(transfer, one, stream);
+  switch (transfer.kind) {
+    case Collective::AllReduce:
+    case Collective::ReduceScatter:
+    case Collective::AllGather:
+    case Collective::Broadcast:
+      return reduce(transfer, one, stream);
+    case Collective::AllToAll:
+      return exchange_parts(transfer, one, stream);
+    case Collective::SendRecv:
+      return pass_on(transfer, one, stream);
+  }
+}
+
+// With nothing to send NCCL would launch nothing.
+void Communicators::send_to_self(const Transfer& transfer, const One& one, cudaStream_t stream) {
+  const Region& larger =
+      transfer.send.bytes() >= transfer.recv.bytes() ? transfer.send : transfer.recv;
+  const auto bytes = static_cast<std::size_t>(larger.bytes());
+  check(ncclGroupStart(), "ncclGroupStart");
+  check(ncclSend(memory_.at(larger).data, bytes, ncclInt8, 0, one.communicator, stream),
+        "ncclSend");
+  check(ncclRecv(one.twin.data(), bytes, ncclInt8, 0, one.communicator, stream), "ncclRecv");
+  check(ncclGroupEnd(), "ncclGroupEnd");
+}
+
+void Communicators::reduce(const Transfer& transfer, const One& one, cudaStream_t stream) {
+  const void* send = memory_.at(transfer.send).data;
+  void* recv = memory_.at(transfer.recv).data;
+  const auto count = static_cast<std::size_t>(transfer.count);
+  const ncclDataType_t type = nccl_type(transfer.send.element);
+  if (transfer.kind == Collective::AllReduce) {
+    check(ncclAllReduce(send, recv, count, type, nccl_op(transfer.op), one.communicator, stream),
+          "ncclAllReduce");
+  } else if (transfer.kind == Collective::ReduceScatter) {
+    check(
+        ncclReduceScatter(send, recv, count, type, nccl_op(transfer.op), one.communicator, stream),
+        "ncclReduceScatter");
+  } else if (transfer.kind == Collective::AllGather) {
+    check(ncclAllGather(send, recv, count, type, one.communicator, stream), "ncclAllGather");
+  } else {
+    check(ncclBroadcast(send, recv, count, type, transfer.root, one.communicator, stream),
+          "ncclBroadcast");
+  }
+}
+
+// All-to-all: part i goes to the rank at index i.
+void Communicators::exchange_parts(const Transfer& transfer, const One& one, cudaStream_t stream) {
+  const auto count = static_cast<std::size_t>(transfer.count);
+  const std::size_t bytes = count * static_cast<std::size_t>(size_of(transfer.send.element));
+  const ncclDataType_t type = nccl_type(transfer.send.element);
+  const auto* send = static_cast<const char*>(memory_.at(transfer.send).data);
+  auto* recv = static_cast<char*>(memory_.at(transfer.recv).data);
+  check(ncclGroupStart(), "ncclGroupStart");
+  for (int peer = 0; peer < transfer.ranks; ++peer) {
+    const std::size_t part = static_cast<std::size_t>(peer) * bytes;
+    check(ncclSend(send + part, count, type, peer, one.communicator, stream), "ncclSend");
+    check(ncclRecv(recv + part, count, type, peer, one.communicator, stream), "ncclRecv");
+  }
+  check(ncclGroupEnd(), "ncclGroupEnd");
+}
+
+void Communicators::pass_on(const Transfer& transfer, const One& one, cudaStream_t stream) {
+  const auto count = static_cast<std::size_t>(transfer.count);
+  const ncclDataType_t type = nccl_type(transfer.send.element);
+  const int other = 1 - transfer.index;
+  if (transfer.index == transfer.root) {
+    check(ncclSend(memory_.at(transfer.send).data, count, type, other, one.communicator, stream),
+          "ncclSend");
+  } else {
+    check(ncclRecv(memory_.at(transfer.recv).data, count, type, other, one.communicator, stream),
+          "ncclRecv");
+  }
+}
+
+std::string Communicators::error() const {
+  if (is_aborted_) return "";
+  for (const One& one : all_) {
+    if (one.communicator == nullptr) continue;
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(one.communicator, &state);
+    const ncclResult_t worst = asked != ncclSuccess ? asked : state;
+    if (worst != ncclSuccess && worst != ncclInProgress) {
+      return std::string("NCCL: ") + ncclGetErrorString(worst);
+    }
+  }
+  return "";
+}
+
+void Communicators::abort() {
+  if (std::exchange(is_aborted_, true)) return;
+  for (One& one : all_) {
+    if (one.communicator == nullptr) continue;
+    static_cast<void>(ncclCommAbort(std::exchange(one.communicator, nullptr)));
+  }
+}
+
+}  // namespace dovetail::exec::cuda

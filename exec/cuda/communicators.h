@@ -1,0 +1,75 @@
+// The NCCL communicators of one rank, and the enqueueing of transfers on them.
+//
+// One per key of communicator_plan.h, created in that order on all ranks. Calls block (blocking=1) and
+// creation runs under the watch on a thread of its own: with blocking=0 NCCL starts a host thread for
+// every collective, which would distort eager timings. A hang on the device is found by whoever waits
+// for it (watch.h), who then calls abort(). The block that holds all buckets is registered with every
+// communicator, as NCCL's faster protocols want it.
+//
+// As a stand-in (one rank) each transfer's larger side travels through grouped ncclSend and ncclRecv
+// to this rank itself, into memory of its own: NCCL's real kernel, on as many channels as the
+// communicator may have; minCTAs = maxCTAs fixes that number.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "exec/cuda/check.h"
+#include "exec/cuda/communicator_plan.h"
+#include "exec/cuda/device_memory.h"
+#include "exec/cuda/module.h"
+#include "exec/cuda/transfer.h"
+#include "exec/cuda/watch.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dovetail::exec::cuda {
+
+class Communicators {
+ public:
+  struct Options {
+    std::int32_t device = 0;
+    Exchange exchange;
+    StandIn stand_in = StandIn::None;
+  };
+  // Meets the other ranks. REQUIRES: plan, memory and watch outlive this.
+  Communicators(const schedule::ScheduledProgram& plan, const DeviceMemory& memory, Watch& watch,
+                const Options& options);
+  Communicators(const Communicators&) = delete;
+  Communicators& operator=(const Communicators&) = delete;
+  ~Communicators();
+
+  [[nodiscard]] std::size_t index_of(const schedule::Command& command) const;
+  // Makes room for the stand-in's copy of a transfer. Before the first enqueue.
+  void reserve(const Transfer& transfer, std::size_t index);
+  void enqueue(const Transfer& transfer, std::size_t index, cudaStream_t stream);
+
+  // What NCCL reports asynchronously; "" if nothing.
+  [[nodiscard]] std::string error() const;
+  // Ends every operation in flight on the device. From then on nothing can be enqueued.
+  void abort();
+
+ private:
+  struct One {
+    ncclComm_t communicator = nullptr;  // of groups without this rank: none
+    void* registration = nullptr;
+    DeviceBuffer twin;  // where a stand-in receives
+  };
+  void connect(const Exchange& exchange, Watch& watch, const Options& options);
+  void send_to_self(const Transfer& transfer, const One& one, cudaStream_t stream);
+  void reduce(const Transfer& transfer, const One& one, cudaStream_t stream);
+  void exchange_parts(const Transfer& transfer, const One& one, cudaStream_t stream);
+  void pass_on(const Transfer& transfer, const One& one, cudaStream_t stream);
+
+  const schedule::ScheduledProgram& plan_;
+  const DeviceMemory& memory_;
+  StandIn stand_in_;
+  std::vector<CommunicatorKey> keys_;
+  std::vector<One> all_;
+  bool is_aborted_ = false;
+  int exceptions_at_start_ = 0;
+};
+
+}  // namespace dovetail::exec::cuda

@@ -1,0 +1,122 @@
+// Tables of expected sums.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cuda/expected.h"
+
+#include "exec/cuda/known_values.h"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+namespace dovetail::exec::cuda {
+namespace {
+
+// Integers up to 2^digits are exact.
+int digits_of(Element element) {
+  switch (element) {
+    case Element::F32:
+      return 24;
+    case Element::F16:
+      return 11;
+    case Element::BF16:
+      return 8;
+    case Element::F64:
+      return 53;
+  }
+  return 24;
+}
+
+bool is_power_of_two(double factor) {
+  int exponent = 0;
+  return std::abs(std::frexp(factor, &exponent)) == 0.5;
+}
+
+// How far a correct result may lie from the exact sum: every addition and every product with a
+// factor rounds once.
+double tolerance_of(const std::vector<cpu::Term>& terms, Element stored,
+                    const ExpectedTables::ElementOf& element_of) {
+  double largest = 0;   // of the sum
+  double integers = 0;  // the same without factors
+  double writes = 0;
+  bool is_exact = true;
+  for (const cpu::Term& term : terms) {
+    const auto ranks = static_cast<double>(term.ranks.size());
+    const double most = std::ldexp(1.0, pattern_bits(element_of(term.tensor)));
+    largest += std::abs(term.factor) * ranks * most;
+    integers += ranks * most;
+    writes += ranks;
+    is_exact = is_exact && is_power_of_two(term.factor);
+  }
+  if (is_exact && integers <= std::ldexp(1.0, digits_of(stored))) return 0;
+  constexpr double kProducts = 8;
+  return (writes + kProducts) * largest * std::ldexp(1.0, -digits_of(stored));
+}
+
+}  // namespace
+
+std::size_t ExpectedTables::compare(const Array& data, std::int64_t first,
+                                    const cpu::Content& expected, std::int32_t step) {
+  const cpu::Content seen =
+      cpu::part_of(expected, static_cast<std::size_t>(first), static_cast<std::size_t>(data.count));
+  for (const cpu::Piece& piece : seen) {
+    const auto begin = static_cast<std::int64_t>(piece.begin);
+    Comparison what;
+    what.data = static_cast<const char*>(data.data) + begin * size_of(data.element);
+    what.count = static_cast<std::int64_t>(piece.count);
+    what.element = data.element;
+    what.first = static_cast<std::int64_t>(piece.source);
+    what.tolerance = tolerance_of(piece.terms, data.element, element_of_);
+    add(what, piece.terms, step);
+  }
+  return seen.size();
+}
+
+std::size_t ExpectedTables::add_squares(const cpu::Content& expected, std::int32_t step) {
+  for (const cpu::Piece& piece : expected) {
+    Comparison what;
+    what.count = static_cast<std::int64_t>(piece.count);
+    what.first = static_cast<std::int64_t>(piece.source);
+    add(what, piece.terms, step);
+  }
+  return expected.size();
+}
+
+void ExpectedTables::add(const Comparison& what, const std::vector<cpu::Term>& terms,
+                         std::int32_t step) {
+  comparisons_.push_back(what);
+  comparisons_.back().sum = static_cast<std::int32_t>(sums_.size());
+  comparisons_.back().salts = static_cast<std::int32_t>(salts_.size());
+  comparisons_.back().salt_count = static_cast<std::int32_t>(terms.size());
+  const std::size_t begin = sums_.size();
+  sums_.resize(begin + kPatternPeriod, 0.0);
+  for (const cpu::Term& term : terms) {
+    const std::int32_t bits = pattern_bits(element_of_(term.tensor));
+    for (const Rank rank : term.ranks) {
+      const std::uint64_t key = pattern_key({.tensor = term.tensor.value,
+                                             .rank = rank.value,
+                                             .writes_left = term.writes_left,
+                                             .micro_step = term.micro_step},
+                                            step);
+      for (std::int64_t i = 0; i < kPatternPeriod; ++i) {
+        sums_[begin + static_cast<std::size_t>(i)] += pattern_value(key, i, bits) * term.factor;
+      }
+    }
+    salts_.push_back({.tensor = term.tensor.value,
+                      .bits = bits,
+                      .factor = term.factor * static_cast<double>(term.ranks.size())});
+  }
+}
+
+double ExpectedTables::at(std::size_t number, std::int64_t i) const {
+  const Comparison& what = comparisons_.at(number);
+  const std::int64_t index = what.first + i;
+  double value = sums_[static_cast<std::size_t>(what.sum + index % kPatternPeriod)];
+  for (std::int32_t k = 0; k < what.salt_count; ++k) {
+    const Salted& salted = salts_[static_cast<std::size_t>(what.salts + k)];
+    value += salt_value(salted.tensor, index / kPatternPeriod, salted.bits) * salted.factor;
+  }
+  return value;
+}
+
+}  // namespace dovetail::exec::cuda

@@ -1,0 +1,261 @@
+// Kernels and launchers only. Grid-stride loops; 64-bit indices.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cuda/kernels.h"
+
+#include "exec/cuda/elements.cuh"
+
+namespace dovetail::exec::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr std::int64_t kMostBlocks = 4096;
+
+int blocks_for(std::int64_t items) {
+  const std::int64_t blocks = (items + kThreads - 1) / kThreads;
+  return static_cast<int>(blocks < 1 ? 1 : blocks > kMostBlocks ? kMostBlocks : blocks);
+}
+
+__device__ std::int64_t thread_index() {
+  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ std::int64_t thread_count() {
+  return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+}
+
+// A tree over a block of kThreads; the sum is thread 0's.
+__device__ double block_sum(double value) {
+  __shared__ double sums[kThreads];
+  sums[threadIdx.x] = value;
+  __syncthreads();
+  for (int half = kThreads / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+    __syncthreads();
+  }
+  return sums[0];
+}
+
+__global__ void fill_known_kernel(Array data, KnownWrite write, const std::int32_t* step) {
+  const std::int32_t bits = pattern_bits(data.element);
+  const std::uint64_t key = pattern_key(write, *step);
+  for (std::int64_t i = thread_index(); i < data.count; i += thread_count()) {
+    const std::int32_t value =
+        pattern_value(key, i, bits) + salt_value(write.tensor, i / kPatternPeriod, bits);
+    store(data, i, value * write.factor);
+  }
+}
+
+__global__ void set_step_kernel(std::int32_t* step, std::int32_t value) { *step = value; }
+
+__global__ void fill_random_kernel(Array data, std::uint64_t seed) {
+  for (std::int64_t i = thread_index(); i < data.count; i += thread_count()) {
+    const std::uint64_t hash = splitmix64(seed + static_cast<std::uint64_t>(i));
+    store(data, i, static_cast<double>(hash >> 40) * 0x1p-24 - 0.5);
+  }
+}
+
+__device__ double expected_at(const ComparisonTables& tables, const Comparison& what,
+                              std::int64_t index) {
+  double value = tables.sums[what.sum + index % kPatternPeriod];
+  for (std::int32_t i = 0; i < what.salt_count; ++i) {
+    const Salted salted = tables.salts[what.salts + i];
+    value += salt_value(salted.tensor, index / kPatternPeriod, salted.bits) * salted.factor;
+  }
+  return value;
+}
+
+// Row y of the grid takes comparison y.
+__global__ void compare_known_kernel(ComparisonTables tables) {
+  for (std::int32_t number = blockIdx.y; number < tables.count; number += gridDim.y) {
+    const Comparison what = tables.comparisons[number];
+    Found& found = tables.found[number];
+    double squares = 0;
+    for (std::int64_t i = thread_index(); i < what.count; i += thread_count()) {
+      const double expected = expected_at(tables, what, what.first + i);
+      if (what.data == nullptr) {
+        squares += expected * expected;
+        continue;
+      }
+      const double difference = load(what.data, what.element, i) - expected;
+      if (difference <= what.tolerance && -difference <= what.tolerance) continue;  // NaN is wrong
+      atomicAdd(&found.wrong, 1ULL);
+      atomicMin(&found.first, static_cast<unsigned long long>(i));
+    }
+    if (what.data == nullptr) {
+      const double sum = block_sum(squares);
+      if (threadIdx.x == 0) atomicAdd(&found.squares, sum);
+      __syncthreads();
+    }
+  }
+}
+
+// Row y of the grid takes range y; 16 bytes per access where both ends allow it.
+__global__ void move_ranges_kernel(Moves moves) {
+  for (std::int32_t number = blockIdx.y; number < moves.count; number += gridDim.y) {
+    const Move move = moves.list[number];
+    const auto ends = reinterpret_cast<std::uintptr_t>(move.from) |
+                      reinterpret_cast<std::uintptr_t>(move.to);
+    std::int64_t done = 0;
+    if (ends % 16 == 0) {
+      const auto* from = static_cast<const int4*>(move.from);
+      auto* to = static_cast<int4*>(move.to);
+      const std::int64_t count = move.bytes / 16;
+      for (std::int64_t i = thread_index(); i < count; i += thread_count()) to[i] = from[i];
+      done = count * 16;
+    } else if (ends % 4 == 0) {
+      const auto* from = static_cast<const std::int32_t*>(move.from);
+      auto* to = static_cast<std::int32_t*>(move.to);
+      const std::int64_t count = move.bytes / 4;
+      for (std::int64_t i = thread_index(); i < count; i += thread_count()) to[i] = from[i];
+      done = count * 4;
+    }
+    const auto* from = static_cast<const std::int16_t*>(move.from);
+    auto* to = static_cast<std::int16_t*>(move.to);
+    for (std::int64_t i = done / 2 + thread_index(); i < move.bytes / 2; i += thread_count()) {
+      to[i] = from[i];
+    }
+  }
+}
+
+__global__ void copy_scaled_kernel(Array from, Array to, double factor) {
+  for (std::int64_t i = thread_index(); i < to.count; i += thread_count()) {
+    store(to, i, load(from.data, from.element, i) * factor);
+  }
+}
+
+__global__ void accumulate_kernel(Array from, Array to, double factor, Onto onto) {
+  for (std::int64_t i = thread_index(); i < to.count; i += thread_count()) {
+    const double old = onto == Onto::Old ? load(to.data, to.element, i) : 0;
+    store(to, i, (old + load(from.data, from.element, i)) * factor);
+  }
+}
+
+__global__ void squares_kernel(Array data, double factor, double* partial) {
+  double sum = 0;
+  for (std::int64_t i = thread_index(); i < data.count; i += thread_count()) {
+    const double value = load(data.data, data.element, i) * factor;
+    sum += value * value;
+  }
+  const double all = block_sum(sum);
+  if (threadIdx.x == 0) partial[blockIdx.x] = all;
+}
+
+__global__ void add_partials_kernel(const double* partial, double* total) {
+  const double sum = block_sum(partial[threadIdx.x]);
+  if (threadIdx.x == 0) *total += sum;
+}
+
+__global__ void store_number_kernel(const double* total, Array out) { store(out, 0, *total); }
+
+__global__ void stream_pass_kernel(const float* x, float* y, std::int64_t count) {
+  const auto* x4 = reinterpret_cast<const float4*>(x);
+  auto* y4 = reinterpret_cast<float4*>(y);
+  for (std::int64_t i = thread_index(); i < count / 4; i += thread_count()) {
+    const float4 a = x4[i];
+    float4 b = y4[i];
+    b.x = 0.5F * (a.x + b.x);
+    b.y = 0.5F * (a.y + b.y);
+    b.z = 0.5F * (a.z + b.z);
+    b.w = 0.5F * (a.w + b.w);
+    y4[i] = b;
+  }
+  const std::int64_t rest = count / 4 * 4 + thread_index();
+  if (rest < count) y[rest] = 0.5F * (x[rest] + y[rest]);
+}
+
+__global__ void __launch_bounds__(kOccupyThreads, 1) occupy_kernel(Occupation what) {
+  extern __shared__ int4 staged[];
+  const auto* from = static_cast<const int4*>(what.from);
+  auto* to = static_cast<int4*>(what.to);
+  for (std::int32_t round = 0; round < what.rounds; ++round) {
+    for (std::int64_t i = thread_index(); i < what.bytes / 16; i += thread_count()) {
+      staged[threadIdx.x] = from[i];  // through shared memory, as NCCL's simple protocol does not,
+      to[i] = staged[threadIdx.x];    // so that the compiler keeps the block's allocation
+    }
+  }
+}
+
+}  // namespace
+
+cudaError_t fill_known(const Array& data, const KnownWrite& write, const std::int32_t* step,
+                       cudaStream_t stream) {
+  if (data.count == 0) return cudaSuccess;
+  fill_known_kernel<<<blocks_for(data.count), kThreads, 0, stream>>>(data, write, step);
+  return cudaGetLastError();
+}
+
+cudaError_t set_step(std::int32_t* step, std::int32_t value, cudaStream_t stream) {
+  set_step_kernel<<<1, 1, 0, stream>>>(step, value);
+  return cudaGetLastError();
+}
+
+cudaError_t fill_random(const Array& data, std::uint64_t seed, cudaStream_t stream) {
+  if (data.count == 0) return cudaSuccess;
+  fill_random_kernel<<<blocks_for(data.count), kThreads, 0, stream>>>(data, seed);
+  return cudaGetLastError();
+}
+
+cudaError_t compare_known(const ComparisonTables& tables, cudaStream_t stream) {
+  if (tables.count == 0) return cudaSuccess;
+  constexpr int kBlocksPerComparison = 64;
+  const int rows = tables.count < 65535 ? tables.count : 65535;
+  const dim3 grid(kBlocksPerComparison, static_cast<unsigned>(rows));
+  compare_known_kernel<<<grid, kThreads, 0, stream>>>(tables);
+  return cudaGetLastError();
+}
+
+cudaError_t move_ranges(const Moves& moves, cudaStream_t stream) {
+  if (moves.count == 0) return cudaSuccess;
+  constexpr int kBytesPerThread = 64;
+  const int columns = blocks_for(moves.largest / kBytesPerThread);
+  const int rows = moves.count < 65535 ? moves.count : 65535;
+  const dim3 grid(static_cast<unsigned>(columns), static_cast<unsigned>(rows));
+  move_ranges_kernel<<<grid, kThreads, 0, stream>>>(moves);
+  return cudaGetLastError();
+}
+
+cudaError_t copy_scaled(const Array& from, const Array& to, double factor, cudaStream_t stream) {
+  if (to.count == 0) return cudaSuccess;
+  copy_scaled_kernel<<<blocks_for(to.count), kThreads, 0, stream>>>(from, to, factor);
+  return cudaGetLastError();
+}
+
+cudaError_t accumulate(const Array& from, const Array& to, double factor, Onto onto,
+                       cudaStream_t stream) {
+  if (to.count == 0) return cudaSuccess;
+  accumulate_kernel<<<blocks_for(to.count), kThreads, 0, stream>>>(from, to, factor, onto);
+  return cudaGetLastError();
+}
+
+cudaError_t add_squares(const Array& data, double factor, double* partial, double* total,
+                        cudaStream_t stream) {
+  static_assert(kSquareBlocks == kThreads, "one block adds the partial sums");
+  if (data.count == 0) return cudaSuccess;
+  squares_kernel<<<kSquareBlocks, kThreads, 0, stream>>>(data, factor, partial);
+  const cudaError_t launched = cudaGetLastError();
+  if (launched != cudaSuccess) return launched;
+  add_partials_kernel<<<1, kThreads, 0, stream>>>(partial, total);
+  return cudaGetLastError();
+}
+
+cudaError_t store_number(const double* total, const Array& out, cudaStream_t stream) {
+  store_number_kernel<<<1, 1, 0, stream>>>(total, out);
+  return cudaGetLastError();
+}
+
+cudaError_t stream_pass(const float* x, float* y, std::int64_t count, cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  stream_pass_kernel<<<blocks_for((count + 3) / 4), kThreads, 0, stream>>>(x, y, count);
+  return cudaGetLastError();
+}
+
+cudaError_t occupy(const Occupation& what, cudaStream_t stream) {
+  // More than 48 KiB of shared memory must be asked for.
+  const cudaError_t allowed = cudaFuncSetAttribute(
+      occupy_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kOccupySharedBytes);
+  if (allowed != cudaSuccess) return allowed;
+  occupy_kernel<<<what.ctas, kOccupyThreads, kOccupySharedBytes, stream>>>(what);
+  return cudaGetLastError();
+}
+
+}  // namespace dovetail::exec::cuda

@@ -1,0 +1,84 @@
+// Our own kernels and their launchers. Each launcher enqueues on `stream`, may be captured in a
+// graph, and returns the launch's status, which goes through check().
+//
+//   known values   fill_known, compare_known     the proof that a schedule moved the right data
+//   data movement  move_ranges, copy_scaled, accumulate, scale
+//   work           stream_pass (memory-bound), occupy (holds a number of SMs, for contention)
+//
+// All arrays are in device memory. Kernels that take any element type decide per element, by a
+// branch that is the same for all threads: they are bound by memory.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "exec/cuda/array.h"
+#include "exec/cuda/comparison.h"
+#include "exec/cuda/known_values.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace dovetail::exec::cuda {
+
+// data[i] = (pattern[i mod 256] + salt) x factor of the step that *step holds when the kernel runs:
+// so one graph serves all steps.
+[[nodiscard]] cudaError_t fill_known(const Array& data, const KnownWrite& write,
+                                     const std::int32_t* step, cudaStream_t stream);
+// *step = value, in stream order.
+[[nodiscard]] cudaError_t set_step(std::int32_t* step, std::int32_t value, cudaStream_t stream);
+// Uniform in -0.5 .. 0.5: products of any length stay far from overflow, and the bits toggle as those
+// of real data do (zeros make a GEMM faster than it is).
+[[nodiscard]] cudaError_t fill_random(const Array& data, std::uint64_t seed, cudaStream_t stream);
+
+// Fills tables.found.
+[[nodiscard]] cudaError_t compare_known(const ComparisonTables& tables, cudaStream_t stream);
+
+// Copies of whole ranges, all in one launch: packing and unpacking a bucket. The list lies in device
+// memory. Addresses and sizes are multiples of two bytes; ranges do not overlap.
+struct Move {
+  const void* from = nullptr;
+  void* to = nullptr;
+  std::int64_t bytes = 0;
+};
+struct Moves {
+  const Move* list = nullptr;
+  std::int32_t count = 0;
+  std::int64_t largest = 0;  // bytes of the longest
+};
+[[nodiscard]] cudaError_t move_ranges(const Moves& moves, cudaStream_t stream);
+
+// to = from x factor. REQUIRES (all): equal counts.
+[[nodiscard]] cudaError_t copy_scaled(const Array& from, const Array& to, double factor,
+                                      cudaStream_t stream);
+// to = ((to or nothing) + from) x factor.
+enum class Onto { Old, Nothing };
+[[nodiscard]] cudaError_t accumulate(const Array& from, const Array& to, double factor, Onto onto,
+                                     cudaStream_t stream);
+
+// *total += sum of (data[i] x factor)^2, in an order that does not depend on timing. `partial` has
+// room for kSquareBlocks doubles and is used by one stream at a time.
+inline constexpr int kSquareBlocks = 256;
+[[nodiscard]] cudaError_t add_squares(const Array& data, double factor, double* partial,
+                                      double* total, cudaStream_t stream);
+// out[0] = *total, rounded to out's type.
+[[nodiscard]] cudaError_t store_number(const double* total, const Array& out, cudaStream_t stream);
+
+// y = (x + y) / 2 over `count` floats: 12 bytes of traffic per element.
+[[nodiscard]] cudaError_t stream_pass(const float* x, float* y, std::int64_t count,
+                                      cudaStream_t stream);
+
+// Copies `bytes` from one buffer to the other `rounds` times on `ctas` thread blocks of 640 threads
+// with 82,240 bytes of shared memory each: the footprint of NCCL's kernels on sm_90.
+struct Occupation {
+  int ctas = 1;
+  const void* from = nullptr;
+  void* to = nullptr;
+  std::int64_t bytes = 0;  // a multiple of 16
+  std::int32_t rounds = 1;
+};
+inline constexpr int kOccupyThreads = 640;
+inline constexpr int kOccupySharedBytes = 82240;
+[[nodiscard]] cudaError_t occupy(const Occupation& what, cudaStream_t stream);
+
+}  // namespace dovetail::exec::cuda

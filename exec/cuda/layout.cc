@@ -1,0 +1,291 @@
+// Laying out, block after block.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cuda/layout.h"
+
+#include "base/error.h"
+#include "exec/cpu/op_message.h"
+#include "exec/run.h"
+
+#include <algorithm>
+#include <set>
+#include <span>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace dovetail::exec::cuda {
+namespace {
+
+constexpr std::int64_t kAlignment = 256;
+
+std::string name_of(BucketId id) {
+  std::ostringstream name;
+  name << "bucket " << id;
+  return name.str();
+}
+
+std::int64_t elements(Bytes bytes, Element element, const std::string& what) {
+  if (bytes.count() >= 0 && bytes.count() % size_of(element) == 0) {
+    return bytes.count() / size_of(element);
+  }
+  std::ostringstream message;
+  message << what << ": " << bytes.count() << " bytes are no whole number of "
+          << schedule::to_string(dtype_of(element)) << " elements";
+  throw InputError(message.str());
+}
+
+bool is_gradient(const schedule::Tensor& tensor) {
+  return tensor.kind == schedule::TensorKind::Gradient ||
+         tensor.kind == schedule::TensorKind::MergedGradient;
+}
+
+// The ops and buckets that one rank's commands name.
+struct Used {
+  std::vector<const schedule::Op*> ops;
+  std::set<BucketId> buckets;
+};
+
+Used used_by(const schedule::ScheduledProgram& plan, Rank rank) {
+  Used used;
+  for (const schedule::Command& command : role_of(plan, rank).commands) {
+    if (const auto* run = std::get_if<schedule::RunOp>(&command.action)) {
+      used.ops.push_back(&plan.program.op(run->op));
+    } else if (const auto* collective = std::get_if<schedule::RunCollective>(&command.action)) {
+      used.buckets.insert(collective->bucket);
+    } else if (const auto* copy = std::get_if<schedule::Copy>(&command.action)) {
+      used.buckets.insert(copy->bucket);
+    } else if (const auto* scale = std::get_if<schedule::Scale>(&command.action)) {
+      used.buckets.insert(scale->bucket);
+    }
+  }
+  for (const schedule::Op* op : used.ops) {
+    const auto* update = std::get_if<schedule::ShardUpdate>(&op->effect);
+    if (update == nullptr) continue;
+    used.buckets.insert(update->gradients);
+    used.buckets.insert(update->parameters);
+  }
+  return used;
+}
+
+}  // namespace
+
+Element element_of(schedule::DType dtype) {
+  switch (dtype) {
+    case schedule::DType::F32:
+      return Element::F32;
+    case schedule::DType::F16:
+      return Element::F16;
+    case schedule::DType::BF16:
+      return Element::BF16;
+    case schedule::DType::F64:
+      return Element::F64;
+  }
+  return Element::F32;
+}
+
+schedule::DType dtype_of(Element element) {
+  switch (element) {
+    case Element::F32:
+      return schedule::DType::F32;
+    case Element::F16:
+      return schedule::DType::F16;
+    case Element::BF16:
+      return schedule::DType::BF16;
+    case Element::F64:
+      return schedule::DType::F64;
+  }
+  return schedule::DType::F32;
+}
+
+Layout::Layout(const schedule::ScheduledProgram& plan, Rank rank, Scope scope) {
+  place_buckets(plan, rank);
+  place_tensors(plan, rank, scope);
+}
+
+void Layout::place_buckets(const schedule::ScheduledProgram& plan, Rank rank) {
+  const std::set<BucketId> used = used_by(plan, rank).buckets;
+  for (const schedule::BucketLayout& layout : plan.buckets) {
+    if (used.count(layout.bucket) > 0) place_bucket(layout, plan.program);
+  }
+  for (const schedule::Command& command : role_of(plan, rank).commands) {
+    const auto* collective = std::get_if<schedule::RunCollective>(&command.action);
+    if (collective == nullptr || collective->kind == schedule::Collective::AllReduce) continue;
+    place_shards(plan, *collective, rank);
+  }
+}
+
+void Layout::place_bucket(const schedule::BucketLayout& layout, const schedule::Program& program) {
+  const std::string name = name_of(layout.bucket);
+  const Element element = element_of(layout.dtype);
+  Place place;
+  place.buffer = take(elements(layout.size, element, name), element);
+  for (const schedule::Placement& member : layout.members) {
+    const schedule::Tensor& tensor = program.tensor(member.tensor);
+    if (tensor.dtype != layout.dtype) {
+      throw InputError(name + " holds " + std::string(schedule::to_string(layout.dtype)) +
+                       ", but " + tensor.name + " is " +
+                       std::string(schedule::to_string(tensor.dtype)));
+    }
+    const std::int64_t begin = elements(member.offset, element, tensor.name);
+    const Region window = {.offset = place.buffer.offset + begin * size_of(element),
+                           .count = member.elements(tensor),
+                           .element = element};
+    if (begin + window.count > place.buffer.count) {
+      throw InputError(name + ": " + tensor.name + " lies beyond the end of the bucket");
+    }
+    if (member.first + window.count > tensor.numel()) {
+      throw InputError(name + ": " + tensor.name + " has no elements so far");
+    }
+    place.members.push_back({.tensor = tensor.id, .first = member.first, .region = window});
+    if (layout.mode != schedule::BucketMode::View) continue;
+    if (window.count != tensor.numel()) {
+      throw InputError(name + ": a part of " + tensor.name + " cannot be written in place");
+    }
+    windows_[tensor.id] = window;
+  }
+  buckets_[layout.bucket] = std::move(place);
+}
+
+void Layout::place_shards(const schedule::ScheduledProgram& plan,
+                          const schedule::RunCollective& collective, Rank rank) {
+  const schedule::ProcessGroup& group = plan.program.group(collective.group);
+  const std::span<const Rank> instance = group.instance_of(rank);
+  const auto found = std::find(instance.begin(), instance.end(), rank);
+  std::ostringstream message;
+  message << name_of(collective.bucket) << ": ";
+  if (found == instance.end()) {
+    message << "rank " << rank << " is not in group " << group.name;
+    throw InputError(message.str());
+  }
+  Place& place = buckets_.at(collective.bucket);
+  place.shards = static_cast<std::int64_t>(instance.size());
+  place.shard_index = found - instance.begin();
+  if (place.buffer.count % place.shards == 0) return;
+  message << place.buffer.count << " elements cannot be scattered to " << place.shards
+          << " ranks; pad it to a multiple of " << place.shards * size_of(place.buffer.element)
+          << " bytes";
+  throw InputError(message.str());
+}
+
+void Layout::place_tensors(const schedule::ScheduledProgram& plan, Rank rank, Scope scope) {
+  const schedule::Program& program = plan.program;
+  const auto want = [&](TensorId id) {
+    const schedule::Tensor& tensor = program.tensor(id);
+    if (is_gradient(tensor) || scope == Scope::All) place_tensor(tensor);
+  };
+  for (const schedule::Op* op : used_by(plan, rank).ops) {
+    for (const TensorId id : op->reads) want(id);
+    for (const TensorId id : op->writes) want(id);
+    if (std::holds_alternative<schedule::CollectiveWork>(op->work)) {
+      const cpu::OpMessage message = cpu::message_of(program, *op);
+      if (message.source) place_tensor(program.tensor(*message.source));
+      if (message.target) place_tensor(program.tensor(*message.target));
+      if (message.scratch > 0) {
+        scratch_[op->id] = take(static_cast<std::int64_t>(message.scratch), Element::F32);
+      }
+    }
+    if (std::holds_alternative<schedule::GlobalNorm>(op->effect) && !op->writes.empty()) {
+      place_tensor(program.tensor(op->writes[0]));
+    }
+  }
+  for (const auto& [id, place] : buckets_) {
+    for (const MemberRegion& member : place.members) place_tensor(program.tensor(member.tensor));
+  }
+}
+
+void Layout::place_tensor(const schedule::Tensor& tensor) {
+  if (has(tensor.id)) return;
+  const auto window = windows_.find(tensor.id);
+  tensors_[tensor.id] =
+      window != windows_.end() ? window->second : take(tensor.numel(), element_of(tensor.dtype));
+}
+
+Region Layout::take(std::int64_t count, Element element) {
+  const Region region = {.offset = used_, .count = count, .element = element};
+  used_ += (region.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  return region;
+}
+
+const Layout::Place& Layout::place_of(BucketId id) const {
+  const auto found = buckets_.find(id);
+  DOVETAIL_CHECK(found != buckets_.end()) << "bucket " << id << " is not of this rank";
+  return found->second;
+}
+
+Region Layout::tensor(TensorId id) const {
+  const auto found = tensors_.find(id);
+  DOVETAIL_CHECK(found != tensors_.end()) << "tensor " << id << " has no memory";
+  return found->second;
+}
+
+Region Layout::bucket(BucketId id) const { return place_of(id).buffer; }
+
+std::vector<MemberRegion> Layout::members(BucketId id) const { return place_of(id).members; }
+
+std::int64_t Layout::shards(BucketId id) const { return place_of(id).shards; }
+
+std::int64_t Layout::shard_index(BucketId id) const { return place_of(id).shard_index; }
+
+Region Layout::shard(BucketId id) const {
+  const Place& place = place_of(id);
+  Region shard = place.buffer;
+  shard.count = place.buffer.count / place.shards;
+  shard.offset += place.shard_index * shard.bytes();
+  return shard;
+}
+
+std::vector<MemberRegion> Layout::shard_members(BucketId id) const {
+  const Region shard_region = shard(id);
+  const std::int64_t size = size_of(shard_region.element);
+  std::vector<MemberRegion> regions;
+  for (const MemberRegion& member : place_of(id).members) {
+    const std::int64_t begin = member.region.offset;
+    const std::int64_t end = begin + member.region.bytes();
+    const std::int64_t first = std::clamp(shard_region.offset, begin, end);
+    const std::int64_t last = std::clamp(shard_region.offset + shard_region.bytes(), begin, end);
+    regions.push_back(
+        {.tensor = member.tensor,
+         .first = member.first + (first - begin) / size,
+         .region = {
+             .offset = first, .count = (last - first) / size, .element = shard_region.element}});
+  }
+  return regions;
+}
+
+Region Layout::scratch(OpId id) const {
+  const auto found = scratch_.find(id);
+  return found == scratch_.end() ? Region() : found->second;
+}
+
+std::vector<Region> Layout::padding() const {
+  std::vector<Region> gaps;
+  for (const auto& [id, place] : buckets_) {
+    std::vector<Region> windows;
+    for (const MemberRegion& member : place.members) windows.push_back(member.region);
+    std::sort(windows.begin(), windows.end(),
+              [](const Region& a, const Region& b) { return a.offset < b.offset; });
+    std::int64_t end = place.buffer.offset;
+    const auto gap = [&](std::int64_t until) {
+      if (until <= end) return;
+      const Element element = place.buffer.element;
+      gaps.push_back(
+          {.offset = end, .count = (until - end) / size_of(element), .element = element});
+    };
+    for (const Region& window : windows) {
+      gap(window.offset);
+      end = std::max(end, window.offset + window.bytes());
+    }
+    gap(place.buffer.offset + place.buffer.bytes());
+  }
+  return gaps;
+}
+
+std::vector<BucketId> Layout::bucket_ids() const {
+  std::vector<BucketId> ids;
+  for (const auto& entry : buckets_) ids.push_back(entry.first);
+  return ids;
+}
+
+}  // namespace dovetail::exec::cuda

@@ -1,0 +1,99 @@
+// Where the tensors and buckets of one rank lie in one block of device memory: offsets, no pointers.
+//
+// The same rules as exec/cpu/tensor_memory.h, for elements of every type: in view mode a member is a
+// window of its bucket, in copy mode it has memory of its own beside the window; a shard is the part
+// of the buffer that this rank owns; ops that are collectives have scratch memory where no tensor
+// fits their message (always f32). Every block starts at a multiple of 256 bytes, as cudaMalloc and
+// NCCL's registration like it.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/ids.h"
+#include "exec/cuda/array.h"
+#include "schedule/scheduled_program.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace dovetail::exec::cuda {
+
+Element element_of(schedule::DType dtype);
+schedule::DType dtype_of(Element element);
+
+// Which tensors get memory. Communicated: gradients, merged gradients, members of buckets, and what
+// ops that are collectives (or a global norm) read and write. All: every tensor that an op of this
+// rank reads or writes.
+enum class Scope { Communicated, All };
+
+// `count` elements at `offset` bytes from the start of the block.
+struct Region {
+  std::int64_t offset = 0;
+  std::int64_t count = 0;
+  Element element = Element::F32;
+  [[nodiscard]] std::int64_t bytes() const { return count * size_of(element); }
+  friend bool operator==(const Region&, const Region&) = default;
+};
+
+// A range of a tensor's elements, and where it lies in a bucket.
+struct MemberRegion {
+  TensorId tensor;
+  std::int64_t first = 0;  // element of the tensor
+  Region region;
+  friend bool operator==(const MemberRegion&, const MemberRegion&) = default;
+};
+
+class Layout {
+ public:
+  // Throws InputError for a bucket whose layout does not fit its members, or whose element type is
+  // not theirs.
+  Layout(const schedule::ScheduledProgram& plan, Rank rank, Scope scope);
+
+  [[nodiscard]] bool has(TensorId id) const { return tensors_.count(id) > 0; }
+  // Where ops read and write it. REQUIRES: has(id).
+  [[nodiscard]] Region tensor(TensorId id) const;
+
+  // Of the buckets that this rank's commands use. REQUIRES: the bucket is one (here and below).
+  [[nodiscard]] bool has(BucketId id) const { return buckets_.count(id) > 0; }
+  [[nodiscard]] Region bucket(BucketId id) const;  // with padding
+  [[nodiscard]] std::vector<MemberRegion> members(BucketId id) const;
+
+  // As in exec/cpu/tensor_memory.h: one entry per member, empty where it lies in other shards.
+  [[nodiscard]] std::int64_t shards(BucketId id) const;
+  [[nodiscard]] std::int64_t shard_index(BucketId id) const;
+  [[nodiscard]] Region shard(BucketId id) const;
+  [[nodiscard]] std::vector<MemberRegion> shard_members(BucketId id) const;
+
+  // Of an op that is a collective; empty where it needs none.
+  [[nodiscard]] Region scratch(OpId id) const;
+
+  [[nodiscard]] std::vector<Region> padding() const;  // of all buckets
+  [[nodiscard]] std::vector<BucketId> bucket_ids() const;
+  [[nodiscard]] std::int64_t bytes() const { return used_; }  // of the whole block
+
+ private:
+  struct Place {
+    Region buffer;
+    std::int64_t shards = 1;
+    std::int64_t shard_index = 0;
+    std::vector<MemberRegion> members;
+  };
+  void place_buckets(const schedule::ScheduledProgram& plan, Rank rank);
+  void place_bucket(const schedule::BucketLayout& layout, const schedule::Program& program);
+  void place_shards(const schedule::ScheduledProgram& plan,
+                    const schedule::RunCollective& collective, Rank rank);
+  void place_tensors(const schedule::ScheduledProgram& plan, Rank rank, Scope scope);
+  void place_tensor(const schedule::Tensor& tensor);
+  [[nodiscard]] const Place& place_of(BucketId id) const;
+  Region take(std::int64_t count, Element element);
+
+  std::map<BucketId, Place> buckets_;
+  std::map<TensorId, Region> windows_;  // of members in view mode
+  std::map<TensorId, Region> tensors_;
+  std::map<OpId, Region> scratch_;
+  std::int64_t used_ = 0;
+};
+
+}  // namespace dovetail::exec::cuda

@@ -1,0 +1,86 @@
+// Products and streaming passes.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cuda/op_work.h"
+
+#include "base/error.h"
+#include "exec/cuda/kernels.h"
+#include "exec/cuda/layout.h"
+#include "schedule/visit.h"
+
+#include <algorithm>
+#include <variant>
+
+namespace dovetail::exec::cuda {
+namespace {
+
+constexpr std::int64_t kBytesPerElement = 12;               // two reads and one write
+constexpr std::int64_t kMostRing = std::int64_t{32} << 20;  // floats: 128 MiB in each array
+constexpr std::int64_t kFewestRing = 4096;
+// Cursors stay at multiples of this, so that every pass can use accesses of 16 bytes.
+constexpr std::int64_t kStride = 64;
+
+std::int64_t round_up(std::int64_t count) { return (count + kStride - 1) / kStride * kStride; }
+
+std::int64_t elements(Bytes bytes) {
+  return std::max<std::int64_t>(0, bytes.count()) / kBytesPerElement;
+}
+
+DeviceBuffer random_floats(std::int64_t count) {
+  DeviceBuffer buffer(Bytes(count * 4));
+  check(fill_random({.data = buffer.data(), .count = count, .element = Element::F32}, 4, nullptr),
+        "kernel fill_random");
+  return buffer;
+}
+
+}  // namespace
+
+void require_executable(const schedule::Program& program) {
+  for (const schedule::Op& op : program.ops) {
+    if (!std::holds_alternative<schedule::TimedWork>(op.work)) continue;
+    throw InputError(op.name +
+                     ": the cuda backend cannot execute a recorded time; make the plan with a "
+                     "cluster file that has a unit kernel (dovetail calibrate)");
+  }
+}
+
+OpWork::OpWork(const std::vector<const schedule::Op*>& ops, F32Math math) : gemm_(math) {
+  std::int64_t per_step = 0;
+  for (const schedule::Op* op : ops) {
+    schedule::visit(
+        op->work,
+        [&](const schedule::GemmWork& work) { gemm_.reserve(work, element_of(op->dtype)); },
+        [&](const schedule::MemoryWork& work) { per_step += elements(work.bytes); },
+        [](const schedule::TimedWork&) {}, [](const schedule::CollectiveWork&) {});
+  }
+  ring_ = round_up(std::clamp(per_step, kFewestRing, kMostRing));
+  x_ = random_floats(ring_);
+  y_ = random_floats(ring_);
+  gemm_.allocate();
+}
+
+void OpWork::run(const schedule::Op& op, Bytes touched, cudaStream_t stream) {
+  schedule::visit(
+      op.work,
+      [&](const schedule::GemmWork& work) { gemm_.run(work, element_of(op.dtype), stream); },
+      [&](const schedule::MemoryWork& work) { stream_bytes(work.bytes - touched, stream); },
+      [&](const schedule::TimedWork&) {
+        DOVETAIL_CHECK(false) << "timed work is refused at construction";
+      },
+      [](const schedule::CollectiveWork&) {});
+}
+
+void OpWork::stream_bytes(Bytes bytes, cudaStream_t stream) {
+  std::int64_t left = elements(bytes);
+  while (left > 0) {
+    const std::int64_t count = std::min(left, ring_ - cursor_);
+    const Bytes offset = Bytes(cursor_ * 4);
+    check(stream_pass(static_cast<const float*>(x_.at(offset)), static_cast<float*>(y_.at(offset)),
+                      count, stream),
+          "kernel stream_pass");
+    cursor_ = round_up(cursor_ + count) % ring_;
+    left -= count;
+  }
+}
+
+}  // namespace dovetail::exec::cuda

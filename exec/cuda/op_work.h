@@ -1,0 +1,39 @@
+// The work of ops on the device, whatever values they carry: matrix products of their shapes, and
+// memory-bound passes of their bytes.
+//
+// Memory-bound work is y = (x + y) / 2, 12 bytes per f32 element, over a ring as large as all
+// memory-bound work of one step, at most 256 MiB: so what a step touches once is as cold in the L2
+// cache as in a real one.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "exec/cuda/gemm.h"
+#include "schedule/program.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace dovetail::exec::cuda {
+
+// Throws InputError for timed work: only the simulator can play it. Needs no device.
+void require_executable(const schedule::Program& program);
+
+class OpWork {
+ public:
+  // Makes room for these ops. REQUIRES: none is timed work (require_executable).
+  OpWork(const std::vector<const schedule::Op*>& ops, F32Math math);
+
+  // The op's work; known values have `touched` of its bytes already.
+  void run(const schedule::Op& op, Bytes touched, cudaStream_t stream);
+
+ private:
+  void stream_bytes(Bytes bytes, cudaStream_t stream);
+
+  Gemm gemm_;
+  DeviceBuffer x_, y_;     // the ring's two arrays
+  std::int64_t ring_ = 0;  // floats in each
+  std::int64_t cursor_ = 0;
+};
+
+}  // namespace dovetail::exec::cuda

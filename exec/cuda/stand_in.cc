@@ -1,0 +1,33 @@
+// Cutting a plan down to rank 0.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cuda/stand_in.h"
+
+#include "exec/run.h"
+
+#include <utility>
+#include <variant>
+
+namespace dovetail::exec::cuda {
+
+schedule::ScheduledProgram as_one_rank(const schedule::ScheduledProgram& plan) {
+  schedule::ScheduledProgram alone = plan;
+  alone.program.world_size = 1;
+  for (schedule::ProcessGroup& group : alone.program.groups) {
+    group.ranks = {Rank{0}};
+    group.instance_size = 0;
+  }
+  schedule::RankProgram role = role_of(plan, Rank{0});
+  role.ranks = {Rank{0}};
+  alone.roles.clear();
+  alone.roles.push_back(std::move(role));
+  for (schedule::BucketLayout& bucket : alone.buckets) bucket.shards = 1;
+  // A recorded time of rank 0, where there is one per rank.
+  for (schedule::Op& op : alone.program.ops) {
+    auto* timed = std::get_if<schedule::TimedWork>(&op.work);
+    if (timed != nullptr && timed->by_rank.size() > 1) timed->by_rank.resize(1);
+  }
+  return alone;
+}
+
+}  // namespace dovetail::exec::cuda

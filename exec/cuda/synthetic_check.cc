@@ -1,0 +1,138 @@
+// SyntheticOps::check: all comparisons of a step in one launch.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "base/error.h"
+#include "exec/cuda/kernels.h"
+#include "exec/cuda/synthetic_ops.h"
+
+#include <cmath>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace dovetail::exec::cuda {
+
+CheckResult SyntheticOps::check(cudaStream_t stream) {
+  CheckResult result;
+  if (checks_ == Checks::None) return result;
+  tables_ =
+      ExpectedTables([this](TensorId id) { return element_of(plan_.program.tensor(id).dtype); });
+  subjects_.clear();
+  for (const auto& [id, content] : expected_.at_end) {
+    if (!memory_.layout().has(id)) continue;
+    ask(memory_.tensor(id), {.tensor = id, .first = 0, .where = ""}, content, step_);
+  }
+  for (const auto& [op_id, looks] : looks_) {
+    const schedule::Op& op = plan_.program.op(op_id);
+    const bool is_optimizer = op.phase == schedule::Phase::Optimizer;
+    const std::string where =
+        " as " + (is_optimizer ? std::string("the optimizer") : op.name) + " read it";
+    for (const Look& look : looks) {
+      if (!look.what.squares.empty()) continue;
+      if (look.what.is_of_previous_step && !follows_previous_) continue;
+      ask(kept(look), {.tensor = look.what.tensor, .first = look.first, .where = where},
+          look.what.expected, look.what.is_of_previous_step ? step_ - 1 : step_);
+    }
+  }
+  judge(found(tables_, stream), result);
+  for (const auto& entry : looks_) {
+    for (const Look& look : entry.second) {
+      if (!look.what.squares.empty()) judge_norms(look, result, stream);
+    }
+  }
+  return result;
+}
+
+// One comparison per piece of the content.
+void SyntheticOps::ask(const Array& data, const Subject& subject, const cpu::Content& content,
+                       std::int32_t step) {
+  const std::size_t before = tables_.comparisons().size();
+  const std::size_t count = tables_.compare(data, subject.first, content, step);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto* start = static_cast<const char*>(tables_.comparisons()[before + i].data);
+    const std::int64_t begin = start - static_cast<const char*>(data.data);
+    Subject piece = subject;
+    piece.first += begin / size_of(data.element);
+    subjects_.push_back(std::move(piece));
+  }
+}
+
+std::vector<Found> SyntheticOps::found(const ExpectedTables& tables, cudaStream_t stream) const {
+  using dovetail::exec::cuda::check;
+  std::vector<Found> answers(tables.comparisons().size());
+  if (answers.empty()) return answers;
+  const DeviceBuffer comparisons = upload(tables.comparisons());
+  const DeviceBuffer sums = upload(tables.sums());
+  const DeviceBuffer salts = upload(tables.salts());
+  const DeviceBuffer found = upload(answers);
+  check(compare_known({.comparisons = static_cast<const Comparison*>(comparisons.data()),
+                       .sums = static_cast<const double*>(sums.data()),
+                       .salts = static_cast<const Salted*>(salts.data()),
+                       .found = static_cast<Found*>(found.data()),
+                       .count = static_cast<std::int32_t>(answers.size())},
+                      stream),
+        "kernel compare_known");
+  check(cudaMemcpyAsync(answers.data(), found.data(), answers.size() * sizeof(Found),
+                        cudaMemcpyDeviceToHost, stream),
+        "cudaMemcpy of the check's result");
+  // Every peer has finished this step, so only our own kernel can be waited for.
+  check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  return answers;
+}
+
+void SyntheticOps::judge(const std::vector<Found>& answers, CheckResult& result) const {
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    const Comparison& what = tables_.comparisons()[i];
+    result.checked += what.count;
+    result.wrong += static_cast<std::int64_t>(answers[i].wrong);
+    if (answers[i].wrong == 0 || !result.first_wrong.empty()) continue;
+    const auto first = static_cast<std::int64_t>(answers[i].first);
+    const Array data = {
+        .data = const_cast<void*>(what.data), .count = what.count, .element = what.element};
+    std::ostringstream message;
+    message << "rank " << rank_ << " step " << step_ << ' '
+            << plan_.program.tensor(subjects_[i].tensor).name << '[' << subjects_[i].first + first
+            << ']' << subjects_[i].where << ": expected " << tables_.at(i, first) << ", found "
+            << number_at(data, first);
+    result.first_wrong = message.str();
+  }
+}
+
+// Sums of many squares round: a part in ten thousand is allowed, and what the number's type rounds.
+void SyntheticOps::judge_norms(const Look& look, CheckResult& result, cudaStream_t stream) const {
+  ExpectedTables tables([this](TensorId id) { return element_of(plan_.program.tensor(id).dtype); });
+  for (const cpu::Content& content : look.what.squares) {
+    static_cast<void>(tables.add_squares(content, step_));
+  }
+  double expected = 0;
+  for (const Found& part : found(tables, stream)) expected += part.squares;
+  const double value = number_at(kept(look), 0);
+  ++result.checked;
+  if (std::abs(value - expected) <= 1e-4 * expected) return;
+  ++result.wrong;
+  if (!result.first_wrong.empty()) return;
+  std::ostringstream message;
+  message << "rank " << rank_ << " step " << step_ << ' '
+          << plan_.program.tensor(look.what.tensor).name << " as "
+          << plan_.program.op(look.what.op).name << " read it: expected " << expected << ", found "
+          << value;
+  result.first_wrong = message.str();
+}
+
+double SyntheticOps::number_at(const Array& data, std::int64_t index) const {
+  using dovetail::exec::cuda::check;
+  // The device knows how to read every type; a copy as f64 is all the host needs.
+  const DeviceBuffer out(Bytes(8));
+  const Array one = {.data = static_cast<char*>(data.data) + index * size_of(data.element),
+                     .count = 1,
+                     .element = data.element};
+  const Array number = {.data = out.data(), .count = 1, .element = Element::F64};
+  check(copy_scaled(one, number, 1.0, nullptr), "kernel copy_scaled");
+  double value = 0;
+  check(cudaMemcpy(&value, out.data(), sizeof value, cudaMemcpyDeviceToHost),
+        "cudaMemcpy of one element");
+  return value;
+}
+
+}  // namespace dovetail::exec::cuda

@@ -1,0 +1,89 @@
+// Polling.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cuda/watch.h"
+
+#include "base/error.h"
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <sstream>
+#include <thread>
+
+namespace dovetail::exec::cuda {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Libraries and peers are asked this often, not at every poll.
+constexpr auto kLookEvery = std::chrono::milliseconds(1);
+constexpr auto kSleep = std::chrono::microseconds(20);
+
+}  // namespace
+
+void Watch::set_library(std::function<std::string()> error, std::function<void()> abort) {
+  library_error_ = std::move(error);
+  abort_ = std::move(abort);
+}
+
+void Watch::wait(const std::function<bool()>& is_done, const std::function<std::string()>& doing,
+                 Pace pace) {
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point looked = begin;
+  while (!is_done()) {
+    const Clock::time_point now = Clock::now();
+    if (now - looked >= kLookEvery) {
+      looked = now;
+      look(doing);
+    }
+    if (now - begin > options_.deadline) {
+      std::ostringstream message;
+      message << doing() << " did not end within "
+              << std::chrono::duration_cast<std::chrono::milliseconds>(options_.deadline).count()
+              << " ms";
+      fail(message.str());
+    }
+    if (pace == Pace::Sleep) std::this_thread::sleep_for(kSleep);
+  }
+}
+
+void Watch::look(const std::function<std::string()>& doing) {
+  if (library_error_) {
+    const std::string error = library_error_();
+    if (!error.empty()) fail(error + " during " + doing());
+  }
+  if (options_.peer_failure) {
+    const std::string failure = options_.peer_failure();
+    if (!failure.empty()) fail(failure + " during " + doing());
+  }
+}
+
+void Watch::run(std::function<void()> work, const std::string& doing) {
+  struct State {
+    std::atomic<bool> is_done = false;
+    std::exception_ptr error;
+  };
+  const auto state = std::make_shared<State>();
+  std::thread([state, work = std::move(work)] {
+    try {
+      work();
+    } catch (const std::exception&) {
+      state->error = std::current_exception();
+    }
+    state->is_done.store(true, std::memory_order_release);
+  }).detach();
+  wait([&] { return state->is_done.load(std::memory_order_acquire); }, [&] { return doing; },
+       Pace::Sleep);
+  if (state->error != nullptr) std::rethrow_exception(state->error);
+}
+
+void Watch::fail(const std::string& message) {
+  std::ostringstream text;
+  text << "rank " << options_.rank << ": " << message;
+  if (abort_) abort_();
+  if (options_.tell_others) options_.tell_others(text.str());
+  throw DeviceError(text.str());
+}
+
+}  // namespace dovetail::exec::cuda

@@ -1,0 +1,60 @@
+// Waiting for a device or a peer, never without a deadline.
+//
+// Whoever waits polls: is it done; has a library reported an error; has another rank failed; is the
+// deadline over. In the last three cases the communicators are aborted, the other ranks are told, and
+// a DeviceError goes up that names rank and command:
+//
+//   rank 0: all-reduce of bucket 3 did not end within 60000 ms
+//   rank 2: NCCL: remote process exited or there was a network error during all-reduce of bucket 3
+//
+// Calls that block inside a library (connecting a communicator) run on a thread of their own under the
+// same watch; when it gives up, that thread is left behind, and the process is about to end.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/ids.h"
+#include "base/units.h"
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <utility>
+
+namespace dovetail::exec::cuda {
+
+struct WatchOptions {
+  Rank rank = {};
+  Duration deadline = std::chrono::seconds(60);
+  std::function<std::string()> peer_failure{};            // "" while all is well; may be empty
+  std::function<void(const std::string&)> tell_others{};  // may be empty
+};
+
+// Spin: answers within a microsecond. Sleep: leaves the core to NCCL's threads.
+enum class Pace { Spin, Sleep };
+
+class Watch {
+ public:
+  explicit Watch(WatchOptions options) : options_(std::move(options)) {}
+
+  // What libraries report ("" if nothing), and how to stop them; set once they exist.
+  void set_library(std::function<std::string()> error, std::function<void()> abort);
+
+  // Returns once is_done() holds. `doing` names what is waited for, when that is needed.
+  void wait(const std::function<bool()>& is_done, const std::function<std::string()>& doing,
+            Pace pace);
+  // Runs `work` on another thread and waits for its end; its exception is thrown here.
+  void run(std::function<void()> work, const std::string& doing);
+
+  // Ends everything.
+  [[noreturn]] void fail(const std::string& message);
+
+ private:
+  void look(const std::function<std::string()>& doing);
+
+  WatchOptions options_;
+  std::function<std::string()> library_error_;
+  std::function<void()> abort_;
+};
+
+}  // namespace dovetail::exec::cuda

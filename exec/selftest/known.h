@@ -1,0 +1,57 @@
+// Known values for collectives: small whole numbers whose sums are exact in every dtype and order.
+//
+// Element i of rank r is (i mod 7 + 1) * (r + 1). Over n ranks it sums up to (i mod 7 + 1) * n (n + 1)
+// / 2 and averages to (i mod 7 + 1) (n + 1) / 2. bf16 holds whole numbers up to 256 and half ones up to
+// 128 exactly; so for n <= kMostKnownRanks all of it is exact: 7 * 7 * 8 / 2 = 196.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "schedule/program.h"
+
+#include <cstdint>
+
+namespace dovetail::exec::selftest {
+
+inline constexpr std::int64_t kMostKnownRanks = 7;
+
+inline double known_value(std::int64_t rank, std::int64_t index) {
+  return static_cast<double>(index % 7 + 1) * static_cast<double>(rank + 1);
+}
+
+inline double known_reduced(std::int64_t ranks, std::int64_t index, schedule::ReduceOp op) {
+  const auto n = static_cast<double>(ranks);
+  const double average = static_cast<double>(index % 7 + 1) * (n + 1) / 2;
+  return op == schedule::ReduceOp::Average ? average : average * n;
+}
+
+// What element i of rank r's result must be. `share`: elements that one rank brings to an all-gather,
+// gets from a reduce-scatter, or exchanges with one other rank in an all-to-all; the whole holds
+// ranks * share. Only rank 0 of a send-recv sends, and only rank 1 receives.
+struct Expected {
+  schedule::Collective kind = schedule::Collective::AllReduce;
+  schedule::ReduceOp op = schedule::ReduceOp::Sum;
+  std::int64_t ranks = 1;
+  std::int64_t share = 0;
+  std::int64_t root = 0;
+};
+inline double known_result(const Expected& of, std::int64_t rank, std::int64_t index) {
+  using schedule::Collective;
+  switch (of.kind) {
+    case Collective::AllReduce:
+      return known_reduced(of.ranks, index, of.op);
+    case Collective::ReduceScatter:
+      return known_reduced(of.ranks, rank * of.share + index, of.op);
+    case Collective::AllGather:
+      return known_value(index / of.share, index % of.share);
+    case Collective::AllToAll:
+      return known_value(index / of.share, rank * of.share + index % of.share);
+    case Collective::Broadcast:
+      return known_value(of.root, index);
+    case Collective::SendRecv:
+      break;
+  }
+  return known_value(0, index);
+}
+
+}  // namespace dovetail::exec::selftest

@@ -1,0 +1,53 @@
+// Rows from checks, and their counts.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/selftest/row.h"
+
+#include <exception>
+
+namespace dovetail::exec::selftest {
+
+std::string_view to_string(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::Pass:
+      return "pass";
+    case Verdict::Fail:
+      return "FAIL";
+    case Verdict::Skipped:
+      break;
+  }
+  return "skipped";
+}
+
+Row row_of(const Title& title, const std::function<Outcome()>& check) {
+  Outcome outcome;
+  try {
+    outcome = check();
+  } catch (const std::exception& error) {
+    outcome = fail(error.what());
+  }
+  return {.part = title.part,
+          .name = title.name,
+          .verdict = outcome.verdict,
+          .detail = std::move(outcome.detail)};
+}
+
+Counts count(const std::vector<Row>& rows) {
+  Counts counts;
+  for (const Row& row : rows) {
+    switch (row.verdict) {
+      case Verdict::Pass:
+        ++counts.passed;
+        break;
+      case Verdict::Fail:
+        ++counts.failed;
+        break;
+      case Verdict::Skipped:
+        ++counts.skipped;
+        break;
+    }
+  }
+  return counts;
+}
+
+}  // namespace dovetail::exec::selftest

@@ -1,0 +1,184 @@
+// Collectives on known values, over threads or over the ranks of a job.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cpu/gloo.h"
+#include "exec/cpu/ring.h"
+#include "exec/launch/local_ranks.h"
+#include "exec/selftest/cpu.h"
+#include "exec/selftest/known.h"
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <utility>
+
+namespace dovetail::exec::selftest {
+namespace {
+
+using cpu::Transport;
+using cpu::TransportKind;
+using launch::Session;
+using schedule::Collective;
+using schedule::ReduceOp;
+
+// Elements per rank: none, one, around a segment's end, many.
+constexpr std::array<std::int64_t, 5> kShares = {0, 1, 5, 1000, 16'411};
+
+struct Case {
+  Collective kind = Collective::AllReduce;
+  ReduceOp op = ReduceOp::Sum;
+};
+constexpr std::array<Case, 8> kCases = {{{Collective::AllReduce, ReduceOp::Sum},
+                                         {Collective::AllReduce, ReduceOp::Average},
+                                         {Collective::ReduceScatter, ReduceOp::Sum},
+                                         {Collective::ReduceScatter, ReduceOp::Average},
+                                         {Collective::AllGather, ReduceOp::Sum},
+                                         {Collective::AllToAll, ReduceOp::Sum},
+                                         {Collective::Broadcast, ReduceOp::Sum},
+                                         {Collective::SendRecv, ReduceOp::Sum}}};
+
+bool reduces(Collective kind) {
+  return kind == Collective::AllReduce || kind == Collective::ReduceScatter;
+}
+
+std::string name_of(const Case& of) {
+  const std::string kind(to_string(of.kind));
+  return reduces(of.kind) ? kind + ", " + std::string(to_string(of.op)) : kind;
+}
+
+struct Tally {
+  std::int64_t checked = 0;
+  std::int64_t wrong = 0;
+};
+
+std::vector<float> known_data(std::int64_t rank, std::int64_t count) {
+  std::vector<float> data(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    data[static_cast<std::size_t>(i)] = static_cast<float>(known_value(rank, i));
+  }
+  return data;
+}
+
+// The rank's result of one collective.
+std::vector<float> result_of(const Expected& what, Transport& transport, std::int64_t rank) {
+  const std::int64_t whole = what.ranks * what.share;
+  std::vector<float> data = known_data(
+      rank,
+      what.kind == Collective::AllGather || what.kind == Collective::SendRecv ? what.share : whole);
+  std::vector<float> shard(static_cast<std::size_t>(what.share));
+  std::vector<float> gathered(static_cast<std::size_t>(whole));
+  switch (what.kind) {
+    case Collective::AllReduce:
+      transport.all_reduce(data, what.op, "self-test");
+      return data;
+    case Collective::ReduceScatter:
+      transport.reduce_scatter(data, shard, what.op, "self-test");
+      return shard;
+    case Collective::AllGather:
+      transport.all_gather(data, gathered, "self-test");
+      return gathered;
+    case Collective::AllToAll:
+      transport.all_to_all(data, gathered, "self-test");
+      return gathered;
+    case Collective::Broadcast:
+      transport.broadcast(data, static_cast<std::size_t>(what.root), "self-test");
+      return data;
+    case Collective::SendRecv:
+      break;
+  }
+  if (rank == 0) {
+    transport.send(data, "self-test");
+    return data;
+  }
+  transport.receive(shard, "self-test");
+  return shard;
+}
+
+Tally check_case(const Case& of, Transport& transport, std::int64_t rank, std::int64_t ranks) {
+  Tally tally;
+  for (const std::int64_t share : kShares) {
+    const Expected what = {
+        .kind = of.kind, .op = of.op, .ranks = ranks, .share = share, .root = ranks - 1};
+    const std::vector<float> result = result_of(what, transport, rank);
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      const auto expected = known_result(what, rank, static_cast<std::int64_t>(i));
+      tally.wrong += result[i] == static_cast<float>(expected) ? 0 : 1;
+    }
+    tally.checked += static_cast<std::int64_t>(result.size());
+  }
+  return tally;
+}
+
+std::unique_ptr<Transport> open(Session& session, TransportKind kind) {
+  return kind == TransportKind::Ring ? cpu::open_ring(session) : cpu::open_gloo(session);
+}
+
+// One case on threads, summed over ranks.
+Tally on_threads(const Case& of, TransportKind kind, std::int32_t ranks) {
+  std::atomic<std::int64_t> checked = 0;
+  std::atomic<std::int64_t> wrong = 0;
+  launch::run_local_ranks({.ranks = ranks}, [&](Session& session) {
+    const std::unique_ptr<Transport> transport = open(session, kind);
+    const Tally mine = check_case(of, *transport, session.rank().value, ranks);
+    checked += mine.checked;
+    wrong += mine.wrong;
+    session.barrier("the end of the self-test");  // nobody leaves while others still read
+  });
+  return {.checked = checked, .wrong = wrong};
+}
+
+Outcome verdict_on(const Tally& tally, const std::string& where) {
+  const std::string words = where + ", f32, " + std::to_string(tally.checked) + " elements, " +
+                            std::to_string(tally.wrong) + " wrong";
+  return tally.wrong == 0 && tally.checked > 0 ? pass(words) : fail(words);
+}
+
+}  // namespace
+
+std::vector<Row> transport_rows(TransportKind kind) {
+  const std::string over = " over " + std::string(to_string(kind));
+  std::vector<Row> rows;
+  for (const Case& of : kCases) {
+    rows.push_back(row_of({"cpu", name_of(of) + over}, [&]() -> Outcome {
+      if (kind == TransportKind::Gloo) {
+        if (!cpu::has_gloo()) return skipped("this build has no Gloo");
+        if (!reduces(of.kind) && of.kind != Collective::AllGather) {
+          return skipped("not wired to Gloo: the ring has it");
+        }
+      }
+      const bool pair = of.kind == Collective::SendRecv;
+      Tally sum;
+      for (std::int32_t ranks = pair ? 2 : 1; ranks <= (pair ? 2 : kMostRanksTested); ++ranks) {
+        const Tally tally = on_threads(of, kind, ranks);
+        sum.checked += tally.checked;
+        sum.wrong += tally.wrong;
+      }
+      return verdict_on(sum, pair ? "2 ranks" : "1, 2, 3 and 4 ranks");
+    }));
+  }
+  return rows;
+}
+
+Row transport_row_of_job(Session& session) {
+  const Title title{"cpu", std::to_string(session.size()) + " ranks as processes"};
+  return row_of(title, [&] {
+    const std::unique_ptr<Transport> transport = cpu::open_ring(session);
+    Tally mine;
+    for (const Case& of : kCases) {
+      if (of.kind == Collective::SendRecv && session.size() != 2) continue;
+      const Tally tally = check_case(of, *transport, session.rank().value, session.size());
+      mine.checked += tally.checked;
+      mine.wrong += tally.wrong;
+    }
+    const Exchange exchange = cpu::exchange_of(session);
+    const std::array<std::int64_t, 2> numbers = {mine.checked, mine.wrong};
+    Tally sum;
+    for (const std::vector<std::int64_t>& of_rank : share(exchange, numbers)) {
+      sum.checked += of_rank.at(0);
+      sum.wrong += of_rank.at(1);
+    }
+    return verdict_on(sum, "every collective over ring");
+  });
+}
+
+}  // namespace dovetail::exec::selftest

@@ -1,0 +1,104 @@
+// From a policy to measured values: plan, predict, run on local ranks, compare.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "schedule/program_json.h"
+#include "tests/cli/tool.h"
+#include "tests/support/programs.h"
+
+namespace dovetail {
+namespace {
+
+using dovetail::testing::Ended;
+using dovetail::testing::run_tool;
+using ::testing::HasSubstr;
+
+class PolicyRunTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    directory_ = std::filesystem::temp_directory_path() /
+                 ("dovetail-run-" + std::string(info->name()) + "-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(directory_);
+    write_file(file("step.json"), schedule::program_to_json(step()));
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  [[nodiscard]] std::string file(const std::string& name) const {
+    return (directory_ / name).string();
+  }
+
+  // Four layers of 1000 to 4000 gradient elements on two ranks, work of a few kilobytes.
+  static schedule::Program step() {
+    using dovetail::testing::us;
+    std::vector<dovetail::testing::Layer> layers;
+    for (const std::int64_t elements : {1000, 3000, 4000, 2000}) {
+      layers.push_back({us(1), us(2), Bytes(4 * elements), us(1)});
+    }
+    schedule::Program program = dovetail::testing::chain(layers, 2);
+    for (schedule::Op& op : program.ops) {
+      op.work = schedule::MemoryWork{.bytes = kib(16), .flop = Flop(4096)};
+    }
+    return program;
+  }
+
+  // The four commands agree: no value is wrong, and both traces hold the same commands.
+  void expect_runs(const std::string& policy, const std::string& cluster, int ranks) const {
+    SCOPED_TRACE(policy);
+    const Ended planned =
+        run_tool("plan --workload " + file("step.json") + " --cluster " + cluster + " --policy " +
+                 policy + " -o " + file("plan.json") + " --trace " + file("predicted.json"));
+    ASSERT_EQ(planned.code, 0) << planned.output;
+    const Ended simulated =
+        run_tool("predict --plan " + file("plan.json") + " --cluster " + cluster);
+    EXPECT_EQ(simulated.code, 0) << simulated.output;
+    const Ended measured =
+        run_tool("run --plan " + file("plan.json") + " --ranks " + std::to_string(ranks) +
+                 " --warmup 0 --steps 2 --rounds 1 --trace " + file("measured.json"));
+    EXPECT_EQ(measured.code, 0) << measured.output;
+    EXPECT_THAT(measured.output, HasSubstr(" gradient elements, 0 wrong"));
+    const Ended compared =
+        run_tool("compare " + file("predicted.json") + " " + file("measured.json"));
+    EXPECT_EQ(compared.code, 0) << compared.output;
+    EXPECT_THAT(compared.output, HasSubstr("step time"));
+  }
+
+  std::filesystem::path directory_;
+};
+
+TEST_F(PolicyRunTest, PI1EveryPolicyOfTheDataParallelPassHasTheRightValues) {
+  for (const char* policy :
+       {"naive", "paddle-pass", "source-first-fit:cap=16KB", "source-improved:cap=16KB",
+        "source-improved:cap=16KB,scale=optimizer", "source-improved:scale=before-collective"}) {
+    expect_runs(policy, "a100x2_nv12", 2);
+  }
+}
+
+TEST_F(PolicyRunTest, GMI2EverySyncPointOfMergedMicroStepsHasTheRightValues) {
+  for (const char* policy : {"gradient-merge:k=2,sync=every", "gradient-merge:k=4,sync=after",
+                             "gradient-merge:k=4,sync=last", "torch-ddp:cap=8KB,first=4KB,k=2"}) {
+    expect_runs(policy, "a100x2_nv12", 2);
+  }
+}
+
+TEST_F(PolicyRunTest, AI1ShardedUpdatesHaveTheRightValues) {
+  for (const char* policy : {"sharded:cap=16KB,p=1", "apex-sharded:cap=16KB",
+                             "sharded:cap=16KB,p=2,k=2,gather=next-forward"}) {
+    expect_runs(policy, "a100x2_nv12", 2);
+  }
+}
+
+TEST_F(PolicyRunTest, AI8APipelineOfTwoStagesHasTheRightValues) {
+  expect_runs("pipeline:stages=2,k=2", "a100x2_nv12", 4);
+}
+
+}  // namespace
+}  // namespace dovetail

@@ -1,0 +1,231 @@
+// Where the cuda backend puts tensors, and what its collectives send from where to where.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cuda/layout.h"
+
+#include "base/error.h"
+#include "exec/cpu/tensor_memory.h"
+#include "exec/cuda/stand_in.h"
+#include "exec/cuda/transfer.h"
+#include "schedule/verify.h"
+#include "tests/exec/programs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace dovetail::exec::cuda {
+namespace {
+
+using schedule::Collective;
+using schedule::DType;
+using schedule::ScheduledProgram;
+using testing::kAGrad;
+using testing::kANumel;
+using testing::kBGrad;
+using testing::kBNumel;
+using testing::kCGrad;
+using testing::kCNumel;
+
+// Bucket 0: c and b, bucket 1: a; both scattered over two ranks.
+ScheduledProgram scattered(std::int64_t ranks = 2) {
+  const schedule::Program program = testing::three_layers(ranks);
+  schedule::Schedule schedule = testing::two_buckets_of(program);
+  for (schedule::Bucket& bucket : schedule.buckets) bucket.collective = Collective::ReduceScatter;
+  return testing::plan_of(program, schedule);
+}
+
+ScheduledProgram reduced(schedule::BucketMode mode, DType dtype = DType::F32) {
+  schedule::Program program = testing::three_layers(2);
+  for (schedule::Tensor& tensor : program.tensors) tensor.dtype = dtype;
+  schedule::Schedule schedule = testing::two_buckets_of(program);
+  for (schedule::Bucket& bucket : schedule.buckets) bucket.mode = mode;
+  return testing::plan_of(program, schedule);
+}
+
+TEST(CudaLayoutTest, ViewMembersAreWindowsOfTheirBucket) {
+  const Layout layout(reduced(schedule::BucketMode::View), Rank{0}, Scope::Communicated);
+  const Region bucket = layout.bucket(BucketId{0});
+  // c lies first, b behind it: 41 x 4 = 164 bytes further on.
+  EXPECT_EQ(layout.tensor(kCGrad), (Region{bucket.offset, kCNumel, Element::F32}));
+  EXPECT_EQ(layout.tensor(kBGrad), (Region{bucket.offset + 164, kBNumel, Element::F32}));
+}
+
+TEST(CudaLayoutTest, CopiedMembersHaveMemoryOfTheirOwn) {
+  const Layout layout(reduced(schedule::BucketMode::Copy), Rank{0}, Scope::Communicated);
+  const Region bucket = layout.bucket(BucketId{0});
+  for (const TensorId id : {kCGrad, kBGrad}) {
+    const Region own = layout.tensor(id);
+    EXPECT_TRUE(own.offset + own.bytes() <= bucket.offset ||
+                own.offset >= bucket.offset + bucket.bytes());
+  }
+  EXPECT_EQ(layout.members(BucketId{0}).at(1).region.offset, bucket.offset + 164);
+}
+
+TEST(CudaLayoutTest, HalfPrecisionHalvesEveryOffset) {
+  const Layout layout(reduced(schedule::BucketMode::View, DType::BF16), Rank{0},
+                      Scope::Communicated);
+  const Region bucket = layout.bucket(BucketId{0});
+  EXPECT_EQ(layout.tensor(kBGrad), (Region{bucket.offset + 82, kBNumel, Element::BF16}));
+}
+
+TEST(CudaLayoutTest, BlocksStartAtMultiplesOf256Bytes) {
+  const Layout layout(reduced(schedule::BucketMode::Copy), Rank{0}, Scope::All);
+  for (const BucketId id : layout.bucket_ids()) EXPECT_EQ(layout.bucket(id).offset % 256, 0);
+  for (const TensorId id : {kAGrad, kBGrad, kCGrad}) EXPECT_EQ(layout.tensor(id).offset % 256, 0);
+  EXPECT_EQ(layout.bytes() % 256, 0);
+}
+
+TEST(CudaLayoutTest, ScopeAllGivesParametersMemoryToo) {
+  const ScheduledProgram plan = reduced(schedule::BucketMode::View);
+  EXPECT_FALSE(Layout(plan, Rank{0}, Scope::Communicated).has(testing::kA));
+  EXPECT_TRUE(Layout(plan, Rank{0}, Scope::All).has(testing::kA));
+}
+
+// The cpu backend's memory is the judge: same counts, same places relative to the bucket.
+TEST(CudaLayoutTest, AgreesWithTheCpuBackendOnMembersAndShards) {
+  const ScheduledProgram plan = scattered();
+  for (const Rank rank : {Rank{0}, Rank{1}}) {
+    const Layout layout(plan, rank, Scope::Communicated);
+    const cpu::TensorMemory memory(plan,
+                                   {.rank = rank, .workspace = std::make_shared<cpu::Workspace>()});
+    for (const BucketId id : layout.bucket_ids()) {
+      const float* const start = memory.bucket(id).data();
+      const Region bucket = layout.bucket(id);
+      ASSERT_EQ(bucket.count, static_cast<std::int64_t>(memory.bucket(id).size()));
+      ASSERT_EQ(layout.shards(id), static_cast<std::int64_t>(memory.shards(id)));
+      EXPECT_EQ(layout.shard(id).offset - bucket.offset, 4 * (memory.shard(id).data() - start));
+      const std::vector<MemberRegion> mine = layout.shard_members(id);
+      const std::vector<cpu::TensorRange> theirs = memory.shard_members(id);
+      ASSERT_EQ(mine.size(), theirs.size());
+      for (std::size_t i = 0; i < mine.size(); ++i) {
+        EXPECT_EQ(mine[i].tensor, theirs[i].tensor);
+        EXPECT_EQ(mine[i].region.count, static_cast<std::int64_t>(theirs[i].data.size()));
+        if (theirs[i].data.empty()) continue;
+        EXPECT_EQ(mine[i].first, static_cast<std::int64_t>(theirs[i].first));
+        EXPECT_EQ(mine[i].region.offset - bucket.offset, 4 * (theirs[i].data.data() - start));
+      }
+    }
+  }
+}
+
+TEST(CudaLayoutTest, PaddingIsWhatNoMemberCovers) {
+  ScheduledProgram plan = reduced(schedule::BucketMode::View);
+  // c and b: 374 elements, 1496 bytes; the bucket is stretched to 2048, so 552 bytes are padding.
+  for (schedule::BucketLayout& layout : plan.buckets) {
+    if (layout.bucket == BucketId{0}) layout.size = Bytes(2048);
+  }
+  const Layout layout(plan, Rank{0}, Scope::Communicated);
+  ASSERT_EQ(layout.padding().size(), 1U);
+  EXPECT_EQ(layout.padding()[0],
+            (Region{layout.bucket(BucketId{0}).offset + 1496, 138, Element::F32}));
+}
+
+TEST(CudaLayoutTest, RefusesABucketOfAnotherElementType) {
+  ScheduledProgram plan = reduced(schedule::BucketMode::Copy);
+  plan.buckets[0].dtype = DType::BF16;
+  EXPECT_THROW(Layout(plan, Rank{0}, Scope::Communicated), InputError);
+}
+
+TEST(CudaTransferTest, BucketsTravelInPlace) {
+  const ScheduledProgram plan = scattered();
+  const Layout layout(plan, Rank{1}, Scope::Communicated);
+  const schedule::RunCollective scatter = {
+      .bucket = BucketId{0}, .kind = Collective::ReduceScatter, .group = testing::kAll};
+  // 374 elements over two ranks: rank 1 receives elements 187 .. 373 of the buffer where they are.
+  const Transfer transfer = transfer_of(plan, layout, Rank{1}, scatter);
+  const std::int64_t start = layout.bucket(BucketId{0}).offset;
+  EXPECT_EQ(transfer.count, 187);
+  EXPECT_EQ(transfer.send.offset, start);
+  EXPECT_EQ(transfer.recv, (Region{start + 187 * 4, 187, Element::F32}));
+  EXPECT_EQ(transfer.index, 1);
+  EXPECT_EQ(transfer.payload_bytes(), 374 * 4);
+  EXPECT_EQ(transfer.label, "reduce-scatter of bucket 0");
+}
+
+TEST(CudaTransferTest, AGatherSendsTheShardToTheWhole) {
+  const ScheduledProgram plan = scattered();
+  const Layout layout(plan, Rank{1}, Scope::Communicated);
+  const schedule::RunCollective gather = {
+      .bucket = BucketId{0}, .kind = Collective::AllGather, .group = testing::kAll};
+  const Transfer transfer = transfer_of(plan, layout, Rank{1}, gather);
+  EXPECT_EQ(transfer.send, layout.shard(BucketId{0}));
+  EXPECT_EQ(transfer.recv, layout.bucket(BucketId{0}));
+  EXPECT_EQ(transfer.count, 187);
+}
+
+TEST(CudaTransferTest, RefusesABucketThatIsBroadcast) {
+  const ScheduledProgram plan = scattered();
+  const Layout layout(plan, Rank{0}, Scope::Communicated);
+  EXPECT_THROW(static_cast<void>(transfer_of(
+                   plan, layout, Rank{0},
+                   {.bucket = BucketId{0}, .kind = Collective::Broadcast, .group = testing::kAll})),
+               InputError);
+}
+
+// Programs with one op of each kind of collective, from a tensor of 8 to one of 8 or fewer.
+Transfer op_transfer(Collective kind, Rank rank, Peers peers = Peers::Real) {
+  ScheduledProgram plan;
+  plan.program.world_size = 2;
+  const std::int64_t in = kind == Collective::AllGather ? 4 : 8;
+  const std::int64_t out = kind == Collective::ReduceScatter ? 4 : 8;
+  plan.program.tensors = {{.id = TensorId{0}, .name = "in", .shape = {in}},
+                          {.id = TensorId{1}, .name = "out", .shape = {out}}};
+  plan.program.groups = {{GroupId{0}, "tp", {Rank{0}, Rank{1}}}};
+  schedule::Op op;
+  op.id = OpId{0};
+  op.name = "talk";
+  op.work =
+      schedule::CollectiveWork{.kind = kind, .group = GroupId{0}, .bytes = Bytes(32), .root = 1};
+  op.reads = {TensorId{0}};
+  op.writes = {TensorId{1}};
+  plan.program.ops = {op};
+  plan.streams = {{StreamId{0}, "compute"}};
+  plan.roles = {{{Rank{0}, Rank{1}}, {{CommandId{0}, StreamId{0}, schedule::RunOp{OpId{0}}}}}};
+  return transfer_of(plan, Layout(plan, rank, Scope::Communicated), rank, op, peers);
+}
+
+TEST(CudaTransferTest, OpsUseTheirTensors) {
+  // in: 32 bytes at 0; out at 256.
+  const Transfer all = op_transfer(Collective::AllReduce, Rank{0});
+  EXPECT_EQ(all.send, (Region{0, 8, Element::F32}));
+  EXPECT_EQ(all.recv, (Region{256, 8, Element::F32}));
+  EXPECT_EQ(all.count, 8);
+  const Transfer scatter = op_transfer(Collective::ReduceScatter, Rank{1});
+  EXPECT_EQ(scatter.recv.count, 4);
+  EXPECT_EQ(scatter.count, 4);
+  const Transfer gather = op_transfer(Collective::AllGather, Rank{1});
+  EXPECT_EQ(gather.send, (Region{0, 4, Element::F32}));
+  EXPECT_EQ(gather.count, 4);
+  const Transfer exchange = op_transfer(Collective::AllToAll, Rank{1});
+  EXPECT_EQ(exchange.recv, (Region{256, 8, Element::F32}));
+  EXPECT_EQ(exchange.count, 4);
+}
+
+TEST(CudaTransferTest, OnlyTheRootSends) {
+  // The root is the rank at index 1.
+  EXPECT_EQ(op_transfer(Collective::Broadcast, Rank{1}).send.offset, 0);
+  EXPECT_EQ(op_transfer(Collective::Broadcast, Rank{0}).send.offset, 256);
+  EXPECT_EQ(op_transfer(Collective::SendRecv, Rank{1}).send.offset, 0);
+  EXPECT_EQ(op_transfer(Collective::SendRecv, Rank{0}).recv.offset, 256);
+}
+
+TEST(CudaStandInTest, OneRankPlaysTheCommandsOfMany) {
+  const ScheduledProgram plan = scattered(4);
+  const ScheduledProgram alone = as_one_rank(plan);
+  EXPECT_EQ(alone.program.world_size, 1);
+  EXPECT_EQ(alone.roles.size(), 1U);
+  EXPECT_EQ(alone.roles[0].commands, plan.roles[0].commands);
+  const Layout layout(alone, Rank{0}, Scope::Communicated);
+  for (const schedule::BucketLayout& bucket : alone.buckets) {
+    EXPECT_EQ(layout.shards(bucket.bucket), 1);
+    EXPECT_EQ(layout.bucket(bucket.bucket).bytes(), bucket.size.count());
+  }
+}
+
+}  // namespace
+}  // namespace dovetail::exec::cuda
