@@ -259,7 +259,8 @@ void bind_selftest(CLI::App& app, SelftestOptions& options, std::function<int()>
   CLI::App& command = *app.add_subcommand("selftest", "what this build and this machine can do");
   command.add_option("--backend", options.backend, "cpu, cuda or all (default)");
   command.add_flag("--json", options.json, "machine-readable output");
-  command.add_option("--as-rank", options.as_rank)->group("");  // hidden: started by the tool itself
+  command.add_option("--as-rank", options.as_rank)
+      ->group("");  // hidden: started by the tool itself
   const char* const given = std::getenv("DOVETAIL_CUDA_MODULE");
   options.cuda_module = given != nullptr ? given : "";
   command.callback(

@@ -40,10 +40,8 @@ std::vector<TrainingOptions> variants() {
   for (const Embedding embedding : {Embedding::OneTensor, Embedding::TwoParts}) {
     for (const Optimizer optimizer : {Optimizer::Momentum, Optimizer::Adam}) {
       for (const double max_norm : {0.0, 0.5}) {
-        result.push_back({.samples = 4,
-                          .embedding = embedding,
-                          .optimizer = optimizer,
-                          .max_norm = max_norm});
+        result.push_back(
+            {.samples = 4, .embedding = embedding, .optimizer = optimizer, .max_norm = max_norm});
       }
     }
   }
@@ -90,9 +88,8 @@ TEST(RandomSchedulesTest, LegalOnesGiveExactGradientsAndTheWeightsOfTheNaiveProg
     EXPECT_GT(check.checked, 0);
     checked += check.checked;
     if (++legal % 4 != 0) continue;
-    const Combination combination = {.options = drawn->options,
-                                     .policy = "naive",
-                                     .merge = drawn->schedule.merge};
+    const Combination combination = {
+        .options = drawn->options, .policy = "naive", .merge = drawn->schedule.merge};
     const Trained weights = train(drawn->plan, Law::kSteps, hyperparameters(combination));
     EXPECT_EQ(differences(law.reference(combination), weights), "");
     EXPECT_EQ(weights.disagreement, "");
