@@ -171,7 +171,7 @@ TEST_F(LawTest, EveryVariantOfTheModelEndsElsewhere) {
   }
 }
 
-TEST_F(LawTest, PI1EveryPolicyAndScalingGivesTheWeightsOfTheNaiveProgram) {
+TEST_F(LawTest, P32PI1EveryPolicyAndScalingGivesTheWeightsOfTheNaiveProgram) {
   for (const TrainingOptions& options : variants()) {
     for (const std::string& policy : whole_policies()) {
       for (const ScaleAt scale : kScales) {
@@ -189,7 +189,7 @@ TEST_F(LawTest, PI1EveryPolicyAndScalingGivesTheWeightsOfTheNaiveProgram) {
   EXPECT_GE(refused_, 6 * 11);
 }
 
-TEST_F(LawTest, AI1AI7AShardedOptimizerGivesTheWeightsOfTheNaiveProgram) {
+TEST_F(LawTest, A23AI1AI7AShardedOptimizerGivesTheWeightsOfTheNaiveProgram) {
   for (const TrainingOptions& options : variants()) {
     for (const std::string& policy : sharded_policies()) {
       for (const ScaleAt scale : kScales) {
@@ -205,7 +205,7 @@ TEST_F(LawTest, AI1AI7AShardedOptimizerGivesTheWeightsOfTheNaiveProgram) {
 }
 
 // Each policy, scaling and merge meets one variant after the other.
-TEST_F(LawTest, GMI1GMI2EveryMergeEqualsOneBatchOfKMicroBatches) {
+TEST_F(LawTest, GMI1GMI2GMI5GMI6EveryMergeEqualsOneBatchOfKMicroBatches) {
   const std::vector<TrainingOptions> models = variants();
   std::size_t next = 0;
   for (const std::vector<std::string>& policies : {whole_policies(), sharded_policies()}) {
