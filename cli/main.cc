@@ -23,7 +23,9 @@
 
 #include "base/error.h"
 #include "cli/calibrate.h"
+#include "cli/calibrate_cuda.h"
 #include "cli/compare.h"
+#include "cli/cuda_job.h"
 #include "cli/explore.h"
 #include "cli/plan.h"
 #include "cli/reshard.h"
@@ -43,6 +45,12 @@ std::string data_dir() {
 constexpr std::array<std::string_view, 8> kCommonOptions = {"mode", "wait", "scope",   "scale",
                                                             "k",    "sync", "average", "sums"};
 
+// Either backend's calibration; what both need is bound once.
+struct CalibrateBinding {
+  CalibrateOptions cpu;
+  CalibrateCudaOptions cuda;
+};
+
 // All options of all subcommands, alive while the parser writes to them.
 struct AllOptions {
   ExploreOptions explore;
@@ -50,7 +58,7 @@ struct AllOptions {
   PredictOptions predict;
   ShowOptions show;
   RunCommandOptions run;
-  CalibrateOptions calibrate;
+  CalibrateBinding calibrate;
   CompareOptions compare;
   ReshardOptions reshard;
   SelftestOptions selftest;
@@ -206,11 +214,32 @@ void bind_job(CLI::App& command, JobOptions& job) {
   command.add_option("--store", job.store, "HOST:PORT where rank 0 listens");
 }
 
+// Path of the CUDA module that the environment names.
+std::string cuda_module() {
+  const char* const given = std::getenv("DOVETAIL_CUDA_MODULE");
+  return given != nullptr ? given : "";
+}
+
+void bind_backend(CLI::App& command, BackendChoice& choice) {
+  choice.cuda_module = cuda_module();
+  command.add_option("--backend", choice.backend, "cpu (default) or cuda");
+  command.add_option("--device", choice.device,
+                     "cuda: GPU number, or auto (default): by the rank's number on its host");
+  command.add_option("--stand-in", choice.stand_in,
+                     "cuda, one rank: send-to-self replaces collectives");
+  command.add_option("--f32-math", choice.f32_math, "cuda: full (default) or tf32");
+  command.add_option("--issue", choice.issue,
+                     "cuda: eager (default), or graph, which warms up twice at least");
+  command.add_flag_callback(
+      "--graph", [&choice] { choice.issue = "graph"; }, "the same as --issue graph");
+}
+
 void bind_run(CLI::App& app, RunCommandOptions& options, std::function<int()>& action) {
   CLI::App& command = *app.add_subcommand("run", "execute plans for real and check every value");
   command.add_option("--plan", options.plans, "plan file; several run interleaved")->required();
   command.add_option("--trace", options.traces, "measured trace to write, one per plan");
   bind_job(command, options.job);
+  bind_backend(command, options.backend);
   command.add_option("--warmup", options.warmup, "steps not timed, per round (default 1)")
       ->check(CLI::Range(0, 1000));
   command.add_option("--steps", options.steps, "timed steps per round (default 5)")
@@ -222,19 +251,40 @@ void bind_run(CLI::App& app, RunCommandOptions& options, std::function<int()>& a
       [&options, &action] { action = [&options] { return cli::run(options, std::cout); }; });
 }
 
-void bind_calibrate(CLI::App& app, CalibrateOptions& options, std::function<int()>& action) {
+void run_calibrate(const CalibrateBinding& options) {
+  if (options.cuda.backend.backend == "cpu") {
+    static_cast<void>(open_cuda(options.cuda.backend));  // refuses options of the other backend
+    return calibrate(options.cpu, std::cout);
+  }
+  CalibrateCudaOptions cuda = options.cuda;
+  cuda.workload = options.cpu.workload;
+  cuda.output = options.cpu.output;
+  cuda.name = options.cpu.name;
+  cuda.data_dir = options.cpu.data_dir;
+  cuda.job = options.cpu.job;
+  cuda.op_steps = options.cpu.op_steps;
+  cuda.budget = options.cpu.budget;
+  calibrate_cuda(cuda, std::cout);
+}
+
+void bind_calibrate(CLI::App& app, CalibrateBinding& options, std::function<int()>& action) {
   CLI::App& command = *app.add_subcommand("calibrate", "measure this machine into a cluster file");
-  options.data_dir = data_dir();
-  command.add_option("--workload", options.workload, "whose ops to measure")->required();
-  command.add_option("-o,--output", options.output, "cluster file to write")->required();
-  command.add_option("--name", options.name, "of the cluster (default here)");
-  bind_job(command, options.job);
-  command.add_option("--op-steps", options.op_steps, "steps to measure ops over (default 10)")
+  options.cpu.data_dir = data_dir();
+  command.add_option("--workload", options.cpu.workload, "whose ops to measure")->required();
+  command.add_option("-o,--output", options.cpu.output, "cluster file to write")->required();
+  command.add_option("--name", options.cpu.name, "of the cluster (default here)");
+  bind_job(command, options.cpu.job);
+  command.add_option("--op-steps", options.cpu.op_steps, "steps to measure ops over (default 10)")
       ->check(CLI::Range(1, 1000));
-  command.add_option("--budget", options.budget, "time for collectives by size (default 15s)");
+  command.add_option("--budget", options.cpu.budget, "time for collectives by size (default 15s)");
+  bind_backend(command, options.cuda.backend);
+  command.add_option("--max-ctas", options.cuda.max_ctas, "cuda: thread blocks per collective")
+      ->check(CLI::Range(1, 64));
+  command.add_option("--world", options.cuda.world, "ranks that the stand-in plays (default 2)")
+      ->check(CLI::Range(2, 4096));
   command.callback([&options, &action] {
     action = [&options] {
-      calibrate(options, std::cout);
+      run_calibrate(options);
       return 0;
     };
   });
@@ -259,9 +309,9 @@ void bind_selftest(CLI::App& app, SelftestOptions& options, std::function<int()>
   CLI::App& command = *app.add_subcommand("selftest", "what this build and this machine can do");
   command.add_option("--backend", options.backend, "cpu, cuda or all (default)");
   command.add_flag("--json", options.json, "machine-readable output");
-  command.add_option("--as-rank", options.as_rank)->group("");  // hidden: started by the tool itself
-  const char* const given = std::getenv("DOVETAIL_CUDA_MODULE");
-  options.cuda_module = given != nullptr ? given : "";
+  command.add_option("--as-rank", options.as_rank)
+      ->group("");  // hidden: started by the tool itself
+  options.cuda_module = cuda_module();
   command.callback(
       [&options, &action] { action = [&options] { return selftest(options, std::cout); }; });
 }

@@ -8,10 +8,12 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "cli/text.h"
+#include "exec/cuda/stand_in.h"
 #include "exec/legal.h"
 #include "exec/machine.h"
 #include "exec/measure.h"
@@ -65,42 +67,92 @@ std::string today() {
   return text;
 }
 
+// Where a rank runs.
+struct RankSeat {
+  exec::launch::Session& session;
+  exec::cpu::TransportKind transport;
+};
+
 std::string backend_name(exec::cpu::TransportKind transport) {
   return "cpu/" + std::string(to_string(transport));
 }
 
+using Backends = std::vector<std::unique_ptr<exec::Backend>>;
+
+// One backend per plan on processors.
+Backends cpu_backends(const std::vector<Loaded>& loaded, const exec::cpu::Ports& ports) {
+  Backends backends;
+  for (const Loaded& one : loaded) {
+    backends.push_back(std::make_unique<exec::cpu::CpuBackend>(one.program, ports));
+  }
+  return backends;
+}
+
+// The same on this rank's GPU.
+Backends cuda_backends(const std::vector<Loaded>& loaded, const CudaJob& cuda,
+                       const exec::cuda::BackendOptions& options) {
+  Backends backends;
+  for (const Loaded& one : loaded) {
+    backends.push_back(cuda.module->make_backend(one.program, options));
+  }
+  return backends;
+}
+
+// What only the backends know once they have run, into the traces of rank 0.
+void note_cuda(const CudaJob& cuda, const Backends& backends, std::int32_t device, Result& result) {
+  for (std::size_t i = 0; i < result.measured.traces.size(); ++i) {
+    auto& notes = result.measured.traces[i].provenance.notes;
+    notes.merge(notes_of(cuda, device));
+    notes.merge(cuda.module->notes(*backends[i]));
+  }
+}
+
+// With a graph the first step runs eagerly and the second is captured: neither is timed.
+std::int32_t warmup_of(const RunCommandOptions& options, const std::optional<CudaJob>& cuda) {
+  const bool captures = cuda && cuda->options.issue == exec::cuda::Issue::Graph;
+  return captures ? std::max(options.warmup, 2) : options.warmup;
+}
+
 // One rank's part. Every rank returns the same checks; only rank 0's result has traces.
 Result run_rank(const RunCommandOptions& options, const std::vector<Loaded>& loaded,
-                exec::launch::Session& session, exec::cpu::TransportKind transport) {
+                const std::optional<CudaJob>& cuda, const RankSeat& seat) {
+  exec::launch::Session& session = seat.session;
   for (const Loaded& one : loaded) {
     if (one.program.program.world_size == session.size()) continue;
     throw InputError(one.path + ": made for " + std::to_string(one.program.program.world_size) +
                      " ranks, started with " + std::to_string(session.size()));
   }
   const exec::Exchange exchange = exec::cpu::exchange_of(session);
-  const exec::cpu::Ports ports = exec::cpu::ports_of(session, transport);
-  std::vector<std::unique_ptr<exec::cpu::CpuBackend>> backends;
+  exec::cuda::BackendOptions on_gpu;
+  if (cuda) on_gpu = options_for(*cuda, session);
+  const Backends backends =
+      cuda ? cuda_backends(loaded, *cuda, on_gpu)
+           : cpu_backends(loaded, exec::cpu::ports_of(session, seat.transport));
   std::vector<exec::Lane> lanes;
-  for (const Loaded& one : loaded) {
-    backends.push_back(std::make_unique<exec::cpu::CpuBackend>(one.program, ports));
-    lanes.push_back({&one.program, backends.back().get()});
+  for (std::size_t i = 0; i < loaded.size(); ++i) {
+    lanes.push_back({&loaded[i].program, backends[i].get()});
   }
   traces::Provenance provenance{.origin = traces::Origin::Measured,
                                 .machine = exec::this_machine().text(),
                                 .policy = {},
                                 .workload = {},
-                                .backend = backend_name(transport),
+                                .backend = cuda ? "cuda" : backend_name(seat.transport),
                                 .notes = {}};
   provenance.notes["date"] = today();
   provenance.notes["version"] = DOVETAIL_VERSION;
-  provenance.notes["link"] = link_of(session, options.job);
+  provenance.notes["link"] = cuda ? "NCCL" : link_of(session, options.job);
   const exec::CpuTimes before = exec::read_cpu_times();
   Result result;
   result.measured = exec::measure(
-      exchange, lanes, {.warmup = options.warmup, .steps = options.steps, .rounds = options.rounds},
+      exchange, lanes,
+      {.warmup = warmup_of(options, cuda), .steps = options.steps, .rounds = options.rounds},
       provenance);
   result.conditions = exec::conditions_of_job(exchange, before, exec::read_cpu_times());
-  result.link_objection = link_objection(session);
+  if (cuda) {
+    note_cuda(*cuda, backends, on_gpu.device, result);
+  } else {
+    result.link_objection = link_objection(session);
+  }
   return result;
 }
 
@@ -194,11 +246,15 @@ std::string to_json(const Result& result, const std::vector<Loaded>& loaded) {
 }  // namespace
 
 int run(const RunCommandOptions& options, std::ostream& out) {
-  const std::vector<Loaded> loaded = load_plans(options);
+  std::vector<Loaded> loaded = load_plans(options);
+  const std::optional<CudaJob> cuda = open_cuda(options.backend);
+  if (cuda && cuda->options.stand_in == exec::cuda::StandIn::SendToSelf) {
+    for (Loaded& one : loaded) one.program = exec::cuda::as_one_rank(one.program);
+  }
   bool wrong = false;
   std::mutex report;  // ranks may be threads of this process
   run_job(options.job, [&](exec::launch::Session& session, exec::cpu::TransportKind transport) {
-    Result result = run_rank(options, loaded, session, transport);
+    Result result = run_rank(options, loaded, cuda, {session, transport});
     const std::lock_guard lock(report);
     for (const exec::CheckResult& check : result.measured.checks) wrong = wrong || check.wrong > 0;
     if (session.rank() != Rank{0}) return;

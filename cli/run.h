@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/cuda_job.h"
 #include "cli/job.h"
 
 namespace dovetail::cli {
@@ -27,6 +28,7 @@ struct RunCommandOptions {
   std::vector<std::string> plans;
   std::vector<std::string> traces;  // one per plan, in order; may be fewer
   JobOptions job;
+  BackendChoice backend;
   std::int32_t warmup = 1;
   std::int32_t steps = 5;  // per round
   std::int32_t rounds = 3;

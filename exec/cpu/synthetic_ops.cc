@@ -81,6 +81,12 @@ Bytes SyntheticOps::touched_by(const schedule::Op& op) const {
       if (memory_.has(made.tensor)) elements += memory_.tensor(made.tensor).size();
     }
   }
+  const auto* update = std::get_if<schedule::ShardUpdate>(&op.effect);
+  if (update != nullptr && memory_.has(update->parameters)) {
+    for (const TensorRange& range : memory_.shard_members(update->parameters)) {
+      elements += 2 * range.data.size();
+    }
+  }
   const bool reads_and_writes = std::holds_alternative<schedule::Accumulate>(op.effect);
   if (reads_and_writes || std::holds_alternative<schedule::ZeroFill>(op.effect)) {
     for (const TensorId id : op.writes) {

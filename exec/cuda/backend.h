@@ -1,16 +1,17 @@
 // The cuda backend: one rank on one GPU.
 //
-// Every stream of the plan is a CUDA stream, those that communicate at the highest priority. Commands
-// are enqueued in host issue order and nothing waits but finish(): RecordEvent and WaitEvent become
-// cudaEventRecord and cudaStreamWaitEvent, collectives NCCL calls, copies one kernel per command.
+// Every stream of the plan is a CUDA stream, those that communicate at the highest priority.
+// Commands are enqueued in host issue order and nothing waits but finish(): RecordEvent and
+// WaitEvent become cudaEventRecord and cudaStreamWaitEvent, collectives NCCL calls, copies one
+// kernel per command.
 //
 // With Issue::Graph the first step runs eagerly (it connects communicators and loads kernels), the
-// second is captured, and from then on each step is one graph launch; what changes from step to step
-// is the step number in device memory.
+// second is captured, and from then on each step is one graph launch; what changes from step to
+// step is the step number in device memory.
 //
-// Timings: one per op, collective, copy and scale, and one per wait of the compute stream (its stall).
-// Issuing costs the host time beside the device, so it has no Timing (a host of kind Async in
-// models/costs.h).
+// Timings: one per op, collective, copy and scale, and one per wait of the compute stream (its
+// stall). Issuing costs the host time beside the device, so it has no Timing (a host of kind Async
+// in models/costs.h).
 //
 // A CudaBackend is used by one thread, whose current device it sets.
 //

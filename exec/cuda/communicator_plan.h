@@ -1,10 +1,10 @@
 // Which NCCL communicators a plan needs, and how their ids reach every rank.
 //
 // One communicator per stream, process group and CTA limit: operations on one communicator never
-// overlap, so every communication stream has its own. All ranks derive the same sorted list from the
-// plan and create them in that order. The first rank of a group's instance makes the instance's id;
-// ids travel once, through rank 0: every rank hands in the ids it made, in list order, and everyone
-// gets all of them in rank order.
+// overlap, so every communication stream has its own. All ranks derive the same sorted list from
+// the plan and create them in that order. The first rank of a group's instance makes the instance's
+// id; ids travel once, through rank 0: every rank hands in the ids it made, in list order, and
+// everyone gets all of them in rank order.
 //
 //   keys of a plan with two streams over "dp" of 4 ranks:  (s1, dp, any)  (s2, dp, 8 CTAs)
 //   rank 0 hands in 2 ids, ranks 1 to 3 none

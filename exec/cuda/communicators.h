@@ -1,14 +1,14 @@
 // The NCCL communicators of one rank, and the enqueueing of transfers on them.
 //
-// One per key of communicator_plan.h, created in that order on all ranks. Calls block (blocking=1) and
-// creation runs under the watch on a thread of its own: with blocking=0 NCCL starts a host thread for
-// every collective, which would distort eager timings. A hang on the device is found by whoever waits
-// for it (watch.h), who then calls abort(). The block that holds all buckets is registered with every
-// communicator, as NCCL's faster protocols want it.
+// One per key of communicator_plan.h, created in that order on all ranks. Calls block (blocking=1)
+// and creation runs under the watch on a thread of its own: with blocking=0 NCCL starts a host
+// thread for every collective, which would distort eager timings. A hang on the device is found by
+// whoever waits for it (watch.h), who then calls abort(). The block that holds all buckets is
+// registered with every communicator, as NCCL's faster protocols want it.
 //
-// As a stand-in (one rank) each transfer's larger side travels through grouped ncclSend and ncclRecv
-// to this rank itself, into memory of its own: NCCL's real kernel, on as many channels as the
-// communicator may have; minCTAs = maxCTAs fixes that number.
+// As a stand-in (one rank) each transfer's larger side travels through grouped ncclSend and
+// ncclRecv to this rank itself, into memory of its own: NCCL's real kernel, on as many channels as
+// the communicator may have; minCTAs = maxCTAs fixes that number.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -44,8 +44,8 @@ DeviceBuffer upload(const std::vector<T>& values) {
   if (values.empty()) return buffer;
   check(cudaMemcpy(buffer.data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
         "cudaMemcpy to the device");
-  // From pageable memory it may return before the last bytes arrive, and our streams do not wait for
-  // the default stream.
+  // From pageable memory it may return before the last bytes arrive, and our streams do not wait
+  // for the default stream.
   check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
   return buffer;
 }

@@ -25,8 +25,8 @@ class ExpectedTables {
   using ElementOf = std::function<Element(TensorId)>;
   explicit ExpectedTables(ElementOf element_of) : element_of_(std::move(element_of)) {}
 
-  // `data` holds elements first .. first + count - 1 of a tensor whose content must be `expected` in
-  // this step. One comparison per piece; returns how many.
+  // `data` holds elements first .. first + count - 1 of a tensor whose content must be `expected`
+  // in this step. One comparison per piece; returns how many.
   std::size_t compare(const Array& data, std::int64_t first, const cpu::Content& expected,
                       std::int32_t step);
   // The sum of the squares of what is expected; one comparison per piece.

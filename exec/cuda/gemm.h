@@ -1,8 +1,8 @@
 // Matrix products of a model's shapes by cuBLAS, on data like real data.
 //
-// Operands are uniform in -0.5 .. 0.5 and never written, so values cannot grow from op to op. All ops
-// of one element type share operands, as large as the largest op needs (gemm_plan.h); row-major like
-// schedule::GemmWork. The workspace is given, so that calls can be captured in a graph.
+// Operands are uniform in -0.5 .. 0.5 and never written, so values cannot grow from op to op. All
+// ops of one element type share operands, as large as the largest op needs (gemm_plan.h); row-major
+// like schedule::GemmWork. The workspace is given, so that calls can be captured in a graph.
 //
 //   Gemm gemm(F32Math::Full);
 //   gemm.reserve(work, Element::BF16);    for every op, then

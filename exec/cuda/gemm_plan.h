@@ -1,8 +1,8 @@
 // How the products of one GEMM op are cut into cuBLAS calls.
 //
-// `count` products of one shape run as strided batches with memory of their own, so that they do not
-// find each other's operands in the cache; more than kBatchBytes of operands are not kept: then the
-// batch repeats.
+// `count` products of one shape run as strided batches with memory of their own, so that they do
+// not find each other's operands in the cache; more than kBatchBytes of operands are not kept: then
+// the batch repeats.
 //
 //   count 1                    1 call of 1
 //   count 12, 40 MiB each      2 calls of 6, as 6 x 40 MiB fit into 256 MiB

@@ -27,15 +27,15 @@ namespace dovetail::exec::cuda {
                                      const std::int32_t* step, cudaStream_t stream);
 // *step = value, in stream order.
 [[nodiscard]] cudaError_t set_step(std::int32_t* step, std::int32_t value, cudaStream_t stream);
-// Uniform in -0.5 .. 0.5: products of any length stay far from overflow, and the bits toggle as those
-// of real data do (zeros make a GEMM faster than it is).
+// Uniform in -0.5 .. 0.5: products of any length stay far from overflow, and the bits toggle as
+// those of real data do (zeros make a GEMM faster than it is).
 [[nodiscard]] cudaError_t fill_random(const Array& data, std::uint64_t seed, cudaStream_t stream);
 
 // Fills tables.found.
 [[nodiscard]] cudaError_t compare_known(const ComparisonTables& tables, cudaStream_t stream);
 
-// Copies of whole ranges, all in one launch: packing and unpacking a bucket. The list lies in device
-// memory. Addresses and sizes are multiples of two bytes; ranges do not overlap.
+// Copies of whole ranges, all in one launch: packing and unpacking a bucket. The list lies in
+// device memory. Addresses and sizes are multiples of two bytes; ranges do not overlap.
 struct Move {
   const void* from = nullptr;
   void* to = nullptr;

@@ -1,10 +1,11 @@
-// Where the tensors and buckets of one rank lie in one block of device memory: offsets, no pointers.
+// Where the tensors and buckets of one rank lie in one block of device memory: offsets, no
+// pointers.
 //
-// The same rules as exec/cpu/tensor_memory.h, for elements of every type: in view mode a member is a
-// window of its bucket, in copy mode it has memory of its own beside the window; a shard is the part
-// of the buffer that this rank owns; ops that are collectives have scratch memory where no tensor
-// fits their message (always f32). Every block starts at a multiple of 256 bytes, as cudaMalloc and
-// NCCL's registration like it.
+// The same rules as exec/cpu/tensor_memory.h, for elements of every type: in view mode a member is
+// a window of its bucket, in copy mode it has memory of its own beside the window; a shard is the
+// part of the buffer that this rank owns; ops that are collectives have scratch memory where no
+// tensor fits their message (always f32). Every block starts at a multiple of 256 bytes, as
+// cudaMalloc and NCCL's registration like it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

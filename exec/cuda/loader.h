@@ -7,7 +7,8 @@
 //   the module    "the cuda backend is not part of this build: no CUDA compiler (nvcc) was found ..."
 //   a library     "the cuda module cannot be loaded: libnccl.so.2: cannot open shared object file"
 //   the driver    "the cuda backend finds no usable GPU: no NVIDIA driver is loaded (code 35)"
-// The file is libdovetail_cuda.so beside the executable, or the one that DOVETAIL_CUDA_MODULE names.
+// The file is libdovetail_cuda.so beside the executable, or the one that DOVETAIL_CUDA_MODULE
+// names.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,9 +1,9 @@
 // The seam between the tool, which links no CUDA, and the CUDA module, which is loaded on demand.
 //
-// The module is a shared library with one C function, dovetail_cuda_module(), that returns a table of
-// functions. Tool and module come from one build, so C++ types may cross; the version in the table
-// guards against a module of another build. Everything in the module that a missing driver or device
-// can break happens inside these functions, never when the library is loaded.
+// The module is a shared library with one C function, dovetail_cuda_module(), that returns a table
+// of functions. Tool and module come from one build, so C++ types may cross; the version in the
+// table guards against a module of another build. Everything in the module that a missing driver or
+// device can break happens inside these functions, never when the library is loaded.
 //
 // loader.h finds and opens it. Inside: backend.h (streams, events, buffers, kernels, NCCL).
 //
@@ -60,8 +60,8 @@ struct DeviceState {
 // How the steps of a plan are issued. Graph: captured once, then replayed.
 enum class Issue { Eager, Graph };
 
-// What stands in for collectives where only one rank exists. None: real collectives. SendToSelf: the
-// payload travels through NCCL's own send and receive kernels to the same rank, with the plan's
+// What stands in for collectives where only one rank exists. None: real collectives. SendToSelf:
+// the payload travels through NCCL's own send and receive kernels to the same rank, with the plan's
 // number of thread blocks; results are not reduced, so nothing is checked. The plan must be of one
 // rank then (stand_in.h cuts one down).
 enum class StandIn { None, SendToSelf };
@@ -85,8 +85,8 @@ struct Tools;  // tools.h
 struct Module {
   std::uint32_t version = kModuleVersion;
   Facts (*facts)() = nullptr;
-  // Throws InputError for what the backend cannot execute, DeviceError for what the machine refuses.
-  // REQUIRES: plan passed verify and outlives the backend; one thread uses the backend.
+  // Throws InputError for what the backend cannot execute, DeviceError for what the machine
+  // refuses. REQUIRES: plan passed verify and outlives the backend; one thread uses the backend.
   std::unique_ptr<Backend> (*make_backend)(const schedule::ScheduledProgram& plan,
                                            const BackendOptions& options) = nullptr;
   // What a report must say about how a backend measured: the overhead of an empty pair of events,

@@ -1,8 +1,9 @@
 // OpRunner: what the ops of one rank compute on the device, as exec/cpu/op_runner.h on a processor.
 //
 // The backend calls run() for every op whose work is not a collective, with the stream that the op
-// stands on. Everything is enqueued, nothing waits, nothing is allocated: run() may be under capture
-// for a graph that later steps replay, so what changes from step to step is read from device memory.
+// stands on. Everything is enqueued, nothing waits, nothing is allocated: run() may be under
+// capture for a graph that later steps replay, so what changes from step to step is read from
+// device memory.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,6 +1,6 @@
 // SyntheticOps on the device: every op does work of its size and shape, and the tensors that travel
-// hold known values, so that each run proves its schedule. The twin of exec/cpu/synthetic_ops.h; what
-// must be found where is derived by the same code (exec/cpu/dataflow.h).
+// hold known values, so that each run proves its schedule. The twin of exec/cpu/synthetic_ops.h;
+// what must be found where is derived by the same code (exec/cpu/dataflow.h).
 //
 // Observations are copied aside by a kernel when the op runs, and compared on the device after the
 // step; only counts, and the first wrong element, come back.

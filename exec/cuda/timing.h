@@ -6,9 +6,9 @@
 //   timer.end(span, stream);
 //   timer.read(step);                            once everything is idle
 //
-// Under capture the same calls put event-record nodes into the graph, and every replay refreshes the
-// events, so read() works without recording anew. What an empty pair costs is measured once and taken
-// off every span (clock_map.h).
+// Under capture the same calls put event-record nodes into the graph, and every replay refreshes
+// the events, so read() works without recording anew. What an empty pair costs is measured once and
+// taken off every span (clock_map.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

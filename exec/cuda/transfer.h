@@ -36,8 +36,8 @@ struct Transfer {
   [[nodiscard]] std::int64_t payload_bytes() const;
 };
 
-// Throws InputError for what cannot be executed: a rank outside the group, a bucket that is broadcast,
-// a send-recv among other than two ranks.
+// Throws InputError for what cannot be executed: a rank outside the group, a bucket that is
+// broadcast, a send-recv among other than two ranks.
 Transfer transfer_of(const schedule::ScheduledProgram& plan, const Layout& layout, Rank rank,
                      const schedule::RunCollective& action);
 // REQUIRES: the op's work is a CollectiveWork.

@@ -1,14 +1,14 @@
 // Waiting for a device or a peer, never without a deadline.
 //
 // Whoever waits polls: is it done; has a library reported an error; has another rank failed; is the
-// deadline over. In the last three cases the communicators are aborted, the other ranks are told, and
-// a DeviceError goes up that names rank and command:
+// deadline over. In the last three cases the communicators are aborted, the other ranks are told,
+// and a DeviceError goes up that names rank and command:
 //
 //   rank 0: all-reduce of bucket 3 did not end within 60000 ms
 //   rank 2: NCCL: remote process exited or there was a network error during all-reduce of bucket 3
 //
-// Calls that block inside a library (connecting a communicator) run on a thread of their own under the
-// same watch; when it gives up, that thread is left behind, and the process is about to end.
+// Calls that block inside a library (connecting a communicator) run on a thread of their own under
+// the same watch; when it gives up, that thread is left behind, and the process is about to end.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,0 +1,109 @@
+// Words to options, sessions to exchanges.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/cuda_job.h"
+
+#include <charconv>
+#include <cstdint>
+#include <sstream>
+
+#include "base/error.h"
+#include "exec/cpu/job.h"
+#include "exec/cuda/loader.h"
+
+namespace dovetail::cli {
+namespace {
+
+// One of two words: whether it is the second.
+enum class Word { First, Second };
+struct Words {
+  const char* option;
+  const char* first;
+  const char* second;
+};
+Word word_of(const std::string& given, const Words& words) {
+  if (given == words.first) return Word::First;
+  if (given == words.second) return Word::Second;
+  throw InputError(std::string(words.option) + ": expected " + words.first + " or " + words.second +
+                   ", found \"" + given + "\"");
+}
+
+std::optional<std::int32_t> device_of(const std::string& word) {
+  if (word == "auto") return std::nullopt;
+  std::int32_t number = -1;
+  const char* const end = word.data() + word.size();
+  const auto [rest, error] = std::from_chars(word.data(), end, number);
+  if (error == std::errc() && rest == end && number >= 0) return number;
+  throw InputError("--device: expected auto or a number, found \"" + word + "\"");
+}
+
+bool has_cuda_words(const BackendChoice& choice) {
+  const BackendChoice plain;
+  return choice.device != plain.device || choice.stand_in != plain.stand_in ||
+         choice.f32_math != plain.f32_math || choice.issue != plain.issue;
+}
+
+}  // namespace
+
+std::optional<CudaJob> open_cuda(const BackendChoice& choice) {
+  const Word backend = word_of(choice.backend, {"--backend", "cpu", "cuda"});
+  if (backend == Word::First) {
+    if (has_cuda_words(choice)) {
+      throw InputError("--device, --stand-in, --f32-math and --issue belong to --backend cuda");
+    }
+    return std::nullopt;
+  }
+  CudaJob job;
+  job.device = device_of(choice.device);
+  if (!choice.stand_in.empty() && choice.stand_in != "send-to-self") {
+    throw InputError("--stand-in: expected send-to-self, found \"" + choice.stand_in + "\"");
+  }
+  using exec::cuda::F32Math;
+  using exec::cuda::Issue;
+  using exec::cuda::StandIn;
+  job.options.stand_in = choice.stand_in.empty() ? StandIn::None : StandIn::SendToSelf;
+  const Word math = word_of(choice.f32_math, {"--f32-math", "full", "tf32"});
+  job.options.f32_math = math == Word::Second ? F32Math::TF32 : F32Math::Full;
+  const Word issue = word_of(choice.issue, {"--issue", "eager", "graph"});
+  job.options.issue = issue == Word::Second ? Issue::Graph : Issue::Eager;
+  job.module = &exec::cuda::load_module(exec::cuda::module_place(choice.cuda_module));
+  job.facts = job.module->facts();
+  exec::cuda::require_device(job.facts);
+  return job;
+}
+
+exec::cuda::BackendOptions options_for(const CudaJob& job, exec::launch::Session& session) {
+  exec::cuda::BackendOptions options = job.options;
+  options.device = job.device.value_or(session.world().local_rank);
+  const auto devices = static_cast<std::int32_t>(job.facts.devices.size());
+  if (options.device >= devices) {
+    std::ostringstream message;
+    message << "rank " << session.rank() << " needs GPU " << options.device
+            << ", but this host has " << devices;
+    throw DeviceError(message.str());
+  }
+  options.exchange = exec::cpu::exchange_of(session);
+  options.peer_failure = [&session] {
+    return std::string(session.failed() ? "another rank failed" : "");
+  };
+  options.on_failure = [&session](const std::string& message) { session.abort(message); };
+  return options;
+}
+
+std::map<std::string, std::string> notes_of(const CudaJob& job, std::int32_t device) {
+  std::map<std::string, std::string> notes;
+  const exec::cuda::DeviceFacts& facts = job.facts.devices.at(static_cast<std::size_t>(device));
+  notes["device"] = facts.name + ", sm " + std::to_string(facts.major) +
+                    std::to_string(facts.minor) + ", " + std::to_string(facts.multiprocessors) +
+                    " SMs";
+  notes["CUDA"] = job.facts.toolkit + ", driver for " + job.facts.driver;
+  notes["NCCL"] = job.facts.nccl;
+  const exec::cuda::DeviceState state = job.module->state(device);
+  std::ostringstream clocks;
+  clocks << "SM " << state.sm_mhz << " MHz, memory " << state.memory_mhz << " MHz, "
+         << state.power_watt << " W";
+  if (state.sm_mhz > 0) notes["clocks after the run"] = clocks.str();
+  return notes;
+}
+
+}  // namespace dovetail::cli
