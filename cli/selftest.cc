@@ -200,7 +200,7 @@ std::vector<Row> rows_of_processes(const exec::selftest::Title& title,
 
 int selftest(const SelftestOptions& options, std::ostream& out) {
   if (options.as_rank == "cpu") return cpu_selftest_as_rank(out);
-  if (options.as_rank == "nccl") return cuda_selftest_as_rank(options, out);
+  if (options.as_rank.starts_with("nccl")) return cuda_selftest_as_rank(options, out);
   const bool cpu = options.backend == "cpu" || options.backend == "all";
   const bool cuda = options.backend == "cuda" || options.backend == "all";
   if (!options.as_rank.empty() || (!cpu && !cuda)) {

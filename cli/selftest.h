@@ -30,7 +30,7 @@ namespace dovetail::cli {
 struct SelftestOptions {
   std::string backend = "all";  // cpu, cuda or all
   std::string cuda_module;      // path; empty: beside the executable
-  std::string as_rank;          // cpu or nccl: this process is one rank of a check
+  std::string as_rank;          // cpu, nccl or nccl-one-gpu: one rank of a check
   bool json = false;
   Duration deadline = std::chrono::seconds(60);  // of each check that starts processes
 };

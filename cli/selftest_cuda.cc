@@ -14,6 +14,7 @@
 #include "cli/job.h"
 #include "exec/cpu/job.h"
 #include "exec/cuda/loader.h"
+#include "exec/cuda/tools.h"
 
 namespace dovetail::cli {
 namespace {
@@ -25,6 +26,10 @@ using exec::selftest::Verdict;
 
 constexpr std::array<const char*, 4> kDeviceChecks = {"devices", "links", "timing",
                                                       "NCCL collectives"};
+
+constexpr std::int32_t kMostNcclRanks = 7;  // known values stay exact (exec/selftest/known.h)
+constexpr const char* kOwnGpu = "nccl";
+constexpr const char* kSharedGpu = "nccl-one-gpu";
 
 // The module, or why there is none.
 struct Loaded {
@@ -84,6 +89,32 @@ std::vector<Row> all_skipped(const std::string& why) {
   return rows;
 }
 
+void append(std::vector<Row>& rows, std::vector<Row> more) {
+  rows.insert(rows.end(), std::make_move_iterator(more.begin()),
+              std::make_move_iterator(more.end()));
+}
+
+// NCCL among processes: one GPU each, or all of them on the first one. The latter shows that sums are
+// right; its times would be those of the GPU's time slices.
+enum class Placement { OneGpuEach, OneGpuForAll };
+std::vector<Row> nccl_rows_of_processes(const SelftestOptions& options, std::int32_t ranks,
+                                        Placement placement) {
+  const bool shared = placement == Placement::OneGpuForAll;
+  const std::string where = shared ? " on one GPU" : " on a GPU each";
+  exec::launch::ProcessesOptions processes{
+      .command = {"/proc/self/exe", "selftest", "--as-rank", shared ? kSharedGpu : kOwnGpu},
+      .ranks = ranks,
+      .deadline = options.deadline};
+  if (!options.cuda_module.empty()) {
+    processes.environment["DOVETAIL_CUDA_MODULE"] = options.cuda_module;
+  }
+  if (shared) processes.of_rank = one_gpu_variables;
+  std::vector<Row> rows =
+      rows_of_processes({"cuda", "NCCL, " + std::to_string(ranks) + " processes"}, processes);
+  for (Row& row : rows) row.name += where;
+  return rows;
+}
+
 }  // namespace
 
 exec::launch::Variables one_gpu_variables(std::int32_t rank) {
@@ -111,11 +142,33 @@ std::vector<Row> cuda_rows(const SelftestOptions& options) {
   } catch (const DeviceError& error) {
     return all_skipped(error.what());
   }
-  return all_skipped("this module brings no device checks");
+  std::vector<Row> rows = loaded.module->tools->device_rows();
+  append(rows, loaded.module->tools->nccl_rows(exec::alone(), {.device = facts.devices[0].index}));
+  const auto devices = static_cast<std::int32_t>(facts.devices.size());
+  if (devices > 1)
+    append(rows, nccl_rows_of_processes(options, std::min(devices, kMostNcclRanks),
+                                        Placement::OneGpuEach));
+  for (const std::int32_t ranks : {2, 4}) {
+    append(rows, nccl_rows_of_processes(options, ranks, Placement::OneGpuForAll));
+  }
+  return rows;
 }
 
-int cuda_selftest_as_rank(const SelftestOptions&, std::ostream&) {
-  throw DeviceError("this module brings no device checks");
+int cuda_selftest_as_rank(const SelftestOptions& options, std::ostream& out) {
+  const exec::cuda::Module& module_of_rank =
+      exec::cuda::load_module(exec::cuda::module_place(options.cuda_module));
+  const exec::cuda::Facts facts = module_of_rank.facts();
+  exec::cuda::require_device(facts);
+  std::vector<Row> rows;
+  run_job({}, [&](exec::launch::Session& session, exec::cpu::TransportKind) {
+    const auto local = static_cast<std::size_t>(session.world().local_rank);
+    const bool shared = options.as_rank == kSharedGpu;
+    rows = module_of_rank.tools->nccl_rows(
+        exec::cpu::exchange_of(session),
+        {.device = facts.devices[shared ? 0 : local % facts.devices.size()].index});
+    if (session.rank() == Rank{0}) out << rows_to_json(rows) << std::flush;
+  });
+  return exec::selftest::count(rows).failed > 0 ? 3 : 0;
 }
 
 }  // namespace dovetail::cli

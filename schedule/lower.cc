@@ -18,25 +18,11 @@
 #include "schedule/lower/scale.h"
 #include "schedule/lower/survey.h"
 #include "schedule/lower/wait.h"
-#include "schedule/moved_bytes.h"
 
 namespace dovetail::schedule {
 
 using internal::Draft;
 using internal::RoleDraft;
-
-namespace {
-
-std::string emit_report(const Draft& draft) {
-  std::string line = "emit: " + std::to_string(draft.next_command) + " commands on " +
-                     std::to_string(draft.out.streams.size()) + " streams";
-  const Bytes extra = memory_beyond_gradients(draft.out);
-  if (extra > Bytes(0))
-    line += ", " + dovetail::to_string(extra) + " of memory beyond the gradients";
-  return line;
-}
-
-}  // namespace
 
 Lowered lower(Program program, const Schedule& schedule) {
   std::vector<ShardedBucket> sharded;
@@ -59,7 +45,8 @@ Lowered lower(Program program, const Schedule& schedule) {
   if (std::string line = gather_report(draft); !line.empty()) draft.report.push_back(line);
   if (std::string line = message_report(draft, roles); !line.empty()) draft.report.push_back(line);
   for (const RoleDraft& role : roles) draft.out.roles.push_back(emit(draft, role));
-  draft.report.push_back(emit_report(draft));
+  draft.report.push_back("emit: " + std::to_string(draft.next_command) + " commands on " +
+                         std::to_string(draft.out.streams.size()) + " streams");
   return {std::move(draft.out), std::move(draft.report)};
 }
 

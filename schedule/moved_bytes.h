@@ -22,9 +22,4 @@ Bytes moved_bytes(const BucketLayout& layout, const Scale& scale);
 // A tensor of the copy that is no member of the bucket counts as a whole.
 Bytes moved_bytes(const Program& program, const BucketLayout& layout, const Copy& copy);
 
-// What a rank of the role that holds most needs beside its gradients (PL24): whole buffers of copied
-// buckets, the padding of views, and the sums of micro-steps. All buffers live through the step, so
-// this is also its peak.
-Bytes memory_beyond_gradients(const ScheduledProgram& program);
-
 }  // namespace dovetail::schedule

@@ -41,6 +41,7 @@ TrainingOps::TrainingOps(const schedule::ScheduledProgram& plan, Rank rank, Tens
     const std::span<float> data = memory_.tensor(tensor.id);
     if (tensor.kind == schedule::TensorKind::Parameter) {
       training::fill_first_weights(tensor.name, data);
+      exact_[tensor.id].assign(data.begin(), data.end());
     } else {
       std::ranges::fill(data, 0.0F);
     }
@@ -312,6 +313,10 @@ std::span<float> TrainingOps::state(TensorId parameter, const char* which) const
   return {};
 }
 
+std::span<double> TrainingOps::exact(TensorId parameter, std::size_t first, std::size_t count) {
+  return std::span(exact_.at(parameter)).subspan(first, count);
+}
+
 void TrainingOps::step_range(const UpdateRange& range, double factor) const {
   const double steps = static_cast<double>(updates_);
   const double bias1 = 1 - std::pow(hyper_.beta1, steps);
@@ -331,7 +336,8 @@ void TrainingOps::step_range(const UpdateRange& range, double factor) const {
       range.variance[i] = static_cast<float>(square);
       step = hyper_.adam_rate * (mean / bias1) / (std::sqrt(square / bias2) + hyper_.epsilon);
     }
-    range.to[i] = static_cast<float>(range.from[i] - step);
+    range.exact[i] -= step;
+    range.to[i] = static_cast<float>(range.exact[i]);
   }
 }
 
@@ -340,7 +346,7 @@ void TrainingOps::update(const schedule::Op& op, const schedule::Update& effect)
   const TensorId parameter = op.writes.front();
   const std::span<float> weights = memory_.tensor(parameter);
   step_range({.gradient = memory_.tensor(op.reads.front()),
-              .from = weights,
+              .exact = exact(parameter, 0, weights.size()),
               .to = weights,
               .momentum = state(parameter, ".momentum"),
               .variance = state(parameter, ".variance")},
@@ -357,7 +363,7 @@ void TrainingOps::shard_update(const schedule::Op& op, const schedule::ShardUpda
       return whole.empty() ? whole : whole.subspan(range.first, range.data.size());
     };
     step_range({.gradient = gradients[i].data,
-                .from = same_range(memory_.tensor(range.tensor)),
+                .exact = exact(range.tensor, range.first, range.data.size()),
                 .to = range.data,
                 .momentum = same_range(state(range.tensor, ".momentum")),
                 .variance = same_range(state(range.tensor, ".variance"))},

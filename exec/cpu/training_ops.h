@@ -19,6 +19,7 @@
 #include "schedule/scheduled_program.h"
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -55,8 +56,8 @@ class TrainingOps final : public OpRunner {
   // One parameter's range with all that its update touches.
   struct UpdateRange {
     std::span<const float> gradient;
-    std::span<const float> from;  // the parameter before
-    std::span<float> to;          // and after; may be the same memory
+    std::span<double> exact;  // the parameter before and after
+    std::span<float> to;      // and as everybody reads it
     std::span<float> momentum;
     std::span<float> variance;  // empty without Adam
   };
@@ -83,6 +84,8 @@ class TrainingOps final : public OpRunner {
   [[nodiscard]] double gradient_factor(const schedule::Op& op,
                                        const std::optional<Rational>& rescale) const;
   void step_range(const UpdateRange& range, double factor) const;
+  // A range of a parameter in double.
+  [[nodiscard]] std::span<double> exact(TensorId parameter, std::size_t first, std::size_t count);
   // An optimizer state of a parameter (".momentum"); empty when the optimizer has none such.
   [[nodiscard]] std::span<float> state(TensorId parameter, const char* which) const;
 
@@ -90,6 +93,9 @@ class TrainingOps final : public OpRunner {
   Rank rank_;
   std::set<TensorId> updated_;  // parameters that this rank's ops update
   TensorMemory& memory_;
+  // Weights are kept in double and rounded once per update: small weights that large ones became
+  // would otherwise show the rounding of all their steps.
+  std::map<TensorId, std::vector<double>> exact_;
   training::Hyperparameters hyper_;
   std::int64_t updates_ = 0;  // begun so far
   std::vector<double> losses_;

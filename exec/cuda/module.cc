@@ -6,6 +6,7 @@
 #include "exec/cuda/backend.h"
 #include "exec/cuda/clocks.h"
 #include "exec/cuda/facts.h"
+#include "exec/cuda/selftest.h"
 
 namespace dovetail::exec::cuda {
 namespace {
@@ -29,6 +30,7 @@ dovetail_cuda_module() {
   static const Module kModule = {.facts = &dovetail::exec::cuda::facts,
                                  .make_backend = &dovetail::exec::cuda::make_backend,
                                  .notes = &dovetail::exec::cuda::notes,
-                                 .state = &dovetail::exec::cuda::device_state};
+                                 .state = &dovetail::exec::cuda::device_state,
+                                 .tools = &dovetail::exec::cuda::tools()};
   return &kModule;
 }

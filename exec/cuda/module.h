@@ -80,6 +80,8 @@ struct BackendOptions {
   std::function<std::string()> peer_failure;           // "" while the job is well; may be empty
 };
 
+struct Tools;  // tools.h
+
 struct Module {
   std::uint32_t version = kModuleVersion;
   Facts (*facts)() = nullptr;
@@ -93,6 +95,8 @@ struct Module {
   std::map<std::string, std::string> (*notes)(const Backend& backend) = nullptr;
   // Clocks and power at this moment. Never throws: what cannot be read stays 0.
   DeviceState (*state)(std::int32_t device) = nullptr;
+  // What the self-test asks beyond the backend.
+  const Tools* tools = nullptr;
 };
 
 }  // namespace dovetail::exec::cuda

@@ -111,7 +111,7 @@ class Builder {
   }
 
   [[nodiscard]] std::int32_t stage_of(std::int64_t block) const {
-    return static_cast<std::int32_t>(block * options_.stages / options_.blocks);
+    return static_cast<std::int32_t>(block * options_.stages * options_.chunks / options_.blocks);
   }
 
   TensorId block_forward(std::int64_t index, TensorId x) {
@@ -284,7 +284,10 @@ schedule::Program training_program(const TrainingOptions& options) {
           "samples, vocabulary, width and hidden must be positive");
   require(options.stages >= 1 && options.world_size % options.stages == 0,
           "the stages must divide the ranks");
-  require(options.blocks >= options.stages, "every stage needs a block");
+  require(options.chunks >= 1 && (options.chunks == 1 || options.stages > 1),
+          "chunks are parts of a pipeline's stages");
+  require(options.blocks >= options.stages * options.chunks,
+          "every chunk of a stage needs a block");
   const bool pipelined = options.stages > 1;
   require(!pipelined || options.embedding == Embedding::Untied,
           "a weight shared by two stages is not supported: choose the untied embedding");

@@ -107,15 +107,27 @@ std::optional<std::string> update_refusal(const Program& program,
   return std::nullopt;
 }
 
-// The source asks the same of the types of its sync and its state.
+// What travels must be as wide as the parameters that its update writes (the source asks the same of
+// the types of its sync and its state).
 std::optional<std::string> type_refusal(const Program& program, const PolicySpec& spec) {
-  if (spec.merge.micro_steps == 1) return std::nullopt;
-  for (const OwedGradient& gradient : owed_gradients(program)) {
-    if (gradient.dtype == spec.merge.dtype) continue;
-    const std::string own(to_string(gradient.dtype));
-    return "sums=" + std::string(to_string(spec.merge.dtype)) + ": " +
-           program.tensor(gradient.tensor).name + " and its parameter are " + own +
-           ", and a shard must lie alike in both (A27): use sums=" + own;
+  IdTable<TensorId, const OwedGradient*> travels(nullptr);
+  const std::vector<OwedGradient> owed = travelling(program, spec);
+  for (const OwedGradient& gradient : owed) travels[gradient.tensor] = &gradient;
+  for (const Op& op : program.ops) {
+    if (!std::holds_alternative<Update>(op.effect)) continue;
+    for (const TensorId read : op.reads) {
+      const OwedGradient* gradient = travels.at(read);
+      if (gradient == nullptr) continue;
+      for (const TensorId written : op.writes) {
+        const Tensor& parameter = program.tensor(written);
+        if (parameter.kind != TensorKind::Parameter) continue;
+        if (element_size(parameter.dtype) == element_size(gradient->dtype)) continue;
+        const std::string own(to_string(parameter.dtype));
+        return parameter.name + " is " + own + " and " + program.tensor(read).name +
+               " travels as " + std::string(to_string(gradient->dtype)) +
+               ", but a shard must lie alike in both (A27): with k=, use sums=" + own;
+      }
+    }
   }
   return std::nullopt;
 }

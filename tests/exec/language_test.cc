@@ -219,7 +219,7 @@ TEST(LanguageTest, AMissingReduceScatterIsFoundByTheShardedUpdate) {
 
 // Norms --------------------------------------------------------------------------------------------
 
-TEST(LanguageTest, TheNormIsThatOfTheReducedGradients) {
+TEST(LanguageTest, AI7TheNormIsThatOfTheReducedGradients) {
   const Program program = three_layers(2, testing::Clip::GlobalNorm);
   expect_exact(plan_of(program, two_buckets_of(program)));
   expect_exact(sharded(schedule::ParameterSync::AfterUpdate, testing::Clip::GlobalNorm));

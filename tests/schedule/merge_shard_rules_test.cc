@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "schedule/lower.h"
-#include "schedule/moved_bytes.h"
 #include "schedule/policies.h"
 #include "schedule/verify.h"
 #include "tests/support/step_builder.h"
@@ -20,7 +19,6 @@ namespace {
 
 using dovetail::testing::StepBuilder;
 using ::testing::ElementsAre;
-using ::testing::EndsWith;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -104,22 +102,6 @@ TEST(MergeRulesTest, GMI3NoMicroStepWritesParametersOrState) {
       }
     }
   }
-}
-
-// Ten gradients of 256 bytes. Views need nothing more; copies as much again; the sums of micro-steps
-// too, in f32; both: both.
-TEST(MergeRulesTest, PL24TheMemoryBeyondTheGradientsIsReported) {
-  const auto extra = [](const std::string& policy) {
-    return memory_beyond_gradients(legal(ten_gradients(), policy));
-  };
-  EXPECT_EQ(extra("one-bucket"), Bytes(0));
-  EXPECT_EQ(extra("one-bucket:mode=copy"), Bytes(2560));
-  EXPECT_EQ(extra("gradient-merge:k=2,sync=last"), Bytes(2560));
-  EXPECT_EQ(extra("gradient-merge:k=2,sync=last,mode=copy"), Bytes(5120));
-  const Program program = ten_gradients();
-  const Schedule copied = applied(program, "one-bucket:mode=copy").schedule;
-  EXPECT_THAT(lower(program, copied).report.back(),
-              EndsWith(", 2.5 KiB of memory beyond the gradients"));
 }
 
 // Shards in one group and replicas in a second; a third has no part to play.

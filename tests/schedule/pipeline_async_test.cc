@@ -117,7 +117,7 @@ TEST(PipelineAsyncTest, AS7NoGradientExistsWhenLeavingExactlyOnTheFirstStage) {
   }
 }
 
-TEST(PipelineAsyncTest, O7AS9TheFinalBackwardOfEachChunkCommunicates) {
+TEST(PipelineAsyncTest, O7AS8AS9TheFinalBackwardOfEachChunkCommunicates) {
   // P = 4, v = 2, m = 8: the last group of P v = 8 ids is 8..15; x mod 8 mod 4 = 3 gives 11 and 15,
   // backward chunk 1 - (x mod 8) div 4: 1 and 0.
   const PipelineShape shape{PipelineKind::Interleaved, 4, 2, 8};

@@ -152,7 +152,7 @@ TEST(RewriteVerifyTest, PL14AFoldedFactorBesideAnAverageIsFound) {
   EXPECT_FALSE(complaints(lowered.program).empty());
 }
 
-TEST(RewriteVerifyTest, GM9ASumWithoutItsAverageIsFound) {
+TEST(RewriteVerifyTest, GM9GML8ASumWithoutItsAverageIsFound) {
   Schedule schedule = one_bucket();
   schedule.merge = {.micro_steps = 2};
   Lowered lowered = lower(two_layers(), schedule);

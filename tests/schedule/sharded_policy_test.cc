@@ -174,14 +174,21 @@ TEST(ShardedPolicyTest, AReaderInBackwardNeedsTheWholeGradient) {
             "shard");
 }
 
-TEST(ShardedPolicyTest, A2CapsCountTheSumsOfMergedGradients) {
+TEST(ShardedPolicyTest, A27WhatTravelsMustBeAsWideAsItsParameter) {
   StepBuilder step;
   const GroupId dp = step.group(2);
   for (int i = 0; i < 4; ++i) step.backward("l" + std::to_string(i), {{64, dp, DType::F16}});
-  const Program program = step.build(kAdam);
-  // As f16 all 512 bytes fit; as sums in f32 they are 1024.
-  EXPECT_EQ(applied(program, "sharded:cap=512B").schedule.buckets.size(), 1u);
-  EXPECT_EQ(applied(program, "sharded:cap=512B,k=4").schedule.buckets.size(), 2u);
+  Program program = step.build(kAdam);
+  // Gradients and parameters in f16: 512 bytes. Sums of them in f32 have no parameter of their width.
+  EXPECT_EQ(applied(program, "sharded:cap=512B").schedule.buckets.size(), 1U);
+  EXPECT_THAT(*applied(program, "sharded:cap=512B,k=4").failure, HasSubstr("(A27)"));
+  EXPECT_EQ(applied(program, "sharded:cap=512B,k=4,sums=f16").schedule.buckets.size(), 1U);
+  // Parameters in f32: the sums fit, as 1024 bytes in two buckets (A2); the gradients do not.
+  for (Tensor& tensor : program.tensors) {
+    if (tensor.kind == TensorKind::Parameter) tensor.dtype = DType::F32;
+  }
+  EXPECT_EQ(applied(program, "sharded:cap=512B,k=4").schedule.buckets.size(), 2U);
+  EXPECT_THAT(*applied(program, "sharded:cap=512B").failure, HasSubstr("(A27)"));
 }
 
 }  // namespace

@@ -202,7 +202,7 @@ Program with_norm() {
   return program;
 }
 
-TEST(VerifyShardsTest, A22ANormOfShardsMustBeSummedBeforeItIsUsed) {
+TEST(VerifyShardsTest, A22AL2ANormOfShardsMustBeSummedBeforeItIsUsed) {
   const Program program = with_norm();
   Schedule schedule = buckets_of(program, {{"l1"}, {"l0"}});
   for (Bucket& bucket : schedule.buckets) bucket.collective = Collective::ReduceScatter;

@@ -1,0 +1,216 @@
+// From a GPU's calibration to a cluster file.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/calibrate_cuda.h"
+
+#include <algorithm>
+#include <ctime>
+#include <deque>
+#include <mutex>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "cli/text.h"
+#include "exec/cpu/job.h"
+#include "exec/cuda/loader.h"
+#include "exec/cuda/stand_in.h"
+#include "exec/machine.h"
+#include "models/workload.h"
+
+namespace dovetail::cli {
+namespace {
+
+using exec::cuda::GpuCalibration;
+using exec::cuda::Issue;
+using exec::cuda::StandIn;
+
+// Below this the computing and the queue hardly met, and their ratio is noise.
+constexpr std::int64_t kFewestOverlapped = 10;
+
+models::KernelWork kernel_work(const schedule::Work& work) {
+  if (const auto* memory = std::get_if<schedule::MemoryWork>(&work)) return *memory;
+  const auto* gemm = std::get_if<schedule::GemmWork>(&work);
+  DOVETAIL_CHECK(gemm != nullptr) << "work without a shape was measured";
+  return *gemm;
+}
+
+models::CollectiveSeries series_of(const GpuCalibration& measured, std::int64_t ranks) {
+  std::vector<models::CollectivePoint> points;
+  for (const auto& size : measured.collectives) {
+    points.push_back({.bytes = size.bytes,
+                      .isolated = size.isolated.median,
+                      .back_to_back = size.back_to_back,
+                      .p10 = size.isolated.p10,
+                      .p90 = size.isolated.p90});
+  }
+  return {.collective = schedule::Collective::AllReduce,
+          .ranks = ranks,
+          .nodes = 1,
+          .times = std::move(points)};
+}
+
+models::Quality quality_of(const CalibrateCudaOptions& options, const GpuCalibration& measured) {
+  models::Quality quality;
+  if (options.stand_in == StandIn::SendToSelf) {
+    quality.why.emplace_back("collectives are one rank's sends to itself: no link was measured");
+  }
+  if (measured.contention.ops < kFewestOverlapped ||
+      measured.contention.collectives < kFewestOverlapped) {
+    quality.why.emplace_back("too little ran side by side to tell contention");
+  }
+  quality.valid = quality.why.empty();
+  quality.figures["contention_ops"] = static_cast<double>(measured.contention.ops);
+  quality.figures["contention_collectives"] = static_cast<double>(measured.contention.collectives);
+  return quality;
+}
+
+std::string date_of_today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[16] = {};
+  std::strftime(text, sizeof text, "%Y-%m-%d", &utc);
+  return text;
+}
+
+const exec::cuda::DeviceFacts& device_of(const exec::cuda::Facts& facts, std::int32_t local_rank) {
+  return facts.devices[static_cast<std::size_t>(local_rank) % facts.devices.size()];
+}
+
+void print_summary(std::ostream& out, const models::Cluster& cluster, const std::string& path) {
+  const auto& points =
+      std::get<std::vector<models::CollectivePoint>>(cluster.collectives.front().times);
+  out << path << ": " << cluster.ranks << " ranks, " << cluster.kernels.size() << " kernels, "
+      << cluster.notes.at("backend") << ", " << cluster.notes.at("issue") << '\n';
+  TextTable table({"all-reduce", "alone us", "in a queue us", "GB/s"});
+  for (const models::CollectivePoint& point : points) {
+    const Duration queued = point.back_to_back.value_or(point.isolated);
+    const double rate = static_cast<double>(point.bytes.count()) /
+                        static_cast<double>(std::max<std::int64_t>(1, queued.count()));
+    table.add({to_string(point.bytes), fixed(to_us(point.isolated), 1), fixed(to_us(queued), 1),
+               fixed(rate, 1)});
+  }
+  table.print(out);
+  out << "contention: compute x" << fixed(cluster.contention.compute_slowdown, 3)
+      << " beside a collective, collective x" << fixed(cluster.contention.collective_slowdown, 3)
+      << " beside compute\nhost: op " << fixed(to_us(cluster.host.run_op), 2) << " us, collective "
+      << fixed(to_us(cluster.host.collective), 2) << " us, event "
+      << fixed(to_us(cluster.host.event), 2) << " us, copy " << fixed(to_us(cluster.host.copy), 2)
+      << " us, latency " << fixed(to_us(cluster.host.launch_latency), 2) << " us, gap "
+      << fixed(to_us(cluster.host.launch_gap), 2) << " us\n"
+      << (cluster.quality->valid ? "calibration valid" : "calibration NOT valid");
+  for (const std::string& reason : cluster.quality->why) out << "; " << reason;
+  out << '\n';
+}
+
+// One rank's part, on one GPU.
+class Calibrator {
+ public:
+  Calibrator(const CalibrateCudaOptions& options, const exec::cuda::Module& gpu)
+      : options_(options), gpu_(gpu), facts_(gpu.facts()) {
+    exec::cuda::require_device(facts_);
+    if (gpu.make_backend == nullptr) throw DeviceError("the cuda module has no backend");
+  }
+
+  // Rank 0 writes the file.
+  void run(const exec::Exchange& exchange, std::int32_t local_rank, std::int64_t ranks,
+           std::ostream& out) {
+    const exec::cuda::DeviceFacts& device = device_of(facts_, local_rank);
+    const schedule::Program program =
+        models::load_workload(options_.workload, ranks, options_.data_dir).program;
+    std::deque<schedule::ScheduledProgram> plans;  // each must outlive its backend
+    const exec::cuda::MakeBackend make = [&](const schedule::ScheduledProgram& plan) {
+      const bool alone = options_.stand_in == StandIn::SendToSelf;
+      plans.push_back(alone ? exec::cuda::as_one_rank(plan) : plan);
+      exec::cuda::BackendOptions backend;
+      backend.device = device.index;
+      backend.exchange = exchange;
+      backend.issue = options_.issue;
+      backend.stand_in = options_.stand_in;
+      return gpu_.make_backend(plans.back(), backend);
+    };
+    exec::cuda::CalibrateOptions what;
+    what.issue = options_.issue;
+    what.max_ctas = options_.max_ctas;
+    what.steps = options_.op_steps;
+    what.budget = parse_duration(options_.budget);
+    const GpuCalibration measured = exec::cuda::calibrate_gpu(exchange, make, program, what);
+    if (exchange.rank != Rank{0}) return;
+    models::Cluster cluster = cluster_of(options_, program, measured);
+    cluster.origin = "dovetail " DOVETAIL_VERSION " calibrate on " + exec::this_machine().text();
+    cluster.date = date_of_today();
+    cluster.notes["backend"] = "cuda, NCCL " + facts_.nccl;
+    cluster.notes["device"] = device.name;
+    cluster.notes["devices"] = std::to_string(facts_.devices.size());
+    models::save_cluster(cluster, options_.output);
+    print_summary(out, cluster, options_.output);
+  }
+
+ private:
+  const CalibrateCudaOptions& options_;
+  const exec::cuda::Module& gpu_;
+  exec::cuda::Facts facts_;
+};
+
+}  // namespace
+
+models::Cluster cluster_of(const CalibrateCudaOptions& options, const schedule::Program& program,
+                           const GpuCalibration& measured) {
+  models::Cluster cluster;
+  cluster.name = options.name;
+  cluster.ranks = program.world_size;
+  cluster.backend = models::BackendKind::Cuda;
+  cluster.notes["workload"] = options.workload;
+  cluster.notes["issue"] = options.issue == Issue::Graph ? "graph" : "eager";
+  cluster.notes["max_ctas"] =
+      options.max_ctas == 0 ? "the library's choice" : std::to_string(options.max_ctas);
+  cluster.notes["stand_in"] =
+      options.stand_in == StandIn::SendToSelf ? "send-to-self" : "none: real collectives";
+  cluster.collectives.push_back(series_of(measured, program.world_size));
+  for (const auto& timed : exec::calibrate::by_work(program, measured.ops)) {
+    cluster.kernels.push_back({.dtype = timed.dtype,
+                               .work = kernel_work(timed.work),
+                               .time = timed.time.median,
+                               .p10 = timed.time.p10,
+                               .p90 = timed.time.p90,
+                               .op = {}});
+  }
+  cluster.copy =
+      models::CopyModel{.fixed = measured.copies.fixed, .ns_per_byte = measured.copies.ns_per_byte};
+  cluster.host = {.kind = models::HostModel::Kind::Async,
+                  .run_op = measured.host.run_op,
+                  .collective = measured.host.collective,
+                  .event = measured.host.event,
+                  .copy = measured.host.copy,
+                  .launch_latency = measured.host.launch_latency,
+                  .launch_gap = measured.host.launch_gap};
+  cluster.contention = {.compute_slowdown = std::max(1.0, measured.contention.compute),
+                        .collective_slowdown = std::max(1.0, measured.contention.collective),
+                        .collective_cpu = {}};
+  cluster.quality = quality_of(options, measured);
+  return cluster;
+}
+
+void calibrate_cuda(const CalibrateCudaOptions& options, std::ostream& out) {
+  if (options.output.empty()) throw InputError("calibrate: name the file to write with -o");
+  const exec::cuda::Module& gpu =
+      exec::cuda::load_module(exec::cuda::module_place(options.cuda_module));
+  Calibrator calibrator(options, gpu);
+  if (options.stand_in == StandIn::SendToSelf) {
+    if (options.world < 2) throw InputError("--world: a stand-in plays at least 2 ranks");
+    calibrator.run(exec::alone(), 0, options.world, out);
+    return;
+  }
+  std::mutex report;
+  run_job(options.job, [&](exec::launch::Session& session, exec::cpu::TransportKind) {
+    std::ostringstream words;
+    Calibrator(options, gpu)
+        .run(exec::cpu::exchange_of(session), session.world().local_rank, session.size(), words);
+    const std::lock_guard lock(report);
+    out << words.str();
+  });
+}
+
+}  // namespace dovetail::cli

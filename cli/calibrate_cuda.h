@@ -1,0 +1,43 @@
+// dovetail calibrate --backend cuda: measures GPUs into a cluster file that explore and plan read.
+//
+// One file is one way of executing: eager or as a replayed graph, with one number of thread blocks per
+// collective. With --stand-in send-to-self one GPU plays a plan of --world ranks: everything is real
+// but the link, and the file says so.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+
+#include "cli/job.h"
+#include "exec/cuda/calibrate.h"
+#include "models/cluster.h"
+#include "schedule/program.h"
+
+namespace dovetail::cli {
+
+struct CalibrateCudaOptions {
+  std::string workload;
+  std::string output;
+  std::string name = "here";
+  std::string data_dir;
+  JobOptions job;
+  std::int32_t op_steps = 10;
+  std::string budget = "15s";  // for collectives by size
+  std::string cuda_module;     // path; empty: beside the executable
+  exec::cuda::Issue issue = exec::cuda::Issue::Eager;
+  exec::cuda::StandIn stand_in = exec::cuda::StandIn::None;
+  std::int64_t world = 2;     // ranks of the plans that a stand-in plays
+  std::int32_t max_ctas = 0;  // 0: the library's choice
+};
+
+// Throws DeviceError where module, driver or device are missing.
+void calibrate_cuda(const CalibrateCudaOptions& options, std::ostream& out);
+
+// The cluster file of a calibration, without what only the machine knows (origin, date, notes on it).
+models::Cluster cluster_of(const CalibrateCudaOptions& options, const schedule::Program& program,
+                           const exec::cuda::GpuCalibration& measured);
+
+}  // namespace dovetail::cli
