@@ -10,6 +10,8 @@
 #include <ctime>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -18,6 +20,7 @@
 #include "exec/cpu/kernels.h"
 #include "exec/machine.h"
 #include "models/cluster.h"
+#include "models/passes.h"
 #include "models/stand_in.h"
 #include "models/workload.h"
 #include "schedule/lower.h"
@@ -52,19 +55,62 @@ models::Contention contention_of(const Calibration& measured) {
   return result;
 }
 
-models::CollectiveSeries series_of(const Calibration& measured, std::int64_t ranks) {
+models::CollectiveSeries series_of(schedule::Collective kind, std::int64_t ranks,
+                                   std::span<const exec::calibrate::CollectiveTimes> sizes) {
   std::vector<models::CollectivePoint> points;
-  for (const auto& size : measured.collectives) {
+  for (const auto& size : sizes) {
     points.push_back({.bytes = size.bytes,
                       .isolated = size.isolated.median,
                       .back_to_back = size.back_to_back,
                       .p10 = size.isolated.p10,
                       .p90 = size.isolated.p90});
   }
-  return {.collective = schedule::Collective::AllReduce,
-          .ranks = ranks,
-          .nodes = 1,
-          .times = std::move(points)};
+  return {.collective = kind, .ranks = ranks, .nodes = 1, .times = std::move(points)};
+}
+
+// All-reduce, and its halves where at least two of their sizes were measured.
+std::vector<models::CollectiveSeries> series_of(const Calibration& measured, std::int64_t ranks) {
+  using schedule::Collective;
+  std::vector<models::CollectiveSeries> all = {
+      series_of(Collective::AllReduce, ranks, measured.collectives)};
+  if (measured.reduce_scatter.size() >= 2) {
+    all.push_back(series_of(Collective::ReduceScatter, ranks, measured.reduce_scatter));
+  }
+  if (measured.all_gather.size() >= 2) {
+    all.push_back(series_of(Collective::AllGather, ranks, measured.all_gather));
+  }
+  return all;
+}
+
+std::map<models::PassKind, models::PassModel> passes_of(
+    std::span<const schedule::ScheduledProgram> variants, const Calibration& measured) {
+  std::vector<models::PassSample> samples;
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    for (const auto& timed : measured.variants.at(i)) {
+      const schedule::Op& op = variants[i].program.op(timed.op);
+      const std::optional<models::PassKind> kind = models::pass_of(op);
+      if (!kind) continue;
+      samples.push_back({.kind = *kind, .traffic = op.bytes(), .time = timed.time.median});
+    }
+  }
+  std::map<models::PassKind, models::PassModel> passes = models::fit_passes(samples);
+  // A byte of the buffer is read and written.
+  passes[models::PassKind::Scale] = {.fixed = measured.scales.fixed,
+                                     .ns_per_byte = measured.scales.ns_per_byte / 2};
+  return passes;
+}
+
+// Plans that hold the passes which lowering adds: sums over two micro-steps, and sharded updates of
+// small and large buckets. None where the workload does not allow them.
+std::vector<schedule::ScheduledProgram> variants_of(const schedule::Program& program) {
+  std::vector<schedule::ScheduledProgram> variants;
+  for (const char* policy : {"gradient-merge:k=2", "sharded:cap=1MiB", "sharded:cap=25MiB"}) {
+    const schedule::PolicyResult decided =
+        schedule::apply_policy(program, schedule::parse_policy(policy));
+    if (decided.failure) continue;
+    variants.push_back(schedule::lower(program, decided.schedule).program);
+  }
+  return variants;
 }
 
 models::Quality quality_of(const Calibration& measured) {
@@ -102,7 +148,7 @@ models::Cluster cluster_of(const CalibrateOptions& options, const schedule::Prog
   cluster.notes["workload"] = options.workload;
   cluster.ranks = ranks;
   cluster.backend = models::BackendKind::Cpu;
-  cluster.collectives.push_back(series_of(measured, ranks));
+  cluster.collectives = series_of(measured, ranks);
   for (const auto& timed : measured.ops) {
     const schedule::Op& op = program.op(timed.op);
     cluster.kernels.push_back({.dtype = op.dtype,
@@ -158,7 +204,12 @@ void print_summary(std::ostream& out, const models::Cluster& cluster, const std:
       << "host: launch " << fixed(to_us(cluster.host.collective), 1) << " us, wake-up "
       << fixed(to_us(cluster.host.event), 1) << " us; copies "
       << fixed(cluster.copy->ns_per_byte, 4) << " ns/B; unit kernel "
-      << fixed(to_us(cluster.unit_kernel->time), 2) << " us\n";
+      << fixed(to_us(cluster.unit_kernel->time), 2) << " us\n"
+      << "passes, ns per byte of traffic:";
+  for (const auto& [kind, pass] : cluster.passes) {
+    out << ' ' << to_string(kind) << ' ' << fixed(pass.ns_per_byte, 4);
+  }
+  out << '\n';
   out << (cluster.quality->valid ? "calibration valid" : "calibration NOT valid");
   for (const std::string& reason : cluster.quality->why) out << "; " << reason;
   out << '\n';
@@ -183,6 +234,7 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
     const schedule::ScheduledProgram plan = schedule::lower(program, schedule).program;
     exec::calibrate::Options what;
     what.op_steps = options.op_steps;
+    what.variants = variants_of(program);
     what.collectives.budget = budget;
     if (progress) {
       what.progress = [](std::string_view text) {
@@ -194,6 +246,7 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
     const std::lock_guard lock(report);
     models::Cluster cluster =
         cluster_of(options, program, unit, measured, "cpu/" + std::string(to_string(transport)));
+    cluster.passes = passes_of(what.variants, measured);
     cluster.notes["link"] = link_of(session, options.job);
     if (const std::string objection = link_objection(session); !objection.empty()) {
       cluster.quality->valid = false;

@@ -14,11 +14,11 @@
 #include "base/error.h"
 #include "cli/text.h"
 #include "exec/cuda/stand_in.h"
+#include "exec/legal.h"
 #include "exec/machine.h"
 #include "exec/measure.h"
 #include "schedule/lower.h"
 #include "schedule/plan_json.h"
-#include "schedule/verify.h"
 #include "traces/metrics.h"
 #include "traces/trace_json.h"
 
@@ -52,9 +52,7 @@ std::vector<Loaded> load_plans(const RunCommandOptions& options) {
   for (const std::string& path : options.plans) {
     Loaded one{path, schedule::read_plan(path), {}};
     one.program = schedule::lower(one.plan.program, one.plan.schedule).program;
-    for (const schedule::Problem& problem : schedule::verify(one.program)) {
-      throw InputError(path + ": illegal schedule: " + problem.message);
-    }
+    exec::require_legal(one.program, path);
     loaded.push_back(std::move(one));
   }
   return loaded;

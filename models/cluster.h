@@ -20,6 +20,7 @@
 //                {"dtype": "f32", "memory": {"bytes": 4816896, "flop": 0}, "us": 9.1}],
 //    "unit_kernel": {"dtype": "f32", "gemm": {"m": 96, "n": 96, "k": 96, "count": 1}, "us": 10},
 //    "copy": {"ns_per_byte": 0.001, "fixed_us": 1},              or "bytes_per_s"
+//    "passes": {"accumulate": {"ns_per_byte": 0.0008, "fixed_us": 1}, ...},   kinds: passes.h
 //    "host": {"kind": "async", "run_op_us": 6, "collective_us": 15, "event_us": 1.5,
 //             "copy_us": 8, "launch_latency_us": 7, "launch_gap_us": 1},
 //    "contention": {"compute_slowdown": 1.19, "collective_slowdown": 1, "collective_cpu_us": 0},
@@ -35,6 +36,7 @@
 #include "base/units.h"
 #include "models/collective_table.h"
 #include "models/costs.h"
+#include "models/passes.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 
@@ -121,11 +123,13 @@ struct Cluster {
   std::int64_t ranks = 1;                    // default: of the first collective, 1 if there is none
   BackendKind backend = BackendKind::Cuda;   // default cuda
   std::vector<CollectiveSeries> collectives;
-  // Absent: only measured kernels and timed work have a time, and memory work where `copy` is known.
+  // Absent: only measured kernels, passes and timed work have a time, and memory work where `copy`
+  // is known: copy.fixed + copy.ns_per_byte * bytes / 2, since a copy of one byte moves two.
   std::optional<Roofline> compute;
   std::vector<MeasuredKernel> kernels;    // default none; wins over `compute`
   std::optional<UnitKernel> unit_kernel;  // absent: timed work cannot be executed here
   std::optional<CopyModel> copy;          // absent: 2 * bytes / (0.8 * compute.memory)
+  std::map<PassKind, PassModel> passes;   // default none; for passes that are no measured kernel
   HostModel host;                         // absent, or a key of it: default_host(backend)
   Contention contention;                  // default none
   std::optional<Quality> quality;         // absent: not written by a calibration
@@ -170,9 +174,9 @@ CollectiveTable collective_table(const Cluster& cluster, CollectiveKey key);
 // "all-reduce over 16 ranks is taken as twice the all-gather".
 std::string collective_assumption(const Cluster& cluster, CollectiveKey key);
 
-// Costs of a Program on this cluster. Costs own all they need; the cluster may go. Ops: timed work
-// as it was measured, other work from `kernels` where dtype and work match exactly, else from
-// `compute`. A group of one rank communicates in no time. Throws InputError when an op has no
+// Costs of a Program on this cluster, and of what lowering makes of it. Costs own all they need; the
+// cluster may go. Ops: timed work as it was measured, other work from `kernels` where dtype and work
+// match exactly, else from `passes`, `compute` or `copy`, in that order. A group of one rank communicates in no time. Throws InputError when an op has no
 // duration here, or a group that owes a reduction or communicates in an op has no table.
 Costs costs_for(const Cluster& cluster, const schedule::Program& program);
 

@@ -7,12 +7,12 @@
 #include "base/error.h"
 #include "models/cluster.h"
 #include "models/kernel_table.h"
+#include "models/op_costs.h"
 
 #include <algorithm>
 #include <array>
 #include <memory>
 #include <set>
-#include <unordered_map>
 #include <utility>
 
 namespace dovetail::models {
@@ -20,67 +20,8 @@ namespace {
 
 using schedule::Collective;
 
-constexpr double kReachableMemory = 0.8;  // share of the nominal rate that streaming kernels reach
 constexpr std::array kReductions = {Collective::AllReduce, Collective::ReduceScatter,
                                     Collective::AllGather};
-
-// Durations of one op: one for all ranks, or one per rank. A rewrite may change the work of an op
-// that keeps its id.
-struct OpTime {
-  schedule::Work work;
-  std::vector<Duration> by_rank;
-
-  [[nodiscard]] Duration at(Rank rank) const {
-    const auto index = static_cast<std::size_t>(rank.value);
-    return by_rank[index < by_rank.size() ? index : 0];
-  }
-};
-using OpTimes = std::unordered_map<OpId, OpTime>;
-
-double seconds_to_move(const Roofline& roofline, Bytes bytes) {
-  return static_cast<double>(bytes.count()) / (kReachableMemory * roofline.memory.count());
-}
-
-Duration roofline_time(const Cluster& cluster, const schedule::Op& op) {
-  const Roofline& roofline = *cluster.compute;
-  const auto peak = roofline.gemm_peak.find(op.dtype);
-  if (peak == roofline.gemm_peak.end() && std::holds_alternative<schedule::GemmWork>(op.work)) {
-    std::string known;
-    for (const auto& [dtype, rate] : roofline.gemm_peak) {
-      known += (known.empty() ? "" : ", ") + std::string(to_string(dtype));
-    }
-    throw InputError("cluster " + cluster.name + ": op " + op.name + " is a GEMM of " +
-                     std::string(to_string(op.dtype)) + ", but compute.gemm.flop_per_s has only " +
-                     (known.empty() ? "nothing" : known));
-  }
-  double seconds = seconds_to_move(roofline, op.bytes());
-  if (peak != roofline.gemm_peak.end()) {
-    seconds = std::max(seconds, op.flop().count() / (roofline.efficiency * peak->second.count()));
-  }
-  return from_us(seconds * 1e6) + roofline.kernel_overhead;
-}
-
-std::vector<Duration> op_times(const Cluster& cluster, const KernelTable& kernels,
-                               const schedule::Op& op) {
-  if (std::holds_alternative<schedule::CollectiveWork>(op.work))
-    return {Duration{}};  // collective()
-  if (const auto* timed = std::get_if<schedule::TimedWork>(&op.work)) {
-    if (timed->by_rank.empty()) throw InputError("op " + op.name + ": timed work without a time");
-    return timed->by_rank;
-  }
-  if (const std::optional<Duration> time = kernels.find(op)) return {*time};
-  const auto* memory = std::get_if<schedule::MemoryWork>(&op.work);
-  if (!cluster.compute && cluster.copy && memory != nullptr) {
-    // A copy of one byte moves two: it is read and written.
-    const double ns = cluster.copy->ns_per_byte * static_cast<double>(memory->bytes.count()) / 2;
-    return {cluster.copy->fixed + from_us(ns / 1e3)};
-  }
-  if (!cluster.compute) {
-    throw InputError("cluster " + cluster.name + ": no duration for op " + op.name +
-                     ": no measured kernel matches it and the cluster has no compute section");
-  }
-  return {roofline_time(cluster, op)};
-}
 
 // What the Program communicates: the halves of an all-reduce and itself for each group that owes a
 // reduction, and what its ops say. Groups of one rank need no network.
@@ -131,12 +72,6 @@ CopyModel copy_model(const Cluster& cluster) {
   return {Duration{}, seconds_to_move(*cluster.compute, Bytes(2)) * 1e9};
 }
 
-bool uses_roofline(const KernelTable& kernels, const schedule::Op& op) {
-  return !std::holds_alternative<schedule::TimedWork>(op.work) &&
-         !std::holds_alternative<schedule::CollectiveWork>(op.work) &&
-         !kernels.find(op).has_value();
-}
-
 // The collectives whose origin a report must tell: those of buckets that are in use, and all of ops.
 std::set<CollectiveKey> spoken_of(const schedule::Program& program,
                                   const std::vector<Collective>& used) {
@@ -169,25 +104,11 @@ std::function<CollectiveTime(Collective, const schedule::ProcessGroup&, Bytes)> 
 }
 
 Costs costs_for(const Cluster& cluster, const schedule::Program& program) {
-  const KernelTable kernels(cluster);
-  auto times = std::make_shared<OpTimes>();
+  auto ops = std::make_shared<const OpCosts>(cluster, program);
   Costs costs;
   costs.machine = cluster.name;
-  for (const schedule::Op& op : program.ops) {
-    std::vector<Duration> by_rank = op_times(cluster, kernels, op);
-    costs.distinct_ranks =
-        std::max(costs.distinct_ranks, static_cast<std::int64_t>(by_rank.size()));
-    times->insert_or_assign(op.id, OpTime{op.work, std::move(by_rank)});
-  }
-  // Ops that lowering made (sums, casts, sharded updates) are not of this Program: priced when asked.
-  costs.op = [times = std::shared_ptr<const OpTimes>(std::move(times)),
-              rest = std::make_shared<const std::pair<Cluster, KernelTable>>(cluster, kernels)](
-                 const schedule::Op& op, Rank rank) {
-    const auto entry = times->find(op.id);
-    if (entry != times->end() && entry->second.work == op.work) return entry->second.at(rank);
-    return OpTime{op.work, op_times(rest->first, rest->second, op)}.at(rank);
-  };
-
+  costs.distinct_ranks = ops->distinct_ranks();
+  costs.op = [ops](const schedule::Op& op, Rank rank) { return ops->time(op, rank); };
   costs.collective = collective_costs(cluster, program);
 
   if (cluster.copy || cluster.compute) {
@@ -203,6 +124,9 @@ Costs costs_for(const Cluster& cluster, const schedule::Program& program) {
                        "compute section; buckets that are views need no copy");
     };
   }
+  if (const auto scale = cluster.passes.find(PassKind::Scale); scale != cluster.passes.end()) {
+    costs.scale = [pass = scale->second](Bytes bytes) { return pass.time(bytes * 2); };
+  }
   costs.host = cluster.host;
   costs.contention = [contention = cluster.contention](Rank) { return contention; };
   return costs;
@@ -217,7 +141,7 @@ std::vector<std::string> assumptions(const Cluster& cluster, const schedule::Pro
   }
   const KernelTable kernels(cluster);
   const auto estimated = std::ranges::count_if(
-      program.ops, [&](const schedule::Op& op) { return uses_roofline(kernels, op); });
+      program.ops, [&](const schedule::Op& op) { return uses_roofline(cluster, kernels, op); });
   if (estimated > 0) {
     sentences.push_back(std::to_string(estimated) + " of " + std::to_string(program.ops.size()) +
                         " ops take their time from peak rates, uncalibrated");

@@ -222,6 +222,21 @@ CopyModel read_copy(JsonObject object) {
   return copy;
 }
 
+std::map<PassKind, PassModel> read_passes(JsonObject object) {
+  std::map<PassKind, PassModel> passes;
+  for (const PassKind kind : kPassKinds) {
+    const std::string_view word = to_string(kind);
+    object.ignore(word);
+    if (!object.has(word)) continue;
+    JsonObject pass = object.object(word);
+    passes[kind] = {.fixed = us_or(pass, "fixed_us", Duration{}),
+                    .ns_per_byte = pass.number("ns_per_byte", 0, kMostUs)};
+    pass.done();
+  }
+  object.done();
+  return passes;
+}
+
 // Keys that are absent keep the backend's default where the kind is the same, else 0.
 HostModel read_host(JsonObject object, BackendKind backend) {
   HostModel host = default_host(backend);
@@ -383,8 +398,9 @@ ordered_json list_of(const std::vector<T>& items) {
 
 Cluster cluster_from_json(JsonObject root) {
   root.schema(kSchema);
-  optional_keys(root, {"origin", "licence", "date", "notes", "ranks", "backend", "compute",
-                       "kernels", "unit_kernel", "copy", "host", "contention", "quality"});
+  optional_keys(root,
+                {"origin", "licence", "date", "notes", "ranks", "backend", "compute", "kernels",
+                 "unit_kernel", "copy", "passes", "host", "contention", "quality"});
   constexpr std::array<std::string_view, 1> kKinds = {"cluster"};
   static_cast<void>(root.word("kind", kKinds));
   Cluster cluster;
@@ -405,6 +421,7 @@ Cluster cluster_from_json(JsonObject root) {
   if (root.has("kernels")) cluster.kernels = read_kernels(root.array("kernels"));
   if (root.has("unit_kernel")) cluster.unit_kernel = read_unit_kernel(root.object("unit_kernel"));
   if (root.has("copy")) cluster.copy = read_copy(root.object("copy"));
+  if (root.has("passes")) cluster.passes = read_passes(root.object("passes"));
   cluster.host = root.has("host") ? read_host(root.object("host"), cluster.backend)
                                   : default_host(cluster.backend);
   if (root.has("contention")) cluster.contention = read_contention(root.object("contention"));
@@ -433,6 +450,10 @@ std::string cluster_to_json(const Cluster& cluster) {
   if (cluster.copy) {
     root["copy"] = {{"ns_per_byte", finite(cluster.copy->ns_per_byte)},
                     {"fixed_us", to_us(cluster.copy->fixed)}};
+  }
+  for (const auto& [kind, pass] : cluster.passes) {
+    root["passes"][std::string(to_string(kind))] = {{"ns_per_byte", finite(pass.ns_per_byte)},
+                                                    {"fixed_us", to_us(pass.fixed)}};
   }
   root["host"] = written(cluster.host);
   root["contention"] = written(cluster.contention);

@@ -73,7 +73,8 @@ struct Costs {
   std::function<Duration(const schedule::Op&, Rank)> op;
   std::function<CollectiveTime(schedule::Collective, const schedule::ProcessGroup&, Bytes)>
       collective;
-  std::function<Duration(Bytes)> copy;  // one direction of a pack or unpack
+  std::function<Duration(Bytes)> copy;   // one direction of a pack or unpack
+  std::function<Duration(Bytes)> scale;  // of a buffer in place; empty: as a copy
   HostModel host;
   // Per rank where ranks differ: contention(rank).
   std::function<Contention(Rank)> contention;

@@ -5,9 +5,25 @@
 
 #include "base/error.h"
 
+#include <string_view>
+#include <utility>
 #include <variant>
 
 namespace dovetail::models {
+namespace {
+
+// "fc1.forward@2" -> "fc1.forward"; names that end otherwise stay.
+std::string without_micro_step(std::string_view name) {
+  const std::size_t at = name.rfind('@');
+  const auto is_digit = [](char letter) { return letter >= '0' && letter <= '9'; };
+  if (at == std::string_view::npos || at + 1 == name.size()) return std::string(name);
+  for (const char letter : name.substr(at + 1)) {
+    if (!is_digit(letter)) return std::string(name);
+  }
+  return std::string(name.substr(0, at));
+}
+
+}  // namespace
 
 // Sizes stay far below 2^53, so doubles hold them exactly and compare as the integers they are.
 std::array<double, 6> KernelTable::key(schedule::DType dtype, const schedule::GemmWork& work) {
@@ -30,19 +46,27 @@ KernelTable::KernelTable(const Cluster& cluster) : unit_(cluster.unit_kernel) {
   }
 }
 
-std::optional<Duration> KernelTable::find(const schedule::Op& op) const {
+std::optional<Duration> KernelTable::at(std::string name, const schedule::Op& op) const {
   std::array<double, 6> place{};
-  const auto* gemm = std::get_if<schedule::GemmWork>(&op.work);
-  if (gemm != nullptr) {
+  if (const auto* gemm = std::get_if<schedule::GemmWork>(&op.work)) {
     place = key(op.dtype, *gemm);
   } else if (const auto* memory = std::get_if<schedule::MemoryWork>(&op.work)) {
     place = key(op.dtype, *memory);
   } else {
     return std::nullopt;
   }
-  for (const std::string& name : {op.name, std::string()}) {
-    if (const auto entry = times_.find({name, place}); entry != times_.end()) return entry->second;
-  }
+  const auto entry = times_.find({std::move(name), place});
+  return entry == times_.end() ? std::nullopt : std::optional(entry->second);
+}
+
+std::optional<Duration> KernelTable::find_named(const schedule::Op& op) const {
+  return at(without_micro_step(op.name), op);
+}
+
+std::optional<Duration> KernelTable::find(const schedule::Op& op) const {
+  if (const std::optional<Duration> time = find_named(op)) return time;
+  if (const std::optional<Duration> time = at(std::string(), op)) return time;
+  const auto* gemm = std::get_if<schedule::GemmWork>(&op.work);
   if (gemm == nullptr || !unit_ || op.dtype != unit_->dtype) return std::nullopt;
   schedule::GemmWork once = *gemm;
   once.count = unit_->gemm.count;

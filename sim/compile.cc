@@ -179,7 +179,7 @@ class Compiler {
         },
         [](const schedule::RunCollective&) {},
         [&](const schedule::Copy& copy) {
-          play_copy(side, action.stream, communications_.bytes(copy));
+          play_pass(side, action.stream, costs_.copy(communications_.bytes(copy)));
         },
         [&](const schedule::RecordEvent& record) {
           events_[static_cast<std::size_t>(side.role)][record.event] =
@@ -187,14 +187,15 @@ class Compiler {
         },
         [&](const schedule::WaitEvent& wait) { play_wait(side, action.stream, wait); },
         [&](const schedule::Scale& scale) {
-          play_copy(side, action.stream, communications_.bytes(scale));
+          const Bytes bytes = communications_.bytes(scale);
+          play_pass(side, action.stream, costs_.scale ? costs_.scale(bytes) : costs_.copy(bytes));
         });
   }
 
-  void play_copy(const Side& side, StreamId stream, Bytes bytes) {
+  // A pass over a bucket: a copy or a scale.
+  void play_pass(const Side& side, StreamId stream, Duration time) {
     const Duration fixed = inline_host_ ? costs_.host.copy : Duration{};
-    builder_.add(place(side, stream), NodeKind::Copy,
-                 same_on_all_lanes(side.role, costs_.copy(bytes) + fixed));
+    builder_.add(place(side, stream), NodeKind::Copy, same_on_all_lanes(side.role, time + fixed));
   }
 
   void play_collective(std::span<const Side> sides, const Communication& communication) {

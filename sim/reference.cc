@@ -180,7 +180,8 @@ class Reference {
     if (const auto* scale = std::get_if<schedule::Scale>(&command.action)) {
       const schedule::BucketLayout& layout = program_.bucket(scale->bucket);
       const bool shard = scale->part == schedule::Part::Shard;
-      return fixed + costs_.copy(shard ? Bytes(layout.size.count() / layout.shards) : layout.size);
+      const Bytes bytes = shard ? Bytes(layout.size.count() / layout.shards) : layout.size;
+      return fixed + (costs_.scale ? costs_.scale(bytes) : costs_.copy(bytes));
     }
     const auto& copy = std::get<schedule::Copy>(command.action);
     Bytes bytes;

@@ -35,13 +35,23 @@ Calibration calibrate(Rig& rig, const schedule::ScheduledProgram& plan, const Op
   tell("ops of the step");
   result.ops = measure_ops(rig, plan, options.op_steps);
   result.works = by_work(plan.program, result.ops);
+  for (const schedule::ScheduledProgram& variant : options.variants) {
+    tell("ops of " + variant.policy);
+    result.variants.push_back(measure_ops(rig, variant, options.variant_steps));
+  }
   tell("unit kernel and copies");
   result.unit_kernel = measure_unit_kernel(rig);
   result.copies = measure_copies(rig);
+  result.scales = measure_scales(rig);
   tell("launching and waiting");
   result.host = measure_host(rig);
   tell("collectives by size");
   result.collectives = measure_collectives(rig, options.collectives);
+  tell("reduce-scatter and all-gather by size");
+  CollectiveOptions half = options.halves;
+  result.reduce_scatter = measure_collectives(rig, half);
+  half.kind = schedule::Collective::AllGather;
+  result.all_gather = measure_collectives(rig, half);
   tell("contention");
   result.contention = measure_contention(rig, plan, options.contention);
   result.tiny_collectives = measure_contention(

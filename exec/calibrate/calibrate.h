@@ -25,7 +25,16 @@ namespace dovetail::exec::calibrate {
 
 struct Options {
   std::int32_t op_steps = 10;
+  // Rewritten forms of the plan's program (micro-steps with their sums, sharded updates), whose ops
+  // are measured too.
+  std::vector<schedule::ScheduledProgram> variants;
+  std::int32_t variant_steps = 6;
   CollectiveOptions collectives;
+  CollectiveOptions halves = {.kind = schedule::Collective::ReduceScatter,
+                              .smallest = kib(4),
+                              .largest = mib(64),
+                              .growth = 4,
+                              .budget = std::chrono::seconds(5)};  // each of them
   ContentionOptions contention;
   Bytes tiny = kib(4);  // message of the per-collective processor time
   // Told what is being measured now, on rank 0: "collectives by size". May be empty.
@@ -34,11 +43,15 @@ struct Options {
 
 struct Calibration {
   std::vector<OpTime> ops;
-  std::vector<WorkTime> works;  // the same by distinct work
-  Spread unit_kernel;           // of cpu::kUnitGemm
+  std::vector<WorkTime> works;                // the same by distinct work
+  std::vector<std::vector<OpTime>> variants;  // of each variant, all of its ops
+  Spread unit_kernel;                         // of cpu::kUnitGemm
   CopyTime copies;
+  CopyTime scales;  // per byte of the buffer
   HostTimes host;
-  std::vector<CollectiveTimes> collectives;
+  std::vector<CollectiveTimes> collectives;  // all-reduce
+  std::vector<CollectiveTimes> reduce_scatter;
+  std::vector<CollectiveTimes> all_gather;
   std::vector<RankContention> contention;        // large messages, by rank
   std::vector<RankContention> tiny_collectives;  // by rank: cpu_per_collective
   Conditions conditions;

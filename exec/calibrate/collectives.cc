@@ -15,7 +15,15 @@ namespace {
 constexpr std::int64_t kQueue = 8;
 constexpr std::int64_t kFewest = 3;  // repetitions of one size
 constexpr std::int64_t kMost = 25;
-constexpr std::int64_t kSizes = 25;  // 4 B to 64 MiB, for sharing out the budget
+
+// For sharing out the budget; 25 from 4 B to 64 MiB by doubling.
+std::int64_t sizes_of(const CollectiveOptions& options) {
+  std::int64_t sizes = 0;
+  for (Bytes size = options.smallest; size <= options.largest; size = size * options.growth) {
+    ++sizes;
+  }
+  return std::max<std::int64_t>(1, sizes);
+}
 
 cpu::CollectiveCall call_on(Rig& rig, schedule::Collective kind, Bytes bytes) {
   cpu::CollectiveCall call = {.kind = kind,
@@ -73,7 +81,7 @@ std::int64_t repetitions(const CollectiveOptions& options, Bytes bytes, Duration
                          Duration left) {
   const Duration one = guess + options.pause;
   const Duration queue = guess * queue_length(bytes) + options.pause;
-  const Duration share_of_size = options.budget / kSizes;
+  const Duration share_of_size = options.budget / sizes_of(options);
   const std::int64_t wanted =
       std::clamp<std::int64_t>(share_of_size / (one + queue), kFewest, kMost);
   return wanted * one + kFewest * queue <= left ? wanted : 0;
@@ -91,7 +99,7 @@ std::vector<CollectiveTimes> measure_collectives(Rig& rig, const CollectiveOptio
   const std::int64_t begin = now_ns();
   Duration guess = std::chrono::milliseconds(1);
   std::vector<CollectiveTimes> times;
-  for (Bytes asked = options.smallest; asked <= options.largest; asked = asked * 2) {
+  for (Bytes asked = options.smallest; asked <= options.largest; asked = asked * options.growth) {
     const Bytes bytes = whole_shards(options, asked, rig.exchange().world_size);
     const Duration left = options.budget - Duration(now_ns() - begin);
     const std::int64_t count =
@@ -104,8 +112,8 @@ std::vector<CollectiveTimes> measure_collectives(Rig& rig, const CollectiveOptio
     time.isolated = spread_of(samples(rig, call, 1, count, options.pause));
     const std::int64_t queue = queue_length(bytes);
     time.back_to_back = spread_of(samples(rig, call, queue, kFewest, options.pause)).median / queue;
-    // The next size takes at most about twice as long.
-    guess = std::max(time.isolated.median, time.back_to_back) * 2;
+    // The next size takes at most about as many times as long.
+    guess = std::max(time.isolated.median, time.back_to_back) * options.growth;
     const bool same_size = !times.empty() && times.back().bytes == bytes;
     if (!same_size) times.push_back(time);
   }

@@ -3,7 +3,7 @@
 // Isolated: all ranks meet, pause (so that a shaped link has its credit back and every thread
 // sleeps), and issue one. Back to back: several of one size are queued before the first starts.
 // One collective lasts from its last arrival to its last completion over the ranks, on their shared
-// clock; a queue likewise, divided by its length. Sizes double until the time budget is used up.
+// clock; a queue likewise, divided by its length. Sizes grow until the time budget is used up.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -21,6 +21,7 @@ struct CollectiveOptions {
   schedule::Collective kind = schedule::Collective::AllReduce;
   Bytes smallest = Bytes(4);
   Bytes largest = mib(64);
+  std::int64_t growth = 2;  // from one size to the next
   Duration budget = std::chrono::seconds(20);
   Duration pause = std::chrono::milliseconds(5);
 };

@@ -27,8 +27,20 @@ std::vector<std::int64_t> pooled(const std::vector<std::vector<std::int64_t>>& b
 
 Duration median(std::vector<std::int64_t> samples) { return spread_of(std::move(samples)).median; }
 
-// The median time of copying one block, going through memory so that no block is met twice soon.
-Duration copy_time(Rig& rig, std::span<float> arena, std::size_t block) {
+// A pass over one block of the arena; `to` lies half an arena further.
+using Pass = void (*)(std::span<const float> from, std::span<float> to);
+
+void copy_block(std::span<const float> from, std::span<float> to) {
+  std::copy(from.begin(), from.end(), to.begin());
+}
+
+// As the backend scales a bucket: in place.
+void scale_block(std::span<const float>, std::span<float> to) {
+  for (float& value : to) value *= 0.5F;
+}
+
+// The median time of one pass over a block, going through memory so that no block is met twice soon.
+Duration time_of(Rig& rig, std::span<float> arena, std::size_t block, Pass pass) {
   constexpr std::size_t kSamples = 64;
   const std::size_t half = arena.size() / 2;
   const std::size_t stride = half / kSamples;
@@ -36,13 +48,26 @@ Duration copy_time(Rig& rig, std::span<float> arena, std::size_t block) {
   rig.exchange().barrier();
   std::vector<std::int64_t> samples;
   for (std::size_t i = 0; i < kSamples; ++i) {
-    const std::span<const float> from = arena.subspan(i * stride, block);
     const std::int64_t start = now_ns();
-    std::copy(from.begin(), from.end(),
-              arena.begin() + static_cast<std::ptrdiff_t>(half + i * stride));
+    pass(arena.subspan(i * stride, block), arena.subspan(half + i * stride, block));
     samples.push_back(now_ns() - start);
   }
   return median(pooled(share(rig.exchange(), samples)));
+}
+
+// The line through a small and a large block.
+CopyTime line_of(Rig& rig, Pass pass) {
+  // 128 MiB: far more than the caches, in 64 blocks each way.
+  std::vector<float> arena(std::size_t{32} << 20, 0.0F);
+  constexpr std::size_t kSmall = 1 << 10;  // floats: 4 KiB
+  constexpr std::size_t kLarge = 1 << 18;  // 1 MiB
+  const auto small = static_cast<double>(time_of(rig, arena, kSmall, pass).count());
+  const auto large = static_cast<double>(time_of(rig, arena, kLarge, pass).count());
+  CopyTime time;
+  time.ns_per_byte = std::max(0.0, (large - small) / (4.0 * (kLarge - kSmall)));
+  const double fixed = small - time.ns_per_byte * 4.0 * kSmall;
+  time.fixed = Duration(static_cast<std::int64_t>(std::max(0.0, fixed)));
+  return time;
 }
 
 }  // namespace
@@ -136,18 +161,8 @@ Spread measure_unit_kernel(Rig& rig) {
   return spread_of(pooled(share(rig.exchange(), samples)));
 }
 
-CopyTime measure_copies(Rig& rig) {
-  // 128 MiB: far more than the caches, in 64 blocks each way.
-  std::vector<float> arena(std::size_t{32} << 20, 0.0F);
-  constexpr std::size_t kSmall = 1 << 10;  // floats: 4 KiB
-  constexpr std::size_t kLarge = 1 << 18;  // 1 MiB
-  const auto small = static_cast<double>(copy_time(rig, arena, kSmall).count());
-  const auto large = static_cast<double>(copy_time(rig, arena, kLarge).count());
-  CopyTime time;
-  time.ns_per_byte = std::max(0.0, (large - small) / (4.0 * (kLarge - kSmall)));
-  const double fixed = small - time.ns_per_byte * 4.0 * kSmall;
-  time.fixed = Duration(static_cast<std::int64_t>(std::max(0.0, fixed)));
-  return time;
-}
+CopyTime measure_copies(Rig& rig) { return line_of(rig, copy_block); }
+
+CopyTime measure_scales(Rig& rig) { return line_of(rig, scale_block); }
 
 }  // namespace dovetail::exec::calibrate

@@ -47,5 +47,7 @@ struct CopyTime {
   double ns_per_byte = 0;
 };
 CopyTime measure_copies(Rig& rig);
+// Multiplying a buffer in place, likewise.
+CopyTime measure_scales(Rig& rig);
 
 }  // namespace dovetail::exec::calibrate

@@ -81,6 +81,12 @@ Bytes SyntheticOps::touched_by(const schedule::Op& op) const {
       if (memory_.has(made.tensor)) elements += memory_.tensor(made.tensor).size();
     }
   }
+  const auto* update = std::get_if<schedule::ShardUpdate>(&op.effect);
+  if (update != nullptr && memory_.has(update->parameters)) {
+    for (const TensorRange& range : memory_.shard_members(update->parameters)) {
+      elements += 2 * range.data.size();
+    }
+  }
   const bool reads_and_writes = std::holds_alternative<schedule::Accumulate>(op.effect);
   if (reads_and_writes || std::holds_alternative<schedule::ZeroFill>(op.effect)) {
     for (const TensorId id : op.writes) {
@@ -171,17 +177,18 @@ void SyntheticOps::accumulate(const schedule::Op& op, const schedule::Accumulate
   }
 }
 
-// The part of a gradient that this rank holds: all, or its shard.
-std::span<const float> SyntheticOps::squared_part(TensorId tensor, bool is_shard) const {
-  if (is_shard) {
-    for (const schedule::BucketLayout& layout : plan_.buckets) {
-      if (!memory_.has(layout.bucket) || memory_.shards(layout.bucket) == 1) continue;
-      for (const TensorRange& range : memory_.shard_members(layout.bucket)) {
-        if (range.tensor == tensor) return range.data;
-      }
+// What this rank holds of a gradient: all, or its parts of the buckets that hold slices of it.
+std::vector<std::span<const float>> SyntheticOps::squared_parts(TensorId tensor,
+                                                                bool is_shard) const {
+  if (!is_shard) return {memory_.tensor(tensor)};
+  std::vector<std::span<const float>> parts;
+  for (const schedule::BucketLayout& layout : plan_.buckets) {
+    if (!memory_.has(layout.bucket) || memory_.shards(layout.bucket) == 1) continue;
+    for (const TensorRange& range : memory_.shard_members(layout.bucket)) {
+      if (range.tensor == tensor) parts.emplace_back(range.data);
     }
   }
-  return memory_.tensor(tensor);
+  return parts;
 }
 
 void SyntheticOps::square(const schedule::Op& op, const schedule::GlobalNorm& norm) const {
@@ -190,9 +197,11 @@ void SyntheticOps::square(const schedule::Op& op, const schedule::GlobalNorm& no
   double sum = 0;
   for (const TensorId id : op.reads) {
     if (!memory_.has(id) || !is_gradient(plan_.program.tensor(id))) continue;
-    for (const float element : squared_part(id, norm.shard)) {
-      const double value = static_cast<double>(element) * factor;
-      sum += value * value;
+    for (const std::span<const float> part : squared_parts(id, norm.shard)) {
+      for (const float element : part) {
+        const double value = static_cast<double>(element) * factor;
+        sum += value * value;
+      }
     }
   }
   memory_.tensor(op.writes[0])[0] = static_cast<float>(sum);

@@ -57,7 +57,8 @@ class SyntheticOps final : public OpRunner {
   void accumulate(const schedule::Op& op, const schedule::Accumulate& sum) const;
   void square(const schedule::Op& op, const schedule::GlobalNorm& norm) const;
   void update_shard(const schedule::Op& op, const schedule::ShardUpdate& update) const;
-  [[nodiscard]] std::span<const float> squared_part(TensorId tensor, bool is_shard) const;
+  [[nodiscard]] std::vector<std::span<const float>> squared_parts(TensorId tensor,
+                                                                  bool is_shard) const;
   void compare(const Look& look, CheckResult& result) const;
   void compare_norm(const Look& look, CheckResult& result) const;
   // `data` holds elements first .. of the tensor.

@@ -83,7 +83,13 @@ TensorMemory::TensorMemory(const schedule::ScheduledProgram& plan, const Options
 void TensorMemory::place_buckets(const schedule::ScheduledProgram& plan, Rank rank) {
   const std::set<BucketId> used = used_by(plan, rank).buckets;
   for (const schedule::BucketLayout& layout : plan.buckets) {
-    if (used.count(layout.bucket) > 0) place_bucket(layout, plan.program);
+    if (used.count(layout.bucket) == 0) continue;
+    place_bucket(layout, plan.program);
+    if (layout.shards <= 1) continue;
+    // Also where no collective says who has which shard: a calibration leaves them out.
+    BucketPlace& place = buckets_.at(layout.bucket);
+    place.shards = static_cast<std::size_t>(layout.shards);
+    place.shard_index = static_cast<std::size_t>(rank.value) % place.shards;
   }
   for (const schedule::Command& command : role_of(plan, rank).commands) {
     const auto* collective = std::get_if<schedule::RunCollective>(&command.action);

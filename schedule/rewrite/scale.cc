@@ -67,7 +67,9 @@ Refused refuse_loss(const Program& program) {
   const auto factor = common_factor(program);
   if (const auto* reason = std::get_if<std::string>(&factor)) return *reason;
   if (std::get<Rational>(factor) == Rational(1)) return std::nullopt;  // the fill stays as it is
-  if (Refused refused = refuse_backward_readers(program)) return refused;
+  if (const Refused refused = refuse_backward_readers(program)) {
+    return *refused + ": scaling the loss would not scale what it makes of it";
+  }
   const std::vector<TensorId> loose = gradients_without_debt(program);
   if (!loose.empty()) {
     return "gradient " + program.tensor(loose.front()).name +
@@ -127,7 +129,9 @@ Refused refuse_optimizer_op(const Program& program, const Op& op, const OwedFact
 // P11: the gradients that updates read must be exactly those that are reduced.
 Refused refuse_optimizer(const Program& program) {
   const OwedFactors owed = owed_factors(program);
-  if (Refused refused = refuse_backward_readers(program)) return refused;
+  if (const Refused refused = refuse_backward_readers(program)) {
+    return *refused + ": scaling in the optimizer would come too late";
+  }
   IdTable<TensorId, char> touched;
   for (const Op& op : program.ops) {
     if (op.phase != Phase::Optimizer) continue;

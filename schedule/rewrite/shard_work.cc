@@ -28,7 +28,22 @@ bool add_times(TimedWork& total, const TimedWork& work, Share share) {
 
 }  // namespace
 
+// Repetitions are summed in fractions and rounded as a whole.
+bool WorkSum::add_product(const GemmWork& work, Share share) {
+  if (empty_) total_ = GemmWork{.m = work.m, .n = work.n, .k = work.k};
+  auto* total = std::get_if<GemmWork>(&total_);
+  if (total == nullptr || total->m != work.m || total->n != work.n || total->k != work.k) {
+    return false;
+  }
+  empty_ = false;
+  repetitions_ += static_cast<double>(work.count) * static_cast<double>(share.part) /
+                  static_cast<double>(share.whole);
+  total->count = std::max<std::int64_t>(1, std::llround(repetitions_));
+  return true;
+}
+
 bool WorkSum::add(const Work& work, Share share) {
+  if (const auto* product = std::get_if<GemmWork>(&work)) return add_product(*product, share);
   const auto* memory = std::get_if<MemoryWork>(&work);
   const auto* timed = std::get_if<TimedWork>(&work);
   if (memory == nullptr && timed == nullptr) return false;

@@ -171,6 +171,13 @@ TEST(CalibrateTest, AWholeCalibrationHoldsEveryPart) {
     Options options;
     options.op_steps = 3;
     options.collectives = {.smallest = kib(64), .largest = kib(512), .pause = 100us};
+    options.halves = {.kind = schedule::Collective::ReduceScatter,
+                      .smallest = kib(4),
+                      .largest = kib(64),
+                      .growth = 4,
+                      .pause = 100us};
+    options.variants = {plan};
+    options.variant_steps = 2;
     options.contention.compute_time = 5ms;
     if (rig.exchange().rank == Rank{0}) {
       options.progress = [&](std::string_view what) { told.emplace_back(what); };
@@ -179,17 +186,23 @@ TEST(CalibrateTest, AWholeCalibrationHoldsEveryPart) {
     EXPECT_EQ(result.ops.size(), 6U);
     EXPECT_EQ(result.works.size(), 2U);
     EXPECT_GT(result.unit_kernel.median, Duration{});
+    ASSERT_EQ(result.variants.size(), 1U);
+    EXPECT_EQ(result.variants[0].size(), 6U);
     EXPECT_GT(result.copies.ns_per_byte, 0);
+    EXPECT_GT(result.scales.ns_per_byte, 0);
     EXPECT_EQ(result.collectives.size(), 4U);
+    EXPECT_EQ(result.reduce_scatter.size(), 3U);  // 4, 16 and 64 KiB
+    EXPECT_EQ(result.all_gather.size(), 3U);
     EXPECT_EQ(result.contention.size(), 2U);
     EXPECT_EQ(result.tiny_collectives.size(), 2U);
     EXPECT_TRUE(result.conditions.spread.has_value());
     EXPECT_TRUE(result.conditions.fit_residual.has_value());
     EXPECT_EQ(result.verdict.valid, result.verdict.reasons.empty());
   });
-  EXPECT_THAT(told,
-              ::testing::ElementsAre("ops of the step", "unit kernel and copies",
-                                     "launching and waiting", "collectives by size", "contention"));
+  EXPECT_THAT(told, ::testing::ElementsAre("ops of the step", "ops of " + plan.policy,
+                                           "unit kernel and copies", "launching and waiting",
+                                           "collectives by size",
+                                           "reduce-scatter and all-gather by size", "contention"));
 }
 
 }  // namespace

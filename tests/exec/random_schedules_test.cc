@@ -9,12 +9,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
 #include "base/random.h"
+#include "exec/legal.h"
 #include "schedule/lower.h"
 #include "schedule/verify.h"
 #include "tests/exec/law.h"
 #include "tests/exec/programs.h"
 #include "tests/support/random_language.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -27,6 +29,7 @@ namespace {
 using schedule::Program;
 using schedule::Schedule;
 using schedule::ScheduledProgram;
+using ::testing::StartsWith;
 using training::Embedding;
 using training::Optimizer;
 using training::SecondOrder;
@@ -40,10 +43,8 @@ std::vector<TrainingOptions> variants() {
   for (const Embedding embedding : {Embedding::OneTensor, Embedding::TwoParts}) {
     for (const Optimizer optimizer : {Optimizer::Momentum, Optimizer::Adam}) {
       for (const double max_norm : {0.0, 0.5}) {
-        result.push_back({.samples = 4,
-                          .embedding = embedding,
-                          .optimizer = optimizer,
-                          .max_norm = max_norm});
+        result.push_back(
+            {.samples = 4, .embedding = embedding, .optimizer = optimizer, .max_norm = max_norm});
       }
     }
   }
@@ -90,9 +91,8 @@ TEST(RandomSchedulesTest, LegalOnesGiveExactGradientsAndTheWeightsOfTheNaiveProg
     EXPECT_GT(check.checked, 0);
     checked += check.checked;
     if (++legal % 4 != 0) continue;
-    const Combination combination = {.options = drawn->options,
-                                     .policy = "naive",
-                                     .merge = drawn->schedule.merge};
+    const Combination combination = {
+        .options = drawn->options, .policy = "naive", .merge = drawn->schedule.merge};
     const Trained weights = train(drawn->plan, Law::kSteps, hyperparameters(combination));
     EXPECT_EQ(differences(law.reference(combination), weights), "");
     EXPECT_EQ(weights.disagreement, "");
@@ -102,6 +102,31 @@ TEST(RandomSchedulesTest, LegalOnesGiveExactGradientsAndTheWeightsOfTheNaiveProg
   EXPECT_EQ(trained, kWanted / 4);
   // Two steps on two ranks; every schedule reduces all 5,000 gradient elements.
   EXPECT_GT(checked, std::int64_t{kWanted} * 2 * 2 * 5000);
+}
+
+// One mutation each of legal plans, the kinds in turn. Some plans have no place for a kind.
+TEST(RandomSchedulesTest, IllegalOnesAreRefusedBeforeAnyRankStarts) {
+  int refused = 0;
+  std::size_t kind = 0;
+  for (std::uint64_t seed = 0; seed < kMostSeeds && refused < kWanted; ++seed) {
+    const std::optional<Drawn> drawn = draw(seed);
+    if (!drawn) continue;
+    EXPECT_NO_THROW(require_legal(drawn->plan, "legal"));
+    Random random(seed);
+    for (int tries = 0; tries < 2; ++tries) {
+      const auto illegal = dovetail::testing::mutate(random, drawn->plan, kind++);
+      if (!illegal) continue;
+      SCOPED_TRACE("seed " + std::to_string(seed) + ": " + illegal->name);
+      try {
+        require_legal(illegal->plan, "plan.json");
+        ADD_FAILURE() << "it would run";
+      } catch (const InputError& error) {
+        EXPECT_THAT(error.what(), StartsWith("plan.json: illegal schedule: "));
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GE(refused, kWanted);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -249,6 +250,83 @@ TEST(CostsTest, ACopyWithoutAnyRateIsRefusedWhenItIsAsked) {
   const Costs costs = costs_for(cluster, program_of({}));
   EXPECT_THAT(error_of([&] { costs.copy(Bytes(1)); }),
               HasSubstr("cluster two: the plan copies into buckets"));
+}
+
+// 1 us and 0.5 ns per byte for sums, 2 ns per byte for sharded updates, 1 ns for scaling.
+Cluster cluster_with_passes() {
+  Cluster cluster = small_cluster();
+  cluster.compute.reset();
+  cluster.copy = CopyModel{microseconds(5), 2};
+  cluster.passes = {{PassKind::Accumulate, {microseconds(1), 0.5}},
+                    {PassKind::ShardUpdate, {{}, 2}},
+                    {PassKind::Scale, {{}, 1}}};
+  return cluster;
+}
+
+Op op_with(schedule::Effect effect, schedule::Work work) {
+  Op op = op_of(9, std::move(work));
+  op.effect = std::move(effect);
+  return op;
+}
+
+TEST(CostsTest, AMicroStepTakesTheTimeOfTheKernelThatWasMeasuredOnce) {
+  Cluster cluster = small_cluster();
+  cluster.kernels = {{DType::F32, GemmWork{8, 8, 8}, microseconds(3), {}, {}, "fc1.forward"}};
+  Op op = op_of(0, GemmWork{8, 8, 8});
+  op.name = "fc1.forward@2";
+  EXPECT_EQ(time_of(cluster, op), microseconds(3));
+  op.name =
+      "fc1.forward@last";  // no micro-step: a name of its own, so the roofline's 1 us and more
+  EXPECT_NE(time_of(cluster, op), microseconds(3));
+}
+
+TEST(CostsTest, OpsThatLoweringAddsArePricedThoughTheProgramLacksThem) {
+  const Costs costs = costs_for(cluster_with_passes(), program_of({}));
+  // Expectation: 1 us + 4000 B x 0.5 ns = 3 us.
+  EXPECT_EQ(costs.op(op_with(schedule::Accumulate{}, MemoryWork{Bytes(4000), {}}), Rank{0}),
+            microseconds(3));
+  // A pass of a kind that was not measured runs like a copy: 5 us + 4000 B / 2 x 2 ns = 9 us.
+  EXPECT_EQ(costs.op(op_with(schedule::ZeroFill{}, MemoryWork{Bytes(4000), {}}), Rank{0}),
+            microseconds(9));
+}
+
+TEST(CostsTest, ARewrittenOpThatKeepsItsIdIsPricedByItsOwnWork) {
+  const Op whole = op_with(schedule::Accumulate{}, MemoryWork{Bytes(4000), {}});
+  const Costs costs = costs_for(cluster_with_passes(), program_of({whole}));
+  EXPECT_EQ(costs.op(whole, Rank{0}), microseconds(3));
+  // A quarter of it: 1 us + 1000 B x 0.5 ns.
+  EXPECT_EQ(costs.op(op_with(schedule::Accumulate{}, MemoryWork{Bytes(1000), {}}), Rank{0}),
+            Duration(1500));
+}
+
+TEST(CostsTest, AShardedUpdateOfRepeatedProductsTakesTheMeasuredLineNotTheUnitKernel) {
+  Cluster cluster = cluster_with_passes();
+  cluster.unit_kernel = UnitKernel{.gemm = {2, 2, 2, 1}, .time = microseconds(1)};
+  // Three products of 2 x 2 matrices move 3 x 3 x 16 B = 144 B: 288 ns, where the unit kernel says 3 us.
+  const Op update = op_with(schedule::ShardUpdate{}, GemmWork{2, 2, 2, 3});
+  EXPECT_EQ(time_of(cluster, update), Duration(288));
+  cluster.passes.clear();
+  EXPECT_EQ(time_of(cluster, update), microseconds(3));
+}
+
+TEST(PassesTest, ALineGoesThroughTheSamplesOfEachKind) {
+  // 1 us + 2 ns per byte at 1000 and 4000 bytes; zeros were filled in one size only: 3 ns per byte.
+  const std::vector<PassSample> samples = {
+      {.kind = PassKind::Accumulate, .traffic = Bytes(1000), .time = microseconds(3)},
+      {.kind = PassKind::Accumulate, .traffic = Bytes(4000), .time = microseconds(9)},
+      {.kind = PassKind::ZeroFill, .traffic = Bytes(1000), .time = microseconds(3)},
+      {.kind = PassKind::Update, .traffic = Bytes(0), .time = microseconds(3)}};
+  const std::map<PassKind, PassModel> passes = fit_passes(samples);
+  ASSERT_EQ(passes.size(), 2U);
+  EXPECT_EQ(passes.at(PassKind::Accumulate).time(Bytes(2000)), microseconds(5));
+  EXPECT_EQ(passes.at(PassKind::ZeroFill).time(Bytes(500)), Duration(1500));
+}
+
+TEST(CostsTest, ScalingReadsAndWritesTheBuffer) {
+  // 1000 B are 2000 B of traffic at 1 ns each.
+  EXPECT_EQ(costs_for(cluster_with_passes(), program_of({})).scale(Bytes(1000)), microseconds(2));
+  // Where it was not measured the machine leaves it open, and the simulator takes a copy's time.
+  EXPECT_FALSE(costs_for(small_cluster(), program_of({})).scale);
 }
 
 TEST(CostsTest, HostAndContentionAreTheClusters) {

@@ -251,6 +251,18 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"Truncated", "\"quality\": {\"valid\": true}}", "\"quality\"", "not valid JSON"}),
     [](const auto& test) { return std::string(test.param.what); });
 
+TEST(ClusterJsonTest, ReadsPassesByKind) {
+  const Cluster cluster = parse_cluster(
+      "x.json",
+      R"({"schema": "dovetail.cluster/1", "kind": "cluster", "name": "x", "collectives": [],
+          "passes": {"accumulate": {"ns_per_byte": 0.5}, "scale": {"ns_per_byte": 1, "fixed_us": 2}}})");
+  const std::map<PassKind, PassModel> expected = {
+      {PassKind::Accumulate, {.fixed = {}, .ns_per_byte = 0.5}},
+      {PassKind::Scale, {.fixed = Duration(2000), .ns_per_byte = 1}}};
+  EXPECT_EQ(cluster.passes, expected);
+  EXPECT_EQ(parse_cluster("x.json", cluster_to_json(cluster)), cluster);
+}
+
 TEST(LoadClusterTest, NamesTheMissingFile) {
   EXPECT_THAT(error_of([] { load_cluster("./absent.json", kClusters); }),
               HasSubstr("./absent.json: cannot be read"));

@@ -156,7 +156,8 @@ TEST(ScaleTest, P11WhatBackwardReadsCannotWaitForTheOptimizer) {
   editor.insert_after(kABackward, {op_of(editor.new_op_id(), "second.order", Phase::Backward,
                                          {kAGrad}, {kAOutGrad})});
   EXPECT_EQ(cannot_fold(std::move(editor).commit(), ScaleAt::Optimizer),
-            "backward op second.order reads the reduced gradient a.grad");
+            "backward op second.order reads the reduced gradient a.grad: scaling in the optimizer "
+            "would come too late");
 }
 
 // A penalty on a reduced gradient (second order): a fill of 1/4 would not scale the penalty. Where
@@ -169,7 +170,8 @@ TEST(ScaleTest, P10WhatBackwardReadsReducedCannotBeScaledWithTheLoss) {
                                          {kBGrad, kLossGrad}, {TensorId{10}})});
   program = std::move(editor).commit();
   EXPECT_EQ(cannot_fold(program, ScaleAt::LossGradient),
-            "backward op penalty reads the reduced gradient b.grad");
+            "backward op penalty reads the reduced gradient b.grad: scaling the loss would not "
+            "scale what it makes of it");
   Program sums = program;
   for (Reduction& reduction : sums.reductions) reduction.op = ReduceOp::Sum;
   EXPECT_EQ(cannot_fold(sums, ScaleAt::LossGradient), std::nullopt);

@@ -227,9 +227,8 @@ TEST(ShardTest, RefusesWhatCannotBeCut) {
        [](Program& program, Schedule&) {
          op_in(program, kBUpdate).effect = Update{.elementwise = true, .rescale = Rational(1, 2)};
        }},
-      {"update b.update: the work of a shard of it is not known", [](Program& program, Schedule&) {
-         op_in(program, kBUpdate).work = GemmWork{.m = 1, .n = 1, .k = 1};
-       }}};
+      {"update b.update: the work of a shard of it is not known",
+       [](Program& program, Schedule&) { op_in(program, kBUpdate).work = CollectiveWork{}; }}};
   for (const Refused& refused : cases) {
     Program program = two_layers();
     Schedule schedule = one_bucket(Collective::ReduceScatter);
@@ -243,6 +242,27 @@ TEST(ShardWorkTest, MemoryAndTimedWorkDoNotMix) {
   EXPECT_TRUE(sum.add(MemoryWork{Bytes(8), Flop(2)}, {.part = 1, .whole = 2}));
   EXPECT_FALSE(sum.add(TimedWork{{Duration(10)}}, {.part = 1, .whole = 2}));
   EXPECT_EQ(sum.total(), Work(MemoryWork{Bytes(4), Flop(1)}));
+}
+
+TEST(ShardWorkTest, RepetitionsOfOneProductAreSharedOutAndRoundedTogether) {
+  // Half of 5 and half of 2 repetitions are 2.5 + 1: rounded once, 4.
+  WorkSum sum;
+  const GemmWork unit{.m = 96, .n = 96, .k = 96, .count = 5};
+  EXPECT_TRUE(sum.add(unit, {.part = 1, .whole = 2}));
+  GemmWork less = unit;
+  less.count = 2;
+  EXPECT_TRUE(sum.add(less, {.part = 1, .whole = 2}));
+  GemmWork total = unit;
+  total.count = 4;
+  EXPECT_EQ(sum.total(), Work(total));
+}
+
+TEST(ShardWorkTest, DifferentProductsDoNotAddUp) {
+  WorkSum sum;
+  EXPECT_TRUE(sum.add(GemmWork{.m = 2, .n = 2, .k = 2, .count = 4}, {.part = 1, .whole = 4}));
+  EXPECT_FALSE(sum.add(GemmWork{.m = 3, .n = 2, .k = 2, .count = 4}, {.part = 1, .whole = 4}));
+  EXPECT_FALSE(sum.add(MemoryWork{Bytes(8), Flop(2)}, {.part = 1, .whole = 2}));
+  EXPECT_EQ(sum.total(), Work(GemmWork{.m = 2, .n = 2, .k = 2, .count = 1}));
 }
 
 }  // namespace

@@ -110,6 +110,31 @@ TEST(RewriteVerifyTest, PI2ASharedWeightIsLegalWhereItIsNotRefused) {
   EXPECT_EQ(legal, 4 * 2 * 5);
 }
 
+// b.grad lies 0..3 in bucket 3, 3..8 in bucket 4; the total is cut where b.grad is.
+TEST(RewriteVerifyTest, PI7PartsOfASharedWeightAreFollowedIntoTheTotal) {
+  for (const std::int32_t k : {1, 2}) {
+    Schedule schedule = one_bucket();
+    schedule.merge = {.micro_steps = k, .sync = SyncPoint::EveryMicroStep};
+    schedule.buckets[0].mode = BucketMode::Copy;
+    schedule.buckets[0].gradients[0] = Slice(kBGrad, 0, 3);
+    Bucket rest = schedule.buckets[0];
+    rest.id = BucketId{4};
+    rest.gradients = {Slice(kBGrad, 3, 5)};
+    schedule.buckets.push_back(rest);
+    ScheduledProgram plan = lower(shared_weight(), schedule).program;
+    EXPECT_EQ(complaints(plan), std::vector<std::string>{}) << k;
+    // Elements 3..8 stay in their bucket: only the other term of the total is reduced there.
+    std::erase_if(plan.roles[0].commands, [](const Command& command) {
+      const auto* copy = std::get_if<Copy>(&command.action);
+      return copy != nullptr && copy->direction == CopyDirection::Unpack &&
+             copy->bucket == BucketId{4};
+    });
+    const std::vector<Problem> problems = verify(plan);
+    ASSERT_FALSE(problems.empty()) << k;
+    EXPECT_EQ(problems.front().kind, ProblemKind::ReducedTooEarly) << problems.front().message;
+  }
+}
+
 TEST(RewriteVerifyTest, A4A22FragmentsAndANormOverShardsAreLegal) {
   constexpr TensorId kNorm{10};
   Program program = two_layers();

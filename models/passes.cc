@@ -1,0 +1,77 @@
+// Words, kinds and lines of passes.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "models/passes.h"
+
+#include "base/error.h"
+#include "models/fit.h"
+#include "schedule/visit.h"
+
+#include <algorithm>
+#include <variant>
+#include <vector>
+
+namespace dovetail::models {
+
+std::string_view to_string(PassKind kind) {
+  switch (kind) {
+    case PassKind::Accumulate:
+      return "accumulate";
+    case PassKind::ZeroFill:
+      return "zero-fill";
+    case PassKind::Update:
+      return "update";
+    case PassKind::ShardUpdate:
+      return "shard-update";
+    case PassKind::GlobalNorm:
+      return "global-norm";
+    case PassKind::Scale:
+      return "scale";
+  }
+  DOVETAIL_CHECK(false) << "no such kind of pass";
+  return "";
+}
+
+std::optional<PassKind> pass_of(const schedule::Op& op) {
+  using Kind = std::optional<PassKind>;
+  if (std::holds_alternative<schedule::TimedWork>(op.work) ||
+      std::holds_alternative<schedule::CollectiveWork>(op.work)) {
+    return std::nullopt;
+  }
+  return schedule::visit(
+      op.effect, [](const schedule::Opaque&) { return Kind(); },
+      [](const schedule::FillLossGradient&) { return Kind(); },
+      [](const schedule::Accumulate&) { return Kind(PassKind::Accumulate); },
+      [](const schedule::ZeroFill&) { return Kind(PassKind::ZeroFill); },
+      [](const schedule::Update&) { return Kind(PassKind::Update); },
+      [](const schedule::ShardUpdate&) { return Kind(PassKind::ShardUpdate); },
+      [](const schedule::GlobalNorm&) { return Kind(PassKind::GlobalNorm); });
+}
+
+Duration PassModel::time(Bytes traffic) const {
+  return fixed + from_us(ns_per_byte * static_cast<double>(traffic.count()) / 1e3);
+}
+
+std::map<PassKind, PassModel> fit_passes(std::span<const PassSample> samples) {
+  std::map<PassKind, std::vector<TimedBytes>> by_kind;
+  for (const PassSample& sample : samples) {
+    if (sample.traffic <= Bytes(0) || sample.time <= Duration{}) continue;
+    by_kind[sample.kind].push_back({.bytes = sample.traffic, .time = sample.time});
+  }
+  std::map<PassKind, PassModel> passes;
+  for (const auto& [kind, timed] : by_kind) {
+    const auto [least, most] = std::ranges::minmax(timed, {}, &TimedBytes::bytes);
+    if (least.bytes < most.bytes) {
+      const AlphaBeta line = fit_alpha_beta(timed).line;
+      passes[kind] = {.fixed = line.alpha, .ns_per_byte = line.ns_per_byte};
+      continue;
+    }
+    double ns = 0;
+    for (const TimedBytes& one : timed) ns += static_cast<double>(one.time.count());
+    passes[kind].ns_per_byte =
+        ns / static_cast<double>(timed.size()) / static_cast<double>(least.bytes.count());
+  }
+  return passes;
+}
+
+}  // namespace dovetail::models
