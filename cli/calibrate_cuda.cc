@@ -7,14 +7,14 @@
 #include <ctime>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
+#include "cli/cuda_job.h"
 #include "cli/text.h"
-#include "exec/cpu/job.h"
-#include "exec/cuda/loader.h"
 #include "exec/cuda/stand_in.h"
 #include "exec/machine.h"
 #include "models/workload.h"
@@ -23,8 +23,6 @@ namespace dovetail::cli {
 namespace {
 
 using exec::cuda::GpuCalibration;
-using exec::cuda::Issue;
-using exec::cuda::StandIn;
 
 // Below this the computing and the queue hardly met, and their ratio is noise.
 constexpr std::int64_t kFewestOverlapped = 10;
@@ -51,9 +49,11 @@ models::CollectiveSeries series_of(const GpuCalibration& measured, std::int64_t 
           .times = std::move(points)};
 }
 
+bool stands_in(const CalibrateCudaOptions& options) { return !options.backend.stand_in.empty(); }
+
 models::Quality quality_of(const CalibrateCudaOptions& options, const GpuCalibration& measured) {
   models::Quality quality;
-  if (options.stand_in == StandIn::SendToSelf) {
+  if (stands_in(options)) {
     quality.why.emplace_back("collectives are one rank's sends to itself: no link was measured");
   }
   if (measured.contention.ops < kFewestOverlapped ||
@@ -73,10 +73,6 @@ std::string date_of_today() {
   char text[16] = {};
   std::strftime(text, sizeof text, "%Y-%m-%d", &utc);
   return text;
-}
-
-const exec::cuda::DeviceFacts& device_of(const exec::cuda::Facts& facts, std::int32_t local_rank) {
-  return facts.devices[static_cast<std::size_t>(local_rank) % facts.devices.size()];
 }
 
 void print_summary(std::ostream& out, const models::Cluster& cluster, const std::string& path) {
@@ -105,54 +101,32 @@ void print_summary(std::ostream& out, const models::Cluster& cluster, const std:
   out << '\n';
 }
 
-// One rank's part, on one GPU.
-class Calibrator {
- public:
-  Calibrator(const CalibrateCudaOptions& options, const exec::cuda::Module& gpu)
-      : options_(options), gpu_(gpu), facts_(gpu.facts()) {
-    exec::cuda::require_device(facts_);
-    if (gpu.make_backend == nullptr) throw DeviceError("the cuda module has no backend");
-  }
-
-  // Rank 0 writes the file.
-  void run(const exec::Exchange& exchange, std::int32_t local_rank, std::int64_t ranks,
-           std::ostream& out) {
-    const exec::cuda::DeviceFacts& device = device_of(facts_, local_rank);
-    const schedule::Program program =
-        models::load_workload(options_.workload, ranks, options_.data_dir).program;
-    std::deque<schedule::ScheduledProgram> plans;  // each must outlive its backend
-    const exec::cuda::MakeBackend make = [&](const schedule::ScheduledProgram& plan) {
-      const bool alone = options_.stand_in == StandIn::SendToSelf;
-      plans.push_back(alone ? exec::cuda::as_one_rank(plan) : plan);
-      exec::cuda::BackendOptions backend;
-      backend.device = device.index;
-      backend.exchange = exchange;
-      backend.issue = options_.issue;
-      backend.stand_in = options_.stand_in;
-      return gpu_.make_backend(plans.back(), backend);
-    };
-    exec::cuda::CalibrateOptions what;
-    what.issue = options_.issue;
-    what.max_ctas = options_.max_ctas;
-    what.steps = options_.op_steps;
-    what.budget = parse_duration(options_.budget);
-    const GpuCalibration measured = exec::cuda::calibrate_gpu(exchange, make, program, what);
-    if (exchange.rank != Rank{0}) return;
-    models::Cluster cluster = cluster_of(options_, program, measured);
-    cluster.origin = "dovetail " DOVETAIL_VERSION " calibrate on " + exec::this_machine().text();
-    cluster.date = date_of_today();
-    cluster.notes["backend"] = "cuda, NCCL " + facts_.nccl;
-    cluster.notes["device"] = device.name;
-    cluster.notes["devices"] = std::to_string(facts_.devices.size());
-    models::save_cluster(cluster, options_.output);
-    print_summary(out, cluster, options_.output);
-  }
-
- private:
-  const CalibrateCudaOptions& options_;
-  const exec::cuda::Module& gpu_;
-  exec::cuda::Facts facts_;
-};
+// One rank's part, on one GPU; rank 0 writes the file.
+void calibrate_rank(const CalibrateCudaOptions& options, const CudaJob& cuda,
+                    exec::launch::Session& session, std::ostream& out) {
+  const exec::cuda::BackendOptions on_gpu = options_for(cuda, session);
+  const std::int64_t ranks = stands_in(options) ? options.world : session.size();
+  const schedule::Program program =
+      models::load_workload(options.workload, ranks, options.data_dir).program;
+  std::deque<schedule::ScheduledProgram> plans;  // each must outlive its backend
+  const exec::cuda::MakeBackend make = [&](const schedule::ScheduledProgram& plan) {
+    plans.push_back(stands_in(options) ? exec::cuda::as_one_rank(plan) : plan);
+    return cuda.module->make_backend(plans.back(), on_gpu);
+  };
+  exec::cuda::CalibrateOptions what;
+  what.issue = on_gpu.issue;
+  what.max_ctas = options.max_ctas;
+  what.steps = options.op_steps;
+  what.budget = parse_duration(options.budget);
+  const GpuCalibration measured = exec::cuda::calibrate_gpu(on_gpu.exchange, make, program, what);
+  if (session.rank() != Rank{0}) return;
+  models::Cluster cluster = cluster_of(options, program, measured);
+  cluster.origin = "dovetail " DOVETAIL_VERSION " calibrate on " + exec::this_machine().text();
+  cluster.date = date_of_today();
+  cluster.notes.merge(notes_of(cuda, on_gpu.device));
+  models::save_cluster(cluster, options.output);
+  print_summary(out, cluster, options.output);
+}
 
 }  // namespace
 
@@ -163,11 +137,13 @@ models::Cluster cluster_of(const CalibrateCudaOptions& options, const schedule::
   cluster.ranks = program.world_size;
   cluster.backend = models::BackendKind::Cuda;
   cluster.notes["workload"] = options.workload;
-  cluster.notes["issue"] = options.issue == Issue::Graph ? "graph" : "eager";
+  cluster.notes["backend"] = "cuda";
+  cluster.notes["issue"] = options.backend.issue;
+  cluster.notes["f32_math"] = options.backend.f32_math;
   cluster.notes["max_ctas"] =
       options.max_ctas == 0 ? "the library's choice" : std::to_string(options.max_ctas);
   cluster.notes["stand_in"] =
-      options.stand_in == StandIn::SendToSelf ? "send-to-self" : "none: real collectives";
+      stands_in(options) ? options.backend.stand_in : "none: real collectives";
   cluster.collectives.push_back(series_of(measured, program.world_size));
   for (const auto& timed : exec::calibrate::by_work(program, measured.ops)) {
     cluster.kernels.push_back({.dtype = timed.dtype,
@@ -195,19 +171,14 @@ models::Cluster cluster_of(const CalibrateCudaOptions& options, const schedule::
 
 void calibrate_cuda(const CalibrateCudaOptions& options, std::ostream& out) {
   if (options.output.empty()) throw InputError("calibrate: name the file to write with -o");
-  const exec::cuda::Module& gpu =
-      exec::cuda::load_module(exec::cuda::module_place(options.cuda_module));
-  Calibrator calibrator(options, gpu);
-  if (options.stand_in == StandIn::SendToSelf) {
-    if (options.world < 2) throw InputError("--world: a stand-in plays at least 2 ranks");
-    calibrator.run(exec::alone(), 0, options.world, out);
-    return;
-  }
-  std::mutex report;
-  run_job(options.job, [&](exec::launch::Session& session, exec::cpu::TransportKind) {
+  const std::optional<CudaJob> cuda = open_cuda(options.backend);
+  DOVETAIL_CHECK(cuda.has_value()) << options.backend.backend;
+  JobOptions job = options.job;
+  if (stands_in(options)) job.ranks = 1;
+  std::mutex report;  // ranks may be threads of this process
+  run_job(job, [&](exec::launch::Session& session, exec::cpu::TransportKind) {
     std::ostringstream words;
-    Calibrator(options, gpu)
-        .run(exec::cpu::exchange_of(session), session.world().local_rank, session.size(), words);
+    calibrate_rank(options, *cuda, session, words);
     const std::lock_guard lock(report);
     out << words.str();
   });

@@ -11,6 +11,7 @@
 #include <ostream>
 #include <string>
 
+#include "cli/cuda_job.h"
 #include "cli/job.h"
 #include "exec/cuda/calibrate.h"
 #include "models/cluster.h"
@@ -26,11 +27,9 @@ struct CalibrateCudaOptions {
   JobOptions job;
   std::int32_t op_steps = 10;
   std::string budget = "15s";  // for collectives by size
-  std::string cuda_module;     // path; empty: beside the executable
-  exec::cuda::Issue issue = exec::cuda::Issue::Eager;
-  exec::cuda::StandIn stand_in = exec::cuda::StandIn::None;
-  std::int64_t world = 2;     // ranks of the plans that a stand-in plays
-  std::int32_t max_ctas = 0;  // 0: the library's choice
+  BackendChoice backend;       // its backend is "cuda"
+  std::int64_t world = 2;      // ranks of the plans that a stand-in plays
+  std::int32_t max_ctas = 0;   // 0: the library's choice
 };
 
 // Throws DeviceError where module, driver or device are missing.

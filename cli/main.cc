@@ -23,7 +23,9 @@
 
 #include "base/error.h"
 #include "cli/calibrate.h"
+#include "cli/calibrate_cuda.h"
 #include "cli/compare.h"
+#include "cli/cuda_job.h"
 #include "cli/explore.h"
 #include "cli/plan.h"
 #include "cli/reshard.h"
@@ -43,6 +45,12 @@ std::string data_dir() {
 constexpr std::array<std::string_view, 8> kCommonOptions = {"mode", "wait", "scope",   "scale",
                                                             "k",    "sync", "average", "sums"};
 
+// Either backend's calibration; what both need is bound once.
+struct CalibrateBinding {
+  CalibrateOptions cpu;
+  CalibrateCudaOptions cuda;
+};
+
 // All options of all subcommands, alive while the parser writes to them.
 struct AllOptions {
   ExploreOptions explore;
@@ -50,7 +58,7 @@ struct AllOptions {
   PredictOptions predict;
   ShowOptions show;
   RunCommandOptions run;
-  CalibrateOptions calibrate;
+  CalibrateBinding calibrate;
   CompareOptions compare;
   ReshardOptions reshard;
   SelftestOptions selftest;
@@ -243,19 +251,40 @@ void bind_run(CLI::App& app, RunCommandOptions& options, std::function<int()>& a
       [&options, &action] { action = [&options] { return cli::run(options, std::cout); }; });
 }
 
-void bind_calibrate(CLI::App& app, CalibrateOptions& options, std::function<int()>& action) {
+void run_calibrate(const CalibrateBinding& options) {
+  if (options.cuda.backend.backend == "cpu") {
+    static_cast<void>(open_cuda(options.cuda.backend));  // refuses options of the other backend
+    return calibrate(options.cpu, std::cout);
+  }
+  CalibrateCudaOptions cuda = options.cuda;
+  cuda.workload = options.cpu.workload;
+  cuda.output = options.cpu.output;
+  cuda.name = options.cpu.name;
+  cuda.data_dir = options.cpu.data_dir;
+  cuda.job = options.cpu.job;
+  cuda.op_steps = options.cpu.op_steps;
+  cuda.budget = options.cpu.budget;
+  calibrate_cuda(cuda, std::cout);
+}
+
+void bind_calibrate(CLI::App& app, CalibrateBinding& options, std::function<int()>& action) {
   CLI::App& command = *app.add_subcommand("calibrate", "measure this machine into a cluster file");
-  options.data_dir = data_dir();
-  command.add_option("--workload", options.workload, "whose ops to measure")->required();
-  command.add_option("-o,--output", options.output, "cluster file to write")->required();
-  command.add_option("--name", options.name, "of the cluster (default here)");
-  bind_job(command, options.job);
-  command.add_option("--op-steps", options.op_steps, "steps to measure ops over (default 10)")
+  options.cpu.data_dir = data_dir();
+  command.add_option("--workload", options.cpu.workload, "whose ops to measure")->required();
+  command.add_option("-o,--output", options.cpu.output, "cluster file to write")->required();
+  command.add_option("--name", options.cpu.name, "of the cluster (default here)");
+  bind_job(command, options.cpu.job);
+  command.add_option("--op-steps", options.cpu.op_steps, "steps to measure ops over (default 10)")
       ->check(CLI::Range(1, 1000));
-  command.add_option("--budget", options.budget, "time for collectives by size (default 15s)");
+  command.add_option("--budget", options.cpu.budget, "time for collectives by size (default 15s)");
+  bind_backend(command, options.cuda.backend);
+  command.add_option("--max-ctas", options.cuda.max_ctas, "cuda: thread blocks per collective")
+      ->check(CLI::Range(1, 64));
+  command.add_option("--world", options.cuda.world, "ranks that the stand-in plays (default 2)")
+      ->check(CLI::Range(2, 4096));
   command.callback([&options, &action] {
     action = [&options] {
-      calibrate(options, std::cout);
+      run_calibrate(options);
       return 0;
     };
   });

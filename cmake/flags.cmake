@@ -1,4 +1,5 @@
 # How every target of this project is compiled, and the three functions that make targets.
+include(${CMAKE_CURRENT_LIST_DIR}/faster.cmake)  # defines dovetail_unite(), dovetail_precompiled()
 
 add_library(dovetail_flags INTERFACE)
 target_include_directories(dovetail_flags INTERFACE ${PROJECT_SOURCE_DIR})
@@ -26,6 +27,20 @@ function(dovetail_room NAME)
   cmake_parse_arguments(ROOM "" "" "SOURCES;LIBS" ${ARGN})
   add_library(dovetail_${NAME} STATIC ${ROOM_SOURCES})
   target_link_libraries(dovetail_${NAME} PUBLIC dovetail_flags ${ROOM_LIBS})
+  dovetail_unite(dovetail_${NAME})
+  dovetail_precompiled(dovetail_${NAME} ROOM)
+endfunction()
+
+# What differs where tests are compiled in a build from scratch (cmake/faster.cmake): they are not the
+# code that is judged, and there are many.
+function(dovetail_test_options TARGET)
+  if(NOT DOVETAIL_PCH AND NOT DOVETAIL_UNITY)
+    return()
+  endif()
+  target_compile_options(${TARGET} PRIVATE -O1 -g0)
+  if(DOVETAIL_SANITIZE MATCHES "undefined")
+    target_compile_options(${TARGET} PRIVATE -fno-sanitize=undefined)
+  endif()
 endfunction()
 
 # dovetail_test(NAME SOURCES x_test.cc LIBS dovetail_x LABELS unit [TOOL]): one test executable. TOOL: it
@@ -38,6 +53,9 @@ function(dovetail_test NAME)
   target_link_libraries(${NAME} PRIVATE dovetail_flags ${TEST_LIBS} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${NAME} PRIVATE
     DOVETAIL_SOURCE_DIR="${PROJECT_SOURCE_DIR}" DOVETAIL_TOOL="$<TARGET_FILE:dovetail>")
+  dovetail_test_options(${NAME})
+  dovetail_unite(${NAME})
+  dovetail_precompiled(${NAME} TEST)
   if(TEST_TOOL)
     add_dependencies(${NAME} dovetail)
   endif()

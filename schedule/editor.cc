@@ -115,8 +115,9 @@ void ProgramEditor::remove(OpId op) {
 void ProgramEditor::replace(Op op) {
   check_known(op.id);
   if (removed_.contains(op.id)) refuse("op", op.id, "was removed, it cannot be replaced");
-  const OpId id = op.id;
-  if (!replaced_.try_emplace(id, std::move(op)).second) refuse("op", id, "was replaced already");
+  const auto [place, is_new] = replaced_.try_emplace(op.id);
+  if (!is_new) refuse("op", op.id, "was replaced already");
+  place->second = std::move(op);
 }
 
 void ProgramEditor::rename_use(OpId op, TensorId before, TensorId after) {

@@ -197,14 +197,15 @@ calibrate_all() {
   done
 }
 
-# Plans with their predictions, then one run per way of issuing, its plans in turn.
+# Plans with their predictions, then one run per configuration, its plans in turn: not all at once,
+# since every plan has its own memory on the GPU.
 schedules() {
   local issue blocks index plan plans flags
   for issue in "${issues[@]}"; do
-    plans=()
     flags=()
     [[ $issue == graph ]] && flags=(--graph)
     for blocks in "${ctas[@]}"; do
+      plans=()
       for index in "${!policies[@]}"; do
         plan=$out/plan-$issue-$blocks-$index.json
         step "plan-$issue-$blocks-$index" 10 "$dovetail" plan --workload "$workload" --world "$world" \
@@ -212,10 +213,11 @@ schedules() {
           step "ctas-$issue-$blocks-$index" 5 python3 scripts/gpu_report.py set-ctas "$plan" "$blocks" &&
           plans+=(--plan "$plan")
       done
+      ((${#plans[@]} > 0)) || continue
+      step "run-$issue-$blocks" 40 bash -c 'to_file "$@"' bash "$out/run-$issue-$blocks.json" \
+        "$dovetail" run "${device[@]}" --ranks 1 "${flags[@]}" "${plans[@]}" \
+        --warmup 2 --steps 5 --rounds 2 --json
     done
-    ((${#plans[@]} > 0)) || continue
-    step "run-$issue" 60 bash -c 'to_file "$@"' bash "$out/run-$issue.json" \
-      "$dovetail" run "${device[@]}" "${flags[@]}" "${plans[@]}" --warmup 2 --steps 5 --rounds 2 --json
   done
 }
 
@@ -227,11 +229,11 @@ sanitize() {
     echo "gpu_check: sanitizer: skipped, there is no compute-sanitizer here"
     return 0
   fi
-  step plan-small 10 "$dovetail" plan --workload mlp --world "$world" \
-    --cluster "$out/calibration-eager-16.json" --policy per-tensor -o "$out/plan-small.json" ||
+  step plan-small 10 "$dovetail" plan --workload mlp --world 8 --cluster h200x8 --policy per-tensor \
+    -o "$out/plan-small.json" ||
     return 1
   step sanitizer 60 "$sanitizer" --tool memcheck --error-exitcode 9 "$dovetail" run "${device[@]}" \
-    --plan "$out/plan-small.json" --warmup 1 --steps 1 --rounds 1
+    --ranks 1 --plan "$out/plan-small.json" --warmup 1 --steps 1 --rounds 1
 }
 
 find_tools

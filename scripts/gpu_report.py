@@ -3,7 +3,7 @@
 
   gpu_report.py facts FILE          what this machine is, as JSON
   gpu_report.py set-ctas PLAN N     limits every bucket of a plan to N thread blocks
-  gpu_report.py report DIR          DIR/run-*.json and their plans into DIR/errors.json, and a table
+  gpu_report.py report DIR          DIR/run-ISSUE-BLOCKS.json into DIR/errors.json, and a table
 
 errors.json (schema dovetail.gpu_check/1): one row per schedule with predicted and measured step times,
 and for each way of issuing, and for all, the mean and the worst relative error.
@@ -65,7 +65,7 @@ def facts(path):
 
 def set_ctas(path, count):
     plan = read_json(path)
-    buckets = plan["schedule"]["buckets"]
+    buckets = plan["buckets"]
     for bucket in buckets:
         bucket["max_ctas"] = count
     write_json(path, plan)
@@ -77,12 +77,10 @@ def errors_of(rows):
     return {"schedules": len(errors), "mean": sum(errors) / len(errors), "worst": max(errors)}
 
 
-def rows_of(directory, issue):
-    """One row per plan of one run; plan files are named plan-ISSUE-BLOCKS-INDEX.json."""
+def rows_of(report, issue, blocks):
+    """One row per plan of one run."""
     rows = []
-    report = read_json(os.path.join(directory, f"run-{issue}.json"))
     for row in report["rows"]:
-        blocks = int(re.search(r"plan-[a-z]+-(\d+)-\d+\.json$", row["plan"]).group(1))
         predicted, measured = row["predicted_step_us"], row["measured_step_us"]
         if predicted is None:
             continue
@@ -101,27 +99,28 @@ def rows_of(directory, issue):
                 "wrong_elements": row["wrong_elements"],
             }
         )
-    return rows, report
+    return rows
 
 
 def report(directory):
     rows = []
     result = {"schema": "dovetail.gpu_check/1", "kind": "gpu_check", "by_issue": {}}
-    for issue in ("eager", "graph"):
-        if not os.path.exists(os.path.join(directory, f"run-{issue}.json")):
-            print(f"no run-{issue}.json: nothing was measured that way")
+    for name in sorted(os.listdir(directory)):
+        matched = re.fullmatch(r"run-(eager|graph)-(\d+)\.json", name)
+        if not matched:
             continue
         try:
-            more, run = rows_of(directory, issue)
-        except (ValueError, KeyError, AttributeError) as error:
-            print(f"run-{issue}.json cannot be read: {error}")
+            run = read_json(os.path.join(directory, name))
+            rows += rows_of(run, matched.group(1), int(matched.group(2)))
+        except (ValueError, KeyError, TypeError) as error:  # a run that was late leaves half a file
+            print(f"{name} cannot be read: {type(error).__name__} {error}")
             continue
-        result["machine"] = run["machine"]
-        result["backend"] = run["backend"]
-        result["date"] = run["date"]
-        if more:
-            result["by_issue"][issue] = errors_of(more)
-        rows += more
+        for key in ("machine", "backend", "date"):
+            result[key] = run[key]
+    for issue in ("eager", "graph"):
+        of_issue = [row for row in rows if row["issue"] == issue]
+        if of_issue:
+            result["by_issue"][issue] = errors_of(of_issue)
     if not rows:
         print("no schedule was both predicted and measured")
         return 1

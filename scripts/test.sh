@@ -7,11 +7,12 @@
 #   setup    install what is missing (scripts/setup.sh)
 #   format   clang-format finds nothing to change
 #   layers   who may include whom (scripts/check_layers.py)
-#   build    the release preset, warnings are errors
+#   build    the release preset, warnings are errors; with the CUDA module where nvcc is installed
 #   test     all tests
-#   asan     unit, property and fuzz tests under the address and undefined-behaviour sanitizers
+#   asan     unit, property and fuzz tests under the address and undefined-behaviour sanitizers (the
+#            tests' own code under the former only)
 #   tsan     tests of exec/, the only room with threads, under the thread sanitizer
-#   tidy     clang-tidy over the rooms (.clang-tidy)
+#   tidy     clang-tidy over the rooms (.clang-tidy, scripts/tidy.py)
 #   demo     the short demonstration (scripts/demo.sh)
 #
 # A failed step does not stop the others, only those that need it. Exit status 1 if anything failed.
@@ -85,6 +86,11 @@ count_tests() {
 fixed_addresses=()
 setarch "$(uname -m)" -R true 2>/dev/null && fixed_addresses=(setarch "$(uname -m)" -R)
 
+# skip_reasons LOG: which tests were skipped, and what GoogleTest says why.
+skip_reasons() {
+  awk '/^\[ RUN / { name = $NF } /: Skipped$/ { getline; print "skipped: " name ": " $0 }' "$1"
+}
+
 # tests NAME BUILD_DIR CTEST_ARGUMENTS...
 tests() {
   local name=$1 folder=$2 start=$SECONDS log status
@@ -95,6 +101,7 @@ tests() {
   "${fixed_addresses[@]}" ctest --test-dir "$folder" -j "$jobs" --output-on-failure --no-tests=error "$@" 2>&1 |
     tee "$log" | grep -v -E '^ *Start +[0-9]+:|^ *[0-9]+/[0-9]+ Test .*Passed'
   status=${PIPESTATUS[0]}
+  skip_reasons "$folder/Testing/Temporary/LastTest.log"
   count_tests "$name" "$start" "$log" "$status"
 }
 
@@ -106,9 +113,14 @@ test_targets() {
   done
 }
 
-configure() { cmake --preset "$1" --log-level=NOTICE; }
+configure() { cmake --preset "$1" --log-level=NOTICE "${@:2}"; }
 
-build_release() { configure release && cmake --build build -j "$jobs"; }
+# The CUDA module is built by this configuration only, and must be where there is a compiler for it.
+build_release() {
+  local cuda=AUTO
+  { command -v nvcc || [[ -x /usr/local/cuda/bin/nvcc ]]; } >/dev/null && cuda=ON
+  configure release -D DOVETAIL_PCH=ON -D DOVETAIL_CUDA="$cuda" && cmake --build build -j "$jobs"
+}
 
 # sanitized NAME LABELS ROOM...: builds the tests of these rooms in the preset NAME and runs those
 # with a label that matches.
@@ -118,7 +130,11 @@ sanitized() {
   is_wanted "$name" || return 0
   printf '\n==== %s (build)\n' "$name"
   mapfile -t targets < <(test_targets "$@")
-  if configure "$name" && cmake --build "build-$name" -j "$jobs" --target "${targets[@]}"; then
+  # Files that cannot be compiled together (cmake/faster.cmake) are no failure, they only cost time.
+  if { configure "$name" -D DOVETAIL_UNITY=ON &&
+    cmake --build "build-$name" -j "$jobs" --target "${targets[@]}"; } ||
+    { echo "$name: again, file by file" && configure "$name" -D DOVETAIL_UNITY=OFF &&
+      cmake --build "build-$name" -j "$jobs" --target "${targets[@]}"; }; then
     note "$name" $((SECONDS - start)) "built"
     tests "$name" "build-$name" -L "$labels"
   else
@@ -129,10 +145,7 @@ sanitized() {
 
 tidy() {
   [[ -f build/compile_commands.json ]] || configure release || return 1
-  find base schedule traces models sim exec cli -name '*.cc' -print0 | sort -z |
-    xargs -0 -n 2 -P "$jobs" clang-tidy --quiet -p build --extra-arg=-Wno-error 2>&1 |
-    grep -v -E '^[0-9]+ warnings? (generated|treated)|^$'
-  return "${PIPESTATUS[2]}"
+  scripts/tidy.py build
 }
 
 demo() {

@@ -85,12 +85,9 @@ void require_shapes(const schedule::Program& workload) {
 schedule::ScheduledProgram ops_plan(const Lab& lab, const schedule::Program& workload) {
   schedule::ScheduledProgram plan = chain_plan(lab.ranks, 0, Bytes(0));
   plan.program = workload;
-  std::int32_t id = 0;
   for (const schedule::Op& op : workload.ops) {
     if (std::holds_alternative<schedule::CollectiveWork>(op.work)) continue;
-    plan.roles.front().commands.push_back({.id = CommandId{id++},
-                                           .stream = schedule::kComputeStream,
-                                           .action = schedule::RunOp{.op = op.id}});
+    add_run(plan.roles.front(), op.id);
   }
   return plan;
 }

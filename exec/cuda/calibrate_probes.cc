@@ -101,6 +101,14 @@ schedule::ScheduledProgram lowered(const Program& program, const TransferProbe& 
 
 }  // namespace
 
+void add_run(schedule::RankProgram& role, OpId op) {
+  const auto id = static_cast<std::int32_t>(role.commands.size());
+  schedule::Command& command = role.commands.emplace_back();
+  command.id = CommandId{id};
+  command.stream = schedule::kComputeStream;
+  command.action = schedule::RunOp{.op = op};
+}
+
 schedule::ScheduledProgram transfer_plan(const TransferProbe& probe) {
   Program program;
   program.name = "transfers";
@@ -121,9 +129,7 @@ schedule::ScheduledProgram chain_plan(std::int64_t ranks, std::int64_t count, By
     Op op = tiny_op(i, "link" + std::to_string(i), Phase::Forward);
     op.work = schedule::MemoryWork{.bytes = bytes, .flop = Flop(0)};
     plan.program.ops.push_back(op);
-    role.commands.push_back({.id = CommandId{i},
-                             .stream = schedule::kComputeStream,
-                             .action = schedule::RunOp{.op = op.id}});
+    add_run(role, op.id);
   }
   plan.roles.push_back(std::move(role));
   return plan;

@@ -23,6 +23,9 @@ schedule::ScheduledProgram transfer_plan(const TransferProbe& probe);
 // `count` memory-bound ops of `bytes` each, one after the other, and nothing else.
 schedule::ScheduledProgram chain_plan(std::int64_t ranks, std::int64_t count, Bytes bytes);
 
+// Appends the op to a role that has nothing else on its compute stream; commands count from 0.
+void add_run(schedule::RankProgram& role, OpId op);
+
 // The same transfers, launched before the first op of the workload's forward and backward.
 schedule::ScheduledProgram contention_plan(const schedule::Program& workload,
                                            const TransferProbe& probe);

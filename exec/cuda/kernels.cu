@@ -19,9 +19,7 @@ int blocks_for(std::int64_t items) {
 __device__ std::int64_t thread_index() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
-__device__ std::int64_t thread_count() {
-  return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-}
+__device__ std::int64_t thread_count() { return static_cast<std::int64_t>(gridDim.x) * blockDim.x; }
 
 // A tree over a block of kThreads; the sum is thread 0's.
 __device__ double block_sum(double value) {
@@ -93,8 +91,8 @@ __global__ void compare_known_kernel(ComparisonTables tables) {
 __global__ void move_ranges_kernel(Moves moves) {
   for (std::int32_t number = blockIdx.y; number < moves.count; number += gridDim.y) {
     const Move move = moves.list[number];
-    const auto ends = reinterpret_cast<std::uintptr_t>(move.from) |
-                      reinterpret_cast<std::uintptr_t>(move.to);
+    const auto ends =
+        reinterpret_cast<std::uintptr_t>(move.from) | reinterpret_cast<std::uintptr_t>(move.to);
     std::int64_t done = 0;
     if (ends % 16 == 0) {
       const auto* from = static_cast<const int4*>(move.from);

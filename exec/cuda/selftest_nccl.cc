@@ -79,12 +79,7 @@ class Communicator {
     config.blocking = 0;
     const ncclResult_t started = ncclCommInitRankConfig(
         &comm_, static_cast<int>(exchange.world_size), id, exchange.rank.value, &config);
-    try {
-      settle(started, "ncclCommInitRankConfig");
-    } catch (...) {
-      abort();
-      throw;
-    }
+    settle(started, "ncclCommInitRankConfig");
   }
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -94,21 +89,25 @@ class Communicator {
 
   // Waits until the call that returned `result` has been taken in.
   void settle(ncclResult_t result, const char* call) {
-    check(result, call);
-    const std::int64_t end = now_ns() + deadline_.count();
-    while (result == ncclInProgress) {
-      check(ncclCommGetAsyncError(comm_, &result), "ncclCommGetAsyncError");
+    or_abort([&] {
       check(result, call);
-      if (result != ncclInProgress) return;
-      if (now_ns() > end) throw DeviceError(std::string(call) + ": not done in time");
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
+      const std::int64_t end = now_ns() + deadline_.count();
+      while (result == ncclInProgress) {
+        check(ncclCommGetAsyncError(comm_, &result), "ncclCommGetAsyncError");
+        check(result, call);
+        if (result != ncclInProgress) return;
+        if (now_ns() > end) throw DeviceError(std::string(call) + ": not done in time");
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      }
+    });
   }
   void await(cudaStream_t stream, const char* what) {
-    await_stream(stream, deadline_, what, [this, what] {
-      ncclResult_t state = ncclSuccess;
-      check(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError");
-      check(state, what);
+    or_abort([&] {
+      await_stream(stream, deadline_, what, [this, what] {
+        ncclResult_t state = ncclSuccess;
+        check(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError");
+        check(state, what);
+      });
     });
   }
   // All ranks have done their work.
@@ -118,6 +117,16 @@ class Communicator {
   }
 
  private:
+  // The communicator must be gone before anybody frees memory: cudaFree waits for a kernel that hangs.
+  template <class Body>
+  void or_abort(const Body& body) {
+    try {
+      body();
+    } catch (...) {
+      abort();
+      throw;
+    }
+  }
   void abort() {
     if (comm_ != nullptr) static_cast<void>(ncclCommAbort(std::exchange(comm_, nullptr)));
   }

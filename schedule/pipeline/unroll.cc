@@ -219,18 +219,22 @@ Rewrite split_pipeline(Program program, const Schedule& schedule) {
   if (auto refusal = sort_by_stage(program)) return *std::move(refusal);
   program = Unroller(std::move(program), shape).run();
   std::string report = describe(shape);
-  const auto then = [&](Rewrite pass) -> std::optional<Refusal> {
-    if (auto* refusal = std::get_if<Refusal>(&pass)) return std::move(*refusal);
-    auto& rewritten = std::get<Rewritten>(pass);
+  const auto then = [&](const auto& rewrite) -> std::optional<Refusal> {
+    Rewrite outcome = rewrite(std::move(program));
+    if (auto* refusal = std::get_if<Refusal>(&outcome)) return std::move(*refusal);
+    auto& rewritten = std::get<Rewritten>(outcome);
     program = std::move(rewritten.program);
     if (!rewritten.report.empty()) report += "; " + rewritten.report;
     return std::nullopt;
   };
   if (shape.micro_steps > 1) {
-    auto refusal = then(accumulate_gradients(std::move(program), schedule.merge));
+    auto refusal =
+        then([&](Program step) { return accumulate_gradients(std::move(step), schedule.merge); });
     if (refusal) return *std::move(refusal);
   }
-  if (auto refusal = then(add_transfers(std::move(program)))) return *std::move(refusal);
+  if (auto refusal = then([](Program step) { return add_transfers(std::move(step)); })) {
+    return *std::move(refusal);
+  }
   return Rewritten{.program = std::move(program), .report = std::move(report)};
 }
 

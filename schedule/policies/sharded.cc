@@ -187,7 +187,7 @@ std::vector<BatchLaunch> run_tracker(const std::vector<PackedBucket>& buckets,
     for (const std::size_t gradient : buckets[b].gradients) fragments[gradient].push_back(b);
   }
   BucketTracker tracker(std::move(fragments), static_cast<std::size_t>(batch),
-                        Placement::PlacedBefore);
+                        TrackerOrder::PlacedBefore);
   for (std::size_t gradient = 0; gradient < gradients; ++gradient) tracker.deliver(gradient);
   tracker.final_sync();
   return tracker.launches();

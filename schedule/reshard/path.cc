@@ -89,7 +89,7 @@ class Search {
     arrivals_[to] = {.standing = reached, .before = layout, .move = std::move(move)};
   }
 
-  [[nodiscard]] Path path_to(Layout layout) const {
+  [[nodiscard]] Path path_to(const Layout& layout) const {
     Path path{.from = from_, .moves = {}, .cost = arrivals_.at(layout).standing.cost};
     for (const Arrival* at = &arrivals_.at(layout); at->before; at = &arrivals_.at(*at->before)) {
       path.moves.push_back(at->move);

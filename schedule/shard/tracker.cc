@@ -78,7 +78,7 @@ BucketState next_state(BucketState state, BucketEvent event) {
 }
 
 BucketTracker::BucketTracker(std::vector<std::vector<std::size_t>> fragments, std::size_t batch,
-                             Placement placement)
+                             TrackerOrder placement)
     : fragments_(std::move(fragments)), batch_(batch), placed_(fragments_.size(), 0) {
   DOVETAIL_CHECK(batch_ > 0) << "batches of no bucket";
   std::size_t count = 0;
@@ -87,7 +87,7 @@ BucketTracker::BucketTracker(std::vector<std::vector<std::size_t>> fragments, st
     count = std::max(count, buckets.back() + 1);
   }
   buckets_.resize(count);
-  if (placement == Placement::PlacedOnArrival) return;
+  if (placement == TrackerOrder::PlacedOnArrival) return;
   for (std::size_t p = 0; p < fragments_.size(); ++p) place(p);
 }
 

@@ -40,7 +40,7 @@ BucketState next_state(BucketState state, BucketEvent event);
 // latter two are for micro-steps without sync.
 enum class Arrival { CopyAndLaunch, CopyOnly, KeepInParameter };
 // PlacedBefore: the order of an earlier iteration is frozen. PlacedOnArrival: the first iteration.
-enum class Placement { PlacedBefore, PlacedOnArrival };
+enum class TrackerOrder { PlacedBefore, PlacedOnArrival };
 
 struct BatchLaunch {
   std::size_t deliveries = 0;        // so many gradients had been delivered
@@ -54,7 +54,7 @@ class BucketTracker {
   // fragments[p]: the buckets that hold a part of parameter p, rising.
   // REQUIRES: batch > 0; buckets number 0 .. n-1 without gaps.
   BucketTracker(std::vector<std::vector<std::size_t>> fragments, std::size_t batch,
-                Placement placement);
+                TrackerOrder placement);
 
   // REQUIRES: the parameter exists.
   void deliver(std::size_t parameter, Arrival arrival = Arrival::CopyAndLaunch);

@@ -68,7 +68,7 @@ TEST(GpuCheckTest, ADryRunPrintsTheStepsInOrderAndMakesNothing) {
   std::size_t last = 0;
   for (const char* step :
        {"facts ", "\nconfigure ", "\nbuild ", "\nselftest ", "\ncalibrate-eager-4 ",
-        "\nplan-eager-4-0 ", "\nrun-eager ", "\nrun-graph ", "\nsanitizer ", "\nreport "}) {
+        "\nplan-eager-4-0 ", "\nrun-eager-4 ", "\nrun-graph-32 ", "\nsanitizer ", "\nreport "}) {
     const std::size_t at = ended.output.find(step, last);
     ASSERT_NE(at, std::string::npos) << step << " is missing or too early in " << ended.output;
     last = at;
@@ -82,11 +82,11 @@ TEST(GpuCheckTest, ThirtySixSchedulesArePlannedAndRun) {
   EXPECT_EQ(lines_with(ended.output, "plan-eager-").size(), 18u);
   EXPECT_EQ(lines_with(ended.output, "plan-graph-").size(), 18u);
   EXPECT_EQ(lines_with(ended.output, "calibrate-").size(), 6u);
-  const std::vector<std::string> graph = lines_with(ended.output, "run-graph");
+  const std::vector<std::string> graph = lines_with(ended.output, "run-graph-32 ");
   ASSERT_EQ(graph.size(), 1u);
   EXPECT_THAT(graph[0], HasSubstr(" --graph "));
   EXPECT_THAT(graph[0], HasSubstr("plan-graph-32-5.json"));
-  const std::vector<std::string> eager = lines_with(ended.output, "run-eager");
+  const std::vector<std::string> eager = lines_with(ended.output, "run-eager-4 ");
   ASSERT_EQ(eager.size(), 1u);
   EXPECT_THAT(eager[0], Not(HasSubstr("--graph")));
 }
@@ -159,16 +159,17 @@ class GpuReportTest : public ::testing::Test {
 
 // Eager: 110 and 90 against 100, so 10 % each. Graph: 130 against 100, so 30 %. All: mean 50 / 3 %.
 TEST_F(GpuReportTest, MeanAndWorstErrorByWayOfIssuing) {
-  write("run-eager.json", report_of(json::array({row("plan-eager-4-0.json", 110, 100),
-                                                 row("plan-eager-16-1.json", 90, 100)})));
-  write("run-graph.json", report_of(json::array({row("plan-graph-32-0.json", 130, 100)})));
+  write("run-eager-4.json", report_of(json::array({row("a.json", 110, 100)})));
+  write("run-eager-16.json", report_of(json::array({row("b.json", 90, 100)})));
+  write("run-graph-32.json", report_of(json::array({row("c.json", 130, 100)})));
+  write("run-graph-4.json", "half a file");  // a run that was late
   const Ended ended = run("report " + folder_);
   ASSERT_EQ(ended.code, 0) << ended.output;
   const json errors = json::parse(read_file(folder_ + "/errors.json"));
   EXPECT_NEAR(errors.at("by_issue").at("eager").at("mean").get<double>(), 0.1, 1e-9);
   EXPECT_NEAR(errors.at("by_issue").at("graph").at("worst").get<double>(), 0.3, 1e-9);
   EXPECT_NEAR(errors.at("all").at("mean").get<double>(), 0.5 / 3, 1e-9);
-  EXPECT_EQ(errors.at("rows").at(1).at("max_ctas"), 16);
+  EXPECT_EQ(errors.at("rows").at(0).at("max_ctas"), 16);
   EXPECT_EQ(errors.at("rows").at(2).at("calibration"), "calibration-graph-32.json");
 }
 
@@ -179,11 +180,17 @@ TEST_F(GpuReportTest, WithoutRunsThereIsNoFileAndAnExitCode) {
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/errors.json"));
 }
 
-TEST_F(GpuReportTest, ThreadBlocksAreSetInEveryBucket) {
-  write("plan.json", {{"schedule", {{"buckets", {{{"id", 0}}, {{"id", 1}, {"max_ctas", 4}}}}}}});
-  ASSERT_EQ(run("set-ctas " + folder_ + "/plan.json 16").code, 0);
-  const json plan = json::parse(read_file(folder_ + "/plan.json"));
-  for (const json& bucket : plan.at("schedule").at("buckets")) EXPECT_EQ(bucket.at("max_ctas"), 16);
+// On a real plan, so that the script and the file format cannot drift apart.
+TEST_F(GpuReportTest, ThreadBlocksAreSetInEveryBucketOfAPlan) {
+  const std::string plan = folder_ + "/plan.json";
+  const Ended planned =
+      shell(std::string(DOVETAIL_TOOL) +
+            " plan --workload mlp --world 8 --cluster h200x8 --policy one-bucket -o " + plan);
+  ASSERT_EQ(planned.code, 0) << planned.output;
+  ASSERT_EQ(run("set-ctas " + plan + " 16").code, 0);
+  const Ended shown = shell(std::string(DOVETAIL_TOOL) + " show schedule --plan " + plan);
+  EXPECT_EQ(shown.code, 0);
+  EXPECT_THAT(shown.output, HasSubstr("at most 16 blocks"));
 }
 
 TEST_F(GpuReportTest, FactsAreWrittenAlsoWhereThereIsNoGpu) {

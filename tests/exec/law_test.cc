@@ -264,7 +264,9 @@ TEST_F(LawTest, AS1AS2AS9PipelinesGiveTheWeightsOfDataParallelTraining) {
         for (const std::vector<std::string>& policies : {whole_policies(), sharded_policies()}) {
           for (const std::string& policy : policies) {
             ++next;
-            const bool adam = next % 2 == 0;
+            // Four ranks share the cores of the machine: every fourth is enough.
+            if (parallel == 2 && next % 4 != 0) continue;
+            const bool adam = next / 4 % 2 == 0;
             const bool is_last = next % 3 == 0;
             expect_law({.options = {.world_size = 2 * parallel,
                                     .stages = 2,
@@ -274,7 +276,7 @@ TEST_F(LawTest, AS1AS2AS9PipelinesGiveTheWeightsOfDataParallelTraining) {
                                     .embedding = Embedding::Untied,
                                     .optimizer = adam ? Optimizer::Adam : Optimizer::Momentum},
                         .policy = policy,
-                        .scale = kScales[next % 4],
+                        .scale = kScales[next / 2 % 4],
                         .merge = {.micro_steps = next % 5 == 0 ? 2 : 4,
                                   .sync = is_last ? SyncPoint::LastMicroStep
                                                   : SyncPoint::AfterLastMicroStep},
@@ -285,7 +287,8 @@ TEST_F(LawTest, AS1AS2AS9PipelinesGiveTheWeightsOfDataParallelTraining) {
     }
   }
   EXPECT_EQ(refused_, 0);
-  EXPECT_EQ(law_.held(), 2 * 3 * 2 * 17);
+  // 3 kinds x 2 alignments x 17 policies on two ranks, a quarter of them on four.
+  EXPECT_EQ(law_.held(), 102 + 26);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ std::vector<std::vector<std::size_t>> five_buckets() {
   return {{0}, {0}, {1}, {1}, {2}, {2}, {3}, {3}, {4}, {4}};
 }
 
-std::vector<BatchLaunch> launches_of_one_micro_step(std::size_t batch, Placement placement) {
+std::vector<BatchLaunch> launches_of_one_micro_step(std::size_t batch, TrackerOrder placement) {
   BucketTracker tracker(five_buckets(), batch, placement);
   for (std::size_t p = 0; p < 10; ++p) tracker.deliver(p);
   tracker.final_sync();
@@ -34,7 +34,7 @@ std::vector<BatchLaunch> launches_of_one_micro_step(std::size_t batch, Placement
 }
 
 // "{0,1} after 4, {2,3} after 8, {4} at the end".
-std::string launches_text(std::size_t batch, Placement placement) {
+std::string launches_text(std::size_t batch, TrackerOrder placement) {
   std::string text;
   for (const BatchLaunch& launch : launches_of_one_micro_step(batch, placement)) {
     text += text.empty() ? "{" : ", {";
@@ -46,7 +46,7 @@ std::string launches_text(std::size_t batch, Placement placement) {
   return text;
 }
 
-void expect_o6(const std::string& what, std::size_t batch, Placement placement,
+void expect_o6(const std::string& what, std::size_t batch, TrackerOrder placement,
                const std::string& known) {
   dovetail::testing::expect_oracle("O6 " + what + ", p=" + std::to_string(batch),
                                    launches_text(batch, placement), known);
@@ -135,7 +135,7 @@ TEST(FragmentsTest, AI6FragmentsPartitionTensorsAndShardsPartitionFragments) {
 }
 
 TEST(BucketTrackerTest, A6MovesThroughItsFourStates) {
-  BucketTracker tracker({{0}, {0}, {1}}, 2, Placement::PlacedBefore);
+  BucketTracker tracker({{0}, {0}, {1}}, 2, TrackerOrder::PlacedBefore);
   EXPECT_EQ(tracker.state(0), BucketState::Ready);
   tracker.deliver(0);
   EXPECT_EQ(tracker.state(0), BucketState::PartiallyFilled);
@@ -155,11 +155,11 @@ TEST(BucketTrackerDeathTest, A6RefusesIllegalTransitions) {
   EXPECT_DEATH(next_state(BucketState::PartiallyFilled, BucketEvent::Launch), "launch while part");
   EXPECT_DEATH(next_state(BucketState::FullyFilled, BucketEvent::Finish), "finish while fully");
   EXPECT_DEATH(next_state(BucketState::FullyFilled, BucketEvent::Complete), "complete while");
-  EXPECT_DEATH(BucketTracker({{0}}, 0, Placement::PlacedBefore), "batches of no bucket");
+  EXPECT_DEATH(BucketTracker({{0}}, 0, TrackerOrder::PlacedBefore), "batches of no bucket");
 }
 
 TEST(BucketTrackerTest, O6LaunchesInTheSecondIteration) {
-  const auto before = Placement::PlacedBefore;
+  const auto before = TrackerOrder::PlacedBefore;
   expect_o6("second iteration", 1, before,
             "{0} after 2, {1} after 4, {2} after 6, {3} after 8, {4} after 10");
   expect_o6("second iteration", 2, before, "{0,1} after 4, {2,3} after 8, {4} at the end");
@@ -167,7 +167,7 @@ TEST(BucketTrackerTest, O6LaunchesInTheSecondIteration) {
 }
 
 TEST(BucketTrackerTest, O6A7LaunchesOneGradientLaterInTheFirstIteration) {
-  const auto arriving = Placement::PlacedOnArrival;
+  const auto arriving = TrackerOrder::PlacedOnArrival;
   expect_o6("first iteration", 1, arriving,
             "{0} after 3, {1} after 5, {2} after 7, {3} after 9, {4} at the end");
   expect_o6("first iteration", 2, arriving, "{0,1} after 5, {2,3} after 9, {4} at the end");
@@ -175,21 +175,21 @@ TEST(BucketTrackerTest, O6A7LaunchesOneGradientLaterInTheFirstIteration) {
 }
 
 TEST(BucketTrackerTest, A11LeavesTheRestOfTheBatchesToTheFinalSync) {
-  const auto during_and_after = [](std::size_t batch, Placement placement) {
+  const auto during_and_after = [](std::size_t batch, TrackerOrder placement) {
     std::pair<std::size_t, std::size_t> count;
     for (const BatchLaunch& launch : launches_of_one_micro_step(batch, placement)) {
       (launch.final_sync ? count.second : count.first) += launch.buckets.size();
     }
     return count;
   };
-  EXPECT_EQ(during_and_after(2, Placement::PlacedBefore), std::pair(4ul, 1ul));
-  EXPECT_EQ(during_and_after(3, Placement::PlacedBefore), std::pair(3ul, 2ul));
-  EXPECT_EQ(during_and_after(1, Placement::PlacedBefore), std::pair(5ul, 0ul));
-  EXPECT_EQ(during_and_after(1, Placement::PlacedOnArrival), std::pair(4ul, 1ul));
+  EXPECT_EQ(during_and_after(2, TrackerOrder::PlacedBefore), std::pair(4ul, 1ul));
+  EXPECT_EQ(during_and_after(3, TrackerOrder::PlacedBefore), std::pair(3ul, 2ul));
+  EXPECT_EQ(during_and_after(1, TrackerOrder::PlacedBefore), std::pair(5ul, 0ul));
+  EXPECT_EQ(during_and_after(1, TrackerOrder::PlacedOnArrival), std::pair(4ul, 1ul));
 }
 
 TEST(BucketTrackerTest, AI4KeepsAtMostOneBatchInFlight) {
-  BucketTracker tracker(five_buckets(), 2, Placement::PlacedBefore);
+  BucketTracker tracker(five_buckets(), 2, TrackerOrder::PlacedBefore);
   for (std::size_t p = 0; p < 10; ++p) {
     tracker.deliver(p);
     EXPECT_LE(tracker.in_flight(), 2u);
@@ -203,7 +203,7 @@ TEST(BucketTrackerTest, AI4KeepsAtMostOneBatchInFlight) {
 // does, whether the earlier gradients are copied at once or pile up in the parameters.
 TEST(BucketTrackerTest, A17A19CountsSyncsPerStep) {
   const auto syncs = [](Arrival early) {
-    BucketTracker tracker(five_buckets(), 1, Placement::PlacedBefore);
+    BucketTracker tracker(five_buckets(), 1, TrackerOrder::PlacedBefore);
     for (int micro_step = 0; micro_step < 3; ++micro_step) {
       for (std::size_t p = 0; p < 10; ++p) {
         tracker.deliver(p, micro_step < 2 ? early : Arrival::CopyAndLaunch);
@@ -223,7 +223,7 @@ TEST(BucketTrackerTest, A17A19CountsSyncsPerStep) {
 // The next micro-step delivers in another order: 1, 2, 0. With the old set kept, delivery 4 would
 // launch bucket 0 without parameter 0, which then needs a second sync.
 TEST(BucketTrackerTest, AL6ClearsTheDeliveredSetWhenAFullBucketIsRefilled) {
-  BucketTracker tracker({{0}, {0}, {1}}, 2, Placement::PlacedBefore);
+  BucketTracker tracker({{0}, {0}, {1}}, 2, TrackerOrder::PlacedBefore);
   tracker.deliver(0);
   tracker.deliver(1);
   EXPECT_EQ(tracker.state(0), BucketState::FullyFilled);
@@ -237,7 +237,7 @@ TEST(BucketTrackerTest, AL6ClearsTheDeliveredSetWhenAFullBucketIsRefilled) {
 }
 
 TEST(BucketTrackerTest, A8WritesIntoABucketInFlightOnlyAfterAllSyncsAreFinished) {
-  BucketTracker tracker({{0}, {1}}, 1, Placement::PlacedBefore);
+  BucketTracker tracker({{0}, {1}}, 1, TrackerOrder::PlacedBefore);
   tracker.deliver(0);
   EXPECT_EQ(tracker.state(0), BucketState::Syncing);
   tracker.deliver(0, Arrival::CopyOnly);
@@ -246,7 +246,7 @@ TEST(BucketTrackerTest, A8WritesIntoABucketInFlightOnlyAfterAllSyncsAreFinished)
 }
 
 TEST(BucketTrackerTest, A18A20LaunchesPartlyFilledBucketsAndSkipsEmptyOnes) {
-  BucketTracker tracker(five_buckets(), 2, Placement::PlacedBefore);
+  BucketTracker tracker(five_buckets(), 2, TrackerOrder::PlacedBefore);
   tracker.deliver(0);                            // half of bucket 0
   tracker.deliver(9, Arrival::KeepInParameter);  // of bucket 4, not copied yet
   tracker.final_sync();
@@ -256,7 +256,7 @@ TEST(BucketTrackerTest, A18A20LaunchesPartlyFilledBucketsAndSkipsEmptyOnes) {
 
 TEST(BucketTrackerTest, A9CountsAParameterThatSpansBucketsInEachOfThem) {
   // Parameter 1 lies in buckets 0, 1 and 2: its delivery completes 0 and 1, parameter 2 bucket 2.
-  BucketTracker tracker({{0}, {0, 1, 2}, {2}}, 1, Placement::PlacedBefore);
+  BucketTracker tracker({{0}, {0, 1, 2}, {2}}, 1, TrackerOrder::PlacedBefore);
   tracker.deliver(0);
   EXPECT_THAT(tracker.launches(), IsEmpty());
   tracker.deliver(1);

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Runs clang-tidy over every .cc file of the rooms, several files at a time.
+
+Files of one room that are compiled alike are read together where they can be (unity_groups.py): a
+group is a file that includes them. A group that the compiler rejects all the same is checked file by
+file, which is only slower.
+
+  scripts/tidy.py BUILD_DIR           reads BUILD_DIR/compile_commands.json; exit 1 if anything is found
+  scripts/tidy.py BUILD_DIR exec sim  only these rooms
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+
+import unity_groups
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOMS = ["base", "schedule", "traces", "models", "sim", "exec", "cli"]
+LARGEST_GROUP = 12
+HEADERS = "/(" + "|".join([*ROOMS, "tests", "bench"]) + r")/[^ ]*\.(h|cc)$"
+
+
+def compile_flags(entry):
+    """The flags of one entry, without the compiler, the files and precompiled headers."""
+    words = shlex.split(entry["command"])[1:]
+    flags, skip = [], False
+    for position, word in enumerate(words):
+        if skip:
+            skip = False
+        elif word in ("-o", "-c") or (word == "-include" and "cmake_pch" in words[position + 1]):
+            skip = True
+        elif word not in ("-Werror", "-Winvalid-pch"):
+            flags.append(word)
+    return tuple(flags)
+
+
+def find_files(build, rooms):
+    """Path -> flags, of every .cc file of these rooms. All are there, or the run is no proof."""
+    entries = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
+    flags = {os.path.relpath(entry["file"], ROOT): compile_flags(entry) for entry in entries}
+    files = {}
+    for room in rooms:
+        for path in sorted((ROOT / room).rglob("*.cc")):
+            name = path.relative_to(ROOT).as_posix()
+            if name.startswith("exec/cuda/") and name != "exec/cuda/loader.cc":
+                continue  # needs the toolkit's headers, which few machines have
+            if name not in flags:
+                sys.exit(f"tidy: {name} is compiled by nothing")
+            files[name] = flags[name]
+    return files
+
+
+def make_groups(files):
+    """Pairs of flags and paths."""
+    alike = {}
+    for path, flags in files.items():
+        alike.setdefault((path.split("/")[0], flags), []).append(path)
+    return [(flags, members) for (_, flags), paths in alike.items()
+            for members in unity_groups.make_groups(paths, LARGEST_GROUP)]
+
+
+def tidy(path, flags):
+    """The findings in one file and what it includes, and whether the compiler accepted it."""
+    command = ["clang-tidy", "--quiet", f"--config-file={ROOT}/.clang-tidy", str(path),
+               f"--header-filter={HEADERS}", "--checks=-bugprone-suspicious-include", "--",
+               *flags, "-Wno-unknown-warning-option"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return result.returncode, result.stdout, "clang-diagnostic-error" in result.stdout
+
+
+def check_group(folder, index, flags, paths):
+    """Exit status and text of one group."""
+    if len(paths) > 1:
+        group = folder / f"group{index}.cc"
+        group.write_text("".join(f'#include "{path}"\n' for path in paths), encoding="utf-8")
+        status, text, rejected = tidy(group, flags)
+        if not rejected:
+            return status, text
+        reason = next(line for line in text.splitlines() if "clang-diagnostic-error" in line)
+        print(f"tidy: one by one, because {reason}", file=sys.stderr)
+    results = [tidy(ROOT / path, flags) for path in paths]
+    return max(status for status, _, _ in results), "".join(text for _, text, _ in results)
+
+
+def main():
+    build = pathlib.Path(sys.argv[1])
+    groups = make_groups(find_files(build, sys.argv[2:] or ROOMS))
+    groups.sort(key=lambda group: -len(group[1]))
+    folder = build / "tidy"
+    folder.mkdir(exist_ok=True)
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        runs = [pool.submit(check_group, folder, index, *group) for index, group in enumerate(groups)]
+        for run in concurrent.futures.as_completed(runs):
+            status, text = run.result()
+            failed += status != 0
+            print(text, end="", flush=True)
+    print(f"tidy: {sum(len(paths) for _, paths in groups)} files in {len(groups)} groups, "
+          f"{failed} groups with findings", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

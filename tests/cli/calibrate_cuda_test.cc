@@ -1,0 +1,142 @@
+// From a GPU's calibration to a prediction, on a fake machine: what is predicted is what it does.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/calibrate_cuda.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "cli/planner.h"
+#include "exec/fake/fake_backend.h"
+#include "exec/run.h"
+#include "models/collective_table.h"
+#include "models/workload.h"
+#include "schedule/lower.h"
+#include "schedule/policies.h"
+#include "tests/cli/tool.h"
+
+namespace dovetail::cli {
+namespace {
+
+using schedule::ScheduledProgram;
+using ::testing::HasSubstr;
+
+// An op takes 1 us + 1 ns per 10 kFLOP + 1 ns per 1000 bytes, a collective 20 us + 1 ns per 50 bytes.
+Duration time_of(const ScheduledProgram& plan, const schedule::Command& command) {
+  if (const auto* action = std::get_if<schedule::RunOp>(&command.action)) {
+    const schedule::Op& op = plan.program.op(action->op);
+    return Duration(1000 + static_cast<std::int64_t>(op.flop().count() / 1e4) +
+                    op.bytes().count() / 1000);
+  }
+  if (const auto* collective = std::get_if<schedule::RunCollective>(&command.action)) {
+    return Duration(20'000 + plan.bucket(collective->bucket).size.count() / 50);
+  }
+  return {};
+}
+
+std::unique_ptr<exec::Backend> fake_machine(const ScheduledProgram& plan) {
+  return std::make_unique<exec::fake::FakeBackend>(exec::fake::Durations{
+      .duration = [&plan](const schedule::Command& command) { return time_of(plan, command); },
+      .issue = {}});
+}
+
+CalibrateCudaOptions options() {
+  CalibrateCudaOptions result;
+  result.workload = "mlp";
+  result.name = "fake";
+  result.backend.issue = "graph";  // the fake host's own time is no part of the machine
+  return result;
+}
+
+schedule::Program workload() {
+  return models::load_workload("mlp", 2, std::string(DOVETAIL_SOURCE_DIR) + "/models").program;
+}
+
+models::Cluster calibrated(const CalibrateCudaOptions& of) {
+  exec::cuda::CalibrateOptions what;
+  what.issue = exec::cuda::Issue::Graph;
+  what.steps = 2;
+  what.largest = mib(64);
+  return cluster_of(of, workload(),
+                    exec::cuda::calibrate_gpu(exec::alone(), fake_machine, workload(), what));
+}
+
+Duration executed(const schedule::PolicySpec& spec) {
+  const schedule::Program program = workload();
+  const ScheduledProgram plan =
+      schedule::lower(program, schedule::make_schedule(program, spec)).program;
+  const std::unique_ptr<exec::Backend> backend = fake_machine(plan);
+  const exec::RankResult result = exec::run(plan, Rank{0}, *backend, {.warmup = 0, .steps = 1});
+  std::int64_t start = std::numeric_limits<std::int64_t>::max();
+  std::int64_t end = 0;
+  for (const exec::Timing& timing : result.timings) {
+    start = std::min(start, timing.start_ns);
+    end = std::max(end, timing.end_ns);
+  }
+  return Duration(end - start);
+}
+
+// Host and gaps cost nothing on the fake machine and its table is a straight line, so only what
+// interpolation rounds may differ.
+TEST(CalibrateCudaTest, WhatIsPredictedIsWhatTheMachineDoes) {
+  const models::Cluster cluster = calibrated(options());
+  const schedule::Program program = workload();
+  Planner planner(program, models::costs_for(cluster, program),
+                  models::collective_table(cluster, {schedule::Collective::AllReduce, 2}));
+  for (const char* policy : {"one-bucket", "per-tensor", "no-overlap", "threshold:threshold=8MiB",
+                             "threshold:threshold=8MiB,scope=whole-stream"}) {
+    const schedule::PolicySpec spec = schedule::parse_policy(policy);
+    const auto predicted = static_cast<double>(planner.evaluate(spec).summary.step_ns);
+    const auto measured = static_cast<double>(executed(spec).count());
+    EXPECT_NEAR(predicted / measured, 1, 0.01) << policy;
+  }
+}
+
+TEST(CalibrateCudaTest, TheFileSaysHowItWasMeasured) {
+  CalibrateCudaOptions of = options();
+  of.max_ctas = 16;
+  const models::Cluster cluster = calibrated(of);
+  EXPECT_EQ(cluster.backend, models::BackendKind::Cuda);
+  EXPECT_EQ(cluster.ranks, 2);
+  EXPECT_EQ(cluster.host.kind, models::HostModel::Kind::Async);
+  EXPECT_EQ(cluster.notes.at("issue"), "graph");
+  EXPECT_EQ(cluster.notes.at("max_ctas"), "16");
+  EXPECT_EQ(cluster.notes.at("stand_in"), "none: real collectives");
+  EXPECT_EQ(models::parse_cluster("fake.json", models::cluster_to_json(cluster)), cluster);
+}
+
+TEST(CalibrateCudaTest, AStandInIsNotValidAndEveryPredictionSaysWhy) {
+  CalibrateCudaOptions of = options();
+  of.backend.stand_in = "send-to-self";
+  const models::Cluster cluster = calibrated(of);
+  ASSERT_TRUE(cluster.quality.has_value());
+  EXPECT_FALSE(cluster.quality->valid);
+  const std::vector<std::string> sentences = models::assumptions(cluster, workload());
+  EXPECT_TRUE(std::ranges::any_of(sentences, [](const std::string& sentence) {
+    return sentence.find("no link was measured") != std::string::npos;
+  }));
+}
+
+TEST(CalibrateCudaTest, WithoutAUsableGpuTheToolSaysSoAndEndsWithThree) {
+  const testing::Ended ended = testing::run_tool(
+      "calibrate --backend cuda --stand-in send-to-self --workload mlp -o /nonexistent/x.json");
+  if (ended.code == 2) GTEST_SKIP() << "this machine has a GPU";  // it got as far as the file
+  EXPECT_EQ(ended.code, 3);
+  EXPECT_THAT(ended.output, HasSubstr("cuda"));
+}
+
+TEST(CalibrateCudaTest, WrongOptionsAreWrongInput) {
+  EXPECT_EQ(testing::run_tool("calibrate --backend tpu --workload mlp -o x.json").code, 2);
+  EXPECT_EQ(
+      testing::run_tool("calibrate --backend cuda --stand-in mirror --workload mlp -o x.json").code,
+      2);
+}
+
+}  // namespace
+}  // namespace dovetail::cli
