@@ -347,6 +347,30 @@ Sums over_ranks(const Lab& lab, const Sums& mine) {
   return sums;
 }
 
+// A size of which several fit beside the computing, and its time in a queue. From shared samples, so
+// that it is the same on every rank.
+struct Message {
+  Bytes bytes;
+  double lone_ns = 0;
+};
+Message message_for(const Lab& lab, double compute_ns) {
+  constexpr double kFewestBeside = 8;
+  constexpr Bytes kSmallest = kib(64);
+  const auto time_of = [&](Bytes bytes) {
+    return static_cast<double>(back_to_back(lab, bytes).count());
+  };
+  Message message = {.bytes = lab.options.contention_bytes, .lone_ns = 0};
+  message.lone_ns = time_of(message.bytes);
+  const double most = compute_ns / kFewestBeside;
+  if (message.lone_ns <= most) return message;
+  const double wanted = static_cast<double>(message.bytes.count()) * most / message.lone_ns;
+  while (message.bytes > kSmallest && static_cast<double>(message.bytes.count()) > wanted) {
+    message.bytes = Bytes(message.bytes.count() / 2);
+  }
+  message.lone_ns = time_of(message.bytes);
+  return message;
+}
+
 MutualSlowdown measure_contention(const Lab& lab, const schedule::Program& workload,
                                   const std::vector<OpTime>& ops) {
   std::map<OpId, double> op_ns;
@@ -355,14 +379,14 @@ MutualSlowdown measure_contention(const Lab& lab, const schedule::Program& workl
     op_ns[op.op] = static_cast<double>(op.time.median.count());
     if (workload.op(op.op).phase != schedule::Phase::Optimizer) compute_ns += op_ns[op.op];
   }
-  const auto lone = static_cast<double>(back_to_back(lab, lab.options.contention_bytes).count());
+  const Message message = message_for(lab, compute_ns);
+  const double lone = message.lone_ns;
   const double needed = lone > 0 ? kQueueOverCompute * compute_ns / lone : kMostCollectives;
-  // From shared samples, so it is the same on every rank.
   const std::int64_t count =
       std::clamp(std::llround(std::min(needed, 1e6)), static_cast<long long>(kFewestCollectives),
                  static_cast<long long>(kMostCollectives));
   const schedule::ScheduledProgram plan =
-      contention_plan(workload, probe_of(lab, lab.options.contention_bytes, count));
+      contention_plan(workload, probe_of(lab, message.bytes, count));
   const std::set<CommandId> collectives = commands_of<schedule::RunCollective>(lab, plan);
   std::map<CommandId, double> alone_ns;
   for (const auto& [command, op] : ops_by_command(plan)) {

@@ -47,7 +47,7 @@ struct CalibrateOptions {
   Bytes smallest = kib(4);
   Bytes largest = mib(256);
   Duration budget = std::chrono::seconds(15);        // for collectives by size
-  Bytes contention_bytes = mib(16);                  // of each collective beside computing
+  Bytes contention_bytes = mib(16);                  // most, of each collective beside computing
   std::function<void(std::string_view)> progress{};  // told on rank 0; may be empty
 };
 

@@ -61,7 +61,7 @@ void add_transfers(Program& program, const TransferProbe& probe) {
   const GroupId group = add_group(program);
   std::int32_t tensor = first_free_tensor(program);
   const std::int32_t op = first_free_op(program);
-  Op writer = tiny_op(op, "probe.begin", Phase::Backward);
+  Op writer = tiny_op(op, "probe.begin", Phase::Forward);
   Op reader = tiny_op(op + 1, "probe.end", Phase::Optimizer);
   const std::int64_t numel = std::max<std::int64_t>(1, probe.bytes.count() / 4);
   for (std::int64_t i = 0; i < probe.count; ++i) {

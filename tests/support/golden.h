@@ -27,14 +27,14 @@ inline std::string_view take_line(std::string_view& text) {
   return line;
 }
 
-inline testing::AssertionResult matches_golden(const std::string& name, std::string_view text) {
+inline ::testing::AssertionResult matches_golden(const std::string& name, std::string_view text) {
   const std::string path = std::string(DOVETAIL_SOURCE_DIR) + "/tests/golden/" + name;
   if (std::getenv("DOVETAIL_UPDATE_GOLDEN") != nullptr) {
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());
     write_file(path, text);
   }
   const std::string golden = read_file(path);
-  if (golden == text) return testing::AssertionSuccess();
+  if (golden == text) return ::testing::AssertionSuccess();
   std::string_view expected = golden;
   std::string_view found = text;
   int line = 1;
@@ -42,13 +42,13 @@ inline testing::AssertionResult matches_golden(const std::string& name, std::str
     const std::string_view a = take_line(expected);
     const std::string_view b = take_line(found);
     if (a != b) {
-      return testing::AssertionFailure() << name << ":" << line << ": expected\n"
-                                         << a << "\nfound\n"
-                                         << b << "\n";
+      return ::testing::AssertionFailure() << name << ":" << line << ": expected\n"
+                                           << a << "\nfound\n"
+                                           << b << "\n";
     }
     ++line;
   }
-  return testing::AssertionFailure() << name << ":" << line << ": one text ends before the other";
+  return ::testing::AssertionFailure() << name << ":" << line << ": one text ends before the other";
 }
 
 }  // namespace dovetail
