@@ -248,12 +248,14 @@ std::string to_json(const Result& result, const std::vector<Loaded>& loaded) {
 int run(const RunCommandOptions& options, std::ostream& out) {
   std::vector<Loaded> loaded = load_plans(options);
   const std::optional<CudaJob> cuda = open_cuda(options.backend);
+  JobOptions job = options.job;
   if (cuda && cuda->options.stand_in == exec::cuda::StandIn::SendToSelf) {
     for (Loaded& one : loaded) one.program = exec::cuda::as_one_rank(one.program);
+    if (!job.ranks) job.ranks = 1;
   }
   bool wrong = false;
   std::mutex report;  // ranks may be threads of this process
-  run_job(options.job, [&](exec::launch::Session& session, exec::cpu::TransportKind transport) {
+  run_job(job, [&](exec::launch::Session& session, exec::cpu::TransportKind transport) {
     Result result = run_rank(options, loaded, cuda, {session, transport});
     const std::lock_guard lock(report);
     for (const exec::CheckResult& check : result.measured.checks) wrong = wrong || check.wrong > 0;

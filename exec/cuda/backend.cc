@@ -7,6 +7,7 @@
 #include "exec/cuda/op_work.h"
 #include "exec/cuda/ranges.h"
 #include "exec/cuda/synthetic_ops.h"
+#include "exec/cuda/training_ops.h"
 #include "exec/run.h"
 #include "schedule/visit.h"
 
@@ -18,6 +19,11 @@
 namespace dovetail::exec::cuda {
 namespace {
 
+// A training job computes with every tensor.
+Scope scope_of(const BackendOptions& options) {
+  return options.content == Content::TrainingJob ? Scope::All : Scope::Communicated;
+}
+
 // Everything that can be refused without a device, then the device itself.
 const schedule::ScheduledProgram& accepted(const schedule::ScheduledProgram& plan,
                                            const BackendOptions& options) {
@@ -28,7 +34,7 @@ const schedule::ScheduledProgram& accepted(const schedule::ScheduledProgram& pla
                      std::to_string(plan.program.world_size));
   }
   static_cast<void>(communicators_of(plan));
-  static_cast<void>(Layout(plan, options.exchange.rank, Scope::Communicated));
+  static_cast<void>(Layout(plan, options.exchange.rank, scope_of(options)));
   check(cudaSetDevice(options.device), "cudaSetDevice");
   return plan;
 }
@@ -62,26 +68,35 @@ CudaBackend::CudaBackend(const schedule::ScheduledProgram& plan, const BackendOp
       options_(options),
       rank_(options.exchange.rank),
       watch_(watch_options(options)),
-      memory_(Layout(plan, options.exchange.rank, Scope::Communicated)),
+      memory_(Layout(plan, options.exchange.rank, scope_of(options))),
       streams_(streams_of(plan)),
       timer_(streams_[0].get(), watch_) {
   communicators_ = std::make_unique<Communicators>(
       plan, memory_, watch_,
       Communicators::Options{
           .device = options.device, .exchange = options.exchange, .stand_in = options.stand_in});
-  const bool is_alone = options.stand_in == StandIn::SendToSelf;
-  ops_ = std::make_unique<SyntheticOps>(
-      plan, memory_,
-      SyntheticOps::Options{.rank = rank_,
-                            .checks = is_alone ? Checks::None : Checks::All,
-                            .f32_math = options.f32_math});
-  for (std::size_t i = 0; i < streams_.size(); ++i)
+  make_ops();
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
     ends_.push_back(make_event(EventKind::Dependency));
+  }
   for (const schedule::Op& op : plan.program.ops) op_of_[op.id] = &op;
   plan_commands();
 }
 
 CudaBackend::~CudaBackend() = default;
+
+void CudaBackend::make_ops() {
+  if (options_.content == Content::TrainingJob) {
+    ops_ = std::make_unique<TrainingOps>(plan_, rank_, memory_, options_.hyperparameters);
+    return;
+  }
+  const bool is_alone = options_.stand_in == StandIn::SendToSelf;
+  ops_ = std::make_unique<SyntheticOps>(
+      plan_, memory_,
+      SyntheticOps::Options{.rank = rank_,
+                            .checks = is_alone ? Checks::None : Checks::All,
+                            .f32_math = options_.f32_math});
+}
 
 void CudaBackend::plan_commands() {
   const Peers peers = options_.stand_in == StandIn::None ? Peers::Real : Peers::StandIn;
@@ -263,6 +278,11 @@ std::string CudaBackend::label_of_unfinished() const {
 }
 
 CheckResult CudaBackend::check() { return ops_->check(streams_[0].get()); }
+
+Trained CudaBackend::trained() const {
+  const auto* job = dynamic_cast<const TrainingOps*>(ops_.get());
+  return job == nullptr ? Trained() : job->trained();
+}
 
 std::map<std::string, std::string> CudaBackend::notes() const {
   std::map<std::string, std::string> notes;

@@ -60,6 +60,7 @@ class CudaBackend final : public Backend {
   CheckResult check() override;
 
   [[nodiscard]] std::map<std::string, std::string> notes() const;
+  [[nodiscard]] Trained trained() const;
 
  private:
   // A transfer and the communicator that it runs on.
@@ -72,6 +73,7 @@ class CudaBackend final : public Backend {
     Moves moves;
   };
 
+  void make_ops();
   void plan_commands();
   void plan_collective(const schedule::Command& command, Transfer transfer);
   void plan_copy(const schedule::Command& command, const schedule::Copy& action);

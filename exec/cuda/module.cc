@@ -16,6 +16,11 @@ std::unique_ptr<Backend> make_backend(const schedule::ScheduledProgram& plan,
   return std::make_unique<CudaBackend>(plan, options);
 }
 
+Trained trained(const Backend& backend) {
+  const auto* ours = dynamic_cast<const CudaBackend*>(&backend);
+  return ours == nullptr ? Trained() : ours->trained();
+}
+
 std::map<std::string, std::string> notes(const Backend& backend) {
   const auto* ours = dynamic_cast<const CudaBackend*>(&backend);
   return ours == nullptr ? std::map<std::string, std::string>() : ours->notes();
@@ -30,6 +35,7 @@ dovetail_cuda_module() {
   static const Module kModule = {.facts = &dovetail::exec::cuda::facts,
                                  .make_backend = &dovetail::exec::cuda::make_backend,
                                  .notes = &dovetail::exec::cuda::notes,
+                                 .trained = &dovetail::exec::cuda::trained,
                                  .state = &dovetail::exec::cuda::device_state,
                                  .tools = &dovetail::exec::cuda::tools()};
   return &kModule;

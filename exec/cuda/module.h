@@ -14,6 +14,7 @@
 #include "base/units.h"
 #include "exec/backend.h"
 #include "exec/exchange.h"
+#include "exec/training/data.h"
 #include "schedule/scheduled_program.h"
 
 #include <chrono>
@@ -27,7 +28,7 @@
 namespace dovetail::exec::cuda {
 
 // Raised with every change of this header.
-inline constexpr std::uint32_t kModuleVersion = 2;
+inline constexpr std::uint32_t kModuleVersion = 3;
 
 // One GPU as the driver describes it.
 struct DeviceFacts {
@@ -69,12 +70,30 @@ enum class StandIn { None, SendToSelf };
 // How products of f32 matrices are computed: in f32, or rounded to TF32 for the tensor cores.
 enum class F32Math { Full, TF32 };
 
+// What ops compute. KnownValues: work of their size and shape, and values that prove the schedule.
+// TrainingJob: the job of exec/training for real; then the plan must be one of its programs.
+enum class Content { KnownValues, TrainingJob };
+
+// What a training job has learned: the parameters, or this rank's ranges of them, and the mean loss
+// of this rank's samples, step by step.
+struct TrainedRange {
+  TensorId parameter;
+  std::int64_t first = 0;
+  std::vector<float> values;
+};
+struct Trained {
+  std::vector<TrainedRange> weights;
+  std::vector<double> losses;
+};
+
 struct BackendOptions {
   std::int32_t device = 0;
   Exchange exchange;  // to hand out NCCL ids and to meet
   Issue issue = Issue::Eager;
   StandIn stand_in = StandIn::None;
   F32Math f32_math = F32Math::Full;
+  Content content = Content::KnownValues;
+  training::Hyperparameters hyperparameters = {};      // of a training job
   Duration deadline = std::chrono::seconds(60);        // of any wait for the device or a peer
   std::function<void(const std::string&)> on_failure;  // tells the other ranks; may be empty
   std::function<std::string()> peer_failure;           // "" while the job is well; may be empty
@@ -93,6 +112,8 @@ struct Module {
   // which was subtracted, the error of the clock map, how steps were issued. REQUIRES: the backend
   // was made by this module.
   std::map<std::string, std::string> (*notes)(const Backend& backend) = nullptr;
+  // Empty unless the backend runs a training job. REQUIRES: as notes; no step is under way.
+  Trained (*trained)(const Backend& backend) = nullptr;
   // Clocks and power at this moment. Never throws: what cannot be read stays 0.
   DeviceState (*state)(std::int32_t device) = nullptr;
   // What the self-test asks beyond the backend.

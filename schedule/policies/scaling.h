@@ -2,8 +2,9 @@
 //
 // The source's rule (P9 to P13): into the fill of the loss gradient if all process groups have one
 // degree, else into optimizers that have a rescale factor, else the scale ops stay in the program.
-// Ours asks the same of every factor that a gradient owes, and never gives up more than one pass
-// over each bucket. What is possible is the question of rewrite/scale.h.
+// It is not followed where it would change results: where backward reads a reduced gradient, nothing
+// is folded. Ours asks the same of every factor that a gradient owes, and never gives up more than
+// one pass over each bucket. What is possible is the question of rewrite/scale.h.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -7,7 +7,10 @@
 #include "exec/cuda/loader.h"
 #include "exec/cuda/stand_in.h"
 #include "exec/run.h"
+#include "exec/training/program.h"
+#include "schedule/program.h"
 #include "tests/exec/programs.h"
+#include "tests/exec/training_job.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -110,6 +113,45 @@ TEST_F(CudaDeviceTest, AStandInPlaysThePlanOfManyRanks) {
     const RankResult result = run(as_one_rank(testing::plan_of(program, schedule)));
     EXPECT_EQ(result.check.checked, 0);
     EXPECT_FALSE(result.timings.empty());
+  }
+}
+
+// The law on the GPU: a genuine training job has the weights of the cpu backend, whatever the
+// schedule and however its steps are issued.
+TEST_F(CudaDeviceTest, ATrainingJobHasTheWeightsOfTheCpuBackend) {
+  constexpr std::int32_t kSteps = 5;
+  const schedule::Program program = training::training_program({.world_size = 1});
+  std::vector<TensorId> gradients;
+  for (const schedule::OwedGradient& owed : schedule::owed_gradients(program)) {
+    gradients.push_back(owed.tensor);
+  }
+  std::vector<std::vector<schedule::Slice>> one_each;
+  std::vector<schedule::Slice> together;
+  for (const TensorId gradient : gradients) {
+    one_each.push_back({schedule::Slice(gradient)});
+    together.push_back(schedule::Slice(gradient));
+  }
+  const ScheduledProgram alone = testing::plan_of(program, testing::buckets_of(program, one_each));
+  const ScheduledProgram fused =
+      testing::plan_of(program, testing::buckets_of(program, {together}));
+  const testing::Trained reference = testing::train(alone, kSteps);
+  options_.content = Content::TrainingJob;
+  for (const ScheduledProgram* plan : {&alone, &fused}) {
+    for (const Issue issue : {Issue::Eager, Issue::Graph}) {
+      options_.issue = issue;
+      const std::unique_ptr<Backend> backend = module_->make_backend(*plan, options_);
+      exec::run(*plan, Rank{0}, *backend, {.warmup = 0, .steps = kSteps});
+      testing::Trained found;
+      const Trained trained = module_->trained(*backend);
+      for (const TrainedRange& range : trained.weights) {
+        found.weights[program.tensor(range.parameter).name] = range.values;
+      }
+      EXPECT_EQ(testing::differences(reference, found), "");
+      ASSERT_EQ(trained.losses.size(), reference.losses.size());
+      for (std::size_t i = 0; i < trained.losses.size(); ++i) {
+        EXPECT_NEAR(trained.losses[i], reference.losses[i], 1e-5);
+      }
+    }
   }
 }
 

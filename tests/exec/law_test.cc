@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace dovetail::exec::testing {
@@ -237,6 +238,53 @@ TEST_F(LawTest, GMI8ClippingSeesTheMergedReducedGradientOnce) {
     }
   }
   EXPECT_EQ(refused_, 0);
+}
+
+// What one step of a plan issues: a step is k micro-steps and one update, so a run can neither stop
+// between two micro-steps nor leave a remainder (GML6).
+struct Issued {
+  int collectives = 0, norms = 0, updates = 0, losses = 0;
+  bool update_is_alone = true;  // nothing before the optimizer writes a parameter or its state
+};
+Issued issued_by(const schedule::ScheduledProgram& plan) {
+  Issued issued;
+  for (const schedule::Command& command : plan.roles.front().commands) {
+    issued.collectives += std::holds_alternative<schedule::RunCollective>(command.action) ? 1 : 0;
+    const auto* run = std::get_if<schedule::RunOp>(&command.action);
+    if (run == nullptr) continue;
+    const schedule::Op& op = plan.program.op(run->op);
+    issued.norms += std::holds_alternative<schedule::GlobalNorm>(op.effect) ? 1 : 0;
+    issued.updates += std::holds_alternative<schedule::Update>(op.effect) ? 1 : 0;
+    issued.losses += op.name.starts_with("loss.forward") ? 1 : 0;
+    if (op.phase == schedule::Phase::Optimizer) continue;
+    for (const TensorId id : op.writes) {
+      const schedule::TensorKind kind = plan.program.tensor(id).kind;
+      const bool persists =
+          kind == schedule::TensorKind::Parameter || kind == schedule::TensorKind::OptimizerState;
+      issued.update_is_alone = issued.update_is_alone && !persists;
+    }
+  }
+  return issued;
+}
+
+// Nine parameters: the embedding, and two matrices and two biases in each of two blocks.
+TEST_F(LawTest, GMI3GMI7OneUpdateAndOneClipPerStepWhateverTheMicroSteps) {
+  const TrainingOptions options = {.samples = 4, .max_norm = 0.5};
+  const Combination whole = {.options = options, .policy = "threshold:threshold=4KiB"};
+  const int buckets = static_cast<int>(schedule_of(whole).buckets.size());
+  ASSERT_GT(buckets, 1);
+  for (const Merge& merge : merges()) {
+    Combination merged = whole;
+    merged.merge = merge;
+    SCOPED_TRACE(to_string(merged));
+    const Issued issued = issued_by(legal_plan(training_program(options), schedule_of(merged)));
+    const bool every = merge.sync == SyncPoint::EveryMicroStep;
+    EXPECT_EQ(issued.losses, merge.micro_steps);
+    EXPECT_EQ(issued.collectives, every ? merge.micro_steps * buckets : buckets);
+    EXPECT_EQ(issued.norms, 1);
+    EXPECT_EQ(issued.updates, 9);
+    EXPECT_TRUE(issued.update_is_alone);
+  }
 }
 
 // The sums of micro-steps in double: the cpu backend has no such memory and says so, before a step.

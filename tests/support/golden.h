@@ -43,8 +43,8 @@ inline ::testing::AssertionResult matches_golden(const std::string& name, std::s
     const std::string_view b = take_line(found);
     if (a != b) {
       return ::testing::AssertionFailure() << name << ":" << line << ": expected\n"
-                                         << a << "\nfound\n"
-                                         << b << "\n";
+                                           << a << "\nfound\n"
+                                           << b << "\n";
     }
     ++line;
   }
