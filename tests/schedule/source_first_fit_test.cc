@@ -275,6 +275,8 @@ TEST(SourceFirstFitTest, P21ADtypeChangeClosesTheBucket) {
 TEST(SourceFirstFitTest, P23ASingleGradientIsItsOwnBufferWithoutPadding) {
   const PolicyResult result = applied(layers(3, 500), ":elements=1000");
   EXPECT_EQ(result.schedule.buckets[0].pad_to, Bytes(256));
+  EXPECT_EQ(result.schedule.buckets[0].align_to, Bytes(256));
+  EXPECT_EQ(result.schedule.buckets[1].align_to, Bytes(1));
   EXPECT_EQ(result.schedule.buckets[1].pad_to, Bytes(1));
   EXPECT_THAT(result.report, Contains(HasSubstr("1 single gradient apart")));
 }
