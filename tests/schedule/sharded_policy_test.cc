@@ -109,10 +109,14 @@ TEST(ShardedPolicyTest, A4FragmentsStartAtAlignedElementsOfTheBuffer) {
   const Program program = step.build(kAdam);
   const PolicyResult result = applied(program, "sharded:cap=256B");
   const ScheduledProgram lowered = lower(program, result.schedule).program;
-  ASSERT_EQ(lowered.buckets.size(), 2u);
-  EXPECT_EQ(lowered.buckets[0].members[1].offset, Bytes(128));
-  EXPECT_EQ(lowered.buckets[0].size, Bytes(256));
-  EXPECT_EQ(lowered.buckets[1].size, Bytes(256));
+  EXPECT_EQ(result.schedule.buckets.size(), 2u);
+  ASSERT_EQ(lowered.buckets.size(), 4u);  // two of gradients, two of their parameters
+  for (const BucketLayout& bucket : lowered.buckets) {
+    EXPECT_EQ(bucket.size, Bytes(256));
+    if (bucket.members.size() > 1) {
+      EXPECT_EQ(bucket.members[1].offset, Bytes(128));
+    }
+  }
 }
 
 TEST(ShardedPolicyTest, A4TensorsThatAreCutNeedCopyMode) {

@@ -88,7 +88,7 @@ TEST(SourceFirstFitTest, O1EightLayersUnderTheDefaultCapAreOneBucket) {
   expect_oracle("O1 8 layers x 1000, default cap", members(result), Sizes{8});
   // The loss fill becomes 1/4; no scale op stays.
   EXPECT_EQ(result.schedule.scale, ScaleAt::LossGradient);
-  EXPECT_THAT(result.report, Contains("8 all-reduces fused into 1: 31.2 KiB, padding 0 B, "
+  EXPECT_THAT(result.report, Contains("8 all-reduces fused into 1: 31.2 KiB, padding 768 B, "
                                       "0 single gradients apart"));
   EXPECT_THAT(result.refusals, IsEmpty());
 }
