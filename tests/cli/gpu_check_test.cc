@@ -132,7 +132,10 @@ TEST(GpuCheckTest, WithoutADriverItSaysSoAndMeasuresNothing) {
 
 class GpuReportTest : public ::testing::Test {
  protected:
-  GpuReportTest() : folder_(::testing::TempDir() + "gpu_report") {
+  // Tests run beside each other: each has a folder of its own.
+  GpuReportTest()
+      : folder_(::testing::TempDir() + "gpu_report_" +
+                ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
   }
