@@ -151,7 +151,7 @@ std::string launch_text(const Program& program, const LaunchPoint& launch) {
 }
 
 std::string wait_text(const Bucket& bucket) {
-  const std::string what =
+  std::string what =
       bucket.scope == WaitScope::WholeStream ? "wait for whole stream" : "wait";
   switch (bucket.wait) {
     case WaitPoint::EndOfBackward:

@@ -40,8 +40,7 @@ void Memory::collect_cuts() {
     }
   }
   std::ranges::sort(cuts_);
-  const auto rest = std::ranges::unique(cuts_);
-  cuts_.erase(rest.begin(), rest.end());
+  cuts_.erase(std::unique(cuts_.begin(), cuts_.end()), cuts_.end());
 }
 
 std::int32_t Memory::piece_at(TensorId tensor, std::int64_t at) const {
