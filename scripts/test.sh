@@ -158,7 +158,7 @@ step format scripts/format.sh --check
 step layers scripts/check_layers.py
 if step build build_release; then
   tests test build
-  sanitized asan 'unit|property|fuzz' base schedule traces models sim exec
+  sanitized asan 'unit|property|fuzz' base schedule traces sim exec
   sanitized tsan 'unit|property' exec
   step tidy tidy
   step demo demo
