@@ -230,11 +230,15 @@ TEST(LowerBucketsTest, CollectivesKeepTheLimitOnThreadBlocks) {
   const Program program = layers(1);
   Schedule schedule = one_bucket(program);
   schedule.buckets[0].max_ctas = 4;
-  for (const Command& command : lower(program, schedule).program.roles[0].commands) {
+  const Lowered lowered = lower(program, schedule);
+  int collectives = 0;
+  for (const Command& command : lowered.program.roles[0].commands) {
     if (const auto* run = std::get_if<RunCollective>(&command.action)) {
+      ++collectives;
       EXPECT_EQ(run->max_ctas, 4);
     }
   }
+  EXPECT_EQ(collectives, 1);
 }
 
 }  // namespace
