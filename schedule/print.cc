@@ -151,8 +151,7 @@ std::string launch_text(const Program& program, const LaunchPoint& launch) {
 }
 
 std::string wait_text(const Bucket& bucket) {
-  std::string what =
-      bucket.scope == WaitScope::WholeStream ? "wait for whole stream" : "wait";
+  std::string what = bucket.scope == WaitScope::WholeStream ? "wait for whole stream" : "wait";
   switch (bucket.wait) {
     case WaitPoint::EndOfBackward:
       return what + " at end of backward";
