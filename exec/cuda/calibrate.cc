@@ -125,9 +125,9 @@ std::vector<OpTime> measure_ops(const Lab& lab, const schedule::Program& workloa
 
 // ---- transfers
 
-// Of each step of a queue of equal collectives: how long the first one took, which had nothing before
-// it, and how long all of them took. A collective lasts from its last arrival to its last completion
-// over the ranks.
+// Of each step of a queue of equal collectives: how long the first one took, which had nothing
+// before it, and how long all of them took. A collective lasts from its last arrival to its last
+// completion over the ranks.
 struct QueueTimes {
   std::vector<std::int64_t> first_ns, all_ns;
 };
@@ -347,8 +347,8 @@ Sums over_ranks(const Lab& lab, const Sums& mine) {
   return sums;
 }
 
-// A size of which several fit beside the computing, and its time in a queue. From shared samples, so
-// that it is the same on every rank.
+// A size of which several fit beside the computing, and its time in a queue. From shared samples,
+// so that it is the same on every rank.
 struct Message {
   Bytes bytes;
   double lone_ns = 0;

@@ -1,18 +1,18 @@
-// Measures a GPU backend into the figures that a prediction needs: kernels by shape, what the host pays
-// per command, copies, collectives by size with a given number of thread blocks, and contention.
+// Measures a GPU backend into the figures that a prediction needs: kernels by shape, what the host
+// pays per command, copies, collectives by size with a given number of thread blocks, contention.
 //
-// Everything is a small plan that the backend executes: nothing here knows CUDA, so tests calibrate the
-// fake backend and get its figures back. All ranks make the same calls, and get the same result.
+// Everything is a small plan that the backend executes: nothing here knows CUDA, so tests calibrate
+// the fake backend and get its figures back. All ranks make the same calls and get the same result.
 //
 //   kernels      the workload's ops one after the other, without communication
 //   host         a decorated backend notes how long each call takes (HostTimer): issuing an op, a
-//                collective, an event, a copy; `launch_latency` from the end of the call to the start
-//                on an idle device; `launch_gap` between two long kernels in a row
+//                collective, an event, a copy; `launch_latency` from the end of the call to the
+//                start on an idle device; `launch_gap` between two long kernels in a row
 //   collectives  several of one size, launched together: the first is isolated, all of them back to
 //                back
 //   contention   the workload's forward and backward beside a queue of collectives that is as long:
-//                time of the ops that ran inside the queue against their time alone, and the other way
-//                round
+//                time of the ops that ran inside the queue against their time alone, and the other
+//                way round
 // A step replayed as a graph costs the host nothing per command: only the gap is measured then.
 //
 // With one GPU the collectives are stood in for by sends to itself (module.h): same kernels, same
@@ -72,8 +72,8 @@ struct GpuCalibration {
   MutualSlowdown contention;
 };
 
-// Sizes that double, in an order in which any beginning covers the whole range: both ends, the middle,
-// the quarters, ... So a budget that runs out costs resolution, not range.
+// Sizes that double, in an order in which any beginning covers the whole range: both ends, the
+// middle, the quarters, ... So a budget that runs out costs resolution, not range.
 std::vector<Bytes> sizes_in_order(Bytes smallest, Bytes largest);
 
 // `workload` has shapes: no timed work (InputError). Its world size is the number of ranks that the

@@ -1,7 +1,7 @@
 // One GPU after the other: facts, clock, copies, products, events.
 //
-// Every wait has a deadline. Figures are held against the physical peak only (selftest_peaks.h): the
-// self-test says whether timings can be believed, `calibrate` says what they are.
+// Every wait has a deadline. Figures are held against the physical peak only (selftest_peaks.h):
+// the self-test says whether timings can be believed, `calibrate` says what they are.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"

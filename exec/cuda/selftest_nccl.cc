@@ -117,7 +117,8 @@ class Communicator {
   }
 
  private:
-  // The communicator must be gone before anybody frees memory: cudaFree waits for a kernel that hangs.
+  // The communicator must be gone before anybody frees memory: cudaFree waits for a kernel that
+  // hangs.
   template <class Body>
   void or_abort(const Body& body) {
     try {

@@ -24,8 +24,8 @@ struct Tools {
   // Of every GPU: what it is, its clock, copies, products in each dtype against the physical peak,
   // events; and how the GPUs are connected.
   std::vector<selftest::Row> (*device_rows)() = nullptr;
-  // Every collective, dtype and reduction on known values, straight on NCCL. All ranks call it; each
-  // gets the same rows, with the counts of all ranks.
+  // Every collective, dtype and reduction on known values, straight on NCCL. All ranks call it;
+  // each gets the same rows, with the counts of all ranks.
   std::vector<selftest::Row> (*nccl_rows)(const Exchange& exchange, const NcclTest& test) = nullptr;
 };
 

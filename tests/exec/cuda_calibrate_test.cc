@@ -1,7 +1,7 @@
 // Calibrating a GPU backend, on the fake backend: what was put in must come out.
 //
-// The fake machine: an op of B bytes takes B ps (1 ns per 1000 bytes), a collective of B bytes 5 us + B
-// / 10 ns, a copy 1 us + B / 100 ns. Its streams overlap without contention.
+// The fake machine: an op of B bytes takes B ps (1 ns per 1000 bytes), a collective of B bytes
+// 5 us + B / 10 ns, a copy 1 us + B / 100 ns. Its streams overlap without contention.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/calibrate.h"
@@ -134,8 +134,8 @@ TEST(CudaCalibrateTest, TimedWorkIsRefused) {
   EXPECT_THROW(calibrate_gpu(alone(), fake_machine(), program, options()), InputError);
 }
 
-// Ops inside the queue take half as long again; the fake streams do not slow each other down, so the
-// duration itself depends on whether the plan has collectives.
+// Ops inside the queue take half as long again; the fake streams do not slow each other down, so
+// the duration itself depends on whether the plan has collectives.
 TEST(CudaCalibrateTest, ContentionIsTheRatioOfTheOpsBesideTheQueue) {
   const MakeBackend slowed = [](const ScheduledProgram& plan) {
     const bool busy = plan.buckets.size() > 8;  // neither one collective nor a queue of eight
