@@ -1,8 +1,8 @@
 // dovetail calibrate --backend cuda: measures GPUs into a cluster file that explore and plan read.
 //
-// One file is one way of executing: eager or as a replayed graph, with one number of thread blocks per
-// collective. With --stand-in send-to-self one GPU plays a plan of --world ranks: everything is real
-// but the link, and the file says so.
+// One file is one way of executing: eager or as a replayed graph, with one number of thread blocks
+// per collective. With --stand-in send-to-self one GPU plays a plan of --world ranks: everything is
+// real but the link, and the file says so.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -35,7 +35,8 @@ struct CalibrateCudaOptions {
 // Throws DeviceError where module, driver or device are missing.
 void calibrate_cuda(const CalibrateCudaOptions& options, std::ostream& out);
 
-// The cluster file of a calibration, without what only the machine knows (origin, date, notes on it).
+// The cluster file of a calibration, without what only the machine knows (origin, date, notes on
+// it).
 models::Cluster cluster_of(const CalibrateCudaOptions& options, const schedule::Program& program,
                            const exec::cuda::GpuCalibration& measured);
 

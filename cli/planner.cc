@@ -37,6 +37,7 @@ std::string signature(const schedule::Schedule& schedule) {
     add(bucket.gradients.front().first);
     add(bucket.gradients.back().count);
     add(bucket.pad_to.count());
+    add(bucket.align_to.count());
     word(bucket.mode);
     word(bucket.wait);
     word(bucket.scope);

@@ -94,8 +94,8 @@ void append(std::vector<Row>& rows, std::vector<Row> more) {
               std::make_move_iterator(more.end()));
 }
 
-// NCCL among processes: one GPU each, or all of them on the first one. The latter shows that sums are
-// right; its times would be those of the GPU's time slices.
+// NCCL among processes: one GPU each, or all of them on the first one. The latter shows that sums
+// are right; its times would be those of the GPU's time slices.
 enum class Placement { OneGpuEach, OneGpuForAll };
 std::vector<Row> nccl_rows_of_processes(const SelftestOptions& options, std::int32_t ranks,
                                         Placement placement) {

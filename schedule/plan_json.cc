@@ -102,6 +102,10 @@ class BucketReader {
     bucket.collective = read_word(object, "collective", kCollectives);
     bucket.mode = read_word(object, "mode", kModes);
     bucket.pad_to = Bytes(object.integer("pad_to_bytes", 1, kLargestPadding));
+    object.ignore("align_to_bytes");  // known even when absent
+    if (object.has("align_to_bytes")) {
+      bucket.align_to = Bytes(object.integer("align_to_bytes", 1, kLargestPadding));
+    }
     bucket.stream = read_stream(object.at("stream"));
     bucket.launch = read_launch(object.at("launch"));
     bucket.wait = read_word(object, "wait", kWaits);
@@ -292,6 +296,7 @@ ordered_json bucket_to_value(const Program& program, const Bucket& bucket) {
                      {"launch", launch_to_value(program, bucket.launch)},
                      {"wait", to_string(bucket.wait)},
                      {"scope", to_string(bucket.scope)}};
+  if (bucket.align_to > Bytes(1)) value["align_to_bytes"] = bucket.align_to.count();
   if (bucket.replicas) value["replicas"] = program.group(*bucket.replicas).name;
   if (bucket.max_ctas != 0) value["max_ctas"] = bucket.max_ctas;
   if (!bucket.closed_by.empty()) value["closed_by"] = bucket.closed_by;

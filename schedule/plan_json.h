@@ -6,6 +6,7 @@
 //    "predicted": {"step_us": 812.5, "exposed_us": 40, "lower_bound_us": 800, "gap": 0.015625},
 //    "buckets": [{"id": 0, "bytes": 8192, "elements": 2048, "gradients": ["fc2.weight.grad", ...],
 //                 "group": "dp", "collective": "all-reduce", "mode": "view", "pad_to_bytes": 1,
+//                 "align_to_bytes": 256 (optional),
 //                 "stream": "comm0", "launch": "when-ready", "wait": "first-use",
 //                 "scope": "event"}, ...],
 //    "program": {...}                                   program_json.h

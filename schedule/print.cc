@@ -216,8 +216,11 @@ void print_schedule(std::ostream& out, const Program& program, const Schedule& s
   out << "schedule " << schedule.policy << decisions_text(schedule) << '\n';
   std::vector<Row> rows;
   for (const Bucket& bucket : schedule.buckets) {
-    const std::string padding =
-        bucket.pad_to > Bytes(1) ? "padded to " + to_string(bucket.pad_to) : "";
+    std::string padding;
+    if (bucket.align_to > Bytes(1)) padding = "aligned to " + to_string(bucket.align_to);
+    if (bucket.pad_to > Bytes(1) && bucket.pad_to != bucket.align_to) {
+      padding += (padding.empty() ? "padded to " : ", padded to ") + to_string(bucket.pad_to);
+    }
     rows.push_back({bucket_text(bucket.id), to_string(payload(program, bucket)),
                     slice_count(bucket.gradients), collective_text(program, bucket),
                     std::string(to_string(bucket.mode)), padding,

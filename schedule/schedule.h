@@ -145,7 +145,8 @@ struct Bucket {
   // With ReduceScatter: the shards are then all-reduced over this group of replicas.
   std::optional<GroupId> replicas = std::nullopt;
   BucketMode mode = BucketMode::View;
-  Bytes pad_to = Bytes(1);  // the bucket's size is rounded up to a multiple of this
+  Bytes pad_to = Bytes(1);    // the bucket's size is rounded up to a multiple of this
+  Bytes align_to = Bytes(1);  // each gradient starts at a multiple of this
   StreamChoice stream = CommStream{};
   LaunchPoint launch = LaunchWhenReady{};
   WaitPoint wait = WaitPoint::FirstUse;

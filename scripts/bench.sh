@@ -7,9 +7,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cmake --preset release --log-level=NOTICE
-cmake --build build --target dovetail sim_bench exact_bench -j "$(nproc)"
+cmake --build build --target dovetail sim_bench exact_bench editor_bench -j "$(nproc)"
 
 build/exact_bench --benchmark_min_time=0.2
+build/editor_bench --benchmark_min_time=0.2
 build/sim_bench --benchmark_enable_random_interleaving=true --benchmark_repetitions=5 \
   --benchmark_min_time=0.1 --benchmark_format=json --benchmark_report_aggregates_only=true \
   >build/sim_bench.json

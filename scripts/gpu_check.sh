@@ -6,7 +6,7 @@
 #   scripts/gpu_check.sh --pack-deps DIR      on a machine that has the packages: gather them
 #
 #   --out DIR       what was found (default build-gpu/check); a copy goes to traces/measured/ by hand
-#   --deps DIR      headers that may be absent here: a prefix as --pack-deps makes it, looked at after
+#   --deps DIR      headers that may be absent here: a prefix as --pack-deps makes it, looked at before
 #                   the machine's own (nlohmann-json, CLI11, Eigen; programs in DIR/usr/bin, if any)
 #   --build DIR     where to build (default build-gpu)
 #   --workload NAME a model of the zoo (default gpt2)

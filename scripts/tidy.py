@@ -96,7 +96,7 @@ def main():
     folder = build / "tidy"
     folder.mkdir(exist_ok=True)
     failed = 0
-    with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+    with concurrent.futures.ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
         runs = [pool.submit(check_group, folder, index, *group) for index, group in enumerate(groups)]
         for run in concurrent.futures.as_completed(runs):
             status, text = run.result()

@@ -3,7 +3,7 @@
 
   scripts/unity_groups.py LARGEST a.cc b.cc ...    prints the group of each, "0;1;0"
 
-A file that has a private type or constant named like one of a header stands alone: the header may
+A file that has a private name which some header declares too stands alone: the header may
 come with another file of the group.
 
 Used by cmake/flags.cmake (sanitizer builds) and scripts/tidy.py: most of the time of both goes to the
@@ -44,12 +44,12 @@ def private_names(path):
 
 
 def public_names():
-    """Types, aliases and constants of all headers, with the namespace that each header opens first."""
+    """What all headers declare, with the namespace that each header opens first."""
     names = set()
     headers = [path for room in ROOMS for path in (ROOT / room).rglob("*.h")]
     for path in headers:
         text = path.read_text(encoding="utf-8")
-        for pattern in DECLARATIONS[:3]:
+        for pattern in DECLARATIONS:
             names.update((namespace_of(text), name)
                          for name in pattern.findall(FUNCTION_BODY.sub("", text)))
     return names

@@ -39,7 +39,11 @@ struct Flight {
     left = std::max<std::int64_t>(0, left - (now - since) * rate);
     since = now;
   }
-  [[nodiscard]] std::int64_t end() const { return since + (left + rate - 1) / rate; }
+  // Rounded up. Most nodes run at the full rate, where a shift does for the division.
+  [[nodiscard]] std::int64_t end() const {
+    if (rate == kFullRate) return since + ((left + kFullRate - 1) >> kFractionBits);
+    return since + (left + rate - 1) / rate;
+  }
 };
 
 class ContendedRun {

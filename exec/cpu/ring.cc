@@ -76,7 +76,7 @@ class Ring final : public Transport {
 
   void all_reduce(std::span<float> data, schedule::ReduceOp op, std::string_view label) override {
     if (ranks_ == 1) return;
-    begin(ring::kAllReduce, data.size());
+    begin(ring::AllReduce, data.size());
     const std::size_t even = data.size() / ranks_;
     const std::size_t longer = data.size() % ranks_;  // that many segments have one element more
     const auto segment = [&](std::size_t index) {
@@ -95,7 +95,7 @@ class Ring final : public Transport {
       return data.subspan(index % ranks_ * shard.size(), shard.size());
     };
     if (ranks_ > 1) {
-      begin(ring::kReduceScatter, data.size());
+      begin(ring::ReduceScatter, data.size());
       add_reduce_phases(segment, op);
       run(label);
     }
@@ -110,7 +110,7 @@ class Ring final : public Transport {
     };
     copy(shard, segment(rank_));
     if (ranks_ == 1) return;
-    begin(ring::kAllGather, data.size());
+    begin(ring::AllGather, data.size());
     add_gather_phases(segment);
     run(label);
   }
@@ -121,7 +121,7 @@ class Ring final : public Transport {
     const std::size_t part = data.size() / ranks_;
     copy(data.subspan(rank_ * part, part), received.subspan(rank_ * part, part));
     if (ranks_ == 1) return;
-    begin(ring::kAllToAll, data.size());
+    begin(ring::AllToAll, data.size());
     add_exchange_phases(data, received);
     run(label);
   }
@@ -129,7 +129,7 @@ class Ring final : public Transport {
   void broadcast(std::span<float> data, std::size_t root, std::string_view label) override {
     DOVETAIL_CHECK(root < ranks_) << root;
     if (ranks_ == 1) return;
-    begin(ring::kBroadcast, data.size());
+    begin(ring::Broadcast, data.size());
     if (rank_ == root) {
       course_.out = {data};
     } else {
@@ -143,14 +143,14 @@ class Ring final : public Transport {
 
   void send(std::span<const float> data, std::string_view label) override {
     DOVETAIL_CHECK(ranks_ == 2) << ranks_;
-    begin(ring::kSend, data.size());
+    begin(ring::Send, data.size());
     course_.out = {data};
     run(label);
   }
 
   void receive(std::span<float> data, std::string_view label) override {
     DOVETAIL_CHECK(ranks_ == 2) << ranks_;
-    begin(ring::kReceive, data.size());
+    begin(ring::Receive, data.size());
     course_.out = {{}};
     course_.in = {{.target = data, .action = Arrival::Store, .is_passed_on = false}};
     run(label);
@@ -369,8 +369,8 @@ void Ring::take_over(const Inbound& inbound, std::size_t bytes) {
 
 void Ring::check_header(std::string_view label) const {
   Header expected = course_.header;
-  if (expected.kind == ring::kSend || expected.kind == ring::kReceive) {
-    expected.kind ^= ring::kSend ^ ring::kReceive;
+  if (expected.kind == ring::Send || expected.kind == ring::Receive) {
+    expected.kind ^= ring::Send ^ ring::Receive;
   }
   if (header_in_ == expected) return;
   const auto text = [](const Header& header) {

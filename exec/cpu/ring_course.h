@@ -41,13 +41,13 @@ inline constexpr std::array<const char*, 8> kKinds{"collective", "all-reduce", "
                                                    "all-gather", "all-to-all", "broadcast",
                                                    "send",       "receive"};
 enum Kind : std::uint32_t {
-  kAllReduce = 1,
-  kReduceScatter,
-  kAllGather,
-  kAllToAll,
-  kBroadcast,
-  kSend,
-  kReceive
+  AllReduce = 1,
+  ReduceScatter,
+  AllGather,
+  AllToAll,
+  Broadcast,
+  Send,
+  Receive
 };
 
 // A position in a list of pieces, in bytes.

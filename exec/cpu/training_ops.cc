@@ -153,7 +153,7 @@ void TrainingOps::run_product(const schedule::Op& op, std::string_view name) {
     for (std::size_t i = 0; i < out.data.size(); ++i) {
       out.data[i] = static_cast<float>(gelu_slope(h.data[i]) * du.data[i]);
     }
-  } else if (name == "output.forward") {
+  } else if (name == "output.forward" || name == "fc2.backward.input") {
     multiply(in(0), in(1).transposed(), out);
   } else if (name == "output.backward.input") {
     multiply(in(0), in(1), out);
@@ -162,8 +162,6 @@ void TrainingOps::run_product(const schedule::Op& op, std::string_view name) {
   } else if (name == "fc2.backward.weight") {
     multiply(in(0).transposed(), in(1), out);
     sum_rows(in(1), matrix(op.writes.at(1)));
-  } else if (name == "fc2.backward.input") {
-    multiply(in(0), in(1).transposed(), out);
   } else if (name == "fc1.backward.input") {
     multiply(in(0), in(1).transposed(), out, {.bias = {}, .rest = in(2)});
   } else {

@@ -1,8 +1,10 @@
 // Measures a GPU backend into the figures that a prediction needs: kernels by shape, what the host
-// pays per command, copies, collectives by size with a given number of thread blocks, contention.
+// pays per command, copies, collectives by size with a given number of thread blocks, and
+// contention.
 //
 // Everything is a small plan that the backend executes: nothing here knows CUDA, so tests calibrate
-// the fake backend and get its figures back. All ranks make the same calls and get the same result.
+// the fake backend and get its figures back. All ranks make the same calls, and get the same
+// result.
 //
 //   kernels      the workload's ops one after the other, without communication
 //   host         a decorated backend notes how long each call takes (HostTimer): issuing an op, a

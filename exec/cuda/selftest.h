@@ -18,8 +18,8 @@ std::vector<selftest::Row> device_rows();
 std::vector<selftest::Row> link_rows(int devices);
 std::vector<selftest::Row> nccl_rows(const Exchange& exchange, const NcclTest& test);
 
-// Waits until the stream is idle, asking `trouble` meanwhile (it throws when waiting is pointless).
-// Throws DeviceError naming `what` when the deadline passes. Never blocks inside CUDA.
+// Waits until the stream is idle, asking `trouble` meanwhile (it throws when the wait is
+// pointless). Throws DeviceError naming `what` when the deadline passes. Never blocks inside CUDA.
 void await_stream(cudaStream_t stream, Duration deadline, const char* what,
                   const std::function<void()>& trouble = {});
 

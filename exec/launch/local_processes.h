@@ -1,7 +1,7 @@
 // Ranks as processes of this machine: starts a command once per rank, under a deadline.
 //
-//   ProcessesResult ended = run_local_processes({.command = {"/proc/self/exe", "selftest", "--rank"},
-//                                                .ranks = 2, .deadline = std::chrono::seconds(20)});
+//   ProcessesResult ended = run_local_processes(
+//       {.command = {"/proc/self/exe", "selftest", "--as-rank", "cpu"}, .ranks = 2});
 //
 // Each process gets RANK, WORLD_SIZE, LOCAL_RANK and DOVETAIL_STORE (world.h), the variables in
 // `environment`, and those that `of_rank` adds for its rank; variables of other launchers are kept

@@ -1,8 +1,8 @@
 // Known values for collectives: small whole numbers whose sums are exact in every dtype and order.
 //
-// Element i of rank r is (i mod 7 + 1) * (r + 1). Over n ranks it sums up to (i mod 7 + 1) * n (n + 1)
-// / 2 and averages to (i mod 7 + 1) (n + 1) / 2. bf16 holds whole numbers up to 256 and half ones up to
-// 128 exactly; so for n <= kMostKnownRanks all of it is exact: 7 * 7 * 8 / 2 = 196.
+// Element i of rank r is (i mod 7 + 1) * (r + 1). Over n ranks it sums up to (i mod 7 + 1) * n (n +
+// 1) / 2 and averages to (i mod 7 + 1) (n + 1) / 2. bf16 holds whole numbers up to 256 and half
+// ones up to 128 exactly; so for n <= kMostKnownRanks all of it is exact: 7 * 7 * 8 / 2 = 196.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -25,9 +25,9 @@ inline double known_reduced(std::int64_t ranks, std::int64_t index, schedule::Re
   return op == schedule::ReduceOp::Average ? average : average * n;
 }
 
-// What element i of rank r's result must be. `share`: elements that one rank brings to an all-gather,
-// gets from a reduce-scatter, or exchanges with one other rank in an all-to-all; the whole holds
-// ranks * share. Only rank 0 of a send-recv sends, and only rank 1 receives.
+// What element i of rank r's result must be. `share`: elements that one rank brings to an
+// all-gather, gets from a reduce-scatter, or exchanges with one other rank in an all-to-all; the
+// whole holds ranks * share. Only rank 0 of a send-recv sends, and only rank 1 receives.
 struct Expected {
   schedule::Collective kind = schedule::Collective::AllReduce;
   schedule::ReduceOp op = schedule::ReduceOp::Sum;

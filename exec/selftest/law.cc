@@ -1,7 +1,8 @@
-// A legal Schedule changes time, never results: a few schedules of a small training job on two ranks.
+// A legal Schedule changes time, never results: a few schedules of a small training job on two
+// ranks.
 //
-// tests/exec/law_test.cc holds many more against each other; this shows that the law holds with this
-// build on this machine.
+// tests/exec/law_test.cc holds many more against each other; this shows that the law holds with
+// this build on this machine.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cpu/training_ops.h"

@@ -50,6 +50,9 @@ class Layout {
   void check(const Bucket& bucket) {
     if (bucket.gradients.empty()) throw InputError(draft_.name(bucket) + ": has no gradients");
     if (bucket.pad_to < Bytes(1)) throw InputError(draft_.name(bucket) + ": pad_to is below 1");
+    if (bucket.align_to < Bytes(1)) {
+      throw InputError(draft_.name(bucket) + ": align_to is below 1");
+    }
     if (bucket.id.value < 0 || bucket.id.value > kLargestId) {
       throw InputError(draft_.name(bucket) + ": no such id is possible");
     }
@@ -118,6 +121,9 @@ class Layout {
     layout.mode = bucket.mode;
     layout.dtype = draft_.program().tensor(traveller(bucket, bucket.gradients.front())).dtype;
     layout.members.reserve(bucket.gradients.size());
+    const std::int64_t element = element_size(layout.dtype).count();
+    const std::int64_t alignment = std::lcm(bucket.align_to.count(), element);
+    Bytes end;
     for (const Slice& slice : bucket.gradients) {
       const TensorId id = traveller(bucket, slice);
       const Tensor& tensor = draft_.program().tensor(id);
@@ -128,13 +134,16 @@ class Layout {
         throw InputError(draft_.name(bucket) + ": mixes stages: " + tensor.name);
       }
       hold(bucket, slice, tensor);
-      layout.members.push_back({id, layout.payload, slice.first, slice.count});
-      layout.payload += element_size(tensor.dtype) * slice.elements(tensor);
+      const Bytes offset = rounded_up(end, alignment);
+      const Bytes size = element_size(tensor.dtype) * slice.elements(tensor);
+      layout.members.push_back({id, offset, slice.first, slice.count});
+      layout.payload += size;
+      end = offset + size;
     }
     if (bucket.collective == Collective::ReduceScatter) {
       layout.shards = draft_.program().group(bucket.group).size();
     }
-    layout.size = padded(bucket, layout);
+    layout.size = rounded_up(end, padding_unit(bucket, layout));
     draft_.buckets.push_back(plan);
     draft_.out.buckets.push_back(std::move(layout));
   }
@@ -181,12 +190,14 @@ class Layout {
     }
   }
 
-  static Bytes padded(const Bucket& bucket, const BucketLayout& layout) {
-    std::int64_t unit = bucket.pad_to.count();
-    if (layout.shards > 1) {
-      unit = std::lcm(unit, layout.shards * element_size(layout.dtype).count());
-    }
-    return Bytes((layout.payload.count() + unit - 1) / unit * unit);
+  static Bytes rounded_up(Bytes size, std::int64_t unit) {
+    return Bytes((size.count() + unit - 1) / unit * unit);
+  }
+
+  static std::int64_t padding_unit(const Bucket& bucket, const BucketLayout& layout) {
+    const std::int64_t unit = bucket.pad_to.count();
+    if (layout.shards <= 1) return unit;
+    return std::lcm(unit, layout.shards * element_size(layout.dtype).count());
   }
 
   void report() {

@@ -15,8 +15,9 @@ void collect_debts(Draft& draft);
 // The compute stream, and as many communication streams as the buckets name.
 void name_streams(Draft& draft);
 
-// Fills Draft::buckets but for the scales, and out.buckets: the members one after another, the end
-// padded to pad_to and, for a reduce-scatter, to whole elements of equal shards. A bucket with the
+// Fills Draft::buckets but for the scales, and out.buckets: the members one after another, each at a
+// multiple of align_to and of an element, the end padded to pad_to and, for a reduce-scatter, to whole
+// elements of equal shards. A bucket with the
 // same members as an earlier one, over another group that they also owe, continues it: its
 // collective runs on that one's buffer. Leaves a line in the report.
 void lay_out(Draft& draft);

@@ -16,6 +16,11 @@ bool holds_sums(const Schedule& schedule) {
   return schedule.merge.micro_steps > 1 && schedule.merge.sync != SyncPoint::EveryMicroStep;
 }
 
+// Rounds up to whole units.
+Bytes rounded_up(Bytes size, Bytes unit) {
+  return Bytes((size.count() + unit.count() - 1) / unit.count() * unit.count());
+}
+
 // What its collective moves, before padding.
 Bytes moved(const Program& program, const Schedule& schedule, const Bucket& bucket) {
   if (!holds_sums(schedule)) return payload(program, bucket);
@@ -24,6 +29,17 @@ Bytes moved(const Program& program, const Schedule& schedule, const Bucket& buck
     sum += element_size(schedule.merge.dtype) * slice.elements(program.tensor(slice.tensor));
   }
   return sum;
+}
+
+// Padding between and after its gradients.
+Bytes padding_of(const Program& program, const Schedule& schedule, const Bucket& bucket) {
+  Bytes end;
+  for (const Slice& slice : bucket.gradients) {
+    const Tensor& tensor = program.tensor(slice.tensor);
+    const DType dtype = holds_sums(schedule) ? schedule.merge.dtype : tensor.dtype;
+    end = rounded_up(end, bucket.align_to) + element_size(dtype) * slice.elements(tensor);
+  }
+  return rounded_up(end, bucket.pad_to) - moved(program, schedule, bucket);
 }
 
 // PL24. The parameters of a sharded bucket are always gathered in a copy.
@@ -55,10 +71,8 @@ std::vector<std::string> bucket_report(const Program& program, const Schedule& s
   std::size_t single = 0;
   for (const Bucket& bucket : schedule.buckets) {
     for (const Slice& slice : bucket.gradients) gradients.insert(slice.tensor);
-    const Bytes size = moved(program, schedule, bucket);
-    const std::int64_t unit = bucket.pad_to.count();
-    bytes += size;
-    padding += Bytes((size.count() + unit - 1) / unit * unit) - size;
+    bytes += moved(program, schedule, bucket);
+    padding += padding_of(program, schedule, bucket);
     if (bucket.gradients.size() == 1) ++single;
     if (!bucket.closed_by.empty()) ++closed[bucket.closed_by];
   }

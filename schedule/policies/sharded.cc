@@ -132,6 +132,8 @@ std::optional<std::string> type_refusal(const Program& program, const PolicySpec
   return std::nullopt;
 }
 
+constexpr Bytes kAlignment = Bytes(128);  // of fragments (A4)
+
 struct PackedBucket {
   GroupId group;
   std::vector<Slice> slices;
@@ -153,7 +155,7 @@ std::vector<PackedBucket> pack_key(const Program& program, const PolicySpec& spe
   for (const Fragment& fragment : pack_fragments(sizes, shape)) {
     if (fragment.bucket == buckets.size()) {
       if (!buckets.empty()) buckets.back().full = true;
-      buckets.push_back({front.group, {}, {}, Bytes(128) * ranks, false});
+      buckets.push_back({front.group, {}, {}, kAlignment * ranks, false});
     }
     const OwedGradient& gradient = owed[positions[fragment.tensor]];
     const bool whole = fragment.count == gradient.numel;
@@ -209,6 +211,7 @@ Schedule scheduled(const std::vector<PackedBucket>& packed,
       bucket.replicas = groups.replicas;
       bucket.mode = spec.mode;
       bucket.pad_to = packed[index].unit;
+      bucket.align_to = kAlignment;
       bucket.wait = spec.wait;
       bucket.scope = spec.scope;
       bucket.closed_by = packed[index].full ? "cap" : "end";

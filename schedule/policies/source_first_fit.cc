@@ -226,8 +226,9 @@ class Pass {
     } else {
       bucket.stream = InlineStream{};
     }
-    // P27: the device's smallest chunk. A single gradient is its own buffer (P23).
-    if (bucket.gradients.size() > 1) bucket.pad_to = Bytes(256);
+    // P27: each member fills whole chunks, the device's smallest. A single gradient is its own buffer
+    // (P23).
+    if (bucket.gradients.size() > 1) bucket.pad_to = bucket.align_to = Bytes(256);
   }
 
   const Program& program_;

@@ -27,7 +27,8 @@ namespace {
 using schedule::ScheduledProgram;
 using ::testing::HasSubstr;
 
-// An op takes 1 us + 1 ns per 10 kFLOP + 1 ns per 1000 bytes, a collective 20 us + 1 ns per 50 bytes.
+// An op takes 1 us + 1 ns per 10 kFLOP + 1 ns per 1000 bytes, a collective 20 us + 1 ns per 50
+// bytes.
 Duration time_of(const ScheduledProgram& plan, const schedule::Command& command) {
   if (const auto* action = std::get_if<schedule::RunOp>(&command.action)) {
     const schedule::Op& op = plan.program.op(action->op);

@@ -132,7 +132,10 @@ TEST(GpuCheckTest, WithoutADriverItSaysSoAndMeasuresNothing) {
 
 class GpuReportTest : public ::testing::Test {
  protected:
-  GpuReportTest() : folder_(::testing::TempDir() + "gpu_report") {
+  // Tests run beside each other: each has a folder of its own.
+  GpuReportTest()
+      : folder_(::testing::TempDir() + "gpu_report_" +
+                ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
   }
@@ -223,8 +226,8 @@ double mean_error(const std::string& folder) {
   return sum / static_cast<double>(errors.at("rows").size());
 }
 
-// A folder as gpu_check.sh leaves it, of a machine that takes as long as predicted and one that takes
-// half of it: errors of 0 and 100 %.
+// A folder as gpu_check.sh leaves it, of a machine that takes as long as predicted and one that
+// takes half of it: errors of 0 and 100 %.
 TEST_F(GpuReportTest, AKeptFolderIsPredictedAnew) {
   models::Cluster machine = models::load_cluster("h200x8", kRoot + "/models/clusters");
   machine.notes["workload"] = "mlp";

@@ -1,7 +1,7 @@
 // Calibrating a GPU backend, on the fake backend: what was put in must come out.
 //
-// The fake machine: an op of B bytes takes B ps (1 ns per 1000 bytes), a collective of B bytes
-// 5 us + B / 10 ns, a copy 1 us + B / 100 ns. Its streams overlap without contention.
+// The fake machine: an op of B bytes takes B ps (1 ns per 1000 bytes), a collective of B bytes 5 us
+// + B / 10 ns, a copy 1 us + B / 100 ns. Its streams overlap without contention.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/calibrate.h"

@@ -112,6 +112,28 @@ TEST(LowerTest, PadsABucketToAMultiple) {
   EXPECT_EQ(result.buckets[0].members[1].offset, Bytes(800));
 }
 
+// P27: each member fills whole chunks, so the bucket holds the sum of their rounded sizes: 800 bytes
+// fill four chunks of 256, 400 bytes two.
+TEST(LowerTest, P27EachGradientStartsAtAMultipleOfTheAlignment) {
+  const Program program = two_layers();
+  Schedule schedule = make_schedule(program, parse_policy("one-bucket"));
+  schedule.buckets[0].align_to = schedule.buckets[0].pad_to = Bytes(256);
+  const ScheduledProgram result = lower(program, schedule).program;
+  EXPECT_EQ(result.buckets[0].payload, Bytes(1200));
+  EXPECT_EQ(result.buckets[0].members[0].offset, Bytes(0));
+  EXPECT_EQ(result.buckets[0].members[1].offset, Bytes(1024));
+  EXPECT_EQ(result.buckets[0].size, Bytes(1536));
+}
+
+// Alignments that cut elements are rounded up to whole ones: 6 bytes and f32 make 12.
+TEST(LowerTest, AlignmentNeverCutsAnElement) {
+  const Program program = two_layers();
+  Schedule schedule = make_schedule(program, parse_policy("one-bucket"));
+  schedule.buckets[0].align_to = Bytes(6);
+  const ScheduledProgram result = lower(program, schedule).program;
+  EXPECT_EQ(result.buckets[0].members[1].offset, Bytes(804));
+}
+
 TEST(LowerTest, ReportsWhatEachPassDid) {
   const Program program = two_layers();
   const auto report = lower(program, make_schedule(program, parse_policy("per-tensor"))).report;

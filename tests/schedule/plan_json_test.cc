@@ -49,6 +49,7 @@ Plan pair() {
                             .collective = Collective::ReduceScatter,
                             .mode = BucketMode::Copy,
                             .pad_to = Bytes(512),
+                            .align_to = Bytes(64),
                             .stream = CommStream{1},
                             .launch = LaunchAfterOp{OpId{1}},
                             .wait = WaitPoint::EndOfBackward,
@@ -197,6 +198,9 @@ TEST(PlanJsonTest, BucketsAreCheckedOneByOne) {
             "plan.json: /buckets/1/gradients: expected at least one gradient");
   EXPECT_EQ(message_with("\"pad_to_bytes\": 512", "\"pad_to_bytes\": 0"),
             "plan.json: /buckets/0/pad_to_bytes: expected an integer from 1 to 1073741824, "
+            "found 0");
+  EXPECT_EQ(message_with("\"align_to_bytes\": 64", "\"align_to_bytes\": 0"),
+            "plan.json: /buckets/0/align_to_bytes: expected an integer from 1 to 1073741824, "
             "found 0");
   EXPECT_EQ(message_with("\"comm1\"", "\"comm01\""),
             "plan.json: /buckets/0/stream: expected \"inline\" or \"comm0\" to \"comm63\", found "

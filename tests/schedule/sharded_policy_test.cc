@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "schedule/lower.h"
 #include "tests/support/step_builder.h"
 
 namespace dovetail::schedule {
@@ -97,6 +98,25 @@ TEST(ShardedPolicyTest, A4CutsAGradientAtTheEndOfABucket) {
   ASSERT_EQ(result.schedule.buckets.size(), 2u);
   EXPECT_THAT(result.schedule.buckets[0].gradients, ElementsAre(Slice(a), Slice(b, 0, 32)));
   EXPECT_THAT(result.schedule.buckets[1].gradients, ElementsAre(Slice(b, 32, 32), Slice(c)));
+}
+
+// Tensors of 10 elements, 40 bytes: each starts 128 bytes after the one before, in the plan as in the
+// packing, so a bucket of 256 bytes holds two.
+TEST(ShardedPolicyTest, A4FragmentsStartAtAlignedElementsOfTheBuffer) {
+  StepBuilder step;
+  const GroupId dp = step.group(2);
+  for (int i = 0; i < 3; ++i) step.backward("l" + std::to_string(i), {{10, dp}});
+  const Program program = step.build(kAdam);
+  const PolicyResult result = applied(program, "sharded:cap=256B");
+  const ScheduledProgram lowered = lower(program, result.schedule).program;
+  EXPECT_EQ(result.schedule.buckets.size(), 2u);
+  ASSERT_EQ(lowered.buckets.size(), 4u);  // two of gradients, two of their parameters
+  for (const BucketLayout& bucket : lowered.buckets) {
+    EXPECT_EQ(bucket.size, Bytes(256));
+    if (bucket.members.size() > 1) {
+      EXPECT_EQ(bucket.members[1].offset, Bytes(128));
+    }
+  }
 }
 
 TEST(ShardedPolicyTest, A4TensorsThatAreCutNeedCopyMode) {

@@ -88,7 +88,7 @@ TEST(SourceFirstFitTest, O1EightLayersUnderTheDefaultCapAreOneBucket) {
   expect_oracle("O1 8 layers x 1000, default cap", members(result), Sizes{8});
   // The loss fill becomes 1/4; no scale op stays.
   EXPECT_EQ(result.schedule.scale, ScaleAt::LossGradient);
-  EXPECT_THAT(result.report, Contains("8 all-reduces fused into 1: 31.2 KiB, padding 0 B, "
+  EXPECT_THAT(result.report, Contains("8 all-reduces fused into 1: 31.2 KiB, padding 768 B, "
                                       "0 single gradients apart"));
   EXPECT_THAT(result.refusals, IsEmpty());
 }
@@ -275,6 +275,8 @@ TEST(SourceFirstFitTest, P21ADtypeChangeClosesTheBucket) {
 TEST(SourceFirstFitTest, P23ASingleGradientIsItsOwnBufferWithoutPadding) {
   const PolicyResult result = applied(layers(3, 500), ":elements=1000");
   EXPECT_EQ(result.schedule.buckets[0].pad_to, Bytes(256));
+  EXPECT_EQ(result.schedule.buckets[0].align_to, Bytes(256));
+  EXPECT_EQ(result.schedule.buckets[1].align_to, Bytes(1));
   EXPECT_EQ(result.schedule.buckets[1].pad_to, Bytes(1));
   EXPECT_THAT(result.report, Contains(HasSubstr("1 single gradient apart")));
 }

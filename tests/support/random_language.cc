@@ -121,6 +121,7 @@ class Draw {
         bucket.gradients, [&](const Slice& slice) { return cut_.contains(slice.tensor); });
     bucket.mode = has_cut ? BucketMode::Copy : one_of({BucketMode::View, BucketMode::Copy});
     bucket.pad_to = Bytes(std::int64_t{4} << random_.between(0, 7));
+    bucket.align_to = one_of({Bytes(1), Bytes(16), Bytes(256)});
     bucket.collective = sharded_ ? Collective::ReduceScatter : Collective::AllReduce;
     bucket.wait = one_of({WaitPoint::FirstUse, WaitPoint::EndOfBackward});
     bucket.scope = one_of({WaitScope::Event, WaitScope::Event, WaitScope::WholeStream});
