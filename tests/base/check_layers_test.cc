@@ -19,10 +19,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class CheckLayersTest : public testing::Test {
+class CheckLayersTest : public ::testing::Test {
  protected:
   CheckLayersTest()
-      : root_(fs::path(testing::TempDir()) /
+      : root_(fs::path(::testing::TempDir()) /
               ("dovetail_check_layers." + std::to_string(::getpid()))) {
     write("base/units.h", "");
     write("models/costs.h", "#include \"base/units.h\"\n");
@@ -76,19 +76,19 @@ TEST_F(CheckLayersTest, AcceptsWhatTheTableAllows) {
 TEST_F(CheckLayersTest, RefusesARoomThatIsNotAllowed) {
   write("exec/backend.h", "");
   write("sim/simulate.cc", "#include \"exec/backend.h\"\n");
-  EXPECT_THAT(violations(),
-              testing::StartsWith("sim/simulate.cc:4: sim may not include exec/backend.h (allowed: "
-                                  "base, models, schedule, traces)\n"));
+  EXPECT_THAT(violations(), ::testing::StartsWith(
+                                "sim/simulate.cc:4: sim may not include exec/backend.h (allowed: "
+                                "base, models, schedule, traces)\n"));
   write("sim/simulate.cc", "");
   write("base/error.cc", "#include \"models/costs.h\"\n");
   EXPECT_THAT(violations(),
-              testing::StartsWith("base/error.cc:4: base may not include models/costs.h"));
+              ::testing::StartsWith("base/error.cc:4: base may not include models/costs.h"));
 }
 
 TEST_F(CheckLayersTest, RefusesTestCodeInTheProduct) {
   write("tests/support/golden.h", "");
   write("sim/simulate.cc", "#include \"tests/support/golden.h\"\n");
-  EXPECT_THAT(violations(), testing::HasSubstr("sim may not include tests/support/golden.h"));
+  EXPECT_THAT(violations(), ::testing::HasSubstr("sim may not include tests/support/golden.h"));
 }
 
 TEST_F(CheckLayersTest, RefusesCyclesBetweenFiles) {
@@ -97,14 +97,14 @@ TEST_F(CheckLayersTest, RefusesCyclesBetweenFiles) {
   write("base/c.h", "#include \"base/a.h\"\n");
   EXPECT_THAT(
       violations(),
-      testing::StartsWith("base/c.h:4: cycle: base/a.h -> base/b.h -> base/c.h -> base/a.h\n"));
+      ::testing::StartsWith("base/c.h:4: cycle: base/a.h -> base/b.h -> base/c.h -> base/a.h\n"));
 }
 
 TEST_F(CheckLayersTest, KeepsOutsideLibrariesBehindTheirDoor) {
   const auto refused = [&](const std::string& path, const std::string& header) {
     write(path, "#include <" + header + ">\n");
     EXPECT_THAT(violations(),
-                testing::StartsWith(path + ":4: <" + header + "> may only be included in "));
+                ::testing::StartsWith(path + ":4: <" + header + "> may only be included in "));
     write(path, "");
   };
   refused("schedule/program.cc", "nlohmann/json.hpp");
@@ -120,43 +120,44 @@ TEST_F(CheckLayersTest, KeepsOutsideLibrariesBehindTheirDoor) {
 
 TEST_F(CheckLayersTest, AHeaderIsIncludedByItsPathAndExists) {
   write("base/a.cc", "#include \"units.h\"\n");
-  EXPECT_THAT(violations(), testing::HasSubstr("base/a.cc:4: \"units.h\": our headers are"));
+  EXPECT_THAT(violations(), ::testing::HasSubstr("base/a.cc:4: \"units.h\": our headers are"));
   write("base/a.cc", "#include \"base/unit.h\"\n");
-  EXPECT_THAT(violations(), testing::HasSubstr("base/a.cc:4: base/unit.h does not exist"));
+  EXPECT_THAT(violations(), ::testing::HasSubstr("base/a.cc:4: base/unit.h does not exist"));
   write("base/a.cc", "#include <base/units.h>\n");
-  EXPECT_THAT(violations(), testing::HasSubstr("base/a.cc:4: our own header base/units.h"));
+  EXPECT_THAT(violations(), ::testing::HasSubstr("base/a.cc:4: our own header base/units.h"));
 }
 
 TEST_F(CheckLayersTest, EveryFileBeginsWithItsCommentAndLicence) {
   write_raw("base/a.cc", "#include <vector>\n");
-  EXPECT_THAT(violations(), testing::AllOf(testing::HasSubstr("base/a.cc:1: the first line is"),
-                                           testing::HasSubstr("base/a.cc:1: no line says SPDX")));
+  EXPECT_THAT(violations(),
+              ::testing::AllOf(::testing::HasSubstr("base/a.cc:1: the first line is"),
+                               ::testing::HasSubstr("base/a.cc:1: no line says SPDX")));
   write_raw("base/a.cc", "");
-  EXPECT_THAT(violations(), testing::HasSubstr("base/a.cc:1: the first line is"));
+  EXPECT_THAT(violations(), ::testing::HasSubstr("base/a.cc:1: the first line is"));
   write_raw("base/a.cc", "// A file.\n// SPDX-License-Identifier: Apache-2.0\n");
   write_raw("base/a.h", "// A file.\n// SPDX-License-Identifier: Apache-2.0\n");
-  EXPECT_THAT(violations(), testing::StartsWith("base/a.h:1: a header says #pragma once\n"));
+  EXPECT_THAT(violations(), ::testing::StartsWith("base/a.h:1: a header says #pragma once\n"));
 }
 
 TEST_F(CheckLayersTest, RefusesLongFilesUsingNamespaceAndUnfinishedWork) {
   write("base/a.cc", std::string(497, '\n'));  // three lines stand before it: 500 in all
   EXPECT_EQ(violations(), "ok");
   write("base/a.cc", std::string(498, '\n'));
-  EXPECT_THAT(violations(), testing::StartsWith("base/a.cc:501: 501 lines; a file has at most"));
+  EXPECT_THAT(violations(), ::testing::StartsWith("base/a.cc:501: 501 lines; a file has at most"));
   write("base/a.cc", "using namespace std;\n");
-  EXPECT_THAT(violations(), testing::StartsWith("base/a.cc:4: `using namespace`"));
+  EXPECT_THAT(violations(), ::testing::StartsWith("base/a.cc:4: `using namespace`"));
   write("base/a.cc",
         "int x;  // TO"
         "DO later\n");
-  EXPECT_THAT(violations(), testing::StartsWith("base/a.cc:4: unfinished work"));
+  EXPECT_THAT(violations(), ::testing::StartsWith("base/a.cc:4: unfinished work"));
 }
 
 TEST_F(CheckLayersTest, AnEmptyTreeIsNoSuccess) {
-  fs::remove_all(fs::path(testing::TempDir()) /
+  fs::remove_all(fs::path(::testing::TempDir()) /
                  ("dovetail_check_layers." + std::to_string(::getpid())) / "base");
-  fs::remove_all(fs::path(testing::TempDir()) /
+  fs::remove_all(fs::path(::testing::TempDir()) /
                  ("dovetail_check_layers." + std::to_string(::getpid())) / "models");
-  EXPECT_THAT(violations(), testing::HasSubstr("no source files here"));
+  EXPECT_THAT(violations(), ::testing::HasSubstr("no source files here"));
 }
 
 }  // namespace

@@ -21,10 +21,10 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class CheckRulesTest : public testing::Test {
+class CheckRulesTest : public ::testing::Test {
  protected:
   CheckRulesTest()
-      : root_(fs::path(testing::TempDir()) /
+      : root_(fs::path(::testing::TempDir()) /
               ("dovetail_check_rules." + std::to_string(::getpid()))) {
     fs::create_directories(root_ / "tests");
     fs::create_directories(root_ / "docs");

@@ -19,10 +19,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class FileTest : public testing::Test {
+class FileTest : public ::testing::Test {
  protected:
   FileTest()
-      : folder_(fs::path(testing::TempDir()) /
+      : folder_(fs::path(::testing::TempDir()) /
                 ("dovetail_file_test." + std::to_string(::getpid()))) {
     fs::create_directories(folder_);
   }

@@ -19,9 +19,9 @@
 namespace dovetail {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 // The message of the InputError that `read` throws on this text as file "f.json".
 std::string message(std::string_view text, const std::function<void(JsonObject&)>& read) {
@@ -233,7 +233,7 @@ TEST(JsonReaderTest, DeepNestingDoesNotExhaustTheStack) {
 
 TEST(JsonReaderTest, ReadsFilesAndNamesThemByTheirPath) {
   const std::string path =
-      testing::TempDir() + "/dovetail_json_reader." + std::to_string(::getpid()) + ".json";
+      ::testing::TempDir() + "/dovetail_json_reader." + std::to_string(::getpid()) + ".json";
   write_file(path, R"({"n": 4})");
   const JsonFile file(path);
   EXPECT_EQ(file.root().integer("n"), 4);

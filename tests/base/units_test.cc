@@ -74,7 +74,7 @@ TEST(ParseBytesTest, RefusesWhatIsNoSize) {
   for (const std::string_view text :
        {"", "MiB", "-1MiB", "-0MiB", "nanMiB", "infMiB", "NaNB", "25MiBs", "25MiB/s", "25mib",
         "25Mb", "+5MiB", "0x10MiB", "1e400MiB", "25us", "2 5MiB"}) {
-    EXPECT_THAT(refused_bytes(text), testing::HasSubstr("found \"" + std::string(text) + "\""));
+    EXPECT_THAT(refused_bytes(text), ::testing::HasSubstr("found \"" + std::string(text) + "\""));
   }
 }
 

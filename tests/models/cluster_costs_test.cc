@@ -27,9 +27,9 @@ using schedule::Program;
 using schedule::TimedWork;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 const std::string kClusters = DOVETAIL_SOURCE_DIR "/models/clusters";
 

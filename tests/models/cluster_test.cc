@@ -24,9 +24,9 @@ using schedule::DType;
 using schedule::GemmWork;
 using schedule::MemoryWork;
 using std::chrono::microseconds;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 const std::string kClusters = DOVETAIL_SOURCE_DIR "/models/clusters";
 
@@ -170,7 +170,7 @@ const char* const kGood = R"({
   "copy": {"ns_per_byte": 1}, "contention": {"compute_slowdown": 1.5},
   "quality": {"valid": true}})";
 
-class BrokenClusterTest : public testing::TestWithParam<Broken> {};
+class BrokenClusterTest : public ::testing::TestWithParam<Broken> {};
 
 TEST_P(BrokenClusterTest, IsRefusedWithFilePlaceAndExpectation) {
   std::string text = kGood;
@@ -179,13 +179,13 @@ TEST_P(BrokenClusterTest, IsRefusedWithFilePlaceAndExpectation) {
   ASSERT_NE(place, std::string::npos);
   text.replace(place, std::string(GetParam().from).size(), GetParam().to);
   const std::string message = error_of([&] { parse_cluster("bad.json", text); });
-  EXPECT_THAT(message, testing::StartsWith("bad.json: "));
+  EXPECT_THAT(message, ::testing::StartsWith("bad.json: "));
   EXPECT_THAT(message, HasSubstr(GetParam().message));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, BrokenClusterTest,
-    testing::Values(
+    ::testing::Values(
         Broken{"WrongSchema", "cluster/1", "cluster/2",
                "/schema: expected \"dovetail.cluster/1\", found \"dovetail.cluster/2\""},
         Broken{"WrongKind", "\"cluster\"", "\"plan\"", "/kind: expected one of \"cluster\""},

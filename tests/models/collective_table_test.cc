@@ -107,7 +107,8 @@ TEST(CollectiveTableTest, ALineHoldsFromZeroBytesOn) {
   // Expectation: 20 us + 4000 * 0.5 ns.
   EXPECT_EQ(line.time(Bytes(4000)).isolated, microseconds(22));
   EXPECT_FALSE(line.accuracy().has_value());
-  EXPECT_THAT(line.hull(TimeKind::Isolated), testing::ElementsAre(LinearPiece{Bytes(0), 2e4, 0.5}));
+  EXPECT_THAT(line.hull(TimeKind::Isolated),
+              ::testing::ElementsAre(LinearPiece{Bytes(0), 2e4, 0.5}));
 }
 
 TEST(CollectiveTableTest, AddsTwoTablesAtEverySize) {
@@ -135,10 +136,10 @@ TEST(CollectiveTableTest, HullFollowsTheCurveUnlessItFallsLater) {
   // Expectation: 10 us up to 1000 bytes. Then 20 ns per byte until 20 us are reached, at 1500: from
   // there a bucket padded to 3000 bytes is as fast. From 3000 on 20 ns per byte again, for ever.
   EXPECT_THAT(table.hull(TimeKind::Isolated),
-              testing::ElementsAre(LinearPiece{Bytes(0), 10000, 0},       //
-                                   LinearPiece{Bytes(1000), -10000, 20},  //
-                                   LinearPiece{Bytes(1500), 20000, 0},    //
-                                   LinearPiece{Bytes(3000), -40000, 20}));
+              ::testing::ElementsAre(LinearPiece{Bytes(0), 10000, 0},       //
+                                     LinearPiece{Bytes(1000), -10000, 20},  //
+                                     LinearPiece{Bytes(1500), 20000, 0},    //
+                                     LinearPiece{Bytes(3000), -40000, 20}));
 }
 
 TEST(CollectiveTableTest, HullOfTheSmallerTimeHasACornerWhereTheTwoTimesCross) {

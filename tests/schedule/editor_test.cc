@@ -50,7 +50,7 @@ std::string order(const Program& program) {
   return names;
 }
 
-class EditorTest : public testing::Test {
+class EditorTest : public ::testing::Test {
  protected:
   // A fresh op of this name, ready to insert.
   std::vector<Op> fresh(const std::string& name) {

@@ -144,8 +144,8 @@ TEST(PrintTest, CommandsAreListedPerRole) {
 
 TEST(PrintTest, NoLineEndsInASpace) {
   for (const std::string& text : {program_text(), schedule_text(), command_text()}) {
-    EXPECT_THAT(text, testing::Not(testing::HasSubstr(" \n")));
-    EXPECT_THAT(text, testing::EndsWith("\n"));
+    EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr(" \n")));
+    EXPECT_THAT(text, ::testing::EndsWith("\n"));
   }
 }
 
@@ -155,11 +155,11 @@ TEST(PrintTest, WideNamesLoseTheirMiddle) {
   Program program = sample();
   program.ops[1].writes = {kLongGrad};
   print_program(out, program);
-  EXPECT_THAT(out.str(), testing::HasSubstr("writes transforme..n.c_proj.weight.grad\n"));
+  EXPECT_THAT(out.str(), ::testing::HasSubstr("writes transforme..n.c_proj.weight.grad\n"));
 }
 
 TEST(PrintTest, LongListsShowTheirFirstNamesAndACount) {
-  EXPECT_THAT(program_text(), testing::HasSubstr("writes fc1.weight.grad, fc1.bias.grad +1\n"));
+  EXPECT_THAT(program_text(), ::testing::HasSubstr("writes fc1.weight.grad, fc1.bias.grad +1\n"));
 }
 
 TEST(PrintTest, EmptyValuesPrintTheirHeadlineOnly) {

@@ -120,13 +120,13 @@ std::string message_with(std::string_view place, std::string_view changed) {
 
 TEST(ProgramJsonTest, WhatIsWrittenIsReadBackEqual) {
   const Program program = tiny();
-  ASSERT_THAT(problems(program), testing::IsEmpty());
+  ASSERT_THAT(problems(program), ::testing::IsEmpty());
   EXPECT_EQ(parse_program("p.json", program_to_json(program)), program);
 }
 
 TEST(ProgramJsonTest, EffectsStagesMicroStepsAndMessagesRoundTrip) {
   const Program program = rich();
-  ASSERT_THAT(problems(program), testing::IsEmpty());
+  ASSERT_THAT(problems(program), ::testing::IsEmpty());
   EXPECT_EQ(parse_program("p.json", program_to_json(program)), program);
 }
 

@@ -16,9 +16,9 @@ namespace {
 
 using sample::Builder;
 using sample::us;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 std::string text_of(const Comparison& comparison) {
   std::ostringstream out;

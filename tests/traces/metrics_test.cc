@@ -16,7 +16,7 @@ namespace {
 using sample::at;
 using sample::Builder;
 using sample::us;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 TEST(TraceTest, FindsACommandByItsIdWhereIdsHaveGaps) {
   Trace trace =

@@ -92,7 +92,7 @@ TEST(PerfettoTest, PutsPredictedAndMeasuredProcessesOfARankSideBySide) {
     names.push_back(event.at("args").at("name"));
   }
   EXPECT_THAT(names,
-              testing::ElementsAre("rank 0 predicted", "rank 0 measured", "rank 1 measured"));
+              ::testing::ElementsAre("rank 0 predicted", "rank 0 measured", "rank 1 measured"));
   expect_importable(document);
   // 12 spans were predicted; the median step has 12 on rank 0 and 11, without a wait, on rank 1.
   EXPECT_EQ(events(document, "X").size(), 35U);
@@ -139,7 +139,7 @@ TEST(PerfettoTest, KeepsEveryNanosecond) {
   trace.spans[0].end = Instant(Duration(1234568));
   const std::array traces = {&std::as_const(trace)};
   EXPECT_THAT(perfetto_json(traces, {.steps = Steps::All}),
-              testing::HasSubstr("\"ts\":0.001,\"dur\":1234.567,"));
+              ::testing::HasSubstr("\"ts\":0.001,\"dur\":1234.567,"));
 }
 
 TEST(PerfettoTest, DrawsAnArrowFromACollectiveToTheStallThatItEnds) {

@@ -13,8 +13,8 @@ namespace {
 
 using sample::Builder;
 using sample::us;
-using testing::EndsWith;
-using testing::HasSubstr;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
 
 TEST(TimelineTest, DrawsTheExampleOfTheHouse) {
   EXPECT_THAT(timeline(sample::predicted(), {.column = us(5)}),
@@ -24,7 +24,7 @@ TEST(TimelineTest, DrawsTheExampleOfTheHouse) {
 TEST(TimelineTest, NamesRanksWhereThereAreSeveralAndShowsTheMedianStep) {
   // Expectation: step 2 (see sample.h); 76 us are 15 columns and one of 1 us, which rank 1 fills.
   const std::string text = timeline(sample::measured(), {.column = us(5)});
-  EXPECT_THAT(text, testing::StartsWith("measured step 2; a column is 5 us; F forward"));
+  EXPECT_THAT(text, ::testing::StartsWith("measured step 2; a column is 5 us; F forward"));
   EXPECT_THAT(text, EndsWith("\nr0 s0 FFBBBBBBOwwOwwO\n"
                              "r0 s1 ....0001111222\n"
                              "r1 s0 FFBBBBBBBBOOwwOO\n"
@@ -77,7 +77,7 @@ TEST(TimelineTest, ShowsAllStepsOnRequest) {
   builder.ran({.command = 0, .step = 0, .from = 0, .to = 30});
   builder.ran({.command = 0, .step = 1, .from = 50, .to = 60});
   const std::string text = timeline(builder.build(), {.steps = Steps::All, .column = us(10)});
-  EXPECT_THAT(text, testing::StartsWith("predicted steps 0 to 1; a column is 10 us;"));
+  EXPECT_THAT(text, ::testing::StartsWith("predicted steps 0 to 1; a column is 10 us;"));
   EXPECT_THAT(text, EndsWith("\ns0 FFF..F\ns1\n"));
 }
 

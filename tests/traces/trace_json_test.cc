@@ -18,7 +18,7 @@ namespace dovetail::traces {
 namespace {
 
 using sample::Builder;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 Trace parse(const std::string& text) { return read_trace(JsonFile("t.json", text)); }
 
@@ -111,7 +111,7 @@ TEST(TraceJsonTest, ReadsBackRandomTraces) {
 }
 
 TEST(TraceJsonTest, SavesAndLoadsAFile) {
-  const std::string path = testing::TempDir() + "dovetail_trace_json_test.json";
+  const std::string path = ::testing::TempDir() + "dovetail_trace_json_test.json";
   save_trace(path, sample::measured());
   EXPECT_EQ(load_trace(path), sample::measured());
   std::filesystem::remove(path);
@@ -137,7 +137,7 @@ struct Broken {
   }
 };
 
-class TraceJsonBadInputTest : public testing::TestWithParam<Broken> {};
+class TraceJsonBadInputTest : public ::testing::TestWithParam<Broken> {};
 
 TEST_P(TraceJsonBadInputTest, SaysWhatIsWrongAndWhere) {
   // Three spans: [0,0,0,0,0,10000] and [1,0,0,0,10000,20000] on the compute stream,
@@ -154,7 +154,7 @@ TEST_P(TraceJsonBadInputTest, SaysWhatIsWrongAndWhere) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, TraceJsonBadInputTest,
-    testing::Values(
+    ::testing::Values(
         Broken{"Schema", "dovetail.trace/1", "dovetail.trace/9",
                "t.json: /schema: expected \"dovetail.trace/1\", found \"dovetail.trace/9\""},
         Broken{"Kind", "\"kind\": \"trace\"", "\"kind\": \"plan\"",
@@ -216,7 +216,7 @@ INSTANTIATE_TEST_SUITE_P(
                "t.json: /spans: step 1 has none"},
         Broken{"MoreStepsThanSpans", "\"steps\": 1", "\"steps\": 2000000000",
                "t.json: /steps: 2000000000 steps, but only 3 spans"}),
-    [](const testing::TestParamInfo<Broken>& param) { return std::string(param.param.name); });
+    [](const ::testing::TestParamInfo<Broken>& param) { return std::string(param.param.name); });
 
 TEST(TraceJsonTest, AnswersEveryDamageWithATraceOrAnInputError) {
   const std::string good = to_json(sample::predicted());
