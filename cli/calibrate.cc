@@ -20,6 +20,7 @@
 #include "exec/cpu/kernels.h"
 #include "exec/machine.h"
 #include "models/cluster.h"
+#include "models/kernel_table.h"
 #include "models/passes.h"
 #include "models/stand_in.h"
 #include "models/workload.h"
@@ -82,15 +83,22 @@ std::vector<models::CollectiveSeries> series_of(const Calibration& measured, std
   return all;
 }
 
+// `cluster`: with its kernels, whose time is no part of a pass.
 std::map<models::PassKind, models::PassModel> passes_of(
-    std::span<const schedule::ScheduledProgram> variants, const Calibration& measured) {
+    const models::Cluster& cluster, std::span<const schedule::ScheduledProgram> variants,
+    const Calibration& measured) {
+  const models::KernelTable kernels(cluster);
   std::vector<models::PassSample> samples;
   for (std::size_t i = 0; i < variants.size(); ++i) {
     for (const auto& timed : measured.variants.at(i)) {
       const schedule::Op& op = variants[i].program.op(timed.op);
       const std::optional<models::PassKind> kind = models::pass_of(op);
       if (!kind) continue;
-      samples.push_back({.kind = *kind, .traffic = op.bytes(), .time = timed.time.median});
+      const bool products = std::holds_alternative<schedule::GemmWork>(op.work);
+      const Duration kernel = products ? kernels.find(op).value_or(Duration{}) : Duration{};
+      samples.push_back({.kind = *kind,
+                         .traffic = models::traffic_of(op),
+                         .time = timed.time.median - kernel});
     }
   }
   std::map<models::PassKind, models::PassModel> passes = models::fit_passes(samples);
@@ -246,7 +254,7 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
     const std::lock_guard lock(report);
     models::Cluster cluster =
         cluster_of(options, program, unit, measured, "cpu/" + std::string(to_string(transport)));
-    cluster.passes = passes_of(what.variants, measured);
+    cluster.passes = passes_of(cluster, what.variants, measured);
     cluster.notes["link"] = link_of(session, options.job);
     if (const std::string objection = link_objection(session); !objection.empty()) {
       cluster.quality->valid = false;

@@ -40,7 +40,8 @@ std::optional<std::int32_t> device_of(const std::string& word) {
 bool has_cuda_words(const BackendChoice& choice) {
   const BackendChoice plain;
   return choice.device != plain.device || choice.stand_in != plain.stand_in ||
-         choice.f32_math != plain.f32_math || choice.issue != plain.issue;
+         choice.f32_math != plain.f32_math || choice.issue != plain.issue ||
+         choice.scales != plain.scales || choice.trace_detail != plain.trace_detail;
 }
 
 }  // namespace
@@ -49,7 +50,9 @@ std::optional<CudaJob> open_cuda(const BackendChoice& choice) {
   const Word backend = word_of(choice.backend, {"--backend", "cpu", "cuda"});
   if (backend == Word::First) {
     if (has_cuda_words(choice)) {
-      throw InputError("--device, --stand-in, --f32-math and --issue belong to --backend cuda");
+      throw InputError(
+          "--device, --stand-in, --f32-math, --issue, --scales and --trace-detail belong to "
+          "--backend cuda");
     }
     return std::nullopt;
   }
@@ -60,12 +63,22 @@ std::optional<CudaJob> open_cuda(const BackendChoice& choice) {
   }
   using exec::cuda::F32Math;
   using exec::cuda::Issue;
+  using exec::cuda::Scales;
   using exec::cuda::StandIn;
+  using exec::cuda::TraceDetail;
   job.options.stand_in = choice.stand_in.empty() ? StandIn::None : StandIn::SendToSelf;
   const Word math = word_of(choice.f32_math, {"--f32-math", "full", "tf32"});
   job.options.f32_math = math == Word::Second ? F32Math::TF32 : F32Math::Full;
   const Word issue = word_of(choice.issue, {"--issue", "eager", "graph"});
   job.options.issue = issue == Word::Second ? Issue::Graph : Issue::Eager;
+  const Word scales = word_of(choice.scales, {"--scales", "kernel", "collective"});
+  job.options.scales = scales == Word::Second ? Scales::Collectives : Scales::Kernels;
+  const Word detail = word_of(choice.trace_detail, {"--trace-detail", "commands", "full"});
+  job.options.trace_detail = detail == Word::Second ? TraceDetail::Full : TraceDetail::Commands;
+  if (detail == Word::Second && issue == Word::Second) {
+    throw InputError(
+        "--trace-detail full needs --issue eager: a graph launches all kernels at once");
+  }
   job.module = &exec::cuda::load_module(exec::cuda::module_place(choice.cuda_module));
   job.facts = job.module->facts();
   exec::cuda::require_device(job.facts);

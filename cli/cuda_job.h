@@ -19,12 +19,14 @@
 namespace dovetail::cli {
 
 struct BackendChoice {
-  std::string backend = "cpu";    // or "cuda"
-  std::string cuda_module;        // path; empty: beside the executable
-  std::string device = "auto";    // or a number
-  std::string stand_in;           // empty, or "send-to-self"
-  std::string f32_math = "full";  // or "tf32"
-  std::string issue = "eager";    // or "graph"
+  std::string backend = "cpu";            // or "cuda"
+  std::string cuda_module;                // path; empty: beside the executable
+  std::string device = "auto";            // or a number
+  std::string stand_in;                   // empty, or "send-to-self"
+  std::string f32_math = "full";          // or "tf32"
+  std::string issue = "eager";            // or "graph"
+  std::string scales = "kernel";          // or "collective"
+  std::string trace_detail = "commands";  // or "full"
 };
 
 struct CudaJob {

@@ -238,6 +238,10 @@ void bind_run(CLI::App& app, RunCommandOptions& options, std::function<int()>& a
   CLI::App& command = *app.add_subcommand("run", "execute plans for real and check every value");
   command.add_option("--plan", options.plans, "plan file; several run interleaved")->required();
   command.add_option("--trace", options.traces, "measured trace to write, one per plan");
+  command.add_option("--scales", options.backend.scales,
+                     "cuda: kernel (default), or collective: folded where no value changes");
+  command.add_option("--trace-detail", options.backend.trace_detail,
+                     "cuda: commands (default), or full: also every kernel (CUPTI)");
   bind_job(command, options.job);
   bind_backend(command, options.backend);
   command.add_option("--warmup", options.warmup, "steps not timed, per round (default 1)")

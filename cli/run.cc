@@ -248,6 +248,9 @@ std::string to_json(const Result& result, const std::vector<Loaded>& loaded) {
 int run(const RunCommandOptions& options, std::ostream& out) {
   std::vector<Loaded> loaded = load_plans(options);
   const std::optional<CudaJob> cuda = open_cuda(options.backend);
+  if (options.backend.trace_detail == "full" && options.traces.empty()) {
+    throw InputError("run: --trace-detail full needs --trace, the file to write it to");
+  }
   JobOptions job = options.job;
   if (cuda && cuda->options.stand_in == exec::cuda::StandIn::SendToSelf) {
     for (Loaded& one : loaded) one.program = exec::cuda::as_one_rank(one.program);

@@ -34,6 +34,17 @@ struct Timing {
   std::int64_t end_ns = 0;
 };
 
+// A kernel or copy that the device ran for a command. Clock readings as in Timing; a profiling
+// library maps them from the device's clock, so they may differ from Timings by microseconds.
+struct DeviceWork {
+  CommandId command;
+  std::int32_t step = 0;
+  std::int64_t start_ns = 0;
+  std::int64_t end_ns = 0;
+  std::string name;
+  friend bool operator==(const DeviceWork&, const DeviceWork&) = default;
+};
+
 // The count of elements that were checked against their exact value, and of those that differed.
 struct CheckResult {
   std::int64_t checked = 0;
@@ -63,6 +74,8 @@ class Backend {
   // Blocks until every stream is idle; returns the timings since begin_step. Throws DeviceError
   // naming rank, bucket and call when a peer died or a deadline passed.
   virtual std::vector<Timing> finish() = 0;
+  // Of the same step, where the backend can tell and was asked to. Call after finish().
+  virtual std::vector<DeviceWork> device_work() { return {}; }
   // Compares every reduced gradient element with its exact value. Call after finish().
   virtual CheckResult check() = 0;
 };

@@ -4,6 +4,7 @@
 #include "exec/measure.h"
 
 #include "base/error.h"
+#include "exec/device_work.h"
 #include "exec/measured_trace.h"
 #include "exec/plan_hash.h"
 
@@ -26,6 +27,15 @@ std::vector<std::vector<Timing>> gather_timings(const Exchange& exchange,
     std::vector<Timing> timings(from.size() / sizeof(Timing));
     if (!timings.empty()) std::memcpy(timings.data(), from.data(), timings.size() * sizeof(Timing));
     by_rank.push_back(std::move(timings));
+  }
+  return by_rank;
+}
+
+std::vector<std::vector<DeviceWork>> gather_device_work(const Exchange& exchange,
+                                                        const std::vector<DeviceWork>& mine) {
+  std::vector<std::vector<DeviceWork>> by_rank;
+  for (const std::string& from : exchange.gather(encode(mine))) {
+    by_rank.push_back(decode_device_work(from));
   }
   return by_rank;
 }
@@ -54,8 +64,11 @@ Measured measure(const Exchange& exchange, std::span<const Lane> lanes, const Ru
   Measured measured;
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     const std::vector<std::vector<Timing>> by_rank = gather_timings(exchange, mine[i].timings);
+    const std::vector<std::vector<DeviceWork>> works =
+        gather_device_work(exchange, mine[i].device_work);
     if (exchange.rank == Rank{0}) {
       measured.traces.push_back(measured_trace(*lanes[i].plan, by_rank, provenance));
+      add_device_work(*lanes[i].plan, works, origin_ns(by_rank), measured.traces.back());
     }
     measured.checks.push_back(sum_over_ranks(exchange, mine[i].check));
   }

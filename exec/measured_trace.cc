@@ -61,7 +61,7 @@ using Meeting = std::tuple<std::int32_t, StreamId, GroupId, Rank, std::size_t>;
 class Assembly {
  public:
   Assembly(const schedule::ScheduledProgram& plan, std::span<const std::vector<Timing>> by_rank)
-      : program_(plan.program), by_rank_(by_rank) {
+      : program_(plan.program), by_rank_(by_rank), origin_ns_(origin_ns(by_rank)) {
     for (const schedule::Op& op : program_.ops) ops_[op.id] = &op;
     for (const schedule::RankProgram& role : plan.roles) {
       for (const Command& command : role.commands) commands_[command.id] = &command;
@@ -69,7 +69,6 @@ class Assembly {
     for (const schedule::CommandDescription& command : schedule::describe_commands(plan)) {
       if (command.kind == schedule::CommandKind::Launch) launches_.insert(command.id);
     }
-    find_origin();
     find_meetings();
   }
 
@@ -111,13 +110,6 @@ class Assembly {
     return work == nullptr ? std::nullopt : std::optional(work->group);
   }
 
-  void find_origin() {
-    for (const std::vector<Timing>& timings : by_rank_) {
-      for (const Timing& timing : timings) {
-        if (timing.step == 0) origin_ns_ = std::min(origin_ns_, timing.start_ns);
-      }
-    }
-  }
   // Each stream notes its collectives in order.
   void find_meetings() {
     std::map<Meeting, std::int64_t> last_arrival;
@@ -192,14 +184,24 @@ class Assembly {
 
   const schedule::Program& program_;
   std::span<const std::vector<Timing>> by_rank_;
+  std::int64_t origin_ns_;
   std::map<OpId, const schedule::Op*> ops_;
   std::map<CommandId, const Command*> commands_;
   std::set<CommandId> launches_;
   std::map<const Timing*, std::int64_t> last_arrival_;  // of collectives
-  std::int64_t origin_ns_ = std::numeric_limits<std::int64_t>::max();
 };
 
 }  // namespace
+
+std::int64_t origin_ns(std::span<const std::vector<Timing>> by_rank) {
+  std::int64_t origin = std::numeric_limits<std::int64_t>::max();
+  for (const std::vector<Timing>& timings : by_rank) {
+    for (const Timing& timing : timings) {
+      if (timing.step == 0) origin = std::min(origin, timing.start_ns);
+    }
+  }
+  return origin;
+}
 
 std::vector<CommandInfo> command_infos(const schedule::ScheduledProgram& plan) {
   std::vector<CommandInfo> infos;

@@ -13,6 +13,7 @@
 #include "schedule/scheduled_program.h"
 #include "traces/trace.h"
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -23,6 +24,9 @@ namespace dovetail::exec {
 traces::Trace measured_trace(const schedule::ScheduledProgram& plan,
                              std::span<const std::vector<Timing>> by_rank,
                              const traces::Provenance& provenance);
+
+// The clock reading at which the trace of these timings reads 0.
+std::int64_t origin_ns(std::span<const std::vector<Timing>> by_rank);
 
 // What the commands of a plan are called in traces, sorted by id. Records that launch nothing are
 // left out.

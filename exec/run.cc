@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 namespace dovetail::exec {
 namespace {
@@ -61,11 +62,16 @@ std::vector<RankResult> run_interleaved(std::span<const Lane> lanes, Rank rank,
         backend.begin_step(executed++);
         run_commands(role, backend);
         std::vector<Timing> timings = backend.finish();
+        std::vector<DeviceWork> works = backend.device_work();
         add(backend.check(), results[i].check);
         if (step < 0) continue;
         for (Timing& timing : timings) {
           timing.step = round * options.steps + step;
           results[i].timings.push_back(timing);
+        }
+        for (DeviceWork& work : works) {
+          work.step = round * options.steps + step;
+          results[i].device_work.push_back(std::move(work));
         }
       }
     }

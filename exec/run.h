@@ -33,8 +33,9 @@ struct RunOptions {
 };
 
 struct RankResult {
-  std::vector<Timing> timings;  // of the measured steps
-  CheckResult check;            // of all steps
+  std::vector<Timing> timings;          // of the measured steps
+  std::vector<DeviceWork> device_work;  // of the measured steps
+  CheckResult check;                    // of all steps
 };
 
 // One plan and the backend that was made for it. Both must outlive the run.

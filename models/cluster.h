@@ -174,10 +174,10 @@ CollectiveTable collective_table(const Cluster& cluster, CollectiveKey key);
 // "all-reduce over 16 ranks is taken as twice the all-gather".
 std::string collective_assumption(const Cluster& cluster, CollectiveKey key);
 
-// Costs of a Program on this cluster, and of what lowering makes of it. Costs own all they need; the
-// cluster may go. Ops: timed work as it was measured, other work from `kernels` where dtype and work
-// match exactly, else from `passes`, `compute` or `copy`, in that order. A group of one rank communicates in no time. Throws InputError when an op has no
-// duration here, or a group that owes a reduction or communicates in an op has no table.
+// Costs of a Program on this cluster, and of what lowering makes of it. Costs own all they need;
+// the cluster may go. Ops: op_costs.h. A group of one rank communicates in no time. Throws
+// InputError when an op has no duration here, or a group that owes a reduction or communicates in an
+// op has no table.
 Costs costs_for(const Cluster& cluster, const schedule::Program& program);
 
 // Costs::collective alone: looks up once what the Program communicates; throws as costs_for does.

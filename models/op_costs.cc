@@ -50,7 +50,9 @@ double seconds_to_move(const Roofline& roofline, Bytes bytes) {
 bool uses_roofline(const Cluster& cluster, const KernelTable& kernels, const schedule::Op& op) {
   return !std::holds_alternative<schedule::TimedWork>(op.work) &&
          !std::holds_alternative<schedule::CollectiveWork>(op.work) &&
-         !kernels.find(op).has_value() && measured_pass(cluster, op) == nullptr;
+         !kernels.find(op).has_value() &&
+         (measured_pass(cluster, op) == nullptr ||
+          std::holds_alternative<schedule::GemmWork>(op.work));
 }
 
 OpCosts::OpCosts(const Cluster& cluster, const schedule::Program& program)
@@ -86,8 +88,12 @@ std::vector<Duration> OpCosts::price(const schedule::Op& op) const {
     return timed->by_rank;
   }
   if (const std::optional<Duration> time = kernels_.find_named(op)) return {*time};
-  if (const PassModel* pass = measured_pass(cluster_, op)) return {pass->time(op.bytes())};
-  if (const std::optional<Duration> time = kernels_.find(op)) return {*time};
+  const PassModel* pass = measured_pass(cluster_, op);
+  const bool memory_only = !std::holds_alternative<schedule::GemmWork>(op.work);
+  if (pass != nullptr && memory_only) return {pass->time(traffic_of(op))};
+  if (const std::optional<Duration> time = kernels_.find(op)) {
+    return {*time + (pass != nullptr ? pass->time(traffic_of(op)) : Duration{})};
+  }
   if (cluster_.compute) return {roofline_time(cluster_, op)};
   const auto* memory = std::get_if<schedule::MemoryWork>(&op.work);
   if (cluster_.copy && memory != nullptr) {

@@ -4,9 +4,9 @@
 //   const OpCosts ops(cluster, program);
 //   ops.time(op, rank);
 //
-// The first that knows a time gives it: the op itself (timed work), the measured kernel with its name
-// and work, the line of its kind of pass (passes.h), a measured kernel with its work, the unit kernel,
-// the roofline, the copy model.
+// The first that knows a time gives it: the op itself (timed work), the measured kernel with its
+// name and work, the line of its kind of pass (passes.h; added to the kernel of a sharded update that
+// repeats a product), a measured kernel with its work, the unit kernel, the roofline, the copy model.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

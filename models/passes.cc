@@ -12,6 +12,13 @@
 #include <vector>
 
 namespace dovetail::models {
+namespace {
+
+bool repeats_product(const schedule::Op& op) {
+  return std::holds_alternative<schedule::GemmWork>(op.work);
+}
+
+}  // namespace
 
 std::string_view to_string(PassKind kind) {
   switch (kind) {
@@ -43,9 +50,16 @@ std::optional<PassKind> pass_of(const schedule::Op& op) {
       [](const schedule::FillLossGradient&) { return Kind(); },
       [](const schedule::Accumulate&) { return Kind(PassKind::Accumulate); },
       [](const schedule::ZeroFill&) { return Kind(PassKind::ZeroFill); },
-      [](const schedule::Update&) { return Kind(PassKind::Update); },
+      [&op](const schedule::Update&) {
+        return repeats_product(op) ? Kind() : Kind(PassKind::Update);
+      },
       [](const schedule::ShardUpdate&) { return Kind(PassKind::ShardUpdate); },
       [](const schedule::GlobalNorm&) { return Kind(PassKind::GlobalNorm); });
+}
+
+Bytes traffic_of(const schedule::Op& op) {
+  const auto* update = std::get_if<schedule::ShardUpdate>(&op.effect);
+  return update != nullptr && repeats_product(op) ? 2 * update->bytes : op.bytes();
 }
 
 Duration PassModel::time(Bytes traffic) const {

@@ -7,10 +7,13 @@
 //   global-norm   the sum of the squares of gradients
 //   scale         a bucket times the factor of an average        reads 1, writes 1, in place
 //
-// Cost: fixed + ns_per_byte * traffic, where traffic is all bytes read and written (Op::bytes, also
-// of an update that repeats a product in place of its measured time; twice the buffer of a scale). Source: `dovetail calibrate` runs plans that hold such passes and fits a
-// line through all of one kind. Good while a pass is much larger than the caches or always equally
-// warm; leaves out that a sum which was just written may still be in a cache.
+// Cost: fixed + ns_per_byte * traffic, where traffic is all bytes read and written (traffic_of;
+// twice the buffer of a scale). Source: `dovetail calibrate` runs plans that hold such passes and
+// fits a line through all of one kind. Good while a pass is much larger than the caches or always
+// equally warm; leaves out that a sum which was just written may still be in a cache.
+//
+// An update that repeats a product in place of its measured time is a kernel, not a pass. The update
+// of a shard of it is both: the products take the kernel's time, and the pass adds the shard.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -32,9 +35,13 @@ inline constexpr std::array kPassKinds = {PassKind::Accumulate, PassKind::ZeroFi
                                           PassKind::GlobalNorm, PassKind::Scale};
 std::string_view to_string(PassKind kind);
 
-// What kind of pass the op is, by its effect; nothing for ops that are none, carry their own time or
-// communicate.
+// What kind of pass the op is, by its effect; nothing for ops that are none, carry their own time,
+// communicate, or are updates that repeat a product.
 std::optional<PassKind> pass_of(const schedule::Op& op);
+
+// What the pass reads and writes: Op::bytes; of the update of a shard that repeats a product, the
+// shard of the gradients that it reads and that of the parameters that it writes.
+Bytes traffic_of(const schedule::Op& op);
 
 // The line of one kind.
 struct PassModel {

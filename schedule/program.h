@@ -135,10 +135,12 @@ struct Update {
 };
 // The update of this rank's shard of one bucket. The gradients that the op reads are meant as they
 // lie in bucket `gradients`, the parameters that it writes as they lie in bucket `parameters`, whose
-// all-gather then completes them. Made by lower; lies only in rewritten Programs.
+// all-gather then completes them. `bytes`: what one rank's shard of the gradients holds, rounded up,
+// without padding (for costs). Made by lower; lies only in rewritten Programs.
 struct ShardUpdate {
   BucketId gradients;
   BucketId parameters;
+  Bytes bytes;
   std::optional<Rational> rescale = std::nullopt;
   friend bool operator==(const ShardUpdate&, const ShardUpdate&) = default;
 };

@@ -188,6 +188,8 @@ Effect read_effect(JsonObject object) {
   } else if (kind == "shard-update") {
     effect = ShardUpdate{.gradients = read_bucket(object, "gradients"),
                          .parameters = read_bucket(object, "parameters"),
+                         .bytes = Bytes(object.integer(
+                             "shard_bytes", 0, static_cast<std::int64_t>(kLargestBytes))),
                          .rescale = read_rescale(object)};
   } else {
     effect = GlobalNorm{.shard = object.at("shard").boolean(),
@@ -293,7 +295,8 @@ ordered_json effect_to_value(const Effect& effect) {
       [&](const ShardUpdate& update) {
         return with_rescale({{"kind", "shard-update"},
                              {"gradients", update.gradients.value},
-                             {"parameters", update.parameters.value}},
+                             {"parameters", update.parameters.value},
+                             {"shard_bytes", update.bytes.count()}},
                             update.rescale);
       },
       [](const GlobalNorm& norm) {

@@ -39,9 +39,9 @@ traces::Trace simulate(const schedule::ScheduledProgram& program, const models::
 std::int64_t play(const Graph& graph, const models::Costs& costs, Workspace& workspace);
 
 // What a search needs to know about one candidate, without building a Trace. Of the last step, in
-// ns; the step lasts until its slowest rank ends, whatever its role, and all else is of that rank:
-// of equals the first lane. Compute is what runs on stream 0 and is no collective. Agrees with traces::step_report
-// (tests/sim).
+// ns; the step lasts until its slowest rank ends, whatever its role, and all else is of that rank: of
+// equals the first lane. Compute is what runs on stream 0 and is no collective. Agrees with
+// traces::step_report (tests/sim).
 struct StepSummary {
   std::int64_t step_ns = 0;     // from the end of the step before (or 0) to the end of this one
   std::int64_t exposed_ns = 0;  // a collective in flight and nothing on the compute stream

@@ -31,9 +31,10 @@ Occurrences occurrences(const Trace& trace, std::int32_t step, Rank rank) {
   return result;
 }
 
-// Waits and enqueues have a span only where they took time, so a missing one means 0 ns.
+// Waits and enqueues have a span only where they took time, so a missing one means 0 ns; kernels no
+// simulation predicts.
 bool must_have_counterpart(SpanKind kind) {
-  return kind != SpanKind::Wait && kind != SpanKind::Enqueue;
+  return kind != SpanKind::Wait && kind != SpanKind::Enqueue && kind != SpanKind::Kernel;
 }
 
 // A simulation that folds equal ranks traces the first few of each role; those beyond behave like the

@@ -31,9 +31,12 @@ void extend(Window& window, const Span& span) {
   window.seen = true;
 }
 
-// A communication stream may stand at its next wait long before the step begins.
+// A communication stream may stand at its next wait long before the step begins, and kernels carry
+// the error of another clock.
 bool marks_the_step(const Trace& trace, const Span& span) {
-  return span.stream == kComputeStream || trace.command(span.command).kind != SpanKind::Wait;
+  if (span.stream == kComputeStream) return true;
+  const SpanKind kind = trace.command(span.command).kind;
+  return kind != SpanKind::Wait && kind != SpanKind::Kernel;
 }
 
 std::vector<Window> step_windows(const Trace& trace) {
@@ -187,6 +190,7 @@ Activity activity_of(const CommandInfo& command) {
     case SpanKind::Wait:
       return Activity::Stall;
     case SpanKind::Compute:
+    case SpanKind::Kernel:
       break;
   }
   switch (command.phase) {

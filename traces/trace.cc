@@ -25,6 +25,8 @@ std::string_view to_string(SpanKind kind) {
       return "wait";
     case SpanKind::Enqueue:
       return "enqueue";
+    case SpanKind::Kernel:
+      return "kernel";
   }
   DOVETAIL_CHECK(false) << "span kind " << static_cast<int>(kind);
 }

@@ -13,6 +13,8 @@
 //               `transfer_start` marks that moment where it is known
 //   Wait        the stream stood at a WaitEvent whose event was not there yet (a stall)
 //   Enqueue     host work on the compute stream to launch a collective
+//   Kernel      a kernel or copy that the device ran for a command, on a stream of its own;
+//               measured traces may have them, and no metric counts them
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -30,7 +32,7 @@
 namespace dovetail::traces {
 
 enum class Origin { Simulated, Measured };
-enum class SpanKind { Compute, Copy, Collective, Wait, Enqueue };
+enum class SpanKind { Compute, Copy, Collective, Wait, Enqueue, Kernel };
 enum class SpanPhase { Forward, Backward, Optimizer, Communication };
 
 std::string_view to_string(Origin origin);

@@ -144,7 +144,7 @@ std::vector<CommandInfo> read_commands(const JsonArray& array) {
     JsonObject object = value.object();
     CommandInfo command;
     command.id = read_id<CommandId>(object.at("id"));
-    command.kind = read_enum<SpanKind, 5>(object.at("kind"));
+    command.kind = read_enum<SpanKind, 6>(object.at("kind"));
     command.phase = read_enum<SpanPhase, 4>(object.at("phase"));
     command.name = object.string("name");
     if (object.has("bucket")) command.bucket = read_id<BucketId>(object.at("bucket"));

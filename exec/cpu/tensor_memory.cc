@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "exec/cpu/op_message.h"
+#include "exec/rank_work.h"
 #include "exec/run.h"
 
 #include <algorithm>
@@ -35,41 +36,6 @@ std::string name_of(BucketId id) {
   return name.str();
 }
 
-bool is_gradient(const schedule::Tensor& tensor) {
-  return tensor.kind == schedule::TensorKind::Gradient ||
-         tensor.kind == schedule::TensorKind::MergedGradient;
-}
-
-// The ops and buckets that one rank's commands name.
-struct Used {
-  std::vector<const schedule::Op*> ops;
-  std::set<BucketId> buckets;
-};
-
-Used used_by(const schedule::ScheduledProgram& plan, Rank rank) {
-  std::map<OpId, const schedule::Op*> ops;
-  for (const schedule::Op& op : plan.program.ops) ops[op.id] = &op;
-  Used used;
-  for (const schedule::Command& command : role_of(plan, rank).commands) {
-    if (const auto* run = std::get_if<schedule::RunOp>(&command.action)) {
-      used.ops.push_back(ops.at(run->op));
-    } else if (const auto* collective = std::get_if<schedule::RunCollective>(&command.action)) {
-      used.buckets.insert(collective->bucket);
-    } else if (const auto* copy = std::get_if<schedule::Copy>(&command.action)) {
-      used.buckets.insert(copy->bucket);
-    } else if (const auto* scale = std::get_if<schedule::Scale>(&command.action)) {
-      used.buckets.insert(scale->bucket);
-    }
-  }
-  for (const schedule::Op* op : used.ops) {
-    const auto* update = std::get_if<schedule::ShardUpdate>(&op->effect);
-    if (update == nullptr) continue;
-    used.buckets.insert(update->gradients);
-    used.buckets.insert(update->parameters);
-  }
-  return used;
-}
-
 }  // namespace
 
 TensorMemory::TensorMemory(const schedule::ScheduledProgram& plan, const Options& options)
@@ -81,7 +47,7 @@ TensorMemory::TensorMemory(const schedule::ScheduledProgram& plan, const Options
 }
 
 void TensorMemory::place_buckets(const schedule::ScheduledProgram& plan, Rank rank) {
-  const std::set<BucketId> used = used_by(plan, rank).buckets;
+  const std::set<BucketId> used = work_of(plan, rank).buckets;
   for (const schedule::BucketLayout& layout : plan.buckets) {
     if (used.count(layout.bucket) == 0) continue;
     place_bucket(layout, plan.program);
@@ -176,7 +142,7 @@ void TensorMemory::place_tensors(const schedule::ScheduledProgram& plan, const O
     const schedule::Tensor& tensor = program.tensor(id);
     if (is_gradient(tensor) || options.scope == TensorScope::All) place_tensor(tensor);
   };
-  for (const schedule::Op* op : used_by(plan, options.rank).ops) {
+  for (const schedule::Op* op : work_of(plan, options.rank).ops) {
     for (const TensorId id : op->reads) want(id);
     for (const TensorId id : op->writes) want(id);
     if (std::holds_alternative<schedule::CollectiveWork>(op->work)) {

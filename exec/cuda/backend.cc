@@ -33,6 +33,9 @@ const schedule::ScheduledProgram& accepted(const schedule::ScheduledProgram& pla
     throw InputError("collectives are stood in for on one rank only; the plan has " +
                      std::to_string(plan.program.world_size));
   }
+  if (options.trace_detail == TraceDetail::Full && options.issue == Issue::Graph) {
+    throw InputError("a full trace needs eager steps: the kernels of a graph belong to its launch");
+  }
   static_cast<void>(communicators_of(plan));
   static_cast<void>(Layout(plan, options.exchange.rank, scope_of(options)));
   check(cudaSetDevice(options.device), "cudaSetDevice");
@@ -76,6 +79,10 @@ CudaBackend::CudaBackend(const schedule::ScheduledProgram& plan, const BackendOp
       Communicators::Options{
           .device = options.device, .exchange = options.exchange, .stand_in = options.stand_in});
   make_ops();
+  plan_folds();
+  if (options.trace_detail == TraceDetail::Full) {
+    recorder_ = std::make_unique<ActivityRecorder>();
+  }
   for (std::size_t i = 0; i < streams_.size(); ++i) {
     ends_.push_back(make_event(EventKind::Dependency));
   }
@@ -96,6 +103,15 @@ void CudaBackend::make_ops() {
       SyntheticOps::Options{.rank = rank_,
                             .checks = is_alone ? Checks::None : Checks::All,
                             .f32_math = options_.f32_math});
+}
+
+// A stand-in reduces nothing, so it has nothing that could multiply.
+void CudaBackend::plan_folds() {
+  if (options_.scales == Scales::Kernels || options_.stand_in != StandIn::None) return;
+  for (const Fold& fold : folds_of(plan_, rank_)) {
+    folds_[fold.scale] = fold;
+    folds_[fold.collective] = fold;
+  }
 }
 
 void CudaBackend::plan_commands() {
@@ -132,6 +148,14 @@ void CudaBackend::plan_commands() {
 }
 
 void CudaBackend::plan_collective(const schedule::Command& command, Transfer transfer) {
+  const auto fold = folds_.find(command.id);
+  if (fold != folds_.end()) {
+    if (fold->second.kind == FoldKind::Average) {
+      transfer.op = schedule::ReduceOp::Average;
+    } else {
+      transfer.factor = fold->second.factor;
+    }
+  }
   Sending sending;
   sending.communicator = communicators_->index_of(command);
   communicators_->reserve(transfer, sending.communicator);
@@ -191,6 +215,7 @@ template <class Enqueue>
 void CudaBackend::timed(const schedule::Command& command, const Enqueue& enqueue) {
   if (is_replayed()) return;
   const NamedRange range(labels_.at(command.id));
+  const CommandMark mark(recorder_.get(), command.id);
   cudaStream_t stream = stream_of(command);
   const std::size_t span = timer_.begin(command.id, command.stream, stream);
   enqueue(stream);
@@ -222,6 +247,7 @@ void CudaBackend::copy(const schedule::Command& command, const schedule::Copy&) 
 }
 
 void CudaBackend::scale(const schedule::Command& command, const schedule::Scale& action) {
+  if (folds_.count(command.id) > 0) return timed(command, [](cudaStream_t) {});
   const Region region = action.part == schedule::Part::Shard
                             ? memory_.layout().shard(action.bucket)
                             : memory_.layout().bucket(action.bucket);
@@ -259,6 +285,13 @@ std::vector<Timing> CudaBackend::finish() {
   return timer_.read(step_);
 }
 
+std::vector<DeviceWork> CudaBackend::device_work() {
+  if (recorder_ == nullptr) return {};
+  AttributedWork work = recorder_->take();
+  lost_work_ += work.lost;
+  return std::move(work.works);
+}
+
 void CudaBackend::wait_until_idle() {
   for (std::size_t i = 0; i < streams_.size(); ++i) {
     dovetail::exec::cuda::check(cudaEventRecord(ends_[i].get(), streams_[i].get()),
@@ -290,6 +323,13 @@ std::map<std::string, std::string> CudaBackend::notes() const {
   notes["empty pair of events"] =
       std::to_string(timer_.empty_pair_ns()) + " ns, subtracted from every span";
   notes["clock map"] = "error up to " + std::to_string(timer_.clock_error_ns()) + " ns";
+  if (!folds_.empty()) {
+    notes["scales"] = std::to_string(folds_.size() / 2) + " carried out by their collectives";
+  }
+  if (recorder_ != nullptr) {
+    notes["kernels"] = "traced by CUPTI, whose cost is in all times; " +
+                       std::to_string(lost_work_) + " records lost";
+  }
   if (options_.stand_in == StandIn::SendToSelf) {
     notes["stand-in"] = "collectives are sends to the same rank; nothing is reduced or checked";
   }

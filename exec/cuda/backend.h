@@ -10,7 +10,8 @@
 // step is the step number in device memory.
 //
 // Timings: one per op, collective, copy and scale, and one per wait of the compute stream (its
-// stall). Issuing costs the host time beside the device, so it has no Timing (a host of kind Async
+// stall). A Scale that its collective carries out (fold_scale.h) has a Timing of no length. Issuing
+// costs the host time beside the device, so it has no Timing (a host of kind Async
 // in models/costs.h).
 //
 // A CudaBackend is used by one thread, whose current device it sets.
@@ -21,7 +22,9 @@
 #include "base/ids.h"
 #include "exec/backend.h"
 #include "exec/cuda/communicators.h"
+#include "exec/cuda/cupti.h"
 #include "exec/cuda/device_memory.h"
+#include "exec/cuda/fold_scale.h"
 #include "exec/cuda/graph.h"
 #include "exec/cuda/handles.h"
 #include "exec/cuda/kernels.h"
@@ -57,6 +60,7 @@ class CudaBackend final : public Backend {
   void record(const schedule::Command& command, const schedule::RecordEvent& action) override;
   void wait(const schedule::Command& command, const schedule::WaitEvent& action) override;
   std::vector<Timing> finish() override;
+  std::vector<DeviceWork> device_work() override;
   CheckResult check() override;
 
   [[nodiscard]] std::map<std::string, std::string> notes() const;
@@ -74,6 +78,7 @@ class CudaBackend final : public Backend {
   };
 
   void make_ops();
+  void plan_folds();
   void plan_commands();
   void plan_collective(const schedule::Command& command, Transfer transfer);
   void plan_copy(const schedule::Command& command, const schedule::Copy& action);
@@ -102,7 +107,10 @@ class CudaBackend final : public Backend {
   std::map<OpId, const schedule::Op*> op_of_;
   std::map<CommandId, Sending> sendings_;
   std::map<CommandId, Packing> packings_;
+  std::map<CommandId, Fold> folds_;  // by either command
   std::map<CommandId, std::string> labels_;
+  std::unique_ptr<ActivityRecorder> recorder_;  // of a full trace
+  std::size_t lost_work_ = 0;
   std::unique_ptr<StepGraph> graph_;
   Mode mode_ = Mode::Eager;
   std::int32_t step_ = 0;

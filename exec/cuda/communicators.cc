@@ -4,8 +4,11 @@
 #include "exec/cuda/communicators.h"
 
 #include "base/error.h"
+#include "exec/selftest/encode.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -34,8 +37,17 @@ ncclDataType_t nccl_type(Element element) {
   return ncclFloat32;
 }
 
-ncclRedOp_t nccl_op(schedule::ReduceOp op) {
-  return op == schedule::ReduceOp::Average ? ncclAvg : ncclSum;
+// A sum of what was multiplied by a factor that the type holds exactly.
+ncclRedOp_t make_multiplying_sum(Element element, double factor, ncclComm_t communicator) {
+  const std::vector<std::byte> bytes =
+      selftest::encode(dtype_of(element), std::array<double, 1>{factor});
+  alignas(double) std::array<std::byte, sizeof(double)> scalar{};
+  std::copy(bytes.begin(), bytes.end(), scalar.begin());
+  ncclRedOp_t op = ncclSum;
+  check(ncclRedOpCreatePreMulSum(&op, scalar.data(), nccl_type(element), ncclScalarHostImmediate,
+                                 communicator),
+        "ncclRedOpCreatePreMulSum");
+  return op;
 }
 
 std::string make_id() {
@@ -49,6 +61,26 @@ std::string meet(const Exchange& exchange, const std::string& mine) {
   std::string all;
   for (const std::string& part : exchange.gather(mine)) all += part;
   return exchange.broadcast(all);
+}
+
+// The call that talks to the peers.
+const char* function_of(Collective kind, StandIn stand_in) {
+  if (stand_in == StandIn::SendToSelf) return "ncclGroupEnd";
+  switch (kind) {
+    case Collective::AllReduce:
+      return "ncclAllReduce";
+    case Collective::ReduceScatter:
+      return "ncclReduceScatter";
+    case Collective::AllGather:
+      return "ncclAllGather";
+    case Collective::Broadcast:
+      return "ncclBroadcast";
+    case Collective::AllToAll:
+      return "ncclGroupEnd";
+    case Collective::SendRecv:
+      return "ncclSend or ncclRecv";
+  }
+  return "NCCL";
 }
 
 struct Seat {
@@ -84,20 +116,21 @@ Communicators::Communicators(const schedule::ScheduledProgram& plan, const Devic
                              Watch& watch, const Options& options)
     : plan_(plan),
       memory_(memory),
+      watch_(watch),
       stand_in_(options.stand_in),
       keys_(communicators_of(plan)),
       all_(keys_.size()),
       exceptions_at_start_(std::uncaught_exceptions()) {
+  watch.set_library([this] { return error(); }, [this] { abort(); });
   try {
-    connect(options.exchange, watch, options);
+    connect(options.exchange, options);
   } catch (...) {
     abort();  // the destructor of an unfinished object does not run
     throw;
   }
-  watch.set_library([this] { return error(); }, [this] { abort(); });
 }
 
-void Communicators::connect(const Exchange& exchange, Watch& watch, const Options& options) {
+void Communicators::connect(const Exchange& exchange, const Options& options) {
   const Rank rank = exchange.rank;
   const std::string ids = meet(exchange, ids_made_by(plan_.program, keys_, rank, make_id));
   for (std::size_t i = 0; i < keys_.size(); ++i) {
@@ -114,13 +147,16 @@ void Communicators::connect(const Exchange& exchange, Watch& watch, const Option
     seat.stand_in = options.stand_in;
     // Shared, because the thread may outlive this call when the watch gives up.
     const auto taken = std::make_shared<ncclComm_t>(nullptr);
-    watch.run([seat, taken] { *taken = take_seat(seat); }, name_of(keys_[i], plan_.program));
+    const std::string name = name_of(keys_[i], plan_.program);
+    watch_.run([seat, taken] { *taken = take_seat(seat); }, name);
     all_[i].communicator = *taken;
     const DeviceBuffer& block = memory_.block();
     if (block.size() == Bytes(0)) continue;
-    check(ncclCommRegister(all_[i].communicator, block.data(),
-                           static_cast<std::size_t>(block.size().count()), &all_[i].registration),
-          "ncclCommRegister");
+    watch_.call({.function = "ncclCommRegister", .subject = name}, [&] {
+      check(ncclCommRegister(all_[i].communicator, block.data(),
+                             static_cast<std::size_t>(block.size().count()), &all_[i].registration),
+            "ncclCommRegister");
+    });
   }
 }
 
@@ -128,13 +164,25 @@ Communicators::~Communicators() {
   // While an exception is on its way a peer may be gone: ncclCommDestroy would wait for it.
   if (std::uncaught_exceptions() > exceptions_at_start_) abort();
   if (is_aborted_) return;
-  for (const One& one : all_) {
-    if (one.communicator == nullptr) continue;
+  try {
+    for (const One& one : all_) {
+      if (one.communicator != nullptr) destroy(one);
+    }
+  } catch (const std::exception&) {
+    // It hung and was aborted; the other ranks have been told.
+  }
+}
+
+void Communicators::destroy(const One& one) {
+  watch_.call({.function = "ncclCommDestroy", .subject = "the end of the run"}, [&] {
     if (one.registration != nullptr) {
       static_cast<void>(ncclCommDeregister(one.communicator, one.registration));
     }
+    for (const auto& [key, op] : one.multiplying) {
+      static_cast<void>(ncclRedOpDestroy(op, one.communicator));
+    }
     static_cast<void>(ncclCommDestroy(one.communicator));
-  }
+  });
 }
 
 std::size_t Communicators::index_of(const schedule::Command& command) const {
@@ -142,14 +190,26 @@ std::size_t Communicators::index_of(const schedule::Command& command) const {
 }
 
 void Communicators::reserve(const Transfer& transfer, std::size_t index) {
-  if (stand_in_ == StandIn::None) return;
+  One& one = all_.at(index);
+  if (stand_in_ == StandIn::None) {
+    if (transfer.factor == Rational()) return;
+    const std::pair key(transfer.send.element, transfer.factor.value());
+    if (one.multiplying.count(key) > 0) return;
+    one.multiplying[key] = make_multiplying_sum(key.first, key.second, one.communicator);
+    return;
+  }
   const Bytes payload = Bytes(transfer.payload_bytes());
-  if (payload > all_.at(index).twin.size()) all_[index].twin = DeviceBuffer(payload);
+  if (payload > one.twin.size()) one.twin = DeviceBuffer(payload);
 }
 
 void Communicators::enqueue(const Transfer& transfer, std::size_t index, cudaStream_t stream) {
   const One& one = all_.at(index);
   DOVETAIL_CHECK(one.communicator != nullptr) << transfer.label;
+  watch_.call({.function = function_of(transfer.kind, stand_in_), .subject = transfer.label},
+              [&] { issue(transfer, one, stream); });
+}
+
+void Communicators::issue(const Transfer& transfer, const One& one, cudaStream_t stream) {
   if (stand_in_ == StandIn::SendToSelf) return send_to_self(transfer, one, stream);
   switch (transfer.kind) {
     case Collective::AllReduce:
@@ -176,18 +236,25 @@ void Communicators::send_to_self(const Transfer& transfer, const One& one, cudaS
   check(ncclGroupEnd(), "ncclGroupEnd");
 }
 
+ncclRedOp_t Communicators::operation(const Transfer& transfer, const One& one) {
+  if (transfer.op == schedule::ReduceOp::Average) return ncclAvg;
+  if (transfer.factor == Rational()) return ncclSum;
+  return one.multiplying.at({transfer.send.element, transfer.factor.value()});
+}
+
 void Communicators::reduce(const Transfer& transfer, const One& one, cudaStream_t stream) {
   const void* send = memory_.at(transfer.send).data;
   void* recv = memory_.at(transfer.recv).data;
   const auto count = static_cast<std::size_t>(transfer.count);
   const ncclDataType_t type = nccl_type(transfer.send.element);
   if (transfer.kind == Collective::AllReduce) {
-    check(ncclAllReduce(send, recv, count, type, nccl_op(transfer.op), one.communicator, stream),
-          "ncclAllReduce");
-  } else if (transfer.kind == Collective::ReduceScatter) {
     check(
-        ncclReduceScatter(send, recv, count, type, nccl_op(transfer.op), one.communicator, stream),
-        "ncclReduceScatter");
+        ncclAllReduce(send, recv, count, type, operation(transfer, one), one.communicator, stream),
+        "ncclAllReduce");
+  } else if (transfer.kind == Collective::ReduceScatter) {
+    check(ncclReduceScatter(send, recv, count, type, operation(transfer, one), one.communicator,
+                            stream),
+          "ncclReduceScatter");
   } else if (transfer.kind == Collective::AllGather) {
     check(ncclAllGather(send, recv, count, type, one.communicator, stream), "ncclAllGather");
   } else {

@@ -2,9 +2,10 @@
 //
 // One per key of communicator_plan.h, created in that order on all ranks. Calls block (blocking=1)
 // and creation runs under the watch on a thread of its own: with blocking=0 NCCL starts a host
-// thread for every collective, which would distort eager timings. A hang on the device is found by
-// whoever waits for it (watch.h), who then calls abort(). The block that holds all buckets is
-// registered with every communicator, as NCCL's faster protocols want it.
+// thread for every collective, which would distort eager timings. Every other call of this thread
+// that talks to peers stands under Watch::call. A hang on the device is found by whoever waits for
+// it (watch.h), who then calls abort(). The block that holds all buckets is registered with every
+// communicator, as NCCL's faster protocols want it.
 //
 // As a stand-in (one rank) each transfer's larger side travels through grouped ncclSend and
 // ncclRecv to this rank itself, into memory of its own: NCCL's real kernel, on as many channels as
@@ -22,7 +23,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dovetail::exec::cuda {
@@ -42,29 +45,36 @@ class Communicators {
   ~Communicators();
 
   [[nodiscard]] std::size_t index_of(const schedule::Command& command) const;
-  // Makes room for the stand-in's copy of a transfer. Before the first enqueue.
+  // Makes what a transfer needs: room for the stand-in's copy, the reduction that multiplies.
+  // Before the first enqueue.
   void reserve(const Transfer& transfer, std::size_t index);
   void enqueue(const Transfer& transfer, std::size_t index, cudaStream_t stream);
 
   // What NCCL reports asynchronously; "" if nothing.
   [[nodiscard]] std::string error() const;
-  // Ends every operation in flight on the device. From then on nothing can be enqueued.
+  // Ends every operation in flight on the device. From then on nothing can be enqueued. Called from
+  // this thread, or from another one while this one hangs in a call (call_guard.h).
   void abort();
 
  private:
   struct One {
     ncclComm_t communicator = nullptr;  // of groups without this rank: none
     void* registration = nullptr;
-    DeviceBuffer twin;  // where a stand-in receives
+    DeviceBuffer twin;                                              // where a stand-in receives
+    std::map<std::pair<Element, double>, ncclRedOp_t> multiplying;  // by element type and factor
   };
-  void connect(const Exchange& exchange, Watch& watch, const Options& options);
+  void connect(const Exchange& exchange, const Options& options);
+  void destroy(const One& one);
+  void issue(const Transfer& transfer, const One& one, cudaStream_t stream);
   void send_to_self(const Transfer& transfer, const One& one, cudaStream_t stream);
+  static ncclRedOp_t operation(const Transfer& transfer, const One& one);
   void reduce(const Transfer& transfer, const One& one, cudaStream_t stream);
   void exchange_parts(const Transfer& transfer, const One& one, cudaStream_t stream);
   void pass_on(const Transfer& transfer, const One& one, cudaStream_t stream);
 
   const schedule::ScheduledProgram& plan_;
   const DeviceMemory& memory_;
+  Watch& watch_;
   StandIn stand_in_;
   std::vector<CommunicatorKey> keys_;
   std::vector<One> all_;

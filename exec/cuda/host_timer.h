@@ -50,6 +50,7 @@ class HostTimer final : public Backend {
     timed(command, event_ns, [&] { inner_.wait(command, action); });
   }
   std::vector<Timing> finish() override { return inner_.finish(); }
+  std::vector<DeviceWork> device_work() override { return inner_.device_work(); }
   CheckResult check() override { return inner_.check(); }
 
  private:

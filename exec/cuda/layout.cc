@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "exec/cpu/op_message.h"
+#include "exec/rank_work.h"
 #include "exec/run.h"
 
 #include <algorithm>
@@ -34,39 +35,6 @@ std::int64_t elements(Bytes bytes, Element element, const std::string& what) {
   message << what << ": " << bytes.count() << " bytes are no whole number of "
           << schedule::to_string(dtype_of(element)) << " elements";
   throw InputError(message.str());
-}
-
-bool is_gradient(const schedule::Tensor& tensor) {
-  return tensor.kind == schedule::TensorKind::Gradient ||
-         tensor.kind == schedule::TensorKind::MergedGradient;
-}
-
-// The ops and buckets that one rank's commands name.
-struct Used {
-  std::vector<const schedule::Op*> ops;
-  std::set<BucketId> buckets;
-};
-
-Used used_by(const schedule::ScheduledProgram& plan, Rank rank) {
-  Used used;
-  for (const schedule::Command& command : role_of(plan, rank).commands) {
-    if (const auto* run = std::get_if<schedule::RunOp>(&command.action)) {
-      used.ops.push_back(&plan.program.op(run->op));
-    } else if (const auto* collective = std::get_if<schedule::RunCollective>(&command.action)) {
-      used.buckets.insert(collective->bucket);
-    } else if (const auto* copy = std::get_if<schedule::Copy>(&command.action)) {
-      used.buckets.insert(copy->bucket);
-    } else if (const auto* scale = std::get_if<schedule::Scale>(&command.action)) {
-      used.buckets.insert(scale->bucket);
-    }
-  }
-  for (const schedule::Op* op : used.ops) {
-    const auto* update = std::get_if<schedule::ShardUpdate>(&op->effect);
-    if (update == nullptr) continue;
-    used.buckets.insert(update->gradients);
-    used.buckets.insert(update->parameters);
-  }
-  return used;
 }
 
 }  // namespace
@@ -105,7 +73,7 @@ Layout::Layout(const schedule::ScheduledProgram& plan, Rank rank, Scope scope) {
 }
 
 void Layout::place_buckets(const schedule::ScheduledProgram& plan, Rank rank) {
-  const std::set<BucketId> used = used_by(plan, rank).buckets;
+  const std::set<BucketId> used = work_of(plan, rank).buckets;
   for (const schedule::BucketLayout& layout : plan.buckets) {
     if (used.count(layout.bucket) > 0) place_bucket(layout, plan.program);
   }
@@ -175,7 +143,7 @@ void Layout::place_tensors(const schedule::ScheduledProgram& plan, Rank rank, Sc
     const schedule::Tensor& tensor = program.tensor(id);
     if (is_gradient(tensor) || scope == Scope::All) place_tensor(tensor);
   };
-  for (const schedule::Op* op : used_by(plan, rank).ops) {
+  for (const schedule::Op* op : work_of(plan, rank).ops) {
     for (const TensorId id : op->reads) want(id);
     for (const TensorId id : op->writes) want(id);
     if (std::holds_alternative<schedule::CollectiveWork>(op->work)) {

@@ -1,10 +1,10 @@
 // Finds and opens the CUDA module.
 //
-//   const Module& module = cuda::load_module();     throws DeviceError: no module, or not loadable
-//   cuda::require_device(module);                    throws DeviceError: no driver, no device
+//   const Module& module = load_module(module_place(path));   DeviceError: no module, not loadable
+//   require_device(module.facts());                           DeviceError: no driver, no device
 //
 // Three things can be missing, each with a sentence of its own:
-//   the module    "the cuda backend is not part of this build: no CUDA compiler (nvcc) was found ..."
+//   the module    "the cuda backend is not part of this build: no CUDA compiler (nvcc) was found"
 //   a library     "the cuda module cannot be loaded: libnccl.so.2: cannot open shared object file"
 //   the driver    "the cuda backend finds no usable GPU: no NVIDIA driver is loaded (code 35)"
 // The file is libdovetail_cuda.so beside the executable, or the one that DOVETAIL_CUDA_MODULE

@@ -28,7 +28,7 @@
 namespace dovetail::exec::cuda {
 
 // Raised with every change of this header.
-inline constexpr std::uint32_t kModuleVersion = 3;
+inline constexpr std::uint32_t kModuleVersion = 4;
 
 // One GPU as the driver describes it.
 struct DeviceFacts {
@@ -74,6 +74,16 @@ enum class F32Math { Full, TF32 };
 // TrainingJob: the job of exec/training for real; then the plan must be one of its programs.
 enum class Content { KnownValues, TrainingJob };
 
+// Who carries out a Scale. Kernels: a pass over the bucket, as the plan says and the simulator
+// predicts. Collectives: the collective beside it, where no value changes (fold_scale.h); it has no
+// time of its own then.
+enum class Scales { Kernels, Collectives };
+
+// What is told about a step. Commands: one Timing each. Full: also the kernels and copies of the
+// device (Backend::device_work), at some cost per call; not of graphs, whose kernels belong to one
+// launch.
+enum class TraceDetail { Commands, Full };
+
 // What a training job has learned: the parameters, or this rank's ranges of them, and the mean loss
 // of this rank's samples, step by step.
 struct TrainedRange {
@@ -93,6 +103,8 @@ struct BackendOptions {
   StandIn stand_in = StandIn::None;
   F32Math f32_math = F32Math::Full;
   Content content = Content::KnownValues;
+  Scales scales = Scales::Kernels;
+  TraceDetail trace_detail = TraceDetail::Commands;
   training::Hyperparameters hyperparameters = {};      // of a training job
   Duration deadline = std::chrono::seconds(60);        // of any wait for the device or a peer
   std::function<void(const std::string&)> on_failure;  // tells the other ranks; may be empty

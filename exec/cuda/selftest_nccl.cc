@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "exec/clock.h"
 #include "exec/cuda/selftest.h"
+#include "exec/selftest/cases.h"
 #include "exec/selftest/encode.h"
 #include "exec/selftest/known.h"
 
@@ -28,29 +29,15 @@ namespace {
 using schedule::Collective;
 using schedule::DType;
 using schedule::ReduceOp;
+using selftest::CollectiveCase;
 using selftest::Expected;
+using selftest::kCollectiveCases;
+using selftest::reduces;
 using selftest::Row;
 using selftest::row_of;
 
 constexpr std::array<std::int64_t, 3> kShares = {1, 1000, 65'539};
 constexpr std::array<DType, 4> kDTypes = {DType::F32, DType::F16, DType::BF16, DType::F64};
-
-struct Case {
-  Collective kind = Collective::AllReduce;
-  ReduceOp op = ReduceOp::Sum;
-};
-constexpr std::array<Case, 8> kCases = {{{Collective::AllReduce, ReduceOp::Sum},
-                                         {Collective::AllReduce, ReduceOp::Average},
-                                         {Collective::ReduceScatter, ReduceOp::Sum},
-                                         {Collective::ReduceScatter, ReduceOp::Average},
-                                         {Collective::AllGather, ReduceOp::Sum},
-                                         {Collective::AllToAll, ReduceOp::Sum},
-                                         {Collective::Broadcast, ReduceOp::Sum},
-                                         {Collective::SendRecv, ReduceOp::Sum}}};
-
-bool reduces(Collective kind) {
-  return kind == Collective::AllReduce || kind == Collective::ReduceScatter;
-}
 
 ncclDataType_t nccl_type(DType dtype) {
   switch (dtype) {
@@ -221,7 +208,7 @@ class Tester {
         stream_(make_stream(StreamPriority::Normal)),
         communicator_(exchange, test.deadline) {}
 
-  Tally run(const Case& of, DType dtype) {
+  Tally run(const CollectiveCase& of, DType dtype) {
     Tally sum;
     for (const std::int64_t share : kShares) {
       const Tally one = run_one({.kind = of.kind,
@@ -299,10 +286,9 @@ selftest::Outcome outcome_of(const Exchange& exchange, const std::map<DType, Tal
   return wrong == 0 ? selftest::pass(words) : selftest::fail(words);
 }
 
-std::string name_of(const Case& of, std::int64_t ranks) {
-  std::string name = "NCCL " + std::string(to_string(of.kind));
-  if (reduces(of.kind)) name += ", " + std::string(to_string(of.op));
-  return name + ", " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
+std::string name_of(const CollectiveCase& of, std::int64_t ranks) {
+  return "NCCL " + selftest::name_of(of) + ", " + std::to_string(ranks) +
+         (ranks == 1 ? " rank" : " ranks");
 }
 
 }  // namespace
@@ -317,7 +303,7 @@ std::vector<Row> nccl_rows(const Exchange& exchange, const NcclTest& test) {
                           const std::int64_t start = now_ns();
                           Tester tester(exchange, test);
                           const std::int64_t ms = (now_ns() - start) / 1'000'000;
-                          for (const Case& of : kCases) {
+                          for (const CollectiveCase& of : kCollectiveCases) {
                             Row row = row_of({"cuda", name_of(of, exchange.world_size)}, [&] {
                               std::map<DType, Tally> tallies;
                               for (const DType dtype : kDTypes)

@@ -5,12 +5,15 @@
 
 #include "base/error.h"
 #include "exec/cuda/kernels.h"
+#include "exec/run.h"
 #include "schedule/visit.h"
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <string>
 #include <utility>
+#include <variant>
 
 namespace dovetail::exec::cuda {
 namespace {
@@ -25,6 +28,24 @@ std::string_view kernel_name(const schedule::Op& op) {
 
 bool is_parameter(const schedule::Tensor& tensor) {
   return tensor.kind == schedule::TensorKind::Parameter;
+}
+
+// The ops that this rank runs; a tensor of theirs may also be one of another stage's ops.
+std::set<OpId> ops_of(const schedule::ScheduledProgram& plan, Rank rank) {
+  std::set<OpId> ops;
+  for (const schedule::Command& command : role_of(plan, rank).commands) {
+    const auto* run = std::get_if<schedule::RunOp>(&command.action);
+    if (run != nullptr) ops.insert(run->op);
+  }
+  return ops;
+}
+
+void require_fit(const Product& product) {
+  const DeviceMatrix& out = product.out;
+  DOVETAIL_CHECK(product.a.columns == product.b.rows && product.a.rows == out.rows &&
+                 product.b.columns == out.columns)
+      << product.a.rows << 'x' << product.a.columns << " times " << product.b.rows << 'x'
+      << product.b.columns << " into " << out.rows << 'x' << out.columns;
 }
 
 void put(const std::vector<float>& values, void* to) {
@@ -68,8 +89,9 @@ TrainingOps::TrainingOps(const schedule::ScheduledProgram& plan, Rank rank, Devi
       put(download(own), memory_.at(member.region).data);
     }
   }
+  const std::set<OpId> mine = ops_of(plan, rank);
   for (const schedule::Op& op : plan.program.ops) {
-    plan_samples(op);
+    if (mine.count(op.id) > 0) plan_samples(op);
     if (op.phase != schedule::Phase::Optimizer) continue;
     for (const TensorId id : op.writes) {
       if (memory_.layout().has(id) && is_parameter(plan.program.tensor(id))) updated_.insert(id);
@@ -80,10 +102,6 @@ TrainingOps::TrainingOps(const schedule::ScheduledProgram& plan, Rank rank, Devi
 
 // Of the four ops that look at samples: how many rows, over which vocabulary.
 void TrainingOps::plan_samples(const schedule::Op& op) {
-  if (std::find_if(op.writes.begin(), op.writes.end(),
-                   [&](TensorId id) { return memory_.layout().has(id); }) == op.writes.end()) {
-    return;
-  }
   const std::string_view name = kernel_name(op);
   const auto shape = [&](TensorId id) { return matrix(id); };
   Samples samples;
@@ -201,6 +219,7 @@ void TrainingOps::run_product(const schedule::Op& op, std::string_view name, cud
   const auto in = [&](std::size_t index) { return matrix(op.reads.at(index)); };
   const DeviceMatrix out = matrix(op.writes.front());
   const auto product = [&](const Product& what) {
+    require_fit(what);
     cuda::check(multiply(what, stream), "kernel multiply");
   };
   if (name == "fc1.forward") {
@@ -267,9 +286,9 @@ void TrainingOps::run_loss(const schedule::Op& op, std::string_view name, cudaSt
 void TrainingOps::fc1_backward_weight(const schedule::Op& op, cudaStream_t stream) {
   const DeviceMatrix dh = matrix(op.reads.at(1));
   const DeviceMatrix gradient = matrix(op.writes.at(0));
-  cuda::check(
-      multiply({.a = matrix(op.reads.at(0)).transposed(), .b = dh, .out = gradient}, stream),
-      "kernel multiply");
+  const Product product = {.a = matrix(op.reads.at(0)).transposed(), .b = dh, .out = gradient};
+  require_fit(product);
+  cuda::check(multiply(product, stream), "kernel multiply");
   cuda::check(sum_rows(dh, data(op.writes.at(1)), stream), "kernel sum_rows");
   if (op.reads.size() < 4) return;
   cuda::check(add_scaled(data(op.reads.at(3)), data(op.reads.at(2)), gradient.data,
@@ -390,14 +409,13 @@ CheckResult TrainingOps::check(cudaStream_t stream) {
               "cudaMemcpy to the host");
   losses_.push_back(loss_of_step);
   CheckResult result;
-  for (const TensorId id : updated_) {
-    for (const float weight : download(memory_.layout().tensor(id))) {
+  for (const schedule::Tensor& tensor : plan_.program.tensors) {
+    if (!is_parameter(tensor) || !memory_.layout().has(tensor.id)) continue;
+    for (const float weight : download(memory_.layout().tensor(tensor.id))) {
       ++result.checked;
       if (std::isfinite(weight)) continue;
       ++result.wrong;
-      if (result.first_wrong.empty()) {
-        result.first_wrong = plan_.program.tensor(id).name + " is not finite";
-      }
+      if (result.first_wrong.empty()) result.first_wrong = tensor.name + " is not finite";
     }
   }
   return result;

@@ -1,6 +1,7 @@
 // The ops of the training job (exec/training/program.h) on the device: the twin of
-// exec/cpu/training_ops.h, op for op, with sums in double in the same order. So weights after some
-// steps agree with those of the cpu backend to rounding, under every legal schedule.
+// exec/cpu/training_ops.h, op for op, with sums in double, those of matrix products in the same
+// order. So weights after some steps agree with those of the cpu backend to rounding, under every
+// legal schedule.
 //
 // Samples of a step are drawn on the host and uploaded before it begins; all else that changes from
 // step to step is read from device memory, so a graph may replay the step.

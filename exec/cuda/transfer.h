@@ -13,6 +13,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/rational.h"
 #include "exec/cuda/layout.h"
 #include "schedule/scheduled_program.h"
 
@@ -30,6 +31,7 @@ struct Transfer {
   std::int32_t ranks = 1;
   std::int32_t index = 0;  // of this rank in its instance of the group
   std::int32_t root = 0;
+  Rational factor = {};    // on every element, before it is summed; a sum only
   std::string label = {};  // "all-reduce of bucket 3", for errors and ranges
 
   // Bytes of the larger side: what a stand-in sends to itself.

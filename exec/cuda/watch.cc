@@ -10,6 +10,7 @@
 #include <memory>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 namespace dovetail::exec::cuda {
 namespace {
@@ -76,6 +77,22 @@ void Watch::run(std::function<void()> work, const std::string& doing) {
   wait([&] { return state->is_done.load(std::memory_order_acquire); }, [&] { return doing; },
        Pace::Sleep);
   if (state->error != nullptr) std::rethrow_exception(state->error);
+}
+
+CallGuard& Watch::guard() {
+  if (guard_ != nullptr) return *guard_;
+  // Tells first: an abort may hang as well.
+  const auto give_up = [this](const std::string& message) {
+    if (options_.tell_others) options_.tell_others(message);
+    if (abort_) abort_();
+  };
+  CallGuardOptions options;
+  options.rank = options_.rank;
+  options.deadline = options_.deadline;
+  options.peer_failure = options_.peer_failure;
+  options.give_up = give_up;
+  guard_ = std::make_unique<CallGuard>(std::move(options));
+  return *guard_;
 }
 
 void Watch::fail(const std::string& message) {

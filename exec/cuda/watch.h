@@ -7,17 +7,21 @@
 //   rank 0: all-reduce of bucket 3 did not end within 60000 ms
 //   rank 2: NCCL: remote process exited or there was a network error during all-reduce of bucket 3
 //
-// Calls that block inside a library (connecting a communicator) run on a thread of their own under
-// the same watch; when it gives up, that thread is left behind, and the process is about to end.
+// Calls that block inside a library run under the same watch: run() moves them to a thread of their
+// own (connecting a communicator), which is left behind when the watch gives up; call() keeps those
+// that must stay on this thread (enqueueing a collective) under the eyes of another (call_guard.h).
+// Either way the process is about to end.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "base/ids.h"
 #include "base/units.h"
+#include "exec/cuda/call_guard.h"
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -27,7 +31,7 @@ struct WatchOptions {
   Rank rank = {};
   Duration deadline = std::chrono::seconds(60);
   std::function<std::string()> peer_failure{};            // "" while all is well; may be empty
-  std::function<void(const std::string&)> tell_others{};  // may be empty
+  std::function<void(const std::string&)> tell_others{};  // may be empty; from any thread
 };
 
 // Spin: answers within a microsecond. Sleep: leaves the core to NCCL's threads.
@@ -45,16 +49,23 @@ class Watch {
             Pace pace);
   // Runs `work` on another thread and waits for its end; its exception is thrown here.
   void run(std::function<void()> work, const std::string& doing);
+  // Runs `work` on this thread; should it hang, the libraries are aborted from another one.
+  template <class Work>
+  void call(const GuardedCall& what, const Work& work) {
+    guard().run(what, work);
+  }
 
   // Ends everything.
   [[noreturn]] void fail(const std::string& message);
 
  private:
   void look(const std::function<std::string()>& doing);
+  CallGuard& guard();
 
   WatchOptions options_;
   std::function<std::string()> library_error_;
   std::function<void()> abort_;
+  std::unique_ptr<CallGuard> guard_;  // from the first call on
 };
 
 }  // namespace dovetail::exec::cuda

@@ -4,6 +4,7 @@
 #include "exec/cpu/gloo.h"
 #include "exec/cpu/ring.h"
 #include "exec/launch/local_ranks.h"
+#include "exec/selftest/cases.h"
 #include "exec/selftest/cpu.h"
 #include "exec/selftest/known.h"
 
@@ -19,32 +20,9 @@ using cpu::Transport;
 using cpu::TransportKind;
 using launch::Session;
 using schedule::Collective;
-using schedule::ReduceOp;
 
 // Elements per rank: none, one, around a segment's end, many.
 constexpr std::array<std::int64_t, 5> kShares = {0, 1, 5, 1000, 16'411};
-
-struct Case {
-  Collective kind = Collective::AllReduce;
-  ReduceOp op = ReduceOp::Sum;
-};
-constexpr std::array<Case, 8> kCases = {{{Collective::AllReduce, ReduceOp::Sum},
-                                         {Collective::AllReduce, ReduceOp::Average},
-                                         {Collective::ReduceScatter, ReduceOp::Sum},
-                                         {Collective::ReduceScatter, ReduceOp::Average},
-                                         {Collective::AllGather, ReduceOp::Sum},
-                                         {Collective::AllToAll, ReduceOp::Sum},
-                                         {Collective::Broadcast, ReduceOp::Sum},
-                                         {Collective::SendRecv, ReduceOp::Sum}}};
-
-bool reduces(Collective kind) {
-  return kind == Collective::AllReduce || kind == Collective::ReduceScatter;
-}
-
-std::string name_of(const Case& of) {
-  const std::string kind(to_string(of.kind));
-  return reduces(of.kind) ? kind + ", " + std::string(to_string(of.op)) : kind;
-}
 
 struct Tally {
   std::int64_t checked = 0;
@@ -94,7 +72,7 @@ std::vector<float> result_of(const Expected& what, Transport& transport, std::in
   return shard;
 }
 
-Tally check_case(const Case& of, Transport& transport, std::int64_t rank, std::int64_t ranks) {
+Tally check_case(const CollectiveCase& of, Transport& transport, std::int64_t rank, std::int64_t ranks) {
   Tally tally;
   for (const std::int64_t share : kShares) {
     const Expected what = {
@@ -114,7 +92,7 @@ std::unique_ptr<Transport> open(Session& session, TransportKind kind) {
 }
 
 // One case on threads, summed over ranks.
-Tally on_threads(const Case& of, TransportKind kind, std::int32_t ranks) {
+Tally on_threads(const CollectiveCase& of, TransportKind kind, std::int32_t ranks) {
   std::atomic<std::int64_t> checked = 0;
   std::atomic<std::int64_t> wrong = 0;
   launch::run_local_ranks({.ranks = ranks}, [&](Session& session) {
@@ -138,7 +116,7 @@ Outcome verdict_on(const Tally& tally, const std::string& where) {
 std::vector<Row> transport_rows(TransportKind kind) {
   const std::string over = " over " + std::string(to_string(kind));
   std::vector<Row> rows;
-  for (const Case& of : kCases) {
+  for (const CollectiveCase& of : kCollectiveCases) {
     rows.push_back(row_of({"cpu", name_of(of) + over}, [&]() -> Outcome {
       if (kind == TransportKind::Gloo) {
         if (!cpu::has_gloo()) return skipped("this build has no Gloo");
@@ -164,7 +142,7 @@ Row transport_row_of_job(Session& session) {
   return row_of(title, [&] {
     const std::unique_ptr<Transport> transport = cpu::open_ring(session);
     Tally mine;
-    for (const Case& of : kCases) {
+    for (const CollectiveCase& of : kCollectiveCases) {
       if (of.kind == Collective::SendRecv && session.size() != 2) continue;
       const Tally tally = check_case(of, *transport, session.rank().value, session.size());
       mine.checked += tally.checked;

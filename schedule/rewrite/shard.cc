@@ -268,6 +268,7 @@ class Sharder {
           .writes = {},
           .effect = ShardUpdate{.gradients = bucket.id,
                                 .parameters = parameters,
+                                .bytes = shard_bytes(bucket),
                                 .rescale = std::get<Update>(last.effect).rescale},
           .stage = last.stage,
           .micro_step = last.micro_step};
@@ -300,6 +301,18 @@ class Sharder {
     };
     take(update.reads, op.reads);
     take(update.writes, op.writes);
+  }
+
+  // Rounded up to elements.
+  [[nodiscard]] Bytes shard_bytes(const Bucket& bucket) const {
+    Bytes element{};
+    std::int64_t elements = 0;
+    for (const Slice& slice : bucket.gradients) {
+      element = element_size(program().tensor(held(slice)).dtype);  // one dtype per bucket
+      elements += slice.elements(program().tensor(slice.tensor));
+    }
+    const std::int64_t ranks = program().group(bucket.group).size();
+    return element * ((elements + ranks - 1) / ranks);
   }
 
   // The part of an update that one rank of the bucket's group does for the bucket.

@@ -77,6 +77,10 @@ TEST_F(CudaLoaderCliTest, UnknownWordsAreRefusedWithTheKnownOnes) {
   expect_refused("--backend cuda --issue lazily", "--issue: expected eager or graph");
   expect_refused("--backend cuda --stand-in memcpy", "--stand-in: expected send-to-self");
   expect_refused("--backend cuda --f32-math half", "--f32-math: expected full or tf32");
+  expect_refused("--backend cuda --scales nowhere", "--scales: expected kernel or collective");
+  expect_refused("--backend cuda --trace-detail some", "--trace-detail: expected commands or full");
+  expect_refused("--backend cuda --graph --trace-detail full", "needs --issue eager");
+  expect_refused("--trace-detail full", "belong to --backend cuda");
   expect_refused("--graph", "belong to --backend cuda");
 }
 

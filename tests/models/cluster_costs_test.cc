@@ -299,14 +299,27 @@ TEST(CostsTest, ARewrittenOpThatKeepsItsIdIsPricedByItsOwnWork) {
             Duration(1500));
 }
 
-TEST(CostsTest, AShardedUpdateOfRepeatedProductsTakesTheMeasuredLineNotTheUnitKernel) {
+TEST(CostsTest, AShardedUpdateOfRepeatedProductsTakesTheirTimeAndAPassOverTheShard) {
   Cluster cluster = cluster_with_passes();
   cluster.unit_kernel = UnitKernel{.gemm = {2, 2, 2, 1}, .time = microseconds(1)};
-  // Three products of 2 x 2 matrices move 3 x 3 x 16 B = 144 B: 288 ns, where the unit kernel says 3 us.
-  const Op update = op_with(schedule::ShardUpdate{}, GemmWork{2, 2, 2, 3});
-  EXPECT_EQ(time_of(cluster, update), Duration(288));
+  // Three products, and 500 B of gradients read and as many of parameters written at 2 ns per byte.
+  const Op update =
+      op_with(schedule::ShardUpdate{.gradients = {}, .parameters = {}, .bytes = Bytes(500)},
+              GemmWork{2, 2, 2, 3});
+  EXPECT_EQ(time_of(cluster, update), microseconds(5));
   cluster.passes.clear();
   EXPECT_EQ(time_of(cluster, update), microseconds(3));
+}
+
+TEST(PassesTest, AnUpdateThatRepeatsAProductIsAKernelAndTheUpdateOfAShardOfItAlsoAPass) {
+  const GemmWork products{2, 2, 2, 3};
+  EXPECT_EQ(pass_of(op_with(schedule::Update{}, products)), std::nullopt);
+  EXPECT_EQ(pass_of(op_with(schedule::Update{}, MemoryWork{Bytes(8), {}})), PassKind::Update);
+  const schedule::ShardUpdate shard{.gradients = {}, .parameters = {}, .bytes = Bytes(500)};
+  EXPECT_EQ(pass_of(op_with(shard, products)), PassKind::ShardUpdate);
+  EXPECT_EQ(traffic_of(op_with(shard, products)), Bytes(1000));
+  // Measured where it is a pass alone: all that it reads and writes, state too.
+  EXPECT_EQ(traffic_of(op_with(shard, MemoryWork{Bytes(4000), {}})), Bytes(4000));
 }
 
 TEST(PassesTest, ALineGoesThroughTheSamplesOfEachKind) {

@@ -1,8 +1,5 @@
 // What the roles of a pipeline issue (rules AS).
 //
-// One layer per virtual stage, two ranks per stage. Forward i writes activation a_i; backward i
-// reads d_i (the gradient of a_i; the last layer needs none) and writes g_i and d_(i-1).
-//
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -11,66 +8,10 @@
 #include "base/error.h"
 #include "schedule/verify.h"
 #include "tests/schedule/lower_words.h"
+#include "tests/schedule/pipeline_programs.h"
 
 namespace dovetail::schedule {
 namespace {
-
-class LayerPipeline {
- public:
-  LayerPipeline(std::int32_t layers, std::int32_t stages, std::int32_t layers_per_stage = 1) {
-    program_.name = "layers";
-    program_.stages = stages;
-    program_.world_size = std::int64_t{2} * stages;
-    program_.groups.push_back({GroupId{0}, "dp", {}, 2});
-    for (std::int32_t r = 0; r < 2 * stages; ++r) program_.groups[0].ranks.push_back(Rank{r});
-    for (std::int32_t i = 0; i < layers; ++i) {
-      const std::string digit = std::to_string(i);
-      weights_.push_back(tensor("w" + digit, TensorKind::Parameter));
-      outputs_.push_back(tensor("a" + digit, TensorKind::Activation));
-      gradients_.push_back(tensor("g" + digit, TensorKind::Gradient));
-      deltas_.push_back(tensor("d" + digit, TensorKind::Activation));
-    }
-    per_stage_ = layers_per_stage;
-    for (std::size_t i = 0; i < weights_.size(); ++i) {
-      op("F", i, Phase::Forward, {weights_[i]}, {outputs_[i]});
-      if (i > 0) program_.ops.back().reads.push_back(outputs_[i - 1]);
-    }
-    for (std::size_t i = weights_.size(); i-- > 0;) {
-      op("B", i, Phase::Backward, {outputs_[i]}, {gradients_[i]});
-      if (i + 1 < weights_.size()) program_.ops.back().reads.push_back(deltas_[i]);
-      if (i > 0) program_.ops.back().writes.push_back(deltas_[i - 1]);
-      program_.reductions.push_back({gradients_[i], GroupId{0}});
-    }
-    for (std::size_t i = weights_.size(); i-- > 0;) {
-      op("U", i, Phase::Optimizer, {gradients_[i], weights_[i]}, {weights_[i]});
-      program_.ops.back().effect = Update{.elementwise = true, .rescale = Rational(1)};
-    }
-  }
-
-  [[nodiscard]] const Program& program() const { return program_; }
-
- private:
-  TensorId tensor(const std::string& name, TensorKind kind) {
-    const TensorId id{static_cast<std::int32_t>(program_.tensors.size())};
-    program_.tensors.push_back({id, name, kind, DType::F32, {256}});
-    return id;
-  }
-
-  void op(const std::string& name, std::size_t layer, Phase phase, std::vector<TensorId> reads,
-          std::vector<TensorId> writes) {
-    program_.ops.push_back({.id = OpId{static_cast<std::int32_t>(program_.ops.size())},
-                            .name = name + std::to_string(layer),
-                            .phase = phase,
-                            .work = TimedWork{{Duration(1000)}},
-                            .reads = std::move(reads),
-                            .writes = std::move(writes),
-                            .stage = static_cast<std::int32_t>(layer) / per_stage_});
-  }
-
-  Program program_;
-  std::vector<TensorId> weights_, outputs_, gradients_, deltas_;
-  std::int32_t per_stage_ = 1;
-};
 
 Schedule piped(const Program& program, PipelineKind kind, std::int32_t micro_steps) {
   Schedule schedule = schedule_of(program, "per-tensor");
@@ -82,7 +23,7 @@ Schedule piped(const Program& program, PipelineKind kind, std::int32_t micro_ste
 // Role 0 runs F F B B, role 1 F B F B. Streams: 1 comm0, 2 from role 0 to 1, 3 back. Bucket 0 holds
 // the sum of g1, bucket 1 that of g0.
 TEST(LowerPipelineTest, AS2EachRoleIssuesItsStageAndItsMessages) {
-  const Program program = LayerPipeline(2, 2).program();
+  const Program program = LayerChain(2, 2).take();
   const ScheduledProgram result = lower(program, piped(program, PipelineKind::OneFOneB, 2)).program;
   ASSERT_EQ(result.roles.size(), 2u);
   EXPECT_EQ(words(result, 0),
@@ -104,7 +45,7 @@ TEST(LowerPipelineTest, AS2EachRoleIssuesItsStageAndItsMessages) {
 }
 
 TEST(LowerPipelineTest, RolesHaveConsecutiveRanksAndIdsOfTheirOwn) {
-  const Program program = LayerPipeline(4, 4).program();
+  const Program program = LayerChain(4, 4).take();
   const ScheduledProgram result = lower(program, piped(program, PipelineKind::OneFOneB, 4)).program;
   ASSERT_EQ(result.roles.size(), 4u);
   std::set<CommandId> commands;
@@ -138,7 +79,7 @@ TEST(LowerPipelineTest, RI6BothSidesOfAStreamMoveTheSameMessagesInTheSameOrder) 
   };
   for (const Case& at : {Case{PipelineKind::Sequential, 2, 2}, Case{PipelineKind::OneFOneB, 4, 4},
                          Case{PipelineKind::Interleaved, 4, 2}}) {
-    const Program program = LayerPipeline(at.layers, at.stages).program();
+    const Program program = LayerChain(at.layers, at.stages).take();
     const ScheduledProgram result = lower(program, piped(program, at.kind, 4)).program;
     std::size_t streams = 0;
     for (std::int32_t a = 0; a < at.stages; ++a) {
@@ -167,7 +108,7 @@ std::int64_t before_backward_ends(const ScheduledProgram& result, std::size_t ro
 
 // Two layers per stage, so that one gradient is ready before the stage's last backward op.
 TEST(LowerPipelineTest, AS3AI8OnlyTheFirstStageCommunicatesBesideItsBackward) {
-  const Program program = LayerPipeline(8, 4, 2).program();
+  const Program program = LayerChain(8, 4, 2).take();
   const ScheduledProgram result = lower(program, piped(program, PipelineKind::OneFOneB, 8)).program;
   EXPECT_EQ(before_backward_ends(result, 0), 1);
   for (std::size_t role = 1; role < 4; ++role) {
@@ -178,7 +119,7 @@ TEST(LowerPipelineTest, AS3AI8OnlyTheFirstStageCommunicatesBesideItsBackward) {
 
 // Two chunks per role: the sum of chunk 1 is complete before chunk 0's last backwards.
 TEST(LowerPipelineTest, AS9EachChunkIsReducedBesideTheBackwardOfTheNext) {
-  const Program program = LayerPipeline(4, 2).program();
+  const Program program = LayerChain(4, 2).take();
   const ScheduledProgram result =
       lower(program, piped(program, PipelineKind::Interleaved, 4)).program;
   EXPECT_EQ(before_backward_ends(result, 0), 1);
@@ -186,7 +127,7 @@ TEST(LowerPipelineTest, AS9EachChunkIsReducedBesideTheBackwardOfTheNext) {
 }
 
 TEST(LowerPipelineTest, ABucketOfTwoStagesIsRefused) {
-  const Program program = LayerPipeline(2, 2).program();
+  const Program program = LayerChain(2, 2).take();
   Schedule schedule = schedule_of(program, "one-bucket");
   ASSERT_GT(schedule.buckets.size(), 1U);  // the policy itself ends a bucket where a stage ends
   for (std::size_t i = 1; i < schedule.buckets.size(); ++i) {
@@ -201,7 +142,7 @@ TEST(LowerPipelineTest, ABucketOfTwoStagesIsRefused) {
 }
 
 TEST(LowerPipelineTest, StagesShardTheirUpdatesEachForItself) {
-  const Program program = LayerPipeline(2, 2).program();
+  const Program program = LayerChain(2, 2).take();
   Schedule schedule = piped(program, PipelineKind::OneFOneB, 2);
   for (Bucket& bucket : schedule.buckets) bucket.collective = Collective::ReduceScatter;
   const ScheduledProgram result = lower(program, schedule).program;

@@ -13,12 +13,13 @@
 
 namespace dovetail::schedule {
 
-// A chain of layers as a pipeline sees it, one layer per virtual stage: forward hands an activation
+// A chain of layers as a pipeline sees it, one or more per virtual stage: forward hands an activation
 // on, backward hands its gradient back. Data parallel degree 2.
 //   F0: w0 -> a0    F1: a0 w1 -> a1    B1: a1 a0 -> g1 d0    B0: d0 -> g0    U1    U0
 class LayerChain {
  public:
-  LayerChain(std::int32_t layers, std::int32_t stages) : layers_(layers) {
+  LayerChain(std::int32_t layers, std::int32_t stages, std::int32_t layers_per_stage = 1)
+      : layers_(layers), layers_per_stage_(layers_per_stage) {
     program_.name = "layers";
     program_.stages = stages;
     program_.world_size = 2 * stages;
@@ -59,7 +60,7 @@ class LayerChain {
                             .reads = std::move(reads),
                             .writes = std::move(writes),
                             .effect = phase == Phase::Optimizer ? update() : Effect{Opaque{}},
-                            .stage = layer});
+                            .stage = layer / layers_per_stage_});
   }
 
   static Effect update() { return Update{.elementwise = true, .rescale = Rational(1)}; }
@@ -84,6 +85,7 @@ class LayerChain {
   }
 
   std::int32_t layers_;
+  std::int32_t layers_per_stage_;
   Program program_;
   std::vector<TensorId> weights_, outputs_, gradients_, deltas_;
 };

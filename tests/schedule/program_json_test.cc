@@ -88,7 +88,7 @@ Program rich() {
       op(6, "norm.sum", Phase::Optimizer, {norm}, {norm}, Opaque{}),
       op(7, "update", Phase::Optimizer, {sum, norm, w}, {w}, Update{false, Rational(1, 3)}),
       op(8, "shard", Phase::Optimizer, {sum, w}, {w},
-         ShardUpdate{BucketId{2}, BucketId{5}, Rational(1)}),
+         ShardUpdate{BucketId{2}, BucketId{5}, Bytes(64), Rational(1)}),
       op(9, "adam", Phase::Optimizer, {sum, w}, {w}, Update{}),
       op(10, "zero", Phase::Optimizer, {}, {sum}, ZeroFill{})};
   program.ops[3].micro_step = 1;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "schedule/policies.h"
+#include "tests/schedule/policy_results.h"
 #include "tests/support/oracle.h"
 #include "tests/support/step_builder.h"
 
@@ -26,27 +27,12 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const Effect kAdam = Update{};
-const Effect kMomentum = Update{.elementwise = true, .rescale = Rational(1)};
-
 PolicyResult applied(const Program& program, const std::string& options = "") {
   EXPECT_THAT(problems(program), IsEmpty());
   return apply_policy(program, parse_policy("source-first-fit" + options));
 }
 
-std::vector<std::size_t> members(const PolicyResult& result) {
-  std::vector<std::size_t> counts;
-  for (const Bucket& bucket : result.schedule.buckets) counts.push_back(bucket.gradients.size());
-  return counts;
-}
-
 using Sizes = std::vector<std::size_t>;
-
-std::vector<std::string> reasons(const PolicyResult& result) {
-  std::vector<std::string> words;
-  for (const Bucket& bucket : result.schedule.buckets) words.push_back(bucket.closed_by);
-  return words;
-}
 
 std::vector<StreamChoice> streams(const PolicyResult& result) {
   std::vector<StreamChoice> choices;

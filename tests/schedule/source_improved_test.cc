@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "schedule/lower.h"
 #include "schedule/verify.h"
+#include "tests/schedule/policy_results.h"
 #include "tests/support/oracle.h"
 #include "tests/support/step_builder.h"
 
@@ -25,24 +26,9 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const Effect kAdam = Update{};
-const Effect kMomentum = Update{.elementwise = true, .rescale = Rational(1)};
-
 PolicyResult applied(const Program& program, const std::string& policy = "source-improved") {
   EXPECT_THAT(problems(program), IsEmpty());
   return apply_policy(program, parse_policy(policy));
-}
-
-std::vector<std::size_t> members(const PolicyResult& result) {
-  std::vector<std::size_t> counts;
-  for (const Bucket& bucket : result.schedule.buckets) counts.push_back(bucket.gradients.size());
-  return counts;
-}
-
-std::vector<std::string> reasons(const PolicyResult& result) {
-  std::vector<std::string> words;
-  for (const Bucket& bucket : result.schedule.buckets) words.push_back(bucket.closed_by);
-  return words;
 }
 
 TEST(SourceImprovedTest, O1PL5FusesProcessGroupsThatAlternate) {

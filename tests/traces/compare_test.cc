@@ -38,6 +38,16 @@ TEST(CompareTest, ComparesTheMedianStepsFromTheSlowestMeasuredRank) {
   EXPECT_EQ(result.measured.step_times, (Spread{us(76), us(71), us(86), us(71)}));
 }
 
+TEST(CompareTest, MissesNoPredictionOfKernels) {
+  Trace measured = sample::measured();
+  measured.streams.push_back({StreamId{2}, "compute kernels"});
+  measured.commands.push_back(
+      {CommandId{12}, SpanKind::Kernel, SpanPhase::Forward, "gemm", std::nullopt, Bytes(0)});
+  measured.spans.push_back(
+      {CommandId{12}, Rank{1}, StreamId{2}, 2, sample::at(200), sample::at(205), std::nullopt});
+  EXPECT_THAT(compare(sample::predicted(), measured).unmatched, IsEmpty());
+}
+
 TEST(CompareTest, AttributesTheWholeDifferenceToActivities) {
   // Expectation: backward 30 against 40, updates 15 against 16, stalls 15 against 10: -10 - 1 + 5 =
   // -6 = 70 - 76.

@@ -66,6 +66,22 @@ TEST(MetricsTest, ListsEachStallOfTheComputeStream) {
                           StallRow{CommandId{11}, BucketId{2}, "wait bucket 2", us(55), us(10)}));
 }
 
+// What the device ran for a command is told beside it, and a kernel that seems to outlast its step
+// (another clock) makes no step longer.
+TEST(MetricsTest, KernelsAreCountedByNoMetric) {
+  Trace trace = sample::predicted();
+  const StepReport before = step_report(trace, 0);
+  trace.streams.push_back({StreamId{2}, "compute kernels"});
+  trace.commands.push_back(
+      {CommandId{12}, SpanKind::Kernel, SpanPhase::Forward, "gemm", std::nullopt, Bytes(0)});
+  trace.spans.push_back({CommandId{12}, Rank{0}, StreamId{2}, 0, at(0), at(90), std::nullopt});
+  const StepReport after = step_report(trace, 0);
+  EXPECT_EQ(after.step_time, before.step_time);
+  EXPECT_EQ(after.breakdown, before.breakdown);
+  EXPECT_EQ(after.communication, before.communication);
+  EXPECT_EQ(after.exposed, before.exposed);
+}
+
 TEST(MetricsTest, MeasuresAStepFromTheEarliestStartToTheLatestEndOfAllRanks) {
   // Expectation: rank 1 starts first at 2, rank 0 ends last at 30: 28 us. Rank 0 idles 2..5.
   const Trace trace = Builder()

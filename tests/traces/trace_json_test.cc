@@ -166,9 +166,9 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"Origin", "\"simulated\"", "\"guessed\"",
                "t.json: /provenance/origin: expected one of \"simulated\", \"measured\", found "
                "\"guessed\""},
-        Broken{"SpanKind", "\"kind\": \"compute\"", "\"kind\": \"kernel\"",
+        Broken{"SpanKind", "\"kind\": \"compute\"", "\"kind\": \"thread\"",
                "t.json: /commands/0/kind: expected one of \"compute\", \"copy\", \"collective\", "
-               "\"wait\", \"enqueue\", found \"kernel\""},
+               "\"wait\", \"enqueue\", \"kernel\", found \"thread\""},
         Broken{"NegativeSize", "\"size_bytes\": 0", "\"size_bytes\": -1",
                "t.json: /commands/0/size_bytes: expected an integer >= 0, found -1"},
         Broken{"CommandTwice", "{\"id\": 1, \"kind\"", "{\"id\": 0, \"kind\"",

@@ -1,0 +1,42 @@
+// Reading one role's commands.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/rank_work.h"
+
+#include "exec/run.h"
+
+#include <map>
+#include <variant>
+
+namespace dovetail::exec {
+
+RankWork work_of(const schedule::ScheduledProgram& plan, Rank rank) {
+  std::map<OpId, const schedule::Op*> ops;
+  for (const schedule::Op& op : plan.program.ops) ops[op.id] = &op;
+  RankWork work;
+  for (const schedule::Command& command : role_of(plan, rank).commands) {
+    if (const auto* run = std::get_if<schedule::RunOp>(&command.action)) {
+      work.ops.push_back(ops.at(run->op));
+    } else if (const auto* collective = std::get_if<schedule::RunCollective>(&command.action)) {
+      work.buckets.insert(collective->bucket);
+    } else if (const auto* copy = std::get_if<schedule::Copy>(&command.action)) {
+      work.buckets.insert(copy->bucket);
+    } else if (const auto* scale = std::get_if<schedule::Scale>(&command.action)) {
+      work.buckets.insert(scale->bucket);
+    }
+  }
+  for (const schedule::Op* op : work.ops) {
+    const auto* update = std::get_if<schedule::ShardUpdate>(&op->effect);
+    if (update == nullptr) continue;
+    work.buckets.insert(update->gradients);
+    work.buckets.insert(update->parameters);
+  }
+  return work;
+}
+
+bool is_gradient(const schedule::Tensor& tensor) {
+  return tensor.kind == schedule::TensorKind::Gradient ||
+         tensor.kind == schedule::TensorKind::MergedGradient;
+}
+
+}  // namespace dovetail::exec

@@ -1,0 +1,26 @@
+// What one rank's commands name: the ops that it runs and the buckets that it keeps.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/ids.h"
+#include "schedule/program.h"
+#include "schedule/scheduled_program.h"
+
+#include <set>
+#include <vector>
+
+namespace dovetail::exec {
+
+struct RankWork {
+  std::vector<const schedule::Op*> ops;  // of plan.program, in the order of the commands
+  std::set<BucketId> buckets;            // of collectives, copies, scales and sharded updates
+};
+
+// REQUIRES: the plan is legal, and the returned pointers do not outlive it.
+RankWork work_of(const schedule::ScheduledProgram& plan, Rank rank);
+
+// Gradients, and their sums over micro-steps.
+bool is_gradient(const schedule::Tensor& tensor);
+
+}  // namespace dovetail::exec
