@@ -169,6 +169,7 @@ models::Cluster cluster_of(const CalibrateOptions& options, const schedule::Prog
   cluster.unit_kernel = unit;
   cluster.copy =
       models::CopyModel{.fixed = measured.copies.fixed, .ns_per_byte = measured.copies.ns_per_byte};
+  cluster.skew = measured.skew;
   cluster.host = {.kind = models::HostModel::Kind::Inline,
                   .run_op = {},
                   .collective = measured.host.launch,
@@ -213,6 +214,7 @@ void print_summary(std::ostream& out, const models::Cluster& cluster, const std:
       << fixed(to_us(cluster.host.event), 1) << " us; copies "
       << fixed(cluster.copy->ns_per_byte, 4) << " ns/B; unit kernel "
       << fixed(to_us(cluster.unit_kernel->time), 2) << " us\n"
+      << "slowest rank of a step: " << fixed(100 * cluster.skew, 1) << " % above the medians\n"
       << "passes, ns per byte of traffic:";
   for (const auto& [kind, pass] : cluster.passes) {
     out << ' ' << to_string(kind) << ' ' << fixed(pass.ns_per_byte, 4);

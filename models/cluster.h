@@ -21,6 +21,7 @@
 //    "unit_kernel": {"dtype": "f32", "gemm": {"m": 96, "n": 96, "k": 96, "count": 1}, "us": 10},
 //    "copy": {"ns_per_byte": 0.001, "fixed_us": 1},              or "bytes_per_s"
 //    "passes": {"accumulate": {"ns_per_byte": 0.0008, "fixed_us": 1}, ...},   kinds: passes.h
+//    "skew": 0.01,
 //    "host": {"kind": "async", "run_op_us": 6, "collective_us": 15, "event_us": 1.5,
 //             "copy_us": 8, "launch_latency_us": 7, "launch_gap_us": 1},
 //    "contention": {"compute_slowdown": 1.19, "collective_slowdown": 1, "collective_cpu_us": 0},
@@ -130,6 +131,7 @@ struct Cluster {
   std::optional<UnitKernel> unit_kernel;  // absent: timed work cannot be executed here
   std::optional<CopyModel> copy;          // absent: 2 * bytes / (0.8 * compute.memory)
   std::map<PassKind, PassModel> passes;   // default none; for passes that are no measured kernel
+  double skew = 0;                        // default 0; kernels and passes take 1 + skew their time
   HostModel host;                         // absent, or a key of it: default_host(backend)
   Contention contention;                  // default none
   std::optional<Quality> quality;         // absent: not written by a calibration

@@ -26,6 +26,7 @@ constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 constexpr double kMostUs = 1e12;    // eleven days
 constexpr double kLeastUs = 0.001;  // one nanosecond: a time of 0 is a missing measurement
 constexpr double kLeastRate = 1;    // bytes or FLOP per second
+constexpr double kMostSkew = 100;   // a rank a hundred times as late
 constexpr double kMostRate = 1e21;  // beyond any machine
 constexpr std::int64_t kMostExtent = std::int64_t{1} << 40;
 
@@ -400,7 +401,7 @@ Cluster cluster_from_json(JsonObject root) {
   root.schema(kSchema);
   optional_keys(root,
                 {"origin", "licence", "date", "notes", "ranks", "backend", "compute", "kernels",
-                 "unit_kernel", "copy", "passes", "host", "contention", "quality"});
+                 "unit_kernel", "copy", "passes", "skew", "host", "contention", "quality"});
   constexpr std::array<std::string_view, 1> kKinds = {"cluster"};
   static_cast<void>(root.word("kind", kKinds));
   Cluster cluster;
@@ -422,6 +423,7 @@ Cluster cluster_from_json(JsonObject root) {
   if (root.has("unit_kernel")) cluster.unit_kernel = read_unit_kernel(root.object("unit_kernel"));
   if (root.has("copy")) cluster.copy = read_copy(root.object("copy"));
   if (root.has("passes")) cluster.passes = read_passes(root.object("passes"));
+  cluster.skew = root.number_or("skew", 0, 0, kMostSkew);
   cluster.host = root.has("host") ? read_host(root.object("host"), cluster.backend)
                                   : default_host(cluster.backend);
   if (root.has("contention")) cluster.contention = read_contention(root.object("contention"));
@@ -455,6 +457,7 @@ std::string cluster_to_json(const Cluster& cluster) {
     root["passes"][std::string(to_string(kind))] = {{"ns_per_byte", finite(pass.ns_per_byte)},
                                                     {"fixed_us", to_us(pass.fixed)}};
   }
+  if (cluster.skew > 0) root["skew"] = finite(cluster.skew);
   root["host"] = written(cluster.host);
   root["contention"] = written(cluster.contention);
   if (cluster.quality) root["quality"] = written(*cluster.quality);

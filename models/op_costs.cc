@@ -6,6 +6,8 @@
 #include "base/error.h"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -87,12 +89,8 @@ std::vector<Duration> OpCosts::price(const schedule::Op& op) const {
     if (timed->by_rank.empty()) throw InputError("op " + op.name + ": timed work without a time");
     return timed->by_rank;
   }
-  if (const std::optional<Duration> time = kernels_.find_named(op)) return {*time};
-  const PassModel* pass = measured_pass(cluster_, op);
-  const bool memory_only = !std::holds_alternative<schedule::GemmWork>(op.work);
-  if (pass != nullptr && memory_only) return {pass->time(traffic_of(op))};
-  if (const std::optional<Duration> time = kernels_.find(op)) {
-    return {*time + (pass != nullptr ? pass->time(traffic_of(op)) : Duration{})};
+  if (const std::optional<Duration> time = measured(op)) {
+    return {Duration(std::llround(static_cast<double>(time->count()) * (1 + cluster_.skew)))};
   }
   if (cluster_.compute) return {roofline_time(cluster_, op)};
   const auto* memory = std::get_if<schedule::MemoryWork>(&op.work);
@@ -103,6 +101,17 @@ std::vector<Duration> OpCosts::price(const schedule::Op& op) const {
   }
   throw InputError("cluster " + cluster_.name + ": no duration for op " + op.name +
                    ": no measured kernel matches it and the cluster has no compute section");
+}
+
+// By kernels and passes.
+std::optional<Duration> OpCosts::measured(const schedule::Op& op) const {
+  if (const std::optional<Duration> time = kernels_.find_named(op)) return *time;
+  const PassModel* pass = measured_pass(cluster_, op);
+  const Duration passing = pass == nullptr ? Duration{} : pass->time(traffic_of(op));
+  const bool is_pass_alone = !std::holds_alternative<schedule::GemmWork>(op.work);
+  if (pass != nullptr && is_pass_alone) return passing;
+  if (const std::optional<Duration> time = kernels_.find(op)) return *time + passing;
+  return std::nullopt;
 }
 
 }  // namespace dovetail::models

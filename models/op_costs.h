@@ -8,6 +8,11 @@
 // name and work, the line of its kind of pass (passes.h; added to the kernel of a sharded update that
 // repeats a product), a measured kernel with its work, the unit kernel, the roofline, the copy model.
 //
+// Kernels and passes are medians over steps and ranks; a synchronous step takes longer than its
+// medians add up to, because in each step some op is late on some rank and the others wait. So they
+// are stretched by the skew that the calibration saw in steps without communication. Leaves out that
+// ranks which wait for each other more than once per step wait more.
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -40,6 +45,7 @@ class OpCosts {
     std::vector<Duration> by_rank;  // empty: no op of the Program; one entry: the same on all ranks
   };
   [[nodiscard]] std::vector<Duration> price(const schedule::Op& op) const;
+  [[nodiscard]] std::optional<Duration> measured(const schedule::Op& op) const;
 
   Cluster cluster_;
   KernelTable kernels_;

@@ -11,16 +11,9 @@ namespace dovetail::exec::calibrate {
 namespace {
 
 // The spread of the step: of the sum of all ops, as far as their percentiles add up.
-double spread_of_step(const std::vector<OpTime>& ops) {
-  double low = 0;
-  double middle = 0;
-  double high = 0;
-  for (const OpTime& op : ops) {
-    low += static_cast<double>(op.time.p10.count());
-    middle += static_cast<double>(op.time.median.count());
-    high += static_cast<double>(op.time.p90.count());
-  }
-  return middle == 0 ? 0 : (high - low) / middle;
+double spread_of_step(const Spread& step) {
+  const auto middle = static_cast<double>(step.median.count());
+  return middle == 0 ? 0 : static_cast<double>((step.p90 - step.p10).count()) / middle;
 }
 
 }  // namespace
@@ -33,11 +26,14 @@ Calibration calibrate(Rig& rig, const schedule::ScheduledProgram& plan, const Op
   const CpuTimes before = read_cpu_times();
   Calibration result;
   tell("ops of the step");
-  result.ops = measure_ops(rig, plan, options.op_steps);
+  ComputeTimes computing = measure_ops(rig, plan, options.op_steps);
+  result.skew = computing.skew();
+  const double spread = spread_of_step(computing.slowest);
+  result.ops = std::move(computing.ops);
   result.works = by_work(plan.program, result.ops);
   for (const schedule::ScheduledProgram& variant : options.variants) {
     tell("ops of " + variant.policy);
-    result.variants.push_back(measure_ops(rig, variant, options.variant_steps));
+    result.variants.push_back(measure_ops(rig, variant, options.variant_steps).ops);
   }
   tell("unit kernel and copies");
   result.unit_kernel = measure_unit_kernel(rig);
@@ -57,7 +53,7 @@ Calibration calibrate(Rig& rig, const schedule::ScheduledProgram& plan, const Op
   result.tiny_collectives = measure_contention(
       rig, plan, {.bytes = options.tiny, .compute_time = options.contention.compute_time});
   result.conditions = conditions_of_job(rig.exchange(), before, read_cpu_times());
-  result.conditions.spread = spread_of_step(result.ops);
+  result.conditions.spread = spread;
   std::vector<SizedTime> queue;
   for (const CollectiveTimes& time : result.collectives) {
     queue.push_back({.bytes = time.bytes, .time = time.back_to_back});

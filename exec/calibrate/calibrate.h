@@ -43,6 +43,7 @@ struct Options {
 
 struct Calibration {
   std::vector<OpTime> ops;
+  double skew = 0;                            // ComputeTimes::skew
   std::vector<WorkTime> works;                // the same by distinct work
   std::vector<std::vector<OpTime>> variants;  // of each variant, all of its ops
   Spread unit_kernel;                         // of cpu::kUnitGemm

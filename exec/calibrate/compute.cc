@@ -27,6 +27,15 @@ std::vector<std::int64_t> pooled(const std::vector<std::vector<std::int64_t>>& b
 
 Duration median(std::vector<std::int64_t> samples) { return spread_of(std::move(samples)).median; }
 
+// [rank][step] to the largest of each step.
+std::vector<std::int64_t> largest_by_step(const std::vector<std::vector<std::int64_t>>& by_rank) {
+  std::vector<std::int64_t> largest = by_rank.at(0);
+  for (const std::vector<std::int64_t>& of_rank : by_rank) {
+    for (std::size_t i = 0; i < largest.size(); ++i) largest[i] = std::max(largest[i], of_rank[i]);
+  }
+  return largest;
+}
+
 // A pass over one block of the arena; `to` lies half an arena further.
 using Pass = void (*)(std::span<const float> from, std::span<float> to);
 
@@ -84,8 +93,16 @@ schedule::ScheduledProgram without_communication(const schedule::ScheduledProgra
   return ops;
 }
 
-std::vector<OpTime> measure_ops(Rig& rig, const schedule::ScheduledProgram& plan,
-                                std::int32_t steps) {
+double ComputeTimes::skew() const {
+  Duration medians{};
+  for (const OpTime& op : ops) medians += op.time.median;
+  if (medians <= Duration{}) return 0;
+  return std::max(0.0, static_cast<double>(slowest.median.count()) /
+                               static_cast<double>(medians.count()) -
+                           1);
+}
+
+ComputeTimes measure_ops(Rig& rig, const schedule::ScheduledProgram& plan, std::int32_t steps) {
   const schedule::ScheduledProgram ops = without_communication(plan);
   cpu::Ports ports = rig.compute_ports();
   ports.barrier = rig.exchange().barrier;
@@ -97,17 +114,21 @@ std::vector<OpTime> measure_ops(Rig& rig, const schedule::ScheduledProgram& plan
     op_of[command.id] = std::get<schedule::RunOp>(command.action).op;
   }
   std::map<OpId, std::vector<std::int64_t>> samples;
+  std::vector<std::int64_t> whole(static_cast<std::size_t>(steps));  // steps
   for (const Timing& timing : result.timings) {
-    samples[op_of.at(timing.command)].push_back(timing.end_ns - timing.start_ns);
+    const std::int64_t ns = timing.end_ns - timing.start_ns;
+    samples[op_of.at(timing.command)].push_back(ns);
+    whole.at(static_cast<std::size_t>(timing.step)) += ns;
   }
-  std::vector<OpTime> times;
+  ComputeTimes times;
   for (const schedule::Op& op : ops.program.ops) {
     const std::vector<std::vector<std::int64_t>> by_rank = share(rig.exchange(), samples[op.id]);
     OpTime time = {.op = op.id, .time = spread_of(pooled(by_rank)), .by_rank = {}};
     for (const std::vector<std::int64_t>& of_rank : by_rank)
       time.by_rank.push_back(median(of_rank));
-    times.push_back(std::move(time));
+    times.ops.push_back(std::move(time));
   }
+  times.slowest = spread_of(largest_by_step(share(rig.exchange(), whole)));
   return times;
 }
 

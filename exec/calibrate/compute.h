@@ -30,9 +30,16 @@ struct WorkTime {
 // The plan's ops alone: no collectives, copies, events or communication streams.
 schedule::ScheduledProgram without_communication(const schedule::ScheduledProgram& plan);
 
-// One entry per op of the program, in program order. REQUIRES: steps >= 1.
-std::vector<OpTime> measure_ops(Rig& rig, const schedule::ScheduledProgram& plan,
-                                std::int32_t steps);
+struct ComputeTimes {
+  std::vector<OpTime> ops;  // one per op of the program, in program order
+  Spread slowest;           // of a step: all its ops, on the rank that took longest in this step
+  // How much longer that is than the ops' medians add up to, as a share of them, at least 0: in every
+  // step something else is late, on some rank, and a synchronous step waits for it.
+  [[nodiscard]] double skew() const;
+};
+
+// REQUIRES: steps >= 1.
+ComputeTimes measure_ops(Rig& rig, const schedule::ScheduledProgram& plan, std::int32_t steps);
 
 // One entry per distinct work, in order of appearance. Ops with equal work are taken together: the
 // median of each percentile over them.

@@ -51,7 +51,8 @@ TEST(CalibrateTest, CommunicationIsRemovedButNoOp) {
 TEST(CalibrateTest, EveryOpIsMeasuredOnEveryRank) {
   const schedule::ScheduledProgram plan = two_buckets({});
   on_ranks(2, 0us, [&](Rig& rig) {
-    const std::vector<OpTime> ops = measure_ops(rig, plan, 5);
+    const ComputeTimes times = measure_ops(rig, plan, 5);
+    const std::vector<OpTime>& ops = times.ops;
     ASSERT_EQ(ops.size(), plan.program.ops.size());
     for (std::size_t i = 0; i < ops.size(); ++i) {
       EXPECT_EQ(ops[i].op, plan.program.ops[i].id);
@@ -60,6 +61,8 @@ TEST(CalibrateTest, EveryOpIsMeasuredOnEveryRank) {
       EXPECT_LE(ops[i].time.p10, ops[i].time.median);
       EXPECT_LE(ops[i].time.median, ops[i].time.p90);
     }
+    EXPECT_LE(times.slowest.p10, times.slowest.median);
+    EXPECT_LE(times.slowest.median, times.slowest.p90);
   });
 }
 
@@ -117,13 +120,26 @@ TEST(CalibrateTest, SizesStopWhereTheBudgetEnds) {
   });
 }
 
+TEST(CalibrateTest, TheSkewIsTheSlowestRanksStepAboveTheMedians) {
+  const auto op_of = [](std::int32_t id, Duration median) {
+    const Spread all = {.p10 = median, .median = median, .p90 = median};
+    return OpTime{.op = OpId{id}, .time = all, .by_rank = {}};
+  };
+  ComputeTimes times{.ops = {op_of(0, 30us), op_of(1, 70us)},
+                     .slowest = {.p10 = 100us, .median = 110us, .p90 = 120us}};
+  EXPECT_DOUBLE_EQ(times.skew(), 110.0 / 100 - 1);
+  times.slowest.median = 90us;  // never faster than the medians
+  EXPECT_EQ(times.skew(), 0);
+  EXPECT_EQ(ComputeTimes{}.skew(), 0);
+}
+
 TEST(CalibrateTest, EveryRankKnowsTheSameResult) {
   const schedule::ScheduledProgram plan = two_buckets({.ranks = 3});
   std::vector<Duration> medians(3);
   std::vector<HostTimes> hosts(3);
   on_ranks(3, 0us, [&](Rig& rig) {
     const auto rank = static_cast<std::size_t>(rig.exchange().rank.value);
-    medians[rank] = measure_ops(rig, plan, 3)[2].time.median;
+    medians[rank] = measure_ops(rig, plan, 3).ops[2].time.median;
     hosts[rank] = measure_host(rig);
   });
   EXPECT_THAT(medians, ::testing::Each(medians[0]));

@@ -311,6 +311,18 @@ TEST(CostsTest, AShardedUpdateOfRepeatedProductsTakesTheirTimeAndAPassOverTheSha
   EXPECT_EQ(time_of(cluster, update), microseconds(3));
 }
 
+TEST(CostsTest, KernelsAndPassesAreStretchedByTheSkewAndNothingElse) {
+  Cluster cluster = cluster_with_passes();
+  cluster.kernels = {{DType::F32, GemmWork{8, 8, 8}, microseconds(100)}};
+  cluster.skew = 0.1;
+  EXPECT_EQ(time_of(cluster, op_of(0, GemmWork{8, 8, 8})), microseconds(110));
+  // (1 us + 4000 B x 0.5 ns) x 1.1
+  EXPECT_EQ(time_of(cluster, op_with(schedule::Accumulate{}, MemoryWork{Bytes(4000), {}})),
+            Duration(3300));
+  // What carries its own time has the slowest rank in it already.
+  EXPECT_EQ(time_of(cluster, op_of(0, schedule::TimedWork{{microseconds(7)}})), microseconds(7));
+}
+
 TEST(PassesTest, AnUpdateThatRepeatsAProductIsAKernelAndTheUpdateOfAShardOfItAlsoAPass) {
   const GemmWork products{2, 2, 2, 3};
   EXPECT_EQ(pass_of(op_with(schedule::Update{}, products)), std::nullopt);

@@ -263,6 +263,16 @@ TEST(ClusterJsonTest, ReadsPassesByKind) {
   EXPECT_EQ(parse_cluster("x.json", cluster_to_json(cluster)), cluster);
 }
 
+TEST(ClusterJsonTest, TheSkewIsAShareOfAtLeastZero) {
+  const auto with_skew = [](const std::string& skew) {
+    return parse_cluster("x.json", R"({"schema": "dovetail.cluster/1", "kind": "cluster",
+        "name": "x", "collectives": [], "skew": )" + skew + "}");
+  };
+  EXPECT_EQ(with_skew("0.25").skew, 0.25);
+  EXPECT_EQ(parse_cluster("x.json", cluster_to_json(with_skew("0.25"))).skew, 0.25);
+  EXPECT_THAT(error_of([&] { with_skew("-0.1"); }), HasSubstr("x.json: /skew: expected a number"));
+}
+
 TEST(LoadClusterTest, NamesTheMissingFile) {
   EXPECT_THAT(error_of([] { load_cluster("./absent.json", kClusters); }),
               HasSubstr("./absent.json: cannot be read"));

@@ -65,9 +65,9 @@ TEST(ShardTest, A24OneUpdatePerBucketReplacesItsUpdates) {
   EXPECT_EQ(update.writes, (std::vector{kB, kBState, kA, kAState}));
   EXPECT_EQ(update.phase, Phase::Optimizer);
   // The Schedule's largest bucket is 3, so the parameters get 4; momentum's factor stays.
-  // A rank's shard of 160 B / ... of gradients.
+  // Ten elements over four ranks: three each, 12 B.
   EXPECT_EQ(std::get<ShardUpdate>(update.effect),
-            (ShardUpdate{BucketId{3}, BucketId{4}, Bytes(0), Rational(1)}));
+            (ShardUpdate{BucketId{3}, BucketId{4}, Bytes(12), Rational(1)}));
   EXPECT_EQ(result.buckets,
             (std::vector{ShardedBucket{BucketId{3}, BucketId{4}, {Slice(kB), Slice(kA)}}}));
   EXPECT_EQ(result.report, "shard: 2 updates became one per bucket, 1 buckets");
