@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "tests/exec/transports.h"
+#include "tests/support/errors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,6 +17,7 @@
 namespace dovetail::exec::cpu {
 namespace {
 
+using dovetail::testing::error_of;
 using launch::Session;
 using schedule::ReduceOp;
 using testing::count_wrong;
@@ -24,17 +26,6 @@ using ::testing::HasSubstr;
 using testing::on_ranks;
 
 std::unique_ptr<Transport> open(Session& session) { return open_ring(session); }
-
-// What a body that must fail threw; "" when it did not.
-template <class Body>
-std::string error_of(const Body& body) {
-  try {
-    body();
-  } catch (const DeviceError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 class RingOnRanks : public ::testing::TestWithParam<std::int32_t> {};
 INSTANTIATE_TEST_SUITE_P(Ring, RingOnRanks, ::testing::Values(1, 2, 3, 4));
@@ -144,10 +135,11 @@ TEST_P(RingOnRanks, TwoRingsOfOneJobAreIndependent) {
 
 TEST(RingTest, RanksThatDisagreeAreTold) {
   std::atomic<int> told = 0;
-  const std::string error = error_of([&] {
+  const std::string error = error_of<DeviceError>([&] {
     on_ranks(2, open, [&](Session& session, Transport& ring) {
       std::vector<float> data(session.rank() == Rank{0} ? 4 : 8);
-      const std::string mine = error_of([&] { ring.all_reduce(data, ReduceOp::Sum, "bucket 5"); });
+      const std::string mine =
+          error_of<DeviceError>([&] { ring.all_reduce(data, ReduceOp::Sum, "bucket 5"); });
       EXPECT_THAT(mine, HasSubstr("during bucket 5"));
       ++told;
       throw DeviceError(mine);
@@ -172,7 +164,7 @@ TEST(RingTest, RankThatLeavesIsNamedWithTheBucket) {
       }
     });
   };
-  EXPECT_EQ(error_of(break_ring),
+  EXPECT_EQ(error_of<DeviceError>(break_ring),
             "rank 0: rank 1 closed the connection during all-reduce of bucket 3");
 }
 
@@ -190,7 +182,7 @@ TEST(RingTest, RankThatNeverCallsIsNamedAfterTheDeadline) {
       }
     });
   };
-  EXPECT_EQ(error_of(stall),
+  EXPECT_EQ(error_of<DeviceError>(stall),
             "rank 0: no byte moved between this rank and rank 1 for 200 ms during all-reduce of "
             "bucket 3");
 }

@@ -9,6 +9,7 @@
 #include "exec/launch/local_ranks.h"
 #include "exec/launch/session.h"
 #include "exec/launch/world.h"
+#include "tests/support/errors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,6 +30,7 @@ namespace dovetail::exec::launch {
 namespace {
 
 using namespace std::chrono_literals;
+using dovetail::testing::error_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -39,17 +41,6 @@ Environment environment_of(const std::map<std::string, std::string>& variables) 
     if (found == variables.end()) return std::nullopt;
     return found->second;
   };
-}
-
-// What a body that must fail threw; "" when it did not.
-template <class Error>
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(WorldTest, ReadsTheVariablesOfEachLauncher) {

@@ -4,6 +4,8 @@
 #include "models/cluster.h"
 
 #include "base/error.h"
+#include "tests/models/small_cluster.h"
+#include "tests/support/errors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,6 +19,7 @@
 namespace dovetail::models {
 namespace {
 
+using dovetail::testing::error_of;
 using schedule::Collective;
 using schedule::DType;
 using schedule::GemmWork;
@@ -30,47 +33,6 @@ using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-const std::string kClusters = DOVETAIL_SOURCE_DIR "/models/clusters";
-
-// The message of the InputError that `action` throws; "" when it throws none.
-template <class Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
-}
-
-// Two ranks; 10 us at 1000 bytes, 20 us at 2000.
-CollectiveSeries series_of(Collective collective) {
-  return {.collective = collective,
-          .ranks = 2,
-          .nodes = 1,
-          .times = std::vector{CollectivePoint{Bytes(1000), microseconds(10), {}, {}, {}},
-                               CollectivePoint{Bytes(2000), microseconds(20), {}, {}, {}}}};
-}
-
-// 1 TFLOP/s of f32 at half efficiency, 10 GB/s of memory, 1 us per kernel.
-Roofline slow_roofline() {
-  Roofline roofline;
-  roofline.gemm_peak[DType::F32] = FlopPerSecond(1e12);
-  roofline.efficiency = 0.5;
-  roofline.memory = BytesPerSecond(1e10);
-  roofline.kernel_overhead = microseconds(1);
-  return roofline;
-}
-
-Cluster small_cluster() {
-  Cluster cluster;
-  cluster.name = "two";
-  cluster.ranks = 2;
-  cluster.collectives = {series_of(Collective::AllReduce)};
-  cluster.compute = slow_roofline();
-  return cluster;
-}
 
 Op op_of(std::int32_t id, schedule::Work work) {
   Op op;

@@ -4,6 +4,7 @@
 #include "schedule/reshard/layout.h"
 
 #include "base/error.h"
+#include "tests/support/errors.h"
 #include "tests/support/oracle.h"
 
 #include <gmock/gmock.h>
@@ -12,17 +13,8 @@
 namespace dovetail::schedule::reshard {
 namespace {
 
+using dovetail::testing::error_of;
 using ::testing::HasSubstr;
-
-template <class Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 Layout on(const Mesh& mesh, std::string_view text) { return parse_layout(text, mesh, 2); }
 
