@@ -96,9 +96,8 @@ std::map<models::PassKind, models::PassModel> passes_of(
       if (!kind) continue;
       const bool products = std::holds_alternative<schedule::GemmWork>(op.work);
       const Duration kernel = products ? kernels.find(op).value_or(Duration{}) : Duration{};
-      samples.push_back({.kind = *kind,
-                         .traffic = models::traffic_of(op),
-                         .time = timed.time.median - kernel});
+      samples.push_back(
+          {.kind = *kind, .traffic = models::traffic_of(op), .time = timed.time.median - kernel});
     }
   }
   std::map<models::PassKind, models::PassModel> passes = models::fit_passes(samples);

@@ -186,11 +186,11 @@ Effect read_effect(JsonObject object) {
     effect =
         Update{.elementwise = object.at("elementwise").boolean(), .rescale = read_rescale(object)};
   } else if (kind == "shard-update") {
-    effect = ShardUpdate{.gradients = read_bucket(object, "gradients"),
-                         .parameters = read_bucket(object, "parameters"),
-                         .bytes = Bytes(object.integer(
-                             "shard_bytes", 0, static_cast<std::int64_t>(kLargestBytes))),
-                         .rescale = read_rescale(object)};
+    effect = ShardUpdate{
+        .gradients = read_bucket(object, "gradients"),
+        .parameters = read_bucket(object, "parameters"),
+        .bytes = Bytes(object.integer("shard_bytes", 0, static_cast<std::int64_t>(kLargestBytes))),
+        .rescale = read_rescale(object)};
   } else {
     effect = GlobalNorm{.shard = object.at("shard").boolean(),
                         .rescale = read_factor(object, "rescale")};

@@ -97,9 +97,8 @@ double ComputeTimes::skew() const {
   Duration medians{};
   for (const OpTime& op : ops) medians += op.time.median;
   if (medians <= Duration{}) return 0;
-  return std::max(0.0, static_cast<double>(slowest.median.count()) /
-                               static_cast<double>(medians.count()) -
-                           1);
+  return std::max(
+      0.0, static_cast<double>(slowest.median.count()) / static_cast<double>(medians.count()) - 1);
 }
 
 ComputeTimes measure_ops(Rig& rig, const schedule::ScheduledProgram& plan, std::int32_t steps) {

@@ -72,7 +72,8 @@ std::vector<float> result_of(const Expected& what, Transport& transport, std::in
   return shard;
 }
 
-Tally check_case(const CollectiveCase& of, Transport& transport, std::int64_t rank, std::int64_t ranks) {
+Tally check_case(const CollectiveCase& of, Transport& transport, std::int64_t rank,
+                 std::int64_t ranks) {
   Tally tally;
   for (const std::int64_t share : kShares) {
     const Expected what = {
