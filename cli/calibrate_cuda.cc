@@ -174,6 +174,7 @@ void calibrate_cuda(const CalibrateCudaOptions& options, std::ostream& out) {
   const std::optional<CudaJob> cuda = open_cuda(options.backend);
   DOVETAIL_CHECK(cuda.has_value()) << options.backend.backend;
   JobOptions job = options.job;
+  job.cores = exec::launch::Cores::Any;
   if (stands_in(options)) job.ranks = 1;
   std::mutex report;  // ranks may be threads of this process
   run_job(job, [&](exec::launch::Session& session, exec::cpu::TransportKind) {

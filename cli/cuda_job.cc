@@ -92,13 +92,12 @@ exec::cuda::BackendOptions options_for(const CudaJob& job, exec::launch::Session
   if (options.device >= devices) {
     std::ostringstream message;
     message << "rank " << session.rank() << " needs GPU " << options.device
-            << ", but this host has " << devices;
+            << ", but this process sees " << devices
+            << " (--device 0, where each rank is given a GPU of its own)";
     throw DeviceError(message.str());
   }
   options.exchange = exec::cpu::exchange_of(session);
-  options.peer_failure = [&session] {
-    return std::string(session.failed() ? "another rank failed" : "");
-  };
+  options.peer_failure = [&session] { return session.failure().message(); };
   options.on_failure = [&session](const std::string& message) { session.abort(message); };
   return options;
 }

@@ -44,7 +44,9 @@ void run_job(const JobOptions& options,
                        std::to_string(*options.ranks));
     }
     exec::launch::run_local_ranks(
-        {.ranks = *options.ranks, .network_namespace = options.network_namespace},
+        {.ranks = *options.ranks,
+         .network_namespace = options.network_namespace,
+         .cores = options.cores},
         [&](exec::launch::Session& session) { body(session, transport); });
     return;
   }
@@ -52,8 +54,9 @@ void run_job(const JobOptions& options,
   if (world.launcher.empty()) {
     throw InputError("how many ranks? start under mpirun, or name local ranks with --ranks N");
   }
-  const auto session = exec::launch::connect(
-      world, {.store = options.store, .network_namespace = options.network_namespace});
+  const auto session = exec::launch::connect(world, {.store = options.store,
+                                                     .network_namespace = options.network_namespace,
+                                                     .cores = options.cores});
   exec::launch::tell_others_of_errors(*session, [&] { body(*session, transport); });
 }
 

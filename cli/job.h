@@ -1,4 +1,4 @@
-// A job on the cpu backend: the ranks of `run` and `calibrate`, however they were started.
+// A job: the ranks of `run` and `calibrate`, however they were started.
 //
 // --ranks N starts N ranks as threads of this process; under mpirun, srun or torchrun each process
 // is one rank. With a namespace prefix rank r's data travels inside network namespace PREFIXr
@@ -13,6 +13,7 @@
 #include <string>
 
 #include "exec/cpu/job.h"
+#include "exec/launch/affinity.h"
 #include "exec/launch/session.h"
 
 namespace dovetail::cli {
@@ -22,6 +23,7 @@ struct JobOptions {
   std::string network_namespace;      // prefix; empty: none
   std::string collectives = "ring";   // or "gloo"
   std::string store;  // HOST:PORT where rank 0 listens; empty: see exec/launch/world.h
+  exec::launch::Cores cores = exec::launch::Cores::OneEach;
 };
 
 // What the ranks' data travels over, for reports: "namespaces dovetailN", "loopback", or "the

@@ -251,7 +251,13 @@ int run(const RunCommandOptions& options, std::ostream& out) {
   if (options.backend.trace_detail == "full" && options.traces.empty()) {
     throw InputError("run: --trace-detail full needs --trace, the file to write it to");
   }
+  // One process has one set of records, and equal commands of its ranks could not be told apart.
+  if (options.backend.trace_detail == "full" && options.job.ranks.value_or(1) > 1) {
+    throw InputError(
+        "run: --trace-detail full needs a process per rank: start them with mpirun, not --ranks");
+  }
   JobOptions job = options.job;
+  if (cuda) job.cores = exec::launch::Cores::Any;
   if (cuda && cuda->options.stand_in == exec::cuda::StandIn::SendToSelf) {
     for (Loaded& one : loaded) one.program = exec::cuda::as_one_rank(one.program);
     if (!job.ranks) job.ranks = 1;

@@ -160,7 +160,9 @@ int cuda_selftest_as_rank(const SelftestOptions& options, std::ostream& out) {
   const exec::cuda::Facts facts = module_of_rank.facts();
   exec::cuda::require_device(facts);
   std::vector<Row> rows;
-  run_job({}, [&](exec::launch::Session& session, exec::cpu::TransportKind) {
+  JobOptions job;
+  job.cores = exec::launch::Cores::Any;
+  run_job(job, [&](exec::launch::Session& session, exec::cpu::TransportKind) {
     const auto local = static_cast<std::size_t>(session.world().local_rank);
     const bool shared = options.as_rank == kSharedGpu;
     rows = module_of_rank.tools->nccl_rows(

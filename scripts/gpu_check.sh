@@ -12,18 +12,21 @@
 #   --workload NAME a model of the zoo (default gpt2)
 #   --dry-run       only print the steps, with their deadlines
 #
-# Needs no network, no MPI, no Gloo, no GoogleTest. Needs g++, cmake from 3.25 on, nvcc, NCCL (also from
-# Python wheels), python3. Every step has a deadline and all together 470 s; a step that fails or is
-# late does not stop those that can do without it. One GPU: collectives are stood in for by sends of the
-# rank to itself, which are NCCL's own kernels with the given number of thread blocks, but use no link.
+# Needs no network, no MPI, no Gloo, no GoogleTest. Needs g++, cmake from 3.25 on, nvcc, NCCL and cuBLAS
+# (also from Python wheels), python3. Every step has a deadline and all together 470 s; a step that fails
+# or is late does not stop those that can do without it, and what was found by then is reported. One GPU:
+# collectives are stood in for by sends of the rank to itself, which are NCCL's own kernels with the given
+# number of thread blocks, but use no link. Sums are checked by one rank, and by two that share the GPU.
 #
 # Exit codes: 0 all steps done, 1 a step failed or was late, 2 wrong use, 3 no GPU or no compiler.
 #
 # SPDX-License-Identifier: Apache-2.0
 set -uo pipefail
+readonly caller=$PWD  # paths that are given count from here
 cd "$(dirname "$0")/.." || exit 2
 
-readonly total_s=470
+readonly total_s=455   # of all steps but the report
+readonly report_s=15
 out="build-gpu/check"
 build="build-gpu"
 deps=
@@ -33,7 +36,7 @@ dry_run=
 pack=
 readonly ctas=(4 16 32)
 readonly issues=(eager graph)
-# One bucket, overlapped or not, about 3 and about 12 for gpt2's 475 MiB of gradients; waits per bucket
+# One bucket, overlapped or not, 3 and about 12 for gpt2's 475 MiB of gradients; waits per bucket
 # or for the whole stream.
 readonly policies=(
   "one-bucket"
@@ -43,13 +46,19 @@ readonly policies=(
   "threshold:threshold=24MiB"
   "threshold:threshold=24MiB,scope=whole-stream"
 )
+# Whose values are checked: in place, packed, and scattered.
+readonly exact_policies=(
+  "threshold:threshold=8MiB"
+  "torch-ddp:cap=8MiB"
+  "sharded:cap=8MiB"
+)
 
 fail() {
   echo "gpu_check: $2" >&2
   exit "$1"
 }
 
-usage() { sed -n '2,23s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,22s/^# \{0,1\}//p' "$0"; }
 
 # Copies the packages that a bare machine may lack into the prefix $1.
 pack_deps() {
@@ -69,12 +78,14 @@ while (($# > 0)); do
   case $1 in
     --out | --deps | --build | --workload | --pack-deps)
       (($# > 1)) || fail 2 "$1 needs a value"
+      path=$2
+      [[ $path == /* ]] || path=$caller/$path
       case $1 in
-        --out) out=$2 ;;
-        --deps) deps=$2 ;;
-        --build) build=$2 ;;
+        --out) out=$path ;;
+        --deps) deps=$path ;;
+        --build) build=$path ;;
         --workload) workload=$2 ;;
-        --pack-deps) pack=$2 ;;
+        --pack-deps) pack=$path ;;
       esac
       shift 2
       ;;
@@ -100,7 +111,9 @@ fi
 
 readonly dovetail=$build/dovetail
 readonly device=(--backend cuda --stand-in send-to-self)
+found_options=()  # for CMake: what wheels hold
 start=$SECONDS
+deadline=$((start + total_s))  # of the steps
 failed=0
 
 # step NAME SECONDS COMMAND...: runs it with a deadline, its output in OUT/NAME.log. Prints one line.
@@ -111,7 +124,7 @@ step() {
     printf '%-22s %4d s  %s\n' "$name" "$limit" "$*"
     return 0
   fi
-  left=$((total_s - (SECONDS - start)))
+  left=$((deadline - SECONDS))
   if ((left < 5)); then
     failed=$((failed + 1))
     printf '{"step": "%s", "seconds": 0, "result": "no time left"}\n' "$name" >>"$out/steps.jsonl"
@@ -144,42 +157,85 @@ to_file() {
 }
 export -f to_file
 
-# The architecture of this GPU, so that nothing else is compiled; 90 where it cannot be asked.
+# Runs "$@" as two ranks that share the GPU, and rank 0's standard output goes to file $1. For values,
+# never for times: the GPU hands over in slices of milliseconds (docs/gpu.md).
+two_ranks() {
+  local file=$1 code=0
+  shift
+  export WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + RANDOM % 10000))
+  export NCCL_SOCKET_IFNAME=lo NCCL_NET=Socket NCCL_NET_PLUGIN=none NCCL_IB_DISABLE=1
+  export NCCL_MNNVL_ENABLE=0 NCCL_RAS_ENABLE=0 NCCL_PROTO=Simple
+  RANK=1 NCCL_HOSTID=dovetail-rank-1 "$@" >/dev/null &
+  RANK=0 NCCL_HOSTID=dovetail-rank-0 "$@" >"$file" || code=$?
+  wait $! || code=$?
+  return "$code"
+}
+export -f two_ranks
+
+# The architecture of this GPU, so that nothing else is compiled; 90 where it cannot be asked: a broken
+# nvidia-smi says so on its standard output.
 architecture() {
   local found
   found=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d ' .')
-  echo "${found:-90}"
+  [[ $found =~ ^[0-9]{2,3}$ ]] || found=90
+  echo "$found"
 }
 
-# NCCL may come as a Python wheel.
-wheel_of_nccl() {
-  python3 -c 'import nvidia.nccl, os; print(os.path.dirname(list(nvidia.nccl.__path__)[0] + "/x"))' 2>/dev/null
+# The folder of a Python wheel's package, if there is one.
+wheel_of() {
+  python3 -c 'import importlib, sys
+print(list(importlib.import_module(sys.argv[1]).__path__)[0])' "$1" 2>/dev/null
+}
+
+# Puts a folder of libraries before the others.
+use_libraries() { export LD_LIBRARY_PATH=$1${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; }
+
+# NCCL and cuBLAS may come as Python wheels, where only the toolkit's compiler is installed. A wheel holds
+# no libcublas.so, the name that CMake looks for, so the file is named.
+find_wheels() {
+  local wheel toolkit name
+  toolkit=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc || echo /usr/bin/nvcc)")")")
+  wheel=$(wheel_of nvidia.cu13)
+  if [[ -f $wheel/include/cublas_v2.h && ! -f $toolkit/include/cublas_v2.h ]] &&
+    ! compgen -G "$toolkit/targets/*/include/cublas_v2.h" >/dev/null; then
+    export CPLUS_INCLUDE_PATH=${CPLUS_INCLUDE_PATH:+$CPLUS_INCLUDE_PATH:}$wheel/include
+    for name in cublas cublasLt; do
+      found_options+=("-DCUDA_${name}_LIBRARY=$(compgen -G "$wheel/lib/lib$name.so.*" | head -n 1)")
+    done
+    use_libraries "$wheel/lib"
+  fi
+  wheel=$(wheel_of nvidia.nccl)
+  if [[ -z ${NCCL_ROOT:-} && -f $wheel/include/nccl.h ]]; then export NCCL_ROOT=$wheel; fi
+  if [[ -n ${NCCL_ROOT:-} ]]; then use_libraries "$NCCL_ROOT/lib"; fi
 }
 
 find_tools() {
   [[ -n $deps ]] && PATH=$deps/usr/bin:$PATH
-  local wheel tool
-  wheel=$(wheel_of_nccl)
-  if [[ -n $wheel ]]; then
-    export NCCL_ROOT=${NCCL_ROOT:-$wheel}
-    export LD_LIBRARY_PATH=$wheel/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  fi
+  PATH=$PATH:/usr/local/cuda/bin
+  local tool
+  find_wheels
   [[ -n $dry_run ]] && return 0
-  for tool in cmake g++ python3 timeout; do
+  for tool in cmake g++ python3 timeout nvcc; do
     command -v "$tool" >/dev/null || fail 3 "$tool is missing here"
   done
-  if ! command -v nvcc >/dev/null && [[ ! -x /usr/local/cuda/bin/nvcc ]]; then
-    fail 3 "nvcc is missing here"
-  fi
   [[ -e /proc/driver/nvidia/version || -e /dev/nvidiactl ]] || fail 3 "no NVIDIA driver is loaded here"
+}
+
+# The folder for what is found, without what an earlier run left in it: that was not measured now.
+empty_folder() {
+  mkdir -p "$out" || fail 2 "cannot make $out"
+  rm -f "$out"/{facts,selftest,errors}.json "$out"/{calibration,plan,run,trace,exact}-*.json \
+    "$out"/*.log
+  : >"$out/steps.jsonl"
 }
 
 configure_and_build() {
   local options=(-DCMAKE_BUILD_TYPE=Release -DDOVETAIL_CUDA=ON -DDOVETAIL_GLOO=OFF -DDOVETAIL_TESTS=OFF
-                 -DDOVETAIL_BENCHMARKS=OFF "-DCMAKE_CUDA_ARCHITECTURES=$(architecture)")
+                 -DDOVETAIL_BENCHMARKS=OFF "-DCMAKE_CUDA_ARCHITECTURES=$(architecture)"
+                 "${found_options[@]}")
   [[ -n $deps ]] && options+=("-DCMAKE_PREFIX_PATH=$deps/usr")
   command -v ninja >/dev/null && options+=(-G Ninja)
-  step configure 40 cmake -S . -B "$build" "${options[@]}" &&
+  step configure 60 cmake -S . -B "$build" "${options[@]}" &&
     step build 240 cmake --build "$build" -j "$(nproc)" --target dovetail dovetail_cuda
 }
 
@@ -205,13 +261,14 @@ schedules() {
     flags=()
     [[ $issue == graph ]] && flags=(--graph)
     for blocks in "${ctas[@]}"; do
+      [[ -n $dry_run || -f $out/calibration-$issue-$blocks.json ]] || continue
       plans=()
       for index in "${!policies[@]}"; do
         plan=$out/plan-$issue-$blocks-$index.json
         step "plan-$issue-$blocks-$index" 10 "$dovetail" plan --workload "$workload" --world "$world" \
           --cluster "$out/calibration-$issue-$blocks.json" --policy "${policies[index]}" -o "$plan" &&
           step "ctas-$issue-$blocks-$index" 5 python3 scripts/gpu_report.py set-ctas "$plan" "$blocks" &&
-          plans+=(--plan "$plan")
+          plans+=(--plan "$plan" --trace "$out/trace-$issue-$blocks-$index.json")
       done
       ((${#plans[@]} > 0)) || continue
       step "run-$issue-$blocks" 40 bash -c 'to_file "$@"' bash "$out/run-$issue-$blocks.json" \
@@ -221,34 +278,64 @@ schedules() {
   done
 }
 
+# Every reduced gradient element against its exact value: real collectives of one rank, and of two that
+# share the GPU. A stand-in reduces nothing, so the schedules above have no values to check.
+exact() {
+  local ranks issue index plan plans flags
+  for ranks in 1 2; do
+    plans=()
+    for index in "${!exact_policies[@]}"; do
+      plan=$out/plan-exact-$ranks-$index.json
+      step "plan-exact-$ranks-$index" 10 "$dovetail" plan --workload mlp --world "$ranks" \
+        --cluster a100x2_nv12 --policy "${exact_policies[index]}" -o "$plan" && plans+=(--plan "$plan")
+    done
+    ((${#plans[@]} > 0)) || continue
+    for issue in "${issues[@]}"; do
+      flags=(--backend cuda --device 0 --warmup 2 --steps 2 --rounds 1 --json "${plans[@]}")
+      [[ $issue == graph ]] && flags+=(--graph)
+      if ((ranks == 1)); then
+        step "exact-1-$issue" 30 bash -c 'to_file "$@"' bash "$out/exact-1-$issue.json" \
+          "$dovetail" run --ranks 1 "${flags[@]}"
+      else
+        step "exact-2-$issue" 40 bash -c 'two_ranks "$@"' bash "$out/exact-2-$issue.json" \
+          "$dovetail" run "${flags[@]}"
+      fi
+    done
+  done
+}
+
+# The stand-in's kernels, then those that make and compare values. Errors that calls return are the
+# program's to report: NCCL asks on purpose for what a driver may refuse.
 sanitize() {
-  local sanitizer
-  sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
-  if [[ -z $dry_run && ! -x $sanitizer ]]; then
+  local sanitizer flags=(--warmup 1 --steps 1 --rounds 1)
+  sanitizer=$(command -v compute-sanitizer)
+  if [[ -z $dry_run && -z $sanitizer ]]; then
     echo '{"step": "sanitizer", "seconds": 0, "result": "skipped: no compute-sanitizer here"}' >>"$out/steps.jsonl"
     echo "gpu_check: sanitizer: skipped, there is no compute-sanitizer here"
     return 0
   fi
+  local memcheck=("${sanitizer:-compute-sanitizer}" --tool memcheck --report-api-errors no --target-processes all
+                  --error-exitcode 9)
   step plan-small 10 "$dovetail" plan --workload mlp --world 8 --cluster h200x8 --policy per-tensor \
-    -o "$out/plan-small.json" ||
-    return 1
-  step sanitizer 60 "$sanitizer" --tool memcheck --error-exitcode 9 "$dovetail" run "${device[@]}" \
-    --ranks 1 --plan "$out/plan-small.json" --warmup 1 --steps 1 --rounds 1
+    -o "$out/plan-small.json" &&
+    step sanitizer 75 "${memcheck[@]}" "$dovetail" run "${device[@]}" --ranks 1 \
+      --plan "$out/plan-small.json" "${flags[@]}"
+  step sanitizer-exact 45 "${memcheck[@]}" "$dovetail" run --backend cuda --ranks 1 \
+    --plan "$out/plan-exact-1-1.json" "${flags[@]}"
 }
 
 find_tools
-if [[ -z $dry_run ]]; then
-  mkdir -p "$out" || fail 2 "cannot make $out"
-  : >"$out/steps.jsonl"
-fi
+[[ -n $dry_run ]] || empty_folder
 step facts 20 python3 scripts/gpu_report.py facts "$out/facts.json"
 if configure_and_build; then
   step selftest 120 bash -c 'to_file "$@"' bash "$out/selftest.json" "$dovetail" selftest --backend all --json
   calibrate_all
   schedules
+  exact
   sanitize
 fi
-step report 10 python3 scripts/gpu_report.py report "$out"
+deadline=$((SECONDS + report_s))  # its own time: it tells what was found, however late it is
+step report "$report_s" python3 scripts/gpu_report.py report "$out"
 [[ -n $dry_run ]] && exit 0
 cat "$out/report.log"
 echo "gpu_check: $failed steps failed, $((SECONDS - start)) s; results in $out"

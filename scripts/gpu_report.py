@@ -3,17 +3,24 @@
 
   gpu_report.py facts FILE          what this machine is, as JSON
   gpu_report.py set-ctas PLAN N     limits every bucket of a plan to N thread blocks
-  gpu_report.py report DIR          DIR/run-ISSUE-BLOCKS.json into DIR/errors.json, and a table
+  gpu_report.py report DIR          what DIR holds into DIR/errors.json, and tables
 
-errors.json (schema dovetail.gpu_check/1): one row per schedule with predicted and measured step times,
-and for each way of issuing, and for all, the mean and the worst relative error.
+errors.json (schema dovetail.gpu_check/1): one row per schedule with predicted and measured step times and
+the executor's overhead; for each way of issuing, and for all, the mean and the worst relative error and
+overhead; how the self-test ended; wrong elements; what compute-sanitizer found.
+
+Overhead: the share of a step in which no command of its critical path runs. The path is walked back from
+the last span of the step: to whatever ended last of the command before on the same stream, of the
+collective that the compute stream waited for, or of the op that a collective came after.
 SPDX-License-Identifier: Apache-2.0
 """
+import bisect
 import datetime
 import json
 import os
 import platform
 import re
+import statistics
 import subprocess
 import sys
 
@@ -34,8 +41,21 @@ def write_json(path, value):
 
 
 def read_json(path):
+    """The first JSON object of a file: libraries write to standard output too (NCCL_DEBUG)."""
     with open(path, encoding="utf-8") as file:
-        return json.load(file)
+        text = file.read()
+    begin = re.search(r"^\{", text, re.MULTILINE)
+    if begin is None:
+        raise ValueError("holds no JSON object")
+    return json.JSONDecoder().raw_decode(text, begin.start())[0]
+
+
+def read_or_none(path):
+    """What a step wrote, or nothing if it was late or failed."""
+    try:
+        return read_json(path)
+    except (OSError, ValueError):
+        return None
 
 
 def facts(path):
@@ -72,18 +92,82 @@ def set_ctas(path, count):
     print(f"{path}: {len(buckets)} buckets, at most {count} thread blocks each")
 
 
+COMPUTE_STREAM = 0
+SLACK_NS = 2000  # events of different streams are no closer than this
+
+
+def last_before(spans, moment):
+    """Of spans in order of their ends the last one that has ended by then, or None."""
+    ended = bisect.bisect_right(spans, moment, key=lambda span: span["end"])
+    return spans[ended - 1] if ended else None
+
+
+def predecessor(span, lanes, waits):
+    """What the span came after, by the clock; everything is in order of ends."""
+    computes = span["stream"] == COMPUTE_STREAM
+    others = lanes["communication" if computes else "compute"]
+    found = [span["before"]]
+    if not computes:
+        found.append(last_before(others, span["start"] + SLACK_NS))
+    else:
+        wait = last_before(waits, span["start"] + SLACK_NS)
+        if wait is not None and (span["before"] is None or wait["start"] >= span["before"]["start"]):
+            found.append(last_before(others, wait["end"] + SLACK_NS))
+    found = [other for other in found if other is not None and other["start"] < span["start"]]
+    return max(found, key=lambda other: other["end"], default=None)
+
+
+def overhead_of_step(spans):
+    spans.sort(key=lambda span: (span["end"], span["start"]))
+    waits = [span for span in spans if span["kind"] == "wait"]
+    work = [span for span in spans if span["kind"] not in ("wait", "kernel")]
+    lanes = {
+        "compute": [span for span in work if span["stream"] == COMPUTE_STREAM],
+        "communication": [span for span in work if span["stream"] != COMPUTE_STREAM],
+    }
+    latest = {}
+    for span in work:
+        span["before"] = latest.get(span["stream"])
+        latest[span["stream"]] = span
+    step = work[-1]["end"] - min(span["start"] for span in work)
+    path, span, until = 0, work[-1], work[-1]["end"]
+    while span is not None:
+        path += max(0, min(span["end"], until) - span["start"])
+        until = span["start"]
+        span = predecessor(span, lanes, waits)
+    return 1 - path / step if step > 0 else 0.0
+
+
+def overhead_of(trace):
+    """The median over the steps of rank 0."""
+    kinds = {command["id"]: command["kind"] for command in trace["commands"]}
+    steps = {}
+    for command, rank, stream, step, start, end, *_ in trace["spans"]:
+        if rank == 0:
+            span = {"kind": kinds[command], "stream": stream, "start": start, "end": end}
+            steps.setdefault(step, []).append(span)
+    return statistics.median(overhead_of_step(spans) for spans in steps.values())
+
+
 def errors_of(rows):
     errors = [abs(row["error"]) for row in rows]
-    return {"schedules": len(errors), "mean": sum(errors) / len(errors), "worst": max(errors)}
+    found = {"schedules": len(errors), "mean": sum(errors) / len(errors), "worst": max(errors)}
+    overheads = [row["overhead"] for row in rows if row["overhead"] is not None]
+    if overheads:
+        found["mean_overhead"] = sum(overheads) / len(overheads)
+        found["worst_overhead"] = max(overheads)
+    return found
 
 
-def rows_of(report, issue, blocks):
+def rows_of(report, issue, blocks, directory):
     """One row per plan of one run."""
     rows = []
     for row in report["rows"]:
         predicted, measured = row["predicted_step_us"], row["measured_step_us"]
         if predicted is None:
             continue
+        name = os.path.basename(row["plan"]).replace("plan-", "trace-", 1)
+        trace = read_or_none(os.path.join(directory, name))
         rows.append(
             {
                 "policy": row["policy"],
@@ -96,45 +180,121 @@ def rows_of(report, issue, blocks):
                 "p10_us": row["p10_us"],
                 "p90_us": row["p90_us"],
                 "error": predicted / measured - 1,
-                "wrong_elements": row["wrong_elements"],
+                "overhead": overhead_of(trace) if trace else None,
             }
         )
     return rows
 
 
-def report(directory):
+def schedules(directory, result):
+    """Predicted against measured, into result; False where nothing was measured."""
     rows = []
-    result = {"schema": "dovetail.gpu_check/1", "kind": "gpu_check", "by_issue": {}}
     for name in sorted(os.listdir(directory)):
         matched = re.fullmatch(r"run-(eager|graph)-(\d+)\.json", name)
         if not matched:
             continue
         try:
             run = read_json(os.path.join(directory, name))
-            rows += rows_of(run, matched.group(1), int(matched.group(2)))
+            rows += rows_of(run, matched.group(1), int(matched.group(2)), directory)
         except (ValueError, KeyError, TypeError) as error:  # a run that was late leaves half a file
             print(f"{name} cannot be read: {type(error).__name__} {error}")
             continue
         for key in ("machine", "backend", "date"):
             result[key] = run[key]
+    if not rows:
+        print("no schedule was both predicted and measured")
+        return False
     for issue in ("eager", "graph"):
         of_issue = [row for row in rows if row["issue"] == issue]
         if of_issue:
             result["by_issue"][issue] = errors_of(of_issue)
-    if not rows:
-        print("no schedule was both predicted and measured")
-        return 1
     result["all"] = errors_of(rows)
     result["rows"] = rows
-    write_json(os.path.join(directory, "errors.json"), result)
-    print(f"{'issue':<6} {'blocks':>6} {'buckets':>7} {'predicted ms':>12} {'measured ms':>11} {'error':>8}  policy")
+    print(
+        f"{'issue':<6} {'blocks':>6} {'buckets':>7} {'predicted ms':>12} {'measured ms':>11} {'error':>8}"
+        f" {'overhead':>8}  policy"
+    )
     for row in rows:
+        overhead = "-" if row["overhead"] is None else f"{row['overhead']:.2%}"
         print(
             f"{row['issue']:<6} {row['max_ctas']:>6} {row['buckets']:>7} {row['predicted_step_us'] / 1e3:>12.3f}"
-            f" {row['measured_step_us'] / 1e3:>11.3f} {row['error']:>+8.2%}  {row['policy']}"
+            f" {row['measured_step_us'] / 1e3:>11.3f} {row['error']:>+8.2%} {overhead:>8}  {row['policy']}"
         )
     for name, errors in list(result["by_issue"].items()) + [("all", result["all"])]:
-        print(f"{name}: mean {errors['mean']:.2%}, worst {errors['worst']:.2%} over {errors['schedules']} schedules")
+        line = f"{name}: error mean {errors['mean']:.2%}, worst {errors['worst']:.2%}"
+        if "mean_overhead" in errors:
+            line += f"; overhead mean {errors['mean_overhead']:.2%}, worst {errors['worst_overhead']:.2%}"
+        print(f"{line}; {errors['schedules']} schedules")
+    return True
+
+
+def selftest(directory, result):
+    found = read_or_none(os.path.join(directory, "selftest.json"))
+    if found is None:
+        print("self-test: no result")
+        return
+    for row in found["rows"]:
+        print(f"{row['part']:<8} {row['name']:<40} {row['verdict']:<7}  {row['detail']}")
+    result["selftest"] = {key: found[key] for key in ("passed", "failed", "skipped")}
+    result["selftest"]["products"] = [
+        {"name": row["name"], "verdict": row["verdict"], "detail": row["detail"]}
+        for row in found["rows"]
+        if "product" in row["name"] and row["part"] == "cuda"
+    ]
+    print(f"self-test: {found['passed']} passed, {found['failed']} failed, {found['skipped']} skipped")
+
+
+def values(directory, result):
+    """Wrong elements of the runs with real collectives."""
+    sums = {"runs": 0, "checked": 0, "wrong": 0}
+    for name in sorted(os.listdir(directory)):
+        if not re.fullmatch(r"exact-[12]-(eager|graph)\.json", name):
+            continue
+        run = read_or_none(os.path.join(directory, name))
+        if run is None:
+            print(f"{name}: no result")
+            continue
+        for row in run["rows"]:
+            sums["runs"] += 1
+            sums["checked"] += row["checked_elements"]
+            sums["wrong"] += row["wrong_elements"]
+            print(f"{name}: {row['policy']}: {row['checked_elements']} checked, {row['wrong_elements']} wrong")
+    result["elements"] = sums
+    print(f"values: {sums['checked']} elements checked in {sums['runs']} runs, {sums['wrong']} wrong")
+
+
+def sanitizer(directory, result):
+    """The result of each step, and the tool's own summary."""
+    result["sanitizer"] = {}
+    for line in open(os.path.join(directory, "steps.jsonl"), encoding="utf-8"):
+        step = json.loads(line)
+        if not step["step"].startswith("sanitizer"):
+            continue
+        summary = "no summary"
+        log = os.path.join(directory, step["step"] + ".log")
+        if os.path.exists(log):
+            with open(log, encoding="utf-8", errors="replace") as file:
+                found = re.findall(r"ERROR SUMMARY: .*", file.read())
+            summary = found[-1] if found else summary
+        result["sanitizer"][step["step"]] = {"result": step["result"], "summary": summary}
+        print(f"compute-{step['step']}: {step['result']}; {summary}")
+    if not result["sanitizer"]:
+        print("compute-sanitizer: did not run")
+
+
+def report(directory):
+    result = {"schema": "dovetail.gpu_check/1", "kind": "gpu_check", "by_issue": {}}
+    known = read_or_none(os.path.join(directory, "facts.json")) or {}
+    for key in ("gpus", "commit"):
+        result[key] = known.get(key)
+    for section in (selftest, values, sanitizer):
+        try:
+            section(directory, result)
+        except (OSError, ValueError, KeyError, TypeError) as error:  # the others are told all the same
+            print(f"{section.__name__}: cannot be told: {type(error).__name__} {error}")
+    if not schedules(directory, result):
+        return 1
+    write_json(os.path.join(directory, "errors.json"), result)
     return 0
 
 

@@ -78,6 +78,12 @@ CudaBackend::CudaBackend(const schedule::ScheduledProgram& plan, const BackendOp
       plan, memory_, watch_,
       Communicators::Options{
           .device = options.device, .exchange = options.exchange, .stand_in = options.stand_in});
+  // A graph that hangs in a collective must let go of the communicators before they are aborted.
+  watch_.set_library([all = communicators_.get()] { return all->error(); },
+                     [this, all = communicators_.get()] {
+                       if (graph_ != nullptr) graph_->release();
+                       all->abort();
+                     });
   make_ops();
   plan_folds();
   if (options.trace_detail == TraceDetail::Full) {
@@ -90,7 +96,8 @@ CudaBackend::CudaBackend(const schedule::ScheduledProgram& plan, const BackendOp
   plan_commands();
 }
 
-CudaBackend::~CudaBackend() = default;
+// Before the communicators go: NCCL would wait for the graph (graph.h).
+CudaBackend::~CudaBackend() { graph_.reset(); }
 
 void CudaBackend::make_ops() {
   if (options_.content == Content::TrainingJob) {

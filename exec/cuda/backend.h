@@ -98,8 +98,8 @@ class CudaBackend final : public Backend {
   Rank rank_;
   Watch watch_;
   DeviceMemory memory_;
-  std::vector<Stream> streams_;  // by stream id
-  std::unique_ptr<Communicators> communicators_;
+  std::vector<Stream> streams_;       // by stream id
+  std::unique_ptr<StepGraph> graph_;  // outlives the communicators, whose abort releases it
   std::unique_ptr<OpRunner> ops_;
   StepTimer timer_;
   std::map<EventId, Event> events_;
@@ -111,10 +111,12 @@ class CudaBackend final : public Backend {
   std::map<CommandId, std::string> labels_;
   std::unique_ptr<ActivityRecorder> recorder_;  // of a full trace
   std::size_t lost_work_ = 0;
-  std::unique_ptr<StepGraph> graph_;
   Mode mode_ = Mode::Eager;
   std::int32_t step_ = 0;
   std::int64_t steps_begun_ = 0;
+  // Destroyed first: freeing memory waits for the device, where a collective may hang until it is
+  // aborted.
+  std::unique_ptr<Communicators> communicators_;
 };
 
 }  // namespace dovetail::exec::cuda

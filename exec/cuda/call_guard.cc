@@ -63,7 +63,14 @@ void CallGuard::end(const std::exception_ptr& error) {
     state_->changed.wait(lock, [this] { return state_->is_given_up; });
     throw DeviceError(state_->failure);
   }
-  if (error != nullptr) std::rethrow_exception(error);
+  if (error == nullptr) return;
+  try {
+    std::rethrow_exception(error);
+  } catch (const DeviceError& failed) {  // it names the function already
+    std::ostringstream text;
+    text << "rank " << options_.rank << ": " << state_->call.subject << ": " << failed.what();
+    throw DeviceError(text.str());
+  }
 }
 
 void CallGuard::look_on() {

@@ -55,8 +55,9 @@ class CallGuard {
   CallGuard& operator=(const CallGuard&) = delete;
   ~CallGuard();
 
-  // Runs work on this thread; its exception is thrown here, unless the call was given up. Not
-  // nested, one thread at a time. After a call that was given up, all others fail with its message.
+  // Runs work on this thread; its exception is thrown here, a DeviceError with rank and subject in
+  // front, unless the call was given up. Not nested, one thread at a time. After a call that was
+  // given up, all others fail with its message.
   template <class Work>
   void run(const GuardedCall& call, const Work& work) {
     begin(call);

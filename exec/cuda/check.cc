@@ -17,7 +17,10 @@ namespace {
 }  // namespace
 
 void check(cudaError_t result, const char* call) {
-  if (result != cudaSuccess) fail(call, cudaGetErrorString(result), static_cast<int>(result));
+  if (result == cudaSuccess) return;
+  // Told here; left as the last error, the next launch would report it as its own.
+  static_cast<void>(cudaGetLastError());
+  fail(call, cudaGetErrorString(result), static_cast<int>(result));
 }
 
 void check(cublasStatus_t result, const char* call) {
@@ -28,7 +31,10 @@ void check(cublasStatus_t result, const char* call) {
 
 void check(ncclResult_t result, const char* call) {
   if (result != ncclSuccess && result != ncclInProgress) {
-    fail(call, ncclGetErrorString(result), static_cast<int>(result));
+    // The general words, then those of the call that failed inside.
+    const char* const last = ncclGetLastError(nullptr);
+    const std::string detail = last == nullptr || *last == '\0' ? "" : std::string("; ") + last;
+    fail(call, (ncclGetErrorString(result) + detail).c_str(), static_cast<int>(result));
   }
 }
 

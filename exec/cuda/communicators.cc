@@ -8,9 +8,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <span>
 #include <sstream>
@@ -20,6 +22,9 @@ namespace dovetail::exec::cuda {
 namespace {
 
 using schedule::Collective;
+
+// Less than the grace of call_guard.h, after which a process is ended.
+constexpr Duration kAbortPatience = std::chrono::seconds(1);
 
 static_assert(sizeof(ncclUniqueId) == kIdBytes);
 
@@ -81,6 +86,20 @@ const char* function_of(Collective kind, StandIn stand_in) {
       return "ncclSend or ncclRecv";
   }
   return "NCCL";
+}
+
+// The calls in between become one. Closed whatever happens: an open group swallows all later calls
+// of this thread.
+template <class Calls>
+void grouped(const Calls& calls) {
+  check(ncclGroupStart(), "ncclGroupStart");
+  try {
+    calls();
+  } catch (...) {
+    static_cast<void>(ncclGroupEnd());  // launches nothing, since a call has failed
+    throw;
+  }
+  check(ncclGroupEnd(), "ncclGroupEnd");
 }
 
 struct Seat {
@@ -163,7 +182,10 @@ void Communicators::connect(const Exchange& exchange, const Options& options) {
 Communicators::~Communicators() {
   // While an exception is on its way a peer may be gone: ncclCommDestroy would wait for it.
   if (std::uncaught_exceptions() > exceptions_at_start_) abort();
-  if (is_aborted_) return;
+  if (is_aborted_) {
+    static_cast<void>(aborts_.wait(kAbortPatience));
+    return;
+  }
   try {
     for (const One& one : all_) {
       if (one.communicator != nullptr) destroy(one);
@@ -229,11 +251,11 @@ void Communicators::send_to_self(const Transfer& transfer, const One& one, cudaS
   const Region& larger =
       transfer.send.bytes() >= transfer.recv.bytes() ? transfer.send : transfer.recv;
   const auto bytes = static_cast<std::size_t>(larger.bytes());
-  check(ncclGroupStart(), "ncclGroupStart");
-  check(ncclSend(memory_.at(larger).data, bytes, ncclInt8, 0, one.communicator, stream),
-        "ncclSend");
-  check(ncclRecv(one.twin.data(), bytes, ncclInt8, 0, one.communicator, stream), "ncclRecv");
-  check(ncclGroupEnd(), "ncclGroupEnd");
+  grouped([&] {
+    check(ncclSend(memory_.at(larger).data, bytes, ncclInt8, 0, one.communicator, stream),
+          "ncclSend");
+    check(ncclRecv(one.twin.data(), bytes, ncclInt8, 0, one.communicator, stream), "ncclRecv");
+  });
 }
 
 ncclRedOp_t Communicators::operation(const Transfer& transfer, const One& one) {
@@ -270,13 +292,13 @@ void Communicators::exchange_parts(const Transfer& transfer, const One& one, cud
   const ncclDataType_t type = nccl_type(transfer.send.element);
   const auto* send = static_cast<const char*>(memory_.at(transfer.send).data);
   auto* recv = static_cast<char*>(memory_.at(transfer.recv).data);
-  check(ncclGroupStart(), "ncclGroupStart");
-  for (int peer = 0; peer < transfer.ranks; ++peer) {
-    const std::size_t part = static_cast<std::size_t>(peer) * bytes;
-    check(ncclSend(send + part, count, type, peer, one.communicator, stream), "ncclSend");
-    check(ncclRecv(recv + part, count, type, peer, one.communicator, stream), "ncclRecv");
-  }
-  check(ncclGroupEnd(), "ncclGroupEnd");
+  grouped([&] {
+    for (int peer = 0; peer < transfer.ranks; ++peer) {
+      const std::size_t part = static_cast<std::size_t>(peer) * bytes;
+      check(ncclSend(send + part, count, type, peer, one.communicator, stream), "ncclSend");
+      check(ncclRecv(recv + part, count, type, peer, one.communicator, stream), "ncclRecv");
+    }
+  });
 }
 
 void Communicators::pass_on(const Transfer& transfer, const One& one, cudaStream_t stream) {
@@ -308,10 +330,15 @@ std::string Communicators::error() const {
 
 void Communicators::abort() {
   if (std::exchange(is_aborted_, true)) return;
+  std::vector<std::function<void()>> calls;
   for (One& one : all_) {
     if (one.communicator == nullptr) continue;
-    static_cast<void>(ncclCommAbort(std::exchange(one.communicator, nullptr)));
+    calls.emplace_back([communicator = std::exchange(one.communicator, nullptr)] {
+      static_cast<void>(ncclCommAbort(communicator));
+    });
   }
+  aborts_.start(std::move(calls));
+  static_cast<void>(aborts_.wait(kAbortPatience));
 }
 
 }  // namespace dovetail::exec::cuda

@@ -18,6 +18,7 @@
 #include "exec/cuda/communicator_plan.h"
 #include "exec/cuda/device_memory.h"
 #include "exec/cuda/module.h"
+#include "exec/cuda/side_threads.h"
 #include "exec/cuda/transfer.h"
 #include "exec/cuda/watch.h"
 
@@ -53,7 +54,9 @@ class Communicators {
   // What NCCL reports asynchronously; "" if nothing.
   [[nodiscard]] std::string error() const;
   // Ends every operation in flight on the device. From then on nothing can be enqueued. Called from
-  // this thread, or from another one while this one hangs in a call (call_guard.h).
+  // this thread, or from another one while this one hangs in a call (call_guard.h). Returns after a
+  // second at the latest: NCCL's own clean-up may have to wait for a graph that the caller still
+  // has to destroy (side_threads.h); the destructor gives it a second more.
   void abort();
 
  private:
@@ -79,6 +82,7 @@ class Communicators {
   std::vector<CommunicatorKey> keys_;
   std::vector<One> all_;
   bool is_aborted_ = false;
+  SideThreads aborts_;
   int exceptions_at_start_ = 0;
 };
 

@@ -33,24 +33,33 @@ bool is_power_of_two(double factor) {
 }
 
 // How far a correct result may lie from the exact sum: every addition and every product with a
-// factor rounds once.
+// factor rounds once. A gradient of a narrower type than the sum that it is merged or cast into was
+// rounded in its own type before: when it was written, summed over ranks, and scaled.
 double tolerance_of(const std::vector<cpu::Term>& terms, Element stored,
                     const ExpectedTables::ElementOf& element_of) {
+  constexpr double kProducts = 8;
+  constexpr double kNarrowProducts = 4;
   double largest = 0;   // of the sum
   double integers = 0;  // the same without factors
   double writes = 0;
+  double narrow = 0;  // by rounding in the gradients' own types
   bool is_exact = true;
   for (const cpu::Term& term : terms) {
+    const Element own = element_of(term.tensor);
     const auto ranks = static_cast<double>(term.ranks.size());
-    const double most = std::ldexp(1.0, pattern_bits(element_of(term.tensor)));
-    largest += std::abs(term.factor) * ranks * most;
+    const double most = std::ldexp(1.0, pattern_bits(own));
+    const double part = std::abs(term.factor) * ranks * most;
+    largest += part;
     integers += ranks * most;
     writes += ranks;
-    is_exact = is_exact && is_power_of_two(term.factor);
+    is_exact =
+        is_exact && is_power_of_two(term.factor) && ranks * most <= std::ldexp(1.0, digits_of(own));
+    if (digits_of(own) < digits_of(stored)) {
+      narrow += (ranks + kNarrowProducts) * part * std::ldexp(1.0, -digits_of(own));
+    }
   }
   if (is_exact && integers <= std::ldexp(1.0, digits_of(stored))) return 0;
-  constexpr double kProducts = 8;
-  return (writes + kProducts) * largest * std::ldexp(1.0, -digits_of(stored));
+  return narrow + (writes + kProducts) * largest * std::ldexp(1.0, -digits_of(stored));
 }
 
 }  // namespace

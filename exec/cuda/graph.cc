@@ -49,4 +49,6 @@ void StepGraph::launch() {
   check(cudaGraphLaunch(executable_.get(), streams_[0].get()), "cudaGraphLaunch");
 }
 
+void StepGraph::release() { executable_ = GraphExecHandle(); }
+
 }  // namespace dovetail::exec::cuda

@@ -4,6 +4,9 @@
 // meet again before it ends. Mode ThreadLocal, as NCCL's threads make CUDA calls of their own.
 // Instantiated with node priorities, else the priority of communication streams would be lost.
 //
+// NCCL neither destroys nor aborts a communicator while a graph holds its kernels: whoever does so
+// must release() the graph before, or waits for ever.
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,6 +29,8 @@ class StepGraph {
   void finish();
   // REQUIRES: finish() was called.
   void launch();
+  // Gives up what launch() needs. What runs goes on, and is freed when it has ended. Any thread.
+  void release();
 
  private:
   std::span<const Stream> streams_;

@@ -16,6 +16,8 @@ const Tools& tools();
 
 std::vector<selftest::Row> device_rows();
 std::vector<selftest::Row> link_rows(int devices);
+// Products that the backend executes, against cuBLAS alone.
+std::vector<selftest::Row> executed_product_rows(int device);
 std::vector<selftest::Row> nccl_rows(const Exchange& exchange, const NcclTest& test);
 
 // Waits until the stream is idle, asking `trouble` meanwhile (it throws when the wait is

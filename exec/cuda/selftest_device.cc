@@ -192,6 +192,8 @@ void add_rows_of(int device, std::vector<Row>& rows) {
     rows.push_back(row_of({"cuda", prefix + "product " + product.name},
                           [&] { return product_outcome(product, peaks); }));
   }
+  const std::vector<Row> executed = executed_product_rows(device);
+  rows.insert(rows.end(), executed.begin(), executed.end());
   rows.push_back(row_of({"cuda", prefix + "events"}, events_outcome));
 }
 
@@ -204,6 +206,7 @@ void await_stream(cudaStream_t stream, Duration deadline, const char* what,
     const cudaError_t status = cudaStreamQuery(stream);
     if (status == cudaSuccess) return;
     if (status != cudaErrorNotReady) check(status, what);
+    static_cast<void>(cudaGetLastError());  // "not ready" is no error of the next launch
     if (trouble) trouble();
     if (now_ns() > end) {
       throw DeviceError(std::string(what) + ": not done after " +

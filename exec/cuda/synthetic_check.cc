@@ -5,6 +5,7 @@
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/synthetic_ops.h"
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 #include <string>
@@ -12,6 +13,16 @@
 #include <variant>
 
 namespace dovetail::exec::cuda {
+namespace {
+
+// Of one result of this type, as a part of it.
+double rounding_of(Element element) {
+  if (element == Element::BF16) return 0x1p-8;
+  if (element == Element::F16) return 0x1p-11;
+  return 0x1p-24;
+}
+
+}  // namespace
 
 CheckResult SyntheticOps::check(cudaStream_t stream) {
   CheckResult result;
@@ -99,17 +110,26 @@ void SyntheticOps::judge(const std::vector<Found>& answers, CheckResult& result)
   }
 }
 
-// Sums of many squares round: a part in ten thousand is allowed, and what the number's type rounds.
+// Sums of many squares round: a part in ten thousand is allowed, and what the types of the number
+// (stored and summed over ranks) and of the gradients (written, summed and scaled) round.
 void SyntheticOps::judge_norms(const Look& look, CheckResult& result, cudaStream_t stream) const {
-  ExpectedTables tables([this](TensorId id) { return element_of(plan_.program.tensor(id).dtype); });
+  const auto type_of = [this](TensorId id) { return element_of(plan_.program.tensor(id).dtype); };
+  ExpectedTables tables(type_of);
+  double rounding = 0;
   for (const cpu::Content& content : look.what.squares) {
     static_cast<void>(tables.add_squares(content, step_));
+    for (const cpu::Piece& piece : content) {
+      for (const cpu::Term& term : piece.terms) {
+        rounding = std::max(rounding, rounding_of(type_of(term.tensor)));
+      }
+    }
   }
+  const double allowed = 1e-4 + 4 * rounding_of(type_of(look.what.tensor)) + 8 * rounding;
   double expected = 0;
   for (const Found& part : found(tables, stream)) expected += part.squares;
   const double value = number_at(kept(look), 0);
   ++result.checked;
-  if (std::abs(value - expected) <= 1e-4 * expected) return;
+  if (std::abs(value - expected) <= allowed * expected) return;
   ++result.wrong;
   if (!result.first_wrong.empty()) return;
   std::ostringstream message;

@@ -88,6 +88,12 @@ Bytes SyntheticOps::touched_by(const schedule::Op& op) const {
       if (layout.has(made.tensor)) bytes += layout.tensor(made.tensor).bytes();
     }
   }
+  const auto* update = std::get_if<schedule::ShardUpdate>(&op.effect);
+  if (update != nullptr && layout.has(update->parameters)) {
+    for (const MemberRegion& member : layout.shard_members(update->parameters)) {
+      bytes += 2 * member.region.bytes();
+    }
+  }
   const bool reads_and_writes = std::holds_alternative<schedule::Accumulate>(op.effect);
   if (reads_and_writes || std::holds_alternative<schedule::ZeroFill>(op.effect)) {
     for (const TensorId id : op.writes) {
@@ -190,18 +196,22 @@ void SyntheticOps::add_up(const schedule::Op& op, const schedule::Accumulate& su
   }
 }
 
-// The part of a gradient that this rank holds: all, or its shard.
-Region SyntheticOps::squared_part(TensorId tensor, const schedule::GlobalNorm& norm) const {
+// What this rank holds of a gradient: all, or its parts of the buckets that hold slices of it. A
+// stand-in has no shards.
+std::vector<Region> SyntheticOps::squared_parts(TensorId tensor,
+                                                const schedule::GlobalNorm& norm) const {
   const Layout& layout = memory_.layout();
+  std::vector<Region> parts;
   if (norm.shard) {
     for (const BucketId bucket : layout.bucket_ids()) {
       if (layout.shards(bucket) == 1) continue;
       for (const MemberRegion& member : layout.shard_members(bucket)) {
-        if (member.tensor == tensor) return member.region;
+        if (member.tensor == tensor) parts.push_back(member.region);
       }
     }
   }
-  return layout.tensor(tensor);
+  if (parts.empty()) parts.push_back(layout.tensor(tensor));
+  return parts;
 }
 
 void SyntheticOps::square(const schedule::Op& op, const schedule::GlobalNorm& norm,
@@ -213,8 +223,10 @@ void SyntheticOps::square(const schedule::Op& op, const schedule::GlobalNorm& no
   check(cudaMemsetAsync(total, 0, sizeof(double), stream), "cudaMemsetAsync");
   for (const TensorId id : op.reads) {
     if (!memory_.layout().has(id) || !is_gradient(plan_.program.tensor(id))) continue;
-    const Array data = memory_.at(squared_part(id, norm));
-    check(add_squares(data, norm.rescale.value(), partial, total, stream), "kernel add_squares");
+    for (const Region& part : squared_parts(id, norm)) {
+      check(add_squares(memory_.at(part), norm.rescale.value(), partial, total, stream),
+            "kernel add_squares");
+    }
   }
   check(store_number(total, memory_.tensor(op.writes[0]), stream), "kernel store_number");
 }

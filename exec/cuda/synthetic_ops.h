@@ -64,7 +64,8 @@ class SyntheticOps final : public OpRunner {
   void add_up(const schedule::Op& op, const schedule::Accumulate& sum, cudaStream_t stream) const;
   void square(const schedule::Op& op, const schedule::GlobalNorm& norm, cudaStream_t stream) const;
   void update_shard(const schedule::ShardUpdate& update, cudaStream_t stream) const;
-  [[nodiscard]] Region squared_part(TensorId tensor, const schedule::GlobalNorm& norm) const;
+  [[nodiscard]] std::vector<Region> squared_parts(TensorId tensor,
+                                                  const schedule::GlobalNorm& norm) const;
 
   [[nodiscard]] std::vector<Found> found(const ExpectedTables& tables, cudaStream_t stream) const;
   void ask(const Array& data, const Subject& subject, const cpu::Content& content,

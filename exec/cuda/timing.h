@@ -33,7 +33,7 @@ enum class Recording { Eager, Captured };
 
 class StepTimer {
  public:
-  // Measures the empty pair on this stream.
+  // Measures the empty pair on this stream, with work queued ahead of it as in a step.
   StepTimer(cudaStream_t stream, Watch& watch);
 
   // REQUIRES: the device is idle but for what stands on `stream`, which is waited for.

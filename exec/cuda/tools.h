@@ -21,8 +21,8 @@ struct NcclTest {
 
 // Neither function throws for what the machine does: that is a failed row.
 struct Tools {
-  // Of every GPU: what it is, its clock, copies, products in each dtype against the physical peak,
-  // events; and how the GPUs are connected.
+  // Of every GPU: what it is, its clock, copies, products in each dtype against the physical peak and
+  // as ops of a plan against cuBLAS alone, events; and how the GPUs are connected.
   std::vector<selftest::Row> (*device_rows)() = nullptr;
   // Every collective, dtype and reduction on known values, straight on NCCL. All ranks call it;
   // each gets the same rows, with the counts of all ranks.

@@ -76,14 +76,20 @@ void Watch::run(std::function<void()> work, const std::string& doing) {
   }).detach();
   wait([&] { return state->is_done.load(std::memory_order_acquire); }, [&] { return doing; },
        Pace::Sleep);
-  if (state->error != nullptr) std::rethrow_exception(state->error);
+  if (state->error == nullptr) return;
+  try {
+    std::rethrow_exception(state->error);
+  } catch (const DeviceError& error) {
+    std::ostringstream text;
+    text << "rank " << options_.rank << ": " << doing << ": " << error.what();
+    throw DeviceError(text.str());
+  }
 }
 
 CallGuard& Watch::guard() {
   if (guard_ != nullptr) return *guard_;
-  // Tells first: an abort may hang as well.
   const auto give_up = [this](const std::string& message) {
-    if (options_.tell_others) options_.tell_others(message);
+    if (options_.tell_others) options_.tell_others(message);  // first, as in fail()
     if (abort_) abort_();
   };
   CallGuardOptions options;
@@ -98,8 +104,9 @@ CallGuard& Watch::guard() {
 void Watch::fail(const std::string& message) {
   std::ostringstream text;
   text << "rank " << options_.rank << ": " << message;
-  if (abort_) abort_();
+  // Tells first: an abort may hang as well.
   if (options_.tell_others) options_.tell_others(text.str());
+  if (abort_) abort_();
   throw DeviceError(text.str());
 }
 

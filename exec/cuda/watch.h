@@ -1,8 +1,8 @@
 // Waiting for a device or a peer, never without a deadline.
 //
 // Whoever waits polls: is it done; has a library reported an error; has another rank failed; is the
-// deadline over. In the last three cases the communicators are aborted, the other ranks are told,
-// and a DeviceError goes up that names rank and command:
+// deadline over. In the last three cases the other ranks are told, the communicators aborted, and a
+// DeviceError goes up that names rank and command:
 //
 //   rank 0: all-reduce of bucket 3 did not end within 60000 ms
 //   rank 2: NCCL: remote process exited or there was a network error during all-reduce of bucket 3
@@ -47,7 +47,8 @@ class Watch {
   // Returns once is_done() holds. `doing` names what is waited for, when that is needed.
   void wait(const std::function<bool()>& is_done, const std::function<std::string()>& doing,
             Pace pace);
-  // Runs `work` on another thread and waits for its end; its exception is thrown here.
+  // Runs `work` on another thread and waits for its end; its exception is thrown here, a
+  // DeviceError with rank and `doing` in front.
   void run(std::function<void()> work, const std::string& doing);
   // Runs `work` on this thread; should it hang, the libraries are aborted from another one.
   template <class Work>

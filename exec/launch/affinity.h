@@ -9,6 +9,11 @@
 
 namespace dovetail::exec::launch {
 
+// Which cores a rank may use. OneEach: its share of the host, for ranks that compute on processors.
+// Any: for ranks that drive a GPU. The threads that CUDA and NCCL start inherit the choice, and on
+// one core NCCL's network threads would compete with the thread that issues the step.
+enum class Cores { OneEach, Any };
+
 // The cores that the calling thread may use.
 std::vector<std::int32_t> allowed_cores();
 

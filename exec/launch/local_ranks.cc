@@ -4,7 +4,6 @@
 #include "exec/launch/local_ranks.h"
 
 #include "base/error.h"
-#include "exec/launch/affinity.h"
 #include "exec/launch/netns.h"
 
 #include <exception>
@@ -27,7 +26,7 @@ void run_local_ranks(const LocalRanksOptions& options,
     Session session(world, std::move(links[static_cast<std::size_t>(rank)]), Session::Kind::Thread,
                     {.network_namespace = options.network_namespace});
     try {
-      pin_to_core_of(rank);
+      if (options.cores == Cores::OneEach) pin_to_core_of(rank);
       if (!options.network_namespace.empty()) {
         enter_network_namespace(options.network_namespace + std::to_string(rank));
       }

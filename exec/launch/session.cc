@@ -6,7 +6,6 @@
 #include "exec/launch/session.h"
 
 #include "base/error.h"
-#include "exec/launch/affinity.h"
 #include "exec/launch/monitor.h"
 #include "exec/launch/netns.h"
 
@@ -215,7 +214,7 @@ std::unique_ptr<Session> connect(const World& world, const SessionOptions& optio
   const StoreAddress address = store_address(world, process_environment(), options.store);
   Links links = meet(world, address, options.patience);
   if (links.local_address.empty()) links.local_address = "127.0.0.1";
-  pin_to_core_of(world.local_rank);
+  if (options.cores == Cores::OneEach) pin_to_core_of(world.local_rank);
   // Its monitor still runs outside, where rank 0 was met; sockets stay where they were made.
   auto session =
       std::make_unique<Session>(world, std::move(links), Session::Kind::Process, options);

@@ -21,6 +21,7 @@
 
 #include "base/ids.h"
 #include "base/units.h"
+#include "exec/launch/affinity.h"
 #include "exec/launch/failure.h"
 #include "exec/launch/store.h"
 #include "exec/launch/world.h"
@@ -45,6 +46,7 @@ struct SessionOptions {
   Duration heartbeat = std::chrono::milliseconds(250);
   Duration silence = std::chrono::seconds(5);
   Duration call_deadline = std::chrono::minutes(10);  // for the other ranks to make the same call
+  Cores cores = Cores::OneEach;
 };
 
 class Session {
@@ -115,8 +117,8 @@ class Session {
 // Runs body; when it throws, the other ranks are told why before the exception goes on.
 void tell_others_of_errors(Session& session, const std::function<void()>& body);
 
-// Meets the other ranks, pins the calling thread to its core and moves it into the namespace; both
-// hold for the threads it starts from then on.
+// Meets the other ranks, pins the calling thread to its core (Cores::OneEach) and moves it into the
+// namespace; both hold for the threads it starts from then on.
 std::unique_ptr<Session> connect(const World& world, const SessionOptions& options = {});
 
 }  // namespace dovetail::exec::launch

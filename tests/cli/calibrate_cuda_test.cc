@@ -7,12 +7,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <string>
 
 #include "base/error.h"
 #include "cli/planner.h"
+#include "exec/cpu/dataflow.h"
+#include "exec/cuda/communicator_plan.h"
+#include "exec/cuda/layout.h"
+#include "exec/cuda/stand_in.h"
+#include "exec/cuda/transfer.h"
 #include "exec/fake/fake_backend.h"
 #include "exec/run.h"
 #include "models/collective_table.h"
@@ -122,6 +128,35 @@ TEST(CalibrateCudaTest, AStandInIsNotValidAndEveryPredictionSaysWhy) {
   EXPECT_TRUE(std::ranges::any_of(sentences, [](const std::string& sentence) {
     return sentence.find("no link was measured") != std::string::npos;
   }));
+}
+
+// What the backend decides of a plan before it touches the device (exec/cuda/backend.cc), without the
+// device; one rank plays the plan of two, as send-to-self does.
+TEST(CalibrateCudaTest, TheBackendAcceptsEveryPlanOfACalibration) {
+  std::deque<ScheduledProgram> plans;
+  const exec::cuda::MakeBackend accepting = [&plans](const ScheduledProgram& plan) {
+    plans.push_back(exec::cuda::as_one_rank(plan));
+    const ScheduledProgram& alone = plans.back();
+    const exec::cuda::Layout layout(alone, Rank{0}, exec::cuda::Scope::Communicated);
+    const auto keys = exec::cuda::communicators_of(alone);
+    static_cast<void>(exec::cpu::expectations(alone, Rank{0}));
+    for (const schedule::Command& command : alone.roles.at(0).commands) {
+      const auto* action = std::get_if<schedule::RunCollective>(&command.action);
+      if (action == nullptr) continue;
+      EXPECT_EQ(keys.at(exec::cuda::communicator_of(alone, keys, command)).max_ctas, 16);
+      EXPECT_GT(exec::cuda::transfer_of(alone, layout, Rank{0}, *action).payload_bytes(), 0);
+    }
+    EXPECT_LT(layout.bytes(), std::int64_t{16} << 30);
+    return fake_machine(alone);
+  };
+  exec::cuda::CalibrateOptions what;
+  what.max_ctas = 16;
+  what.steps = 1;
+  const schedule::Program program =
+      models::load_workload("gpt2", 2, std::string(DOVETAIL_SOURCE_DIR) + "/models").program;
+  const auto found = exec::cuda::calibrate_gpu(exec::alone(), accepting, program, what);
+  EXPECT_EQ(found.ops.size(), program.ops.size());
+  EXPECT_GT(plans.size(), 20u);
 }
 
 TEST(CalibrateCudaTest, WithoutAUsableGpuTheToolSaysSoAndEndsWithThree) {

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -69,7 +70,8 @@ TEST(GpuCheckTest, ADryRunPrintsTheStepsInOrderAndMakesNothing) {
   std::size_t last = 0;
   for (const char* step :
        {"facts ", "\nconfigure ", "\nbuild ", "\nselftest ", "\ncalibrate-eager-4 ",
-        "\nplan-eager-4-0 ", "\nrun-eager-4 ", "\nrun-graph-32 ", "\nsanitizer ", "\nreport "}) {
+        "\nplan-eager-4-0 ", "\nrun-eager-4 ", "\nrun-graph-32 ", "\nexact-1-eager ",
+        "\nexact-2-graph ", "\nsanitizer ", "\nsanitizer-exact ", "\nreport "}) {
     const std::size_t at = ended.output.find(step, last);
     ASSERT_NE(at, std::string::npos) << step << " is missing or too early in " << ended.output;
     last = at;
@@ -117,6 +119,23 @@ TEST(GpuCheckTest, GivenHeadersAreLookedAt) {
   EXPECT_THAT(lines[0], HasSubstr("-DDOVETAIL_GLOO=OFF"));
 }
 
+// A stand-in reduces nothing, so values are checked by runs of their own, with real collectives.
+TEST(GpuCheckTest, ValuesAreCheckedWithoutAStandIn) {
+  const Ended ended = dry_run();
+  for (const char* name :
+       {"exact-1-eager ", "exact-1-graph ", "exact-2-eager ", "exact-2-graph "}) {
+    const std::vector<std::string> lines = lines_with(ended.output, name);
+    ASSERT_EQ(lines.size(), 1u) << name;
+    EXPECT_THAT(lines[0], Not(HasSubstr("--stand-in")));
+  }
+}
+
+TEST(GpuCheckTest, RelativePathsCountFromTheCallersFolder) {
+  const Ended ended = shell("cd /usr && " + kRoot + "/scripts/gpu_check.sh --dry-run --out found");
+  ASSERT_EQ(lines_with(ended.output, "facts ").size(), 1u);
+  EXPECT_THAT(lines_with(ended.output, "facts ")[0], HasSubstr(" /usr/found/facts.json"));
+}
+
 TEST(GpuCheckTest, AWrongOptionIsWrongUse) {
   EXPECT_EQ(shell(kRoot + "/scripts/gpu_check.sh --fast").code, 2);
   EXPECT_EQ(shell(kRoot + "/scripts/gpu_check.sh --out").code, 2);
@@ -146,14 +165,9 @@ class GpuReportTest : public ::testing::Test {
     return shell("python3 " + kRoot + "/scripts/gpu_report.py " + arguments);
   }
   static json row(const std::string& plan, double predicted, double measured) {
-    return {{"plan", "x/" + plan},
-            {"policy", "one-bucket"},
-            {"buckets", 1},
-            {"p10_us", measured},
-            {"predicted_step_us", predicted},
-            {"measured_step_us", measured},
-            {"p90_us", measured},
-            {"wrong_elements", 0}};
+    return {{"plan", "x/" + plan}, {"policy", "one-bucket"},         {"buckets", 1},
+            {"p10_us", measured},  {"predicted_step_us", predicted}, {"measured_step_us", measured},
+            {"p90_us", measured},  {"checked_elements", 7},          {"wrong_elements", 0}};
   }
   static json report_of(const json& rows) {
     return {{"machine", "m"}, {"backend", "cuda"}, {"date", "d"}, {"rows", rows}};
@@ -175,6 +189,57 @@ TEST_F(GpuReportTest, MeanAndWorstErrorByWayOfIssuing) {
   EXPECT_NEAR(errors.at("all").at("mean").get<double>(), 0.5 / 3, 1e-9);
   EXPECT_EQ(errors.at("rows").at(0).at("max_ctas"), 16);
   EXPECT_EQ(errors.at("rows").at(2).at("calibration"), "calibration-graph-32.json");
+}
+
+// One step of 40 us. Op 0..10, then the compute stream waits to 30 for a collective of 12..29, then an
+// op 30..40: of the path 0..10, 12..29, 30..40 are covered, so 3 of 40 us are overhead. In the other
+// step the collective is over before the op that follows at 15..30, and nobody waits: of the path
+// 0..10, 15..30, 31..40 are covered, so 6 of 40 us. The median of both is 4.5 of 40.
+TEST_F(GpuReportTest, OverheadIsWhatTheCriticalPathLeavesOpen) {
+  json commands = json::array();
+  for (const char* kind : {"compute", "collective", "wait", "compute", "compute"}) {
+    commands.push_back({{"id", commands.size()}, {"kind", kind}});
+  }
+  const json spans = {{0, 0, 0, 0, 0, 10000},     {1, 0, 1, 0, 12000, 29000, 12000},
+                      {2, 0, 0, 0, 10000, 30000}, {3, 0, 0, 0, 30000, 40000},
+                      {0, 0, 0, 1, 50000, 60000}, {1, 0, 1, 1, 62000, 79000},
+                      {3, 0, 0, 1, 65000, 80000}, {4, 0, 0, 1, 81000, 90000}};
+  write("trace-eager-4-0.json", {{"commands", commands}, {"spans", spans}});
+  write("run-eager-4.json", report_of(json::array({row("plan-eager-4-0.json", 40, 40)})));
+  const Ended ended = run("report " + folder_);
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("overhead mean 11.25%, worst 11.25%"));
+  const json errors = json::parse(read_file(folder_ + "/errors.json"));
+  EXPECT_NEAR(errors.at("rows").at(0).at("overhead").get<double>(), 4.5 / 40, 1e-9);
+}
+
+TEST_F(GpuReportTest, TellsTheSelfTestTheValuesAndTheSanitizer) {
+  const json product = {{"part", "cuda"},
+                        {"name", "gpu 0 product f32 in a plan"},
+                        {"verdict", "pass"},
+                        {"detail", "1.010 times"}};
+  // A library has written to standard output too.
+  std::ofstream(folder_ + "/selftest.json")
+      << "NCCL version 2.28.9\n"
+      << json({{"passed", 1}, {"failed", 0}, {"skipped", 2}, {"rows", {product}}}) << "\nlate\n";
+  json wrong = row("plan-exact-2-0.json", 1, 1);
+  wrong["wrong_elements"] = 3;
+  write("exact-1-eager.json", report_of(json::array({row("plan-exact-1-0.json", 1, 1)})));
+  write("exact-2-eager.json", report_of(json::array({wrong})));
+  std::ofstream(folder_ + "/steps.jsonl")
+      << R"({"step": "build", "seconds": 50, "result": "ok"})" << '\n'
+      << R"({"step": "sanitizer", "seconds": 9, "result": "exit 9"})" << '\n';
+  std::ofstream(folder_ + "/sanitizer.log") << "========= ERROR SUMMARY: 2 errors\n";
+  write("run-eager-4.json", report_of(json::array({row("a.json", 110, 100)})));
+  const Ended ended = run("report " + folder_);
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("self-test: 1 passed, 0 failed, 2 skipped"));
+  EXPECT_THAT(ended.output, HasSubstr("1.010 times"));
+  EXPECT_THAT(ended.output, HasSubstr("14 elements checked in 2 runs, 3 wrong"));
+  EXPECT_THAT(ended.output, HasSubstr("compute-sanitizer: exit 9; ERROR SUMMARY: 2 errors"));
+  const json errors = json::parse(read_file(folder_ + "/errors.json"));
+  EXPECT_EQ(errors.at("elements").at("wrong"), 3);
+  EXPECT_EQ(errors.at("selftest").at("products").size(), 1u);
 }
 
 TEST_F(GpuReportTest, WithoutRunsThereIsNoFileAndAnExitCode) {
@@ -217,13 +282,21 @@ double predicted_us(const std::string& folder, const json& row) {
   return to_us(Duration(planner.evaluate(spec).summary.step_ns));
 }
 
-double mean_error(const std::string& folder) {
-  const json errors = json::parse(read_file(folder + "/errors.json"));
-  double sum = 0;
-  for (const json& row : errors.at("rows")) {
-    sum += std::abs(predicted_us(folder, row) / row.at("measured_step_us").get<double>() - 1);
+struct Errors {
+  double mean = 0;
+  double worst = 0;
+};
+
+Errors errors_of(const std::string& folder) {
+  const json kept = json::parse(read_file(folder + "/errors.json"));
+  Errors errors;
+  for (const json& row : kept.at("rows")) {
+    const double error =
+        std::abs(predicted_us(folder, row) / row.at("measured_step_us").get<double>() - 1);
+    errors.mean += error / static_cast<double>(kept.at("rows").size());
+    errors.worst = std::max(errors.worst, error);
   }
-  return sum / static_cast<double>(errors.at("rows").size());
+  return errors;
 }
 
 // A folder as gpu_check.sh leaves it, of a machine that takes as long as predicted and one that
@@ -239,7 +312,8 @@ TEST_F(GpuReportTest, AKeptFolderIsPredictedAnew) {
   json slow = row;
   slow["measured_step_us"] = us / 2;
   write("errors.json", {{"rows", {row, slow}}});
-  EXPECT_NEAR(mean_error(folder_), 0.5, 1e-6);
+  EXPECT_NEAR(errors_of(folder_).mean, 0.5, 1e-6);
+  EXPECT_NEAR(errors_of(folder_).worst, 1, 1e-6);
 }
 
 // The cost model against what a GPU measured: folders traces/measured/gpu-* as gpu_check.sh leaves
@@ -250,7 +324,12 @@ TEST(GpuPredictionTest, KeptMeasurementsArePredictedWithinTenPercentOnAverage) {
     if (std::filesystem::exists(entry.path() / "errors.json")) folders.push_back(entry.path());
   }
   if (folders.empty()) GTEST_SKIP() << "traces/measured holds no measurement of a GPU yet";
-  for (const std::string& folder : folders) EXPECT_LE(mean_error(folder), 0.10) << folder;
+  for (const std::string& folder : folders) {
+    const Errors errors = errors_of(folder);
+    std::cout << folder << ": mean " << errors.mean * 100 << " %, worst " << errors.worst * 100
+              << " %\n";
+    EXPECT_LE(errors.mean, 0.10) << folder;
+  }
 }
 
 }  // namespace

@@ -4,15 +4,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
 #include "exec/cuda/call_guard.h"
+#include "exec/cuda/side_threads.h"
 #include "exec/cuda/watch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <future>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -59,7 +63,7 @@ TEST(CudaCallGuardTest, ACallThatReturnsRunsOnTheThreadThatAsked) {
 TEST(CudaCallGuardTest, AnErrorOfTheCallComesBack) {
   CallGuard guard({.rank = Rank{0}});
   EXPECT_EQ(error_of(guard, [] { throw DeviceError("ncclAllReduce: invalid usage"); }),
-            "ncclAllReduce: invalid usage");
+            "rank 0: all-reduce of bucket 3: ncclAllReduce: invalid usage");
   EXPECT_EQ(error_of(guard, [] {}), "") << "an ordinary error does not end the guard";
 }
 
@@ -161,6 +165,61 @@ TEST(CudaWatchTest, AHangingEnqueueTellsTheOthersThenAborts) {
   EXPECT_THAT(events, ::testing::ElementsAre("rank 0: ncclAllReduce for all-reduce of bucket 3 "
                                              "did not return within 20 ms",
                                              "abort"));
+}
+
+TEST(CudaWatchTest, AWaitThatFailsTellsTheOthersThenAborts) {
+  std::vector<std::string> events;
+  Watch watch({.rank = Rank{0},
+               .deadline = milliseconds(10),
+               .peer_failure = {},
+               .tell_others = [&](const std::string& message) { events.push_back(message); }});
+  watch.set_library([] { return std::string(); }, [&] { events.emplace_back("abort"); });
+  const auto doing = [] { return std::string("all-reduce of bucket 3"); };
+  EXPECT_THROW(watch.wait([] { return false; }, doing, Pace::Sleep), DeviceError);
+  EXPECT_THAT(events, ::testing::ElementsAre("rank 0: all-reduce of bucket 3 did not end within "
+                                             "10 ms",
+                                             "abort"));
+}
+
+TEST(CudaWatchTest, AnErrorOnAnotherThreadNamesRankAndWhatWasDone) {
+  Watch watch({.rank = Rank{3}});
+  try {
+    watch.run([] { throw DeviceError("ncclCommInitRankConfig: invalid usage"); },
+              "connecting group dp on stream 1");
+    FAIL() << "it did not throw";
+  } catch (const DeviceError& error) {
+    EXPECT_STREQ(error.what(),
+                 "rank 3: connecting group dp on stream 1: ncclCommInitRankConfig: invalid usage");
+  }
+}
+
+// Two communicators as ncclCommAbort leaves them: each abort returns only when the other's flag is
+// up too. One after the other they would hang.
+TEST(CudaSideThreadsTest, CallsThatWaitForEachOtherAllReturn) {
+  auto flags = std::make_shared<std::array<std::atomic<bool>, 2>>();
+  SideThreads threads;
+  std::vector<std::function<void()>> aborts;
+  for (const std::size_t mine : {0U, 1U}) {
+    aborts.emplace_back([flags, mine] {
+      (*flags)[mine] = true;
+      while (!(*flags)[1 - mine]) std::this_thread::yield();
+    });
+  }
+  threads.start(std::move(aborts));
+  EXPECT_TRUE(threads.wait(std::chrono::minutes(1)));
+}
+
+TEST(CudaSideThreadsTest, ACallThatHangsIsWaitedForOnlySoLong) {
+  const auto graph_is_gone = std::make_shared<std::promise<void>>();
+  SideThreads threads;
+  threads.start({[graph_is_gone] { graph_is_gone->get_future().wait(); }});
+  EXPECT_FALSE(threads.wait(milliseconds(10)));
+  graph_is_gone->set_value();
+  EXPECT_TRUE(threads.wait(std::chrono::minutes(1)));
+}
+
+TEST(CudaSideThreadsTest, NothingStartedIsNothingToWaitFor) {
+  EXPECT_TRUE(SideThreads().wait(milliseconds(0)));
 }
 
 }  // namespace

@@ -136,6 +136,23 @@ TEST(CudaExpectedTest, AllowsRoundingOnlyWhereTheTypeRounds) {
   EXPECT_LT(tolerance(Element::BF16, 1.0 / 3, 3), 1.0 / 3 + 0.05);
 }
 
+TEST(CudaExpectedTest, AllowsWhatANarrowerGradientRoundedBeforeItsSum) {
+  const auto tolerance = [](double factor, std::int32_t ranks) {
+    cpu::Term term = {.tensor = TensorId{1}, .factor = factor, .ranks = {}};
+    for (std::int32_t i = 0; i < ranks; ++i) term.ranks.push_back(Rank{i});
+    ExpectedTables tables(always(Element::BF16));
+    const Array data = {.data = nullptr, .count = 4, .element = Element::F32};
+    static_cast<void>(tables.compare(data, 0, {{0, 4, 0, {term}}}, 0));
+    return tables.comparisons()[0].tolerance;
+  };
+  // Between 1 and 2 bf16 has steps of 2^-7: 5 x 1/3 = 1.66667 is stored up to 2^-8 away.
+  EXPECT_GE(tolerance(1.0 / 3, 1), 1.0 / 256);
+  EXPECT_LT(tolerance(1.0 / 3, 1), 1.0 / 3);  // and a wrong integer still shows
+  // What no type rounds stays exact; 64 ranks may have been summed in bf16, where 2^8 is the limit.
+  EXPECT_EQ(tolerance(1.0 / 4, 4), 0);
+  EXPECT_GT(tolerance(1.0, 64), 0);
+}
+
 TEST(CudaExpectedTest, SquaresHaveNoData) {
   ExpectedTables tables(always(Element::F32));
   const cpu::Content content = {{0, 4, 0, {{.tensor = TensorId{1}, .ranks = {Rank{0}}}}}};

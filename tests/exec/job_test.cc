@@ -6,6 +6,7 @@
 
 #include "exec/calibrate/calibrate.h"
 #include "exec/cpu/gloo.h"
+#include "exec/launch/affinity.h"
 #include "exec/launch/local_ranks.h"
 #include "exec/measure.h"
 #include "tests/exec/support.h"
@@ -27,6 +28,12 @@ using schedule::ScheduledProgram;
 using schedule::StreamChoice;
 using schedule::WaitPoint;
 using testing::two_buckets;
+
+TEST(JobTest, RanksThatDriveGpusMayUseEveryCore) {
+  const std::vector<std::int32_t> all = launch::allowed_cores();
+  launch::run_local_ranks({.ranks = 2, .cores = launch::Cores::Any},
+                          [&](launch::Session&) { EXPECT_EQ(launch::allowed_cores(), all); });
+}
 
 TEST(JobTest, EveryLegalPlanReducesEveryElementExactlyOverTheRing) {
   for (const std::int32_t ranks : {1, 2, 4}) {
