@@ -40,7 +40,7 @@ struct Sweep {
   std::optional<Duration> lower_bound;      // absent with best_bounded
   double gap = 0;                           // of best_bounded
   std::size_t simulated = 0;
-  std::vector<std::string> left_out;  // policies that do not apply, and why
+  std::vector<std::string> left_out;  // policies, and steps of them, that do not apply, and why
 };
 
 bool sweeps(PolicyKind kind) {
@@ -159,6 +159,9 @@ Sweep run_sweep(Planner& planner, const ExploreOptions& options) {
       sweep.left_out.push_back(std::string(schedule::name(spec.kind)) + ": " + *refusal);
       continue;
     }
+    for (const std::string& step : planner.left_out(spec)) {
+      sweep.left_out.push_back(schedule::to_string(spec) + ": " + step);
+    }
     const bool given = names[p].find(':') != std::string::npos;
     const std::vector<Bytes> own = {spec.threshold};
     for (Row& row : evaluate(planner, spec, given ? own : range)) {
@@ -170,6 +173,9 @@ Sweep run_sweep(Planner& planner, const ExploreOptions& options) {
   sweep.simulated = planner.simulated();
   if (!sweep.best_bounded) return sweep;
   sweep.lower_bound = planner.lower_bound();
+  DOVETAIL_CHECK(sweep.lower_bound->count() <=
+                 sweep.rows[*sweep.best_bounded].candidate.summary.step_ns)
+      << "a schedule is faster than its lower bound of " << *sweep.lower_bound;
   const auto bound = static_cast<double>(sweep.lower_bound->count());
   const auto found = static_cast<double>(sweep.rows[*sweep.best_bounded].candidate.summary.step_ns);
   sweep.gap = bound > 0 ? found / bound - 1 : 0;
@@ -197,12 +203,20 @@ ordered_json row_json(const Row& row) {
           {"spec", schedule::to_string(row.candidate.spec)}};
 }
 
+bool shards(const Sweep& sweep) {
+  return std::ranges::any_of(sweep.rows, [](const Row& row) { return row.candidate.sharded; });
+}
+
 std::string to_json(const Sweep& sweep, const Inputs& inputs, const ExploreOptions& options,
                     const schedule::Program& program) {
   ordered_json rows = ordered_json::array();
   for (const Row& row : sweep.rows) rows.push_back(row_json(row));
   ordered_json bound_us = nullptr;
   if (sweep.lower_bound) bound_us = to_us(*sweep.lower_bound);
+  std::vector<std::string> notes = inputs.notes;
+  if (shards(sweep)) {
+    notes.insert(notes.end(), inputs.sharding_notes.begin(), inputs.sharding_notes.end());
+  }
   const ordered_json result = {{"schema", "dovetail.explore/1"},
                                {"kind", "explore"},
                                {"origin", "simulated"},
@@ -210,7 +224,7 @@ std::string to_json(const Sweep& sweep, const Inputs& inputs, const ExploreOptio
                                {"workload", options.inputs.workload},
                                {"cluster", inputs.cluster},
                                {"world_size", program.world_size},
-                               {"notes", inputs.notes},
+                               {"notes", std::move(notes)},
                                {"rows", std::move(rows)},
                                {"best", row_json(sweep.rows[sweep.best])},
                                {"lower_bound_us", bound_us},
@@ -233,6 +247,9 @@ std::string label(const Row& row) {
   return text;
 }
 
+// One that trains with a larger batch is not called best.
+std::string word_for_best(const Row& row) { return micro_steps(row) == 1 ? "best" : "fastest"; }
+
 void print_rows(std::ostream& out, const Sweep& sweep) {
   const bool merged =
       std::ranges::any_of(sweep.rows, [](const Row& row) { return micro_steps(row) > 1; });
@@ -245,7 +262,7 @@ void print_rows(std::ostream& out, const Sweep& sweep) {
                                       fixed(us(row.candidate.summary.step_ns) / 1e3, 3),
                                       fixed(us(row.candidate.summary.exposed_ns) / 1e3, 3)};
     if (merged) cells.push_back(fixed(step_ns(row) / 1e6, 3));
-    cells.push_back(&row == &best ? "best"
+    cells.push_back(&row == &best ? word_for_best(best)
                                   : fixed((step_ns(row) / step_ns(best) - 1) * 100, 1, "+") + " %");
     table.add(std::move(cells));
   }
@@ -261,10 +278,16 @@ void print_table(std::ostream& out, const Sweep& sweep, const Inputs& inputs,
   out << workload << " on " << inputs.cluster << ": " << program.world_size << " ranks, "
       << program.reductions.size() << " gradients, " << total
       << "; predicted (simulated), dovetail " << DOVETAIL_VERSION << '\n';
-  for (const std::string& note : inputs.notes) out << "  note: " << note << '\n';
+  print_notes(out, inputs.notes);
+  if (shards(sweep)) print_notes(out, inputs.sharding_notes);
   for (const std::string& policy : sweep.left_out) out << "  left out: " << policy << '\n';
   print_rows(out, sweep);
-  out << "best: " << schedule::to_string(sweep.rows[sweep.best].candidate.spec) << "\n";
+  const Row& best = sweep.rows[sweep.best];
+  out << word_for_best(best) << ": " << schedule::to_string(best.candidate.spec);
+  if (micro_steps(best) > 1) {
+    out << ", of rows with " << micro_steps(best) << " micro-steps per update (a larger batch)";
+  }
+  out << '\n';
   if (!sweep.lower_bound) return;
   if (sweep.best_bounded != sweep.best) {
     out << "best that all-reduces once per step: "

@@ -23,10 +23,12 @@ std::int64_t reduction_ranks(const schedule::Program& program) {
 
 namespace {
 
-// Gradients of stages that no other rank replicates travel nowhere: any table serves.
-std::int64_t table_ranks(const schedule::Program& program, const models::Cluster& cluster) {
+// Gradients that no other rank holds travel nowhere, in no time.
+models::CollectiveTable all_reduce_table(const schedule::Program& program,
+                                         const models::Cluster& cluster) {
   const std::int64_t ranks = reduction_ranks(program);
-  return ranks > 1 ? ranks : cluster.ranks;
+  if (ranks == 1) return models::CollectiveTable(models::AlphaBeta{});
+  return models::collective_table(cluster, {schedule::Collective::AllReduce, ranks});
 }
 
 Inputs from_own_machine(const InputOptions& options) {
@@ -68,6 +70,18 @@ std::string split_stages(schedule::Program& program, const std::string& workload
   return std::move(rewritten.report);
 }
 
+const std::vector<schedule::Collective>& sharding_collectives() {
+  static const std::vector<schedule::Collective> kinds = {schedule::Collective::ReduceScatter,
+                                                          schedule::Collective::AllGather};
+  return kinds;
+}
+
+bool is_sharded(const schedule::Schedule& schedule) {
+  return std::ranges::any_of(schedule.buckets, [](const schedule::Bucket& bucket) {
+    return bucket.collective == schedule::Collective::ReduceScatter;
+  });
+}
+
 Inputs load_inputs(const InputOptions& options) {
   if (options.cluster.empty()) return from_own_machine(options);
   const models::Cluster cluster =
@@ -90,13 +104,23 @@ Inputs load_inputs(const InputOptions& options) {
     notes.push_back(split_stages(workload.program, options.workload, options.split));
   }
   models::Costs costs = models::costs_for(cluster, workload.program);
-  models::CollectiveTable table = models::collective_table(
-      cluster, {schedule::Collective::AllReduce, table_ranks(workload.program, cluster)});
+  models::CollectiveTable table = all_reduce_table(workload.program, cluster);
   for (std::string& note : models::assumptions(cluster, workload.program)) {
     notes.push_back(std::move(note));
   }
-  return {std::move(workload.program), std::move(costs), std::move(table), cluster.name,
-          std::move(notes)};
+  std::vector<std::string> sharding_notes;
+  for (const schedule::Collective kind : sharding_collectives()) {
+    const std::int64_t ranks = reduction_ranks(workload.program);
+    if (ranks == 1) continue;
+    std::string note = models::collective_assumption(cluster, {kind, ranks});
+    if (!note.empty()) sharding_notes.push_back(std::move(note));
+  }
+  return {std::move(workload.program),
+          std::move(costs),
+          std::move(table),
+          cluster.name,
+          std::move(notes),
+          std::move(sharding_notes)};
 }
 
 }  // namespace dovetail::cli

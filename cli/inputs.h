@@ -13,6 +13,7 @@
 #include "models/costs.h"
 #include "schedule/pipeline/assign.h"
 #include "schedule/program.h"
+#include "schedule/schedule.h"
 
 namespace dovetail::cli {
 
@@ -30,7 +31,15 @@ struct Inputs {
   models::CollectiveTable all_reduce;
   std::string cluster;             // name, for reports
   std::vector<std::string> notes;  // assumptions, one line each
+  // What is assumed besides where gradients are reduce-scattered and parameters gathered.
+  std::vector<std::string> sharding_notes = {};
 };
+
+// The collectives that sharded updates use in place of the all-reduce.
+const std::vector<schedule::Collective>& sharding_collectives();
+
+// Whether any bucket is reduce-scattered.
+bool is_sharded(const schedule::Schedule& schedule);
 
 // With a cluster that has a unit kernel (a calibrated CPU), timed work is replaced by stand-ins
 // (models/stand_in.h). A pipeline needs a cluster; each of its S stages has world / S ranks, or,

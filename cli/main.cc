@@ -152,7 +152,9 @@ void bind_predict(CLI::App& app, PredictOptions& options, std::function<int()>& 
   command.add_option("--plan", options.plan, "plan file")->required();
   command.add_option("--cluster", options.cluster, "shipped name or file")->required();
   command.add_option("--trace", options.trace, "predicted trace to write");
-  command.add_option("--steps", options.steps, "steps in a row (default 1)")
+  command
+      .add_option("--steps", options.steps,
+                  "steps in a row (default 2, of which the steady one is reported)")
       ->check(CLI::Range(1, 10000));
   command.callback([&options, &action] {
     action = [&options] {

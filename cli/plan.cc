@@ -3,7 +3,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/plan.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -57,6 +59,8 @@ void plan(const PlanOptions& options, std::ostream& out) {
     out << ", lower bound " << fixed(to_us(*predicted.lower_bound) / 1e3, 3) << " ms";
   }
   out << '\n';
+  print_notes(out, inputs.notes);
+  if (is_sharded(result.schedule)) print_notes(out, inputs.sharding_notes);
   if (spec.kind != schedule::PolicyKind::Exact) {
     const schedule::PolicyResult decided = schedule::apply_policy(result.program, spec);
     for (const std::string& line : decided.report) out << "  " << line << '\n';
@@ -64,7 +68,8 @@ void plan(const PlanOptions& options, std::ostream& out) {
   }
   if (options.trace.empty()) return;
   const auto program = lower_and_verify(result.program, result.schedule, options.output);
-  traces::save_trace(options.trace, sim::simulate(program, planner.costs()));
+  traces::save_trace(options.trace,
+                     sim::simulate(program, planner.costs(), {.steps = Planner::kSteps}));
   out << options.trace << ": predicted trace\n";
 }
 
@@ -79,6 +84,10 @@ void predict(const PredictOptions& options, std::ostream& out) {
   if (!options.trace.empty()) traces::save_trace(options.trace, trace);
   out << "dovetail " << DOVETAIL_VERSION << "; plan " << options.plan << " ("
       << plan.schedule.policy << ") on " << cluster.name << "; predicted (simulated)\n";
+  print_notes(out, models::assumptions(cluster, plan.program,
+                                       is_sharded(plan.schedule)
+                                           ? sharding_collectives()
+                                           : std::vector{schedule::Collective::AllReduce}));
   traces::print(out, traces::median_step(trace));
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cli/inputs.h"
 #include "schedule/id_table.h"
 #include "schedule/lower.h"
 #include "schedule/verify.h"
@@ -55,10 +56,7 @@ std::string signature(const schedule::Schedule& schedule) {
 bool keeps_the_program(const schedule::Program& program, const schedule::Schedule& schedule) {
   const bool folds = schedule.scale == schedule::ScaleAt::LossGradient ||
                      schedule.scale == schedule::ScaleAt::Optimizer;
-  const bool shards = std::ranges::any_of(schedule.buckets, [](const schedule::Bucket& bucket) {
-    return bucket.collective == schedule::Collective::ReduceScatter;
-  });
-  return program.stages == 1 && schedule.merge.micro_steps == 1 && !folds && !shards;
+  return program.stages == 1 && schedule.merge.micro_steps == 1 && !folds && !is_sharded(schedule);
 }
 
 // The table's hull with a fixed time added to every collective.
@@ -145,8 +143,19 @@ std::optional<std::string> Planner::refusal(const schedule::PolicySpec& spec) co
   return schedule::apply_policy(program_, spec).failure;
 }
 
+std::vector<std::string> Planner::left_out(const schedule::PolicySpec& spec) const {
+  if (spec.kind == schedule::PolicyKind::Exact) return {};
+  return schedule::apply_policy(program_, spec).refusals;
+}
+
 bool Planner::is_bounded(const schedule::Program& program, const schedule::Schedule& schedule) {
   if (program.stages > 1) return false;
+  const auto ranks = [&](const schedule::Reduction& reduction) {
+    return program.group(reduction.group).size();
+  };
+  for (const schedule::Reduction& reduction : program.reductions) {
+    if (ranks(reduction) != ranks(program.reductions.front())) return false;
+  }
   const auto front = [&] { return schedule.buckets.front().stream; };
   return schedule.merge.micro_steps == 1 &&
          std::ranges::all_of(schedule.buckets, [&](const schedule::Bucket& bucket) {
@@ -159,7 +168,8 @@ Candidate Planner::evaluate(const schedule::PolicySpec& spec) {
   const std::string key = signature(candidate);
   auto found = seen_.find(key);
   if (found == seen_.end()) found = seen_.emplace(key, judge(candidate, nullptr)).first;
-  return {spec, candidate.buckets.size(), found->second, is_bounded(program_, candidate)};
+  return {spec, candidate.buckets.size(), found->second, is_bounded(program_, candidate),
+          is_sharded(candidate)};
 }
 
 schedule::PartitionProblem Planner::relaxed_problem(std::int32_t rank) const {

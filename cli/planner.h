@@ -45,7 +45,8 @@ struct Candidate {
   schedule::PolicySpec spec;
   std::size_t buckets = 0;
   sim::StepSummary summary;
-  bool bounded = true;  // lower_bound() holds for it
+  bool bounded = true;   // lower_bound() holds for it
+  bool sharded = false;  // gradients are reduce-scattered
 };
 
 class Planner {
@@ -58,14 +59,17 @@ class Planner {
   // Why the policy cannot be applied to this Program; nothing: it can.
   [[nodiscard]] std::optional<std::string> refusal(const schedule::PolicySpec& spec) const;
 
+  // Steps of the policy that do not apply to this Program, each with its reason.
+  [[nodiscard]] std::vector<std::string> left_out(const schedule::PolicySpec& spec) const;
+
   // Throws InputError when the policy cannot be applied to this Program.
   Candidate evaluate(const schedule::PolicySpec& spec);
 
   // The Schedule of a policy, exact included. Throws InputError if verify finds a problem.
   schedule::Schedule verified_schedule(const schedule::PolicySpec& spec);
 
-  // Whether the lower bound is one for this Schedule: each gradient is all-reduced once per step, on
-  // one stream, and there is one micro-step and no pipeline.
+  // Whether the lower bound is one for this Schedule: each gradient is all-reduced once per step, all
+  // in groups of one size and on one stream, and there is one micro-step and no pipeline.
   [[nodiscard]] static bool is_bounded(const schedule::Program& program,
                                        const schedule::Schedule& schedule);
 

@@ -41,6 +41,10 @@ void TextTable::print(std::ostream& out) const {
   }
 }
 
+void print_notes(std::ostream& out, const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) out << "  note: " << note << '\n';
+}
+
 void print_bars(std::ostream& out, const std::vector<Bar>& bars, double origin) {
   constexpr double kWidth = 50;
   double longest = 0;

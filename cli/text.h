@@ -24,6 +24,9 @@ class TextTable {
   std::vector<std::vector<std::string>> rows_;
 };
 
+// What a prediction assumes, one line each: "  note: ...".
+void print_notes(std::ostream& out, const std::vector<std::string>& notes);
+
 struct Bar {
   std::string label;
   double value = 0;

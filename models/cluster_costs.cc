@@ -93,6 +93,17 @@ std::set<CollectiveKey> spoken_of(const schedule::Program& program,
   return of_buckets;
 }
 
+// Below this size every message costs about the same, so a table may begin there.
+constexpr Bytes kSmallMessage = mib(1);
+
+std::string extrapolation(const CollectiveSeries& series) {
+  const auto* points = std::get_if<std::vector<CollectivePoint>>(&series.times);
+  if (points == nullptr || points->front().bytes <= kSmallMessage) return "";
+  return std::string(to_string(series.collective)) + " over " + std::to_string(series.ranks) +
+         " ranks was measured from " + to_string(points->front().bytes) +
+         " on; what smaller messages take is extrapolated";
+}
+
 }  // namespace
 
 std::function<CollectiveTime(Collective, const schedule::ProcessGroup&, Bytes)> collective_costs(
@@ -135,9 +146,16 @@ Costs costs_for(const Cluster& cluster, const schedule::Program& program) {
 std::vector<std::string> assumptions(const Cluster& cluster, const schedule::Program& program,
                                      const std::vector<Collective>& used) {
   std::vector<std::string> sentences;
-  for (const CollectiveKey& key : spoken_of(program, used)) {
+  const std::set<CollectiveKey> spoken = spoken_of(program, used);
+  for (const CollectiveKey& key : spoken) {
     std::string sentence = collective_assumption(cluster, key);
     if (!sentence.empty()) sentences.push_back(std::move(sentence));
+  }
+  for (const CollectiveSeries& series : cluster.collectives) {
+    const std::string sentence = extrapolation(series);
+    if (!sentence.empty() && spoken.contains({series.collective, series.ranks})) {
+      sentences.push_back(sentence);
+    }
   }
   const KernelTable kernels(cluster);
   const auto estimated = std::ranges::count_if(

@@ -13,6 +13,8 @@
 #include "schedule/program_json.h"
 #include "tests/cli/tool.h"
 #include "tests/support/programs.h"
+#include "traces/metrics.h"
+#include "traces/trace_json.h"
 
 namespace dovetail {
 namespace {
@@ -137,6 +139,61 @@ TEST_F(PolicyCliTest, P10AFactorThatCannotBeFoldedIsRefusedInWords) {
             "dovetail: policy source-improved:cap=25MiB,scale=loss-gradient: scale=loss-gradient: "
             "no op is known to fill the gradient of the loss\n");
   EXPECT_FALSE(std::filesystem::exists(path()));
+}
+
+// The number behind this label.
+double number_after(const std::string& output, const std::string& label) {
+  const std::size_t at = output.find(label);
+  EXPECT_NE(at, std::string::npos) << output;
+  return at == std::string::npos ? 0 : std::stod(output.substr(at + label.size()));
+}
+
+TEST_F(PolicyCliTest, OneRankIsBoundedByItsComputeAlone) {
+  const Ended ended = dovetail::testing::run_tool(
+      "explore --workload mlp --cluster a100x8 --world 1 --thresholds 25MiB");
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_GE(number_after(ended.output, "on this model: gap "), 0) << ended.output;
+}
+
+TEST_F(PolicyCliTest, ExploreNeverCallsALargerBatchBest) {
+  const Ended ended = dovetail::testing::run_tool(
+      "explore --workload mlp --cluster a100x8 --policies gradient-merge,exact:k=4");
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_THAT(ended.output, AllOf(HasSubstr("fastest: "), HasSubstr("4 micro-steps per update"),
+                                  Not(HasSubstr("best: "))));
+}
+
+TEST_F(PolicyCliTest, ExploreSaysWhichStepsOfAPolicyWereLeftOut) {
+  const Ended ended = dovetail::testing::run_tool(
+      "explore --workload gpt2 --cluster a100x8 --policies paddle-pass");
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_THAT(ended.output, AllOf(HasSubstr("left out: source-first-fit"), HasSubstr("(PL9)")));
+}
+
+TEST_F(PolicyCliTest, ShardedRowsSayWhatTheirCollectivesAreTakenFrom) {
+  const std::string note = "reduce-scatter over 8 ranks is taken as half of the all-reduce";
+  const auto explore = [](const std::string& policy) {
+    return dovetail::testing::run_tool("explore --workload mlp --cluster a100x8 --policies " +
+                                       policy);
+  };
+  EXPECT_THAT(explore("sharded").output, HasSubstr(note));
+  EXPECT_THAT(explore("one-bucket").output, Not(HasSubstr(note)));
+  EXPECT_THAT(plan("sharded").output, HasSubstr(note));
+  EXPECT_THAT(plan("one-bucket").output, AllOf(Not(HasSubstr(note)), HasSubstr("uncalibrated")));
+}
+
+// Asynchronous launches fill the first step's streams late, so it is slower than the steady one.
+TEST_F(PolicyCliTest, APlanItsTraceAndPredictTellOneStepTime) {
+  const std::string trace = (directory_ / "trace.json").string();
+  const Ended planned = dovetail::testing::run_tool(
+      "plan --workload mlp --cluster a100x2_nv12 --policy torch-ddp:cap=8MiB -o " + path() +
+      " --trace " + trace);
+  ASSERT_EQ(planned.code, 0) << planned.output;
+  const double ms = number_after(planned.output, "predicted step ");
+  const Ended predicted =
+      dovetail::testing::run_tool("predict --cluster a100x2_nv12 --plan " + path());
+  EXPECT_NEAR(number_after(predicted.output, "step time") / 1e3, ms, 0.01 * ms);
+  EXPECT_NEAR(to_us(traces::median_step(traces::load_trace(trace)).step_time) / 1e3, ms, 0.01 * ms);
 }
 
 }  // namespace

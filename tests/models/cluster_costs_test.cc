@@ -338,6 +338,18 @@ TEST(AssumptionsTest, AreSaidInSentences) {
                           "the calibration was not valid: steal above 2 %; link disturbed"));
 }
 
+TEST(AssumptionsTest, ATableThatBeginsAtLargeMessagesIsNamed) {
+  Cluster cluster = small_cluster();
+  cluster.compute.reset();
+  auto& points = std::get<std::vector<CollectivePoint>>(cluster.collectives[0].times);
+  points[0].bytes = mib(8);
+  points[1].bytes = mib(16);
+  EXPECT_THAT(
+      assumptions(cluster, program_of({op_of(0, TimedWork{{milliseconds(1)}})})),
+      ElementsAre("all-reduce over 2 ranks was measured from 8 MiB on; what smaller messages "
+                  "take is extrapolated"));
+}
+
 TEST(AssumptionsTest, AreNoneWhereAllWasMeasured) {
   Cluster cluster = small_cluster();
   cluster.compute.reset();
