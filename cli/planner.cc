@@ -4,6 +4,8 @@
 #include "cli/planner.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -59,6 +61,32 @@ bool keeps_the_program(const schedule::Program& program, const schedule::Schedul
   return program.stages == 1 && schedule.merge.micro_steps == 1 && !folds && !is_sharded(schedule);
 }
 
+// Groupings that differ from this one by one merge, one border moved by one gradient, or one split.
+std::vector<std::vector<std::size_t>> neighbours(const std::vector<std::size_t>& ends) {
+  std::vector<std::vector<std::size_t>> all;
+  for (std::size_t b = 0; b + 1 < ends.size(); ++b) {  // the last border stays
+    all.push_back(ends);
+    all.back().erase(all.back().begin() + static_cast<std::ptrdiff_t>(b));
+    const std::size_t before = b == 0 ? 0 : ends[b - 1];
+    if (ends[b] > before + 1) {
+      all.push_back(ends);
+      --all.back()[b];
+    }
+    if (ends[b] + 1 < ends[b + 1]) {
+      all.push_back(ends);
+      ++all.back()[b];
+    }
+  }
+  for (std::size_t b = 0; b < ends.size(); ++b) {
+    const std::size_t before = b == 0 ? 0 : ends[b - 1];
+    if (ends[b] < before + 2) continue;
+    all.push_back(ends);
+    all.back().insert(all.back().begin() + static_cast<std::ptrdiff_t>(b),
+                      before + (ends[b] - before) / 2);
+  }
+  return all;
+}
+
 // The table's hull with a fixed time added to every collective.
 std::vector<schedule::LinearPiece> pieces_of(const models::CollectiveTable& table,
                                              models::TimeKind kind, Duration extra) {
@@ -77,6 +105,7 @@ Planner::Planner(schedule::Program program, models::Costs costs, models::Collect
   if (owed_.empty()) {
     throw InputError("workload " + program_.name + " owes no reductions: there is nothing to plan");
   }
+  for (const schedule::OwedGradient& gradient : owed_) total_ += gradient.bytes;
   const auto ranks =
       std::min(program_.world_size, std::max<std::int64_t>(1, costs_.distinct_ranks));
   for (std::int32_t rank = 0; rank < ranks; ++rank) {
@@ -197,6 +226,56 @@ std::vector<std::vector<schedule::LinearPiece>> Planner::cost_curves() const {
   return curves;
 }
 
+// The best grouping so far, and which were simulated.
+struct Planner::Search {
+  const schedule::PolicySpec& spec;
+  std::vector<std::size_t> ends = {};
+  std::int64_t step_ns = 0;
+  std::vector<Duration> ready = {};
+  std::set<std::vector<std::size_t>> tried = {};
+};
+
+// Whether the grouping is new and better than all before.
+bool Planner::improves(Search& search, std::vector<std::size_t> ends) {
+  if (!search.tried.insert(ends).second) return false;
+  std::vector<Duration> ready;
+  const sim::StepSummary summary = judge(schedule::partition(program_, ends, search.spec), &ready);
+  if (!search.ends.empty() && summary.step_ns >= search.step_ns) return false;
+  search.ends = std::move(ends);
+  search.step_ns = summary.step_ns;
+  search.ready = std::move(ready);
+  return true;
+}
+
+// Groupings that close a bucket once it holds a share of all bytes: where launching costs more than
+// the relaxed problem knows.
+void Planner::try_even_groupings(Search& search) {
+  for (const std::int64_t buckets : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}) {
+    std::vector<std::size_t> ends;
+    Bytes open{};
+    for (std::size_t i = 0; i < owed_.size(); ++i) {
+      open += owed_[i].bytes;
+      const bool closes = open * buckets >= total_;
+      if (!closes && i + 1 < owed_.size()) continue;
+      ends.push_back(i + 1);
+      open = Bytes(0);
+    }
+    improves(search, std::move(ends));
+  }
+}
+
+// Merges, splits and moves single gradients over borders as long as that helps.
+void Planner::climb(Search& search) {
+  const std::size_t most = search.tried.size() + kClimbs;
+  for (bool better = true; better && search.tried.size() < most;) {
+    better = false;
+    for (std::vector<std::size_t>& ends : neighbours(search.ends)) {
+      better = improves(search, std::move(ends));
+      if (better || search.tried.size() >= most) break;
+    }
+  }
+}
+
 std::vector<std::size_t> Planner::solve_exact(const schedule::PolicySpec& spec) {
   const std::string key = schedule::to_string(spec);
   if (const auto known = exact_.find(key); known != exact_.end()) return known->second;
@@ -208,29 +287,20 @@ std::vector<std::size_t> Planner::solve_exact(const schedule::PolicySpec& spec) 
     }
   }
   const auto curves = cost_curves();
-  std::vector<std::size_t> best;
-  std::int64_t best_step = 0;
-  std::vector<Duration> best_ready;
-  std::map<std::vector<std::size_t>, bool> tried;
+  Search search{.spec = spec};
   for (int round = 0; round < 2; ++round) {
     for (const auto& pieces : curves) {
-      std::vector<std::size_t> ends = schedule::exact_partition(problem, pieces).ends;
-      if (tried[ends]) continue;
-      tried[ends] = true;
-      std::vector<Duration> ready;
-      const sim::StepSummary summary = judge(schedule::partition(program_, ends, spec), &ready);
-      if (!best.empty() && summary.step_ns >= best_step) continue;
-      best = std::move(ends);
-      best_step = summary.step_ns;
-      best_ready = std::move(ready);
+      improves(search, schedule::exact_partition(problem, pieces).ends);
     }
-    problem.ready = best_ready;
+    problem.ready = search.ready;
     for (std::size_t i = 1; i < problem.ready.size(); ++i) {
       problem.ready[i] = std::max(problem.ready[i], problem.ready[i - 1]);
     }
   }
-  exact_[key] = best;
-  return best;
+  try_even_groupings(search);
+  climb(search);
+  exact_[key] = search.ends;
+  return search.ends;
 }
 
 Duration Planner::lower_bound() const {

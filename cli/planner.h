@@ -14,8 +14,9 @@
 // ready times and a cost that depends only on the bucket. Contention, copies and wake-ups shift
 // ready times, so the planner solves it several times: with the lone, the queued and the lesser of
 // both times per collective, with the processor time of a collective added, and again with the
-// ready times that the best of those had in simulation. It keeps the grouping with the shortest
-// simulated step. Without contention and copies the first solution is already optimal.
+// ready times that the best of those had in simulation; then it tries even groupings, and climbs from
+// the best by merges, splits and moved borders. It keeps the grouping with the shortest simulated
+// step. Without contention, copies and host cost the first solution is already optimal.
 //
 // Lower bound. For each rank: the exact optimum of the relaxed problem (no contention, no copies,
 // no host cost, the lesser of both times per collective, made non-decreasing) plus the shortest
@@ -52,6 +53,7 @@ struct Candidate {
 class Planner {
  public:
   static constexpr std::int32_t kSteps = 2;
+  static constexpr std::size_t kClimbs = 48;  // groupings that the local search may simulate
 
   // REQUIRES: problems(program) is empty, and every gradient owes exactly one reduction.
   Planner(schedule::Program program, models::Costs costs, models::CollectiveTable all_reduce);
@@ -85,6 +87,10 @@ class Planner {
   [[nodiscard]] schedule::PartitionProblem relaxed_problem(std::int32_t rank) const;
   [[nodiscard]] std::vector<std::vector<schedule::LinearPiece>> cost_curves() const;
   std::vector<std::size_t> solve_exact(const schedule::PolicySpec& spec);
+  struct Search;
+  bool improves(Search& search, std::vector<std::size_t> ends);
+  void try_even_groupings(Search& search);
+  void climb(Search& search);
   schedule::Schedule schedule(const schedule::PolicySpec& spec);
   // Lowers and simulates; with `ready` also tells when each gradient was ready.
   sim::StepSummary judge(const schedule::Schedule& schedule, std::vector<Duration>* ready);
@@ -94,6 +100,7 @@ class Planner {
   models::Costs costs_;
   models::CollectiveTable all_reduce_;
   std::vector<schedule::OwedGradient> owed_;
+  Bytes total_;                                // of all owed gradients
   std::vector<std::vector<Duration>> op_end_;  // [rank][op]: end of the op when nothing else runs
   std::map<std::string, sim::StepSummary> seen_;
   std::map<std::string, std::vector<std::size_t>> exact_;
