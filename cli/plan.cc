@@ -14,6 +14,7 @@
 #include "models/cluster.h"
 #include "schedule/lower.h"
 #include "schedule/plan_json.h"
+#include "schedule/policies/report.h"
 #include "schedule/verify.h"
 #include "sim/simulate.h"
 #include "traces/metrics.h"
@@ -61,7 +62,11 @@ void plan(const PlanOptions& options, std::ostream& out) {
   out << '\n';
   print_notes(out, inputs.notes);
   if (is_sharded(result.schedule)) print_notes(out, inputs.sharding_notes);
-  if (spec.kind != schedule::PolicyKind::Exact) {
+  if (spec.kind == schedule::PolicyKind::Exact) {
+    for (const std::string& line : schedule::bucket_report(result.program, result.schedule)) {
+      out << "  " << line << '\n';
+    }
+  } else {
     const schedule::PolicyResult decided = schedule::apply_policy(result.program, spec);
     for (const std::string& line : decided.report) out << "  " << line << '\n';
     for (const std::string& line : decided.refusals) out << "  left out: " << line << '\n';

@@ -155,6 +155,9 @@ std::vector<Duration> Planner::ready_times(const schedule::ScheduledProgram& pro
 
 schedule::Schedule Planner::schedule(const schedule::PolicySpec& spec) {
   if (spec.kind != schedule::PolicyKind::Exact) return schedule::make_schedule(program_, spec);
+  if (const auto refusal = schedule::partition_refusal(program_)) {
+    throw InputError("policy " + schedule::to_string(spec) + ": " + *refusal);
+  }
   return schedule::partition(program_, solve_exact(spec), spec);
 }
 
@@ -168,7 +171,7 @@ schedule::Schedule Planner::verified_schedule(const schedule::PolicySpec& spec) 
 }
 
 std::optional<std::string> Planner::refusal(const schedule::PolicySpec& spec) const {
-  if (spec.kind == schedule::PolicyKind::Exact) return std::nullopt;
+  if (spec.kind == schedule::PolicyKind::Exact) return schedule::partition_refusal(program_);
   return schedule::apply_policy(program_, spec).failure;
 }
 
@@ -303,17 +306,29 @@ std::vector<std::size_t> Planner::solve_exact(const schedule::PolicySpec& spec) 
   return search.ends;
 }
 
+// Of the optimizer ops that read an owed gradient; none where some gradient has no such reader, as it
+// may be the last to arrive.
+Duration Planner::shortest_reader(Rank rank) const {
+  schedule::IdTable<TensorId, Duration> of_tensor{Duration::max()};
+  for (const schedule::Op& op : program_.ops) {
+    if (op.phase != schedule::Phase::Optimizer) continue;
+    const Duration time = costs_.op(op, rank);
+    for (const TensorId id : op.reads) of_tensor[id] = std::min(of_tensor[id], time);
+  }
+  Duration shortest = Duration::max();
+  for (const schedule::OwedGradient& gradient : owed_) {
+    shortest = std::min(shortest, of_tensor.at(gradient.tensor));
+    if (of_tensor.at(gradient.tensor) == Duration::max()) return Duration{};
+  }
+  return shortest;
+}
+
 Duration Planner::lower_bound() const {
   const auto pieces = pieces_of(all_reduce_, models::TimeKind::Smaller, Duration{});
   Duration bound{};
   for (std::size_t rank = 0; rank < op_end_.size(); ++rank) {
     const auto problem = relaxed_problem(static_cast<std::int32_t>(rank));
-    Duration tail = Duration::max();
-    for (const schedule::Op& op : program_.ops) {
-      if (op.phase != schedule::Phase::Optimizer) continue;
-      tail = std::min(tail, costs_.op(op, Rank{static_cast<std::int32_t>(rank)}));
-    }
-    if (tail == Duration::max()) tail = Duration{};
+    const Duration tail = shortest_reader(Rank{static_cast<std::int32_t>(rank)});
     // A simulated collective is rounded to whole ns, one rounding per bucket at most.
     const Duration rounding(static_cast<std::int64_t>(owed_.size()));
     const Duration finish = schedule::exact_partition(problem, pieces).finish;

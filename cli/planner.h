@@ -20,7 +20,7 @@
 //
 // Lower bound. For each rank: the exact optimum of the relaxed problem (no contention, no copies,
 // no host cost, the lesser of both times per collective, made non-decreasing) plus the shortest
-// optimizer op, which must follow the last collective; and the rank's compute. No schedule of
+// optimizer op that reads a gradient, which must follow the last collective; and the rank's compute. No schedule of
 // consecutive buckets in gradient-ready order on one communication stream is faster.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -86,6 +86,7 @@ class Planner {
  private:
   [[nodiscard]] schedule::PartitionProblem relaxed_problem(std::int32_t rank) const;
   [[nodiscard]] std::vector<std::vector<schedule::LinearPiece>> cost_curves() const;
+  [[nodiscard]] Duration shortest_reader(Rank rank) const;
   std::vector<std::size_t> solve_exact(const schedule::PolicySpec& spec);
   struct Search;
   bool improves(Search& search, std::vector<std::size_t> ends);

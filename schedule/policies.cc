@@ -136,6 +136,17 @@ Schedule make_schedule(const Program& program, const PolicySpec& spec) {
   return std::move(result.schedule);
 }
 
+std::optional<std::string> partition_refusal(const Program& program) {
+  const std::vector<OwedGradient> owed = owed_gradients(program);
+  for (const OwedGradient& gradient : owed) {
+    if (key_of(program, gradient) == key_of(program, owed.front())) continue;
+    return program.tensor(owed.front().tensor).name + " and " +
+           program.tensor(gradient.tensor).name +
+           " may not share a bucket: they differ in process group, dtype, reduction or stage";
+  }
+  return std::nullopt;
+}
+
 Schedule partition(const Program& program, std::span<const std::size_t> ends,
                    const PolicySpec& spec) {
   const std::vector<OwedGradient> owed = owed_gradients(program);

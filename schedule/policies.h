@@ -135,6 +135,10 @@ PolicyResult apply_policy(const Program& program, const PolicySpec& spec);
 // The Schedule alone. Throws InputError after a failure. REQUIRES: as apply_policy.
 Schedule make_schedule(const Program& program, const PolicySpec& spec);
 
+// Why no grouping of consecutive gradients can be chosen freely: some may not share a bucket.
+// Nothing: any can.
+std::optional<std::string> partition_refusal(const Program& program);
+
 // The Schedule with these consecutive buckets: ends are exclusive and rise to the number of owed
 // gradients. Throws InputError where a bucket would mix process groups, dtypes or reductions.
 Schedule partition(const Program& program, std::span<const std::size_t> ends,

@@ -196,5 +196,27 @@ TEST_F(PolicyCliTest, APlanItsTraceAndPredictTellOneStepTime) {
   EXPECT_NEAR(to_us(traces::median_step(traces::load_trace(trace)).step_time) / 1e3, ms, 0.01 * ms);
 }
 
+TEST_F(PolicyCliTest, ExploreLeavesExactOutWhereGradientsMayNotShareABucket) {
+  schedule::Program program = schedule::read_program(workload_without_loss());
+  ASSERT_EQ(program.reductions.size(), 1U);
+  program.groups.push_back({GroupId{1}, "other", program.groups[0].ranks, 8});
+  schedule::Tensor more = program.tensor(program.reductions[0].gradient);
+  const TensorId first = more.id;
+  more.id = TensorId{static_cast<std::int32_t>(program.tensors.size())};
+  more.name = "another gradient";
+  program.tensors.push_back(more);
+  for (schedule::Op& op : program.ops) {
+    if (std::ranges::count(op.writes, first) > 0) op.writes.push_back(more.id);
+  }
+  program.reductions.push_back({more.id, GroupId{1}});
+  const std::string mixed = (directory_ / "mixed.json").string();
+  write_file(mixed, schedule::program_to_json(program));
+  const Ended ended =
+      dovetail::testing::run_tool("explore --workload " + mixed + " --cluster a100x8");
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output, AllOf(HasSubstr("left out: exact: "),
+                                  HasSubstr("may not share a bucket"), HasSubstr("best: ")));
+}
+
 }  // namespace
 }  // namespace dovetail
