@@ -4,9 +4,11 @@
 #include "cli/plan.h"
 
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/outputs.h"
 #include "cli/planner.h"
 #include "cli/text.h"
 #include "models/cluster.h"
@@ -34,6 +36,9 @@ schedule::ScheduledProgram lower_and_verify(const schedule::Program& program,
 
 void plan(const PlanOptions& options, std::ostream& out) {
   if (options.output.empty()) throw InputError("plan: name the file to write with -o");
+  require_outputs({{"-o", options.output}, {"--trace", options.trace}},
+                  {workload_file(options.inputs.workload, options.inputs.data_dir),
+                   cluster_file(options.inputs.cluster, options.inputs.data_dir)});
   const schedule::PolicySpec spec = schedule::parse_policy(options.policy);
   InputOptions wanted = options.inputs;
   wanted.split = {.stages = spec.stages, .chunks = spec.chunks};
@@ -49,7 +54,12 @@ void plan(const PlanOptions& options, std::ostream& out) {
     predicted.lower_bound = planner.lower_bound();
   result.summary = {
       .workload = options.inputs.workload, .cluster = inputs.cluster, .predicted = predicted};
-  write_file(options.output, schedule::plan_to_json(result));
+  std::vector<NewFile> files = {{options.output, schedule::plan_to_json(result)}};
+  if (!options.trace.empty()) {
+    const auto program = lower_and_verify(result.program, result.schedule, options.output);
+    files.push_back({options.trace, traces::to_json(sim::simulate(program, planner.costs()))});
+  }
+  write_files(files);
   out << options.output << ": " << schedule::to_string(spec) << ", " << candidate.buckets
       << " buckets; predicted step " << fixed(to_us(predicted.step) / 1e3, 3) << " ms, exposed "
       << fixed(to_us(predicted.exposed) / 1e3, 3) << " ms";
@@ -63,12 +73,12 @@ void plan(const PlanOptions& options, std::ostream& out) {
     for (const std::string& line : decided.refusals) out << "  left out: " << line << '\n';
   }
   if (options.trace.empty()) return;
-  const auto program = lower_and_verify(result.program, result.schedule, options.output);
-  traces::save_trace(options.trace, sim::simulate(program, planner.costs()));
   out << options.trace << ": predicted trace\n";
 }
 
 void predict(const PredictOptions& options, std::ostream& out) {
+  require_outputs({{"--trace", options.trace}},
+                  {{"--plan", options.plan}, cluster_file(options.cluster, options.data_dir)});
   const schedule::Plan plan = schedule::read_plan(options.plan);
   if (options.cluster.empty()) throw InputError("predict: name a machine with --cluster");
   const models::Cluster cluster =
