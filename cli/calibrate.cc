@@ -15,6 +15,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cli/inputs.h"
+#include "cli/outputs.h"
 #include "cli/text.h"
 #include "exec/calibrate/calibrate.h"
 #include "exec/cpu/kernels.h"
@@ -228,10 +230,12 @@ void print_summary(std::ostream& out, const models::Cluster& cluster, const std:
 
 void calibrate(const CalibrateOptions& options, std::ostream& out) {
   if (options.output.empty()) throw InputError("calibrate: name the file to write with -o");
-  const Duration budget = parse_duration(options.budget);
+  require_distinct({{"-o", options.output}}, {workload_file(options.workload, options.data_dir)});
+  const Duration budget = parse_time_of("--budget", options.budget);
   const bool progress = ::isatty(STDERR_FILENO) == 1;
   std::mutex report;
   run_job(options.job, [&](exec::launch::Session& session, exec::cpu::TransportKind transport) {
+    if (session.rank() == Rank{0}) require_writable({{"-o", options.output}});
     exec::calibrate::Rig rig(exec::cpu::exchange_of(session),
                              exec::cpu::ports_of(session, transport));
     const models::UnitKernel unit{.dtype = schedule::DType::F32,

@@ -14,6 +14,8 @@
 
 #include "base/error.h"
 #include "cli/cuda_job.h"
+#include "cli/inputs.h"
+#include "cli/outputs.h"
 #include "cli/text.h"
 #include "exec/cuda/stand_in.h"
 #include "exec/machine.h"
@@ -104,6 +106,7 @@ void print_summary(std::ostream& out, const models::Cluster& cluster, const std:
 // One rank's part, on one GPU; rank 0 writes the file.
 void calibrate_rank(const CalibrateCudaOptions& options, const CudaJob& cuda,
                     exec::launch::Session& session, std::ostream& out) {
+  if (session.rank() == Rank{0}) require_writable({{"-o", options.output}});
   const exec::cuda::BackendOptions on_gpu = options_for(cuda, session);
   const std::int64_t ranks = stands_in(options) ? options.world : session.size();
   const schedule::Program program =
@@ -117,7 +120,7 @@ void calibrate_rank(const CalibrateCudaOptions& options, const CudaJob& cuda,
   what.issue = on_gpu.issue;
   what.max_ctas = options.max_ctas;
   what.steps = options.op_steps;
-  what.budget = parse_duration(options.budget);
+  what.budget = parse_time_of("--budget", options.budget);
   const GpuCalibration measured = exec::cuda::calibrate_gpu(on_gpu.exchange, make, program, what);
   if (session.rank() != Rank{0}) return;
   models::Cluster cluster = cluster_of(options, program, measured);
@@ -171,6 +174,7 @@ models::Cluster cluster_of(const CalibrateCudaOptions& options, const schedule::
 
 void calibrate_cuda(const CalibrateCudaOptions& options, std::ostream& out) {
   if (options.output.empty()) throw InputError("calibrate: name the file to write with -o");
+  require_distinct({{"-o", options.output}}, {workload_file(options.workload, options.data_dir)});
   const std::optional<CudaJob> cuda = open_cuda(options.backend);
   DOVETAIL_CHECK(cuda.has_value()) << options.backend.backend;
   JobOptions job = options.job;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/outputs.h"
 #include "traces/compare.h"
 #include "traces/perfetto.h"
 #include "traces/timeline.h"
@@ -15,6 +16,8 @@
 namespace dovetail::cli {
 
 void compare(const CompareOptions& options, std::ostream& out) {
+  require_outputs({{"--perfetto", options.perfetto}}, {{"the predicted trace", options.predicted},
+                                                       {"the measured trace", options.measured}});
   const traces::Trace predicted = traces::load_trace(options.predicted);
   const traces::Trace measured = traces::load_trace(options.measured);
   const auto expect = [](const traces::Trace& trace, const std::string& path,

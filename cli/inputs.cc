@@ -21,6 +21,14 @@ std::int64_t reduction_ranks(const schedule::Program& program) {
   return ranks;
 }
 
+Duration parse_time_of(const std::string& flag, const std::string& text) {
+  try {
+    return parse_duration(text);
+  } catch (const InputError& error) {
+    throw InputError(flag + ": " + error.what());
+  }
+}
+
 namespace {
 
 // Gradients that no other rank holds travel nowhere, in no time.

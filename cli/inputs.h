@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/units.h"
 #include "models/cluster.h"
 #include "models/collective_table.h"
 #include "models/costs.h"
@@ -45,6 +46,9 @@ bool is_sharded(const schedule::Schedule& schedule);
 // (models/stand_in.h). A pipeline needs a cluster; each of its S stages has world / S ranks, or,
 // without a world, as many as the cluster. Throws InputError.
 Inputs load_inputs(const InputOptions& options);
+
+// The time that a flag was given. Throws InputError "FLAG: expected ..., found ...".
+Duration parse_time_of(const std::string& flag, const std::string& text);
 
 // How many ranks hold a copy of each stage. Throws InputError where stages would differ in that.
 std::int64_t replicas_of(std::int64_t world, schedule::StageSplit split);

@@ -13,15 +13,23 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <functional>
 #include <iostream>
+#include <limits>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
+#include "base/json_reader.h"
 #include "cli/calibrate.h"
 #include "cli/calibrate_cuda.h"
 #include "cli/compare.h"
@@ -64,6 +72,22 @@ struct AllOptions {
   SelftestOptions selftest;
 };
 
+constexpr std::int64_t kLargestNumber = std::numeric_limits<std::int32_t>::max();
+
+CLI::Validator whole_number(std::int64_t low, std::int64_t high) {
+  const auto wrong = [low, high](const std::string& text) -> std::string {
+    std::int64_t value = 0;
+    const char* const end = text.data() + text.size();
+    const auto [rest, status] = std::from_chars(text.data(), end, value);
+    if (status == std::errc() && rest == end && value >= low && value <= high) return {};
+    return "expected a whole number from " + std::to_string(low) + " to " + std::to_string(high) +
+           ", found \"" + text + "\"";
+  };
+  const bool is_bounded = high < kLargestNumber;
+  return CLI::Validator(wrong,
+                        is_bounded ? std::to_string(low) + " to " + std::to_string(high) : "");
+}
+
 void bind_inputs(CLI::App& command, InputOptions& inputs) {
   inputs.data_dir = data_dir();
   command.add_option("--workload", inputs.workload, "model of the zoo, shipped profile, or file")
@@ -71,8 +95,10 @@ void bind_inputs(CLI::App& command, InputOptions& inputs) {
   command.add_option(
       "--cluster", inputs.cluster,
       "machine: shipped name or file; may be left out for profiles that bring theirs");
-  command.add_option("--world", inputs.world,
-                     "ranks of a zoo model (default: the cluster's, per stage of a pipeline)");
+  command
+      .add_option("--world", inputs.world,
+                  "ranks of a zoo model (default: the cluster's, per stage of a pipeline)")
+      ->check(whole_number(1, kLargestNumber));
 }
 
 // Names with commas, in lines of a help text.
@@ -111,7 +137,8 @@ void bind_explore(CLI::App& app, ExploreOptions& options, std::function<int()>& 
   CLI::App& command = *app.add_subcommand("explore", "sweep fusion thresholds and policies");
   bind_inputs(command, options.inputs);
   command.add_option("--thresholds", options.thresholds, "LOW:HIGH or a list, e.g. 1MiB,25MiB");
-  command.add_option("--points", options.points, "thresholds in a range (default 17)");
+  command.add_option("--points", options.points, "thresholds in a range (default 17)")
+      ->check(whole_number(2, 100'000));
   command.add_option("--first-bucket", options.first_bucket, "torch-ddp's first limit (1MiB)");
   command
       .add_option("--policies", options.policies,
@@ -152,10 +179,12 @@ void bind_predict(CLI::App& app, PredictOptions& options, std::function<int()>& 
   command.add_option("--plan", options.plan, "plan file")->required();
   command.add_option("--cluster", options.cluster, "shipped name or file")->required();
   command.add_option("--trace", options.trace, "predicted trace to write");
+  command.add_option("--perfetto", options.perfetto, "file for ui.perfetto.dev to write");
+  command.add_flag("--timeline", options.timeline, "also print the steps as a text timeline");
   command
       .add_option("--steps", options.steps,
                   "steps in a row (default 2, of which the steady one is reported)")
-      ->check(CLI::Range(1, 10000));
+      ->check(whole_number(1, 10000));
   command.callback([&options, &action] {
     action = [&options] {
       predict(options, std::cout);
@@ -174,7 +203,8 @@ void bind_show(CLI::App& app, ShowOptions& options, std::function<int()>& action
   command.add_option("--plan", options.plan, "plan file");
   command.add_option("--workload", options.workload, "instead of a plan");
   command.add_option("--policy", options.policy, "with --workload (default torch-ddp)");
-  command.add_option("--world", options.world, "ranks of a zoo model");
+  command.add_option("--world", options.world, "ranks of a zoo model")
+      ->check(whole_number(1, kLargestNumber));
   command.callback([&options, &action] {
     action = [&options] {
       show(options, std::cout);
@@ -194,10 +224,11 @@ void bind_reshard(CLI::App& app, ReshardOptions& options, std::function<int()>& 
       ->required();
   command.add_option("--to", options.to, "layout that is needed, written alike")->required();
   command.add_option("--to-mesh", options.to_mesh, "other mesh (default: the same)");
-  command.add_option("--to-first-rank", options.to_first_rank, "of the other mesh (default 0)");
+  command.add_option("--to-first-rank", options.to_first_rank, "of the other mesh (default 0)")
+      ->check(whole_number(0, kLargestNumber));
   command.add_option("--latency", options.latency, "of one message (default 5us)");
-  command.add_option("--wire", options.wire, "bytes per second on the network (default 10GB)");
-  command.add_option("--copy", options.copy, "bytes per second of local copies (default 500GB)");
+  command.add_option("--wire", options.wire, "rate of the network (default 10GB/s)");
+  command.add_option("--copy", options.copy, "rate of local copies (default 500GB/s)");
   command.add_flag("--steps", options.steps, "also what each rank does");
   command.callback([&options, &action] {
     action = [&options] {
@@ -208,7 +239,8 @@ void bind_reshard(CLI::App& app, ReshardOptions& options, std::function<int()>& 
 }
 
 void bind_job(CLI::App& command, JobOptions& job) {
-  command.add_option("--ranks", job.ranks, "start so many local ranks (default: the launcher's)");
+  command.add_option("--ranks", job.ranks, "start so many local ranks (default: the launcher's)")
+      ->check(whole_number(1, 64));
   command.add_option(
       "--netns", job.network_namespace,
       "prefix of the ranks' network namespaces (scripts/testbed.sh makes dovetailN)");
@@ -247,11 +279,11 @@ void bind_run(CLI::App& app, RunCommandOptions& options, std::function<int()>& a
   bind_job(command, options.job);
   bind_backend(command, options.backend);
   command.add_option("--warmup", options.warmup, "steps not timed, per round (default 1)")
-      ->check(CLI::Range(0, 1000));
+      ->check(whole_number(0, 1000));
   command.add_option("--steps", options.steps, "timed steps per round (default 5)")
-      ->check(CLI::Range(1, 10000));
+      ->check(whole_number(1, 10000));
   command.add_option("--rounds", options.rounds, "rounds over all plans (default 3)")
-      ->check(CLI::Range(1, 1000));
+      ->check(whole_number(1, 1000));
   command.add_flag("--json", options.json, "machine-readable output");
   command.callback(
       [&options, &action] { action = [&options] { return cli::run(options, std::cout); }; });
@@ -281,13 +313,13 @@ void bind_calibrate(CLI::App& app, CalibrateBinding& options, std::function<int(
   command.add_option("--name", options.cpu.name, "of the cluster (default here)");
   bind_job(command, options.cpu.job);
   command.add_option("--op-steps", options.cpu.op_steps, "steps to measure ops over (default 10)")
-      ->check(CLI::Range(1, 1000));
+      ->check(whole_number(1, 1000));
   command.add_option("--budget", options.cpu.budget, "time for collectives by size (default 15s)");
   bind_backend(command, options.cuda.backend);
   command.add_option("--max-ctas", options.cuda.max_ctas, "cuda: thread blocks per collective")
-      ->check(CLI::Range(1, 64));
+      ->check(whole_number(1, 64));
   command.add_option("--world", options.cuda.world, "ranks that the stand-in plays (default 2)")
-      ->check(CLI::Range(2, 4096));
+      ->check(whole_number(2, 4096));
   command.callback([&options, &action] {
     action = [&options] {
       run_calibrate(options);
@@ -322,6 +354,69 @@ void bind_selftest(CLI::App& app, SelftestOptions& options, std::function<int()>
       [&options, &action] { action = [&options] { return selftest(options, std::cout); }; });
 }
 
+// "; did you mean NEAR?", or ";" where nothing is near.
+std::string suggestion(std::string_view word, std::span<const std::string> known) {
+  const std::string near = word.size() > 2 ? nearest_word(word, known) : "";
+  return near.empty() ? ";" : "; did you mean " + near + "?";
+}
+
+// Names every option, "--world" and "-o" alike.
+std::vector<std::string> option_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* const option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+  }
+  return names;
+}
+
+// What stands where a subcommand belongs, if it is none and no option of the tool itself.
+std::string unknown_command(const CLI::App& app, const std::vector<std::string>& words) {
+  std::vector<std::string> known;
+  std::string list;
+  for (const CLI::App* const command : app.get_subcommands({})) {
+    known.push_back(command->get_name());
+    list += (list.empty() ? "" : ", ") + known.back();
+  }
+  if (words.empty()) return "name a subcommand: " + list;
+  const std::string& word = words.front();
+  if (std::ranges::find(known, word) != known.end()) return {};
+  if (!word.starts_with('-')) {
+    return "unknown subcommand \"" + word + "\"" + suggestion(word, known) + " there are: " + list;
+  }
+  const std::vector<std::string> options = option_names(app);
+  if (std::ranges::find(options, word) != options.end()) return {};
+  return "unknown option " + word + suggestion(word, options) + " expected a subcommand: " + list;
+}
+
+// The first option that a subcommand does not know, in words; "" if there is none.
+std::string unknown_option(const CLI::App& command, const std::vector<std::string>& words) {
+  const std::vector<std::string> known = option_names(command);
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    const std::string word = words[i].substr(0, words[i].find('='));
+    const bool is_long = word.starts_with("--") && word.size() > 2;
+    const bool is_short = !is_long && word.size() > 1 && word[0] == '-' &&
+                          std::isalpha(static_cast<unsigned char>(word[1])) != 0;
+    if (!is_long && !is_short) continue;
+    const std::string name = is_long ? word : word.substr(0, 2);
+    if (std::ranges::find(known, name) != known.end()) continue;
+    return command.get_name() + ": unknown option " + word + suggestion(word, known) +
+           " dovetail " + command.get_name() + " --help lists them";
+  }
+  return {};
+}
+
+// Why the command line cannot be parsed.
+std::string refusal(const CLI::App& app, const std::vector<std::string>& words,
+                    const CLI::ParseError& error) {
+  if (std::string text = unknown_command(app, words); !text.empty()) return text;
+  for (const CLI::App* const command : app.get_subcommands({})) {
+    if (command->get_name() != words.front()) continue;
+    if (std::string text = unknown_option(*command, words); !text.empty()) return text;
+  }
+  return words.front() + ": " + error.what();
+}
+
 int parse_and_run(int argc, char** argv) {
   CLI::App app("Predicts and measures how gradient communication hides behind backward.",
                "dovetail");
@@ -344,11 +439,15 @@ int parse_and_run(int argc, char** argv) {
   } catch (const CLI::Success& success) {
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "dovetail: %s\n", error.what());
+    const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+    std::fprintf(stderr, "dovetail: %s\n", refusal(app, words, error).c_str());
     return 2;
   }
   try {
-    return action();
+    const int code = action();
+    std::cout.flush();
+    if (!std::cout) throw InputError("standard output: cannot be written");
+    return code;
   } catch (const InputError& error) {
     std::fprintf(stderr, "dovetail: %s\n", error.what());
     return 2;

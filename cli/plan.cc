@@ -3,12 +3,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/plan.h"
 
+#include <array>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/outputs.h"
 #include "cli/planner.h"
 #include "cli/text.h"
 #include "models/cluster.h"
@@ -18,6 +20,8 @@
 #include "schedule/verify.h"
 #include "sim/simulate.h"
 #include "traces/metrics.h"
+#include "traces/perfetto.h"
+#include "traces/timeline.h"
 #include "traces/trace_json.h"
 
 namespace dovetail::cli {
@@ -33,10 +37,34 @@ schedule::ScheduledProgram lower_and_verify(const schedule::Program& program,
   return std::move(lowered.program);
 }
 
+struct Machine {
+  models::Costs costs;
+  std::vector<std::string> notes;
+};
+
+// The one named, else the one that the plan was made for.
+Machine machine_of(const PredictOptions& options, const schedule::Plan& plan) {
+  if (options.cluster.empty() && plan.summary.cluster == plan.summary.workload) {
+    Inputs own = load_inputs(
+        {.workload = plan.summary.workload, .cluster = {}, .data_dir = options.data_dir});
+    return {std::move(own.costs), std::move(own.notes)};
+  }
+  const std::string name = options.cluster.empty() ? plan.summary.cluster : options.cluster;
+  if (name.empty()) throw InputError("predict: name a machine with --cluster");
+  const models::Cluster cluster = models::load_cluster(name, options.data_dir + "/clusters");
+  const auto used = is_sharded(plan.schedule) ? sharding_collectives()
+                                              : std::vector{schedule::Collective::AllReduce};
+  return {models::costs_for(cluster, plan.program),
+          models::assumptions(cluster, plan.program, used)};
+}
+
 }  // namespace
 
 void plan(const PlanOptions& options, std::ostream& out) {
   if (options.output.empty()) throw InputError("plan: name the file to write with -o");
+  require_outputs({{"-o", options.output}, {"--trace", options.trace}},
+                  {workload_file(options.inputs.workload, options.inputs.data_dir),
+                   cluster_file(options.inputs.cluster, options.inputs.data_dir)});
   const schedule::PolicySpec spec = schedule::parse_policy(options.policy);
   InputOptions wanted = options.inputs;
   wanted.split = {.stages = spec.stages, .chunks = spec.chunks};
@@ -52,7 +80,13 @@ void plan(const PlanOptions& options, std::ostream& out) {
     predicted.lower_bound = planner.lower_bound();
   result.summary = {
       .workload = options.inputs.workload, .cluster = inputs.cluster, .predicted = predicted};
-  write_file(options.output, schedule::plan_to_json(result));
+  std::vector<NewFile> files = {{options.output, schedule::plan_to_json(result)}};
+  if (!options.trace.empty()) {
+    const auto program = lower_and_verify(result.program, result.schedule, options.output);
+    const traces::Trace trace = sim::simulate(program, planner.costs(), {.steps = Planner::kSteps});
+    files.push_back({options.trace, traces::to_json(trace)});
+  }
+  write_files(files);
   out << options.output << ": " << schedule::to_string(spec) << ", " << candidate.buckets
       << " buckets; predicted step " << fixed(to_us(predicted.step) / 1e3, 3) << " ms, exposed "
       << fixed(to_us(predicted.exposed) / 1e3, 3) << " ms";
@@ -72,28 +106,29 @@ void plan(const PlanOptions& options, std::ostream& out) {
     for (const std::string& line : decided.refusals) out << "  left out: " << line << '\n';
   }
   if (options.trace.empty()) return;
-  const auto program = lower_and_verify(result.program, result.schedule, options.output);
-  traces::save_trace(options.trace,
-                     sim::simulate(program, planner.costs(), {.steps = Planner::kSteps}));
   out << options.trace << ": predicted trace\n";
 }
 
 void predict(const PredictOptions& options, std::ostream& out) {
+  require_outputs({{"--trace", options.trace}, {"--perfetto", options.perfetto}},
+                  {{"--plan", options.plan}, cluster_file(options.cluster, options.data_dir)});
   const schedule::Plan plan = schedule::read_plan(options.plan);
-  if (options.cluster.empty()) throw InputError("predict: name a machine with --cluster");
-  const models::Cluster cluster =
-      models::load_cluster(options.cluster, options.data_dir + "/clusters");
-  const models::Costs costs = models::costs_for(cluster, plan.program);
+  const Machine machine = machine_of(options, plan);
   const auto program = lower_and_verify(plan.program, plan.schedule, options.plan);
-  const traces::Trace trace = sim::simulate(program, costs, {.steps = options.steps});
-  if (!options.trace.empty()) traces::save_trace(options.trace, trace);
+  const traces::Trace trace = sim::simulate(program, machine.costs, {.steps = options.steps});
+  std::vector<NewFile> files;
+  if (!options.trace.empty()) files.push_back({options.trace, traces::to_json(trace)});
+  if (!options.perfetto.empty()) {
+    const std::array<const traces::Trace*, 1> one = {&trace};
+    files.push_back({options.perfetto, traces::perfetto_json(one)});
+  }
+  write_files(files);
   out << "dovetail " << DOVETAIL_VERSION << "; plan " << options.plan << " ("
-      << plan.schedule.policy << ") on " << cluster.name << "; predicted (simulated)\n";
-  print_notes(out, models::assumptions(cluster, plan.program,
-                                       is_sharded(plan.schedule)
-                                           ? sharding_collectives()
-                                           : std::vector{schedule::Collective::AllReduce}));
+      << plan.schedule.policy << ") on " << machine.costs.machine << "; predicted (simulated)\n";
+  print_notes(out, machine.notes);
   traces::print(out, traces::median_step(trace));
+  if (options.timeline) out << '\n' << traces::timeline(trace);
+  if (!options.perfetto.empty()) out << options.perfetto << ": open in ui.perfetto.dev\n";
 }
 
 }  // namespace dovetail::cli

@@ -23,7 +23,7 @@ void plan(const PlanOptions& options, std::ostream& out);
 // dovetail predict: simulates an existing plan on a cluster and writes the predicted trace.
 struct PredictOptions {
   std::string plan;
-  std::string cluster;  // empty: none known, an error
+  std::string cluster;  // empty: the machine that the plan was made for
   std::string data_dir;
   std::string trace;       // output; empty: only the report
   std::int32_t steps = 2;  // the first begins with idle streams; the median is reported

@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "cli/outputs.h"
 #include "cli/text.h"
 #include "exec/cuda/stand_in.h"
 #include "exec/legal.h"
@@ -43,11 +45,18 @@ struct Result {
   std::vector<traces::Spread> spreads;
 };
 
+std::vector<NamedFile> named(const std::string& flag, const std::vector<std::string>& paths) {
+  std::vector<NamedFile> files;
+  for (const std::string& path : paths) files.push_back({flag, path});
+  return files;
+}
+
 std::vector<Loaded> load_plans(const RunCommandOptions& options) {
   if (options.plans.empty()) throw InputError("run: name a plan with --plan");
   if (options.traces.size() > options.plans.size()) {
     throw InputError("run: more --trace than --plan");
   }
+  require_distinct(named("--trace", options.traces), named("--plan", options.plans));
   std::vector<Loaded> loaded;
   for (const std::string& path : options.plans) {
     Loaded one{path, schedule::read_plan(path), {}};
@@ -262,17 +271,21 @@ int run(const RunCommandOptions& options, std::ostream& out) {
     for (Loaded& one : loaded) one.program = exec::cuda::as_one_rank(one.program);
     if (!job.ranks) job.ranks = 1;
   }
+  const std::vector<NamedFile> outputs = named("--trace", options.traces);
   bool wrong = false;
   std::mutex report;  // ranks may be threads of this process
   run_job(job, [&](exec::launch::Session& session, exec::cpu::TransportKind transport) {
+    if (session.rank() == Rank{0}) require_writable(outputs);
     Result result = run_rank(options, loaded, cuda, {session, transport});
     const std::lock_guard lock(report);
     for (const exec::CheckResult& check : result.measured.checks) wrong = wrong || check.wrong > 0;
     if (session.rank() != Rank{0}) return;
     judge(result);
+    std::vector<NewFile> files;
     for (std::size_t i = 0; i < options.traces.size(); ++i) {
-      traces::save_trace(options.traces[i], result.measured.traces[i]);
+      files.push_back({options.traces[i], traces::to_json(result.measured.traces[i])});
     }
+    write_files(files);
     if (options.json) {
       out << to_json(result, loaded);
     } else {

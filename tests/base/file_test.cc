@@ -7,12 +7,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstddef>
 #include <filesystem>
 #include <iterator>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace dovetail {
 namespace {
@@ -78,6 +81,90 @@ TEST_F(FileTest, LeavesNothingBehindWhereTheTargetIsAFolder) {
   EXPECT_EQ(failure_to_write(path("folder")),
             path("folder") + ": cannot be written: Is a directory");
   EXPECT_EQ(entries(), 1);
+}
+
+TEST_F(FileTest, ALinkStaysAndItsTargetIsReplaced) {
+  fs::create_directory(path("store"));
+  write_file(path("store/plan"), "old");
+  fs::create_symlink("store/plan", path("near"));
+  fs::create_symlink(path("near"), path("far"));
+  write_file(path("far"), "new");
+  EXPECT_EQ(read_file(path("store/plan")), "new");
+  EXPECT_TRUE(fs::is_symlink(path("near")));
+  EXPECT_TRUE(fs::is_symlink(path("far")));
+  EXPECT_EQ(entries(), 3);
+}
+
+TEST_F(FileTest, ALinkToNothingMakesItsTarget) {
+  fs::create_symlink("absent", path("link"));
+  write_file(path("link"), "content");
+  EXPECT_EQ(read_file(path("absent")), "content");
+  EXPECT_TRUE(fs::is_symlink(path("link")));
+  fs::create_symlink("circle", path("circle"));
+  EXPECT_EQ(failure_to_write(path("circle")),
+            path("circle") + ": cannot be written: Too many levels of symbolic links");
+}
+
+TEST_F(FileTest, DevicesAreWrittenInPlace) {
+  fs::create_symlink("/dev/null", path("null"));
+  write_file(path("null"), "content");
+  EXPECT_TRUE(fs::is_character_file(path("null")));
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  EXPECT_EQ(failure_to_write("/dev/full"), "/dev/full: cannot be written: No space left on device");
+  EXPECT_TRUE(fs::is_character_file("/dev/full"));
+  EXPECT_EQ(entries(), 1);
+}
+
+TEST_F(FileTest, APipeIsWrittenThrough) {
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  require_writable(path("pipe"));  // waits for no reader
+  std::string received;
+  std::thread reader([&] { received = read_file(path("pipe")); });
+  write_file(path("pipe"), "content");
+  reader.join();
+  EXPECT_EQ(received, "content");
+  EXPECT_TRUE(fs::is_fifo(path("pipe")));
+}
+
+TEST_F(FileTest, SeveralFilesAreReplacedOnlyOnceAllAreWritten) {
+  write_file(path("a"), "old");
+  const std::vector<NewFile> none = {{path("a"), "new"}, {path("missing/b"), "new"}};
+  EXPECT_THROW(write_files(none), InputError);
+  EXPECT_EQ(read_file(path("a")), "old");
+  if (fs::exists("/dev/full")) {
+    const std::vector<NewFile> full = {{path("a"), "new"}, {"/dev/full", "new"}};
+    EXPECT_THROW(write_files(full), InputError);
+    EXPECT_EQ(read_file(path("a")), "old");
+  }
+  EXPECT_EQ(entries(), 1);
+  const std::vector<NewFile> both = {{path("a"), "new"}, {path("b"), "too"}};
+  write_files(both);
+  EXPECT_EQ(read_file(path("a")) + read_file(path("b")), "newtoo");
+  EXPECT_EQ(entries(), 2);
+}
+
+TEST_F(FileTest, WhatCanBeWrittenIsKnownBefore) {
+  require_writable(path("a"));
+  EXPECT_EQ(entries(), 0);
+  EXPECT_THROW(require_writable(path("missing/a")), InputError);
+  EXPECT_THROW(require_writable(path("")), InputError);
+}
+
+TEST_F(FileTest, OneFileIsKnownByAnyOfItsNames) {
+  write_file(path("a"), "content");
+  write_file(path("b"), "content");
+  fs::create_hard_link(path("a"), path("hard"));
+  fs::create_symlink("a", path("soft"));
+  fs::create_symlink("later", path("dangling"));
+  EXPECT_TRUE(is_same_file(path("a"), path("./a")));
+  EXPECT_TRUE(is_same_file(path("a"), path("hard")));
+  EXPECT_TRUE(is_same_file(path("soft"), path("hard")));
+  EXPECT_FALSE(is_same_file(path("a"), path("b")));
+  EXPECT_FALSE(is_same_file(path("a"), path("later")));
+  EXPECT_TRUE(is_same_file(path("later"), path("./later")));
+  EXPECT_TRUE(is_same_file(path("later"), path("dangling")));
+  EXPECT_FALSE(is_same_file(path("later"), path("never")));
+  EXPECT_FALSE(is_same_file("/dev/null", "/dev/null"));
 }
 
 TEST_F(FileTest, ReadingNamesThePathAndTheReason) {

@@ -135,7 +135,8 @@ TEST_F(BadInputTest, ZeroRanks) {
   const std::string path = profile_with("\"world_size\": 2", "\"world_size\": 0");
   expect_refused("explore --workload " + path,
                  "/world_size: expected an integer from 1 to 1048576, found 0");
-  expect_refused("run --ranks 0 --plan x.json", "x.json: cannot be read");
+  expect_refused("run --ranks 0 --plan x.json",
+                 "--ranks: expected a whole number from 1 to 64, found \"0\"");
   expect_refused("explore --workload resnet50:world=0 --cluster a100x8",
                  "expected a whole number from 1 to 1048576, found \"0\"");
 }
@@ -151,7 +152,43 @@ TEST_F(BadInputTest, FlagsAndPolicies) {
                  "did you mean \"torch-ddp\"?");
   expect_refused("explore --workload resnet50 --cluster a100x8 --world 4", "8");
   expect_refused("explore --workload resnet50 --cluster a100x8 --colour", "--colour");
-  expect_refused("explode", "subcommand");
+}
+
+TEST_F(BadInputTest, UnknownWordsAreNamedBesideTheNearest) {
+  expect_refused("expolre --workload resnet50",
+                 "unknown subcommand \"expolre\"; did you mean explore? there are: explore, plan,");
+  expect_refused("help", "unknown subcommand \"help\"; there are: explore, plan, predict, run,");
+  expect_refused("--bogus", "unknown option --bogus; expected a subcommand: explore, plan,");
+  expect_refused("--versoin", "unknown option --versoin; did you mean --version?");
+  expect_refused("", "name a subcommand: explore, plan,");
+  // Before what is missing: --workload may be what was misspelt.
+  expect_refused("explore --thresold 1MiB",
+                 "explore: unknown option --thresold; did you mean --thresholds?");
+  expect_refused("plan --wrkload=mlp -o x.json", "--wrkload; did you mean --workload?");
+  expect_refused("plan -x", "plan: unknown option -x; dovetail plan --help lists them");
+  expect_refused("show plan.json other.json", "other.json");
+}
+
+TEST_F(BadInputTest, NumbersOfFlags) {
+  expect_refused("explore --workload mlp --world abc",
+                 "--world: expected a whole number from 1 to 2147483647, found \"abc\"");
+  expect_refused("explore --workload mlp --points 100001",
+                 "--points: expected a whole number from 2 to 100000, found \"100001\"");
+  expect_refused("predict --plan x --cluster y --steps abc",
+                 "--steps: expected a whole number from 1 to 10000, found \"abc\"");
+  expect_refused("reshard --to-first-rank abc",
+                 "--to-first-rank: expected a whole number from 0 to 2147483647, found \"abc\"");
+  expect_refused("calibrate --ranks 2 --workload mlp --budget 5 -o " + (directory_ / "c").string(),
+                 "--budget: expected a time with its unit, e.g. 1.5ms, found \"5\"");
+}
+
+TEST_F(BadInputTest, StandardOutputThatIsFullIsToldOf) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+
+  const Ended ended =
+      dovetail::testing::run_command("( " DOVETAIL_TOOL " show policies >/dev/full )");
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_EQ(ended.output, "dovetail: standard output: cannot be written\n");
 }
 
 TEST_F(BadInputTest, NothingIsWrittenWhenTheInputIsWrong) {
@@ -161,6 +198,61 @@ TEST_F(BadInputTest, NothingIsWrittenWhenTheInputIsWrong) {
   expect_refused("plan --workload mlp-1000mbit -o " + (directory_ / "no/such/plan.json").string(),
                  "cannot be written");
   EXPECT_TRUE(std::filesystem::is_empty(directory_));
+}
+
+TEST_F(BadInputTest, AllOutputsMustBeWritableBeforeAnyIsWritten) {
+  const std::string plan = "plan --workload mlp-1000mbit -o " + (directory_ / "plan.json").string();
+  const std::string absent = (directory_ / "no/trace.json").string();
+  expect_refused(plan + " --trace " + absent,
+                 absent + ": cannot be written: No such file or directory");
+  expect_refused(plan + " --trace /dev/full", "/dev/full: cannot be written: No space left");
+  EXPECT_TRUE(std::filesystem::is_empty(directory_));
+  // Before anything is read: the plan does not exist either.
+  expect_refused("predict --plan absent.json --cluster a100x8 --trace " + absent, absent);
+  expect_refused("compare absent.json other.json --perfetto " + absent, absent);
+  expect_refused("calibrate --ranks 1 --workload mlp -o " + absent, absent);
+}
+
+TEST_F(BadInputTest, AnOutputIsNoOtherFileOfTheCommand) {
+  const std::string a = write("a.json", "{}");
+  const std::string b = write("b.json", "{}");
+  std::filesystem::create_symlink("a.json", directory_ / "link.json");
+  const std::string link = (directory_ / "link.json").string();
+  const std::string fresh = (directory_ / "fresh.json").string();
+  const std::string dotted = (directory_ / "./fresh.json").string();
+  expect_refused("plan --workload mlp-1000mbit -o " + fresh + " --trace " + dotted,
+                 "--trace " + dotted + ": the same file as -o " + fresh + ", which is written too");
+  expect_refused("plan --workload " + a + " -o " + link,
+                 "-o " + link + ": the same file as --workload " + a + ", which is read");
+  expect_refused("plan --workload mlp-1000mbit -o " DOVETAIL_SOURCE_DIR
+                 "/models/workloads/mlp-1000mbit.json",
+                 ": the same file as --workload ");
+  expect_refused("plan --workload mlp --cluster " + a + " -o " + b + " --trace " + link,
+                 ": the same file as --cluster ");
+  expect_refused("predict --cluster a100x8 --plan " + a + " --trace " + link,
+                 ": the same file as --plan ");
+  expect_refused("run --ranks 2 --plan " + a + " --trace " + link, ": the same file as --plan ");
+  expect_refused(
+      "run --ranks 2 --plan " + a + " --plan " + a + " --trace " + fresh + " --trace " + dotted,
+      ": the same file as --trace ");
+  expect_refused("compare " + a + " " + b + " --perfetto " + link,
+                 ": the same file as the predicted trace ");
+  expect_refused("calibrate --ranks 2 --workload " + a + " -o " + link,
+                 ": the same file as --workload ");
+  EXPECT_EQ(read_file(a) + read_file(b), "{}{}");
+  EXPECT_FALSE(std::filesystem::exists(fresh));
+}
+
+// The plan, and then the line about it.
+TEST_F(BadInputTest, AnOutputMayBeStandardOutput) {
+  const std::string command = "plan --workload mlp-1000mbit -o /dev/stdout";
+  const Ended piped = dovetail(command);
+  EXPECT_EQ(piped.code, 0);
+  EXPECT_THAT(piped.output, StartsWith("{\n"));
+  EXPECT_THAT(piped.output, HasSubstr("}\n/dev/stdout: exact"));
+  const std::string file = (directory_ / "out.txt").string();
+  EXPECT_EQ(dovetail(command + " > " + file).code, 0);
+  EXPECT_EQ(read_file(file), piped.output);
 }
 
 TEST_F(BadInputTest, APlanThatDisagreesWithItself) {

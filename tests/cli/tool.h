@@ -16,9 +16,8 @@ struct Ended {
   std::string output;  // standard output and error together
 };
 
-inline Ended run_tool(const std::string& arguments) {
-  const std::string command = std::string(DOVETAIL_TOOL) + " " + arguments + " 2>&1";
-  FILE* pipe = ::popen(command.c_str(), "r");
+inline Ended run_command(const std::string& command) {
+  FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
   Ended ended;
   std::array<char, 4096> block{};
   while (const std::size_t size = std::fread(block.data(), 1, block.size(), pipe)) {
@@ -27,6 +26,10 @@ inline Ended run_tool(const std::string& arguments) {
   const int status = ::pclose(pipe);
   ended.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return ended;
+}
+
+inline Ended run_tool(const std::string& arguments) {
+  return run_command(std::string(DOVETAIL_TOOL) + " " + arguments);
 }
 
 }  // namespace dovetail::testing
