@@ -177,13 +177,13 @@ void bind_predict(CLI::App& app, PredictOptions& options, std::function<int()>& 
   CLI::App& command = *app.add_subcommand("predict", "simulate a plan on a machine");
   options.data_dir = data_dir();
   command.add_option("--plan", options.plan, "plan file")->required();
-  command.add_option("--cluster", options.cluster, "shipped name or file")->required();
+  command.add_option("--cluster", options.cluster,
+                     "shipped name or file (default: the machine of the plan)");
   command.add_option("--trace", options.trace, "predicted trace to write");
   command.add_option("--perfetto", options.perfetto, "file for ui.perfetto.dev to write");
   command.add_flag("--timeline", options.timeline, "also print the steps as a text timeline");
   command
-      .add_option("--steps", options.steps,
-                  "steps in a row (default 2, of which the steady one is reported)")
+      .add_option("--steps", options.steps, "steps in a row (default 3; the median is reported)")
       ->check(whole_number(1, 10000));
   command.callback([&options, &action] {
     action = [&options] {

@@ -45,8 +45,10 @@ struct Machine {
 // The one named, else the one that the plan was made for.
 Machine machine_of(const PredictOptions& options, const schedule::Plan& plan) {
   if (options.cluster.empty() && plan.summary.cluster == plan.summary.workload) {
-    Inputs own = load_inputs(
-        {.workload = plan.summary.workload, .cluster = {}, .data_dir = options.data_dir});
+    Inputs own = load_inputs({.workload = plan.summary.workload,
+                              .cluster = {},
+                              .data_dir = options.data_dir,
+                              .world = {}});
     return {std::move(own.costs), std::move(own.notes)};
   }
   const std::string name = options.cluster.empty() ? plan.summary.cluster : options.cluster;
@@ -83,7 +85,7 @@ void plan(const PlanOptions& options, std::ostream& out) {
   std::vector<NewFile> files = {{options.output, schedule::plan_to_json(result)}};
   if (!options.trace.empty()) {
     const auto program = lower_and_verify(result.program, result.schedule, options.output);
-    const traces::Trace trace = sim::simulate(program, planner.costs(), {.steps = Planner::kSteps});
+    const traces::Trace trace = sim::simulate(program, planner.costs(), {.steps = kTraceSteps});
     files.push_back({options.trace, traces::to_json(trace)});
   }
   write_files(files);

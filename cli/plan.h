@@ -11,6 +11,10 @@
 
 namespace dovetail::cli {
 
+// Steps of a predicted trace. The first begins with idle streams, so the median of three is a steady
+// one, which is what plans state.
+inline constexpr std::int32_t kTraceSteps = 3;
+
 struct PlanOptions {
   InputOptions inputs;
   std::string policy = "exact";
@@ -25,8 +29,10 @@ struct PredictOptions {
   std::string plan;
   std::string cluster;  // empty: the machine that the plan was made for
   std::string data_dir;
-  std::string trace;       // output; empty: only the report
-  std::int32_t steps = 2;  // the first begins with idle streams; the median is reported
+  std::string trace;     // output; empty: only the report
+  std::string perfetto;  // likewise
+  bool timeline = false;
+  std::int32_t steps = kTraceSteps;  // the median is reported
 };
 
 void predict(const PredictOptions& options, std::ostream& out);

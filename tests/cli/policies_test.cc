@@ -218,5 +218,21 @@ TEST_F(PolicyCliTest, ExploreLeavesExactOutWhereGradientsMayNotShareABucket) {
                                   HasSubstr("may not share a bucket"), HasSubstr("best: ")));
 }
 
+TEST_F(PolicyCliTest, PredictTakesThePlansOwnMachineAndDrawsTheStep) {
+  const auto tool = [](const std::string& words) { return dovetail::testing::run_tool(words); };
+  for (const std::string inputs : {"mlp-1000mbit", "mlp --cluster a100x8"}) {
+    const Ended planned = tool("plan --workload " + inputs + " --policy one-bucket -o " + path());
+    ASSERT_EQ(planned.code, 0) << planned.output;
+    const std::string perfetto = (directory_ / "perfetto.json").string();
+    const Ended ended = tool("predict --timeline --perfetto " + perfetto + " --plan " + path());
+    EXPECT_EQ(ended.code, 0);
+    // Steps of a trace overlap by what the ranks differ in.
+    const double ms = number_after(planned.output, "predicted step ");
+    EXPECT_NEAR(number_after(ended.output, "step time") / 1e3, ms, 0.001 * ms);
+    EXPECT_THAT(ended.output, AllOf(HasSubstr("FFF"), HasSubstr("BBB")));
+    EXPECT_THAT(read_file(perfetto), HasSubstr("traceEvents"));
+  }
+}
+
 }  // namespace
 }  // namespace dovetail
