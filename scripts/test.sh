@@ -13,6 +13,7 @@
 #            tests' own code under the former only)
 #   tsan     tests of exec/, the only room with threads, under the thread sanitizer
 #   tidy     clang-tidy over the rooms (.clang-tidy, scripts/tidy.py)
+#   readme   the commands of README.md print what it shows (scripts/check_readme.py)
 #   demo     the short demonstration (scripts/demo.sh)
 #
 # A failed step does not stop the others, only those that need it. Exit status 1 if anything failed.
@@ -162,6 +163,7 @@ if step build build_release; then
   # Whole calibrations and trainings only take minutes there: what they run has tests of its own.
   sanitized tsan 'unit|property' 'Calibration|LawTest' exec
   step tidy tidy
+  step readme scripts/check_readme.py
   step demo demo
 fi
 
