@@ -23,7 +23,7 @@ struct ShowOptions {
   std::string what;      // one of the words above, or a plan file
   std::string plan;      // schedule, commands and program take a plan ...
   std::string workload;  // ... or a workload with a policy
-  std::string policy = "torch-ddp";
+  std::string policy;    // empty: torch-ddp
   std::string data_dir;
   std::optional<std::int64_t> world;
 };
