@@ -49,7 +49,7 @@ constexpr double kMostBytes = 0x1p44;
 constexpr double kMostNanoseconds = 0x1p58;
 // Layouts times ranks that a search can hold; of two meshes their product, which is the number of
 // messages to look at; and ranks whose steps can be printed.
-constexpr double kMostPlaces = 0x1p24;
+constexpr double kMostPlaces = 0x1p23;
 constexpr double kMostMessages = 0x1p27;
 constexpr std::size_t kMostPrinted = 1024;
 

@@ -7,7 +7,7 @@
 //   8 all-reduces fused into 1: 31.2 KiB, padding 0 B, 0 single gradients apart
 //   buckets closed by end 1
 //   passes
-//     lay out: 8 gradients in 1 buckets, 31.2 KiB, padding 0 B
+//     lay out: 8 gradients in 1 bucket, 31.2 KiB, padding 0 B
 //     ...
 //
 // SPDX-License-Identifier: Apache-2.0
