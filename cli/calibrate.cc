@@ -14,6 +14,7 @@
 #include <span>
 #include <utility>
 
+#include "base/count.h"
 #include "base/error.h"
 #include "cli/inputs.h"
 #include "cli/outputs.h"
@@ -195,8 +196,9 @@ schedule::Program executable(const CalibrateOptions& options, const models::Unit
 }
 
 void print_summary(std::ostream& out, const models::Cluster& cluster, const std::string& path) {
-  out << path << ": " << cluster.ranks << " ranks, " << cluster.kernels.size() << " kernels, "
-      << cluster.notes.at("backend") << ", link: " << cluster.notes.at("link") << '\n';
+  out << path << ": " << counted(cluster.ranks, "rank") << ", "
+      << counted(cluster.kernels.size(), "kernel") << ", " << cluster.notes.at("backend")
+      << ", link: " << cluster.notes.at("link") << '\n';
   const auto& points =
       std::get<std::vector<models::CollectivePoint>>(cluster.collectives.front().times);
   TextTable table({"all-reduce", "alone us", "p10", "p90", "in a queue us"});

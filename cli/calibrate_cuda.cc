@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/count.h"
 #include "base/error.h"
 #include "cli/cuda_job.h"
 #include "cli/inputs.h"
@@ -80,8 +81,9 @@ std::string date_of_today() {
 void print_summary(std::ostream& out, const models::Cluster& cluster, const std::string& path) {
   const auto& points =
       std::get<std::vector<models::CollectivePoint>>(cluster.collectives.front().times);
-  out << path << ": " << cluster.ranks << " ranks, " << cluster.kernels.size() << " kernels, "
-      << cluster.notes.at("backend") << ", " << cluster.notes.at("issue") << '\n';
+  out << path << ": " << counted(cluster.ranks, "rank") << ", "
+      << counted(cluster.kernels.size(), "kernel") << ", " << cluster.notes.at("backend") << ", "
+      << cluster.notes.at("issue") << '\n';
   TextTable table({"all-reduce", "alone us", "in a queue us", "GB/s"});
   for (const models::CollectivePoint& point : points) {
     const Duration queued = point.back_to_back.value_or(point.isolated);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/outputs.h"
@@ -89,8 +90,9 @@ void plan(const PlanOptions& options, std::ostream& out) {
     files.push_back({options.trace, traces::to_json(trace)});
   }
   write_files(files);
-  out << options.output << ": " << schedule::to_string(spec) << ", " << candidate.buckets
-      << " buckets; predicted step " << fixed(to_us(predicted.step) / 1e3, 3) << " ms, exposed "
+  out << options.output << ": " << schedule::to_string(spec) << ", "
+      << counted(candidate.buckets, "bucket") << "; predicted step "
+      << fixed(to_us(predicted.step) / 1e3, 3) << " ms, exposed "
       << fixed(to_us(predicted.exposed) / 1e3, 3) << " ms";
   if (predicted.lower_bound) {
     out << ", lower bound " << fixed(to_us(*predicted.lower_bound) / 1e3, 3) << " ms";

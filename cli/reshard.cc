@@ -5,9 +5,10 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "cli/inputs.h"
 #include "schedule/reshard/plan.h"
 
-#include <array>
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -20,7 +21,7 @@ using schedule::reshard::make_mesh;
 using schedule::reshard::Mesh;
 using schedule::reshard::parse_layout;
 using schedule::reshard::parse_shape;
-using schedule::reshard::ReshardPlan;
+using schedule::reshard::Path;
 using schedule::reshard::Value;
 
 DType parse_dtype(const std::string& text) {
@@ -30,20 +31,81 @@ DType parse_dtype(const std::string& text) {
   throw InputError("--dtype " + text + ": expected f32, f16, bf16 or f64");
 }
 
+// "10GB/s"; the "/s" may be left out.
 BytesPerSecond parse_rate(const std::string& text, const std::string& flag) {
-  const Bytes bytes = parse_bytes(text);
+  Bytes bytes;
+  try {
+    bytes = parse_bytes(text.ends_with("/s") ? text.substr(0, text.size() - 2) : text);
+  } catch (const InputError&) {
+    throw InputError(flag + ": expected a rate with its unit, e.g. 10GB/s, found \"" + text + "\"");
+  }
   if (bytes <= Bytes(0)) throw InputError(flag + " " + text + ": expected more than nothing");
   return BytesPerSecond(static_cast<double>(bytes.count()));
+}
+
+// The largest tensor of a program file.
+constexpr double kMostBytes = 0x1p44;
+// The least time that an Instant can no longer add up safely: nine years.
+constexpr double kMostNanoseconds = 0x1p58;
+// Layouts times ranks that a search can hold; of two meshes their product, which is the number of
+// messages to look at; and ranks whose steps can be printed.
+constexpr double kMostPlaces = 0x1p23;
+constexpr double kMostMessages = 0x1p27;
+constexpr std::size_t kMostPrinted = 1024;
+
+Value parse_value(const ReshardOptions& options) {
+  Value value{.shape = parse_shape(options.shape), .dtype = parse_dtype(options.dtype)};
+  auto bytes = static_cast<double>(schedule::element_size(value.dtype).count());
+  for (const std::int64_t extent : value.shape) bytes *= static_cast<double>(extent);
+  if (bytes > kMostBytes) throw InputError("--shape " + options.shape + ": larger than 16 TiB");
+  return value;
+}
+
+// How many ways there are to cut so many dimensions by so many axes: choose k axes, order them, and
+// deal them to the dimensions.
+double layouts_of(std::size_t dimensions, std::size_t axes) {
+  double ways = 1;
+  double sum = 1;
+  for (std::size_t k = 1; k <= axes; ++k) {
+    ways *= static_cast<double>(axes - k + 1) * static_cast<double>(dimensions + k - 1) /
+            static_cast<double>(k);
+    sum += ways;
+  }
+  return sum;
+}
+
+// Refuses what would take too long to search, or add up to times beyond any clock.
+void require_feasible(const Value& value, const Layout& from, const Layout& to,
+                      const schedule::reshard::ReshardCosts& costs) {
+  const auto places = [&](const Mesh& mesh) {
+    return layouts_of(value.shape.size(), mesh.shape.size()) * static_cast<double>(mesh.size());
+  };
+  if (from.mesh != to.mesh && places(from.mesh) * places(to.mesh) > kMostMessages) {
+    throw InputError("too many messages between the two meshes: expected fewer ranks or axes");
+  }
+  if (std::max(places(from.mesh), places(to.mesh)) > kMostPlaces) {
+    throw InputError("too many layouts to search: expected fewer mesh axes, dimensions or ranks");
+  }
+  const auto ranks = static_cast<double>(std::max(from.mesh.size(), to.mesh.size()));
+  const auto bytes = static_cast<double>(schedule::element_size(value.dtype).count()) *
+                     static_cast<double>(schedule::reshard::elements(value.shape));
+  const double longest =
+      ranks * (static_cast<double>(costs.latency.count()) + bytes / costs.wire.count() * 1e9) +
+      8 * bytes / costs.copy.count() * 1e9;
+  if (longest > kMostNanoseconds) {
+    throw InputError(
+        "this could take nine years: expected a faster --wire or --copy, or a smaller --latency");
+  }
 }
 
 std::string exact_bytes(Bytes bytes) { return std::to_string(bytes.count()) + " bytes"; }
 
 // What the fixed order would do, where it can.
-std::optional<ReshardPlan> fixed_order(const Value& value, const Layout& from, const Layout& to,
-                                       const schedule::reshard::ReshardCosts& costs) {
+std::optional<Path> fixed_order(const Value& value, const Layout& from, const Layout& to,
+                                const schedule::reshard::ReshardCosts& costs) {
   if (from.mesh != to.mesh) return std::nullopt;
   try {
-    return plan_path(value, fixed_order_path(value, from, to, costs));
+    return fixed_order_path(value, from, to, costs);
   } catch (const InputError&) {
     return std::nullopt;
   }
@@ -52,7 +114,7 @@ std::optional<ReshardPlan> fixed_order(const Value& value, const Layout& from, c
 }  // namespace
 
 void reshard(const ReshardOptions& options, std::ostream& out) {
-  const Value value{.shape = parse_shape(options.shape), .dtype = parse_dtype(options.dtype)};
+  const Value value = parse_value(options);
   if (options.to_first_rank < 0) throw InputError("--to-first-rank: expected a rank from 0 on");
   const Mesh source = make_mesh(parse_shape(options.mesh));
   const bool is_other = !options.to_mesh.empty() || options.to_first_rank != 0;
@@ -61,22 +123,28 @@ void reshard(const ReshardOptions& options, std::ostream& out) {
       is_other ? make_mesh(parse_shape(target_shape), Rank{options.to_first_rank}) : source;
   const Layout from = parse_layout(options.from, source, value.shape.size());
   const Layout to = parse_layout(options.to, target, value.shape.size());
-  const schedule::reshard::ReshardCosts costs{.latency = parse_duration(options.latency),
-                                              .wire = parse_rate(options.wire, "--wire"),
-                                              .copy = parse_rate(options.copy, "--copy")};
-  const ReshardPlan plan = plan_reshard(value, from, to, {.path = {.costs = costs}});
+  const schedule::reshard::ReshardCosts costs{
+      .latency = parse_time_of("--latency", options.latency),
+      .wire = parse_rate(options.wire, "--wire"),
+      .copy = parse_rate(options.copy, "--copy")};
+  require_feasible(value, from, to, costs);
+  if (options.steps && std::max(source.size(), target.size()) > kMostPrinted) {
+    throw InputError("--steps: expected meshes of at most " + std::to_string(kMostPrinted) +
+                     " ranks");
+  }
+  const Path path = cheapest_path(value, from, to, {.costs = costs});
   const Bytes whole =
       schedule::element_size(value.dtype) * schedule::reshard::elements(value.shape);
   out << "tensor       " << options.shape << ' ' << options.dtype << ", " << exact_bytes(whole)
-      << "\nfrom         " << from << "\nto           " << to << "\npath         "
-      << describe(plan.path) << "\ncost         " << to_string(plan.path.cost)
-      << " (modelled, alone on the network)\nwire         " << exact_bytes(plan.total_wire())
+      << "\nfrom         " << from << "\nto           " << to << "\npath         " << describe(path)
+      << "\ncost         " << to_string(path.cost)
+      << " (modelled, alone on the network)\nwire         " << exact_bytes(wire_of(value, path))
       << '\n';
   if (const auto fixed = fixed_order(value, from, to, costs)) {
-    out << "fixed order  " << describe(fixed->path) << ": " << to_string(fixed->path.cost) << ", "
-        << exact_bytes(fixed->total_wire()) << '\n';
+    out << "fixed order  " << describe(*fixed) << ": " << to_string(fixed->cost) << ", "
+        << exact_bytes(wire_of(value, *fixed)) << '\n';
   }
-  if (options.steps) out << describe(plan);
+  if (options.steps) out << describe(plan_path(value, path));
 }
 
 }  // namespace dovetail::cli

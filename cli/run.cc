@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/outputs.h"
@@ -128,8 +129,8 @@ Result run_rank(const RunCommandOptions& options, const std::vector<Loaded>& loa
   exec::launch::Session& session = seat.session;
   for (const Loaded& one : loaded) {
     if (one.program.program.world_size == session.size()) continue;
-    throw InputError(one.path + ": made for " + std::to_string(one.program.program.world_size) +
-                     " ranks, started with " + std::to_string(session.size()));
+    throw InputError(one.path + ": made for " + counted(one.program.program.world_size, "rank") +
+                     ", started with " + std::to_string(session.size()));
   }
   const exec::Exchange exchange = exec::cpu::exchange_of(session);
   exec::cuda::BackendOptions on_gpu;
@@ -195,8 +196,8 @@ double ms(Duration time) { return to_us(time) / 1e3; }
 void print_report(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
   const traces::Provenance& provenance = result.measured.traces.front().provenance;
   out << "dovetail " << DOVETAIL_VERSION << "; measured: " << provenance.backend << ", "
-      << result.measured.traces.front().world_size
-      << " ranks, link: " << provenance.notes.at("link") << "; " << provenance.machine << '\n';
+      << counted(result.measured.traces.front().world_size, "rank")
+      << ", link: " << provenance.notes.at("link") << "; " << provenance.machine << '\n';
   TextTable table({"plan", "buckets", "predicted ms", "measured ms", "p10", "p90", "error"});
   for (std::size_t i = 0; i < loaded.size(); ++i) {
     const traces::Spread& spread = result.spreads[i];

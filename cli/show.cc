@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <iomanip>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -24,13 +25,28 @@
 namespace dovetail::cli {
 namespace {
 
+// Throws InputError for what was given and would be ignored.
+void require_effects(const ShowOptions& options, bool takes_inputs) {
+  const auto refuse = [&](std::string_view flag, bool given, const std::string& why) {
+    if (!given) return;
+    throw InputError("show " + options.what + ": " + std::string(flag) + " has no effect " + why);
+  };
+  const std::string why = takes_inputs ? "beside --plan" : "here";
+  if (!takes_inputs) refuse("--plan", !options.plan.empty(), why);
+  if (takes_inputs && options.plan.empty()) return;
+  refuse("--workload", !options.workload.empty(), why);
+  refuse("--policy", !options.policy.empty(), why);
+  refuse("--world", options.world.has_value(), why);
+}
+
 schedule::Plan load(const ShowOptions& options) {
   if (!options.plan.empty()) return schedule::read_plan(options.plan);
   if (options.workload.empty()) {
     throw InputError("show " + options.what +
                      ": name a plan with --plan or a workload with --workload");
   }
-  const schedule::PolicySpec spec = schedule::parse_policy(options.policy);
+  const schedule::PolicySpec spec =
+      schedule::parse_policy(options.policy.empty() ? "torch-ddp" : options.policy);
   const schedule::StageSplit split{.stages = spec.stages, .chunks = spec.chunks};
   std::optional<std::int64_t> world = options.world;
   if (world) world = replicas_of(*world, split);
@@ -78,13 +94,19 @@ void show_plan(const std::string& path, std::ostream& out) {
   for (const schedule::Problem& problem : wrong) out << "  " << problem.message << '\n';
 }
 
-constexpr std::array<std::string_view, 6> kWords = {"program",   "schedule", "commands",
-                                                    "workloads", "clusters", "policies"};
+constexpr std::array<std::string_view, 3> kOfPlans = {"program", "schedule", "commands"};
+constexpr std::array<std::string_view, 3> kLists = {"workloads", "clusters", "policies"};
+
+bool is_one_of(std::span<const std::string_view> words, std::string_view word) {
+  return std::ranges::find(words, word) != words.end();
+}
 
 }  // namespace
 
 void show(const ShowOptions& options, std::ostream& out) {
-  if (std::ranges::find(kWords, options.what) == kWords.end()) {
+  const bool of_plan = is_one_of(kOfPlans, options.what);
+  require_effects(options, of_plan);
+  if (!of_plan && !is_one_of(kLists, options.what)) {
     show_plan(options.what, out);
   } else if (options.what == "workloads") {
     show_list(models::workload_names(options.data_dir), out);

@@ -7,7 +7,7 @@
 //   8 all-reduces fused into 1: 31.2 KiB, padding 0 B, 0 single gradients apart
 //   buckets closed by end 1
 //   passes
-//     lay out: 8 gradients in 1 buckets, 31.2 KiB, padding 0 B
+//     lay out: 8 gradients in 1 bucket, 31.2 KiB, padding 0 B
 //     ...
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -23,7 +23,7 @@ struct ShowOptions {
   std::string what;      // one of the words above, or a plan file
   std::string plan;      // schedule, commands and program take a plan ...
   std::string workload;  // ... or a workload with a policy
-  std::string policy = "torch-ddp";
+  std::string policy;    // empty: torch-ddp
   std::string data_dir;
   std::optional<std::int64_t> world;
 };

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/lower.h"
 
+#include "base/count.h"
+
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -45,8 +47,8 @@ Lowered lower(Program program, const Schedule& schedule) {
   if (std::string line = gather_report(draft); !line.empty()) draft.report.push_back(line);
   if (std::string line = message_report(draft, roles); !line.empty()) draft.report.push_back(line);
   for (const RoleDraft& role : roles) draft.out.roles.push_back(emit(draft, role));
-  draft.report.push_back("emit: " + std::to_string(draft.next_command) + " commands on " +
-                         std::to_string(draft.out.streams.size()) + " streams");
+  draft.report.push_back("emit: " + counted(std::int64_t{draft.next_command}, "command") + " on " +
+                         counted(draft.out.streams.size(), "stream"));
   return {std::move(draft.out), std::move(draft.report)};
 }
 

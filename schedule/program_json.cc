@@ -26,6 +26,7 @@ constexpr std::int64_t kLargestNumber = std::numeric_limits<std::int32_t>::max()
 constexpr std::int64_t kLargestCount = std::int64_t{1} << 40;
 constexpr double kLargestBytes = 0x1p44;
 constexpr double kLargestUs = 1e12;
+constexpr double kLargestFlop = 1e18;
 
 // The words of an enum, in the order of its enumerators, taken from its to_string.
 template <class Enum, std::size_t N>
@@ -206,7 +207,7 @@ Work read_work(JsonObject object, DType dtype, const Names<GroupId>& groups) {
     work = read_gemm(object, dtype);
   } else if (kWorkKinds[kind] == "memory") {
     const auto bytes = object.integer("traffic_bytes", 0, static_cast<std::int64_t>(kLargestBytes));
-    work = MemoryWork{.bytes = Bytes(bytes), .flop = Flop(object.number("work_flop", 0))};
+    work = MemoryWork{.bytes = Bytes(bytes), .flop = Flop(object.number("work_flop", 0, kLargestFlop))};
   } else if (kWorkKinds[kind] == "timed") {
     work = read_timed(object);
   } else {

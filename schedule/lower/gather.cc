@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/count.h"
 #include "base/error.h"
 
 namespace dovetail::schedule::internal {
@@ -119,7 +120,7 @@ void place_gathers(const Draft& draft, RoleDraft& role) {
 
 std::string gather_report(const Draft& draft) {
   if (draft.gathers.empty()) return {};
-  return "gather: " + std::to_string(draft.gathers.size()) + " buckets of parameters " +
+  return "gather: " + counted(draft.gathers.size(), "bucket") + " of parameters " +
          (draft.schedule.parameters == ParameterSync::NextForward ? "in the next forward"
                                                                   : "after their update");
 }

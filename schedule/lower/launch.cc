@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/count.h"
 #include "base/error.h"
 #include "schedule/lower/survey.h"
 #include "schedule/pipeline/async.h"
@@ -142,8 +143,8 @@ std::string launch_report(const std::vector<RoleDraft>& roles) {
       if (transfer.launch_after < end) ++overlapped;
     }
   }
-  return "launch: " + std::to_string(overlapped) + " of " + std::to_string(all) +
-         " collectives before backward ends";
+  return "launch: " + std::to_string(overlapped) + " of " + counted(all, "collective") +
+         " before backward ends";
 }
 
 }  // namespace dovetail::schedule::internal

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/count.h"
 #include "base/error.h"
 #include "schedule/visit.h"
 
@@ -207,8 +208,8 @@ class Layout {
       payload_sum += layout.payload;
       padding += layout.size - layout.payload;
     }
-    draft_.report.push_back("lay out: " + std::to_string(draft_.debts.size()) + " gradients in " +
-                            std::to_string(draft_.buckets.size()) + " buckets, " +
+    draft_.report.push_back("lay out: " + counted(draft_.debts.size(), "gradient") + " in " +
+                            counted(draft_.buckets.size(), "bucket") + ", " +
                             dovetail::to_string(payload_sum) + ", padding " +
                             dovetail::to_string(padding));
   }

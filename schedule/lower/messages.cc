@@ -7,6 +7,7 @@
 #include <set>
 #include <span>
 
+#include "base/count.h"
 #include "base/error.h"
 
 namespace dovetail::schedule::internal {
@@ -101,8 +102,7 @@ std::string message_report(const Draft& draft, const std::vector<RoleDraft>& rol
     }
   }
   if (draft.program().stages == 1 || sends == 0) return {};
-  return "messages: " + std::to_string(sends) + " sends on " + std::to_string(streams.size()) +
-         " streams";
+  return "messages: " + counted(sends, "send") + " on " + counted(streams.size(), "stream");
 }
 
 }  // namespace dovetail::schedule::internal

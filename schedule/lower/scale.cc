@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/lower/scale.h"
 
+#include "base/count.h"
 #include "base/error.h"
 #include "schedule/rewrite/scale.h"
 
@@ -38,7 +39,7 @@ void place_scales(Draft& draft) {
     ++scaled;
   }
   if (scaled > 0) {
-    draft.report.push_back("scale: " + std::to_string(scaled) + " buckets " +
+    draft.report.push_back("scale: " + counted(scaled, "bucket") + " " +
                            (in_front ? "before" : "after") + " their collective");
   }
 }

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/lower/wait.h"
 
+#include "base/count.h"
+
 #include <algorithm>
 
 namespace dovetail::schedule::internal {
@@ -76,7 +78,7 @@ std::string wait_report(const Draft& draft) {
     if (bucket.wait == WaitPoint::BeforeNextBatch) ++next_batch;
   }
   const std::size_t rest = draft.schedule.buckets.size() - first - next_batch;
-  std::string line = "wait: " + std::to_string(first) + " buckets at first use, " +
+  std::string line = "wait: " + counted(first, "bucket") + " at first use, " +
                      std::to_string(rest) + " at end of backward";
   if (next_batch > 0) line += ", " + std::to_string(next_batch) + " before the next batch";
   return line;

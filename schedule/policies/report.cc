@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/policies/report.h"
 
+#include "base/count.h"
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -80,8 +82,8 @@ std::vector<std::string> bucket_report(const Program& program, const Schedule& s
   lines.push_back(std::to_string(gradients.size()) + " " +
                   std::string(to_string(schedule.buckets.front().collective)) + "s fused into " +
                   std::to_string(schedule.buckets.size()) + ": " + dovetail::to_string(bytes) +
-                  ", padding " + dovetail::to_string(padding) + ", " + std::to_string(single) +
-                  (single == 1 ? " single gradient apart" : " single gradients apart"));
+                  ", padding " + dovetail::to_string(padding) + ", " +
+                  counted(single, "single gradient") + " apart");
   lines.push_back(memory_line(program, schedule, gradients));
   if (closed.empty()) return lines;
   std::string reasons;

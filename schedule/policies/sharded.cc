@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/policies/sharded.h"
 
+#include "base/count.h"
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -263,10 +265,9 @@ PolicyResult sharded(const Program& program, const PolicySpec& spec) {
   result.failure = cut_refusal(program, result.schedule);
   std::size_t early = 0;
   for (const BatchLaunch& launch : launches) early += launch.final_sync ? 0 : launch.buckets.size();
-  result.report.push_back(
-      "batches of " + std::to_string(spec.batch) + ": " + std::to_string(early) + " of " +
-      std::to_string(packed.size()) +
-      " buckets launched as gradients arrive, the rest in the final sync (A11)");
+  result.report.push_back("batches of " + std::to_string(spec.batch) + ": " +
+                          std::to_string(early) + " of " + counted(packed.size(), "bucket") +
+                          " launched as gradients arrive, the rest in the final sync (A11)");
   return result;
 }
 

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/policies/source_first_fit.h"
 
+#include "base/count.h"
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -192,9 +194,9 @@ class Pass {
       result_.refusals.emplace_back("overlap: the program is sharded (P14)");
     } else if (streams_.size() > static_cast<std::size_t>(spec_.max_streams)) {
       overlaps_ = false;
-      result_.refusals.push_back("overlap: " + std::to_string(streams_.size()) +
-                                 " process groups and at most " +
-                                 std::to_string(spec_.max_streams) + " streams (P14)");
+      result_.refusals.push_back("overlap: " + counted(streams_.size(), "process group") +
+                                 " and at most " +
+                                 counted(std::int64_t{spec_.max_streams}, "stream") + " (P14)");
     }
   }
 

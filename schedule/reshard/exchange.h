@@ -16,6 +16,7 @@
 #include "schedule/reshard/layout.h"
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace dovetail::schedule::reshard {
@@ -35,6 +36,10 @@ enum class SenderChoice { RoundRobin, Nearest };
 // for this shape and have no partial axis.
 std::vector<Message> exchange(const Shape& shape, const Layout& from, const Layout& to,
                               SenderChoice choice = SenderChoice::RoundRobin);
+
+// The same, one after another: there may be as many as source ranks times target ranks.
+void for_each_message(const Shape& shape, const Layout& from, const Layout& to, SenderChoice choice,
+                      const std::function<void(const Message&)>& visit);
 
 // The baseline (RL1, RL2): each target rank receives the whole part of one holder for every part
 // that it needs something of. A holder is taken that no earlier target of that part has used; once

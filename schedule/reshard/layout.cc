@@ -6,6 +6,8 @@
 #include "base/error.h"
 
 #include <algorithm>
+#include <functional>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -41,7 +43,9 @@ std::optional<std::string> wrong_mesh(const Mesh& mesh) {
     return "a mesh of shape " + text_of(mesh.shape) + " has " + std::to_string(mesh.size()) +
            " ranks";
   }
-  if (std::set<Rank>(mesh.ranks.begin(), mesh.ranks.end()).size() != mesh.size()) {
+  const bool ascends =
+      std::ranges::adjacent_find(mesh.ranks, std::greater_equal<>{}) == mesh.ranks.end();
+  if (!ascends && std::set<Rank>(mesh.ranks.begin(), mesh.ranks.end()).size() != mesh.size()) {
     return "a rank stands twice in the mesh " + to_string(mesh);
   }
   return std::nullopt;
@@ -122,6 +126,13 @@ bool covers(const Mesh& outer, const Mesh& inner) {
 }  // namespace
 
 std::optional<std::size_t> Mesh::index_of(Rank rank) const {
+  if (ranks.empty()) return std::nullopt;
+  // Most meshes are a run of ranks.
+  const std::int64_t place = std::int64_t{rank.value} - ranks.front().value;
+  if (place >= 0 && place < static_cast<std::int64_t>(ranks.size()) &&
+      ranks[static_cast<std::size_t>(place)] == rank) {
+    return static_cast<std::size_t>(place);
+  }
   const auto found = std::ranges::find(ranks, rank);
   if (found == ranks.end()) return std::nullopt;
   return static_cast<std::size_t>(found - ranks.begin());
@@ -152,11 +163,16 @@ std::vector<std::size_t> Mesh::line(std::size_t index, std::int32_t axis) const 
 Mesh make_mesh(Shape shape, Rank first) {
   std::int64_t size = 1;
   for (const std::int64_t extent : shape) {
-    if (extent < 1 || extent > (1 << 20) / size) {
-      throw InputError("mesh " + text_of(shape) +
-                       ": expected extents from 1 on, at most 2^20 ranks");
+    if (extent < 1 || extent > kMostRanks / size) {
+      throw InputError("mesh " + text_of(shape) + ": expected extents from 1 on, at most " +
+                       std::to_string(kMostRanks) + " ranks");
     }
     size *= extent;
+  }
+  constexpr std::int64_t kLastRank = std::numeric_limits<std::int32_t>::max();
+  if (first.value > kLastRank + 1 - size) {
+    throw InputError("mesh " + text_of(shape) + " from rank " + std::to_string(first.value) +
+                     " on: expected ranks up to " + std::to_string(kLastRank));
   }
   Mesh mesh{.shape = std::move(shape), .ranks = {}};
   for (std::int64_t i = 0; i < size; ++i) {

@@ -47,7 +47,11 @@ struct Mesh {
   friend auto operator<=>(const Mesh&, const Mesh&) = default;
 };
 
-// The ranks first, first + 1, ... in the given shape. Throws InputError for extents below 1.
+// Of one mesh. Steps of all ranks grow with the square of their number.
+constexpr std::int64_t kMostRanks = std::int64_t{1} << 16;
+
+// The ranks first, first + 1, ... in the given shape. Throws InputError for extents below 1, and for
+// too many ranks.
 Mesh make_mesh(Shape shape, Rank first = Rank{0});
 // "2x4". Throws InputError.
 Shape parse_shape(std::string_view text);

@@ -15,6 +15,8 @@
 namespace dovetail::schedule::reshard {
 namespace {
 
+constexpr std::int64_t kMostMessages = std::int64_t{1} << 26;  // of an exchange that is considered
+
 // How good a way to a layout is. The last number is the place of its last move in a fixed list.
 struct Standing {
   Duration cost{};
@@ -44,18 +46,31 @@ class Search {
   }
 
   std::optional<Path> find() {
+    // A way without an exchange spares counting the messages of those that cannot beat it.
+    if (from_.mesh == to_.mesh && !landings_.empty()) {
+      const std::vector<Layout> landings = std::exchange(landings_, {});
+      if (search()) bound_ = arrivals_.at(to_).standing;
+      arrivals_.clear();
+      open_.clear();
+      landings_ = landings;
+    }
+    return search() ? std::optional(path_to(to_)) : std::nullopt;
+  }
+
+ private:
+  // Whether it arrives.
+  bool search() {
     arrivals_[from_] = {};
     open_.emplace(Standing{}, from_);
     while (!open_.empty()) {
       const auto [standing, layout] = *open_.begin();
       open_.erase(open_.begin());
-      if (layout == to_) return path_to(layout);
+      if (layout == to_) return true;
       for (const Move& move : moves_of(layout)) try_move(standing, layout, move);
     }
-    return std::nullopt;
+    return false;
   }
 
- private:
   std::vector<Move> moves_of(const Layout& layout) const {
     const bool has_arrived = layout.mesh == to_.mesh;
     std::vector<Move> moves =
@@ -75,7 +90,21 @@ class Search {
     return moves;
   }
 
+  // Whether an exchange cannot beat the way that is known to its layout, or to the target; or has too
+  // many messages to count.
+  [[nodiscard]] bool is_hopeless(const Standing& standing, const Layout& layout,
+                                 const Move& exchange) const {
+    const auto known = arrivals_.find(exchange.to);
+    const ExchangeBound least = exchange_bound(value_, layout, exchange.to, options_.costs);
+    if (least.messages > kMostMessages) return true;
+    const Standing reached{
+        .cost = standing.cost + least.cost, .moves = standing.moves + 1, .last = exchange.kind};
+    return (bound_ && *bound_ <= reached) ||
+           (known != arrivals_.end() && known->second.standing <= reached);
+  }
+
   void try_move(const Standing& standing, const Layout& layout, Move move) {
+    if (move.kind == MoveKind::Exchange && is_hopeless(standing, layout, move)) return;
     move.cost = cost_of(value_, layout, move, options_.costs);
     const Standing reached{
         .cost = standing.cost + move.cost, .moves = standing.moves + 1, .last = move.kind};
@@ -103,6 +132,7 @@ class Search {
   const Layout& to_;
   const PathOptions& options_;
   std::vector<Layout> landings_;
+  std::optional<Standing> bound_;  // a way to the target that exists
   std::map<Layout, Arrival> arrivals_;
   std::set<std::pair<Standing, Layout>> open_;
 };

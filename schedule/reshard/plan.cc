@@ -24,6 +24,33 @@ Box within(const Box& box, const Box& part) {
   return local;
 }
 
+// What leaves ranks in a move along one axis.
+Bytes axis_wire(const Value& value, const Layout& from, const Move& move) {
+  const std::int64_t n = from.mesh.shape[static_cast<std::size_t>(move.axis)];
+  if (n == 1) return {};
+  const std::int64_t whole =
+      elements(local_shape(value.shape, from)) * (change_along(from, move).cut_before ? n : 1);
+  const auto lines = static_cast<std::int64_t>(from.mesh.size()) / n;
+  return element_size(value.dtype) * (wire_elements(move.kind, n, whole) * lines);
+}
+
+// What leaves ranks in messages.
+Bytes message_wire(const Value& value, const Layout& from, const Move& move) {
+  std::int64_t sent = 0;
+  if (move.kind == MoveKind::Exchange) {
+    for_each_message(value.shape, from, move.to, SenderChoice::RoundRobin,
+                     [&](const Message& message) {
+                       if (message.from != message.to) sent += elements(message.part);
+                     });
+  } else {
+    const std::int64_t part = elements(local_shape(value.shape, from));
+    for (std::size_t i = 0; i < from.mesh.size(); ++i) {
+      if (from.mesh.ranks[i] != move.to.mesh.ranks[i]) sent += part;
+    }
+  }
+  return element_size(value.dtype) * sent;
+}
+
 // The parts before and after a move, by mesh index, and who of a line stands where in its group.
 class Planner {
  public:
@@ -129,11 +156,7 @@ class Planner {
       }
       add(rank, Finish{});
     }
-    const std::int64_t whole =
-        elements(local_shape(value_.shape, from)) * (change_along(from, move).cut_before ? n : 1);
-    const auto lines = static_cast<std::int64_t>(mesh.size()) / n;
-    const std::int64_t moved = is_local ? 0 : wire_elements(move.kind, n, whole) * lines;
-    plan_.wire.push_back(element_size(value_.dtype) * moved);
+    plan_.wire.push_back(axis_wire(value_, from, move));
   }
 
   // The first rank along the axis holds the summand, the others zeros; of an average all hold it. A
@@ -170,7 +193,7 @@ class Planner {
         .ranks = {},
         .instance_size = mesh.shape[static_cast<std::size_t>(axis)]};
     for (std::size_t i = 0; i < mesh.size(); ++i) {
-      if (mesh.line(i, axis).front() != i) continue;
+      if (mesh.coordinate(i)[static_cast<std::size_t>(axis)] != 0) continue;
       for (const std::size_t member : members(mesh, i, axis)) {
         group.ranks.push_back(mesh.ranks[member]);
       }
@@ -235,6 +258,17 @@ ReshardPlan plan_reshard(const Value& value, const Layout& from, const Layout& t
 
 ReshardPlan plan_path(const Value& value, const Path& path, SenderChoice senders) {
   return Planner(value, path, senders).plan();
+}
+
+Bytes wire_of(const Value& value, const Path& path) {
+  Bytes sum;
+  Layout at = path.from;
+  for (const Move& move : path.moves) {
+    const bool sends = move.kind == MoveKind::Exchange || move.kind == MoveKind::Pairwise;
+    sum += sends ? message_wire(value, at, move) : axis_wire(value, at, move);
+    at = move.to;
+  }
+  return sum;
 }
 
 std::int64_t wire_elements(MoveKind kind, std::int64_t ranks, std::int64_t whole) {

@@ -98,6 +98,9 @@ ReshardPlan plan_reshard(const Value& value, const Layout& from, const Layout& t
 ReshardPlan plan_path(const Value& value, const Path& path,
                       SenderChoice senders = SenderChoice::RoundRobin);
 
+// What leaves ranks along a path, as ReshardPlan::total_wire, without the steps of any rank.
+Bytes wire_of(const Value& value, const Path& path);
+
 // Where the steps of two ranks do not fit together: groups whose ranks disagree on their
 // collectives or sizes, messages that are sent and not received in the same order and size. Empty:
 // none.

@@ -7,7 +7,6 @@
 #include "schedule/reshard/exchange.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 namespace dovetail::schedule::reshard {
@@ -104,6 +103,10 @@ Duration collective_cost(const AxisCost& cost, const Shape& before, const Shape&
 struct Traffic {
   std::int64_t messages = 0;
   Bytes bytes;
+  void add(Bytes more) {
+    ++messages;
+    bytes += more;
+  }
   [[nodiscard]] Duration cost(const ReshardCosts& costs) const {
     return costs.latency * messages + bytes / costs.wire;
   }
@@ -111,23 +114,47 @@ struct Traffic {
 
 Duration exchange_cost(const Value& value, const Layout& from, const Layout& to,
                        const ReshardCosts& costs) {
-  std::map<Rank, Traffic> out;
-  std::map<Rank, Traffic> in;
-  for (const Message& message : exchange(value.shape, from, to)) {
+  std::vector<Traffic> out(from.mesh.size());
+  std::vector<Traffic> in(to.mesh.size());
+  const auto count = [&](const Message& message) {
+    if (message.from == message.to) return;
     const Bytes bytes = element_size(value.dtype) * elements(message.part);
-    if (message.from == message.to) continue;
-    for (Traffic* traffic : {&out[message.from], &in[message.to]}) {
-      ++traffic->messages;
-      traffic->bytes += bytes;
-    }
-  }
+    out[*from.mesh.index_of(message.from)].add(bytes);
+    in[*to.mesh.index_of(message.to)].add(bytes);
+  };
+  for_each_message(value.shape, from, to, SenderChoice::RoundRobin, count);
   Duration wire{};
-  for (const auto& [rank, traffic] : out) wire = std::max(wire, traffic.cost(costs));
-  for (const auto& [rank, traffic] : in) wire = std::max(wire, traffic.cost(costs));
+  for (const Traffic& traffic : out) wire = std::max(wire, traffic.cost(costs));
+  for (const Traffic& traffic : in) wire = std::max(wire, traffic.cost(costs));
   return wire + value.local_bytes(to) * 2 / costs.copy;
 }
 
 }  // namespace
+
+ExchangeBound exchange_bound(const Value& value, const Layout& from, const Layout& to,
+                             const ReshardCosts& costs) {
+  const Shape held = local_shape(value.shape, from);
+  ExchangeBound bound;
+  for (std::size_t i = 0; i < to.mesh.size(); ++i) {
+    const Box needed = part_of(value.shape, to, i);
+    Traffic in{.messages = 1, .bytes = {}};
+    for (std::size_t d = 0; d < needed.size(); ++d) {
+      in.messages *= (needed[d].end - 1) / held[d] - needed[d].begin / held[d] + 1;
+    }
+    bound.messages += in.messages;
+    std::int64_t missing = elements(needed);
+    if (const auto at = from.mesh.index_of(to.mesh.ranks[i])) {
+      if (const auto kept = intersection(part_of(value.shape, from, *at), needed)) {
+        missing -= elements(*kept);
+        --in.messages;
+      }
+    }
+    in.bytes = element_size(value.dtype) * missing;
+    bound.cost = std::max(bound.cost, in.cost(costs));
+  }
+  bound.cost += value.local_bytes(to) * 2 / costs.copy;
+  return bound;
+}
 
 Bytes Value::local_bytes(const Layout& layout) const {
   return element_size(dtype) * elements(local_shape(shape, layout));

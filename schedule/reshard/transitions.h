@@ -77,6 +77,16 @@ std::vector<Move> moves_from(const Value& value, const Layout& from,
 Duration cost_of(const Value& value, const Layout& from, const Move& move,
                  const ReshardCosts& costs);
 
+// How many messages an exchange has, kept parts included, and what it costs at least: the busiest
+// receiver's part of it. Takes time with the number of ranks, where the whole cost takes it with the
+// number of messages. REQUIRES: neither is partial.
+struct ExchangeBound {
+  std::int64_t messages = 0;
+  Duration cost{};
+};
+ExchangeBound exchange_bound(const Value& value, const Layout& from, const Layout& to,
+                             const ReshardCosts& costs);
+
 // How n ranks along the move's axis cut or join which dimension: for the move S(d) -> S(e) these
 // are d and e. REQUIRES: the move is one of moves_from(from).
 struct AxisChange {

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/rewrite/merge.h"
 
+#include "base/count.h"
 #include "schedule/editor.h"
 #include "schedule/factors.h"
 #include "schedule/id_table.h"
@@ -65,8 +66,8 @@ class Accumulator {
     Program result = std::move(editor_).commit();
     divide_debts(result);
     return Rewritten{.program = std::move(result),
-                     .report = "merge: " + std::to_string(count) + " gradients summed over " +
-                               steps + " micro-steps in " + std::string(to_string(merge_.dtype)) +
+                     .report = "merge: " + counted(count, "gradient") + " summed over " + steps +
+                               " micro-steps in " + std::string(to_string(merge_.dtype)) +
                                ", sync=" + std::string(to_string(merge_.sync))};
   }
 

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/rewrite/scale.h"
 
+#include "base/count.h"
 #include "base/error.h"
 #include "schedule/editor.h"
 #include "schedule/visit.h"
@@ -242,10 +243,10 @@ std::variant<Folded, Refusal> fold_scaling(Program program, const Schedule& sche
   }
   if (auto reason = cannot_fold(program, schedule.scale)) return Refusal{*std::move(reason)};
   const std::int64_t changed = loss ? fold_into_loss(program) : fold_into_optimizer(program);
-  return Folded{.program = std::move(program),
-                .report = "scale: folded into " + std::to_string(changed) +
-                          (loss ? " loss fills" : " optimizer ops"),
-                .left = IdTable<TensorId, Rational>(Rational(1))};
+  return Folded{
+      .program = std::move(program),
+      .report = "scale: folded into " + counted(changed, loss ? "loss fill" : "optimizer op"),
+      .left = IdTable<TensorId, Rational>(Rational(1))};
 }
 
 }  // namespace dovetail::schedule

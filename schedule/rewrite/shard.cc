@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/rewrite/shard.h"
 
+#include "base/count.h"
 #include "schedule/editor.h"
 #include "schedule/id_table.h"
 #include "schedule/rewrite/shard_work.h"
@@ -37,9 +38,8 @@ class Sharder {
     if (!refused) refused = shard_norms();
     if (!refused) refused = replace_updates();
     if (refused) return *std::move(refused);
-    const std::string report = "shard: " + std::to_string(updates_.size()) +
-                               " updates became one per bucket, " +
-                               std::to_string(sharded_.size()) + " buckets";
+    const std::string report = "shard: " + counted(updates_.size(), "update") +
+                               " became one per bucket, " + counted(sharded_.size(), "bucket");
     return Sharded{std::move(editor_).commit(), report, std::move(sharded_)};
   }
 

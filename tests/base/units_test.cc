@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/units.h"
 
+#include "base/count.h"
 #include "base/error.h"
 
 #include <gmock/gmock.h>
@@ -158,6 +159,12 @@ TEST(UnitsTest, PrintsNoExponentJustBelowTheNextUnit) {
   EXPECT_EQ(to_string(Duration(999'999)), "1000 us");
   EXPECT_EQ(to_string(Duration(999'400)), "999 us");
   EXPECT_EQ(to_string(mib(1) - Bytes(1)), "1024 KiB");
+}
+
+TEST(CountTest, OneThingIsNotSeveral) {
+  EXPECT_EQ(counted(std::int64_t{0}, "bucket"), "0 buckets");
+  EXPECT_EQ(counted(std::int64_t{1}, "bucket"), "1 bucket");
+  EXPECT_EQ(counted(std::size_t{2}, "loss fill"), "2 loss fills");
 }
 
 }  // namespace

@@ -182,6 +182,17 @@ TEST_F(BadInputTest, NumbersOfFlags) {
                  "--budget: expected a time with its unit, e.g. 1.5ms, found \"5\"");
 }
 
+TEST_F(BadInputTest, ShowRefusesWhatItWouldIgnore) {
+  expect_refused("show schedule --plan x.json --workload mlp",
+                 "show schedule: --workload has no effect beside --plan");
+  expect_refused("show commands --plan x.json --policy naive", "--policy has no effect");
+  expect_refused("show program --plan x.json --world 4", "--world has no effect beside --plan");
+  expect_refused("show x.json --policy naive", "show x.json: --policy has no effect here");
+  expect_refused("show x.json --plan y.json", "show x.json: --plan has no effect here");
+  expect_refused("show workloads --plan x.json", "show workloads: --plan has no effect here");
+  expect_refused("show policies --world 2", "show policies: --world has no effect here");
+}
+
 TEST_F(BadInputTest, StandardOutputThatIsFullIsToldOf) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
 

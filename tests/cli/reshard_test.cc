@@ -87,5 +87,56 @@ TEST(CliReshardTest, RefusesWhatItCannotRead) {
   EXPECT_EQ(refusal(options), "--to-first-rank: expected a rank from 0 on");
 }
 
+TEST(CliReshardTest, FlagsAreNamedBesideWhatTheyExpect) {
+  ReshardOptions options = square();
+  options.latency = "5";
+  EXPECT_EQ(refusal(options), "--latency: expected a time with its unit, e.g. 1.5ms, found \"5\"");
+  options = square();
+  options.wire = "10";
+  EXPECT_EQ(refusal(options), "--wire: expected a rate with its unit, e.g. 10GB/s, found \"10\"");
+  options.wire = "1GB/s";
+  options.copy = "10GB/s";
+  EXPECT_EQ(printed(options), printed(square()));
+}
+
+TEST(CliReshardTest, RefusesWhatIsTooLarge) {
+  ReshardOptions options = square();
+  options.shape = "99999999996x99999999996";
+  EXPECT_EQ(refusal(options), "--shape 99999999996x99999999996: larger than 16 TiB");
+  options = square();
+  options.mesh = "1000000";
+  EXPECT_EQ(refusal(options), "mesh 1000000: expected extents from 1 on, at most 65536 ranks");
+  options = square();
+  options.to_first_rank = 2147483647;
+  EXPECT_THAT(refusal(options), HasSubstr("expected ranks up to 2147483647"));
+  options = square();
+  options.shape = "4096x4096";
+  options.mesh = "4096";
+  options.to_first_rank = 4096;
+  EXPECT_THAT(refusal(options), HasSubstr("too many messages between the two meshes"));
+  options = square();
+  options.mesh = "2x2x2x2x2x2x2x2";
+  options.from = options.to = "R,R,R,R,R,R,R,R";
+  EXPECT_THAT(refusal(options), HasSubstr("too many layouts to search"));
+  options = square();
+  options.shape = "1048576x1048576";
+  options.wire = "1B/s";
+  EXPECT_THAT(refusal(options), HasSubstr("this could take nine years"));
+  options = square();
+  options.shape = "2048x2048";
+  options.mesh = "2048";
+  options.steps = true;
+  EXPECT_EQ(refusal(options), "--steps: expected meshes of at most 1024 ranks");
+}
+
+// All-to-all, 65535 (1000 + 1024) ns + copies; each rank keeps 1/65536 of its part.
+TEST(CliReshardTest, LargeMeshesTakeNoLongerThanTheirRanks) {
+  ReshardOptions options = square();
+  options.shape = "65536x65536";
+  options.mesh = "65536";
+  EXPECT_THAT(printed(options), HasSubstr("S(0) -> S(1) by all-to-all along axis 0"));
+  EXPECT_THAT(printed(options), HasSubstr("wire         17179607040 bytes"));
+}
+
 }  // namespace
 }  // namespace dovetail::cli

@@ -190,6 +190,8 @@ TEST(ProgramJsonTest, SizesThatWouldOverflowAreRefused) {
   EXPECT_EQ(message_with("1234.567", "1e13"),
             "p.json: /ops/1/work/by_rank_us/0: expected a number from 0 to 1000000000000, "
             "found 10000000000000.0");
+  EXPECT_EQ(message_with("\"work_flop\": 0.1", "\"work_flop\": 1e300"),
+            "p.json: /ops/2/work/work_flop: expected a number from 0 to 1e+18, found 1e+300");
   EXPECT_EQ(message_with("256,\n    784", "256,\n    0"),
             "p.json: /tensors/0/shape/1: expected an integer from 1 to 1099511627776, found 0");
 }

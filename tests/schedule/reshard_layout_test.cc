@@ -138,5 +138,16 @@ TEST(ReshardLayoutTest, R3WhatIsWholeOnAUnionMeshIsNotConverted) {
   EXPECT_TRUE(needs_reshard(on(all, "S(0)"), on(part, "R")));
 }
 
+TEST(ReshardLayoutTest, AMeshHasAtMost65536RanksThatCanBeNumbered) {
+  EXPECT_EQ(make_mesh({256, 256}).size(), 65536U);
+  EXPECT_EQ(error_of([] {
+              make_mesh({256, 257});
+            }),
+            "mesh 256x257: expected extents from 1 on, at most 65536 ranks");
+  EXPECT_EQ(make_mesh({4}, Rank{2147483644}).ranks.back(), Rank{2147483647});
+  EXPECT_EQ(error_of([] { make_mesh({4}, Rank{2147483645}); }),
+            "mesh 4 from rank 2147483645 on: expected ranks up to 2147483647");
+}
+
 }  // namespace
 }  // namespace dovetail::schedule::reshard

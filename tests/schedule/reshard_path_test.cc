@@ -7,6 +7,7 @@
 #include "schedule/reshard/path.h"
 
 #include "base/error.h"
+#include "schedule/reshard/exchange.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -167,6 +168,30 @@ TEST(ReshardPathTest, CompleteLayoutsAreListedOnce) {
   EXPECT_EQ(complete_layouts({8, 8}, make_mesh({2})).size(), 3U);
   EXPECT_EQ(complete_layouts({8, 8}, make_mesh({2, 2})).size(), 11U);
   EXPECT_EQ(complete_layouts({8, 7}, make_mesh({2})).size(), 2U);
+}
+
+// The search leaves out exchanges by this bound; it must never exceed the whole cost.
+TEST(ReshardPathTest, AnExchangeIsBoundedByItsBusiestReceiver) {
+  const Value value{.shape = {12, 12}};
+  const std::vector<Mesh> meshes = {make_mesh({2, 3}), make_mesh({4}, Rank{2})};
+  int exact = 0;
+  int pairs = 0;
+  for (const Mesh& source : meshes) {
+    for (const Mesh& target : meshes) {
+      for (const Layout& from : complete_layouts(value.shape, source)) {
+        for (const Layout& to : complete_layouts(value.shape, target)) {
+          const Move move{.kind = MoveKind::Exchange, .axis = 0, .to = to};
+          const ExchangeBound bound = exchange_bound(value, from, to, kCosts);
+          const auto messages = exchange(value.shape, from, to);
+          EXPECT_EQ(bound.messages, static_cast<std::int64_t>(messages.size())) << from << to;
+          EXPECT_LE(bound.cost, cost_of(value, from, move, kCosts)) << from << to;
+          exact += bound.cost == cost_of(value, from, move, kCosts) ? 1 : 0;
+          ++pairs;
+        }
+      }
+    }
+  }
+  EXPECT_GT(exact, pairs / 2);
 }
 
 TEST(ReshardPathTest, PathsReadAsSentences) {

@@ -73,6 +73,7 @@ void expect_arrives(const Shape& shape, const Layout& from, const Layout& to) {
   const ReshardResult result = execute(plan, scatter(whole, shape, from));
   EXPECT_EQ(result.problem, "") << what;
   EXPECT_EQ(gather(result.parts, shape, to), whole) << what;
+  EXPECT_EQ(wire_of(value, plan.path), plan.total_wire()) << what;
   Layout at = from;
   for (std::size_t i = 0; i < plan.path.moves.size(); ++i) {
     const Move& move = plan.path.moves[i];
