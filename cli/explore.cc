@@ -15,6 +15,7 @@
 #include <set>
 #include <span>
 
+#include "base/count.h"
 #include "base/error.h"
 #include "base/json_reader.h"
 #include "cli/planner.h"
@@ -275,8 +276,8 @@ void print_table(std::ostream& out, const Sweep& sweep, const Inputs& inputs,
   for (const schedule::OwedGradient& gradient : schedule::owed_gradients(program)) {
     total += gradient.bytes;
   }
-  out << workload << " on " << inputs.cluster << ": " << program.world_size << " ranks, "
-      << program.reductions.size() << " gradients, " << total
+  out << workload << " on " << inputs.cluster << ": " << counted(program.world_size, "rank") << ", "
+      << counted(program.reductions.size(), "gradient") << ", " << total
       << "; predicted (simulated), dovetail " << DOVETAIL_VERSION << '\n';
   print_notes(out, inputs.notes);
   if (shards(sweep)) print_notes(out, inputs.sharding_notes);
