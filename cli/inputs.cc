@@ -79,9 +79,9 @@ std::string split_stages(schedule::Program& program, const std::string& workload
 }
 
 const std::vector<schedule::Collective>& sharding_collectives() {
-  static const std::vector<schedule::Collective> kinds = {schedule::Collective::ReduceScatter,
-                                                          schedule::Collective::AllGather};
-  return kinds;
+  static const std::vector<schedule::Collective> kKinds = {schedule::Collective::ReduceScatter,
+                                                           schedule::Collective::AllGather};
+  return kKinds;
 }
 
 bool is_sharded(const schedule::Schedule& schedule) {
