@@ -14,7 +14,10 @@ namespace {
 
 std::int64_t product(std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
-  DOVETAIL_CHECK(!__builtin_mul_overflow(a, b, &result)) << a << " * " << b << " overflows";
+  if (__builtin_mul_overflow(a, b, &result)) {
+    throw InputError("the factors of a gradient do not multiply within 63 bits: " +
+                     std::to_string(a) + " * " + std::to_string(b));
+  }
   return result;
 }
 

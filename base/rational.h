@@ -2,7 +2,8 @@
 //
 // Scaling is bookkeeping, not arithmetic: verify multiplies the factors on a gradient's path and
 // compares with 1 / (degree x micro-steps), so nothing may be rounded. Always in lowest terms, the
-// denominator positive. Products that leave 63 bits are a failed check: degrees are small.
+// denominator positive. Products that leave 63 bits are an InputError: degrees are small, so only the
+// factors of a file make them.
 //
 //   Rational(1, 4) * Rational(1, 2) == Rational(1, 8)      to_string: "1/8", whole numbers "3"
 //

@@ -4,6 +4,7 @@
 #include "schedule/moved_bytes.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace dovetail::schedule {
 
@@ -21,12 +22,21 @@ Bytes moved_bytes(const BucketLayout& layout, const Scale& scale) {
 }
 
 Bytes moved_bytes(const Program& program, const BucketLayout& layout, const Copy& copy) {
+  // A tensor may lie in the bucket in several ranges, and is then named once or once for each.
+  std::vector<TensorId> left = copy.gradients;
+  std::ranges::sort(left);
+  left.erase(std::unique(left.begin(), left.end()), left.end());
+  std::vector<char> found(left.size(), 0);
   Bytes bytes;
-  for (const TensorId id : copy.gradients) {
-    const Tensor& tensor = program.tensor(id);
-    const auto member = std::ranges::find(layout.members, id, &Placement::tensor);
-    bytes += member == layout.members.end() ? tensor.bytes()
-                                            : element_size(tensor.dtype) * member->elements(tensor);
+  for (const Placement& member : layout.members) {
+    const auto at = std::ranges::lower_bound(left, member.tensor);
+    if (at == left.end() || *at != member.tensor) continue;
+    const Tensor& tensor = program.tensor(member.tensor);
+    bytes += element_size(tensor.dtype) * member.elements(tensor);
+    found[static_cast<std::size_t>(at - left.begin())] = 1;
+  }
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    if (found[i] == 0) bytes += program.tensor(left[i]).bytes();
   }
   return bytes;
 }

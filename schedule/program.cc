@@ -43,6 +43,7 @@ class Inspector {
     check_groups();
     check_ops();
     check_reductions();
+    check_sums();
     return std::move(problems_);
   }
 
@@ -127,10 +128,12 @@ class Inspector {
       const Op& op = program_.ops[i];
       check_work(op);
       check_phase(op);
+      check_operands(op);
       for (const TensorId id : op.reads) check_read(i, id, written, writers[id]);
       for (const TensorId id : op.writes) {
         if (!tensors_.contains(id)) add_unknown(op, id);
         written.insert(id);
+        if (op.phase != Phase::Optimizer) written_in_[id].insert(op.micro_step);
       }
     }
   }
@@ -148,6 +151,21 @@ class Inspector {
     }
     step = std::max(step, op.phase);
     rank = std::max(rank, op.phase);
+  }
+
+  // The effects whose operands have parts to play.
+  void check_operands(const Op& op) {
+    const std::string writes = " writes " + std::to_string(op.writes.size()) + " tensors, not one";
+    if (std::holds_alternative<GlobalNorm>(op.effect) && op.writes.size() != 1) {
+      add("norm " + op.name + writes);
+    }
+    if (!std::holds_alternative<Accumulate>(op.effect)) return;
+    if (op.writes.size() != 1) return add("sum " + op.name + writes);
+    const auto target = std::ranges::count(op.reads, op.writes.front());
+    const auto others = static_cast<std::ptrdiff_t>(op.reads.size()) - target;
+    if (others == 1) return;
+    add("sum " + op.name + " reads " + std::to_string(others) +
+        " tensors besides the one that it writes, not one");
   }
 
   void check_work(const Op& op) {
@@ -225,10 +243,6 @@ class Inspector {
 
   void check_reductions() {
     std::set<std::pair<TensorId, GroupId>> owed;
-    std::set<TensorId> written;
-    for (const Op& op : program_.ops) {
-      if (op.phase != Phase::Optimizer) written.insert(op.writes.begin(), op.writes.end());
-    }
     for (const Reduction& reduction : program_.reductions) {
       const auto tensor = tensors_.find(reduction.gradient);
       if (tensor == tensors_.end()) {
@@ -245,8 +259,31 @@ class Inspector {
       if (!owed.emplace(reduction.gradient, reduction.group).second) {
         add("gradient " + name + " owes the same reduction twice");
       }
-      if (!written.contains(reduction.gradient)) {
-        add("gradient " + name + " is owed but no op writes it");
+      check_producers(reduction.gradient, name);
+    }
+  }
+
+  // Each micro-step owes its part.
+  void check_producers(TensorId gradient, const std::string& name) {
+    const std::size_t steps = written_in_[gradient].size();
+    if (steps == 0) return add("gradient " + name + " is owed but no op writes it");
+    if (static_cast<std::int64_t>(steps) >= program_.micro_steps) return;
+    add("gradient " + name + " is owed but only " + std::to_string(steps) + " of " +
+        std::to_string(program_.micro_steps) + " micro-steps write it");
+  }
+
+  void check_sums() {
+    for (const Tensor& tensor : program_.tensors) {
+      if (!tensor.merges) continue;
+      if (tensor.kind != TensorKind::MergedGradient) {
+        add("tensor " + tensor.name + " merges a gradient, but is no merged gradient");
+      }
+      if (!tensors_.contains(*tensor.merges)) {
+        add("tensor " + tensor.name + " merges the unknown tensor " +
+            std::to_string(tensor.merges->value));
+      }
+      if (written_in_[tensor.id].empty()) {
+        add("merged gradient " + tensor.name + " is written by no op before the optimizer");
       }
     }
   }
@@ -259,6 +296,7 @@ class Inspector {
   std::vector<std::string> problems_;
   std::map<TensorId, const Tensor*> tensors_;
   std::set<GroupId> groups_;
+  std::map<TensorId, std::set<std::int32_t>> written_in_;  // before the optimizer: micro-steps
   std::map<std::pair<std::int32_t, std::int32_t>, Phase> step_phase_;  // (stage, micro-step)
   std::map<std::int32_t, Phase> role_phase_;
 };

@@ -136,7 +136,7 @@ struct Update {
 // The update of this rank's shard of one bucket. The gradients that the op reads are meant as they
 // lie in bucket `gradients`, the parameters that it writes as they lie in bucket `parameters`, whose
 // all-gather then completes them. `bytes`: what one rank's shard of the gradients holds, rounded up,
-// without padding (for costs). Made by lower; lies only in rewritten Programs.
+// without padding (for costs). Made by lower; lies only in rewritten Programs, never in files.
 struct ShardUpdate {
   BucketId gradients;
   BucketId parameters;
@@ -214,7 +214,7 @@ struct Program {
   std::vector<Reduction> reductions;  // in gradient-ready order, i.e. of the last writes
   // Pipeline: the world is `stages` x D ranks, those of role p being p D .. (p + 1) D - 1.
   std::int32_t stages = 1;
-  // How often forward and backward run before the optimizer does.
+  // How often forward and backward run before the optimizer does, and write each owed gradient.
   std::int32_t micro_steps = 1;
 
   // By id. REQUIRES: the id exists.
@@ -225,10 +225,10 @@ struct Program {
   friend bool operator==(const Program&, const Program&) = default;
 };
 
-// Everything that makes a Program meaningless, one line each: duplicate or unknown ids and names, a
-// tensor read before any op wrote it (or a cycle, which is named), a gradient owed but never
-// written, a group without ranks or with ranks outside the world, instances that overlap, negative
-// sizes, stages outside the pipeline. Empty: the Program is sound.
+// What makes a Program meaningless: ids and names that are double or unknown, a tensor read before an
+// op wrote it (or a cycle, named), a gradient owed but not written in each micro-step, a sum of no
+// micro-steps, other operands than a sum or norm has, groups without ranks or with ranks outside the
+// world, overlapping instances, negative sizes, stages outside the pipeline. Empty: it is sound.
 std::vector<std::string> problems(const Program& program);
 
 // A gradient as policies see it: when its producer ends in program order, and how large it is.

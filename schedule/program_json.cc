@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <set>
@@ -27,6 +28,9 @@ constexpr std::int64_t kLargestCount = std::int64_t{1} << 40;
 constexpr double kLargestBytes = 0x1p44;
 constexpr double kLargestUs = 1e12;
 constexpr double kLargestFlop = 1e18;
+constexpr std::int64_t kLargestWorld = 1 << 20;  // ranks, as of a model's options
+constexpr std::int64_t kMostMicroSteps = 1 << 16;
+constexpr std::int64_t kLargestFactor = 1 << 20;  // above or below the line
 
 // The words of an enum, in the order of its enumerators, taken from its to_string.
 template <class Enum, std::size_t N>
@@ -48,8 +52,8 @@ constexpr std::array kCollectives = {Collective::AllReduce, Collective::ReduceSc
 constexpr std::array kPurposes = {Purpose::TensorParallel, Purpose::Pipeline, Purpose::GlobalNorm,
                                   Purpose::ParameterSync, Purpose::Reshard};
 constexpr std::array<std::string_view, 4> kWorkKinds = {"gemm", "memory", "timed", "collective"};
-constexpr std::array<std::string_view, 6> kEffects = {
-    "fill-loss-gradient", "accumulate", "zero-fill", "update", "shard-update", "global-norm"};
+constexpr std::array<std::string_view, 5> kEffects = {"fill-loss-gradient", "accumulate",
+                                                      "zero-fill", "update", "global-norm"};
 
 // The names of one kind of thing, each with the id it stands for.
 template <class IdType>
@@ -160,6 +164,10 @@ Rational read_factor(JsonObject& object, std::string_view key) {
   if (!factor) {
     object.at(key).fail("expected a fraction like \"1/8\", found \"" + text + "\"");
   }
+  if (std::abs(factor->numerator()) > kLargestFactor || factor->denominator() > kLargestFactor) {
+    object.at(key).fail("expected a fraction of numbers up to " + std::to_string(kLargestFactor) +
+                        ", found \"" + text + "\"");
+  }
   return *factor;
 }
 
@@ -167,10 +175,6 @@ std::optional<Rational> read_rescale(JsonObject& object) {
   object.ignore("rescale");
   if (!object.has("rescale")) return std::nullopt;
   return read_factor(object, "rescale");
-}
-
-BucketId read_bucket(JsonObject& object, std::string_view key) {
-  return BucketId{static_cast<std::int32_t>(object.integer(key, 0, kLargestId))};
 }
 
 Effect read_effect(JsonObject object) {
@@ -186,12 +190,6 @@ Effect read_effect(JsonObject object) {
   } else if (kind == "update") {
     effect =
         Update{.elementwise = object.at("elementwise").boolean(), .rescale = read_rescale(object)};
-  } else if (kind == "shard-update") {
-    effect = ShardUpdate{
-        .gradients = read_bucket(object, "gradients"),
-        .parameters = read_bucket(object, "parameters"),
-        .bytes = Bytes(object.integer("shard_bytes", 0, static_cast<std::int64_t>(kLargestBytes))),
-        .rescale = read_rescale(object)};
   } else {
     effect = GlobalNorm{.shard = object.at("shard").boolean(),
                         .rescale = read_factor(object, "rescale")};
@@ -207,7 +205,8 @@ Work read_work(JsonObject object, DType dtype, const Names<GroupId>& groups) {
     work = read_gemm(object, dtype);
   } else if (kWorkKinds[kind] == "memory") {
     const auto bytes = object.integer("traffic_bytes", 0, static_cast<std::int64_t>(kLargestBytes));
-    work = MemoryWork{.bytes = Bytes(bytes), .flop = Flop(object.number("work_flop", 0, kLargestFlop))};
+    work = MemoryWork{.bytes = Bytes(bytes),
+                      .flop = Flop(object.number("work_flop", 0, kLargestFlop))};
   } else if (kWorkKinds[kind] == "timed") {
     work = read_timed(object);
   } else {
@@ -293,12 +292,9 @@ ordered_json effect_to_value(const Effect& effect) {
         return with_rescale({{"kind", "update"}, {"elementwise", update.elementwise}},
                             update.rescale);
       },
-      [&](const ShardUpdate& update) {
-        return with_rescale({{"kind", "shard-update"},
-                             {"gradients", update.gradients.value},
-                             {"parameters", update.parameters.value},
-                             {"shard_bytes", update.bytes.count()}},
-                            update.rescale);
+      [](const ShardUpdate& update) {
+        DOVETAIL_CHECK(false) << "the update of a shard of bucket " << update.gradients;
+        return ordered_json();
       },
       [](const GlobalNorm& norm) {
         return ordered_json{{"kind", "global-norm"},
@@ -363,7 +359,7 @@ Program program_from_json(JsonObject object) {
 
   Program program;
   program.name = object.string("name");
-  program.world_size = object.integer("world_size", 1, kLargestNumber);
+  program.world_size = object.integer("world_size", 1, kLargestWorld);
   Names<GroupId> groups("process group");
   Names<TensorId> tensors("tensor");
   Names<OpId> ops("op");
@@ -388,7 +384,7 @@ Program program_from_json(JsonObject object) {
   }
   program.stages = static_cast<std::int32_t>(object.integer_or("stages", 1, 1, kLargestNumber));
   program.micro_steps =
-      static_cast<std::int32_t>(object.integer_or("micro_steps", 1, 1, kLargestNumber));
+      static_cast<std::int32_t>(object.integer_or("micro_steps", 1, 1, kMostMicroSteps));
   object.done();
   const std::vector<std::string> wrong = problems(program);
   if (!wrong.empty()) object.value().fail(wrong.front());

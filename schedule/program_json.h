@@ -15,9 +15,11 @@
 // {"kind": "timed", "by_rank_us": [12.5, 13]}. Groups and tensors are referred to by name, so names
 // and ids are unique. Everything is read strictly (base/json_reader.h), and a Program that has
 // problems() is an InputError: what the readers return is sound. Sizes are limited so that no sum
-// over a Program overflows: 16 TiB per tensor or op, 11 days per time.
+// over a Program overflows: 16 TiB per tensor or op, 11 days per time, 2^20 ranks, and fractions of
+// numbers up to 2^20.
 //
-// Invariant: parse_program(name, program_to_json(program)) == program for every sound Program.
+// Files hold Programs as they were before lower rewrote them: there is no word for a ShardUpdate.
+// Invariant: parse_program(name, program_to_json(program)) == program for every other sound Program.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -42,7 +44,7 @@ Program parse_program(const std::string& name, std::string_view text);
 Program program_from_json(JsonObject object);
 
 // The text of a file: keys in a fixed order, one space of indent, a newline at the end.
-// REQUIRES: problems(program) is empty.
+// REQUIRES: problems(program) is empty, and no op is a ShardUpdate.
 std::string program_to_json(const Program& program);
 // The same as a value, for larger files.
 nlohmann::ordered_json program_to_value(const Program& program);

@@ -8,6 +8,8 @@
 // A transfer and a lane slow each other down if the lane takes part in it. What runs on another
 // stream without being a transfer (the scale of a bucket behind its collective) does neither.
 //
+// Nothing may last 73 minutes or more by itself (2^42 ns): that is an InputError.
+//
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
@@ -20,6 +22,8 @@ namespace {
 
 constexpr int kFractionBits = 20;
 constexpr std::int64_t kFullRate = std::int64_t{1} << kFractionBits;  // one ns of work per ns
+// In 2^-20 ns it fits 63 bits, and so does its end when it is rounded up.
+constexpr std::int64_t kLargestWork = (std::int64_t{1} << (62 - kFractionBits)) - 1;
 
 std::int64_t rate_of(double slowdown) {
   return std::max<std::int64_t>(1, std::llround(static_cast<double>(kFullRate) / slowdown));
@@ -153,6 +157,8 @@ class ContendedRun {
                  ? table.isolated
                  : table.duration(now - timeline_.end[static_cast<std::size_t>(table.previous)]);
     }
+    if (work > kLargestWork) [[unlikely]]
+      refuse(work);
     Flight& slot = flight(node);
     DOVETAIL_CHECK(slot.idle()) << "two nodes in flight on one stream";
     slot = {node, work << kFractionBits, kFullRate, now, 0};
@@ -163,6 +169,12 @@ class ContendedRun {
       if (collective_slowdown_ != 1) change_busy(lane_of(node), 1, now);
     }
     schedule_end(slot);
+  }
+
+  [[noreturn]] static void refuse(std::int64_t work) {
+    throw InputError("a command lasts " + dovetail::to_string(Duration(work)) +
+                     ", which is too long to simulate on a cluster with contention: at most " +
+                     dovetail::to_string(Duration(kLargestWork)));
   }
 
   void begin_transfer(Flight& slot, std::int64_t work) {

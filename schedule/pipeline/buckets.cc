@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "schedule/id_table.h"
 
 namespace dovetail::schedule {
@@ -40,7 +42,13 @@ Schedule split_buckets_by_stage(const Program& program, Schedule schedule) {
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       Bucket part = bucket;
       part.gradients = std::move(pieces[i].members);
-      if (i > 0) part.id = BucketId{next_id++};
+      if (i > 0) {
+        if (next_id > kLargestId) {
+          throw InputError("schedule " + schedule.policy + ": no ids are left behind bucket " +
+                           std::to_string(next_id - 1) + " for its parts of other stages");
+        }
+        part.id = BucketId{next_id++};
+      }
       if (i + 1 < pieces.size()) part.closed_by = "stage";
       split.push_back(std::move(part));
     }

@@ -44,14 +44,25 @@ Bytes padding_of(const Program& program, const Schedule& schedule, const Bucket&
   return rounded_up(end, bucket.pad_to) - moved(program, schedule, bucket);
 }
 
-// PL24. The parameters of a sharded bucket are always gathered in a copy.
+// Whether an earlier bucket has the same members: for a second reduction they stay in its buffer.
+bool continues_another(const Schedule& schedule, const Bucket& bucket) {
+  for (const Bucket& earlier : schedule.buckets) {
+    if (&earlier == &bucket) return false;
+    if (earlier.group != bucket.group && earlier.gradients == bucket.gradients) return true;
+  }
+  return false;
+}
+
+// PL24. The parameters of a sharded bucket are always gathered in a copy, and lie in it as what the
+// bucket holds: their elements are as wide.
 std::string memory_line(const Program& program, const Schedule& schedule,
                         const std::set<TensorId>& gradients) {
   Bytes copies;
   Bytes sums;
   for (const Bucket& bucket : schedule.buckets) {
+    if (continues_another(schedule, bucket)) continue;
     if (bucket.mode == BucketMode::Copy) copies += moved(program, schedule, bucket);
-    if (bucket.collective == Collective::ReduceScatter) copies += payload(program, bucket);
+    if (bucket.collective == Collective::ReduceScatter) copies += moved(program, schedule, bucket);
   }
   if (schedule.merge.micro_steps > 1) {
     for (const TensorId id : gradients) {
@@ -74,7 +85,7 @@ std::vector<std::string> bucket_report(const Program& program, const Schedule& s
   for (const Bucket& bucket : schedule.buckets) {
     for (const Slice& slice : bucket.gradients) gradients.insert(slice.tensor);
     bytes += moved(program, schedule, bucket);
-    padding += padding_of(program, schedule, bucket);
+    if (!continues_another(schedule, bucket)) padding += padding_of(program, schedule, bucket);
     if (bucket.gradients.size() == 1) ++single;
     if (!bucket.closed_by.empty()) ++closed[bucket.closed_by];
   }

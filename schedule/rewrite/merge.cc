@@ -226,7 +226,7 @@ class Accumulator {
     }
   }
 
-  // The optimizer reads (and clips in place) the sums.
+  // The optimizer reads (and clips in place) the sums, and pays for their width.
   void redirect_optimizer() {
     for (const Op& op : program().ops) {
       if (op.phase != Phase::Optimizer || removed_.contains(op.id)) continue;
@@ -235,11 +235,21 @@ class Accumulator {
         for (TensorId& id : *list) {
           const auto cast = casts_.find(id);
           const auto sum = sums_.find(cast == casts_.end() ? id : cast->second);
-          if (sum != sums_.end()) id = sum->second;
+          if (sum == sums_.end()) continue;
+          widen(redirected, program().tensor(id));
+          id = sum->second;
         }
       }
       if (redirected != op) editor_.replace(std::move(redirected));
     }
+  }
+
+  // A sum in place of this tensor: the same elements in another dtype.
+  void widen(Op& op, const Tensor& read) const {
+    auto* work = std::get_if<MemoryWork>(&op.work);
+    if (work == nullptr) return;
+    const Bytes more = element_size(merge_.dtype) * read.numel() - read.bytes();
+    work->bytes = std::max(Bytes(0), work->bytes + more);
   }
 
   // The factors of a gradient's reductions multiply, so one of them takes 1/k.

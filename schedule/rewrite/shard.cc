@@ -203,6 +203,9 @@ class Sharder {
       if (!one_group) {
         return Refusal{"norm " + op.name + " would add up shards of different process groups"};
       }
+      if (program().group(buckets_[0]->group).size() < 2) {
+        return Refusal{"norm " + op.name + " reads gradients that are scattered to one rank"};
+      }
       if (Refused refused = replace_norm(op)) return refused;
     }
     return std::nullopt;
@@ -239,6 +242,10 @@ class Sharder {
   Refused replace_updates() {
     std::int32_t next = 0;
     for (const Bucket& bucket : schedule_.buckets) next = std::max(next, bucket.id.value + 1);
+    if (next > kLargestId + 1 - static_cast<std::int32_t>(buckets_.size())) {
+      return Refusal{"no ids are left behind bucket " + std::to_string(next - 1) +
+                     " for the buckets of the sharded parameters"};
+    }
     for (const Bucket* bucket : buckets_) {
       if (Refused refused = insert_update(*bucket, BucketId{next++})) return refused;
     }

@@ -74,11 +74,15 @@ class Interpreter {
   void walk_op(const Op& op);
   void read_all(const Op& op);
   void read_packed(const Op& op, const std::vector<Place>& places);
+  void read_shards(const Op& op, TensorId gradient);
   void write_all(const Op& op);
+  void check_shards(const ShardUpdate& update, const Op& op);
   void write_shards(const ShardUpdate& update, const Op& op);
   void write_gradient(const Op& op, TensorId gradient, Rational factor);
   void write_other(const Op& op, TensorId tensor);
   void accumulate(const Op& op, const Accumulate& sum);
+  // Whether what it adds is followed in its target: such a sum may be formed before the reduction.
+  [[nodiscard]] bool sums_gradients(const Op& op) const;
   Value sum(const Value& target, const Value& other, TensorId target_id, TensorId other_id);
   [[nodiscard]] bool is_partial(const Op& op, TensorId gradient) const;
   // Whether any piece of it was made of owed gradients.

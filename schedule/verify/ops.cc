@@ -23,8 +23,10 @@ void Interpreter::read_all(const Op& op) {
   }
   for (const TensorId id : op.reads) {
     if (packed.contains(id)) continue;
-    if (norm != nullptr && norm->shard && is_followed(id)) {
-      read_packed(op, memory_.sharded_places(id));
+    const bool gradient =
+        is_followed(id) || holds_gradient(id) || index_.tensor(id)->kind == TensorKind::Gradient;
+    if (norm != nullptr && norm->shard && gradient) {
+      read_shards(op, id);
       continue;
     }
     const Cells own = memory_.own(id);
@@ -45,9 +47,26 @@ void Interpreter::read_packed(const Op& op, const std::vector<Place>& places) {
   }
 }
 
+// The shards of a gradient, which must make up all of it over the ranks.
+void Interpreter::read_shards(const Op& op, TensorId gradient) {
+  const std::vector<Place> places = memory_.sharded_places(gradient);
+  read_packed(op, places);
+  const Cells own = memory_.own(gradient);
+  std::set<std::int32_t> found;
+  for (const Place& place : places) {
+    for (std::int32_t i = 0; i < place.own.count; ++i) found.insert(place.own.first + i);
+  }
+  if (static_cast<std::int32_t>(found.size()) == own.count) return;
+  add(ProblemKind::WrongReduction, label() + " reads this rank's shards of " +
+                                       index_.name(gradient) + ", which is not cut into shards");
+}
+
 void Interpreter::write_all(const Op& op) {
   if (const auto* sum = std::get_if<Accumulate>(&op.effect)) return accumulate(op, *sum);
-  if (const auto* update = std::get_if<ShardUpdate>(&op.effect)) return write_shards(*update, op);
+  if (const auto* update = std::get_if<ShardUpdate>(&op.effect)) {
+    check_shards(*update, op);
+    return write_shards(*update, op);
+  }
   for (const TensorId id : op.writes) {
     touch(memory_.own(id), Access::Write);
     if (std::holds_alternative<ZeroFill>(op.effect)) {
@@ -61,6 +80,35 @@ void Interpreter::write_all(const Op& op) {
     } else {
       write_other(op, id);
     }
+  }
+}
+
+// A shard of the parameters is made of the same shard of the gradients, element by element.
+void Interpreter::check_shards(const ShardUpdate& update, const Op& op) {
+  const BucketLayout& from = *index_.bucket(update.gradients);
+  const BucketLayout& to = *index_.bucket(update.parameters);
+  const auto lie_alike = [&](const Placement& a, const Placement& b) {
+    return a.offset == b.offset && a.first == b.first &&
+           a.elements(*index_.tensor(a.tensor)) == b.elements(*index_.tensor(b.tensor));
+  };
+  if (from.shards != to.shards || from.size != to.size ||
+      !std::ranges::equal(from.members, to.members, lie_alike)) {
+    add(ProblemKind::BadLayout, label() + " updates " + bucket_name(to.bucket) + " with " +
+                                    bucket_name(from.bucket) + ", which is not cut alike");
+  }
+  const auto outside = [&](const char* does, TensorId id, BucketId bucket) {
+    add(ProblemKind::BadReference,
+        label() + does + index_.name(id) + ", which does not lie in " + bucket_name(bucket));
+  };
+  std::set<TensorId> members;
+  for (const Placement& member : from.members) members.insert(member.tensor);
+  for (const Placement& member : to.members) members.insert(member.tensor);
+  for (const TensorId id : op.reads) {
+    if (is_followed(id) && !members.contains(id)) outside(" reads ", id, from.bucket);
+  }
+  for (const TensorId id : op.writes) {
+    const bool parameter = index_.tensor(id)->kind == TensorKind::Parameter;
+    if (parameter && !members.contains(id)) outside(" writes ", id, to.bucket);
   }
 }
 
@@ -153,6 +201,14 @@ bool Interpreter::holds_gradient(TensorId tensor) const {
                      [](const Value& held) { return held.contributions != 0; });
 }
 
+// A parameter or state that gradients are added to is used up by them: it reads them as an update.
+bool Interpreter::sums_gradients(const Op& op) const {
+  if (!std::holds_alternative<Accumulate>(op.effect)) return false;
+  const TensorKind target = index_.tensor(op.writes.front())->kind;
+  return target == TensorKind::Gradient || target == TensorKind::MergedGradient ||
+         target == TensorKind::Activation;
+}
+
 void Interpreter::accumulate(const Op& op, const Accumulate& sum_of) {
   const TensorId target = op.writes.front();
   const auto other = std::ranges::find_if(op.reads, [&](TensorId id) { return id != target; });
@@ -164,7 +220,7 @@ void Interpreter::accumulate(const Op& op, const Accumulate& sum_of) {
   if (is_followed(target) && !from_other && index_.debt_of(target) >= 0) {
     return write_gradient(op, target, sum_of.factor);
   }
-  if (!from_other) return write_other(op, target);
+  if (!from_other || !sums_gradients(op)) return write_other(op, target);
   const std::int32_t taken = memory_.own(*other).first;
   for (std::int32_t i = 0; i < own.count; ++i) {
     Value& held = value(own.first + i);

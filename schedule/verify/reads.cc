@@ -26,11 +26,11 @@ Rational rescale_of(const Op& op) {
 void Interpreter::check_read(const Op& op, Cells own, Cells cells, Extent extent) {
   const TensorId tensor = memory_.tensor_of(own.first);
   const TensorKind kind = index_.tensor(tensor)->kind;
-  const bool linear = std::holds_alternative<Accumulate>(op.effect);
+  const bool sum = sums_gradients(op);
   for (std::int32_t i = 0; i < cells.count; ++i) {
     const Value& found = value(cells.first + i);
     if (kind == TensorKind::Parameter) {
-      const bool whole = found.state == Value::State::Written && !found.shard;
+      const bool whole = found.state != Value::State::Unwritten && !found.shard;
       if (!whole && extent == Extent::Whole) {
         add(ProblemKind::ReadBeforeGathered,
             label() + " reads " + index_.name(tensor) + " before its updated shards are gathered");
@@ -40,7 +40,7 @@ void Interpreter::check_read(const Op& op, Cells own, Cells cells, Extent extent
         add(ProblemKind::WrongReduction,
             label() + " reads " + index_.name(tensor) + ", which covers only this rank's shards");
       }
-    } else if ((is_followed(tensor) || found.contributions != 0) && !linear) {
+    } else if ((is_followed(tensor) || found.contributions != 0) && !sum) {
       if (op.phase == Phase::Optimizer) {
         check_owed_read(op, own.first + i, found, extent);
       } else {
@@ -83,11 +83,11 @@ void Interpreter::check_owed_read(const Op& op, std::int32_t own, const Value& f
   }
 }
 
-// After the producer of its micro-step, a gradient is read as reduced as it owes.
+// After the producer of its micro-step, a gradient is read as reduced as it owes; so are its copies
+// and sums.
 void Interpreter::check_backward_read(const Op& op, TensorId tensor, const Value& found) {
-  const std::int32_t debt = index_.debt_of(tensor);
   const bool writes_it = std::ranges::count(op.writes, tensor) > 0;
-  if (debt < 0 || writes_it || found.state != Value::State::Written || found.partial) return;
+  if (found.contributions == 0 || writes_it || found.partial) return;
   std::optional<Fault> fault = fault_of(found, Rational(), Extent::Whole, 1);
   // An average over micro-steps may come later, when their gradients are summed.
   if (fault && fault->kind == ProblemKind::WrongScale && index_.program.micro_steps > 1 &&

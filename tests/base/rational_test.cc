@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/rational.h"
 
+#include "base/error.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -59,9 +61,9 @@ TEST(RationalTest, FactorsAreCancelledCrosswiseBeforeTheyAreMultiplied) {
   EXPECT_EQ(Rational(kLargest, 3) / Rational(kLargest, 6), Rational(2));
 }
 
-TEST(RationalDeathTest, AProductThatDoesNotFitIsRefused) {
-  EXPECT_DEATH(Rational(kLargest) * Rational(2), "overflows");
-  EXPECT_DEATH(Rational(1, kLargest) * Rational(1, 2), "overflows");
+TEST(RationalTest, AProductThatDoesNotFitIsRefused) {
+  EXPECT_THROW(Rational(kLargest) * Rational(2), InputError);
+  EXPECT_THROW(Rational(1, kLargest) * Rational(1, 2), InputError);
 }
 
 TEST(RationalDeathTest, NothingIsDividedByZero) {

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "models/zoo.h"
+#include "schedule/id_table.h"
 #include "schedule/lower.h"
 #include "schedule/pipeline/assign.h"
 #include "schedule/pipeline/buckets.h"
@@ -194,6 +195,8 @@ TEST(PipelineBucketsTest, ABucketOverTwoStagesBecomesTwo) {
   EXPECT_EQ(split.buckets.front().id, whole.buckets.front().id);
   EXPECT_EQ(members, whole.buckets.front().gradients);  // launch order kept
   EXPECT_EQ(split_buckets_by_stage(program, split), split);
+  whole.buckets.front().id = BucketId{kLargestId};
+  EXPECT_THROW(split_buckets_by_stage(program, whole), InputError);
 }
 
 }  // namespace

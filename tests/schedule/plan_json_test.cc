@@ -214,7 +214,7 @@ TEST(PlanJsonTest, BucketsAreCheckedOneByOne) {
 
 TEST(PlanJsonTest, AMistakeInTheProgramIsNamedByItsPlaceInThePlan) {
   EXPECT_EQ(message_with("\"world_size\": 2", "\"world_size\": 0"),
-            "plan.json: /program/world_size: expected an integer from 1 to 2147483647, found 0");
+            "plan.json: /program/world_size: expected an integer from 1 to 1048576, found 0");
   EXPECT_EQ(message_with("\"world_size\": 2", "\"world_size\": 1"),
             "plan.json: /program: process group dp names rank 1 in a world of 1");
 }

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "schedule/lower.h"
+#include "schedule/policies/report.h"
 #include "schedule/verify.h"
 #include "tests/support/programs.h"
 
@@ -167,6 +168,30 @@ TEST(PoliciesTest, PL24TheReportSaysWhichMemoryAPolicyAdds) {
   EXPECT_EQ(memory("sharded"), "copies 880 B, sums 0 B (PL24)");
   EXPECT_EQ(memory("torch-ddp:k=2,sums=f64"), "copies 880 B, sums 880 B (PL24)");
   EXPECT_EQ(memory("torch-ddp:k=2,sync=every"), "copies 440 B, sums 440 B (PL24)");
+}
+
+TEST(PoliciesTest, PL24ABucketThatStaysInAnothersBufferAddsNoMemory) {
+  // 40 bytes, copied once for the reductions over two groups; padded to 64 once.
+  const Program program = with_sizes({40});
+  Schedule schedule = make_schedule(program, parse_policy("per-tensor:mode=copy"));
+  schedule.buckets.front().pad_to = Bytes(64);
+  schedule.buckets.push_back(schedule.buckets.front());
+  schedule.buckets.back().id = BucketId{1};
+  schedule.buckets.back().group = GroupId{1};
+  EXPECT_THAT(bucket_report(program, schedule),
+              ElementsAre(HasSubstr("fused into 2: 80 B, padding 24 B"), HasSubstr("copies 40 B"),
+                          HasSubstr("buckets closed")));
+}
+
+TEST(PoliciesTest, PL24ParametersAreGatheredInTheirOwnWidth) {
+  // f16 gradients of 20 bytes whose f32 sums, 40 bytes, are scattered; 40 bytes of parameters.
+  Program program = with_sizes({40});
+  for (Tensor& tensor : program.tensors) {
+    if (tensor.kind == TensorKind::Gradient) tensor.dtype = DType::F16;
+  }
+  const PolicyResult result = apply_policy(program, parse_policy("sharded:k=2"));
+  EXPECT_EQ(result.failure, std::nullopt);
+  EXPECT_THAT(result.report, ::testing::Contains(HasSubstr("copies 80 B, sums 40 B")));
 }
 
 TEST(PoliciesTest, P5TheNaiveProgramScalesEachGradientAfterItsReduction) {

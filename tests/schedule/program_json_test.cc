@@ -51,7 +51,7 @@ Program tiny() {
   };
 }
 
-// Four ranks, two stages, two micro-steps: every effect, every optional field.
+// Four ranks, two stages, two micro-steps: every effect of files, every optional field.
 Program rich() {
   const auto op = [](std::int32_t id, const char* name, Phase phase, std::vector<TensorId> reads,
                      std::vector<TensorId> writes, Effect effect) {
@@ -82,31 +82,31 @@ Program rich() {
       op(0, "fill", Phase::Backward, {}, {loss}, FillLossGradient{Rational(1, 8)}),
       op(1, "backward", Phase::Backward, {loss, w}, {grad}, Opaque{}),
       op(2, "sum@0", Phase::Backward, {grad}, {sum}, Accumulate{true, Rational(1)}),
+      op(8, "backward@1", Phase::Backward, {loss, w}, {grad}, Opaque{}),
       op(3, "sum@1", Phase::Backward, {sum, grad}, {sum}, Accumulate{false, Rational(1, 2)}),
       op(4, "send", Phase::Backward, {grad}, {}, Opaque{}),
       op(5, "norm", Phase::Optimizer, {sum}, {norm}, GlobalNorm{true, Rational(1, 4)}),
       op(6, "norm.sum", Phase::Optimizer, {norm}, {norm}, Opaque{}),
       op(7, "update", Phase::Optimizer, {sum, norm, w}, {w}, Update{false, Rational(1, 3)}),
-      op(8, "shard", Phase::Optimizer, {sum, w}, {w},
-         ShardUpdate{BucketId{2}, BucketId{5}, Bytes(64), Rational(1)}),
       op(9, "adam", Phase::Optimizer, {sum, w}, {w}, Update{}),
       op(10, "zero", Phase::Optimizer, {}, {sum}, ZeroFill{})};
-  program.ops[3].micro_step = 1;
-  program.ops[4].stage = 1;
-  program.ops[4].work = CollectiveWork{.kind = Collective::SendRecv,
+  program.ops[3].micro_step = program.ops[4].micro_step = 1;
+  program.ops[5].stage = 1;
+  program.ops[5].work = CollectiveWork{.kind = Collective::SendRecv,
                                        .group = GroupId{1},
                                        .bytes = Bytes(16),
                                        .purpose = Purpose::Pipeline,
                                        .root = 1};
-  program.ops[6].work = CollectiveWork{
+  program.ops[7].work = CollectiveWork{
       .group = GroupId{0}, .bytes = Bytes(4), .op = ReduceOp::Sum, .purpose = Purpose::GlobalNorm};
   program.reductions = {{grad, GroupId{0}, ReduceOp::Average, Rational(1, 2)}};
   return program;
 }
 
-// tiny() as text with one place changed, and the message of the reader.
-std::string message_with(std::string_view place, std::string_view changed) {
-  std::string text = program_to_json(tiny());
+// The Program as text with one place changed, and the message of the reader.
+std::string message_with(std::string_view place, std::string_view changed,
+                         const Program& program = tiny()) {
+  std::string text = program_to_json(program);
   const std::size_t at = text.find(place);
   if (at == std::string::npos) return "no such place: " + std::string(place);
   text.replace(at, place.size(), changed);
@@ -194,6 +194,32 @@ TEST(ProgramJsonTest, SizesThatWouldOverflowAreRefused) {
             "p.json: /ops/2/work/work_flop: expected a number from 0 to 1e+18, found 1e+300");
   EXPECT_EQ(message_with("256,\n    784", "256,\n    0"),
             "p.json: /tensors/0/shape/1: expected an integer from 1 to 1099511627776, found 0");
+}
+
+TEST(ProgramJsonTest, FactorsAreFractionsOfNumbersUpTo2To20) {
+  EXPECT_EQ(message_with("\"1/8\"", "\"1048576/1048575\"", rich()), "accepted");
+  EXPECT_EQ(message_with("\"1/8\"", "\"1/9223372036854775807\"", rich()),
+            "p.json: /ops/0/effect/value: expected a fraction of numbers up to 1048576, found "
+            "\"1/9223372036854775807\"");
+  EXPECT_EQ(message_with("\"scale\": \"1/2\"", "\"scale\": \"-1048577\"", rich()),
+            "p.json: /reductions/0/scale: expected a fraction of numbers up to 1048576, found "
+            "\"-1048577\"");
+}
+
+TEST(ProgramJsonTest, RanksAndMicroStepsAreLimited) {
+  EXPECT_EQ(message_with("\"world_size\": 4", "\"world_size\": 1048576", rich()), "accepted");
+  EXPECT_EQ(message_with("\"world_size\": 4", "\"world_size\": 2147483647", rich()),
+            "p.json: /world_size: expected an integer from 1 to 1048576, found 2147483647");
+  EXPECT_EQ(message_with("\"micro_steps\": 2", "\"micro_steps\": 65537", rich()),
+            "p.json: /micro_steps: expected an integer from 1 to 65536, found 65537");
+}
+
+// It speaks of buckets, which a Program does not have before lower rewrites it.
+TEST(ProgramJsonTest, AShardUpdateLiesInNoFile) {
+  EXPECT_EQ(message_with("\"zero-fill\"", "\"shard-update\"", rich()),
+            "p.json: /ops/10/effect/kind: expected one of \"fill-loss-gradient\", "
+            "\"accumulate\", \"zero-fill\", \"update\", \"global-norm\", found "
+            "\"shard-update\"");
 }
 
 TEST(ProgramJsonTest, AProgramWithProblemsIsRefusedWithTheFirstOne) {

@@ -124,6 +124,7 @@ TEST(MergeTest, GM11ACastBeforeTheOptimizerGoes) {
     EXPECT_EQ(names(result).find("a.cast"), std::string::npos) << names(result);
     const TensorId sum = tensor_named(result, "a.grad.merged").id;
     EXPECT_EQ(result.op(kAUpdate).reads.front(), sum);
+    EXPECT_EQ(result.op(kAUpdate).bytes(), Bytes(160));  // it read f32 before
     EXPECT_EQ(accumulate_of(result, "a.grad.accumulate@0").overwrite, true);
   }
 }
@@ -135,6 +136,19 @@ TEST(MergeTest, GM8TheOptimizerReadsTheSums) {
   for (const Op& op : program.ops) {
     EXPECT_TRUE(op.phase != Phase::Optimizer || std::ranges::count(op.reads, kAGrad) == 0);
   }
+}
+
+TEST(MergeTest, GML5TheOptimizerPaysForTheWidthOfTheSums) {
+  // 8 elements: the update reads them in 4 bytes for 2, clipping in place writes them besides.
+  Program half = two_layers();
+  half.tensors[6].dtype = DType::BF16;
+  ProgramEditor editor(std::move(half));
+  editor.insert_before(kBUpdate,
+                       {op_of(editor.new_op_id(), "clip", Phase::Optimizer, {kAGrad}, {kAGrad})});
+  const Program result = merged(std::move(editor).commit(), Merge{.micro_steps = 2});
+  EXPECT_EQ(result.op(kAUpdate).bytes(), Bytes(160 + 16));
+  EXPECT_EQ(op_named(result, "clip").bytes(), Bytes(160 + 32));
+  EXPECT_EQ(result.op(kBUpdate).bytes(), Bytes(160));
 }
 
 TEST(MergeTest, GMI8ClippingInPlaceMeansTheSum) {

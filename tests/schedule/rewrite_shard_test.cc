@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/rewrite/shard.h"
 
+#include "schedule/id_table.h"
 #include "schedule/rewrite/merge.h"
 #include "schedule/rewrite/shard_work.h"
 #include "tests/schedule/rewrite_programs.h"
@@ -150,6 +151,23 @@ TEST(ShardTest, A22ANormOfShardsAndWholesIsRefused) {
   schedule.buckets[1].collective = Collective::AllReduce;
   EXPECT_EQ(reason_of(shard_updates(with_norm(), schedule)),
             "norm norm reads both sharded and whole gradients");
+}
+
+TEST(ShardTest, A22ANormOfTheOnlyShardIsRefused) {
+  Program alone = with_norm();
+  alone.world_size = 1;
+  alone.groups[0].ranks = {Rank{0}};
+  EXPECT_EQ(reason_of(shard_updates(alone, one_bucket(Collective::ReduceScatter))),
+            "norm norm reads gradients that are scattered to one rank");
+}
+
+TEST(ShardTest, TheBucketsOfParametersNeedIds) {
+  Schedule schedule = two_buckets();
+  schedule.buckets[1].id = BucketId{kLargestId - 2};
+  EXPECT_EQ(sharded(two_layers(), schedule).buckets[1].parameters, BucketId{kLargestId});
+  schedule.buckets[1].id = BucketId{kLargestId - 1};
+  EXPECT_EQ(reason_of(shard_updates(two_layers(), schedule)),
+            "no ids are left behind bucket 16777214 for the buckets of the sharded parameters");
 }
 
 TEST(ShardTest, OtherBucketsKeepTheirUpdates) {

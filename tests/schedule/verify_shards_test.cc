@@ -110,6 +110,26 @@ TEST(VerifyShardsTest, AWholeUpdateOfAShardIsTheWrongReduction) {
                                        "which it has only this rank's shard")));
 }
 
+TEST(VerifyShardsTest, AShardUpdateOfAParameterThatLiesInNoBucketIsReported) {
+  const Program program = training({8, 16}, 4);
+  ScheduledProgram broken = lower(program, buckets_of(program, {{"l1"}, {"l0"}})).program;
+  op_named(broken.program, "l1.update").effect =
+      ShardUpdate{BucketId{0}, BucketId{0}, Bytes(16), Rational()};
+  EXPECT_THAT(reasons(broken), ElementsAre(MatchesRegex("bad reference: op l1.update .c[0-9]+. "
+                                                        "writes l1, which does not lie in bucket "
+                                                        "0")));
+}
+
+TEST(VerifyShardsTest, AShardUpdateTakesGradientsThatLieAsItsParametersDo) {
+  ScheduledProgram broken = sharded(ParameterSync::AfterUpdate);
+  // Bucket 0 has the 16 elements of l1.grad, bucket 1 the 8 of l0.grad.
+  std::get<ShardUpdate>(op_named(broken.program, "bucket0.update").effect).gradients = BucketId{1};
+  const auto lines = reasons(broken);
+  EXPECT_THAT(lines, Contains(MatchesRegex("bad layout: op bucket0.update .c[0-9]+. updates bucket "
+                                           "2 with bucket 1, which is not cut alike")));
+  EXPECT_THAT(lines, Contains(HasSubstr("reads l1.grad, which does not lie in bucket 1")));
+}
+
 TEST(VerifyShardsTest, AReduceScatterWithAnAllGatherIsAsGoodAsAnAllReduce) {
   const Program program = training({8, 16}, 4);
   ScheduledProgram plan = lower(program, buckets_of(program, {{"l1"}, {"l0"}})).program;
@@ -219,6 +239,15 @@ TEST(VerifyShardsTest, A22AL2ANormOfShardsMustBeSummedBeforeItIsUsed) {
   EXPECT_THAT(reasons(plan),
               Contains(MatchesRegex("wrong reduction: op bucket0.update .c[0-9]+. reads norm, "
                                     "which covers only this rank's shards")));
+}
+
+TEST(VerifyShardsTest, A22ANormOfShardsOfWholeGradientsIsReported) {
+  const Program program = with_norm();
+  ScheduledProgram broken = lower(program, buckets_of(program, {{"l1"}, {"l0"}})).program;
+  op_named(broken.program, "norm").effect = GlobalNorm{.shard = true, .rescale = Rational()};
+  EXPECT_THAT(reasons(broken), Contains(MatchesRegex(
+                                   "wrong reduction: op norm .c[0-9]+. reads this rank's shards of "
+                                   "l1.grad, which is not cut into shards")));
 }
 
 TEST(VerifyShardsTest, GMI8ANormThatIsTakenBeforeTheReductionIsReported) {

@@ -189,6 +189,65 @@ TEST(VerifyValuesTest, PI4ABackwardOpThatReadsAGradientOfItsOwnRankIsReported) {
   EXPECT_THAT(reasons(broken), Contains(HasSubstr("read before reduced: op l0.backward")));
 }
 
+// SGD written as a sum: l1 := l1 + l1.grad, behind the reduction or before it.
+TEST(VerifyValuesTest, PI2AParameterThatGradientsAreAddedToTakesThemReduced) {
+  Program program = training({4, 6});
+  const TensorId weight = tensor_named(program, "l1");
+  Op& update = op_named(program, "l1.update");
+  update.reads = {weight, tensor_named(program, "l1.grad")};
+  update.writes = {weight};
+  update.effect = Accumulate{};
+  Schedule schedule = buckets_of(program, {{"l1"}, {"l0"}});
+  EXPECT_THAT(reasons(lower(program, schedule).program), IsEmpty());
+  schedule.buckets[0].launch = LaunchAfterOp{update.id};
+  EXPECT_THAT(reasons(lower(program, schedule).program),
+              Contains(MatchesRegex("read before reduced: op l1.update .c[0-9]+. reads l1.grad "
+                                    "before it holds the reduced value")));
+}
+
+// l1.grad is copied, and backward makes something of the copy that is no sum.
+TEST(VerifyValuesTest, PI4ACopyOfAGradientIsReadReducedToo) {
+  Program program = training({4, 6});
+  const TensorId copy{100};
+  const TensorId made{101};
+  program.tensors.push_back({.id = copy, .name = "copy", .shape = {6}});
+  program.tensors.push_back({.id = made, .name = "made", .shape = {1}});
+  const auto update = std::ranges::find(program.ops, Phase::Optimizer, &Op::phase);
+  Op ops[] = {{.id = OpId{100},
+               .name = "l1.copy",
+               .phase = Phase::Backward,
+               .work = MemoryWork{},
+               .reads = {tensor_named(program, "l1.grad")},
+               .writes = {copy},
+               .effect = Accumulate{.overwrite = true, .factor = Rational()}},
+              {.id = OpId{101},
+               .name = "use",
+               .phase = Phase::Backward,
+               .work = MemoryWork{},
+               .reads = {copy},
+               .writes = {made}}};
+  program.ops.insert(update, std::begin(ops), std::end(ops));
+  op_named(program, "l1.update").reads.push_back(made);
+  Schedule schedule = buckets_of(program, {{"l1"}, {"l0"}});
+  EXPECT_THAT(reasons(lower(program, schedule).program), IsEmpty());
+  schedule.buckets[0].launch = LaunchAfterBackward{};
+  EXPECT_THAT(reasons(lower(program, schedule).program),
+              ElementsAre(MatchesRegex("read before reduced: op use .c[0-9]+. reads copy before it "
+                                       "holds the reduced value")));
+}
+
+TEST(VerifyValuesTest, AParameterThatIsZeroedIsWhole) {
+  Program program = training({4, 6});
+  program.ops.insert(program.ops.begin(), {.id = OpId{100},
+                                           .name = "l1.zero",
+                                           .phase = Phase::Forward,
+                                           .work = MemoryWork{},
+                                           .reads = {},
+                                           .writes = {tensor_named(program, "l1")},
+                                           .effect = ZeroFill{}});
+  EXPECT_THAT(reasons(lower(program, buckets_of(program, {{"l1"}, {"l0"}})).program), IsEmpty());
+}
+
 TEST(VerifyValuesTest, PI2TheOptimizerMayScaleWhatItReadsInPlace) {
   // A clip op reads and writes the reduced gradient; the update then reads what clip left.
   ScheduledProgram clipped = plan({});

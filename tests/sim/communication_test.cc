@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "schedule/moved_bytes.h"
 #include "sim/simulate.h"
 #include "tests/sim/role_programs.h"
 #include "tests/support/programs.h"
@@ -76,6 +77,27 @@ TEST(CommunicationTest, A4CopyingASliceMovesTheSlice) {
   };
   EXPECT_EQ(pack(0), 120);
   EXPECT_EQ(pack(1), 280);
+}
+
+// Both ranges of a tensor lie in one bucket: 1 and 99 of 100 elements, 400 bytes, whether a copy
+// names it once or for each range; another tensor that lies elsewhere counts as a whole.
+TEST(CommunicationTest, A4CopyingTwoRangesOfATensorMovesEachOnce) {
+  schedule::Program program;
+  for (const std::int32_t id : {0, 1}) {
+    program.tensors.push_back({.id = TensorId{id},
+                               .name = "g" + std::to_string(id),
+                               .kind = schedule::TensorKind::Gradient,
+                               .shape = {100}});
+  }
+  schedule::BucketLayout layout;
+  layout.members = {{TensorId{0}, Bytes(0), 0, 1}, {TensorId{0}, Bytes(4), 1, 99}};
+  schedule::Copy copy;
+  copy.gradients = {TensorId{0}};
+  EXPECT_EQ(schedule::moved_bytes(program, layout, copy), Bytes(400));
+  copy.gradients.push_back(TensorId{0});
+  EXPECT_EQ(schedule::moved_bytes(program, layout, copy), Bytes(400));
+  copy.gradients.push_back(TensorId{1});
+  EXPECT_EQ(schedule::moved_bytes(program, layout, copy), Bytes(800));
 }
 
 // Tensor-parallel sums stand on the compute stream: 10 + 15 + 10. Their spans are collectives.

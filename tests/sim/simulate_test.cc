@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "schedule/lower.h"
 #include "tests/support/oracle.h"
 #include "tests/support/programs.h"
@@ -121,6 +122,16 @@ TEST(SimulateTest, ComputeProgressesAtAReducedRateBesideACollective) {
   const traces::Trace trace = simulate(lowered.program, machine(program, simple));
   const auto last = std::ranges::max_element(trace.spans, {}, &traces::Span::end);
   EXPECT_EQ(to_us(last->end), 27.5 + 15 + 5 + 5);
+}
+
+// 2^42 ns are 2^62 units of progress. Without contention nothing is counted in units.
+TEST(SimulateTest, WhatLastsTooLongForProgressInUnitsIsRefused) {
+  const auto program =
+      testing::chain({{us(0), Duration(std::int64_t{1} << 42), Bytes(400), us(5)}});
+  testing::SimpleMachine simple = link_of_15us();
+  EXPECT_GT(step_us(program, policy(program, "per-tensor"), simple), 4398046511.0);
+  simple.contention.compute_slowdown = 2;
+  EXPECT_THROW(step_us(program, policy(program, "per-tensor"), simple), InputError);
 }
 
 // The other direction: a collective of 15 beside 10 us of compute progresses at half rate: 5 done
