@@ -41,7 +41,8 @@ bool has_cuda_words(const BackendChoice& choice) {
   const BackendChoice plain;
   return choice.device != plain.device || choice.stand_in != plain.stand_in ||
          choice.f32_math != plain.f32_math || choice.issue != plain.issue ||
-         choice.scales != plain.scales || choice.trace_detail != plain.trace_detail;
+         choice.scales != plain.scales || choice.trace_detail != plain.trace_detail ||
+         choice.cluster_size != plain.cluster_size;
 }
 
 }  // namespace
@@ -51,8 +52,8 @@ std::optional<CudaJob> open_cuda(const BackendChoice& choice) {
   if (backend == Word::First) {
     if (has_cuda_words(choice)) {
       throw InputError(
-          "--device, --stand-in, --f32-math, --issue, --scales and --trace-detail belong to "
-          "--backend cuda");
+          "--device, --stand-in, --f32-math, --issue, --scales, --trace-detail and --cluster-size "
+          "belong to --backend cuda");
     }
     return std::nullopt;
   }
@@ -79,6 +80,7 @@ std::optional<CudaJob> open_cuda(const BackendChoice& choice) {
     throw InputError(
         "--trace-detail full needs --issue eager: a graph launches all kernels at once");
   }
+  job.options.cluster_size = choice.cluster_size;
   job.module = &exec::cuda::load_module(exec::cuda::module_place(choice.cuda_module));
   job.facts = job.module->facts();
   exec::cuda::require_device(job.facts);

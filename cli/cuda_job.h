@@ -27,6 +27,7 @@ struct BackendChoice {
   std::string issue = "eager";            // or "graph"
   std::string scales = "kernel";          // or "collective"
   std::string trace_detail = "commands";  // or "full"
+  std::int32_t cluster_size = 0;          // of NCCL's thread blocks; 0: NCCL decides
 };
 
 struct CudaJob {

@@ -264,6 +264,10 @@ void bind_backend(CLI::App& command, BackendChoice& choice) {
   command.add_option("--f32-math", choice.f32_math, "cuda: full (default) or tf32");
   command.add_option("--issue", choice.issue,
                      "cuda: eager (default), or graph, which warms up twice at least");
+  command
+      .add_option("--cluster-size", choice.cluster_size,
+                  "cuda: NCCL's thread blocks per cluster, 1 to 8 (default: NCCL decides)")
+      ->check(whole_number(1, 8));
   command.add_flag_callback(
       "--graph", [&choice] { choice.issue = "graph"; }, "the same as --issue graph");
 }
@@ -284,6 +288,8 @@ void bind_run(CLI::App& app, RunCommandOptions& options, std::function<int()>& a
       ->check(whole_number(1, 10000));
   command.add_option("--rounds", options.rounds, "rounds over all plans (default 3)")
       ->check(whole_number(1, 1000));
+  command.add_flag("--exposed", options.exposed,
+                   "also run each plan without communication; exposed time by three definitions");
   command.add_flag("--json", options.json, "machine-readable output");
   command.callback(
       [&options, &action] { action = [&options] { return cli::run(options, std::cout); }; });

@@ -14,8 +14,10 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/exposed.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
+#include "exec/calibrate/compute.h"
 #include "exec/cuda/stand_in.h"
 #include "exec/legal.h"
 #include "exec/machine.h"
@@ -35,6 +37,7 @@ struct Loaded {
   std::string path;
   schedule::Plan plan;
   schedule::ScheduledProgram program;
+  std::optional<schedule::ScheduledProgram> alone = std::nullopt;  // without communication
 };
 
 // What rank 0 has to tell.
@@ -44,6 +47,7 @@ struct Result {
   exec::Verdict verdict;
   std::string link_objection;
   std::vector<traces::Spread> spreads;
+  std::vector<Exposed> exposed;  // one per plan, if asked for
 };
 
 std::vector<NamedFile> named(const std::string& flag, const std::vector<std::string>& paths) {
@@ -68,6 +72,17 @@ std::vector<Loaded> load_plans(const RunCommandOptions& options) {
   return loaded;
 }
 
+// The plan without communication. Ops that communicate (of pipelines, of tensor parallelism) cannot be
+// taken out: others need what they bring.
+schedule::ScheduledProgram alone(const Loaded& plan) {
+  for (const schedule::Op& op : plan.program.program.ops) {
+    if (!std::holds_alternative<schedule::CollectiveWork>(op.work)) continue;
+    throw InputError("run: --exposed: " + plan.path + ": op " + op.name +
+                     " communicates, and other ops need its data");
+  }
+  return exec::calibrate::without_communication(plan.program);
+}
+
 std::string today() {
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
@@ -89,23 +104,44 @@ std::string backend_name(exec::cpu::TransportKind transport) {
 
 using Backends = std::vector<std::unique_ptr<exec::Backend>>;
 
-// One backend per plan on processors.
-Backends cpu_backends(const std::vector<Loaded>& loaded, const exec::cpu::Ports& ports) {
-  Backends backends;
+using Programs = std::vector<const schedule::ScheduledProgram*>;
+
+// The plans, then, where they are wanted, their steps without communication.
+Programs programs_of(const std::vector<Loaded>& loaded) {
+  Programs programs;
+  for (const Loaded& one : loaded) programs.push_back(&one.program);
   for (const Loaded& one : loaded) {
-    backends.push_back(std::make_unique<exec::cpu::CpuBackend>(one.program, ports));
+    if (one.alone) programs.push_back(&*one.alone);
+  }
+  return programs;
+}
+
+// One backend per program on processors.
+Backends cpu_backends(const Programs& programs, const exec::cpu::Ports& ports) {
+  Backends backends;
+  for (const schedule::ScheduledProgram* program : programs) {
+    backends.push_back(std::make_unique<exec::cpu::CpuBackend>(*program, ports));
   }
   return backends;
 }
 
 // The same on this rank's GPU.
-Backends cuda_backends(const std::vector<Loaded>& loaded, const CudaJob& cuda,
+Backends cuda_backends(const Programs& programs, const CudaJob& cuda,
                        const exec::cuda::BackendOptions& options) {
   Backends backends;
-  for (const Loaded& one : loaded) {
-    backends.push_back(cuda.module->make_backend(one.program, options));
+  for (const schedule::ScheduledProgram* program : programs) {
+    backends.push_back(cuda.module->make_backend(*program, options));
   }
   return backends;
+}
+
+// Takes the steps without communication out of what was measured and compares the plans with them.
+void split_off_alone(std::size_t plans, Result& result) {
+  std::vector<traces::Trace>& all = result.measured.traces;
+  for (std::size_t i = plans; i < all.size(); ++i) {
+    result.exposed.push_back(exposed_of(all[i - plans], all[i]));
+  }
+  if (all.size() > plans) all.resize(plans);
 }
 
 // What only the backends know once they have run, into the traces of rank 0.
@@ -135,12 +171,13 @@ Result run_rank(const RunCommandOptions& options, const std::vector<Loaded>& loa
   const exec::Exchange exchange = exec::cpu::exchange_of(session);
   exec::cuda::BackendOptions on_gpu;
   if (cuda) on_gpu = options_for(*cuda, session);
+  const Programs programs = programs_of(loaded);
   const Backends backends =
-      cuda ? cuda_backends(loaded, *cuda, on_gpu)
-           : cpu_backends(loaded, exec::cpu::ports_of(session, seat.transport));
+      cuda ? cuda_backends(programs, *cuda, on_gpu)
+           : cpu_backends(programs, exec::cpu::ports_of(session, seat.transport));
   std::vector<exec::Lane> lanes;
-  for (std::size_t i = 0; i < loaded.size(); ++i) {
-    lanes.push_back({&loaded[i].program, backends[i].get()});
+  for (std::size_t i = 0; i < programs.size(); ++i) {
+    lanes.push_back({programs[i], backends[i].get()});
   }
   traces::Provenance provenance{.origin = traces::Origin::Measured,
                                 .machine = exec::this_machine().text(),
@@ -163,6 +200,7 @@ Result run_rank(const RunCommandOptions& options, const std::vector<Loaded>& loa
   } else {
     result.link_objection = link_objection(session);
   }
+  split_off_alone(loaded.size(), result);
   return result;
 }
 
@@ -193,6 +231,18 @@ void judge(Result& result) {
 
 double ms(Duration time) { return to_us(time) / 1e3; }
 
+void print_exposed(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
+  out << "exposed communication, measured, by three definitions (cli/exposed.h)\n";
+  TextTable table({"plan", "step ms", "without ms", "stalls ms", "difference ms", "uncovered ms"});
+  for (std::size_t i = 0; i < result.exposed.size(); ++i) {
+    const Exposed& exposed = result.exposed[i];
+    table.add({loaded[i].plan.schedule.policy, fixed(ms(result.spreads[i].median), 2),
+               fixed(ms(exposed.alone), 2), fixed(ms(exposed.stalls), 2),
+               fixed(ms(exposed.difference), 2), fixed(ms(exposed.uncovered), 2)});
+  }
+  table.print(out);
+}
+
 void print_report(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
   const traces::Provenance& provenance = result.measured.traces.front().provenance;
   out << "dovetail " << DOVETAIL_VERSION << "; measured: " << provenance.backend << ", "
@@ -210,6 +260,7 @@ void print_report(std::ostream& out, const Result& result, const std::vector<Loa
                predicted ? fixed((ms(predicted->step) / measured - 1) * 100, 1, "+") + " %" : "-"});
   }
   table.print(out);
+  if (!result.exposed.empty()) print_exposed(out, result, loaded);
   exec::CheckResult sum;
   for (const exec::CheckResult& check : result.measured.checks) exec::add(check, sum);
   out << "checked " << sum.checked << " gradient elements, " << sum.wrong << " wrong"
@@ -236,6 +287,12 @@ std::string to_json(const Result& result, const std::vector<Loaded>& loaded) {
          {"steps", result.measured.traces[i].steps},
          {"checked_elements", result.measured.checks[i].checked},
          {"wrong_elements", result.measured.checks[i].wrong}});
+    if (result.exposed.empty()) continue;
+    const Exposed& exposed = result.exposed[i];
+    rows.back()["step_without_communication_us"] = to_us(exposed.alone);
+    rows.back()["exposed_us"] = {{"stalls", to_us(exposed.stalls)},
+                                 {"difference", to_us(exposed.difference)},
+                                 {"uncovered", to_us(exposed.uncovered)}};
   }
   const traces::Provenance& provenance = result.measured.traces.front().provenance;
   const ordered_json report = {{"schema", "dovetail.run/1"},
@@ -271,6 +328,9 @@ int run(const RunCommandOptions& options, std::ostream& out) {
   if (cuda && cuda->options.stand_in == exec::cuda::StandIn::SendToSelf) {
     for (Loaded& one : loaded) one.program = exec::cuda::as_one_rank(one.program);
     if (!job.ranks) job.ranks = 1;
+  }
+  for (Loaded& one : loaded) {
+    if (options.exposed) one.alone = alone(one);
   }
   const std::vector<NamedFile> outputs = named("--trace", options.traces);
   bool wrong = false;

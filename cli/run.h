@@ -32,6 +32,7 @@ struct RunCommandOptions {
   std::int32_t warmup = 1;
   std::int32_t steps = 5;  // per round
   std::int32_t rounds = 3;
+  bool exposed = false;  // also run each plan without communication, and report (cli/exposed.h)
   bool json = false;
 };
 

@@ -74,10 +74,12 @@ CudaBackend::CudaBackend(const schedule::ScheduledProgram& plan, const BackendOp
       memory_(Layout(plan, options.exchange.rank, scope_of(options))),
       streams_(streams_of(plan)),
       timer_(streams_[0].get(), watch_) {
-  communicators_ = std::make_unique<Communicators>(
-      plan, memory_, watch_,
-      Communicators::Options{
-          .device = options.device, .exchange = options.exchange, .stand_in = options.stand_in});
+  communicators_ =
+      std::make_unique<Communicators>(plan, memory_, watch_,
+                                      Communicators::Options{.device = options.device,
+                                                             .exchange = options.exchange,
+                                                             .stand_in = options.stand_in,
+                                                             .cluster_size = options.cluster_size});
   // A graph that hangs in a collective must let go of the communicators before they are aborted.
   watch_.set_library([all = communicators_.get()] { return all->error(); },
                      [this, all = communicators_.get()] {

@@ -109,6 +109,7 @@ struct Seat {
   int rank = 0;
   std::int32_t max_ctas = 0;
   StandIn stand_in = StandIn::None;
+  std::int32_t cluster_size = 0;
 };
 
 ncclComm_t take_seat(const Seat& seat) {
@@ -117,6 +118,7 @@ ncclComm_t take_seat(const Seat& seat) {
   config.blocking = 1;
   if (seat.max_ctas > 0) config.maxCTAs = seat.max_ctas;
   if (seat.max_ctas > 0 && seat.stand_in == StandIn::SendToSelf) config.minCTAs = seat.max_ctas;
+  if (seat.cluster_size > 0) config.cgaClusterSize = seat.cluster_size;
   ncclComm_t communicator = nullptr;
   check(ncclCommInitRankConfig(&communicator, seat.ranks, seat.id, seat.rank, &config),
         "ncclCommInitRankConfig");
@@ -164,6 +166,7 @@ void Communicators::connect(const Exchange& exchange, const Options& options) {
         static_cast<int>(std::find(instance.begin(), instance.end(), rank) - instance.begin());
     seat.max_ctas = keys_[i].max_ctas;
     seat.stand_in = options.stand_in;
+    seat.cluster_size = options.cluster_size;
     // Shared, because the thread may outlive this call when the watch gives up.
     const auto taken = std::make_shared<ncclComm_t>(nullptr);
     const std::string name = name_of(keys_[i], plan_.program);

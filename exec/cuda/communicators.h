@@ -37,6 +37,7 @@ class Communicators {
     std::int32_t device = 0;
     Exchange exchange;
     StandIn stand_in = StandIn::None;
+    std::int32_t cluster_size = 0;  // 0: NCCL decides
   };
   // Meets the other ranks. REQUIRES: plan, memory and watch outlive this.
   Communicators(const schedule::ScheduledProgram& plan, const DeviceMemory& memory, Watch& watch,

@@ -28,7 +28,7 @@
 namespace dovetail::exec::cuda {
 
 // Raised with every change of this header.
-inline constexpr std::uint32_t kModuleVersion = 4;
+inline constexpr std::uint32_t kModuleVersion = 5;
 
 // One GPU as the driver describes it.
 struct DeviceFacts {
@@ -105,6 +105,7 @@ struct BackendOptions {
   Content content = Content::KnownValues;
   Scales scales = Scales::Kernels;
   TraceDetail trace_detail = TraceDetail::Commands;
+  std::int32_t cluster_size = 0;                       // of NCCL's thread blocks; 0: NCCL decides
   training::Hyperparameters hyperparameters = {};      // of a training job
   Duration deadline = std::chrono::seconds(60);        // of any wait for the device or a peer
   std::function<void(const std::string&)> on_failure;  // tells the other ranks; may be empty

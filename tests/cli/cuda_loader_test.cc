@@ -81,6 +81,7 @@ TEST_F(CudaLoaderCliTest, UnknownWordsAreRefusedWithTheKnownOnes) {
   expect_refused("--backend cuda --trace-detail some", "--trace-detail: expected commands or full");
   expect_refused("--backend cuda --graph --trace-detail full", "needs --issue eager");
   expect_refused("--trace-detail full", "belong to --backend cuda");
+  expect_refused("--cluster-size 2", "belong to --backend cuda");
   expect_refused("--graph", "belong to --backend cuda");
 }
 

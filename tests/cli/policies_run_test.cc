@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -98,6 +99,45 @@ TEST_F(PolicyRunTest, AI1ShardedUpdatesHaveTheRightValues) {
 
 TEST_F(PolicyRunTest, AI8APipelineOfTwoStagesHasTheRightValues) {
   expect_runs("pipeline:stages=2,k=2", "a100x2_nv12", 4);
+}
+
+TEST_F(PolicyRunTest, ExposedCommunicationIsReportedByThreeDefinitions) {
+  const auto planned = [&](const std::string& policy, const std::string& name) {
+    const Ended ended = run_tool("plan --workload " + file("step.json") +
+                                 " --cluster a100x2_nv12 --policy " + policy + " -o " + file(name));
+    ASSERT_EQ(ended.code, 0) << ended.output;
+  };
+  planned("naive", "naive.json");
+  planned("threshold:threshold=16KB", "threshold.json");
+  const std::string plans = "--plan " + file("naive.json") + " --plan " + file("threshold.json");
+  const Ended ended =
+      run_tool("run " + plans + " --ranks 2 --warmup 0 --steps 3 --rounds 1 --exposed --json");
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  const auto report = nlohmann::json::parse(ended.output);
+  ASSERT_EQ(report.at("rows").size(), 2U);
+  for (const auto& row : report.at("rows")) {
+    const double step = row.at("measured_step_us");
+    const double alone = row.at("step_without_communication_us");
+    const auto& exposed = row.at("exposed_us");
+    EXPECT_GT(alone, 0);
+    EXPECT_NEAR(exposed.at("difference").get<double>(), step - alone, 0.01);
+    EXPECT_GT(exposed.at("uncovered").get<double>(), 0);
+    EXPECT_LE(exposed.at("uncovered").get<double>(), step);
+    // The naive program's collectives stand on the compute stream.
+    EXPECT_GT(exposed.at("stalls").get<double>(), 0);
+    EXPECT_EQ(row.at("wrong_elements"), 0);
+  }
+}
+
+TEST_F(PolicyRunTest, ExposedIsRefusedWhereOpsCommunicate) {
+  ASSERT_EQ(
+      run_tool("plan --workload " + file("step.json") +
+               " --cluster a100x2_nv12 --policy pipeline:stages=2,k=2 -o " + file("plan.json"))
+          .code,
+      0);
+  const Ended ended = run_tool("run --plan " + file("plan.json") + " --ranks 4 --exposed");
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.output, HasSubstr("communicates, and other ops need its data"));
 }
 
 }  // namespace
