@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and tests everything, from a bare checkout on. About 15 minutes on two cores.
+# Builds and tests everything, from a bare checkout on. About half an hour on two cores.
 #
 #   scripts/test.sh              all steps
 #   scripts/test.sh build test   only these steps, in the order below
