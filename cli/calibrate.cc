@@ -16,7 +16,7 @@
 
 #include "base/count.h"
 #include "base/error.h"
-#include "cli/inputs.h"
+#include "cli/flags.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
 #include "exec/calibrate/calibrate.h"
@@ -233,7 +233,7 @@ void print_summary(std::ostream& out, const models::Cluster& cluster, const std:
 void calibrate(const CalibrateOptions& options, std::ostream& out) {
   if (options.output.empty()) throw InputError("calibrate: name the file to write with -o");
   require_distinct({{"-o", options.output}}, {workload_file(options.workload, options.data_dir)});
-  const Duration budget = parse_time_of("--budget", options.budget);
+  const Duration budget = time_of_flag("--budget", options.budget);
   const bool progress = ::isatty(STDERR_FILENO) == 1;
   std::mutex report;
   run_job(options.job, [&](exec::launch::Session& session, exec::cpu::TransportKind transport) {

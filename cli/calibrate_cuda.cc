@@ -15,7 +15,7 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "cli/cuda_job.h"
-#include "cli/inputs.h"
+#include "cli/flags.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
 #include "exec/cuda/stand_in.h"
@@ -122,7 +122,7 @@ void calibrate_rank(const CalibrateCudaOptions& options, const CudaJob& cuda,
   what.issue = on_gpu.issue;
   what.max_ctas = options.max_ctas;
   what.steps = options.op_steps;
-  what.budget = parse_time_of("--budget", options.budget);
+  what.budget = time_of_flag("--budget", options.budget);
   const GpuCalibration measured = exec::cuda::calibrate_gpu(on_gpu.exchange, make, program, what);
   if (session.rank() != Rank{0}) return;
   models::Cluster cluster = cluster_of(options, program, measured);

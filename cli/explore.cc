@@ -18,6 +18,7 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "base/json_reader.h"
+#include "cli/flags.h"
 #include "cli/planner.h"
 #include "cli/text.h"
 
@@ -46,16 +47,6 @@ struct Sweep {
 
 bool sweeps(PolicyKind kind) {
   return kind == PolicyKind::Threshold || kind == PolicyKind::TorchDdp;
-}
-
-Bytes parse_size_option(const std::string& option, const std::string& text) {
-  try {
-    const Bytes size = parse_bytes(text);
-    if (size < Bytes(1)) throw InputError("expected a size of at least 1B, found \"" + text + "\"");
-    return size;
-  } catch (const InputError& error) {
-    throw InputError(option + ": " + error.what());
-  }
 }
 
 // The policies of a command line, which was cut at every comma: "sharded:p=2" "k=4" is one.
@@ -99,7 +90,7 @@ std::vector<PolicySpec> policies_of(const ExploreOptions& options,
           ("compared with the others: use dovetail plan --policy " + text));
     }
     if (plain && spec.kind == PolicyKind::TorchDdp) {
-      spec.first_bucket = parse_size_option("--first-bucket", options.first_bucket);
+      spec.first_bucket = size_of_flag("--first-bucket", options.first_bucket);
     }
     if (!options.mode.empty()) {
       spec.mode = schedule::parse_policy("exact:mode=" + options.mode).mode;
@@ -156,11 +147,12 @@ Sweep run_sweep(Planner& planner, const ExploreOptions& options) {
   for (std::size_t p = 0; p < specs.size(); ++p) {
     const PolicySpec& spec = specs[p];
     // What was not asked for by name is left out where it does not apply.
-    if (const std::optional<std::string> refusal = planner.refusal(spec); all && refusal) {
-      sweep.left_out.push_back(std::string(schedule::name(spec.kind)) + ": " + *refusal);
+    const Planner::Fit fit = planner.fit_of(spec);
+    if (all && fit.refusal) {
+      sweep.left_out.push_back(std::string(schedule::name(spec.kind)) + ": " + *fit.refusal);
       continue;
     }
-    for (const std::string& step : planner.left_out(spec)) {
+    for (const std::string& step : fit.left_out) {
       sweep.left_out.push_back(schedule::to_string(spec) + ": " + step);
     }
     const bool given = names[p].find(':') != std::string::npos;
@@ -322,8 +314,8 @@ void print_plot(std::ostream& out, const Sweep& sweep) {
 
 std::vector<Bytes> parse_thresholds(const std::string& text, int points) {
   if (const std::size_t colon = text.find(':'); colon != std::string::npos) {
-    const Bytes low = parse_size_option("--thresholds", text.substr(0, colon));
-    const Bytes high = parse_size_option("--thresholds", text.substr(colon + 1));
+    const Bytes low = size_of_flag("--thresholds", text.substr(0, colon));
+    const Bytes high = size_of_flag("--thresholds", text.substr(colon + 1));
     if (high < low) throw InputError("--thresholds: expected LOW:HIGH, found \"" + text + "\"");
     if (points < 2)
       throw InputError("--points: expected at least 2, found " + std::to_string(points));
@@ -340,7 +332,7 @@ std::vector<Bytes> parse_thresholds(const std::string& text, int points) {
   std::size_t begin = 0;
   while (begin <= text.size()) {
     const std::size_t comma = std::min(text.find(',', begin), text.size());
-    list.insert(parse_size_option("--thresholds", text.substr(begin, comma - begin)));
+    list.insert(size_of_flag("--thresholds", text.substr(begin, comma - begin)));
     begin = comma + 1;
   }
   return {list.begin(), list.end()};

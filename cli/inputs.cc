@@ -21,14 +21,6 @@ std::int64_t reduction_ranks(const schedule::Program& program) {
   return ranks;
 }
 
-Duration parse_time_of(const std::string& flag, const std::string& text) {
-  try {
-    return parse_duration(text);
-  } catch (const InputError& error) {
-    throw InputError(flag + ": " + error.what());
-  }
-}
-
 namespace {
 
 // Gradients that no other rank holds travel nowhere, in no time.
@@ -82,12 +74,6 @@ const std::vector<schedule::Collective>& sharding_collectives() {
   static const std::vector<schedule::Collective> kKinds = {schedule::Collective::ReduceScatter,
                                                            schedule::Collective::AllGather};
   return kKinds;
-}
-
-bool is_sharded(const schedule::Schedule& schedule) {
-  return std::ranges::any_of(schedule.buckets, [](const schedule::Bucket& bucket) {
-    return bucket.collective == schedule::Collective::ReduceScatter;
-  });
 }
 
 Inputs load_inputs(const InputOptions& options) {

@@ -8,13 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "base/units.h"
 #include "models/cluster.h"
 #include "models/collective_table.h"
 #include "models/costs.h"
 #include "schedule/pipeline/assign.h"
 #include "schedule/program.h"
-#include "schedule/schedule.h"
 
 namespace dovetail::cli {
 
@@ -39,16 +37,10 @@ struct Inputs {
 // The collectives that sharded updates use in place of the all-reduce.
 const std::vector<schedule::Collective>& sharding_collectives();
 
-// Whether any bucket is reduce-scattered.
-bool is_sharded(const schedule::Schedule& schedule);
-
 // With a cluster that has a unit kernel (a calibrated CPU), timed work is replaced by stand-ins
 // (models/stand_in.h). A pipeline needs a cluster; each of its S stages has world / S ranks, or,
 // without a world, as many as the cluster. Throws InputError.
 Inputs load_inputs(const InputOptions& options);
-
-// The time that a flag was given. Throws InputError "FLAG: expected ..., found ...".
-Duration parse_time_of(const std::string& flag, const std::string& text);
 
 // How many ranks hold a copy of each stage. Throws InputError where stages would differ in that.
 std::int64_t replicas_of(std::int64_t world, schedule::StageSplit split);

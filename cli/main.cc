@@ -178,7 +178,7 @@ void bind_predict(CLI::App& app, PredictOptions& options, std::function<int()>& 
   options.data_dir = data_dir();
   command.add_option("--plan", options.plan, "plan file")->required();
   command.add_option("--cluster", options.cluster,
-                     "shipped name or file (default: the machine of the plan)");
+                     "shipped name or file (default: the plan's own, unless that is a file)");
   command.add_option("--trace", options.trace, "predicted trace to write");
   command.add_option("--perfetto", options.perfetto, "file for ui.perfetto.dev to write");
   command.add_flag("--timeline", options.timeline, "also print the steps as a text timeline");

@@ -9,6 +9,7 @@
 
 #include "schedule/policies.h"
 #include "schedule/policies/report.h"
+#include "schedule/sharding.h"
 
 namespace dovetail::cli {
 namespace {
@@ -77,17 +78,13 @@ bool is_of(const Plan& plan, schedule::PolicyKind kind) {
   return policy.substr(0, policy.find(':')) == schedule::name(kind);
 }
 
-bool is_sharded(const Bucket& bucket) {
-  return bucket.collective == schedule::Collective::ReduceScatter;
-}
-
 std::string group_rule(const Plan& plan) {
   using schedule::PolicyKind;
   const auto is_single = [](const Bucket& bucket) { return bucket.gradients.size() == 1; };
   if (is_of(plan, PolicyKind::SourceFirstFit)) {
     return "P18 to P23: one open bucket, first fit in program order";
   }
-  if (some(plan, is_sharded)) return "A2 to A5: buckets of one size, tensors cut at their ends";
+  if (is_sharded(plan.schedule)) return "A2 to A5: buckets of one size, tensors cut at their ends";
   for (const PolicyKind kind :
        {PolicyKind::SourceImproved, PolicyKind::GradientMerge, PolicyKind::Pipeline}) {
     if (!is_of(plan, kind)) continue;
@@ -117,8 +114,8 @@ std::string launch_rule(const Plan& plan) {
     return "A10, A11: in whole batches, the rest at the end";
   }
   if (every(plan, is(schedule::LaunchAfterBackward{}))) {
-    return some(plan, is_sharded) ? "A11: no whole batch, so in the final sync"
-                                  : "GM14: nothing overlaps backward";
+    return is_sharded(plan.schedule) ? "A11: no whole batch, so in the final sync"
+                                     : "GM14: nothing overlaps backward";
   }
   return "P15, P29: once all members are produced";
 }

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/plan.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "schedule/lower.h"
 #include "schedule/plan_json.h"
 #include "schedule/policies/report.h"
+#include "schedule/sharding.h"
 #include "schedule/verify.h"
 #include "sim/simulate.h"
 #include "traces/metrics.h"
@@ -43,7 +45,7 @@ struct Machine {
   std::vector<std::string> notes;
 };
 
-// The one named, else the one that the plan was made for.
+// The one named, else the one that the plan was made for, if it is shipped or the workload's own.
 Machine machine_of(const PredictOptions& options, const schedule::Plan& plan) {
   if (options.cluster.empty() && plan.summary.cluster == plan.summary.workload) {
     Inputs own = load_inputs({.workload = plan.summary.workload,
@@ -53,7 +55,11 @@ Machine machine_of(const PredictOptions& options, const schedule::Plan& plan) {
     return {std::move(own.costs), std::move(own.notes)};
   }
   const std::string name = options.cluster.empty() ? plan.summary.cluster : options.cluster;
-  if (name.empty()) throw InputError("predict: name a machine with --cluster");
+  const std::vector<std::string> shipped = models::cluster_names(options.data_dir + "/clusters");
+  if (options.cluster.empty() && std::ranges::count(shipped, name) == 0) {
+    throw InputError("predict: the machine of the plan, \"" + name +
+                     "\", is no shipped one: name its file with --cluster");
+  }
   const models::Cluster cluster = models::load_cluster(name, options.data_dir + "/clusters");
   const auto used = is_sharded(plan.schedule) ? sharding_collectives()
                                               : std::vector{schedule::Collective::AllReduce};

@@ -27,7 +27,7 @@ void plan(const PlanOptions& options, std::ostream& out);
 // dovetail predict: simulates an existing plan on a cluster and writes the predicted trace.
 struct PredictOptions {
   std::string plan;
-  std::string cluster;  // empty: the machine that the plan was made for
+  std::string cluster;  // empty: the plan's own, if it is shipped or its workload's
   std::string data_dir;
   std::string trace;     // output; empty: only the report
   std::string perfetto;  // likewise

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "cli/inputs.h"
 #include "schedule/id_table.h"
 #include "schedule/lower.h"
+#include "schedule/sharding.h"
 #include "schedule/verify.h"
 
 namespace dovetail::cli {
@@ -170,14 +170,12 @@ schedule::Schedule Planner::verified_schedule(const schedule::PolicySpec& spec) 
   return result;
 }
 
-std::optional<std::string> Planner::refusal(const schedule::PolicySpec& spec) const {
-  if (spec.kind == schedule::PolicyKind::Exact) return schedule::partition_refusal(program_);
-  return schedule::apply_policy(program_, spec).failure;
-}
-
-std::vector<std::string> Planner::left_out(const schedule::PolicySpec& spec) const {
-  if (spec.kind == schedule::PolicyKind::Exact) return {};
-  return schedule::apply_policy(program_, spec).refusals;
+Planner::Fit Planner::fit_of(const schedule::PolicySpec& spec) const {
+  if (spec.kind == schedule::PolicyKind::Exact) {
+    return {.refusal = schedule::partition_refusal(program_)};
+  }
+  schedule::PolicyResult result = schedule::apply_policy(program_, spec);
+  return {.refusal = std::move(result.failure), .left_out = std::move(result.refusals)};
 }
 
 bool Planner::is_bounded(const schedule::Program& program, const schedule::Schedule& schedule) {

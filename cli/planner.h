@@ -20,8 +20,8 @@
 //
 // Lower bound. For each rank: the exact optimum of the relaxed problem (no contention, no copies,
 // no host cost, the lesser of both times per collective, made non-decreasing) plus the shortest
-// optimizer op that reads a gradient, which must follow the last collective; and the rank's compute. No schedule of
-// consecutive buckets in gradient-ready order on one communication stream is faster.
+// optimizer op that reads a gradient, which must follow the last collective; and the rank's compute.
+// No schedule of consecutive buckets in gradient-ready order on one communication stream is faster.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -58,11 +58,12 @@ class Planner {
   // REQUIRES: problems(program) is empty, and every gradient owes exactly one reduction.
   Planner(schedule::Program program, models::Costs costs, models::CollectiveTable all_reduce);
 
-  // Why the policy cannot be applied to this Program; nothing: it can.
-  [[nodiscard]] std::optional<std::string> refusal(const schedule::PolicySpec& spec) const;
-
-  // Steps of the policy that do not apply to this Program, each with its reason.
-  [[nodiscard]] std::vector<std::string> left_out(const schedule::PolicySpec& spec) const;
+  // How far a policy can be applied to this Program.
+  struct Fit {
+    std::optional<std::string> refusal = std::nullopt;  // why not at all
+    std::vector<std::string> left_out = {};             // steps that do not apply, and why
+  };
+  [[nodiscard]] Fit fit_of(const schedule::PolicySpec& spec) const;
 
   // Throws InputError when the policy cannot be applied to this Program.
   Candidate evaluate(const schedule::PolicySpec& spec);

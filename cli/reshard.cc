@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "cli/inputs.h"
+#include "cli/flags.h"
 #include "schedule/reshard/plan.h"
 
 #include <algorithm>
@@ -29,18 +29,6 @@ DType parse_dtype(const std::string& text) {
     if (text == schedule::to_string(dtype)) return dtype;
   }
   throw InputError("--dtype " + text + ": expected f32, f16, bf16 or f64");
-}
-
-// "10GB/s"; the "/s" may be left out.
-BytesPerSecond parse_rate(const std::string& text, const std::string& flag) {
-  Bytes bytes;
-  try {
-    bytes = parse_bytes(text.ends_with("/s") ? text.substr(0, text.size() - 2) : text);
-  } catch (const InputError&) {
-    throw InputError(flag + ": expected a rate with its unit, e.g. 10GB/s, found \"" + text + "\"");
-  }
-  if (bytes <= Bytes(0)) throw InputError(flag + " " + text + ": expected more than nothing");
-  return BytesPerSecond(static_cast<double>(bytes.count()));
 }
 
 // The largest tensor of a program file.
@@ -123,10 +111,9 @@ void reshard(const ReshardOptions& options, std::ostream& out) {
       is_other ? make_mesh(parse_shape(target_shape), Rank{options.to_first_rank}) : source;
   const Layout from = parse_layout(options.from, source, value.shape.size());
   const Layout to = parse_layout(options.to, target, value.shape.size());
-  const schedule::reshard::ReshardCosts costs{
-      .latency = parse_time_of("--latency", options.latency),
-      .wire = parse_rate(options.wire, "--wire"),
-      .copy = parse_rate(options.copy, "--copy")};
+  const schedule::reshard::ReshardCosts costs{.latency = time_of_flag("--latency", options.latency),
+                                              .wire = rate_of_flag("--wire", options.wire),
+                                              .copy = rate_of_flag("--copy", options.copy)};
   require_feasible(value, from, to, costs);
   if (options.steps && std::max(source.size(), target.size()) > kMostPrinted) {
     throw InputError("--steps: expected meshes of at most " + std::to_string(kMostPrinted) +

@@ -34,9 +34,4 @@ RankWork work_of(const schedule::ScheduledProgram& plan, Rank rank) {
   return work;
 }
 
-bool is_gradient(const schedule::Tensor& tensor) {
-  return tensor.kind == schedule::TensorKind::Gradient ||
-         tensor.kind == schedule::TensorKind::MergedGradient;
-}
-
 }  // namespace dovetail::exec

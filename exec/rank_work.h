@@ -20,7 +20,4 @@ struct RankWork {
 // REQUIRES: the plan is legal, and the returned pointers do not outlive it.
 RankWork work_of(const schedule::ScheduledProgram& plan, Rank rank);
 
-// Gradients, and their sums over micro-steps.
-bool is_gradient(const schedule::Tensor& tensor);
-
 }  // namespace dovetail::exec

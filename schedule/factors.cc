@@ -2,6 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/factors.h"
+#include "schedule/gradient.h"
 
 #include <algorithm>
 #include <variant>
@@ -55,10 +56,9 @@ std::vector<TensorId> gradients_without_debt(const Program& program) {
   const IdTable<TensorId, char> sums = sums_of_owed(program, owed);
   std::vector<TensorId> loose;
   for (const Tensor& tensor : program.tensors) {
-    const bool gradient =
-        tensor.kind == TensorKind::Gradient || tensor.kind == TensorKind::MergedGradient;
     const TensorId from = origin(tensor);
-    if (!gradient || !read.at(tensor.id) || owed.at(from).owed || sums.at(from)) continue;
+    if (!is_gradient(tensor.kind) || !read.at(tensor.id) || owed.at(from).owed || sums.at(from))
+      continue;
     loose.push_back(tensor.id);
   }
   return loose;

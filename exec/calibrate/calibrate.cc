@@ -10,7 +10,7 @@
 namespace dovetail::exec::calibrate {
 namespace {
 
-// The spread of the step: of the sum of all ops, as far as their percentiles add up.
+// From the 10th to the 90th percentile, as a share of the median.
 double spread_of_step(const Spread& step) {
   const auto middle = static_cast<double>(step.median.count());
   return middle == 0 ? 0 : static_cast<double>((step.p90 - step.p10).count()) / middle;

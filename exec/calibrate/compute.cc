@@ -113,7 +113,7 @@ ComputeTimes measure_ops(Rig& rig, const schedule::ScheduledProgram& plan, std::
     op_of[command.id] = std::get<schedule::RunOp>(command.action).op;
   }
   std::map<OpId, std::vector<std::int64_t>> samples;
-  std::vector<std::int64_t> whole(static_cast<std::size_t>(steps));  // steps
+  std::vector<std::int64_t> whole(static_cast<std::size_t>(steps));  // by step: all ops
   for (const Timing& timing : result.timings) {
     const std::int64_t ns = timing.end_ns - timing.start_ns;
     samples[op_of.at(timing.command)].push_back(ns);

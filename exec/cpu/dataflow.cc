@@ -5,6 +5,7 @@
 
 #include "exec/cpu/op_message.h"
 #include "exec/run.h"
+#include "schedule/gradient.h"
 #include "schedule/visit.h"
 
 #include <algorithm>
@@ -21,10 +22,6 @@ using schedule::Phase;
 using schedule::TensorKind;
 
 constexpr std::int32_t kInput = 0x7FFF;  // `writes_left` of what exists before the step
-
-bool is_gradient_kind(TensorKind kind) {
-  return kind == TensorKind::Gradient || kind == TensorKind::MergedGradient;
-}
 
 // What one rank knows of one tensor.
 struct Entry {
@@ -273,7 +270,7 @@ class Deriver {
       const TensorKind kind = tensors_.at(id)->kind;
       if (kind == TensorKind::Parameter || kind == TensorKind::OptimizerState) continue;
       const std::int32_t left = writes_left_.at({rank, op.id, id});
-      const bool is_gradient = is_gradient_kind(kind);
+      const bool is_gradient = schedule::is_gradient(kind);
       const double factor = is_gradient || op.phase == Phase::Backward ? loss : 1.0;
       const Term term = {.tensor = id,
                          .writes_left = left,
@@ -335,7 +332,7 @@ class Deriver {
   void take_norm(Rank rank, const Op& op, const schedule::GlobalNorm& norm) {
     Entry entry;
     for (const TensorId id : op.reads) {
-      if (!is_gradient_kind(tensors_.at(id)->kind)) continue;
+      if (!schedule::is_gradient(tensors_.at(id)->kind)) continue;
       const Entry gradient = read(rank, id);
       if (!gradient.content) return;
       entry.squares.push_back(scaled(*gradient.content, norm.rescale.value()));
@@ -372,7 +369,7 @@ class Deriver {
 
   Entry bring(const schedule::CollectiveWork& work, const OpMessage& message,
               std::span<const Rank> group, Rank rank) {
-    const bool is_gradient = is_gradient_kind(tensors_.at(*message.target)->kind);
+    const bool is_gradient = schedule::is_gradient(tensors_.at(*message.target)->kind);
     const bool has_root =
         work.kind == schedule::Collective::Broadcast || work.kind == schedule::Collective::SendRecv;
     const auto index =

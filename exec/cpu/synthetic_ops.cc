@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "exec/cpu/kernels.h"
 #include "exec/cpu/values.h"
+#include "schedule/gradient.h"
 #include "schedule/visit.h"
 
 #include <algorithm>
@@ -30,11 +31,6 @@ void compute(const schedule::Op& op, Bytes touched, Workspace& workspace) {
         DOVETAIL_CHECK(false) << "timed work is refused at construction";
       },
       [](const schedule::CollectiveWork&) {});
-}
-
-bool is_gradient(const schedule::Tensor& tensor) {
-  return tensor.kind == schedule::TensorKind::Gradient ||
-         tensor.kind == schedule::TensorKind::MergedGradient;
 }
 
 }  // namespace
@@ -196,7 +192,7 @@ void SyntheticOps::square(const schedule::Op& op, const schedule::GlobalNorm& no
   const double factor = norm.rescale.value();
   double sum = 0;
   for (const TensorId id : op.reads) {
-    if (!memory_.has(id) || !is_gradient(plan_.program.tensor(id))) continue;
+    if (!memory_.has(id) || !schedule::is_gradient(plan_.program.tensor(id).kind)) continue;
     for (const std::span<const float> part : squared_parts(id, norm.shard)) {
       for (const float element : part) {
         const double value = static_cast<double>(element) * factor;

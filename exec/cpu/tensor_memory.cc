@@ -7,6 +7,7 @@
 #include "exec/cpu/op_message.h"
 #include "exec/rank_work.h"
 #include "exec/run.h"
+#include "schedule/gradient.h"
 
 #include <algorithm>
 #include <set>
@@ -140,7 +141,8 @@ void TensorMemory::place_tensors(const schedule::ScheduledProgram& plan, const O
   const schedule::Program& program = plan.program;
   const auto want = [&](TensorId id) {
     const schedule::Tensor& tensor = program.tensor(id);
-    if (is_gradient(tensor) || options.scope == TensorScope::All) place_tensor(tensor);
+    if (schedule::is_gradient(tensor.kind) || options.scope == TensorScope::All)
+      place_tensor(tensor);
   };
   for (const schedule::Op* op : work_of(plan, options.rank).ops) {
     for (const TensorId id : op->reads) want(id);
@@ -163,7 +165,7 @@ void TensorMemory::place_tensors(const schedule::ScheduledProgram& plan, const O
 void TensorMemory::place_tensor(const schedule::Tensor& tensor) {
   if (has(tensor.id)) return;
   if (tensor.dtype != schedule::DType::F32) {
-    if (!is_gradient(tensor)) return;
+    if (!schedule::is_gradient(tensor.kind)) return;
     throw InputError("the cpu backend executes f32 gradients; " + tensor.name + " is " +
                      std::string(schedule::to_string(tensor.dtype)));
   }

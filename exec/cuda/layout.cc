@@ -7,6 +7,7 @@
 #include "exec/cpu/op_message.h"
 #include "exec/rank_work.h"
 #include "exec/run.h"
+#include "schedule/gradient.h"
 
 #include <algorithm>
 #include <set>
@@ -141,7 +142,7 @@ void Layout::place_tensors(const schedule::ScheduledProgram& plan, Rank rank, Sc
   const schedule::Program& program = plan.program;
   const auto want = [&](TensorId id) {
     const schedule::Tensor& tensor = program.tensor(id);
-    if (is_gradient(tensor) || scope == Scope::All) place_tensor(tensor);
+    if (schedule::is_gradient(tensor.kind) || scope == Scope::All) place_tensor(tensor);
   };
   for (const schedule::Op* op : work_of(plan, rank).ops) {
     for (const TensorId id : op->reads) want(id);

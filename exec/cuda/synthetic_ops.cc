@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "exec/cuda/kernels.h"
 #include "exec/run.h"
+#include "schedule/gradient.h"
 #include "schedule/visit.h"
 
 #include <algorithm>
@@ -20,11 +21,6 @@ namespace {
 
 constexpr std::int64_t kAlignment = 256;
 constexpr std::int32_t kInput = 0x7FFF;  // as in exec/cpu/dataflow.cc
-
-bool is_gradient(const schedule::Tensor& tensor) {
-  return tensor.kind == schedule::TensorKind::Gradient ||
-         tensor.kind == schedule::TensorKind::MergedGradient;
-}
 
 std::vector<const schedule::Op*> ops_of(const schedule::ScheduledProgram& plan, Rank rank) {
   std::set<OpId> used;
@@ -222,7 +218,8 @@ void SyntheticOps::square(const schedule::Op& op, const schedule::GlobalNorm& no
   double* total = partial + kSquareBlocks;
   check(cudaMemsetAsync(total, 0, sizeof(double), stream), "cudaMemsetAsync");
   for (const TensorId id : op.reads) {
-    if (!memory_.layout().has(id) || !is_gradient(plan_.program.tensor(id))) continue;
+    if (!memory_.layout().has(id) || !schedule::is_gradient(plan_.program.tensor(id).kind))
+      continue;
     for (const Region& part : squared_parts(id, norm)) {
       check(add_squares(memory_.at(part), norm.rescale.value(), partial, total, stream),
             "kernel add_squares");

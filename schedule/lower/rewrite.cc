@@ -11,6 +11,7 @@
 #include "schedule/pipeline/unroll.h"
 #include "schedule/rewrite/merge.h"
 #include "schedule/rewrite/scale.h"
+#include "schedule/sharding.h"
 
 namespace dovetail::schedule::internal {
 namespace {
@@ -32,12 +33,6 @@ bool has_factors(const Program& program, const Schedule& schedule) {
          std::ranges::any_of(program.reductions, [](const Reduction& reduction) {
            return reduction.scale != Rational();
          });
-}
-
-bool has_shards(const Schedule& schedule) {
-  return std::ranges::any_of(schedule.buckets, [](const Bucket& bucket) {
-    return bucket.collective == Collective::ReduceScatter;
-  });
 }
 
 // The gradient travels, or its sum over micro-steps if that is what is reduced.
@@ -69,7 +64,7 @@ Draft rewrite(Program program, const Schedule& schedule, std::vector<ShardedBuck
     program = std::move(folded.program);
     draft.left = std::move(folded.left);
   }
-  if (has_shards(schedule)) {
+  if (is_sharded(schedule)) {
     Sharded result = accept(shard_updates(std::move(program), schedule), schedule, draft.report);
     program = std::move(result.program);
     sharded = std::move(result.buckets);

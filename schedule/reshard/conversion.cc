@@ -4,6 +4,7 @@
 #include "schedule/reshard/conversion.h"
 
 #include "base/error.h"
+#include "schedule/gradient.h"
 
 #include <algorithm>
 
@@ -33,8 +34,7 @@ std::string group_name(const Mesh& mesh, std::int32_t axis) {
 
 // A reader of a reshard's result is a gradient's reader if the tensor was one.
 TensorKind kind_of_copy(TensorKind kind) {
-  const bool is_gradient = kind == TensorKind::Gradient || kind == TensorKind::MergedGradient;
-  return is_gradient ? TensorKind::Gradient : TensorKind::Activation;
+  return is_gradient(kind) ? TensorKind::Gradient : TensorKind::Activation;
 }
 
 ReduceOp reduction_along(const Layout& from, std::int32_t axis) {

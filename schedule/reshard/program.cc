@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "schedule/editor.h"
+#include "schedule/gradient.h"
 #include "schedule/reshard/conversion.h"
 #include "schedule/reshard/stages.h"
 
@@ -32,10 +33,6 @@ struct TensorState {
   std::optional<OpId> writer = std::nullopt;
   std::vector<Form> forms = {};  // of this version; the tensor itself first
 };
-
-bool is_gradient(TensorKind kind) {
-  return kind == TensorKind::Gradient || kind == TensorKind::MergedGradient;
-}
 
 // Rule R4: norms add up what is there.
 bool takes_everything(const Op& op) {

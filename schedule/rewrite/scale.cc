@@ -6,6 +6,7 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "schedule/editor.h"
+#include "schedule/gradient.h"
 #include "schedule/visit.h"
 
 #include <algorithm>
@@ -119,9 +120,7 @@ Refused refuse_optimizer_op(const Program& program, const Op& op, const OwedFact
   if (read.several) return "optimizer op " + op.name + " reads gradients with different factors";
   const bool mixed = std::ranges::any_of(op.reads, [&](TensorId id) {
     const Tensor& tensor = program.tensor(id);
-    const bool gradient =
-        tensor.kind == TensorKind::Gradient || tensor.kind == TensorKind::MergedGradient;
-    return gradient && !owed.at(origin(tensor)).owed;
+    return is_gradient(tensor.kind) && !owed.at(origin(tensor)).owed;
   });
   if (mixed) return "optimizer op " + op.name + " also reads gradients that owe nothing";
   return std::nullopt;

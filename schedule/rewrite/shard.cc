@@ -5,6 +5,7 @@
 
 #include "base/count.h"
 #include "schedule/editor.h"
+#include "schedule/gradient.h"
 #include "schedule/id_table.h"
 #include "schedule/rewrite/shard_work.h"
 
@@ -115,10 +116,7 @@ class Sharder {
     const Op& op = program().ops[position];
     std::vector<TensorId> gradients;
     for (const TensorId id : op.reads) {
-      const TensorKind kind = program().tensor(id).kind;
-      if (kind == TensorKind::Gradient || kind == TensorKind::MergedGradient) {
-        gradients.push_back(id);
-      }
+      if (is_gradient(program().tensor(id).kind)) gradients.push_back(id);
     }
     std::vector<TensorId> parameters;
     for (const TensorId id : op.writes) {
@@ -189,9 +187,7 @@ class Sharder {
       std::size_t sharded = 0;
       std::size_t gradients = 0;
       for (const TensorId id : op.reads) {
-        const TensorKind kind = program().tensor(id).kind;
-        const bool gradient = kind == TensorKind::Gradient || kind == TensorKind::MergedGradient;
-        gradients += gradient ? 1 : 0;
+        gradients += is_gradient(program().tensor(id).kind) ? 1 : 0;
         sharded += is_sharded_.at(id) ? 1 : 0;
       }
       if (sharded == 0) continue;

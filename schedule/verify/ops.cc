@@ -1,6 +1,7 @@
 // What ops read and write.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include "schedule/gradient.h"
 #include "schedule/verify/interpreter.h"
 
 #include <algorithm>
@@ -205,8 +206,7 @@ bool Interpreter::holds_gradient(TensorId tensor) const {
 bool Interpreter::sums_gradients(const Op& op) const {
   if (!std::holds_alternative<Accumulate>(op.effect)) return false;
   const TensorKind target = index_.tensor(op.writes.front())->kind;
-  return target == TensorKind::Gradient || target == TensorKind::MergedGradient ||
-         target == TensorKind::Activation;
+  return is_gradient(target) || target == TensorKind::Activation;
 }
 
 void Interpreter::accumulate(const Op& op, const Accumulate& sum_of) {

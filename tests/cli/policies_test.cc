@@ -234,5 +234,19 @@ TEST_F(PolicyCliTest, PredictTakesThePlansOwnMachineAndDrawsTheStep) {
   }
 }
 
+TEST_F(PolicyCliTest, PredictAsksForAMachineThatIsAFile) {
+  const std::string machine =
+      std::string(DOVETAIL_SOURCE_DIR) + "/traces/measured/mlp-1gbit-machine.json";
+  const Ended planned = dovetail::testing::run_tool(
+      "plan --workload mlp-1000mbit --policy one-bucket --cluster " + machine + " -o " + path());
+  ASSERT_EQ(planned.code, 0) << planned.output;
+  const Ended refused = dovetail::testing::run_tool("predict --plan " + path());
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.output,
+              HasSubstr("\"here\", is no shipped one: name its file with --cluster"));
+  EXPECT_EQ(dovetail::testing::run_tool("predict --plan " + path() + " --cluster " + machine).code,
+            0);
+}
+
 }  // namespace
 }  // namespace dovetail

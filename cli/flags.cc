@@ -1,0 +1,45 @@
+// Parsing, with the flag in front of what is wrong.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/flags.h"
+
+#include "base/error.h"
+
+namespace dovetail::cli {
+namespace {
+
+template <class Parse>
+auto parsed(const std::string& flag, const Parse& parse) {
+  try {
+    return parse();
+  } catch (const InputError& error) {
+    throw InputError(flag + ": " + error.what());
+  }
+}
+
+}  // namespace
+
+Duration time_of_flag(const std::string& flag, const std::string& text) {
+  return parsed(flag, [&] { return parse_duration(text); });
+}
+
+Bytes size_of_flag(const std::string& flag, const std::string& text) {
+  return parsed(flag, [&] {
+    const Bytes size = parse_bytes(text);
+    if (size < Bytes(1)) throw InputError("expected a size of at least 1B, found \"" + text + "\"");
+    return size;
+  });
+}
+
+BytesPerSecond rate_of_flag(const std::string& flag, const std::string& text) {
+  Bytes bytes;
+  try {
+    bytes = parse_bytes(text.ends_with("/s") ? text.substr(0, text.size() - 2) : text);
+  } catch (const InputError&) {
+    throw InputError(flag + ": expected a rate with its unit, e.g. 10GB/s, found \"" + text + "\"");
+  }
+  if (bytes <= Bytes(0)) throw InputError(flag + " " + text + ": expected more than nothing");
+  return BytesPerSecond(static_cast<double>(bytes.count()));
+}
+
+}  // namespace dovetail::cli

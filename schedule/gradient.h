@@ -1,0 +1,14 @@
+// Which tensors hold gradients: those of a micro-step, and their sums over micro-steps.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "schedule/program.h"
+
+namespace dovetail::schedule {
+
+inline bool is_gradient(TensorKind kind) {
+  return kind == TensorKind::Gradient || kind == TensorKind::MergedGradient;
+}
+
+}  // namespace dovetail::schedule

@@ -1,0 +1,22 @@
+// Which buckets of a Schedule are sharded: reduce-scattered, each rank updating its part.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "schedule/schedule.h"
+
+#include <algorithm>
+
+namespace dovetail::schedule {
+
+inline bool is_sharded(const Bucket& bucket) {
+  return bucket.collective == Collective::ReduceScatter;
+}
+
+// Whether any bucket is.
+inline bool is_sharded(const Schedule& schedule) {
+  return std::ranges::any_of(schedule.buckets,
+                             [](const Bucket& bucket) { return is_sharded(bucket); });
+}
+
+}  // namespace dovetail::schedule
