@@ -4,6 +4,9 @@ include(${CMAKE_CURRENT_LIST_DIR}/faster.cmake)  # defines dovetail_unite(), dov
 add_library(dovetail_flags INTERFACE)
 target_include_directories(dovetail_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(dovetail_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wpedantic)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  target_compile_options(dovetail_flags INTERFACE -Wno-sign-conversion)  # as g++ has it for C++
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # False alarms of g++ 12 at -O3 inside libstdc++ and nlohmann/json (GCC bugs 105329 and 105651).
   target_compile_options(dovetail_flags INTERFACE -Wno-restrict -Wno-array-bounds
@@ -44,9 +47,10 @@ function(dovetail_test_options TARGET)
 endfunction()
 
 # dovetail_test(NAME SOURCES x_test.cc LIBS dovetail_x LABELS unit [TOOL]): one test executable. TOOL: it
-# starts the program itself, which is then built first.
-# Labels: unit golden property fuzz mpi gpu slow. Tests find the source tree in DOVETAIL_SOURCE_DIR,
-# the tool in DOVETAIL_TOOL.
+# starts the program itself, which is then built first; its label becomes unit-tool, as an option of
+# gtest_discover_tests cannot be a list.
+# Labels: unit golden property fuzz mpi gpu. Tests find the source tree in DOVETAIL_SOURCE_DIR, the tool
+# in the environment's DOVETAIL_TOOL, else in the macro of this name.
 function(dovetail_test NAME)
   cmake_parse_arguments(TEST "TOOL" "" "SOURCES;LIBS;LABELS" ${ARGN})
   add_executable(${NAME} ${TEST_SOURCES})
@@ -58,9 +62,11 @@ function(dovetail_test NAME)
   dovetail_precompiled(${NAME} TEST)
   if(TEST_TOOL)
     add_dependencies(${NAME} dovetail)
+    string(APPEND TEST_LABELS "-tool")
   endif()
   include(GoogleTest)
-  gtest_discover_tests(${NAME} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS "${TEST_LABELS}" TIMEOUT 300)
+  gtest_discover_tests(${NAME} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 300
+                       PROPERTIES LABELS "${TEST_LABELS}" TIMEOUT 300)
 endfunction()
 
 # dovetail_benchmark(NAME SOURCES x_bench.cc LIBS dovetail_x): one benchmark executable.
@@ -68,4 +74,8 @@ function(dovetail_benchmark NAME)
   cmake_parse_arguments(BENCH "" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${NAME} ${BENCH_SOURCES})
   target_link_libraries(${NAME} PRIVATE dovetail_flags ${BENCH_LIBS} benchmark::benchmark)
+  if(NOT TARGET dovetail_benchmarks)
+    add_custom_target(dovetail_benchmarks)
+  endif()
+  add_dependencies(dovetail_benchmarks ${NAME})
 endfunction()

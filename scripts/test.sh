@@ -1,34 +1,52 @@
 #!/usr/bin/env bash
-# Builds and tests everything, from a bare checkout on. About half an hour on two cores.
+# Builds and tests everything, from a bare checkout on. About ten minutes on two quiet cores.
 #
 #   scripts/test.sh              all steps
-#   scripts/test.sh build test   only these steps, in the order below
+#   scripts/test.sh --quick      for work in between: format, layers, asan
+#   scripts/test.sh tsan tidy    only these steps, in the order below
 #
 #   setup    install what is missing (scripts/setup.sh)
 #   format   clang-format finds nothing to change
 #   layers   who may include whom (scripts/check_layers.py)
-#   build    the release preset, warnings are errors; with the CUDA module where nvcc is installed
-#   test     all tests
-#   asan     unit, property and fuzz tests under the address and undefined-behaviour sanitizers (the
-#            tests' own code under the former only)
+#   build    the release preset, warnings are errors: the tool, the benchmarks, and the tests of step
+#            `test`; with the CUDA module where nvcc is installed
+#   asan     every test, under the address and undefined-behaviour sanitizers (the tests' own code under
+#            the former only)
+#   test     what depends on optimised code: the tests of exec/ and sim/ in the release build, and the
+#            tests of the front door with the release tool
 #   tsan     tests of exec/, the only room with threads, under the thread sanitizer
 #   tidy     clang-tidy over the rooms (.clang-tidy, scripts/tidy.py)
 #   readme   the commands of README.md print what it shows (scripts/check_readme.py)
 #   demo     the short demonstration (scripts/demo.sh)
 #
-# A failed step does not stop the others, only those that need it. Exit status 1 if anything failed.
-# The last line counts: each test of each run, and each step without tests as one.
+# A failed step does not stop the others, only those that need it. A test that takes over 30 s counts
+# as failed: it wants to be split. Exit status 1 if anything failed, 2 for a step that does not exist.
+# Where the time went stands at the end, and the last line counts: each test of each run, and each step
+# without tests as one.
 #
 # SPDX-License-Identifier: Apache-2.0
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
+
+readonly all_steps=(setup format layers build asan test tsan tidy readme demo)
+readonly quick_steps=(format layers asan)
+readonly longest_test=30  # seconds
+readonly root=$PWD
 
 jobs=$(nproc)
 passed=0
 failed=0
 skipped=0
 summary=()
+slowest=()  # lines "SECONDS RUN NAME"
 wanted=("$@")
+[[ $# -eq 0 ]] && wanted=("${all_steps[@]}")
+[[ $# -eq 1 && $1 == --quick ]] && wanted=("${quick_steps[@]}")
+for name in "${wanted[@]}"; do
+  [[ " ${all_steps[*]} " == *" $name "* ]] && continue
+  echo "test.sh: there is no step $name; there are ${all_steps[*]}, and --quick" >&2
+  exit 2
+done
 
 # Open MPI refuses to start as root, which is what containers run as.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -36,54 +54,31 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_strin
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1}
 
-is_wanted() {
-  ((${#wanted[@]} == 0)) && return 0
-  local name
-  for name in "${wanted[@]}"; do [[ $name == "$1" ]] && return 0; done
-  return 1
-}
+is_wanted() { [[ " ${wanted[*]} " == *" $1 "* ]]; }
 
-# note NAME SECONDS VERDICT
-note() { summary+=("$(printf '%-8s %5d s  %s' "$1" "$2" "$3")"); }
+# note NAME START VERDICT: a line of the summary for what began at second START.
+note() { summary+=("$(printf '%-14s %5d s  %s' "$1" $((SECONDS - $2)) "$3")"); }
 
-# step NAME COMMAND...: runs it under a headline and counts it as one check.
-step() {
+# check NAME COMMAND...: runs it under a headline and counts it as one check.
+check() {
   local name=$1 start=$SECONDS
   shift
-  is_wanted "$name" || return 0
   printf '\n==== %s\n' "$name"
   if "$@"; then
     passed=$((passed + 1))
-    note "$name" $((SECONDS - start)) ok
+    note "$name" "$start" ok
     return 0
   fi
   failed=$((failed + 1))
-  note "$name" $((SECONDS - start)) FAILED
+  note "$name" "$start" FAILED
   return 1
 }
 
-# count_tests NAME START LOG STATUS: adds what one ctest run says at its end to the counts.
-count_tests() {
-  local name=$1 start=$2 log=$3 status=$4 bad total not_run
-  bad=$(sed -n 's/.* \([0-9]*\) tests failed out of [0-9]*$/\1/p' "$log" | tail -n 1)
-  total=$(sed -n 's/.* tests failed out of \([0-9]*\)$/\1/p' "$log" | tail -n 1)
-  not_run=$(grep -c '\*\*\*Skipped' "$log")
-  if [[ -z $total ]]; then  # it found no tests, or did not come to its end
-    failed=$((failed + 1))
-    note "$name" $((SECONDS - start)) "FAILED: no tests were run"
-    return 1
-  fi
-  passed=$((passed + total - bad - not_run))
-  failed=$((failed + bad))
-  skipped=$((skipped + not_run))
-  note "$name" $((SECONDS - start)) "$((total - bad - not_run)) passed, $bad failed, $not_run skipped"
-  ((status == 0 && bad == 0)) && return 0
-  ((bad == 0)) && failed=$((failed + 1))
-  return 1
-}
+# step NAME COMMAND...: the same, where this step is wanted.
+step() { ! is_wanted "$1" || check "$@"; }
 
-# The thread sanitizer of g++ 12 cannot place its shadow memory where addresses are randomised too
-# far (vm.mmap_rnd_bits > 28), so randomisation is off where that is allowed.
+# The thread sanitizer cannot place its shadow memory where addresses are randomised too far
+# (vm.mmap_rnd_bits > 28), so randomisation is off where that is allowed.
 fixed_addresses=()
 setarch "$(uname -m)" -R true 2>/dev/null && fixed_addresses=(setarch "$(uname -m)" -R)
 
@@ -92,82 +87,91 @@ skip_reasons() {
   awk '/^\[ RUN / { name = $NF } /: Skipped$/ { getline; print "skipped: " name ": " $0 }' "$1"
 }
 
+# count_tests NAME START LOG STATUS: adds what one ctest run says at its end to the counts.
+count_tests() {
+  local name=$1 start=$2 log=$3 status=$4 bad total not_run slow
+  bad=$(sed -n 's/.* \([0-9]*\) tests failed out of [0-9]*$/\1/p' "$log" | tail -n 1)
+  total=$(sed -n 's/.* tests failed out of \([0-9]*\)$/\1/p' "$log" | tail -n 1)
+  not_run=$(grep -c '\*\*\*Skipped' "$log")
+  if [[ -z $total ]]; then  # it found no tests, or did not come to its end
+    failed=$((failed + 1))
+    note "$name" "$start" "FAILED: no tests were run"
+    return 1
+  fi
+  # "  12/345 Test #12: Suite.Name ....   Passed    0.12 sec" to "0.12 RUN Suite.Name"
+  mapfile -t -O "${#slowest[@]}" slowest < <(
+    sed -n 's/^ *[0-9]*\/[0-9]* Test *#[0-9]*: \([^ ]*\) .* \([0-9.]*\) sec.*$/\2 '"${name// /-}"' \1/p' "$log" |
+      sort -rn | head -n 12)
+  slow=$(printf '%s\n' "${slowest[@]}" | awk -v run="${name// /-}" -v most="$longest_test" '$2 == run && $1 > most' | wc -l)
+  passed=$((passed + total - bad - not_run))
+  failed=$((failed + bad + slow))
+  skipped=$((skipped + not_run))
+  note "$name" "$start" "$((total - bad - not_run)) passed, $bad failed, $not_run skipped"
+  ((slow > 0)) && note "$name" "$SECONDS" "FAILED: $slow took over $longest_test s, see the slowest"
+  ((status == 0 && bad == 0)) && return 0
+  ((bad == 0)) && failed=$((failed + 1))
+  return 1
+}
+
 # tests NAME BUILD_DIR CTEST_ARGUMENTS...
 tests() {
   local name=$1 folder=$2 start=$SECONDS log status
   shift 2
-  is_wanted "$name" || return 0
   printf '\n==== %s\n' "$name"
-  log=$folder/ctest.$name.log
-  "${fixed_addresses[@]}" ctest --test-dir "$folder" -j "$jobs" --output-on-failure --no-tests=error "$@" 2>&1 |
+  log=$folder/ctest.${name// /-}.log
+  # One more at a time than there are cores: some tests wait for sockets and deadlines.
+  "${fixed_addresses[@]}" ctest --test-dir "$folder" -j $((jobs + 1)) --output-on-failure --no-tests=error "$@" 2>&1 |
     tee "$log" | grep -v -E '^ *Start +[0-9]+:|^ *[0-9]+/[0-9]+ Test .*Passed'
   status=${PIPESTATUS[0]}
   skip_reasons "$folder/Testing/Temporary/LastTest.log"
   count_tests "$name" "$start" "$log" "$status"
 }
 
-# test_targets ROOM...: the test executables of these rooms.
-test_targets() {
-  local room
-  for room in "$@"; do
-    sed -n 's/^ *dovetail_test(\([a-z0-9_]*\).*/\1/p' "tests/$room/CMakeLists.txt"
-  done
+# Files that cannot be compiled together (cmake/faster.cmake) are no failure, they only cost time.
+# build PRESET OPTIONS... -- TARGETS...
+build() {
+  local preset=$1 options=() folder
+  shift
+  while [[ $1 != -- ]]; do options+=("$1"); shift; done
+  shift
+  folder=$(sed -n "s/.*\"name\": \"$preset\".*sourceDir}\/\([a-z-]*\)\".*/\1/p" CMakePresets.json)
+  [[ -n $folder ]] || folder=build-$preset
+  { cmake --preset "$preset" --log-level=NOTICE -D DOVETAIL_PCH=ON -D DOVETAIL_UNITY=ON "${options[@]}" &&
+    cmake --build "$folder" -j "$jobs" --target "$@"; } ||
+    { echo "$preset: again, file by file" &&
+      cmake --preset "$preset" --log-level=NOTICE -D DOVETAIL_UNITY=OFF "${options[@]}" &&
+      cmake --build "$folder" -j "$jobs" --target "$@"; }
 }
-
-configure() { cmake --preset "$1" --log-level=NOTICE "${@:2}"; }
 
 # The CUDA module is built by this configuration only, and must be where there is a compiler for it.
 build_release() {
   local cuda=AUTO
   { command -v nvcc || [[ -x /usr/local/cuda/bin/nvcc ]]; } >/dev/null && cuda=ON
-  configure release -D DOVETAIL_PCH=ON -D DOVETAIL_CUDA="$cuda" && cmake --build build -j "$jobs"
+  build release -D DOVETAIL_CUDA="$cuda" -- dovetail dovetail_benchmarks exec_test sim_test
 }
 
-# sanitized NAME LABELS LEFT_OUT ROOM...: builds the tests of these rooms in the preset NAME and runs
-# those with a label that matches, but for names that match LEFT_OUT.
-sanitized() {
-  local name=$1 labels=$2 left_out=$3 start=$SECONDS targets
-  shift 3
-  is_wanted "$name" || return 0
-  printf '\n==== %s (build)\n' "$name"
-  mapfile -t targets < <(test_targets "$@")
-  # Files that cannot be compiled together (cmake/faster.cmake) are no failure, they only cost time.
-  if { configure "$name" -D DOVETAIL_UNITY=ON &&
-    cmake --build "build-$name" -j "$jobs" --target "${targets[@]}"; } ||
-    { echo "$name: again, file by file" && configure "$name" -D DOVETAIL_UNITY=OFF &&
-      cmake --build "build-$name" -j "$jobs" --target "${targets[@]}"; }; then
-    note "$name" $((SECONDS - start)) "built"
-    tests "$name" "build-$name" -L "$labels" -E "$left_out"
-  else
-    failed=$((failed + 1))
-    note "$name" $((SECONDS - start)) "FAILED: does not build"
-  fi
-}
+tidy() { cmake --preset tidy --log-level=NOTICE && scripts/tidy.py build-tidy; }
 
-tidy() {
-  [[ -f build/compile_commands.json ]] || configure release || return 1
-  scripts/tidy.py build
-}
-
-demo() {
-  [[ -x scripts/demo.sh ]] || { echo "there is no scripts/demo.sh"; return 0; }
-  scripts/demo.sh --short
-}
-
+readonly started=$SECONDS
 step setup scripts/setup.sh
 step format scripts/format.sh --check
 step layers scripts/check_layers.py
-if step build build_release; then
-  tests test build
-  sanitized asan 'unit|property|fuzz' '^$' base schedule traces sim exec
-  # Whole calibrations and trainings only take minutes there: what they run has tests of its own.
-  sanitized tsan 'unit|property' 'Calibration|LawTest' exec
-  step tidy tidy
-  step readme scripts/check_readme.py
-  step demo demo
+step build build_release
+is_wanted asan && check "asan build" build asan -- all && tests asan build-asan
+if is_wanted test; then
+  tests "test" build -L 'unit|property'
+  [[ -d build-asan ]] && DOVETAIL_TOOL=$root/build/dovetail tests "test tool" build-asan -L tool
 fi
+# Whole calibrations and trainings only take minutes there: what they run has tests of its own.
+is_wanted tsan && check "tsan build" build tsan -- exec_test exec_property_test &&
+  tests tsan build-tsan -L 'unit|property' -E 'Calibration|LawTest'
+step tidy tidy
+step readme scripts/check_readme.py
+step demo scripts/demo.sh --short
 
-printf '\n==== summary\n'
+printf '\n==== the slowest tests\n'
+printf '%s\n' "${slowest[@]}" | sort -rn | head -n 12 | awk 'NF { printf "%8.1f s  %-10s %s\n", $1, $2, $3 }'
+printf '\n==== where the time went: %d s\n' $((SECONDS - started))
 printf '%s\n' "${summary[@]}"
 ((skipped > 0)) && echo "$skipped skipped, listed above: this machine or this build lacks what they need"
 echo "$passed passed, $failed failed"

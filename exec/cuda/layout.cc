@@ -236,9 +236,9 @@ std::vector<Region> Layout::padding() const {
     std::sort(windows.begin(), windows.end(),
               [](const Region& a, const Region& b) { return a.offset < b.offset; });
     std::int64_t end = place.buffer.offset;
+    const Element element = place.buffer.element;
     const auto gap = [&](std::int64_t until) {
       if (until <= end) return;
-      const Element element = place.buffer.element;
       gaps.push_back(
           {.offset = end, .count = (until - end) / size_of(element), .element = element});
     };

@@ -196,8 +196,8 @@ TEST_F(BadInputTest, ShowRefusesWhatItWouldIgnore) {
 TEST_F(BadInputTest, StandardOutputThatIsFullIsToldOf) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
 
-  const Ended ended =
-      dovetail::testing::run_command("( " DOVETAIL_TOOL " show policies >/dev/full )");
+  const Ended ended = dovetail::testing::run_command("( " + dovetail::testing::tool() +
+                                                     " show policies >/dev/full )");
   EXPECT_EQ(ended.code, 2);
   EXPECT_EQ(ended.output, "dovetail: standard output: cannot be written\n");
 }

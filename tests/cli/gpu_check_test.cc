@@ -23,6 +23,7 @@
 #include "cli/planner.h"
 #include "models/cluster.h"
 #include "schedule/policies.h"
+#include "tests/cli/tool.h"
 
 namespace dovetail::cli {
 namespace {
@@ -253,11 +254,11 @@ TEST_F(GpuReportTest, WithoutRunsThereIsNoFileAndAnExitCode) {
 TEST_F(GpuReportTest, ThreadBlocksAreSetInEveryBucketOfAPlan) {
   const std::string plan = folder_ + "/plan.json";
   const Ended planned =
-      shell(std::string(DOVETAIL_TOOL) +
+      shell(dovetail::testing::tool() +
             " plan --workload mlp --world 8 --cluster h200x8 --policy one-bucket -o " + plan);
   ASSERT_EQ(planned.code, 0) << planned.output;
   ASSERT_EQ(run("set-ctas " + plan + " 16").code, 0);
-  const Ended shown = shell(std::string(DOVETAIL_TOOL) + " show schedule --plan " + plan);
+  const Ended shown = shell(dovetail::testing::tool() + " show schedule --plan " + plan);
   EXPECT_EQ(shown.code, 0);
   EXPECT_THAT(shown.output, HasSubstr("at most 16 blocks"));
 }

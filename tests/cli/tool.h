@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 namespace dovetail::testing {
@@ -28,8 +29,14 @@ inline Ended run_command(const std::string& command) {
   return ended;
 }
 
+// The tool under test: that of this build, or the one that the environment names.
+inline std::string tool() {
+  const char* named = std::getenv("DOVETAIL_TOOL");
+  return named == nullptr ? DOVETAIL_TOOL : named;
+}
+
 inline Ended run_tool(const std::string& arguments) {
-  return run_command(std::string(DOVETAIL_TOOL) + " " + arguments);
+  return run_command(tool() + " " + arguments);
 }
 
 }  // namespace dovetail::testing

@@ -118,7 +118,8 @@ TEST(SourceRulesTest, P6TheDebtsStandInReadyOrderAndNoneOfAGradientIsDropped) {
   step.backward("y", {{10, a}});
   step.tensor_parallel(x, b);
   Program program = step.build(kAdam);
-  std::ranges::rotate(program.reductions, program.reductions.begin() + 2);  // ready order
+  std::rotate(program.reductions.begin(), program.reductions.begin() + 2,
+              program.reductions.end());  // ready order
   ASSERT_THAT(problems(program), IsEmpty());
   std::vector<std::string> order;
   for (const OwedGradient& owed : owed_gradients(program)) {
