@@ -21,7 +21,6 @@ libgtest-dev        1.12
 libgmock-dev        1.12
 libbenchmark-dev    1.7
 openmpi-bin         4.1
-libopenmpi-dev      4.1
 libgloo-dev         -
 iproute2            -
 procps              -
@@ -82,8 +81,15 @@ if ((EUID != 0)); then
 fi
 as_root+=(env DEBIAN_FRONTEND=noninteractive)
 
+# What apt-get says stands nowhere but where it fails: hundreds of lines.
+apt_get() {
+  local said
+  said=$("${as_root[@]}" apt-get -q -o DPkg::Lock::Timeout=120 "$@" </dev/null 2>&1) ||
+    fail "apt-get $1 failed:"$'\n'"$said"
+}
+
 echo "setup: apt-get update"
-"${as_root[@]}" apt-get update -q -q </dev/null
-echo "setup: apt-get install ${missing[*]}"
-"${as_root[@]}" apt-get install -q -q -y --no-install-recommends "${missing[@]}" </dev/null
+apt_get update
+echo "setup: apt-get install ${missing[*]} (a few minutes)"
+apt_get install -y --no-install-recommends "${missing[@]}"
 echo "setup: installed ${#missing[@]} packages"
