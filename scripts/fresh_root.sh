@@ -112,6 +112,7 @@ inside() {
     mount -o remount,bind,ro "$root$toolkit"
   fi
   [[ $user == root ]] && path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+  ulimit -Sn 1024  # of open files, as Debian has it
   # shellcheck disable=SC2016  # expanded in there
   chroot --userspec="$user" "$root" env -i HOME="$home" PATH="$path" LANG="$lang" \
     bash -c 'cd && cd dovetail && "$@"' bash "$@"
