@@ -8,7 +8,7 @@
 #
 #   --user    root, builder (who may use sudo) or both (default), each in a Debian of its own
 #   --lang    LANG of the commands; default C.UTF-8 for root and C for builder
-#   --folder  where everything is put (default build/fresh-root)
+#   --folder  where everything is put (default /var/cache/dovetail-fresh-root)
 #   --keep    leave the two used systems, DIR/debian-root and DIR/debian-builder, to look at
 #
 # DIR/debian-base, as debootstrap made it, stays for the next call: remove it to have it made anew.
@@ -18,7 +18,7 @@
 #
 # Prints where the log of each command is, how long it took, and the last line of it:
 #
-#   fresh_root: builder, LANG=C: ./scripts/demo.sh (log: build/fresh-root/logs/builder-demo.log)
+#   fresh_root: builder, LANG=C: ./scripts/demo.sh (log: /var/cache/dovetail-fresh-root/logs/builder-demo.log)
 #   fresh_root:   done in 231 s: from the build on: 190 s
 #
 # Exit codes: 0 all done, 1 a command failed, 2 wrong use, 3 this machine cannot do it.
@@ -31,7 +31,7 @@ script=$(realpath "$0")
 checkout=$(dirname "$(dirname "$script")")
 users=both
 lang=
-folder=$checkout/build/fresh-root
+folder=/var/cache/dovetail-fresh-root
 keep=
 failed=0
 
@@ -174,6 +174,8 @@ done
 umask 022
 require_tools
 mkdir -p "$folder/logs"
+exec {lock}>"$folder/lock"
+flock --nonblock "$lock" || fail 3 "another fresh_root.sh is at work in $folder"
 make_base
 [[ -z $(git -C "$checkout" status --porcelain) ]] ||
   echo "fresh_root: there are uncommitted changes; the last commit is what runs"
