@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what dovetail needs on Debian 12; does nothing where everything is there already.
 #
-#   scripts/setup.sh             install what is missing (as root, or with sudo)
+#   scripts/setup.sh             install what is missing (as root, or with a sudo that asks for nothing)
 #   scripts/setup.sh --check     only say what is missing; exit 1 if anything is
 #
 # One line per action; never asks a question.
@@ -21,9 +21,9 @@ libgtest-dev        1.12
 libgmock-dev        1.12
 libbenchmark-dev    1.7
 openmpi-bin         4.1
-libopenmpi-dev      4.1
 libgloo-dev         -
 iproute2            -
+procps              -
 clang-format        1:14
 clang-tidy          1:14
 libclang-rt-14-dev  -
@@ -34,6 +34,14 @@ fail() {
   echo "setup: $*" >&2
   exit 1
 }
+
+case ${1:-} in
+  "" | --check) ;;
+  *)
+    echo "usage: scripts/setup.sh [--check]" >&2
+    exit 2
+    ;;
+esac
 
 command -v dpkg-query >/dev/null || fail "no dpkg here: written for Debian 12. Needed:$needed"
 
@@ -67,13 +75,21 @@ fi
 as_root=()
 if ((EUID != 0)); then
   command -v sudo >/dev/null || fail "not root and no sudo; install: ${missing[*]}"
+  sudo -n true 2>/dev/null || fail "sudo asks for a password here; run: sudo scripts/setup.sh"
   echo "setup: not root, using sudo"
   as_root=(sudo -n)
 fi
 as_root+=(env DEBIAN_FRONTEND=noninteractive)
 
+# What apt-get says stands nowhere but where it fails: hundreds of lines.
+apt_get() {
+  local said
+  said=$("${as_root[@]}" apt-get -q -o DPkg::Lock::Timeout=120 "$@" </dev/null 2>&1) ||
+    fail "apt-get $1 failed:"$'\n'"$said"
+}
+
 echo "setup: apt-get update"
-"${as_root[@]}" apt-get update -q -q </dev/null
-echo "setup: apt-get install ${missing[*]}"
-"${as_root[@]}" apt-get install -q -q -y --no-install-recommends "${missing[@]}" </dev/null
+apt_get update
+echo "setup: apt-get install ${missing[*]} (a few minutes)"
+apt_get install -y --no-install-recommends "${missing[@]}"
 echo "setup: installed ${#missing[@]} packages"

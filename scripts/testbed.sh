@@ -44,11 +44,11 @@ usage() {
 }
 
 require_tools() {
-  local tool
+  local tool  # root first: the others' PATH lacks tc and sysctl
+  [ "$(id -u)" = 0 ] || fail 3 "needs root, to make network namespaces"
   for tool in ip tc sysctl; do
     command -v "$tool" > /dev/null || fail 3 "$tool is missing (packages iproute2 and procps)"
   done
-  [ "$(id -u)" = 0 ] || fail 3 "needs root, to make network namespaces"
 }
 
 exists() {
