@@ -302,41 +302,65 @@ TEST_F(LawTest, SumsInAnotherDtypeAreRefusedBeforeAnythingRuns) {
 }
 
 // 2 stages x 1 rank and 2 stages x 2 ranks against the same model on as many data-parallel ranks.
-TEST_F(LawTest, AS1AS2AS9PipelinesGiveTheWeightsOfDataParallelTraining) {
-  std::size_t next = 0;
-  for (const std::int32_t parallel : {1, 2}) {
-    for (const PipelineKind kind :
-         {PipelineKind::Sequential, PipelineKind::OneFOneB, PipelineKind::Interleaved}) {
-      for (const schedule::LaunchAlignment alignment :
-           {schedule::LaunchAlignment::PerStage, schedule::LaunchAlignment::AcrossStages}) {
-        for (const std::vector<std::string>& policies : {whole_policies(), sharded_policies()}) {
-          for (const std::string& policy : policies) {
-            ++next;
-            // Four ranks share the cores of the machine: every fourth is enough.
-            if (parallel == 2 && next % 4 != 0) continue;
-            const bool adam = next / 4 % 2 == 0;
-            const bool is_last = next % 3 == 0;
-            expect_law({.options = {.world_size = 2 * parallel,
-                                    .stages = 2,
-                                    .chunks = kind == PipelineKind::Interleaved ? 2 : 1,
-                                    .samples = 4,
-                                    .blocks = 4,
-                                    .embedding = Embedding::Untied,
-                                    .optimizer = adam ? Optimizer::Adam : Optimizer::Momentum},
-                        .policy = policy,
-                        .scale = kScales[next / 2 % 4],
-                        .merge = {.micro_steps = next % 5 == 0 ? 2 : 4,
-                                  .sync = is_last ? SyncPoint::LastMicroStep
-                                                  : SyncPoint::AfterLastMicroStep},
-                        .pipeline = {.kind = kind, .alignment = alignment}});
-          }
+class PipelineLawTest : public LawTest {
+ protected:
+  // Both alignments under every policy on 2 x `parallel` ranks. `number` counts all such runs and
+  // says what else varies.
+  void expect_law_of(std::int32_t parallel, PipelineKind kind) {
+    const std::size_t before =
+        static_cast<std::size_t>(parallel - 1) * 3 + (kind == PipelineKind::Sequential ? 0U
+                                                      : kind == PipelineKind::OneFOneB ? 1U
+                                                                                       : 2U);
+    std::size_t number = before * 2 * (whole_policies().size() + sharded_policies().size());
+    for (const schedule::LaunchAlignment alignment :
+         {schedule::LaunchAlignment::PerStage, schedule::LaunchAlignment::AcrossStages}) {
+      for (const std::vector<std::string>& policies : {whole_policies(), sharded_policies()}) {
+        for (const std::string& policy : policies) {
+          ++number;
+          // Four ranks share the cores of the machine: every fourth is enough.
+          if (parallel == 2 && number % 4 != 0) continue;
+          const bool adam = number / 4 % 2 == 0;
+          const bool is_last = number % 3 == 0;
+          expect_law({.options = {.world_size = 2 * parallel,
+                                  .stages = 2,
+                                  .chunks = kind == PipelineKind::Interleaved ? 2 : 1,
+                                  .samples = 4,
+                                  .blocks = 4,
+                                  .embedding = Embedding::Untied,
+                                  .optimizer = adam ? Optimizer::Adam : Optimizer::Momentum},
+                      .policy = policy,
+                      .scale = kScales[number / 2 % 4],
+                      .merge = {.micro_steps = number % 5 == 0 ? 2 : 4,
+                                .sync = is_last ? SyncPoint::LastMicroStep
+                                                : SyncPoint::AfterLastMicroStep},
+                      .pipeline = {.kind = kind, .alignment = alignment}});
         }
       }
     }
+    EXPECT_EQ(refused_, 0);
   }
-  EXPECT_EQ(refused_, 0);
-  // 3 kinds x 2 alignments x 17 policies on two ranks, a quarter of them on four.
-  EXPECT_EQ(law_.held(), 102 + 26);
+};
+
+// 2 alignments x 17 policies on two ranks.
+TEST_F(PipelineLawTest, AS1AS2AS9SequentialStagesGiveTheWeightsOfDataParallelTraining) {
+  expect_law_of(1, PipelineKind::Sequential);
+  EXPECT_EQ(law_.held(), 34);
+}
+TEST_F(PipelineLawTest, AS1AS2AS9OneForwardOneBackwardGivesTheWeightsOfDataParallelTraining) {
+  expect_law_of(1, PipelineKind::OneFOneB);
+  EXPECT_EQ(law_.held(), 34);
+}
+TEST_F(PipelineLawTest, AS1AS2AS9InterleavedStagesGiveTheWeightsOfDataParallelTraining) {
+  expect_law_of(1, PipelineKind::Interleaved);
+  EXPECT_EQ(law_.held(), 34);
+}
+// 3 kinds x 2 alignments x 17 policies, and a quarter of them on four ranks.
+TEST_F(PipelineLawTest, AS1AS2AS9PipelinesOfParallelStagesGiveTheWeightsOfDataParallelTraining) {
+  for (const PipelineKind kind :
+       {PipelineKind::Sequential, PipelineKind::OneFOneB, PipelineKind::Interleaved}) {
+    expect_law_of(2, kind);
+  }
+  EXPECT_EQ(law_.held(), 26);
 }
 
 }  // namespace
