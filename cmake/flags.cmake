@@ -60,7 +60,7 @@ function(dovetail_test NAME)
     add_dependencies(${NAME} dovetail)
   endif()
   include(GoogleTest)
-  gtest_discover_tests(${NAME} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS "${TEST_LABELS}" TIMEOUT 300)
+  gtest_discover_tests(${NAME} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 300 PROPERTIES LABELS "${TEST_LABELS}" TIMEOUT 300)
 endfunction()
 
 # dovetail_benchmark(NAME SOURCES x_bench.cc LIBS dovetail_x): one benchmark executable.
