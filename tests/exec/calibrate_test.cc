@@ -169,15 +169,15 @@ TEST(CalibrateTest, EveryRankKnowsTheSameResult) {
   }
 }
 
+Timing timing(std::int32_t command, std::int64_t from_us, std::int64_t to_us) {
+  return {CommandId{command}, StreamId{0}, 0, from_us * 1000, to_us * 1000};
+}
+
 // Two ops take 20 and 30 us alone. Beside the queue, from 100 to 400 us, the first takes 30 and 30,
 // the second 60: 120 us instead of 20 + 20 + 30, 12/7. The op that ends after the queue does not
 // count. Of the collectives, the second and the third lie between the ops, 130 to 330 us: 60 us each
 // instead of 40, and half of the 50 us that the ops took more are due to either.
 TEST(CalibrateTest, ContentionComparesTheSameOpsBesideAQueue) {
-  const auto timing = [](std::int32_t command, std::int64_t from_us, std::int64_t to_us) {
-    return Timing{
-        .command = CommandId{command}, .start_ns = from_us * 1000, .end_ns = to_us * 1000};
-  };
   const std::array alone = {timing(0, 0, 20), timing(1, 20, 50), timing(0, 60, 80),
                             timing(1, 80, 110)};
   const std::array ops = {timing(0, 130, 160), timing(1, 160, 220), timing(0, 300, 330),
@@ -193,12 +193,12 @@ TEST(CalibrateTest, ContentionComparesTheSameOpsBesideAQueue) {
 }
 
 TEST(CalibrateTest, OpsThatRanBesideNoCollectiveWereNotSlowedDown) {
-  const Timing op = {.command = CommandId{0}, .start_ns = 0, .end_ns = 20};
-  const Timing collective = {.command = CommandId{9}, .start_ns = 30, .end_ns = 40};
+  const Timing op = timing(0, 0, 20);
+  const Timing collective = timing(9, 30, 40);
   const RankContention found = compare({.alone = std::span(&op, 1),
                                         .ops = std::span(&op, 1),
                                         .queue = std::span(&collective, 1),
-                                        .lone_collective = 10ns});
+                                        .lone_collective = 10us});
   EXPECT_EQ(found.collectives, 0);
   EXPECT_EQ(found.compute_slowdown, 1);
   EXPECT_EQ(found.collective_slowdown, 1);
