@@ -245,7 +245,7 @@ TEST(CalibrateTest, AWholeCalibrationHoldsEveryPart) {
   on_ranks(2, 100us, [&](Rig& rig) {
     Options options;
     options.op_steps = 3;
-    options.unit_kernel = {.units = 2, .chains = 3};
+    options.unit_kernel = {.units = 1, .chains = 1};
     options.arena = mib(4);
     const Duration budget = std::chrono::hours(1);  // for all sizes, on any machine
     options.collectives = {

@@ -101,7 +101,7 @@ TEST(JobTest, ACalibrationRunsOverTheRing) {
     calibrate::Rig rig(exchange_of(session), ports_of(session, TransportKind::Ring));
     calibrate::Options options;
     options.op_steps = 3;
-    options.unit_kernel = {.units = 2, .chains = 3};
+    options.unit_kernel = {.units = 1, .chains = 1};
     options.arena = mib(4);
     const Duration budget = std::chrono::hours(1);  // for all sizes, on any machine
     options.collectives = {.smallest = kib(1), .largest = mib(1), .budget = budget, .pause = 1ms};
