@@ -195,7 +195,7 @@ TEST_P(PolicyLawTest, P32PI1EveryPolicyAndScalingGivesTheWeightsOfTheNaiveProgra
   EXPECT_EQ(law_.held() + refused_, 55);
   if (penalised || two_parts) {  // a reader in backward
     EXPECT_GE(refused_, without_a_place);
-    EXPECT_GE(law_.held(), 20);
+    EXPECT_GE(law_.held(), penalised ? 20 : 33);
   } else {
     EXPECT_EQ(refused_, without_a_place);
   }
@@ -242,7 +242,7 @@ TEST_P(MergeLawTest, GMI1GMI2GMI5GMI6EveryMergeEqualsOneBatchOfKMicroBatches) {
   EXPECT_EQ(next, 17U * 5 * 12);
   EXPECT_EQ(here, GetParam() == 1 ? 114 : 113);  // 340 in all
   EXPECT_EQ(law_.held() + refused_, here);
-  EXPECT_GE(law_.held(), 40);
+  EXPECT_GE(law_.held(), 50);
 }
 
 // A gradient that owes an average over micro-steps and a clip: GMI8 with every sync.
