@@ -24,6 +24,7 @@ openmpi-bin         4.1
 libgloo-dev         -
 iproute2            -
 procps              -
+clang               1:14
 clang-format        1:14
 clang-tidy          1:14
 libclang-rt-14-dev  -

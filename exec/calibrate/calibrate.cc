@@ -36,9 +36,9 @@ Calibration calibrate(Rig& rig, const schedule::ScheduledProgram& plan, const Op
     result.variants.push_back(measure_ops(rig, variant, options.variant_steps).ops);
   }
   tell("unit kernel and copies");
-  result.unit_kernel = measure_unit_kernel(rig);
-  result.copies = measure_copies(rig);
-  result.scales = measure_scales(rig);
+  result.unit_kernel = measure_unit_kernel(rig, options.unit_kernel);
+  result.copies = measure_copies(rig, options.arena);
+  result.scales = measure_scales(rig, options.arena);
   tell("launching and waiting");
   result.host = measure_host(rig);
   tell("collectives by size");

@@ -29,6 +29,8 @@ struct Options {
   // are measured too.
   std::vector<schedule::ScheduledProgram> variants;
   std::int32_t variant_steps = 6;
+  UnitKernelOptions unit_kernel;
+  Bytes arena = mib(128);  // through which copies and scales go
   CollectiveOptions collectives;
   CollectiveOptions halves = {.kind = schedule::Collective::ReduceScatter,
                               .smallest = kib(4),

@@ -3,8 +3,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/calibrate/collectives.h"
 
-#include "exec/clock.h"
-
 #include <algorithm>
 #include <limits>
 #include <thread>
@@ -96,12 +94,12 @@ Bytes whole_shards(const CollectiveOptions& options, Bytes bytes, std::int64_t r
 }  // namespace
 
 std::vector<CollectiveTimes> measure_collectives(Rig& rig, const CollectiveOptions& options) {
-  const std::int64_t begin = now_ns();
+  const std::int64_t begin = options.now();
   Duration guess = std::chrono::milliseconds(1);
   std::vector<CollectiveTimes> times;
   for (Bytes asked = options.smallest; asked <= options.largest; asked = asked * options.growth) {
     const Bytes bytes = whole_shards(options, asked, rig.exchange().world_size);
-    const Duration left = options.budget - Duration(now_ns() - begin);
+    const Duration left = options.budget - Duration(options.now() - begin);
     const std::int64_t count =
         rank_0_says(rig.exchange(), repetitions(options, bytes, guess, left));
     if (count == 0) break;

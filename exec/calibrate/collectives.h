@@ -10,9 +10,11 @@
 
 #include "base/units.h"
 #include "exec/calibrate/rig.h"
+#include "exec/clock.h"
 #include "schedule/schedule.h"
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace dovetail::exec::calibrate {
@@ -24,6 +26,7 @@ struct CollectiveOptions {
   std::int64_t growth = 2;  // from one size to the next
   Duration budget = std::chrono::seconds(20);
   Duration pause = std::chrono::milliseconds(5);
+  std::function<std::int64_t()> now = now_ns;  // the clock of the budget
 };
 
 struct CollectiveTimes {

@@ -65,15 +65,16 @@ Duration time_of(Rig& rig, std::span<float> arena, std::size_t block, Pass pass)
 }
 
 // The line through a small and a large block.
-CopyTime line_of(Rig& rig, Pass pass) {
-  // 128 MiB: far more than the caches, in 64 blocks each way.
-  std::vector<float> arena(std::size_t{32} << 20, 0.0F);
-  constexpr std::size_t kSmall = 1 << 10;  // floats: 4 KiB
-  constexpr std::size_t kLarge = 1 << 18;  // 1 MiB
+CopyTime line_of(Rig& rig, Bytes size, Pass pass) {
+  DOVETAIL_CHECK(size >= mib(1)) << size;
+  std::vector<float> arena(static_cast<std::size_t>(size.count()) / sizeof(float), 0.0F);
+  constexpr std::size_t kSmall = 1 << 10;              // floats: 4 KiB
+  const std::size_t large_block = arena.size() / 128;  // 64 of them each way
   const auto small = static_cast<double>(time_of(rig, arena, kSmall, pass).count());
-  const auto large = static_cast<double>(time_of(rig, arena, kLarge, pass).count());
+  const auto large = static_cast<double>(time_of(rig, arena, large_block, pass).count());
   CopyTime time;
-  time.ns_per_byte = std::max(0.0, (large - small) / (4.0 * (kLarge - kSmall)));
+  time.ns_per_byte =
+      std::max(0.0, (large - small) / (4.0 * static_cast<double>(large_block - kSmall)));
   const double fixed = small - time.ns_per_byte * 4.0 * kSmall;
   time.fixed = Duration(static_cast<std::int64_t>(std::max(0.0, fixed)));
   return time;
@@ -161,11 +162,9 @@ std::vector<WorkTime> by_work(const schedule::Program& program, const std::vecto
   return times;
 }
 
-Spread measure_unit_kernel(Rig& rig) {
-  constexpr std::int64_t kUnits = 50;
-  constexpr int kBatches = 21;
+Spread measure_unit_kernel(Rig& rig, const UnitKernelOptions& options) {
   schedule::GemmWork chain = cpu::kUnitGemm;
-  chain.count = kUnits;
+  chain.count = options.units;
   schedule::Op op;
   op.name = "unit kernel";
   op.work = chain;
@@ -173,16 +172,16 @@ Spread measure_unit_kernel(Rig& rig) {
   cpu::run_gemm(chain, rig.workspace());
   rig.exchange().barrier();
   std::vector<std::int64_t> samples;
-  for (int i = 0; i < kBatches; ++i) {
+  for (std::int32_t i = 0; i < options.chains; ++i) {
     const std::int64_t start = now_ns();
     cpu::run_gemm(chain, rig.workspace());
-    samples.push_back((now_ns() - start) / kUnits);
+    samples.push_back((now_ns() - start) / options.units);
   }
   return spread_of(pooled(share(rig.exchange(), samples)));
 }
 
-CopyTime measure_copies(Rig& rig) { return line_of(rig, copy_block); }
+CopyTime measure_copies(Rig& rig, Bytes arena) { return line_of(rig, arena, copy_block); }
 
-CopyTime measure_scales(Rig& rig) { return line_of(rig, scale_block); }
+CopyTime measure_scales(Rig& rig, Bytes arena) { return line_of(rig, arena, scale_block); }
 
 }  // namespace dovetail::exec::calibrate

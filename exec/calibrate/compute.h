@@ -46,15 +46,21 @@ ComputeTimes measure_ops(Rig& rig, const schedule::ScheduledProgram& plan, std::
 std::vector<WorkTime> by_work(const schedule::Program& program, const std::vector<OpTime>& ops);
 
 // One unit of a chain of cpu::kUnitGemm, on all ranks.
-Spread measure_unit_kernel(Rig& rig);
+struct UnitKernelOptions {
+  std::int64_t units = 50;  // of a chain
+  std::int32_t chains = 21;
+};
+Spread measure_unit_kernel(Rig& rig, const UnitKernelOptions& options = {});
 
 // Copying between memory that is in no cache: fixed + ns_per_byte * bytes.
 struct CopyTime {
   Duration fixed{};
   double ns_per_byte = 0;
 };
-CopyTime measure_copies(Rig& rig);
+// REQUIRES: the arena, through which the copies go, is 1 MiB or more. Where it is not far larger than
+// the caches, the line is that of the caches.
+CopyTime measure_copies(Rig& rig, Bytes arena = mib(128));
 // Multiplying a buffer in place, likewise.
-CopyTime measure_scales(Rig& rig);
+CopyTime measure_scales(Rig& rig, Bytes arena = mib(128));
 
 }  // namespace dovetail::exec::calibrate

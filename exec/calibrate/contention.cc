@@ -44,7 +44,7 @@ struct Baseline {
   double step_ns = 0;
 };
 
-Baseline baseline_of(const std::vector<Timing>& timings) {
+Baseline baseline_of(std::span<const Timing> timings) {
   std::map<CommandId, std::vector<std::int64_t>> samples;
   for (const Timing& timing : timings) {
     samples[timing.command].push_back(timing.end_ns - timing.start_ns);
@@ -68,9 +68,28 @@ double largest(Rig& rig, double mine) {
   return static_cast<double>(most);
 }
 
-// The overlapped run of one rank, compared with its baseline.
-RankContention compare(const std::vector<Timing>& ops, const std::vector<Timing>& queue,
-                       const Baseline& baseline, Duration lone_collective) {
+std::vector<RankContention> share_results(Rig& rig, const RankContention& mine) {
+  constexpr double kMillion = 1e6;
+  const std::vector<std::int64_t> numbers = {
+      std::llround(mine.compute_slowdown * kMillion),
+      std::llround(mine.collective_slowdown * kMillion), mine.cpu_per_collective.count(),
+      std::llround(mine.comm_thread_share * kMillion), mine.collectives};
+  std::vector<RankContention> all;
+  for (const std::vector<std::int64_t>& of_rank : share(rig.exchange(), numbers)) {
+    all.push_back({.compute_slowdown = static_cast<double>(of_rank.at(0)) / kMillion,
+                   .collective_slowdown = static_cast<double>(of_rank.at(1)) / kMillion,
+                   .cpu_per_collective = Duration(of_rank.at(2)),
+                   .comm_thread_share = static_cast<double>(of_rank.at(3)) / kMillion,
+                   .collectives = of_rank.at(4)});
+  }
+  return all;
+}
+
+}  // namespace
+
+RankContention compare(const Beside& timings) {
+  const auto& [alone, ops, queue, lone_collective] = timings;
+  const Baseline baseline = baseline_of(alone);
   const std::int64_t queue_start = queue.front().start_ns;
   const std::int64_t queue_end = queue.back().end_ns;
   double with = 0;
@@ -99,25 +118,6 @@ RankContention compare(const std::vector<Timing>& ops, const std::vector<Timing>
   if (lone > 0) result.collective_slowdown = collective_ns / count / lone;
   return result;
 }
-
-std::vector<RankContention> share_results(Rig& rig, const RankContention& mine) {
-  constexpr double kMillion = 1e6;
-  const std::vector<std::int64_t> numbers = {
-      std::llround(mine.compute_slowdown * kMillion),
-      std::llround(mine.collective_slowdown * kMillion), mine.cpu_per_collective.count(),
-      std::llround(mine.comm_thread_share * kMillion), mine.collectives};
-  std::vector<RankContention> all;
-  for (const std::vector<std::int64_t>& of_rank : share(rig.exchange(), numbers)) {
-    all.push_back({.compute_slowdown = static_cast<double>(of_rank.at(0)) / kMillion,
-                   .collective_slowdown = static_cast<double>(of_rank.at(1)) / kMillion,
-                   .cpu_per_collective = Duration(of_rank.at(2)),
-                   .comm_thread_share = static_cast<double>(of_rank.at(3)) / kMillion,
-                   .collectives = of_rank.at(4)});
-  }
-  return all;
-}
-
-}  // namespace
 
 std::vector<RankContention> measure_contention(Rig& rig, const schedule::ScheduledProgram& plan,
                                                const ContentionOptions& options) {
@@ -156,7 +156,8 @@ std::vector<RankContention> measure_contention(Rig& rig, const schedule::Schedul
   rig.exchange().barrier();
   const std::vector<Timing> after = run(backward, rank, backend, lone_steps).timings;
   lone_timings.insert(lone_timings.end(), after.begin(), after.end());
-  RankContention mine = compare(beside.timings, queue, baseline_of(lone_timings), lone);
+  RankContention mine = compare(
+      {.alone = lone_timings, .ops = beside.timings, .queue = queue, .lone_collective = lone});
   const auto busy = static_cast<double>(queue.back().end_ns - queue.front().start_ns);
   mine.comm_thread_share = static_cast<double>(comm_cpu) / busy;
   return share_results(rig, mine);

@@ -13,10 +13,12 @@
 #pragma once
 
 #include "base/units.h"
+#include "exec/backend.h"
 #include "exec/calibrate/rig.h"
 #include "schedule/scheduled_program.h"
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace dovetail::exec::calibrate {
@@ -33,6 +35,17 @@ struct RankContention {
   double comm_thread_share = 0;    // processor time of the thread / time of its queue
   std::int64_t collectives = 0;    // that ran wholly beside computing
 };
+
+// One rank's timings: its ops alone and beside the queue, the queue, and one collective alone.
+struct Beside {
+  std::span<const Timing> alone;
+  std::span<const Timing> ops;
+  std::span<const Timing> queue;
+  Duration lone_collective{};
+};
+// All but comm_thread_share. Only ops that ran wholly beside the queue count, and only collectives
+// between the first and the last of them; without any, nothing slowed down.
+RankContention compare(const Beside& timings);
 
 // By rank. REQUIRES: the plan has backward ops.
 std::vector<RankContention> measure_contention(Rig& rig, const schedule::ScheduledProgram& plan,

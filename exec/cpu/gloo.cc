@@ -45,8 +45,9 @@ namespace {
 using launch::Session;
 using std::chrono::milliseconds;
 
-// Gloo waits five times as long while it connects. Until then nobody can wake it (FailureWatch).
-constexpr milliseconds kConnectTimeout{2000};
+// Gloo waits five times as long while it connects: a minute. Until then nobody can wake it
+// (FailureWatch); the monitor of a process ends it sooner.
+constexpr milliseconds kConnectTimeout{12'000};
 // Above the prefixes of Gloo's own collectives (gloo/types.h).
 constexpr std::uint64_t kReduceScatterSlot = std::uint64_t{0xD0} << 56;
 

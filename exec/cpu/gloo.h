@@ -22,7 +22,7 @@
 namespace dovetail::exec::cpu {
 
 struct GlooOptions {
-  Duration deadline = std::chrono::seconds(30);  // for one wait inside Gloo
+  Duration deadline = std::chrono::seconds(60);  // for one wait inside Gloo
 };
 
 // Whether this build can open_gloo().

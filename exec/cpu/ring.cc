@@ -430,7 +430,7 @@ void Ring::connect_neighbours() {
   const std::size_t space = theirs.find(' ');
   const std::string host = theirs.substr(0, space);
   const int port = std::stoi(theirs.substr(space + 1));
-  const launch::Wait wait{.deadline = Clock::now() + options_.deadline,
+  const launch::Wait wait{.deadline = Clock::now() + options_.patience,
                           .interrupt = session_.failure().fd()};
   const Hello hello{.magic = kMagic, .rank = session_.rank().value};
   std::optional<Descriptor> next = launch::connect_to(host, static_cast<std::uint16_t>(port), wait);

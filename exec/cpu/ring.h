@@ -28,7 +28,8 @@
 namespace dovetail::exec::cpu {
 
 struct RingOptions {
-  Duration deadline = std::chrono::seconds(30);  // without a single byte moving
+  Duration deadline = std::chrono::seconds(60);  // without a single byte moving
+  Duration patience = std::chrono::seconds(60);  // for the neighbours to connect
   Bytes chunk = kib(256);                        // received and reduced at a time
 };
 

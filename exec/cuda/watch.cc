@@ -95,6 +95,7 @@ CallGuard& Watch::guard() {
   CallGuardOptions options;
   options.rank = options_.rank;
   options.deadline = options_.deadline;
+  options.grace = options_.grace;
   options.peer_failure = options_.peer_failure;
   options.give_up = give_up;
   guard_ = std::make_unique<CallGuard>(std::move(options));

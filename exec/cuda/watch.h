@@ -30,6 +30,7 @@ namespace dovetail::exec::cuda {
 struct WatchOptions {
   Rank rank = {};
   Duration deadline = std::chrono::seconds(60);
+  Duration grace = std::chrono::seconds(3);               // for a call to return once it is aborted
   std::function<std::string()> peer_failure{};            // "" while all is well; may be empty
   std::function<void(const std::string&)> tell_others{};  // may be empty; from any thread
 };

@@ -7,11 +7,23 @@
 #include "base/units.h"
 #include "exec/launch/socket.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <string>
 
 namespace dovetail::exec::launch {
+
+// How long a rank waits once something went wrong.
+struct Graces {
+  // For the cause to become known: a connection often breaks before the news of why arrives.
+  Duration news = std::chrono::milliseconds(500);
+  // For a process to end by itself after a failure; then its monitor ends it.
+  Duration end = std::chrono::seconds(4);
+  // The same after SIGTERM: first for its reason, then for the end. mpirun sends SIGKILL after 1 s.
+  Duration sigterm_news = std::chrono::milliseconds(400);
+  Duration sigterm_end = std::chrono::milliseconds(900);
+};
 
 class Failure {
  public:

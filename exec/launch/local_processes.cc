@@ -179,7 +179,10 @@ ProcessesResult run_local_processes(const ProcessesOptions& options) {
   DOVETAIL_CHECK(options.ranks >= 1 && !options.command.empty()) << options.ranks;
   Pipe output = make_pipe();
   Pipe errors = make_pipe();
-  const std::string store = "127.0.0.1:" + std::to_string(free_port());
+  const std::string port = std::to_string(free_port());
+  const std::string store = "127.0.0.1:" + port;
+  // So that a job on a port nearby never takes a rank of this one for its own.
+  const std::string job = std::to_string(getpid()) + "." + port;
   Children children;
   for (std::int32_t rank = 0; rank < options.ranks; ++rank) {
     Variables variables = options.environment;
@@ -187,6 +190,7 @@ ProcessesResult run_local_processes(const ProcessesOptions& options) {
     variables["RANK"] = variables["LOCAL_RANK"] = std::to_string(rank);
     variables["WORLD_SIZE"] = std::to_string(options.ranks);
     variables["DOVETAIL_STORE"] = store;
+    variables["TORCHELASTIC_RUN_ID"] = job;
     children.add(
         spawn(options.command, variables,
               {.output = rank == 0 ? output.write.get() : -1, .errors = errors.write.get()}));
@@ -201,7 +205,7 @@ ProcessesResult run_local_processes(const ProcessesOptions& options) {
     read_both(output.read, errors.read, result);
     children.reap(WNOHANG);
     if (!shortened && children.any_failed()) {
-      deadline = std::min(deadline, Clock::now() + kGrace);
+      deadline = std::min(deadline, Clock::now() + options.grace);
       shortened = true;
     }
     if (children.running() > 0 && Clock::now() >= deadline) {

@@ -24,7 +24,7 @@ void run_local_ranks(const LocalRanksOptions& options,
     const World world{
         .rank = Rank{rank}, .size = options.ranks, .local_rank = rank, .launcher = {}, .job = {}};
     Session session(world, std::move(links[static_cast<std::size_t>(rank)]), Session::Kind::Thread,
-                    {.network_namespace = options.network_namespace});
+                    {.network_namespace = options.network_namespace, .graces = options.graces});
     try {
       if (options.cores == Cores::OneEach) pin_to_core_of(rank);
       if (!options.network_namespace.empty()) {

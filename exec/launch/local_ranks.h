@@ -16,6 +16,7 @@ struct LocalRanksOptions {
   std::int32_t ranks = 2;
   std::string network_namespace{};  // prefix; the thread of rank r runs inside PREFIXr
   Cores cores = Cores::OneEach;
+  Graces graces{};
 };
 
 // Runs body(session) on one thread per rank, with Cores::OneEach each pinned to core (rank mod

@@ -23,9 +23,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kGrace{4000};        // for a process to end by itself after a failure
-constexpr milliseconds kGraceToLearn{400};  // after SIGTERM, until the reason is known
-constexpr milliseconds kGraceToEnd{900};    // after SIGTERM; mpirun sends SIGKILL after 1 s
 constexpr milliseconds kGoodbyePatience{300};
 constexpr std::size_t kLongestText = 4096;
 
@@ -51,11 +48,10 @@ Monitor::Monitor(Options options, Failure& failure)
       wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (!wake_.is_open()) throw DeviceError("eventfd: " + errno_text(errno));
   if (options_.is_process) signals_ = take_sigterm(signals_before_);
-  const Clock::time_point now = Clock::now();
-  next_heartbeat_ = now;
-  last_round_ = now;
+  next_heartbeat_ = Clock::now();
+  last_round_ = options_.clock();
   for (const Peer& peer : options_.peers) {
-    watched_.push_back({.peer = peer, .last_heard = now, .inbox = {}});
+    watched_.push_back({.peer = peer, .last_heard = last_round_, .inbox = {}});
   }
   polled_.resize(watched_.size() + 2);
   thread_ = std::thread([this] { loop(); });
@@ -87,7 +83,7 @@ void Monitor::watch_once() {
     if (watched.state != PeerState::Lost) read_from(watched);
   }
   check_signal();
-  check_silence(now);
+  check_silence(options_.clock());
   if (now >= next_heartbeat_) {
     tell_all(Message::Heartbeat, "");
     next_heartbeat_ = now + options_.heartbeat;
@@ -98,7 +94,6 @@ void Monitor::watch_once() {
     tell_all(Message::Failed, failure_.message());
   }
   if (options_.is_process) end_process_when_overdue(now);
-  last_round_ = now;
 }
 
 int Monitor::poll_peers(Clock::time_point until) {
@@ -123,7 +118,7 @@ void Monitor::read_from(Watched& watched) {
       lose(watched, "its connection closed");
       break;
     }
-    watched.last_heard = Clock::now();
+    watched.last_heard = options_.clock();
     watched.inbox.append(buffer.data(), static_cast<std::size_t>(got));
     // Messages first: a goodbye may stand before the end of the stream.
     Header header;
@@ -165,6 +160,7 @@ void Monitor::check_silence(Clock::time_point now) {
   if (now - last_round_ > options_.silence / 2) {
     for (Watched& watched : watched_) watched.last_heard = now;
   }
+  last_round_ = now;
   if (!options_.is_process) return;
   for (Watched& watched : watched_) {
     if (watched.state != PeerState::Alive || now - watched.last_heard < options_.silence) continue;
@@ -183,15 +179,16 @@ void Monitor::check_signal() {
     terminated_at_ = Clock::now();
   }
   // The launcher ends everybody as soon as one rank died; the news of who it was is on its way.
-  if (terminated_at_ != Clock::time_point{} && Clock::now() - terminated_at_ > kGraceToLearn) {
+  if (terminated_at_ != Clock::time_point{} &&
+      Clock::now() - terminated_at_ > options_.graces.sigterm_news) {
     failure_.raise("the job was ended by SIGTERM");
   }
 }
 
 void Monitor::end_process_when_overdue(Clock::time_point now) {
   const bool is_overdue =
-      (failed_at_ != Clock::time_point{} && now - failed_at_ > kGrace) ||
-      (terminated_at_ != Clock::time_point{} && now - terminated_at_ > kGraceToEnd);
+      (failed_at_ != Clock::time_point{} && now - failed_at_ > options_.graces.end) ||
+      (terminated_at_ != Clock::time_point{} && now - terminated_at_ > options_.graces.sigterm_end);
   if (!is_overdue || leaving_) return;
   const std::string words = "dovetail: " + options_.last_words() + "\n";
   static_cast<void>(!write(STDERR_FILENO, words.data(), words.size()));

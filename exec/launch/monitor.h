@@ -36,6 +36,8 @@ class Monitor {
     Duration silence = std::chrono::seconds(5);  // then a peer counts as dead
     // A process also takes SIGTERM from its blocked state, and is ended some time after a failure.
     bool is_process = true;
+    Graces graces{};
+    std::function<Clock::time_point()> clock = Clock::now;  // by which peers fall silent
     std::function<std::string()> last_words{};  // what a process prints when it is ended
   };
 

@@ -19,8 +19,6 @@
 namespace dovetail::exec::launch {
 namespace {
 
-constexpr Duration kNewsPatience = std::chrono::milliseconds(500);
-
 // In the order of CallKind.
 constexpr std::array<std::string_view, 4> kCallNames{"barrier", "broadcast", "gather",
                                                      "all-gather"};
@@ -69,7 +67,9 @@ Session::Session(World world, Links links, Kind kind, SessionOptions options)
   if (world_.size == 1) return;
   Monitor::Options monitor{.heartbeat = options_.heartbeat,
                            .silence = options_.silence,
-                           .is_process = kind == Kind::Process};
+                           .is_process = kind == Kind::Process,
+                           .graces = options_.graces,
+                           .clock = options_.clock};
   monitor.last_words = [this] {
     const std::lock_guard lock(words_mutex_);
     return last_words_.empty() ? name_of(rank()) + ": " + failure_.message() : last_words_;
@@ -122,7 +122,7 @@ void Session::abort(const std::string& reason) {
 }
 
 void Session::throw_failure(const std::string& suspicion, std::string_view label) const {
-  const std::string news = failure_.await(kNewsPatience);
+  const std::string news = failure_.await(options_.graces.news);
   // A rank that was stopped and goes on too late hears what the others think of it.
   const bool is_about_me = news.rfind(name_of(rank()) + " does not answer", 0) == 0;
   const std::string words = name_of(rank()) + ": " + (is_about_me ? "given up: " : "") +

@@ -46,6 +46,8 @@ struct SessionOptions {
   Duration heartbeat = std::chrono::milliseconds(250);
   Duration silence = std::chrono::seconds(5);
   Duration call_deadline = std::chrono::minutes(10);  // for the other ranks to make the same call
+  Graces graces{};
+  std::function<Clock::time_point()> clock = Clock::now;  // by which ranks fall silent
   Cores cores = Cores::OneEach;
 };
 
@@ -79,9 +81,8 @@ class Session {
 
   [[nodiscard]] bool failed() const { return failure_.raised(); }
   [[nodiscard]] const Failure& failure() const { return failure_; }
-  // DeviceError "rank 0: WHY during LABEL". WHY is the failure of the job if it becomes known
-  // within half a second, else `suspicion`: a connection often breaks before the news of its cause
-  // arrives.
+  // DeviceError "rank 0: WHY during LABEL". WHY is the failure of the job if it becomes known in
+  // time (Graces::news), else `suspicion`.
   [[noreturn]] void throw_failure(const std::string& suspicion, std::string_view label) const;
 
   // Where this rank's data sockets listen: its address inside its namespace, else the one through

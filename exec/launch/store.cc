@@ -6,8 +6,11 @@
 #include "base/error.h"
 #include "base/random.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <string>
@@ -64,6 +67,15 @@ void answer(const Descriptor& socket, Answer verdict, std::string_view text) {
 
 // Rank 0 ------------------------------------------------------------------------------------------
 
+// Whether somebody is still at the other end. A rank that was not answered in time has closed its
+// end, and comes again.
+bool is_live(const Descriptor& socket) {
+  if (!socket.is_open()) return false;
+  char byte = 0;
+  const ssize_t got = recv(socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
+}
+
 // The first candidate port that is free.
 Descriptor listen_for_ranks(const StoreAddress& address) {
   for (std::int32_t i = 0; i < kStorePorts; ++i) {
@@ -95,7 +107,7 @@ class Reception {
     int count = 0;
     for (std::size_t rank = 1; rank < links_.by_rank.size(); ++rank) {
       const Link& link = links_.by_rank[rank];
-      if (link.calls.is_open() && link.control.is_open()) continue;
+      if (is_live(link.calls) && is_live(link.control)) continue;
       names += (count++ == 0 ? "" : ", ") + std::to_string(rank);
     }
     return count == 0 ? "" : (count == 1 ? "rank " : "ranks ") + names;
@@ -116,7 +128,7 @@ class Reception {
     }
     Link& link = links_.by_rank[static_cast<std::size_t>(hello.rank)];
     Descriptor& place = hello.channel == Channel::Calls ? link.calls : link.control;
-    if (place.is_open())
+    if (is_live(place))
       refuse(socket, "two processes say that they are rank " + std::to_string(hello.rank));
     answer(socket, Answer::Welcome, "");
     if (links_.local_address.empty()) links_.local_address = local_address(socket);

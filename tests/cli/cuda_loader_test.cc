@@ -32,6 +32,7 @@ class CudaLoaderCliTest : public ::testing::Test {
     ASSERT_EQ(ended.code, 0) << ended.output;
   }
   static void TearDownTestSuite() { std::filesystem::remove(plan_); }
+  void SetUp() override { ::unsetenv("DOVETAIL_CUDA_MODULE"); }
   void TearDown() override { ::unsetenv("DOVETAIL_CUDA_MODULE"); }
 
   static Ended run(const std::string& arguments) {

@@ -4,12 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -29,26 +27,17 @@ namespace dovetail::cli {
 namespace {
 
 using nlohmann::json;
+using testing::Ended;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
 const std::string kRoot = DOVETAIL_SOURCE_DIR;
 
-struct Ended {
-  int code = -1;
-  std::string output;
-};
+Ended shell(const std::string& command) { return testing::run_command(command); }
 
-Ended shell(const std::string& command) {
-  FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
-  Ended ended;
-  std::array<char, 4096> block{};
-  while (const std::size_t size = std::fread(block.data(), 1, block.size(), pipe)) {
-    ended.output.append(block.data(), size);
-  }
-  const int status = ::pclose(pipe);
-  ended.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return ended;
+// Tests run beside each other, also those of another build: each has a place of its own.
+std::string place(const std::string& name) {
+  return ::testing::TempDir() + "dovetail_" + name + "." + std::to_string(::getpid());
 }
 
 Ended dry_run(const std::string& more = "") {
@@ -65,7 +54,7 @@ std::vector<std::string> lines_with(const std::string& text, const std::string& 
 }
 
 TEST(GpuCheckTest, ADryRunPrintsTheStepsInOrderAndMakesNothing) {
-  const std::string out = ::testing::TempDir() + "gpu_check_dry";
+  const std::string out = place("gpu_check_dry");
   const Ended ended = dry_run("--out " + out);
   EXPECT_EQ(ended.code, 0) << ended.output;
   std::size_t last = 0;
@@ -144,7 +133,7 @@ TEST(GpuCheckTest, AWrongOptionIsWrongUse) {
 
 TEST(GpuCheckTest, WithoutADriverItSaysSoAndMeasuresNothing) {
   if (std::filesystem::exists("/proc/driver/nvidia/version")) GTEST_SKIP() << "there is a driver";
-  const Ended ended = shell(kRoot + "/scripts/gpu_check.sh --out " + ::testing::TempDir() + "none");
+  const Ended ended = shell(kRoot + "/scripts/gpu_check.sh --out " + place("gpu_check_none"));
   EXPECT_EQ(ended.code, 3);
   EXPECT_THAT(ended.output, ::testing::AnyOf(HasSubstr("no NVIDIA driver is loaded here"),
                                              HasSubstr("nvcc is missing here")));
@@ -152,13 +141,8 @@ TEST(GpuCheckTest, WithoutADriverItSaysSoAndMeasuresNothing) {
 
 class GpuReportTest : public ::testing::Test {
  protected:
-  // Tests run beside each other: each has a folder of its own.
-  GpuReportTest()
-      : folder_(::testing::TempDir() + "gpu_report_" +
-                ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
+  GpuReportTest() { std::filesystem::create_directories(folder_); }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
   void write(const std::string& name, const json& value) const {
     std::ofstream(folder_ + "/" + name) << value;
   }
@@ -173,7 +157,7 @@ class GpuReportTest : public ::testing::Test {
   static json report_of(const json& rows) {
     return {{"machine", "m"}, {"backend", "cuda"}, {"date", "d"}, {"rows", rows}};
   }
-  const std::string folder_;
+  const std::string folder_ = place("gpu_report");
 };
 
 // Eager: 110 and 90 against 100, so 10 % each. Graph: 130 against 100, so 30 %. All: mean 50 / 3 %.

@@ -121,12 +121,17 @@ TEST_F(PolicyRunTest, ExposedCommunicationIsReportedByThreeDefinitions) {
     const auto& exposed = row.at("exposed_us");
     EXPECT_GT(alone, 0);
     EXPECT_NEAR(exposed.at("difference").get<double>(), step - alone, 0.01);
-    EXPECT_GT(exposed.at("uncovered").get<double>(), 0);
-    EXPECT_LE(exposed.at("uncovered").get<double>(), step);
-    // The naive program's collectives stand on the compute stream.
-    EXPECT_GT(exposed.at("stalls").get<double>(), 0);
+    // A thread that is held up in an op may find its collectives done: then nothing is exposed.
+    for (const char* definition : {"stalls", "uncovered"}) {
+      EXPECT_GE(exposed.at(definition).get<double>(), 0) << definition;
+      EXPECT_LE(exposed.at(definition).get<double>(), step) << definition;
+    }
     EXPECT_EQ(row.at("wrong_elements"), 0);
   }
+  // The naive program's collectives stand on the compute stream, where nothing runs meanwhile.
+  const auto& inline_collectives = report.at("rows").at(0).at("exposed_us");
+  EXPECT_GT(inline_collectives.at("stalls").get<double>(), 0);
+  EXPECT_GT(inline_collectives.at("uncovered").get<double>(), 0);
 }
 
 TEST_F(PolicyRunTest, ExposedIsRefusedWhereOpsCommunicate) {

@@ -105,9 +105,13 @@ TEST(SelftestRowTest, TheTableEndsWithTheCounts) {
             "1 passed, 1 failed, 0 skipped\n");
 }
 
+// Longer than any machine needs.
+constexpr Duration kPatience = std::chrono::minutes(4);
+
 std::vector<Row> rows_of_shell(const std::string& script, Duration deadline) {
   return rows_of_processes(
-      {"cpu", "shell"}, {.command = {"/bin/sh", "-c", script}, .ranks = 2, .deadline = deadline});
+      {"cpu", "shell"},
+      {.command = {"/bin/sh", "-c", script}, .ranks = 2, .deadline = deadline, .grace = kPatience});
 }
 
 TEST(SelftestProcessesTest, RanksThatHangAreKilledAtTheDeadline) {
@@ -120,7 +124,7 @@ TEST(SelftestProcessesTest, RanksThatHangAreKilledAtTheDeadline) {
 
 TEST(SelftestProcessesTest, ARankThatFailsSilentlyIsAFailedRowWithItsLastWords) {
   const std::vector<Row> rows =
-      rows_of_shell("echo first >&2; echo no peer >&2; exit 3", std::chrono::seconds(30));
+      rows_of_shell("echo first >&2; echo no peer >&2; exit 3", kPatience);
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0].verdict, Verdict::Fail);
   EXPECT_EQ(rows[0].detail, "exit codes 3 3; no peer");
@@ -128,15 +132,14 @@ TEST(SelftestProcessesTest, ARankThatFailsSilentlyIsAFailedRowWithItsLastWords) 
 
 TEST(SelftestProcessesTest, RowsOfRankZeroArePassedOn) {
   const std::string report = rows_to_json({{"cuda", "sum", Verdict::Pass, "0 wrong"}});
-  const std::vector<Row> rows =
-      rows_of_shell("cat <<'END'\n" + report + "END\n", std::chrono::seconds(30));
+  const std::vector<Row> rows = rows_of_shell("cat <<'END'\n" + report + "END\n", kPatience);
   EXPECT_EQ(rows, (std::vector<Row>{{"cuda", "sum", Verdict::Pass, "0 wrong"}}));
 }
 
 TEST(SelftestProcessesTest, AFailureThatRankZeroDidNotReportIsARowOfItsOwn) {
   const std::string report = rows_to_json({{"cuda", "sum", Verdict::Pass, "0 wrong"}});
   const std::vector<Row> rows =
-      rows_of_shell("cat <<'END'\n" + report + "END\nexit $RANK\n", std::chrono::seconds(30));
+      rows_of_shell("cat <<'END'\n" + report + "END\nexit $RANK\n", kPatience);
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[1].verdict, Verdict::Fail);
   EXPECT_EQ(rows[1].detail, "exit codes 0 1");

@@ -1,5 +1,8 @@
 // Runs the dovetail tool as a person would, for tests of what it prints and returns.
 //
+// Variables of the person who runs the tests do not reach it: neither those that it reads itself
+// (DOVETAIL_CUDA_MODULE, which tests set on purpose, apart), nor a launcher's, nor the language.
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,13 +15,18 @@
 
 namespace dovetail::testing {
 
+inline constexpr const char* kNoVariables =
+    "unset DOVETAIL_DATA DOVETAIL_STORE RANK WORLD_SIZE LOCAL_RANK GROUP_WORLD_SIZE MASTER_ADDR "
+    "MASTER_PORT TORCHELASTIC_RUN_ID OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE "
+    "SLURM_PROCID SLURM_NTASKS; export LC_ALL=C PYTHONDONTWRITEBYTECODE=1; ";
+
 struct Ended {
   int code = -1;
   std::string output;  // standard output and error together
 };
 
 inline Ended run_command(const std::string& command) {
-  FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+  FILE* pipe = ::popen((kNoVariables + command + " 2>&1").c_str(), "r");
   Ended ended;
   std::array<char, 4096> block{};
   while (const std::size_t size = std::fread(block.data(), 1, block.size(), pipe)) {

@@ -1,5 +1,6 @@
-// Calibration primitives on ranks as threads with a slow shared-memory link. Times are compared
-// only with what the link is known to sleep.
+// Calibration primitives on ranks as threads with a slow shared-memory link. Times are compared only
+// with what the link is known to sleep, and only from below, so that no machine is too slow for them;
+// what is computed from times is computed from given ones.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/calibrate/calibrate.h"
@@ -10,7 +11,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -86,7 +90,10 @@ TEST(CalibrateTest, OpsWithEqualWorkAreOneKernel) {
 TEST(CalibrateTest, CollectivesAreMeasuredBySizeAndTakeAtLeastTheirDelay) {
   on_ranks(2, 500us, [](Rig& rig) {
     const std::vector<CollectiveTimes> times =
-        measure_collectives(rig, {.smallest = Bytes(4), .largest = Bytes(32), .pause = 100us});
+        measure_collectives(rig, {.smallest = Bytes(4),
+                                  .largest = Bytes(32),
+                                  .budget = std::chrono::hours(1),
+                                  .pause = 100us});
     ASSERT_EQ(times.size(), 4U);
     for (std::size_t i = 0; i < times.size(); ++i) {
       EXPECT_EQ(times[i].bytes, Bytes(std::int64_t{4} << i));
@@ -102,6 +109,7 @@ TEST(CalibrateTest, ScattersAreRoundedToWholeShards) {
         measure_collectives(rig, {.kind = schedule::Collective::ReduceScatter,
                                   .smallest = Bytes(4),
                                   .largest = Bytes(16),
+                                  .budget = std::chrono::hours(1),
                                   .pause = 10us});
     // 4 and 8 bytes both mean two shards of one float.
     ASSERT_EQ(times.size(), 2U);
@@ -111,13 +119,24 @@ TEST(CalibrateTest, ScattersAreRoundedToWholeShards) {
 }
 
 TEST(CalibrateTest, SizesStopWhereTheBudgetEnds) {
-  // Each call sleeps 2 ms. The first size takes 4 lone calls and 3 queues of 8 at least, 56 ms, so
-  // a budget of 60 ms leaves nothing for the other nine; without a budget there would be ten sizes.
-  on_ranks(2, 2ms, [](Rig& rig) {
-    const std::vector<CollectiveTimes> times = measure_collectives(
-        rig, {.smallest = Bytes(4), .largest = Bytes(2048), .budget = 60ms, .pause = 0us});
-    EXPECT_EQ(times.size(), 1U);
-  });
+  // By the test's own clock a size takes 56 ms. Before the first one a call is taken to last 1 ms:
+  // three lone calls and three queues of eight need 27 of the 60 ms. After it 4 ms are left, too
+  // little for calls that sleep 2 ms. If no time passes there are ten sizes.
+  for (const std::int64_t ms_per_size : {56, 0}) {
+    on_ranks(2, ms_per_size > 0 ? 2ms : 0ms, [&](Rig& rig) {
+      std::int64_t reads = 0;  // at the start, then before each size
+      const auto now = [&] {
+        return std::max<std::int64_t>(0, reads++ - 1) * ms_per_size * 1'000'000;
+      };
+      const Duration budget = ms_per_size > 0 ? Duration(60ms) : Duration(std::chrono::hours(1));
+      const std::vector<CollectiveTimes> times = measure_collectives(rig, {.smallest = Bytes(4),
+                                                                           .largest = Bytes(2048),
+                                                                           .budget = budget,
+                                                                           .pause = 0us,
+                                                                           .now = now});
+      EXPECT_EQ(times.size(), ms_per_size > 0 ? 1U : 10U);
+    });
+  }
 }
 
 TEST(CalibrateTest, TheSkewIsTheSlowestRanksStepAboveTheMedians) {
@@ -150,19 +169,59 @@ TEST(CalibrateTest, EveryRankKnowsTheSameResult) {
   }
 }
 
+Timing timing(std::int32_t command, std::int64_t from_us, std::int64_t to_us) {
+  return {CommandId{command}, StreamId{0}, 0, from_us * 1000, to_us * 1000};
+}
+
+// Two ops take 20 and 30 us alone. Beside the queue, from 100 to 400 us, the first takes 30 and 30,
+// the second 60: 120 us instead of 20 + 20 + 30, 12/7. The op that ends after the queue does not
+// count. Of the collectives, the second and the third lie between the ops, 130 to 330 us: 60 us each
+// instead of 40, and half of the 50 us that the ops took more are due to either.
 TEST(CalibrateTest, ContentionComparesTheSameOpsBesideAQueue) {
+  const std::array alone = {timing(0, 0, 20), timing(1, 20, 50), timing(0, 60, 80),
+                            timing(1, 80, 110)};
+  const std::array ops = {timing(0, 130, 160), timing(1, 160, 220), timing(0, 300, 330),
+                          timing(1, 380, 440)};
+  const std::array queue = {timing(9, 100, 160), timing(9, 160, 220), timing(9, 230, 290),
+                            timing(9, 340, 400)};
+  const RankContention found =
+      compare({.alone = alone, .ops = ops, .queue = queue, .lone_collective = 40us});
+  EXPECT_EQ(found.collectives, 2);
+  EXPECT_DOUBLE_EQ(found.compute_slowdown, 12.0 / 7);
+  EXPECT_DOUBLE_EQ(found.collective_slowdown, 1.5);
+  EXPECT_EQ(found.cpu_per_collective, 25us);
+}
+
+TEST(CalibrateTest, OpsThatRanBesideNoCollectiveWereNotSlowedDown) {
+  const Timing op = timing(0, 0, 20);
+  const Timing collective = timing(9, 30, 40);
+  const RankContention found = compare({.alone = std::span(&op, 1),
+                                        .ops = std::span(&op, 1),
+                                        .queue = std::span(&collective, 1),
+                                        .lone_collective = 10us});
+  EXPECT_EQ(found.collectives, 0);
+  EXPECT_EQ(found.compute_slowdown, 1);
+  EXPECT_EQ(found.collective_slowdown, 1);
+}
+
+TEST(CalibrateTest, EveryRankKnowsTheContentionOfAll) {
   const schedule::ScheduledProgram plan = two_buckets({});
+  std::vector<std::vector<RankContention>> known(2);
   on_ranks(2, 300us, [&](Rig& rig) {
-    const std::vector<RankContention> contention =
+    known[static_cast<std::size_t>(rig.exchange().rank.value)] =
         measure_contention(rig, plan, {.bytes = kib(4), .compute_time = 20ms});
-    ASSERT_EQ(contention.size(), 2U);
-    for (const RankContention& of_rank : contention) {
-      EXPECT_GT(of_rank.compute_slowdown, 0);
-      EXPECT_GT(of_rank.collective_slowdown, 0);
-      EXPECT_GT(of_rank.comm_thread_share, 0);
-      EXPECT_LT(of_rank.comm_thread_share, 1);  // it mostly sleeps
-    }
   });
+  ASSERT_EQ(known[0].size(), 2U);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    const RankContention& first = known[0][rank];
+    const RankContention& second = known[1].at(rank);
+    EXPECT_EQ(first.compute_slowdown, second.compute_slowdown);
+    EXPECT_EQ(first.collective_slowdown, second.collective_slowdown);
+    EXPECT_EQ(first.cpu_per_collective, second.cpu_per_collective);
+    EXPECT_EQ(first.collectives, second.collectives);
+    EXPECT_EQ(first.comm_thread_share, second.comm_thread_share);
+    EXPECT_LT(first.comm_thread_share, 1);  // it sleeps 300 us in each collective
+  }
 }
 
 TEST(CalibrateTest, APlanWithoutBackwardHasNoContentionToMeasure) {
@@ -186,11 +245,16 @@ TEST(CalibrateTest, AWholeCalibrationHoldsEveryPart) {
   on_ranks(2, 100us, [&](Rig& rig) {
     Options options;
     options.op_steps = 3;
-    options.collectives = {.smallest = kib(64), .largest = kib(512), .pause = 100us};
+    options.unit_kernel = {.units = 1, .chains = 1};
+    options.arena = mib(4);
+    const Duration budget = std::chrono::hours(1);  // for all sizes, on any machine
+    options.collectives = {
+        .smallest = kib(64), .largest = kib(512), .budget = budget, .pause = 100us};
     options.halves = {.kind = schedule::Collective::ReduceScatter,
                       .smallest = kib(4),
                       .largest = kib(64),
                       .growth = 4,
+                      .budget = budget,
                       .pause = 100us};
     options.variants = {plan};
     options.variant_steps = 2;
@@ -204,8 +268,11 @@ TEST(CalibrateTest, AWholeCalibrationHoldsEveryPart) {
     EXPECT_GT(result.unit_kernel.median, Duration{});
     ASSERT_EQ(result.variants.size(), 1U);
     EXPECT_EQ(result.variants[0].size(), 6U);
-    EXPECT_GT(result.copies.ns_per_byte, 0);
-    EXPECT_GT(result.scales.ns_per_byte, 0);
+    for (const CopyTime& line : {result.copies, result.scales}) {
+      const double megabyte_ns = static_cast<double>(line.fixed.count()) +
+                                 line.ns_per_byte * static_cast<double>(mib(1).count());
+      EXPECT_GT(megabyte_ns, 0);
+    }
     EXPECT_EQ(result.collectives.size(), 4U);
     EXPECT_EQ(result.reduce_scatter.size(), 3U);  // 4, 16 and 64 KiB
     EXPECT_EQ(result.all_gather.size(), 3U);

@@ -72,7 +72,7 @@ TEST(CudaCallGuardTest, AtTheDeadlineACallIsAbortedAndNamesRankBucketAndCall) {
   std::string told;
   CallGuard guard({.rank = Rank{2},
                    .deadline = milliseconds(20),
-                   .grace = std::chrono::minutes(1),
+                   .grace = std::chrono::minutes(4),
                    .peer_failure = {},
                    .give_up =
                        [&](const std::string& message) {
@@ -91,7 +91,7 @@ TEST(CudaCallGuardTest, AFailedPeerEndsTheCallBeforeItsDeadline) {
   std::atomic<bool> is_dead = false;
   CallGuard guard({.rank = Rank{0},
                    .deadline = std::chrono::minutes(10),
-                   .grace = std::chrono::minutes(1),
+                   .grace = std::chrono::minutes(4),
                    .peer_failure = [&] { return std::string(is_dead ? "rank 1 died" : ""); },
                    .give_up = [&](const std::string&) { library.abort(); },
                    .end = [](const std::string&) { FAIL() << "it returned after the abort"; }});
@@ -154,6 +154,7 @@ TEST(CudaWatchTest, AHangingEnqueueTellsTheOthersThenAborts) {
   std::vector<std::string> events;
   Watch watch({.rank = Rank{0},
                .deadline = milliseconds(20),
+               .grace = std::chrono::minutes(4),
                .peer_failure = {},
                .tell_others = [&](const std::string& message) { events.push_back(message); }});
   watch.set_library([] { return std::string(); },
@@ -206,7 +207,7 @@ TEST(CudaSideThreadsTest, CallsThatWaitForEachOtherAllReturn) {
     });
   }
   threads.start(std::move(aborts));
-  EXPECT_TRUE(threads.wait(std::chrono::minutes(1)));
+  EXPECT_TRUE(threads.wait(std::chrono::minutes(4)));
 }
 
 TEST(CudaSideThreadsTest, ACallThatHangsIsWaitedForOnlySoLong) {
@@ -215,7 +216,7 @@ TEST(CudaSideThreadsTest, ACallThatHangsIsWaitedForOnlySoLong) {
   threads.start({[graph_is_gone] { graph_is_gone->get_future().wait(); }});
   EXPECT_FALSE(threads.wait(milliseconds(10)));
   graph_is_gone->set_value();
-  EXPECT_TRUE(threads.wait(std::chrono::minutes(1)));
+  EXPECT_TRUE(threads.wait(std::chrono::minutes(4)));
 }
 
 TEST(CudaSideThreadsTest, NothingStartedIsNothingToWaitFor) {

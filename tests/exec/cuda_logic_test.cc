@@ -17,8 +17,9 @@
 
 #include <chrono>
 #include <cmath>
+#include <future>
+#include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -315,11 +316,12 @@ TEST(CudaWatchTest, AFailedPeerEndsTheWait) {
 }
 
 TEST(CudaWatchTest, ABlockedCallIsLeftBehindAtTheDeadline) {
-  const Ending ending =
-      ending_of({.rank = Rank{0}, .deadline = std::chrono::milliseconds(20)}, "", [](Watch& watch) {
-        watch.run([] { std::this_thread::sleep_for(std::chrono::milliseconds(300)); },
-                  "connecting group dp");
+  const auto peer_comes = std::make_shared<std::promise<void>>();
+  const Ending ending = ending_of(
+      {.rank = Rank{0}, .deadline = std::chrono::milliseconds(20)}, "", [&](Watch& watch) {
+        watch.run([peer_comes] { peer_comes->get_future().wait(); }, "connecting group dp");
       });
+  peer_comes->set_value();
   EXPECT_EQ(ending.error, "rank 0: connecting group dp did not end within 20 ms");
 }
 

@@ -1,7 +1,9 @@
 // When a rank dies, stops or is ended: every other rank ends with one line that names it and the
 // bucket, exit code 3, and nothing stays behind.
 //
-// Ranks are processes here, forked by the test, which all-reduce until something happens to them.
+// Ranks are processes here, forked by the test, which all-reduce until something happens to them. A
+// grace that must not pass before the news has come is kPatient, however slow the machine is; that a
+// real job ends in ten seconds follows from the graces it has (EndsWithinTenSeconds).
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
@@ -9,9 +11,11 @@
 #include "exec/launch/local_ranks.h"
 #include "exec/launch/session.h"
 #include "exec/launch/store.h"
+#include "tests/exec/own_address.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +26,7 @@
 #include <csignal>
 #include <cstdint>
 #include <functional>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -31,14 +36,18 @@ namespace dovetail::exec::launch {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::free_port;
+using testing::kPatience;
+using testing::kPatient;
+using testing::own_address;
 
-// What the requirement allows from the loss of a rank to the end of the last one.
-constexpr Duration kLimit = 10s;
-
-// Runs after a rank has said that it is ready, until it throws.
+// What a rank does until it throws; it says "ready" once it has begun.
 using Work = std::function<void(Session& session)>;
+using OptionsOf = std::function<SessionOptions(std::int32_t rank)>;
 
-// Ranks as child processes. Each one's stderr is a pipe; it says "ready" once it has begun.
+SessionOptions patient(std::int32_t) { return {.silence = kPatience, .graces = kPatient}; }
+
+// Ranks as child processes. Each one's stderr is a pipe, its stdin one that all share.
 class Job {
  public:
   struct Ended {
@@ -46,10 +55,14 @@ class Job {
     std::string words;   // its stderr after "ready"
   };
 
-  Job(std::int32_t ranks, const Work& work) {
-    const auto listener = listen_on("127.0.0.1", 0);
-    const auto port = static_cast<std::uint16_t>(local_port(*listener) % 10'000 + 20'000);
-    for (std::int32_t rank = 0; rank < ranks; ++rank) start(rank, ranks, port, work);
+  Job(std::int32_t ranks, const Work& work, OptionsOf options_of = patient)
+      : options_of_(std::move(options_of)) {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(pipe(ends.data()), 0);
+    go_in_ = Descriptor(ends[0]);
+    go_out_ = Descriptor(ends[1]);
+    const StoreAddress store = {.host = own_address(), .port = free_port()};
+    for (std::int32_t rank = 0; rank < ranks; ++rank) start(rank, ranks, store, work);
     for (Child& child : children_) {
       while (child.words.find("ready\n") == std::string::npos && read_some(child)) {
       }
@@ -68,11 +81,24 @@ class Job {
   }
 
   void signal(std::size_t rank, int number) const { kill(children_[rank].pid, number); }
+  // Stops a rank, and returns once it does nothing any more.
+  void stop(std::size_t rank) const {
+    signal(rank, SIGSTOP);
+    int status = 0;
+    waitpid(children_[rank].pid, &status, WUNTRACED);
+    EXPECT_TRUE(WIFSTOPPED(status));
+  }
+  // By now every rank is ready: whoever stands in wait_for_go() goes on.
+  void go() const { EXPECT_EQ(write(go_out_.get(), "g", 1), 1); }
+  static void wait_for_go() {
+    char letter = 0;
+    static_cast<void>(!read(STDIN_FILENO, &letter, 1));
+  }
 
-  // Waits for the end of a rank, at most for kLimit; exit code -1 means that it still runs.
+  // Waits for the end of a rank; exit code -1 means that it does not come.
   Ended end_of(std::size_t rank) {
     Child& child = children_[rank];
-    const Clock::time_point deadline = Clock::now() + kLimit;
+    const Clock::time_point deadline = Clock::now() + kPatience;
     int status = 0;
     while (waitpid(child.pid, &status, WNOHANG) == 0) {
       if (Clock::now() > deadline) return {.exit_code = -1, .words = "still running"};
@@ -92,17 +118,20 @@ class Job {
     std::string words;
   };
 
-  void start(std::int32_t rank, std::int32_t ranks, std::uint16_t port, const Work& work) {
+  void start(std::int32_t rank, std::int32_t ranks, const StoreAddress& store, const Work& work) {
     std::array<int, 2> ends{};
     ASSERT_EQ(pipe(ends.data()), 0);
     const pid_t pid = fork();
     ASSERT_GE(pid, 0);
     if (pid == 0) {
       dup2(ends[1], STDERR_FILENO);
+      dup2(go_in_.get(), STDIN_FILENO);
+      go_in_.reset();
+      go_out_.reset();
       close(ends[0]);
       close(ends[1]);
       children_.clear();  // so that no pipe of a sibling stays open here
-      _exit(be_rank(rank, ranks, port, work));
+      _exit(be_rank(rank, ranks, store, work));
     }
     close(ends[1]);
     Child child;
@@ -112,7 +141,7 @@ class Job {
   }
 
   // What cli/main.cc does with a session: one line for an error, exit code 3.
-  static int be_rank(std::int32_t rank, std::int32_t ranks, std::uint16_t port, const Work& work) {
+  int be_rank(std::int32_t rank, std::int32_t ranks, const StoreAddress& store, const Work& work) {
     const World world{.rank = Rank{rank},
                       .size = ranks,
                       .local_rank = rank,
@@ -120,8 +149,8 @@ class Job {
                       .job = "failure_test:" + std::to_string(getppid())};
     std::string words;
     try {
-      Links links = meet(world, {.host = "127.0.0.1", .port = port}, 20s);
-      Session session(world, std::move(links), Session::Kind::Process, {.silence = 2s});
+      Links links = meet(world, store, kPatience);
+      Session session(world, std::move(links), Session::Kind::Process, options_of_(rank));
       work(session);
     } catch (const DeviceError& error) {
       words = std::string("dovetail: ") + error.what() + "\n";
@@ -143,6 +172,9 @@ class Job {
   }
 
  private:
+  OptionsOf options_of_;
+  Descriptor go_in_;
+  Descriptor go_out_;
   std::vector<Child> children_;
 };
 
@@ -160,6 +192,16 @@ void reduce_for_ever(Session& session) {
 void expect_last_words(const Job::Ended& ended, const std::string& line) {
   EXPECT_EQ(ended.exit_code, 3);
   EXPECT_EQ(ended.words, "dovetail: " + line + "\n");
+}
+
+// A rank that falls silent is noticed at the first look after `silence`, its closed connection at
+// once; whoever does not end by itself is ended `end` later. Looks are a heartbeat apart.
+TEST(FailureTest, EndsWithinTenSeconds) {
+  const SessionOptions options;
+  EXPECT_LT(options.silence + options.heartbeat + options.graces.end, 10s);
+  // And with SIGTERM before mpirun's SIGKILL.
+  EXPECT_LT(options.graces.sigterm_news, options.graces.sigterm_end);
+  EXPECT_LT(options.graces.sigterm_end, 1s);
 }
 
 TEST(FailureTest, KilledRankIsNamedByAllOthers) {
@@ -181,12 +223,64 @@ TEST(FailureTest, KilledRank0IsNamedByAllOthers) {
   expect_last_words(job.end_of(2), "rank 2: " + news);
 }
 
-// Nothing closes here: only the heartbeats stop, for 2 s in this test.
+// The time by which rank 0 judges silence, in memory that it shares with the test: it stands still
+// unless the test moves it.
+class SharedClock {
+ public:
+  SharedClock() {
+    void* place =
+        mmap(nullptr, sizeof(State), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(place, MAP_FAILED);
+    state_ = new (place) State;
+  }
+  SharedClock(const SharedClock&) = delete;
+  SharedClock& operator=(const SharedClock&) = delete;
+  ~SharedClock() { munmap(state_, sizeof(State)); }
+
+  [[nodiscard]] Clock::time_point read() const {
+    const Clock::time_point now{Duration(state_->ns)};
+    ++state_->reads;
+    return now;
+  }
+  void advance(Duration by) const { state_->ns += by.count(); }
+  // Returns once it was read so many times more.
+  void await_reads(std::int64_t more) const {
+    const std::int64_t last = state_->reads + more;
+    while (state_->reads < last) std::this_thread::sleep_for(1ms);
+  }
+
+ private:
+  struct State {
+    std::atomic<std::int64_t> ns = 0;
+    std::atomic<std::int64_t> reads = 0;
+  };
+  State* state_ = nullptr;
+};
+
+// Nothing closes here: only the heartbeats stop. Rank 0 sends none itself in this test, so it looks
+// only when rank 1 is heard, and each look reads the clock twice: for the heartbeat and after it.
+// So rank 1 is heard at every time, and rank 2 for the last time before it is stopped, at time 0:
+// it is silent for 0.8 of the limit, which is allowed, and then for 1.2 of it.
 TEST(FailureTest, StoppedRankIsNamedAndGivenUp) {
-  Job job(3, reduce_for_ever);
-  job.signal(2, SIGSTOP);
+  constexpr Duration kSilence = 5s;
+  const SharedClock clock;
+  Job job(3, reduce_for_ever, [&](std::int32_t rank) {
+    SessionOptions options = patient(rank);
+    options.heartbeat = rank == 0 ? kPatience : 10ms;
+    if (rank != 0) return options;
+    options.silence = kSilence;
+    options.clock = [&] { return clock.read(); };
+    return options;
+  });
+  job.stop(2);
+  clock.await_reads(6);  // what it had sent is heard
+  for (int i = 0; i < 2; ++i) {
+    clock.advance(kSilence * 4 / 10);
+    clock.await_reads(6);
+  }
+  clock.advance(kSilence * 4 / 10);
   const std::string news =
-      "rank 2 does not answer (no heartbeat for 2 s: stopped, or its host is gone) during "
+      "rank 2 does not answer (no heartbeat for 5 s: stopped, or its host is gone) during "
       "all-reduce of bucket 3";
   expect_last_words(job.end_of(0), "rank 0: " + news);
   expect_last_words(job.end_of(1), "rank 1: " + news);
@@ -197,16 +291,20 @@ TEST(FailureTest, StoppedRankIsNamedAndGivenUp) {
 // mpirun sends SIGTERM to the survivors as soon as it has seen one rank die.
 TEST(FailureTest, SigtermAfterADeathStillNamesTheDeadRank) {
   Job job(3, reduce_for_ever);
-  job.signal(1, SIGKILL);
-  job.signal(0, SIGTERM);
+  job.signal(0, SIGTERM);  // before its reason is known
   job.signal(2, SIGTERM);
+  job.signal(1, SIGKILL);
   const std::string news = "rank 1 died (its connection closed) during all-reduce of bucket 3";
   expect_last_words(job.end_of(0), "rank 0: " + news);
   expect_last_words(job.end_of(2), "rank 2: " + news);
 }
 
 TEST(FailureTest, SigtermAloneEndsAllRanks) {
-  Job job(2, reduce_for_ever);
+  Job job(2, reduce_for_ever, [](std::int32_t rank) {
+    SessionOptions options = patient(rank);
+    options.graces.sigterm_news = 100ms;  // in vain: nobody died
+    return options;
+  });
   job.signal(1, SIGTERM);
   const std::string news = "the job was ended by SIGTERM during all-reduce of bucket 3";
   expect_last_words(job.end_of(0), "rank 0: " + news);
@@ -215,11 +313,18 @@ TEST(FailureTest, SigtermAloneEndsAllRanks) {
 
 // Rank 0 computes without end and never looks at its session: its monitor ends it.
 TEST(FailureTest, RankThatIsStuckInComputeIsEnded) {
-  Job job(2, [](Session& session) {
-    session.barrier();
-    Job::say("ready\n");
-    while (true) std::this_thread::sleep_for(1s);
-  });
+  Job job(
+      2,
+      [](Session& session) {
+        session.barrier();
+        Job::say("ready\n");
+        while (true) std::this_thread::sleep_for(1s);
+      },
+      [](std::int32_t rank) {
+        SessionOptions options = patient(rank);
+        options.graces.end = 100ms;
+        return options;
+      });
   job.signal(1, SIGKILL);
   expect_last_words(job.end_of(0), "rank 0: rank 1 died (its connection closed)");
 }
@@ -229,10 +334,14 @@ TEST(FailureTest, RankThatThrowsIsNamedWithItsReason) {
     session.barrier();
     Job::say("ready\n");
     tell_others_of_errors(session, [&] {
-      if (session.rank() == Rank{1}) throw DeviceError("rank 1: out of memory in op 7");
+      if (session.rank() == Rank{1}) {
+        Job::wait_for_go();
+        throw DeviceError("rank 1: out of memory in op 7");
+      }
       session.barrier("the start of step 2");
     });
   });
+  job.go();
   expect_last_words(job.end_of(1), "rank 1: out of memory in op 7");
   const std::string news = "rank 1 failed: out of memory in op 7 during the start of step 2";
   expect_last_words(job.end_of(0), "rank 0: " + news);
@@ -244,19 +353,29 @@ TEST(FailureTest, RankThatUnwindsItsSessionIsNamed) {
   Job job(2, [](Session& session) {
     session.barrier();
     Job::say("ready\n");
-    if (session.rank() == Rank{1}) throw DeviceError("rank 1: out of memory");
+    if (session.rank() == Rank{1}) {
+      Job::wait_for_go();
+      throw DeviceError("rank 1: out of memory");
+    }
     session.barrier("the start of step 2");
   });
+  job.go();
   expect_last_words(job.end_of(1), "rank 1: out of memory");
   expect_last_words(job.end_of(0),
                     "rank 0: rank 1 failed: it ended with an error during the start of step 2");
 }
 
+// No news explains it: after a moment the closed connection is all there is to say.
 TEST(FailureTest, RankThatLeavesEarlyIsNamed) {
-  Job job(2, [](Session& session) {
+  const Work work = [](Session& session) {
     session.barrier();
     Job::say("ready\n");
     if (session.rank() == Rank{0}) session.barrier("the start of step 2");
+  };
+  Job job(2, work, [](std::int32_t rank) {
+    SessionOptions options = patient(rank);
+    options.graces.news = 100ms;
+    return options;
   });
   const Job::Ended left = job.end_of(1);
   EXPECT_EQ(left.exit_code, 0);
@@ -268,7 +387,7 @@ TEST(FailureTest, RankThatLeavesEarlyIsNamed) {
 TEST(LocalRanksTest, FirstExceptionIsRethrown) {
   std::atomic<int> told = 0;
   const auto fail = [&] {
-    run_local_ranks({.ranks = 3}, [&](Session& session) {
+    run_local_ranks({.ranks = 3, .graces = kPatient}, [&](Session& session) {
       if (session.rank() == Rank{2}) throw InputError("plan.json: no such op");
       try {
         session.barrier();

@@ -7,11 +7,13 @@
 
 #include "base/error.h"
 #include "exec/cpu/ring.h"
+#include "tests/exec/own_address.h"
 #include "tests/exec/transports.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <random>
 #include <string>
 #include <thread>
@@ -24,6 +26,7 @@ using schedule::ReduceOp;
 using testing::count_wrong;
 using testing::data_of;
 using ::testing::HasSubstr;
+using testing::kPatient;
 using testing::on_ranks;
 using ::testing::StartsWith;
 
@@ -97,24 +100,25 @@ TEST_P(GlooOnRanks, AgreesWithTheRing) {
 TEST(GlooTest, FailureOfTheJobEndsAWaitInsideGloo) {
   if (!can_run()) GTEST_SKIP() << "no Gloo in this build, or not to be seen by its sanitizer";
   std::string words;
-  try {
-    launch::run_local_ranks({.ranks = 2}, [&](Session& session) {
-      const std::unique_ptr<Transport> gloo = open_gloo(session);
-      std::vector<float> data(1000);
-      session.barrier();
-      if (session.rank() == Rank{1}) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));  // rank 0 is inside by then
-        // It stays connected: only the session tells rank 0 what happened.
-        session.abort("its kernel failed");
-        session.failure().await(std::chrono::seconds(1));
-        std::this_thread::sleep_for(std::chrono::milliseconds(200));
-        return;
-      }
+  std::latch has_ended(1);
+  launch::run_local_ranks({.ranks = 2, .graces = kPatient}, [&](Session& session) {
+    const std::unique_ptr<Transport> gloo = open_gloo(session);
+    std::vector<float> data(1000);
+    session.barrier();
+    if (session.rank() == Rank{1}) {
+      // Rank 0 is inside by then, most likely; if it comes later, its wait must not begin.
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      session.abort("its kernel failed");
+      has_ended.wait();  // it stays connected: only the session tells rank 0 what happened
+      return;
+    }
+    try {
       gloo->all_reduce(data, ReduceOp::Sum, "all-reduce of bucket 3");
-    });
-  } catch (const DeviceError& error) {
-    words = error.what();
-  }
+    } catch (const DeviceError& error) {
+      words = error.what();
+    }
+    has_ended.count_down();
+  });
   EXPECT_EQ(words, "rank 0: rank 1 failed: its kernel failed during all-reduce of bucket 3");
 }
 

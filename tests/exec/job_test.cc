@@ -101,10 +101,18 @@ TEST(JobTest, ACalibrationRunsOverTheRing) {
     calibrate::Rig rig(exchange_of(session), ports_of(session, TransportKind::Ring));
     calibrate::Options options;
     options.op_steps = 3;
-    options.collectives = {.smallest = kib(1), .largest = mib(1), .pause = 1ms};
+    options.unit_kernel = {.units = 1, .chains = 1};
+    options.arena = mib(4);
+    const Duration budget = std::chrono::hours(1);  // for all sizes, on any machine
+    options.collectives = {.smallest = kib(1), .largest = mib(1), .budget = budget, .pause = 1ms};
+    options.halves.largest = mib(1);
+    options.halves.budget = budget;
+    options.halves.pause = 1ms;
     options.contention = {.bytes = kib(256), .compute_time = 20ms};
     const calibrate::Calibration result = calibrate::calibrate(rig, plan, options);
     ASSERT_EQ(result.collectives.size(), 11U);
+    EXPECT_EQ(result.reduce_scatter.size(), 5U);  // 4, 16, 64, 256 and 1024 KiB
+    EXPECT_EQ(result.all_gather.size(), 5U);
     for (const calibrate::CollectiveTimes& time : result.collectives) {
       EXPECT_GT(time.isolated.median, Duration{});
       EXPECT_GT(time.back_to_back, Duration{});

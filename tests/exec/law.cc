@@ -74,6 +74,7 @@ const Trained& Law::reference(const Combination& combination) {
   const bool sum = k > 1 && combination.merge.op == ReduceOp::Sum;
   options.world_size /= options.stages;
   options.stages = 1;
+  options.chunks = 1;
   if (!penalised) options.samples *= k;
   std::ostringstream key;
   key << name(options) << (sum ? " sum " : " average ") << k;

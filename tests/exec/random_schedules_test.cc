@@ -37,6 +37,7 @@ using training::TrainingOptions;
 
 constexpr int kWanted = 240;
 constexpr std::uint64_t kMostSeeds = 4000;
+constexpr int kParts = 4;  // tests that share the legal ones, each with seeds of its own
 
 std::vector<TrainingOptions> variants() {
   std::vector<TrainingOptions> result;
@@ -77,12 +78,18 @@ std::optional<Drawn> draw(std::uint64_t seed) {
   return drawn;
 }
 
-TEST(RandomSchedulesTest, LegalOnesGiveExactGradientsAndTheWeightsOfTheNaiveProgram) {
+class RandomSchedulesOfPart : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Part, RandomSchedulesOfPart, ::testing::Range(0, kParts));
+
+TEST_P(RandomSchedulesOfPart, LegalOnesGiveExactGradientsAndTheWeightsOfTheNaiveProgram) {
+  constexpr int kWantedHere = kWanted / kParts;
+  const std::uint64_t first = static_cast<std::uint64_t>(GetParam()) * (kMostSeeds / kParts);
+  const std::uint64_t end = first + kMostSeeds / kParts;
   Law law;
   int legal = 0;
   int trained = 0;
   std::int64_t checked = 0;
-  for (std::uint64_t seed = 0; seed < kMostSeeds && legal < kWanted; ++seed) {
+  for (std::uint64_t seed = first; seed < end && legal < kWantedHere; ++seed) {
     const std::optional<Drawn> drawn = draw(seed);
     if (!drawn) continue;
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -98,10 +105,10 @@ TEST(RandomSchedulesTest, LegalOnesGiveExactGradientsAndTheWeightsOfTheNaiveProg
     EXPECT_EQ(weights.disagreement, "");
     ++trained;
   }
-  EXPECT_EQ(legal, kWanted);
-  EXPECT_EQ(trained, kWanted / 4);
+  EXPECT_EQ(legal, kWantedHere);
+  EXPECT_EQ(trained, kWantedHere / 4);
   // Two steps on two ranks; every schedule reduces all 5,000 gradient elements.
-  EXPECT_GT(checked, std::int64_t{kWanted} * 2 * 2 * 5000);
+  EXPECT_GT(checked, std::int64_t{kWantedHere} * 2 * 2 * 5000);
 }
 
 // One mutation each of legal plans, the kinds in turn. Some plans have no place for a kind.

@@ -4,6 +4,7 @@
 #include "exec/cpu/ring.h"
 
 #include "base/error.h"
+#include "tests/exec/own_address.h"
 #include "tests/exec/transports.h"
 #include "tests/support/errors.h"
 
@@ -23,6 +24,7 @@ using schedule::ReduceOp;
 using testing::count_wrong;
 using testing::data_of;
 using ::testing::HasSubstr;
+using testing::kPatient;
 using testing::on_ranks;
 
 std::unique_ptr<Transport> open(Session& session) { return open_ring(session); }
@@ -136,10 +138,11 @@ TEST_P(RingOnRanks, TwoRingsOfOneJobAreIndependent) {
 TEST(RingTest, RanksThatDisagreeAreTold) {
   std::atomic<int> told = 0;
   const std::string error = error_of<DeviceError>([&] {
-    on_ranks(2, open, [&](Session& session, Transport& ring) {
+    launch::run_local_ranks({.ranks = 2, .graces = kPatient}, [&](Session& session) {
+      const std::unique_ptr<Transport> ring = open_ring(session);
       std::vector<float> data(session.rank() == Rank{0} ? 4 : 8);
       const std::string mine =
-          error_of<DeviceError>([&] { ring.all_reduce(data, ReduceOp::Sum, "bucket 5"); });
+          error_of<DeviceError>([&] { ring->all_reduce(data, ReduceOp::Sum, "bucket 5"); });
       EXPECT_THAT(mine, HasSubstr("during bucket 5"));
       ++told;
       throw DeviceError(mine);

@@ -4,8 +4,10 @@
 #include "tests/exec/support.h"
 
 #include "base/error.h"
+#include "exec/cpu/synthetic_ops.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <exception>
 #include <string>
 #include <thread>
@@ -178,9 +180,10 @@ namespace {
 
 class SharedTransport final : public cpu::Transport {
  public:
-  SharedTransport(ThreadRanks::Meeting& meeting, std::size_t index, std::chrono::microseconds delay,
+  // `before` runs first in every collective.
+  SharedTransport(ThreadRanks::Meeting& meeting, std::size_t index, std::function<void()> before,
                   const char& cut)
-      : meeting_(meeting), index_(index), delay_(delay), cut_(cut) {}
+      : meeting_(meeting), index_(index), before_(std::move(before)), cut_(cut) {}
 
   void all_reduce(std::span<float> data, ReduceOp op, std::string_view label) override {
     begin(data, label);
@@ -235,7 +238,7 @@ class SharedTransport final : public cpu::Transport {
  private:
   void begin(std::span<const float> data, std::string_view label) {
     if (cut_ != 0) throw DeviceError(std::string(label) + ": link cut");
-    std::this_thread::sleep_for(delay_);
+    before_();
     meeting_.shown[index_] = data;
     meeting_.turn.arrive_and_wait();
   }
@@ -249,8 +252,55 @@ class SharedTransport final : public cpu::Transport {
 
   ThreadRanks::Meeting& meeting_;
   std::size_t index_;
-  std::chrono::microseconds delay_;
+  std::function<void()> before_;
   const char& cut_;
+};
+
+// Whether a rank has run all ops of its step.
+class Progress {
+ public:
+  void begin_step() {
+    const std::lock_guard lock(mutex_);
+    has_computed_ = false;
+  }
+  void end_of_ops() {
+    {
+      const std::lock_guard lock(mutex_);
+      has_computed_ = true;
+    }
+    changed_.notify_all();
+  }
+  void await_end_of_ops() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return has_computed_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool has_computed_ = false;
+};
+
+// Tells when the last op has run.
+class ObservedOps final : public cpu::OpRunner {
+ public:
+  ObservedOps(std::unique_ptr<cpu::OpRunner> inner, OpId last, Progress& progress)
+      : inner_(std::move(inner)), last_(last), progress_(progress) {}
+
+  void begin_step(std::int32_t step) override {
+    progress_.begin_step();
+    inner_->begin_step(step);
+  }
+  void run(const schedule::Op& op) override {
+    inner_->run(op);
+    if (op.id == last_) progress_.end_of_ops();
+  }
+  CheckResult check() override { return inner_->check(); }
+
+ private:
+  std::unique_ptr<cpu::OpRunner> inner_;
+  OpId last_;
+  Progress& progress_;
 };
 
 }  // namespace
@@ -279,8 +329,12 @@ cpu::Ports ThreadRanks::ports(Rank rank) {
                              StreamId stream,
                              std::span<const Rank> ranks) -> std::unique_ptr<cpu::Transport> {
     const auto index = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
+    const auto before = [this, rank] {
+      std::this_thread::sleep_for(delay_);
+      if (hold_) hold_(rank);
+    };
     return std::make_unique<SharedTransport>(meeting(stream, ranks),
-                                             static_cast<std::size_t>(index), delay_,
+                                             static_cast<std::size_t>(index), before,
                                              cut_[static_cast<std::size_t>(rank.value)]);
   };
   return ports;
@@ -335,6 +389,31 @@ std::vector<RankResult> run_on_threads(const ScheduledProgram& plan, const RunOp
   std::vector<RankResult> results(static_cast<std::size_t>(plan.program.world_size));
   ranks.run([&](Rank rank) {
     cpu::CpuBackend backend(plan, ranks.ports(rank));
+    results[static_cast<std::size_t>(rank.value)] = run(plan, rank, backend, options);
+  });
+  return results;
+}
+
+std::vector<RankResult> run_with_late_collectives(const ScheduledProgram& plan,
+                                                  const RunOptions& options) {
+  const auto world = static_cast<std::size_t>(plan.program.world_size);
+  std::vector<Progress> progress(world);
+  const auto of = [&](Rank rank) -> Progress& {
+    return progress[static_cast<std::size_t>(rank.value)];
+  };
+  ThreadRanks ranks(plan.program.world_size);
+  ranks.hold([&](Rank rank) { of(rank).await_end_of_ops(); });
+  std::vector<RankResult> results(world);
+  ranks.run([&](Rank rank) {
+    cpu::Ports ports = ranks.ports(rank);
+    ports.workspace = std::make_shared<cpu::Workspace>();
+    ports.make_ops = [&, workspace = ports.workspace](const ScheduledProgram& scheduled,
+                                                      Rank of_rank, cpu::TensorMemory& memory) {
+      auto ops = std::make_unique<cpu::SyntheticOps>(scheduled, of_rank, memory, workspace);
+      return std::make_unique<ObservedOps>(std::move(ops), scheduled.program.ops.back().id,
+                                           of(of_rank));
+    };
+    cpu::CpuBackend backend(plan, ports);
     results[static_cast<std::size_t>(rank.value)] = run(plan, rank, backend, options);
   });
   return results;

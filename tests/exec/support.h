@@ -62,6 +62,8 @@ class ThreadRanks {
 
   [[nodiscard]] cpu::Ports ports(Rank rank);
   [[nodiscard]] Exchange exchange(Rank rank);
+  // Before its collectives begin, each rank calls this on their thread. REQUIRES: no ports yet.
+  void hold(std::function<void(Rank)> until) { hold_ = std::move(until); }
   // From then on, collectives of this rank throw DeviceError "LABEL: link cut".
   void cut(Rank rank);
   // Runs body(rank) on one thread per rank; rethrows the first exception by rank.
@@ -74,6 +76,7 @@ class ThreadRanks {
 
   std::int64_t ranks_;
   std::chrono::microseconds delay_;
+  std::function<void(Rank)> hold_;
   std::barrier<> barrier_;
   std::mutex mutex_;
   std::map<std::pair<StreamId, std::vector<Rank>>, std::unique_ptr<Meeting>> meetings_;
@@ -85,6 +88,11 @@ class ThreadRanks {
 std::vector<RankResult> run_on_threads(const schedule::ScheduledProgram& plan,
                                        const RunOptions& options,
                                        std::chrono::microseconds delay = {});
+
+// The same, but no collective begins before its rank has run all ops of the step: whoever does not wait
+// for a collective is sure to come too early.
+std::vector<RankResult> run_with_late_collectives(const schedule::ScheduledProgram& plan,
+                                                  const RunOptions& options);
 
 CheckResult sum_of_checks(const std::vector<RankResult>& results);
 

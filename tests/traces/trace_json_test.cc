@@ -9,6 +9,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <ostream>
@@ -111,7 +112,8 @@ TEST(TraceJsonTest, ReadsBackRandomTraces) {
 }
 
 TEST(TraceJsonTest, SavesAndLoadsAFile) {
-  const std::string path = ::testing::TempDir() + "dovetail_trace_json_test.json";
+  const std::string path =
+      ::testing::TempDir() + "dovetail_trace_json." + std::to_string(::getpid()) + ".json";
   save_trace(path, sample::measured());
   EXPECT_EQ(load_trace(path), sample::measured());
   std::filesystem::remove(path);
