@@ -29,6 +29,11 @@ else()
         set(CMAKE_CUDA20_${KIND}_COMPILE_OPTION "-std=c++20")
       endif()
     endforeach()
+    # FindCUDAToolkit of CMake 3.25 marks this target as deprecated also where the toolkit has no such
+    # library (CUDA 13.0), and fails. Nothing here uses it.
+    if(NOT TARGET CUDA::nvToolsExt)
+      add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
+    endif()
     find_package(CUDAToolkit 12.4 QUIET)
     find_package(NCCL 2.19 QUIET MODULE)
     if(NOT CUDAToolkit_FOUND)

@@ -43,6 +43,8 @@ class CudaLoaderCliTest : public ::testing::Test {
   inline static std::string plan_;
 };
 
+constexpr const char* kNotBuilt = "is not part of this build";
+
 TEST_F(CudaLoaderCliTest, AnAbsentModuleIsAnErrorOfTheMachine) {
   ::setenv("DOVETAIL_CUDA_MODULE", "/nowhere/libdovetail_cuda.so", 1);
   const Ended ended = run("--backend cuda");
@@ -57,8 +59,14 @@ TEST_F(CudaLoaderCliTest, WithoutADriverTheSentenceNamesIt) {
   }
   const Ended ended = run("--backend cuda");
   EXPECT_EQ(ended.code, 3) << ended.output;
-  // Built: the driver is missing, or a library; not built: the reason.
-  EXPECT_THAT(ended.output, HasSubstr(place.built ? "the cuda " : "is not part of this build"));
+  // Built: the driver is missing, or a library; not built: the reason. A tool that the environment
+  // names may have been built otherwise than this test.
+  const bool is_other = std::getenv("DOVETAIL_TOOL") != nullptr;
+  if (place.built || is_other) {
+    EXPECT_THAT(ended.output, ::testing::AnyOf(HasSubstr("the cuda "), HasSubstr(kNotBuilt)));
+  } else {
+    EXPECT_THAT(ended.output, HasSubstr(kNotBuilt));
+  }
 }
 
 TEST_F(CudaLoaderCliTest, TheCpuBackendDoesNotLookForTheModule) {

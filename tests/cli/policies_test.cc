@@ -82,18 +82,21 @@ TEST_F(PolicyCliTest, P20ThePresetIsTheSourcesPassAndSaysWhatItDid) {
                     HasSubstr("passes\n"), HasSubstr("lay out: "), HasSubstr("verified: legal")));
 }
 
-TEST_F(PolicyCliTest, EveryPolicyMakesALegalPlan) {
-  for (const char* policy :
-       {"naive", "source-improved", "source-first-fit:cap=25MiB,scope=event",
-        "gradient-merge:k=4,sync=last", "gradient-merge:k=2,sync=every",
-        "gradient-merge:k=2,sync=after,average=no", "sharded:p=2", "sharded:cap=8MiB,k=2",
-        "sharded:gather=next-forward,tail=last-gradient", "source-improved:k=2",
-        "threshold:threshold=4MiB,batch=2,wait=before-next-batch"}) {
-    const Ended planned = plan(policy);
-    ASSERT_EQ(planned.code, 0) << policy << ": " << planned.output;
-    EXPECT_THAT(dovetail::testing::run_tool("show " + path()).output, HasSubstr("verified: legal"))
-        << policy;
-  }
+class EveryPolicyTest : public PolicyCliTest, public ::testing::WithParamInterface<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Policies, EveryPolicyTest,
+    ::testing::Values("naive", "source-improved", "source-first-fit:cap=25MiB,scope=event",
+                      "gradient-merge:k=4,sync=last", "gradient-merge:k=2,sync=every",
+                      "gradient-merge:k=2,sync=after,average=no", "sharded:p=2",
+                      "sharded:cap=8MiB,k=2", "sharded:gather=next-forward,tail=last-gradient",
+                      "source-improved:k=2",
+                      "threshold:threshold=4MiB,batch=2,wait=before-next-batch"));
+
+TEST_P(EveryPolicyTest, MakesALegalPlan) {
+  const Ended planned = plan(GetParam());
+  ASSERT_EQ(planned.code, 0) << planned.output;
+  EXPECT_THAT(dovetail::testing::run_tool("show " + path()).output, HasSubstr("verified: legal"));
 }
 
 TEST_F(PolicyCliTest, APlanKeepsTheDecisionsOfItsPolicy) {

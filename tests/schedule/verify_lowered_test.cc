@@ -76,13 +76,17 @@ TEST(VerifyLoweredTest, PI2EveryCombinationOfDecisionsIsLegal) {
 
 // Without any one of its ops, collectives, copies or scales a plan is illegal, and the reason is no
 // accident: every mutation of every case is looked at. A wait or a record may be implied by another.
-TEST(VerifyLoweredTest, EveryCommandThatIsLeftOutIsNoticed) {
+class VerifyLeftOutTest : public ::testing::TestWithParam<std::size_t> {};
+INSTANTIATE_TEST_SUITE_P(Part, VerifyLeftOutTest, ::testing::Range(std::size_t{0}, std::size_t{3}));
+
+TEST_P(VerifyLeftOutTest, EveryCommandThatIsLeftOutIsNoticed) {
   const Program program = training({6, 10, 8}, 4);
   std::size_t waits = 0;
   std::size_t needed = 0;
   std::size_t at = 0;
   for (const Case& one : all_cases(program)) {
-    if (at++ % 7 != 0) continue;  // every seventh: all decisions still meet each other
+    // Every seventh: all decisions still meet each other. Each test has a third of those.
+    if (at++ % 21 != 7 * GetParam()) continue;
     const auto plan = plan_of(program, one.schedule);
     if (!plan) continue;
     for (std::size_t i = 0; i < plan->roles[0].commands.size(); ++i) {
@@ -99,8 +103,9 @@ TEST(VerifyLoweredTest, EveryCommandThatIsLeftOutIsNoticed) {
     }
   }
   // About 52 of the 103 plans have communication streams: 2 or 3 buckets, 2 waits each, or 4 where
-  // they are sharded, some in several micro-steps; so about 7.5 per plan.
-  EXPECT_GT(waits, 350U);
+  // they are sharded, some in several micro-steps; so about 7.5 per plan, and a third
+  // of all waits here.
+  EXPECT_GT(waits, 100U);
   EXPECT_GT(10 * needed, 8 * waits);
 }
 
