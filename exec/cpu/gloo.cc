@@ -267,6 +267,8 @@ class GlooTransport final : public Transport {
   }
 
   void guard(std::string_view label, const std::function<void()>& body) const {
+    // A wait that begins once the connections are cut (FailureWatch) may not be told of it.
+    if (session_.failed()) session_.throw_failure("the job failed", label);
     const NoSigpipe no_sigpipe;
     try {
       body();
