@@ -34,7 +34,7 @@ schedule::ScheduledProgram lower_and_verify(const schedule::Program& program,
                                             const schedule::Schedule& schedule,
                                             const std::string& source) {
   schedule::Lowered lowered = schedule::lower(program, schedule);
-  for (const schedule::Problem& problem : schedule::verify(lowered.program)) {
+  for (const schedule::Problem& problem : schedule::verify(program, lowered.program, schedule.merge)) {
     throw InputError(source + ": illegal schedule: " + problem.message);
   }
   return std::move(lowered.program);

@@ -164,7 +164,7 @@ schedule::Schedule Planner::schedule(const schedule::PolicySpec& spec) {
 schedule::Schedule Planner::verified_schedule(const schedule::PolicySpec& spec) {
   schedule::Schedule result = schedule(spec);
   const schedule::Lowered lowered = schedule::lower(program_, result);
-  for (const schedule::Problem& problem : schedule::verify(lowered.program)) {
+  for (const schedule::Problem& problem : schedule::verify(program_, lowered.program, result.merge)) {
     throw InputError("schedule " + result.policy + " is illegal: " + problem.message);
   }
   return result;
