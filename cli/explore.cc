@@ -39,7 +39,8 @@ struct Sweep {
   std::vector<Row> rows;
   std::size_t best = 0;
   std::optional<std::size_t> best_bounded;  // of the rows that the lower bound bounds
-  std::optional<Duration> lower_bound;      // absent with best_bounded
+  std::optional<Duration> lower_bound;      // absent with best_bounded, or with a reason:
+  std::string bound_problem;                // why the bound that was found is none
   double gap = 0;                           // of best_bounded
   std::size_t simulated = 0;
   std::vector<std::string> left_out;  // policies, and steps of them, that do not apply, and why
@@ -165,10 +166,10 @@ Sweep run_sweep(Planner& planner, const ExploreOptions& options) {
   static_cast<void>(planner.verified_schedule(sweep.rows[sweep.best].candidate.spec));
   sweep.simulated = planner.simulated();
   if (!sweep.best_bounded) return sweep;
-  sweep.lower_bound = planner.lower_bound();
-  DOVETAIL_CHECK(sweep.lower_bound->count() <=
-                 sweep.rows[*sweep.best_bounded].candidate.summary.step_ns)
-      << "a schedule is faster than its lower bound of " << *sweep.lower_bound;
+  Bound checked = checked_bound(planner.lower_bound(), sweep.rows[*sweep.best_bounded].candidate);
+  sweep.lower_bound = checked.time;
+  sweep.bound_problem = std::move(checked.problem);
+  if (!sweep.lower_bound) return sweep;
   const auto bound = static_cast<double>(sweep.lower_bound->count());
   const auto found = static_cast<double>(sweep.rows[*sweep.best_bounded].candidate.summary.step_ns);
   sweep.gap = bound > 0 ? found / bound - 1 : 0;
@@ -210,6 +211,7 @@ std::string to_json(const Sweep& sweep, const Inputs& inputs, const ExploreOptio
   if (shards(sweep)) {
     notes.insert(notes.end(), inputs.sharding_notes.begin(), inputs.sharding_notes.end());
   }
+  if (!sweep.bound_problem.empty()) notes.push_back(sweep.bound_problem);
   const ordered_json result = {{"schema", "dovetail.explore/1"},
                                {"kind", "explore"},
                                {"origin", "simulated"},
@@ -281,12 +283,13 @@ void print_table(std::ostream& out, const Sweep& sweep, const Inputs& inputs,
     out << ", of rows with " << micro_steps(best) << " micro-steps per update (a larger batch)";
   }
   out << '\n';
+  if (!sweep.bound_problem.empty()) out << sweep.bound_problem << '\n';
   if (!sweep.lower_bound) return;
   if (sweep.best_bounded != sweep.best) {
-    out << "best that all-reduces once per step: "
-        << schedule::to_string(sweep.rows[*sweep.best_bounded].candidate.spec) << "; of these ";
+    out << "best of those that the bound covers: "
+        << schedule::to_string(sweep.rows[*sweep.best_bounded].candidate.spec) << "; ";
   }
-  out << "no schedule of consecutive buckets is faster than "
+  out << "no schedule of whole gradients in consecutive buckets on one stream is faster than "
       << fixed(to_us(*sweep.lower_bound) / 1e3, 3) << " ms on this model: gap "
       << fixed(sweep.gap * 100, 2) << " %\n";
 }

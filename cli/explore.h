@@ -7,7 +7,8 @@
 //   torch-ddp 25 MiB, first 1 MiB        5   49.114       0.118     +1.1 %
 //   exact                                3   48.601       0.018       best
 //   best: exact
-//   no schedule of consecutive buckets is faster than 47.806 ms on this model: gap 1.66 %
+//   no schedule of whole gradients in consecutive buckets on one stream is faster than 47.806 ms on
+//   this model: gap 1.66 %                                                    (printed in one line)
 //
 // One row per policy and threshold; `exposed` is communication that nothing hides. Policies with k
 // micro-steps per update are compared by the time of one (a column of its own, where there are any)

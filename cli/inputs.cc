@@ -31,6 +31,12 @@ models::CollectiveTable all_reduce_table(const schedule::Program& program,
   return models::collective_table(cluster, {schedule::Collective::AllReduce, ranks});
 }
 
+// The same of a measured profile.
+models::CollectiveTable own_table(const schedule::Program& program, models::OwnMachine& own) {
+  if (reduction_ranks(program) == 1) return models::CollectiveTable(models::AlphaBeta{});
+  return std::move(own.all_reduce);
+}
+
 Inputs from_own_machine(const InputOptions& options) {
   models::Workload workload =
       models::load_workload(options.workload, options.world, options.data_dir);
@@ -43,7 +49,8 @@ Inputs from_own_machine(const InputOptions& options) {
   }
   models::OwnMachine& own = *workload.own_machine;
   const std::string machine = own.costs.machine;
-  return {std::move(workload.program), std::move(own.costs), std::move(own.all_reduce), machine,
+  models::CollectiveTable table = own_table(workload.program, own);
+  return {std::move(workload.program), std::move(own.costs), std::move(table), machine,
           std::move(workload.notes)};
 }
 

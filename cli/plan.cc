@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,12 +19,13 @@
 #include "cli/planner.h"
 #include "cli/text.h"
 #include "models/cluster.h"
+#include "models/workload.h"
 #include "schedule/lower.h"
 #include "schedule/plan_json.h"
 #include "schedule/policies/report.h"
 #include "schedule/sharding.h"
 #include "schedule/verify.h"
-#include "sim/simulate.h"
+#include "sim/steady.h"
 #include "traces/metrics.h"
 #include "traces/perfetto.h"
 #include "traces/timeline.h"
@@ -34,10 +38,50 @@ schedule::ScheduledProgram lower_and_verify(const schedule::Program& program,
                                             const schedule::Schedule& schedule,
                                             const std::string& source) {
   schedule::Lowered lowered = schedule::lower(program, schedule);
-  for (const schedule::Problem& problem : schedule::verify(lowered.program)) {
+  for (const schedule::Problem& problem :
+       schedule::verify(program, lowered.program, schedule.merge)) {
     throw InputError(source + ": illegal schedule: " + problem.message);
   }
   return std::move(lowered.program);
+}
+
+struct Simulated {
+  traces::Trace trace;
+  sim::SteadyState steady;
+};
+
+// As many steps as asked for, but enough for the median step to be a steady one.
+Simulated simulate_steady(const schedule::ScheduledProgram& program, const models::Costs& costs,
+                          std::int32_t steps) {
+  sim::Graph graph;
+  sim::Workspace workspace;
+  const sim::SteadyState steady = sim::find_steady_state(program, costs, graph, workspace);
+  if (steps >= kTraceSteps) steps = sim::steps_to_show(steady, steps);
+  return {sim::simulate(program, costs, {.steps = steps}), steady};
+}
+
+// What the model leaves out of a schedule with several communication streams.
+std::vector<std::string> stream_notes(const schedule::Schedule& schedule) {
+  std::set<std::int32_t> streams;
+  for (const schedule::Bucket& bucket : schedule.buckets) {
+    const auto* comm = std::get_if<schedule::CommStream>(&bucket.stream);
+    if (comm != nullptr) streams.insert(comm->index);
+  }
+  if (streams.size() < 2) return {};
+  return {std::to_string(streams.size()) +
+          " communication streams are each given the whole link: too fast if they share it"};
+}
+
+// Where one step does not stand for all.
+std::vector<std::string> notes_on(const sim::SteadyState& steady) {
+  if (steady.cycle == 1) return {};
+  const std::string mean = fixed(to_us(Duration(steady.summary.step_ns)) / 1e3, 3) + " ms";
+  if (steady.cycle == 0) {
+    return {"no steady state within " + std::to_string(steady.steps) +
+            " steps: the later half takes " + mean + " a step on average"};
+  }
+  return {"steps take turns in cycles of " + std::to_string(steady.cycle) + ": " + mean +
+          " on average; one of them follows"};
 }
 
 struct Machine {
@@ -45,15 +89,26 @@ struct Machine {
   std::vector<std::string> notes;
 };
 
+// The machine on which the plan's workload was measured, if that is the one that is asked for: by the
+// name that the plan has of it, or by the workload's own name or file.
+std::optional<Machine> own_machine_of(const PredictOptions& options, const schedule::Plan& plan) {
+  const schedule::PlanSummary& made = plan.summary;
+  if (!options.cluster.empty() && options.cluster != made.workload) return std::nullopt;
+  const std::string file = workload_file(made.workload, options.data_dir).path;
+  if (!std::filesystem::is_regular_file(file)) return std::nullopt;
+  models::Workload workload = models::load_workload(made.workload, {}, options.data_dir);
+  if (!workload.own_machine || workload.program.world_size != plan.program.world_size) {
+    return std::nullopt;
+  }
+  if (options.cluster.empty() && workload.own_machine->costs.machine != made.cluster) {
+    return std::nullopt;
+  }
+  return Machine{std::move(workload.own_machine->costs), std::move(workload.notes)};
+}
+
 // The one named, else the one that the plan was made for, if it is shipped or the workload's own.
 Machine machine_of(const PredictOptions& options, const schedule::Plan& plan) {
-  if (options.cluster.empty() && plan.summary.cluster == plan.summary.workload) {
-    Inputs own = load_inputs({.workload = plan.summary.workload,
-                              .cluster = {},
-                              .data_dir = options.data_dir,
-                              .world = {}});
-    return {std::move(own.costs), std::move(own.notes)};
-  }
+  if (std::optional<Machine> own = own_machine_of(options, plan)) return *std::move(own);
   const std::string name = options.cluster.empty() ? plan.summary.cluster : options.cluster;
   const std::vector<std::string> shipped = models::cluster_names(options.data_dir + "/clusters");
   if (options.cluster.empty() && std::ranges::count(shipped, name) == 0) {
@@ -85,14 +140,18 @@ void plan(const PlanOptions& options, std::ostream& out) {
   schedule::Prediction predicted{.step = Duration(candidate.summary.step_ns),
                                  .exposed = Duration(candidate.summary.exposed_ns),
                                  .lower_bound = {}};
-  if (Planner::is_bounded(result.program, result.schedule))
-    predicted.lower_bound = planner.lower_bound();
+  std::vector<std::string> notes = stream_notes(result.schedule);
+  if (candidate.bounded) {
+    const Bound bound = checked_bound(planner.lower_bound(), candidate);
+    predicted.lower_bound = bound.time;
+    if (!bound.time) notes.push_back(bound.problem);
+  }
   result.summary = {
       .workload = options.inputs.workload, .cluster = inputs.cluster, .predicted = predicted};
   std::vector<NewFile> files = {{options.output, schedule::plan_to_json(result)}};
   if (!options.trace.empty()) {
     const auto program = lower_and_verify(result.program, result.schedule, options.output);
-    const traces::Trace trace = sim::simulate(program, planner.costs(), {.steps = kTraceSteps});
+    const traces::Trace trace = simulate_steady(program, planner.costs(), kTraceSteps).trace;
     files.push_back({options.trace, traces::to_json(trace)});
   }
   write_files(files);
@@ -105,6 +164,7 @@ void plan(const PlanOptions& options, std::ostream& out) {
   }
   out << '\n';
   print_notes(out, inputs.notes);
+  print_notes(out, notes);
   if (is_sharded(result.schedule)) print_notes(out, inputs.sharding_notes);
   if (spec.kind == schedule::PolicyKind::Exact) {
     for (const std::string& line : schedule::bucket_report(result.program, result.schedule)) {
@@ -125,7 +185,8 @@ void predict(const PredictOptions& options, std::ostream& out) {
   const schedule::Plan plan = schedule::read_plan(options.plan);
   const Machine machine = machine_of(options, plan);
   const auto program = lower_and_verify(plan.program, plan.schedule, options.plan);
-  const traces::Trace trace = sim::simulate(program, machine.costs, {.steps = options.steps});
+  const Simulated simulated = simulate_steady(program, machine.costs, options.steps);
+  const traces::Trace& trace = simulated.trace;
   std::vector<NewFile> files;
   if (!options.trace.empty()) files.push_back({options.trace, traces::to_json(trace)});
   if (!options.perfetto.empty()) {
@@ -136,6 +197,8 @@ void predict(const PredictOptions& options, std::ostream& out) {
   out << "dovetail " << DOVETAIL_VERSION << "; plan " << options.plan << " ("
       << plan.schedule.policy << ") on " << machine.costs.machine << "; predicted (simulated)\n";
   print_notes(out, machine.notes);
+  print_notes(out, stream_notes(plan.schedule));
+  print_notes(out, notes_on(simulated.steady));
   traces::print(out, traces::median_step(trace));
   if (options.timeline) out << '\n' << traces::timeline(trace);
   if (!options.perfetto.empty()) out << options.perfetto << ": open in ui.perfetto.dev\n";

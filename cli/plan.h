@@ -11,8 +11,8 @@
 
 namespace dovetail::cli {
 
-// Steps of a predicted trace. The first begins with idle streams, so the median of three is a steady
-// one, which is what plans state.
+// Steps of a predicted trace, or more where it takes more until they repeat (sim/steady.h). The first
+// begins with idle streams, so the median of three is a steady one, which is what plans state.
 inline constexpr std::int32_t kTraceSteps = 3;
 
 struct PlanOptions {
@@ -32,7 +32,7 @@ struct PredictOptions {
   std::string trace;     // output; empty: only the report
   std::string perfetto;  // likewise
   bool timeline = false;
-  std::int32_t steps = kTraceSteps;  // the median is reported
+  std::int32_t steps = kTraceSteps;  // the median is reported; fewer than kTraceSteps: just these
 };
 
 void predict(const PredictOptions& options, std::ostream& out);

@@ -105,7 +105,17 @@ Planner::Planner(schedule::Program program, models::Costs costs, models::Collect
   if (owed_.empty()) {
     throw InputError("workload " + program_.name + " owes no reductions: there is nothing to plan");
   }
-  for (const schedule::OwedGradient& gradient : owed_) total_ += gradient.bytes;
+  for (const schedule::OwedGradient& gradient : owed_) {
+    total_ += gradient.bytes;
+    position_[gradient.tensor] = static_cast<std::size_t>(&gradient - owed_.data());
+  }
+  const auto degree = [&](const schedule::OwedGradient& gradient) {
+    return program_.group(gradient.group).size();
+  };
+  one_degree_ = program_.stages == 1 && program_.micro_steps == 1 &&
+                std::ranges::all_of(owed_, [&](const schedule::OwedGradient& gradient) {
+                  return degree(gradient) == degree(owed_.front());
+                });
   const auto ranks =
       std::min(program_.world_size, std::max<std::int64_t>(1, costs_.distinct_ranks));
   for (std::int32_t rank = 0; rank < ranks; ++rank) {
@@ -123,12 +133,12 @@ sim::StepSummary Planner::judge(const schedule::Schedule& schedule, std::vector<
   const bool keeps = keeps_the_program(program_, schedule);
   schedule::Lowered lowered =
       keeps ? schedule::lower(std::move(program_), schedule) : schedule::lower(program_, schedule);
-  graph_ = sim::compile(lowered.program, costs_, kSteps, std::move(graph_));
-  sim::play(graph_, costs_, workspace_);
+  const sim::SteadyState steady =
+      sim::find_steady_state(lowered.program, costs_, graph_, workspace_);
   ++simulated_;
   if (ready != nullptr) *ready = ready_times(lowered.program);
   if (keeps) program_ = std::move(lowered.program.program);
-  return sim::summarize(graph_, workspace_.timeline);
+  return steady.summary;
 }
 
 // The end of each gradient's producer on its slowest rank, in the first step of what was just played.
@@ -164,7 +174,8 @@ schedule::Schedule Planner::schedule(const schedule::PolicySpec& spec) {
 schedule::Schedule Planner::verified_schedule(const schedule::PolicySpec& spec) {
   schedule::Schedule result = schedule(spec);
   const schedule::Lowered lowered = schedule::lower(program_, result);
-  for (const schedule::Problem& problem : schedule::verify(lowered.program)) {
+  for (const schedule::Problem& problem :
+       schedule::verify(program_, lowered.program, result.merge)) {
     throw InputError("schedule " + result.policy + " is illegal: " + problem.message);
   }
   return result;
@@ -178,19 +189,30 @@ Planner::Fit Planner::fit_of(const schedule::PolicySpec& spec) const {
   return {.refusal = std::move(result.failure), .left_out = std::move(result.refusals)};
 }
 
-bool Planner::is_bounded(const schedule::Program& program, const schedule::Schedule& schedule) {
-  if (program.stages > 1) return false;
-  const auto ranks = [&](const schedule::Reduction& reduction) {
-    return program.group(reduction.group).size();
-  };
-  for (const schedule::Reduction& reduction : program.reductions) {
-    if (ranks(reduction) != ranks(program.reductions.front())) return false;
+bool Planner::is_bounded(const schedule::Schedule& schedule) const {
+  if (!one_degree_ || schedule.merge.micro_steps != 1 || schedule.buckets.empty()) return false;
+  std::size_t next = 0;  // in gradient-ready order
+  for (const schedule::Bucket& bucket : schedule.buckets) {
+    if (bucket.collective != schedule::Collective::AllReduce) return false;
+    if (bucket.stream != schedule.buckets.front().stream) return false;
+    const std::size_t end = next + bucket.gradients.size();
+    for (const schedule::Slice& slice : bucket.gradients) {
+      const std::size_t at = position_.at(slice.tensor);
+      if (at < next || at >= end || at >= owed_.size()) return false;
+      const bool whole = slice.first == 0 && (slice.count == 0 || slice.count == owed_[at].numel);
+      if (!whole) return false;
+    }
+    next = end;
   }
-  const auto front = [&] { return schedule.buckets.front().stream; };
-  return schedule.merge.micro_steps == 1 &&
-         std::ranges::all_of(schedule.buckets, [&](const schedule::Bucket& bucket) {
-           return bucket.collective == schedule::Collective::AllReduce && bucket.stream == front();
-         });
+  return next == owed_.size();
+}
+
+Bound checked_bound(Duration bound, const Candidate& found) {
+  const Duration step(found.summary.step_ns);
+  if (bound <= step) return {.time = bound};
+  return {.problem = "the lower bound of " + to_string(bound) +
+                     " does not hold, so none is given: " + schedule::to_string(found.spec) +
+                     " takes " + to_string(step)};
 }
 
 Candidate Planner::evaluate(const schedule::PolicySpec& spec) {
@@ -198,7 +220,7 @@ Candidate Planner::evaluate(const schedule::PolicySpec& spec) {
   const std::string key = signature(candidate);
   auto found = seen_.find(key);
   if (found == seen_.end()) found = seen_.emplace(key, judge(candidate, nullptr)).first;
-  return {spec, candidate.buckets.size(), found->second, is_bounded(program_, candidate),
+  return {spec, candidate.buckets.size(), found->second, is_bounded(candidate),
           is_sharded(candidate)};
 }
 

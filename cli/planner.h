@@ -5,7 +5,7 @@
 //   Candidate ddp = planner.evaluate(parse_policy("torch-ddp:cap=25MiB,first=1MiB"));
 //   ddp.summary.step_ns; ddp.buckets; planner.lower_bound();
 //
-// A candidate is lowered and simulated over kSteps steps; the last one counts (steady state).
+// A candidate is lowered and simulated until its steps repeat; the steady one counts (sim/steady.h).
 // Groupings seen before are not simulated again. Policies are legal by construction
 // (tests/schedule); what leaves the planner to be shown as best or written to a file is verified
 // all the same.
@@ -21,12 +21,15 @@
 // Lower bound. For each rank: the exact optimum of the relaxed problem (no contention, no copies,
 // no host cost, the lesser of both times per collective, made non-decreasing) plus the shortest
 // optimizer op that reads a gradient, which must follow the last collective; and the rank's compute.
-// No schedule of consecutive buckets in gradient-ready order on one communication stream is faster.
+// No schedule of whole gradients, in consecutive buckets in gradient-ready order, on one communication
+// stream is faster. It says nothing of others: with tables in which two halves are faster than the
+// whole, or with links that two streams do not share, those can be.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -34,11 +37,12 @@
 
 #include "models/collective_table.h"
 #include "models/costs.h"
+#include "schedule/id_table.h"
 #include "schedule/policies.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 #include "schedule/search/exact.h"
-#include "sim/simulate.h"
+#include "sim/steady.h"
 
 namespace dovetail::cli {
 
@@ -50,9 +54,15 @@ struct Candidate {
   bool sharded = false;  // gradients are reduce-scattered
 };
 
+// A lower bound that holds for what was found; otherwise `problem` says in one line that it does not.
+struct Bound {
+  std::optional<Duration> time = std::nullopt;
+  std::string problem = {};
+};
+Bound checked_bound(Duration bound, const Candidate& found);
+
 class Planner {
  public:
-  static constexpr std::int32_t kSteps = 2;
   static constexpr std::size_t kClimbs = 48;  // groupings that the local search may simulate
 
   // REQUIRES: problems(program) is empty, and every gradient owes exactly one reduction.
@@ -71,10 +81,10 @@ class Planner {
   // The Schedule of a policy, exact included. Throws InputError if verify finds a problem.
   schedule::Schedule verified_schedule(const schedule::PolicySpec& spec);
 
-  // Whether the lower bound is one for this Schedule: each gradient is all-reduced once per step, all
-  // in groups of one size and on one stream, and there is one micro-step and no pipeline.
-  [[nodiscard]] static bool is_bounded(const schedule::Program& program,
-                                       const schedule::Schedule& schedule);
+  // Whether the lower bound is one for this Schedule: whole gradients, each all-reduced once per step,
+  // in buckets that are consecutive in gradient-ready order and launched in it, all in groups of one
+  // size and on one stream; one micro-step, no pipeline.
+  [[nodiscard]] bool is_bounded(const schedule::Schedule& schedule) const;
 
   // Of the step time, in steady state.
   [[nodiscard]] Duration lower_bound() const;
@@ -102,6 +112,8 @@ class Planner {
   models::Costs costs_;
   models::CollectiveTable all_reduce_;
   std::vector<schedule::OwedGradient> owed_;
+  schedule::IdTable<TensorId, std::size_t> position_{SIZE_MAX};  // of a gradient in owed_
+  bool one_degree_ = false;                    // one stage, one micro-step, all groups of one size
   Bytes total_;                                // of all owed gradients
   std::vector<std::vector<Duration>> op_end_;  // [rank][op]: end of the op when nothing else runs
   std::map<std::string, sim::StepSummary> seen_;

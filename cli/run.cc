@@ -66,7 +66,7 @@ std::vector<Loaded> load_plans(const RunCommandOptions& options) {
   for (const std::string& path : options.plans) {
     Loaded one{path, schedule::read_plan(path), {}};
     one.program = schedule::lower(one.plan.program, one.plan.schedule).program;
-    exec::require_legal(one.program, path);
+    exec::require_legal(one.plan, one.program, path);
     loaded.push_back(std::move(one));
   }
   return loaded;

@@ -89,7 +89,8 @@ void show_plan(const std::string& path, std::ostream& out) {
   for (const std::string& line : describe_passes(plan, lowered.report)) {
     out << "  " << line << '\n';
   }
-  const std::vector<schedule::Problem> wrong = schedule::verify(lowered.program);
+  const std::vector<schedule::Problem> wrong =
+      schedule::verify(plan.program, lowered.program, plan.schedule.merge);
   out << (wrong.empty() ? "verified: legal\n" : "illegal\n");
   for (const schedule::Problem& problem : wrong) out << "  " << problem.message << '\n';
 }
@@ -124,7 +125,8 @@ void show(const ShowOptions& options, std::ostream& out) {
     const schedule::Lowered lowered = schedule::lower(plan.program, plan.schedule);
     schedule::print_commands(out, lowered.program);
     for (const std::string& line : lowered.report) out << "  " << line << '\n';
-    for (const schedule::Problem& problem : schedule::verify(lowered.program)) {
+    for (const schedule::Problem& problem :
+         schedule::verify(plan.program, lowered.program, plan.schedule.merge)) {
       out << "  illegal: " << problem.message << '\n';
     }
   }

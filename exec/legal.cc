@@ -11,8 +11,10 @@
 
 namespace dovetail::exec {
 
-void require_legal(const schedule::ScheduledProgram& plan, std::string_view name) {
-  const std::vector<schedule::Problem> problems = schedule::verify(plan);
+void require_legal(const schedule::Plan& plan, const schedule::ScheduledProgram& lowered,
+                   std::string_view name) {
+  const std::vector<schedule::Problem> problems =
+      schedule::verify(plan.program, lowered, plan.schedule.merge);
   if (problems.empty()) return;
   throw InputError(std::string(name) + ": illegal schedule: " + problems.front().message);
 }

@@ -180,6 +180,9 @@ Cluster load_cluster(const std::string& name_or_path, const std::string& data_di
   if (is_path) return cluster_from_json(JsonFile(name_or_path).root());
   const std::vector<std::string> names = cluster_names(data_dir);
   if (std::ranges::find(names, name_or_path) == names.end()) {
+    if (std::filesystem::is_regular_file(name_or_path)) {
+      return cluster_from_json(JsonFile(name_or_path).root());
+    }
     std::string list;
     for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
     const std::string near = nearest_word(name_or_path, names);

@@ -381,6 +381,7 @@ Costs profile_costs(const Profile& profile, const schedule::Program& program) {
   costs.contention = [slowdown, smallest](Rank rank) {
     if (slowdown.empty()) return Contention{};
     const auto index = std::min(static_cast<std::size_t>(rank.value), slowdown.size() - 1);
+    if (slowdown[index] == 1) return Contention{};  // measured: collectives cost compute nothing
     return Contention{
         .compute_slowdown = slowdown[index], .collective_slowdown = 1, .collective_cpu = smallest};
   };

@@ -272,22 +272,24 @@ ordered_json launch_to_value(const Program& program, const LaunchPoint& launch) 
 }
 
 ordered_json bucket_to_value(const Program& program, const Bucket& bucket) {
-  ordered_json gradients = ordered_json::array();
+  ordered_json::array_t
+      gradients;  // push_back on an ordered_json costs its length (program_json.cc)
+  gradients.reserve(bucket.gradients.size());
   std::int64_t elements = 0;
   for (const Slice& slice : bucket.gradients) {
     const Tensor& tensor = program.tensor(slice.tensor);
     if (slice == Slice(slice.tensor)) {
-      gradients.push_back(tensor.name);
+      gradients.emplace_back(tensor.name);
     } else {
-      gradients.push_back(
-          {{"tensor", tensor.name}, {"first", slice.first}, {"count", slice.elements(tensor)}});
+      gradients.push_back(ordered_json{
+          {"tensor", tensor.name}, {"first", slice.first}, {"count", slice.elements(tensor)}});
     }
     elements += slice.elements(tensor);
   }
   ordered_json value{{"id", bucket.id.value},
                      {"bytes", payload(program, bucket).count()},
                      {"elements", elements},
-                     {"gradients", std::move(gradients)},
+                     {"gradients", ordered_json(std::move(gradients))},
                      {"group", program.group(bucket.group).name},
                      {"collective", to_string(bucket.collective)},
                      {"mode", to_string(bucket.mode)},
@@ -357,10 +359,12 @@ std::string plan_to_json(const Plan& plan) {
     value["predicted"] = prediction_to_value(*plan.summary.predicted);
   }
   write_decisions(plan.schedule, value);
-  value["buckets"] = ordered_json::array();
+  ordered_json::array_t buckets;
+  buckets.reserve(plan.schedule.buckets.size());
   for (const Bucket& bucket : plan.schedule.buckets) {
-    value["buckets"].push_back(bucket_to_value(plan.program, bucket));
+    buckets.push_back(bucket_to_value(plan.program, bucket));
   }
+  value["buckets"] = ordered_json(std::move(buckets));
   value["program"] = program_to_value(plan.program);
   return value.dump(1) + "\n";
 }

@@ -239,6 +239,16 @@ double finite(double value) {
   return value;
 }
 
+// A list of what `to_value` makes of each. Appending one by one would cost the square of the length:
+// with diagnostics on, every push_back tells all elements anew where they lie.
+template <class List, class ToValue>
+ordered_json list_of(const List& list, const ToValue& to_value) {
+  ordered_json::array_t values;
+  values.reserve(list.size());
+  for (const auto& each : list) values.emplace_back(to_value(each));
+  return ordered_json(std::move(values));
+}
+
 ordered_json work_to_value(const Program& program, const Work& work) {
   return visit(
       work,
@@ -252,8 +262,8 @@ ordered_json work_to_value(const Program& program, const Work& work) {
                             {"work_flop", finite(memory.flop.count())}};
       },
       [](const TimedWork& timed) {
-        ordered_json times = ordered_json::array();
-        for (const Duration time : timed.by_rank) times.push_back(to_us(time));
+        ordered_json times =
+            list_of(timed.by_rank, [](Duration time) { return ordered_json(to_us(time)); });
         return ordered_json{{"kind", "timed"}, {"by_rank_us", std::move(times)}};
       },
       [&](const CollectiveWork& message) {
@@ -304,14 +314,11 @@ ordered_json effect_to_value(const Effect& effect) {
 }
 
 ordered_json tensor_names(const Program& program, const std::vector<TensorId>& ids) {
-  ordered_json names = ordered_json::array();
-  for (const TensorId id : ids) names.push_back(program.tensor(id).name);
-  return names;
+  return list_of(ids, [&](TensorId id) { return ordered_json(program.tensor(id).name); });
 }
 
 ordered_json group_to_value(const ProcessGroup& group) {
-  ordered_json ranks = ordered_json::array();
-  for (const Rank rank : group.ranks) ranks.push_back(rank.value);
+  ordered_json ranks = list_of(group.ranks, [](Rank rank) { return ordered_json(rank.value); });
   ordered_json value{{"id", group.id.value}, {"name", group.name}, {"ranks", std::move(ranks)}};
   if (group.instance_size != 0) value["instance_size"] = group.instance_size;
   return value;
@@ -402,16 +409,13 @@ Program read_program(const std::string& path) {
 }
 
 ordered_json program_to_value(const Program& program) {
-  ordered_json groups = ordered_json::array();
-  for (const ProcessGroup& group : program.groups) groups.push_back(group_to_value(group));
-  ordered_json tensors = ordered_json::array();
-  for (const Tensor& tensor : program.tensors) tensors.push_back(tensor_to_value(program, tensor));
-  ordered_json ops = ordered_json::array();
-  for (const Op& op : program.ops) ops.push_back(op_to_value(program, op));
-  ordered_json reductions = ordered_json::array();
-  for (const Reduction& reduction : program.reductions) {
-    reductions.push_back(reduction_to_value(program, reduction));
-  }
+  const auto with_program = [&](auto to_value) {
+    return [&program, to_value](const auto& each) { return to_value(program, each); };
+  };
+  ordered_json groups = list_of(program.groups, group_to_value);
+  ordered_json tensors = list_of(program.tensors, with_program(tensor_to_value));
+  ordered_json ops = list_of(program.ops, with_program(op_to_value));
+  ordered_json reductions = list_of(program.reductions, with_program(reduction_to_value));
   ordered_json value{{"schema", kProgramSchema},    {"kind", "program"},
                      {"name", program.name},        {"world_size", program.world_size},
                      {"groups", std::move(groups)}, {"tensors", std::move(tensors)},

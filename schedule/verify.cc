@@ -6,6 +6,7 @@
 #include "schedule/progress.h"
 #include "schedule/verify/index.h"
 #include "schedule/verify/interpreter.h"
+#include "schedule/verify/kept.h"
 #include "schedule/verify/layout.h"
 #include "schedule/verify/loss_factors.h"
 #include "schedule/verify/memory.h"
@@ -43,20 +44,24 @@ std::string_view to_string(ProblemKind kind) {
       return "rank mismatch";
     case ProblemKind::Deadlock:
       return "deadlock";
+    case ProblemKind::OtherProgram:
+      return "other program";
     case ProblemKind::BadLayout:
       return "bad layout";
   }
   return "?";
 }
 
-std::vector<Problem> verify(const ScheduledProgram& program) {
+std::vector<Problem> verify(const Program& original, const ScheduledProgram& plan,
+                            const Merge& merge) {
   std::vector<Problem> problems;
-  const verification::Index index(program);
+  const verification::Index index(original, merge, plan);
   verification::check_layouts(index, problems);
-  if (!problems.empty()) return problems;  // the rest would speak of memory that cannot be
+  if (!problems.empty() || !verification::check_kept(index, problems))
+    return problems;  // the rest would speak of memory that cannot be
   const verification::LossFactors losses(index, problems);
   const verification::Memory memory(index);
-  for (const RankProgram& role : program.roles) {
+  for (const RankProgram& role : plan.roles) {
     if (!verification::check_references(index, role, problems)) continue;
     verification::check_op_order(index, role, problems);
     verification::Interpreter(index, memory, losses, role, problems).run();

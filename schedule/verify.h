@@ -1,5 +1,8 @@
 // verify: every reason why a ScheduledProgram is illegal, whoever wrote it.
 //
+// What is owed is taken from the Program that the user gave, not from the one that lowering made of
+// it and put into the ScheduledProgram; that one must still compute the same (verify/kept.h).
+//
 // Works on happens-before: a command comes after the one before it on its stream, and a WaitEvent
 // after the RecordEvent it waits for. Two commands that touch the same memory, one of them writing,
 // must be ordered; every op must read what it reads in program order; what the optimizer reads of a
@@ -14,7 +17,7 @@
 //   op fc1.update (c22) reads fc1.grad before it holds the reduced value
 //   op fc1.update (c22) reads fc1.grad scaled by 1/4, but 1/2 is owed
 //
-// The parts: verify/layout.h (buffers), verify/references.h (ids, op order), verify/interpreter.h
+// The parts: verify/layout.h (buffers), verify/kept.h (the rewritten Program), verify/references.h (ids, op order), verify/interpreter.h
 // (races and values, role by role), verify/loss_factors.h, progress.h (all roles together).
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -43,6 +46,7 @@ enum class ProblemKind {
   ReadBeforeGathered,  // an op reads a parameter whose updated shards were not gathered yet
   RankMismatch,        // ranks of one group disagree on their collective sequence
   Deadlock,            // streams that wait for each other for ever
+  OtherProgram,        // the plan computes or owes something else than the Program it was made of
   BadLayout,           // members overlap, exceed the buffer or tensor, or need two memories
 };
 
@@ -54,8 +58,13 @@ struct Problem {
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 
-// All problems: of layouts, else of each role in command order, else of all roles together. REQUIRES:
-// problems(program.program) is empty. Cost: O(commands x streams + accesses).
-std::vector<Problem> verify(const ScheduledProgram& program);
+// All problems: of layouts, else of the plan's Program and of each role in command order, else of all
+// roles together. `original` is the Program that the user gave, `merge` how a Schedule combines
+// its micro-steps (Schedule::merge); a plan of which more micro-steps are asked than it has, or the
+// other way round, is illegal. Where nothing was rewritten, plan.program may stand for the original.
+// REQUIRES: problems(original) and problems(plan.program) are empty. Cost: O(commands x streams +
+// accesses).
+std::vector<Problem> verify(const Program& original, const ScheduledProgram& plan,
+                            const Merge& merge = {});
 
 }  // namespace dovetail::schedule

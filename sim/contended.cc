@@ -5,7 +5,9 @@
 // is recognised as stale, because it is no longer the node's end. So the cost is one queue entry
 // per change of rate.
 //
-// A transfer and a lane slow each other down if the lane takes part in it. What runs on another
+// A transfer and a lane slow each other down if the lane takes part in it. Of several transfers on one
+// lane each takes its own processor time from the lane's compute, as long as it is in flight; among
+// themselves they do not slow down (each has the whole link). What runs on another
 // stream without being a transfer (the scale of a bucket behind its collective) does neither.
 //
 // Nothing may last 73 minutes or more by itself (2^42 ns): that is an InputError.
@@ -36,6 +38,7 @@ struct Flight {
   std::int64_t rate = kFullRate;
   std::int64_t since = 0;       // when `left` and `rate` were last true
   std::int32_t busy_lanes = 0;  // of a transfer: how many of its lanes compute
+  std::int64_t alone = 1;       // of a transfer: its duration at full rate, in ns
 
   [[nodiscard]] bool idle() const { return node == kNoNode; }
 
@@ -161,9 +164,9 @@ class ContendedRun {
       refuse(work);
     Flight& slot = flight(node);
     DOVETAIL_CHECK(slot.idle()) << "two nodes in flight on one stream";
-    slot = {node, work << kFractionBits, kFullRate, now, 0};
+    slot = {node, work << kFractionBits, kFullRate, now, 0, std::max<std::int64_t>(work, 1)};
     if (is_transfer(node)) {
-      begin_transfer(slot, work);
+      begin_transfer(slot);
     } else if (is_compute(node)) {
       slot.rate = compute_rate(lane_of(node));
       if (collective_slowdown_ != 1) change_busy(lane_of(node), 1, now);
@@ -177,12 +180,11 @@ class ContendedRun {
                      dovetail::to_string(Duration(kLargestWork)));
   }
 
-  void begin_transfer(Flight& slot, std::int64_t work) {
-    longest_transfer_ = std::max<std::int64_t>(work, 1);
+  void begin_transfer(Flight& slot) {
     for (const std::int32_t member : lanes_of(slot.node)) {
       const auto lane = static_cast<std::size_t>(member);
       ++transfers_on_[lane];
-      beside_transfer_[lane] = rate_beside_transfer(lane);
+      beside_transfer_[lane] = rate_beside_transfers(lane);
       slot.busy_lanes += compute_[lane].idle() ? 0 : 1;
       retime(compute_[lane], compute_rate(lane), slot.since);
     }
@@ -195,6 +197,7 @@ class ContendedRun {
       for (const std::int32_t member : lanes_of(node)) {
         const auto lane = static_cast<std::size_t>(member);
         --transfers_on_[lane];
+        if (transfers_on_[lane] > 0) beside_transfer_[lane] = rate_beside_transfers(lane);
         retime(compute_[lane], compute_rate(lane), now);
       }
     } else if (collective_slowdown_ != 1 && is_compute(node)) {
@@ -233,17 +236,24 @@ class ContendedRun {
     schedule_end(slot);
   }
 
-  // The processor time of a collective is spread over its duration; at least 1/64 of the rate is
-  // left.
-  [[nodiscard]] std::int64_t compute_rate(std::size_t lane) const {
-    return transfers_on_[lane] == 0 ? kFullRate : beside_transfer_[lane];
+  // The processor time of a collective is spread over its duration; with several in flight on the
+  // lane their shares add up. At least 1/64 of the rate is left. REQUIRES: one is in flight.
+  [[nodiscard]] std::int64_t rate_beside_transfers(std::size_t lane) const {
+    const models::Contention& contention = contention_[lane];
+    double share = 1;
+    for (const Flight& transfer : transfers_) {
+      if (transfer.idle()) continue;
+      if (!std::ranges::binary_search(lanes_of(transfer.node), static_cast<std::int32_t>(lane))) {
+        continue;
+      }
+      const std::int64_t cpu = std::min(contention.collective_cpu.count(), transfer.alone);
+      share -= static_cast<double>(cpu) / static_cast<double>(transfer.alone);
+    }
+    return std::max(kFullRate / 64, rate_of(contention.compute_slowdown / std::max(share, 1e-6)));
   }
 
-  [[nodiscard]] std::int64_t rate_beside_transfer(std::size_t lane) const {
-    const models::Contention& contention = contention_[lane];
-    const std::int64_t cpu = std::min(contention.collective_cpu.count(), longest_transfer_);
-    const double share = 1 - static_cast<double>(cpu) / static_cast<double>(longest_transfer_);
-    return std::max(kFullRate / 64, rate_of(contention.compute_slowdown / std::max(share, 1e-6)));
+  [[nodiscard]] std::int64_t compute_rate(std::size_t lane) const {
+    return transfers_on_[lane] == 0 ? kFullRate : beside_transfer_[lane];
   }
 
   [[nodiscard]] std::int64_t transfer_rate(const Flight& transfer) const {
@@ -259,10 +269,9 @@ class ContendedRun {
   std::int64_t beside_compute_ = kFullRate;  // a transfer's rate while any of its lanes computes
   std::vector<Flight> compute_;  // per lane: what its compute stream does; then other streams
   std::vector<std::int32_t> transfers_on_;     // per lane: in flight
-  std::vector<std::int64_t> beside_transfer_;  // per lane: its compute's rate while one is
+  std::vector<std::int64_t> beside_transfer_;  // per lane: its compute's rate beside these
   std::vector<Flight> transfers_;              // per channel: the collective in flight
   bool top_is_handled_ = false;
-  std::int64_t longest_transfer_ = 1;  // of the collective that began last, alone
 };
 
 }  // namespace

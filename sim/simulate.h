@@ -38,16 +38,17 @@ traces::Trace simulate(const schedule::ScheduledProgram& program, const models::
 // program order. Fills workspace.timeline, returns the end.
 std::int64_t play(const Graph& graph, const models::Costs& costs, Workspace& workspace);
 
-// What a search needs to know about one candidate, without building a Trace. Of the last step, in
-// ns; the step lasts until its slowest rank ends, whatever its role, and all else is of that rank: of
-// equals the first lane. Compute is what runs on stream 0 and is no collective. Agrees with
-// traces::step_report (tests/sim).
+// What a search needs to know about one candidate, without building a Trace. Of one step, in ns; the
+// step lasts until its slowest rank ends, whatever its role, and all else is of that rank: of equals
+// the first lane. Compute is what runs on stream 0 and is no collective. The step time is the one of
+// traces::step_report (tests/sim/steady_test.cc); that of the steady state is found by steady.h.
 struct StepSummary {
   std::int64_t step_ns = 0;     // from the end of the step before (or 0) to the end of this one
   std::int64_t exposed_ns = 0;  // a collective in flight and nothing on the compute stream
   std::int64_t communication_ns = 0;
   std::int64_t compute_ns = 0;
 };
-StepSummary summarize(const Graph& graph, const Timeline& timeline);
+StepSummary summarize(const Graph& graph, const Timeline& timeline, std::int32_t step);
+StepSummary summarize(const Graph& graph, const Timeline& timeline);  // of the last step
 
 }  // namespace dovetail::sim

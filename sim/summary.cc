@@ -16,7 +16,10 @@ Instant instant(std::int64_t ns) { return Instant(Duration(ns)); }
 }  // namespace
 
 StepSummary summarize(const Graph& graph, const Timeline& timeline) {
-  const std::int32_t step = graph.steps - 1;
+  return summarize(graph, timeline, graph.steps - 1);
+}
+
+StepSummary summarize(const Graph& graph, const Timeline& timeline, std::int32_t step) {
   std::vector<std::int64_t> ends(static_cast<std::size_t>(graph.ranks), 0);
   std::int64_t before = 0;  // end of the step before
   for (std::int32_t c = 0; c < static_cast<std::int32_t>(graph.command_nodes.size()); ++c) {

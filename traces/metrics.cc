@@ -39,10 +39,20 @@ bool marks_the_step(const Trace& trace, const Span& span) {
   return kind != SpanKind::Wait && kind != SpanKind::Kernel;
 }
 
+// Whether step k begins where step k - 1 ends; otherwise each begins with its own first span.
+bool follows(const Trace& trace, std::int32_t step) {
+  return trace.provenance.origin == Origin::Simulated && step > 0;
+}
+
 std::vector<Window> step_windows(const Trace& trace) {
   std::vector<Window> windows(static_cast<std::size_t>(trace.steps));
   for (const Span& span : trace.spans) {
     if (marks_the_step(trace, span)) extend(windows[static_cast<std::size_t>(span.step)], span);
+  }
+  for (std::int32_t step = trace.steps - 1; step >= 0; --step) {
+    if (!follows(trace, step)) continue;
+    const auto at = static_cast<std::size_t>(step);
+    windows[at].start = windows[at - 1].end;
   }
   return windows;
 }
@@ -54,10 +64,11 @@ bool is_compute(SpanKind kind) {
 
 // What one rank did, as far as one step is concerned.
 struct RankSpans {
-  std::vector<const Span*> compute_stream;  // of the step
-  std::vector<const Span*> collectives;     // of the step, on any stream
-  std::vector<Interval> busy;               // union of compute, of any step
-  std::vector<Interval> step_busy;          // union of compute, of the step
+  std::vector<const Span*> all_compute_stream;  // of any step
+  std::vector<const Span*> compute_stream;      // of the step
+  std::vector<const Span*> collectives;         // of the step, on any stream
+  std::vector<Interval> busy;                   // union of compute, of any step
+  std::vector<Interval> step_busy;              // union of compute, of the step
 };
 
 RankSpans gather(const Trace& trace, std::int32_t step, Rank rank) {
@@ -68,6 +79,7 @@ RankSpans gather(const Trace& trace, std::int32_t step, Rank rank) {
     const SpanKind kind = trace.command(span.command).kind;
     const bool computes = span.stream == kComputeStream && is_compute(kind);
     if (computes) busy.push_back({span.start, span.end});
+    if (span.stream == kComputeStream) result.all_compute_stream.push_back(&span);
     if (span.step != step) continue;
     if (computes) step_busy.push_back({span.start, span.end});
     if (span.stream == kComputeStream) result.compute_stream.push_back(&span);
@@ -114,7 +126,6 @@ void fill_rows(StepReport& report, const Trace& trace, const RankSpans& spans) {
   }
   for (const Span* span : spans.compute_stream) {
     const CommandInfo& info = trace.command(span->command);
-    report.breakdown[activity_of(info)] += span->end - span->start;
     if (info.kind != SpanKind::Wait) continue;
     report.stalls.push_back(
         {info.id, info.bucket, info.name, span->start - report.start, span->end - span->start});
@@ -133,7 +144,12 @@ StepReport report_on(const Trace& trace, std::int32_t step, const Window& window
   report.compute_busy = length(spans.step_busy);
   fill_communication(report, spans);
   fill_rows(report, trace, spans);
-  // Spans of one stream do not overlap and all lie in the window: what is left is idle.
+  for (const Span* span : spans.all_compute_stream) {
+    const Duration inside = std::min(span->end, window.end) - std::max(span->start, window.start);
+    if (inside <= Duration{}) continue;
+    report.breakdown[activity_of(trace.command(span->command))] += inside;
+  }
+  // Spans of one stream do not overlap: what is left of the window is idle.
   report.breakdown[Activity::Idle] = report.step_time - report.breakdown.total();
   DOVETAIL_CHECK(report.breakdown[Activity::Idle] >= Duration{})
       << "overlapping spans on rank " << rank << ", stream 0, step " << step;
@@ -144,10 +160,14 @@ StepReport report_on(const Trace& trace, std::int32_t step, const Window& window
 Window step_window(const Trace& trace, std::int32_t step) {
   DOVETAIL_CHECK(0 <= step && step < trace.steps) << "step " << step << " of " << trace.steps;
   Window window;
+  Window before;
   for (const Span& span : trace.spans) {
-    if (span.step == step && marks_the_step(trace, span)) extend(window, span);
+    const bool earlier = follows(trace, step) && span.step == step - 1;
+    if ((span.step != step && !earlier) || !marks_the_step(trace, span)) continue;
+    extend(earlier ? before : window, span);
   }
   DOVETAIL_CHECK(window.seen) << "step " << step << " has no spans";
+  if (before.seen) window.start = before.end;
   return window;
 }
 

@@ -2,9 +2,14 @@
 // compute stream stood still. A pure function of the Trace.
 //
 // Definitions, for one step k:
-//   step window    from the earliest start to the latest end over all ranks of the spans of step k,
-//                  except waits on communication streams: such a stream may stand at its next wait
-//                  long before the step begins
+//   end of a step  the latest end over all ranks of its spans, except kernels and waits on
+//                  communication streams: such a stream may stand at its next wait long before the
+//                  step begins
+//   step window    of simulated steps, which follow each other without a pause: from the end of step
+//                  k - 1 to the end of step k, so that the windows neither overlap (a pipeline's last
+//                  stage stalls for step k while others still work on step k - 1) nor leave gaps out.
+//                  Of measured steps, each of which begins behind a barrier of all ranks, and of a
+//                  simulated step 0: from its earliest start
 //   step time      length of the window
 //   slowest rank   the rank with the latest end; of equals the lowest. All that follows is its own
 //   compute busy   union of Compute, Copy and Enqueue on stream 0
@@ -14,7 +19,8 @@
 //                  not covered by compute busy, of whatever step
 //   overlap ratio  (communication - exposed) / communication
 //   stall          Wait spans on stream 0
-//   breakdown      stream 0 cut into activities, idle included: its sum is the step time, exactly
+//   breakdown      stream 0 within the window, cut into activities, idle included: its sum is the
+//                  step time, exactly
 //
 // Example, columns of 5 us:
 //   s0 FFBBBBw0w.O    window 55 us; forward 10, backward 20, stall 10, inline collective 5, idle 5,

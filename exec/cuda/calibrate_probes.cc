@@ -94,7 +94,7 @@ schedule::ScheduledProgram lowered(const Program& program, const TransferProbe& 
   schedule::Schedule made = schedule::make_schedule(program, spec);
   for (schedule::Bucket& bucket : made.buckets) bucket.max_ctas = probe.max_ctas;
   schedule::ScheduledProgram plan = schedule::lower(program, made).program;
-  const std::vector<schedule::Problem> illegal = schedule::verify(plan);
+  const std::vector<schedule::Problem> illegal = schedule::verify(program, plan, made.merge);
   DOVETAIL_CHECK(illegal.empty()) << illegal.front().message;
   return plan;
 }

@@ -102,7 +102,7 @@ std::vector<Row> law_rows() {
        {"per-tensor", "one-bucket", "threshold:threshold=4KiB", "torch-ddp:cap=8KiB,first=1KiB"}) {
     rows.push_back(row_of({"cpu", std::string("law: ") + policy}, [&] {
       const schedule::ScheduledProgram plan = plan_of(program, policy);
-      const std::vector<schedule::Problem> problems = schedule::verify(plan);
+      const std::vector<schedule::Problem> problems = schedule::verify(program, plan);
       if (!problems.empty()) return fail(problems.front().message);
       return compare(naive, train(plan));
     }));

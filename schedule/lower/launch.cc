@@ -76,7 +76,7 @@ class Launches {
   }
 
   // No earlier than this, whatever the bucket asks for.
-  [[nodiscard]] std::size_t allowed(const Bucket& bucket, std::int32_t step) const {
+  [[nodiscard]] std::size_t allowed(const Bucket& bucket, std::int32_t step) {
     if (program_.micro_steps > 1 && draft_.schedule.merge.sync == SyncPoint::AfterLastMicroStep) {
       return role_.backward_end[static_cast<std::size_t>(step)];
     }
@@ -88,11 +88,19 @@ class Launches {
       const std::int32_t stage = program_.ops[writer].stage;
       if (stage == known) continue;
       known = stage;
-      if (const auto op = earliest_launch(program_, draft_.schedule, stage)) {
-        earliest = std::max(earliest, position(bucket, *op, program_.micro_steps - 1));
-      }
+      earliest = std::max(earliest, allowed_on(stage, bucket));
     }
     return earliest;
+  }
+
+  // Asked once per stage: the answer is found by looking at all ops.
+  [[nodiscard]] std::size_t allowed_on(std::int32_t stage, const Bucket& bucket) {
+    const auto [at, fresh] = allowed_on_.try_emplace(stage, 0);
+    if (!fresh) return at->second;
+    if (const auto op = earliest_launch(program_, draft_.schedule, stage)) {
+      at->second = position(bucket, *op, program_.micro_steps - 1);
+    }
+    return at->second;
   }
 
   // Where the op stands, or its repetition in an earlier micro-step: ids name ops of the last one.
@@ -124,9 +132,10 @@ class Launches {
   const Draft& draft_;
   const Program& program_;
   RoleDraft& role_;
-  const bool every_;                // every micro-step reduces, and then adds up
-  std::vector<std::size_t> mine_;   // the role's buckets
-  std::vector<std::size_t> ready_;  // parallel to mine_
+  const bool every_;                                // every micro-step reduces, and then adds up
+  std::vector<std::size_t> mine_;                   // the role's buckets
+  std::vector<std::size_t> ready_;                  // parallel to mine_
+  std::map<std::int32_t, std::size_t> allowed_on_;  // by virtual stage
 };
 
 }  // namespace

@@ -97,7 +97,7 @@ class Layout {
   bool continues_another(const Bucket& bucket) {
     const std::int32_t first = draft_.debt.at(traveller(bucket, bucket.gradients.front()));
     if (draft_.debts[static_cast<std::size_t>(first)].next < 0) return false;
-    for (std::size_t i = 0; i < draft_.buckets.size(); ++i) {
+    for (const std::size_t i : begun_with_.at(bucket.gradients.front().tensor)) {
       const Bucket& other = draft_.schedule.buckets[i];
       if (draft_.buckets[i].continued || other.group == bucket.group) continue;
       if (other.gradients != bucket.gradients) continue;
@@ -109,6 +109,7 @@ class Layout {
       plan.buffer = draft_.buckets[i].buffer;
       plan.after = i;
       draft_.buckets[i].continued = true;
+      begun_with_[bucket.gradients.front().tensor].push_back(draft_.buckets.size());
       draft_.buckets.push_back(plan);
       return true;
     }
@@ -145,6 +146,7 @@ class Layout {
       layout.shards = draft_.program().group(bucket.group).size();
     }
     layout.size = rounded_up(end, padding_unit(bucket, layout));
+    begun_with_[bucket.gradients.front().tensor].push_back(draft_.buckets.size());
     draft_.buckets.push_back(plan);
     draft_.out.buckets.push_back(std::move(layout));
   }
@@ -218,6 +220,7 @@ class Layout {
   IdTable<TensorId, std::int32_t> writer_role_{0};
   IdTable<BucketId, char> used_{0};
   IdTable<TensorId, char> seen_{0};
+  IdTable<TensorId, std::vector<std::size_t>> begun_with_;  // buckets, by their first gradient
   std::vector<Held> held_;
   bool some_range_twice_ = false;
 };

@@ -10,6 +10,8 @@
 #include "schedule/rewrite/shard_work.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -18,10 +20,6 @@ namespace dovetail::schedule {
 namespace {
 
 using Refused = std::optional<Refusal>;
-
-bool contains(const std::vector<TensorId>& list, TensorId id) {
-  return std::ranges::count(list, id) > 0;
-}
 
 class Sharder {
  public:
@@ -252,16 +250,16 @@ class Sharder {
   // One op for the bucket, where the last of its updates stood.
   Refused insert_update(const Bucket& bucket, BucketId parameters) {
     ShardedBucket sharded{.gradients = bucket.id, .parameters = parameters, .members = {}};
-    std::set<TensorId> mine;
-    std::set<std::size_t> updates;
+    Members mine;
+    std::map<std::size_t, std::int64_t> updates;  // elements in the bucket, by position
     for (const Slice& slice : bucket.gradients) {
       const TensorId id = held(slice);
       const Gradient& gradient = gradients_[id];
-      mine.insert({id, *gradient.parameter});
-      updates.insert(*gradient.update);
+      mine.members.insert({id, *gradient.parameter});
+      updates[*gradient.update] += slice.elements(program().tensor(slice.tensor));
       sharded.members.emplace_back(*gradient.parameter, slice.first, slice.count);
     }
-    const Op& last = program().ops[*updates.rbegin()];
+    const Op& last = program().ops[updates.rbegin()->first];
     Op op{.id = editor_.new_op_id(),
           .name = "bucket" + std::to_string(bucket.id.value) + ".update",
           .phase = Phase::Optimizer,
@@ -276,14 +274,14 @@ class Sharder {
           .stage = last.stage,
           .micro_step = last.micro_step};
     WorkSum work;
-    for (const std::size_t position : updates) {
+    for (const auto& [position, elements] : updates) {
       const Op& update = program().ops[position];
       if (std::get<Update>(update.effect).rescale != std::get<Update>(last.effect).rescale) {
         return Refusal{"updates " + update.name + " and " + last.name +
                        " of one bucket rescale differently"};
       }
       take_operands(update, mine, op);
-      if (!work.add(update.work, share(bucket, update))) {
+      if (!work.add(update.work, share(bucket, update, elements))) {
         return Refusal{"update " + update.name + ": the work of a shard of it is not known"};
       }
     }
@@ -293,17 +291,25 @@ class Sharder {
     return std::nullopt;
   }
 
+  // A bucket's gradients and parameters, and which operands its update has so far.
+  struct Members {
+    std::set<TensorId> members;
+    std::set<TensorId> read;
+    std::set<TensorId> written;
+  };
+
   // Adds the update's operands, without gradients and parameters of other buckets.
-  void take_operands(const Op& update, const std::set<TensorId>& mine, Op& op) const {
-    const auto take = [&](const std::vector<TensorId>& from, std::vector<TensorId>& to) {
+  void take_operands(const Op& update, Members& mine, Op& op) const {
+    const auto take = [&](const std::vector<TensorId>& from, std::set<TensorId>& known,
+                          std::vector<TensorId>& to) {
       for (const TensorId id : from) {
         const TensorKind kind = program().tensor(id).kind;
         const bool member = is_sharded_.at(id) || (kind == TensorKind::Parameter && cut_.at(id));
-        if ((!member || mine.contains(id)) && !contains(to, id)) to.push_back(id);
+        if ((!member || mine.members.contains(id)) && known.insert(id).second) to.push_back(id);
       }
     };
-    take(update.reads, op.reads);
-    take(update.writes, op.writes);
+    take(update.reads, mine.read, op.reads);
+    take(update.writes, mine.written, op.writes);
   }
 
   // Rounded up to elements.
@@ -318,16 +324,12 @@ class Sharder {
     return element * ((elements + ranks - 1) / ranks);
   }
 
-  // The part of an update that one rank of the bucket's group does for the bucket.
-  [[nodiscard]] Share share(const Bucket& bucket, const Op& update) const {
-    Share share{.part = 0, .whole = 0};
+  // The part of an update that one rank of the bucket's group does for the bucket, which holds so many
+  // elements of the gradients that the update reads.
+  [[nodiscard]] Share share(const Bucket& bucket, const Op& update, std::int64_t elements) const {
+    Share share{.part = elements, .whole = 0};
     for (const TensorId id : update.reads) {
       if (is_sharded_.at(id)) share.whole += program().tensor(id).numel();
-    }
-    for (const Slice& slice : bucket.gradients) {
-      if (contains(update.reads, held(slice))) {
-        share.part += slice.elements(program().tensor(slice.tensor));
-      }
     }
     share.whole *= program().group(bucket.group).size();
     return share;

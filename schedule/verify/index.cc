@@ -9,8 +9,12 @@
 
 namespace dovetail::schedule::verification {
 
-Index::Index(const ScheduledProgram& scheduled_in)
-    : scheduled(scheduled_in), program(scheduled_in.program) {
+Index::Index(const Program& original_in, const Merge& merge_in,
+             const ScheduledProgram& scheduled_in)
+    : original(original_in),
+      merge(merge_in),
+      scheduled(scheduled_in),
+      program(scheduled_in.program) {
   ops_.reserve(program.ops.size());
   tensors_.reserve(program.tensors.size());
   for (const Op& op : program.ops) ops_[op.id] = &op;
@@ -25,7 +29,7 @@ Index::Index(const ScheduledProgram& scheduled_in)
 }
 
 void Index::collect_debts() {
-  for (const Reduction& reduction : program.reductions) {
+  for (const Reduction& reduction : original.reductions) {
     if (debt_of_.at(reduction.gradient) < 0) {
       debt_of_[reduction.gradient] = static_cast<std::int32_t>(debts_.size());
       debts_.push_back({reduction.gradient, {}, Rational(), {}});
@@ -37,6 +41,10 @@ void Index::collect_debts() {
       debt.factor = debt.factor * average_over(reduction.group);
     }
   }
+  const bool averages = merge.op == ReduceOp::Average && owed_micro_steps() != original.micro_steps;
+  for (Debt& debt : debts_) {
+    if (averages) debt.factor = debt.factor / Rational(owed_micro_steps());
+  }
   const auto steps = static_cast<std::size_t>(std::max(1, program.micro_steps));
   for (Debt& debt : debts_) debt.producers.assign(steps, OpId{-1});
   for (const Op& op : program.ops) {
@@ -47,6 +55,10 @@ void Index::collect_debts() {
       if (debt >= 0) debts_[static_cast<std::size_t>(debt)].producers[step] = op.id;
     }
   }
+}
+
+std::int32_t Index::owed_micro_steps() const {
+  return std::max(original.micro_steps, merge.micro_steps);
 }
 
 Rational Index::average_over(GroupId id) const {

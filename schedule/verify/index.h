@@ -1,4 +1,4 @@
-// Look-up tables over one ScheduledProgram, and the names by which problems call its parts.
+// Look-up tables over one ScheduledProgram, what the original Program owes, and the names by which problems call its parts.
 //
 // Everything is found by id; what a hand-written program names but does not have is a null pointer,
 // which check_references reports. The ScheduledProgram must outlive the Index.
@@ -24,17 +24,22 @@ struct Debt {
   TensorId gradient;
   std::vector<Reduction> reductions;  // over different groups
   // What the optimizer must read is the sum over ranks and micro-steps times this: the product of
-  // the reductions' scales, and of 1 / degree for each average.
+  // the reductions' scales, of 1 / degree for each average, and of 1 / k where the Merge averages k
+  // micro-steps.
   Rational factor;
   std::vector<OpId> producers;  // its last writer in each micro-step
 };
 
 class Index {
  public:
-  explicit Index(const ScheduledProgram& scheduled);
+  // `original`: what the user gave, from which the debts are taken; `merge`: how its micro-steps are
+  // to be combined. Both must outlive the Index.
+  Index(const Program& original, const Merge& merge, const ScheduledProgram& scheduled);
 
+  const Program& original;
+  const Merge& merge;
   const ScheduledProgram& scheduled;
-  const Program& program;
+  const Program& program;  // of the plan
 
   // nullptr where the program has none.
   [[nodiscard]] const Op* op(OpId id) const { return ops_.at(id); }
@@ -47,6 +52,8 @@ class Index {
   [[nodiscard]] std::int32_t debt_of(TensorId id) const { return debt_of_.at(id); }
   // 1 / degree over this group.
   [[nodiscard]] Rational average_over(GroupId group) const;
+  // How often forward and backward must run: what the Merge asks for, or the original has already.
+  [[nodiscard]] std::int32_t owed_micro_steps() const;
 
   // The stage whose ops the role runs; -1 where its ranks are of several stages.
   [[nodiscard]] std::int32_t stage_of(const RankProgram& role) const;

@@ -63,6 +63,9 @@ class LayoutCheck {
     const std::int64_t element = element_size(bucket.dtype).count();
     if (bucket.shards < 1) {
       bad(" has " + std::to_string(bucket.shards) + " shards");
+    } else if (bucket.size.count() % element != 0) {
+      bad(": its " + std::to_string(bucket.size.count()) + " bytes are not whole elements of " +
+          std::to_string(element) + " bytes");
     } else if (bucket.shards > 1 && bucket.size.count() % (bucket.shards * element) != 0) {
       bad(": its " + std::to_string(bucket.size.count()) + " bytes are not " +
           std::to_string(bucket.shards) + " equal shards of whole elements");
@@ -79,6 +82,10 @@ class LayoutCheck {
     if (member.offset < Bytes(0) ||
         member.offset + element_size(tensor.dtype) * elements > bucket.size) {
       bad(": " + tensor.name + " lies outside the buffer");
+    }
+    if (member.offset.count() % element_size(bucket.dtype).count() != 0) {
+      bad(": " + tensor.name + " begins within an element, at byte " +
+          std::to_string(member.offset.count()));
     }
     if (tensor.dtype != bucket.dtype) bad(": " + tensor.name + " has another dtype");
     if (bucket.mode == BucketMode::View) {

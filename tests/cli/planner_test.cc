@@ -120,6 +120,56 @@ TEST(PlannerTest, TheExactPolicyIsTheBestOfAllGroupingsWithoutContention) {
   EXPECT_GT(compared, 20u);
 }
 
+// The bound is of whole gradients in consecutive buckets, in ready order, on one stream: nothing else
+// is said to be bounded.
+TEST(PlannerTest, OnlyConsecutiveBucketsOfWholeGradientsOnOneStreamAreBounded) {
+  Instance instance = random_instance(3, 6, true);
+  for (std::uint64_t seed = 3; instance.program.reductions.size() < 3; ++seed) {
+    instance = random_instance(seed, 6, true);
+  }
+  const schedule::Program program = instance.program;
+  Planner planner(std::move(instance.program), std::move(instance.costs), instance.table);
+  const schedule::Schedule plain =
+      schedule::make_schedule(program, schedule::parse_policy("per-tensor"));
+  EXPECT_TRUE(planner.is_bounded(plain));
+  schedule::Schedule other = plain;
+  std::swap(other.buckets[0], other.buckets[1]);
+  EXPECT_FALSE(planner.is_bounded(other)) << "launched in another order";
+  other = plain;
+  other.buckets[0].gradients.push_back(other.buckets[2].gradients.front());
+  other.buckets.erase(other.buckets.begin() + 2);
+  EXPECT_FALSE(planner.is_bounded(other)) << "not consecutive";
+  std::swap(other.buckets[0].gradients[0], other.buckets[0].gradients[1]);
+  EXPECT_FALSE(planner.is_bounded(other));
+  other = plain;
+  other.buckets[0].stream = schedule::CommStream{1};
+  EXPECT_FALSE(planner.is_bounded(other)) << "two streams";
+  other = plain;
+  other.buckets[0].gradients[0].first = 1;
+  EXPECT_FALSE(planner.is_bounded(other)) << "a part of a gradient";
+  other = plain;
+  other.merge.micro_steps = 2;
+  EXPECT_FALSE(planner.is_bounded(other)) << "two micro-steps";
+  other = plain;  // in one bucket the order does not matter
+  other.buckets = {plain.buckets[0]};
+  other.buckets[0].gradients.clear();
+  for (std::size_t i = plain.buckets.size(); i-- > 0;) {
+    other.buckets[0].gradients.push_back(plain.buckets[i].gradients.front());
+  }
+  EXPECT_TRUE(planner.is_bounded(other));
+}
+
+TEST(PlannerTest, ABoundThatDoesNotHoldIsToldInOneLine) {
+  Candidate found;
+  found.spec = schedule::parse_policy("per-tensor");
+  found.summary.step_ns = 2'000'000;
+  EXPECT_EQ(checked_bound(Duration(2'000'000), found).time, Duration(2'000'000));
+  const Bound wrong = checked_bound(Duration(3'000'000), found);
+  EXPECT_EQ(wrong.time, std::nullopt);
+  EXPECT_EQ(wrong.problem,
+            "the lower bound of 3 ms does not hold, so none is given: per-tensor takes 2 ms");
+}
+
 TEST(PlannerTest, AGroupingSeenBeforeIsNotSimulatedAgain) {
   Instance instance = random_instance(3, 20, false);
   Planner planner(std::move(instance.program), std::move(instance.costs), instance.table);

@@ -160,7 +160,7 @@ TEST(CudaCalibrateTest, ContentionIsTheRatioOfTheOpsBesideTheQueue) {
 TEST(CudaProbesTest, PlansAreLegalAndCarryTheThreadBlocks) {
   const ScheduledProgram transfers =
       transfer_plan({.ranks = 2, .bytes = kib(64), .count = 3, .max_ctas = 16});
-  EXPECT_TRUE(schedule::verify(transfers).empty());
+  EXPECT_TRUE(schedule::verify(transfers.program, transfers).empty());
   std::int64_t collectives = 0;
   for (const schedule::Command& command : role_of(transfers, Rank{0}).commands) {
     const auto* action = std::get_if<schedule::RunCollective>(&command.action);
@@ -172,7 +172,7 @@ TEST(CudaProbesTest, PlansAreLegalAndCarryTheThreadBlocks) {
   EXPECT_EQ(collectives, 3);
   const ScheduledProgram beside =
       contention_plan(workload(2), {.ranks = 2, .bytes = kib(64), .count = 5});
-  EXPECT_TRUE(schedule::verify(beside).empty());
+  EXPECT_TRUE(schedule::verify(beside.program, beside).empty());
   EXPECT_EQ(beside.buckets.size(), 5u);
 }
 

@@ -55,7 +55,7 @@ std::vector<TrainingOptions> variants() {
 
 struct Drawn {
   TrainingOptions options;
-  Schedule schedule;
+  schedule::Plan source;
   ScheduledProgram plan;
 };
 
@@ -65,14 +65,16 @@ std::optional<Drawn> draw(std::uint64_t seed) {
   Random random(seed);
   Drawn drawn;
   drawn.options = kVariants[seed % kVariants.size()];
-  const Program program = training::training_program(drawn.options);
-  drawn.schedule = dovetail::testing::random_language_schedule(random, program);
+  drawn.source.program = training::training_program(drawn.options);
+  const Program& program = drawn.source.program;
+  const Schedule schedule = dovetail::testing::random_language_schedule(random, program);
+  drawn.source.schedule = schedule;
   try {
-    drawn.plan = schedule::lower(program, drawn.schedule).program;
+    drawn.plan = schedule::lower(program, schedule).program;
   } catch (const InputError&) {
     return std::nullopt;
   }
-  for (const schedule::Problem& problem : schedule::verify(drawn.plan)) {
+  for (const schedule::Problem& problem : schedule::verify(program, drawn.plan, schedule.merge)) {
     ADD_FAILURE() << "seed " << seed << ": " << problem.message;
   }
   return drawn;
@@ -99,7 +101,7 @@ TEST_P(RandomSchedulesOfPart, LegalOnesGiveExactGradientsAndTheWeightsOfTheNaive
     checked += check.checked;
     if (++legal % 4 != 0) continue;
     const Combination combination = {
-        .options = drawn->options, .policy = "naive", .merge = drawn->schedule.merge};
+        .options = drawn->options, .policy = "naive", .merge = drawn->source.schedule.merge};
     const Trained weights = train(drawn->plan, Law::kSteps, hyperparameters(combination));
     EXPECT_EQ(differences(law.reference(combination), weights), "");
     EXPECT_EQ(weights.disagreement, "");
@@ -118,14 +120,14 @@ TEST(RandomSchedulesTest, IllegalOnesAreRefusedBeforeAnyRankStarts) {
   for (std::uint64_t seed = 0; seed < kMostSeeds && refused < kWanted; ++seed) {
     const std::optional<Drawn> drawn = draw(seed);
     if (!drawn) continue;
-    EXPECT_NO_THROW(require_legal(drawn->plan, "legal"));
+    EXPECT_NO_THROW(require_legal(drawn->source, drawn->plan, "legal"));
     Random random(seed);
     for (int tries = 0; tries < 2; ++tries) {
       const auto illegal = dovetail::testing::mutate(random, drawn->plan, kind++);
       if (!illegal) continue;
       SCOPED_TRACE("seed " + std::to_string(seed) + ": " + illegal->name);
       try {
-        require_legal(illegal->plan, "plan.json");
+        require_legal(drawn->source, illegal->plan, "plan.json");
         ADD_FAILURE() << "it would run";
       } catch (const InputError& error) {
         EXPECT_THAT(error.what(), StartsWith("plan.json: illegal schedule: "));

@@ -67,7 +67,7 @@ class Collector {
 schedule::ScheduledProgram legal_plan(const schedule::Program& program,
                                       const schedule::Schedule& schedule) {
   schedule::ScheduledProgram plan = schedule::lower(program, schedule).program;
-  for (const schedule::Problem& problem : schedule::verify(plan)) {
+  for (const schedule::Problem& problem : schedule::verify(program, plan, schedule.merge)) {
     ADD_FAILURE() << schedule.policy << ": " << problem.message;
   }
   return plan;

@@ -74,7 +74,7 @@ TEST(LowerMergeTest, GM7WithoutOverlapEveryMicroStepReducesBehindItsBackward) {
             "0:record4 1:wait4 1:all-reduce0 1:record5 0:record6 1:wait6 1:all-reduce1 1:record7 "
             "0:wait5 0:wait7 0:l1.grad.accumulate@1 0:l0.grad.accumulate@1 "
             "0:l1.update 0:l0.update ");
-  EXPECT_EQ(verify(result.program), std::vector<Problem>{});
+  EXPECT_EQ(verify(program, result.program, schedule.merge), std::vector<Problem>{});
 }
 
 // In the last micro-step the accumulate is the producer: l1's sum travels beside l0's backward.

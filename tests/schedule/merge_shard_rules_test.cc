@@ -30,8 +30,11 @@ PolicyResult applied(const Program& program, const std::string& policy) {
 }
 
 ScheduledProgram legal(const Program& program, const std::string& policy) {
-  ScheduledProgram lowered = lower(program, applied(program, policy).schedule).program;
-  for (const Problem& problem : verify(lowered)) ADD_FAILURE() << policy << ": " << problem.message;
+  const Schedule schedule = applied(program, policy).schedule;
+  ScheduledProgram lowered = lower(program, schedule).program;
+  for (const Problem& problem : verify(program, lowered, schedule.merge)) {
+    ADD_FAILURE() << policy << ": " << problem.message;
+  }
   return lowered;
 }
 

@@ -30,9 +30,11 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-std::vector<std::string> complaints(const ScheduledProgram& program) {
+std::vector<std::string> complaints(const Program& program, const ScheduledProgram& plan,
+                                    const Schedule& schedule) {
   std::vector<std::string> messages;
-  for (const Problem& problem : verify(program)) messages.push_back(problem.message);
+  for (const Problem& problem : verify(program, plan, schedule.merge))
+    messages.push_back(problem.message);
   return messages;
 }
 
@@ -69,9 +71,10 @@ TEST(PipelineLowerTest, EveryKindOfPipelineIsLegal) {
         const Program program = LayerChain(stages * chunks, stages).take();
         Schedule pipeline = pipeline_schedule(kind, m);
         pipeline.pipeline.alignment = alignment;
-        const Lowered lowered = lower(program, scheduled(program, policy, pipeline));
+        const Schedule schedule = scheduled(program, policy, pipeline);
+        const Lowered lowered = lower(program, schedule);
         EXPECT_THAT(lowered.program.roles, SizeIs(static_cast<std::size_t>(stages)));
-        EXPECT_THAT(complaints(lowered.program), IsEmpty())
+        EXPECT_THAT(complaints(program, lowered.program, schedule), IsEmpty())
             << policy << ' ' << to_string(kind) << ' ' << stages << 'x' << chunks << " m " << m;
       }
     }
@@ -85,7 +88,8 @@ TEST(PipelineLowerTest, ScalingMayBeAppliedWhereverTheProgramAllowsIt) {
     Schedule schedule =
         scheduled(program, "per-tensor", pipeline_schedule(PipelineKind::OneFOneB, 8));
     schedule.scale = scale;
-    EXPECT_THAT(complaints(lower(program, schedule).program), IsEmpty()) << to_string(scale);
+    EXPECT_THAT(complaints(program, lower(program, schedule).program, schedule), IsEmpty())
+        << to_string(scale);
   }
 }
 
@@ -97,7 +101,7 @@ TEST(PipelineLowerTest, ShardedUpdatesStayOnTheirStage) {
     schedule.parameters = parameters;
     for (Bucket& bucket : schedule.buckets) bucket.collective = Collective::ReduceScatter;
     const ScheduledProgram lowered = lower(program, schedule).program;
-    EXPECT_THAT(complaints(lowered), IsEmpty());
+    EXPECT_THAT(complaints(program, lowered, schedule), IsEmpty());
     for (const Op& op : lowered.program.ops) {
       const auto* update = std::get_if<ShardUpdate>(&op.effect);
       if (update == nullptr) continue;
@@ -118,7 +122,7 @@ TEST(PipelineLowerTest, AZooModelInAPipelineIsLegal) {
   const Program program = std::get<Rewritten>(std::move(assigned)).program;
   const Schedule schedule =
       scheduled(program, "torch-ddp", pipeline_schedule(PipelineKind::OneFOneB, 3));
-  EXPECT_THAT(complaints(lower(program, schedule).program), IsEmpty());
+  EXPECT_THAT(complaints(program, lower(program, schedule).program, schedule), IsEmpty());
 }
 
 TEST(PipelineLowerTest, AI8StagesBehindTheFirstLaunchNothingBeforeTheirLastBackward) {
@@ -138,9 +142,10 @@ TEST(PipelineLowerTest, AS3OnlyStage0CommunicatesBesideItsLastBackward) {
   // stage 1 holds both back to the end.
   Program program = LayerChain(4, 2).take();
   for (Op& op : program.ops) op.stage /= 2;
-  const Lowered lowered = lower(
-      program, scheduled(program, "per-tensor", pipeline_schedule(PipelineKind::OneFOneB, 2)));
-  EXPECT_THAT(complaints(lowered.program), IsEmpty());
+  const Schedule schedule =
+      scheduled(program, "per-tensor", pipeline_schedule(PipelineKind::OneFOneB, 2));
+  const Lowered lowered = lower(program, schedule);
+  EXPECT_THAT(complaints(program, lowered.program, schedule), IsEmpty());
   EXPECT_THAT(backwards_before_collectives(lowered.program, 0), ElementsAre(3, 4));
   EXPECT_THAT(backwards_before_collectives(lowered.program, 1), ElementsAre(4, 4));
 }

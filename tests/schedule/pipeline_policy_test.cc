@@ -57,7 +57,8 @@ TEST(PipelinePolicyTest, EveryOrderIsLegal) {
     const Program program = staged(2, chunks);
     const PolicyResult result = applied(program, policy);
     ASSERT_EQ(result.failure, std::nullopt) << policy;
-    const auto problems = verify(lower(program, result.schedule).program);
+    const auto problems =
+        verify(program, lower(program, result.schedule).program, result.schedule.merge);
     EXPECT_TRUE(problems.empty()) << policy << ": " << problems.front().message;
   }
 }

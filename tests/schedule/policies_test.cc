@@ -226,7 +226,8 @@ TEST(PoliciesTest, EveryPolicyIsLegalOnRandomPrograms) {
       spec.threshold = Bytes(random.between(1, 20'000));
       spec.first_bucket = Bytes(random.between(1, 5'000));
       spec.mode = random.between(0, 1) == 0 ? BucketMode::View : BucketMode::Copy;
-      const auto problems = verify(lower(program, make_schedule(program, spec)).program);
+      const Schedule schedule = make_schedule(program, spec);
+      const auto problems = verify(program, lower(program, schedule).program, schedule.merge);
       EXPECT_TRUE(problems.empty()) << name << ": " << problems.front().message;
     }
   }

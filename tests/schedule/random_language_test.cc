@@ -76,7 +76,7 @@ TEST_P(RandomLanguageTest, PI2WhatLowerAcceptsIsLegalAndWhatItRefusesIsSaidInWor
       ++refusals[refusal];
       continue;
     }
-    const std::vector<Problem> problems = verify(*plan);
+    const std::vector<Problem> problems = verify(jobs[job], *plan, schedule.merge);
     EXPECT_TRUE(problems.empty()) << "seed " << seed << ", job " << job << ": "
                                   << problems.front().message;
     ++legal;
@@ -102,7 +102,7 @@ TEST_P(RandomLanguageTest, PI2WhatBreaksALegalPlanIsRejectedForTheRightReason) {
     for (int i = 0; i < 7; ++i) {
       const auto broken = testing::mutate(random, *plan, next_kind++);
       if (!broken) continue;
-      const std::vector<Problem> problems = verify(broken->plan);
+      const std::vector<Problem> problems = verify(job, broken->plan, schedule.merge);
       const bool right = std::ranges::any_of(problems, [&](const Problem& problem) {
         return std::ranges::count(broken->reasons, problem.kind) > 0;
       });

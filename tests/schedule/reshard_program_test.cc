@@ -357,7 +357,7 @@ TEST(ReshardProgramTest, RI6ProgramsOfTwoMeshesLowerToTwoRolesThatMatch) {
   const ScheduledProgram lowered =
       lower(program, make_schedule(program, parse_policy("naive"))).program;
   EXPECT_EQ(lowered.roles.size(), 2U);
-  EXPECT_THAT(verify(lowered), IsEmpty());
+  EXPECT_THAT(verify(program, lowered), IsEmpty());
 }
 
 TEST(ReshardProgramTest, ConvertedProgramsLowerToLegalSchedules) {
@@ -368,7 +368,7 @@ TEST(ReshardProgramTest, ConvertedProgramsLowerToLegalSchedules) {
   const Program program = reshard_program(two_readers(), requirements).program;
   for (const std::string policy : {"naive", "per-tensor", "torch-ddp"}) {
     const Schedule schedule = make_schedule(program, parse_policy(policy));
-    EXPECT_THAT(verify(lower(program, schedule).program), IsEmpty()) << policy;
+    EXPECT_THAT(verify(program, lower(program, schedule).program), IsEmpty()) << policy;
   }
 }
 

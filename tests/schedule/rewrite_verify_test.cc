@@ -42,9 +42,11 @@ std::vector<Schedule> all_choices() {
   return all;
 }
 
-std::vector<std::string> complaints(const ScheduledProgram& program) {
+std::vector<std::string> complaints(const Program& program, const ScheduledProgram& plan,
+                                    const Schedule& schedule) {
   std::vector<std::string> messages;
-  for (const Problem& problem : verify(program)) messages.push_back(problem.message);
+  for (const Problem& problem : verify(program, plan, schedule.merge))
+    messages.push_back(problem.message);
   return messages;
 }
 
@@ -61,7 +63,8 @@ TEST(RewriteVerifyTest, PI2EveryCombinationOfPassesIsLegal) {
       continue;
     }
     const Lowered lowered = lower(two_layers(), schedule);
-    EXPECT_EQ(complaints(lowered.program), std::vector<std::string>{}) << schedule.policy;
+    EXPECT_EQ(complaints(two_layers(), lowered.program, schedule), std::vector<std::string>{})
+        << schedule.policy;
     ++legal;
   }
   // 5 places x 3 k x 3 sync points x 2 x 2; refused are k = 2 and 4, every, sharded: 5 x 2 x 2.
@@ -103,7 +106,8 @@ TEST(RewriteVerifyTest, PI2ASharedWeightIsLegalWhereItIsNotRefused) {
       continue;
     }
     const Lowered lowered = lower(shared_weight(), schedule);
-    EXPECT_EQ(complaints(lowered.program), std::vector<std::string>{}) << schedule.policy;
+    EXPECT_EQ(complaints(shared_weight(), lowered.program, schedule), std::vector<std::string>{})
+        << schedule.policy;
     ++legal;
   }
   // 4 places x 2 ops x (k = 1: 3 sync points, k = 2 and 4: one).
@@ -122,14 +126,14 @@ TEST(RewriteVerifyTest, PI7PartsOfASharedWeightAreFollowedIntoTheTotal) {
     rest.gradients = {Slice(kBGrad, 3, 5)};
     schedule.buckets.push_back(rest);
     ScheduledProgram plan = lower(shared_weight(), schedule).program;
-    EXPECT_EQ(complaints(plan), std::vector<std::string>{}) << k;
+    EXPECT_EQ(complaints(shared_weight(), plan, schedule), std::vector<std::string>{}) << k;
     // Elements 3..8 stay in their bucket: only the other term of the total is reduced there.
     std::erase_if(plan.roles[0].commands, [](const Command& command) {
       const auto* copy = std::get_if<Copy>(&command.action);
       return copy != nullptr && copy->direction == CopyDirection::Unpack &&
              copy->bucket == BucketId{4};
     });
-    const std::vector<Problem> problems = verify(plan);
+    const std::vector<Problem> problems = verify(shared_weight(), plan, schedule.merge);
     ASSERT_FALSE(problems.empty()) << k;
     EXPECT_EQ(problems.front().kind, ProblemKind::ReducedTooEarly) << problems.front().message;
   }
@@ -158,7 +162,7 @@ TEST(RewriteVerifyTest, A4A22FragmentsAndANormOverShardsAreLegal) {
     for (const ParameterSync sync : {ParameterSync::AfterUpdate, ParameterSync::NextForward}) {
       schedule.parameters = sync;
       const Lowered lowered = lower(program, schedule);
-      EXPECT_EQ(complaints(lowered.program), std::vector<std::string>{})
+      EXPECT_EQ(complaints(program, lowered.program, schedule), std::vector<std::string>{})
           << schedule.policy << ' ' << to_string(sync);
     }
   }
@@ -174,18 +178,18 @@ TEST(RewriteVerifyTest, PL14AFoldedFactorBesideAnAverageIsFound) {
       collective->reduce = ReduceOp::Average;
     }
   }
-  EXPECT_FALSE(complaints(lowered.program).empty());
+  EXPECT_FALSE(complaints(two_layers(), lowered.program, schedule).empty());
 }
 
 TEST(RewriteVerifyTest, GM9GML8ASumWithoutItsAverageIsFound) {
   Schedule schedule = one_bucket();
   schedule.merge = {.micro_steps = 2};
   Lowered lowered = lower(two_layers(), schedule);
-  ASSERT_TRUE(complaints(lowered.program).empty());
+  ASSERT_TRUE(complaints(two_layers(), lowered.program, schedule).empty());
   for (Op& op : lowered.program.program.ops) {
     if (auto* accumulate = std::get_if<Accumulate>(&op.effect)) accumulate->factor = Rational(1);
   }
-  EXPECT_FALSE(complaints(lowered.program).empty());
+  EXPECT_FALSE(complaints(two_layers(), lowered.program, schedule).empty());
 }
 
 }  // namespace

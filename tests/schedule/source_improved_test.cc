@@ -107,7 +107,8 @@ TEST(SourceImprovedTest, P22AReaderBoundsTheLaunchOfItsBucketOnly) {
   const PolicyResult result = applied(program);
   EXPECT_THAT(members(result), ElementsAre(3, 2));
   EXPECT_THAT(reasons(result), ElementsAre("reader", "end"));
-  EXPECT_THAT(verify(lower(program, result.schedule).program), IsEmpty());
+  EXPECT_THAT(verify(program, lower(program, result.schedule).program, result.schedule.merge),
+              IsEmpty());
 }
 
 TEST(SourceImprovedTest, P22AReaderDoesNotSplitBucketsOfOtherKeys) {
@@ -123,7 +124,8 @@ TEST(SourceImprovedTest, P22AReaderDoesNotSplitBucketsOfOtherKeys) {
   // In the order in which they are ready: a; then b; then both halves.
   EXPECT_THAT(members(result), ElementsAre(1, 1, 2));
   EXPECT_THAT(reasons(result), ElementsAre("reader", "end", "end"));
-  EXPECT_THAT(verify(lower(program, result.schedule).program), IsEmpty());
+  EXPECT_THAT(verify(program, lower(program, result.schedule).program, result.schedule.merge),
+              IsEmpty());
 }
 
 TEST(SourceImprovedTest, ABatchThatWouldBeLaunchedAfterAReaderIsRefused) {

@@ -34,7 +34,8 @@ PolicyResult applied(const Program& program, const std::string& policy) {
 
 std::vector<std::string> complaints(const Program& program, const Schedule& schedule) {
   std::vector<std::string> messages;
-  for (const Problem& problem : verify(lower(program, schedule).program)) {
+  const ScheduledProgram plan = lower(program, schedule).program;
+  for (const Problem& problem : verify(program, plan, schedule.merge)) {
     messages.push_back(problem.message);
   }
   return messages;

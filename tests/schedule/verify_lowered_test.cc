@@ -67,7 +67,7 @@ TEST(VerifyLoweredTest, PI2EveryCombinationOfDecisionsIsLegal) {
     const auto plan = plan_of(program, one.schedule);
     if (!plan) continue;
     ++legal;
-    const auto problems = verify(*plan);
+    const auto problems = verify(program, *plan, one.schedule.merge);
     EXPECT_TRUE(problems.empty()) << one.name << ": " << problems.front().message;
   }
   // 800 cases; lower refuses only to scatter in every micro-step (5 x 16).
@@ -93,7 +93,7 @@ TEST_P(VerifyLeftOutTest, EveryCommandThatIsLeftOutIsNoticed) {
       ScheduledProgram broken = *plan;
       const Command left_out = plan->roles[0].commands[i];
       erase(broken, i);
-      const bool noticed = !verify(broken).empty();
+      const bool noticed = !verify(program, broken, one.schedule.merge).empty();
       if (std::holds_alternative<WaitEvent>(left_out.action)) {
         ++waits;
         needed += noticed ? 1U : 0U;
@@ -123,7 +123,8 @@ TEST(VerifyLoweredTest, PI2EveryChangeOfACollectiveOrAFactorIsNoticed) {
       const auto expect_noticed = [&](const std::function<void(Action&)>& change) {
         ScheduledProgram broken = *plan;
         change(commands_of(broken)[i].action);
-        EXPECT_FALSE(verify(broken).empty()) << one.name << ", command " << i;
+        EXPECT_FALSE(verify(program, broken, one.schedule.merge).empty())
+            << one.name << ", command " << i;
         ++changes;
       };
       const Action& action = plan->roles[0].commands[i].action;

@@ -171,12 +171,18 @@ inline std::size_t run_of(const ScheduledProgram& plan, const std::string& op,
 }
 
 // "wrong scale: op l0.update (c9) reads ...", one line each.
-inline std::vector<std::string> reasons(const ScheduledProgram& plan) {
+inline std::vector<std::string> reasons(const Program& original, const ScheduledProgram& plan,
+                                        const Merge& merge = {}) {
   std::vector<std::string> lines;
-  for (const Problem& problem : verify(plan)) {
+  for (const Problem& problem : verify(original, plan, merge)) {
     lines.push_back(std::string(to_string(problem.kind)) + ": " + problem.message);
   }
   return lines;
+}
+
+// Of the commands alone: the plan's own Program says what is owed.
+inline std::vector<std::string> reasons(const ScheduledProgram& plan) {
+  return reasons(plan.program, plan);
 }
 
 }  // namespace dovetail::schedule::verify_test

@@ -43,10 +43,11 @@ std::vector<Command>& commands_of(ScheduledProgram& program) {
 std::vector<ProblemKind> kinds_after(const std::string& policy,
                                      const std::function<void(ScheduledProgram&)>& change) {
   ScheduledProgram program = plan(policy);
-  EXPECT_TRUE(verify(program).empty());
+  const Program original = program.program;
+  EXPECT_TRUE(verify(original, program).empty());
   change(program);
   std::vector<ProblemKind> kinds;
-  for (const Problem& problem : verify(program)) kinds.push_back(problem.kind);
+  for (const Problem& problem : verify(original, program)) kinds.push_back(problem.kind);
   return kinds;
 }
 
@@ -209,7 +210,7 @@ TEST(VerifyTest, RanksThatDisagreeOnTheOrderAreAMismatch) {
   std::swap(std::get<RunCollective>(first->action).bucket,
             std::get<RunCollective>(second->action).bucket);
   program.roles.push_back(other);
-  EXPECT_FALSE(verify(program).empty());
+  EXPECT_FALSE(verify(program.program, program).empty());
 }
 
 TEST(VerifyTest, TwoRolesWithTheSameSequenceAreFine) {
@@ -218,7 +219,7 @@ TEST(VerifyTest, TwoRolesWithTheSameSequenceAreFine) {
   RankProgram other = program.roles.front();
   other.ranks = {Rank{1}};
   program.roles.push_back(other);
-  EXPECT_TRUE(verify(program).empty());
+  EXPECT_TRUE(verify(program.program, program).empty());
 }
 
 TEST(VerifyTest, RandomLegalSchedulesPass) {
@@ -226,8 +227,8 @@ TEST(VerifyTest, RandomLegalSchedulesPass) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
     const Program program = dovetail::testing::random_chain(random, 20, 2);
-    const auto problems =
-        verify(lower(program, dovetail::testing::random_schedule(random, program)).program);
+    const auto problems = verify(
+        program, lower(program, dovetail::testing::random_schedule(random, program)).program);
     ASSERT_TRUE(problems.empty()) << problems.front().message;
   }
 }
@@ -248,7 +249,7 @@ TEST(VerifyTest, RemovingAnyCommandIsNoticed) {
       const bool wait = std::holds_alternative<WaitEvent>(commands[i].action);
       const bool record = std::holds_alternative<RecordEvent>(commands[i].action);
       commands.erase(commands.begin() + static_cast<std::ptrdiff_t>(i));
-      const bool illegal = !verify(broken).empty();
+      const bool illegal = !verify(program, broken).empty();
       if (!wait && !record) {
         EXPECT_TRUE(illegal) << "seed " << seed << " command " << i;
       }

@@ -38,7 +38,8 @@ TEST_P(ConformanceMakespanTest, EveryEngineGivesTheMakespanThatOtherSimulatorsAg
 
 TEST(ConformanceTest, TheBenchmarkPlanIsLegal) {
   const support::BenchmarkDag dag = support::make_benchmark_dag({.compute_ops = 1000});
-  EXPECT_TRUE(schedule::verify(support::plan_of(dag, 8).program).empty());
+  const schedule::ScheduledProgram plan = support::plan_of(dag, 8).program;
+  EXPECT_TRUE(schedule::verify(plan.program, plan).empty());
 }
 
 }  // namespace

@@ -159,6 +159,35 @@ TEST(SimulateTest, ACollectivesProcessorTimeIsTakenFromCompute) {
   EXPECT_NEAR(to_us(span->end), 22.5, 0.01);
 }
 
+// A collective of 80 us takes 2 us of the processor: compute runs at 1 - 2/80 = 0.975 beside it. One of
+// 2 us on another stream takes all of the processor while it is in flight; afterwards it is 0.975
+// again, not what is left beside the short one. l1.backward: 10 / 0.975 = 10.256 us. l0.backward: next
+// to nothing (1/64) until 12.256, then the rest of its 60 us by 12.256 + 59.97 / 0.975 = 73.76.
+TEST(SimulateTest, AShortCollectiveSlowsComputeOnlyWhileItIsInFlight) {
+  const auto program = testing::chain({{us(0), us(60), Bytes(400), us(0)},
+                                       {us(0), us(10), Bytes(4), us(0)},
+                                       {us(0), us(0), Bytes(800), us(0)}});
+  testing::SimpleMachine simple;
+  simple.collective = [](Bytes bytes) {
+    const Duration time = bytes == Bytes(800) ? us(80) : bytes == Bytes(4) ? us(2) : us(1);
+    return models::CollectiveTime{time, time};
+  };
+  simple.contention.collective_cpu = us(2);
+  schedule::Schedule schedule = policy(program, "per-tensor");
+  schedule.buckets.at(1).stream = schedule::CommStream{1};
+  const auto lowered = schedule::lower(program, schedule);
+  const traces::Trace trace = simulate(lowered.program, machine(program, simple));
+  const auto end = [&](const std::string& name) {
+    const auto span = std::ranges::find_if(trace.spans, [&](const traces::Span& candidate) {
+      return trace.command(candidate.command).name == name;
+    });
+    EXPECT_NE(span, trace.spans.end()) << name;
+    return to_us(span->end);
+  };
+  EXPECT_NEAR(end("l1.backward"), 10.256, 0.01);
+  EXPECT_NEAR(end("l0.backward"), 73.76, 0.02);
+}
+
 // A pause of 2 us before a collective refunds 2 of the 5 us that a lone one saves: alone 10, queued
 // 15, so 13.
 TEST(SimulateTest, AShortPauseGivesPartOfTheLoneTime) {

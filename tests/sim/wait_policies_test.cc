@@ -47,7 +47,9 @@ struct Played {
 
 Played play(const Program& program, const Schedule& schedule, const models::Costs& costs) {
   const auto plan = schedule::lower(program, schedule).program;
-  for (const schedule::Problem& problem : schedule::verify(plan)) ADD_FAILURE() << problem.message;
+  for (const schedule::Problem& problem : schedule::verify(program, plan, schedule.merge)) {
+    ADD_FAILURE() << problem.message;
+  }
   expect_reference(plan, costs, 2);
   Played played;
   played.trace = simulate(plan, costs);

@@ -142,7 +142,8 @@ TEST(MetricsTest, CountsAMomentOfTwoCollectivesOnce) {
 
 TEST(MetricsTest, HidesCommunicationUnderCopiesEnqueuesAndTheNextStepsCompute) {
   // Expectation: collective 0..20; pack 0..3, enqueue 3..5, and compute of step 1 at 12..30 cover
-  // 13 us; 5..12 is exposed. Busy counts step 0 alone: 5.
+  // 13 us; 5..12 is exposed and idle. Busy counts step 0 alone: 5. Of the window, 0..20, the forward
+  // of step 1 takes 8.
   Builder builder;
   builder.bucket(0, SpanKind::Collective, 0).bucket(1, SpanKind::Copy, 0);
   builder.bucket(2, SpanKind::Enqueue, 0).compute(3, SpanPhase::Forward, "f");
@@ -154,7 +155,8 @@ TEST(MetricsTest, HidesCommunicationUnderCopiesEnqueuesAndTheNextStepsCompute) {
   EXPECT_EQ(report.compute_busy, us(5));
   EXPECT_EQ(report.breakdown[Activity::Copy], us(3));
   EXPECT_EQ(report.breakdown[Activity::Enqueue], us(2));
-  EXPECT_EQ(report.breakdown[Activity::Idle], us(15));
+  EXPECT_EQ(report.breakdown[Activity::Forward], us(8));
+  EXPECT_EQ(report.breakdown[Activity::Idle], us(7));
 }
 
 TEST(MetricsTest, TakesAnInlineCollectiveAsExposed) {
@@ -199,10 +201,32 @@ TEST(MetricsTest, PicksTheFirstOfEqualMedianSteps) {
   Builder builder;
   builder.compute(0, SpanPhase::Forward, "f");
   builder.ran({.command = 0, .step = 0, .from = 0, .to = 9});
-  builder.ran({.command = 0, .step = 1, .from = 10, .to = 14});
-  builder.ran({.command = 0, .step = 2, .from = 20, .to = 24});
-  builder.ran({.command = 0, .step = 3, .from = 30, .to = 39});
+  builder.ran({.command = 0, .step = 1, .from = 9, .to = 13});
+  builder.ran({.command = 0, .step = 2, .from = 13, .to = 17});
+  builder.ran({.command = 0, .step = 3, .from = 17, .to = 26});
   EXPECT_EQ(median_step_index(builder.build()), 1);
+}
+
+// Rank 1 stalls for step 1 from 6 on, while rank 0 works on step 0 until 10; rank 0 begins step 1
+// after a gap of 1 us. Steps end at 10 and 21: 10 and 11 us, gap included and nothing counted twice.
+// Measured, each step begins behind a barrier and with its own first span: 10 and 15.
+TEST(MetricsTest, SimulatedStepsLieEndToEnd) {
+  Builder builder;
+  builder.compute(0, SpanPhase::Forward, "f").bucket(1, SpanKind::Wait, 0);
+  builder.ran({.command = 0, .step = 0, .from = 0, .to = 10});
+  builder.ran({.command = 0, .step = 1, .from = 11, .to = 20});
+  builder.ran({.command = 0, .rank = 1, .step = 0, .from = 0, .to = 6});
+  builder.ran({.command = 1, .rank = 1, .step = 1, .from = 6, .to = 12});
+  builder.ran({.command = 0, .rank = 1, .step = 1, .from = 12, .to = 21});
+  Trace trace = builder.build();
+  EXPECT_THAT(step_times(trace), ElementsAre(us(10), us(11)));
+  const StepReport report = step_report(trace, 1);
+  EXPECT_EQ(report.start, at(10));
+  EXPECT_EQ(report.breakdown[Activity::Stall], us(2));
+  EXPECT_EQ(report.breakdown[Activity::Forward], us(9));
+  EXPECT_EQ(report.breakdown[Activity::Idle], us(0));
+  trace.provenance.origin = Origin::Measured;
+  EXPECT_THAT(step_times(trace), ElementsAre(us(10), us(15)));
 }
 
 TEST(MetricsTest, TakesQuantilesByNearestRank) {

@@ -1,0 +1,47 @@
+// The steady state of a schedule: how long a step takes once steps follow each other for ever.
+//
+// The first steps begin with idle streams, and unlike ranks may take turns at being late, so that
+// steps differ for ever while their average does not. Therefore more and more steps are played (2, 4,
+// 8, ... at most kMostSteps) until the last one repeats an earlier one: every command of it begins and
+// ends exactly one shift later (with contention: but for the rounding of rates). What a step does
+// depends on the steps before it only through when their commands ended, and on when the host issued
+// its own. So if, besides, the host needs no more than the shift to issue as many steps, everything
+// goes on to repeat itself: with a cycle of one step, or of several. It is enough that this holds for
+// the slowest rank: others may shift by less. They gain on it from step to step until they have to
+// wait for it, which may take hundreds of steps, but they do not hold it up.
+//
+//   ends of steps  44.9  80.0  124.9  160.0 ms     cycle 2, one step 40.0 ms on average
+//
+// A case without a cycle within kMostSteps: the later half is averaged, and `cycle` is 0. The test:
+// tests/sim/steady_test.cc.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "models/costs.h"
+#include "schedule/scheduled_program.h"
+#include "sim/engine.h"
+#include "sim/graph.h"
+#include "sim/simulate.h"
+
+namespace dovetail::sim {
+
+inline constexpr std::int32_t kMostSteps = 64;
+
+struct SteadyState {
+  StepSummary summary;     // of one step, the average of a cycle
+  std::int32_t steps = 2;  // that were played
+  std::int32_t cycle = 1;  // steps until everything repeats; 0: not found
+};
+
+// Leaves the Graph of `steps` steps and its Timeline in `graph` and `workspace`; memory that they hold
+// is used again.
+SteadyState find_steady_state(const schedule::ScheduledProgram& program, const models::Costs& costs,
+                              Graph& graph, Workspace& workspace);
+
+// How many steps a trace needs so that most of them are steady; `at_least` if that is more.
+std::int32_t steps_to_show(const SteadyState& state, std::int32_t at_least);
+
+}  // namespace dovetail::sim

@@ -1,0 +1,168 @@
+// What the tool's sentences about its own numbers say, held against small cases that once broke them:
+// one step time everywhere, a lower bound that says what it covers, plans that can be predicted again.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "base/file.h"
+#include "tests/cli/tool.h"
+
+namespace dovetail::cli {
+namespace {
+
+using ::testing::AllOf;
+using testing::Ended;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::run_tool;
+
+class ClaimsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = std::filesystem::temp_directory_path() /
+                 ("dovetail_claims_" +
+                  std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
+    std::filesystem::create_directories(directory_);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  [[nodiscard]] std::string path(const std::string& name) const {
+    return (directory_ / name).string();
+  }
+  std::string written(const std::string& name, const std::string& text) const {
+    write_file(path(name), text);
+    return path(name);
+  }
+  // A profile: its section and what else stands beside it.
+  std::string profile(const std::string& name, const std::string& section,
+                      const std::string& rest) const {
+    return written(name, R"({"name": "small", )" + rest + R"(, "profile": )" + section + "}");
+  }
+
+ private:
+  std::filesystem::path directory_;
+};
+
+double number_after(const std::string& text, const std::string& words) {
+  const std::size_t at = text.find(words);
+  EXPECT_NE(at, std::string::npos) << words << " in " << text;
+  return at == std::string::npos ? 0 : std::stod(text.substr(at + words.size()));
+}
+
+// Two unlike ranks whose steps take 44.9 and 35.1 ms in turn (tests/sim/steady_test.cc). Rank 1
+// computes for 40.0 ms, so no step takes less on average.
+constexpr const char* kUnlikeRanks = R"({"forward_us": 10, "backward_us": 20, "optimizer_us": 5400,
+  "gradients": [{"name": "g0", "numel": 1000000, "dtype": "float32", "ready_us": 20,
+                 "ready_us_rank1": 4000}],
+  "rank1": {"forward_us": 1000, "backward_us": 38900, "optimizer_us": 100}})";
+constexpr const char* kQueueOfOwn = R"("world_size": 2,
+  "all_reduce_alone": [{"bytes": 4, "us": 34500}, {"bytes": 8000000, "us": 34500.001}],
+  "all_reduce_queue_of_8": [{"bytes_each": 4, "us_for_8": 192000},
+                            {"bytes_each": 8000000, "us_for_8": 192000.008}])";
+
+TEST_F(ClaimsTest, StepsThatTakeTurnsAreNotFasterThanTheirBound) {
+  const std::string workload = profile("turns.json", kUnlikeRanks, kQueueOfOwn);
+  const Ended plan =
+      run_tool("plan --workload " + workload + " --policy exact -o " + path("plan.json"));
+  EXPECT_THAT(plan.output,
+              AllOf(HasSubstr("predicted step 40.000 ms"), HasSubstr("lower bound 40.000 ms")));
+  const Ended explore = run_tool("explore --workload " + workload);
+  EXPECT_EQ(explore.code, 0) << explore.output;
+  EXPECT_THAT(explore.output,
+              AllOf(HasSubstr("is faster than 40.000 ms"), Not(HasSubstr("does not hold"))));
+  EXPECT_THAT(run_tool("predict --plan " + path("plan.json")).output,
+              HasSubstr("steps take turns in cycles of 2: 40.000 ms on average"));
+}
+
+// The machine of a plan from a profile's file is the profile: by itself, and named with --cluster.
+TEST_F(ClaimsTest, APlanOfAProfileFileCanBePredictedAgain) {
+  const std::string workload = profile("turns.json", kUnlikeRanks, kQueueOfOwn);
+  run_tool("plan --workload " + workload + " --policy exact -o " + path("plan.json"));
+  for (const std::string& cluster : {std::string(), " --cluster " + workload}) {
+    const Ended predicted = run_tool("predict --plan " + path("plan.json") + cluster);
+    EXPECT_EQ(predicted.code, 0) << predicted.output;
+    EXPECT_THAT(predicted.output, HasSubstr("on small; predicted"));
+  }
+}
+
+TEST_F(ClaimsTest, AClusterIsAnyFileThatExists) {
+  const std::string here = path("here");  // neither a folder nor an ending in its name
+  std::filesystem::copy_file(std::string(DOVETAIL_SOURCE_DIR) + "/models/clusters/a100x8.json",
+                             here);
+  const std::string tool(DOVETAIL_TOOL);
+  const Ended ended = testing::run_command("cd " + path("") + " && " + tool +
+                                           " plan --workload mlp --cluster here -o plan.json");
+  EXPECT_EQ(ended.code, 0) << ended.output;
+}
+
+// On one rank nothing travels: the table beside the profile is of no use, and bounds nothing.
+TEST_F(ClaimsTest, OneRankIsBoundedByItsCompute) {
+  const std::string workload = profile(
+      "one.json",
+      R"({"forward_us": 10, "backward_us": 20, "optimizer_us": 30,
+                  "gradients": [{"name": "g0", "numel": 1000, "dtype": "float32", "ready_us": 20}]})",
+      R"("world_size": 1, "all_reduce_alone": [{"bytes": 4, "us": 500}, {"bytes": 8000, "us": 900}])");
+  const Ended explore = run_tool("explore --workload " + workload);
+  EXPECT_EQ(explore.code, 0) << explore.output;
+  EXPECT_THAT(explore.output, HasSubstr("is faster than 0.060 ms"));
+}
+
+// A section that says that compute is not slowed down is none.
+TEST_F(ClaimsTest, ASlowDownOfOneIsNoSlowDown) {
+  const std::string section = R"({"forward_us": 10, "backward_us": 2000, "optimizer_us": 30,
+    "gradients": [{"name": "g0", "numel": 1000, "dtype": "float32", "ready_us": 100},
+                  {"name": "g1", "numel": 1000, "dtype": "float32", "ready_us": 1900}]})";
+  const std::string rest = R"("world_size": 8,
+    "all_reduce_alone": [{"bytes": 4, "us": 500}, {"bytes": 8000, "us": 900}])";
+  const auto step = [&](const std::string& more) {
+    const std::string workload = profile("slow.json", section, rest + more);
+    const Ended plan =
+        run_tool("plan --workload " + workload + " --policy per-tensor -o " + path("p.json"));
+    return number_after(plan.output, "predicted step ");
+  };
+  const double none = step("");
+  EXPECT_EQ(step(R"(, "compute_slowdown_while_communicating": {"backward": 1})"), none);
+  EXPECT_GT(step(R"(, "compute_slowdown_while_communicating": {"backward": 1.5})"), none);
+}
+
+// plan, predict and explore say the same, to the last digit that they print.
+TEST_F(ClaimsTest, PlanAndPredictTellOneStepTime) {
+  for (const std::string policy :
+       {"pipeline:kind=1f1b,stages=2,k=8", "torch-ddp", "sharded:cap=8MiB,gather=next-forward",
+        "gradient-merge:k=2", "naive"}) {
+    const std::string cluster = " --cluster a100x4_pcie";
+    const Ended plan = run_tool("plan --workload mlp" + cluster + " --policy " + policy + " -o " +
+                                path("plan.json"));
+    ASSERT_EQ(plan.code, 0) << plan.output;
+    const Ended predicted = run_tool("predict --plan " + path("plan.json"));
+    EXPECT_NEAR(number_after(predicted.output, "step time") / 1e3,
+                number_after(plan.output, "predicted step "), 0.0006)
+        << policy;
+  }
+}
+
+TEST_F(ClaimsTest, SeveralStreamsAreSaidToHaveTheWholeLinkEach) {
+  run_tool("plan --workload mlp --cluster a100x8 --policy per-tensor -o " + path("plan.json"));
+  EXPECT_THAT(run_tool("predict --plan " + path("plan.json")).output,
+              Not(HasSubstr("communication streams")));
+  const std::string edit = "sed -i '0,/\"stream\": \"comm0\"/s//\"stream\": \"comm1\"/' ";
+  testing::run_command(edit + path("plan.json"));
+  EXPECT_THAT(run_tool("predict --plan " + path("plan.json")).output,
+              HasSubstr("2 communication streams are each given the whole link"));
+}
+
+// 30 MiB and 3 bytes more: no rank can reduce three quarters of an element.
+TEST_F(ClaimsTest, ABufferOfPartsOfElementsIsIllegal) {
+  run_tool("plan --workload mlp --cluster a100x8 --policy one-bucket -o " + path("plan.json"));
+  testing::run_command("sed -i 's/\"mode\": \"view\"/\"mode\": \"view\", \"pad_to_bytes\": 5/' " +
+                       path("plan.json"));
+  EXPECT_THAT(run_tool("show " + path("plan.json")).output,
+              HasSubstr("bucket 0: its 31649835 bytes are not whole elements of 4 bytes"));
+}
+
+}  // namespace
+}  // namespace dovetail::cli

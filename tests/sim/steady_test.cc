@@ -1,0 +1,175 @@
+// How long a step takes once steps follow each other for ever, each case calculated by hand; and that
+// the summary, the report of a trace and the ends of the steps are one and the same time.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/steady.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "schedule/lower.h"
+#include "tests/sim/role_programs.h"
+#include "tests/support/programs.h"
+#include "traces/metrics.h"
+
+namespace dovetail::sim {
+namespace {
+
+using testing::Layer;
+using testing::us;
+
+SteadyState steady(const schedule::ScheduledProgram& plan, const models::Costs& costs) {
+  Graph graph;
+  Workspace workspace;
+  return find_steady_state(plan, costs, graph, workspace);
+}
+
+schedule::ScheduledProgram plan_of(const schedule::Program& program, const std::string& policy) {
+  return schedule::lower(program, schedule::make_schedule(program, schedule::parse_policy(policy)))
+      .program;
+}
+
+// One gradient on two unlike ranks (us):
+//   rank 0  forward 10    backward 20                  update 5400
+//   rank 1  forward 1000  backward 4000  rest 34900    update 100     = 40000
+schedule::Program unlike_ranks() {
+  schedule::Program program = testing::chain({{us(10), us(20), Bytes(400), us(5400)}});
+  const auto set = [&](std::size_t op, std::int64_t rank1) {
+    auto& times = std::get<schedule::TimedWork>(program.ops[op].work).by_rank;
+    times = {times.front(), us(rank1)};
+  };
+  set(0, 1000);
+  set(1, 4000);
+  set(2, 100);
+  schedule::Op rest = program.ops[1];
+  rest.id = OpId{100};
+  rest.name = "rest";
+  rest.work = schedule::TimedWork{{us(0), us(34900)}};
+  rest.writes.clear();
+  program.ops.insert(program.ops.begin() + 2, rest);
+  return program;
+}
+
+// The collective takes 34500 after a pause, 24000 right behind another one, and up to the pause more
+// in between. Step 0: from 5000 to 39500. Rank 0's update ends at 44900, rank 1's at 40000, whose next
+// gradient is ready at 45000; rank 0's at 44930. So step 1's collective starts at 45000, 5500 behind
+// the last one: 29500, until 74500. Rank 1 computes until 79900 and updates until 80000; rank 0 is done
+// at 79900. Step 2 begins alike: its gradient is ready at 85000, 10500 after the last collective, so
+// that it takes 34500 again, until 119500, and rank 0 is done at 124900. The ends of the steps are
+// 44900, 80000, 124900, 160000: 35100 and 44900 in turn, 40000 on average, which is what rank 1
+// computes.
+TEST(SteadyTest, StepsThatTakeTurnsAreAveragedOverTheirCycle) {
+  const schedule::Program program = unlike_ranks();
+  testing::SimpleMachine machine;
+  machine.collective = [](Bytes) { return models::CollectiveTime{us(34500), us(24000)}; };
+  const models::Costs costs = testing::costs_of(machine, program);
+  const schedule::ScheduledProgram plan = plan_of(program, "per-tensor");
+  const SteadyState state = steady(plan, costs);
+  EXPECT_EQ(state.cycle, 2);
+  EXPECT_EQ(state.steps, 4);
+  EXPECT_EQ(state.summary.step_ns, 40'000'000);
+  const traces::Trace trace = simulate(plan, costs, {.steps = 4});
+  EXPECT_EQ(traces::step_times(trace),
+            (std::vector<Duration>{us(44900), us(35100), us(44900), us(35100)}));
+}
+
+// A step that repeats at once is played twice, no more.
+TEST(SteadyTest, AStepThatRepeatsAtOnceIsPlayedTwice) {
+  const schedule::Program program =
+      testing::chain(std::vector<Layer>(4, {us(0), us(10), Bytes(400), us(5)}));
+  const testing::SimpleMachine machine{.collective = testing::line(us(15), 0)};
+  const SteadyState state =
+      steady(plan_of(program, "per-tensor"), testing::costs_of(machine, program));
+  EXPECT_EQ(state.steps, 2);
+  EXPECT_EQ(state.cycle, 1);
+  EXPECT_EQ(state.summary.step_ns, 75'000);
+}
+
+// The host issues an op in 20 us, the device runs one in 1 us and the collective in 500: the host is
+// ahead in no step. Six ops and, of the collective's three calls, nothing: 120 us. While it issues
+// faster than that (5 us), the step takes what the device takes: 1 + 1 + 500 + 1 + 1 ...
+TEST(SteadyTest, AHostThatIssuesMoreSlowlyThanTheDeviceRunsSetsThePace) {
+  const schedule::Program program =
+      testing::chain(std::vector<Layer>(2, {us(1), us(1), Bytes(400), us(1)}));
+  for (const std::int64_t issue : {20, 90}) {
+    testing::SimpleMachine machine{.collective = testing::line(us(200), 0)};
+    machine.host = {.kind = models::HostModel::Kind::Async, .run_op = us(issue)};
+    const SteadyState state =
+        steady(plan_of(program, "one-bucket"), testing::costs_of(machine, program));
+    // forward 2, backward 2, the bucket 200, updates 2; or six ops, issued one after another.
+    EXPECT_EQ(state.summary.step_ns, std::max<std::int64_t>(206, 6 * issue) * 1000) << issue;
+    EXPECT_EQ(state.cycle, 1);
+  }
+}
+
+// Steps lie end to end: what all of them take is the end of the last. In seed 23 rank 0 gains 16 ns a
+// step on rank 1 for more steps than are ever played.
+TEST(SteadyTest, TheSummaryIsTheStepTimeOfTheReportAndStepsLieEndToEnd) {
+  int several = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    const schedule::Program program = testing::random_chain(random, 12, random.between(1, 3));
+    testing::SimpleMachine machine = testing::random_machine(random);
+    if (random.between(0, 1) == 0) machine.contention.compute_slowdown = 1.25;
+    const models::Costs costs = testing::costs_of(machine, program);
+    const schedule::ScheduledProgram plan =
+        schedule::lower(program, testing::random_schedule(random, program)).program;
+    const SteadyState state = steady(plan, costs);
+    const std::int32_t steps = steps_to_show(state, 3);
+    const traces::Trace trace = simulate(plan, costs, {.steps = steps});
+    Graph graph = compile(plan, costs, steps);
+    Workspace workspace;
+    const std::int64_t end = play(graph, costs, workspace);
+    const std::vector<Duration> times = traces::step_times(trace);
+    Duration sum = traces::step_report(trace, 0).start.time_since_epoch();
+    for (std::int32_t step = 0; step < steps; ++step) {
+      const traces::StepReport report = traces::step_report(trace, step);
+      EXPECT_EQ(report.step_time, times[static_cast<std::size_t>(step)]);
+      EXPECT_EQ(report.breakdown.total(), report.step_time);
+      if (step > 0) {
+        EXPECT_EQ(report.step_time.count(), summarize(graph, workspace.timeline, step).step_ns);
+      }
+      sum += report.step_time;
+    }
+    EXPECT_LE(sum.count(), end);  // a wake-up after the last span has none of its own
+    ASSERT_GT(state.cycle, 0);
+    if (state.cycle > 1) ++several;
+    if (state.cycle == 1) {
+      EXPECT_NEAR(static_cast<double>(times.back().count()),
+                  static_cast<double>(state.summary.step_ns), 8);
+      EXPECT_NEAR(static_cast<double>(traces::median_step(trace).step_time.count()),
+                  static_cast<double>(state.summary.step_ns), 8);
+    }
+  }
+  EXPECT_LT(several, 20);
+}
+
+// A pipeline's last stage stalls for the next step while the first one still works: its windows must
+// not overlap. Two stages, forward 1 and backward 2 (pipeline_test.cc), 4 micro-batches, free sends
+// and collectives: (4 + 1) x 3 = 15 a step.
+TEST(SteadyTest, APipelinesStepsTakeWhatTheyRepeatAfter) {
+  const testing::PipelinePlan pipeline = {
+      .shape = {.kind = schedule::PipelineKind::OneFOneB,
+                .stages = 2,
+                .chunks = 1,
+                .micro_steps = 4},
+      .time = [](schedule::Phase phase, std::int32_t, std::int32_t) {
+        return phase == schedule::Phase::Forward ? us(1) : us(2);
+      }};
+  const schedule::ScheduledProgram plan = testing::pipeline_plan(pipeline);
+  const models::Costs costs =
+      testing::role_costs(plan, [](schedule::Collective, Bytes) { return Duration{}; });
+  const SteadyState state = steady(plan, costs);
+  const traces::Trace trace = simulate(plan, costs, {.steps = 6});
+  const std::vector<Duration> times = traces::step_times(trace);
+  EXPECT_EQ(state.cycle, 1);
+  EXPECT_EQ(state.summary.step_ns, 15'000);
+  EXPECT_EQ(times.back(), us(15));
+  EXPECT_EQ(traces::median_step(trace).step_time.count(), state.summary.step_ns);
+}
+
+}  // namespace
+}  // namespace dovetail::sim
