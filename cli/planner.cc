@@ -287,6 +287,19 @@ void Planner::try_even_groupings(Search& search) {
   }
 }
 
+// Each gradient but the last one ends a bucket or not.
+void Planner::try_all_groupings(Search& search) {
+  const std::size_t borders = owed_.size() - 1;
+  for (std::size_t choice = 0; choice < std::size_t{1} << borders; ++choice) {
+    std::vector<std::size_t> ends;
+    for (std::size_t i = 0; i < borders; ++i) {
+      if ((choice >> i & 1) != 0) ends.push_back(i + 1);
+    }
+    ends.push_back(owed_.size());
+    improves(search, std::move(ends));
+  }
+}
+
 // Merges, splits and moves single gradients over borders as long as that helps.
 void Planner::climb(Search& search) {
   const std::size_t most = search.tried.size() + kClimbs;
@@ -320,8 +333,12 @@ std::vector<std::size_t> Planner::solve_exact(const schedule::PolicySpec& spec) 
       problem.ready[i] = std::max(problem.ready[i], problem.ready[i - 1]);
     }
   }
-  try_even_groupings(search);
-  climb(search);
+  if (owed_.size() <= kFewGradients) {
+    try_all_groupings(search);
+  } else {
+    try_even_groupings(search);
+    climb(search);
+  }
   exact_[key] = search.ends;
   return search.ends;
 }

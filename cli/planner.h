@@ -15,7 +15,7 @@
 // ready times, so the planner solves it several times: with the lone, the queued and the lesser of
 // both times per collective, with the processor time of a collective added, and again with the
 // ready times that the best of those had in simulation; then it tries even groupings, and climbs from
-// the best by merges, splits and moved borders. It keeps the grouping with the shortest simulated
+// the best by merges, splits and moved borders. Of up to six gradients it simulates all groupings. It keeps the grouping with the shortest simulated
 // step. Without contention, copies and host cost the first solution is already optimal.
 //
 // Lower bound. For each rank: the exact optimum of the relaxed problem (no contention, no copies,
@@ -64,6 +64,8 @@ Bound checked_bound(Duration bound, const Candidate& found);
 class Planner {
  public:
   static constexpr std::size_t kClimbs = 48;  // groupings that the local search may simulate
+  // So few gradients have no more groupings than that: all are simulated.
+  static constexpr std::size_t kFewGradients = 6;
 
   // REQUIRES: problems(program) is empty, and every gradient owes exactly one reduction.
   Planner(schedule::Program program, models::Costs costs, models::CollectiveTable all_reduce);
@@ -101,6 +103,7 @@ class Planner {
   std::vector<std::size_t> solve_exact(const schedule::PolicySpec& spec);
   struct Search;
   bool improves(Search& search, std::vector<std::size_t> ends);
+  void try_all_groupings(Search& search);
   void try_even_groupings(Search& search);
   void climb(Search& search);
   schedule::Schedule schedule(const schedule::PolicySpec& spec);

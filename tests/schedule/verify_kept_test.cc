@@ -14,10 +14,8 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
-using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 
 const Merge kFour = {.micro_steps = 4};
 
@@ -85,8 +83,8 @@ TEST(VerifyKeptTest, AnAverageThatBecomesASumIsNoticed) {
   for (Reduction& reduction : other.reductions) reduction.op = ReduceOp::Sum;
   wrong.plan = lower(other, wrong.schedule).program;
   expect_consistent(wrong);
-  EXPECT_THAT(wrong.reasons(), Each(HasSubstr("does not owe the reductions that the original")));
-  EXPECT_THAT(wrong.reasons(), Not(IsEmpty()));
+  EXPECT_THAT(wrong.reasons(),
+              Contains(HasSubstr("l0.grad does not owe the reductions that the original")));
 }
 
 // Micro-steps that are summed where an average is asked for, and fewer of them than asked for.

@@ -67,16 +67,12 @@ class Mutator {
                                     &Mutator::forget_to_accumulate,
                                     &Mutator::forget_the_gather,
                                     &Mutator::forget_to_unpack,
-                                    &Mutator::wait_in_a_circle,
-                                    &Mutator::drop_a_debt,
-                                    &Mutator::multiply_a_debt,
-                                    &Mutator::divide_twice,
-                                    &Mutator::forget_an_update};
+                                    &Mutator::wait_in_a_circle};
     static_assert(std::size(kWays) == kKinds);
     return (this->*kWays[kind % kKinds])();
   }
 
-  static constexpr std::size_t kKinds = 24;
+  static constexpr std::size_t kKinds = 20;
 
  private:
   using Predicate = std::function<bool(std::size_t)>;
@@ -449,59 +445,6 @@ class Mutator {
     return mutation("streams of two ranks wait in a circle", {Kind::Deadlock});
   }
 
-  // What a wrong rewrite would do to the plan's own Program: the commands may even fit to it.
-  std::optional<Mutation> drop_a_debt() {
-    auto& debts = plan_.program.reductions;
-    if (debts.empty()) return std::nullopt;
-    const auto last = static_cast<std::int64_t>(debts.size()) - 1;
-    debts.erase(debts.begin() + random_.between(0, last));
-    return mutation("a debt dropped", {Kind::OtherProgram});
-  }
-
-  std::optional<Mutation> multiply_a_debt() {
-    auto& debts = plan_.program.reductions;
-    if (debts.empty()) return std::nullopt;
-    const auto last = static_cast<std::int64_t>(debts.size()) - 1;
-    Rational& scale = debts[static_cast<std::size_t>(random_.between(0, last))].scale;
-    scale = scale * Rational(2);
-    return mutation("a debt doubled", {Kind::OtherProgram});
-  }
-
-  // 1/k owed once more, and applied once more in the last sum of every gradient.
-  std::optional<Mutation> divide_twice() {
-    if (plan_.program.micro_steps < 2 || plan_.program.reductions.empty()) return std::nullopt;
-    const Rational part(1, plan_.program.micro_steps);
-    std::map<TensorId, Accumulate*> last;  // by sum
-    for (Op& op : plan_.program.ops) {
-      auto* sum = std::get_if<Accumulate>(&op.effect);
-      if (sum != nullptr && plan_.program.tensor(op.writes.front()).merges) {
-        last[op.writes.front()] = sum;
-      }
-    }
-    for (auto& [tensor, sum] : last) sum->factor = sum->factor * part;
-    std::set<TensorId> divided;
-    for (schedule::Reduction& debt : plan_.program.reductions) {
-      if (divided.insert(debt.gradient).second) debt.scale = debt.scale * part;
-    }
-    return mutation("an average over micro-steps divided twice", {Kind::OtherProgram});
-  }
-
-  // Neither in the plan's Program nor among its commands: only the original still has it.
-  std::optional<Mutation> forget_an_update() {
-    const auto at = pick([&](std::size_t i) {
-      const auto* run = as<RunOp>(i);
-      if (run == nullptr) return false;
-      const schedule::Effect& effect = plan_.program.op(run->op).effect;
-      return std::holds_alternative<schedule::Update>(effect) ||
-             std::holds_alternative<schedule::ShardUpdate>(effect);
-    });
-    if (!at) return std::nullopt;
-    const OpId gone = as<RunOp>(*at)->op;
-    std::erase_if(plan_.program.ops, [&](const Op& op) { return op.id == gone; });
-    erase(*at);
-    return mutation("an update left out of the Program", {Kind::OtherProgram});
-  }
-
   // Issues the collective at `a` and what follows it on its stream behind the one at `b`, for which
   // it waits. False where the compute stream waits for it in between.
   bool swap_streams(std::vector<Command>& list, std::size_t a, std::size_t b) {
@@ -538,9 +481,11 @@ class Mutator {
 
 }  // namespace
 
-std::size_t mutation_kinds() { return Mutator::kKinds; }
+std::size_t mutation_kinds() { return Mutator::kKinds + program_mutation_kinds(); }
 
 std::optional<Mutation> mutate(Random& random, const ScheduledProgram& legal, std::size_t index) {
+  index %= mutation_kinds();
+  if (index >= Mutator::kKinds) return mutate_program(random, legal, index - Mutator::kKinds);
   return Mutator(random, legal).apply(index);
 }
 

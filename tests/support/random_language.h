@@ -35,4 +35,9 @@ std::optional<Mutation> mutate(Random& random, const schedule::ScheduledProgram&
                                std::size_t index);
 std::size_t mutation_kinds();
 
+// Those kinds that change what the plan's own Program computes or owes; also among the kinds above.
+std::optional<Mutation> mutate_program(Random& random, const schedule::ScheduledProgram& legal,
+                                       std::size_t index);
+std::size_t program_mutation_kinds();
+
 }  // namespace dovetail::testing
