@@ -51,6 +51,7 @@ struct Conditions {
   double outside_cpu = 0;
   double steal = 0;
   std::optional<double> spread;        // (p90 - p10) / median of the step time
+  std::optional<double> core_taken;    // of the core of the rank that was disturbed most (yardstick.h)
   std::optional<double> fit_residual;  // of the link's line, relative, from 128 KiB up
 };
 Conditions conditions_between(const CpuTimes& before, const CpuTimes& after);

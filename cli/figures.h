@@ -1,0 +1,56 @@
+// The two figures of each plan of a run, measured and predicted, and how well they are known.
+//
+//   quiet step     10th percentile of the step times
+//   typical step   their median
+//
+// Predicted, they are the same quantiles of steps drawn in simulation (sim/disturbed.h), a share of them
+// from each round, with the op times and the absences of that round. So both sides met the same minutes,
+// and the same quantile means the same thing on both.
+//
+// Known to: half the distance of the order statistics one standard error below and above the quantile, as
+// a share of it. It needs no assumption about how steps are distributed but that they do not depend on
+// each other; below eight steps nothing is known.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/units.h"
+#include "exec/backend.h"
+#include "exec/measure.h"
+#include "exec/op_times.h"
+#include "models/costs.h"
+#include "schedule/scheduled_program.h"
+#include "sim/disturbed.h"
+#include "traces/disturbances.h"
+
+namespace dovetail::cli {
+
+inline constexpr double kQuietQuantile = 0.1;
+inline constexpr double kTypicalQuantile = 0.5;
+
+// 1 where nothing is known. REQUIRES: 0 < quantile < 1.
+double known_to(std::span<const Duration> steps, double quantile);
+
+// A step without communication that runs in every round, for the plans that compute the same.
+struct Between {
+  schedule::ScheduledProgram program;
+  std::vector<std::size_t> plans;  // by number, rising
+};
+std::vector<Between> between_programs(std::span<const schedule::ScheduledProgram* const> plans);
+
+// What one round tells about costs, on every rank.
+struct RoundCosts {
+  std::vector<std::vector<std::vector<exec::StepOps>>> ops;  // [between program][rank][step]
+  traces::Disturbances away;
+};
+
+// Of plan number `plan`: draws from all rounds, taken together.
+sim::Figures predict_over_rounds(const schedule::ScheduledProgram& program,
+                                 const models::Costs& costs, std::span<const RoundCosts> rounds,
+                                 std::size_t between, Duration shield);
+
+}  // namespace dovetail::cli
