@@ -284,8 +284,9 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
         std::fprintf(stderr, "calibrating: %.*s\n", static_cast<int>(text.size()), text.data());
       };
     }
-    const Calibration measured = exec::calibrate::calibrate(rig, plan, what);
     const Duration shield = exec::calibrate::measure_shield(rig);
+    rig.know_shield(shield);
+    const Calibration measured = exec::calibrate::calibrate(rig, plan, what);
     if (session.rank() != Rank{0}) return;
     const std::lock_guard lock(report);
     models::Cluster cluster =

@@ -32,6 +32,10 @@ namespace dovetail::cli {
 inline constexpr double kQuietQuantile = 0.1;
 inline constexpr double kTypicalQuantile = 0.5;
 
+// Notes of a measured trace: what was predicted for it, in us, from costs measured between the rounds.
+inline constexpr const char* kPredictedQuiet = "predicted quiet step us";
+inline constexpr const char* kPredictedTypical = "predicted typical step us";
+
 // 1 where nothing is known. REQUIRES: 0 < quantile < 1.
 double known_to(std::span<const Duration> steps, double quantile);
 

@@ -337,6 +337,11 @@ void judge(Result& result) {
     result.verdict.valid = false;
     result.verdict.reasons.push_back(result.link_objection);
   }
+  for (std::size_t i = 0; i < result.figures.size(); ++i) {
+    auto& notes = result.measured.traces[i].provenance.notes;
+    notes[kPredictedQuiet] = fixed(to_us(result.figures[i].quiet), 3);
+    notes[kPredictedTypical] = fixed(to_us(result.figures[i].typical), 3);
+  }
   for (traces::Trace& trace : result.measured.traces) {
     trace.provenance.notes["valid"] = result.verdict.valid ? "yes" : "no";
     for (const std::string& reason : result.verdict.reasons) {

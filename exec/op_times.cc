@@ -59,6 +59,16 @@ std::vector<StepOps> op_times(const schedule::ScheduledProgram& plan, Rank rank,
   return all;
 }
 
+std::vector<Timing> without_absences(std::vector<Timing> timings, const traces::CoreRecord& record,
+                                     std::int64_t begin_ns) {
+  for (Timing& timing : timings) {
+    timing.end_ns -= traces::taken_within(record, Duration(timing.start_ns - begin_ns),
+                                          Duration(timing.end_ns - begin_ns))
+                         .count();
+  }
+  return timings;
+}
+
 std::vector<std::vector<StepOps>> share_op_times(const Exchange& exchange,
                                                  const std::vector<StepOps>& mine) {
   std::vector<std::int64_t> numbers = {static_cast<std::int64_t>(mine.size())};

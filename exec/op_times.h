@@ -29,6 +29,10 @@ std::vector<StepOps> op_times(const schedule::ScheduledProgram& plan, Rank rank,
                               std::span<const Timing> timings, const traces::CoreRecord& record,
                               std::int64_t begin_ns);
 
+// The same timings, each shorter by what the core was away of it; `record` began at `begin_ns`.
+std::vector<Timing> without_absences(std::vector<Timing> timings, const traces::CoreRecord& record,
+                                     std::int64_t begin_ns);
+
 // Of all ranks, on every rank: [rank][step]. REQUIRES: all ranks run the same ops.
 std::vector<std::vector<StepOps>> share_op_times(const Exchange& exchange,
                                                  const std::vector<StepOps>& mine);

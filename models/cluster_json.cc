@@ -427,7 +427,7 @@ Cluster cluster_from_json(JsonObject root) {
   cluster.host = root.has("host") ? read_host(root.object("host"), cluster.backend)
                                   : default_host(cluster.backend);
   if (root.has("contention")) cluster.contention = read_contention(root.object("contention"));
-  if (root.has("network_shield_us")) cluster.network_shield = root.duration_us("network_shield_us");
+  if (root.has("network_shield_us")) cluster.network_shield = us_or(root, "network_shield_us", Duration{});
   if (root.has("quality")) cluster.quality = read_quality(root.object("quality"));
   root.done();
   return cluster;

@@ -16,7 +16,7 @@ namespace dovetail::sim {
 namespace {
 
 // A disturbed step may last this many undisturbed ones; after that nobody is away any more.
-constexpr std::int64_t kHorizon = 8;
+constexpr std::int64_t kHorizon = 16;
 
 // `length` of a record from `offset` on, which begins anew where it ends.
 std::vector<Absence> absences_from(const traces::CoreRecord& record, Duration offset,
@@ -50,7 +50,37 @@ Duration random_offset(const traces::Disturbances& away, Random& random) {
   return watched <= Duration{} ? Duration{} : Duration(random.between(0, watched.count() - 1));
 }
 
+Absences absences_of(const Graph& graph, const traces::Disturbances& away, Duration offset,
+                     Duration length, Duration shield) {
+  Absences absences = {.by_lane = {}, .shield_ns = shield.count()};
+  if (away.empty()) return absences;
+  for (const Rank rank : graph.rank_of_lane) {
+    absences.by_lane.push_back(
+        absences_from(away[static_cast<std::size_t>(rank.value)], offset, length));
+  }
+  return absences;
+}
+
+std::vector<models::Contention> contention_of(const Graph& graph, const models::Costs& costs) {
+  std::vector<models::Contention> contention;
+  for (const Rank rank : graph.rank_of_lane) {
+    contention.push_back(costs.contention ? costs.contention(rank) : models::Contention{});
+  }
+  return contention;
+}
+
 }  // namespace
+
+Duration play_with_absences(const schedule::ScheduledProgram& program, const models::Costs& costs,
+                            const traces::Disturbances& away, Duration offset, Duration shield) {
+  const Graph graph = compile(program, costs, 1);
+  const std::vector<models::Contention> contention = contention_of(graph, costs);
+  Workspace workspace;
+  const std::int64_t undisturbed = play_contended(graph, contention, workspace);
+  const Absences absences =
+      absences_of(graph, away, offset, Duration(undisturbed * kHorizon), shield);
+  return Duration(play_disturbed(graph, contention, absences, workspace));
+}
 
 std::vector<Duration> draw_steps(const schedule::ScheduledProgram& program,
                                  const models::Costs& costs, const Recorded& recorded,
@@ -81,19 +111,11 @@ std::vector<Duration> draw_steps(const schedule::ScheduledProgram& program,
           random.between(0, static_cast<std::int64_t>(of_rank.size()) - 1))];
     }
     if (draw == 0 || !chosen.empty()) graph = compile(program, drawn, 1, std::move(graph));
-    if (contention.empty()) {
-      for (const Rank rank : graph.rank_of_lane) contention.push_back(costs.contention(rank));
-    }
+    if (contention.empty()) contention = contention_of(graph, costs);
     if (undisturbed == 0) undisturbed = play_contended(graph, contention, workspace);
     const Duration offset = random_offset(recorded.away, random);
-    Absences absences = {.by_lane = {}, .shield_ns = options.shield.count()};
-    if (!recorded.away.empty()) {
-      for (const Rank rank : graph.rank_of_lane) {
-        absences.by_lane.push_back(
-            absences_from(recorded.away[static_cast<std::size_t>(rank.value)], offset,
-                          Duration(undisturbed * kHorizon)));
-      }
-    }
+    const Absences absences = absences_of(graph, recorded.away, offset,
+                                          Duration(undisturbed * kHorizon), options.shield);
     steps.emplace_back(play_disturbed(graph, contention, absences, workspace));
   }
   return steps;

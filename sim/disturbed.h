@@ -57,6 +57,10 @@ std::vector<Duration> draw_steps(const schedule::ScheduledProgram& program,
                                  const models::Costs& costs, const Recorded& recorded,
                                  const DrawOptions& options = {});
 
+// One step of it, while `away` is played from `offset` on.
+Duration play_with_absences(const schedule::ScheduledProgram& program, const models::Costs& costs,
+                            const traces::Disturbances& away, Duration offset, Duration shield);
+
 // Nearest rank, as traces::spread takes quantiles. REQUIRES: not empty.
 Figures figures_of(std::vector<Duration> steps);
 

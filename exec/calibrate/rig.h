@@ -43,6 +43,10 @@ class Rig {
   // Runs from the beginning to the end of the rig, on the cores of the thread that made it.
   [[nodiscard]] const Yardstick& yardstick() const { return yardstick_; }
 
+  // How long the network goes on without a rank (shield.h); 0 until it is known.
+  [[nodiscard]] Duration shield() const { return shield_; }
+  void know_shield(Duration shield) { shield_ = shield; }
+
   // Ports for a backend without communication: its barrier does nothing.
   [[nodiscard]] cpu::Ports compute_ports() const;
 
@@ -58,6 +62,7 @@ class Rig {
   Exchange exchange_;
   cpu::Ports ports_;
   Yardstick yardstick_;
+  Duration shield_{};
   std::vector<float> buffer_;
   std::unique_ptr<cpu::EventTable> events_;
   std::unique_ptr<cpu::CommThread> comm_;
