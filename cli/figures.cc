@@ -14,8 +14,8 @@ namespace dovetail::cli {
 namespace {
 
 constexpr std::size_t kFewestSteps = 8;
-constexpr std::int32_t kDraws = 400;         // over all rounds, about
-constexpr std::int32_t kFewestDraws = 20;    // of one round
+constexpr std::int32_t kDraws = 400;       // over all rounds, about
+constexpr std::int32_t kFewestDraws = 20;  // of one round
 
 // The same ops in the same order on every rank.
 bool compute_alike(const schedule::ScheduledProgram& a, const schedule::ScheduledProgram& b) {
@@ -70,8 +70,7 @@ sim::Figures predict_over_rounds(const schedule::ScheduledProgram& program,
                                  const models::Costs& costs, std::span<const RoundCosts> rounds,
                                  std::size_t between, Duration shield) {
   DOVETAIL_CHECK(!rounds.empty()) << "no rounds";
-  const auto draws =
-      std::max(kFewestDraws, kDraws / static_cast<std::int32_t>(rounds.size()));
+  const auto draws = std::max(kFewestDraws, kDraws / static_cast<std::int32_t>(rounds.size()));
   std::vector<Duration> steps;
   for (std::size_t round = 0; round < rounds.size(); ++round) {
     const std::vector<Duration> drawn = sim::draw_steps(

@@ -290,8 +290,9 @@ void bind_run(CLI::App& app, RunCommandOptions& options, std::function<int()>& a
       ->check(whole_number(1, 1000));
   command.add_option("--time", options.time,
                      "instead of rounds: until both figures are known to 1 %, at most this long");
-  command.add_flag("--calibrate-between", options.calibrate_between,
-                   "measure costs between rounds; predict the quiet and the typical step from them");
+  command.add_flag(
+      "--calibrate-between", options.calibrate_between,
+      "measure costs between rounds; predict the quiet and the typical step from them");
   command.add_option("--cluster", options.cluster,
                      "with it: calibrated file for all else (default: each plan's own)");
   options.data_dir = data_dir();

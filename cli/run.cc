@@ -6,10 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <ctime>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -19,6 +17,7 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/belief.h"
 #include "cli/figures.h"
 #include "cli/flags.h"
 #include "cli/outputs.h"
@@ -31,7 +30,6 @@
 #include "exec/machine.h"
 #include "exec/measure.h"
 #include "exec/yardstick.h"
-#include "models/cluster.h"
 #include "schedule/lower.h"
 #include "schedule/plan_json.h"
 #include "traces/metrics.h"
@@ -39,9 +37,6 @@
 
 namespace dovetail::cli {
 namespace {
-
-constexpr double kWanted = 0.01;     // figures are known well enough
-constexpr double kMostDrift = 0.02;  // of the yardstick between calibration and run
 
 std::vector<NamedFile> named(const std::string& flag, const std::vector<std::string>& paths) {
   std::vector<NamedFile> files;
@@ -156,12 +151,6 @@ std::int32_t warmup_of(const RunCommandOptions& options, const std::optional<Cud
   return captures ? std::max(options.warmup, 2) : options.warmup;
 }
 
-// What the costs of a prediction come from: the cluster file, but for what is measured between rounds.
-struct Machine {
-  std::vector<models::Costs> costs;  // one per plan
-  Duration shield{};
-};
-
 // All that one rank's part needs.
 struct Work {
   const RunCommandOptions& options;
@@ -202,8 +191,8 @@ std::vector<RoundCosts> round_costs(const exec::Exchange& exchange, const Work& 
       const std::vector<exec::Timing> timings =
           timings_of_round(measured.own[first_lane + i].timings, round, steps);
       costs.ops.push_back(exec::share_op_times(
-          exchange, exec::op_times(work.between[i].program, exchange.rank, timings, record,
-                                   time.begin_ns)));
+          exchange,
+          exec::op_times(work.between[i].program, exchange.rank, timings, record, time.begin_ns)));
     }
     rounds.push_back(std::move(costs));
   }
@@ -214,9 +203,8 @@ void predict_figures(const Work& work, std::span<const RoundCosts> rounds, Resul
   result.figures.resize(work.loaded.size());
   for (std::size_t i = 0; i < work.between.size(); ++i) {
     for (const std::size_t plan : work.between[i].plans) {
-      result.figures[plan] =
-          predict_over_rounds(work.loaded[plan].program, work.machine->costs[plan], rounds, i,
-                              work.machine->shield);
+      result.figures[plan] = predict_over_rounds(
+          work.loaded[plan].program, work.machine->costs[plan], rounds, i, work.machine->shield);
     }
   }
 }
@@ -243,7 +231,8 @@ exec::GoOn go_on_for(const Work& work, bool tells) {
     const Known worst = known_at_worst(std::span(steps).first(plans));
     const Duration past(exec::now_ns() - begin_ns);
     if (tells) {
-      std::fprintf(stderr, "run: round %lld, %.0f s: quiet steps known to %.1f %%, typical to %.1f %%\n",
+      std::fprintf(stderr,
+                   "run: round %lld, %.0f s: quiet steps known to %.1f %%, typical to %.1f %%\n",
                    static_cast<long long>(rounds), static_cast<double>(past.count()) / 1e9,
                    100 * worst.quiet, 100 * worst.typical);
     }
@@ -298,8 +287,8 @@ Result run_rank(const Work& work, const RankSeat& seat) {
   result.took = Duration(end_ns - begin_ns);
   if (yardstick) {
     result.disturbances = exec::share_records(exchange, yardstick->record(begin_ns, end_ns));
-    result.yardstick_share = static_cast<double>(yardstick->cost().count()) /
-                             static_cast<double>(end_ns - begin_ns);
+    result.yardstick_share =
+        static_cast<double>(yardstick->cost().count()) / static_cast<double>(end_ns - begin_ns);
     if (work.machine) {
       const std::vector<RoundCosts> rounds =
           round_costs(exchange, work, result.measured, *yardstick);
@@ -326,8 +315,8 @@ void judge(Result& result) {
     const std::vector<Duration> times = traces::step_times(trace);
     const traces::Spread spread = traces::spread(times);
     result.spreads.push_back(spread);
-    result.known.push_back({.quiet = known_to(times, kQuietQuantile),
-                            .typical = known_to(times, kTypicalQuantile)});
+    result.known.push_back(
+        {.quiet = known_to(times, kQuietQuantile), .typical = known_to(times, kTypicalQuantile)});
     widest = std::max(widest, static_cast<double>((spread.p90 - spread.p10).count()) /
                                   static_cast<double>(spread.median.count()));
   }
@@ -349,96 +338,6 @@ void judge(Result& result) {
       note += (note.empty() ? "" : "; ") + reason;
     }
   }
-}
-
-// The cluster that a plan was made for, where it can be found.
-std::optional<models::Cluster> cluster_of(const RunCommandOptions& options, const Loaded& plan) {
-  const std::string& name =
-      options.cluster.empty() ? plan.plan.summary.cluster : options.cluster;
-  try {
-    return models::load_cluster(name, options.data_dir);
-  } catch (const InputError&) {
-    if (!options.cluster.empty()) throw;
-    return std::nullopt;
-  }
-}
-
-bool is_of_this_machine(const models::Cluster& cluster) {
-  return cluster.origin.ends_with(exec::this_machine().text());
-}
-
-Machine machine_of(const RunCommandOptions& options, const std::vector<Loaded>& loaded) {
-  Machine machine;
-  for (const Loaded& one : loaded) {
-    const std::optional<models::Cluster> cluster = cluster_of(options, one);
-    if (!cluster || !is_of_this_machine(*cluster)) {
-      throw InputError("run: --calibrate-between: " + one.path + " was made for " +
-                       one.plan.summary.cluster +
-                       "; name a file that calibrate wrote on this machine with --cluster");
-    }
-    machine.costs.push_back(models::costs_for(*cluster, one.plan.program));
-    machine.shield = cluster->network_shield;
-  }
-  return machine;
-}
-
-std::string seconds(Duration time) { return fixed(to_us(time) / 1e6, 0) + " s"; }
-
-// With costs of the same minutes: how well both sides are known.
-std::string belief_in_figures(const Result& result) {
-  Known worst = {.quiet = 0, .typical = 0};
-  for (const Known& known : result.known) {
-    worst.quiet = std::max(worst.quiet, known.quiet);
-    worst.typical = std::max(worst.typical, known.typical);
-  }
-  const std::string effort = counted(result.measured.rounds.size(), "round") + " in " +
-                             seconds(result.took) + ", costs measured between them";
-  if (worst.quiet <= kWanted && worst.typical <= kWanted) {
-    return "both figures of every plan are known to 1 % (" + effort + ")";
-  }
-  if (worst.quiet >= 1 || worst.typical >= 1) {
-    return "too few steps to say how well the figures are known (" + effort + ")";
-  }
-  return "at worst the quiet step is known to " + fixed(100 * worst.quiet, 1) +
-         " %, the typical step to " + fixed(100 * worst.typical, 1) + " % (" + effort + ")";
-}
-
-// With costs of a cluster file: whether it is of this machine, and what changed since.
-std::string belief_in_plans(const RunCommandOptions& options, const std::vector<Loaded>& loaded,
-                            const Result& result) {
-  for (const Loaded& one : loaded) {
-    if (!one.plan.summary.predicted) continue;
-    const std::optional<models::Cluster> cluster = cluster_of(options, one);
-    if (!cluster || !is_of_this_machine(*cluster)) {
-      return "predicted and measured cannot be compared: " + one.path + " was made for " +
-             one.plan.summary.cluster + ", not for this machine";
-    }
-    const auto& figures = cluster->quality ? cluster->quality->figures
-                                           : std::map<std::string, double>();
-    const auto taken = figures.find("core_taken_share");
-    const auto work = figures.find("known_work_us");
-    if (taken == figures.end() || work == figures.end()) {
-      return "predicted from " + one.plan.summary.cluster +
-             ", which does not tell how disturbed the machine was; compare with "
-             "--calibrate-between";
-    }
-    double taken_now = 0;
-    double work_now = 0;
-    for (const traces::CoreRecord& record : result.disturbances) {
-      taken_now = std::max(taken_now, traces::share_taken(record));
-      work_now = std::max(work_now, to_us(record.quickest));
-    }
-    const double slower = work->second > 0 ? work_now / work->second - 1 : 0;
-    const bool drifted =
-        std::abs(taken_now - taken->second) > kMostDrift || std::abs(slower) > kMostDrift;
-    return std::string(drifted ? "the machine is not as it was when it was calibrated, so the "
-                                 "comparison means little"
-                               : "the machine is as it was when it was calibrated") +
-           ": known work takes " + fixed(100 * slower, 1, "+") + " %, a core was taken for " +
-           fixed(100 * taken->second, 1) + " % then and " + fixed(100 * taken_now, 1) + " % now" +
-           (drifted ? "; compare with --calibrate-between" : "");
-  }
-  return {};
 }
 
 }  // namespace
@@ -472,11 +371,8 @@ int run(const RunCommandOptions& options, std::ostream& out) {
     for (const Loaded& one : loaded) plans.push_back(&one.program);
     between = between_programs(plans);
   }
-  const Work work = {.options = options,
-                     .loaded = loaded,
-                     .between = between,
-                     .machine = machine,
-                     .cuda = cuda};
+  const Work work = {
+      .options = options, .loaded = loaded, .between = between, .machine = machine, .cuda = cuda};
   const std::vector<NamedFile> outputs = named("--trace", options.traces);
   bool wrong = false;
   std::mutex report;  // ranks may be threads of this process
@@ -488,7 +384,8 @@ int run(const RunCommandOptions& options, std::ostream& out) {
     if (session.rank() != Rank{0}) return;
     judge(result);
     if (!cuda) {
-      result.belief = machine ? belief_in_figures(result) : belief_in_plans(options, loaded, result);
+      result.belief =
+          machine ? belief_in_figures(result) : belief_in_plans(options, loaded, result);
     }
     std::vector<NewFile> files;
     for (std::size_t i = 0; i < options.traces.size(); ++i) {

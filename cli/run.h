@@ -32,9 +32,11 @@ struct RunCommandOptions {
   std::int32_t warmup = 1;
   std::int32_t steps = 5;  // per round
   std::int32_t rounds = 3;
-  std::string time;  // rounds until both figures are known to 1 %, at most this long; empty: `rounds`
-  bool calibrate_between = false;  // measure costs between rounds and predict both figures from them
-  std::string cluster;             // for what is not measured between; empty: each plan's own
+  std::string
+      time;  // rounds until both figures are known to 1 %, at most this long; empty: `rounds`
+  bool calibrate_between =
+      false;            // measure costs between rounds and predict both figures from them
+  std::string cluster;  // for what is not measured between; empty: each plan's own
   std::string data_dir;
   bool exposed = false;  // also run each plan without communication, and report (cli/exposed.h)
   bool json = false;

@@ -72,11 +72,11 @@ void print_figures(std::ostream& out, const Result& result, const std::vector<Lo
     const traces::Spread& spread = result.spreads[i];
     const sim::Figures& figures = result.figures[i];
     table.add({loaded[i].plan.schedule.policy,
-               std::to_string(loaded[i].plan.schedule.buckets.size()),
-               fixed(ms(figures.quiet), 2), fixed(ms(spread.p10), 2),
-               percent(share_of(figures.quiet, spread.p10)), fixed(ms(figures.typical), 2),
-               fixed(ms(spread.median), 2), percent(share_of(figures.typical, spread.median)),
-               fixed(ms(figures.late), 2), fixed(ms(spread.p90), 2)});
+               std::to_string(loaded[i].plan.schedule.buckets.size()), fixed(ms(figures.quiet), 2),
+               fixed(ms(spread.p10), 2), percent(share_of(figures.quiet, spread.p10)),
+               fixed(ms(figures.typical), 2), fixed(ms(spread.median), 2),
+               percent(share_of(figures.typical, spread.median)), fixed(ms(figures.late), 2),
+               fixed(ms(spread.p90), 2)});
   }
   table.print(out);
   out << "quiet: 10th percentile of the steps, typical: median; predicted, then measured\n";

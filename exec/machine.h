@@ -50,8 +50,9 @@ CpuTimes parse_proc_stat(std::string_view text, std::int64_t ticks);
 struct Conditions {
   double outside_cpu = 0;
   double steal = 0;
-  std::optional<double> spread;        // (p90 - p10) / median of the step time
-  std::optional<double> core_taken;    // of the core of the rank that was disturbed most (yardstick.h)
+  std::optional<double> spread;  // (p90 - p10) / median of the step time
+  std::optional<double>
+      core_taken;  // of the core of the rank that was disturbed most (yardstick.h)
   std::optional<double> fit_residual;  // of the link's line, relative, from 128 KiB up
 };
 Conditions conditions_between(const CpuTimes& before, const CpuTimes& after);

@@ -30,7 +30,8 @@ struct RunOptions {
   std::int32_t warmup = 2;  // executed and checked but not timed, at the start of every round
   std::int32_t steps = 10;  // timed, per round
   std::int32_t rounds = 1;
-  std::int32_t executed = 0;  // steps that these ranks executed before, so that no values come again
+  std::int32_t executed =
+      0;  // steps that these ranks executed before, so that no values come again
 };
 
 struct RankResult {

@@ -163,8 +163,7 @@ void Yardstick::watch(std::uint64_t seed) {
   std::int64_t due_ns = moment_in(cell);
   for (std::int64_t number = 0; !done_; ++number) {
     sleep_until(due_ns);
-    Tick tick = {
-        .due_ns = due_ns, .woke_ns = now_ns(), .passed = 0, .waited_ns = 0, .work_ns = 0};
+    Tick tick = {.due_ns = due_ns, .woke_ns = now_ns(), .passed = 0, .waited_ns = 0, .work_ns = 0};
     const std::int64_t wait = run_queue_wait(schedstat_);
     tick.waited_ns = wait - waited;
     waited = wait;
@@ -191,9 +190,9 @@ traces::CoreRecord Yardstick::record(std::int64_t begin_ns, std::int64_t end_ns)
   std::int32_t core = 0;
   {
     const std::lock_guard lock(mutex_);
-    const auto first = std::partition_point(
-        ticks_.begin(), ticks_.end(),
-        [begin_ns](const Tick& tick) { return tick.woke_ns <= begin_ns; });
+    const auto first =
+        std::partition_point(ticks_.begin(), ticks_.end(),
+                             [begin_ns](const Tick& tick) { return tick.woke_ns <= begin_ns; });
     ticks.assign(first, ticks_.end());
     core = core_;
   }

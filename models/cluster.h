@@ -136,8 +136,8 @@ struct Cluster {
   HostModel host;                         // absent, or a key of it: default_host(backend)
   Contention contention;                  // default none
   // How long a collective goes on while the core of one of its ranks is away (sim/engine.h).
-  Duration network_shield{};        // default 0
-  std::optional<Quality> quality;         // absent: not written by a calibration
+  Duration network_shield{};       // default 0
+  std::optional<Quality> quality;  // absent: not written by a calibration
   friend bool operator==(const Cluster&, const Cluster&) = default;
 };
 

@@ -123,15 +123,15 @@ class ContendedRun {
 
   // What a lane's core does; absences come one after the other.
   struct Presence {
-    std::size_t next = 0;   // absence
-    bool away = false;      // it computes nothing
-    bool silent = false;    // its collectives stand still too
+    std::size_t next = 0;  // absence
+    bool away = false;     // it computes nothing
+    bool silent = false;   // its collectives stand still too
   };
   enum class Change : std::int32_t { Leaves = 0, Silent = 1, Returns = 2, kCount = 3 };
 
   void expect(std::size_t lane, Change change, std::int64_t time) {
-    push({time, 2 * graph_.size() + static_cast<std::int32_t>(lane) *
-                                        static_cast<std::int32_t>(Change::kCount) +
+    push({time, 2 * graph_.size() +
+                    static_cast<std::int32_t>(lane) * static_cast<std::int32_t>(Change::kCount) +
                     static_cast<std::int32_t>(change)});
   }
 

@@ -25,8 +25,7 @@ std::vector<Absence> absences_from(const traces::CoreRecord& record, Duration of
   Duration done{};
   while (done < length && record.watched > offset) {
     const Duration part = std::min(length - done, record.watched - offset);
-    for (const traces::Taken& taken :
-         traces::window_of(record, offset, offset + part).taken) {
+    for (const traces::Taken& taken : traces::window_of(record, offset, offset + part).taken) {
       const std::int64_t begin = (done + taken.start).count();
       const std::int64_t end = begin + taken.length.count();
       if (end == begin) continue;
@@ -114,8 +113,8 @@ std::vector<Duration> draw_steps(const schedule::ScheduledProgram& program,
     if (contention.empty()) contention = contention_of(graph, costs);
     if (undisturbed == 0) undisturbed = play_contended(graph, contention, workspace);
     const Duration offset = random_offset(recorded.away, random);
-    const Absences absences = absences_of(graph, recorded.away, offset,
-                                          Duration(undisturbed * kHorizon), options.shield);
+    const Absences absences =
+        absences_of(graph, recorded.away, offset, Duration(undisturbed * kHorizon), options.shield);
     steps.emplace_back(play_disturbed(graph, contention, absences, workspace));
   }
   return steps;

@@ -16,9 +16,9 @@ Duration total(const CoreRecord& record) {
 
 // The first that ends after `time`.
 std::vector<Taken>::const_iterator first_after(const CoreRecord& record, Duration time) {
-  return std::partition_point(
-      record.taken.begin(), record.taken.end(),
-      [time](const Taken& taken) { return taken.start + taken.length <= time; });
+  return std::partition_point(record.taken.begin(), record.taken.end(), [time](const Taken& taken) {
+    return taken.start + taken.length <= time;
+  });
 }
 
 }  // namespace
@@ -42,8 +42,8 @@ Duration typical_burst(const CoreRecord& record) {
 
 Duration taken_within(const CoreRecord& record, Duration start, Duration end) {
   Duration sum{};
-  for (auto taken = first_after(record, start);
-       taken != record.taken.end() && taken->start < end; ++taken) {
+  for (auto taken = first_after(record, start); taken != record.taken.end() && taken->start < end;
+       ++taken) {
     sum += std::min(end, taken->start + taken->length) - std::max(start, taken->start);
   }
   return sum;
@@ -55,8 +55,8 @@ CoreRecord window_of(const CoreRecord& record, Duration start, Duration end) {
                        .taken = {},
                        .slowdown = record.slowdown,
                        .quickest = record.quickest};
-  for (auto taken = first_after(record, start);
-       taken != record.taken.end() && taken->start < end; ++taken) {
+  for (auto taken = first_after(record, start); taken != record.taken.end() && taken->start < end;
+       ++taken) {
     const Duration from = std::max(start, taken->start);
     const Duration to = std::min(end, taken->start + taken->length);
     window.taken.push_back({.start = from - start, .length = to - from});

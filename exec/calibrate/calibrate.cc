@@ -60,8 +60,7 @@ Calibration calibrate(Rig& rig, const schedule::ScheduledProgram& plan, const Op
   result.conditions = conditions_of_job(rig.exchange(), before, read_cpu_times());
   tell("");
   for (std::size_t i = 0; i + 1 < began.size(); ++i) {
-    const traces::CoreRecord record =
-        rig.yardstick().record(began[i].second, began[i + 1].second);
+    const traces::CoreRecord record = rig.yardstick().record(began[i].second, began[i + 1].second);
     DisturbedStep step = {.name = began[i].first, .taken = 0};
     for (const traces::CoreRecord& of_rank : share_records(rig.exchange(), record)) {
       step.taken = std::max(step.taken, traces::share_taken(of_rank));
@@ -70,14 +69,13 @@ Calibration calibrate(Rig& rig, const schedule::ScheduledProgram& plan, const Op
   }
   const std::int64_t begin_ns = began.front().second;
   const std::int64_t end_ns = began.back().second;
-  result.disturbances =
-      share_records(rig.exchange(), rig.yardstick().record(begin_ns, end_ns));
+  result.disturbances = share_records(rig.exchange(), rig.yardstick().record(begin_ns, end_ns));
   for (const traces::CoreRecord& record : result.disturbances) {
     result.conditions.core_taken =
         std::max(result.conditions.core_taken.value_or(0), traces::share_taken(record));
   }
-  result.yardstick_share = static_cast<double>(rig.yardstick().cost().count()) /
-                           static_cast<double>(end_ns - begin_ns);
+  result.yardstick_share =
+      static_cast<double>(rig.yardstick().cost().count()) / static_cast<double>(end_ns - begin_ns);
   result.conditions.spread = spread;
   std::vector<SizedTime> queue;
   for (const CollectiveTimes& time : result.collectives) {

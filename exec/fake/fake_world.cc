@@ -76,9 +76,8 @@ std::int64_t FakeWorld::all_there(std::int64_t time) const {
   for (bool moved = true; moved;) {
     moved = false;
     for (const std::vector<Absence>& of_rank : away_) {
-      const auto absence =
-          std::partition_point(of_rank.begin(), of_rank.end(),
-                               [time](const Absence& one) { return one.end <= time; });
+      const auto absence = std::partition_point(
+          of_rank.begin(), of_rank.end(), [time](const Absence& one) { return one.end <= time; });
       if (absence == of_rank.end() || absence->begin > time) continue;
       time = absence->end;
       moved = true;

@@ -50,7 +50,7 @@ class FakeWorld {
   std::vector<std::vector<Absence>> away_;  // by rank
   std::vector<Absence> silent_;             // when some rank is away beyond the shield: merged
 
-  std::vector<std::int64_t> reached_ns_;    // by rank
+  std::vector<std::int64_t> reached_ns_;  // by rank
 
   std::mutex mutex_;
   std::condition_variable met_;

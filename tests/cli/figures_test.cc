@@ -63,8 +63,8 @@ std::vector<exec::Tick> ticks_of(const std::vector<Taken>& away, std::int64_t en
   std::int64_t cell = 0;
   const auto moment = [&] { return cell++ * period + random.between(0, period - 1); };
   for (std::int64_t due = moment(); due < end_ns;) {
-    exec::Tick tick = {.due_ns = due, .woke_ns = due + kWakeUp, .passed = 0, .waited_ns = 0,
-                       .work_ns = 0};
+    exec::Tick tick = {
+        .due_ns = due, .woke_ns = due + kWakeUp, .passed = 0, .waited_ns = 0, .work_ns = 0};
     for (const Taken& taken : away) {
       const std::int64_t begin = taken.start.count();
       const std::int64_t end = begin + taken.length.count();
@@ -140,26 +140,26 @@ models::Costs costs_of_job(const schedule::Program& program) {
 // Durations of one rank; an op takes up to 3 % longer than its least, at random.
 exec::fake::Durations durations_of(const schedule::ScheduledProgram& plan,
                                    const models::Costs& costs, std::shared_ptr<Random> random) {
-  return {.duration =
-              [&plan, costs, random](const schedule::Command& command) {
-                return schedule::visit(
-                    command.action,
-                    [&](const schedule::RunOp& run) {
-                      const auto least = static_cast<double>(
-                          costs.op(plan.program.op(run.op), Rank{0}).count());
-                      return Duration(std::llround(least * (1 + 0.03 * random->uniform())));
-                    },
-                    [&](const schedule::RunCollective& run) {
-                      const auto& group = plan.program.group(run.group);
-                      return costs.collective(run.kind, group, plan.bucket(run.bucket).size)
-                          .isolated;
-                    },
-                    [](const schedule::Copy&) { return Duration{}; },
-                    [](const schedule::RecordEvent&) { return Duration{}; },
-                    [](const schedule::WaitEvent&) { return Duration{}; },
-                    [](const schedule::Scale&) { return Duration{}; });
-              },
-          .issue = {}};
+  return {
+      .duration =
+          [&plan, costs, random](const schedule::Command& command) {
+            return schedule::visit(
+                command.action,
+                [&](const schedule::RunOp& run) {
+                  const auto least =
+                      static_cast<double>(costs.op(plan.program.op(run.op), Rank{0}).count());
+                  return Duration(std::llround(least * (1 + 0.03 * random->uniform())));
+                },
+                [&](const schedule::RunCollective& run) {
+                  const auto& group = plan.program.group(run.group);
+                  return costs.collective(run.kind, group, plan.bucket(run.bucket).size).isolated;
+                },
+                [](const schedule::Copy&) { return Duration{}; },
+                [](const schedule::RecordEvent&) { return Duration{}; },
+                [](const schedule::WaitEvent&) { return Duration{}; },
+                [](const schedule::Scale&) { return Duration{}; });
+          },
+      .issue = {}};
 }
 
 struct Condition {
@@ -173,9 +173,12 @@ struct Outcome {
   double share = 0;  // the yardstick's estimate for rank 0
 };
 
-const std::array<const char*, 7> kPolicies = {"threshold:threshold=1MB", "threshold:threshold=4MB",
-                                              "threshold:threshold=8MB", "one-bucket",
-                                              "no-overlap",              "per-tensor",
+const std::array<const char*, 7> kPolicies = {"threshold:threshold=1MB",
+                                              "threshold:threshold=4MB",
+                                              "threshold:threshold=8MB",
+                                              "one-bucket",
+                                              "no-overlap",
+                                              "per-tensor",
                                               "torch-ddp:cap=6MB,first=1MB,mode=view"};
 
 // Executes the plans and what runs between, on rank 0's disturbed core and rank 1's quiet one.
@@ -187,9 +190,9 @@ Outcome execute(const Condition& condition) {
   const models::Costs costs = costs_of_job(program);
   std::vector<schedule::ScheduledProgram> plans;
   for (const char* policy : kPolicies) {
-    plans.push_back(schedule::lower(program, schedule::make_schedule(
-                                                 program, schedule::parse_policy(policy)))
-                        .program);
+    plans.push_back(
+        schedule::lower(program, schedule::make_schedule(program, schedule::parse_policy(policy)))
+            .program);
   }
   std::vector<const schedule::ScheduledProgram*> pointers;
   for (const auto& plan : plans) pointers.push_back(&plan);
@@ -212,8 +215,8 @@ Outcome execute(const Condition& condition) {
     for (const auto& plan : plans) add(plan, kSteps);
     for (const auto& one : between) add(one.program, kBetweenSteps);
     const exec::Exchange exchange = ranks.exchange(rank);
-    const exec::Measured measured = exec::measure(
-        exchange, lanes, {.warmup = 1, .steps = kSteps, .rounds = kRounds}, {});
+    const exec::Measured measured =
+        exec::measure(exchange, lanes, {.warmup = 1, .steps = kSteps, .rounds = kRounds}, {});
     const std::vector<exec::Tick> ticks = ticks_of(away[me], world.reached(rank), 40 + me);
     std::vector<RoundCosts> rounds;
     for (std::int32_t round = 0; round < kRounds; ++round) {
@@ -262,13 +265,13 @@ struct Errors {
 Errors errors_of(const std::vector<Duration>& predicted, const std::vector<Duration>& measured) {
   Errors errors;
   for (std::size_t i = 0; i < predicted.size(); ++i) {
-    const double error = std::abs(static_cast<double>(predicted[i].count()) /
-                                      static_cast<double>(measured[i].count()) -
-                                  1);
+    const double error = std::abs(
+        static_cast<double>(predicted[i].count()) / static_cast<double>(measured[i].count()) - 1);
     errors.mean += error / static_cast<double>(predicted.size());
     errors.worst = std::max(errors.worst, error);
     for (std::size_t k = 0; k < predicted.size(); ++k) {
-      if (static_cast<double>(measured[i].count()) <= 1.02 * static_cast<double>(measured[k].count()))
+      if (static_cast<double>(measured[i].count()) <=
+          1.02 * static_cast<double>(measured[k].count()))
         continue;
       ++errors.pairs;
       errors.ordered += predicted[i] > predicted[k] ? 1 : 0;
@@ -351,8 +354,7 @@ TEST(AbsencesTest, SimulatorAndFakeRanksAgree) {
       ends[static_cast<std::size_t>(rank.value)] = world.reached(rank);
     });
     costs.distinct_ranks = 2;
-    const std::int64_t simulated =
-        sim::play_with_absences(plan, costs, away, {}, shield).count();
+    const std::int64_t simulated = sim::play_with_absences(plan, costs, away, {}, shield).count();
     EXPECT_EQ(simulated, std::max(ends[0], ends[1]));
   }
 }
