@@ -76,6 +76,12 @@ std::string belief_in_plans(const RunCommandOptions& options, const std::vector<
   for (const Loaded& one : loaded) {
     if (!one.plan.summary.predicted) continue;
     const std::optional<models::Cluster> cluster = cluster_of(options, one);
+    const std::string& name = one.plan.summary.cluster;
+    if (!cluster && name != one.plan.summary.workload) {
+      return "predicted for " + name +
+             ", whose file is not known; name it with --cluster to hear whether the machine is as "
+             "it was";
+    }
     if (!cluster || !is_of_this_machine(*cluster)) {
       return "predicted and measured cannot be compared: " + one.path + " was made for " +
              one.plan.summary.cluster + ", not for this machine";

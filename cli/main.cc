@@ -294,7 +294,7 @@ void bind_run(CLI::App& app, RunCommandOptions& options, std::function<int()>& a
       "--calibrate-between", options.calibrate_between,
       "measure costs between rounds; predict the quiet and the typical step from them");
   command.add_option("--cluster", options.cluster,
-                     "with it: calibrated file for all else (default: each plan's own)");
+                     "the calibrated file that the plans were made for");
   options.data_dir = data_dir();
   command.add_flag("--exposed", options.exposed,
                    "also run each plan without communication; exposed time by three definitions");

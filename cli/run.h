@@ -32,11 +32,13 @@ struct RunCommandOptions {
   std::int32_t warmup = 1;
   std::int32_t steps = 5;  // per round
   std::int32_t rounds = 3;
-  std::string
-      time;  // rounds until both figures are known to 1 %, at most this long; empty: `rounds`
-  bool calibrate_between =
-      false;            // measure costs between rounds and predict both figures from them
-  std::string cluster;  // for what is not measured between; empty: each plan's own
+  // Instead of `rounds`: until both figures of every plan are known to 1 %, at most this long.
+  std::string time;
+  // Measures costs between the rounds and predicts both figures from them. Needs the calibrated file that
+  // the plans were made for (`cluster`, or where their own name is one) for collectives, host and
+  // contention.
+  bool calibrate_between = false;
+  std::string cluster;
   std::string data_dir;
   bool exposed = false;  // also run each plan without communication, and report (cli/exposed.h)
   bool json = false;

@@ -80,16 +80,19 @@ void note_work(std::vector<std::int64_t> works, traces::CoreRecord& record) {
   record.slowdown = std::max(0.0, sum / static_cast<double>(count) / quickest - 1);
 }
 
-// Makes the intervals longer, each towards its start first, until they add up to `share` of the time.
+// Makes the intervals longer towards their starts until they add up to `share` of the time.
 void stretch_to(double share, traces::CoreRecord& record) {
   const double seen = traces::share_taken(record);
   if (seen <= 0 || share <= seen) return;
   const double factor = share / seen;
   Duration free_from{};
+  Duration lacking{};  // where there was no room
   for (traces::Taken& taken : record.taken) {
-    const Duration wanted(std::llround(static_cast<double>(taken.length.count()) * factor));
+    const Duration longer(std::llround(static_cast<double>(taken.length.count()) * factor));
     const Duration end = taken.start + taken.length;
-    taken.start = std::max(free_from, end - wanted);
+    const Duration wanted = end - longer - lacking;
+    taken.start = std::max(free_from, wanted);
+    lacking = taken.start - wanted;
     taken.length = end - taken.start;
     free_from = end;
   }

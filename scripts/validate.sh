@@ -122,7 +122,7 @@ for index in "${!policies[@]}"; do
   arguments+=(--plan "$out/plan$index.json" --trace "$out/measured$index.json")
 done
 "$dovetail" run "${arguments[@]}" --ranks 2 --netns dovetail --warmup 1 --steps "$steps" \
-  --calibrate-between --time "$time" --json >"$out/run.json"
+  --calibrate-between --cluster "$out/here.json" --time "$time" --json >"$out/run.json"
 
 python3 - "$out/run.json" <<'PY'
 import json

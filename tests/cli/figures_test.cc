@@ -61,16 +61,14 @@ std::vector<exec::Tick> ticks_of(const std::vector<Taken>& away, std::int64_t en
   Random random(seed);
   std::vector<exec::Tick> ticks;
   std::int64_t cell = 0;
+  auto next = away.begin();
   const auto moment = [&] { return cell++ * period + random.between(0, period - 1); };
   for (std::int64_t due = moment(); due < end_ns;) {
     exec::Tick tick = {
         .due_ns = due, .woke_ns = due + kWakeUp, .passed = 0, .waited_ns = 0, .work_ns = 0};
-    for (const Taken& taken : away) {
-      const std::int64_t begin = taken.start.count();
-      const std::int64_t end = begin + taken.length.count();
-      if (begin <= due && due < end) tick.woke_ns = end + kWakeUp;
-      if (begin > due) break;
-    }
+    const auto end_of = [](const Taken& taken) { return (taken.start + taken.length).count(); };
+    while (next != away.end() && end_of(*next) <= due) ++next;
+    if (next != away.end() && next->start.count() <= due) tick.woke_ns = end_of(*next) + kWakeUp;
     for (due = moment(); due <= tick.woke_ns; due = moment()) ++tick.passed;
     ticks.push_back(tick);
   }
