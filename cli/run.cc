@@ -287,6 +287,12 @@ Result run_rank(const Work& work, const RankSeat& seat) {
   result.took = Duration(end_ns - begin_ns);
   if (yardstick) {
     result.disturbances = exec::share_records(exchange, yardstick->record(begin_ns, end_ns));
+    const traces::CoreRecord whole = yardstick->record(begin_ns, end_ns);
+    for (std::size_t i = 0; i < work.loaded.size(); ++i) {
+      const std::vector<bool> disturbed =
+          exec::disturbed_steps(exchange, result.measured.own[i].timings, whole, begin_ns);
+      result.disturbed.push_back(std::count(disturbed.begin(), disturbed.end(), true));
+    }
     result.yardstick_share =
         static_cast<double>(yardstick->cost().count()) / static_cast<double>(end_ns - begin_ns);
     if (work.machine) {

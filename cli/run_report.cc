@@ -7,6 +7,7 @@
 
 #include "base/count.h"
 #include "cli/text.h"
+#include "exec/yardstick.h"
 
 namespace dovetail::cli {
 namespace {
@@ -38,6 +39,14 @@ void print_disturbances(std::ostream& out, const Result& result) {
     out << "; known work " << fixed(100 * record.slowdown, 1) << " % above its quickest\n";
   }
   if (!result.disturbances.empty()) {
+    std::int64_t disturbed = 0;
+    std::int64_t steps = 0;
+    for (std::size_t i = 0; i < result.disturbed.size(); ++i) {
+      disturbed += result.disturbed[i];
+      steps += result.measured.traces[i].steps;
+    }
+    out << disturbed << " of " << steps << " steps met absences of more than "
+        << fixed(100 * exec::kDisturbed, 0) << " % of them\n";
     out << "the yardstick itself used " << fixed(100 * result.yardstick_share, 2)
         << " % of a core\n";
   }
@@ -130,6 +139,7 @@ std::string to_json(const Result& result, const std::vector<Loaded>& loaded) {
       rows.back()["predicted_p10_us"] = to_us(figures.quiet);
       rows.back()["predicted_p90_us"] = to_us(figures.late);
     }
+    if (!result.disturbed.empty()) rows.back()["disturbed_steps"] = result.disturbed[i];
     rows.back()["quiet_known_to"] = result.known[i].quiet;
     rows.back()["typical_known_to"] = result.known[i].typical;
     if (result.exposed.empty()) continue;

@@ -43,8 +43,9 @@ struct Result {
   exec::Verdict verdict;
   std::string link_objection;
   std::vector<traces::Spread> spreads;
-  std::vector<Exposed> exposed;       // one per plan, if asked for
-  std::vector<Known> known;           // one per plan
+  std::vector<Exposed> exposed;         // one per plan, if asked for
+  std::vector<std::int64_t> disturbed;  // steps that met absences, one count per plan
+  std::vector<Known> known;             // one per plan
   std::vector<sim::Figures> figures;  // one per plan, predicted from costs measured between rounds
   traces::Disturbances disturbances;  // of each rank's core; none on GPUs
   double yardstick_share = 0;         // processor time of the yardstick itself, of one core

@@ -16,6 +16,8 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
+#include <map>
 #include <utility>
 
 namespace dovetail::exec {
@@ -23,6 +25,7 @@ namespace {
 
 constexpr std::int64_t kWorkEvery = 4;
 constexpr int kWorkSteps = 8'000;  // about 10 us
+constexpr double kMostUnnoticed = 0.25;
 constexpr double kMillion = 1e6;
 
 // A chain that no compiler or processor can shorten: each number needs the one before.
@@ -108,6 +111,8 @@ traces::CoreRecord record_of(std::span<const Tick> ticks, std::int64_t begin_ns,
   std::int64_t free_ns = begin_ns;  // the core was there; or further back than we look
   std::int64_t moments = 0;
   std::int64_t away = 0;  // moments that found the core away
+  std::int64_t late = 0;  // wake-ups
+  std::int64_t late_ns = 0;
   for (const Tick& tick : ticks) {
     if (tick.woke_ns <= begin_ns) continue;
     if (tick.due_ns >= end_ns) break;
@@ -118,6 +123,8 @@ traces::CoreRecord record_of(std::span<const Tick> ticks, std::int64_t begin_ns,
     std::int64_t start_ns = woke_ns;
     if (tick.woke_ns - tick.due_ns > kOnTime.count()) {
       away += 1 + tick.passed;
+      late_ns += tick.woke_ns - tick.due_ns - kOnTime.count();
+      ++late;
       start_ns = due_ns - (due_ns - free_ns) / 2;
       if (tick.waited_ns >= woke_ns - due_ns) start_ns = woke_ns - tick.waited_ns;
     } else if (tick.waited_ns > kOwnWaits.count()) {
@@ -131,7 +138,13 @@ traces::CoreRecord record_of(std::span<const Tick> ticks, std::int64_t begin_ns,
     free_ns = std::max(free_ns, woke_ns);
   }
   if (moments > 0 && traces::typical_burst(record) < 2 * period) {
-    stretch_to(static_cast<double>(away) / static_cast<double>(moments), record);
+    // Of an absence of length L the last kOnTime are not noticed, and what is late is so by half of the rest
+    // on average.
+    const double rest =
+        late == 0 ? 0 : 2 * static_cast<double>(late_ns) / static_cast<double>(late);
+    const double unnoticed =
+        rest == 0 ? 0 : std::min(kMostUnnoticed, static_cast<double>(kOnTime.count()) / rest);
+    stretch_to(static_cast<double>(away) / static_cast<double>(moments) * (1 + unnoticed), record);
   }
   note_work(std::move(works), record);
   return record;
@@ -207,6 +220,35 @@ traces::CoreRecord Yardstick::record(std::int64_t begin_ns, std::int64_t end_ns)
 std::string Yardstick::warning() const {
   const std::lock_guard lock(mutex_);
   return warning_;
+}
+
+std::vector<bool> disturbed_steps(const Exchange& exchange, std::span<const Timing> timings,
+                                  const traces::CoreRecord& record, std::int64_t begin_ns) {
+  struct Window {
+    std::int64_t start = std::numeric_limits<std::int64_t>::max();
+    std::int64_t end = 0;
+  };
+  std::map<std::int32_t, Window> windows;  // of the compute stream
+  for (const Timing& timing : timings) {
+    if (timing.stream != schedule::kComputeStream) continue;
+    Window& window = windows[timing.step];
+    window.start = std::min(window.start, timing.start_ns);
+    window.end = std::max(window.end, timing.end_ns);
+  }
+  std::vector<std::int64_t> mine;
+  for (const auto& [step, window] : windows) {
+    const Duration taken = traces::taken_within(record, Duration(window.start - begin_ns),
+                                                Duration(window.end - begin_ns));
+    const auto length = static_cast<double>(window.end - window.start);
+    mine.push_back(static_cast<double>(taken.count()) >= kDisturbed * length ? 1 : 0);
+  }
+  std::vector<bool> disturbed(mine.size(), false);
+  for (const std::vector<std::int64_t>& of_rank : share(exchange, mine)) {
+    for (std::size_t i = 0; i < disturbed.size(); ++i) {
+      disturbed[i] = disturbed[i] || of_rank.at(i) == 1;
+    }
+  }
+  return disturbed;
 }
 
 traces::Disturbances share_records(const Exchange& exchange, const traces::CoreRecord& mine) {

@@ -27,6 +27,7 @@
 #pragma once
 
 #include "base/units.h"
+#include "exec/backend.h"
 #include "exec/exchange.h"
 #include "traces/disturbances.h"
 
@@ -87,6 +88,12 @@ class Yardstick {
   int schedstat_ = -1;  // of the rank's thread; -1: this kernel does not tell
   std::thread thread_;
 };
+
+// Which steps met an absence that took at least kDisturbed of them, on any rank; on every rank. `record`
+// is of the time from `begin_ns` on.
+inline constexpr double kDisturbed = 0.01;
+std::vector<bool> disturbed_steps(const Exchange& exchange, std::span<const Timing> timings,
+                                  const traces::CoreRecord& record, std::int64_t begin_ns);
 
 // The records of all ranks, on every rank.
 traces::Disturbances share_records(const Exchange& exchange, const traces::CoreRecord& mine);
