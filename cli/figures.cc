@@ -68,14 +68,14 @@ std::vector<Between> between_programs(std::span<const schedule::ScheduledProgram
 
 sim::Figures predict_over_rounds(const schedule::ScheduledProgram& program,
                                  const models::Costs& costs, std::span<const RoundCosts> rounds,
-                                 std::size_t between, Duration shield) {
+                                 std::size_t plan, std::size_t between, Duration shield) {
   DOVETAIL_CHECK(!rounds.empty()) << "no rounds";
   const auto draws = std::max(kFewestDraws, kDraws / static_cast<std::int32_t>(rounds.size()));
   std::vector<Duration> steps;
   for (std::size_t round = 0; round < rounds.size(); ++round) {
     const std::vector<Duration> drawn = sim::draw_steps(
         program, costs, {.ops = rounds[round].ops.at(between), .away = rounds[round].away},
-        {.draws = draws, .seed = round, .shield = shield});
+        {.draws = draws, .seed = round, .shield = shield, .within = rounds[round].ran.at(plan)});
     steps.insert(steps.end(), drawn.begin(), drawn.end());
   }
   return sim::figures_of(std::move(steps));

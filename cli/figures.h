@@ -4,8 +4,9 @@
 //   typical step   their median
 //
 // Predicted, they are the same quantiles of steps drawn in simulation (sim/disturbed.h), a share of them
-// from each round, with the op times and the absences of that round. So both sides met the same minutes,
-// and the same quantile means the same thing on both.
+// from each round, with the op times of that round and the absences of the stretch of it in which the plan
+// ran. So both sides met the same minute, and the same quantile means the same thing on both. Of the plan's
+// own steps only this stretch is known to the prediction, not how long any of them took.
 //
 // Known to: half the distance of the order statistics one standard error below and above the quantile, as
 // a share of it. It needs no assumption about how steps are distributed but that they do not depend on
@@ -50,11 +51,13 @@ std::vector<Between> between_programs(std::span<const schedule::ScheduledProgram
 struct RoundCosts {
   std::vector<std::vector<std::vector<exec::StepOps>>> ops;  // [between program][rank][step]
   traces::Disturbances away;
+  std::vector<sim::DrawOptions::Stretch>
+      ran;  // by plan: when its steps ran, from the start of the round
 };
 
 // Of plan number `plan`: draws from all rounds, taken together.
 sim::Figures predict_over_rounds(const schedule::ScheduledProgram& program,
                                  const models::Costs& costs, std::span<const RoundCosts> rounds,
-                                 std::size_t between, Duration shield);
+                                 std::size_t plan, std::size_t between, Duration shield);
 
 }  // namespace dovetail::cli

@@ -171,6 +171,17 @@ std::vector<exec::Timing> timings_of_round(const std::vector<exec::Timing>& timi
   return of_round;
 }
 
+// From the first start to the last end on the compute stream.
+sim::DrawOptions::Stretch stretch_of(std::span<const exec::Timing> timings, std::int64_t begin_ns) {
+  sim::DrawOptions::Stretch stretch = {.from = Duration::max(), .to = {}};
+  for (const exec::Timing& timing : timings) {
+    if (timing.stream != schedule::kComputeStream) continue;
+    stretch.from = std::min(stretch.from, Duration(timing.start_ns - begin_ns));
+    stretch.to = std::max(stretch.to, Duration(timing.end_ns - begin_ns));
+  }
+  return stretch;
+}
+
 std::int32_t between_steps(const RunCommandOptions& options) {
   return std::max(2, options.steps / 2);
 }
@@ -194,6 +205,10 @@ std::vector<RoundCosts> round_costs(const exec::Exchange& exchange, const Work& 
           exchange,
           exec::op_times(work.between[i].program, exchange.rank, timings, record, time.begin_ns)));
     }
+    for (std::size_t plan = 0; plan < work.loaded.size(); ++plan) {
+      costs.ran.push_back(stretch_of(
+          timings_of_round(measured.own[plan].timings, round, work.options.steps), time.begin_ns));
+    }
     rounds.push_back(std::move(costs));
   }
   return rounds;
@@ -203,8 +218,9 @@ void predict_figures(const Work& work, std::span<const RoundCosts> rounds, Resul
   result.figures.resize(work.loaded.size());
   for (std::size_t i = 0; i < work.between.size(); ++i) {
     for (const std::size_t plan : work.between[i].plans) {
-      result.figures[plan] = predict_over_rounds(
-          work.loaded[plan].program, work.machine->costs[plan], rounds, i, work.machine->shield);
+      result.figures[plan] =
+          predict_over_rounds(work.loaded[plan].program, work.machine->costs[plan], rounds, plan, i,
+                              work.machine->shield);
     }
   }
 }

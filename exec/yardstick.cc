@@ -110,8 +110,9 @@ traces::CoreRecord record_of(std::span<const Tick> ticks, std::int64_t begin_ns,
   std::vector<std::int64_t> works;
   std::int64_t free_ns = begin_ns;  // the core was there; or further back than we look
   std::int64_t moments = 0;
-  std::int64_t away = 0;  // moments that found the core away
-  std::int64_t late = 0;  // wake-ups
+  std::int64_t away = 0;       // moments that found the core away
+  std::int64_t late = 0;       // wake-ups
+  std::int64_t explained = 0;  // of those, by waits in the run queue, which tell of the others too
   std::int64_t late_ns = 0;
   for (const Tick& tick : ticks) {
     if (tick.woke_ns <= begin_ns) continue;
@@ -126,7 +127,10 @@ traces::CoreRecord record_of(std::span<const Tick> ticks, std::int64_t begin_ns,
       late_ns += tick.woke_ns - tick.due_ns - kOnTime.count();
       ++late;
       start_ns = due_ns - (due_ns - free_ns) / 2;
-      if (tick.waited_ns >= woke_ns - due_ns) start_ns = woke_ns - tick.waited_ns;
+      if (tick.waited_ns >= woke_ns - due_ns) {
+        start_ns = woke_ns - tick.waited_ns;
+        ++explained;
+      }
     } else if (tick.waited_ns > kOwnWaits.count()) {
       start_ns = woke_ns - tick.waited_ns;
     }
@@ -137,7 +141,7 @@ traces::CoreRecord record_of(std::span<const Tick> ticks, std::int64_t begin_ns,
     }
     free_ns = std::max(free_ns, woke_ns);
   }
-  if (moments > 0 && traces::typical_burst(record) < 2 * period) {
+  if (moments > 0 && 2 * explained <= late && traces::typical_burst(record) < 2 * period) {
     // Of an absence of length L the last kOnTime are not noticed, and what is late is so by half of the rest
     // on average.
     const double rest =

@@ -112,7 +112,12 @@ std::vector<Duration> draw_steps(const schedule::ScheduledProgram& program,
     if (draw == 0 || !chosen.empty()) graph = compile(program, drawn, 1, std::move(graph));
     if (contention.empty()) contention = contention_of(graph, costs);
     if (undisturbed == 0) undisturbed = play_contended(graph, contention, workspace);
-    const Duration offset = random_offset(recorded.away, random);
+    Duration offset = random_offset(recorded.away, random);
+    if (options.within) {
+      const std::int64_t first = options.within->from.count();
+      const std::int64_t last = std::max(first, options.within->to.count() - undisturbed);
+      offset = Duration(random.between(first, last));
+    }
     const Absences absences =
         absences_of(graph, recorded.away, offset, Duration(undisturbed * kHorizon), options.shield);
     steps.emplace_back(play_disturbed(graph, contention, absences, workspace));

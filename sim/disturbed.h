@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "base/ids.h"
@@ -42,6 +43,12 @@ struct DrawOptions {
   std::int32_t draws = 200;
   std::uint64_t seed = 1;
   Duration shield{};  // Absences::shield_ns
+  // Steps begin and, undisturbed, end within this stretch of the records of absences. Absent: anywhere.
+  struct Stretch {
+    Duration from{};
+    Duration to{};
+  };
+  std::optional<Stretch> within{};
 };
 
 struct Figures {

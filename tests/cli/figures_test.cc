@@ -238,6 +238,11 @@ Outcome execute(const Condition& condition) {
         of.ops.push_back(exec::share_op_times(
             exchange, exec::op_times(between[i].program, rank, timings, record, begin_ns)));
       }
+      for (std::size_t i = 0; i < plans.size(); ++i) {
+        const std::vector<exec::Timing> timings = of_round(lanes[i], measured.own[i]);
+        of.ran.push_back({.from = Duration(timings.front().start_ns - begin_ns),
+                          .to = Duration(timings.back().end_ns - begin_ns)});
+      }
       rounds.push_back(std::move(of));
     }
     const traces::CoreRecord whole =
@@ -246,7 +251,7 @@ Outcome execute(const Condition& condition) {
     outcome.share = traces::share_taken(whole);
     for (std::size_t i = 0; i < plans.size(); ++i) {
       outcome.measured.push_back(traces::spread(traces::step_times(measured.traces[i])));
-      outcome.predicted.push_back(predict_over_rounds(plans[i], costs, rounds, 0, kShield));
+      outcome.predicted.push_back(predict_over_rounds(plans[i], costs, rounds, i, 0, kShield));
     }
   });
   return outcome;
