@@ -24,7 +24,8 @@ constexpr std::array kByteUnits = {
     Unit{"TiB", 0x1p40}, Unit{"kB", 1e3},     Unit{"KB", 1e3},     Unit{"MB", 1e6},
     Unit{"GB", 1e9},     Unit{"TB", 1e12},
 };
-constexpr std::array kTimeUnits = {Unit{"ns", 1}, Unit{"us", 1e3}, Unit{"ms", 1e6}, Unit{"s", 1e9}};
+constexpr std::array kTimeUnits = {Unit{"ns", 1}, Unit{"us", 1e3}, Unit{"ms", 1e6}, Unit{"s", 1e9},
+                                   Unit{"min", 60e9}};
 
 // Largest count that a double still holds exactly, with room for sums of thousands of such values.
 constexpr double kLargest = 0x1p52;

@@ -20,6 +20,7 @@
 #include "cli/outputs.h"
 #include "cli/text.h"
 #include "exec/calibrate/calibrate.h"
+#include "exec/calibrate/shield.h"
 #include "exec/cpu/kernels.h"
 #include "exec/machine.h"
 #include "models/cluster.h"
@@ -134,6 +135,12 @@ models::Quality quality_of(const Calibration& measured) {
   double share = 0;
   for (const auto& rank : measured.contention) share = std::max(share, rank.comm_thread_share);
   quality.figures["comm_thread_cpu_share"] = share;
+  quality.figures["core_taken_share"] = measured.conditions.core_taken.value_or(0);
+  double work_us = 0;
+  for (const auto& record : measured.disturbances) {
+    work_us = std::max(work_us, to_us(record.quickest));
+  }
+  quality.figures["known_work_us"] = work_us;
   return quality;
 }
 
@@ -195,7 +202,27 @@ schedule::Program executable(const CalibrateOptions& options, const models::Unit
   return models::stand_in(workload.program, cluster).program;
 }
 
-void print_summary(std::ostream& out, const models::Cluster& cluster, const std::string& path) {
+// Which steps of the calibration were disturbed, and by how much.
+void print_disturbances(std::ostream& out, const Calibration& measured) {
+  constexpr double kDisturbed = 0.01;
+  for (std::size_t rank = 0; rank < measured.disturbances.size(); ++rank) {
+    const traces::CoreRecord& record = measured.disturbances[rank];
+    out << "yardstick, rank " << rank << ", core " << record.core << ": "
+        << fixed(100 * traces::share_taken(record), 1) << " % of the core taken\n";
+  }
+  std::size_t disturbed = 0;
+  std::string names;
+  for (const auto& step : measured.steps) {
+    if (step.taken < kDisturbed) continue;
+    ++disturbed;
+    names += (names.empty() ? ": " : ", ") + step.name + " " + fixed(100 * step.taken, 1) + " %";
+  }
+  out << disturbed << " of " << measured.steps.size() << " steps of the calibration disturbed"
+      << names << '\n';
+}
+
+void print_summary(std::ostream& out, const models::Cluster& cluster, const Calibration& measured,
+                   const std::string& path) {
   out << path << ": " << counted(cluster.ranks, "rank") << ", "
       << counted(cluster.kernels.size(), "kernel") << ", " << cluster.notes.at("backend")
       << ", link: " << cluster.notes.at("link") << '\n';
@@ -223,6 +250,7 @@ void print_summary(std::ostream& out, const models::Cluster& cluster, const std:
     out << ' ' << to_string(kind) << ' ' << fixed(pass.ns_per_byte, 4);
   }
   out << '\n';
+  print_disturbances(out, measured);
   out << (cluster.quality->valid ? "calibration valid" : "calibration NOT valid");
   for (const std::string& reason : cluster.quality->why) out << "; " << reason;
   out << '\n';
@@ -256,19 +284,22 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
         std::fprintf(stderr, "calibrating: %.*s\n", static_cast<int>(text.size()), text.data());
       };
     }
+    const Duration shield = exec::calibrate::measure_shield(rig);
+    rig.know_shield(shield);
     const Calibration measured = exec::calibrate::calibrate(rig, plan, what);
     if (session.rank() != Rank{0}) return;
     const std::lock_guard lock(report);
     models::Cluster cluster =
         cluster_of(options, program, unit, measured, "cpu/" + std::string(to_string(transport)));
     cluster.passes = passes_of(cluster, what.variants, measured);
+    cluster.network_shield = shield;
     cluster.notes["link"] = link_of(session, options.job);
     if (const std::string objection = link_objection(session); !objection.empty()) {
       cluster.quality->valid = false;
       cluster.quality->why.push_back(objection);
     }
     models::save_cluster(cluster, options.output);
-    print_summary(out, cluster, options.output);
+    print_summary(out, cluster, measured, options.output);
   });
 }
 

@@ -4,16 +4,40 @@
 #include "cli/compare.h"
 
 #include <array>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/figures.h"
 #include "cli/outputs.h"
+#include "cli/text.h"
 #include "traces/compare.h"
 #include "traces/perfetto.h"
 #include "traces/timeline.h"
 #include "traces/trace_json.h"
 
 namespace dovetail::cli {
+
+namespace {
+
+// What the run itself predicted from the costs that it met; nothing where it was told to measure none.
+void print_figures(std::ostream& out, const traces::Side& measured) {
+  const auto& notes = measured.provenance.notes;
+  if (!notes.contains(kPredictedQuiet) || !notes.contains(kPredictedTypical)) return;
+  out << "\nthe two figures of " << measured.steps
+      << " steps, predicted from costs measured between the rounds of the run\n";
+  TextTable table({"figure", "predicted us", "measured us", "error"});
+  const auto add = [&](const char* name, const char* note, Duration time) {
+    const double predicted = std::strtod(notes.at(note).c_str(), nullptr);
+    table.add({name, fixed(predicted, 3), fixed(to_us(time), 3),
+               fixed(100 * (predicted / to_us(time) - 1), 2, "+") + " %"});
+  };
+  add("quiet step (p10)", kPredictedQuiet, measured.step_times.p10);
+  add("typical step (p50)", kPredictedTypical, measured.step_times.median);
+  table.print(out);
+}
+
+}  // namespace
 
 void compare(const CompareOptions& options, std::ostream& out) {
   require_outputs({{"--perfetto", options.perfetto}}, {{"the predicted trace", options.predicted},
@@ -38,6 +62,7 @@ void compare(const CompareOptions& options, std::ostream& out) {
     return;
   }
   traces::print(out, comparison);
+  print_figures(out, comparison.measured);
   if (options.timeline)
     out << '\n' << traces::timeline(predicted) << '\n' << traces::timeline(measured);
   if (!options.perfetto.empty()) {

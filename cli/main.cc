@@ -288,6 +288,14 @@ void bind_run(CLI::App& app, RunCommandOptions& options, std::function<int()>& a
       ->check(whole_number(1, 10000));
   command.add_option("--rounds", options.rounds, "rounds over all plans (default 3)")
       ->check(whole_number(1, 1000));
+  command.add_option("--time", options.time,
+                     "instead of rounds: until both figures are known to 1 %, at most this long");
+  command.add_flag(
+      "--calibrate-between", options.calibrate_between,
+      "measure costs between rounds; predict the quiet and the typical step from them");
+  command.add_option("--cluster", options.cluster,
+                     "the calibrated file that the plans were made for");
+  options.data_dir = data_dir();
   command.add_flag("--exposed", options.exposed,
                    "also run each plan without communication; exposed time by three definitions");
   command.add_flag("--json", options.json, "machine-readable output");

@@ -3,25 +3,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <ctime>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "cli/exposed.h"
+#include "cli/belief.h"
+#include "cli/figures.h"
+#include "cli/flags.h"
 #include "cli/outputs.h"
+#include "cli/run_report.h"
 #include "cli/text.h"
 #include "exec/calibrate/compute.h"
+#include "exec/clock.h"
 #include "exec/cuda/stand_in.h"
 #include "exec/legal.h"
 #include "exec/machine.h"
 #include "exec/measure.h"
+#include "exec/yardstick.h"
 #include "schedule/lower.h"
 #include "schedule/plan_json.h"
 #include "traces/metrics.h"
@@ -29,26 +37,6 @@
 
 namespace dovetail::cli {
 namespace {
-
-using nlohmann::ordered_json;
-
-// A plan, ready to be executed.
-struct Loaded {
-  std::string path;
-  schedule::Plan plan;
-  schedule::ScheduledProgram program;
-  std::optional<schedule::ScheduledProgram> alone = std::nullopt;  // without communication
-};
-
-// What rank 0 has to tell.
-struct Result {
-  exec::Measured measured;
-  exec::Conditions conditions;
-  exec::Verdict verdict;
-  std::string link_objection;
-  std::vector<traces::Spread> spreads;
-  std::vector<Exposed> exposed;  // one per plan, if asked for
-};
 
 std::vector<NamedFile> named(const std::string& flag, const std::vector<std::string>& paths) {
   std::vector<NamedFile> files;
@@ -106,13 +94,15 @@ using Backends = std::vector<std::unique_ptr<exec::Backend>>;
 
 using Programs = std::vector<const schedule::ScheduledProgram*>;
 
-// The plans, then, where they are wanted, their steps without communication.
-Programs programs_of(const std::vector<Loaded>& loaded) {
+// The plans, then, where they are wanted, their steps without communication, and those that run between
+// the rounds.
+Programs programs_of(const std::vector<Loaded>& loaded, const std::vector<Between>& between) {
   Programs programs;
   for (const Loaded& one : loaded) programs.push_back(&one.program);
   for (const Loaded& one : loaded) {
     if (one.alone) programs.push_back(&*one.alone);
   }
+  for (const Between& one : between) programs.push_back(&one.program);
   return programs;
 }
 
@@ -136,10 +126,11 @@ Backends cuda_backends(const Programs& programs, const CudaJob& cuda,
 }
 
 // Takes the steps without communication out of what was measured and compares the plans with them.
-void split_off_alone(std::size_t plans, Result& result) {
+void split_off_alone(const std::vector<Loaded>& loaded, Result& result) {
   std::vector<traces::Trace>& all = result.measured.traces;
-  for (std::size_t i = plans; i < all.size(); ++i) {
-    result.exposed.push_back(exposed_of(all[i - plans], all[i]));
+  const std::size_t plans = loaded.size();
+  for (std::size_t i = 0; i < plans && !all.empty(); ++i) {
+    if (loaded[i].alone) result.exposed.push_back(exposed_of(all[i], all[plans + i]));
   }
   if (all.size() > plans) all.resize(plans);
   result.measured.checks.resize(plans);  // what was not reduced is not what the check expects
@@ -160,11 +151,118 @@ std::int32_t warmup_of(const RunCommandOptions& options, const std::optional<Cud
   return captures ? std::max(options.warmup, 2) : options.warmup;
 }
 
+// All that one rank's part needs.
+struct Work {
+  const RunCommandOptions& options;
+  const std::vector<Loaded>& loaded;
+  const std::vector<Between>& between;
+  const std::optional<Machine>& machine;  // with --calibrate-between
+  const std::optional<CudaJob>& cuda;
+};
+
+// The timings of round number `round`, of a lane with `steps` of them per round.
+std::vector<exec::Timing> timings_of_round(const std::vector<exec::Timing>& timings,
+                                           std::size_t round, std::int32_t steps) {
+  const auto first = static_cast<std::int32_t>(round) * steps;
+  std::vector<exec::Timing> of_round;
+  for (const exec::Timing& timing : timings) {
+    if (timing.step >= first && timing.step < first + steps) of_round.push_back(timing);
+  }
+  return of_round;
+}
+
+// From the first start to the last end on the compute stream.
+sim::DrawOptions::Stretch stretch_of(std::span<const exec::Timing> timings, std::int64_t begin_ns) {
+  sim::DrawOptions::Stretch stretch = {.from = Duration::max(), .to = {}};
+  for (const exec::Timing& timing : timings) {
+    if (timing.stream != schedule::kComputeStream) continue;
+    stretch.from = std::min(stretch.from, Duration(timing.start_ns - begin_ns));
+    stretch.to = std::max(stretch.to, Duration(timing.end_ns - begin_ns));
+  }
+  return stretch;
+}
+
+std::int32_t between_steps(const RunCommandOptions& options) {
+  return std::max(2, options.steps / 2);
+}
+
+// What each round tells about costs; the same on every rank.
+std::vector<RoundCosts> round_costs(const exec::Exchange& exchange, const Work& work,
+                                    const exec::Measured& measured,
+                                    const exec::Yardstick& yardstick) {
+  const std::size_t first_lane = measured.own.size() - work.between.size();
+  const std::int32_t steps = between_steps(work.options);
+  std::vector<RoundCosts> rounds;
+  for (std::size_t round = 0; round < measured.rounds.size(); ++round) {
+    const exec::RoundTime& time = measured.rounds[round];
+    const traces::CoreRecord record = yardstick.record(time.begin_ns, time.end_ns);
+    RoundCosts costs;
+    costs.away = exec::share_records(exchange, record);
+    for (std::size_t i = 0; i < work.between.size(); ++i) {
+      const std::vector<exec::Timing> timings =
+          timings_of_round(measured.own[first_lane + i].timings, round, steps);
+      costs.ops.push_back(exec::share_op_times(
+          exchange,
+          exec::op_times(work.between[i].program, exchange.rank, timings, record, time.begin_ns)));
+    }
+    for (std::size_t plan = 0; plan < work.loaded.size(); ++plan) {
+      costs.ran.push_back(stretch_of(
+          timings_of_round(measured.own[plan].timings, round, work.options.steps), time.begin_ns));
+    }
+    rounds.push_back(std::move(costs));
+  }
+  return rounds;
+}
+
+void predict_figures(const Work& work, std::span<const RoundCosts> rounds, Result& result) {
+  result.figures.resize(work.loaded.size());
+  for (std::size_t i = 0; i < work.between.size(); ++i) {
+    for (const std::size_t plan : work.between[i].plans) {
+      result.figures[plan] =
+          predict_over_rounds(work.loaded[plan].program, work.machine->costs[plan], rounds, plan, i,
+                              work.machine->shield);
+    }
+  }
+}
+
+// How well the figures of all plans are known, at worst.
+Known known_at_worst(std::span<const std::vector<Duration>> steps) {
+  Known worst = {.quiet = 0, .typical = 0};
+  for (const std::vector<Duration>& of_plan : steps) {
+    worst.quiet = std::max(worst.quiet, known_to(of_plan, kQuietQuantile));
+    worst.typical = std::max(worst.typical, known_to(of_plan, kTypicalQuantile));
+  }
+  return worst;
+}
+
+// Rounds until both figures of all plans are known, or the time is over. A round that would not end in
+// time is not begun.
+exec::GoOn go_on_for(const Work& work, bool tells) {
+  if (work.options.time.empty()) return {};
+  const Duration time = time_of_flag("--time", work.options.time);
+  const std::size_t plans = work.loaded.size();
+  const std::int64_t begin_ns = exec::now_ns();
+  return [=, rounds = std::int64_t{0}](const std::vector<std::vector<Duration>>& steps) mutable {
+    ++rounds;
+    const Known worst = known_at_worst(std::span(steps).first(plans));
+    const Duration past(exec::now_ns() - begin_ns);
+    if (tells) {
+      std::fprintf(stderr,
+                   "run: round %lld, %.0f s: quiet steps known to %.1f %%, typical to %.1f %%\n",
+                   static_cast<long long>(rounds), static_cast<double>(past.count()) / 1e9,
+                   100 * worst.quiet, 100 * worst.typical);
+    }
+    const bool known = worst.quiet <= kWanted && worst.typical <= kWanted;
+    return !known && past + past / rounds <= time;
+  };
+}
+
 // One rank's part. Every rank returns the same checks; only rank 0's result has traces.
-Result run_rank(const RunCommandOptions& options, const std::vector<Loaded>& loaded,
-                const std::optional<CudaJob>& cuda, const RankSeat& seat) {
+Result run_rank(const Work& work, const RankSeat& seat) {
   exec::launch::Session& session = seat.session;
-  for (const Loaded& one : loaded) {
+  const RunCommandOptions& options = work.options;
+  const std::optional<CudaJob>& cuda = work.cuda;
+  for (const Loaded& one : work.loaded) {
     if (one.program.program.world_size == session.size()) continue;
     throw InputError(one.path + ": made for " + counted(one.program.program.world_size, "rank") +
                      ", started with " + std::to_string(session.size()));
@@ -172,13 +270,14 @@ Result run_rank(const RunCommandOptions& options, const std::vector<Loaded>& loa
   const exec::Exchange exchange = exec::cpu::exchange_of(session);
   exec::cuda::BackendOptions on_gpu;
   if (cuda) on_gpu = options_for(*cuda, session);
-  const Programs programs = programs_of(loaded);
+  const Programs programs = programs_of(work.loaded, work.between);
   const Backends backends =
       cuda ? cuda_backends(programs, *cuda, on_gpu)
            : cpu_backends(programs, exec::cpu::ports_of(session, seat.transport));
   std::vector<exec::Lane> lanes;
   for (std::size_t i = 0; i < programs.size(); ++i) {
-    lanes.push_back({programs[i], backends[i].get()});
+    lanes.push_back({.plan = programs[i], .backend = backends[i].get()});
+    if (i + work.between.size() >= programs.size()) lanes.back().steps = between_steps(options);
   }
   traces::Provenance provenance{.origin = traces::Origin::Measured,
                                 .machine = exec::this_machine().text(),
@@ -190,28 +289,56 @@ Result run_rank(const RunCommandOptions& options, const std::vector<Loaded>& loa
   provenance.notes["version"] = DOVETAIL_VERSION;
   provenance.notes["link"] = cuda ? "NCCL" : link_of(session, options.job);
   const exec::CpuTimes before = exec::read_cpu_times();
+  std::optional<exec::Yardstick> yardstick;
+  if (!cuda) yardstick.emplace(static_cast<std::uint64_t>(session.rank().value));
+  const bool tells = session.rank() == Rank{0} && ::isatty(STDERR_FILENO) == 1;
   Result result;
   result.measured = exec::measure(
       exchange, lanes,
       {.warmup = warmup_of(options, cuda), .steps = options.steps, .rounds = options.rounds},
-      provenance);
+      provenance, go_on_for(work, tells));
   result.conditions = exec::conditions_of_job(exchange, before, exec::read_cpu_times());
+  const std::int64_t begin_ns = result.measured.rounds.front().begin_ns;
+  const std::int64_t end_ns = result.measured.rounds.back().end_ns;
+  result.took = Duration(end_ns - begin_ns);
+  if (yardstick) {
+    result.disturbances = exec::share_records(exchange, yardstick->record(begin_ns, end_ns));
+    const traces::CoreRecord whole = yardstick->record(begin_ns, end_ns);
+    for (std::size_t i = 0; i < work.loaded.size(); ++i) {
+      const std::vector<bool> disturbed =
+          exec::disturbed_steps(exchange, result.measured.own[i].timings, whole, begin_ns);
+      result.disturbed.push_back(std::count(disturbed.begin(), disturbed.end(), true));
+    }
+    result.yardstick_share =
+        static_cast<double>(yardstick->cost().count()) / static_cast<double>(end_ns - begin_ns);
+    if (work.machine) {
+      const std::vector<RoundCosts> rounds =
+          round_costs(exchange, work, result.measured, *yardstick);
+      if (session.rank() == Rank{0}) predict_figures(work, rounds, result);
+    }
+  }
   if (cuda) {
     note_cuda(*cuda, backends, on_gpu.device, result);
   } else {
     result.link_objection = link_objection(session);
   }
-  split_off_alone(loaded.size(), result);
+  split_off_alone(work.loaded, result);
   return result;
 }
 
 // Spread, validity, and notes in the traces.
 void judge(Result& result) {
   double widest = 0;
+  for (const traces::CoreRecord& record : result.disturbances) {
+    result.conditions.core_taken =
+        std::max(result.conditions.core_taken.value_or(0), traces::share_taken(record));
+  }
   for (const traces::Trace& trace : result.measured.traces) {
     const std::vector<Duration> times = traces::step_times(trace);
     const traces::Spread spread = traces::spread(times);
     result.spreads.push_back(spread);
+    result.known.push_back(
+        {.quiet = known_to(times, kQuietQuantile), .typical = known_to(times, kTypicalQuantile)});
     widest = std::max(widest, static_cast<double>((spread.p90 - spread.p10).count()) /
                                   static_cast<double>(spread.median.count()));
   }
@@ -221,6 +348,11 @@ void judge(Result& result) {
     result.verdict.valid = false;
     result.verdict.reasons.push_back(result.link_objection);
   }
+  for (std::size_t i = 0; i < result.figures.size(); ++i) {
+    auto& notes = result.measured.traces[i].provenance.notes;
+    notes[kPredictedQuiet] = fixed(to_us(result.figures[i].quiet), 3);
+    notes[kPredictedTypical] = fixed(to_us(result.figures[i].typical), 3);
+  }
   for (traces::Trace& trace : result.measured.traces) {
     trace.provenance.notes["valid"] = result.verdict.valid ? "yes" : "no";
     for (const std::string& reason : result.verdict.reasons) {
@@ -228,87 +360,6 @@ void judge(Result& result) {
       note += (note.empty() ? "" : "; ") + reason;
     }
   }
-}
-
-double ms(Duration time) { return to_us(time) / 1e3; }
-
-void print_exposed(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
-  out << "exposed communication, measured, by three definitions (cli/exposed.h)\n";
-  TextTable table({"plan", "step ms", "without ms", "stalls ms", "difference ms", "uncovered ms"});
-  for (std::size_t i = 0; i < result.exposed.size(); ++i) {
-    const Exposed& exposed = result.exposed[i];
-    table.add({loaded[i].plan.schedule.policy, fixed(ms(result.spreads[i].median), 2),
-               fixed(ms(exposed.alone), 2), fixed(ms(exposed.stalls), 2),
-               fixed(ms(exposed.difference), 2), fixed(ms(exposed.uncovered), 2)});
-  }
-  table.print(out);
-}
-
-void print_report(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
-  const traces::Provenance& provenance = result.measured.traces.front().provenance;
-  out << "dovetail " << DOVETAIL_VERSION << "; measured: " << provenance.backend << ", "
-      << counted(result.measured.traces.front().world_size, "rank")
-      << ", link: " << provenance.notes.at("link") << "; " << provenance.machine << '\n';
-  TextTable table({"plan", "buckets", "predicted ms", "measured ms", "p10", "p90", "error"});
-  for (std::size_t i = 0; i < loaded.size(); ++i) {
-    const traces::Spread& spread = result.spreads[i];
-    const auto& predicted = loaded[i].plan.summary.predicted;
-    const double measured = ms(spread.median);
-    table.add({loaded[i].plan.schedule.policy,
-               std::to_string(loaded[i].plan.schedule.buckets.size()),
-               predicted ? fixed(ms(predicted->step), 2) : "-", fixed(measured, 2),
-               fixed(ms(spread.p10), 2), fixed(ms(spread.p90), 2),
-               predicted ? fixed((ms(predicted->step) / measured - 1) * 100, 1, "+") + " %" : "-"});
-  }
-  table.print(out);
-  if (!result.exposed.empty()) print_exposed(out, result, loaded);
-  exec::CheckResult sum;
-  for (const exec::CheckResult& check : result.measured.checks) exec::add(check, sum);
-  out << "checked " << sum.checked << " gradient elements, " << sum.wrong << " wrong"
-      << (sum.wrong > 0 ? ": " + sum.first_wrong : "") << '\n';
-  out << (result.verdict.valid ? "measurement valid" : "measurement NOT valid");
-  for (const std::string& reason : result.verdict.reasons) out << "; " << reason;
-  out << '\n';
-}
-
-std::string to_json(const Result& result, const std::vector<Loaded>& loaded) {
-  ordered_json rows = ordered_json::array();
-  for (std::size_t i = 0; i < loaded.size(); ++i) {
-    const traces::Spread& spread = result.spreads[i];
-    const auto& predicted = loaded[i].plan.summary.predicted;
-    rows.push_back(
-        {{"plan", loaded[i].path},
-         {"policy", loaded[i].plan.schedule.policy},
-         {"buckets", loaded[i].plan.schedule.buckets.size()},
-         {"predicted_step_us", predicted ? ordered_json(to_us(predicted->step)) : nullptr},
-         {"measured_step_us", to_us(spread.median)},
-         {"p10_us", to_us(spread.p10)},
-         {"p90_us", to_us(spread.p90)},
-         {"min_us", to_us(spread.min)},
-         {"steps", result.measured.traces[i].steps},
-         {"checked_elements", result.measured.checks[i].checked},
-         {"wrong_elements", result.measured.checks[i].wrong}});
-    if (result.exposed.empty()) continue;
-    const Exposed& exposed = result.exposed[i];
-    rows.back()["step_without_communication_us"] = to_us(exposed.alone);
-    rows.back()["exposed_us"] = {{"stalls", to_us(exposed.stalls)},
-                                 {"difference", to_us(exposed.difference)},
-                                 {"uncovered", to_us(exposed.uncovered)}};
-  }
-  const traces::Provenance& provenance = result.measured.traces.front().provenance;
-  const ordered_json report = {{"schema", "dovetail.run/1"},
-                               {"kind", "run"},
-                               {"origin", "measured"},
-                               {"machine", provenance.machine},
-                               {"backend", provenance.backend},
-                               {"link", provenance.notes.at("link")},
-                               {"date", provenance.notes.at("date")},
-                               {"valid", result.verdict.valid},
-                               {"why_not_valid", result.verdict.reasons},
-                               {"outside_cpu", result.conditions.outside_cpu},
-                               {"steal", result.conditions.steal},
-                               {"rows", rows}};
-  return report.dump(1) + "\n";
 }
 
 }  // namespace
@@ -333,16 +384,31 @@ int run(const RunCommandOptions& options, std::ostream& out) {
   for (Loaded& one : loaded) {
     if (options.exposed) one.alone = alone(one);
   }
+  std::optional<Machine> machine;
+  std::vector<Between> between;
+  if (options.calibrate_between) {
+    if (cuda) throw InputError("run: --calibrate-between: not on GPUs yet");
+    machine = machine_of(options, loaded);
+    std::vector<const schedule::ScheduledProgram*> plans;
+    for (const Loaded& one : loaded) plans.push_back(&one.program);
+    between = between_programs(plans);
+  }
+  const Work work = {
+      .options = options, .loaded = loaded, .between = between, .machine = machine, .cuda = cuda};
   const std::vector<NamedFile> outputs = named("--trace", options.traces);
   bool wrong = false;
   std::mutex report;  // ranks may be threads of this process
   run_job(job, [&](exec::launch::Session& session, exec::cpu::TransportKind transport) {
     if (session.rank() == Rank{0}) require_writable(outputs);
-    Result result = run_rank(options, loaded, cuda, {session, transport});
+    Result result = run_rank(work, {session, transport});
     const std::lock_guard lock(report);
     for (const exec::CheckResult& check : result.measured.checks) wrong = wrong || check.wrong > 0;
     if (session.rank() != Rank{0}) return;
     judge(result);
+    if (!cuda) {
+      result.belief =
+          machine ? belief_in_figures(result) : belief_in_plans(options, loaded, result);
+    }
     std::vector<NewFile> files;
     for (std::size_t i = 0; i < options.traces.size(); ++i) {
       files.push_back({options.traces[i], traces::to_json(result.measured.traces[i])});

@@ -23,6 +23,7 @@ namespace {
 
 constexpr double kMostOutsideCpu = 0.05;
 constexpr double kMostSteal = 0.01;
+constexpr double kMostTaken = 0.02;
 constexpr double kMostSpread = 0.05;
 constexpr double kMostResidual = 0.02;
 constexpr Bytes kLineFrom = kib(128);
@@ -141,6 +142,10 @@ Verdict judge(const Conditions& conditions) {
                 "other programs used a share of the processors of", verdict);
   require_below(conditions.steal, kMostSteal, "the hypervisor took a share of the processors of",
                 verdict);
+  if (conditions.core_taken) {
+    require_below(*conditions.core_taken, kMostTaken, "the core of a rank was taken away for",
+                  verdict);
+  }
   if (conditions.spread) {
     require_below(*conditions.spread, kMostSpread,
                   "step times spread from the 10th to the 90th percentile by", verdict);

@@ -50,8 +50,12 @@ CpuTimes parse_proc_stat(std::string_view text, std::int64_t ticks);
 struct Conditions {
   double outside_cpu = 0;
   double steal = 0;
-  std::optional<double> spread;        // (p90 - p10) / median of the step time
-  std::optional<double> fit_residual;  // of the link's line, relative, from 128 KiB up
+  std::optional<double> spread{};        // (p90 - p10) / median of the step time
+  std::optional<double> core_taken{};    // of the core of the rank that was disturbed most
+  std::optional<double> fit_residual{};  // of the link's line, relative, from 128 KiB up
+};                                       // (p90 - p10) / median of the step time
+std::optional<double> core_taken;  // of the core of the rank that was disturbed most (yardstick.h)
+std::optional<double> fit_residual{};  // of the link's line, relative, from 128 KiB up
 };
 Conditions conditions_between(const CpuTimes& before, const CpuTimes& after);
 // The same for a job: `own` is summed over its processes on rank 0's host, however its ranks are

@@ -4,13 +4,19 @@
 #include "exec/measure.h"
 
 #include "base/error.h"
+#include "exec/clock.h"
 #include "exec/device_work.h"
 #include "exec/measured_trace.h"
 #include "exec/plan_hash.h"
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
+#include <set>
 #include <string>
 #include <type_traits>
+#include <utility>
+#include <variant>
 
 namespace dovetail::exec {
 namespace {
@@ -55,13 +61,80 @@ CheckResult sum_over_ranks(const Exchange& exchange, const CheckResult& mine) {
   return sum;
 }
 
+// Adds a round to what was measured before it. Steps go on counting.
+void append(const RankResult& round, std::int32_t steps_before, RankResult& all) {
+  for (Timing timing : round.timings) {
+    timing.step += steps_before;
+    all.timings.push_back(timing);
+  }
+  for (DeviceWork work : round.device_work) {
+    work.step += steps_before;
+    all.device_work.push_back(std::move(work));
+  }
+  add(round.check, all.check);
+}
+
+std::int32_t steps_in(const RankResult& result) {
+  std::int32_t steps = 0;
+  for (const Timing& timing : result.timings) steps = std::max(steps, timing.step + 1);
+  return steps;
+}
+
+// The window of each step, as traces::step_times knows it: a communication stream may stand at its next
+// wait long before the step begins.
+std::vector<Duration> step_times(const Exchange& exchange, const schedule::ScheduledProgram& plan,
+                                 const RankResult& mine) {
+  std::set<CommandId> waits;
+  for (const schedule::Command& command : role_of(plan, exchange.rank).commands) {
+    if (command.stream != schedule::kComputeStream &&
+        std::holds_alternative<schedule::WaitEvent>(command.action)) {
+      waits.insert(command.id);
+    }
+  }
+  const auto steps = static_cast<std::size_t>(steps_in(mine));
+  std::vector<std::int64_t> windows(2 * steps, std::numeric_limits<std::int64_t>::min());
+  for (const Timing& timing : mine.timings) {
+    if (timing.stream != schedule::kComputeStream && waits.contains(timing.command)) continue;
+    // Both ends as maxima, so that ranks join alike.
+    std::int64_t& start = windows[2 * static_cast<std::size_t>(timing.step)];
+    std::int64_t& end = windows[2 * static_cast<std::size_t>(timing.step) + 1];
+    start = std::max(start, -timing.start_ns);
+    end = std::max(end, timing.end_ns);
+  }
+  for (const std::vector<std::int64_t>& of_rank : share(exchange, windows)) {
+    for (std::size_t i = 0; i < windows.size(); ++i) windows[i] = std::max(windows[i], of_rank[i]);
+  }
+  std::vector<Duration> times;
+  for (std::size_t i = 0; i < steps; ++i) times.emplace_back(windows[2 * i] + windows[2 * i + 1]);
+  return times;
+}
+
 }  // namespace
 
 Measured measure(const Exchange& exchange, std::span<const Lane> lanes, const RunOptions& options,
-                 const traces::Provenance& provenance) {
+                 const traces::Provenance& provenance, const GoOn& go_on) {
   for (const Lane& lane : lanes) require_same_plan(exchange, *lane.plan);
-  const std::vector<RankResult> mine = run_interleaved(lanes, exchange.rank, options);
   Measured measured;
+  measured.own.resize(lanes.size());
+  std::vector<std::vector<Duration>> known(lanes.size());
+  RunOptions one = options;
+  one.rounds = 1;
+  for (bool more = true; more; one.executed += executed_by(lanes, one)) {
+    exchange.barrier();
+    RoundTime time = {.begin_ns = now_ns(), .end_ns = 0};
+    const std::vector<RankResult> round = run_interleaved(lanes, exchange.rank, one);
+    time.end_ns = now_ns();
+    measured.rounds.push_back(time);
+    for (std::size_t i = 0; i < lanes.size(); ++i) {
+      append(round[i], steps_in(measured.own[i]), measured.own[i]);
+      if (!go_on) continue;
+      const std::vector<Duration> times = step_times(exchange, *lanes[i].plan, round[i]);
+      known[i].insert(known[i].end(), times.begin(), times.end());
+    }
+    const auto done = static_cast<std::int32_t>(measured.rounds.size());
+    more = go_on ? rank_0_says(exchange, go_on(known) ? 1 : 0) == 1 : done < options.rounds;
+  }
+  const std::vector<RankResult>& mine = measured.own;
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     const std::vector<std::vector<Timing>> by_rank = gather_timings(exchange, mine[i].timings);
     const std::vector<std::vector<DeviceWork>> works =

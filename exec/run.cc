@@ -30,7 +30,19 @@ void require_range(const RunOptions& options) {
   throw InputError("a run needs warmup >= 0, steps >= 1 and rounds >= 1");
 }
 
+std::int32_t steps_of(const Lane& lane, const RunOptions& options) {
+  return lane.steps > 0 ? lane.steps : options.steps;
+}
+
 }  // namespace
+
+std::int32_t executed_by(std::span<const Lane> lanes, const RunOptions& options) {
+  std::int32_t executed = 0;
+  for (const Lane& lane : lanes) {
+    executed += options.rounds * (options.warmup + steps_of(lane, options));
+  }
+  return executed;
+}
 
 const schedule::RankProgram& role_of(const schedule::ScheduledProgram& plan, Rank rank) {
   for (const schedule::RankProgram& role : plan.roles) {
@@ -52,12 +64,13 @@ std::vector<RankResult> run_interleaved(std::span<const Lane> lanes, Rank rank,
                                         const RunOptions& options) {
   require_range(options);
   std::vector<RankResult> results(lanes.size());
-  std::int32_t executed = 0;  // steps of all lanes, warm-up included
+  std::int32_t executed = options.executed;  // steps of all lanes, warm-up included
   for (std::int32_t round = 0; round < options.rounds; ++round) {
     for (std::size_t i = 0; i < lanes.size(); ++i) {
       const schedule::RankProgram& role = role_of(*lanes[i].plan, rank);
       Backend& backend = *lanes[i].backend;
-      for (std::int32_t step = -options.warmup; step < options.steps; ++step) {
+      const std::int32_t steps = steps_of(lanes[i], options);
+      for (std::int32_t step = -options.warmup; step < steps; ++step) {
         backend.barrier();
         backend.begin_step(executed++);
         run_commands(role, backend);
@@ -66,11 +79,11 @@ std::vector<RankResult> run_interleaved(std::span<const Lane> lanes, Rank rank,
         add(backend.check(), results[i].check);
         if (step < 0) continue;
         for (Timing& timing : timings) {
-          timing.step = round * options.steps + step;
+          timing.step = round * steps + step;
           results[i].timings.push_back(timing);
         }
         for (DeviceWork& work : works) {
-          work.step = round * options.steps + step;
+          work.step = round * steps + step;
           results[i].device_work.push_back(std::move(work));
         }
       }

@@ -30,6 +30,8 @@ struct RunOptions {
   std::int32_t warmup = 2;  // executed and checked but not timed, at the start of every round
   std::int32_t steps = 10;  // timed, per round
   std::int32_t rounds = 1;
+  std::int32_t executed =
+      0;  // steps that these ranks executed before, so that no values come again
 };
 
 struct RankResult {
@@ -42,6 +44,7 @@ struct RankResult {
 struct Lane {
   const schedule::ScheduledProgram* plan = nullptr;
   Backend* backend = nullptr;
+  std::int32_t steps = 0;  // timed, per round; 0: as many as the options say
 };
 
 // One result per lane. Throws InputError when a plan has no commands for this rank or an option is
@@ -50,6 +53,9 @@ std::vector<RankResult> run_interleaved(std::span<const Lane> lanes, Rank rank,
                                         const RunOptions& options = {});
 RankResult run(const schedule::ScheduledProgram& plan, Rank rank, Backend& backend,
                const RunOptions& options = {});
+
+// All steps that run_interleaved executes with these lanes.
+std::int32_t executed_by(std::span<const Lane> lanes, const RunOptions& options);
 
 // The role that this rank plays. Throws InputError when there is none.
 const schedule::RankProgram& role_of(const schedule::ScheduledProgram& plan, Rank rank);

@@ -25,6 +25,7 @@
 //    "host": {"kind": "async", "run_op_us": 6, "collective_us": 15, "event_us": 1.5,
 //             "copy_us": 8, "launch_latency_us": 7, "launch_gap_us": 1},
 //    "contention": {"compute_slowdown": 1.19, "collective_slowdown": 1, "collective_cpu_us": 0},
+//    "network_shield_us": 26000,
 //    "quality": {"valid": true, "why": [], "outside_cpu": 0.01, "figures": {}}}
 //
 // A collective's table holds for its number of ranks only: extrapolating over ranks is refused (but
@@ -134,7 +135,9 @@ struct Cluster {
   double skew = 0;                        // default 0; kernels and passes take 1 + skew their time
   HostModel host;                         // absent, or a key of it: default_host(backend)
   Contention contention;                  // default none
-  std::optional<Quality> quality;         // absent: not written by a calibration
+  // How long a collective goes on while the core of one of its ranks is away (sim/engine.h).
+  Duration network_shield{};       // default 0
+  std::optional<Quality> quality;  // absent: not written by a calibration
   friend bool operator==(const Cluster&, const Cluster&) = default;
 };
 

@@ -399,9 +399,9 @@ ordered_json list_of(const std::vector<T>& items) {
 
 Cluster cluster_from_json(JsonObject root) {
   root.schema(kSchema);
-  optional_keys(root,
-                {"origin", "licence", "date", "notes", "ranks", "backend", "compute", "kernels",
-                 "unit_kernel", "copy", "passes", "skew", "host", "contention", "quality"});
+  optional_keys(root, {"origin", "licence", "date", "notes", "ranks", "backend", "compute",
+                       "kernels", "unit_kernel", "copy", "passes", "skew", "host",
+                       "network_shield_us", "contention", "quality"});
   constexpr std::array<std::string_view, 1> kKinds = {"cluster"};
   static_cast<void>(root.word("kind", kKinds));
   Cluster cluster;
@@ -427,6 +427,8 @@ Cluster cluster_from_json(JsonObject root) {
   cluster.host = root.has("host") ? read_host(root.object("host"), cluster.backend)
                                   : default_host(cluster.backend);
   if (root.has("contention")) cluster.contention = read_contention(root.object("contention"));
+  if (root.has("network_shield_us"))
+    cluster.network_shield = us_or(root, "network_shield_us", Duration{});
   if (root.has("quality")) cluster.quality = read_quality(root.object("quality"));
   root.done();
   return cluster;
@@ -460,6 +462,9 @@ std::string cluster_to_json(const Cluster& cluster) {
   if (cluster.skew > 0) root["skew"] = finite(cluster.skew);
   root["host"] = written(cluster.host);
   root["contention"] = written(cluster.contention);
+  if (cluster.network_shield > Duration{}) {
+    root["network_shield_us"] = to_us(cluster.network_shield);
+  }
   if (cluster.quality) root["quality"] = written(*cluster.quality);
   return root.dump(1) + "\n";
 }

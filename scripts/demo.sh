@@ -78,7 +78,7 @@ done
 
 headline "run: all of them for real on two ranks, interleaved, every gradient element checked"
 "$dovetail" run "${plans[@]}" "${traces[@]}" --ranks 2 "${link[@]}" --warmup 1 --steps "$steps" \
-  --rounds "$rounds"
+  --rounds "$rounds" --calibrate-between --cluster "$out/here.json"
 
 headline "compare: the best plan, predicted beside measured"
 "$dovetail" compare "$out/predicted0.json" "$out/measured0.json" --timeline \

@@ -1,20 +1,26 @@
 #!/usr/bin/env bash
-# How good the predictions are here: calibrates once on the shaped link, then predicts and executes
-# schedules that the calibration never saw, and prints every error, the mean, the worst, and the regret
-# of the schedule that the prediction would have chosen.
+# How good the predictions are here: calibrates once on the shaped link, then executes schedules that the
+# calibration never saw, measures costs again between the rounds, predicts the quiet and the typical step of
+# each schedule from them, and prints every error, the mean, the worst, and the regret of the schedule that
+# the prediction would have chosen.
 #
-#   sudo scripts/validate.sh [--set SET] [--steps N] [--rounds N] [--keep NAME] [WORKLOAD] [RATE]
+#   sudo scripts/validate.sh [--set SET] [--steps N] [--time TIME] [--disturb PERCENT:MS] [--cluster FILE]
+#                            [--keep NAME] [WORKLOAD] [RATE]
 #
 #   WORKLOAD    default mlp-1000mbit            RATE    default 1gbit
-#   --set       groupings: 15 groupings x wait points (default), about 3 minutes
+#   --set       groupings: 15 groupings x wait points (default)
 #               variants: the naive program, Paddle's pass, sharded updates (batches of 1 and 2,
 #               parameters gathered after the update or in the next forward) and gradients summed over
-#               2 and 4 micro-steps (reduced in every one, after the last, in the last), about 5 minutes
-#   --steps, --rounds  measured steps of a schedule per round (4), and rounds (3)
+#               2 and 4 micro-steps (reduced in every one, after the last, in the last)
+#   --steps     measured steps of a schedule per round (3)
+#   --time      rounds until both figures are known to 1 %, at most this long (4min)
+#   --disturb   takes core 0 away for so many percent of the time in bursts of so many milliseconds
+#               (scripts/disturb.sh), from the calibration on
+#   --cluster   the calibration, if there is one already
 #   --keep      also write traces/measured/NAME.json and NAME-machine.json
 #
-# Exit code 0 whatever the figures are: accuracy is a report, not a pass mark. They mean something only
-# where the run calls itself valid (a quiet machine).
+# Exit code 0 whatever the figures are: accuracy is a report, not a pass mark. The first line says how well
+# the measured figures are known.
 #
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
@@ -22,8 +28,10 @@ cd "$(dirname "$0")/.."
 workload=mlp-1000mbit
 rate=1gbit
 set_name=groupings
-steps=4
-rounds=3
+steps=3
+time=4min
+disturb=
+cluster=
 keep=
 positional=()
 while (($# > 0)); do
@@ -36,7 +44,9 @@ while (($# > 0)); do
   case $1 in
     --set) set_name=$2 ;;
     --steps) steps=$2 ;;
-    --rounds) rounds=$2 ;;
+    --time) time=$2 ;;
+    --disturb) disturb=$2 ;;
+    --cluster) cluster=$2 ;;
     --keep) keep=$2 ;;
     *) echo "validate.sh: unknown option $1; see the first lines of this script" >&2; exit 2 ;;
   esac
@@ -92,9 +102,18 @@ esac
 rm -rf "$out"
 mkdir -p "$out"
 scripts/testbed.sh up "$rate"
-trap 'scripts/testbed.sh down >/dev/null' EXIT
+disturber=
+trap '[[ -z $disturber ]] || kill "$disturber"; scripts/testbed.sh down >/dev/null' EXIT
+if [[ -n $disturb ]]; then
+  scripts/disturb.sh --core 0 --share "${disturb%:*}" --burst "${disturb#*:}" &
+  disturber=$!
+fi
 
-"$dovetail" calibrate --workload "$workload" --ranks 2 --netns dovetail -o "$out/here.json"
+if [[ -n $cluster ]]; then
+  cp "$cluster" "$out/here.json"
+else
+  "$dovetail" calibrate --workload "$workload" --ranks 2 --netns dovetail -o "$out/here.json"
+fi
 
 arguments=()
 for index in "${!policies[@]}"; do
@@ -103,7 +122,7 @@ for index in "${!policies[@]}"; do
   arguments+=(--plan "$out/plan$index.json" --trace "$out/measured$index.json")
 done
 "$dovetail" run "${arguments[@]}" --ranks 2 --netns dovetail --warmup 1 --steps "$steps" \
-  --rounds "$rounds" --json >"$out/run.json"
+  --calibrate-between --cluster "$out/here.json" --time "$time" --json >"$out/run.json"
 
 python3 - "$out/run.json" <<'PY'
 import json
@@ -111,32 +130,36 @@ import sys
 
 report = json.load(open(sys.argv[1]))
 rows = report["rows"]
+print(report["belief"])
 print(f"measured on {report['machine']}, {report['backend']}, {report['link']}")
-print(f"{'policy':<60} {'buckets':>7} {'predicted ms':>12} {'measured ms':>11} {'spread':>7} {'error':>8}")
-errors = []
+FIGURES = {"quiet": ("predicted_p10_us", "p10_us"), "typical": ("predicted_step_us", "measured_step_us")}
+print(f"{'policy':<60} {'buckets':>7}", end="")
+for name in FIGURES:
+    print(f" {name + ' ms':>10} {'measured':>9} {'error':>7}", end="")
+print(f" {'spread':>7}")
 for row in rows:
-    error = row["predicted_step_us"] / row["measured_step_us"] - 1
-    errors.append(abs(error))
-    spread = (row["p90_us"] - row["p10_us"]) / row["measured_step_us"]
-    print(f"{row['policy']:<60} {row['buckets']:>7} {row['predicted_step_us'] / 1e3:>12.2f}"
-          f" {row['measured_step_us'] / 1e3:>11.2f} {spread:>6.1%} {error:>+8.2%}")
-best = min(row["measured_step_us"] for row in rows)
-chosen = min(rows, key=lambda row: row["predicted_step_us"])
+    print(f"{row['policy']:<60} {row['buckets']:>7}", end="")
+    for predicted, measured in FIGURES.values():
+        error = row[predicted] / row[measured] - 1
+        print(f" {row[predicted] / 1e3:>10.2f} {row[measured] / 1e3:>9.2f} {error:>+7.2%}", end="")
+    print(f" {(row['p90_us'] - row['p10_us']) / row['measured_step_us']:>7.1%}")
+for name, (predicted, measured) in FIGURES.items():
+    errors = [abs(row[predicted] / row[measured] - 1) for row in rows]
+    best = min(row[measured] for row in rows)
+    chosen = min(rows, key=lambda row: row[predicted])
+    pairs = [(a, b) for a in rows for b in rows if a[measured] > 1.02 * b[measured]]
+    ordered = sum(a[predicted] > b[predicted] for a, b in pairs)
+    print(f"{name} step: mean absolute error {sum(errors) / len(errors):.2%}, worst {max(errors):.2%},"
+          f" over {len(rows)} schedules; {ordered} of {len(pairs)} pairs that differ by 2 % in order")
+    print(f"  chosen by prediction: {chosen['policy']}, {chosen[measured] / best - 1:.2%} above the best measured")
+for core in report["yardstick"]:
+    print(f"yardstick, rank {core['rank']}, core {core['core']}: {core['taken_share']:.1%} of the core taken,"
+          f" in bursts of about {core['burst_us'] / 1e3:.1f} ms")
+print(f"the yardstick itself used {report['yardstick_cpu_share']:.2%} of a core")
 wrong = sum(row["wrong_elements"] for row in rows)
 checked = sum(row["checked_elements"] for row in rows)
-ordered = total = 0
-for a in rows:
-    for b in rows:
-        if a["measured_step_us"] > 1.02 * b["measured_step_us"]:
-            total += 1
-            ordered += a["predicted_step_us"] > b["predicted_step_us"]
-print(f"mean absolute error {sum(errors) / len(errors):.2%}, worst {max(errors):.2%},"
-      f" over {len(rows)} schedules")
-print(f"chosen by prediction: {chosen['policy']}, measured {chosen['measured_step_us'] / best - 1:.2%}"
-      f" above the best measured")
-print(f"pairs that differ by more than 2 %: {ordered} of {total} in the right order")
 print(f"{checked} gradient elements checked, {wrong} wrong")
-print("measurement valid" if report["valid"] else "measurement NOT valid: " + "; ".join(report["why_not_valid"]))
+print("a quiet machine" if report["valid"] else "not a quiet machine: " + "; ".join(report["why_not_valid"]))
 PY
 
 if [[ -n $keep ]]; then

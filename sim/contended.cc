@@ -10,11 +10,15 @@
 // themselves they do not slow down (each has the whole link). What runs on another
 // stream without being a transfer (the scale of a bucket behind its collective) does neither.
 //
+// Where cores are away at times (Absences), what their lanes compute stands still meanwhile: its rate is
+// 0 and it has no end until the core is back. Events of absences have keys beyond those of all nodes.
+//
 // Nothing may last 73 minutes or more by itself (2^42 ns): that is an InputError.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "sim/engine.h"
@@ -31,6 +35,9 @@ std::int64_t rate_of(double slowdown) {
   return std::max<std::int64_t>(1, std::llround(static_cast<double>(kFullRate) / slowdown));
 }
 
+// The end of what stands still.
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
 // One node in flight.
 struct Flight {
   NodeId node = kNoNode;
@@ -39,6 +46,7 @@ struct Flight {
   std::int64_t since = 0;       // when `left` and `rate` were last true
   std::int32_t busy_lanes = 0;  // of a transfer: how many of its lanes compute
   std::int64_t alone = 1;       // of a transfer: its duration at full rate, in ns
+  bool begun = true;            // of a transfer: all its lanes were there at once
 
   [[nodiscard]] bool idle() const { return node == kNoNode; }
 
@@ -56,7 +64,7 @@ struct Flight {
 class ContendedRun {
  public:
   ContendedRun(const Graph& graph, std::span<const models::Contention> contention,
-               Workspace& workspace)
+               const Absences& absences, Workspace& workspace)
       : graph_(graph),
         timeline_(workspace.timeline),
         pending_(workspace.pending),
@@ -65,7 +73,9 @@ class ContendedRun {
         compute_(contention.size()),
         transfers_on_(contention.size(), 0),
         beside_transfer_(contention.size(), kFullRate),
-        transfers_(static_cast<std::size_t>(graph.channels)) {
+        transfers_(static_cast<std::size_t>(graph.channels)),
+        absences_(absences),
+        away_(absences.by_lane.size()) {
     for (const models::Contention& lane : contention) {
       collective_slowdown_ = std::max(collective_slowdown_, lane.collective_slowdown);
     }
@@ -79,8 +89,9 @@ class ContendedRun {
     for (NodeId node = 0; node < graph_.size(); ++node) {
       if (graph_.pending[static_cast<std::size_t>(node)] == 0) release(node, 0);
     }
+    for (std::size_t lane = 0; lane < away_.size(); ++lane) expect_absence(lane);
     std::int64_t now = 0;
-    while (!queue_.empty()) {
+    while (!queue_.empty() && finished_ < graph_.size()) {
       const Event event = queue_.top();
       top_is_handled_ = true;
       if (handle(event)) now = event.time;
@@ -94,6 +105,10 @@ class ContendedRun {
   // False for an end that no longer holds.
   bool handle(const Event& event) {
     const NodeId node = event.key / 2;
+    if (node >= graph_.size()) [[unlikely]] {
+      change_presence(event);
+      return false;
+    }
     if (event.key % 2 == 0) {
       start(node, event.time);
       return true;
@@ -101,8 +116,77 @@ class ContendedRun {
     if (timeline_.end[static_cast<std::size_t>(node)] != event.time || !in_flight(node)) {
       return false;
     }
+    if (is_transfer(node) && any_away(node)) [[unlikely]] {
+      stand_still(flight(node), event.time);  // nobody notices its end before all are back
+      return false;
+    }
     finish(node, event.time);
     return true;
+  }
+
+  // What a lane's core does; absences come one after the other.
+  struct Presence {
+    std::size_t next = 0;  // absence
+    bool away = false;     // it computes nothing
+    bool silent = false;   // its collectives stand still too
+  };
+  enum class Change : std::int32_t { Leaves = 0, Silent = 1, Returns = 2, kCount = 3 };
+
+  void expect(std::size_t lane, Change change, std::int64_t time) {
+    push({time, 2 * graph_.size() +
+                    static_cast<std::int32_t>(lane) * static_cast<std::int32_t>(Change::kCount) +
+                    static_cast<std::int32_t>(change)});
+  }
+
+  void expect_absence(std::size_t lane) {
+    const std::vector<Absence>& all = absences_.by_lane[lane];
+    if (away_[lane].next < all.size()) expect(lane, Change::Leaves, all[away_[lane].next].begin);
+  }
+
+  void change_presence(const Event& event) {
+    const std::int32_t number = event.key - 2 * graph_.size();
+    const auto lane = static_cast<std::size_t>(number / static_cast<std::int32_t>(Change::kCount));
+    Presence& presence = away_[lane];
+    switch (static_cast<Change>(number % static_cast<std::int32_t>(Change::kCount))) {
+      case Change::Leaves: {
+        const Absence& absence = absences_.by_lane[lane][presence.next++];
+        presence.away = true;
+        expect(lane, Change::Returns, absence.end);
+        const std::int64_t silent = absence.begin + absences_.shield_ns;
+        if (silent < absence.end) expect(lane, Change::Silent, silent);
+        break;
+      }
+      case Change::Silent:
+        presence.silent = true;
+        break;
+      case Change::Returns:
+        presence.away = presence.silent = false;
+        expect_absence(lane);
+        break;
+      case Change::kCount:
+        DOVETAIL_CHECK(false) << event.key;
+    }
+    retime(compute_[lane], compute_rate(lane), event.time);
+    for (Flight& transfer : transfers_) {
+      if (transfer.idle()) continue;
+      transfer.begun = transfer.begun || !any_away(transfer.node);
+      transfer.settle(event.time);
+      transfer.rate = transfer_rate(transfer);
+      schedule_end(transfer);
+    }
+  }
+
+  [[nodiscard]] bool any_away(NodeId transfer) const {
+    if (away_.empty()) return false;
+    return std::ranges::any_of(lanes_of(transfer), [this](std::int32_t lane) {
+      return away_[static_cast<std::size_t>(lane)].away;
+    });
+  }
+
+  void stand_still(Flight& slot, std::int64_t now) {
+    slot.settle(now);
+    slot.rate = 0;
+    schedule_end(slot);
   }
 
   // The event at the top has been handled: the first new one takes its place.
@@ -164,7 +248,7 @@ class ContendedRun {
       refuse(work);
     Flight& slot = flight(node);
     DOVETAIL_CHECK(slot.idle()) << "two nodes in flight on one stream";
-    slot = {node, work << kFractionBits, kFullRate, now, 0, std::max<std::int64_t>(work, 1)};
+    slot = {node, work << kFractionBits, kFullRate, now, 0, std::max<std::int64_t>(work, 1), true};
     if (is_transfer(node)) {
       begin_transfer(slot);
     } else if (is_compute(node)) {
@@ -188,11 +272,13 @@ class ContendedRun {
       slot.busy_lanes += compute_[lane].idle() ? 0 : 1;
       retime(compute_[lane], compute_rate(lane), slot.since);
     }
+    slot.begun = !any_away(slot.node);
     slot.rate = transfer_rate(slot);
   }
 
   void finish(NodeId node, std::int64_t now) {
     flight(node) = {};
+    ++finished_;
     if (is_transfer(node)) {
       for (const std::int32_t member : lanes_of(node)) {
         const auto lane = static_cast<std::size_t>(member);
@@ -224,6 +310,10 @@ class ContendedRun {
   }
 
   void schedule_end(Flight& slot) {
+    if (slot.rate == 0) [[unlikely]] {
+      timeline_.end[static_cast<std::size_t>(slot.node)] = kNever;
+      return;
+    }
     const std::int64_t end = slot.end();
     timeline_.end[static_cast<std::size_t>(slot.node)] = end;
     push({end, slot.node * 2 + 1});
@@ -253,10 +343,17 @@ class ContendedRun {
   }
 
   [[nodiscard]] std::int64_t compute_rate(std::size_t lane) const {
+    if (!away_.empty() && away_[lane].away) return 0;
     return transfers_on_[lane] == 0 ? kFullRate : beside_transfer_[lane];
   }
 
   [[nodiscard]] std::int64_t transfer_rate(const Flight& transfer) const {
+    if (!away_.empty()) {
+      const bool silent = std::ranges::any_of(lanes_of(transfer.node), [this](std::int32_t lane) {
+        return away_[static_cast<std::size_t>(lane)].silent;
+      });
+      if (silent || !transfer.begun) return 0;
+    }
     return transfer.busy_lanes == 0 ? kFullRate : beside_compute_;
   }
 
@@ -272,12 +369,23 @@ class ContendedRun {
   std::vector<std::int64_t> beside_transfer_;  // per lane: its compute's rate beside these
   std::vector<Flight> transfers_;              // per channel: the collective in flight
   bool top_is_handled_ = false;
+  const Absences& absences_;
+  std::vector<Presence> away_;  // per lane; empty: all are always there
+  NodeId finished_ = 0;
 };
 
 }  // namespace
 
 std::int64_t play_contended(const Graph& graph, std::span<const models::Contention> contention,
                             Workspace& workspace) {
+  return play_disturbed(graph, contention, {}, workspace);
+}
+
+std::int64_t play_disturbed(const Graph& graph, std::span<const models::Contention> contention,
+                            const Absences& absences, Workspace& workspace) {
+  DOVETAIL_CHECK(absences.by_lane.empty() ||
+                 absences.by_lane.size() == static_cast<std::size_t>(graph.ranks))
+      << absences.by_lane.size() << " lists of absences for " << graph.ranks << " ranks";
   DOVETAIL_CHECK(contention.size() == static_cast<std::size_t>(graph.ranks))
       << contention.size() << " contentions for " << graph.ranks << " ranks";
   const auto nodes = static_cast<std::size_t>(graph.size());
@@ -285,7 +393,7 @@ std::int64_t play_contended(const Graph& graph, std::span<const models::Contenti
   workspace.timeline.end.assign(nodes, 0);
   workspace.pending.assign(graph.pending.begin(), graph.pending.end());
   workspace.queue.clear();
-  return ContendedRun(graph, contention, workspace).run();
+  return ContendedRun(graph, contention, absences, workspace).run();
 }
 
 }  // namespace dovetail::sim

@@ -38,4 +38,20 @@ std::int64_t play_events(const Graph& graph, Workspace& workspace);
 std::int64_t play_contended(const Graph& graph, std::span<const models::Contention> contention,
                             Workspace& workspace);
 
+// When the cores of lanes are away, in ns from the start of the first step. Meanwhile the lane computes
+// nothing, and none of its collectives begins or ends. One in flight goes on for `shield_ns`, as far as
+// what was already handed to the network lasts, and then stands still too.
+struct Absence {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+struct Absences {
+  std::vector<std::vector<Absence>> by_lane;  // each by time and apart; empty: nobody is ever away
+  std::int64_t shield_ns = 0;
+};
+
+// The same with absences. What runs on other streams without being a transfer is not held up.
+std::int64_t play_disturbed(const Graph& graph, std::span<const models::Contention> contention,
+                            const Absences& absences, Workspace& workspace);
+
 }  // namespace dovetail::sim

@@ -3,9 +3,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/calibrate/calibrate.h"
 
+#include "exec/clock.h"
 #include "exec/plan_hash.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 namespace dovetail::exec::calibrate {
 namespace {
@@ -19,8 +22,10 @@ double spread_of_step(const Spread& step) {
 }  // namespace
 
 Calibration calibrate(Rig& rig, const schedule::ScheduledProgram& plan, const Options& options) {
+  std::vector<std::pair<std::string, std::int64_t>> began;  // steps, and when, on this rank
   const auto tell = [&](std::string_view what) {
-    if (options.progress && rig.exchange().rank == Rank{0}) options.progress(what);
+    began.emplace_back(what, now_ns());
+    if (options.progress && !what.empty() && rig.exchange().rank == Rank{0}) options.progress(what);
   };
   require_same_plan(rig.exchange(), plan);
   const CpuTimes before = read_cpu_times();
@@ -53,6 +58,24 @@ Calibration calibrate(Rig& rig, const schedule::ScheduledProgram& plan, const Op
   result.tiny_collectives = measure_contention(
       rig, plan, {.bytes = options.tiny, .compute_time = options.contention.compute_time});
   result.conditions = conditions_of_job(rig.exchange(), before, read_cpu_times());
+  tell("");
+  for (std::size_t i = 0; i + 1 < began.size(); ++i) {
+    const traces::CoreRecord record = rig.yardstick().record(began[i].second, began[i + 1].second);
+    DisturbedStep step = {.name = began[i].first, .taken = 0};
+    for (const traces::CoreRecord& of_rank : share_records(rig.exchange(), record)) {
+      step.taken = std::max(step.taken, traces::share_taken(of_rank));
+    }
+    result.steps.push_back(std::move(step));
+  }
+  const std::int64_t begin_ns = began.front().second;
+  const std::int64_t end_ns = began.back().second;
+  result.disturbances = share_records(rig.exchange(), rig.yardstick().record(begin_ns, end_ns));
+  for (const traces::CoreRecord& record : result.disturbances) {
+    result.conditions.core_taken =
+        std::max(result.conditions.core_taken.value_or(0), traces::share_taken(record));
+  }
+  result.yardstick_share =
+      static_cast<double>(rig.yardstick().cost().count()) / static_cast<double>(end_ns - begin_ns);
   result.conditions.spread = spread;
   std::vector<SizedTime> queue;
   for (const CollectiveTimes& time : result.collectives) {

@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -43,6 +44,12 @@ struct Options {
   std::function<void(std::string_view)> progress;
 };
 
+// What the yardstick says about one step of a calibration: of the rank that was disturbed most.
+struct DisturbedStep {
+  std::string name;
+  double taken = 0;  // share of its core
+};
+
 struct Calibration {
   std::vector<OpTime> ops;
   double skew = 0;                            // ComputeTimes::skew
@@ -57,6 +64,9 @@ struct Calibration {
   std::vector<CollectiveTimes> all_gather;
   std::vector<RankContention> contention;        // large messages, by rank
   std::vector<RankContention> tiny_collectives;  // by rank: cpu_per_collective
+  std::vector<DisturbedStep> steps;              // of the calibration, in order
+  traces::Disturbances disturbances;             // of all of it, by rank
+  double yardstick_share = 0;                    // processor time of the yardstick, of one core
   Conditions conditions;
   Verdict verdict;
 };

@@ -41,11 +41,21 @@ cpu::CollectiveCall call_on(Rig& rig, schedule::Collective kind, Bytes bytes) {
   return call;
 }
 
+// For how long the absences of this rank's core between two moments stopped its collectives.
+std::int64_t silent_ns(Rig& rig, std::int64_t start_ns, std::int64_t end_ns) {
+  if (rig.shield() == Duration{}) return 0;
+  Duration silent{};
+  for (const traces::Taken& taken : rig.yardstick().record(start_ns, end_ns).taken) {
+    silent += std::max(Duration{}, taken.length - rig.shield());
+  }
+  return silent.count();
+}
+
 // From the last arrival to the last completion of `count` queued calls, in nanoseconds, one sample
-// per repetition.
+// per repetition, without what absences took of it.
 std::vector<std::int64_t> samples(Rig& rig, const cpu::CollectiveCall& call, std::int64_t count,
                                   std::int64_t repetitions, Duration pause) {
-  std::vector<std::int64_t> mine;  // start and end, in turn
+  std::vector<std::int64_t> mine;  // start, end and silence, in turn
   for (std::int64_t i = 0; i < repetitions; ++i) {
     rig.exchange().barrier();
     std::this_thread::sleep_for(pause);
@@ -53,17 +63,20 @@ std::vector<std::int64_t> samples(Rig& rig, const cpu::CollectiveCall& call, std
     const std::vector<Timing> timings = rig.drain();
     mine.push_back(timings.front().start_ns);
     mine.push_back(timings.back().end_ns);
+    mine.push_back(silent_ns(rig, timings.front().start_ns, timings.back().end_ns));
   }
   const std::vector<std::vector<std::int64_t>> all = share(rig.exchange(), mine);
   std::vector<std::int64_t> times;
-  for (std::size_t i = 0; i < mine.size(); i += 2) {
+  for (std::size_t i = 0; i < mine.size(); i += 3) {
     std::int64_t arrived = std::numeric_limits<std::int64_t>::min();
     std::int64_t done = arrived;
+    std::int64_t silent = 0;
     for (const std::vector<std::int64_t>& of_rank : all) {
       arrived = std::max(arrived, of_rank[i]);
       done = std::max(done, of_rank[i + 1]);
+      silent += of_rank[i + 2];
     }
-    times.push_back(std::max<std::int64_t>(0, done - arrived));
+    times.push_back(std::max<std::int64_t>(0, done - arrived - silent));
   }
   return times;
 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "exec/clock.h"
 #include "exec/cpu/kernels.h"
+#include "exec/op_times.h"
 #include "exec/run.h"
 
 #include <algorithm>
@@ -107,18 +108,18 @@ ComputeTimes measure_ops(Rig& rig, const schedule::ScheduledProgram& plan, std::
   cpu::Ports ports = rig.compute_ports();
   ports.barrier = rig.exchange().barrier;
   cpu::CpuBackend backend(ops, ports);
+  const std::int64_t begin_ns = now_ns();
   const RankResult result = run(ops, ports.rank, backend, {.warmup = 2, .steps = steps});
+  const traces::CoreRecord record = rig.yardstick().record(begin_ns, now_ns());
 
-  std::map<CommandId, OpId> op_of;
-  for (const schedule::Command& command : role_of(ops, ports.rank).commands) {
-    op_of[command.id] = std::get<schedule::RunOp>(command.action).op;
-  }
   std::map<OpId, std::vector<std::int64_t>> samples;
-  std::vector<std::int64_t> whole(static_cast<std::size_t>(steps));  // by step: all ops
-  for (const Timing& timing : result.timings) {
-    const std::int64_t ns = timing.end_ns - timing.start_ns;
-    samples[op_of.at(timing.command)].push_back(ns);
-    whole.at(static_cast<std::size_t>(timing.step)) += ns;
+  std::vector<std::int64_t> whole;  // by step: all ops
+  for (const StepOps& step : op_times(ops, ports.rank, result.timings, record, begin_ns)) {
+    whole.push_back(0);
+    for (const auto& [op, time] : step) {
+      samples[op].push_back(time.count());
+      whole.back() += time.count();
+    }
   }
   ComputeTimes times;
   for (const schedule::Op& op : ops.program.ops) {

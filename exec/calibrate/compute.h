@@ -2,7 +2,8 @@
 //
 // Ops are measured where they stand: all ops of the program in program order, step after step, so
 // every op finds the caches as the op before it left them, and writes or reads its gradients as in
-// a real run. All ranks compute at the same time, because they share caches and memory.
+// a real run. All ranks compute at the same time, because they share caches and memory. Times during which
+// a core was away (exec/yardstick.h) are taken out.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

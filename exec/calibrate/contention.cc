@@ -7,6 +7,7 @@
 #include "exec/calibrate/collectives.h"
 #include "exec/calibrate/compute.h"
 #include "exec/clock.h"
+#include "exec/op_times.h"
 #include "exec/run.h"
 
 #include <algorithm>
@@ -125,6 +126,7 @@ std::vector<RankContention> measure_contention(Rig& rig, const schedule::Schedul
   cpu::CpuBackend backend(backward, rig.compute_ports());
   const Rank rank = rig.exchange().rank;
   rig.exchange().barrier();
+  const std::int64_t begin_ns = now_ns();
   const RunOptions lone_steps = {.warmup = 2, .steps = 10};
   std::vector<Timing> lone_timings = run(backward, rank, backend, lone_steps).timings;
   const Duration lone = measure_queue(rig, schedule::Collective::AllReduce, options.bytes,
@@ -156,8 +158,14 @@ std::vector<RankContention> measure_contention(Rig& rig, const schedule::Schedul
   rig.exchange().barrier();
   const std::vector<Timing> after = run(backward, rank, backend, lone_steps).timings;
   lone_timings.insert(lone_timings.end(), after.begin(), after.end());
-  RankContention mine = compare(
-      {.alone = lone_timings, .ops = beside.timings, .queue = queue, .lone_collective = lone});
+  const traces::CoreRecord record = rig.yardstick().record(begin_ns, now_ns());
+  const auto there = [&](const std::vector<Timing>& timings) {
+    return without_absences(timings, record, begin_ns);
+  };
+  RankContention mine = compare({.alone = there(lone_timings),
+                                 .ops = there(beside.timings),
+                                 .queue = queue,
+                                 .lone_collective = lone});
   const auto busy = static_cast<double>(queue.back().end_ns - queue.front().start_ns);
   mine.comm_thread_share = static_cast<double>(comm_cpu) / busy;
   return share_results(rig, mine);

@@ -31,6 +31,7 @@ Spread spread_of(std::vector<std::int64_t> samples_ns) {
 Rig::Rig(Exchange exchange, cpu::Ports ports)
     : exchange_(std::move(exchange)),
       ports_(std::move(ports)),
+      yardstick_(static_cast<std::uint64_t>(exchange_.rank.value)),
       events_(std::make_unique<cpu::EventTable>(kEvents)) {
   if (ports_.workspace == nullptr) ports_.workspace = std::make_shared<cpu::Workspace>();
   std::vector<Rank> all;

@@ -13,6 +13,7 @@
 #include "exec/cpu/comm_thread.h"
 #include "exec/cpu/memory.h"
 #include "exec/exchange.h"
+#include "exec/yardstick.h"
 
 #include <cstdint>
 #include <memory>
@@ -39,6 +40,13 @@ class Rig {
   [[nodiscard]] cpu::CommThread& comm() { return *comm_; }
   [[nodiscard]] cpu::EventTable& events() { return *events_; }
 
+  // Runs from the beginning to the end of the rig, on the cores of the thread that made it.
+  [[nodiscard]] const Yardstick& yardstick() const { return yardstick_; }
+
+  // How long the network goes on without a rank (shield.h); 0 until it is known.
+  [[nodiscard]] Duration shield() const { return shield_; }
+  void know_shield(Duration shield) { shield_ = shield; }
+
   // Ports for a backend without communication: its barrier does nothing.
   [[nodiscard]] cpu::Ports compute_ports() const;
 
@@ -53,6 +61,8 @@ class Rig {
  private:
   Exchange exchange_;
   cpu::Ports ports_;
+  Yardstick yardstick_;
+  Duration shield_{};
   std::vector<float> buffer_;
   std::unique_ptr<cpu::EventTable> events_;
   std::unique_ptr<cpu::CommThread> comm_;

@@ -8,11 +8,29 @@
 #include <algorithm>
 #include <sstream>
 #include <utility>
+#include <variant>
 
 namespace dovetail::exec::fake {
 
 FakeBackend::FakeBackend(Durations durations) : durations_(std::move(durations)) {
   DOVETAIL_CHECK(static_cast<bool>(durations_.duration)) << "no durations given";
+}
+
+FakeBackend::FakeBackend(Durations durations, FakeWorld& world, Rank rank)
+    : FakeBackend(std::move(durations)) {
+  world_ = &world;
+  rank_ = rank;
+}
+
+std::int64_t FakeBackend::latest() const {
+  std::int64_t latest = 0;
+  for (const auto& [stream, time] : time_ns_) latest = std::max(latest, time);
+  return latest;
+}
+
+void FakeBackend::barrier() {
+  if (world_ == nullptr) return;
+  time_ns_[schedule::kComputeStream] = world_->meet(std::max(latest(), world_->reached(rank_)));
 }
 
 void FakeBackend::note(const schedule::Command& command, StreamId stream, std::int64_t start_ns,
@@ -38,16 +56,22 @@ std::int64_t& FakeBackend::issued_to(const schedule::Command& command) {
 void FakeBackend::execute(const schedule::Command& command) {
   std::int64_t& time = issued_to(command);
   const std::int64_t start = time;
-  time += durations_.duration(command).count();
+  const Duration duration = durations_.duration(command);
+  if (world_ == nullptr) {
+    time += duration.count();
+  } else if (std::holds_alternative<schedule::RunCollective>(command.action)) {
+    time = world_->transferred(world_->meet(start), duration);
+  } else {
+    time = world_->computed(rank_, start, duration);
+  }
   note(command, command.stream, start, time);
 }
 
 void FakeBackend::begin_step(std::int32_t step) {
   step_ = step;
-  std::int64_t latest = 0;
-  for (const auto& [stream, time] : time_ns_) latest = std::max(latest, time);
-  for (auto& [stream, time] : time_ns_) time = latest;
-  time_ns_[schedule::kComputeStream] = latest;
+  const std::int64_t begin = latest();
+  for (auto& [stream, time] : time_ns_) time = begin;
+  time_ns_[schedule::kComputeStream] = begin;
   recorded_ns_.clear();
 }
 
@@ -87,6 +111,9 @@ void FakeBackend::wait(const schedule::Command& command, const schedule::WaitEve
   note(command, command.stream, start, time);
 }
 
-std::vector<Timing> FakeBackend::finish() { return std::exchange(timings_, {}); }
+std::vector<Timing> FakeBackend::finish() {
+  if (world_ != nullptr) world_->reached(rank_) = latest();
+  return std::exchange(timings_, {});
+}
 
 }  // namespace dovetail::exec::fake

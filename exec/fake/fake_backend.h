@@ -9,12 +9,16 @@
 //   FakeBackend fake({.duration = [](const Command& c) { return from_us(10); }});
 //   RankResult result = run(plan, Rank{0}, fake, {.warmup = 0, .steps = 1});
 //
+// With a FakeWorld it plays one rank of several that differ: each on a thread of its own, they meet in
+// barriers and collectives, and their cores may be away at times (fake_world.h).
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "base/ids.h"
 #include "base/units.h"
 #include "exec/backend.h"
+#include "exec/fake/fake_world.h"
 #include "schedule/scheduled_program.h"
 
 #include <cstdint>
@@ -34,8 +38,11 @@ struct Durations {
 class FakeBackend final : public Backend {
  public:
   explicit FakeBackend(Durations durations);
+  // REQUIRES: every rank of the world has one, on a thread of its own; the world outlives them; every
+  // collective is of all ranks.
+  FakeBackend(Durations durations, FakeWorld& world, Rank rank);
 
-  void barrier() override {}
+  void barrier() override;
   // All streams start the step together, at the end of the step before.
   void begin_step(std::int32_t step) override;
   void run_op(const schedule::Command& command, const schedule::RunOp& action) override;
@@ -57,7 +64,11 @@ class FakeBackend final : public Backend {
   void note(const schedule::Command& command, StreamId stream, std::int64_t start_ns,
             std::int64_t end_ns);
 
+  [[nodiscard]] std::int64_t latest() const;
+
   Durations durations_;
+  FakeWorld* world_ = nullptr;  // absent: the other ranks are like this one
+  Rank rank_;
   std::int32_t step_ = 0;
   std::map<StreamId, std::int64_t> time_ns_;  // each stream is busy until then
   std::map<EventId, std::int64_t> recorded_ns_;

@@ -281,6 +281,10 @@ TEST(CalibrateTest, AWholeCalibrationHoldsEveryPart) {
     EXPECT_TRUE(result.conditions.spread.has_value());
     EXPECT_TRUE(result.conditions.fit_residual.has_value());
     EXPECT_EQ(result.verdict.valid, result.verdict.reasons.empty());
+    EXPECT_EQ(result.disturbances.size(), 2U);
+    ASSERT_EQ(result.steps.size(), 7U);
+    EXPECT_EQ(result.steps.front().name, "ops of the step");
+    EXPECT_EQ(result.steps.back().name, "contention");
   });
   EXPECT_THAT(told, ::testing::ElementsAre("ops of the step", "ops of " + plan.policy,
                                            "unit kernel and copies", "launching and waiting",

@@ -236,6 +236,15 @@ TEST(ClusterJsonTest, TheSkewIsAShareOfAtLeastZero) {
   EXPECT_THAT(error_of([&] { with_skew("-0.1"); }), HasSubstr("x.json: /skew: expected a number"));
 }
 
+TEST(ClusterJsonTest, TheNetworkShieldIsATimeThatMayBeAbsent) {
+  Cluster cluster;
+  cluster.name = "x";
+  EXPECT_THAT(cluster_to_json(cluster), ::testing::Not(HasSubstr("network_shield")));
+  cluster.network_shield = std::chrono::milliseconds(26);
+  EXPECT_EQ(parse_cluster("x.json", cluster_to_json(cluster)).network_shield,
+            cluster.network_shield);
+}
+
 TEST(LoadClusterTest, NamesTheMissingFile) {
   EXPECT_THAT(error_of([] { load_cluster("./absent.json", kClusters); }),
               HasSubstr("./absent.json: cannot be read"));

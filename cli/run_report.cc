@@ -1,0 +1,184 @@
+// Tables and JSON of a run.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run_report.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/count.h"
+#include "cli/text.h"
+#include "exec/yardstick.h"
+
+namespace dovetail::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+double ms(Duration time) { return to_us(time) / 1e3; }
+
+void print_exposed(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
+  out << "exposed communication, measured, by three definitions (cli/exposed.h)\n";
+  TextTable table({"plan", "step ms", "without ms", "stalls ms", "difference ms", "uncovered ms"});
+  for (std::size_t i = 0; i < result.exposed.size(); ++i) {
+    const Exposed& exposed = result.exposed[i];
+    table.add({loaded[i].plan.schedule.policy, fixed(ms(result.spreads[i].median), 2),
+               fixed(ms(exposed.alone), 2), fixed(ms(exposed.stalls), 2),
+               fixed(ms(exposed.difference), 2), fixed(ms(exposed.uncovered), 2)});
+  }
+  table.print(out);
+}
+
+void print_disturbances(std::ostream& out, const Result& result) {
+  for (std::size_t rank = 0; rank < result.disturbances.size(); ++rank) {
+    const traces::CoreRecord& record = result.disturbances[rank];
+    out << "yardstick, rank " << rank << ", core " << record.core << ": "
+        << fixed(100 * traces::share_taken(record), 1) << " % of the core taken";
+    if (!record.taken.empty()) {
+      out << ", in bursts of about " << fixed(ms(traces::typical_burst(record)), 1) << " ms";
+    }
+    out << "; known work " << fixed(100 * record.slowdown, 1) << " % above its quickest\n";
+  }
+  if (!result.disturbances.empty()) {
+    std::int64_t disturbed = 0;
+    std::int64_t steps = 0;
+    for (std::size_t i = 0; i < result.disturbed.size(); ++i) {
+      disturbed += result.disturbed[i];
+      steps += result.measured.traces[i].steps;
+    }
+    out << disturbed << " of " << steps << " steps met absences of more than "
+        << fixed(100 * exec::kDisturbed, 0) << " % of them\n";
+    out << "the yardstick itself used " << fixed(100 * result.yardstick_share, 2)
+        << " % of a core\n";
+  }
+}
+
+double share_of(Duration predicted, Duration measured) {
+  return static_cast<double>(predicted.count()) / static_cast<double>(measured.count()) - 1;
+}
+
+std::string percent(double share) { return fixed(100 * share, 1, "+") + " %"; }
+
+// Predicted from the plan's own cluster file.
+void print_plain(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
+  TextTable table({"plan", "buckets", "predicted ms", "measured ms", "p10", "p90", "error"});
+  for (std::size_t i = 0; i < loaded.size(); ++i) {
+    const traces::Spread& spread = result.spreads[i];
+    const auto& predicted = loaded[i].plan.summary.predicted;
+    table.add({loaded[i].plan.schedule.policy,
+               std::to_string(loaded[i].plan.schedule.buckets.size()),
+               predicted ? fixed(ms(predicted->step), 2) : "-", fixed(ms(spread.median), 2),
+               fixed(ms(spread.p10), 2), fixed(ms(spread.p90), 2),
+               predicted ? percent(share_of(predicted->step, spread.median)) : "-"});
+  }
+  table.print(out);
+}
+
+// Predicted from costs measured between the rounds: both figures.
+void print_figures(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
+  TextTable table({"plan", "buckets", "quiet ms", "measured", "error", "typical ms", "measured",
+                   "error", "p90 ms", "measured"});
+  for (std::size_t i = 0; i < loaded.size(); ++i) {
+    const traces::Spread& spread = result.spreads[i];
+    const sim::Figures& figures = result.figures[i];
+    table.add({loaded[i].plan.schedule.policy,
+               std::to_string(loaded[i].plan.schedule.buckets.size()), fixed(ms(figures.quiet), 2),
+               fixed(ms(spread.p10), 2), percent(share_of(figures.quiet, spread.p10)),
+               fixed(ms(figures.typical), 2), fixed(ms(spread.median), 2),
+               percent(share_of(figures.typical, spread.median)), fixed(ms(figures.late), 2),
+               fixed(ms(spread.p90), 2)});
+  }
+  table.print(out);
+  out << "quiet: 10th percentile of the steps, typical: median; predicted, then measured\n";
+}
+
+}  // namespace
+
+void print_report(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
+  const traces::Provenance& provenance = result.measured.traces.front().provenance;
+  if (!result.belief.empty()) out << result.belief << '\n';
+  out << "dovetail " << DOVETAIL_VERSION << "; measured: " << provenance.backend << ", "
+      << counted(result.measured.traces.front().world_size, "rank")
+      << ", link: " << provenance.notes.at("link") << "; " << provenance.machine << '\n';
+  if (result.figures.empty()) {
+    print_plain(out, result, loaded);
+  } else {
+    print_figures(out, result, loaded);
+  }
+  if (!result.exposed.empty()) print_exposed(out, result, loaded);
+  exec::CheckResult sum;
+  for (const exec::CheckResult& check : result.measured.checks) exec::add(check, sum);
+  out << "checked " << sum.checked << " gradient elements, " << sum.wrong << " wrong"
+      << (sum.wrong > 0 ? ": " + sum.first_wrong : "") << '\n';
+  print_disturbances(out, result);
+  out << (result.verdict.valid ? "measurement valid" : "measurement NOT valid");
+  for (const std::string& reason : result.verdict.reasons) out << "; " << reason;
+  out << '\n';
+}
+
+std::string to_json(const Result& result, const std::vector<Loaded>& loaded) {
+  ordered_json rows = ordered_json::array();
+  for (std::size_t i = 0; i < loaded.size(); ++i) {
+    const traces::Spread& spread = result.spreads[i];
+    const auto& predicted = loaded[i].plan.summary.predicted;
+    rows.push_back(
+        {{"plan", loaded[i].path},
+         {"policy", loaded[i].plan.schedule.policy},
+         {"buckets", loaded[i].plan.schedule.buckets.size()},
+         {"predicted_step_us", predicted ? ordered_json(to_us(predicted->step)) : nullptr},
+         {"measured_step_us", to_us(spread.median)},
+         {"p10_us", to_us(spread.p10)},
+         {"p90_us", to_us(spread.p90)},
+         {"min_us", to_us(spread.min)},
+         {"steps", result.measured.traces[i].steps},
+         {"checked_elements", result.measured.checks[i].checked},
+         {"wrong_elements", result.measured.checks[i].wrong}});
+    if (!result.figures.empty()) {
+      const sim::Figures& figures = result.figures[i];
+      rows.back()["planned_step_us"] = rows.back()["predicted_step_us"];
+      rows.back()["predicted_step_us"] = to_us(figures.typical);
+      rows.back()["predicted_p10_us"] = to_us(figures.quiet);
+      rows.back()["predicted_p90_us"] = to_us(figures.late);
+    }
+    if (!result.disturbed.empty()) rows.back()["disturbed_steps"] = result.disturbed[i];
+    rows.back()["quiet_known_to"] = result.known[i].quiet;
+    rows.back()["typical_known_to"] = result.known[i].typical;
+    if (result.exposed.empty()) continue;
+    const Exposed& exposed = result.exposed[i];
+    rows.back()["step_without_communication_us"] = to_us(exposed.alone);
+    rows.back()["exposed_us"] = {{"stalls", to_us(exposed.stalls)},
+                                 {"difference", to_us(exposed.difference)},
+                                 {"uncovered", to_us(exposed.uncovered)}};
+  }
+  const traces::Provenance& provenance = result.measured.traces.front().provenance;
+  ordered_json cores = ordered_json::array();
+  for (std::size_t rank = 0; rank < result.disturbances.size(); ++rank) {
+    const traces::CoreRecord& record = result.disturbances[rank];
+    cores.push_back({{"rank", rank},
+                     {"core", record.core},
+                     {"taken_share", traces::share_taken(record)},
+                     {"burst_us", to_us(traces::typical_burst(record))},
+                     {"known_work_us", to_us(record.quickest)},
+                     {"slowdown", record.slowdown}});
+  }
+  const ordered_json report = {{"schema", "dovetail.run/1"},
+                               {"kind", "run"},
+                               {"origin", "measured"},
+                               {"machine", provenance.machine},
+                               {"backend", provenance.backend},
+                               {"link", provenance.notes.at("link")},
+                               {"date", provenance.notes.at("date")},
+                               {"valid", result.verdict.valid},
+                               {"why_not_valid", result.verdict.reasons},
+                               {"outside_cpu", result.conditions.outside_cpu},
+                               {"steal", result.conditions.steal},
+                               {"belief", result.belief},
+                               {"costs", result.figures.empty() ? "of the plans" : "of each round"},
+                               {"rounds", result.measured.rounds.size()},
+                               {"took_s", to_us(result.took) / 1e6},
+                               {"yardstick", cores},
+                               {"yardstick_cpu_share", result.yardstick_share},
+                               {"rows", rows}};
+  return report.dump(1) + "\n";
+}
+
+}  // namespace dovetail::cli

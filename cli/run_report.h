@@ -1,0 +1,59 @@
+// What `dovetail run` found, as rank 0 knows it, and how it says so.
+//
+// The first line says what may be believed of what follows.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "cli/exposed.h"
+#include "exec/machine.h"
+#include "exec/measure.h"
+#include "schedule/plan_json.h"
+#include "schedule/scheduled_program.h"
+#include "sim/disturbed.h"
+#include "traces/disturbances.h"
+#include "traces/metrics.h"
+
+namespace dovetail::cli {
+
+// A plan, ready to be executed.
+struct Loaded {
+  std::string path;
+  schedule::Plan plan;
+  schedule::ScheduledProgram program;
+  std::optional<schedule::ScheduledProgram> alone = std::nullopt;  // without communication
+};
+
+// How well the two measured figures of a plan are known (figures.h).
+struct Known {
+  double quiet = 1;
+  double typical = 1;
+};
+
+// What rank 0 has to tell.
+struct Result {
+  exec::Measured measured;
+  exec::Conditions conditions;
+  exec::Verdict verdict;
+  std::string link_objection;
+  std::vector<traces::Spread> spreads;
+  std::vector<Exposed> exposed;         // one per plan, if asked for
+  std::vector<std::int64_t> disturbed;  // steps that met absences, one count per plan
+  std::vector<Known> known;             // one per plan
+  std::vector<sim::Figures> figures;  // one per plan, predicted from costs measured between rounds
+  traces::Disturbances disturbances;  // of each rank's core; none on GPUs
+  double yardstick_share = 0;         // processor time of the yardstick itself, of one core
+  Duration took{};
+  std::string belief;  // what may be believed
+};
+
+void print_report(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded);
+std::string to_json(const Result& result, const std::vector<Loaded>& loaded);
+
+}  // namespace dovetail::cli

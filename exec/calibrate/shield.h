@@ -1,0 +1,18 @@
+// How long the network goes on without a rank: what it has handed over to the system is still sent while
+// its core is away.
+//
+// In the middle of a long all-reduce rank 0 takes its own core away from its communication thread for
+// 60 ms, at real-time priority. What the all-reduce does not lose of that is the shield. Median of five.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/units.h"
+#include "exec/calibrate/rig.h"
+
+namespace dovetail::exec::calibrate {
+
+// 0 where no message lasts long enough, or where the system refuses real-time priority.
+Duration measure_shield(Rig& rig);
+
+}  // namespace dovetail::exec::calibrate

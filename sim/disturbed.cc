@@ -1,0 +1,133 @@
+// Drawing steps.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/disturbed.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/random.h"
+#include "sim/engine.h"
+#include "sim/graph.h"
+#include "traces/metrics.h"
+
+namespace dovetail::sim {
+namespace {
+
+// A disturbed step may last this many undisturbed ones; after that nobody is away any more.
+constexpr std::int64_t kHorizon = 16;
+
+// `length` of a record from `offset` on, which begins anew where it ends.
+std::vector<Absence> absences_from(const traces::CoreRecord& record, Duration offset,
+                                   Duration length) {
+  std::vector<Absence> absences;
+  Duration done{};
+  while (done < length && record.watched > offset) {
+    const Duration part = std::min(length - done, record.watched - offset);
+    for (const traces::Taken& taken : traces::window_of(record, offset, offset + part).taken) {
+      const std::int64_t begin = (done + taken.start).count();
+      const std::int64_t end = begin + taken.length.count();
+      if (end == begin) continue;
+      if (!absences.empty() && begin <= absences.back().end) {
+        absences.back().end = std::max(absences.back().end, end);
+      } else {
+        absences.push_back({.begin = begin, .end = end});
+      }
+    }
+    done += part;
+    offset = {};
+  }
+  return absences;
+}
+
+Duration random_offset(const traces::Disturbances& away, Random& random) {
+  Duration watched{};
+  for (const traces::CoreRecord& record : away) {
+    watched = watched == Duration{} ? record.watched : std::min(watched, record.watched);
+  }
+  return watched <= Duration{} ? Duration{} : Duration(random.between(0, watched.count() - 1));
+}
+
+Absences absences_of(const Graph& graph, const traces::Disturbances& away, Duration offset,
+                     Duration length, Duration shield) {
+  Absences absences = {.by_lane = {}, .shield_ns = shield.count()};
+  if (away.empty()) return absences;
+  for (const Rank rank : graph.rank_of_lane) {
+    absences.by_lane.push_back(
+        absences_from(away[static_cast<std::size_t>(rank.value)], offset, length));
+  }
+  return absences;
+}
+
+std::vector<models::Contention> contention_of(const Graph& graph, const models::Costs& costs) {
+  std::vector<models::Contention> contention;
+  for (const Rank rank : graph.rank_of_lane) {
+    contention.push_back(costs.contention ? costs.contention(rank) : models::Contention{});
+  }
+  return contention;
+}
+
+}  // namespace
+
+Duration play_with_absences(const schedule::ScheduledProgram& program, const models::Costs& costs,
+                            const traces::Disturbances& away, Duration offset, Duration shield) {
+  const Graph graph = compile(program, costs, 1);
+  const std::vector<models::Contention> contention = contention_of(graph, costs);
+  Workspace workspace;
+  const std::int64_t undisturbed = play_contended(graph, contention, workspace);
+  const Absences absences =
+      absences_of(graph, away, offset, Duration(undisturbed * kHorizon), shield);
+  return Duration(play_disturbed(graph, contention, absences, workspace));
+}
+
+std::vector<Duration> draw_steps(const schedule::ScheduledProgram& program,
+                                 const models::Costs& costs, const Recorded& recorded,
+                                 const DrawOptions& options) {
+  DOVETAIL_CHECK(options.draws >= 1) << options.draws;
+  const auto world = static_cast<std::size_t>(program.program.world_size);
+  DOVETAIL_CHECK(recorded.ops.empty() || recorded.ops.size() == world) << recorded.ops.size();
+  DOVETAIL_CHECK(recorded.away.empty() || recorded.away.size() == world) << recorded.away.size();
+  models::Costs drawn = costs;
+  drawn.distinct_ranks = program.program.world_size;
+  std::vector<const OpTimes*> chosen(recorded.ops.size());
+  if (!recorded.ops.empty()) {
+    drawn.op = [&chosen](const schedule::Op& op, Rank rank) {
+      return chosen[static_cast<std::size_t>(rank.value)]->at(op.id);
+    };
+  }
+  Random random(options.seed);
+  Workspace workspace;
+  Graph graph;
+  std::vector<models::Contention> contention;
+  std::int64_t undisturbed = 0;
+  std::vector<Duration> steps;
+  for (std::int32_t draw = 0; draw < options.draws; ++draw) {
+    for (std::size_t rank = 0; rank < chosen.size(); ++rank) {
+      const std::vector<OpTimes>& of_rank = recorded.ops[rank];
+      DOVETAIL_CHECK(!of_rank.empty()) << "no recorded step of rank " << rank;
+      chosen[rank] = &of_rank[static_cast<std::size_t>(
+          random.between(0, static_cast<std::int64_t>(of_rank.size()) - 1))];
+    }
+    if (draw == 0 || !chosen.empty()) graph = compile(program, drawn, 1, std::move(graph));
+    if (contention.empty()) contention = contention_of(graph, costs);
+    if (undisturbed == 0) undisturbed = play_contended(graph, contention, workspace);
+    Duration offset = random_offset(recorded.away, random);
+    if (options.within) {
+      const std::int64_t first = options.within->from.count();
+      const std::int64_t last = std::max(first, options.within->to.count() - undisturbed);
+      offset = Duration(random.between(first, last));
+    }
+    const Absences absences =
+        absences_of(graph, recorded.away, offset, Duration(undisturbed * kHorizon), options.shield);
+    steps.emplace_back(play_disturbed(graph, contention, absences, workspace));
+  }
+  return steps;
+}
+
+Figures figures_of(std::vector<Duration> steps) {
+  const traces::Spread spread = traces::spread(steps);
+  return {.quiet = spread.p10, .typical = spread.median, .late = spread.p90};
+}
+
+}  // namespace dovetail::sim

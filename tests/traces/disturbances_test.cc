@@ -1,0 +1,50 @@
+// Sums over the absences of a core.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "traces/disturbances.h"
+
+#include <gtest/gtest.h>
+
+namespace dovetail::traces {
+namespace {
+
+Duration ms(std::int64_t n) { return std::chrono::milliseconds(n); }
+
+// ....####......########..  a column is 1 ms
+CoreRecord record() {
+  return {.core = 0,
+          .watched = ms(24),
+          .taken = {{.start = ms(4), .length = ms(4)}, {.start = ms(14), .length = ms(8)}},
+          .slowdown = 0.25,
+          .quickest = Duration(10)};
+}
+
+TEST(DisturbancesTest, TheShareIsTakenTimeOverWatchedTime) {
+  EXPECT_DOUBLE_EQ(share_taken(record()), 0.5);
+  EXPECT_EQ(share_taken(CoreRecord{}), 0);
+}
+
+TEST(DisturbancesTest, TheTypicalBurstHoldsTheMedianOfTheTakenTime) {
+  // Expectation: of 12 ms taken, 4 belong to the short burst and 8 to the long one.
+  EXPECT_EQ(typical_burst(record()), ms(8));
+  EXPECT_EQ(typical_burst(CoreRecord{}), Duration{});
+}
+
+TEST(DisturbancesTest, CountsOnlyWhatLiesWithin) {
+  EXPECT_EQ(taken_within(record(), ms(0), ms(4)), ms(0));
+  EXPECT_EQ(taken_within(record(), ms(6), ms(15)), ms(3));
+  EXPECT_EQ(taken_within(record(), ms(0), ms(24)), ms(12));
+}
+
+TEST(DisturbancesTest, AWindowCutsBurstsAndCountsFromItsOwnStart) {
+  const CoreRecord window = window_of(record(), ms(6), ms(16));
+  EXPECT_EQ(window.watched, ms(10));
+  const std::vector<Taken> expected = {{.start = ms(0), .length = ms(2)},
+                                       {.start = ms(8), .length = ms(2)}};
+  EXPECT_EQ(window.taken, expected);
+  EXPECT_EQ(window.slowdown, 0.25);
+  EXPECT_EQ(window.quickest, Duration(10));
+}
+
+}  // namespace
+}  // namespace dovetail::traces

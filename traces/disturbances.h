@@ -1,0 +1,50 @@
+// Disturbances: when the core of a rank was not there, because the host or another program had it.
+//
+// exec/yardstick.h measures them beside every run, models keep them, sim plays them. Times count from
+// the beginning of the record, which all ranks of a job begin together.
+//
+//   rank 0, core 0   ....####......####.......   watched 24, taken twice for 4: share 33 %, burst 4
+//
+// `slowdown` is what the core lost while it was there: known work took 1 + slowdown times as long as at
+// its quickest (a sibling thread of the core, a lower clock).
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/units.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace dovetail::traces {
+
+// The core was away from `start` on.
+struct Taken {
+  Duration start{};
+  Duration length{};
+  friend bool operator==(const Taken&, const Taken&) = default;
+};
+
+struct CoreRecord {
+  std::int32_t core = 0;
+  Duration watched{};
+  std::vector<Taken> taken;  // by start, apart from each other, within `watched`
+  double slowdown = 0;
+  Duration quickest{};  // of the known work; 0: not known
+  friend bool operator==(const CoreRecord&, const CoreRecord&) = default;
+};
+
+// One record per rank, equally long.
+using Disturbances = std::vector<CoreRecord>;
+
+// Taken time as a share of the time watched; 0 where nothing was watched.
+double share_taken(const CoreRecord& record);
+// The length in which the median nanosecond of the taken time was taken; 0 where nothing was.
+Duration typical_burst(const CoreRecord& record);
+// What the core was away of the time from `start` to `end`.
+Duration taken_within(const CoreRecord& record, Duration start, Duration end);
+// The part of a record from `start` to `end`, which becomes a record of its own.
+CoreRecord window_of(const CoreRecord& record, Duration start, Duration end);
+
+}  // namespace dovetail::traces
