@@ -225,6 +225,24 @@ void predict_figures(const Work& work, std::span<const RoundCosts> rounds, Resul
   }
 }
 
+// What the yardstick says about the run, and what follows from it for the predictions.
+void note_disturbances(const Work& work, const exec::Exchange& exchange,
+                       const exec::Yardstick& yardstick, Result& result) {
+  const std::int64_t begin_ns = result.measured.rounds.front().begin_ns;
+  const traces::CoreRecord whole = yardstick.record(begin_ns, result.measured.rounds.back().end_ns);
+  result.disturbances = exec::share_records(exchange, whole);
+  for (std::size_t i = 0; i < work.loaded.size(); ++i) {
+    const std::vector<bool> disturbed =
+        exec::disturbed_steps(exchange, result.measured.own[i].timings, whole, begin_ns);
+    result.disturbed.push_back(std::count(disturbed.begin(), disturbed.end(), true));
+  }
+  result.yardstick_share =
+      static_cast<double>(yardstick.cost().count()) / static_cast<double>(result.took.count());
+  if (!work.machine) return;
+  const std::vector<RoundCosts> rounds = round_costs(exchange, work, result.measured, yardstick);
+  if (exchange.rank == Rank{0}) predict_figures(work, rounds, result);
+}
+
 // How well the figures of all plans are known, at worst.
 Known known_at_worst(std::span<const std::vector<Duration>> steps) {
   Known worst = {.quiet = 0, .typical = 0};
@@ -298,25 +316,9 @@ Result run_rank(const Work& work, const RankSeat& seat) {
       {.warmup = warmup_of(options, cuda), .steps = options.steps, .rounds = options.rounds},
       provenance, go_on_for(work, tells));
   result.conditions = exec::conditions_of_job(exchange, before, exec::read_cpu_times());
-  const std::int64_t begin_ns = result.measured.rounds.front().begin_ns;
-  const std::int64_t end_ns = result.measured.rounds.back().end_ns;
-  result.took = Duration(end_ns - begin_ns);
-  if (yardstick) {
-    result.disturbances = exec::share_records(exchange, yardstick->record(begin_ns, end_ns));
-    const traces::CoreRecord whole = yardstick->record(begin_ns, end_ns);
-    for (std::size_t i = 0; i < work.loaded.size(); ++i) {
-      const std::vector<bool> disturbed =
-          exec::disturbed_steps(exchange, result.measured.own[i].timings, whole, begin_ns);
-      result.disturbed.push_back(std::count(disturbed.begin(), disturbed.end(), true));
-    }
-    result.yardstick_share =
-        static_cast<double>(yardstick->cost().count()) / static_cast<double>(end_ns - begin_ns);
-    if (work.machine) {
-      const std::vector<RoundCosts> rounds =
-          round_costs(exchange, work, result.measured, *yardstick);
-      if (session.rank() == Rank{0}) predict_figures(work, rounds, result);
-    }
-  }
+  result.took =
+      Duration(result.measured.rounds.back().end_ns - result.measured.rounds.front().begin_ns);
+  if (yardstick) note_disturbances(work, exchange, *yardstick, result);
   if (cuda) {
     note_cuda(*cuda, backends, on_gpu.device, result);
   } else {

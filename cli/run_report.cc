@@ -91,6 +91,21 @@ void print_figures(std::ostream& out, const Result& result, const std::vector<Lo
   out << "quiet: 10th percentile of the steps, typical: median; predicted, then measured\n";
 }
 
+// One entry per rank.
+ordered_json cores_json(const Result& result) {
+  ordered_json cores = ordered_json::array();
+  for (std::size_t rank = 0; rank < result.disturbances.size(); ++rank) {
+    const traces::CoreRecord& record = result.disturbances[rank];
+    cores.push_back({{"rank", rank},
+                     {"core", record.core},
+                     {"taken_share", traces::share_taken(record)},
+                     {"burst_us", to_us(traces::typical_burst(record))},
+                     {"known_work_us", to_us(record.quickest)},
+                     {"slowdown", record.slowdown}});
+  }
+  return cores;
+}
+
 }  // namespace
 
 void print_report(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
@@ -150,16 +165,6 @@ std::string to_json(const Result& result, const std::vector<Loaded>& loaded) {
                                  {"uncovered", to_us(exposed.uncovered)}};
   }
   const traces::Provenance& provenance = result.measured.traces.front().provenance;
-  ordered_json cores = ordered_json::array();
-  for (std::size_t rank = 0; rank < result.disturbances.size(); ++rank) {
-    const traces::CoreRecord& record = result.disturbances[rank];
-    cores.push_back({{"rank", rank},
-                     {"core", record.core},
-                     {"taken_share", traces::share_taken(record)},
-                     {"burst_us", to_us(traces::typical_burst(record))},
-                     {"known_work_us", to_us(record.quickest)},
-                     {"slowdown", record.slowdown}});
-  }
   const ordered_json report = {{"schema", "dovetail.run/1"},
                                {"kind", "run"},
                                {"origin", "measured"},
@@ -175,7 +180,7 @@ std::string to_json(const Result& result, const std::vector<Loaded>& loaded) {
                                {"costs", result.figures.empty() ? "of the plans" : "of each round"},
                                {"rounds", result.measured.rounds.size()},
                                {"took_s", to_us(result.took) / 1e6},
-                               {"yardstick", cores},
+                               {"yardstick", cores_json(result)},
                                {"yardstick_cpu_share", result.yardstick_share},
                                {"rows", rows}};
   return report.dump(1) + "\n";

@@ -19,10 +19,34 @@ double spread_of_step(const Spread& step) {
   return middle == 0 ? 0 : static_cast<double>((step.p90 - step.p10).count()) / middle;
 }
 
+// The steps of a calibration and when they began on this rank; the last one is its end.
+using Beginnings = std::vector<std::pair<std::string, std::int64_t>>;
+
+// What the yardstick says about each step and about all of them.
+void note_disturbances(Rig& rig, const Beginnings& began, Calibration& result) {
+  for (std::size_t i = 0; i + 1 < began.size(); ++i) {
+    const traces::CoreRecord record = rig.yardstick().record(began[i].second, began[i + 1].second);
+    DisturbedStep step = {.name = began[i].first, .taken = 0};
+    for (const traces::CoreRecord& of_rank : share_records(rig.exchange(), record)) {
+      step.taken = std::max(step.taken, traces::share_taken(of_rank));
+    }
+    result.steps.push_back(std::move(step));
+  }
+  const std::int64_t begin_ns = began.front().second;
+  const std::int64_t end_ns = began.back().second;
+  result.disturbances = share_records(rig.exchange(), rig.yardstick().record(begin_ns, end_ns));
+  for (const traces::CoreRecord& record : result.disturbances) {
+    result.conditions.core_taken =
+        std::max(result.conditions.core_taken.value_or(0), traces::share_taken(record));
+  }
+  result.yardstick_share =
+      static_cast<double>(rig.yardstick().cost().count()) / static_cast<double>(end_ns - begin_ns);
+}
+
 }  // namespace
 
 Calibration calibrate(Rig& rig, const schedule::ScheduledProgram& plan, const Options& options) {
-  std::vector<std::pair<std::string, std::int64_t>> began;  // steps, and when, on this rank
+  Beginnings began;
   const auto tell = [&](std::string_view what) {
     began.emplace_back(what, now_ns());
     if (options.progress && !what.empty() && rig.exchange().rank == Rank{0}) options.progress(what);
@@ -59,23 +83,7 @@ Calibration calibrate(Rig& rig, const schedule::ScheduledProgram& plan, const Op
       rig, plan, {.bytes = options.tiny, .compute_time = options.contention.compute_time});
   result.conditions = conditions_of_job(rig.exchange(), before, read_cpu_times());
   tell("");
-  for (std::size_t i = 0; i + 1 < began.size(); ++i) {
-    const traces::CoreRecord record = rig.yardstick().record(began[i].second, began[i + 1].second);
-    DisturbedStep step = {.name = began[i].first, .taken = 0};
-    for (const traces::CoreRecord& of_rank : share_records(rig.exchange(), record)) {
-      step.taken = std::max(step.taken, traces::share_taken(of_rank));
-    }
-    result.steps.push_back(std::move(step));
-  }
-  const std::int64_t begin_ns = began.front().second;
-  const std::int64_t end_ns = began.back().second;
-  result.disturbances = share_records(rig.exchange(), rig.yardstick().record(begin_ns, end_ns));
-  for (const traces::CoreRecord& record : result.disturbances) {
-    result.conditions.core_taken =
-        std::max(result.conditions.core_taken.value_or(0), traces::share_taken(record));
-  }
-  result.yardstick_share =
-      static_cast<double>(rig.yardstick().cost().count()) / static_cast<double>(end_ns - begin_ns);
+  note_disturbances(rig, began, result);
   result.conditions.spread = spread;
   std::vector<SizedTime> queue;
   for (const CollectiveTimes& time : result.collectives) {
