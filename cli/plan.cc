@@ -87,8 +87,10 @@ void plan(const PlanOptions& options, std::ostream& out) {
                                  .lower_bound = {}};
   if (Planner::is_bounded(result.program, result.schedule))
     predicted.lower_bound = planner.lower_bound();
-  result.summary = {
-      .workload = options.inputs.workload, .cluster = inputs.cluster, .predicted = predicted};
+  result.summary = {.workload = options.inputs.workload,
+                    .cluster = inputs.cluster,
+                    .predicted = predicted,
+                    .link = inputs.link};
   std::vector<NewFile> files = {{options.output, schedule::plan_to_json(result)}};
   if (!options.trace.empty()) {
     const auto program = lower_and_verify(result.program, result.schedule, options.output);

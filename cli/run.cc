@@ -96,6 +96,7 @@ std::string today() {
 struct RankSeat {
   exec::launch::Session& session;
   exec::cpu::TransportKind transport;
+  std::optional<BytesPerSecond> rate;  // of --rate
 };
 
 std::string backend_name(exec::cpu::TransportKind transport) {
@@ -175,7 +176,7 @@ Result run_rank(const RunCommandOptions& options, const std::vector<Loaded>& loa
   const Programs programs = programs_of(loaded);
   const Backends backends =
       cuda ? cuda_backends(programs, *cuda, on_gpu)
-           : cpu_backends(programs, exec::cpu::ports_of(session, seat.transport));
+           : cpu_backends(programs, exec::cpu::ports_of(session, seat.transport, seat.rate));
   std::vector<exec::Lane> lanes;
   for (std::size_t i = 0; i < programs.size(); ++i) {
     lanes.push_back({programs[i], backends[i].get()});
@@ -199,7 +200,7 @@ Result run_rank(const RunCommandOptions& options, const std::vector<Loaded>& loa
   if (cuda) {
     note_cuda(*cuda, backends, on_gpu.device, result);
   } else {
-    result.link_objection = link_objection(session);
+    result.link_objection = link_objection(session, options.job);
   }
   split_off_alone(loaded.size(), result);
   return result;
@@ -232,6 +233,18 @@ void judge(Result& result) {
 
 double ms(Duration time) { return to_us(time) / 1e3; }
 
+// Plans that were predicted for another link than this run's, so that their errors are no one's.
+std::vector<std::string> other_links(const Result& result, const std::vector<Loaded>& loaded) {
+  const std::string& here = result.measured.traces.front().provenance.notes.at("link");
+  std::vector<std::string> notes;
+  for (const Loaded& one : loaded) {
+    const std::string& link = one.plan.summary.link;
+    if (link.empty() || link == here) continue;
+    notes.push_back(one.path + " was planned for another link: " + link);
+  }
+  return notes;
+}
+
 void print_exposed(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
   out << "exposed communication, measured, by three definitions (cli/exposed.h)\n";
   TextTable table({"plan", "step ms", "without ms", "stalls ms", "difference ms", "uncovered ms"});
@@ -261,6 +274,7 @@ void print_report(std::ostream& out, const Result& result, const std::vector<Loa
                predicted ? fixed((ms(predicted->step) / measured - 1) * 100, 1, "+") + " %" : "-"});
   }
   table.print(out);
+  print_notes(out, other_links(result, loaded));
   if (!result.exposed.empty()) print_exposed(out, result, loaded);
   exec::CheckResult sum;
   for (const exec::CheckResult& check : result.measured.checks) exec::add(check, sum);
@@ -305,6 +319,7 @@ std::string to_json(const Result& result, const std::vector<Loaded>& loaded) {
                                {"date", provenance.notes.at("date")},
                                {"valid", result.verdict.valid},
                                {"why_not_valid", result.verdict.reasons},
+                               {"notes", other_links(result, loaded)},
                                {"outside_cpu", result.conditions.outside_cpu},
                                {"steal", result.conditions.steal},
                                {"rows", rows}};
@@ -315,6 +330,8 @@ std::string to_json(const Result& result, const std::vector<Loaded>& loaded) {
 
 int run(const RunCommandOptions& options, std::ostream& out) {
   std::vector<Loaded> loaded = load_plans(options);
+  const std::optional<BytesPerSecond> rate = pace_of(options.job);
+  if (options.backend.backend == "cuda") refuse_pace_with_cuda(options.job);
   const std::optional<CudaJob> cuda = open_cuda(options.backend);
   if (options.backend.trace_detail == "full" && options.traces.empty()) {
     throw InputError("run: --trace-detail full needs --trace, the file to write it to");
@@ -338,7 +355,7 @@ int run(const RunCommandOptions& options, std::ostream& out) {
   std::mutex report;  // ranks may be threads of this process
   run_job(job, [&](exec::launch::Session& session, exec::cpu::TransportKind transport) {
     if (session.rank() == Rank{0}) require_writable(outputs);
-    Result result = run_rank(options, loaded, cuda, {session, transport});
+    Result result = run_rank(options, loaded, cuda, {session, transport, rate});
     const std::lock_guard lock(report);
     for (const exec::CheckResult& check : result.measured.checks) wrong = wrong || check.wrong > 0;
     if (session.rank() != Rank{0}) return;
