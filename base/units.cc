@@ -26,6 +26,10 @@ constexpr std::array kByteUnits = {
 };
 constexpr std::array kTimeUnits = {Unit{"ns", 1}, Unit{"us", 1e3}, Unit{"ms", 1e6}, Unit{"s", 1e9},
                                    Unit{"min", 60e9}};
+constexpr std::array kBitRateUnits = {Unit{"bit", 1},    Unit{"kbit", 1e3}, Unit{"Kbit", 1e3},
+                                      Unit{"mbit", 1e6}, Unit{"Mbit", 1e6}, Unit{"gbit", 1e9},
+                                      Unit{"Gbit", 1e9}};
+constexpr double kBitsPerByte = 8;
 
 // Largest count that a double still holds exactly, with room for sums of thousands of such values.
 constexpr double kLargest = 0x1p52;
@@ -83,6 +87,25 @@ Bytes parse_bytes(std::string_view text) {
 
 Duration parse_duration(std::string_view text) {
   return rounded(parse_with_unit(text, kTimeUnits, "a time with its unit, e.g. 1.5ms"));
+}
+
+BytesPerSecond parse_bit_rate(std::string_view text) {
+  return BytesPerSecond(
+      parse_with_unit(text, kBitRateUnits, "a rate with its unit, e.g. 1gbit or 500mbit") /
+      kBitsPerByte);
+}
+
+std::string bit_rate_text(BytesPerSecond rate) {
+  const double bits = rate.count() * kBitsPerByte;
+  Unit unit{"bit", 1};
+  for (const Unit larger : {Unit{"kbit", 1e3}, Unit{"mbit", 1e6}, Unit{"gbit", 1e9}}) {
+    if (bits >= larger.factor) unit = larger;
+  }
+  std::array<char, 32> text{};
+  const auto [end, status] =
+      std::to_chars(text.data(), text.data() + text.size(), bits / unit.factor);
+  DOVETAIL_CHECK(status == std::errc()) << bits;
+  return std::string(text.data(), end) + std::string(unit.name);
 }
 
 std::string to_string(Bytes bytes) {

@@ -6,6 +6,7 @@
 //
 //   parse_bytes("25MiB")    25 * 2^20       "25MB" is 25 * 10^6, "0.1MiB" is 104857 (rounded down),
 //   "25" is refused parse_duration("1.5ms") 1'500'000 ns    units ns, us, ms, s
+//   parse_bit_rate("1gbit") 125'000'000 B/s    units bit, kbit, mbit, gbit per second, as tc has them
 //   to_string(Bytes{26214400}) == "25 MiB"; to_string(Duration{1500}) == "1.5 us"
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -86,11 +87,15 @@ Duration from_us(double us);
 // NaN and trailing text throw InputError, which says what was expected; the caller adds the place.
 Bytes parse_bytes(std::string_view text);
 Duration parse_duration(std::string_view text);
+// The rate of a link as tc words it: "1gbit", "500mbit", "2.5Gbit". Decimal prefixes of either case.
+BytesPerSecond parse_bit_rate(std::string_view text);
 
 // Shortest readable form: 3 significant digits for times ("1.5 us"), binary units for bytes where
 // exact or close.
 std::string to_string(Bytes bytes);
 std::string to_string(Duration duration);
+// Back to tc's words, with the largest unit that leaves at least 1: "1gbit", however it was written.
+std::string bit_rate_text(BytesPerSecond rate);
 
 std::ostream& operator<<(std::ostream& out, Bytes bytes);
 std::ostream& operator<<(std::ostream& out, Flop flop);

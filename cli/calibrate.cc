@@ -262,12 +262,13 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
   if (options.output.empty()) throw InputError("calibrate: name the file to write with -o");
   require_distinct({{"-o", options.output}}, {workload_file(options.workload, options.data_dir)});
   const Duration budget = time_of_flag("--budget", options.budget);
+  const std::optional<BytesPerSecond> rate = pace_of(options.job);
   const bool progress = ::isatty(STDERR_FILENO) == 1;
   std::mutex report;
   run_job(options.job, [&](exec::launch::Session& session, exec::cpu::TransportKind transport) {
     if (session.rank() == Rank{0}) require_writable({{"-o", options.output}});
     exec::calibrate::Rig rig(exec::cpu::exchange_of(session),
-                             exec::cpu::ports_of(session, transport));
+                             exec::cpu::ports_of(session, transport, rate));
     const models::UnitKernel unit{.dtype = schedule::DType::F32,
                                   .gemm = exec::cpu::kUnitGemm,
                                   .time = exec::calibrate::measure_unit_kernel(rig).median};
@@ -294,7 +295,7 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
     cluster.passes = passes_of(cluster, what.variants, measured);
     cluster.network_shield = shield;
     cluster.notes["link"] = link_of(session, options.job);
-    if (const std::string objection = link_objection(session); !objection.empty()) {
+    if (const std::string objection = link_objection(session, options.job); !objection.empty()) {
       cluster.quality->valid = false;
       cluster.quality->why.push_back(objection);
     }

@@ -177,6 +177,7 @@ models::Cluster cluster_of(const CalibrateCudaOptions& options, const schedule::
 void calibrate_cuda(const CalibrateCudaOptions& options, std::ostream& out) {
   if (options.output.empty()) throw InputError("calibrate: name the file to write with -o");
   require_distinct({{"-o", options.output}}, {workload_file(options.workload, options.data_dir)});
+  refuse_pace_with_cuda(options.job);
   const std::optional<CudaJob> cuda = open_cuda(options.backend);
   DOVETAIL_CHECK(cuda.has_value()) << options.backend.backend;
   JobOptions job = options.job;

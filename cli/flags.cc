@@ -42,4 +42,14 @@ BytesPerSecond rate_of_flag(const std::string& flag, const std::string& text) {
   return BytesPerSecond(static_cast<double>(bytes.count()));
 }
 
+BytesPerSecond link_rate_of_flag(const std::string& flag, const std::string& text) {
+  return parsed(flag, [&] {
+    const BytesPerSecond rate = parse_bit_rate(text);
+    if (rate < parse_bit_rate("1mbit")) {
+      throw InputError("expected at least 1mbit, found \"" + text + "\"");
+    }
+    return rate;
+  });
+}
+
 }  // namespace dovetail::cli

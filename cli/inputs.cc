@@ -109,6 +109,8 @@ Inputs load_inputs(const InputOptions& options) {
   for (std::string& note : models::assumptions(cluster, workload.program)) {
     notes.push_back(std::move(note));
   }
+  const auto link = cluster.notes.find("link");
+  if (link != cluster.notes.end()) notes.push_back("link: " + link->second);
   std::vector<std::string> sharding_notes;
   for (const schedule::Collective kind : sharding_collectives()) {
     const std::int64_t ranks = reduction_ranks(workload.program);
@@ -121,7 +123,8 @@ Inputs load_inputs(const InputOptions& options) {
           std::move(table),
           cluster.name,
           std::move(notes),
-          std::move(sharding_notes)};
+          std::move(sharding_notes),
+          link != cluster.notes.end() ? link->second : ""};
 }
 
 }  // namespace dovetail::cli

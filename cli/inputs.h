@@ -32,6 +32,7 @@ struct Inputs {
   std::vector<std::string> notes;  // assumptions, one line each
   // What is assumed besides where gradients are reduce-scattered and parameters gathered.
   std::vector<std::string> sharding_notes = {};
+  std::string link = {};  // what a calibrated machine's collectives were measured over
 };
 
 // The collectives that sharded updates use in place of the all-reduce.

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "base/units.h"
 #include "exec/cpu/job.h"
 #include "exec/launch/affinity.h"
 #include "exec/launch/session.h"
@@ -22,17 +23,25 @@ struct JobOptions {
   std::optional<std::int32_t> ranks;  // absent: a launcher started this process
   std::string network_namespace;      // prefix; empty: none
   std::string collectives = "ring";   // or "gloo"
+  std::string rate;                   // at which the ranks pace their ring, e.g. 1gbit; empty: not
   std::string store;  // HOST:PORT where rank 0 listens; empty: see exec/launch/world.h
   exec::launch::Cores cores = exec::launch::Cores::OneEach;
 };
 
-// What the ranks' data travels over, for reports: "namespaces dovetailN", "loopback", or "the
-// network at ADDRESS".
+// --rate, for the ring. Throws InputError when it is no rate, or stands beside --netns (a link is
+// shaped or paced, not both) or Gloo, whose sockets are its own.
+std::optional<BytesPerSecond> pace_of(const JobOptions& options);
+
+// Throws InputError when there is a --rate. REQUIRES: the backend is cuda.
+void refuse_pace_with_cuda(const JobOptions& options);
+
+// What the ranks' data travels over, for reports: "namespaces dovetailN", "loopback", "the network
+// at ADDRESS", or with --rate "paced by the ranks themselves at 1gbit (not a shaped link)".
 // REQUIRES: called from a thread of the rank.
 std::string link_of(const exec::launch::Session& session, const JobOptions& options);
 
 // Why figures measured over this link must not be used to judge overlap; "" if they may.
-std::string link_objection(const exec::launch::Session& session);
+std::string link_objection(const exec::launch::Session& session, const JobOptions& options);
 
 // Runs body(session, transport) on every rank of this process. Throws InputError when neither
 // --ranks nor a launcher says how many ranks there are, DeviceError when the job fails.

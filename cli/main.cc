@@ -245,6 +245,8 @@ void bind_job(CLI::App& command, JobOptions& job) {
       "--netns", job.network_namespace,
       "prefix of the ranks' network namespaces (scripts/testbed.sh makes dovetailN)");
   command.add_option("--collectives", job.collectives, "ring (default) or gloo");
+  command.add_option("--rate", job.rate,
+                     "the ring paces itself, e.g. 1gbit: a link that needs no root");
   command.add_option("--store", job.store, "HOST:PORT where rank 0 listens");
 }
 

@@ -146,8 +146,10 @@ void plan(const PlanOptions& options, std::ostream& out) {
     predicted.lower_bound = bound.time;
     if (!bound.time) notes.push_back(bound.problem);
   }
-  result.summary = {
-      .workload = options.inputs.workload, .cluster = inputs.cluster, .predicted = predicted};
+  result.summary = {.workload = options.inputs.workload,
+                    .cluster = inputs.cluster,
+                    .predicted = predicted,
+                    .link = inputs.link};
   std::vector<NewFile> files = {{options.output, schedule::plan_to_json(result)}};
   if (!options.trace.empty()) {
     const auto program = lower_and_verify(result.program, result.schedule, options.output);

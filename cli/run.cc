@@ -84,6 +84,7 @@ std::string today() {
 struct RankSeat {
   exec::launch::Session& session;
   exec::cpu::TransportKind transport;
+  std::optional<BytesPerSecond> rate;  // of --rate
 };
 
 std::string backend_name(exec::cpu::TransportKind transport) {
@@ -291,7 +292,7 @@ Result run_rank(const Work& work, const RankSeat& seat) {
   const Programs programs = programs_of(work.loaded, work.between);
   const Backends backends =
       cuda ? cuda_backends(programs, *cuda, on_gpu)
-           : cpu_backends(programs, exec::cpu::ports_of(session, seat.transport));
+           : cpu_backends(programs, exec::cpu::ports_of(session, seat.transport, seat.rate));
   std::vector<exec::Lane> lanes;
   for (std::size_t i = 0; i < programs.size(); ++i) {
     lanes.push_back({.plan = programs[i], .backend = backends[i].get()});
@@ -322,7 +323,7 @@ Result run_rank(const Work& work, const RankSeat& seat) {
   if (cuda) {
     note_cuda(*cuda, backends, on_gpu.device, result);
   } else {
-    result.link_objection = link_objection(session);
+    result.link_objection = link_objection(session, options.job);
   }
   split_off_alone(work.loaded, result);
   return result;
@@ -368,6 +369,8 @@ void judge(Result& result) {
 
 int run(const RunCommandOptions& options, std::ostream& out) {
   std::vector<Loaded> loaded = load_plans(options);
+  const std::optional<BytesPerSecond> rate = pace_of(options.job);
+  if (options.backend.backend == "cuda") refuse_pace_with_cuda(options.job);
   const std::optional<CudaJob> cuda = open_cuda(options.backend);
   if (options.backend.trace_detail == "full" && options.traces.empty()) {
     throw InputError("run: --trace-detail full needs --trace, the file to write it to");
@@ -402,7 +405,7 @@ int run(const RunCommandOptions& options, std::ostream& out) {
   std::mutex report;  // ranks may be threads of this process
   run_job(job, [&](exec::launch::Session& session, exec::cpu::TransportKind transport) {
     if (session.rank() == Rank{0}) require_writable(outputs);
-    Result result = run_rank(work, {session, transport});
+    Result result = run_rank(work, {session, transport, rate});
     const std::lock_guard lock(report);
     for (const exec::CheckResult& check : result.measured.checks) wrong = wrong || check.wrong > 0;
     if (session.rank() != Rank{0}) return;

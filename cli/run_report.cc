@@ -58,6 +58,18 @@ double share_of(Duration predicted, Duration measured) {
 
 std::string percent(double share) { return fixed(100 * share, 1, "+") + " %"; }
 
+// Plans that were predicted for another link than this run's, so that their errors are no one's.
+std::vector<std::string> other_links(const Result& result, const std::vector<Loaded>& loaded) {
+  const std::string& here = result.measured.traces.front().provenance.notes.at("link");
+  std::vector<std::string> notes;
+  for (const Loaded& one : loaded) {
+    const std::string& link = one.plan.summary.link;
+    if (link.empty() || link == here) continue;
+    notes.push_back(one.path + " was planned for another link: " + link);
+  }
+  return notes;
+}
+
 // Predicted from the plan's own cluster file.
 void print_plain(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
   TextTable table({"plan", "buckets", "predicted ms", "measured ms", "p10", "p90", "error"});
@@ -119,6 +131,7 @@ void print_report(std::ostream& out, const Result& result, const std::vector<Loa
   } else {
     print_figures(out, result, loaded);
   }
+  print_notes(out, other_links(result, loaded));
   if (!result.exposed.empty()) print_exposed(out, result, loaded);
   exec::CheckResult sum;
   for (const exec::CheckResult& check : result.measured.checks) exec::add(check, sum);
@@ -174,6 +187,7 @@ std::string to_json(const Result& result, const std::vector<Loaded>& loaded) {
                                {"date", provenance.notes.at("date")},
                                {"valid", result.verdict.valid},
                                {"why_not_valid", result.verdict.reasons},
+                               {"notes", other_links(result, loaded)},
                                {"outside_cpu", result.conditions.outside_cpu},
                                {"steal", result.conditions.steal},
                                {"belief", result.belief},

@@ -53,9 +53,6 @@ struct Conditions {
   std::optional<double> spread{};        // (p90 - p10) / median of the step time
   std::optional<double> core_taken{};    // of the core of the rank that was disturbed most
   std::optional<double> fit_residual{};  // of the link's line, relative, from 128 KiB up
-};                                       // (p90 - p10) / median of the step time
-std::optional<double> core_taken;  // of the core of the rank that was disturbed most (yardstick.h)
-std::optional<double> fit_residual{};  // of the link's line, relative, from 128 KiB up
 };
 Conditions conditions_between(const CpuTimes& before, const CpuTimes& after);
 // The same for a job: `own` is summed over its processes on rank 0's host, however its ranks are

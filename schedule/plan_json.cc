@@ -242,6 +242,8 @@ Plan plan_from_json(JsonObject object) {
   plan.summary.workload = object.string("workload");
   plan.summary.cluster = object.string("cluster");
   object.ignore("predicted");  // known even when absent
+  object.ignore("link");
+  if (object.has("link")) plan.summary.link = object.string("link");
   if (object.has("predicted")) plan.summary.predicted = read_prediction(object.object("predicted"));
   plan.program = program_from_json(object.object("program"));
   BucketReader reader(plan.program);
@@ -355,6 +357,7 @@ std::string plan_to_json(const Plan& plan) {
                      {"policy", plan.schedule.policy},
                      {"workload", plan.summary.workload},
                      {"cluster", plan.summary.cluster}};
+  if (!plan.summary.link.empty()) value["link"] = plan.summary.link;
   if (plan.summary.predicted.has_value()) {
     value["predicted"] = prediction_to_value(*plan.summary.predicted);
   }

@@ -3,6 +3,7 @@
 //   {
 //    "schema": "dovetail.plan/1", "kind": "plan",
 //    "policy": "torch-ddp:cap=25MiB,first=1MiB", "workload": "mlp", "cluster": "a100x8",
+//    "link": "loopback" (optional: what the cluster's collectives were measured over),
 //    "predicted": {"step_us": 812.5, "exposed_us": 40, "lower_bound_us": 800, "gap": 0.015625},
 //    "buckets": [{"id": 0, "bytes": 8192, "elements": 2048, "gradients": ["fc2.weight.grad", ...],
 //                 "group": "dp", "collective": "all-reduce", "mode": "view", "pad_to_bytes": 1,
@@ -50,6 +51,7 @@ struct PlanSummary {
   std::string workload;  // as typed, or the name in the workload file
   std::string cluster;
   std::optional<Prediction> predicted = std::nullopt;
+  std::string link = {};  // what the cluster was calibrated over, in its words; "" if unknown
   friend bool operator==(const PlanSummary&, const PlanSummary&) = default;
 };
 

@@ -7,8 +7,8 @@
 #   scripts/demo.sh --short     fewer steps, for tests: the same path, rougher figures
 #
 # As root the two ranks talk over a shaped link (scripts/testbed.sh), so that communication takes time
-# as it does between machines; otherwise over plain loopback, where it is processor work and the
-# prediction of overlap means little. The demo says which.
+# as it does between machines; otherwise they pace their traffic themselves at the same rate, which
+# needs no privilege (scripts/compare_links.sh holds both against each other). The demo says which.
 #
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
@@ -46,14 +46,14 @@ out=build/demo
 rm -rf "$out"
 mkdir -p "$out"
 
-link=()
+link=(--rate "$rate")
 if ((EUID == 0)) && scripts/testbed.sh up "$rate"; then
   trap 'scripts/testbed.sh down >/dev/null' EXIT
   link=(--netns dovetail)
   echo "the two ranks talk over a shaped link of $rate"
 else
-  echo "not root, or no network namespaces here: the two ranks talk over plain loopback, where"
-  echo "communication is processor work; do not judge the predictions by this"
+  echo "not root, or no network namespaces here: no shaped link; the two ranks pace their traffic"
+  echo "themselves at $rate"
 fi
 
 headline "calibrate this machine (kernels, collectives, copies, host, contention)"

@@ -2,10 +2,11 @@
 # How good the predictions are here: calibrates once on the shaped link, then executes schedules that the
 # calibration never saw, measures costs again between the rounds, predicts the quiet and the typical step of
 # each schedule from them, and prints every error, the mean, the worst, and the regret of the schedule that
-# the prediction would have chosen.
+# the prediction would have chosen. Where there is no root or there are no network namespaces the ranks pace
+# their traffic themselves at the same rate; the report says so.
 #
-#   sudo scripts/validate.sh [--set SET] [--steps N] [--time TIME] [--disturb PERCENT:MS] [--cluster FILE]
-#                            [--keep NAME] [WORKLOAD] [RATE]
+#   [sudo] scripts/validate.sh [--set SET] [--steps N] [--time TIME] [--disturb PERCENT:MS] [--cluster FILE]
+#                              [--keep NAME] [WORKLOAD] [RATE]
 #
 #   WORKLOAD    default mlp-1000mbit            RATE    default 1gbit
 #   --set       groupings: 15 groupings x wait points (default)
@@ -101,9 +102,20 @@ esac
 
 rm -rf "$out"
 mkdir -p "$out"
-scripts/testbed.sh up "$rate"
+link=(--rate "$rate")
 disturber=
-trap '[[ -z $disturber ]] || kill "$disturber"; scripts/testbed.sh down >/dev/null' EXIT
+is_shaped=
+tidy_up() {
+  [[ -z $disturber ]] || kill "$disturber"
+  [[ -z $is_shaped ]] || scripts/testbed.sh down >/dev/null
+}
+trap tidy_up EXIT
+if ((EUID == 0)) && scripts/testbed.sh up "$rate"; then
+  is_shaped=yes
+  link=(--netns dovetail)
+else
+  echo "not root, or no network namespaces here: the ranks pace their traffic themselves at $rate"
+fi
 if [[ -n $disturb ]]; then
   scripts/disturb.sh --core 0 --share "${disturb%:*}" --burst "${disturb#*:}" &
   disturber=$!
@@ -112,7 +124,7 @@ fi
 if [[ -n $cluster ]]; then
   cp "$cluster" "$out/here.json"
 else
-  "$dovetail" calibrate --workload "$workload" --ranks 2 --netns dovetail -o "$out/here.json"
+  "$dovetail" calibrate --workload "$workload" --ranks 2 "${link[@]}" -o "$out/here.json"
 fi
 
 arguments=()
@@ -121,7 +133,7 @@ for index in "${!policies[@]}"; do
     --policy "${policies[index]}" -o "$out/plan$index.json" --trace "$out/predicted$index.json" >/dev/null
   arguments+=(--plan "$out/plan$index.json" --trace "$out/measured$index.json")
 done
-"$dovetail" run "${arguments[@]}" --ranks 2 --netns dovetail --warmup 1 --steps "$steps" \
+"$dovetail" run "${arguments[@]}" --ranks 2 "${link[@]}" --warmup 1 --steps "$steps" \
   --calibrate-between --cluster "$out/here.json" --time "$time" --json >"$out/run.json"
 
 python3 - "$out/run.json" <<'PY'

@@ -33,15 +33,17 @@ Exchange exchange_of(launch::Session& session) {
   return exchange;
 }
 
-Ports ports_of(launch::Session& session, TransportKind kind) {
+Ports ports_of(launch::Session& session, TransportKind kind, std::optional<BytesPerSecond> rate) {
   Ports ports;
   ports.rank = session.rank();
   ports.barrier = [&session] { session.barrier("the start of a step"); };
   ports.workspace = std::make_shared<Workspace>();
   if (kind == TransportKind::Ring) {
     ports.prepare_comm_thread = [] { static_cast<void>(launch::ask_for_quick_wakeups()); };
-    ports.open_transport = [&session](StreamId, std::span<const Rank> ranks) {
-      return open_ring(session, ranks);
+    // Of the whole rank, whatever its rings.
+    const auto link = rate ? std::make_shared<PacedLink>(*rate) : nullptr;
+    ports.open_transport = [&session, link](StreamId, std::span<const Rank> ranks) {
+      return open_ring(session, ranks, {.link = link});
     };
   } else {
     ports.prepare_comm_thread = [] { static_cast<void>(launch::use_realtime_priority()); };

@@ -10,10 +10,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/units.h"
 #include "exec/cpu/backend.h"
 #include "exec/exchange.h"
 #include "exec/launch/session.h"
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -26,7 +28,8 @@ std::string_view to_string(TransportKind kind);
 Exchange exchange_of(launch::Session& session);
 // With Gloo the communication threads ask for real-time priority, without which its timings mean
 // nothing; refused, they run on without it (realtime_warning).
-Ports ports_of(launch::Session& session, TransportKind kind);
+Ports ports_of(launch::Session& session, TransportKind kind,
+               std::optional<BytesPerSecond> rate = std::nullopt);
 
 // "" when threads of this process may have real-time priority, else why not, for the report.
 std::string realtime_warning();

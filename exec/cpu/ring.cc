@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "exec/cpu/ring_course.h"
+#include "exec/launch/affinity.h"
 #include "exec/launch/socket.h"
 
 #include <netinet/in.h>
@@ -66,11 +67,13 @@ class Ring final : public Transport {
         ranks_(ranks.size()),
         rank_(static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), session.rank()) -
                                        ranks.begin())),
+        sender_(options.link),
         scratch_(static_cast<std::size_t>(options.chunk.count()) / sizeof(float)) {
     DOVETAIL_CHECK(!scratch_.empty()) << options.chunk;
     DOVETAIL_CHECK(rank_ < ranks_) << "rank " << session.rank() << " opens a ring of others";
     next_rank_ = ranks[(rank_ + 1) % ranks_];
     previous_rank_ = ranks[(rank_ + ranks_ - 1) % ranks_];
+    if (options.link != nullptr) launch::ask_for_exact_timers();
     if (session.size() > 1) connect_neighbours();
   }
 
@@ -249,6 +252,7 @@ class Ring final : public Transport {
   Descriptor next_;
   Descriptor previous_;
 
+  PacedSender sender_;
   Course course_;
   std::vector<float> scratch_;     // arrived, not yet added
   std::vector<float> passing_;     // on its way to other ranks
@@ -271,6 +275,7 @@ void Ring::run(std::string_view label) {
   out_ = {};
   in_ = {};
   last_progress_ = Clock::now();
+  sender_.begin(last_progress_);
   skip_empty_pieces();
   while (is_sending() || is_receiving()) {
     bool has_moved = is_sending() && send_some(label);
@@ -289,6 +294,8 @@ void Ring::skip_empty_pieces() {
 }
 
 bool Ring::send_some(std::string_view label) {
+  const std::size_t allowed = sender_.allowed(to_send_ - sent_, Clock::now());
+  if (allowed == 0) return false;
   const void* from = nullptr;
   std::size_t size = 0;
   int flags = MSG_NOSIGNAL;
@@ -299,9 +306,9 @@ bool Ring::send_some(std::string_view label) {
   } else {
     const std::span<const std::byte> piece = std::as_bytes(course_.out[out_.piece]);
     from = piece.data() + out_.offset;
-    size = std::min({piece.size() - out_.offset, to_send_ - sent_,
-                     static_cast<std::size_t>(options_.chunk.count())});
+    size = std::min(piece.size() - out_.offset, static_cast<std::size_t>(options_.chunk.count()));
   }
+  size = std::min(size, allowed);
   const ssize_t sent = ::send(next_.get(), from, size, flags);
   if (sent < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
@@ -310,6 +317,7 @@ bool Ring::send_some(std::string_view label) {
   const auto bytes = static_cast<std::size_t>(sent);
   if (sent_ >= sizeof(Header)) out_.advance(bytes, course_.out[out_.piece].size_bytes());
   sent_ += bytes;
+  sender_.sent(bytes);
   skip_empty_pieces();
   return true;
 }
@@ -363,7 +371,10 @@ void Ring::take_in(const Inbound& inbound, std::size_t received) {
 
 // These bytes are final on this rank.
 void Ring::take_over(const Inbound& inbound, std::size_t bytes) {
-  if (inbound.is_passed_on) to_send_ += bytes;
+  if (inbound.is_passed_on) {
+    if (!is_sending()) sender_.begin(Clock::now());
+    to_send_ += bytes;
+  }
   in_.advance(bytes, inbound.target.size_bytes());
 }
 
@@ -393,11 +404,14 @@ std::size_t Ring::receive_bytes(void* target, std::size_t size, std::string_view
 
 void Ring::wait_for_sockets(std::string_view label) {
   const int receiver = is_receiving() ? previous_.get() : -1;  // poll() skips negative descriptors
-  const int sender = is_sending() ? next_.get() : -1;
+  const bool waits_for_link = is_sending() && sender_.departure() > Clock::now();
+  const int sender = is_sending() && !waits_for_link ? next_.get() : -1;
   std::array<pollfd, 3> fds{
       {{receiver, POLLIN, 0}, {sender, POLLOUT, 0}, {session_.failure().fd(), POLLIN, 0}}};
-  const Clock::time_point deadline = last_progress_ + options_.deadline;
-  const int ready = poll(fds.data(), fds.size(), launch::milliseconds_until(deadline));
+  // The link's own time is not silence.
+  const Clock::time_point deadline =
+      std::max(last_progress_, sender_.departure()) + options_.deadline;
+  const int ready = launch::poll_until(fds, waits_for_link ? sender_.departure() : deadline);
   if (ready < 0 && errno != EINTR) throw DeviceError("poll: " + launch::errno_text(errno));
   if (ready > 0 && fds[2].revents != 0) session_.throw_failure("a rank failed", label);
   if (ready == 0 && Clock::now() >= deadline) {
@@ -411,8 +425,9 @@ void Ring::wait_for_sockets(std::string_view label) {
 // Meeting the neighbours --------------------------------------------------------------------------
 
 void Ring::tune(const Descriptor& socket) const {
-  if (session_.network_namespace().empty()) return;
-  // A link that we shape: no pacing, no probing. Refused where it is not available, and not needed.
+  if (session_.network_namespace().empty() && options_.link == nullptr) return;
+  // A link that we shape, or pace: no other pacing, no probing. Refused where it is not available, and
+  // not needed.
   constexpr std::string_view kReno = "reno";
   setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kReno.data(), kReno.size());
 }

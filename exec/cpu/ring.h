@@ -14,11 +14,15 @@
 // is handed on until it is there, so n/2 times the data leaves each rank: meant for small groups. A
 // send or receive is between neighbours.
 //
+// With a PacedLink the rank's bytes leave at the rate of that link: the thread sleeps until the next
+// 64 KiB may go, and receives meanwhile.
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "base/ids.h"
 #include "base/units.h"
+#include "exec/cpu/paced_link.h"
 #include "exec/cpu/transport.h"
 #include "exec/launch/session.h"
 
@@ -31,6 +35,8 @@ struct RingOptions {
   Duration deadline = std::chrono::seconds(60);  // without a single byte moving
   Duration patience = std::chrono::seconds(60);  // for the neighbours to connect
   Bytes chunk = kib(256);                        // received and reduced at a time
+  // Shared by all rings of the rank; absent: as fast as the sockets take it.
+  std::shared_ptr<PacedLink> link{};
 };
 
 // Connects this rank with its neighbours. Every rank of the session calls it, in the same order when

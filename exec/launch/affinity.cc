@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -59,6 +60,11 @@ std::string ask_for_quick_wakeups() {
   attributes.nice = getpriority(PRIO_PROCESS, 0);
   if (syscall(SYS_sched_setattr, 0, &attributes, 0) == 0) return "";
   return "short scheduler slices are refused: " + errno_text(errno);
+}
+
+void ask_for_exact_timers() {
+  constexpr unsigned long kSlackNs = 1;  // 0 would mean the default
+  prctl(PR_SET_TIMERSLACK, kSlackNs);
 }
 
 std::string use_realtime_priority() {

@@ -29,6 +29,10 @@ std::int32_t pin_to_core_of(std::int32_t local_rank);
 // Linux 6.12 ignore it.
 std::string ask_for_quick_wakeups();
 
+// Lets the calling thread, and those it starts later, wake up from a timed wait when its time has come;
+// by default Linux may be 50 us late, to save wake-ups. Needs no privilege.
+void ask_for_exact_timers();
+
 // Gives the calling thread, and those it starts later, first-in-first-out real-time priority 1.
 // Gloo needs it on its communication thread and its device thread alike, else they stall each other
 // for a scheduler tick. Returns "" or, when the system refuses, a warning for the report.

@@ -4,6 +4,7 @@
 #include "exec/launch/socket.h"
 
 #include "base/error.h"
+#include "base/units.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -183,6 +184,13 @@ IoStatus receive_all(const Descriptor& socket, std::span<std::byte> bytes, const
     if (status != IoStatus::Done) return status;
   }
   return IoStatus::Done;
+}
+
+int poll_until(std::span<pollfd> descriptors, Clock::time_point time) {
+  const auto left = std::max(Duration{}, std::chrono::ceil<Duration>(time - Clock::now()));
+  const timespec timeout{.tv_sec = left.count() / 1'000'000'000,
+                         .tv_nsec = left.count() % 1'000'000'000};
+  return ppoll(descriptors.data(), descriptors.size(), &timeout, nullptr);
 }
 
 int milliseconds_until(Clock::time_point deadline) {

@@ -7,6 +7,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <poll.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -63,6 +65,9 @@ std::pair<Descriptor, Descriptor> connected_pair();
 // Send or receive exactly these bytes.
 IoStatus send_all(const Descriptor& socket, std::span<const std::byte> bytes, const Wait& wait);
 IoStatus receive_all(const Descriptor& socket, std::span<std::byte> bytes, const Wait& wait);
+
+// poll() that wakes up at this time, to the nanosecond as far as the system goes.
+int poll_until(std::span<pollfd> descriptors, Clock::time_point time);
 
 // Milliseconds until then as poll() takes them, rounded up, 0 when it has passed.
 int milliseconds_until(Clock::time_point deadline);

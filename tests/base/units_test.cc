@@ -33,6 +33,7 @@ std::string refusal(Parse parse, std::string_view text) {
 }
 
 std::string refused_bytes(std::string_view text) { return refusal(parse_bytes, text); }
+std::string refused_bit_rate(std::string_view text) { return refusal(parse_bit_rate, text); }
 std::string refused_duration(std::string_view text) { return refusal(parse_duration, text); }
 
 template <class T>
@@ -106,6 +107,34 @@ TEST(ParseDurationTest, RefusesWhatIsNoTime) {
        {"", "ms", "-1ms", "nans", "infs", "1m", "1min", "1msx", "1e30s", "5MiB"}) {
     EXPECT_NE(refused_duration(text), "accepted") << text;
   }
+}
+
+TEST(ParseBitRateTest, ReadsTheWordsOfTc) {
+  EXPECT_EQ(parse_bit_rate("8bit"), BytesPerSecond(1));
+  EXPECT_EQ(parse_bit_rate("1kbit"), BytesPerSecond(125));
+  EXPECT_EQ(parse_bit_rate("500mbit"), BytesPerSecond(62.5e6));
+  EXPECT_EQ(parse_bit_rate("1gbit"), BytesPerSecond(125e6));
+  EXPECT_EQ(parse_bit_rate("2.5gbit"), BytesPerSecond(312.5e6));
+  EXPECT_EQ(parse_bit_rate("2.5Gbit"), BytesPerSecond(312.5e6));
+}
+
+TEST(ParseBitRateTest, RefusesWhatIsNoRateAndSaysWhatWasExpected) {
+  EXPECT_EQ(refused_bit_rate("1"),
+            "expected a rate with its unit, e.g. 1gbit or 500mbit, found \"1\"");
+  for (const std::string_view text : {"", "gbit", "-1gbit", "1gb", "1Gb/s", "1GB/s", "1gbits",
+                                      "1GBIT", "1gibit", "nangbit", "1e400gbit", "1gbit "}) {
+    EXPECT_THAT(refused_bit_rate(text),
+                ::testing::HasSubstr("found \"" + std::string(text) + "\""));
+  }
+}
+
+TEST(ParseBitRateTest, ARateHasOneSpellingInReports) {
+  EXPECT_EQ(bit_rate_text(parse_bit_rate("1000mbit")), "1gbit");
+  EXPECT_EQ(bit_rate_text(parse_bit_rate("1Gbit")), "1gbit");
+  EXPECT_EQ(bit_rate_text(parse_bit_rate("2500mbit")), "2.5gbit");
+  EXPECT_EQ(bit_rate_text(parse_bit_rate("0.5gbit")), "500mbit");
+  EXPECT_EQ(bit_rate_text(parse_bit_rate("1500bit")), "1.5kbit");
+  EXPECT_EQ(bit_rate_text(parse_bit_rate("7bit")), "7bit");
 }
 
 TEST(UnitsTest, MicrosecondsRoundTripToTheNanosecond) {

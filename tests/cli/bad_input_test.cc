@@ -182,6 +182,28 @@ TEST_F(BadInputTest, NumbersOfFlags) {
                  "--budget: expected a time with its unit, e.g. 1.5ms, found \"5\"");
 }
 
+// Each refused before a rank starts, by run and calibrate alike.
+TEST_F(BadInputTest, RatesOfLinks) {
+  const std::string plan = write("plan.json", "");
+  ASSERT_EQ(dovetail("plan --workload mlp --cluster a100x2_nv12 -o " + plan).code, 0);
+  const std::string output = (directory_ / "here.json").string();
+  for (const std::string& command :
+       {"run --ranks 2 --plan " + plan, "calibrate --ranks 2 --workload mlp -o " + output}) {
+    expect_refused(command + " --rate 1",
+                   "--rate: expected a rate with its unit, e.g. 1gbit or 500mbit, found \"1\"");
+    expect_refused(command + " --rate 1GB/s", "--rate: expected a rate with its unit");
+    expect_refused(command + " --rate -1gbit", "--rate: expected a rate with its unit");
+    expect_refused(command + " --rate 999kbit",
+                   "--rate: expected at least 1mbit, found \"999kbit\"");
+    expect_refused(command + " --rate 1gbit --netns dovetail",
+                   "--rate and --netns: a link is paced by the ranks or shaped, not both");
+    expect_refused(command + " --rate 1gbit --collectives gloo",
+                   "--rate paces the ring; --collectives gloo stays on what the machine has");
+    expect_refused(command + " --rate 1gbit --backend cuda", "--rate belongs to --backend cpu");
+  }
+  EXPECT_FALSE(std::filesystem::exists(output));
+}
+
 TEST_F(BadInputTest, ShowRefusesWhatItWouldIgnore) {
   expect_refused("show schedule --plan x.json --workload mlp",
                  "show schedule: --workload has no effect beside --plan");

@@ -21,6 +21,7 @@ namespace {
 using dovetail::testing::Ended;
 using dovetail::testing::run_tool;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class PolicyRunTest : public ::testing::Test {
  protected:
@@ -132,6 +133,54 @@ TEST_F(PolicyRunTest, ExposedCommunicationIsReportedByThreeDefinitions) {
   const auto& inline_collectives = report.at("rows").at(0).at("exposed_us");
   EXPECT_GT(inline_collectives.at("stalls").get<double>(), 0);
   EXPECT_GT(inline_collectives.at("uncovered").get<double>(), 0);
+}
+
+// Values, not times. The label stands in the report, the JSON and the trace.
+TEST_F(PolicyRunTest, APacedRunHasTheRightValuesAndSaysWhatItIs) {
+  const std::string link = "paced by the ranks themselves at 200mbit (not a shaped link)";
+  ASSERT_EQ(run_tool("plan --workload " + file("step.json") + " --cluster a100x2_nv12 -o " +
+                     file("plan.json"))
+                .code,
+            0);
+  const std::string run = "run --plan " + file("plan.json") +
+                          " --ranks 2 --rate 0.2Gbit --warmup 0 --steps 2 --rounds 1 --trace " +
+                          file("measured.json");
+  const Ended text = run_tool(run);
+  ASSERT_EQ(text.code, 0) << text.output;
+  EXPECT_THAT(text.output, HasSubstr("link: " + link + ";"));
+  EXPECT_THAT(text.output, HasSubstr(" gradient elements, 0 wrong"));
+  EXPECT_THAT(text.output, Not(HasSubstr("loopback")));
+  EXPECT_THAT(read_file(file("measured.json")), HasSubstr(link));
+  const Ended ended = run_tool(run + " --json");
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(nlohmann::json::parse(ended.output).at("link"), link);
+  // Faster than loopback carries without work: paced, and still not to be trusted.
+  EXPECT_THAT(run_tool("run --plan " + file("plan.json") +
+                       " --ranks 2 --rate 10gbit --warmup 0 --steps 2 --rounds 1")
+                  .output,
+              HasSubstr("at 10gbit over loopback, where beyond 2gbit communication is processor"));
+}
+
+// A calibration says what it was measured over, a plan made from it too, and a run over another link
+// says that they differ.
+TEST_F(PolicyRunTest, ThePlanKnowsTheLinkItWasMadeFor) {
+  const std::string paced = "paced by the ranks themselves at 1gbit (not a shaped link)";
+  const Ended calibrated =
+      run_tool("calibrate --workload " + file("step.json") +
+               " --ranks 2 --rate 1gbit --budget 50ms --op-steps 3 -o " + file("here.json"));
+  ASSERT_EQ(calibrated.code, 0) << calibrated.output;
+  EXPECT_THAT(calibrated.output, HasSubstr("link: " + paced));
+  EXPECT_THAT(calibrated.output, Not(HasSubstr("loopback")));
+  EXPECT_THAT(read_file(file("here.json")), HasSubstr(paced));
+  const Ended planned = run_tool("plan --workload " + file("step.json") + " --cluster " +
+                                 file("here.json") + " -o " + file("plan.json"));
+  ASSERT_EQ(planned.code, 0) << planned.output;
+  EXPECT_THAT(planned.output, HasSubstr("note: link: " + paced));
+  const std::string run =
+      "run --plan " + file("plan.json") + " --ranks 2 --warmup 0 --steps 2 --rounds 1";
+  const std::string differs = "plan.json was planned for another link: " + paced;
+  EXPECT_THAT(run_tool(run).output, HasSubstr(differs));
+  EXPECT_THAT(run_tool(run + " --rate 1000mbit").output, Not(HasSubstr("another link")));
 }
 
 TEST_F(PolicyRunTest, ExposedIsRefusedWhereOpsCommunicate) {

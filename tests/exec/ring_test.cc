@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <string>
 #include <thread>
@@ -132,6 +133,61 @@ TEST_P(RingOnRanks, TwoRingsOfOneJobAreIndependent) {
     }
     EXPECT_EQ(count_wrong(large, 0, n, ReduceOp::Sum), 0U);
     EXPECT_EQ(count_wrong(small, 0, n, ReduceOp::Sum), 0U);
+  });
+}
+
+// 20 Mbit/s, so that the ring does wait for its link: 40'000 bytes and more leave each rank at a time.
+TEST_P(RingOnRanks, APacedRingGivesTheSameSums) {
+  const std::int32_t n = GetParam();
+  const auto open_paced = [](Session& session) {
+    return open_ring(session, {.link = std::make_shared<PacedLink>(parse_bit_rate("20mbit"))});
+  };
+  on_ranks(n, open_paced, [&](Session& session, Transport& ring) {
+    for (const std::size_t length : {0, 1, 5, 1000, 65'537}) {
+      std::vector<float> data = data_of(session.rank(), length);
+      ring.all_reduce(data, ReduceOp::Average, "all-reduce of bucket 0");
+      EXPECT_EQ(count_wrong(data, 0, n, ReduceOp::Average), 0U) << length;
+      std::vector<float> whole = data_of(session.rank(), length * static_cast<std::size_t>(n));
+      std::vector<float> received(whole.size());
+      ring.all_to_all(whole, received, "all-to-all");
+      ring.broadcast(data, 0, "broadcast");
+      EXPECT_EQ(count_wrong(data, 0, n, ReduceOp::Average), 0U) << length;
+    }
+  });
+}
+
+TEST(RingTest, TwoRingsOfARankShareOnePacedLink) {
+  launch::run_local_ranks({.ranks = 2}, [&](Session& session) {
+    const auto link = std::make_shared<PacedLink>(parse_bit_rate("50mbit"));
+    const std::unique_ptr<Transport> first = open_ring(session, {.link = link});
+    const std::unique_ptr<Transport> second = open_ring(session, {.link = link});
+    std::vector<float> large = data_of(session.rank(), 100'000);
+    std::vector<float> small = data_of(session.rank(), 10);
+    {
+      const std::jthread other(
+          [&] { second->all_reduce(small, ReduceOp::Sum, "all-reduce of bucket 1"); });
+      first->all_reduce(large, ReduceOp::Sum, "all-reduce of bucket 0");
+    }
+    EXPECT_EQ(count_wrong(large, 0, 2, ReduceOp::Sum), 0U);
+    EXPECT_EQ(count_wrong(small, 0, 2, ReduceOp::Sum), 0U);
+    session.barrier("the end of the test");
+  });
+}
+
+TEST(RingTest, WaitingForThePacedLinkIsNoSilence) {
+  launch::run_local_ranks({.ranks = 2}, [](Session& session) {
+    // 1 Mbit/s lets 64 KiB leave at once; the other 54'464 bytes wait 0.4 s, beyond the deadline.
+    const auto link = std::make_shared<PacedLink>(parse_bit_rate("1mbit"));
+    const Duration deadline = std::chrono::milliseconds(session.rank() == Rank{0} ? 200 : 30'000);
+    const std::unique_ptr<Transport> ring =
+        open_ring(session, {.deadline = deadline, .link = link});
+    std::vector<float> data(30'000, 1.0F);
+    if (session.rank() == Rank{0}) {
+      ring->send(data, "a send");
+    } else {
+      ring->receive(data, "a receive");
+    }
+    EXPECT_EQ(std::ranges::count(data, 1.0F), 30'000);
   });
 }
 

@@ -99,6 +99,8 @@ TEST(PlanJsonTest, EveryChoiceRoundTrips) {
   EXPECT_EQ(parse_plan("plan.json", plan_to_json(plan)), plan);
   plan.summary.predicted->lower_bound.reset();
   EXPECT_EQ(parse_plan("plan.json", plan_to_json(plan)), plan);
+  plan.summary.link = "loopback";
+  EXPECT_EQ(parse_plan("plan.json", plan_to_json(plan)), plan);
   plan.summary.predicted.reset();
   plan.schedule.buckets.clear();
   EXPECT_EQ(parse_plan("plan.json", plan_to_json(plan)), plan);
