@@ -290,6 +290,11 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
     const Calibration measured = exec::calibrate::calibrate(rig, plan, what);
     if (session.rank() != Rank{0}) return;
     const std::lock_guard lock(report);
+    if (measured.collectives.size() < 2) {
+      throw InputError("calibrate: in --budget " + options.budget + " only " +
+                       counted(measured.collectives.size(), "size") +
+                       " of all-reduce could be measured; two are needed");
+    }
     models::Cluster cluster =
         cluster_of(options, program, unit, measured, "cpu/" + std::string(to_string(transport)));
     cluster.passes = passes_of(cluster, what.variants, measured);
