@@ -44,27 +44,36 @@ TEST(MachineTest, CoarseTicksNeverMakeANegativeShare) {
 }
 
 TEST(MachineTest, QuietConditionsAreValid) {
-  const Verdict verdict =
-      judge({.outside_cpu = 0.049, .steal = 0.009, .spread = 0.049, .fit_residual = 0.019});
+  const Verdict verdict = judge({.outside_cpu = 0.049,
+                                 .steal = 0.009,
+                                 .spread = 0.049,
+                                 .core_taken = 0.019,
+                                 .fit_residual = 0.019});
   EXPECT_TRUE(verdict.valid);
   EXPECT_TRUE(verdict.reasons.empty());
 }
 
 TEST(MachineTest, EveryBrokenLimitIsAReason) {
-  const Verdict verdict =
-      judge({.outside_cpu = 0.072, .steal = 0.02, .spread = 0.3, .fit_residual = 0.05});
+  const Verdict verdict = judge({.outside_cpu = 0.072,
+                                 .steal = 0.02,
+                                 .spread = 0.3,
+                                 .core_taken = 0.112,
+                                 .fit_residual = 0.05});
   EXPECT_FALSE(verdict.valid);
   EXPECT_THAT(
       verdict.reasons,
       ::testing::ElementsAre(
           "other programs used a share of the processors of 7.2 %, more than 5.0 %",
           "the hypervisor took a share of the processors of 2.0 %, more than 1.0 %",
+          "the core of a rank was taken away for 11.2 %, more than 2.0 %",
           "step times spread from the 10th to the 90th percentile by 30.0 %, more than 5.0 %",
           "the link departs from a straight line by 5.0 %, more than 2.0 %"));
 }
 
 TEST(MachineTest, WhatWasNotLookedAtIsNoReason) {
-  EXPECT_TRUE(judge({.outside_cpu = 0, .steal = 0, .spread = {}, .fit_residual = {}}).valid);
+  EXPECT_TRUE(
+      judge({.outside_cpu = 0, .steal = 0, .spread = {}, .core_taken = {}, .fit_residual = {}})
+          .valid);
 }
 
 TEST(MachineTest, AStraightLinkHasNoResidual) {
