@@ -130,11 +130,11 @@ class ContendedRun {
     bool away = false;     // it computes nothing
     bool silent = false;   // its collectives stand still too
   };
-  enum class Change : std::int32_t { Leaves = 0, Silent = 1, Returns = 2, kCount = 3 };
+  enum class Change : std::int32_t { Leaves = 0, Silent = 1, Returns = 2 };
+  static constexpr std::int32_t kChanges = 3;
 
   void expect(std::size_t lane, Change change, std::int64_t time) {
-    push({time, 2 * graph_.size() +
-                    static_cast<std::int32_t>(lane) * static_cast<std::int32_t>(Change::kCount) +
+    push({time, 2 * graph_.size() + static_cast<std::int32_t>(lane) * kChanges +
                     static_cast<std::int32_t>(change)});
   }
 
@@ -145,9 +145,9 @@ class ContendedRun {
 
   void change_presence(const Event& event) {
     const std::int32_t number = event.key - 2 * graph_.size();
-    const auto lane = static_cast<std::size_t>(number / static_cast<std::int32_t>(Change::kCount));
+    const auto lane = static_cast<std::size_t>(number / kChanges);
     Presence& presence = away_[lane];
-    switch (static_cast<Change>(number % static_cast<std::int32_t>(Change::kCount))) {
+    switch (static_cast<Change>(number % kChanges)) {
       case Change::Leaves: {
         const Absence& absence = absences_.by_lane[lane][presence.next++];
         presence.away = true;
@@ -163,8 +163,6 @@ class ContendedRun {
         presence.away = presence.silent = false;
         expect_absence(lane);
         break;
-      case Change::kCount:
-        DOVETAIL_CHECK(false) << event.key;
     }
     retime(compute_[lane], compute_rate(lane), event.time);
     for (Flight& transfer : transfers_) {

@@ -27,7 +27,7 @@ std::int64_t end_of(const Pauses& pauses, std::int64_t start, std::int64_t work)
 
 }  // namespace
 
-FakeWorld::FakeWorld(std::vector<std::vector<traces::Taken>> away, Duration shield)
+FakeWorld::FakeWorld(const std::vector<std::vector<traces::Taken>>& away, Duration shield)
     : reached_ns_(away.size(), 0), latest_ns_(std::numeric_limits<std::int64_t>::min()) {
   std::vector<Absence> silent;
   for (const std::vector<traces::Taken>& of_rank : away) {

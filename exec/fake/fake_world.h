@@ -26,7 +26,7 @@ namespace dovetail::exec::fake {
 class FakeWorld {
  public:
   // By rank; each by time and apart. Times count from virtual time 0.
-  FakeWorld(std::vector<std::vector<traces::Taken>> away, Duration shield);
+  FakeWorld(const std::vector<std::vector<traces::Taken>>& away, Duration shield);
 
   // Blocks until every rank has come with its own time; returns the latest.
   std::int64_t meet(std::int64_t time_ns);
