@@ -49,6 +49,17 @@ Duration taken_within(const CoreRecord& record, Duration start, Duration end) {
   return sum;
 }
 
+CoreRecord silences(const CoreRecord& record, Duration shield) {
+  CoreRecord silent = record;
+  silent.taken.clear();
+  for (const Taken& taken : record.taken) {
+    if (taken.length > shield) {
+      silent.taken.push_back({.start = taken.start + shield, .length = taken.length - shield});
+    }
+  }
+  return silent;
+}
+
 CoreRecord window_of(const CoreRecord& record, Duration start, Duration end) {
   CoreRecord window = {.core = record.core,
                        .watched = end - start,

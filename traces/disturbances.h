@@ -44,6 +44,8 @@ double share_taken(const CoreRecord& record);
 Duration typical_burst(const CoreRecord& record);
 // What the core was away of the time from `start` to `end`.
 Duration taken_within(const CoreRecord& record, Duration start, Duration end);
+// What an absence leaves of a collective once buffers are used up: each absence without its first `shield`.
+CoreRecord silences(const CoreRecord& record, Duration shield);
 // The part of a record from `start` to `end`, which becomes a record of its own.
 CoreRecord window_of(const CoreRecord& record, Duration start, Duration end);
 

@@ -44,11 +44,8 @@ cpu::CollectiveCall call_on(Rig& rig, schedule::Collective kind, Bytes bytes) {
 // For how long the absences of this rank's core between two moments stopped its collectives.
 std::int64_t silent_ns(Rig& rig, std::int64_t start_ns, std::int64_t end_ns) {
   if (rig.shield() == Duration{}) return 0;
-  Duration silent{};
-  for (const traces::Taken& taken : rig.yardstick().record(start_ns, end_ns).taken) {
-    silent += std::max(Duration{}, taken.length - rig.shield());
-  }
-  return silent.count();
+  const traces::CoreRecord record = rig.yardstick().record(start_ns, end_ns);
+  return traces::taken_within(traces::silences(record, rig.shield()), {}, record.watched).count();
 }
 
 // From the last arrival to the last completion of `count` queued calls, in nanoseconds, one sample
