@@ -170,7 +170,7 @@ void Yardstick::watch(std::uint64_t seed) {
     const std::lock_guard lock(mutex_);
     warning_ = std::move(warning);
     core_ = sched_getcpu();
-    ticks_.reserve(1 << 15);  // four minutes
+    ticks_.reserve(1 << 16);  // four minutes
   }
   Random random(seed);
   const std::int64_t origin_ns = now_ns();

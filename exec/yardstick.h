@@ -4,7 +4,7 @@
 //   ... measure ...
 //   traces::CoreRecord record = yardstick.record(begin_ns, now_ns());
 //
-// A thread of its own sleeps until given moments, one in each period of 8 ms at a random place in it, and
+// A thread of its own sleeps until given moments, one in each period of 4 ms at a random place in it, and
 // notes when it really woke up. If the core is away at that moment, it wakes up late, by what was left
 // of the absence. So the share of moments that found the core away is an unbiased estimate of the share
 // of time in which it was, for absences longer and shorter than a period; and since the moments are
@@ -62,7 +62,7 @@ traces::CoreRecord record_of(std::span<const Tick> ticks, std::int64_t begin_ns,
 
 class Yardstick {
  public:
-  static constexpr Duration kPeriod = std::chrono::milliseconds(8);
+  static constexpr Duration kPeriod = std::chrono::milliseconds(4);
 
   // For the calling thread.
   explicit Yardstick(std::uint64_t seed);
