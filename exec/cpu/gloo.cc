@@ -16,6 +16,7 @@
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/attr.h>
 #include <gloo/transport/tcp/device.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -27,6 +28,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <functional>
@@ -73,17 +75,39 @@ class SessionStore final : public gloo::rendezvous::Store {
   void wait(const std::vector<std::string>&) override {}
   void wait(const std::vector<std::string>&, const milliseconds&) override {}
 
+  [[nodiscard]] const std::map<std::string, std::vector<char>>& values() const { return values_; }
+
  private:
   Session& session_;
   std::map<std::string, std::vector<char>> values_;
 };
 
-// The address of a socket as bytes, "" when it has none.
-std::string name_of_socket(int fd) {
+// Address and port as bytes, "" for other than internet addresses. What else stands in a sockaddr_storage
+// that Gloo hands out was never written.
+std::string endpoint(const char* bytes, std::size_t count) {
   sockaddr_storage address{};
-  socklen_t size = sizeof(address);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
-  return {reinterpret_cast<const char*>(&address), sizeof(address)};
+  std::memcpy(&address, bytes, std::min(count, sizeof(address)));
+  const auto words = [](const auto& host, in_port_t port) {
+    std::string text(reinterpret_cast<const char*>(&host), sizeof(host));
+    return text.append(reinterpret_cast<const char*>(&port), sizeof(port));
+  };
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    return words(v4.sin_addr, v4.sin_port);
+  }
+  if (address.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+    return words(v6.sin6_addr, v6.sin6_port);
+  }
+  return "";
+}
+
+// Of a socket's own side (getsockname) or of the other one (getpeername).
+std::string endpoint(int fd, int (*name)(int, sockaddr*, socklen_t*)) {
+  std::array<char, sizeof(sockaddr_storage)> address{};
+  socklen_t size = address.size();
+  if (name(fd, reinterpret_cast<sockaddr*>(address.data()), &size) != 0) return "";
+  return endpoint(address.data(), size);
 }
 
 class Mesh final : public gloo::rendezvous::Context {
@@ -98,6 +122,10 @@ class Mesh final : public gloo::rendezvous::Context {
     SessionStore store(session);
     setTimeout(kConnectTimeout);
     connectFullMesh(store, device);
+    // A rank's value is its addresses, one per peer, each at the same listening socket.
+    for (const auto& [key, addresses] : store.values()) {
+      if (key != std::to_string(rank)) peers_.insert(endpoint(addresses.data(), addresses.size()));
+    }
   }
 
   void set_deadline(milliseconds deadline) {
@@ -107,20 +135,27 @@ class Mesh final : public gloo::rendezvous::Context {
 
   // The connections to all peers are cut, so whoever waits for a message, or will, gets an
   // exception. Gloo keeps its sockets to itself: they are found among all of this process by the
-  // address of our side, which Gloo tells.
+  // address at which one side listened: ours, which Gloo tells, or the peer's, which it told us.
   void cut() {
-    std::set<std::string> names;
+    std::set<std::string> listened = peers_;
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
       const std::vector<char> bytes = getPair(peer)->address().bytes();
-      names.emplace(bytes.data(), std::min(bytes.size(), sizeof(sockaddr_storage)));
+      listened.insert(endpoint(bytes.data(), bytes.size()));
     }
+    listened.erase("");
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
       const int fd = std::atoi(entry.path().filename().c_str());
-      if (names.count(name_of_socket(fd)) > 0) shutdown(fd, SHUT_RDWR);
+      if (listened.count(endpoint(fd, getsockname)) > 0 ||
+          listened.count(endpoint(fd, getpeername)) > 0) {
+        shutdown(fd, SHUT_RDWR);
+      }
     }
   }
+
+ private:
+  std::set<std::string> peers_;  // where they listened
 };
 
 // Sleeps until the job fails, and then wakes whoever is inside Gloo.
