@@ -34,7 +34,8 @@ ALLOWED_FOLDERS = {"bench": ["tests/support/*"]}
 # What reads or writes JSON.
 JSON_FILES = ["base/json_reader.cc", "*_json.cc", "models/*.cc", "traces/perfetto.cc",
               "traces/compare_print.cc", "cli/*.cc", "tests/*", "bench/*"]
-EXECUTORS = ["exec/cpu/*", "exec/cuda/*", "exec/launch/*", "exec/calibrate*", "tests/exec/*"]
+EXECUTORS = ["exec/cpu/*", "exec/cuda/*", "exec/launch/*", "exec/calibrate*", "tests/exec/*",
+             "tests/emulated/*"]
 
 # Pattern of an outside header -> the files that may include it. The first match decides; a header
 # in angle brackets that matches none is free (the standard library, POSIX).

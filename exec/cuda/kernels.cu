@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/kernels.h"
 
+#include "exec/cuda/device.cuh"
 #include "exec/cuda/elements.cuh"
 
 namespace dovetail::exec::cuda {
@@ -14,23 +15,6 @@ constexpr std::int64_t kMostBlocks = 4096;
 int blocks_for(std::int64_t items) {
   const std::int64_t blocks = (items + kThreads - 1) / kThreads;
   return static_cast<int>(blocks < 1 ? 1 : blocks > kMostBlocks ? kMostBlocks : blocks);
-}
-
-__device__ std::int64_t thread_index() {
-  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-__device__ std::int64_t thread_count() { return static_cast<std::int64_t>(gridDim.x) * blockDim.x; }
-
-// A tree over a block of kThreads; the sum is thread 0's.
-__device__ double block_sum(double value) {
-  __shared__ double sums[kThreads];
-  sums[threadIdx.x] = value;
-  __syncthreads();
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
-    __syncthreads();
-  }
-  return sums[0];
 }
 
 __global__ void fill_known_kernel(Array data, KnownWrite write, const std::int32_t* step) {
@@ -80,7 +64,7 @@ __global__ void compare_known_kernel(ComparisonTables tables) {
       atomicMin(&found.first, static_cast<unsigned long long>(i));
     }
     if (what.data == nullptr) {
-      const double sum = block_sum(squares);
+      const double sum = block_sum<kThreads>(squares);
       if (threadIdx.x == 0) atomicAdd(&found.squares, sum);
       __syncthreads();
     }
@@ -134,12 +118,12 @@ __global__ void squares_kernel(Array data, double factor, double* partial) {
     const double value = load(data.data, data.element, i) * factor;
     sum += value * value;
   }
-  const double all = block_sum(sum);
+  const double all = block_sum<kThreads>(sum);
   if (threadIdx.x == 0) partial[blockIdx.x] = all;
 }
 
 __global__ void add_partials_kernel(const double* partial, double* total) {
-  const double sum = block_sum(partial[threadIdx.x]);
+  const double sum = block_sum<kThreads>(partial[threadIdx.x]);
   if (threadIdx.x == 0) *total += sum;
 }
 
@@ -161,36 +145,22 @@ __global__ void stream_pass_kernel(const float* x, float* y, std::int64_t count)
   if (rest < count) y[rest] = 0.5F * (x[rest] + y[rest]);
 }
 
-__global__ void __launch_bounds__(kOccupyThreads, 1) occupy_kernel(Occupation what) {
-  extern __shared__ int4 staged[];
-  const auto* from = static_cast<const int4*>(what.from);
-  auto* to = static_cast<int4*>(what.to);
-  for (std::int32_t round = 0; round < what.rounds; ++round) {
-    for (std::int64_t i = thread_index(); i < what.bytes / 16; i += thread_count()) {
-      staged[threadIdx.x] = from[i];  // through shared memory, as NCCL's simple protocol does not,
-      to[i] = staged[threadIdx.x];    // so that the compiler keeps the block's allocation
-    }
-  }
-}
-
 }  // namespace
 
 cudaError_t fill_known(const Array& data, const KnownWrite& write, const std::int32_t* step,
                        cudaStream_t stream) {
   if (data.count == 0) return cudaSuccess;
-  fill_known_kernel<<<blocks_for(data.count), kThreads, 0, stream>>>(data, write, step);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(fill_known_kernel, blocks_for(data.count), kThreads, stream, data, write,
+                         step);
 }
 
 cudaError_t set_step(std::int32_t* step, std::int32_t value, cudaStream_t stream) {
-  set_step_kernel<<<1, 1, 0, stream>>>(step, value);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(set_step_kernel, 1, 1, stream, step, value);
 }
 
 cudaError_t fill_random(const Array& data, std::uint64_t seed, cudaStream_t stream) {
   if (data.count == 0) return cudaSuccess;
-  fill_random_kernel<<<blocks_for(data.count), kThreads, 0, stream>>>(data, seed);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(fill_random_kernel, blocks_for(data.count), kThreads, stream, data, seed);
 }
 
 cudaError_t compare_known(const ComparisonTables& tables, cudaStream_t stream) {
@@ -198,8 +168,7 @@ cudaError_t compare_known(const ComparisonTables& tables, cudaStream_t stream) {
   constexpr int kBlocksPerComparison = 64;
   const int rows = tables.count < 65535 ? tables.count : 65535;
   const dim3 grid(kBlocksPerComparison, static_cast<unsigned>(rows));
-  compare_known_kernel<<<grid, kThreads, 0, stream>>>(tables);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(compare_known_kernel, grid, kThreads, stream, tables);
 }
 
 cudaError_t move_ranges(const Moves& moves, cudaStream_t stream) {
@@ -208,52 +177,40 @@ cudaError_t move_ranges(const Moves& moves, cudaStream_t stream) {
   const int columns = blocks_for(moves.largest / kBytesPerThread);
   const int rows = moves.count < 65535 ? moves.count : 65535;
   const dim3 grid(static_cast<unsigned>(columns), static_cast<unsigned>(rows));
-  move_ranges_kernel<<<grid, kThreads, 0, stream>>>(moves);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(move_ranges_kernel, grid, kThreads, stream, moves);
 }
 
 cudaError_t copy_scaled(const Array& from, const Array& to, double factor, cudaStream_t stream) {
   if (to.count == 0) return cudaSuccess;
-  copy_scaled_kernel<<<blocks_for(to.count), kThreads, 0, stream>>>(from, to, factor);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(copy_scaled_kernel, blocks_for(to.count), kThreads, stream, from, to,
+                         factor);
 }
 
 cudaError_t accumulate(const Array& from, const Array& to, double factor, Onto onto,
                        cudaStream_t stream) {
   if (to.count == 0) return cudaSuccess;
-  accumulate_kernel<<<blocks_for(to.count), kThreads, 0, stream>>>(from, to, factor, onto);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(accumulate_kernel, blocks_for(to.count), kThreads, stream, from, to,
+                         factor, onto);
 }
 
 cudaError_t add_squares(const Array& data, double factor, double* partial, double* total,
                         cudaStream_t stream) {
   static_assert(kSquareBlocks == kThreads, "one block adds the partial sums");
   if (data.count == 0) return cudaSuccess;
-  squares_kernel<<<kSquareBlocks, kThreads, 0, stream>>>(data, factor, partial);
-  const cudaError_t launched = cudaGetLastError();
+  const cudaError_t launched =
+      DOVETAIL_LAUNCH(squares_kernel, kSquareBlocks, kThreads, stream, data, factor, partial);
   if (launched != cudaSuccess) return launched;
-  add_partials_kernel<<<1, kThreads, 0, stream>>>(partial, total);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(add_partials_kernel, 1, kThreads, stream, partial, total);
 }
 
 cudaError_t store_number(const double* total, const Array& out, cudaStream_t stream) {
-  store_number_kernel<<<1, 1, 0, stream>>>(total, out);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(store_number_kernel, 1, 1, stream, total, out);
 }
 
 cudaError_t stream_pass(const float* x, float* y, std::int64_t count, cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
-  stream_pass_kernel<<<blocks_for((count + 3) / 4), kThreads, 0, stream>>>(x, y, count);
-  return cudaGetLastError();
-}
-
-cudaError_t occupy(const Occupation& what, cudaStream_t stream) {
-  // More than 48 KiB of shared memory must be asked for.
-  const cudaError_t allowed = cudaFuncSetAttribute(
-      occupy_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kOccupySharedBytes);
-  if (allowed != cudaSuccess) return allowed;
-  occupy_kernel<<<what.ctas, kOccupyThreads, kOccupySharedBytes, stream>>>(what);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(stream_pass_kernel, blocks_for((count + 3) / 4), kThreads, stream, x, y,
+                         count);
 }
 
 }  // namespace dovetail::exec::cuda

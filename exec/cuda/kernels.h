@@ -3,7 +3,7 @@
 //
 //   known values   fill_known, compare_known     the proof that a schedule moved the right data
 //   data movement  move_ranges, copy_scaled, accumulate, scale
-//   work           stream_pass (memory-bound), occupy (holds a number of SMs, for contention)
+//   work           stream_pass (memory-bound)
 //
 // All arrays are in device memory. Kernels that take any element type decide per element, by a
 // branch that is the same for all threads: they are bound by memory.
@@ -67,18 +67,5 @@ inline constexpr int kSquareBlocks = 256;
 // y = (x + y) / 2 over `count` floats: 12 bytes of traffic per element.
 [[nodiscard]] cudaError_t stream_pass(const float* x, float* y, std::int64_t count,
                                       cudaStream_t stream);
-
-// Copies `bytes` from one buffer to the other `rounds` times on `ctas` thread blocks of 640 threads
-// with 82,240 bytes of shared memory each: the footprint of NCCL's kernels on sm_90.
-struct Occupation {
-  int ctas = 1;
-  const void* from = nullptr;
-  void* to = nullptr;
-  std::int64_t bytes = 0;  // a multiple of 16
-  std::int32_t rounds = 1;
-};
-inline constexpr int kOccupyThreads = 640;
-inline constexpr int kOccupySharedBytes = 82240;
-[[nodiscard]] cudaError_t occupy(const Occupation& what, cudaStream_t stream);
 
 }  // namespace dovetail::exec::cuda

@@ -3,25 +3,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/selftest_kernels.h"
 
+#include "exec/cuda/device.cuh"
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 namespace dovetail::exec::cuda {
 namespace {
 
-__device__ std::int64_t global_timer() {
-  unsigned long long ns = 0;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
-  return static_cast<std::int64_t>(ns);
-}
-
 __global__ void sample_clock(std::int64_t cycles, ClockSample* out) {
-  const std::int64_t start_ns = global_timer();
-  const std::int64_t start = clock64();
+  const std::int64_t start_ns = device_ns();
+  const std::int64_t start = device_cycles();
   std::int64_t now = start;
-  while (now - start < cycles) now = clock64();
+  while (now - start < cycles) now = device_cycles();
   out->cycles = now - start;
-  out->ns = global_timer() - start_ns;
+  out->ns = device_ns() - start_ns;
 }
 
 // A hash of the index: its upper bits become the mantissa of a number in [1, 2).
@@ -52,24 +48,23 @@ constexpr unsigned kThreads = 256;
 }  // namespace
 
 cudaError_t launch_clock_sample(std::int64_t cycles, ClockSample* out, cudaStream_t stream) {
-  sample_clock<<<1, 1, 0, stream>>>(cycles, out);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(sample_clock, 1, 1, stream, cycles, out);
 }
 
 cudaError_t launch_random(RandomKind kind, void* data, std::size_t count, std::uint32_t seed,
                           cudaStream_t stream) {
   switch (kind) {
     case RandomKind::F32:
-      fill_random<<<kBlocks, kThreads, 0, stream>>>(static_cast<float*>(data), count, seed);
-      break;
+      return DOVETAIL_LAUNCH(fill_random, kBlocks, kThreads, stream, static_cast<float*>(data),
+                             count, seed);
     case RandomKind::F16:
-      fill_random<<<kBlocks, kThreads, 0, stream>>>(static_cast<__half*>(data), count, seed);
-      break;
+      return DOVETAIL_LAUNCH(fill_random, kBlocks, kThreads, stream, static_cast<__half*>(data),
+                             count, seed);
     case RandomKind::BF16:
-      fill_random<<<kBlocks, kThreads, 0, stream>>>(static_cast<__nv_bfloat16*>(data), count, seed);
-      break;
+      return DOVETAIL_LAUNCH(fill_random, kBlocks, kThreads, stream,
+                             static_cast<__nv_bfloat16*>(data), count, seed);
   }
-  return cudaGetLastError();
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace dovetail::exec::cuda

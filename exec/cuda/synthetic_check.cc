@@ -30,10 +30,7 @@ CheckResult SyntheticOps::check(cudaStream_t stream) {
   tables_ =
       ExpectedTables([this](TensorId id) { return element_of(plan_.program.tensor(id).dtype); });
   subjects_.clear();
-  for (const auto& [id, content] : expected_.at_end) {
-    if (!memory_.layout().has(id)) continue;
-    ask(memory_.tensor(id), {.tensor = id, .first = 0, .where = ""}, content, step_);
-  }
+  // What an op read comes first: when that is wrong, so is what was made of it.
   for (const auto& [op_id, looks] : looks_) {
     const schedule::Op& op = plan_.program.op(op_id);
     const bool is_optimizer = op.phase == schedule::Phase::Optimizer;
@@ -45,6 +42,10 @@ CheckResult SyntheticOps::check(cudaStream_t stream) {
       ask(kept(look), {.tensor = look.what.tensor, .first = look.first, .where = where},
           look.what.expected, look.what.is_of_previous_step ? step_ - 1 : step_);
     }
+  }
+  for (const auto& [id, content] : expected_.at_end) {
+    if (!memory_.layout().has(id)) continue;
+    ask(memory_.tensor(id), {.tensor = id, .first = 0, .where = ""}, content, step_);
   }
   judge(found(tables_, stream), result);
   for (const auto& entry : looks_) {

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/training_kernels.h"
 
+#include "exec/cuda/device.cuh"
+
 namespace dovetail::exec::cuda {
 namespace {
 
@@ -13,10 +15,6 @@ constexpr double kCubic = 0.044715;
 
 unsigned blocks_for(std::int64_t items) {
   return static_cast<unsigned>(items < 1 ? 1 : (items + kThreads - 1) / kThreads);
-}
-
-__device__ std::int64_t thread_index() {
-  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
 
 __device__ float& at(const DeviceMatrix& matrix, std::int64_t row, std::int64_t column) {
@@ -151,70 +149,63 @@ __global__ void update_kernel(OptimizerStep step) {
 }  // namespace
 
 cudaError_t multiply(const Product& product, cudaStream_t stream) {
-  multiply_kernel<<<blocks_for(product.out.count()), kThreads, 0, stream>>>(product);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(multiply_kernel, blocks_for(product.out.count()), kThreads, stream,
+                         product);
 }
 
 cudaError_t sum_rows(const DeviceMatrix& in, float* out, cudaStream_t stream) {
-  sum_rows_kernel<<<blocks_for(in.columns), kThreads, 0, stream>>>(in, out);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(sum_rows_kernel, blocks_for(in.columns), kThreads, stream, in, out);
 }
 
 cudaError_t gelu(const float* in, float* out, std::int64_t count, cudaStream_t stream) {
-  gelu_kernel<<<blocks_for(count), kThreads, 0, stream>>>(in, out, count);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(gelu_kernel, blocks_for(count), kThreads, stream, in, out, count);
 }
 
 cudaError_t gelu_backward(const GeluGradient& what, cudaStream_t stream) {
-  gelu_backward_kernel<<<blocks_for(what.count), kThreads, 0, stream>>>(what);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(gelu_backward_kernel, blocks_for(what.count), kThreads, stream, what);
 }
 
 cudaError_t gather_rows(const DeviceMatrix& weights, const std::int32_t* tokens,
                         const DeviceMatrix& out, cudaStream_t stream) {
-  gather_rows_kernel<<<blocks_for(out.count()), kThreads, 0, stream>>>(weights, tokens, out);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(gather_rows_kernel, blocks_for(out.count()), kThreads, stream, weights,
+                         tokens, out);
 }
 
 cudaError_t add_rows(const DeviceMatrix& dx, const std::int32_t* tokens,
                      const DeviceMatrix& gradient, cudaStream_t stream) {
-  add_rows_kernel<<<blocks_for(dx.columns), kThreads, 0, stream>>>(dx, tokens, gradient);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(add_rows_kernel, blocks_for(dx.columns), kThreads, stream, dx, tokens,
+                         gradient);
 }
 
 // One thread: the rows are few, and their order is fixed.
 cudaError_t loss(const Loss& what, cudaStream_t stream) {
-  loss_kernel<<<1, 1, 0, stream>>>(what);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(loss_kernel, 1, 1, stream, what);
 }
 
 cudaError_t loss_backward(const Loss& what, const float* fill, const DeviceMatrix& out,
                           cudaStream_t stream) {
-  loss_backward_kernel<<<blocks_for(what.logits.rows), kThreads, 0, stream>>>(what, fill, out);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(loss_backward_kernel, blocks_for(what.logits.rows), kThreads, stream, what,
+                         fill, out);
 }
 
 cudaError_t set_number(float* out, float value, cudaStream_t stream) {
-  set_number_kernel<<<1, 1, 0, stream>>>(out, value);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(set_number_kernel, 1, 1, stream, out, value);
 }
 
 cudaError_t scale_number(const double* total, const float* fill, double factor, float* out,
                          cudaStream_t stream) {
-  scale_number_kernel<<<1, 1, 0, stream>>>(total, fill, factor, out);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(scale_number_kernel, 1, 1, stream, total, fill, factor, out);
 }
 
 cudaError_t add_scaled(const float* from, const float* factor, float* to, std::int64_t count,
                        cudaStream_t stream) {
-  add_scaled_kernel<<<blocks_for(count), kThreads, 0, stream>>>(from, factor, to, count);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(add_scaled_kernel, blocks_for(count), kThreads, stream, from, factor, to,
+                         count);
 }
 
 cudaError_t update(const OptimizerStep& step, cudaStream_t stream) {
   if (step.count == 0) return cudaSuccess;
-  update_kernel<<<blocks_for(step.count), kThreads, 0, stream>>>(step);
-  return cudaGetLastError();
+  return DOVETAIL_LAUNCH(update_kernel, blocks_for(step.count), kThreads, stream, step);
 }
 
 }  // namespace dovetail::exec::cuda

@@ -2,13 +2,12 @@
 // type, and timings that make sense. Skipped where the module or a GPU is missing.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "base/error.h"
 #include "exec/clock.h"
-#include "exec/cuda/loader.h"
 #include "exec/cuda/stand_in.h"
 #include "exec/run.h"
 #include "exec/training/program.h"
 #include "schedule/program.h"
+#include "tests/exec/cuda_module.h"
 #include "tests/exec/programs.h"
 #include "tests/exec/training_job.h"
 
@@ -33,14 +32,9 @@ using schedule::ScheduledProgram;
 class CudaDeviceTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const std::string path = DOVETAIL_TEST_CUDA_MODULE;
-    if (path.empty()) GTEST_SKIP() << "this build has no CUDA module";
-    try {
-      module_ = &load_module({.built = true, .reason = "", .path = path});
-      require_device(module_->facts());
-    } catch (const DeviceError& error) {
-      GTEST_SKIP() << error.what();
-    }
+    const testing::FoundModule found = testing::find_cuda_module();
+    if (found.module == nullptr) GTEST_SKIP() << found.missing;
+    module_ = found.module;
     options_.exchange = exec::alone();
   }
 
