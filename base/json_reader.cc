@@ -195,6 +195,8 @@ JsonArray JsonValue::array() const {
 
 bool JsonValue::is_object() const { return value_->is_object(); }
 bool JsonValue::is_string() const { return value_->is_string(); }
+bool JsonValue::is_number() const { return value_->is_number(); }
+bool JsonValue::is_null() const { return value_->is_null(); }
 
 std::size_t JsonArray::size() const { return value_.value_->size(); }
 

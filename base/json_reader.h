@@ -52,6 +52,8 @@ class JsonValue {
   [[nodiscard]] JsonArray array() const;
   [[nodiscard]] bool is_object() const;
   [[nodiscard]] bool is_string() const;
+  [[nodiscard]] bool is_number() const;
+  [[nodiscard]] bool is_null() const;
 
   [[nodiscard]] const std::string& file() const { return file_; }
   [[nodiscard]] const std::string& path() const { return path_; }

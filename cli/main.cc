@@ -35,6 +35,7 @@
 #include "cli/compare.h"
 #include "cli/cuda_job.h"
 #include "cli/explore.h"
+#include "cli/import_flags.h"
 #include "cli/plan.h"
 #include "cli/reshard.h"
 #include "cli/run.h"
@@ -68,6 +69,7 @@ struct AllOptions {
   RunCommandOptions run;
   CalibrateBinding calibrate;
   CompareOptions compare;
+  ImportOptions imports;
   ReshardOptions reshard;
   SelftestOptions selftest;
 };
@@ -386,27 +388,31 @@ std::vector<std::string> option_names(const CLI::App& command) {
   return names;
 }
 
-// What stands where a subcommand belongs, if it is none and no option of the tool itself.
-std::string unknown_command(const CLI::App& app, const std::vector<std::string>& words) {
+// What stands where a subcommand (of import: a format) belongs, if it is none and no option there.
+std::string unknown_command(const CLI::App& app, std::span<const std::string> words) {
+  const std::string of = app.get_parent() == nullptr ? "" : app.get_name() + ": ";
+  const std::string noun = of.empty() ? "subcommand" : "format";
   std::vector<std::string> known;
   std::string list;
   for (const CLI::App* const command : app.get_subcommands({})) {
     known.push_back(command->get_name());
     list += (list.empty() ? "" : ", ") + known.back();
   }
-  if (words.empty()) return "name a subcommand: " + list;
+  if (words.empty()) return of + "name a " + noun + ": " + list;
   const std::string& word = words.front();
   if (std::ranges::find(known, word) != known.end()) return {};
   if (!word.starts_with('-')) {
-    return "unknown subcommand \"" + word + "\"" + suggestion(word, known) + " there are: " + list;
+    return of + "unknown " + noun + " \"" + word + "\"" + suggestion(word, known) +
+           " there are: " + list;
   }
   const std::vector<std::string> options = option_names(app);
   if (std::ranges::find(options, word) != options.end()) return {};
-  return "unknown option " + word + suggestion(word, options) + " expected a subcommand: " + list;
+  return of + "unknown option " + word + suggestion(word, options) + " expected a " + noun + ": " +
+         list;
 }
 
 // The first option that a subcommand does not know, in words; "" if there is none.
-std::string unknown_option(const CLI::App& command, const std::vector<std::string>& words) {
+std::string unknown_option(const CLI::App& command, std::span<const std::string> words) {
   const std::vector<std::string> known = option_names(command);
   for (std::size_t i = 1; i < words.size(); ++i) {
     const std::string word = words[i].substr(0, words[i].find('='));
@@ -423,11 +429,12 @@ std::string unknown_option(const CLI::App& command, const std::vector<std::strin
 }
 
 // Why the command line cannot be parsed.
-std::string refusal(const CLI::App& app, const std::vector<std::string>& words,
+std::string refusal(const CLI::App& app, std::span<const std::string> words,
                     const CLI::ParseError& error) {
   if (std::string text = unknown_command(app, words); !text.empty()) return text;
   for (const CLI::App* const command : app.get_subcommands({})) {
     if (command->get_name() != words.front()) continue;
+    if (!command->get_subcommands({}).empty()) return refusal(*command, words.subspan(1), error);
     if (std::string text = unknown_option(*command, words); !text.empty()) return text;
   }
   return words.front() + ": " + error.what();
@@ -447,6 +454,7 @@ int parse_and_run(int argc, char** argv) {
   bind_run(app, options.run, action);
   bind_calibrate(app, options.calibrate, action);
   bind_compare(app, options.compare, action);
+  bind_import(app, data_dir(), options.imports, action);
   bind_show(app, options.show, action);
   bind_reshard(app, options.reshard, action);
   bind_selftest(app, options.selftest, action);

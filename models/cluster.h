@@ -14,6 +14,9 @@
 //                     "points": [{"bytes": 32768, "isolated_us": 43.83}, ...]},
 //                    {"collective": "all-gather", "ranks": 8, "nodes": 1,
 //                     "alpha_us": 20, "beta_ns_per_byte": 0.004}],
+//                                 a table of two origins says which of its points were measured here:
+//                                 "measured": {"from_bytes": 8388608, "to_bytes": 1073741824,
+//                                              "prior": "a100x8"}
 //    "compute": {"gemm": {"flop_per_s": {"f32": 1.56e14}, "efficiency": 0.5},
 //                "memory_bytes_per_s": 2.039e12, "kernel_overhead_us": 1},
 //    "kernels": [{"dtype": "f32", "gemm": {"m": 64, "n": 256, "k": 784, "count": 1}, "us": 12.5},
@@ -57,12 +60,20 @@ namespace dovetail::models {
 enum class BackendKind { Cuda, Cpu };
 std::string_view to_string(BackendKind backend);
 
+// Of a table of two origins: sizes within were measured, all others are those of the cluster `prior`.
+struct MeasuredRange {
+  Bytes from, to;
+  std::string prior;
+  friend bool operator==(const MeasuredRange&, const MeasuredRange&) = default;
+};
+
 // One collective over one number of ranks.
 struct CollectiveSeries {
   schedule::Collective collective = schedule::Collective::AllReduce;
   std::int64_t ranks = 1;
   std::int64_t nodes = 1;  // default 1; for people
   std::variant<std::vector<CollectivePoint>, AlphaBeta> times;
+  std::optional<MeasuredRange> measured{};  // absent: all of one origin
   friend bool operator==(const CollectiveSeries&, const CollectiveSeries&) = default;
 };
 

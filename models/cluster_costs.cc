@@ -104,6 +104,14 @@ std::string extrapolation(const CollectiveSeries& series) {
          " on; what smaller messages take is extrapolated";
 }
 
+// Which sizes of a table of two origins were measured.
+std::string mixed_origin(const CollectiveSeries& series) {
+  if (!series.measured) return "";
+  return std::string(to_string(series.collective)) + " over " + std::to_string(series.ranks) +
+         " ranks was measured from " + to_string(series.measured->from) + " to " +
+         to_string(series.measured->to) + "; other sizes are those of " + series.measured->prior;
+}
+
 }  // namespace
 
 std::function<CollectiveTime(Collective, const schedule::ProcessGroup&, Bytes)> collective_costs(
@@ -152,9 +160,9 @@ std::vector<std::string> assumptions(const Cluster& cluster, const schedule::Pro
     if (!sentence.empty()) sentences.push_back(std::move(sentence));
   }
   for (const CollectiveSeries& series : cluster.collectives) {
-    const std::string sentence = extrapolation(series);
-    if (!sentence.empty() && spoken.contains({series.collective, series.ranks})) {
-      sentences.push_back(sentence);
+    if (!spoken.contains({series.collective, series.ranks})) continue;
+    for (std::string sentence : {extrapolation(series), mixed_origin(series)}) {
+      if (!sentence.empty()) sentences.push_back(std::move(sentence));
     }
   }
   const KernelTable kernels(cluster);

@@ -90,12 +90,22 @@ CollectivePoint read_point(const JsonValue& value, Bytes previous) {
   return point;
 }
 
+MeasuredRange read_measured(JsonObject object) {
+  MeasuredRange range;
+  range.from = Bytes(object.integer("from_bytes", 1, kMostBytes));
+  range.to = Bytes(object.integer("to_bytes", range.from.count(), kMostBytes));
+  range.prior = object.string("prior");
+  object.done();
+  return range;
+}
+
 CollectiveSeries read_series(const JsonValue& value) {
   JsonObject object = value.object();
   CollectiveSeries series;
   series.collective = named(object.at("collective"), kCollectives);
   series.ranks = object.integer("ranks", 1, kMostRanks);
-  optional_keys(object, {"nodes", "points"});
+  optional_keys(object, {"nodes", "points", "measured"});
+  if (object.has("measured")) series.measured = read_measured(object.object("measured"));
   series.nodes = object.integer_or("nodes", 1, 1, kMostRanks);
   if (object.has("points")) {
     const JsonArray array = object.array("points");
@@ -308,6 +318,11 @@ ordered_json written(const CollectiveSeries& series) {
   ordered_json object = {{"collective", to_string(series.collective)},
                          {"ranks", series.ranks},
                          {"nodes", series.nodes}};
+  if (series.measured) {
+    object["measured"] = {{"from_bytes", series.measured->from.count()},
+                          {"to_bytes", series.measured->to.count()},
+                          {"prior", series.measured->prior}};
+  }
   if (const auto* line = std::get_if<AlphaBeta>(&series.times)) {
     object["alpha_us"] = to_us(line->alpha);
     object["beta_ns_per_byte"] = finite(line->ns_per_byte);

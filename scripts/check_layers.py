@@ -22,11 +22,12 @@ ALLOWED_ROOMS = {
     "traces": {"base"},
     "schedule": {"base"},
     "models": {"base", "traces", "schedule"},
+    "imports": {"base", "traces", "schedule", "models"},
     "sim": {"base", "traces", "schedule", "models"},
     "exec": {"base", "traces", "schedule"},
-    "cli": {"base", "traces", "schedule", "models", "sim", "exec"},
-    "tests": {"base", "traces", "schedule", "models", "sim", "exec", "cli"},
-    "bench": {"base", "traces", "schedule", "models", "sim", "exec", "cli"},
+    "cli": {"base", "traces", "schedule", "models", "imports", "sim", "exec"},
+    "tests": {"base", "traces", "schedule", "models", "imports", "sim", "exec", "cli"},
+    "bench": {"base", "traces", "schedule", "models", "imports", "sim", "exec", "cli"},
 }
 # bench may also use the samples that tests build.
 ALLOWED_FOLDERS = {"bench": ["tests/support/*"]}

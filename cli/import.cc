@@ -1,0 +1,138 @@
+// Importing tables of collectives.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/import.h"
+
+#include <array>
+#include <filesystem>
+#include <utility>
+#include <variant>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/outputs.h"
+#include "cli/text.h"
+#include "imports/cluster_of.h"
+#include "imports/nccl_tests.h"
+#include "imports/text.h"
+#include "models/cluster.h"
+
+namespace dovetail::cli {
+namespace {
+
+using schedule::Collective;
+
+constexpr std::array kCollectives = {Collective::AllReduce, Collective::ReduceScatter,
+                                     Collective::AllGather, Collective::AllToAll,
+                                     Collective::Broadcast, Collective::SendRecv};
+
+std::optional<Collective> collective_named(const std::string& word) {
+  if (word.empty()) return std::nullopt;
+  std::vector<std::string> known;
+  for (const Collective candidate : kCollectives) {
+    if (to_string(candidate) == word) return candidate;
+    known.emplace_back(to_string(candidate));
+  }
+  throw InputError("--collective \"" + word + "\": expected " + imports::listed(known));
+}
+
+imports::CollectiveLog read_one(const ImportCollectivesOptions& options, const std::string& file) {
+  const std::string text = read_file(file);
+  switch (options.format) {
+    case CollectiveFormat::NcclTests:
+      return imports::read_nccl_tests(
+          file, text,
+          {.buffers =
+               options.out_of_place ? imports::Buffers::OutOfPlace : imports::Buffers::InPlace,
+           .collective = collective_named(options.collective),
+           .ranks = options.ranks});
+  }
+  return {};
+}
+
+std::string gb_per_s(double value) { return fixed(value, 2); }
+
+// One table as nccl-tests words it, beside the prior's where there is one.
+void print_table(std::ostream& out, const models::CollectiveSeries& series,
+                 const std::optional<models::Cluster>& prior) {
+  std::optional<models::CollectiveTable> before;
+  if (prior) {
+    for (const models::CollectiveSeries& other : prior->collectives) {
+      if (other.collective == series.collective && other.ranks == series.ranks) {
+        before = models::collective_table(*prior, {series.collective, series.ranks});
+      }
+    }
+  }
+  std::vector<std::string> header = {"  size", "time us", "algbw GB/s", "busbw GB/s"};
+  if (before) {
+    header.push_back(prior->name + " us");
+    header.emplace_back("measured / it");
+  }
+  TextTable table(header);
+  for (const auto& point : std::get<std::vector<models::CollectivePoint>>(series.times)) {
+    const double algbw = imports::algorithm_bandwidth(point.bytes, point.isolated);
+    std::vector<std::string> cells = {
+        "  " + to_string(point.bytes), fixed(to_us(point.isolated), 2), gb_per_s(algbw),
+        gb_per_s(algbw * imports::bus_factor(series.collective, series.ranks))};
+    if (before) {
+      const double us = to_us(before->time(point.bytes).isolated);
+      cells.push_back(fixed(us, 2));
+      cells.push_back(fixed(to_us(point.isolated) / us, 2));
+    }
+    table.add(std::move(cells));
+  }
+  out << '\n' << to_string(series.collective) << " over " << series.ranks << " ranks\n";
+  table.print(out);
+}
+
+void print_lines(std::ostream& out, const char* label, const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) out << label << line << '\n';
+}
+
+std::string names_of(const std::vector<std::string>& files) {
+  std::vector<std::string> names;
+  for (const std::string& file : files) {
+    names.push_back(std::filesystem::path(file).filename().string());
+  }
+  return imports::listed(names);
+}
+
+}  // namespace
+
+void import_collectives(const ImportCollectivesOptions& options, std::ostream& out) {
+  std::vector<NamedFile> inputs;
+  for (const std::string& file : options.files) inputs.push_back({"input", file});
+  inputs.push_back(cluster_file(options.over, options.data_dir));
+  require_outputs({{"-o", options.output}}, inputs);
+
+  imports::ClusterOptions wanted{
+      .name = options.name, .origin = names_of(options.files), .gpu = options.gpu};
+  if (!options.over.empty()) {
+    wanted.prior = models::load_cluster(options.over, options.data_dir + "/clusters");
+  }
+  imports::CollectiveLog log;
+  for (const std::string& file : options.files) imports::append(log, read_one(options, file));
+  const imports::ClusterResult result = imports::cluster_of(log, wanted);
+  if (!options.output.empty()) {
+    write_file(options.output, models::cluster_to_json(result.cluster));
+  }
+
+  out << log.tool << (log.nccl.empty() ? "" : ", NCCL " + log.nccl) << "; measured\n";
+  print_lines(out, "  ", log.read);
+  print_lines(out, "  left out: ", log.left_out);
+  for (const models::CollectiveSeries& series : imports::tables_of(log.samples)) {
+    print_table(out, series, wanted.prior);
+  }
+  out << '\n';
+  print_lines(out, "", result.ranges);
+  print_lines(out, "  ", result.seams);
+  print_notes(out, result.missing);
+  if (options.output.empty()) {
+    out << "nothing written; -o FILE writes the cluster file\n";
+  } else {
+    out << options.output << ": cluster \"" << result.cluster.name << "\", " << result.cluster.ranks
+        << " ranks; use it with --cluster " << options.output << '\n';
+  }
+}
+
+}  // namespace dovetail::cli

@@ -1,0 +1,23 @@
+// The flags of dovetail import and its formats.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "cli/import.h"
+
+namespace dovetail::cli {
+
+// Alive while the parser writes to it; one entry per format.
+struct ImportOptions {
+  ImportCollectivesOptions nccl_tests;
+};
+
+// Adds the subcommand with its formats; `action` is set when one of them was parsed.
+void bind_import(CLI::App& app, const std::string& data_dir, ImportOptions& options,
+                 std::function<int()>& action);
+
+}  // namespace dovetail::cli

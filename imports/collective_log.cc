@@ -1,0 +1,117 @@
+// From samples of collectives to tables by size.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "imports/collective_log.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace dovetail::imports {
+namespace {
+
+using models::CollectivePoint;
+using models::CollectiveSeries;
+using schedule::Collective;
+
+// The value below which this share of the samples lies. REQUIRES: times is sorted and not empty.
+Duration quantile(const std::vector<Duration>& times, double share) {
+  const auto last = static_cast<double>(times.size() - 1);
+  return times[static_cast<std::size_t>(share * last + 0.5)];
+}
+
+Duration median(const std::vector<Duration>& times) {
+  const std::size_t middle = times.size() / 2;
+  return times.size() % 2 == 1 ? times[middle] : (times[middle - 1] + times[middle]) / 2;
+}
+
+struct SizeSamples {
+  std::vector<Duration> alone, queued;
+};
+
+CollectivePoint point_of(std::int64_t bytes, SizeSamples& samples) {
+  constexpr std::size_t kEnoughForQuantiles = 10;
+  std::ranges::sort(samples.alone);
+  std::ranges::sort(samples.queued);
+  const std::vector<Duration>& first = samples.alone.empty() ? samples.queued : samples.alone;
+  CollectivePoint point{.bytes = Bytes(bytes), .isolated = median(first)};
+  if (!samples.alone.empty() && !samples.queued.empty()) {
+    point.back_to_back = median(samples.queued);
+  }
+  if (first.size() >= kEnoughForQuantiles) {
+    point.p10 = quantile(first, 0.1);
+    point.p90 = quantile(first, 0.9);
+  }
+  return point;
+}
+
+}  // namespace
+
+void append(CollectiveLog& all, CollectiveLog&& next) {
+  if (all.tool.empty()) all.tool = next.tool;
+  if (all.gpu.empty()) all.gpu = next.gpu;
+  if (all.nccl.empty()) all.nccl = next.nccl;
+  if (!next.gpu.empty() && next.gpu != all.gpu) {
+    all.left_out.push_back("the files come from different GPUs: " + all.gpu + " and " + next.gpu);
+  }
+  if (!next.nccl.empty() && next.nccl != all.nccl) {
+    all.left_out.push_back("the files come from different versions of the library: " + all.nccl +
+                           " and " + next.nccl);
+  }
+  const auto move_all = [](auto& to, auto& from) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+  };
+  move_all(all.samples, next.samples);
+  move_all(all.read, next.read);
+  move_all(all.left_out, next.left_out);
+}
+
+std::vector<CollectiveSeries> tables_of(std::vector<CollectiveSample> samples) {
+  struct Table {
+    std::int64_t nodes = 1;
+    std::map<std::int64_t, SizeSamples> sizes;
+  };
+  std::map<std::pair<Collective, std::int64_t>, Table> tables;
+  for (const CollectiveSample& sample : samples) {
+    Table& table = tables[{sample.collective, sample.ranks}];
+    table.nodes = std::max(table.nodes, sample.nodes);
+    SizeSamples& size = table.sizes[sample.bytes.count()];
+    (sample.launch == Launch::Alone ? size.alone : size.queued).push_back(sample.time);
+  }
+  std::vector<CollectiveSeries> result;
+  for (auto& [key, table] : tables) {
+    std::vector<CollectivePoint> points;
+    for (auto& [bytes, times] : table.sizes) points.push_back(point_of(bytes, times));
+    CollectiveSeries series;
+    series.collective = key.first;
+    series.ranks = key.second;
+    series.nodes = table.nodes;
+    series.times = std::move(points);
+    result.push_back(std::move(series));
+  }
+  return result;
+}
+
+double algorithm_bandwidth(Bytes bytes, Duration time) {
+  return static_cast<double>(bytes.count()) / static_cast<double>(time.count());
+}
+
+double bus_factor(Collective collective, std::int64_t ranks) {
+  const auto n = static_cast<double>(ranks);
+  switch (collective) {
+    case Collective::AllReduce:
+      return 2 * (n - 1) / n;
+    case Collective::AllGather:
+    case Collective::ReduceScatter:
+    case Collective::AllToAll:
+      return (n - 1) / n;
+    case Collective::Broadcast:
+    case Collective::SendRecv:
+      return 1;
+  }
+  return 1;
+}
+
+}  // namespace dovetail::imports

@@ -1,0 +1,59 @@
+// What a log of collectives says, whatever program printed it: one sample per collective that was
+// timed, and what is known of the machine.
+//
+//   CollectiveLog log = read_nccl_tests("run.log", text);
+//   std::vector<models::CollectiveSeries> tables = tables_of(log.samples);
+//
+// The sizes are those of models::CollectivePoint: the message of an all-reduce, the gathered result
+// of an all-gather, the input of a reduce-scatter, one rank's input of an all-to-all.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/units.h"
+#include "models/cluster.h"
+#include "schedule/program.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dovetail::imports {
+
+// Whether the next collective was already queued when this one ran.
+enum class Launch { Alone, Queued };
+
+struct CollectiveSample {
+  schedule::Collective collective = schedule::Collective::AllReduce;
+  std::int64_t ranks = 1;
+  std::int64_t nodes = 1;
+  Bytes bytes;
+  Duration time{};
+  Launch launch = Launch::Queued;
+};
+
+struct CollectiveLog {
+  std::string tool;  // what wrote it, with its version where the log has it
+  std::string gpu;   // as the log names it; "": it does not
+  std::string nccl;  // version of the library; "": unknown
+  std::vector<CollectiveSample> samples;
+  std::vector<std::string> read;      // what was found, one line each
+  std::vector<std::string> left_out;  // what was not used and why, one line each
+};
+
+// Several files of one tool: their samples together. What differs (the GPU, a version) is told in
+// `left_out`; the first one's stands.
+void append(CollectiveLog& all, CollectiveLog&& next);
+
+// One table per collective and number of ranks, sizes rising. Each size has the median of its samples;
+// of ten and more also the 10th and 90th percentile. Where a size was timed alone as well as queued,
+// the point has both times; else the one that there is stands for both.
+std::vector<models::CollectiveSeries> tables_of(std::vector<CollectiveSample> samples);
+
+// Algorithm and bus bandwidth in 10^9 bytes per second as nccl-tests defines them (its
+// doc/PERFORMANCE.md): size / time, times 2 (n - 1) / n for an all-reduce, (n - 1) / n for an
+// all-gather, a reduce-scatter and an all-to-all, 1 for a broadcast and a send. REQUIRES: time > 0.
+double algorithm_bandwidth(Bytes bytes, Duration time);
+double bus_factor(schedule::Collective collective, std::int64_t ranks);
+
+}  // namespace dovetail::imports

@@ -1,0 +1,38 @@
+// Vendor peaks of GPUs, for the compute section of a cluster that is made from a log of collectives.
+//
+//   find_gpu("NVIDIA H100 80GB HBM3")->name == "h100-sxm"
+//
+// Sources: the vendors' data sheets, dense rates (without sparsity); f32 is the TF32 rate where the
+// GPU has one. Peaks are not measurements: the cluster file says "uncalibrated".
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "models/cluster.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dovetail::imports {
+
+struct Gpu {
+  std::string_view name;    // as --gpu takes it
+  double f32_tflop_s = 0;   // 10^12 FLOP per second
+  double half_tflop_s = 0;  // f16, and bf16 where has_bf16
+  double memory_gb_s = 0;   // 10^9 bytes per second
+  bool has_bf16 = true;
+  std::string_view f32_means = "f32 is the TF32 rate";
+};
+
+// By a name of the list, or by what a driver calls it ("Tesla V100-SXM2-32GB"); absent: unknown.
+std::optional<Gpu> find_gpu(std::string_view device);
+
+// Names that find_gpu knows, for messages.
+std::vector<std::string> gpu_names();
+
+// The compute section: half of the peak is assumed to be reached.
+models::Roofline roofline_of(const Gpu& gpu);
+
+}  // namespace dovetail::imports
