@@ -149,7 +149,7 @@ class Writing {
 
 }  // namespace
 
-std::string read_file(const std::string& path) {
+std::string read_file(const std::string& path, std::size_t largest) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) fail(path, "read", errno);
   std::string content;
@@ -159,6 +159,10 @@ std::string read_file(const std::string& path) {
     if (size < 0 && errno == EINTR) continue;
     if (size < 0) fail(path, "read", errno);
     if (size == 0) return content;
+    if (static_cast<std::size_t>(size) > largest - content.size()) {
+      throw InputError(path + ": cannot be read: it holds more than " + std::to_string(largest) +
+                       " bytes");
+    }
     content.append(block.data(), static_cast<std::size_t>(size));
   }
 }

@@ -3,14 +3,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
 
 namespace dovetail {
 
-// The content of a file. Throws InputError "PATH: cannot be read: REASON".
-std::string read_file(const std::string& path);
+// The most that read_file takes: 1 GiB. What is larger is no file of ours, or a device without an end.
+inline constexpr std::size_t kLargestFile = std::size_t{1} << 30;
+
+// The content of a file. Throws InputError "PATH: cannot be read: REASON", also where it holds more than
+// `largest` bytes.
+std::string read_file(const std::string& path, std::size_t largest = kLargestFile);
 
 // Writes to PATH.tmp.PID in the same directory, flushes, then renames: a reader never sees half of
 // it. A link is followed: the file that it names is replaced, and the link stays. What exists and is

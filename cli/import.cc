@@ -10,9 +10,14 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/inputs.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
 #include "imports/cluster_of.h"
+#include "imports/flight_recorder.h"
+#include "imports/horovod_timeline.h"
+#include "imports/nccl_inspector.h"
+#include "imports/nccl_log.h"
 #include "imports/nccl_tests.h"
 #include "imports/text.h"
 #include "models/cluster.h"
@@ -36,16 +41,33 @@ std::optional<Collective> collective_named(const std::string& word) {
   throw InputError("--collective \"" + word + "\": expected " + imports::listed(known));
 }
 
-imports::CollectiveLog read_one(const ImportCollectivesOptions& options, const std::string& file) {
-  const std::string text = read_file(file);
+imports::CollectiveLog read_nccl_tests_files(const ImportCollectivesOptions& options,
+                                             const std::vector<imports::Source>& sources) {
+  const imports::NcclTestsOptions wanted{
+      .buffers = options.out_of_place ? imports::Buffers::OutOfPlace : imports::Buffers::InPlace,
+      .collective = collective_named(options.collective),
+      .ranks = options.ranks};
+  imports::CollectiveLog log;
+  for (const imports::Source& source : sources) {
+    imports::append(log, imports::read_nccl_tests(source.name, source.text, wanted));
+  }
+  return log;
+}
+
+imports::CollectiveLog read_log(const ImportCollectivesOptions& options) {
+  std::vector<std::string> texts;
+  for (const std::string& file : options.files) texts.push_back(read_file(file));
+  std::vector<imports::Source> sources;
+  for (std::size_t i = 0; i < texts.size(); ++i) sources.push_back({options.files[i], texts[i]});
   switch (options.format) {
     case CollectiveFormat::NcclTests:
-      return imports::read_nccl_tests(
-          file, text,
-          {.buffers =
-               options.out_of_place ? imports::Buffers::OutOfPlace : imports::Buffers::InPlace,
-           .collective = collective_named(options.collective),
-           .ranks = options.ranks});
+      return read_nccl_tests_files(options, sources);
+    case CollectiveFormat::NcclInspector:
+      return imports::read_nccl_inspector(sources);
+    case CollectiveFormat::FlightRecorder:
+      return imports::read_flight_recorder(sources);
+    case CollectiveFormat::NcclLog:
+      return imports::read_nccl_log(sources);
   }
   return {};
 }
@@ -108,18 +130,23 @@ void import_collectives(const ImportCollectivesOptions& options, std::ostream& o
   imports::ClusterOptions wanted{
       .name = options.name, .origin = names_of(options.files), .gpu = options.gpu};
   if (!options.over.empty()) {
-    wanted.prior = models::load_cluster(options.over, options.data_dir + "/clusters");
+    wanted.prior = load_cluster(options.over, options.data_dir);
   }
-  imports::CollectiveLog log;
-  for (const std::string& file : options.files) imports::append(log, read_one(options, file));
+  const imports::CollectiveLog log = read_log(options);
+  const bool is_model = options.format == CollectiveFormat::NcclLog;
+  out << log.tool << (log.nccl.empty() ? "" : ", NCCL " + log.nccl)
+      << (is_model ? "; a model, not measured\n" : "; measured\n");
+  print_lines(out, "  ", log.read);
+  print_lines(out, "  left out: ", log.left_out);
+  if (log.samples.empty()) {
+    if (options.output.empty()) return;
+    throw InputError(names_of(options.files) +
+                     ": no time of a collective in it; nothing to write to " + options.output);
+  }
   const imports::ClusterResult result = imports::cluster_of(log, wanted);
   if (!options.output.empty()) {
     write_file(options.output, models::cluster_to_json(result.cluster));
   }
-
-  out << log.tool << (log.nccl.empty() ? "" : ", NCCL " + log.nccl) << "; measured\n";
-  print_lines(out, "  ", log.read);
-  print_lines(out, "  left out: ", log.left_out);
   for (const models::CollectiveSeries& series : imports::tables_of(log.samples)) {
     print_table(out, series, wanted.prior);
   }
@@ -133,6 +160,27 @@ void import_collectives(const ImportCollectivesOptions& options, std::ostream& o
     out << options.output << ": cluster \"" << result.cluster.name << "\", " << result.cluster.ranks
         << " ranks; use it with --cluster " << options.output << '\n';
   }
+}
+
+void import_step(const ImportStepOptions& options, std::ostream& out) {
+  require_outputs({{"-o", options.output}}, {{"input", options.file}});
+  const std::string text = read_file(options.file);
+  imports::ImportedStep step;
+  switch (options.format) {
+    case StepFormat::HorovodTimeline:
+      step = imports::read_horovod_timeline({options.file, text}, options.ranks);
+      break;
+  }
+  if (!options.output.empty()) write_file(options.output, imports::profile_to_json(step));
+  out << step.what << '\n';
+  print_lines(out, "  ", step.read);
+  print_lines(out, "  left out: ", step.left_out);
+  if (options.output.empty()) {
+    out << "nothing written; -o FILE writes the workload file\n";
+    return;
+  }
+  out << options.output << ": workload \"" << step.profile.name << "\", " << step.profile.world_size
+      << " ranks; use it with --workload " << options.output << '\n';
 }
 
 }  // namespace dovetail::cli

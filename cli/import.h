@@ -1,5 +1,4 @@
-// dovetail import: other programs' files to cluster and workload files. One subcommand per format; this
-// file holds those whose result is a cluster file.
+// dovetail import: other programs' files to cluster and workload files. One subcommand per format.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -12,8 +11,8 @@
 
 namespace dovetail::cli {
 
-// Formats that hold collectives by size.
-enum class CollectiveFormat { NcclTests };
+// Formats that hold collectives by size; the result is a cluster file.
+enum class CollectiveFormat { NcclTests, NcclInspector, FlightRecorder, NcclLog };
 
 struct ImportCollectivesOptions {
   CollectiveFormat format = CollectiveFormat::NcclTests;
@@ -22,13 +21,26 @@ struct ImportCollectivesOptions {
   std::string over;                   // cluster to merge over; empty: a new one
   std::string name;                   // of the new cluster
   std::string gpu;                    // for its compute section
-  std::string collective;             // of logs that do not say it
+  std::string collective;             // of nccl-tests' logs that do not say it
   std::optional<std::int64_t> ranks;  // likewise
-  bool out_of_place = false;
+  bool out_of_place = false;          // of nccl-tests
   std::string data_dir;
 };
 
 // Prints what was read, what was left out and the tables, and writes the cluster file.
 void import_collectives(const ImportCollectivesOptions& options, std::ostream& out);
+
+// Formats that hold whole steps; the result is a workload file.
+enum class StepFormat { HorovodTimeline };
+
+struct ImportStepOptions {
+  StepFormat format = StepFormat::HorovodTimeline;
+  std::string file;
+  std::string output;                 // workload file; empty: only print
+  std::optional<std::int64_t> ranks;  // of files that do not say it
+};
+
+// Prints what was read and left out, and writes the workload file.
+void import_step(const ImportStepOptions& options, std::ostream& out);
 
 }  // namespace dovetail::cli

@@ -29,6 +29,16 @@ void bind_cluster_flags(CLI::App& format, ImportCollectivesOptions& options) {
   format.add_option("--gpu", options.gpu, "whose peaks to take (default: as the log says)");
 }
 
+void set_action(CLI::App& format, const ImportCollectivesOptions& options,
+                std::function<int()>& action) {
+  format.callback([&options, &action] {
+    action = [&options] {
+      import_collectives(options, std::cout);
+      return 0;
+    };
+  });
+}
+
 void bind_nccl_tests(CLI::App& command, ImportCollectivesOptions& options,
                      std::function<int()>& action) {
   CLI::App& format = add_format(command, "nccl-tests",
@@ -44,9 +54,70 @@ void bind_nccl_tests(CLI::App& command, ImportCollectivesOptions& options,
       "Examples:\n"
       "  mpirun -np 8 all_reduce_perf -b 8K -e 1G -f 2 -g 1 | tee allreduce.log\n"
       "  dovetail import nccl-tests allreduce.log -o here.json");
+  set_action(format, options, action);
+}
+
+void bind_nccl_inspector(CLI::App& command, ImportCollectivesOptions& options,
+                         std::function<int()>& action) {
+  CLI::App& format =
+      add_format(command, "nccl-inspector",
+                 "JSON lines of NCCL's inspector plugin (2.28 and later), all ranks");
+  options.format = CollectiveFormat::NcclInspector;
+  bind_cluster_flags(format, options);
+  format.footer(
+      "Examples:\n"
+      "  NCCL_PROFILER_PLUGIN=libnccl-profiler-inspector.so NCCL_INSPECTOR_ENABLE=1 \\\n"
+      "    NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES=0 NCCL_INSPECTOR_DUMP_DIR=logs srun train\n"
+      "  dovetail import nccl-inspector logs/* --over h200x8 -o here.json");
+  set_action(format, options, action);
+}
+
+void bind_flight_recorder(CLI::App& command, ImportCollectivesOptions& options,
+                          std::function<int()>& action) {
+  CLI::App& format = add_format(command, "flight-recorder",
+                                "PyTorch's flight recorder in JSON, one file per rank");
+  options.format = CollectiveFormat::FlightRecorder;
+  bind_cluster_flags(format, options);
+  format.footer(
+      "Examples:\n"
+      "  TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_ENABLE_TIMING=1 torchrun ... train.py, which ends "
+      "with\n"
+      "    open(f\"fr{rank}.json\", "
+      "\"w\").write(torch._C._distributed_c10d._dump_fr_trace_json())\n"
+      "    (older: _dump_nccl_trace_json and TORCH_NCCL_TRACE_BUFFER_SIZE)\n"
+      "  dovetail import flight-recorder fr*.json --over h200x8 -o here.json");
+  set_action(format, options, action);
+}
+
+void bind_nccl_log(CLI::App& command, ImportCollectivesOptions& options,
+                   std::function<int()>& action) {
+  CLI::App& format = add_format(command, "nccl-log",
+                                "NCCL_DEBUG=INFO: channels, algorithms, and NCCL's own model");
+  options.format = CollectiveFormat::NcclLog;
+  bind_cluster_flags(format, options);
+  format.footer(
+      "Examples:\n"
+      "  NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING,COLL srun train 2>&1 | tee nccl.log\n"
+      "  dovetail import nccl-log nccl.log");
+  set_action(format, options, action);
+}
+
+void bind_horovod_timeline(CLI::App& command, ImportStepOptions& options,
+                           std::function<int()>& action) {
+  CLI::App& format = add_format(command, "horovod-timeline",
+                                "HOROVOD_TIMELINE: gradients with sizes and ready times");
+  options.format = StepFormat::HorovodTimeline;
+  format.add_option("file", options.file, "file to read")->required();
+  format.add_option("-o,--output", options.output, "workload file to write (default: only print)");
+  format.add_option("--ranks", options.ranks, "of timelines that do not show them")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+  format.footer(
+      "Examples:\n"
+      "  HOROVOD_TIMELINE=timeline.json HOROVOD_CYCLE_TIME=0.1 horovodrun -np 8 python train.py\n"
+      "  dovetail import horovod-timeline timeline.json -o step.json");
   format.callback([&options, &action] {
     action = [&options] {
-      import_collectives(options, std::cout);
+      import_step(options, std::cout);
       return 0;
     };
   });
@@ -60,8 +131,15 @@ void bind_import(CLI::App& app, const std::string& data_dir, ImportOptions& opti
       *app.add_subcommand("import", "profiler traces and logs to workload and cluster files");
   command.require_subcommand(1);
   command.footer(kExamples);
-  options.nccl_tests.data_dir = data_dir;
+  for (ImportCollectivesOptions* const one : {&options.nccl_tests, &options.nccl_inspector,
+                                              &options.flight_recorder, &options.nccl_log}) {
+    one->data_dir = data_dir;
+  }
   bind_nccl_tests(command, options.nccl_tests, action);
+  bind_nccl_inspector(command, options.nccl_inspector, action);
+  bind_flight_recorder(command, options.flight_recorder, action);
+  bind_nccl_log(command, options.nccl_log, action);
+  bind_horovod_timeline(command, options.horovod_timeline, action);
 }
 
 }  // namespace dovetail::cli

@@ -4,14 +4,26 @@
 #include "cli/inputs.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 #include <variant>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "base/json_reader.h"
+#include "cli/outputs.h"
+#include "imports/guess.h"
 #include "models/stand_in.h"
 #include "models/workload.h"
 
 namespace dovetail::cli {
+
+bool is_all_timed(const schedule::Program& program) {
+  return std::ranges::all_of(program.ops, [](const schedule::Op& op) {
+    return std::holds_alternative<schedule::TimedWork>(op.work) ||
+           std::holds_alternative<schedule::CollectiveWork>(op.work);
+  });
+}
 
 std::int64_t reduction_ranks(const schedule::Program& program) {
   std::int64_t ranks = 1;
@@ -37,6 +49,30 @@ models::CollectiveTable own_table(const schedule::Program& program, models::OwnM
   return std::move(own.all_reduce);
 }
 
+// A workload on the machine of another profile, or of its own.
+Inputs on_machine_of_profile(const InputOptions& options) {
+  models::Workload profile = models::load_workload(options.cluster, {}, options.data_dir);
+  const auto refuse = [&](const std::string& why) {
+    throw InputError("--cluster " + options.cluster +
+                     ": the machine of a measured profile: " + why);
+  };
+  if (options.split.stages > 1) refuse("it has no times for the sends of a pipeline");
+  if (!profile.own_machine) refuse("the profile has no all_reduce_alone, no times of collectives");
+  models::Workload workload =
+      models::load_workload(options.workload, options.world, options.data_dir);
+  if (!is_all_timed(workload.program)) refuse("it has no times for the ops of " + options.workload);
+  const std::int64_t ranks = reduction_ranks(profile.program);
+  if (reduction_ranks(workload.program) != ranks) {
+    refuse("it has tables for " + std::to_string(ranks) + " ranks, " + options.workload +
+           " reduces over " + std::to_string(reduction_ranks(workload.program)));
+  }
+  models::OwnMachine& machine = *profile.own_machine;
+  models::CollectiveTable table = own_table(workload.program, machine);
+  std::string name = machine.costs.machine;
+  return {std::move(workload.program), std::move(machine.costs), std::move(table), std::move(name),
+          std::move(profile.notes)};
+}
+
 Inputs from_own_machine(const InputOptions& options) {
   models::Workload workload =
       models::load_workload(options.workload, options.world, options.data_dir);
@@ -55,6 +91,34 @@ Inputs from_own_machine(const InputOptions& options) {
 }
 
 }  // namespace
+
+bool is_profile(const std::string& name, const std::string& data_dir) {
+  std::error_code unreadable;
+  std::string path = name;
+  if (!std::filesystem::is_regular_file(path, unreadable)) {
+    if (!cluster_file(name, data_dir).path.empty()) return false;  // a shipped cluster comes first
+    path = workload_file(name, data_dir).path;
+  }
+  if (path.empty() || !std::filesystem::is_regular_file(path, unreadable)) return false;
+  try {
+    return JsonFile(path).root().has("profile");
+  } catch (const InputError&) {
+    return false;  // who reads it as a cluster will say what is wrong
+  }
+}
+
+models::Cluster load_cluster(const std::string& name, const std::string& data_dir) {
+  std::error_code unreadable;
+  try {
+    return models::load_cluster(name, data_dir + "/clusters");
+  } catch (const InputError& error) {
+    if (!std::filesystem::is_regular_file(name, unreadable)) throw;
+    const std::string format = imports::guess_format(read_file(name));
+    if (format.empty()) throw;
+    throw InputError(name + ": no cluster file, but what dovetail import reads: dovetail import " +
+                     format + " " + name + " -o cluster.json");
+  }
+}
 
 std::int64_t replicas_of(std::int64_t world, schedule::StageSplit split) {
   if (world % split.stages != 0) {
@@ -85,8 +149,8 @@ const std::vector<schedule::Collective>& sharding_collectives() {
 
 Inputs load_inputs(const InputOptions& options) {
   if (options.cluster.empty()) return from_own_machine(options);
-  const models::Cluster cluster =
-      models::load_cluster(options.cluster, options.data_dir + "/clusters");
+  if (is_profile(options.cluster, options.data_dir)) return on_machine_of_profile(options);
+  const models::Cluster cluster = load_cluster(options.cluster, options.data_dir);
   const std::int64_t world =
       options.world ? replicas_of(*options.world, options.split) : cluster.ranks;
   models::Workload workload = models::load_workload(options.workload, world, options.data_dir);

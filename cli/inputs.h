@@ -35,6 +35,17 @@ struct Inputs {
   std::string link = {};  // what a calibrated machine's collectives were measured over
 };
 
+// Whether `name`, as --cluster takes it, is a measured profile: a file of one, or a shipped one. Its
+// machine is then meant, which has the times of collectives and copies, but of no kernels.
+bool is_profile(const std::string& name, const std::string& data_dir);
+
+// Whether all work of the program is timed: a profile's machine has times for nothing else.
+bool is_all_timed(const schedule::Program& program);
+
+// A shipped name or a file, as --cluster takes it. Throws InputError; for a file that is something else
+// which `import` reads, with the command that makes a cluster file of it.
+models::Cluster load_cluster(const std::string& name, const std::string& data_dir);
+
 // The collectives that sharded updates use in place of the all-reduce.
 const std::vector<schedule::Collective>& sharding_collectives();
 

@@ -23,7 +23,8 @@ std::string given_or_shipped(const std::string& name, const std::string& folder)
   if (name.find('/') != std::string::npos || name.ends_with(".json")) return name;
   const std::string shipped = folder + "/" + name + ".json";
   std::error_code unreadable;
-  return std::filesystem::exists(shipped, unreadable) ? shipped : "";
+  if (std::filesystem::exists(shipped, unreadable)) return shipped;
+  return std::filesystem::is_regular_file(name, unreadable) ? name : "";
 }
 
 }  // namespace

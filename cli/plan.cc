@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,6 +14,7 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/inputs.h"
 #include "cli/outputs.h"
 #include "cli/planner.h"
 #include "cli/text.h"
@@ -89,17 +89,23 @@ struct Machine {
   std::vector<std::string> notes;
 };
 
-// The machine on which the plan's workload was measured, if that is the one that is asked for: by the
-// name that the plan has of it, or by the workload's own name or file.
-std::optional<Machine> own_machine_of(const PredictOptions& options, const schedule::Plan& plan) {
+// The machine of a measured profile, if that is the one that is asked for: --cluster names a profile, or
+// is left out for a plan that was made for the machine of its workload.
+std::optional<Machine> machine_of_profile(const PredictOptions& options,
+                                          const schedule::Plan& plan) {
   const schedule::PlanSummary& made = plan.summary;
-  if (!options.cluster.empty() && options.cluster != made.workload) return std::nullopt;
-  const std::string file = workload_file(made.workload, options.data_dir).path;
-  if (!std::filesystem::is_regular_file(file)) return std::nullopt;
-  models::Workload workload = models::load_workload(made.workload, {}, options.data_dir);
-  if (!workload.own_machine || workload.program.world_size != plan.program.world_size) {
-    return std::nullopt;
+  const std::string name = options.cluster.empty() ? made.workload : options.cluster;
+  if (!is_profile(name, options.data_dir)) return std::nullopt;
+  models::Workload workload = models::load_workload(name, {}, options.data_dir);
+  const bool fits = workload.own_machine && is_all_timed(plan.program) &&
+                    workload.program.world_size == plan.program.world_size;
+  if (!fits && !options.cluster.empty()) {
+    throw InputError(
+        "predict: --cluster " + name +
+        ": the machine of a measured profile, which has times for plans of profiles over "
+        "as many ranks only, and only where the profile has all_reduce_alone");
   }
+  if (!fits) return std::nullopt;
   if (options.cluster.empty() && workload.own_machine->costs.machine != made.cluster) {
     return std::nullopt;
   }
@@ -108,14 +114,14 @@ std::optional<Machine> own_machine_of(const PredictOptions& options, const sched
 
 // The one named, else the one that the plan was made for, if it is shipped or the workload's own.
 Machine machine_of(const PredictOptions& options, const schedule::Plan& plan) {
-  if (std::optional<Machine> own = own_machine_of(options, plan)) return *std::move(own);
+  if (std::optional<Machine> own = machine_of_profile(options, plan)) return *std::move(own);
   const std::string name = options.cluster.empty() ? plan.summary.cluster : options.cluster;
   const std::vector<std::string> shipped = models::cluster_names(options.data_dir + "/clusters");
   if (options.cluster.empty() && std::ranges::count(shipped, name) == 0) {
     throw InputError("predict: the machine of the plan, \"" + name +
                      "\", is no shipped one: name its file with --cluster");
   }
-  const models::Cluster cluster = models::load_cluster(name, options.data_dir + "/clusters");
+  const models::Cluster cluster = load_cluster(name, options.data_dir);
   const auto used = is_sharded(plan.schedule) ? sharding_collectives()
                                               : std::vector{schedule::Collective::AllReduce};
   return {models::costs_for(cluster, plan.program),

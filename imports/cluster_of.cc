@@ -142,8 +142,7 @@ void assume_machine(const CollectiveLog& log, const ClusterOptions& options,
   cluster.contention.compute_slowdown = kAssumedSlowdown;
   cluster.notes["host"] = kAssumedHost;
   cluster.notes["contention"] = kAssumedContention;
-  const std::string device = options.gpu.empty() ? log.gpu : options.gpu;
-  const std::optional<Gpu> gpu = find_gpu(device);
+  const std::optional<Gpu> gpu = options.gpu.empty() ? find_gpu(log.gpu) : gpu_named(options.gpu);
   if (!gpu && !options.gpu.empty()) {
     throw InputError("--gpu \"" + options.gpu + "\": not known; known: " + listed(gpu_names()));
   }
@@ -155,7 +154,8 @@ void assume_machine(const CollectiveLog& log, const ClusterOptions& options,
     return;
   }
   result.missing.push_back(
-      (device.empty() ? "the log names no GPU" : "the GPU \"" + device + "\" is not in the list") +
+      (log.gpu.empty() ? "the log names no GPU"
+                       : "the GPU \"" + log.gpu + "\" is not in the list") +
       ": the file has collectives only; models of the zoo need --gpu NAME or --over CLUSTER");
 }
 

@@ -64,9 +64,6 @@ std::optional<Gpu> find_gpu(std::string_view device) {
   std::string small(device);
   std::ranges::transform(small, small.begin(), [](unsigned char c) { return std::tolower(c); });
   for (const Pattern& pattern : kPatterns) {
-    if (pattern.gpu.name == small) return pattern.gpu;
-  }
-  for (const Pattern& pattern : kPatterns) {
     const bool all = std::ranges::all_of(pattern.words, [&](std::string_view word) {
       return small.find(word) != std::string::npos;
     });
@@ -75,12 +72,18 @@ std::optional<Gpu> find_gpu(std::string_view device) {
   return std::nullopt;
 }
 
+std::optional<Gpu> gpu_named(std::string_view name) {
+  for (const Pattern& pattern : kPatterns) {
+    if (pattern.gpu.name == name) return pattern.gpu;
+  }
+  return std::nullopt;
+}
+
 std::vector<std::string> gpu_names() {
   std::vector<std::string> names;
   for (const Pattern& pattern : kPatterns) names.emplace_back(pattern.gpu.name);
   std::ranges::sort(names);
-  const auto repeated = std::ranges::unique(names);
-  names.erase(repeated.begin(), repeated.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
   return names;
 }
 

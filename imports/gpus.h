@@ -1,6 +1,6 @@
 // Vendor peaks of GPUs, for the compute section of a cluster that is made from a log of collectives.
 //
-//   find_gpu("NVIDIA H100 80GB HBM3")->name == "h100-sxm"
+//   find_gpu("NVIDIA H100 80GB HBM3")->name == "h100-sxm"; gpu_named("h100-sxm")
 //
 // Sources: the vendors' data sheets, dense rates (without sparsity); f32 is the TF32 rate where the
 // GPU has one. Peaks are not measurements: the cluster file says "uncalibrated".
@@ -26,10 +26,13 @@ struct Gpu {
   std::string_view f32_means = "f32 is the TF32 rate";
 };
 
-// By a name of the list, or by what a driver calls it ("Tesla V100-SXM2-32GB"); absent: unknown.
+// By what a driver calls it ("Tesla V100-SXM2-32GB"); absent: unknown.
 std::optional<Gpu> find_gpu(std::string_view device);
 
-// Names that find_gpu knows, for messages.
+// By its name in the list; absent: there is none of that name.
+std::optional<Gpu> gpu_named(std::string_view name);
+
+// The names of the list, for messages.
 std::vector<std::string> gpu_names();
 
 // The compute section: half of the peak is assumed to be reached.

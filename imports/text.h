@@ -13,6 +13,12 @@
 
 namespace dovetail::imports {
 
+// A file and its text.
+struct Source {
+  std::string name;
+  std::string_view text;
+};
+
 // Calls `visit(line, number)` for each line without its end, numbers from 1. "\r\n" and a last line
 // without an end are fine.
 template <class Visit>

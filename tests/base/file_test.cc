@@ -60,6 +60,19 @@ TEST_F(FileTest, WhatWasWrittenIsReadBack) {
   EXPECT_EQ(read_file(path("empty")), "");
 }
 
+TEST_F(FileTest, ReadsNoMoreThanTheLargestFile) {
+  write_file(path("a"), "12345");
+  EXPECT_EQ(read_file(path("a"), 5), "12345");
+  try {
+    read_file(path("a"), 4);
+    FAIL() << "read";
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.what(), path("a") + ": cannot be read: it holds more than 4 bytes");
+  }
+  // A file without an end.
+  EXPECT_THROW(read_file("/dev/zero", 1 << 20), InputError);
+}
+
 TEST_F(FileTest, ReplacesAFileAsAWholeAndLeavesNoTemporary) {
   write_file(path("a"), "a long first content");
   fs::create_hard_link(path("a"), path("old"));

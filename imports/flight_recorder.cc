@@ -1,0 +1,243 @@
+// Reading dumps of PyTorch's flight recorder.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "imports/flight_recorder.h"
+
+#include "base/count.h"
+#include "base/error.h"
+#include "base/json_reader.h"
+#include "imports/rank_views.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dovetail::imports {
+namespace {
+
+using schedule::Collective;
+
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
+constexpr double kMostMs = 1e9;
+
+// What a collective's name is behind "nccl:"; which side holds the whole buffer.
+struct Kind {
+  std::string_view name;
+  Collective collective;
+  bool by_output;
+};
+constexpr std::array<Kind, 8> kKinds = {{{"all_reduce", Collective::AllReduce, false},
+                                         {"_reduce_scatter_base", Collective::ReduceScatter, false},
+                                         {"reduce_scatter", Collective::ReduceScatter, false},
+                                         {"_all_gather_base", Collective::AllGather, true},
+                                         {"all_gather", Collective::AllGather, true},
+                                         {"all_to_all", Collective::AllToAll, false},
+                                         {"all_to_all_base", Collective::AllToAll, false},
+                                         {"broadcast", Collective::Broadcast, false}}};
+
+const Kind* kind_of(const std::string& name) {
+  const std::string_view what = std::string_view(name).substr(name.find(':') + 1);
+  for (const Kind& kind : kKinds) {
+    if (kind.name == what) return &kind;
+  }
+  return nullptr;
+}
+
+// PyTorch's names of element types (c10::toString); 0: unknown.
+std::int64_t bytes_of_type(const std::string& name) {
+  struct Type {
+    std::string_view name;
+    std::int64_t bytes;
+  };
+  constexpr std::array<Type, 12> kTypes = {{{"Float", 4},
+                                            {"Half", 2},
+                                            {"BFloat16", 2},
+                                            {"Double", 8},
+                                            {"Long", 8},
+                                            {"Int", 4},
+                                            {"Short", 2},
+                                            {"Char", 1},
+                                            {"Byte", 1},
+                                            {"Bool", 1},
+                                            {"Float8_e4m3fn", 1},
+                                            {"Float8_e5m2", 1}}};
+  for (const Type& type : kTypes) {
+    if (type.name == name) return type.bytes;
+  }
+  return 0;
+}
+
+// Elements of one tensor times their size, at most kMostBytes.
+std::int64_t bytes_of_tensor(const JsonArray& shape, std::int64_t element) {
+  std::int64_t bytes = element;
+  for (const JsonValue extent : shape) {
+    const std::int64_t count = extent.integer(0, kMostBytes);
+    if (count > 0 && bytes > kMostBytes / count) extent.fail("expected at most 2^50 bytes in all");
+    bytes *= count;
+  }
+  return bytes;
+}
+
+// Absent where a type is none that is known.
+std::optional<std::int64_t> bytes_of_side(JsonObject& entry, bool is_output) {
+  const char* const types_key = is_output ? "output_dtypes" : "input_dtypes";
+  const JsonArray shapes = entry.array(is_output ? "output_sizes" : "input_sizes");
+  const JsonArray types = entry.array(types_key);
+  if (shapes.size() != types.size()) {
+    types.value().fail("expected as many types as sizes, " + std::to_string(shapes.size()) +
+                       ", found " + std::to_string(types.size()));
+  }
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const std::int64_t element = bytes_of_type(types[i].string());
+    if (element == 0) return std::nullopt;
+    sum += bytes_of_tensor(shapes[i].array(), element);
+    if (sum > kMostBytes) shapes.value().fail("expected at most 2^50 bytes in all");
+  }
+  return sum;
+}
+
+struct Entry {
+  Collective collective;
+  std::int64_t bytes;
+  friend bool operator==(const Entry&, const Entry&) = default;
+};
+
+// The shortest run of entries that the sequence ends with at least twice; 0: none.
+std::size_t period_of(const std::vector<Entry>& entries) {
+  constexpr std::size_t kLongest = 4096;
+  for (std::size_t period = 1; period <= std::min(entries.size() / 2, kLongest); ++period) {
+    const auto last = entries.end() - static_cast<std::ptrdiff_t>(period);
+    const auto before = last - static_cast<std::ptrdiff_t>(period);
+    if (std::equal(before, last, last)) return period;
+  }
+  return 0;
+}
+
+class Reader {
+ public:
+  void file(const Source& source, std::int64_t number) {
+    const JsonFile file(source.name, source.text);
+    JsonObject root = file.root();
+    if (version_.empty()) version_ = printable(root.string_or("version", ""));
+    if (root.has("comm_lib_version") && root.at("comm_lib_version").is_string()) {
+      library_ = printable(root.string("comm_lib_version"));
+    }
+    groups_.clear();
+    if (root.has("pg_config")) read_groups(root.object("pg_config"));
+    if (!root.has("entries")) {
+      throw InputError(source.name +
+                       ": no \"entries\": the recorder was off (set "
+                       "TORCH_FR_BUFFER_SIZE=2000), or this is no flight recorder dump");
+    }
+    sequence_.clear();
+    for (const JsonValue item : root.array("entries")) read_entry(item, number);
+    if (number == 0) tell_sequence();
+  }
+
+  CollectiveLog finish(const std::string& name) {
+    log_.tool = "flight recorder" + (version_.empty() ? "" : " " + version_);
+    log_.nccl = library_;
+    const auto leave_out = [&](std::size_t count, const std::string& what) {
+      if (count == 0) return;
+      log_.left_out.push_back(std::to_string(count) + (count == 1 ? " entry " : " entries ") +
+                              what);
+    };
+    leave_out(other_kinds_, "of other kinds (sends, barriers, coalesced groups)");
+    leave_out(unknown_types_, "with an element type that is not known");
+    leave_out(lone_, "of groups with one rank");
+    leave_out(no_time_, "without duration_ms (set TORCH_NCCL_ENABLE_TIMING=1; Gloo has none)");
+    if (used_ == 0) throw InputError(name + ": no collective in it that plans use");
+    if (!views_.empty()) views_.finish(log_);
+    return std::move(log_);
+  }
+
+ private:
+  void read_groups(JsonObject config) {
+    for (const std::string& key : config.keys()) {
+      const std::string ranks = config.object(key).string_or("ranks", "");
+      groups_[key] = ranks.find_first_of("0123456789") == std::string::npos
+                         ? 0
+                         : 1 + std::ranges::count(ranks, ',');
+    }
+  }
+
+  void read_entry(const JsonValue& item, std::int64_t file) {
+    JsonObject entry = item.object();
+    const Kind* const kind = kind_of(entry.string("profiling_name"));
+    if (kind == nullptr) {
+      ++other_kinds_;
+      return;
+    }
+    const std::optional<std::int64_t> bytes = bytes_of_side(entry, kind->by_output);
+    if (!bytes) {
+      ++unknown_types_;
+      return;
+    }
+    ++used_;
+    sequence_.push_back({kind->collective, *bytes});
+    const JsonArray names = entry.array("process_group");
+    const std::string group = names.size() > 0 ? names[0].string() : "";
+    const std::int64_t ranks = groups_.contains(group) ? groups_[group] : 0;
+    const bool timed = entry.has("duration_ms") && entry.at("duration_ms").is_number();
+    const double ms = timed ? entry.number("duration_ms", 0, kMostMs) : 0;
+    if (ranks == 1) {
+      ++lone_;
+    } else if (ms < 1e-6 || *bytes == 0) {
+      ++no_time_;
+    } else if (ranks == 0) {
+      item.fail("its process group \"" + printable(group) + "\" has no ranks in /pg_config");
+    } else {
+      views_.add({group, entry.integer("collective_seq_id", 0), kind->collective, *bytes}, file,
+                 ranks, 1, from_us(ms * 1e3));
+    }
+  }
+
+  // DDP's buckets, if the job repeats itself.
+  void tell_sequence() {
+    constexpr std::size_t kShown = 12;
+    const std::size_t period = period_of(sequence_);
+    if (period == 0) return;
+    std::string text;
+    for (std::size_t i = 0; i < std::min(period, kShown); ++i) {
+      const Entry& entry = sequence_[sequence_.size() - period + i];
+      text += (i == 0 ? "" : ", ") + std::string(to_string(entry.collective)) + " " +
+              to_string(Bytes(entry.bytes));
+    }
+    log_.read.push_back("the job repeats " + counted(period, "collective") + ": " + text +
+                        (period > kShown ? ", ..." : ""));
+  }
+
+  CollectiveLog log_;
+  RankViews views_;
+  std::map<std::string, std::int64_t> groups_;  // ranks by name, of the file that is read
+  std::vector<Entry> sequence_;                 // of the file that is read
+  std::string version_, library_;
+  std::size_t used_ = 0, other_kinds_ = 0, unknown_types_ = 0, lone_ = 0, no_time_ = 0;
+};
+
+void refuse_pickle(const Source& source) {
+  if (source.text.empty() || source.text.front() != '\x80') return;
+  throw InputError(
+      source.name +
+      ": a Python pickle; make JSON of it, if you trust its origin: python3 -c \"import "
+      "json, pickle, sys; json.dump(pickle.load(open(sys.argv[1], 'rb')), sys.stdout)\" " +
+      source.name + " > " + source.name + ".json");
+}
+
+}  // namespace
+
+CollectiveLog read_flight_recorder(std::span<const Source> files) {
+  Reader reader;
+  std::int64_t number = 0;
+  for (const Source& source : files) {
+    refuse_pickle(source);
+    reader.file(source, number++);
+  }
+  return reader.finish(files.empty() ? "no file" : files.front().name);
+}
+
+}  // namespace dovetail::imports

@@ -1,0 +1,41 @@
+// Guessing the format of a text by the words that only this format has.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "imports/guess.h"
+
+#include <array>
+
+namespace dovetail::imports {
+namespace {
+
+struct Mark {
+  std::string_view word;
+  const char* format;
+};
+
+// In this order: a log of nccl-tests may hold NCCL's own lines, a Kineto trace may name anything.
+constexpr std::array kMarks = {
+    Mark{"NEGOTIATE_ALLREDUCE", "horovod-timeline"},
+    Mark{"\"traceEvents\"", "kineto"},
+    Mark{"\"coll_perf\"", "nccl-inspector"},
+    Mark{"\"pg_config\"", "flight-recorder"},
+    Mark{"nThread ", "nccl-tests"},
+    Mark{"algbw", "nccl-tests"},
+    Mark{"\"alg_bw\"", "nccl-tests"},
+    Mark{"NCCL INFO", "nccl-log"},
+};
+
+}  // namespace
+
+std::string guess_format(std::string_view text) {
+  constexpr std::size_t kLookedAt = std::size_t{1} << 16;
+  const std::string_view head = text.substr(0, kLookedAt);
+  if (head.starts_with("\x1f\x8b"))
+    return "kineto";  // gzip: only profiler traces are kept like that
+  for (const Mark& mark : kMarks) {
+    if (head.find(mark.word) != std::string_view::npos) return mark.format;
+  }
+  return "";
+}
+
+}  // namespace dovetail::imports

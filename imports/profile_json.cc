@@ -1,0 +1,59 @@
+// Writing profiles as JSON.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "base/error.h"
+#include "imports/profile_file.h"
+
+#include <nlohmann/json.hpp>
+
+namespace dovetail::imports {
+namespace {
+
+using nlohmann::ordered_json;
+
+const char* word_of(schedule::DType dtype) {
+  switch (dtype) {
+    case schedule::DType::F16:
+      return "float16";
+    case schedule::DType::BF16:
+      return "bfloat16";
+    case schedule::DType::F64:
+      return "float64";
+    default:
+      return "float32";
+  }
+}
+
+}  // namespace
+
+std::string profile_to_json(const ImportedStep& step) {
+  const models::Profile& profile = step.profile;
+  DOVETAIL_CHECK(profile.by_rank.size() == 1) << profile.by_rank.size();
+  const models::ProfiledStep& times = profile.by_rank.front();
+  ordered_json gradients = ordered_json::array();
+  for (const models::ProfiledGradient& gradient : profile.gradients) {
+    gradients.push_back({{"name", gradient.name},
+                         {"numel", gradient.numel},
+                         {"dtype", word_of(gradient.dtype)},
+                         {"ready_us", to_us(gradient.ready.front())}});
+  }
+  ordered_json root = {{"schema", "dovetail.profile/1"},
+                       {"name", profile.name},
+                       {"what", step.what},
+                       {"world_size", profile.world_size},
+                       {"profile",
+                        {{"forward_us", to_us(times.forward)},
+                         {"backward_us", to_us(times.backward)},
+                         {"optimizer_us", to_us(times.optimizer)},
+                         {"gradients", std::move(gradients)}}}};
+  if (profile.collectives) {
+    ordered_json points = ordered_json::array();
+    for (const models::CollectivePoint& point : profile.collectives->points) {
+      points.push_back({{"bytes", point.bytes.count()}, {"us", to_us(point.isolated)}});
+    }
+    root["all_reduce_alone"] = std::move(points);
+  }
+  return root.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace dovetail::imports

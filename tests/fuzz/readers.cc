@@ -1,0 +1,112 @@
+// Every reader of the project as a function of a text.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fuzz/readers.h"
+
+#include "base/error.h"
+#include "base/json_reader.h"
+#include "imports/cluster_of.h"
+#include "imports/flight_recorder.h"
+#include "imports/guess.h"
+#include "imports/horovod_timeline.h"
+#include "imports/nccl_inspector.h"
+#include "imports/nccl_log.h"
+#include "imports/nccl_tests.h"
+#include "imports/profile_file.h"
+#include "models/cluster.h"
+#include "models/profile.h"
+#include "schedule/plan_json.h"
+#include "schedule/program_json.h"
+#include "traces/metrics.h"
+#include "traces/trace_json.h"
+
+#include <array>
+#include <string>
+
+namespace dovetail {
+namespace {
+
+void read_program(std::string_view text) {
+  const schedule::Program program = schedule::parse_program("f", text);
+  const std::string again = schedule::program_to_json(program);
+  DOVETAIL_CHECK(schedule::parse_program("g", again) == program);
+}
+
+void read_plan(std::string_view text) {
+  const schedule::Plan plan = schedule::parse_plan("f", text);
+  const std::string again = schedule::plan_to_json(plan);
+  DOVETAIL_CHECK(schedule::plan_to_json(schedule::parse_plan("g", again)) == again);
+}
+
+void read_trace(std::string_view text) {
+  const traces::Trace trace = traces::read_trace(JsonFile("f", text));
+  const std::string again = traces::to_json(trace);
+  DOVETAIL_CHECK(traces::to_json(traces::read_trace(JsonFile("g", again))) == again);
+}
+
+void read_cluster(std::string_view text) {
+  const models::Cluster cluster = models::parse_cluster("f", text);
+  const std::string again = models::cluster_to_json(cluster);
+  DOVETAIL_CHECK(models::cluster_to_json(models::parse_cluster("g", again)) == again);
+  for (const models::CollectiveSeries& series : cluster.collectives) {
+    static_cast<void>(
+        models::collective_table(cluster, {series.collective, series.ranks}).time(mib(25)));
+  }
+}
+
+void read_profile(std::string_view text) {
+  const models::Profile profile = models::read_profile(JsonFile("f", text));
+  if (profile.world_size > 64) return;  // the Program lists every rank
+  const schedule::Program program = models::profile_program(profile);
+  DOVETAIL_CHECK(schedule::problems(program).empty());
+  if (profile.collectives) static_cast<void>(models::profile_costs(profile, program));
+}
+
+// What the tool does with any log of collectives.
+void use(const imports::CollectiveLog& log) {
+  if (log.samples.empty()) return;
+  const imports::ClusterResult result = imports::cluster_of(log, {.origin = "f"});
+  const std::string again = models::cluster_to_json(result.cluster);
+  DOVETAIL_CHECK(models::cluster_to_json(models::parse_cluster("g", again)) == again);
+  imports::ClusterOptions over{.origin = "f"};
+  over.prior = result.cluster;
+  static_cast<void>(imports::cluster_of(log, over));
+}
+
+void read_nccl_tests(std::string_view text) { use(imports::read_nccl_tests("f", text)); }
+
+template <imports::CollectiveLog (*Read)(std::span<const imports::Source>)>
+void read_log(std::string_view text) {
+  // Twice the same file: as two ranks would have it.
+  const std::array<imports::Source, 2> files = {imports::Source{"f", text},
+                                                imports::Source{"g", text}};
+  use(Read(files));
+}
+
+void read_horovod_timeline(std::string_view text) {
+  const imports::ImportedStep step = imports::read_horovod_timeline({"f", text}, 2);
+  const models::Profile again = models::read_profile(JsonFile("g", imports::profile_to_json(step)));
+  DOVETAIL_CHECK(again.gradients.size() == step.profile.gradients.size());
+}
+
+void guess(std::string_view text) { static_cast<void>(imports::guess_format(text)); }
+
+constexpr std::array kReaders = {
+    FuzzedReader{"program", read_program},
+    FuzzedReader{"plan", read_plan},
+    FuzzedReader{"trace", read_trace},
+    FuzzedReader{"cluster", read_cluster},
+    FuzzedReader{"profile", read_profile},
+    FuzzedReader{"nccl-tests", read_nccl_tests},
+    FuzzedReader{"nccl-inspector", read_log<imports::read_nccl_inspector>},
+    FuzzedReader{"flight-recorder", read_log<imports::read_flight_recorder>},
+    FuzzedReader{"nccl-log", read_log<imports::read_nccl_log>},
+    FuzzedReader{"horovod-timeline", read_horovod_timeline},
+    FuzzedReader{"guess", guess},
+};
+
+}  // namespace
+
+std::span<const FuzzedReader> fuzzed_readers() { return kReaders; }
+
+}  // namespace dovetail

@@ -1,0 +1,104 @@
+// Dumps of PyTorch's flight recorder. Its JSON of a real NCCL job was not found in public; the entries
+// follow its sources and a dump of PyTorch 2.14.1 over Gloo.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "imports/flight_recorder.h"
+
+#include "tests/support/errors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+namespace dovetail::imports {
+namespace {
+
+using dovetail::testing::error_of;
+using schedule::Collective;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::string entry(int serial, const std::string& name, const std::string& in,
+                  const std::string& out, const std::string& duration) {
+  return R"({"record_id":)" + std::to_string(serial) +
+         R"(,"pg_id":0,"process_group":["0","default_pg"],"collective_seq_id":)" +
+         std::to_string(serial) + R"(,"p2p_seq_id":0,"op_id":1,"profiling_name":")" + name +
+         R"(","time_created_ns":1763772000000000000,"input_sizes":)" + in +
+         R"(,"input_dtypes":["Float"],"output_sizes":)" + out + R"(,"output_dtypes":["Float"])" +
+         (duration.empty() ? "" : R"(,"duration_ms":)" + duration) +
+         R"(,"state":"completed","time_discovered_started_ns":null,"is_p2p":false})";
+}
+
+std::string dump(const std::string& entries) {
+  return R"({"version":"2.10","comm_lib_version":"2.28.3","pg_status":{},"pg_config":{"0":)"
+         R"({"name":"0","desc":"default_pg","ranks":"[0, 1]"}},"entries":[)" +
+         entries + "]}";
+}
+
+CollectiveLog read(const std::string& first, const std::string& second) {
+  const std::array<Source, 2> files = {Source{"fr0.json", first}, Source{"fr1.json", second}};
+  return read_flight_recorder(files);
+}
+
+CollectiveLog read(const std::string& text) {
+  const std::array<Source, 1> files = {Source{"fr0.json", text}};
+  return read_flight_recorder(files);
+}
+
+TEST(FlightRecorderTest, JoinsTheRanksByGroupAndNumber) {
+  const auto one = [](const char* ms) {
+    return entry(1, "nccl:all_reduce", "[[512,512]]", "[[512,512]]", ms);
+  };
+  const CollectiveLog log = read(dump(one("0.9")), dump(one("0.071")));
+  ASSERT_EQ(log.samples.size(), 1u);
+  EXPECT_EQ(log.samples[0].bytes, mib(1));
+  EXPECT_EQ(log.samples[0].ranks, 2);
+  EXPECT_EQ(log.samples[0].time, from_us(71));
+  EXPECT_EQ(log.nccl, "2.28.3");
+  EXPECT_THAT(log.left_out, IsEmpty());
+}
+
+TEST(FlightRecorderTest, TakesTheSideThatHoldsTheWholeBuffer) {
+  const CollectiveLog log =
+      read(dump(entry(1, "nccl:_all_gather_base", "[[500]]", "[[1000]]", "0.1") + "," +
+                entry(2, "nccl:_reduce_scatter_base", "[[3000]]", "[[1500]]", "0.1")));
+  ASSERT_EQ(log.samples.size(), 2u);
+  EXPECT_EQ(log.samples[0].bytes.count() + log.samples[1].bytes.count(), 16000);
+}
+
+TEST(FlightRecorderTest, TellsTheBucketsOfAJobThatRepeatsItself) {
+  std::string entries = entry(1, "nccl:broadcast", "[[7]]", "[[7]]", "");
+  for (int step = 0; step < 3; ++step) {
+    for (const char* size : {"[[262144]]", "[[524288]]"}) {
+      entries += "," + entry(2 + step, "gloo:all_reduce", size, size, "");
+    }
+  }
+  const CollectiveLog log = read(dump(entries));
+  EXPECT_THAT(log.samples, IsEmpty());
+  EXPECT_THAT(log.read,
+              Contains("the job repeats 2 collectives: all-reduce 1 MiB, all-reduce 2 MiB"));
+  EXPECT_THAT(log.left_out, Contains(HasSubstr("7 entries without duration_ms")));
+}
+
+TEST(FlightRecorderTest, RefusesAPickleWithTheLineThatMakesJsonOfIt) {
+  EXPECT_THAT(
+      error_of([] { read("\x80\x02}q"); }),
+      HasSubstr("fr0.json: a Python pickle; make JSON of it, if you trust its origin: python3 "
+                "-c"));
+}
+
+TEST(FlightRecorderTest, RefusesWhatIsNoDumpAndNamesMistakes) {
+  EXPECT_THAT(error_of([] { read("{}"); }), HasSubstr("no \"entries\""));
+  EXPECT_THAT(error_of([] { read("[1]"); }), HasSubstr("expected an object"));
+  EXPECT_THAT(error_of([] { read(dump("")); }), HasSubstr("no collective in it that plans use"));
+  const std::string far = "[[1125899906842624,1125899906842624]]";
+  EXPECT_THAT(error_of([&] { read(dump(entry(1, "nccl:all_reduce", far, far, "1"))); }),
+              HasSubstr("/entries/0/input_sizes/0/0: expected at most 2^50 bytes in all"));
+  EXPECT_THAT(error_of([&] { read(dump(entry(1, "nccl:all_reduce", "[[-1]]", "[]", "1"))); }),
+              HasSubstr("expected an integer from 0"));
+}
+
+}  // namespace
+}  // namespace dovetail::imports
