@@ -11,16 +11,18 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <thread>
+#include <vector>
 
 namespace dovetail::exec::calibrate {
 namespace {
 
 constexpr Duration kAway = std::chrono::milliseconds(60);
-constexpr Duration kBefore = std::chrono::milliseconds(20);
-constexpr Duration kLongEnough = std::chrono::milliseconds(150);
+constexpr Duration kBefore = std::chrono::milliseconds(5);
+constexpr Duration kLongEnough = kBefore + kAway;
 constexpr int kRepetitions = 7;
-constexpr int kQuietRepetitions = 4;
+constexpr int kQuietRepetitions = 10;
 
 // Above the yardstick and all ordinary threads. False where the system refuses.
 bool set_realtime(bool wanted) {
@@ -37,8 +39,12 @@ void stand_in_the_way() {
   set_realtime(false);
 }
 
-// One all-reduce, from its last arrival to its last completion.
-Duration one(Rig& rig, const cpu::CollectiveCall& call, bool hindered) {
+struct Attempt {
+  Duration took{};             // from the last arrival to the last completion
+  std::vector<Duration> away;  // the absences of all ranks meanwhile, ours included
+};
+
+Attempt one(Rig& rig, const cpu::CollectiveCall& call, bool hindered) {
   rig.exchange().barrier();
   rig.enqueue(call, 1);
   if (hindered && rig.exchange().rank == Rank{0}) {
@@ -46,37 +52,60 @@ Duration one(Rig& rig, const cpu::CollectiveCall& call, bool hindered) {
     stand_in_the_way();
   }
   const std::vector<Timing> timings = rig.drain();
-  const std::vector<std::int64_t> mine = {timings.front().start_ns, timings.back().end_ns};
+  std::vector<std::int64_t> mine = {timings.front().start_ns, timings.back().end_ns};
+  for (const traces::Taken& taken : rig.yardstick().record(mine[0], mine[1]).taken) {
+    mine.push_back(taken.length.count());
+  }
   std::int64_t arrived = std::numeric_limits<std::int64_t>::min();
   std::int64_t done = arrived;
+  Attempt attempt;
   for (const std::vector<std::int64_t>& of_rank : share(rig.exchange(), mine)) {
     arrived = std::max(arrived, of_rank.at(0));
     done = std::max(done, of_rank.at(1));
+    for (std::size_t i = 2; i < of_rank.size(); ++i) attempt.away.emplace_back(of_rank[i]);
   }
-  return Duration(done - arrived);
+  attempt.took = Duration(done - arrived);
+  return attempt;
 }
 
 }  // namespace
+
+Duration shield_explaining(Duration extra, std::span<const Duration> away) {
+  const auto lost = [away](Duration shield) {
+    Duration sum{};
+    for (const Duration length : away) sum += std::max(Duration{}, length - shield);
+    return sum;
+  };
+  Duration low{};
+  Duration high = away.empty() ? Duration{} : *std::max_element(away.begin(), away.end());
+  while (high - low > std::chrono::microseconds(1)) {
+    const Duration middle = (low + high) / 2;
+    (lost(middle) > extra ? low : high) = middle;
+  }
+  return high;
+}
 
 Duration measure_shield(Rig& rig) {
   const std::int64_t may = set_realtime(true) && set_realtime(false) ? 1 : 0;
   for (const std::vector<std::int64_t>& of_rank : share(rig.exchange(), std::vector{may})) {
     if (of_rank.at(0) == 0) return {};
   }
-  for (Bytes bytes = mib(4); bytes <= mib(64); bytes = bytes * 2) {
+  for (Bytes bytes = mib(1); bytes <= mib(64); bytes = bytes * 2) {
     const cpu::CollectiveCall call = {.kind = schedule::Collective::AllReduce,
                                       .op = schedule::ReduceOp::Sum,
                                       .data = rig.buffer(bytes),
                                       .shard = {},
                                       .label = "calibration"};
     one(rig, call, false);
-    Duration quiet = one(rig, call, false);
-    for (int i = 1; i < kQuietRepetitions; ++i) quiet = std::min(quiet, one(rig, call, false));
-    if (quiet < kLongEnough) continue;
-    // Other absences only lengthen: the shortest delay is the one that met none.
-    Duration hindered = one(rig, call, true);
-    for (int i = 1; i < kRepetitions; ++i) hindered = std::min(hindered, one(rig, call, true));
-    return std::clamp(kAway - (hindered - quiet), Duration{}, kAway);
+    Duration alone = one(rig, call, false).took;
+    if (alone < kLongEnough) continue;
+    for (int i = 1; i < kQuietRepetitions; ++i) alone = std::min(alone, one(rig, call, false).took);
+    std::vector<std::int64_t> shields;
+    for (int i = 0; i < kRepetitions; ++i) {
+      const Attempt hindered = one(rig, call, true);
+      shields.push_back(shield_explaining(hindered.took - alone, hindered.away).count());
+    }
+    return spread_of(std::move(shields)).median;
   }
   return {};
 }

@@ -2,7 +2,8 @@
 // its core is away.
 //
 // In the middle of a long all-reduce rank 0 takes its own core away from its communication thread for
-// 60 ms, at real-time priority. What the all-reduce does not lose of that is the shield. Median of five.
+// 60 ms, at real-time priority. What the all-reduce does not lose of that is the shield. The yardstick sees
+// this absence and any other, so on a disturbed machine the others are accounted for. Median of seven.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -10,9 +11,15 @@
 #include "base/units.h"
 #include "exec/calibrate/rig.h"
 
+#include <span>
+
 namespace dovetail::exec::calibrate {
 
 // 0 where no message lasts long enough, or where the system refuses real-time priority.
 Duration measure_shield(Rig& rig);
+
+// The shield with which absences so long delay a collective by `extra`: the sum of what each exceeds it by.
+// At most the longest absence; 0 where they cannot explain that much.
+Duration shield_explaining(Duration extra, std::span<const Duration> away);
 
 }  // namespace dovetail::exec::calibrate

@@ -4,6 +4,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/calibrate/calibrate.h"
+#include "exec/calibrate/shield.h"
 
 #include "base/error.h"
 #include "tests/exec/support.h"
@@ -190,6 +191,15 @@ TEST(CalibrateTest, ContentionComparesTheSameOpsBesideAQueue) {
   EXPECT_DOUBLE_EQ(found.compute_slowdown, 12.0 / 7);
   EXPECT_DOUBLE_EQ(found.collective_slowdown, 1.5);
   EXPECT_EQ(found.cpu_per_collective, 25us);
+}
+
+// Absences of 60, 50 and 2 ms delay a collective by 18 + 28 = 46 ms where the network goes on for 32 ms.
+TEST(CalibrateTest, TheShieldIsWhatAbsencesDoNotDelay) {
+  const std::array<Duration, 3> away = {60ms, 50ms, 2ms};
+  EXPECT_NEAR(static_cast<double>(shield_explaining(46ms, away).count()), 32e6, 1e3);
+  EXPECT_EQ(shield_explaining(0ms, away), 60ms);
+  EXPECT_LE(shield_explaining(200ms, away), 1us);
+  EXPECT_EQ(shield_explaining(5ms, {}), 0ms);
 }
 
 TEST(CalibrateTest, OpsThatRanBesideNoCollectiveWereNotSlowedDown) {
