@@ -21,6 +21,8 @@
 #include "cli/flags.h"
 #include "cli/planner.h"
 #include "cli/text.h"
+#include "exports/export.h"
+#include "exports/words.h"
 
 namespace dovetail::cli {
 namespace {
@@ -68,6 +70,9 @@ std::vector<std::string> joined_policies(const std::vector<std::string>& pieces)
 std::vector<std::string> comparable_policies() {
   std::vector<std::string> names = schedule::policy_names();
   std::erase(names, std::string(schedule::name(PolicyKind::Pipeline)));
+  // The best that DDP can be told stands beside the best.
+  const auto exact = std::ranges::find(names, schedule::name(PolicyKind::Exact));
+  if (exact != names.end()) names.insert(exact + 1, "exact:mode=copy,wait=end-of-backward");
   return names;
 }
 
@@ -194,7 +199,8 @@ ordered_json row_json(const Row& row) {
           {"exposed_us", us(summary.exposed_ns)},
           {"communication_us", us(summary.communication_ns)},
           {"compute_us", us(summary.compute_ns)},
-          {"spec", schedule::to_string(row.candidate.spec)}};
+          {"spec", schedule::to_string(row.candidate.spec)},
+          {"in_words", exports::in_words(row.candidate.spec)}};
 }
 
 bool shards(const Sweep& sweep) {
@@ -248,8 +254,9 @@ std::string word_for_best(const Row& row) { return micro_steps(row) == 1 ? "best
 void print_rows(std::ostream& out, const Sweep& sweep) {
   const bool merged =
       std::ranges::any_of(sweep.rows, [](const Row& row) { return micro_steps(row) > 1; });
-  std::vector<std::string> header = {"policy", "buckets", "step ms", "exposed ms", "over best"};
-  if (merged) header.insert(header.end() - 1, "per micro-step");
+  std::vector<std::string> header = {"policy",     "buckets",   "step ms",
+                                     "exposed ms", "over best", "in the words of"};
+  if (merged) header.insert(header.end() - 2, "per micro-step");
   TextTable table(std::move(header));
   const Row& best = sweep.rows[sweep.best];
   for (const Row& row : sweep.rows) {
@@ -259,19 +266,29 @@ void print_rows(std::ostream& out, const Sweep& sweep) {
     if (merged) cells.push_back(fixed(step_ns(row) / 1e6, 3));
     cells.push_back(&row == &best ? word_for_best(best)
                                   : fixed((step_ns(row) / step_ns(best) - 1) * 100, 1, "+") + " %");
+    cells.push_back(exports::in_words(row.candidate.spec));
     table.add(std::move(cells));
   }
   table.print(out);
 }
 
+// How the best row gets into a framework.
+void print_way_out(std::ostream& out, const Row& best, const InputOptions& inputs) {
+  out << "to use it: dovetail plan --workload " << inputs.workload;
+  if (!inputs.cluster.empty()) out << " --cluster " << inputs.cluster;
+  if (inputs.world) out << " --world " << *inputs.world;
+  out << " --policy " << schedule::to_string(best.candidate.spec) << " -o plan.json; "
+      << exports::export_command("plan.json") << '\n';
+}
+
 void print_table(std::ostream& out, const Sweep& sweep, const Inputs& inputs,
-                 const schedule::Program& program, const std::string& workload) {
+                 const schedule::Program& program, const InputOptions& given) {
   Bytes total;
   for (const schedule::OwedGradient& gradient : schedule::owed_gradients(program)) {
     total += gradient.bytes;
   }
-  out << workload << " on " << inputs.cluster << ": " << counted(program.world_size, "rank") << ", "
-      << counted(program.reductions.size(), "gradient") << ", " << total
+  out << given.workload << " on " << inputs.cluster << ": " << counted(program.world_size, "rank")
+      << ", " << counted(program.reductions.size(), "gradient") << ", " << total
       << "; predicted (simulated), dovetail " << DOVETAIL_VERSION << '\n';
   print_notes(out, inputs.notes);
   if (shards(sweep)) print_notes(out, inputs.sharding_notes);
@@ -283,6 +300,7 @@ void print_table(std::ostream& out, const Sweep& sweep, const Inputs& inputs,
     out << ", of rows with " << micro_steps(best) << " micro-steps per update (a larger batch)";
   }
   out << '\n';
+  print_way_out(out, best, given);
   if (!sweep.bound_problem.empty()) out << sweep.bound_problem << '\n';
   if (!sweep.lower_bound) return;
   if (sweep.best_bounded != sweep.best) {
@@ -349,7 +367,7 @@ void explore(const ExploreOptions& options, std::ostream& out) {
     out << to_json(sweep, inputs, options, planner.program());
     return;
   }
-  print_table(out, sweep, inputs, planner.program(), options.inputs.workload);
+  print_table(out, sweep, inputs, planner.program(), options.inputs);
   if (options.terminal) print_plot(out, sweep);
 }
 

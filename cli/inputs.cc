@@ -35,6 +35,13 @@ std::int64_t reduction_ranks(const schedule::Program& program) {
 
 namespace {
 
+// A bad capture gives a bad plan.
+void require_valid(const models::Workload& workload, const InputOptions& options) {
+  if (workload.not_valid.empty() || options.force) return;
+  throw InputError("workload \"" + options.workload + "\" is not valid: " + workload.not_valid +
+                   "; capture again on a quieter machine, or take it with --force");
+}
+
 // Gradients that no other rank holds travel nowhere, in no time.
 models::CollectiveTable all_reduce_table(const schedule::Program& program,
                                          const models::Cluster& cluster) {
@@ -76,6 +83,7 @@ Inputs on_machine_of_profile(const InputOptions& options) {
 Inputs from_own_machine(const InputOptions& options) {
   models::Workload workload =
       models::load_workload(options.workload, options.world, options.data_dir);
+  require_valid(workload, options);
   if (options.split.stages > 1) {
     throw InputError("a pipeline needs a machine: name one with --cluster");
   }
@@ -154,6 +162,7 @@ Inputs load_inputs(const InputOptions& options) {
   const std::int64_t world =
       options.world ? replicas_of(*options.world, options.split) : cluster.ranks;
   models::Workload workload = models::load_workload(options.workload, world, options.data_dir);
+  require_valid(workload, options);
   std::vector<std::string> notes;
   if (cluster.unit_kernel) {
     models::StandIn executable = models::stand_in(workload.program, cluster);

@@ -21,6 +21,7 @@ struct InputOptions {
   std::string cluster;   // empty: the machine that the workload's own profile was taken on
   std::string data_dir;  // holds workloads/ and clusters/
   std::optional<std::int64_t> world;
+  bool force = false;               // take a capture that is not valid
   schedule::StageSplit split = {};  // more than one stage: the model becomes a pipeline
 };
 

@@ -35,6 +35,7 @@
 #include "cli/compare.h"
 #include "cli/cuda_job.h"
 #include "cli/explore.h"
+#include "cli/export_flags.h"
 #include "cli/import_flags.h"
 #include "cli/plan.h"
 #include "cli/reshard.h"
@@ -65,6 +66,7 @@ struct AllOptions {
   ExploreOptions explore;
   PlanOptions plan;
   PredictOptions predict;
+  ExportCommandOptions export_plan;
   ShowOptions show;
   RunCommandOptions run;
   CalibrateBinding calibrate;
@@ -101,6 +103,7 @@ void bind_inputs(CLI::App& command, InputOptions& inputs) {
       .add_option("--world", inputs.world,
                   "ranks of a zoo model (default: the cluster's, per stage of a pipeline)")
       ->check(whole_number(1, kLargestNumber));
+  command.add_flag("--force", inputs.force, "take a captured profile that is not valid");
 }
 
 // Names with commas, in lines of a help text.
@@ -451,6 +454,7 @@ int parse_and_run(int argc, char** argv) {
   bind_explore(app, options.explore, action);
   bind_plan(app, options.plan, action);
   bind_predict(app, options.predict, action);
+  bind_export(app, data_dir(), options.export_plan, action);
   bind_run(app, options.run, action);
   bind_calibrate(app, options.calibrate, action);
   bind_compare(app, options.compare, action);

@@ -3,9 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/plan.h"
 
-#include <algorithm>
 #include <array>
-#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -16,10 +14,10 @@
 #include "base/file.h"
 #include "cli/inputs.h"
 #include "cli/outputs.h"
+#include "cli/plan_machine.h"
 #include "cli/planner.h"
 #include "cli/text.h"
-#include "models/cluster.h"
-#include "models/workload.h"
+#include "exports/export.h"
 #include "schedule/lower.h"
 #include "schedule/plan_json.h"
 #include "schedule/policies/report.h"
@@ -84,50 +82,6 @@ std::vector<std::string> notes_on(const sim::SteadyState& steady) {
           " on average; one of them follows"};
 }
 
-struct Machine {
-  models::Costs costs;
-  std::vector<std::string> notes;
-};
-
-// The machine of a measured profile, if that is the one that is asked for: --cluster names a profile, or
-// is left out for a plan that was made for the machine of its workload.
-std::optional<Machine> machine_of_profile(const PredictOptions& options,
-                                          const schedule::Plan& plan) {
-  const schedule::PlanSummary& made = plan.summary;
-  const std::string name = options.cluster.empty() ? made.workload : options.cluster;
-  if (!is_profile(name, options.data_dir)) return std::nullopt;
-  models::Workload workload = models::load_workload(name, {}, options.data_dir);
-  const bool fits = workload.own_machine && is_all_timed(plan.program) &&
-                    workload.program.world_size == plan.program.world_size;
-  if (!fits && !options.cluster.empty()) {
-    throw InputError(
-        "predict: --cluster " + name +
-        ": the machine of a measured profile, which has times for plans of profiles over "
-        "as many ranks only, and only where the profile has all_reduce_alone");
-  }
-  if (!fits) return std::nullopt;
-  if (options.cluster.empty() && workload.own_machine->costs.machine != made.cluster) {
-    return std::nullopt;
-  }
-  return Machine{std::move(workload.own_machine->costs), std::move(workload.notes)};
-}
-
-// The one named, else the one that the plan was made for, if it is shipped or the workload's own.
-Machine machine_of(const PredictOptions& options, const schedule::Plan& plan) {
-  if (std::optional<Machine> own = machine_of_profile(options, plan)) return *std::move(own);
-  const std::string name = options.cluster.empty() ? plan.summary.cluster : options.cluster;
-  const std::vector<std::string> shipped = models::cluster_names(options.data_dir + "/clusters");
-  if (options.cluster.empty() && std::ranges::count(shipped, name) == 0) {
-    throw InputError("predict: the machine of the plan, \"" + name +
-                     "\", is no shipped one: name its file with --cluster");
-  }
-  const models::Cluster cluster = load_cluster(name, options.data_dir);
-  const auto used = is_sharded(plan.schedule) ? sharding_collectives()
-                                              : std::vector{schedule::Collective::AllReduce};
-  return {models::costs_for(cluster, plan.program),
-          models::assumptions(cluster, plan.program, used)};
-}
-
 }  // namespace
 
 void plan(const PlanOptions& options, std::ostream& out) {
@@ -183,15 +137,16 @@ void plan(const PlanOptions& options, std::ostream& out) {
     for (const std::string& line : decided.report) out << "  " << line << '\n';
     for (const std::string& line : decided.refusals) out << "  left out: " << line << '\n';
   }
-  if (options.trace.empty()) return;
-  out << options.trace << ": predicted trace\n";
+  if (!options.trace.empty()) out << options.trace << ": predicted trace\n";
+  out << "next: " << exports::export_command(options.output) << '\n';
 }
 
 void predict(const PredictOptions& options, std::ostream& out) {
   require_outputs({{"--trace", options.trace}, {"--perfetto", options.perfetto}},
                   {{"--plan", options.plan}, cluster_file(options.cluster, options.data_dir)});
   const schedule::Plan plan = schedule::read_plan(options.plan);
-  const Machine machine = machine_of(options, plan);
+  const PlanMachine machine = machine_of(
+      {.command = "predict", .cluster = options.cluster, .data_dir = options.data_dir}, plan);
   const auto program = lower_and_verify(plan.program, plan.schedule, options.plan);
   const Simulated simulated = simulate_steady(program, machine.costs, options.steps);
   const traces::Trace& trace = simulated.trace;

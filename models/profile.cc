@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -58,9 +59,22 @@ void read_gradients(const JsonArray& array, Profile& profile) {
       if (early) object.at(key).fail("expected gradients in gradient-ready order");
       if (late) object.at(key).fail("expected a time within backward");
     }
+    object.ignore("definition");  // known even when absent
+    if (object.has("definition")) gradient.definition = object.integer("definition", 0, 1 << 24);
     object.done();
     profile.gradients.push_back(std::move(gradient));
   }
+}
+
+// What a capture says of itself; its figures are for people.
+std::vector<std::string> read_conditions(JsonObject object) {
+  std::vector<std::string> reasons;
+  for (const JsonValue value : object.array("why_not_valid")) reasons.push_back(value.string());
+  const bool valid = object.at("valid").boolean();
+  if (valid != reasons.empty()) {
+    object.at("valid").fail("expected true exactly where why_not_valid is empty");
+  }
+  return reasons;
 }
 
 void read_profile_section(JsonObject object, Profile& profile) {
@@ -174,6 +188,7 @@ class ProfileProgram {
     for (std::int32_t rank = 0; rank < profile_.world_size; ++rank) {
       program_.groups[0].ranks.push_back(Rank{rank});
     }
+    add_parameters();
     add_forward();
     add_backward();
     add_optimizer();
@@ -200,6 +215,22 @@ class ProfileProgram {
                             std::move(writes)});
   }
 
+  // Parameters in the order of their definition, where that is known; else with their gradients.
+  void add_parameters() {
+    parameters_.resize(profile_.gradients.size());
+    std::map<std::int64_t, std::size_t> order;
+    for (std::size_t i = 0; i < profile_.gradients.size(); ++i) {
+      const ProfiledGradient& gradient = profile_.gradients[i];
+      if (!gradient.definition || !order.emplace(*gradient.definition, i).second) return;
+    }
+    for (const auto& [place, index] : order) {
+      const ProfiledGradient& gradient = profile_.gradients[index];
+      parameters_[index] = add_tensor(gradient.name, schedule::TensorKind::Parameter,
+                                      gradient.dtype, {gradient.numel});
+    }
+    has_parameters_ = true;
+  }
+
   void add_forward() {
     loss_ = add_tensor("loss", schedule::TensorKind::Activation, schedule::DType::F32, {});
     if (between_ > Duration{}) {
@@ -216,9 +247,12 @@ class ProfileProgram {
   void add_backward() {
     const std::size_t ranks = profile_.by_rank.size();
     std::vector<Duration> done(ranks);
-    for (const ProfiledGradient& gradient : profile_.gradients) {
-      parameters_.push_back(add_tensor(gradient.name, schedule::TensorKind::Parameter,
-                                       gradient.dtype, {gradient.numel}));
+    for (std::size_t i = 0; i < profile_.gradients.size(); ++i) {
+      const ProfiledGradient& gradient = profile_.gradients[i];
+      if (!has_parameters_) {
+        parameters_[i] = add_tensor(gradient.name, schedule::TensorKind::Parameter, gradient.dtype,
+                                    {gradient.numel});
+      }
       gradients_.push_back(add_tensor(gradient.name + ".grad", schedule::TensorKind::Gradient,
                                       gradient.dtype, {gradient.numel}));
       std::vector<Duration> work;
@@ -262,6 +296,7 @@ class ProfileProgram {
   Duration between_{};  // zeroing gradients, Python between the parts of a step
   TensorId loss_;
   std::vector<TensorId> parameters_, gradients_;  // parallel to profile_.gradients
+  bool has_parameters_ = false;                   // all of them, before the gradients
 };
 
 }  // namespace
@@ -297,6 +332,7 @@ Profile read_profile(const JsonFile& file) {
     }
     slow.done();
   }
+  if (root.has("conditions")) profile.why_not_valid = read_conditions(root.object("conditions"));
   root.ignore("cpu_share_of_communication");
   profile.copy_ns_per_byte = root.number_or("bucket_copy_ns_per_byte", 0, 0, 1e6);
   root.done();

@@ -3,14 +3,17 @@
 //
 // The file (JSON; schema "dovetail.profile/1" or none) holds name, world_size, and
 //   profile                 forward_us, backward_us, optimizer_us; gradients [{name, numel, dtype,
-//                           ready_us[, ready_us_rank1]}] in gradient-ready order, ready_us from
-//                           the start of backward; optionally rank1 {forward_us, ...}
+//                           ready_us[, ready_us_rank1][, definition]}] in gradient-ready order,
+//                           ready_us from the start of backward, definition the place among the
+//                           model's parameters (of all gradients or of none); optionally rank1 {forward_us, ...}
 //   no_communication_step   step_us, forward_us, backward_us, optimizer_us, p10_us, p90_us: the
 //                           same step measured beside the real runs; the profile is scaled to it
 //   all_reduce_alone        [{bytes, us}]               one at a time
 //   all_reduce_queue_of_8   [{bytes_each, us_for_8}]    eight in a row
 //   compute_slowdown_while_communicating    {forward, backward[, backward_rank1]}
 //   bucket_copy_ns_per_byte, cpu_share_of_communication, what, link_mbit_per_s
+//   conditions              valid, why_not_valid [sentences], and figures for people: how quiet the
+//                           machine was (python/dovetail_torch/capture.py). Absent: valid
 //   settings                measured steps; no prediction reads them, only who checks one
 // All but name, world_size and profile are optional.
 //
@@ -49,6 +52,7 @@ struct ProfiledGradient {
   std::int64_t numel = 0;
   schedule::DType dtype = schedule::DType::F32;
   std::vector<Duration> ready;  // by rank; one entry: the same on every rank
+  std::optional<std::int64_t> definition = std::nullopt;  // place among the model's parameters
 };
 
 // Times of one rank's step without communication.
@@ -72,6 +76,7 @@ struct Profile {
   std::optional<ProfiledCollectives> collectives;
   std::vector<double> compute_slowdown;  // by rank; empty: none known
   double copy_ns_per_byte = 0;
+  std::vector<std::string> why_not_valid;  // empty: valid
 };
 
 // Reads the file strictly. Throws InputError.

@@ -97,6 +97,12 @@ Workload load_profile(const JsonFile& file) {
   if (profile.collectives) {
     result.own_machine = OwnMachine{profile_costs(profile, result.program), profile_table(profile)};
   }
+  for (const std::string& reason : profile.why_not_valid) {
+    result.not_valid += (result.not_valid.empty() ? "" : "; ") + reason;
+  }
+  if (!result.not_valid.empty()) {
+    result.notes.push_back("the capture is not valid: " + result.not_valid);
+  }
   if (const double skew = skew_share(profile); skew > 0) {
     result.notes.push_back("compute is stretched by " + percent(skew) +
                            ": a step waits for the slowest of " +

@@ -29,6 +29,7 @@ struct Workload {
   schedule::Program program;
   std::optional<OwnMachine> own_machine;
   std::vector<std::string> notes;  // what a reader of a prediction should know, one line each
+  std::string not_valid = {};      // why a capture should not be trusted; "" if it can be
 };
 
 // `world` is the world size for zoo models (their option world= wins); files carry their own, and

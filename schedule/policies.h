@@ -12,8 +12,10 @@
 //   one-bucket             one bucket, launched when its last gradient is ready
 //   threshold              a bucket closes once its bytes reach `threshold`
 //   torch-ddp              PyTorch DDP after its first step: the same rule, with limits `first`,
-//                          then `cap`; copy mode, waits at the end of backward. Source:
-//                          c10d/reducer.cpp, compute_bucket_assignment_by_size
+//                          then `cap`; copy mode, waits at the end of backward. With torch=2.6 or
+//                          later a given cap is the first limit too, as it is there; before, and
+//                          without torch=, the first is 1 MiB. Source: c10d/reducer.cpp,
+//                          compute_bucket_assignment_by_size; nn/parallel/distributed.py
 //   partition              any given grouping into consecutive buckets: the exact search's result
 //   source-first-fit       Paddle's data-parallel pass, bit for bit (policies/source_first_fit.h);
 //                          paddle-pass is another name of it

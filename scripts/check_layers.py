@@ -25,9 +25,10 @@ ALLOWED_ROOMS = {
     "imports": {"base", "traces", "schedule", "models"},
     "sim": {"base", "traces", "schedule", "models"},
     "exec": {"base", "traces", "schedule"},
-    "cli": {"base", "traces", "schedule", "models", "imports", "sim", "exec"},
-    "tests": {"base", "traces", "schedule", "models", "imports", "sim", "exec", "cli"},
-    "bench": {"base", "traces", "schedule", "models", "imports", "sim", "exec", "cli"},
+    "exports": {"base", "traces", "schedule", "models"},
+    "cli": {"base", "traces", "schedule", "models", "imports", "sim", "exec", "exports"},
+    "tests": {"base", "traces", "schedule", "models", "imports", "sim", "exec", "exports", "cli"},
+    "bench": {"base", "traces", "schedule", "models", "imports", "sim", "exec", "exports", "cli"},
 }
 # bench may also use the samples that tests build.
 ALLOWED_FOLDERS = {"bench": ["tests/support/*"]}

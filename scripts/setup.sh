@@ -3,6 +3,8 @@
 #
 #   scripts/setup.sh             install what is missing (as root, or with a sudo that asks for nothing)
 #   scripts/setup.sh --check     only say what is missing; exit 1 if anything is
+#   scripts/setup.sh --torch     only Debian's PyTorch (1.13.1), which only scripts/check_torch.py and
+#                                scripts/validate_torch.sh need: 147 MB to fetch, 634 MB on disk
 #
 # One line per action; never asks a question.
 #
@@ -38,8 +40,9 @@ fail() {
 
 case ${1:-} in
   "" | --check) ;;
+  --torch) needed="python3-torch 1.13" ;;
   *)
-    echo "usage: scripts/setup.sh [--check]" >&2
+    echo "usage: scripts/setup.sh [--check | --torch]" >&2
     exit 2
     ;;
 esac

@@ -17,6 +17,8 @@
 #   tsan     tests of exec/, the only room with threads, under the thread sanitizer
 #   tidy     clang-tidy over the rooms (.clang-tidy, scripts/tidy.py)
 #   readme   the commands of README.md print what it shows (scripts/check_readme.py)
+#   torch    capture, plan, apply, train and compare in real PyTorch (scripts/check_torch.py). Installs
+#            Debian's python3-torch where it is missing: 170 packages, 147 MB to fetch, 634 MB on disk
 #   demo     the short demonstration (scripts/demo.sh)
 #
 # A failed step does not stop the others, only those that need it. A test that takes over 30 s, also
@@ -28,7 +30,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
-readonly all_steps=(setup format layers build asan test tsan tidy readme demo)
+readonly all_steps=(setup format layers build asan test tsan tidy readme torch demo)
 readonly quick_steps=(format layers asan)
 readonly longest_test=30  # seconds
 readonly root=$PWD
@@ -166,6 +168,17 @@ build_release() {
 
 tidy() { cmake --preset tidy --log-level=NOTICE && scripts/tidy.py build-tidy; }
 
+# Where PyTorch cannot be had, its checks are skipped with a line that says so.
+check_torch() {
+  local began=$SECONDS status
+  scripts/setup.sh --torch || echo "skipped: torch: python3-torch cannot be installed here"
+  echo "PyTorch's package: $((SECONDS - began)) s"
+  scripts/check_torch.py --tool build/dovetail
+  status=$?
+  ((status == 77)) && skipped=$((skipped + 1)) && return 0
+  return "$status"
+}
+
 readonly started=$SECONDS
 step setup scripts/setup.sh
 step format scripts/format.sh --check
@@ -181,6 +194,7 @@ is_wanted tsan && check "tsan build" build tsan -- exec_test exec_property_test 
   tests tsan build-tsan -L 'unit|property' -E 'Calibration|LawTest'
 step tidy tidy
 step readme scripts/check_readme.py
+step torch check_torch
 step demo scripts/demo.sh --short
 
 printf '\n==== the slowest tests\n'

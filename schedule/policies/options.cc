@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/json_reader.h"
 #include "schedule/policies.h"
+#include "schedule/policies/torch_version.h"
 
 namespace dovetail::schedule {
 namespace {
@@ -134,6 +135,12 @@ std::string exact_size(Bytes bytes) {
   return std::to_string(bytes.count()) + "B";
 }
 
+bool first_follows_cap(const Typed& typed) {
+  const TorchVersion version = torch_version(typed.value);
+  if (!version.problem.empty()) fail(typed, version.problem);
+  return version.first_follows_cap;
+}
+
 bool is_one_of(Kind kind, std::initializer_list<Kind> kinds) {
   return std::ranges::find(kinds, kind) != kinds.end();
 }
@@ -162,7 +169,7 @@ struct Option {
 };
 
 // When a bucket is full.
-constexpr std::array<Option, 4> kGroupingOptions = {{
+constexpr std::array<Option, 5> kGroupingOptions = {{
     {"threshold", [](Kind kind) { return kind == Kind::Threshold; },
      [](PolicySpec& spec, const Typed& typed) { spec.threshold = size(typed); },
      [](const PolicySpec& spec) { return exact_size(spec.threshold); }, true},
@@ -186,6 +193,10 @@ constexpr std::array<Option, 4> kGroupingOptions = {{
     {"first", [](Kind kind) { return kind == Kind::TorchDdp; },
      [](PolicySpec& spec, const Typed& typed) { spec.first_bucket = size(typed); },
      [](const PolicySpec& spec) { return exact_size(spec.first_bucket); }, true},
+    // What it stands for is known once cap and first are (apply_torch_version); it is never printed.
+    {"torch", [](Kind kind) { return kind == Kind::TorchDdp; },
+     [](PolicySpec&, const Typed& typed) { static_cast<void>(first_follows_cap(typed)); },
+     [](const PolicySpec&) { return std::string(); }},
 }};
 
 // Micro-steps.
@@ -437,12 +448,24 @@ PolicySpec named_policy(std::string_view text, std::string_view name) {
 
 }  // namespace
 
+namespace {
+
+// torch= decides about the first bucket unless first= does.
+void apply_torch_version(PolicySpec& spec, const Typed& typed,
+                         const std::set<std::string_view>& seen) {
+  if (seen.contains("first") || !seen.contains("cap")) return;
+  if (first_follows_cap(typed)) spec.first_bucket = spec.threshold;
+}
+
+}  // namespace
+
 PolicySpec parse_policy(std::string_view text) {
   const std::size_t colon = text.find(':');
   PolicySpec spec = named_policy(text, text.substr(0, colon));
   std::string_view rest = colon == std::string_view::npos ? "" : text.substr(colon + 1);
   if (colon != std::string_view::npos && rest.empty()) fail(text, "expected options after ':'");
   std::set<std::string_view> seen;
+  std::optional<Typed> torch;
   while (!rest.empty()) {
     const std::size_t comma = rest.find(',');
     const std::string_view option = rest.substr(0, comma);
@@ -453,8 +476,11 @@ PolicySpec parse_policy(std::string_view text) {
     }
     const std::string_view key = option.substr(0, equals);
     if (!seen.insert(key).second) fail(text, "option \"" + std::string(key) + "\" stands twice");
-    read_option(spec, {text, key, option.substr(equals + 1)});
+    const Typed typed = {text, key, option.substr(equals + 1)};
+    read_option(spec, typed);
+    if (key == "torch") torch = typed;
   }
+  if (torch) apply_torch_version(spec, *torch, seen);
   check_combination(text, spec, seen);
   return spec;
 }

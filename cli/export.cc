@@ -1,0 +1,89 @@
+// Reading a plan, simulating what a framework makes of it, and writing the framework's file.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/export.h"
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/outputs.h"
+#include "cli/plan_machine.h"
+#include "cli/text.h"
+#include "exports/export.h"
+#include "schedule/lower.h"
+#include "schedule/plan_json.h"
+#include "schedule/verify.h"
+#include "sim/steady.h"
+
+namespace dovetail::cli {
+namespace {
+
+exports::Machine simulated_machine(const schedule::Plan& plan, const models::Costs& costs) {
+  exports::Machine machine;
+  machine.name = costs.machine;
+  machine.step = [&plan, &costs](const schedule::Schedule& schedule) {
+    const schedule::Lowered lowered = schedule::lower(plan.program, schedule);
+    for (const schedule::Problem& problem :
+         schedule::verify(plan.program, lowered.program, schedule.merge)) {
+      throw InputError("export: the plan cannot be run there: " + problem.message);
+    }
+    sim::Graph graph;
+    sim::Workspace workspace;
+    return Duration(
+        sim::find_steady_state(lowered.program, costs, graph, workspace).summary.step_ns);
+  };
+  machine.collective = [&costs](schedule::Collective kind, const schedule::ProcessGroup& group,
+                                Bytes bytes) {
+    return group.size() == 1 ? Duration{} : costs.collective(kind, group, bytes).isolated;
+  };
+  return machine;
+}
+
+// "FILE" in the words of use: a module's name for Python, the path elsewhere.
+std::string with_file(std::string words, const std::string& path) {
+  const std::filesystem::path file(path);
+  const std::string name = file.extension() == ".py" ? file.stem().string() : path;
+  for (std::size_t at = words.find("FILE"); at != std::string::npos; at = words.find("FILE", at)) {
+    // NCCL_TUNER_CONFIG_FILE is no place to fill in.
+    const bool is_place = at == 0 || words[at - 1] != '_';
+    if (is_place) words.replace(at, 4, name);
+    at += is_place ? name.size() : 4;
+  }
+  return words;
+}
+
+void report(const exports::Export& result, exports::Target target, const std::string& path,
+            std::ostream& out) {
+  out << path << ": " << exports::describe(target) << ", for " << exports::framework(target) << '\n'
+      << "predicted (simulated) " << fixed(to_us(result.as_run) / 1e3, 3)
+      << " ms a step as it is run there, " << fixed(to_us(result.planned) / 1e3, 3)
+      << " ms as planned\n";
+  for (const exports::Loss& loss : result.losses) {
+    out << "  given up: " << loss.what << ": " << exports::loss_percent(result, loss.more) << '\n';
+  }
+  print_notes(out, result.notes);
+  out << "use: " << with_file(result.paste, path) << '\n';
+}
+
+}  // namespace
+
+void export_plan(const ExportCommandOptions& options, std::ostream& out) {
+  const exports::Target target = exports::parse_target(options.target);
+  require_outputs({{"-o", options.output}}, {{"the plan", options.plan}});
+  const schedule::Plan plan = schedule::read_plan(options.plan);
+  const PlanMachine own = machine_of(
+      {.command = "export", .cluster = options.cluster, .data_dir = options.data_dir}, plan);
+  const exports::Machine machine = simulated_machine(plan, own.costs);
+  exports::Export result = exports::export_plan(
+      target, plan, machine, {.version = DOVETAIL_VERSION, .plan = options.plan});
+  if (options.output.empty()) {
+    out << result.text;
+    return;
+  }
+  write_file(options.output, result.text);
+  report(result, target, options.output, out);
+  print_notes(out, own.notes);
+}
+
+}  // namespace dovetail::cli

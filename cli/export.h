@@ -1,0 +1,31 @@
+// dovetail export: a plan in the words of the framework that shall run it (exports/export.h), with what
+// that framework cannot do and what it costs.
+//
+//   $ dovetail export plan.json --to torch -o ddp.py
+//   ddp.py: bucket_cap_mb_list, byte for byte, for PyTorch DistributedDataParallel (2.13 or later)
+//   predicted (simulated) 502.200 ms a step as it is run there, 490.900 ms as planned
+//     given up: waits at first use: DDP waits at the end of backward: +2.3 %
+//   use: from ddp import wrap; model = wrap(model)
+//
+// Without -o the text goes to standard output, and nothing else: what is given up stands in its first
+// lines.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostream>
+#include <string>
+
+namespace dovetail::cli {
+
+struct ExportCommandOptions {
+  std::string plan;
+  std::string target;
+  std::string output;   // empty: standard output
+  std::string cluster;  // empty: the plan's own, if it is shipped or its workload's
+  std::string data_dir;
+};
+
+void export_plan(const ExportCommandOptions& options, std::ostream& out);
+
+}  // namespace dovetail::cli

@@ -1,0 +1,18 @@
+// The flags of dovetail export.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "cli/export.h"
+
+namespace dovetail::cli {
+
+// Adds the subcommand; `action` is set when it was parsed.
+void bind_export(CLI::App& app, const std::string& data_dir, ExportCommandOptions& options,
+                 std::function<int()>& action);
+
+}  // namespace dovetail::cli

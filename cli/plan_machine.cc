@@ -1,0 +1,59 @@
+// Finding a plan's machine again.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan_machine.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "cli/inputs.h"
+#include "models/cluster.h"
+#include "models/workload.h"
+#include "schedule/sharding.h"
+
+namespace dovetail::cli {
+namespace {
+
+// The machine of a measured profile, if that is the one that is asked for: --cluster names a profile, or
+// is left out for a plan that was made for the machine of its workload.
+std::optional<PlanMachine> machine_of_profile(const PlanMachineOptions& options,
+                                              const schedule::Plan& plan) {
+  const schedule::PlanSummary& made = plan.summary;
+  const std::string name = options.cluster.empty() ? made.workload : options.cluster;
+  if (!is_profile(name, options.data_dir)) return std::nullopt;
+  models::Workload workload = models::load_workload(name, {}, options.data_dir);
+  const bool fits = workload.own_machine && is_all_timed(plan.program) &&
+                    workload.program.world_size == plan.program.world_size;
+  if (!fits && !options.cluster.empty()) {
+    throw InputError(
+        options.command + ": --cluster " + name +
+        ": the machine of a measured profile, which has times for plans of profiles over "
+        "as many ranks only, and only where the profile has all_reduce_alone");
+  }
+  if (!fits) return std::nullopt;
+  if (options.cluster.empty() && workload.own_machine->costs.machine != made.cluster) {
+    return std::nullopt;
+  }
+  return PlanMachine{std::move(workload.own_machine->costs), std::move(workload.notes)};
+}
+
+}  // namespace
+
+PlanMachine machine_of(const PlanMachineOptions& options, const schedule::Plan& plan) {
+  if (std::optional<PlanMachine> own = machine_of_profile(options, plan)) return *std::move(own);
+  const std::string name = options.cluster.empty() ? plan.summary.cluster : options.cluster;
+  const std::vector<std::string> shipped = models::cluster_names(options.data_dir + "/clusters");
+  if (options.cluster.empty() && std::ranges::count(shipped, name) == 0) {
+    throw InputError(options.command + ": the machine of the plan, \"" + name +
+                     "\", is no shipped one: name its file with --cluster");
+  }
+  const models::Cluster cluster = load_cluster(name, options.data_dir);
+  const auto used = is_sharded(plan.schedule) ? sharding_collectives()
+                                              : std::vector{schedule::Collective::AllReduce};
+  return {models::costs_for(cluster, plan.program),
+          models::assumptions(cluster, plan.program, used)};
+}
+
+}  // namespace dovetail::cli

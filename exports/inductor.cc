@@ -1,0 +1,119 @@
+// torch.compile: times for Inductor's scheduler, and module plans for its manual one.
+//
+// Two doors (torch 2.14, _inductor/fx_passes). overlap_scheduling takes
+// aten_distributed_optimizations.custom_runtime_estimation(node, size), ms or None: the file has the
+// machine's collective times by bytes, straight lines between the points, and leaves compute to Inductor.
+// overlap_manual_scheduling.manual_overlap_bucketing takes lists of modules: a bucket each, and waits for
+// a bucket before the next one is launched.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+
+#include "exports/modules.h"
+#include "exports/python_text.h"
+#include "exports/restriction.h"
+#include "exports/writers.h"
+
+namespace dovetail::exports {
+namespace {
+
+using schedule::Collective;
+
+std::string table_text(const schedule::ProcessGroup& group, const Machine& machine) {
+  std::string text = "RUNTIME_MS = {  # bytes: ms, alone on the link, over " +
+                     std::to_string(group.size()) + " ranks\n";
+  constexpr std::array<std::pair<Collective, std::string_view>, 3> kKinds = {
+      {{Collective::AllReduce, "all_reduce"},
+       {Collective::ReduceScatter, "reduce_scatter"},
+       {Collective::AllGather, "all_gather"}}};
+  for (const auto& [kind, word] : kKinds) {
+    text += "    " + quoted(word) + ": [";
+    for (std::int64_t bytes = 4 << 10; bytes <= std::int64_t{1} << 30; bytes *= 2) {
+      const double ms = to_us(machine.collective(kind, group, Bytes(bytes))) / 1e3;
+      text += (bytes > 4 << 10 ? ", (" : "(") + std::to_string(bytes) + ", " + shortest(ms) + ")";
+    }
+    text += "],\n";
+  }
+  return text + "}\n";
+}
+
+constexpr std::string_view kFunctions = R"py(
+
+def runtime_ms(kind, size_bytes):
+    """Of one collective: straight lines between the points, beyond them the nearest rate."""
+    points = RUNTIME_MS[kind]
+    if size_bytes <= points[0][0]:
+        return points[0][1]
+    for (low, low_ms), (high, high_ms) in zip(points, points[1:]):
+        if size_bytes <= high:
+            return low_ms + (high_ms - low_ms) * (size_bytes - low) / (high - low)
+    return points[-1][1] * size_bytes / points[-1][0]
+
+
+def custom_runtime_estimation(node, override_size=None):
+    """For torch._inductor.config.aten_distributed_optimizations; None leaves a node to Inductor."""
+    name = str(node.target)
+    for kind in RUNTIME_MS:
+        if kind in name and "wait" not in name:
+            value = node.meta["val"] if override_size is None else None
+            size = override_size if value is None else value.numel() * value.element_size()
+            if kind == "reduce_scatter" and value is not None:
+                size *= WORLD_SIZE  # the input; the node's value is a shard
+            return runtime_ms(kind, size)
+    return None
+
+
+def use():
+    """Switches Inductor's overlap scheduler on, with these times."""
+    import torch._inductor.config as config
+
+    options = config.aten_distributed_optimizations
+    options.enable_overlap_scheduling = True
+    options.collective_bucketing = True
+    options.compute_estimator = "analytical"  # "benchmark" prefers its cache on disk to the table
+    options.custom_runtime_estimation = custom_runtime_estimation
+
+
+def manual(graph_module):
+    """The plan's buckets instead, as a pass over the joint graph."""
+    from torch._inductor.fx_passes.overlap_manual_scheduling import manual_overlap_bucketing
+
+    return manual_overlap_bucketing(graph_module, MODULE_BUCKET_PLANS, insert_overlap_deps=True)
+)py";
+
+}  // namespace
+
+Export export_inductor(const schedule::Plan& plan, const Machine& machine,
+                       const ExportOptions& options) {
+  require_no_pipeline(plan, "Inductor");
+  require_one_group(plan, "Inductor");
+  Restriction left(plan, machine);
+  give_up_the_usual(left, "Inductor");
+  const std::vector<ModuleGroup> groups = module_groups(plan.program, left.schedule());
+  left.give_up("groups of single parameters: module plans group whole modules",
+               [&](schedule::Schedule& schedule) { regroup(schedule, gradients_of(groups)); });
+  left.give_up("gradients as views of buckets: Inductor copies", [](schedule::Schedule& schedule) {
+    use_mode(schedule, schedule::BucketMode::Copy);
+  });
+  left.give_up("several collectives in flight: module plans wait for one before the next",
+               wait_for_the_previous);
+  Export result = left.result();
+  result.notes = {
+      "predicted is manual(), the module plans; what use() makes of the times is Inductor's own "
+      "affair",
+      "where custom_runtime_estimation returns None, small ops lose Inductor's roofline estimate"};
+  const schedule::ProcessGroup& group = plan.program.group(result.schedule.buckets.front().group);
+  result.text = head(Target::Inductor, result, plan, options);
+  result.text += "\nWORLD_SIZE = " + std::to_string(group.size()) + "\n" +
+                 table_text(group, machine) + "MODULE_BUCKET_PLANS = [\n";
+  for (const ModuleGroup& one : groups) {
+    result.text += "    " + quoted_list(one.modules) + ",\n";
+  }
+  result.text += "]\n";
+  result.text += kFunctions;
+  result.paste = "import FILE; FILE.use()  # or FILE.manual as a pass";
+  return result;
+}
+
+}  // namespace dovetail::exports

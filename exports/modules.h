@@ -1,0 +1,30 @@
+// Modules and their own parameters: what FSDP2 and Inductor's manual plans group by.
+//
+// The module of "layers.3.attn.q_proj.weight" is "layers.3.attn.q_proj"; the root module is "". A
+// module's own parameters cannot be told apart: where a plan has them in several buckets, the module
+// goes to the bucket that is reduced last, since it is only ready then.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "schedule/program.h"
+#include "schedule/schedule.h"
+
+namespace dovetail::exports {
+
+struct ModuleGroup {
+  std::vector<std::string> modules;  // in the order in which they are ready first
+  std::vector<TensorId> gradients;
+};
+
+// One group per bucket, in launch order, without empty ones. REQUIRES: gradients are whole.
+std::vector<ModuleGroup> module_groups(const schedule::Program& program,
+                                       const schedule::Schedule& schedule);
+
+std::vector<std::vector<TensorId>> gradients_of(const std::vector<ModuleGroup>& groups);
+
+}  // namespace dovetail::exports

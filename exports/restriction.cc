@@ -1,0 +1,190 @@
+// What frameworks cannot do, as changes of a Schedule.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exports/restriction.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+#include "base/error.h"
+#include "schedule/sharding.h"
+
+namespace dovetail::exports {
+
+using schedule::Bucket;
+using schedule::Program;
+using schedule::Schedule;
+
+Restriction::Restriction(const schedule::Plan& plan, const Machine& machine)
+    : program_(plan.program), machine_(machine), schedule_(plan.schedule) {
+  planned_ = now_ = machine_.step(schedule_);
+}
+
+void Restriction::give_up(const std::string& what, const std::function<void(Schedule&)>& change) {
+  Schedule changed = schedule_;
+  change(changed);
+  if (changed == schedule_) return;
+  const Duration step = machine_.step(changed);
+  losses_.push_back({what, step - now_});
+  schedule_ = std::move(changed);
+  now_ = step;
+}
+
+Export Restriction::result() const {
+  return {.text = {},
+          .schedule = schedule_,
+          .planned = planned_,
+          .as_run = now_,
+          .losses = losses_,
+          .notes = {},
+          .paste = {}};
+}
+
+void launch_when_ready(Schedule& schedule) {
+  for (Bucket& bucket : schedule.buckets) bucket.launch = schedule::LaunchWhenReady{};
+}
+
+void wait_at(Schedule& schedule, schedule::WaitPoint wait) {
+  for (Bucket& bucket : schedule.buckets) {
+    bucket.wait = wait;
+    bucket.scope = schedule::WaitScope::Event;
+  }
+}
+
+void wait_for_the_previous(Schedule& schedule) {
+  std::int32_t batch = 0;
+  for (Bucket& bucket : schedule.buckets) {
+    bucket.launch = schedule::LaunchInBatch{batch++};
+    bucket.wait = schedule::WaitPoint::BeforeNextBatch;
+    bucket.scope = schedule::WaitScope::Event;
+  }
+}
+
+void use_one_stream(Schedule& schedule) {
+  for (Bucket& bucket : schedule.buckets) bucket.stream = schedule::CommStream{0};
+}
+
+void use_mode(Schedule& schedule, schedule::BucketMode mode) {
+  for (Bucket& bucket : schedule.buckets) bucket.mode = mode;
+}
+
+void all_reduce(Schedule& schedule) {
+  for (Bucket& bucket : schedule.buckets) {
+    bucket.collective = schedule::Collective::AllReduce;
+    bucket.replicas = std::nullopt;
+  }
+  schedule.parameters = schedule::ParameterSync::AfterUpdate;
+}
+
+void shard(Schedule& schedule, schedule::ParameterSync parameters) {
+  for (Bucket& bucket : schedule.buckets) bucket.collective = schedule::Collective::ReduceScatter;
+  schedule.parameters = parameters;
+}
+
+void drop_padding(Schedule& schedule) {
+  for (Bucket& bucket : schedule.buckets) {
+    // A reduce-scatter needs shards of equal size.
+    if (!is_sharded(bucket)) bucket.pad_to = Bytes(1);
+    bucket.align_to = Bytes(1);
+  }
+}
+
+void drop_ctas(Schedule& schedule) {
+  for (Bucket& bucket : schedule.buckets) bucket.max_ctas = 0;
+}
+
+void sync_in_the_last_micro_step(Schedule& schedule) {
+  if (schedule.merge.micro_steps > 1) schedule.merge.sync = schedule::SyncPoint::LastMicroStep;
+}
+
+void keep_gradients_whole(const Program& program, Schedule& schedule) {
+  struct Home {
+    std::size_t bucket = 0;
+    std::int64_t elements = 0;
+  };
+  std::map<TensorId, Home> homes;
+  for (std::size_t b = 0; b < schedule.buckets.size(); ++b) {
+    for (const schedule::Slice& slice : schedule.buckets[b].gradients) {
+      const std::int64_t elements = slice.elements(program.tensor(slice.tensor));
+      Home& home = homes[slice.tensor];
+      if (elements > home.elements) home = {b, elements};
+    }
+  }
+  for (std::size_t b = 0; b < schedule.buckets.size(); ++b) {
+    std::vector<schedule::Slice> whole;
+    for (const schedule::Slice& slice : schedule.buckets[b].gradients) {
+      if (homes.at(slice.tensor).bucket == b) whole.emplace_back(slice.tensor);
+    }
+    schedule.buckets[b].gradients = std::move(whole);
+  }
+  std::erase_if(schedule.buckets, [](const Bucket& bucket) { return bucket.gradients.empty(); });
+}
+
+void give_up_the_usual(Restriction& left, const std::string& framework) {
+  left.give_up(framework + " does not cut a gradient over buckets",
+               [&](Schedule& schedule) { keep_gradients_whole(left.program(), schedule); });
+  left.give_up(framework + " launches a bucket as soon as it is ready", launch_when_ready);
+  left.give_up(framework + " has one stream of communication", use_one_stream);
+  left.give_up("thread blocks per bucket (NCCL's tuner can set them by size: --to nccl-tuner)",
+               drop_ctas);
+  left.give_up("padding and alignment of buckets", drop_padding);
+  left.give_up("micro-steps are reduced as the last one's gradients are ready (no_sync before it)",
+               sync_in_the_last_micro_step);
+}
+
+void regroup(Schedule& schedule, const std::vector<std::vector<TensorId>>& groups) {
+  Bucket like = schedule.buckets.front();
+  like.closed_by = "";
+  schedule.buckets.clear();
+  for (const std::vector<TensorId>& group : groups) {
+    like.id = BucketId{static_cast<std::int32_t>(schedule.buckets.size())};
+    like.gradients.assign(group.begin(), group.end());
+    schedule.buckets.push_back(like);
+  }
+}
+
+void require_no_pipeline(const schedule::Plan& plan, const std::string& framework) {
+  if (plan.program.stages == 1) return;
+  throw InputError("export: the plan has " + std::to_string(plan.program.stages) +
+                   " pipeline stages; what can be written for " + framework + " is one stage only");
+}
+
+void require_one_group(const schedule::Plan& plan, const std::string& framework) {
+  for (const Bucket& bucket : plan.schedule.buckets) {
+    const GroupId first = plan.schedule.buckets.front().group;
+    if (bucket.group == first) continue;
+    throw InputError("export: the plan reduces over process groups " +
+                     plan.program.group(first).name + " and " +
+                     plan.program.group(bucket.group).name + ", and " + framework +
+                     " has one: use dovetail_torch.apply, which takes several");
+  }
+}
+
+std::string parameter_name(const Program& program, TensorId gradient) {
+  constexpr std::string_view kSuffix = ".grad";
+  std::string name = program.tensor(gradient).name;
+  if (name.size() > kSuffix.size() && name.ends_with(kSuffix)) {
+    name.resize(name.size() - kSuffix.size());
+  }
+  return name;
+}
+
+std::vector<std::string> parameter_names(const Program& program, const Bucket& bucket) {
+  std::vector<std::string> names;
+  for (const schedule::Slice& slice : bucket.gradients) {
+    names.push_back(parameter_name(program, slice.tensor));
+  }
+  return names;
+}
+
+std::vector<TensorId> ready_order(const Program& program) {
+  std::vector<TensorId> order;
+  for (const schedule::OwedGradient& gradient : schedule::owed_gradients(program)) {
+    order.push_back(gradient.tensor);
+  }
+  return order;
+}
+
+}  // namespace dovetail::exports

@@ -1,0 +1,77 @@
+// Turning a plan into what a framework runs: one thing is given up at a time, and each is simulated.
+//
+//   Restriction left(plan, machine);
+//   left.give_up("waits at first use: DDP waits at the end of backward",
+//                [](Schedule& s) { wait_at(s, WaitPoint::EndOfBackward); });
+//
+// A change that changes nothing is not recorded. Every Schedule on the way is legal, or the machine's
+// step throws.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "exports/export.h"
+#include "schedule/program.h"
+#include "schedule/schedule.h"
+
+namespace dovetail::exports {
+
+class Restriction {
+ public:
+  Restriction(const schedule::Plan& plan, const Machine& machine);
+
+  // Applies the change. If the Schedule is another one then, it is simulated and `what` is recorded.
+  void give_up(const std::string& what, const std::function<void(schedule::Schedule&)>& change);
+
+  [[nodiscard]] const schedule::Schedule& schedule() const { return schedule_; }
+  [[nodiscard]] const schedule::Program& program() const { return program_; }
+  // Everything but text, notes and paste.
+  [[nodiscard]] Export result() const;
+
+ private:
+  const schedule::Program& program_;
+  const Machine& machine_;
+  schedule::Schedule schedule_;
+  Duration planned_{}, now_{};
+  std::vector<Loss> losses_;
+};
+
+// Changes, for give_up.
+void launch_when_ready(schedule::Schedule& schedule);
+void wait_at(schedule::Schedule& schedule, schedule::WaitPoint wait);
+void wait_for_the_previous(schedule::Schedule& schedule);  // one collective in flight: depth one
+void use_one_stream(schedule::Schedule& schedule);
+void use_mode(schedule::Schedule& schedule, schedule::BucketMode mode);
+void all_reduce(schedule::Schedule& schedule);
+void shard(schedule::Schedule& schedule, schedule::ParameterSync parameters);
+void drop_padding(schedule::Schedule& schedule);
+void drop_ctas(schedule::Schedule& schedule);
+void sync_in_the_last_micro_step(schedule::Schedule& schedule);
+// A gradient that is split goes whole to the bucket that holds most of it (of equals the first).
+void keep_gradients_whole(const schedule::Program& program, schedule::Schedule& schedule);
+
+// What many targets cannot do, in the order in which it is least surprising: parts of gradients,
+// launch points, streams, thread blocks, padding. `framework` stands in the words of the losses.
+void give_up_the_usual(Restriction& left, const std::string& framework);
+
+// The buckets anew: groups of gradients in launch order, each like the first bucket of the Schedule.
+void regroup(schedule::Schedule& schedule, const std::vector<std::vector<TensorId>>& groups);
+
+// Throws InputError unless the plan has one pipeline stage; and, for the other, one process group.
+void require_no_pipeline(const schedule::Plan& plan, const std::string& framework);
+void require_one_group(const schedule::Plan& plan, const std::string& framework);
+
+// The name of the parameter that a gradient belongs to: without ".grad".
+std::string parameter_name(const schedule::Program& program, TensorId gradient);
+std::vector<std::string> parameter_names(const schedule::Program& program,
+                                         const schedule::Bucket& bucket);
+
+// When each gradient of the Program is ready: its place in gradient-ready order.
+std::vector<TensorId> ready_order(const schedule::Program& program);
+
+}  // namespace dovetail::exports

@@ -1,0 +1,215 @@
+"""Measured steps of a model under a plan, as a trace that `dovetail compare PREDICTED MEASURED` takes.
+
+    dovetail plan --workload job.json --policy exact -o plan.json --trace predicted.json
+    dovetail_torch.record(model, forward, optimizer, predicted="predicted.json", path="measured.json")  # every rank
+
+`model` is what apply() returned. Commands get the numbers that they have in the predicted trace, found by name. What
+is measured of them: forward; each gradient's backward, from the gradient before it to the moment its own was ready;
+each bucket's collective, from its launch (or the end of the one before it on its stream) to its end; the wait at the end
+of backward, or in the optimizer; the optimizer, shared out by bytes. Copies into and out of buckets happen inside
+backward and are not seen apart. With DDP the collectives are seen through a communication hook that does what DDP
+itself does; it stays on the model, and costs a call of Python per bucket.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import json
+import platform
+import time
+
+import torch
+import torch.distributed as dist
+
+from dovetail_torch.capture import _write
+from dovetail_torch.hooks import PlannedModel
+from dovetail_torch.plan import PlanError
+
+
+class _Watch:
+    """When things happened in one step, in ns of the clock that all processes of a machine share."""
+
+    def __init__(self):
+        self.ready = {}   # parameter's name
+        self.launch = {}  # bucket's number
+        self.end = {}
+        self.waits = []    # of own hooks: (bucket's number, start, end)
+        self.updates = []  # of own hooks: (names of parameters, start, end)
+
+    def clear(self):
+        for one in (self.ready, self.launch, self.end, self.waits, self.updates):
+            one.clear()
+
+
+def _watch_ddp(ddp, watch):
+    size = dist.get_world_size(ddp.process_group)
+
+    def hook(_state, bucket):
+        number = bucket.index()
+        watch.launch[number] = time.monotonic_ns()
+        tensor = bucket.buffer().div_(size)
+        future = dist.all_reduce(tensor, group=ddp.process_group, async_op=True).get_future()
+
+        def done(result):
+            watch.end[number] = time.monotonic_ns()
+            value = result.value()
+            return value[0] if isinstance(value, (list, tuple)) else value
+
+        return future.then(done)
+
+    ddp.register_comm_hook(None, hook)
+
+
+def _watch_hooks(model, watch):
+    theirs = model._reduce
+
+    def reduce(flat):
+        watch.launch[flat.number] = time.monotonic_ns()
+        work = theirs(flat)
+        if not hasattr(work, "get_future"):
+            return work
+        work.get_future().then(lambda _result: watch.end.__setitem__(flat.number, time.monotonic_ns()))
+        return work
+
+    model._reduce = reduce
+    wait, step_on = model._wait, model._step_on
+    names = {id(parameter): name for name, parameter in model._parameters_by_name.items()}
+    for flat in model._flats:
+        names.update((id(piece), flat.bucket.names[0]) for piece in flat.pieces)
+
+    def watched_wait(flat):
+        if flat.is_waited or flat.work is None:
+            return
+        start = time.monotonic_ns()
+        wait(flat)
+        watch.waits.append((flat.number, start, time.monotonic_ns()))
+
+    def watched_step(optimizer, groups, members, mine, whole_step):
+        start = time.monotonic_ns()
+        step_on(optimizer, groups, members, mine, whole_step)
+        watch.updates.append(([names[key] for key in mine if key in names], start, time.monotonic_ns()))
+
+    model._wait, model._step_on = watched_wait, watched_step
+
+
+def _watch_gradients(model, watch):
+    keep = []
+    for name, parameter in model.module.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+        accumulator.register_hook(lambda *_unused, name=name: watch.ready.__setitem__(name, time.monotonic_ns()))
+        keep.append(accumulator)
+    model._dovetail_watch = keep  # hooks live as long as the accumulators
+
+
+class _Spans:
+    """Spans of one rank, by the commands of the predicted trace."""
+
+    def __init__(self, commands, rank):
+        self.by_name = {command["name"]: command for command in commands}
+        self.rank = rank
+        self.spans = []
+
+    def add(self, name, stream, step, start, end):
+        command = self.by_name.get(name)
+        if command is not None and end >= start:
+            self.spans.append([command["id"], self.rank, stream, step, start, end])
+
+
+def _spans_of_step(spans, plan, watch, step, marks, streams):
+    begin, forward, backward, optimizer, end = marks
+    spans.add("between-steps", 0, step, begin, forward)
+    spans.add("forward", 0, step, forward, backward)
+    at = backward
+    for name in sorted(watch.ready, key=watch.ready.get):
+        spans.add(f"{name}.backward", 0, step, at, watch.ready[name])
+        at = max(at, watch.ready[name])
+    last = {}
+    for number, bucket in enumerate(plan.buckets):
+        start, done = watch.launch[number], watch.end[number]
+        stream = streams.get(bucket.stream, 1)
+        start = max(start, last.get(stream, 0))
+        last[stream] = max(done, start)
+        spans.add(f"{bucket.collective} bucket {number}", stream, step, start, max(done, start))
+    waits = watch.waits
+    if not waits:  # DDP waits within backward, and does not tell
+        ends = sorted((end, number) for number, end in watch.end.items() if at < end <= optimizer)
+        for done, number in ends:
+            spans.add(f"wait bucket {number}", 0, step, at, done)
+            at = done
+    for number, start, done in waits:
+        if done <= optimizer and start >= at:
+            spans.add(f"wait bucket {number}", 0, step, start, done)
+            at = done
+    spans.add("backward.rest", 0, step, at, optimizer)
+    for number, start, done in waits:
+        if start >= optimizer:
+            spans.add(f"wait bucket {number}", 0, step, start, done)
+    for names, start, done in watch.updates or [(list(plan.numel), optimizer, end)]:
+        _share_out(spans, plan, step, names, start, done)
+
+
+def _share_out(spans, plan, step, names, start, end):
+    """One call updated all of these: by their sizes."""
+    total = sum(plan.numel[name] for name in names)
+    at, before = start, 0
+    for name in names:
+        before += plan.numel[name]
+        until = start + (end - start) * before // total
+        spans.add(f"{name}.update", 0, step, at, until)
+        at = until
+
+
+def record(model, forward, optimizer, *, predicted, path, steps=5, warmup=2):
+    """Runs warmup + steps training steps and writes their trace to `path` (rank 0). Collective. CPU only: times of a
+    device are not those of the host. Returns the median step in us, of the slowest rank."""
+    planned = isinstance(model, PlannedModel)
+    plan = model._plan if planned else model._dovetail.plan
+    with open(predicted, encoding="utf-8") as file:
+        foreseen = json.load(file)
+    if foreseen.get("schema") != "dovetail.trace/1":
+        raise PlanError(f"{predicted}: expected a trace, as dovetail plan --trace writes it")
+    if next(model.parameters()).device.type != "cpu":
+        raise PlanError("record() times with the host's clock, which says nothing of a device: profile that instead")
+    watch = _Watch()
+    (_watch_hooks if planned else _watch_ddp)(model, watch)
+    _watch_gradients(model, watch)
+    streams = {entry["name"]: entry["id"] for entry in foreseen["streams"]}
+    spans = _Spans(foreseen["commands"], dist.get_rank())
+    took = []
+    for step in range(-warmup, steps):
+        dist.barrier()
+        watch.clear()
+        marks = [time.monotonic_ns()]
+        optimizer.zero_grad()
+        marks.append(time.monotonic_ns())
+        loss = forward(model)
+        marks.append(time.monotonic_ns())
+        loss.backward()
+        marks.append(time.monotonic_ns())
+        optimizer.step()
+        marks.append(time.monotonic_ns())
+        if step >= 0:
+            took.append(marks[-1] - marks[0])
+            _spans_of_step(spans, plan, watch, step, marks, streams)
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, (spans.spans, sorted(took)[len(took) // 2]))
+    if dist.get_rank() == 0:
+        _write(path, _trace(foreseen, plan, [found for found, _ in everyone], steps))
+    return max(median for _, median in everyone) / 1e3
+
+
+def _trace(foreseen, plan, ranks, steps):
+    first = min(span[4] for spans in ranks for span in spans)
+    rows = sorted(([*span[:4], span[4] - first, span[5] - first] for spans in ranks for span in spans),
+                  key=lambda span: (span[1], span[2], span[4], span[5]))
+    seen = {row[0] for row in rows}
+    return {"schema": "dovetail.trace/1", "kind": "trace",
+            "provenance": {"origin": "measured", "machine": platform.node(), "policy": plan.policy,
+                           "workload": foreseen["provenance"]["workload"],
+                           "backend": f"torch {torch.__version__} {dist.get_backend()}", "notes": {}},
+            "world_size": len(ranks), "steps": steps, "ranks": list(range(len(ranks))),
+            "streams": foreseen["streams"],
+            "commands": [command for command in foreseen["commands"] if command["id"] in seen],
+            "span_fields": ["command", "rank", "stream", "step", "start_ns", "end_ns", "transfer_start_ns"],
+            "spans": rows}

@@ -1,0 +1,411 @@
+#!/usr/bin/env python3
+"""The way from a PyTorch job to a plan and back, in real PyTorch: capture, plan, apply, train, record, compare.
+
+    scripts/check_torch.py [--tool build/dovetail] [--python /usr/bin/python3] [--keep DIR]
+
+Starts two ranks (gloo, loopback). Each setting trains a small model for a few steps; its weights must be bit for bit
+those of stock DistributedDataParallel, and its buckets those of the plan by DDP's own log. Nothing here depends on how
+long anything takes; scripts/validate_torch.sh compares times.
+
+The last line counts. Exit codes: 0 all passed, 1 something failed, 77 no PyTorch here (a skip, with the reason).
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import argparse
+import copy
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import traceback
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "python"))
+STEPS = 4
+MICRO_STEPS = 2
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tool", default=os.environ.get("DOVETAIL_TOOL", str(ROOT / "build" / "dovetail")))
+    parser.add_argument("--python", default="/usr/bin/python3")
+    parser.add_argument("--keep", help="folder for the files, instead of a temporary one")
+    parser.add_argument("--as-rank", type=int, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def start_ranks(arguments):
+    probe = subprocess.run([arguments.python, "-c", "import torch; print(torch.__version__)"], capture_output=True,
+                           text=True, check=False)
+    if probe.returncode != 0:
+        print(f"check_torch: skipped: {arguments.python} has no torch (Debian: apt-get install python3-torch)")
+        return 77
+    print(f"check_torch: PyTorch {probe.stdout.strip()}, two ranks, gloo, loopback")
+    folder = arguments.keep or tempfile.mkdtemp(prefix="dovetail-torch-")
+    os.makedirs(folder, exist_ok=True)
+    # One rendezvous file per job: a used one hangs.
+    meeting = os.path.join(folder, f"meeting-{os.getpid()}")
+    environment = dict(os.environ, WORLD_SIZE="2", OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", USE_LIBUV="0",
+                       DOVETAIL_MEETING=meeting, DOVETAIL_FOLDER=folder, PYTHONDONTWRITEBYTECODE="1")
+    ranks = [subprocess.Popen([arguments.python, __file__, "--as-rank", str(rank), "--tool", arguments.tool],
+                              env=dict(environment, RANK=str(rank))) for rank in range(2)]
+    codes = []
+    try:
+        for rank in ranks:
+            codes.append(rank.wait(timeout=170))
+    except subprocess.TimeoutExpired:
+        print("check_torch: FAILED: the ranks did not end within 170 s")
+        codes.append(1)
+    finally:
+        for rank in ranks:
+            if rank.poll() is None:
+                rank.kill()
+        if not arguments.keep:
+            subprocess.run(["rm", "-rf", folder], check=False)
+    return 0 if codes == [0, 0] else 1
+
+
+arguments = parse_arguments()
+if arguments.as_rank is None:
+    sys.exit(start_ranks(arguments))
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+import dovetail_torch  # noqa: E402
+from dovetail_torch.apply import has_list, logged_buckets, owned_parameters  # noqa: E402
+
+FOLDER = pathlib.Path(os.environ["DOVETAIL_FOLDER"])
+RANK = int(os.environ["RANK"])
+CHECKS = {"passed": 0, "failed": 0}
+
+
+def check(condition, text):
+    """Every rank must agree, or the others wait for ever."""
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, bool(condition))
+    CHECKS["passed" if all(everyone) else "failed"] += 1
+    if not all(everyone) and RANK == 0:
+        print(f"FAILED: {text}", flush=True)
+
+
+def raises(error, text, call):
+    """That the call raises on every rank, with these words."""
+    try:
+        call()
+    except error as raised:
+        check(text in str(raised), f"expected {text!r} in {raised}")
+        return
+    check(False, f"expected {error.__name__}: {text}")
+
+
+def tool(*words, code=0):
+    """Runs the dovetail tool on rank 0; every rank gets what it printed."""
+    said = [None]
+    if RANK == 0:
+        ended = subprocess.run([arguments.tool, *words], capture_output=True, text=True, check=False)
+        said = [(ended.returncode, ended.stdout + ended.stderr)]
+    dist.broadcast_object_list(said, 0)
+    check(said[0][0] == code, f"dovetail {' '.join(words)}: exit code {said[0][0]}, expected {code}: {said[0][1]}")
+    return said[0][1]
+
+
+class Uneven(torch.nn.Module):
+    """Layers of uneven sizes, a buffer, and a bias of 7 elements, so that shards cut parameters in the middle."""
+
+    def __init__(self, second_dtype=torch.float32):
+        super().__init__()
+        sizes = [64, 520, 600, 256, 7]
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(a, b) for a, b in zip(sizes, sizes[1:]))
+        self.layers[1].to(second_dtype)
+        self.register_buffer("seen", torch.zeros(1))
+
+    def forward(self, x):
+        for index, layer in enumerate(self.layers):
+            x = layer(x.to(layer.weight.dtype)).to(torch.float32)
+            x = torch.relu(x) if index + 1 < len(self.layers) else x
+        return x
+
+
+def make_model(**options):
+    torch.manual_seed(3)
+    return Uneven(**options)
+
+
+def batch(step):
+    generator = torch.Generator().manual_seed(100 * step + RANK)
+    return torch.randn(16, 64, generator=generator)
+
+
+def loss_of(model, step):
+    return model(batch(step)).square().mean()
+
+
+def train(model, optimizer, micro_steps=1, steps=STEPS):
+    """Weights after some steps."""
+    for step in range(steps):
+        optimizer.zero_grad()
+        for micro in range(micro_steps - 1):
+            with model.no_sync():
+                loss_of(model, step + 100 * (micro + 1)).backward()
+        loss_of(model, step).backward()
+        optimizer.step()
+    return [value.detach().clone() for value in model.state_dict().values()]
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
+
+
+def adam(model):
+    halves = list(model.parameters())
+    return torch.optim.Adam([{"params": halves[:3]}, {"params": halves[3:], "lr": 0.004}], lr=0.002)
+
+
+def stock(make_optimizer=sgd, micro_steps=1, **options):
+    model = DistributedDataParallel(make_model(**options))
+    return train(model, make_optimizer(model.module), micro_steps)
+
+
+def applied(plan, make_optimizer=sgd, micro_steps=1, form=None, model_options=None, **options):
+    """(weights after training, the wrapped model)"""
+    said = []
+    module = make_model(**(model_options or {}))
+    optimizer = make_optimizer(module)
+    model = dovetail_torch.apply(module, plan, optimizer=optimizer, form=form, say=said.append, **options)
+    model.said = said
+    return train(model, optimizer, micro_steps), model
+
+
+def same(one, other):
+    return all(torch.equal(a, b) for a, b in zip(one, other))
+
+
+def plan_of(policy, workload):
+    path = FOLDER / "plan.json"
+    tool("plan", "--workload", str(workload), "--policy", policy, "-o", str(path), "--force")
+    return json.loads(path.read_text())
+
+
+def check_capture():
+    module = make_model()
+    optimizer = sgd(module)
+    warm = DistributedDataParallel(module)
+    train(warm, optimizer, steps=1)
+    del warm
+    before = copy.deepcopy((module.state_dict(), optimizer.state_dict()))
+    path = FOLDER / "job.json"
+    profile = dovetail_torch.capture(module, lambda model: loss_of(model, 0), optimizer, path=path, steps=6, warmup=2,
+                                     repetitions=2, largest_all_reduce=1 << 20, name="uneven")
+    check(same(before[0].values(), module.state_dict().values()), "capture leaves the weights as they were")
+    momenta = lambda state: [entry["momentum_buffer"] for entry in state["state"].values()]
+    check(same(momenta(before[1]), momenta(optimizer.state_dict())), "capture leaves the optimizer as it was")
+    names = [gradient["name"] for gradient in profile["profile"]["gradients"]]
+    check(sorted(names) == sorted(owned_parameters(module)), "capture has every gradient")
+    layers = [name.split(".")[1] for name in names]
+    check(layers == sorted(layers, reverse=True), f"gradients become ready from the last layer on, not {names}")
+    check(profile["conditions"]["valid"] == (not profile["conditions"]["why_not_valid"]), "a verdict has reasons")
+    # The tool takes an invalid capture only when it is told to.
+    dist.barrier()
+    judged = json.loads(path.read_text())
+    for valid in (False, True):
+        judged["conditions"].update(valid=valid, why_not_valid=[] if valid else ["steps spread from p10 to p90 by 9.0 %"])
+        if RANK == 0:
+            (FOLDER / f"{valid}.json").write_text(json.dumps(judged))
+    dist.barrier()
+    out = str(FOLDER / "any.json")
+    refused = tool("plan", "--workload", str(FOLDER / "False.json"), "-o", out, code=2)
+    check("not valid" in refused and "steps spread" in refused and "--force" in refused, f"refused in words: {refused}")
+    tool("plan", "--workload", str(FOLDER / "False.json"), "-o", out, "--force")
+    tool("plan", "--workload", str(FOLDER / "True.json"), "-o", out)
+    return path
+
+
+def check_forms(workload):
+    """Each policy by the form that it needs; weights as stock DDP's."""
+    ddp_form = "list" if has_list() else "assignment"
+    reference = {make: stock(make) for make in (sgd, adam)}
+    for policy, form in [("exact:mode=copy,wait=end-of-backward", ddp_form),
+                         ("threshold:threshold=60KiB,mode=view,wait=end-of-backward", ddp_form),
+                         ("per-tensor:mode=copy,wait=end-of-backward", ddp_form),
+                         ("threshold:threshold=60KiB", "hooks"),
+                         ("threshold:threshold=60KiB,mode=copy", "hooks"),
+                         ("threshold:threshold=60KiB,batch=2,wait=before-next-batch", "hooks"),
+                         ("no-overlap", "hooks"),
+                         ("naive", "hooks"),
+                         ("sharded:cap=300KiB,p=1", "hooks"),
+                         ("sharded:cap=300KiB,p=2,gather=next-forward", "hooks")]:
+        plan = plan_of(policy, workload)
+        for make in (sgd, adam):
+            weights, model = applied(plan, make)
+            check(same(weights, reference[make]), f"{policy}, {make.__name__}: weights are stock DDP's")
+        check(f"form {form}" in model.said[0], f"{policy}: {model.said[0]}")
+        check(any(line.startswith("checked") for line in model.said), f"{policy}: checked after the second step: {model.said}")
+        if form != "hooks":
+            sizes, _, _ = logged_buckets(model)
+            check(sizes == [bucket["bytes"] for bucket in plan["buckets"]], f"{policy}: DDP's log has {sizes}")
+
+
+def check_micro_steps(workload):
+    reference = stock(micro_steps=MICRO_STEPS)
+    for policy in ("threshold:threshold=60KiB,mode=copy,wait=end-of-backward,k=2", "threshold:threshold=60KiB,k=2"):
+        weights, _ = applied(plan_of(policy, workload), micro_steps=MICRO_STEPS)
+        check(same(weights, reference), f"{policy}: weights are stock DDP's with no_sync")
+
+
+def check_any_grouping(workload):
+    """Groups that follow no order, and gradients cut over buckets."""
+    plan = plan_of("threshold:threshold=60KiB,mode=copy,wait=end-of-backward", workload)
+    numel = {t["name"]: t["shape"][0] for t in plan["program"]["tensors"] if t["kind"] == "gradient"}
+    first, second = plan["buckets"][0], plan["buckets"][1]
+    first["gradients"].append(second["gradients"].pop())
+    resize = lambda bucket: bucket.update(elements=sum(numel[g] if isinstance(g, str) else g["count"] for g in bucket["gradients"]))
+    for bucket in (first, second):
+        resize(bucket)
+        bucket["bytes"] = 4 * bucket["elements"]
+    weights, model = applied(plan)
+    check("form assignment" in model.said[0], f"any grouping: {model.said[0]}")
+    check(same(weights, stock()), "any grouping: weights are stock DDP's")
+    cut = plan_of("threshold:threshold=60KiB,mode=copy", workload)
+    name = cut["buckets"][0]["gradients"][-1]
+    cut["buckets"][0]["gradients"][-1] = {"tensor": name, "first": 0, "count": 5}
+    cut["buckets"][1]["gradients"].append({"tensor": name, "first": 5, "count": numel[name] - 5})
+    for bucket in cut["buckets"]:
+        resize(bucket)
+        bucket["bytes"] = 4 * bucket["elements"]
+    weights, model = applied(cut)
+    check("cuts gradients" in model.said[0], f"cut gradients: {model.said[0]}")
+    check(same(weights, stock()), "cut gradients: weights are stock DDP's")
+
+
+def check_mixed_dtypes(workload):
+    """Two dtypes: the list form would go wrong, so it is not taken."""
+    profile = json.loads(workload.read_text())
+    for gradient in profile["profile"]["gradients"]:
+        if gradient["name"].startswith("layers.1."):
+            gradient["dtype"] = "float64"
+    mixed = FOLDER / "mixed.json"
+    if RANK == 0:
+        mixed.write_text(json.dumps(profile))
+    dist.barrier()
+    plan = plan_of("threshold:threshold=60KiB,mode=copy,wait=end-of-backward", mixed)
+    weights, model = applied(plan, model_options={"second_dtype": torch.float64})
+    check("form assignment: bucket_cap_mb_list cannot" in model.said[0], f"two dtypes: {model.said[0]}")
+    check(same(weights, stock(second_dtype=torch.float64)), "two dtypes: weights are stock DDP's")
+
+
+def check_stock_buckets(workload):
+    """torch-ddp of the tool has the buckets that this version's DDP makes."""
+    version = "1.13" if torch.__version__.startswith("1.") else "2.6"
+    for cap in (None, 0.05, 0.2):
+        module = make_model()
+        model = DistributedDataParallel(module, **({} if cap is None else {"bucket_cap_mb": cap}))
+        train(model, sgd(module), steps=2)
+        model(batch(0)).sum().backward()
+        sizes = [int(size) for size in model._get_ddp_logging_data()["rebuilt_bucket_sizes"].split(",")]
+        words = f"torch-ddp:torch={version}" + ("" if cap is None else f",cap={int(cap * 2**20)}B")
+        plan = plan_of(words, workload)
+        check(sizes == [bucket["bytes"] for bucket in plan["buckets"]],
+              f"{words}: {[b['bytes'] for b in plan['buckets']]}, DDP {sizes}")
+
+
+def check_refusals(workload):
+    plan = plan_of("threshold:threshold=60KiB,mode=copy,wait=end-of-backward", workload)
+    hooks = plan_of("threshold:threshold=60KiB", workload)
+    other = copy.deepcopy(plan)
+    other["program"]["tensors"] = [t for t in other["program"]["tensors"]]
+    raises(dovetail_torch.PlanError, "another model",
+           lambda: dovetail_torch.apply(torch.nn.Linear(3, 3), plan))
+    raises(dovetail_torch.PlanError, "pass optimizer=", lambda: dovetail_torch.apply(make_model(), hooks))
+    raises(dovetail_torch.PlanError, "expected schema", lambda: dovetail_torch.apply(make_model(), {"schema": "x"}))
+    raises(dovetail_torch.PlanError, "find_unused_parameters",
+           lambda: dovetail_torch.apply(make_model(), plan, find_unused_parameters=True))
+    raises(dovetail_torch.PlanError, "different plans",
+           lambda: dovetail_torch.apply(make_model(), plan if RANK == 0 else plan_without_last_border(plan)))
+    # Another plan than the one that DDP was given is noticed at the third forward, on every rank.
+    module = make_model()
+    model = dovetail_torch.apply(module, plan, say=lambda text: None)
+    model._dovetail.plan = dovetail_torch.read_plan(plan_without_last_border(plan))
+    raises(dovetail_torch.PlanMismatch, "bytes", lambda: train(model, sgd(module)))
+    # A parameter that gets no gradient would leave its bucket unsent.
+    module = make_model()
+    optimizer = sgd(module)
+    model = dovetail_torch.apply(module, hooks, optimizer=optimizer, say=lambda text: None)
+    model.module.layers[3].bias.requires_grad_(True)
+    raises(dovetail_torch.PlanMismatch, "got no gradient",
+           lambda: (model.module.layers[0](batch(0)).sum()).backward())
+
+
+def plan_without_last_border(plan):
+    merged = copy.deepcopy(plan)
+    last = merged["buckets"].pop()
+    merged["buckets"][-1]["gradients"] += last["gradients"]
+    for key in ("bytes", "elements"):
+        merged["buckets"][-1][key] += last[key]
+    return merged
+
+
+def check_export(workload):
+    plan_path, path = FOLDER / "export.json", FOLDER / "ddp_plan.py"
+    tool("plan", "--workload", str(workload), "--policy", "threshold:threshold=60KiB", "-o", str(plan_path), "--force")
+    said = tool("export", str(plan_path), "--to", "torch", "-o", str(path))
+    check("waits at the end of backward" in said, f"export says what DDP cannot do: {said}")
+    spec = importlib.util.spec_from_file_location("ddp_plan", path)
+    exported = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(exported)
+    sizes = [bucket["bytes"] for bucket in json.loads(plan_path.read_text())["buckets"]]
+    check([int(cap * 2**20) for cap in exported.BUCKET_CAP_MB_LIST] == sizes, "caps are the plan's bytes")
+    module = make_model()
+    if not has_list():
+        raises(RuntimeError, "dovetail_torch.apply", lambda: exported.wrap(module))
+        return
+    model = exported.wrap(module)
+    check(same(train(model, sgd(module)), stock()), "exported list: weights are stock DDP's")
+    exported.check(model)
+
+
+def check_record(workload):
+    """The measured steps beside the predicted ones."""
+    for policy in ("threshold:threshold=60KiB,mode=copy,wait=end-of-backward", "threshold:threshold=60KiB"):
+        plan, predicted, measured = (str(FOLDER / name) for name in ("r.json", "p.json", "m.json"))
+        tool("plan", "--workload", str(workload), "--policy", policy, "-o", plan, "--trace", predicted, "--force")
+        module = make_model()
+        optimizer = sgd(module)
+        model = dovetail_torch.apply(module, plan, optimizer=optimizer, say=lambda text: None)
+        step_us = dovetail_torch.record(model, lambda m: loss_of(m, 0), optimizer, predicted=predicted, path=measured)
+        check(step_us > 0, "a step takes time")
+        dist.barrier()
+        said = json.loads(tool("compare", predicted, measured, "--json"))
+        buckets = len(json.loads(pathlib.Path(plan).read_text())["buckets"])
+        check(len(said["buckets"]) == buckets, f"{policy}: {len(said['buckets'])} of {buckets} buckets are compared")
+        strangers = [one["name"] for one in said["unmatched"] if "pack" not in one["name"]]
+        check(not strangers, f"{policy}: of what was foreseen all but copies is measured, not {strangers}")
+
+
+def main():
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{os.environ['DOVETAIL_MEETING']}", rank=RANK, world_size=2)
+    workload = check_capture()
+    for part in (check_record, check_forms, check_micro_steps, check_any_grouping, check_mixed_dtypes, check_stock_buckets,
+                 check_refusals, check_export):
+        part(workload)
+    if RANK == 0:
+        print(f"check_torch: {CHECKS['passed']} passed, {CHECKS['failed']} failed", flush=True)
+    dist.barrier()
+    return 0 if CHECKS["failed"] == 0 else 1
+
+
+if __name__ == "__main__":
+    try:
+        code = main()
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a rank that failed must not wait for the other one

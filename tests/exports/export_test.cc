@@ -1,0 +1,240 @@
+// What is written for other frameworks: the plan as they run it, what is given up, and the numbers in the
+// files.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "exports/export.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "exports/words.h"
+#include "schedule/lower.h"
+#include "schedule/policies.h"
+#include "schedule/verify.h"
+#include "sim/steady.h"
+#include "tests/cli/tool.h"
+#include "tests/support/programs.h"
+
+namespace dovetail::exports {
+namespace {
+
+using ::testing::AllOf;
+using testing::chain;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::us;
+
+// A chain on a link of 1 ns per byte and 10 us per collective: everything is predicted for real.
+class ExportTest : public ::testing::Test {
+ protected:
+  // Four layers of 400 B, 40 kB, 80 kB and 40 kB; backward ends in the order l3, l2, l1, l0.
+  ExportTest()
+      : program_(chain({{us(10), us(20), Bytes(40'000), us(4)},
+                        {us(10), us(20), Bytes(80'000), us(8)},
+                        {us(10), us(20), Bytes(40'000), us(4)},
+                        {us(10), us(20), Bytes(400), us(1)}})),
+        costs_(testing::costs_of({.collective = testing::line(us(10), 1), .copy_ns_per_byte = 0.05},
+                                 program_)) {
+    machine_.name = "line";
+    machine_.step = [this](const schedule::Schedule& schedule) {
+      const schedule::Lowered lowered = schedule::lower(program_, schedule);
+      EXPECT_TRUE(schedule::verify(program_, lowered.program, schedule.merge).empty());
+      sim::Graph graph;
+      sim::Workspace workspace;
+      return Duration(
+          sim::find_steady_state(lowered.program, costs_, graph, workspace).summary.step_ns);
+    };
+    machine_.collective = [](schedule::Collective, const schedule::ProcessGroup&, Bytes bytes) {
+      return us(10) + Duration(bytes.count());
+    };
+  }
+
+  [[nodiscard]] schedule::Plan plan(const std::string& policy) const {
+    return {.program = program_,
+            .schedule = schedule::make_schedule(program_, schedule::parse_policy(policy)),
+            .summary = {.workload = "chain", .cluster = "line"}};
+  }
+
+  [[nodiscard]] Export to(Target target, const schedule::Plan& plan) const {
+    return export_plan(target, plan, machine_, {.version = "0", .plan = "plan.json"});
+  }
+
+  schedule::Program program_;
+  models::Costs costs_;
+  Machine machine_;
+};
+
+std::vector<std::string> words_of(const Export& result) {
+  std::vector<std::string> words;
+  for (const Loss& loss : result.losses) words.push_back(loss.what);
+  return words;
+}
+
+TEST_F(ExportTest, LossesAddUpToWhatTheFrameworkTakesMore) {
+  const schedule::Plan views = plan("threshold:threshold=40KB");
+  for (const Target target : all_targets()) {
+    if (target == Target::NcclTuner) continue;
+    const Export result = to(target, views);
+    Duration sum = result.planned;
+    for (const Loss& loss : result.losses) sum += loss.more;
+    EXPECT_EQ(sum, result.as_run) << to_string(target);
+    EXPECT_EQ(result.as_run, machine_.step(result.schedule)) << to_string(target);
+    EXPECT_FALSE(result.text.empty());
+    EXPECT_THAT(result.text, HasSubstr("simulated, not measured"));
+  }
+}
+
+// Buckets close at 40 kB: l3 and l2 (40,400 B), l1 (80,000 B), l0 (40,000 B).
+TEST_F(ExportTest, TorchGetsTheBytesOfEveryBucketExactly) {
+  const Export result = to(Target::Torch, plan("threshold:threshold=40KB"));
+  EXPECT_THAT(words_of(result), ElementsAre(HasSubstr("DDP waits at the end of backward")));
+  EXPECT_THAT(
+      result.text,
+      HasSubstr("BUCKET_CAP_MB_LIST = [0.0385284423828125, 0.0762939453125, 0.03814697265625]"));
+  EXPECT_THAT(result.text, AllOf(HasSubstr("(40400, ["), HasSubstr("(80000, ["),
+                                 HasSubstr("GRADIENT_AS_BUCKET_VIEW = True")));
+}
+
+TEST_F(ExportTest, WhatDdpDoesAnywayLosesNothing) {
+  const Export result = to(Target::Torch, plan("torch-ddp:cap=80KB,first=40KB"));
+  EXPECT_TRUE(result.losses.empty());
+  EXPECT_EQ(result.planned, result.as_run);
+}
+
+TEST_F(ExportTest, GroupsOutOfOrderAreLeftToTheApplyFunction) {
+  schedule::Plan mixed = plan("threshold:threshold=40KB,mode=copy,wait=end-of-backward");
+  auto& buckets = mixed.schedule.buckets;
+  ASSERT_EQ(buckets.size(), 3U);
+  std::swap(buckets[0].gradients.back(), buckets[1].gradients.back());
+  const Export result = to(Target::Torch, mixed);
+  EXPECT_THAT(result.text, AllOf(HasSubstr("dovetail_torch.apply"), HasSubstr("not consecutive"),
+                                 Not(HasSubstr("BUCKET_CAP_MB_LIST = "))));
+}
+
+TEST_F(ExportTest, ShardedUpdatesAreGivenUpByThoseWhoReduceToAll) {
+  const schedule::Plan sharded = plan("sharded:cap=80KB,p=1");
+  EXPECT_THAT(words_of(to(Target::Torch, sharded)),
+              ::testing::Contains(HasSubstr("sharded updates: DDP all-reduces")));
+  EXPECT_THAT(words_of(to(Target::Megatron, sharded)),
+              Not(::testing::Contains(HasSubstr("all-reduces"))));
+}
+
+TEST_F(ExportTest, ACutGradientGoesToTheBucketThatHoldsMostOfIt) {
+  schedule::Plan cut = plan("per-tensor:mode=copy");
+  auto& buckets = cut.schedule.buckets;
+  const schedule::Slice whole = buckets[1].gradients.front();  // l2: 10,000 elements
+  buckets[1].gradients = {{whole.tensor, 0, 4'000}};
+  buckets[2].gradients.push_back({whole.tensor, 4'000, 6'000});
+  const Export result = to(Target::Horovod, cut);
+  EXPECT_THAT(words_of(result), ::testing::Contains(HasSubstr("does not cut a gradient")));
+  ASSERT_EQ(result.schedule.buckets.size(), 3U);  // the second one is empty now
+  EXPECT_EQ(result.schedule.buckets[1].gradients.size(), 2U);
+}
+
+// One size for all: 10,100 elements (l3 + l2), then l1 alone as it is larger, then l0.
+TEST_F(ExportTest, DeepSpeedGetsTheSizeWithTheShortestStep) {
+  const schedule::Plan views = plan("threshold:threshold=40KB");
+  const Export result = to(Target::DeepSpeed, views);
+  for (const auto& bucket : result.schedule.buckets) {
+    EXPECT_EQ(bucket.wait, schedule::WaitPoint::BeforeNextBatch);
+  }
+  EXPECT_THAT(result.text, AllOf(HasSubstr("\"reduce_bucket_size\": "), HasSubstr("overlap_comm")));
+  for (const std::string policy : {"per-tensor", "one-bucket", "threshold:threshold=40KB"}) {
+    schedule::Schedule other = plan(policy + (policy.find(':') == std::string::npos ? ":" : ",") +
+                                    "mode=copy,batch=1,wait=before-next-batch")
+                                   .schedule;
+    EXPECT_LE(result.as_run, machine_.step(other)) << policy;
+  }
+}
+
+TEST_F(ExportTest, TunerRowsCoverAllSizesAndNameTheChannels) {
+  schedule::Plan capped = plan("threshold:threshold=40KB");
+  EXPECT_THROW(static_cast<void>(to(Target::NcclTuner, capped)), InputError);
+  capped.schedule.buckets[0].max_ctas = 2;  // 40,400 B: below 64 KiB, NCCL's own affair
+  capped.schedule.buckets[1].max_ctas = 4;  // 80,000 B
+  const Export result = to(Target::NcclTuner, capped);
+  EXPECT_THAT(result.text, HasSubstr("allreduce,0,65535,tree,ll,0,-1,2\n"
+                                     "allreduce,65536,18446744073709551615,ring,simple,4,-1,2\n"));
+  for (const char* word : {"reducescatter", "allgather", "broadcast", "reduce"}) {
+    EXPECT_THAT(result.text, HasSubstr("\n" + std::string(word) + ",0,65535,ring,ll,0,-1,2\n"));
+  }
+  EXPECT_THAT(result.text, Not(HasSubstr(",-1,-1")));  // channels -1 would be one channel
+}
+
+TEST_F(ExportTest, NamesFromFilesStayWithinTheirStrings) {
+  schedule::Plan hostile = plan("per-tensor");
+  hostile.program.tensors.back().name = "x";
+  for (schedule::Tensor& tensor : hostile.program.tensors) {
+    if (tensor.kind == schedule::TensorKind::Gradient) tensor.name = "a\"\n\\" + tensor.name;
+  }
+  hostile.schedule.policy = "per-tensor\nimport os";
+  const Export result = to(Target::Horovod, hostile);
+  EXPECT_THAT(result.text, AllOf(HasSubstr(R"(["a\"\u000a\\)"), Not(HasSubstr("\nimport os"))));
+}
+
+TEST(WordsTest, APolicyIsSaidAsItsFrameworkHasIt) {
+  const auto words = [](const char* policy) { return in_words(schedule::parse_policy(policy)); };
+  EXPECT_EQ(words("torch-ddp"), "PyTorch DDP's default");
+  EXPECT_EQ(words("torch-ddp:cap=8MiB,first=1MiB"), "PyTorch 1.x DDP: bucket_cap_mb=8");
+  EXPECT_EQ(words("torch-ddp:cap=512KiB,torch=2.14"), "PyTorch DDP: bucket_cap_mb=0.5");
+  EXPECT_EQ(words("exact"), "dovetail_torch.apply (own hooks)");
+  EXPECT_THAT(words("exact:mode=copy,wait=end-of-backward"), HasSubstr("bucket_cap_mb_list"));
+  EXPECT_THAT(words("apex-sharded"), HasSubstr("Apex"));
+}
+
+TEST(WordsTest, TheFirstBucketFollowsTheVersionOfPyTorch) {
+  const auto first = [](const std::string& options) {
+    return schedule::parse_policy("torch-ddp:" + options).first_bucket;
+  };
+  EXPECT_EQ(first("torch=1.13,cap=8MiB"), mib(1));
+  EXPECT_EQ(first("torch=2.6.0,cap=8MiB"), mib(8));
+  EXPECT_EQ(first("cap=8MiB,torch=2.14"), mib(8));
+  EXPECT_EQ(first("torch=2.14"), mib(1));  // no cap is given: the default
+  EXPECT_EQ(first("torch=2.14,cap=8MiB,first=2MiB"), mib(2));
+  for (const std::string bad : {"2", "2.x", "new", "2.3", "-1.2"}) {
+    EXPECT_THROW(first("torch=" + bad), InputError) << bad;
+  }
+}
+
+// The written files, loaded and called by Python as their framework would (tests/exports/check_files.py).
+TEST(ExportFilesTest, DoWhatTheySay) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("dovetail-exports-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const std::string base = folder.string();
+  const auto run = [](const std::string& words) {
+    const dovetail::testing::Ended ended = dovetail::testing::run_tool(words);
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    return ended.output;
+  };
+  run("plan --workload resnet18 --cluster a100x8 --policy threshold:threshold=4MiB -o " + base +
+      "/plan.json");
+  run("plan --workload resnet18 --cluster a100x8 --policy sharded:cap=8MiB,p=1 -o " + base +
+      "/sharded.json");
+  for (const Target target : all_targets()) {
+    if (target == Target::NcclTuner) continue;
+    const std::string word(to_string(target));
+    const std::string said = run("export " + base + "/plan.json --to " + word + " -o " + base +
+                                 "/" + word + (target == Target::DeepSpeed ? ".json" : ".py"));
+    EXPECT_THAT(said, AllOf(HasSubstr("predicted (simulated)"), HasSubstr("use: ")));
+  }
+  run("export " + base + "/sharded.json --to megatron -o " + base + "/megatron_sharded.py");
+  const dovetail::testing::Ended checked = dovetail::testing::run_command(
+      "python3 " DOVETAIL_SOURCE_DIR "/tests/exports/check_files.py " + base);
+  EXPECT_EQ(checked.code, 0) << checked.output;
+  const dovetail::testing::Ended unknown =
+      dovetail::testing::run_tool("export " + base + "/plan.json --to torhc");
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.output, HasSubstr("did you mean torch?"));
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace dovetail::exports
