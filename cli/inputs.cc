@@ -36,9 +36,10 @@ std::int64_t reduction_ranks(const schedule::Program& program) {
 namespace {
 
 // A bad capture gives a bad plan.
-void require_valid(const models::Workload& workload, const InputOptions& options) {
+void require_valid(const models::Workload& workload, const std::string& name,
+                   const InputOptions& options) {
   if (workload.not_valid.empty() || options.force) return;
-  throw InputError("workload \"" + options.workload + "\" is not valid: " + workload.not_valid +
+  throw InputError("workload \"" + name + "\" is not valid: " + workload.not_valid +
                    "; capture again on a quieter machine, or take it with --force");
 }
 
@@ -59,6 +60,7 @@ models::CollectiveTable own_table(const schedule::Program& program, models::OwnM
 // A workload on the machine of another profile, or of its own.
 Inputs on_machine_of_profile(const InputOptions& options) {
   models::Workload profile = models::load_workload(options.cluster, {}, options.data_dir);
+  require_valid(profile, options.cluster, options);
   const auto refuse = [&](const std::string& why) {
     throw InputError("--cluster " + options.cluster +
                      ": the machine of a measured profile: " + why);
@@ -67,6 +69,7 @@ Inputs on_machine_of_profile(const InputOptions& options) {
   if (!profile.own_machine) refuse("the profile has no all_reduce_alone, no times of collectives");
   models::Workload workload =
       models::load_workload(options.workload, options.world, options.data_dir);
+  require_valid(workload, options.workload, options);
   if (!is_all_timed(workload.program)) refuse("it has no times for the ops of " + options.workload);
   const std::int64_t ranks = reduction_ranks(profile.program);
   if (reduction_ranks(workload.program) != ranks) {
@@ -83,7 +86,7 @@ Inputs on_machine_of_profile(const InputOptions& options) {
 Inputs from_own_machine(const InputOptions& options) {
   models::Workload workload =
       models::load_workload(options.workload, options.world, options.data_dir);
-  require_valid(workload, options);
+  require_valid(workload, options.workload, options);
   if (options.split.stages > 1) {
     throw InputError("a pipeline needs a machine: name one with --cluster");
   }
@@ -162,7 +165,7 @@ Inputs load_inputs(const InputOptions& options) {
   const std::int64_t world =
       options.world ? replicas_of(*options.world, options.split) : cluster.ranks;
   models::Workload workload = models::load_workload(options.workload, world, options.data_dir);
-  require_valid(workload, options);
+  require_valid(workload, options.workload, options);
   std::vector<std::string> notes;
   if (cluster.unit_kernel) {
     models::StandIn executable = models::stand_in(workload.program, cluster);
