@@ -13,6 +13,7 @@
 #include "cli/inputs.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
+#include "imports/chakra.h"
 #include "imports/cluster_of.h"
 #include "imports/flight_recorder.h"
 #include "imports/horovod_timeline.h"
@@ -169,6 +170,14 @@ void import_step(const ImportStepOptions& options, std::ostream& out) {
   switch (options.format) {
     case StepFormat::HorovodTimeline:
       step = imports::read_horovod_timeline({options.file, text}, options.ranks);
+      break;
+    case StepFormat::Chakra:
+      if (!options.ranks) {
+        throw InputError(
+            "import chakra: the format does not hold the number of ranks; say it with "
+            "--ranks");
+      }
+      step = imports::read_chakra({options.file, text}, *options.ranks);
       break;
   }
   if (!options.output.empty()) write_file(options.output, imports::profile_to_json(step));

@@ -31,7 +31,7 @@ struct ImportCollectivesOptions {
 void import_collectives(const ImportCollectivesOptions& options, std::ostream& out);
 
 // Formats that hold whole steps; the result is a workload file.
-enum class StepFormat { HorovodTimeline };
+enum class StepFormat { HorovodTimeline, Chakra };
 
 struct ImportStepOptions {
   StepFormat format = StepFormat::HorovodTimeline;

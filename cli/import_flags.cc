@@ -102,25 +102,42 @@ void bind_nccl_log(CLI::App& command, ImportCollectivesOptions& options,
   set_action(format, options, action);
 }
 
-void bind_horovod_timeline(CLI::App& command, ImportStepOptions& options,
-                           std::function<int()>& action) {
-  CLI::App& format = add_format(command, "horovod-timeline",
-                                "HOROVOD_TIMELINE: gradients with sizes and ready times");
-  options.format = StepFormat::HorovodTimeline;
+CLI::App& bind_step(CLI::App& command, const char* name, const char* what,
+                    ImportStepOptions& options, std::function<int()>& action) {
+  CLI::App& format = add_format(command, name, what);
   format.add_option("file", options.file, "file to read")->required();
   format.add_option("-o,--output", options.output, "workload file to write (default: only print)");
-  format.add_option("--ranks", options.ranks, "of timelines that do not show them")
+  format.add_option("--ranks", options.ranks, "of files that do not say it")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
-  format.footer(
-      "Examples:\n"
-      "  HOROVOD_TIMELINE=timeline.json HOROVOD_CYCLE_TIME=0.1 horovodrun -np 8 python train.py\n"
-      "  dovetail import horovod-timeline timeline.json -o step.json");
   format.callback([&options, &action] {
     action = [&options] {
       import_step(options, std::cout);
       return 0;
     };
   });
+  return format;
+}
+
+void bind_horovod_timeline(CLI::App& command, ImportStepOptions& options,
+                           std::function<int()>& action) {
+  options.format = StepFormat::HorovodTimeline;
+  bind_step(command, "horovod-timeline", "HOROVOD_TIMELINE: gradients with sizes and ready times",
+            options, action)
+      .footer(
+          "Examples:\n"
+          "  HOROVOD_TIMELINE=timeline.json HOROVOD_CYCLE_TIME=0.1 horovodrun -np 8 python "
+          "train.py\n"
+          "  dovetail import horovod-timeline timeline.json -o step.json");
+}
+
+void bind_chakra(CLI::App& command, ImportStepOptions& options, std::function<int()>& action) {
+  options.format = StepFormat::Chakra;
+  bind_step(command, "chakra", "Chakra execution traces (.et, or their JSON) of one rank", options,
+            action)
+      .footer(
+          "Examples:\n"
+          "  chakra_trace_link ...; chakra_converter PyTorch --input linked.json --output step.et\n"
+          "  dovetail import chakra step.et --ranks 8 -o step.json");
 }
 
 }  // namespace
@@ -140,6 +157,7 @@ void bind_import(CLI::App& app, const std::string& data_dir, ImportOptions& opti
   bind_flight_recorder(command, options.flight_recorder, action);
   bind_nccl_log(command, options.nccl_log, action);
   bind_horovod_timeline(command, options.horovod_timeline, action);
+  bind_chakra(command, options.chakra, action);
 }
 
 }  // namespace dovetail::cli

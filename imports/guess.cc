@@ -23,6 +23,7 @@ constexpr std::array kMarks = {
     Mark{"algbw", "nccl-tests"},
     Mark{"\"alg_bw\"", "nccl-tests"},
     Mark{"NCCL INFO", "nccl-log"},
+    Mark{"\"workload_graph\"", "chakra"},
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json_reader.h"
+#include "imports/chakra.h"
 #include "imports/cluster_of.h"
 #include "imports/flight_recorder.h"
 #include "imports/guess.h"
@@ -83,11 +84,16 @@ void read_log(std::string_view text) {
   use(Read(files));
 }
 
-void read_horovod_timeline(std::string_view text) {
-  const imports::ImportedStep step = imports::read_horovod_timeline({"f", text}, 2);
+void use(const imports::ImportedStep& step) {
   const models::Profile again = models::read_profile(JsonFile("g", imports::profile_to_json(step)));
   DOVETAIL_CHECK(again.gradients.size() == step.profile.gradients.size());
 }
+
+void read_horovod_timeline(std::string_view text) {
+  use(imports::read_horovod_timeline({"f", text}, 2));
+}
+
+void read_chakra(std::string_view text) { use(imports::read_chakra({"f", text}, 2)); }
 
 void guess(std::string_view text) { static_cast<void>(imports::guess_format(text)); }
 
@@ -102,6 +108,7 @@ constexpr std::array kReaders = {
     FuzzedReader{"flight-recorder", read_log<imports::read_flight_recorder>},
     FuzzedReader{"nccl-log", read_log<imports::read_nccl_log>},
     FuzzedReader{"horovod-timeline", read_horovod_timeline},
+    FuzzedReader{"chakra", read_chakra},
     FuzzedReader{"guess", guess},
 };
 
