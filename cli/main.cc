@@ -454,10 +454,10 @@ int parse_and_run(int argc, char** argv) {
   bind_explore(app, options.explore, action);
   bind_plan(app, options.plan, action);
   bind_predict(app, options.predict, action);
-  bind_export(app, data_dir(), options.export_plan, action);
   bind_run(app, options.run, action);
   bind_calibrate(app, options.calibrate, action);
   bind_compare(app, options.compare, action);
+  bind_export(app, data_dir(), options.export_plan, action);
   bind_import(app, data_dir(), options.imports, action);
   bind_show(app, options.show, action);
   bind_reshard(app, options.reshard, action);

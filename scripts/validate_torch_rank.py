@@ -1,0 +1,242 @@
+"""One rank of scripts/validate_torch.sh: captures a model, plans, and measures the settings in turn.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import argparse
+import copy
+import datetime
+import gc
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "python"))
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+import dovetail_torch  # noqa: E402
+
+RANK = int(os.environ["RANK"])
+CAPS = (1, 2, 4, 8, 16, 32)  # MiB
+LEARNING_RATE = 1e-4
+LONGEST_SECONDS = 560
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser()
+    for name in ("--model", "--tool", "--out", "--meeting"):
+        parser.add_argument(name, required=True)
+    parser.add_argument("--rounds", type=int, required=True)
+    parser.add_argument("--steps", type=int, required=True)
+    return parser.parse_args()
+
+
+# ---- the models: (module, inputs, targets) with the same weights and other data on each rank
+
+class Transformer(torch.nn.Module):
+    """An embedding, 8 encoder blocks, a norm and a head: 101 parameters."""
+
+    def __init__(self, width=352, words=3000):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(words, width)
+        self.blocks = torch.nn.ModuleList(
+            torch.nn.TransformerEncoderLayer(width, 8, 4 * width, dropout=0.0, batch_first=True) for _ in range(8))
+        self.norm = torch.nn.LayerNorm(width)
+        self.head = torch.nn.Linear(width, 100)
+
+    def forward(self, x):
+        x = self.embedding(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x).mean(dim=1))
+
+
+def layers_of(sizes):
+    layers = []
+    for a, b in zip(sizes, sizes[1:]):
+        layers += [torch.nn.Linear(a, b), torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers[:-1])
+
+
+def make(model):
+    torch.manual_seed(1)
+    data = torch.Generator().manual_seed(7 + RANK)
+    if model == "mlp":
+        return (layers_of([512, 4096, 1024, 2048, 256, 3072, 512, 100]), torch.randn(384, 512, generator=data),
+                torch.randint(0, 100, (384,), generator=data))
+    if model == "transformer":
+        return (Transformer(), torch.randint(0, 3000, (8, 24), generator=data),
+                torch.randint(0, 100, (8,), generator=data))
+    if model == "deep":
+        return (layers_of([160] * 151), torch.randn(256, 160, generator=data),
+                torch.randint(0, 100, (256,), generator=data))
+    raise SystemExit(f"validate_torch: no model {model}; there are mlp, transformer and deep")
+
+
+def threads():
+    return {int(name) for name in os.listdir("/proc/self/task")}
+
+
+def start(meeting):
+    """Gloo's threads at one real-time priority: one core has to carry them beside the step (scripts/testbed.sh)."""
+    before = threads()
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=RANK, world_size=2,
+                            timeout=datetime.timedelta(seconds=120))
+    dist.all_reduce(torch.zeros(1))
+    for thread in threads() - before:
+        try:
+            os.sched_setscheduler(thread, os.SCHED_FIFO, os.sched_param(10))
+        except PermissionError:
+            print("validate_torch: no real-time priority for Gloo's threads: times will be too long", file=sys.stderr)
+            break
+
+
+def tool(arguments, *words):
+    """Runs the tool on rank 0; the plan or report that it writes to --json or -o as parsed JSON on both."""
+    said = [None]
+    if RANK == 0:
+        ended = subprocess.run([arguments.tool, *words], capture_output=True, text=True, check=False)
+        if ended.returncode != 0:
+            print(ended.stderr, file=sys.stderr)
+        output = words[words.index("-o") + 1] if "-o" in words else None
+        said = [ended.returncode, pathlib.Path(output).read_text() if output and ended.returncode == 0 else ended.stdout]
+    else:
+        said = [None, None]
+    dist.broadcast_object_list(said, 0)
+    if said[0] != 0:
+        raise SystemExit(f"validate_torch: dovetail {' '.join(words)} failed")
+    return json.loads(said[1])
+
+
+class Setting:
+    """One way to train: its wrapped model and optimizer, the plan that predicts it, and the times of its steps."""
+
+    def __init__(self, name, plan, module, wrap):
+        self.name, self.plan = name, plan
+        self.optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE)
+        self.model = wrap(module, self.optimizer)
+        self.times = []
+
+    def step(self, inputs, targets, loss_of):
+        dist.all_reduce(torch.zeros(1))
+        begin = time.perf_counter()
+        self.optimizer.zero_grad()
+        loss_of(self.model(inputs), targets).backward()
+        self.optimizer.step()
+        return time.perf_counter() - begin
+
+    def buckets(self):
+        """What was really sent, in bytes."""
+        if isinstance(self.model, dovetail_torch.PlannedModel):
+            return [size for _, size in self.model._last_sent]
+        said = self.model._get_ddp_logging_data()
+        key = "bucket_sizes" if getattr(getattr(self.model, "_dovetail", None), "form", "") == "assignment" else "rebuilt_bucket_sizes"
+        return [int(size) for size in str(said[key]).split(",")]
+
+
+def settings_of(arguments, base, workload):
+    version = "1.13" if torch.__version__.startswith("1.") else ".".join(torch.__version__.split(".")[:2])
+    def plan(policy):
+        path = str(pathlib.Path(arguments.out) / f"{arguments.model}.plan.json")
+        return tool(arguments, "plan", "--workload", workload, "--policy", policy, "-o", path, "--force")
+    def ddp(**options):
+        return lambda module, optimizer: DistributedDataParallel(module, **options)
+    def applied(of):
+        return lambda module, optimizer: dovetail_torch.apply(module, of, optimizer=optimizer)
+    caps = {cap: plan(f"torch-ddp:torch={version},cap={cap}MiB") for cap in CAPS}
+    predicted = lambda cap: caps[cap]["predicted"]["step_us"]
+    best = min(CAPS, key=predicted)
+    place = CAPS.index(best)
+    wanted = [("default", plan(f"torch-ddp:torch={version}"), ddp())]
+    wanted += [(f"cap {cap}{' (best)' if cap == best else ''}", caps[cap], ddp(bucket_cap_mb=cap))
+               for cap in CAPS[max(0, place - 1):place + 2]]
+    listed, hooks = plan("exact:mode=copy,wait=end-of-backward"), plan("exact")
+    wanted += [("list", listed, applied(listed)), ("own hooks", hooks, applied(hooks))]
+    return [Setting(name, of, copy.deepcopy(base), wrap) for name, of, wrap in wanted]
+
+
+def measure(arguments, settings, inputs, targets, loss_of):
+    """Round robin; the first step of a turn warms caches and is not counted, nor is the whole first round."""
+    for turn in range(arguments.rounds + 1):
+        for setting in settings:
+            for step in range(arguments.steps if turn else 4):
+                took = torch.tensor([setting.step(inputs, targets, loss_of)], dtype=torch.float64)
+                dist.all_reduce(took, op=dist.ReduceOp.MAX)
+                if turn and step:
+                    setting.times.append(took.item())
+
+
+def report(arguments, settings, profile):
+    weights = [torch.cat([p.detach().flatten() for p in s.model.parameters()]) for s in settings]
+    rows, wrong = [], []
+    for setting, values in zip(settings, weights):
+        if not torch.equal(values, weights[0]):
+            wrong.append(f"{setting.name}: weights differ from the default's")
+        planned = [bucket["bytes"] for bucket in setting.plan["buckets"]]
+        if setting.buckets() != planned:
+            wrong.append(f"{setting.name}: sent {setting.buckets()} bytes, planned {planned}")
+        ordered = sorted(setting.times)
+        rows.append({"setting": setting.name, "policy": setting.plan["policy"], "buckets": planned,
+                     "predicted_us": setting.plan["predicted"]["step_us"],
+                     "measured_us": round(statistics.median(ordered) * 1e6, 1),
+                     "p10_us": round(ordered[len(ordered) // 10] * 1e6, 1),
+                     "p90_us": round(ordered[-1 - len(ordered) // 10] * 1e6, 1), "steps": len(ordered)})
+    for row in rows:
+        row["error"] = round(row["predicted_us"] / row["measured_us"] - 1, 5)
+    if RANK == 0:
+        print_rows(arguments, rows, profile, wrong)
+        path = pathlib.Path(arguments.out) / f"{arguments.model}.results.json"
+        path.write_text(json.dumps({"model": arguments.model, "torch": torch.__version__, "conditions": profile["conditions"],
+                                    "rows": rows, "wrong": wrong}, indent=1) + "\n")
+    return not wrong
+
+
+def print_rows(arguments, rows, profile, wrong):
+    conditions = profile["conditions"]
+    print(f"\n{arguments.model}: {len(profile['profile']['gradients'])} gradients; capture " +
+          ("valid" if conditions["valid"] else "NOT valid: " + "; ".join(conditions["why_not_valid"])))
+    print(f"{'setting':<16} {'buckets':>7} {'predicted ms':>13} {'measured ms':>12} {'error':>8} {'p10 ms':>9} {'p90 ms':>9}"
+          f" {'gain predicted':>15} {'measured':>9}")
+    default = rows[0]
+    for row in rows:
+        gain = [1 - row[key] / default[key] for key in ("predicted_us", "measured_us")]
+        print(f"{row['setting']:<16} {len(row['buckets']):>7} {row['predicted_us'] / 1e3:>13.2f} {row['measured_us'] / 1e3:>12.2f} "
+              f"{row['error']:>+8.2%} {row['p10_us'] / 1e3:>9.2f} {row['p90_us'] / 1e3:>9.2f} {gain[0]:>+15.1%} {gain[1]:>+9.1%}")
+    errors = [abs(row["error"]) for row in rows]
+    print(f"mean error {statistics.mean(errors):.2%}, worst {max(errors):.2%}; " +
+          ("weights bit for bit alike, buckets as planned by DDP's own log" if not wrong else "WRONG: " + "; ".join(wrong)), flush=True)
+
+
+def main():
+    arguments = parse_arguments()
+    signal.alarm(LONGEST_SECONDS)
+    torch.set_num_threads(1)
+    start(arguments.meeting)
+    base, inputs, targets = make(arguments.model)
+    loss_of = torch.nn.CrossEntropyLoss()
+    workload = str(pathlib.Path(arguments.out) / f"{arguments.model}.json")
+    optimizer = torch.optim.SGD(base.parameters(), lr=LEARNING_RATE)
+    gc.collect()
+    gc.disable()
+    profile = dovetail_torch.capture(base, lambda model: loss_of(model(inputs), targets), optimizer, path=workload,
+                                     name=arguments.model, steps=24, warmup=6, repetitions=7)
+    dist.barrier()
+    settings = settings_of(arguments, base, workload)
+    measure(arguments, settings, inputs, targets, loss_of)
+    good = report(arguments, settings, profile)
+    dist.barrier()
+    sys.stdout.flush()
+    os._exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()
