@@ -89,6 +89,8 @@ class PlannedModel(torch.nn.Module):
             for name in flat.bucket.names:
                 self._of.setdefault(name, []).append(flat)
         self._split = {name for name, flats in self._of.items() if len(flats) > 1}
+        self._has_batches = "before-next-batch" in waits
+        self._chunked, self._chunks, self._rest = None, [], []  # of the optimizer: _divide
         self._attach_views()
         self._register_hooks(parameters)
         if shards:
@@ -219,7 +221,7 @@ class PlannedModel(torch.nn.Module):
         return all(other.missing == 0 for other in self._flats if other.bucket.launch == launch)
 
     def _launch(self, flat):
-        for earlier in self._flats[:flat.number]:
+        for earlier in self._flats[:flat.number] if self._has_batches else ():
             if earlier.bucket.wait == "before-next-batch" and earlier.bucket.launch != flat.bucket.launch:
                 self._wait(earlier)
         scale = 1.0 / flat.size
@@ -304,25 +306,18 @@ class PlannedModel(torch.nn.Module):
 
     def _step(self, optimizer, whole_step):
         groups = optimizer.param_groups
-        members = [list(group["params"]) for group in groups]
-        done = set()
+        members = [group["params"] for group in groups]
+        if self._chunked != [len(params) for params in members]:
+            self._divide(groups, members)
         try:
-            for flat in self._flats:
+            for flat, chunk in zip(self._flats, self._chunks):
                 self._wait(flat)
-                if flat.is_sharded:
-                    mine = {id(piece) for piece in flat.pieces}
-                else:
-                    mine = {id(parameter) for parameter, _, _, _ in flat.views}
-                    mine -= {key for key in mine if not self._all_waited(key)}
-                mine -= done
-                if mine:
-                    self._step_on(optimizer, groups, members, mine, whole_step)
-                    done |= mine
+                if chunk:
+                    self._step_on(optimizer, chunk, whole_step)
                 if flat.is_sharded:
                     self._gather(flat)
-            rest = {id(p) for params in members for p in params} - done
-            if rest:
-                self._step_on(optimizer, groups, members, rest, whole_step)
+            if self._rest:
+                self._step_on(optimizer, self._rest, whole_step)
         finally:
             optimizer.param_groups = groups
             for group, params in zip(groups, members):
@@ -331,21 +326,24 @@ class PlannedModel(torch.nn.Module):
             for flat in self._flats:
                 self._finish_gather(flat)
 
-    def _all_waited(self, key):
-        """Of a parameter whose gradient is cut over buckets: whether the last of them has arrived."""
-        for name in self._split:
-            if id(self._parameters_by_name[name]) == key:
-                return all(flat.is_waited for flat in self._of[name])
-        return True
+    def _divide(self, groups, members):
+        """Which parameters each bucket completes, by the optimizer's groups: [(group, parameters)] per bucket."""
+        completes = {}  # id -> flat; of a gradient that is cut over buckets the last one
+        for flat in self._flats:
+            for thing in flat.pieces if flat.is_sharded else (parameter for parameter, _, _, _ in flat.views):
+                completes[id(thing)] = flat
+        def chunk(flat):
+            chosen = [(group, [p for p in params if completes.get(id(p)) is flat]) for group, params in zip(groups, members)]
+            return [(group, params) for group, params in chosen if params]
+        self._chunks = [chunk(flat) for flat in self._flats]
+        self._rest = chunk(None)
+        self._chunked = [len(params) for params in members]
 
     @staticmethod
-    def _step_on(optimizer, groups, members, mine, whole_step):
-        chosen = []
-        for group, params in zip(groups, members):
-            group["params"] = [p for p in params if id(p) in mine]
-            if group["params"]:
-                chosen.append(group)
-        optimizer.param_groups = chosen
+    def _step_on(optimizer, chunk, whole_step):
+        for group, params in chunk:
+            group["params"] = params
+        optimizer.param_groups = [group for group, _ in chunk]
         whole_step()
 
     def zero_grad(self, set_to_none=False):

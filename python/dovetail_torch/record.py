@@ -83,10 +83,11 @@ def _watch_hooks(model, watch):
         wait(flat)
         watch.waits.append((flat.number, start, time.monotonic_ns()))
 
-    def watched_step(optimizer, groups, members, mine, whole_step):
+    def watched_step(optimizer, chunk, whole_step):
         start = time.monotonic_ns()
-        step_on(optimizer, groups, members, mine, whole_step)
-        watch.updates.append(([names[key] for key in mine if key in names], start, time.monotonic_ns()))
+        step_on(optimizer, chunk, whole_step)
+        updated = [names[id(p)] for _, params in chunk for p in params if id(p) in names]
+        watch.updates.append((updated, start, time.monotonic_ns()))
 
     model._wait, model._step_on = watched_wait, watched_step
 
