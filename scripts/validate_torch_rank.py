@@ -82,6 +82,22 @@ def make(model):
     raise SystemExit(f"validate_torch: no model {model}; there are mlp, transformer and deep")
 
 
+def require_fast_products():
+    """Debian's torch takes whatever BLAS there is; the reference one is 20 times too slow for these models."""
+    a = torch.randn(512, 512)
+    best = min(_seconds(lambda: a @ a) for _ in range(5))
+    rate = 2 * 512**3 / best / 1e9
+    if rate < 4:
+        raise SystemExit(f"validate_torch: matrix products reach {rate:.1f} GFLOP/s only, as with the reference BLAS: a step "
+                         "would take seconds. scripts/setup.sh --torch installs OpenBLAS (libopenblas0-pthread)")
+
+
+def _seconds(call):
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
 def threads():
     return {int(name) for name in os.listdir("/proc/self/task")}
 
@@ -220,6 +236,7 @@ def main():
     arguments = parse_arguments()
     signal.alarm(LONGEST_SECONDS)
     torch.set_num_threads(1)
+    require_fast_products()
     start(arguments.meeting)
     base, inputs, targets = make(arguments.model)
     loss_of = torch.nn.CrossEntropyLoss()
