@@ -192,10 +192,9 @@ ImportedStep read_chakra(const Source& file, std::int64_t ranks) {
         "fewer than two sizes with a time: no all-reduce table; name a machine with --cluster");
   }
   step.what =
-      "Chakra trace, taken for one step; each all-reduce is one gradient of float32, as finer ones "
-      "are "
-      "not in the file; operators of the host take no time: a step that the host holds up looks "
-      "faster";
+      "Chakra trace, taken for one step. Each all-reduce is one gradient of float32: finer ones "
+      "are not in the file. Operators of the host take no time: a step that the host holds up "
+      "looks faster.";
   return step;
 }
 

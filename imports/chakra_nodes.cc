@@ -30,8 +30,8 @@ ChakraNode::Type type_of(std::uint64_t type) {
 
 struct Field {
   std::uint64_t number = 0;
-  std::uint64_t value = 0;  // of varint and fixed fields
-  std::string_view bytes;   // of length-delimited ones
+  std::uint64_t value = 0;   // of varint and fixed fields
+  std::string_view bytes{};  // of length-delimited ones
 };
 
 // The fields of one message. The text may end anywhere; a field must not.

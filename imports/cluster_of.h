@@ -24,9 +24,9 @@
 namespace dovetail::imports {
 
 struct ClusterOptions {
-  std::string name;    // of the new cluster; "": "imported", or the prior's name with "-measured"
-  std::string origin;  // who measured, or the files' names
-  std::string gpu;     // a name of gpus.h; "": as the log says
+  std::string name{};    // of the new cluster; "": "imported", or the prior's name with "-measured"
+  std::string origin{};  // who measured, or the files' names
+  std::string gpu{};     // a name of gpus.h; "": as the log says
   std::optional<models::Cluster> prior{};
 };
 

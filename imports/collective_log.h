@@ -27,7 +27,7 @@ struct CollectiveSample {
   schedule::Collective collective = schedule::Collective::AllReduce;
   std::int64_t ranks = 1;
   std::int64_t nodes = 1;
-  Bytes bytes;
+  Bytes bytes{};
   Duration time{};
   Launch launch = Launch::Queued;
 };

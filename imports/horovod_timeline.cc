@@ -36,7 +36,7 @@ struct Tensor {
 // A reduction of one tensor or of several fused ones.
 struct Reduction {
   std::int64_t start_us = 0, end_us = 0;
-  std::vector<std::int64_t> tensors;
+  std::vector<std::int64_t> tensors{};
 };
 
 std::int64_t median(std::vector<std::int64_t> values) {

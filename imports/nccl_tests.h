@@ -54,9 +54,9 @@ CollectiveLog read_nccl_tests(const std::string& name, std::string_view text,
 
 // One run of one test program, before it is judged: what both forms have in common.
 struct NcclTestsRow {
-  std::string place;  // "line 12" or a JSON path
+  std::string place{};  // "line 12" or a JSON path
   std::int64_t bytes = 0;
-  std::string dtype, redop;
+  std::string dtype{}, redop{};
   std::int64_t root = -1;
   struct Times {
     double us = 0, algbw = 0, busbw = 0;
@@ -65,16 +65,16 @@ struct NcclTestsRow {
   std::optional<Times> out_of_place{}, in_place{};
 };
 struct NcclTestsRun {
-  std::string place;
-  std::string program;                  // "all_reduce_perf"; "": unknown
+  std::string place{};
+  std::string program{};                // "all_reduce_perf"; "": unknown
   std::optional<std::int64_t> ranks{};  // of one group
   std::int64_t groups = 1;              // that ran at the same time
   std::int64_t nodes = 1;
-  std::string gpu;
+  std::string gpu{};
   bool is_blocking = false;
   bool is_cpu_time = false;
-  std::vector<NcclTestsRow> rows;
-  std::vector<std::string> remarks;  // rows that have no usable number, one line each
+  std::vector<NcclTestsRow> rows{};
+  std::vector<std::string> remarks{};  // rows that have no usable number, one line each
 };
 
 // The JSON of -J: one run. Sets `log`'s versions. nccl_tests_json.cc.

@@ -55,8 +55,8 @@ TEST_P(CorpusTest, ReadsOrRefusesEveryFileWholeAndCutOff) {
 
 INSTANTIATE_TEST_SUITE_P(Readers, CorpusTest,
                          ::testing::ValuesIn(fuzzed_readers().begin(), fuzzed_readers().end()),
-                         [](const auto& info) {
-                           std::string name(info.param.name);
+                         [](const auto& reader) {
+                           std::string name(reader.param.name);
                            std::erase(name, '-');
                            return name;
                          });

@@ -34,7 +34,7 @@ struct LogForm {
   bool names_program = true;
   std::string redop = "sum";
   int root = -1;
-  std::string prefix;  // of every line
+  std::string prefix{};  // of every line
   std::string gpu = "NVIDIA H100 80GB HBM3";
 };
 
