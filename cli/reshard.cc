@@ -40,6 +40,8 @@ constexpr double kMostNanoseconds = 0x1p58;
 constexpr double kMostPlaces = 0x1p23;
 constexpr double kMostMessages = 0x1p27;
 constexpr std::size_t kMostPrinted = 1024;
+// Pairs of ranks for which the baseline between two meshes is counted.
+constexpr std::size_t kMostCompared = std::size_t{1} << 20;
 
 Value parse_value(const ReshardOptions& options) {
   Value value{.shape = parse_shape(options.shape), .dtype = parse_dtype(options.dtype)};
@@ -99,6 +101,15 @@ std::optional<Path> fixed_order(const Value& value, const Layout& from, const La
   }
 }
 
+// What would leave ranks between two meshes if each reader were sent the whole parts of holders, as
+// Paddle's resharding does; nothing where that baseline is not defined or too large to count.
+std::optional<Bytes> whole_parts(const Value& value, const Layout& from, const Layout& to) {
+  const bool is_defined = from.mesh != to.mesh && from.partial.empty() && to.partial.empty();
+  if (!is_defined || from.mesh.size() * to.mesh.size() > kMostCompared) return std::nullopt;
+  return schedule::element_size(value.dtype) *
+         elements_sent(whole_part_exchange(value.shape, from, to));
+}
+
 }  // namespace
 
 void reshard(const ReshardOptions& options, std::ostream& out) {
@@ -119,7 +130,7 @@ void reshard(const ReshardOptions& options, std::ostream& out) {
     throw InputError("--steps: expected meshes of at most " + std::to_string(kMostPrinted) +
                      " ranks");
   }
-  const Path path = cheapest_path(value, from, to, {.costs = costs});
+  const Path path = cheapest_path(value, from, to, costs);
   const Bytes whole =
       schedule::element_size(value.dtype) * schedule::reshard::elements(value.shape);
   out << "tensor       " << options.shape << ' ' << options.dtype << ", " << exact_bytes(whole)
@@ -130,6 +141,10 @@ void reshard(const ReshardOptions& options, std::ostream& out) {
   if (const auto fixed = fixed_order(value, from, to, costs)) {
     out << "fixed order  " << describe(*fixed) << ": " << to_string(fixed->cost) << ", "
         << exact_bytes(wire_of(value, *fixed)) << '\n';
+  }
+  if (const auto baseline = whole_parts(value, from, to)) {
+    out << "whole parts  " << exact_bytes(*baseline)
+        << " on the wire, if each reader were sent the whole parts of holders\n";
   }
   if (options.steps) out << describe(plan_path(value, path));
 }

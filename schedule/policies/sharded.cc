@@ -4,6 +4,7 @@
 #include "schedule/policies/sharded.h"
 
 #include "base/count.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <map>
@@ -13,7 +14,6 @@
 #include "schedule/policies/grouping.h"
 #include "schedule/policies/scaling.h"
 #include "schedule/shard/fragments.h"
-#include "schedule/shard/tracker.h"
 
 namespace dovetail::schedule {
 namespace {
@@ -183,47 +183,29 @@ std::vector<PackedBucket> pack(const Program& program, const PolicySpec& spec,
   return buckets;
 }
 
-// What the state machine launches when the gradients arrive in this order.
-std::vector<BatchLaunch> run_tracker(const std::vector<PackedBucket>& buckets,
-                                     std::size_t gradients, std::int32_t batch) {
-  std::vector<std::vector<std::size_t>> fragments(gradients);
-  for (std::size_t b = 0; b < buckets.size(); ++b) {
-    for (const std::size_t gradient : buckets[b].gradients) fragments[gradient].push_back(b);
-  }
-  BucketTracker tracker(std::move(fragments), static_cast<std::size_t>(batch),
-                        TrackerOrder::PlacedBefore);
-  for (std::size_t gradient = 0; gradient < gradients; ++gradient) tracker.deliver(gradient);
-  tracker.final_sync();
-  return tracker.launches();
-}
-
-Schedule scheduled(const std::vector<PackedBucket>& packed,
-                   const std::vector<BatchLaunch>& launches, const PolicySpec& spec,
+// Buckets stand in the order in which their last gradients are ready, so the first ones are full first:
+// whole batches leave as gradients arrive, the rest after backward (A10, A11).
+Schedule scheduled(const std::vector<PackedBucket>& packed, const PolicySpec& spec,
                    const Groups& groups) {
   Schedule schedule = to_schedule({}, spec);
   schedule.parameters = spec.gather;
-  std::int32_t batch = 0;
-  for (const BatchLaunch& launch : launches) {
-    for (const std::size_t index : launch.buckets) {
-      Bucket bucket;
-      bucket.id = BucketId{static_cast<std::int32_t>(schedule.buckets.size())};
-      bucket.gradients = packed[index].slices;
-      bucket.group = packed[index].group;
-      bucket.collective = Collective::ReduceScatter;
-      bucket.replicas = groups.replicas;
-      bucket.mode = spec.mode;
-      bucket.pad_to = packed[index].unit;
-      bucket.align_to = kAlignment;
-      bucket.wait = spec.wait;
-      bucket.scope = spec.scope;
-      bucket.closed_by = packed[index].full ? "cap" : "end";
-      const bool at_end = launch.final_sync && spec.tail == Tail::AfterBackward;
-      bucket.launch = LaunchInBatch{batch};
-      if (at_end || spec.overlap == Choice::No) bucket.launch = LaunchAfterBackward{};
-      schedule.buckets.push_back(std::move(bucket));
-    }
-    ++batch;
+  for (const PackedBucket& from : packed) {
+    Bucket bucket;
+    bucket.id = BucketId{static_cast<std::int32_t>(schedule.buckets.size())};
+    bucket.gradients = from.slices;
+    bucket.group = from.group;
+    bucket.collective = Collective::ReduceScatter;
+    bucket.replicas = groups.replicas;
+    bucket.mode = spec.mode;
+    bucket.pad_to = from.unit;
+    bucket.align_to = kAlignment;
+    bucket.wait = spec.wait;
+    bucket.scope = spec.scope;
+    bucket.closed_by = from.full ? "cap" : "end";
+    bucket.launch = LaunchAfterBackward{};
+    schedule.buckets.push_back(std::move(bucket));
   }
+  if (spec.overlap == Choice::Yes) launch_in_batches(schedule, spec);
   return schedule;
 }
 
@@ -259,12 +241,12 @@ PolicyResult sharded(const Program& program, const PolicySpec& spec) {
   if (!result.failure) result.failure = type_refusal(program, spec);
   if (result.failure) return result;
   const std::vector<PackedBucket> packed = pack(program, spec, owed);
-  const std::vector<BatchLaunch> launches = run_tracker(packed, owed.size(), spec.batch);
-  result.schedule = scheduled(packed, launches, spec, groups);
+  result.schedule = scheduled(packed, spec, groups);
   result.schedule.scale = scale;
   result.failure = cut_refusal(program, result.schedule);
-  std::size_t early = 0;
-  for (const BatchLaunch& launch : launches) early += launch.final_sync ? 0 : launch.buckets.size();
+  DOVETAIL_CHECK(spec.batch > 0) << "batches of no bucket";
+  const auto batch = static_cast<std::size_t>(spec.batch);
+  const std::size_t early = packed.size() / batch * batch;
   result.report.push_back("batches of " + std::to_string(spec.batch) + ": " +
                           std::to_string(early) + " of " + counted(packed.size(), "bucket") +
                           " launched as gradients arrive, the rest in the final sync (A11)");

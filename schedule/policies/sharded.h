@@ -2,9 +2,9 @@
 // the parameters, and an all-gather completes them.
 //
 // Gradients are packed in gradient-ready order (the order of arrival of a recorded first step, A3)
-// into buckets of one size, cut where a bucket ends (shard/fragments.h). Launch points are what the
-// bucket state machine does in every iteration but the first (shard/tracker.h): batches of `p`
-// buckets, the rest after backward, or with tail=last-gradient as soon as the last gradient is ready.
+// into buckets of one size, cut where a bucket ends (shard/fragments.h). Launch points are those of every
+// iteration but the first: batches of `p` buckets as they fill, the rest after backward, or with
+// tail=last-gradient as soon as the last gradient is ready.
 //
 //   sharded:cap=100MiB,p=2     buckets 0 1 | 2 3 | 4     launched as batch 0, batch 1, after backward
 //

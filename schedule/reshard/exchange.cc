@@ -6,7 +6,6 @@
 #include "base/error.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 namespace dovetail::schedule::reshard {
@@ -76,11 +75,9 @@ class HeldParts {
   std::vector<std::size_t> cells_, deeper_;
 };
 
-Rank choose_sender(HeldPart& part, Rank target, SenderChoice choice) {
+Rank choose_sender(HeldPart& part, Rank target) {
   if (std::ranges::find(part.holders, target) != part.holders.end()) return target;
-  if (choice == SenderChoice::RoundRobin) return part.holders[part.turns++ % part.holders.size()];
-  return *std::ranges::min_element(
-      part.holders, {}, [&](Rank holder) { return std::abs(holder.value - target.value); });
+  return part.holders[part.turns++ % part.holders.size()];
 }
 
 void require_no_partial(const Layout& layout) {
@@ -89,7 +86,7 @@ void require_no_partial(const Layout& layout) {
 
 }  // namespace
 
-void for_each_message(const Shape& shape, const Layout& from, const Layout& to, SenderChoice choice,
+void for_each_message(const Shape& shape, const Layout& from, const Layout& to,
                       const std::function<void(const Message&)>& visit) {
   require_no_partial(from);
   require_no_partial(to);
@@ -99,7 +96,7 @@ void for_each_message(const Shape& shape, const Layout& from, const Layout& to, 
     message.to = to.mesh.ranks[i];
     const Box needed = part_of(shape, to, i);
     parts.for_each_in(needed, [&](HeldPart& part) {
-      message.from = choose_sender(part, message.to, choice);
+      message.from = choose_sender(part, message.to);
       message.part.resize(needed.size());
       for (std::size_t d = 0; d < needed.size(); ++d) {
         message.part[d] = {.begin = std::max(part.box[d].begin, needed[d].begin),
@@ -110,10 +107,9 @@ void for_each_message(const Shape& shape, const Layout& from, const Layout& to, 
   }
 }
 
-std::vector<Message> exchange(const Shape& shape, const Layout& from, const Layout& to,
-                              SenderChoice choice) {
+std::vector<Message> exchange(const Shape& shape, const Layout& from, const Layout& to) {
   std::vector<Message> messages;
-  for_each_message(shape, from, to, choice,
+  for_each_message(shape, from, to,
                    [&](const Message& message) { messages.push_back(message); });
   return messages;
 }

@@ -3,7 +3,7 @@
 //
 // Every target rank keeps what it already holds and receives the rest, each element once: what
 // travels is the intersection of the sender's part with the receiver's part, never more (RI4, RL1).
-// Where several ranks hold a part, they take turns (RL2), or the nearest one sends.
+// Where several ranks hold a part, they take turns (RL2).
 //
 //   replicated on ranks 0,1 -> S(0) on ranks 2..5, 64 elements
 //     0 -> 2 [0,16)   1 -> 3 [16,32)   0 -> 4 [32,48)   1 -> 5 [48,64)      64 elements in all
@@ -29,16 +29,13 @@ struct Message {
   friend bool operator==(const Message&, const Message&) = default;
 };
 
-enum class SenderChoice { RoundRobin, Nearest };
-
 // In one order that all ranks follow, so that blocking sends and receives cannot wait in a circle:
 // each rank walks the list and does its part of each message. REQUIRES: both layouts are possible
 // for this shape and have no partial axis.
-std::vector<Message> exchange(const Shape& shape, const Layout& from, const Layout& to,
-                              SenderChoice choice = SenderChoice::RoundRobin);
+std::vector<Message> exchange(const Shape& shape, const Layout& from, const Layout& to);
 
 // The same, one after another: there may be as many as source ranks times target ranks.
-void for_each_message(const Shape& shape, const Layout& from, const Layout& to, SenderChoice choice,
+void for_each_message(const Shape& shape, const Layout& from, const Layout& to,
                       const std::function<void(const Message&)>& visit);
 
 // The baseline (RL1, RL2): each target rank receives the whole part of one holder for every part

@@ -117,12 +117,6 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return words;
 }
 
-// Whether every rank of `inner` is one of `outer`.
-bool covers(const Mesh& outer, const Mesh& inner) {
-  return std::ranges::all_of(inner.ranks,
-                             [&](Rank rank) { return outer.index_of(rank).has_value(); });
-}
-
 }  // namespace
 
 std::optional<std::size_t> Mesh::index_of(Rank rank) const {
@@ -196,11 +190,6 @@ Shape parse_shape(std::string_view text) {
     shape.push_back(value);
   }
   return shape;
-}
-
-bool Layout::is_replicated() const {
-  return partial.empty() &&
-         std::ranges::all_of(cuts, [](const auto& axes) { return axes.empty(); });
 }
 
 Layout replicated(const Mesh& mesh, std::size_t dimensions) {
@@ -314,12 +303,6 @@ Shape local_shape(const Shape& shape, const Layout& layout) {
   return local;
 }
 
-Shape whole_shape(const Shape& local, const Layout& layout) {
-  Shape whole = local;
-  for (std::size_t d = 0; d < local.size(); ++d) whole[d] *= parts_along(layout, d);
-  return whole;
-}
-
 std::int64_t elements(const Box& box) {
   std::int64_t count = 1;
   for (const Range& range : box) count *= range.size();
@@ -364,15 +347,6 @@ Box part_of(const Shape& shape, const Layout& layout, std::size_t index) {
     box.push_back({.begin = part * extent, .end = (part + 1) * extent});
   }
   return box;
-}
-
-bool needs_reshard(const Layout& from, const Layout& to, Source source) {
-  if (from == to) return false;
-  if (from.mesh == to.mesh) return true;
-  const bool is_alike = from.cuts == to.cuts && from.partial == to.partial;
-  if (source == Source::DataInput && from.mesh.size() == to.mesh.size() && is_alike) return false;
-  const bool is_whole_everywhere = from.is_replicated() && to.is_replicated();
-  return !(is_whole_everywhere && covers(from.mesh, to.mesh));
 }
 
 }  // namespace dovetail::schedule::reshard

@@ -69,7 +69,6 @@ struct Layout {
   std::vector<Partial> partial;  // ascending by axis
 
   [[nodiscard]] std::size_t dimensions() const { return cuts.size(); }
-  [[nodiscard]] bool is_replicated() const;
   friend auto operator<=>(const Layout&, const Layout&) = default;
 };
 
@@ -90,8 +89,6 @@ void require_layout(const Shape& shape, const Layout& layout);
 
 // What one rank holds. REQUIRES: the tensor can lie so.
 Shape local_shape(const Shape& shape, const Layout& layout);
-// The inverse (R2): the whole tensor, given the part of one rank.
-Shape whole_shape(const Shape& local, const Layout& layout);
 
 // Half-open, per dimension.
 struct Range {
@@ -109,14 +106,5 @@ std::string to_string(const Box& box);  // "[4,8)x[4,8)"
 // The part of the tensor that the rank at this index of the mesh holds. REQUIRES: the tensor can
 // lie so.
 Box part_of(const Shape& shape, const Layout& layout, std::size_t index);
-
-// Whether a tensor was computed in this step or comes from the data loader, which gives every mesh
-// of the right size its own batch.
-enum class Source { Computed, DataInput };
-
-// Rule R3: whether a reader that needs `to` must convert what lies as `from`. Not when both are the
-// same; not for a data input whose mesh has the same size and that is cut alike; not when every
-// reader's rank already holds the whole tensor and wants it whole.
-bool needs_reshard(const Layout& from, const Layout& to, Source source = Source::Computed);
 
 }  // namespace dovetail::schedule::reshard

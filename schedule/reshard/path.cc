@@ -34,13 +34,13 @@ struct Arrival {
 
 class Search {
  public:
-  Search(const Value& value, const Layout& from, const Layout& to, const PathOptions& options)
-      : value_(value), from_(from), to_(to), options_(options) {
+  Search(const Value& value, const Layout& from, const Layout& to, const ReshardCosts& costs)
+      : value_(value), from_(from), to_(to), costs_(costs) {
     if (from.mesh == to.mesh) {
       Layout complete = to;
       complete.partial.clear();
-      if (options.transfers == Transfers::Exchange) landings_ = {complete};
-    } else if (options.transfers == Transfers::Exchange) {
+      landings_ = {complete};
+    } else {
       landings_ = complete_layouts(value.shape, to.mesh);
     }
   }
@@ -76,11 +76,6 @@ class Search {
     std::vector<Move> moves =
         moves_from(value_, layout, has_arrived ? to_.partial : std::vector<Partial>{});
     if (!layout.partial.empty()) return moves;
-    if (options_.transfers == Transfers::Pairwise && !has_arrived &&
-        layout.mesh.shape == to_.mesh.shape) {
-      moves.push_back({.kind = MoveKind::Pairwise, .axis = 0, .to = layout});
-      moves.back().to.mesh = to_.mesh;
-    }
     const bool may_exchange = from_.mesh == to_.mesh || !has_arrived;
     for (const Layout& landing : landings_) {
       if (may_exchange && landing != layout) {
@@ -95,7 +90,7 @@ class Search {
   [[nodiscard]] bool is_hopeless(const Standing& standing, const Layout& layout,
                                  const Move& exchange) const {
     const auto known = arrivals_.find(exchange.to);
-    const ExchangeBound least = exchange_bound(value_, layout, exchange.to, options_.costs);
+    const ExchangeBound least = exchange_bound(value_, layout, exchange.to, costs_);
     if (least.messages > kMostMessages) return true;
     const Standing reached{
         .cost = standing.cost + least.cost, .moves = standing.moves + 1, .last = exchange.kind};
@@ -105,7 +100,7 @@ class Search {
 
   void try_move(const Standing& standing, const Layout& layout, Move move) {
     if (move.kind == MoveKind::Exchange && is_hopeless(standing, layout, move)) return;
-    move.cost = cost_of(value_, layout, move, options_.costs);
+    move.cost = cost_of(value_, layout, move, costs_);
     const Standing reached{
         .cost = standing.cost + move.cost, .moves = standing.moves + 1, .last = move.kind};
     const auto known = arrivals_.find(move.to);
@@ -130,7 +125,7 @@ class Search {
   const Value& value_;
   const Layout& from_;
   const Layout& to_;
-  const PathOptions& options_;
+  const ReshardCosts& costs_;
   std::vector<Layout> landings_;
   std::optional<Standing> bound_;  // a way to the target that exists
   std::map<Layout, Arrival> arrivals_;
@@ -255,7 +250,7 @@ std::string describe(const Path& path) {
   std::string text = to_string(path.from);
   for (const Move& move : path.moves) {
     text += " -> " + to_string(move.to) + " by " + std::string(to_string(move.kind));
-    if (move.kind == MoveKind::Exchange || move.kind == MoveKind::Pairwise) {
+    if (move.kind == MoveKind::Exchange) {
       text += path.from.mesh == move.to.mesh ? "" : " onto " + to_string(move.to.mesh);
     } else {
       text += " along axis " + std::to_string(move.axis);

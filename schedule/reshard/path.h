@@ -31,20 +31,9 @@ struct Path {
   friend bool operator==(const Path&, const Path&) = default;
 };
 
-// Exchange: any messages between any ranks. Pairwise: between meshes of one shape, the rank at each
-// index sends what it holds to the rank at the same index; nothing but collectives inside a mesh.
-// That is what a Program can say, in which all ranks of a stage do the same.
-enum class Transfers { Exchange, Pairwise };
-
-struct PathOptions {
-  ReshardCosts costs{};
-  Transfers transfers = Transfers::Exchange;
-};
-
-// Throws InputError when the value cannot lie so at either end, or no path exists (pairwise
-// transfers between meshes of different shapes).
+// Throws InputError when the value cannot lie so at either end.
 Path cheapest_path(const Value& value, const Layout& from, const Layout& to,
-                   const PathOptions& options = {});
+                   const ReshardCosts& costs = {});
 
 // The fixed order (table of transitions, "n-D mesh"): for each mesh axis from the last on which the
 // layouts differ, gather what it cuts; then complete partial axes (or scatter them where the target

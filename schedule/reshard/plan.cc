@@ -37,25 +37,16 @@ Bytes axis_wire(const Value& value, const Layout& from, const Move& move) {
 // What leaves ranks in messages.
 Bytes message_wire(const Value& value, const Layout& from, const Move& move) {
   std::int64_t sent = 0;
-  if (move.kind == MoveKind::Exchange) {
-    for_each_message(value.shape, from, move.to, SenderChoice::RoundRobin,
-                     [&](const Message& message) {
-                       if (message.from != message.to) sent += elements(message.part);
-                     });
-  } else {
-    const std::int64_t part = elements(local_shape(value.shape, from));
-    for (std::size_t i = 0; i < from.mesh.size(); ++i) {
-      if (from.mesh.ranks[i] != move.to.mesh.ranks[i]) sent += part;
-    }
-  }
+  for_each_message(value.shape, from, move.to, [&](const Message& message) {
+    if (message.from != message.to) sent += elements(message.part);
+  });
   return element_size(value.dtype) * sent;
 }
 
 // The parts before and after a move, by mesh index, and who of a line stands where in its group.
 class Planner {
  public:
-  Planner(const Value& value, const Path& path, SenderChoice senders)
-      : value_(value), senders_(senders) {
+  Planner(const Value& value, const Path& path) : value_(value) {
     plan_.value = value;
     plan_.path = path;
     std::set<Rank> ranks(path.from.mesh.ranks.begin(), path.from.mesh.ranks.end());
@@ -74,7 +65,7 @@ class Planner {
   ReshardPlan plan() && {
     Layout at = plan_.path.from;
     for (const Move& move : plan_.path.moves) {
-      if (move.kind == MoveKind::Exchange || move.kind == MoveKind::Pairwise) {
+      if (move.kind == MoveKind::Exchange) {
         add_messages(at, move);
       } else {
         add_axis_move(at, move);
@@ -100,24 +91,13 @@ class Planner {
     return part_of(value_.shape, layout, *layout.mesh.index_of(rank));
   }
 
-  [[nodiscard]] std::vector<Message> messages_of(const Layout& from, const Move& move) const {
-    if (move.kind == MoveKind::Exchange) return exchange(value_.shape, from, move.to, senders_);
-    std::vector<Message> messages;
-    for (std::size_t i = 0; i < from.mesh.size(); ++i) {
-      messages.push_back({.from = from.mesh.ranks[i],
-                          .to = move.to.mesh.ranks[i],
-                          .part = part_of(value_.shape, from, i)});
-    }
-    return messages;
-  }
-
   void add_messages(const Layout& from, const Move& move) {
     for (const RankPlan& rank : plan_.ranks) {
       if (!from.mesh.index_of(rank.rank) && !move.to.mesh.index_of(rank.rank)) continue;
       add(rank.rank, Begin{held_by(rank.rank, move.to).value_or(Shape{0})});
     }
     std::int64_t sent = 0;
-    for (const Message& message : messages_of(from, move)) {
+    for (const Message& message : exchange(value_.shape, from, move.to)) {
       Box out = within(message.part, part(from, message.from));
       Box in = within(message.part, part(move.to, message.to));
       if (message.from == message.to) {
@@ -231,7 +211,6 @@ class Planner {
   }
 
   const Value& value_;
-  SenderChoice senders_;
   ReshardPlan plan_;
   std::map<Rank, std::size_t> positions_;
   std::map<std::pair<Mesh, std::int32_t>, GroupId> groups_;
@@ -252,19 +231,19 @@ const RankPlan& ReshardPlan::of(Rank rank) const {
 }
 
 ReshardPlan plan_reshard(const Value& value, const Layout& from, const Layout& to,
-                         const PlanOptions& options) {
-  return plan_path(value, cheapest_path(value, from, to, options.path), options.senders);
+                         const ReshardCosts& costs) {
+  return plan_path(value, cheapest_path(value, from, to, costs));
 }
 
-ReshardPlan plan_path(const Value& value, const Path& path, SenderChoice senders) {
-  return Planner(value, path, senders).plan();
+ReshardPlan plan_path(const Value& value, const Path& path) {
+  return Planner(value, path).plan();
 }
 
 Bytes wire_of(const Value& value, const Path& path) {
   Bytes sum;
   Layout at = path.from;
   for (const Move& move : path.moves) {
-    const bool sends = move.kind == MoveKind::Exchange || move.kind == MoveKind::Pairwise;
+    const bool sends = move.kind == MoveKind::Exchange;
     sum += sends ? message_wire(value, at, move) : axis_wire(value, at, move);
     at = move.to;
   }

@@ -86,17 +86,11 @@ struct ReshardPlan {
   friend bool operator==(const ReshardPlan&, const ReshardPlan&) = default;
 };
 
-struct PlanOptions {
-  PathOptions path{};
-  SenderChoice senders = SenderChoice::RoundRobin;
-};
-
 // The cheapest path, as steps. Throws InputError as cheapest_path does.
 ReshardPlan plan_reshard(const Value& value, const Layout& from, const Layout& to,
-                         const PlanOptions& options = {});
+                         const ReshardCosts& costs = {});
 // Any path, e.g. fixed_order_path.
-ReshardPlan plan_path(const Value& value, const Path& path,
-                      SenderChoice senders = SenderChoice::RoundRobin);
+ReshardPlan plan_path(const Value& value, const Path& path);
 
 // What leaves ranks along a path, as ReshardPlan::total_wire, without the steps of any rank.
 Bytes wire_of(const Value& value, const Path& path);

@@ -122,7 +122,7 @@ Duration exchange_cost(const Value& value, const Layout& from, const Layout& to,
     out[*from.mesh.index_of(message.from)].add(bytes);
     in[*to.mesh.index_of(message.to)].add(bytes);
   };
-  for_each_message(value.shape, from, to, SenderChoice::RoundRobin, count);
+  for_each_message(value.shape, from, to, count);
   Duration wire{};
   for (const Traffic& traffic : out) wire = std::max(wire, traffic.cost(costs));
   for (const Traffic& traffic : in) wire = std::max(wire, traffic.cost(costs));
@@ -176,8 +176,6 @@ std::string_view to_string(MoveKind kind) {
       return "all-to-all";
     case MoveKind::Exchange:
       return "exchange";
-    case MoveKind::Pairwise:
-      return "send-recv";
   }
   return "?";
 }
@@ -224,9 +222,6 @@ std::vector<Move> moves_from(const Value& value, const Layout& from,
 Duration cost_of(const Value& value, const Layout& from, const Move& move,
                  const ReshardCosts& costs) {
   if (move.kind == MoveKind::Exchange) return exchange_cost(value, from, move.to, costs);
-  if (move.kind == MoveKind::Pairwise) {
-    return costs.latency + value.local_bytes(from) / costs.wire;
-  }
   const AxisChange change = change_along(from, move);
   const std::int64_t n = from.mesh.shape[static_cast<std::size_t>(move.axis)];
   const AxisCost cost{

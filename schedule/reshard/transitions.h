@@ -55,13 +55,12 @@ enum class MoveKind {
   AllGather,
   AllToAll,
   Exchange,
-  Pairwise,
 };
 std::string_view to_string(MoveKind kind);
 
 struct Move {
   MoveKind kind = MoveKind::Slice;
-  std::int32_t axis = 0;  // of the mesh; meaningless for Exchange and Pairwise
+  std::int32_t axis = 0;  // of the mesh; meaningless for Exchange
   Layout to;
   Duration cost{};
   friend bool operator==(const Move&, const Move&) = default;

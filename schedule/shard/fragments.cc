@@ -41,14 +41,4 @@ std::vector<Fragment> pack_fragments(std::span<const std::int64_t> sizes,
   return fragments;
 }
 
-ShardRange shard_range(const Fragment& fragment, const BucketShape& shape, std::int64_t rank) {
-  DOVETAIL_CHECK(rank >= 0 && rank < shape.ranks) << rank;
-  const std::int64_t begin = std::max(fragment.offset, rank * shape.shard);
-  const std::int64_t end = std::min(fragment.offset + fragment.count, (rank + 1) * shape.shard);
-  if (end <= begin) return {};
-  return {.first = fragment.first + begin - fragment.offset,
-          .count = end - begin,
-          .offset = begin - rank * shape.shard};
-}
-
 }  // namespace dovetail::schedule

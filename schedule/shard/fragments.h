@@ -48,14 +48,4 @@ struct Fragment {
 // REQUIRES: sizes are positive.
 std::vector<Fragment> pack_fragments(std::span<const std::int64_t> sizes, const BucketShape& shape);
 
-// What shard `rank` owns of a fragment: a range of the tensor and where it stands in the shard.
-struct ShardRange {
-  std::int64_t first = 0;   // element of the tensor
-  std::int64_t count = 0;   // 0: nothing
-  std::int64_t offset = 0;  // in the rank's shard
-  friend bool operator==(const ShardRange&, const ShardRange&) = default;
-};
-// REQUIRES: 0 <= rank < shape.ranks.
-ShardRange shard_range(const Fragment& fragment, const BucketShape& shape, std::int64_t rank);
-
 }  // namespace dovetail::schedule

@@ -69,6 +69,22 @@ TEST(CliReshardTest, PrintsTheStepsOfEveryRankOfBothMeshes) {
   EXPECT_THAT(text, Not(HasSubstr("fixed order")));
 }
 
+// 64 elements on two ranks that each hold all of them, to four others that each need a quarter: 64 elements
+// travel, 256 bytes. With whole parts every reader gets all 64, which are 1024 bytes.
+TEST(CliReshardTest, SaysWhatWholePartsWouldMoveBetweenTwoMeshes) {
+  ReshardOptions options = square();
+  options.shape = "64";
+  options.mesh = "2";
+  options.from = "R";
+  options.to = "S(0)";
+  options.to_mesh = "4";
+  options.to_first_rank = 2;
+  const std::string text = printed(options);
+  EXPECT_THAT(text, HasSubstr("wire         256 bytes\n"));
+  EXPECT_THAT(text, HasSubstr("whole parts  1024 bytes on the wire"));
+  EXPECT_THAT(printed(square()), Not(HasSubstr("whole parts")));
+}
+
 TEST(CliReshardTest, RefusesWhatItCannotRead) {
   ReshardOptions options = square();
   options.shape = "63x64";

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -18,7 +17,6 @@
 #include "schedule/id_table.h"
 #include "schedule/lower.h"
 #include "schedule/pipeline/assign.h"
-#include "schedule/pipeline/buckets.h"
 #include "schedule/policies.h"
 #include "schedule/verify.h"
 #include "tests/schedule/pipeline_programs.h"
@@ -38,9 +36,9 @@ std::vector<std::string> complaints(const Program& program, const ScheduledProgr
   return messages;
 }
 
-// A policy's buckets, cut at stage borders, in a pipeline.
+// A policy's buckets, which respect stages, in a pipeline.
 Schedule scheduled(const Program& program, const std::string& policy, const Schedule& pipeline) {
-  Schedule schedule = split_buckets_by_stage(program, make_schedule(program, parse_policy(policy)));
+  Schedule schedule = make_schedule(program, parse_policy(policy));
   schedule.merge = pipeline.merge;
   schedule.pipeline = pipeline.pipeline;
   return schedule;
@@ -176,32 +174,6 @@ TEST(PipelineLowerTest, ARefusedPipelineIsAnInputErrorWithItsReason) {
   EXPECT_THROW(lower(program, scheduled(program, "per-tensor",
                                         pipeline_schedule(PipelineKind::OneFOneB, 4))),
                InputError);
-}
-
-TEST(PipelineBucketsTest, ABucketOverTwoStagesBecomesTwo) {
-  const Program program = LayerChain(4, 2).take();  // virtual stages 0 1 2 3
-  // Policies respect stages; a plan file may not.
-  Schedule whole = make_schedule(program, parse_policy("per-tensor"));
-  ASSERT_THAT(whole.buckets, SizeIs(4));
-  for (std::size_t i = 1; i < 4; ++i) {
-    whole.buckets.front().gradients.push_back(whole.buckets.at(i).gradients.front());
-  }
-  whole.buckets.resize(1);
-  const Schedule split = split_buckets_by_stage(program, whole);
-  ASSERT_THAT(split.buckets, SizeIs(4));
-  std::set<BucketId> ids;
-  std::vector<Slice> members;
-  for (const Bucket& bucket : split.buckets) {
-    ids.insert(bucket.id);
-    EXPECT_THAT(bucket.gradients, SizeIs(1));
-    members.push_back(bucket.gradients.front());
-  }
-  EXPECT_THAT(ids, SizeIs(4));
-  EXPECT_EQ(split.buckets.front().id, whole.buckets.front().id);
-  EXPECT_EQ(members, whole.buckets.front().gradients);  // launch order kept
-  EXPECT_EQ(split_buckets_by_stage(program, split), split);
-  whole.buckets.front().id = BucketId{kLargestId};
-  EXPECT_THROW(split_buckets_by_stage(program, whole), InputError);
 }
 
 }  // namespace

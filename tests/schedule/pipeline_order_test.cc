@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "schedule/pipeline/order.h"
-#include "schedule/pipeline/slack.h"
+#include "tests/support/pipeline_slack.h"
 #include "tests/support/oracle.h"
 
 namespace dovetail::schedule {

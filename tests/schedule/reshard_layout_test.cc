@@ -54,10 +54,9 @@ TEST(ReshardLayoutTest, R1TheFirstAxisInTheListCutsCoarsest) {
   EXPECT_EQ(to_string(part_of({8}, parse_layout("S(0:1),S(0:0)", mesh, 1), 2)), "[2,4)");
 }
 
-TEST(ReshardLayoutTest, R2LocalShapesDivideEvenlyAndWholeShapesAreTheInverse) {
+TEST(ReshardLayoutTest, R2LocalShapesDivideEvenly) {
   const Layout layout = on(make_mesh({2, 4}), "S(1),S(0)");
   EXPECT_EQ(local_shape({8, 6}, layout), (Shape{2, 3}));
-  EXPECT_EQ(whole_shape({2, 3}, layout), (Shape{8, 6}));
 }
 
 // Each element lies in exactly one part.
@@ -110,32 +109,6 @@ TEST(ReshardLayoutTest, TextThatIsNoLayoutIsRefused) {
   EXPECT_THAT(error_of([] { parse_shape("0x8"); }), HasSubstr("expected extents"));
   EXPECT_EQ(parse_shape("8x16"), (Shape{8, 16}));
   EXPECT_THAT(error_of([] { make_mesh({2, 0}); }), HasSubstr("mesh 2x0"));
-}
-
-TEST(ReshardLayoutTest, R3ReadersConvertWhereTheCutOrTheMeshDiffers) {
-  const Mesh low = make_mesh({2});
-  const Mesh high = make_mesh({2}, Rank{2});
-  EXPECT_FALSE(needs_reshard(on(low, "S(0)"), on(low, "S(0)")));
-  EXPECT_TRUE(needs_reshard(on(low, "S(0)"), on(low, "S(1)")));
-  EXPECT_TRUE(needs_reshard(on(low, "P(sum)"), on(low, "R")));
-  EXPECT_TRUE(needs_reshard(on(low, "S(0)"), on(high, "S(0)")));
-}
-
-TEST(ReshardLayoutTest, R3DataInputsOfMeshesOfOneSizeAreNotConverted) {
-  const Mesh low = make_mesh({2});
-  const Mesh high = make_mesh({2}, Rank{2});
-  EXPECT_FALSE(needs_reshard(on(low, "S(0)"), on(high, "S(0)"), Source::DataInput));
-  EXPECT_TRUE(needs_reshard(on(low, "S(0)"), on(high, "S(1)"), Source::DataInput));
-  EXPECT_TRUE(needs_reshard(on(low, "R"), on(make_mesh({4}), "R"), Source::DataInput));
-}
-
-TEST(ReshardLayoutTest, R3WhatIsWholeOnAUnionMeshIsNotConverted) {
-  const Mesh all = make_mesh({4});
-  const Mesh part = make_mesh({2}, Rank{2});
-  EXPECT_FALSE(needs_reshard(on(all, "R"), on(part, "R")));
-  EXPECT_TRUE(needs_reshard(on(part, "R"), on(all, "R")));
-  EXPECT_TRUE(needs_reshard(on(all, "R"), on(part, "S(0)")));
-  EXPECT_TRUE(needs_reshard(on(all, "S(0)"), on(part, "R")));
 }
 
 TEST(ReshardLayoutTest, AMeshHasAtMost65536RanksThatCanBeNumbered) {

@@ -230,17 +230,6 @@ TEST(ReshardPlanTest, O8RL2HoldersTakeTurns) {
 }
 
 // Holders 0 and 10, targets 1, 2, 8, 9.
-TEST(ReshardPlanTest, RL2TheNearestHolderSendsWhenAsked) {
-  Mesh source = make_mesh({2});
-  source.ranks = {Rank{0}, Rank{10}};
-  Mesh target = make_mesh({4});
-  target.ranks = {Rank{1}, Rank{2}, Rank{8}, Rank{9}};
-  EXPECT_THAT(senders(exchange({8, 8}, on(source, "R"), on(target, "S(0)"), SenderChoice::Nearest)),
-              ElementsAre(0, 0, 10, 10));
-}
-
-// RI4: between all layouts of meshes that are apart, overlap or contain each other, a rank receives
-// each element of its part that it does not hold once, and nothing else travels.
 TEST(ReshardPlanTest, RI4NoExchangeSendsMoreThanTheIntersections) {
   const Shape shape{8, 8};
   for (const Mesh& target : {make_mesh({2}, Rank{4}), make_mesh({4}, Rank{2}), make_mesh({2, 2})}) {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "schedule/pipeline/slack.h"
+#include "tests/support/pipeline_slack.h"
 #include "sim/simulate.h"
 #include "tests/sim/role_programs.h"
 #include "tests/support/oracle.h"

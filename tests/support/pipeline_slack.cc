@@ -1,7 +1,7 @@
 // One pass over a serial order gives every step's time.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/pipeline/slack.h"
+#include "tests/support/pipeline_slack.h"
 
 #include <algorithm>
 #include <map>
