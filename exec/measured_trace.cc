@@ -22,36 +22,6 @@ namespace {
 using schedule::Command;
 using traces::CommandInfo;
 using traces::SpanKind;
-using traces::SpanPhase;
-
-SpanPhase span_phase(const std::optional<schedule::Phase>& phase) {
-  if (!phase) return SpanPhase::Communication;
-  switch (*phase) {
-    case schedule::Phase::Forward:
-      return SpanPhase::Forward;
-    case schedule::Phase::Backward:
-      return SpanPhase::Backward;
-    case schedule::Phase::Optimizer:
-      return SpanPhase::Optimizer;
-  }
-  return SpanPhase::Communication;
-}
-
-SpanKind span_kind(schedule::CommandKind kind) {
-  switch (kind) {
-    case schedule::CommandKind::Compute:
-      return SpanKind::Compute;
-    case schedule::CommandKind::Copy:
-      return SpanKind::Copy;
-    case schedule::CommandKind::Collective:
-      return SpanKind::Collective;
-    case schedule::CommandKind::Wait:
-      return SpanKind::Wait;
-    case schedule::CommandKind::Launch:
-      return SpanKind::Enqueue;
-  }
-  return SpanKind::Compute;
-}
 
 // One collective of one step, as all its ranks know it: the stream and the group that carry it, the
 // first rank of their instance of the group, and how many came before. Roles may give it different
@@ -66,8 +36,8 @@ class Assembly {
     for (const schedule::RankProgram& role : plan.roles) {
       for (const Command& command : role.commands) commands_[command.id] = &command;
     }
-    for (const schedule::CommandDescription& command : schedule::describe_commands(plan)) {
-      if (command.kind == schedule::CommandKind::Launch) launches_.insert(command.id);
+    for (const CommandInfo& command : schedule::describe_commands(plan)) {
+      if (command.kind == SpanKind::Enqueue) launches_.insert(command.id);
     }
     find_meetings();
   }
@@ -203,21 +173,6 @@ std::int64_t origin_ns(std::span<const std::vector<Timing>> by_rank) {
   return origin;
 }
 
-std::vector<CommandInfo> command_infos(const schedule::ScheduledProgram& plan) {
-  std::vector<CommandInfo> infos;
-  for (const schedule::CommandDescription& command : schedule::describe_commands(plan)) {
-    CommandInfo info;
-    info.id = command.id;
-    info.kind = span_kind(command.kind);
-    info.phase = span_phase(command.phase);
-    info.name = command.name;
-    info.bucket = command.bucket;
-    info.bytes = command.bytes;
-    infos.push_back(std::move(info));
-  }
-  return infos;
-}
-
 traces::Trace measured_trace(const schedule::ScheduledProgram& plan,
                              std::span<const std::vector<Timing>> by_rank,
                              const traces::Provenance& provenance) {
@@ -235,7 +190,7 @@ traces::Trace measured_trace(const schedule::ScheduledProgram& plan,
   for (const schedule::Stream& stream : plan.streams) {
     trace.streams.push_back({stream.id, stream.name});
   }
-  trace.commands = command_infos(plan);
+  trace.commands = schedule::describe_commands(plan);
   trace.spans = Assembly(plan, by_rank).spans();
   const auto launches = [](const CommandInfo& info) { return info.kind == SpanKind::Enqueue; };
   const bool launched =

@@ -28,8 +28,4 @@ traces::Trace measured_trace(const schedule::ScheduledProgram& plan,
 // The clock reading at which the trace of these timings reads 0.
 std::int64_t origin_ns(std::span<const std::vector<Timing>> by_rank);
 
-// What the commands of a plan are called in traces, sorted by id. Records that launch nothing are
-// left out.
-std::vector<traces::CommandInfo> command_infos(const schedule::ScheduledProgram& plan);
-
 }  // namespace dovetail::exec

@@ -15,6 +15,10 @@
 namespace dovetail::schedule {
 namespace {
 
+using traces::CommandInfo;
+using traces::SpanKind;
+using traces::SpanPhase;
+
 std::string bucket_text(std::string_view verb, BucketId bucket) {
   std::ostringstream out;
   out << verb << " bucket " << bucket;
@@ -68,23 +72,35 @@ std::map<CommandId, Launched> launches(const ScheduledProgram& plan, const RankP
   return launched;
 }
 
-CommandDescription op_info(const Command& command, const Op& op) {
-  CommandDescription info;
+SpanPhase span_phase(Phase phase) {
+  switch (phase) {
+    case Phase::Forward:
+      return SpanPhase::Forward;
+    case Phase::Backward:
+      return SpanPhase::Backward;
+    case Phase::Optimizer:
+      return SpanPhase::Optimizer;
+  }
+  return SpanPhase::Communication;
+}
+
+CommandInfo op_info(const Command& command, const Op& op) {
+  CommandInfo info;
   info.id = command.id;
-  info.kind = CommandKind::Compute;
-  info.phase = op.phase;
+  info.kind = SpanKind::Compute;
+  info.phase = span_phase(op.phase);
   info.name = op.name;
   if (const auto* work = std::get_if<CollectiveWork>(&op.work)) {
-    info.kind = CommandKind::Collective;
-    info.phase = std::nullopt;
+    info.kind = SpanKind::Collective;
+    info.phase = SpanPhase::Communication;
     info.bytes = work->bytes;
   }
   return info;
 }
 
-CommandDescription bucket_info(const Command& command, CommandKind kind, BucketId bucket,
-                               std::string_view verb) {
-  CommandDescription info;
+CommandInfo bucket_info(const Command& command, SpanKind kind, BucketId bucket,
+                        std::string_view verb) {
+  CommandInfo info;
   info.id = command.id;
   info.kind = kind;
   info.name = bucket_text(verb, bucket);
@@ -92,13 +108,13 @@ CommandDescription bucket_info(const Command& command, CommandKind kind, BucketI
   return info;
 }
 
-CommandDescription wait_info(const Command& command, const WaitEvent& wait,
-                             const std::map<EventId, BucketId>& buckets) {
+CommandInfo wait_info(const Command& command, const WaitEvent& wait,
+                      const std::map<EventId, BucketId>& buckets) {
   const auto found = buckets.find(wait.event);
-  if (found != buckets.end()) return bucket_info(command, CommandKind::Wait, found->second, "wait");
-  CommandDescription info;
+  if (found != buckets.end()) return bucket_info(command, SpanKind::Wait, found->second, "wait");
+  CommandInfo info;
   info.id = command.id;
-  info.kind = CommandKind::Wait;
+  info.kind = SpanKind::Wait;
   info.name = "wait";
   return info;
 }
@@ -109,38 +125,38 @@ struct Meanings {
   std::map<CommandId, Launched> launches;
 };
 
-std::optional<CommandDescription> command_info(const ScheduledProgram& plan, const Command& command,
-                                               const Meanings& meanings) {
-  using Info = std::optional<CommandDescription>;
+std::optional<CommandInfo> command_info(const ScheduledProgram& plan, const Command& command,
+                                        const Meanings& meanings) {
+  using Info = std::optional<CommandInfo>;
   return visit(
       command.action,
       [&](const RunOp& run) -> Info { return op_info(command, plan.program.op(run.op)); },
       [&](const RunCollective& run) -> Info {
-        CommandDescription info =
-            bucket_info(command, CommandKind::Collective, run.bucket, to_string(run.kind));
+        CommandInfo info =
+            bucket_info(command, SpanKind::Collective, run.bucket, to_string(run.kind));
         info.bytes = moved_bytes(plan.bucket(run.bucket), run);
         return info;
       },
       [&](const Copy& copy) -> Info {
         const bool packs = copy.direction == CopyDirection::Pack;
-        CommandDescription info =
-            bucket_info(command, CommandKind::Copy, copy.bucket, packs ? "pack" : "unpack");
+        CommandInfo info =
+            bucket_info(command, SpanKind::Copy, copy.bucket, packs ? "pack" : "unpack");
         info.bytes = moved_bytes(plan.program, plan.bucket(copy.bucket), copy);
         return info;
       },
       [&](const RecordEvent&) -> Info {
         const auto launch = meanings.launches.find(command.id);
         if (launch == meanings.launches.end()) return std::nullopt;
-        CommandDescription info;
+        CommandInfo info;
         info.id = command.id;
-        info.kind = CommandKind::Launch;
+        info.kind = SpanKind::Enqueue;
         info.name = launch->second.name;
         info.bucket = launch->second.bucket;
         return info;
       },
       [&](const WaitEvent& wait) -> Info { return wait_info(command, wait, meanings.events); },
       [&](const Scale& scale) -> Info {
-        CommandDescription info = bucket_info(command, CommandKind::Copy, scale.bucket, "scale");
+        CommandInfo info = bucket_info(command, SpanKind::Copy, scale.bucket, "scale");
         info.bytes = moved_bytes(plan.bucket(scale.bucket), scale);
         return info;
       });
@@ -148,15 +164,15 @@ std::optional<CommandDescription> command_info(const ScheduledProgram& plan, con
 
 }  // namespace
 
-std::vector<CommandDescription> describe_commands(const ScheduledProgram& plan) {
-  std::vector<CommandDescription> result;
+std::vector<traces::CommandInfo> describe_commands(const ScheduledProgram& plan) {
+  std::vector<CommandInfo> result;
   for (const RankProgram& role : plan.roles) {
     const Meanings meanings = {.events = buckets_of_events(role), .launches = launches(plan, role)};
     for (const Command& command : role.commands) {
       if (auto info = command_info(plan, command, meanings)) result.push_back(std::move(*info));
     }
   }
-  std::ranges::sort(result, {}, &CommandDescription::id);
+  std::ranges::sort(result, {}, &CommandInfo::id);
   return result;
 }
 

@@ -30,8 +30,36 @@ ALLOWED_ROOMS = {
     "tests": {"base", "traces", "schedule", "models", "imports", "sim", "exec", "exports", "cli"},
     "bench": {"base", "traces", "schedule", "models", "imports", "sim", "exec", "exports", "cli"},
 }
-# bench may also use the samples that tests build.
-ALLOWED_FOLDERS = {"bench": ["tests/support/*"]}
+# Folder of a room -> the other folders of that room whose headers it may include. What lies in the room
+# itself is free to all of them, except for the doors named below. A folder that is not here has no rule yet.
+ALLOWED_WITHIN = {
+    "schedule": {
+        "lower": {"pipeline", "rewrite"},
+        "pipeline": {"rewrite"},
+        "policies": {"pipeline", "rewrite", "shard"},
+        "reshard": set(),
+        "rewrite": set(),
+        "search": set(),
+        "shard": set(),
+        "verify": set(),
+    },
+    "exec": {
+        "calibrate": {"cpu"},
+        "cpu": {"launch", "training", "values"},
+        "cuda": {"calibrate", "selftest", "training", "values"},
+        "fake": set(),
+        "launch": set(),
+        "selftest": {"cpu", "launch", "training"},
+        "training": set(),
+        "values": set(),
+    },
+}
+# A header of a room that leads into a folder of it -> the folders that may not include it: what proves
+# a plan shares nothing with what makes it.
+DOORS = {"schedule/lower.h": ["schedule/verify/*"], "schedule/policies.h": ["schedule/verify/*", "schedule/lower/*"]}
+
+# bench may also use the samples that tests build; schedule names commands in the words of a trace.
+ALLOWED_FOLDERS = {"bench": ["tests/support/*"], "schedule": ["traces/trace.h"]}
 
 # What reads or writes JSON.
 JSON_FILES = ["base/json_reader.cc", "*_json.cc", "models/*.cc", "traces/perfetto.cc",
@@ -91,6 +119,30 @@ def check_room(path, header):
     return f"{room} may not include {header} (allowed: {allowed})"
 
 
+def folder_of(path):
+    """The folder of a room that a file lies in, or "" where it lies in the room itself."""
+    parts = path.split("/")
+    return parts[1] if len(parts) > 2 else ""
+
+
+def check_within(path, header):
+    """Why this file may not include this header of its own room, or None."""
+    room, source, target = path.split("/")[0], folder_of(path), folder_of(header)
+    rules = ALLOWED_WITHIN.get(room)
+    if rules is None or header.split("/")[0] != room:
+        return None
+    if matches(path, DOORS.get(header, [])):
+        return f"{room}/{source} may not include {header}"
+    if not source or not target or source == target:
+        return None
+    if source not in rules:
+        return f"{room}/{source} has no rule: add it to ALLOWED_WITHIN in scripts/check_layers.py"
+    if target in rules[source]:
+        return None
+    allowed = ", ".join(sorted(rules[source])) or "no other folder"
+    return f"{room}/{source} may not include {header} (allowed within {room}: {allowed})"
+
+
 def check_outside(path, header):
     """Why this file may not include this outside header, or None."""
     for pattern, files in OUTSIDE:
@@ -119,7 +171,7 @@ def check_includes(root, path, lines):
             reason = f"{header} does not exist"
         else:
             ours.append((number, header))
-            reason = check_room(path, header)
+            reason = check_room(path, header) or check_within(path, header)
         if reason:
             found.append((number, reason))
     return found, ours

@@ -18,38 +18,8 @@ namespace {
 
 using traces::CommandInfo;
 using traces::SpanKind;
-using traces::SpanPhase;
 
 Instant instant(std::int64_t ns) { return Instant(Duration(ns)); }
-
-SpanPhase span_phase(const std::optional<schedule::Phase>& phase) {
-  if (!phase) return SpanPhase::Communication;
-  switch (*phase) {
-    case schedule::Phase::Forward:
-      return SpanPhase::Forward;
-    case schedule::Phase::Backward:
-      return SpanPhase::Backward;
-    case schedule::Phase::Optimizer:
-      return SpanPhase::Optimizer;
-  }
-  return SpanPhase::Communication;
-}
-
-SpanKind span_kind(schedule::CommandKind kind) {
-  switch (kind) {
-    case schedule::CommandKind::Compute:
-      return SpanKind::Compute;
-    case schedule::CommandKind::Copy:
-      return SpanKind::Copy;
-    case schedule::CommandKind::Collective:
-      return SpanKind::Collective;
-    case schedule::CommandKind::Wait:
-      return SpanKind::Wait;
-    case schedule::CommandKind::Launch:
-      return SpanKind::Enqueue;
-  }
-  return SpanKind::Compute;
-}
 
 class TraceBuilder {
  public:
@@ -103,16 +73,11 @@ class TraceBuilder {
     const auto enqueues = [](const CommandNode& entry) { return entry.kind == NodeKind::Enqueue; };
     const bool launches = std::ranges::any_of(graph_.command_nodes, enqueues);
     std::set<CommandId> described;
-    for (const schedule::CommandDescription& command : schedule::describe_commands(program_)) {
-      const bool launch = command.kind == schedule::CommandKind::Launch;
+    for (CommandInfo& command : schedule::describe_commands(program_)) {
+      const bool launch = command.kind == SpanKind::Enqueue;
       if (launch && !launches) continue;
-      trace_.commands.push_back({.id = command.id,
-                                 .kind = span_kind(command.kind),
-                                 .phase = span_phase(command.phase),
-                                 .name = command.name,
-                                 .bucket = command.bucket,
-                                 .bytes = command.bytes});
       if (launch) described.insert(command.id);
+      trace_.commands.push_back(std::move(command));
     }
     if (!launches) return;
     for (const schedule::RankProgram& role : program_.roles) find_launches(role, described);

@@ -122,7 +122,7 @@ void CpuBackend::plan_op(const schedule::Command& command, const schedule::RunOp
       plan_.program.group(work->group).size() != 2) {
     throw InputError(op.name + ": a send-recv needs a group of two ranks");
   }
-  messages_[op.id] = message_of(plan_.program, op);
+  messages_[op.id] = values::message_of(plan_.program, op);
   labels_[command.id] = std::string(schedule::to_string(work->kind)) + " of op " + op.name;
 }
 
@@ -216,7 +216,7 @@ CollectiveCall CpuBackend::bucket_call(const schedule::Command& command,
 
 CollectiveCall CpuBackend::op_call(const schedule::Command& command, const schedule::Op& op) const {
   const auto& work = std::get<schedule::CollectiveWork>(op.work);
-  const OpMessage& message = messages_.at(op.id);
+  const values::OpMessage& message = messages_.at(op.id);
   const std::span<const Rank> ranks = plan_.program.group(work.group).instance_of(ports_.rank);
   const std::span<float> scratch = memory_.scratch(op.id);
   const auto found = std::find(ranks.begin(), ranks.end(), ports_.rank);

@@ -18,10 +18,10 @@
 #include "exec/backend.h"
 #include "exec/cpu/comm_thread.h"
 #include "exec/cpu/memory.h"
-#include "exec/cpu/op_message.h"
 #include "exec/cpu/op_runner.h"
 #include "exec/cpu/tensor_memory.h"
 #include "exec/cpu/transport.h"
+#include "exec/values/op_message.h"
 #include "schedule/scheduled_program.h"
 
 #include <functional>
@@ -90,7 +90,7 @@ class CpuBackend final : public Backend {
   TensorMemory memory_;
   std::unique_ptr<OpRunner> ops_;
   std::map<OpId, const schedule::Op*> op_of_;
-  std::map<OpId, OpMessage> messages_;
+  std::map<OpId, values::OpMessage> messages_;
   std::map<EventId, std::size_t> events_;            // numbered for the table
   std::map<CommandId, std::string> labels_;          // "all-reduce of bucket 3", for errors
   std::vector<std::vector<GroupId>> communicators_;  // by stream, of all roles

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "exec/cpu/kernels.h"
-#include "exec/cpu/values.h"
+#include "exec/values/known_values.h"
 #include "schedule/gradient.h"
 #include "schedule/visit.h"
 
@@ -18,7 +18,13 @@ namespace dovetail::exec::cpu {
 namespace {
 
 constexpr std::size_t kLineFloats = 16;  // 64 bytes
-constexpr std::int32_t kInput = 0x7FFF;  // as in dataflow.cc
+using values::Combination;
+using values::Content;
+using values::Difference;
+using values::kInput;
+using values::Observation;
+using values::Piece;
+using values::Production;
 
 Bytes bytes_of(std::size_t elements) { return Bytes(static_cast<std::int64_t>(elements) * 4); }
 
@@ -41,7 +47,7 @@ SyntheticOps::SyntheticOps(const schedule::ScheduledProgram& plan, Rank rank, Te
       rank_(rank),
       memory_(memory),
       workspace_(std::move(workspace)),
-      expected_(expectations(plan, rank)) {
+      expected_(values::expectations(plan, rank)) {
   reserve(plan.program.ops, *workspace_);
   plan_looks(expected_.observations);
   for (const schedule::Op& op : plan.program.ops) touched_[op.id] = touched_by(op);
@@ -102,7 +108,8 @@ void SyntheticOps::begin_step(std::int32_t step) {
   step_ = step;
   for (const TensorId id : expected_.inputs) {
     if (!memory_.has(id)) continue;
-    fill({.tensor = id, .step = step, .rank = rank_, .writes_left = kInput}, memory_.tensor(id));
+    values::fill({.tensor = id, .step = step, .rank = rank_, .writes_left = kInput},
+                 memory_.tensor(id));
   }
   if (follows_previous_) return;
   for (const TensorId id : expected_.sums) {
@@ -123,13 +130,13 @@ void SyntheticOps::run(const schedule::Op& op) {
   if (productions == expected_.productions.end()) return;
   for (const Production& made : productions->second) {
     if (!memory_.has(made.tensor)) continue;
-    fill({.tensor = made.tensor,
-          .step = step_,
-          .rank = rank_,
-          .writes_left = made.writes_left,
-          .micro_step = made.micro_step,
-          .factor = static_cast<float>(made.factor)},
-         memory_.tensor(made.tensor));
+    values::fill({.tensor = made.tensor,
+                  .step = step_,
+                  .rank = rank_,
+                  .writes_left = made.writes_left,
+                  .micro_step = made.micro_step,
+                  .factor = static_cast<float>(made.factor)},
+                 memory_.tensor(made.tensor));
   }
 }
 
@@ -245,7 +252,7 @@ void SyntheticOps::compare(const Look& look, CheckResult& result) const {
 }
 
 void SyntheticOps::compare(const Found& found, const Content& expected, CheckResult& result) const {
-  for (const Piece& piece : part_of(expected, found.first, found.data.size())) {
+  for (const Piece& piece : values::part_of(expected, found.first, found.data.size())) {
     const Combination combination(piece.terms, found.step);
     const std::span<const float> data = found.data.subspan(piece.begin, piece.count);
     const Difference difference = combination.compare(data, piece.source);

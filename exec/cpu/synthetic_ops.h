@@ -1,7 +1,7 @@
 // SyntheticOps: every op does work of its size and shape, and the tensors that travel hold known
 // values, so that each run proves its schedule.
 //
-// A producer works and then writes known values (values.h), times the loss factor in force.
+// A producer works and then writes known values (exec/values/known_values.h), times the loss factor in force.
 // Accumulate, ZeroFill, GlobalNorm, Update and ShardUpdate really compute on them: an update copies
 // what it reads, times its rescale factor, into memory of its own, as an optimizer would; a
 // sharded one writes the same into its shard of the parameters. After the step every copy is compared
@@ -15,10 +15,10 @@
 
 #include "base/ids.h"
 #include "base/units.h"
-#include "exec/cpu/dataflow.h"
 #include "exec/cpu/memory.h"
 #include "exec/cpu/op_runner.h"
 #include "exec/cpu/tensor_memory.h"
+#include "exec/values/dataflow.h"
 #include "schedule/scheduled_program.h"
 
 #include <cstddef>
@@ -44,12 +44,12 @@ class SyntheticOps final : public OpRunner {
  private:
   // An observation and where it is kept.
   struct Look {
-    Observation what;
+    values::Observation what;
     std::size_t offset = 0;  // in the workspace's `observed`
     std::size_t first = 0;   // element of the tensor
     std::size_t count = 0;
   };
-  void plan_looks(const std::vector<Observation>& observations);
+  void plan_looks(const std::vector<values::Observation>& observations);
   [[nodiscard]] Bytes touched_by(const schedule::Op& op) const;
   [[nodiscard]] std::span<float> kept(const Look& look) const;
   void observe(const Look& look) const;
@@ -69,13 +69,13 @@ class SyntheticOps final : public OpRunner {
     std::string where;
     std::int32_t step = 0;
   };
-  void compare(const Found& found, const Content& expected, CheckResult& result) const;
+  void compare(const Found& found, const values::Content& expected, CheckResult& result) const;
 
   const schedule::ScheduledProgram& plan_;
   Rank rank_;
   TensorMemory& memory_;
   std::shared_ptr<Workspace> workspace_;
-  Expectations expected_;
+  values::Expectations expected_;
   std::map<OpId, std::vector<Look>> looks_;
   std::map<OpId, Bytes> touched_;
   std::int32_t step_ = 0;

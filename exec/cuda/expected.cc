@@ -35,7 +35,7 @@ bool is_power_of_two(double factor) {
 // How far a correct result may lie from the exact sum: every addition and every product with a
 // factor rounds once. A gradient of a narrower type than the sum that it is merged or cast into was
 // rounded in its own type before: when it was written, summed over ranks, and scaled.
-double tolerance_of(const std::vector<cpu::Term>& terms, Element stored,
+double tolerance_of(const std::vector<values::Term>& terms, Element stored,
                     const ExpectedTables::ElementOf& element_of) {
   constexpr double kProducts = 8;
   constexpr double kNarrowProducts = 4;
@@ -44,7 +44,7 @@ double tolerance_of(const std::vector<cpu::Term>& terms, Element stored,
   double writes = 0;
   double narrow = 0;  // by rounding in the gradients' own types
   bool is_exact = true;
-  for (const cpu::Term& term : terms) {
+  for (const values::Term& term : terms) {
     const Element own = element_of(term.tensor);
     const auto ranks = static_cast<double>(term.ranks.size());
     const double most = std::ldexp(1.0, pattern_bits(own));
@@ -65,10 +65,10 @@ double tolerance_of(const std::vector<cpu::Term>& terms, Element stored,
 }  // namespace
 
 std::size_t ExpectedTables::compare(const Array& data, std::int64_t first,
-                                    const cpu::Content& expected, std::int32_t step) {
-  const cpu::Content seen =
-      cpu::part_of(expected, static_cast<std::size_t>(first), static_cast<std::size_t>(data.count));
-  for (const cpu::Piece& piece : seen) {
+                                    const values::Content& expected, std::int32_t step) {
+  const values::Content seen = values::part_of(expected, static_cast<std::size_t>(first),
+                                               static_cast<std::size_t>(data.count));
+  for (const values::Piece& piece : seen) {
     const auto begin = static_cast<std::int64_t>(piece.begin);
     Comparison what;
     what.data = static_cast<const char*>(data.data) + begin * size_of(data.element);
@@ -81,8 +81,8 @@ std::size_t ExpectedTables::compare(const Array& data, std::int64_t first,
   return seen.size();
 }
 
-std::size_t ExpectedTables::add_squares(const cpu::Content& expected, std::int32_t step) {
-  for (const cpu::Piece& piece : expected) {
+std::size_t ExpectedTables::add_squares(const values::Content& expected, std::int32_t step) {
+  for (const values::Piece& piece : expected) {
     Comparison what;
     what.count = static_cast<std::int64_t>(piece.count);
     what.first = static_cast<std::int64_t>(piece.source);
@@ -91,7 +91,7 @@ std::size_t ExpectedTables::add_squares(const cpu::Content& expected, std::int32
   return expected.size();
 }
 
-void ExpectedTables::add(const Comparison& what, const std::vector<cpu::Term>& terms,
+void ExpectedTables::add(const Comparison& what, const std::vector<values::Term>& terms,
                          std::int32_t step) {
   comparisons_.push_back(what);
   comparisons_.back().sum = static_cast<std::int32_t>(sums_.size());
@@ -99,7 +99,7 @@ void ExpectedTables::add(const Comparison& what, const std::vector<cpu::Term>& t
   comparisons_.back().salt_count = static_cast<std::int32_t>(terms.size());
   const std::size_t begin = sums_.size();
   sums_.resize(begin + kPatternPeriod, 0.0);
-  for (const cpu::Term& term : terms) {
+  for (const values::Term& term : terms) {
     const std::int32_t bits = pattern_bits(element_of_(term.tensor));
     for (const Rank rank : term.ranks) {
       const std::uint64_t key = pattern_key({.tensor = term.tensor.value,

@@ -7,9 +7,9 @@
 #pragma once
 
 #include "base/ids.h"
-#include "exec/cpu/content.h"
 #include "exec/cuda/array.h"
 #include "exec/cuda/comparison.h"
+#include "exec/values/content.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -27,10 +27,10 @@ class ExpectedTables {
 
   // `data` holds elements first .. first + count - 1 of a tensor whose content must be `expected`
   // in this step. One comparison per piece; returns how many.
-  std::size_t compare(const Array& data, std::int64_t first, const cpu::Content& expected,
+  std::size_t compare(const Array& data, std::int64_t first, const values::Content& expected,
                       std::int32_t step);
   // The sum of the squares of what is expected; one comparison per piece.
-  std::size_t add_squares(const cpu::Content& expected, std::int32_t step);
+  std::size_t add_squares(const values::Content& expected, std::int32_t step);
 
   // What comparison `number` expects at index `i` of its data.
   [[nodiscard]] double at(std::size_t number, std::int64_t i) const;
@@ -40,7 +40,7 @@ class ExpectedTables {
   [[nodiscard]] const std::vector<Salted>& salts() const { return salts_; }
 
  private:
-  void add(const Comparison& what, const std::vector<cpu::Term>& terms, std::int32_t step);
+  void add(const Comparison& what, const std::vector<values::Term>& terms, std::int32_t step);
 
   ElementOf element_of_;
   std::vector<Comparison> comparisons_;

@@ -1,4 +1,4 @@
-// The known values of tensors on the device: the same integers as exec/cpu/values.h in f32 and f64,
+// The known values of tensors on the device: the same integers as exec/values/known_values.h in f32 and f64,
 // and in a reduced range where the type holds fewer exact integers.
 //
 //   element   pattern          salt       largest   exact sums of up to
@@ -25,7 +25,7 @@ constexpr std::int32_t pattern_bits(Element element) {
   return element == Element::F16 ? 5 : element == Element::BF16 ? 3 : 12;
 }
 
-// What a write of one tensor is drawn from. Fields as in exec/cpu/values.h.
+// What a write of one tensor is drawn from. Fields as in exec/values/known_values.h.
 struct KnownWrite {
   std::int32_t tensor = 0;
   std::int32_t rank = 0;

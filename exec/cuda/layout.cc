@@ -4,9 +4,9 @@
 #include "exec/cuda/layout.h"
 
 #include "base/error.h"
-#include "exec/cpu/op_message.h"
 #include "exec/rank_work.h"
 #include "exec/run.h"
+#include "exec/values/op_message.h"
 #include "schedule/gradient.h"
 
 #include <algorithm>
@@ -148,7 +148,7 @@ void Layout::place_tensors(const schedule::ScheduledProgram& plan, Rank rank, Sc
     for (const TensorId id : op->reads) want(id);
     for (const TensorId id : op->writes) want(id);
     if (std::holds_alternative<schedule::CollectiveWork>(op->work)) {
-      const cpu::OpMessage message = cpu::message_of(program, *op);
+      const values::OpMessage message = values::message_of(program, *op);
       if (message.source) place_tensor(program.tensor(*message.source));
       if (message.target) place_tensor(program.tensor(*message.target));
       if (message.scratch > 0) {

@@ -57,7 +57,7 @@ CheckResult SyntheticOps::check(cudaStream_t stream) {
 }
 
 // One comparison per piece of the content.
-void SyntheticOps::ask(const Array& data, const Subject& subject, const cpu::Content& content,
+void SyntheticOps::ask(const Array& data, const Subject& subject, const values::Content& content,
                        std::int32_t step) {
   const std::size_t before = tables_.comparisons().size();
   const std::size_t count = tables_.compare(data, subject.first, content, step);
@@ -117,10 +117,10 @@ void SyntheticOps::judge_norms(const Look& look, CheckResult& result, cudaStream
   const auto type_of = [this](TensorId id) { return element_of(plan_.program.tensor(id).dtype); };
   ExpectedTables tables(type_of);
   double rounding = 0;
-  for (const cpu::Content& content : look.what.squares) {
+  for (const values::Content& content : look.what.squares) {
     static_cast<void>(tables.add_squares(content, step_));
-    for (const cpu::Piece& piece : content) {
-      for (const cpu::Term& term : piece.terms) {
+    for (const values::Piece& piece : content) {
+      for (const values::Term& term : piece.terms) {
         rounding = std::max(rounding, rounding_of(type_of(term.tensor)));
       }
     }

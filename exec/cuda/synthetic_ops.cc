@@ -20,7 +20,6 @@ namespace dovetail::exec::cuda {
 namespace {
 
 constexpr std::int64_t kAlignment = 256;
-constexpr std::int32_t kInput = 0x7FFF;  // as in exec/cpu/dataflow.cc
 
 std::vector<const schedule::Op*> ops_of(const schedule::ScheduledProgram& plan, Rank rank) {
   std::set<OpId> used;
@@ -43,7 +42,7 @@ SyntheticOps::SyntheticOps(const schedule::ScheduledProgram& plan, DeviceMemory&
       rank_(options.rank),
       checks_(options.checks),
       memory_(memory),
-      expected_(cpu::expectations(plan, options.rank)),
+      expected_(values::expectations(plan, options.rank)),
       work_(ops_of(plan, options.rank), options.f32_math),
       device_step_(Bytes(4)),
       squares_(Bytes((kSquareBlocks + 1) * 8)),
@@ -55,7 +54,7 @@ SyntheticOps::SyntheticOps(const schedule::ScheduledProgram& plan, DeviceMemory&
 void SyntheticOps::plan_looks() {
   const Layout& layout = memory_.layout();
   std::int64_t used = 0;
-  for (const cpu::Observation& what : expected_.observations) {
+  for (const values::Observation& what : expected_.observations) {
     if (!what.bucket && !layout.has(what.tensor)) continue;
     Look look = {.what = what, .from = {}, .first = 0, .offset = used};
     if (what.bucket) {
@@ -80,7 +79,7 @@ Bytes SyntheticOps::touched_by(const schedule::Op& op) const {
   }
   const auto productions = expected_.productions.find(op.id);
   if (productions != expected_.productions.end()) {
-    for (const cpu::Production& made : productions->second) {
+    for (const values::Production& made : productions->second) {
       if (layout.has(made.tensor)) bytes += layout.tensor(made.tensor).bytes();
     }
   }
@@ -118,7 +117,7 @@ void SyntheticOps::begin_step(std::int32_t step, cudaStream_t stream) {
           "cudaMemsetAsync");
   };
   for (const TensorId id : expected_.inputs) {
-    if (memory_.layout().has(id)) fill({.tensor = id, .writes_left = kInput}, stream);
+    if (memory_.layout().has(id)) fill({.tensor = id, .writes_left = values::kInput}, stream);
   }
   for (const Region& padding : memory_.layout().padding()) zero(padding);
   if (follows_previous_) return;
@@ -127,7 +126,7 @@ void SyntheticOps::begin_step(std::int32_t step, cudaStream_t stream) {
   }
 }
 
-void SyntheticOps::fill(const cpu::Production& made, cudaStream_t stream) const {
+void SyntheticOps::fill(const values::Production& made, cudaStream_t stream) const {
   using dovetail::exec::cuda::check;
   check(fill_known(memory_.tensor(made.tensor),
                    {.tensor = made.tensor.value,
@@ -152,7 +151,7 @@ void SyntheticOps::run(const schedule::Op& op, cudaStream_t stream) {
   run_effect(op, stream);
   const auto productions = expected_.productions.find(op.id);
   if (productions == expected_.productions.end()) return;
-  for (const cpu::Production& made : productions->second) {
+  for (const values::Production& made : productions->second) {
     if (memory_.layout().has(made.tensor)) fill(made, stream);
   }
 }

@@ -1,6 +1,6 @@
 // SyntheticOps on the device: every op does work of its size and shape, and the tensors that travel
 // hold known values, so that each run proves its schedule. The twin of exec/cpu/synthetic_ops.h;
-// what must be found where is derived by the same code (exec/cpu/dataflow.h).
+// what must be found where is derived by the same code (exec/values/dataflow.h).
 //
 // Observations are copied aside by a kernel when the op runs, and compared on the device after the
 // step; only counts, and the first wrong element, come back.
@@ -9,11 +9,11 @@
 #pragma once
 
 #include "base/ids.h"
-#include "exec/cpu/dataflow.h"
 #include "exec/cuda/device_memory.h"
 #include "exec/cuda/expected.h"
 #include "exec/cuda/op_runner.h"
 #include "exec/cuda/op_work.h"
+#include "exec/values/dataflow.h"
 #include "schedule/scheduled_program.h"
 
 #include <cstddef>
@@ -44,7 +44,7 @@ class SyntheticOps final : public OpRunner {
  private:
   // An observation, where the op reads it and where it is kept.
   struct Look {
-    cpu::Observation what;
+    values::Observation what;
     Region from;
     std::int64_t first = 0;   // element of the tensor
     std::int64_t offset = 0;  // of the copy, in the buffer of all copies
@@ -59,7 +59,7 @@ class SyntheticOps final : public OpRunner {
   void plan_looks();
   [[nodiscard]] Bytes touched_by(const schedule::Op& op) const;
   [[nodiscard]] Array kept(const Look& look) const;
-  void fill(const cpu::Production& made, cudaStream_t stream) const;
+  void fill(const values::Production& made, cudaStream_t stream) const;
   void run_effect(const schedule::Op& op, cudaStream_t stream);
   void add_up(const schedule::Op& op, const schedule::Accumulate& sum, cudaStream_t stream) const;
   void square(const schedule::Op& op, const schedule::GlobalNorm& norm, cudaStream_t stream) const;
@@ -68,7 +68,7 @@ class SyntheticOps final : public OpRunner {
                                                   const schedule::GlobalNorm& norm) const;
 
   [[nodiscard]] std::vector<Found> found(const ExpectedTables& tables, cudaStream_t stream) const;
-  void ask(const Array& data, const Subject& subject, const cpu::Content& content,
+  void ask(const Array& data, const Subject& subject, const values::Content& content,
            std::int32_t step);
   void judge(const std::vector<Found>& answers, CheckResult& result) const;
   void judge_norms(const Look& look, CheckResult& result, cudaStream_t stream) const;
@@ -78,7 +78,7 @@ class SyntheticOps final : public OpRunner {
   Rank rank_;
   Checks checks_;
   DeviceMemory& memory_;
-  cpu::Expectations expected_;
+  values::Expectations expected_;
   OpWork work_;
   std::map<OpId, std::vector<Look>> looks_;
   std::map<OpId, Bytes> touched_;

@@ -4,7 +4,7 @@
 #include "exec/cuda/transfer.h"
 
 #include "base/error.h"
-#include "exec/cpu/op_message.h"
+#include "exec/values/op_message.h"
 
 #include <algorithm>
 #include <optional>
@@ -126,7 +126,7 @@ Transfer transfer_of(const schedule::ScheduledProgram& plan, const Layout& layou
 Transfer transfer_of(const schedule::ScheduledProgram& plan, const Layout& layout, Rank rank,
                      const schedule::Op& op, Peers peers) {
   const auto& work = std::get<schedule::CollectiveWork>(op.work);
-  const cpu::OpMessage message = cpu::message_of(plan.program, op);
+  const values::OpMessage message = values::message_of(plan.program, op);
   Transfer transfer = {.kind = work.kind, .op = work.op};
   transfer.label = std::string(schedule::to_string(work.kind)) + " of op " + op.name;
   transfer.root = work.root;

@@ -8,7 +8,7 @@
 //   all-to-all      everything   everything   elements / ranks: part i goes to the rank at index i
 //   broadcast       everything   everything   elements; `send` matters at the root alone
 //   send-recv       everything   everything   elements; the root sends, the other receives
-// Buckets travel in place. Ops use their tensors where exec/cpu/op_message.h says so.
+// Buckets travel in place. Ops use their tensors where exec/values/op_message.h says so.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

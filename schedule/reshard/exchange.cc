@@ -109,8 +109,7 @@ void for_each_message(const Shape& shape, const Layout& from, const Layout& to,
 
 std::vector<Message> exchange(const Shape& shape, const Layout& from, const Layout& to) {
   std::vector<Message> messages;
-  for_each_message(shape, from, to,
-                   [&](const Message& message) { messages.push_back(message); });
+  for_each_message(shape, from, to, [&](const Message& message) { messages.push_back(message); });
   return messages;
 }
 

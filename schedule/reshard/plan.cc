@@ -235,9 +235,7 @@ ReshardPlan plan_reshard(const Value& value, const Layout& from, const Layout& t
   return plan_path(value, cheapest_path(value, from, to, costs));
 }
 
-ReshardPlan plan_path(const Value& value, const Path& path) {
-  return Planner(value, path).plan();
-}
+ReshardPlan plan_path(const Value& value, const Path& path) { return Planner(value, path).plan(); }
 
 Bytes wire_of(const Value& value, const Path& path) {
   Bytes sum;

@@ -90,6 +90,24 @@ TEST_F(CheckLayersTest, RefusesARoomThatIsNotAllowed) {
               ::testing::StartsWith("base/error.cc:4: base may not include models/costs.h"));
 }
 
+TEST_F(CheckLayersTest, KeepsTheFoldersOfARoomApart) {
+  write("exec/run.h", "");
+  write("exec/cpu/ring.h", "#include \"exec/run.h\"\n");
+  write("exec/cuda/backend.cc", "#include \"exec/cpu/ring.h\"\n");
+  EXPECT_THAT(violations(),
+              ::testing::StartsWith("exec/cuda/backend.cc:4: exec/cuda may not include "
+                                    "exec/cpu/ring.h (allowed within exec: "));
+  write("exec/cuda/backend.cc", "");
+  write("exec/rocm/backend.cc", "#include \"exec/cpu/ring.h\"\n");
+  EXPECT_THAT(violations(), ::testing::HasSubstr("exec/rocm has no rule"));
+  write("exec/rocm/backend.cc", "#include \"exec/run.h\"\n");
+  EXPECT_EQ(violations(), "ok");
+  write("schedule/lower.h", "");
+  write("schedule/verify/ops.cc", "#include \"schedule/lower.h\"\n");
+  EXPECT_THAT(violations(),
+              ::testing::HasSubstr("schedule/verify may not include schedule/lower.h"));
+}
+
 TEST_F(CheckLayersTest, RefusesTestCodeInTheProduct) {
   write("tests/support/golden.h", "");
   write("sim/simulate.cc", "#include \"tests/support/golden.h\"\n");

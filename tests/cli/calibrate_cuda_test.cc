@@ -14,13 +14,13 @@
 
 #include "base/error.h"
 #include "cli/planner.h"
-#include "exec/cpu/dataflow.h"
 #include "exec/cuda/communicator_plan.h"
 #include "exec/cuda/layout.h"
 #include "exec/cuda/stand_in.h"
 #include "exec/cuda/transfer.h"
 #include "exec/fake/fake_backend.h"
 #include "exec/run.h"
+#include "exec/values/dataflow.h"
 #include "models/collective_table.h"
 #include "models/workload.h"
 #include "schedule/lower.h"
@@ -139,7 +139,7 @@ TEST(CalibrateCudaTest, TheBackendAcceptsEveryPlanOfACalibration) {
     const ScheduledProgram& alone = plans.back();
     const exec::cuda::Layout layout(alone, Rank{0}, exec::cuda::Scope::Communicated);
     const auto keys = exec::cuda::communicators_of(alone);
-    static_cast<void>(exec::cpu::expectations(alone, Rank{0}));
+    static_cast<void>(exec::values::expectations(alone, Rank{0}));
     for (const schedule::Command& command : alone.roles.at(0).commands) {
       const auto* action = std::get_if<schedule::RunCollective>(&command.action);
       if (action == nullptr) continue;

@@ -3,13 +3,13 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
-#include "exec/cpu/values.h"
 #include "exec/cuda/clock_map.h"
 #include "exec/cuda/communicator_plan.h"
 #include "exec/cuda/expected.h"
 #include "exec/cuda/gemm_plan.h"
 #include "exec/cuda/known_values.h"
 #include "exec/cuda/watch.h"
+#include "exec/values/known_values.h"
 #include "tests/exec/programs.h"
 
 #include <gmock/gmock.h>
@@ -42,13 +42,13 @@ double known(const KnownWrite& write, std::int32_t step, std::int64_t i, Element
 
 TEST(CudaKnownValuesTest, AreThoseOfTheCpuBackend) {
   std::vector<float> data(2000);
-  cpu::fill({.tensor = TensorId{7},
-             .step = 3,
-             .rank = Rank{5},
-             .writes_left = 1,
-             .micro_step = 2,
-             .factor = 0.5F},
-            data);
+  values::fill({.tensor = TensorId{7},
+                .step = 3,
+                .rank = Rank{5},
+                .writes_left = 1,
+                .micro_step = 2,
+                .factor = 0.5F},
+               data);
   const KnownWrite write = {
       .tensor = 7, .rank = 5, .writes_left = 1, .micro_step = 2, .factor = 0.5};
   for (std::size_t i = 0; i < data.size(); ++i) {
@@ -87,12 +87,12 @@ TEST(CudaKnownValuesTest, ReducedRangesStillTellRanksStepsAndTensorsApart) {
 }
 
 TEST(CudaExpectedTest, TablesGiveWhatTheCpuBackendExpects) {
-  const std::vector<cpu::Term> terms = {
+  const std::vector<values::Term> terms = {
       {.tensor = TensorId{7}, .micro_step = 0, .factor = 0.25, .ranks = {Rank{0}, Rank{1}}},
       {.tensor = TensorId{7}, .micro_step = 1, .factor = 0.25, .ranks = {Rank{0}, Rank{1}}}};
-  const cpu::Combination judge(terms, 9);
+  const values::Combination judge(terms, 9);
   ExpectedTables tables(always(Element::F32));
-  const cpu::Content content = {{.begin = 0, .count = 1000, .source = 0, .terms = terms}};
+  const values::Content content = {{.begin = 0, .count = 1000, .source = 0, .terms = terms}};
   const std::vector<float> place(400);
   Array data;
   data.data = const_cast<float*>(place.data());
@@ -106,9 +106,9 @@ TEST(CudaExpectedTest, TablesGiveWhatTheCpuBackendExpects) {
 }
 
 TEST(CudaExpectedTest, PiecesBecomeComparisonsOfTheirOwn) {
-  const std::vector<cpu::Term> terms = {{.tensor = TensorId{1}, .ranks = {Rank{0}}}};
-  const cpu::Content content = {{.begin = 0, .count = 10, .source = 5, .terms = terms},
-                                {.begin = 10, .count = 20, .source = 0, .terms = {}}};
+  const std::vector<values::Term> terms = {{.tensor = TensorId{1}, .ranks = {Rank{0}}}};
+  const values::Content content = {{.begin = 0, .count = 10, .source = 5, .terms = terms},
+                                   {.begin = 10, .count = 20, .source = 0, .terms = {}}};
   ExpectedTables tables(always(Element::BF16));
   std::vector<std::uint16_t> place(25);
   const Array data = {.data = place.data(), .count = 25, .element = Element::BF16};
@@ -122,7 +122,7 @@ TEST(CudaExpectedTest, PiecesBecomeComparisonsOfTheirOwn) {
 
 TEST(CudaExpectedTest, AllowsRoundingOnlyWhereTheTypeRounds) {
   const auto tolerance = [](Element element, double factor, std::int32_t ranks) {
-    cpu::Term term = {.tensor = TensorId{1}, .factor = factor, .ranks = {}};
+    values::Term term = {.tensor = TensorId{1}, .factor = factor, .ranks = {}};
     for (std::int32_t i = 0; i < ranks; ++i) term.ranks.push_back(Rank{i});
     ExpectedTables tables(always(element));
     const Array data = {.data = nullptr, .count = 4, .element = element};
@@ -139,7 +139,7 @@ TEST(CudaExpectedTest, AllowsRoundingOnlyWhereTheTypeRounds) {
 
 TEST(CudaExpectedTest, AllowsWhatANarrowerGradientRoundedBeforeItsSum) {
   const auto tolerance = [](double factor, std::int32_t ranks) {
-    cpu::Term term = {.tensor = TensorId{1}, .factor = factor, .ranks = {}};
+    values::Term term = {.tensor = TensorId{1}, .factor = factor, .ranks = {}};
     for (std::int32_t i = 0; i < ranks; ++i) term.ranks.push_back(Rank{i});
     ExpectedTables tables(always(Element::BF16));
     const Array data = {.data = nullptr, .count = 4, .element = Element::F32};
@@ -156,7 +156,7 @@ TEST(CudaExpectedTest, AllowsWhatANarrowerGradientRoundedBeforeItsSum) {
 
 TEST(CudaExpectedTest, SquaresHaveNoData) {
   ExpectedTables tables(always(Element::F32));
-  const cpu::Content content = {{0, 4, 0, {{.tensor = TensorId{1}, .ranks = {Rank{0}}}}}};
+  const values::Content content = {{0, 4, 0, {{.tensor = TensorId{1}, .ranks = {Rank{0}}}}}};
   EXPECT_EQ(tables.add_squares(content, 0), 1U);
   EXPECT_EQ(tables.comparisons()[0].data, nullptr);
 }

@@ -1,7 +1,7 @@
 // The known values of gradients, and every kind of corruption that they must reveal.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "exec/cpu/values.h"
+#include "exec/values/known_values.h"
 
 #include "schedule/program.h"
 
@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-namespace dovetail::exec::cpu {
+namespace dovetail::exec::values {
 namespace {
 
 using schedule::ReduceOp;
@@ -207,4 +207,4 @@ TEST(ValuesTest, AveragesOverThreeRanksMayRound) {
 }
 
 }  // namespace
-}  // namespace dovetail::exec::cpu
+}  // namespace dovetail::exec::values

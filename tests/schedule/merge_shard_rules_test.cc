@@ -9,9 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "schedule/lower.h"
-#include "schedule/policies.h"
-#include "schedule/verify.h"
+#include "tests/schedule/applied.h"
 #include "tests/support/step_builder.h"
 
 namespace dovetail::schedule {
@@ -19,15 +17,9 @@ namespace {
 
 using dovetail::testing::StepBuilder;
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 const Effect kAdam = Update{};
-
-PolicyResult applied(const Program& program, const std::string& policy) {
-  EXPECT_THAT(problems(program), IsEmpty());
-  return apply_policy(program, parse_policy(policy));
-}
 
 ScheduledProgram legal(const Program& program, const std::string& policy) {
   const Schedule schedule = applied(program, policy).schedule;

@@ -15,10 +15,8 @@
 #include "base/error.h"
 #include "models/zoo.h"
 #include "schedule/id_table.h"
-#include "schedule/lower.h"
 #include "schedule/pipeline/assign.h"
-#include "schedule/policies.h"
-#include "schedule/verify.h"
+#include "tests/schedule/applied.h"
 #include "tests/schedule/pipeline_programs.h"
 
 namespace dovetail::schedule {
@@ -27,14 +25,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-std::vector<std::string> complaints(const Program& program, const ScheduledProgram& plan,
-                                    const Schedule& schedule) {
-  std::vector<std::string> messages;
-  for (const Problem& problem : verify(program, plan, schedule.merge))
-    messages.push_back(problem.message);
-  return messages;
-}
 
 // A policy's buckets, which respect stages, in a pipeline.
 Schedule scheduled(const Program& program, const std::string& policy, const Schedule& pipeline) {

@@ -10,9 +10,8 @@
 #include <utility>
 #include <variant>
 
-#include "schedule/lower.h"
 #include "schedule/pipeline/assign.h"
-#include "schedule/verify.h"
+#include "tests/schedule/applied.h"
 #include "tests/support/programs.h"
 
 namespace dovetail::schedule {
@@ -29,10 +28,6 @@ Program staged(std::int32_t stages, std::int32_t chunks = 1) {
   if (stages == 1) return program;
   Rewrite outcome = assign_stages(std::move(program), {.stages = stages, .chunks = chunks});
   return std::get<Rewritten>(std::move(outcome)).program;
-}
-
-PolicyResult applied(const Program& program, const std::string& policy) {
-  return apply_policy(program, parse_policy(policy));
 }
 
 TEST(PipelinePolicyTest, NoBucketSpansTwoStages) {

@@ -103,8 +103,7 @@ TEST(ReshardPathTest, PartialSumsAreScatteredWhereTheTargetIsCut) {
 // fixed order would gather first.
 TEST(ReshardPathTest, PartialSumsAreReducedBeforeTheOtherAxisIsGathered) {
   const Mesh mesh = make_mesh({2, 4});
-  const Path path =
-      cheapest_path(square(), on(mesh, "S(0),P(sum)"), on(mesh, "R,R"), kCosts);
+  const Path path = cheapest_path(square(), on(mesh, "S(0),P(sum)"), on(mesh, "R,R"), kCosts);
   ASSERT_EQ(path.moves.size(), 2U);
   EXPECT_EQ(path.moves[0].kind, MoveKind::AllReduce);
   EXPECT_EQ(path.moves[1].kind, MoveKind::AllGather);
@@ -186,9 +185,8 @@ TEST(ReshardPathTest, AnExchangeIsBoundedByItsBusiestReceiver) {
 
 TEST(ReshardPathTest, PathsReadAsSentences) {
   const Mesh mesh = make_mesh({4});
-  EXPECT_EQ(
-      describe(cheapest_path(square(), on(mesh, "S(0)"), on(mesh, "S(1)"), kCosts)),
-      "S(0) -> S(1) by all-to-all along axis 0 (6.89 us)");
+  EXPECT_EQ(describe(cheapest_path(square(), on(mesh, "S(0)"), on(mesh, "S(1)"), kCosts)),
+            "S(0) -> S(1) by all-to-all along axis 0 (6.89 us)");
   EXPECT_EQ(describe(cheapest_path(square(), on(mesh, "R"), on(mesh, "R"))), "R: nothing to do");
 }
 

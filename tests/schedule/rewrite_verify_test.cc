@@ -2,9 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
-#include "schedule/lower.h"
 #include "schedule/rewrite/scale.h"
-#include "schedule/verify.h"
+#include "tests/schedule/applied.h"
 #include "tests/schedule/rewrite_programs.h"
 
 #include <gtest/gtest.h>
@@ -40,14 +39,6 @@ std::vector<Schedule> all_choices() {
     }
   }
   return all;
-}
-
-std::vector<std::string> complaints(const Program& program, const ScheduledProgram& plan,
-                                    const Schedule& schedule) {
-  std::vector<std::string> messages;
-  for (const Problem& problem : verify(program, plan, schedule.merge))
-    messages.push_back(problem.message);
-  return messages;
 }
 
 TEST(RewriteVerifyTest, PI2EveryCombinationOfPassesIsLegal) {

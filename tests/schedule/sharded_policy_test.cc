@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "schedule/lower.h"
+#include "tests/schedule/applied.h"
 #include "tests/support/step_builder.h"
 
 namespace dovetail::schedule {
@@ -20,14 +20,8 @@ using dovetail::testing::StepBuilder;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 const Effect kAdam = Update{};
-
-PolicyResult applied(const Program& program, const std::string& policy) {
-  EXPECT_THAT(problems(program), IsEmpty());
-  return apply_policy(program, parse_policy(policy));
-}
 
 // Five buckets of two gradients of 64 elements over 2 ranks: a shard of 64 elements is two units of
 // 128 bytes, a bucket 512 bytes.

@@ -10,9 +10,7 @@
 #include <vector>
 
 #include "schedule/factors.h"
-#include "schedule/lower.h"
-#include "schedule/policies.h"
-#include "schedule/verify.h"
+#include "tests/schedule/applied.h"
 #include "tests/support/step_builder.h"
 
 namespace dovetail::schedule {
@@ -26,20 +24,6 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 const Effect kAdam = Update{};
-
-PolicyResult applied(const Program& program, const std::string& policy) {
-  EXPECT_THAT(problems(program), IsEmpty());
-  return apply_policy(program, parse_policy(policy));
-}
-
-std::vector<std::string> complaints(const Program& program, const Schedule& schedule) {
-  std::vector<std::string> messages;
-  const ScheduledProgram plan = lower(program, schedule).program;
-  for (const Problem& problem : verify(program, plan, schedule.merge)) {
-    messages.push_back(problem.message);
-  }
-  return messages;
-}
 
 // The names of each bucket's gradients.
 std::vector<std::vector<std::string>> names(const Program& program, const Schedule& schedule) {

@@ -24,7 +24,7 @@
 #include <span>
 #include <vector>
 
-namespace dovetail::exec::cpu {
+namespace dovetail::exec::values {
 
 inline constexpr std::size_t kPatternPeriod = 256;
 inline constexpr std::int64_t kMostRanks = 4096;  // beyond, sums would no longer be exact
@@ -83,4 +83,4 @@ class Combination {
   double tolerance_ = 0;
 };
 
-}  // namespace dovetail::exec::cpu
+}  // namespace dovetail::exec::values

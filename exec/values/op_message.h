@@ -20,7 +20,7 @@
 #include <cstddef>
 #include <optional>
 
-namespace dovetail::exec::cpu {
+namespace dovetail::exec::values {
 
 struct OpMessage {
   std::size_t elements = 0;  // of the whole message; a multiple of the ranks where it is cut
@@ -32,4 +32,4 @@ struct OpMessage {
 // REQUIRES: the op's work is a CollectiveWork whose group exists.
 OpMessage message_of(const schedule::Program& program, const schedule::Op& op);
 
-}  // namespace dovetail::exec::cpu
+}  // namespace dovetail::exec::values

@@ -1,10 +1,10 @@
 // The Program on formulas, rank by rank.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "exec/cpu/dataflow.h"
+#include "exec/values/dataflow.h"
 
-#include "exec/cpu/op_message.h"
 #include "exec/run.h"
+#include "exec/values/op_message.h"
 #include "schedule/gradient.h"
 #include "schedule/visit.h"
 
@@ -14,14 +14,12 @@
 #include <utility>
 #include <variant>
 
-namespace dovetail::exec::cpu {
+namespace dovetail::exec::values {
 namespace {
 
 using schedule::Op;
 using schedule::Phase;
 using schedule::TensorKind;
-
-constexpr std::int32_t kInput = 0x7FFF;  // `writes_left` of what exists before the step
 
 // What one rank knows of one tensor.
 struct Entry {
@@ -467,4 +465,4 @@ Expectations expectations(const schedule::ScheduledProgram& plan, Rank rank) {
   return Deriver(plan, rank).derive();
 }
 
-}  // namespace dovetail::exec::cpu
+}  // namespace dovetail::exec::values

@@ -1,7 +1,7 @@
 // Filling and checking tensors block by block of 256 elements.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "exec/cpu/values.h"
+#include "exec/values/known_values.h"
 
 #include "base/error.h"
 #include "base/random.h"
@@ -10,7 +10,7 @@
 #include <cmath>
 #include <cstdlib>
 
-namespace dovetail::exec::cpu {
+namespace dovetail::exec::values {
 namespace {
 
 // The first `count` entries of a pattern. One hash gives four entries of 12 bits.
@@ -123,4 +123,4 @@ double Combination::sum_of_squares(std::size_t first, std::size_t count) const {
   return sum;
 }
 
-}  // namespace dovetail::exec::cpu
+}  // namespace dovetail::exec::values

@@ -1,12 +1,12 @@
 // Sizes of messages, and whether tensors have them.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "exec/cpu/op_message.h"
+#include "exec/values/op_message.h"
 
 #include <variant>
 #include <vector>
 
-namespace dovetail::exec::cpu {
+namespace dovetail::exec::values {
 namespace {
 
 using schedule::Collective;
@@ -54,4 +54,4 @@ OpMessage message_of(const schedule::Program& program, const schedule::Op& op) {
   return message;
 }
 
-}  // namespace dovetail::exec::cpu
+}  // namespace dovetail::exec::values

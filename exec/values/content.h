@@ -1,4 +1,4 @@
-// Content: what a tensor holds, as a formula over known values (values.h), and the algebra on it.
+// Content: what a tensor holds, as a formula over known values (known_values.h), and the algebra on it.
 //
 //   fc1.weight.grad   0..999: the sum over ranks 0, 1 of what its producer wrote, times 1/2
 //   gathered          0..9: x of rank 0;  10..19: x of rank 1, its elements 0..9
@@ -7,7 +7,7 @@
 #pragma once
 
 #include "base/ids.h"
-#include "exec/cpu/values.h"
+#include "exec/values/known_values.h"
 #include "schedule/program.h"
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-namespace dovetail::exec::cpu {
+namespace dovetail::exec::values {
 
 // Elements begin .. begin + count - 1 of a tensor are elements source .. of the combination.
 struct Piece {
@@ -43,4 +43,4 @@ std::optional<Content> summed_over(const Content& content,
 std::optional<Content> received(const schedule::CollectiveWork& work,
                                 const std::vector<Content>& contents, std::size_t index);
 
-}  // namespace dovetail::exec::cpu
+}  // namespace dovetail::exec::values

@@ -1,12 +1,12 @@
 // Formulas of tensors: sums, factors, parts.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "exec/cpu/content.h"
+#include "exec/values/content.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace dovetail::exec::cpu {
+namespace dovetail::exec::values {
 namespace {
 
 using schedule::Collective;
@@ -137,4 +137,4 @@ std::optional<Content> received(const schedule::CollectiveWork& work,
   return std::nullopt;
 }
 
-}  // namespace dovetail::exec::cpu
+}  // namespace dovetail::exec::values

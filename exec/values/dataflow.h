@@ -2,7 +2,7 @@
 // says, on one rank: the law of the house as numbers.
 //
 // The Program is executed once, in program order, on formulas: a tensor's content is a combination of
-// what producers wrote (values.h, Term). No stream, bucket or wait of the plan is looked at; a
+// what producers wrote (known_values.h, Term). No stream, bucket or wait of the plan is looked at; a
 // gradient that owes reductions is taken as reduced after its last write, and its factor is what is
 // owed. So whatever the schedule did with streams, buckets, scaling, micro-steps and shards, the
 // optimizer must see
@@ -16,7 +16,7 @@
 #pragma once
 
 #include "base/ids.h"
-#include "exec/cpu/content.h"
+#include "exec/values/content.h"
 #include "schedule/scheduled_program.h"
 
 #include <cstddef>
@@ -26,7 +26,10 @@
 #include <utility>
 #include <vector>
 
-namespace dovetail::exec::cpu {
+namespace dovetail::exec::values {
+
+// `writes_left` of what exists before the step.
+inline constexpr std::int32_t kInput = 0x7FFF;
 
 // What a producer writes.
 struct Production {
@@ -63,4 +66,4 @@ double loss_factor(const schedule::Program& program, std::int32_t micro_step);
 
 Expectations expectations(const schedule::ScheduledProgram& plan, Rank rank);
 
-}  // namespace dovetail::exec::cpu
+}  // namespace dovetail::exec::values
