@@ -14,8 +14,10 @@
 #include "base/error.h"
 #include "cli/inputs.h"
 #include "cli/passes.h"
+#include "cli/text.h"
 #include "models/cluster.h"
 #include "models/workload.h"
+#include "models/zoo.h"
 #include "schedule/lower.h"
 #include "schedule/plan_json.h"
 #include "schedule/policies.h"
@@ -65,6 +67,25 @@ void show_list(const std::vector<std::string>& names, std::ostream& out) {
   for (const std::string& name : names) out << name << '\n';
 }
 
+// Known models with the sizes that hold where no option is given, then measured steps.
+void show_workloads(const ShowOptions& options, std::ostream& out) {
+  TextTable table({"workload", "parameters", "gradients", "batch", "sequence"});
+  const std::vector<models::ZooEntry> known = models::zoo_entries();
+  for (const models::ZooEntry& entry : known) {
+    table.add({entry.name, fixed(static_cast<double>(entry.parameters) / 1e6, 1) + " M",
+               std::to_string(entry.gradients), std::to_string(entry.batch),
+               entry.sequence ? std::to_string(*entry.sequence) : "-"});
+  }
+  for (const std::string& name : models::workload_names(options.data_dir)) {
+    if (std::ranges::find(known, name, &models::ZooEntry::name) != known.end()) continue;
+    table.add({name, "measured", "", "", ""});
+  }
+  table.print(out);
+  out << "batch: samples per rank, sequence: tokens per sample, both unless an option says "
+         "otherwise; "
+         "elements are f32\nexample: resnet50:batch=256,dtype=bf16\n";
+}
+
 // Each policy, what it is for, and the options that it takes.
 void show_policies(std::ostream& out) {
   const std::vector<schedule::PolicyHelp> help = schedule::policy_help();
@@ -110,7 +131,7 @@ void show(const ShowOptions& options, std::ostream& out) {
   if (!of_plan && !is_one_of(kLists, options.what)) {
     show_plan(options.what, out);
   } else if (options.what == "workloads") {
-    show_list(models::workload_names(options.data_dir), out);
+    show_workloads(options, out);
   } else if (options.what == "clusters") {
     show_list(models::cluster_names(options.data_dir + "/clusters"), out);
   } else if (options.what == "policies") {

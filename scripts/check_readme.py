@@ -1,13 +1,20 @@
 #!/usr/bin/env python3
-# Holds README.md against the tool: every block of simulated commands is run, and what is printed must
-# be what the page shows. A block that needs ranks or a link (--netns, or files of such a run) is left
-# to the reader.
+# Holds README.md and docs/*.md against the tool: commands that simulate are run, and what is printed must
+# be what the page shows.
 #
-#   scripts/check_readme.py [--update] [BUILD]      BUILD: folder of the tool, default build
+#   scripts/check_readme.py [--update] [BUILD] [PAGE...]     BUILD: folder of the tool, default build;
+#                                                            pages: default all
 #
-#   --update  writes what is printed now into README.md
+# A block of ``` whose first line begins with "$ " is run, command by command, in one empty folder per page
+# in which docs, models and scripts can be reached:
 #
-# Exit code 1 where something differs.
+#   $ build/dovetail ...   is run, and its output must be what stands below it; a line "..." there stands
+#   $ python3 docs/...     for any number of lines
+#   $ dovetail ...         is run, and must end with exit code 0; no output is shown
+#   anything else          is a command for the reader, as is a block with a command that measures (run,
+#                          calibrate) or needs files of one: its output is that of the machine it names
+#
+# --update writes what is printed now into the pages. Exit code 1 where something differs.
 #
 # SPDX-License-Identifier: Apache-2.0
 import difflib
@@ -18,53 +25,102 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BLOCK = re.compile(r"(?<=```\n)(\$ build/dovetail .*?)(?=```)", re.DOTALL)
-MEASURED = ("--netns", "measured.json")
+BLOCK = re.compile(r"(?<=^```\n)(\$ .*?)(?=^```)", re.DOTALL | re.MULTILINE)
+SHOWN = ("build/dovetail ", "python3 docs/")
+MEASURES = re.compile(r"dovetail (run|calibrate) |measured\.json|here\.json|--netns|mpirun|srun|torchrun")
 
 
-def printed(command, tool, folder):
-    """What the command prints, run in `folder`."""
-    words = command.replace("build/dovetail", str(tool))
+def run(command, tool, folder):
+    words = re.sub(r"(^|\| |&& )(build/)?dovetail ", rf"\1{tool} ", command)
     ended = subprocess.run(words, shell=True, cwd=folder, text=True, check=False,
                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    return ended.stdout.replace(str(tool), "dovetail")
+    return ended.stdout.replace(str(tool), "dovetail"), ended.returncode
 
 
-def check(block, tool, folder):
+def matches(shown, printed):
+    """Whether the output is as shown, where a line "..." stands for any lines."""
+    parts = re.split(r"^\.\.\.\n", shown, flags=re.MULTILINE)
+    return re.fullmatch(".*".join(map(re.escape, parts)), printed, re.DOTALL) is not None
+
+
+def check(block, tool, folder, problems):
     """The block as it is now, and how many of its commands were run."""
     commands = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
+    lines = [part.partition("\n") for part in commands]
+    if MEASURES.search(block) or not all(
+            command.startswith((*SHOWN, "dovetail ")) for command, _, _ in lines):
+        return block, 0
     now = ""
-    for part in commands:
-        command = part.partition("\n")[0]
-        now += "$ " + command + "\n" + printed(command, tool, folder)
+    for command, _, shown in lines:
+        printed, code = run(command, tool, folder)
+        if not command.startswith(SHOWN):
+            if code != 0:
+                problems.append(f"exit code {code} of: {command}\n{printed}")
+            printed = shown
+        now += "$ " + command + "\n" + (shown if matches(shown, printed) else printed)
     return now, len(commands)
 
 
-def main():
-    arguments = [word for word in sys.argv[1:] if word != "--update"]
-    tool = (ROOT / (arguments[0] if arguments else "build") / "dovetail").resolve()
-    if not tool.exists():
-        sys.exit(f"{tool}: build first")
-    page = ROOT / "README.md"
+def check_page(page, tool, problems):
+    """The text of a page as it is now, and how many of its commands were run."""
     text = page.read_text()
-    run = 0
-    differences = []
+    name = page.relative_to(ROOT).as_posix()
+    count = 0
     with tempfile.TemporaryDirectory() as folder:
+        for linked in ("docs", "models", "scripts"):
+            (pathlib.Path(folder) / linked).symlink_to(ROOT / linked)
         for block in BLOCK.findall(text):
-            if any(word in block for word in MEASURED):
-                continue
-            now, commands = check(block, tool, folder)
-            run += commands
+            found = []
+            now, commands = check(block, tool, folder, found)
+            problems += [f"{name}: {problem}" for problem in found]
+            count += commands
             if now == block:
                 continue
-            differences += difflib.unified_diff(block.splitlines(), now.splitlines(), "README.md",
-                                                "printed now", lineterm="", n=0)
+            problems += difflib.unified_diff(block.splitlines(), now.splitlines(), name,
+                                             "printed now", lineterm="", n=0)
             text = text.replace(block, now)
-    print(*differences, sep="\n", end="\n" if differences else "")
-    print(f"{run} commands of README.md run, {'some differ' if differences else 'all as shown'}")
-    if "--update" in sys.argv:
-        page.write_text(text)
-    elif differences:
+    return text, count
+
+
+def check_links(page):
+    """Links to files and headings of this project that are not there."""
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, heading = target.partition("#")
+        if "://" in target:
+            continue
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists():
+            yield f"{page.relative_to(ROOT)}: no file {target}"
+        elif heading and heading not in headings(file.read_text()):
+            yield f"{page.relative_to(ROOT)}: no heading {target}"
+
+
+def headings(text):
+    """The anchors of a page's headings."""
+    found = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}
+
+
+def main():
+    words = [word for word in sys.argv[1:] if word != "--update"]
+    folders = [word for word in words if not word.endswith(".md")]
+    pages = [pathlib.Path(word).resolve() for word in words if word.endswith(".md")]
+    tool = (ROOT / (folders[0] if folders else "build") / "dovetail").resolve()
+    if not tool.exists():
+        sys.exit(f"{tool}: build first")
+    problems, count = [], 0
+    pages = pages or [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for page in pages:
+        problems += check_links(page)
+        text, commands = check_page(page, tool, problems)
+        count += commands
+        if "--update" in sys.argv and text != page.read_text():
+            page.write_text(text)
+    print(*problems, sep="\n", end="\n" if problems else "")
+    print(f"{count} commands of {len(pages)} pages run, "
+          f"{'some differ' if problems else 'all as shown'}")
+    if problems and "--update" not in sys.argv:
         sys.exit(1)
 
 

@@ -31,6 +31,7 @@ clang-format        1:14
 clang-tidy          1:14
 libclang-rt-14-dev  -
 python3             3.11
+python3-jsonschema  4.10
 "
 
 fail() {
