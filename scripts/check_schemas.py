@@ -98,22 +98,22 @@ def at(document, path):
     return document
 
 
-def free_keys(schema):
-    """Names of the keys below which any key is known."""
-    return {"notes", "figures", "passes", "settings", "attribution", "flop_per_s"} & set(schema)
+# Keys below which any key is known, and keys that nobody reads.
+ANY_BELOW = {"notes", "figures", "passes", "settings", "attribution"}
+NOT_READ = {"link_mbit_per_s", "cpu_share_of_communication", "what", "forward"}
 
 
 def mutants(document):
-    """(what was changed, changed document, whether it must be invalid)."""
+    """(what was changed, the changed document)."""
     for path, value in places(document):
         where = "/" + "/".join(map(str, path))
-        if free_keys(map(str, path)):
+        if ANY_BELOW & set(path):
             continue
         changed = copy.deepcopy(document)
         at(changed, path)["no_such_key"] = 1
         yield f"{where}: with an unknown key", changed
         for key, item in value.items():
-            if isinstance(item, bool) or not isinstance(item, (int, float)):
+            if key in NOT_READ or isinstance(item, bool) or not isinstance(item, (int, float)):
                 continue
             changed = copy.deepcopy(document)
             at(changed, path)[key] = "many"
@@ -197,7 +197,7 @@ STEP = {  # a step that two ranks of this machine run in milliseconds
     "ops": [{"id": 0, "name": "forward", "phase": "forward", "dtype": "f32",
              "work": {"kind": "gemm", "m": 64, "n": 64, "k": 64}, "reads": ["w1", "w2"],
              "writes": ["loss"]}] +
-           [{"id": 2 - i, "name": f"w{i}.backward", "phase": "backward", "dtype": "f32",
+           [{"id": 3 - i, "name": f"w{i}.backward", "phase": "backward", "dtype": "f32",
              "work": {"kind": "gemm", "m": 64, "n": 64, "k": 64}, "reads": ["loss"],
              "writes": [f"w{i}.grad"]} for i in (2, 1)] +
            [{"id": 5 - i, "name": f"w{i}.update", "phase": "optimizer", "dtype": "f32",
@@ -218,7 +218,7 @@ MADE = [
     ("pipeline.trace", None),
     ("explore.json", "explore --workload mlp --cluster a100x8 --thresholds 1MiB,4MiB --json"),
     ("profile.json", "explore --workload mlp-1000mbit --policies exact --json"),
-    ("run.plan", "plan --workload ./step.program --cluster a100x8 --policy per-tensor -o run.plan"
+    ("run.plan", "plan --workload ./step.program --cluster a100x2_nv12 --policy per-tensor -o run.plan"
                  " --trace predicted.trace"),
     ("predicted.trace", None),
     ("run.json", "run --plan run.plan --ranks 2 --rounds 1 --steps 2 --warmup 0 --json"
@@ -241,9 +241,9 @@ def made_by_tool(tool, folder, report):
             if ended.returncode not in (0, 3):
                 report.problem(f"dovetail {command}: ends with {ended.returncode}: {ended.stderr}")
                 continue
-        if not name.endswith(".json"):
-            text = (pathlib.Path(folder) / name).read_text()
-        documents[name] = json.loads(text)
+        file = pathlib.Path(folder) / name
+        if name.endswith(".json") or file.exists():
+            documents[name] = json.loads(text if name.endswith(".json") else file.read_text())
     return documents
 
 

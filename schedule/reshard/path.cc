@@ -186,16 +186,12 @@ void require_same_dimensions(const Layout& from, const Layout& to) {
 }  // namespace
 
 Path cheapest_path(const Value& value, const Layout& from, const Layout& to,
-                   const PathOptions& options) {
+                   const ReshardCosts& costs) {
   require_same_dimensions(from, to);
   require_layout(value.shape, from);
   require_layout(value.shape, to);
-  std::optional<Path> path = Search(value, from, to, options).find();
-  if (!path) {
-    throw InputError("no way from " + to_string(from) + " on " + to_string(from.mesh) + " to " +
-                     to_string(to) + " on " + to_string(to.mesh) +
-                     ": pairwise transfers need meshes of one shape");
-  }
+  std::optional<Path> path = Search(value, from, to, costs).find();
+  if (!path) throw InputError("no way from " + to_string(from) + " to " + to_string(to));
   return *std::move(path);
 }
 
