@@ -42,6 +42,7 @@
 #include "cli/run.h"
 #include "cli/selftest.h"
 #include "cli/show.h"
+#include "cli/trace_flags.h"
 #include "schedule/policies.h"
 
 namespace dovetail::cli {
@@ -74,6 +75,7 @@ struct AllOptions {
   ImportOptions imports;
   ReshardOptions reshard;
   SelftestOptions selftest;
+  TraceCommandOptions traces;
 };
 
 constexpr std::int64_t kLargestNumber = std::numeric_limits<std::int32_t>::max();
@@ -462,6 +464,7 @@ int parse_and_run(int argc, char** argv) {
   bind_show(app, options.show, action);
   bind_reshard(app, options.reshard, action);
   bind_selftest(app, options.selftest, action);
+  bind_trace_commands(app, options.traces, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {

@@ -19,6 +19,7 @@ ninja-build         -
 libeigen3-dev       3.4
 nlohmann-json3-dev  3.11
 libcli11-dev        2.1
+zlib1g-dev          -
 libgtest-dev        1.12
 libgmock-dev        1.12
 libbenchmark-dev    1.7

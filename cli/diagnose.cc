@@ -1,0 +1,203 @@
+// Printing a diagnosis.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/diagnose.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+
+#include "base/count.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json_reader.h"
+#include "cli/diagnose_json.h"
+#include "cli/diagnose_trace.h"
+#include "cli/framework_words.h"
+#include "cli/outputs.h"
+#include "cli/text.h"
+#include "imports/kineto/diagnosis.h"
+#include "imports/kineto/rank_set.h"
+
+namespace dovetail::cli {
+namespace {
+
+using imports::BucketAdvice;
+using imports::BucketSetting;
+using imports::Diagnosis;
+using imports::JobTrace;
+using imports::RankDiagnosis;
+
+std::string ms(Duration time) { return fixed(to_us(time) / 1e3, 3); }
+std::string interval(const imports::Gain& gain) { return ms(gain.low) + " .. " + ms(gain.high); }
+std::string percent(double share) { return fixed(share * 100, 2, "+") + " %"; }
+
+void print_head(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis) {
+  std::size_t steps = 0;
+  for (const RankDiagnosis& rank : diagnosis.ranks) steps = std::max(steps, rank.recorded.size());
+  out << counted(job.ranks.size(), "rank") << " of " << job.world_size() << ", "
+      << counted(steps, "step");
+  const auto& devices = job.ranks.front().trace.devices;
+  if (!devices.empty()) out << ", " << devices.begin()->second.name;
+  if (!job.ranks.front().trace.nccl_version.empty()) {
+    out << ", NCCL " << job.ranks.front().trace.nccl_version;
+  }
+  out << "; measured by the profiler; gains are simulated, dovetail " << DOVETAIL_VERSION << '\n';
+  out << '\n' << diagnosis.headline << '\n';
+  for (const std::string& sentence : diagnosis.sentences) out << "  " << sentence << '\n';
+}
+
+void print_steps(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis) {
+  out << "\nwhere the time goes (measured, ms)\n";
+  std::vector<std::string> header = {"rank step", "step", "compute", "communication", "exposed"};
+  for (std::size_t c = 0; c < imports::kCauses; ++c) {
+    header.emplace_back(to_string(static_cast<imports::Cause>(c)));
+  }
+  header.emplace_back("GPU waits for host");
+  TextTable table(std::move(header));
+  for (std::size_t r = 0; r < diagnosis.ranks.size(); ++r) {
+    const RankDiagnosis& rank = diagnosis.ranks[r];
+    for (std::size_t s = 0; s < rank.recorded.size(); ++s) {
+      const imports::ReplayedStep& step = rank.recorded[s];
+      std::vector<std::string> cells = {
+          std::to_string(rank.rank) + " " + job.ranks[r].line.steps[s].name, ms(step.step),
+          ms(step.figures.comp), ms(step.figures.comm), ms(step.figures.exposed)};
+      for (const Duration time : rank.causes[s].by) cells.push_back(ms(time));
+      cells.push_back(ms(rank.causes[s].gpu_waits_for_host));
+      table.add(std::move(cells));
+    }
+  }
+  table.print(out);
+}
+
+std::string what(const JobTrace& job, std::size_t r, const imports::ExposedCollective& share) {
+  const auto& collective =
+      job.ranks[r].line.collectives[static_cast<std::size_t>(share.collective)];
+  std::string text(to_string(collective.kind));
+  if (collective.bytes) text += " of " + to_string(*collective.bytes);
+  if (share.bucket >= 0) text += ", bucket " + std::to_string(share.bucket);
+  return text;
+}
+
+// The collectives that are exposed most, one line each.
+void print_collectives(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis) {
+  struct Entry {
+    std::size_t rank = 0, step = 0;
+    const imports::ExposedCollective* share = nullptr;
+  };
+  std::vector<Entry> entries;
+  for (std::size_t r = 0; r < diagnosis.ranks.size(); ++r) {
+    for (std::size_t s = 0; s < diagnosis.ranks[r].causes.size(); ++s) {
+      for (const auto& share : diagnosis.ranks[r].causes[s].collectives) {
+        entries.push_back({r, s, &share});
+      }
+    }
+  }
+  if (entries.empty()) return;
+  std::ranges::stable_sort(entries, std::ranges::greater{},
+                           [](const Entry& entry) { return entry.share->exposed; });
+  constexpr std::size_t kShown = 8;
+  out << "\nmost exposed collectives (measured, ms), " << std::min(kShown, entries.size()) << " of "
+      << entries.size() << '\n';
+  TextTable table({"rank step collective", "exposed", "mostly"});
+  for (std::size_t i = 0; i < std::min(kShown, entries.size()); ++i) {
+    const Entry& entry = entries[i];
+    const auto most = std::ranges::max_element(entry.share->by) - entry.share->by.begin();
+    table.add({std::to_string(diagnosis.ranks[entry.rank].rank) + " " +
+                   job.ranks[entry.rank].line.steps[entry.step].name + " " +
+                   what(job, entry.rank, *entry.share),
+               ms(entry.share->exposed),
+               std::string(to_string(static_cast<imports::Cause>(most)))});
+  }
+  table.print(out);
+}
+
+void print_replay(std::ostream& out, const Diagnosis& diagnosis) {
+  out << "\nreplay of the recorded schedule against the trace (every interval below holds this "
+         "error)\n";
+  TextTable table(
+      {"rank", "step", "exposed", "delays kept as recorded ms", "kernels beside collectives"});
+  for (const RankDiagnosis& rank : diagnosis.ranks) {
+    const bool compared = rank.contention.kernels > 0;
+    table.add({std::to_string(rank.rank), percent(rank.error.step), percent(rank.error.exposed),
+               ms(rank.model.unexplained),
+               compared ? fixed(rank.contention.factor(), 2) + " x (" +
+                              std::to_string(rank.contention.kernels) + " compared)"
+                        : "-"});
+  }
+  table.print(out);
+}
+
+void print_late(std::ostream& out, const Diagnosis& diagnosis) {
+  if (diagnosis.late.empty()) return;
+  out << "\nwho was late (waiting of the other ranks, ms)\n";
+  TextTable table({"rank", "collectives", "waiting", "mostly with"});
+  for (const imports::LateRank& late : diagnosis.late) {
+    table.add({std::to_string(late.rank), std::to_string(late.collectives), ms(late.caused),
+               late.mostly_with.empty() ? "nothing stands out" : late.mostly_with});
+  }
+  table.print(out);
+}
+
+void print_what_ifs(std::ostream& out, const Diagnosis& diagnosis) {
+  if (std::ranges::all_of(diagnosis.ranks,
+                          [](const RankDiagnosis& rank) { return rank.what_ifs.empty(); })) {
+    return;
+  }
+  out << "\nwhat a change would give, at most (simulated, ms a step)\n";
+  TextTable table({"rank change", "gain", "interval"});
+  for (const RankDiagnosis& rank : diagnosis.ranks) {
+    for (const imports::WhatIf& what_if : rank.what_ifs) {
+      table.add({std::to_string(rank.rank) + " " + what_if.change, ms(what_if.gain.middle),
+                 interval(what_if.gain)});
+    }
+  }
+  table.print(out);
+}
+
+void print_buckets(std::ostream& out, const BucketAdvice& advice, Framework framework) {
+  out << "\nbuckets (simulated, gain in ms a step against the recorded ones";
+  if (!advice.recorded.empty()) out << ", those of " << advice.recorded;
+  out << ")\n";
+  TextTable table({"setting", "buckets", "gain", "interval"});
+  for (const BucketSetting& setting : advice.settings) {
+    const bool list = setting.setting.find("list") != std::string::npos;
+    table.add({list ? "bucket_cap_mb_list (below)" : setting.setting,
+               std::to_string(setting.ends.size()), ms(setting.gain.middle),
+               interval(setting.gain)});
+  }
+  table.print(out);
+  const std::vector<std::string> lines = advice_lines(advice, framework);
+  for (const std::string& line : lines) out << line << '\n';
+}
+
+}  // namespace
+
+void diagnose(const DiagnoseOptions& options, std::ostream& out) {
+  const Framework framework = parse_framework(options.framework);
+  std::vector<NamedFile> inputs;
+  for (const std::string& file : options.files) inputs.push_back({"input", file});
+  require_outputs({{"--trace", options.trace}}, inputs);
+  imports::JobOptions wanted;
+  wanted.join.collective_patterns = options.collective_patterns;
+  const JobTrace job = imports::load_job(options.files, wanted);
+  const Diagnosis diagnosis = imports::diagnose(job);
+  if (!options.trace.empty()) write_file(options.trace, perfetto_of(job, diagnosis));
+  if (options.json) {
+    out << diagnosis_json(job, diagnosis, framework);
+    return;
+  }
+  print_head(out, job, diagnosis);
+  print_steps(out, job, diagnosis);
+  print_late(out, diagnosis);
+  print_collectives(out, job, diagnosis);
+  print_replay(out, diagnosis);
+  print_what_ifs(out, diagnosis);
+  if (diagnosis.buckets) print_buckets(out, *diagnosis.buckets, framework);
+  if (!diagnosis.unknowns.empty()) out << "\nnot known\n";
+  for (const std::string& unknown : diagnosis.unknowns) out << "  " << unknown << '\n';
+}
+
+}  // namespace dovetail::cli

@@ -1,0 +1,35 @@
+// dovetail diagnose: why a step is slow, from profiler traces of one or all of its ranks; and
+// dovetail import kineto: the same traces as a workload file.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace dovetail::cli {
+
+struct DiagnoseOptions {
+  std::vector<std::string> files;
+  std::string framework = "torch";  // whose settings to name
+  std::vector<std::string> collective_patterns;
+  std::string trace;  // Perfetto file to write
+  bool json = false;
+};
+
+void diagnose(const DiagnoseOptions& options, std::ostream& out);
+
+struct ImportKinetoOptions {
+  std::vector<std::string> files;
+  std::vector<std::string> collective_patterns;
+  std::string output;  // workload file
+  std::string name;    // of the workload; empty: the output's, without its ending
+  bool json = false;   // the figures as JSON
+};
+
+void import_kineto(const ImportKinetoOptions& options, std::ostream& out);
+
+}  // namespace dovetail::cli

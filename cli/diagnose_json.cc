@@ -1,0 +1,137 @@
+// Writing a diagnosis as JSON.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/diagnose_json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace dovetail::cli {
+namespace {
+
+using imports::Diagnosis;
+using imports::JobTrace;
+using imports::RankDiagnosis;
+using nlohmann::ordered_json;
+
+ordered_json gain_json(const imports::Gain& gain) {
+  return {{"gain_us", to_us(gain.middle)},
+          {"gain_low_us", to_us(gain.low)},
+          {"gain_high_us", to_us(gain.high)}};
+}
+
+ordered_json cause_json(const imports::ByCause& by) {
+  return {{"host_us", to_us(by[0])},
+          {"straggler_us", to_us(by[1])},
+          {"launch_order_us", to_us(by[2])},
+          {"bucket_closed_late_us", to_us(by[3])},
+          {"link_us", to_us(by[4])}};
+}
+
+ordered_json step_json(const JobTrace& job, const RankDiagnosis& rank, std::size_t r,
+                       std::size_t s) {
+  const imports::StepFigures& figures = rank.recorded[s].figures;
+  ordered_json collectives = ordered_json::array();
+  for (const auto& share : rank.causes[s].collectives) {
+    const auto& collective =
+        job.ranks[r].line.collectives[static_cast<std::size_t>(share.collective)];
+    ordered_json entry = {{"collective", std::string(to_string(collective.kind))},
+                          {"place", collective.place}};
+    entry["bytes"] = collective.bytes ? ordered_json(collective.bytes->count()) : nullptr;
+    entry["bucket"] = share.bucket >= 0 ? ordered_json(share.bucket) : nullptr;
+    entry["exposed_us"] = to_us(share.exposed);
+    entry["by_cause"] = cause_json(share.by);
+    collectives.push_back(std::move(entry));
+  }
+  ordered_json buckets = ordered_json::array();
+  for (const auto& bucket : rank.buckets[s].buckets) {
+    buckets.push_back({{"elements", bucket.elements},
+                       {"bytes", bucket.bytes.count()},
+                       {"parameters", bucket.gradients.size()}});
+  }
+  return {{"name", job.ranks[r].line.steps[s].name},
+          {"step_us", to_us(rank.recorded[s].step)},
+          {"cpu_step_us", to_us(figures.cpu_step)},
+          {"span_us", to_us(figures.span)},
+          {"compute_us", to_us(figures.comp)},
+          {"communication_us", to_us(figures.comm)},
+          {"overlap_us", to_us(figures.overlap)},
+          {"exposed_us", to_us(figures.exposed)},
+          {"idle_us", to_us(figures.idle)},
+          {"gpu_works", figures.gpu_works},
+          {"gpu_waits_for_host_us", to_us(rank.causes[s].gpu_waits_for_host)},
+          {"exposed_by_cause", cause_json(rank.causes[s].by)},
+          {"buckets", std::move(buckets)},
+          {"exposed_collectives", std::move(collectives)}};
+}
+
+ordered_json rank_json(const JobTrace& job, const RankDiagnosis& rank, std::size_t r) {
+  ordered_json steps = ordered_json::array();
+  for (std::size_t s = 0; s < rank.recorded.size(); ++s)
+    steps.push_back(step_json(job, rank, r, s));
+  ordered_json what_ifs = ordered_json::array();
+  for (const imports::WhatIf& what_if : rank.what_ifs) {
+    ordered_json entry = {{"change", what_if.change}};
+    entry.update(gain_json(what_if.gain));
+    what_ifs.push_back(std::move(entry));
+  }
+  return {{"rank", rank.rank},
+          {"file", rank.file},
+          {"replay",
+           {{"step_error", rank.error.step},
+            {"span_error", rank.error.span},
+            {"exposed_error", rank.error.exposed},
+            {"kept_delays_us", to_us(rank.model.unexplained)}}},
+          {"contention",
+           {{"kernels_compared", rank.contention.kernels}, {"factor", rank.contention.factor()}}},
+          {"steps", std::move(steps)},
+          {"what_ifs", std::move(what_ifs)}};
+}
+
+ordered_json buckets_json(const imports::BucketAdvice& advice, Framework framework) {
+  ordered_json settings = ordered_json::array();
+  for (const imports::BucketSetting& setting : advice.settings) {
+    ordered_json entry = {{"setting", setting.setting},
+                          {"buckets", setting.ends.size()},
+                          {"is_recorded", setting.is_recorded}};
+    entry.update(gain_json(setting.gain));
+    settings.push_back(std::move(entry));
+  }
+  ordered_json alike = ordered_json::array();
+  for (const std::size_t i : advice.alike) alike.push_back(advice.settings[i].setting);
+  return {{"settings", std::move(settings)},
+          {"best", advice.settings[advice.best].setting},
+          {"alike", std::move(alike)},
+          {"framework", std::string(to_string(framework))},
+          {"advice", advice_lines(advice, framework)}};
+}
+
+}  // namespace
+
+std::string diagnosis_json(const JobTrace& job, const Diagnosis& diagnosis, Framework framework) {
+  ordered_json ranks = ordered_json::array();
+  for (std::size_t r = 0; r < diagnosis.ranks.size(); ++r) {
+    ranks.push_back(rank_json(job, diagnosis.ranks[r], r));
+  }
+  ordered_json late = ordered_json::array();
+  for (const imports::LateRank& entry : diagnosis.late) {
+    late.push_back({{"rank", entry.rank},
+                    {"collectives", entry.collectives},
+                    {"waiting_of_others_us", to_us(entry.caused)},
+                    {"mostly_with", entry.mostly_with}});
+  }
+  ordered_json json = {{"schema", "dovetail.diagnosis/1"},
+                       {"kind", "diagnosis"},
+                       {"version", DOVETAIL_VERSION},
+                       {"world_size", job.world_size()},
+                       {"headline", diagnosis.headline},
+                       {"sentences", diagnosis.sentences},
+                       {"collective_time_us", to_us(job.collective_time)},
+                       {"waiting_time_us", to_us(job.waiting_time)},
+                       {"late", std::move(late)},
+                       {"ranks", std::move(ranks)}};
+  json["buckets"] = diagnosis.buckets ? buckets_json(*diagnosis.buckets, framework) : nullptr;
+  json["not_known"] = diagnosis.unknowns;
+  return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace dovetail::cli

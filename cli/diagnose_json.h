@@ -1,0 +1,17 @@
+// A diagnosis for machines, schema "dovetail.diagnosis/1".
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "cli/framework_words.h"
+#include "imports/kineto/diagnosis.h"
+#include "imports/kineto/rank_set.h"
+
+namespace dovetail::cli {
+
+std::string diagnosis_json(const imports::JobTrace& job, const imports::Diagnosis& diagnosis,
+                           Framework framework);
+
+}  // namespace dovetail::cli

@@ -1,0 +1,107 @@
+// Importing profiler traces as a workload.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
+
+#include "base/count.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/diagnose.h"
+#include "cli/diagnose_json.h"
+#include "cli/outputs.h"
+#include "cli/text.h"
+#include "imports/kineto/diagnosis.h"
+#include "imports/kineto/workload.h"
+
+namespace dovetail::cli {
+namespace {
+
+using imports::JobTrace;
+using imports::RankTrace;
+
+std::string ms(Duration time) { return fixed(to_us(time) / 1e3, 3); }
+
+void print_figures(std::ostream& out, const JobTrace& job) {
+  out << "figures of the trace (measured, ms; definitions: docs/import.md)\n";
+  TextTable table({"rank step", "CPU step", "span", "compute", "communication", "overlap",
+                   "exposed", "idle", "GPU events"});
+  for (const RankTrace& rank : job.ranks) {
+    for (const imports::TracedStep& step : rank.line.steps) {
+      const imports::StepFigures figures = imports::figures_of(rank.line, step);
+      table.add({std::to_string(rank.rank) + " " + step.name, ms(figures.cpu_step),
+                 ms(figures.span), ms(figures.comp), ms(figures.comm), ms(figures.overlap),
+                 ms(figures.exposed), ms(figures.idle), std::to_string(figures.gpu_works)});
+    }
+  }
+  table.print(out);
+}
+
+void print_buckets(std::ostream& out, const RankTrace& rank) {
+  const imports::TracedStep& step = rank.line.steps.back();
+  const imports::TracedBuckets buckets = imports::ddp_buckets(rank.trace, rank.line, step);
+  if (buckets.buckets.empty()) return;
+  out << "buckets of " << step.name << " (rank " << rank.rank << "), in order of launch\n";
+  TextTable table({"bucket", "elements", "size", "parameters", "gradients are", "all-reduce ms"});
+  for (std::size_t b = 0; b < buckets.buckets.size(); ++b) {
+    const imports::TracedBucket& bucket = buckets.buckets[b];
+    std::string time = "-";
+    if (bucket.collective >= 0) {
+      const auto& c = rank.line.collectives[static_cast<std::size_t>(bucket.collective)];
+      const imports::GpuWork& work = rank.line.works[static_cast<std::size_t>(c.work)];
+      time = ms(work.end - work.start);
+    }
+    table.add({std::to_string(b), std::to_string(bucket.elements), to_string(bucket.bytes),
+               std::to_string(bucket.gradients.size()), bucket.copied ? "copied" : "views", time});
+  }
+  table.print(out);
+}
+
+std::string name_of(const ImportKinetoOptions& options) {
+  if (!options.name.empty()) return options.name;
+  if (options.output.empty()) return "step";
+  return std::filesystem::path(options.output).stem().string();
+}
+
+}  // namespace
+
+void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
+  std::vector<NamedFile> inputs;
+  for (const std::string& file : options.files) inputs.push_back({"input", file});
+  require_outputs({{"-o", options.output}}, inputs);
+  imports::JobOptions wanted;
+  wanted.join.collective_patterns = options.collective_patterns;
+  const JobTrace job = imports::load_job(options.files, wanted);
+  std::optional<imports::TracedWorkload> workload;
+  if (!options.output.empty()) {
+    workload = imports::workload_of(job, {.name = name_of(options)});
+    write_file(options.output, workload->json);
+  }
+  if (options.json) {
+    out << diagnosis_json(job, imports::diagnose(job), Framework::Torch);
+    return;
+  }
+  print_figures(out, job);
+  print_buckets(out, job.ranks.front());
+  std::vector<std::string> notes;
+  for (const RankTrace& rank : job.ranks) {
+    for (const std::string& problem : rank.trace.problems) {
+      notes.push_back(rank.trace.file + ": " + problem);
+    }
+    for (const std::string& unknown : rank.line.unknowns) {
+      notes.push_back(rank.trace.file + ": not known: " + unknown);
+    }
+  }
+  if (!workload) {
+    print_notes(out, notes);
+    out << "nothing written; -o FILE writes the workload\n";
+    return;
+  }
+  notes.insert(notes.end(), workload->notes.begin(), workload->notes.end());
+  print_notes(out, notes);
+  out << options.output << ": " << counted(workload->gradients, "gradient")
+      << "; without communication (replayed) forward " << ms(workload->forward) << " ms, backward "
+      << ms(workload->backward) << " ms, rest " << ms(workload->optimizer)
+      << " ms\nuse it with --workload " << options.output << '\n';
+}
+
+}  // namespace dovetail::cli

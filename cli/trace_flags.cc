@@ -1,0 +1,67 @@
+// Binding the flags of diagnose and import kineto.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/trace_flags.h"
+
+#include <iostream>
+
+namespace dovetail::cli {
+namespace {
+
+void bind_files(CLI::App& command, std::vector<std::string>& files,
+                std::vector<std::string>& patterns) {
+  command.add_option("files", files, "traces (.json, .json.gz): one rank's, or one of each rank")
+      ->required();
+  command.add_option("--collective-pattern", patterns,
+                     "part of the names of kernels that communicate (default: nccl, rccl)");
+}
+
+void bind_diagnose(CLI::App& app, DiagnoseOptions& options, std::function<int()>& action) {
+  CLI::App& command =
+      *app.add_subcommand("diagnose", "why a step is slow, from PyTorch profiler traces");
+  bind_files(command, options.files, options.collective_patterns);
+  command.add_option("--framework", options.framework,
+                     "whose settings: torch (default), fsdp, megatron, deepspeed, horovod, xla");
+  command.add_option("--trace", options.trace,
+                     "file for ui.perfetto.dev: the step, its replay, the proposal");
+  command.add_flag("--json", options.json, "machine-readable output");
+  command.footer(
+      "Examples:\n"
+      "  dovetail diagnose rank0.json.gz\n"
+      "  dovetail diagnose trace/rank*.json.gz --framework megatron --trace why.json");
+  command.callback([&options, &action] {
+    action = [&options] {
+      diagnose(options, std::cout);
+      return 0;
+    };
+  });
+}
+
+void bind_kineto(CLI::App& app, ImportKinetoOptions& options, std::function<int()>& action) {
+  CLI::App& format = *app.get_subcommand("import")->add_subcommand(
+      "kineto", "PyTorch profiler traces to a workload file");
+  bind_files(format, options.files, options.collective_patterns);
+  format.add_option("-o,--output", options.output, "workload file to write (default: only print)");
+  format.add_option("--name", options.name, "of the workload (default: the file's)");
+  format.add_flag("--json", options.json, "all figures, machine-readable");
+  format.footer(
+      "Examples:\n"
+      "  dovetail import kineto rank0.json.gz -o step.json\n"
+      "  dovetail explore --workload step.json");
+  format.callback([&options, &action] {
+    action = [&options] {
+      import_kineto(options, std::cout);
+      return 0;
+    };
+  });
+}
+
+}  // namespace
+
+void bind_trace_commands(CLI::App& app, TraceCommandOptions& options,
+                         std::function<int()>& action) {
+  bind_diagnose(app, options.diagnose, action);
+  bind_kineto(app, options.import, action);
+}
+
+}  // namespace dovetail::cli

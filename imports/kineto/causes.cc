@@ -1,0 +1,304 @@
+// Attribution of exposed time.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "imports/kineto/causes.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace dovetail::imports {
+namespace {
+
+using traces::Interval;
+
+Duration overlap(Interval a, Interval b) {
+  const Instant from = std::max(a.start, b.start);
+  const Instant to = std::min(a.end, b.end);
+  return to > from ? to - from : Duration{};
+}
+
+class StepAttribution {
+ public:
+  StepAttribution(const RankTrace& rank, const ReplayModel& model, const Replay& replay,
+                  const TracedBuckets& buckets, std::int32_t step)
+      : rank_(rank), model_(model), replay_(replay), buckets_(buckets), step_(step) {}
+
+  StepCauses attribute() {
+    list_works();
+    for (const Interval& interval : exposed_intervals(times_)) attribute(interval);
+    for (auto& [collective, share] : shares_) {
+      for (std::size_t c = 0; c < kCauses; ++c) result_.by[c] += share.by[c];
+      result_.exposed += share.exposed;
+      result_.collectives.push_back(share);
+    }
+    waits_for_host();
+    return std::move(result_);
+  }
+
+ private:
+  [[nodiscard]] const GpuWork& work(std::int32_t number) const {
+    return rank_.line.works[static_cast<std::size_t>(number)];
+  }
+
+  void list_works() {
+    const TracedStep& step = rank_.line.steps[static_cast<std::size_t>(step_)];
+    times_ = work_times(rank_.line, step);
+    for (const std::int32_t number : step.works) {
+      (work(number).collective == kNone ? compute_ : communication_).push_back(number);
+    }
+    const auto by_start = [&](std::int32_t number) { return work(number).start; };
+    std::ranges::sort(compute_, {}, by_start);
+    std::ranges::sort(communication_, {}, by_start);
+    for (std::size_t b = 0; b < buckets_.buckets.size(); ++b) {
+      if (buckets_.buckets[b].collective == kNone) continue;
+      bucket_of_[buckets_.buckets[b].collective] = static_cast<std::int32_t>(b);
+    }
+  }
+
+  // The collective that the next other work waits for, or none: the host made it late.
+  [[nodiscard]] std::int32_t waited_for(Instant from) const {
+    const auto next = std::ranges::lower_bound(
+        compute_, from, {}, [&](std::int32_t number) { return work(number).start; });
+    if (next == compute_.end()) return kNone;
+    const std::int32_t node = model_.node_of_work[static_cast<std::size_t>(*next)];
+    if (node == kNone) return kNone;
+    if (replay_.by[static_cast<std::size_t>(node)] != StartedBy::Dependency) return host_wait(node);
+    return collective_of(replay_.cause[static_cast<std::size_t>(node)]);
+  }
+
+  [[nodiscard]] std::int32_t collective_of(std::int32_t node) const {
+    if (node == kNone || model_.nodes[static_cast<std::size_t>(node)].work == kNone) return kNone;
+    return work(model_.nodes[static_cast<std::size_t>(node)].work).collective;
+  }
+
+  // The launch came late because the host itself stood in a call that waited for a collective.
+  [[nodiscard]] std::int32_t host_wait(std::int32_t node) const {
+    std::int32_t at = model_.nodes[static_cast<std::size_t>(node)].launch;
+    if (at == kNone) return kNone;
+    // The calls since the piece of work before this one was launched.
+    for (--at; at >= 0; --at) {
+      const ReplayNode& before = model_.nodes[static_cast<std::size_t>(at)];
+      if (before.kind == ReplayNode::Kind::Gpu && !before.communicates) return kNone;
+      if (before.kind == ReplayNode::Kind::Gpu) continue;
+      const std::int32_t cause = replay_.cause[static_cast<std::size_t>(at)];
+      if (cause != kNone) return collective_of(cause);
+    }
+    return kNone;
+  }
+
+  [[nodiscard]] std::int32_t in_flight(Instant at) const {
+    for (const std::int32_t number : communication_) {
+      if (work(number).start <= at && at < work(number).end) return work(number).collective;
+    }
+    return kNone;
+  }
+
+  void add(std::int32_t collective, Cause cause, Duration time) {
+    if (time <= Duration{}) return;
+    ExposedCollective& share = shares_[collective];
+    share.collective = collective;
+    const auto bucket = bucket_of_.find(collective);
+    if (bucket != bucket_of_.end()) share.bucket = bucket->second;
+    share.exposed += time;
+    share.by[static_cast<std::size_t>(cause)] += time;
+  }
+
+  // Exposed moments up to the next other work, cut where one collective ends and another runs on.
+  void attribute(Interval interval) {
+    const std::int32_t wanted = waited_for(interval.end);
+    Instant at = interval.start;
+    while (at < interval.end) {
+      const std::int32_t collective = in_flight(at);
+      if (collective == kNone) return;
+      const GpuWork& running =
+          work(rank_.line.collectives[static_cast<std::size_t>(collective)].work);
+      const Interval part{at, std::min(running.end, interval.end)};
+      if (wanted == kNone) {
+        add(collective, Cause::Host, part.length());
+      } else {
+        split(collective, wanted, part);
+      }
+      at = part.end;
+    }
+  }
+
+  void split(std::int32_t collective, std::int32_t wanted, Interval part) {
+    const GpuWork& running =
+        work(rank_.line.collectives[static_cast<std::size_t>(collective)].work);
+    const Duration transfer = rank_.transfer[static_cast<std::size_t>(collective)];
+    const Instant moves = running.end - transfer;
+    add(collective, Cause::Straggler, overlap(part, {running.start, moves}));
+    const Duration moving = overlap(part, {moves, running.end});
+    if (moving <= Duration{}) return;
+    if (collective != wanted && starts_before(collective, wanted)) {
+      add(collective, Cause::LaunchOrder, moving);
+      return;
+    }
+    const Duration late = std::min(moving, sent_too_late(collective));
+    add(collective, Cause::ClosedLate, late);
+    add(collective, Cause::Link, moving - late);
+  }
+
+  // In flight while another one is waited for, and not one of the same DDP bucket list: those are waited
+  // for together.
+  [[nodiscard]] bool starts_before(std::int32_t collective, std::int32_t wanted) const {
+    if (bucket_of_.contains(collective) && bucket_of_.contains(wanted)) return false;
+    return work(rank_.line.collectives[static_cast<std::size_t>(collective)].work).start <
+           work(rank_.line.collectives[static_cast<std::size_t>(wanted)].work).start;
+  }
+
+  // How much earlier the bucket would have ended, had each gradient been sent when it was ready, at the
+  // same rate, behind what its stream was busy with.
+  [[nodiscard]] Duration sent_too_late(std::int32_t collective) const {
+    const auto found = bucket_of_.find(collective);
+    if (found == bucket_of_.end()) return {};
+    const TracedBucket& bucket = buckets_.buckets[static_cast<std::size_t>(found->second)];
+    const GpuWork& running =
+        work(rank_.line.collectives[static_cast<std::size_t>(collective)].work);
+    const Duration transfer = rank_.transfer[static_cast<std::size_t>(collective)];
+    if (bucket.elements <= 0) return {};
+    Instant free;
+    for (const std::int32_t number : communication_) {
+      if (work(number).stream == running.stream && work(number).end <= running.start) {
+        free = std::max(free, work(number).end);
+      }
+    }
+    for (const TracedGradient& gradient : bucket.gradients) {
+      const double share =
+          static_cast<double>(gradient.elements) / static_cast<double>(bucket.elements);
+      free = std::max(free, gradient.ready) +
+             Duration(static_cast<std::int64_t>(share * static_cast<double>(transfer.count())));
+    }
+    return std::max(Duration{}, running.end - free);
+  }
+
+  // Time in which the GPU of this rank ran nothing and the work that ended it had been launched late.
+  void waits_for_host() {
+    std::vector<std::int32_t> all = compute_;
+    all.insert(all.end(), communication_.begin(), communication_.end());
+    std::ranges::sort(all, {}, [&](std::int32_t number) { return work(number).start; });
+    Instant busy;
+    for (const std::int32_t number : all) {
+      const GpuWork& now = work(number);
+      const std::int32_t node = model_.node_of_work[static_cast<std::size_t>(number)];
+      if (busy != Instant() && now.start > busy && node != kNone &&
+          replay_.by[static_cast<std::size_t>(node)] == StartedBy::Launch) {
+        result_.gpu_waits_for_host += now.start - busy;
+      }
+      busy = std::max(busy, now.end);
+    }
+  }
+
+  const RankTrace& rank_;
+  const ReplayModel& model_;
+  const Replay& replay_;
+  const TracedBuckets& buckets_;
+  std::int32_t step_;
+  std::vector<WorkTime> times_;
+  std::vector<std::int32_t> compute_, communication_;  // works of the step, by start
+  std::map<std::int32_t, std::int32_t> bucket_of_;     // by collective
+  std::map<std::int32_t, ExposedCollective> shares_;   // by collective
+  StepCauses result_;
+};
+
+// How much of each piece of compute lies inside collectives.
+std::vector<double> share_beside(const RankTimeline& line) {
+  std::vector<Interval> communication;
+  for (const TracedCollective& collective : line.collectives) {
+    const GpuWork& work = line.works[static_cast<std::size_t>(collective.work)];
+    communication.push_back({work.start, work.end});
+  }
+  communication = traces::union_of(std::move(communication));
+  std::vector<double> shares;
+  shares.reserve(line.works.size());
+  for (const GpuWork& work : line.works) {
+    const Duration length = work.end - work.start;
+    const Duration outside = traces::uncovered({work.start, work.end}, communication);
+    shares.push_back(length <= Duration{} ? 0
+                                          : 1 - static_cast<double>(outside.count()) /
+                                                    static_cast<double>(length.count()));
+  }
+  return shares;
+}
+
+}  // namespace
+
+std::string_view to_string(Cause cause) {
+  switch (cause) {
+    case Cause::Host:
+      return "host";
+    case Cause::Straggler:
+      return "straggler";
+    case Cause::LaunchOrder:
+      return "launch order";
+    case Cause::ClosedLate:
+      return "bucket closed late";
+    case Cause::Link:
+      break;
+  }
+  return "link";
+}
+
+std::vector<StepCauses> causes_of(const RankTrace& rank, const ReplayModel& model,
+                                  const Replay& replay, const std::vector<TracedBuckets>& buckets) {
+  std::vector<StepCauses> causes;
+  for (std::size_t s = 0; s < rank.line.steps.size(); ++s) {
+    causes.push_back(
+        StepAttribution(rank, model, replay, buckets[s], static_cast<std::int32_t>(s)).attribute());
+  }
+  return causes;
+}
+
+double Contention::factor() const {
+  if (alone <= Duration{}) return 1;
+  return static_cast<double>(beside.count()) / static_cast<double>(alone.count());
+}
+
+Contention contention_of(const RankTrace& rank) {
+  constexpr Duration kShortest = std::chrono::microseconds(20);
+  Contention contention;
+  if (rank.line.collectives.empty()) return contention;
+  const std::vector<double> shares = share_beside(rank.line);
+  struct Seen {
+    std::vector<Duration> alone, beside;
+  };
+  // By place in the launch order of the step: pairs are found by order, and must agree in name and grid.
+  std::map<std::pair<std::size_t, std::int32_t>, Seen> places;
+  Duration all_beside{};
+  for (const TracedStep& step : rank.line.steps) {
+    for (std::size_t i = 0; i < step.works.size(); ++i) {
+      const auto number = static_cast<std::size_t>(step.works[i]);
+      const GpuWork& work = rank.line.works[number];
+      const TraceEvent& event = rank.trace.events[static_cast<std::size_t>(work.event)];
+      if (event.kind != EventKind::Kernel || work.collective != kNone) continue;
+      const Duration length = work.end - work.start;
+      all_beside +=
+          Duration(static_cast<std::int64_t>(shares[number] * static_cast<double>(length.count())));
+      if (length < kShortest) continue;
+      Seen& seen = places[{i, event.name}];
+      if (shares[number] >= 0.9) seen.beside.push_back(length);
+      if (shares[number] <= 0) seen.alone.push_back(length);
+    }
+  }
+  for (auto& [place, seen] : places) {
+    if (seen.alone.empty() || seen.beside.empty()) continue;
+    const auto middle = [](std::vector<Duration>& values) {
+      std::ranges::sort(values);
+      return values[values.size() / 2];
+    };
+    const Duration alone = middle(seen.alone);
+    for (const Duration beside : seen.beside) {
+      ++contention.kernels;
+      contention.alone += alone;
+      contention.beside += beside;
+    }
+  }
+  const double factor = std::max(1.0, contention.factor());
+  const auto steps = static_cast<double>(std::max<std::size_t>(1, rank.line.steps.size()));
+  contention.lost = Duration(static_cast<std::int64_t>(static_cast<double>(all_beside.count()) *
+                                                       (1 - 1 / factor) / steps));
+  return contention;
+}
+
+}  // namespace dovetail::imports

@@ -1,0 +1,40 @@
+// Strings as numbers: a trace names a few thousand things a million times.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace dovetail::imports {
+
+// Numbers strings in the order in which they are first seen.
+class Names {
+ public:
+  std::int32_t number(std::string_view text) {
+    const auto found = numbers_.find(text);
+    if (found != numbers_.end()) return found->second;
+    const auto next = static_cast<std::int32_t>(texts_.size());
+    texts_.emplace_back(text);
+    numbers_.emplace(texts_.back(), next);
+    return next;
+  }
+  [[nodiscard]] std::string_view text(std::int32_t number) const {
+    return texts_[static_cast<std::size_t>(number)];
+  }
+  std::vector<std::string> take() {
+    numbers_.clear();
+    return {std::make_move_iterator(texts_.begin()), std::make_move_iterator(texts_.end())};
+  }
+
+ private:
+  std::deque<std::string> texts_;  // addresses stay
+  std::unordered_map<std::string_view, std::int32_t> numbers_;
+};
+
+}  // namespace dovetail::imports

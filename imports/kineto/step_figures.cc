@@ -1,0 +1,76 @@
+// Interval arithmetic over one step.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "imports/kineto/step_figures.h"
+
+#include <algorithm>
+
+namespace dovetail::imports {
+namespace {
+
+using traces::Interval;
+
+std::vector<Interval> part_of(std::span<const WorkTime> works, bool communicates) {
+  std::vector<Interval> intervals;
+  for (const WorkTime& work : works) {
+    if (work.communicates == communicates) intervals.push_back({work.start, work.end});
+  }
+  return traces::union_of(std::move(intervals));
+}
+
+}  // namespace
+
+std::vector<Interval> exposed_intervals(std::span<const WorkTime> works) {
+  const std::vector<Interval> comp = part_of(works, false);
+  std::vector<Interval> exposed;
+  std::size_t next = 0;
+  for (const Interval& comm : part_of(works, true)) {
+    Instant at = comm.start;
+    while (next < comp.size() && comp[next].end <= at) ++next;
+    for (std::size_t i = next; i < comp.size() && comp[i].start < comm.end; ++i) {
+      if (comp[i].start > at) exposed.push_back({at, comp[i].start});
+      at = std::max(at, comp[i].end);
+    }
+    if (at < comm.end) exposed.push_back({at, comm.end});
+  }
+  return exposed;
+}
+
+StepFigures figures_of(std::span<const WorkTime> works) {
+  StepFigures figures;
+  figures.gpu_works = works.size();
+  if (works.empty()) return figures;
+  Instant first = works.front().start;
+  Instant last = works.front().end;
+  std::vector<Interval> all;
+  for (const WorkTime& work : works) {
+    first = std::min(first, work.start);
+    last = std::max(last, work.end);
+    all.push_back({work.start, work.end});
+  }
+  figures.span = last - first;
+  figures.comp = traces::length(part_of(works, false));
+  figures.comm = traces::length(part_of(works, true));
+  figures.exposed = traces::length(exposed_intervals(works));
+  figures.overlap = figures.comm - figures.exposed;
+  figures.idle = figures.span - traces::length(traces::union_of(std::move(all)));
+  return figures;
+}
+
+std::vector<WorkTime> work_times(const RankTimeline& line, const TracedStep& step) {
+  std::vector<WorkTime> times;
+  times.reserve(step.works.size());
+  for (const std::int32_t number : step.works) {
+    const GpuWork& work = line.works[static_cast<std::size_t>(number)];
+    times.push_back({work.start, work.end, work.collective != kNone});
+  }
+  return times;
+}
+
+StepFigures figures_of(const RankTimeline& line, const TracedStep& step) {
+  StepFigures figures = figures_of(work_times(line, step));
+  figures.cpu_step = step.end - step.start;
+  return figures;
+}
+
+}  // namespace dovetail::imports

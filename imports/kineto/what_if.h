@@ -1,0 +1,61 @@
+// Changes to a replay: the same step with another network, another host, other buckets.
+//
+//   ReplayModel other = with_buckets(rank, model, buckets, ends, cost);
+//   Duration gain = total(step_times(model)) - total(step_times(other));
+//
+// Everything that is not changed stays as recorded: pauses of the host, durations of kernels, unexplained
+// delays. So these are answers for this job on this machine, near what was recorded.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/units.h"
+#include "imports/kineto/ddp_buckets.h"
+#include "imports/kineto/rank_set.h"
+#include "imports/kineto/replay.h"
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace dovetail::imports {
+
+// By step, as ReplayedStep::step.
+std::vector<Duration> step_times(const ReplayModel& model);
+
+// Collectives take no time.
+ReplayModel without_communication(ReplayModel model);
+// Collectives take their own time only: nobody is late.
+ReplayModel without_waiting(const RankTrace& rank, ReplayModel model);
+// Calls take no time and the host never pauses; it still waits where it waited for the GPU.
+ReplayModel without_host(ReplayModel model);
+
+// What an all-reduce takes, from the few sizes that a trace has seen. Between them: straight lines over
+// the smallest non-decreasing curve; above: in proportion to the largest. Below the smallest nothing is
+// known: `Pessimist` holds its time, `Optimist` goes down in proportion to the bytes, to 20 us.
+class AllReduceCost {
+ public:
+  enum class Below { Pessimist, Optimist };
+  // REQUIRES: at least one point, sizes rising.
+  AllReduceCost(const std::vector<std::pair<Bytes, Duration>>& points, Below below);
+  [[nodiscard]] Duration time(Bytes bytes) const;
+
+ private:
+  std::vector<std::pair<Bytes, Duration>> points_;
+  Below below_;
+};
+
+// DDP's gradients in other buckets: consecutive ones with exclusive ends, of every step that has as many
+// gradients as the last end says; other steps keep theirs. Each bucket costs the host what one cost in
+// the trace (median), starts behind its last gradient, and is waited for where those of its gradients
+// were. `buckets` by step.
+ReplayModel with_buckets(const RankTrace& rank, const ReplayModel& model,
+                         const std::vector<TracedBuckets>& buckets,
+                         const std::vector<std::size_t>& ends, const AllReduceCost& cost);
+
+// The grouping whose last collective ends first, for ready times and costs as given: O(n^2).
+std::vector<std::size_t> best_bucket_ends(const std::vector<Duration>& ready,
+                                          const std::vector<Bytes>& gradients,
+                                          const AllReduceCost& cost);
+
+}  // namespace dovetail::imports
