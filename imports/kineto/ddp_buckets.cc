@@ -216,7 +216,8 @@ class Finder {
     std::int64_t given = 0;
     for (std::int64_t i = 0; i < count; ++i) {
       TracedGradient& gradient = bucket.gradients[static_cast<std::size_t>(i)];
-      const std::int64_t until = bucket.elements * (i + 1) / count;
+      const std::int64_t until =
+          bucket.elements / count * (i + 1) + std::min(i + 1, bucket.elements % count);
       gradient.elements = until - given;
       gradient.size_is_known = false;
       given = until;

@@ -356,6 +356,17 @@ Diagnosis diagnose(const JobTrace& job) {
     }
   }
   diagnosis.unknowns.insert(diagnosis.unknowns.end(), job.unknowns.begin(), job.unknowns.end());
+  if (job.ranks.front().line.steps.size() == 1) {
+    diagnosis.unknowns.emplace_back("the spread over steps: one step in the trace");
+  }
+  const bool unsized = std::ranges::any_of(
+      diagnosis.ranks.front().buckets, [](const TracedBuckets& step) { return !step.sizes_known; });
+  if (unsized) {
+    diagnosis.unknowns.emplace_back(
+        "the size of each gradient (record with record_shapes=True): buckets other than the "
+        "recorded "
+        "ones are judged as if the gradients of each recorded bucket were alike");
+  }
   diagnosis.late = late_ranks(job);
   diagnosis.buckets = advise(job, diagnosis.ranks.front());
   write_sentences(job, diagnosis);

@@ -368,7 +368,7 @@ std::optional<std::int64_t> nanoseconds_of(std::string_view microseconds) {
   const auto [end, status] = std::from_chars(rest.data(), rest.data() + rest.size(), whole);
   if (status != std::errc() || whole < 0) return std::nullopt;
   rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
-  constexpr std::int64_t kMostUs = std::int64_t{9'000'000'000'000'000};  // 9e15 us: 285 years
+  constexpr std::int64_t kMostUs = std::int64_t{4'100'000'000'000'000};  // 130 years
   std::int64_t ns = 0;
   if (rest.starts_with('.')) {
     rest.remove_prefix(1);

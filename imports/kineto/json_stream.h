@@ -95,7 +95,7 @@ class JsonStream {
 };
 
 // A number as a profiler writes a time in microseconds, in nanoseconds: exact where it has at most three
-// decimals, which a double is not for times since 1970. Nothing: no finite number, or beyond 2^63.
+// decimals, which a double is not for times since 1970. Nothing: no finite number, or more than 130 years.
 std::optional<std::int64_t> nanoseconds_of(std::string_view microseconds);
 
 // A whole number, e.g. an id; fractions and what is beyond 64 bits give nothing. Above 2^63 the bits are

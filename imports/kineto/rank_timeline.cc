@@ -184,11 +184,10 @@ class Joiner {
   }
 
   std::int32_t stream_number(std::int32_t id) {
-    for (std::size_t i = 0; i < line_.streams.size(); ++i) {
-      if (line_.streams[i].id == id) return static_cast<std::int32_t>(i);
-    }
-    line_.streams.push_back({id, false});
-    return static_cast<std::int32_t>(line_.streams.size()) - 1;
+    const auto next = static_cast<std::int32_t>(line_.streams.size());
+    const auto [entry, added] = streams_.emplace(id, next);
+    if (added) line_.streams.push_back({id, false});
+    return entry->second;
   }
 
   void find_works() {
@@ -367,6 +366,7 @@ class Joiner {
   std::vector<std::string> patterns_;
   std::unordered_map<std::int64_t, std::int32_t> call_of_;  // by correlation
   std::unordered_map<std::int64_t, std::int32_t> by_external_id_;
+  std::unordered_map<std::int32_t, std::int32_t> streams_;  // by the id of the file
   std::unordered_map<std::int32_t, bool> is_collective_;
   std::int64_t without_launch_ = 0;
 };

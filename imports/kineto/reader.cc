@@ -125,7 +125,8 @@ class Reader {
       json_.enter_object();
       while (const auto info = json_.next_key()) read_distributed(*info);
     } else if (key == "baseTimeNanoseconds" && json_.kind() == JsonKind::Number) {
-      trace_.base_ns = whole_number_of(json_.number()).value_or(0);
+      const std::int64_t base = whole_number_of(json_.number()).value_or(0);
+      trace_.base_ns = base >= 0 && base < 4'000'000'000'000'000'000 ? base : 0;  // to 2096
     } else {
       json_.skip();
     }
@@ -260,6 +261,7 @@ class Reader {
       integer_into(draft_.event.stream);
     } else if (key == "bytes") {
       integer_into(draft_.event.bytes);
+      if (draft_.event.bytes > (std::int64_t{1} << 50)) draft_.event.bytes = -1;
     } else if (key == "grid") {
       read_triple(draft_.shape.grid);
     } else if (key == "block") {
@@ -443,6 +445,16 @@ class Reader {
                       event.correlation, event.external_id);
   }
 
+  // One recording is short; and sums of times must not overflow.
+  void require_one_recording() const {
+    constexpr std::int64_t kLongest = 1'000'000'000'000'000;  // ns: eleven days
+    if (trace_.events.empty()) return;
+    std::int64_t last = trace_.events.front().start_ns;
+    for (const TraceEvent& event : trace_.events) last = std::max(last, event.end_ns());
+    if (last - trace_.events.front().start_ns <= kLongest) return;
+    throw InputError(trace_.file + ": its events span more than eleven days: not one recording");
+  }
+
   void finish() {
     trace_.names = names_.take();
     trace_.bytes = source_.unpacked();
@@ -453,6 +465,7 @@ class Reader {
     const auto last = std::unique(trace_.events.begin(), trace_.events.end(), same);
     const auto twice = trace_.events.end() - last;
     trace_.events.erase(last, trace_.events.end());
+    require_one_recording();
     if (twice > 0) {
       trace_.problems.push_back(std::to_string(twice) + " events stand twice and count once");
     }

@@ -11,9 +11,10 @@ namespace dovetail::imports {
 namespace {
 
 Duration scaled(Duration time, Bytes bytes, Bytes of) {
-  return Duration(
-      std::llround(static_cast<double>(time.count()) * static_cast<double>(bytes.count()) /
-                   static_cast<double>(of.count())));
+  constexpr double kLongestNs = 1e15;
+  const double ns = static_cast<double>(time.count()) * static_cast<double>(bytes.count()) /
+                    static_cast<double>(of.count());
+  return Duration(std::llround(std::min(ns, kLongestNs)));
 }
 
 // Replaces the buckets of one model.

@@ -249,6 +249,9 @@ TracedWorkload workload_of(const JobTrace& job, const WorkloadOptions& options) 
   std::size_t usual = 0;
   while (extraction.count(usual) != gradients) ++usual;
   const TracedBuckets& buckets = extraction.buckets()[usual];
+  if (job.world_size() > (1 << 20)) {
+    throw InputError(rank.trace.file + ": a job of more than 1048576 ranks");
+  }
   TracedWorkload workload;
   workload.gradients = gradients;
   const auto middle = [&](Duration QuietStep::*part) {

@@ -10,6 +10,9 @@
 #include "imports/flight_recorder.h"
 #include "imports/guess.h"
 #include "imports/horovod_timeline.h"
+#include "imports/kineto/diagnosis.h"
+#include "imports/kineto/rank_set.h"
+#include "imports/kineto/workload.h"
 #include "imports/nccl_inspector.h"
 #include "imports/nccl_log.h"
 #include "imports/nccl_tests.h"
@@ -23,6 +26,8 @@
 
 #include <array>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace dovetail {
 namespace {
@@ -95,6 +100,25 @@ void read_horovod_timeline(std::string_view text) {
 
 void read_chakra(std::string_view text) { use(imports::read_chakra({"f", text}, 2)); }
 
+// A trace, alone and as two ranks would have it: read, joined, diagnosed, made a workload of.
+void read_kineto(std::string_view text) {
+  const auto load = [&](std::int64_t rank) {
+    imports::KinetoTrace trace = imports::read_kineto(imports::ByteSource::memory("f", text, {}));
+    trace.rank = rank;
+    return trace;
+  };
+  std::vector<imports::KinetoTrace> traces;
+  traces.push_back(load(0));
+  const imports::JobTrace job = imports::make_job(std::move(traces), {});
+  static_cast<void>(imports::diagnose(job));
+  std::vector<imports::KinetoTrace> pair;
+  pair.push_back(load(0));
+  pair.push_back(load(1));
+  static_cast<void>(imports::diagnose(imports::make_job(std::move(pair), {})));
+  const imports::TracedWorkload workload = imports::workload_of(job, {.name = "f"});
+  static_cast<void>(models::read_profile(JsonFile("g", workload.json)));
+}
+
 void guess(std::string_view text) { static_cast<void>(imports::guess_format(text)); }
 
 constexpr std::array kReaders = {
@@ -109,6 +133,7 @@ constexpr std::array kReaders = {
     FuzzedReader{"nccl-log", read_log<imports::read_nccl_log>},
     FuzzedReader{"horovod-timeline", read_horovod_timeline},
     FuzzedReader{"chakra", read_chakra},
+    FuzzedReader{"kineto", read_kineto},
     FuzzedReader{"guess", guess},
 };
 

@@ -157,7 +157,7 @@ TEST(KinetoReaderTest, AGpuAnnotationIsNoStepAndNoWork) {
   const RankTimeline& line = job.ranks[0].line;
   ASSERT_EQ(line.steps.size(), 2U);
   EXPECT_EQ(line.works.size(), 16U);
-  EXPECT_EQ(figures_of(line, line.steps[0]).comp, Duration(149040));
+  EXPECT_EQ(figures_of(line, line.steps[0]).comp, Duration(149042));
 }
 
 TEST(KinetoReaderTest, ATraceWithoutCollectivesSaysSo) {

@@ -1,0 +1,118 @@
+// Causes, changes and words, on a step that can be followed by hand (tests/fuzz/corpus/kineto).
+//
+//   s7   8-28 forward   44-74 backward   75-85 backward   148-158 optimizer
+//   s20                 75-115 bucket 0, 116-146 bucket 1
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "imports/kineto/causes.h"
+#include "imports/kineto/diagnosis.h"
+#include "imports/kineto/what_if.h"
+#include "imports/kineto/workload.h"
+#include "tests/imports/kineto/traces.h"
+
+namespace dovetail::imports {
+namespace {
+
+using ::testing::ElementsAre;
+
+Duration us(std::int64_t n) { return std::chrono::microseconds(n); }
+
+std::string two_buckets() {
+  return read_file(std::string(DOVETAIL_SOURCE_DIR) + "/tests/fuzz/corpus/kineto/two_buckets.json");
+}
+
+struct Loaded {
+  JobTrace job = testing::job_of(two_buckets());
+  const RankTrace& rank = job.ranks[0];
+  ReplayModel model = replay_model(rank.trace, rank.line);
+  std::vector<TracedBuckets> buckets = {ddp_buckets(rank.trace, rank.line, rank.line.steps[0])};
+};
+
+TEST(KinetoCausesTest, BucketsAndFiguresAreThoseOfTheTimeline) {
+  const Loaded loaded;
+  ASSERT_EQ(loaded.buckets[0].buckets.size(), 2U);
+  EXPECT_EQ(loaded.buckets[0].buckets[0].elements, 1000);
+  EXPECT_EQ(loaded.buckets[0].buckets[1].bytes, Bytes(2000));
+  EXPECT_TRUE(loaded.buckets[0].sizes_known);
+  const StepFigures figures = figures_of(loaded.rank.line, loaded.rank.line.steps[0]);
+  EXPECT_EQ(figures.span, us(150));
+  EXPECT_EQ(figures.comp, us(70));
+  EXPECT_EQ(figures.comm, us(70));
+  EXPECT_EQ(figures.overlap, us(10));  // 75 to 85
+  EXPECT_EQ(figures.exposed, us(60));
+}
+
+// The optimizer's kernel was launched at 112 and started at 148, when the last bucket had come: all exposed
+// time is the link's, but for the microsecond that each bucket started after it could have.
+TEST(KinetoCausesTest, TimeThatTheOptimizerWaitsForDataIsTheLinks) {
+  const Loaded loaded;
+  const std::vector<StepCauses> causes =
+      causes_of(loaded.rank, loaded.model, play(loaded.model), loaded.buckets);
+  EXPECT_EQ(causes[0].by[static_cast<std::size_t>(Cause::Link)], us(58));
+  EXPECT_EQ(causes[0].by[static_cast<std::size_t>(Cause::ClosedLate)], us(2));
+  EXPECT_EQ(causes[0].by[static_cast<std::size_t>(Cause::Host)], Duration{});
+}
+
+// The same with the optimizer launched at 147: the host would have been late without a network too.
+TEST(KinetoCausesTest, TimeBeforeALateLaunchIsTheHosts) {
+  std::string text = two_buckets();
+  const std::string from = R"("ts":112,"dur":2,"args":{"correlation":7})";
+  text.replace(text.find(from), from.size(), R"("ts":146,"dur":1.5,"args":{"correlation":7})");
+  const std::string sync = R"("ts":120,"dur":39)";
+  text.replace(text.find(sync), sync.size(), R"("ts":150,"dur":9)");
+  const JobTrace job = testing::job_of(text);
+  const RankTrace& rank = job.ranks[0];
+  const ReplayModel model = replay_model(rank.trace, rank.line);
+  const std::vector<StepCauses> causes =
+      causes_of(rank, model, play(model), {ddp_buckets(rank.trace, rank.line, rank.line.steps[0])});
+  EXPECT_EQ(causes[0].by[static_cast<std::size_t>(Cause::Host)], us(60));
+}
+
+// Without communication the optimizer starts when it is launched and the synchronisation ends 37 us earlier,
+// but the host had 41 us to spare behind it: the step is as much shorter as the wait was.
+TEST(KinetoWhatIfTest, WithoutCommunicationTheHostWaitsLess) {
+  const Loaded loaded;
+  const Duration own = step_times(loaded.model)[0];
+  const Duration quiet = step_times(without_communication(loaded.model))[0];
+  EXPECT_EQ(own, us(200));
+  EXPECT_LT(quiet, own - us(25));
+  EXPECT_GT(quiet, own - us(40));
+}
+
+// Both gradients in one bucket that takes 50 us: it starts at 85, 10 us after the first could have.
+TEST(KinetoWhatIfTest, OneBucketForBothStartsWithTheLastGradient) {
+  const Loaded loaded;
+  const AllReduceCost cost({{Bytes(2000), us(30)}, {Bytes(4000), us(40)}},
+                           AllReduceCost::Below::Pessimist);
+  EXPECT_EQ(cost.time(Bytes(1000)), us(30));
+  EXPECT_EQ(cost.time(Bytes(3000)), us(35));
+  EXPECT_EQ(cost.time(Bytes(6000)), us(60));
+  const ReplayModel same = with_buckets(loaded.rank, loaded.model, loaded.buckets, {1, 2}, cost);
+  EXPECT_EQ(step_times(same)[0], us(200));
+  const ReplayModel one = with_buckets(loaded.rank, loaded.model, loaded.buckets, {2}, cost);
+  const Replay replay = play(one);
+  std::vector<std::string> transfers;
+  for (std::size_t i = 0; i < one.nodes.size(); ++i) {
+    if (!one.nodes[i].communicates) continue;
+    transfers.push_back(dovetail::to_string(replay.end[i] - replay.start[i]));
+  }
+  EXPECT_THAT(transfers, ElementsAre("60 us"));
+  EXPECT_THAT(best_bucket_ends({us(0), us(11)}, {Bytes(4000), Bytes(2000)}, cost), ElementsAre(2));
+}
+
+TEST(KinetoWorkloadTest, AStepWithoutCommunicationBecomesAProfile) {
+  const Loaded loaded;
+  const TracedWorkload workload = workload_of(loaded.job, {.name = "two"});
+  EXPECT_EQ(workload.gradients, 2U);
+  EXPECT_NEAR(to_us(workload.backward), 41, 3);  // 44 to 85
+}
+
+}  // namespace
+}  // namespace dovetail::imports
