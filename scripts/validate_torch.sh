@@ -47,7 +47,14 @@ version=$("$python" -c 'import torch; print(torch.__version__)' 2>/dev/null) ||
   { echo "validate_torch.sh: skipped: $python has no torch (scripts/setup.sh --torch)"; exit 77; }
 ((EUID == 0)) || { echo "validate_torch.sh: skipped: needs root, for network namespaces"; exit 77; }
 scripts/testbed.sh up "$rate" || { echo "validate_torch.sh: skipped: no network namespaces here"; exit 77; }
-trap 'scripts/testbed.sh down >/dev/null' EXIT
+ranks=()
+tidy_up() {
+  local rank
+  for rank in "${ranks[@]}"; do kill "$rank" 2>/dev/null || true; done
+  scripts/testbed.sh down >/dev/null
+}
+trap tidy_up EXIT
+trap 'exit 1' INT TERM
 mkdir -p "$out"
 echo "PyTorch $version, gloo, two ranks on one core each, $rate"
 
