@@ -6,7 +6,7 @@
 #                                                            pages: default all
 #
 # A block of ``` whose first line begins with "$ " is run, command by command, in one empty folder per page
-# in which docs, models and scripts can be reached:
+# in which docs, models, scripts and tests can be reached:
 #
 #   $ build/dovetail ...   is run, and its output must be what stands below it; a line "..." there stands
 #   $ python3 docs/...     for any number of lines
@@ -67,7 +67,7 @@ def check_page(page, tool, problems):
     name = page.relative_to(ROOT).as_posix()
     count = 0
     with tempfile.TemporaryDirectory() as folder:
-        for linked in ("docs", "models", "scripts"):
+        for linked in ("docs", "models", "scripts", "tests"):
             (pathlib.Path(folder) / linked).symlink_to(ROOT / linked)
         for block in BLOCK.findall(text):
             found = []

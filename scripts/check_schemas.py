@@ -207,6 +207,7 @@ STEP = {  # a step that two ranks of this machine run in milliseconds
              "effect": {"kind": "update", "elementwise": True}} for i in (2, 1)],
     "reductions": [{"gradient": f"w{i}.grad", "group": "dp", "op": "average"} for i in (2, 1)]}
 
+TRACE = ROOT / "tests/imports/kineto/traces/ddp-resnet50-a100x2-rank0.json.gz"
 # Name of a file that is made -> the command that makes it; where it ends with .json, by printing it.
 MADE = [
     ("ddp.plan", "plan --workload mlp --cluster a100x8 --policy torch-ddp:cap=8MiB -o ddp.plan"),
@@ -226,6 +227,8 @@ MADE = [
                  " --trace measured.trace"),
     ("measured.trace", None),
     ("comparison.json", "compare predicted.trace measured.trace --json"),
+    ("diagnosis.json", f"diagnose {TRACE} --json"),
+    ("imported.profile", f"import kineto {TRACE} -o imported.profile"),
     ("selftest.json", "selftest --backend cuda --json"),
 ]
 
