@@ -17,6 +17,7 @@ SPDX-License-Identifier: Apache-2.0
 import argparse
 import copy
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -34,7 +35,7 @@ NO_INPUT = {"traces/measured/mlp-1gbit.json", "traces/measured/mlp-1gbit-variant
 # A level of a file holds at most so many mutated objects: the rest of a list is alike.
 MOST_MUTANTS = 400
 # Mutants that are also given to the tool, per kind of file.
-MOST_READ = 24
+MOST_READ = 12
 
 
 def renamed(value, prefix):
@@ -266,6 +267,8 @@ def main():
     parser.add_argument("--tool", type=pathlib.Path)
     parser.add_argument("files", nargs="*", type=pathlib.Path)
     options = parser.parse_args()
+    if options.tool and os.environ.get("DOVETAIL_TOOL"):  # as in the other tests
+        options.tool = pathlib.Path(os.environ["DOVETAIL_TOOL"])
     validators = load_schemas(FOLDER)
     report = Report()
     if options.files:

@@ -16,7 +16,7 @@
 #            tests of the front door with the release tool
 #   tsan     tests of exec/, the only room with threads, under the thread sanitizer
 #   tidy     clang-tidy over the rooms (.clang-tidy, scripts/tidy.py)
-#   readme   the commands of README.md print what it shows (scripts/check_readme.py)
+#   readme   the commands of README.md and docs/ print what they show (scripts/check_readme.py)
 #   torch    capture, plan, apply, train and compare in real PyTorch (scripts/check_torch.py). Installs
 #            Debian's python3-torch where it is missing: 170 packages, 147 MB to fetch, 634 MB on disk
 #   demo     the short demonstration (scripts/demo.sh)
