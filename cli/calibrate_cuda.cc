@@ -4,6 +4,7 @@
 #include "cli/calibrate_cuda.h"
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 #include <deque>
 #include <mutex>
@@ -29,6 +30,13 @@ using exec::cuda::GpuCalibration;
 
 // Below this the computing and the queue hardly met, and their ratio is noise.
 constexpr std::int64_t kFewestOverlapped = 10;
+// Of collectives: a table of fewer says little about what lies between its sizes.
+constexpr std::size_t kFewestSizes = 8;
+// A size left out is interpolated from its neighbours to within this, or the table is too coarse or
+// too noisy.
+constexpr double kMostLeftOut = 0.5;
+// Slow-downs beyond this are no contention: the two kinds took turns, or the measurement failed.
+constexpr double kMostSlowdown = 10;
 
 models::KernelWork kernel_work(const schedule::Work& work) {
   if (const auto* memory = std::get_if<schedule::MemoryWork>(&work)) return *memory;
@@ -54,6 +62,22 @@ models::CollectiveSeries series_of(const GpuCalibration& measured, std::int64_t 
 
 bool stands_in(const CalibrateCudaOptions& options) { return !options.backend.stand_in.empty(); }
 
+// How far a size is from the line between its neighbours, at worst; relative. 0 for fewer than three.
+double worst_left_out(const GpuCalibration& measured) {
+  const auto& sizes = measured.collectives;
+  double worst = 0;
+  for (std::size_t i = 1; i + 1 < sizes.size(); ++i) {
+    const auto bytes = [&](std::size_t at) { return static_cast<double>(sizes[at].bytes.count()); };
+    const auto time = [&](std::size_t at) {
+      return static_cast<double>(sizes[at].isolated.median.count());
+    };
+    const double place = (bytes(i) - bytes(i - 1)) / (bytes(i + 1) - bytes(i - 1));
+    const double between = time(i - 1) + place * (time(i + 1) - time(i - 1));
+    if (time(i) > 0) worst = std::max(worst, std::abs(between / time(i) - 1));
+  }
+  return worst;
+}
+
 models::Quality quality_of(const CalibrateCudaOptions& options, const GpuCalibration& measured) {
   models::Quality quality;
   if (stands_in(options)) {
@@ -63,7 +87,21 @@ models::Quality quality_of(const CalibrateCudaOptions& options, const GpuCalibra
       measured.contention.collectives < kFewestOverlapped) {
     quality.why.emplace_back("too little ran side by side to tell contention");
   }
+  if (measured.collectives.size() < kFewestSizes) {
+    quality.why.push_back("only " + counted(measured.collectives.size(), "size") +
+                          " of collectives within the budget");
+  }
+  const double left_out = worst_left_out(measured);
+  if (left_out > kMostLeftOut) {
+    quality.why.push_back("a collective is " + fixed(100 * left_out, 0) +
+                          " % off the line between its neighbours in size");
+  }
+  for (const double slowdown : {measured.contention.compute, measured.contention.collective}) {
+    if (slowdown <= kMostSlowdown) continue;
+    quality.why.push_back("a slow-down of x" + fixed(slowdown, 1) + " is no contention");
+  }
   quality.valid = quality.why.empty();
+  quality.figures["left_out"] = left_out;
   quality.figures["contention_ops"] = static_cast<double>(measured.contention.ops);
   quality.figures["contention_collectives"] = static_cast<double>(measured.contention.collectives);
   return quality;
@@ -129,6 +167,11 @@ void calibrate_rank(const CalibrateCudaOptions& options, const CudaJob& cuda,
   cluster.origin = "dovetail " DOVETAIL_VERSION " calibrate on " + exec::this_machine().text();
   cluster.date = date_of_today();
   cluster.notes.merge(notes_of(cuda, on_gpu.device));
+  for (const std::string& objection : objections_to(cuda, on_gpu.device)) {
+    if (std::ranges::find(cluster.quality->why, objection) != cluster.quality->why.end()) continue;
+    cluster.quality->why.push_back(objection);
+    cluster.quality->valid = false;
+  }
   models::save_cluster(cluster, options.output);
   print_summary(out, cluster, options.output);
 }

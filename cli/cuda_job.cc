@@ -5,11 +5,14 @@
 
 #include <charconv>
 #include <cstdint>
+#include <cstdlib>
 #include <sstream>
 
 #include "base/error.h"
+#include "cli/flags.h"
 #include "exec/cpu/job.h"
 #include "exec/cuda/loader.h"
+#include "exec/launch/affinity.h"
 
 namespace dovetail::cli {
 namespace {
@@ -42,7 +45,7 @@ bool has_cuda_words(const BackendChoice& choice) {
   return choice.device != plain.device || choice.stand_in != plain.stand_in ||
          choice.f32_math != plain.f32_math || choice.issue != plain.issue ||
          choice.scales != plain.scales || choice.trace_detail != plain.trace_detail ||
-         choice.cluster_size != plain.cluster_size;
+         choice.cluster_size != plain.cluster_size || choice.deadline != plain.deadline;
 }
 
 }  // namespace
@@ -52,8 +55,8 @@ std::optional<CudaJob> open_cuda(const BackendChoice& choice) {
   if (backend == Word::First) {
     if (has_cuda_words(choice)) {
       throw InputError(
-          "--device, --stand-in, --f32-math, --issue, --scales, --trace-detail and --cluster-size "
-          "belong to --backend cuda");
+          "--device, --stand-in, --f32-math, --issue, --scales, --trace-detail, --cluster-size "
+          "and --deadline belong to --backend cuda");
     }
     return std::nullopt;
   }
@@ -81,6 +84,10 @@ std::optional<CudaJob> open_cuda(const BackendChoice& choice) {
         "--trace-detail full needs --issue eager: a graph launches all kernels at once");
   }
   job.options.cluster_size = choice.cluster_size;
+  job.options.deadline = time_of_flag("--deadline", choice.deadline);
+  // Several communicators in one graph: NCCL orders their launches as the program did, on every rank
+  // alike (NCCL 2.26 and later). Read when NCCL starts.
+  static_cast<void>(setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0));
   job.module = &exec::cuda::load_module(exec::cuda::module_place(choice.cuda_module));
   job.facts = job.module->facts();
   exec::cuda::require_device(job.facts);
@@ -102,6 +109,27 @@ exec::cuda::BackendOptions options_for(const CudaJob& job, exec::launch::Session
   options.peer_failure = [&session] { return session.failure().message(); };
   options.on_failure = [&session](const std::string& message) { session.abort(message); };
   return options;
+}
+
+std::string link_of(const CudaJob& job) {
+  const bool stands_in = job.options.stand_in == exec::cuda::StandIn::SendToSelf;
+  return stands_in ? "none: each collective is a send of the rank to itself" : "NCCL";
+}
+
+std::vector<std::string> objections_to(const CudaJob& job, std::int32_t device) {
+  std::vector<std::string> objections;
+  const std::string& name = job.facts.devices.at(static_cast<std::size_t>(device)).name;
+  if (name == "EMULATED") objections.emplace_back("the device is emulated: its times mean nothing");
+  if (job.options.stand_in == exec::cuda::StandIn::SendToSelf) {
+    objections.emplace_back("collectives are one rank's sends to itself: no link was measured");
+  }
+  if (exec::launch::allowed_cores().size() == 1) {
+    objections.emplace_back(
+        "this rank may use one core only, which the threads of NCCL share with it (mpirun "
+        "--bind-to "
+        "none, srun --cpu-bind=none)");
+  }
+  return objections;
 }
 
 std::map<std::string, std::string> notes_of(const CudaJob& job, std::int32_t device) {

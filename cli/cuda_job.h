@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "exec/cuda/module.h"
 #include "exec/launch/session.h"
@@ -28,6 +29,7 @@ struct BackendChoice {
   std::string scales = "kernel";          // or "collective"
   std::string trace_detail = "commands";  // or "full"
   std::int32_t cluster_size = 0;          // of NCCL's thread blocks; 0: NCCL decides
+  std::string deadline = "60s";           // of any wait for a GPU or a peer
 };
 
 struct CudaJob {
@@ -44,6 +46,12 @@ std::optional<CudaJob> open_cuda(const BackendChoice& choice);
 // Of this rank. REQUIRES: the session outlives the backends. Throws DeviceError when there is no
 // GPU left for this rank.
 exec::cuda::BackendOptions options_for(const CudaJob& job, exec::launch::Session& session);
+
+// What stands in the report as this job's link.
+std::string link_of(const CudaJob& job);
+// Why times measured on this GPU are not those of the job: it is emulated, collectives are stood in
+// for, or NCCL's threads have no core of their own.
+std::vector<std::string> objections_to(const CudaJob& job, std::int32_t device);
 
 // For the provenance of measurements: versions, the GPU, and its clocks now.
 std::map<std::string, std::string> notes_of(const CudaJob& job, std::int32_t device);

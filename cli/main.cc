@@ -277,6 +277,8 @@ void bind_backend(CLI::App& command, BackendChoice& choice) {
       .add_option("--cluster-size", choice.cluster_size,
                   "cuda: NCCL's thread blocks per cluster, 1 to 8 (default: NCCL decides)")
       ->check(whole_number(1, 8));
+  command.add_option("--deadline", choice.deadline,
+                     "cuda: of any wait for the GPU or another rank (default 60s)");
   command.add_flag_callback(
       "--graph", [&choice] { choice.issue = "graph"; }, "the same as --issue graph");
 }
@@ -484,7 +486,9 @@ int parse_and_run(int argc, char** argv) {
     return 2;
   } catch (const DeviceError& error) {
     std::fprintf(stderr, "dovetail: %s\n", error.what());
-    return 3;
+    // A thread may be left behind in a library that hangs; destroying what it uses could crash.
+    std::fflush(nullptr);
+    std::_Exit(3);
   }
 }
 

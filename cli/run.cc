@@ -146,6 +146,13 @@ void note_cuda(const CudaJob& cuda, const Backends& backends, std::int32_t devic
   }
 }
 
+// What a reader of this run's figures must know first.
+void describe_device(const CudaJob& cuda, std::int32_t device, Result& result) {
+  result.device = notes_of(cuda, device).at("device");
+  result.device_objections = objections_to(cuda, device);
+  if (cuda.options.stand_in == exec::cuda::StandIn::SendToSelf) result.stand_in = "send-to-self";
+}
+
 // With a graph the first step runs eagerly and the second is captured: neither is timed.
 std::int32_t warmup_of(const RunCommandOptions& options, const std::optional<CudaJob>& cuda) {
   const bool captures = cuda && cuda->options.issue == exec::cuda::Issue::Graph;
@@ -306,7 +313,7 @@ Result run_rank(const Work& work, const RankSeat& seat) {
                                 .notes = {}};
   provenance.notes["date"] = today();
   provenance.notes["version"] = DOVETAIL_VERSION;
-  provenance.notes["link"] = cuda ? "NCCL" : link_of(session, options.job);
+  provenance.notes["link"] = cuda ? link_of(*cuda) : link_of(session, options.job);
   const exec::CpuTimes before = exec::read_cpu_times();
   std::optional<exec::Yardstick> yardstick;
   if (!cuda) yardstick.emplace(static_cast<std::uint64_t>(session.rank().value));
@@ -322,6 +329,7 @@ Result run_rank(const Work& work, const RankSeat& seat) {
   if (yardstick) note_disturbances(work, exchange, *yardstick, result);
   if (cuda) {
     note_cuda(*cuda, backends, on_gpu.device, result);
+    describe_device(*cuda, on_gpu.device, result);
   } else {
     result.link_objection = link_objection(session, options.job);
   }
@@ -347,9 +355,17 @@ void judge(Result& result) {
   }
   result.conditions.spread = widest;
   result.verdict = exec::judge(result.conditions);
-  if (!result.link_objection.empty()) {
+  std::vector<std::string> objections = result.device_objections;
+  if (!result.link_objection.empty()) objections.push_back(result.link_objection);
+  for (const traces::Spread& spread : result.spreads) {
+    if (100 * result.measured.clock_error <= spread.median) continue;
+    objections.push_back("the clocks of the hosts are only aligned to " +
+                         to_string(result.measured.clock_error));
+    break;
+  }
+  for (std::string& objection : objections) {
     result.verdict.valid = false;
-    result.verdict.reasons.push_back(result.link_objection);
+    result.verdict.reasons.push_back(std::move(objection));
   }
   for (std::size_t i = 0; i < result.figures.size(); ++i) {
     auto& notes = result.measured.traces[i].provenance.notes;

@@ -103,6 +103,10 @@ void print_figures(std::ostream& out, const Result& result, const std::vector<Lo
   out << "quiet: 10th percentile of the steps, typical: median; predicted, then measured\n";
 }
 
+ordered_json or_null(const std::string& text) {
+  return text.empty() ? ordered_json(nullptr) : ordered_json(text);
+}
+
 // One entry per rank.
 ordered_json cores_json(const Result& result) {
   ordered_json cores = ordered_json::array();
@@ -125,7 +129,8 @@ void print_report(std::ostream& out, const Result& result, const std::vector<Loa
   if (!result.belief.empty()) out << result.belief << '\n';
   out << "dovetail " << DOVETAIL_VERSION << "; measured: " << provenance.backend << ", "
       << counted(result.measured.traces.front().world_size, "rank")
-      << ", link: " << provenance.notes.at("link") << "; " << provenance.machine << '\n';
+      << ", link: " << provenance.notes.at("link") << "; "
+      << (result.device.empty() ? "" : result.device + "; ") << provenance.machine << '\n';
   if (result.figures.empty()) {
     print_plain(out, result, loaded);
   } else {
@@ -135,8 +140,12 @@ void print_report(std::ostream& out, const Result& result, const std::vector<Loa
   if (!result.exposed.empty()) print_exposed(out, result, loaded);
   exec::CheckResult sum;
   for (const exec::CheckResult& check : result.measured.checks) exec::add(check, sum);
-  out << "checked " << sum.checked << " gradient elements, " << sum.wrong << " wrong"
-      << (sum.wrong > 0 ? ": " + sum.first_wrong : "") << '\n';
+  if (sum.checked == 0) {
+    out << "nothing was checked: no value was reduced\n";
+  } else {
+    out << "checked " << sum.checked << " gradient elements, " << sum.wrong << " wrong"
+        << (sum.wrong > 0 ? ": " + sum.first_wrong : "") << '\n';
+  }
   print_disturbances(out, result);
   out << (result.verdict.valid ? "measurement valid" : "measurement NOT valid");
   for (const std::string& reason : result.verdict.reasons) out << "; " << reason;
@@ -184,6 +193,8 @@ std::string to_json(const Result& result, const std::vector<Loaded>& loaded) {
                                {"machine", provenance.machine},
                                {"backend", provenance.backend},
                                {"link", provenance.notes.at("link")},
+                               {"device", or_null(result.device)},
+                               {"stand_in", or_null(result.stand_in)},
                                {"date", provenance.notes.at("date")},
                                {"valid", result.verdict.valid},
                                {"why_not_valid", result.verdict.reasons},

@@ -42,6 +42,9 @@ struct Result {
   exec::Conditions conditions;
   exec::Verdict verdict;
   std::string link_objection;
+  std::vector<std::string> device_objections;  // of a GPU: why its times are not what they seem
+  std::string device;                          // "NVIDIA H200, sm 90, 132 SMs"; empty on processors
+  std::string stand_in;                        // what collectives were replaced by; empty: nothing
   std::vector<traces::Spread> spreads;
   std::vector<Exposed> exposed;         // one per plan, if asked for
   std::vector<std::int64_t> disturbed;  // steps that met absences, one count per plan

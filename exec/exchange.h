@@ -23,6 +23,10 @@ struct Exchange {
   std::function<std::vector<std::string>(const std::string&)> gather;
   // The bytes of rank 0, on every rank.
   std::function<std::string(const std::string&)> broadcast;
+  // Which clock this rank's timings are readings of, equal on ranks that share one; and the clock,
+  // now_ns() where it is empty (clock_offset.h).
+  std::string clock_id{};
+  std::function<std::int64_t()> clock{};
 };
 
 // A job of one rank, which has nobody to talk to.

@@ -5,11 +5,13 @@
 
 #include "base/error.h"
 #include "exec/clock.h"
+#include "exec/clock_offset.h"
 #include "exec/device_work.h"
 #include "exec/measured_trace.h"
 #include "exec/plan_hash.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <set>
@@ -74,6 +76,37 @@ void append(const RankResult& round, std::int32_t steps_before, RankResult& all)
   add(round.check, all.check);
 }
 
+// What this rank measured, as rank 0's clock would have read it.
+std::vector<Timing> on_clock_of_rank_0(std::vector<Timing> timings, const ClockOffset& before,
+                                       const ClockOffset& after) {
+  for (Timing& timing : timings) {
+    const std::int64_t offset = offset_at(before, after, timing.start_ns);
+    timing.start_ns += offset;
+    timing.end_ns += offset;
+  }
+  return timings;
+}
+std::vector<DeviceWork> on_clock_of_rank_0(std::vector<DeviceWork> works, const ClockOffset& before,
+                                           const ClockOffset& after) {
+  for (DeviceWork& work : works) {
+    const std::int64_t offset = offset_at(before, after, work.start_ns);
+    work.start_ns += offset;
+    work.end_ns += offset;
+  }
+  return works;
+}
+
+// Of the rank whose clock is known worst; on every rank.
+std::int64_t worst_error(const Exchange& exchange, const ClockOffset& before,
+                         const ClockOffset& after) {
+  std::int64_t worst = 0;
+  for (const auto& of_rank :
+       share(exchange, std::array{std::max(before.error_ns, after.error_ns)})) {
+    worst = std::max(worst, of_rank.front());
+  }
+  return worst;
+}
+
 std::int32_t steps_in(const RankResult& result) {
   std::int32_t steps = 0;
   for (const Timing& timing : result.timings) steps = std::max(steps, timing.step + 1);
@@ -83,7 +116,7 @@ std::int32_t steps_in(const RankResult& result) {
 // The window of each step, as traces::step_times knows it: a communication stream may stand at its next
 // wait long before the step begins.
 std::vector<Duration> step_times(const Exchange& exchange, const schedule::ScheduledProgram& plan,
-                                 const RankResult& mine) {
+                                 const RankResult& mine, std::int64_t offset_ns) {
   std::set<CommandId> waits;
   for (const schedule::Command& command : role_of(plan, exchange.rank).commands) {
     if (command.stream != schedule::kComputeStream &&
@@ -98,8 +131,8 @@ std::vector<Duration> step_times(const Exchange& exchange, const schedule::Sched
     // Both ends as maxima, so that ranks join alike.
     std::int64_t& start = windows[2 * static_cast<std::size_t>(timing.step)];
     std::int64_t& end = windows[2 * static_cast<std::size_t>(timing.step) + 1];
-    start = std::max(start, -timing.start_ns);
-    end = std::max(end, timing.end_ns);
+    start = std::max(start, -(timing.start_ns + offset_ns));
+    end = std::max(end, timing.end_ns + offset_ns);
   }
   for (const std::vector<std::int64_t>& of_rank : share(exchange, windows)) {
     for (std::size_t i = 0; i < windows.size(); ++i) windows[i] = std::max(windows[i], of_rank[i]);
@@ -117,6 +150,7 @@ Measured measure(const Exchange& exchange, std::span<const Lane> lanes, const Ru
   Measured measured;
   measured.own.resize(lanes.size());
   std::vector<std::vector<Duration>> known(lanes.size());
+  const ClockOffset before = clock_offset(exchange);
   RunOptions one = options;
   one.rounds = 1;
   for (bool more = true; more; one.executed += executed_by(lanes, one)) {
@@ -128,19 +162,27 @@ Measured measure(const Exchange& exchange, std::span<const Lane> lanes, const Ru
     for (std::size_t i = 0; i < lanes.size(); ++i) {
       append(round[i], steps_in(measured.own[i]), measured.own[i]);
       if (!go_on) continue;
-      const std::vector<Duration> times = step_times(exchange, *lanes[i].plan, round[i]);
+      const std::vector<Duration> times =
+          step_times(exchange, *lanes[i].plan, round[i], before.offset_ns);
       known[i].insert(known[i].end(), times.begin(), times.end());
     }
     const auto done = static_cast<std::int32_t>(measured.rounds.size());
     more = go_on ? rank_0_says(exchange, go_on(known) ? 1 : 0) == 1 : done < options.rounds;
   }
+  const ClockOffset after = clock_offset(exchange);
+  measured.clock_error = Duration(worst_error(exchange, before, after));
   const std::vector<RankResult>& mine = measured.own;
   for (std::size_t i = 0; i < lanes.size(); ++i) {
-    const std::vector<std::vector<Timing>> by_rank = gather_timings(exchange, mine[i].timings);
+    const std::vector<std::vector<Timing>> by_rank =
+        gather_timings(exchange, on_clock_of_rank_0(mine[i].timings, before, after));
     const std::vector<std::vector<DeviceWork>> works =
-        gather_device_work(exchange, mine[i].device_work);
+        gather_device_work(exchange, on_clock_of_rank_0(mine[i].device_work, before, after));
     if (exchange.rank == Rank{0}) {
       measured.traces.push_back(measured_trace(*lanes[i].plan, by_rank, provenance));
+      if (measured.clock_error > Duration{}) {
+        measured.traces.back().provenance.notes["clocks of the hosts"] =
+            "aligned by round trips, to " + to_string(measured.clock_error);
+      }
       add_device_work(*lanes[i].plan, works, origin_ns(by_rank), measured.traces.back());
     }
     measured.checks.push_back(sum_over_ranks(exchange, mine[i].check));

@@ -32,6 +32,7 @@ struct Measured {
   std::vector<CheckResult> checks;    // one per lane, summed over ranks, on every rank
   std::vector<RankResult> own;        // of this rank, one per lane
   std::vector<RoundTime> rounds;
+  Duration clock_error{};  // of traces: how well the clocks of several hosts are aligned; else 0
 };
 
 // Told after each round, on every rank: all step times so far, by lane and step. Rank 0's answer decides

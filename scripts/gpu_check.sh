@@ -16,7 +16,8 @@
 # (also from Python wheels), python3. Every step has a deadline and all together 470 s; a step that fails
 # or is late does not stop those that can do without it, and what was found by then is reported. One GPU:
 # collectives are stood in for by sends of the rank to itself, which are NCCL's own kernels with the given
-# number of thread blocks, but use no link. Sums are checked by one rank, and by two that share the GPU.
+# number of thread blocks, but use no link. First of all the rules that the executor relies on are probed
+# (tests/emulated/conformance.cc): where an answer differs, the emulated device of the tests is wrong. Sums are checked by one rank, and by two that share the GPU.
 #
 # Exit codes: 0 all steps done, 1 a step failed or was late, 2 wrong use, 3 no GPU or no compiler.
 #
@@ -34,7 +35,9 @@ workload=gpt2
 world=2  # ranks of the plans; one plays them all
 dry_run=
 pack=
-readonly ctas=(4 16 32)
+# Few thread blocks make a copy within the GPU as slow, beside the computing, as a link is: by some 20 GB/s
+# per block, gpt2's 475 MiB take a third of a step in tf32 with one and a twentieth with 8.
+readonly ctas=(1 2 8)
 readonly issues=(eager graph)
 # One bucket, overlapped or not, 3 and about 12 for gpt2's 475 MiB of gradients; waits per bucket
 # or for the whole stream.
@@ -110,7 +113,7 @@ if [[ -n $pack ]]; then
 fi
 
 readonly dovetail=$build/dovetail
-readonly device=(--backend cuda --stand-in send-to-self)
+readonly device=(--backend cuda --stand-in send-to-self --f32-math tf32)
 found_options=()  # for CMake: what wheels hold
 start=$SECONDS
 deadline=$((start + total_s))  # of the steps
@@ -133,6 +136,12 @@ step() {
   fi
   timeout --kill-after=5 "$((limit < left ? limit : left))" "$@" >"$out/$name.log" 2>&1
   code=$?
+  if ((code != 0)) && [[ $name == sanitizer* ]] && grep -q 'Device not supported' "$out/$name.log"; then
+    printf '{"step": "%s", "seconds": %d, "result": "skipped: compute-sanitizer may not watch this device"}\n' \
+      "$name" $((SECONDS - begin)) >>"$out/steps.jsonl"
+    echo "gpu_check: $name: skipped, compute-sanitizer may not watch this device"
+    return 0
+  fi
   case $code in
     0) result=ok ;;
     124 | 137) result=late ;;
@@ -236,7 +245,7 @@ configure_and_build() {
   [[ -n $deps ]] && options+=("-DCMAKE_PREFIX_PATH=$deps/usr")
   command -v ninja >/dev/null && options+=(-G Ninja)
   step configure 60 cmake -S . -B "$build" "${options[@]}" &&
-    step build 240 cmake --build "$build" -j "$(nproc)" --target dovetail dovetail_cuda
+    step build 240 cmake --build "$build" -j "$(nproc)" --target dovetail dovetail_cuda dovetail_conformance
 }
 
 # One calibration per way of issuing and number of thread blocks: each is another machine to a plan.
@@ -328,6 +337,7 @@ find_tools
 [[ -n $dry_run ]] || empty_folder
 step facts 20 python3 scripts/gpu_report.py facts "$out/facts.json"
 if configure_and_build; then
+  step conformance 30 "$build/dovetail_conformance"
   step selftest 120 bash -c 'to_file "$@"' bash "$out/selftest.json" "$dovetail" selftest --backend all --json
   calibrate_all
   schedules
@@ -338,5 +348,7 @@ deadline=$((SECONDS + report_s))  # its own time: it tells what was found, howev
 step report "$report_s" python3 scripts/gpu_report.py report "$out"
 [[ -n $dry_run ]] && exit 0
 cat "$out/report.log"
+# One file to bring home, where a machine gives back few.
+tar czf "$out.tar.gz" -C "$(dirname "$out")" "$(basename "$out")" && echo "gpu_check: everything is in $out.tar.gz"
 echo "gpu_check: $failed steps failed, $((SECONDS - start)) s; results in $out"
 ((failed == 0))

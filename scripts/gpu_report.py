@@ -76,6 +76,7 @@ def facts(path):
             "gpus": output_of("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader").splitlines(),
             "topology": output_of("nvidia-smi", "topo", "-m").splitlines(),
             "nvcc": output_of("nvcc", "--version").splitlines()[-1:],
+            "interfaces": sorted(os.listdir("/sys/class/net")),
             "compiler": output_of("g++", "--version").splitlines()[:1],
             "commit": output_of("git", "rev-parse", "HEAD"),
             "variables": variables,
@@ -181,9 +182,54 @@ def rows_of(report, issue, blocks, directory):
                 "p90_us": row["p90_us"],
                 "error": predicted / measured - 1,
                 "overhead": overhead_of(trace) if trace else None,
+                "communication": communication_of(trace) if trace else None,
             }
         )
     return rows
+
+
+def communication_of(trace):
+    """The share of a step of rank 0 in which a collective is under way, and the median step; or None."""
+    kinds = {command["id"]: command["kind"] for command in trace["commands"]}
+    shares = {}
+    for command, rank, _, step, start, end, *_ in trace["spans"]:
+        if rank != 0 or kinds[command] == "wait":
+            continue
+        entry = shares.setdefault(step, {"first": start, "last": end, "sent": 0})
+        entry["first"] = min(entry["first"], start)
+        entry["last"] = max(entry["last"], end)
+        if kinds[command] == "collective":
+            entry["sent"] += end - start
+    found = [one["sent"] / (one["last"] - one["first"]) for one in shares.values() if one["last"] > one["first"]]
+    return statistics.median(found) if found else None
+
+
+def differences_of(rows):
+    """How wrong predicted differences between two schedules of one machine are, as a part of the step.
+
+    Beside it the same for a model that knows no overlap: it predicts the step of no-overlap for all.
+    """
+    errors, plain = [], []
+    groups = {}
+    for row in rows:
+        groups.setdefault((row["issue"], row["max_ctas"]), []).append(row)
+    for group in groups.values():
+        whole = [row["predicted_step_us"] for row in group if row["policy"].startswith("no-overlap")]
+        if whole:
+            plain += [abs(whole[0] / row["measured_step_us"] - 1) for row in group]
+        for index, one in enumerate(group):
+            for other in group[:index]:
+                predicted = one["predicted_step_us"] - other["predicted_step_us"]
+                measured = one["measured_step_us"] - other["measured_step_us"]
+                step = (one["measured_step_us"] + other["measured_step_us"]) / 2
+                errors.append(abs(predicted - measured) / step)
+    found = {"pairs": len(errors)}
+    if errors:
+        found["mean"] = sum(errors) / len(errors)
+        found["worst"] = max(errors)
+    if plain:
+        found["mean_error_of_a_model_without_overlap"] = sum(plain) / len(plain)
+    return found
 
 
 def schedules(directory, result):
@@ -201,6 +247,8 @@ def schedules(directory, result):
             continue
         for key in ("machine", "backend", "date"):
             result[key] = run[key]
+        for key in ("device", "stand_in"):
+            result[key] = run.get(key)
     if not rows:
         print("no schedule was both predicted and measured")
         return False
@@ -209,22 +257,32 @@ def schedules(directory, result):
         if of_issue:
             result["by_issue"][issue] = errors_of(of_issue)
     result["all"] = errors_of(rows)
+    result["differences"] = differences_of(rows)
     result["rows"] = rows
     print(
         f"{'issue':<6} {'blocks':>6} {'buckets':>7} {'predicted ms':>12} {'measured ms':>11} {'error':>8}"
-        f" {'overhead':>8}  policy"
+        f" {'overhead':>8} {'sending':>8}  policy"
     )
     for row in rows:
         overhead = "-" if row["overhead"] is None else f"{row['overhead']:.2%}"
+        sending = "-" if row["communication"] is None else f"{row['communication']:.0%}"
         print(
             f"{row['issue']:<6} {row['max_ctas']:>6} {row['buckets']:>7} {row['predicted_step_us'] / 1e3:>12.3f}"
-            f" {row['measured_step_us'] / 1e3:>11.3f} {row['error']:>+8.2%} {overhead:>8}  {row['policy']}"
+            f" {row['measured_step_us'] / 1e3:>11.3f} {row['error']:>+8.2%} {overhead:>8} {sending:>8}  {row['policy']}"
         )
     for name, errors in list(result["by_issue"].items()) + [("all", result["all"])]:
         line = f"{name}: error mean {errors['mean']:.2%}, worst {errors['worst']:.2%}"
         if "mean_overhead" in errors:
             line += f"; overhead mean {errors['mean_overhead']:.2%}, worst {errors['worst_overhead']:.2%}"
         print(f"{line}; {errors['schedules']} schedules")
+    found = result["differences"]
+    if found["pairs"] > 0:
+        print(
+            f"differences between two schedules of one machine: error mean {found['mean']:.2%} of the step,"
+            f" worst {found['worst']:.2%}; {found['pairs']} pairs"
+        )
+    if "mean_error_of_a_model_without_overlap" in found:
+        print(f"a model without overlap: error mean {found['mean_error_of_a_model_without_overlap']:.2%}")
     return True
 
 

@@ -4,6 +4,7 @@
 #include "exec/cpu/job.h"
 
 #include "base/error.h"
+#include "exec/clock_offset.h"
 #include "exec/cpu/gloo.h"
 #include "exec/cpu/ring.h"
 #include "exec/launch/affinity.h"
@@ -30,6 +31,7 @@ Exchange exchange_of(launch::Session& session) {
   exchange.barrier = [&session] { session.barrier(); };
   exchange.gather = [&session](const std::string& bytes) { return session.gather(bytes); };
   exchange.broadcast = [&session](const std::string& bytes) { return session.broadcast(bytes); };
+  exchange.clock_id = this_clock();
   return exchange;
 }
 

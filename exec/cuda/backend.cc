@@ -7,6 +7,7 @@
 #include "exec/cuda/op_work.h"
 #include "exec/cuda/ranges.h"
 #include "exec/cuda/synthetic_ops.h"
+#include "exec/cuda/training_kernels.h"
 #include "exec/cuda/training_ops.h"
 #include "exec/run.h"
 #include "schedule/visit.h"
@@ -74,6 +75,9 @@ CudaBackend::CudaBackend(const schedule::ScheduledProgram& plan, const BackendOp
       memory_(Layout(plan, options.exchange.rank, scope_of(options))),
       streams_(streams_of(plan)),
       timer_(streams_[0].get(), watch_) {
+  // Ops first: they load code, which may wait for a device that must not hold a collective then.
+  load_kernels();
+  make_ops();
   communicators_ =
       std::make_unique<Communicators>(plan, memory_, watch_,
                                       Communicators::Options{.device = options.device,
@@ -86,7 +90,6 @@ CudaBackend::CudaBackend(const schedule::ScheduledProgram& plan, const BackendOp
                        if (graph_ != nullptr) graph_->release();
                        all->abort();
                      });
-  make_ops();
   plan_folds();
   if (options.trace_detail == TraceDetail::Full) {
     recorder_ = std::make_unique<ActivityRecorder>();
@@ -101,12 +104,21 @@ CudaBackend::CudaBackend(const schedule::ScheduledProgram& plan, const BackendOp
 // Before the communicators go: NCCL would wait for the graph (graph.h).
 CudaBackend::~CudaBackend() { graph_.reset(); }
 
+void CudaBackend::load_kernels() const {
+  using dovetail::exec::cuda::check;  // the member of that name compares values
+  check(preload_kernels(), "loading kernels");
+  if (options_.content == Content::TrainingJob) {
+    check(preload_training_kernels(), "loading the training job's kernels");
+  }
+}
+
 void CudaBackend::make_ops() {
   if (options_.content == Content::TrainingJob) {
     ops_ = std::make_unique<TrainingOps>(plan_, rank_, memory_, options_.hyperparameters);
     return;
   }
-  const bool is_alone = options_.stand_in == StandIn::SendToSelf;
+  // Without communication every reduced value would be wrong, and counted one by one.
+  const bool is_alone = options_.stand_in == StandIn::SendToSelf || communicators_of(plan_).empty();
   ops_ = std::make_unique<SyntheticOps>(
       plan_, memory_,
       SyntheticOps::Options{.rank = rank_,
@@ -315,8 +327,12 @@ void CudaBackend::wait_until_idle() {
 }
 
 std::string CudaBackend::label_of_unfinished() const {
-  const std::optional<CommandId> command = timer_.unfinished();
-  return command ? labels_.at(*command) : "the step";
+  try {
+    const std::optional<CommandId> command = timer_.unfinished();
+    return command ? labels_.at(*command) : "the step";
+  } catch (const DeviceError&) {
+    return "the step";  // a broken device answers nothing
+  }
 }
 
 CheckResult CudaBackend::check() { return ops_->check(streams_[0].get()); }

@@ -77,6 +77,7 @@ class CudaBackend final : public Backend {
     Moves moves;
   };
 
+  void load_kernels() const;
   void make_ops();
   void plan_folds();
   void plan_commands();

@@ -82,6 +82,27 @@ void require_shapes(const schedule::Program& workload) {
 
 // ---- ops
 
+// Runs the plan and leaves the calls' times in `timer`; returns the timings.
+std::vector<Timing> run_timed(const Lab& lab, const schedule::ScheduledProgram& plan,
+                              HostTimer& timer, std::int32_t steps) {
+  run(plan, lab.exchange.rank, timer, {.warmup = kWarmup, .steps = 1});
+  timer.clear();
+  return run(plan, lab.exchange.rank, timer, {.warmup = 0, .steps = steps}).timings;
+}
+
+// The median of each call of a step over the steps, and the mean of those; over the ranks too.
+Duration mean_of_calls(const Lab& lab, const std::vector<std::int64_t>& samples_ns,
+                       std::size_t calls) {
+  if (calls == 0) return {};
+  std::int64_t sum = 0;
+  for (std::size_t call = 0; call < calls; ++call) {
+    std::vector<std::int64_t> of_call;
+    for (std::size_t i = call; i < samples_ns.size(); i += calls) of_call.push_back(samples_ns[i]);
+    if (!of_call.empty()) sum += spread_of(std::move(of_call)).median.count();
+  }
+  return median_of(lab, {sum / static_cast<std::int64_t>(calls)});
+}
+
 schedule::ScheduledProgram ops_plan(const Lab& lab, const schedule::Program& workload) {
   schedule::ScheduledProgram plan = chain_plan(lab.ranks, 0, Bytes(0));
   plan.program = workload;
@@ -103,14 +124,23 @@ std::map<CommandId, OpId> ops_by_command(const schedule::ScheduledProgram& plan)
   return ops;
 }
 
-std::vector<OpTime> measure_ops(const Lab& lab, const schedule::Program& workload) {
+// And what issuing one of them costs the host, on average over the ops: one may be several launches.
+struct OpTimes {
+  std::vector<OpTime> times;
+  Duration issue{};
+};
+OpTimes measure_ops(const Lab& lab, const schedule::Program& workload) {
   const schedule::ScheduledProgram plan = ops_plan(lab, workload);
   const std::map<CommandId, OpId> ops = ops_by_command(plan);
+  const std::unique_ptr<Backend> backend = lab.make_backend(plan);
+  HostTimer timer(*backend);
   std::map<OpId, std::vector<std::int64_t>> samples;
-  for (const Timing& timing : timings_of(lab, plan)) {
+  for (const Timing& timing : run_timed(lab, plan, timer, lab.options.steps)) {
     samples[ops.at(timing.command)].push_back(timing.end_ns - timing.start_ns);
   }
-  std::vector<OpTime> times;
+  OpTimes result;
+  result.issue = mean_of_calls(lab, timer.run_op_ns, ops.size());
+  std::vector<OpTime>& times = result.times;
   for (const schedule::RankProgram& role : plan.roles) {
     for (const schedule::Command& command : role.commands) {
       const OpId op = ops.at(command.id);
@@ -120,19 +150,18 @@ std::vector<OpTime> measure_ops(const Lab& lab, const schedule::Program& workloa
       times.push_back({.op = op, .time = spread_of(std::move(all)), .by_rank = {}});
     }
   }
-  return times;
+  return result;
 }
 
 // ---- transfers
 
 // Of each step of a queue of equal collectives: how long the first one took, which had nothing
-// before it, and how long all of them took. A collective lasts from its last arrival to its last
-// completion over the ranks.
+// before it, and how long all of them took.
 struct QueueTimes {
   std::vector<std::int64_t> first_ns, all_ns;
 };
 
-// What one rank saw of one step; three numbers, to be shared.
+// What one rank saw of one step.
 struct QueueSeen {
   std::int64_t start = std::numeric_limits<std::int64_t>::max();
   std::int64_t first_end = 0;
@@ -157,24 +186,26 @@ std::vector<QueueSeen> see_queue(const Lab& lab, const schedule::ScheduledProgra
   return steps;
 }
 
+// A collective lasts as long as on its last arrival, which waits for nobody: the shortest of the
+// ranks' own durations. So no rank's clock is held against another's.
 QueueTimes queue_times(const Lab& lab, const TransferProbe& probe) {
   const schedule::ScheduledProgram plan = transfer_plan(probe);
   std::vector<std::int64_t> mine;
   for (const QueueSeen& seen : see_queue(lab, plan)) {
-    mine.insert(mine.end(), {seen.start, seen.first_end, seen.end});
+    if (seen.start > seen.end) throw DeviceError("the backend gave no timing of a collective");
+    mine.insert(mine.end(), {seen.first_end - seen.start, seen.end - seen.start});
   }
   const std::vector<std::vector<std::int64_t>> all = share(lab.exchange, mine);
   QueueTimes times;
-  for (std::size_t i = 0; i < mine.size(); i += 3) {
-    QueueSeen job = {.start = 0};
+  for (std::size_t i = 0; i < mine.size(); i += 2) {
+    std::int64_t first = std::numeric_limits<std::int64_t>::max();
+    std::int64_t whole = first;
     for (const std::vector<std::int64_t>& of_rank : all) {
-      job.start = std::max(job.start, of_rank.at(i));
-      job.first_end = std::max(job.first_end, of_rank.at(i + 1));
-      job.end = std::max(job.end, of_rank.at(i + 2));
+      first = std::min(first, of_rank.at(i));
+      whole = std::min(whole, of_rank.at(i + 1));
     }
-    if (job.start > job.end) throw DeviceError("the backend gave no timing of a collective");
-    times.first_ns.push_back(job.first_end - job.start);
-    times.all_ns.push_back(job.end - job.start);
+    times.first_ns.push_back(first);
+    times.all_ns.push_back(whole);
   }
   return times;
 }
@@ -232,14 +263,6 @@ CopyTime measure_copies(const Lab& lab) {
 
 // ---- host
 
-// Runs the plan and leaves the calls' times in `timer`; returns the timings.
-std::vector<Timing> run_timed(const Lab& lab, const schedule::ScheduledProgram& plan,
-                              HostTimer& timer, std::int32_t steps) {
-  run(plan, lab.exchange.rank, timer, {.warmup = kWarmup, .steps = 1});
-  timer.clear();
-  return run(plan, lab.exchange.rank, timer, {.warmup = 0, .steps = steps}).timings;
-}
-
 Duration launch_gap(const Lab& lab) {
   constexpr std::int64_t kOps = 24;
   constexpr Bytes kLong = mib(256);  // long enough for the host to run ahead
@@ -253,32 +276,34 @@ Duration launch_gap(const Lab& lab) {
   return median_of(lab, gaps);
 }
 
-HostCosts measure_host(const Lab& lab) {
+// The device is idle when a step begins: its first op shows the way from call to start.
+Duration measure_latency(const Lab& lab) {
+  constexpr std::int64_t kOps = 200;
+  constexpr Bytes kShort = kib(4);
+  std::vector<std::int64_t> in_a_row;
+  for (const Timing& timing : timings_of(lab, chain_plan(lab.ranks, kOps, kShort))) {
+    in_a_row.push_back(timing.end_ns - timing.start_ns);
+  }
+  const Duration alone = median_of(lab, in_a_row);
+  const schedule::ScheduledProgram plan = chain_plan(lab.ranks, 1, kShort);
+  const std::unique_ptr<Backend> backend = lab.make_backend(plan);
+  HostTimer timer(*backend);
+  std::vector<std::int64_t> latencies;
+  for (std::int32_t i = 0; i < lab.options.steps; ++i) {
+    const std::vector<Timing> timings = run_timed(lab, plan, timer, 1);
+    if (timings.empty()) throw DeviceError("the backend gave no timing of an op");
+    const std::int64_t issued = timer.issued_ns.at(timings.front().command);
+    latencies.push_back(latency_of(timings.front(), issued, alone).count());
+  }
+  return median_of(lab, latencies);
+}
+
+HostCosts measure_host(const Lab& lab, Duration run_op) {
   HostCosts host;
   host.launch_gap = launch_gap(lab);
   if (lab.options.issue == Issue::Graph) return host;
-  constexpr std::int64_t kOps = 200;
-  {
-    const schedule::ScheduledProgram plan = chain_plan(lab.ranks, kOps, kib(4));
-    const std::unique_ptr<Backend> backend = lab.make_backend(plan);
-    HostTimer timer(*backend);
-    run_timed(lab, plan, timer, lab.options.steps);
-    host.run_op = median_of(lab, timer.run_op_ns);
-  }
-  {
-    // The device is idle when a step begins: its first op shows the way from call to start.
-    const schedule::ScheduledProgram plan = chain_plan(lab.ranks, 1, kib(4));
-    const std::unique_ptr<Backend> backend = lab.make_backend(plan);
-    HostTimer timer(*backend);
-    std::vector<std::int64_t> latencies;
-    for (std::int32_t i = 0; i < lab.options.steps; ++i) {
-      const std::vector<Timing> timings = run_timed(lab, plan, timer, 1);
-      if (timings.empty()) throw DeviceError("the backend gave no timing of an op");
-      const std::int64_t issued = timer.issued_ns.at(timings.front().command);
-      latencies.push_back(std::max<std::int64_t>(0, timings.front().start_ns - issued));
-    }
-    host.launch_latency = median_of(lab, latencies);
-  }
+  host.run_op = run_op;
+  host.launch_latency = measure_latency(lab);
   {
     TransferProbe probe = probe_of(lab, mib(1), kQueue);
     probe.mode = schedule::BucketMode::Copy;
@@ -415,6 +440,10 @@ MutualSlowdown measure_contention(const Lab& lab, const schedule::Program& workl
 
 }  // namespace
 
+Duration latency_of(const Timing& op, std::int64_t issued_ns, Duration in_a_row) {
+  return std::max(Duration{}, Duration(op.end_ns - issued_ns) - in_a_row);
+}
+
 std::vector<Bytes> sizes_in_order(Bytes smallest, Bytes largest) {
   std::vector<Bytes> rising;
   for (Bytes bytes = smallest; bytes <= largest; bytes = Bytes(2 * bytes.count())) {
@@ -445,9 +474,10 @@ GpuCalibration calibrate_gpu(const Exchange& exchange, const MakeBackend& make_b
   };
   GpuCalibration result;
   tell("ops of the step");
-  result.ops = measure_ops(lab, workload);
+  OpTimes ops = measure_ops(lab, workload);
+  result.ops = std::move(ops.times);
   tell("host and launches");
-  result.host = measure_host(lab);
+  result.host = measure_host(lab, ops.issue);
   tell("copies");
   result.copies = measure_copies(lab);
   tell("collectives by size");

@@ -8,8 +8,9 @@
 //
 //   kernels      the workload's ops one after the other, without communication
 //   host         a decorated backend notes how long each call takes (HostTimer): issuing an op, a
-//                collective, an event, a copy; `launch_latency` from the end of the call to the
-//                start on an idle device; `launch_gap` between two long kernels in a row
+//                collective, an event, a copy; an op costs the mean over the workload's own ops;
+//                `launch_latency` from the end of the call to the start on an idle device;
+//                `launch_gap` between two long kernels in a row
 //   collectives  several of one size, launched together: the first is isolated, all of them back to
 //                back
 //   contention   the workload's forward and backward beside a queue of collectives that is as long:
@@ -73,6 +74,11 @@ struct GpuCalibration {
   std::vector<calibrate::CollectiveTimes> collectives;
   MutualSlowdown contention;
 };
+
+// From the end of the call that issued an op on an idle device to the op's start: its end, less the
+// call's return, less how long such an op takes in a row of them. (Its start event says nothing: an
+// idle device executes it while the call is still launching.)
+Duration latency_of(const Timing& op, std::int64_t issued_ns, Duration in_a_row);
 
 // Sizes that double, in an order in which any beginning covers the whole range: both ends, the
 // middle, the quarters, ... So a budget that runs out costs resolution, not range.

@@ -22,6 +22,8 @@ using schedule::Tensor;
 using schedule::TensorKind;
 
 constexpr Bytes kTiny = kib(4);
+// Keeps the device busy while the host enqueues a queue of transfers, at up to 20 us each.
+constexpr Bytes kHeadStart = mib(1024);
 
 std::int32_t first_free_tensor(const Program& program) {
   std::int32_t id = 0;
@@ -62,6 +64,7 @@ void add_transfers(Program& program, const TransferProbe& probe) {
   std::int32_t tensor = first_free_tensor(program);
   const std::int32_t op = first_free_op(program);
   Op writer = tiny_op(op, "probe.begin", Phase::Forward);
+  writer.work = schedule::MemoryWork{.bytes = kHeadStart, .flop = Flop(0)};
   Op reader = tiny_op(op + 1, "probe.end", Phase::Optimizer);
   const std::int64_t numel = std::max<std::int64_t>(1, probe.bytes.count() / 4);
   for (std::int64_t i = 0; i < probe.count; ++i) {

@@ -10,7 +10,7 @@
 
 namespace dovetail::exec::cuda {
 
-// A tiny op, then `count` all-reduces of `bytes` each, launched together, on `ranks` ranks.
+// An op that gives the host a head start, then `count` all-reduces of `bytes` each, launched together, on `ranks` ranks.
 struct TransferProbe {
   std::int64_t ranks = 1;
   Bytes bytes;

@@ -106,6 +106,8 @@ std::string CallGuard::objection() const {
 void CallGuard::give_up(std::unique_lock<std::mutex>& lock, const std::string& message) {
   state_->failure = message;
   std::thread([state = state_, give_up = options_.give_up, message] {
+    // Said before the abort: NCCL frees the communicator under the call, which may crash.
+    static_cast<void>(std::fprintf(stderr, "dovetail: %s\n", message.c_str()));
     try {
       if (give_up) give_up(message);
     } catch (const std::exception&) {

@@ -224,7 +224,7 @@ void Communicators::reserve(const Transfer& transfer, std::size_t index) {
     return;
   }
   const Bytes payload = Bytes(transfer.payload_bytes());
-  if (payload > one.twin.size()) one.twin = DeviceBuffer(payload);
+  if (payload > one.twin.size()) one.twin = DeviceBuffer(payload, "what a stand-in receives");
 }
 
 void Communicators::enqueue(const Transfer& transfer, std::size_t index, cudaStream_t stream) {
@@ -332,13 +332,12 @@ std::string Communicators::error() const {
 }
 
 void Communicators::abort() {
-  if (std::exchange(is_aborted_, true)) return;
+  if (is_aborted_.exchange(true)) return;
   std::vector<std::function<void()>> calls;
   for (One& one : all_) {
     if (one.communicator == nullptr) continue;
-    calls.emplace_back([communicator = std::exchange(one.communicator, nullptr)] {
-      static_cast<void>(ncclCommAbort(communicator));
-    });
+    calls.emplace_back(
+        [communicator = one.communicator] { static_cast<void>(ncclCommAbort(communicator)); });
   }
   aborts_.start(std::move(calls));
   static_cast<void>(aborts_.wait(kAbortPatience));

@@ -5,7 +5,9 @@
 // thread for every collective, which would distort eager timings. Every other call of this thread
 // that talks to peers stands under Watch::call. A hang on the device is found by whoever waits for
 // it (watch.h), who then calls abort(). The block that holds all buckets is registered with every
-// communicator, as NCCL's faster protocols want it.
+// communicator: over a network its buffers are then used in place; within a node NCCL 2.28 ignores
+// the registration of memory from cudaMalloc (transport/p2p.cc ipcRegisterBuffer wants memory of
+// ncclMemAlloc), so what is measured is NCCL without NVLS or IPC zero-copy, as most trainers run.
 //
 // As a stand-in (one rank) each transfer's larger side travels through grouped ncclSend and
 // ncclRecv to this rank itself, into memory of its own: NCCL's real kernel, on as many channels as
@@ -22,6 +24,7 @@
 #include "exec/cuda/transfer.h"
 #include "exec/cuda/watch.h"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -82,7 +85,7 @@ class Communicators {
   StandIn stand_in_;
   std::vector<CommunicatorKey> keys_;
   std::vector<One> all_;
-  bool is_aborted_ = false;
+  std::atomic<bool> is_aborted_ = false;  // also asked by the thread of call_guard.h
   SideThreads aborts_;
   int exceptions_at_start_ = 0;
 };

@@ -16,7 +16,18 @@
 #define DOVETAIL_LAUNCH(kernel, grid, block, stream, ...) \
   (kernel<<<grid, block, 0, stream>>>(__VA_ARGS__), cudaGetLastError())
 
+// Loads a kernel's code, so that its first launch does not have to: with lazy loading that may wait
+// for the device, where a collective may wait for a rank that waits likewise (CUDA C++ Programming
+// Guide, Lazy Loading, Concurrent Execution). The value is the status.
+#define DOVETAIL_PRELOAD(kernel) \
+  ::dovetail::exec::cuda::preload(reinterpret_cast<const void*>(kernel))
+
 namespace dovetail::exec::cuda {
+
+inline cudaError_t preload(const void* kernel) {
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, kernel);
+}
 
 __device__ inline std::int64_t thread_index() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

@@ -18,7 +18,8 @@ class DeviceMemory {
  public:
   // Allocates the block and fills it with zeros.
   explicit DeviceMemory(Layout layout)
-      : layout_(std::move(layout)), block_(Bytes(layout_.bytes())) {
+      : layout_(std::move(layout)),
+        block_(Bytes(layout_.bytes()), "gradients, buckets and parameters") {
     if (layout_.bytes() == 0) return;
     check(cudaMemset(block_.data(), 0, static_cast<std::size_t>(layout_.bytes())), "cudaMemset");
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // nothing else runs yet

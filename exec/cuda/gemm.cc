@@ -36,7 +36,7 @@ cublasComputeType_t compute_type(Element element, F32Math math) {
 }
 
 DeviceBuffer random_operand(std::int64_t count, Element element, std::uint64_t seed) {
-  DeviceBuffer buffer(Bytes(count * size_of(element)));
+  DeviceBuffer buffer(Bytes(count * size_of(element)), "operands of matrix products");
   check(fill_random({.data = buffer.data(), .count = count, .element = element}, seed, nullptr),
         "kernel fill_random");
   return buffer;
@@ -48,7 +48,7 @@ Gemm::Gemm(F32Math math) : math_(math) {
   cublasHandle_t handle = nullptr;
   check(cublasCreate(&handle), "cublasCreate");
   handle_ = CublasHandle(handle);
-  workspace_ = DeviceBuffer(kWorkspace);
+  workspace_ = DeviceBuffer(kWorkspace, "cuBLAS's workspace");
 }
 
 void Gemm::reserve(const schedule::GemmWork& work, Element element) {
@@ -57,6 +57,8 @@ void Gemm::reserve(const schedule::GemmWork& work, Element element) {
     throw InputError("a matrix product has a side or a count beyond 2^31");
   }
   const GemmRoom room = room_of(work, element);
+  const std::pair shape(work, element);
+  if (std::ranges::find(shapes_, shape) == shapes_.end()) shapes_.push_back(shape);
   GemmRoom& known = operands_[element].room;
   known = {.a = std::max(known.a, room.a),
            .b = std::max(known.b, room.b),
@@ -69,6 +71,9 @@ void Gemm::allocate() {
     operands.b = random_operand(operands.room.b, element, 2);
     operands.c = random_operand(operands.room.c, element, 3);
   }
+  // Each shape once: cuBLAS chooses and loads its kernel now, not beside a collective.
+  for (const auto& [work, element] : shapes_) run(work, element, nullptr);
+  shapes_.clear();
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // our own kernels, no peer
 }
 

@@ -22,6 +22,8 @@
 
 #include <cstdint>
 #include <map>
+#include <utility>
+#include <vector>
 
 namespace dovetail::exec::cuda {
 
@@ -33,6 +35,7 @@ class Gemm {
 
   // Throws InputError for a shape that cuBLAS cannot take.
   void reserve(const schedule::GemmWork& work, Element element);
+  // Runs each reserved shape once; before the first collective.
   void allocate();
   // REQUIRES: the work was reserved.
   void run(const schedule::GemmWork& work, Element element, cudaStream_t stream);
@@ -53,6 +56,7 @@ class Gemm {
   CublasHandle handle_;
   DeviceBuffer workspace_;
   std::map<Element, Operands> operands_;
+  std::vector<std::pair<schedule::GemmWork, Element>> shapes_;  // to be run once by allocate()
 };
 
 }  // namespace dovetail::exec::cuda

@@ -64,17 +64,16 @@ inline Event make_event(EventKind kind) {
   return Event(event);
 }
 
+// nullptr for nothing. Throws DeviceError with the bytes asked for, their purpose, and what is free.
+void* allocate(Bytes size, const char* purpose);
+
 // Memory of the device, or of the host that the device can reach; not initialised.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
-  explicit DeviceBuffer(Bytes size) : size_(size) {
-    void* data = nullptr;
-    if (size > Bytes(0)) {
-      check(cudaMalloc(&data, static_cast<std::size_t>(size.count())), "cudaMalloc");
-    }
-    data_ = Handle<void*, cudaFree>(data);
-  }
+  // `purpose` is what a person hears when there is not enough: "cuBLAS's workspace".
+  explicit DeviceBuffer(Bytes size, const char* purpose = "a small table")
+      : data_(allocate(size, purpose)), size_(size) {}
   [[nodiscard]] void* data() const { return data_.get(); }
   [[nodiscard]] Bytes size() const { return size_; }
   [[nodiscard]] void* at(Bytes offset) const {

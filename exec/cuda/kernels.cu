@@ -6,6 +6,8 @@
 #include "exec/cuda/device.cuh"
 #include "exec/cuda/elements.cuh"
 
+#include <initializer_list>
+
 namespace dovetail::exec::cuda {
 namespace {
 
@@ -211,6 +213,19 @@ cudaError_t stream_pass(const float* x, float* y, std::int64_t count, cudaStream
   if (count == 0) return cudaSuccess;
   return DOVETAIL_LAUNCH(stream_pass_kernel, blocks_for((count + 3) / 4), kThreads, stream, x, y,
                          count);
+}
+
+cudaError_t preload_kernels() {
+  for (const cudaError_t loaded :
+       {DOVETAIL_PRELOAD(fill_known_kernel), DOVETAIL_PRELOAD(set_step_kernel),
+        DOVETAIL_PRELOAD(fill_random_kernel), DOVETAIL_PRELOAD(compare_known_kernel),
+        DOVETAIL_PRELOAD(move_ranges_kernel), DOVETAIL_PRELOAD(copy_scaled_kernel),
+        DOVETAIL_PRELOAD(accumulate_kernel), DOVETAIL_PRELOAD(squares_kernel),
+        DOVETAIL_PRELOAD(add_partials_kernel), DOVETAIL_PRELOAD(store_number_kernel),
+        DOVETAIL_PRELOAD(stream_pass_kernel)}) {
+    if (loaded != cudaSuccess) return loaded;
+  }
+  return cudaSuccess;
 }
 
 }  // namespace dovetail::exec::cuda

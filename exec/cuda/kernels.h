@@ -68,4 +68,7 @@ inline constexpr int kSquareBlocks = 256;
 [[nodiscard]] cudaError_t stream_pass(const float* x, float* y, std::int64_t count,
                                       cudaStream_t stream);
 
+// Loads the code of all of them; before the first collective (device.cuh).
+[[nodiscard]] cudaError_t preload_kernels();
+
 }  // namespace dovetail::exec::cuda

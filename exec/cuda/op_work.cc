@@ -27,7 +27,7 @@ std::int64_t elements(Bytes bytes) {
 }
 
 DeviceBuffer random_floats(std::int64_t count) {
-  DeviceBuffer buffer(Bytes(count * 4));
+  DeviceBuffer buffer(Bytes(count * 4), "the ring of memory-bound work");
   check(fill_random({.data = buffer.data(), .count = count, .element = Element::F32}, 4, nullptr),
         "kernel fill_random");
   return buffer;

@@ -52,6 +52,7 @@ SyntheticOps::SyntheticOps(const schedule::ScheduledProgram& plan, DeviceMemory&
 }
 
 void SyntheticOps::plan_looks() {
+  if (checks_ == Checks::None) return;
   const Layout& layout = memory_.layout();
   std::int64_t used = 0;
   for (const values::Observation& what : expected_.observations) {
@@ -67,7 +68,7 @@ void SyntheticOps::plan_looks() {
     used += (look.from.bytes() + kAlignment - 1) / kAlignment * kAlignment;
     looks_[what.op].push_back(std::move(look));
   }
-  copies_ = DeviceBuffer(Bytes(used));
+  copies_ = DeviceBuffer(Bytes(used), "copies of what ops read, for the check");
 }
 
 Bytes SyntheticOps::touched_by(const schedule::Op& op) const {

@@ -24,7 +24,7 @@
 
 namespace dovetail::exec::cuda {
 
-enum class Checks { All, None };  // None: collectives are stood in for, nothing is reduced
+enum class Checks { All, None };  // None: nothing is reduced, or by nobody but a stand-in
 
 class SyntheticOps final : public OpRunner {
  public:

@@ -5,6 +5,8 @@
 
 #include "exec/cuda/device.cuh"
 
+#include <initializer_list>
+
 namespace dovetail::exec::cuda {
 namespace {
 
@@ -206,6 +208,19 @@ cudaError_t add_scaled(const float* from, const float* factor, float* to, std::i
 cudaError_t update(const OptimizerStep& step, cudaStream_t stream) {
   if (step.count == 0) return cudaSuccess;
   return DOVETAIL_LAUNCH(update_kernel, blocks_for(step.count), kThreads, stream, step);
+}
+
+cudaError_t preload_training_kernels() {
+  for (const cudaError_t loaded :
+       {DOVETAIL_PRELOAD(multiply_kernel), DOVETAIL_PRELOAD(sum_rows_kernel),
+        DOVETAIL_PRELOAD(gelu_kernel), DOVETAIL_PRELOAD(gelu_backward_kernel),
+        DOVETAIL_PRELOAD(gather_rows_kernel), DOVETAIL_PRELOAD(add_rows_kernel),
+        DOVETAIL_PRELOAD(loss_kernel), DOVETAIL_PRELOAD(loss_backward_kernel),
+        DOVETAIL_PRELOAD(set_number_kernel), DOVETAIL_PRELOAD(scale_number_kernel),
+        DOVETAIL_PRELOAD(add_scaled_kernel), DOVETAIL_PRELOAD(update_kernel)}) {
+    if (loaded != cudaSuccess) return loaded;
+  }
+  return cudaSuccess;
 }
 
 }  // namespace dovetail::exec::cuda

@@ -87,4 +87,7 @@ struct OptimizerStep {
 };
 [[nodiscard]] cudaError_t update(const OptimizerStep& step, cudaStream_t stream);
 
+// Loads the code of all of them; before the first collective (device.cuh).
+[[nodiscard]] cudaError_t preload_training_kernels();
+
 }  // namespace dovetail::exec::cuda

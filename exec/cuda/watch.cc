@@ -32,7 +32,7 @@ void Watch::wait(const std::function<bool()>& is_done, const std::function<std::
                  Pace pace) {
   const Clock::time_point begin = Clock::now();
   Clock::time_point looked = begin;
-  while (!is_done()) {
+  while (!is_over(is_done, doing)) {
     const Clock::time_point now = Clock::now();
     if (now - looked >= kLookEvery) {
       looked = now;
@@ -46,6 +46,16 @@ void Watch::wait(const std::function<bool()>& is_done, const std::function<std::
       fail(message.str());
     }
     if (pace == Pace::Sleep) std::this_thread::sleep_for(kSleep);
+  }
+}
+
+// A device that reports an error ends the job like a peer that fails.
+bool Watch::is_over(const std::function<bool()>& is_done,
+                    const std::function<std::string()>& doing) {
+  try {
+    return is_done();
+  } catch (const DeviceError& error) {
+    fail(std::string(error.what()) + " during " + doing());
   }
 }
 

@@ -61,6 +61,7 @@ class Watch {
   [[noreturn]] void fail(const std::string& message);
 
  private:
+  bool is_over(const std::function<bool()>& is_done, const std::function<std::string()>& doing);
   void look(const std::function<std::string()>& doing);
   CallGuard& guard();
 

@@ -82,6 +82,15 @@ void Descriptor::reset() {
   fd_ = -1;
 }
 
+bool is_numeric_address(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return false;
+  freeaddrinfo(found);
+  return true;
+}
+
 std::optional<Descriptor> listen_on(const std::string& host, std::uint16_t port) {
   const AddressList addresses = resolve(host, port);
   Descriptor socket = make_socket(*addresses);

@@ -46,6 +46,9 @@ struct Wait {
   int interrupt = -1;
 };
 
+// Whether the host is an address rather than a name.
+bool is_numeric_address(const std::string& host);
+
 // A listening socket, or nothing when the port is taken. Port 0 takes any free one. Throws
 // DeviceError for any other reason, e.g. when the host is not an address of this machine.
 std::optional<Descriptor> listen_on(const std::string& host, std::uint16_t port);

@@ -57,6 +57,12 @@ std::string to_text(const StoreAddress& address) {
   return address.host + ":" + std::to_string(address.port);
 }
 
+// Nobody said where rank 0 is, and the launcher did not say that there are other hosts.
+std::string hint_for(const StoreAddress& address) {
+  if (address.host != kOwnHost) return "";
+  return "; with ranks on several hosts set DOVETAIL_STORE=HOST:PORT to the host of rank 0";
+}
+
 void answer(const Descriptor& socket, Answer verdict, std::string_view text) {
   Reply reply{.magic = kMagic, .answer = verdict};
   std::copy_n(text.begin(), std::min(text.size(), reply.text.size() - 1), reply.text.begin());
@@ -76,17 +82,28 @@ bool is_live(const Descriptor& socket) {
   return got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
 }
 
+// Where rank 0 listens. A name may mean a loopback address to its own host (Debian maps it to
+// 127.0.1.1), and a number need not be an address of this host (a tunnel's): then on all addresses,
+// where the job's token keeps strangers out.
+std::optional<Descriptor> listen_as(const std::string& host, std::uint16_t port) {
+  if (host == "localhost" || is_numeric_address(host)) {
+    try {
+      return listen_on(host, port);
+    } catch (const DeviceError&) {
+    }
+  }
+  try {
+    return listen_on("::", port);  // IPv4 as well, where the system has not switched that off
+  } catch (const DeviceError&) {
+    return listen_on("0.0.0.0", port);
+  }
+}
+
 // The first candidate port that is free.
 Descriptor listen_for_ranks(const StoreAddress& address) {
   for (std::int32_t i = 0; i < kStorePorts; ++i) {
     const auto port = static_cast<std::uint16_t>(address.port + i);
-    std::optional<Descriptor> listener;
-    try {
-      listener = listen_on(address.host, port);
-    } catch (const DeviceError&) {
-      // The name that other hosts use for this one need not be an address of its own.
-      listener = listen_on("0.0.0.0", port);
-    }
+    std::optional<Descriptor> listener = listen_as(address.host, port);
     if (listener) return std::move(*listener);
   }
   throw DeviceError("rank 0: all " + std::to_string(kStorePorts) + " ports from " +
@@ -163,7 +180,7 @@ Links receive_ranks(const World& world, const StoreAddress& address, Duration pa
     if (!socket) {
       throw DeviceError("rank 0: " + reception.missing() + " did not come to " +
                         to_text({address.host, local_port(listener)}) + " within " +
-                        to_string(patience));
+                        to_string(patience) + hint_for(address));
     }
     reception.welcome(std::move(*socket));
   }
@@ -230,7 +247,7 @@ Links find_rank_0(const World& world, StoreAddress address, Duration patience) {
   }
   throw DeviceError(name + ": rank 0 was not found at " + to_text(first) + " and the " +
                     std::to_string(kStorePorts - 1) + " ports after it within " +
-                    to_string(patience));
+                    to_string(patience) + hint_for(first));
 }
 
 }  // namespace

@@ -9,41 +9,62 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <utility>
 
 namespace dovetail::exec::launch {
 namespace {
 
-// The variables of one launcher. `hosts` says over how many hosts the job is spread.
+// The variables of one launcher; the first of a list that is set counts. Several hosts are seen by
+// their number, or by fewer ranks on this host than in the job.
 struct Dialect {
   const char* launcher;
   const char* rank;
   const char* size;
-  const char* local_rank;
-  const char* hosts;
+  std::array<const char*, 4> local_rank;
+  std::array<const char*, 3> local_size;
+  std::array<const char*, 2> hosts;
   std::array<const char*, 2> job;
 };
 
 // torchrun comes first: under `srun torchrun` both sets exist, and only torchrun's counts
-// processes. The job's variables must be equal on all hosts.
-constexpr std::array<Dialect, 4> kDialects{{
+// processes. srun --mpi=pmi2 sets PMI_RANK too (is_by_srun). The job's variables must be equal on all
+// hosts. Sources: torch.distributed.run; Open MPI 4 (orte) and 5 (prrte), ompi_rte.c; MPICH's hydra
+// and Intel MPI; HPE PALS; sbatch(1), srun(1); flux-environment(7).
+constexpr std::array<Dialect, 5> kDialects{{
     {"torchrun",
      "RANK",
      "WORLD_SIZE",
-     "LOCAL_RANK",
-     "GROUP_WORLD_SIZE",
+     {"LOCAL_RANK"},
+     {"LOCAL_WORLD_SIZE"},
+     {"GROUP_WORLD_SIZE"},
      {"TORCHELASTIC_RUN_ID", "MASTER_PORT"}},
     {"mpirun",
      "OMPI_COMM_WORLD_RANK",
      "OMPI_COMM_WORLD_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_MCA_orte_num_nodes",
+     {"OMPI_COMM_WORLD_LOCAL_RANK"},
+     {"OMPI_COMM_WORLD_LOCAL_SIZE"},
+     {"OMPI_MCA_orte_num_nodes"},
      {"PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri"}},
-    {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "", {"PMI_JOBID", ""}},
+    {"flux",
+     "FLUX_TASK_RANK",
+     "FLUX_JOB_SIZE",
+     {"FLUX_TASK_LOCAL_ID"},
+     {},
+     {"FLUX_JOB_NNODES"},
+     {"FLUX_JOB_ID"}},
+    {"mpiexec",
+     "PMI_RANK",
+     "PMI_SIZE",
+     {"MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "PMI_LOCAL_RANK", "SLURM_LOCALID"},
+     {"MPI_LOCALNRANKS", "PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"},
+     {},
+     {"PMI_JOBID", "PMI_PORT"}},
     {"srun",
      "SLURM_PROCID",
      "SLURM_NTASKS",
-     "SLURM_LOCALID",
-     "SLURM_STEP_NUM_NODES",
+     {"SLURM_LOCALID"},
+     {},
+     {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"},
      {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
 }};
 
@@ -78,6 +99,41 @@ std::uint16_t derived_port(std::string_view job) {
   return static_cast<std::uint16_t>(kFirst + hash % kCount);
 }
 
+template <std::size_t kCount>
+std::optional<std::int32_t> first_integer(const Environment& environment,
+                                          const std::array<const char*, kCount>& names) {
+  for (const char* name : names) {
+    if (name == nullptr) continue;
+    if (const auto value = integer(environment, name)) return value;
+  }
+  return std::nullopt;
+}
+
+// Slurm started this process itself: its rank and size are those of PMI. Under mpiexec within an
+// allocation Slurm counts mpiexec's own helpers, one per host.
+bool is_by_srun(const Environment& environment) {
+  const auto rank = integer(environment, "SLURM_PROCID");
+  const auto size = first_integer(environment, std::array{"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"});
+  return rank && size && rank == integer(environment, "PMI_RANK") &&
+         size == integer(environment, "PMI_SIZE");
+}
+
+// "16 hosts", "several hosts", or nothing for one.
+std::string hosts_of(const Dialect& dialect, const Environment& environment, std::int32_t size) {
+  const std::int32_t hosts = first_integer(environment, dialect.hosts).value_or(1);
+  if (hosts > 1) return std::to_string(hosts) + " hosts";
+  const std::int32_t local = first_integer(environment, dialect.local_size).value_or(size);
+  return local < size ? "several hosts" : "";
+}
+
+std::int32_t local_rank_of(const Dialect& dialect, const Environment& environment, Rank rank,
+                           std::int32_t size) {
+  if (const auto local = first_integer(environment, dialect.local_rank)) return *local;
+  if (hosts_of(dialect, environment, size).empty()) return rank.value;
+  throw InputError(std::string("this job spans several hosts, and ") + dialect.local_rank.front() +
+                   " does not say which of its host's ranks this is");
+}
+
 const Dialect* find_dialect(std::string_view launcher) {
   for (const Dialect& dialect : kDialects) {
     if (launcher == dialect.launcher) return &dialect;
@@ -100,16 +156,19 @@ World world_from(const Environment& environment) {
     const std::optional<std::int32_t> rank = integer(environment, dialect.rank);
     const std::optional<std::int32_t> size = integer(environment, dialect.size);
     if (!rank || !size) continue;
+    if (std::string_view(dialect.launcher) == "mpiexec" && is_by_srun(environment)) continue;
     if (*rank >= *size) {
       throw InputError(std::string(dialect.rank) + "=" + std::to_string(*rank) +
                        ": expected less than " + dialect.size + "=" + std::to_string(*size));
     }
     World world{.rank = Rank{*rank},
                 .size = *size,
-                .local_rank = integer(environment, dialect.local_rank).value_or(*rank),
+                .local_rank = local_rank_of(dialect, environment, Rank{*rank}, *size),
                 .launcher = dialect.launcher,
                 .job = dialect.launcher};
-    for (const char* name : dialect.job) world.job += ":" + environment(name).value_or("");
+    for (const char* name : dialect.job) {
+      world.job += ":" + (name == nullptr ? "" : environment(name).value_or(""));
+    }
     return world;
   }
   return {};
@@ -125,13 +184,12 @@ StoreAddress store_address(const World& world, const Environment& environment,
     return {.host = *host, .port = parse_port(*port, "MASTER_PORT=" + *port)};
   }
   const Dialect* dialect = find_dialect(world.launcher);
-  const std::int32_t hosts =
-      dialect == nullptr ? 1 : integer(environment, dialect->hosts).value_or(1);
-  if (hosts > 1) {
-    throw InputError("this job spans " + std::to_string(hosts) +
-                     " hosts: set DOVETAIL_STORE=HOST:PORT to the host of rank 0 and a free port");
+  const std::string hosts = dialect == nullptr ? "" : hosts_of(*dialect, environment, world.size);
+  if (!hosts.empty()) {
+    throw InputError("this job spans " + hosts +
+                     ": set DOVETAIL_STORE=HOST:PORT to the host of rank 0 and a free port");
   }
-  return {.host = "127.0.0.1", .port = derived_port(world.job)};
+  return {.host = kOwnHost, .port = derived_port(world.job)};
 }
 
 StoreAddress parse_store_address(std::string_view text) {

@@ -2,7 +2,8 @@
 //
 //   mpirun -np 2 dovetail run ...      OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK
 //   mpiexec (MPICH, Intel MPI)         PMI_RANK, PMI_SIZE, MPI_LOCALRANKID
-//   srun                               SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID
+//   srun, also with --mpi=pmi2, pmix   SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID
+//   flux run                           FLUX_TASK_RANK, FLUX_JOB_SIZE, FLUX_TASK_LOCAL_ID
 //   torchrun, by hand                  RANK, WORLD_SIZE, LOCAL_RANK
 // A launcher only starts the processes: ranks meet through rank 0 (store.h), without MPI.
 //
@@ -32,15 +33,17 @@ struct World {
   Rank rank;
   std::int32_t size = 1;
   std::int32_t local_rank = 0;  // among the ranks of this host
-  std::string launcher;         // "mpirun", "mpiexec", "srun", "torchrun"; "" without a launcher
+  std::string launcher;         // "mpirun", "mpiexec", "srun", "flux", "torchrun"; "" without one
   std::string job;              // what tells this job from others; equal on all its ranks
   friend bool operator==(const World&, const World&) = default;
 };
 
-// A lone rank where no launcher is seen. Throws InputError on variables that contradict each other.
+// A lone rank where no launcher is seen. Throws InputError on variables that contradict each other,
+// and where a job spans several hosts and nothing says which of its host's ranks this one is.
 World world_from(const Environment& environment);
 
 inline constexpr std::int32_t kStorePorts = 8;
+inline constexpr const char* kOwnHost = "127.0.0.1";  // where nothing else is said
 
 struct StoreAddress {
   std::string host;

@@ -130,6 +130,29 @@ TEST(CalibrateCudaTest, AStandInIsNotValidAndEveryPredictionSaysWhy) {
   }));
 }
 
+TEST(CalibrateCudaTest, AFewSizesOrAnAbsurdSlowDownAreNotValid) {
+  exec::cuda::CalibrateOptions what;
+  what.issue = exec::cuda::Issue::Graph;
+  what.steps = 2;
+  what.largest = mib(64);
+  what.budget = Duration(0);  // two sizes are measured whatever the budget
+  const exec::cuda::GpuCalibration few =
+      exec::cuda::calibrate_gpu(exec::alone(), fake_machine, workload(), what);
+  EXPECT_THAT(cluster_of(options(), workload(), few).quality->why,
+              ::testing::Contains("only 2 sizes of collectives within the budget"));
+  what.budget = std::chrono::minutes(4);
+  exec::cuda::GpuCalibration whole =
+      exec::cuda::calibrate_gpu(exec::alone(), fake_machine, workload(), what);
+  EXPECT_TRUE(cluster_of(options(), workload(), whole).quality->valid);
+  whole.contention.collective = 95.5;
+  EXPECT_THAT(cluster_of(options(), workload(), whole).quality->why,
+              ::testing::Contains("a slow-down of x95.5 is no contention"));
+  whole.contention.collective = 1;
+  whole.collectives[4].isolated.median *= 5;  // one of 15: a stranger on the link
+  EXPECT_THAT(cluster_of(options(), workload(), whole).quality->why,
+              ::testing::Contains(HasSubstr("off the line between its neighbours")));
+}
+
 // What the backend decides of a plan before it touches the device (exec/cuda/backend.cc), without the
 // device; one rank plays the plan of two, as send-to-self does.
 TEST(CalibrateCudaTest, TheBackendAcceptsEveryPlanOfACalibration) {

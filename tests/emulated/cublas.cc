@@ -10,6 +10,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <sstream>
+#include <string>
+#include <utility>
 
 struct cublasContext {
   cudaStream_t stream = nullptr;
@@ -52,6 +55,15 @@ std::size_t bytes_of(const Matrix& matrix, const Product& product) {
                                   element_of(product.type));
 }
 
+// cuBLAS chooses a kernel by shape and type.
+std::string name_of(const Product& product) {
+  std::ostringstream words;
+  words << "a product of " << product.c.rows << " x " << product.c.columns << " x "
+        << product.a.columns << ", type " << product.type << ", "
+        << (product.count == 1 ? "one" : "a batch");
+  return words.str();
+}
+
 cublasStatus_t multiply(cublasHandle_t handle, const Product& product) {
   for (const Matrix* matrix : {&product.a, &product.b, &product.c}) {
     if (matrix->leading < std::max<std::int64_t>(1, matrix->rows)) {
@@ -62,6 +74,7 @@ cublasStatus_t multiply(cublasHandle_t handle, const Product& product) {
   if (is_capturing(handle->stream) && handle->workspace == nullptr) {
     complain("cuBLAS would allocate its workspace within a capture");
   }
+  expect_loaded(name_of(product));
   char* out = static_cast<char*>(const_cast<void*>(product.c.data));
   const std::size_t bytes = bytes_of(product.c, product);
   Work work = {.name = "gemm", .begin = at_once([out, bytes] {

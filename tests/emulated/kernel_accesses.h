@@ -1,6 +1,5 @@
 // What each kernel of exec/cuda reads and writes, from its arguments: for the race detector, and for
-// the check that everything lies in device memory. kernel_accesses_test.cc holds these against what
-// the kernels do.
+// the check that everything lies in device memory.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -20,6 +20,8 @@ struct Launch {
 // `thread` is what each thread of the grid does; `accesses` what all of them read and write.
 cudaError_t launch(const Launch& how, std::vector<Access> accesses, std::function<void()> thread);
 
+cudaError_t preload(const char* kernel);
+
 // The place of the thread that runs.
 struct Place {
   uint3 thread{}, block{}, grid_size{}, block_size{};

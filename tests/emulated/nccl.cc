@@ -28,6 +28,12 @@ ncclResult_t refuse(ncclResult_t result, const std::string& why) {
   return result;
 }
 
+std::atomic<int>& used() {
+  static std::atomic<int> count{0};
+  return count;
+}
+int communicators_in_use() { return used(); }
+
 void nap() { std::this_thread::sleep_for(std::chrono::microseconds(50)); }
 
 // init.cc ncclCommEnsureReady: a non-blocking communicator must not be used before its last call is
@@ -61,7 +67,7 @@ ncclResult_t suffer(ncclComm_t comm, std::optional<FaultKind> fault) {
       raise(SIGKILL);
       return ncclSuccess;
     case FaultKind::DeviceError:
-      break_device(comm->device);
+      comm->breaks = true;
       return ncclSuccess;
   }
   return ncclSuccess;
@@ -71,10 +77,13 @@ ncclResult_t suffer(ncclComm_t comm, std::optional<FaultKind> fault) {
 cudaError_t enqueue_on(ncclComm_t comm, cudaStream_t stream, Work work) {
   const auto inner = work.begin;
   const bool hangs = std::exchange(comm->hangs, false);
-  work.begin = [comm, inner, hangs]() -> Run {
+  const bool breaks = std::exchange(comm->breaks, false);
+  if (!comm->is_used.exchange(true)) ++used();
+  work.begin = [comm, inner, hangs, breaks]() -> Run {
     ++comm->under_way;
-    return [comm, hangs, run = inner()] {
-      const bool waits = hangs ? !comm->link.is_aborted : run() == Progress::Waiting;
+    return [comm, hangs, breaks, run = inner()] {
+      if (breaks) break_device(comm->device);
+      const bool waits = hangs || breaks ? !comm->link.is_aborted : run() == Progress::Waiting;
       if (waits) return Progress::Waiting;
       --comm->under_way;
       return Progress::Done;
@@ -242,6 +251,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (comm->registrations > 0) {
     emulated::complain("ncclCommDestroy of a communicator with registered buffers");
   }
+  if (comm->is_used.exchange(false)) --emulated::used();
   const ncclResult_t left = leave(comm, "ncclCommDestroy");
   if (std::exchange(comm->is_gone, true)) emulated::complain("a communicator is destroyed twice");
   return left;
@@ -251,6 +261,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   comm->link.is_aborted = true;
+  if (comm->is_used.exchange(false)) --emulated::used();
   return leave(comm, "ncclCommAbort");
 }
 

@@ -27,7 +27,9 @@ struct ncclComm {
       std::make_shared<dovetail::emulated::Serial>();
   std::vector<double> factors;  // of ncclRedOpCreatePreMulSum
   int registrations = 0;
-  bool hangs = false;  // the work that is enqueued next never ends
+  bool hangs = false;                 // the work that is enqueued next never ends
+  bool breaks = false;                // ... breaks the device when it runs
+  std::atomic<bool> is_used = false;  // operations were enqueued on it
   bool is_gone = false;
   std::atomic<int> pending = 0;  // asks until a non-blocking call is over
   std::atomic<ncclResult_t> async = ncclSuccess;

@@ -57,6 +57,12 @@ bool is_reachable(const void* data, std::size_t bytes, std::int32_t device);
 // The same without the lock; `device` is the current one.
 bool is_device_memory(const void* data, std::size_t bytes);
 
+// Code is loaded when it first runs, unless it was before.
+void load_code(const std::string& name);
+void expect_loaded(const std::string& name);
+// How many communicators have had operations, and were neither destroyed nor aborted (nccl.cc).
+int communicators_in_use();
+
 // ---- between the runtime's files; all under the machine's lock
 
 // One graph under construction. It is shared by all streams that belong to it.

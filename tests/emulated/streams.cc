@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -148,12 +149,43 @@ bool is_capturing(cudaStream_t stream) {
   return real_stream(stream)->capture != nullptr;
 }
 
+namespace {
+
+std::set<std::string>& loaded_code() {
+  static auto* const the = new std::set<std::string>;
+  return *the;
+}
+
+}  // namespace
+
+void load_code(const std::string& name) {
+  const auto lock = locked();
+  loaded_code().insert(name);
+}
+
+// Guide, Lazy Loading, Concurrent Execution: loading code may wait for the device, so what runs
+// beside kernels that wait for others must have been loaded before.
+void expect_loaded(const std::string& name) {
+  {
+    const auto lock = locked();
+    if (loaded_code().insert(name).second == false) return;
+  }
+  if (communicators_in_use() == 0) return;
+  complain("the first launch of " + name + " loads its code after the first collective");
+}
+
+cudaError_t preload(const char* kernel) {
+  load_code(kernel);
+  return cudaSuccess;
+}
+
 // Guide, Features and Technical Specifications: at most 1024 threads a block, 65535 rows of blocks.
 cudaError_t launch(const Launch& how, std::vector<Access> accesses, std::function<void()> thread) {
   const bool is_possible = how.grid.x > 0 && how.grid.y > 0 && how.grid.y <= 65535 &&
                            how.grid.z == 1 && how.block.x > 0 && how.block.x <= 1024 &&
                            how.block.y == 1 && how.block.z == 1;
   if (!is_possible) return report(cudaErrorInvalidConfiguration);
+  expect_loaded(how.kernel);
   return enqueue(how.stream, {.name = how.kernel,
                               .begin = at_once([how, thread = std::move(thread)] {
                                 run_grid(how.grid, how.block, thread);

@@ -7,17 +7,22 @@
 #include "exec/cuda/calibrate.h"
 
 #include "base/error.h"
+#include "exec/cpu/job.h"
 #include "exec/cuda/calibrate_probes.h"
 #include "exec/cuda/host_timer.h"
 #include "exec/fake/fake_backend.h"
+#include "exec/launch/local_ranks.h"
 #include "exec/run.h"
 #include "schedule/verify.h"
+#include "tests/exec/ahead.h"
 #include "tests/exec/support.h"
 
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <thread>
+#include <variant>
+#include <vector>
 
 namespace dovetail::exec::cuda {
 namespace {
@@ -126,6 +131,44 @@ TEST(CudaCalibrateTest, AReplayedGraphCostsTheHostNothingPerCommand) {
   graph.issue = Issue::Graph;
   const GpuCalibration found = calibrate_gpu(alone(), fake_machine(), workload(1), graph);
   EXPECT_EQ(found.host, HostCosts{});
+}
+
+// An idle device executes the start event while the call is still launching (at 100 ns). The call
+// returns at 130, the op ends at 154; in a row such an op takes 4: it began at 150, 20 after the
+// return.
+TEST(CudaCalibrateTest, LatencyIsFromTheCallsReturnToTheOpsStart) {
+  const Timing op = {.command = CommandId{0},
+                     .stream = schedule::kComputeStream,
+                     .step = 0,
+                     .start_ns = 100,
+                     .end_ns = 154};
+  EXPECT_EQ(latency_of(op, 130, Duration(4)), Duration(20));
+  EXPECT_EQ(latency_of(op, 160, Duration(4)), Duration(0));
+}
+
+// Eight collectives cost the host at most 20 us each; the op before them must keep a device busy for
+// longer that moves 5 bytes per ns.
+TEST(CudaCalibrateTest, TheDeviceIsBehindTheHostWhenTheQueueBegins) {
+  const ScheduledProgram plan = transfer_plan({.ranks = 2, .bytes = kib(4), .count = 8});
+  const schedule::Op& first = plan.program.ops.front();
+  const auto* work = std::get_if<schedule::MemoryWork>(&first.work);
+  ASSERT_NE(work, nullptr);
+  EXPECT_GT(work->bytes.count() / 5, 8 * 20'000);
+}
+
+// Two hosts, whose clocks are a day apart: 4 KiB take 5409 ns on either.
+TEST(CudaCalibrateTest, CollectivesNeedNoCommonClock) {
+  constexpr std::int64_t kDay = 86'400'000'000'000;
+  launch::run_local_ranks({.ranks = 2}, [](launch::Session& session) {
+    const std::int64_t ahead = session.rank().value * kDay;
+    const MakeBackend make = [ahead](const ScheduledProgram& plan) {
+      return std::make_unique<testing::Ahead>(fake_machine()(plan), ahead);
+    };
+    const GpuCalibration found =
+        calibrate_gpu(cpu::exchange_of(session), make, workload(2), options());
+    EXPECT_EQ(found.collectives.front().isolated.median, Duration(5409));
+    EXPECT_EQ(found.collectives.front().back_to_back, Duration(5409));
+  });
 }
 
 TEST(CudaCalibrateTest, TimedWorkIsRefused) {

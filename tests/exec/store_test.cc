@@ -15,6 +15,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -82,6 +85,51 @@ TEST(WorldTest, TorchrunInsideSrunWins) {
   EXPECT_EQ(world.launcher, "torchrun");
 }
 
+// srun --mpi=pmi2 sets PMI's variables as well, but none for the rank on the host.
+TEST(WorldTest, SrunWithPmi2IsSrun) {
+  const World world = world_from(environment_of({{"SLURM_PROCID", "5"},
+                                                 {"SLURM_NTASKS", "8"},
+                                                 {"SLURM_LOCALID", "1"},
+                                                 {"SLURM_JOB_ID", "77"},
+                                                 {"PMI_RANK", "5"},
+                                                 {"PMI_SIZE", "8"}}));
+  EXPECT_EQ(world.launcher, "srun");
+  EXPECT_EQ(world.local_rank, 1);
+}
+
+// Within an allocation mpiexec starts a helper per host with srun, and SLURM_PROCID counts those.
+TEST(WorldTest, MpiexecInsideAnAllocationIsMpiexec) {
+  const World world = world_from(environment_of({{"SLURM_PROCID", "1"},
+                                                 {"SLURM_NTASKS", "2"},
+                                                 {"SLURM_LOCALID", "0"},
+                                                 {"PMI_RANK", "5"},
+                                                 {"PMI_SIZE", "8"},
+                                                 {"MPI_LOCALRANKID", "1"},
+                                                 {"MPI_LOCALNRANKS", "4"}}));
+  EXPECT_EQ(world.launcher, "mpiexec");
+  EXPECT_EQ(world.local_rank, 1);
+}
+
+TEST(WorldTest, FluxIsKnown) {
+  const World world = world_from(environment_of({{"FLUX_TASK_RANK", "3"},
+                                                 {"FLUX_JOB_SIZE", "4"},
+                                                 {"FLUX_TASK_LOCAL_ID", "1"},
+                                                 {"FLUX_JOB_ID", "f2"}}));
+  EXPECT_EQ(
+      world,
+      (World{.rank = Rank{3}, .size = 4, .local_rank = 1, .launcher = "flux", .job = "flux:f2:"}));
+}
+
+// The number of a rank in the job is never taken for its number on the host.
+TEST(WorldTest, SeveralHostsMustSayWhichRankOfTheHostThisIs) {
+  EXPECT_EQ(error_of<InputError>([] {
+              world_from(
+                  environment_of({{"PMI_RANK", "5"}, {"PMI_SIZE", "8"}, {"MPI_LOCALNRANKS", "4"}}));
+            }),
+            "this job spans several hosts, and MPI_LOCALRANKID does not say which of its host's "
+            "ranks this is");
+}
+
 TEST(WorldTest, WithoutALauncherThereIsOneRank) {
   EXPECT_EQ(world_from(environment_of({})), World{});
   EXPECT_EQ(world_from(environment_of({{"RANK", "3"}})), World{});  // not enough to be a job
@@ -124,6 +172,24 @@ TEST(StoreAddressTest, JobOverSeveralHostsMustSayWhereRank0Is) {
             }),
             "this job spans 2 hosts: set DOVETAIL_STORE=HOST:PORT to the host of rank 0 and a free "
             "port");
+}
+
+// Open MPI 5, MPICH, Intel MPI and torchrun tell how many ranks this host has, not how many hosts.
+TEST(StoreAddressTest, FewerRanksOnThisHostThanInTheJobAreSeveralHosts) {
+  const std::map<std::string, const char*> local_sizes = {{"mpirun", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+                                                          {"mpiexec", "MPI_LOCALNRANKS"},
+                                                          {"torchrun", "LOCAL_WORLD_SIZE"}};
+  for (const auto& [launcher, name] : local_sizes) {
+    const std::string variable = name;
+    const World world{
+        .rank = Rank{0}, .size = 8, .local_rank = 0, .launcher = launcher, .job = "7"};
+    EXPECT_EQ(error_of<InputError>([&] {
+                store_address(world, environment_of({{variable, "4"}}));
+              }),
+              "this job spans several hosts: set DOVETAIL_STORE=HOST:PORT to the host of rank 0 "
+              "and a free port");
+    EXPECT_EQ(store_address(world, environment_of({{variable, "8"}})).host, "127.0.0.1");
+  }
 }
 
 TEST(StoreAddressTest, MalformedAddressesAreRefused) {
@@ -271,6 +337,24 @@ TEST(MeetTest, ARankThatGaveUpMayComeAgain) {
     const std::jthread rank_2(come, 2);
   }
   EXPECT_THAT(errors, ElementsAre("", "", ""));
+}
+
+// A name can mean a loopback address to its own host; other hosts would never get in.
+TEST(MeetTest, Rank0OfANameIsReachedAtEveryAddress) {
+  std::array<char, 256> name{};
+  ASSERT_EQ(gethostname(name.data(), name.size() - 1), 0);
+  std::string error_0 = "not run";
+  std::string error_1 = "not run";
+  const std::uint16_t port = free_port();
+  {
+    const std::jthread rank_0([&] {
+      error_0 = error_of<DeviceError>(
+          [&] { meet(member(0, 2, "named"), {.host = name.data(), .port = port}, kPatience); });
+    });
+    error_1 = error_of<DeviceError>(
+        [&] { meet(member(1, 2, "named"), {.host = own_address(), .port = port}, kPatience); });
+  }
+  EXPECT_THAT((std::vector{error_0, error_1}), ElementsAre("", ""));
 }
 
 TEST(MeetTest, MissingRank0IsNamed) {

@@ -18,6 +18,7 @@
   ::dovetail::emulated::launch({#kernel, dim3(grid), dim3(block), stream},           \
                                ::dovetail::emulated::accesses_##kernel(__VA_ARGS__), \
                                [=] { kernel(__VA_ARGS__); })
+#define DOVETAIL_PRELOAD(kernel) ::dovetail::emulated::preload(#kernel)
 #define threadIdx (::dovetail::emulated::t_place.thread)
 #define blockIdx (::dovetail::emulated::t_place.block)
 #define gridDim (::dovetail::emulated::t_place.grid_size)

@@ -1,0 +1,262 @@
+// Legal schedules on the emulated device: every policy and option, random ones of the whole
+// language, eagerly and as one graph, on several ranks. Values must be exact, weights those of the
+// cpu backend, and no rule of the libraries broken.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "base/error.h"
+#include "base/random.h"
+#include "exec/clock.h"
+#include "exec/cpu/job.h"
+#include "exec/launch/local_ranks.h"
+#include "exec/measure.h"
+#include "exec/training/program.h"
+#include "schedule/lower.h"
+#include "schedule/policies.h"
+#include "tests/emulated/fixture.h"
+#include "tests/emulated/job.h"
+#include "tests/exec/ahead.h"
+#include "tests/exec/law.h"
+#include "tests/exec/programs.h"
+#include "tests/support/random_language.h"
+#include "traces/metrics.h"
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace dovetail::emulated {
+namespace {
+
+using exec::cuda::BackendOptions;
+using exec::cuda::Issue;
+using exec::testing::Combination;
+using exec::testing::legal_plan;
+using exec::training::Embedding;
+using exec::training::Optimizer;
+using exec::training::TrainingOptions;
+using schedule::ScheduledProgram;
+
+constexpr std::int32_t kTrainingSteps = 5;
+
+class SchedulesTest : public EmulatedTest {
+ protected:
+  // Each run under an order of its own.
+  void expect_exact(const ScheduledProgram& plan, BackendOptions options = {}) {
+    for (const Issue issue : {Issue::Eager, Issue::Graph}) {
+      SCOPED_TRACE(issue == Issue::Graph ? "graph" : "eager");
+      const std::vector<std::string> before = take_complaints();
+      EXPECT_THAT(before, ::testing::IsEmpty());
+      configure({.devices = static_cast<std::int32_t>(plan.program.world_size), .seed = ++seed_});
+      options.issue = issue;
+      const Outcome outcome = run_job(plan, options);
+      EXPECT_EQ(outcome.error, "");
+      EXPECT_EQ(outcome.check.wrong, 0) << outcome.check.first_wrong;
+      EXPECT_GT(outcome.check.checked, 0);
+      checked_ += outcome.check.checked;
+    }
+  }
+  void expect_weights(const ScheduledProgram& plan,
+                      const exec::training::Hyperparameters& hyperparameters) {
+    const exec::testing::Trained reference =
+        exec::testing::train(plan, kTrainingSteps, hyperparameters);
+    for (const Issue issue : {Issue::Eager, Issue::Graph}) {
+      SCOPED_TRACE(issue == Issue::Graph ? "training, graph" : "training, eager");
+      configure({.devices = static_cast<std::int32_t>(plan.program.world_size), .seed = ++seed_});
+      BackendOptions options;
+      options.issue = issue;
+      options.content = exec::cuda::Content::TrainingJob;
+      options.hyperparameters = hyperparameters;
+      const Outcome outcome = run_job(plan, options, {.warmup = 0, .steps = kTrainingSteps});
+      EXPECT_EQ(outcome.error, "");
+      EXPECT_EQ(exec::testing::differences(reference, outcome.trained), "");
+      EXPECT_EQ(outcome.trained.disagreement, "");
+    }
+  }
+  void expect_exact(const Combination& combination, const BackendOptions& options = {}) {
+    SCOPED_TRACE(exec::testing::to_string(combination));
+    expect_exact(legal_plan(exec::training::training_program(combination.options),
+                            exec::testing::schedule_of(combination)),
+                 options);
+  }
+
+  // As typed, on two ranks.
+  void expect_exact(const char* policy) {
+    SCOPED_TRACE(policy);
+    const schedule::Program program = exec::training::training_program({.samples = 2});
+    expect_exact(
+        legal_plan(program, schedule::make_schedule(program, schedule::parse_policy(policy))));
+  }
+
+  std::uint64_t seed_ = 0;
+  std::int64_t checked_ = 0;
+};
+
+TEST_F(SchedulesTest, EveryPolicyIsExact) {
+  for (const char* policy :
+       {"naive", "no-overlap", "no-overlap-per-tensor", "per-tensor", "one-bucket",
+        "threshold:threshold=4KiB", "torch-ddp:cap=8KiB,first=1KiB",
+        "source-first-fit:elements=2000", "source-first-fit:elements=2000,fuse=no",
+        "source-first-fit:elements=2000,overlap=no", "source-improved:cap=8KiB",
+        "gradient-merge:k=2,sync=every", "gradient-merge:k=2,sync=after",
+        "gradient-merge:k=2,sync=last", "sharded:cap=8KiB,p=1,gather=after-update",
+        "sharded:cap=4KiB,p=3,gather=next-forward"}) {
+    expect_exact(policy);
+  }
+}
+
+TEST_F(SchedulesTest, EveryWaitModeAndBatchIsExact) {
+  for (const char* policy :
+       {"threshold:threshold=4KiB,mode=copy", "threshold:threshold=4KiB,scope=whole-stream",
+        "threshold:threshold=4KiB,wait=end-of-backward", "threshold:threshold=2KiB,batch=2",
+        "threshold:threshold=2KiB,batch=2,wait=before-next-batch",
+        "threshold:threshold=4KiB,mode=copy,wait=end-of-backward,scope=whole-stream"}) {
+    expect_exact(policy);
+  }
+}
+
+TEST_F(SchedulesTest, EveryScalingIsExactByKernelsAndByCollectives) {
+  BackendOptions folded;
+  folded.scales = exec::cuda::Scales::Collectives;
+  for (const schedule::ScaleAt scale :
+       {schedule::ScaleAt::Collective, schedule::ScaleAt::LossGradient,
+        schedule::ScaleAt::Optimizer, schedule::ScaleAt::BeforeCollective,
+        schedule::ScaleAt::AfterCollective}) {
+    const Combination combination = {
+        .options = {.samples = 2}, .policy = "threshold:threshold=4KiB", .scale = scale};
+    expect_exact(combination);
+    expect_exact(combination, folded);
+  }
+}
+
+TEST_F(SchedulesTest, PipelinesAreExact) {
+  using schedule::PipelineKind;
+  for (const PipelineKind kind :
+       {PipelineKind::Sequential, PipelineKind::OneFOneB, PipelineKind::Interleaved}) {
+    for (const std::int32_t parallel : {1, 2}) {
+      expect_exact({.options = {.world_size = 2 * parallel,
+                                .stages = 2,
+                                .chunks = kind == PipelineKind::Interleaved ? 2 : 1,
+                                .samples = 2,
+                                .blocks = 4,
+                                .embedding = Embedding::Untied},
+                    .policy = "source-improved:cap=8KiB",
+                    .merge = {.micro_steps = 4, .sync = schedule::SyncPoint::LastMicroStep},
+                    .pipeline = {.kind = kind, .alignment = schedule::LaunchAlignment::PerStage}});
+    }
+  }
+}
+
+TEST_F(SchedulesTest, EightRanksAreExact) {
+  for (const char* policy : {"threshold:threshold=4KiB", "sharded:cap=8KiB,p=2"}) {
+    expect_exact({.options = {.world_size = 8, .samples = 1}, .policy = policy});
+  }
+}
+
+// Two hosts of four ranks, the second one's clock a day ahead: values are exact, and a step does not
+// take a day.
+TEST_F(SchedulesTest, TwoHostsOfFourRanksAreExactAndHaveOneClock) {
+  constexpr std::int64_t kDay = 86'400'000'000'000;
+  const schedule::Program program =
+      exec::training::training_program({.world_size = 8, .samples = 1});
+  const ScheduledProgram plan = legal_plan(
+      program,
+      schedule::make_schedule(program, schedule::parse_policy("threshold:threshold=4KiB")));
+  configure({.devices = 8, .seed = 8});
+  exec::launch::run_local_ranks(
+      {.ranks = 8, .cores = exec::launch::Cores::Any}, [&](exec::launch::Session& session) {
+        const std::int32_t host = session.rank().value / 4;
+        exec::Exchange exchange = exec::cpu::exchange_of(session);
+        exchange.clock_id = "host " + std::to_string(host);
+        exchange.clock = [host] { return exec::now_ns() + host * kDay; };
+        exec::testing::Ahead backend(make_backend(plan, {}, session), host * kDay);
+        const exec::Lane lane = {.plan = &plan, .backend = &backend};
+        const exec::Measured measured =
+            exec::measure(exchange, std::span(&lane, 1), {.warmup = 1, .steps = 2}, {});
+        EXPECT_EQ(measured.checks[0].wrong, 0) << measured.checks[0].first_wrong;
+        EXPECT_GT(measured.checks[0].checked, 0);
+        if (session.rank() != Rank{0}) return;
+        for (const Duration step : traces::step_times(measured.traces[0])) {
+          EXPECT_LT(step, std::chrono::hours(1));
+        }
+      });
+}
+
+TEST_F(SchedulesTest, GroupsOfSeveralRanksAreExact) {
+  const schedule::Program program =
+      exec::testing::three_layers_in_pairs(exec::testing::Owes::Pairs);
+  expect_exact(exec::testing::plan_of(program, exec::testing::two_buckets_of(program)));
+}
+
+// Without any one of its waits a schedule is a race, whatever its values come to in this run.
+TEST_F(SchedulesTest, EveryDroppedWaitIsFound) {
+  const schedule::Program program = exec::testing::three_layers(1);
+  const ScheduledProgram plan =
+      exec::testing::plan_of(program, exec::testing::two_buckets_of(program));
+  std::int64_t waits = 0;
+  for (const schedule::Command& command : plan.roles.front().commands) {
+    waits += std::holds_alternative<schedule::WaitEvent>(command.action) ? 1 : 0;
+  }
+  ASSERT_GT(waits, 2);
+  std::int64_t seen_by_values = 0;
+  for (std::int64_t dropped = 0; dropped < waits; ++dropped) {
+    configure({.seed = static_cast<std::uint64_t>(dropped), .dropped_wait = dropped});
+    const Outcome outcome = run_job(plan, {}, {.warmup = 0, .steps = 2});
+    EXPECT_THAT(take_complaints(), ::testing::Contains(::testing::HasSubstr("race")))
+        << "wait " << dropped;
+    seen_by_values += outcome.check.wrong > 0 ? 1 : 0;
+  }
+  RecordProperty("waits", static_cast<int>(waits));
+  RecordProperty("seen_by_values", static_cast<int>(seen_by_values));
+}
+
+// Random schedules of the whole language; each part has seeds of its own.
+constexpr int kParts = 4;
+constexpr int kWanted = 40;
+
+std::vector<TrainingOptions> variants() {
+  std::vector<TrainingOptions> result;
+  for (const Embedding embedding : {Embedding::OneTensor, Embedding::TwoParts}) {
+    for (const Optimizer optimizer : {Optimizer::Momentum, Optimizer::Adam}) {
+      for (const double max_norm : {0.0, 0.5}) {
+        result.push_back(
+            {.samples = 2, .embedding = embedding, .optimizer = optimizer, .max_norm = max_norm});
+      }
+    }
+  }
+  return result;
+}
+
+class RandomSchedulesTest : public SchedulesTest, public ::testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Part, RandomSchedulesTest, ::testing::Range(0, kParts));
+
+TEST_P(RandomSchedulesTest, AreExactAndEveryThirdTrainsAsTheCpuBackend) {
+  const std::vector<TrainingOptions> all = variants();
+  int legal = 0;
+  for (std::uint64_t seed = 5000 + 1000 * static_cast<std::uint64_t>(GetParam());
+       legal < kWanted / kParts; ++seed) {
+    const TrainingOptions& options = all[seed % all.size()];
+    Random random(seed);
+    const schedule::Program program = exec::training::training_program(options);
+    const schedule::Schedule schedule = testing::random_language_schedule(random, program);
+    ScheduledProgram plan;
+    try {
+      plan = schedule::lower(program, schedule).program;
+    } catch (const InputError&) {
+      continue;  // a pass refuses it
+    }
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    BackendOptions backend;
+    backend.scales = seed % 2 == 0 ? exec::cuda::Scales::Kernels : exec::cuda::Scales::Collectives;
+    expect_exact(plan, backend);
+    if (++legal % 3 != 0) continue;
+    expect_weights(plan, exec::testing::hyperparameters(
+                             {.options = options, .policy = "", .merge = schedule.merge}));
+  }
+  RecordProperty("checked", std::to_string(checked_));
+}
+
+}  // namespace
+}  // namespace dovetail::emulated
