@@ -133,10 +133,10 @@ void print_replay(std::ostream& out, const Diagnosis& diagnosis) {
 void print_late(std::ostream& out, const Diagnosis& diagnosis) {
   if (diagnosis.late.empty()) return;
   out << "\nwho was late (waiting of the other ranks, ms)\n";
-  TextTable table({"rank", "collectives", "waiting", "mostly with"});
+  TextTable table({"rank", "collectives", "waiting", "longest in", "late with"});
   for (const imports::LateRank& late : diagnosis.late) {
     table.add({std::to_string(late.rank), std::to_string(late.collectives), ms(late.caused),
-               late.mostly_with.empty() ? "nothing stands out" : late.mostly_with});
+               late.mostly_in, late.mostly_with.empty() ? "nothing stands out" : late.mostly_with});
   }
   table.print(out);
 }

@@ -117,6 +117,7 @@ std::string diagnosis_json(const JobTrace& job, const Diagnosis& diagnosis, Fram
     late.push_back({{"rank", entry.rank},
                     {"collectives", entry.collectives},
                     {"waiting_of_others_us", to_us(entry.caused)},
+                    {"mostly_in", entry.mostly_in},
                     {"mostly_with", entry.mostly_with}});
   }
   ordered_json json = {{"schema", "dovetail.diagnosis/1"},

@@ -98,14 +98,14 @@ std::string_view to_string(Framework framework) {
 
 std::vector<std::string> advice_lines(const BucketAdvice& advice, Framework framework) {
   std::vector<std::string> lines = {alike_line(advice)};
-  const bool recorded_is_alike = std::ranges::any_of(
-      advice.alike, [&](std::size_t i) { return advice.settings[i].is_recorded; });
   const BucketSetting* const best = best_for(advice, framework);
   if (best == nullptr) return lines;
+  const bool recorded_is_alike = best->gain.middle <= advice.tell;
   if (recorded_is_alike) {
     lines.push_back("keep what you have" +
                     (advice.recorded.empty() ? std::string() : " (" + advice.recorded + ")") +
                     ": no bucket size is better by more than can be told");
+    return lines;
   } else if (best->gain.low <= Duration{}) {
     lines.emplace_back("no bucket size is better for certain: every interval holds 0");
     lines.push_back("likeliest: " + line_of(*best, framework));

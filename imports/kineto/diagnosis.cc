@@ -199,10 +199,10 @@ std::optional<BucketAdvice> advise(const JobTrace& job, const RankDiagnosis& own
   const auto best = std::ranges::max_element(advice.settings, {}, by_gain);
   advice.best = static_cast<std::size_t>(best - advice.settings.begin());
   const Duration step = mean(own.error.recorded_step, own.recorded.size());
-  const Duration tell = std::max(step / 200, best->gain.middle - best->gain.low);
+  advice.tell = std::max(step / 200, best->gain.middle - best->gain.low);
   for (std::size_t i = 0; i < advice.settings.size(); ++i) {
     const BucketSetting& setting = advice.settings[i];
-    if (best->gain.middle - setting.gain.middle <= tell) advice.alike.push_back(i);
+    if (best->gain.middle - setting.gain.middle <= advice.tell) advice.alike.push_back(i);
     if (setting.is_recorded && advice.recorded.empty()) advice.recorded = setting.setting;
   }
   return advice;
@@ -210,11 +210,24 @@ std::optional<BucketAdvice> advise(const JobTrace& job, const RankDiagnosis& own
 
 // --- who was late ----------------------------------------------------------------------------------
 
+std::string words_of(const TracedCollective& collective) {
+  std::string text(to_string(collective.kind));
+  if (collective.bytes) text += " of " + dovetail::to_string(*collective.bytes);
+  return text;
+}
+
 std::vector<LateRank> late_ranks(const JobTrace& job) {
   std::map<std::size_t, LateRank> by_rank;
+  std::map<std::size_t, Duration> most_waiting;
   std::map<std::pair<std::size_t, std::string>, Duration> reasons;
   for (const MatchedCollective& matched : job.matched) {
     LateRank& late = by_rank[matched.late_rank];
+    Duration& most = most_waiting[matched.late_rank];
+    if (matched.waiting >= most) {
+      most = matched.waiting;
+      late.mostly_in = words_of(
+          job.ranks.front().line.collectives[static_cast<std::size_t>(matched.by_rank.front())]);
+    }
     late.rank = job.ranks[matched.late_rank].rank;
     late.caused += matched.waiting;
     ++late.collectives;
@@ -282,6 +295,7 @@ std::string late_sentence(const JobTrace& job, const Diagnosis& diagnosis) {
                      ms(job.collective_time) +
                      ", all ranks) is waiting for a late rank; most of it, " + ms(worst.caused) +
                      ", for rank " + std::to_string(worst.rank);
+  text += " (longest in an " + worst.mostly_in + ")";
   if (!worst.mostly_with.empty()) text += ", late with " + worst.mostly_with;
   return text;
 }

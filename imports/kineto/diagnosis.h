@@ -59,6 +59,7 @@ struct BucketSetting {
 struct BucketAdvice {
   std::vector<BucketSetting> settings;
   std::size_t best = 0;
+  Duration tell{};  // gains that differ by less cannot be told apart
   // Settings whose gain cannot be told from the best's: the flat range, by number.
   std::vector<std::size_t> alike;
   std::string recorded;  // which setting the trace's buckets come from; empty: unknown
@@ -69,6 +70,7 @@ struct LateRank {
   std::int64_t rank = 0;
   Duration caused{};        // waiting of the other ranks, summed
   std::string mostly_with;  // operator or annotation; empty: nothing stands out
+  std::string mostly_in;    // the collective that waited most, "all-to-all of 24 KiB"
   std::size_t collectives = 0;
 };
 

@@ -159,7 +159,8 @@ TEST(KinetoDiagnosisTest, ResNetIsHostBound) {
 TEST(KinetoDiagnosisTest, DlrmWaitsForLateRanks) {
   const Diagnosis diagnosis = diagnose(dlrm_v100x8());
   EXPECT_THAT(diagnosis.headline, StartsWith("stragglers: 96 % of all collective time"));
-  EXPECT_THAT(diagnosis.headline, HasSubstr("for rank 7, late with "));
+  EXPECT_THAT(diagnosis.headline,
+              HasSubstr("for rank 7 (longest in an all-to-all of 24 KiB), late with "));
   ASSERT_FALSE(diagnosis.late.empty());
   EXPECT_EQ(diagnosis.late.front().rank, 7);
 }
