@@ -25,6 +25,7 @@ using OpId = Id<struct OpTag>;
 using TensorId = Id<struct TensorTag>;
 using GroupId = Id<struct GroupTag>;  // a process group
 using BucketId = Id<struct BucketTag>;
+using TransferId = Id<struct TransferTag>;  // within one ScheduledProgram
 using StreamId = Id<struct StreamTag>;  // 0 is the compute stream, 1.. are communication streams
 using EventId = Id<struct EventTag>;
 using CommandId = Id<struct CommandTag>;  // unique within one ScheduledProgram, all roles together

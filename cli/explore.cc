@@ -70,6 +70,8 @@ std::vector<std::string> joined_policies(const std::vector<std::string>& pieces)
 std::vector<std::string> comparable_policies() {
   std::vector<std::string> names = schedule::policy_names();
   std::erase(names, std::string(schedule::name(PolicyKind::Pipeline)));
+  // It pays time for memory, and is compared where somebody asks for it.
+  std::erase(names, std::string(schedule::name(PolicyKind::Fsdp)));
   // The best that DDP can be told stands beside the best.
   const auto exact = std::ranges::find(names, schedule::name(PolicyKind::Exact));
   if (exact != names.end()) names.insert(exact + 1, "exact:mode=copy,wait=end-of-backward");

@@ -149,7 +149,7 @@ void bind_explore(CLI::App& app, ExploreOptions& options, std::function<int()>& 
   command.add_option("--first-bucket", options.first_bucket, "torch-ddp's first limit (1MiB)");
   command
       .add_option("--policies", options.policies,
-                  "only these, as plan --policy takes them (default: all but pipeline)")
+                  "only these, as plan --policy takes them (default: all but fsdp and pipeline)")
       ->delimiter(',');
   command.add_option("--mode", options.mode, "view or copy, for every policy");
   command.add_option("--wait", options.wait, "first-use or end-of-backward, for every policy");

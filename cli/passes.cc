@@ -84,6 +84,7 @@ std::string group_rule(const Plan& plan) {
   if (is_of(plan, PolicyKind::SourceFirstFit)) {
     return "P18 to P23: one open bucket, first fit in program order";
   }
+  if (is_of(plan, PolicyKind::Fsdp)) return "the parameters of one block";
   if (is_sharded(plan.schedule)) return "A2 to A5: buckets of one size, tensors cut at their ends";
   for (const PolicyKind kind :
        {PolicyKind::SourceImproved, PolicyKind::GradientMerge, PolicyKind::Pipeline}) {
@@ -132,6 +133,7 @@ std::string wait_rule(const Plan& plan) {
 }
 
 std::string gather_rule(const Plan& plan) {
+  if (plan.schedule.parameters == schedule::ParameterSync::EachUse) return {};
   return plan.schedule.parameters == schedule::ParameterSync::NextForward
              ? "AS11: before the first reader of the next step"
              : "A24: once the shards are updated";

@@ -51,6 +51,14 @@ std::string signature(const schedule::Schedule& schedule) {
     add(batch == nullptr ? -static_cast<std::int64_t>(bucket.launch.index()) : batch->batch + 1);
     if (bucket.replicas) add(bucket.replicas->value);
   }
+  for (const schedule::ParameterGather& gather : schedule.gathers) {
+    add(gather.bucket.value);
+    word(gather.readers);
+    const auto* comm = std::get_if<schedule::CommStream>(&gather.stream);
+    add(comm == nullptr ? -1 : comm->index);
+    const auto* after = std::get_if<schedule::LaunchAfterOp>(&gather.launch);
+    add(after == nullptr ? -1 : after->op.value);
+  }
   return text;
 }
 

@@ -68,6 +68,8 @@ class Backend {
                               const schedule::RunCollective& action) = 0;
   virtual void copy(const schedule::Command& command, const schedule::Copy& action) = 0;
   virtual void scale(const schedule::Command& command, const schedule::Scale& action) = 0;
+  // Of parameters that were gathered. Costs no time on a device.
+  virtual void release(const schedule::Command& command, const schedule::Release& action) = 0;
   virtual void record(const schedule::Command& command, const schedule::RecordEvent& action) = 0;
   virtual void wait(const schedule::Command& command, const schedule::WaitEvent& action) = 0;
 

@@ -118,7 +118,8 @@ class Assembly {
           // An idle communication stream always waits; only stalls of computing tell something.
           return timing.stream == schedule::kComputeStream && timing.end_ns > timing.start_ns;
         },
-        [](const schedule::Scale&) { return true; });
+        [](const schedule::Scale&) { return true; },
+        [](const schedule::Release&) { return false; });
   }
 
   // A launch lasts until the last command that it enqueues.

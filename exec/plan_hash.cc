@@ -19,13 +19,13 @@ namespace dovetail::exec {
 namespace {
 
 using schedule::BucketLayout;
+using schedule::BucketMember;
 using schedule::CollectiveWork;
 using schedule::Command;
 using schedule::Copy;
 using schedule::GemmWork;
 using schedule::MemoryWork;
 using schedule::Op;
-using schedule::Placement;
 using schedule::ProcessGroup;
 using schedule::Program;
 using schedule::RankProgram;
@@ -108,12 +108,12 @@ class Hasher {
     add_all(reduction.gradient, reduction.group, reduction.op, reduction.scale);
   }
   void add(const Stream& stream) { add_all(stream.id, stream.name); }
-  void add(const Placement& placement) {
+  void add(const BucketMember& placement) {
     add_all(placement.tensor, placement.offset, placement.first, placement.count);
   }
   void add(const BucketLayout& layout) {
     add_all(layout.bucket, layout.dtype, layout.mode, layout.payload, layout.size, layout.members,
-            layout.shards);
+            layout.shards, layout.residence);
   }
   void add(const Command& command) {
     add_all(command.id, command.stream, command.action.index());
@@ -126,7 +126,8 @@ class Hasher {
         [&](const Copy& copy) { add_all(copy.bucket, copy.direction, copy.gradients); },
         [&](const RecordEvent& record) { add(record.event); },
         [&](const WaitEvent& wait) { add(wait.event); },
-        [&](const schedule::Scale& scale) { add_all(scale.bucket, scale.factor, scale.part); });
+        [&](const schedule::Scale& scale) { add_all(scale.bucket, scale.factor, scale.part); },
+        [&](const schedule::Release& release) { add(release.bucket); });
   }
   void add(const RankProgram& role) { add_all(role.ranks, role.commands); }
   void add(const Program& program) {

@@ -21,7 +21,8 @@ void run_commands(const schedule::RankProgram& role, Backend& backend) {
         [&](const schedule::Copy& action) { backend.copy(command, action); },
         [&](const schedule::RecordEvent& action) { backend.record(command, action); },
         [&](const schedule::WaitEvent& action) { backend.wait(command, action); },
-        [&](const schedule::Scale& action) { backend.scale(command, action); });
+        [&](const schedule::Scale& action) { backend.scale(command, action); },
+        [&](const schedule::Release& action) { backend.release(command, action); });
   }
 }
 

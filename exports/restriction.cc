@@ -70,16 +70,28 @@ void use_mode(Schedule& schedule, schedule::BucketMode mode) {
   for (Bucket& bucket : schedule.buckets) bucket.mode = mode;
 }
 
+namespace {
+
+// Those of fsdp, one by one.
+void place_no_gathers(Schedule& schedule) {
+  schedule.gathers.clear();
+  schedule.gather_limit = {};
+}
+
+}  // namespace
+
 void all_reduce(Schedule& schedule) {
   for (Bucket& bucket : schedule.buckets) {
     bucket.collective = schedule::Collective::AllReduce;
     bucket.replicas = std::nullopt;
   }
+  place_no_gathers(schedule);
   schedule.parameters = schedule::ParameterSync::AfterUpdate;
 }
 
 void shard(Schedule& schedule, schedule::ParameterSync parameters) {
   for (Bucket& bucket : schedule.buckets) bucket.collective = schedule::Collective::ReduceScatter;
+  place_no_gathers(schedule);
   schedule.parameters = parameters;
 }
 

@@ -159,7 +159,8 @@ std::optional<CommandInfo> command_info(const ScheduledProgram& plan, const Comm
         CommandInfo info = bucket_info(command, SpanKind::Copy, scale.bucket, "scale");
         info.bytes = moved_bytes(plan.bucket(scale.bucket), scale);
         return info;
-      });
+      },
+      [](const Release&) -> Info { return std::nullopt; });
 }
 
 }  // namespace

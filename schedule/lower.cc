@@ -20,6 +20,7 @@
 #include "schedule/lower/scale.h"
 #include "schedule/lower/survey.h"
 #include "schedule/lower/wait.h"
+#include "schedule/transfers.h"
 
 namespace dovetail::schedule {
 
@@ -47,6 +48,7 @@ Lowered lower(Program program, const Schedule& schedule) {
   if (std::string line = gather_report(draft); !line.empty()) draft.report.push_back(line);
   if (std::string line = message_report(draft, roles); !line.empty()) draft.report.push_back(line);
   for (const RoleDraft& role : roles) draft.out.roles.push_back(emit(draft, role));
+  link_transfers(draft.out);
   draft.report.push_back("emit: " + counted(std::int64_t{draft.next_command}, "command") + " on " +
                          counted(draft.out.streams.size(), "stream"));
   return {std::move(draft.out), std::move(draft.report)};

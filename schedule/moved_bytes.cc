@@ -28,7 +28,7 @@ Bytes moved_bytes(const Program& program, const BucketLayout& layout, const Copy
   left.erase(std::unique(left.begin(), left.end()), left.end());
   std::vector<char> found(left.size(), 0);
   Bytes bytes;
-  for (const Placement& member : layout.members) {
+  for (const BucketMember& member : layout.members) {
     const auto at = std::ranges::lower_bound(left, member.tensor);
     if (at == left.end() || *at != member.tensor) continue;
     const Tensor& tensor = program.tensor(member.tensor);

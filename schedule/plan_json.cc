@@ -35,7 +35,10 @@ constexpr std::array kScales = {ScaleAt::Collective, ScaleAt::BeforeCollective,
                                 ScaleAt::Optimizer};
 constexpr std::array kSyncs = {SyncPoint::EveryMicroStep, SyncPoint::AfterLastMicroStep,
                                SyncPoint::LastMicroStep};
-constexpr std::array kParameterSyncs = {ParameterSync::AfterUpdate, ParameterSync::NextForward};
+constexpr std::array kParameterSyncs = {ParameterSync::AfterUpdate, ParameterSync::NextForward,
+                                        ParameterSync::EachUse};
+constexpr std::array kReaders = {GatherFor::Forward, GatherFor::Backward,
+                                 GatherFor::ForwardAndBackward};
 constexpr std::array kPipelines = {PipelineKind::Sequential, PipelineKind::OneFOneB,
                                    PipelineKind::Interleaved};
 constexpr std::array kAlignments = {LaunchAlignment::PerStage, LaunchAlignment::AcrossStages};
@@ -116,6 +119,19 @@ class BucketReader {
     bucket.closed_by = object.string_or("closed_by", "");
     object.done();
     return bucket;
+  }
+
+  // REQUIRES: all buckets have been read.
+  ParameterGather read_gather(JsonObject object) {
+    ParameterGather gather;
+    gather.bucket = BucketId{static_cast<std::int32_t>(object.integer("bucket", 0, kLargestId))};
+    if (!ids_.contains(gather.bucket)) object.at("bucket").fail("no bucket has this id");
+    gather.readers = read_word(object, "readers", kReaders);
+    gather.stream = read_stream(object.at("stream"));
+    gather.launch = read_launch(object.at("launch"));
+    gather.max_ctas = static_cast<std::int32_t>(object.integer_or("max_ctas", 0, 0, 1024));
+    object.done();
+    return gather;
   }
 
  private:
@@ -221,8 +237,9 @@ Pipeline read_pipeline(JsonObject object) {
 }
 
 // The decisions that concern the whole step; an absent one is the default.
-void read_decisions(JsonObject& object, Schedule& schedule) {
-  for (const std::string_view key : {"scale", "merge", "parameters", "pipeline"}) {
+void read_decisions(JsonObject& object, BucketReader& reader, Schedule& schedule) {
+  for (const std::string_view key :
+       {"scale", "merge", "parameters", "pipeline", "gathers", "gather_limit"}) {
     object.ignore(key);
   }
   if (object.has("scale")) schedule.scale = read_word(object, "scale", kScales);
@@ -231,6 +248,18 @@ void read_decisions(JsonObject& object, Schedule& schedule) {
     schedule.parameters = read_word(object, "parameters", kParameterSyncs);
   }
   if (object.has("pipeline")) schedule.pipeline = read_pipeline(object.object("pipeline"));
+  if (object.has("gathers")) {
+    for (const JsonValue& gather : object.array("gathers")) {
+      schedule.gathers.push_back(reader.read_gather(gather.object()));
+    }
+  }
+  if (object.has("gather_limit")) {
+    JsonObject limit = object.object("gather_limit");
+    schedule.gather_limit = {
+        .bytes = Bytes(limit.integer_or("bytes", 0, 0, kMostElements)),
+        .buckets = static_cast<std::int32_t>(limit.integer_or("buckets", 0, 0, kLargestId))};
+    limit.done();
+  }
 }
 
 Plan plan_from_json(JsonObject object) {
@@ -250,7 +279,7 @@ Plan plan_from_json(JsonObject object) {
   for (const JsonValue& bucket : object.array("buckets")) {
     plan.schedule.buckets.push_back(reader.read(bucket.object()));
   }
-  read_decisions(object, plan.schedule);
+  read_decisions(object, reader, plan.schedule);
   object.done();
   return plan;
 }
@@ -307,7 +336,20 @@ ordered_json bucket_to_value(const Program& program, const Bucket& bucket) {
   return value;
 }
 
-void write_decisions(const Schedule& schedule, ordered_json& value) {
+ordered_json gathers_to_value(const Program& program, const Schedule& schedule) {
+  ordered_json::array_t gathers;
+  for (const ParameterGather& gather : schedule.gathers) {
+    ordered_json value{{"bucket", gather.bucket.value},
+                       {"readers", to_string(gather.readers)},
+                       {"stream", stream_text(gather.stream)},
+                       {"launch", launch_to_value(program, gather.launch)}};
+    if (gather.max_ctas != 0) value["max_ctas"] = gather.max_ctas;
+    gathers.push_back(std::move(value));
+  }
+  return ordered_json(std::move(gathers));
+}
+
+void write_decisions(const Program& program, const Schedule& schedule, ordered_json& value) {
   const Schedule none;
   if (schedule.scale != none.scale) value["scale"] = to_string(schedule.scale);
   if (schedule.merge != none.merge) {
@@ -322,6 +364,11 @@ void write_decisions(const Schedule& schedule, ordered_json& value) {
   if (schedule.pipeline != none.pipeline) {
     value["pipeline"] = {{"kind", to_string(schedule.pipeline.kind)},
                          {"alignment", to_string(schedule.pipeline.alignment)}};
+  }
+  if (!schedule.gathers.empty()) value["gathers"] = gathers_to_value(program, schedule);
+  if (schedule.gather_limit != none.gather_limit) {
+    value["gather_limit"] = {{"bytes", schedule.gather_limit.bytes.count()},
+                             {"buckets", schedule.gather_limit.buckets}};
   }
 }
 
@@ -361,7 +408,7 @@ std::string plan_to_json(const Plan& plan) {
   if (plan.summary.predicted.has_value()) {
     value["predicted"] = prediction_to_value(*plan.summary.predicted);
   }
-  write_decisions(plan.schedule, value);
+  write_decisions(plan.program, plan.schedule, value);
   ordered_json::array_t buckets;
   buckets.reserve(plan.schedule.buckets.size());
   for (const Bucket& bucket : plan.schedule.buckets) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "schedule/policies/fsdp.h"
 #include "schedule/policies/grouping.h"
 #include "schedule/policies/pipeline.h"
 #include "schedule/policies/report.h"
@@ -73,6 +74,8 @@ PolicyResult decide(const Program& program, const PolicySpec& spec) {
       return gradient_merge(program, spec);
     case PolicyKind::Sharded:
       return sharded(program, spec);
+    case PolicyKind::Fsdp:
+      return fsdp(program, spec);
     case PolicyKind::Pipeline:
       return pipeline(program, spec);
     default:

@@ -24,6 +24,8 @@
 //   sharded                reduce-scatter, sharded update, all-gather (policies/sharded.h);
 //                          apex-sharded waits for each batch before it launches the next, as Apex's
 //                          sharded Adam does
+//   fsdp                   ZeRO-3: parameters are gathered block by block before forward and backward,
+//                          gradients reduce-scattered, updates sharded (policies/fsdp.h)
 //   pipeline               stages, micro-batches in a given order, buckets within each stage
 //                          (policies/pipeline.h)
 //
@@ -58,6 +60,7 @@ enum class PolicyKind {
   SourceImproved,
   GradientMerge,
   Sharded,
+  Fsdp,
   Pipeline,  // the Program has its stages already: pipeline/assign.h
 };
 
@@ -65,6 +68,9 @@ enum class Choice { No, Yes };
 // Where the buckets that make no whole batch are launched: after backward, as their source does, or
 // together as soon as the last gradient is ready.
 enum class Tail { AfterBackward, LastGradient };
+// Which gradients make one block of fsdp: those of one layer, or as many as reach the cap.
+enum class Blocks { Layer, Size };
+std::string_view to_string(Blocks blocks);
 std::string_view to_string(Choice choice);
 std::string_view to_string(Tail tail);
 
@@ -91,6 +97,13 @@ struct PolicySpec {
   LaunchAlignment alignment = LaunchAlignment::PerStage;  // align=
   std::int32_t stages = 1;                                // 2 or more
   std::int32_t chunks = 1;                                // of the model per stage
+
+  Blocks blocks = Blocks::Layer;       // blocks=, or cap= (fsdp only, as what follows)
+  std::int32_t prefetch_forward = 1;   // forward=: how many blocks ahead parameters are gathered
+  std::int32_t prefetch_backward = 1;  // backward=
+  GatherLimit gathered = {};           // memory=, limit=: the most that is gathered at a time
+  Choice reshard = Choice::Yes;        // between forward and backward
+  std::int32_t streams = 1;            // 2: gathers have a stream of their own
 
   friend bool operator==(const PolicySpec&, const PolicySpec&) = default;
 };

@@ -191,6 +191,9 @@ Row action_cells(const ScheduledProgram& scheduled, const Action& action) {
       },
       [](const Scale& scale) {
         return Row{"scale", bucket_text(scale.bucket) + "  by " + to_string(scale.factor)};
+      },
+      [](const Release& release) {
+        return Row{"release", bucket_text(release.bucket)};
       });
 }
 

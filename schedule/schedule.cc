@@ -39,7 +39,27 @@ std::string_view to_string(SyncPoint sync) {
 }
 
 std::string_view to_string(ParameterSync sync) {
-  return sync == ParameterSync::AfterUpdate ? "after-update" : "next-forward";
+  switch (sync) {
+    case ParameterSync::AfterUpdate:
+      return "after-update";
+    case ParameterSync::NextForward:
+      return "next-forward";
+    case ParameterSync::EachUse:
+      return "each-use";
+  }
+  return "?";
+}
+
+std::string_view to_string(GatherFor readers) {
+  switch (readers) {
+    case GatherFor::Forward:
+      return "forward";
+    case GatherFor::Backward:
+      return "backward";
+    case GatherFor::ForwardAndBackward:
+      return "forward-and-backward";
+  }
+  return "?";
 }
 
 std::string_view to_string(PipelineKind kind) {

@@ -110,9 +110,12 @@ struct Merge {
   friend bool operator==(const Merge&, const Merge&) = default;
 };
 
-// When the parameters of a bucket that was reduce-scattered are gathered: right after the shard's
-// update, or at the start of the next step, each bucket before the first forward op that reads it.
-enum class ParameterSync { AfterUpdate, NextForward };
+// When the parameters of a bucket that was reduce-scattered are gathered.
+//   AfterUpdate  right after the shard's update
+//   NextForward  at the start of the next step, each bucket before the first forward op that reads it
+//   EachUse      before forward and again before backward, as Schedule::gathers says; in between a rank
+//                keeps its shard only (ZeRO-3, PyTorch FSDP)
+enum class ParameterSync { AfterUpdate, NextForward, EachUse };
 
 // In which order a stage runs the forward and backward of its micro-batches (the micro-steps).
 //   Sequential   forward and backward of one micro-batch after another
@@ -126,6 +129,19 @@ struct Pipeline {
   friend bool operator==(const Pipeline&, const Pipeline&) = default;
 };
 
+// Where something that travels is placed in the step: on which stream, when its collective is
+// launched, and where and for what the compute stream waits.
+struct Placement {
+  StreamChoice stream = CommStream{};
+  LaunchPoint launch = LaunchWhenReady{};
+  WaitPoint wait = WaitPoint::FirstUse;
+  WaitScope scope = WaitScope::Event;
+  std::int32_t max_ctas =
+      0;  // most thread blocks of a GPU that the collective may use; 0: its choice
+
+  friend bool operator==(const Placement&, const Placement&) = default;
+};
+
 std::string_view to_string(ScaleAt scale);
 std::string_view to_string(SyncPoint sync);
 std::string_view to_string(ParameterSync sync);
@@ -135,7 +151,8 @@ std::string_view to_string(BucketMode mode);
 std::string_view to_string(WaitPoint wait);
 std::string_view to_string(WaitScope scope);
 
-struct Bucket {
+// Gradients that share one collective, and its placement.
+struct Bucket : Placement {
   BucketId id;
   std::vector<Slice> gradients;  // in the order in which they lie in the bucket
   GroupId group;
@@ -145,17 +162,33 @@ struct Bucket {
   // With ReduceScatter: the shards are then all-reduced over this group of replicas.
   std::optional<GroupId> replicas = std::nullopt;
   BucketMode mode = BucketMode::View;
-  Bytes pad_to = Bytes(1);    // the bucket's size is rounded up to a multiple of this
-  Bytes align_to = Bytes(1);  // each gradient starts at a multiple of this
-  StreamChoice stream = CommStream{};
-  LaunchPoint launch = LaunchWhenReady{};
-  WaitPoint wait = WaitPoint::FirstUse;
-  WaitScope scope = WaitScope::Event;
-  std::int32_t max_ctas =
-      0;  // most thread blocks of a GPU that the collective may use; 0: its choice
+  Bytes pad_to = Bytes(1);     // the bucket's size is rounded up to a multiple of this
+  Bytes align_to = Bytes(1);   // each gradient starts at a multiple of this
   std::string closed_by = {};  // why no further gradient joined it: "cap", "end", ...; for reports
 
   friend bool operator==(const Bucket&, const Bucket&) = default;
+};
+
+// Which readers of a bucket's parameters one gather serves, within one micro-step. The rank holds the
+// parameters from the gather's launch until the last of them has run.
+enum class GatherFor { Forward, Backward, ForwardAndBackward };
+std::string_view to_string(GatherFor readers);
+
+// One all-gather of the parameters that belong to a reduce-scattered bucket, once in each micro-step
+// (ParameterSync::EachUse). LaunchWhenReady: when the micro-step begins, or, if later, once the bucket
+// has been released. The compute stream waits before the first reader.
+struct ParameterGather : Placement {
+  BucketId bucket;  // of the gradients
+  GatherFor readers = GatherFor::Forward;
+
+  friend bool operator==(const ParameterGather&, const ParameterGather&) = default;
+};
+
+// The most that one rank may have gathered at the same time; 0: no limit.
+struct GatherLimit {
+  Bytes bytes = Bytes(0);
+  std::int32_t buckets = 0;
+  friend bool operator==(const GatherLimit&, const GatherLimit&) = default;
 };
 
 struct Schedule {
@@ -165,6 +198,8 @@ struct Schedule {
   Merge merge = {};
   ParameterSync parameters = ParameterSync::AfterUpdate;
   Pipeline pipeline = {};
+  std::vector<ParameterGather> gathers = {};  // launch order; only with ParameterSync::EachUse
+  GatherLimit gather_limit = {};              // verify holds every execution against it
 
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };

@@ -35,6 +35,7 @@
 #include "schedule/schedule.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -81,12 +82,23 @@ struct Scale {
   Part part = Part::Whole;
   friend bool operator==(const Scale&, const Scale&) = default;
 };
-using Action = std::variant<RunOp, RunCollective, Copy, RecordEvent, WaitEvent, Scale>;
+// Frees what an all-gather brought: of the bucket the rank keeps its shard, and its members have no
+// other memory until they are gathered again. Takes no time; only for buckets of Residence::Shard.
+struct Release {
+  BucketId bucket;
+  friend bool operator==(const Release&, const Release&) = default;
+};
+using Action = std::variant<RunOp, RunCollective, Copy, RecordEvent, WaitEvent, Scale, Release>;
 
 struct Command {
   CommandId id;
   StreamId stream;
   Action action;
+  // Of what communicates, filled by link_transfers (transfers.h): what travels, and the record on the
+  // compute stream behind which the host enqueues it; absent where there is none, as for an inline
+  // collective.
+  std::optional<TransferId> transfer = std::nullopt;
+  std::optional<CommandId> launch = std::nullopt;
   friend bool operator==(const Command&, const Command&) = default;
 };
 
@@ -98,7 +110,7 @@ struct Stream {
 
 // Where one gradient (or parameter), or a range of it, lies in its bucket. The offset is in bytes
 // from the buffer's start.
-struct Placement {
+struct BucketMember {
   TensorId tensor;
   Bytes offset;
   std::int64_t first = 0;  // element of the tensor
@@ -107,16 +119,20 @@ struct Placement {
   [[nodiscard]] std::int64_t elements(const Tensor& of) const {
     return count > 0 ? count : of.numel() - first;
   }
-  friend bool operator==(const Placement&, const Placement&) = default;
+  friend bool operator==(const BucketMember&, const BucketMember&) = default;
 };
+// What a rank keeps of a bucket between its uses: all of it, or its shard. Of the latter the rest has
+// memory from an AllGather to the next Release only.
+enum class Residence { Whole, Shard };
 struct BucketLayout {
   BucketId bucket;
   DType dtype = DType::F32;
   BucketMode mode = BucketMode::View;
   Bytes payload;  // sum of the members
   Bytes size;     // payload plus padding; what the collective moves
-  std::vector<Placement> members;
+  std::vector<BucketMember> members;
   std::int64_t shards = 1;  // equal parts of `size`; shard s belongs to the group's rank at index s
+  Residence residence = Residence::Whole;
   friend bool operator==(const BucketLayout&, const BucketLayout&) = default;
 };
 
@@ -126,12 +142,29 @@ struct RankProgram {
   friend bool operator==(const RankProgram&, const RankProgram&) = default;
 };
 
+// Something that travels once in a step: a bucket, a gather of parameters, a send and its receive, or
+// a collective of the Program. The commands that meet in it, one of each role that takes part, name it.
+// Roles that do the same over disjoint instances of a group have Transfers of their own.
+struct Transfer {
+  TransferId id;  // its position in ScheduledProgram::transfers
+  Collective kind = Collective::AllReduce;
+  ReduceOp reduce = ReduceOp::Sum;
+  GroupId group;
+  Bytes bytes;  // the whole message, with padding, as costs count it
+  DType dtype = DType::F32;
+  std::int32_t root = 0;           // index in the instance of the group
+  std::optional<BucketId> bucket;  // whose buffer it works on; absent: tensors of an op
+  friend bool operator==(const Transfer&, const Transfer&) = default;
+};
+
 struct ScheduledProgram {
   Program program;
   std::string policy;
   std::vector<Stream> streams;        // streams[i].id == i
   std::vector<BucketLayout> buckets;  // in launch order
   std::vector<RankProgram> roles;
+  GatherLimit gather_limit = {};
+  std::vector<Transfer> transfers = {};  // in issue order, role by role
 
   // REQUIRES: the bucket exists.
   [[nodiscard]] const BucketLayout& bucket(BucketId id) const;

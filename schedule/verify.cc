@@ -40,6 +40,14 @@ std::string_view to_string(ProblemKind kind) {
       return "missing micro-step";
     case ProblemKind::ReadBeforeGathered:
       return "read before gathered";
+    case ProblemKind::GatheredTwice:
+      return "gathered twice";
+    case ProblemKind::ReleasedInUse:
+      return "released in use";
+    case ProblemKind::NotReleased:
+      return "not released";
+    case ProblemKind::GatherLimitExceeded:
+      return "gather limit exceeded";
     case ProblemKind::RankMismatch:
       return "rank mismatch";
     case ProblemKind::Deadlock:

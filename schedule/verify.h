@@ -43,11 +43,16 @@ enum class ProblemKind {
   WrongReduction,     // group, operation or kind of collective differ from what is owed
   WrongScale,         // the factors on a gradient's path do not multiply to what it owes
   MissingMicroStep,   // the optimizer reads a gradient that lacks some micro-steps
-  ReadBeforeGathered,  // an op reads a parameter whose updated shards were not gathered yet
-  RankMismatch,        // ranks of one group disagree on their collective sequence
-  Deadlock,            // streams that wait for each other for ever
-  OtherProgram,        // the plan computes or owes something else than the Program it was made of
-  BadLayout,           // members overlap, exceed the buffer or tensor, or need two memories
+  ReadBeforeGathered,  // an op reads a parameter whose shards are not gathered, or gathered but not
+                       // waited for, or released again
+  GatheredTwice,       // an all-gather of parameters that are there already
+  ReleasedInUse,       // parameters are freed beside an op that reads them, or beside their gather
+  NotReleased,         // gathered parameters stay, or are freed that were not gathered
+  GatherLimitExceeded,  // more parameters may be gathered at a time than the schedule allows
+  RankMismatch,         // ranks of one group disagree on their collective sequence
+  Deadlock,             // streams that wait for each other for ever
+  OtherProgram,         // the plan computes or owes something else than the Program it was made of
+  BadLayout,            // members overlap, exceed the buffer or tensor, or need two memories
 };
 
 std::string_view to_string(ProblemKind kind);

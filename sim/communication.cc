@@ -17,7 +17,7 @@ Communications::Communications(const schedule::ScheduledProgram& program) : prog
   for (const BucketLayout& layout : program.buckets) {
     layouts_[layout.bucket] = &layout;
     if (layout.mode == schedule::BucketMode::View) continue;
-    for (const schedule::Placement& member : layout.members) {
+    for (const schedule::BucketMember& member : layout.members) {
       const schedule::Tensor& tensor = program.program.tensor(member.tensor);
       const bool whole = member.elements(tensor) == tensor.numel();
       whole_[member.tensor] = whole ? tensor.bytes() : Bytes(0);

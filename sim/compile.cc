@@ -129,7 +129,8 @@ class Compiler {
         [&](const schedule::Copy&) { return host.copy; },
         [&](const schedule::RecordEvent&) { return host.event; },
         [&](const schedule::WaitEvent&) { return host.event; },
-        [&](const schedule::Scale&) { return host.copy; });
+        [&](const schedule::Scale&) { return host.copy; },
+        [](const schedule::Release&) { return Duration{}; });
   }
 
   [[nodiscard]] Place place(const Side& side, StreamId stream) const {
@@ -189,7 +190,8 @@ class Compiler {
         [&](const schedule::Scale& scale) {
           const Bytes bytes = communications_.bytes(scale);
           play_pass(side, action.stream, costs_.scale ? costs_.scale(bytes) : costs_.copy(bytes));
-        });
+        },
+        [](const schedule::Release&) {});
   }
 
   // A pass over a bucket: a copy or a scale.

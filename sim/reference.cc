@@ -112,7 +112,8 @@ class Reference {
         [&](const schedule::Copy&) { return costs_.host.copy; },
         [&](const schedule::RecordEvent&) { return costs_.host.event; },
         [&](const schedule::WaitEvent&) { return costs_.host.event; },
-        [&](const schedule::Scale&) { return costs_.host.copy; });
+        [&](const schedule::Scale&) { return costs_.host.copy; },
+        [](const schedule::Release&) { return Duration{}; });
   }
 
   // The host puts one step on its streams.
@@ -165,7 +166,7 @@ class Reference {
       if (wake_up) occupy(rank, state, stream, item, costs_.host.event);
     } else if (const auto* record = std::get_if<schedule::RecordEvent>(&command.action)) {
       state.events[record->event] = state.free[stream];
-    } else {
+    } else if (!std::holds_alternative<schedule::Release>(command.action)) {
       occupy(rank, state, stream, item, work(rank, command));
     }
     state.streams[stream].pop_front();
@@ -185,7 +186,7 @@ class Reference {
     }
     const auto& copy = std::get<schedule::Copy>(command.action);
     Bytes bytes;
-    for (const schedule::Placement& member : program_.bucket(copy.bucket).members) {
+    for (const schedule::BucketMember& member : program_.bucket(copy.bucket).members) {
       if (std::ranges::count(copy.gradients, member.tensor) == 0) continue;
       const schedule::Tensor& tensor = program_.program.tensor(member.tensor);
       bytes += schedule::element_size(tensor.dtype) * member.elements(tensor);

@@ -106,7 +106,11 @@ void CpuBackend::plan_commands() {
                 text("waits for an event that no earlier command records", command.id));
           }
         },
-        [](const schedule::Scale&) {});
+        [](const schedule::Scale&) {},
+        [&](const schedule::Release&) {
+          if (command.stream == schedule::kComputeStream) return;
+          throw InputError(text("memory is released on the compute stream", command.id));
+        });
   }
 }
 
@@ -302,6 +306,10 @@ void CpuBackend::scale(const schedule::Command& command, const schedule::Scale& 
     call(scaling);
   }
   note(command, start, now_ns());
+}
+
+void CpuBackend::release(const schedule::Command&, const schedule::Release& action) {
+  memory_.release(action.bucket);
 }
 
 void CpuBackend::record(const schedule::Command& command, const schedule::RecordEvent& action) {

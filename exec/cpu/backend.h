@@ -59,6 +59,7 @@ class CpuBackend final : public Backend {
                       const schedule::RunCollective& action) override;
   void copy(const schedule::Command& command, const schedule::Copy& action) override;
   void scale(const schedule::Command& command, const schedule::Scale& action) override;
+  void release(const schedule::Command& command, const schedule::Release& action) override;
   void record(const schedule::Command& command, const schedule::RecordEvent& action) override;
   void wait(const schedule::Command& command, const schedule::WaitEvent& action) override;
   std::vector<Timing> finish() override;

@@ -10,6 +10,7 @@
 #include "schedule/gradient.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <sstream>
 #include <string>
@@ -20,6 +21,7 @@ namespace dovetail::exec::cpu {
 namespace {
 
 constexpr std::size_t kLineFloats = 16;  // 64 bytes
+constexpr std::size_t kPageFloats = 1024;
 constexpr std::int64_t kFloatBytes = 4;
 
 std::size_t floats(Bytes bytes, const std::string& what) {
@@ -81,7 +83,9 @@ void TensorMemory::place_bucket(const schedule::BucketLayout& layout,
   const std::string name = name_of(layout.bucket);
   BucketPlace place;
   place.buffer = take(floats(layout.size, name));
-  for (const schedule::Placement& member : layout.members) {
+  place.is_released = layout.residence == schedule::Residence::Shard;
+  place.is_copied = layout.mode == schedule::BucketMode::Copy;
+  for (const schedule::BucketMember& member : layout.members) {
     const schedule::Tensor& tensor = program.tensor(member.tensor);
     if (tensor.dtype != schedule::DType::F32) {
       throw InputError("the cpu backend executes f32 gradients; " + tensor.name + " is " +
@@ -240,6 +244,27 @@ std::vector<TensorRange> TensorMemory::shard_members(BucketId id) const {
                       .data = at({.offset = first, .count = last - first})});
   }
   return ranges;
+}
+
+void TensorMemory::release(BucketId id) const {
+  const BucketPlace& place = place_of(id);
+  if (!place.is_released) return;
+  const auto spoil = [](std::span<float> data) {
+    for (std::size_t i = 0; i < data.size(); i += kPageFloats) data[i] = std::nanf("");
+  };
+  const std::span<float> all = at(place.buffer);
+  const std::size_t count = all.size() / place.shards;
+  const std::size_t begin = place.shard_index * count;
+  for (const Member& member : place.members) {
+    // What of the member lies before and behind this rank's shard.
+    const std::size_t first = member.window.offset - place.buffer.offset;
+    const std::size_t last = first + member.window.count;
+    const std::size_t before = std::clamp(begin, first, last);
+    const std::size_t behind = std::clamp(begin + count, first, last);
+    spoil(all.subspan(first, before - first));
+    spoil(all.subspan(behind, last - behind));
+    if (place.is_copied) spoil(tensor(member.tensor).subspan(member.first, member.window.count));
+  }
 }
 
 std::span<float> TensorMemory::scratch(OpId id) const {

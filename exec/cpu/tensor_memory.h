@@ -71,6 +71,10 @@ class TensorMemory {
   [[nodiscard]] std::span<float> shard(BucketId id) const;
   [[nodiscard]] std::vector<TensorRange> shard_members(BucketId id) const;
 
+  // Of a bucket of which the rank keeps its shard only: spoils the rest, one element in a page, so that
+  // whoever reads it before the next gather reads NaN. Nothing for other buckets.
+  void release(BucketId id) const;
+
   // Memory of an op that is a collective, beside its tensors; empty where it needs none.
   [[nodiscard]] std::span<float> scratch(OpId id) const;
 
@@ -93,6 +97,8 @@ class TensorMemory {
     std::size_t shard_index = 0;
     std::vector<Member> members;
     std::vector<Range> padding;
+    bool is_released = false;  // between uses
+    bool is_copied = false;    // members have memory of their own
   };
   void place_buckets(const schedule::ScheduledProgram& plan, Rank rank);
   void place_bucket(const schedule::BucketLayout& layout, const schedule::Program& program);

@@ -65,6 +65,7 @@ void TrainingOps::pack_weights(BucketId parameters) const {
     // In view mode they are the same memory.
     if (part.data() != range.data.data()) std::ranges::copy(part, range.data.begin());
   }
+  memory_.release(parameters);
 }
 
 bool TrainingOps::is_parameter(TensorId id) const {
@@ -93,14 +94,28 @@ void TrainingOps::run(const schedule::Op& op) {
 
 CheckResult TrainingOps::check() {
   CheckResult result;
-  for (const schedule::Tensor& tensor : plan_.program.tensors) {
-    if (!is_parameter(tensor.id) || !memory_.has(tensor.id)) continue;
-    for (const float weight : memory_.tensor(tensor.id)) {
+  const auto check = [&](TensorId parameter, std::span<const float> weights) {
+    for (const float weight : weights) {
       ++result.checked;
       if (std::isfinite(weight)) continue;
       ++result.wrong;
-      if (result.first_wrong.empty()) result.first_wrong = tensor.name + " is not finite";
+      if (!result.first_wrong.empty()) continue;
+      result.first_wrong = plan_.program.tensor(parameter).name + " is not finite";
     }
+  };
+  std::set<TensorId> released;  // of which this rank holds its shards only
+  for (const schedule::BucketLayout& bucket : plan_.buckets) {
+    if (bucket.residence == schedule::Residence::Whole || !memory_.has(bucket.bucket)) continue;
+    for (const TensorRange& range : memory_.shard_members(bucket.bucket)) {
+      released.insert(range.tensor);
+      check(range.tensor, range.data);
+    }
+  }
+  for (const schedule::Tensor& tensor : plan_.program.tensors) {
+    if (!is_parameter(tensor.id) || !memory_.has(tensor.id) || released.contains(tensor.id)) {
+      continue;
+    }
+    check(tensor.id, memory_.tensor(tensor.id));
   }
   return result;
 }

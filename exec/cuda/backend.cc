@@ -164,7 +164,8 @@ void CudaBackend::plan_commands() {
         },
         [&](const schedule::Scale& action) {
           labels_[command.id] = label("scale of", action.bucket);
-        });
+        },
+        [](const schedule::Release&) {});
   }
 }
 
@@ -278,6 +279,8 @@ void CudaBackend::scale(const schedule::Command& command, const schedule::Scale&
                                 "kernel copy_scaled");
   });
 }
+
+void CudaBackend::release(const schedule::Command&, const schedule::Release&) {}
 
 void CudaBackend::record(const schedule::Command& command, const schedule::RecordEvent& action) {
   if (is_replayed()) return;

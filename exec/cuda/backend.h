@@ -57,6 +57,8 @@ class CudaBackend final : public Backend {
                       const schedule::RunCollective& action) override;
   void copy(const schedule::Command& command, const schedule::Copy& action) override;
   void scale(const schedule::Command& command, const schedule::Scale& action) override;
+  // Device memory stays laid out: what is released keeps its values until the next gather.
+  void release(const schedule::Command& command, const schedule::Release& action) override;
   void record(const schedule::Command& command, const schedule::RecordEvent& action) override;
   void wait(const schedule::Command& command, const schedule::WaitEvent& action) override;
   std::vector<Timing> finish() override;

@@ -43,6 +43,9 @@ class HostTimer final : public Backend {
   void scale(const schedule::Command& command, const schedule::Scale& action) override {
     timed(command, copy_ns, [&] { inner_.scale(command, action); });
   }
+  void release(const schedule::Command& command, const schedule::Release& action) override {
+    inner_.release(command, action);
+  }
   void record(const schedule::Command& command, const schedule::RecordEvent& action) override {
     timed(command, event_ns, [&] { inner_.record(command, action); });
   }

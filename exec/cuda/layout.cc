@@ -90,7 +90,7 @@ void Layout::place_bucket(const schedule::BucketLayout& layout, const schedule::
   const Element element = element_of(layout.dtype);
   Place place;
   place.buffer = take(elements(layout.size, element, name), element);
-  for (const schedule::Placement& member : layout.members) {
+  for (const schedule::BucketMember& member : layout.members) {
     const schedule::Tensor& tensor = program.tensor(member.tensor);
     if (tensor.dtype != layout.dtype) {
       throw InputError(name + " holds " + std::string(schedule::to_string(layout.dtype)) +

@@ -91,6 +91,8 @@ void FakeBackend::scale(const schedule::Command& command, const schedule::Scale&
   execute(command);
 }
 
+void FakeBackend::release(const schedule::Command&, const schedule::Release&) {}
+
 void FakeBackend::record(const schedule::Command& command, const schedule::RecordEvent& action) {
   const std::int64_t time = issued_to(command);
   recorded_ns_[action.event] = time;

@@ -50,6 +50,7 @@ class FakeBackend final : public Backend {
                       const schedule::RunCollective& action) override;
   void copy(const schedule::Command& command, const schedule::Copy& action) override;
   void scale(const schedule::Command& command, const schedule::Scale& action) override;
+  void release(const schedule::Command& command, const schedule::Release& action) override;
   void record(const schedule::Command& command, const schedule::RecordEvent& action) override;
   // Throws InputError for an event that nobody recorded in this step.
   void wait(const schedule::Command& command, const schedule::WaitEvent& action) override;

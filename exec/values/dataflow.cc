@@ -105,7 +105,7 @@ class Deriver {
   void find_debts() {
     std::set<TensorId> bucketed;
     for (const schedule::BucketLayout& layout : plan_.buckets) {
-      for (const schedule::Placement& member : layout.members) bucketed.insert(member.tensor);
+      for (const schedule::BucketMember& member : layout.members) bucketed.insert(member.tensor);
     }
     std::map<TensorId, TensorId> sums;
     for (const schedule::Tensor& tensor : program_.tensors) {
@@ -130,8 +130,11 @@ class Deriver {
       } else if (const auto* run_op = std::get_if<schedule::RunOp>(&command.action)) {
         const auto* update = std::get_if<schedule::ShardUpdate>(&ops.at(run_op->op)->effect);
         if (update == nullptr || gathered.count(update->parameters) == 0) continue;
-        for (const schedule::Placement& member : plan_.bucket(update->parameters).members) {
+        const schedule::BucketLayout& parameters = plan_.bucket(update->parameters);
+        const bool is_released = parameters.residence == schedule::Residence::Shard;
+        for (const schedule::BucketMember& member : parameters.members) {
           late_.insert(member.tensor);
+          if (is_released) released_.insert(member.tensor);
         }
       }
     }
@@ -194,7 +197,7 @@ class Deriver {
       if (!entry.squares.empty()) {
         look.squares = entry.squares;
       } else if (late_.count(id) > 0 && op.phase != Phase::Optimizer &&
-                 seen_late_.insert(id).second) {
+                 (seen_late_.insert(id).second || released_.count(id) > 0)) {
         look.is_of_previous_step = true;
       } else if (entry.content && entry.is_news) {
         look.expected = *entry.content;
@@ -229,7 +232,7 @@ class Deriver {
   }
 
   void observe_shard(const Op& op, const schedule::ShardUpdate& update) {
-    const std::vector<schedule::Placement>& members = plan_.bucket(update.gradients).members;
+    const std::vector<schedule::BucketMember>& members = plan_.bucket(update.gradients).members;
     for (std::size_t i = 0; i < members.size(); ++i) {
       const Entry entry = read(rank_, members[i].tensor);
       if (!entry.content || !entry.is_reduced) continue;
@@ -310,8 +313,8 @@ class Deriver {
   }
 
   void update_shard(Rank rank, const Op& op, const schedule::ShardUpdate& update) {
-    const std::vector<schedule::Placement>& gradients = plan_.bucket(update.gradients).members;
-    const std::vector<schedule::Placement>& parameters = plan_.bucket(update.parameters).members;
+    const std::vector<schedule::BucketMember>& gradients = plan_.bucket(update.gradients).members;
+    const std::vector<schedule::BucketMember>& parameters = plan_.bucket(update.parameters).members;
     for (std::size_t i = 0; i < std::min(gradients.size(), parameters.size()); ++i) {
       const Entry entry = read(rank, gradients[i].tensor);
       if (!entry.content || !entry.is_reduced) continue;
@@ -425,7 +428,7 @@ class Deriver {
     }
     for (const schedule::BucketLayout& layout : plan_.buckets) {
       if (scattered.count(layout.bucket) == 0) continue;
-      for (const schedule::Placement& member : layout.members) {
+      for (const schedule::BucketMember& member : layout.members) {
         if (member.tensor == id) return true;
       }
     }
@@ -442,6 +445,7 @@ class Deriver {
   std::map<TensorId, std::vector<const schedule::Reduction*>> debts_;
   std::set<TensorId> late_;       // parameters gathered in the next step
   std::set<TensorId> seen_late_;  // those with an observation
+  std::set<TensorId> released_;   // those that are gathered before each use: every reader looks
   std::set<TensorId> seen_;       // gradients with one by an opaque op
   std::map<Rank, std::map<TensorId, Entry>> state_;
   std::map<TensorId, Content> updated_;  // parameters

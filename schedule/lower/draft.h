@@ -79,6 +79,10 @@ struct Draft {
   [[nodiscard]] std::string name(const Bucket& bucket) const {
     return "schedule " + schedule.policy + ": bucket " + std::to_string(bucket.id.value);
   }
+  [[nodiscard]] std::string name(const ParameterGather& gather) const {
+    return "schedule " + schedule.policy + ": gather of bucket " +
+           std::to_string(gather.bucket.value) + " for " + std::string(to_string(gather.readers));
+  }
 };
 
 // One collective of one bucket: once per step, or once per micro-step.
@@ -113,6 +117,8 @@ struct Gather {
   std::size_t plan = 0;          // position in Draft::gathers
   std::size_t launch_after = 0;  // kEnd: before the first op
   std::size_t wait_before = kEnd;
+  std::size_t release_after = kEnd;  // kEnd: never
+  Placement placement = {};
 };
 
 struct RoleDraft {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "schedule/lower/layout.h"
 #include "schedule/lower/survey.h"
 
 namespace dovetail::schedule::internal {
@@ -59,6 +60,7 @@ class Emitter {
       emit_waits(i);
       emit_op(i);
       emit_packs(i);
+      releases_.up_to(i, [&](std::size_t gather) { emit_release(gather); });
       emit_launches(i);
     }
     emit_launches(kEnd);
@@ -84,9 +86,10 @@ class Emitter {
     for (std::size_t i = 0; i < role_.gathers.size(); ++i) {
       if (role_.gathers[i].launch_after != kEnd) gathers_.add(role_.gathers[i].launch_after, i);
       gather_waits_.add(role_.gathers[i].wait_before, i);
+      if (role_.gathers[i].release_after != kEnd) releases_.add(role_.gathers[i].release_after, i);
     }
-    for (Agenda* agenda :
-         {&launches_, &waits_at_launch_, &waits_, &message_waits_, &gathers_, &gather_waits_}) {
+    for (Agenda* agenda : {&launches_, &waits_at_launch_, &waits_, &message_waits_, &gathers_,
+                           &gather_waits_, &releases_}) {
       agenda->sort();
     }
     collect_packs();
@@ -228,11 +231,16 @@ class Emitter {
   void emit_gather(std::size_t i) {
     const GatherPlan& gather = draft_.gathers[role_.gathers[i].plan];
     const Bucket& bucket = draft_.schedule.buckets[gather.bucket];
-    const StreamId stream = draft_.buckets[gather.bucket].stream;
+    const Placement& placement = role_.gathers[i].placement;
+    const StreamId stream = stream_of(placement.stream);
     gather_done_[i] = issue(stream, [&] {
       add(stream, RunCollective{gather.parameters, Collective::AllGather, ReduceOp::Sum,
-                                bucket.group, Part::Whole, bucket.max_ctas});
+                                bucket.group, Part::Whole, placement.max_ctas});
     });
+  }
+
+  void emit_release(std::size_t i) {
+    add(kComputeStream, Release{draft_.gathers[role_.gathers[i].plan].parameters});
   }
 
   void emit_waits(std::size_t place) {
@@ -263,8 +271,10 @@ class Emitter {
   void emit_gather_wait(std::size_t i) {
     if (gather_done_[i]) wait_on_compute(*gather_done_[i]);
     const BucketId parameters = draft_.gathers[role_.gathers[i].plan].parameters;
+    const BucketLayout& layout = draft_.out.bucket(parameters);
+    if (layout.mode == BucketMode::View) return;
     Copy unpack{parameters, CopyDirection::Unpack, {}};
-    for (const Placement& member : draft_.out.bucket(parameters).members) {
+    for (const BucketMember& member : layout.members) {
       unpack.gradients.push_back(member.tensor);
     }
     add(kComputeStream, std::move(unpack));
@@ -299,6 +309,7 @@ class Emitter {
   Agenda message_waits_;
   Agenda gathers_;
   Agenda gather_waits_;
+  Agenda releases_;                                   // of gathers
   std::vector<std::optional<EventId>> done_;          // of each transfer
   std::vector<std::optional<EventId>> message_done_;  // of each message
   std::vector<std::optional<EventId>> gather_done_;   // of each gather

@@ -8,6 +8,10 @@
 //   NextForward  launched at the start of the step, for the update of the step before, in the order
 //                in which forward needs the buckets; waited for before the first op that reads one
 //                of their parameters. Steps repeat, so this is the same computation, rotated
+//   EachUse      launched as Schedule::gathers says, for the readers that each of them names, waited for
+//                before the first of these and released behind the last; a bucket is in view mode if
+//                that of its gradients is. A gather is never launched before the one listed above it
+//                nor before its bucket is released, and not behind its first reader
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -22,7 +26,8 @@ namespace dovetail::schedule::internal {
 // Fills Draft::gathers and adds the buckets of parameters to out.buckets. REQUIRES: lay_out ran.
 void lay_out_parameters(Draft& draft, const std::vector<ShardedBucket>& sharded);
 
-// Fills RoleDraft::gathers.
+// Fills RoleDraft::gathers. Throws InputError for gathers that cannot be: of unknown buckets, for
+// readers that there are not, or launched at points that parameters do not have.
 void place_gathers(const Draft& draft, RoleDraft& role);
 
 // "gather: 4 buckets of parameters after their update"; empty without any.

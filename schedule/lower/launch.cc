@@ -7,7 +7,6 @@
 #include <map>
 
 #include "base/count.h"
-#include "base/error.h"
 #include "schedule/lower/survey.h"
 #include "schedule/pipeline/async.h"
 #include "schedule/visit.h"
@@ -53,7 +52,8 @@ class Launches {
       const std::size_t asked = visit(
           bucket.launch, [&](const LaunchWhenReady&) { return ready_[k]; },
           [&](const LaunchAfterOp& after) {
-            const std::size_t there = position(bucket, after.op, step);
+            const std::size_t there =
+                position_of(draft_, role_, draft_.name(bucket), after.op, step);
             return every_ ? std::min(there, backward_end) : there;
           },
           [&](const LaunchAfterBackward&) { return backward_end; },
@@ -98,35 +98,9 @@ class Launches {
     const auto [at, fresh] = allowed_on_.try_emplace(stage, 0);
     if (!fresh) return at->second;
     if (const auto op = earliest_launch(program_, draft_.schedule, stage)) {
-      at->second = position(bucket, *op, program_.micro_steps - 1);
+      at->second = position_of(draft_, role_, draft_.name(bucket), *op, program_.micro_steps - 1);
     }
     return at->second;
-  }
-
-  // Where the op stands, or its repetition in an earlier micro-step: ids name ops of the last one.
-  [[nodiscard]] std::size_t position(const Bucket& bucket, OpId id, std::int32_t step) const {
-    const auto found = std::ranges::find(program_.ops, id, &Op::id);
-    if (found == program_.ops.end()) {
-      throw InputError(draft_.name(bucket) + ": launch after unknown op " +
-                       std::to_string(id.value));
-    }
-    if (step == program_.micro_steps - 1) {
-      return static_cast<std::size_t>(found - program_.ops.begin());
-    }
-    if (found->phase == Phase::Optimizer) {
-      return role_.backward_end[static_cast<std::size_t>(step)];
-    }
-    // Every micro-step repeats the same ops in the same order.
-    const std::int32_t named = found->micro_step;
-    auto ahead = std::ranges::count_if(program_.ops.begin(), found, [&](const Op& op) {
-      return op.micro_step == named && op.phase != Phase::Optimizer;
-    });
-    for (std::size_t i = 0; i < program_.ops.size(); ++i) {
-      const Op& op = program_.ops[i];
-      if (op.micro_step == step && op.phase != Phase::Optimizer && ahead-- == 0) return i;
-    }
-    DOVETAIL_CHECK(false) << "micro-step " << step << " lacks a repetition of op " << id;
-    return 0;
   }
 
   const Draft& draft_;

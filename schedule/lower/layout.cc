@@ -83,9 +83,7 @@ class Layout {
   BucketPlan plan_of(const Bucket& bucket) const {
     BucketPlan plan;
     plan.buffer = bucket.id;
-    plan.stream = visit(
-        bucket.stream, [](const InlineStream&) { return kComputeStream; },
-        [](const CommStream& comm) { return StreamId{comm.index + 1}; });
+    plan.stream = stream_of(bucket.stream);
     const TensorId front = traveller(bucket, bucket.gradients.front());
     plan.reduce = debt_over(draft_, front, bucket.group).op;
     if (bucket.replicas) plan.reduce_replicas = debt_over(draft_, front, *bucket.replicas).op;
@@ -227,6 +225,12 @@ class Layout {
 
 }  // namespace
 
+StreamId stream_of(const StreamChoice& choice) {
+  return visit(
+      choice, [](const InlineStream&) { return kComputeStream; },
+      [](const CommStream& comm) { return StreamId{comm.index + 1}; });
+}
+
 void collect_debts(Draft& draft) {
   const std::vector<Reduction>& reductions = draft.program().reductions;
   draft.debts.resize(reductions.size());
@@ -241,11 +245,15 @@ void collect_debts(Draft& draft) {
 
 void name_streams(Draft& draft) {
   std::int32_t streams = 0;
-  for (const Bucket& bucket : draft.schedule.buckets) {
-    if (const auto* comm = std::get_if<CommStream>(&bucket.stream)) {
-      if (comm->index < 0) throw InputError(draft.name(bucket) + ": negative stream");
-      streams = std::max(streams, comm->index + 1);
-    }
+  const auto count = [&](const StreamChoice& stream, const std::string& name) {
+    const auto* comm = std::get_if<CommStream>(&stream);
+    if (comm == nullptr) return;
+    if (comm->index < 0) throw InputError(name + ": negative stream");
+    streams = std::max(streams, comm->index + 1);
+  };
+  for (const Bucket& bucket : draft.schedule.buckets) count(bucket.stream, draft.name(bucket));
+  for (const ParameterGather& gather : draft.schedule.gathers) {
+    count(gather.stream, draft.name(gather));
   }
   draft.out.streams.push_back({kComputeStream, "compute"});
   for (std::int32_t i = 0; i < streams; ++i) {

@@ -9,10 +9,13 @@
 
 namespace dovetail::schedule::internal {
 
+// The stream that this choice means in every ScheduledProgram.
+StreamId stream_of(const StreamChoice& choice);
+
 // Fills Draft::debts from the Program's reductions. REQUIRES: Draft::travels is filled.
 void collect_debts(Draft& draft);
 
-// The compute stream, and as many communication streams as the buckets name.
+// The compute stream, and as many communication streams as the buckets and gathers name.
 void name_streams(Draft& draft);
 
 // Fills Draft::buckets but for the scales, and out.buckets: the members one after another, each at a

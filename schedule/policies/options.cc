@@ -6,7 +6,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <set>
 #include <utility>
 
@@ -14,18 +13,27 @@
 #include "base/json_reader.h"
 #include "schedule/policies.h"
 #include "schedule/policies/torch_version.h"
+#include "schedule/policies/typed.h"
 
 namespace dovetail::schedule {
 namespace {
 
 using Kind = PolicyKind;
+using typed::exact_size;
+using typed::fail;
+using typed::number;
+using typed::positive;
+using typed::size;
+using typed::small_number;
+using typed::Typed;
+using typed::word;
 
 struct Known {
   std::string_view name;
   Kind kind;
   std::string_view purpose;
 };
-constexpr std::array<Known, 13> kPolicies = {{
+constexpr std::array<Known, 14> kPolicies = {{
     {"naive", Kind::Naive, "one collective per gradient on the compute stream: the reference"},
     {"no-overlap", Kind::NoOverlap, "one bucket, after backward"},
     {"no-overlap-per-tensor", Kind::NoOverlapPerTensor, "one bucket per gradient, after backward"},
@@ -38,6 +46,7 @@ constexpr std::array<Known, 13> kPolicies = {{
     {"source-improved", Kind::SourceImproved, "the same without its limits; caps count bytes"},
     {"gradient-merge", Kind::GradientMerge, "k micro-steps before one update"},
     {"sharded", Kind::Sharded, "reduce-scatter, update of one shard per rank, all-gather"},
+    {"fsdp", Kind::Fsdp, "ZeRO-3: parameters gathered block by block before each use"},
     {"pipeline", Kind::Pipeline, "stages, micro-batches in order, buckets within each stage"},
 }};
 
@@ -54,32 +63,8 @@ constexpr std::array<Preset, 2> kPresets = {{
      [](PolicySpec& spec) { spec.wait = WaitPoint::BeforeNextBatch; }},
 }};
 
-// One option as it was typed.
-struct Typed {
-  std::string_view policy;  // the whole text, for messages
-  std::string_view key, value;
-};
-
-[[noreturn]] void fail(std::string_view policy, const std::string& message) {
-  throw InputError("policy \"" + std::string(policy) + "\": " + message);
-}
-
-[[noreturn]] void fail(const Typed& typed, const std::string& message) {
-  fail(typed.policy, "option " + std::string(typed.key) + ": " + message);
-}
-
-template <class Enum, std::size_t N>
-Enum word(const Typed& typed, const std::array<Enum, N>& values) {
-  std::string known;
-  for (std::size_t i = 0; i < N; ++i) {
-    if (typed.value == to_string(values[i])) return values[i];
-    const std::string_view between = i == 0 ? "" : i + 1 < N ? ", " : " or ";
-    known += std::string(between) + std::string(to_string(values[i]));
-  }
-  fail(typed, "expected " + known + ", found \"" + std::string(typed.value) + "\"");
-}
-
 constexpr std::array kChoices = {Choice::Yes, Choice::No};
+constexpr std::array kBlocks = {Blocks::Layer, Blocks::Size};
 constexpr std::array kModes = {BucketMode::View, BucketMode::Copy};
 constexpr std::array kWaits = {WaitPoint::FirstUse, WaitPoint::EndOfBackward,
                                WaitPoint::BeforeNextBatch};
@@ -96,45 +81,6 @@ constexpr std::array kOrders = {PipelineKind::Sequential, PipelineKind::OneFOneB
                                 PipelineKind::Interleaved};
 constexpr std::array kAlignments = {LaunchAlignment::PerStage, LaunchAlignment::AcrossStages};
 
-Bytes size(const Typed& typed) {
-  try {
-    const Bytes bytes = parse_bytes(typed.value);
-    if (bytes < Bytes(1)) fail(typed, "must be at least 1B");
-    return bytes;
-  } catch (const InputError& error) {
-    const std::string message = error.what();
-    if (message.starts_with("policy ")) throw;
-    fail(typed, message);
-  }
-}
-
-std::int64_t number(const Typed& typed, std::int64_t most) {
-  std::int64_t value = 0;
-  const char* const end = typed.value.data() + typed.value.size();
-  const auto [at, error] = std::from_chars(typed.value.data(), end, value);
-  if (error != std::errc() || at != end || value < 1 || value > most) {
-    fail(typed, "expected a whole number from 1 to " + std::to_string(most) + ", found \"" +
-                    std::string(typed.value) + "\"");
-  }
-  return value;
-}
-
-std::int32_t small_number(const Typed& typed, std::int32_t most) {
-  return static_cast<std::int32_t>(number(typed, most));
-}
-
-// A size that parse_bytes reads back exactly.
-std::string exact_size(Bytes bytes) {
-  constexpr std::array<std::pair<std::string_view, int>, 3> kUnits = {
-      {{"GiB", 30}, {"MiB", 20}, {"KiB", 10}}};
-  for (const auto& [unit, shift] : kUnits) {
-    if (bytes.count() % (std::int64_t{1} << shift) == 0) {
-      return std::to_string(bytes.count() >> shift) + std::string(unit);
-    }
-  }
-  return std::to_string(bytes.count()) + "B";
-}
-
 bool first_follows_cap(const Typed& typed) {
   const TorchVersion version = torch_version(typed.value);
   if (!version.problem.empty()) fail(typed, version.problem);
@@ -146,7 +92,7 @@ bool is_one_of(Kind kind, std::initializer_list<Kind> kinds) {
 }
 bool has_cap(Kind kind) {
   return is_one_of(kind, {Kind::TorchDdp, Kind::SourceFirstFit, Kind::SourceImproved,
-                          Kind::GradientMerge, Kind::Sharded, Kind::Pipeline});
+                          Kind::GradientMerge, Kind::Sharded, Kind::Fsdp, Kind::Pipeline});
 }
 bool is_of_source(Kind kind) {
   return is_one_of(kind, {Kind::SourceFirstFit, Kind::SourceImproved});
@@ -155,9 +101,11 @@ bool may_not_overlap(Kind kind) {
   return is_of_source(kind) || is_one_of(kind, {Kind::GradientMerge, Kind::Sharded});
 }
 bool launches_in_batches(Kind kind) {
-  return !is_one_of(kind, {Kind::Naive, Kind::NoOverlap, Kind::NoOverlapPerTensor, Kind::Pipeline});
+  return !is_one_of(
+      kind, {Kind::Naive, Kind::NoOverlap, Kind::NoOverlapPerTensor, Kind::Fsdp, Kind::Pipeline});
 }
 bool any(Kind) { return true; }
+bool is_fsdp(Kind kind) { return kind == Kind::Fsdp; }
 bool is_pipeline(Kind kind) { return kind == Kind::Pipeline; }
 
 struct Option {
@@ -177,9 +125,11 @@ constexpr std::array<Option, 5> kGroupingOptions = {{
      [](PolicySpec& spec, const Typed& typed) {
        spec.threshold = size(typed);
        spec.elements = 0;
+       spec.blocks = Blocks::Size;
      },
      [](const PolicySpec& spec) {
-       return spec.elements > 0 ? std::string() : exact_size(spec.threshold);
+       const bool by_layer = spec.kind == Kind::Fsdp && spec.blocks == Blocks::Layer;
+       return spec.elements > 0 || by_layer ? std::string() : exact_size(spec.threshold);
      },
      true},
     {"elements", [](Kind kind) { return kind == Kind::SourceFirstFit; },
@@ -263,9 +213,51 @@ constexpr std::array<Option, 7> kOtherOptions = {{
     {"gather", [](Kind kind) { return kind == Kind::Sharded; },
      [](PolicySpec& spec, const Typed& typed) { spec.gather = word(typed, kGathers); },
      [](const PolicySpec& spec) { return std::string(to_string(spec.gather)); }},
-    {"replicas", [](Kind kind) { return kind == Kind::Sharded; },
+    {"replicas", [](Kind kind) { return kind == Kind::Sharded || kind == Kind::Fsdp; },
      [](PolicySpec& spec, const Typed& typed) { spec.replicas = std::string(typed.value); },
      [](const PolicySpec& spec) { return spec.replicas; }},
+}};
+
+// Parameters that come and go. `prefetch` is both directions at once and printed as these.
+constexpr std::array<Option, 8> kGatherOptions = {{
+    {"blocks", is_fsdp,
+     [](PolicySpec& spec, const Typed& typed) { spec.blocks = word(typed, kBlocks); },
+     [](const PolicySpec& spec) {
+       return spec.blocks == Blocks::Layer ? std::string(to_string(spec.blocks)) : std::string();
+     },
+     true},
+    {"prefetch", is_fsdp,
+     [](PolicySpec& spec, const Typed& typed) {
+       spec.prefetch_forward = static_cast<std::int32_t>(number(typed, 1 << 16, 0));
+       spec.prefetch_backward = spec.prefetch_forward;
+     },
+     [](const PolicySpec&) { return std::string(); }},
+    {"forward", is_fsdp,
+     [](PolicySpec& spec, const Typed& typed) {
+       spec.prefetch_forward = static_cast<std::int32_t>(number(typed, 1 << 16, 0));
+     },
+     [](const PolicySpec& spec) { return std::to_string(spec.prefetch_forward); }, true},
+    {"backward", is_fsdp,
+     [](PolicySpec& spec, const Typed& typed) {
+       spec.prefetch_backward = static_cast<std::int32_t>(number(typed, 1 << 16, 0));
+     },
+     [](const PolicySpec& spec) { return std::to_string(spec.prefetch_backward); }, true},
+    {"memory", is_fsdp,
+     [](PolicySpec& spec, const Typed& typed) { spec.gathered.bytes = size(typed); },
+     [](const PolicySpec& spec) {
+       return spec.gathered.bytes > Bytes(0) ? exact_size(spec.gathered.bytes) : std::string();
+     }},
+    {"limit", is_fsdp,
+     [](PolicySpec& spec, const Typed& typed) {
+       spec.gathered.buckets = small_number(typed, 1 << 16);
+     },
+     [](const PolicySpec& spec) { return positive(spec.gathered.buckets); }},
+    {"reshard", is_fsdp,
+     [](PolicySpec& spec, const Typed& typed) { spec.reshard = word(typed, kChoices); },
+     [](const PolicySpec& spec) { return std::string(to_string(spec.reshard)); }},
+    {"streams", is_fsdp,
+     [](PolicySpec& spec, const Typed& typed) { spec.streams = small_number(typed, 2); },
+     [](const PolicySpec& spec) { return std::to_string(spec.streams); }},
 }};
 
 constexpr std::array<Option, 4> kPipelineOptions = {{
@@ -289,6 +281,7 @@ void for_each_option(const Visit& visit) {
   for (const Option& option : kMergeOptions) visit(option);
   for (const Option& option : kPlaceOptions) visit(option);
   for (const Option& option : kOtherOptions) visit(option);
+  for (const Option& option : kGatherOptions) visit(option);
   for (const Option& option : kPipelineOptions) visit(option);
 }
 
@@ -342,8 +335,14 @@ void check_combination(std::string_view text, const PolicySpec& spec,
   if (seen.contains("tail") && spec.batch == 0) {
     fail(text, "tail= needs batch=: without batches nothing is left over (A11)");
   }
-  if (spec.kind == Kind::Sharded && spec.merge.micro_steps > 1 &&
-      spec.merge.sync == SyncPoint::EveryMicroStep) {
+  if (seen.contains("cap") && seen.contains("blocks")) {
+    fail(text, "cap closes a block by its size and blocks= by its layer: give one of them");
+  }
+  if (seen.contains("prefetch") && (seen.contains("forward") || seen.contains("backward"))) {
+    fail(text, "prefetch= sets forward= and backward= at once: give one or the other");
+  }
+  const bool shards = is_one_of(spec.kind, {Kind::Sharded, Kind::Fsdp});
+  if (shards && spec.merge.micro_steps > 1 && spec.merge.sync == SyncPoint::EveryMicroStep) {
     fail(text,
          "sync=every with sharded updates: each micro-step would add up whole gradients, of which "
          "a rank holds only its shard (A14, A19); use sync=last");
@@ -365,6 +364,7 @@ void check_combination(std::string_view text, const PolicySpec& spec,
 
 }  // namespace
 
+std::string_view to_string(Blocks blocks) { return blocks == Blocks::Layer ? "layer" : "size"; }
 std::string_view to_string(Choice choice) { return choice == Choice::Yes ? "yes" : "no"; }
 std::string_view to_string(Tail tail) {
   return tail == Tail::AfterBackward ? "after-backward" : "last-gradient";

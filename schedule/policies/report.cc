@@ -53,8 +53,8 @@ bool continues_another(const Schedule& schedule, const Bucket& bucket) {
   return false;
 }
 
-// PL24. The parameters of a sharded bucket are always gathered in a copy, and lie in it as what the
-// bucket holds: their elements are as wide.
+// PL24. The parameters of a sharded bucket are gathered in a copy, and lie in it as what the bucket
+// holds: their elements are as wide. Those that are gathered before each use lie as their gradients do.
 std::string memory_line(const Program& program, const Schedule& schedule,
                         const std::set<TensorId>& gradients) {
   Bytes copies;
@@ -62,7 +62,9 @@ std::string memory_line(const Program& program, const Schedule& schedule,
   for (const Bucket& bucket : schedule.buckets) {
     if (continues_another(schedule, bucket)) continue;
     if (bucket.mode == BucketMode::Copy) copies += moved(program, schedule, bucket);
-    if (bucket.collective == Collective::ReduceScatter) copies += moved(program, schedule, bucket);
+    const bool each_use = schedule.parameters == ParameterSync::EachUse;
+    if (bucket.collective == Collective::ReduceScatter && !each_use)
+      copies += moved(program, schedule, bucket);
   }
   if (schedule.merge.micro_steps > 1) {
     for (const TensorId id : gradients) {

@@ -18,13 +18,6 @@
 namespace dovetail::schedule {
 namespace {
 
-// The process groups of the shards and, if there are any, of their replicas.
-struct Groups {
-  GroupId shards;
-  std::optional<GroupId> replicas;
-  std::optional<std::string> refusal;
-};
-
 std::set<GroupId> groups_of(const Program& program, TensorId gradient) {
   std::set<GroupId> groups;
   for (const Reduction& reduction : program.reductions) {
@@ -34,10 +27,10 @@ std::set<GroupId> groups_of(const Program& program, TensorId gradient) {
 }
 
 // Of a Program in which some gradient owes two reductions.
-Groups with_replicas(const Program& program, const PolicySpec& spec,
-                     const std::set<GroupId>& first) {
+ShardGroups with_replicas(const Program& program, const PolicySpec& spec,
+                          const std::set<GroupId>& first) {
   const Reduction& reduction = program.reductions.front();
-  Groups groups{.shards = reduction.group, .replicas = {}, .refusal = {}};
+  ShardGroups groups{.shards = reduction.group, .replicas = {}, .refusal = {}};
   for (const GroupId group : first) {
     const bool named = spec.replicas.empty() ? group != reduction.group
                                              : program.group(group).name == spec.replicas;
@@ -53,14 +46,16 @@ Groups with_replicas(const Program& program, const PolicySpec& spec,
   return groups;
 }
 
-Groups find_groups(const Program& program, const PolicySpec& spec) {
+}  // namespace
+
+ShardGroups find_shard_groups(const Program& program, const PolicySpec& spec) {
   const std::set<GroupId> first = groups_of(program, program.reductions.front().gradient);
   if (first.size() > 2) {
     return {
         .shards = {}, .replicas = {}, .refusal = "a gradient owes more than two reductions (A1)"};
   }
   if (first.size() == 2) {
-    Groups groups = with_replicas(program, spec, first);
+    ShardGroups groups = with_replicas(program, spec, first);
     for (const Reduction& reduction : program.reductions) {
       if (groups_of(program, reduction.gradient) == first) continue;
       groups.refusal = program.tensor(reduction.gradient).name + " owes other reductions than " +
@@ -76,6 +71,8 @@ Groups find_groups(const Program& program, const PolicySpec& spec) {
   }
   return {.shards = *first.begin(), .replicas = {}, .refusal = {}};
 }
+
+namespace {
 
 // Why the updates of these gradients cannot work on shards.
 std::optional<std::string> update_refusal(const Program& program,
@@ -134,6 +131,17 @@ std::optional<std::string> type_refusal(const Program& program, const PolicySpec
   return std::nullopt;
 }
 
+}  // namespace
+
+std::optional<std::string> sharding_refusal(const Program& program, const PolicySpec& spec,
+                                            const std::vector<OwedGradient>& owed) {
+  std::optional<std::string> refusal = update_refusal(program, owed);
+  if (!refusal) refusal = scaling_refusal(program, spec.scale.value_or(ScaleAt::Collective));
+  return refusal ? refusal : type_refusal(program, spec);
+}
+
+namespace {
+
 constexpr Bytes kAlignment = Bytes(128);  // of fragments (A4)
 
 struct PackedBucket {
@@ -186,7 +194,7 @@ std::vector<PackedBucket> pack(const Program& program, const PolicySpec& spec,
 // Buckets stand in the order in which their last gradients are ready, so the first ones are full first:
 // whole batches leave as gradients arrive, the rest after backward (A10, A11).
 Schedule scheduled(const std::vector<PackedBucket>& packed, const PolicySpec& spec,
-                   const Groups& groups) {
+                   const ShardGroups& groups) {
   Schedule schedule = to_schedule({}, spec);
   schedule.parameters = spec.gather;
   for (const PackedBucket& from : packed) {
@@ -229,16 +237,14 @@ PolicyResult sharded(const Program& program, const PolicySpec& spec) {
     result.failure = "the program owes no reductions";
     return result;
   }
-  const Groups groups = find_groups(program, spec);
+  const ShardGroups groups = find_shard_groups(program, spec);
   result.failure = groups.refusal;
   std::vector<OwedGradient> owed = travelling(program, spec);
   if (groups.replicas) {
     std::erase_if(owed, [&](const OwedGradient& owes) { return owes.group == *groups.replicas; });
   }
-  if (!result.failure) result.failure = update_refusal(program, owed);
+  if (!result.failure) result.failure = sharding_refusal(program, spec, owed);
   const ScaleAt scale = spec.scale.value_or(ScaleAt::Collective);
-  if (!result.failure) result.failure = scaling_refusal(program, scale);
-  if (!result.failure) result.failure = type_refusal(program, spec);
   if (result.failure) return result;
   const std::vector<PackedBucket> packed = pack(program, spec, owed);
   result.schedule = scheduled(packed, spec, groups);

@@ -17,10 +17,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "schedule/policies.h"
 
 namespace dovetail::schedule {
 
 PolicyResult sharded(const Program& program, const PolicySpec& spec);
+
+// The process groups of the shards and, if there are any, of their replicas.
+struct ShardGroups {
+  GroupId shards;
+  std::optional<GroupId> replicas;
+  std::optional<std::string> refusal;
+};
+// REQUIRES: the Program owes something.
+ShardGroups find_shard_groups(const Program& program, const PolicySpec& spec);
+
+// Why the updates of these gradients cannot work on shards; nothing: they can.
+std::optional<std::string> sharding_refusal(const Program& program, const PolicySpec& spec,
+                                            const std::vector<OwedGradient>& owed);
 
 }  // namespace dovetail::schedule

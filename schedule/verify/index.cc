@@ -104,7 +104,8 @@ std::string Index::label(const Command& command) const {
                return "record of e" + std::to_string(record.event.value);
              },
              [](const WaitEvent& wait) { return "wait for e" + std::to_string(wait.event.value); },
-             [](const Scale& scale) { return bucket_name(scale.bucket) + ": scale"; }) +
+             [](const Scale& scale) { return bucket_name(scale.bucket) + ": scale"; },
+             [](const Release& release) { return bucket_name(release.bucket) + ": release"; }) +
          " (c" + std::to_string(command.id.value) + ")";
 }
 

@@ -41,6 +41,7 @@ void Interpreter::run() {
   set_initial_values();
   walk_step();
   check_end();
+  check_released();
   if (problems_.size() != before || !needs_second_step()) return;
   order_ = HappensBefore(index_.scheduled, role_, 2);
   begin_next_step();
@@ -73,6 +74,21 @@ void Interpreter::set_initial_values() {
       value(cell).shard = memory_.is_packed(cell);
     } else if (kind == TensorKind::MergedGradient && !memory_.is_packed(cell)) {
       value(cell).state = Value::State::Zero;
+    }
+  }
+  for (const BucketLayout& bucket : index_.scheduled.buckets) {
+    if (bucket.residence == Residence::Shard) leave_shard(bucket.bucket);
+  }
+}
+
+// Of the bucket's members this rank holds its shard and nothing else.
+void Interpreter::leave_shard(BucketId bucket) {
+  for (const Place& place : memory_.places(bucket)) {
+    for (std::int32_t i = 0; i < place.own.count; ++i) {
+      value(place.own.first + i) = {};
+      Value& packed = value(place.packed.first + i);
+      packed.state = Value::State::Written;
+      packed.shard = true;
     }
   }
 }
@@ -111,7 +127,8 @@ void Interpreter::walk() {
       command(now_).action, [&](const RunOp& run) { walk_op(*index_.op(run.op)); },
       [&](const RunCollective& collective) { walk_collective(collective); },
       [&](const Copy& copy) { walk_copy(copy); }, [](const RecordEvent&) {},
-      [](const WaitEvent&) {}, [&](const Scale& scale) { walk_scale(scale); });
+      [](const WaitEvent&) {}, [&](const Scale& scale) { walk_scale(scale); },
+      [&](const Release& release) { walk_release(release); });
 }
 
 void Interpreter::touch(std::int32_t cell, Access access) {
@@ -119,6 +136,10 @@ void Interpreter::touch(std::int32_t cell, Access access) {
   const Command& mine = command(now_);
   races_.touch(order_, now_, static_cast<std::size_t>(mine.stream.value), cell, access, conflicts_);
   for (const Conflict& conflict : conflicts_) {
+    if (const auto fault = gather_fault(mine, command(conflict.earlier), cell)) {
+      add(fault->kind, label() + fault->text);
+      continue;
+    }
     const bool collective = std::holds_alternative<RunCollective>(mine.action);
     add(ProblemKind::Race, label() + " is not ordered after the " +
                                (conflict.access == Access::Write ? "write" : "read") + " of " +

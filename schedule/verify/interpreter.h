@@ -105,6 +105,17 @@ class Interpreter {
   void walk_copy(const Copy& copy);
   void walk_scale(const Scale& scale);
 
+  // gathers.cc: parameters that are there between a gather and its release only.
+  void begin_gather(const BucketLayout& bucket);
+  void check_gather_limit(const BucketLayout& bucket);
+  void walk_release(const Release& release);
+  void leave_shard(BucketId bucket);
+  void check_released();
+  // What the two commands that touch one cell unordered mean where parameters come and go.
+  [[nodiscard]] std::optional<Fault> gather_fault(const Command& mine, const Command& earlier,
+                                                  std::int32_t cell) const;
+  [[nodiscard]] std::string not_gathered(TensorId parameter) const;
+
   [[nodiscard]] bool is_followed(TensorId tensor) const;
 
   const Index& index_;
@@ -120,6 +131,14 @@ class Interpreter {
   std::vector<SetId> owed_groups_;   // by debt
   std::vector<SetId> reduced_over_;  // by debt: groups of all collectives that had part of it
   std::vector<OtherOp> other_op_;    // by debt: the latest
+  // A stay of a bucket's parameters: commands, counted through all steps.
+  struct Stay {
+    BucketId bucket;
+    std::size_t gather = 0;
+    std::optional<std::size_t> release = std::nullopt;
+    Bytes bytes;
+  };
+  std::vector<Stay> stays_;
   // What collectives took: piece (by own cell), contributions and group.
   std::set<std::tuple<std::int32_t, SetId, GroupId>> taken_;
   std::vector<char> read_by_optimizer_;  // by own cell of an owed gradient

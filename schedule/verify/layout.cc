@@ -34,7 +34,7 @@ class LayoutCheck {
     check_shards(bucket);
     std::vector<std::pair<Bytes, Bytes>> windows;
     std::vector<std::pair<TensorId, std::int64_t>> ranges;
-    for (const Placement& member : bucket.members) {
+    for (const BucketMember& member : bucket.members) {
       const Tensor* tensor = index_.tensor(member.tensor);
       if (tensor == nullptr) {
         add(ProblemKind::BadReference,
@@ -72,7 +72,7 @@ class LayoutCheck {
     }
   }
 
-  void check_member(const BucketLayout& bucket, const Placement& member, const Tensor& tensor) {
+  void check_member(const BucketLayout& bucket, const BucketMember& member, const Tensor& tensor) {
     const std::int64_t elements = member.elements(tensor);
     if (member.first < 0 || member.count < 0 || elements <= 0 ||
         member.first + elements > tensor.numel()) {
@@ -118,7 +118,7 @@ class LayoutCheck {
     std::ranges::sort(ranges);
     for (std::size_t i = 1; i < ranges.size(); ++i) {
       if (ranges[i].first != ranges[i - 1].first) continue;
-      const auto before = std::ranges::find_if(bucket.members, [&](const Placement& member) {
+      const auto before = std::ranges::find_if(bucket.members, [&](const BucketMember& member) {
         return member.tensor == ranges[i - 1].first && member.first == ranges[i - 1].second;
       });
       const Tensor& tensor = *index_.tensor(ranges[i].first);

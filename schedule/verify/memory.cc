@@ -31,7 +31,7 @@ void Memory::join_accumulated() {
 
 void Memory::collect_cuts() {
   for (const BucketLayout& bucket : index_.scheduled.buckets) {
-    for (const Placement& member : bucket.members) {
+    for (const BucketMember& member : bucket.members) {
       const Tensor& tensor = *index_.tensor(member.tensor);
       const std::int64_t end = member.first + member.elements(tensor);
       const TensorId of = root(member.tensor);
@@ -59,7 +59,7 @@ void Memory::number_cells() {
   first_packed_ = count();
   for (const BucketLayout& bucket : index_.scheduled.buckets) {
     std::vector<Place>& places = places_[bucket.bucket];
-    for (const Placement& member : bucket.members) {
+    for (const BucketMember& member : bucket.members) {
       const Tensor& tensor = *index_.tensor(member.tensor);
       const Cells all = own_.at(member.tensor);
       Place place{member.tensor, all, all};

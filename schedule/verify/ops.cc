@@ -88,7 +88,7 @@ void Interpreter::write_all(const Op& op) {
 void Interpreter::check_shards(const ShardUpdate& update, const Op& op) {
   const BucketLayout& from = *index_.bucket(update.gradients);
   const BucketLayout& to = *index_.bucket(update.parameters);
-  const auto lie_alike = [&](const Placement& a, const Placement& b) {
+  const auto lie_alike = [&](const BucketMember& a, const BucketMember& b) {
     return a.offset == b.offset && a.first == b.first &&
            a.elements(*index_.tensor(a.tensor)) == b.elements(*index_.tensor(b.tensor));
   };
@@ -102,8 +102,8 @@ void Interpreter::check_shards(const ShardUpdate& update, const Op& op) {
         label() + does + index_.name(id) + ", which does not lie in " + bucket_name(bucket));
   };
   std::set<TensorId> members;
-  for (const Placement& member : from.members) members.insert(member.tensor);
-  for (const Placement& member : to.members) members.insert(member.tensor);
+  for (const BucketMember& member : from.members) members.insert(member.tensor);
+  for (const BucketMember& member : to.members) members.insert(member.tensor);
   for (const TensorId id : op.reads) {
     if (is_followed(id) && !members.contains(id)) outside(" reads ", id, from.bucket);
   }

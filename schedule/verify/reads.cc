@@ -33,7 +33,7 @@ void Interpreter::check_read(const Op& op, Cells own, Cells cells, Extent extent
       const bool whole = found.state != Value::State::Unwritten && !found.shard;
       if (!whole && extent == Extent::Whole) {
         add(ProblemKind::ReadBeforeGathered,
-            label() + " reads " + index_.name(tensor) + " before its updated shards are gathered");
+            label() + " reads " + index_.name(tensor) + not_gathered(tensor));
       }
     } else if (found.contributions == 0 && found.shard) {
       if (!std::holds_alternative<CollectiveWork>(op.work)) {

@@ -49,7 +49,15 @@ class ReferenceCheck {
             bad(" records e" + std::to_string(record.event.value) + " a second time");
           }
         },
-        [](const WaitEvent&) {}, [&](const Scale& scale) { check_bucket(scale.bucket); });
+        [](const WaitEvent&) {}, [&](const Scale& scale) { check_bucket(scale.bucket); },
+        [&](const Release& release) { check_release(release); });
+  }
+
+  void check_release(const Release& release) {
+    check_bucket(release.bucket);
+    const BucketLayout* bucket = index_.bucket(release.bucket);
+    if (bucket == nullptr || bucket->residence == Residence::Shard) return;
+    bad(" releases " + bucket_name(release.bucket) + ", which a rank keeps whole");
   }
 
   void check_bucket(BucketId id) {
@@ -101,7 +109,7 @@ class ReferenceCheck {
     const BucketLayout* bucket = index_.bucket(copy.bucket);
     if (bucket == nullptr) return;
     for (const TensorId id : copy.gradients) {
-      if (std::ranges::count(bucket->members, id, &Placement::tensor) == 0) {
+      if (std::ranges::count(bucket->members, id, &BucketMember::tensor) == 0) {
         bad(" copies tensor " + std::to_string(id.value) + ", no member of " +
             bucket_name(copy.bucket));
       }

@@ -16,6 +16,9 @@ void Interpreter::walk_collective(const RunCollective& collective) {
                                     " ranks, but the buffer has " + std::to_string(bucket.shards) +
                                     " shards");
   }
+  if (collective.kind == Collective::AllGather && bucket.residence == Residence::Shard) {
+    begin_gather(bucket);
+  }
   for (const Place& place : memory_.places(collective.bucket)) {
     touch(place.packed, Access::Write);
     if (collective.kind == Collective::AllGather) {

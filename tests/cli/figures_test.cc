@@ -155,7 +155,8 @@ exec::fake::Durations durations_of(const schedule::ScheduledProgram& plan,
                 [](const schedule::Copy&) { return Duration{}; },
                 [](const schedule::RecordEvent&) { return Duration{}; },
                 [](const schedule::WaitEvent&) { return Duration{}; },
-                [](const schedule::Scale&) { return Duration{}; });
+                [](const schedule::Scale&) { return Duration{}; },
+                [](const schedule::Release&) { return Duration{}; });
           },
       .issue = {}};
 }

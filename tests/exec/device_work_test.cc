@@ -166,6 +166,9 @@ class Profiled final : public Backend {
   void scale(const Command& command, const schedule::Scale& action) override {
     fake_.scale(command, action);
   }
+  void release(const Command& command, const schedule::Release& action) override {
+    fake_.release(command, action);
+  }
   void record(const Command& command, const schedule::RecordEvent& action) override {
     fake_.record(command, action);
   }

@@ -48,7 +48,8 @@ Duration duration(const Command& command) {
       },
       [](const Copy&) { return from_us(2); }, [](const RecordEvent&) { return Duration{}; },
       [](const WaitEvent&) { return Duration{}; },
-      [](const schedule::Scale&) { return from_us(1); });
+      [](const schedule::Scale&) { return from_us(1); },
+      [](const schedule::Release&) { return Duration{}; });
 }
 
 Trace play(const ScheduledProgram& plan, Durations durations, std::int32_t steps = 1) {

@@ -2,11 +2,14 @@
 // exact gradients, and the same plan with one command lost or changed is found out.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include "schedule/policies.h"
 #include "tests/exec/programs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -215,6 +218,63 @@ TEST(LanguageTest, ParametersThatAreNotUnpackedBeforeForwardAreFound) {
 TEST(LanguageTest, AMissingReduceScatterIsFoundByTheShardedUpdate) {
   const ScheduledProgram plan = sharded(schedule::ParameterSync::AfterUpdate);
   expect_found(without_collective(plan, Collective::ReduceScatter), "rank 0 step 0 ");
+}
+
+// Parameters that come and go ----------------------------------------------------------------------
+
+ScheduledProgram fsdp(const std::string& options) {
+  const Program program = three_layers(2);
+  return plan_of(program, make_schedule(program, schedule::parse_policy("fsdp:" + options)));
+}
+
+// The n-th command that this is.
+ScheduledProgram without_nth(const ScheduledProgram& plan, int n,
+                             const std::function<bool(const Command&)>& is) {
+  return without(plan, [&](const Command& command) { return is(command) && n-- == 0; });
+}
+
+bool gathers(const Command& command) {
+  const auto* run = std::get_if<RunCollective>(&command.action);
+  return run != nullptr && run->kind == Collective::AllGather;
+}
+
+TEST(LanguageTest, ParametersThatAreGatheredBeforeEachUseAreTheOnesThatWereUpdated) {
+  for (const std::string options :
+       {"prefetch=1", "prefetch=0,mode=copy", "prefetch=2,limit=2,streams=2", "limit=1,mode=copy",
+        "reshard=no", "k=2,prefetch=2,streams=2"}) {
+    SCOPED_TRACE(options);
+    expect_exact(fsdp(options));
+  }
+}
+
+// What is freed is spoiled, one element in a page: the reader meets it.
+TEST(LanguageTest, AGatherThatIsLeftOutIsFoundByTheReader) {
+  // a and b are gathered for forward, c for both, b and a for backward.
+  const CheckResult check = run_over_ring(without_nth(fsdp("prefetch=1"), 3, gathers));
+  EXPECT_GT(check.wrong, 0);
+  EXPECT_THAT(check.first_wrong, HasSubstr("b["));
+  EXPECT_THAT(check.first_wrong, HasSubstr("as b.backward read it"));
+}
+
+TEST(LanguageTest, ParametersThatAreFreedBeforeTheirReaderAreFound) {
+  for (const std::string mode : {"view", "copy"}) {
+    ScheduledProgram broken = fsdp("prefetch=1,mode=" + mode);
+    for (schedule::RankProgram& role : broken.roles) {
+      std::vector<Command>& commands = role.commands;
+      const auto reader = std::ranges::find_if(commands, [&](const Command& command) {
+        const auto* run = std::get_if<schedule::RunOp>(&command.action);
+        return run != nullptr && broken.program.op(run->op).name == "b.forward";
+      });
+      const auto release = std::find_if(reader, commands.end(), [](const Command& command) {
+        return std::holds_alternative<schedule::Release>(command.action);
+      });
+      ASSERT_NE(release, commands.end());
+      std::rotate(reader, release, release + 1);
+    }
+    const CheckResult check = run_over_ring(broken);
+    EXPECT_GT(check.wrong, 0);
+    EXPECT_THAT(check.first_wrong, HasSubstr("as b.forward read it"));
+  }
 }
 
 // Norms --------------------------------------------------------------------------------------------

@@ -59,6 +59,14 @@ const std::vector<std::string>& sharded_policies() {
   return kPolicies;
 }
 
+// Parameters gathered before each use: flat or copied, ahead or not, within limits.
+const std::vector<std::string>& fully_sharded_policies() {
+  static const std::vector<std::string> kPolicies = {
+      "fsdp:prefetch=1", "fsdp:prefetch=0,mode=copy", "fsdp:prefetch=2,limit=2,streams=2",
+      "fsdp:cap=4KiB,reshard=no,mode=copy"};
+  return kPolicies;
+}
+
 // Every variant of the model that changes what a Schedule must respect.
 std::vector<TrainingOptions> variants() {
   std::vector<TrainingOptions> result;
@@ -100,7 +108,8 @@ std::vector<Rule> rules(const Combination& combination) {
   const bool two_parts = options.embedding == Embedding::TwoParts;
   const bool penalised = options.second_order == SecondOrder::Penalised;
   const bool is_read = two_parts || penalised;  // in backward, reduced
-  const bool sharded = combination.policy.starts_with("sharded");
+  const bool sharded =
+      combination.policy.starts_with("sharded") || combination.policy.starts_with("fsdp");
   const bool merged = merge.micro_steps > 1;
   const bool every = merged && merge.sync == SyncPoint::EveryMicroStep;
   const bool in_optimizer = combination.scale == ScaleAt::Optimizer;
@@ -214,6 +223,22 @@ TEST_F(LawTest, A23AI1AI7AShardedOptimizerGivesTheWeightsOfTheNaiveProgram) {
   // Two parts (2) and the penalty (1) need whole gradients: 3 x 30. Adam has no rescale: 2 x 6.
   EXPECT_EQ(refused_, 90 + 12);
   EXPECT_EQ(law_.held(), 108);
+}
+
+TEST_F(LawTest, FullyShardedParametersGiveTheWeightsOfTheNaiveProgram) {
+  for (const TrainingOptions& options : variants()) {
+    for (const std::string& policy : fully_sharded_policies()) {
+      for (const std::int32_t k : {1, 2}) {
+        expect_law({.options = options,
+                    .policy = policy,
+                    .scale = ScaleAt::Collective,
+                    .merge = {.micro_steps = k}});
+      }
+    }
+  }
+  // Two parts (2) and the penalty (1) need whole gradients.
+  EXPECT_EQ(refused_, 3 * 4 * 2);
+  EXPECT_EQ(law_.held(), 4 * 4 * 2);
 }
 
 // Each policy, scaling and merge meets one variant after the other, in three tests.

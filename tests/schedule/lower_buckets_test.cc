@@ -36,7 +36,7 @@ TEST(LowerBucketsTest, A4PL23PacksEachPartOfAGradientIntoItsBucket) {
   const TensorId l1 = tensor_named(program, "l1.grad");
   EXPECT_EQ(result.buckets[0].payload, Bytes(600));
   EXPECT_EQ(result.buckets[1].payload, Bytes(600));
-  EXPECT_EQ(result.buckets[1].members[0], (Placement{l1, Bytes(0), 150, 50}));
+  EXPECT_EQ(result.buckets[1].members[0], (BucketMember{l1, Bytes(0), 150, 50}));
   EXPECT_EQ(result.buckets[1].members[1].offset, Bytes(200));
 }
 

@@ -80,7 +80,7 @@ TEST(LowerShardTest, TheParametersLieLikeTheirGradients) {
   EXPECT_EQ(parameters.bucket, BucketId{9});
   EXPECT_EQ(parameters.mode, BucketMode::Copy);
   ASSERT_EQ(parameters.members.size(), 2u);
-  EXPECT_EQ(parameters.members[0], (Placement{tensor_named(program, "l1"), Bytes(0), 120, 80}));
+  EXPECT_EQ(parameters.members[0], (BucketMember{tensor_named(program, "l1"), Bytes(0), 120, 80}));
   EXPECT_EQ(parameters.members[1].tensor, tensor_named(program, "l0"));
   EXPECT_EQ(parameters.members[1].offset, Bytes(320));
 }

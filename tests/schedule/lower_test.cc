@@ -31,7 +31,8 @@ std::string words(const ScheduledProgram& program) {
         },
         [&](const RecordEvent& record) { out << "record" << record.event; },
         [&](const WaitEvent& wait) { out << "wait" << wait.event; },
-        [&](const Scale& scale) { out << "scale" << scale.bucket << 'x' << scale.factor; });
+        [&](const Scale& scale) { out << "scale" << scale.bucket << 'x' << scale.factor; },
+        [&](const Release& release) { out << "release" << release.bucket; });
     out << ' ';
   }
   return out.str();

@@ -37,7 +37,8 @@ inline std::string words(const ScheduledProgram& program, std::size_t role = 0) 
         [&](const Scale& scale) {
           out << "scale" << scale.bucket << 'x' << scale.factor;
           if (scale.part == Part::Shard) out << "/shard";
-        });
+        },
+        [&](const Release& release) { out << "release" << release.bucket; });
     out << ' ';
   }
   return out.str();

@@ -43,22 +43,23 @@ Plan pair() {
                      {TensorId{1}, GroupId{0}, ReduceOp::Average}},
   };
   plan.schedule.policy = "by-hand";
-  plan.schedule.buckets = {{.id = BucketId{7},
-                            .gradients = {TensorId{0}},
-                            .group = GroupId{0},
-                            .collective = Collective::ReduceScatter,
-                            .mode = BucketMode::Copy,
-                            .pad_to = Bytes(512),
-                            .align_to = Bytes(64),
-                            .stream = CommStream{1},
-                            .launch = LaunchAfterOp{OpId{1}},
-                            .wait = WaitPoint::EndOfBackward,
-                            .scope = WaitScope::WholeStream},
-                           {.id = BucketId{1},
-                            .gradients = {TensorId{1}},
-                            .group = GroupId{0},
-                            .stream = InlineStream{},
-                            .launch = LaunchAfterBackward{}}};
+  plan.schedule.buckets.resize(2);
+  Bucket& first = plan.schedule.buckets[0];
+  first.id = BucketId{7};
+  first.gradients = {TensorId{0}};
+  first.collective = Collective::ReduceScatter;
+  first.mode = BucketMode::Copy;
+  first.pad_to = Bytes(512);
+  first.align_to = Bytes(64);
+  first.stream = CommStream{1};
+  first.launch = LaunchAfterOp{OpId{1}};
+  first.wait = WaitPoint::EndOfBackward;
+  first.scope = WaitScope::WholeStream;
+  Bucket& second = plan.schedule.buckets[1];
+  second.id = BucketId{1};
+  second.gradients = {TensorId{1}};
+  second.stream = InlineStream{};
+  second.launch = LaunchAfterBackward{};
   plan.summary = {
       .workload = "pair",
       .cluster = "a100x8",

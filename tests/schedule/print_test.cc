@@ -70,21 +70,24 @@ Program sample() {
 }
 
 Schedule buckets() {
-  return {.policy = "by-hand",
-          .buckets = {{.id = BucketId{0},
-                       .gradients = {kBiasGrad, kWeightGrad},
-                       .group = GroupId{0},
-                       .mode = BucketMode::Copy,
-                       .pad_to = kib(4),
-                       .launch = LaunchAfterOp{OpId{2}},
-                       .wait = WaitPoint::EndOfBackward,
-                       .scope = WaitScope::WholeStream},
-                      {.id = BucketId{11},
-                       .gradients = {kLongGrad},
-                       .group = GroupId{0},
-                       .collective = Collective::ReduceScatter,
-                       .stream = InlineStream{},
-                       .launch = LaunchAfterBackward{}}}};
+  Schedule schedule;
+  schedule.policy = "by-hand";
+  schedule.buckets.resize(2);
+  Bucket& first = schedule.buckets[0];
+  first.id = BucketId{0};
+  first.gradients = {kBiasGrad, kWeightGrad};
+  first.mode = BucketMode::Copy;
+  first.pad_to = kib(4);
+  first.launch = LaunchAfterOp{OpId{2}};
+  first.wait = WaitPoint::EndOfBackward;
+  first.scope = WaitScope::WholeStream;
+  Bucket& second = schedule.buckets[1];
+  second.id = BucketId{11};
+  second.gradients = {kLongGrad};
+  second.collective = Collective::ReduceScatter;
+  second.stream = InlineStream{};
+  second.launch = LaunchAfterBackward{};
+  return schedule;
 }
 
 ScheduledProgram commands() {

@@ -160,7 +160,7 @@ TEST(SourceRulesTest, P26MembersAreWindowsOfOneBufferAndItsCollectiveMovesIt) {
   ASSERT_THAT(lowered.buckets, SizeIs(1));
   const BucketLayout& layout = lowered.buckets.front();
   std::vector<Bytes> offsets;
-  for (const Placement& member : layout.members) offsets.push_back(member.offset);
+  for (const BucketMember& member : layout.members) offsets.push_back(member.offset);
   EXPECT_THAT(offsets, ElementsAre(Bytes(0), Bytes(40), Bytes(120)));
   EXPECT_EQ(layout.payload, Bytes(240));
   EXPECT_EQ(layout.mode, BucketMode::View);

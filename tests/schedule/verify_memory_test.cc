@@ -176,7 +176,7 @@ TEST(VerifyMemoryTest, PI7ElementsThatLieInNoBucketAreNotReduced) {
 TEST(VerifyMemoryTest, PI7ElementsThatLieInTwoBucketsAreReducedTwice) {
   const Program program = training({10, 4});
   ScheduledProgram broken = legal(program, split(program));
-  Placement& second = broken.buckets[1].members[0];
+  BucketMember& second = broken.buckets[1].members[0];
   second.first = 5;
   second.count = 5;
   broken.buckets[1].size = Bytes(20);

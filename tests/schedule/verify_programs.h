@@ -116,7 +116,7 @@ inline Schedule buckets_of(const Program& program,
     bucket.id = BucketId{static_cast<std::int32_t>(i)};
     bucket.group = kDp;
     for (const std::string& layer : layers[i]) {
-      bucket.gradients.emplace_back(tensor_named(program, layer + ".grad"));
+      bucket.gradients.emplace_back(verify_test::tensor_named(program, layer + ".grad"));
     }
     schedule.buckets.push_back(bucket);
   }

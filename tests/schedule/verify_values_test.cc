@@ -102,7 +102,7 @@ TEST(VerifyValuesTest, GML3ReducingTheRawBucketLeavesTheMergedGradientsUnreduced
   ScheduledProgram broken =
       plan({.merge = {.micro_steps = 2, .sync = SyncPoint::AfterLastMicroStep}});
   for (BucketLayout& bucket : broken.buckets) {
-    for (Placement& member : bucket.members) {
+    for (BucketMember& member : bucket.members) {
       member.tensor = *broken.program.tensor(member.tensor).merges;
     }
   }

@@ -42,7 +42,8 @@ exec::fake::Durations durations_of(const schedule::ScheduledProgram& plan,
                 [](const schedule::WaitEvent&) { return Duration{}; },
                 [&](const schedule::Scale& scale) {
                   return costs.copy(plan.bucket(scale.bucket).size);
-                });
+                },
+                [](const schedule::Release&) { return Duration{}; });
           },
       .issue = {}};
 }

@@ -315,5 +315,34 @@ TEST(ShardedTest, A24GatheringBeforeTheNextForwardHidesBesideIt) {
   EXPECT_EQ(step(schedule::ParameterSync::AfterUpdate), 80);
 }
 
+// ZeRO-3: two layers of forward 20, backward 10, update 8 (half of it on each rank), gathers of 7 and
+// scatters of 6 on one stream. The second layer stays from forward to backward.
+//   one ahead    gathers 0..7 and 7..14, forwards 7..27..47, the first layer again 47..54 beside the
+//                backward 47..57, the other one ..67, scatters 57..63 and 67..73, updates 67..71 and
+//                73..77                                                                          -> 77
+//   none ahead   gather 0..7, forward ..27, gather ..34, forward ..54, backward ..64, scatter ..70 and
+//                only then the gather ..77, backward ..87, scatter ..93, updates 87..91, 93..97  -> 97
+TEST(ShardedTest, GatheringOneBlockAheadHidesBesideTheBlockBeforeIt) {
+  Program program =
+      testing::chain(std::vector<testing::Layer>(2, {us(20), us(10), Bytes(400), us(8)}));
+  for (schedule::Op& op : program.ops) {
+    if (op.name == "l0.backward") op.reads.push_back(TensorId{0});
+    if (op.name == "l1.backward") op.reads.push_back(TensorId{2});
+  }
+  ASSERT_EQ(program.tensor(TensorId{2}).name, "l1");
+  const auto played = [&](const std::string& policy) {
+    models::Costs costs = testing::costs_of({.collective = testing::line(us(0), 0)}, program);
+    costs.collective = [](Collective kind, const schedule::ProcessGroup&, Bytes) {
+      const Duration time = us(kind == Collective::ReduceScatter ? 6 : 7);
+      return models::CollectiveTime{time, time};
+    };
+    return play(program, make_schedule(program, schedule::parse_policy(policy)), costs);
+  };
+  EXPECT_EQ(played("fsdp:prefetch=1").step_us, 77);
+  EXPECT_EQ(played("fsdp:prefetch=0").step_us, 97);
+  EXPECT_EQ(played("fsdp:prefetch=1").collectives, 5);  // three gathers, two scatters
+  EXPECT_EQ(played("fsdp:prefetch=1,reshard=no").collectives, 4);
+}
+
 }  // namespace
 }  // namespace dovetail::sim

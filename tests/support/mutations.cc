@@ -18,6 +18,7 @@ namespace {
 using schedule::Accumulate;
 using schedule::Action;
 using schedule::BucketLayout;
+using schedule::BucketMember;
 using schedule::BucketMode;
 using schedule::Collective;
 using schedule::Command;
@@ -27,7 +28,6 @@ using schedule::element_size;
 using schedule::kComputeStream;
 using schedule::Op;
 using schedule::Part;
-using schedule::Placement;
 using schedule::ProblemKind;
 using schedule::RankProgram;
 using schedule::RecordEvent;
@@ -157,7 +157,7 @@ class Mutator {
   // The first compute command after `from` that touches a member of the bucket.
   std::optional<std::size_t> first_toucher(BucketId id, std::size_t from) {
     std::set<TensorId> members;
-    for (const Placement& member : plan_.bucket(id).members) members.insert(member.tensor);
+    for (const BucketMember& member : plan_.bucket(id).members) members.insert(member.tensor);
     for (std::size_t i = from; i < commands().size(); ++i) {
       if (const auto* copy = as<Copy>(i); copy != nullptr && copy->bucket == id) return i;
       const auto* run = as<RunOp>(i);
@@ -212,7 +212,7 @@ class Mutator {
       }
       const auto* run = as<RunOp>(back);
       if (run == nullptr || bucket.mode == BucketMode::Copy) continue;
-      for (const Placement& member : bucket.members) {
+      for (const BucketMember& member : bucket.members) {
         const auto& writes = plan_.program.op(run->op).writes;
         if (std::ranges::find(writes, member.tensor) != writes.end()) return true;
       }
@@ -358,7 +358,7 @@ class Mutator {
     if (plan_.buckets[holders.back()].mode != BucketMode::View) return std::nullopt;
     const BucketLayout& from = plan_.buckets[holders.front()];
     BucketLayout& to = plan_.buckets[holders.back()];
-    Placement doubled = from.members.front();
+    BucketMember doubled = from.members.front();
     doubled.offset = to.size;
     const std::int64_t bytes =
         element_size(from.dtype).count() * doubled.elements(plan_.program.tensor(doubled.tensor));
