@@ -36,6 +36,9 @@ class Ahead final : public Backend {
   void wait(const schedule::Command& command, const schedule::WaitEvent& action) override {
     inner_->wait(command, action);
   }
+  void release(const schedule::Command& command, const schedule::Release& action) override {
+    inner_->release(command, action);
+  }
   std::vector<Timing> finish() override {
     std::vector<Timing> timings = inner_->finish();
     for (Timing& timing : timings) {
