@@ -20,6 +20,7 @@
 #include "imports/nccl_inspector.h"
 #include "imports/nccl_log.h"
 #include "imports/nccl_tests.h"
+#include "imports/nsys.h"
 #include "imports/text.h"
 #include "models/cluster.h"
 
@@ -120,6 +121,35 @@ std::string names_of(const std::vector<std::string>& files) {
   return imports::listed(names);
 }
 
+std::int64_t ranks_of(const ImportStepOptions& options, const std::string& format) {
+  if (options.ranks) return *options.ranks;
+  throw InputError("import " + format +
+                   ": the file does not hold the number of ranks; say it with "
+                   "--ranks");
+}
+
+imports::ImportedStep read_step(const ImportStepOptions& options) {
+  switch (options.format) {
+    case StepFormat::HorovodTimeline: {
+      const std::string text = read_file(options.file);
+      return imports::read_horovod_timeline({options.file, text}, options.ranks);
+    }
+    case StepFormat::Chakra: {
+      const std::int64_t ranks = ranks_of(options, "chakra");
+      const std::string text = read_file(options.file);
+      return imports::read_chakra({options.file, text}, ranks);
+    }
+    case StepFormat::Nsys: {
+      std::vector<Bytes> bytes;
+      for (const std::string& size : options.bytes) bytes.push_back(parse_bytes(size));
+      return imports::read_nsys(
+          options.file,
+          {.step = options.step, .bytes = std::move(bytes), .ranks = ranks_of(options, "nsys")});
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 void import_collectives(const ImportCollectivesOptions& options, std::ostream& out) {
@@ -165,21 +195,7 @@ void import_collectives(const ImportCollectivesOptions& options, std::ostream& o
 
 void import_step(const ImportStepOptions& options, std::ostream& out) {
   require_outputs({{"-o", options.output}}, {{"input", options.file}});
-  const std::string text = read_file(options.file);
-  imports::ImportedStep step;
-  switch (options.format) {
-    case StepFormat::HorovodTimeline:
-      step = imports::read_horovod_timeline({options.file, text}, options.ranks);
-      break;
-    case StepFormat::Chakra:
-      if (!options.ranks) {
-        throw InputError(
-            "import chakra: the format does not hold the number of ranks; say it with "
-            "--ranks");
-      }
-      step = imports::read_chakra({options.file, text}, *options.ranks);
-      break;
-  }
+  const imports::ImportedStep step = read_step(options);
   if (!options.output.empty()) write_file(options.output, imports::profile_to_json(step));
   out << step.what << '\n';
   print_lines(out, "  ", step.read);

@@ -31,13 +31,15 @@ struct ImportCollectivesOptions {
 void import_collectives(const ImportCollectivesOptions& options, std::ostream& out);
 
 // Formats that hold whole steps; the result is a workload file.
-enum class StepFormat { HorovodTimeline, Chakra };
+enum class StepFormat { HorovodTimeline, Chakra, Nsys };
 
 struct ImportStepOptions {
   StepFormat format = StepFormat::HorovodTimeline;
   std::string file;
   std::string output;                 // workload file; empty: only print
   std::optional<std::int64_t> ranks;  // of files that do not say it
+  std::string step;                   // nsys: name of the NVTX range around a step
+  std::vector<std::string> bytes;     // nsys: sizes of the all-reduces of a step
 };
 
 // Prints what was read and left out, and writes the workload file.

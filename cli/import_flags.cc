@@ -140,6 +140,23 @@ void bind_chakra(CLI::App& command, ImportStepOptions& options, std::function<in
           "  dovetail import chakra step.et --ranks 8 -o step.json");
 }
 
+void bind_nsys(CLI::App& command, ImportStepOptions& options, std::function<int()>& action) {
+  options.format = StepFormat::Nsys;
+  CLI::App& format = bind_step(command, "nsys", "SQLite export of Nsight Systems, of one process",
+                               options, action);
+  format.add_option("--step", options.step, "name of the NVTX range around a step")->required();
+  format
+      .add_option("--bytes", options.bytes,
+                  "sizes of the all-reduces of a step in their order, e.g. 1MiB,25MiB")
+      ->delimiter(',')
+      ->required();
+  format.footer(
+      "Examples:\n"
+      "  nsys profile -t cuda,nvtx -o run python train.py; nsys export --type sqlite run.nsys-rep\n"
+      "  dovetail import nsys run.sqlite --step iteration --bytes 8MiB,25MiB --ranks 8 -o "
+      "step.json");
+}
+
 }  // namespace
 
 void bind_import(CLI::App& app, const std::string& data_dir, ImportOptions& options,
@@ -158,6 +175,7 @@ void bind_import(CLI::App& app, const std::string& data_dir, ImportOptions& opti
   bind_nccl_log(command, options.nccl_log, action);
   bind_horovod_timeline(command, options.horovod_timeline, action);
   bind_chakra(command, options.chakra, action);
+  bind_nsys(command, options.nsys, action);
 }
 
 }  // namespace dovetail::cli

@@ -14,7 +14,7 @@ namespace dovetail::cli {
 // Alive while the parser writes to it; one entry per format.
 struct ImportOptions {
   ImportCollectivesOptions nccl_tests, nccl_inspector, flight_recorder, nccl_log;
-  ImportStepOptions horovod_timeline, chakra;
+  ImportStepOptions horovod_timeline, chakra, nsys;
 };
 
 // Adds the subcommand with its formats; `action` is set when one of them was parsed.

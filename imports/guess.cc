@@ -33,6 +33,7 @@ std::string guess_format(std::string_view text) {
   const std::string_view head = text.substr(0, kLookedAt);
   if (head.starts_with("\x1f\x8b"))
     return "kineto";  // gzip: only profiler traces are kept like that
+  if (head.starts_with("SQLite format 3")) return "nsys";
   for (const Mark& mark : kMarks) {
     if (head.find(mark.word) != std::string_view::npos) return mark.format;
   }

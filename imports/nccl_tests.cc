@@ -21,6 +21,12 @@ constexpr std::array<std::string_view, 18> kTypes = {
     "int8",    "uint8", "char",   "int32",    "int",    "uint32", "int64",    "uint64",   "half",
     "float16", "float", "double", "bfloat16", "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2", "bf16"};
 
+// The programs of nccl-tests 2.19.6 (its src/).
+constexpr std::array<std::string_view, 11> kPrograms = {
+    "all_gather_perf",     "all_reduce_perf", "alltoall_perf",  "alltoallv_perf",
+    "broadcast_perf",      "gather_perf",     "hypercube_perf", "reduce_perf",
+    "reduce_scatter_perf", "scatter_perf",    "sendrecv_perf"};
+
 // What the header line says of the columns.
 struct Columns {
   std::size_t lead = 5;  // size, count, type, redop, root
@@ -89,7 +95,9 @@ class TextReader {
     }
     if (contains(text, "Blocking Enabled")) run().is_blocking = true;
     if (contains(text, "Rank") && contains(text, " device ")) return device(text, number);
-    if (const std::optional<Columns> columns = columns_of(words)) return header(*columns, words);
+    if (const std::optional<Columns> columns = columns_of(words)) {
+      return header(*columns, words, number);
+    }
     if (const std::optional<std::size_t> start = row_start(words)) {
       return row(text, {words.begin() + static_cast<std::ptrdiff_t>(*start), words.end()}, number);
     }
@@ -114,6 +122,8 @@ class TextReader {
     }
     return run_;
   }
+
+  [[nodiscard]] bool has_rows() const { return open_ && !run_.rows.empty(); }
 
   void begin_run(std::size_t number) {
     end_run();
@@ -157,6 +167,7 @@ class TextReader {
     const std::optional<std::int64_t> rank = integer_after(text, "Rank");
     const std::string_view name = text.substr(std::min(text.size(), text.find(']') + 1));
     if (!rank || text.find(']') == std::string_view::npos) return;
+    if (has_rows()) begin_run(number);  // the next one, whose first lines are missing
     NcclTestsRun& current = run();
     if (!ranks_.insert(*rank).second) {
       throw InputError(name_ + ": line " + std::to_string(number) + ": rank " +
@@ -175,7 +186,8 @@ class TextReader {
     }
   }
 
-  void header(const Columns& columns, const Words& words) {
+  void header(const Columns& columns, const Words& words, std::size_t number) {
+    if (has_rows()) begin_run(number);
     columns_ = columns;
     if (std::ranges::find(words, "cputime") != words.end()) run().is_cpu_time = true;
   }
@@ -213,9 +225,9 @@ class TextReader {
   // "# Collective test starting: all_reduce_perf", or the command that a shell has echoed.
   void program(const Words& words) {
     for (const std::string_view word : words) {
-      std::string_view base = word.substr(word.find_last_of("/\\") + 1);
+      std::string_view base = word.substr(word.find_last_of("/\\=\"'") + 1);
       if (const std::string_view end = "_mpi"; base.ends_with(end)) base.remove_suffix(end.size());
-      if (base.ends_with("_perf") && base.size() < 32) program_ = printable(base);
+      if (std::ranges::find(kPrograms, base) != kPrograms.end()) program_ = base;
     }
   }
 

@@ -82,6 +82,7 @@ OUTSIDE = [
     ("netinet/*", EXECUTORS),
     ("arpa/*", EXECUTORS),
     ("netdb.h", EXECUTORS),
+    ("sqlite3.h", ["imports/nsys.cc", "tests/imports/*"]),
     ("gtest/*", ["tests/*"]),
     ("gmock/*", ["tests/*"]),
     ("benchmark/*", ["bench/*"]),

@@ -23,6 +23,7 @@ zlib1g-dev          -
 libgtest-dev        1.12
 libgmock-dev        1.12
 libbenchmark-dev    1.7
+libsqlite3-dev      3.40
 openmpi-bin         4.1
 libgloo-dev         -
 iproute2            -

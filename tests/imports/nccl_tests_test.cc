@@ -156,6 +156,21 @@ TEST(NcclTestsTest, SeparatesTheRunsOfOneFile) {
   EXPECT_EQ(tables[2].collective, Collective::AllGather);
 }
 
+TEST(NcclTestsTest, SeparatesRunsWhoseFirstLinesAreMissing) {
+  // As in a README that shows two runs: from the devices on, and from the columns on.
+  const std::string whole = log_text(some_rows(), {});
+  const std::string devices = log_text(some_rows(), {.ranks = 16, .factor = 1.875});
+  const std::string columns = log_text(some_rows(), {.ranks = 0, .factor = 1.5});
+  const std::string text = whole + "EXE=all_reduce_perf\n" +
+                           devices.substr(devices.find("#  Rank")) +
+                           columns.substr(columns.find("#       size"));
+  const auto tables = tables_of(read_nccl_tests("a.log", text).samples);
+  ASSERT_EQ(tables.size(), 3u);
+  EXPECT_EQ(tables[0].ranks, 4);
+  EXPECT_EQ(tables[1].ranks, 8);
+  EXPECT_EQ(tables[2].ranks, 16);
+}
+
 TEST(NcclTestsTest, TakesTheMedianOfSizesThatStandSeveralTimesInAnyOrder) {
   const std::vector<LogRow> rows = {
       {2048, 9, 30}, {1024, 9, 10}, {2048, 9, 20}, {2048, 9, 90}, {1024, 9, 10}};

@@ -1,0 +1,37 @@
+// Nsight Systems' SQLite export (nsys export --type sqlite): kernels, launches and NVTX ranges of one rank.
+//
+// Source of the schema: NVIDIA's "SQLite Export Schema Reference" (docs.nvidia.com/nsight-systems); tables
+// and columns used: StringIds(id, value); CUPTI_ACTIVITY_KIND_KERNEL(start, end, correlationId, shortName);
+// CUPTI_ACTIVITY_KIND_RUNTIME(start, correlationId); NVTX_EVENTS(start, end, text, textId). Times are
+// nanoseconds. An export of one process is expected: correlation ids are unique within a process only.
+//
+// What becomes of it: a step is an NVTX range of the name that `step` gives; a kernel belongs to the step in
+// which it was launched. Each NCCL all-reduce (kernel name with "nccl" and "AllReduce") is one gradient,
+// ready when the last kernel that was launched before it has ended; medians over the steps. The
+// export does not hold what the collectives reduced: `bytes` gives the sizes, in the order of one step (DDP's
+// log, or dovetail import flight-recorder, tell them). Computation before the first gradient stands in
+// forward, what follows the last one's reduction in the optimizer.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/units.h"
+#include "imports/profile_file.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dovetail::imports {
+
+struct NsysOptions {
+  std::string step;          // name of the NVTX range around a step
+  std::vector<Bytes> bytes;  // of each all-reduce of a step, in launch order
+  std::int64_t ranks = 1;
+};
+
+// Throws InputError where the file is no such export, no range has that name (with the names there are), or
+// the number of all-reduces differs from step to step or from the number of sizes.
+ImportedStep read_nsys(const std::string& path, const NsysOptions& options);
+
+}  // namespace dovetail::imports

@@ -1,0 +1,122 @@
+// Nsight Systems exports. No export of a training job that may be copied was found; the tables here have
+// the documented columns.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "imports/nsys.h"
+
+#include <sqlite3.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "tests/support/errors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+namespace dovetail::imports {
+namespace {
+
+using dovetail::testing::error_of;
+using ::testing::HasSubstr;
+
+class NsysTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = (std::filesystem::temp_directory_path() /
+             ("dovetail_nsys." + std::to_string(::getpid()) + ".sqlite"))
+                .string();
+    std::filesystem::remove(path_);
+  }
+  void TearDown() override { std::filesystem::remove(path_); }
+
+  void write(const std::string& statements) const {
+    sqlite3* database = nullptr;
+    ASSERT_EQ(sqlite3_open(path_.c_str(), &database), SQLITE_OK);
+    EXPECT_EQ(sqlite3_exec(database, statements.c_str(), nullptr, nullptr, nullptr), SQLITE_OK)
+        << sqlite3_errmsg(database);
+    sqlite3_close(database);
+  }
+
+  // Steps of 1 ms: kernels 100..300 and 320..500 us, all-reduces behind each (310..400, 510..700), an
+  // update 710..760. Launches come 50 us before.
+  [[nodiscard]] static std::string tables(int steps) {
+    std::string text =
+        "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL);"
+        "INSERT INTO StringIds VALUES (1, 'gemm'), (2, 'ncclDevKernel_AllReduce_Sum_f32_RING_LL'), "
+        "(3, 'step');"
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, correlationId INT, shortName "
+        "INT);"
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, correlationId INT);"
+        "CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, textId INT);";
+    int id = 0;
+    for (int step = 0; step < steps; ++step) {
+      const int at = 1'000'000 * step;
+      text += "INSERT INTO NVTX_EVENTS VALUES (" + std::to_string(at) + "," +
+              std::to_string(at + 990'000) + ", 59, NULL, 3);";
+      const auto kernel = [&](int start_us, int end_us, int name) {
+        ++id;
+        text += "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (" +
+                std::to_string(at + 1000 * start_us) + "," + std::to_string(at + 1000 * end_us) +
+                "," + std::to_string(id) + "," + std::to_string(name) +
+                ");INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (" +
+                std::to_string(at + 1000 * (start_us - 50)) + ",0," + std::to_string(id) + ");";
+      };
+      kernel(100, 300, 1);
+      kernel(310, 400, 2);
+      kernel(320, 500, 1);
+      kernel(510, 700, 2);
+      kernel(710, 760, 1);
+    }
+    return text;
+  }
+
+  ImportedStep read(const std::string& step = "step",
+                    std::vector<Bytes> bytes = {mib(1), mib(2)}) const {
+    return read_nsys(path_, {.step = step, .bytes = std::move(bytes), .ranks = 8});
+  }
+
+  std::string path_;
+};
+
+TEST_F(NsysTest, MakesAProfileOfTheStepsThatAreNamed) {
+  write(tables(3));
+  const models::Profile profile = read().profile;
+  EXPECT_EQ(profile.world_size, 8);
+  EXPECT_EQ(profile.by_rank[0].forward, from_us(200));
+  EXPECT_EQ(profile.by_rank[0].backward, from_us(200));
+  EXPECT_EQ(profile.by_rank[0].optimizer, from_us(50));
+  ASSERT_EQ(profile.gradients.size(), 2u);
+  EXPECT_EQ(profile.gradients[1].numel, 1 << 19);
+  ASSERT_TRUE(profile.collectives.has_value());
+  EXPECT_EQ(profile.collectives->points[0].isolated, from_us(90));
+  EXPECT_EQ(profile.collectives->points[1].isolated, from_us(190));
+}
+
+TEST_F(NsysTest, NamesTheRangesThatThereAre) {
+  write(tables(3));
+  EXPECT_THAT(error_of([&] { read("iteration"); }),
+              HasSubstr("0 NVTX ranges named \"iteration\", at least two are needed; there are "
+                        "\"step\" (3)"));
+  EXPECT_THAT(error_of([&] { read("step", {mib(1)}); }),
+              HasSubstr("a step has 2 NCCL all-reduces, but --bytes gives 1 size"));
+}
+
+TEST_F(NsysTest, RefusesWhatIsNoExport) {
+  EXPECT_THAT(error_of([&] { read(); }), HasSubstr("unable to open database file"));
+  write_file(path_, std::string(5000, 'x'));
+  EXPECT_THAT(error_of([&] { read(); }), HasSubstr("file is not a database"));
+  std::filesystem::remove(path_);
+  write("CREATE TABLE a (b INT);");
+  EXPECT_THAT(error_of([&] { read(); }), HasSubstr("no such table: NVTX_EVENTS"));
+  // A view that never ends, where the table should be.
+  write(
+      "CREATE VIEW NVTX_EVENTS AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+      "SELECT i AS start, i + 1 AS end, 'step' AS text, 1 AS textId FROM n;"
+      "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);");
+  EXPECT_NE(error_of([&] { read(); }), "");
+}
+
+}  // namespace
+}  // namespace dovetail::imports
