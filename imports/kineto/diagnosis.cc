@@ -128,8 +128,22 @@ std::string list_setting(const std::vector<Bytes>& bytes, const std::vector<std:
   return text + "]";
 }
 
+// What one more bucket costs the host: the median duration of the operator that launches one.
+Duration host_call(const RankTrace& rank, const RankDiagnosis& own) {
+  std::vector<Duration> calls;
+  for (const TracedBuckets& step : own.buckets) {
+    for (const TracedBucket& bucket : step.buckets) {
+      if (bucket.call == kNone) continue;
+      calls.emplace_back(rank.trace.events[static_cast<std::size_t>(bucket.call)].duration_ns);
+    }
+  }
+  if (calls.empty()) return {};
+  std::ranges::sort(calls);
+  return calls[calls.size() / 2];
+}
+
 std::vector<BucketSetting> candidates(const Gradients& gradients, const AllReduceCost& cost,
-                                      bool sizes_known) {
+                                      Duration per_bucket, bool sizes_known) {
   std::vector<BucketSetting> settings;
   const auto add = [&](std::string setting, std::optional<Bytes> cap,
                        std::vector<std::size_t> ends) {
@@ -148,7 +162,8 @@ std::vector<BucketSetting> candidates(const Gradients& gradients, const AllReduc
     if (last) break;  // all in one bucket already
   }
   if (sizes_known && gradients.bytes.size() <= 4096) {
-    std::vector<std::size_t> ends = best_bucket_ends(gradients.ready, gradients.bytes, cost);
+    std::vector<std::size_t> ends =
+        best_bucket_ends(gradients.ready, gradients.bytes, cost, per_bucket);
     std::string text = list_setting(gradients.bytes, ends);
     add(std::move(text), std::nullopt, std::move(ends));
   }
@@ -193,7 +208,7 @@ std::optional<BucketAdvice> advise(const JobTrace& job, const RankDiagnosis& own
   for (const TracedBuckets& step : own.buckets) sizes_known &= step.sizes_known;
   BucketAdvice advice;
   const AllReduceCost cost(points, AllReduceCost::Below::Optimist);
-  advice.settings = candidates(gradients, cost, sizes_known);
+  advice.settings = candidates(gradients, cost, host_call(rank, own), sizes_known);
   judge_settings(advice.settings, rank, own, gradients, points);
   const auto by_gain = [](const BucketSetting& s) { return s.gain.middle; };
   const auto best = std::ranges::max_element(advice.settings, {}, by_gain);

@@ -260,7 +260,7 @@ ReplayModel with_buckets(const RankTrace& rank, const ReplayModel& model,
 
 std::vector<std::size_t> best_bucket_ends(const std::vector<Duration>& ready,
                                           const std::vector<Bytes>& gradients,
-                                          const AllReduceCost& cost) {
+                                          const AllReduceCost& cost, Duration per_bucket) {
   const std::size_t n = gradients.size();
   std::vector<Bytes> sum(n + 1);
   for (std::size_t i = 0; i < n; ++i) sum[i + 1] = sum[i] + gradients[i];
@@ -269,7 +269,8 @@ std::vector<std::size_t> best_bucket_ends(const std::vector<Duration>& ready,
   for (std::size_t j = 1; j <= n; ++j) {
     end[j] = Duration::max();
     for (std::size_t i = 0; i < j; ++i) {
-      const Duration done = std::max(end[i], ready[j - 1]) + cost.time(sum[j] - sum[i]);
+      const Duration done =
+          std::max(end[i], ready[j - 1]) + cost.time(sum[j] - sum[i]) + per_bucket;
       // Of equals the fewer buckets.
       if (done < end[j]) {
         end[j] = done;

@@ -53,9 +53,10 @@ ReplayModel with_buckets(const RankTrace& rank, const ReplayModel& model,
                          const std::vector<TracedBuckets>& buckets,
                          const std::vector<std::size_t>& ends, const AllReduceCost& cost);
 
-// The grouping whose last collective ends first, for ready times and costs as given: O(n^2).
+// The grouping whose last collective ends first, for ready times and costs as given, each bucket costing
+// `per_bucket` more (the host's call): O(n^2).
 std::vector<std::size_t> best_bucket_ends(const std::vector<Duration>& ready,
                                           const std::vector<Bytes>& gradients,
-                                          const AllReduceCost& cost);
+                                          const AllReduceCost& cost, Duration per_bucket = {});
 
 }  // namespace dovetail::imports
