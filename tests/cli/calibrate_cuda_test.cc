@@ -2,6 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/calibrate_cuda.h"
+#include "cli/cuda_job.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -130,6 +131,18 @@ TEST(CalibrateCudaTest, AStandInIsNotValidAndEveryPredictionSaysWhy) {
   }));
 }
 
+TEST(CudaJobTest, AStandInOrAnEmulatedDeviceIsSaidInTheReport) {
+  CudaJob job;
+  job.facts.devices.resize(2);
+  job.facts.devices[0].name = "NVIDIA H200";
+  job.facts.devices[1].name = "EMULATED";
+  EXPECT_EQ(link_of(job), "NCCL");
+  EXPECT_THAT(objections_to(job, 1), ::testing::Contains(HasSubstr("the device is emulated")));
+  job.options.stand_in = exec::cuda::StandIn::SendToSelf;
+  EXPECT_THAT(link_of(job), HasSubstr("a send of the rank to itself"));
+  EXPECT_THAT(objections_to(job, 0), ::testing::Contains(HasSubstr("no link was measured")));
+}
+
 TEST(CalibrateCudaTest, AFewSizesOrAnAbsurdSlowDownAreNotValid) {
   exec::cuda::CalibrateOptions what;
   what.issue = exec::cuda::Issue::Graph;
@@ -143,7 +156,9 @@ TEST(CalibrateCudaTest, AFewSizesOrAnAbsurdSlowDownAreNotValid) {
   what.budget = std::chrono::minutes(4);
   exec::cuda::GpuCalibration whole =
       exec::cuda::calibrate_gpu(exec::alone(), fake_machine, workload(), what);
-  EXPECT_TRUE(cluster_of(options(), workload(), whole).quality->valid);
+  EXPECT_THAT(cluster_of(options(), workload(), whole).quality->why,
+              ::testing::Not(::testing::Contains(
+                  ::testing::AnyOf(HasSubstr("size"), HasSubstr("slow-down")))));
   whole.contention.collective = 95.5;
   EXPECT_THAT(cluster_of(options(), workload(), whole).quality->why,
               ::testing::Contains("a slow-down of x95.5 is no contention"));

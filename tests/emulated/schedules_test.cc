@@ -190,6 +190,21 @@ TEST_F(SchedulesTest, GroupsOfSeveralRanksAreExact) {
   expect_exact(exec::testing::plan_of(program, exec::testing::two_buckets_of(program)));
 }
 
+// Steps that reduce nothing (--exposed runs them) have no reduced values to be right or wrong.
+TEST_F(SchedulesTest, WithoutCommunicationNothingIsChecked) {
+  const schedule::Program program = exec::testing::three_layers(2);
+  const ScheduledProgram plan = exec::testing::without(
+      exec::testing::plan_of(program, exec::testing::two_buckets_of(program)),
+      [](const schedule::Command& command) {
+        return !std::holds_alternative<schedule::RunOp>(command.action);
+      });
+  configure({.devices = 2});
+  const Outcome outcome = run_job(plan, {});
+  EXPECT_EQ(outcome.error, "");
+  EXPECT_EQ(outcome.check.checked, 0);
+  EXPECT_EQ(outcome.check.wrong, 0);
+}
+
 // Without any one of its waits a schedule is a race, whatever its values come to in this run.
 TEST_F(SchedulesTest, EveryDroppedWaitIsFound) {
   const schedule::Program program = exec::testing::three_layers(1);

@@ -60,6 +60,26 @@ TEST(CudaCallGuardTest, ACallThatReturnsRunsOnTheThreadThatAsked) {
   EXPECT_EQ(ran_on, std::this_thread::get_id());
 }
 
+// NCCL frees the communicator under the call, which may crash: the sentence must be out by then.
+TEST(CudaCallGuardTest, ACallIsGivenUpInWordsBeforeItIsAborted) {
+  HangingLibrary library;
+  std::string printed;
+  ::testing::internal::CaptureStderr();
+  {
+    CallGuard guard({.rank = Rank{2},
+                     .deadline = milliseconds(20),
+                     .grace = std::chrono::minutes(4),
+                     .give_up = [&](const std::string&) {
+                       printed = ::testing::internal::GetCapturedStderr();
+                       library.abort();
+                     }});
+    EXPECT_NE(error_of(guard, [&] { library.call(); }), "");
+  }
+  EXPECT_EQ(
+      printed,
+      "dovetail: rank 2: ncclAllReduce for all-reduce of bucket 3 did not return within 20 ms\n");
+}
+
 TEST(CudaCallGuardTest, AnErrorOfTheCallComesBack) {
   CallGuard guard({.rank = Rank{0}});
   EXPECT_EQ(error_of(guard, [] { throw DeviceError("ncclAllReduce: invalid usage"); }),
