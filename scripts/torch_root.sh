@@ -47,9 +47,13 @@ if [[ ! -x $root/run-python ]]; then
     skip "no python3-torch in $suite: $(tail -n 1 "$work/log")"
   rm -rf "$root.part"
   mkdir -p "$root.part"
-  # Unpacked, not installed: no script of theirs runs. base-files first, for the links /bin, /lib and /sbin.
-  for package in "$work"/cache/archives/base-files_*.deb "$work"/cache/archives/*.deb; do
-    [[ -e $package ]] && dpkg-deb --fsys-tarfile "$package" | tar -x -C "$root.part" --keep-directory-symlink
+  for name in bin lib lib64 sbin; do
+    mkdir -p "$root.part/usr/$name"
+    ln -s "usr/$name" "$root.part/$name"
+  done
+  # Unpacked, not installed: no script of theirs runs.
+  for package in "$work"/cache/archives/*.deb; do
+    dpkg-deb --fsys-tarfile "$package" | tar -x -C "$root.part" --keep-directory-symlink
   done
   [[ -e $root.part/usr/bin/python3 ]] || skip "the packages of $suite hold no python3"
   mkdir -p "$root.part"/{proc,dev,sys,tmp}
@@ -68,8 +72,7 @@ exec unshare -m bash -c '
   done
   mkdir -p "$DOVETAIL_ROOT/etc"; cp /etc/hosts "$DOVETAIL_ROOT/etc/hosts" 2>/dev/null
   export LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/openblas-pthread USE_LIBUV=0
-  folder=$PWD
-  exec chroot "$DOVETAIL_ROOT" /bin/sh -c "cd \"\$0\" && exec /usr/bin/python3 \"\$@\"" "$folder" "$@"' run-python "$@"
+  exec unshare --root="$DOVETAIL_ROOT" --wd="$PWD" /usr/bin/python3 "$@"' run-python "$@"
 RUN
   chmod +x "$root.part/run-python"
   rm -rf "$root"
