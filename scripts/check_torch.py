@@ -108,7 +108,11 @@ def tool(*words, code=0):
     """Runs the dovetail tool on rank 0; every rank gets what it printed."""
     said = [None]
     if RANK == 0:
-        ended = subprocess.run([arguments.tool, *words], capture_output=True, text=True, check=False)
+        # In a root of scripts/torch_root.sh the tool runs in the machine's own.
+        host = os.environ.get("DOVETAIL_HOST")
+        environment = {key: value for key, value in os.environ.items() if not host or key != "LD_LIBRARY_PATH"}
+        ended = subprocess.run([arguments.tool, *words], capture_output=True, text=True, check=False, env=environment,
+                               preexec_fn=(lambda: os.chroot(host)) if host else None)
         said = [(ended.returncode, ended.stdout + ended.stderr)]
     dist.broadcast_object_list(said, 0)
     check(said[0][0] == code, f"dovetail {' '.join(words)}: exit code {said[0][0]}, expected {code}: {said[0][1]}")

@@ -63,6 +63,7 @@ if [[ ! -x $root/run-python ]]; then
 root=$(dirname "$(realpath "$0")")
 export DOVETAIL_ROOT=$root
 exec unshare -m bash -c '
+  mkdir -p "$DOVETAIL_ROOT/host" && mount --rbind / "$DOVETAIL_ROOT/host" || exit 77
   for name in proc dev sys tmp; do mount --rbind "/$name" "$DOVETAIL_ROOT/$name" || exit 77; done
   for name in /*; do
     case $name in /bin | /boot | /dev | /etc | /lib* | /proc | /sbin | /sys | /tmp | /usr | /lost+found) continue ;; esac
@@ -71,6 +72,7 @@ exec unshare -m bash -c '
       *) mkdir -p "$DOVETAIL_ROOT$name"; mount --rbind "$name" "$DOVETAIL_ROOT$name" ;; esac
   done
   mkdir -p "$DOVETAIL_ROOT/etc"; cp /etc/hosts "$DOVETAIL_ROOT/etc/hosts" 2>/dev/null
+  export DOVETAIL_HOST=/host  # where programs of this machine find their libraries
   export LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/openblas-pthread USE_LIBUV=0
   exec unshare --root="$DOVETAIL_ROOT" --wd="$PWD" /usr/bin/python3 "$@"' run-python "$@"
 RUN

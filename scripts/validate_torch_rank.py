@@ -120,7 +120,11 @@ def tool(arguments, *words):
     """Runs the tool on rank 0; the plan or report that it writes to --json or -o as parsed JSON on both."""
     said = [None]
     if RANK == 0:
-        ended = subprocess.run([arguments.tool, *words], capture_output=True, text=True, check=False)
+        # In a root of scripts/torch_root.sh the tool runs in the machine's own.
+        host = os.environ.get("DOVETAIL_HOST")
+        environment = {key: value for key, value in os.environ.items() if not host or key != "LD_LIBRARY_PATH"}
+        ended = subprocess.run([arguments.tool, *words], capture_output=True, text=True, check=False, env=environment,
+                               preexec_fn=(lambda: os.chroot(host)) if host else None)
         if ended.returncode != 0:
             print(ended.stderr, file=sys.stderr)
         output = words[words.index("-o") + 1] if "-o" in words else None

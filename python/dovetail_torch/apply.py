@@ -190,9 +190,11 @@ def _ddp(model, plan, form, group, parameters, check_steps, say, options):
         options.setdefault("process_group", group)
     build = _with_list if form == "list" else _with_assignment
     ddp = build(model, plan, parameters, options, say)
-    ddp._dovetail = _Applied(plan, form, list(parameters), say)
-    if check_steps:
-        ddp.register_forward_pre_hook(_check_before_forward)
+    ddp._dovetail = _Applied(plan, form, list(parameters), say, check_steps)
+    if form == "assignment" and hasattr(ddp.reducer, "_reset_state"):
+        ddp.register_forward_pre_hook(_forget_before_forward)
+    if check_steps or form == "assignment":
+        ddp.register_forward_hook(_check_after_forward)  # DDP writes its log within forward
     return ddp
 
 
@@ -268,20 +270,25 @@ def _with_real_reducer(ddp, method):
 class _Applied:
     """What is remembered of a plan that DDP runs."""
 
-    def __init__(self, plan, form, names, say):
+    def __init__(self, plan, form, names, say, check_steps):
         self.plan, self.form, self.names, self.say = plan, form, names, say
         self.forwards = 0
-        self.checked = False
+        self.checked = not check_steps
 
 
-def _check_before_forward(ddp, _inputs):
+def _check_after_forward(ddp, _inputs, _output):
     applied = ddp._dovetail
     if not (torch.is_grad_enabled() and ddp.training and ddp.require_backward_grad_sync):
         return
     applied.forwards += 1
     if applied.forwards == 3 and not applied.checked:
         check(ddp)
-    if applied.form == "assignment" and applied.forwards % RESET_EVERY == 0 and hasattr(ddp.reducer, "_reset_state"):
+
+
+def _forget_before_forward(ddp, _inputs):
+    """No backward is under way here, unless gradients are being summed up."""
+    applied = ddp._dovetail
+    if applied.forwards > 0 and applied.forwards % RESET_EVERY == 0 and ddp.require_backward_grad_sync:
         ddp.reducer._reset_state()
 
 
