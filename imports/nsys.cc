@@ -3,10 +3,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/nsys.h"
 
+#include "base/error.h"
+
+#ifdef DOVETAIL_SQLITE
+
 #include <sqlite3.h>
 
 #include "base/count.h"
-#include "base/error.h"
 #include "imports/text.h"
 
 #include <algorithm>
@@ -242,3 +245,16 @@ ImportedStep read_nsys(const std::string& path, const NsysOptions& options) {
 }
 
 }  // namespace dovetail::imports
+
+#else  // a build without SQLite
+
+namespace dovetail::imports {
+
+ImportedStep read_nsys(const std::string& path, const NsysOptions& /*options*/) {
+  throw InputError(path +
+                   ": this build cannot read SQLite files; install libsqlite3-dev and build again");
+}
+
+}  // namespace dovetail::imports
+
+#endif
