@@ -61,9 +61,9 @@ const std::vector<std::string>& sharded_policies() {
 
 // Parameters gathered before each use: flat or copied, ahead or not, within limits.
 const std::vector<std::string>& fully_sharded_policies() {
-  static const std::vector<std::string> kPolicies = {
-      "fsdp:prefetch=1", "fsdp:prefetch=0,mode=copy", "fsdp:prefetch=2,limit=2,streams=2",
-      "fsdp:cap=4KiB,reshard=no,mode=copy"};
+  static const std::vector<std::string> kPolicies = {"fsdp:prefetch=1", "fsdp:prefetch=0,mode=copy",
+                                                     "fsdp:prefetch=2,limit=2,streams=2",
+                                                     "fsdp:cap=4KiB,reshard=no,mode=copy"};
   return kPolicies;
 }
 
