@@ -91,7 +91,7 @@ std::vector<models::CollectiveSeries> series_of(const Calibration& measured, std
 std::map<models::PassKind, models::PassModel> passes_of(
     const models::Cluster& cluster, std::span<const schedule::ScheduledProgram> variants,
     const Calibration& measured) {
-  const models::KernelTable kernels(cluster);
+  const models::KernelTable kernels(cluster.kernels, cluster.unit_kernel);
   std::vector<models::PassSample> samples;
   for (std::size_t i = 0; i < variants.size(); ++i) {
     for (const auto& timed : measured.variants.at(i)) {
@@ -99,7 +99,7 @@ std::map<models::PassKind, models::PassModel> passes_of(
       const std::optional<models::PassKind> kind = models::pass_of(op);
       if (!kind) continue;
       const bool products = std::holds_alternative<schedule::GemmWork>(op.work);
-      const Duration kernel = products ? kernels.find(op).value_or(Duration{}) : Duration{};
+      const Duration kernel = products ? kernels.time(op).value_or(Duration{}) : Duration{};
       samples.push_back(
           {.kind = *kind, .traffic = models::traffic_of(op), .time = timed.time.median - kernel});
     }

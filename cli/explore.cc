@@ -363,7 +363,7 @@ std::vector<Bytes> parse_thresholds(const std::string& text, int points) {
 
 void explore(const ExploreOptions& options, std::ostream& out) {
   Inputs inputs = load_inputs(options.inputs);
-  Planner planner(std::move(inputs.program), std::move(inputs.costs), inputs.all_reduce);
+  Planner planner(std::move(inputs.program), std::move(inputs.costs));
   const Sweep sweep = run_sweep(planner, options);
   if (options.json) {
     out << to_json(sweep, inputs, options, planner.program());

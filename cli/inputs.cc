@@ -25,6 +25,9 @@ bool is_all_timed(const schedule::Program& program) {
   });
 }
 
+namespace {
+
+// The size of the largest process group that owes reductions.
 std::int64_t reduction_ranks(const schedule::Program& program) {
   std::int64_t ranks = 1;
   for (const schedule::Reduction& reduction : program.reductions) {
@@ -33,28 +36,12 @@ std::int64_t reduction_ranks(const schedule::Program& program) {
   return ranks;
 }
 
-namespace {
-
 // A bad capture gives a bad plan.
 void require_valid(const models::Workload& workload, const std::string& name,
                    const InputOptions& options) {
   if (workload.not_valid.empty() || options.force) return;
   throw InputError("workload \"" + name + "\" is not valid: " + workload.not_valid +
                    "; capture again on a quieter machine, or take it with --force");
-}
-
-// Gradients that no other rank holds travel nowhere, in no time.
-models::CollectiveTable all_reduce_table(const schedule::Program& program,
-                                         const models::Cluster& cluster) {
-  const std::int64_t ranks = reduction_ranks(program);
-  if (ranks == 1) return models::CollectiveTable(models::AlphaBeta{});
-  return models::collective_table(cluster, {schedule::Collective::AllReduce, ranks});
-}
-
-// The same of a measured profile.
-models::CollectiveTable own_table(const schedule::Program& program, models::OwnMachine& own) {
-  if (reduction_ranks(program) == 1) return models::CollectiveTable(models::AlphaBeta{});
-  return std::move(own.all_reduce);
 }
 
 // A workload on the machine of another profile, or of its own.
@@ -66,7 +53,7 @@ Inputs on_machine_of_profile(const InputOptions& options) {
                      ": the machine of a measured profile: " + why);
   };
   if (options.split.stages > 1) refuse("it has no times for the sends of a pipeline");
-  if (!profile.own_machine) refuse("the profile has no all_reduce_alone, no times of collectives");
+  if (!profile.own_costs) refuse("the profile has no all_reduce_alone, no times of collectives");
   models::Workload workload =
       models::load_workload(options.workload, options.world, options.data_dir);
   require_valid(workload, options.workload, options);
@@ -76,10 +63,8 @@ Inputs on_machine_of_profile(const InputOptions& options) {
     refuse("it has tables for " + std::to_string(ranks) + " ranks, " + options.workload +
            " reduces over " + std::to_string(reduction_ranks(workload.program)));
   }
-  models::OwnMachine& machine = *profile.own_machine;
-  models::CollectiveTable table = own_table(workload.program, machine);
-  std::string name = machine.costs.machine;
-  return {std::move(workload.program), std::move(machine.costs), std::move(table), std::move(name),
+  std::string name = profile.own_costs->machine;
+  return {std::move(workload.program), *std::move(profile.own_costs), std::move(name),
           std::move(profile.notes)};
 }
 
@@ -90,14 +75,12 @@ Inputs from_own_machine(const InputOptions& options) {
   if (options.split.stages > 1) {
     throw InputError("a pipeline needs a machine: name one with --cluster");
   }
-  if (!workload.own_machine) {
+  if (!workload.own_costs) {
     throw InputError("workload \"" + options.workload +
                      "\" has no collective times of its own: name a machine with --cluster");
   }
-  models::OwnMachine& own = *workload.own_machine;
-  const std::string machine = own.costs.machine;
-  models::CollectiveTable table = own_table(workload.program, own);
-  return {std::move(workload.program), std::move(own.costs), std::move(table), machine,
+  const std::string machine = workload.own_costs->machine;
+  return {std::move(workload.program), *std::move(workload.own_costs), machine,
           std::move(workload.notes)};
 }
 
@@ -181,7 +164,6 @@ Inputs load_inputs(const InputOptions& options) {
     notes.push_back(split_stages(workload.program, options.workload, options.split));
   }
   models::Costs costs = models::costs_for(cluster, workload.program);
-  models::CollectiveTable table = all_reduce_table(workload.program, cluster);
   for (std::string& note : models::assumptions(cluster, workload.program)) {
     notes.push_back(std::move(note));
   }
@@ -196,7 +178,6 @@ Inputs load_inputs(const InputOptions& options) {
   }
   return {std::move(workload.program),
           std::move(costs),
-          std::move(table),
           cluster.name,
           std::move(notes),
           std::move(sharding_notes),

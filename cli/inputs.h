@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "models/cluster.h"
-#include "models/collective_table.h"
 #include "models/costs.h"
 #include "schedule/pipeline/assign.h"
 #include "schedule/program.h"
@@ -28,7 +27,6 @@ struct InputOptions {
 struct Inputs {
   schedule::Program program;
   models::Costs costs;
-  models::CollectiveTable all_reduce;
   std::string cluster;             // name, for reports
   std::vector<std::string> notes;  // assumptions, one line each
   // What is assumed besides where gradients are reduce-scattered and parameters gathered.
@@ -62,9 +60,5 @@ std::int64_t replicas_of(std::int64_t world, schedule::StageSplit split);
 // it alone. What it did, in a line. Throws InputError with the reason of a refusal.
 std::string split_stages(schedule::Program& program, const std::string& workload,
                          schedule::StageSplit split);
-
-// The size of the largest process group that owes reductions, for which the all-reduce table is
-// taken.
-std::int64_t reduction_ranks(const schedule::Program& program);
 
 }  // namespace dovetail::cli

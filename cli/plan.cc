@@ -58,7 +58,7 @@ Simulated simulate_steady(const schedule::ScheduledProgram& program, const model
   return {sim::simulate(program, costs, {.steps = steps}), steady};
 }
 
-// What the model leaves out of a schedule with several communication streams.
+// What the model assumes of a schedule with several communication streams.
 std::vector<std::string> stream_notes(const schedule::Schedule& schedule) {
   std::set<std::int32_t> streams;
   for (const schedule::Bucket& bucket : schedule.buckets) {
@@ -67,7 +67,7 @@ std::vector<std::string> stream_notes(const schedule::Schedule& schedule) {
   }
   if (streams.size() < 2) return {};
   return {std::to_string(streams.size()) +
-          " communication streams are each given the whole link: too fast if they share it"};
+          " communication streams share the link: latencies pass side by side, bytes do not"};
 }
 
 // Where one step does not stand for all.
@@ -93,7 +93,7 @@ void plan(const PlanOptions& options, std::ostream& out) {
   InputOptions wanted = options.inputs;
   wanted.split = {.stages = spec.stages, .chunks = spec.chunks};
   Inputs inputs = load_inputs(wanted);
-  Planner planner(std::move(inputs.program), std::move(inputs.costs), inputs.all_reduce);
+  Planner planner(std::move(inputs.program), std::move(inputs.costs));
   const Candidate candidate = planner.evaluate(spec);
   schedule::Plan result{.program = {}, .schedule = planner.verified_schedule(spec), .summary = {}};
   result.program = planner.program();

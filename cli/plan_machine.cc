@@ -24,7 +24,7 @@ std::optional<PlanMachine> machine_of_profile(const PlanMachineOptions& options,
   const std::string name = options.cluster.empty() ? made.workload : options.cluster;
   if (!is_profile(name, options.data_dir)) return std::nullopt;
   models::Workload workload = models::load_workload(name, {}, options.data_dir);
-  const bool fits = workload.own_machine && is_all_timed(plan.program) &&
+  const bool fits = workload.own_costs && is_all_timed(plan.program) &&
                     workload.program.world_size == plan.program.world_size;
   if (!fits && !options.cluster.empty()) {
     throw InputError(
@@ -33,10 +33,10 @@ std::optional<PlanMachine> machine_of_profile(const PlanMachineOptions& options,
         "as many ranks only, and only where the profile has all_reduce_alone");
   }
   if (!fits) return std::nullopt;
-  if (options.cluster.empty() && workload.own_machine->costs.machine != made.cluster) {
+  if (options.cluster.empty() && workload.own_costs->machine != made.cluster) {
     return std::nullopt;
   }
-  return PlanMachine{std::move(workload.own_machine->costs), std::move(workload.notes)};
+  return PlanMachine{*std::move(workload.own_costs), std::move(workload.notes)};
 }
 
 }  // namespace

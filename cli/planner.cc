@@ -95,6 +95,21 @@ std::vector<std::vector<std::size_t>> neighbours(const std::vector<std::size_t>&
   return all;
 }
 
+// Gradients that no other rank holds travel nowhere, in no time.
+models::CollectiveTable all_reduce_of(const schedule::Program& program,
+                                      const models::Costs& costs) {
+  const schedule::ProcessGroup* largest = nullptr;
+  for (const schedule::Reduction& reduction : program.reductions) {
+    const schedule::ProcessGroup& group = program.group(reduction.group);
+    if (largest == nullptr || group.size() > largest->size()) largest = &group;
+  }
+  if (largest == nullptr || largest->size() == 1) {
+    return models::CollectiveTable(models::AlphaBeta{});
+  }
+  static_cast<void>(costs.collective(schedule::Collective::AllReduce, *largest, Bytes(1)));
+  return costs.find({schedule::Collective::AllReduce, largest->size()})->time;
+}
+
 // The table's hull with a fixed time added to every collective.
 std::vector<schedule::LinearPiece> pieces_of(const models::CollectiveTable& table,
                                              models::TimeKind kind, Duration extra) {
@@ -105,10 +120,10 @@ std::vector<schedule::LinearPiece> pieces_of(const models::CollectiveTable& tabl
 
 }  // namespace
 
-Planner::Planner(schedule::Program program, models::Costs costs, models::CollectiveTable all_reduce)
+Planner::Planner(schedule::Program program, models::Costs costs)
     : program_(std::move(program)),
       costs_(std::move(costs)),
-      all_reduce_(std::move(all_reduce)),
+      all_reduce_(all_reduce_of(program_, costs_)),
       owed_(schedule::owed_gradients(program_)) {
   if (owed_.empty()) {
     throw InputError("workload " + program_.name + " owes no reductions: there is nothing to plan");
@@ -242,7 +257,7 @@ schedule::PartitionProblem Planner::relaxed_problem(std::int32_t rank) const {
 }
 
 std::vector<std::vector<schedule::LinearPiece>> Planner::cost_curves() const {
-  const Duration cpu = costs_.contention ? costs_.contention(Rank{0}).collective_cpu : Duration{};
+  const Duration cpu = costs_.contention(Rank{0}).collective_cpu;
   std::vector<std::vector<schedule::LinearPiece>> curves;
   for (const models::TimeKind kind :
        {models::TimeKind::Smaller, models::TimeKind::BackToBack, models::TimeKind::Isolated}) {

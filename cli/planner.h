@@ -1,7 +1,7 @@
 // The planner: judges policies for one Program on one machine, solves the exact one, and bounds
 // them all from below.
 //
-//   Planner planner(workload program, costs, all-reduce table);
+//   Planner planner(workload program, costs);
 //   Candidate ddp = planner.evaluate(parse_policy("torch-ddp:cap=25MiB,first=1MiB"));
 //   ddp.summary.step_ns; ddp.buckets; planner.lower_bound();
 //
@@ -68,7 +68,8 @@ class Planner {
   static constexpr std::size_t kFewGradients = 6;
 
   // REQUIRES: problems(program) is empty, and every gradient owes exactly one reduction.
-  Planner(schedule::Program program, models::Costs costs, models::CollectiveTable all_reduce);
+  // Throws InputError when the costs have no all-reduce over the largest group that owes a reduction.
+  Planner(schedule::Program program, models::Costs costs);
 
   // How far a policy can be applied to this Program.
   struct Fit {
@@ -113,7 +114,7 @@ class Planner {
 
   schedule::Program program_;
   models::Costs costs_;
-  models::CollectiveTable all_reduce_;
+  models::CollectiveTable all_reduce_;  // over the largest group that owes a reduction
   std::vector<schedule::OwedGradient> owed_;
   schedule::IdTable<TensorId, std::size_t> position_{SIZE_MAX};  // of a gradient in owed_
   bool one_degree_ = false;                    // one stage, one micro-step, all groups of one size

@@ -167,6 +167,10 @@ CollectiveTable collective_table(const Cluster& cluster, CollectiveKey key) {
   return derivation.share == 1 ? table : table.scaled(derivation.share);
 }
 
+bool has_collective_table(const Cluster& cluster, CollectiveKey key) {
+  return derive(cluster, key).first != nullptr;
+}
+
 std::string collective_assumption(const Cluster& cluster, CollectiveKey key) {
   const Derivation derivation = derive(cluster, key);
   if (derivation.sentence.empty()) return "";

@@ -2,7 +2,7 @@
 //
 //   Cluster cluster = load_cluster("a100x8", data_dir);       // shipped; or a path to a file
 //   Costs costs = costs_for(cluster, program);                // what the simulator reads
-//   CollectiveTable table = collective_table(cluster, {Collective::AllReduce, 8});  // for a search
+//   CollectiveTable table = collective_table(cluster, {Collective::AllReduce, 8});
 //
 // The file, schema "dovetail.cluster/1". Only name and collectives must be there; what stands for
 // an absent section is said at its field below. Units are in the keys; an unknown key is an error.
@@ -41,12 +41,12 @@
 #include "base/units.h"
 #include "models/collective_table.h"
 #include "models/costs.h"
+#include "models/op_model.h"
 #include "models/passes.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -75,47 +75,6 @@ struct CollectiveSeries {
   std::variant<std::vector<CollectivePoint>, AlphaBeta> times;
   std::optional<MeasuredRange> measured{};  // absent: all of one origin
   friend bool operator==(const CollectiveSeries&, const CollectiveSeries&) = default;
-};
-
-// Duration of an op nobody measured, from two peaks:
-//   max(flop / (efficiency * gemm_peak), bytes / (0.8 * memory)) + kernel_overhead
-// `bytes` is the least traffic, every operand once. 0.8: a copy reaches 75..85 % of a memory's
-// nominal rate. Good to 14..50 % per kernel; leaves out shapes, waves and caches.
-struct Roofline {
-  std::map<schedule::DType, FlopPerSecond> gemm_peak;
-  double efficiency = 1;  // in (0, 1]
-  BytesPerSecond memory;
-  Duration kernel_overhead{};  // default 0
-  friend bool operator==(const Roofline&, const Roofline&) = default;
-};
-
-using KernelWork = std::variant<schedule::GemmWork, schedule::MemoryWork>;
-
-// One kernel as measured, median and quantiles. With a name it holds for the op of that name only:
-// ops of equal work differ in the gradients they write and in what the caches hold.
-struct MeasuredKernel {
-  schedule::DType dtype = schedule::DType::F32;
-  KernelWork work;
-  Duration time{};
-  std::optional<Duration> p10{}, p90{};
-  std::string op = {};  // default "": any op with this work
-  friend bool operator==(const MeasuredKernel&, const MeasuredKernel&) = default;
-};
-
-// The GEMM that stands in for timed work when a plan is executed on this machine: repeated until
-// the time is filled.
-struct UnitKernel {
-  schedule::DType dtype = schedule::DType::F32;  // default f32
-  schedule::GemmWork gemm;
-  Duration time{};
-  friend bool operator==(const UnitKernel&, const UnitKernel&) = default;
-};
-
-// One direction of a pack or unpack: fixed + ns_per_byte * bytes.
-struct CopyModel {
-  Duration fixed{};  // default 0
-  double ns_per_byte = 0;
-  friend bool operator==(const CopyModel&, const CopyModel&) = default;
 };
 
 // How good the calibration was that wrote this file.
@@ -167,13 +126,6 @@ Cluster load_cluster(const std::string& name_or_path, const std::string& data_di
 // Sorted; empty where the directory does not exist.
 std::vector<std::string> cluster_names(const std::string& data_dir);
 
-// A collective over a number of ranks.
-struct CollectiveKey {
-  schedule::Collective collective = schedule::Collective::AllReduce;
-  std::int64_t ranks = 1;
-  friend auto operator<=>(const CollectiveKey&, const CollectiveKey&) = default;
-};
-
 // The measured table; where only its relatives were measured, derived from them:
 //   all-reduce = reduce-scatter + all-gather, whichever is missing taken as equal to the other
 //   reduce-scatter = all-gather, all-gather = reduce-scatter, either = half an all-reduce
@@ -186,19 +138,24 @@ struct CollectiveKey {
 // Throws InputError, which names the ranks the cluster has tables for.
 CollectiveTable collective_table(const Cluster& cluster, CollectiveKey key);
 
+// Whether collective_table has an answer.
+bool has_collective_table(const Cluster& cluster, CollectiveKey key);
+
 // How collective_table gets it, for reports: "" when measured, else e.g.
 // "all-reduce over 16 ranks is taken as twice the all-gather".
 std::string collective_assumption(const Cluster& cluster, CollectiveKey key);
 
-// Costs of a Program on this cluster, and of what lowering makes of it. Costs own all they need;
-// the cluster may go. Ops: op_costs.h. A group of one rank communicates in no time. Throws
-// InputError when an op has no duration here, or a group that owes a reduction or communicates in an
-// op has no table.
+// The rules by which ops are priced here.
+OpModel op_model(const Cluster& cluster);
+
+// Costs of a Program on this cluster, and of what lowering makes of it: ops by op_model, curves of
+// every collective that its groups may be asked for. Throws InputError when an op has no duration
+// here, or a group that owes a reduction or communicates in an op has no table.
 Costs costs_for(const Cluster& cluster, const schedule::Program& program);
 
-// Costs::collective alone: looks up once what the Program communicates; throws as costs_for does.
-std::function<CollectiveTime(schedule::Collective, const schedule::ProcessGroup&, Bytes)>
-collective_costs(const Cluster& cluster, const schedule::Program& program);
+// Costs::collectives alone; throws as costs_for does.
+std::vector<CollectiveCost> collective_costs(const Cluster& cluster,
+                                             const schedule::Program& program);
 
 // What a reader of a prediction must know, one sentence each: derived collectives, ops from the
 // roofline, an assumed copy cost, a calibration that was not valid. `used`: the collectives in

@@ -1,17 +1,16 @@
 // From a Cluster and a Program to the Costs that the simulator reads.
 //
-// Everything that can be looked up is looked up once, here: a duration per op, a table per
-// collective and group size. What the simulator then calls are searches in small tables.
+// Everything that can be looked up is looked up once, here: a duration per op, a curve per
+// collective and group size.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
 #include "models/cluster.h"
-#include "models/kernel_table.h"
-#include "models/op_costs.h"
+#include "models/op_model.h"
 
 #include <algorithm>
 #include <array>
-#include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -22,6 +21,10 @@ using schedule::Collective;
 
 constexpr std::array kReductions = {Collective::AllReduce, Collective::ReduceScatter,
                                     Collective::AllGather};
+
+constexpr std::array kAll = {Collective::AllReduce, Collective::ReduceScatter,
+                             Collective::AllGather, Collective::AllToAll,
+                             Collective::Broadcast, Collective::SendRecv};
 
 // What the Program communicates: the halves of an all-reduce and itself for each group that owes a
 // reduction, and what its ops say. Groups of one rank need no network.
@@ -40,36 +43,21 @@ std::set<CollectiveKey> keys_of(const schedule::Program& program) {
   return keys;
 }
 
-struct SizedTable {
-  CollectiveKey key;
-  CollectiveTable table;
-};
-
-// Answers for the keys it was made with; any other key is the cluster's InputError.
-class CollectiveTimes {
- public:
-  CollectiveTimes(Cluster cluster, const std::set<CollectiveKey>& keys)
-      : cluster_(std::move(cluster)) {
-    for (const CollectiveKey& key : keys) tables_.push_back({key, collective_table(cluster_, key)});
+// What lowering may ask for besides: every collective over every group, and sends between two ranks.
+std::set<CollectiveKey> further_keys_of(const schedule::Program& program) {
+  std::set<CollectiveKey> keys = {{Collective::SendRecv, 2}};
+  for (const schedule::ProcessGroup& group : program.groups) {
+    if (group.size() == 1) continue;
+    for (const Collective kind : kAll) keys.insert({kind, group.size()});
   }
+  return keys;
+}
 
-  [[nodiscard]] CollectiveTime time(CollectiveKey key, Bytes bytes) const {
-    if (key.ranks == 1) return {};
-    for (const SizedTable& sized : tables_) {
-      if (sized.key == key) return sized.table.time(bytes);
-    }
-    return collective_table(cluster_, key).time(bytes);
-  }
-
- private:
-  Cluster cluster_;
-  std::vector<SizedTable> tables_;
-};
-
-CopyModel copy_model(const Cluster& cluster) {
-  if (cluster.copy) return *cluster.copy;
+std::optional<CopyModel> copy_model(const Cluster& cluster) {
+  if (cluster.copy) return cluster.copy;
+  if (!cluster.compute) return std::nullopt;
   // Each byte is read once and written once.
-  return {Duration{}, seconds_to_move(*cluster.compute, Bytes(2)) * 1e9};
+  return CopyModel{Duration{}, seconds_to_move(*cluster.compute, Bytes(2)) * 1e9};
 }
 
 // The collectives whose origin a report must tell: those of buckets that are in use, and all of ops.
@@ -114,40 +102,42 @@ std::string mixed_origin(const CollectiveSeries& series) {
 
 }  // namespace
 
-std::function<CollectiveTime(Collective, const schedule::ProcessGroup&, Bytes)> collective_costs(
-    const Cluster& cluster, const schedule::Program& program) {
-  auto collectives = std::make_shared<const CollectiveTimes>(cluster, keys_of(program));
-  return [collectives](Collective kind, const schedule::ProcessGroup& group, Bytes bytes) {
-    return collectives->time({kind, group.size()}, bytes);
+OpModel op_model(const Cluster& cluster) {
+  return {.machine = cluster.name,
+          .compute = cluster.compute,
+          .kernels = KernelTable(cluster.kernels, cluster.unit_kernel),
+          .copy = cluster.copy,
+          .passes = cluster.passes,
+          .skew = cluster.skew};
+}
+
+std::vector<CollectiveCost> collective_costs(const Cluster& cluster,
+                                             const schedule::Program& program) {
+  std::vector<CollectiveCost> costs;
+  const std::set<CollectiveKey> needed = keys_of(program);
+  const auto add = [&](const CollectiveKey& key) {
+    costs.push_back({.key = key, .time = collective_table(cluster, key), .loads = {LinkLoad{}}});
   };
+  for (const CollectiveKey& key : needed) add(key);
+  for (const CollectiveKey& key : further_keys_of(program)) {
+    if (needed.contains(key) || !has_collective_table(cluster, key)) continue;
+    add(key);
+  }
+  return costs;
 }
 
 Costs costs_for(const Cluster& cluster, const schedule::Program& program) {
-  auto ops = std::make_shared<const OpCosts>(cluster, program);
   Costs costs;
   costs.machine = cluster.name;
-  costs.distinct_ranks = ops->distinct_ranks();
-  costs.op = [ops](const schedule::Op& op, Rank rank) { return ops->time(op, rank); };
-  costs.collective = collective_costs(cluster, program);
-
-  if (cluster.copy || cluster.compute) {
-    const CopyModel copy = copy_model(cluster);
-    costs.copy = [copy](Bytes bytes) {
-      const double ns = copy.ns_per_byte * static_cast<double>(bytes.count());
-      return copy.fixed + from_us(ns / 1e3);
-    };
-  } else {
-    costs.copy = [name = cluster.name](Bytes) -> Duration {
-      throw InputError("cluster " + name +
-                       ": the plan copies into buckets, but the cluster has neither a copy nor a "
-                       "compute section; buckets that are views need no copy");
-    };
-  }
+  costs.ops = OpCosts(op_model(cluster), program);
+  costs.distinct_ranks = costs.ops.rank_classes();
+  costs.collectives = collective_costs(cluster, program);
+  costs.copies = copy_model(cluster);
   if (const auto scale = cluster.passes.find(PassKind::Scale); scale != cluster.passes.end()) {
-    costs.scale = [pass = scale->second](Bytes bytes) { return pass.time(bytes * 2); };
+    costs.scales = scale->second;
   }
   costs.host = cluster.host;
-  costs.contention = [contention = cluster.contention](Rank) { return contention; };
+  if (!cluster.contention.none()) costs.contention_by_class = {cluster.contention};
   return costs;
 }
 
@@ -165,9 +155,9 @@ std::vector<std::string> assumptions(const Cluster& cluster, const schedule::Pro
       if (!sentence.empty()) sentences.push_back(std::move(sentence));
     }
   }
-  const KernelTable kernels(cluster);
+  const OpModel model = op_model(cluster);
   const auto estimated = std::ranges::count_if(
-      program.ops, [&](const schedule::Op& op) { return uses_roofline(cluster, kernels, op); });
+      program.ops, [&](const schedule::Op& op) { return model.uses_roofline(op); });
   if (estimated > 0) {
     sentences.push_back(std::to_string(estimated) + " of " + std::to_string(program.ops.size()) +
                         " ops take their time from peak rates, uncalibrated");

@@ -20,7 +20,13 @@ struct Sample {
   double bytes;
   double isolated_ns;
   double back_to_back_ns;
+  Spread spread = {};
 };
+
+Spread between(const Spread& left, const Spread& right, double share) {
+  return {.p10 = left.p10 + share * (right.p10 - left.p10),
+          .p90 = left.p90 + share * (right.p90 - left.p90)};
+}
 
 double ns(Duration duration) { return static_cast<double>(duration.count()); }
 
@@ -41,7 +47,8 @@ std::vector<Sample> checked_samples(std::span<const CollectivePoint> points) {
     DOVETAIL_CHECK(queued > Duration{}) << "no time back to back at " << point.bytes;
     const auto bytes = static_cast<double>(point.bytes.count());
     DOVETAIL_CHECK(samples.empty() || samples.back().bytes < bytes) << "unsorted: " << point.bytes;
-    samples.push_back({bytes, ns(point.isolated), ns(queued)});
+    samples.push_back(
+        {bytes, ns(point.isolated), ns(queued), spread_of(point.isolated, point.p10, point.p90)});
   }
   return samples;
 }
@@ -184,8 +191,9 @@ CollectiveTable::CollectiveTable(std::span<const CollectivePoint> points) {
       knots_.push_back(
           {.bytes = left.bytes * std::pow(ratio, share),
            .isolated_ns = left.isolated_ns * std::pow(right.isolated_ns / left.isolated_ns, share),
-           .back_to_back_ns = left.back_to_back_ns *
-                              std::pow(right.back_to_back_ns / left.back_to_back_ns, share)});
+           .back_to_back_ns =
+               left.back_to_back_ns * std::pow(right.back_to_back_ns / left.back_to_back_ns, share),
+           .spread = between(left.spread, right.spread, share)});
     }
   }
   const Sample& before = samples[samples.size() - 2];
@@ -196,18 +204,29 @@ CollectiveTable::CollectiveTable(std::span<const CollectivePoint> points) {
        .back_to_back_ns = last.back_to_back_ns,
        .isolated_slope = tail_slope(before.bytes, before.isolated_ns, last.bytes, last.isolated_ns),
        .back_to_back_slope =
-           tail_slope(before.bytes, before.back_to_back_ns, last.bytes, last.back_to_back_ns)});
+           tail_slope(before.bytes, before.back_to_back_ns, last.bytes, last.back_to_back_ns),
+       .spread = last.spread});
   join_knots();
 }
 
-CollectiveTable::CollectiveTable(const AlphaBeta& line) {
-  DOVETAIL_CHECK(line.alpha >= Duration{} && line.ns_per_byte >= 0) << line.ns_per_byte;
+CollectiveTable::CollectiveTable(const AlphaBeta& isolated, const AlphaBeta& back_to_back) {
+  for (const AlphaBeta* line : {&isolated, &back_to_back}) {
+    DOVETAIL_CHECK(line->alpha >= Duration{} && line->ns_per_byte >= 0) << line->ns_per_byte;
+  }
   knots_.push_back({.bytes = 0,
-                    .isolated_ns = ns(line.alpha),
-                    .back_to_back_ns = ns(line.alpha),
-                    .isolated_slope = line.ns_per_byte,
-                    .back_to_back_slope = line.ns_per_byte});
+                    .isolated_ns = ns(isolated.alpha),
+                    .back_to_back_ns = ns(back_to_back.alpha),
+                    .isolated_slope = isolated.ns_per_byte,
+                    .back_to_back_slope = back_to_back.ns_per_byte});
   join_knots();
+}
+
+CollectiveTable::CollectiveTable(std::vector<Knot> knots) : knots_(std::move(knots)) {
+  DOVETAIL_CHECK(!knots_.empty() && knots_.front().bytes >= 0) << knots_.size() << " knots";
+  for (std::size_t i = 1; i < knots_.size(); ++i) {
+    DOVETAIL_CHECK(knots_[i - 1].bytes < knots_[i].bytes) << "unsorted: " << knots_[i].bytes;
+  }
+  index_knots();
 }
 
 void CollectiveTable::join_knots() {
@@ -218,6 +237,10 @@ void CollectiveTable::join_knots() {
     knot.isolated_slope = (next.isolated_ns - knot.isolated_ns) / width;
     knot.back_to_back_slope = (next.back_to_back_ns - knot.back_to_back_ns) / width;
   }
+  index_knots();
+}
+
+void CollectiveTable::index_knots() {
   std::uint32_t count = 1;
   for (std::size_t width = 0; width < octave_.size(); ++width) {
     const double start = width == 0 ? 0 : std::ldexp(1.0, static_cast<int>(width) - 1);
@@ -241,6 +264,41 @@ CollectiveTime CollectiveTable::time(Bytes bytes) const {
   const double beyond = std::max(0.0, size - knot.bytes);
   return {rounded(knot.isolated_ns + knot.isolated_slope * beyond),
           rounded(knot.back_to_back_ns + knot.back_to_back_slope * beyond)};
+}
+
+Duration CollectiveTable::latency() const {
+  const Knot& first = knots_.front();
+  const auto at_nothing = [&](double smallest, double slope) {
+    return std::clamp(smallest - slope * first.bytes, 0.0, smallest);
+  };
+  return rounded(std::min(at_nothing(first.isolated_ns, first.isolated_slope),
+                          at_nothing(first.back_to_back_ns, first.back_to_back_slope)));
+}
+
+Spread CollectiveTable::spread(Bytes bytes) const {
+  const auto size = static_cast<double>(bytes.count());
+  const Knot& knot = knot_at(size);
+  if (&knot == &knots_.back() || size <= knot.bytes) return knot.spread;
+  const Knot& next = *std::next(&knot);
+  return between(knot.spread, next.spread, (size - knot.bytes) / (next.bytes - knot.bytes));
+}
+
+CollectiveTable CollectiveTable::drawn(double quantile) const {
+  CollectiveTable result = *this;
+  bool known = false;
+  for (Knot& knot : result.knots_) {
+    const double factor = knot.spread.at(quantile);
+    known = known || knot.spread.known();
+    for (double* time : {&knot.isolated_ns, &knot.back_to_back_ns, &knot.isolated_slope,
+                         &knot.back_to_back_slope}) {
+      *time *= factor;
+    }
+    knot.spread = {};
+  }
+  if (!known) return *this;
+  result.accuracy_.reset();
+  result.join_knots();  // all slopes but the last one
+  return result;
 }
 
 std::vector<LinearPiece> CollectiveTable::hull(TimeKind kind) const {
@@ -280,14 +338,24 @@ CollectiveTable operator+(const CollectiveTable& first, const CollectiveTable& s
 
   CollectiveTable sum;
   for (const double size : sizes) {
-    CollectiveTable::Knot knot{.bytes = size};
+    CollectiveTable::Knot knot{.bytes = size, .spread = {.p10 = 0, .p90 = 0}};
     for (const CollectiveTable* part : {&first, &second}) {
       const CollectiveTable::Knot& from = part->knot_at(size);
       const double beyond = std::max(0.0, size - from.bytes);  // flat below its first knot
-      knot.isolated_ns += from.isolated_ns + from.isolated_slope * beyond;
+      const double isolated = from.isolated_ns + from.isolated_slope * beyond;
+      // Both at once are slow or quick: they were measured on the same day.
+      const Spread spread = part->spread(Bytes(static_cast<std::int64_t>(size)));
+      knot.spread.p10 += isolated * spread.p10;
+      knot.spread.p90 += isolated * spread.p90;
+      knot.isolated_ns += isolated;
       knot.back_to_back_ns += from.back_to_back_ns + from.back_to_back_slope * beyond;
       knot.isolated_slope += from.isolated_slope;  // kept for the last knot, beyond both tables
       knot.back_to_back_slope += from.back_to_back_slope;
+    }
+    if (knot.isolated_ns > 0) {
+      knot.spread = {knot.spread.p10 / knot.isolated_ns, knot.spread.p90 / knot.isolated_ns};
+    } else {
+      knot.spread = {};
     }
     sum.knots_.push_back(knot);
   }

@@ -19,13 +19,17 @@
 //   T  101.9 us at 1 MiB, 101.4 at 2 MiB, 101.5 at 4 MiB      a falling stretch
 //   H  101.4 us at 1 MiB, 101.4 at 2 MiB, 101.5 at 4 MiB
 //
+// Latency. What of a collective's time is no transfer: the line through the first two knots, continued
+// to 0 bytes, but never more than the smallest size takes. Several collectives that share a link share
+// its bandwidth and wait out their latencies side by side (sim/rates.h).
+//
 // Leaves out contention (Contention in costs.h) and skew: times are of ranks that start together.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "base/units.h"
-#include "models/costs.h"
+#include "models/spread.h"
 #include "schedule/search/exact.h"
 
 #include <array>
@@ -38,13 +42,19 @@
 
 namespace dovetail::models {
 
+struct CollectiveTime {
+  Duration isolated{};
+  Duration back_to_back{};
+  friend bool operator==(const CollectiveTime&, const CollectiveTime&) = default;
+};
+
 // One measured size. `bytes` is the whole buffer: the message of an all-reduce, the gathered result
 // of an all-gather, the input of a reduce-scatter.
 struct CollectivePoint {
   Bytes bytes;
   Duration isolated{};
   std::optional<Duration> back_to_back{};  // absent: as isolated
-  std::optional<Duration> p10{}, p90{};  // spread of `isolated`; carried along, not used for times
+  std::optional<Duration> p10{}, p90{};    // of `isolated`
   friend bool operator==(const CollectivePoint&, const CollectivePoint&) = default;
 };
 
@@ -91,13 +101,43 @@ class CollectiveTable {
 
   // REQUIRES: at least two points, sizes >= 1 byte and strictly rising, times > 0.
   explicit CollectiveTable(std::span<const CollectivePoint> points);
-  explicit CollectiveTable(const AlphaBeta& line);
+  explicit CollectiveTable(const AlphaBeta& line) : CollectiveTable(line, line) {}
+  CollectiveTable(const AlphaBeta& isolated, const AlphaBeta& back_to_back);
+
+  // From `bytes` on: time + slope * (x - bytes), both kinds of time, and how far the lone one strays.
+  // Below the first knot its times hold.
+  struct Knot {
+    double bytes = 0;
+    double isolated_ns = 0;
+    double back_to_back_ns = 0;
+    double isolated_slope = 0;
+    double back_to_back_slope = 0;
+    Spread spread = {};
+    friend bool operator==(const Knot&, const Knot&) = default;
+  };
+  // What `knots()` of another table gave. REQUIRES: at least one, sizes >= 0 and strictly rising.
+  explicit CollectiveTable(std::vector<Knot> knots);
 
   // REQUIRES: bytes >= 0.
   [[nodiscard]] CollectiveTime time(Bytes bytes) const;
 
+  // What of a collective's time is latency; the lesser one of both kinds of time.
+  [[nodiscard]] Duration latency() const;
+
+  // Between its neighbours' shares, in proportion to the bytes; beyond the ends theirs.
+  [[nodiscard]] Spread spread(Bytes bytes) const;
+  // The table at this quantile of its spread, 0 <= quantile <= 1; both kinds of time alike. The result
+  // has no spread.
+  [[nodiscard]] CollectiveTable drawn(double quantile) const;
+
   // Non-decreasing pieces from 0 bytes on; the last one holds for ever.
   [[nodiscard]] std::vector<LinearPiece> hull(TimeKind kind) const;
+
+  [[nodiscard]] const std::vector<Knot>& knots() const { return knots_; }
+  // Whether all times are equal, whatever the tables were made of.
+  friend bool operator==(const CollectiveTable& a, const CollectiveTable& b) {
+    return a.knots_ == b.knots_;
+  }
 
   // Absent for a line and for a table made of other tables.
   [[nodiscard]] const std::optional<TableAccuracy>& accuracy() const { return accuracy_; }
@@ -110,19 +150,12 @@ class CollectiveTable {
   [[nodiscard]] CollectiveTable with_bytes_times(double factor) const;
 
  private:
-  // From `bytes` on: time + slope * (x - bytes), both kinds of time.
-  struct Knot {
-    double bytes = 0;
-    double isolated_ns = 0;
-    double back_to_back_ns = 0;
-    double isolated_slope = 0;
-    double back_to_back_slope = 0;
-  };
   CollectiveTable() = default;
   // The last knot at or below this size; the first one where there is none.
   [[nodiscard]] const Knot& knot_at(double bytes) const;
   // Sets all slopes but the last from the knots' times, and fills octave_.
   void join_knots();
+  void index_knots();  // fills octave_
 
   std::vector<Knot> knots_;  // sizes strictly rising; not empty
   // [w]: how many knots lie at or below 2^(w-1) bytes, at least 1. A size of w bits is searched for

@@ -1,10 +1,12 @@
 // Costs: how long everything takes on a machine when nothing else runs, and how much things slow
-// each other down.
+// each other down. A plain value: compared, printed, sampled, written and read.
 //
-// A plain struct of functions and numbers; models/cluster.h makes one from a cluster file,
-// models/profile.h from a measured profile. sim reads it, nothing else does.
+//   Costs costs = costs_for(cluster, program);        // cluster.h; of a measured profile: profile.h
+//   costs.op(op, rank);                               // Duration
+//   costs.collective(Collective::AllReduce, group, mib(25)).isolated;
+//   costs.find({Collective::AllReduce, 8})->time.hull(TimeKind::Smaller);
 //
-// Bytes. Costs::collective is asked with the whole message of one rank: the buffer of an all-reduce,
+// Bytes. A collective is asked for with the whole message of one rank: the buffer of an all-reduce,
 // the input of a reduce-scatter or an all-to-all, the gathered result of an all-gather, what a
 // broadcast or a send carries. A bucket's reduce-scatter and all-gather therefore cost by the bucket's
 // whole size, as nccl-tests plots them; only the all-reduce of a shard over replicas counts the shard.
@@ -19,27 +21,27 @@
 //
 // Contention. Rates, not whole-op factors: while a compute op and a collective of one rank are in
 // flight together, the op progresses at 1 / compute_slowdown and the collective at 1 /
-// collective_slowdown.
+// collective_slowdown. Several collectives at once share the links that they load (sim/rates.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "base/ids.h"
+#include "base/random.h"
 #include "base/units.h"
+#include "models/collective_table.h"
+#include "models/op_costs.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 
+#include <compare>
 #include <cstdint>
-#include <functional>
+#include <optional>
+#include <ostream>
 #include <string>
+#include <vector>
 
 namespace dovetail::models {
-
-struct CollectiveTime {
-  Duration isolated{};
-  Duration back_to_back{};
-  friend bool operator==(const CollectiveTime&, const CollectiveTime&) = default;
-};
 
 // How commands reach their stream.
 //   Inline  the compute stream is the host thread: issuing costs compute time (the cpu backend)
@@ -62,25 +64,85 @@ struct Contention {
   double compute_slowdown = 1;
   double collective_slowdown = 1;
   Duration collective_cpu{};
-  [[nodiscard]] bool none() const {
-    return compute_slowdown == 1 && collective_slowdown == 1 && collective_cpu == Duration{};
+  // Of ops of one class, where it was measured apart; absent: compute_slowdown.
+  std::optional<double> gemm_slowdown{};
+  std::optional<double> memory_slowdown{};
+
+  [[nodiscard]] double slowdown_of(KernelClass kernel) const {
+    if (kernel == KernelClass::Gemm) return gemm_slowdown.value_or(compute_slowdown);
+    if (kernel == KernelClass::Memory) return memory_slowdown.value_or(compute_slowdown);
+    return compute_slowdown;
   }
+  [[nodiscard]] bool none() const { return *this == Contention{}; }
   friend bool operator==(const Contention&, const Contention&) = default;
+};
+
+// A collective over a number of ranks.
+struct CollectiveKey {
+  schedule::Collective collective = schedule::Collective::AllReduce;
+  std::int64_t ranks = 1;
+  friend auto operator<=>(const CollectiveKey&, const CollectiveKey&) = default;
+};
+
+// What a collective puts on one link of each rank that takes part, while it transfers at full rate, as a
+// share of what the link carries in one direction.
+struct LinkLoad {
+  std::int32_t link = 0;  // index into Costs::links
+  double share = 1;       // 0..1
+  friend bool operator==(const LinkLoad&, const LinkLoad&) = default;
+};
+
+// What one collective over groups of one size costs.
+struct CollectiveCost {
+  CollectiveKey key;     // ranks 0: any number of them
+  CollectiveTable time;  // curve, hull and spread
+  // Thread blocks that it occupies on each rank while it is in flight; 0: none, or not known.
+  std::int32_t ctas = 0;
+  std::vector<LinkLoad> loads = {};  // none: it shares no link with others
+  friend bool operator==(const CollectiveCost&, const CollectiveCost&) = default;
 };
 
 struct Costs {
   std::string machine;  // for provenance
-  std::function<Duration(const schedule::Op&, Rank)> op;
-  std::function<CollectiveTime(schedule::Collective, const schedule::ProcessGroup&, Bytes)>
-      collective;
-  std::function<Duration(Bytes)> copy;   // one direction of a pack or unpack
-  std::function<Duration(Bytes)> scale;  // of a buffer in place; empty: as a copy
+  OpCosts ops;
+  std::vector<std::string> links = {"link"};  // that every rank has, out and in
+  std::vector<CollectiveCost> collectives;
+  std::optional<CopyModel>
+      copies;  // one direction of a pack or unpack; absent: nothing can be copied
+  std::optional<PassModel>
+      scales;  // of a buffer in place, 2 bytes of traffic each; absent: as a copy
   HostModel host;
-  // Per rank where ranks differ: contention(rank).
-  std::function<Contention(Rank)> contention;
+  std::vector<Contention> contention_by_class;  // per rank class; one: of all; empty: none
   // Ranks whose costs differ; the others behave like rank 0. A simulation follows only min(world,
   // distinct_ranks) ranks.
   std::int64_t distinct_ranks = 1;
+
+  // How long an op takes. Throws InputError when it has no duration on this machine.
+  [[nodiscard]] Duration op(const schedule::Op& what, Rank rank) const {
+    return ops.time(what, rank);
+  }
+  // How long the host is busy issuing it (Async only).
+  [[nodiscard]] Duration issue(const schedule::Op& what) const;
+  // Null where the machine has no curve.
+  [[nodiscard]] const CollectiveCost* find(CollectiveKey key) const;
+  // A group of one rank that has no curve communicates in no time. Throws InputError where there is no curve.
+  [[nodiscard]] CollectiveTime collective(schedule::Collective kind,
+                                          const schedule::ProcessGroup& group, Bytes bytes) const;
+  // Throws InputError where nothing is known of copies.
+  [[nodiscard]] Duration copy(Bytes bytes) const;
+  [[nodiscard]] Duration scale(Bytes bytes) const;
+  [[nodiscard]] Contention contention(Rank rank) const;
+  // Whether any rank has contention.
+  [[nodiscard]] bool contended() const;
+
+  friend bool operator==(const Costs&, const Costs&) = default;
 };
+
+// One draw of what a step may cost: every op and every collective takes its median times a factor
+// drawn from its spread, the same on all ranks and sizes. What has no spread stays.
+Costs sampled(const Costs& costs, Random& random);
+
+// A table for people: ops, collectives at a few sizes, host, contention.
+std::ostream& operator<<(std::ostream& out, const Costs& costs);
 
 }  // namespace dovetail::models

@@ -37,41 +37,51 @@ std::array<double, 6> KernelTable::key(schedule::DType dtype, const schedule::Me
           work.flop.count(),          0, 0};
 }
 
-KernelTable::KernelTable(const Cluster& cluster) : unit_(cluster.unit_kernel) {
-  for (const MeasuredKernel& kernel : cluster.kernels) {
+KernelTable::KernelTable(std::vector<MeasuredKernel> kernels, std::optional<UnitKernel> unit)
+    : kernels_(std::move(kernels)), unit_(unit) {
+  for (std::size_t i = 0; i < kernels_.size(); ++i) {
+    const MeasuredKernel& kernel = kernels_[i];
     const auto place =
         std::visit([&](const auto& work) { return key(kernel.dtype, work); }, kernel.work);
-    const bool is_new = times_.emplace(Key{kernel.op, place}, kernel.time).second;
+    const bool is_new = places_.emplace(Key{kernel.op, place}, i).second;
     DOVETAIL_CHECK(is_new) << "a kernel was measured twice";
   }
 }
 
-std::optional<Duration> KernelTable::at(std::string name, const schedule::Op& op) const {
+const MeasuredKernel* KernelTable::at(std::string name, const schedule::Op& op) const {
   std::array<double, 6> place{};
   if (const auto* gemm = std::get_if<schedule::GemmWork>(&op.work)) {
     place = key(op.dtype, *gemm);
   } else if (const auto* memory = std::get_if<schedule::MemoryWork>(&op.work)) {
     place = key(op.dtype, *memory);
   } else {
-    return std::nullopt;
+    return nullptr;
   }
-  const auto entry = times_.find({std::move(name), place});
-  return entry == times_.end() ? std::nullopt : std::optional(entry->second);
+  const auto entry = places_.find({std::move(name), place});
+  return entry == places_.end() ? nullptr : &kernels_[entry->second];
 }
 
-std::optional<Duration> KernelTable::find_named(const schedule::Op& op) const {
-  return at(without_micro_step(op.name), op);
+const MeasuredKernel* KernelTable::find_named(const schedule::Op& op) const {
+  return kernels_.empty() ? nullptr : at(without_micro_step(op.name), op);
 }
 
-std::optional<Duration> KernelTable::find(const schedule::Op& op) const {
-  if (const std::optional<Duration> time = find_named(op)) return time;
-  if (const std::optional<Duration> time = at(std::string(), op)) return time;
+const MeasuredKernel* KernelTable::find(const schedule::Op& op) const {
+  if (const MeasuredKernel* kernel = find_named(op)) return kernel;
+  return at(std::string(), op);
+}
+
+std::optional<Duration> KernelTable::repetitions(const schedule::Op& op) const {
   const auto* gemm = std::get_if<schedule::GemmWork>(&op.work);
   if (gemm == nullptr || !unit_ || op.dtype != unit_->dtype) return std::nullopt;
   schedule::GemmWork once = *gemm;
   once.count = unit_->gemm.count;
   if (once != unit_->gemm) return std::nullopt;
   return unit_->time * (gemm->count / unit_->gemm.count);
+}
+
+std::optional<Duration> KernelTable::time(const schedule::Op& op) const {
+  if (const MeasuredKernel* kernel = find(op)) return kernel->time;
+  return repetitions(op);
 }
 
 }  // namespace dovetail::models

@@ -1,62 +1,75 @@
-// How long each op takes on a cluster: ops of the Program are looked up once, and ops that lowering
-// made of them (micro-steps, sums, sharded updates) when they are met.
+// What the ops of one Program cost, as a table; ops that lowering makes of them (micro-steps, sums,
+// sharded updates) are priced by the rules of op_model.h when they are met.
 //
-//   const OpCosts ops(cluster, program);
+//   OpCosts ops(model, program);
 //   ops.time(op, rank);
+//   ops.set(op, {.by_class = {us(3), us(4)}});      // a time of one's own, rank by rank
 //
-// The first that knows a time gives it: the op itself (timed work), the measured kernel with its
-// name and work, the line of its kind of pass (passes.h; added to the kernel of a sharded update that
-// repeats a product), a measured kernel with its work, the unit kernel, the roofline, the copy model.
-//
-// Kernels and passes are medians over steps and ranks; a synchronous step takes longer than its
-// medians add up to, because in each step some op is late on some rank and the others wait. So they
-// are stretched by the skew that the calibration saw in steps without communication. Leaves out that
-// ranks which wait for each other more than once per step wait more.
+// Rank classes: ranks 0 .. rank_classes() - 1 may differ, each is a class of its own; all others are
+// like rank 0.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "base/ids.h"
 #include "base/units.h"
-#include "models/cluster.h"
-#include "models/kernel_table.h"
+#include "models/op_model.h"
 #include "schedule/id_table.h"
 #include "schedule/program.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace dovetail::models {
 
-class OpCosts {
- public:
-  // Throws InputError when an op of the Program has no duration on this cluster.
-  OpCosts(const Cluster& cluster, const schedule::Program& program);
-
-  // Ops are told apart by id and work: a rewritten op may keep its id. Throws as above.
-  [[nodiscard]] Duration time(const schedule::Op& op, Rank rank) const;
-
-  // Ranks whose ops take different times; the others are like rank 0.
-  [[nodiscard]] std::int64_t distinct_ranks() const { return distinct_ranks_; }
-
- private:
-  struct Known {
-    schedule::Work work;
-    std::vector<Duration> by_rank;  // empty: no op of the Program; one entry: the same on all ranks
-  };
-  [[nodiscard]] std::vector<Duration> price(const schedule::Op& op) const;
-  [[nodiscard]] std::optional<Duration> measured(const schedule::Op& op) const;
-
-  Cluster cluster_;
-  KernelTable kernels_;
-  schedule::IdTable<OpId, Known> known_;
-  std::int64_t distinct_ranks_ = 1;
+// Ops are told apart by id and work: a rewritten op may keep its id.
+struct KnownOp {
+  OpId id;
+  std::string name;  // for reports
+  schedule::Work work;
+  OpCost cost;
+  friend bool operator==(const KnownOp&, const KnownOp&) = default;
 };
 
-// Whether the op's time comes from the cluster's peak rates, not from anything measured.
-bool uses_roofline(const Cluster& cluster, const KernelTable& kernels, const schedule::Op& op);
+class OpCosts {
+ public:
+  OpCosts() = default;
+  explicit OpCosts(OpModel model) : model_(std::move(model)) {}
+  // Throws InputError when an op of the Program has no duration on this machine.
+  OpCosts(OpModel model, const schedule::Program& program);
 
-// Bytes that stream through memory, at the share of its nominal rate that they reach.
-double seconds_to_move(const Roofline& roofline, Bytes bytes);
+  [[nodiscard]] Duration time(const schedule::Op& op, Rank rank) const;
+  // Throws InputError as OpModel::price does.
+  [[nodiscard]] OpCost cost(const schedule::Op& op) const;
+  // Of OpCost::host.
+  [[nodiscard]] std::optional<Duration> host(const schedule::Op& op) const {
+    const OpCost* known = find(op);
+    return known == nullptr ? std::nullopt : known->host;
+  }
+  // Also of an op that was known already. REQUIRES: cost.by_class is not empty.
+  void set(const schedule::Op& op, OpCost cost) {
+    set(KnownOp{.id = op.id, .name = op.name, .work = op.work, .cost = std::move(cost)});
+  }
+  void set(KnownOp op);
+
+  [[nodiscard]] const OpModel& model() const { return model_; }
+  [[nodiscard]] const std::vector<KnownOp>& known() const { return known_; }
+  [[nodiscard]] std::int64_t rank_classes() const;
+
+  friend bool operator==(const OpCosts& a, const OpCosts& b) {
+    return a.model_ == b.model_ && a.known_ == b.known_;
+  }
+
+ private:
+  [[nodiscard]] const OpCost* find(const schedule::Op& op) const;
+
+  OpModel model_;
+  std::vector<KnownOp> known_;                          // in the order in which they were set
+  schedule::IdTable<OpId, std::int32_t> position_{-1};  // in known_
+};
 
 }  // namespace dovetail::models

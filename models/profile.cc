@@ -385,42 +385,26 @@ Cluster machine_of(const Profile& profile) {
 
 }  // namespace
 
-CollectiveTable profile_table(const Profile& profile) {
-  DOVETAIL_CHECK(profile.collectives.has_value());
-  return CollectiveTable(profile.collectives->points);
-}
-
 Costs profile_costs(const Profile& profile, const schedule::Program& program) {
   const double stretch = 1 + skew_share(profile);
   Costs costs;
   costs.machine = profile.name;
-  const double copy = profile.copy_ns_per_byte;
-  costs.op = [stretch, copy](const schedule::Op& op, Rank rank) {
-    if (std::holds_alternative<schedule::CollectiveWork>(op.work)) return Duration{};
-    double ns = 0;
-    if (const auto* timed = std::get_if<schedule::TimedWork>(&op.work)) {
-      const auto& times = timed->by_rank;
-      const auto index = static_cast<std::size_t>(rank.value);
-      ns = static_cast<double>(times[index < times.size() ? index : 0].count());
-    } else {  // of passes over the Program; a copy of one byte moves two
-      ns = copy * static_cast<double>(op.bytes().count()) / 2;
-    }
-    return Duration(std::llround(ns * stretch));
-  };
-  costs.collective = collective_costs(machine_of(profile), program);
-  costs.copy = [copy](Bytes bytes) {
-    return Duration(std::llround(copy * static_cast<double>(bytes.count())));
-  };
+  // Passes over the Program move half as many bytes per byte as a copy, which reads and writes each.
+  costs.ops = OpCosts({.machine = profile.name,
+                       .copy = CopyModel{{}, profile.copy_ns_per_byte * stretch},
+                       .timed_stretch = stretch},
+                      program);
+  costs.collectives = collective_costs(machine_of(profile), program);
+  costs.copies = CopyModel{{}, profile.copy_ns_per_byte};
   costs.host.kind = HostModel::Kind::Inline;
-  const Duration smallest = profile.collectives->points.front().isolated;
-  const std::vector<double> slowdown = profile.compute_slowdown;
-  costs.contention = [slowdown, smallest](Rank rank) {
-    if (slowdown.empty()) return Contention{};
-    const auto index = std::min(static_cast<std::size_t>(rank.value), slowdown.size() - 1);
-    if (slowdown[index] == 1) return Contention{};  // measured: collectives cost compute nothing
-    return Contention{
-        .compute_slowdown = slowdown[index], .collective_slowdown = 1, .collective_cpu = smallest};
-  };
+  for (const double slowdown : profile.compute_slowdown) {
+    // A measured 1: collectives cost compute nothing.
+    costs.contention_by_class.push_back(
+        slowdown == 1 ? Contention{}
+                      : Contention{.compute_slowdown = slowdown,
+                                   .collective_slowdown = 1,
+                                   .collective_cpu = profile.collectives->points.front().isolated});
+  }
   costs.distinct_ranks = static_cast<std::int64_t>(profile.by_rank.size());
   return costs;
 }

@@ -97,7 +97,4 @@ double skew_share(const Profile& profile);
 // REQUIRES: profile.collectives. The Costs of the machine that the profile was taken on.
 Costs profile_costs(const Profile& profile, const schedule::Program& program);
 
-// The table those Costs read.
-CollectiveTable profile_table(const Profile& profile);
-
 }  // namespace dovetail::models

@@ -80,7 +80,7 @@ Workload load_zoo(const std::string& workload, std::optional<std::int64_t> world
     }
   }
   Workload result{
-      .program = zoo_program(workload.substr(0, colon), options), .own_machine = {}, .notes = {}};
+      .program = zoo_program(workload.substr(0, colon), options), .own_costs = {}, .notes = {}};
   return result;
 }
 
@@ -91,11 +91,11 @@ std::string percent(double share) {
 
 Workload load_profile(const JsonFile& file) {
   const Profile profile = read_profile(file);
-  Workload result{.program = profile_program(profile), .own_machine = {}, .notes = {}};
+  Workload result{.program = profile_program(profile), .own_costs = {}, .notes = {}};
   const std::vector<std::string> problems = schedule::problems(result.program);
   if (!problems.empty()) throw InputError(file.name() + ": " + problems.front());
   if (profile.collectives) {
-    result.own_machine = OwnMachine{profile_costs(profile, result.program), profile_table(profile)};
+    result.own_costs = profile_costs(profile, result.program);
   }
   for (const std::string& reason : profile.why_not_valid) {
     result.not_valid += (result.not_valid.empty() ? "" : "; ") + reason;
@@ -116,7 +116,7 @@ Workload load_file(const std::string& path) {
   JsonObject root = file.root();
   const std::string schema = root.has("schema") ? root.string("schema") : "";
   if (schema == schedule::kProgramSchema) {
-    return {.program = schedule::program_from_json(file.root()), .own_machine = {}, .notes = {}};
+    return {.program = schedule::program_from_json(file.root()), .own_costs = {}, .notes = {}};
   }
   return load_profile(file);
 }

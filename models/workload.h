@@ -13,21 +13,14 @@
 #include <string_view>
 #include <vector>
 
-#include "models/collective_table.h"
 #include "models/costs.h"
 #include "schedule/program.h"
 
 namespace dovetail::models {
 
-// The machine that a measured profile was taken on.
-struct OwnMachine {
-  Costs costs;
-  CollectiveTable all_reduce;
-};
-
 struct Workload {
   schedule::Program program;
-  std::optional<OwnMachine> own_machine;
+  std::optional<Costs> own_costs;  // of the machine that a measured profile was taken on
   std::vector<std::string> notes;  // what a reader of a prediction should know, one line each
   std::string not_valid = {};      // why a capture should not be trusted; "" if it can be
 };

@@ -32,7 +32,7 @@ class Compiler {
         inline_host_(costs.host.kind == HostModel::Kind::Inline),
         lanes_(program, costs.distinct_ranks),
         communications_(program),
-        builder_(lanes_, program.streams.size(),
+        builder_(lanes_, program.streams.size(), costs.links.size(),
                  inline_host_ ? GraphBuilder::Hosts::NeverLimit : GraphBuilder::Hosts::Limit,
                  std::move(memory)) {
     DOVETAIL_CHECK(!program.roles.empty()) << "no roles";
@@ -83,6 +83,8 @@ class Compiler {
       if (std::holds_alternative<schedule::CollectiveWork>(op.work)) continue;
       op_cost_begin_[op.id] = static_cast<std::int32_t>(op_costs_.size());
       for (const Rank rank : lanes_.ranks()) op_costs_.push_back(costs_.op(op, rank).count());
+      op_kernel_[op.id] = models::kernel_class(op);
+      if (!inline_host_) op_issue_[op.id] = costs_.issue(op);
     }
   }
 
@@ -122,8 +124,8 @@ class Compiler {
     const HostModel& host = costs_.host;
     return schedule::visit(
         command.action,
-        [&](const schedule::RunOp&) {
-          return communications_.of(command) ? host.collective : host.run_op;
+        [&](const schedule::RunOp& run) {
+          return communications_.of(command) ? host.collective : op_issue_.at(run.op);
         },
         [&](const schedule::RunCollective&) { return host.collective; },
         [&](const schedule::Copy&) { return host.copy; },
@@ -176,7 +178,7 @@ class Compiler {
               static_cast<std::size_t>(op_cost_begin_.at(run.op) +
                                        lanes_.roles()[static_cast<std::size_t>(side.role)].begin);
           builder_.add(place(side, action.stream), NodeKind::Compute,
-                       std::span(op_costs_).subspan(first));
+                       std::span(op_costs_).subspan(first), op_kernel_.at(run.op));
         },
         [](const schedule::RunCollective&) {},
         [&](const schedule::Copy& copy) {
@@ -189,7 +191,7 @@ class Compiler {
         [&](const schedule::WaitEvent& wait) { play_wait(side, action.stream, wait); },
         [&](const schedule::Scale& scale) {
           const Bytes bytes = communications_.bytes(scale);
-          play_pass(side, action.stream, costs_.scale ? costs_.scale(bytes) : costs_.copy(bytes));
+          play_pass(side, action.stream, costs_.scale(bytes));
         },
         [](const schedule::Release&) {});
   }
@@ -197,7 +199,8 @@ class Compiler {
   // A pass over a bucket: a copy or a scale.
   void play_pass(const Side& side, StreamId stream, Duration time) {
     const Duration fixed = inline_host_ ? costs_.host.copy : Duration{};
-    builder_.add(place(side, stream), NodeKind::Copy, same_on_all_lanes(side.role, time + fixed));
+    builder_.add(place(side, stream), NodeKind::Copy, same_on_all_lanes(side.role, time + fixed),
+                 models::KernelClass::Memory);
   }
 
   void play_collective(std::span<const Side> sides, const Communication& communication) {
@@ -208,9 +211,18 @@ class Compiler {
       if (!enqueue_takes_time() || stream == schedule::kComputeStream) continue;
       builder_.wait_for(side.role, stream, enqueued_.at({side.role, side.command}));
     }
-    builder_.add_collective(
-        places_, *communication.group,
-        costs_.collective(communication.kind, *communication.group, communication.bytes));
+    builder_.add_collective(places_, *communication.group, transfer_of(communication));
+  }
+
+  [[nodiscard]] Transfer transfer_of(const Communication& communication) const {
+    const schedule::ProcessGroup& group = *communication.group;
+    Transfer transfer{.time = costs_.collective(communication.kind, group, communication.bytes)};
+    const models::CollectiveCost* cost = costs_.find({communication.kind, group.size()});
+    if (cost == nullptr || cost->loads.empty()) return transfer;
+    transfer.latency = cost->time.latency();
+    transfer.loads = cost->loads;
+    if (communication.kind == schedule::Collective::SendRecv) transfer.sender = communication.root;
+    return transfer;
   }
 
   void play_wait(const Side& side, StreamId stream, const schedule::WaitEvent& wait) {
@@ -242,6 +254,8 @@ class Compiler {
   std::int32_t step_ = 0;
   std::vector<std::int64_t> op_costs_;  // [op][lane]
   schedule::IdTable<OpId, std::int32_t> op_cost_begin_;
+  schedule::IdTable<OpId, Duration> op_issue_;
+  schedule::IdTable<OpId, models::KernelClass> op_kernel_{models::KernelClass::Other};
   std::vector<std::vector<std::int64_t>> issued_;  // [role][command], from the start of the step
   std::vector<std::vector<char>> launched_;        // [role][command]
   std::vector<std::int64_t> host_step_;            // [role]: host time of one step

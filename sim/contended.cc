@@ -5,10 +5,12 @@
 // is recognised as stale, because it is no longer the node's end. So the cost is one queue entry
 // per change of rate.
 //
-// A transfer and a lane slow each other down if the lane takes part in it. Of several transfers on one
-// lane each takes its own processor time from the lane's compute, as long as it is in flight; among
-// themselves they do not slow down (each has the whole link). What runs on another
-// stream without being a transfer (the scale of a bucket behind its collective) does neither.
+// A transfer and a lane slow each other down if the lane takes part in it; transfers that load the same
+// link share it (rates.h). What a change can reach is found by walking from lane to transfer to lane, and
+// only there rates are solved anew. What runs on another stream without being a transfer (the scale of a
+// bucket behind its collective) neither slows anything down nor is slowed down.
+//
+// Invariant, whenever time moves on: every rate is that of the set of nodes in flight, by rates.h.
 //
 // Where cores are away at times (Absences), what their lanes compute stands still meanwhile: its rate is
 // 0 and it has no end until the core is back. Events of absences have keys beyond those of all nodes.
@@ -17,23 +19,18 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cmath>
 #include <limits>
+#include <span>
 
 #include "base/error.h"
 #include "sim/engine.h"
+#include "sim/rates.h"
 
 namespace dovetail::sim {
 namespace {
 
-constexpr int kFractionBits = 20;
-constexpr std::int64_t kFullRate = std::int64_t{1} << kFractionBits;  // one ns of work per ns
 // In 2^-20 ns it fits 63 bits, and so does its end when it is rounded up.
 constexpr std::int64_t kLargestWork = (std::int64_t{1} << (62 - kFractionBits)) - 1;
-
-std::int64_t rate_of(double slowdown) {
-  return std::max<std::int64_t>(1, std::llround(static_cast<double>(kFullRate) / slowdown));
-}
 
 // The end of what stands still.
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
@@ -47,6 +44,8 @@ struct Flight {
   std::int32_t busy_lanes = 0;  // of a transfer: how many of its lanes compute
   std::int64_t alone = 1;       // of a transfer: its duration at full rate, in ns
   bool begun = true;            // of a transfer: all its lanes were there at once
+  double share = 1;             // of a transfer: its rate as far as links go
+  double wire = 0;              // of a transfer: the share of `alone` that is no latency
 
   [[nodiscard]] bool idle() const { return node == kNoNode; }
 
@@ -71,15 +70,17 @@ class ContendedRun {
         queue_(workspace.queue),
         contention_(contention),
         compute_(contention.size()),
-        transfers_on_(contention.size(), 0),
-        beside_transfer_(contention.size(), kFullRate),
+        channels_on_(contention.size()),
+        taken_(contention.size()),
         transfers_(static_cast<std::size_t>(graph.channels)),
+        shares_(static_cast<std::size_t>(graph.resources)),
+        reached_(contention.size(), 0),
+        is_reached_(static_cast<std::size_t>(graph.channels), 0),
         absences_(absences),
         away_(absences.by_lane.size()) {
     for (const models::Contention& lane : contention) {
       collective_slowdown_ = std::max(collective_slowdown_, lane.collective_slowdown);
     }
-    beside_compute_ = rate_of(collective_slowdown_);
     std::int32_t slots = graph.ranks;
     for (const std::int32_t slot : graph.slot) slots = std::max(slots, slot + 1);
     compute_.resize(static_cast<std::size_t>(slots));
@@ -209,10 +210,12 @@ class ContendedRun {
   [[nodiscard]] std::size_t lane_of(NodeId node) const {
     return static_cast<std::size_t>(graph_.slot[static_cast<std::size_t>(node)]);
   }
+  [[nodiscard]] const CollectiveNode& collective(NodeId transfer) const {
+    return graph_
+        .collectives[static_cast<std::size_t>(~graph_.work[static_cast<std::size_t>(transfer)])];
+  }
   [[nodiscard]] const std::vector<std::int32_t>& lanes_of(NodeId transfer) const {
-    const auto& table = graph_.collectives[static_cast<std::size_t>(
-        ~graph_.work[static_cast<std::size_t>(transfer)])];
-    return graph_.lane_sets[static_cast<std::size_t>(table.lanes)];
+    return graph_.lane_sets[static_cast<std::size_t>(collective(transfer).lanes)];
   }
   Flight& flight(NodeId node) {
     const std::int32_t slot = graph_.slot[static_cast<std::size_t>(node)];
@@ -246,7 +249,10 @@ class ContendedRun {
       refuse(work);
     Flight& slot = flight(node);
     DOVETAIL_CHECK(slot.idle()) << "two nodes in flight on one stream";
-    slot = {node, work << kFractionBits, kFullRate, now, 0, std::max<std::int64_t>(work, 1), true};
+    slot = {.node = node,
+            .left = work << kFractionBits,
+            .since = now,
+            .alone = std::max<std::int64_t>(work, 1)};
     if (is_transfer(node)) {
       begin_transfer(slot);
     } else if (is_compute(node)) {
@@ -263,27 +269,104 @@ class ContendedRun {
   }
 
   void begin_transfer(Flight& slot) {
+    const CollectiveNode& table = collective(slot.node);
+    const std::int64_t latency = std::min(table.latency, slot.alone);
+    slot.wire = static_cast<double>(slot.alone - latency) / static_cast<double>(slot.alone);
+    const std::int32_t channel = ~graph_.slot[static_cast<std::size_t>(slot.node)];
     for (const std::int32_t member : lanes_of(slot.node)) {
       const auto lane = static_cast<std::size_t>(member);
-      ++transfers_on_[lane];
-      beside_transfer_[lane] = rate_beside_transfers(lane);
+      channels_on_[lane].push_back(channel);
       slot.busy_lanes += compute_[lane].idle() ? 0 : 1;
-      retime(compute_[lane], compute_rate(lane), slot.since);
     }
     slot.begun = !any_away(slot.node);
     slot.rate = transfer_rate(slot);
+    share_links(lanes_of(slot.node), slot.since);
+  }
+
+  // Whose links have what to share has changed on these lanes: solves for all transfers that are within
+  // reach of them, and sets the rates of these and of what their lanes compute.
+  void share_links(std::span<const std::int32_t> lanes, std::int64_t now) {
+    if (graph_.shares_links) {
+      walk(lanes);
+      solve();
+    } else {
+      walked_lanes_.assign(lanes.begin(), lanes.end());
+      walked_channels_.clear();
+    }
+    for (const std::int32_t channel : walked_channels_) {
+      Flight& transfer = transfers_[static_cast<std::size_t>(channel)];
+      retime(transfer, transfer_rate(transfer), now);
+    }
+    for (const std::int32_t member : walked_lanes_) {
+      const auto lane = static_cast<std::size_t>(member);
+      taken_[lane] = {};
+      for (const std::int32_t channel : channels_on_[lane]) {
+        const Flight& transfer = transfers_[static_cast<std::size_t>(channel)];
+        taken_[lane].add(contention_[lane], transfer.share, transfer.alone);
+      }
+      retime(compute_[lane], compute_rate(lane), now);
+    }
+  }
+
+  // All lanes and transfers that are joined with these lanes by transfers in flight.
+  void walk(std::span<const std::int32_t> lanes) {
+    walked_lanes_.clear();
+    walked_channels_.clear();
+    const auto reach = [this](std::int32_t lane) {
+      if (reached_[static_cast<std::size_t>(lane)] != 0) return;
+      reached_[static_cast<std::size_t>(lane)] = 1;
+      walked_lanes_.push_back(lane);
+    };
+    for (const std::int32_t lane : lanes) reach(lane);
+    for (std::size_t i = 0; i < walked_lanes_.size(); ++i) {
+      for (const std::int32_t channel : channels_on_[static_cast<std::size_t>(walked_lanes_[i])]) {
+        char& is_reached = is_reached_[static_cast<std::size_t>(channel)];
+        if (is_reached != 0) continue;
+        is_reached = 1;
+        walked_channels_.push_back(channel);
+        const Flight& transfer = transfers_[static_cast<std::size_t>(channel)];
+        for (const std::int32_t lane : lanes_of(transfer.node)) reach(lane);
+      }
+    }
+    for (const std::int32_t lane : walked_lanes_) reached_[static_cast<std::size_t>(lane)] = 0;
+    for (const std::int32_t channel : walked_channels_) {
+      is_reached_[static_cast<std::size_t>(channel)] = 0;
+    }
+    // In a fixed order, so that rounding does not depend on where the walk began.
+    std::ranges::sort(walked_channels_);
+  }
+
+  void solve() {
+    if (walked_channels_.size() < 2) {  // alone, it has the whole of its links
+      for (const std::int32_t channel : walked_channels_) {
+        transfers_[static_cast<std::size_t>(channel)].share = 1;
+      }
+      return;
+    }
+    shares_.clear();
+    for (const std::int32_t channel : walked_channels_) {
+      const Flight& transfer = transfers_[static_cast<std::size_t>(channel)];
+      const CollectiveNode& table = collective(transfer.node);
+      shares_.add(std::span(graph_.demands)
+                      .subspan(static_cast<std::size_t>(table.first_demand),
+                               static_cast<std::size_t>(table.demands)),
+                  transfer.wire / beside_compute(transfer));
+    }
+    const std::span<const double> shares = shares_.solve();
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      transfers_[static_cast<std::size_t>(walked_channels_[i])].share = shares[i];
+    }
   }
 
   void finish(NodeId node, std::int64_t now) {
     flight(node) = {};
     ++finished_;
     if (is_transfer(node)) {
+      const std::int32_t channel = ~graph_.slot[static_cast<std::size_t>(node)];
       for (const std::int32_t member : lanes_of(node)) {
-        const auto lane = static_cast<std::size_t>(member);
-        --transfers_on_[lane];
-        if (transfers_on_[lane] > 0) beside_transfer_[lane] = rate_beside_transfers(lane);
-        retime(compute_[lane], compute_rate(lane), now);
+        std::erase(channels_on_[static_cast<std::size_t>(member)], channel);
       }
+      share_links(lanes_of(node), now);
     } else if (collective_slowdown_ != 1 && is_compute(node)) {
       change_busy(lane_of(node), -1, now);
     }
@@ -296,15 +379,14 @@ class ContendedRun {
 
   // One lane more or less computes: its transfers may have to change their rate.
   void change_busy(std::size_t lane, std::int32_t by, std::int64_t now) {
-    if (transfers_on_[lane] == 0) return;
-    for (Flight& transfer : transfers_) {
-      if (transfer.idle()) continue;
-      if (!std::ranges::binary_search(lanes_of(transfer.node), static_cast<std::int32_t>(lane))) {
-        continue;
-      }
+    if (channels_on_[lane].empty()) return;
+    for (const std::int32_t channel : channels_on_[lane]) {
+      Flight& transfer = transfers_[static_cast<std::size_t>(channel)];
       transfer.busy_lanes += by;
-      retime(transfer, transfer_rate(transfer), now);
+      if (!graph_.shares_links) retime(transfer, transfer_rate(transfer), now);
     }
+    const auto changed = static_cast<std::int32_t>(lane);
+    if (graph_.shares_links) share_links(std::span(&changed, 1), now);
   }
 
   void schedule_end(Flight& slot) {
@@ -324,25 +406,16 @@ class ContendedRun {
     schedule_end(slot);
   }
 
-  // The processor time of a collective is spread over its duration; with several in flight on the
-  // lane their shares add up. At least 1/64 of the rate is left. REQUIRES: one is in flight.
-  [[nodiscard]] std::int64_t rate_beside_transfers(std::size_t lane) const {
-    const models::Contention& contention = contention_[lane];
-    double share = 1;
-    for (const Flight& transfer : transfers_) {
-      if (transfer.idle()) continue;
-      if (!std::ranges::binary_search(lanes_of(transfer.node), static_cast<std::int32_t>(lane))) {
-        continue;
-      }
-      const std::int64_t cpu = std::min(contention.collective_cpu.count(), transfer.alone);
-      share -= static_cast<double>(cpu) / static_cast<double>(transfer.alone);
-    }
-    return std::max(kFullRate / 64, rate_of(contention.compute_slowdown / std::max(share, 1e-6)));
-  }
-
   [[nodiscard]] std::int64_t compute_rate(std::size_t lane) const {
     if (!away_.empty() && away_[lane].away) return 0;
-    return transfers_on_[lane] == 0 ? kFullRate : beside_transfer_[lane];
+    if (channels_on_[lane].empty() || compute_[lane].idle()) return kFullRate;
+    const auto node = static_cast<std::size_t>(compute_[lane].node);
+    return whole_rate(taken_[lane].left(graph_.kernel[node]));
+  }
+
+  // How much slower the transfer is at most for what its lanes compute.
+  [[nodiscard]] double beside_compute(const Flight& transfer) const {
+    return transfer.busy_lanes == 0 ? 1 : collective_slowdown_;
   }
 
   [[nodiscard]] std::int64_t transfer_rate(const Flight& transfer) const {
@@ -352,7 +425,8 @@ class ContendedRun {
       });
       if (silent || !transfer.begun) return 0;
     }
-    return transfer.busy_lanes == 0 ? kFullRate : beside_compute_;
+    if (transfer.busy_lanes == 0 && transfer.share == 1) return kFullRate;
+    return whole_rate(transfer.share / beside_compute(transfer));
   }
 
   const Graph& graph_;
@@ -361,11 +435,13 @@ class ContendedRun {
   EventQueue& queue_;
   std::span<const models::Contention> contention_;
   double collective_slowdown_ = 1;
-  std::int64_t beside_compute_ = kFullRate;  // a transfer's rate while any of its lanes computes
   std::vector<Flight> compute_;  // per lane: what its compute stream does; then other streams
-  std::vector<std::int32_t> transfers_on_;     // per lane: in flight
-  std::vector<std::int64_t> beside_transfer_;  // per lane: its compute's rate beside these
-  std::vector<Flight> transfers_;              // per channel: the collective in flight
+  std::vector<std::vector<std::int32_t>> channels_on_;  // per lane: of its transfers in flight
+  std::vector<Taken> taken_;                            // per lane: what these take from it
+  std::vector<Flight> transfers_;                       // per channel: the collective in flight
+  LinkShares shares_;
+  std::vector<std::int32_t> walked_lanes_, walked_channels_;
+  std::vector<char> reached_, is_reached_;  // lanes and channels of a walk
   bool top_is_handled_ = false;
   const Absences& absences_;
   std::vector<Presence> away_;  // per lane; empty: all are always there

@@ -63,9 +63,24 @@ Absences absences_of(const Graph& graph, const traces::Disturbances& away, Durat
 std::vector<models::Contention> contention_of(const Graph& graph, const models::Costs& costs) {
   std::vector<models::Contention> contention;
   for (const Rank rank : graph.rank_of_lane) {
-    contention.push_back(costs.contention ? costs.contention(rank) : models::Contention{});
+    contention.push_back(costs.contention(rank));
   }
   return contention;
+}
+
+// Gives every recorded op the times of the chosen steps, rank by rank.
+void set_ops(models::OpCosts& costs, const schedule::Program& program,
+             const std::vector<const OpTimes*>& chosen) {
+  if (chosen.empty()) return;
+  for (const schedule::Op& op : program.ops) {
+    models::OpCost cost{.by_class = {}, .kernel = models::kernel_class(op)};
+    for (const OpTimes* times : chosen) {
+      const auto time = times->find(op.id);
+      if (time == times->end()) break;  // an op that does not run
+      cost.by_class.push_back(time->second);
+    }
+    if (cost.by_class.size() == chosen.size()) costs.set(op, std::move(cost));
+  }
 }
 
 }  // namespace
@@ -91,11 +106,6 @@ std::vector<Duration> draw_steps(const schedule::ScheduledProgram& program,
   models::Costs drawn = costs;
   drawn.distinct_ranks = program.program.world_size;
   std::vector<const OpTimes*> chosen(recorded.ops.size());
-  if (!recorded.ops.empty()) {
-    drawn.op = [&chosen](const schedule::Op& op, Rank rank) {
-      return chosen[static_cast<std::size_t>(rank.value)]->at(op.id);
-    };
-  }
   Random random(options.seed);
   Workspace workspace;
   Graph graph;
@@ -109,6 +119,7 @@ std::vector<Duration> draw_steps(const schedule::ScheduledProgram& program,
       chosen[rank] = &of_rank[static_cast<std::size_t>(
           random.between(0, static_cast<std::int64_t>(of_rank.size()) - 1))];
     }
+    set_ops(drawn.ops, program.program, chosen);
     if (draw == 0 || !chosen.empty()) graph = compile(program, drawn, 1, std::move(graph));
     if (contention.empty()) contention = contention_of(graph, costs);
     if (undisturbed == 0) undisturbed = play_contended(graph, contention, workspace);

@@ -10,7 +10,7 @@
 // of the event queue). Every edge goes from a lower to a higher number, so node order is one
 // topological order.
 //
-//   memory      32 bytes per node and 8 per edge
+//   memory      33 bytes per node and 8 per edge
 //   time        a node starts at max(end of predecessors, release), takes `work`, and ends
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -24,6 +24,7 @@
 #include "base/ids.h"
 #include "models/costs.h"
 #include "schedule/scheduled_program.h"
+#include "sim/rates.h"
 
 namespace dovetail::sim {
 
@@ -67,7 +68,10 @@ struct CollectiveNode {
   NodeId previous = kNoNode;  // the collective before it on the same stream of its first lane
   std::int64_t isolated = 0;
   std::int64_t back_to_back = 0;
-  std::int32_t lanes = 0;  // who takes part: index into Graph::lane_sets
+  std::int32_t lanes = 0;         // who takes part: index into Graph::lane_sets
+  std::int64_t latency = 0;       // of its duration: what loads no link
+  std::int32_t first_demand = 0;  // of Graph::demands, while it transfers at full rate
+  std::int32_t demands = 0;
 
   // Nanoseconds for a start `gap` ns after the end of the previous collective.
   [[nodiscard]] std::int64_t duration(std::int64_t gap) const {
@@ -101,7 +105,12 @@ struct Graph {
   // its lane without being a transfer (from `ranks` on), or the channel of a transfer, as ~channel.
   std::vector<std::int32_t> slot;
 
+  std::vector<models::KernelClass> kernel;  // of each node; of collectives: Other
+
   std::vector<CollectiveNode> collectives;
+  std::vector<Demand> demands;  // on links: what each collective wants of them (rates.h)
+  std::int32_t resources = 0;   // links of all lanes, out and in
+  bool shares_links = false;    // whether two transfers in flight may load the same one
   std::vector<CommandNode> command_nodes;
   std::vector<WaitRecord> waits;
   std::vector<std::vector<std::int32_t>> lane_sets;  // sorted

@@ -10,9 +10,11 @@
 
 namespace dovetail::sim {
 
-GraphBuilder::GraphBuilder(const Lanes& lanes, std::size_t streams, Hosts hosts, Graph memory)
+GraphBuilder::GraphBuilder(const Lanes& lanes, std::size_t streams, std::size_t links, Hosts hosts,
+                           Graph memory)
     : lanes_(lanes),
       streams_(streams),
+      links_(links),
       hosts_limit_(hosts == Hosts::Limit),
       graph_(std::move(memory)) {
   graph_.clear();
@@ -21,6 +23,8 @@ GraphBuilder::GraphBuilder(const Lanes& lanes, std::size_t streams, Hosts hosts,
   graph_.roles = lanes.roles();
   frontier_.resize(lanes.roles().size() * streams_);
   last_collective_.resize(lanes.ranks().size() * streams_, kNoNode);
+  graph_.resources = static_cast<std::int32_t>(lanes.ranks().size() * links_ * 2);
+  loaded_by_.assign(static_cast<std::size_t>(graph_.resources), -1);
 }
 
 void GraphBuilder::wait_for(std::int32_t role, StreamId stream, std::int32_t entry) {
@@ -39,15 +43,17 @@ void GraphBuilder::open_entry(const Place& place, NodeKind kind, NodeId first, s
   before.assign(1, self);
 }
 
-void GraphBuilder::add_node(std::int64_t work, std::int64_t release, std::int32_t slot) {
+void GraphBuilder::add_node(std::int64_t work, std::int64_t release, std::int32_t slot,
+                            models::KernelClass kernel) {
   graph_.work.push_back(work);
   if (hosts_limit_) graph_.release.push_back(release);
   graph_.command_node.push_back(static_cast<std::int32_t>(graph_.command_nodes.size()) - 1);
   graph_.slot.push_back(slot);
+  graph_.kernel.push_back(kernel);
 }
 
 std::int32_t GraphBuilder::add(const Place& place, NodeKind kind,
-                               std::span<const std::int64_t> work) {
+                               std::span<const std::int64_t> work, models::KernelClass kernel) {
   const LaneRange lanes = graph_.roles[static_cast<std::size_t>(place.role)];
   const auto self = static_cast<std::int32_t>(graph_.command_nodes.size());
   open_entry(place, kind, graph_.size(), lanes.end - lanes.begin, -1);
@@ -56,7 +62,7 @@ std::int32_t GraphBuilder::add(const Place& place, NodeKind kind,
     const std::int32_t slot =
         beside ? graph_.ranks + static_cast<std::int32_t>(channel(lane, place.stream)) : lane;
     add_node(work[static_cast<std::size_t>(lane - lanes.begin)] + graph_.launch_gap, place.issued,
-             slot);
+             slot, kernel);
   }
   return self;
 }
@@ -81,7 +87,7 @@ const GraphBuilder::Meet& GraphBuilder::meeting(const schedule::ProcessGroup& gr
 
 std::int32_t GraphBuilder::add_collective(std::span<const Place> places,
                                           const schedule::ProcessGroup& group,
-                                          const models::CollectiveTime& time) {
+                                          const Transfer& transfer) {
   const auto self = static_cast<std::int32_t>(graph_.command_nodes.size());
   const Meet& meet = meeting(group, places.front().role);
   const NodeId first = graph_.size();
@@ -101,8 +107,13 @@ std::int32_t GraphBuilder::add_collective(std::span<const Place> places,
     const std::size_t used = channel(lead, place->stream);
     graph_.channels = std::max(graph_.channels, static_cast<std::int32_t>(used) + 1);
     const std::int64_t work = ~static_cast<std::int64_t>(graph_.collectives.size());
-    graph_.collectives.push_back({graph_.size(), last_collective_[used], time.isolated.count(),
-                                  time.back_to_back.count(), lane_set});
+    graph_.collectives.push_back({.node = graph_.size(),
+                                  .previous = last_collective_[used],
+                                  .isolated = transfer.time.isolated.count(),
+                                  .back_to_back = transfer.time.back_to_back.count(),
+                                  .lanes = lane_set,
+                                  .latency = transfer.latency.count()});
+    add_demands(graph_.collectives.back(), places, group, transfer);
     for (const Place& each : places) {
       for (const std::int32_t lane : graph_.lane_sets[static_cast<std::size_t>(lane_set)]) {
         const LaneRange lanes = graph_.roles[static_cast<std::size_t>(each.role)];
@@ -110,13 +121,46 @@ std::int32_t GraphBuilder::add_collective(std::span<const Place> places,
         last_collective_[channel(lane, each.stream)] = graph_.size();
       }
     }
-    add_node(work, release, ~static_cast<std::int32_t>(used));
+    add_node(work, release, ~static_cast<std::int32_t>(used), models::KernelClass::Other);
   }
   // Nodes belong to the first entry.
   for (std::size_t n = static_cast<std::size_t>(first); n < graph_.command_node.size(); ++n) {
     graph_.command_node[n] = self;
   }
   return self;
+}
+
+void GraphBuilder::add_demands(CollectiveNode& node, std::span<const Place> places,
+                               const schedule::ProcessGroup& group, const Transfer& transfer) {
+  node.first_demand = static_cast<std::int32_t>(graph_.demands.size());
+  for (const std::int32_t lane : graph_.lane_sets[static_cast<std::size_t>(node.lanes)]) {
+    const auto place = std::ranges::find_if(places, [&](const Place& each) {
+      const LaneRange lanes = graph_.roles[static_cast<std::size_t>(each.role)];
+      return lane >= lanes.begin && lane < lanes.end;
+    });
+    if (place == places.end()) continue;
+    bool sends = true;
+    bool receives = true;
+    if (transfer.sender) {
+      const Rank rank = graph_.rank_of_lane[static_cast<std::size_t>(lane)];
+      const std::span<const Rank> peers = group.instance_of(rank);
+      sends = !peers.empty() && peers[static_cast<std::size_t>(*transfer.sender)] == rank;
+      receives = !sends;
+    }
+    for (const models::LinkLoad& load : transfer.loads) {
+      const auto out =
+          static_cast<std::size_t>(lane) * links_ + static_cast<std::size_t>(load.link);
+      for (const bool in : {false, true}) {
+        if (!(in ? receives : sends) || load.share <= 0) continue;
+        const std::size_t resource = 2 * out + (in ? 1 : 0);
+        graph_.demands.push_back({static_cast<std::int32_t>(resource), load.share});
+        std::int32_t& first = loaded_by_[resource];
+        graph_.shares_links = graph_.shares_links || (first >= 0 && first != place->stream.value);
+        first = place->stream.value;
+      }
+    }
+  }
+  node.demands = static_cast<std::int32_t>(graph_.demands.size()) - node.first_demand;
 }
 
 // What an entry waits for, on one lane. A shared collective stands in the list once.
@@ -204,6 +248,10 @@ void GraphBuilder::link_successors() {
 void Graph::clear() {
   ranks = steps = channels = 1;
   launch_gap = 0;
+  resources = 0;
+  shares_links = false;
+  kernel.clear();
+  demands.clear();
   for (auto* list : {&work, &release}) list->clear();
   for (auto* list : {&pending, &successor_begin, &successors, &predecessor_begin, &predecessors,
                      &command_node, &slot}) {

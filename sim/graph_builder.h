@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -27,11 +28,21 @@ struct Place {
   std::int64_t issued = 0;  // earliest start
 };
 
+// How long a collective takes and what it loads.
+struct Transfer {
+  models::CollectiveTime time;
+  Duration latency{};
+  std::span<const models::LinkLoad> loads = {};
+  // Of a send: the sender's index in its instance of the group. Absent: all send and receive.
+  std::optional<std::int32_t> sender = {};
+};
+
 class GraphBuilder {
  public:
   // `memory` is an old Graph whose memory is used again; `hosts_limit`: starts are held back.
   enum class Hosts { Limit, NeverLimit };
-  GraphBuilder(const Lanes& lanes, std::size_t streams, Hosts hosts, Graph memory);
+  GraphBuilder(const Lanes& lanes, std::size_t streams, std::size_t links, Hosts hosts,
+               Graph memory);
 
   [[nodiscard]] std::vector<std::int32_t>& frontier(std::int32_t role, StreamId stream) {
     return frontier_[static_cast<std::size_t>(role) * streams_ +
@@ -41,10 +52,11 @@ class GraphBuilder {
   void wait_for(std::int32_t role, StreamId stream, std::int32_t entry);
 
   // Both return the entry's index. One node per lane of the role, with the work of each.
-  std::int32_t add(const Place& place, NodeKind kind, std::span<const std::int64_t> work);
+  std::int32_t add(const Place& place, NodeKind kind, std::span<const std::int64_t> work,
+                   models::KernelClass kernel = models::KernelClass::Other);
   // One collective in which all these places meet over the group; its entries stand in their order.
   std::int32_t add_collective(std::span<const Place> places, const schedule::ProcessGroup& group,
-                              const models::CollectiveTime& time);
+                              const Transfer& transfer);
 
   [[nodiscard]] Graph& graph() { return graph_; }
   // The finished Graph. Nothing may be added after it.
@@ -59,7 +71,11 @@ class GraphBuilder {
   const Meet& meeting(const schedule::ProcessGroup& group, std::int32_t role);
   void open_entry(const Place& place, NodeKind kind, NodeId first, std::int32_t count,
                   std::int32_t instances);
-  void add_node(std::int64_t work, std::int64_t release, std::int32_t slot);
+  void add_node(std::int64_t work, std::int64_t release, std::int32_t slot,
+                models::KernelClass kernel);
+  // Of one node: what it wants of the links of its lanes.
+  void add_demands(CollectiveNode& node, std::span<const Place> places,
+                   const schedule::ProcessGroup& group, const Transfer& transfer);
   void append_predecessors(std::size_t entry, std::int32_t node);
   void append_dependencies_of(std::size_t entry, std::int32_t lane);
   void link_successors();
@@ -69,10 +85,12 @@ class GraphBuilder {
 
   const Lanes& lanes_;
   const std::size_t streams_;
+  const std::size_t links_;
   const bool hosts_limit_;
   Graph graph_;
-  std::vector<std::vector<std::int32_t>> frontier_;            // [role][stream]
-  std::vector<NodeId> last_collective_;                        // [lane][stream]
+  std::vector<std::vector<std::int32_t>> frontier_;  // [role][stream]
+  std::vector<NodeId> last_collective_;              // [lane][stream]
+  std::vector<std::int32_t> loaded_by_;  // of each resource: the first stream that loads it, or -1
   std::vector<std::int32_t> dependency_begin_, dependencies_;  // CSR: of each entry
   std::map<std::pair<std::int32_t, GroupId>, Meet> meetings_;  // of each role and group
 };

@@ -1,13 +1,18 @@
-// The reference: rank by rank, stream by stream.
+// The reference: moment by moment, rank by rank, stream by stream.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/reference.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
+#include <limits>
+#include <list>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -16,30 +21,19 @@
 namespace dovetail::sim {
 namespace {
 
+using models::KernelClass;
 using schedule::Command;
+
+constexpr double kUnit = 1048576;  // of rates and of progress: 2^-20
+constexpr std::int64_t kUnits = 1048576;
 
 // One command of a stream as its host issued it.
 struct Item {
   const Command* command = nullptr;
   bool enqueue = false;       // not the command, but the host's work to enqueue it
   std::int64_t earliest = 0;  // start, as far as the host is concerned
-  std::int32_t number = 0;    // of a collective: how many of its kind came before it
-};
-
-// What tells the collectives of one rank apart, but for their number: the group, the stream, and the
-// direction of a send.
-using Line = std::tuple<GroupId, StreamId, std::int32_t>;
-// A collective of one instance, known by its first rank.
-using Meeting = std::tuple<Rank, Line, std::int32_t>;
-
-struct RankState {
-  const schedule::RankProgram* role = nullptr;
-  std::map<StreamId, std::deque<Item>> streams;  // what is still to be done in this step
-  std::map<StreamId, std::int64_t> free;
-  std::map<EventId, std::int64_t> events;
-  std::map<CommandId, std::int64_t> enqueued;
-  std::map<StreamId, std::int64_t> last_collective;
-  std::int64_t host = 0;
+  std::int32_t number = 0;    // of a collective: how many of its kind came before it in its step
+  std::int32_t step = 0;
 };
 
 struct Talk {
@@ -47,6 +41,29 @@ struct Talk {
   GroupId group;
   Bytes bytes;
   std::int32_t root = 0;
+};
+
+// What is in flight: a collective on all its ranks, or anything else on one stream of one rank.
+struct Flight {
+  std::vector<std::pair<Rank, StreamId>> where;
+  std::vector<Item> items;  // in the order of `where`
+  std::int64_t start = 0;
+  std::int64_t left = 0;   // in units
+  std::int64_t alone = 0;  // ns at full rate
+  bool collective = false;
+  KernelClass kernel = KernelClass::Other;
+  // Of a collective: what it uses of (rank, link, is inwards) while it moves at full rate.
+  std::map<std::tuple<Rank, std::int32_t, bool>, double> wants = {};
+  std::int64_t rate = kUnits;
+};
+
+struct RankState {
+  const schedule::RankProgram* role = nullptr;
+  std::map<StreamId, std::deque<Item>> streams;  // what is still to begin
+  std::set<StreamId> busy;
+  std::map<StreamId, std::int64_t> last_collective;  // its end
+  std::set<std::pair<std::int32_t, EventId>> happened;
+  std::set<std::pair<std::int32_t, CommandId>> to_enqueue;  // has not been enqueued
 };
 
 class Reference {
@@ -57,33 +74,36 @@ class Reference {
         inline_host_(costs.host.kind == models::HostModel::Kind::Inline),
         gap_(inline_host_ ? 0 : costs.host.launch_gap.count()) {
     for (const schedule::RankProgram& role : program.roles) {
-      for (const Rank rank : role.ranks) ranks_[rank].role = &role;
+      for (const Rank rank : role.ranks) {
+        ranks_[rank].role = &role;
+        slowest_collective_ =
+            std::max(slowest_collective_, costs.contention(rank).collective_slowdown);
+      }
     }
   }
 
   ReferenceTimeline run(std::int32_t steps) {
-    for (step_ = 0; step_ < steps; ++step_) {
-      for (auto& [rank, state] : ranks_) issue_all(state);
-      arrived_.clear();
-      bool moved = true;
-      while (moved) {
-        moved = false;
-        for (auto& [rank, state] : ranks_) {
-          for (auto& [stream, items] : state.streams) {
-            while (!items.empty() && play(rank, state, stream)) moved = true;
-          }
-        }
+    for (auto& [rank, state] : ranks_) issue_all(state, steps);
+    while (true) {
+      while (finish_all() || begin_all()) {
       }
-      for (const auto& [rank, state] : ranks_) {
-        for (const auto& [stream, items] : state.streams) {
-          DOVETAIL_CHECK(items.empty()) << "rank " << rank << " waits for ever";
-        }
+      if (flights_.empty() && next_issue() == kNever) break;
+      set_rates();
+      move_on();
+    }
+    for (const auto& [rank, state] : ranks_) {
+      for (const auto& [stream, items] : state.streams) {
+        DOVETAIL_CHECK(items.empty()) << "rank " << rank << " waits for ever";
       }
     }
     return result_;
   }
 
  private:
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+  // ------------------------------------------------------------------------- what commands mean
+
   [[nodiscard]] std::optional<Talk> talk(const Command& command) const {
     if (const auto* run = std::get_if<schedule::RunCollective>(&command.action)) {
       const schedule::BucketLayout& layout = program_.bucket(run->bucket);
@@ -99,15 +119,11 @@ class Reference {
     return std::nullopt;
   }
 
-  static Line line(const Talk& talk, StreamId stream) {
-    const bool send = talk.kind == schedule::Collective::SendRecv;
-    return {talk.group, stream, send ? ~talk.root : 0};
-  }
-
   [[nodiscard]] Duration host_cost(const Command& command) const {
     if (talk(command)) return costs_.host.collective;
     return schedule::visit(
-        command.action, [&](const schedule::RunOp&) { return costs_.host.run_op; },
+        command.action,
+        [&](const schedule::RunOp& run) { return costs_.issue(program_.program.op(run.op)); },
         [&](const schedule::RunCollective&) { return costs_.host.collective; },
         [&](const schedule::Copy&) { return costs_.host.copy; },
         [&](const schedule::RecordEvent&) { return costs_.host.event; },
@@ -116,61 +132,35 @@ class Reference {
         [](const schedule::Release&) { return Duration{}; });
   }
 
-  // The host puts one step on its streams.
-  void issue_all(RankState& state) {
-    state.events.clear();
-    state.enqueued.clear();
-    std::map<Line, std::int32_t> numbers;
-    for (const Command& command : state.role->commands) {
-      Item item{&command};
-      if (!inline_host_) {
-        state.host += host_cost(command).count();
-        item.earliest =
-            std::max<std::int64_t>(0, state.host + costs_.host.launch_latency.count() - gap_);
-      }
-      if (const std::optional<Talk> about = talk(command)) {
-        item.number = numbers[line(*about, command.stream)]++;
-        const bool timed = inline_host_ && costs_.host.collective > Duration{};
-        if (timed && command.stream != schedule::kComputeStream) {
-          state.streams[schedule::kComputeStream].push_back({&command, true});
-          state.enqueued[command.id] = -1;  // not yet
+  // The host puts all steps on its streams.
+  void issue_all(RankState& state, std::int32_t steps) {
+    std::int64_t host = 0;
+    const bool timed = inline_host_ && costs_.host.collective > Duration{};
+    for (std::int32_t step = 0; step < steps; ++step) {
+      // The collectives of one rank are told apart by group, stream, direction of a send, and number.
+      std::map<std::tuple<GroupId, StreamId, std::int32_t>, std::int32_t> numbers;
+      for (const Command& command : state.role->commands) {
+        Item item{.command = &command, .step = step};
+        if (!inline_host_) {
+          host += host_cost(command).count();
+          item.earliest =
+              std::max<std::int64_t>(0, host + costs_.host.launch_latency.count() - gap_);
         }
+        if (const std::optional<Talk> about = talk(command)) {
+          item.number = numbers[{about->group, command.stream, direction(*about)}]++;
+          if (timed && command.stream != schedule::kComputeStream) {
+            state.streams[schedule::kComputeStream].push_back(
+                {.command = &command, .enqueue = true, .step = step});
+            state.to_enqueue.insert({step, command.id});
+          }
+        }
+        state.streams[command.stream].push_back(item);
       }
-      state.streams[command.stream].push_back(item);
     }
   }
 
-  // `time` of work on one stream of one rank, as soon as the stream is free.
-  void occupy(Rank rank, RankState& state, StreamId stream, const Item& item, Duration time) {
-    std::int64_t& free = state.free[stream];
-    const std::int64_t start = std::max(free, item.earliest);
-    free = start + gap_ + time.count();
-    result_[{step_, rank, item.command->id, item.enqueue}] = {start, free};
-  }
-
-  // The head of one stream; false where it has to wait for something that is not known yet.
-  bool play(Rank rank, RankState& state, StreamId stream) {
-    const Item item = state.streams[stream].front();
-    const Command& command = *item.command;
-    if (item.enqueue) {
-      occupy(rank, state, stream, item, costs_.host.collective);
-      state.enqueued[command.id] = state.free[stream];
-    } else if (const std::optional<Talk> about = talk(command)) {
-      return arrive(rank, state, item, *about);
-    } else if (const auto* wait = std::get_if<schedule::WaitEvent>(&command.action)) {
-      const auto event = state.events.find(wait->event);
-      if (event == state.events.end()) return false;
-      state.free[stream] = std::max(state.free[stream], event->second);
-      const bool wake_up =
-          inline_host_ && stream == schedule::kComputeStream && costs_.host.event > Duration{};
-      if (wake_up) occupy(rank, state, stream, item, costs_.host.event);
-    } else if (const auto* record = std::get_if<schedule::RecordEvent>(&command.action)) {
-      state.events[record->event] = state.free[stream];
-    } else if (!std::holds_alternative<schedule::Release>(command.action)) {
-      occupy(rank, state, stream, item, work(rank, command));
-    }
-    state.streams[stream].pop_front();
-    return true;
+  static std::int32_t direction(const Talk& talk) {
+    return talk.kind == schedule::Collective::SendRecv ? ~talk.root : 0;
   }
 
   [[nodiscard]] Duration work(Rank rank, const Command& command) const {
@@ -182,7 +172,7 @@ class Reference {
       const schedule::BucketLayout& layout = program_.bucket(scale->bucket);
       const bool shard = scale->part == schedule::Part::Shard;
       const Bytes bytes = shard ? Bytes(layout.size.count() / layout.shards) : layout.size;
-      return fixed + (costs_.scale ? costs_.scale(bytes) : costs_.copy(bytes));
+      return fixed + costs_.scale(bytes);
     }
     const auto& copy = std::get<schedule::Copy>(command.action);
     Bytes bytes;
@@ -194,56 +184,292 @@ class Reference {
     return fixed + costs_.copy(bytes);
   }
 
-  // One rank is ready for a collective; the last one to be so plays it for all.
-  bool arrive(Rank rank, RankState& state, const Item& item, const Talk& about) {
-    const auto enqueued = state.enqueued.find(item.command->id);
-    if (enqueued != state.enqueued.end() && enqueued->second < 0) return false;
-    const std::span<const Rank> peers = program_.program.group(about.group).instance_of(rank);
-    DOVETAIL_CHECK(!peers.empty()) << "rank " << rank << " is not in the group";
-    auto& here = arrived_[{peers.front(), line(about, item.command->stream), item.number}];
-    if (!here.emplace(rank, item).second) return false;
-    if (here.size() < peers.size()) return false;
-    std::int64_t start = 0;
-    for (const auto& [peer, theirs] : here) {
-      RankState& each = ranks_.at(peer);
-      start = std::max({start, theirs.earliest, each.free[theirs.command->stream]});
-      const auto done = each.enqueued.find(theirs.command->id);
-      if (done != each.enqueued.end()) start = std::max(start, done->second);
+  [[nodiscard]] KernelClass kernel(const Command& command) const {
+    const auto* run = std::get_if<schedule::RunOp>(&command.action);
+    if (run == nullptr) return KernelClass::Memory;  // a copy, a scale
+    const schedule::Work& of = program_.program.op(run->op).work;
+    if (std::holds_alternative<schedule::GemmWork>(of)) return KernelClass::Gemm;
+    return std::holds_alternative<schedule::MemoryWork>(of) ? KernelClass::Memory
+                                                            : KernelClass::Other;
+  }
+
+  // --------------------------------------------------------------------------- what can begin now
+
+  bool begin_all() {
+    bool any = false;
+    for (auto& [rank, state] : ranks_) {
+      for (auto& [stream, items] : state.streams) {
+        while (!items.empty() && begin(rank, state, stream)) any = true;
+      }
     }
-    const auto& first = *here.begin();
-    const std::int64_t end =
-        start + duration(ranks_.at(first.first), first.second.command->stream, about, start);
-    for (const auto& [peer, theirs] : here) {
-      RankState& each = ranks_.at(peer);
-      const StreamId stream = theirs.command->stream;
-      each.free[stream] = end;
-      each.last_collective[stream] = end;
-      each.streams[stream].pop_front();
-      result_[{step_, peer, theirs.command->id, false}] = {start, end};
+    return any;
+  }
+
+  // The head of one stream; false where it has to wait.
+  bool begin(Rank rank, RankState& state, StreamId stream) {
+    if (state.busy.contains(stream)) return false;
+    const Item item = state.streams[stream].front();
+    const Command& command = *item.command;
+    if (item.enqueue) {
+      occupy(rank, stream, item, costs_.host.collective, KernelClass::Other);
+    } else if (const std::optional<Talk> about = talk(command)) {
+      return begin_collective(rank, *about, item);
+    } else if (const auto* wait = std::get_if<schedule::WaitEvent>(&command.action)) {
+      if (!state.happened.contains({item.step, wait->event})) return false;
+      const bool wake_up =
+          inline_host_ && stream == schedule::kComputeStream && costs_.host.event > Duration{};
+      if (wake_up) occupy(rank, stream, item, costs_.host.event, KernelClass::Other);
+    } else if (const auto* record = std::get_if<schedule::RecordEvent>(&command.action)) {
+      state.happened.insert({item.step, record->event});
+    } else if (!std::holds_alternative<schedule::Release>(command.action)) {
+      if (item.earliest > now_) return false;
+      occupy(rank, stream, item, work(rank, command), kernel(command));
     }
+    state.streams[stream].pop_front();
     return true;
   }
 
+  // Work on one stream of one rank.
+  void occupy(Rank rank, StreamId stream, const Item& item, Duration time, KernelClass kernel) {
+    const std::int64_t alone = gap_ + time.count();
+    ranks_.at(rank).busy.insert(stream);
+    flights_.push_back({.where = {{rank, stream}},
+                        .items = {item},
+                        .start = now_,
+                        .left = alone * kUnits,
+                        .alone = alone,
+                        .kernel = kernel});
+  }
+
+  // Once it is at the head of an idle stream on all ranks of the instance.
+  bool begin_collective(Rank rank, const Talk& about, const Item& item) {
+    const schedule::ProcessGroup& group = program_.program.group(about.group);
+    const std::span<const Rank> peers = group.instance_of(rank);
+    DOVETAIL_CHECK(!peers.empty()) << "rank " << rank << " is not in the group";
+    Flight flight{.start = now_, .collective = true};
+    for (const Rank peer : peers) {
+      const std::optional<StreamId> stream = waiting(peer, about, item);
+      if (!stream) return false;
+      flight.where.emplace_back(peer, *stream);
+      flight.items.push_back(ranks_.at(peer).streams.at(*stream).front());
+    }
+    flight.alone = duration(flight, about);
+    flight.left = flight.alone * kUnits;
+    want_links(flight, about);
+    for (const auto& [peer, stream] : flight.where) {
+      ranks_.at(peer).streams.at(stream).pop_front();
+      ranks_.at(peer).busy.insert(stream);
+    }
+    flights_.push_back(std::move(flight));
+    return true;
+  }
+
+  // The stream on which this rank waits in the same collective; roles may use different ones.
+  [[nodiscard]] std::optional<StreamId> waiting(Rank peer, const Talk& about,
+                                                const Item& item) const {
+    const RankState& state = ranks_.at(peer);
+    for (const auto& [stream, items] : state.streams) {
+      if (items.empty() || state.busy.contains(stream) || items.front().enqueue) continue;
+      const Item& theirs = items.front();
+      const std::optional<Talk> other = talk(*theirs.command);
+      const bool same = other && other->group == about.group && stream == item.command->stream &&
+                        direction(*other) == direction(about) && theirs.number == item.number &&
+                        theirs.step == item.step;
+      const bool ready =
+          theirs.earliest <= now_ && !state.to_enqueue.contains({theirs.step, theirs.command->id});
+      if (same && ready) return stream;
+    }
+    return std::nullopt;
+  }
+
   // The pause counts on the stream of the first rank.
-  [[nodiscard]] std::int64_t duration(const RankState& first, StreamId stream, const Talk& about,
-                                      std::int64_t start) const {
+  [[nodiscard]] std::int64_t duration(const Flight& flight, const Talk& about) const {
     const models::CollectiveTime time =
         costs_.collective(about.kind, program_.program.group(about.group), about.bytes);
     const std::int64_t isolated = time.isolated.count();
     const std::int64_t queued = time.back_to_back.count();
-    const auto previous = first.last_collective.find(stream);
-    if (previous == first.last_collective.end()) return isolated;
-    const std::int64_t pause = start - previous->second;
+    const auto& [first, stream] = flight.where.front();
+    const auto& last = ranks_.at(first).last_collective;
+    const auto previous = last.find(stream);
+    if (previous == last.end()) return isolated;
+    const std::int64_t pause = now_ - previous->second;
     return std::min(std::max(isolated, queued - pause), queued + pause);
+  }
+
+  void want_links(Flight& flight, const Talk& about) const {
+    const schedule::ProcessGroup& group = program_.program.group(about.group);
+    const models::CollectiveCost* cost = costs_.find({about.kind, group.size()});
+    if (cost == nullptr || flight.alone == 0) return;
+    const std::int64_t latency = std::min(cost->time.latency().count(), flight.alone);
+    const double wire =
+        static_cast<double>(flight.alone - latency) / static_cast<double>(flight.alone);
+    for (std::size_t i = 0; i < flight.where.size(); ++i) {
+      const Rank rank = flight.where[i].first;
+      for (const models::LinkLoad& load : cost->loads) {
+        const bool send = about.kind == schedule::Collective::SendRecv;
+        const bool is_sender = static_cast<std::int32_t>(i) == about.root;
+        const double amount = wire * load.share;
+        if (amount <= 0) continue;
+        if (!send || is_sender) flight.wants[{rank, load.link, false}] += amount;
+        if (!send || !is_sender) flight.wants[{rank, load.link, true}] += amount;
+      }
+    }
+  }
+
+  // ------------------------------------------------------------------------------------- rates
+
+  [[nodiscard]] bool computes(Rank rank) const {
+    return std::ranges::any_of(flights_, [rank](const Flight& flight) {
+      return !flight.collective &&
+             flight.where.front() == std::pair(rank, schedule::kComputeStream);
+    });
+  }
+
+  void set_rates() {
+    std::map<const Flight*, double> limit;  // of each collective: by what its ranks compute
+    for (const Flight& flight : flights_) {
+      if (!flight.collective) continue;
+      limit[&flight] = 1;
+      for (const auto& [rank, stream] : flight.where) {
+        if (computes(rank)) limit[&flight] = 1 / slowest_collective_;
+      }
+    }
+    const std::map<const Flight*, double> share = shares(limit);
+    for (Flight& flight : flights_) {
+      if (flight.collective) {
+        flight.rate = rounded(share.at(&flight) * limit.at(&flight));
+      } else if (flight.where.front().second == schedule::kComputeStream) {
+        flight.rate = rounded(left_for(flight, share));
+      }
+    }
+  }
+
+  static std::int64_t rounded(double rate) {
+    return std::max<std::int64_t>(1, std::llround(rate * kUnit));
+  }
+
+  // What collectives leave of a rank's compute and core for what it computes.
+  [[nodiscard]] double left_for(const Flight& op,
+                                const std::map<const Flight*, double>& share) const {
+    const Rank rank = op.where.front().first;
+    const models::Contention contention = costs_.contention(rank);
+    double core = 1;
+    double compute = 1;
+    for (const Flight& flight : flights_) {
+      const bool here = std::ranges::any_of(
+          flight.where, [rank](const auto& place) { return place.first == rank; });
+      if (!flight.collective || !here) continue;
+      const auto alone = static_cast<double>(std::max<std::int64_t>(1, flight.alone));
+      const auto busy = static_cast<double>(contention.collective_cpu.count());
+      core -= share.at(&flight) * std::min(1.0, busy / alone);
+      compute -= share.at(&flight) * (1 - 1 / contention.slowdown_of(op.kernel));
+    }
+    return std::max(1.0 / 64, std::max(0.0, core) * std::max(0.0, compute));
+  }
+
+  // Max-min: what each collective uses of the link that it uses most rises in step with that of all
+  // others; it stops when the collective is at full speed or one of its links is full.
+  [[nodiscard]] std::map<const Flight*, double> shares(
+      const std::map<const Flight*, double>& limit) const {
+    std::map<const Flight*, double> share;
+    std::set<const Flight*> rising;
+    for (const auto& [flight, most] : limit) {
+      share[flight] = 1;
+      if (!flight->wants.empty()) rising.insert(flight);
+    }
+    const auto want = [&](const Flight* flight, const auto& link) {
+      const auto found = flight->wants.find(link);
+      return found == flight->wants.end() ? 0 : found->second * limit.at(flight);
+    };
+    const auto largest = [&](const Flight* flight) {
+      double most = 0;
+      for (const auto& [link, amount] : flight->wants) most = std::max(most, want(flight, link));
+      return most;
+    };
+    while (!rising.empty()) {
+      double level = std::numeric_limits<double>::infinity();
+      for (const Flight* flight : rising) level = std::min(level, largest(flight));
+      std::map<std::tuple<Rank, std::int32_t, bool>, double> full_at;
+      for (const Flight* flight : rising) {
+        for (const auto& [link, amount] : flight->wants) {
+          double settled = 0;
+          double slope = 0;
+          for (const auto& [other, most] : limit) {
+            if (!rising.contains(other)) settled += share.at(other) * want(other, link);
+            if (rising.contains(other)) slope += want(other, link) / largest(other);
+          }
+          full_at[link] = std::max(0.0, 1 - settled) / slope;
+          level = std::min(level, full_at[link]);
+        }
+      }
+      std::vector<const Flight*> stopped;
+      for (const Flight* flight : rising) {
+        const bool full = std::ranges::any_of(
+            flight->wants, [&](const auto& want) { return full_at.at(want.first) <= level; });
+        if (full || largest(flight) <= level) stopped.push_back(flight);
+      }
+      for (const Flight* flight : stopped) {
+        share[flight] = std::clamp(level / largest(flight), 1e-6, 1.0);
+      }
+      for (const Flight* flight : stopped) rising.erase(flight);
+    }
+    return share;
+  }
+
+  // -------------------------------------------------------------------------------------- time
+
+  [[nodiscard]] std::int64_t next_issue() const {
+    std::int64_t next = kNever;
+    for (const auto& [rank, state] : ranks_) {
+      for (const auto& [stream, items] : state.streams) {
+        if (items.empty() || items.front().earliest <= now_) continue;
+        next = std::min(next, items.front().earliest);
+      }
+    }
+    return next;
+  }
+
+  void move_on() {
+    std::int64_t next = next_issue();
+    for (const Flight& flight : flights_) {
+      next = std::min(next, now_ + (flight.left + flight.rate - 1) / flight.rate);
+    }
+    for (Flight& flight : flights_) {
+      flight.left = std::max<std::int64_t>(0, flight.left - (next - now_) * flight.rate);
+    }
+    now_ = next;
+  }
+
+  bool finish_all() {
+    bool any = false;
+    for (auto flight = flights_.begin(); flight != flights_.end();) {
+      if (flight->left > 0) {
+        ++flight;
+        continue;
+      }
+      for (std::size_t i = 0; i < flight->where.size(); ++i) {
+        const auto& [rank, stream] = flight->where[i];
+        const Item& item = flight->items[i];
+        RankState& state = ranks_.at(rank);
+        state.busy.erase(stream);
+        if (flight->collective) state.last_collective[stream] = now_;
+        if (item.enqueue) state.to_enqueue.erase({item.step, item.command->id});
+        result_[{item.step, rank, item.command->id, item.enqueue}] = {flight->start, now_};
+      }
+      flight = flights_.erase(flight);
+      any = true;
+    }
+    return any;
   }
 
   const schedule::ScheduledProgram& program_;
   const models::Costs& costs_;
   const bool inline_host_;
   const std::int64_t gap_;
-  std::int32_t step_ = 0;
+  double slowest_collective_ = 1;
+  std::int64_t now_ = 0;
   std::map<Rank, RankState> ranks_;
-  std::map<Meeting, std::map<Rank, Item>> arrived_;  // in this step
+  std::list<Flight> flights_;
   ReferenceTimeline result_;
 };
 

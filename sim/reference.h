@@ -1,11 +1,15 @@
-// The judge: a slow, direct simulation with no graph, no queue and no contention.
+// The judge: a slow, direct simulation with no graph and no queue, of contention and shared links too.
 //
-// Every rank of every role keeps its own clock: when each of its streams is free, when each of its
-// events happened, when its host had issued each command. The head of a stream is played as soon as
-// what it waits for is known; a collective once it is at the head of a stream on all ranks of its
-// instance. That is exact because streams are in order. Written to be read beside the definitions in
-// schedule/scheduled_program.h; tests hold the engines against it on all groupings of small
-// programs and on random ones, with one role and with several. Ignores contention.
+// Every rank of every role has its streams, and time moves from one moment at which something ends to
+// the next. At each moment the head of every idle stream begins as soon as all that it waits for has
+// happened, a collective once it is at the head of a stream on all ranks of its instance. Between two
+// moments everything in flight progresses at the rate that the definitions of sim/rates.h give for the
+// set of what is in flight; rates, progress and ends are rounded as said there. Written to be read
+// beside those definitions and those in schedule/scheduled_program.h, and shares no code with the
+// engines; tests hold them against it, to the nanosecond, on all groupings of small programs and on
+// random ones, with one role and with several, with contention and with shared links.
+//
+// Leaves out absences (sim/engine.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

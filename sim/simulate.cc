@@ -197,11 +197,11 @@ std::int64_t play(const Graph& graph, const models::Costs& costs, Workspace& wor
   std::vector<models::Contention> contention;
   bool any = false;
   for (const Rank rank : graph.rank_of_lane) {
-    contention.push_back(costs.contention ? costs.contention(rank) : models::Contention{});
+    contention.push_back(costs.contention(rank));
     any = any || !contention.back().none();
   }
-  return any ? play_contended(graph, contention, workspace)
-             : play_in_program_order(graph, workspace);
+  return any || graph.shares_links ? play_contended(graph, contention, workspace)
+                                   : play_in_program_order(graph, workspace);
 }
 
 traces::Trace simulate(const schedule::ScheduledProgram& program, const models::Costs& costs,

@@ -4,14 +4,14 @@
 // Event-driven, integer nanoseconds, deterministic. Models: streams in order, events and waits,
 // host dispatch (inline or asynchronous), launch gaps, bucket copies, FIFO per communication
 // stream, collectives that move data only once their last rank has arrived, mutual slow-down of
-// compute and collectives as rates, several steps in a row, several roles (the stages of a pipeline)
-// that meet in collectives and in sends and receives. Ranks with equal costs are folded into one
-// (lanes.h); spans bear the real rank. It leaves out: sharing of one link by several communication
-// streams, the effect of max_ctas, clocks and power, jitter.
+// compute and collectives as rates, links that several communication streams share (rates.h), several
+// steps in a row, several roles (the stages of a pipeline) that meet in collectives and in sends and
+// receives. Ranks with equal costs are folded into one (lanes.h); spans bear the real rank. It leaves
+// out: the effect of max_ctas, clocks and power, jitter.
 //
-// Three engines, one answer: play_events and play_in_program_order (engine.h; the latter is exact
-// where contention is off, and fast), and reference_simulate (reference.h: slow, direct, the judge
-// of both).
+// Three engines, one answer: play_events and play_in_program_order (engine.h; the latter is fast), which
+// are exact where nothing slows anything down, and play_contended, the general one. A reference
+// simulator judges all of them (reference.h: slow, direct).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -120,7 +120,7 @@ SteadyState find_steady_state(const schedule::ScheduledProgram& program, const m
   for (state.steps = 2;; state.steps *= 2) {
     graph = compile(program, costs, state.steps, std::move(graph));
     play(graph, costs, workspace);
-    state.cycle = cycle_of(graph, workspace.timeline, costs.contention ? kRounding : 0);
+    state.cycle = cycle_of(graph, workspace.timeline, kRounding);
     if (state.cycle > 0 || state.steps >= kMostSteps) break;
   }
   const std::int32_t shown = state.cycle > 0 ? state.cycle : state.steps / 2;

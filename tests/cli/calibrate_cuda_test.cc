@@ -95,8 +95,7 @@ Duration executed(const schedule::PolicySpec& spec) {
 TEST(CalibrateCudaTest, WhatIsPredictedIsWhatTheMachineDoes) {
   const models::Cluster cluster = calibrated(options());
   const schedule::Program program = workload();
-  Planner planner(program, models::costs_for(cluster, program),
-                  models::collective_table(cluster, {schedule::Collective::AllReduce, 2}));
+  Planner planner(program, models::costs_for(cluster, program));
   for (const char* policy : {"one-bucket", "per-tensor", "no-overlap", "threshold:threshold=8MiB",
                              "threshold:threshold=8MiB,scope=whole-stream"}) {
     const schedule::PolicySpec spec = schedule::parse_policy(policy);

@@ -148,14 +148,14 @@ TEST_F(ClaimsTest, PlanAndPredictTellOneStepTime) {
   }
 }
 
-TEST_F(ClaimsTest, SeveralStreamsAreSaidToHaveTheWholeLinkEach) {
+TEST_F(ClaimsTest, SeveralStreamsAreSaidToShareTheLink) {
   run_tool("plan --workload mlp --cluster a100x8 --policy per-tensor -o " + path("plan.json"));
   EXPECT_THAT(run_tool("predict --plan " + path("plan.json")).output,
               Not(HasSubstr("communication streams")));
   const std::string edit = "sed -i '0,/\"stream\": \"comm0\"/s//\"stream\": \"comm1\"/' ";
   testing::run_command(edit + path("plan.json"));
   EXPECT_THAT(run_tool("predict --plan " + path("plan.json")).output,
-              HasSubstr("2 communication streams are each given the whole link"));
+              HasSubstr("2 communication streams share the link"));
 }
 
 // 30 MiB and 3 bytes more: no rank can reduce three quarters of an element.

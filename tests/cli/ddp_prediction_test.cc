@@ -28,8 +28,7 @@ const std::string kModels = std::string(DOVETAIL_SOURCE_DIR) + "/models";
 
 Planner planner_for(const std::string& workload) {
   models::Workload loaded = models::load_workload(workload, std::nullopt, kModels);
-  return {std::move(loaded.program), std::move(loaded.own_machine->costs),
-          loaded.own_machine->all_reduce};
+  return {std::move(loaded.program), *std::move(loaded.own_costs)};
 }
 
 struct Setting {

@@ -63,7 +63,7 @@ Errors errors_of(const std::string& name) {
                                .cluster = kMeasured + machine,
                                .data_dir = kRoot + "/models",
                                .world = {}});
-  Planner planner(std::move(inputs.program), std::move(inputs.costs), inputs.all_reduce);
+  Planner planner(std::move(inputs.program), std::move(inputs.costs));
   const auto run = json_of(name + ".json");
   Errors errors;
   for (const auto& row : run.at("rows")) {

@@ -16,7 +16,7 @@
 namespace dovetail::cli {
 namespace {
 
-models::CollectiveTable random_table(Random& random) {
+std::vector<models::CollectivePoint> random_points(Random& random) {
   std::vector<models::CollectivePoint> points;
   std::int64_t bytes = 64;
   std::int64_t time = random.between(500, 5000);
@@ -29,7 +29,7 @@ models::CollectiveTable random_table(Random& random) {
     bytes *= 4;
     time += random.between(0, 4000);
   }
-  return models::CollectiveTable(points);
+  return points;
 }
 
 struct Instance {
@@ -41,21 +41,19 @@ struct Instance {
 Instance random_instance(std::uint64_t seed, std::int64_t layers, bool relaxed) {
   Random random(seed);
   schedule::Program program = testing::random_chain(random, layers, 2);
-  const models::CollectiveTable table = random_table(random);
+  std::vector<models::CollectivePoint> points = random_points(random);
   testing::SimpleMachine machine = testing::random_machine(random);
-  machine.collective = [table](Bytes bytes) { return table.time(bytes); };
   if (relaxed) {
     machine.host = {.kind = models::HostModel::Kind::Inline};
     machine.copy_ns_per_byte = 0;
-    machine.collective = [table](Bytes bytes) {
-      const Duration time = table.time(bytes).isolated;
-      return models::CollectiveTime{time, time};
-    };
+    for (models::CollectivePoint& point : points) point.back_to_back.reset();
   } else {
     machine.contention = {.compute_slowdown = 1 + random.uniform() * 0.5,
                           .collective_slowdown = 1 + random.uniform() * 0.2,
                           .collective_cpu = Duration(random.between(0, 300))};
   }
+  const models::CollectiveTable table(points);
+  machine.collective = table;
   models::Costs costs = testing::costs_of(machine, program);
   return {std::move(program), std::move(costs), table};
 }
@@ -71,7 +69,7 @@ TEST(PlannerTest, NoGroupingBeatsTheLowerBound) {
     }
     const schedule::Program program = instance.program;
     const models::Costs costs = instance.costs;
-    Planner planner(std::move(instance.program), std::move(instance.costs), instance.table);
+    Planner planner(std::move(instance.program), std::move(instance.costs));
     const std::int64_t bound = planner.lower_bound().count();
     for (const auto& ends : testing::all_groupings(program.reductions.size())) {
       const auto schedule = schedule::partition(program, ends, schedule::parse_policy("exact"));
@@ -102,7 +100,7 @@ TEST(PlannerTest, TheExactPolicyIsTheBestOfAllGroupingsWithoutContention) {
       rising = rising && gap <= Duration(1);
     }
     if (!rising) continue;
-    Planner planner(std::move(instance.program), std::move(instance.costs), instance.table);
+    Planner planner(std::move(instance.program), std::move(instance.costs));
     const auto spec = schedule::parse_policy("exact:wait=end-of-backward");
     std::int64_t best = INT64_MAX;
     for (const auto& ends : testing::all_groupings(program.reductions.size())) {
@@ -128,7 +126,7 @@ TEST(PlannerTest, OnlyConsecutiveBucketsOfWholeGradientsOnOneStreamAreBounded) {
     instance = random_instance(seed, 6, true);
   }
   const schedule::Program program = instance.program;
-  Planner planner(std::move(instance.program), std::move(instance.costs), instance.table);
+  Planner planner(std::move(instance.program), std::move(instance.costs));
   const schedule::Schedule plain =
       schedule::make_schedule(program, schedule::parse_policy("per-tensor"));
   EXPECT_TRUE(planner.is_bounded(plain));
@@ -178,7 +176,7 @@ TEST(PlannerTest, OfFewGradientsTheExactPolicyIsTheBestOfAllGroupings) {
     Instance instance = random_instance(seed, 6, false);
     const schedule::Program program = instance.program;
     const models::Costs costs = instance.costs;
-    Planner planner(std::move(instance.program), std::move(instance.costs), instance.table);
+    Planner planner(std::move(instance.program), std::move(instance.costs));
     const auto spec = schedule::parse_policy("exact");
     std::int64_t best = INT64_MAX;
     sim::Graph graph;
@@ -194,7 +192,7 @@ TEST(PlannerTest, OfFewGradientsTheExactPolicyIsTheBestOfAllGroupings) {
 
 TEST(PlannerTest, AGroupingSeenBeforeIsNotSimulatedAgain) {
   Instance instance = random_instance(3, 20, false);
-  Planner planner(std::move(instance.program), std::move(instance.costs), instance.table);
+  Planner planner(std::move(instance.program), std::move(instance.costs));
   const Candidate first = planner.evaluate(schedule::parse_policy("threshold:threshold=1KiB"));
   const std::size_t simulated = planner.simulated();
   const Candidate again = planner.evaluate(schedule::parse_policy("threshold:threshold=1KiB"));

@@ -210,7 +210,7 @@ TEST(CostsTest, ACopyWithoutAnyRateIsRefusedWhenItIsAsked) {
   Cluster cluster = small_cluster();
   cluster.compute.reset();
   const Costs costs = costs_for(cluster, program_of({}));
-  EXPECT_THAT(error_of([&] { costs.copy(Bytes(1)); }),
+  EXPECT_THAT(error_of([&] { static_cast<void>(costs.copy(Bytes(1))); }),
               HasSubstr("cluster two: the plan copies into buckets"));
 }
 
@@ -313,7 +313,7 @@ TEST(CostsTest, ScalingReadsAndWritesTheBuffer) {
   // 1000 B are 2000 B of traffic at 1 ns each.
   EXPECT_EQ(costs_for(cluster_with_passes(), program_of({})).scale(Bytes(1000)), microseconds(2));
   // Where it was not measured the machine leaves it open, and the simulator takes a copy's time.
-  EXPECT_FALSE(costs_for(small_cluster(), program_of({})).scale);
+  EXPECT_FALSE(costs_for(small_cluster(), program_of({})).scales);
 }
 
 TEST(CostsTest, HostAndContentionAreTheClusters) {

@@ -9,6 +9,7 @@
 
 #include "sim/engine.h"
 #include "sim/reference.h"
+#include "sim/simulate.h"
 
 namespace dovetail::sim {
 
@@ -30,7 +31,10 @@ Timeline play_all(const Graph& graph) {
 void expect_reference(const schedule::ScheduledProgram& program, const models::Costs& costs,
                       std::int32_t steps) {
   const Graph graph = compile(program, costs, steps);
-  const Timeline played = play_all(graph);
+  Workspace workspace;
+  play(graph, costs, workspace);
+  const Timeline played =
+      costs.contended() || graph.shares_links ? workspace.timeline : play_all(graph);
   const ReferenceTimeline reference = reference_simulate(program, costs, steps);
   std::size_t compared = 0;
   for (std::int32_t c = 0; c < static_cast<std::int32_t>(graph.command_nodes.size()); ++c) {

@@ -14,7 +14,8 @@ namespace dovetail::sim {
 // Plays one graph on the three engines, contention off, and fails the test unless they agree.
 Timeline play_all(const Graph& graph);
 
-// Also against the reference, on every simulated rank. REQUIRES: costs.distinct_ranks folds nothing.
+// Against the reference, on every simulated rank: all three engines where nothing slows anything down,
+// else the one with rates. REQUIRES: costs.distinct_ranks folds nothing.
 void expect_reference(const schedule::ScheduledProgram& program, const models::Costs& costs,
                       std::int32_t steps);
 

@@ -22,9 +22,8 @@ using testing::us;
 
 // 1 us per byte, whatever is moved.
 models::Costs by_byte(const schedule::ScheduledProgram& plan) {
-  models::Costs costs =
-      testing::role_costs(plan, [](Collective, Bytes bytes) { return us(bytes.count()); });
-  costs.copy = [](Bytes bytes) { return us(bytes.count()); };
+  models::Costs costs = testing::role_costs(plan, testing::line(us(0), 1000));
+  costs.copies = models::CopyModel{.fixed = {}, .ns_per_byte = 1000};
   return costs;
 }
 
@@ -148,7 +147,7 @@ TEST(CommunicationTest, AScaleOnACommunicationStreamRunsBesideCompute) {
   roles.add(0, 1, schedule::Scale{bucket, Rational(1, 2), Part::Whole});
   roles.run(0, 0, "op", {us(30)});
   models::Costs costs = by_byte(roles.plan());
-  costs.contention = [](Rank) { return models::Contention{.compute_slowdown = 2}; };
+  costs.contention_by_class = {{.compute_slowdown = 2}};
   // The op does 10 of its 30 beside the all-reduce (0..20), the other 20 beside the scale: 40.
   const Graph graph = compile(roles.plan(), costs, 1);
   Workspace workspace;

@@ -33,8 +33,7 @@ testing::PipelinePlan equal_stages(std::int32_t stages, std::int32_t micro_steps
 // When the last backward of each role ends, in us.
 std::vector<double> last_backward_ends(const testing::PipelinePlan& pipeline, Duration send) {
   const auto plan = testing::pipeline_plan(pipeline);
-  const auto costs = testing::role_costs(
-      plan, [send](Collective kind, Bytes) { return kind == Collective::SendRecv ? send : us(1); });
+  const auto costs = testing::role_costs(plan, testing::line(us(1), 0), testing::line(send, 0));
   const traces::Trace trace = simulate(plan, costs);
   std::vector<double> ends(static_cast<std::size_t>(pipeline.shape.stages), 0);
   for (const traces::Span& span : trace.spans) {
@@ -90,8 +89,7 @@ TEST(PipelineSimTest, AS4ASynchronisationHidesInTheBubble) {
   pipeline.width = 2;
   pipeline.gradients = Bytes(400);
   const auto plan = testing::pipeline_plan(pipeline);
-  const auto costs = testing::role_costs(
-      plan, [](Collective kind, Bytes) { return kind == Collective::SendRecv ? us(0) : us(4); });
+  const auto costs = testing::role_costs(plan, testing::line(us(4), 0), testing::line(us(0), 0));
   const traces::Trace trace = simulate(plan, costs);
   std::vector<double> ends(4, 0);
   for (const traces::Span& span : trace.spans) {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tests/support/programs.h"
+
 namespace dovetail::testing {
 
 using schedule::Collective;
@@ -200,17 +202,15 @@ schedule::ScheduledProgram pipeline_plan(const PipelinePlan& pipeline) {
 }
 
 models::Costs role_costs(const schedule::ScheduledProgram& plan,
-                         const std::function<Duration(Collective, Bytes)>& time) {
+                         const models::CollectiveTable& collective,
+                         const std::optional<models::CollectiveTable>& send) {
   models::Costs costs;
   costs.machine = "test";
-  costs.op = [](const schedule::Op& op, Rank rank) {
-    const auto& times = std::get<schedule::TimedWork>(op.work).by_rank;
-    return times[times.size() == 1 ? 0 : static_cast<std::size_t>(rank.value)];
-  };
-  costs.collective = [time](Collective kind, const schedule::ProcessGroup&, Bytes bytes) {
-    return models::CollectiveTime{time(kind, bytes), time(kind, bytes)};
-  };
-  costs.copy = [](Bytes) { return Duration{}; };
+  costs.collectives = every_collective(collective);
+  for (models::CollectiveCost& cost : costs.collectives) {
+    if (cost.key.collective == Collective::SendRecv && send) cost.time = *send;
+  }
+  costs.copies = models::CopyModel{};
   costs.host.kind = models::HostModel::Kind::Inline;
   costs.distinct_ranks = plan.program.world_size;
   return costs;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,9 +67,10 @@ struct PipelinePlan {
 };
 schedule::ScheduledProgram pipeline_plan(const PipelinePlan& pipeline);
 
-// Timed ops as they are; a collective of `kind` and these bytes takes time(kind, bytes); free copies
+// Timed ops as they are; every collective by the table, sends by `send` where it is given; free copies
 // and hosts; no rank is folded.
 models::Costs role_costs(const schedule::ScheduledProgram& plan,
-                         const std::function<Duration(schedule::Collective, Bytes)>& time);
+                         const models::CollectiveTable& collective,
+                         const std::optional<models::CollectiveTable>& send = {});
 
 }  // namespace dovetail::testing

@@ -29,9 +29,7 @@ using testing::us;
 
 constexpr std::int32_t kCompute = 0;
 
-std::function<Duration(Collective, Bytes)> always(Duration time) {
-  return [time](Collective, Bytes) { return time; };
-}
+models::CollectiveTable always(Duration time) { return testing::line(time, 0); }
 
 // The span of a command by its name on one rank.
 traces::Span span_of(const traces::Trace& trace, const std::string& name, std::int32_t rank) {
@@ -113,7 +111,7 @@ TEST(RolesTest, SendsAndReceivesPairUpInOrder) {
   roles.run(1, kCompute, "between", {us(20)});
   roles.chain(1, kCompute, 1);
   transfer(1, "receive b", 3);
-  const auto costs = role_costs(roles.plan(), [](Collective, Bytes b) { return us(b.count()); });
+  const auto costs = role_costs(roles.plan(), testing::line(us(0), 1000));
   // a: 0..7. b waits for the op that ends at 20: 20..23.
   const traces::Trace trace = simulate(roles.plan(), costs);
   EXPECT_EQ(to_us(span_of(trace, "send a", 0).end), 7);
@@ -170,7 +168,7 @@ TEST(RolesTest, ATransferSlowsOnlyTheRolesThatTakePart) {
     roles.run(role, kCompute, "second", {us(20)});
   }
   models::Costs costs = role_costs(roles.plan(), always(us(20)));
-  costs.contention = [](Rank) { return models::Contention{.compute_slowdown = 2}; };
+  costs.contention_by_class = {{.compute_slowdown = 2}};
   const traces::Trace trace = simulate(roles.plan(), costs);
   EXPECT_EQ(to_us(span_of(trace, "second", 1).end), 40);
   EXPECT_EQ(to_us(span_of(trace, "second", 2).end), 30);
@@ -187,7 +185,7 @@ TEST(RolesTest, OnlyTheRolesThatTakePartSlowATransfer) {
   roles.run(0, kCompute, "second", {us(10)});
   roles.run(1, kCompute, "long", {us(60)});
   models::Costs costs = role_costs(roles.plan(), always(us(20)));
-  costs.contention = [](Rank) { return models::Contention{.collective_slowdown = 2}; };
+  costs.contention_by_class = {{.collective_slowdown = 2}};
   const traces::Trace trace = simulate(roles.plan(), costs);
   EXPECT_EQ(to_us(span_of(trace, "all-reduce bucket 0", 0).end), 35);
 }

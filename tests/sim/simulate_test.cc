@@ -62,10 +62,8 @@ TEST(SimulateTest, O4PerBucketEventsEndAt75) {
 // One bucket: ready at 40, one collective of 60 (4 x 15), then 20 of optimizer: 120.
 TEST(SimulateTest, O4OneFusedBucketEndsAt120) {
   const auto program = four_layers();
-  const testing::SimpleMachine by_bytes{.collective = [](Bytes bytes) {
-    const Duration time = us(15) * (bytes.count() / 400);
-    return models::CollectiveTime{time, time};
-  }};
+  const testing::SimpleMachine by_bytes{
+      .collective = models::CollectiveTable(models::AlphaBeta{.ns_per_byte = 15'000.0 / 400})};
   testing::expect_oracle("O4 step with one fused bucket, us",
                          step_us(program, policy(program, "one-bucket"), by_bytes), 120);
 }
@@ -168,10 +166,8 @@ TEST(SimulateTest, AShortCollectiveSlowsComputeOnlyWhileItIsInFlight) {
                                        {us(0), us(10), Bytes(4), us(0)},
                                        {us(0), us(0), Bytes(800), us(0)}});
   testing::SimpleMachine simple;
-  simple.collective = [](Bytes bytes) {
-    const Duration time = bytes == Bytes(800) ? us(80) : bytes == Bytes(4) ? us(2) : us(1);
-    return models::CollectiveTime{time, time};
-  };
+  simple.collective =
+      testing::table_at({{Bytes(4), us(2)}, {Bytes(400), us(1)}, {Bytes(800), us(80)}});
   simple.contention.collective_cpu = us(2);
   schedule::Schedule schedule = policy(program, "per-tensor");
   schedule.buckets.at(1).stream = schedule::CommStream{1};

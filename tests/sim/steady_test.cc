@@ -63,7 +63,8 @@ schedule::Program unlike_ranks() {
 TEST(SteadyTest, StepsThatTakeTurnsAreAveragedOverTheirCycle) {
   const schedule::Program program = unlike_ranks();
   testing::SimpleMachine machine;
-  machine.collective = [](Bytes) { return models::CollectiveTime{us(34500), us(24000)}; };
+  machine.collective = models::CollectiveTable(models::AlphaBeta{.alpha = us(34500)},
+                                               models::AlphaBeta{.alpha = us(24000)});
   const models::Costs costs = testing::costs_of(machine, program);
   const schedule::ScheduledProgram plan = plan_of(program, "per-tensor");
   const SteadyState state = steady(plan, costs);
@@ -160,8 +161,7 @@ TEST(SteadyTest, APipelinesStepsTakeWhatTheyRepeatAfter) {
         return phase == schedule::Phase::Forward ? us(1) : us(2);
       }};
   const schedule::ScheduledProgram plan = testing::pipeline_plan(pipeline);
-  const models::Costs costs =
-      testing::role_costs(plan, [](schedule::Collective, Bytes) { return Duration{}; });
+  const models::Costs costs = testing::role_costs(plan, testing::line(us(0), 0));
   const SteadyState state = steady(plan, costs);
   const traces::Trace trace = simulate(plan, costs, {.steps = 6});
   const std::vector<Duration> times = traces::step_times(trace);

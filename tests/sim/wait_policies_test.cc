@@ -79,10 +79,8 @@ Program five_layers() {
 // Collectives of 50, 2, 2, 2, 2; or 8 each.
 double o5_us(std::int32_t batch, std::int64_t large, std::int64_t small) {
   const Program program = five_layers();
-  const testing::SimpleMachine machine{.collective = [=](Bytes bytes) {
-    const Duration time = us(bytes == Bytes(4000) ? large : small);
-    return models::CollectiveTime{time, time};
-  }};
+  const testing::SimpleMachine machine{
+      .collective = testing::table_at({{Bytes(400), us(small)}, {Bytes(4000), us(large)}})};
   Schedule schedule = per_gradient(program);
   for (std::size_t i = 0; batch > 0 && i < schedule.buckets.size(); ++i) {
     const auto number = static_cast<std::int32_t>(i) / batch;
@@ -255,17 +253,21 @@ TEST(GradientMergeTest, O3EightMicroStepsReduce32TimesOr8TimesForTwoUpdates) {
 
 // -------------------------------------------------------------------------------- sharded updates
 
+models::Costs scatter_6_gather_7(const Program& program) {
+  models::Costs costs = testing::costs_of({.collective = testing::line(us(7), 0)}, program);
+  for (models::CollectiveCost& cost : costs.collectives) {
+    if (cost.key.collective == Collective::ReduceScatter) cost.time = testing::line(us(6), 0);
+  }
+  return costs;
+}
+
 // One layer on 2 ranks: backward 0..10, reduce-scatter (6) 10..16, this rank's half of the update of
 // 8 16..20, all-gather (7) 20..27.
 TEST(ShardedTest, A14A24ReduceScatterUpdateAndAllGatherFollowEachOther) {
   const Program program = testing::chain({{us(0), us(10), Bytes(400), us(8)}});
   Schedule schedule = per_gradient(program);
   schedule.buckets[0].collective = Collective::ReduceScatter;
-  models::Costs costs = testing::costs_of({.collective = testing::line(us(0), 0)}, program);
-  costs.collective = [](Collective kind, const schedule::ProcessGroup&, Bytes) {
-    const Duration time = us(kind == Collective::ReduceScatter ? 6 : 7);
-    return models::CollectiveTime{time, time};
-  };
+  const models::Costs costs = scatter_6_gather_7(program);
   const Played played = play(program, schedule, costs);
   EXPECT_EQ(played.step_us, 27);
   EXPECT_EQ(played.ends.at("reduce-scatter bucket 0"), 16);
@@ -282,11 +284,7 @@ TEST(ShardedTest, GatheringBeforeTheNextForwardCostsOneLayerAsMuch) {
     Schedule schedule = per_gradient(program);
     schedule.buckets[0].collective = Collective::ReduceScatter;
     schedule.parameters = sync;
-    models::Costs costs = testing::costs_of({.collective = testing::line(us(0), 0)}, program);
-    costs.collective = [](Collective kind, const schedule::ProcessGroup&, Bytes) {
-      const Duration time = us(kind == Collective::ReduceScatter ? 6 : 7);
-      return models::CollectiveTime{time, time};
-    };
+    const models::Costs costs = scatter_6_gather_7(program);
     EXPECT_EQ(play(program, schedule, costs).step_us, 47);
   }
 }
@@ -304,11 +302,7 @@ TEST(ShardedTest, A24GatheringBeforeTheNextForwardHidesBesideIt) {
     Schedule schedule = per_gradient(program);
     for (Bucket& bucket : schedule.buckets) bucket.collective = Collective::ReduceScatter;
     schedule.parameters = sync;
-    models::Costs costs = testing::costs_of({.collective = testing::line(us(0), 0)}, program);
-    costs.collective = [](Collective kind, const schedule::ProcessGroup&, Bytes) {
-      const Duration time = us(kind == Collective::ReduceScatter ? 6 : 7);
-      return models::CollectiveTime{time, time};
-    };
+    const models::Costs costs = scatter_6_gather_7(program);
     return play(program, schedule, costs).step_us;
   };
   EXPECT_EQ(step(schedule::ParameterSync::NextForward), 77);

@@ -3,12 +3,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/dag_program.h"
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "schedule/lower.h"
 #include "schedule/policies.h"
+#include "tests/support/programs.h"
 
 namespace dovetail::support {
 
@@ -53,15 +55,25 @@ DagPlan plan_of(const BenchmarkDag& dag, std::int32_t ranks) {
   }
   DagPlan plan;
   plan.costs.machine = "benchmark";
-  plan.costs.op = [&dag, dag_index, ranks](const schedule::Op& op, Rank rank) -> Duration {
+  for (const schedule::Op& op : program.ops) {
+    models::OpCost cost;
     const auto index = static_cast<std::size_t>(dag_index[static_cast<std::size_t>(op.id.value)]);
-    return duration_on_rank(dag, index, rank.value, ranks);
-  };
-  plan.costs.collective = [](schedule::Collective, const schedule::ProcessGroup&, Bytes bytes) {
-    const Duration time = std::chrono::microseconds(20 + bytes.count() / 100'000);
-    return models::CollectiveTime{time, time};
-  };
-  plan.costs.copy = [](Bytes) { return Duration{}; };
+    for (std::int32_t rank = 0; rank < ranks; ++rank) {
+      cost.by_class.emplace_back(duration_on_rank(dag, index, rank, ranks));
+    }
+    plan.costs.ops.set(op, std::move(cost));
+  }
+  // A staircase, so the table is exact at the sizes that occur; a table needs two of them.
+  std::map<Bytes, Duration> times;
+  for (const BenchmarkOp& op : dag.ops) {
+    if (!op.is_collective()) continue;
+    for (const Bytes bytes : {op.bytes, op.bytes + Bytes(1)}) {
+      times[bytes] = std::chrono::microseconds(20 + bytes.count() / 100'000);
+    }
+  }
+  plan.costs.collectives =
+      testing::every_collective(testing::table_at({times.begin(), times.end()}));
+  plan.costs.copies = models::CopyModel{};
   plan.costs.host.kind = models::HostModel::Kind::Inline;
   plan.costs.distinct_ranks = ranks;
   const schedule::Schedule schedule =

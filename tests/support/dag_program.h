@@ -13,11 +13,10 @@ namespace dovetail::support {
 
 struct DagPlan {
   schedule::ScheduledProgram program;
-  models::Costs costs;  // refers to the dag that it was made from
+  models::Costs costs;
 };
 
-// The buckets are those of the dag; the one optimizer op reads every gradient. REQUIRES: the dag
-// outlives the plan.
+// The buckets are those of the dag; the one optimizer op reads every gradient.
 DagPlan plan_of(const BenchmarkDag& dag, std::int32_t ranks);
 
 }  // namespace dovetail::support

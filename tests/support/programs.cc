@@ -88,31 +88,38 @@ Program chain(const std::vector<Layer>& layers, std::int64_t world,
   return builder.take();
 }
 
-std::function<models::CollectiveTime(Bytes)> line(Duration alpha, std::int64_t ns_per_byte) {
-  return [alpha, ns_per_byte](Bytes bytes) {
-    const Duration time = alpha + Duration(ns_per_byte * bytes.count());
-    return models::CollectiveTime{time, time};
-  };
+models::CollectiveTable line(Duration alpha, std::int64_t ns_per_byte) {
+  return models::CollectiveTable(
+      models::AlphaBeta{.alpha = alpha, .ns_per_byte = static_cast<double>(ns_per_byte)});
+}
+
+models::CollectiveTable table_at(const std::vector<std::pair<Bytes, Duration>>& times) {
+  std::vector<models::CollectivePoint> points;
+  for (const auto& [bytes, time] : times) points.push_back({.bytes = bytes, .isolated = time});
+  return models::CollectiveTable(points);
+}
+
+std::vector<models::CollectiveCost> every_collective(const models::CollectiveTable& table,
+                                                     const std::vector<models::LinkLoad>& loads) {
+  using schedule::Collective;
+  std::vector<models::CollectiveCost> costs;
+  for (const Collective kind :
+       {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather,
+        Collective::AllToAll, Collective::Broadcast, Collective::SendRecv}) {
+    costs.push_back({.key = {kind, 0}, .time = table, .loads = loads});
+  }
+  return costs;
 }
 
 models::Costs costs_of(const SimpleMachine& machine, const Program& program) {
   models::Costs costs;
   costs.machine = "test";
-  costs.op = [rate = machine.copy_ns_per_byte](const Op& op, Rank rank) {
-    const auto* timed = std::get_if<schedule::TimedWork>(&op.work);
-    if (timed == nullptr) {
-      return Duration(std::llround(rate * static_cast<double>(op.bytes().count()) / 2));
-    }
-    return timed->by_rank[timed->by_rank.size() == 1 ? 0 : static_cast<std::size_t>(rank.value)];
-  };
-  costs.collective = [collective = machine.collective](schedule::Collective,
-                                                       const schedule::ProcessGroup&,
-                                                       Bytes bytes) { return collective(bytes); };
-  costs.copy = [rate = machine.copy_ns_per_byte](Bytes bytes) {
-    return Duration(std::llround(rate * static_cast<double>(bytes.count())));
-  };
+  const models::CopyModel copy{.fixed = {}, .ns_per_byte = machine.copy_ns_per_byte};
+  costs.ops = models::OpCosts({.machine = "test", .copy = copy});
+  costs.collectives = every_collective(machine.collective, machine.loads);
+  costs.copies = copy;
   costs.host = machine.host;
-  costs.contention = [contention = machine.contention](Rank) { return contention; };
+  costs.contention_by_class = {machine.contention};
   costs.distinct_ranks = program.world_size;
   return costs;
 }
@@ -139,10 +146,10 @@ SimpleMachine random_machine(Random& random) {
   const std::int64_t alpha = random.between(0, 4000);
   const std::int64_t queued = random.between(0, 4000);
   const std::int64_t rate = random.between(0, 3);
-  machine.collective = [=](Bytes bytes) {
-    return models::CollectiveTime{Duration(alpha + rate * bytes.count()),
-                                  Duration(queued + rate * bytes.count())};
-  };
+  const auto slope = static_cast<double>(rate);
+  machine.collective =
+      models::CollectiveTable(models::AlphaBeta{.alpha = Duration(alpha), .ns_per_byte = slope},
+                              models::AlphaBeta{.alpha = Duration(queued), .ns_per_byte = slope});
   machine.copy_ns_per_byte = 0.25 * static_cast<double>(random.between(0, 3));
   const bool inline_host = random.between(0, 1) == 0;
   const auto cost = [&] {
@@ -159,7 +166,20 @@ SimpleMachine random_machine(Random& random) {
   return machine;
 }
 
-schedule::Schedule random_schedule(Random& random, const Program& program) {
+void contend(Random& random, SimpleMachine& machine) {
+  const auto maybe = [&random](double factor) {
+    return random.between(0, 2) == 0 ? 1 : 1 + factor * random.uniform();
+  };
+  machine.contention = {.compute_slowdown = maybe(1.5),
+                        .collective_slowdown = maybe(0.5),
+                        .collective_cpu = Duration(random.between(0, 1) * random.between(0, 2000))};
+  if (random.between(0, 2) == 0) machine.contention.memory_slowdown = maybe(2);
+  if (random.between(0, 3) > 0)
+    machine.loads = {{.link = 0, .share = random.between(0, 1) == 0 ? 1 : 0.75}};
+}
+
+schedule::Schedule random_schedule(Random& random, const Program& program,
+                                   std::int64_t most_streams) {
   const std::vector<schedule::OwedGradient> owed = schedule::owed_gradients(program);
   std::vector<std::size_t> ends;
   for (std::size_t i = 1; i < owed.size(); ++i) {
@@ -169,7 +189,7 @@ schedule::Schedule random_schedule(Random& random, const Program& program) {
   schedule::Schedule result =
       schedule::partition(program, ends, schedule::default_policy(schedule::PolicyKind::Exact));
   result.policy = "random";
-  const std::int64_t streams = random.between(1, 2);
+  const std::int64_t streams = random.between(1, most_streams);
   for (schedule::Bucket& bucket : result.buckets) {
     bucket.mode =
         random.between(0, 1) == 0 ? schedule::BucketMode::View : schedule::BucketMode::Copy;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
@@ -32,15 +33,27 @@ schedule::Program chain(const std::vector<Layer>& layers, std::int64_t world = 2
 // Costs of such a Program: timed work, T(bytes) as given, copies at `copy_ns_per_byte`, memory work
 // (of passes over the Program) at half of that, no host cost, no contention, all ranks simulated.
 struct SimpleMachine {
-  std::function<models::CollectiveTime(Bytes)> collective;
+  models::CollectiveTable collective{models::AlphaBeta{}};
   double copy_ns_per_byte = 0;
   models::HostModel host{.kind = models::HostModel::Kind::Inline};
   models::Contention contention{};
+  // What every collective loads; none: two at once do not slow each other down.
+  std::vector<models::LinkLoad> loads{};
 };
 models::Costs costs_of(const SimpleMachine& machine, const schedule::Program& program);
 
 // alpha + bytes * ns_per_byte, alone and in a queue alike.
-std::function<models::CollectiveTime(Bytes)> line(Duration alpha, std::int64_t ns_per_byte);
+models::CollectiveTable line(Duration alpha, std::int64_t ns_per_byte);
+
+// A table that is exact at these sizes. REQUIRES: two at least, rising, times > 0.
+models::CollectiveTable table_at(const std::vector<std::pair<Bytes, Duration>>& times);
+
+// The same table and loads for every collective over any number of ranks.
+std::vector<models::CollectiveCost> every_collective(
+    const models::CollectiveTable& table, const std::vector<models::LinkLoad>& loads = {});
+
+// Makes the machine one with contention of all kinds, or some, and a link that is shared or not.
+void contend(Random& random, SimpleMachine& machine);
 
 Duration us(std::int64_t n);
 
@@ -53,7 +66,8 @@ SimpleMachine random_machine(Random& random);
 
 // A random Schedule from the whole language: grouping, order of ready buckets, mode, stream,
 // launch, wait and scope. Legal.
-schedule::Schedule random_schedule(Random& random, const schedule::Program& program);
+schedule::Schedule random_schedule(Random& random, const schedule::Program& program,
+                                   std::int64_t most_streams = 2);
 
 // All 2^(n-1) groupings of n gradients into consecutive buckets, as exclusive ends.
 std::vector<std::vector<std::size_t>> all_groupings(std::size_t n);

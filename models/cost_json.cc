@@ -1,0 +1,282 @@
+// Reading and writing the shared parts.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "models/cost_json.h"
+
+#include "base/error.h"
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <utility>
+#include <variant>
+
+namespace dovetail::models {
+
+using nlohmann::ordered_json;
+using schedule::DType;
+
+namespace {
+
+constexpr double kLeastRate = 1;    // bytes or FLOP per second
+constexpr double kMostRate = 1e21;  // beyond any machine
+constexpr std::int64_t kMostExtent = std::int64_t{1} << 40;
+constexpr std::array<std::string_view, 2> kHostKinds = {"inline", "async"};
+
+}  // namespace
+
+void optional_keys(JsonObject& object, std::initializer_list<std::string_view> keys) {
+  for (const std::string_view key : keys) object.ignore(key);
+}
+
+Duration positive_us(JsonObject& object, std::string_view key) {
+  return from_us(object.number(key, kLeastUs, kMostUs));
+}
+
+Duration us_or(JsonObject& object, std::string_view key, Duration fallback) {
+  object.ignore(key);
+  return object.has(key) ? from_us(object.number(key, 0, kMostUs)) : fallback;
+}
+
+std::optional<Duration> optional_us(JsonObject& object, std::string_view key) {
+  object.ignore(key);
+  if (!object.has(key)) return std::nullopt;
+  return positive_us(object, key);
+}
+
+std::optional<double> optional_number(JsonObject& object, std::string_view key) {
+  object.ignore(key);
+  if (!object.has(key)) return std::nullopt;
+  return object.number(key);
+}
+
+namespace {
+
+schedule::GemmWork read_gemm(JsonObject object) {
+  schedule::GemmWork work;
+  work.m = object.integer("m", 1, kMostExtent);
+  work.n = object.integer("n", 1, kMostExtent);
+  work.k = object.integer("k", 1, kMostExtent);
+  object.ignore("count");
+  work.count = object.integer_or("count", 1, 1, kMostExtent);
+  object.done();
+  return work;
+}
+
+}  // namespace
+
+Roofline read_roofline(JsonObject object) {
+  Roofline roofline;
+  JsonObject gemm = object.object("gemm");
+  JsonObject rates = gemm.object("flop_per_s");
+  for (const DType dtype : kDTypes) {
+    const std::string_view name = to_string(dtype);
+    rates.ignore(name);
+    if (!rates.has(name)) continue;
+    roofline.gemm_peak[dtype] = FlopPerSecond(rates.number(name, kLeastRate, kMostRate));
+  }
+  rates.done();
+  roofline.efficiency = gemm.number("efficiency", 1e-6, 1);
+  gemm.done();
+  roofline.memory = BytesPerSecond(object.number("memory_bytes_per_s", kLeastRate, kMostRate));
+  roofline.kernel_overhead = us_or(object, "kernel_overhead_us", Duration{});
+  object.done();
+  return roofline;
+}
+
+KernelWork read_work(JsonObject& object) {
+  if (object.has("gemm")) return read_gemm(object.object("gemm"));
+  if (!object.has("memory")) {
+    object.value().fail("expected \"gemm\" or \"memory\", found neither");
+  }
+  JsonObject memory = object.object("memory");
+  schedule::MemoryWork work;
+  work.bytes = Bytes(memory.integer("bytes", 1, kMostBytes));
+  memory.ignore("flop");
+  work.flop = Flop(memory.number_or("flop", 0, 0));
+  memory.done();
+  return work;
+}
+
+std::vector<MeasuredKernel> read_kernels(const JsonArray& array) {
+  std::vector<MeasuredKernel> kernels;
+  for (const JsonValue item : array) {
+    JsonObject object = item.object();
+    MeasuredKernel kernel;
+    if (object.has("op")) kernel.op = object.string("op");
+    kernel.dtype = named(object.at("dtype"), kDTypes);
+    kernel.work = read_work(object);
+    kernel.time = positive_us(object, "us");
+    kernel.p10 = optional_us(object, "p10_us");
+    kernel.p90 = optional_us(object, "p90_us");
+    object.done();
+    for (const MeasuredKernel& other : kernels) {
+      if (other.op == kernel.op && other.dtype == kernel.dtype && other.work == kernel.work) {
+        item.fail("expected each kernel once, found the same dtype and work a second time");
+      }
+    }
+    kernels.push_back(kernel);
+  }
+  return kernels;
+}
+
+UnitKernel read_unit_kernel(JsonObject object) {
+  UnitKernel unit;
+  object.ignore("dtype");
+  if (object.has("dtype")) unit.dtype = named(object.at("dtype"), kDTypes);
+  unit.gemm = read_gemm(object.object("gemm"));
+  unit.time = positive_us(object, "us");
+  object.done();
+  return unit;
+}
+
+CopyModel read_copy(JsonObject object) {
+  CopyModel copy;
+  copy.fixed = us_or(object, "fixed_us", Duration{});
+  if (object.has("bytes_per_s")) {
+    copy.ns_per_byte = 1e9 / object.number("bytes_per_s", kLeastRate, kMostRate);
+  } else if (object.has("ns_per_byte")) {
+    copy.ns_per_byte = object.number("ns_per_byte", 0, kMostUs);
+  } else {
+    object.value().fail("expected \"bytes_per_s\" or \"ns_per_byte\", found neither");
+  }
+  object.done();
+  return copy;
+}
+
+std::map<PassKind, PassModel> read_passes(JsonObject object) {
+  std::map<PassKind, PassModel> passes;
+  for (const PassKind kind : kPassKinds) {
+    const std::string_view word = to_string(kind);
+    object.ignore(word);
+    if (!object.has(word)) continue;
+    JsonObject pass = object.object(word);
+    passes[kind] = {.fixed = us_or(pass, "fixed_us", Duration{}),
+                    .ns_per_byte = pass.number("ns_per_byte", 0, kMostUs)};
+    pass.done();
+  }
+  object.done();
+  return passes;
+}
+
+HostModel read_host(JsonObject object, HostModel host) {
+  object.ignore("kind");
+  if (object.has("kind")) {
+    const auto kind =
+        object.word("kind", kHostKinds) == 0 ? HostModel::Kind::Inline : HostModel::Kind::Async;
+    if (kind != host.kind) host = HostModel{.kind = kind};
+  }
+  host.run_op = us_or(object, "run_op_us", host.run_op);
+  host.collective = us_or(object, "collective_us", host.collective);
+  host.event = us_or(object, "event_us", host.event);
+  host.copy = us_or(object, "copy_us", host.copy);
+  host.launch_latency = us_or(object, "launch_latency_us", host.launch_latency);
+  host.launch_gap = us_or(object, "launch_gap_us", host.launch_gap);
+  object.done();
+  return host;
+}
+
+Contention read_contention(JsonObject object) {
+  Contention contention;
+  optional_keys(object, {"compute_slowdown", "collective_slowdown"});
+  const auto optional_slowdown = [&object](std::string_view key) -> std::optional<double> {
+    object.ignore(key);
+    if (!object.has(key)) return std::nullopt;
+    return object.number(key, 1, 1e6);
+  };
+  contention.compute_slowdown = object.number_or("compute_slowdown", 1, 1, 1e6);
+  contention.collective_slowdown = object.number_or("collective_slowdown", 1, 1, 1e6);
+  contention.collective_cpu = us_or(object, "collective_cpu_us", Duration{});
+  contention.gemm_slowdown = optional_slowdown("gemm_slowdown");
+  contention.memory_slowdown = optional_slowdown("memory_slowdown");
+  object.done();
+  return contention;
+}
+
+double finite(double value) {
+  DOVETAIL_CHECK(std::isfinite(value)) << value;
+  return value;
+}
+
+void put(ordered_json& object, const char* key, const std::optional<Duration>& time) {
+  if (time) object[key] = to_us(*time);
+}
+
+void put(ordered_json& object, const char* key, const std::optional<double>& number) {
+  if (number) object[key] = finite(*number);
+}
+
+void put(ordered_json& object, const char* key, const std::string& text) {
+  if (!text.empty()) object[key] = text;
+}
+
+ordered_json written(const Roofline& roofline) {
+  ordered_json rates = ordered_json::object();
+  for (const auto& [dtype, rate] : roofline.gemm_peak) {
+    rates[std::string(to_string(dtype))] = finite(rate.count());
+  }
+  return {{"gemm", {{"flop_per_s", rates}, {"efficiency", finite(roofline.efficiency)}}},
+          {"memory_bytes_per_s", finite(roofline.memory.count())},
+          {"kernel_overhead_us", to_us(roofline.kernel_overhead)}};
+}
+
+ordered_json written(const schedule::GemmWork& work) {
+  return {{"m", work.m}, {"n", work.n}, {"k", work.k}, {"count", work.count}};
+}
+
+ordered_json written(const schedule::MemoryWork& work) {
+  return {{"bytes", work.bytes.count()}, {"flop", finite(work.flop.count())}};
+}
+
+ordered_json written(const MeasuredKernel& kernel) {
+  ordered_json object;
+  if (!kernel.op.empty()) object["op"] = kernel.op;
+  object["dtype"] = to_string(kernel.dtype);
+  if (const auto* gemm = std::get_if<schedule::GemmWork>(&kernel.work)) {
+    object["gemm"] = written(*gemm);
+  } else {
+    object["memory"] = written(std::get<schedule::MemoryWork>(kernel.work));
+  }
+  object["us"] = to_us(kernel.time);
+  put(object, "p10_us", kernel.p10);
+  put(object, "p90_us", kernel.p90);
+  return object;
+}
+
+ordered_json written(const UnitKernel& unit) {
+  return {{"dtype", to_string(unit.dtype)}, {"gemm", written(unit.gemm)}, {"us", to_us(unit.time)}};
+}
+
+ordered_json written(const CopyModel& copy) {
+  return {{"ns_per_byte", finite(copy.ns_per_byte)}, {"fixed_us", to_us(copy.fixed)}};
+}
+
+ordered_json written(const std::map<PassKind, PassModel>& passes) {
+  ordered_json object = ordered_json::object();
+  for (const auto& [kind, pass] : passes) {
+    object[std::string(to_string(kind))] = {{"ns_per_byte", finite(pass.ns_per_byte)},
+                                            {"fixed_us", to_us(pass.fixed)}};
+  }
+  return object;
+}
+
+ordered_json written(const HostModel& host) {
+  return {{"kind", kHostKinds.at(host.kind == HostModel::Kind::Inline ? 0 : 1)},
+          {"run_op_us", to_us(host.run_op)},
+          {"collective_us", to_us(host.collective)},
+          {"event_us", to_us(host.event)},
+          {"copy_us", to_us(host.copy)},
+          {"launch_latency_us", to_us(host.launch_latency)},
+          {"launch_gap_us", to_us(host.launch_gap)}};
+}
+
+ordered_json written(const Contention& contention) {
+  ordered_json object = {{"compute_slowdown", finite(contention.compute_slowdown)},
+                         {"collective_slowdown", finite(contention.collective_slowdown)},
+                         {"collective_cpu_us", to_us(contention.collective_cpu)}};
+  put(object, "gemm_slowdown", contention.gemm_slowdown);
+  put(object, "memory_slowdown", contention.memory_slowdown);
+  return object;
+}
+
+}  // namespace dovetail::models

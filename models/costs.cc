@@ -1,0 +1,128 @@
+// Reading, sampling and printing Costs.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "models/costs.h"
+
+#include "base/error.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+namespace dovetail::models {
+
+Duration Costs::issue(const schedule::Op& what) const {
+  return ops.host(what).value_or(host.run_op);
+}
+
+const CollectiveCost* Costs::find(CollectiveKey key) const {
+  for (const CollectiveCost& cost : collectives) {
+    const bool fits = cost.key.ranks == key.ranks || cost.key.ranks == 0;
+    if (cost.key.collective == key.collective && fits) return &cost;
+  }
+  return nullptr;
+}
+
+CollectiveTime Costs::collective(schedule::Collective kind, const schedule::ProcessGroup& group,
+                                 Bytes bytes) const {
+  const CollectiveKey key{kind, group.size()};
+  if (const CollectiveCost* cost = find(key)) return cost->time.time(bytes);
+  if (key.ranks == 1) return {};
+  std::set<std::int64_t> known;
+  for (const CollectiveCost& cost : collectives) known.insert(cost.key.ranks);
+  std::string list;
+  for (const std::int64_t ranks : known) list += (list.empty() ? "" : ", ") + std::to_string(ranks);
+  throw InputError("cluster " + machine + ": no table of " + std::string(to_string(kind)) +
+                   " over " + std::to_string(key.ranks) + " ranks; " +
+                   (list.empty() ? "it has no tables at all" : "it has tables for ranks: " + list));
+}
+
+Duration Costs::copy(Bytes bytes) const {
+  if (!copies) {
+    throw InputError("cluster " + machine +
+                     ": the plan copies into buckets, but the cluster has neither a copy nor a "
+                     "compute section; buckets that are views need no copy");
+  }
+  return copies->time(bytes);
+}
+
+Duration Costs::scale(Bytes bytes) const { return scales ? scales->time(bytes * 2) : copy(bytes); }
+
+Contention Costs::contention(Rank rank) const {
+  if (contention_by_class.empty()) return {};
+  const auto index = static_cast<std::size_t>(rank.value);
+  return contention_by_class[index < contention_by_class.size() ? index : 0];
+}
+
+bool Costs::contended() const {
+  return !std::ranges::all_of(contention_by_class, &Contention::none);
+}
+
+Costs sampled(const Costs& costs, Random& random) {
+  Costs draw = costs;
+  for (const KnownOp& known : costs.ops.known()) {
+    if (!known.cost.spread.known()) continue;
+    const double factor = known.cost.spread.draw(random);
+    KnownOp drawn = known;
+    for (Duration& time : drawn.cost.by_class) {
+      time = Duration(std::llround(static_cast<double>(time.count()) * factor));
+    }
+    draw.ops.set(std::move(drawn));
+  }
+  for (CollectiveCost& cost : draw.collectives) cost.time = cost.time.drawn(random.uniform());
+  return draw;
+}
+
+namespace {
+
+void print_ops(std::ostream& out, const Costs& costs) {
+  for (const KnownOp& known : costs.ops.known()) {
+    out << "  " << known.name << "  " << to_string(known.cost.kernel);
+    for (const Duration time : known.cost.by_class) out << "  " << dovetail::to_string(time);
+    if (known.cost.spread.known()) {
+      out << "  p10 x" << known.cost.spread.p10 << " p90 x" << known.cost.spread.p90;
+    }
+    if (known.cost.host) out << "  issued in " << dovetail::to_string(*known.cost.host);
+    out << '\n';
+  }
+}
+
+void print_collectives(std::ostream& out, const Costs& costs) {
+  for (const CollectiveCost& cost : costs.collectives) {
+    out << "  " << to_string(cost.key.collective) << " over ";
+    if (cost.key.ranks == 0) {
+      out << "any number of ranks";
+    } else {
+      out << cost.key.ranks << " ranks";
+    }
+    for (const Bytes size : {kib(64), mib(1), mib(25), mib(256)}) {
+      const CollectiveTime time = cost.time.time(size);
+      out << "  " << dovetail::to_string(size) << ' ' << dovetail::to_string(time.isolated);
+      if (time.back_to_back != time.isolated)
+        out << " (queued " << dovetail::to_string(time.back_to_back) << ')';
+    }
+    for (const LinkLoad& load : cost.loads) {
+      out << "  loads " << costs.links[static_cast<std::size_t>(load.link)] << " x" << load.share;
+    }
+    if (cost.ctas > 0) out << "  " << cost.ctas << " CTAs";
+    out << '\n';
+  }
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const Costs& costs) {
+  out << "costs on " << costs.machine << ", " << costs.distinct_ranks << " distinct ranks\n";
+  print_ops(out, costs);
+  print_collectives(out, costs);
+  for (const Contention& contention : costs.contention_by_class) {
+    if (contention.none()) continue;
+    out << "  contention: compute x" << contention.compute_slowdown << ", collective x"
+        << contention.collective_slowdown << ", " << dovetail::to_string(contention.collective_cpu)
+        << " of processor time a collective\n";
+  }
+  return out;
+}
+
+}  // namespace dovetail::models

@@ -1,0 +1,129 @@
+// The rules, from the most to the least certain one.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "models/op_model.h"
+
+#include "base/error.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <variant>
+
+namespace dovetail::models {
+namespace {
+
+constexpr double kReachableMemory = 0.8;  // share of the nominal rate that streaming kernels reach
+
+Duration stretched(Duration time, double factor) {
+  if (factor == 1) return time;
+  return Duration(std::llround(static_cast<double>(time.count()) * factor));
+}
+
+}  // namespace
+
+std::string_view to_string(KernelClass kernel) {
+  switch (kernel) {
+    case KernelClass::Gemm:
+      return "gemm";
+    case KernelClass::Memory:
+      return "memory";
+    case KernelClass::Other:
+      return "other";
+  }
+  DOVETAIL_CHECK(false) << "no such class of kernels";
+  return "";
+}
+
+KernelClass kernel_class(const schedule::Op& op) {
+  if (std::holds_alternative<schedule::GemmWork>(op.work)) return KernelClass::Gemm;
+  if (std::holds_alternative<schedule::MemoryWork>(op.work)) return KernelClass::Memory;
+  return KernelClass::Other;
+}
+
+Duration CopyModel::time(Bytes bytes) const {
+  return fixed + from_us(ns_per_byte * static_cast<double>(bytes.count()) / 1e3);
+}
+
+double seconds_to_move(const Roofline& roofline, Bytes bytes) {
+  return static_cast<double>(bytes.count()) / (kReachableMemory * roofline.memory.count());
+}
+
+const PassModel* OpModel::pass(const schedule::Op& op) const {
+  const std::optional<PassKind> kind = pass_of(op);
+  if (!kind) return nullptr;
+  const auto found = passes.find(*kind);
+  return found == passes.end() ? nullptr : &found->second;
+}
+
+bool OpModel::uses_roofline(const schedule::Op& op) const {
+  return !std::holds_alternative<schedule::TimedWork>(op.work) &&
+         !std::holds_alternative<schedule::CollectiveWork>(op.work) &&
+         !kernels.time(op).has_value() &&
+         (pass(op) == nullptr || std::holds_alternative<schedule::GemmWork>(op.work));
+}
+
+Duration OpModel::roofline_time(const schedule::Op& op) const {
+  const auto peak = compute->gemm_peak.find(op.dtype);
+  if (peak == compute->gemm_peak.end() && std::holds_alternative<schedule::GemmWork>(op.work)) {
+    std::string known;
+    for (const auto& [dtype, rate] : compute->gemm_peak) {
+      known += (known.empty() ? "" : ", ") + std::string(to_string(dtype));
+    }
+    throw InputError("cluster " + machine + ": op " + op.name + " is a GEMM of " +
+                     std::string(to_string(op.dtype)) + ", but compute.gemm.flop_per_s has only " +
+                     (known.empty() ? "nothing" : known));
+  }
+  double seconds = seconds_to_move(*compute, op.bytes());
+  if (peak != compute->gemm_peak.end()) {
+    seconds = std::max(seconds, op.flop().count() / (compute->efficiency * peak->second.count()));
+  }
+  return from_us(seconds * 1e6) + compute->kernel_overhead;
+}
+
+// By kernels and passes.
+std::optional<OpModel::Measured> OpModel::measured(const schedule::Op& op) const {
+  const auto of_kernel = [](const MeasuredKernel& kernel, Duration beside) {
+    return Measured{kernel.time + beside, spread_of(kernel.time, kernel.p10, kernel.p90)};
+  };
+  if (const MeasuredKernel* named = kernels.find_named(op)) return of_kernel(*named, Duration{});
+  const PassModel* line = pass(op);
+  const Duration passing = line == nullptr ? Duration{} : line->time(traffic_of(op));
+  const bool is_pass_alone = !std::holds_alternative<schedule::GemmWork>(op.work);
+  if (line != nullptr && is_pass_alone) return Measured{passing, {}};
+  if (const MeasuredKernel* kernel = kernels.find(op)) return of_kernel(*kernel, passing);
+  if (const std::optional<Duration> time = kernels.repetitions(op)) {
+    return Measured{*time + passing, {}};
+  }
+  return std::nullopt;
+}
+
+OpCost OpModel::price(const schedule::Op& op) const {
+  OpCost cost{.by_class = {Duration{}}, .kernel = kernel_class(op)};
+  if (std::holds_alternative<schedule::CollectiveWork>(op.work)) return cost;
+  if (const auto* timed = std::get_if<schedule::TimedWork>(&op.work)) {
+    if (timed->by_rank.empty()) throw InputError("op " + op.name + ": timed work without a time");
+    cost.by_class = timed->by_rank;
+    for (Duration& time : cost.by_class) time = stretched(time, timed_stretch);
+    return cost;
+  }
+  if (const std::optional<Measured> known = measured(op)) {
+    cost.by_class = {stretched(known->time, 1 + skew)};
+    cost.spread = known->spread;
+    return cost;
+  }
+  const auto* memory = std::get_if<schedule::MemoryWork>(&op.work);
+  if (compute) {
+    cost.by_class = {roofline_time(op)};
+  } else if (copy && memory != nullptr) {
+    // A copy of one byte moves two: it is read and written.
+    const double ns = copy->ns_per_byte * static_cast<double>(memory->bytes.count()) / 2;
+    cost.by_class = {copy->fixed + from_us(ns / 1e3)};
+  } else {
+    throw InputError("cluster " + machine + ": no duration for op " + op.name +
+                     ": no measured kernel matches it and the cluster has no compute section");
+  }
+  return cost;
+}
+
+}  // namespace dovetail::models

@@ -1,0 +1,311 @@
+// Rates: links that are shared, compute beside several collectives, and the engine against the judge.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/rates.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "schedule/lower.h"
+#include "schedule/verify.h"
+#include "sim/simulate.h"
+#include "tests/sim/agreement.h"
+#include "tests/sim/role_programs.h"
+#include "tests/support/programs.h"
+#include "traces/metrics.h"
+
+namespace dovetail::sim {
+namespace {
+
+using schedule::Collective;
+using schedule::CollectiveWork;
+using testing::line;
+using testing::RolePlan;
+using testing::us;
+
+constexpr std::int32_t kCompute = 0;
+const std::vector<models::LinkLoad> kLink = {{.link = 0, .share = 1}};
+
+std::vector<double> solved(LinkShares& shares, const std::vector<std::vector<Demand>>& transfers) {
+  shares.clear();
+  for (const std::vector<Demand>& transfer : transfers) shares.add(transfer, 1);
+  const std::span<const double> rates = shares.solve();
+  return {rates.begin(), rates.end()};
+}
+
+TEST(LinkSharesTest, TheExamplesOfTheHeader) {
+  LinkShares shares(2);
+  EXPECT_EQ(solved(shares, {{{0, 1}}, {{0, 1}}}), (std::vector<double>{0.5, 0.5}));
+  EXPECT_EQ(solved(shares, {{{0, 1}}, {{0, 0.2}}}), (std::vector<double>{0.8, 1}));
+  EXPECT_EQ(solved(shares, {{{0, 1}, {1, 1}}, {{0, 1}}, {{1, 1}}}),
+            (std::vector<double>{0.5, 0.5, 0.5}));
+  EXPECT_EQ(solved(shares, {{{0, 1}}, {{1, 1}}, {}}), (std::vector<double>{1, 1, 1}));
+}
+
+// a and b fill p at 1/3 each with c; d shares q with a alone and gets what a leaves: 2/3.
+TEST(LinkSharesTest, WhatOneLeavesTheNextTakes) {
+  LinkShares shares(2);
+  const std::vector<double> rates =
+      solved(shares, {{{0, 1}, {1, 1}}, {{0, 1}}, {{0, 1}}, {{1, 1}}});
+  ASSERT_EQ(rates.size(), 4U);
+  for (const std::size_t i : {0, 1, 2}) EXPECT_NEAR(rates[i], 1.0 / 3, 1e-12);
+  EXPECT_NEAR(rates[3], 2.0 / 3, 1e-12);
+}
+
+// No link is over full, and nobody could move faster without slowing down one that is no faster than it.
+TEST(LinkSharesTest, RandomSharesAreMaxMinFair) {
+  Random random(3);
+  for (int round = 0; round < 500; ++round) {
+    const auto links = static_cast<std::size_t>(random.between(1, 5));
+    std::vector<std::vector<Demand>> transfers(static_cast<std::size_t>(random.between(1, 7)));
+    for (auto& transfer : transfers) {
+      for (std::size_t link = 0; link < links; ++link) {
+        if (random.between(0, 1) == 0) continue;
+        transfer.push_back({static_cast<std::int32_t>(link), 0.05 + 0.95 * random.uniform()});
+      }
+    }
+    LinkShares shares(links);
+    const std::vector<double> rates = solved(shares, transfers);
+    std::vector<double> used(links);
+    const auto most = [&](std::size_t i) {
+      double largest = 0;
+      for (const Demand& demand : transfers[i]) largest = std::max(largest, demand.amount);
+      return largest * rates[i];
+    };
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+      for (const Demand& demand : transfers[i]) {
+        used[static_cast<std::size_t>(demand.resource)] += demand.amount * rates[i];
+      }
+    }
+    for (const double share : used) EXPECT_LE(share, 1 + 1e-9);
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+      if (rates[i] >= 1 - 1e-9) continue;
+      // One of its links is full, and on it nobody uses more of his most used link.
+      bool stopped = false;
+      for (const Demand& demand : transfers[i]) {
+        bool largest = used[static_cast<std::size_t>(demand.resource)] > 1 - 1e-9;
+        for (std::size_t j = 0; j < transfers.size(); ++j) {
+          for (const Demand& other : transfers[j]) {
+            if (other.resource == demand.resource) largest = largest && most(j) <= most(i) + 1e-9;
+          }
+        }
+        stopped = stopped || largest;
+      }
+      EXPECT_TRUE(stopped) << "round " << round << " transfer " << i;
+    }
+  }
+}
+
+// Both factors of what is left, and the least that is always left.
+TEST(TakenTest, CollectivesAddUp) {
+  const models::Contention contention{.compute_slowdown = 1.25,
+                                      .collective_slowdown = 1,
+                                      .collective_cpu = us(2),
+                                      .memory_slowdown = 2};
+  Taken taken;
+  taken.add(contention, 1, 20'000);
+  EXPECT_NEAR(taken.left(models::KernelClass::Gemm), 0.9 * 0.8, 1e-12);
+  EXPECT_NEAR(taken.left(models::KernelClass::Memory), 0.9 * 0.5, 1e-12);
+  taken.add(contention, 0.5, 20'000);
+  EXPECT_NEAR(taken.left(models::KernelClass::Other), 0.85 * 0.7, 1e-12);
+  taken.add(contention, 1, 1);
+  EXPECT_EQ(taken.left(models::KernelClass::Other), 1.0 / 64);
+}
+
+// --------------------------------------------------------------------------------- by hand
+
+// Two layers whose gradients are ready at 10 and 20 us on `streams` streams; the step's end.
+double step_us(std::int64_t first_bytes, std::int64_t second_bytes,
+               const testing::SimpleMachine& machine, std::int32_t streams = 2) {
+  const auto program = testing::chain(
+      {{us(0), us(10), Bytes(second_bytes), us(0)}, {us(0), us(10), Bytes(first_bytes), us(0)}});
+  schedule::Schedule schedule =
+      schedule::make_schedule(program, schedule::parse_policy("per-tensor"));
+  schedule.buckets.at(1).stream = schedule::CommStream{streams - 1};
+  const auto plan = schedule::lower(program, schedule).program;
+  const models::Costs costs = testing::costs_of(machine, program);
+  expect_reference(plan, costs, 1);
+  return to_us(traces::step_times(simulate(plan, costs)).front());
+}
+
+// Alone each takes 40 us, all of it bandwidth. One stream: 10..50, 50..90. Two: the first has the link
+// until 20, then each half of it. 30 us are left of the first, 40 of the second: the first is done at
+// 80, when 10 us are left of the second, which ends at 90 too. Bandwidth is not made by streams.
+TEST(SharedLinkTest, TwoStreamsMoveNoMoreBytesThanOne) {
+  const testing::SimpleMachine machine{.collective = line(us(0), 10), .loads = kLink};
+  EXPECT_EQ(step_us(4000, 4000, machine, 1), 90);
+  EXPECT_EQ(step_us(4000, 4000, machine, 2), 90);
+  // Without a shared link the second ends at 60.
+  EXPECT_EQ(step_us(4000, 4000, {.collective = line(us(0), 10)}, 2), 60);
+}
+
+// 20 us of latency and 20 of bandwidth: each wants half of the link, so both run at full rate.
+TEST(SharedLinkTest, LatenciesPassSideBySide) {
+  const testing::SimpleMachine machine{.collective = line(us(20), 5), .loads = kLink};
+  EXPECT_EQ(step_us(4000, 4000, machine, 1), 90);
+  EXPECT_EQ(step_us(4000, 4000, machine, 2), 60);
+}
+
+// The small one wants a tenth of the link (0.04 us of 0.4) from 20 to 20.4; the large one has 0.9 then.
+TEST(SharedLinkTest, ASmallTransferCostsALargeOneItsBytesOnly) {
+  const models::CollectiveTable table = testing::table_at(
+      {{Bytes(4), Duration(400)}, {Bytes(40), Duration(760)}, {Bytes(8000), us(80)}});
+  // Latency: 400 - 10 x 4 = 360 ns.
+  const double step = step_us(8000, 4, {.collective = table, .loads = kLink}, 2);
+  EXPECT_NEAR(step, 90.04, 0.002);
+}
+
+// R5 of the review: compute of 100 us beside an all-reduce of 80 us that takes 2 us of the processor. A
+// 4-byte one on a second stream slows it down only while it is in flight.
+TEST(SharedLinkTest, AShortCollectiveLeavesNothingBehind) {
+  const auto program = testing::chain({{us(0), us(100), Bytes(40), us(0)},
+                                       {us(0), us(1), Bytes(4), us(0)},
+                                       {us(0), us(1), Bytes(8000), us(0)}});
+  testing::SimpleMachine machine{
+      .collective =
+          testing::table_at({{Bytes(4), us(2)}, {Bytes(40), us(3)}, {Bytes(8000), us(80)}}),
+      .contention = {.collective_cpu = us(2)},
+      .loads = kLink};
+  schedule::Schedule schedule =
+      schedule::make_schedule(program, schedule::parse_policy("per-tensor"));
+  const models::Costs costs = testing::costs_of(machine, program);
+  const auto end_of = [&](const schedule::Schedule& chosen) {
+    const auto plan = schedule::lower(program, chosen).program;
+    expect_reference(plan, costs, 1);
+    return to_us(traces::step_times(simulate(plan, costs)).front());
+  };
+  const double one = end_of(schedule);
+  schedule.buckets.at(1).stream = schedule::CommStream{1};
+  const double two = end_of(schedule);
+  EXPECT_LT(std::abs(two - one), 5) << one << " " << two;
+}
+
+// A send loads its sender's way out and its receiver's way in: two sends in opposite directions between
+// the same two ranks do not slow each other down, two in the same direction do.
+TEST(SharedLinkTest, LinksAreFullDuplex) {
+  for (const bool opposite : {true, false}) {
+    RolePlan roles(2, 1, {"compute", "a", "b"});
+    const GroupId pair = roles.group("pair", {Rank{0}, Rank{1}});
+    for (const std::int32_t role : {0, 1}) {
+      for (const std::int32_t stream : {1, 2}) {
+        const std::int32_t root = opposite && stream == 2 ? 1 : 0;
+        roles.communicate(role, stream, stream == 1 ? "first" : "second",
+                          CollectiveWork{.kind = Collective::SendRecv,
+                                         .group = pair,
+                                         .bytes = Bytes(4000),
+                                         .purpose = schedule::Purpose::Pipeline,
+                                         .root = root});
+      }
+    }
+    models::Costs costs = testing::role_costs(roles.plan(), line(us(0), 10));
+    for (models::CollectiveCost& cost : costs.collectives) cost.loads = kLink;
+    expect_reference(roles.plan(), costs, 1);
+    const traces::Trace trace = simulate(roles.plan(), costs);
+    EXPECT_EQ(to_us(traces::step_times(trace).front()), opposite ? 40 : 80);
+  }
+}
+
+// ------------------------------------------------------------------------- against the judge
+
+TEST(RatesAgreementTest, OnAllGroupingsWithContention) {
+  Random random(11);
+  std::size_t compared = 0;
+  for (int i = 0; i < 24; ++i) {
+    SCOPED_TRACE("program " + std::to_string(i));
+    const schedule::Program program = testing::random_chain(random, 5, 2);
+    testing::SimpleMachine machine = testing::random_machine(random);
+    testing::contend(random, machine);
+    const models::Costs costs = testing::costs_of(machine, program);
+    for (const auto& ends : testing::all_groupings(program.reductions.size())) {
+      const auto plan =
+          schedule::lower(program,
+                          schedule::partition(program, ends, schedule::parse_policy("exact")))
+              .program;
+      expect_reference(plan, costs, 1);
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 80U);
+}
+
+TEST(RatesAgreementTest, OnRandomSchedulesWithSeveralStreams) {
+  std::size_t shared = 0;
+  for (std::uint64_t seed = 0; seed < 250; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    const schedule::Program program = testing::random_chain(random, 12, random.between(1, 3));
+    testing::SimpleMachine machine = testing::random_machine(random);
+    testing::contend(random, machine);
+    const models::Costs costs = testing::costs_of(machine, program);
+    const auto lowered =
+        schedule::lower(program, testing::random_schedule(random, program, 4)).program;
+    shared += compile(lowered, costs, 1).shares_links ? 1U : 0U;
+    expect_reference(lowered, costs, static_cast<std::int32_t>(random.between(1, 2)));
+  }
+  EXPECT_GT(shared, 60U);
+}
+
+// Ranks in rows and columns of a grid, groups of both kinds on three streams, ops of all classes.
+TEST(RatesAgreementTest, OnRandomGridsWithSeveralTransfersInFlight) {
+  for (std::uint64_t seed = 0; seed < 80; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    const auto rows = static_cast<std::int32_t>(random.between(1, 3));
+    const auto columns = static_cast<std::int32_t>(random.between(1, 3));
+    RolePlan roles(1, rows * columns, {"compute", "comm0", "comm1", "comm2"});
+    std::vector<Rank> by_row;
+    std::vector<Rank> by_column;
+    for (std::int32_t r = 0; r < rows * columns; ++r) {
+      by_row.push_back(Rank{r});
+      by_column.push_back(Rank{r % rows * columns + r / rows});
+    }
+    const GroupId tp = roles.group("tp", by_row, columns);
+    const GroupId dp = roles.group("dp", by_column, rows);
+    for (int i = 0; i < 10; ++i) {
+      std::vector<Duration> by_rank;
+      for (std::int32_t r = 0; r < rows * columns; ++r) {
+        by_rank.push_back(Duration(random.between(0, 3000)));
+      }
+      roles.run(0, kCompute, "op" + std::to_string(i), by_rank);
+      const auto stream = static_cast<std::int32_t>(random.between(0, 3));
+      const CollectiveWork work{.kind = Collective::AllReduce,
+                                .group = random.between(0, 1) == 0 ? tp : dp,
+                                .bytes = Bytes(random.between(1, 2000))};
+      if (stream != kCompute) roles.chain(0, kCompute, stream);
+      roles.communicate(0, stream, "sum" + std::to_string(i), work);
+      if (stream != kCompute && random.between(0, 3) == 0) roles.chain(0, stream, kCompute);
+    }
+    testing::SimpleMachine machine = testing::random_machine(random);
+    testing::contend(random, machine);
+    machine.loads = kLink;
+    expect_reference(roles.plan(), testing::costs_of(machine, roles.plan().program), 1);
+  }
+}
+
+TEST(RatesAgreementTest, OnRandomPipelinesWithContention) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    testing::PipelinePlan pipeline;
+    pipeline.shape = {.stages = static_cast<std::int32_t>(random.between(1, 3)),
+                      .micro_steps = static_cast<std::int32_t>(random.between(1, 4))};
+    pipeline.width = static_cast<std::int32_t>(random.between(1, 2));
+    pipeline.message = Bytes(random.between(1, 3000));
+    pipeline.gradients = Bytes(4 * random.between(0, 2000));
+    const std::int64_t spread = random.between(0, 1000);
+    pipeline.time = [spread](schedule::Phase phase, std::int32_t role, std::int32_t rank) {
+      const std::int64_t forward = phase == schedule::Phase::Forward ? 1 : 2;
+      return Duration(forward * (1000 + (spread * 31 + role * 17 + rank * 7) % 501));
+    };
+    const auto plan = testing::pipeline_plan(pipeline);
+    testing::SimpleMachine machine = testing::random_machine(random);
+    testing::contend(random, machine);
+    expect_reference(plan, testing::costs_of(machine, plan.program),
+                     static_cast<std::int32_t>(random.between(1, 2)));
+  }
+}
+
+}  // namespace
+}  // namespace dovetail::sim
