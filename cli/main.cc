@@ -188,6 +188,8 @@ void bind_predict(CLI::App& app, PredictOptions& options, std::function<int()>& 
                      "shipped name or file (default: the plan's own, unless that is a file)");
   command.add_option("--trace", options.trace, "predicted trace to write");
   command.add_option("--perfetto", options.perfetto, "file for ui.perfetto.dev to write");
+  command.add_option("--costs", options.costs,
+                     "file to write with what everything costs; --cluster reads it again");
   command.add_flag("--timeline", options.timeline, "also print the steps as a text timeline");
   command
       .add_option("--steps", options.steps, "steps in a row (default 3; the median is reported)")

@@ -4,6 +4,7 @@
 #include "cli/plan.h"
 
 #include <array>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -18,11 +19,13 @@
 #include "cli/planner.h"
 #include "cli/text.h"
 #include "exports/export.h"
+#include "models/costs_json.h"
 #include "schedule/lower.h"
 #include "schedule/plan_json.h"
 #include "schedule/policies/report.h"
 #include "schedule/sharding.h"
 #include "schedule/verify.h"
+#include "sim/interval.h"
 #include "sim/steady.h"
 #include "traces/metrics.h"
 #include "traces/perfetto.h"
@@ -80,6 +83,15 @@ std::vector<std::string> notes_on(const sim::SteadyState& steady) {
   }
   return {"steps take turns in cycles of " + std::to_string(steady.cycle) + ": " + mean +
           " on average; one of them follows"};
+}
+
+void print_interval(std::ostream& out, const schedule::ScheduledProgram& program,
+                    const models::Costs& costs) {
+  const std::optional<sim::StepInterval> interval = sim::step_interval(program, costs);
+  if (!interval) return;
+  out << "  interval                " << fixed(to_us(interval->p10), 3) << " .. "
+      << fixed(to_us(interval->p90), 3) << " us, p10 to p90 of " << counted(interval->draws, "draw")
+      << " from the spread of measured kernels and collectives\n";
 }
 
 }  // namespace
@@ -142,8 +154,9 @@ void plan(const PlanOptions& options, std::ostream& out) {
 }
 
 void predict(const PredictOptions& options, std::ostream& out) {
-  require_outputs({{"--trace", options.trace}, {"--perfetto", options.perfetto}},
-                  {{"--plan", options.plan}, cluster_file(options.cluster, options.data_dir)});
+  require_outputs(
+      {{"--trace", options.trace}, {"--perfetto", options.perfetto}, {"--costs", options.costs}},
+      {{"--plan", options.plan}, cluster_file(options.cluster, options.data_dir)});
   const schedule::Plan plan = schedule::read_plan(options.plan);
   const PlanMachine machine = machine_of(
       {.command = "predict", .cluster = options.cluster, .data_dir = options.data_dir}, plan);
@@ -156,6 +169,9 @@ void predict(const PredictOptions& options, std::ostream& out) {
     const std::array<const traces::Trace*, 1> one = {&trace};
     files.push_back({options.perfetto, traces::perfetto_json(one)});
   }
+  if (!options.costs.empty()) {
+    files.push_back({options.costs, models::costs_to_json(machine.costs)});
+  }
   write_files(files);
   out << "dovetail " << DOVETAIL_VERSION << "; plan " << options.plan << " ("
       << plan.schedule.policy << ") on " << machine.costs.machine << "; predicted (simulated)\n";
@@ -163,6 +179,7 @@ void predict(const PredictOptions& options, std::ostream& out) {
   print_notes(out, stream_notes(plan.schedule));
   print_notes(out, notes_on(simulated.steady));
   traces::print(out, traces::median_step(trace));
+  print_interval(out, program, machine.costs);
   if (options.timeline) out << '\n' << traces::timeline(trace);
   if (!options.perfetto.empty()) out << options.perfetto << ": open in ui.perfetto.dev\n";
 }

@@ -31,6 +31,7 @@ struct PredictOptions {
   std::string data_dir;
   std::string trace;     // output; empty: only the report
   std::string perfetto;  // likewise
+  std::string costs;     // likewise: what everything was taken to cost (models/costs_json.h)
   bool timeline = false;
   std::int32_t steps = kTraceSteps;  // the median is reported; fewer than kTraceSteps: just these
 };

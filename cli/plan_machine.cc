@@ -4,12 +4,16 @@
 #include "cli/plan_machine.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
+#include "base/json_reader.h"
 #include "cli/inputs.h"
 #include "models/cluster.h"
+#include "models/costs_json.h"
 #include "models/workload.h"
 #include "schedule/sharding.h"
 
@@ -39,9 +43,20 @@ std::optional<PlanMachine> machine_of_profile(const PlanMachineOptions& options,
   return PlanMachine{*std::move(workload.own_costs), std::move(workload.notes)};
 }
 
+// Costs that `predict --costs` wrote, perhaps edited since.
+std::optional<PlanMachine> machine_of_costs(const std::string& path) {
+  std::error_code unreadable;
+  if (!std::filesystem::is_regular_file(path, unreadable)) return std::nullopt;
+  const JsonFile file(path);
+  JsonObject root = file.root();
+  if (!root.has("schema") || root.string("schema") != models::kCostsSchema) return std::nullopt;
+  return PlanMachine{models::costs_from_json(file.root()), {"costs as they stand in " + path}};
+}
+
 }  // namespace
 
 PlanMachine machine_of(const PlanMachineOptions& options, const schedule::Plan& plan) {
+  if (std::optional<PlanMachine> read = machine_of_costs(options.cluster)) return *std::move(read);
   if (std::optional<PlanMachine> own = machine_of_profile(options, plan)) return *std::move(own);
   const std::string name = options.cluster.empty() ? plan.summary.cluster : options.cluster;
   const std::vector<std::string> shipped = models::cluster_names(options.data_dir + "/clusters");

@@ -167,8 +167,12 @@ CollectiveTable collective_table(const Cluster& cluster, CollectiveKey key) {
   return derivation.share == 1 ? table : table.scaled(derivation.share);
 }
 
+const CollectiveSeries* collective_source(const Cluster& cluster, CollectiveKey key) {
+  return derive(cluster, key).first;
+}
+
 bool has_collective_table(const Cluster& cluster, CollectiveKey key) {
-  return derive(cluster, key).first != nullptr;
+  return collective_source(cluster, key) != nullptr;
 }
 
 std::string collective_assumption(const Cluster& cluster, CollectiveKey key) {

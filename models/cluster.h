@@ -11,6 +11,7 @@
 //    "origin": "...", "licence": "...", "date": "2023-09-11", "notes": {"compute": "..."},
 //    "ranks": 8, "backend": "cuda",
 //    "collectives": [{"collective": "all-reduce", "ranks": 8, "nodes": 1,
+//                     "link": "nvlink", "ctas": 24,
 //                     "points": [{"bytes": 32768, "isolated_us": 43.83}, ...]},
 //                    {"collective": "all-gather", "ranks": 8, "nodes": 1,
 //                     "alpha_us": 20, "beta_ns_per_byte": 0.004}],
@@ -74,6 +75,8 @@ struct CollectiveSeries {
   std::int64_t nodes = 1;  // default 1; for people
   std::variant<std::vector<CollectivePoint>, AlphaBeta> times;
   std::optional<MeasuredRange> measured{};  // absent: all of one origin
+  std::string link = "link";  // which it loads: collectives in flight together share one of a name
+  std::int32_t ctas = 0;      // thread blocks that it occupies on each rank; 0: none or not known
   friend bool operator==(const CollectiveSeries&, const CollectiveSeries&) = default;
 };
 
@@ -138,6 +141,9 @@ std::vector<std::string> cluster_names(const std::string& data_dir);
 // Throws InputError, which names the ranks the cluster has tables for.
 CollectiveTable collective_table(const Cluster& cluster, CollectiveKey key);
 
+// The series that collective_table takes its times from; null where it throws.
+const CollectiveSeries* collective_source(const Cluster& cluster, CollectiveKey key);
+
 // Whether collective_table has an answer.
 bool has_collective_table(const Cluster& cluster, CollectiveKey key);
 
@@ -153,9 +159,12 @@ OpModel op_model(const Cluster& cluster);
 // here, or a group that owes a reduction or communicates in an op has no table.
 Costs costs_for(const Cluster& cluster, const schedule::Program& program);
 
-// Costs::collectives alone; throws as costs_for does.
-std::vector<CollectiveCost> collective_costs(const Cluster& cluster,
-                                             const schedule::Program& program);
+// Costs::collectives and Costs::links alone; throws as costs_for does.
+struct CollectiveCosts {
+  std::vector<CollectiveCost> costs;
+  std::vector<std::string> links;
+};
+CollectiveCosts collective_costs(const Cluster& cluster, const schedule::Program& program);
 
 // What a reader of a prediction must know, one sentence each: derived collectives, ops from the
 // roofline, an assumed copy cost, a calibration that was not valid. `used`: the collectives in

@@ -111,19 +111,30 @@ OpModel op_model(const Cluster& cluster) {
           .skew = cluster.skew};
 }
 
-std::vector<CollectiveCost> collective_costs(const Cluster& cluster,
-                                             const schedule::Program& program) {
-  std::vector<CollectiveCost> costs;
-  const std::set<CollectiveKey> needed = keys_of(program);
-  const auto add = [&](const CollectiveKey& key) {
-    costs.push_back({.key = key, .time = collective_table(cluster, key), .loads = {LinkLoad{}}});
+CollectiveCosts collective_costs(const Cluster& cluster, const schedule::Program& program) {
+  CollectiveCosts result;
+  const auto link_named = [&result](const std::string& name) {
+    const auto known = std::ranges::find(result.links, name);
+    const auto index = static_cast<std::int32_t>(known - result.links.begin());
+    if (known == result.links.end()) result.links.push_back(name);
+    return index;
   };
-  for (const CollectiveKey& key : needed) add(key);
-  for (const CollectiveKey& key : further_keys_of(program)) {
-    if (needed.contains(key) || !has_collective_table(cluster, key)) continue;
+  const auto add = [&](const CollectiveKey& key) {
+    const CollectiveSeries& source = *collective_source(cluster, key);
+    result.costs.push_back({.key = key,
+                            .time = collective_table(cluster, key),
+                            .ctas = source.ctas,
+                            .loads = {{.link = link_named(source.link), .share = 1}}});
+  };
+  const std::set<CollectiveKey> needed = keys_of(program);
+  for (const CollectiveKey& key : needed) {
+    static_cast<void>(collective_table(cluster, key));  // throws where there is no source
     add(key);
   }
-  return costs;
+  for (const CollectiveKey& key : further_keys_of(program)) {
+    if (!needed.contains(key) && has_collective_table(cluster, key)) add(key);
+  }
+  return result;
 }
 
 Costs costs_for(const Cluster& cluster, const schedule::Program& program) {
@@ -131,7 +142,9 @@ Costs costs_for(const Cluster& cluster, const schedule::Program& program) {
   costs.machine = cluster.name;
   costs.ops = OpCosts(op_model(cluster), program);
   costs.distinct_ranks = costs.ops.rank_classes();
-  costs.collectives = collective_costs(cluster, program);
+  CollectiveCosts collectives = collective_costs(cluster, program);
+  costs.collectives = std::move(collectives.costs);
+  costs.links = std::move(collectives.links);
   costs.copies = copy_model(cluster);
   if (const auto scale = cluster.passes.find(PassKind::Scale); scale != cluster.passes.end()) {
     costs.scales = scale->second;

@@ -59,6 +59,15 @@ bool Costs::contended() const {
   return !std::ranges::all_of(contention_by_class, &Contention::none);
 }
 
+bool Costs::has_spread() const {
+  const auto op_has = [](const KnownOp& known) { return known.cost.spread.known(); };
+  const auto knot_has = [](const CollectiveTable::Knot& knot) { return knot.spread.known(); };
+  return std::ranges::any_of(ops.known(), op_has) ||
+         std::ranges::any_of(collectives, [&](const CollectiveCost& cost) {
+           return std::ranges::any_of(cost.time.knots(), knot_has);
+         });
+}
+
 Costs sampled(const Costs& costs, Random& random) {
   Costs draw = costs;
   for (const KnownOp& known : costs.ops.known()) {

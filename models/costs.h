@@ -134,6 +134,8 @@ struct Costs {
   [[nodiscard]] Contention contention(Rank rank) const;
   // Whether any rank has contention.
   [[nodiscard]] bool contended() const;
+  // Whether the spread of anything was measured.
+  [[nodiscard]] bool has_spread() const;
 
   friend bool operator==(const Costs&, const Costs&) = default;
 };

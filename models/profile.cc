@@ -394,7 +394,7 @@ Costs profile_costs(const Profile& profile, const schedule::Program& program) {
                        .copy = CopyModel{{}, profile.copy_ns_per_byte * stretch},
                        .timed_stretch = stretch},
                       program);
-  costs.collectives = collective_costs(machine_of(profile), program);
+  costs.collectives = collective_costs(machine_of(profile), program).costs;
   costs.copies = CopyModel{{}, profile.copy_ns_per_byte};
   costs.host.kind = HostModel::Kind::Inline;
   for (const double slowdown : profile.compute_slowdown) {

@@ -45,8 +45,8 @@ struct Talk {
 
 // What is in flight: a collective on all its ranks, or anything else on one stream of one rank.
 struct Flight {
-  std::vector<std::pair<Rank, StreamId>> where;
-  std::vector<Item> items;  // in the order of `where`
+  std::vector<std::pair<Rank, StreamId>> where = {};
+  std::vector<Item> items = {};  // in the order of `where`
   std::int64_t start = 0;
   std::int64_t left = 0;   // in units
   std::int64_t alone = 0;  // ns at full rate
@@ -405,7 +405,7 @@ class Reference {
       std::vector<const Flight*> stopped;
       for (const Flight* flight : rising) {
         const bool full = std::ranges::any_of(
-            flight->wants, [&](const auto& want) { return full_at.at(want.first) <= level; });
+            flight->wants, [&](const auto& one) { return full_at.at(one.first) <= level; });
         if (full || largest(flight) <= level) stopped.push_back(flight);
       }
       for (const Flight* flight : stopped) {

@@ -158,6 +158,25 @@ TEST_F(ClaimsTest, SeveralStreamsAreSaidToShareTheLink) {
               HasSubstr("2 communication streams share the link"));
 }
 
+// An op that takes a millisecond more makes the step a millisecond longer.
+TEST_F(ClaimsTest, CostsAreWrittenAndReadAgainAsTheyWereEdited) {
+  run_tool("plan --workload mlp --cluster a100x8 --policy no-overlap -o " + path("plan.json"));
+  const std::string predict = "predict --plan " + path("plan.json");
+  const double step =
+      number_after(run_tool(predict + " --costs " + path("costs.json")).output, "step time");
+  EXPECT_EQ(
+      number_after(run_tool(predict + " --cluster " + path("costs.json")).output, "step time"),
+      step);
+  testing::run_command("sed -i '0,/^    [0-9.]*$/s//    1000000.0/' " + path("costs.json"));
+  EXPECT_GT(
+      number_after(run_tool(predict + " --cluster " + path("costs.json")).output, "step time"),
+      step + 990'000);
+  testing::run_command("sed -i 's/\"knots\"/\"knotz\"/' " + path("costs.json"));
+  const Ended broken = run_tool(predict + " --cluster " + path("costs.json"));
+  EXPECT_EQ(broken.code, 2);
+  EXPECT_THAT(broken.output, HasSubstr("costs.json: /collectives/0"));
+}
+
 // 30 MiB and 3 bytes more: no rank can reduce three quarters of an element.
 TEST_F(ClaimsTest, ABufferOfPartsOfElementsIsIllegal) {
   run_tool("plan --workload mlp --cluster a100x8 --policy one-bucket -o " + path("plan.json"));

@@ -182,6 +182,25 @@ TEST(CostsTest, CollectivesAreReadForTheGroupsSize) {
             microseconds(10));
 }
 
+// What is derived loads the link of what it is derived from.
+TEST(CostsTest, CollectivesLoadTheLinkThatTheirSeriesNames) {
+  Cluster cluster = small_cluster();
+  cluster.collectives[0].link = "nvlink";
+  cluster.collectives[0].ctas = 24;
+  cluster.collectives.push_back(series_of(Collective::AllToAll));
+  cluster.collectives[1].link = "nic";
+  const Costs costs =
+      costs_for(parse_cluster("two.json", cluster_to_json(cluster)), program_of({}));
+  const auto link_of = [&costs](Collective kind) {
+    const CollectiveCost& cost = *costs.find({kind, 2});
+    return costs.links.at(static_cast<std::size_t>(cost.loads.at(0).link));
+  };
+  EXPECT_EQ(link_of(Collective::AllReduce), "nvlink");
+  EXPECT_EQ(link_of(Collective::AllGather), "nvlink");
+  EXPECT_EQ(link_of(Collective::AllToAll), "nic");
+  EXPECT_EQ(costs.find({Collective::AllReduce, 2})->ctas, 24);
+}
+
 TEST(CostsTest, AGroupOfOneRankCommunicatesInNoTime) {
   const Program program = program_of({}, 1);
   const Costs costs = costs_for(small_cluster(), program);

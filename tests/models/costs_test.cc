@@ -28,6 +28,14 @@ Costs costs_on(const std::string& workload, const std::string& cluster) {
   return costs_for(load_cluster(cluster, kClusters), program);
 }
 
+schedule::Op fc() {
+  schedule::Op op;
+  op.id = OpId{3};
+  op.name = "fc";
+  op.work = schedule::GemmWork{8, 8, 8};
+  return op;
+}
+
 // A measured kernel of 100 us that strays from 90 to 130, all-reduces of 10 to 20 us from 0.8 to 1.5.
 Costs costs_with_spread() {
   Cluster cluster = small_cluster();
@@ -42,7 +50,7 @@ Costs costs_with_spread() {
   schedule::Program program;
   program.world_size = 2;
   program.groups = {{.id = GroupId{0}, .name = "dp", .ranks = {Rank{0}, Rank{1}}}};
-  program.ops.push_back({.id = OpId{3}, .name = "fc", .work = schedule::GemmWork{8, 8, 8}});
+  program.ops.push_back(fc());
   return costs_for(cluster, program);
 }
 
@@ -79,11 +87,10 @@ TEST(CostsValueTest, AnEditedFileIsUsedAsItStands) {
   op.cost.host = microseconds(4);
   costs.ops.set(op);
   const Costs read = parse_costs("costs.json", costs_to_json(costs));
-  const schedule::Op fc{.id = OpId{3}, .name = "fc", .work = schedule::GemmWork{8, 8, 8}};
-  EXPECT_EQ(read.op(fc, Rank{0}), microseconds(7));
-  EXPECT_EQ(read.op(fc, Rank{1}), microseconds(9));
-  EXPECT_EQ(read.op(fc, Rank{2}), microseconds(7));  // like rank 0
-  EXPECT_EQ(read.issue(fc), microseconds(4));
+  EXPECT_EQ(read.op(fc(), Rank{0}), microseconds(7));
+  EXPECT_EQ(read.op(fc(), Rank{1}), microseconds(9));
+  EXPECT_EQ(read.op(fc(), Rank{2}), microseconds(7));  // like rank 0
+  EXPECT_EQ(read.issue(fc()), microseconds(4));
   EXPECT_EQ(read.ops.rank_classes(), 2);
 }
 
@@ -117,12 +124,11 @@ TEST(CostsValueTest, QuantilesLieOnTheLinesThroughP10TheMedianAndP90) {
 
 TEST(CostsValueTest, DrawsHaveTheQuantilesThatWereMeasured) {
   const Costs costs = costs_with_spread();
-  const schedule::Op fc{.id = OpId{3}, .name = "fc", .work = schedule::GemmWork{8, 8, 8}};
   Random random(1);
   int below = 0;
   int above = 0;
   for (int i = 0; i < 2000; ++i) {
-    const Duration time = sampled(costs, random).op(fc, Rank{0});
+    const Duration time = sampled(costs, random).op(fc(), Rank{0});
     below += time < microseconds(90) ? 1 : 0;
     above += time > microseconds(130) ? 1 : 0;
   }

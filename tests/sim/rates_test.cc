@@ -10,6 +10,7 @@
 
 #include "schedule/lower.h"
 #include "schedule/verify.h"
+#include "sim/interval.h"
 #include "sim/simulate.h"
 #include "tests/sim/agreement.h"
 #include "tests/sim/role_programs.h"
@@ -205,6 +206,28 @@ TEST(SharedLinkTest, LinksAreFullDuplex) {
     const traces::Trace trace = simulate(roles.plan(), costs);
     EXPECT_EQ(to_us(traces::step_times(trace).front()), opposite ? 40 : 80);
   }
+}
+
+// One op of 100 us that strays from 90 to 130 and a collective of 50 us behind it that does not: the step
+// strays as the op does.
+TEST(IntervalTest, TheStepStraysAsItsOpsDo) {
+  const auto program = testing::chain({{us(0), us(100), Bytes(40), us(0)}});
+  models::Costs costs = testing::costs_of({.collective = line(us(50), 0)}, program);
+  const auto plan = schedule::lower(program, schedule::make_schedule(
+                                                 program, schedule::parse_policy("per-tensor")))
+                        .program;
+  EXPECT_FALSE(step_interval(plan, costs).has_value());
+  for (const schedule::Op& op : program.ops) {
+    models::OpCost cost = costs.ops.cost(op);
+    cost.spread = {.p10 = 0.9, .p90 = 1.3};
+    costs.ops.set(op, cost);
+  }
+  const std::optional<StepInterval> interval = step_interval(plan, costs, {.draws = 400});
+  ASSERT_TRUE(interval.has_value());
+  EXPECT_NEAR(to_us(interval->p10), 140, 2);
+  EXPECT_NEAR(to_us(interval->median), 150, 3);
+  EXPECT_NEAR(to_us(interval->p90), 180, 6);
+  EXPECT_EQ(step_interval(plan, costs, {.draws = 400}), interval);
 }
 
 // ------------------------------------------------------------------------- against the judge
