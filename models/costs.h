@@ -17,7 +17,9 @@
 //     T(gap) = isolated        clamped to  [back_to_back - gap, back_to_back + gap]
 // so T(0) = back_to_back and T(large) = isolated. A token bucket refunds at most the gap itself,
 // and latency is hidden by at most the gap: hence the bound. Where only one time is known both are
-// equal.
+// equal. Without contention an earlier end of one collective never delays the next where isolated <=
+// back_to_back: it ends at max(start + isolated, previous end + back_to_back). Where isolated is the
+// larger one it can, by at most isolated - back_to_back: a faster link may then make a step longer.
 //
 // Contention. Rates, not whole-op factors: while a compute op and a collective of one rank are in
 // flight together, the op progresses at 1 / compute_slowdown and the collective at 1 /

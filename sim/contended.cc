@@ -68,6 +68,7 @@ class ContendedRun {
         timeline_(workspace.timeline),
         pending_(workspace.pending),
         queue_(workspace.queue),
+        events_(workspace.events),
         contention_(contention),
         compute_(contention.size()),
         channels_on_(contention.size()),
@@ -95,6 +96,7 @@ class ContendedRun {
     while (!queue_.empty() && finished_ < graph_.size()) {
       const Event event = queue_.top();
       top_is_handled_ = true;
+      ++events_;
       if (handle(event)) now = event.time;
       if (top_is_handled_) queue_.pop();
       top_is_handled_ = false;
@@ -433,6 +435,7 @@ class ContendedRun {
   Timeline& timeline_;
   std::vector<std::int32_t>& pending_;
   EventQueue& queue_;
+  std::int64_t& events_;
   std::span<const models::Contention> contention_;
   double collective_slowdown_ = 1;
   std::vector<Flight> compute_;  // per lane: what its compute stream does; then other streams
@@ -467,6 +470,7 @@ std::int64_t play_disturbed(const Graph& graph, std::span<const models::Contenti
   workspace.timeline.end.assign(nodes, 0);
   workspace.pending.assign(graph.pending.begin(), graph.pending.end());
   workspace.queue.clear();
+  workspace.events = 0;
   return ContendedRun(graph, contention, absences, workspace).run();
 }
 

@@ -25,6 +25,7 @@ struct Workspace {
   Timeline timeline;
   std::vector<std::int32_t> pending;
   EventQueue queue;
+  std::int64_t events = 0;  // that play_contended and play_disturbed handled
 };
 
 // Each fills workspace.timeline and returns the end of the last node, in ns.

@@ -230,6 +230,68 @@ TEST(IntervalTest, TheStepStraysAsItsOpsDo) {
   EXPECT_EQ(step_interval(plan, costs, {.draws = 400}), interval);
 }
 
+// ------------------------------------------------------------------------------- growth
+
+// Events that the engine handles per node, at four sizes each: a change of rate is one event, so the
+// number may depend on how much is in flight together, but not on how long the step is.
+double events_per_node(const schedule::ScheduledProgram& plan, const models::Costs& costs) {
+  const Graph graph = compile(plan, costs, 2);
+  Workspace workspace;
+  play(graph, costs, workspace);
+  EXPECT_GT(workspace.events, 0);
+  return static_cast<double>(workspace.events) / graph.size();
+}
+
+TEST(GrowthTest, EventsGrowWithMicroSteps) {
+  std::vector<double> counts;
+  std::vector<double> nodes;
+  for (const std::int32_t k : {16, 32, 64, 128}) {
+    testing::PipelinePlan pipeline;
+    pipeline.shape = {.kind = schedule::PipelineKind::OneFOneB, .stages = 4, .micro_steps = k};
+    pipeline.message = Bytes(3000);
+    pipeline.gradients = Bytes(4000);
+    pipeline.time = [](schedule::Phase phase, std::int32_t, std::int32_t) {
+      return us(phase == schedule::Phase::Forward ? 10 : 20);
+    };
+    const auto plan = testing::pipeline_plan(pipeline);
+    testing::SimpleMachine machine{
+        .collective = line(us(2), 1), .contention = {.compute_slowdown = 1.2}, .loads = kLink};
+    models::Costs costs = testing::costs_of(machine, plan.program);
+    costs.distinct_ranks = 1;
+    counts.push_back(events_per_node(plan, costs));
+    nodes.push_back(compile(plan, costs, 2).size());
+  }
+  for (std::size_t i = 1; i < counts.size(); ++i) {
+    EXPECT_LT(nodes[i], 2.1 * nodes[i - 1]);
+    EXPECT_LT(counts[i], 1.1 * counts[i - 1] + 0.1);
+  }
+}
+
+TEST(GrowthTest, EventsPerNodeGrowWithWhatIsInFlightTogetherOnly) {
+  for (const std::int32_t streams : {1, 2, 4, 8}) {
+    std::vector<double> counts;
+    for (const std::size_t layers : {50, 100, 200, 400}) {
+      const auto program =
+          testing::chain(std::vector<testing::Layer>(layers, {us(1), us(10), Bytes(4000), us(1)}));
+      schedule::Schedule schedule =
+          schedule::make_schedule(program, schedule::parse_policy("per-tensor"));
+      for (std::size_t i = 0; i < schedule.buckets.size(); ++i) {
+        schedule.buckets[i].stream = schedule::CommStream{static_cast<std::int32_t>(i) % streams};
+      }
+      const auto plan = schedule::lower(program, schedule).program;
+      models::Costs costs = testing::costs_of(
+          {.collective = line(us(3), 2), .contention = {.compute_slowdown = 1.2}, .loads = kLink},
+          program);
+      costs.distinct_ranks = 1;
+      counts.push_back(events_per_node(plan, costs));
+    }
+    for (const double count : counts) {
+      EXPECT_LT(count, 1.1 * counts.front() + 0.1) << streams << " streams";
+      EXPECT_LT(count, 3.0 + 2.0 * streams) << streams << " streams";
+    }
+  }
+}
+
 // ------------------------------------------------------------------------- against the judge
 
 TEST(RatesAgreementTest, OnAllGroupingsWithContention) {
