@@ -90,7 +90,8 @@ void print_interval(std::ostream& out, const schedule::ScheduledProgram& program
   const std::optional<sim::StepInterval> interval = sim::step_interval(program, costs);
   if (!interval) return;
   out << "  interval                " << fixed(to_us(interval->p10), 3) << " .. "
-      << fixed(to_us(interval->p90), 3) << " us, p10 to p90 of " << counted(interval->draws, "draw")
+      << fixed(to_us(interval->p90), 3) << " us, p10 to p90 of "
+      << counted(std::int64_t{interval->draws}, "draw")
       << " from the spread of measured kernels and collectives\n";
 }
 
