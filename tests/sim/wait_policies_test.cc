@@ -325,12 +325,8 @@ TEST(ShardedTest, GatheringOneBlockAheadHidesBesideTheBlockBeforeIt) {
   }
   ASSERT_EQ(program.tensor(TensorId{2}).name, "l1");
   const auto played = [&](const std::string& policy) {
-    models::Costs costs = testing::costs_of({.collective = testing::line(us(0), 0)}, program);
-    costs.collective = [](Collective kind, const schedule::ProcessGroup&, Bytes) {
-      const Duration time = us(kind == Collective::ReduceScatter ? 6 : 7);
-      return models::CollectiveTime{time, time};
-    };
-    return play(program, make_schedule(program, schedule::parse_policy(policy)), costs);
+    return play(program, make_schedule(program, schedule::parse_policy(policy)),
+                scatter_6_gather_7(program));
   };
   EXPECT_EQ(played("fsdp:prefetch=1").step_us, 77);
   EXPECT_EQ(played("fsdp:prefetch=0").step_us, 97);
