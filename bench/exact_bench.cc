@@ -1,4 +1,4 @@
-// Times the exact optimum of schedule/search/exact.h.
+// Times the exact optimum of search/exact.h.
 //
 //   affine/balanced/10000   55.8 us   55.8 us   4977   buckets=123 finish_us=597.934k
 //
@@ -9,7 +9,7 @@
 // Targets, CPU time: affine 10,000 in 0.1 ms and 100,000 in 3 ms; 16 pieces 10,000 in 5 ms.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/search/exact.h"
+#include "search/exact.h"
 #include "tests/support/benchmark_dag.h"
 
 #include <benchmark/benchmark.h>
@@ -21,10 +21,10 @@
 namespace dovetail::bench {
 namespace {
 
-using schedule::AffineCost;
-using schedule::LinearPiece;
-using schedule::Partition;
-using schedule::PartitionProblem;
+using search::AffineCost;
+using search::LinearPiece;
+using search::Partition;
+using search::PartitionProblem;
 
 // 20 us and 100 GB/s, as the collectives of the benchmark step.
 const AffineCost kAffine{std::chrono::microseconds(20), 0.01};

@@ -19,10 +19,10 @@
 #include "base/error.h"
 #include "base/json_reader.h"
 #include "cli/flags.h"
-#include "cli/planner.h"
 #include "cli/text.h"
 #include "exports/export.h"
 #include "exports/words.h"
+#include "search/planner.h"
 
 namespace dovetail::cli {
 namespace {
@@ -32,7 +32,7 @@ using schedule::PolicyKind;
 using schedule::PolicySpec;
 
 struct Row {
-  Candidate candidate;
+  search::Candidate candidate;
   std::optional<Bytes> threshold;
   std::optional<Bytes> first_bucket;
 };
@@ -112,7 +112,8 @@ std::vector<PolicySpec> policies_of(const ExploreOptions& options,
 }
 
 // The rows of one policy, which sweeps the thresholds unless it was given one.
-std::vector<Row> evaluate(Planner& planner, PolicySpec spec, std::span<const Bytes> thresholds) {
+std::vector<Row> evaluate(search::Planner& planner, PolicySpec spec,
+                          std::span<const Bytes> thresholds) {
   std::vector<Row> rows;
   const auto add = [&](std::optional<Bytes> threshold) {
     Row row{planner.evaluate(spec), threshold, {}};
@@ -145,7 +146,7 @@ void find_best(Sweep& sweep) {
   }
 }
 
-Sweep run_sweep(Planner& planner, const ExploreOptions& options) {
+Sweep run_sweep(search::Planner& planner, const ExploreOptions& options) {
   const std::vector<Bytes> range = parse_thresholds(options.thresholds, options.points);
   Sweep sweep;
   const bool all = options.policies.empty();
@@ -155,7 +156,7 @@ Sweep run_sweep(Planner& planner, const ExploreOptions& options) {
   for (std::size_t p = 0; p < specs.size(); ++p) {
     const PolicySpec& spec = specs[p];
     // What was not asked for by name is left out where it does not apply.
-    const Planner::Fit fit = planner.fit_of(spec);
+    const search::Planner::Fit fit = planner.fit_of(spec);
     if (all && fit.refusal) {
       sweep.left_out.push_back(std::string(schedule::name(spec.kind)) + ": " + *fit.refusal);
       continue;
@@ -173,7 +174,8 @@ Sweep run_sweep(Planner& planner, const ExploreOptions& options) {
   static_cast<void>(planner.verified_schedule(sweep.rows[sweep.best].candidate.spec));
   sweep.simulated = planner.simulated();
   if (!sweep.best_bounded) return sweep;
-  Bound checked = checked_bound(planner.lower_bound(), sweep.rows[*sweep.best_bounded].candidate);
+  search::Bound checked =
+      checked_bound(planner.lower_bound(), sweep.rows[*sweep.best_bounded].candidate);
   sweep.lower_bound = checked.time;
   sweep.bound_problem = std::move(checked.problem);
   if (!sweep.lower_bound) return sweep;
@@ -363,7 +365,7 @@ std::vector<Bytes> parse_thresholds(const std::string& text, int points) {
 
 void explore(const ExploreOptions& options, std::ostream& out) {
   Inputs inputs = load_inputs(options.inputs);
-  Planner planner(std::move(inputs.program), std::move(inputs.costs));
+  search::Planner planner(std::move(inputs.program), std::move(inputs.costs));
   const Sweep sweep = run_sweep(planner, options);
   if (options.json) {
     out << to_json(sweep, inputs, options, planner.program());

@@ -16,7 +16,6 @@
 #include "cli/inputs.h"
 #include "cli/outputs.h"
 #include "cli/plan_machine.h"
-#include "cli/planner.h"
 #include "cli/text.h"
 #include "exports/export.h"
 #include "models/costs_json.h"
@@ -25,6 +24,7 @@
 #include "schedule/policies/report.h"
 #include "schedule/sharding.h"
 #include "schedule/verify.h"
+#include "search/planner.h"
 #include "sim/interval.h"
 #include "sim/steady.h"
 #include "traces/metrics.h"
@@ -106,8 +106,8 @@ void plan(const PlanOptions& options, std::ostream& out) {
   InputOptions wanted = options.inputs;
   wanted.split = {.stages = spec.stages, .chunks = spec.chunks};
   Inputs inputs = load_inputs(wanted);
-  Planner planner(std::move(inputs.program), std::move(inputs.costs));
-  const Candidate candidate = planner.evaluate(spec);
+  search::Planner planner(std::move(inputs.program), std::move(inputs.costs));
+  const search::Candidate candidate = planner.evaluate(spec);
   schedule::Plan result{.program = {}, .schedule = planner.verified_schedule(spec), .summary = {}};
   result.program = planner.program();
   schedule::Prediction predicted{.step = Duration(candidate.summary.step_ns),
@@ -115,7 +115,7 @@ void plan(const PlanOptions& options, std::ostream& out) {
                                  .lower_bound = {}};
   std::vector<std::string> notes = stream_notes(result.schedule);
   if (candidate.bounded) {
-    const Bound bound = checked_bound(planner.lower_bound(), candidate);
+    const search::Bound bound = checked_bound(planner.lower_bound(), candidate);
     predicted.lower_bound = bound.time;
     if (!bound.time) notes.push_back(bound.problem);
   }

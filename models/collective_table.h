@@ -29,8 +29,8 @@
 #pragma once
 
 #include "base/units.h"
+#include "models/linear_piece.h"
 #include "models/spread.h"
-#include "schedule/search/exact.h"
 
 #include <array>
 #include <cstddef>
@@ -83,10 +83,6 @@ struct TableAccuracy {
   LeaveOneOut log_log;
   std::size_t points = 0;  // how many points were left out in turn
 };
-
-// base_ns + ns_per_byte * bytes from `from` on, up to the next piece. base_ns may be negative on a
-// steep piece; the sum never is.
-using schedule::LinearPiece;
 
 // The value of a hull at one size. REQUIRES: pieces.front().from == 0 bytes, bytes >= 0.
 Duration evaluate(std::span<const LinearPiece> pieces, Bytes bytes);

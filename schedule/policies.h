@@ -55,7 +55,7 @@ enum class PolicyKind {
   OneBucket,
   Threshold,
   TorchDdp,
-  Exact,  // needs costs: cli/planner.h solves it and calls partition()
+  Exact,  // needs costs: search/planner.h solves it and calls partition()
   SourceFirstFit,
   SourceImproved,
   GradientMerge,

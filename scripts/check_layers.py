@@ -24,11 +24,12 @@ ALLOWED_ROOMS = {
     "models": {"base", "traces", "schedule"},
     "imports": {"base", "traces", "schedule", "models"},
     "sim": {"base", "traces", "schedule", "models"},
+    "search": {"base", "schedule", "models", "sim"},
     "exec": {"base", "traces", "schedule"},
     "exports": {"base", "traces", "schedule", "models"},
-    "cli": {"base", "traces", "schedule", "models", "imports", "sim", "exec", "exports"},
-    "tests": {"base", "traces", "schedule", "models", "imports", "sim", "exec", "exports", "cli"},
-    "bench": {"base", "traces", "schedule", "models", "imports", "sim", "exec", "exports", "cli"},
+    "cli": {"base", "traces", "schedule", "models", "imports", "sim", "search", "exec", "exports"},
+    "tests": {"base", "traces", "schedule", "models", "imports", "sim", "search", "exec", "exports", "cli"},
+    "bench": {"base", "traces", "schedule", "models", "imports", "sim", "search", "exec", "exports", "cli"},
 }
 # Folder of a room -> the other folders of that room whose headers it may include. What lies in the room
 # itself is free to all of them, except for the doors named below. A folder that is not here has no rule yet.

@@ -22,7 +22,7 @@ import sys
 import unity_groups
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-ROOMS = ["base", "schedule", "traces", "models", "imports", "sim", "exec", "cli"]
+ROOMS = ["base", "schedule", "traces", "models", "imports", "sim", "search", "exec", "cli"]
 LARGEST_GROUP = 30
 HEADERS = "/(" + "|".join([*ROOMS, "tests", "bench"]) + r")/[^ ]*\.(h|cc)$"
 

@@ -18,7 +18,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-ROOMS = ["base", "schedule", "traces", "models", "imports", "sim", "exec", "cli", "tests", "bench"]
+ROOMS = ["base", "schedule", "traces", "models", "imports", "sim", "search", "exec", "cli", "tests", "bench"]
 NAMESPACE = re.compile(r"^namespace ([\w:]+) \{", re.MULTILINE)
 ANONYMOUS = re.compile(r"^namespace \{\n(.*?)^\}  // namespace\n", re.MULTILINE | re.DOTALL)
 # What a file declares at the start of a line: types, aliases, constants, functions.

@@ -14,7 +14,6 @@
 #include <string>
 
 #include "base/error.h"
-#include "cli/planner.h"
 #include "exec/cuda/communicator_plan.h"
 #include "exec/cuda/layout.h"
 #include "exec/cuda/stand_in.h"
@@ -26,6 +25,7 @@
 #include "models/workload.h"
 #include "schedule/lower.h"
 #include "schedule/policies.h"
+#include "search/planner.h"
 #include "tests/cli/tool.h"
 
 namespace dovetail::cli {
@@ -95,7 +95,7 @@ Duration executed(const schedule::PolicySpec& spec) {
 TEST(CalibrateCudaTest, WhatIsPredictedIsWhatTheMachineDoes) {
   const models::Cluster cluster = calibrated(options());
   const schedule::Program program = workload();
-  Planner planner(program, models::costs_for(cluster, program));
+  search::Planner planner(program, models::costs_for(cluster, program));
   for (const char* policy : {"one-bucket", "per-tensor", "no-overlap", "threshold:threshold=8MiB",
                              "threshold:threshold=8MiB,scope=whole-stream"}) {
     const schedule::PolicySpec spec = schedule::parse_policy(policy);

@@ -16,17 +16,17 @@
 #include <vector>
 
 #include "base/file.h"
-#include "cli/planner.h"
 #include "models/profile.h"
 #include "models/workload.h"
 #include "schedule/policies.h"
+#include "search/planner.h"
 
 namespace dovetail::cli {
 namespace {
 
 const std::string kModels = std::string(DOVETAIL_SOURCE_DIR) + "/models";
 
-Planner planner_for(const std::string& workload) {
+search::Planner planner_for(const std::string& workload) {
   models::Workload loaded = models::load_workload(workload, std::nullopt, kModels);
   return {std::move(loaded.program), *std::move(loaded.own_costs)};
 }
@@ -61,7 +61,7 @@ std::vector<Setting> settings_of(const std::string& workload) {
 }
 
 TEST(DdpPredictionTest, BucketsAreThoseThatDdpLogged) {
-  Planner planner = planner_for("mlp-1000mbit");
+  search::Planner planner = planner_for("mlp-1000mbit");
   std::size_t compared = 0;
   for (const Setting& setting : settings_of("mlp-1000mbit")) {
     if (setting.bucket_bytes.empty()) continue;
@@ -78,7 +78,7 @@ TEST(DdpPredictionTest, BucketsAreThoseThatDdpLogged) {
 // Mean absolute error at most 1.5 %, worst at most 3 %, and every pair that differs by more than 2
 // % in the right order.
 TEST(DdpPredictionTest, StepTimesOfAllMeasuredSettingsArePredicted) {
-  Planner planner = planner_for("mlp-1000mbit");
+  search::Planner planner = planner_for("mlp-1000mbit");
   const std::vector<Setting> settings = settings_of("mlp-1000mbit");
   ASSERT_EQ(settings.size(), 15u);
   std::vector<double> predicted;

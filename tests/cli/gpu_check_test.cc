@@ -18,9 +18,9 @@
 
 #include "base/file.h"
 #include "cli/inputs.h"
-#include "cli/planner.h"
 #include "models/cluster.h"
 #include "schedule/policies.h"
+#include "search/planner.h"
 #include "tests/cli/tool.h"
 
 namespace dovetail::cli {
@@ -294,7 +294,7 @@ double predicted_us(const std::string& folder, const json& row) {
                                .cluster = cluster,
                                .data_dir = kRoot + "/models",
                                .world = calibration.at("ranks").get<std::int64_t>()});
-  Planner planner(std::move(inputs.program), std::move(inputs.costs));
+  search::Planner planner(std::move(inputs.program), std::move(inputs.costs));
   const auto spec = schedule::parse_policy(row.at("policy").get<std::string>());
   return to_us(Duration(planner.evaluate(spec).summary.step_ns));
 }

@@ -21,8 +21,8 @@
 
 #include "base/file.h"
 #include "cli/inputs.h"
-#include "cli/planner.h"
 #include "schedule/policies.h"
+#include "search/planner.h"
 
 namespace dovetail::cli {
 namespace {
@@ -63,7 +63,7 @@ Errors errors_of(const std::string& name) {
                                .cluster = kMeasured + machine,
                                .data_dir = kRoot + "/models",
                                .world = {}});
-  Planner planner(std::move(inputs.program), std::move(inputs.costs));
+  search::Planner planner(std::move(inputs.program), std::move(inputs.costs));
   const auto run = json_of(name + ".json");
   Errors errors;
   for (const auto& row : run.at("rows")) {

@@ -12,12 +12,12 @@
 // before they entered a window are never put in. Does not suit costs that fall (exact_table.cc).
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/search/min_window.h"
-#include "schedule/search/ticks.h"
+#include "search/min_window.h"
+#include "search/ticks.h"
 
 #include <memory>
 
-namespace dovetail::schedule {
+namespace dovetail::search {
 namespace {
 
 using internal::MinWindow;
@@ -114,4 +114,4 @@ Partition exact_partition(const PartitionProblem& problem, std::span<const Linea
   return PiecewiseSolver(problem, cost).solve();
 }
 
-}  // namespace dovetail::schedule
+}  // namespace dovetail::search

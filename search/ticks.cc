@@ -1,14 +1,14 @@
 // How linear costs become whole ticks.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/search/ticks.h"
+#include "search/ticks.h"
 
 #include "base/error.h"
 
 #include <cmath>
 #include <limits>
 
-namespace dovetail::schedule::internal {
+namespace dovetail::search::internal {
 namespace {
 
 constexpr int kMostBits = 32;
@@ -97,4 +97,4 @@ LinearTicks::LinearTicks(const PartitionProblem& problem, const AffineCost& cost
                   std::vector<LinearPiece>{
                       {Bytes(0), static_cast<double>(cost.base.count()), cost.ns_per_byte}}) {}
 
-}  // namespace dovetail::schedule::internal
+}  // namespace dovetail::search::internal

@@ -5,13 +5,13 @@
 // earlier than the best end so far is passed over without asking for its cost.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/search/ticks.h"
+#include "search/ticks.h"
 
 #include "base/error.h"
 
 #include <limits>
 
-namespace dovetail::schedule {
+namespace dovetail::search {
 
 Partition exact_partition(const PartitionProblem& problem, const BucketCost& cost) {
   using internal::Ticks;
@@ -42,4 +42,4 @@ Partition exact_partition(const PartitionProblem& problem, const BucketCost& cos
   return internal::read_partition(problem, {finish, begins}, exact);
 }
 
-}  // namespace dovetail::schedule
+}  // namespace dovetail::search

@@ -41,10 +41,10 @@
 #include "schedule/policies.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
-#include "schedule/search/exact.h"
+#include "search/exact.h"
 #include "sim/steady.h"
 
-namespace dovetail::cli {
+namespace dovetail::search {
 
 struct Candidate {
   schedule::PolicySpec spec;
@@ -98,8 +98,8 @@ class Planner {
   [[nodiscard]] std::size_t simulated() const { return simulated_; }
 
  private:
-  [[nodiscard]] schedule::PartitionProblem relaxed_problem(std::int32_t rank) const;
-  [[nodiscard]] std::vector<std::vector<schedule::LinearPiece>> cost_curves() const;
+  [[nodiscard]] PartitionProblem relaxed_problem(std::int32_t rank) const;
+  [[nodiscard]] std::vector<std::vector<LinearPiece>> cost_curves() const;
   [[nodiscard]] Duration shortest_reader(Rank rank) const;
   std::vector<std::size_t> solve_exact(const schedule::PolicySpec& spec);
   struct Search;
@@ -127,4 +127,4 @@ class Planner {
   std::size_t simulated_ = 0;
 };
 
-}  // namespace dovetail::cli
+}  // namespace dovetail::search

@@ -11,12 +11,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "schedule/search/ticks.h"
+#include "search/ticks.h"
 
 #include <cstddef>
 #include <cstdint>
 
-namespace dovetail::schedule::internal {
+namespace dovetail::search::internal {
 
 class MinWindow {
  public:
@@ -50,4 +50,4 @@ class MinWindow {
   std::size_t tail_ = 0;
 };
 
-}  // namespace dovetail::schedule::internal
+}  // namespace dovetail::search::internal

@@ -1,7 +1,7 @@
 // Tests of the exact optimum: hand calculations, then enumeration of all groupings as the judge.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/search/exact.h"
+#include "search/exact.h"
 
 #include "base/random.h"
 
@@ -14,7 +14,7 @@
 #include <ostream>
 #include <string>
 
-namespace dovetail::schedule {
+namespace dovetail::search {
 
 // What a failed expectation prints.
 inline std::ostream& operator<<(std::ostream& out, const Partition& partition) {
@@ -373,4 +373,4 @@ TEST(ExactDeathTest, RefusesAGroupingThatLeavesGradientsOut) {
 }
 
 }  // namespace
-}  // namespace dovetail::schedule
+}  // namespace dovetail::search

@@ -13,14 +13,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "schedule/search/exact.h"
+#include "search/exact.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-namespace dovetail::schedule::internal {
+namespace dovetail::search::internal {
 
 using Ticks = std::int64_t;
 
@@ -116,4 +116,4 @@ Partition read_partition(const PartitionProblem& problem, const Solution& soluti
   return partition;
 }
 
-}  // namespace dovetail::schedule::internal
+}  // namespace dovetail::search::internal

@@ -34,13 +34,14 @@
 #pragma once
 
 #include "base/units.h"
+#include "models/linear_piece.h"
 
 #include <cstddef>
 #include <functional>
 #include <span>
 #include <vector>
 
-namespace dovetail::schedule {
+namespace dovetail::search {
 
 struct PartitionProblem {
   std::vector<Duration> ready;  // in gradient-ready order
@@ -55,15 +56,8 @@ struct AffineCost {
   friend bool operator==(const AffineCost&, const AffineCost&) = default;
 };
 
-// T(x) = base_ns + ns_per_byte * x for from <= x < from of the next piece. A curve is a list of
-// pieces; the first begins at 0 bytes, the last has no end. base_ns is an intercept and may be
-// negative. REQUIRES: from rises strictly and T never falls, also not from one piece to the next.
-struct LinearPiece {
-  Bytes from;
-  double base_ns = 0;
-  double ns_per_byte = 0;
-  friend bool operator==(const LinearPiece&, const LinearPiece&) = default;
-};
+// A curve of linear pieces. REQUIRES: T never falls, also not from one piece to the next.
+using models::LinearPiece;
 
 using BucketCost = std::function<Duration(Bytes)>;
 
@@ -100,4 +94,4 @@ std::vector<Duration> evaluate(const PartitionProblem& problem, std::span<const 
 Duration suffix_bound(const PartitionProblem& problem, const AffineCost& cost);
 Duration suffix_bound(const PartitionProblem& problem, std::span<const LinearPiece> pieces);
 
-}  // namespace dovetail::schedule
+}  // namespace dovetail::search

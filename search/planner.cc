@@ -1,7 +1,7 @@
 // Judging, solving and bounding.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/planner.h"
+#include "search/planner.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -14,7 +14,7 @@
 #include "schedule/sharding.h"
 #include "schedule/verify.h"
 
-namespace dovetail::cli {
+namespace dovetail::search {
 namespace {
 
 // What decides the simulated time of a schedule: everything but its name.
@@ -111,9 +111,9 @@ models::CollectiveTable all_reduce_of(const schedule::Program& program,
 }
 
 // The table's hull with a fixed time added to every collective.
-std::vector<schedule::LinearPiece> pieces_of(const models::CollectiveTable& table,
-                                             models::TimeKind kind, Duration extra) {
-  std::vector<schedule::LinearPiece> pieces = table.hull(kind);
+std::vector<LinearPiece> pieces_of(const models::CollectiveTable& table, models::TimeKind kind,
+                                   Duration extra) {
+  std::vector<LinearPiece> pieces = table.hull(kind);
   for (auto& piece : pieces) piece.base_ns += static_cast<double>(extra.count());
   return pieces;
 }
@@ -247,8 +247,8 @@ Candidate Planner::evaluate(const schedule::PolicySpec& spec) {
           is_sharded(candidate)};
 }
 
-schedule::PartitionProblem Planner::relaxed_problem(std::int32_t rank) const {
-  schedule::PartitionProblem problem;
+PartitionProblem Planner::relaxed_problem(std::int32_t rank) const {
+  PartitionProblem problem;
   for (const schedule::OwedGradient& gradient : owed_) {
     problem.ready.push_back(op_end_[static_cast<std::size_t>(rank)][gradient.producer_index]);
     problem.size.push_back(gradient.bytes);
@@ -256,9 +256,9 @@ schedule::PartitionProblem Planner::relaxed_problem(std::int32_t rank) const {
   return problem;
 }
 
-std::vector<std::vector<schedule::LinearPiece>> Planner::cost_curves() const {
+std::vector<std::vector<LinearPiece>> Planner::cost_curves() const {
   const Duration cpu = costs_.contention(Rank{0}).collective_cpu;
-  std::vector<std::vector<schedule::LinearPiece>> curves;
+  std::vector<std::vector<LinearPiece>> curves;
   for (const models::TimeKind kind :
        {models::TimeKind::Smaller, models::TimeKind::BackToBack, models::TimeKind::Isolated}) {
     curves.push_back(pieces_of(all_reduce_, kind, Duration{}));
@@ -338,9 +338,9 @@ void Planner::climb(Search& search) {
 std::vector<std::size_t> Planner::solve_exact(const schedule::PolicySpec& spec) {
   const std::string key = schedule::to_string(spec);
   if (const auto known = exact_.find(key); known != exact_.end()) return known->second;
-  schedule::PartitionProblem problem = relaxed_problem(0);
+  PartitionProblem problem = relaxed_problem(0);
   for (std::size_t rank = 1; rank < op_end_.size(); ++rank) {
-    const schedule::PartitionProblem other = relaxed_problem(static_cast<std::int32_t>(rank));
+    const PartitionProblem other = relaxed_problem(static_cast<std::int32_t>(rank));
     for (std::size_t i = 0; i < problem.ready.size(); ++i) {
       problem.ready[i] = std::max(problem.ready[i], other.ready[i]);
     }
@@ -349,7 +349,7 @@ std::vector<std::size_t> Planner::solve_exact(const schedule::PolicySpec& spec) 
   Search search{.spec = spec};
   for (int round = 0; round < 2; ++round) {
     for (const auto& pieces : curves) {
-      improves(search, schedule::exact_partition(problem, pieces).ends);
+      improves(search, exact_partition(problem, pieces).ends);
     }
     problem.ready = search.ready;
     for (std::size_t i = 1; i < problem.ready.size(); ++i) {
@@ -391,10 +391,10 @@ Duration Planner::lower_bound() const {
     const Duration tail = shortest_reader(Rank{static_cast<std::int32_t>(rank)});
     // A simulated collective is rounded to whole ns, one rounding per bucket at most.
     const Duration rounding(static_cast<std::int64_t>(owed_.size()));
-    const Duration finish = schedule::exact_partition(problem, pieces).finish;
+    const Duration finish = exact_partition(problem, pieces).finish;
     bound = std::max({bound, finish + tail - rounding, op_end_[rank].back()});
   }
   return bound;
 }
 
-}  // namespace dovetail::cli
+}  // namespace dovetail::search

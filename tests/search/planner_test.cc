@@ -2,7 +2,7 @@
 // model is relaxed.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/planner.h"
+#include "search/planner.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include "schedule/lower.h"
 #include "tests/support/programs.h"
 
-namespace dovetail::cli {
+namespace dovetail::search {
 namespace {
 
 std::vector<models::CollectivePoint> random_points(Random& random) {
@@ -201,4 +201,4 @@ TEST(PlannerTest, AGroupingSeenBeforeIsNotSimulatedAgain) {
 }
 
 }  // namespace
-}  // namespace dovetail::cli
+}  // namespace dovetail::search

@@ -4,7 +4,7 @@
 // which the link is free, so each of the 2^n prefixes costs one addition. Nothing is cut off.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/search/ticks.h"
+#include "search/ticks.h"
 
 #include "base/error.h"
 
@@ -12,7 +12,7 @@
 #include <bit>
 #include <limits>
 
-namespace dovetail::schedule {
+namespace dovetail::search {
 namespace {
 
 using internal::FunctionTicks;
@@ -163,4 +163,4 @@ Duration suffix_bound(const PartitionProblem& problem, std::span<const LinearPie
   return best_line_bound(problem, LinearTicks(problem, pieces));
 }
 
-}  // namespace dovetail::schedule
+}  // namespace dovetail::search

@@ -21,12 +21,12 @@
 // Tests: ExactTest, against enumeration and against the O(n^2) form.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/search/min_window.h"
-#include "schedule/search/ticks.h"
+#include "search/min_window.h"
+#include "search/ticks.h"
 
 #include <memory>
 
-namespace dovetail::schedule {
+namespace dovetail::search {
 namespace {
 
 using internal::LinearTicks;
@@ -101,4 +101,4 @@ Partition exact_partition(const PartitionProblem& problem, const AffineCost& cos
   return partition;
 }
 
-}  // namespace dovetail::schedule
+}  // namespace dovetail::search
