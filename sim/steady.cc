@@ -115,12 +115,16 @@ StepSummary mean_of(const Graph& graph, const Timeline& timeline, std::int32_t s
 
 SteadyState find_steady_state(const schedule::ScheduledProgram& program, const models::Costs& costs,
                               Graph& graph, Workspace& workspace) {
-  constexpr std::int64_t kRounding = 4;  // ns, of rates
+  constexpr std::int64_t kRounding = 4;          // ns, of rates
+  constexpr std::int32_t kStepsForEquality = 8;  // from here on rounding is allowed for
   SteadyState state;
   for (state.steps = 2;; state.steps *= 2) {
     graph = compile(program, costs, state.steps, std::move(graph));
     play(graph, costs, workspace);
-    state.cycle = cycle_of(graph, workspace.timeline, kRounding);
+    state.cycle = cycle_of(graph, workspace.timeline, 0);
+    if (state.cycle == 0 && state.steps >= kStepsForEquality) {
+      state.cycle = cycle_of(graph, workspace.timeline, kRounding);
+    }
     if (state.cycle > 0 || state.steps >= kMostSteps) break;
   }
   const std::int32_t shown = state.cycle > 0 ? state.cycle : state.steps / 2;

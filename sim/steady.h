@@ -3,7 +3,7 @@
 // The first steps begin with idle streams, and unlike ranks may take turns at being late, so that
 // steps differ for ever while their average does not. Therefore more and more steps are played (2, 4,
 // 8, ... at most kMostSteps) until the last one repeats an earlier one: every command of it begins and
-// ends exactly one shift later (with contention: but for the rounding of rates). What a step does
+// ends exactly one shift later (with contention, from 8 steps on: but for the rounding of rates). What a step does
 // depends on the steps before it only through when their commands ended, and on when the host issued
 // its own. So if, besides, the host needs no more than the shift to issue as many steps, everything
 // goes on to repeat itself: with a cycle of one step, or of several. It is enough that this holds for

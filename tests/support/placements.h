@@ -1,0 +1,107 @@
+// Random placements of a Program's gradients for tests and benchmarks of search/step_model.h.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/random.h"
+#include "search/step_model.h"
+
+namespace dovetail::testing {
+
+// Consecutive buckets of this mode and wait, launched when ready, on one stream.
+inline search::Choices choices_with_ends(const std::vector<std::size_t>& ends,
+                                         schedule::BucketMode mode, schedule::WaitPoint wait) {
+  search::Choices choices;
+  std::int32_t begin = 0;
+  for (const std::size_t end : ends) {
+    choices.push_back(
+        {.begin = begin, .end = static_cast<std::int32_t>(end), .mode = mode, .wait = wait});
+    begin = static_cast<std::int32_t>(end);
+  }
+  return choices;
+}
+
+// Buckets of `mean` gradients on average; each decision drawn for all buckets alike or for each of them:
+// mode, wait, scope, stream, launch delay, order.
+inline search::Choices random_choices(Random& random, const search::StepModel& model,
+                                      std::int64_t mean) {
+  using schedule::BucketMode;
+  using schedule::WaitPoint;
+  using schedule::WaitScope;
+  std::vector<std::size_t> ends;
+  for (std::int32_t i = 1; i < model.gradients(); ++i) {
+    if (random.between(1, mean) == 1) ends.push_back(static_cast<std::size_t>(i));
+  }
+  ends.push_back(static_cast<std::size_t>(model.gradients()));
+  const auto copies = [&] { return random.between(0, 1) == 0; };
+  search::Choices choices =
+      choices_with_ends(ends, copies() ? BucketMode::Copy : BucketMode::View,
+                        copies() ? WaitPoint::EndOfBackward : WaitPoint::FirstUse);
+  const bool mixes_modes = random.between(0, 5) == 0;
+  const bool mixes_waits = random.between(0, 2) == 0;
+  const bool mixes_scopes = random.between(0, 3) == 0;
+  const bool delays = random.between(0, 1) == 0;
+  const std::int64_t streams = random.between(0, 4) == 0 ? 3 : 1;
+  for (search::BucketChoice& choice : choices) {
+    if (mixes_modes) choice.mode = copies() ? BucketMode::Copy : BucketMode::View;
+    if (mixes_waits) choice.wait = copies() ? WaitPoint::EndOfBackward : WaitPoint::FirstUse;
+    if (mixes_scopes) choice.scope = copies() ? WaitScope::WholeStream : WaitScope::Event;
+    choice.stream = static_cast<std::int32_t>(random.between(0, streams - 1));
+    if (delays && random.between(0, 2) == 0) {
+      const std::int32_t ready = model.ready(choice.end - 1);
+      const std::int64_t latest = std::min<std::int64_t>(model.backward_end(), ready + 40);
+      choice.launch = static_cast<std::int32_t>(random.between(ready, latest));
+    }
+  }
+  if (random.between(0, 3) == 0) {
+    for (std::size_t b = 1; b < choices.size(); ++b) {
+      if (random.between(0, 5) == 0) std::swap(choices[b - 1], choices[b]);
+    }
+  }
+  return choices;
+}
+
+// Moves, merges, splits, delays or swaps at random; gives the first bucket that differs.
+inline std::size_t random_change(Random& random, const search::StepModel& model,
+                                 search::Choices& choices) {
+  const auto last = static_cast<std::int64_t>(choices.size()) - 1;
+  const auto b = static_cast<std::size_t>(random.between(0, last));
+  search::BucketChoice& choice = choices[b];
+  const bool has_next = b + 1 < choices.size();
+  const bool adjacent = has_next && choice.end == choices[b + 1].begin;
+  switch (random.between(0, 4)) {
+    case 0:  // a border
+      if (!adjacent) return b;
+      choice.end = choices[b + 1].begin =
+          static_cast<std::int32_t>(random.between(choice.begin + 1, choices[b + 1].end - 1));
+      return b;
+    case 1:  // a merge
+      if (!adjacent) return b;
+      choice.end = choices[b + 1].end;
+      choices.erase(choices.begin() + static_cast<std::ptrdiff_t>(b) + 1);
+      return b;
+    case 2: {  // a split
+      if (choice.end - choice.begin < 2) return b;
+      search::BucketChoice second = choice;
+      choice.end = second.begin =
+          static_cast<std::int32_t>(random.between(choice.begin + 1, choice.end - 1));
+      choices.insert(choices.begin() + static_cast<std::ptrdiff_t>(b) + 1, second);
+      return b;
+    }
+    case 3:
+      choice.launch = static_cast<std::int32_t>(
+          random.between(model.ready(choice.end - 1), model.backward_end()));
+      return b;
+    default:
+      if (has_next) std::swap(choices[b], choices[b + 1]);
+      return b;
+  }
+}
+
+}  // namespace dovetail::testing
