@@ -118,7 +118,7 @@ std::vector<Row> evaluate(search::Planner& planner, PolicySpec spec,
   const auto add = [&](std::optional<Bytes> threshold) {
     Row row{planner.evaluate(spec), threshold, {}};
     if (spec.kind == PolicyKind::TorchDdp) row.first_bucket = spec.first_bucket;
-    rows.push_back(row);
+    rows.push_back(std::move(row));
   };
   if (!sweeps(spec.kind)) {
     add(std::nullopt);
@@ -135,7 +135,7 @@ void find_best(Sweep& sweep) {
   const auto better = [&](const Row& a, const Row& b) {
     if (micro_steps(a) != micro_steps(b)) return micro_steps(a) < micro_steps(b);
     if (step_ns(a) != step_ns(b)) return step_ns(a) < step_ns(b);
-    return a.candidate.buckets < b.candidate.buckets;
+    return a.candidate.buckets() < b.candidate.buckets();
   };
   for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
     if (better(sweep.rows[i], sweep.rows[sweep.best])) sweep.best = i;
@@ -171,7 +171,7 @@ Sweep run_sweep(search::Planner& planner, const ExploreOptions& options) {
     }
   }
   find_best(sweep);
-  static_cast<void>(planner.verified_schedule(sweep.rows[sweep.best].candidate.spec));
+  static_cast<void>(planner.verified(sweep.rows[sweep.best].candidate.schedule));
   sweep.simulated = planner.simulated();
   if (!sweep.best_bounded) return sweep;
   search::Bound checked =
@@ -197,7 +197,7 @@ ordered_json row_json(const Row& row) {
           {"first_bucket_bytes", size(row.first_bucket)},
           {"mode", std::string(to_string(row.candidate.spec.mode))},
           {"wait", std::string(to_string(row.candidate.spec.wait))},
-          {"buckets", row.candidate.buckets},
+          {"buckets", row.candidate.buckets()},
           {"micro_steps", micro_steps(row)},
           {"step_us", us(summary.step_ns)},
           {"exposed_us", us(summary.exposed_ns)},
@@ -208,7 +208,7 @@ ordered_json row_json(const Row& row) {
 }
 
 bool shards(const Sweep& sweep) {
-  return std::ranges::any_of(sweep.rows, [](const Row& row) { return row.candidate.sharded; });
+  return std::ranges::any_of(sweep.rows, [](const Row& row) { return row.candidate.sharded(); });
 }
 
 std::string to_json(const Sweep& sweep, const Inputs& inputs, const ExploreOptions& options,
@@ -264,7 +264,7 @@ void print_rows(std::ostream& out, const Sweep& sweep) {
   TextTable table(std::move(header));
   const Row& best = sweep.rows[sweep.best];
   for (const Row& row : sweep.rows) {
-    std::vector<std::string> cells = {label(row), std::to_string(row.candidate.buckets),
+    std::vector<std::string> cells = {label(row), std::to_string(row.candidate.buckets()),
                                       fixed(us(row.candidate.summary.step_ns) / 1e3, 3),
                                       fixed(us(row.candidate.summary.exposed_ns) / 1e3, 3)};
     if (merged) cells.push_back(fixed(step_ns(row) / 1e6, 3));

@@ -21,7 +21,6 @@
 #include "models/costs_json.h"
 #include "schedule/lower.h"
 #include "schedule/plan_json.h"
-#include "schedule/policies/report.h"
 #include "schedule/sharding.h"
 #include "schedule/verify.h"
 #include "search/planner.h"
@@ -108,7 +107,8 @@ void plan(const PlanOptions& options, std::ostream& out) {
   Inputs inputs = load_inputs(wanted);
   search::Planner planner(std::move(inputs.program), std::move(inputs.costs));
   const search::Candidate candidate = planner.evaluate(spec);
-  schedule::Plan result{.program = {}, .schedule = planner.verified_schedule(spec), .summary = {}};
+  schedule::Plan result{.program = {}, .schedule = candidate.schedule, .summary = {}};
+  const schedule::ScheduledProgram program = planner.verified(candidate.schedule);
   result.program = planner.program();
   schedule::Prediction predicted{.step = Duration(candidate.summary.step_ns),
                                  .exposed = Duration(candidate.summary.exposed_ns),
@@ -125,13 +125,12 @@ void plan(const PlanOptions& options, std::ostream& out) {
                     .link = inputs.link};
   std::vector<NewFile> files = {{options.output, schedule::plan_to_json(result)}};
   if (!options.trace.empty()) {
-    const auto program = lower_and_verify(result.program, result.schedule, options.output);
     const traces::Trace trace = simulate_steady(program, planner.costs(), kTraceSteps).trace;
     files.push_back({options.trace, traces::to_json(trace)});
   }
   write_files(files);
   out << options.output << ": " << schedule::to_string(spec) << ", "
-      << counted(candidate.buckets, "bucket") << "; predicted step "
+      << counted(candidate.buckets(), "bucket") << "; predicted step "
       << fixed(to_us(predicted.step) / 1e3, 3) << " ms, exposed "
       << fixed(to_us(predicted.exposed) / 1e3, 3) << " ms";
   if (predicted.lower_bound) {
@@ -141,15 +140,8 @@ void plan(const PlanOptions& options, std::ostream& out) {
   print_notes(out, inputs.notes);
   print_notes(out, notes);
   if (is_sharded(result.schedule)) print_notes(out, inputs.sharding_notes);
-  if (spec.kind == schedule::PolicyKind::Exact) {
-    for (const std::string& line : schedule::bucket_report(result.program, result.schedule)) {
-      out << "  " << line << '\n';
-    }
-  } else {
-    const schedule::PolicyResult decided = schedule::apply_policy(result.program, spec);
-    for (const std::string& line : decided.report) out << "  " << line << '\n';
-    for (const std::string& line : decided.refusals) out << "  left out: " << line << '\n';
-  }
+  for (const std::string& line : candidate.report) out << "  " << line << '\n';
+  for (const std::string& line : candidate.left_out) out << "  left out: " << line << '\n';
   if (!options.trace.empty()) out << options.trace << ": predicted trace\n";
   out << "next: " << exports::export_command(options.output) << '\n';
 }

@@ -11,56 +11,14 @@
 #include "base/error.h"
 #include "schedule/id_table.h"
 #include "schedule/lower.h"
+#include "schedule/policies/report.h"
 #include "schedule/sharding.h"
 #include "schedule/verify.h"
+#include "search/local_search.h"
+#include "search/step_model.h"
 
 namespace dovetail::search {
 namespace {
-
-// What decides the simulated time of a schedule: everything but its name.
-std::string signature(const schedule::Schedule& schedule) {
-  std::string text;
-  const auto add = [&text](auto number) { text += std::to_string(number) + ' '; };
-  const auto word = [&text](auto value) {
-    text += static_cast<char>('a' + static_cast<int>(value));
-  };
-  word(schedule.scale);
-  word(schedule.parameters);
-  add(schedule.merge.micro_steps);
-  word(schedule.merge.sync);
-  word(schedule.merge.op);
-  word(schedule.merge.dtype);
-  word(schedule.pipeline.kind);
-  word(schedule.pipeline.alignment);
-  for (const schedule::Bucket& bucket : schedule.buckets) {
-    add(bucket.gradients.size());
-    // Which gradients, where a bucket need not hold the next ones in ready order.
-    add(bucket.gradients.front().tensor.value);
-    add(bucket.gradients.back().tensor.value);
-    add(bucket.gradients.front().first);
-    add(bucket.gradients.back().count);
-    add(bucket.pad_to.count());
-    add(bucket.align_to.count());
-    word(bucket.mode);
-    word(bucket.wait);
-    word(bucket.scope);
-    word(bucket.collective);
-    const auto* comm = std::get_if<schedule::CommStream>(&bucket.stream);
-    add(comm == nullptr ? -1 : comm->index);
-    const auto* batch = std::get_if<schedule::LaunchInBatch>(&bucket.launch);
-    add(batch == nullptr ? -static_cast<std::int64_t>(bucket.launch.index()) : batch->batch + 1);
-    if (bucket.replicas) add(bucket.replicas->value);
-  }
-  for (const schedule::ParameterGather& gather : schedule.gathers) {
-    add(gather.bucket.value);
-    word(gather.readers);
-    const auto* comm = std::get_if<schedule::CommStream>(&gather.stream);
-    add(comm == nullptr ? -1 : comm->index);
-    const auto* after = std::get_if<schedule::LaunchAfterOp>(&gather.launch);
-    add(after == nullptr ? -1 : after->op.value);
-  }
-  return text;
-}
 
 // Whether lowering leaves the Program as it is.
 bool keeps_the_program(const schedule::Program& program, const schedule::Schedule& schedule) {
@@ -186,22 +144,33 @@ std::vector<Duration> Planner::ready_times(const schedule::ScheduledProgram& pro
   return ready;
 }
 
-schedule::Schedule Planner::schedule(const schedule::PolicySpec& spec) {
-  if (spec.kind != schedule::PolicyKind::Exact) return schedule::make_schedule(program_, spec);
-  if (const auto refusal = schedule::partition_refusal(program_)) {
-    throw InputError("policy " + schedule::to_string(spec) + ": " + *refusal);
+Candidate Planner::propose(const schedule::PolicySpec& spec) {
+  Candidate candidate{.spec = spec};
+  if (spec.kind == schedule::PolicyKind::Exact) {
+    if (const auto refusal = schedule::partition_refusal(program_)) {
+      throw InputError("policy " + schedule::to_string(spec) + ": " + *refusal);
+    }
+    candidate.schedule = solve_exact(spec);
+    candidate.report = schedule::bucket_report(program_, candidate.schedule);
+    return candidate;
   }
-  return schedule::partition(program_, solve_exact(spec), spec);
+  schedule::PolicyResult result = schedule::apply_policy(program_, spec);
+  if (result.failure) {
+    throw InputError("policy " + schedule::to_string(spec) + ": " + *result.failure);
+  }
+  candidate.schedule = std::move(result.schedule);
+  candidate.report = std::move(result.report);
+  candidate.left_out = std::move(result.refusals);
+  return candidate;
 }
 
-schedule::Schedule Planner::verified_schedule(const schedule::PolicySpec& spec) {
-  schedule::Schedule result = schedule(spec);
-  const schedule::Lowered lowered = schedule::lower(program_, result);
+schedule::ScheduledProgram Planner::verified(const schedule::Schedule& schedule) const {
+  schedule::Lowered lowered = schedule::lower(program_, schedule);
   for (const schedule::Problem& problem :
-       schedule::verify(program_, lowered.program, result.merge)) {
-    throw InputError("schedule " + result.policy + " is illegal: " + problem.message);
+       schedule::verify(program_, lowered.program, schedule.merge)) {
+    throw InputError("schedule " + schedule.policy + " is illegal: " + problem.message);
   }
-  return result;
+  return std::move(lowered.program);
 }
 
 Planner::Fit Planner::fit_of(const schedule::PolicySpec& spec) const {
@@ -239,12 +208,17 @@ Bound checked_bound(Duration bound, const Candidate& found) {
 }
 
 Candidate Planner::evaluate(const schedule::PolicySpec& spec) {
-  const schedule::Schedule candidate = schedule(spec);
-  const std::string key = signature(candidate);
-  auto found = seen_.find(key);
-  if (found == seen_.end()) found = seen_.emplace(key, judge(candidate, nullptr)).first;
-  return {spec, candidate.buckets.size(), found->second, is_bounded(candidate),
-          is_sharded(candidate)};
+  Candidate candidate = propose(spec);
+  candidate.summary = evaluate(candidate.schedule);
+  candidate.bounded = is_bounded(candidate.schedule);
+  return candidate;
+}
+
+sim::StepSummary Planner::evaluate(const schedule::Schedule& schedule) {
+  if (const sim::StepSummary* known = memo_.find(schedule)) return *known;
+  const sim::StepSummary summary = judge(schedule, nullptr);
+  memo_.keep(schedule, summary);
+  return summary;
 }
 
 PartitionProblem Planner::relaxed_problem(std::int32_t rank) const {
@@ -335,9 +309,33 @@ void Planner::climb(Search& search) {
   }
 }
 
-std::vector<std::size_t> Planner::solve_exact(const schedule::PolicySpec& spec) {
-  const std::string key = schedule::to_string(spec);
-  if (const auto known = exact_.find(key); known != exact_.end()) return known->second;
+// With the evaluator, where it applies: from all groupings that were simulated on. Launches are only held
+// back where that pays.
+std::optional<schedule::Schedule> Planner::search_on(const Search& search) const {
+  if (search.spec.batch != 0) return std::nullopt;
+  const StepModel::Made made =
+      StepModel::make(program_, costs_, schedule::partition(program_, search.ends, search.spec));
+  if (!made.model) return std::nullopt;
+  std::vector<Choices> starts;
+  for (const std::vector<std::size_t>& ends : search.tried) {
+    auto start = made.model->choices_of(schedule::partition(program_, ends, search.spec));
+    if (start) starts.push_back(*std::move(start));
+  }
+  LocalSearchOptions options{.delays = false};
+  options.evaluations = std::clamp<std::int64_t>(
+      kSearchWork / static_cast<std::int64_t>(program_.ops.size()), 200, options.evaluations);
+  std::optional<LocalSearchResult> found = local_search(*made.model, std::move(starts), options);
+  if (!found) return std::nullopt;
+  options.delays = true;
+  const auto delayed = local_search(*made.model, {found->choices}, options);
+  constexpr double kPays = 0.995;
+  const auto step = static_cast<double>(found->summary.step_ns);
+  if (delayed && static_cast<double>(delayed->summary.step_ns) < kPays * step) found = delayed;
+  if (found->summary.step_ns >= search.step_ns) return std::nullopt;
+  return made.model->schedule_of(found->choices);
+}
+
+schedule::Schedule Planner::solve_exact(const schedule::PolicySpec& spec) {
   PartitionProblem problem = relaxed_problem(0);
   for (std::size_t rank = 1; rank < op_end_.size(); ++rank) {
     const PartitionProblem other = relaxed_problem(static_cast<std::int32_t>(rank));
@@ -360,10 +358,10 @@ std::vector<std::size_t> Planner::solve_exact(const schedule::PolicySpec& spec) 
     try_all_groupings(search);
   } else {
     try_even_groupings(search);
+    if (std::optional<schedule::Schedule> found = search_on(search)) return *std::move(found);
     climb(search);
   }
-  exact_[key] = search.ends;
-  return search.ends;
+  return schedule::partition(program_, search.ends, spec);
 }
 
 // Of the optimizer ops that read an owed gradient; none where some gradient has no such reader, as it

@@ -15,8 +15,9 @@
 // ready times, so the planner solves it several times: with the lone, the queued and the lesser of
 // both times per collective, with the processor time of a collective added, and again with the
 // ready times that the best of those had in simulation; then it tries even groupings, and climbs from
-// the best by merges, splits and moved borders. Of up to six gradients it simulates all groupings. It keeps the grouping with the shortest simulated
-// step. Without contention, copies and host cost the first solution is already optimal.
+// the best of all these by merges, splits, moved borders and, where that pays, launches that are held back,
+// with the evaluator (local_search.h) where it applies. Of up to six gradients it simulates all
+// groupings. It keeps what has the shortest simulated step. Without contention, copies and host cost the first solution is already optimal.
 //
 // Lower bound. For each rank: the exact optimum of the relaxed problem (no contention, no copies,
 // no host cost, the lesser of both times per collective, made non-decreasing) plus the shortest
@@ -30,7 +31,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,17 +41,24 @@
 #include "schedule/policies.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
+#include "schedule/scheduled_program.h"
+#include "schedule/sharding.h"
 #include "search/exact.h"
+#include "search/schedule_memo.h"
 #include "sim/steady.h"
 
 namespace dovetail::search {
 
 struct Candidate {
-  schedule::PolicySpec spec;
-  std::size_t buckets = 0;
-  sim::StepSummary summary;
-  bool bounded = true;   // lower_bound() holds for it
-  bool sharded = false;  // gradients are reduce-scattered
+  schedule::PolicySpec spec;  // who proposed it
+  schedule::Schedule schedule = {};
+  sim::StepSummary summary = {};
+  bool bounded = true;                     // lower_bound() holds for it
+  std::vector<std::string> report = {};    // one line per decision
+  std::vector<std::string> left_out = {};  // steps that the policy left out, and why
+
+  [[nodiscard]] std::size_t buckets() const { return schedule.buckets.size(); }
+  [[nodiscard]] bool sharded() const { return is_sharded(schedule); }  // reduce-scattered gradients
 };
 
 // A lower bound that holds for what was found; otherwise `problem` says in one line that it does not.
@@ -63,7 +70,10 @@ Bound checked_bound(Duration bound, const Candidate& found);
 
 class Planner {
  public:
-  static constexpr std::size_t kClimbs = 48;  // groupings that the local search may simulate
+  static constexpr std::size_t kClimbs =
+      48;  // groupings that are simulated where there is no evaluator
+  // With the evaluator: candidates times ops, so that a search takes about as long for every model.
+  static constexpr std::int64_t kSearchWork = 4'000'000;
   // So few gradients have no more groupings than that: all are simulated.
   static constexpr std::size_t kFewGradients = 6;
 
@@ -81,8 +91,12 @@ class Planner {
   // Throws InputError when the policy cannot be applied to this Program.
   Candidate evaluate(const schedule::PolicySpec& spec);
 
-  // The Schedule of a policy, exact included. Throws InputError if verify finds a problem.
-  schedule::Schedule verified_schedule(const schedule::PolicySpec& spec);
+  // The steady step of any Schedule, simulated unless an equal one was before. Throws InputError when
+  // it cannot be lowered.
+  sim::StepSummary evaluate(const schedule::Schedule& schedule);
+
+  // The commands of a Schedule. Throws InputError if verify finds a problem.
+  [[nodiscard]] schedule::ScheduledProgram verified(const schedule::Schedule& schedule) const;
 
   // Whether the lower bound is one for this Schedule: whole gradients, each all-reduced once per step,
   // in buckets that are consecutive in gradient-ready order and launched in it, all in groups of one
@@ -101,13 +115,15 @@ class Planner {
   [[nodiscard]] PartitionProblem relaxed_problem(std::int32_t rank) const;
   [[nodiscard]] std::vector<std::vector<LinearPiece>> cost_curves() const;
   [[nodiscard]] Duration shortest_reader(Rank rank) const;
-  std::vector<std::size_t> solve_exact(const schedule::PolicySpec& spec);
+  // Without its step.
+  Candidate propose(const schedule::PolicySpec& spec);
+  schedule::Schedule solve_exact(const schedule::PolicySpec& spec);
   struct Search;
+  [[nodiscard]] std::optional<schedule::Schedule> search_on(const Search& search) const;
   bool improves(Search& search, std::vector<std::size_t> ends);
   void try_all_groupings(Search& search);
   void try_even_groupings(Search& search);
   void climb(Search& search);
-  schedule::Schedule schedule(const schedule::PolicySpec& spec);
   // Lowers and simulates; with `ready` also tells when each gradient was ready.
   sim::StepSummary judge(const schedule::Schedule& schedule, std::vector<Duration>* ready);
   [[nodiscard]] std::vector<Duration> ready_times(const schedule::ScheduledProgram& program) const;
@@ -120,8 +136,7 @@ class Planner {
   bool one_degree_ = false;                    // one stage, one micro-step, all groups of one size
   Bytes total_;                                // of all owed gradients
   std::vector<std::vector<Duration>> op_end_;  // [rank][op]: end of the op when nothing else runs
-  std::map<std::string, sim::StepSummary> seen_;
-  std::map<std::string, std::vector<std::size_t>> exact_;
+  ScheduleMemo memo_;
   sim::Graph graph_;  // of the last candidate; its memory serves the next
   sim::Workspace workspace_;
   std::size_t simulated_ = 0;

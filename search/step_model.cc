@@ -94,7 +94,8 @@ bool take_range(const StepData& data, const Bucket& bucket, BucketChoice& choice
 
 bool same_frame(const StepData& data, const Schedule& schedule, const Bucket& bucket) {
   const Bucket& frame = data.bucket;
-  return schedule.scale == data.frame.scale && schedule.merge == data.frame.merge &&
+  return schedule.gathers.empty() && schedule.scale == data.frame.scale &&
+         schedule.merge == data.frame.merge &&
          bucket.collective == schedule::Collective::AllReduce && !bucket.replicas &&
          bucket.group == data.group.id && bucket.pad_to == frame.pad_to &&
          bucket.align_to == frame.align_to && bucket.max_ctas == frame.max_ctas;
