@@ -9,6 +9,7 @@
 namespace dovetail::search {
 namespace {
 
+using models::KernelClass;
 using schedule::BucketMode;
 using schedule::WaitScope;
 
@@ -115,7 +116,7 @@ class Walk {
       for (std::int32_t g = gradient; g < end; ++g) {
         if (memory_.owner[g] == owner) bytes += data_.bytes[g];
       }
-      run_node(data_.copy_work(bytes), true, issue(data_.copy));
+      run_node(data_.copy_work(bytes), true, issue(data_.copy), KernelClass::Memory);
     }
     return end;
   }
@@ -131,7 +132,8 @@ class Walk {
     const BucketChoice& choice = choices_[b];
     PlayedStep::Transfer& transfer = memory_.step.transfers[b];
     if (data_.scales_before) {
-      run_node(prices_.of(choice.begin, choice.end).scale, true, issue(data_.copy));
+      run_node(prices_.of(choice.begin, choice.end).scale, true, issue(data_.copy),
+               KernelClass::Memory);
     }
     issue(data_.event);
     issue(data_.event);
@@ -170,13 +172,14 @@ class Walk {
       if (data_.wake_up > 0) run_node(data_.wake_up, false, 0);
     }
     if (choice.mode == BucketMode::Copy) {
-      run_node(prices_.of(choice.begin, choice.end).unpack, true, issue(data_.copy));
+      run_node(prices_.of(choice.begin, choice.end).unpack, true, issue(data_.copy),
+               KernelClass::Memory);
     }
   }
 
   // A node of the compute stream, from now or from when it is issued.
   void run_node(std::int64_t work, bool counts, std::int64_t issued,
-                models::KernelClass kernel = models::KernelClass::Other) {
+                KernelClass kernel = KernelClass::Other) {
     const std::int64_t start = std::max(now_, issued);
     if (start > now_) set_busy(false);
     while (next_event() <= start) handle_events(next_event());
@@ -313,7 +316,7 @@ class Walk {
     }
   }
 
-  [[nodiscard]] std::int64_t compute_rate(models::KernelClass kernel) const {
+  [[nodiscard]] std::int64_t compute_rate(KernelClass kernel) const {
     if (in_flight_ == 0) return kFullRate;
     if (in_flight_ == 1 && data_.contention.collective_cpu == Duration{}) {
       return data_.beside_of(kernel);

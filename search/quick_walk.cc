@@ -9,6 +9,7 @@
 namespace dovetail::search {
 namespace {
 
+using models::KernelClass;
 using schedule::BucketMode;
 using schedule::WaitScope;
 
@@ -100,9 +101,9 @@ class Walk {
   }
 
   // One node that is not in the table.
-  void run_one(std::int64_t work, std::int64_t counts) {
+  void run_one(std::int64_t work, KernelClass kernel, std::int64_t counts) {
     if (state_.now < state_.horizon) {
-      const std::int64_t rate = data_.beside_of(models::KernelClass::Other);
+      const std::int64_t rate = data_.beside_of(kernel);
       const std::int64_t slow = lasts(work << kFractionBits, rate);
       if (state_.now + slow > state_.horizon) {
         cut(work, rate, counts);
@@ -151,15 +152,16 @@ class Walk {
       const std::int32_t begin = next;
       const std::int32_t end = choices_[state_.cut].end;
       while (next < end && data_.ready[next] == producer) ++next;
-      run_one(data_.copy_work(data_.bytes_sum[next] - data_.bytes_sum[begin]), 1);
+      run_one(data_.copy_work(data_.bytes_sum[next] - data_.bytes_sum[begin]), KernelClass::Memory,
+              1);
       if (next == data_.count() || data_.ready[next] != producer) return;
     }
   }
 
   bool launch(std::size_t b) {
     const BucketCost& price = prices_.of(choices_[b].begin, choices_[b].end);
-    if (data_.scales_before) run_one(price.scale, 1);
-    if (data_.enqueue > 0) run_one(data_.enqueue, 1);
+    if (data_.scales_before) run_one(price.scale, KernelClass::Memory, 1);
+    if (data_.enqueue > 0) run_one(data_.enqueue, KernelClass::Other, 1);
     const std::int64_t start = std::max(state_.now, state_.horizon);
     std::int64_t took = price.isolated;
     if (b > 0) {
@@ -203,9 +205,9 @@ class Walk {
         waited_for_last = waited_for_last || event == last;
         const auto at = static_cast<std::size_t>(event);
         state_.now = std::max(state_.now, at < first ? memory_.done[at] : done[at]);
-        if (data_.wake_up > 0) run_one(data_.wake_up, 0);
+        if (data_.wake_up > 0) run_one(data_.wake_up, KernelClass::Other, 0);
       }
-      if (copies_) run_one(prices_.of(choice.begin, choice.end).unpack, 1);
+      if (copies_) run_one(prices_.of(choice.begin, choice.end).unpack, KernelClass::Memory, 1);
     }
     if (end > state_.node) run_to(end);
   }

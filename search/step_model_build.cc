@@ -249,7 +249,7 @@ class Builder {
       while (gradient < data_.count() && data_.ready[gradient] == op) ++gradient;
       if (!packs || gradient == first) continue;
       table.work.push_back(data_.copy_work(data_.bytes_sum[gradient] - data_.bytes_sum[first]));
-      table.rate.push_back(data_.beside_of(models::KernelClass::Other));
+      table.rate.push_back(data_.beside_of(models::KernelClass::Memory));
     }
     table.of_op.push_back(static_cast<std::int32_t>(table.work.size()));
     table.full.push_back(0);
