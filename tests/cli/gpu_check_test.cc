@@ -148,8 +148,9 @@ TEST(ClusterScriptsTest, EachCanBeRead) {
       EXPECT_EQ(shell("bash -n " + path).code, 0);
       ++scripts;
     } else if (shell("python3 -c 'import yaml'").code == 0) {
-      EXPECT_EQ(shell("python3 -c 'import sys, yaml; yaml.safe_load(open(sys.argv[1]))' " + path).code,
-                0);
+      EXPECT_EQ(
+          shell("python3 -c 'import sys, yaml; yaml.safe_load(open(sys.argv[1]))' " + path).code,
+          0);
     }
   }
   EXPECT_EQ(scripts, 4);

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "schedule/pipeline/order.h"
-#include "tests/support/pipeline_slack.h"
 #include "tests/support/oracle.h"
+#include "tests/support/pipeline_slack.h"
 
 namespace dovetail::schedule {
 namespace {

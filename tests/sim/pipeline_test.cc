@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/pipeline_slack.h"
 #include "sim/simulate.h"
 #include "tests/sim/role_programs.h"
 #include "tests/support/oracle.h"
+#include "tests/support/pipeline_slack.h"
 #include "tests/support/programs.h"
 
 namespace dovetail::sim {
