@@ -48,7 +48,7 @@ def profile_of(folder, gradients):
     return write(folder / f"profile{gradients}.json", {
         "schema": "dovetail.profile/1", "name": "many", "world_size": 2,
         "profile": {"forward_us": 1000, "backward_us": 10.0 * gradients, "optimizer_us": 500,
-                    "gradients": [{"name": f"g{i}", "numel": 1000 + 37 * (i % 100), "dtype": "f32",
+                    "gradients": [{"name": f"g{i}", "numel": 1000 + 37 * (i % 100), "dtype": "float32",
                                    "ready_us": 10.0 * (i + 1)} for i in range(gradients)]},
         "all_reduce_alone": [{"bytes": 4096, "us": 30}, {"bytes": 1 << 20, "us": 300}]})
 
