@@ -125,7 +125,7 @@ constexpr std::array<Option, 5> kGroupingOptions = {{
      [](PolicySpec& spec, const Typed& typed) {
        spec.threshold = size(typed);
        spec.elements = 0;
-       spec.blocks = Blocks::Size;
+       if (spec.kind == Kind::Fsdp) spec.blocks = Blocks::Size;
      },
      [](const PolicySpec& spec) {
        const bool by_layer = spec.kind == Kind::Fsdp && spec.blocks == Blocks::Layer;

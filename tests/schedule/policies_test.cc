@@ -107,7 +107,7 @@ TEST(PoliciesTest, ABadSpecIsRefusedWithWhatWasExpected) {
   EXPECT_THAT(refusal("torch-ddp:cap=0B"), HasSubstr("at least 1B"));
   EXPECT_THAT(refusal("torch-ddp:cap=-1MiB"), HasSubstr("expected a size"));
   EXPECT_THAT(refusal("torch-ddp:limit=1MiB"),
-              HasSubstr("known: cap, first, k, sync, average, sums, mode, wait, scope"));
+              HasSubstr("known: cap, first, torch, k, sync, average, sums, mode, wait, scope"));
   EXPECT_THAT(refusal("torch-ddp:cap=1MiB,cap=2MiB"), HasSubstr("stands twice"));
   EXPECT_THAT(refusal("exact:mode=both"), HasSubstr("view or copy"));
   EXPECT_THAT(refusal("exact:"), HasSubstr("expected options"));
