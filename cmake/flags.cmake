@@ -10,7 +10,7 @@ endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # False alarms of g++ 12 at -O3 inside libstdc++ and nlohmann/json (GCC bugs 105329 and 105651).
   target_compile_options(dovetail_flags INTERFACE -Wno-restrict -Wno-array-bounds
-                         -Wno-stringop-overflow)
+                         -Wno-stringop-overflow -Wno-stringop-overread)
 endif()
 if(CMAKE_COMPILE_WARNING_AS_ERROR)
   target_compile_options(dovetail_flags INTERFACE -Werror)
