@@ -222,7 +222,7 @@ class Walk {
 
   void begin_transfer(Stream& stream, std::int64_t time) {
     const BucketChoice& choice = choices_[stream.head];
-    const BucketCost& price = prices_.of(choice.begin, choice.end);
+    const BucketPrice& price = prices_.of(choice.begin, choice.end);
     const std::int64_t work = stream.used ? price.duration(time - stream.last_end) : price.isolated;
     too_long_ = too_long_ || work > kLargestWork;
     memory_.step.transfers[stream.head].start = time;

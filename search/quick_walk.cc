@@ -159,7 +159,7 @@ class Walk {
   }
 
   bool launch(std::size_t b) {
-    const BucketCost& price = prices_.of(choices_[b].begin, choices_[b].end);
+    const BucketPrice& price = prices_.of(choices_[b].begin, choices_[b].end);
     if (data_.scales_before) run_one(price.scale, KernelClass::Memory, 1);
     if (data_.enqueue > 0) run_one(data_.enqueue, KernelClass::Other, 1);
     const std::int64_t start = std::max(state_.now, state_.horizon);

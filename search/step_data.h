@@ -46,7 +46,7 @@ struct NodeTable {
 };
 
 // What a bucket costs, whatever its place.
-struct BucketCost {
+struct BucketPrice {
   std::int32_t begin = -1;
   std::int32_t end = -1;
   std::int64_t isolated = 0;
@@ -131,17 +131,17 @@ struct StepData {
     return costs.copy(Bytes(moved)).count() + fixed + gap;
   }
   // Asks Costs.
-  [[nodiscard]] BucketCost price(std::int32_t begin, std::int32_t end) const;
+  [[nodiscard]] BucketPrice price(std::int32_t begin, std::int32_t end) const;
 };
 
 // Prices of buckets, kept in a table with one entry per hash: the second asking is a comparison.
 class PriceMemo {
  public:
   explicit PriceMemo(const StepData& data) : data_(data), entries_(kEntries) {}
-  const BucketCost& of(std::int32_t begin, std::int32_t end) {
+  const BucketPrice& of(std::int32_t begin, std::int32_t end) {
     const std::uint64_t key =
         static_cast<std::uint64_t>(begin) << 32 | static_cast<std::uint32_t>(end);
-    BucketCost& entry = entries_[key * 0x9E3779B97F4A7C15ULL >> (64 - kBits)];
+    BucketPrice& entry = entries_[key * 0x9E3779B97F4A7C15ULL >> (64 - kBits)];
     if (entry.begin != begin || entry.end != end) [[unlikely]]
       entry = data_.price(begin, end);
     return entry;
@@ -151,7 +151,7 @@ class PriceMemo {
   static constexpr int kBits = 14;
   static constexpr std::size_t kEntries = std::size_t{1} << kBits;
   const StepData& data_;
-  std::vector<BucketCost> entries_;
+  std::vector<BucketPrice> entries_;
 };
 
 }  // namespace dovetail::search

@@ -271,11 +271,11 @@ class Builder {
 
 }  // namespace
 
-BucketCost StepData::price(std::int32_t begin, std::int32_t end) const {
+BucketPrice StepData::price(std::int32_t begin, std::int32_t end) const {
   const std::int64_t held = spaced_sum[end - 1] - spaced_sum[begin] + bytes[end - 1];
   const std::int64_t pad = bucket.pad_to.count();
   const Bytes size((held + pad - 1) / pad * pad);
-  BucketCost cost{.begin = begin, .end = end};
+  BucketPrice cost{.begin = begin, .end = end};
   const models::CollectiveTime time =
       costs.collective(schedule::Collective::AllReduce, group, size);
   cost.isolated = time.isolated.count();
