@@ -127,10 +127,12 @@ Schedule buckets_of(const Program& program, const std::vector<std::vector<Slice>
   schedule.policy = "by hand";
   for (const std::vector<Slice>& gradients : buckets) {
     const auto id = static_cast<std::int32_t>(schedule.buckets.size());
-    schedule.buckets.push_back({.id = BucketId{id},
-                                .gradients = gradients,
-                                .group = program.reductions[0].group,
-                                .mode = schedule::BucketMode::Copy});
+    schedule::Bucket bucket;
+    bucket.id = BucketId{id};
+    bucket.gradients = gradients;
+    bucket.group = program.reductions[0].group;
+    bucket.mode = schedule::BucketMode::Copy;
+    schedule.buckets.push_back(std::move(bucket));
   }
   return schedule;
 }
