@@ -48,13 +48,15 @@ TEST_P(FailureOnDeviceTest, EndsWithRankCallAndBucket) {
   configure({.devices = 2, .faults = {{.device = kRank, .call = call, .kind = one.kind}}});
   BackendOptions options;
   options.issue = one.issue;
-  options.deadline = std::chrono::seconds(1);
+  // Where nothing hangs, what ends the job is not the deadline.
+  const bool hangs = one.kind != FaultKind::Error && one.kind != FaultKind::DeviceError;
+  options.deadline = hangs ? std::chrono::seconds(3) : std::chrono::seconds(300);
   const Outcome outcome = run_job(plan, options, {.warmup = 0, .steps = 4});
   // Both ranks wait until the same deadline: where only one of them stands in a call that does not
-  // return, the other one's sentence about its device may come first.
+  // return, the other one's sentence about its device may come first, and be told by either.
   if (one.kind == FaultKind::HangInCall) {
-    EXPECT_THAT(outcome.error,
-                AnyOf(HasSubstr(one.words), HasSubstr("rank 0: all-reduce of bucket")));
+    EXPECT_THAT(outcome.error, AnyOf(HasSubstr(one.words),
+                                     HasSubstr("all-reduce of bucket 1 did not end within")));
   } else {
     EXPECT_THAT(outcome.error, HasSubstr(one.words));
   }
@@ -64,12 +66,12 @@ TEST_P(FailureOnDeviceTest, EndsWithRankCallAndBucket) {
 INSTANTIATE_TEST_SUITE_P(
     EagerAndGraph, FailureOnDeviceTest,
     ::testing::ValuesIn(std::vector<Case>{
-        {FaultKind::Hang, Issue::Eager, "all-reduce of bucket 1 did not end within 1000 ms"},
-        {FaultKind::Hang, Issue::Graph, "did not end within 1000 ms"},
+        {FaultKind::Hang, Issue::Eager, "all-reduce of bucket 1 did not end within"},
+        {FaultKind::Hang, Issue::Graph, "did not end within"},
         {FaultKind::HangInCall, Issue::Eager,
-         "ncclAllReduce for all-reduce of bucket 1 did not return within 1000 ms"},
+         "ncclAllReduce for all-reduce of bucket 1 did not return within"},
         {FaultKind::HangInCall, Issue::Graph,
-         "ncclAllReduce for all-reduce of bucket 1 did not return within 1000 ms"},
+         "ncclAllReduce for all-reduce of bucket 1 did not return within"},
         {FaultKind::Error, Issue::Eager,
          "NCCL: remote process exited or there was a network error during"},
         {FaultKind::Error, Issue::Graph,
