@@ -140,11 +140,12 @@ class EachUse {
     const std::size_t launch = std::min(std::max({asked, free_[plan], previous_}), uses.first);
     previous_ = launch;
     free_[plan] = uses.last + 1;
+    const Placement& placement = gather;
     role_.gathers.push_back({.plan = plan,
                              .launch_after = launch == 0 ? kEnd : launch - 1,
                              .wait_before = uses.first,
                              .release_after = uses.last,
-                             .placement = gather});
+                             .placement = placement});
   }
 
   std::size_t refuse(const ParameterGather& gather, const char* where) const {

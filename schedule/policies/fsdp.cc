@@ -298,7 +298,7 @@ class Fsdp {
       gather.readers = stay.readers;
       gather.stream = CommStream{spec_.streams - 1};
       if (stay.launch > 0) gather.launch = LaunchAfterOp{program_.ops[stay.launch - 1].id};
-      result_.schedule.gathers.push_back(std::move(gather));
+      result_.schedule.gathers.push_back(gather);
     }
   }
 
