@@ -135,7 +135,7 @@ void reshard(const ReshardOptions& options, std::ostream& out) {
       schedule::element_size(value.dtype) * schedule::reshard::elements(value.shape);
   out << "tensor       " << options.shape << ' ' << options.dtype << ", " << exact_bytes(whole)
       << "\nfrom         " << from << "\nto           " << to << "\npath         " << describe(path)
-      << "\ncost         " << to_string(path.cost)
+      << "\ncost         " << dovetail::to_string(path.cost)
       << " (modelled, alone on the network)\nwire         " << exact_bytes(wire_of(value, path))
       << '\n';
   if (const auto fixed = fixed_order(value, from, to, costs)) {

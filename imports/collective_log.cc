@@ -4,6 +4,7 @@
 #include "imports/collective_log.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <map>
 #include <tuple>
@@ -19,7 +20,7 @@ using schedule::Collective;
 // The value below which this share of the samples lies. REQUIRES: times is sorted and not empty.
 Duration quantile(const std::vector<Duration>& times, double share) {
   const auto last = static_cast<double>(times.size() - 1);
-  return times[static_cast<std::size_t>(share * last + 0.5)];
+  return times[static_cast<std::size_t>(std::lround(share * last))];
 }
 
 Duration median(const std::vector<Duration>& times) {
@@ -68,7 +69,7 @@ void append(CollectiveLog& all, CollectiveLog&& next) {
   move_all(all.left_out, next.left_out);
 }
 
-std::vector<CollectiveSeries> tables_of(std::vector<CollectiveSample> samples) {
+std::vector<CollectiveSeries> tables_of(const std::vector<CollectiveSample>& samples) {
   struct Table {
     std::int64_t nodes = 1;
     std::map<std::int64_t, SizeSamples> sizes;

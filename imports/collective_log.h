@@ -48,7 +48,7 @@ void append(CollectiveLog& all, CollectiveLog&& next);
 // One table per collective and number of ranks, sizes rising. Each size has the median of its samples;
 // of ten and more also the 10th and 90th percentile. Where a size was timed alone as well as queued,
 // the point has both times; else the one that there is stands for both.
-std::vector<models::CollectiveSeries> tables_of(std::vector<CollectiveSample> samples);
+std::vector<models::CollectiveSeries> tables_of(const std::vector<CollectiveSample>& samples);
 
 // Algorithm and bus bandwidth in 10^9 bytes per second as nccl-tests defines them (its
 // doc/PERFORMANCE.md): size / time, times 2 (n - 1) / n for an all-reduce, (n - 1) / n for an
