@@ -65,21 +65,21 @@ class Builder {
     int rank = 0;  // at equal times: end of a step, begin of one, call, work
     std::int32_t number = 0;
   };
-  enum : int { kStepEnd, kStepBegin, kCall, kWork };
+  enum : int { StepEnd, StepBegin, CallStart, WorkStart };
 
   void order_nodes() {
     std::vector<Item> items;
     const Instant first = line_.steps.front().start;
     const Instant last = line_.steps.back().end;
     for (std::size_t i = 0; i < line_.steps.size(); ++i) {
-      items.push_back({line_.steps[i].start, kStepBegin, static_cast<std::int32_t>(i)});
-      items.push_back({line_.steps[i].end, kStepEnd, static_cast<std::int32_t>(i)});
+      items.push_back({line_.steps[i].start, StepBegin, static_cast<std::int32_t>(i)});
+      items.push_back({line_.steps[i].end, StepEnd, static_cast<std::int32_t>(i)});
     }
     launched_.resize(line_.calls.size());
     for (std::size_t i = 0; i < line_.calls.size(); ++i) {
       const HostCall& call = line_.calls[i];
       if (call.start < first || call.start >= last) continue;
-      items.push_back({call.start, kCall, static_cast<std::int32_t>(i)});
+      items.push_back({call.start, CallStart, static_cast<std::int32_t>(i)});
     }
     add_works(items, first, last);
     std::ranges::stable_sort(items, {},
@@ -104,7 +104,7 @@ class Builder {
       }
       if (launched && at >= last) continue;
       at = std::min({now.start, next[static_cast<std::size_t>(now.stream)], last});
-      items.push_back({at, kWork, static_cast<std::int32_t>(i)});
+      items.push_back({at, WorkStart, static_cast<std::int32_t>(i)});
     }
     // In order of start; among equals the earlier one first.
     for (auto& works : launched_) std::ranges::reverse(works);
@@ -138,8 +138,8 @@ class Builder {
 
   void add_item(const Item& item) {
     const auto next = static_cast<std::int32_t>(model_.nodes.size());
-    if (item.rank == kWork) return add_work(item.number, kNone);
-    if (item.rank == kCall) {
+    if (item.rank == WorkStart) return add_work(item.number, kNone);
+    if (item.rank == CallStart) {
       const HostCall& call = line_.calls[static_cast<std::size_t>(item.number)];
       model_.node_of_call[static_cast<std::size_t>(item.number)] = next;
       add_host(call.start, call.end, item.number);
@@ -149,7 +149,7 @@ class Builder {
       return;
     }
     ReplayStep& step = model_.steps[static_cast<std::size_t>(item.number)];
-    (item.rank == kStepBegin ? step.begin : step.end) = next;
+    (item.rank == StepBegin ? step.begin : step.end) = next;
     add_host(item.at, item.at, kNone);
   }
 
