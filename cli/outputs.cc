@@ -21,7 +21,7 @@ void require_other(const NamedFile& output, const NamedFile& other, const std::s
 // What a flag reads that takes a file or the name of a shipped one.
 std::string given_or_shipped(const std::string& name, const std::string& folder) {
   if (name.find('/') != std::string::npos || name.ends_with(".json")) return name;
-  const std::string shipped = folder + "/" + name + ".json";
+  std::string shipped = folder + "/" + name + ".json";
   std::error_code unreadable;
   if (std::filesystem::exists(shipped, unreadable)) return shipped;
   return std::filesystem::is_regular_file(name, unreadable) ? name : "";
