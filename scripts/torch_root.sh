@@ -38,7 +38,8 @@ if [[ ! -x $root/run-python ]]; then
   : >"$work/status"
   mirror=$(sed -n 's/^URIs: *\([^ ]*debian\) *$/\1/p; s/^deb \(\[[^]]*\] \)\?\([^ ]*\/debian\) .*/\2/p' \
     /etc/apt/sources.list.d/*.sources /etc/apt/sources.list 2>/dev/null | head -n 1 || true)
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:-http://deb.debian.org/debian} $suite main" >"$work/sources"
+  [[ -n $mirror ]] || skip "apt knows no mirror of Debian here"
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$work/sources"
   options=(-q -o "Dir::State::Lists=$work/lists" -o "Dir::Etc::SourceList=$work/sources" -o Dir::Etc::SourceParts=/dev/null
     -o "Dir::State::status=$work/status" -o "Dir::Cache=$work/cache" -o Acquire::Languages=none
     -o APT::Install-Recommends=false -o Debug::NoLocking=1 -o "APT::Sandbox::User=root")
