@@ -139,7 +139,7 @@ void reshard(const ReshardOptions& options, std::ostream& out) {
       << " (modelled, alone on the network)\nwire         " << exact_bytes(wire_of(value, path))
       << '\n';
   if (const auto fixed = fixed_order(value, from, to, costs)) {
-    out << "fixed order  " << describe(*fixed) << ": " << to_string(fixed->cost) << ", "
+    out << "fixed order  " << describe(*fixed) << ": " << dovetail::to_string(fixed->cost) << ", "
         << exact_bytes(wire_of(value, *fixed)) << '\n';
   }
   if (const auto baseline = whole_parts(value, from, to)) {

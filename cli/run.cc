@@ -360,7 +360,7 @@ void judge(Result& result) {
   for (const traces::Spread& spread : result.spreads) {
     if (100 * result.measured.clock_error <= spread.median) continue;
     objections.push_back("the clocks of the hosts are only aligned to " +
-                         to_string(result.measured.clock_error));
+                         dovetail::to_string(result.measured.clock_error));
     break;
   }
   for (std::string& objection : objections) {

@@ -2,6 +2,7 @@
 
 option(DOVETAIL_PCH "Read the headers that most files include once (precompiled headers)" OFF)
 option(DOVETAIL_UNITY "Compile source files that share no private name together" OFF)
+set(DOVETAIL_UNITY_FILES 20 CACHE STRING "How many files at most, then")
 
 # dovetail_unite(TARGET): compiles its sources in groups, where DOVETAIL_UNITY is on.
 function(dovetail_unite TARGET)
@@ -9,7 +10,7 @@ function(dovetail_unite TARGET)
     return()
   endif()
   get_target_property(SOURCES ${TARGET} SOURCES)
-  execute_process(COMMAND python3 ${PROJECT_SOURCE_DIR}/scripts/unity_groups.py 8 ${SOURCES}
+  execute_process(COMMAND python3 ${PROJECT_SOURCE_DIR}/scripts/unity_groups.py ${DOVETAIL_UNITY_FILES} ${SOURCES}
                   WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}
                   OUTPUT_VARIABLE GROUPS COMMAND_ERROR_IS_FATAL ANY)
   foreach(SOURCE GROUP IN ZIP_LISTS SOURCES GROUPS)

@@ -129,8 +129,8 @@ Export export_deepspeed(const schedule::Plan& plan, const Machine& machine,
   while (begin < head_lines.size()) {
     const std::size_t end = head_lines.find('\n', begin);
     const bool last = end + 1 >= head_lines.size();
-    result.text +=
-        "    " + quoted(head_lines.substr(begin + 1, end - begin - 1)) + (last ? "\n" : ",\n");
+    result.text += "    " + python_quoted(head_lines.substr(begin + 1, end - begin - 1)) +
+                   (last ? "\n" : ",\n");
     begin = end + 1;
   }
   result.text += "  ],\n  \"zero_optimization\": {\n    \"stage\": " + std::to_string(stage) +

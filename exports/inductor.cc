@@ -28,7 +28,7 @@ std::string table_text(const schedule::ProcessGroup& group, const Machine& machi
        {Collective::ReduceScatter, "reduce_scatter"},
        {Collective::AllGather, "all_gather"}}};
   for (const auto& [kind, word] : kKinds) {
-    text += "    " + quoted(word) + ": [";
+    text += "    " + python_quoted(word) + ": [";
     for (std::int64_t bytes = 4 << 10; bytes <= std::int64_t{1} << 30; bytes *= 2) {
       const double ms = to_us(machine.collective(kind, group, Bytes(bytes))) / 1e3;
       text += (bytes > 4 << 10 ? ", (" : "(") + std::to_string(bytes) + ", " + shortest(ms) + ")";

@@ -122,7 +122,7 @@ std::string buffer_text(const Program& program, const std::vector<std::vector<Te
     for (const TensorId gradient : groups[b]) {
       const std::int64_t start = rounded_up(at, start_unit);
       at = start + program.tensor(gradient).numel();
-      parameters += "    (" + quoted(parameter_name(program, gradient)) + ", " +
+      parameters += "    (" + python_quoted(parameter_name(program, gradient)) + ", " +
                     std::to_string(start) + ", " + std::to_string(at) + ", " + std::to_string(b) +
                     "),\n";
     }

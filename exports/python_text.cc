@@ -10,7 +10,7 @@
 
 namespace dovetail::exports {
 
-std::string quoted(std::string_view text) {
+std::string python_quoted(std::string_view text) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string result = "\"";
   for (const char c : text) {
@@ -33,7 +33,7 @@ std::string quoted_list(const std::vector<std::string>& texts) {
   std::string result = "[";
   for (const std::string& text : texts) {
     if (result.size() > 1) result += ", ";
-    result += quoted(text);
+    result += python_quoted(text);
   }
   return result + "]";
 }

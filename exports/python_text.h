@@ -13,7 +13,7 @@
 namespace dovetail::exports {
 
 // A Python string literal in double quotes, whatever the text holds; also a JSON string.
-std::string quoted(std::string_view text);
+std::string python_quoted(std::string_view text);
 std::string quoted_list(const std::vector<std::string>& texts);
 std::string number_list(const std::vector<std::int64_t>& numbers);
 // The shortest digits that Python reads back as the same double: 6.197647094726562.

@@ -130,7 +130,7 @@ Export export_torch(const schedule::Plan& plan, const Machine& machine,
     result.text += caps_text(plan.program, run) + buckets_text(plan.program, run);
     result.text += kWrap;
   } else {
-    result.text += "PLAN = " + quoted(options.plan) + "\n" + buckets_text(plan.program, run);
+    result.text += "PLAN = " + python_quoted(options.plan) + "\n" + buckets_text(plan.program, run);
     result.text += kApply;
   }
   result.paste = "from FILE import wrap; model = wrap(model)";

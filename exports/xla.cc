@@ -71,7 +71,7 @@ Export export_xla(const schedule::Plan& plan, const Machine& machine,
         machine.collective(bucket.collective, plan.program.group(bucket.group), bytes);
     buckets += "    (" + std::to_string(bytes.count()) + ", " + shortest(to_us(cost)) + "),\n";
     for (const std::string& name : parameter_names(plan.program, bucket)) {
-      keys += "    " + quoted(name) + ": \"b" + std::to_string(b) + "\",\n";
+      keys += "    " + python_quoted(name) + ": \"b" + std::to_string(b) + "\",\n";
     }
   }
   const std::string flags =
@@ -79,7 +79,7 @@ Export export_xla(const schedule::Plan& plan, const Machine& machine,
       "--xla_gpu_all_reduce_combine_threshold_bytes=" +
       std::to_string(largest.count());
   result.text = head(Target::Xla, result, plan, options);
-  result.text += "\nXLA_FLAGS = " + quoted(flags) +
+  result.text += "\nXLA_FLAGS = " + python_quoted(flags) +
                  "\nBUCKETS = [  # bytes, us alone on the link\n" + buckets +
                  "]\nCOMBINER_KEY = {\n" + keys + "}\n";
   result.text += kFunctions;

@@ -3,8 +3,8 @@
 
   scripts/unity_groups.py LARGEST a.cc b.cc ...    prints the group of each, "0;1;0"
 
-A file that has a private name which some header declares too stands alone: the header may
-come with another file of the group.
+Two files go together where neither has a private name that the other has too, that a header of the
+other declares, or that the other calls without saying whose it is.
 
 Used by cmake/flags.cmake (sanitizer builds) and scripts/tidy.py: most of the time of both goes to the
 standard headers, which are then read once per group. What is private to a file is in its anonymous
@@ -13,12 +13,12 @@ namespaces and its using-declarations; this reads them by their layout, which cl
 SPDX-License-Identifier: Apache-2.0
 """
 
+import functools
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-ROOMS = ["base", "schedule", "traces", "models", "imports", "sim", "search", "exec", "cli", "tests", "bench"]
 NAMESPACE = re.compile(r"^namespace ([\w:]+) \{", re.MULTILINE)
 ANONYMOUS = re.compile(r"^namespace \{\n(.*?)^\}  // namespace\n", re.MULTILINE | re.DOTALL)
 # What a file declares at the start of a line: types, aliases, constants, functions.
@@ -30,6 +30,8 @@ DECLARATIONS = [
     re.compile(r"^(?!using|return|namespace|//|#|\}| )[^(\n;={]*?[ &*](\w+)\(", re.MULTILINE),
 ]
 USING = re.compile(r"^using ((?:\w*::)*(\w+));", re.MULTILINE)
+INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
+CALL = re.compile(r"(?<![\w.:>])(\w+)\(")
 FUNCTION_BODY = re.compile(r"^(?:  .*|)\n", re.MULTILINE)
 
 
@@ -43,16 +45,26 @@ def private_names(path):
     return names
 
 
-def public_names():
-    """What all headers declare, with the namespace that each header opens first."""
-    names = set()
-    headers = [path for room in ROOMS for path in (ROOT / room).rglob("*.h")]
-    for path in headers:
-        text = path.read_text(encoding="utf-8")
-        for pattern in DECLARATIONS:
-            names.update((namespace_of(text), name)
-                         for name in pattern.findall(FUNCTION_BODY.sub("", text)))
-    return names
+@functools.lru_cache(maxsize=None)
+def public_names(path):
+    """What one file declares at namespace level, as (the namespace it opens first, name)."""
+    text = path.read_text(encoding="utf-8")
+    return frozenset((namespace_of(text), name) for pattern in DECLARATIONS
+                     for name in pattern.findall(FUNCTION_BODY.sub("", text)))
+
+
+@functools.lru_cache(maxsize=None)
+def headers_of(path):
+    """The headers of this project that a file includes, itself or through others."""
+    found, left = set(), [path]
+    while left:
+        here = left.pop()
+        for name in INCLUDE.findall(here.read_text(encoding="utf-8")):
+            header = next((folder / name for folder in (ROOT, here.parent) if (folder / name).is_file()), None)
+            if header and header not in found:
+                found.add(header)
+                left.append(header)
+    return frozenset(found)
 
 
 def namespace_of(text):
@@ -60,33 +72,60 @@ def namespace_of(text):
     return found.group(1) if found else ""
 
 
-def hides_public(path, names, public):
-    """Whether a name that is private to this file is public in its namespace or one around it."""
-    parts = namespace_of(pathlib.Path(path).read_text(encoding="utf-8")).split("::")
-    around = ["::".join(parts[:count]) for count in range(1, len(parts) + 1)]
-    return any((namespace, name) in public for namespace in around
-               for name, meaning in names.items() if meaning == path)
+class File:
+    """What matters of one source file: names -> what they stand for, and what is in its way."""
+
+    def __init__(self, path):
+        self.path = path
+        absolute = (pathlib.Path.cwd() / path).resolve()
+        text = absolute.read_text(encoding="utf-8")
+        self.names = private_names(absolute)
+        self.calls = set(CALL.findall(text)) - self.names.keys()
+        self.headers = headers_of(absolute)
+        parts = namespace_of(text).split("::")
+        around = ["::".join(parts[:count]) for count in range(1, len(parts) + 1)]
+        # A header that declares one of these would mean something else behind this file.
+        self.hides = {(namespace, name) for namespace in around
+                      for name, meaning in self.names.items() if meaning == absolute}
+
+
+class Group:
+    """Files that can be compiled as one."""
+
+    def __init__(self):
+        self.paths, self.names, self.calls = [], {}, set()
+        self.hides, self.public, self.headers = set(), set(), set()
+
+    def takes(self, file):
+        if any(self.names.get(name, meaning) != meaning for name, meaning in file.names.items()):
+            return False
+        if self.names.keys() & file.calls or file.names.keys() & self.calls:
+            return False
+        fresh = file.headers - self.headers
+        return (not any(self.hides & public_names(header) for header in fresh)
+                and not file.hides & self.public)
+
+    def add(self, file):
+        self.paths.append(file.path)
+        self.names.update(file.names)
+        self.calls |= file.calls
+        self.hides |= file.hides
+        for header in file.headers - self.headers:
+            self.public |= public_names(header)
+        self.headers |= file.headers
 
 
 def make_groups(paths, largest):
-    """Lists of paths: each goes into the first group that has room and no name of its own."""
-    groups = []  # (paths, names)
-    alone = []
-    public = public_names()
-    for path in paths:
-        names = private_names(path)
-        if hides_public(path, names, public):
-            alone.append([path])
-            continue
-        for members, taken in groups:
-            if (len(members) < largest
-                    and all(taken.get(name, meaning) == meaning for name, meaning in names.items())):
-                members.append(path)
-                taken.update(names)
-                break
-        else:
-            groups.append(([path], names))
-    return [members for members, _ in groups] + alone
+    """Lists of paths: each goes into the smallest group that takes it."""
+    files = [File(path) for path in paths]
+    groups = [Group() for _ in range(-(-len(files) // largest))]
+    for file in files:
+        open_to_it = [group for group in groups if len(group.paths) < largest and group.takes(file)]
+        if not open_to_it:
+            open_to_it = [Group()]
+            groups += open_to_it
+        min(open_to_it, key=lambda group: len(group.paths)).add(file)
+    return [group.paths for group in groups if group.paths]
 
 
 def main():

@@ -17,7 +17,7 @@ Program merged(Program program, const Merge& merge) {
 }
 
 const Accumulate& accumulate_of(const Program& program, const std::string& name) {
-  return std::get<Accumulate>(op_named(program, name).effect);
+  return std::get<Accumulate>(op_called(program, name).effect);
 }
 
 TEST(MergeTest, GMI9OneMicroStepIsTheProgramUnchanged) {
@@ -83,12 +83,12 @@ TEST(MergeTest, GM2GM3GML7OnlyTheLastMicroStepIsDue) {
     EXPECT_EQ(now.name, op.name);
     EXPECT_EQ(now.micro_step, op.phase == Phase::Optimizer ? 0 : 2);
   }
-  EXPECT_EQ(op_named(program, "a.backward@1").micro_step, 1);
+  EXPECT_EQ(op_called(program, "a.backward@1").micro_step, 1);
 }
 
 TEST(MergeTest, GM5SumsHaveTheShapeOfTheirGradient) {
   const Program program = merged(two_layers(), Merge{.micro_steps = 2});
-  const Tensor& sum = tensor_named(program, "a.grad.merged");
+  const Tensor& sum = tensor_called(program, "a.grad.merged");
   EXPECT_EQ(sum.kind, TensorKind::MergedGradient);
   EXPECT_EQ(sum.shape, std::vector<std::int64_t>{8});
   EXPECT_EQ(sum.merges, kAGrad);
@@ -101,12 +101,12 @@ TEST(MergeTest, GML5SumsAreF32WhateverTheGradientIs) {
   Program half = two_layers();
   half.tensors[6].dtype = DType::BF16;
   const Program program = merged(half, Merge{.micro_steps = 2});
-  EXPECT_EQ(tensor_named(program, "a.grad.merged").dtype, DType::F32);
+  EXPECT_EQ(tensor_called(program, "a.grad.merged").dtype, DType::F32);
   // 8 elements: reads 2 bytes, writes 4; then also reads the 4 of the sum.
-  EXPECT_EQ(op_named(program, "a.grad.accumulate@0").bytes(), Bytes(8 * 6));
-  EXPECT_EQ(op_named(program, "a.grad.accumulate@1").bytes(), Bytes(8 * 10));
+  EXPECT_EQ(op_called(program, "a.grad.accumulate@0").bytes(), Bytes(8 * 6));
+  EXPECT_EQ(op_called(program, "a.grad.accumulate@1").bytes(), Bytes(8 * 10));
   const Merge in_half{.micro_steps = 2, .dtype = DType::BF16};
-  EXPECT_EQ(tensor_named(merged(half, in_half), "a.grad.merged").dtype, DType::BF16);
+  EXPECT_EQ(tensor_called(merged(half, in_half), "a.grad.merged").dtype, DType::BF16);
 }
 
 TEST(MergeTest, GM11ACastBeforeTheOptimizerGoes) {
@@ -122,7 +122,7 @@ TEST(MergeTest, GM11ACastBeforeTheOptimizerGoes) {
     editor.rename_use(kAUpdate, kAGrad, TensorId{10});
     const Program result = merged(std::move(editor).commit(), Merge{.micro_steps = 2});
     EXPECT_EQ(names(result).find("a.cast"), std::string::npos) << names(result);
-    const TensorId sum = tensor_named(result, "a.grad.merged").id;
+    const TensorId sum = tensor_called(result, "a.grad.merged").id;
     EXPECT_EQ(result.op(kAUpdate).reads.front(), sum);
     EXPECT_EQ(result.op(kAUpdate).bytes(), Bytes(160));  // it read f32 before
     EXPECT_EQ(accumulate_of(result, "a.grad.accumulate@0").overwrite, true);
@@ -131,7 +131,7 @@ TEST(MergeTest, GM11ACastBeforeTheOptimizerGoes) {
 
 TEST(MergeTest, GM8TheOptimizerReadsTheSums) {
   const Program program = merged(two_layers(), Merge{.micro_steps = 2});
-  const TensorId sum = tensor_named(program, "a.grad.merged").id;
+  const TensorId sum = tensor_called(program, "a.grad.merged").id;
   EXPECT_EQ(program.op(kAUpdate).reads, (std::vector{sum, kA, kAState}));
   for (const Op& op : program.ops) {
     EXPECT_TRUE(op.phase != Phase::Optimizer || std::ranges::count(op.reads, kAGrad) == 0);
@@ -147,7 +147,7 @@ TEST(MergeTest, GML5TheOptimizerPaysForTheWidthOfTheSums) {
                        {op_of(editor.new_op_id(), "clip", Phase::Optimizer, {kAGrad}, {kAGrad})});
   const Program result = merged(std::move(editor).commit(), Merge{.micro_steps = 2});
   EXPECT_EQ(result.op(kAUpdate).bytes(), Bytes(160 + 16));
-  EXPECT_EQ(op_named(result, "clip").bytes(), Bytes(160 + 32));
+  EXPECT_EQ(op_called(result, "clip").bytes(), Bytes(160 + 32));
   EXPECT_EQ(result.op(kBUpdate).bytes(), Bytes(160));
 }
 
@@ -157,15 +157,15 @@ TEST(MergeTest, GMI8ClippingInPlaceMeansTheSum) {
   editor.insert_before(kBUpdate,
                        {op_of(editor.new_op_id(), "clip", Phase::Optimizer, {kAGrad}, {kAGrad})});
   const Program result = merged(std::move(editor).commit(), Merge{.micro_steps = 2});
-  const TensorId sum = tensor_named(result, "a.grad.merged").id;
-  EXPECT_EQ(op_named(result, "clip").reads, std::vector{sum});
-  EXPECT_EQ(op_named(result, "clip").writes, std::vector{sum});
+  const TensorId sum = tensor_called(result, "a.grad.merged").id;
+  EXPECT_EQ(op_called(result, "clip").reads, std::vector{sum});
+  EXPECT_EQ(op_called(result, "clip").writes, std::vector{sum});
 }
 
 TEST(MergeTest, GMI4EverySumStartsFromNothing) {
   const Program program = merged(two_layers(), Merge{.micro_steps = 3});
   for (const std::string gradient : {"a.grad", "b.grad"}) {
-    const TensorId sum = tensor_named(program, gradient + ".merged").id;
+    const TensorId sum = tensor_called(program, gradient + ".merged").id;
     // What an update left in the sum is not read: the first op that touches it overwrites it.
     const auto first = std::ranges::find_if(program.ops, [&](const Op& op) {
       return std::ranges::count(op.reads, sum) + std::ranges::count(op.writes, sum) > 0;
@@ -255,7 +255,7 @@ TEST(MergeTest, ASharedWeightIsMergedOnceAllItsTermsAreAdded) {
   editor.remove(kBUpdate);
   const Program result = merged(std::move(editor).commit(),
                                 Merge{.micro_steps = 2, .sync = SyncPoint::EveryMicroStep});
-  EXPECT_EQ(result.op(kAUpdate).reads.front(), tensor_named(result, "total.merged").id);
+  EXPECT_EQ(result.op(kAUpdate).reads.front(), tensor_called(result, "total.merged").id);
   EXPECT_EQ(std::ranges::count(result.tensors, TensorKind::MergedGradient, &Tensor::kind), 1);
   // Its terms' debts carry the average; a factor of its own would apply it twice.
   EXPECT_EQ(accumulate_of(result, "total.accumulate@1").factor, Rational(1));

@@ -91,7 +91,7 @@ inline std::string names(const Program& program) {
   return list;
 }
 
-inline const Op& op_named(const Program& program, const std::string& name) {
+inline const Op& op_called(const Program& program, const std::string& name) {
   for (const Op& op : program.ops) {
     if (op.name == name) return op;
   }
@@ -99,7 +99,7 @@ inline const Op& op_named(const Program& program, const std::string& name) {
   return program.ops.front();
 }
 
-inline const Tensor& tensor_named(const Program& program, const std::string& name) {
+inline const Tensor& tensor_called(const Program& program, const std::string& name) {
   for (const Tensor& tensor : program.tensors) {
     if (tensor.name == name) return tensor;
   }

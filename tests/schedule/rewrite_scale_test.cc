@@ -22,7 +22,7 @@ Folded folded(Program program, ScaleAt scale, const Merge& merge = {}) {
 }
 
 Rational loss_value(const Program& program, const std::string& op) {
-  return std::get<FillLossGradient>(op_named(program, op).effect).value;
+  return std::get<FillLossGradient>(op_called(program, op).effect).value;
 }
 Rational rescale(const Program& program, OpId op) {
   return *std::get<Update>(program.op(op).effect).rescale;
@@ -210,7 +210,7 @@ TEST(ScaleTest, GM9TheAverageOverMicroStepsGoesWhereTheOtherFactorsGo) {
   // The collective divides by 4, the last accumulate by 2.
   const Folded averaged = folded(two_layers(), ScaleAt::Collective, merge);
   const auto factor = [&](const std::string& op) {
-    return std::get<Accumulate>(op_named(averaged.program, op).effect).factor;
+    return std::get<Accumulate>(op_called(averaged.program, op).effect).factor;
   };
   EXPECT_EQ(factor("a.grad.accumulate@0"), Rational(1));
   EXPECT_EQ(factor("a.grad.accumulate@1"), Rational(1, 2));
@@ -228,7 +228,7 @@ TEST(ScaleTest, PI2TheFactorsOnEveryPathMultiplyToWhatIsOwed) {
         Rational path = loss_value(result.program, "loss.fill") * result.left.at(kAGrad) *
                         rescale(result.program, kAUpdate);
         if (k > 1) {
-          const Op& last = op_named(result.program, "a.grad.accumulate@" + std::to_string(k - 1));
+          const Op& last = op_called(result.program, "a.grad.accumulate@" + std::to_string(k - 1));
           path = path * std::get<Accumulate>(last.effect).factor;
         }
         if (reduce_op(ReduceOp::Average, scale) == ReduceOp::Average) path = path * Rational(1, 4);

@@ -61,7 +61,7 @@ TEST(ShardTest, A24OneUpdatePerBucketReplacesItsUpdates) {
   const Sharded result = sharded(two_layers(), one_bucket(Collective::ReduceScatter));
   EXPECT_EQ(names(result.program),
             "a.forward b.forward loss.fill b.backward a.backward bucket3.update");
-  const Op& update = op_named(result.program, "bucket3.update");
+  const Op& update = op_called(result.program, "bucket3.update");
   EXPECT_EQ(update.reads, (std::vector{kBGrad, kB, kBState, kAGrad, kA, kAState}));
   EXPECT_EQ(update.writes, (std::vector{kB, kBState, kA, kAState}));
   EXPECT_EQ(update.phase, Phase::Optimizer);
@@ -77,7 +77,7 @@ TEST(ShardTest, A24OneUpdatePerBucketReplacesItsUpdates) {
 TEST(ShardTest, ARankDoesItsShareOfTheWork) {
   // Two updates of 160 B and 40 FLOP, four ranks: 80 B and 20 FLOP.
   const Sharded result = sharded(two_layers(), one_bucket(Collective::ReduceScatter));
-  const Op& update = op_named(result.program, "bucket3.update");
+  const Op& update = op_called(result.program, "bucket3.update");
   EXPECT_EQ(update.bytes(), Bytes(80));
   EXPECT_EQ(update.flop(), Flop(20));
 }
@@ -91,7 +91,7 @@ TEST(ShardTest, MeasuredUpdatesShrinkRankByRank) {
   const Sharded result = sharded(program, one_bucket(Collective::ReduceScatter));
   // A quarter: 10 + 1, 10 + 2, 10 + 3, 10 + 4.
   EXPECT_EQ(
-      op_named(result.program, "bucket3.update").work,
+      op_called(result.program, "bucket3.update").work,
       Work(TimedWork{{microseconds(11), microseconds(12), microseconds(13), microseconds(14)}}));
 }
 
@@ -112,8 +112,8 @@ TEST(ShardTest, A4AParameterMaySpanBuckets) {
   EXPECT_EQ(result.buckets[0].members, (std::vector{Slice(kB), Slice(kA, 0, 5)}));
   EXPECT_EQ(result.buckets[1].members, (std::vector{Slice(kA, 5, 3)}));
   // b's 160 B and 5/8 of a's, a quarter of that: (160 + 100) / 4; the rest of a: 60 / 4.
-  EXPECT_EQ(op_named(result.program, "bucket0.update").bytes(), Bytes(65));
-  EXPECT_EQ(op_named(result.program, "bucket1.update").bytes(), Bytes(15));
+  EXPECT_EQ(op_called(result.program, "bucket0.update").bytes(), Bytes(65));
+  EXPECT_EQ(op_called(result.program, "bucket1.update").bytes(), Bytes(15));
 }
 
 TEST(ShardTest, AFusedUpdateIsCutPerBucket) {
@@ -123,11 +123,11 @@ TEST(ShardTest, AFusedUpdateIsCutPerBucket) {
   op_in(program, kBUpdate).reads = {kBGrad, kAGrad, kB, kA};
   op_in(program, kBUpdate).writes = {kB, kA};
   const Sharded result = sharded(program, two_buckets());
-  EXPECT_EQ(op_named(result.program, "bucket0.update").reads, (std::vector{kBGrad, kB}));
-  EXPECT_EQ(op_named(result.program, "bucket1.update").reads, (std::vector{kAGrad, kA}));
+  EXPECT_EQ(op_called(result.program, "bucket0.update").reads, (std::vector{kBGrad, kB}));
+  EXPECT_EQ(op_called(result.program, "bucket1.update").reads, (std::vector{kAGrad, kA}));
   // 160 B over 12 elements and 4 ranks: 4 of them and 8 of them, rounded.
-  EXPECT_EQ(op_named(result.program, "bucket0.update").bytes(), Bytes(13));
-  EXPECT_EQ(op_named(result.program, "bucket1.update").bytes(), Bytes(27));
+  EXPECT_EQ(op_called(result.program, "bucket0.update").bytes(), Bytes(13));
+  EXPECT_EQ(op_called(result.program, "bucket1.update").bytes(), Bytes(27));
 }
 
 TEST(ShardTest, A22ANormOfShardsIsCompletedByAnAllReduce) {
@@ -135,15 +135,15 @@ TEST(ShardTest, A22ANormOfShardsIsCompletedByAnAllReduce) {
   EXPECT_EQ(names(result.program),
             "a.forward b.forward loss.fill b.backward a.backward norm norm.all-reduce "
             "bucket3.update");
-  const Op& norm = op_named(result.program, "norm");
+  const Op& norm = op_called(result.program, "norm");
   EXPECT_TRUE(std::get<GlobalNorm>(norm.effect).shard);
   EXPECT_EQ(norm.bytes(), Bytes(40));  // a quarter of 160
-  const Op& sum = op_named(result.program, "norm.all-reduce");
+  const Op& sum = op_called(result.program, "norm.all-reduce");
   EXPECT_EQ(sum.work, Work(CollectiveWork{Collective::AllReduce, kDp, Bytes(4), ReduceOp::Sum,
                                           Purpose::GlobalNorm}));
   EXPECT_EQ(sum.writes, std::vector{kNorm});
   // The updates still read the norm.
-  EXPECT_EQ(std::ranges::count(op_named(result.program, "bucket3.update").reads, kNorm), 1);
+  EXPECT_EQ(std::ranges::count(op_called(result.program, "bucket3.update").reads, kNorm), 1);
 }
 
 TEST(ShardTest, A22ANormOfShardsAndWholesIsRefused) {
@@ -185,7 +185,7 @@ TEST(ShardTest, A19MergedGradientsAreShardedOnce) {
   program = applied<Rewritten>(merge_micro_steps(std::move(program), schedule.merge)).program;
   const Sharded result = sharded(program, schedule);
   const TensorId sum = bucketed(result.program, kBGrad, SyncPoint::LastMicroStep);
-  EXPECT_EQ(op_named(result.program, "bucket3.update").reads.front(), sum);
+  EXPECT_EQ(op_called(result.program, "bucket3.update").reads.front(), sum);
 }
 
 TEST(ShardTest, A16A19ShardsInEveryMicroStepAreRefused) {
