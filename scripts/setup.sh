@@ -32,6 +32,7 @@ clang               1:14
 clang-format        1:14
 clang-tidy          1:14
 libclang-rt-14-dev  -
+lld                 1:14
 python3             3.11
 python3-jsonschema  4.10
 "
