@@ -161,7 +161,8 @@ std::int32_t shown_step(const imports::RankTrace& rank) {
 
 }  // namespace
 
-std::string perfetto_of(const imports::JobTrace& job, const imports::Diagnosis& diagnosis) {
+std::vector<traces::Trace> step_traces(const imports::JobTrace& job,
+                                       const imports::Diagnosis& diagnosis) {
   std::vector<traces::Trace> shown;
   for (std::size_t r = 0; r < job.ranks.size(); ++r) {
     const imports::RankTrace& rank = job.ranks[r];
@@ -185,6 +186,11 @@ std::string perfetto_of(const imports::JobTrace& job, const imports::Diagnosis& 
     shown.push_back(StepTrace(rank, model, step)
                         .build(other.start, other.end, traces::Origin::Simulated, policy));
   }
+  return shown;
+}
+
+std::string perfetto_of(const imports::JobTrace& job, const imports::Diagnosis& diagnosis) {
+  const std::vector<traces::Trace> shown = step_traces(job, diagnosis);
   std::vector<const traces::Trace*> traces;
   for (const traces::Trace& trace : shown) traces.push_back(&trace);
   return traces::perfetto_json(traces, {.steps = traces::Steps::All});

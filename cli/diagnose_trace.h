@@ -5,12 +5,17 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "imports/kineto/diagnosis.h"
 #include "imports/kineto/rank_set.h"
+#include "traces/trace.h"
 
 namespace dovetail::cli {
 
+// What the file shows.
+std::vector<traces::Trace> step_traces(const imports::JobTrace& job,
+                                       const imports::Diagnosis& diagnosis);
 std::string perfetto_of(const imports::JobTrace& job, const imports::Diagnosis& diagnosis);
 
 }  // namespace dovetail::cli

@@ -18,7 +18,9 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "base/json_reader.h"
+#include "cli/explore_page.h"
 #include "cli/flags.h"
+#include "cli/outputs.h"
 #include "cli/text.h"
 #include "exports/export.h"
 #include "exports/words.h"
@@ -276,13 +278,13 @@ void print_rows(std::ostream& out, const Sweep& sweep) {
   table.print(out);
 }
 
-// How the best row gets into a framework.
-void print_way_out(std::ostream& out, const Row& best, const InputOptions& inputs) {
-  out << "to use it: dovetail plan --workload " << inputs.workload;
-  if (!inputs.cluster.empty()) out << " --cluster " << inputs.cluster;
-  if (inputs.world) out << " --world " << *inputs.world;
-  out << " --policy " << schedule::to_string(best.candidate.spec) << " -o plan.json; "
-      << exports::export_command("plan.json") << '\n';
+// How the best row gets into a framework: commands.
+std::vector<std::string> way_out(const Row& best, const InputOptions& inputs) {
+  std::string plan = "dovetail plan --workload " + inputs.workload;
+  if (!inputs.cluster.empty()) plan += " --cluster " + inputs.cluster;
+  if (inputs.world) plan += " --world " + std::to_string(*inputs.world);
+  plan += " --policy " + schedule::to_string(best.candidate.spec) + " -o plan.json";
+  return {plan, exports::export_command("plan.json")};
 }
 
 void print_table(std::ostream& out, const Sweep& sweep, const Inputs& inputs,
@@ -304,7 +306,8 @@ void print_table(std::ostream& out, const Sweep& sweep, const Inputs& inputs,
     out << ", of rows with " << micro_steps(best) << " micro-steps per update (a larger batch)";
   }
   out << '\n';
-  print_way_out(out, best, given);
+  const std::vector<std::string> commands = way_out(best, given);
+  out << "to use it: " << commands[0] << "; " << commands[1] << '\n';
   if (!sweep.bound_problem.empty()) out << sweep.bound_problem << '\n';
   if (!sweep.lower_bound) return;
   if (sweep.best_bounded != sweep.best) {
@@ -363,10 +366,44 @@ std::vector<Bytes> parse_thresholds(const std::string& text, int points) {
   return {list.begin(), list.end()};
 }
 
-void explore(const ExploreOptions& options, std::ostream& out) {
+namespace {
+
+report::Report page_of(const ExploreOptions& options, const PageOptions& page, const Inputs& inputs,
+                       search::Planner& planner, const Sweep& sweep) {
+  const Row& best = sweep.rows[sweep.best];
+  return report_of(
+      {.page = page,
+       .given = options.inputs,
+       .inputs = inputs,
+       .planner = planner,
+       .best = best.candidate,
+       .lower_bound = sweep.best_bounded == sweep.best ? sweep.lower_bound : std::nullopt,
+       .thresholds = parse_thresholds(options.thresholds, options.points),
+       .json = to_json(sweep, inputs, options, planner.program()),
+       .next = way_out(best, options.inputs)});
+}
+
+}  // namespace
+
+report::Report report_of_sweep(const ExploreOptions& options, const PageOptions& page) {
   Inputs inputs = load_inputs(options.inputs);
   search::Planner planner(std::move(inputs.program), std::move(inputs.costs));
   const Sweep sweep = run_sweep(planner, options);
+  return page_of(options, page, inputs, planner, sweep);
+}
+
+void explore(const ExploreOptions& options, std::ostream& out) {
+  require_outputs({page_output(options.page)},
+                  {workload_file(options.inputs.workload, options.inputs.data_dir),
+                   cluster_file(options.inputs.cluster, options.inputs.data_dir)});
+  Inputs inputs = load_inputs(options.inputs);
+  search::Planner planner(std::move(inputs.program), std::move(inputs.costs));
+  const Sweep sweep = run_sweep(planner, options);
+  if (options.page.wanted()) {
+    const NewFile page =
+        page_file(options.page, page_of(options, options.page, inputs, planner, sweep));
+    write_file(page.path, page.content);
+  }
   if (options.json) {
     out << to_json(sweep, inputs, options, planner.program());
     return;

@@ -24,6 +24,7 @@
 
 #include "base/units.h"
 #include "cli/inputs.h"
+#include "cli/page.h"
 
 namespace dovetail::cli {
 
@@ -36,11 +37,15 @@ struct ExploreOptions {
   std::string mode, wait;                    // empty: the default of each policy
   bool json = false;
   bool terminal = false;  // draw the plot
+  PageOptions page;
 };
 
 // The thresholds that a text names, rising and distinct. Throws InputError.
 std::vector<Bytes> parse_thresholds(const std::string& text, int points);
 
 void explore(const ExploreOptions& options, std::ostream& out);
+
+// The report of the sweep that `explore` would print.
+report::Report report_of_sweep(const ExploreOptions& options, const PageOptions& page);
 
 }  // namespace dovetail::cli

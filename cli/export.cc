@@ -17,7 +17,6 @@
 #include "sim/steady.h"
 
 namespace dovetail::cli {
-namespace {
 
 exports::Machine simulated_machine(const schedule::Plan& plan, const models::Costs& costs) {
   exports::Machine machine;
@@ -40,7 +39,6 @@ exports::Machine simulated_machine(const schedule::Plan& plan, const models::Cos
   return machine;
 }
 
-// "FILE" in the words of use: a module's name for Python, the path elsewhere.
 std::string with_file(std::string words, const std::string& path) {
   const std::filesystem::path file(path);
   const std::string name = file.extension() == ".py" ? file.stem().string() : path;
@@ -52,6 +50,8 @@ std::string with_file(std::string words, const std::string& path) {
   }
   return words;
 }
+
+namespace {
 
 void report(const exports::Export& result, exports::Target target, const std::string& path,
             std::ostream& out) {

@@ -16,6 +16,10 @@
 #include <ostream>
 #include <string>
 
+#include "exports/export.h"
+#include "models/costs.h"
+#include "schedule/plan_json.h"
+
 namespace dovetail::cli {
 
 struct ExportCommandOptions {
@@ -25,6 +29,11 @@ struct ExportCommandOptions {
   std::string cluster;  // empty: the plan's own, if it is shipped or its workload's
   std::string data_dir;
 };
+
+// What predicts for exports: both outlive the result. Its step throws InputError for an illegal Schedule.
+exports::Machine simulated_machine(const schedule::Plan& plan, const models::Costs& costs);
+// "FILE" in the words of use: a module's name for Python, the path elsewhere.
+std::string with_file(std::string words, const std::string& path);
 
 void export_plan(const ExportCommandOptions& options, std::ostream& out);
 

@@ -37,6 +37,7 @@
 #include "cli/explore.h"
 #include "cli/export_flags.h"
 #include "cli/import_flags.h"
+#include "cli/page.h"
 #include "cli/plan.h"
 #include "cli/reshard.h"
 #include "cli/run.h"
@@ -140,6 +141,22 @@ std::string policies_footer() {
          "\ndovetail show policies says what each is for, docs/schedules.md what options do.";
 }
 
+// The command calls `run` and ends well.
+template <class Options>
+void act(CLI::App& command, const Options& options, void (*run)(const Options&, std::ostream&),
+         std::function<int()>& action) {
+  command.callback([&options, &action, run] {
+    action = [&options, run] {
+      run(options, std::cout);
+      return 0;
+    };
+  });
+}
+
+void bind_page(CLI::App& command, PageOptions& page) {
+  command.add_option("--html", page.file, "report to write: one HTML file that needs no network");
+}
+
 void bind_explore(CLI::App& app, ExploreOptions& options, std::function<int()>& action) {
   CLI::App& command = *app.add_subcommand("explore", "sweep fusion thresholds and policies");
   bind_inputs(command, options.inputs);
@@ -156,12 +173,8 @@ void bind_explore(CLI::App& app, ExploreOptions& options, std::function<int()>& 
   command.add_flag("--json", options.json, "machine-readable output");
   options.terminal = ::isatty(STDOUT_FILENO) == 1;
   command.add_flag("--plot", options.terminal, "text plot (default on a terminal)");
-  command.callback([&options, &action] {
-    action = [&options] {
-      explore(options, std::cout);
-      return 0;
-    };
-  });
+  bind_page(command, options.page);
+  act(command, options, explore, action);
 }
 
 void bind_plan(CLI::App& app, PlanOptions& options, std::function<int()>& action) {
@@ -172,12 +185,7 @@ void bind_plan(CLI::App& app, PlanOptions& options, std::function<int()>& action
   command.footer(policies_footer());
   command.add_option("-o,--output", options.output, "plan file to write")->required();
   command.add_option("--trace", options.trace, "also write the predicted trace");
-  command.callback([&options, &action] {
-    action = [&options] {
-      plan(options, std::cout);
-      return 0;
-    };
-  });
+  act(command, options, plan, action);
 }
 
 void bind_predict(CLI::App& app, PredictOptions& options, std::function<int()>& action) {
@@ -194,12 +202,7 @@ void bind_predict(CLI::App& app, PredictOptions& options, std::function<int()>& 
   command
       .add_option("--steps", options.steps, "steps in a row (default 3; the median is reported)")
       ->check(whole_number(1, 10000));
-  command.callback([&options, &action] {
-    action = [&options] {
-      predict(options, std::cout);
-      return 0;
-    };
-  });
+  act(command, options, predict, action);
 }
 
 void bind_show(CLI::App& app, ShowOptions& options, std::function<int()>& action) {
@@ -214,12 +217,7 @@ void bind_show(CLI::App& app, ShowOptions& options, std::function<int()>& action
   command.add_option("--policy", options.policy, "with --workload (default torch-ddp)");
   command.add_option("--world", options.world, "ranks of a zoo model")
       ->check(whole_number(1, kLargestNumber));
-  command.callback([&options, &action] {
-    action = [&options] {
-      show(options, std::cout);
-      return 0;
-    };
-  });
+  act(command, options, show, action);
 }
 
 void bind_reshard(CLI::App& app, ReshardOptions& options, std::function<int()>& action) {
@@ -239,12 +237,7 @@ void bind_reshard(CLI::App& app, ReshardOptions& options, std::function<int()>& 
   command.add_option("--wire", options.wire, "rate of the network (default 10GB/s)");
   command.add_option("--copy", options.copy, "rate of local copies (default 500GB/s)");
   command.add_flag("--steps", options.steps, "also what each rank does");
-  command.callback([&options, &action] {
-    action = [&options] {
-      reshard(options, std::cout);
-      return 0;
-    };
-  });
+  act(command, options, reshard, action);
 }
 
 void bind_job(CLI::App& command, JobOptions& job) {
@@ -362,12 +355,7 @@ void bind_compare(CLI::App& app, CompareOptions& options, std::function<int()>& 
   command.add_option("--perfetto", options.perfetto, "write both as one Perfetto file");
   command.add_flag("--timeline", options.timeline, "also print both as text");
   command.add_flag("--json", options.json, "machine-readable output");
-  command.callback([&options, &action] {
-    action = [&options] {
-      compare(options, std::cout);
-      return 0;
-    };
-  });
+  act(command, options, compare, action);
 }
 
 void bind_selftest(CLI::App& app, SelftestOptions& options, std::function<int()>& action) {
@@ -478,6 +466,8 @@ int parse_and_run(int argc, char** argv) {
     std::fprintf(stderr, "dovetail: %s\n", refusal(app, words, error).c_str());
     return 2;
   }
+  const std::string command = "dovetail " + typed({argv + std::min(argc, 1), argv + argc});
+  for (PageOptions* const page : {&options.explore.page}) page->command = command;
   try {
     const int code = action();
     std::cout.flush();

@@ -16,6 +16,7 @@
 #include "cli/inputs.h"
 #include "cli/outputs.h"
 #include "cli/plan_machine.h"
+#include "cli/steady_trace.h"
 #include "cli/text.h"
 #include "exports/export.h"
 #include "models/costs_json.h"
@@ -43,21 +44,6 @@ schedule::ScheduledProgram lower_and_verify(const schedule::Program& program,
     throw InputError(source + ": illegal schedule: " + problem.message);
   }
   return std::move(lowered.program);
-}
-
-struct Simulated {
-  traces::Trace trace;
-  sim::SteadyState steady;
-};
-
-// As many steps as asked for, but enough for the median step to be a steady one.
-Simulated simulate_steady(const schedule::ScheduledProgram& program, const models::Costs& costs,
-                          std::int32_t steps) {
-  sim::Graph graph;
-  sim::Workspace workspace;
-  const sim::SteadyState steady = sim::find_steady_state(program, costs, graph, workspace);
-  if (steps >= kTraceSteps) steps = sim::steps_to_show(steady, steps);
-  return {sim::simulate(program, costs, {.steps = steps}), steady};
 }
 
 // What the model assumes of a schedule with several communication streams.

@@ -8,12 +8,9 @@
 #include <string>
 
 #include "cli/inputs.h"
+#include "cli/steady_trace.h"
 
 namespace dovetail::cli {
-
-// Steps of a predicted trace, or more where it takes more until they repeat (sim/steady.h). The first
-// begins with idle streams, so the median of three is a steady one, which is what plans state.
-inline constexpr std::int32_t kTraceSteps = 3;
 
 struct PlanOptions {
   InputOptions inputs;

@@ -219,7 +219,9 @@ MADE = [
     ("pipeline.plan", "plan --workload mlp --cluster a100x8 --policy pipeline:stages=2,k=4"
                       " -o pipeline.plan --trace pipeline.trace"),
     ("pipeline.trace", None),
-    ("explore.json", "explore --workload mlp --cluster a100x8 --thresholds 1MiB,4MiB --json"),
+    ("explore.json", "explore --workload mlp --cluster a100x8 --thresholds 1MiB,4MiB --json"
+                     " --html explore.html"),
+    ("explore.html", None),
     ("profile.json", "explore --workload mlp-1000mbit --policies exact --json"),
     ("run.plan", "plan --workload ./step.program --cluster a100x2_nv12 --policy per-tensor -o run.plan"
                  " --trace predicted.trace"),
@@ -232,6 +234,12 @@ MADE = [
     ("imported.profile", f"import kineto {TRACE} -o imported.profile"),
     ("selftest.json", "selftest --backend cuda --json"),
 ]
+
+
+def figures_of(page):
+    """The JSON that stands in an HTML report."""
+    _, _, rest = page.partition('<script type="application/json" id="report">')
+    return json.loads(rest.partition("</script>")[0])
 
 
 def made_by_tool(tool, folder, report):
@@ -247,7 +255,9 @@ def made_by_tool(tool, folder, report):
                 report.problem(f"dovetail {command}: ends with {ended.returncode}: {ended.stderr}")
                 continue
         file = pathlib.Path(folder) / name
-        if name.endswith(".json") or file.exists():
+        if name.endswith(".html") and file.exists():
+            documents[name] = figures_of(file.read_text())
+        elif name.endswith(".json") or file.exists():
             documents[name] = json.loads(text if name.endswith(".json") else file.read_text())
     return documents
 

@@ -5,6 +5,8 @@
 #   scripts/setup.sh --check     only say what is missing; exit 1 if anything is
 #   scripts/setup.sh --torch     only Debian's PyTorch (1.13.1), which only scripts/check_torch.py and
 #                                scripts/validate_torch.sh need: 147 MB to fetch, 634 MB on disk
+#   scripts/setup.sh --browser   only Debian's Chromium and its driver, which only scripts/check_report.py and
+#                                scripts/report_image.py need: 131 MB to fetch, 440 MB on disk
 #
 # One line per action; never asks a question.
 #
@@ -46,8 +48,9 @@ case ${1:-} in
   "" | --check) ;;
   # Without OpenBLAS its products take ten times as long.
   --torch) needed="python3-torch 1.13"$'\n'"libopenblas0-pthread -" ;;
+  --browser) needed="chromium -"$'\n'"chromium-driver -"$'\n'"fonts-dejavu-core -" ;;
   *)
-    echo "usage: scripts/setup.sh [--check | --torch]" >&2
+    echo "usage: scripts/setup.sh [--check | --torch | --browser]" >&2
     exit 2
     ;;
 esac

@@ -19,6 +19,8 @@
 #   readme   the commands of README.md and docs/ print what they show (scripts/check_readme.py)
 #   torch    capture, plan, apply, train and compare in real PyTorch (scripts/check_torch.py). Installs
 #            Debian's python3-torch where it is missing: 170 packages, 147 MB to fetch, 634 MB on disk
+#   report   the HTML reports in headless Chromium (scripts/check_report.py). Installs Debian's chromium and
+#            chromium-driver where they are missing: 131 MB to fetch, 440 MB on disk
 #   demo     the short demonstration (scripts/demo.sh)
 #
 # A failed step does not stop the others, only those that need it. A test that takes over 30 s, also
@@ -30,7 +32,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
-readonly all_steps=(setup format layers build asan test tsan tidy readme torch demo)
+readonly all_steps=(setup format layers build asan test tsan tidy readme torch report demo)
 readonly quick_steps=(format layers asan)
 readonly longest_test=30  # seconds
 readonly root=$PWD
@@ -179,6 +181,17 @@ check_torch() {
   return "$status"
 }
 
+# Where no browser can be had, its checks are skipped with a line that says so.
+check_report() {
+  local began=$SECONDS status
+  scripts/setup.sh --browser || echo "skipped: report: chromium cannot be installed here"
+  echo "the browser's packages: $((SECONDS - began)) s"
+  scripts/check_report.py --tool build/dovetail
+  status=$?
+  ((status == 77)) && skipped=$((skipped + 1)) && return 0
+  return "$status"
+}
+
 readonly started=$SECONDS
 step setup scripts/setup.sh
 step format scripts/format.sh --check
@@ -195,6 +208,7 @@ is_wanted tsan && check "tsan build" build tsan -- exec_test exec_property_test 
 step tidy tidy
 step readme scripts/check_readme.py
 step torch check_torch
+step report check_report
 step demo scripts/demo.sh --short
 
 printf '\n==== the slowest tests\n'

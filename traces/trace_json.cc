@@ -17,7 +17,6 @@
 namespace dovetail::traces {
 namespace {
 
-constexpr std::string_view kSchema = "dovetail.trace/1";
 constexpr std::array<std::string_view, 7> kSpanFields = {
     "command", "rank", "stream", "step", "start_ns", "end_ns", "transfer_start_ns"};
 constexpr std::int64_t kLargestId = std::numeric_limits<std::int32_t>::max();
@@ -304,7 +303,7 @@ std::string to_json(const Trace& trace) {
   std::string text;
   text.reserve(1024 + 128 * trace.commands.size() + 64 * trace.spans.size());
   text += "{\"schema\": ";
-  append_json_string(text, kSchema);
+  append_json_string(text, kTraceSchema);
   text += ", \"kind\": \"trace\",\n\"provenance\": ";
   append_json(text, trace.provenance);
   text += ",\n";
@@ -341,7 +340,7 @@ std::string to_json(const Trace& trace) {
 
 Trace read_trace(const JsonFile& file) {
   JsonObject root = file.root();
-  root.schema(kSchema);
+  root.schema(kTraceSchema);
   static_cast<void>(root.word("kind", std::array<std::string_view, 1>{"trace"}));
   Trace trace;
   trace.provenance = read_provenance(root.object("provenance"));

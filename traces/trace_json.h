@@ -27,8 +27,11 @@
 #include "traces/trace.h"
 
 #include <string>
+#include <string_view>
 
 namespace dovetail::traces {
+
+inline constexpr std::string_view kTraceSchema = "dovetail.trace/1";
 
 std::string to_json(const Trace& trace);
 

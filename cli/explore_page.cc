@@ -1,0 +1,106 @@
+// Sweeping the rules of frameworks over bucket sizes.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/explore_page.h"
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "cli/plan_page.h"
+#include "cli/text.h"
+#include "schedule/policies.h"
+
+namespace dovetail::cli {
+namespace {
+
+// What docs/settings.md says that a framework's setting stands for.
+struct Rule {
+  std::string_view label, policy;
+};
+constexpr std::array<Rule, 5> kRules = {{
+    {"PyTorch DDP: bucket_cap_mb", "torch-ddp"},
+    {"JAX / XLA: combine threshold", "threshold"},
+    {"Horovod: fusion threshold", "threshold:wait=end-of-backward,mode=copy"},
+    {"Megatron --overlap-param-gather: bucket size", "sharded:p=1,gather=next-forward"},
+    {"Paddle pass without its limits: cap", "source-improved"},
+}};
+
+report::Curve curve_of(const Rule& rule, search::Planner& planner,
+                       const std::vector<Bytes>& thresholds) {
+  schedule::PolicySpec spec = schedule::parse_policy(rule.policy);
+  report::Curve curve{std::string(schedule::name(spec.kind)), std::string(rule.label), {}};
+  if (planner.fit_of(spec).refusal) return curve;
+  for (const Bytes threshold : thresholds) {
+    spec.threshold = threshold;
+    const search::Candidate candidate = planner.evaluate(spec);
+    curve.points.push_back({.threshold = threshold,
+                            .buckets = candidate.buckets(),
+                            .step = Duration(candidate.summary.step_ns),
+                            .exposed = Duration(candidate.summary.exposed_ns),
+                            .spec = schedule::to_string(spec)});
+  }
+  return curve;
+}
+
+// The sweep's best is the best of its rows; a curve can be faster, most of all where updates are sharded, which
+// the bound of all-reduces does not cover either.
+void add_faster_curve(report::Report& report) {
+  const report::CurvePoint* fastest = nullptr;
+  const report::Curve* of = nullptr;
+  for (const report::Curve& curve : report.curves) {
+    for (const report::CurvePoint& point : curve.points) {
+      if (fastest != nullptr && point.step >= fastest->step) continue;
+      fastest = &point;
+      of = &curve;
+    }
+  }
+  if (fastest == nullptr || fastest->step >= report.found->step) return;
+  const double share =
+      static_cast<double>(fastest->step.count()) / static_cast<double>(report.found->step.count()) -
+      1;
+  report.remarks.push_back(
+      "Faster than our plan, which is the best row of the sweep: " + of->label + " at " +
+      to_string(fastest->threshold) + ", " + fixed(to_us(fastest->step) / 1e3, 3) + " ms (" +
+      fixed(100 * share, 1, "+") + " %), --policy " + fastest->spec +
+      ". The lower bound does not cover it where it shards updates.");
+}
+
+}  // namespace
+
+report::Report report_of(const SweepOnPage& sweep) {
+  const schedule::Program& program = sweep.planner.program();
+  report::Report report =
+      start_page(sweep.page, sweep.given.workload + " on " + sweep.inputs.cluster);
+  report.facts = {{"workload", sweep.given.workload}, {"machine", sweep.inputs.cluster}};
+  add_facts(report, program);
+  add_notes(report, sweep.inputs.notes);
+  if (sweep.best.sharded()) add_notes(report, sweep.inputs.sharding_notes);
+  for (const Rule& rule : kRules) {
+    report::Curve curve = curve_of(rule, sweep.planner, sweep.thresholds);
+    if (!curve.points.empty()) report.curves.push_back(std::move(curve));
+  }
+  schedule::Plan plan{.program = program, .schedule = sweep.best.schedule, .summary = {}};
+  plan.summary = {
+      .workload = sweep.given.workload,
+      .cluster = sweep.inputs.cluster,
+      .predicted = schedule::Prediction{.step = Duration(sweep.best.summary.step_ns),
+                                        .exposed = Duration(sweep.best.summary.exposed_ns),
+                                        .lower_bound = sweep.lower_bound},
+      .link = sweep.inputs.link};
+  const schedule::ScheduledProgram lowered = sweep.planner.verified(sweep.best.schedule);
+  add_plan(report,
+           {.plan = plan, .lowered = lowered, .costs = sweep.planner.costs(), .file = "plan.json"});
+  const schedule::PolicySpec usual = schedule::default_policy(schedule::PolicyKind::TorchDdp);
+  if (!sweep.planner.fit_of(usual).refusal) {
+    const schedule::Schedule schedule = sweep.planner.evaluate(usual).schedule;
+    add_timeline(report, "PyTorch DDP's default", sweep.planner.verified(schedule),
+                 sweep.planner.costs());
+  }
+  add_faster_curve(report);
+  report.results.push_back(sweep.json);
+  report.next = sweep.next;
+  return report;
+}
+
+}  // namespace dovetail::cli

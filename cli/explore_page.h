@@ -1,0 +1,32 @@
+// The report of a sweep: curves for the rules of frameworks, and all of the best plan.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "cli/inputs.h"
+#include "cli/page.h"
+#include "report/report.h"
+#include "search/planner.h"
+
+namespace dovetail::cli {
+
+struct SweepOnPage {
+  const PageOptions& page;
+  const InputOptions& given;
+  const Inputs& inputs;  // but for what the planner has taken
+  search::Planner& planner;
+  const search::Candidate& best;
+  std::optional<Duration> lower_bound;  // where it holds for the best
+  std::vector<Bytes> thresholds;
+  std::string json;               // of the sweep
+  std::vector<std::string> next;  // commands that use the best
+};
+
+report::Report report_of(const SweepOnPage& sweep);
+
+}  // namespace dovetail::cli

@@ -1,0 +1,35 @@
+// The HTML report that a command writes with --html (report/page.h).
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "cli/outputs.h"
+#include "report/report.h"
+
+namespace dovetail::cli {
+
+struct PageOptions {
+  std::string file;     // empty: none is written
+  std::string command;  // as it was typed
+  [[nodiscard]] bool wanted() const { return !file.empty(); }
+};
+
+// For require_outputs.
+inline NamedFile page_output(const PageOptions& page) { return {"--html", page.file}; }
+
+// A report that so far says only what it is about.
+report::Report start_page(const PageOptions& page, std::string title);
+
+// Adds what a prediction assumes, with no known error.
+void add_notes(report::Report& report, const std::vector<std::string>& notes);
+
+NewFile page_file(const PageOptions& page, const report::Report& report);
+
+// The words of a command line, quoted where a shell needs it.
+std::string typed(const std::vector<std::string>& words);
+
+}  // namespace dovetail::cli

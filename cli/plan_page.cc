@@ -1,0 +1,134 @@
+// Simulating a plan for its report.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan_page.h"
+
+#include <algorithm>
+
+#include "base/count.h"
+#include "base/error.h"
+#include "cli/export.h"
+#include "cli/page.h"
+#include "cli/steady_trace.h"
+#include "cli/text.h"
+#include "exports/export.h"
+#include "schedule/policies.h"
+#include "search/sensitivity.h"
+#include "sim/interval.h"
+
+namespace dovetail::cli {
+namespace {
+
+// How well a table of collectives is known: each inner point predicted from its neighbours, and how far
+// measured times strayed.
+void add_errors(report::Report& report, const models::Costs& costs) {
+  for (const models::CollectiveCost& cost : costs.collectives) {
+    const auto& accuracy = cost.time.accuracy();
+    if (!accuracy || accuracy->points == 0) continue;
+    const bool is_linear = accuracy->chosen == models::Interpolation::Linear;
+    const models::LeaveOneOut& error = is_linear ? accuracy->linear : accuracy->log_log;
+    report.assumptions.push_back(
+        {.text = std::string(to_string(cost.key.collective)) + " over " +
+                 counted(cost.key.ranks, "rank") + ": times between the measured sizes lie on " +
+                 (is_linear ? "straight lines" : "power laws"),
+         .error_percent = 100 * error.worst,
+         .error_of = "at worst, of " + counted(accuracy->points, "measured size") +
+                     " predicted from their neighbours; " + fixed(100 * error.median, 2) +
+                     " % in the median"});
+  }
+}
+
+void add_interval(report::Report& report, const PlanOnPage& what) {
+  const auto interval = sim::step_interval(what.lowered, what.costs);
+  if (!interval || interval->median.count() == 0) return;
+  report.found->p10 = interval->p10;
+  report.found->p90 = interval->p90;
+  const auto half = static_cast<double>((interval->p90 - interval->p10).count()) / 2;
+  report.assumptions.push_back(
+      {.text = "kernels and collectives stray as they did when they were measured",
+       .error_percent = 100 * half / static_cast<double>(interval->median.count()),
+       .error_of = "half of p10 to p90 of the step over " +
+                   counted(std::int64_t{interval->draws}, "draw")});
+}
+
+void add_sensitivity(report::Report& report, const PlanOnPage& what) {
+  const schedule::PolicySpec usual = schedule::default_policy(schedule::PolicyKind::TorchDdp);
+  report.usual = schedule::to_string(usual);
+  for (const search::SensitivityRow& row :
+       search::sensitivity({what.plan.program, what.costs, what.plan.schedule, usual})) {
+    report.sensitivity.push_back({.cost = std::string(to_string(row.part)),
+                                  .factor = row.factor,
+                                  .plan = row.plan,
+                                  .usual = row.usual,
+                                  .best = row.best});
+  }
+}
+
+std::string file_for(exports::Target target, const std::string& text) {
+  std::string name(exports::to_string(target));
+  std::ranges::replace(name, '-', '_');
+  const bool is_json = text.starts_with('{');
+  const bool is_csv = target == exports::Target::NcclTuner;
+  return name + "_plan" + (is_csv ? ".csv" : is_json ? ".json" : ".py");
+}
+
+// A framework that cannot run the plan is left out.
+void add_paste(report::Report& report, const PlanOnPage& what) {
+  const exports::Machine machine = simulated_machine(what.plan, what.costs);
+  for (const exports::Target target : exports::all_targets()) {
+    try {
+      const exports::Export made = exports::export_plan(
+          target, what.plan, machine, {.version = DOVETAIL_VERSION, .plan = what.file});
+      report::Paste paste;
+      paste.framework = exports::framework(target);
+      paste.file = file_for(target, made.text);
+      paste.text = made.text;
+      paste.use = with_file(made.paste, paste.file);
+      paste.step = made.as_run;
+      for (const exports::Loss& loss : made.losses) {
+        paste.given_up.push_back(loss.what + ": " + exports::loss_percent(made, loss.more));
+      }
+      report.paste.push_back(std::move(paste));
+    } catch (const InputError&) {
+    }
+  }
+}
+
+}  // namespace
+
+void add_timeline(report::Report& report, const std::string& title,
+                  const schedule::ScheduledProgram& lowered, const models::Costs& costs) {
+  const Simulated simulated = simulate_steady(lowered, costs, kTraceSteps);
+  report.timelines.push_back(
+      report::timeline(simulated.trace, {.title = title, .program = &lowered}));
+}
+
+void add_facts(report::Report& report, const schedule::Program& program) {
+  Bytes total;
+  for (const schedule::OwedGradient& gradient : schedule::owed_gradients(program)) {
+    total += gradient.bytes;
+  }
+  report.facts.push_back({"ranks", std::to_string(program.world_size)});
+  report.facts.push_back({"gradients", std::to_string(program.reductions.size())});
+  report.facts.push_back({"gradient bytes", dovetail::to_string(total)});
+}
+
+void add_plan(report::Report& report, const PlanOnPage& what) {
+  const Simulated simulated = simulate_steady(what.lowered, what.costs, kTraceSteps);
+  const std::string& policy = what.plan.schedule.policy;
+  report::Found found;
+  found.spec = policy;
+  found.buckets = what.plan.schedule.buckets.size();
+  found.step = Duration(simulated.steady.summary.step_ns);
+  found.exposed = Duration(simulated.steady.summary.exposed_ns);
+  if (what.plan.summary.predicted) found.lower_bound = what.plan.summary.predicted->lower_bound;
+  report.found = found;
+  report.timelines.push_back(
+      report::timeline(simulated.trace, {.title = policy, .program = &what.lowered}));
+  add_errors(report, what.costs);
+  add_interval(report, what);
+  add_sensitivity(report, what);
+  add_paste(report, what);
+}
+
+}  // namespace dovetail::cli

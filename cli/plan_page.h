@@ -1,0 +1,36 @@
+// What a report shows of one plan: its step and bound, its timeline, what its prediction rests on, and the lines
+// for each framework.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/units.h"
+#include "models/costs.h"
+#include "report/report.h"
+#include "schedule/plan_json.h"
+#include "schedule/scheduled_program.h"
+#include "traces/trace.h"
+
+namespace dovetail::cli {
+
+struct PlanOnPage {
+  const schedule::Plan& plan;  // with its prediction
+  const schedule::ScheduledProgram& lowered;
+  const models::Costs& costs;
+  std::string file;  // of the plan, as commands name it
+};
+
+// All of it. Cost: some searches (search/sensitivity.h) and simulations.
+void add_plan(report::Report& report, const PlanOnPage& what);
+
+// The predicted timeline alone.
+void add_timeline(report::Report& report, const std::string& title,
+                  const schedule::ScheduledProgram& lowered, const models::Costs& costs);
+
+// Ranks, gradients and bytes of a Program.
+void add_facts(report::Report& report, const schedule::Program& program);
+
+}  // namespace dovetail::cli

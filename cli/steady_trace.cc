@@ -1,0 +1,19 @@
+// Finding out how many steps it takes, and simulating them.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/steady_trace.h"
+
+#include "sim/simulate.h"
+
+namespace dovetail::cli {
+
+Simulated simulate_steady(const schedule::ScheduledProgram& program, const models::Costs& costs,
+                          std::int32_t steps) {
+  sim::Graph graph;
+  sim::Workspace workspace;
+  const sim::SteadyState steady = sim::find_steady_state(program, costs, graph, workspace);
+  if (steps >= kTraceSteps) steps = sim::steps_to_show(steady, steps);
+  return {sim::simulate(program, costs, {.steps = steps}), steady};
+}
+
+}  // namespace dovetail::cli

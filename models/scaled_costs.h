@@ -1,0 +1,29 @@
+// Costs in which one part takes more or less time than it was thought to: what a prediction rests on, put to the
+// test.
+//
+//   scaled(costs, CostPart::Link, 1.2)       every byte on a link takes 20 % longer, latencies stay
+//
+//   Link      the part of every collective's time that grows with its bytes
+//   Latency   the rest of it (CollectiveTable::latency), which is its time at 0 bytes
+//   Compute   ops, bucket copies, scaling, and the processor time that a collective takes
+//   Host      all of HostModel, and what an op takes to be issued
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "models/costs.h"
+
+#include <array>
+#include <string_view>
+
+namespace dovetail::models {
+
+enum class CostPart { Link, Latency, Compute, Host };
+inline constexpr std::array kCostParts = {CostPart::Link, CostPart::Latency, CostPart::Compute,
+                                          CostPart::Host};
+std::string_view to_string(CostPart part);  // "link bandwidth", "link latency", "compute", "host"
+
+// `factor` times the time. REQUIRES: factor > 0.
+Costs scaled(const Costs& costs, CostPart part, double factor);
+
+}  // namespace dovetail::models

@@ -1,0 +1,80 @@
+// Filling in the page.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "report/page.h"
+
+#include "base/error.h"
+#include "report/page_files.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace dovetail::report {
+namespace {
+
+// JSON inside <script>: "</script>" or "<!--" in a name would end it or change how it is read.
+std::string script_json(const nlohmann::ordered_json& value) {
+  const std::string text =
+      value.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
+  std::string safe;
+  safe.reserve(text.size());
+  for (const char c : text) {
+    if (c == '<') {
+      safe += "\\u003c";
+    } else {
+      safe += c;
+    }
+  }
+  return safe;
+}
+
+std::string escaped(std::string_view text) {
+  std::string safe;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        safe += "&amp;";
+        break;
+      case '<':
+        safe += "&lt;";
+        break;
+      case '>':
+        safe += "&gt;";
+        break;
+      case '"':
+        safe += "&quot;";
+        break;
+      default:
+        safe += c;
+    }
+  }
+  return safe;
+}
+
+// Replaces each "@NAME@" of the template, once over: what is filled in is not searched again.
+std::string filled(std::string_view page, const std::map<std::string_view, std::string>& values) {
+  std::string text;
+  while (!page.empty()) {
+    const std::size_t begin = page.find('@');
+    text += page.substr(0, begin);
+    if (begin == std::string_view::npos) break;
+    const std::size_t end = page.find('@', begin + 1);
+    DOVETAIL_CHECK(end != std::string_view::npos) << "page.html: a place without its end";
+    text += values.at(page.substr(begin + 1, end - begin - 1));
+    page.remove_prefix(end + 1);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string page(const nlohmann::ordered_json& report) {
+  return filled(kPage, {{"TITLE", escaped(report.at("title").get<std::string>())},
+                        {"STYLE", std::string(kStyle)},
+                        {"LIBRARY", std::string(kLibrary)},
+                        {"SCRIPT", std::string(kScript)},
+                        {"DATA", script_json(report)}});
+}
+
+}  // namespace dovetail::report

@@ -1,0 +1,177 @@
+// The page: which sections a report has, and in which order.
+// SPDX-License-Identifier: Apache-2.0
+"use strict";
+
+function section(id, title, children) {
+  return {id, title, node: element("section", {"aria-labelledby": `${id}-title`}, element("h2", {id: `${id}-title`}, title), ...children)};
+}
+
+function kindOf(origin) { return element("span", {class: `kind ${origin}`}, origin === "measured" ? "measured" : "predicted (simulated)"); }
+
+function headOf(report) {
+  const facts = report.facts.map((fact) => element("div", {}, element("dt", {}, fact.name), element("dd", {}, fact.value)));
+  document.getElementById("head").append(
+    element("h1", {}, report.title), element("p", {class: "faint"}, `dovetail ${report.version}; made by `, element("code", {}, report.command)),
+    facts.length > 0 ? element("dl", {class: "facts"}, facts) : "");
+}
+
+function foundSection(report) {
+  const found = report.found;
+  if (!found) return null;
+  const gap = found.lower_bound_us ? percent(found.step_us / found.lower_bound_us - 1, 2) : null;
+  const fact = (name, value) => (value === null ? null : element("div", {}, element("dt", {}, name), element("dd", {}, value)));
+  return section("plan", "Our plan", [element("p", {}, kindOf("simulated"), " ", element("code", {}, found.spec)),
+    element("dl", {class: "facts"}, fact("step", `${ms(found.step_us)} ms`), fact("exposed communication", `${ms(found.exposed_us)} ms`),
+      fact("buckets", String(found.buckets)), fact("lower bound", found.lower_bound_us ? `${ms(found.lower_bound_us)} ms` : null), fact("gap to the bound", gap),
+      fact("interval, p10 to p90", found.p10_us ? `${ms(found.p10_us)} .. ${ms(found.p90_us)} ms` : null)),
+    ...report.remarks.map((remark) => element("p", {}, remark)),
+    found.lower_bound_us ? element("p", {class: "faint"}, "No schedule of whole gradients in consecutive buckets on one stream is faster than the " +
+      "bound on this model; the bound ignores contention, copies and the host, so part of the gap may not be reachable.") : null]);
+}
+
+function timelineSection(report) {
+  if (report.timelines.length === 0) return null;
+  const many = report.timelines.length > 1;
+  return section("timeline", "The step as it runs", report.timelines.flatMap((line) => [
+    many ? element("h3", {}, line.title) : null,
+    element("p", {}, kindOf(line.origin), ` step ${line.step}, rank ${line.rank} first: ${ms(line.step_us)} ms, exposed communication ${ms(line.exposed_us)} ms; `,
+      `${line.policy} on ${line.machine}${line.ranks_left_out > 0 ? `; ${counted(line.ranks_left_out, "rank")} more not shown` : ""}`),
+    ...timelineParts(line)]));
+}
+
+function causesSection(report) {
+  const lines = report.timelines.filter((line) => line.breakdown_us !== null);
+  if (lines.length === 0) return null;
+  const bars = lines.map((line) => ({name: line.title, parts: stepParts(line)}));
+  return section("causes", "Where the time of a step goes", [
+    element("p", {}, "The compute stream of the slowest rank, cut into activities; stalls by what they waited for. The parts add up to the step."),
+    partsLegend(bars), stackedBars("causes", "Where the time of a step goes; the same numbers stand in the table below.", bars),
+    folded("The same as a table", partsTable("Where the time goes", bars))]);
+}
+
+function comparisonSection(comparison) {
+  const rows = Object.entries({"step time": comparison.step_time, ...comparison.attribution, communication: comparison.communication,
+    "exposed communication": comparison.exposed}).filter(([, pair]) => pair.predicted_ns !== 0 || pair.measured_ns !== 0);
+  const error = (pair) => (pair.error_percent === null ? "" : percent(pair.error_percent / 100, 2));
+  const mark = (side, times) => ({at: times.median_ns / 1e6, low: times.p10_ns / 1e6, high: times.p90_ns / 1e6, colour: `--${side}`, words: side});
+  const steps = [{name: "step time, p10 to p90", marks: ["predicted", "measured"].map((side) => mark(side, comparison[side].step_times))}];
+  const bars = ["predicted", "measured"].map((side) => ({name: side, parts: Object.entries(comparison.attribution)
+    .map(([what, pair]) => [activityColours[what] ?? "--kernel", what, pair[`${side}_ns`] / 1000]).filter((part) => part[2] > 0)}));
+  return section("comparison", "Predicted beside measured", [
+    element("p", {}, `Measured: ${comparison.measured.provenance.backend}, ${comparison.measured.provenance.machine}, ${counted(comparison.measured.steps, "step")}. ` +
+      `The step is ${error(comparison.step_time)} off (predicted against measured).`),
+    ...comparison.notes.map((note) => element("p", {class: "faint"}, note)),
+    intervals("steps", "Step time, predicted and measured, with their spread", steps, "ms"),
+    partsLegend(bars), stackedBars("comparison", "Where the step's time goes, predicted and measured; the same numbers stand in the table below.", bars),
+    table("Predicted beside measured", ["", "predicted ms", "measured ms", "difference ms", "error"],
+      rows.map(([name, pair]) => [name, (pair.predicted_ns / 1e6).toFixed(3), (pair.measured_ns / 1e6).toFixed(3), (pair.difference_ns / 1e6).toFixed(3), error(pair)])),
+    folded("Buckets", table("Buckets", ["bucket", "size", "ends, predicted ms", "measured ms", "exposed, predicted ms", "measured ms"],
+      comparison.buckets.map((bucket) => [bucket.name, bytes(bucket.size_bytes), (bucket.end.predicted_ns / 1e6).toFixed(3),
+        (bucket.end.measured_ns / 1e6).toFixed(3), (bucket.exposed.predicted_ns / 1e6).toFixed(3), (bucket.exposed.measured_ns / 1e6).toFixed(3)])))]);
+}
+
+function runSection(run) {
+  const rows = run.rows.map((row) => ({name: row.plan, marks: [
+    row.predicted_step_us === null ? null : {at: row.predicted_step_us / 1000, colour: "--predicted", words: "predicted",
+      low: row.predicted_p10_us ? row.predicted_p10_us / 1000 : null, high: row.predicted_p90_us ? row.predicted_p90_us / 1000 : null},
+    {at: row.measured_step_us / 1000, low: row.p10_us / 1000, high: row.p90_us / 1000, colour: "--measured", words: "measured median",
+      more: [["steps", row.steps], ["wrong elements", `${row.wrong_elements} of ${row.checked_elements}`]]}].filter((mark) => mark !== null)}));
+  return section("run", "Measured", [
+    element("p", {}, kindOf("measured"), ` ${run.backend} on ${run.machine}; link: ${run.link}; ${run.date}`),
+    element("p", {}, `${run.belief}${run.belief ? ". " : ""}${run.valid ? "The measurement is valid." : `The measurement is NOT valid: ${run.why_not_valid.join("; ")}.`}`),
+    legend([["var(--predicted)", "predicted"], ["var(--measured)", "measured: median, p10 to p90"]]),
+    intervals("run", "Step time of each plan, predicted and measured; the same numbers stand in the table below.", rows, "step, ms"),
+    table("Measured", [["plan", "text"], "buckets", "predicted ms", "measured ms", "p10", "p90", "error", "wrong elements"], run.rows.map((row) => [
+      [row.plan, "text"], row.buckets, row.predicted_step_us === null ? "" : ms(row.predicted_step_us), ms(row.measured_step_us), ms(row.p10_us), ms(row.p90_us),
+      row.predicted_step_us === null ? "" : percent(row.predicted_step_us / row.measured_step_us - 1, 2), `${row.wrong_elements} of ${row.checked_elements}`]))]);
+}
+
+const exposedWords = {
+  host_us: ["--idle", "exposed: the host was late"], straggler_us: ["--stall-4", "exposed: another rank was late"], launch_order_us: ["--stall-2", "exposed: launch order"],
+  bucket_closed_late_us: ["--stall-3", "exposed: the bucket closed late"], link_us: ["--stall", "exposed: the link"],
+};
+
+function diagnosisSection(diagnosis) {
+  const bars = diagnosis.ranks.flatMap((rank) => rank.steps.map((step) => ({name: `rank ${rank.rank} ${step.name}`, parts: [
+    ["--forward", "compute", step.compute_us], ...Object.entries(step.exposed_by_cause).map(([cause, us]) => [...exposedWords[cause], us]),
+    ["--gap", "nothing on the GPU", step.idle_us]].filter((part) => part[2] > 0)})));
+  const gain = (entry, words) => ({at: entry.gain_us / 1000, low: entry.gain_low_us / 1000, high: entry.gain_high_us / 1000, colour: "--predicted", words});
+  const whatIfs = diagnosis.ranks.flatMap((rank) => rank.what_ifs.map((entry) => ({name: `rank ${rank.rank}: ${entry.change}`, marks: [gain(entry, "gain")]})));
+  const buckets = diagnosis.buckets;
+  const settings = buckets === null ? [] : buckets.settings.map((entry) => ({name: entry.setting.length > 60 ? `${entry.setting.slice(0, 57)}...` : entry.setting,
+    shaded: buckets.alike.includes(entry.setting), marks: [{...gain(entry, entry.is_recorded ? "gain (recorded)" : "gain"), more: [["buckets", entry.buckets]]}]}));
+  return section("diagnosis", "Why the step is slow", [
+    element("p", {}, element("strong", {}, diagnosis.headline)), ...diagnosis.sentences.map((sentence) => element("p", {}, sentence)),
+    element("p", {}, kindOf("measured"), " by the profiler"), partsLegend(bars),
+    stackedBars("diagnosis", "Where the time of each recorded step goes; the same numbers stand in the table below.", bars),
+    folded("The same as a table", partsTable("Where the time goes", bars)),
+    diagnosis.late.length === 0 ? null : table("Who was late", ["rank", "collectives", "others waited ms", ["mostly with", "text"]],
+      diagnosis.late.map((late) => [late.rank, late.collectives, ms(late.waiting_of_others_us), [late.mostly_with || "nothing stands out", "text"]])),
+    whatIfs.length === 0 ? null : element("h3", {}, "What a change would give, at most (simulated)"),
+    whatIfs.length === 0 ? null : intervals("what-if", "Gain of each change with its interval", whatIfs, "gain, ms a step", true),
+    settings.length === 0 ? null : element("h3", {}, "Bucket settings (simulated, against the recorded ones; those that cannot be told from the best are shaded)"),
+    settings.length === 0 ? null : intervals("settings", "Gain of each bucket setting with its interval", settings, "gain, ms a step", true),
+    buckets === null ? null : element("pre", {tabindex: "0"}, buckets.advice.join("\n")),
+    ...diagnosis.not_known.map((line) => element("p", {class: "faint"}, `Not known: ${line}`))]);
+}
+
+function exploreSection(explore) {
+  const best = explore.best.step_us / explore.best.micro_steps;
+  const rows = explore.rows.map((row) => [[row.spec, "text code"], row.buckets, ms(row.step_us), ms(row.exposed_us),
+    percent(row.step_us / row.micro_steps / best - 1), [row.in_words, "text"]]);
+  return section("policies", "Every policy that was tried", [
+    element("p", {}, kindOf("simulated"), ` ${counted(explore.rows.length, "row")}; those with several micro-steps are compared by the time of one.`),
+    folded("Show the table", table("Policies", [["policy", "text"], "buckets", "step ms", "exposed ms", "over best", ["in the words of", "text"]], rows)),
+    ...explore.left_out.map((line) => element("p", {class: "faint"}, `Left out: ${line}`))]);
+}
+
+function sensitivitySection(report) {
+  if (report.sensitivity.length === 0 || !report.found) return null;
+  const rows = report.sensitivity.map((row) => [row.cost, `x ${row.factor}`, ms(row.plan_us), percent(row.plan_us / report.found.step_us - 1, 2), ms(row.best_us),
+    percent(row.plan_us / row.best_us - 1, 2), ms(row.usual_us), percent(row.usual_us / row.plan_us - 1, 2)]);
+  return section("sensitivity", "If a cost is 20 % off", [
+    element("p", {}, kindOf("simulated"), " The same plan where one cost takes 0.8 or 1.2 times its time, beside a plan that is made for these costs."),
+    legend([["var(--predicted)", "0.8 times the time"], ["var(--measured)", "1.2 times the time"]]), sensitivityChart(report),
+    table("Sensitivity", ["cost", "time", "our plan ms", "change", "a plan made for it ms", "our plan loses", `${report.usual ?? "usual"} ms`, "over our plan"], rows)]);
+}
+
+function assumptionSection(report) {
+  if (report.assumptions.length === 0) return null;
+  const error = (entry) => (entry.error_percent === null ? "not known; see the sensitivity" : `${entry.error_percent.toFixed(2)} %${entry.error_of ? `: ${entry.error_of}` : ""}`);
+  return section("assumptions", "What is assumed, and how far it can be off", [
+    table("Assumptions", [["assumption", "text"], ["error", "text"]], report.assumptions.map((entry) => [[entry.text, "text"], [error(entry), "text"]]))]);
+}
+
+function pasteSection(report) {
+  if (report.paste.length === 0 && report.next.length === 0) return null;
+  const block = (text) => element("pre", {tabindex: "0"}, text);
+  return section("paste", "To use it", [...report.next.map(block), ...report.paste.map((paste) => element("div", {class: "paste"},
+    element("h3", {}, paste.framework), element("p", {}, kindOf("simulated"), ` ${ms(paste.step_us)} ms a step as it is run there`),
+    ...paste.given_up.map((loss) => element("p", {class: "faint"}, `Given up: ${loss}`)), folded("Show the file", block(paste.text)), block(paste.use)))]);
+}
+
+function resultSections(report) {
+  const makers = {explore: exploreSection, comparison: comparisonSection, run: runSection, diagnosis: diagnosisSection};
+  return report.results.map((result) => makers[result.kind]?.(result) ?? null);
+}
+
+function showReport(report) {
+  headOf(report);
+  const [policies, others] = [report.results.filter((result) => result.kind === "explore"), report.results.filter((result) => result.kind !== "explore")];
+  const sections = [...resultSections({results: others.filter((result) => result.kind === "diagnosis")}), foundSection(report), curveSection(report),
+    timelineSection(report), causesSection(report), ...resultSections({results: others.filter((result) => result.kind !== "diagnosis")}),
+    sensitivitySection(report), assumptionSection(report), pasteSection(report), ...resultSections({results: policies})].filter((part) => part !== null);
+  const ids = new Map();
+  for (const part of sections) {  // two results of one kind
+    const count = (ids.get(part.id) ?? 0) + 1;
+    ids.set(part.id, count);
+    if (count > 1) part.id += `-${count}`;
+    part.node.id = part.id;
+  }
+  document.getElementById("contents").append(element("ul", {}, sections.map((part) => element("li", {}, element("a", {href: `#${part.id}`}, part.title)))));
+  document.getElementById("figures-begin").append(...sections.map((part) => part.node));
+  document.getElementById("foot").append(element("p", {class: "faint"}, "This file stands alone: it loads nothing. The figures stand in it as JSON ",
+    "(schema dovetail.report/1). Charts are drawn with D3 (ISC licence, in the file)."));
+}
+
+showReport(JSON.parse(document.getElementById("report").textContent));

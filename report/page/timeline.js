@@ -1,0 +1,232 @@
+// One step: what every stream does when, which gradients are ready when, and why a stream stands still. It is
+// zoomed by buttons, keys, Ctrl and wheel, or two fingers; dragging moves it.
+// SPDX-License-Identifier: Apache-2.0
+"use strict";
+
+const activityColours = {
+  forward: "--forward", backward: "--backward", optimizer: "--optimizer", "bucket copies": "--copies", enqueue: "--enqueue",
+  "inline collectives": "--inline", stall: "--stall", idle: "--idle", collective: "--collective", wait: "--gap", gap: "--gap",
+  kernel: "--kernel",
+};
+
+function spanColour(span) {
+  if (span.what === "collective" && span.bucket !== undefined && span.bucket % 2 === 1) return "var(--collective-2)";
+  return `var(${activityColours[span.what] ?? "--kernel"})`;
+}
+
+const rowHeight = 26;
+const readyHeight = 18;
+
+// What is drawn of one row between two moments: spans that are too narrow to see become one mark.
+function visibleMarks(spans, x, left, right) {
+  const marks = [];
+  for (const span of spans) {
+    const from = Math.max(x(span.start_us), left);
+    const to = Math.min(x(span.end_us), right);
+    if (to <= left || from >= right) continue;
+    const last = marks.at(-1);
+    const small = to - from < 0.7;
+    if (small && last?.small && last.span.what === span.what && from - last.to < 0.7) {
+      last.to = Math.max(last.to, to);
+      ++last.count;
+    } else {
+      marks.push({span, from, to: Math.max(to, from + (small ? 0.5 : 0)), small, count: 1});
+    }
+  }
+  return marks;
+}
+
+class TimelineChart {
+  constructor(line) {
+    this.line = line;
+    this.spansOf = line.rows.map((row, index) => line.spans.filter((span) => span.row === index));
+    this.buckets = new Map(line.buckets.map((bucket) => [bucket.id, bucket]));
+    this.ready = line.buckets.flatMap((bucket) => bucket.gradients.filter((gradient) => gradient.ready_us !== null)
+      .map((gradient) => ({...gradient, bucket: bucket.id})));
+    this.end = Math.max(line.step_us, d3.max(line.spans, (span) => span.end_us) ?? 0);
+    this.begin = Math.min(0, d3.min(line.spans, (span) => span.start_us) ?? 0);
+    this.choice = {row: 0, span: -1};
+    this.transform = d3.zoomIdentity;
+    this.top = this.ready.length > 0 ? readyHeight : 4;
+    this.figure = chart({
+      kind: "timeline", height: this.top + line.rows.length * rowHeight + 40, draw: (svg, width) => this.draw(svg, width),
+      keys: (event) => this.keys(event),
+      label: `Timeline of ${line.title}: ${counted(line.rows.length, "stream")}, ${time(line.step_us)}. Left and right go from span ` +
+        "to span, up and down from stream to stream, plus and minus zoom, 0 shows all. The buckets stand in the table below.",
+    });
+  }
+
+  draw(svg, width) {
+    this.svg = svg;
+    this.width = width;
+    this.margin = width < 600 ? 62 : 96;
+    const bottom = this.top + this.line.rows.length * rowHeight;
+    this.base = d3.scaleLinear([this.begin, this.end], [this.margin, width - 8]);
+    const clip = `clip-${Math.random().toString(36).slice(2)}`;
+    svg.append("clipPath").attr("id", clip).append("rect").attr("x", this.margin).attr("y", 0)
+      .attr("width", width - this.margin - 8).attr("height", bottom + 4);
+    this.names(svg);
+    this.plot = svg.append("g").attr("clip-path", `url(#${clip})`);
+    this.axis = svg.append("g").attr("class", "axis").attr("transform", `translate(0,${bottom + 4})`);
+    svg.append("text").attr("class", "small").attr("x", width - 8).attr("y", bottom + 36).attr("text-anchor", "end")
+      .text(`ms from the start of the step (${this.line.origin})`);
+    this.zoom = d3.zoom().scaleExtent([1, 1e5]).extent([[this.margin, 0], [width - 8, bottom]])
+      .translateExtent([[this.margin, 0], [width - 8, bottom]])
+      .filter((event) => !event.button && (event.type !== "wheel" || event.ctrlKey || event.metaKey))
+      .on("zoom", (event) => {
+        this.transform = event.transform;
+        this.marks();
+      });
+    svg.call(this.zoom).style("touch-action", "pan-y");
+    this.marks();
+  }
+
+  names(svg) {
+    const many = new Set(this.line.rows.map((row) => row.rank)).size > 1;
+    svg.selectAll("text.row").data(this.line.rows).join("text").attr("class", "row small").attr("x", 0)
+      .attr("y", (row, index) => this.top + index * rowHeight + 17)
+      .text((row) => (many ? `r${row.rank} ${row.name}` : row.name).slice(0, this.margin / 6.4));
+    if (this.ready.length > 0) {
+      svg.append("text").attr("class", "small").attr("x", 0).attr("y", 12).text(this.width < 600 ? "ready" : "gradients ready");
+    }
+  }
+
+  marks() {
+    const x = this.transform.rescaleX(this.base);
+    this.x = x;
+    const [left, right] = [this.margin, this.width - 8];
+    const ticks = Math.max(2, Math.floor(this.width / 110));
+    const inMs = d3.scaleLinear(x.domain().map((at) => at / 1000), x.range());
+    this.axis.call(d3.axisBottom(inMs).ticks(ticks).tickSizeOuter(0));
+    const marks = this.spansOf.flatMap((spans) => visibleMarks(spans, x, left, right));
+    const height = rowHeight - 6;
+    const y = (mark) => this.top + mark.span.row * rowHeight + 3;
+    const chosen = this.chosen();
+    const rects = this.plot.selectAll("rect.span").data(marks).join("rect").attr("class", (mark) =>
+      `span ${mark.span.what.replace(" ", "-")}${mark.span === chosen ? " selected" : ""}`)
+      .attr("x", (mark) => mark.from).attr("y", (mark) => (mark.span.what === "gap" ? y(mark) + 7 : y(mark)))
+      .attr("width", (mark) => Math.max(0.5, mark.to - mark.from)).attr("height", (mark) => (mark.span.what === "gap" ? height - 14 : height))
+      .attr("fill", (mark) => spanColour(mark.span));
+    withTips(rects, (mark) => this.describe(mark.span, mark.count));
+    this.waiting(marks, x, y, height);
+    this.labels(marks, y);
+    this.readyMarks(x, left, right);
+  }
+
+  // The part of a collective before its last rank had come.
+  waiting(marks, x, y, height) {
+    const late = marks.filter((mark) => mark.count === 1 && mark.span.transfer_start_us > mark.span.start_us);
+    this.plot.selectAll("rect.late").data(late).join("rect").attr("class", "late").attr("x", (mark) => mark.from).attr("y", y)
+      .attr("width", (mark) => Math.max(0, Math.min(x(mark.span.transfer_start_us), mark.to) - mark.from)).attr("height", height)
+      .attr("fill", "var(--ground)").attr("opacity", 0.55).attr("pointer-events", "none");
+  }
+
+  labels(marks, y) {
+    const wide = marks.filter((mark) => mark.count === 1 && mark.to - mark.from > 16 &&
+      (mark.span.what === "collective" || mark.to - mark.from > 60));
+    const label = (mark) => {
+      const {what, bucket, name} = mark.span;
+      if (what === "gap") return "";
+      const room = mark.to - mark.from;
+      const text = what === "stall" ? what : (what === "collective" && bucket !== undefined ? (room < 64 ? `${bucket}` : `bucket ${bucket}`) : name);
+      return text.slice(0, Math.max(2, Math.floor((mark.to - mark.from - 6) / 6.6)));
+    };
+    this.plot.selectAll("text.inside").data(wide).join("text").attr("class", "inside").attr("x", (mark) => mark.from + 4)
+      .attr("y", (mark) => y(mark) + 14).text(label);
+  }
+
+  readyMarks(x, left, right) {
+    const shown = this.ready.filter((gradient) => x(gradient.ready_us) >= left && x(gradient.ready_us) <= right);
+    const ticks = this.plot.selectAll("path.ready").data(shown).join("path").attr("class", "ready")
+      .attr("d", (gradient) => `M${x(gradient.ready_us)},${readyHeight - 2}l-4,-9h8z`)
+      .attr("fill", (gradient) => (gradient.bucket % 2 ? "var(--collective-2)" : "var(--collective)"));
+    withTips(ticks, (gradient) => [gradient.name, [["gradient ready at", time(gradient.ready_us)], ["size", bytes(gradient.size_bytes)],
+      ["travels in bucket", gradient.bucket]]]);
+  }
+
+  describe(span, count = 1) {
+    const bucket = this.buckets.get(span.bucket);
+    const names = bucket?.gradients.map((gradient) => gradient.name) ?? [];
+    const moved = span.transfer_start_us !== undefined && span.end_us > span.transfer_start_us;
+    const list = names.length > 6 ? `${names.slice(0, 5).join(", ")} and ${names.length - 5} more` : names.join(", ");
+    return [count > 1 ? `${count} spans, the first: ${span.name}` : span.name, [
+      ["what", span.what], ["from", time(span.start_us)], ["takes", time(span.end_us - span.start_us)],
+      ["bytes", span.size_bytes === undefined ? null : `${bytes(span.size_bytes)} (${span.size_bytes})`],
+      ["bucket", span.bucket], ["gradients", list === "" ? null : `${names.length}: ${list}`],
+      ["last rank came at", moved ? time(span.transfer_start_us) : null], ["cause", span.why]]];
+  }
+
+  chosen() { return this.spansOf[this.choice.row]?.[this.choice.span]; }
+
+  // By a factor, around the chosen span where there is one.
+  zoomBy(factor) {
+    const span = this.chosen();
+    const at = span ? this.x((span.start_us + span.end_us) / 2) : (this.margin + this.width) / 2;
+    this.svg.call(this.zoom.scaleBy, factor, [at, 0]);
+  }
+
+  showAll() { this.svg.call(this.zoom.transform, d3.zoomIdentity); }
+
+  // Moves the view so that the chosen span can be seen, and tells of it.
+  reveal() {
+    const span = this.chosen();
+    const [left, right] = [this.margin, this.width - 8];
+    const [from, to] = [this.x(span.start_us), this.x(span.end_us)];
+    if (to < left || from > right) {
+      this.svg.call(this.zoom.translateTo, this.base((span.start_us + span.end_us) / 2), 0);
+    }
+    this.marks();
+    const mark = this.svg.select(".selected").node();
+    if (mark) tip.showAt(mark, ...this.describe(span));
+  }
+
+  keys(event) {
+    const spans = this.spansOf[this.choice.row];
+    const rows = this.line.rows.length;
+    switch (event.key) {
+      case "+": case "=": this.zoomBy(2); return true;
+      case "-": this.zoomBy(0.5); return true;
+      case "0": this.showAll(); return true;
+      case "Escape": this.choice.span = -1; tip.hide(); this.marks(); return true;
+      case "ArrowRight": this.choice.span = Math.min(spans.length - 1, this.choice.span + 1); break;
+      case "ArrowLeft": this.choice.span = Math.max(0, this.choice.span - 1); break;
+      case "Home": this.choice.span = 0; break;
+      case "End": this.choice.span = spans.length - 1; break;
+      case "ArrowUp": case "ArrowDown": {
+        const from = this.chosen()?.start_us ?? 0;
+        this.choice.row = (this.choice.row + (event.key === "ArrowUp" ? rows - 1 : 1)) % rows;
+        const after = this.spansOf[this.choice.row].findIndex((span) => span.end_us > from);
+        this.choice.span = Math.max(0, after);
+        break;
+      }
+      default: return false;
+    }
+    this.reveal();
+    return true;
+  }
+}
+
+function timelineParts(line) {
+  const made = new TimelineChart(line);
+  const button = (text, label, action) => {
+    const node = element("button", {type: "button", "aria-label": label}, text);
+    node.addEventListener("click", action);
+    return node;
+  };
+  const used = [...new Set(line.spans.map((span) => span.what))].filter((what) => what !== "gap" && what !== "wait");
+  const rows = line.buckets.map((bucket) => {
+    const sent = line.spans.filter((span) => span.what === "collective" && span.bucket === bucket.id);
+    const ready = d3.max(bucket.gradients, (gradient) => gradient.ready_us);
+    const wait = line.spans.find((span) => span.what === "stall" && span.bucket === bucket.id);
+    return [bucket.id, bytes(bucket.size_bytes), bucket.gradients.length, ready === undefined || ready === null ? "" : ms(ready),
+      sent.length > 0 ? ms(sent[0].start_us) : "", sent.length > 0 ? ms(sent.at(-1).end_us) : "", [wait?.why ?? "", "text"]];
+  });
+  return [
+    element("div", {class: "controls", role: "group", "aria-label": "Zoom"}, button("+", "Zoom in", () => made.zoomBy(2)),
+      button("\u2212", "Zoom out", () => made.zoomBy(0.5)), button("all", "Show the whole step", () => made.showAll()),
+      element("span", {class: "faint"}, "or Ctrl and wheel, or the keys + \u2212 0 and the arrows; drag to move")),
+    legend([...used.map((what) => [`var(${activityColours[what] ?? "--kernel"})`, what]), ["var(--gap)", "nothing under way (hover says why)"]]),
+    made.figure,
+    rows.length === 0 ? null : folded("Buckets of this step", table("Buckets",
+      ["bucket", "size", "gradients", "ready ms", "begins ms", "ends ms", ["stall", "text"]], rows))];
+}

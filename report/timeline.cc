@@ -1,0 +1,221 @@
+// Laying out one step.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "report/timeline.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "schedule/gradient.h"
+
+namespace dovetail::report {
+namespace {
+
+using schedule::ScheduledProgram;
+using traces::CommandInfo;
+using traces::Span;
+using traces::SpanKind;
+using traces::Trace;
+
+// The slowest rank first.
+std::vector<Rank> ranks_shown(const Trace& trace, Rank slowest) {
+  std::vector<Rank> ranks = {slowest};
+  for (const Rank rank : trace.ranks) {
+    if (rank != slowest && ranks.size() < kMostRanks) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::string_view what_of(const CommandInfo& info, const Span& span) {
+  switch (info.kind) {
+    case SpanKind::Collective:
+      return "collective";
+    case SpanKind::Kernel:
+      return "kernel";
+    case SpanKind::Wait:
+      return span.stream == traces::kComputeStream ? "stall" : "wait";
+    default:
+      return traces::to_string(traces::activity_of(info));
+  }
+}
+
+// When gradients became ready on one rank in one step.
+class ReadyTimes {
+ public:
+  ReadyTimes(const Trace& trace, const ScheduledProgram& program, Rank rank, std::int32_t step) {
+    std::map<CommandId, Instant> ends;
+    for (const Span& span : traces::spans_of(trace, rank)) {
+      if (span.step == step) ends[span.command] = span.end;
+    }
+    std::map<OpId, const schedule::Op*> ops;
+    for (const schedule::Op& op : program.program.ops) ops[op.id] = &op;
+    for (const schedule::RankProgram& role : program.roles) {
+      if (std::ranges::find(role.ranks, rank) == role.ranks.end()) continue;
+      for (const schedule::Command& command : role.commands) {
+        const auto* run = std::get_if<schedule::RunOp>(&command.action);
+        const auto end = ends.find(command.id);
+        const auto op = run == nullptr ? ops.end() : ops.find(run->op);
+        if (op == ops.end() || end == ends.end()) continue;
+        if (op->second->phase == schedule::Phase::Optimizer) continue;
+        for (const TensorId tensor : op->second->writes) ready_[tensor] = end->second;
+      }
+    }
+  }
+  [[nodiscard]] std::optional<Instant> of(TensorId gradient) const {
+    const auto found = ready_.find(gradient);
+    return found == ready_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+ private:
+  std::map<TensorId, Instant> ready_;
+};
+
+std::vector<TimelineBucket> buckets_of(const ScheduledProgram& program, const ReadyTimes& ready,
+                                       Instant origin) {
+  std::map<TensorId, const schedule::Tensor*> tensors;
+  for (const schedule::Tensor& tensor : program.program.tensors) tensors[tensor.id] = &tensor;
+  std::vector<TimelineBucket> buckets;
+  for (const schedule::BucketLayout& layout : program.buckets) {
+    TimelineBucket bucket{layout.bucket, layout.size, {}};
+    for (const schedule::BucketMember& member : layout.members) {
+      const schedule::Tensor& tensor = *tensors.at(member.tensor);
+      TimelineGradient gradient;
+      gradient.name = tensor.name;
+      gradient.bytes = element_size(tensor.dtype) * member.elements(tensor);
+      const std::optional<Instant> at = ready.of(member.tensor);
+      if (at && schedule::is_gradient(tensor.kind)) gradient.ready = *at - origin;
+      bucket.gradients.push_back(std::move(gradient));
+    }
+    buckets.push_back(std::move(bucket));
+  }
+  return buckets;
+}
+
+// Fills the rows of one rank.
+class RankRows {
+ public:
+  RankRows(const Trace& trace, Timeline& line, Rank rank)
+      : trace_(trace), line_(line), rank_(rank), all_(traces::spans_of(trace, rank)) {}
+
+  void add() {
+    for (const traces::StreamInfo& stream : trace_.streams) {
+      const auto spans = traces::spans_of(trace_, rank_, stream.id);
+      if (std::ranges::none_of(spans, [&](const Span& span) { return is_shown(span); })) continue;
+      line_.rows.push_back({rank_, stream.id, stream.name});
+      add_stream(spans);
+    }
+  }
+
+ private:
+  // Also what other steps put into the window: in a steady state they overlap.
+  [[nodiscard]] bool is_shown(const Span& span) const {
+    const Instant end = line_.report.start + line_.report.step_time;
+    return span.step == line_.step || (span.end > line_.report.start && span.start < end);
+  }
+
+  void add_stream(std::span<const Span> spans) {
+    const Span* before = nullptr;
+    for (const Span& span : spans) {
+      if (!is_shown(span)) continue;
+      add_gap(before, span);
+      add_span(span);
+      before = &span;
+    }
+  }
+
+  void add_span(const Span& span) {
+    const CommandInfo& info = trace_.command(span.command);
+    TimelineSpan shown;
+    shown.row = line_.rows.size() - 1;
+    shown.what = what_of(info, span);
+    shown.name = info.name;
+    // Only the wait of a communication stream can begin before its step; it is cut there.
+    const Instant from =
+        info.kind == SpanKind::Wait ? std::max(span.start, line_.report.start) : span.start;
+    if (from >= span.end && info.kind == SpanKind::Wait) return;
+    shown.start = from - line_.report.start;
+    shown.end = span.end - line_.report.start;
+    if (span.transfer_start) shown.transfer_start = *span.transfer_start - line_.report.start;
+    shown.bucket = info.bucket;
+    shown.bytes = info.bytes;
+    if (shown.what == "stall") {
+      const Stall stall{&info, span.step, from, span.end};
+      const ByCause causes = causes_of(trace_, all_, stall);
+      shown.why = in_words(stall, causes);
+      if (rank_ == line_.report.rank && span.step == line_.step) line_.stalls += causes;
+    } else if (shown.what == "wait") {
+      shown.why = why_not_ready(info.bucket);
+    }
+    line_.spans.push_back(std::move(shown));
+  }
+
+  // What the stream did not know how to begin.
+  void add_gap(const Span* before, const Span& next) {
+    const Instant from =
+        std::max(before == nullptr ? line_.report.start : before->end, line_.report.start);
+    if (next.start <= from) return;
+    TimelineSpan gap;
+    gap.row = line_.rows.size() - 1;
+    gap.what = "gap";
+    gap.start = from - line_.report.start;
+    gap.end = next.start - line_.report.start;
+    const CommandInfo& info = trace_.command(next.command);
+    if (!line_.has_breakdown) {
+      gap.name = "nothing";
+      gap.why = "until " + info.name + " was launched";
+    } else if (next.stream == traces::kComputeStream) {
+      gap.name = "idle";
+      gap.why = "nothing was issued: " + info.name + " had not reached the stream";
+    } else {
+      gap.name = "no collective";
+      gap.why = why_not_ready(info.bucket);
+      if (gap.why.empty()) gap.why = "until " + info.name + " was launched";
+    }
+    line_.spans.push_back(std::move(gap));
+  }
+
+  // Which gradient of a bucket came last.
+  [[nodiscard]] std::string why_not_ready(std::optional<BucketId> id) const {
+    if (!id) return {};
+    const auto bucket = std::ranges::find(line_.buckets, *id, &TimelineBucket::id);
+    const std::string name = "bucket " + std::to_string(id->value);
+    if (bucket == line_.buckets.end()) return "until " + name + " was launched";
+    const TimelineGradient* last = nullptr;
+    for (const TimelineGradient& gradient : bucket->gradients) {
+      if (gradient.ready && (last == nullptr || *gradient.ready > *last->ready)) last = &gradient;
+    }
+    if (last == nullptr) return "until " + name + " was launched";
+    return "until " + name + " was ready and launched: its last gradient, " + last->name +
+           ", was ready at " + dovetail::to_string(*last->ready);
+  }
+
+  const Trace& trace_;
+  Timeline& line_;
+  Rank rank_;
+  std::span<const Span> all_;
+};
+
+}  // namespace
+
+Timeline timeline(const Trace& trace, const TimelineOptions& options) {
+  Timeline line;
+  line.title = options.title;
+  line.provenance = trace.provenance;
+  line.world_size = trace.world_size;
+  line.steps = trace.steps;
+  line.has_breakdown = options.compute == ComputeStream::First;
+  line.report = traces::median_step(trace);
+  line.step = line.report.step;
+  line.spread = traces::spread(traces::step_times(trace));
+  if (options.program != nullptr) {
+    const ReadyTimes ready(trace, *options.program, line.report.rank, line.step);
+    line.buckets = buckets_of(*options.program, ready, line.report.start);
+  }
+  const std::vector<Rank> ranks = ranks_shown(trace, line.report.rank);
+  line.ranks_left_out = trace.ranks.size() - ranks.size();
+  for (const Rank rank : ranks) RankRows(trace, line, rank).add();
+  return line;
+}
+
+}  // namespace dovetail::report

@@ -1,0 +1,91 @@
+// One step of a Trace, laid out to be drawn: what each stream did when, which gradients travel in which
+// bucket, when each of them was ready, and why a stream stood still.
+//
+//   Timeline line = timeline(trace, {.title = "exact", .program = &lowered});
+//   line.spans[3].why          "waits for bucket 4: 1.2 ms behind bucket 3, 3.4 ms its own transfer"
+//   line.stalls.by[...]        the same, summed over the stalls of the compute stream
+//
+// The step is the median one (traces/metrics.h), and times count from its start. Rows are those of the
+// slowest rank first, then of the others, at most kMostRanks.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/ids.h"
+#include "base/units.h"
+#include "report/causes.h"
+#include "schedule/scheduled_program.h"
+#include "traces/metrics.h"
+#include "traces/trace.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dovetail::report {
+
+inline constexpr std::size_t kMostRanks = 8;
+
+// One stream of one rank.
+struct TimelineRow {
+  Rank rank;
+  StreamId stream;
+  std::string name;  // "compute", "comm0"
+};
+
+// What a row did for a while. A gap is drawn too: `what` is "gap" then, and `why` says what was missing.
+struct TimelineSpan {
+  std::size_t row = 0;
+  std::string what;  // an activity of traces/metrics.h; "collective", "wait", "kernel", "gap"
+  std::string name;
+  Duration start{}, end{};
+  std::optional<Duration> transfer_start =
+      std::nullopt;  // of a collective: when the last rank had come
+  std::optional<BucketId> bucket = std::nullopt;
+  Bytes bytes = Bytes(0);  // moved
+  std::string why = {};    // of a stall, wait or gap
+};
+
+struct TimelineGradient {
+  std::string name;
+  Bytes bytes;
+  std::optional<Duration> ready = std::nullopt;  // on the slowest rank; absent: not in this step
+};
+struct TimelineBucket {
+  BucketId id;
+  Bytes bytes;  // with padding
+  std::vector<TimelineGradient> gradients;
+};
+
+struct Timeline {
+  std::string title;
+  traces::Provenance provenance;
+  std::int64_t world_size = 1;
+  std::int32_t steps = 1;  // of the trace
+  std::int32_t step = 0;   // that is shown
+  traces::Spread spread;   // of the step times
+  traces::StepReport report;
+  bool has_breakdown = true;  // report.breakdown and stalls mean something
+  ByCause stalls;             // of the slowest rank's compute stream
+  std::vector<TimelineRow> rows;
+  std::vector<TimelineSpan> spans;
+  std::vector<TimelineBucket> buckets;  // empty without a program
+  std::size_t ranks_left_out = 0;
+};
+
+// Whether stream 0 is the compute stream, as in traces of our own machines. Of a profiler's trace nobody
+// knows: its Timeline has no breakdown.
+enum class ComputeStream { First, Unknown };
+
+struct TimelineOptions {
+  std::string title;
+  const schedule::ScheduledProgram* program = nullptr;  // whose commands these are; null: not known
+  ComputeStream compute = ComputeStream::First;
+};
+
+// REQUIRES: every step of the trace has a span; the commands of the trace are those of the program.
+Timeline timeline(const traces::Trace& trace, const TimelineOptions& options);
+
+}  // namespace dovetail::report

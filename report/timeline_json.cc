@@ -1,0 +1,98 @@
+// Writing a Timeline. Keys that say nothing of a span are left out: there are thousands of them.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "report/timeline_json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace dovetail::report {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json or_null(const std::optional<Duration>& time) {
+  return time ? ordered_json(to_us(*time)) : ordered_json(nullptr);
+}
+
+ordered_json json_of(const TimelineSpan& span) {
+  ordered_json json = {{"row", span.row},
+                       {"what", span.what},
+                       {"name", span.name},
+                       {"start_us", to_us(span.start)},
+                       {"end_us", to_us(span.end)}};
+  if (span.transfer_start) json["transfer_start_us"] = to_us(*span.transfer_start);
+  if (span.bucket) json["bucket"] = span.bucket->value;
+  if (span.bytes.count() != 0) json["size_bytes"] = span.bytes.count();
+  if (!span.why.empty()) json["why"] = span.why;
+  return json;
+}
+
+ordered_json json_of(const TimelineBucket& bucket) {
+  ordered_json gradients = ordered_json::array();
+  for (const TimelineGradient& gradient : bucket.gradients) {
+    gradients.push_back({{"name", gradient.name},
+                         {"size_bytes", gradient.bytes.count()},
+                         {"ready_us", or_null(gradient.ready)}});
+  }
+  return {{"id", bucket.id.value},
+          {"size_bytes", bucket.bytes.count()},
+          {"gradients", std::move(gradients)}};
+}
+
+ordered_json json_of(const TimelineRow& row) {
+  return {{"rank", row.rank.value}, {"stream", row.stream.value}, {"name", row.name}};
+}
+
+template <class Items>
+ordered_json array_of(const Items& items) {
+  ordered_json array = ordered_json::array();
+  for (const auto& item : items) array.push_back(json_of(item));
+  return array;
+}
+
+ordered_json breakdown_json(const Timeline& line) {
+  ordered_json json = ordered_json::object();
+  for (const traces::Activity activity : traces::kActivities) {
+    json[std::string(traces::to_string(activity))] = to_us(line.report.breakdown[activity]);
+  }
+  return json;
+}
+
+ordered_json stalls_json(const Timeline& line) {
+  ordered_json json = ordered_json::object();
+  for (const StallCause cause : kStallCauses) {
+    json[std::string(to_string(cause))] = to_us(line.stalls[cause]);
+  }
+  return json;
+}
+
+}  // namespace
+
+ordered_json timeline_json(const Timeline& line) {
+  const traces::Provenance& from = line.provenance;
+  return {{"title", line.title},
+          {"origin", std::string(traces::to_string(from.origin))},
+          {"machine", from.machine},
+          {"policy", from.policy},
+          {"workload", from.workload},
+          {"backend", from.backend},
+          {"notes", ordered_json(from.notes)},
+          {"world_size", line.world_size},
+          {"steps", line.steps},
+          {"step", line.step},
+          {"rank", line.report.rank.value},
+          {"step_us", to_us(line.report.step_time)},
+          {"p10_us", to_us(line.spread.p10)},
+          {"p90_us", to_us(line.spread.p90)},
+          {"communication_us", to_us(line.report.communication)},
+          {"exposed_us", to_us(line.report.exposed)},
+          {"transfer_us", or_null(line.report.transfer)},
+          {"breakdown_us", line.has_breakdown ? breakdown_json(line) : ordered_json(nullptr)},
+          {"stalls_us", line.has_breakdown ? stalls_json(line) : ordered_json(nullptr)},
+          {"ranks_left_out", line.ranks_left_out},
+          {"rows", array_of(line.rows)},
+          {"buckets", array_of(line.buckets)},
+          {"spans", array_of(line.spans)}};
+}
+
+}  // namespace dovetail::report

@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+"""Opens the HTML reports of dovetail in a real browser: headless Chromium, driven by scripts/browser.py.
+
+    scripts/check_report.py [--tool build/dovetail] [--keep DIR]
+
+Makes the reports of real commands, one of them with hostile names, and for each of them, in light and in dark, at 400 and
+at 1600 pixels: no message in the console, nothing loaded, every chart drawn and not empty, nothing wider than the page, text that
+can be told from its ground. Then hover, zoom by button, key and wheel, and the keyboard's way through the marks. Figures on the page are
+those of the command's own JSON. --keep leaves the reports, screenshots and a PDF.
+
+The last line counts. Exit codes: 0 all passed, 1 something failed, 77 no browser here (a skip, with the reason).
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from browser import Browser, BrowserError, missing
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TRACE = ROOT / "tests/imports/kineto/traces/ddp-resnet50-a100x2-rank0.json.gz"
+HOSTILE = "</script><script>document.title='hostile'</script><img src=x onerror=\"document.title='hostile'\">&amp;@TITLE@"
+
+# Report -> the command that makes it, and the charts that it must have.
+REPORTS = {
+    "explore": ("explore --workload mlp-1000mbit --html explore.html --json", ["curve", "timeline", "timeline", "causes", "sensitivity"]),
+}
+
+
+class Checks:
+    def __init__(self):
+        self.passed = self.failed = 0
+
+    def expect(self, fact, what):
+        if fact:
+            self.passed += 1
+        else:
+            self.failed += 1
+            print(f"FAILED: {what}", flush=True)
+        return fact
+
+    def equal(self, found, wanted, what):
+        return self.expect(found == wanted, f"{what}: found {found!r}, expected {wanted!r}")
+
+
+# What a chart draws: how many marks that have a size, and how wide they reach.
+CHARTS = """
+return [...document.querySelectorAll('svg[data-chart]')].map(svg => {
+  const marks = [...svg.querySelectorAll('rect.span, rect.part, circle, path[stroke]')]
+    .map(mark => mark.getBBox()).filter(box => box.width > 0 || box.height > 0);
+  const box = svg.getBoundingClientRect();
+  return {kind: svg.dataset.chart, label: svg.getAttribute('aria-label'), role: svg.getAttribute('role'),
+          width: box.width, height: box.height, marks: marks.length,
+          reach: marks.length ? Math.max(...marks.map(box => box.x + box.width)) - Math.min(...marks.map(box => box.x)) : 0,
+          texts: [...svg.querySelectorAll('text')].filter(text => text.textContent.trim() !== '').length};
+});"""
+
+# The least contrast (WCAG) of text against the ground.
+CONTRAST = """
+const parse = text => (text.match(/[\\d.]+/g) ?? []).map(Number);
+const light = ([r, g, b]) => { const part = c => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b); };
+const ground = light(parse(getComputedStyle(document.body).backgroundColor));
+const ratio = colour => { const own = light(parse(colour)); return (Math.max(own, ground) + 0.05) / (Math.min(own, ground) + 0.05); };
+const inks = [...document.querySelectorAll('h1, p, a, td, th, summary, .faint, .kind')].map(node => getComputedStyle(node).color)
+  .concat([...document.querySelectorAll('svg text:not(.inside)')].map(node => getComputedStyle(node).fill));
+return Math.min(...inks.map(ratio));"""
+
+
+def check_look(browser, checks, name, wanted, width, scheme):
+    what = f"{name}, {scheme}, {width} px"
+    browser.show_as(width, 1000, scheme)
+    browser.wait_for(f"return [...document.querySelectorAll('svg[data-chart]')].length >= {len(wanted)} && "
+                     "[...document.querySelectorAll('svg[data-chart]')].every(svg => svg.childNodes.length > 0 && "
+                     "Math.abs(svg.viewBox.baseVal.width - svg.getBoundingClientRect().width) < 2)")
+    charts = browser.run(CHARTS)
+    checks.equal(sorted(chart["kind"] for chart in charts), sorted(wanted), f"{what}: charts")
+    for chart in charts:
+        kind = f"{what}: chart {chart['kind']}"
+        checks.expect(chart["marks"] >= 2 and chart["texts"] >= 3, f"{kind}: {chart['marks']} marks, {chart['texts']} texts")
+        checks.expect(chart["reach"] > 0.2 * chart["width"], f"{kind}: marks reach over {chart['reach']} of {chart['width']} px")
+        checks.expect(len(chart["label"] or "") > 20, f"{kind}: has no name for screen readers")
+    overflow = browser.run("return document.documentElement.scrollWidth - innerWidth")
+    checks.expect(overflow <= 0, f"{what}: the page is {overflow} px wider than its window")
+    contrast = browser.run(CONTRAST)
+    checks.expect(contrast >= 4.5, f"{what}: text with a contrast of {contrast:.2f}, wanted 4.5")
+    checks.equal(browser.console(), [], f"{what}: console")
+
+
+def tip(browser):
+    return browser.run("const box = document.getElementById('tip'); return box.hidden ? '' : box.innerText")
+
+
+def check_curve(browser, checks):
+    browser.move_to("svg[data-chart=curve] g.chosen circle:nth-of-type(3)")
+    shown = tip(browser)
+    checks.expect("PyTorch DDP" in shown and "bucket size" in shown and "ms" in shown, f"curve: hover says {shown!r}")
+    browser.keys("svg[data-chart=curve]", Browser.RIGHT, Browser.RIGHT)
+    first = tip(browser)
+    browser.keys("svg[data-chart=curve]", Browser.DOWN)
+    checks.expect(first and tip(browser) and first != tip(browser), f"curve: keys say {first!r}, then {tip(browser)!r}")
+    checks.expect(browser.run("return document.querySelectorAll('svg[data-chart=curve] .flat').length") == 1, "curve: no flat range")
+    said = "return document.querySelector('#curve p[aria-live]').textContent"
+    before = browser.run(said)
+    browser.click("#curve .controls button:last-child")
+    after = browser.run(said)
+    pressed = browser.run("return document.querySelectorAll('#curve button[aria-pressed=true]').length")
+    checks.expect(pressed == 1 and before != after and "Flat range" in after, "curve: a click on a rule does not show its flat range")
+    for level in ("our-plan", "lower-bound"):
+        checks.expect(browser.run("return document.querySelectorAll(arguments[0]).length", f"svg[data-chart=curve] .{level}") == 1, f"curve: no {level}")
+
+
+def axis_of(browser):
+    return browser.run("return [...document.querySelectorAll('#timeline svg .axis .tick text')].map(text => text.textContent)")
+
+
+def check_timeline(browser, checks):
+    browser.move_to("#timeline svg rect.span.collective")
+    shown = tip(browser)
+    checks.expect("bucket" in shown and "bytes" in shown and "gradients" in shown, f"timeline: hover says {shown!r}")
+    if browser.run("return document.querySelectorAll('#timeline svg:first-of-type rect.span.stall').length"):
+        browser.move_to("#timeline svg rect.span.stall")
+        checks.expect("waits for bucket" in tip(browser), f"timeline: hover over a stall says {tip(browser)!r}")
+    browser.move_to("#timeline svg rect.span.gap")
+    checks.expect("cause" in tip(browser), f"timeline: hover over a gap says {tip(browser)!r}")
+    browser.move_to("#timeline svg path.ready")
+    checks.expect("gradient ready at" in tip(browser), f"timeline: hover over a gradient says {tip(browser)!r}")
+    ticks = [axis_of(browser)]
+    browser.click("#timeline .controls button:nth-child(1)")
+    ticks.append(axis_of(browser))
+    browser.keys("#timeline svg", "+", "+")
+    ticks.append(axis_of(browser))
+    browser.run("const svg = document.querySelector('#timeline svg'); const box = svg.getBoundingClientRect(); svg.dispatchEvent(new WheelEvent("
+                "'wheel', {deltaY: -300, ctrlKey: true, bubbles: true, cancelable: true, clientX: box.left + box.width / 2, clientY: box.top + 30}))")
+    ticks.append(axis_of(browser))
+    checks.expect(len({tuple(entry) for entry in ticks}) == 4, f"timeline: zoom by button, key and wheel shows {ticks}")
+    browser.keys("#timeline svg", "0")
+    checks.equal(axis_of(browser), ticks[0], "timeline: after key 0")
+    browser.keys("#timeline svg", Browser.RIGHT, Browser.RIGHT)
+    first = tip(browser)
+    browser.keys("#timeline svg", Browser.DOWN)
+    checks.expect(first and tip(browser) and tip(browser) != first, f"timeline: keys say {first!r}, then {tip(browser)!r}")
+    browser.keys("#timeline svg", Browser.ESCAPE)
+    checks.equal(tip(browser), "", "timeline: after Escape")
+
+
+def check_tab(browser, checks, name):
+    """Everything that can be used is reached by the keyboard alone."""
+    wanted = browser.run("return document.querySelectorAll('button, summary, a[href], svg[tabindex]').length")
+    reached = browser.run("return [...document.querySelectorAll('button, summary, a[href], svg[tabindex]')].filter(node => node.tabIndex >= 0).length")
+    checks.equal(reached, wanted, f"{name}: elements that Tab reaches")
+
+
+def check_explore_figures(browser, checks, printed):
+    shown = browser.run("return JSON.parse(document.getElementById('report').textContent)")
+    checks.equal(shown["results"][0], printed, "explore: the figures in the page")
+    checks.equal(shown["found"]["step_us"], printed["best"]["step_us"], "explore: step of our plan")
+    points = {(point["spec"], point["step_us"]) for curve in shown["curves"] for point in curve["points"]}
+    swept = [row for row in printed["rows"] if row["policy"] in ("torch-ddp", "threshold") and row["threshold_bytes"]]
+    checks.expect(len(swept) > 20, f"explore: {len(swept)} swept rows")
+    for row in swept:
+        checks.expect((row["spec"], row["step_us"]) in points, f"explore: row {row['spec']} is on no curve")
+    text = browser.run("return document.body.innerText")
+    checks.expect(f"{printed['best']['step_us'] / 1000:.3f} ms" in text, "explore: the best step does not stand on the page")
+
+
+def make(tool, folder, command, checks):
+    ended = subprocess.run([str(tool), *command.split()], cwd=folder, text=True, check=False, timeout=300,
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    checks.equal((ended.returncode, ended.stderr), (0, ""), f"dovetail {command}")
+    return ended.stdout
+
+
+def check_report(browser, checks, folder, name, wanted):
+    page = pathlib.Path(folder) / f"{name}.html"
+    browser.show_as(1600, 1000)
+    browser.open(page)
+    for width, scheme in ((1600, "light"), (400, "dark"), (1600, "dark"), (400, "light")):
+        check_look(browser, checks, name, wanted, width, scheme)
+        browser.screenshot(pathlib.Path(folder) / f"{name}-{scheme}-{width}.png")
+    browser.show_as(1600, 1000)
+    browser.wait_for("return document.querySelector('svg[data-chart]').getBoundingClientRect().width > 1000")
+    checks.equal(browser.run("return performance.getEntriesByType('resource').length"), 0, f"{name}: things loaded")
+    checks.expect(browser.run("return document.title") not in ("", "hostile"), f"{name}: title")
+    check_tab(browser, checks, name)
+    if "curve" in wanted:
+        check_curve(browser, checks)
+    if "timeline" in wanted:
+        check_timeline(browser, checks)
+    browser.pdf(pathlib.Path(folder) / f"{name}.pdf")
+    checks.equal(browser.console(), [], f"{name}: console after all")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tool", default=os.environ.get("DOVETAIL_TOOL", str(ROOT / "build" / "dovetail")))
+    parser.add_argument("--keep", help="folder for the files, instead of a temporary one")
+    options = parser.parse_args()
+    if missing():
+        print(f"skipped: report: {missing()}")
+        return 77
+    checks = Checks()
+    with tempfile.TemporaryDirectory() as temporary, Browser(1600, 1000) as browser:
+        folder = pathlib.Path(options.keep or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, (command, wanted) in REPORTS.items():
+            printed = make(pathlib.Path(options.tool).resolve(), folder, command, checks)
+            try:
+                check_report(browser, checks, folder, name, wanted)
+                if name == "explore":
+                    check_explore_figures(browser, checks, json.loads(printed))
+            except BrowserError as error:
+                checks.expect(False, f"{name}: {error}")
+    print(f"{checks.passed} passed, {checks.failed} failed")
+    return 1 if checks.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+// Searching again with other costs.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "search/sensitivity.h"
+
+#include <algorithm>
+
+#include "search/planner.h"
+
+namespace dovetail::search {
+namespace {
+
+// With the waits and copies of the plan, so that what differs is the grouping.
+std::optional<schedule::PolicySpec> search_like(const schedule::Schedule& plan, Planner& planner) {
+  if (plan.merge.micro_steps != 1 || is_sharded(plan) || plan.buckets.empty()) return std::nullopt;
+  schedule::PolicySpec spec = schedule::default_policy(schedule::PolicyKind::Exact);
+  spec.mode = plan.buckets.front().mode;
+  spec.wait = plan.buckets.front().wait;
+  spec.scope = plan.buckets.front().scope;
+  if (planner.fit_of(spec).refusal) return std::nullopt;
+  return spec;
+}
+
+SensitivityRow row_of(const SensitivityOf& what, models::CostPart part, double factor) {
+  Planner planner(what.program, models::scaled(what.costs, part, factor));
+  SensitivityRow row{.part = part, .factor = factor};
+  row.plan = Duration(planner.evaluate(what.plan).step_ns);
+  row.best = row.plan;
+  if (const auto spec = search_like(what.plan, planner)) {
+    row.best = std::min(row.best, Duration(planner.evaluate(*spec).summary.step_ns));
+  }
+  if (!planner.fit_of(what.usual).refusal) {
+    row.usual = Duration(planner.evaluate(what.usual).summary.step_ns);
+  }
+  return row;
+}
+
+}  // namespace
+
+std::vector<SensitivityRow> sensitivity(const SensitivityOf& what) {
+  std::vector<SensitivityRow> rows;
+  for (const models::CostPart part : models::kCostParts) {
+    for (const double factor : {1 - kSensitivityShare, 1 + kSensitivityShare}) {
+      rows.push_back(row_of(what, part, factor));
+    }
+  }
+  return rows;
+}
+
+}  // namespace dovetail::search
