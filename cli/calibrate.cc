@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -16,6 +15,7 @@
 
 #include "base/count.h"
 #include "base/error.h"
+#include "cli/calibrate_passes.h"
 #include "cli/flags.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
@@ -24,8 +24,6 @@
 #include "exec/cpu/kernels.h"
 #include "exec/machine.h"
 #include "models/cluster.h"
-#include "models/kernel_table.h"
-#include "models/passes.h"
 #include "models/stand_in.h"
 #include "models/workload.h"
 #include "schedule/lower.h"
@@ -85,43 +83,6 @@ std::vector<models::CollectiveSeries> series_of(const Calibration& measured, std
     all.push_back(series_of(Collective::AllGather, ranks, measured.all_gather));
   }
   return all;
-}
-
-// `cluster`: with its kernels, whose time is no part of a pass.
-std::map<models::PassKind, models::PassModel> passes_of(
-    const models::Cluster& cluster, std::span<const schedule::ScheduledProgram> variants,
-    const Calibration& measured) {
-  const models::KernelTable kernels(cluster.kernels, cluster.unit_kernel);
-  std::vector<models::PassSample> samples;
-  for (std::size_t i = 0; i < variants.size(); ++i) {
-    for (const auto& timed : measured.variants.at(i)) {
-      const schedule::Op& op = variants[i].program.op(timed.op);
-      const std::optional<models::PassKind> kind = models::pass_of(op);
-      if (!kind) continue;
-      const bool products = std::holds_alternative<schedule::GemmWork>(op.work);
-      const Duration kernel = products ? kernels.time(op).value_or(Duration{}) : Duration{};
-      samples.push_back(
-          {.kind = *kind, .traffic = models::traffic_of(op), .time = timed.time.median - kernel});
-    }
-  }
-  std::map<models::PassKind, models::PassModel> passes = models::fit_passes(samples);
-  // A byte of the buffer is read and written.
-  passes[models::PassKind::Scale] = {.fixed = measured.scales.fixed,
-                                     .ns_per_byte = measured.scales.ns_per_byte / 2};
-  return passes;
-}
-
-// Plans that hold the passes which lowering adds: sums over two micro-steps, and sharded updates of
-// small and large buckets. None where the workload does not allow them.
-std::vector<schedule::ScheduledProgram> variants_of(const schedule::Program& program) {
-  std::vector<schedule::ScheduledProgram> variants;
-  for (const char* policy : {"gradient-merge:k=2", "sharded:cap=1MiB", "sharded:cap=25MiB"}) {
-    const schedule::PolicyResult decided =
-        schedule::apply_policy(program, schedule::parse_policy(policy));
-    if (decided.failure) continue;
-    variants.push_back(schedule::lower(program, decided.schedule).program);
-  }
-  return variants;
 }
 
 models::Quality quality_of(const Calibration& measured) {
@@ -278,7 +239,7 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
     const schedule::ScheduledProgram plan = schedule::lower(program, schedule).program;
     exec::calibrate::Options what;
     what.op_steps = options.op_steps;
-    what.variants = variants_of(program);
+    what.variants = pass_variants(program);
     what.collectives.budget = budget;
     if (progress) {
       what.progress = [](std::string_view text) {
@@ -297,7 +258,7 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
     }
     models::Cluster cluster =
         cluster_of(options, program, unit, measured, "cpu/" + std::string(to_string(transport)));
-    cluster.passes = passes_of(cluster, what.variants, measured);
+    cluster.passes = passes_of(cluster, what.variants, measured.variants, measured.scales);
     cluster.network_shield = shield;
     cluster.notes["link"] = link_of(session, options.job);
     if (const std::string objection = link_objection(session, options.job); !objection.empty()) {

@@ -12,13 +12,16 @@
 #include <sstream>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 #include "base/count.h"
 #include "base/error.h"
+#include "cli/calibrate_passes.h"
 #include "cli/cuda_job.h"
 #include "cli/flags.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
+#include "exec/clock.h"
 #include "exec/cuda/stand_in.h"
 #include "exec/machine.h"
 #include "models/workload.h"
@@ -32,6 +35,7 @@ using exec::cuda::GpuCalibration;
 constexpr std::int64_t kFewestOverlapped = 10;
 // Of collectives: a table of fewer says little about what lies between its sizes.
 constexpr std::size_t kFewestSizes = 8;
+constexpr std::size_t kFewestFurther = 5;  // of the other kinds and groups
 // A size left out is interpolated from its neighbours to within this, or the table is too coarse or
 // too noisy.
 constexpr double kMostLeftOut = 0.5;
@@ -45,26 +49,29 @@ models::KernelWork kernel_work(const schedule::Work& work) {
   return *gemm;
 }
 
-models::CollectiveSeries series_of(const GpuCalibration& measured, std::int64_t ranks) {
+models::CollectiveSeries series_of(const exec::cuda::SeriesTimes& measured) {
   std::vector<models::CollectivePoint> points;
-  for (const auto& size : measured.collectives) {
+  for (const auto& size : measured.times) {
     points.push_back({.bytes = size.bytes,
                       .isolated = size.isolated.median,
                       .back_to_back = size.back_to_back,
                       .p10 = size.isolated.p10,
                       .p90 = size.isolated.p90});
   }
-  return {.collective = schedule::Collective::AllReduce,
-          .ranks = ranks,
-          .nodes = 1,
+  return {.collective = measured.kind,
+          .ranks = measured.ranks,
+          .nodes = measured.nodes,
           .times = std::move(points)};
+}
+
+std::string name_of(const exec::cuda::SeriesTimes& series) {
+  return std::string(to_string(series.kind)) + " over " + std::to_string(series.ranks);
 }
 
 bool stands_in(const CalibrateCudaOptions& options) { return !options.backend.stand_in.empty(); }
 
 // How far a size is from the line between its neighbours, at worst; relative. 0 for fewer than three.
-double worst_left_out(const GpuCalibration& measured) {
-  const auto& sizes = measured.collectives;
+double worst_left_out(const std::vector<exec::calibrate::CollectiveTimes>& sizes) {
   double worst = 0;
   for (std::size_t i = 1; i + 1 < sizes.size(); ++i) {
     const auto bytes = [&](std::size_t at) { return static_cast<double>(sizes[at].bytes.count()); };
@@ -91,10 +98,15 @@ models::Quality quality_of(const CalibrateCudaOptions& options, const GpuCalibra
     quality.why.push_back("only " + counted(measured.collectives.size(), "size") +
                           " of collectives within the budget");
   }
-  const double left_out = worst_left_out(measured);
+  const double left_out = worst_left_out(measured.collectives);
   if (left_out > kMostLeftOut) {
     quality.why.push_back("a collective is " + fixed(100 * left_out, 0) +
                           " % off the line between its neighbours in size");
+  }
+  for (const exec::cuda::SeriesTimes& series : measured.further) {
+    if (series.times.size() >= kFewestFurther) continue;
+    quality.why.push_back("only " + counted(series.times.size(), "size") + " of " +
+                          name_of(series) + " within the budget");
   }
   for (const double slowdown : {measured.contention.compute, measured.contention.collective}) {
     if (slowdown <= kMostSlowdown) continue;
@@ -116,6 +128,24 @@ std::string date_of_today() {
   return text;
 }
 
+// Their ends say whether they were measured: the table of each is in the file.
+void print_further(std::ostream& out, const models::Cluster& cluster) {
+  if (cluster.collectives.size() < 2) return;
+  TextTable table({"also", "ranks", "hosts", "sizes", "smallest us", "largest us", "GB/s"});
+  for (std::size_t i = 1; i < cluster.collectives.size(); ++i) {
+    const models::CollectiveSeries& series = cluster.collectives[i];
+    const auto& points = std::get<std::vector<models::CollectivePoint>>(series.times);
+    const models::CollectivePoint& last = points.back();
+    const double rate = static_cast<double>(last.bytes.count()) /
+                        static_cast<double>(std::max<std::int64_t>(1, last.isolated.count()));
+    table.add({std::string(to_string(series.collective)), std::to_string(series.ranks),
+               std::to_string(series.nodes), std::to_string(points.size()),
+               fixed(to_us(points.front().isolated), 1), fixed(to_us(last.isolated), 1),
+               fixed(rate, 1)});
+  }
+  table.print(out);
+}
+
 void print_summary(std::ostream& out, const models::Cluster& cluster, const std::string& path) {
   const auto& points =
       std::get<std::vector<models::CollectivePoint>>(cluster.collectives.front().times);
@@ -131,6 +161,7 @@ void print_summary(std::ostream& out, const models::Cluster& cluster, const std:
                fixed(rate, 1)});
   }
   table.print(out);
+  print_further(out, cluster);
   out << "contention: compute x" << fixed(cluster.contention.compute_slowdown, 3)
       << " beside a collective, collective x" << fixed(cluster.contention.collective_slowdown, 3)
       << " beside compute\nhost: op " << fixed(to_us(cluster.host.run_op), 2) << " us, collective "
@@ -143,11 +174,20 @@ void print_summary(std::ostream& out, const models::Cluster& cluster, const std:
   out << '\n';
 }
 
+// A step whose own ops communicate cannot be run without what they bring.
+std::vector<schedule::ScheduledProgram> pass_variants_of(const schedule::Program& program) {
+  for (const schedule::Op& op : program.ops) {
+    if (std::holds_alternative<schedule::CollectiveWork>(op.work)) return {};
+  }
+  return pass_variants(program);
+}
+
 // One rank's part, on one GPU; rank 0 writes the file.
 void calibrate_rank(const CalibrateCudaOptions& options, const CudaJob& cuda,
                     exec::launch::Session& session, std::ostream& out) {
   if (session.rank() == Rank{0}) require_writable({{"-o", options.output}});
-  const exec::cuda::BackendOptions on_gpu = options_for(cuda, session);
+  exec::cuda::BackendOptions on_gpu = options_for(cuda, session);
+  on_gpu.kept = cuda.module->keep_communicators(on_gpu);
   const std::int64_t ranks = stands_in(options) ? options.world : session.size();
   const schedule::Program program =
       models::load_workload(options.workload, ranks, options.data_dir).program;
@@ -161,13 +201,25 @@ void calibrate_rank(const CalibrateCudaOptions& options, const CudaJob& cuda,
   what.max_ctas = options.max_ctas;
   what.steps = options.op_steps;
   what.budget = time_of_flag("--budget", options.budget);
+  what.further_budget = what.budget;
+  what.variants = pass_variants_of(program);
+  const exec::DeviceJobStart before;
+  const std::int64_t begin_ns = exec::now_ns();
   const GpuCalibration measured = exec::cuda::calibrate_gpu(on_gpu.exchange, make, program, what);
+  const exec::Conditions conditions =
+      exec::conditions_of_device_job(on_gpu.exchange, before, Duration(exec::now_ns() - begin_ns));
   if (session.rank() != Rank{0}) return;
   models::Cluster cluster = cluster_of(options, program, measured);
   cluster.origin = "dovetail " DOVETAIL_VERSION " calibrate on " + exec::this_machine().text();
   cluster.date = date_of_today();
   cluster.notes.merge(notes_of(cuda, on_gpu.device));
-  for (const std::string& objection : objections_to(cuda, on_gpu.device)) {
+  cluster.quality->outside_cpu = conditions.outside_cpu;
+  cluster.quality->steal = conditions.steal;
+  std::vector<std::string> objections = exec::judge(conditions).reasons;
+  for (std::string& objection : objections_to(cuda, on_gpu.device)) {
+    objections.push_back(std::move(objection));
+  }
+  for (const std::string& objection : objections) {
     if (std::ranges::find(cluster.quality->why, objection) != cluster.quality->why.end()) continue;
     cluster.quality->why.push_back(objection);
     cluster.quality->valid = false;
@@ -190,9 +242,16 @@ models::Cluster cluster_of(const CalibrateCudaOptions& options, const schedule::
   cluster.notes["f32_math"] = options.backend.f32_math;
   cluster.notes["max_ctas"] =
       options.max_ctas == 0 ? "the library's choice" : std::to_string(options.max_ctas);
+  cluster.notes["buffers"] = options.backend.buffers;
   cluster.notes["stand_in"] =
       stands_in(options) ? options.backend.stand_in : "none: real collectives";
-  cluster.collectives.push_back(series_of(measured, program.world_size));
+  cluster.collectives.push_back(series_of({.kind = schedule::Collective::AllReduce,
+                                           .ranks = program.world_size,
+                                           .nodes = measured.nodes,
+                                           .times = measured.collectives}));
+  for (const exec::cuda::SeriesTimes& series : measured.further) {
+    cluster.collectives.push_back(series_of(series));
+  }
   for (const auto& timed : exec::calibrate::by_work(program, measured.ops)) {
     cluster.kernels.push_back({.dtype = timed.dtype,
                                .work = kernel_work(timed.work),
@@ -213,6 +272,9 @@ models::Cluster cluster_of(const CalibrateCudaOptions& options, const schedule::
   cluster.contention = {.compute_slowdown = std::max(1.0, measured.contention.compute),
                         .collective_slowdown = std::max(1.0, measured.contention.collective),
                         .collective_cpu = {}};
+  cluster.passes =
+      passes_of(cluster, pass_variants_of(program), measured.variants, measured.scales);
+  cluster.skew = measured.skew;
   cluster.quality = quality_of(options, measured);
   return cluster;
 }

@@ -45,7 +45,8 @@ bool has_cuda_words(const BackendChoice& choice) {
   return choice.device != plain.device || choice.stand_in != plain.stand_in ||
          choice.f32_math != plain.f32_math || choice.issue != plain.issue ||
          choice.scales != plain.scales || choice.trace_detail != plain.trace_detail ||
-         choice.cluster_size != plain.cluster_size || choice.deadline != plain.deadline;
+         choice.cluster_size != plain.cluster_size || choice.buffers != plain.buffers ||
+         choice.deadline != plain.deadline;
 }
 
 }  // namespace
@@ -55,8 +56,8 @@ std::optional<CudaJob> open_cuda(const BackendChoice& choice) {
   if (backend == Word::First) {
     if (has_cuda_words(choice)) {
       throw InputError(
-          "--device, --stand-in, --f32-math, --issue, --scales, --trace-detail, --cluster-size "
-          "and --deadline belong to --backend cuda");
+          "--device, --stand-in, --f32-math, --issue, --scales, --trace-detail, --buffers, "
+          "--cluster-size and --deadline belong to --backend cuda");
     }
     return std::nullopt;
   }
@@ -77,6 +78,9 @@ std::optional<CudaJob> open_cuda(const BackendChoice& choice) {
   job.options.issue = issue == Word::Second ? Issue::Graph : Issue::Eager;
   const Word scales = word_of(choice.scales, {"--scales", "kernel", "collective"});
   job.options.scales = scales == Word::Second ? Scales::Collectives : Scales::Kernels;
+  const Word buffers = word_of(choice.buffers, {"--buffers", "plain", "nccl"});
+  job.options.buffers =
+      buffers == Word::Second ? exec::cuda::Buffers::Registered : exec::cuda::Buffers::Plain;
   const Word detail = word_of(choice.trace_detail, {"--trace-detail", "commands", "full"});
   job.options.trace_detail = detail == Word::Second ? TraceDetail::Full : TraceDetail::Commands;
   if (detail == Word::Second && issue == Word::Second) {

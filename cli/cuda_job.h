@@ -28,6 +28,7 @@ struct BackendChoice {
   std::string issue = "eager";            // or "graph"
   std::string scales = "kernel";          // or "collective"
   std::string trace_detail = "commands";  // or "full"
+  std::string buffers = "plain";          // or "nccl"
   std::int32_t cluster_size = 0;          // of NCCL's thread blocks; 0: NCCL decides
   std::string deadline = "60s";           // of any wait for a GPU or a peer
 };

@@ -266,14 +266,13 @@ void bind_backend(CLI::App& command, BackendChoice& choice) {
   command.add_option("--stand-in", choice.stand_in,
                      "cuda, one rank: send-to-self replaces collectives");
   command.add_option("--f32-math", choice.f32_math, "cuda: full (default) or tf32");
-  command.add_option("--issue", choice.issue,
-                     "cuda: eager (default), or graph, which warms up twice at least");
+  command.add_option("--issue", choice.issue, "cuda: eager (default), or graph (two warm-ups)");
+  command.add_option("--buffers", choice.buffers,
+                     "cuda: plain (default), or nccl: memory that NCCL may use in place (NVLS)");
   command
-      .add_option("--cluster-size", choice.cluster_size,
-                  "cuda: NCCL's thread blocks per cluster, 1 to 8 (default: NCCL decides)")
+      .add_option("--cluster-size", choice.cluster_size, "cuda: NCCL's blocks per cluster, 1 to 8")
       ->check(whole_number(1, 8));
-  command.add_option("--deadline", choice.deadline,
-                     "cuda: of any wait for the GPU or another rank (default 60s)");
+  command.add_option("--deadline", choice.deadline, "cuda: of any wait (default 60s)");
   command.add_flag_callback(
       "--graph", [&choice] { choice.issue = "graph"; }, "the same as --issue graph");
 }
@@ -362,9 +361,10 @@ void bind_selftest(CLI::App& app, SelftestOptions& options, std::function<int()>
   CLI::App& command = *app.add_subcommand("selftest", "what this build and this machine can do");
   command.add_option("--backend", options.backend, "cpu, cuda or all (default)");
   command.add_flag("--json", options.json, "machine-readable output");
-  command.add_option("--as-rank", options.as_rank)
-      ->group("");  // hidden: started by the tool itself
+  command.add_option("--as-rank", options.as_rank)->group("");  // hidden: of the tool's own ranks
+  command.add_option("--largest", options.largest, "cuda: of the all-reduces (default 256MiB)");
   options.cuda_module = cuda_module();
+  options.data_dir = data_dir();
   command.callback(
       [&options, &action] { action = [&options] { return selftest(options, std::cout); }; });
 }

@@ -314,7 +314,7 @@ Result run_rank(const Work& work, const RankSeat& seat) {
   provenance.notes["date"] = today();
   provenance.notes["version"] = DOVETAIL_VERSION;
   provenance.notes["link"] = cuda ? link_of(*cuda) : link_of(session, options.job);
-  const exec::CpuTimes before = exec::read_cpu_times();
+  const exec::DeviceJobStart before;
   std::optional<exec::Yardstick> yardstick;
   if (!cuda) yardstick.emplace(static_cast<std::uint64_t>(session.rank().value));
   const bool tells = session.rank() == Rank{0} && ::isatty(STDERR_FILENO) == 1;
@@ -323,9 +323,10 @@ Result run_rank(const Work& work, const RankSeat& seat) {
       exchange, lanes,
       {.warmup = warmup_of(options, cuda), .steps = options.steps, .rounds = options.rounds},
       provenance, go_on_for(work, tells));
-  result.conditions = exec::conditions_of_job(exchange, before, exec::read_cpu_times());
   result.took =
       Duration(result.measured.rounds.back().end_ns - result.measured.rounds.front().begin_ns);
+  result.conditions = cuda ? exec::conditions_of_device_job(exchange, before, result.took)
+                           : exec::conditions_of_job(exchange, before.cpu, exec::read_cpu_times());
   if (yardstick) note_disturbances(work, exchange, *yardstick, result);
   if (cuda) {
     note_cuda(*cuda, backends, on_gpu.device, result);

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "cli/job.h"
 #include "cli/selftest_cuda.h"
+#include "cli/selftest_job.h"
 #include "cli/text.h"
 #include "exec/cpu/gloo.h"
 #include "exec/cpu/job.h"
@@ -208,6 +209,7 @@ int selftest(const SelftestOptions& options, std::ostream& out) {
     throw InputError("selftest --backend: expected cpu, cuda or all, found \"" +
                      (options.as_rank.empty() ? options.backend : options.as_rank) + "\"");
   }
+  if (options.backend == "cuda" && is_under_launcher()) return cuda_selftest_of_job(options, out);
   std::vector<Row> rows = build_rows(options);
   append(rows, machine_rows());
   if (cpu) append(rows, cpu_rows(options));

@@ -32,6 +32,8 @@ struct SelftestOptions {
   std::string cuda_module;      // path; empty: beside the executable
   std::string as_rank;          // cpu, nccl or nccl-one-gpu: one rank of a check
   bool json = false;
+  std::string data_dir;                          // of the shipped clusters
+  std::string largest = "256MiB";                // of the all-reduces of GPUs
   Duration deadline = std::chrono::seconds(60);  // of each check that starts processes
 };
 

@@ -12,6 +12,8 @@
 
 #include "base/error.h"
 #include "cli/job.h"
+#include "cli/selftest_job.h"
+#include "cli/selftest_law_cuda.h"
 #include "exec/cpu/job.h"
 #include "exec/cuda/loader.h"
 #include "exec/cuda/tools.h"
@@ -117,6 +119,11 @@ std::vector<Row> nccl_rows_of_processes(const SelftestOptions& options, std::int
 
 }  // namespace
 
+std::string why_not_shared(const exec::cuda::Facts& facts) {
+  if (facts.devices.empty() || facts.devices.front().is_shareable) return "";
+  return "the GPU is in exclusive mode: one process at a time (nvidia-smi -c DEFAULT allows more)";
+}
+
 exec::launch::Variables one_gpu_variables(std::int32_t rank) {
   return {{"NCCL_HOSTID", "dovetail-rank-" + std::to_string(rank)},
           {"NCCL_SOCKET_IFNAME", "lo"},
@@ -144,10 +151,20 @@ std::vector<Row> cuda_rows(const SelftestOptions& options) {
   }
   std::vector<Row> rows = loaded.module->tools->device_rows();
   append(rows, loaded.module->tools->nccl_rows(exec::alone(), {.device = facts.devices[0].index}));
+  exec::cuda::BackendOptions first;
+  first.device = facts.devices[0].index;
+  first.exchange = exec::alone();
+  append(rows, cuda_law_rows(*loaded.module, first));
   const auto devices = static_cast<std::int32_t>(facts.devices.size());
   if (devices > 1)
     append(rows, nccl_rows_of_processes(options, std::min(devices, kMostNcclRanks),
                                         Placement::OneGpuEach));
+  const std::string alone = why_not_shared(facts);
+  if (!alone.empty()) {
+    rows.push_back(
+        row_of({"cuda", "NCCL on one GPU"}, [&] { return exec::selftest::skipped(alone); }));
+    return rows;
+  }
   for (const std::int32_t ranks : {2, 4}) {
     append(rows, nccl_rows_of_processes(options, ranks, Placement::OneGpuForAll));
   }
@@ -165,9 +182,9 @@ int cuda_selftest_as_rank(const SelftestOptions& options, std::ostream& out) {
   run_job(job, [&](exec::launch::Session& session, exec::cpu::TransportKind) {
     const auto local = static_cast<std::size_t>(session.world().local_rank);
     const bool shared = options.as_rank == kSharedGpu;
-    rows = module_of_rank.tools->nccl_rows(
-        exec::cpu::exchange_of(session),
-        {.device = facts.devices[shared ? 0 : local % facts.devices.size()].index});
+    const std::int32_t device = facts.devices[shared ? 0 : local % facts.devices.size()].index;
+    rows = module_of_rank.tools->nccl_rows(exec::cpu::exchange_of(session), {.device = device});
+    if (!shared) append(rows, job_rows(options, session, module_of_rank, device));
     if (session.rank() == Rank{0}) out << rows_to_json(rows) << std::flush;
   });
   return exec::selftest::count(rows).failed > 0 ? 3 : 0;

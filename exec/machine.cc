@@ -11,17 +11,20 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iomanip>
 #include <map>
 #include <sstream>
+#include <system_error>
 #include <thread>
 
 namespace dovetail::exec {
 namespace {
 
 constexpr double kMostOutsideCpu = 0.05;
+constexpr double kMostQueueWait = 0.01;
 constexpr double kMostSteal = 0.01;
 constexpr double kMostTaken = 0.02;
 constexpr double kMostSpread = 0.05;
@@ -136,10 +139,46 @@ Conditions conditions_of_job(const Exchange& exchange, const CpuTimes& before,
   return conditions_between(start, end);
 }
 
+std::optional<Duration> run_queue_wait() {
+  std::error_code none;
+  Duration sum{};
+  bool any = false;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", none)) {
+    std::ifstream file(task.path() / "schedstat");
+    std::int64_t ran = 0;
+    std::int64_t waited = 0;
+    if (!(file >> ran >> waited)) continue;  // it has just ended, or the kernel does not tell
+    any = true;
+    sum += Duration(waited);
+  }
+  return any ? std::optional(sum) : std::nullopt;
+}
+
+Conditions conditions_of_device_job(const Exchange& exchange, const DeviceJobStart& before,
+                                    Duration took) {
+  Conditions conditions = conditions_of_job(exchange, before.cpu, read_cpu_times());
+  const std::optional<Duration> now = run_queue_wait();
+  const bool is_known = now && before.queue_wait;
+  // Threads that ended meanwhile took their count with them.
+  const Duration mine = is_known ? std::max(Duration{}, *now - *before.queue_wait) : Duration(-1);
+  Duration most{};
+  for (const auto& of_rank : share(exchange, std::array{mine.count()})) {
+    if (of_rank.front() < 0) return conditions;  // one rank does not know
+    most = std::max(most, Duration(of_rank.front()));
+  }
+  conditions.queue_wait = fraction(most, took);
+  return conditions;
+}
+
 Verdict judge(const Conditions& conditions) {
   Verdict verdict;
-  require_below(conditions.outside_cpu, kMostOutsideCpu,
-                "other programs used a share of the processors of", verdict);
+  if (conditions.queue_wait) {
+    require_below(*conditions.queue_wait, kMostQueueWait,
+                  "the threads that feed a device waited for a core for", verdict);
+  } else {
+    require_below(conditions.outside_cpu, kMostOutsideCpu,
+                  "other programs used a share of the processors of", verdict);
+  }
   require_below(conditions.steal, kMostSteal, "the hypervisor took a share of the processors of",
                 verdict);
   if (conditions.core_taken) {

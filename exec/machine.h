@@ -46,12 +46,21 @@ CpuTimes read_cpu_times();
 // else.
 CpuTimes parse_proc_stat(std::string_view text, std::int64_t ticks);
 
+// How long the threads of this process stood in run queues since they began (/proc/self/task/*/schedstat),
+// all together; absent where this kernel does not tell.
+std::optional<Duration> run_queue_wait();
+
 // Shares of all processor time between 0 and 1. What was not looked at is absent.
+//
+// `queue_wait` is for ranks whose work is on a device: the threads that feed it waited for a core for so
+// long, as a share of the time. It then takes the place of outside_cpu, which counts the whole host: on a
+// machine shared with other tenants that says nothing about these ranks, which have enough cores or not.
 struct Conditions {
   double outside_cpu = 0;
   double steal = 0;
   std::optional<double> spread{};        // (p90 - p10) / median of the step time
   std::optional<double> core_taken{};    // of the core of the rank that was disturbed most
+  std::optional<double> queue_wait{};    // of the process that waited most
   std::optional<double> fit_residual{};  // of the link's line, relative, from 128 KiB up
 };
 Conditions conditions_between(const CpuTimes& before, const CpuTimes& after);
@@ -59,6 +68,15 @@ Conditions conditions_between(const CpuTimes& before, const CpuTimes& after);
 // spread over processes. Every rank gets rank 0's view.
 Conditions conditions_of_job(const Exchange& exchange, const CpuTimes& before,
                              const CpuTimes& after);
+
+// Of a job whose work is on devices: the same, with what the process that waited most for a core has
+// waited since `before`, in `took`. Every rank gets the same.
+struct DeviceJobStart {
+  CpuTimes cpu = read_cpu_times();
+  std::optional<Duration> queue_wait = run_queue_wait();
+};
+Conditions conditions_of_device_job(const Exchange& exchange, const DeviceJobStart& before,
+                                    Duration took);
 
 struct Verdict {
   bool valid = true;

@@ -107,6 +107,16 @@ std::int64_t worst_error(const Exchange& exchange, const ClockOffset& before,
   return worst;
 }
 
+// How well several ranks began together: what their skew adds to a step.
+void note_start(std::span<const std::vector<Timing>> by_rank, traces::Trace& trace) {
+  std::vector<Duration> skews = start_skews(by_rank);
+  if (by_rank.size() < 2 || skews.empty()) return;
+  std::sort(skews.begin(), skews.end());
+  trace.provenance.notes["start of steps"] =
+      "ranks began within " + to_string(skews[skews.size() / 2]) + " of each other (median), " +
+      to_string(skews.back()) + " at most";
+}
+
 std::int32_t steps_in(const RankResult& result) {
   std::int32_t steps = 0;
   for (const Timing& timing : result.timings) steps = std::max(steps, timing.step + 1);
@@ -179,6 +189,7 @@ Measured measure(const Exchange& exchange, std::span<const Lane> lanes, const Ru
         gather_device_work(exchange, on_clock_of_rank_0(mine[i].device_work, before, after));
     if (exchange.rank == Rank{0}) {
       measured.traces.push_back(measured_trace(*lanes[i].plan, by_rank, provenance));
+      note_start(by_rank, measured.traces.back());
       if (measured.clock_error > Duration{}) {
         measured.traces.back().provenance.notes["clocks of the hosts"] =
             "aligned by round trips, to " + to_string(measured.clock_error);

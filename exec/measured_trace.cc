@@ -174,6 +174,27 @@ std::int64_t origin_ns(std::span<const std::vector<Timing>> by_rank) {
   return origin;
 }
 
+std::vector<Duration> start_skews(std::span<const std::vector<Timing>> by_rank) {
+  std::vector<std::map<std::int32_t, std::int64_t>> begins(by_rank.size());  // by step
+  std::map<std::int32_t, std::pair<std::int64_t, std::int64_t>> ends;        // first and last begin
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    for (const Timing& timing : by_rank[rank]) {
+      if (timing.stream != schedule::kComputeStream)
+        continue;  // others may stand at a wait already
+      const auto known = begins[rank].emplace(timing.step, timing.start_ns).first;
+      known->second = std::min(known->second, timing.start_ns);
+    }
+    for (const auto& [step, begin] : begins[rank]) {
+      auto& [first, last] = ends.emplace(step, std::pair(begin, begin)).first->second;
+      first = std::min(first, begin);
+      last = std::max(last, begin);
+    }
+  }
+  std::vector<Duration> skews;
+  for (const auto& [step, both] : ends) skews.emplace_back(both.second - both.first);
+  return skews;
+}
+
 traces::Trace measured_trace(const schedule::ScheduledProgram& plan,
                              std::span<const std::vector<Timing>> by_rank,
                              const traces::Provenance& provenance) {

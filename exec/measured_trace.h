@@ -25,6 +25,9 @@ traces::Trace measured_trace(const schedule::ScheduledProgram& plan,
                              std::span<const std::vector<Timing>> by_rank,
                              const traces::Provenance& provenance);
 
+// How far apart the ranks began each step: from the first one's first timing to the last one's.
+std::vector<Duration> start_skews(std::span<const std::vector<Timing>> by_rank);
+
 // The clock reading at which the trace of these timings reads 0.
 std::int64_t origin_ns(std::span<const std::vector<Timing>> by_rank);
 

@@ -10,6 +10,7 @@
 #                   the machine's own (nlohmann-json, CLI11, Eigen; programs in DIR/usr/bin, if any)
 #   --build DIR     where to build (default build-gpu)
 #   --workload NAME a model of the zoo (default gpt2)
+#   --gpus N        use so many (default: all that nvidia-smi lists)
 #   --dry-run       only print the steps, with their deadlines
 #
 # Needs no network, no MPI, no Gloo, no GoogleTest. Needs g++, cmake from 3.25 on, nvcc, NCCL and cuBLAS
@@ -17,7 +18,10 @@
 # or is late does not stop those that can do without it, and what was found by then is reported. One GPU:
 # collectives are stood in for by sends of the rank to itself, which are NCCL's own kernels with the given
 # number of thread blocks, but use no link. First of all the rules that the executor relies on are probed
-# (tests/emulated/conformance.cc): where an answer differs, the emulated device of the tests is wrong. Sums are checked by one rank, and by two that share the GPU.
+# (tests/emulated/conformance.cc): where an answer differs, the emulated device of the tests is wrong. Sums are
+# checked by one rank, and by two that share the GPU. With two GPUs or more, and 180 s more: real collectives
+# by kind, size, group and thread blocks, a rank on each GPU, and a small training job under several schedules
+# (in the self-test). All that is measured is in one file, DIR/measured.json, and everything in DIR.tar.gz.
 #
 # Exit codes: 0 all steps done, 1 a step failed or was late, 2 wrong use, 3 no GPU or no compiler.
 #
@@ -28,10 +32,12 @@ cd "$(dirname "$0")/.." || exit 2
 
 readonly total_s=455   # of all steps but the report
 readonly report_s=15
+readonly several_s=180 # more, with several GPUs
 out="build-gpu/check"
 build="build-gpu"
 deps=
 workload=gpt2
+gpus=
 world=2  # ranks of the plans; one plays them all
 dry_run=
 pack=
@@ -61,7 +67,7 @@ fail() {
   exit "$1"
 }
 
-usage() { sed -n '2,22s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,27s/^# \{0,1\}//p' "$0"; }
 
 # Copies the packages that a bare machine may lack into the prefix $1.
 pack_deps() {
@@ -79,7 +85,7 @@ pack_deps() {
 
 while (($# > 0)); do
   case $1 in
-    --out | --deps | --build | --workload | --pack-deps)
+    --out | --deps | --build | --workload | --gpus | --pack-deps)
       (($# > 1)) || fail 2 "$1 needs a value"
       path=$2
       [[ $path == /* ]] || path=$caller/$path
@@ -88,6 +94,7 @@ while (($# > 0)); do
         --deps) deps=$path ;;
         --build) build=$path ;;
         --workload) workload=$2 ;;
+        --gpus) gpus=$2 ;;
         --pack-deps) pack=$path ;;
       esac
       shift 2
@@ -112,11 +119,13 @@ if [[ -n $pack ]]; then
   exit 0
 fi
 
+[[ -n $gpus ]] || gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU ')
+[[ $gpus =~ ^[0-9]{1,2}$ ]] || fail 2 "--gpus: expected a number, found $gpus"
 readonly dovetail=$build/dovetail
 readonly device=(--backend cuda --stand-in send-to-self --f32-math tf32)
 found_options=()  # for CMake: what wheels hold
 start=$SECONDS
-deadline=$((start + total_s))  # of the steps
+deadline=$((start + total_s + (gpus > 1 ? several_s : 0)))  # of the steps
 failed=0
 
 # step NAME SECONDS COMMAND...: runs it with a deadline, its output in OUT/NAME.log. Prints one line.
@@ -233,7 +242,8 @@ find_tools() {
 # The folder for what is found, without what an earlier run left in it: that was not measured now.
 empty_folder() {
   mkdir -p "$out" || fail 2 "cannot make $out"
-  rm -f "$out"/{facts,selftest,errors}.json "$out"/{calibration,plan,run,trace,exact}-*.json \
+  rm -f "$out"/{facts,selftest,errors,measured}.json \
+    "$out"/{calibration,collectives,plan,run,trace,exact}-*.json \
     "$out"/*.log
   : >"$out/steps.jsonl"
 }
@@ -287,6 +297,32 @@ schedules() {
   done
 }
 
+# Says that a step was left out, and why.
+left_out() {
+  if [[ -n $dry_run ]]; then
+    printf '%-22s %4d s  left out: %s\n' "$1" 1 "$2"
+    return 0
+  fi
+  printf '{"step": "%s", "seconds": 0, "result": "skipped: %s"}\n' "$1" "$2" >>"$out/steps.jsonl"
+  echo "gpu_check: $1: skipped, $2"
+}
+
+# Real collectives of ranks with a GPU each: every kind, group and size that plans need, for NCCL's own choice of
+# thread blocks and for two limits.
+collectives() {
+  local blocks flags
+  if ((gpus < 2)); then
+    left_out collectives "one GPU has no peer: nothing can be reduced over a link"
+    return 0
+  fi
+  for blocks in 0 4 16; do
+    flags=()
+    ((blocks == 0)) || flags=(--max-ctas "$blocks")
+    step "collectives-$blocks" 60 "$dovetail" calibrate --backend cuda --ranks "$gpus" --workload mlp \
+      --budget 10s "${flags[@]}" --name "gpus-$gpus-ctas-$blocks" -o "$out/collectives-$blocks.json"
+  done
+}
+
 # Every reduced gradient element against its exact value: real collectives of one rank, and of two that
 # share the GPU. A stand-in reduces nothing, so the schedules above have no values to check.
 exact() {
@@ -336,9 +372,11 @@ sanitize() {
 find_tools
 [[ -n $dry_run ]] || empty_folder
 step facts 20 python3 scripts/gpu_report.py facts "$out/facts.json"
+[[ -n $dry_run ]] || grep '^gpu_check:' "$out/facts.log"
 if configure_and_build; then
   step conformance 30 "$build/dovetail_conformance"
-  step selftest 120 bash -c 'to_file "$@"' bash "$out/selftest.json" "$dovetail" selftest --backend all --json
+  step selftest $((gpus > 1 ? 180 : 120)) bash -c 'to_file "$@"' bash "$out/selftest.json" "$dovetail" selftest --backend all --json
+  collectives
   calibrate_all
   schedules
   exact

@@ -3,7 +3,7 @@
 
   gpu_report.py facts FILE          what this machine is, as JSON
   gpu_report.py set-ctas PLAN N     limits every bucket of a plan to N thread blocks
-  gpu_report.py report DIR          what DIR holds into DIR/errors.json, and tables
+  gpu_report.py report DIR          what DIR holds into DIR/errors.json and DIR/measured.json, and tables
 
 errors.json (schema dovetail.gpu_check/1): one row per schedule with predicted and measured step times and
 the executor's overhead; for each way of issuing, and for all, the mean and the worst relative error and
@@ -58,6 +58,27 @@ def read_or_none(path):
         return None
 
 
+def interfaces(folder="/sys/class/net"):
+    """Name to state; loopback's is "unknown" when it is up."""
+    states = {}
+    for name in sorted(os.listdir(folder)):
+        try:
+            with open(os.path.join(folder, name, "operstate"), encoding="utf-8") as file:
+                states[name] = file.read().strip()
+        except OSError:
+            states[name] = "not told"
+    return states
+
+
+def network_objection(states):
+    """Why ranks and NCCL would find no socket here; "" where they do."""
+    if not states:
+        return "no network interface: NCCL finds no socket, and ranks cannot meet"
+    if all(state == "down" for state in states.values()):
+        return f"all network interfaces are down ({', '.join(states)}): NCCL finds no socket (ip link set lo up)"
+    return ""
+
+
 def facts(path):
     query = "name,driver_version,compute_cap,memory.total,clocks.max.sm,power.limit,ecc.mode.current,mig.mode.current"
     variables = {
@@ -65,6 +86,9 @@ def facts(path):
         for name, value in sorted(os.environ.items())
         if name.startswith(("NCCL_", "CUDA_")) and "TOKEN" not in name
     }
+    objection = network_objection(interfaces())
+    if objection:
+        print(f"gpu_check: {objection}")
     write_json(
         path,
         {
@@ -76,7 +100,7 @@ def facts(path):
             "gpus": output_of("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader").splitlines(),
             "topology": output_of("nvidia-smi", "topo", "-m").splitlines(),
             "nvcc": output_of("nvcc", "--version").splitlines()[-1:],
-            "interfaces": sorted(os.listdir("/sys/class/net")),
+            "interfaces": interfaces(),
             "compiler": output_of("g++", "--version").splitlines()[:1],
             "commit": output_of("git", "rev-parse", "HEAD"),
             "variables": variables,
@@ -321,6 +345,56 @@ def values(directory, result):
     print(f"values: {sums['checked']} elements checked in {sums['runs']} runs, {sums['wrong']} wrong")
 
 
+def collectives(directory, result):
+    """What several GPUs reduced: every series of every file, with its thread blocks."""
+    result["collectives"] = []
+    for name in sorted(os.listdir(directory)):
+        match = re.fullmatch(r"collectives-(\d+)\.json", name)
+        if match is None:
+            continue
+        cluster = read_json(os.path.join(directory, name))
+        for series in cluster["collectives"]:
+            ranks = series["ranks"]
+            result["collectives"].append(
+                {
+                    "kind": series["collective"],
+                    "ranks": ranks,
+                    "hosts": series.get("nodes", 1),
+                    "max_ctas": int(match[1]) or None,
+                    "valid": cluster["quality"]["valid"],
+                    "why_not_valid": cluster["quality"]["why"],
+                    "points": series["points"],
+                }
+            )
+            last = series["points"][-1]
+            print(
+                f"{series['collective']} over {ranks}, {match[1] if match[1] != '0' else 'any'} CTAs: "
+                f"{last['bytes'] >> 20} MiB in {last['isolated_us']:.1f} us, "
+                f"{last['bytes'] / last['isolated_us'] / 1e3:.1f} GB/s"
+            )
+    if not result["collectives"]:
+        print("collectives between GPUs: not measured")
+
+
+def whole(directory, result):
+    """Everything but traces and plans in one file, to be committed: what was measured, where, and by what."""
+    result = dict(result, schema="dovetail.gpu_measured/1", kind="gpu_measured")
+    for name in ("facts", "selftest"):
+        result[name] = read_or_none(os.path.join(directory, name + ".json"))
+    with open(os.path.join(directory, "steps.jsonl"), encoding="utf-8") as file:
+        result["steps"] = [json.loads(line) for line in file]
+    conformance = os.path.join(directory, "conformance.log")
+    if os.path.exists(conformance):
+        with open(conformance, encoding="utf-8", errors="replace") as file:
+            result["conformance"] = file.read().splitlines()
+    result["calibrations"] = {
+        name: read_or_none(os.path.join(directory, name))
+        for name in sorted(os.listdir(directory))
+        if re.fullmatch(r"calibration-.*\.json", name)
+    }
+    write_json(os.path.join(directory, "measured.json"), result)
+
+
 def sanitizer(directory, result):
     """The result of each step, and the tool's own summary."""
     result["sanitizer"] = {}
@@ -345,12 +419,14 @@ def report(directory):
     known = read_or_none(os.path.join(directory, "facts.json")) or {}
     for key in ("gpus", "commit"):
         result[key] = known.get(key)
-    for section in (selftest, values, sanitizer):
+    for section in (selftest, values, collectives, sanitizer):
         try:
             section(directory, result)
         except (OSError, ValueError, KeyError, TypeError) as error:  # the others are told all the same
             print(f"{section.__name__}: cannot be told: {type(error).__name__} {error}")
-    if not schedules(directory, result):
+    told = schedules(directory, result)
+    whole(directory, result)
+    if not told:
         return 1
     write_json(os.path.join(directory, "errors.json"), result)
     return 0

@@ -37,6 +37,7 @@ libclang-rt-14-dev  -
 lld                 1:14
 python3             3.11
 python3-jsonschema  4.10
+python3-yaml        -
 "
 
 fail() {

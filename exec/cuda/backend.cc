@@ -52,11 +52,17 @@ std::vector<Stream> streams_of(const schedule::ScheduledProgram& plan) {
   return streams;
 }
 
+Source source_of(const BackendOptions& options) {
+  return options.buffers == Buffers::Registered ? Source::Nccl : Source::Runtime;
+}
+
 WatchOptions watch_options(const BackendOptions& options) {
   return {.rank = options.exchange.rank,
           .deadline = options.deadline,
+          .grace = options.grace,
           .peer_failure = options.peer_failure,
-          .tell_others = options.on_failure};
+          .tell_others = options.on_failure,
+          .clock = options.deadline_clock};
 }
 
 std::string label(const char* words, BucketId bucket) {
@@ -72,9 +78,10 @@ CudaBackend::CudaBackend(const schedule::ScheduledProgram& plan, const BackendOp
       options_(options),
       rank_(options.exchange.rank),
       watch_(watch_options(options)),
-      memory_(Layout(plan, options.exchange.rank, scope_of(options))),
+      memory_(Layout(plan, options.exchange.rank, scope_of(options)), source_of(options)),
       streams_(streams_of(plan)),
-      timer_(streams_[0].get(), watch_) {
+      timer_(streams_[0].get(), watch_),
+      start_(options.exchange) {
   // Ops first: they load code, which may wait for a device that must not hold a collective then.
   load_kernels();
   make_ops();
@@ -83,7 +90,8 @@ CudaBackend::CudaBackend(const schedule::ScheduledProgram& plan, const BackendOp
                                       Communicators::Options{.device = options.device,
                                                              .exchange = options.exchange,
                                                              .stand_in = options.stand_in,
-                                                             .cluster_size = options.cluster_size});
+                                                             .cluster_size = options.cluster_size,
+                                                             .kept = options.kept});
   // A graph that hangs in a collective must let go of the communicators before they are aborted.
   watch_.set_library([all = communicators_.get()] { return all->error(); },
                      [this, all = communicators_.get()] {
@@ -230,6 +238,7 @@ void CudaBackend::begin_step(std::int32_t step) {
     timer_.restart(mode_ == Mode::Capture ? Recording::Captured : Recording::Eager);
   }
   timer_.anchor(compute, watch_);
+  start_.await();
   if (mode_ == Mode::Capture) graph_ = std::make_unique<StepGraph>(streams_);
 }
 
@@ -351,6 +360,9 @@ std::map<std::string, std::string> CudaBackend::notes() const {
   notes["empty pair of events"] =
       std::to_string(timer_.empty_pair_ns()) + " ns, subtracted from every span";
   notes["clock map"] = "error up to " + std::to_string(timer_.clock_error_ns()) + " ns";
+  notes["buffers"] = options_.buffers == Buffers::Registered
+                         ? "of ncclMemAlloc, which NCCL may use in place within a node"
+                         : "of cudaMalloc; within a node NCCL copies through its own";
   if (!folds_.empty()) {
     notes["scales"] = std::to_string(folds_.size() / 2) + " carried out by their collectives";
   }

@@ -14,6 +14,8 @@
 // costs the host time beside the device, so it has no Timing (a host of kind Async
 // in models/costs.h).
 //
+// The ranks of a job begin a step at one moment (exec/common_start.h), once each has prepared it.
+//
 // A CudaBackend is used by one thread, whose current device it sets.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -21,6 +23,7 @@
 
 #include "base/ids.h"
 #include "exec/backend.h"
+#include "exec/common_start.h"
 #include "exec/cuda/communicators.h"
 #include "exec/cuda/cupti.h"
 #include "exec/cuda/device_memory.h"
@@ -105,6 +108,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<StepGraph> graph_;  // outlives the communicators, whose abort releases it
   std::unique_ptr<OpRunner> ops_;
   StepTimer timer_;
+  CommonStart start_;
   std::map<EventId, Event> events_;
   std::vector<Event> ends_;  // of a step, by stream
   std::map<OpId, const schedule::Op*> op_of_;

@@ -4,72 +4,34 @@
 #include "exec/cuda/calibrate.h"
 
 #include "base/error.h"
+#include "exec/calibrate/compute.h"
 #include "exec/clock.h"
+#include "exec/cuda/calibrate_lab.h"
 #include "exec/cuda/calibrate_probes.h"
+#include "exec/cuda/calibrate_transfers.h"
 #include "exec/cuda/host_timer.h"
 #include "exec/run.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <set>
+#include <string>
 #include <utility>
 #include <variant>
 
 namespace dovetail::exec::cuda {
 namespace {
 
-using calibrate::CollectiveTimes;
-using calibrate::CopyTime;
 using calibrate::OpTime;
-using calibrate::Spread;
 using calibrate::spread_of;
 
-constexpr std::int32_t kWarmup = 2;
-constexpr std::int64_t kQueue = 8;
 constexpr double kQueueOverCompute = 1.3;  // the queue should outlast the slowed-down computing
 constexpr std::int64_t kFewestCollectives = 4;
 constexpr std::int64_t kMostCollectives = 256;
-
-// What all measurements share.
-struct Lab {
-  const Exchange& exchange;
-  const MakeBackend& make_backend;
-  const CalibrateOptions& options;
-  std::int64_t ranks = 1;  // of the plans
-};
-
-std::vector<Timing> timings_of(const Lab& lab, const schedule::ScheduledProgram& plan) {
-  const std::unique_ptr<Backend> backend = lab.make_backend(plan);
-  return run(plan, lab.exchange.rank, *backend, {.warmup = kWarmup, .steps = lab.options.steps})
-      .timings;
-}
-
-std::vector<std::int64_t> pooled(const Lab& lab, const std::vector<std::int64_t>& mine) {
-  std::vector<std::int64_t> all;
-  for (const std::vector<std::int64_t>& of_rank : share(lab.exchange, mine)) {
-    all.insert(all.end(), of_rank.begin(), of_rank.end());
-  }
-  return all;
-}
-
-// This rank's commands of one kind.
-template <class Action>
-std::set<CommandId> commands_of(const Lab& lab, const schedule::ScheduledProgram& plan) {
-  std::set<CommandId> ids;
-  for (const schedule::Command& command : role_of(plan, lab.exchange.rank).commands) {
-    if (std::holds_alternative<Action>(command.action)) ids.insert(command.id);
-  }
-  return ids;
-}
-
-// 0 where there is no sample.
-Duration median_of(const Lab& lab, const std::vector<std::int64_t>& mine) {
-  std::vector<std::int64_t> all = pooled(lab, mine);
-  return all.empty() ? Duration{} : spread_of(std::move(all)).median;
-}
 
 void require_shapes(const schedule::Program& workload) {
   for (const schedule::Op& op : workload.ops) {
@@ -81,27 +43,6 @@ void require_shapes(const schedule::Program& workload) {
 }
 
 // ---- ops
-
-// Runs the plan and leaves the calls' times in `timer`; returns the timings.
-std::vector<Timing> run_timed(const Lab& lab, const schedule::ScheduledProgram& plan,
-                              HostTimer& timer, std::int32_t steps) {
-  run(plan, lab.exchange.rank, timer, {.warmup = kWarmup, .steps = 1});
-  timer.clear();
-  return run(plan, lab.exchange.rank, timer, {.warmup = 0, .steps = steps}).timings;
-}
-
-// The median of each call of a step over the steps, and the mean of those; over the ranks too.
-Duration mean_of_calls(const Lab& lab, const std::vector<std::int64_t>& samples_ns,
-                       std::size_t calls) {
-  if (calls == 0) return {};
-  std::int64_t sum = 0;
-  for (std::size_t call = 0; call < calls; ++call) {
-    std::vector<std::int64_t> of_call;
-    for (std::size_t i = call; i < samples_ns.size(); i += calls) of_call.push_back(samples_ns[i]);
-    if (!of_call.empty()) sum += spread_of(std::move(of_call)).median.count();
-  }
-  return median_of(lab, {sum / static_cast<std::int64_t>(calls)});
-}
 
 schedule::ScheduledProgram ops_plan(const Lab& lab, const schedule::Program& workload) {
   schedule::ScheduledProgram plan = chain_plan(lab.ranks, 0, Bytes(0));
@@ -124,141 +65,77 @@ std::map<CommandId, OpId> ops_by_command(const schedule::ScheduledProgram& plan)
   return ops;
 }
 
+// The pooled time of every op that the plan runs, in the order in which it does.
+std::vector<OpTime> op_times_of(const Lab& lab, const schedule::ScheduledProgram& plan,
+                                const std::vector<Timing>& timings) {
+  const std::map<CommandId, OpId> ops = ops_by_command(plan);
+  std::map<OpId, std::vector<std::int64_t>> samples;
+  for (const Timing& timing : timings) {
+    const auto op = ops.find(timing.command);
+    if (op != ops.end()) samples[op->second].push_back(timing.end_ns - timing.start_ns);
+  }
+  std::vector<OpTime> times;
+  for (const schedule::Command& command : plan.roles.front().commands) {
+    const OpId op = ops.at(command.id);
+    std::vector<std::int64_t> all = pooled(lab, samples[op]);
+    if (all.empty())
+      throw DeviceError("the backend gave no timing of op " + plan.program.op(op).name);
+    times.push_back({.op = op, .time = spread_of(std::move(all)), .by_rank = {}});
+  }
+  return times;
+}
+
+// How much longer the ops of a step take on the rank that is slowest in it than their medians add up to.
+double skew_of(const Lab& lab, const std::vector<Timing>& timings,
+               const std::vector<OpTime>& times) {
+  std::vector<std::int64_t> mine(static_cast<std::size_t>(lab.options.steps), 0);
+  for (const Timing& timing : timings) {
+    mine.at(static_cast<std::size_t>(timing.step)) += timing.end_ns - timing.start_ns;
+  }
+  std::vector<std::int64_t> slowest = mine;
+  for (const std::vector<std::int64_t>& of_rank : share(lab.exchange, mine)) {
+    for (std::size_t i = 0; i < slowest.size(); ++i)
+      slowest[i] = std::max(slowest[i], of_rank.at(i));
+  }
+  return calibrate::ComputeTimes{.ops = times, .slowest = spread_of(std::move(slowest))}.skew();
+}
+
 // And what issuing one of them costs the host, on average over the ops: one may be several launches.
 struct OpTimes {
   std::vector<OpTime> times;
+  double skew = 0;
   Duration issue{};
 };
 OpTimes measure_ops(const Lab& lab, const schedule::Program& workload) {
   const schedule::ScheduledProgram plan = ops_plan(lab, workload);
-  const std::map<CommandId, OpId> ops = ops_by_command(plan);
   const std::unique_ptr<Backend> backend = lab.make_backend(plan);
-  HostTimer timer(*backend);
-  std::map<OpId, std::vector<std::int64_t>> samples;
-  for (const Timing& timing : run_timed(lab, plan, timer, lab.options.steps)) {
-    samples[ops.at(timing.command)].push_back(timing.end_ns - timing.start_ns);
-  }
+  HostTimer timer(*backend, lab.options.now);
+  const std::vector<Timing> timings = run_timed(lab, plan, timer, lab.options.steps);
   OpTimes result;
-  result.issue = mean_of_calls(lab, timer.run_op_ns, ops.size());
-  std::vector<OpTime>& times = result.times;
-  for (const schedule::RankProgram& role : plan.roles) {
-    for (const schedule::Command& command : role.commands) {
-      const OpId op = ops.at(command.id);
-      std::vector<std::int64_t> all = pooled(lab, samples[op]);
-      if (all.empty())
-        throw DeviceError("the backend gave no timing of op " + plan.program.op(op).name);
-      times.push_back({.op = op, .time = spread_of(std::move(all)), .by_rank = {}});
-    }
-  }
+  result.times = op_times_of(lab, plan, timings);
+  result.skew = skew_of(lab, timings, result.times);
+  result.issue = mean_of_calls(lab, timer.run_op_ns, result.times.size());
   return result;
 }
 
-// ---- transfers
-
-// Of each step of a queue of equal collectives: how long the first one took, which had nothing
-// before it, and how long all of them took.
-struct QueueTimes {
-  std::vector<std::int64_t> first_ns, all_ns;
-};
-
-// What one rank saw of one step.
-struct QueueSeen {
-  std::int64_t start = std::numeric_limits<std::int64_t>::max();
-  std::int64_t first_end = 0;
-  std::int64_t end = 0;
-};
-
-std::vector<QueueSeen> see_queue(const Lab& lab, const schedule::ScheduledProgram& plan) {
-  const std::set<CommandId> collectives = commands_of<schedule::RunCollective>(lab, plan);
-  std::vector<QueueSeen> steps(static_cast<std::size_t>(lab.options.steps));
-  for (const Timing& timing : timings_of(lab, plan)) {
-    // Not the time that issuing took on the compute stream, which some backends report too.
-    if (!collectives.contains(timing.command) || timing.stream == schedule::kComputeStream) {
-      continue;
-    }
-    QueueSeen& seen = steps.at(static_cast<std::size_t>(timing.step));
-    if (timing.start_ns < seen.start) {
-      seen.start = timing.start_ns;
-      seen.first_end = timing.end_ns;
-    }
-    seen.end = std::max(seen.end, timing.end_ns);
+std::vector<std::vector<OpTime>> measure_variants(const Lab& lab) {
+  std::vector<std::vector<OpTime>> all;
+  for (const schedule::ScheduledProgram& variant : lab.options.variants) {
+    const schedule::ScheduledProgram plan = calibrate::without_communication(variant);
+    const std::unique_ptr<Backend> backend = lab.make_backend(plan);
+    const RankResult result = run(plan, lab.exchange.rank, *backend,
+                                  {.warmup = kWarmup, .steps = lab.options.variant_steps});
+    all.push_back(op_times_of(lab, plan, result.timings));
   }
-  return steps;
+  return all;
 }
 
-// A collective lasts as long as on its last arrival, which waits for nobody: the shortest of the
-// ranks' own durations. So no rank's clock is held against another's.
-QueueTimes queue_times(const Lab& lab, const TransferProbe& probe) {
-  const schedule::ScheduledProgram plan = transfer_plan(probe);
-  std::vector<std::int64_t> mine;
-  for (const QueueSeen& seen : see_queue(lab, plan)) {
-    if (seen.start > seen.end) throw DeviceError("the backend gave no timing of a collective");
-    mine.insert(mine.end(), {seen.first_end - seen.start, seen.end - seen.start});
-  }
-  const std::vector<std::vector<std::int64_t>> all = share(lab.exchange, mine);
-  QueueTimes times;
-  for (std::size_t i = 0; i < mine.size(); i += 2) {
-    std::int64_t first = std::numeric_limits<std::int64_t>::max();
-    std::int64_t whole = first;
-    for (const std::vector<std::int64_t>& of_rank : all) {
-      first = std::min(first, of_rank.at(i));
-      whole = std::min(whole, of_rank.at(i + 1));
-    }
-    times.first_ns.push_back(first);
-    times.all_ns.push_back(whole);
-  }
-  return times;
-}
-
-TransferProbe probe_of(const Lab& lab, Bytes bytes, std::int64_t count) {
-  return {.ranks = lab.ranks, .bytes = bytes, .count = count, .max_ctas = lab.options.max_ctas};
-}
-
-Duration back_to_back(const Lab& lab, Bytes bytes) {
-  return spread_of(queue_times(lab, probe_of(lab, bytes, kQueue)).all_ns).median / kQueue;
-}
-
-std::vector<CollectiveTimes> measure_collectives(const Lab& lab) {
-  const std::int64_t end = now_ns() + lab.options.budget.count();
-  std::vector<CollectiveTimes> times;
-  for (const Bytes bytes : sizes_in_order(lab.options.smallest, lab.options.largest)) {
-    const QueueTimes queue = queue_times(lab, probe_of(lab, bytes, kQueue));
-    times.push_back({.bytes = bytes,
-                     .isolated = spread_of(queue.first_ns),
-                     .back_to_back = spread_of(queue.all_ns).median / kQueue});
-    // Rank 0's clock decides for all; a table needs two points.
-    const bool late = now_ns() > end && times.size() >= 2;
-    if (rank_0_says(lab.exchange, late ? 1 : 0) != 0) break;
-  }
-  std::ranges::sort(times, {}, &CollectiveTimes::bytes);
-  return times;
-}
-
-// ---- copies
-
-Duration copy_time(const Lab& lab, Bytes bytes) {
-  TransferProbe probe = probe_of(lab, bytes, 1);
-  probe.mode = schedule::BucketMode::Copy;
-  const schedule::ScheduledProgram plan = transfer_plan(probe);
-  const std::set<CommandId> copies = commands_of<schedule::Copy>(lab, plan);
-  std::vector<std::int64_t> samples;
-  for (const Timing& timing : timings_of(lab, plan)) {
-    if (copies.contains(timing.command)) samples.push_back(timing.end_ns - timing.start_ns);
-  }
-  return median_of(lab, samples);
-}
-
-CopyTime measure_copies(const Lab& lab) {
-  constexpr Bytes kSmall = kib(64);
-  constexpr Bytes kLarge = mib(64);
-  const auto small = static_cast<double>(copy_time(lab, kSmall).count());
-  const auto large = static_cast<double>(copy_time(lab, kLarge).count());
-  CopyTime time;
-  time.ns_per_byte =
-      std::max(0.0, (large - small) / static_cast<double>(kLarge.count() - kSmall.count()));
-  const double fixed = small - time.ns_per_byte * static_cast<double>(kSmall.count());
-  time.fixed = Duration(std::llround(std::max(0.0, fixed)));
-  return time;
+// Equal numbers for ranks that share a host, on every rank.
+std::vector<std::int64_t> hosts_of(const Exchange& exchange) {
+  const auto mine = static_cast<std::int64_t>(std::hash<std::string>{}(exchange.clock_id));
+  std::vector<std::int64_t> hosts;
+  for (const auto& of_rank : share(exchange, std::array{mine})) hosts.push_back(of_rank.front());
+  return hosts;
 }
 
 // ---- host
@@ -287,7 +164,7 @@ Duration measure_latency(const Lab& lab) {
   const Duration alone = median_of(lab, in_a_row);
   const schedule::ScheduledProgram plan = chain_plan(lab.ranks, 1, kShort);
   const std::unique_ptr<Backend> backend = lab.make_backend(plan);
-  HostTimer timer(*backend);
+  HostTimer timer(*backend, lab.options.now);
   std::vector<std::int64_t> latencies;
   for (std::int32_t i = 0; i < lab.options.steps; ++i) {
     const std::vector<Timing> timings = run_timed(lab, plan, timer, 1);
@@ -309,7 +186,7 @@ HostCosts measure_host(const Lab& lab, Duration run_op) {
     probe.mode = schedule::BucketMode::Copy;
     const schedule::ScheduledProgram plan = transfer_plan(probe);
     const std::unique_ptr<Backend> backend = lab.make_backend(plan);
-    HostTimer timer(*backend);
+    HostTimer timer(*backend, lab.options.now);
     run_timed(lab, plan, timer, lab.options.steps);
     host.collective = median_of(lab, timer.collective_ns);
     host.event = median_of(lab, timer.event_ns);
@@ -444,9 +321,9 @@ Duration latency_of(const Timing& op, std::int64_t issued_ns, Duration in_a_row)
   return std::max(Duration{}, Duration(op.end_ns - issued_ns) - in_a_row);
 }
 
-std::vector<Bytes> sizes_in_order(Bytes smallest, Bytes largest) {
+std::vector<Bytes> sizes_in_order(Bytes smallest, Bytes largest, std::int64_t growth) {
   std::vector<Bytes> rising;
-  for (Bytes bytes = smallest; bytes <= largest; bytes = Bytes(2 * bytes.count())) {
+  for (Bytes bytes = smallest; bytes <= largest; bytes = Bytes(growth * bytes.count())) {
     rising.push_back(bytes);
   }
   std::vector<Bytes> order;
@@ -472,16 +349,26 @@ GpuCalibration calibrate_gpu(const Exchange& exchange, const MakeBackend& make_b
   const auto tell = [&](std::string_view what) {
     if (options.progress && exchange.rank == Rank{0}) options.progress(what);
   };
+  const std::vector<std::int64_t> hosts = hosts_of(exchange);
   GpuCalibration result;
+  result.nodes = static_cast<std::int64_t>(std::set(hosts.begin(), hosts.end()).size());
   tell("ops of the step");
   OpTimes ops = measure_ops(lab, workload);
   result.ops = std::move(ops.times);
+  result.skew = ops.skew;
+  tell("passes of rewritten forms of the step");
+  result.variants = measure_variants(lab);
   tell("host and launches");
   result.host = measure_host(lab, ops.issue);
   tell("copies");
   result.copies = measure_copies(lab);
+  result.scales = measure_scales(lab);
   tell("collectives by size");
   result.collectives = measure_collectives(lab);
+  if (exchange.world_size == workload.world_size) {
+    tell("smaller groups, halves of all-reduces, sends");
+    result.further = measure_further(lab, workload, hosts);
+  }
   tell("contention");
   result.contention = measure_contention(lab, workload, result.ops);
   return result;

@@ -11,8 +11,12 @@
 //                collective, an event, a copy; an op costs the mean over the workload's own ops;
 //                `launch_latency` from the end of the call to the start on an idle device;
 //                `launch_gap` between two long kernels in a row
-//   collectives  several of one size, launched together: the first is isolated, all of them back to
-//                back
+//   collectives  all-reduces of all ranks, several of one size launched together: the first is
+//                isolated, all of them back to back
+//   further      likewise what else plans of these ranks may ask for (wanted_series)
+//   passes       the ops of rewritten forms of the workload (sums over micro-steps, sharded updates),
+//                and multiplying a bucket
+//   skew         how much longer a step without communication takes on its slowest rank
 //   contention   the workload's forward and backward beside a queue of collectives that is as long:
 //                time of the ops that ran inside the queue against their time alone, and the other
 //                way round
@@ -28,6 +32,7 @@
 #include "exec/backend.h"
 #include "exec/calibrate/collectives.h"
 #include "exec/calibrate/compute.h"
+#include "exec/clock.h"
 #include "exec/cuda/module.h"
 #include "exec/exchange.h"
 #include "schedule/scheduled_program.h"
@@ -41,6 +46,14 @@
 
 namespace dovetail::exec::cuda {
 
+// Groups of `ranks` that meet side by side, each rank in one of them: ranks in a row (0 1, 2 3), or
+// those that are equally far apart (0 2, 1 3).
+enum class Spacing { InARow, Apart };
+struct ProbeGroup {
+  std::int64_t ranks = 0;  // 0: one group of all
+  Spacing spacing = Spacing::InARow;
+};
+
 using MakeBackend = std::function<std::unique_ptr<Backend>(const schedule::ScheduledProgram&)>;
 
 struct CalibrateOptions {
@@ -49,8 +62,16 @@ struct CalibrateOptions {
   std::int32_t steps = 10;    // of every measurement, after 2 to warm up
   Bytes smallest = kib(4);
   Bytes largest = mib(256);
-  Duration budget = std::chrono::seconds(15);        // for collectives by size
-  Bytes contention_bytes = mib(16);                  // most, of each collective beside computing
+  std::int64_t growth = 2;                             // from one size to the next
+  Duration budget = std::chrono::seconds(15);          // for collectives by size
+  Duration further_budget = std::chrono::seconds(15);  // for all further series together
+  Bytes further_largest = mib(64);
+  Bytes head_start = mib(1024);      // of memory work, while the host enqueues a queue of transfers
+  Bytes contention_bytes = mib(16);  // most, of each collective beside computing
+  // Rewritten forms of the workload, whose passes are measured too.
+  std::vector<schedule::ScheduledProgram> variants{};
+  std::int32_t variant_steps = 6;
+  std::function<std::int64_t()> now = now_ns;  // the clock of the host's calls and of the budgets
   std::function<void(std::string_view)> progress{};  // told on rank 0; may be empty
 };
 
@@ -67,11 +88,24 @@ struct MutualSlowdown {
   std::int64_t collectives = 0;  // that ran wholly beside computing
 };
 
+// One kind of transfer over groups of one size.
+struct SeriesTimes {
+  schedule::Collective kind = schedule::Collective::AllReduce;
+  std::int64_t ranks = 1;
+  std::int64_t nodes = 1;
+  std::vector<calibrate::CollectiveTimes> times;
+};
+
 struct GpuCalibration {
   std::vector<calibrate::OpTime> ops;
+  double skew = 0;                                       // calibrate::ComputeTimes::skew
+  std::vector<std::vector<calibrate::OpTime>> variants;  // of each variant, all of its ops
   HostCosts host;
   calibrate::CopyTime copies;
-  std::vector<calibrate::CollectiveTimes> collectives;
+  calibrate::CopyTime scales;                           // per byte of the buffer
+  std::int64_t nodes = 1;                               // hosts
+  std::vector<calibrate::CollectiveTimes> collectives;  // all-reduces of all ranks
+  std::vector<SeriesTimes> further;                     // none with a stand-in
   MutualSlowdown contention;
 };
 
@@ -80,9 +114,23 @@ struct GpuCalibration {
 // idle device executes it while the call is still launching.)
 Duration latency_of(const Timing& op, std::int64_t issued_ns, Duration in_a_row);
 
-// Sizes that double, in an order in which any beginning covers the whole range: both ends, the
+// What plans of these ranks may ask for besides the all-reduce of all: its halves; all-reduces and
+// halves of every smaller group that divides the ranks (the replicas of a stage, of a tensor-parallel
+// group), of ranks in a row as far as they fit on one host, else of ranks that are equally far apart;
+// sends between two; and the all-to-alls and broadcasts of the workload's own ops. A reduce-scatter
+// stands for its all-gather too. `hosts`: of every rank, equal numbers for ranks of one host.
+struct WantedSeries {
+  schedule::Collective kind = schedule::Collective::AllReduce;
+  ProbeGroup group = {};
+  std::int64_t ranks = 2;
+  std::int64_t nodes = 1;
+};
+std::vector<WantedSeries> wanted_series(const schedule::Program& workload,
+                                        const std::vector<std::int64_t>& hosts);
+
+// Sizes that grow by a factor, in an order in which any beginning covers the whole range: both ends, the
 // middle, the quarters, ... So a budget that runs out costs resolution, not range.
-std::vector<Bytes> sizes_in_order(Bytes smallest, Bytes largest);
+std::vector<Bytes> sizes_in_order(Bytes smallest, Bytes largest, std::int64_t growth = 2);
 
 // `workload` has shapes: no timed work (InputError). Its world size is the number of ranks that the
 // collectives are for.

@@ -6,11 +6,15 @@
 #include "base/error.h"
 #include "schedule/lower.h"
 #include "schedule/policies.h"
+#include "schedule/transfers.h"
 #include "schedule/verify.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
 namespace dovetail::exec::cuda {
 namespace {
@@ -22,8 +26,6 @@ using schedule::Tensor;
 using schedule::TensorKind;
 
 constexpr Bytes kTiny = kib(4);
-// Keeps the device busy while the host enqueues a queue of transfers, at up to 20 us each.
-constexpr Bytes kHeadStart = mib(1024);
 
 std::int32_t first_free_tensor(const Program& program) {
   std::int32_t id = 0;
@@ -37,15 +39,11 @@ std::int32_t first_free_op(const Program& program) {
   return id;
 }
 
-GroupId add_group(Program& program) {
+GroupId add_group(Program& program, const ProbeGroup& group) {
   std::int32_t id = 0;
-  for (const schedule::ProcessGroup& group : program.groups) id = std::max(id, group.id.value + 1);
-  schedule::ProcessGroup all;
-  all.id = GroupId{id};
-  all.name = "probe";
-  for (std::int32_t rank = 0; rank < program.world_size; ++rank) all.ranks.push_back(Rank{rank});
-  program.groups.push_back(all);
-  return all.id;
+  for (const schedule::ProcessGroup& known : program.groups) id = std::max(id, known.id.value + 1);
+  program.groups.push_back(process_group(GroupId{id}, program.world_size, group));
+  return GroupId{id};
 }
 
 Op tiny_op(std::int32_t id, std::string name, Phase phase) {
@@ -60,11 +58,11 @@ Op tiny_op(std::int32_t id, std::string name, Phase phase) {
 // Puts the transfers around what the program has: one op at the start writes all gradients, one at
 // the end reads them.
 void add_transfers(Program& program, const TransferProbe& probe) {
-  const GroupId group = add_group(program);
+  const GroupId group = add_group(program, probe.group);
   std::int32_t tensor = first_free_tensor(program);
   const std::int32_t op = first_free_op(program);
   Op writer = tiny_op(op, "probe.begin", Phase::Forward);
-  writer.work = schedule::MemoryWork{.bytes = kHeadStart, .flop = Flop(0)};
+  writer.work = schedule::MemoryWork{.bytes = probe.head_start, .flop = Flop(0)};
   Op reader = tiny_op(op + 1, "probe.end", Phase::Optimizer);
   const std::int64_t numel = std::max<std::int64_t>(1, probe.bytes.count() / 4);
   for (std::int64_t i = 0; i < probe.count; ++i) {
@@ -95,6 +93,7 @@ schedule::ScheduledProgram lowered(const Program& program, const TransferProbe& 
   schedule::PolicySpec spec = schedule::default_policy(schedule::PolicyKind::PerTensor);
   spec.mode = probe.mode;
   schedule::Schedule made = schedule::make_schedule(program, spec);
+  made.scale = probe.scale;
   for (schedule::Bucket& bucket : made.buckets) bucket.max_ctas = probe.max_ctas;
   schedule::ScheduledProgram plan = schedule::lower(program, made).program;
   const std::vector<schedule::Problem> illegal = schedule::verify(program, plan, made.merge);
@@ -102,7 +101,138 @@ schedule::ScheduledProgram lowered(const Program& program, const TransferProbe& 
   return plan;
 }
 
+// With as many elements as every rank of a group can have an equal part of.
+TransferProbe rounded(TransferProbe probe) {
+  const std::int64_t whole = 4 * (probe.group.ranks > 0 ? probe.group.ranks : probe.ranks);
+  probe.bytes = Bytes(std::max<std::int64_t>(1, (probe.bytes.count() + whole - 1) / whole) * whole);
+  return probe;
+}
+
+std::int32_t first_free_command(const schedule::ScheduledProgram& plan) {
+  std::int32_t id = 0;
+  for (const schedule::RankProgram& role : plan.roles) {
+    for (const schedule::Command& command : role.commands) {
+      id = std::max(id, command.id.value + 1);
+    }
+  }
+  return id;
+}
+
+// Every all-reduce as a reduce-scatter; behind the last of them the all-gathers, each followed by the
+// event that told of its all-reduce.
+std::vector<schedule::Command> halved(const std::vector<schedule::Command>& commands,
+                                      std::int32_t free_id) {
+  std::vector<schedule::Command> before;  // up to the last reduce-scatter
+  std::vector<schedule::Command> gathers;
+  std::vector<schedule::Command> after;
+  std::optional<StreamId> stream;
+  for (const schedule::Command& command : commands) {
+    const auto* reduce = std::get_if<schedule::RunCollective>(&command.action);
+    if (reduce != nullptr) {
+      stream = command.stream;
+      before.insert(before.end(), after.begin(), after.end());
+      after.clear();
+      schedule::RunCollective half = *reduce;
+      half.kind = schedule::Collective::ReduceScatter;
+      before.push_back({.id = command.id, .stream = command.stream, .action = half});
+      half.kind = schedule::Collective::AllGather;
+      gathers.push_back({.id = CommandId{free_id++}, .stream = command.stream, .action = half});
+    } else if (stream == command.stream &&
+               std::holds_alternative<schedule::RecordEvent>(command.action)) {
+      gathers.push_back(command);
+    } else {
+      after.push_back(command);
+    }
+  }
+  before.insert(before.end(), gathers.begin(), gathers.end());
+  before.insert(before.end(), after.begin(), after.end());
+  return before;
+}
+
+schedule::Command command_of(std::int32_t id, std::int32_t stream, schedule::Action action) {
+  return {.id = CommandId{id}, .stream = StreamId{stream}, .action = std::move(action)};
+}
+
+// A role of `ranks` that runs the ops: the first on the compute stream, the others behind it on the
+// communication stream.
+schedule::RankProgram role_of_messages(std::vector<Rank> ranks, const Program& program,
+                                       std::int32_t free_id) {
+  schedule::RankProgram role;
+  role.ranks = std::move(ranks);
+  const auto add = [&](std::int32_t stream, schedule::Action action) {
+    role.commands.push_back(command_of(free_id++, stream, std::move(action)));
+  };
+  const EventId begun{2 * free_id};
+  const EventId ended{2 * free_id + 1};
+  add(0, schedule::RunOp{.op = program.ops.front().id});
+  add(0, schedule::RecordEvent{begun});
+  add(1, schedule::WaitEvent{begun});
+  for (std::size_t i = 1; i < program.ops.size(); ++i) {
+    add(1, schedule::RunOp{.op = program.ops[i].id});
+  }
+  add(1, schedule::RecordEvent{ended});
+  add(0, schedule::WaitEvent{ended});
+  return role;
+}
+
 }  // namespace
+
+schedule::ProcessGroup process_group(GroupId id, std::int64_t world, const ProbeGroup& group) {
+  schedule::ProcessGroup all;
+  all.id = id;
+  all.name = "probe";
+  const std::int64_t size = group.ranks > 0 ? group.ranks : world;
+  const std::int64_t instances = world / size;
+  DOVETAIL_CHECK(instances >= 1 && (world % size == 0 || size == 2)) << size << " of " << world;
+  for (std::int64_t instance = 0; instance < instances; ++instance) {
+    for (std::int64_t index = 0; index < size; ++index) {
+      const std::int64_t rank =
+          group.spacing == Spacing::InARow ? instance * size + index : index * instances + instance;
+      all.ranks.push_back(Rank{static_cast<std::int32_t>(rank)});
+    }
+  }
+  if (size < world) all.instance_size = size;
+  return all;
+}
+
+schedule::ScheduledProgram halves_plan(const TransferProbe& probe) {
+  schedule::ScheduledProgram plan = transfer_plan(rounded(probe));
+  for (schedule::BucketLayout& bucket : plan.buckets) {
+    bucket.shards = plan.program.groups.back().size();
+  }
+  for (schedule::RankProgram& role : plan.roles) {
+    role.commands = halved(role.commands, first_free_command(plan));
+  }
+  schedule::link_transfers(plan);
+  return plan;
+}
+
+schedule::ScheduledProgram messages_plan(schedule::Collective kind, const TransferProbe& given) {
+  const TransferProbe probe = rounded(given);
+  schedule::ScheduledProgram plan = chain_plan(probe.ranks, 1, probe.head_start);
+  plan.program.name = "messages";
+  plan.streams.push_back({.id = StreamId{1}, .name = "comm0"});
+  const GroupId group = add_group(plan.program, probe.group);
+  for (std::int64_t i = 1; i <= probe.count; ++i) {
+    Op op = tiny_op(static_cast<std::int32_t>(i), "message" + std::to_string(i), Phase::Forward);
+    op.work = schedule::CollectiveWork{.kind = kind, .group = group, .bytes = probe.bytes};
+    plan.program.ops.push_back(op);
+  }
+  const std::vector<Rank>& meet = plan.program.group(group).ranks;
+  const std::vector<Rank> all = plan.roles.front().ranks;
+  plan.roles = {role_of_messages(meet, plan.program, 0)};
+  std::vector<Rank> others;
+  for (const Rank rank : all) {
+    if (std::find(meet.begin(), meet.end(), rank) == meet.end()) others.push_back(rank);
+  }
+  if (!others.empty()) {
+    plan.roles.push_back({.ranks = others, .commands = {}});
+    plan.roles.back().commands.push_back(command_of(
+        first_free_command(plan), 0, schedule::RunOp{.op = plan.program.ops.front().id}));
+  }
+  schedule::link_transfers(plan);
+  return plan;
+}
 
 void add_run(schedule::RankProgram& role, OpId op) {
   const auto id = static_cast<std::int32_t>(role.commands.size());

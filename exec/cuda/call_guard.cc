@@ -26,6 +26,11 @@ Duration pause_of(Duration deadline) {
 
 }  // namespace
 
+std::int64_t read(const DeadlineClock& clock) {
+  if (clock) return clock();
+  return std::chrono::duration_cast<Duration>(Clock::now().time_since_epoch()).count();
+}
+
 void end_process(const std::string& message) {
   static_cast<void>(std::fprintf(stderr, "dovetail: %s\n", message.c_str()));
   static_cast<void>(std::fflush(stderr));
@@ -51,6 +56,7 @@ void CallGuard::begin(const GuardedCall& call) {
   if (!state_->failure.empty()) throw DeviceError(state_->failure);
   state_->call = call;
   state_->began = Clock::now();
+  state_->began_ns = read(options_.clock);
   state_->is_under_way = true;
 }
 
@@ -86,9 +92,9 @@ void CallGuard::look_on() {
 
 // Why the call under way must not go on; "" while it may.
 std::string CallGuard::objection() const {
-  const Duration elapsed = Clock::now() - state_->began;
-  const bool is_late = elapsed > options_.deadline;
-  const bool may_hang = elapsed > kShortestPause && options_.peer_failure != nullptr;
+  const bool is_late = Duration(read(options_.clock) - state_->began_ns) > options_.deadline;
+  const bool may_hang =
+      Clock::now() - state_->began > kShortestPause && options_.peer_failure != nullptr;
   const std::string peer = may_hang ? options_.peer_failure() : "";
   if (!is_late && peer.empty()) return "";
   std::ostringstream text;

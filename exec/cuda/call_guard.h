@@ -19,6 +19,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -35,6 +36,10 @@ struct GuardedCall {
   std::string_view subject;   // "all-reduce of bucket 3"
 };
 
+// What deadlines are read from, in nanoseconds; empty: the machine's clock. Tests have one of their own.
+using DeadlineClock = std::function<std::int64_t()>;
+std::int64_t read(const DeadlineClock& clock);
+
 // The message on stderr, then exit code 3, at once: nothing is destroyed.
 [[noreturn]] void end_process(const std::string& message);
 
@@ -45,6 +50,7 @@ struct CallGuardOptions {
   std::function<std::string()> peer_failure{};        // "" while all is well; may be empty
   std::function<void(const std::string&)> give_up{};  // may be empty; on a thread of its own
   std::function<void(const std::string&)> end = end_process;
+  DeadlineClock clock{};
 };
 
 class CallGuard {
@@ -80,6 +86,7 @@ class CallGuard {
     bool is_given_up = false;  // give_up has returned
     GuardedCall call;
     std::chrono::steady_clock::time_point began;
+    std::int64_t began_ns = 0;  // by the clock of deadlines
     std::string failure;
   };
   void begin(const GuardedCall& call);

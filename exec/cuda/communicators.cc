@@ -14,6 +14,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <sstream>
 #include <utility>
@@ -138,48 +139,84 @@ Communicators::Communicators(const schedule::ScheduledProgram& plan, const Devic
     : plan_(plan),
       memory_(memory),
       watch_(watch),
+      options_(options),
       stand_in_(options.stand_in),
       keys_(communicators_of(plan)),
       all_(keys_.size()),
       exceptions_at_start_(std::uncaught_exceptions()) {
   watch.set_library([this] { return error(); }, [this] { abort(); });
   try {
-    connect(options.exchange, options);
+    connect(options.exchange);
   } catch (...) {
     abort();  // the destructor of an unfinished object does not run
     throw;
   }
 }
 
-void Communicators::connect(const Exchange& exchange, const Options& options) {
-  const Rank rank = exchange.rank;
-  const std::string ids = meet(exchange, ids_made_by(plan_.program, keys_, rank, make_id));
+KeptKey Communicators::kept_key(const CommunicatorKey& key) const {
+  const schedule::ProcessGroup& group = plan_.program.group(key.group);
+  return {.ranks = group.ranks,
+          .instance_size = group.instance_size,
+          .max_ctas = key.max_ctas,
+          .stand_in = stand_in_,
+          .cluster_size = options_.cluster_size};
+}
+
+std::vector<std::size_t> Communicators::take_kept() {
+  std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < keys_.size(); ++i) {
-    const std::span<const Rank> instance = plan_.program.group(keys_[i].group).instance_of(rank);
+    std::optional<ncclComm_t> found;
+    if (options_.kept != nullptr) found = options_.kept->take(kept_key(keys_[i]));
+    if (found) {
+      all_[i].communicator = *found;
+    } else {
+      missing.push_back(i);
+    }
+  }
+  return missing;
+}
+
+void Communicators::connect(const Exchange& exchange) {
+  create(exchange, take_kept());
+  for (std::size_t i = 0; i < keys_.size(); ++i) register_block(i);
+}
+
+void Communicators::create(const Exchange& exchange, const std::vector<std::size_t>& missing) {
+  if (missing.empty()) return;
+  const Rank rank = exchange.rank;
+  std::vector<CommunicatorKey> keys;
+  for (const std::size_t i : missing) keys.push_back(keys_[i]);
+  const std::string ids = meet(exchange, ids_made_by(plan_.program, keys, rank, make_id));
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const std::span<const Rank> instance = plan_.program.group(keys[i].group).instance_of(rank);
     if (instance.empty()) continue;
     Seat seat;
-    seat.device = options.device;
-    const std::string_view id = id_of(plan_.program, keys_, rank, i, ids);
+    seat.device = options_.device;
+    const std::string_view id = id_of(plan_.program, keys, rank, i, ids);
     std::memcpy(seat.id.internal, id.data(), kIdBytes);
     seat.ranks = static_cast<int>(instance.size());
     seat.rank =
         static_cast<int>(std::find(instance.begin(), instance.end(), rank) - instance.begin());
-    seat.max_ctas = keys_[i].max_ctas;
-    seat.stand_in = options.stand_in;
-    seat.cluster_size = options.cluster_size;
+    seat.max_ctas = keys[i].max_ctas;
+    seat.stand_in = stand_in_;
+    seat.cluster_size = options_.cluster_size;
     // Shared, because the thread may outlive this call when the watch gives up.
     const auto taken = std::make_shared<ncclComm_t>(nullptr);
-    const std::string name = name_of(keys_[i], plan_.program);
-    watch_.run([seat, taken] { *taken = take_seat(seat); }, name);
-    all_[i].communicator = *taken;
-    const DeviceBuffer& block = memory_.block();
-    if (block.size() == Bytes(0)) continue;
-    watch_.call({.function = "ncclCommRegister", .subject = name}, [&] {
-      check(ncclCommRegister(all_[i].communicator, block.data(),
-                             static_cast<std::size_t>(block.size().count()), &all_[i].registration),
-            "ncclCommRegister");
-    });
+    watch_.run([seat, taken] { *taken = take_seat(seat); }, name_of(keys[i], plan_.program));
+    all_[missing[i]].communicator = *taken;
   }
+}
+
+void Communicators::register_block(std::size_t index) {
+  One& one = all_[index];
+  const DeviceBuffer& block = memory_.block();
+  if (one.communicator == nullptr || block.size() == Bytes(0)) return;
+  const std::string name = name_of(keys_[index], plan_.program);
+  watch_.call({.function = "ncclCommRegister", .subject = name}, [&] {
+    check(ncclCommRegister(one.communicator, block.data(),
+                           static_cast<std::size_t>(block.size().count()), &one.registration),
+          "ncclCommRegister");
+  });
 }
 
 Communicators::~Communicators() {
@@ -190,24 +227,27 @@ Communicators::~Communicators() {
     return;
   }
   try {
-    for (const One& one : all_) {
-      if (one.communicator != nullptr) destroy(one);
-    }
+    for (std::size_t i = 0; i < all_.size(); ++i) destroy(i);
   } catch (const std::exception&) {
     // It hung and was aborted; the other ranks have been told.
   }
 }
 
-void Communicators::destroy(const One& one) {
-  watch_.call({.function = "ncclCommDestroy", .subject = "the end of the run"}, [&] {
-    if (one.registration != nullptr) {
-      static_cast<void>(ncclCommDeregister(one.communicator, one.registration));
-    }
-    for (const auto& [key, op] : one.multiplying) {
-      static_cast<void>(ncclRedOpDestroy(op, one.communicator));
-    }
-    static_cast<void>(ncclCommDestroy(one.communicator));
-  });
+// Or gives it back to where it came from.
+void Communicators::destroy(std::size_t index) {
+  const One& one = all_[index];
+  if (one.communicator != nullptr) {
+    watch_.call({.function = "ncclCommDestroy", .subject = "the end of the run"}, [&] {
+      if (one.registration != nullptr) {
+        static_cast<void>(ncclCommDeregister(one.communicator, one.registration));
+      }
+      for (const auto& [key, op] : one.multiplying) {
+        static_cast<void>(ncclRedOpDestroy(op, one.communicator));
+      }
+      if (options_.kept == nullptr) static_cast<void>(ncclCommDestroy(one.communicator));
+    });
+  }
+  if (options_.kept != nullptr) options_.kept->give(kept_key(keys_[index]), one.communicator);
 }
 
 std::size_t Communicators::index_of(const schedule::Command& command) const {

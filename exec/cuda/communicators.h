@@ -7,7 +7,8 @@
 // it (watch.h), who then calls abort(). The block that holds all buckets is registered with every
 // communicator: over a network its buffers are then used in place; within a node NCCL 2.28 ignores
 // the registration of memory from cudaMalloc (transport/p2p.cc ipcRegisterBuffer wants memory of
-// ncclMemAlloc), so what is measured is NCCL without NVLS or IPC zero-copy, as most trainers run.
+// ncclMemAlloc), so what is measured then is NCCL without NVLS or IPC zero-copy, as most trainers
+// run. With Buffers::Registered the block is of ncclMemAlloc.
 //
 // As a stand-in (one rank) each transfer's larger side travels through grouped ncclSend and
 // ncclRecv to this rank itself, into memory of its own: NCCL's real kernel, on as many channels as
@@ -19,6 +20,7 @@
 #include "exec/cuda/check.h"
 #include "exec/cuda/communicator_plan.h"
 #include "exec/cuda/device_memory.h"
+#include "exec/cuda/kept_communicators.h"
 #include "exec/cuda/module.h"
 #include "exec/cuda/side_threads.h"
 #include "exec/cuda/transfer.h"
@@ -28,6 +30,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,7 +43,8 @@ class Communicators {
     std::int32_t device = 0;
     Exchange exchange;
     StandIn stand_in = StandIn::None;
-    std::int32_t cluster_size = 0;  // 0: NCCL decides
+    std::int32_t cluster_size = 0;                      // 0: NCCL decides
+    std::shared_ptr<KeptCommunicators> kept = nullptr;  // may be empty
   };
   // Meets the other ranks. REQUIRES: plan, memory and watch outlive this.
   Communicators(const schedule::ScheduledProgram& plan, const DeviceMemory& memory, Watch& watch,
@@ -70,8 +74,13 @@ class Communicators {
     DeviceBuffer twin;                                              // where a stand-in receives
     std::map<std::pair<Element, double>, ncclRedOp_t> multiplying;  // by element type and factor
   };
-  void connect(const Exchange& exchange, const Options& options);
-  void destroy(const One& one);
+  void connect(const Exchange& exchange);
+  [[nodiscard]] KeptKey kept_key(const CommunicatorKey& key) const;
+  // Those of kept ones that are there; returns the positions of all others.
+  std::vector<std::size_t> take_kept();
+  void create(const Exchange& exchange, const std::vector<std::size_t>& missing);
+  void register_block(std::size_t index);
+  void destroy(std::size_t index);
   void issue(const Transfer& transfer, const One& one, cudaStream_t stream);
   void send_to_self(const Transfer& transfer, const One& one, cudaStream_t stream);
   static ncclRedOp_t operation(const Transfer& transfer, const One& one);
@@ -82,6 +91,7 @@ class Communicators {
   const schedule::ScheduledProgram& plan_;
   const DeviceMemory& memory_;
   Watch& watch_;
+  Options options_;
   StandIn stand_in_;
   std::vector<CommunicatorKey> keys_;
   std::vector<One> all_;

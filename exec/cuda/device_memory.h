@@ -17,9 +17,9 @@ namespace dovetail::exec::cuda {
 class DeviceMemory {
  public:
   // Allocates the block and fills it with zeros.
-  explicit DeviceMemory(Layout layout)
+  explicit DeviceMemory(Layout layout, Source source = Source::Runtime)
       : layout_(std::move(layout)),
-        block_(Bytes(layout_.bytes()), "gradients, buckets and parameters") {
+        block_(Bytes(layout_.bytes()), "gradients, buckets and parameters", source) {
     if (layout_.bytes() == 0) return;
     check(cudaMemset(block_.data(), 0, static_cast<std::size_t>(layout_.bytes())), "cudaMemset");
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // nothing else runs yet

@@ -32,6 +32,10 @@ DeviceFacts device_facts(int index) {
   facts.minor = properties.minor;
   facts.multiprocessors = properties.multiProcessorCount;
   facts.memory = Bytes(static_cast<std::int64_t>(properties.totalGlobalMem));
+  int mode = cudaComputeModeDefault;
+  if (cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, index) == cudaSuccess) {
+    facts.is_shareable = mode == cudaComputeModeDefault;
+  }
   char bus[32] = {};
   if (cudaDeviceGetPCIBusId(bus, sizeof bus, index) == cudaSuccess) facts.pci = bus;
   return facts;

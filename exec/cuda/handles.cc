@@ -5,13 +5,36 @@
 
 #include "base/error.h"
 
+#include <nccl.h>
+
 #include <cstdint>
 #include <string>
 
 namespace dovetail::exec::cuda {
 
-void* allocate(Bytes size, const char* purpose) {
+namespace {
+
+void* allocate_by_nccl(Bytes size, const char* purpose) {
+  void* data = nullptr;
+  const std::string call = "ncclMemAlloc of " + to_string(size) + " for " + purpose;
+  check(ncclMemAlloc(&data, static_cast<std::size_t>(size.count())), call.c_str());
+  return data;
+}
+
+}  // namespace
+
+void release(void* data, Source source) {
+  if (data == nullptr) return;
+  if (source == Source::Nccl) {
+    static_cast<void>(ncclMemFree(data));
+  } else {
+    static_cast<void>(cudaFree(data));
+  }
+}
+
+void* allocate(Bytes size, const char* purpose, Source source) {
   if (size <= Bytes(0)) return nullptr;
+  if (source == Source::Nccl) return allocate_by_nccl(size, purpose);
   void* data = nullptr;
   const cudaError_t result = cudaMalloc(&data, static_cast<std::size_t>(size.count()));
   if (result == cudaSuccess) return data;

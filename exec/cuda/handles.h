@@ -64,25 +64,40 @@ inline Event make_event(EventKind kind) {
   return Event(event);
 }
 
+// Where memory comes from, and who must free it: cudaMalloc, or ncclMemAlloc.
+enum class Source { Runtime, Nccl };
+
 // nullptr for nothing. Throws DeviceError with the bytes asked for, their purpose, and what is free.
-void* allocate(Bytes size, const char* purpose);
+void* allocate(Bytes size, const char* purpose, Source source = Source::Runtime);
+void release(void* data, Source source);
 
 // Memory of the device, or of the host that the device can reach; not initialised.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
   // `purpose` is what a person hears when there is not enough: "cuBLAS's workspace".
-  explicit DeviceBuffer(Bytes size, const char* purpose = "a small table")
-      : data_(allocate(size, purpose)), size_(size) {}
-  [[nodiscard]] void* data() const { return data_.get(); }
-  [[nodiscard]] Bytes size() const { return size_; }
-  [[nodiscard]] void* at(Bytes offset) const {
-    return static_cast<char*>(data_.get()) + offset.count();
+  explicit DeviceBuffer(Bytes size, const char* purpose = "a small table",
+                        Source source = Source::Runtime)
+      : data_(allocate(size, purpose, source)), size_(size), source_(source) {}
+  DeviceBuffer(DeviceBuffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(other.size_), source_(other.source_) {}
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(source_, other.source_);
+    return *this;
   }
+  DeviceBuffer(const DeviceBuffer&) = delete;
+  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+  ~DeviceBuffer() { release(data_, source_); }
+  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] Bytes size() const { return size_; }
+  [[nodiscard]] void* at(Bytes offset) const { return static_cast<char*>(data_) + offset.count(); }
 
  private:
-  Handle<void*, cudaFree> data_;
+  void* data_ = nullptr;
   Bytes size_;
+  Source source_ = Source::Runtime;
 };
 
 class PinnedBuffer {

@@ -7,7 +7,9 @@
 #include "exec/clock.h"
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <utility>
 #include <vector>
 
 namespace dovetail::exec::cuda {
@@ -15,7 +17,8 @@ namespace dovetail::exec::cuda {
 class HostTimer final : public Backend {
  public:
   // REQUIRES: the inner backend outlives this.
-  explicit HostTimer(Backend& inner) : inner_(inner) {}
+  explicit HostTimer(Backend& inner, std::function<std::int64_t()> now = now_ns)
+      : inner_(inner), now_(std::move(now)) {}
 
   // Durations of calls in ns, since the last clear().
   std::vector<std::int64_t> run_op_ns, collective_ns, event_ns, copy_ns;
@@ -60,14 +63,15 @@ class HostTimer final : public Backend {
   template <class Call>
   void timed(const schedule::Command& command, std::vector<std::int64_t>& samples,
              const Call& call) {
-    const std::int64_t start = now_ns();
+    const std::int64_t start = now_();
     call();
-    const std::int64_t end = now_ns();
+    const std::int64_t end = now_();
     samples.push_back(end - start);
     issued_ns[command.id] = end;
   }
 
   Backend& inner_;
+  std::function<std::int64_t()> now_;
 };
 
 }  // namespace dovetail::exec::cuda

@@ -6,6 +6,7 @@
 #include "exec/cuda/backend.h"
 #include "exec/cuda/clocks.h"
 #include "exec/cuda/facts.h"
+#include "exec/cuda/kept_communicators.h"
 #include "exec/cuda/selftest.h"
 
 namespace dovetail::exec::cuda {
@@ -14,6 +15,10 @@ namespace {
 std::unique_ptr<Backend> make_backend(const schedule::ScheduledProgram& plan,
                                       const BackendOptions& options) {
   return std::make_unique<CudaBackend>(plan, options);
+}
+
+std::shared_ptr<KeptCommunicators> keep_communicators(const BackendOptions& options) {
+  return std::make_shared<KeptCommunicators>(options.deadline);
 }
 
 Trained trained(const Backend& backend) {
@@ -34,6 +39,7 @@ dovetail_cuda_module() {
   using dovetail::exec::cuda::Module;
   static const Module kModule = {.facts = &dovetail::exec::cuda::facts,
                                  .make_backend = &dovetail::exec::cuda::make_backend,
+                                 .keep_communicators = &dovetail::exec::cuda::keep_communicators,
                                  .notes = &dovetail::exec::cuda::notes,
                                  .trained = &dovetail::exec::cuda::trained,
                                  .state = &dovetail::exec::cuda::device_state,

@@ -28,7 +28,7 @@
 namespace dovetail::exec::cuda {
 
 // Raised with every change of this header.
-inline constexpr std::uint32_t kModuleVersion = 5;
+inline constexpr std::uint32_t kModuleVersion = 6;
 
 // One GPU as the driver describes it.
 struct DeviceFacts {
@@ -38,6 +38,7 @@ struct DeviceFacts {
   std::int32_t major = 0, minor = 0;  // compute capability
   std::int32_t multiprocessors = 0;
   Bytes memory;
+  bool is_shareable = true;  // by several processes (compute mode)
 };
 
 // What was built, and what is found here. Never throws.
@@ -96,6 +97,13 @@ struct Trained {
   std::vector<double> losses;
 };
 
+// How the memory of gradients and buckets is allocated. Plain: cudaMalloc, as most trainers do, so NCCL
+// copies through buffers of its own within a node. Registered: ncclMemAlloc, which NCCL can use in place
+// (NVLS, IPC); for ranks that share a node.
+enum class Buffers { Plain, Registered };
+
+class KeptCommunicators;  // of the module (kept_communicators.h)
+
 struct BackendOptions {
   std::int32_t device = 0;
   Exchange exchange;  // to hand out NCCL ids and to meet
@@ -105,9 +113,14 @@ struct BackendOptions {
   Content content = Content::KnownValues;
   Scales scales = Scales::Kernels;
   TraceDetail trace_detail = TraceDetail::Commands;
-  std::int32_t cluster_size = 0;                       // of NCCL's thread blocks; 0: NCCL decides
+  std::int32_t cluster_size = 0;  // of NCCL's thread blocks; 0: NCCL decides
+  Buffers buffers = Buffers::Plain;
+  // Where communicators come from and go back to; empty: made and destroyed with each backend.
+  std::shared_ptr<KeptCommunicators> kept{};
   training::Hyperparameters hyperparameters = {};      // of a training job
   Duration deadline = std::chrono::seconds(60);        // of any wait for the device or a peer
+  Duration grace = std::chrono::seconds(3);            // for a call to return once it is aborted
+  std::function<std::int64_t()> deadline_clock{};      // ns; empty: the machine's clock
   std::function<void(const std::string&)> on_failure;  // tells the other ranks; may be empty
   std::function<std::string()> peer_failure;           // "" while the job is well; may be empty
 };
@@ -121,6 +134,9 @@ struct Module {
   // refuses. REQUIRES: plan passed verify and outlives the backend; one thread uses the backend.
   std::unique_ptr<Backend> (*make_backend)(const schedule::ScheduledProgram& plan,
                                            const BackendOptions& options) = nullptr;
+  // Empty: to hand to backends that follow one another, on every rank alike. Its last owner waits for the
+  // communicators' end up to the deadline of the options.
+  std::shared_ptr<KeptCommunicators> (*keep_communicators)(const BackendOptions& options) = nullptr;
   // What a report must say about how a backend measured: the overhead of an empty pair of events,
   // which was subtracted, the error of the clock map, how steps were issued. REQUIRES: the backend
   // was made by this module.

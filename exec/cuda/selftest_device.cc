@@ -250,8 +250,38 @@ std::vector<Row> device_rows() {
   return rows;
 }
 
+namespace {
+
+std::vector<Row> brief_rows(std::int32_t device) {
+  std::vector<Row> rows;
+  rows.push_back(row_of({"cuda", "facts"}, [&] {
+    check(cudaSetDevice(device), "cudaSetDevice");
+    return facts_outcome(device);
+  }));
+  if (rows.back().verdict != selftest::Verdict::Pass) return rows;  // nothing else can work on it
+  rows.push_back(row_of({"cuda", "clock"}, [&] { return clock_outcome(device); }));
+  rows.push_back(row_of({"cuda", "copies"}, [&] {
+    return copies_outcome(physical_peaks(properties_of(device).name));
+  }));
+  return rows;
+}
+
+std::vector<Row> link_rows_here() {
+  int devices = 0;
+  const Row found = row_of({"cuda", "links"}, [&] {
+    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    return selftest::pass("");
+  });
+  return found.verdict == selftest::Verdict::Pass ? link_rows(devices) : std::vector{found};
+}
+
+}  // namespace
+
 const Tools& tools() {
-  static const Tools kTools = {.device_rows = &device_rows, .nccl_rows = &nccl_rows};
+  static const Tools kTools = {.device_rows = &device_rows,
+                               .brief_rows = &brief_rows,
+                               .link_rows = &link_rows_here,
+                               .nccl_rows = &nccl_rows};
   return kTools;
 }
 

@@ -4,6 +4,7 @@
 #include "exec/cuda/selftest.h"
 
 #include <cstddef>
+#include <iomanip>
 #include <sstream>
 #include <string>
 
@@ -44,33 +45,42 @@ Outcome matrix_outcome(int devices) {
   return selftest::pass(words.str() + "  (1 native atomics, p without, . only through the host)");
 }
 
-// From each GPU to the next, with peer access where there is any.
-Outcome rate_outcome(int devices) {
-  constexpr std::size_t kBytes = std::size_t{256} << 20;
-  std::ostringstream words;
-  for (int from = 0; from < devices; ++from) {
-    const int to = (from + 1) % devices;
-    check(cudaSetDevice(to), "cudaSetDevice");
-    const DeviceBuffer target(Bytes(static_cast<std::int64_t>(kBytes)));
-    check(cudaSetDevice(from), "cudaSetDevice");
-    if (can_access(from, to)) {
-      const cudaError_t enabled = cudaDeviceEnablePeerAccess(to, 0);
-      if (enabled != cudaErrorPeerAccessAlreadyEnabled)
-        check(enabled, "cudaDeviceEnablePeerAccess");
-      static_cast<void>(cudaGetLastError());  // "already enabled" stays there otherwise
-    }
-    const DeviceBuffer source(Bytes(static_cast<std::int64_t>(kBytes)));
-    const Stream stream = make_stream(StreamPriority::Normal);
-    const double ms = best_milliseconds(stream.get(), [&] {
-      check(cudaMemcpyPeerAsync(target.data(), to, source.data(), from, kBytes, stream.get()),
-            "cudaMemcpyPeerAsync");
-    });
-    const double rate = static_cast<double>(kBytes) / (ms * 1e6);
-    if (!(rate > 0)) return selftest::fail("no time passed");
-    words << (from == 0 ? "" : ", ") << from << " to " << to << ": "
-          << static_cast<std::int64_t>(rate) << " GB/s";
+// GB/s of copies from one GPU into another's memory, with peer access where there is any.
+double rate_of(int from, int to) {
+  constexpr std::size_t kBytes = std::size_t{64} << 20;
+  check(cudaSetDevice(to), "cudaSetDevice");
+  const DeviceBuffer target(Bytes(static_cast<std::int64_t>(kBytes)));
+  check(cudaSetDevice(from), "cudaSetDevice");
+  if (can_access(from, to)) {
+    const cudaError_t enabled = cudaDeviceEnablePeerAccess(to, 0);
+    if (enabled != cudaErrorPeerAccessAlreadyEnabled) check(enabled, "cudaDeviceEnablePeerAccess");
+    static_cast<void>(cudaGetLastError());  // "already enabled" stays there otherwise
   }
-  return selftest::pass(words.str());
+  const DeviceBuffer source(Bytes(static_cast<std::int64_t>(kBytes)));
+  const Stream stream = make_stream(StreamPriority::Normal);
+  const double ms = best_milliseconds(stream.get(), [&] {
+    check(cudaMemcpyPeerAsync(target.data(), to, source.data(), from, kBytes, stream.get()),
+          "cudaMemcpyPeerAsync");
+  });
+  return static_cast<double>(kBytes) / (ms * 1e6);
+}
+
+// One line of the table: to each GPU in turn.
+Outcome rates_outcome(int from, int devices) {
+  std::ostringstream words;
+  bool moved = true;
+  for (int to = 0; to < devices; ++to) {
+    words << (to == 0 ? "" : " ");
+    if (to == from) {
+      words << "   =";
+      continue;
+    }
+    const double rate = rate_of(from, to);
+    moved = moved && rate > 0;
+    words << std::setw(4) << static_cast<std::int64_t>(rate);
+  }
+  words << " GB/s to each";
+  return moved ? selftest::pass(words.str()) : selftest::fail(words.str() + ": no time passed");
 }
 
 }  // namespace
@@ -80,8 +90,13 @@ std::vector<Row> link_rows(int devices) {
     return {row_of({"cuda", "links"},
                    [] { return selftest::skipped("one GPU has no peer to be connected to"); })};
   }
-  return {row_of({"cuda", "peer access"}, [&] { return matrix_outcome(devices); }),
-          row_of({"cuda", "links"}, [&] { return rate_outcome(devices); })};
+  std::vector<Row> rows = {
+      row_of({"cuda", "peer access"}, [&] { return matrix_outcome(devices); })};
+  for (int from = 0; from < devices; ++from) {
+    rows.push_back(row_of({"cuda", "links from GPU " + std::to_string(from)},
+                          [&] { return rates_outcome(from, devices); }));
+  }
+  return rows;
 }
 
 }  // namespace dovetail::exec::cuda

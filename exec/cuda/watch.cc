@@ -6,6 +6,7 @@
 #include "base/error.h"
 
 #include <atomic>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <sstream>
@@ -30,15 +31,16 @@ void Watch::set_library(std::function<std::string()> error, std::function<void()
 
 void Watch::wait(const std::function<bool()>& is_done, const std::function<std::string()>& doing,
                  Pace pace) {
-  const Clock::time_point begin = Clock::now();
-  Clock::time_point looked = begin;
+  const std::int64_t begin_ns = read(options_.clock);
+  Clock::time_point looked = Clock::now();
   while (!is_over(is_done, doing)) {
     const Clock::time_point now = Clock::now();
     if (now - looked >= kLookEvery) {
       looked = now;
       look(doing);
     }
-    if (now - begin > options_.deadline) {
+    if (Duration(read(options_.clock) - begin_ns) > options_.deadline) {
+      look(doing);  // a library or a peer may know better
       std::ostringstream message;
       message << doing() << " did not end within "
               << std::chrono::duration_cast<std::chrono::milliseconds>(options_.deadline).count()
@@ -108,6 +110,7 @@ CallGuard& Watch::guard() {
   options.grace = options_.grace;
   options.peer_failure = options_.peer_failure;
   options.give_up = give_up;
+  options.clock = options_.clock;
   guard_ = std::make_unique<CallGuard>(std::move(options));
   return *guard_;
 }

@@ -33,6 +33,7 @@ struct WatchOptions {
   Duration grace = std::chrono::seconds(3);               // for a call to return once it is aborted
   std::function<std::string()> peer_failure{};            // "" while all is well; may be empty
   std::function<void(const std::string&)> tell_others{};  // may be empty; from any thread
+  DeadlineClock clock{};
 };
 
 // Spin: answers within a microsecond. Sleep: leaves the core to NCCL's threads.

@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "base/random.h"
 
+#include <sys/socket.h>
+
 #include <array>
 #include <charconv>
 #include <cstdlib>
@@ -134,6 +136,16 @@ std::int32_t local_rank_of(const Dialect& dialect, const Environment& environmen
                    " does not say which of its host's ranks this is");
 }
 
+// MPICH gives its jobs no name, but its processes on one host hold sockets that one proxy made: that
+// process tells two jobs apart. "" where there is no such socket.
+std::string pmi_proxy(const Environment& environment) {
+  const std::optional<std::int32_t> socket = integer(environment, "PMI_FD");
+  ucred proxy{};
+  socklen_t size = sizeof proxy;
+  if (!socket || getsockopt(*socket, SOL_SOCKET, SO_PEERCRED, &proxy, &size) != 0) return "";
+  return std::to_string(proxy.pid);
+}
+
 const Dialect* find_dialect(std::string_view launcher) {
   for (const Dialect& dialect : kDialects) {
     if (launcher == dialect.launcher) return &dialect;
@@ -168,6 +180,9 @@ World world_from(const Environment& environment) {
                 .job = dialect.launcher};
     for (const char* name : dialect.job) {
       world.job += ":" + (name == nullptr ? "" : environment(name).value_or(""));
+    }
+    if (world.launcher == "mpiexec" && hosts_of(dialect, environment, *size).empty()) {
+      world.job += ":" + pmi_proxy(environment);
     }
     return world;
   }

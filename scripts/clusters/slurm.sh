@@ -19,7 +19,7 @@ export DOVETAIL_STORE
 # NCCL's threads need cores of their own: ranks are not bound to one.
 ranks=(srun --cpu-bind=none)
 
-srun --ntasks-per-node=1 dovetail selftest --backend cuda
+"${ranks[@]}" dovetail selftest --backend cuda
 "${ranks[@]}" dovetail calibrate --backend cuda --workload "$workload" --budget 60s -o here.json
 dovetail plan --workload "$workload" --world "$SLURM_NTASKS" --cluster here.json --policy exact -o plan.json
 "${ranks[@]}" dovetail run --backend cuda --plan plan.json --trace measured.json

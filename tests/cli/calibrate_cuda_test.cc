@@ -2,6 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/calibrate_cuda.h"
+#include "cli/calibrate_passes.h"
 #include "cli/cuda_job.h"
 
 #include <gmock/gmock.h>
@@ -11,14 +12,17 @@
 #include <deque>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
+#include "exec/cpu/job.h"
 #include "exec/cuda/communicator_plan.h"
 #include "exec/cuda/layout.h"
 #include "exec/cuda/stand_in.h"
 #include "exec/cuda/transfer.h"
 #include "exec/fake/fake_backend.h"
+#include "exec/launch/local_ranks.h"
 #include "exec/run.h"
 #include "exec/values/dataflow.h"
 #include "models/collective_table.h"
@@ -102,6 +106,48 @@ TEST(CalibrateCudaTest, WhatIsPredictedIsWhatTheMachineDoes) {
     const auto predicted = static_cast<double>(planner.evaluate(spec).summary.step_ns);
     const auto measured = static_cast<double>(executed(spec).count());
     EXPECT_NEAR(predicted / measured, 1, 0.01) << policy;
+  }
+}
+
+// Four ranks, as two stages of two replicas or as shards of four, need no table to be derived.
+TEST(CalibrateCudaTest, EveryGroupThatDividesTheRanksHasItsTables) {
+  const schedule::Program program =
+      models::load_workload("mlp", 4, std::string(DOVETAIL_SOURCE_DIR) + "/models").program;
+  exec::cuda::CalibrateOptions what;
+  what.issue = exec::cuda::Issue::Graph;
+  what.steps = 1;
+  what.largest = kib(64);
+  what.variants = pass_variants(program);
+  std::optional<models::Cluster> cluster;
+  exec::launch::run_local_ranks({.ranks = 4}, [&](exec::launch::Session& session) {
+    const auto found =
+        exec::cuda::calibrate_gpu(exec::cpu::exchange_of(session), fake_machine, program, what);
+    if (session.rank() == Rank{0}) cluster = cluster_of(options(), program, found);
+  });
+  using schedule::Collective;
+  for (const std::int64_t ranks : {2, 4}) {
+    for (const Collective kind :
+         {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather}) {
+      EXPECT_EQ(models::collective_assumption(*cluster, {kind, ranks}), "") << ranks;
+    }
+  }
+  EXPECT_EQ(models::collective_assumption(*cluster, {Collective::SendRecv, 2}), "");
+  for (const auto kind : {models::PassKind::Accumulate, models::PassKind::ShardUpdate}) {
+    EXPECT_EQ(cluster->passes.count(kind), 1U) << to_string(kind);
+  }
+  EXPECT_EQ(models::parse_cluster("fake.json", models::cluster_to_json(*cluster)), *cluster);
+}
+
+// Two hosts of four: groups of up to four ranks lie on one host, the whole spans both.
+TEST(CalibrateCudaTest, GroupsLieOnOneHostAsFarAsTheyFit) {
+  schedule::Program program;
+  program.world_size = 8;
+  for (const auto& one : exec::cuda::wanted_series(program, {1, 1, 1, 1, 2, 2, 2, 2})) {
+    EXPECT_EQ(one.nodes, one.ranks <= 4 ? 1 : 2) << one.ranks;
+  }
+  for (const auto& one : exec::cuda::wanted_series(program, {1, 2, 3, 4, 5, 6, 7, 8})) {
+    EXPECT_EQ(one.nodes, one.ranks);
+    EXPECT_EQ(one.group.spacing, exec::cuda::Spacing::Apart);
   }
 }
 

@@ -9,9 +9,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <thread>
+#include <vector>
 
+#include "base/error.h"
 #include "cli/cuda_job.h"
 #include "exec/cuda/loader.h"
+#include "exec/launch/affinity.h"
 #include "tests/cli/tool.h"
 
 namespace dovetail::cli {
@@ -44,6 +48,36 @@ class CudaLoaderCliTest : public ::testing::Test {
 };
 
 constexpr const char* kNotBuilt = "is not part of this build";
+
+// Several communicators in one graph are only safe where every rank launches them in one order; whoever set
+// the variable knows better.
+TEST_F(CudaLoaderCliTest, NcclIsAskedToKeepTheOrderOfLaunches) {
+  const auto after_opening = [] {
+    EXPECT_THROW(open_cuda({.backend = "cuda", .cuda_module = "/nowhere/libdovetail_cuda.so"}),
+                 DeviceError);
+    return std::string(std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT"));
+  };
+  ::unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+  EXPECT_EQ(after_opening(), "1");
+  ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0", 1);
+  EXPECT_EQ(after_opening(), "0");
+  ::unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+}
+
+// mpirun binds the ranks of a small job to one core each, and NCCL's threads with them.
+TEST_F(CudaLoaderCliTest, ARankOnOneCoreMeasuresNothing) {
+  CudaJob job;
+  job.facts.devices.emplace_back();
+  const auto objections = [&job] {
+    std::vector<std::string> found;
+    std::thread([&] {
+      exec::launch::pin_to_core_of(0);
+      found = objections_to(job, 0);
+    }).join();
+    return found;
+  };
+  EXPECT_THAT(objections(), ::testing::ElementsAre(HasSubstr("this rank may use one core only")));
+}
 
 TEST_F(CudaLoaderCliTest, AnAbsentModuleIsAnErrorOfTheMachine) {
   ::setenv("DOVETAIL_CUDA_MODULE", "/nowhere/libdovetail_cuda.so", 1);

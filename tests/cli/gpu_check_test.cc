@@ -84,6 +84,29 @@ TEST(GpuCheckTest, ThirtySixSchedulesArePlannedAndRun) {
   EXPECT_THAT(eager[0], Not(HasSubstr("--graph")));
 }
 
+// A rank on each GPU, all kinds and groups, for NCCL's own choice of thread blocks and two limits.
+TEST(GpuCheckTest, SeveralGpusMeasureTheirCollectives) {
+  const std::vector<std::string> steps = lines_with(dry_run("--gpus 8").output, "collectives-");
+  ASSERT_EQ(steps.size(), 3u);
+  for (const std::string& step : steps) EXPECT_THAT(step, HasSubstr("--backend cuda --ranks 8 "));
+  EXPECT_THAT(steps[0], Not(HasSubstr("--max-ctas")));
+  EXPECT_THAT(steps[2], HasSubstr("--max-ctas 16"));
+  const std::vector<std::string> alone = lines_with(dry_run("--gpus 1").output, "collectives");
+  ASSERT_EQ(alone.size(), 1u);
+  EXPECT_THAT(alone[0], HasSubstr("left out: one GPU has no peer"));
+}
+
+TEST(GpuCheckTest, AMachineWithoutSocketsIsTold) {
+  const auto objection = [](const std::string& states) {
+    return shell("cd " + kRoot + "/scripts && python3 -c 'import gpu_report; " +
+                 "print(gpu_report.network_objection(" + states + "))'")
+        .output;
+  };
+  EXPECT_EQ(objection("{\"eth0\": \"down\", \"lo\": \"unknown\"}"), "\n");
+  EXPECT_THAT(objection("{\"lo\": \"down\"}"), HasSubstr("all network interfaces are down (lo)"));
+  EXPECT_THAT(objection("{}"), HasSubstr("no network interface"));
+}
+
 TEST(GpuCheckTest, EveryStepHasADeadline) {
   std::istringstream in(dry_run().output);
   int steps = 0;
@@ -144,16 +167,19 @@ TEST(ClusterScriptsTest, EachCanBeRead) {
   for (const auto& entry : std::filesystem::directory_iterator(kRoot + "/scripts/clusters")) {
     const std::string path = entry.path().string();
     SCOPED_TRACE(path);
-    if (path.ends_with(".sh")) {
-      EXPECT_EQ(shell("bash -n " + path).code, 0);
-      ++scripts;
-    } else if (shell("python3 -c 'import yaml'").code == 0) {
-      EXPECT_EQ(
-          shell("python3 -c 'import sys, yaml; yaml.safe_load(open(sys.argv[1]))' " + path).code,
-          0);
-    }
+    if (!path.ends_with(".sh")) continue;
+    EXPECT_EQ(shell("bash -n " + path).code, 0);
+    ++scripts;
   }
   EXPECT_EQ(scripts, 4);
+}
+
+TEST(ClusterScriptsTest, TheJobOfKubernetesIsYaml) {
+  if (shell("python3 -c 'import yaml'").code != 0) GTEST_SKIP() << "python3-yaml is missing";
+  const Ended ended =
+      shell("python3 -c 'import sys, yaml; print(yaml.safe_load(open(sys.argv[1]))[\"kind\"])' " +
+            kRoot + "/scripts/clusters/kubernetes.yaml");
+  EXPECT_EQ(ended.output, "MPIJob\n");
 }
 
 class GpuReportTest : public ::testing::Test {
@@ -260,6 +286,22 @@ TEST_F(GpuReportTest, TellsTheSelfTestTheValuesAndTheSanitizer) {
   EXPECT_EQ(errors.at("selftest").at("products").size(), 1u);
 }
 
+// What there is to commit is one file.
+TEST_F(GpuReportTest, CollectivesOfSeveralGpusAreInTheOneFile) {
+  std::ofstream(folder_ + "/steps.jsonl") << "";
+  write("collectives-4.json", {{"quality", {{"valid", false}, {"why", {"the device is emulated"}}}},
+                               {"collectives",
+                                {{{"collective", "send-recv"},
+                                  {"ranks", 2},
+                                  {"points", {{{"bytes", 67108864}, {"isolated_us", 1000.0}}}}}}}});
+  const Ended ended = shell("python3 " + kRoot + "/scripts/gpu_report.py report " + folder_);
+  EXPECT_THAT(ended.output, HasSubstr("send-recv over 2, 4 CTAs: 64 MiB in 1000.0 us, 67.1 GB/s"));
+  const json measured = json::parse(read_file(folder_ + "/measured.json"));
+  EXPECT_EQ(measured.at("schema"), "dovetail.gpu_measured/1");
+  EXPECT_EQ(measured.at("collectives").at(0).at("max_ctas"), 4);
+  EXPECT_EQ(measured.at("collectives").at(0).at("valid"), false);
+}
+
 TEST_F(GpuReportTest, WithoutRunsThereIsNoFileAndAnExitCode) {
   const Ended ended = run("report " + folder_);
   EXPECT_EQ(ended.code, 1);
@@ -317,6 +359,16 @@ Errors errors_of(const std::string& folder) {
   return errors;
 }
 
+// The calibrations and errors of a committed measurement, as the files they were.
+void unpack(const std::string& measured, const std::string& folder) {
+  const json kept = json::parse(read_file(measured));
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/errors.json") << json{{"rows", kept.at("rows")}};
+  for (const auto& [name, calibration] : kept.at("calibrations").items()) {
+    std::ofstream(folder + "/" + name) << calibration;
+  }
+}
+
 // A folder as gpu_check.sh leaves it, of a machine that takes as long as predicted and one that
 // takes half of it: errors of 0 and 100 %.
 TEST_F(GpuReportTest, AKeptFolderIsPredictedAnew) {
@@ -332,21 +384,33 @@ TEST_F(GpuReportTest, AKeptFolderIsPredictedAnew) {
   write("errors.json", {{"rows", {row, slow}}});
   EXPECT_NEAR(errors_of(folder_).mean, 0.5, 1e-6);
   EXPECT_NEAR(errors_of(folder_).worst, 1, 1e-6);
+  // And from the one file that is committed.
+  write("measured.json", {{"rows", {row, slow}},
+                          {"calibrations",
+                           {{"calibration-eager-4.json",
+                             json::parse(read_file(folder_ + "/calibration-eager-4.json"))}}}});
+  unpack(folder_ + "/measured.json", folder_ + "/again");
+  EXPECT_NEAR(errors_of(folder_ + "/again").mean, 0.5, 1e-6);
 }
 
-// The cost model against what a GPU measured: folders traces/measured/gpu-* as gpu_check.sh leaves
-// them. Plans are predicted anew, so a change of the model shows here without the hardware.
+// The cost model against what a GPU measured: traces/measured/gpu/*.json, each the measured.json of a run
+// of gpu_check.sh. Plans are predicted anew, so a change of the model shows here without the hardware.
 TEST(GpuPredictionTest, KeptMeasurementsArePredictedWithinTenPercentOnAverage) {
-  std::vector<std::string> folders;
-  for (const auto& entry : std::filesystem::directory_iterator(kRoot + "/traces/measured")) {
-    if (std::filesystem::exists(entry.path() / "errors.json")) folders.push_back(entry.path());
+  std::vector<std::string> files;
+  std::error_code none;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(kRoot + "/traces/measured/gpu", none)) {
+    files.push_back(entry.path());
   }
-  if (folders.empty()) GTEST_SKIP() << "traces/measured holds no measurement of a GPU yet";
-  for (const std::string& folder : folders) {
+  if (files.empty()) GTEST_SKIP() << "traces/measured/gpu holds no measurement yet";
+  for (const std::string& file : files) {
+    const std::string folder = place("gpu_kept");
+    unpack(file, folder);
     const Errors errors = errors_of(folder);
-    std::cout << folder << ": mean " << errors.mean * 100 << " %, worst " << errors.worst * 100
+    std::filesystem::remove_all(folder);
+    std::cout << file << ": mean " << errors.mean * 100 << " %, worst " << errors.worst * 100
               << " %\n";
-    EXPECT_LE(errors.mean, 0.10) << folder;
+    EXPECT_LE(errors.mean, 0.10) << file;
   }
 }
 

@@ -364,6 +364,14 @@ void a_captured_collective(Bench& b) {
   b.synchronize();
   b.require(b.first() == 7, "another value came back");
 }
+void memory_of_nccl_is_used_by_kernels(Bench& bench) {
+  void* data = nullptr;
+  bench.expect(ncclMemAlloc(&data, Bench::kBytes), ncclSuccess, "ncclMemAlloc");
+  if (data == nullptr) return;
+  bench.expect(cudaMemsetAsync(data, 0, Bench::kBytes, bench.one), cudaSuccess, "cudaMemsetAsync");
+  bench.expect(cudaStreamSynchronize(bench.one), cudaSuccess, "cudaStreamSynchronize");
+  bench.expect(ncclMemFree(data), ncclSuccess, "ncclMemFree");
+}
 void a_buffer_is_registered(Bench& b) {
   b.connect();
   void* handle = nullptr;
@@ -416,6 +424,7 @@ constexpr Probe kProbes[] = {
     {"a rank sends to itself within a group", a_send_to_itself},
     {"a sum multiplies first", a_multiplying_sum},
     {"a collective is captured after it has run once", a_captured_collective},
+    {"memory of ncclMemAlloc serves kernels", memory_of_nccl_is_used_by_kernels},
     {"a buffer is registered and let go", a_buffer_is_registered},
     {"a leading dimension below the rows is refused", a_short_leading_dimension},
 };

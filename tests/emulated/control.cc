@@ -23,6 +23,8 @@ struct Control {
   std::map<std::int32_t, std::int64_t> calls;          // by device
   std::map<std::int32_t, std::int64_t> registrations;  // by device
   std::int64_t waits = 0;
+  Counts counts;
+  bool has_struck = false;
 };
 
 Control& control() {
@@ -100,6 +102,8 @@ void configure(const Options& options) {
   the.calls.clear();
   the.registrations.clear();
   the.waits = 0;
+  the.counts = {};
+  the.has_struck = false;
 }
 
 Options options() {
@@ -108,8 +112,40 @@ Options options() {
   return the.options;
 }
 
+bool has_struck() {
+  Control& the = control();
+  const std::lock_guard lock(the.mutex);
+  return the.has_struck;
+}
+
+void strike() {
+  Control& the = control();
+  const std::lock_guard lock(the.mutex);
+  the.has_struck = true;
+}
+
+Counts counts() {
+  Control& the = control();
+  const std::lock_guard lock(the.mutex);
+  return the.counts;
+}
+
+void count_communicator() {
+  Control& the = control();
+  const std::lock_guard lock(the.mutex);
+  ++the.counts.communicators;
+}
+
+void count_registration(bool is_mapped) {
+  Control& the = control();
+  const std::lock_guard lock(the.mutex);
+  ++the.counts.registrations;
+  the.counts.mapped_registrations += is_mapped ? 1 : 0;
+}
+
 std::uint64_t seed() { return options().seed; }
 std::int32_t devices() { return options().devices; }
+bool is_exclusive() { return options().is_exclusive; }
 std::size_t memory_bytes() { return options().memory_bytes; }
 
 void complain(const std::string& what) {

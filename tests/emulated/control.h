@@ -10,12 +10,17 @@
 
 namespace dovetail::emulated {
 
+void strike();  // a fault hangs from now on
+void count_communicator();
+void count_registration(bool is_mapped);
+
 enum class Counted { Operations, Registrations };
 // Counts one more NCCL call of the device; the fault that strikes it, if one does.
 std::optional<FaultKind> next_call(std::int32_t device, Counted counted);
 
 std::uint64_t seed();
 std::int32_t devices();
+bool is_exclusive();
 std::size_t memory_bytes();
 
 // Forgets broken devices (memory.cc).

@@ -50,6 +50,7 @@ struct Options {
   std::uint64_t seed = 0;
   std::size_t memory_bytes = std::size_t{2} << 30;  // of each device
   std::vector<Fault> faults{};
+  bool is_exclusive = false;                   // devices serve one process at a time
   std::optional<std::int64_t> dropped_wait{};  // this cudaStreamWaitEvent of the process is ignored
 };
 
@@ -58,6 +59,18 @@ void configure(const Options& options);
 Options options();
 // Throws std::invalid_argument for words that are none.
 Options parse_options(std::string_view words);
+
+// Whether a fault that hangs has begun to: its call was made, or its kernel has reached the device. Since
+// the last configure().
+bool has_struck();
+
+// Since the last configure().
+struct Counts {
+  std::int64_t communicators = 0;         // ranks that were given one
+  std::int64_t registrations = 0;         // of buffers
+  std::int64_t mapped_registrations = 0;  // of buffers that NCCL can use in place
+};
+Counts counts();
 
 // What broke a rule, in order of occurrence; also printed on stderr at once.
 void complain(const std::string& what);

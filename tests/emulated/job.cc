@@ -44,12 +44,14 @@ std::unique_ptr<exec::Backend> make_backend(const schedule::ScheduledProgram& pl
 }
 
 Outcome run_job(const schedule::ScheduledProgram& plan, const exec::cuda::BackendOptions& options,
-                const exec::RunOptions& steps) {
+                const exec::RunOptions& steps, const Adjust& adjust) {
   const exec::cuda::Module& module = *dovetail_cuda_module();
   std::mutex mutex;
   Outcome outcome;
   const auto body = [&](exec::launch::Session& session) {
-    const std::unique_ptr<exec::Backend> backend = make_backend(plan, options, session);
+    exec::cuda::BackendOptions mine = options;
+    if (adjust) adjust(session.rank(), mine);
+    const std::unique_ptr<exec::Backend> backend = make_backend(plan, mine, session);
     const exec::RankResult result = exec::run(plan, session.rank(), *backend, steps);
     const std::lock_guard lock(mutex);
     exec::add(result.check, outcome.check);

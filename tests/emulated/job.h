@@ -8,6 +8,7 @@
 #include "exec/run.h"
 #include "tests/exec/training_job.h"
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -19,9 +20,13 @@ struct Outcome {
   std::string error;  // of the rank that failed first; empty if none did
 };
 
+// What one rank has of its own.
+using Adjust = std::function<void(Rank, exec::cuda::BackendOptions&)>;
+
 // Every rank of the plan; backend options without what a session gives.
 Outcome run_job(const schedule::ScheduledProgram& plan, const exec::cuda::BackendOptions& options,
-                const exec::RunOptions& steps = {.warmup = 0, .steps = 3});
+                const exec::RunOptions& steps = {.warmup = 0, .steps = 3},
+                const Adjust& adjust = {});
 
 // One rank's backend, on the device of its number.
 std::unique_ptr<exec::Backend> make_backend(const schedule::ScheduledProgram& plan,

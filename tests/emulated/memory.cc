@@ -21,6 +21,7 @@ namespace {
 struct Allocation {
   std::size_t bytes = 0;
   std::int32_t device = 0;
+  bool is_mapped = false;  // by NCCL
 };
 struct Memory {
   std::map<std::uintptr_t, Allocation> blocks;            // by first byte
@@ -84,6 +85,18 @@ bool is_reachable(const void* data, std::size_t bytes, std::int32_t device) {
   return block->second.device == device || memory().peers.count({device, block->second.device}) > 0;
 }
 
+bool is_mapped_by_nccl(const void* data) {
+  const auto lock = locked();
+  const auto* block = find_block(data, 1);
+  return block != nullptr && block->second.is_mapped;
+}
+
+void set_mapped_by_nccl(const void* data, bool is_mapped) {
+  const auto lock = locked();
+  const auto found = memory().blocks.find(reinterpret_cast<std::uintptr_t>(data));
+  if (found != memory().blocks.end()) found->second.is_mapped = is_mapped;
+}
+
 bool is_device_memory(const void* data, std::size_t bytes) {
   const auto lock = locked();
   return is_reachable(data, bytes, t_device);
@@ -131,7 +144,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       *value = 1'000'000;  // kHz: device_cycles() of the twin counts nanoseconds
       return cudaSuccess;
     case cudaDevAttrComputeMode:
-      *value = cudaComputeModeDefault;
+      *value = emulated::is_exclusive() ? cudaComputeModeExclusiveProcess : cudaComputeModeDefault;
       return cudaSuccess;
     default:
       emulated::complain("cudaDeviceGetAttribute: attribute " + std::to_string(attribute) +
@@ -211,7 +224,8 @@ cudaError_t cudaFree(void* data) {
   if (const cudaError_t refused = emulated::unsafe_in_capture()) return report(refused);
   auto& blocks = emulated::memory().blocks;
   const auto found = blocks.find(reinterpret_cast<std::uintptr_t>(data));
-  if (found == blocks.end()) return report(cudaErrorInvalidValue);
+  // Driver API, Virtual Memory Management: mapped memory is unmapped and released, not freed.
+  if (found == blocks.end() || found->second.is_mapped) return report(cudaErrorInvalidValue);
   Machine& machine = Machine::instance();
   machine.await_device(lock, found->second.device);
   machine.races.forget(data, found->second.bytes);

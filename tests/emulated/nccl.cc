@@ -57,6 +57,7 @@ ncclResult_t suffer(ncclComm_t comm, std::optional<FaultKind> fault) {
       return ncclSuccess;
     case FaultKind::HangInCall:
     case FaultKind::HangInRegister:
+      strike();
       while (!comm->link.is_aborted) nap();
       return refuse(ncclInternalError, "aborted");
     case FaultKind::Error:
@@ -83,6 +84,7 @@ cudaError_t enqueue_on(ncclComm_t comm, cudaStream_t stream, Work work) {
     ++comm->under_way;
     return [comm, hangs, breaks, run = inner()] {
       if (breaks) break_device(comm->device);
+      if (hangs) strike();
       const bool waits = hangs || breaks ? !comm->link.is_aborted : run() == Progress::Waiting;
       if (waits) return Progress::Waiting;
       --comm->under_way;
@@ -105,13 +107,14 @@ using emulated::refuse;
 
 namespace {
 
-// Which GPU of which host: NCCL compares host hashes, to which NCCL_HOSTID belongs (utils.cc
-// getHostHash), and bus ids.
+// Which GPU of which host: NCCL compares host hashes, of the host's name and boot, or of NCCL_HOSTID
+// instead (utils.cc getHostHash), and bus ids.
 std::uint64_t gpu_of(std::int32_t device) {
-  const char* host = std::getenv("NCCL_HOSTID");
-  return std::hash<std::string>{}((host == nullptr ? "" : host) + std::string("/") +
-                                  std::to_string(device)) |
-         1;
+  char name[256] = {};
+  static_cast<void>(gethostname(name, sizeof name - 1));
+  const char* given = std::getenv("NCCL_HOSTID");
+  const std::string host = given == nullptr ? name : given;
+  return std::hash<std::string>{}(host + "/" + std::to_string(device)) | 1;
 }
 
 // init.cc initTransportsRank: "Duplicate GPU detected".
@@ -207,6 +210,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int ranks, ncclUniqueId id,
     return refuse(ncclInvalidArgument, "Invalid rank requested : " + std::to_string(rank));
   }
   const ncclComm_t comm = new_communicator();
+  emulated::count_communicator();
   comm->name = id.internal;
   comm->device = emulated::current_device();
   comm->link.segment = emulated::open_segment(comm->name);
@@ -265,6 +269,25 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return leave(comm, "ncclCommAbort");
 }
 
+// Guide, Memory Allocator: memory that NCCL can use in place, given back by ncclMemFree only.
+ncclResult_t ncclMemAlloc(void** data, std::size_t bytes) {
+  if (cudaMalloc(data, bytes) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return refuse(ncclUnhandledCudaError, "ncclMemAlloc: out of memory");
+  }
+  emulated::set_mapped_by_nccl(*data, true);
+  return ncclSuccess;
+}
+ncclResult_t ncclMemFree(void* data) {
+  if (data == nullptr) return ncclSuccess;
+  if (!emulated::is_mapped_by_nccl(data)) {
+    emulated::complain("ncclMemFree of memory that is not of ncclMemAlloc");
+    return refuse(ncclInvalidArgument, "ncclMemFree: not of ncclMemAlloc");
+  }
+  emulated::set_mapped_by_nccl(data, false);
+  return cudaFree(data) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* data, std::size_t bytes, void** handle) {
   if (const ncclResult_t refused = begin_call(comm, "ncclCommRegister")) return refused;
   const auto fault = emulated::next_call(comm->device, emulated::Counted::Registrations);
@@ -273,6 +296,7 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void* data, std::size_t byt
     return refuse(ncclInvalidArgument, "ncclCommRegister: not device memory");
   }
   ++comm->registrations;
+  emulated::count_registration(emulated::is_mapped_by_nccl(data));
   *handle = comm;
   return ncclSuccess;
 }

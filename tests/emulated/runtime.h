@@ -55,6 +55,9 @@ cudaError_t state_of(std::int32_t device);
 // Whether all of it lies in one allocation that this device may touch. The lock is held.
 bool is_reachable(const void* data, std::size_t bytes, std::int32_t device);
 // The same without the lock; `device` is the current one.
+// Memory of ncclMemAlloc, which only ncclMemFree gives back.
+bool is_mapped_by_nccl(const void* data);
+void set_mapped_by_nccl(const void* data, bool is_mapped);
 bool is_device_memory(const void* data, std::size_t bytes);
 
 // Code is loaded when it first runs, unless it was before.

@@ -9,6 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <string>
 #include <vector>
 
 namespace dovetail::exec {
@@ -68,6 +70,36 @@ TEST(MachineTest, EveryBrokenLimitIsAReason) {
           "the core of a rank was taken away for 11.2 %, more than 2.0 %",
           "step times spread from the 10th to the 90th percentile by 30.0 %, more than 5.0 %",
           "the link departs from a straight line by 5.0 %, more than 2.0 %"));
+}
+
+// In a container beside other tenants half of the host may be busy: what counts for ranks on devices is
+// whether the threads that feed those waited for a core.
+TEST(MachineTest, ADeviceJobIsJudgedByItsOwnWaitingAndNotByTheHost) {
+  EXPECT_TRUE(judge({.outside_cpu = 0.5, .queue_wait = 0.009}).valid);
+  EXPECT_THAT(judge({.outside_cpu = 0, .queue_wait = 0.02}).reasons,
+              ::testing::ElementsAre(
+                  "the threads that feed a device waited for a core for 2.0 %, more than 1.0 %"));
+}
+
+// Rank 1's process has waited for more than rank 0's: both hear of it.
+TEST(MachineTest, TheProcessThatWaitedMostCounts) {
+  const std::optional<Duration> now = run_queue_wait();
+  if (!now) GTEST_SKIP() << "this kernel has no schedstat";
+  Exchange pair = alone();
+  pair.world_size = 2;
+  pair.gather = [](const std::string& mine) {
+    std::string more = mine;
+    if (mine.size() == sizeof(std::int64_t)) {
+      const std::int64_t waited = 50'000'000;
+      std::memcpy(more.data(), &waited, sizeof waited);
+    }
+    return std::vector<std::string>{mine, more};
+  };
+  DeviceJobStart before;
+  before.queue_wait = *now + std::chrono::hours(1);  // this process has waited for nothing since
+  const Conditions conditions = conditions_of_device_job(pair, before, 1s);
+  ASSERT_TRUE(conditions.queue_wait.has_value());
+  EXPECT_DOUBLE_EQ(*conditions.queue_wait, 0.05);
 }
 
 TEST(MachineTest, WhatWasNotLookedAtIsNoReason) {

@@ -15,6 +15,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
@@ -71,6 +72,24 @@ TEST(WorldTest, ReadsTheVariablesOfEachLauncher) {
   const World mpich = world_from(environment_of({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}));
   EXPECT_EQ(mpich.rank, Rank{1});
   EXPECT_EQ(mpich.launcher, "mpiexec");
+}
+
+// MPICH names no job; its ranks hold sockets of the proxy that made them, here this process.
+TEST(WorldTest, MpichJobsOfOneHostAreToldApartByTheirProxy) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+  const World world = world_from(environment_of(
+      {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", std::to_string(ends[0])}}));
+  const World nameless = world_from(environment_of({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}));
+  EXPECT_EQ(world.job, nameless.job + std::to_string(::getpid()));
+  // Ranks of other hosts have other proxies.
+  const World spread = world_from(environment_of({{"PMI_RANK", "1"},
+                                                  {"PMI_SIZE", "2"},
+                                                  {"PMI_FD", std::to_string(ends[0])},
+                                                  {"MPI_LOCALRANKID", "0"},
+                                                  {"MPI_LOCALNRANKS", "1"}}));
+  EXPECT_EQ(spread.job + ":", nameless.job);
+  for (const int end : ends) ::close(end);
 }
 
 // `srun torchrun` sets both; only torchrun's variables count processes.
