@@ -381,8 +381,10 @@ def whole(directory, result):
     result = dict(result, schema="dovetail.gpu_measured/1", kind="gpu_measured")
     for name in ("facts", "selftest"):
         result[name] = read_or_none(os.path.join(directory, name + ".json"))
-    with open(os.path.join(directory, "steps.jsonl"), encoding="utf-8") as file:
-        result["steps"] = [json.loads(line) for line in file]
+    steps = os.path.join(directory, "steps.jsonl")
+    if os.path.exists(steps):
+        with open(steps, encoding="utf-8") as file:
+            result["steps"] = [json.loads(line) for line in file]
     conformance = os.path.join(directory, "conformance.log")
     if os.path.exists(conformance):
         with open(conformance, encoding="utf-8", errors="replace") as file:

@@ -38,7 +38,9 @@ TEST(CommonStartTest, NobodyBeginsBeforeTheMomentThatRank0Named) {
       start.await();
       const std::int64_t after = now_ns();
       EXPECT_GE(after, moment);
-      if (session.rank() == Rank{0}) EXPECT_GE(moment, before + 500'000);
+      if (session.rank() == Rank{0}) {
+        EXPECT_GE(moment, before + 500'000);
+      }
       EXPECT_LE(start.lateness().count(), after - moment);
     }
   });
