@@ -8,7 +8,11 @@
 //   merge/300, split/300 likewise
 //   nothing/300          the same candidates without a prefix
 //   copy_border/300      with packs and unpacks
-//   full/300             candidates on two streams: op by op with rates
+//   two_streams_border/300, two_streams_nothing/300
+//                        buckets on two streams in turn, which share the links
+//   cpu_border/300, cpu_nothing/300
+//                        on a machine whose collectives take processor time and are slowed down by compute
+//   host_bound/300       on a machine whose host limits: step after step, from nothing
 //   simulator/300        lower, compile and play the same candidates
 //
 // The step: 300 (3,000) layers of the benchmark step's durations and sizes, an update per gradient, the
@@ -111,9 +115,25 @@ models::Cluster cluster_of(const std::string& name) {
   return models::load_cluster(name, std::string(DOVETAIL_SOURCE_DIR) + "/models/clusters");
 }
 
+enum class Machine { Shipped, Cpu, SlowHost };
+
+void change(models::Costs& costs, Machine machine) {
+  if (machine == Machine::Cpu) {
+    costs.host = {.kind = models::HostModel::Kind::Inline,
+                  .collective = std::chrono::microseconds(2),
+                  .event = std::chrono::microseconds(1),
+                  .copy = std::chrono::microseconds(1)};
+    costs.contention_by_class = {{.compute_slowdown = 1.15,
+                                  .collective_slowdown = 1.2,
+                                  .collective_cpu = std::chrono::microseconds(30)}};
+  } else if (machine == Machine::SlowHost) {
+    costs.host.run_op = std::chrono::microseconds(150);
+  }
+}
+
 // Built when its first benchmark runs.
 struct Step {
-  explicit Step(std::int32_t layers) : reference(layers) {
+  Step(std::int32_t layers, Machine machine) : reference(layers) {
     std::vector<testing::Layer> list;
     const auto dag = support::make_benchmark_dag({.compute_ops = 2 * layers}).ops;
     for (std::size_t i = 0; i < static_cast<std::size_t>(layers); ++i) {
@@ -132,6 +152,7 @@ struct Step {
       std::get<schedule::TimedWork>(op.work).by_rank.resize(1);
     }
     costs = models::costs_for(cluster, program);
+    change(costs, machine);
     StepModel::Made made = StepModel::make(
         program, costs, schedule::make_schedule(program, schedule::parse_policy("per-tensor")));
     if (!made.model) throw InputError(made.refusal);
@@ -242,13 +263,6 @@ void time_reference(benchmark::State& state, Step& step) {
   state.SetItemsProcessed(state.iterations());
 }
 
-void time_full(benchmark::State& state, Step& step) {
-  Choices choices = step.choices;
-  for (std::size_t b = 0; b < choices.size(); ++b) choices[b].stream = b % 2 == 0 ? 0 : 1;
-  for (auto _ : state) benchmark::DoNotOptimize(step.model->evaluate(choices, step.memory));
-  state.SetItemsProcessed(state.iterations());
-}
-
 void time_simulator(benchmark::State& state, Step& step) {
   sim::Graph graph;
   sim::Workspace workspace;
@@ -264,56 +278,82 @@ void time_simulator(benchmark::State& state, Step& step) {
 // A step that is built once, when first asked for.
 using LazyStep = std::shared_ptr<std::optional<Step>>;
 
-void add(const std::string& name, const LazyStep& step, std::int32_t layers,
+void add(const std::string& name, const LazyStep& step, std::int32_t layers, Machine machine,
          const std::function<void(benchmark::State&, Step&)>& run) {
-  const auto timed = [step, layers, run](benchmark::State& state) {
-    if (!*step) step->emplace(layers);
+  const auto timed = [step, layers, machine, run](benchmark::State& state) {
+    if (!*step) step->emplace(layers, machine);
     run(state, **step);
   };
   benchmark::RegisterBenchmark((name + "/" + std::to_string(layers)).c_str(), timed);
 }
 
+enum class Streams { One, Two };
+
+void add_moves(const std::string& name, const LazyStep& step, std::int32_t layers, Machine machine,
+               Streams streams, BucketMode mode, Move move, From from) {
+  add(name, step, layers, machine, [=](benchmark::State& state, Step& of) {
+    Choices base = of.choices;
+    for (std::size_t b = 0; b < base.size(); ++b) {
+      base[b].mode = mode;
+      if (streams == Streams::Two) base[b].stream = b % 2 == 0 ? 0 : 1;
+    }
+    time_moves(state, of, std::move(base), move, from);
+  });
+}
+
 void register_all() {
   for (const std::int32_t layers : {300, 3'000}) {
     const auto step = std::make_shared<std::optional<Step>>();
-    add("reference_walk", step, layers, time_reference);
+    add("reference_walk", step, layers, Machine::Shipped, time_reference);
     const auto moves = [&](const char* name, Move move, From from, BucketMode mode) {
-      add(name, step, layers, [=](benchmark::State& state, Step& of) {
-        Choices base = of.choices;
-        for (search::BucketChoice& choice : base) choice.mode = mode;
-        time_moves(state, of, std::move(base), move, from);
-      });
+      add_moves(name, step, layers, Machine::Shipped, Streams::One, mode, move, from);
     };
     moves("border", Move::Border, From::Prefix, BucketMode::View);
     moves("merge", Move::Merge, From::Prefix, BucketMode::View);
     moves("split", Move::Split, From::Prefix, BucketMode::View);
     moves("nothing", Move::Border, From::Nothing, BucketMode::View);
     moves("copy_border", Move::Border, From::Prefix, BucketMode::Copy);
-    add("per_tensor_border", step, layers, [](benchmark::State& state, Step& of) {
+    add("per_tensor_border", step, layers, Machine::Shipped, [](benchmark::State& state, Step& of) {
       std::vector<std::size_t> ends;
       for (std::size_t i = 2; i <= of.ends.back(); i += 2) ends.push_back(i);
       if (ends.back() != of.ends.back()) ends.push_back(of.ends.back());
       time_moves(state, of, testing::choices_with_ends(ends, BucketMode::View, WaitPoint::FirstUse),
                  Move::Border, From::Prefix);
     });
-    add("full", step, layers, time_full);
-    add("simulator", step, layers, time_simulator);
+    const auto others = [&](const std::string& name, const LazyStep& of, Machine machine,
+                            Streams streams) {
+      add_moves(name + "_border", of, layers, machine, streams, BucketMode::View, Move::Border,
+                From::Prefix);
+      add_moves(name + "_nothing", of, layers, machine, streams, BucketMode::View, Move::Border,
+                From::Nothing);
+    };
+    others("two_streams", step, Machine::Shipped, Streams::Two);
+    others("cpu", std::make_shared<std::optional<Step>>(), Machine::Cpu, Streams::One);
+    add_moves("host_bound", std::make_shared<std::optional<Step>>(), layers, Machine::SlowHost,
+              Streams::One, BucketMode::View, Move::Border, From::Nothing);
+    add("simulator", step, layers, Machine::Shipped, time_simulator);
   }
 }
 
 // Random placements of models on clusters, quick and full, against the simulator. Gives how many differ.
 int check(std::int64_t wanted) {
-  const std::vector<std::string> clusters = {"a100x8", "a100x4_pcie", "a100x16_ib", "b200x8",
-                                             "h100x16_tcpxo"};
+  struct Place {
+    std::string cluster;
+    Machine machine = Machine::Shipped;
+  };
+  const std::vector<Place> clusters = {{"a100x8"},        {"a100x4_pcie"},
+                                       {"a100x16_ib"},    {"b200x8"},
+                                       {"h100x16_tcpxo"}, {"a100x4_pcie", Machine::Cpu}};
   const std::vector<std::string> names = {"resnet18",  "resnet50", "googlenet", "vgg16",
                                           "bert_base", "gpt2",     "mlp"};
   const std::int64_t each = 1 + wanted / static_cast<std::int64_t>(names.size() * clusters.size());
-  std::int64_t compared = 0, differ = 0, quick = 0, full = 0, none = 0;
+  std::int64_t compared = 0, differ = 0, quick = 0, full = 0, steps = 0, none = 0;
   for (const std::string& name : names) {
-    for (const std::string& machine : clusters) {
+    for (const auto& [machine, kind] : clusters) {
       const models::Cluster cluster = cluster_of(machine);
       const schedule::Program program = models::zoo_program(name, {.world_size = cluster.ranks});
-      const models::Costs costs = models::costs_for(cluster, program);
+      models::Costs costs = models::costs_for(cluster, program);
+      change(costs, kind);
       const StepModel::Made made = StepModel::make(
           program, costs, schedule::make_schedule(program, schedule::parse_policy("per-tensor")));
       if (!made.model) throw InputError(name + " on " + machine + ": " + made.refusal);
@@ -344,14 +384,17 @@ int check(std::int64_t wanted) {
       const StepModel::Counts& counts = StepModel::counts(memory);
       quick += counts.quick;
       full += counts.full;
+      steps += counts.steps;
       none += counts.none;
     }
   }
   std::printf(
-      "%lld placements, %lld differ; %lld walked quickly, %lld fully, %lld left to the "
-      "simulator\n",
+      "%lld placements, %lld differ; %lld walked quickly, %lld fully, %lld step after step, %lld "
+      "left "
+      "to the simulator\n",
       static_cast<long long>(compared), static_cast<long long>(differ),
-      static_cast<long long>(quick), static_cast<long long>(full), static_cast<long long>(none));
+      static_cast<long long>(quick), static_cast<long long>(full), static_cast<long long>(steps),
+      static_cast<long long>(none));
   return differ == 0 ? 0 : 1;
 }
 

@@ -1,10 +1,10 @@
-// Op by op, event by event.
+// From event to event.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "search/full_walk.h"
 
 #include <algorithm>
-#include <utility>
+#include <array>
 
 namespace dovetail::search {
 namespace {
@@ -13,403 +13,410 @@ using models::KernelClass;
 using schedule::BucketMode;
 using schedule::WaitScope;
 
-// A communication stream: a queue of launched buckets, the first of which may be in flight.
-struct Stream {
-  std::int32_t head = -1;  // first that has not ended
-  std::int32_t tail = -1;  // last one launched in this step
-  bool in_flight = false;  // the head is
-  bool used = false;       // a collective has ended before: last_end holds
-  std::int64_t free = 0;   // end of what it did last
-  std::int64_t last_end = 0;
-  std::int64_t left = 0;  // of the head in flight, in 2^-20 ns, at `since`
-  std::int64_t since = 0;
-  std::int64_t rate = kFullRate;
-  std::int64_t alone = 1;       // its duration at full rate
-  double wire = 0;              // the share of it that is no latency
-  double share = 1;             // its rate as far as links go
-  std::int64_t event = kNever;  // when the head ends or begins
-};
+enum class Host { FarAhead, Limits };
 
 class Walk {
  public:
-  Walk(const StepData& data, std::span<const BucketChoice> choices, PriceMemo& prices,
+  Walk(const StepData& data, std::span<const BucketChoice> choices, Host host, PriceMemo& prices,
        FullMemory& memory)
-      : data_(data), choices_(choices), prices_(prices), memory_(memory) {
-    for (const BucketChoice& choice : choices) {
-      streams_ = std::max(streams_, choice.stream + 1);
-      shares_links_ = shares_links_ || choice.stream != choices.front().stream;
-    }
-    shares_links_ = shares_links_ && !data.demands.empty();
-    prepare();
+      : data_(data),
+        choices_(choices),
+        limits_(host == Host::Limits && !data.inline_host),
+        slows_transfers_(data.contention.collective_slowdown != 1),
+        copies_(std::ranges::any_of(
+            choices, [](const BucketChoice& of) { return of.mode == BucketMode::Copy; })),
+        prices_(prices),
+        memory_(memory),
+        flight_(data, choices, prices, times_of(host, choices.size(), memory),
+                done_of(choices.size(), memory), memory.shares) {
+    if (copies_) find_owners();
+    order_waits();
   }
 
-  std::optional<sim::StepSummary> run() {
+  std::optional<sim::StepSummary> one_step(std::size_t first, Keep keep) {
+    begin_step();
+    if (first > 0) first = take_up(first);
+    if (keep == Keep::Yes) prepare_to_keep();
+    play(first, keep);
+    if (keep == Keep::Yes) memory_.kept.done.assign(memory_.done.begin(), memory_.done.end());
+    if (flight_.state().too_long || !stands_for_all()) return std::nullopt;
+    return summary_since({}, 0);
+  }
+
+  std::optional<sim::StepSummary> steps() {
+    Standing before;
     for (std::int32_t step = 0; step < sim::kMostSteps; ++step) {
-      std::swap(memory_.step, memory_.before);
-      play_step();
-      if (too_long_) return std::nullopt;
-      if (step > 0 && repeats()) return summary();
+      const WalkState start = state_;
+      const std::int64_t communication = flight_.communication();
+      begin_step();
+      play(0, Keep::No);
+      if (flight_.state().too_long) return std::nullopt;
+      const Standing now = standing();
+      const bool host_repeats =
+          !limits_ || now.host == before.host || (!limited() && now.host <= before.host);
+      if (step > 0 && now.pauses == before.pauses && host_repeats) {
+        return summary_since(start, communication);
+      }
+      before = now;
     }
     return std::nullopt;
   }
 
  private:
-  // What is the same in every step.
-  void prepare() {
-    const std::size_t buckets = choices_.size();
+  // As seen from the end of a step: how long each stream has been idle, and how far the host is.
+  struct Standing {
+    std::array<std::int64_t, kMostStreams> pauses{};
+    std::int64_t host = 0;
+  };
+  [[nodiscard]] Standing standing() const {
+    Standing found{.host = state_.host - state_.now};
+    for (std::size_t s = 0; s < flight_.streams().size(); ++s) {
+      const StreamState& stream = flight_.streams()[s];
+      found.pauses[s] = stream.used ? state_.now - stream.last_end : -1;
+    }
+    return found;
+  }
+
+  static std::span<const BucketTimes> times_of(Host host, std::size_t buckets, FullMemory& memory) {
+    std::vector<BucketTimes>& times = host == Host::Limits ? memory.times : memory.at_once;
+    if (times.size() < buckets) times.resize(buckets);
+    return times;
+  }
+  static std::span<std::int64_t> done_of(std::size_t buckets, FullMemory& memory) {
+    if (memory.done.size() < buckets) memory.done.resize(buckets);
+    return memory.done;
+  }
+
+  void find_owners() {
     memory_.owner.resize(data_.ready.size());
-    memory_.launch.resize(buckets);
-    memory_.next.resize(buckets);
-    memory_.waits.clear();
-    std::int32_t launch = 0;
-    for (std::size_t b = 0; b < buckets; ++b) {
-      const BucketChoice& choice = choices_[b];
-      launch = memory_.launch[b] = data_.launch_of(choice, launch);
-      for (std::int32_t g = choice.begin; g < choice.end; ++g) {
-        memory_.owner[g] = static_cast<std::int32_t>(b);
-      }
-      const FullMemory::Wait wait{data_.wait_of(choice), static_cast<std::int32_t>(b)};
-      std::size_t at = memory_.waits.size();
-      memory_.waits.push_back(wait);
-      for (; at > 0 && memory_.waits[at - 1].place > wait.place; --at) {
-        memory_.waits[at] = memory_.waits[at - 1];
-      }
-      memory_.waits[at] = wait;
+    for (std::size_t b = 0; b < choices_.size(); ++b) {
+      std::fill(memory_.owner.begin() + choices_[b].begin, memory_.owner.begin() + choices_[b].end,
+                static_cast<std::int32_t>(b));
     }
   }
 
-  void play_step() {
-    memory_.step.nodes.clear();
-    memory_.step.transfers.assign(choices_.size(), {});
+  void order_waits() {
+    std::vector<FullMemory::Wait>& waits = memory_.waits;
+    waits.clear();
+    for (std::size_t b = 0; b < choices_.size(); ++b) {
+      const FullMemory::Wait wait{data_.wait_of(choices_[b]), static_cast<std::int32_t>(b)};
+      std::size_t at = waits.size();
+      waits.push_back(wait);
+      for (; at > 0 && waits[at - 1].place > wait.place; --at) waits[at] = waits[at - 1];
+      waits[at] = wait;
+    }
+  }
+
+  void begin_step() {
     memory_.waited.assign(choices_.size(), 0);
-    memory_.finished.assign(choices_.size(), 0);
-    for (std::int32_t s = 0; s < streams_; ++s) stream_[s].head = stream_[s].tail = -1;
-    std::size_t wait = 0;
-    std::size_t bucket = 0;
-    std::int32_t gradient = 0;
-    for (std::int32_t op = 0; op < data_.ops(); ++op) {
-      for (; wait < memory_.waits.size() && memory_.waits[wait].place <= op; ++wait) {
-        wait_for(memory_.waits[wait].bucket);
-      }
-      run_node(data_.work[op], true, issue(data_.issue[op]), data_.kernel[op]);
-      gradient = pack_behind(op, gradient);
-      for (; bucket < choices_.size() && memory_.launch[bucket] == op; ++bucket) launch(bucket);
+    std::fill_n(memory_.done.begin(), choices_.size(), kNever);
+    state_.op = state_.gradient = state_.launch = state_.packs = 0;
+    limited_ = false;
+    flight_.begin_step();
+  }
+  [[nodiscard]] bool limited() const { return limited_ || flight_.state().limited; }
+
+  void prepare_to_keep() {
+    FullMemory::Kept& kept = memory_.kept;
+    const std::size_t count = choices_.size();
+    kept.copies = copies_;
+    kept.stride = flight_.streams().size();
+    kept.walk.resize(count);
+    kept.flight.resize(count);
+    kept.streams.resize(count * kept.stride);
+    kept.first_begin.resize(count);
+    std::int32_t first = data_.count();
+    for (std::size_t b = count; b-- > 0;) {
+      first = kept.first_begin[b] = std::min(first, choices_[b].begin);
     }
-    for (; wait < memory_.waits.size(); ++wait) wait_for(memory_.waits[wait].bucket);
-    memory_.step.end = now_;
   }
 
-  // The packs of what the op produced, by bucket; gives the first gradient of a later producer.
-  std::int32_t pack_behind(std::int32_t op, std::int32_t gradient) {
-    std::int32_t end = gradient;
+  void keep_state(std::size_t b) {
+    FullMemory::Kept& kept = memory_.kept;
+    kept.walk[b] = state_;
+    kept.flight[b] = flight_.state();
+    std::ranges::copy(flight_.streams(), kept.streams.begin() + at(b * kept.stride));
+  }
+
+  // The state before the last bucket, up to this one, in front of which no gradient of it or of a later
+  // one has been packed: how packs are divided depends on all buckets that hold them.
+  std::size_t take_up(std::size_t first) {
+    const FullMemory::Kept& kept = memory_.kept;
+    if (kept.copies != copies_ || kept.stride > flight_.streams().size()) return 0;
+    if (copies_) {
+      while (first > 0 && kept.first_begin[first] < kept.walk[first].gradient) --first;
+    }
+    if (first == 0) return 0;
+    state_ = kept.walk[first];
+    const auto streams = std::span(kept.streams).subspan(first * kept.stride, kept.stride);
+    flight_.restore(kept.flight[first], streams);
+    std::copy_n(kept.done.begin(), first, memory_.done.begin());
+    for (const StreamState& stream : streams) {  // what has not ended
+      if (stream.head < 0) continue;
+      const std::int32_t on = choices_[at(stream.head)].stream;
+      for (std::int32_t b = stream.head; b <= stream.tail; ++b) {
+        if (choices_[at(b)].stream == on) memory_.done[at(b)] = kNever;
+      }
+    }
+    return first;
+  }
+
+  void play(std::size_t first, Keep keep) {
+    for (std::size_t b = first; b < choices_.size(); ++b) {
+      if (keep == Keep::Yes) keep_state(b);
+      state_.launch = data_.launch_of(choices_[b], state_.launch);
+      run_through(state_.launch);
+      launch(b);
+    }
+    for (const FullMemory::Wait& wait : memory_.waits) {
+      run_to(std::min(wait.place, data_.ops()));
+      wait_for(wait.bucket);
+    }
+    run_to(data_.ops());
+  }
+
+  // All ops up to and including this one, and the packs behind them.
+  void run_through(std::int32_t op) {
+    while (copies_ && state_.gradient < data_.count() && data_.ready[state_.gradient] <= op) {
+      const std::int32_t producer = data_.ready[state_.gradient];
+      run_to(producer + 1);
+      pack_behind(producer);
+    }
+    run_to(op + 1);
+  }
+
+  // The packs of what the op produced, by bucket.
+  void pack_behind(std::int32_t op) {
+    const std::int32_t begin = state_.gradient;
+    std::int32_t end = begin;
     while (end < data_.count() && data_.ready[end] == op) ++end;
-    for (std::int32_t last = -1; gradient < end;) {
+    state_.gradient = end;
+    for (std::int32_t last = -1;;) {
       // The next bucket in launch order that holds some of them.
       std::int32_t owner = kBehindAllOps;
-      for (std::int32_t g = gradient; g < end; ++g) {
+      for (std::int32_t g = begin; g < end; ++g) {
         if (memory_.owner[g] > last) owner = std::min(owner, memory_.owner[g]);
       }
-      if (owner == kBehindAllOps) break;
+      if (owner == kBehindAllOps) return;
       last = owner;
       if (choices_[owner].mode != BucketMode::Copy) continue;
       std::int64_t bytes = 0;
-      for (std::int32_t g = gradient; g < end; ++g) {
+      for (std::int32_t g = begin; g < end; ++g) {
         if (memory_.owner[g] == owner) bytes += data_.bytes[g];
       }
-      run_node(data_.copy_work(bytes), true, issue(data_.copy), KernelClass::Memory);
+      ++state_.packs;
+      run_node(data_.copy_work(bytes), KernelClass::Memory, 1, issue(data_.copy));
     }
-    return end;
+  }
+
+  // Ops up to `target`, exclusive.
+  void run_to(std::int32_t target) {
+    while (state_.op < target) {
+      if (limits_) {
+        run_as_issued(target);
+      } else {
+        run_together(target);
+      }
+      if (state_.op == target) return;
+      const std::int32_t op = state_.op++;
+      run_node(data_.work[op], data_.kernel[op], 1, issue(data_.issue[op]));
+    }
+  }
+
+  // Those of them that end before the next event, or at it.
+  void run_together(std::int32_t target) {
+    while (flight_.next_event() <= state_.now) flight_.handle(flight_.next_event());
+    flight_.set_busy(true, state_.now);
+    const std::int64_t event = flight_.next_event();
+    const std::int32_t first = state_.op;
+    std::int64_t took = 0;
+    if (flight_.none() || flight_.plain()) {
+      const std::vector<std::int64_t>& sums = flight_.none() ? data_.view.full : data_.view.beside;
+      const std::int64_t from = sums[first];
+      state_.op = target;
+      if (event != kNever && sums[target] - from > event - state_.now) {
+        const auto behind = std::upper_bound(sums.begin() + first, sums.begin() + target,
+                                             event - state_.now + from);
+        state_.op = static_cast<std::int32_t>(behind - sums.begin()) - 1;
+      }
+      took = sums[state_.op] - from;
+    } else {
+      const std::array<Rate, 3>& rates = flight_.rates();
+      const std::int64_t room = event - state_.now;
+      for (; state_.op < target; ++state_.op) {
+        const Rate& rate = rates[static_cast<std::size_t>(data_.kernel[state_.op])];
+        const std::int64_t more = took + rate.lasts(data_.work[state_.op] << kFractionBits);
+        if (more > room) break;
+        took = more;
+      }
+    }
+    state_.now += took;
+    count(took - data_.gap * (state_.op - first));
+  }
+
+  // The same, each op not before it has been issued.
+  void run_as_issued(std::int32_t target) {
+    const std::array<Rate, 3>& rates = flight_.rates();
+    const std::int64_t event = flight_.next_event();
+    const bool keeps_rates = !slows_transfers_ || flight_.none();
+    std::int64_t shown = 0;
+    for (; state_.op < target; ++state_.op) {
+      const std::int64_t host = state_.host + data_.issue[state_.op];
+      const std::int64_t start = std::max(state_.now, host + data_.latency);
+      if (event <= start || !(keeps_rates || (start == state_.now && flight_.state().busy))) break;
+      const Rate& rate = rates[static_cast<std::size_t>(data_.kernel[state_.op])];
+      const std::int64_t end = start + rate.lasts(data_.work[state_.op] << kFractionBits);
+      if (end > event) break;
+      limited_ = limited_ || start > state_.now;
+      shown += end - start - data_.gap;
+      state_.host = host;
+      state_.now = end;
+    }
+    count(shown);
+  }
+
+  void count(std::int64_t shown) {
+    state_.computed += shown;
+    if (!flight_.none()) state_.overlapped += shown;
+  }
+
+  // A node of the compute stream, from now or from when it is issued. `counts`: 1 if it is shown as
+  // compute, else 0.
+  void run_node(std::int64_t work, KernelClass kernel, std::int64_t counts, std::int64_t issued) {
+    const std::int64_t start = std::max(state_.now, issued);
+    if (start > state_.now) {
+      limited_ = true;
+      flight_.set_busy(false, state_.now);
+    }
+    while (flight_.next_event() <= start) flight_.handle(flight_.next_event());
+    flight_.set_busy(true, start);
+    const std::int64_t shown = start + data_.gap;  // from there on
+    std::int64_t left = work << kFractionBits;
+    std::int64_t since = start;
+    for (;;) {
+      const Rate& rate = flight_.rates()[static_cast<std::size_t>(kernel)];
+      const std::int64_t end = since + rate.lasts(left);
+      const std::int64_t event = flight_.next_event();
+      const std::int64_t until = std::min(end, event);
+      if (!flight_.none()) {
+        state_.overlapped += counts * std::max<std::int64_t>(0, until - std::max(since, shown));
+      }
+      state_.now = until;
+      if (end <= event) break;
+      left = std::max<std::int64_t>(0, left - (event - since) * rate.rate);
+      since = event;
+      flight_.handle(event);
+    }
+    state_.computed += counts * std::max<std::int64_t>(0, state_.now - shown);
   }
 
   // The host goes on; when what it has issued may start.
   std::int64_t issue(std::int64_t takes) {
-    if (data_.inline_host) return 0;
-    host_ += takes;
-    return std::max<std::int64_t>(0, host_ + data_.latency);
+    if (!limits_) return 0;
+    state_.host += takes;
+    return std::max<std::int64_t>(0, state_.host + data_.latency);
   }
 
   void launch(std::size_t b) {
     const BucketChoice& choice = choices_[b];
-    PlayedStep::Transfer& transfer = memory_.step.transfers[b];
     if (data_.scales_before) {
-      run_node(prices_.of(choice.begin, choice.end).scale, true, issue(data_.copy),
-               KernelClass::Memory);
+      run_node(prices_.of(choice.begin, choice.end).scale, KernelClass::Memory, 1,
+               issue(data_.copy));
     }
-    issue(data_.event);
-    issue(data_.event);
-    transfer.issued = issue(data_.collective);
-    if (data_.scales_after) transfer.scale_issued = issue(data_.copy);
-    issue(data_.event);
-    if (data_.enqueue > 0) run_node(data_.enqueue, true, 0);
-    transfer.start = std::max(now_, transfer.issued);  // the earliest, until it begins
-    Stream& stream = stream_[choice.stream];
-    const auto index = static_cast<std::int32_t>(b);
-    memory_.next[b] = -1;
-    if (stream.tail >= 0) memory_.next[stream.tail] = index;
-    stream.tail = index;
-    if (stream.head >= 0) return;
-    stream.head = index;
-    expect_begin(stream);
-  }
-
-  void expect_begin(Stream& stream) {
-    stream.event =
-        stream.head < 0 ? kNever : std::max(stream.free, memory_.step.transfers[stream.head].start);
+    if (limits_) {
+      issue(2 * data_.event);
+      BucketTimes& times = memory_.times[b];
+      times.issued = issue(data_.collective);
+      if (data_.scales_after) times.scale_issued = issue(data_.copy);
+      issue(data_.event);
+      limited_ = limited_ || times.issued > state_.now;
+    }
+    if (data_.enqueue > 0) run_node(data_.enqueue, KernelClass::Other, 1, 0);
+    flight_.launch(static_cast<std::int32_t>(b), state_.now);
   }
 
   void wait_for(std::int32_t bucket) {
-    const BucketChoice& choice = choices_[bucket];
+    const BucketChoice& choice = choices_[at(bucket)];
     const std::int32_t event =
-        choice.scope == WaitScope::WholeStream ? stream_[choice.stream].tail : bucket;
-    if (memory_.waited[event] == 0) {
-      memory_.waited[event] = 1;
+        choice.scope == WaitScope::WholeStream ? flight_.streams()[at(choice.stream)].tail : bucket;
+    if (memory_.waited[at(event)] == 0) {
+      memory_.waited[at(event)] = 1;
       issue(data_.event);
-      if (memory_.finished[event] == 0 || memory_.step.transfers[event].done > now_) {
-        set_busy(false);
-        while (memory_.finished[event] == 0) handle_events(next_event());
-        now_ = std::max(now_, memory_.step.transfers[event].done);
+      const std::int64_t& done = memory_.done[at(event)];
+      if (done > state_.now) {
+        flight_.set_busy(false, state_.now);
+        while (done == kNever) flight_.handle(flight_.next_event());
+        state_.now = std::max(state_.now, done);
       }
-      if (data_.wake_up > 0) run_node(data_.wake_up, false, 0);
+      if (data_.wake_up > 0) run_node(data_.wake_up, KernelClass::Other, 0, 0);
     }
     if (choice.mode == BucketMode::Copy) {
-      run_node(prices_.of(choice.begin, choice.end).unpack, true, issue(data_.copy),
-               KernelClass::Memory);
+      run_node(prices_.of(choice.begin, choice.end).unpack, KernelClass::Memory, 1,
+               issue(data_.copy));
     }
   }
 
-  // A node of the compute stream, from now or from when it is issued.
-  void run_node(std::int64_t work, bool counts, std::int64_t issued,
-                KernelClass kernel = KernelClass::Other) {
-    const std::int64_t start = std::max(now_, issued);
-    if (start > now_) set_busy(false);
-    while (next_event() <= start) handle_events(next_event());
-    now_ = start;
-    set_busy(true);
-    std::int64_t left = work << kFractionBits;
-    std::int64_t since = start;
-    std::int64_t end = 0;
-    for (;;) {
-      const std::int64_t rate = compute_rate(kernel);
-      end = since + lasts(left, rate);
-      const std::int64_t event = next_event();
-      if (end <= event) break;
-      left = std::max<std::int64_t>(0, left - (event - since) * rate);
-      since = event;
-      handle_events(event);
+  // Whether a step that begins with idle streams and a host far ahead is followed by equal ones.
+  [[nodiscard]] bool stands_for_all() const {
+    for (const StreamState& stream : flight_.streams()) {
+      if (stream.first_start < 0) continue;
+      const std::int64_t before = data_.inline_host ? state_.now - stream.last_end : 0;
+      if (before + stream.first_start < stream.first_spread) return false;
     }
-    now_ = end;
-    memory_.step.nodes.push_back({start, end, issued, counts});
+    if (data_.inline_host) return true;
+    const std::int64_t host = host_time();
+    return (sim::kMostSteps / 2 - 2) * (state_.now - host) >= host + data_.latency;
   }
 
-  [[nodiscard]] std::int64_t next_event() const {
-    std::int64_t first = kNever;
-    for (std::int32_t s = 0; s < streams_; ++s) first = std::min(first, stream_[s].event);
-    return first;
+  // To issue one step; waits that lower leaves out are counted too.
+  [[nodiscard]] std::int64_t host_time() const {
+    const auto buckets = static_cast<std::int64_t>(choices_.size());
+    std::int64_t copies = data_.scales_before || data_.scales_after ? buckets : 0;
+    if (copies_) {
+      copies += state_.packs + std::ranges::count(choices_, BucketMode::Copy, &BucketChoice::mode);
+    }
+    return data_.issue_sum + buckets * (data_.collective + 4 * data_.event) + copies * data_.copy;
   }
 
-  void handle_events(std::int64_t time) {
-    for (std::int32_t s = 0; s < streams_; ++s) {
-      Stream& stream = stream_[s];
-      while (stream.event == time) {
-        if (stream.in_flight) {
-          end_transfer(stream, time);
-        } else {
-          begin_transfer(stream, time);
-        }
-      }
-    }
+  [[nodiscard]] sim::StepSummary summary_since(const WalkState& start,
+                                               std::int64_t communication_before) const {
+    const std::int64_t communication = flight_.communication() - communication_before;
+    return {.step_ns = state_.now - start.now,
+            .exposed_ns = communication - (state_.overlapped - start.overlapped),
+            .communication_ns = communication,
+            .compute_ns = state_.computed - start.computed};
   }
 
-  void begin_transfer(Stream& stream, std::int64_t time) {
-    const BucketChoice& choice = choices_[stream.head];
-    const BucketPrice& price = prices_.of(choice.begin, choice.end);
-    const std::int64_t work = stream.used ? price.duration(time - stream.last_end) : price.isolated;
-    too_long_ = too_long_ || work > kLargestWork;
-    memory_.step.transfers[stream.head].start = time;
-    stream.in_flight = true;
-    stream.left = (too_long_ ? 0 : work) << kFractionBits;
-    stream.since = time;
-    stream.alone = std::max<std::int64_t>(work, 1);
-    const std::int64_t latency = std::min(data_.wire_latency, stream.alone);
-    stream.wire = static_cast<double>(stream.alone - latency) / static_cast<double>(stream.alone);
-    stream.share = 1;
-    stream.rate = transfer_rate(stream);
-    stream.event = time + lasts(stream.left, stream.rate);
-    active_[in_flight_++] = choice.stream;
-    if (shares_links_) share_links(time);
-  }
-
-  void end_transfer(Stream& stream, std::int64_t time) {
-    PlayedStep::Transfer& transfer = memory_.step.transfers[stream.head];
-    transfer.end = transfer.done = time;
-    if (data_.scales_after) {
-      const BucketChoice& choice = choices_[stream.head];
-      transfer.done =
-          std::max(time, transfer.scale_issued) + prices_.of(choice.begin, choice.end).scale;
-    }
-    const auto last = active_.begin() + in_flight_;
-    static_cast<void>(std::remove(active_.begin(), last, choices_[stream.head].stream));
-    --in_flight_;
-    stream.in_flight = false;
-    stream.used = true;
-    stream.last_end = time;
-    stream.free = transfer.done;
-    memory_.finished[stream.head] = 1;
-    stream.head = memory_.next[stream.head];
-    expect_begin(stream);
-    if (shares_links_) share_links(time);
-  }
-
-  // The compute stream computes or waits from now on.
-  void set_busy(bool busy) {
-    if (busy_ == busy) return;
-    busy_ = busy;
-    if (data_.contention.collective_slowdown == 1 || in_flight_ == 0) return;
-    if (shares_links_) {
-      share_links(now_);
-      return;
-    }
-    for (std::int32_t s = 0; s < streams_; ++s) {
-      if (stream_[s].in_flight) retime(stream_[s], now_);
-    }
-  }
-
-  // Gives the transfer its rate from this time on.
-  void retime(Stream& stream, std::int64_t time) {
-    const std::int64_t rate = transfer_rate(stream);
-    if (rate == stream.rate) return;
-    stream.left = std::max<std::int64_t>(0, stream.left - (time - stream.since) * stream.rate);
-    stream.since = time;
-    stream.rate = rate;
-    stream.event = time + lasts(stream.left, rate);
-  }
-
-  // How much slower transfers are at most for what is computed.
-  [[nodiscard]] double beside_compute() const {
-    return busy_ ? data_.contention.collective_slowdown : 1;
-  }
-
-  [[nodiscard]] std::int64_t transfer_rate(const Stream& stream) const {
-    if (!busy_ && stream.share == 1) return kFullRate;
-    return sim::whole_rate(stream.share / beside_compute());
-  }
-
-  // Solves for all transfers in flight.
-  void share_links(std::int64_t time) {
-    if (in_flight_ > 1) {
-      memory_.shares.clear();
-      for (std::int32_t s = 0; s < streams_; ++s) {
-        if (!stream_[s].in_flight) continue;
-        memory_.shares.add(data_.demands, stream_[s].wire / beside_compute());
-      }
-      const std::span<const double> shares = memory_.shares.solve();
-      std::size_t next = 0;
-      for (std::int32_t s = 0; s < streams_; ++s) {
-        if (stream_[s].in_flight) stream_[s].share = shares[next++];
-      }
-    }
-    for (std::int32_t s = 0; s < streams_; ++s) {
-      Stream& stream = stream_[s];
-      if (!stream.in_flight) continue;
-      if (in_flight_ == 1) stream.share = 1;
-      retime(stream, time);
-    }
-  }
-
-  [[nodiscard]] std::int64_t compute_rate(KernelClass kernel) const {
-    if (in_flight_ == 0) return kFullRate;
-    if (in_flight_ == 1 && data_.contention.collective_cpu == Duration{}) {
-      return data_.beside_of(kernel);
-    }
-    sim::Taken taken;
-    for (std::int32_t i = 0; i < in_flight_; ++i) {  // in the order in which they began
-      const Stream& stream = stream_[active_[i]];
-      taken.add(data_.contention, stream.share, stream.alone);
-    }
-    return sim::whole_rate(taken.left(kernel));
-  }
-
-  [[nodiscard]] bool repeats() const {
-    const PlayedStep& step = memory_.step;
-    const PlayedStep& before = memory_.before;
-    const std::int64_t shift = step.end - before.end;
-    for (std::size_t i = 0; i < step.nodes.size(); ++i) {
-      const PlayedStep::Node& node = step.nodes[i];
-      const PlayedStep::Node& earlier = before.nodes[i];
-      if (node.start - earlier.start != shift || node.end - earlier.end != shift) return false;
-      if (node.issued - earlier.issued > shift) return false;
-    }
-    for (std::size_t i = 0; i < step.transfers.size(); ++i) {
-      const PlayedStep::Transfer& transfer = step.transfers[i];
-      const PlayedStep::Transfer& earlier = before.transfers[i];
-      if (transfer.start - earlier.start != shift || transfer.end - earlier.end != shift ||
-          transfer.done - earlier.done != shift || transfer.issued - earlier.issued > shift ||
-          transfer.scale_issued - earlier.scale_issued > shift) {
-        return false;
-      }
-    }
-    return true;
-  }
-
-  [[nodiscard]] sim::StepSummary summary() {
-    std::vector<PlayedStep::Transfer>& transfers = memory_.step.transfers;
-    std::ranges::sort(transfers, {}, &PlayedStep::Transfer::start);
-    sim::StepSummary summary{.step_ns = memory_.step.end - memory_.before.end};
-    std::size_t next = 0;
-    for (std::size_t i = 0; i < transfers.size();) {
-      std::int64_t begin = transfers[i].start;
-      std::int64_t end = transfers[i].end;
-      for (++i; i < transfers.size() && transfers[i].start <= end; ++i) {
-        end = std::max(end, transfers[i].end);
-      }
-      summary.communication_ns += end - begin;
-      summary.exposed_ns += end - begin - covered(begin, end, next);
-    }
-    for (const PlayedStep::Node& node : memory_.step.nodes) {
-      if (node.counts) summary.compute_ns += node.end - shown_from(node);
-    }
-    return summary;
-  }
-
-  [[nodiscard]] std::int64_t shown_from(const PlayedStep::Node& node) const {
-    return std::min(node.start + data_.gap, node.end);
-  }
-
-  // How much of an interval nodes cover that count. `next`: the first node that may reach into it.
-  std::int64_t covered(std::int64_t begin, std::int64_t end, std::size_t& next) const {
-    const std::vector<PlayedStep::Node>& nodes = memory_.step.nodes;
-    std::int64_t sum = 0;
-    for (; next < nodes.size() && nodes[next].start < end; ++next) {
-      const PlayedStep::Node& node = nodes[next];
-      const std::int64_t from = std::max(begin, shown_from(node));
-      const std::int64_t to = std::min(end, node.end);
-      if (node.counts && to > from) sum += to - from;
-      if (node.end > end) break;  // it may reach into the next one too
-    }
-    return sum;
+  template <typename Index>
+  static std::size_t at(Index index) {
+    return static_cast<std::size_t>(index);
   }
 
   const StepData& data_;
   const std::span<const BucketChoice> choices_;
+  const bool limits_;
+  const bool slows_transfers_;
+  const bool copies_;
   PriceMemo& prices_;
   FullMemory& memory_;
-  std::int32_t streams_ = 0;
-  std::array<Stream, kMostStreams> stream_;
-  std::array<std::int32_t, kMostStreams> active_{};  // in flight, as they began
-  std::int32_t in_flight_ = 0;
-  bool busy_ = false;
-  bool too_long_ = false;
-  bool shares_links_ = false;
-  std::int64_t now_ = 0;
-  std::int64_t host_ = 0;
+  InFlight flight_;
+  WalkState state_;
+  bool limited_ = false;  // the host held something back in this step
 };
 
 }  // namespace
 
-std::optional<sim::StepSummary> full_walk(const StepData& data,
-                                          std::span<const BucketChoice> choices, PriceMemo& prices,
-                                          FullMemory& memory) {
-  return Walk(data, choices, prices, memory).run();
+std::optional<sim::StepSummary> walk_one_step(const StepData& data,
+                                              std::span<const BucketChoice> choices,
+                                              std::size_t first, Keep keep, PriceMemo& prices,
+                                              FullMemory& memory) {
+  return Walk(data, choices, Host::FarAhead, prices, memory).one_step(first, keep);
+}
+
+std::optional<sim::StepSummary> walk_steps(const StepData& data,
+                                           std::span<const BucketChoice> choices, PriceMemo& prices,
+                                           FullMemory& memory) {
+  return Walk(data, choices, Host::Limits, prices, memory).steps();
 }
 
 }  // namespace dovetail::search

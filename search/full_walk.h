@@ -1,67 +1,80 @@
-// The full walk of a candidate: every op of every step, with rates, until steps repeat.
+// The full walk of a candidate: any streams, modes and orders, with rates, and hosts that limit.
 //
-// The compute stream is walked in issue order. While one of its nodes is in flight, what happens on the
-// communication streams before its end (a collective ends, the next one begins) is handled in order of
-// time, and both sides change their rates as the simulator does (sim/contended.cc). A host that runs
-// ahead holds back what it has not issued yet.
+// Between two events of the communication streams (in_flight.h) the ops of the compute stream run at
+// rates that do not change, so they are taken together: by a difference of prefix sums where the rate
+// is one of two that are known beforehand (no collective in flight, or one that takes no processor
+// time), else op by op. An op that an event cuts keeps its exact remainder.
 //
-// Steps are played until one repeats the one before it: every command begins and ends exactly one shift
-// later, and the host needs no more than the shift to issue it. From then on all are equal
-// (sim/steady.h). Not found within sim::kMostSteps: nothing.
+//   walk_one_step   One step that begins with idle streams and a host far ahead, as in quick_walk.h: by
+//                   the same argument all later ones are equal, where neither the pause before the first
+//                   collective of a stream nor the host matters. With Keep::Yes the state before each
+//                   launch is kept: a candidate that differs from bucket k on starts there.
+//   walk_steps      Step after step, with the host, until one repeats the one before it: the streams
+//                   stand as they did a step ago, as seen from its end, and the host either stands as it
+//                   did or held nothing back and needs no more time for a step than the device. From then
+//                   on all are equal (sim/steady.h). Not found within sim::kMostSteps: nothing.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "search/in_flight.h"
 #include "search/step_data.h"
 #include "sim/simulate.h"
 #include "sim/steady.h"
 
 namespace dovetail::search {
 
-// What one step did.
-struct PlayedStep {
-  struct Node {  // of the compute stream
-    std::int64_t start = 0;
-    std::int64_t end = 0;
-    std::int64_t issued = 0;
-    bool counts = true;  // is shown as compute
-  };
-  struct Transfer {  // of one bucket
-    std::int64_t start = 0;
-    std::int64_t end = 0;
-    std::int64_t issued = 0;
-    std::int64_t done = 0;  // with the scale behind it
-    std::int64_t scale_issued = 0;
-  };
-  std::vector<Node> nodes;
-  std::vector<Transfer> transfers;  // by bucket
-  std::int64_t end = 0;
+// Where the compute stream and the host stand.
+struct WalkState {
+  std::int64_t now = 0;
+  std::int64_t host = 0;
+  std::int64_t overlapped = 0;  // of the time with a collective in flight: compute was running
+  std::int64_t computed = 0;    // by what counts as compute
+  std::int32_t op = 0;          // next
+  std::int32_t gradient = 0;    // next to be packed, if any bucket is copied
+  std::int32_t launch = 0;      // op behind which the last bucket was launched
+  std::int32_t packs = 0;
 };
 
 struct FullMemory {
-  PlayedStep step, before;
-  std::vector<std::int32_t> owner;   // [gradient]: its bucket
-  std::vector<std::int32_t> launch;  // [bucket]: the op behind which it is issued
   struct Wait {
-    std::int32_t place = 0;
+    std::int32_t place = 0;  // the op before which it stands
     std::int32_t bucket = 0;
   };
-  std::vector<Wait> waits;     // in order of place, then launch
-  std::vector<char> waited;    // [bucket]: for its event
-  std::vector<char> finished;  // [bucket]: in this step
+  // Of the candidate that is walked.
+  std::vector<std::int32_t> owner;  // [gradient]: its bucket, if any bucket is copied
+  std::vector<Wait> waits;          // in order of place, then launch
+  std::vector<char> waited;         // [bucket]: for its event
+  std::vector<std::int64_t> done;   // [bucket]: its end, or kNever
+  std::vector<BucketTimes> times;
+  std::vector<BucketTimes> at_once;  // [bucket]: of a host far ahead
   sim::LinkShares shares{0};
-  std::vector<std::int32_t> next;  // [bucket]: the one behind it on its stream, or -1
+  // Of the settled one: before each bucket's launch.
+  struct Kept {
+    std::vector<WalkState> walk;
+    std::vector<FlightState> flight;
+    std::vector<StreamState> streams;       // [bucket][stream]
+    std::vector<std::int32_t> first_begin;  // first gradient of this and all later buckets
+    std::vector<std::int64_t> done;
+    std::size_t stride = 0;
+    bool copies = false;
+  } kept;
 };
 
+// Walks from bucket `first` on; those before it are as in the settled candidate. Keep::Yes settles.
 // REQUIRES: as StepModel::evaluate.
-std::optional<sim::StepSummary> full_walk(const StepData& data,
-                                          std::span<const BucketChoice> choices, PriceMemo& prices,
-                                          FullMemory& memory);
+std::optional<sim::StepSummary> walk_one_step(const StepData& data,
+                                              std::span<const BucketChoice> choices,
+                                              std::size_t first, Keep keep, PriceMemo& prices,
+                                              FullMemory& memory);
+std::optional<sim::StepSummary> walk_steps(const StepData& data,
+                                           std::span<const BucketChoice> choices, PriceMemo& prices,
+                                           FullMemory& memory);
 
 }  // namespace dovetail::search

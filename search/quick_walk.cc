@@ -38,6 +38,10 @@ class Walk {
     }
     for (std::size_t b = first; b < choices_.size(); ++b) {
       if (keep == Keep::Yes) memory_.states[b] = state_;
+      const std::int32_t wait = data_.wait_of(choices_[b]);
+      state_.waits_differ =
+          state_.waits_differ || wait < state_.wait || choices_[b].scope == WaitScope::WholeStream;
+      state_.wait = wait;
       state_.launch = data_.launch_of(choices_[b], state_.launch);
       run_through(state_.launch);
       if (!launch(b)) return std::nullopt;
@@ -189,10 +193,37 @@ class Walk {
     }
   }
 
+  // Waits that stand in launch order and do nothing but wait. Those that ended before the last launch are
+  // passed over: they end in launch order too.
+  void wait_in_order(std::size_t first, const std::vector<std::int64_t>& done) {
+    const auto end = static_cast<std::int32_t>(table_.work.size());
+    const auto pending = [&](const std::vector<std::int64_t>& of, std::size_t from,
+                             std::size_t to) {
+      const auto begin = of.begin();
+      return static_cast<std::size_t>(std::upper_bound(begin + static_cast<std::ptrdiff_t>(from),
+                                                       begin + static_cast<std::ptrdiff_t>(to),
+                                                       state_.now) -
+                                      begin);
+    };
+    std::size_t b = pending(memory_.done, 0, first);
+    if (b == first) b = pending(done, first, choices_.size());
+    for (; b < choices_.size() && state_.now < state_.horizon; ++b) {
+      const std::int32_t place = data_.wait_of(choices_[b]);
+      const std::int32_t target = place == kBehindAllOps ? end : table_.of_op[place];
+      if (target > state_.node) run_to(target);
+      state_.now = std::max(state_.now, b < first ? memory_.done[b] : done[b]);
+    }
+  }
+
   void wait_for_all(std::size_t first, const std::vector<std::int64_t>& done) {
     const auto end = static_cast<std::int32_t>(table_.work.size());
     const auto last = static_cast<std::int32_t>(choices_.size()) - 1;
     const bool nothing_to_do = !copies_ && data_.wake_up == 0;
+    if (nothing_to_do && !state_.waits_differ) {
+      wait_in_order(first, done);
+      if (end > state_.node) run_to(end);
+      return;
+    }
     bool waited_for_last = false;
     order_waits();
     for (const QuickMemory::Wait& wait : memory_.order) {

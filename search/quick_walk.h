@@ -47,6 +47,9 @@ struct QuickState {
   std::int32_t launch = 0;      // op behind which the last bucket was launched
   std::int32_t cut = 0;         // bucket whose end is the next to be looked at for a cut producer
   std::int32_t extra_packs = 0;
+  std::int32_t wait = 0;  // the op before which the compute stream waits for the last bucket
+  // A bucket is waited for earlier than one launched before it, or with its whole stream.
+  bool waits_differ = false;
 };
 
 struct QuickMemory {
@@ -67,7 +70,6 @@ struct QuickMemory {
 // handles. REQUIRES: the buckets before it are.
 bool is_quick(const StepData& data, std::span<const BucketChoice> choices, std::size_t first);
 
-enum class Keep { No, Yes };
 // Walks from bucket `first` on; those before it are as in the settled candidate. Keep::Yes settles.
 std::optional<sim::StepSummary> quick_walk(const StepData& data,
                                            std::span<const BucketChoice> choices, std::size_t first,

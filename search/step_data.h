@@ -28,6 +28,9 @@ inline constexpr std::int64_t kLargestWork = (std::int64_t{1} << (62 - kFraction
 inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 inline constexpr std::int32_t kBehindAllOps = std::numeric_limits<std::int32_t>::max();
 
+// Whether a walk keeps the way there, so that changes of the candidate can start within it.
+enum class Keep { No, Yes };
+
 // How long `left` lasts at a rate, rounded up.
 inline std::int64_t lasts(std::int64_t left, std::int64_t rate) {
   if (rate == kFullRate) return (left + kFullRate - 1) >> kFractionBits;

@@ -25,7 +25,8 @@ struct StepMemory {
   PriceMemo prices;
   QuickMemory quick;
   FullMemory full;
-  bool settled = false;  // the last settled candidate was walked quickly
+  enum class Settled { No, Quickly, Fully };
+  Settled settled = Settled::No;  // by which walk the last settled candidate was
   StepModel::Counts counts;
 };
 
@@ -149,45 +150,52 @@ std::optional<Choices> StepModel::choices_of(const Schedule& schedule) const {
   return choices;
 }
 
+namespace {
+
+// From nothing. Where both can answer, the quick walk fails for what would fail one full step too.
+std::optional<sim::StepSummary> walk(const StepData& data, std::span<const BucketChoice> choices,
+                                     Keep keep, StepMemory& memory) {
+  using Settled = StepMemory::Settled;
+  if (keep == Keep::Yes) memory.settled = Settled::No;
+  const bool quick = is_quick(data, choices, 0);
+  auto found = quick ? quick_walk(data, choices, 0, keep, memory.prices, memory.quick)
+                     : walk_one_step(data, choices, 0, keep, memory.prices, memory.full);
+  if (found && keep == Keep::Yes) memory.settled = quick ? Settled::Quickly : Settled::Fully;
+  if (found) {
+    ++(quick ? memory.counts.quick : memory.counts.full);
+    return found;
+  }
+  found = walk_steps(data, choices, memory.prices, memory.full);
+  ++(found ? memory.counts.steps : memory.counts.none);
+  return found;
+}
+
+}  // namespace
+
 std::optional<sim::StepSummary> StepModel::evaluate(std::span<const BucketChoice> choices,
                                                     StepWorkspace& workspace) const {
-  StepMemory& memory = *workspace.memory_;
-  if (is_quick(*data_, choices, 0)) {
-    auto found = quick_walk(*data_, choices, 0, Keep::No, memory.prices, memory.quick);
-    if (found) {
-      ++memory.counts.quick;
-      return found;
-    }
-  }
-  auto found = full_walk(*data_, choices, memory.prices, memory.full);
-  ++(found ? memory.counts.full : memory.counts.none);
-  return found;
+  return walk(*data_, choices, Keep::No, *workspace.memory_);
 }
 
 std::optional<sim::StepSummary> StepModel::settle(std::span<const BucketChoice> choices,
                                                   StepWorkspace& workspace) const {
-  StepMemory& memory = *workspace.memory_;
-  memory.settled = is_quick(*data_, choices, 0);
-  if (memory.settled) {
-    auto found = quick_walk(*data_, choices, 0, Keep::Yes, memory.prices, memory.quick);
-    if (found) {
-      ++memory.counts.quick;
-      return found;
-    }
-    memory.settled = false;
-  }
-  return evaluate(choices, workspace);
+  return walk(*data_, choices, Keep::Yes, *workspace.memory_);
 }
 
 std::optional<sim::StepSummary> StepModel::evaluate_change(std::span<const BucketChoice> choices,
                                                            std::size_t first,
                                                            StepWorkspace& workspace) const {
+  using Settled = StepMemory::Settled;
   StepMemory& memory = *workspace.memory_;
-  if (!memory.settled || !is_quick(*data_, choices, first)) return evaluate(choices, workspace);
-  auto found = quick_walk(*data_, choices, first, Keep::No, memory.prices, memory.quick);
-  if (!found) return evaluate(choices, workspace);
-  ++memory.counts.quick;
-  return found;
+  std::optional<sim::StepSummary> found;
+  if (memory.settled == Settled::Quickly && is_quick(*data_, choices, first)) {
+    found = quick_walk(*data_, choices, first, Keep::No, memory.prices, memory.quick);
+    if (found) ++memory.counts.quick;
+  } else if (memory.settled == Settled::Fully) {
+    found = walk_one_step(*data_, choices, first, Keep::No, memory.prices, memory.full);
+    if (found) ++memory.counts.full;
+  }
+  return found ? found : evaluate(choices, workspace);
 }
 
 }  // namespace dovetail::search

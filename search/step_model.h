@@ -10,14 +10,17 @@
 //   evaluate(choices) == find_steady_state(lower(program, schedule_of(choices)), costs).summary
 // and nothing is allocated once the workspace has seen candidates of the same size.
 //
-// Two walks, and the conditions decide which (tests/search/step_model_test.cc holds both against the
+// Three walks, and the conditions decide which (tests/search/step_model_test.cc holds all against the
 // simulator):
-//   quick  (quick_walk.h)  a few operations per bucket, restarts behind an unchanged prefix. Holds where
-//          collectives run at one rate whatever computes, one stream carries them, and the host keeps
-//          ahead of the device. Then a transfer's end is known when it begins.
-//   full   (full_walk.h)   op by op with rates, several streams, hosts that limit, step after step until
-//          they repeat.
-// Neither applies to pipelines, sharded updates, micro-steps that are all reduced, ranks that are
+//   quick  (quick_walk.h)  a few operations per bucket. Holds where collectives run at one rate whatever
+//          computes, one stream carries them, and the host keeps ahead of the device. Then a
+//          transfer's end is known when it begins.
+//   full   (full_walk.h)   one step from event to event: several streams that share links, collectives
+//          that compute slows down or that take processor time, modes and orders of any kind.
+//   steps  (full_walk.h)   the same step after step until they repeat: where the host limits, or the
+//          pause between two steps matters.
+// The first two restart behind an unchanged prefix of the settled candidate.
+// None applies to pipelines, sharded updates, micro-steps that are all reduced, ranks that are
 // simulated apart, collectives of the Program's own: `make` refuses them. Where steps do not settle
 // into equal ones `evaluate` gives nothing. The caller then asks the simulator (planner.h).
 //
@@ -107,10 +110,11 @@ class StepModel {
   [[nodiscard]] std::optional<sim::StepSummary> evaluate_change(
       std::span<const BucketChoice> choices, std::size_t first, StepWorkspace& workspace) const;
 
-  // Which of the two walks answered, for tests and benchmarks.
+  // Which of the walks answered, for tests and benchmarks.
   struct Counts {
     std::int64_t quick = 0;
     std::int64_t full = 0;
+    std::int64_t steps = 0;
     std::int64_t none = 0;
   };
   [[nodiscard]] static const Counts& counts(const StepWorkspace& workspace);

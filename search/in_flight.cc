@@ -1,0 +1,120 @@
+// Collectives that begin and end, and what each changes.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "search/in_flight.h"
+
+#include <cstdlib>
+
+namespace dovetail::search {
+
+void InFlight::begin(StreamState& stream, std::int64_t time) {
+  const BucketChoice& choice = choices_[stream.head];
+  const BucketPrice& price = prices_.of(choice.begin, choice.end);
+  if (stream.first_start < 0) {
+    stream.first_start = time;
+    stream.first_spread = std::abs(price.isolated - price.back_to_back);
+  }
+  const std::int64_t work = stream.used ? price.duration(time - stream.last_end) : price.isolated;
+  state_.too_long = state_.too_long || work > kLargestWork;
+  stream.in_flight = true;
+  stream.left = (state_.too_long ? 0 : work) << kFractionBits;
+  stream.since = time;
+  stream.alone = std::max<std::int64_t>(work, 1);
+  const std::int64_t latency = std::min(data_.wire_latency, stream.alone);
+  stream.wire = static_cast<double>(stream.alone - latency) / static_cast<double>(stream.alone);
+  stream.share = 1;
+  stream.rate = transfer_rate(stream);
+  stream.event = time + search::lasts(stream.left, stream.rate);
+  if (state_.in_flight == 0) state_.since = time;
+  state_.active[static_cast<std::size_t>(state_.in_flight++)] =
+      static_cast<std::int8_t>(choice.stream);
+  known_ = false;
+  if (shares_links_) share_links(time);
+}
+
+void InFlight::end(StreamState& stream, std::int64_t time) {
+  const BucketChoice& choice = choices_[stream.head];
+  std::int64_t done = time;
+  if (data_.scales_after) {
+    const std::int64_t issued = times_[stream.head].scale_issued;
+    state_.limited = state_.limited || issued > time;
+    done = std::max(time, issued) + prices_.of(choice.begin, choice.end).scale;
+  }
+  const auto last = state_.active.begin() + state_.in_flight;
+  static_cast<void>(
+      std::remove(state_.active.begin(), last, static_cast<std::int8_t>(choice.stream)));
+  if (--state_.in_flight == 0) state_.communication += time - state_.since;
+  known_ = false;
+  stream.in_flight = false;
+  stream.used = true;
+  stream.last_end = time;
+  stream.free = done_[stream.head] = done;
+  stream.event = kNever;
+  if (stream.head == stream.tail) {
+    stream.head = -1;
+  } else {
+    do {
+      ++stream.head;
+    } while (choices_[stream.head].stream != choice.stream);
+    stream.event = std::max(stream.free, times_[stream.head].issued);
+  }
+  if (shares_links_) share_links(time);
+}
+
+void InFlight::set_busy(bool busy, std::int64_t now) {
+  if (state_.busy == busy) return;
+  state_.busy = busy;
+  if (data_.contention.collective_slowdown == 1 || state_.in_flight == 0) return;
+  if (shares_links_) {
+    share_links(now);
+    return;
+  }
+  for (std::int32_t s = 0; s < streams_; ++s) {
+    if (stream_[s].in_flight) retime(stream_[s], now);
+  }
+}
+
+// Solves for all transfers in flight.
+void InFlight::share_links(std::int64_t time) {
+  known_ = false;
+  if (state_.in_flight > 1) {
+    shares_.clear();
+    for (std::int32_t s = 0; s < streams_; ++s) {
+      if (stream_[s].in_flight) shares_.add(data_.demands, stream_[s].wire / beside_compute());
+    }
+    const std::span<const double> shares = shares_.solve();
+    std::size_t next = 0;
+    for (std::int32_t s = 0; s < streams_; ++s) {
+      if (stream_[s].in_flight) stream_[s].share = shares[next++];
+    }
+  }
+  for (std::int32_t s = 0; s < streams_; ++s) {
+    StreamState& stream = stream_[s];
+    if (!stream.in_flight) continue;
+    if (state_.in_flight == 1) stream.share = 1;
+    retime(stream, time);
+  }
+}
+
+void InFlight::find_rates() {
+  known_ = true;
+  sim::Taken taken;
+  for (std::int32_t i = 0; i < state_.in_flight; ++i) {
+    const StreamState& stream =
+        stream_[static_cast<std::size_t>(state_.active[static_cast<std::size_t>(i)])];
+    taken.add(data_.contention, stream.share, stream.alone);
+  }
+  for (std::size_t kernel = 0; kernel < rates_.size(); ++kernel) {
+    Rate& rate = rates_[kernel];
+    if (none()) {
+      rate.rate = kFullRate;
+    } else if (plain()) {
+      rate.rate = data_.beside[kernel];
+    } else {
+      rate.rate = sim::whole_rate(taken.left(static_cast<models::KernelClass>(kernel)));
+    }
+    rate.inverse = 1.0 / static_cast<double>(rate.rate);
+  }
+}
+
+}  // namespace dovetail::search
