@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "schedule/policies.h"
+#include "schedule/policies/definition.h"
 #include "schedule/policies/report.h"
 #include "schedule/sharding.h"
 
@@ -73,25 +73,14 @@ std::string scale_rule(const Plan& plan) {
   return {};
 }
 
-bool is_of(const Plan& plan, schedule::PolicyKind kind) {
-  const std::string& policy = plan.schedule.policy;
-  return policy.substr(0, policy.find(':')) == schedule::name(kind);
-}
-
+// As the policy says; buckets that nobody's policy made speak for themselves.
 std::string group_rule(const Plan& plan) {
-  using schedule::PolicyKind;
-  const auto is_single = [](const Bucket& bucket) { return bucket.gradients.size() == 1; };
-  if (is_of(plan, PolicyKind::SourceFirstFit)) {
-    return "P18 to P23: one open bucket, first fit in program order";
-  }
-  if (is_of(plan, PolicyKind::Fsdp)) return "the parameters of one block";
+  const std::string& text = plan.schedule.policy;
+  const schedule::PolicyDefinition* const policy =
+      schedule::find_definition(text.substr(0, text.find(':')));
+  if (policy != nullptr && !policy->groups_by.empty()) return std::string(policy->groups_by);
   if (is_sharded(plan.schedule)) return "A2 to A5: buckets of one size, tensors cut at their ends";
-  for (const PolicyKind kind :
-       {PolicyKind::SourceImproved, PolicyKind::GradientMerge, PolicyKind::Pipeline}) {
-    if (!is_of(plan, kind)) continue;
-    return "PL4, PL5: one open bucket per process group and dtype, capped in bytes";
-  }
-  if (is_of(plan, PolicyKind::Exact)) return "the grouping with the earliest last completion";
+  const auto is_single = [](const Bucket& bucket) { return bucket.gradients.size() == 1; };
   return every(plan, is_single) ? "P5: each gradient alone" : "full once the limit is reached";
 }
 

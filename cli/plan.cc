@@ -92,10 +92,11 @@ void plan(const PlanOptions& options, std::ostream& out) {
   wanted.split = {.stages = spec.stages, .chunks = spec.chunks};
   Inputs inputs = load_inputs(wanted);
   search::Planner planner(std::move(inputs.program), std::move(inputs.costs));
-  const search::Candidate candidate = planner.evaluate(spec);
-  schedule::Plan result{.program = {}, .schedule = candidate.schedule, .summary = {}};
-  const schedule::ScheduledProgram program = planner.verified(candidate.schedule);
-  result.program = planner.program();
+  const search::Planned planned = planner.plan(spec);
+  const search::Candidate& candidate = planned.candidate;
+  const schedule::ScheduledProgram& program = planned.program;
+  schedule::Plan result{
+      .program = planner.program(), .schedule = candidate.schedule, .summary = {}};
   schedule::Prediction predicted{.step = Duration(candidate.summary.step_ns),
                                  .exposed = Duration(candidate.summary.exposed_ns),
                                  .lower_bound = {}};

@@ -1,4 +1,4 @@
-// Which rule groups the gradients of which policy.
+// The list of policies, and what holds for all of them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/policies.h"
@@ -8,83 +8,22 @@
 #include <utility>
 
 #include "base/error.h"
-#include "schedule/policies/fsdp.h"
+#include "schedule/policies/by_limits.h"
+#include "schedule/policies/definition.h"
 #include "schedule/policies/grouping.h"
-#include "schedule/policies/pipeline.h"
 #include "schedule/policies/report.h"
 #include "schedule/policies/scaling.h"
-#include "schedule/policies/sharded.h"
-#include "schedule/policies/source_first_fit.h"
-#include "schedule/policies/source_improved.h"
 
 namespace dovetail::schedule {
 namespace {
 
-// Of the policies that close a bucket once it is large enough.
-std::vector<Bytes> limits_of(const PolicySpec& spec) {
-  constexpr Bytes kNever(std::int64_t{1} << 62);
-  switch (spec.kind) {
-    case PolicyKind::Naive:
-    case PolicyKind::NoOverlapPerTensor:
-    case PolicyKind::PerTensor:
-      return {Bytes(1)};
-    case PolicyKind::NoOverlap:
-    case PolicyKind::OneBucket:
-      return {kNever};
-    case PolicyKind::Threshold:
-      return {spec.threshold};
-    case PolicyKind::TorchDdp:
-      return {spec.first_bucket, spec.threshold};
-    default:
-      break;
-  }
-  DOVETAIL_CHECK(false) << "policy " << name(spec.kind) << " has no limits";
-  return {};
-}
-
-// The naive program reduces, then scales, after each producer (P5).
-void make_naive(const Program& program, const PolicySpec& spec, Schedule& schedule) {
-  for (Bucket& bucket : schedule.buckets) bucket.stream = InlineStream{};
-  const bool averages = std::ranges::any_of(program.reductions, [](const Reduction& reduction) {
-    return reduction.op == ReduceOp::Average;
-  });
-  if (!spec.scale && averages) schedule.scale = ScaleAt::AfterCollective;
-}
-
-Schedule by_limits(const Program& program, const PolicySpec& spec) {
-  const std::vector<Bytes> limits = limits_of(spec);
-  Schedule schedule =
-      to_schedule(group_by_limits(program, travelling(program, spec), limits), spec);
-  schedule.scale = spec.scale.value_or(ScaleAt::Collective);
-  if (spec.kind == PolicyKind::Naive) make_naive(program, spec, schedule);
-  if (spec.kind == PolicyKind::NoOverlap || spec.kind == PolicyKind::NoOverlapPerTensor) {
-    for (Bucket& bucket : schedule.buckets) bucket.launch = LaunchAfterBackward{};
-  }
-  launch_in_batches(schedule, spec);
-  return schedule;
-}
-
-PolicyResult decide(const Program& program, const PolicySpec& spec) {
-  switch (spec.kind) {
-    case PolicyKind::SourceFirstFit:
-      return source_first_fit(program, spec);
-    case PolicyKind::SourceImproved:
-      return source_improved(program, spec);
-    case PolicyKind::GradientMerge:
-      return gradient_merge(program, spec);
-    case PolicyKind::Sharded:
-      return sharded(program, spec);
-    case PolicyKind::Fsdp:
-      return fsdp(program, spec);
-    case PolicyKind::Pipeline:
-      return pipeline(program, spec);
-    default:
-      break;
-  }
-  PolicyResult result;
-  result.schedule = by_limits(program, spec);
-  result.failure = scaling_refusal(program, result.schedule.scale);
-  return result;
+const std::vector<PolicyDefinition>& definitions() {
+  static const std::vector<PolicyDefinition> all = {
+#define DOVETAIL_POLICY(kind, function) function##_policy(),
+      DOVETAIL_POLICIES(DOVETAIL_POLICY)
+#undef DOVETAIL_POLICY
+  };
+  return all;
 }
 
 // Sums of micro-steps cannot be reduced later than a reader within a micro-step.
@@ -114,7 +53,9 @@ PolicyResult decide_and_check(const Program& program, const PolicySpec& spec) {
   PolicyResult result;
   result.failure = merge_refusal(program, spec);
   if (result.failure) return result;
-  result = decide(program, spec);
+  const PolicyDefinition& policy = definition_of(spec.kind);
+  DOVETAIL_CHECK(policy.apply != nullptr) << "policy " << policy.name << " needs costs";
+  result = policy.apply(program, spec);
   launch_after_micro_steps(result.schedule);
   // With micro-steps the positions are those of the unmerged program, in which the order is the same.
   if (!result.failure) result.failure = late_for_a_reader(program, result.schedule);
@@ -123,6 +64,38 @@ PolicyResult decide_and_check(const Program& program, const PolicySpec& spec) {
 }
 
 }  // namespace
+
+const PolicyDefinition& definition_of(PolicyKind kind) {
+  return definitions()[static_cast<std::size_t>(kind)];
+}
+
+const PolicyDefinition* find_definition(std::string_view name) {
+  const auto found = std::ranges::find(definitions(), name, &PolicyDefinition::name);
+  return found == definitions().end() ? nullptr : &*found;
+}
+
+std::vector<PolicyKind> all_policies() {
+  std::vector<PolicyKind> kinds;
+  for (std::size_t i = 0; i < definitions().size(); ++i)
+    kinds.push_back(static_cast<PolicyKind>(i));
+  return kinds;
+}
+
+Schedule by_limits(const Program& program, const PolicySpec& spec,
+                   const std::vector<Bytes>& limits) {
+  Schedule schedule =
+      to_schedule(group_by_limits(program, travelling(program, spec), limits), spec);
+  schedule.scale = spec.scale.value_or(ScaleAt::Collective);
+  launch_in_batches(schedule, spec);
+  return schedule;
+}
+
+PolicyResult scaled(const Program& program, Schedule schedule) {
+  PolicyResult result;
+  result.schedule = std::move(schedule);
+  result.failure = scaling_refusal(program, result.schedule.scale);
+  return result;
+}
 
 PolicyResult apply_policy(const Program& program, const PolicySpec& spec) {
   PolicyResult result = decide_and_check(program, spec);

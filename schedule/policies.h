@@ -16,7 +16,7 @@
 //                          later a given cap is the first limit too, as it is there; before, and
 //                          without torch=, the first is 1 MiB. Source: c10d/reducer.cpp,
 //                          compute_bucket_assignment_by_size; nn/parallel/distributed.py
-//   partition              any given grouping into consecutive buckets: the exact search's result
+//   exact                  the grouping with the earliest last completion, found by search/planner.h
 //   source-first-fit       Paddle's data-parallel pass, bit for bit (policies/source_first_fit.h);
 //                          paddle-pass is another name of it
 //   source-improved        what that pass should do (policies/source_improved.h)
@@ -29,7 +29,8 @@
 //   pipeline               stages, micro-batches in a given order, buckets within each stage
 //                          (policies/pipeline.h)
 //
-// Every policy takes the options of micro-steps (k, sync, average, sums) and of scaling (scale).
+// Every policy takes the options of micro-steps (k, sync, average, sums) and of scaling (scale). What else
+// belongs to a policy stands in its own file, as one value (policies/definition.h); list.h names them all.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -43,25 +44,15 @@
 #include <vector>
 
 #include "base/units.h"
+#include "schedule/policies/list.h"
 #include "schedule/schedule.h"
 
 namespace dovetail::schedule {
 
 enum class PolicyKind {
-  Naive,
-  NoOverlap,
-  NoOverlapPerTensor,
-  PerTensor,
-  OneBucket,
-  Threshold,
-  TorchDdp,
-  Exact,  // needs costs: search/planner.h solves it and calls partition()
-  SourceFirstFit,
-  SourceImproved,
-  GradientMerge,
-  Sharded,
-  Fsdp,
-  Pipeline,  // the Program has its stages already: pipeline/assign.h
+#define DOVETAIL_POLICY(kind, function) kind,
+  DOVETAIL_POLICIES(DOVETAIL_POLICY)
+#undef DOVETAIL_POLICY
 };
 
 enum class Choice { No, Yes };
@@ -135,6 +126,13 @@ std::vector<PolicyHelp> policy_help();
 
 // As typed, with every option that the policy has: parse_policy(to_string(spec)) == spec.
 std::string to_string(const PolicySpec& spec);
+
+// The framework that does the same, and what to type there:
+//   torch-ddp:cap=8MiB,first=1MiB        PyTorch 1.x DDP: bucket_cap_mb=8
+//   torch-ddp:cap=8MiB,first=8MiB        PyTorch DDP: bucket_cap_mb=8        (2.6 and later)
+//   exact:mode=copy,wait=end-of-backward PyTorch DDP: bucket_cap_mb_list (export --to torch)
+//   exact                                dovetail_torch.apply (own hooks)
+std::string in_words(const PolicySpec& spec);
 
 // What a policy decided.
 struct PolicyResult {

@@ -214,6 +214,16 @@ Candidate Planner::evaluate(const schedule::PolicySpec& spec) {
   return candidate;
 }
 
+Planned Planner::plan(const schedule::PolicySpec& spec) {
+  Planned result{.candidate = propose(spec), .program = {}, .steady = {}};
+  result.program = verified(result.candidate.schedule);
+  result.steady = sim::find_steady_state(result.program, costs_, graph_, workspace_);
+  ++simulated_;
+  result.candidate.summary = result.steady.summary;
+  result.candidate.bounded = is_bounded(result.candidate.schedule);
+  return result;
+}
+
 sim::StepSummary Planner::evaluate(const schedule::Schedule& schedule) {
   if (const sim::StepSummary* known = memo_.find(schedule)) return *known;
   const sim::StepSummary summary = judge(schedule, nullptr);

@@ -68,6 +68,13 @@ struct Bound {
 };
 Bound checked_bound(Duration bound, const Candidate& found);
 
+// A policy's Schedule with its commands, and how they play.
+struct Planned {
+  Candidate candidate;
+  schedule::ScheduledProgram program;
+  sim::SteadyState steady;
+};
+
 class Planner {
  public:
   static constexpr std::size_t kClimbs =
@@ -90,6 +97,10 @@ class Planner {
 
   // Throws InputError when the policy cannot be applied to this Program.
   Candidate evaluate(const schedule::PolicySpec& spec);
+
+  // The same with the commands: made, lowered, verified and simulated once. Throws InputError also if
+  // verify finds a problem.
+  Planned plan(const schedule::PolicySpec& spec);
 
   // The steady step of any Schedule, simulated unless an equal one was before. Throws InputError when
   // it cannot be lowered.

@@ -12,6 +12,7 @@
 #include "base/count.h"
 #include "schedule/gradient.h"
 #include "schedule/id_table.h"
+#include "schedule/policies/definition.h"
 #include "schedule/policies/grouping.h"
 #include "schedule/policies/scaling.h"
 #include "schedule/policies/sharded.h"
@@ -336,6 +337,107 @@ class Fsdp {
 
 PolicyResult fsdp(const Program& program, const PolicySpec& spec) {
   return Fsdp(program, spec).run();
+}
+
+namespace {
+
+using typed::Typed;
+
+constexpr std::int32_t kMost = 1 << 16;
+
+std::int32_t blocks_ahead(const Typed& typed) {
+  return static_cast<std::int32_t>(typed::number(typed, kMost, 0));
+}
+
+PolicyOption cap_option() {
+  PolicyOption option = options::cap();
+  option.read = [](PolicySpec& spec, const Typed& typed) {
+    spec.threshold = typed::size(typed);
+    spec.blocks = Blocks::Size;
+  };
+  option.print = [](const PolicySpec& spec) {
+    return spec.blocks == Blocks::Layer ? std::string() : typed::exact_size(spec.threshold);
+  };
+  return option;
+}
+
+PolicyOption blocks_option() {
+  return {"blocks",
+          [](PolicySpec& spec, const Typed& typed) {
+            spec.blocks = typed::word(typed, std::array{Blocks::Layer, Blocks::Size});
+          },
+          [](const PolicySpec& spec) {
+            return spec.blocks == Blocks::Layer ? std::string(to_string(spec.blocks))
+                                                : std::string();
+          },
+          true};
+}
+
+// `prefetch` is both directions at once and printed as these.
+std::vector<PolicyOption> prefetch_options() {
+  return {
+      {"prefetch",
+       [](PolicySpec& spec, const Typed& typed) {
+         spec.prefetch_forward = spec.prefetch_backward = blocks_ahead(typed);
+       },
+       [](const PolicySpec&) { return std::string(); }},
+      {"forward",
+       [](PolicySpec& spec, const Typed& typed) { spec.prefetch_forward = blocks_ahead(typed); },
+       [](const PolicySpec& spec) { return std::to_string(spec.prefetch_forward); }, true},
+      {"backward",
+       [](PolicySpec& spec, const Typed& typed) { spec.prefetch_backward = blocks_ahead(typed); },
+       [](const PolicySpec& spec) { return std::to_string(spec.prefetch_backward); }, true}};
+}
+
+// How much is gathered at a time, and for how long.
+std::vector<PolicyOption> memory_options() {
+  return {
+      {"memory",
+       [](PolicySpec& spec, const Typed& typed) { spec.gathered.bytes = typed::size(typed); },
+       [](const PolicySpec& spec) {
+         return spec.gathered.bytes > Bytes(0) ? typed::exact_size(spec.gathered.bytes)
+                                               : std::string();
+       }},
+      {"limit",
+       [](PolicySpec& spec, const Typed& typed) {
+         spec.gathered.buckets = typed::small_number(typed, kMost);
+       },
+       [](const PolicySpec& spec) { return typed::positive(spec.gathered.buckets); }},
+      {"reshard",
+       [](PolicySpec& spec, const Typed& typed) {
+         spec.reshard = typed::word(typed, typed::kChoices);
+       },
+       [](const PolicySpec& spec) { return std::string(to_string(spec.reshard)); }},
+      {"streams",
+       [](PolicySpec& spec, const Typed& typed) { spec.streams = typed::small_number(typed, 2); },
+       [](const PolicySpec& spec) { return std::to_string(spec.streams); }}};
+}
+
+void check(PolicySpec& spec, const TypedOptions& typed) {
+  if (typed.has("cap") && typed.has("blocks")) {
+    typed::fail(typed.text,
+                "cap closes a block by its size and blocks= by its layer: give one of them");
+  }
+  if (typed.has("prefetch") && (typed.has("forward") || typed.has("backward"))) {
+    typed::fail(typed.text, "prefetch= sets forward= and backward= at once: give one or the other");
+  }
+  refuse_sums_of_whole_gradients(spec, typed);
+}
+
+}  // namespace
+
+PolicyDefinition fsdp_policy() {
+  std::vector<PolicyOption> others = {options::replicas(), blocks_option()};
+  for (const PolicyOption& option : prefetch_options()) others.push_back(option);
+  for (const PolicyOption& option : memory_options()) others.push_back(option);
+  return {.name = "fsdp",
+          .purpose = "ZeRO-3: parameters gathered block by block before each use",
+          .sizes = {cap_option()},
+          .others = std::move(others),
+          .complete = check,
+          .apply = fsdp,
+          .in_words = [](const PolicySpec&) { return std::string(kOwnHooks); },
+          .groups_by = "the parameters of one block"};
 }
 
 }  // namespace dovetail::schedule

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "schedule/pipeline/order.h"
+#include "schedule/policies/definition.h"
 #include "schedule/policies/scaling.h"
 #include "schedule/policies/source_improved.h"
 
@@ -42,6 +43,73 @@ PolicyResult pipeline(const Program& program, const PolicySpec& spec) {
                           " micro-batches in the order " + std::string(to_string(spec.order)) +
                           " (AS2): " + "no bucket spans two stages");
   return result;
+}
+
+namespace {
+
+void check(PolicySpec& spec, const TypedOptions& typed) {
+  const auto fail = [&](const std::string& message) { typed::fail(typed.text, message); };
+  if (spec.stages < 2) fail("stages= must be at least 2: one stage is no pipeline (AS2)");
+  const bool interleaved = spec.order == PipelineKind::Interleaved;
+  if (interleaved && spec.chunks < 2) {
+    fail("kind=interleaved needs chunks= of at least 2: it interleaves them (AS9)");
+  }
+  if (!interleaved && spec.chunks > 1) {
+    fail("chunks= needs kind=interleaved: the other orders have one part per stage (AS9)");
+  }
+  if (!interleaved && spec.alignment == LaunchAlignment::AcrossStages) {
+    fail("align=across-stages needs kind=interleaved (AS10)");
+  }
+  if (spec.order != PipelineKind::Sequential && spec.merge.sync == SyncPoint::EveryMicroStep) {
+    fail(
+        "sync=every: in a pipeline gradients travel in the last micro-batch only (AS1, AS2); use "
+        "sync=last");
+  }
+}
+
+std::vector<PolicyOption> pipeline_options() {
+  using typed::Typed;
+  return {{"kind",
+           [](PolicySpec& spec, const Typed& typed) {
+             spec.order =
+                 typed::word(typed, std::array{PipelineKind::Sequential, PipelineKind::OneFOneB,
+                                               PipelineKind::Interleaved});
+           },
+           [](const PolicySpec& spec) { return std::string(to_string(spec.order)); }, true},
+          {"stages",
+           [](PolicySpec& spec, const Typed& typed) {
+             spec.stages = typed::small_number(typed, 1 << 10);
+           },
+           [](const PolicySpec& spec) { return std::to_string(spec.stages); }, true},
+          {"chunks",
+           [](PolicySpec& spec, const Typed& typed) {
+             spec.chunks = typed::small_number(typed, 1 << 10);
+           },
+           [](const PolicySpec& spec) { return std::to_string(spec.chunks); }},
+          {"align",
+           [](PolicySpec& spec, const Typed& typed) {
+             spec.alignment = typed::word(
+                 typed, std::array{LaunchAlignment::PerStage, LaunchAlignment::AcrossStages});
+           },
+           [](const PolicySpec& spec) { return std::string(to_string(spec.alignment)); }}};
+}
+
+}  // namespace
+
+PolicyDefinition pipeline_policy() {
+  return {.name = "pipeline",
+          .purpose = "stages, micro-batches in order, buckets within each stage",
+          .sizes = {options::cap()},
+          .others = pipeline_options(),
+          .set_defaults =
+              [](PolicySpec& spec) {
+                spec.merge.micro_steps = 4;
+                spec.stages = 2;
+              },
+          .complete = check,
+          .apply = pipeline,
+          .in_words = [](const PolicySpec&) { return std::string("Megatron pipelines"); },
+          .groups_by = "PL4, PL5: one open bucket per process group and dtype, capped in bytes"};
 }
 
 }  // namespace dovetail::schedule

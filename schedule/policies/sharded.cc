@@ -5,6 +5,7 @@
 
 #include "base/count.h"
 #include "base/error.h"
+#include "schedule/policies/definition.h"
 
 #include <algorithm>
 #include <map>
@@ -257,6 +258,56 @@ PolicyResult sharded(const Program& program, const PolicySpec& spec) {
                           std::to_string(early) + " of " + counted(packed.size(), "bucket") +
                           " launched as gradients arrive, the rest in the final sync (A11)");
   return result;
+}
+
+namespace {
+
+using typed::Typed;
+
+PolicyOption p_option() {
+  return {"p",
+          [](PolicySpec& spec, const Typed& typed) {
+            spec.batch = typed::small_number(typed, 1 << 16);
+          },
+          [](const PolicySpec& spec) { return std::to_string(spec.batch); }, true};
+}
+
+PolicyOption gather_option() {
+  return {"gather",
+          [](PolicySpec& spec, const Typed& typed) {
+            spec.gather = typed::word(
+                typed, std::array{ParameterSync::AfterUpdate, ParameterSync::NextForward});
+          },
+          [](const PolicySpec& spec) { return std::string(to_string(spec.gather)); }};
+}
+
+std::string words(const PolicySpec& spec) {
+  if (spec.wait == WaitPoint::BeforeNextBatch) return "Apex DistributedFusedAdam";
+  return spec.gather == ParameterSync::NextForward
+             ? "Megatron --overlap-param-gather, FSDP2 (export --to megatron, fsdp)"
+             : "Megatron's distributed optimizer (export --to megatron)";
+}
+
+}  // namespace
+
+PolicyDefinition sharded_policy() {
+  return {
+      .name = "sharded",
+      .purpose = "reduce-scatter, update of one shard per rank, all-gather",
+      .sizes = {options::cap()},
+      .batches = {p_option(), options::tail()},
+      .others = {options::overlap(), gather_option(), options::replicas()},
+      .set_defaults =
+          [](PolicySpec& spec) {
+            spec.threshold = mib(100);
+            spec.mode = BucketMode::Copy;
+            spec.batch = 2;
+          },
+      .complete = [](PolicySpec& spec,
+                     const TypedOptions& typed) { refuse_sums_of_whole_gradients(spec, typed); },
+      .apply = sharded,
+      .in_words = words,
+      .groups_by = "A2 to A5: buckets of one size, tensors cut at their ends"};
 }
 
 }  // namespace dovetail::schedule

@@ -4,6 +4,7 @@
 #include "schedule/policies/source_first_fit.h"
 
 #include "base/count.h"
+#include "schedule/policies/definition.h"
 
 #include <algorithm>
 #include <map>
@@ -247,6 +248,69 @@ class Pass {
 
 PolicyResult source_first_fit(const Program& program, const PolicySpec& spec) {
   return Pass(program, spec).run();
+}
+
+namespace {
+
+using typed::Typed;
+
+PolicyOption cap_option() {
+  PolicyOption option = options::cap();
+  option.read = [](PolicySpec& spec, const Typed& typed) {
+    spec.threshold = typed::size(typed);
+    spec.elements = 0;
+  };
+  option.print = [](const PolicySpec& spec) {
+    return spec.elements > 0 ? std::string() : typed::exact_size(spec.threshold);
+  };
+  return option;
+}
+
+PolicyOption elements_option() {
+  return {"elements",
+          [](PolicySpec& spec, const Typed& typed) {
+            spec.elements = typed::number(typed, std::int64_t{1} << 44);
+          },
+          [](const PolicySpec& spec) { return typed::positive(spec.elements); }, true};
+}
+
+PolicyOption fuse_option() {
+  return {
+      "fuse",
+      [](PolicySpec& spec, const Typed& typed) { spec.fuse = typed::word(typed, typed::kChoices); },
+      [](const PolicySpec& spec) { return std::string(to_string(spec.fuse)); }};
+}
+
+PolicyOption sharding_option() {
+  return {"sharding",
+          [](PolicySpec& spec, const Typed& typed) {
+            spec.sharding = typed::word(typed, typed::kChoices);
+          },
+          [](const PolicySpec& spec) { return std::string(to_string(spec.sharding)); }};
+}
+
+void check(PolicySpec&, const TypedOptions& typed) {
+  if (!typed.has("cap") || !typed.has("elements")) return;
+  typed::fail(typed.text, "cap counts bytes and elements counts elements (P19): give one of them");
+}
+
+}  // namespace
+
+PolicyDefinition source_first_fit_policy() {
+  return {.name = "source-first-fit",
+          .purpose = "the data-parallel pass of Paddle, rule by rule",
+          .sizes = {cap_option(), elements_option()},
+          .batches = {options::batch(), options::tail()},
+          .others = {options::overlap(), fuse_option(), sharding_option(), options::max_streams()},
+          .set_defaults =
+              [](PolicySpec& spec) {
+                spec.elements = kSourceElements;
+                spec.scope = WaitScope::WholeStream;
+              },
+          .complete = check,
+          .apply = source_first_fit,
+          .in_words = [](const PolicySpec&) { return std::string("Paddle's data-parallel pass"); },
+          .groups_by = "P18 to P23: one open bucket, first fit in program order"};
 }
 
 }  // namespace dovetail::schedule

@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "schedule/policies/definition.h"
 #include "schedule/policies/grouping.h"
 #include "schedule/policies/scaling.h"
 
@@ -71,6 +72,35 @@ PolicyResult gradient_merge(const Program& program, const PolicySpec& spec) {
   return grouped(program, spec,
                  {spec.scale.value_or(ScaleAt::Collective),
                   spec.scale ? "as asked" : "the collectives average"});
+}
+
+namespace {
+
+constexpr std::string_view kGroupsBy =
+    "PL4, PL5: one open bucket per process group and dtype, capped in bytes";
+
+}  // namespace
+
+PolicyDefinition source_improved_policy() {
+  return {.name = "source-improved",
+          .purpose = "the same without its limits; caps count bytes",
+          .sizes = {options::cap()},
+          .batches = {options::batch(), options::tail()},
+          .others = {options::overlap(), options::max_streams()},
+          .apply = source_improved,
+          .groups_by = kGroupsBy};
+}
+
+PolicyDefinition gradient_merge_policy() {
+  return {.name = "gradient-merge",
+          .purpose = "k micro-steps before one update",
+          .sizes = {options::cap()},
+          .batches = {options::batch(), options::tail()},
+          .others = {options::overlap()},
+          .set_defaults = [](PolicySpec& spec) { spec.merge.micro_steps = 4; },
+          .apply = gradient_merge,
+          .groups_by = kGroupsBy,
+          .merges = true};
 }
 
 }  // namespace dovetail::schedule

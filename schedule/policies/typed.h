@@ -74,6 +74,8 @@ inline std::string positive(std::int64_t number) {
   return number > 0 ? std::to_string(number) : std::string();
 }
 
+inline constexpr std::array kChoices = {Choice::Yes, Choice::No};
+
 // A size that parse_bytes reads back exactly.
 inline std::string exact_size(Bytes bytes) {
   constexpr std::array<std::pair<std::string_view, int>, 3> kUnits = {
@@ -84,6 +86,14 @@ inline std::string exact_size(Bytes bytes) {
     }
   }
   return std::to_string(bytes.count()) + "B";
+}
+
+// "25", "0.5": MiB, in the shortest digits that are read back as the same double.
+inline std::string in_mb(Bytes bytes) {
+  std::array<char, 32> digits{};
+  const double value = static_cast<double>(bytes.count()) / (1 << 20);
+  const auto [end, status] = std::to_chars(digits.data(), digits.data() + digits.size(), value);
+  return {digits.data(), end};
 }
 
 }  // namespace dovetail::schedule::typed
