@@ -23,21 +23,19 @@ using schedule::Command;
 using traces::CommandInfo;
 using traces::SpanKind;
 
-// One collective of one step, as all its ranks know it: the stream and the group that carry it, the
-// first rank of their instance of the group, and how many came before. Roles may give it different
-// command ids.
-using Meeting = std::tuple<std::int32_t, StreamId, GroupId, Rank, std::size_t>;
+// One collective of one step, as all its ranks know it: what travels, and the first rank of their instance
+// of the group.
+using Meeting = std::tuple<std::int32_t, TransferId, Rank>;
 
 class Assembly {
  public:
   Assembly(const schedule::ScheduledProgram& plan, std::span<const std::vector<Timing>> by_rank)
-      : program_(plan.program), by_rank_(by_rank), origin_ns_(origin_ns(by_rank)) {
-    for (const schedule::Op& op : program_.ops) ops_[op.id] = &op;
+      : plan_(plan), by_rank_(by_rank), origin_ns_(origin_ns(by_rank)) {
     for (const schedule::RankProgram& role : plan.roles) {
-      for (const Command& command : role.commands) commands_[command.id] = &command;
-    }
-    for (const CommandInfo& command : schedule::describe_commands(plan)) {
-      if (command.kind == SpanKind::Enqueue) launches_.insert(command.id);
+      for (const Command& command : role.commands) {
+        commands_[command.id] = &command;
+        if (command.launch) launches_.insert(*command.launch);
+      }
     }
     find_meetings();
   }
@@ -69,37 +67,28 @@ class Assembly {
     DOVETAIL_CHECK(found != commands_.end()) << "timing of unknown command " << timing.command;
     return *found->second;
   }
-  // The group that a timing's command communicates over, on the stream that carries it.
-  [[nodiscard]] std::optional<GroupId> group(const Timing& timing) const {
+  // Where the rank meets others with this timing's command, on the stream that carries it.
+  [[nodiscard]] std::optional<Meeting> meeting(const Timing& timing, Rank rank) const {
     const Command& which = command(timing);
-    if (timing.stream != which.stream) return std::nullopt;
-    if (const auto* run = std::get_if<schedule::RunCollective>(&which.action)) return run->group;
-    const auto* run_op = std::get_if<schedule::RunOp>(&which.action);
-    if (run_op == nullptr) return std::nullopt;
-    const auto* work = std::get_if<schedule::CollectiveWork>(&ops_.at(run_op->op)->work);
-    return work == nullptr ? std::nullopt : std::optional(work->group);
+    if (timing.stream != which.stream || !which.transfer) return std::nullopt;
+    const GroupId group = plan_.transfer(which).group;
+    const std::span<const Rank> ranks = plan_.program.group(group).instance_of(rank);
+    if (ranks.empty()) return std::nullopt;
+    return Meeting{timing.step, *which.transfer, ranks[0]};
   }
 
-  // Each stream notes its collectives in order.
   void find_meetings() {
     std::map<Meeting, std::int64_t> last_arrival;
     for (std::size_t pass = 0; pass < 2; ++pass) {
       for (std::size_t rank = 0; rank < by_rank_.size(); ++rank) {
-        std::map<std::tuple<std::int32_t, StreamId, GroupId>, std::size_t> count;
-        for (std::size_t i = 0; i < by_rank_[rank].size(); ++i) {
-          const Timing& timing = by_rank_[rank][i];
-          const std::optional<GroupId> over = group(timing);
-          if (!over) continue;
-          const std::span<const Rank> ranks =
-              program_.group(*over).instance_of(Rank{static_cast<std::int32_t>(rank)});
-          if (ranks.empty()) continue;
-          const std::size_t number = count[{timing.step, timing.stream, *over}]++;
-          const Meeting which = {timing.step, timing.stream, *over, ranks[0], number};
+        for (const Timing& timing : by_rank_[rank]) {
+          const auto which = meeting(timing, Rank{static_cast<std::int32_t>(rank)});
+          if (!which) continue;
           if (pass == 1) {
-            last_arrival_[&timing] = last_arrival.at(which);
+            last_arrival_[&timing] = last_arrival.at(*which);
             continue;
           }
-          std::int64_t& latest = last_arrival.emplace(which, timing.start_ns).first->second;
+          std::int64_t& latest = last_arrival.emplace(*which, timing.start_ns).first->second;
           latest = std::max(latest, timing.start_ns);
         }
       }
@@ -153,10 +142,9 @@ class Assembly {
     return span;
   }
 
-  const schedule::Program& program_;
+  const schedule::ScheduledProgram& plan_;
   std::span<const std::vector<Timing>> by_rank_;
   std::int64_t origin_ns_;
-  std::map<OpId, const schedule::Op*> ops_;
   std::map<CommandId, const Command*> commands_;
   std::set<CommandId> launches_;
   std::map<const Timing*, std::int64_t> last_arrival_;  // of collectives

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "schedule/id_table.h"
 #include "schedule/moved_bytes.h"
 #include "schedule/visit.h"
 
@@ -40,11 +41,16 @@ std::map<EventId, BucketId> buckets_of_events(const RankProgram& role) {
   return buckets;
 }
 
-// Of an op that communicates.
-const CollectiveWork* collective_work(const ScheduledProgram& plan, const Command& command) {
-  const auto* run = std::get_if<RunOp>(&command.action);
-  return run == nullptr ? nullptr : std::get_if<CollectiveWork>(&plan.program.op(run->op).work);
-}
+// The plan's ops and buckets, by id.
+struct Tables {
+  explicit Tables(const ScheduledProgram& of) : plan(of) {
+    for (const Op& op : plan.program.ops) ops[op.id] = &op;
+    for (const BucketLayout& bucket : plan.buckets) buckets[bucket.bucket] = &bucket;
+  }
+  const ScheduledProgram& plan;
+  IdTable<OpId, const Op*> ops;
+  IdTable<BucketId, const BucketLayout*> buckets;
+};
 
 // What a launch enqueues first.
 struct Launched {
@@ -53,21 +59,15 @@ struct Launched {
 };
 
 // The records on the compute stream that open a launch.
-std::map<CommandId, Launched> launches(const ScheduledProgram& plan, const RankProgram& role) {
+std::map<CommandId, Launched> launches(const Tables& tables, const RankProgram& role) {
   std::map<CommandId, Launched> launched;
-  const Command* open = nullptr;
   for (const Command& command : role.commands) {
-    if (command.stream == kComputeStream) {
-      const bool records = std::holds_alternative<RecordEvent>(command.action);
-      open = records ? &command : nullptr;
-    } else if (open == nullptr) {
-      continue;
-    } else if (const auto* run = std::get_if<RunCollective>(&command.action)) {
-      launched.emplace(open->id, Launched{run->bucket, bucket_text("enqueue", run->bucket)});
-    } else if (collective_work(plan, command) != nullptr) {
-      const Op& op = plan.program.op(std::get<RunOp>(command.action).op);
-      launched.emplace(open->id, Launched{std::nullopt, "enqueue " + op.name});
-    }
+    if (!command.launch) continue;
+    const std::optional<BucketId> bucket = tables.plan.transfer(command).bucket;
+    const std::string name =
+        bucket ? bucket_text("enqueue", *bucket)
+               : "enqueue " + tables.ops.at(std::get<RunOp>(command.action).op)->name;
+    launched.emplace(*command.launch, Launched{bucket, name});
   }
   return launched;
 }
@@ -84,16 +84,16 @@ SpanPhase span_phase(Phase phase) {
   return SpanPhase::Communication;
 }
 
-CommandInfo op_info(const Command& command, const Op& op) {
+CommandInfo op_info(const Tables& tables, const Command& command, const Op& op) {
   CommandInfo info;
   info.id = command.id;
   info.kind = SpanKind::Compute;
   info.phase = span_phase(op.phase);
   info.name = op.name;
-  if (const auto* work = std::get_if<CollectiveWork>(&op.work)) {
+  if (command.transfer) {
     info.kind = SpanKind::Collective;
     info.phase = SpanPhase::Communication;
-    info.bytes = work->bytes;
+    info.bytes = tables.plan.transfer(command).bytes;
   }
   return info;
 }
@@ -125,23 +125,23 @@ struct Meanings {
   std::map<CommandId, Launched> launches;
 };
 
-std::optional<CommandInfo> command_info(const ScheduledProgram& plan, const Command& command,
+std::optional<CommandInfo> command_info(const Tables& tables, const Command& command,
                                         const Meanings& meanings) {
   using Info = std::optional<CommandInfo>;
   return visit(
       command.action,
-      [&](const RunOp& run) -> Info { return op_info(command, plan.program.op(run.op)); },
+      [&](const RunOp& run) -> Info { return op_info(tables, command, *tables.ops.at(run.op)); },
       [&](const RunCollective& run) -> Info {
         CommandInfo info =
             bucket_info(command, SpanKind::Collective, run.bucket, to_string(run.kind));
-        info.bytes = moved_bytes(plan.bucket(run.bucket), run);
+        info.bytes = tables.plan.transfer(command).bytes;
         return info;
       },
       [&](const Copy& copy) -> Info {
         const bool packs = copy.direction == CopyDirection::Pack;
         CommandInfo info =
             bucket_info(command, SpanKind::Copy, copy.bucket, packs ? "pack" : "unpack");
-        info.bytes = moved_bytes(plan.program, plan.bucket(copy.bucket), copy);
+        info.bytes = moved_bytes(tables.plan.program, *tables.buckets.at(copy.bucket), copy);
         return info;
       },
       [&](const RecordEvent&) -> Info {
@@ -157,7 +157,7 @@ std::optional<CommandInfo> command_info(const ScheduledProgram& plan, const Comm
       [&](const WaitEvent& wait) -> Info { return wait_info(command, wait, meanings.events); },
       [&](const Scale& scale) -> Info {
         CommandInfo info = bucket_info(command, SpanKind::Copy, scale.bucket, "scale");
-        info.bytes = moved_bytes(plan.bucket(scale.bucket), scale);
+        info.bytes = moved_bytes(*tables.buckets.at(scale.bucket), scale);
         return info;
       },
       [](const Release&) -> Info { return std::nullopt; });
@@ -167,10 +167,12 @@ std::optional<CommandInfo> command_info(const ScheduledProgram& plan, const Comm
 
 std::vector<traces::CommandInfo> describe_commands(const ScheduledProgram& plan) {
   std::vector<CommandInfo> result;
+  const Tables tables(plan);
   for (const RankProgram& role : plan.roles) {
-    const Meanings meanings = {.events = buckets_of_events(role), .launches = launches(plan, role)};
+    const Meanings meanings = {.events = buckets_of_events(role),
+                               .launches = launches(tables, role)};
     for (const Command& command : role.commands) {
-      if (auto info = command_info(plan, command, meanings)) result.push_back(std::move(*info));
+      if (auto info = command_info(tables, command, meanings)) result.push_back(std::move(*info));
     }
   }
   std::ranges::sort(result, {}, &CommandInfo::id);

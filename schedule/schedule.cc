@@ -111,4 +111,10 @@ const BucketLayout& ScheduledProgram::bucket(BucketId id) const {
   return *found;
 }
 
+const Transfer& ScheduledProgram::transfer(const Command& command) const {
+  DOVETAIL_CHECK(command.transfer.has_value())
+      << "command " << command.id << " has no transfer: link_transfers was not called";
+  return transfers[static_cast<std::size_t>(command.transfer->value)];
+}
+
 }  // namespace dovetail::schedule

@@ -165,9 +165,14 @@ struct ScheduledProgram {
   std::vector<RankProgram> roles;
   GatherLimit gather_limit = {};
   std::vector<Transfer> transfers = {};  // in issue order, role by role
+  // What the user's Program owes, with 1 / k where micro-steps are averaged; written by who holds that
+  // Program beside the plan (exec/legal.h), never by lower. Empty: not known.
+  std::vector<Reduction> owed = {};
 
   // REQUIRES: the bucket exists.
   [[nodiscard]] const BucketLayout& bucket(BucketId id) const;
+  // What travels with a command. REQUIRES: link_transfers (transfers.h) gave it one.
+  [[nodiscard]] const Transfer& transfer(const Command& command) const;
   friend bool operator==(const ScheduledProgram&, const ScheduledProgram&) = default;
 };
 

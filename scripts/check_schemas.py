@@ -219,6 +219,7 @@ MADE = [
     ("pipeline.plan", "plan --workload mlp --cluster a100x8 --policy pipeline:stages=2,k=4"
                       " -o pipeline.plan --trace pipeline.trace"),
     ("pipeline.trace", None),
+    ("ddp.costs", "predict --plan ddp.plan --costs ddp.costs"),
     ("explore.json", "explore --workload mlp --cluster a100x8 --thresholds 1MiB,4MiB --json"
                      " --html explore.html"),
     ("explore.html", None),
@@ -268,6 +269,7 @@ READERS = {
     "program": ["show", "program", "--workload", "FILE"],
     "profile": ["show", "program", "--workload", "FILE"],
     "cluster": ["explore", "--workload", "mlp", "--cluster", "FILE", "--policies", "naive"],
+    "costs": ["predict", "--plan", "ddp.plan", "--cluster", "FILE"],
     "trace": ["compare", "FILE", "FILE"],
 }
 

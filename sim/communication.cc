@@ -9,11 +9,7 @@ namespace dovetail::sim {
 
 using schedule::BucketLayout;
 
-Communications::Communications(const schedule::ScheduledProgram& program) : program_(program) {
-  for (const schedule::Op& op : program.program.ops) {
-    const auto* work = std::get_if<schedule::CollectiveWork>(&op.work);
-    if (work != nullptr) works_[op.id] = work;
-  }
+MovedBytes::MovedBytes(const schedule::ScheduledProgram& program) : program_(program) {
   for (const BucketLayout& layout : program.buckets) {
     layouts_[layout.bucket] = &layout;
     if (layout.mode == schedule::BucketMode::View) continue;
@@ -25,20 +21,7 @@ Communications::Communications(const schedule::ScheduledProgram& program) : prog
   }
 }
 
-std::optional<Communication> Communications::of(const schedule::Command& command) const {
-  if (const auto* run = std::get_if<schedule::RunCollective>(&command.action)) {
-    return Communication{run->kind, &program_.program.group(run->group),
-                         schedule::moved_bytes(*layouts_.at(run->bucket), *run)};
-  }
-  if (const auto* run = std::get_if<schedule::RunOp>(&command.action)) {
-    const schedule::CollectiveWork* work = works_.at(run->op);
-    if (work == nullptr) return std::nullopt;
-    return Communication{work->kind, &program_.program.group(work->group), work->bytes, work->root};
-  }
-  return std::nullopt;
-}
-
-Bytes Communications::bytes(const schedule::Copy& copy) const {
+Bytes MovedBytes::of(const schedule::Copy& copy) const {
   Bytes bytes;
   for (const TensorId id : copy.gradients) {
     const Bytes whole = whole_.at(id);
@@ -51,7 +34,7 @@ Bytes Communications::bytes(const schedule::Copy& copy) const {
   return bytes;
 }
 
-Bytes Communications::bytes(const schedule::Scale& scale) const {
+Bytes MovedBytes::of(const schedule::Scale& scale) const {
   return schedule::moved_bytes(*layouts_.at(scale.bucket), scale);
 }
 

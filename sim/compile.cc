@@ -31,7 +31,7 @@ class Compiler {
         costs_(costs),
         inline_host_(costs.host.kind == HostModel::Kind::Inline),
         lanes_(program, costs.distinct_ranks),
-        communications_(program),
+        moved_bytes_(program),
         builder_(lanes_, program.streams.size(), costs.links.size(),
                  inline_host_ ? GraphBuilder::Hosts::NeverLimit : GraphBuilder::Hosts::Limit,
                  std::move(memory)) {
@@ -47,8 +47,7 @@ class Compiler {
   Graph run() {
     std::vector<Issue> order;  // of one step; with one role it is that of the list
     if (program_.roles.size() > 1) {
-      order = issue_order(program_, lanes_, communications_,
-                          enqueue_takes_time() ? Enqueues::Timed : Enqueues::Free);
+      order = issue_order(program_, enqueue_takes_time() ? Enqueues::Timed : Enqueues::Free);
     }
     for (step_ = 0; step_ < builder_.graph().steps; ++step_) {
       for (auto& events : events_) events.clear();
@@ -59,7 +58,7 @@ class Compiler {
           if (issue.kind == Issue::Kind::Enqueue) {
             issue_enqueue(issue.sides.front());
           } else {
-            play(issue.sides, communications_.of(command(issue.sides.front())));
+            play(issue.sides);
           }
         }
       }
@@ -93,10 +92,7 @@ class Compiler {
   void walk_hosts() {
     issued_.resize(program_.roles.size());
     host_step_.assign(program_.roles.size(), 0);
-    if (inline_host_) {
-      find_launches();
-      return;
-    }
+    if (inline_host_) return;
     for (std::size_t role = 0; role < program_.roles.size(); ++role) {
       std::int64_t& clock = host_step_[role];
       for (const Command& command : program_.roles[role].commands) {
@@ -106,26 +102,12 @@ class Compiler {
     }
   }
 
-  // Which commands stand behind a record on the compute stream that opens a launch.
-  void find_launches() {
-    launched_.resize(program_.roles.size());
-    for (std::size_t role = 0; role < program_.roles.size(); ++role) {
-      bool open = false;
-      for (const Command& command : program_.roles[role].commands) {
-        if (command.stream == schedule::kComputeStream) {
-          open = std::holds_alternative<schedule::RecordEvent>(command.action);
-        }
-        launched_[role].push_back(open ? 1 : 0);
-      }
-    }
-  }
-
   [[nodiscard]] Duration host_cost(const Command& command) const {
     const HostModel& host = costs_.host;
     return schedule::visit(
         command.action,
         [&](const schedule::RunOp& run) {
-          return communications_.of(command) ? host.collective : op_issue_.at(run.op);
+          return command.transfer ? host.collective : op_issue_.at(run.op);
         },
         [&](const schedule::RunCollective&) { return host.collective; },
         [&](const schedule::Copy&) { return host.copy; },
@@ -149,28 +131,27 @@ class Compiler {
   void issue_alone(std::size_t index) {
     const Side side{0, static_cast<std::int32_t>(index)};
     const Command& alone = program_.roles.front().commands[index];
-    const std::optional<Communication> communication = communications_.of(alone);
-    if (communication && enqueue_takes_time() && alone.stream != schedule::kComputeStream) {
+    if (alone.transfer && enqueue_takes_time() && alone.stream != schedule::kComputeStream) {
       issue_enqueue(side);
     }
-    play(std::span(&side, 1), communication);
+    play(std::span(&side, 1));
   }
 
   void issue_enqueue(const Side& side) {
-    const bool launched =
-        launched_[static_cast<std::size_t>(side.role)][static_cast<std::size_t>(side.command)] != 0;
+    const bool launched = command(side).launch.has_value();
     enqueued_[{side.role, side.command}] = builder_.add(
         place(side, schedule::kComputeStream), launched ? NodeKind::Enqueue : NodeKind::Call,
         same_on_all_lanes(side.role, costs_.host.collective));
   }
 
-  void play(std::span<const Side> sides, const std::optional<Communication>& communication) {
-    if (communication) {
-      play_collective(sides, *communication);
-      return;
-    }
+  // One command, or those of several roles that meet.
+  void play(std::span<const Side> sides) {
     const Side& side = sides.front();
     const Command& action = command(side);
+    if (action.transfer) {
+      play_collective(sides, program_.transfer(action));
+      return;
+    }
     schedule::visit(
         action.action,
         [&](const schedule::RunOp& run) {
@@ -180,9 +161,9 @@ class Compiler {
           builder_.add(place(side, action.stream), NodeKind::Compute,
                        std::span(op_costs_).subspan(first), op_kernel_.at(run.op));
         },
-        [](const schedule::RunCollective&) {},
+        [&](const schedule::RunCollective&) { static_cast<void>(program_.transfer(action)); },
         [&](const schedule::Copy& copy) {
-          play_pass(side, action.stream, costs_.copy(communications_.bytes(copy)));
+          play_pass(side, action.stream, costs_.copy(moved_bytes_.of(copy)));
         },
         [&](const schedule::RecordEvent& record) {
           events_[static_cast<std::size_t>(side.role)][record.event] =
@@ -190,7 +171,7 @@ class Compiler {
         },
         [&](const schedule::WaitEvent& wait) { play_wait(side, action.stream, wait); },
         [&](const schedule::Scale& scale) {
-          const Bytes bytes = communications_.bytes(scale);
+          const Bytes bytes = moved_bytes_.of(scale);
           play_pass(side, action.stream, costs_.scale(bytes));
         },
         [](const schedule::Release&) {});
@@ -203,7 +184,7 @@ class Compiler {
                  models::KernelClass::Memory);
   }
 
-  void play_collective(std::span<const Side> sides, const Communication& communication) {
+  void play_collective(std::span<const Side> sides, const schedule::Transfer& transfer) {
     places_.clear();
     for (const Side& side : sides) {
       const StreamId stream = command(side).stream;
@@ -211,18 +192,19 @@ class Compiler {
       if (!enqueue_takes_time() || stream == schedule::kComputeStream) continue;
       builder_.wait_for(side.role, stream, enqueued_.at({side.role, side.command}));
     }
-    builder_.add_collective(places_, *communication.group, transfer_of(communication));
+    const schedule::ProcessGroup& group = program_.program.group(transfer.group);
+    builder_.add_collective(places_, group, cost_of(transfer, group));
   }
 
-  [[nodiscard]] Transfer transfer_of(const Communication& communication) const {
-    const schedule::ProcessGroup& group = *communication.group;
-    Transfer transfer{.time = costs_.collective(communication.kind, group, communication.bytes)};
-    const models::CollectiveCost* cost = costs_.find({communication.kind, group.size()});
-    if (cost == nullptr || cost->loads.empty()) return transfer;
-    transfer.latency = cost->time.latency();
-    transfer.loads = cost->loads;
-    if (communication.kind == schedule::Collective::SendRecv) transfer.sender = communication.root;
-    return transfer;
+  [[nodiscard]] TransferCost cost_of(const schedule::Transfer& transfer,
+                                     const schedule::ProcessGroup& group) const {
+    TransferCost found{.time = costs_.collective(transfer.kind, group, transfer.bytes)};
+    const models::CollectiveCost* cost = costs_.find({transfer.kind, group.size()});
+    if (cost == nullptr || cost->loads.empty()) return found;
+    found.latency = cost->time.latency();
+    found.loads = cost->loads;
+    if (transfer.kind == schedule::Collective::SendRecv) found.sender = transfer.root;
+    return found;
   }
 
   void play_wait(const Side& side, StreamId stream, const schedule::WaitEvent& wait) {
@@ -249,7 +231,7 @@ class Compiler {
   const models::Costs& costs_;
   const bool inline_host_;
   const Lanes lanes_;
-  const Communications communications_;
+  const MovedBytes moved_bytes_;
   GraphBuilder builder_;
   std::int32_t step_ = 0;
   std::vector<std::int64_t> op_costs_;  // [op][lane]
@@ -257,7 +239,6 @@ class Compiler {
   schedule::IdTable<OpId, Duration> op_issue_;
   schedule::IdTable<OpId, models::KernelClass> op_kernel_{models::KernelClass::Other};
   std::vector<std::vector<std::int64_t>> issued_;  // [role][command], from the start of the step
-  std::vector<std::vector<char>> launched_;        // [role][command]
   std::vector<std::int64_t> host_step_;            // [role]: host time of one step
   std::vector<std::unordered_map<EventId, std::vector<std::int32_t>>> events_;  // [role]
   // The enqueue of each command of a role, once it has a node.

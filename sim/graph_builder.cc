@@ -87,7 +87,7 @@ const GraphBuilder::Meet& GraphBuilder::meeting(const schedule::ProcessGroup& gr
 
 std::int32_t GraphBuilder::add_collective(std::span<const Place> places,
                                           const schedule::ProcessGroup& group,
-                                          const Transfer& transfer) {
+                                          const TransferCost& transfer) {
   const auto self = static_cast<std::int32_t>(graph_.command_nodes.size());
   const Meet& meet = meeting(group, places.front().role);
   const NodeId first = graph_.size();
@@ -131,7 +131,7 @@ std::int32_t GraphBuilder::add_collective(std::span<const Place> places,
 }
 
 void GraphBuilder::add_demands(CollectiveNode& node, std::span<const Place> places,
-                               const schedule::ProcessGroup& group, const Transfer& transfer) {
+                               const schedule::ProcessGroup& group, const TransferCost& transfer) {
   node.first_demand = static_cast<std::int32_t>(graph_.demands.size());
   for (const std::int32_t lane : graph_.lane_sets[static_cast<std::size_t>(node.lanes)]) {
     const auto place = std::ranges::find_if(places, [&](const Place& each) {

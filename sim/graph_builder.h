@@ -29,7 +29,7 @@ struct Place {
 };
 
 // How long a collective takes and what it loads.
-struct Transfer {
+struct TransferCost {
   models::CollectiveTime time;
   Duration latency{};
   std::span<const models::LinkLoad> loads = {};
@@ -56,7 +56,7 @@ class GraphBuilder {
                    models::KernelClass kernel = models::KernelClass::Other);
   // One collective in which all these places meet over the group; its entries stand in their order.
   std::int32_t add_collective(std::span<const Place> places, const schedule::ProcessGroup& group,
-                              const Transfer& transfer);
+                              const TransferCost& transfer);
 
   [[nodiscard]] Graph& graph() { return graph_; }
   // The finished Graph. Nothing may be added after it.
@@ -75,7 +75,7 @@ class GraphBuilder {
                 models::KernelClass kernel);
   // Of one node: what it wants of the links of its lanes.
   void add_demands(CollectiveNode& node, std::span<const Place> places,
-                   const schedule::ProcessGroup& group, const Transfer& transfer);
+                   const schedule::ProcessGroup& group, const TransferCost& transfer);
   void append_predecessors(std::size_t entry, std::int32_t node);
   void append_dependencies_of(std::size_t entry, std::int32_t lane);
   void link_successors();

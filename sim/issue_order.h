@@ -10,8 +10,7 @@
 //           s1 send0 recv0                  s1 recv0 send0
 //   order   F0, {send0, recv0}, F1, B1, {recv0, send0}, B0
 //
-// Which collectives meet: the k-th of each role over the same process group on the same stream; of
-// sends and receives the k-th in the same direction (root), as a communicator pairs them.
+// Which commands meet is stored with the program: those that name one Transfer (schedule/transfers.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -20,8 +19,6 @@
 #include <vector>
 
 #include "schedule/scheduled_program.h"
-#include "sim/communication.h"
-#include "sim/lanes.h"
 
 namespace dovetail::sim {
 
@@ -44,7 +41,6 @@ struct Issue {
 enum class Enqueues { Free, Timed };
 
 // REQUIRES: verify(program) is empty; a circle of waits is a failed check.
-std::vector<Issue> issue_order(const schedule::ScheduledProgram& program, const Lanes& lanes,
-                               const Communications& communications, Enqueues enqueues);
+std::vector<Issue> issue_order(const schedule::ScheduledProgram& program, Enqueues enqueues);
 
 }  // namespace dovetail::sim

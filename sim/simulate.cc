@@ -4,7 +4,6 @@
 #include "sim/simulate.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -72,36 +71,16 @@ class TraceBuilder {
     // Launches take time only where the host is the compute stream and charges for them.
     const auto enqueues = [](const CommandNode& entry) { return entry.kind == NodeKind::Enqueue; };
     const bool launches = std::ranges::any_of(graph_.command_nodes, enqueues);
-    std::set<CommandId> described;
     for (CommandInfo& command : schedule::describe_commands(program_)) {
-      const bool launch = command.kind == SpanKind::Enqueue;
-      if (launch && !launches) continue;
-      if (launch) described.insert(command.id);
-      trace_.commands.push_back(std::move(command));
-    }
-    if (!launches) return;
-    for (const schedule::RankProgram& role : program_.roles) find_launches(role, described);
-  }
-
-  // The record on the compute stream behind which each collective is enqueued.
-  void find_launches(const schedule::RankProgram& role, const std::set<CommandId>& described) {
-    std::optional<CommandId> open;
-    for (const schedule::Command& command : role.commands) {
-      if (command.stream == schedule::kComputeStream) {
-        open.reset();
-        if (described.contains(command.id)) open = command.id;
-      } else if (open) {
-        launch_of_[command.id] = *open;
-      }
+      if (command.kind != SpanKind::Enqueue || launches)
+        trace_.commands.push_back(std::move(command));
     }
   }
 
   // The trace shows an enqueue under the record that opens the launch, as the executor does.
   [[nodiscard]] CommandId shown_as(const CommandNode& entry) const {
-    const CommandId id = command(entry.role, entry.command).id;
-    if (entry.kind != NodeKind::Enqueue) return id;
-    const auto launch = launch_of_.find(id);
-    return launch == launch_of_.end() ? id : launch->second;
+    const schedule::Command& shown = command(entry.role, entry.command);
+    return entry.kind == NodeKind::Enqueue ? shown.launch.value_or(shown.id) : shown.id;
   }
 
   void add_spans(std::int32_t index) {
@@ -142,7 +121,9 @@ class TraceBuilder {
   // span.
   void join_enqueues() {
     std::set<CommandId> records;
-    for (const auto& [collective, record] : launch_of_) records.insert(record);
+    for (const CommandNode& entry : graph_.command_nodes) {
+      if (entry.kind == NodeKind::Enqueue) records.insert(shown_as(entry));
+    }
     if (records.empty()) return;
     std::vector<traces::Span> joined;
     for (const traces::Span& span : trace_.spans) {
@@ -188,7 +169,6 @@ class TraceBuilder {
   const Graph& graph_;
   const Timeline& timeline_;
   traces::Trace trace_;
-  std::map<CommandId, CommandId> launch_of_;  // of a collective: the record behind which it stands
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "exec/cpu/kernels.h"
 #include "exec/op_times.h"
 #include "exec/run.h"
+#include "schedule/transfers.h"
 
 #include <algorithm>
 #include <map>
@@ -92,6 +93,7 @@ schedule::ScheduledProgram without_communication(const schedule::ScheduledProgra
       return !std::holds_alternative<schedule::RunOp>(command.action);
     });
   }
+  schedule::link_transfers(ops);
   return ops;
 }
 

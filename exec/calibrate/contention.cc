@@ -9,6 +9,7 @@
 #include "exec/clock.h"
 #include "exec/op_times.h"
 #include "exec/run.h"
+#include "schedule/transfers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -36,6 +37,7 @@ schedule::ScheduledProgram backward_only(const schedule::ScheduledProgram& plan)
                        " has none");
     }
   }
+  schedule::link_transfers(backward);
   return backward;
 }
 

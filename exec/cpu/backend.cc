@@ -35,28 +35,14 @@ Ports with_defaults(Ports ports) {
   return ports;
 }
 
-// The group that a command communicates over.
-std::optional<GroupId> group_of(const schedule::Action& action,
-                                const std::map<OpId, const schedule::Op*>& ops) {
-  if (const auto* collective = std::get_if<schedule::RunCollective>(&action)) {
-    return collective->group;
-  }
-  const auto* run = std::get_if<schedule::RunOp>(&action);
-  if (run == nullptr) return std::nullopt;
-  const auto* work = std::get_if<schedule::CollectiveWork>(&ops.at(run->op)->work);
-  return work == nullptr ? std::nullopt : std::optional(work->group);
-}
-
 // The groups of every stream, of all roles together: so every rank opens the same transports.
-std::vector<std::vector<GroupId>> communicators_of(const schedule::ScheduledProgram& plan,
-                                                   const std::map<OpId, const schedule::Op*>& ops) {
+std::vector<std::vector<GroupId>> communicators_of(const schedule::ScheduledProgram& plan) {
   std::vector<std::set<GroupId>> groups(plan.streams.size());
   for (const schedule::RankProgram& role : plan.roles) {
     for (const schedule::Command& command : role.commands) {
-      const std::optional<GroupId> group = group_of(command.action, ops);
       const auto stream = static_cast<std::size_t>(command.stream.value);
       if (stream >= groups.size()) throw InputError(text("no such stream", command.id));
-      if (group) groups[stream].insert(*group);
+      if (command.transfer) groups[stream].insert(plan.transfer(command).group);
     }
   }
   std::vector<std::vector<GroupId>> sorted;
@@ -74,7 +60,7 @@ CpuBackend::CpuBackend(const schedule::ScheduledProgram& plan, Ports ports)
       memory_(plan, {.rank = ports_.rank, .scope = ports_.tensors, .workspace = ports_.workspace}) {
   for (const schedule::Op& op : plan.program.ops) op_of_[op.id] = &op;
   ops_ = ports_.make_ops(plan, ports_.rank, memory_);
-  communicators_ = communicators_of(plan, op_of_);
+  communicators_ = communicators_of(plan);
   plan_commands();
   open_streams();
 }
@@ -116,18 +102,18 @@ void CpuBackend::plan_commands() {
 
 void CpuBackend::plan_op(const schedule::Command& command, const schedule::RunOp& action) {
   const schedule::Op& op = *op_of_.at(action.op);
-  const auto* work = std::get_if<schedule::CollectiveWork>(&op.work);
-  if (work == nullptr) {
+  if (!command.transfer) {
     if (command.stream == schedule::kComputeStream) return;
     throw InputError(text("ops run on the compute stream, unless they communicate", command.id));
   }
-  require_member(command, work->group);
-  if (work->kind == schedule::Collective::SendRecv &&
-      plan_.program.group(work->group).size() != 2) {
+  const schedule::Transfer& transfer = plan_.transfer(command);
+  require_member(command, transfer.group);
+  if (transfer.kind == schedule::Collective::SendRecv &&
+      plan_.program.group(transfer.group).size() != 2) {
     throw InputError(op.name + ": a send-recv needs a group of two ranks");
   }
   messages_[op.id] = values::message_of(plan_.program, op);
-  labels_[command.id] = std::string(schedule::to_string(work->kind)) + " of op " + op.name;
+  labels_[command.id] = std::string(schedule::to_string(transfer.kind)) + " of op " + op.name;
 }
 
 void CpuBackend::require_member(const schedule::Command& command, GroupId group) const {
@@ -173,6 +159,8 @@ CommThread* CpuBackend::comm_thread(const schedule::Command& command) {
 std::size_t CpuBackend::transport_of(StreamId stream, GroupId group) const {
   const std::vector<GroupId>& groups = communicators_[static_cast<std::size_t>(stream.value)];
   const auto found = std::find(groups.begin(), groups.end(), group);
+  DOVETAIL_CHECK(found != groups.end()) << "nothing was opened for group " << group << " on stream "
+                                        << stream << ": link_transfers did not see the command";
   return static_cast<std::size_t>(found - groups.begin());
 }
 

@@ -15,16 +15,12 @@
 namespace dovetail::exec::cuda {
 namespace {
 
-std::optional<CommunicatorKey> key_of(const schedule::Program& program,
+std::optional<CommunicatorKey> key_of(const schedule::ScheduledProgram& plan,
                                       const schedule::Command& command) {
-  if (const auto* collective = std::get_if<schedule::RunCollective>(&command.action)) {
-    return CommunicatorKey{command.stream, collective->group, collective->max_ctas};
-  }
-  const auto* run = std::get_if<schedule::RunOp>(&command.action);
-  if (run == nullptr) return std::nullopt;
-  const auto* work = std::get_if<schedule::CollectiveWork>(&program.op(run->op).work);
-  if (work == nullptr) return std::nullopt;
-  return CommunicatorKey{command.stream, work->group, 0};
+  if (!command.transfer) return std::nullopt;
+  const auto* collective = std::get_if<schedule::RunCollective>(&command.action);
+  return CommunicatorKey{command.stream, plan.transfer(command).group,
+                         collective == nullptr ? 0 : collective->max_ctas};
 }
 
 bool leads(const schedule::Program& program, GroupId group, Rank rank) {
@@ -44,7 +40,7 @@ std::vector<CommunicatorKey> communicators_of(const schedule::ScheduledProgram& 
         message << "command c" << command.id << ": no such stream";
         throw InputError(message.str());
       }
-      const std::optional<CommunicatorKey> key = key_of(plan.program, command);
+      const std::optional<CommunicatorKey> key = key_of(plan, command);
       if (key) keys.insert(*key);
     }
   }
@@ -54,7 +50,7 @@ std::vector<CommunicatorKey> communicators_of(const schedule::ScheduledProgram& 
 std::size_t communicator_of(const schedule::ScheduledProgram& plan,
                             const std::vector<CommunicatorKey>& keys,
                             const schedule::Command& command) {
-  const std::optional<CommunicatorKey> key = key_of(plan.program, command);
+  const std::optional<CommunicatorKey> key = key_of(plan, command);
   DOVETAIL_CHECK(key.has_value()) << "command c" << command.id << " does not communicate";
   const auto found = std::lower_bound(keys.begin(), keys.end(), *key);
   DOVETAIL_CHECK(found != keys.end() && *found == *key) << "command c" << command.id;

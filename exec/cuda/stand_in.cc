@@ -4,6 +4,7 @@
 #include "exec/cuda/stand_in.h"
 
 #include "exec/run.h"
+#include "schedule/transfers.h"
 
 #include <utility>
 #include <variant>
@@ -27,6 +28,7 @@ schedule::ScheduledProgram as_one_rank(const schedule::ScheduledProgram& plan) {
     auto* timed = std::get_if<schedule::TimedWork>(&op.work);
     if (timed != nullptr && timed->by_rank.size() > 1) timed->by_rank.resize(1);
   }
+  schedule::link_transfers(alone);
   return alone;
 }
 

@@ -33,7 +33,10 @@ struct Entry {
 class Deriver {
  public:
   Deriver(const schedule::ScheduledProgram& plan, Rank rank)
-      : plan_(plan), program_(plan.program), rank_(rank) {
+      : plan_(plan),
+        program_(plan.program),
+        owed_(plan.owed.empty() ? plan.program.reductions : plan.owed),
+        rank_(rank) {
     for (const schedule::Tensor& tensor : program_.tensors) tensors_[tensor.id] = &tensor;
     find_ranks();
     find_last_writes();
@@ -111,7 +114,7 @@ class Deriver {
     for (const schedule::Tensor& tensor : program_.tensors) {
       if (tensor.merges) sums[*tensor.merges] = tensor.id;
     }
-    for (const schedule::Reduction& reduction : program_.reductions) {
+    for (const schedule::Reduction& reduction : owed_) {
       const auto sum = sums.find(reduction.gradient);
       const bool is_late = sum != sums.end() && (bucketed.count(sum->second) > 0 ||
                                                  bucketed.count(reduction.gradient) == 0);
@@ -409,7 +412,7 @@ class Deriver {
   // Those that lie reduced in memory when the step is over.
   void look_at_gradients() {
     std::set<TensorId> seen;
-    for (const schedule::Reduction& reduction : program_.reductions) {
+    for (const schedule::Reduction& reduction : owed_) {
       const TensorId id = reduction.gradient;
       if (debts_.count(id) == 0 || stays_scattered(id) || !seen.insert(id).second) continue;
       const Entry entry = read(rank_, id);
@@ -437,6 +440,7 @@ class Deriver {
 
   const schedule::ScheduledProgram& plan_;
   const schedule::Program& program_;
+  const std::vector<schedule::Reduction>& owed_;
   Rank rank_;
   std::map<TensorId, const schedule::Tensor*> tensors_;
   std::set<Rank> ranks_;

@@ -7,9 +7,9 @@
 // owed. So whatever the schedule did with streams, buckets, scaling, micro-steps and shards, the
 // optimizer must see
 //     sum over ranks and micro-steps x scale x 1 / degree (of averages)
-// where the scale of the debt holds 1 / k already. verify has held the debts of the rewritten Program
-// against those of the Program that the user gave (schedule/verify/kept.h). Observed are: what updates read (times their own
-// rescale factor), readers of reduced gradients in backward, first readers of what an op that is a
+// where the scale of the debt holds 1 / k already. The debts are those of the Program that the user gave,
+// where the plan knows them (ScheduledProgram::owed), and not what lowering made of them. Observed are:
+// what updates read (times their own rescale factor), readers of reduced gradients in backward, first readers of what an op that is a
 // collective brought, norms, and parameters after the all-gather of their shards.
 //
 // SPDX-License-Identifier: Apache-2.0

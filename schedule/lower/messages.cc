@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <set>
-#include <span>
 
 #include "base/count.h"
 #include "base/error.h"
+#include "schedule/id_table.h"
 
 namespace dovetail::schedule::internal {
 namespace {
@@ -47,48 +47,52 @@ StreamId stream_of(Draft& draft, Channel channel) {
   return id;
 }
 
-bool touches(const Op& op, std::span<const TensorId> tensors) {
-  return std::ranges::any_of(tensors, [&](TensorId id) {
-    return std::ranges::count(op.reads, id) + std::ranges::count(op.writes, id) > 0;
-  });
-}
+// The next op of a role, behind some position, that reads or writes each tensor, and that writes it.
+struct NextUse {
+  IdTable<TensorId, std::size_t> touch{kEnd};
+  IdTable<TensorId, std::size_t> write{kEnd};
 
-bool overwrites(const Op& op, std::span<const TensorId> tensors) {
-  return std::ranges::any_of(tensors,
-                             [&](TensorId id) { return std::ranges::count(op.writes, id) > 0; });
-}
+  void add(const Op& op, std::size_t position) {
+    for (const TensorId id : op.reads) touch[id] = position;
+    for (const TensorId id : op.writes) touch[id] = write[id] = position;
+  }
+};
 
 }  // namespace
 
 void place_messages(Draft& draft, RoleDraft& role) {
   const Program& program = draft.program();
   if (program.stages == 1) return;
-  std::vector<std::size_t> mine;  // positions of the role's ops
+  IdTable<TensorId, char> used;  // by the role's ops so far
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    if (role_of(program, program.ops[i]) == role.role) mine.push_back(i);
-  }
-  std::set<TensorId> used;  // by the ops so far
-  for (std::size_t k = 0; k < mine.size(); ++k) {
-    const Op& op = program.ops[mine[k]];
+    const Op& op = program.ops[i];
+    if (role_of(program, op) != role.role) continue;
     if (const CollectiveWork* work = message_of(op)) {
       const Channel channel = channel_of(draft, *work);
-      Message message{.op = mine[k], .stream = stream_of(draft, channel)};
+      Message message{.op = i, .stream = stream_of(draft, channel)};
       message.receives = channel.to == role.role;
-      const std::vector<TensorId>& moved = message.receives ? op.writes : op.reads;
-      message.after_compute = !message.receives || std::ranges::any_of(moved, [&](TensorId id) {
-        return used.contains(id);
+      message.after_compute = !message.receives || std::ranges::any_of(op.writes, [&](TensorId id) {
+        return used.at(id) != 0;
       });
-      for (std::size_t later = k + 1; later < mine.size(); ++later) {
-        const Op& next = program.ops[mine[later]];
-        const bool conflict = message.receives ? touches(next, moved) : overwrites(next, moved);
-        if (!conflict) continue;
-        message.wait_before = mine[later];
-        break;
-      }
       role.messages.push_back(message);
     }
-    used.insert(op.reads.begin(), op.reads.end());
-    used.insert(op.writes.begin(), op.writes.end());
+    for (const TensorId id : op.reads) used[id] = 1;
+    for (const TensorId id : op.writes) used[id] = 1;
+  }
+  // What comes next is known on the way back.
+  NextUse next;
+  auto message = role.messages.rbegin();
+  for (std::size_t i = program.ops.size(); i-- > 0 && message != role.messages.rend();) {
+    const Op& op = program.ops[i];
+    if (role_of(program, op) != role.role) continue;
+    if (message->op == i) {
+      for (const TensorId id : message->receives ? op.writes : op.reads) {
+        const std::size_t there = message->receives ? next.touch.at(id) : next.write.at(id);
+        message->wait_before = std::min(message->wait_before, there);
+      }
+      ++message;
+    }
+    next.add(op, i);
   }
 }
 

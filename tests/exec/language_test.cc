@@ -3,6 +3,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/policies.h"
+#include "schedule/transfers.h"
 #include "tests/exec/programs.h"
 
 #include <gmock/gmock.h>
@@ -313,6 +314,7 @@ TEST(LanguageTest, TheWrongPairsAreFound) {
     auto* run = std::get_if<RunCollective>(&command.action);
     if (run != nullptr) run->group = kAcross;
   }
+  schedule::link_transfers(plan);
   expect_found(plan, "c.grad");
 }
 

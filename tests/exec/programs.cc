@@ -8,6 +8,7 @@
 #include "exec/launch/local_ranks.h"
 #include "exec/measure.h"
 #include "schedule/lower.h"
+#include "schedule/transfers.h"
 
 #include <mutex>
 #include <string>
@@ -166,6 +167,7 @@ ScheduledProgram without(ScheduledProgram plan,
   std::size_t erased = 0;
   for (schedule::RankProgram& role : plan.roles) erased += std::erase_if(role.commands, predicate);
   DOVETAIL_CHECK(erased > 0) << "no such command";
+  schedule::link_transfers(plan);
   return plan;
 }
 

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "exec/legal.h"
+#include "exec/values/dataflow.h"
 #include "schedule/lower.h"
 #include "schedule/verify.h"
 #include "tests/exec/law.h"
@@ -77,6 +78,7 @@ std::optional<Drawn> draw(std::uint64_t seed) {
   for (const schedule::Problem& problem : schedule::verify(program, drawn.plan, schedule.merge)) {
     ADD_FAILURE() << "seed " << seed << ": " << problem.message;
   }
+  drawn.plan.owed = owed_by(drawn.source);
   return drawn;
 }
 
@@ -113,17 +115,51 @@ TEST_P(RandomSchedulesOfPart, LegalOnesGiveExactGradientsAndTheWeightsOfTheNaive
   EXPECT_GT(checked, std::int64_t{kWantedHere} * 2 * 2 * 5000);
 }
 
+// All factors of the gradients that some op is to find.
+std::vector<double> expected_factors(const ScheduledProgram& plan) {
+  std::vector<double> factors;
+  for (const values::Observation& look : values::expectations(plan, Rank{0}).observations) {
+    for (const values::Piece& piece : look.expected) {
+      for (const values::Term& term : piece.terms) factors.push_back(term.factor);
+    }
+  }
+  return factors;
+}
+
+// What lowering writes into the Program that it hands on does not change what ranks must find: a factor
+// that it forgot or applied twice, there and in the commands alike, is a wrong value.
+TEST(RandomSchedulesTest, WhatRanksMustFindIsWhatTheUsersProgramOwes) {
+  int compared = 0;
+  for (std::uint64_t seed = 0; seed < kMostSeeds && compared < 20; ++seed) {
+    const std::optional<Drawn> drawn = draw(seed);
+    if (!drawn || drawn->plan.program.reductions.empty()) continue;
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const std::vector<double> expected = expected_factors(drawn->plan);
+    ScheduledProgram changed = drawn->plan;
+    changed.owed.clear();
+    EXPECT_EQ(expected_factors(changed), expected) << "lowering owes something else";
+    for (schedule::Reduction& reduction : changed.program.reductions) {
+      reduction.scale = reduction.scale * Rational(1, 2);
+    }
+    EXPECT_NE(expected_factors(changed), expected);
+    changed.owed = drawn->plan.owed;
+    EXPECT_EQ(expected_factors(changed), expected);
+    ++compared;
+  }
+  EXPECT_EQ(compared, 20);
+}
+
 // One mutation each of legal plans, the kinds in turn. Some plans have no place for a kind.
 TEST(RandomSchedulesTest, IllegalOnesAreRefusedBeforeAnyRankStarts) {
   int refused = 0;
   std::size_t kind = 0;
   for (std::uint64_t seed = 0; seed < kMostSeeds && refused < kWanted; ++seed) {
-    const std::optional<Drawn> drawn = draw(seed);
+    std::optional<Drawn> drawn = draw(seed);
     if (!drawn) continue;
     EXPECT_NO_THROW(require_legal(drawn->source, drawn->plan, "legal"));
     Random random(seed);
     for (int tries = 0; tries < 2; ++tries) {
-      const auto illegal = dovetail::testing::mutate(random, drawn->plan, kind++);
+      auto illegal = dovetail::testing::mutate(random, drawn->plan, kind++);
       if (!illegal) continue;
       SCOPED_TRACE("seed " + std::to_string(seed) + ": " + illegal->name);
       try {

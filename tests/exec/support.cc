@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "exec/cpu/synthetic_ops.h"
+#include "schedule/transfers.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -90,6 +91,7 @@ class PlanWriter {
     if (!at_end) wait(1);
     add(kComputeStream, RunOp{kUpdate1});
     plan_.roles = {std::move(role_)};
+    link_transfers(plan_);
     return std::move(plan_);
   }
 
@@ -154,6 +156,7 @@ ScheduledProgram without_waits(ScheduledProgram plan) {
       return command.stream == kComputeStream && std::holds_alternative<WaitEvent>(command.action);
     });
   }
+  link_transfers(plan);
   return plan;
 }
 

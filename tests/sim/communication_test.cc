@@ -7,6 +7,7 @@
 #include <string>
 
 #include "schedule/moved_bytes.h"
+#include "sim/graph.h"
 #include "sim/simulate.h"
 #include "tests/sim/role_programs.h"
 #include "tests/support/programs.h"
@@ -156,6 +157,25 @@ TEST(CommunicationTest, AScaleOnACommunicationStreamRunsBesideCompute) {
   EXPECT_EQ(summary.compute_ns, 40'000);
   EXPECT_EQ(summary.communication_ns, 20'000);
   EXPECT_EQ(summary.exposed_ns, 0);
+}
+
+// What is ready at 100, behind a collective that ends at e <= 100, ends at 100 + T(100 - e). With a cold
+// start that costs more than a queued one (isolated 30, back to back 10) any rule that keeps both ends
+// later for an early e than for e = 100: at 130 against 110. It is at most that. The other way round
+// (isolated 10, back to back 30) an earlier end never delays.
+TEST(CommunicationTest, AnEarlierEndDelaysTheNextCollectiveByAtMostWhatAColdStartCosts) {
+  const CollectiveNode cold{.isolated = 30, .back_to_back = 10};
+  const CollectiveNode queued{.isolated = 10, .back_to_back = 30};
+  const auto end = [](const CollectiveNode& node, std::int64_t previous) {
+    return 100 + node.duration(100 - previous);
+  };
+  EXPECT_EQ(end(cold, 100), 110);
+  EXPECT_EQ(end(cold, 95), 115);
+  EXPECT_EQ(end(cold, 0), 130);
+  for (std::int64_t previous = 1; previous <= 100; ++previous) {
+    EXPECT_LE(end(cold, previous - 1) - end(cold, 100), 30 - 10);
+    EXPECT_LE(end(queued, previous - 1), end(queued, previous));
+  }
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "models/costs.h"
 #include "schedule/pipeline/order.h"
 #include "schedule/scheduled_program.h"
+#include "schedule/transfers.h"
 
 namespace dovetail::testing {
 
@@ -43,7 +44,11 @@ class RolePlan {
   // On `after`, everything issued to `before` so far.
   void chain(std::int32_t role, std::int32_t before, std::int32_t after);
 
-  [[nodiscard]] const schedule::ScheduledProgram& plan() const { return plan_; }
+  [[nodiscard]] schedule::ScheduledProgram plan() const {
+    schedule::ScheduledProgram linked = plan_;
+    schedule::link_transfers(linked);
+    return linked;
+  }
 
  private:
   OpId op(std::int32_t role, const std::string& name, schedule::Work work);
