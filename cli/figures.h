@@ -4,8 +4,8 @@
 //   typical step   their median
 //
 // Predicted, they are the same quantiles of steps drawn in simulation (sim/disturbed.h), a share of them
-// from each round, with the op times of that round and the absences of the stretch of it in which the plan
-// ran. So both sides met the same minute, and the same quantile means the same thing on both. Of the plan's
+// from each round, with the times that ops, collectives and copies had in that round (between.h) and the
+// absences of the stretch of it in which the plan ran. So both sides met the same minute, and the same quantile means the same thing on both. Of the plan's
 // own steps only this stretch is known to the prediction, not how long any of them took.
 //
 // Known to: half the distance of the order statistics one standard error below and above the quantile, as
@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "cli/between.h"
 #include "exec/backend.h"
 #include "exec/measure.h"
 #include "exec/op_times.h"
@@ -40,22 +41,16 @@ inline constexpr const char* kPredictedTypical = "predicted typical step us";
 // 1 where nothing is known. REQUIRES: 0 < quantile < 1.
 double known_to(std::span<const Duration> steps, double quantile);
 
-// A step without communication that runs in every round, for the plans that compute the same.
-struct Between {
-  schedule::ScheduledProgram program;
-  std::vector<std::size_t> plans;  // by number, rising
-};
-std::vector<Between> between_programs(std::span<const schedule::ScheduledProgram* const> plans);
-
 // What one round tells about costs, on every rank.
 struct RoundCosts {
-  std::vector<std::vector<std::vector<exec::StepOps>>> ops;  // [between program][rank][step]
+  std::vector<std::vector<std::vector<exec::StepOps>>> ops;  // [Between::ops][rank][step]
+  RemeasuredCosts costs;                                     // of collectives and copies
   traces::Disturbances away;
   std::vector<sim::DrawOptions::Stretch>
       ran;  // by plan: when its steps ran, from the start of the round
 };
 
-// Of plan number `plan`: draws from all rounds, taken together.
+// Of plan number `plan`, which computes as Between::ops[between] does: draws from all rounds, taken together.
 sim::Figures predict_over_rounds(const schedule::ScheduledProgram& program,
                                  const models::Costs& costs, std::span<const RoundCosts> rounds,
                                  std::size_t plan, std::size_t between, Duration shield);

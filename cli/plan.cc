@@ -70,12 +70,14 @@ std::vector<std::string> notes_on(const sim::SteadyState& steady) {
           " on average; one of them follows"};
 }
 
-void print_interval(std::ostream& out, const schedule::ScheduledProgram& program,
-                    const models::Costs& costs) {
+// Both figures of the step (figures.h), where the spread of costs was measured.
+void print_figures(std::ostream& out, const schedule::ScheduledProgram& program,
+                   const models::Costs& costs) {
   const std::optional<sim::StepInterval> interval = sim::step_interval(program, costs);
   if (!interval) return;
-  out << "  interval                " << fixed(to_us(interval->p10), 3) << " .. "
-      << fixed(to_us(interval->p90), 3) << " us, p10 to p90 of "
+  const auto ms = [](Duration time) { return fixed(to_us(time) / 1e3, 3) + " ms"; };
+  out << "  quiet step (p10) " << ms(interval->p10) << ", typical step (p50) "
+      << ms(interval->median) << ", p90 " << ms(interval->p90) << ": of "
       << counted(std::int64_t{interval->draws}, "draw")
       << " from the spread of measured kernels and collectives\n";
 }
@@ -124,6 +126,7 @@ void plan(const PlanOptions& options, std::ostream& out) {
     out << ", lower bound " << fixed(to_us(*predicted.lower_bound) / 1e3, 3) << " ms";
   }
   out << '\n';
+  print_figures(out, program, planner.costs());
   print_notes(out, inputs.notes);
   print_notes(out, notes);
   if (is_sharded(result.schedule)) print_notes(out, inputs.sharding_notes);
@@ -159,7 +162,7 @@ void predict(const PredictOptions& options, std::ostream& out) {
   print_notes(out, stream_notes(plan.schedule));
   print_notes(out, notes_on(simulated.steady));
   traces::print(out, traces::median_step(trace));
-  print_interval(out, program, machine.costs);
+  print_figures(out, program, machine.costs);
   if (options.timeline) out << '\n' << traces::timeline(trace);
   if (!options.perfetto.empty()) out << options.perfetto << ": open in ui.perfetto.dev\n";
 }

@@ -97,13 +97,13 @@ using Programs = std::vector<const schedule::ScheduledProgram*>;
 
 // The plans, then, where they are wanted, their steps without communication, and those that run between
 // the rounds.
-Programs programs_of(const std::vector<Loaded>& loaded, const std::vector<Between>& between) {
+Programs programs_of(const std::vector<Loaded>& loaded, const Programs& between) {
   Programs programs;
   for (const Loaded& one : loaded) programs.push_back(&one.program);
   for (const Loaded& one : loaded) {
     if (one.alone) programs.push_back(&*one.alone);
   }
-  for (const Between& one : between) programs.push_back(&one.program);
+  programs.insert(programs.end(), between.begin(), between.end());
   return programs;
 }
 
@@ -163,7 +163,7 @@ std::int32_t warmup_of(const RunCommandOptions& options, const std::optional<Cud
 struct Work {
   const RunCommandOptions& options;
   const std::vector<Loaded>& loaded;
-  const std::vector<Between>& between;
+  const Between& between;                 // nothing, or
   const std::optional<Machine>& machine;  // with --calibrate-between
   const std::optional<CudaJob>& cuda;
 };
@@ -194,25 +194,52 @@ std::int32_t between_steps(const RunCommandOptions& options) {
   return std::max(2, options.steps / 2);
 }
 
+// What the programs between the rounds tell of one round, beside the ops; the same on every rank.
+// `timings_of`: of that round, by number of the program.
+template <class TimingsOf>
+RemeasuredCosts remeasured_in(const exec::Exchange& exchange, const Work& work,
+                              const TimingsOf& timings_of, exec::Watched watched) {
+  RemeasuredCosts costs;
+  std::size_t number = work.between.ops.size();
+  for (const schedule::ScheduledProgram& collectives : work.between.collectives) {
+    const std::vector<exec::Timing> timings = timings_of(number++);
+    watched.timings = timings;
+    add_collectives(exchange, collectives, watched, costs);
+  }
+  if (work.between.copies) {
+    const std::vector<exec::Timing> timings = timings_of(number);
+    watched.timings = timings;
+    add_copies(exchange, *work.between.copies, watched, costs);
+  }
+  return costs;
+}
+
 // What each round tells about costs; the same on every rank.
 std::vector<RoundCosts> round_costs(const exec::Exchange& exchange, const Work& work,
                                     const exec::Measured& measured,
                                     const exec::Yardstick& yardstick) {
-  const std::size_t first_lane = measured.own.size() - work.between.size();
+  const std::size_t first_lane = measured.own.size() - work.between.programs().size();
   const std::int32_t steps = between_steps(work.options);
   std::vector<RoundCosts> rounds;
   for (std::size_t round = 0; round < measured.rounds.size(); ++round) {
     const exec::RoundTime& time = measured.rounds[round];
     const traces::CoreRecord record = yardstick.record(time.begin_ns, time.end_ns);
+    const auto timings_of = [&](std::size_t number) {
+      return timings_of_round(measured.own[first_lane + number].timings, round, steps);
+    };
     RoundCosts costs;
     costs.away = exec::share_records(exchange, record);
-    for (std::size_t i = 0; i < work.between.size(); ++i) {
-      const std::vector<exec::Timing> timings =
-          timings_of_round(measured.own[first_lane + i].timings, round, steps);
-      costs.ops.push_back(exec::share_op_times(
-          exchange,
-          exec::op_times(work.between[i].program, exchange.rank, timings, record, time.begin_ns)));
+    for (std::size_t i = 0; i < work.between.ops.size(); ++i) {
+      costs.ops.push_back(
+          exec::share_op_times(exchange, exec::op_times(work.between.ops[i].program, exchange.rank,
+                                                        timings_of(i), record, time.begin_ns)));
     }
+    costs.costs = remeasured_in(exchange, work, timings_of,
+                                {.timings = {},
+                                 .record = record,
+                                 .begin_ns = time.begin_ns,
+                                 .shield = work.machine->shield});
+    if (round > 0) costs.costs = completed(std::move(costs.costs), rounds.back().costs);
     for (std::size_t plan = 0; plan < work.loaded.size(); ++plan) {
       costs.ran.push_back(stretch_of(
           timings_of_round(measured.own[plan].timings, round, work.options.steps), time.begin_ns));
@@ -223,9 +250,12 @@ std::vector<RoundCosts> round_costs(const exec::Exchange& exchange, const Work& 
 }
 
 void predict_figures(const Work& work, std::span<const RoundCosts> rounds, Result& result) {
+  std::vector<RemeasuredCosts> again;
+  for (const RoundCosts& round : rounds) again.push_back(round.costs);
+  result.again = measured_again(work.machine->costs.front(), again);
   result.figures.resize(work.loaded.size());
-  for (std::size_t i = 0; i < work.between.size(); ++i) {
-    for (const std::size_t plan : work.between[i].plans) {
+  for (std::size_t i = 0; i < work.between.ops.size(); ++i) {
+    for (const std::size_t plan : work.between.ops[i].plans) {
       result.figures[plan] =
           predict_over_rounds(work.loaded[plan].program, work.machine->costs[plan], rounds, plan, i,
                               work.machine->shield);
@@ -296,14 +326,15 @@ Result run_rank(const Work& work, const RankSeat& seat) {
   const exec::Exchange exchange = exec::cpu::exchange_of(session);
   exec::cuda::BackendOptions on_gpu;
   if (cuda) on_gpu = options_for(*cuda, session);
-  const Programs programs = programs_of(work.loaded, work.between);
+  const Programs between = work.between.programs();
+  const Programs programs = programs_of(work.loaded, between);
   const Backends backends =
       cuda ? cuda_backends(programs, *cuda, on_gpu)
            : cpu_backends(programs, exec::cpu::ports_of(session, seat.transport, seat.rate));
   std::vector<exec::Lane> lanes;
   for (std::size_t i = 0; i < programs.size(); ++i) {
     lanes.push_back({.plan = programs[i], .backend = backends[i].get()});
-    if (i + work.between.size() >= programs.size()) lanes.back().steps = between_steps(options);
+    if (i + between.size() >= programs.size()) lanes.back().steps = between_steps(options);
   }
   traces::Provenance provenance{.origin = traces::Origin::Measured,
                                 .machine = exec::this_machine().text(),
@@ -407,13 +438,13 @@ int run(const RunCommandOptions& options, std::ostream& out) {
     if (options.exposed) one.alone = alone(one);
   }
   std::optional<Machine> machine;
-  std::vector<Between> between;
+  Between between;
   if (options.calibrate_between) {
     if (cuda) throw InputError("run: --calibrate-between: not on GPUs yet");
     machine = machine_of(options, loaded);
     std::vector<const schedule::ScheduledProgram*> plans;
     for (const Loaded& one : loaded) plans.push_back(&one.program);
-    between = between_programs(plans);
+    between = between_programs(plans, machine->costs.front());
   }
   const Work work = {
       .options = options, .loaded = loaded, .between = between, .machine = machine, .cuda = cuda};

@@ -101,10 +101,28 @@ void print_figures(std::ostream& out, const Result& result, const std::vector<Lo
   }
   table.print(out);
   out << "quiet: 10th percentile of the steps, typical: median; predicted, then measured\n";
+  for (const MeasuredAgain& one : result.again) {
+    out << (&one == &result.again.front() ? "between the rounds, of what the cluster file says: "
+                                          : ", ")
+        << one.what << " of " << to_string(one.bytes) << ' ' << fixed(one.least, 2) << " to "
+        << fixed(one.most, 2);
+  }
+  if (!result.again.empty()) out << '\n';
 }
 
 ordered_json or_null(const std::string& text) {
   return text.empty() ? ordered_json(nullptr) : ordered_json(text);
+}
+
+ordered_json again_json(const Result& result) {
+  ordered_json again = ordered_json::array();
+  for (const MeasuredAgain& one : result.again) {
+    again.push_back({{"what", one.what},
+                     {"size_bytes", one.bytes.count()},
+                     {"least_share", one.least},
+                     {"most_share", one.most}});
+  }
+  return again;
 }
 
 // One entry per rank.
@@ -205,6 +223,7 @@ std::string to_json(const Result& result, const std::vector<Loaded>& loaded) {
                                {"costs", result.figures.empty() ? "of the plans" : "of each round"},
                                {"rounds", result.measured.rounds.size()},
                                {"took_s", to_us(result.took) / 1e6},
+                               {"measured_again", again_json(result)},
                                {"yardstick", cores_json(result)},
                                {"yardstick_cpu_share", result.yardstick_share},
                                {"rows", rows}};

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/between.h"
 #include "cli/exposed.h"
 #include "exec/machine.h"
 #include "exec/measure.h"
@@ -50,6 +51,7 @@ struct Result {
   std::vector<std::int64_t> disturbed;  // steps that met absences, one count per plan
   std::vector<Known> known;             // one per plan
   std::vector<sim::Figures> figures;  // one per plan, predicted from costs measured between rounds
+  std::vector<MeasuredAgain> again;   // what else was measured between rounds, beside ops
   traces::Disturbances disturbances;  // of each rank's core; none on GPUs
   double yardstick_share = 0;         // processor time of the yardstick itself, of one core
   Duration took{};

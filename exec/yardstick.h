@@ -4,24 +4,24 @@
 //   ... measure ...
 //   traces::CoreRecord record = yardstick.record(begin_ns, now_ns());
 //
-// A thread of its own sleeps until given moments, one in each period of 4 ms at a random place in it, and
-// notes when it really woke up. If the core is away at that moment, it wakes up late, by what was left
-// of the absence. So the share of moments that found the core away is an unbiased estimate of the share
-// of time in which it was, for absences longer and shorter than a period; and since the moments are
-// random, nothing periodic can hide between them. Every fourth time it also runs 10 us of known work,
+// A thread of its own sleeps until given moments at random places in time and notes when it really woke up.
+// If the core is away at that moment, it wakes up late, by what was left of the absence. moments.h says how
+// the moments are chosen and what follows from them. About every 50 ms it also runs 10 us of known work,
 // whose time tells what the core lost while it was there.
 //
 // The thread has real-time priority where the system allows it (else it asks for quick wake-ups), so
 // programs that compete at ordinary priority do not delay it. They show in the time that the rank's own
-// thread, the one that made the yardstick, stood in the run queue (/proc/.../schedstat), which is read at
-// every moment. Where that is known it also tells how long an absence was; a core that the hypervisor took
-// leaves no trace there. Then the beginning of an absence lies between the last moment when the core was
-// there and the first when it was away, and the middle is right on average for absences longer than a
-// period; shorter ones are lengthened so that all of them add up to the share.
+// thread, the one that made the yardstick, stood in the run queue (/proc/.../schedstat). Where that is
+// known it also tells how long an absence was; a core that the hypervisor took leaves no trace there.
+//
+// Cost. A wake-up takes 15 to 25 us of processor time on a virtual machine, nearly all of it for setting
+// the timer and for its interrupt, a quarter of that on bare metal. So it is done seldom where the core is
+// seldom away, and whatever else a wake-up did is avoided: schedstat, which the system formats as text, is
+// read only where the processor time of the rank's thread says that it may have stood in the queue.
 //
 // What it does not see: ordinary programs while the rank's own thread waits for communication, and waits
-// under half a millisecond, which the rank's own communication threads cause. Its own processor time is
-// known (cost()) and reported.
+// in less than an eighth of the time, which the rank's own communication threads cause. Its own processor
+// time is known (cost()) and reported.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -29,7 +29,10 @@
 #include "base/units.h"
 #include "exec/backend.h"
 #include "exec/exchange.h"
+#include "exec/moments.h"
 #include "traces/disturbances.h"
+
+#include <ctime>
 
 #include <atomic>
 #include <cstdint>
@@ -41,29 +44,31 @@
 
 namespace dovetail::exec {
 
-// One moment: when the thread should have woken up, when it did, how many later moments had passed by
-// then, how long the rank's thread stood in the run queue since the moment before, and how long known work
-// took (0: not run this time).
-struct Tick {
-  std::int64_t due_ns = 0;
-  std::int64_t woke_ns = 0;
-  std::int64_t passed = 0;
-  std::int64_t waited_ns = 0;
-  std::int64_t work_ns = 0;
-  friend bool operator==(const Tick&, const Tick&) = default;
-};
+// How long a thread stands in the run queue. Made by that thread, asked by another one.
+class RunQueueWait {
+ public:
+  RunQueueWait();
+  ~RunQueueWait();
+  RunQueueWait(const RunQueueWait&) = delete;
+  RunQueueWait& operator=(const RunQueueWait&) = delete;
 
-// What ticks say about the time from `begin_ns` to `end_ns`. A wake-up within kOnTime is in time.
-inline constexpr Duration kOnTime = std::chrono::microseconds(150);
-// Shorter waits in the run queue are our own communication threads.
-inline constexpr Duration kOwnWaits = std::chrono::microseconds(500);
-traces::CoreRecord record_of(std::span<const Tick> ticks, std::int64_t begin_ns,
-                             std::int64_t end_ns, Duration period);
+  // Since the last call; 0 where it is unknown, and where the thread ran for so much of the time that the rest
+  // cannot matter (kOwnWaits).
+  std::int64_t since_last(std::int64_t now_ns);
+
+ private:
+  [[nodiscard]] std::int64_t total() const;
+
+  int schedstat_;    // -1: this kernel does not tell
+  clockid_t clock_;  // processor time of the thread
+  std::int64_t last_ns_ = 0;
+  std::int64_t last_ran_ns_ = 0;
+  std::int64_t last_total_ = 0;
+  std::int64_t passed_over_ = 0;  // at most so much of the total, since it was last read
+};
 
 class Yardstick {
  public:
-  static constexpr Duration kPeriod = std::chrono::milliseconds(4);
-
   // For the calling thread.
   explicit Yardstick(std::uint64_t seed);
   ~Yardstick();
@@ -72,7 +77,7 @@ class Yardstick {
 
   [[nodiscard]] traces::CoreRecord record(std::int64_t begin_ns, std::int64_t end_ns) const;
   // Processor time that the thread itself has used.
-  [[nodiscard]] Duration cost() const { return Duration(cost_ns_.load()); }
+  [[nodiscard]] Duration cost() const;
   // "" or why the thread has no real-time priority.
   [[nodiscard]] std::string warning() const;
 
@@ -83,10 +88,10 @@ class Yardstick {
   std::vector<Tick> ticks_;
   std::string warning_;
   std::int32_t core_ = 0;
-  std::atomic<std::int64_t> cost_ns_ = 0;
   std::atomic<bool> done_ = false;
-  int schedstat_ = -1;  // of the rank's thread; -1: this kernel does not tell
+  RunQueueWait waiting_;  // of the rank's thread
   std::thread thread_;
+  clockid_t clock_;  // its processor time
 };
 
 // Which steps met an absence that took at least kDisturbed of them, on any rank; on every rank. `record`

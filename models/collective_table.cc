@@ -37,6 +37,20 @@ Duration rounded(double nanoseconds) {
   return Duration(static_cast<std::int64_t>(nanoseconds + 0.5));
 }
 
+// REQUIRES: factors is not empty, sizes >= 1 byte and strictly rising.
+double factor_at(std::span<const SizeFactor> factors, double bytes) {
+  const auto above = std::ranges::lower_bound(factors, bytes, {}, [](const SizeFactor& at) {
+    return static_cast<double>(at.bytes.count());
+  });
+  if (above == factors.begin()) return factors.front().factor;
+  if (above == factors.end()) return factors.back().factor;
+  const SizeFactor& below = *std::prev(above);
+  const auto from = static_cast<double>(below.bytes.count());
+  const double share =
+      std::log(bytes / from) / std::log(static_cast<double>(above->bytes.count()) / from);
+  return below.factor + share * (above->factor - below.factor);
+}
+
 std::vector<Sample> checked_samples(std::span<const CollectivePoint> points) {
   DOVETAIL_CHECK(points.size() >= 2) << "a table needs two points, found " << points.size();
   std::vector<Sample> samples;
@@ -373,6 +387,34 @@ CollectiveTable CollectiveTable::scaled(double share) const {
     knot.isolated_slope *= share;
     knot.back_to_back_slope *= share;
   }
+  return result;
+}
+
+CollectiveTable CollectiveTable::scaled(std::span<const SizeFactor> factors) const {
+  if (factors.empty()) return *this;
+  CollectiveTable result = *this;
+  result.accuracy_.reset();
+  // The factor bends where it is given, so the table needs knots there.
+  for (const SizeFactor& at : factors) {
+    const auto bytes = static_cast<double>(at.bytes.count());
+    const auto next = std::ranges::lower_bound(result.knots_, bytes, {}, &Knot::bytes);
+    if (next != result.knots_.end() && next->bytes == bytes) continue;
+    Knot knot = next == result.knots_.begin() ? *next : *std::prev(next);
+    const double beyond = std::max(0.0, bytes - knot.bytes);
+    knot.isolated_ns += knot.isolated_slope * beyond;
+    knot.back_to_back_ns += knot.back_to_back_slope * beyond;
+    knot.spread = spread(at.bytes);
+    knot.bytes = bytes;
+    result.knots_.insert(next, knot);
+  }
+  for (Knot& knot : result.knots_) {
+    const double factor = factor_at(factors, knot.bytes);
+    for (double* time : {&knot.isolated_ns, &knot.back_to_back_ns, &knot.isolated_slope,
+                         &knot.back_to_back_slope}) {
+      *time *= factor;
+    }
+  }
+  result.join_knots();  // all slopes but the last one
   return result;
 }
 

@@ -91,6 +91,13 @@ Duration evaluate(std::span<const LinearPiece> pieces, Bytes bytes);
 // whatever the gap before the collective is.
 enum class TimeKind { Isolated, BackToBack, Smaller };
 
+// How much longer messages of this size take than a table says.
+struct SizeFactor {
+  Bytes bytes;
+  double factor = 1;
+  friend bool operator==(const SizeFactor&, const SizeFactor&) = default;
+};
+
 class CollectiveTable {
  public:
   static constexpr int kKnotsPerOctave = 4;
@@ -142,6 +149,9 @@ class CollectiveTable {
   friend CollectiveTable operator+(const CollectiveTable& first, const CollectiveTable& second);
   // `share` of every time. REQUIRES: share > 0.
   [[nodiscard]] CollectiveTable scaled(double share) const;
+  // Every time multiplied by a factor that depends on the size: between two of these sizes by the logarithm
+  // of it, beyond them as at the nearest. REQUIRES: sizes >= 1 byte and strictly rising, factors > 0.
+  [[nodiscard]] CollectiveTable scaled(std::span<const SizeFactor> factors) const;
   // The table T'(bytes) = T(factor * bytes). REQUIRES: factor > 0.
   [[nodiscard]] CollectiveTable with_bytes_times(double factor) const;
 

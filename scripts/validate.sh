@@ -21,7 +21,8 @@
 #   --keep      also write traces/measured/NAME.json and NAME-machine.json
 #
 # Exit code 0 whatever the figures are: accuracy is a report, not a pass mark. The first line says how well
-# the measured figures are known.
+# the measured figures are known. Every run is kept in build/validate-runs, the last one of each workload, set
+# and disturbance; scripts/validate_table.py prints a row for each of them.
 #
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
@@ -56,6 +57,7 @@ done
 workload=${positional[0]:-$workload}
 rate=${positional[1]:-$rate}
 out=build/validate
+kept=build/validate-runs
 dovetail=build/dovetail
 [[ -x $dovetail ]] || { echo "validate.sh: build first (cmake --preset release && cmake --build build)" >&2; exit 2; }
 
@@ -136,43 +138,19 @@ done
 "$dovetail" run "${arguments[@]}" --ranks 2 "${link[@]}" --warmup 1 --steps "$steps" \
   --calibrate-between --cluster "$out/here.json" --time "$time" --json >"$out/run.json"
 
-python3 - "$out/run.json" <<'PY'
+mkdir -p "$kept"
+python3 - "$out/run.json" "$kept/$(basename "$workload" .json)-$set_name-${disturb:-as-is}.json" \
+  "$workload" "$set_name" "$disturb" <<'PY'
 import json
 import sys
 
-report = json.load(open(sys.argv[1]))
-rows = report["rows"]
-print(report["belief"])
-print(f"measured on {report['machine']}, {report['backend']}, {report['link']}")
-FIGURES = {"quiet": ("predicted_p10_us", "p10_us"), "typical": ("predicted_step_us", "measured_step_us")}
-print(f"{'policy':<60} {'buckets':>7}", end="")
-for name in FIGURES:
-    print(f" {name + ' ms':>10} {'measured':>9} {'error':>7}", end="")
-print(f" {'spread':>7}")
-for row in rows:
-    print(f"{row['policy']:<60} {row['buckets']:>7}", end="")
-    for predicted, measured in FIGURES.values():
-        error = row[predicted] / row[measured] - 1
-        print(f" {row[predicted] / 1e3:>10.2f} {row[measured] / 1e3:>9.2f} {error:>+7.2%}", end="")
-    print(f" {(row['p90_us'] - row['p10_us']) / row['measured_step_us']:>7.1%}")
-for name, (predicted, measured) in FIGURES.items():
-    errors = [abs(row[predicted] / row[measured] - 1) for row in rows]
-    best = min(row[measured] for row in rows)
-    chosen = min(rows, key=lambda row: row[predicted])
-    pairs = [(a, b) for a in rows for b in rows if a[measured] > 1.02 * b[measured]]
-    ordered = sum(a[predicted] > b[predicted] for a, b in pairs)
-    print(f"{name} step: mean absolute error {sum(errors) / len(errors):.2%}, worst {max(errors):.2%},"
-          f" over {len(rows)} schedules; {ordered} of {len(pairs)} pairs that differ by 2 % in order")
-    print(f"  chosen by prediction: {chosen['policy']}, {chosen[measured] / best - 1:.2%} above the best measured")
-for core in report["yardstick"]:
-    print(f"yardstick, rank {core['rank']}, core {core['core']}: {core['taken_share']:.1%} of the core taken,"
-          f" in bursts of about {core['burst_us'] / 1e3:.1f} ms")
-print(f"the yardstick itself used {report['yardstick_cpu_share']:.2%} of a core")
-wrong = sum(row["wrong_elements"] for row in rows)
-checked = sum(row["checked_elements"] for row in rows)
-print(f"{checked} gradient elements checked, {wrong} wrong")
-print("a quiet machine" if report["valid"] else "not a quiet machine: " + "; ".join(report["why_not_valid"]))
+report, output, workload, policies, disturb = sys.argv[1:]
+condition = {"workload": workload, "set": policies, "disturb": disturb}
+with open(report) as run, open(output, "w") as file:
+    json.dump({"condition": condition, "run": json.load(run)}, file, indent=1)
+    file.write("\n")
 PY
+scripts/validate_table.py "$out/run.json"
 
 if [[ -n $keep ]]; then
   cp "$out/here.json" "traces/measured/$keep-machine.json"

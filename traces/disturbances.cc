@@ -25,7 +25,8 @@ std::vector<Taken>::const_iterator first_after(const CoreRecord& record, Duratio
 
 double share_taken(const CoreRecord& record) {
   if (record.watched <= Duration{}) return 0;
-  return static_cast<double>(total(record).count()) / static_cast<double>(record.watched.count());
+  return static_cast<double>(total(record).count()) / static_cast<double>(record.watched.count()) +
+         record.unseen;
 }
 
 Duration typical_burst(const CoreRecord& record) {
@@ -65,7 +66,8 @@ CoreRecord window_of(const CoreRecord& record, Duration start, Duration end) {
                        .watched = end - start,
                        .taken = {},
                        .slowdown = record.slowdown,
-                       .quickest = record.quickest};
+                       .quickest = record.quickest,
+                       .unseen = record.unseen};
   for (auto taken = first_after(record, start); taken != record.taken.end() && taken->start < end;
        ++taken) {
     const Duration from = std::max(start, taken->start);

@@ -6,7 +6,8 @@
 //   rank 0, core 0   ....####......####.......   watched 24, taken twice for 4: share 33 %, burst 4
 //
 // `slowdown` is what the core lost while it was there: known work took 1 + slowdown times as long as at
-// its quickest (a sibling thread of the core, a lower clock).
+// its quickest (a sibling thread of the core, a lower clock). `unseen` is the estimated share of time that
+// absences took which were too short to be met: they stay in the times of the ops that they hit.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -32,13 +33,14 @@ struct CoreRecord {
   std::vector<Taken> taken;  // by start, apart from each other, within `watched`
   double slowdown = 0;
   Duration quickest{};  // of the known work; 0: not known
+  double unseen = 0;    // share of the time watched, beside `taken`
   friend bool operator==(const CoreRecord&, const CoreRecord&) = default;
 };
 
 // One record per rank, equally long.
 using Disturbances = std::vector<CoreRecord>;
 
-// Taken time as a share of the time watched; 0 where nothing was watched.
+// Taken time as a share of the time watched, with what is unseen; 0 where nothing was watched.
 double share_taken(const CoreRecord& record);
 // The length in which the median nanosecond of the taken time was taken; 0 where nothing was.
 Duration typical_burst(const CoreRecord& record);

@@ -31,12 +31,20 @@ bool set_realtime(bool wanted) {
   return sched_setscheduler(0, wanted ? SCHED_FIFO : SCHED_OTHER, &parameters) == 0;
 }
 
-void stand_in_the_way() {
-  if (!set_realtime(true)) return;
-  const std::int64_t until = now_ns() + kAway.count();
-  while (now_ns() < until) {
+// From when until when on this rank's core; nothing where the system refuses.
+struct Stood {
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
+};
+
+Stood stand_in_the_way() {
+  if (!set_realtime(true)) return {};
+  Stood stood = {.begin_ns = now_ns(), .end_ns = 0};
+  while (now_ns() < stood.begin_ns + kAway.count()) {
   }
+  stood.end_ns = now_ns();
   set_realtime(false);
+  return stood;
 }
 
 struct Attempt {
@@ -47,14 +55,19 @@ struct Attempt {
 Attempt one(Rig& rig, const cpu::CollectiveCall& call, bool hindered) {
   rig.exchange().barrier();
   rig.enqueue(call, 1);
+  Stood stood;
   if (hindered && rig.exchange().rank == Rank{0}) {
     std::this_thread::sleep_for(kBefore);
-    stand_in_the_way();
+    stood = stand_in_the_way();
   }
   const std::vector<Timing> timings = rig.drain();
   std::vector<std::int64_t> mine = {timings.front().start_ns, timings.back().end_ns};
+  // Of our own absence we know more than the yardstick.
+  if (stood.end_ns > stood.begin_ns) mine.push_back(stood.end_ns - stood.begin_ns);
   for (const traces::Taken& taken : rig.yardstick().record(mine[0], mine[1]).taken) {
-    mine.push_back(taken.length.count());
+    const std::int64_t start_ns = mine[0] + taken.start.count();
+    const bool is_own = start_ns < stood.end_ns && start_ns + taken.length.count() > stood.begin_ns;
+    if (!is_own) mine.push_back(taken.length.count());
   }
   std::int64_t arrived = std::numeric_limits<std::int64_t>::min();
   std::int64_t done = arrived;

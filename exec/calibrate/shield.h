@@ -3,7 +3,7 @@
 //
 // In the middle of a long all-reduce rank 0 takes its own core away from its communication thread for
 // 60 ms, at real-time priority. What the all-reduce does not lose of that is the shield. The yardstick sees
-// this absence and any other, so on a disturbed machine the others are accounted for. Median of seven.
+// every other absence, so on a disturbed machine they are accounted for. Median of seven.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -129,6 +129,30 @@ TEST(CollectiveTableTest, ScalesAllTimes) {
   EXPECT_EQ(half.time(Bytes(10000)).back_to_back, microseconds(10));
 }
 
+TEST(CollectiveTableTest, ScalesBySizeBetweenTheSizesGivenByTheirLogarithm) {
+  // Expectation: 10 us and 1 ns per byte. 1.0 at 1000 bytes and 2.0 at 16,000 make 1.5 at 4000, which is half
+  // of the way in logarithms; below and beyond the nearest one holds.
+  const CollectiveTable line(AlphaBeta{.alpha = microseconds(10), .ns_per_byte = 1});
+  const std::vector<SizeFactor> factors = {{.bytes = Bytes(1000), .factor = 1},
+                                           {.bytes = Bytes(4000), .factor = 1.5},
+                                           {.bytes = Bytes(16000), .factor = 2}};
+  for (const std::vector<SizeFactor>& given :
+       {factors, std::vector<SizeFactor>{factors.front(), factors.back()}}) {
+    const CollectiveTable scaled = line.scaled(given);
+    EXPECT_EQ(scaled.time(Bytes(500)).isolated, nanoseconds(10500));
+    EXPECT_EQ(scaled.time(Bytes(1000)).isolated, microseconds(11));
+    EXPECT_EQ(scaled.time(Bytes(16000)).isolated, microseconds(52));
+    EXPECT_EQ(scaled.time(Bytes(16000)).back_to_back, microseconds(52));
+    EXPECT_EQ(scaled.time(Bytes(100000)).isolated, microseconds(220));
+  }
+  EXPECT_EQ(line.scaled(factors).time(Bytes(4000)).isolated, microseconds(21));
+  // A table that has a knot there takes the factor at the knot.
+  const CollectiveTable knotted(std::vector{point(1000, 11), point(4000, 14), point(16000, 26)});
+  const std::vector<SizeFactor> ends = {factors.front(), factors.back()};
+  EXPECT_EQ(knotted.scaled(ends).time(Bytes(4000)).isolated, microseconds(21));
+  EXPECT_EQ(line.scaled(std::span<const SizeFactor>()), line);
+}
+
 TEST(CollectiveTableTest, HullFollowsTheCurveUnlessItFallsLater) {
   const CollectiveTable table(
       std::vector{point(1000, 10), point(2000, 30), point(3000, 20), point(4000, 40)});

@@ -22,6 +22,9 @@ CoreRecord record() {
 TEST(DisturbancesTest, TheShareIsTakenTimeOverWatchedTime) {
   EXPECT_DOUBLE_EQ(share_taken(record()), 0.5);
   EXPECT_EQ(share_taken(CoreRecord{}), 0);
+  CoreRecord with_unseen = record();
+  with_unseen.unseen = 0.125;
+  EXPECT_DOUBLE_EQ(share_taken(with_unseen), 0.625);
 }
 
 TEST(DisturbancesTest, TheTypicalBurstHoldsTheMedianOfTheTakenTime) {
@@ -44,6 +47,7 @@ TEST(DisturbancesTest, AWindowCutsBurstsAndCountsFromItsOwnStart) {
   EXPECT_EQ(window.taken, expected);
   EXPECT_EQ(window.slowdown, 0.25);
   EXPECT_EQ(window.quickest, Duration(10));
+  EXPECT_EQ(window.unseen, 0.0);
 }
 
 }  // namespace

@@ -1,0 +1,87 @@
+// What runs between the rounds of a run, so that its predictions use the costs of the same minutes.
+//
+//   ops          each plan's step without communication; once for all plans that compute the same
+//   collectives  a few sizes of each kind that the plans use, one after the other, alone on the network
+//   copies       gradients packed into buckets and unpacked, as the plans do it, of a size that they use
+//
+// All of them are plans of their own, run in turn with the others. Collectives and copies re-measure the
+// tables of the cluster file: a table keeps its shape, and its times are multiplied by what the sizes that
+// ran took against it, in between by the logarithm of the size. What no undisturbed time was met of in a
+// round keeps the factor of the round before.
+//
+// A size is one that a plan has, or the largest power-of-two part of it that is predicted to take at most
+// 40 ms: three of a kind, twice in a step, make a round of several seconds longer by half a second. Only
+// collectives over all ranks are measured again.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "exec/exchange.h"
+#include "exec/transfer_times.h"
+#include "models/costs.h"
+#include "schedule/scheduled_program.h"
+
+namespace dovetail::cli {
+
+// A step without communication, for the plans that compute the same.
+struct BetweenOps {
+  schedule::ScheduledProgram program;
+  std::vector<std::size_t> plans;  // by number, rising
+};
+
+struct Between {
+  std::vector<BetweenOps> ops;
+  std::vector<schedule::ScheduledProgram> collectives;  // all-reduces; reduce-scatters, all-gathers
+  std::optional<schedule::ScheduledProgram> copies;     // absent: no plan copies
+  // All of them, in this order.
+  [[nodiscard]] std::vector<const schedule::ScheduledProgram*> programs() const;
+};
+
+// `costs`: of the plans, for what is predicted to take too long.
+Between between_programs(std::span<const schedule::ScheduledProgram* const> plans,
+                         const models::Costs& costs);
+
+// A size that ran in a round, and the median of its undisturbed times.
+struct Remeasured {
+  models::CollectiveKey key;
+  Bytes bytes;
+  Duration time{};
+  friend bool operator==(const Remeasured&, const Remeasured&) = default;
+};
+struct RemeasuredCosts {
+  std::vector<Remeasured> collectives;  // by key and size, rising
+  std::optional<Duration> copy{};       // of one gradient; absent: not known
+  Bytes copied;                         // its size
+  friend bool operator==(const RemeasuredCosts&, const RemeasuredCosts&) = default;
+};
+
+// Adds what one round tells of these programs; the same on every rank.
+void add_collectives(const exec::Exchange& exchange, const schedule::ScheduledProgram& collectives,
+                     const exec::Watched& mine, RemeasuredCosts& costs);
+void add_copies(const exec::Exchange& exchange, const schedule::ScheduledProgram& copies,
+                const exec::Watched& mine, RemeasuredCosts& costs);
+
+// What `later` does not know is taken from `earlier`.
+RemeasuredCosts completed(RemeasuredCosts later, const RemeasuredCosts& earlier);
+
+// What was measured again, over all rounds, as shares of what `costs` says.
+struct MeasuredAgain {
+  std::string what;  // "all-reduce", "copy"
+  Bytes bytes;
+  double least = 1;
+  double most = 1;
+};
+std::vector<MeasuredAgain> measured_again(const models::Costs& costs,
+                                          std::span<const RemeasuredCosts> rounds);
+
+// `costs` as they were in that round.
+models::Costs with(models::Costs costs, const RemeasuredCosts& round);
+
+}  // namespace dovetail::cli
