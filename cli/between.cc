@@ -139,17 +139,20 @@ class ProbeBuilder {
     const std::string name = "probe" + std::to_string(count_++);
     const TensorId parameter = tensor(name, schedule::TensorKind::Parameter, bytes);
     const TensorId gradient = tensor(name + ".grad", schedule::TensorKind::Gradient, bytes);
-    backward_.push_back({.name = name + ".backward",
-                         .phase = schedule::Phase::Backward,
-                         .work = schedule::MemoryWork{.bytes = bytes, .flop = Flop(0)},
-                         .reads = {},
-                         .writes = {gradient}});
-    updates_.push_back({.name = name + ".update",
-                        .phase = schedule::Phase::Optimizer,
-                        .work = schedule::MemoryWork{.bytes = bytes * 3, .flop = Flop(0)},
-                        .reads = {gradient, parameter},
-                        .writes = {parameter},
-                        .effect = schedule::Update{.elementwise = true, .rescale = Rational(1)}});
+    schedule::Op backward;
+    backward.name = name + ".backward";
+    backward.phase = schedule::Phase::Backward;
+    backward.work = schedule::MemoryWork{.bytes = bytes, .flop = Flop(0)};
+    backward.writes = {gradient};
+    backward_.push_back(std::move(backward));
+    schedule::Op update;
+    update.name = name + ".update";
+    update.phase = schedule::Phase::Optimizer;
+    update.work = schedule::MemoryWork{.bytes = bytes * 3, .flop = Flop(0)};
+    update.reads = {gradient, parameter};
+    update.writes = {parameter};
+    update.effect = schedule::Update{.elementwise = true, .rescale = Rational(1)};
+    updates_.push_back(std::move(update));
     program_.reductions.push_back(
         {.gradient = gradient, .group = GroupId{0}, .op = schedule::ReduceOp::Sum});
   }
@@ -345,16 +348,16 @@ std::vector<MeasuredAgain> measured_again(const models::Costs& costs,
 }
 
 models::Costs with(models::Costs costs, const RemeasuredCosts& round) {
-  std::map<models::CollectiveKey, std::vector<models::SizeFactor>> factors;
+  std::map<models::CollectiveKey, std::vector<models::SizeTime>> times;
   for (const Remeasured& one : round.collectives) {
     if (costs.find(one.key) == nullptr) continue;
-    factors[one.key].push_back({.bytes = one.bytes, .factor = share_of(one, costs)});
+    times[one.key].push_back({.bytes = one.bytes, .time = one.time});
   }
-  for (const auto& [key, of_key] : factors) {
+  for (const auto& [key, of_key] : times) {
     const models::CollectiveCost* known = costs.find(key);
     models::CollectiveCost again = *known;
     again.key = key;
-    again.time = known->time.scaled(of_key);
+    again.time = known->time.remeasured(of_key);
     const auto own = std::ranges::find(costs.collectives, key, &models::CollectiveCost::key);
     if (own == costs.collectives.end()) {
       costs.collectives.insert(costs.collectives.begin(), std::move(again));

@@ -4,10 +4,9 @@
 //   collectives  a few sizes of each kind that the plans use, one after the other, alone on the network
 //   copies       gradients packed into buckets and unpacked, as the plans do it, of a size that they use
 //
-// All of them are plans of their own, run in turn with the others. Collectives and copies re-measure the
-// tables of the cluster file: a table keeps its shape, and its times are multiplied by what the sizes that
-// ran took against it, in between by the logarithm of the size. What no undisturbed time was met of in a
-// round keeps the factor of the round before.
+// All of them are plans of their own, run in turn with the others. A table of the cluster file keeps its
+// shape and goes through the times of the sizes that ran (CollectiveTable::remeasured); copies are multiplied
+// by what they took against it. What no undisturbed time was met of in a round is taken from the round before.
 //
 // A size is one that a plan has, or the largest power-of-two part of it that is predicted to take at most
 // 40 ms: three of a kind, twice in a step, make a round of several seconds longer by half a second. Only

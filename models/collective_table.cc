@@ -37,18 +37,22 @@ Duration rounded(double nanoseconds) {
   return Duration(static_cast<std::int64_t>(nanoseconds + 0.5));
 }
 
-// REQUIRES: factors is not empty, sizes >= 1 byte and strictly rising.
-double factor_at(std::span<const SizeFactor> factors, double bytes) {
-  const auto above = std::ranges::lower_bound(factors, bytes, {}, [](const SizeFactor& at) {
-    return static_cast<double>(at.bytes.count());
-  });
-  if (above == factors.begin()) return factors.front().factor;
-  if (above == factors.end()) return factors.back().factor;
-  const SizeFactor& below = *std::prev(above);
-  const auto from = static_cast<double>(below.bytes.count());
-  const double share =
-      std::log(bytes / from) / std::log(static_cast<double>(above->bytes.count()) / from);
-  return below.factor + share * (above->factor - below.factor);
+// By how much a time in a queue changed.
+struct Difference {
+  double bytes = 0;
+  double ns = 0;
+  double factor = 1;
+};
+
+// REQUIRES: differences is not empty, sizes strictly rising.
+double difference_at(std::span<const Difference> differences, double bytes,
+                     double back_to_back_ns) {
+  const auto above = std::ranges::lower_bound(differences, bytes, {}, &Difference::bytes);
+  if (above == differences.begin()) return differences.front().ns;
+  if (above == differences.end()) return back_to_back_ns * (differences.back().factor - 1);
+  const Difference& below = *std::prev(above);
+  const double share = (bytes - below.bytes) / (above->bytes - below.bytes);
+  return below.ns + share * (above->ns - below.ns);
 }
 
 std::vector<Sample> checked_samples(std::span<const CollectivePoint> points) {
@@ -390,13 +394,17 @@ CollectiveTable CollectiveTable::scaled(double share) const {
   return result;
 }
 
-CollectiveTable CollectiveTable::scaled(std::span<const SizeFactor> factors) const {
-  if (factors.empty()) return *this;
+CollectiveTable CollectiveTable::remeasured(std::span<const SizeTime> times) const {
+  if (times.empty()) return *this;
   CollectiveTable result = *this;
   result.accuracy_.reset();
-  // The factor bends where it is given, so the table needs knots there.
-  for (const SizeFactor& at : factors) {
+  std::vector<Difference> differences;
+  for (const SizeTime& at : times) {
     const auto bytes = static_cast<double>(at.bytes.count());
+    const double known = ns(time(at.bytes).back_to_back);
+    differences.push_back(
+        {.bytes = bytes, .ns = ns(at.time) - known, .factor = ns(at.time) / std::max(1.0, known)});
+    // The difference bends here, so the table needs a knot.
     const auto next = std::ranges::lower_bound(result.knots_, bytes, {}, &Knot::bytes);
     if (next != result.knots_.end() && next->bytes == bytes) continue;
     Knot knot = next == result.knots_.begin() ? *next : *std::prev(next);
@@ -407,14 +415,15 @@ CollectiveTable CollectiveTable::scaled(std::span<const SizeFactor> factors) con
     knot.bytes = bytes;
     result.knots_.insert(next, knot);
   }
+  constexpr double kLeast = 0.2;
   for (Knot& knot : result.knots_) {
-    const double factor = factor_at(factors, knot.bytes);
-    for (double* time : {&knot.isolated_ns, &knot.back_to_back_ns, &knot.isolated_slope,
-                         &knot.back_to_back_slope}) {
-      *time *= factor;
-    }
+    const double more = difference_at(differences, knot.bytes, knot.back_to_back_ns);
+    knot.isolated_ns = std::max(kLeast * knot.isolated_ns, knot.isolated_ns + more);
+    knot.back_to_back_ns = std::max(kLeast * knot.back_to_back_ns, knot.back_to_back_ns + more);
   }
-  result.join_knots();  // all slopes but the last one
+  result.knots_.back().isolated_slope *= differences.back().factor;
+  result.knots_.back().back_to_back_slope *= differences.back().factor;
+  result.join_knots();  // all other slopes
   return result;
 }
 

@@ -91,11 +91,11 @@ Duration evaluate(std::span<const LinearPiece> pieces, Bytes bytes);
 // whatever the gap before the collective is.
 enum class TimeKind { Isolated, BackToBack, Smaller };
 
-// How much longer messages of this size take than a table says.
-struct SizeFactor {
+// What a message of this size takes in a busy queue, measured again.
+struct SizeTime {
   Bytes bytes;
-  double factor = 1;
-  friend bool operator==(const SizeFactor&, const SizeFactor&) = default;
+  Duration time{};
+  friend bool operator==(const SizeTime&, const SizeTime&) = default;
 };
 
 class CollectiveTable {
@@ -149,9 +149,11 @@ class CollectiveTable {
   friend CollectiveTable operator+(const CollectiveTable& first, const CollectiveTable& second);
   // `share` of every time. REQUIRES: share > 0.
   [[nodiscard]] CollectiveTable scaled(double share) const;
-  // Every time multiplied by a factor that depends on the size: between two of these sizes by the logarithm
-  // of it, beyond them as at the nearest. REQUIRES: sizes >= 1 byte and strictly rising, factors > 0.
-  [[nodiscard]] CollectiveTable scaled(std::span<const SizeFactor> factors) const;
+  // The table as it is where these times were measured again. Both kinds of time move by the difference of
+  // the time in a queue: between two sizes it is linear in the bytes, below the smallest it stays, beyond the
+  // largest it grows with the time. No time falls below a fifth of what it was, else the result is exact at these
+  // sizes. REQUIRES: sizes >= 1 byte and strictly rising, times > 0.
+  [[nodiscard]] CollectiveTable remeasured(std::span<const SizeTime> times) const;
   // The table T'(bytes) = T(factor * bytes). REQUIRES: factor > 0.
   [[nodiscard]] CollectiveTable with_bytes_times(double factor) const;
 

@@ -129,28 +129,25 @@ TEST(CollectiveTableTest, ScalesAllTimes) {
   EXPECT_EQ(half.time(Bytes(10000)).back_to_back, microseconds(10));
 }
 
-TEST(CollectiveTableTest, ScalesBySizeBetweenTheSizesGivenByTheirLogarithm) {
-  // Expectation: 10 us and 1 ns per byte. 1.0 at 1000 bytes and 2.0 at 16,000 make 1.5 at 4000, which is half
-  // of the way in logarithms; below and beyond the nearest one holds.
-  const CollectiveTable line(AlphaBeta{.alpha = microseconds(10), .ns_per_byte = 1});
-  const std::vector<SizeFactor> factors = {{.bytes = Bytes(1000), .factor = 1},
-                                           {.bytes = Bytes(4000), .factor = 1.5},
-                                           {.bytes = Bytes(16000), .factor = 2}};
-  for (const std::vector<SizeFactor>& given :
-       {factors, std::vector<SizeFactor>{factors.front(), factors.back()}}) {
-    const CollectiveTable scaled = line.scaled(given);
-    EXPECT_EQ(scaled.time(Bytes(500)).isolated, nanoseconds(10500));
-    EXPECT_EQ(scaled.time(Bytes(1000)).isolated, microseconds(11));
-    EXPECT_EQ(scaled.time(Bytes(16000)).isolated, microseconds(52));
-    EXPECT_EQ(scaled.time(Bytes(16000)).back_to_back, microseconds(52));
-    EXPECT_EQ(scaled.time(Bytes(100000)).isolated, microseconds(220));
-  }
-  EXPECT_EQ(line.scaled(factors).time(Bytes(4000)).isolated, microseconds(21));
-  // A table that has a knot there takes the factor at the knot.
-  const CollectiveTable knotted(std::vector{point(1000, 11), point(4000, 14), point(16000, 26)});
-  const std::vector<SizeFactor> ends = {factors.front(), factors.back()};
-  EXPECT_EQ(knotted.scaled(ends).time(Bytes(4000)).isolated, microseconds(21));
-  EXPECT_EQ(line.scaled(std::span<const SizeFactor>()), line);
+TEST(CollectiveTableTest, GoesThroughTimesThatWereMeasuredAgain) {
+  // Expectation: 10 us and 1 ns per byte, measured again as 12 us at 1000 bytes (1 more) and as 39 us at 16,000
+  // (13 more, 1.5 times): 8500 bytes lie in the middle and take 7 more; 500 bytes take 1 more; 90,000 take
+  // 1.5 times their 100 us. Lone times, 5 us shorter here, move by the same differences.
+  const CollectiveTable table(AlphaBeta{.alpha = microseconds(5), .ns_per_byte = 1},
+                              AlphaBeta{.alpha = microseconds(10), .ns_per_byte = 1});
+  const std::vector<SizeTime> again = {{.bytes = Bytes(1000), .time = microseconds(12)},
+                                       {.bytes = Bytes(16000), .time = microseconds(39)}};
+  const CollectiveTable moved = table.remeasured(again);
+  EXPECT_EQ(moved.time(Bytes(500)).back_to_back, nanoseconds(11500));
+  EXPECT_EQ(moved.time(Bytes(1000)).back_to_back, microseconds(12));
+  EXPECT_EQ(moved.time(Bytes(8500)).back_to_back, nanoseconds(25500));
+  EXPECT_EQ(moved.time(Bytes(8500)).isolated, nanoseconds(20500));
+  EXPECT_EQ(moved.time(Bytes(16000)).back_to_back, microseconds(39));
+  EXPECT_EQ(moved.time(Bytes(90000)).back_to_back, microseconds(150));
+  // A tenth of the time at one size does not make the lone time negative.
+  const std::vector<SizeTime> quicker = {{.bytes = Bytes(10000), .time = microseconds(2)}};
+  EXPECT_EQ(table.remeasured(quicker).time(Bytes(10000)).isolated, microseconds(3));
+  EXPECT_EQ(table.remeasured({}), table);
 }
 
 TEST(CollectiveTableTest, HullFollowsTheCurveUnlessItFallsLater) {
