@@ -1,4 +1,4 @@
-// The two figures and the yardstick held against a fake job whose cores are away at times.
+// The two figures held against a fake job whose cores are away at times.
 //
 // Everything happens in virtual time: two fake ranks execute plans and steps without communication in
 // rounds, the yardstick's moments are made from the same absences, and the prediction sees only what the
@@ -29,6 +29,7 @@
 #include "schedule/policies.h"
 #include "schedule/visit.h"
 #include "sim/disturbed.h"
+#include "tests/cli/fake_absences.h"
 #include "tests/exec/support.h"
 #include "tests/support/programs.h"
 #include "traces/metrics.h"
@@ -36,147 +37,12 @@
 namespace dovetail::cli {
 namespace {
 
+using testing::bursts;
+using testing::ticks_of;
 using testing::us;
 using traces::Taken;
 
-constexpr std::int64_t kMs = 1'000'000;
 constexpr Duration kShield = std::chrono::milliseconds(26);
-
-// Bursts as scripts/disturb.sh makes them, in 1000 s.
-std::vector<Taken> bursts(double share, Duration burst, std::uint64_t seed) {
-  std::vector<Taken> all;
-  if (share <= 0) return all;
-  Random random(seed);
-  const double pause = static_cast<double>(burst.count()) * (1 - share) / share;
-  Duration time{};
-  while (time < std::chrono::seconds(1000)) {
-    time += Duration(std::llround(pause * (0.5 + random.uniform())));
-    all.push_back({.start = time, .length = burst});
-    time += burst;
-  }
-  return all;
-}
-
-// What a yardstick's thread would note on that core.
-std::vector<exec::Tick> ticks_of(const std::vector<Taken>& away, std::int64_t end_ns,
-                                 std::uint64_t seed) {
-  constexpr std::int64_t kWakeUp = 5'000;
-  exec::Moments moments(seed, 0);
-  std::vector<exec::Tick> ticks;
-  auto next = away.begin();
-  while (moments.due_ns() < end_ns) {
-    const std::int64_t due = moments.due_ns();
-    std::int64_t woke = due + kWakeUp;
-    const auto end_of = [](const Taken& taken) { return (taken.start + taken.length).count(); };
-    while (next != away.end() && end_of(*next) <= due) ++next;
-    if (next != away.end() && next->start.count() <= due) woke = end_of(*next) + kWakeUp;
-    ticks.push_back(moments.woke(woke, 0, 0));
-  }
-  return ticks;
-}
-
-TEST(YardstickTest, EstimatesTheShareTakenWithinThreePoints) {
-  const std::int64_t end_ns = 60'000 * kMs;
-  for (const double share : {0.0, 0.02, 0.1, 0.3, 0.5}) {
-    for (const int burst_ms : {1, 2, 5, 10, 50, 200}) {
-      SCOPED_TRACE(std::to_string(share) + " in bursts of " + std::to_string(burst_ms) + " ms");
-      const std::vector<Taken> away = bursts(share, std::chrono::milliseconds(burst_ms), 7);
-      const traces::CoreRecord record = exec::record_of(ticks_of(away, end_ns, 8), 0, end_ns);
-      EXPECT_NEAR(traces::share_taken(record), share, 0.03);
-      if (share > 0 && burst_ms >= 10) {
-        // Of few absences nothing is learnt: then each is known to half a cell, else to a millisecond.
-        const double within_us = record.taken.size() < 20 ? to_us(exec::kLongCell) / 2 : 1000;
-        EXPECT_NEAR(to_us(traces::typical_burst(record)), 1000.0 * burst_ms, within_us);
-      }
-    }
-  }
-}
-
-TEST(YardstickTest, LooksSeldomWhereTheCoreIsSeldomAway) {
-  const std::int64_t end_ns = 60'000 * kMs;
-  // Expectation: a second of cells of 4 ms until it is known that nothing happens, then 16 ms: about 3,900
-  // moments in a minute. Where the core is away for 10 %, 4 ms throughout, of which absences swallow some.
-  const std::size_t quiet = ticks_of({}, end_ns, 8).size();
-  EXPECT_GT(quiet, 3'700U);
-  EXPECT_LT(quiet, 4'600U);
-  for (const int burst_ms : {5, 50}) {
-    const std::vector<Taken> away = bursts(0.1, std::chrono::milliseconds(burst_ms), 7);
-    const std::size_t moments = ticks_of(away, end_ns, 8).size();
-    EXPECT_GT(moments, 12'500U);
-    EXPECT_LT(moments, 15'000U);
-  }
-}
-
-// The estimate weighs each moment with its cell, so changing cells do not bias it: over many seeds the mean
-// comes as near to the share as chance allows.
-TEST(YardstickTest, TheShareIsUnbiasedAlsoWhereCellsChange) {
-  const std::int64_t end_ns = 20'000 * kMs;
-  // Away for 1 ms in 25 on average: the cells go back and forth.
-  const std::vector<Taken> away = bursts(0.04, std::chrono::milliseconds(1), 7);
-  const auto within = std::count_if(
-      away.begin(), away.end(), [](const Taken& taken) { return taken.start.count() < end_ns; });
-  const double share = static_cast<double>(within) * 1e6 / static_cast<double>(end_ns);
-  double mean = 0;
-  constexpr int kSeeds = 40;
-  std::size_t fewest = std::numeric_limits<std::size_t>::max();
-  std::size_t most = 0;
-  for (int seed = 0; seed < kSeeds; ++seed) {
-    const auto ticks = ticks_of(away, end_ns, static_cast<std::uint64_t>(seed));
-    double away_ns = 0;
-    for (const exec::Tick& tick : ticks) {
-      if (tick.woke_ns - tick.due_ns > exec::kOnTime.count()) {
-        away_ns += static_cast<double>(tick.cell_ns + tick.passed_ns);
-      }
-    }
-    mean += away_ns / static_cast<double>(end_ns) / kSeeds;
-    fewest = std::min(fewest, ticks.size());
-    most = std::max(most, ticks.size());
-  }
-  EXPECT_GT(most, fewest + 100);  // the cells did change
-  // A moment within the last kOnTime of an absence is in time: 0.85 of the share are seen. One seed has a
-  // standard error of about 0.004, forty have 0.0007.
-  EXPECT_NEAR(mean, 0.85 * share, 0.002);
-}
-
-TEST(YardstickTest, LengthsAreLearntFromAllAbsencesTogether) {
-  // Expectation: of bursts of 5 ms a moment tells what was left, and that all are 5 ms long only their
-  // distribution tells; the middle of the gap would be off by 1 ms on average, and by 2 at times.
-  const std::int64_t end_ns = 30'000 * kMs;
-  const std::vector<Taken> away = bursts(0.2, std::chrono::milliseconds(5), 7);
-  const traces::CoreRecord record = exec::record_of(ticks_of(away, end_ns, 8), 0, end_ns);
-  ASSERT_GT(record.taken.size(), 500U);
-  double error_ns = 0;
-  for (const Taken& taken : record.taken) {
-    error_ns += std::abs(static_cast<double>(taken.length.count()) - 5e6);
-  }
-  EXPECT_LT(error_ns / static_cast<double>(record.taken.size()), 0.4e6);
-}
-
-TEST(YardstickTest, WhatLiesBetweenMomentsIsUnseenButCounted) {
-  const std::int64_t end_ns = 60'000 * kMs;
-  const std::vector<Taken> away = bursts(0.1, std::chrono::milliseconds(1), 7);
-  const traces::CoreRecord record = exec::record_of(ticks_of(away, end_ns, 8), 0, end_ns);
-  // Expectation: of bursts of 1 ms a moment in each 4 ms meets a quarter.
-  EXPECT_NEAR(record.unseen, 0.075, 0.02);
-  EXPECT_NEAR(traces::share_taken(record), 0.1, 0.01);
-}
-
-TEST(YardstickTest, CountsWaitsInTheRunQueueOnce) {
-  // Expectation: a wake-up 3 ms late, and 4 ms in the run queue meanwhile: the core was away for 4 ms, not
-  // for 7. At 20 ms another program had it for 2 ms without delaying the yardstick; a wait of 0.3 ms is our
-  // own communication thread.
-  const std::vector<exec::Tick> ticks = {
-      {.due_ns = 2 * kMs, .woke_ns = 2 * kMs},
-      {.due_ns = 7 * kMs, .woke_ns = 10 * kMs, .waited_ns = 4 * kMs},
-      {.due_ns = 16 * kMs, .woke_ns = 16 * kMs, .waited_ns = 300'000},
-      {.due_ns = 20 * kMs, .woke_ns = 20 * kMs, .waited_ns = 2 * kMs},
-      {.due_ns = 24 * kMs, .woke_ns = 24 * kMs}};
-  const traces::CoreRecord record = exec::record_of(ticks, 0, 30 * kMs);
-  const std::vector<Taken> expected = {
-      {.start = std::chrono::milliseconds(6), .length = std::chrono::milliseconds(4)},
-      {.start = std::chrono::milliseconds(18), .length = std::chrono::milliseconds(2)}};
-  EXPECT_EQ(record.taken, expected);
-}
 
 TEST(FiguresTest, AQuantileIsKnownByItsNeighboursOneStandardErrorAway) {
   // Expectation: of 100 steps 1..100 ms the median is 50; one standard error is 5 steps, so half the
