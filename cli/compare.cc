@@ -5,11 +5,13 @@
 
 #include <array>
 #include <cstdlib>
+#include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/figures.h"
 #include "cli/outputs.h"
+#include "cli/result_pages.h"
 #include "cli/text.h"
 #include "traces/compare.h"
 #include "traces/perfetto.h"
@@ -40,8 +42,9 @@ void print_figures(std::ostream& out, const traces::Side& measured) {
 }  // namespace
 
 void compare(const CompareOptions& options, std::ostream& out) {
-  require_outputs({{"--perfetto", options.perfetto}}, {{"the predicted trace", options.predicted},
-                                                       {"the measured trace", options.measured}});
+  require_outputs(
+      {{"--perfetto", options.perfetto}, page_output(options.page)},
+      {{"the predicted trace", options.predicted}, {"the measured trace", options.measured}});
   const traces::Trace predicted = traces::load_trace(options.predicted);
   const traces::Trace measured = traces::load_trace(options.measured);
   const auto expect = [](const traces::Trace& trace, const std::string& path,
@@ -53,10 +56,16 @@ void compare(const CompareOptions& options, std::ostream& out) {
   expect(predicted, options.predicted, traces::Origin::Simulated);
   expect(measured, options.measured, traces::Origin::Measured);
   const traces::Comparison comparison = traces::compare(predicted, measured);
+  std::vector<NewFile> files;
   if (!options.perfetto.empty()) {
     const std::array<const traces::Trace*, 2> both = {&predicted, &measured};
-    write_file(options.perfetto, traces::perfetto_json(both));
+    files.push_back({options.perfetto, traces::perfetto_json(both)});
   }
+  if (options.page.wanted()) {
+    files.push_back(
+        page_file(options.page, report_of_comparison(options.page, predicted, measured)));
+  }
+  write_files(files);
   if (options.json) {
     out << traces::to_json(comparison);
     return;

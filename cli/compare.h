@@ -7,6 +7,8 @@
 #include <ostream>
 #include <string>
 
+#include "cli/page.h"
+
 namespace dovetail::cli {
 
 struct CompareOptions {
@@ -15,6 +17,7 @@ struct CompareOptions {
   std::string perfetto;  // Chrome JSON to write; empty: none
   bool json = false;
   bool timeline = false;  // also print both as text
+  PageOptions page;
 };
 
 void compare(const CompareOptions& options, std::ostream& out);

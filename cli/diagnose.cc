@@ -17,6 +17,7 @@
 #include "cli/diagnose_trace.h"
 #include "cli/framework_words.h"
 #include "cli/outputs.h"
+#include "cli/result_pages.h"
 #include "cli/text.h"
 #include "imports/kineto/diagnosis.h"
 #include "imports/kineto/rank_set.h"
@@ -179,14 +180,21 @@ void diagnose(const DiagnoseOptions& options, std::ostream& out) {
   const Framework framework = parse_framework(options.framework);
   std::vector<NamedFile> inputs;
   for (const std::string& file : options.files) inputs.push_back({"input", file});
-  require_outputs({{"--trace", options.trace}}, inputs);
+  require_outputs({{"--trace", options.trace}, page_output(options.page)}, inputs);
   imports::JobOptions wanted;
   wanted.join.collective_patterns = options.collective_patterns;
   const JobTrace job = imports::load_job(options.files, wanted);
   const Diagnosis diagnosis = imports::diagnose(job);
-  if (!options.trace.empty()) write_file(options.trace, perfetto_of(job, diagnosis));
+  const std::string json = diagnosis_json(job, diagnosis, framework);
+  std::vector<NewFile> files;
+  if (!options.trace.empty()) files.push_back({options.trace, perfetto_of(job, diagnosis)});
+  if (options.page.wanted()) {
+    files.push_back(
+        page_file(options.page, report_of_diagnosis(options.page, job, diagnosis, json)));
+  }
+  write_files(files);
   if (options.json) {
-    out << diagnosis_json(job, diagnosis, framework);
+    out << json;
     return;
   }
   print_head(out, job, diagnosis);

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/page.h"
+
 namespace dovetail::cli {
 
 struct DiagnoseOptions {
@@ -18,6 +20,7 @@ struct DiagnoseOptions {
   std::vector<std::string> collective_patterns;
   std::string trace;  // Perfetto file to write
   bool json = false;
+  PageOptions page;
 };
 
 void diagnose(const DiagnoseOptions& options, std::ostream& out);

@@ -89,8 +89,11 @@ report::Report report_of(const SweepOnPage& sweep) {
                                         .lower_bound = sweep.lower_bound},
       .link = sweep.inputs.link};
   const schedule::ScheduledProgram lowered = sweep.planner.verified(sweep.best.schedule);
-  add_plan(report,
-           {.plan = plan, .lowered = lowered, .costs = sweep.planner.costs(), .file = "plan.json"});
+  add_plan(report, {.plan = plan,
+                    .lowered = lowered,
+                    .costs = sweep.planner.costs(),
+                    .file = "plan.json",
+                    .lower_bound = sweep.lower_bound});
   const schedule::PolicySpec usual = schedule::default_policy(schedule::PolicyKind::TorchDdp);
   if (!sweep.planner.fit_of(usual).refusal) {
     const schedule::Schedule schedule = sweep.planner.evaluate(usual).schedule;

@@ -39,6 +39,7 @@
 #include "cli/import_flags.h"
 #include "cli/page.h"
 #include "cli/plan.h"
+#include "cli/report_flags.h"
 #include "cli/reshard.h"
 #include "cli/run.h"
 #include "cli/selftest.h"
@@ -77,6 +78,7 @@ struct AllOptions {
   ReshardOptions reshard;
   SelftestOptions selftest;
   TraceCommandOptions traces;
+  ReportOptions report;
 };
 
 constexpr std::int64_t kLargestNumber = std::numeric_limits<std::int32_t>::max();
@@ -153,10 +155,6 @@ void act(CLI::App& command, const Options& options, void (*run)(const Options&, 
   });
 }
 
-void bind_page(CLI::App& command, PageOptions& page) {
-  command.add_option("--html", page.file, "report to write: one HTML file that needs no network");
-}
-
 void bind_explore(CLI::App& app, ExploreOptions& options, std::function<int()>& action) {
   CLI::App& command = *app.add_subcommand("explore", "sweep fusion thresholds and policies");
   bind_inputs(command, options.inputs);
@@ -185,6 +183,7 @@ void bind_plan(CLI::App& app, PlanOptions& options, std::function<int()>& action
   command.footer(policies_footer());
   command.add_option("-o,--output", options.output, "plan file to write")->required();
   command.add_option("--trace", options.trace, "also write the predicted trace");
+  bind_page(command, options.page);
   act(command, options, plan, action);
 }
 
@@ -202,6 +201,7 @@ void bind_predict(CLI::App& app, PredictOptions& options, std::function<int()>& 
   command
       .add_option("--steps", options.steps, "steps in a row (default 3; the median is reported)")
       ->check(whole_number(1, 10000));
+  bind_page(command, options.page);
   act(command, options, predict, action);
 }
 
@@ -301,6 +301,7 @@ void bind_run(CLI::App& app, RunCommandOptions& options, std::function<int()>& a
   command.add_option("--cluster", options.cluster,
                      "the calibrated file that the plans were made for");
   options.data_dir = data_dir();
+  bind_page(command, options.page);
   command.add_flag("--exposed", options.exposed,
                    "also run each plan without communication; exposed time by three definitions");
   command.add_flag("--json", options.json, "machine-readable output");
@@ -354,6 +355,7 @@ void bind_compare(CLI::App& app, CompareOptions& options, std::function<int()>& 
   command.add_option("--perfetto", options.perfetto, "write both as one Perfetto file");
   command.add_flag("--timeline", options.timeline, "also print both as text");
   command.add_flag("--json", options.json, "machine-readable output");
+  bind_page(command, options.page);
   act(command, options, compare, action);
 }
 
@@ -457,6 +459,7 @@ int parse_and_run(int argc, char** argv) {
   bind_reshard(app, options.reshard, action);
   bind_selftest(app, options.selftest, action);
   bind_trace_commands(app, options.traces, action);
+  bind_report(app, data_dir(), options.report, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {
@@ -467,7 +470,11 @@ int parse_and_run(int argc, char** argv) {
     return 2;
   }
   const std::string command = "dovetail " + typed({argv + std::min(argc, 1), argv + argc});
-  for (PageOptions* const page : {&options.explore.page}) page->command = command;
+  for (PageOptions* const page :
+       {&options.explore.page, &options.plan.page, &options.predict.page, &options.run.page,
+        &options.compare.page, &options.traces.diagnose.page, &options.report.page}) {
+    page->command = command;
+  }
   try {
     const int code = action();
     std::cout.flush();

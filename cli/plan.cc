@@ -16,6 +16,7 @@
 #include "cli/inputs.h"
 #include "cli/outputs.h"
 #include "cli/plan_machine.h"
+#include "cli/plan_page.h"
 #include "cli/steady_trace.h"
 #include "cli/text.h"
 #include "exports/export.h"
@@ -86,7 +87,7 @@ void print_figures(std::ostream& out, const schedule::ScheduledProgram& program,
 
 void plan(const PlanOptions& options, std::ostream& out) {
   if (options.output.empty()) throw InputError("plan: name the file to write with -o");
-  require_outputs({{"-o", options.output}, {"--trace", options.trace}},
+  require_outputs({{"-o", options.output}, {"--trace", options.trace}, page_output(options.page)},
                   {workload_file(options.inputs.workload, options.inputs.data_dir),
                    cluster_file(options.inputs.cluster, options.inputs.data_dir)});
   const schedule::PolicySpec spec = schedule::parse_policy(options.policy);
@@ -117,6 +118,17 @@ void plan(const PlanOptions& options, std::ostream& out) {
     const traces::Trace trace = simulate_steady(program, planner.costs(), kTraceSteps).trace;
     files.push_back({options.trace, traces::to_json(trace)});
   }
+  if (options.page.wanted()) {
+    std::vector<std::string> assumed = inputs.notes;
+    assumed.insert(assumed.end(), notes.begin(), notes.end());
+    files.push_back(
+        page_file(options.page, report_of_plan(options.page, assumed,
+                                               {.plan = result,
+                                                .lowered = program,
+                                                .costs = planner.costs(),
+                                                .file = options.output,
+                                                .lower_bound = predicted.lower_bound})));
+  }
   write_files(files);
   out << options.output << ": " << schedule::to_string(spec) << ", "
       << counted(candidate.buckets(), "bucket") << "; predicted step "
@@ -137,9 +149,11 @@ void plan(const PlanOptions& options, std::ostream& out) {
 }
 
 void predict(const PredictOptions& options, std::ostream& out) {
-  require_outputs(
-      {{"--trace", options.trace}, {"--perfetto", options.perfetto}, {"--costs", options.costs}},
-      {{"--plan", options.plan}, cluster_file(options.cluster, options.data_dir)});
+  require_outputs({{"--trace", options.trace},
+                   {"--perfetto", options.perfetto},
+                   {"--costs", options.costs},
+                   page_output(options.page)},
+                  {{"--plan", options.plan}, cluster_file(options.cluster, options.data_dir)});
   const schedule::Plan plan = schedule::read_plan(options.plan);
   const PlanMachine machine = machine_of(
       {.command = "predict", .cluster = options.cluster, .data_dir = options.data_dir}, plan);
@@ -154,6 +168,15 @@ void predict(const PredictOptions& options, std::ostream& out) {
   }
   if (!options.costs.empty()) {
     files.push_back({options.costs, models::costs_to_json(machine.costs)});
+  }
+  if (options.page.wanted()) {
+    files.push_back(
+        page_file(options.page, report_of_plan(options.page, machine.notes,
+                                               {.plan = plan,
+                                                .lowered = program,
+                                                .costs = machine.costs,
+                                                .file = options.plan,
+                                                .lower_bound = bound_on(plan, options.cluster)})));
   }
   write_files(files);
   out << "dovetail " << DOVETAIL_VERSION << "; plan " << options.plan << " ("

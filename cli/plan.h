@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cli/inputs.h"
+#include "cli/page.h"
 #include "cli/steady_trace.h"
 
 namespace dovetail::cli {
@@ -17,6 +18,7 @@ struct PlanOptions {
   std::string policy = "exact";
   std::string output;  // plan file
   std::string trace;   // also write the predicted trace; empty: none
+  PageOptions page;
 };
 
 void plan(const PlanOptions& options, std::ostream& out);
@@ -31,6 +33,7 @@ struct PredictOptions {
   std::string costs;     // likewise: what everything was taken to cost (models/costs_json.h)
   bool timeline = false;
   std::int32_t steps = kTraceSteps;  // the median is reported; fewer than kTraceSteps: just these
+  PageOptions page;
 };
 
 void predict(const PredictOptions& options, std::ostream& out);

@@ -55,6 +55,11 @@ std::optional<PlanMachine> machine_of_costs(const std::string& path) {
 
 }  // namespace
 
+std::optional<Duration> bound_on(const schedule::Plan& plan, const std::string& cluster) {
+  if (!cluster.empty() || !plan.summary.predicted) return std::nullopt;
+  return plan.summary.predicted->lower_bound;
+}
+
 PlanMachine machine_of(const PlanMachineOptions& options, const schedule::Plan& plan) {
   if (std::optional<PlanMachine> read = machine_of_costs(options.cluster)) return *std::move(read);
   if (std::optional<PlanMachine> own = machine_of_profile(options, plan)) return *std::move(own);

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,10 @@ struct PlanMachine {
   models::Costs costs;
   std::vector<std::string> notes;  // what is assumed, one line each
 };
+
+// The lower bound that the plan states, if it is predicted on the machine that it was made for: `cluster` is
+// empty.
+std::optional<Duration> bound_on(const schedule::Plan& plan, const std::string& cluster);
 
 // Throws InputError where the plan's machine is a file that nobody named.
 PlanMachine machine_of(const PlanMachineOptions& options, const schedule::Plan& plan);

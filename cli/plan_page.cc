@@ -113,6 +113,20 @@ void add_facts(report::Report& report, const schedule::Program& program) {
   report.facts.push_back({"gradient bytes", dovetail::to_string(total)});
 }
 
+report::Report report_of_plan(const PageOptions& page, const std::vector<std::string>& notes,
+                              const PlanOnPage& what) {
+  const std::string& machine = what.costs.machine;
+  const std::string& workload = what.plan.summary.workload;
+  report::Report report =
+      start_page(page, workload + " on " + machine + ": " + what.plan.schedule.policy);
+  report.facts = {
+      {"workload", workload}, {"machine", machine}, {"policy", what.plan.schedule.policy}};
+  add_facts(report, what.plan.program);
+  add_notes(report, notes);
+  add_plan(report, what);
+  return report;
+}
+
 void add_plan(report::Report& report, const PlanOnPage& what) {
   const Simulated simulated = simulate_steady(what.lowered, what.costs, kTraceSteps);
   const std::string& policy = what.plan.schedule.policy;
@@ -121,7 +135,7 @@ void add_plan(report::Report& report, const PlanOnPage& what) {
   found.buckets = what.plan.schedule.buckets.size();
   found.step = Duration(simulated.steady.summary.step_ns);
   found.exposed = Duration(simulated.steady.summary.exposed_ns);
-  if (what.plan.summary.predicted) found.lower_bound = what.plan.summary.predicted->lower_bound;
+  found.lower_bound = what.lower_bound;
   report.found = found;
   report.timelines.push_back(
       report::timeline(simulated.trace, {.title = policy, .program = &what.lowered}));

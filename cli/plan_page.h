@@ -6,8 +6,10 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/units.h"
+#include "cli/page.h"
 #include "models/costs.h"
 #include "report/report.h"
 #include "schedule/plan_json.h"
@@ -17,11 +19,16 @@
 namespace dovetail::cli {
 
 struct PlanOnPage {
-  const schedule::Plan& plan;  // with its prediction
+  const schedule::Plan& plan;
   const schedule::ScheduledProgram& lowered;
   const models::Costs& costs;
-  std::string file;  // of the plan, as commands name it
+  std::string file;                     // of the plan, as commands name it
+  std::optional<Duration> lower_bound;  // on these costs
 };
+
+// A report about this plan alone. `notes`: what is assumed.
+report::Report report_of_plan(const PageOptions& page, const std::vector<std::string>& notes,
+                              const PlanOnPage& what);
 
 // All of it. Cost: some searches (search/sensitivity.h) and simulations.
 void add_plan(report::Report& report, const PlanOnPage& what);

@@ -21,6 +21,7 @@
 #include "cli/figures.h"
 #include "cli/flags.h"
 #include "cli/outputs.h"
+#include "cli/result_pages.h"
 #include "cli/run_report.h"
 #include "cli/text.h"
 #include "exec/calibrate/compute.h"
@@ -49,7 +50,9 @@ std::vector<Loaded> load_plans(const RunCommandOptions& options) {
   if (options.traces.size() > options.plans.size()) {
     throw InputError("run: more --trace than --plan");
   }
-  require_distinct(named("--trace", options.traces), named("--plan", options.plans));
+  std::vector<NamedFile> outputs = named("--trace", options.traces);
+  outputs.push_back(page_output(options.page));
+  require_distinct(outputs, named("--plan", options.plans));
   std::vector<Loaded> loaded;
   for (const std::string& path : options.plans) {
     Loaded one{path, schedule::read_plan(path), {}};
@@ -448,7 +451,8 @@ int run(const RunCommandOptions& options, std::ostream& out) {
   }
   const Work work = {
       .options = options, .loaded = loaded, .between = between, .machine = machine, .cuda = cuda};
-  const std::vector<NamedFile> outputs = named("--trace", options.traces);
+  std::vector<NamedFile> outputs = named("--trace", options.traces);
+  outputs.push_back(page_output(options.page));
   bool wrong = false;
   std::mutex report;  // ranks may be threads of this process
   run_job(job, [&](exec::launch::Session& session, exec::cpu::TransportKind transport) {
@@ -466,9 +470,13 @@ int run(const RunCommandOptions& options, std::ostream& out) {
     for (std::size_t i = 0; i < options.traces.size(); ++i) {
       files.push_back({options.traces[i], traces::to_json(result.measured.traces[i])});
     }
+    const std::string json = to_json(result, loaded);
+    if (options.page.wanted()) {
+      files.push_back(page_file(options.page, report_of_run(options.page, result, loaded, json)));
+    }
     write_files(files);
     if (options.json) {
-      out << to_json(result, loaded);
+      out << json;
     } else {
       print_report(out, result, loaded);
     }

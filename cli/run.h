@@ -31,6 +31,7 @@
 
 #include "cli/cuda_job.h"
 #include "cli/job.h"
+#include "cli/page.h"
 
 namespace dovetail::cli {
 
@@ -52,6 +53,7 @@ struct RunCommandOptions {
   std::string data_dir;
   bool exposed = false;  // also run each plan without communication, and report (cli/exposed.h)
   bool json = false;
+  PageOptions page;
 };
 
 // 0, or 3 when a gradient element was wrong.

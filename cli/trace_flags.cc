@@ -5,6 +5,8 @@
 
 #include <iostream>
 
+#include "cli/report_flags.h"
+
 namespace dovetail::cli {
 namespace {
 
@@ -24,6 +26,7 @@ void bind_diagnose(CLI::App& app, DiagnoseOptions& options, std::function<int()>
                      "whose settings: torch (default), fsdp, megatron, deepspeed, horovod, xla");
   command.add_option("--trace", options.trace,
                      "file for ui.perfetto.dev: the step, its replay, the proposal");
+  bind_page(command, options.page);
   command.add_flag("--json", options.json, "machine-readable output");
   command.footer(
       "Examples:\n"

@@ -27,7 +27,9 @@ std::vector<Rank> ranks_shown(const Trace& trace, Rank slowest) {
   return ranks;
 }
 
-std::string_view what_of(const CommandInfo& info, const Span& span) {
+std::string_view what_of(const CommandInfo& info, const Span& span, const Timeline& line) {
+  if (!line.has_breakdown && info.kind == SpanKind::Compute) return "kernel";
+  if (!line.has_breakdown && info.kind == SpanKind::Enqueue) return "host call";
   switch (info.kind) {
     case SpanKind::Collective:
       return "collective";
@@ -128,7 +130,7 @@ class RankRows {
     const CommandInfo& info = trace_.command(span.command);
     TimelineSpan shown;
     shown.row = line_.rows.size() - 1;
-    shown.what = what_of(info, span);
+    shown.what = what_of(info, span, line_);
     shown.name = info.name;
     // Only the wait of a communication stream can begin before its step; it is cut there.
     const Instant from =

@@ -38,7 +38,8 @@ struct TimelineRow {
 // What a row did for a while. A gap is drawn too: `what` is "gap" then, and `why` says what was missing.
 struct TimelineSpan {
   std::size_t row = 0;
-  std::string what;  // an activity of traces/metrics.h; "collective", "wait", "kernel", "gap"
+  std::string
+      what;  // an activity of traces/metrics.h; "collective", "wait", "kernel", "host call", "gap"
   std::string name;
   Duration start{}, end{};
   std::optional<Duration> transfer_start =

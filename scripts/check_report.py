@@ -27,10 +27,39 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TRACE = ROOT / "tests/imports/kineto/traces/ddp-resnet50-a100x2-rank0.json.gz"
 HOSTILE = "</script><script>document.title='hostile'</script><img src=x onerror=\"document.title='hostile'\">&amp;@TITLE@"
 
-# Report -> the command that makes it, and the charts that it must have.
+PLAN_CHARTS = ["timeline", "causes", "sensitivity"]
+# Report -> the command that makes it, and the charts that it must have. Later ones read what earlier ones write.
 REPORTS = {
-    "explore": ("explore --workload mlp-1000mbit --html explore.html --json", ["curve", "timeline", "timeline", "causes", "sensitivity"]),
+    "explore": ("explore --workload mlp-1000mbit --html explore.html --json", ["curve", "timeline", *PLAN_CHARTS]),
+    "plan": ("plan --workload ./hostile.program --cluster a100x2_nv12 --policy per-tensor -o hostile.plan --trace predicted.trace"
+             " --html plan.html", PLAN_CHARTS),
+    "predict": ("predict --plan hostile.plan --html predict.html", PLAN_CHARTS),
+    "run": ("run --plan hostile.plan --ranks 2 --rounds 1 --steps 4 --trace measured.trace --html run.html", ["run", "timeline", "causes"]),
+    "compare": ("compare predicted.trace measured.trace --html compare.html",
+                ["steps", "comparison", "timeline", "timeline", "causes"]),
+    "report": ("report hostile.plan predicted.trace measured.trace -o report.html",
+               ["steps", "comparison", "timeline", "timeline", *PLAN_CHARTS]),
+    "diagnose": (f"diagnose {TRACE} --html diagnose.html", ["diagnosis", "what-if", "settings", "timeline", "timeline", "timeline"]),
 }
+
+
+def hostile_program():
+    """A step of two layers whose names are markup."""
+    names = [f"w{i}{HOSTILE}" for i in (1, 2)]
+    tensors = [{"name": name, "kind": "parameter"} for name in names] + [{"name": f"{name}.grad", "kind": "gradient"} for name in names] + [
+        {"name": "loss", "kind": "activation"}]
+    work = {"kind": "gemm", "m": 256, "n": 256, "k": 256}
+    update = {"kind": "memory", "traffic_bytes": 786432, "work_flop": 131072}
+    return {
+        "schema": "dovetail.program/1", "kind": "program", "name": f"two {HOSTILE}", "world_size": 2,
+        "groups": [{"id": 0, "name": "dp", "ranks": [0, 1]}],
+        "tensors": [{"id": i, "dtype": "f32", "shape": [256, 256], **tensor} for i, tensor in enumerate(tensors)],
+        "ops": [{"id": 0, "name": f"forward {HOSTILE}", "phase": "forward", "dtype": "f32", "work": work, "reads": names, "writes": ["loss"]},
+                *({"id": 2 - i, "name": f"{names[i]}.backward", "phase": "backward", "dtype": "f32", "work": work, "reads": ["loss"],
+                   "writes": [f"{names[i]}.grad"]} for i in (1, 0)),
+                *({"id": 4 - i, "name": f"{names[i]}.update", "phase": "optimizer", "dtype": "f32", "work": update,
+                   "reads": [f"{names[i]}.grad"], "writes": [names[i]], "effect": {"kind": "update", "elementwise": True}} for i in (1, 0))],
+        "reductions": [{"gradient": f"{names[i]}.grad", "group": "dp", "op": "average"} for i in (1, 0)]}
 
 
 class Checks:
@@ -124,13 +153,9 @@ def check_timeline(browser, checks):
     browser.move_to("#timeline svg rect.span.collective")
     shown = tip(browser)
     checks.expect("bucket" in shown and "bytes" in shown and "gradients" in shown, f"timeline: hover says {shown!r}")
-    if browser.run("return document.querySelectorAll('#timeline svg:first-of-type rect.span.stall').length"):
-        browser.move_to("#timeline svg rect.span.stall")
-        checks.expect("waits for bucket" in tip(browser), f"timeline: hover over a stall says {tip(browser)!r}")
-    browser.move_to("#timeline svg rect.span.gap")
-    checks.expect("cause" in tip(browser), f"timeline: hover over a gap says {tip(browser)!r}")
-    browser.move_to("#timeline svg path.ready")
-    checks.expect("gradient ready at" in tip(browser), f"timeline: hover over a gradient says {tip(browser)!r}")
+    for mark, words in (("rect.span.stall", "waits for bucket"), ("rect.span.gap", "cause"), ("path.ready", "gradient ready at")):
+        browser.move_to(f"#timeline svg {mark}")
+        checks.expect(words in tip(browser), f"timeline: hover over {mark} says {tip(browser)!r}")
     ticks = [axis_of(browser)]
     browser.click("#timeline .controls button:nth-child(1)")
     ticks.append(axis_of(browser))
@@ -173,7 +198,7 @@ def check_explore_figures(browser, checks, printed):
 def make(tool, folder, command, checks):
     ended = subprocess.run([str(tool), *command.split()], cwd=folder, text=True, check=False, timeout=300,
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    checks.equal((ended.returncode, ended.stderr), (0, ""), f"dovetail {command}")
+    checks.expect(ended.returncode == 0, f"dovetail {command} ends with {ended.returncode}: {ended.stderr}")
     return ended.stdout
 
 
@@ -181,7 +206,8 @@ def check_report(browser, checks, folder, name, wanted):
     page = pathlib.Path(folder) / f"{name}.html"
     browser.show_as(1600, 1000)
     browser.open(page)
-    for width, scheme in ((1600, "light"), (400, "dark"), (1600, "dark"), (400, "light")):
+    every = [(1600, "light"), (400, "dark"), (1600, "dark"), (400, "light")]
+    for width, scheme in every if name in ("explore", "diagnose") else every[:2]:
         check_look(browser, checks, name, wanted, width, scheme)
         browser.screenshot(pathlib.Path(folder) / f"{name}-{scheme}-{width}.png")
     browser.show_as(1600, 1000)
@@ -189,10 +215,13 @@ def check_report(browser, checks, folder, name, wanted):
     checks.equal(browser.run("return performance.getEntriesByType('resource').length"), 0, f"{name}: things loaded")
     checks.expect(browser.run("return document.title") not in ("", "hostile"), f"{name}: title")
     check_tab(browser, checks, name)
-    if "curve" in wanted:
+    if name == "explore":
         check_curve(browser, checks)
-    if "timeline" in wanted:
+    if name == "explore":
         check_timeline(browser, checks)
+    if name == "plan":
+        browser.move_to("#timeline svg path.ready")
+        checks.expect(HOSTILE in tip(browser), f"plan: a hostile name is shown as {tip(browser)!r}")
     browser.pdf(pathlib.Path(folder) / f"{name}.pdf")
     checks.equal(browser.console(), [], f"{name}: console after all")
 
@@ -209,6 +238,7 @@ def main():
     with tempfile.TemporaryDirectory() as temporary, Browser(1600, 1000) as browser:
         folder = pathlib.Path(options.keep or temporary)
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / "hostile.program").write_text(json.dumps(hostile_program()))
         for name, (command, wanted) in REPORTS.items():
             printed = make(pathlib.Path(options.tool).resolve(), folder, command, checks)
             try:

@@ -35,7 +35,7 @@ function stackedBars(kind, label, bars) {
           .attr("x", (part) => x(part.from / 1000)).attr("width", (part) => Math.max(0.5, x(part.us / 1000) - x(0)))
           .attr("fill", (part) => `var(${part.colour})`);
         withTips(rects, (part) => [part.words, [["of", bar.name], ["time", `${ms(part.us)} ms`], ["share", `${(100 * part.us / total).toFixed(1)} %`]]]);
-        svg.append("g").selectAll("text").data(parts.filter((part) => x(part.us / 1000) - x(0) > 62)).join("text").attr("class", "inside")
+        svg.append("g").selectAll("text").data(parts.filter((part) => x(part.us / 1000) - x(0) > 62)).join("text").attr("class", (part) => insideClass(part.colour))
           .attr("x", (part) => x(part.from / 1000) + 4).attr("y", y + 16).text((part) => `${ms(part.us)}`);
       });
       axisBelow(svg, x, bars.length * 34 + 4, "ms", (axis) => axis.ticks(Math.max(2, Math.floor(width / 110))));
@@ -63,7 +63,7 @@ function intervals(kind, label, rows, title, zero = false) {
   return chart({
     kind, label, height: rows.length * 30 + 40,
     draw(svg, width) {
-      const left = Math.min(260, width * 0.38);
+      const left = Math.min(420, width * 0.42);
       const x = d3.scaleLinear([low, high], [left, width - 14]);
       if (zero) svg.append("line").attr("x1", x(0)).attr("x2", x(0)).attr("y1", 0).attr("y2", rows.length * 30).attr("stroke", "var(--line)");
       rows.forEach((row, index) => {

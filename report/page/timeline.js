@@ -6,8 +6,12 @@
 const activityColours = {
   forward: "--forward", backward: "--backward", optimizer: "--optimizer", "bucket copies": "--copies", enqueue: "--enqueue",
   "inline collectives": "--inline", stall: "--stall", idle: "--idle", collective: "--collective", wait: "--gap", gap: "--gap",
-  kernel: "--kernel",
+  kernel: "--kernel", "host call": "--enqueue",
 };
+
+// Colours on which dark letters are read better than white ones, where the page is light.
+const lightColours = new Set(["--backward", "--idle", "--gap", "--stall-2", "--stall-3", "--collective-2", "--kernel", "--copies"]);
+function insideClass(colour) { return lightColours.has(colour.replace(/var\((.*)\)/, "$1")) ? "inside on-light" : "inside"; }
 
 function spanColour(span) {
   if (span.what === "collective" && span.bucket !== undefined && span.bucket % 2 === 1) return "var(--collective-2)";
@@ -131,7 +135,8 @@ class TimelineChart {
       const text = what === "stall" ? what : (what === "collective" && bucket !== undefined ? (room < 64 ? `${bucket}` : `bucket ${bucket}`) : name);
       return text.slice(0, Math.max(2, Math.floor((mark.to - mark.from - 6) / 6.6)));
     };
-    this.plot.selectAll("text.inside").data(wide).join("text").attr("class", "inside").attr("x", (mark) => mark.from + 4)
+    this.plot.selectAll("text.inside").data(wide).join("text").attr("class", (mark) => insideClass(spanColour(mark.span)))
+      .attr("x", (mark) => mark.from + 4)
       .attr("y", (mark) => y(mark) + 14).text(label);
   }
 

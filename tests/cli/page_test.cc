@@ -1,0 +1,121 @@
+// Reports as a person would make them: --html, and dovetail report.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/file.h"
+#include "tests/cli/tool.h"
+
+namespace dovetail::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class PageCommandTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    directory_ = std::filesystem::temp_directory_path() /
+                 ("dovetail-page-" + std::string(info->name()) + "-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(directory_);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  [[nodiscard]] std::string file(const std::string& name) const {
+    return (directory_ / name).string();
+  }
+
+  // The JSON that stands in a page.
+  static json figures(const std::string& path) {
+    const std::string page = read_file(path);
+    const std::string begin = "<script type=\"application/json\" id=\"report\">";
+    const std::size_t from = page.find(begin) + begin.size();
+    return json::parse(page.substr(from, page.find("</script>", from) - from));
+  }
+
+  static void expect_refused(const std::string& arguments, const std::string& words) {
+    const Ended ended = run_tool(arguments);
+    EXPECT_EQ(ended.code, 2) << arguments;
+    EXPECT_EQ(std::count(ended.output.begin(), ended.output.end(), '\n'), 1) << ended.output;
+    EXPECT_THAT(ended.output, HasSubstr(words));
+  }
+
+  std::filesystem::path directory_;
+};
+
+TEST_F(PageCommandTest, ThePageOfASweepHoldsWhatTheCommandPrints) {
+  const Ended swept =
+      run_tool("explore --workload mlp-1000mbit --thresholds 1MiB,25MiB --json --html " +
+               file("sweep.html"));
+  ASSERT_EQ(swept.code, 0) << swept.output;
+  const json printed = json::parse(swept.output);
+  const json report = figures(file("sweep.html"));
+  EXPECT_EQ(report.at("results").at(0), printed);
+  EXPECT_EQ(report.at("found").at("step_us"), printed.at("best").at("step_us"));
+  EXPECT_EQ(report.at("found").at("lower_bound_us"), printed.at("lower_bound_us"));
+  EXPECT_EQ(report.at("timelines").at(0).at("step_us"), printed.at("best").at("step_us"));
+  EXPECT_EQ(report.at("sensitivity").size(), 8U);
+  const json& ddp = report.at("curves").at(0);
+  for (const json& row : printed.at("rows")) {
+    if (row.at("policy") != "torch-ddp") continue;
+    const bool is_there = std::ranges::any_of(ddp.at("points"), [&](const json& point) {
+      return point.at("threshold_bytes") == row.at("threshold_bytes") &&
+             point.at("step_us") == row.at("step_us");
+    });
+    EXPECT_TRUE(is_there) << row;
+  }
+  // Nothing is left beside it.
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_), {}), 1);
+}
+
+TEST_F(PageCommandTest, APlanItsPredictionAndItsReportTellTheSameStep) {
+  const std::string plan =
+      "plan --workload mlp --cluster a100x8 --policy torch-ddp:cap=8MiB -o " + file("plan.json");
+  ASSERT_EQ(
+      run_tool(plan + " --trace " + file("predicted.json") + " --html " + file("plan.html")).code,
+      0);
+  ASSERT_EQ(
+      run_tool("predict --plan " + file("plan.json") + " --html " + file("predict.html")).code, 0);
+  ASSERT_EQ(run_tool("report " + file("plan.json") + " " + file("predicted.json") + " -o " +
+                     file("report.html"))
+                .code,
+            0);
+  const json written = json::parse(read_file(file("plan.json")));
+  for (const char* const page : {"plan.html", "predict.html", "report.html"}) {
+    const json report = figures(file(page));
+    EXPECT_EQ(report.at("found").at("step_us"), written.at("predicted").at("step_us")) << page;
+    EXPECT_EQ(report.at("found").at("lower_bound_us"), written.at("predicted").at("lower_bound_us"))
+        << page;
+    const json& line = report.at("timelines").at(0);
+    EXPECT_EQ(line.at("buckets").size(), written.at("buckets").size()) << page;
+    double sum = 0;
+    for (const auto& [what, time] : line.at("breakdown_us").items()) sum += time.get<double>();
+    EXPECT_NEAR(sum, line.at("step_us").get<double>(), 0.01) << page;
+  }
+  const Ended printed = run_tool("report " + file("plan.json") + " --json");
+  EXPECT_EQ(json::parse(printed.output).at("found"), figures(file("report.html")).at("found"));
+}
+
+TEST_F(PageCommandTest, WhatCannotBeShownIsRefusedInOneLine) {
+  expect_refused("explore --workload mlp --cluster a100x8 --html /no/such/folder/x.html",
+                 "cannot be written");
+  write_file(file("step.json"), "{}");
+  expect_refused("explore --workload " + file("step.json") + " --html " + file("step.json"),
+                 "the same file");
+  EXPECT_EQ(read_file(file("step.json")), "{}");
+  expect_refused("report " + file("step.json") + " -o " + file("x.html"), "a plan or a trace");
+  expect_refused("report -o " + file("x.html"), "name either --workload");
+  expect_refused("report " + file("step.json"), "name the page to write with -o");
+  EXPECT_FALSE(std::filesystem::exists(file("x.html")));
+}
+
+}  // namespace
+}  // namespace dovetail::testing
