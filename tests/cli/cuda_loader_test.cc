@@ -53,8 +53,10 @@ constexpr const char* kNotBuilt = "is not part of this build";
 // the variable knows better.
 TEST_F(CudaLoaderCliTest, NcclIsAskedToKeepTheOrderOfLaunches) {
   const auto after_opening = [] {
-    EXPECT_THROW(open_cuda({.backend = "cuda", .cuda_module = "/nowhere/libdovetail_cuda.so"}),
-                 DeviceError);
+    BackendChoice choice;
+    choice.backend = "cuda";
+    choice.cuda_module = "/nowhere/libdovetail_cuda.so";
+    EXPECT_THROW(open_cuda(choice), DeviceError);
     return std::string(std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT"));
   };
   ::unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
