@@ -58,7 +58,7 @@ class LaunchersTest : public ::testing::Test {
     std::ofstream(plan) << plan_to_json(made);
     return testing::run_command(
         "(export DOVETAIL_CUDA_MODULE=" DOVETAIL_EMULATED_MODULE " DOVETAIL_EMULATED=devices=" +
-        std::to_string(devices) + "; cd " + folder_ + " && timeout 120 " + launcher +
+        std::to_string(devices) + "; cd " + folder_ + " && timeout --kill-after=5 60 " + launcher +
         " " DOVETAIL_ON_EMULATED " run --backend cuda --plan " + plan + " " + options +
         " --steps 1 --rounds 1 --warmup 1 --json >" + report() + ")");
   }
@@ -149,7 +149,7 @@ TEST_F(LaunchersTest, ASelfTestOfAJobTellsOfEveryRank) {
   if (!has("mpirun.openmpi")) GTEST_SKIP() << "Open MPI is not installed (openmpi-bin)";
   const testing::Ended ended = testing::run_command(
       "export DOVETAIL_CUDA_MODULE=" DOVETAIL_EMULATED_MODULE
-      " DOVETAIL_EMULATED=devices=2; timeout 120 mpirun.openmpi --allow-run-as-root "
+      " DOVETAIL_EMULATED=devices=2; timeout --kill-after=5 100 mpirun.openmpi --allow-run-as-root "
       "--oversubscribe "
       "--bind-to none -np 2 " DOVETAIL_ON_EMULATED " selftest --backend cuda --largest 16KiB");
   EXPECT_EQ(ended.code, 0) << ended.output;
