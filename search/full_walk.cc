@@ -28,7 +28,7 @@ class Walk {
         prices_(prices),
         memory_(memory),
         flight_(data, choices, prices, times_of(host, choices.size(), memory),
-                done_of(choices.size(), memory), memory.shares) {
+                done_of(choices.size(), memory), memory.shares, memory.pairs) {
     if (copies_) find_owners();
     order_waits();
   }

@@ -55,6 +55,7 @@ struct FullMemory {
   std::vector<BucketTimes> times;
   std::vector<BucketTimes> at_once;  // [bucket]: of a host far ahead
   sim::LinkShares shares{0};
+  PairMemo pairs;
   // Of the settled one: before each bucket's launch.
   struct Kept {
     std::vector<WalkState> walk;

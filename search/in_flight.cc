@@ -26,8 +26,7 @@ void InFlight::begin(StreamState& stream, std::int64_t time) {
   stream.rate = transfer_rate(stream);
   stream.event = time + search::lasts(stream.left, stream.rate);
   if (state_.in_flight == 0) state_.since = time;
-  state_.active[static_cast<std::size_t>(state_.in_flight++)] =
-      static_cast<std::int8_t>(choice.stream);
+  state_.active[static_cast<std::size_t>(state_.in_flight++)] = choice.stream;
   known_ = false;
   if (shares_links_) share_links(time);
 }
@@ -41,8 +40,7 @@ void InFlight::end(StreamState& stream, std::int64_t time) {
     done = std::max(time, issued) + prices_.of(choice.begin, choice.end).scale;
   }
   const auto last = state_.active.begin() + state_.in_flight;
-  static_cast<void>(
-      std::remove(state_.active.begin(), last, static_cast<std::int8_t>(choice.stream)));
+  static_cast<void>(std::remove(state_.active.begin(), last, choice.stream));
   if (--state_.in_flight == 0) state_.communication += time - state_.since;
   known_ = false;
   stream.in_flight = false;
@@ -77,7 +75,10 @@ void InFlight::set_busy(bool busy, std::int64_t now) {
 // Solves for all transfers in flight.
 void InFlight::share_links(std::int64_t time) {
   known_ = false;
-  if (state_.in_flight > 1) {
+  pair_ = nullptr;
+  if (state_.in_flight == 2) {
+    share_among_two();
+  } else if (state_.in_flight > 2) {
     shares_.clear();
     for (std::int32_t s = 0; s < streams_; ++s) {
       if (stream_[s].in_flight) shares_.add(data_.demands, stream_[s].wire / beside_compute());
@@ -96,16 +97,50 @@ void InFlight::share_links(std::int64_t time) {
   }
 }
 
+void InFlight::share_among_two() {
+  const auto on = [this](std::size_t i) -> StreamState& {
+    return stream_[static_cast<std::size_t>(state_.active[i])];
+  };
+  // In the order of the streams, as the simulator adds them.
+  const bool in_order = state_.active[0] < state_.active[1];
+  StreamState& first = on(in_order ? 0 : 1);
+  StreamState& second = on(in_order ? 1 : 0);
+  const double first_part = first.wire / beside_compute();
+  const double second_part = second.wire / beside_compute();
+  Pair& pair = pairs_.at(first_part, second_part);
+  const bool fresh = pair.first != first_part || pair.second != second_part;
+  if (fresh) {
+    shares_.clear();
+    shares_.add(data_.demands, first_part);
+    shares_.add(data_.demands, second_part);
+    const std::span<const double> shares = shares_.solve();
+    pair = {.first = first_part,
+            .second = second_part,
+            .first_share = shares[0],
+            .second_share = shares[1]};
+  }
+  first.share = pair.first_share;
+  second.share = pair.second_share;
+  if (data_.contention.collective_cpu != Duration{}) return;
+  if (fresh) pair.rates = rates_now();
+  pair_ = &pair;
+}
+
 void InFlight::find_rates() {
   known_ = true;
+  rates_ = pair_ != nullptr && state_.in_flight == 2 ? pair_->rates : rates_now();
+}
+
+std::array<Rate, 3> InFlight::rates_now() const {
   sim::Taken taken;
   for (std::int32_t i = 0; i < state_.in_flight; ++i) {
     const StreamState& stream =
         stream_[static_cast<std::size_t>(state_.active[static_cast<std::size_t>(i)])];
     taken.add(data_.contention, stream.share, stream.alone);
   }
-  for (std::size_t kernel = 0; kernel < rates_.size(); ++kernel) {
-    Rate& rate = rates_[kernel];
+  std::array<Rate, 3> rates;
+  for (std::size_t kernel = 0; kernel < rates.size(); ++kernel) {
+    Rate& rate = rates[kernel];
     if (none()) {
       rate.rate = kFullRate;
     } else if (plain()) {
@@ -115,6 +150,7 @@ void InFlight::find_rates() {
     }
     rate.inverse = 1.0 / static_cast<double>(rate.rate);
   }
+  return rates;
 }
 
 }  // namespace dovetail::search

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -43,7 +44,7 @@ struct StreamState {
 };
 
 struct FlightState {
-  std::array<std::int8_t, kMostStreams>
+  std::array<std::int32_t, kMostStreams>
       active{};  // streams in flight, in the order in which they began
   std::int32_t in_flight = 0;
   bool busy = false;               // the compute stream computes
@@ -67,6 +68,28 @@ struct Rate {
   }
 };
 
+// How two transfers share the links, and what compute does beside them: found once per pair of parts that
+// they want (sim/rates.h), for a search meets the same pairs again and again.
+struct Pair {
+  double first = -1;
+  double second = -1;
+  double first_share = 1;
+  double second_share = 1;
+  std::array<Rate, 3> rates = {};  // where collectives take no processor time
+};
+class PairMemo {
+ public:
+  Pair& at(double first, double second) {
+    const std::uint64_t key = std::bit_cast<std::uint64_t>(first) * 0x9E3779B97F4A7C15ULL ^
+                              std::bit_cast<std::uint64_t>(second);
+    return entries_[key * 0xC2B2AE3D27D4EB4FULL >> (64 - kBits)];
+  }
+
+ private:
+  static constexpr int kBits = 12;
+  std::vector<Pair> entries_ = std::vector<Pair>(std::size_t{1} << kBits);
+};
+
 // Of a bucket, in ns from the start of the first step.
 struct BucketTimes {
   std::int64_t issued = 0;  // its collective may not begin before
@@ -77,13 +100,14 @@ class InFlight {
  public:
   InFlight(const StepData& data, std::span<const BucketChoice> choices, PriceMemo& prices,
            std::span<const BucketTimes> times, std::span<std::int64_t> done,
-           sim::LinkShares& shares)
+           sim::LinkShares& shares, PairMemo& pairs)
       : data_(data),
         choices_(choices),
         prices_(prices),
         times_(times),
         done_(done),
-        shares_(shares) {
+        shares_(shares),
+        pairs_(pairs) {
     bool several = false;
     for (const BucketChoice& choice : choices) {
       streams_ = std::max(streams_, choice.stream + 1);
@@ -160,7 +184,9 @@ class InFlight {
   void begin(StreamState& stream, std::int64_t time);
   void end(StreamState& stream, std::int64_t time);
   void share_links(std::int64_t time);
+  void share_among_two();
   void find_rates();
+  [[nodiscard]] std::array<Rate, 3> rates_now() const;
 
   // Gives the transfer its rate from this time on.
   void retime(StreamState& stream, std::int64_t time) {
@@ -186,6 +212,8 @@ class InFlight {
   const std::span<const BucketTimes> times_;
   const std::span<std::int64_t> done_;  // [bucket]: its end with the scale behind it, or kNever
   sim::LinkShares& shares_;
+  PairMemo& pairs_;
+  const Pair* pair_ = nullptr;  // of the two in flight, where they share links
   std::int32_t streams_ = 0;
   bool shares_links_ = false;
   FlightState state_;
