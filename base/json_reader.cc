@@ -235,6 +235,7 @@ std::vector<std::string> JsonObject::keys() const {
 void JsonObject::schema(std::string_view expected) {
   const JsonValue value = at("schema");
   if (value.string() != expected) value.expected("\"" + std::string(expected) + "\"");
+  ignore("tool");
 }
 
 void JsonObject::done() const {

@@ -136,7 +136,7 @@ class JsonObject {
     return has(key) ? integer(key, low, high) : fallback;
   }
 
-  // Checks "schema": it must be exactly `expected`.
+  // Checks "schema": it must be exactly `expected`. "tool", who wrote the document, is then known too.
   void schema(std::string_view expected);
   // Marks a key as known without reading it: for free-text notes such as "comment".
   void ignore(std::string_view key) { known_.insert(std::string(key)); }

@@ -37,8 +37,9 @@ constexpr double kLargest = 0x1p52;
 template <std::size_t N>
 double parse_with_unit(std::string_view text, const std::array<Unit, N>& units,
                        const char* expected) {
+  const std::string found = "\"" + std::string(text) + "\"";
   const auto fail = [&]() -> double {
-    throw InputError("expected " + std::string(expected) + ", found \"" + std::string(text) + "\"");
+    throw InputError("expected " + std::string(expected) + ", found " + found);
   };
   double number = 0;
   const char* end = text.data() + text.size();
@@ -49,9 +50,15 @@ double parse_with_unit(std::string_view text, const std::array<Unit, N>& units,
   for (const Unit& known : units) {
     if (unit != known.name) continue;
     const double value = number * known.factor;
-    return value <= kLargest ? value : fail();
+    if (value <= kLargest) return value;
+    throw InputError("expected " + std::string(expected) + ", found " + found +
+                     ", which is too large");
   }
-  return fail();
+  if (unit.empty()) return fail();
+  std::string list;
+  for (const Unit& known : units) list += (list.empty() ? "" : ", ") + std::string(known.name);
+  const std::string what(expected, std::string_view(expected).find(" with"));
+  throw InputError("expected " + what + " in " + list + ", found " + found);
 }
 
 std::string three_digits(double value, std::string_view unit) {

@@ -3,9 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/calibrate.h"
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <mutex>
@@ -16,8 +15,10 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "cli/calibrate_passes.h"
+#include "cli/document.h"
 #include "cli/flags.h"
 #include "cli/outputs.h"
+#include "cli/progress.h"
 #include "cli/text.h"
 #include "exec/calibrate/calibrate.h"
 #include "exec/calibrate/shield.h"
@@ -220,14 +221,17 @@ void print_summary(std::ostream& out, const models::Cluster& cluster, const Cali
 }  // namespace
 
 void calibrate(const CalibrateOptions& options, std::ostream& out) {
-  if (options.output.empty()) throw InputError("calibrate: name the file to write with -o");
-  require_distinct({{"-o", options.output}}, {workload_file(options.workload, options.data_dir)});
+  const DocumentOptions product = product_of(options.output, options.json);
+  if (!replaces_report(product) && product.output.empty()) {
+    throw InputError("calibrate: name the file to write with -o, or --json for standard output");
+  }
+  require_distinct({document_file(product)}, {workload_file(options.workload, options.data_dir)});
   const Duration budget = time_of_flag("--budget", options.budget);
   const std::optional<BytesPerSecond> rate = pace_of(options.job);
-  const bool progress = ::isatty(STDERR_FILENO) == 1;
+  const bool progress = shows_progress();
   std::mutex report;
   run_job(options.job, [&](exec::launch::Session& session, exec::cpu::TransportKind transport) {
-    if (session.rank() == Rank{0}) require_writable({{"-o", options.output}});
+    if (session.rank() == Rank{0}) require_writable({document_file(product)});
     exec::calibrate::Rig rig(exec::cpu::exchange_of(session),
                              exec::cpu::ports_of(session, transport, rate));
     const models::UnitKernel unit{.dtype = schedule::DType::F32,
@@ -242,8 +246,10 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
     what.variants = pass_variants(program);
     what.collectives.budget = budget;
     if (progress) {
-      what.progress = [](std::string_view text) {
-        std::fprintf(stderr, "calibrating: %.*s\n", static_cast<int>(text.size()), text.data());
+      what.progress = [begin = std::chrono::steady_clock::now()](std::string_view text) {
+        const Duration past(std::chrono::steady_clock::now() - begin);
+        std::fprintf(stderr, "calibrate: %s so far: %.*s\n", about(past).c_str(),
+                     static_cast<int>(text.size()), text.data());
       };
     }
     const Duration shield = exec::calibrate::measure_shield(rig);
@@ -265,8 +271,9 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
       cluster.quality->valid = false;
       cluster.quality->why.push_back(objection);
     }
-    models::save_cluster(cluster, options.output);
-    print_summary(out, cluster, measured, options.output);
+    put_document(
+        product, [&cluster] { return models::cluster_to_json(cluster); }, out);
+    if (!replaces_report(product)) print_summary(out, cluster, measured, options.output);
   });
 }
 

@@ -14,7 +14,8 @@ namespace dovetail::cli {
 
 struct CalibrateOptions {
   std::string workload;  // whose ops are measured
-  std::string output;    // cluster file
+  std::string output;    // cluster file; "-": standard output
+  bool json = false;     // likewise
   std::string name = "here";
   std::string data_dir;
   JobOptions job;

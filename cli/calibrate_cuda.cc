@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "cli/calibrate_passes.h"
 #include "cli/cuda_job.h"
+#include "cli/document.h"
 #include "cli/flags.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
@@ -185,10 +186,11 @@ std::vector<schedule::ScheduledProgram> pass_variants_of(const schedule::Program
 // One rank's part, on one GPU; rank 0 writes the file.
 void calibrate_rank(const CalibrateCudaOptions& options, const CudaJob& cuda,
                     exec::launch::Session& session, std::ostream& out) {
-  if (session.rank() == Rank{0}) require_writable({{"-o", options.output}});
+  const DocumentOptions product = product_of(options.output, options.json);
+  if (session.rank() == Rank{0}) require_writable({document_file(product)});
   exec::cuda::BackendOptions on_gpu = options_for(cuda, session);
   on_gpu.kept = cuda.module->keep_communicators(on_gpu);
-  const std::int64_t ranks = stands_in(options) ? options.world : session.size();
+  const std::int64_t ranks = stands_in(options) ? options.world.value_or(2) : session.size();
   const schedule::Program program =
       models::load_workload(options.workload, ranks, options.data_dir).program;
   std::deque<schedule::ScheduledProgram> plans;  // each must outlive its backend
@@ -224,8 +226,9 @@ void calibrate_rank(const CalibrateCudaOptions& options, const CudaJob& cuda,
     cluster.quality->why.push_back(objection);
     cluster.quality->valid = false;
   }
-  models::save_cluster(cluster, options.output);
-  print_summary(out, cluster, options.output);
+  put_document(
+      product, [&cluster] { return models::cluster_to_json(cluster); }, out);
+  if (!replaces_report(product)) print_summary(out, cluster, options.output);
 }
 
 }  // namespace
@@ -279,9 +282,19 @@ models::Cluster cluster_of(const CalibrateCudaOptions& options, const schedule::
   return cluster;
 }
 
+void refuse_cuda_only(const CalibrateCudaOptions& options) {
+  const char* const given = options.max_ctas != 0 ? "--max-ctas" : options.world ? "--world" : "";
+  if (*given != '\0') {
+    throw InputError(std::string("calibrate: ") + given + " belongs to --backend cuda");
+  }
+}
+
 void calibrate_cuda(const CalibrateCudaOptions& options, std::ostream& out) {
-  if (options.output.empty()) throw InputError("calibrate: name the file to write with -o");
-  require_distinct({{"-o", options.output}}, {workload_file(options.workload, options.data_dir)});
+  const DocumentOptions product = product_of(options.output, options.json);
+  if (!replaces_report(product) && product.output.empty()) {
+    throw InputError("calibrate: name the file to write with -o, or --json for standard output");
+  }
+  require_distinct({document_file(product)}, {workload_file(options.workload, options.data_dir)});
   refuse_pace_with_cuda(options.job);
   const std::optional<CudaJob> cuda = open_cuda(options.backend);
   DOVETAIL_CHECK(cuda.has_value()) << options.backend.backend;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <ostream>
 #include <string>
 
@@ -21,16 +22,20 @@ namespace dovetail::cli {
 
 struct CalibrateCudaOptions {
   std::string workload;
-  std::string output;
+  std::string output;  // "-": standard output
+  bool json = false;   // likewise
   std::string name = "here";
   std::string data_dir;
   JobOptions job;
   std::int32_t op_steps = 10;
-  std::string budget = "15s";  // for collectives by size
-  BackendChoice backend;       // its backend is "cuda"
-  std::int64_t world = 2;      // ranks of the plans that a stand-in plays
-  std::int32_t max_ctas = 0;   // 0: the library's choice
+  std::string budget = "15s";         // for collectives by size
+  BackendChoice backend;              // its backend is "cuda"
+  std::optional<std::int64_t> world;  // ranks of the plans that a stand-in plays; absent: 2
+  std::int32_t max_ctas = 0;          // 0: the library's choice
 };
+
+// Throws InputError for options of this backend, where the other one is chosen.
+void refuse_cuda_only(const CalibrateCudaOptions& options);
 
 // Throws DeviceError where module, driver or device are missing.
 void calibrate_cuda(const CalibrateCudaOptions& options, std::ostream& out);

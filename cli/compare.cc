@@ -42,8 +42,11 @@ void print_figures(std::ostream& out, const traces::Side& measured) {
 }  // namespace
 
 void compare(const CompareOptions& options, std::ostream& out) {
+  refuse_beside(options.document, "compare: --timeline", options.timeline);
   require_outputs(
-      {{"--perfetto", options.perfetto}, page_output(options.page)},
+      {{"--perfetto", options.perfetto},
+       page_output(options.page),
+       document_file(options.document)},
       {{"the predicted trace", options.predicted}, {"the measured trace", options.measured}});
   const traces::Trace predicted = traces::load_trace(options.predicted);
   const traces::Trace measured = traces::load_trace(options.measured);
@@ -59,17 +62,16 @@ void compare(const CompareOptions& options, std::ostream& out) {
   std::vector<NewFile> files;
   if (!options.perfetto.empty()) {
     const std::array<const traces::Trace*, 2> both = {&predicted, &measured};
-    files.push_back({options.perfetto, traces::perfetto_json(both)});
+    files.push_back({options.perfetto, as_named(options.perfetto, traces::perfetto_json(both))});
   }
   if (options.page.wanted()) {
     files.push_back(
         page_file(options.page, report_of_comparison(options.page, predicted, measured)));
   }
   write_files(files);
-  if (options.json) {
-    out << traces::to_json(comparison);
-    return;
-  }
+  put_document(
+      options.document, [&comparison] { return traces::to_json(comparison); }, out);
+  if (replaces_report(options.document)) return;
   traces::print(out, comparison);
   print_figures(out, comparison.measured);
   if (options.timeline)

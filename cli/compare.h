@@ -7,6 +7,7 @@
 #include <ostream>
 #include <string>
 
+#include "cli/document.h"
 #include "cli/page.h"
 
 namespace dovetail::cli {
@@ -14,9 +15,9 @@ namespace dovetail::cli {
 struct CompareOptions {
   std::string predicted;
   std::string measured;
-  std::string perfetto;  // Chrome JSON to write; empty: none
-  bool json = false;
+  std::string perfetto;   // Chrome JSON to write; empty: none
   bool timeline = false;  // also print both as text
+  DocumentOptions document;
   PageOptions page;
 };
 

@@ -40,13 +40,19 @@ std::optional<std::int32_t> device_of(const std::string& word) {
   throw InputError("--device: expected auto or a number, found \"" + word + "\"");
 }
 
-bool has_cuda_words(const BackendChoice& choice) {
+// The first option that was given and belongs to the cuda backend; "" if none was.
+std::string cuda_word(const BackendChoice& choice) {
   const BackendChoice plain;
-  return choice.device != plain.device || choice.stand_in != plain.stand_in ||
-         choice.f32_math != plain.f32_math || choice.issue != plain.issue ||
-         choice.scales != plain.scales || choice.trace_detail != plain.trace_detail ||
-         choice.cluster_size != plain.cluster_size || choice.buffers != plain.buffers ||
-         choice.deadline != plain.deadline;
+  if (choice.device != plain.device) return "--device";
+  if (choice.stand_in != plain.stand_in) return "--stand-in";
+  if (choice.f32_math != plain.f32_math) return "--f32-math";
+  if (choice.issue != plain.issue) return "--graph (--issue graph)";
+  if (choice.scales != plain.scales) return "--scales";
+  if (choice.trace_detail != plain.trace_detail) return "--trace-detail";
+  if (choice.cluster_size != plain.cluster_size) return "--cluster-size";
+  if (choice.buffers != plain.buffers) return "--buffers";
+  if (choice.deadline != plain.deadline) return "--deadline";
+  return {};
 }
 
 }  // namespace
@@ -54,10 +60,8 @@ bool has_cuda_words(const BackendChoice& choice) {
 std::optional<CudaJob> open_cuda(const BackendChoice& choice) {
   const Word backend = word_of(choice.backend, {"--backend", "cpu", "cuda"});
   if (backend == Word::First) {
-    if (has_cuda_words(choice)) {
-      throw InputError(
-          "--device, --stand-in, --f32-math, --issue, --scales, --trace-detail, --buffers, "
-          "--cluster-size and --deadline belong to --backend cuda");
+    if (const std::string word = cuda_word(choice); !word.empty()) {
+      throw InputError(word + " belongs to --backend cuda");
     }
     return std::nullopt;
   }

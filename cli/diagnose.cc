@@ -180,23 +180,26 @@ void diagnose(const DiagnoseOptions& options, std::ostream& out) {
   const Framework framework = parse_framework(options.framework);
   std::vector<NamedFile> inputs;
   for (const std::string& file : options.files) inputs.push_back({"input", file});
-  require_outputs({{"--trace", options.trace}, page_output(options.page)}, inputs);
+  require_outputs(
+      {{"--trace", options.trace}, page_output(options.page), document_file(options.document)},
+      inputs);
   imports::JobOptions wanted;
   wanted.join.collective_patterns = options.collective_patterns;
   const JobTrace job = imports::load_job(options.files, wanted);
   const Diagnosis diagnosis = imports::diagnose(job);
   const std::string json = diagnosis_json(job, diagnosis, framework);
   std::vector<NewFile> files;
-  if (!options.trace.empty()) files.push_back({options.trace, perfetto_of(job, diagnosis)});
+  if (!options.trace.empty()) {
+    files.push_back({options.trace, as_named(options.trace, perfetto_of(job, diagnosis))});
+  }
   if (options.page.wanted()) {
     files.push_back(
         page_file(options.page, report_of_diagnosis(options.page, job, diagnosis, json)));
   }
   write_files(files);
-  if (options.json) {
-    out << json;
-    return;
-  }
+  put_document(
+      options.document, [&json] { return json; }, out);
+  if (replaces_report(options.document)) return;
   print_head(out, job, diagnosis);
   print_steps(out, job, diagnosis);
   print_late(out, diagnosis);

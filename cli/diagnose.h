@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/document.h"
 #include "cli/page.h"
 
 namespace dovetail::cli {
@@ -19,7 +20,7 @@ struct DiagnoseOptions {
   std::string framework = "torch";  // whose settings to name
   std::vector<std::string> collective_patterns;
   std::string trace;  // Perfetto file to write
-  bool json = false;
+  DocumentOptions document;
   PageOptions page;
 };
 

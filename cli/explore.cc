@@ -1,8 +1,5 @@
 // The sweep, as a table or as JSON.
 //
-// Rows with k micro-steps per update are compared by step time / k, but only rows with the fewest
-// micro-steps of the sweep can be best: the others train with larger batches.
-//
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/explore.h"
 
@@ -17,10 +14,12 @@
 
 #include "base/count.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json_reader.h"
 #include "cli/explore_page.h"
-#include "cli/flags.h"
 #include "cli/outputs.h"
+#include "cli/progress.h"
+#include "cli/sweep.h"
 #include "cli/text.h"
 #include "exports/export.h"
 #include "exports/words.h"
@@ -33,163 +32,11 @@ using nlohmann::ordered_json;
 using schedule::PolicyKind;
 using schedule::PolicySpec;
 
-struct Row {
-  search::Candidate candidate;
-  std::optional<Bytes> threshold;
-  std::optional<Bytes> first_bucket;
-};
-
-struct Sweep {
-  std::vector<Row> rows;
-  std::size_t best = 0;
-  std::optional<std::size_t> best_bounded;  // of the rows that the lower bound bounds
-  std::optional<Duration> lower_bound;      // absent with best_bounded, or with a reason:
-  std::string bound_problem;                // why the bound that was found is none
-  double gap = 0;                           // of best_bounded
-  std::size_t simulated = 0;
-  std::vector<std::string> left_out;  // policies, and steps of them, that do not apply, and why
-};
-
-bool sweeps(PolicyKind kind) {
-  return kind == PolicyKind::Threshold || kind == PolicyKind::TorchDdp;
-}
-
-// The policies of a command line, which was cut at every comma: "sharded:p=2" "k=4" is one.
-std::vector<std::string> joined_policies(const std::vector<std::string>& pieces) {
-  std::vector<std::string> names;
-  for (const std::string& piece : pieces) {
-    const bool option = piece.find('=') < piece.find(':');
-    if (option && !names.empty() && names.back().find(':') != std::string::npos) {
-      names.back() += "," + piece;
-    } else {
-      names.push_back(piece);
-    }
-  }
-  return names;
-}
-
-// All but pipeline, which changes the Program.
-std::vector<std::string> comparable_policies() {
-  std::vector<std::string> names = schedule::policy_names();
-  std::erase(names, std::string(schedule::name(PolicyKind::Pipeline)));
-  // It pays time for memory, and is compared where somebody asks for it.
-  std::erase(names, std::string(schedule::name(PolicyKind::Fsdp)));
-  // The best that DDP can be told stands beside the best.
-  const auto exact = std::ranges::find(names, schedule::name(PolicyKind::Exact));
-  if (exact != names.end()) names.insert(exact + 1, "exact:mode=copy,wait=end-of-backward");
-  return names;
-}
-
-std::int32_t micro_steps(const Row& row) { return row.candidate.spec.merge.micro_steps; }
-
-// Of one micro-step.
-double step_ns(const Row& row) {
-  return static_cast<double>(row.candidate.summary.step_ns) / micro_steps(row);
-}
-
-std::vector<PolicySpec> policies_of(const ExploreOptions& options,
-                                    const std::vector<std::string>& names) {
-  std::vector<PolicySpec> specs;
-  for (const std::string& text : names) {
-    // A plain torch-ddp takes --first-bucket, and the mode and wait of the command line.
-    const bool plain = text.find(':') == std::string::npos;
-    PolicySpec spec = schedule::parse_policy(text);
-    if (spec.kind == PolicyKind::Pipeline) {
-      throw InputError(
-          "explore: a pipeline changes which rank computes what, so its step cannot be " +
-          ("compared with the others: use dovetail plan --policy " + text));
-    }
-    if (plain && spec.kind == PolicyKind::TorchDdp) {
-      spec.first_bucket = size_of_flag("--first-bucket", options.first_bucket);
-    }
-    if (!options.mode.empty()) {
-      spec.mode = schedule::parse_policy("exact:mode=" + options.mode).mode;
-    }
-    if (!options.wait.empty()) {
-      spec.wait = schedule::parse_policy("exact:wait=" + options.wait).wait;
-    }
-    specs.push_back(spec);
-  }
-  return specs;
-}
-
-// The rows of one policy, which sweeps the thresholds unless it was given one.
-std::vector<Row> evaluate(search::Planner& planner, PolicySpec spec,
-                          std::span<const Bytes> thresholds) {
-  std::vector<Row> rows;
-  const auto add = [&](std::optional<Bytes> threshold) {
-    Row row{planner.evaluate(spec), threshold, {}};
-    if (spec.kind == PolicyKind::TorchDdp) row.first_bucket = spec.first_bucket;
-    rows.push_back(std::move(row));
-  };
-  if (!sweeps(spec.kind)) {
-    add(std::nullopt);
-    return rows;
-  }
-  for (const Bytes threshold : thresholds) {
-    spec.threshold = threshold;
-    add(threshold);
-  }
-  return rows;
-}
-
-void find_best(Sweep& sweep) {
-  const auto better = [&](const Row& a, const Row& b) {
-    if (micro_steps(a) != micro_steps(b)) return micro_steps(a) < micro_steps(b);
-    if (step_ns(a) != step_ns(b)) return step_ns(a) < step_ns(b);
-    return a.candidate.buckets() < b.candidate.buckets();
-  };
-  for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
-    if (better(sweep.rows[i], sweep.rows[sweep.best])) sweep.best = i;
-    if (!sweep.rows[i].candidate.bounded) continue;
-    if (!sweep.best_bounded || better(sweep.rows[i], sweep.rows[*sweep.best_bounded])) {
-      sweep.best_bounded = i;
-    }
-  }
-}
-
-Sweep run_sweep(search::Planner& planner, const ExploreOptions& options) {
-  const std::vector<Bytes> range = parse_thresholds(options.thresholds, options.points);
-  Sweep sweep;
-  const bool all = options.policies.empty();
-  const std::vector<std::string> names =
-      all ? comparable_policies() : joined_policies(options.policies);
-  const std::vector<PolicySpec> specs = policies_of(options, names);
-  for (std::size_t p = 0; p < specs.size(); ++p) {
-    const PolicySpec& spec = specs[p];
-    // What was not asked for by name is left out where it does not apply.
-    const search::Planner::Fit fit = planner.fit_of(spec);
-    if (all && fit.refusal) {
-      sweep.left_out.push_back(std::string(schedule::name(spec.kind)) + ": " + *fit.refusal);
-      continue;
-    }
-    for (const std::string& step : fit.left_out) {
-      sweep.left_out.push_back(schedule::to_string(spec) + ": " + step);
-    }
-    const bool given = names[p].find(':') != std::string::npos;
-    const std::vector<Bytes> own = {spec.threshold};
-    for (Row& row : evaluate(planner, spec, given ? own : range)) {
-      sweep.rows.push_back(std::move(row));
-    }
-  }
-  find_best(sweep);
-  static_cast<void>(planner.verified(sweep.rows[sweep.best].candidate.schedule));
-  sweep.simulated = planner.simulated();
-  if (!sweep.best_bounded) return sweep;
-  search::Bound checked =
-      checked_bound(planner.lower_bound(), sweep.rows[*sweep.best_bounded].candidate);
-  sweep.lower_bound = checked.time;
-  sweep.bound_problem = std::move(checked.problem);
-  if (!sweep.lower_bound) return sweep;
-  const auto bound = static_cast<double>(sweep.lower_bound->count());
-  const auto found = static_cast<double>(sweep.rows[*sweep.best_bounded].candidate.summary.step_ns);
-  sweep.gap = bound > 0 ? found / bound - 1 : 0;
-  return sweep;
-}
+constexpr const char* kCutShort = "interrupted: the rows are those that were tried until then";
 
 double us(std::int64_t ns) { return to_us(Duration(ns)); }
 
-ordered_json row_json(const Row& row) {
+ordered_json row_json(const SweepRow& row) {
   const auto size = [](const std::optional<Bytes>& bytes) {
     return bytes ? ordered_json(bytes->count()) : ordered_json(nullptr);
   };
@@ -210,13 +57,14 @@ ordered_json row_json(const Row& row) {
 }
 
 bool shards(const Sweep& sweep) {
-  return std::ranges::any_of(sweep.rows, [](const Row& row) { return row.candidate.sharded(); });
+  return std::ranges::any_of(sweep.rows,
+                             [](const SweepRow& row) { return row.candidate.sharded(); });
 }
 
-std::string to_json(const Sweep& sweep, const Inputs& inputs, const ExploreOptions& options,
+std::string to_json(const Sweep& sweep, const Inputs& inputs, const InputOptions& given,
                     const schedule::Program& program) {
   ordered_json rows = ordered_json::array();
-  for (const Row& row : sweep.rows) rows.push_back(row_json(row));
+  for (const SweepRow& row : sweep.rows) rows.push_back(row_json(row));
   ordered_json bound_us = nullptr;
   if (sweep.lower_bound) bound_us = to_us(*sweep.lower_bound);
   std::vector<std::string> notes = inputs.notes;
@@ -224,11 +72,12 @@ std::string to_json(const Sweep& sweep, const Inputs& inputs, const ExploreOptio
     notes.insert(notes.end(), inputs.sharding_notes.begin(), inputs.sharding_notes.end());
   }
   if (!sweep.bound_problem.empty()) notes.push_back(sweep.bound_problem);
+  if (sweep.interrupted) notes.emplace_back(kCutShort);
   const ordered_json result = {{"schema", "dovetail.explore/1"},
                                {"kind", "explore"},
                                {"origin", "simulated"},
                                {"version", DOVETAIL_VERSION},
-                               {"workload", options.inputs.workload},
+                               {"workload", given.workload},
                                {"cluster", inputs.cluster},
                                {"world_size", program.world_size},
                                {"notes", std::move(notes)},
@@ -242,7 +91,7 @@ std::string to_json(const Sweep& sweep, const Inputs& inputs, const ExploreOptio
 }
 
 // A swept policy by its sizes, unless it has other options of its own.
-std::string label(const Row& row) {
+std::string label(const SweepRow& row) {
   const PolicySpec& spec = row.candidate.spec;
   PolicySpec plain = schedule::default_policy(spec.kind);
   plain.threshold = spec.threshold;
@@ -255,17 +104,19 @@ std::string label(const Row& row) {
 }
 
 // One that trains with a larger batch is not called best.
-std::string word_for_best(const Row& row) { return micro_steps(row) == 1 ? "best" : "fastest"; }
+std::string word_for_best(const SweepRow& row) {
+  return micro_steps(row) == 1 ? "best" : "fastest";
+}
 
 void print_rows(std::ostream& out, const Sweep& sweep) {
   const bool merged =
-      std::ranges::any_of(sweep.rows, [](const Row& row) { return micro_steps(row) > 1; });
+      std::ranges::any_of(sweep.rows, [](const SweepRow& row) { return micro_steps(row) > 1; });
   std::vector<std::string> header = {"policy",     "buckets",   "step ms",
                                      "exposed ms", "over best", "in the words of"};
   if (merged) header.insert(header.end() - 2, "per micro-step");
   TextTable table(std::move(header));
-  const Row& best = sweep.rows[sweep.best];
-  for (const Row& row : sweep.rows) {
+  const SweepRow& best = sweep.rows[sweep.best];
+  for (const SweepRow& row : sweep.rows) {
     std::vector<std::string> cells = {label(row), std::to_string(row.candidate.buckets()),
                                       fixed(us(row.candidate.summary.step_ns) / 1e3, 3),
                                       fixed(us(row.candidate.summary.exposed_ns) / 1e3, 3)};
@@ -279,7 +130,7 @@ void print_rows(std::ostream& out, const Sweep& sweep) {
 }
 
 // How the best row gets into a framework: commands.
-std::vector<std::string> way_out(const Row& best, const InputOptions& inputs) {
+std::vector<std::string> way_out(const SweepRow& best, const InputOptions& inputs) {
   std::string plan = "dovetail plan --workload " + inputs.workload;
   if (!inputs.cluster.empty()) plan += " --cluster " + inputs.cluster;
   if (inputs.world) plan += " --world " + std::to_string(*inputs.world);
@@ -300,7 +151,8 @@ void print_table(std::ostream& out, const Sweep& sweep, const Inputs& inputs,
   if (shards(sweep)) print_notes(out, inputs.sharding_notes);
   for (const std::string& policy : sweep.left_out) out << "  left out: " << policy << '\n';
   print_rows(out, sweep);
-  const Row& best = sweep.rows[sweep.best];
+  const SweepRow& best = sweep.rows[sweep.best];
+  if (sweep.interrupted) out << kCutShort << '\n';
   out << word_for_best(best) << ": " << schedule::to_string(best.candidate.spec);
   if (micro_steps(best) > 1) {
     out << ", of rows with " << micro_steps(best) << " micro-steps per update (a larger batch)";
@@ -321,13 +173,13 @@ void print_table(std::ostream& out, const Sweep& sweep, const Inputs& inputs,
 
 void print_plot(std::ostream& out, const Sweep& sweep) {
   // One curve: that of the first policy that was swept.
-  const auto swept =
-      std::ranges::find_if(sweep.rows, [](const Row& row) { return row.threshold.has_value(); });
+  const auto swept = std::ranges::find_if(
+      sweep.rows, [](const SweepRow& row) { return row.threshold.has_value(); });
   if (swept == sweep.rows.end()) return;
   const PolicyKind kind = swept->candidate.spec.kind;
   std::vector<Bar> bars;
   const double best = us(sweep.rows[sweep.best].candidate.summary.step_ns);
-  for (const Row& row : sweep.rows) {
+  for (const SweepRow& row : sweep.rows) {
     if (!row.threshold || row.candidate.spec.kind != kind) continue;
     const double step = us(row.candidate.summary.step_ns);
     bars.push_back(
@@ -338,78 +190,157 @@ void print_plot(std::ostream& out, const Sweep& sweep) {
   print_bars(out, bars, to_us(sweep.lower_bound.value_or(Duration{})) / 1e3);
 }
 
-}  // namespace
+// One workload on one machine.
+struct Explored {
+  InputOptions given;
+  Inputs inputs;
+  search::Planner planner;
+  Sweep sweep;
+};
 
-std::vector<Bytes> parse_thresholds(const std::string& text, int points) {
-  if (const std::size_t colon = text.find(':'); colon != std::string::npos) {
-    const Bytes low = size_of_flag("--thresholds", text.substr(0, colon));
-    const Bytes high = size_of_flag("--thresholds", text.substr(colon + 1));
-    if (high < low) throw InputError("--thresholds: expected LOW:HIGH, found \"" + text + "\"");
-    if (points < 2)
-      throw InputError("--points: expected at least 2, found " + std::to_string(points));
-    std::set<Bytes> range;
-    const double first = std::log(static_cast<double>(low.count()));
-    const double last = std::log(static_cast<double>(high.count()));
-    for (int i = 0; i < points; ++i) {
-      const double at = first + (last - first) * i / (points - 1);
-      range.insert(std::clamp(Bytes(std::llround(std::exp(at))), low, high));
-    }
-    return {range.begin(), range.end()};
-  }
-  std::set<Bytes> list;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t comma = std::min(text.find(',', begin), text.size());
-    list.insert(size_of_flag("--thresholds", text.substr(begin, comma - begin)));
-    begin = comma + 1;
-  }
-  return {list.begin(), list.end()};
+Explored explore_one(const ExploreOptions& options, const std::string& workload,
+                     const std::string& cluster) {
+  InputOptions given = options.inputs;
+  given.workload = workload;
+  given.cluster = cluster;
+  Inputs inputs = load_inputs(given);
+  search::Planner planner(std::move(inputs.program), std::move(inputs.costs));
+  Sweep sweep = run_sweep(planner, options);
+  return {std::move(given), std::move(inputs), std::move(planner), std::move(sweep)};
 }
 
-namespace {
+// The fastest row of PyTorch DDP as it is without options, if it was tried.
+const SweepRow* default_of_ddp(const Sweep& sweep) {
+  const auto row = std::ranges::find_if(sweep.rows, [](const SweepRow& candidate) {
+    return candidate.candidate.spec == schedule::default_policy(PolicyKind::TorchDdp);
+  });
+  return row == sweep.rows.end() ? nullptr : &*row;
+}
 
-report::Report page_of(const ExploreOptions& options, const PageOptions& page, const Inputs& inputs,
-                       search::Planner& planner, const Sweep& sweep) {
-  const Row& best = sweep.rows[sweep.best];
-  return report_of(
-      {.page = page,
-       .given = options.inputs,
-       .inputs = inputs,
-       .planner = planner,
-       .best = best.candidate,
-       .lower_bound = sweep.best_bounded == sweep.best ? sweep.lower_bound : std::nullopt,
-       .thresholds = parse_thresholds(options.thresholds, options.points),
-       .json = to_json(sweep, inputs, options, planner.program()),
-       .next = way_out(best, options.inputs)});
+ordered_json pair_json(const Explored& one) {
+  const SweepRow& best = one.sweep.rows[one.sweep.best];
+  const SweepRow* const ddp = default_of_ddp(one.sweep);
+  ordered_json row = {{"workload", one.given.workload},
+                      {"cluster", one.inputs.cluster},
+                      {"world_size", one.planner.program().world_size},
+                      {"best", schedule::to_string(best.candidate.spec)},
+                      {"step_us", us(best.candidate.summary.step_ns)},
+                      {"exposed_us", us(best.candidate.summary.exposed_ns)}};
+  row["ddp_default_step_us"] = ddp ? ordered_json(us(ddp->candidate.summary.step_ns)) : nullptr;
+  row["lower_bound_us"] =
+      one.sweep.lower_bound ? ordered_json(to_us(*one.sweep.lower_bound)) : nullptr;
+  row["gap"] = one.sweep.lower_bound ? ordered_json(one.sweep.gap) : nullptr;
+  return row;
+}
+
+std::string to_json(const std::vector<Explored>& all) {
+  ordered_json rows = ordered_json::array();
+  ordered_json explorations = ordered_json::array();
+  for (const Explored& one : all) {
+    rows.push_back(pair_json(one));
+    explorations.push_back(
+        ordered_json::parse(to_json(one.sweep, one.inputs, one.given, one.planner.program())));
+  }
+  const ordered_json document = {{"schema", "dovetail.explorations/1"},
+                                 {"kind", "explorations"},
+                                 {"origin", "simulated"},
+                                 {"rows", std::move(rows)},
+                                 {"explorations", std::move(explorations)}};
+  return document.dump(1) + "\n";
+}
+
+void print_several(std::ostream& out, const std::vector<Explored>& all) {
+  out << "dovetail " << DOVETAIL_VERSION << "; best of each, predicted (simulated)\n";
+  std::vector<std::string> told;
+  for (const Explored& one : all) {
+    for (const std::string& note : one.inputs.notes) {
+      const std::string line = one.given.workload + " on " + one.inputs.cluster + ": " + note;
+      if (std::ranges::find(told, line) == told.end()) told.push_back(line);
+    }
+  }
+  print_notes(out, told);
+  TextTable table(
+      {"workload", "cluster", "ranks", "step ms", "exposed ms", "gap", "DDP's default", "best"});
+  for (const Explored& one : all) {
+    const SweepRow& best = one.sweep.rows[one.sweep.best];
+    const SweepRow* const ddp = default_of_ddp(one.sweep);
+    table.add({one.given.workload, one.inputs.cluster,
+               std::to_string(one.planner.program().world_size),
+               fixed(us(best.candidate.summary.step_ns) / 1e3, 3),
+               fixed(us(best.candidate.summary.exposed_ns) / 1e3, 3),
+               one.sweep.lower_bound ? fixed(one.sweep.gap * 100, 2) + " %" : "-",
+               ddp ? fixed((step_ns(*ddp) / step_ns(best) - 1) * 100, 1, "+") + " %" : "-",
+               schedule::to_string(best.candidate.spec)});
+  }
+  table.print(out);
+}
+
+report::Report page_of(const ExploreOptions& options, const PageOptions& page, Explored& one) {
+  const SweepRow& best = one.sweep.rows[one.sweep.best];
+  return report_of({.page = page,
+                    .given = one.given,
+                    .inputs = one.inputs,
+                    .planner = one.planner,
+                    .best = best.candidate,
+                    .lower_bound = one.sweep.best_bounded == one.sweep.best ? one.sweep.lower_bound
+                                                                            : std::nullopt,
+                    .thresholds = parse_thresholds(options.thresholds, options.points),
+                    .json = to_json(one.sweep, one.inputs, one.given, one.planner.program()),
+                    .next = way_out(best, one.given)});
+}
+
+std::vector<std::string> clusters_of(const ExploreOptions& options) {
+  return options.clusters.empty() ? std::vector<std::string>{""} : options.clusters;
 }
 
 }  // namespace
 
 report::Report report_of_sweep(const ExploreOptions& options, const PageOptions& page) {
-  Inputs inputs = load_inputs(options.inputs);
-  search::Planner planner(std::move(inputs.program), std::move(inputs.costs));
-  const Sweep sweep = run_sweep(planner, options);
-  return page_of(options, page, inputs, planner, sweep);
+  Explored one = explore_one(options, options.workloads.front(), clusters_of(options).front());
+  return page_of(options, page, one);
 }
 
-void explore(const ExploreOptions& options, std::ostream& out) {
-  require_outputs({page_output(options.page)},
-                  {workload_file(options.inputs.workload, options.inputs.data_dir),
-                   cluster_file(options.inputs.cluster, options.inputs.data_dir)});
-  Inputs inputs = load_inputs(options.inputs);
-  search::Planner planner(std::move(inputs.program), std::move(inputs.costs));
-  const Sweep sweep = run_sweep(planner, options);
+int explore(const ExploreOptions& options, std::ostream& out) {
+  const std::vector<std::string> clusters = clusters_of(options);
+  if (options.page.wanted() && options.workloads.size() * clusters.size() > 1) {
+    throw InputError("explore: --html is of one workload on one machine: give one of each");
+  }
+  std::vector<NamedFile> files;
+  for (const std::string& name : options.workloads) {
+    files.push_back(workload_file(name, options.inputs.data_dir));
+  }
+  for (const std::string& name : clusters) {
+    files.push_back(cluster_file(name, options.inputs.data_dir));
+  }
+  require_outputs({document_file(options.document), page_output(options.page)}, files);
+  std::vector<Explored> all;
+  for (const std::string& workload : options.workloads) {
+    for (const std::string& cluster : clusters) {
+      const bool interrupted = !all.empty() && all.back().sweep.interrupted;
+      if (!interrupted) all.push_back(explore_one(options, workload, cluster));
+    }
+  }
+  const int code = all.back().sweep.interrupted ? kInterrupted : 0;
+  Explored& one = all.front();
   if (options.page.wanted()) {
-    const NewFile page =
-        page_file(options.page, page_of(options, options.page, inputs, planner, sweep));
+    const NewFile page = page_file(options.page, page_of(options, options.page, one));
     write_file(page.path, page.content);
   }
-  if (options.json) {
-    out << to_json(sweep, inputs, options, planner.program());
-    return;
+  put_document(
+      options.document,
+      [&] {
+        return all.size() > 1 ? to_json(all)
+                              : to_json(one.sweep, one.inputs, one.given, one.planner.program());
+      },
+      out);
+  if (replaces_report(options.document)) return code;
+  if (all.size() > 1) {
+    print_several(out, all);
+    return code;
   }
-  print_table(out, sweep, inputs, planner.program(), options.inputs);
-  if (options.terminal) print_plot(out, sweep);
+  print_table(out, one.sweep, one.inputs, one.planner.program(), one.given);
+  if (options.plot || options.terminal) print_plot(out, one.sweep);
+  return code;
 }
 
 }  // namespace dovetail::cli

@@ -10,6 +10,9 @@
 //   no schedule of whole gradients in consecutive buckets on one stream is faster than 47.806 ms on
 //   this model: gap 1.66 %                                                    (printed in one line)
 //
+// With several workloads or clusters: a row for each pair, with its best policy and what PyTorch DDP's
+// default costs (dovetail.explorations/1, which holds the document of each pair).
+//
 // One row per policy and threshold; `exposed` is communication that nothing hides. Policies with k
 // micro-steps per update are compared by the time of one (a column of its own, where there are any)
 // and are never best among others. The last line bounds schedules that all-reduce each gradient once
@@ -18,34 +21,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "base/units.h"
+#include "cli/document.h"
 #include "cli/inputs.h"
 #include "cli/page.h"
 
 namespace dovetail::cli {
 
 struct ExploreOptions {
-  InputOptions inputs;
-  std::string thresholds = "0.5MiB:128MiB";  // a range, or a list with commas
-  int points = 17;                           // of a range, spaced evenly in log size
-  std::string first_bucket = "1MiB";         // of torch-ddp
-  std::vector<std::string> policies;         // empty: all
-  std::string mode, wait;                    // empty: the default of each policy
-  bool json = false;
-  bool terminal = false;  // draw the plot
+  InputOptions inputs;                 // but for workload and cluster:
+  std::vector<std::string> workloads;  // one or more
+  std::vector<std::string> clusters;   // none: the workload's own machine
+  std::string thresholds;              // a range, or a list with commas; empty: 0.5MiB:128MiB
+  std::optional<int> points;           // of a range, spaced evenly in log size; absent: 17
+  std::string first_bucket;            // of torch-ddp; empty: 1MiB
+  std::vector<std::string> policies;   // empty: all
+  std::string mode, wait;              // empty: the default of each policy
+  DocumentOptions document;
+  bool yes = false;       // also where it takes hours
+  bool plot = false;      // draw the plot ...
+  bool terminal = false;  // ... which is the default here
   PageOptions page;
 };
 
-// The thresholds that a text names, rising and distinct. Throws InputError.
-std::vector<Bytes> parse_thresholds(const std::string& text, int points);
+// 0, or 130 where Ctrl-C ended the sweep: the report is of what was tried until then.
+int explore(const ExploreOptions& options, std::ostream& out);
 
-void explore(const ExploreOptions& options, std::ostream& out);
-
-// The report of the sweep that `explore` would print.
+// The report of the sweep that `explore` would print, of the first workload on the first machine.
 report::Report report_of_sweep(const ExploreOptions& options, const PageOptions& page);
 
 }  // namespace dovetail::cli

@@ -70,14 +70,15 @@ void report(const exports::Export& result, exports::Target target, const std::st
 
 void export_plan(const ExportCommandOptions& options, std::ostream& out) {
   const exports::Target target = exports::parse_target(options.target);
-  require_outputs({{"-o", options.output}}, {{"the plan", options.plan}});
+  require_outputs({{"-o", options.output == "-" ? "" : options.output}},
+                  {{"the plan", options.plan}});
   const schedule::Plan plan = schedule::read_plan(options.plan);
   const PlanMachine own = machine_of(
       {.command = "export", .cluster = options.cluster, .data_dir = options.data_dir}, plan);
   const exports::Machine machine = simulated_machine(plan, own.costs);
   exports::Export result = exports::export_plan(
       target, plan, machine, {.version = DOVETAIL_VERSION, .plan = options.plan});
-  if (options.output.empty()) {
+  if (options.output.empty() || options.output == "-") {
     out << result.text;
     return;
   }

@@ -15,9 +15,15 @@ void bind_export(CLI::App& app, const std::string& data_dir, ExportCommandOption
   options.data_dir = data_dir;
   command.add_option("plan", options.plan, "plan file")->required();
   command.add_option("--to", options.target, exports::target_list())->required();
-  command.add_option("-o,--output", options.output, "file to write (default: standard output)");
+  command.add_option("-o,--output", options.output,
+                     "file to write (default, and -: standard output)");
   command.add_option("--cluster", options.cluster,
                      "shipped name or file (default: the plan's own, unless that is a file)");
+  command.footer(
+      "Examples:\n"
+      "  dovetail export plan.json --to torch -o ddp_plan.py\n"
+      "  dovetail export plan.json --to horovod\n"
+      "  dovetail export plan.json --to megatron --cluster a100x8 -o layout.json");
   command.callback([&options, &action] {
     action = [&options] {
       export_plan(options, std::cout);

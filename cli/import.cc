@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/document.h"
 #include "cli/inputs.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
@@ -150,13 +151,22 @@ imports::ImportedStep read_step(const ImportStepOptions& options) {
   return {};
 }
 
+void print_cluster(const imports::CollectiveLog& log, const imports::ClusterOptions& wanted,
+                   const DocumentOptions& product, std::ostream& out) {
+  if (log.samples.empty()) throw InputError(wanted.origin + ": no time of a collective in it");
+  const imports::ClusterResult result = imports::cluster_of(log, wanted);
+  put_document(
+      product, [&result] { return models::cluster_to_json(result.cluster); }, out);
+}
+
 }  // namespace
 
 void import_collectives(const ImportCollectivesOptions& options, std::ostream& out) {
   std::vector<NamedFile> inputs;
   for (const std::string& file : options.files) inputs.push_back({"input", file});
   inputs.push_back(cluster_file(options.over, options.data_dir));
-  require_outputs({{"-o", options.output}}, inputs);
+  const DocumentOptions product = product_of(options.output, options.json);
+  require_outputs({document_file(product)}, inputs);
 
   imports::ClusterOptions wanted{
       .name = options.name, .origin = names_of(options.files), .gpu = options.gpu};
@@ -165,6 +175,7 @@ void import_collectives(const ImportCollectivesOptions& options, std::ostream& o
   }
   const imports::CollectiveLog log = read_log(options);
   const bool is_model = options.format == CollectiveFormat::NcclLog;
+  if (replaces_report(product)) return print_cluster(log, wanted, product, out);
   out << log.tool << (log.nccl.empty() ? "" : ", NCCL " + log.nccl)
       << (is_model ? "; a model, not measured\n" : "; measured\n");
   print_lines(out, "  ", log.read);
@@ -176,7 +187,7 @@ void import_collectives(const ImportCollectivesOptions& options, std::ostream& o
   }
   const imports::ClusterResult result = imports::cluster_of(log, wanted);
   if (!options.output.empty()) {
-    write_file(options.output, models::cluster_to_json(result.cluster));
+    write_file(options.output, with_tool(models::cluster_to_json(result.cluster)));
   }
   for (const models::CollectiveSeries& series : imports::tables_of(log.samples)) {
     print_table(out, series, wanted.prior);
@@ -194,9 +205,12 @@ void import_collectives(const ImportCollectivesOptions& options, std::ostream& o
 }
 
 void import_step(const ImportStepOptions& options, std::ostream& out) {
-  require_outputs({{"-o", options.output}}, {{"input", options.file}});
+  const DocumentOptions product = product_of(options.output, options.json);
+  require_outputs({document_file(product)}, {{"input", options.file}});
   const imports::ImportedStep step = read_step(options);
-  if (!options.output.empty()) write_file(options.output, imports::profile_to_json(step));
+  put_document(
+      product, [&step] { return imports::profile_to_json(step); }, out);
+  if (replaces_report(product)) return;
   out << step.what << '\n';
   print_lines(out, "  ", step.read);
   print_lines(out, "  left out: ", step.left_out);

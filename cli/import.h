@@ -17,7 +17,8 @@ enum class CollectiveFormat { NcclTests, NcclInspector, FlightRecorder, NcclLog 
 struct ImportCollectivesOptions {
   CollectiveFormat format = CollectiveFormat::NcclTests;
   std::vector<std::string> files;
-  std::string output;                 // cluster file; empty: only print
+  std::string output;                 // cluster file; empty: only print; "-": standard output
+  bool json = false;                  // likewise
   std::string over;                   // cluster to merge over; empty: a new one
   std::string name;                   // of the new cluster
   std::string gpu;                    // for its compute section
@@ -36,7 +37,8 @@ enum class StepFormat { HorovodTimeline, Chakra, Nsys };
 struct ImportStepOptions {
   StepFormat format = StepFormat::HorovodTimeline;
   std::string file;
-  std::string output;                 // workload file; empty: only print
+  std::string output;                 // workload file; empty: only print; "-": standard output
+  bool json = false;                  // likewise
   std::optional<std::int64_t> ranks;  // of files that do not say it
   std::string step;                   // nsys: name of the NVTX range around a step
   std::vector<std::string> bytes;     // nsys: sizes of the all-reduces of a step

@@ -22,7 +22,9 @@ CLI::App& add_format(CLI::App& command, const char* name, const char* what) {
 // Flags of every format whose result is a cluster file.
 void bind_cluster_flags(CLI::App& format, ImportCollectivesOptions& options) {
   format.add_option("files", options.files, "files to read")->required();
-  format.add_option("-o,--output", options.output, "cluster file to write (default: only print)");
+  format.add_option("-o,--output", options.output,
+                    "cluster file to write (default: only print); - for standard output");
+  format.add_flag("--json", options.json, "the cluster file on standard output");
   format.add_option("--over", options.over,
                     "cluster (shipped name or file) that holds for all that was not measured");
   format.add_option("--name", options.name, "of the cluster (default: imported, or NAME-measured)");
@@ -106,7 +108,9 @@ CLI::App& bind_step(CLI::App& command, const char* name, const char* what,
                     ImportStepOptions& options, std::function<int()>& action) {
   CLI::App& format = add_format(command, name, what);
   format.add_option("file", options.file, "file to read")->required();
-  format.add_option("-o,--output", options.output, "workload file to write (default: only print)");
+  format.add_option("-o,--output", options.output,
+                    "workload file to write (default: only print); - for standard output");
+  format.add_flag("--json", options.json, "the workload file on standard output");
   format.add_option("--ranks", options.ranks, "of files that do not say it")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
   format.callback([&options, &action] {

@@ -58,7 +58,7 @@ void print_buckets(std::ostream& out, const RankTrace& rank) {
 
 std::string name_of(const ImportKinetoOptions& options) {
   if (!options.name.empty()) return options.name;
-  if (options.output.empty()) return "step";
+  if (options.output.empty() || options.output == "-") return "step";
   return std::filesystem::path(options.output).stem().string();
 }
 
@@ -67,17 +67,23 @@ std::string name_of(const ImportKinetoOptions& options) {
 void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
   std::vector<NamedFile> inputs;
   for (const std::string& file : options.files) inputs.push_back({"input", file});
-  require_outputs({{"-o", options.output}}, inputs);
+  const std::string file = options.output == "-" ? "" : options.output;
+  require_outputs({{"-o", file}}, inputs);
   imports::JobOptions wanted;
   wanted.join.collective_patterns = options.collective_patterns;
   const JobTrace job = imports::load_job(options.files, wanted);
   std::optional<imports::TracedWorkload> workload;
   if (!options.output.empty()) {
     workload = imports::workload_of(job, {.name = name_of(options)});
-    write_file(options.output, workload->json);
+    const std::string text = with_tool(workload->json);
+    if (file.empty()) {
+      out << text;
+      return;
+    }
+    write_file(file, text);
   }
   if (options.json) {
-    out << diagnosis_json(job, imports::diagnose(job), Framework::Torch);
+    out << with_tool(diagnosis_json(job, imports::diagnose(job), Framework::Torch));
     return;
   }
   print_figures(out, job);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -141,7 +142,19 @@ const std::vector<schedule::Collective>& sharding_collectives() {
   return kKinds;
 }
 
+void require_one_world(const std::string& workload, std::optional<std::int64_t> world) {
+  const std::size_t colon = workload.find(':');
+  if (!world || colon == std::string::npos) return;
+  const std::string_view given = std::string_view(workload).substr(colon);
+  for (const std::string_view option : {":world=", ",world="}) {
+    if (given.find(option) == std::string_view::npos) continue;
+    throw InputError("workload \"" + workload + "\" and --world " + std::to_string(*world) +
+                     " both say how many ranks: give one of them");
+  }
+}
+
 Inputs load_inputs(const InputOptions& options) {
+  require_one_world(options.workload, options.world);
   if (options.cluster.empty()) return from_own_machine(options);
   if (is_profile(options.cluster, options.data_dir)) return on_machine_of_profile(options);
   const models::Cluster cluster = load_cluster(options.cluster, options.data_dir);

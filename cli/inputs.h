@@ -56,6 +56,9 @@ Inputs load_inputs(const InputOptions& options);
 // How many ranks hold a copy of each stage. Throws InputError where stages would differ in that.
 std::int64_t replicas_of(std::int64_t world, schedule::StageSplit split);
 
+// Throws InputError where the workload's option world= and --world are both given.
+void require_one_world(const std::string& workload, std::optional<std::int64_t> world);
+
 // Makes a pipeline of the workload's model, which holds the replicas of one stage; one stage: leaves
 // it alone. What it did, in a line. Throws InputError with the reason of a refusal.
 std::string split_stages(schedule::Program& program, const std::string& workload,

@@ -75,6 +75,9 @@ std::string link_objection(const exec::launch::Session& session, const JobOption
 void run_job(const JobOptions& options,
              const std::function<void(exec::launch::Session&, exec::cpu::TransportKind)>& body) {
   const exec::cpu::TransportKind transport = transport_of(options.collectives);
+  if (options.ranks && !options.store.empty()) {
+    throw InputError("--store has no effect beside --ranks, which starts all ranks here");
+  }
   if (options.ranks) {
     if (*options.ranks < 1 || *options.ranks > 64) {
       throw InputError("--ranks: expected a number from 1 to 64, found " +

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_reader.h"
+#include "cli/document.h"
 #include "cli/inputs.h"
 #include "cli/outputs.h"
 #include "cli/plan_machine.h"
@@ -115,7 +116,7 @@ report::Report report_of_files(const ReportOptions& options) {
 }  // namespace
 
 void report(const ReportOptions& options, std::ostream& out) {
-  const bool sweeps = !options.explore.inputs.workload.empty();
+  const bool sweeps = !options.explore.workloads.empty();
   if (sweeps == !options.files.empty()) {
     throw InputError("report: name either --workload (and --cluster), or plans and traces");
   }
@@ -128,8 +129,8 @@ void report(const ReportOptions& options, std::ostream& out) {
   const report::Report made =
       sweeps ? report_of_sweep(options.explore, options.page) : report_of_files(options);
   if (options.json) {
-    out << report::to_json(made).dump(1, ' ', false,
-                                      nlohmann::ordered_json::error_handler_t::replace)
+    out << with_tool(report::to_json(made).dump(1, ' ', false,
+                                                nlohmann::ordered_json::error_handler_t::replace))
         << '\n';
     return;
   }

@@ -17,8 +17,10 @@ void bind_report(CLI::App& app, const std::string& data_dir, ReportOptions& opti
       *app.add_subcommand("report", "one HTML page about a workload, plans or traces");
   options.explore.inputs.data_dir = data_dir;
   command.add_option("files", options.files, "plans, and one predicted and one measured trace");
-  command.add_option("--workload", options.explore.inputs.workload,
-                     "instead: sweep this workload, as explore does");
+  command
+      .add_option("--workload", options.explore.workloads,
+                  "instead: sweep this workload, as explore does")
+      ->expected(1);
   command.add_option("--cluster", options.cluster, "machine: shipped name or file");
   command.add_option("--thresholds", options.explore.thresholds,
                      "of the sweep, as explore takes them");
@@ -30,7 +32,7 @@ void bind_report(CLI::App& app, const std::string& data_dir, ReportOptions& opti
       "  dovetail report plan.json predicted.json measured.json -o report.html");
   command.callback([&options, &action] {
     action = [&options] {
-      options.explore.inputs.cluster = options.cluster;
+      if (!options.cluster.empty()) options.explore.clusters = {options.cluster};
       report(options, std::cout);
       return 0;
     };

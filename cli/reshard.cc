@@ -6,15 +6,18 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/flags.h"
+#include "cli/outputs.h"
 #include "schedule/reshard/plan.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 namespace dovetail::cli {
 namespace {
 
+using nlohmann::ordered_json;
 using schedule::DType;
 using schedule::reshard::Layout;
 using schedule::reshard::make_mesh;
@@ -110,6 +113,69 @@ std::optional<Bytes> whole_parts(const Value& value, const Layout& from, const L
          elements_sent(whole_part_exchange(value.shape, from, to));
 }
 
+// What was found, and what it is laid beside.
+struct Found {
+  const Value& value;
+  const Layout& from;
+  const Layout& to;
+  Path path;
+  std::optional<Path> fixed;
+  std::optional<Bytes> whole_parts;
+};
+
+Bytes size_of(const Value& value) {
+  return schedule::element_size(value.dtype) * schedule::reshard::elements(value.shape);
+}
+
+ordered_json path_json(const Value& value, const Path& path) {
+  ordered_json moves = ordered_json::array();
+  for (const auto& move : path.moves) moves.push_back(to_string(move.to));
+  return {{"path", describe(path)},
+          {"layouts", std::move(moves)},
+          {"cost_us", to_us(path.cost)},
+          {"wire_bytes", wire_of(value, path).count()}};
+}
+
+std::string to_json(const ReshardOptions& options, const Found& found) {
+  ordered_json rows = ordered_json::array();
+  rows.push_back({{"order", "cheapest"}});
+  rows.back().update(path_json(found.value, found.path));
+  if (found.fixed) {
+    rows.push_back({{"order", "fixed"}});
+    rows.back().update(path_json(found.value, *found.fixed));
+  }
+  const ordered_json document = {
+      {"schema", "dovetail.reshard/1"},
+      {"kind", "reshard"},
+      {"origin", "simulated"},
+      {"shape", options.shape},
+      {"dtype", options.dtype},
+      {"size_bytes", size_of(found.value).count()},
+      {"from", to_string(found.from)},
+      {"to", to_string(found.to)},
+      {"rows", std::move(rows)},
+      {"whole_parts_bytes",
+       found.whole_parts ? ordered_json(found.whole_parts->count()) : ordered_json(nullptr)}};
+  return document.dump(1) + "\n";
+}
+
+void print_found(std::ostream& out, const ReshardOptions& options, const Found& found) {
+  out << "tensor       " << options.shape << ' ' << options.dtype << ", "
+      << exact_bytes(size_of(found.value)) << "\nfrom         " << found.from << "\nto           "
+      << found.to << "\npath         " << describe(found.path) << "\ncost         "
+      << dovetail::to_string(found.path.cost) << " (modelled, alone on the network)\nwire         "
+      << exact_bytes(wire_of(found.value, found.path)) << '\n';
+  if (found.fixed) {
+    out << "fixed order  " << describe(*found.fixed) << ": "
+        << dovetail::to_string(found.fixed->cost) << ", "
+        << exact_bytes(wire_of(found.value, *found.fixed)) << '\n';
+  }
+  if (found.whole_parts) {
+    out << "whole parts  " << exact_bytes(*found.whole_parts)
+        << " on the wire, if each reader were sent the whole parts of holders\n";
+  }
+}
+
 }  // namespace
 
 void reshard(const ReshardOptions& options, std::ostream& out) {
@@ -130,23 +196,19 @@ void reshard(const ReshardOptions& options, std::ostream& out) {
     throw InputError("--steps: expected meshes of at most " + std::to_string(kMostPrinted) +
                      " ranks");
   }
-  const Path path = cheapest_path(value, from, to, costs);
-  const Bytes whole =
-      schedule::element_size(value.dtype) * schedule::reshard::elements(value.shape);
-  out << "tensor       " << options.shape << ' ' << options.dtype << ", " << exact_bytes(whole)
-      << "\nfrom         " << from << "\nto           " << to << "\npath         " << describe(path)
-      << "\ncost         " << dovetail::to_string(path.cost)
-      << " (modelled, alone on the network)\nwire         " << exact_bytes(wire_of(value, path))
-      << '\n';
-  if (const auto fixed = fixed_order(value, from, to, costs)) {
-    out << "fixed order  " << describe(*fixed) << ": " << dovetail::to_string(fixed->cost) << ", "
-        << exact_bytes(wire_of(value, *fixed)) << '\n';
-  }
-  if (const auto baseline = whole_parts(value, from, to)) {
-    out << "whole parts  " << exact_bytes(*baseline)
-        << " on the wire, if each reader were sent the whole parts of holders\n";
-  }
-  if (options.steps) out << describe(plan_path(value, path));
+  refuse_beside(options.document, "reshard: --steps", options.steps);
+  require_outputs({document_file(options.document)}, {});
+  const Found found = {.value = value,
+                       .from = from,
+                       .to = to,
+                       .path = cheapest_path(value, from, to, costs),
+                       .fixed = fixed_order(value, from, to, costs),
+                       .whole_parts = whole_parts(value, from, to)};
+  put_document(
+      options.document, [&] { return to_json(options, found); }, out);
+  if (replaces_report(options.document)) return;
+  print_found(out, options, found);
+  if (options.steps) out << describe(plan_path(value, found.path));
 }
 
 }  // namespace dovetail::cli

@@ -19,6 +19,8 @@
 #include <ostream>
 #include <string>
 
+#include "cli/document.h"
+
 namespace dovetail::cli {
 
 struct ReshardOptions {
@@ -33,6 +35,7 @@ struct ReshardOptions {
   std::string wire = "10GB";   // per second
   std::string copy = "500GB";  // per second
   bool steps = false;          // also what each rank does
+  DocumentOptions document;
 };
 
 void reshard(const ReshardOptions& options, std::ostream& out);

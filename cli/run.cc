@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "base/count.h"
@@ -21,8 +22,10 @@
 #include "cli/figures.h"
 #include "cli/flags.h"
 #include "cli/outputs.h"
+#include "cli/progress.h"
 #include "cli/result_pages.h"
 #include "cli/run_report.h"
+#include "cli/run_watch.h"
 #include "cli/text.h"
 #include "exec/calibrate/compute.h"
 #include "exec/clock.h"
@@ -45,16 +48,21 @@ std::vector<NamedFile> named(const std::string& flag, const std::vector<std::str
   return files;
 }
 
-std::vector<Loaded> load_plans(const RunCommandOptions& options) {
-  if (options.plans.empty()) throw InputError("run: name a plan with --plan");
-  if (options.traces.size() > options.plans.size()) {
-    throw InputError("run: more --trace than --plan");
-  }
+std::vector<NamedFile> outputs_of(const RunCommandOptions& options) {
   std::vector<NamedFile> outputs = named("--trace", options.traces);
+  outputs.push_back(document_file(options.document));
   outputs.push_back(page_output(options.page));
-  require_distinct(outputs, named("--plan", options.plans));
+  return outputs;
+}
+
+std::vector<Loaded> load_plans(const RunCommandOptions& options) {
+  std::vector<std::string> plans = options.plans_by_flag;
+  plans.insert(plans.end(), options.plans.begin(), options.plans.end());
+  if (plans.empty()) throw InputError("run: PLAN is missing: name one or several plan files");
+  if (options.traces.size() > plans.size()) throw InputError("run: more --trace than plans");
+  require_distinct(outputs_of(options), named("--plan", plans));
   std::vector<Loaded> loaded;
-  for (const std::string& path : options.plans) {
+  for (const std::string& path : plans) {
     Loaded one{path, schedule::read_plan(path), {}};
     one.program = schedule::lower(one.plan.program, one.plan.schedule).program;
     exec::require_legal(one.plan, one.program, path);
@@ -356,7 +364,7 @@ Result run_rank(const Work& work, const RankSeat& seat) {
   result.measured = exec::measure(
       exchange, lanes,
       {.warmup = warmup_of(options, cuda), .steps = options.steps, .rounds = options.rounds},
-      provenance, go_on_for(work, tells));
+      provenance, watched(go_on_for(work, tells), options, session.rank()));
   result.took =
       Duration(result.measured.rounds.back().end_ns - result.measured.rounds.front().begin_ns);
   result.conditions = cuda ? exec::conditions_of_device_job(exchange, before, result.took)
@@ -416,6 +424,18 @@ void judge(Result& result) {
   }
 }
 
+void require_detail(const RunCommandOptions& options) {
+  if (options.backend.trace_detail != "full") return;
+  if (options.traces.empty()) {
+    throw InputError("run: --trace-detail full needs --trace, the file to write it to");
+  }
+  // One process has one set of records, and equal commands of its ranks could not be told apart.
+  if (options.job.ranks.value_or(1) > 1) {
+    throw InputError(
+        "run: --trace-detail full needs a process per rank: start them with mpirun, not --ranks");
+  }
+}
+
 }  // namespace
 
 int run(const RunCommandOptions& options, std::ostream& out) {
@@ -423,14 +443,7 @@ int run(const RunCommandOptions& options, std::ostream& out) {
   const std::optional<BytesPerSecond> rate = pace_of(options.job);
   if (options.backend.backend == "cuda") refuse_pace_with_cuda(options.job);
   const std::optional<CudaJob> cuda = open_cuda(options.backend);
-  if (options.backend.trace_detail == "full" && options.traces.empty()) {
-    throw InputError("run: --trace-detail full needs --trace, the file to write it to");
-  }
-  // One process has one set of records, and equal commands of its ranks could not be told apart.
-  if (options.backend.trace_detail == "full" && options.job.ranks.value_or(1) > 1) {
-    throw InputError(
-        "run: --trace-detail full needs a process per rank: start them with mpirun, not --ranks");
-  }
+  require_detail(options);
   JobOptions job = options.job;
   if (cuda) job.cores = exec::launch::Cores::Any;
   if (cuda && cuda->options.stand_in == exec::cuda::StandIn::SendToSelf) {
@@ -451,8 +464,9 @@ int run(const RunCommandOptions& options, std::ostream& out) {
   }
   const Work work = {
       .options = options, .loaded = loaded, .between = between, .machine = machine, .cuda = cuda};
-  std::vector<NamedFile> outputs = named("--trace", options.traces);
-  outputs.push_back(page_output(options.page));
+  const std::vector<NamedFile> outputs = outputs_of(options);
+  if (!cuda) announce(options, expected_time(options, loaded, std::thread::hardware_concurrency()));
+  const AsksBeforeEnding keep_what_is_measured;
   bool wrong = false;
   std::mutex report;  // ranks may be threads of this process
   run_job(job, [&](exec::launch::Session& session, exec::cpu::TransportKind transport) {
@@ -468,20 +482,19 @@ int run(const RunCommandOptions& options, std::ostream& out) {
     }
     std::vector<NewFile> files;
     for (std::size_t i = 0; i < options.traces.size(); ++i) {
-      files.push_back({options.traces[i], traces::to_json(result.measured.traces[i])});
+      files.push_back({options.traces[i], with_tool(traces::to_json(result.measured.traces[i]))});
     }
     const std::string json = to_json(result, loaded);
     if (options.page.wanted()) {
       files.push_back(page_file(options.page, report_of_run(options.page, result, loaded, json)));
     }
     write_files(files);
-    if (options.json) {
-      out << json;
-    } else {
-      print_report(out, result, loaded);
-    }
+    put_document(
+        options.document, [&json] { return json; }, out);
+    if (!replaces_report(options.document)) print_report(out, result, loaded);
   });
-  return wrong ? 3 : 0;
+  if (wrong) return 3;
+  return AsksBeforeEnding::is_asked() ? kInterrupted : 0;
 }
 
 }  // namespace dovetail::cli

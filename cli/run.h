@@ -30,14 +30,16 @@
 #include <vector>
 
 #include "cli/cuda_job.h"
+#include "cli/document.h"
 #include "cli/job.h"
 #include "cli/page.h"
 
 namespace dovetail::cli {
 
 struct RunCommandOptions {
-  std::vector<std::string> plans;
-  std::vector<std::string> traces;  // one per plan, in order; may be fewer
+  std::vector<std::string> plans;          // by their place
+  std::vector<std::string> plans_by_flag;  // --plan; these come first
+  std::vector<std::string> traces;         // one per plan, in order; may be fewer
   JobOptions job;
   BackendChoice backend;
   std::int32_t warmup = 1;
@@ -51,12 +53,14 @@ struct RunCommandOptions {
   bool calibrate_between = false;
   std::string cluster;
   std::string data_dir;
+  bool yes = false;      // also where it takes hours
   bool exposed = false;  // also run each plan without communication, and report (cli/exposed.h)
-  bool json = false;
+  DocumentOptions document;
   PageOptions page;
 };
 
-// 0, or 3 when a gradient element was wrong.
+// 0, 3 when a gradient element was wrong, or 130 where Ctrl-C ended it: the report is of the rounds until
+// then.
 int run(const RunCommandOptions& options, std::ostream& out);
 
 }  // namespace dovetail::cli

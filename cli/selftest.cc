@@ -13,9 +13,11 @@
 
 #include "base/error.h"
 #include "cli/job.h"
+#include "cli/outputs.h"
 #include "cli/selftest_cuda.h"
 #include "cli/selftest_job.h"
 #include "cli/text.h"
+#include "cli/tool_facts.h"
 #include "exec/cpu/gloo.h"
 #include "exec/cpu/job.h"
 #include "exec/launch/world.h"
@@ -37,19 +39,10 @@ void append(std::vector<Row>& rows, std::vector<Row> more) {
               std::make_move_iterator(more.end()));
 }
 
-std::string compiler() {
-#if defined(__clang__)
-  return std::string("clang ") + __clang_version__;
-#else
-  return std::string("g++ ") + __VERSION__;
-#endif
-}
-
 std::vector<Row> build_rows(const SelftestOptions& options) {
   std::vector<Row> rows;
-  rows.push_back(row_of({"build", "dovetail"}, [] {
-    return exec::selftest::pass("version " DOVETAIL_VERSION ", " + compiler());
-  }));
+  rows.push_back(
+      row_of({"build", "dovetail"}, [] { return exec::selftest::pass("version " + tool_text()); }));
   rows.push_back(row_of({"build", "Gloo"}, [] {
     return exec::cpu::has_gloo() ? exec::selftest::pass("built in")
                                  : exec::selftest::skipped("this build has no Gloo");
@@ -209,16 +202,15 @@ int selftest(const SelftestOptions& options, std::ostream& out) {
     throw InputError("selftest --backend: expected cpu, cuda or all, found \"" +
                      (options.as_rank.empty() ? options.backend : options.as_rank) + "\"");
   }
+  require_outputs({document_file(options.document)}, {});
   if (options.backend == "cuda" && is_under_launcher()) return cuda_selftest_of_job(options, out);
   std::vector<Row> rows = build_rows(options);
   append(rows, machine_rows());
   if (cpu) append(rows, cpu_rows(options));
   if (cuda) append(rows, cuda_rows(options));
-  if (options.json) {
-    out << rows_to_json(rows);
-  } else {
-    print_rows(out, rows);
-  }
+  put_document(
+      options.document, [&rows] { return rows_to_json(rows); }, out);
+  if (!replaces_report(options.document)) print_rows(out, rows);
   return exec::selftest::count(rows).failed > 0 ? 3 : 0;
 }
 

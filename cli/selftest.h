@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "cli/document.h"
 #include "exec/launch/local_processes.h"
 #include "exec/selftest/row.h"
 
@@ -31,7 +32,7 @@ struct SelftestOptions {
   std::string backend = "all";  // cpu, cuda or all
   std::string cuda_module;      // path; empty: beside the executable
   std::string as_rank;          // cpu, nccl or nccl-one-gpu: one rank of a check
-  bool json = false;
+  DocumentOptions document;
   std::string data_dir;                          // of the shipped clusters
   std::string largest = "256MiB";                // of the all-reduces of GPUs
   Duration deadline = std::chrono::seconds(60);  // of each check that starts processes

@@ -1,20 +1,29 @@
-// Printing Programs, Schedules, commands, and what there is to choose from.
+// Finding out what is meant, and printing it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/show.h"
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <functional>
 #include <iomanip>
+#include <nlohmann/json.hpp>
 #include <span>
+#include <sstream>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "base/json_reader.h"
 #include "cli/inputs.h"
 #include "cli/passes.h"
+#include "cli/show_facts.h"
 #include "cli/text.h"
+#include "imports/guess.h"
 #include "models/cluster.h"
 #include "models/workload.h"
 #include "models/zoo.h"
@@ -22,10 +31,20 @@
 #include "schedule/plan_json.h"
 #include "schedule/policies.h"
 #include "schedule/print.h"
+#include "schedule/program_json.h"
 #include "schedule/verify.h"
+#include "traces/trace_json.h"
 
 namespace dovetail::cli {
 namespace {
+
+using nlohmann::ordered_json;
+
+// Something, both ways.
+struct Shown {
+  std::function<void(std::ostream&)> print;
+  std::function<std::string()> json;
+};
 
 // Throws InputError for what was given and would be ignored.
 void require_effects(const ShowOptions& options, bool takes_inputs) {
@@ -35,6 +54,9 @@ void require_effects(const ShowOptions& options, bool takes_inputs) {
   };
   const std::string why = takes_inputs ? "beside --plan" : "here";
   if (!takes_inputs) refuse("--plan", !options.plan.empty(), why);
+  if (options.what == "program" && options.plan.empty()) {
+    refuse("--policy", !options.policy.empty(), "on the program: show schedule or commands");
+  }
   if (takes_inputs && options.plan.empty()) return;
   refuse("--workload", !options.workload.empty(), why);
   refuse("--policy", !options.policy.empty(), why);
@@ -50,11 +72,13 @@ schedule::Plan load(const ShowOptions& options) {
   const schedule::PolicySpec spec =
       schedule::parse_policy(options.policy.empty() ? "torch-ddp" : options.policy);
   const schedule::StageSplit split{.stages = spec.stages, .chunks = spec.chunks};
+  require_one_world(options.workload, options.world);
   std::optional<std::int64_t> world = options.world;
   if (world) world = replicas_of(*world, split);
   models::Workload workload = models::load_workload(options.workload, world, options.data_dir);
   split_stages(workload.program, options.workload, split);
   schedule::Plan plan{.program = std::move(workload.program), .schedule = {}, .summary = {}};
+  plan.summary.workload = options.workload;
   if (options.what == "program") return plan;
   if (spec.kind == schedule::PolicyKind::Exact) {
     throw InputError("show: policy exact needs a machine: make a plan first, then show --plan");
@@ -63,22 +87,50 @@ schedule::Plan load(const ShowOptions& options) {
   return plan;
 }
 
-void show_list(const std::vector<std::string>& names, std::ostream& out) {
-  for (const std::string& name : names) out << name << '\n';
+std::string list_json(const std::string& what, ordered_json rows) {
+  const ordered_json document = {
+      {"schema", "dovetail.list/1"}, {"kind", "list"}, {"what", what}, {"rows", std::move(rows)}};
+  return document.dump(1) + "\n";
 }
 
 // Known models with the sizes that hold where no option is given, then measured steps.
-void show_workloads(const ShowOptions& options, std::ostream& out) {
-  TextTable table({"workload", "parameters", "gradients", "batch", "sequence"});
+ordered_json workload_rows(const ShowOptions& options) {
+  ordered_json rows = ordered_json::array();
   const std::vector<models::ZooEntry> known = models::zoo_entries();
   for (const models::ZooEntry& entry : known) {
-    table.add({entry.name, fixed(static_cast<double>(entry.parameters) / 1e6, 1) + " M",
-               std::to_string(entry.gradients), std::to_string(entry.batch),
-               entry.sequence ? std::to_string(*entry.sequence) : "-"});
+    rows.push_back({{"workload", entry.name},
+                    {"kind", "model"},
+                    {"parameters", entry.parameters},
+                    {"gradients", entry.gradients},
+                    {"batch", entry.batch},
+                    {"sequence", entry.sequence ? ordered_json(*entry.sequence) : nullptr},
+                    {"dtype", "f32"}});
   }
   for (const std::string& name : models::workload_names(options.data_dir)) {
     if (std::ranges::find(known, name, &models::ZooEntry::name) != known.end()) continue;
-    table.add({name, "measured", "", "", ""});
+    rows.push_back({{"workload", name},
+                    {"kind", "measured"},
+                    {"parameters", nullptr},
+                    {"gradients", nullptr},
+                    {"batch", nullptr},
+                    {"sequence", nullptr},
+                    {"dtype", nullptr}});
+  }
+  return rows;
+}
+
+std::string number_of(const ordered_json& value) { return value.is_null() ? "-" : value.dump(); }
+
+void print_workloads(const ordered_json& rows, std::ostream& out) {
+  TextTable table({"workload", "parameters", "gradients", "batch", "sequence"});
+  for (const ordered_json& row : rows) {
+    const std::string name = row["workload"].get<std::string>();
+    if (row["kind"] == "measured") {
+      table.add({name, "measured", "", "", ""});
+      continue;
+    }
+    table.add({name, fixed(row["parameters"].get<double>() / 1e6, 1) + " M",
+               number_of(row["gradients"]), number_of(row["batch"]), number_of(row["sequence"])});
   }
   table.print(out);
   out << "batch: samples per rank, sequence: tokens per sample, both unless an option says "
@@ -86,8 +138,47 @@ void show_workloads(const ShowOptions& options, std::ostream& out) {
          "elements are f32\nexample: resnet50:batch=256,dtype=bf16\n";
 }
 
+std::vector<models::Cluster> shipped_clusters(const ShowOptions& options) {
+  std::vector<models::Cluster> clusters;
+  for (const std::string& name : models::cluster_names(options.data_dir + "/clusters")) {
+    clusters.push_back(models::load_cluster(name, options.data_dir + "/clusters"));
+  }
+  return clusters;
+}
+
+std::string kinds_of(const models::Cluster& cluster) {
+  std::string kinds;
+  for (const models::CollectiveSeries& series : cluster.collectives) {
+    kinds += (kinds.empty() ? "" : ", ") + std::string(to_string(series.collective));
+  }
+  return kinds;
+}
+
+void print_clusters(const std::vector<models::Cluster>& clusters, std::ostream& out) {
+  TextTable table({"cluster", "ranks", "measured"});
+  for (const models::Cluster& cluster : clusters) {
+    table.add({cluster.name, std::to_string(cluster.ranks), kinds_of(cluster)});
+  }
+  table.print(out);
+  out << "dovetail show NAME tells where its figures come from\n"
+         "a machine of your own: dovetail calibrate, or dovetail import nccl-tests LOG -o "
+         "here.json\n";
+}
+
+ordered_json cluster_rows(const std::vector<models::Cluster>& clusters) {
+  ordered_json rows = ordered_json::array();
+  for (const models::Cluster& cluster : clusters) {
+    rows.push_back({{"cluster", cluster.name},
+                    {"ranks", cluster.ranks},
+                    {"backend", std::string(to_string(cluster.backend))},
+                    {"measured", kinds_of(cluster)},
+                    {"origin", cluster.origin}});
+  }
+  return rows;
+}
+
 // Each policy, what it is for, and the options that it takes.
-void show_policies(std::ostream& out) {
+void print_policies(std::ostream& out) {
   const std::vector<schedule::PolicyHelp> help = schedule::policy_help();
   for (const schedule::PolicyHelp& policy : help) {
     out << std::left << std::setw(23) << policy.name << policy.purpose << '\n';
@@ -101,9 +192,20 @@ void show_policies(std::ostream& out) {
   }
 }
 
+ordered_json policy_rows(const std::string& only) {
+  ordered_json rows = ordered_json::array();
+  for (const schedule::PolicyHelp& policy : schedule::policy_help()) {
+    if (!only.empty() && policy.name != only) continue;
+    rows.push_back({{"policy", policy.name},
+                    {"purpose", policy.purpose},
+                    {"defaults", policy.defaults},
+                    {"options", policy.options}});
+  }
+  return rows;
+}
+
 // What a plan decided, and what lowering made of it.
-void show_plan(const std::string& path, std::ostream& out) {
-  const schedule::Plan plan = schedule::read_plan(path);
+void print_plan(const schedule::Plan& plan, std::ostream& out) {
   schedule::print_schedule(out, plan.program, plan.schedule);
   const schedule::Lowered lowered = schedule::lower(plan.program, plan.schedule);
   out << "passes\n";
@@ -116,41 +218,170 @@ void show_plan(const std::string& path, std::ostream& out) {
   for (const schedule::Problem& problem : wrong) out << "  " << problem.message << '\n';
 }
 
-constexpr std::array<std::string_view, 3> kOfPlans = {"program", "schedule", "commands"};
-constexpr std::array<std::string_view, 3> kLists = {"workloads", "clusters", "policies"};
+void print_plan_commands(const schedule::Plan& plan, std::ostream& out) {
+  const schedule::Lowered lowered = schedule::lower(plan.program, plan.schedule);
+  schedule::print_commands(out, lowered.program);
+  for (const std::string& line : lowered.report) out << "  " << line << '\n';
+  for (const schedule::Problem& problem :
+       schedule::verify(plan.program, lowered.program, plan.schedule.merge)) {
+    out << "  illegal: " << problem.message << '\n';
+  }
+}
 
-bool is_one_of(std::span<const std::string_view> words, std::string_view word) {
-  return std::ranges::find(words, word) != words.end();
+std::string lines_json(const std::string& what, const std::function<void(std::ostream&)>& print) {
+  std::stringstream text;
+  print(text);
+  ordered_json rows = ordered_json::array();
+  for (std::string line; std::getline(text, line);) rows.push_back({{"text", line}});
+  return list_json(what, std::move(rows));
+}
+
+Shown shown_plan(schedule::Plan plan) {
+  return {[plan](std::ostream& out) { print_plan(plan, out); },
+          [plan] { return schedule::plan_to_json(plan); }};
+}
+
+Shown shown_program(const schedule::Program& program, const std::string& name) {
+  return {[program, name](std::ostream& out) { print_model(out, program, name); },
+          [program] { return schedule::program_to_json(program) + "\n"; }};
+}
+
+Shown shown_machine(const models::Cluster& cluster) {
+  return {[cluster](std::ostream& out) { print_machine(out, cluster); },
+          [cluster] { return models::cluster_to_json(cluster); }};
+}
+
+Shown shown_of_plan(const ShowOptions& options) {
+  const schedule::Plan plan = load(options);
+  if (options.what == "program") {
+    return {[plan](std::ostream& out) { schedule::print_program(out, plan.program); },
+            shown_program(plan.program, "").json};
+  }
+  if (options.what == "schedule") {
+    return {
+        [plan](std::ostream& out) { schedule::print_schedule(out, plan.program, plan.schedule); },
+        [plan] { return schedule::plan_to_json(plan); }};
+  }
+  const auto print = [plan](std::ostream& out) { print_plan_commands(plan, out); };
+  return {print, [print] { return lines_json("commands", print); }};
+}
+
+// Lists of names.
+std::optional<Shown> shown_list(const ShowOptions& options) {
+  const std::string& what = options.what;
+  if (what == "workloads") {
+    const ordered_json rows = workload_rows(options);
+    return Shown{[rows](std::ostream& out) { print_workloads(rows, out); },
+                 [rows] { return list_json("workloads", rows); }};
+  }
+  if (what == "clusters") {
+    const std::vector<models::Cluster> clusters = shipped_clusters(options);
+    return Shown{[clusters](std::ostream& out) { print_clusters(clusters, out); },
+                 [clusters] { return list_json("clusters", cluster_rows(clusters)); }};
+  }
+  if (what == "policies") {
+    return Shown{[](std::ostream& out) { print_policies(out); },
+                 [] { return list_json("policies", policy_rows("")); }};
+  }
+  return std::nullopt;
+}
+
+// By the schema that the file names.
+Shown shown_file(const ShowOptions& options) {
+  const std::string text = read_file(options.what);
+  const std::string format = imports::guess_format(text);
+  if (!format.empty()) {
+    throw InputError(options.what + ": dovetail import " + format + " " + options.what +
+                     " shows what it holds");
+  }
+  const JsonFile file(options.what, text);
+  JsonObject root = file.root();
+  const std::string schema = root.has("schema") ? root.string("schema") : "";
+  if (schema.starts_with("dovetail.cluster/")) {
+    return shown_machine(models::cluster_from_json(file.root()));
+  }
+  if (schema.starts_with("dovetail.trace/")) {
+    const traces::Trace trace = traces::load_trace(options.what);
+    return {[trace](std::ostream& out) { print_trace(out, trace); },
+            [trace] { return traces::to_json(trace); }};
+  }
+  if (schema.starts_with("dovetail.program/") || root.has("profile")) {
+    const std::string path =
+        options.what.find('/') == std::string::npos ? "./" + options.what : options.what;
+    return shown_program(models::load_workload(path, {}, options.data_dir).program, options.what);
+  }
+  return shown_plan(schedule::parse_plan(options.what, text));
+}
+
+std::string before_colon(const std::string& text) { return text.substr(0, text.find(':')); }
+
+template <class Names>
+bool contains(const Names& names, const std::string& name) {
+  return std::ranges::find(names, name) != std::ranges::end(names);
+}
+
+// One of the things that lists name.
+std::optional<Shown> shown_name(const ShowOptions& options) {
+  const std::string& what = options.what;
+  const std::string folder = options.data_dir + "/clusters";
+  if (contains(models::cluster_names(folder), what)) {
+    return shown_machine(models::load_cluster(what, folder));
+  }
+  if (contains(models::workload_names(options.data_dir), before_colon(what))) {
+    require_one_world(what, options.world);
+    return shown_program(models::load_workload(what, options.world, options.data_dir).program,
+                         what);
+  }
+  for (const schedule::PolicyHelp& policy : schedule::policy_help()) {
+    if (policy.name != before_colon(what)) continue;
+    const schedule::PolicySpec spec = schedule::parse_policy(what);
+    return Shown{[spec, policy](std::ostream& out) { print_policy(out, spec, policy); },
+                 [policy] { return list_json("policies", policy_rows(policy.name)); }};
+  }
+  return std::nullopt;
+}
+
+[[noreturn]] void refuse_unknown(const ShowOptions& options) {
+  std::vector<std::string> known = {"workloads", "clusters", "policies",
+                                    "program",   "schedule", "commands"};
+  for (const std::string& name : models::cluster_names(options.data_dir + "/clusters")) {
+    known.push_back(name);
+  }
+  for (const std::string& name : models::workload_names(options.data_dir)) known.push_back(name);
+  for (const schedule::PolicyHelp& policy : schedule::policy_help()) known.push_back(policy.name);
+  const std::string near = nearest_word(options.what, known);
+  throw InputError("show: \"" + options.what + "\" is no file and no name here" +
+                   (near.empty() ? "" : "; did you mean " + near + "?") +
+                   "; dovetail show workloads, clusters or policies lists names");
+}
+
+constexpr std::array<std::string_view, 3> kOfPlans = {"program", "schedule", "commands"};
+
+Shown find(const ShowOptions& options) {
+  const bool of_plan = contains(kOfPlans, options.what);
+  const bool is_model =
+      contains(models::workload_names(options.data_dir), before_colon(options.what));
+  ShowOptions given = options;
+  if (is_model) given.world.reset();  // it has an effect on models
+  require_effects(given, of_plan);
+  if (of_plan) return shown_of_plan(options);
+  if (std::optional<Shown> list = shown_list(options)) return *std::move(list);
+  std::error_code unreadable;
+  if (std::filesystem::is_regular_file(options.what, unreadable)) return shown_file(options);
+  if (std::optional<Shown> name = shown_name(options)) return *std::move(name);
+  if (options.what.find('/') != std::string::npos || options.what.ends_with(".json")) {
+    return shown_file(options);  // says why it cannot be read
+  }
+  refuse_unknown(options);
 }
 
 }  // namespace
 
 void show(const ShowOptions& options, std::ostream& out) {
-  const bool of_plan = is_one_of(kOfPlans, options.what);
-  require_effects(options, of_plan);
-  if (!of_plan && !is_one_of(kLists, options.what)) {
-    show_plan(options.what, out);
-  } else if (options.what == "workloads") {
-    show_workloads(options, out);
-  } else if (options.what == "clusters") {
-    show_list(models::cluster_names(options.data_dir + "/clusters"), out);
-  } else if (options.what == "policies") {
-    show_policies(out);
-  } else if (options.what == "program") {
-    schedule::print_program(out, load(options).program);
-  } else if (options.what == "schedule") {
-    const schedule::Plan plan = load(options);
-    schedule::print_schedule(out, plan.program, plan.schedule);
-  } else {
-    const schedule::Plan plan = load(options);
-    const schedule::Lowered lowered = schedule::lower(plan.program, plan.schedule);
-    schedule::print_commands(out, lowered.program);
-    for (const std::string& line : lowered.report) out << "  " << line << '\n';
-    for (const schedule::Problem& problem :
-         schedule::verify(plan.program, lowered.program, plan.schedule.merge)) {
-      out << "  illegal: " << problem.message << '\n';
-    }
-  }
+  const Shown shown = find(options);
+  require_outputs({document_file(options.document)}, {{"show", options.what}});
+  put_document(options.document, shown.json, out);
+  if (!replaces_report(options.document)) shown.print(out);
 }
 
 }  // namespace dovetail::cli

@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "cli/report_flags.h"
+#include "cli/simulate_flags.h"
 
 namespace dovetail::cli {
 namespace {
@@ -27,7 +28,7 @@ void bind_diagnose(CLI::App& app, DiagnoseOptions& options, std::function<int()>
   command.add_option("--trace", options.trace,
                      "file for ui.perfetto.dev: the step, its replay, the proposal");
   bind_page(command, options.page);
-  command.add_flag("--json", options.json, "machine-readable output");
+  bind_document(command, options.document);
   command.footer(
       "Examples:\n"
       "  dovetail diagnose rank0.json.gz\n"
@@ -44,7 +45,8 @@ void bind_kineto(CLI::App& app, ImportKinetoOptions& options, std::function<int(
   CLI::App& format = *app.get_subcommand("import")->add_subcommand(
       "kineto", "PyTorch profiler traces to a workload file");
   bind_files(format, options.files, options.collective_patterns);
-  format.add_option("-o,--output", options.output, "workload file to write (default: only print)");
+  format.add_option("-o,--output", options.output,
+                    "workload file to write (default: only print); - for standard output");
   format.add_option("--name", options.name, "of the workload (default: the file's)");
   format.add_flag("--json", options.json, "all figures, machine-readable");
   format.footer(

@@ -182,6 +182,44 @@ std::string collective_assumption(const Cluster& cluster, CollectiveKey key) {
          " ranks is " + derivation.sentence;
 }
 
+namespace {
+
+// "h100" of "h100x8": letters, then digits, then an x.
+std::string gpu_of(std::string_view name) {
+  const std::size_t digits = name.find_first_of("0123456789");
+  if (digits == std::string_view::npos) return {};
+  const std::size_t end = name.find_first_not_of("0123456789", digits);
+  const bool is_counted = end != std::string_view::npos && name[end] == 'x';
+  return is_counted ? std::string(name.substr(0, end + 1)) : std::string();
+}
+
+// What could be meant by a name that no cluster has: one of the same GPU, else the nearest.
+std::string advice(const std::string& name, const std::vector<std::string>& names,
+                   const std::string& data_dir) {
+  if (names.empty()) return "; there are none in " + data_dir;
+  std::string list;
+  std::string alike;
+  std::vector<std::string> same;
+  const std::string gpu = gpu_of(name);
+  for (const std::string& known : names) {
+    list += (list.empty() ? "" : ", ") + known;
+    if (gpu.empty() || !known.starts_with(gpu)) continue;
+    same.push_back(known);
+    alike += (alike.empty() ? "" : ", ") + known;
+  }
+  const std::string near = nearest_word(name, same.empty() ? names : same);
+  std::string text;
+  if (!near.empty()) {
+    text = "; did you mean \"" + near + "\"?";
+  } else if (!alike.empty()) {
+    text = "; with this GPU there are " + alike;
+  }
+  return text + "; known: " + list +
+         "; one of your own is a file: dovetail import nccl-tests LOG, or dovetail calibrate";
+}
+
+}  // namespace
+
 Cluster load_cluster(const std::string& name_or_path, const std::string& data_dir) {
   const bool is_path =
       name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json");
@@ -191,12 +229,8 @@ Cluster load_cluster(const std::string& name_or_path, const std::string& data_di
     if (std::filesystem::is_regular_file(name_or_path)) {
       return cluster_from_json(JsonFile(name_or_path).root());
     }
-    std::string list;
-    for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-    const std::string near = nearest_word(name_or_path, names);
     throw InputError("cluster \"" + name_or_path + "\": no such cluster" +
-                     (near.empty() ? "" : "; did you mean \"" + near + "\"?") +
-                     (list.empty() ? "; there are none in " + data_dir : "; known: " + list));
+                     advice(name_or_path, names, data_dir));
   }
   const auto path = std::filesystem::path(data_dir) / (name_or_path + ".json");
   return cluster_from_json(JsonFile(path.string()).root());

@@ -55,6 +55,7 @@ Workload load_zoo(const std::string& workload, std::optional<std::int64_t> world
   options.world_size = world.value_or(kDefaultWorld);
   std::string_view rest = colon == std::string::npos ? std::string_view{}
                                                      : std::string_view(workload).substr(colon + 1);
+  if (colon != std::string::npos && rest.empty()) fail(workload, "expected options after ':'");
   std::set<std::string> seen;
   while (!rest.empty()) {
     const std::size_t comma = rest.find(',');
@@ -135,8 +136,8 @@ Workload load_workload(const std::string& name, std::optional<std::int64_t> worl
       const std::string near = nearest_word(model, known);
       std::string list;
       for (const std::string& word : known) list += (list.empty() ? "" : ", ") + word;
-      fail(name,
-           near.empty() ? "unknown; known: " + list : "unknown; did you mean \"" + near + "\"?");
+      fail(name, (near.empty() ? "unknown;" : "unknown; did you mean \"" + near + "\"?") +
+                     " known: " + list + "; one of your own is a file (docs/workloads.md)");
     }
     return load_zoo(name, world);
   }

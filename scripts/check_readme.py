@@ -18,6 +18,7 @@
 #
 # SPDX-License-Identifier: Apache-2.0
 import difflib
+import os
 import pathlib
 import re
 import subprocess
@@ -32,7 +33,7 @@ MEASURES = re.compile(r"dovetail (run|calibrate) |measured\.json|here\.json|--ne
 
 def run(command, tool, folder):
     words = re.sub(r"(^|\| |&& )(build/)?dovetail ", rf"\1{tool} ", command)
-    ended = subprocess.run(words, shell=True, cwd=folder, text=True, check=False,
+    ended = subprocess.run(words, shell=True, env=dict(os.environ, DOVETAIL_PROGRESS="off", COLUMNS="100"), cwd=folder, text=True, check=False,
                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     return ended.stdout.replace(str(tool), "dovetail"), ended.returncode
 

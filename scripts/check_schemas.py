@@ -101,7 +101,7 @@ def at(document, path):
 
 
 # Keys below which any key is known, and keys that nobody reads.
-ANY_BELOW = {"notes", "figures", "passes", "settings", "attribution", "conditions"}
+ANY_BELOW = {"tool", "notes", "figures", "passes", "settings", "attribution", "conditions"}
 NOT_READ = {"link_mbit_per_s", "cpu_share_of_communication", "what", "forward"}
 
 
@@ -223,10 +223,15 @@ MADE = [
     ("explore.json", "explore --workload mlp --cluster a100x8 --thresholds 1MiB,4MiB --json"
                      " --html explore.html"),
     ("explore.html", None),
+    ("explorations.json", "explore --workload mlp --workload resnet18 --cluster a100x8 --policies ddp,one-bucket"
+                          " --thresholds 4MiB --json"),
+    ("reshard.json", "reshard --shape 8x8 --mesh 4 --from S(0) --to S(1) --json"),
+    ("list.json", "show clusters --json"),
     ("profile.json", "explore --workload mlp-1000mbit --policies exact --json"),
     ("run.plan", "plan --workload ./step.program --cluster a100x2_nv12 --policy per-tensor -o run.plan"
                  " --trace predicted.trace"),
     ("predicted.trace", None),
+    ("predict.json", "predict run.plan --json"),
     ("run.json", "run --plan run.plan --ranks 2 --rounds 1 --steps 2 --warmup 0 --json"
                  " --trace measured.trace"),
     ("measured.trace", None),

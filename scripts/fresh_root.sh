@@ -4,11 +4,12 @@
 #
 #   sudo scripts/fresh_root.sh                 ./scripts/demo.sh and ./scripts/test.sh, by both users
 #   sudo scripts/fresh_root.sh [--user root|builder|both] [--lang C|C.UTF-8] [--folder DIR] [--keep]
-#                              [--] [COMMAND...]      this command instead, in the checkout
+#                              [--copy FILE] [--] [COMMAND...]      this command instead, in the checkout
 #
 #   --user    root, builder (who may use sudo) or both (default), each in a Debian of its own
 #   --lang    LANG of the commands; default C.UTF-8 for root and C for builder
 #   --folder  where everything is put (default /var/cache/dovetail-fresh-root)
+#   --copy    a file to put into the user's home folder
 #   --keep    leave the two used systems, DIR/debian-root and DIR/debian-builder, to look at
 #
 # DIR/debian-base, as debootstrap made it, stays for the next call: remove it to have it made anew.
@@ -33,6 +34,7 @@ users=both
 lang=
 folder=/var/cache/dovetail-fresh-root
 keep=
+copy=
 failed=0
 
 fail() {
@@ -92,6 +94,10 @@ make_system() {
   done
   git clone --quiet --no-hardlinks "$checkout" "$root$clone"  # a hard link has one owner
   chroot "$root" chown -R "$1:" "$clone"
+  if [[ -n $copy ]]; then
+    cp "$copy" "$root$(home_of "$1")/"
+    chmod a+r "$root$(home_of "$1")/$(basename "$copy")"
+  fi
 }
 
 # inside ROOT USER HOME LANG COMMAND...: the first process of namespaces of its own mounts what a running
@@ -139,11 +145,12 @@ run() {
 
 while (($# > 0)); do
   case $1 in
-    --user | --lang | --folder)
+    --user | --lang | --folder | --copy)
       (($# > 1)) || fail 2 "$1 needs a value"
       case $1 in
         --user) users=$2 ;;
         --lang) lang=$2 ;;
+        --copy) copy=$2 ;;
         --folder) folder=$(realpath -m "$2") ;;
       esac
       shift 2

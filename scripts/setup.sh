@@ -2,6 +2,8 @@
 # Installs what dovetail needs on Debian 12; does nothing where everything is there already.
 #
 #   scripts/setup.sh             install what is missing (as root, or with a sudo that asks for nothing)
+#   scripts/setup.sh --tool      only what building and running the tool needs (8 packages): no tests, checks,
+#                                shaped links, MPI or Gloo
 #   scripts/setup.sh --check     only say what is missing; exit 1 if anything is
 #   scripts/setup.sh --torch     only Debian's PyTorch (1.13.1), which only scripts/check_torch.py and
 #                                scripts/validate_torch.sh need: 147 MB to fetch, 634 MB on disk
@@ -14,7 +16,7 @@
 set -euo pipefail
 
 # Package, and the lowest version that will do; "-" where any will.
-needed="
+tool="
 g++                 4:12
 cmake               3.25
 ninja-build         -
@@ -22,10 +24,12 @@ libeigen3-dev       3.4
 nlohmann-json3-dev  3.11
 libcli11-dev        2.1
 zlib1g-dev          -
+libsqlite3-dev      3.40
+"
+needed="$tool
 libgtest-dev        1.12
 libgmock-dev        1.12
 libbenchmark-dev    1.7
-libsqlite3-dev      3.40
 openmpi-bin         4.1
 libgloo-dev         -
 iproute2            -
@@ -47,11 +51,12 @@ fail() {
 
 case ${1:-} in
   "" | --check) ;;
+  --tool) needed=$tool ;;
   # Without OpenBLAS its products take ten times as long.
   --torch) needed="python3-torch 1.13"$'\n'"libopenblas0-pthread -" ;;
   --browser) needed="chromium -"$'\n'"chromium-driver -"$'\n'"fonts-dejavu-core -" ;;
   *)
-    echo "usage: scripts/setup.sh [--check | --torch | --browser]" >&2
+    echo "usage: scripts/setup.sh [--tool | --check | --torch | --browser]" >&2
     exit 2
     ;;
 esac

@@ -21,6 +21,7 @@
 #            Debian's python3-torch where it is missing: 170 packages, 147 MB to fetch, 634 MB on disk
 #   report   the HTML reports in headless Chromium (scripts/check_report.py). Installs Debian's chromium and
 #            chromium-driver where they are missing: 131 MB to fetch, 440 MB on disk
+#   package  a Debian package of step `build`, installed and run in a fresh Debian 12 (scripts/check_package.sh)
 #   demo     the short demonstration (scripts/demo.sh)
 #
 # A failed step does not stop the others, only those that need it. A test that takes over 30 s, also
@@ -32,7 +33,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
-readonly all_steps=(setup format layers build asan test tsan tidy readme torch report demo)
+readonly all_steps=(setup format layers build asan test tsan tidy readme torch report package demo)
 readonly quick_steps=(format layers asan)
 readonly longest_test=30  # seconds
 readonly root=$PWD
@@ -209,6 +210,7 @@ step tidy tidy
 step readme scripts/check_readme.py
 step torch check_torch
 step report check_report
+step package scripts/check_package.sh --build build
 step demo scripts/demo.sh --short
 
 printf '\n==== the slowest tests\n'

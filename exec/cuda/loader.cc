@@ -30,6 +30,11 @@ ModulePlace module_place(const std::string& explicit_path) {
   std::error_code none;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", none);
   place.path = (self.parent_path() / "libdovetail_cuda.so").string();
+  const std::filesystem::path installed =
+      self.parent_path().parent_path() / "lib" / "dovetail" / "libdovetail_cuda.so";
+  if (!std::filesystem::exists(place.path, none) && std::filesystem::exists(installed, none)) {
+    place.path = installed.string();
+  }
   return place;
 }
 

@@ -74,7 +74,18 @@ struct Preset {
   std::string_view name;
   std::string_view stands_for;
 };
-constexpr std::array<Preset, 2> kPresets = {{
+constexpr std::array<Preset, 13> kPresets = {{
+    {"ddp", "torch-ddp:cap=25MiB,first=1MiB"},
+    {"zero1", "sharded:cap=100MiB,p=2,gather=next-forward"},
+    {"zero2", "sharded:cap=100MiB,p=2,gather=next-forward"},
+    {"zero3", "fsdp:blocks=layer,forward=1,backward=1"},
+    {"megatron", "sharded:cap=160000000B,p=1,gather=next-forward"},
+    {"distributed-optimizer", "sharded:cap=160000000B,p=1,gather=next-forward"},
+    {"deepspeed", "sharded:cap=2000000000B,p=1,overlap=no"},
+    {"horovod", "threshold:threshold=128MiB,mode=copy,wait=end-of-backward"},
+    {"xla", "threshold:threshold=31457287B"},
+    {"jax", "threshold:threshold=31457287B"},
+    {"paddle", "source-first-fit:elements=50331648"},
     {"paddle-pass", "source-first-fit:elements=50331648"},
     {"apex-sharded", "sharded:cap=100MiB,p=2,wait=before-next-batch"},
 }};

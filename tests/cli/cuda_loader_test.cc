@@ -125,9 +125,9 @@ TEST_F(CudaLoaderCliTest, UnknownWordsAreRefusedWithTheKnownOnes) {
   expect_refused("--backend cuda --scales nowhere", "--scales: expected kernel or collective");
   expect_refused("--backend cuda --trace-detail some", "--trace-detail: expected commands or full");
   expect_refused("--backend cuda --graph --trace-detail full", "needs --issue eager");
-  expect_refused("--trace-detail full", "belong to --backend cuda");
-  expect_refused("--cluster-size 2", "belong to --backend cuda");
-  expect_refused("--graph", "belong to --backend cuda");
+  expect_refused("--trace-detail full", "belongs to --backend cuda");
+  expect_refused("--cluster-size 2", "belongs to --backend cuda");
+  expect_refused("--graph", "belongs to --backend cuda");
 }
 
 }  // namespace

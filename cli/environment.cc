@@ -1,0 +1,67 @@
+// Reading the environment.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/environment.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include "base/error.h"
+
+namespace dovetail::cli {
+namespace {
+
+bool holds_data(const std::filesystem::path& folder) {
+  std::error_code unreadable;
+  return std::filesystem::is_directory(folder / "clusters", unreadable) &&
+         std::filesystem::is_directory(folder / "workloads", unreadable);
+}
+
+}  // namespace
+
+std::string data_dir() {
+  const char* const given = std::getenv("DOVETAIL_DATA");
+  if (given != nullptr && *given != '\0') return given;
+  std::error_code unreadable;
+  const std::filesystem::path tool = std::filesystem::read_symlink("/proc/self/exe", unreadable);
+  const std::filesystem::path installed =
+      tool.parent_path().parent_path() / "share" / "dovetail" / "models";
+  if (!unreadable && holds_data(installed)) return installed.string();
+  return DOVETAIL_DATA_DIR;
+}
+
+void check_environment() {
+  if (holds_data(data_dir())) return;
+  throw InputError("DOVETAIL_DATA: " + data_dir() +
+                   ": expected a folder with the folders workloads and clusters");
+}
+
+std::string cuda_module() {
+  const char* const given = std::getenv("DOVETAIL_CUDA_MODULE");
+  return given != nullptr ? given : "";
+}
+
+std::size_t text_width() {
+  constexpr std::size_t kUsual = 100;
+  constexpr std::size_t kLeast = 40;
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+    return std::max<std::size_t>(size.ws_col, kLeast);
+  }
+  const char* const columns = std::getenv("COLUMNS");
+  if (columns == nullptr) return kUsual;
+  const std::string_view text = columns;
+  std::size_t width = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), width);
+  const bool is_number = status == std::errc() && end == text.data() + text.size();
+  return is_number && width > 0 ? std::max(width, kLeast) : kUsual;
+}
+
+}  // namespace dovetail::cli

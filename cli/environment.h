@@ -1,0 +1,27 @@
+// What the tool finds by itself: its data, its CUDA module, and how wide the terminal is.
+//
+//   DOVETAIL_DATA         folder with workloads/ and clusters/. Default: share/dovetail/models beside the
+//                         folder of the executable (an installed tool), else models/ of the source tree
+//   DOVETAIL_CUDA_MODULE  the CUDA module. Default: beside the executable
+//   COLUMNS               width of texts, where standard output is no terminal
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace dovetail::cli {
+
+std::string data_dir();
+
+// Throws InputError where DOVETAIL_DATA names no folder with workloads and clusters.
+void check_environment();
+
+// Path of the CUDA module that the environment names; "" if it names none.
+std::string cuda_module();
+
+// Columns of the terminal that standard output goes to, else those of COLUMNS, else 100; 40 at least.
+std::size_t text_width();
+
+}  // namespace dovetail::cli

@@ -1,0 +1,236 @@
+// Simulating plans.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/predict.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "base/count.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/outputs.h"
+#include "cli/plan_machine.h"
+#include "cli/plan_page.h"
+#include "cli/text.h"
+#include "models/costs_json.h"
+#include "schedule/plan_json.h"
+#include "sim/interval.h"
+#include "traces/metrics.h"
+#include "traces/perfetto.h"
+#include "traces/timeline.h"
+#include "traces/trace_json.h"
+
+namespace dovetail::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Of traces::kActivities.
+constexpr std::array<const char*, traces::kActivities.size()> kActivityKeys = {
+    "forward_us", "backward_us",   "optimizer_us", "copy_us",
+    "enqueue_us", "collective_us", "stall_us",     "idle_us"};
+
+// One plan on one machine.
+struct Prediction {
+  std::string path;
+  schedule::Plan plan;
+  models::Costs costs;
+  std::vector<std::string> notes;
+  schedule::ScheduledProgram program;
+  Simulated simulated;
+  traces::StepReport report;  // of the median step
+  std::optional<sim::StepInterval> interval;
+};
+
+Prediction predict_one(const PredictOptions& options, const std::string& path,
+                       const std::string& cluster) {
+  schedule::Plan plan = schedule::read_plan(path);
+  PlanMachine machine =
+      machine_of({.command = "predict", .cluster = cluster, .data_dir = options.data_dir}, plan);
+  schedule::ScheduledProgram program = lower_and_verify(plan.program, plan.schedule, path);
+  Simulated simulated = simulate_steady(program, machine.costs, options.steps);
+  std::vector<std::string> notes = std::move(machine.notes);
+  for (std::string& note : stream_notes(plan.schedule)) notes.push_back(std::move(note));
+  for (std::string& note : notes_on(simulated.steady)) notes.push_back(std::move(note));
+  note_in(simulated.trace, plan.summary.workload, notes);
+  traces::StepReport report = traces::median_step(simulated.trace);
+  std::optional<sim::StepInterval> interval = sim::step_interval(program, machine.costs);
+  return {path,
+          std::move(plan),
+          std::move(machine.costs),
+          std::move(notes),
+          std::move(program),
+          std::move(simulated),
+          std::move(report),
+          std::move(interval)};
+}
+
+ordered_json collectives_json(const traces::StepReport& report) {
+  ordered_json rows = ordered_json::array();
+  for (const traces::BucketRow& row : report.buckets) {
+    rows.push_back({{"name", row.name},
+                    {"bucket", row.bucket ? ordered_json(row.bucket->value) : nullptr},
+                    {"size_bytes", row.bytes.count()},
+                    {"start_us", to_us(row.start)},
+                    {"end_us", to_us(row.end)},
+                    {"exposed_us", to_us(row.exposed)}});
+  }
+  return rows;
+}
+
+ordered_json row_json(const Prediction& one) {
+  const traces::StepReport& report = one.report;
+  ordered_json breakdown;
+  for (std::size_t i = 0; i < traces::kActivities.size(); ++i) {
+    breakdown[kActivityKeys[i]] = to_us(report.breakdown[traces::kActivities[i]]);
+  }
+  ordered_json interval = nullptr;
+  if (one.interval) {
+    interval = {{"p10_us", to_us(one.interval->p10)},
+                {"p50_us", to_us(one.interval->median)},
+                {"p90_us", to_us(one.interval->p90)},
+                {"draws", one.interval->draws}};
+  }
+  const std::optional<double> overlap = report.overlap_ratio();
+  return {{"plan", one.path},
+          {"policy", one.plan.schedule.policy},
+          {"workload", one.plan.summary.workload},
+          {"cluster", one.costs.machine},
+          {"world_size", one.plan.program.world_size},
+          {"buckets", one.plan.schedule.buckets.size()},
+          {"step_us", to_us(report.step_time)},
+          {"exposed_us", to_us(report.exposed)},
+          {"communication_us", to_us(report.communication)},
+          {"compute_us", to_us(report.compute_busy)},
+          {"overlap_ratio", overlap ? ordered_json(*overlap) : nullptr},
+          {"breakdown", std::move(breakdown)},
+          {"interval", std::move(interval)},
+          {"collectives", collectives_json(report)},
+          {"notes", one.notes}};
+}
+
+std::string to_json(const std::vector<Prediction>& all) {
+  ordered_json rows = ordered_json::array();
+  for (const Prediction& one : all) rows.push_back(row_json(one));
+  const ordered_json document = {{"schema", "dovetail.predict/1"},
+                                 {"kind", "predict"},
+                                 {"origin", "simulated"},
+                                 {"rows", std::move(rows)}};
+  return document.dump(1) + "\n";
+}
+
+void write_outputs(const PredictOptions& options, const std::vector<Prediction>& all) {
+  std::vector<NewFile> files;
+  if (!options.trace.empty()) {
+    files.push_back({options.trace, with_tool(traces::to_json(all.front().simulated.trace))});
+  }
+  if (!options.perfetto.empty()) {
+    std::vector<const traces::Trace*> traces;
+    for (const Prediction& one : all) traces.push_back(&one.simulated.trace);
+    files.push_back({options.perfetto, as_named(options.perfetto, traces::perfetto_json(traces))});
+  }
+  if (!options.costs.empty()) {
+    files.push_back({options.costs, models::costs_to_json(all.front().costs)});
+  }
+  if (options.page.wanted()) {
+    const Prediction& one = all.front();
+    const std::string cluster = options.clusters.empty() ? "" : options.clusters.front();
+    files.push_back(
+        page_file(options.page, report_of_plan(options.page, one.notes,
+                                               {.plan = one.plan,
+                                                .lowered = one.program,
+                                                .costs = one.costs,
+                                                .file = one.path,
+                                                .lower_bound = bound_on(one.plan, cluster)})));
+  }
+  write_files(files);
+}
+
+void print_one(std::ostream& out, const PredictOptions& options, const Prediction& one) {
+  out << "dovetail " << DOVETAIL_VERSION << "; plan " << one.path << " ("
+      << one.plan.schedule.policy << ") on " << one.costs.machine << "; predicted (simulated)\n";
+  print_notes(out, one.notes);
+  traces::print(out, one.report);
+  print_figures(out, one.interval);
+  if (options.timeline) out << '\n' << traces::timeline(one.simulated.trace);
+}
+
+void print_several(std::ostream& out, const std::vector<Prediction>& all) {
+  out << "dovetail " << DOVETAIL_VERSION << "; " << counted(all.size(), "prediction")
+      << " (simulated)\n";
+  std::vector<std::string> told;
+  for (const Prediction& one : all) {
+    for (const std::string& note : one.notes) {
+      const std::string line = one.costs.machine + ": " + note;
+      if (std::ranges::find(told, line) == told.end()) told.push_back(line);
+    }
+  }
+  print_notes(out, told);
+  const auto best =
+      std::ranges::min_element(all, {}, [](const Prediction& one) { return one.report.step_time; });
+  TextTable table(
+      {"plan", "workload", "cluster", "policy", "buckets", "step ms", "exposed ms", "over best"});
+  for (const Prediction& one : all) {
+    const double ratio = to_us(one.report.step_time) / to_us(best->report.step_time);
+    table.add({one.path, one.plan.summary.workload, one.costs.machine, one.plan.schedule.policy,
+               std::to_string(one.plan.schedule.buckets.size()),
+               fixed(to_us(one.report.step_time) / 1e3, 3),
+               fixed(to_us(one.report.exposed) / 1e3, 3),
+               &one == &*best ? "best" : fixed((ratio - 1) * 100, 1, "+") + " %"});
+  }
+  table.print(out);
+}
+
+// Throws InputError for what has no effect, or none that is defined.
+void check(const PredictOptions& options, std::size_t predictions) {
+  if (predictions == 0)
+    throw InputError("predict: PLAN is missing: name one or several plan files");
+  const auto refuse = [&](bool given, const std::string& what, const std::string& why) {
+    if (given) throw InputError("predict: " + what + " " + why);
+  };
+  const std::string why = "is of one plan on one machine: give one of each";
+  refuse(predictions > 1 && !options.trace.empty(), "--trace", why);
+  refuse(predictions > 1 && !options.costs.empty(), "--costs", why);
+  refuse(predictions > 1 && options.timeline, "--timeline", why);
+  refuse(predictions > 1 && options.page.wanted(), "--html", why);
+  refuse_beside(options.document, "predict: --timeline", options.timeline);
+}
+
+}  // namespace
+
+void predict(const PredictOptions& options, std::ostream& out) {
+  std::vector<std::string> plans = options.plans_by_flag;
+  plans.insert(plans.end(), options.plans.begin(), options.plans.end());
+  const std::vector<std::string> clusters =
+      options.clusters.empty() ? std::vector<std::string>{""} : options.clusters;
+  check(options, plans.size() * clusters.size());
+  std::vector<NamedFile> inputs;
+  for (const std::string& plan : plans) inputs.push_back({"--plan", plan});
+  for (const std::string& name : clusters) inputs.push_back(cluster_file(name, options.data_dir));
+  require_outputs({{"--trace", options.trace},
+                   {"--perfetto", options.perfetto},
+                   {"--costs", options.costs},
+                   page_output(options.page),
+                   document_file(options.document)},
+                  inputs);
+  std::vector<Prediction> all;
+  for (const std::string& cluster : clusters) {
+    for (const std::string& plan : plans) all.push_back(predict_one(options, plan, cluster));
+  }
+  write_outputs(options, all);
+  put_document(
+      options.document, [&all] { return to_json(all); }, out);
+  if (replaces_report(options.document)) return;
+  if (all.size() == 1) {
+    print_one(out, options, all.front());
+  } else {
+    print_several(out, all);
+  }
+  if (!options.perfetto.empty()) out << options.perfetto << ": open in ui.perfetto.dev\n";
+}
+
+}  // namespace dovetail::cli

@@ -1,0 +1,38 @@
+// dovetail predict: simulates existing plans on machines, as a report, as a table of several, as JSON
+// (dovetail.predict/1), as a predicted trace and as one Perfetto file with all plans.
+//
+//   plan       cluster   buckets  step ms  exposed ms  over best
+//   best.json  a100x8          3   48.526       0.022       best
+//   ddp.json   a100x8          5   49.061       0.118     +1.1 %
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "cli/document.h"
+#include "cli/page.h"
+#include "cli/simulated_plan.h"
+
+namespace dovetail::cli {
+
+struct PredictOptions {
+  std::vector<std::string> plans_by_flag;  // --plan
+  std::vector<std::string> plans;          // by their place
+  std::vector<std::string> clusters;  // none: each plan's own, if it is shipped or its workload's
+  std::string data_dir;
+  std::string trace;     // output; empty: only the report
+  std::string perfetto;  // likewise
+  std::string costs;     // likewise: what everything was taken to cost (models/costs_json.h)
+  bool timeline = false;
+  std::int32_t steps = kTraceSteps;  // the median is reported; fewer than kTraceSteps: just these
+  DocumentOptions document;
+  PageOptions page;
+};
+
+void predict(const PredictOptions& options, std::ostream& out);
+
+}  // namespace dovetail::cli

@@ -1,0 +1,182 @@
+// Tables of facts.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/show_facts.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "base/count.h"
+#include "base/error.h"
+#include "cli/text.h"
+#include "exports/words.h"
+#include "imports/collective_log.h"
+#include "traces/metrics.h"
+
+namespace dovetail::cli {
+namespace {
+
+void print_row(std::ostream& out, const std::string& name, const std::string& text) {
+  constexpr std::size_t kWidth = 12;
+  if (text.empty()) return;
+  out << "  " << name << std::string(kWidth - std::min(kWidth - 1, name.size()), ' ') << text
+      << '\n';
+}
+
+std::string rate(FlopPerSecond value) { return fixed(value.count() / 1e12, 0) + " TFLOP/s"; }
+
+std::string compute_of(const models::Cluster& cluster) {
+  std::string text;
+  if (cluster.compute) {
+    for (const auto& [dtype, peak] : cluster.compute->gemm_peak) {
+      text += (text.empty() ? "" : ", ") + std::string(to_string(dtype)) + " " + rate(peak);
+    }
+    text += "; " + fixed(cluster.compute->efficiency * 100, 0) + " % of it is taken; memory " +
+            fixed(cluster.compute->memory.count() / 1e9, 0) + " GB/s";
+  }
+  if (!cluster.kernels.empty()) {
+    text += (text.empty() ? "" : "; ") + counted(cluster.kernels.size(), "kernel") + " measured";
+  }
+  return text;
+}
+
+std::string host_of(const models::HostModel& host) {
+  if (host.kind == models::HostModel::Kind::Inline) return "issues and computes on the same core";
+  return "issues an op in " + to_string(host.run_op) + ", a collective in " +
+         to_string(host.collective) + "; a launch arrives after " + to_string(host.launch_latency);
+}
+
+std::string contention_of(const models::Contention& contention) {
+  return "compute takes x" + fixed(contention.compute_slowdown, 3) +
+         " beside a collective, a collective x" + fixed(contention.collective_slowdown, 3) +
+         " beside compute";
+}
+
+void print_collectives(std::ostream& out, const models::Cluster& cluster) {
+  constexpr Bytes kSmall = mib(1);
+  constexpr Bytes kLarge = mib(25);
+  TextTable table({"collective", "ranks", "nodes", "from", "to", "1 MiB us", "25 MiB us",
+                   "busbw GB/s at 25 MiB"});
+  for (const models::CollectiveSeries& series : cluster.collectives) {
+    const models::CollectiveTable times =
+        models::collective_table(cluster, {series.collective, series.ranks});
+    const auto* points = std::get_if<std::vector<models::CollectivePoint>>(&series.times);
+    const Duration large = times.time(kLarge).isolated;
+    table.add({std::string(to_string(series.collective)), std::to_string(series.ranks),
+               std::to_string(series.nodes), points ? to_string(points->front().bytes) : "any",
+               points ? to_string(points->back().bytes) : "any",
+               fixed(to_us(times.time(kSmall).isolated), 1), fixed(to_us(large), 1),
+               fixed(imports::algorithm_bandwidth(kLarge, large) *
+                         imports::bus_factor(series.collective, series.ranks),
+                     1)});
+  }
+  table.print(out);
+}
+
+// "layer3.0.conv1" of "layer3.0.conv1.weight.grad" and "layer3.0.conv1.forward".
+std::string layer_of(const std::string& name) {
+  std::size_t first = name.size();
+  for (const char* const end : {".weight", ".bias", ".grad", ".forward", ".backward", ".update"}) {
+    first = std::min(first, name.find(end));
+  }
+  return name.substr(0, first);
+}
+
+struct Layer {
+  std::string name;
+  std::int64_t gradients = 0;
+  Bytes bytes;
+  double forward_flop = 0;
+  double backward_flop = 0;
+};
+
+// In the order in which gradients become ready.
+std::vector<Layer> layers_of(const schedule::Program& program) {
+  std::vector<Layer> layers;
+  std::map<std::string, std::size_t> position;
+  for (const schedule::OwedGradient& gradient : schedule::owed_gradients(program)) {
+    const std::string name = layer_of(program.tensor(gradient.tensor).name);
+    const auto [at, is_new] = position.try_emplace(name, layers.size());
+    if (is_new) layers.push_back({.name = name, .gradients = 0, .bytes = {}});
+    ++layers[at->second].gradients;
+    layers[at->second].bytes += gradient.bytes;
+  }
+  for (const schedule::Op& op : program.ops) {
+    const auto at = position.find(layer_of(op.name));
+    if (at == position.end() || op.phase == schedule::Phase::Optimizer) continue;
+    Layer& layer = layers[at->second];
+    double& sum = op.phase == schedule::Phase::Forward ? layer.forward_flop : layer.backward_flop;
+    sum += op.flop().count();
+  }
+  return layers;
+}
+
+}  // namespace
+
+void print_machine(std::ostream& out, const models::Cluster& cluster) {
+  out << cluster.name << ": " << counted(cluster.ranks, "rank") << ", "
+      << to_string(cluster.backend) << '\n';
+  print_row(out, "origin", cluster.origin);
+  print_row(out, "date", cluster.date);
+  print_row(out, "licence", cluster.licence);
+  print_row(out, "compute", compute_of(cluster));
+  print_row(out, "host", host_of(cluster.host));
+  print_row(out, "contention", contention_of(cluster.contention));
+  for (const auto& [name, note] : cluster.notes) print_row(out, "note", name + ": " + note);
+  if (cluster.quality) {
+    std::string verdict = cluster.quality->valid ? "calibration valid" : "calibration NOT valid";
+    for (const std::string& reason : cluster.quality->why) verdict += "; " + reason;
+    print_row(out, "quality", verdict);
+  }
+  print_collectives(out, cluster);
+}
+
+void print_model(std::ostream& out, const schedule::Program& program, const std::string& name) {
+  const std::vector<Layer> layers = layers_of(program);
+  Layer sum;
+  for (const Layer& layer : layers) {
+    sum.gradients += layer.gradients;
+    sum.bytes += layer.bytes;
+    sum.forward_flop += layer.forward_flop;
+    sum.backward_flop += layer.backward_flop;
+  }
+  out << name << ": " << counted(program.world_size, "rank") << ", "
+      << counted(sum.gradients, "gradient") << ", " << sum.bytes << ", "
+      << counted(program.ops.size(), "op")
+      << "\nlayers in the order in which gradients are ready\n";
+  TextTable table({"layer", "gradients", "size", "forward GFLOP", "backward GFLOP"});
+  const auto gflop = [](double flop) { return flop > 0 ? fixed(flop / 1e9, 2) : "-"; };
+  for (const Layer& layer : layers) {
+    table.add({layer.name, std::to_string(layer.gradients), to_string(layer.bytes),
+               gflop(layer.forward_flop), gflop(layer.backward_flop)});
+  }
+  table.add({"all of them", std::to_string(sum.gradients), to_string(sum.bytes),
+             gflop(sum.forward_flop), gflop(sum.backward_flop)});
+  table.print(out);
+}
+
+void print_policy(std::ostream& out, const schedule::PolicySpec& spec,
+                  const schedule::PolicyHelp& help) {
+  out << help.name << ": " << help.purpose << '\n';
+  print_row(out, "in full", schedule::to_string(spec));
+  print_row(out, "words of", exports::in_words(spec));
+  std::string options;
+  for (const std::string& option : help.options) {
+    options += (options.empty() ? "" : ", ") + option;
+  }
+  print_row(out, "options", options);
+  out << "docs/schedules.md says what each option does; dovetail plan --policy takes it\n";
+}
+
+void print_trace(std::ostream& out, const traces::Trace& trace) {
+  const traces::Provenance& from = trace.provenance;
+  out << "trace of " << from.workload << " (" << from.policy << ") on " << from.machine << ", "
+      << from.backend << ": " << counted(trace.world_size, "rank") << ", of which "
+      << trace.ranks.size() << " traced, " << counted(std::int64_t{trace.steps}, "step") << '\n';
+  for (const auto& [name, note] : from.notes) print_row(out, "note", name + ": " + note);
+  traces::print(out, traces::median_step(trace));
+}
+
+}  // namespace dovetail::cli

@@ -1,0 +1,82 @@
+// Flags of the commands that only look.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/show_flags.h"
+
+#include <iostream>
+
+#include "cli/environment.h"
+#include "cli/simulate_flags.h"
+
+namespace dovetail::cli {
+namespace {
+
+void bind_show(CLI::App& app, ShowOptions& options, Action& action) {
+  CLI::App& command =
+      *app.add_subcommand("show", "print a machine, a model, a policy, a file, or lists of them");
+  options.data_dir = data_dir();
+  command
+      .add_option("what", options.what,
+                  "workloads, clusters, policies, the name of one of these, a file that dovetail "
+                  "reads, or program, schedule or commands of a plan or workload")
+      ->required();
+  command.add_option("--plan", options.plan, "plan file, for program, schedule and commands");
+  command.add_option("--workload", options.workload, "instead of a plan");
+  command.add_option("--policy", options.policy, "with --workload (default torch-ddp)");
+  command.add_option("--world", options.world, "ranks of a zoo model")
+      ->check(whole_number(1, kLargestNumber));
+  bind_document(command, options.document);
+  command.footer(
+      "Examples:\n"
+      "  dovetail show clusters\n"
+      "  dovetail show a100x8\n"
+      "  dovetail show resnet50:batch=256,dtype=bf16\n"
+      "  dovetail show torch-ddp\n"
+      "  dovetail show plan.json\n"
+      "  dovetail show commands --plan plan.json");
+  command.callback([&options, &action] {
+    action = [&options] {
+      show(options, std::cout);
+      return 0;
+    };
+  });
+}
+
+void bind_reshard(CLI::App& app, ReshardOptions& options, Action& action) {
+  CLI::App& command = *app.add_subcommand("reshard", "cheapest way between two tensor layouts");
+  command.add_option("--shape", options.shape, "of the tensor, e.g. 8x8")->required();
+  command.add_option("--dtype", options.dtype, "f32 (default), f16, bf16 or f64");
+  command.add_option("--mesh", options.mesh, "of the ranks, e.g. 4 or 2x2")->required();
+  command
+      .add_option("--from", options.from,
+                  "layout per mesh axis: R, S(dimension), P(sum) or P(average), e.g. \"S(0),R\"")
+      ->required();
+  command.add_option("--to", options.to, "layout that is needed, written alike")->required();
+  command.add_option("--to-mesh", options.to_mesh, "other mesh (default: the same)");
+  command.add_option("--to-first-rank", options.to_first_rank, "of the other mesh (default 0)")
+      ->check(whole_number(0, kLargestNumber));
+  command.add_option("--latency", options.latency, "of one message (default 5us)");
+  command.add_option("--wire", options.wire, "rate of the network (default 10GB/s)");
+  command.add_option("--copy", options.copy, "rate of local copies (default 500GB/s)");
+  command.add_flag("--steps", options.steps, "also what each rank does");
+  bind_document(command, options.document);
+  command.footer(
+      "Examples:\n"
+      "  dovetail reshard --shape 8x8 --mesh 4 --from \"S(0)\" --to \"S(1)\"\n"
+      "  dovetail reshard --shape 1024x1024 --mesh 2x2 --from \"S(0),R\" --to \"R,S(1)\" --steps");
+  command.callback([&options, &action] {
+    action = [&options] {
+      reshard(options, std::cout);
+      return 0;
+    };
+  });
+}
+
+}  // namespace
+
+void bind_show_commands(CLI::App& app, LookOptions& options, Action& action) {
+  bind_show(app, options.show, action);
+  bind_reshard(app, options.reshard, action);
+}
+
+}  // namespace dovetail::cli

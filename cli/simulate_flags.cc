@@ -1,0 +1,184 @@
+// Flags of the commands that simulate.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/simulate_flags.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <iostream>
+#include <string>
+#include <string_view>
+
+#include "cli/environment.h"
+#include "cli/report_flags.h"
+#include "schedule/policies.h"
+
+namespace dovetail::cli {
+namespace {
+
+constexpr std::array<std::string_view, 8> kCommonOptions = {"mode", "wait", "scope",   "scale",
+                                                            "k",    "sync", "average", "sums"};
+
+void bind_machine_inputs(CLI::App& command, InputOptions& inputs) {
+  inputs.data_dir = data_dir();
+  command
+      .add_option("--world", inputs.world,
+                  "ranks of a zoo model (default: the cluster's, per stage of a pipeline)")
+      ->check(whole_number(1, kLargestNumber));
+  command.add_flag("--force", inputs.force, "take a captured profile that is not valid");
+}
+
+constexpr const char* kWorkload =
+    "model of the zoo with options (resnet50:batch=256,dtype=bf16), shipped profile, or file";
+constexpr const char* kCluster =
+    "machine: shipped name or file; may be left out for profiles that bring theirs";
+
+// Every policy with the options that only some of them take.
+std::string policies_text() {
+  std::string text = "Policies, as NAME or NAME:OPTION=VALUE,OPTION=VALUE,...\n";
+  for (const schedule::PolicyHelp& policy : schedule::policy_help()) {
+    std::string line = "  " + policy.name + std::string(22 - policy.name.size(), ' ');
+    if (policy.options.empty()) line += " = " + policy.defaults;
+    for (const std::string& option : policy.options) {
+      if (std::ranges::find(kCommonOptions, option) == kCommonOptions.end()) line += " " + option;
+    }
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  text += "  all of them           ";
+  for (const std::string_view option : kCommonOptions) text += " " + std::string(option);
+  return text +
+         "\ndovetail show policies says what each is for, docs/schedules.md what options do.";
+}
+
+void bind_explore(CLI::App& app, ExploreOptions& options, Action& action) {
+  CLI::App& command = *app.add_subcommand("explore", "sweep fusion thresholds and policies");
+  command.add_option("--workload", options.workloads, kWorkload)
+      ->required()
+      ->allow_extra_args(false);
+  command.add_option("--cluster", options.clusters, kCluster)->allow_extra_args(false);
+  bind_machine_inputs(command, options.inputs);
+  command.add_option("--thresholds", options.thresholds,
+                     "LOW:HIGH or a list, e.g. 1MiB,25MiB (default 0.5MiB:128MiB)");
+  command.add_option("--points", options.points, "thresholds in a range (default 17)")
+      ->check(whole_number(2, 100'000));
+  command.add_option("--first-bucket", options.first_bucket, "torch-ddp's first limit (1MiB)");
+  command
+      .add_option("--policies", options.policies,
+                  "only these, as plan --policy takes them (default: all but fsdp and pipeline)")
+      ->delimiter(',');
+  command.add_option("--mode", options.mode, "view or copy, for every policy");
+  command.add_option("--wait", options.wait, "first-use or end-of-backward, for every policy");
+  command.add_flag("--yes", options.yes, "also where it takes hours");
+  options.terminal = ::isatty(STDOUT_FILENO) == 1;
+  command.add_flag("--plot", options.plot, "text plot (default on a terminal)");
+  bind_page(command, options.page);
+  bind_document(command, options.document);
+  command.footer(
+      "Examples:\n"
+      "  dovetail explore --workload resnet50 --cluster a100x8\n"
+      "  dovetail explore --workload step.json --policies ddp,exact --thresholds 1MiB:64MiB\n"
+      "  dovetail explore --workload resnet50 --workload vgg16 --cluster a100x8 --cluster h200x8\n"
+      "  dovetail explore --workload gpt2 --cluster a100x8 --csv > sweep.csv");
+  command.callback(
+      [&options, &action] { action = [&options] { return explore(options, std::cout); }; });
+}
+
+void bind_plan(CLI::App& app, PlanOptions& options, Action& action) {
+  CLI::App& command = *app.add_subcommand("plan", "write the schedule of one policy");
+  command.add_option("--workload", options.inputs.workload, kWorkload)->required();
+  command.add_option("--cluster", options.inputs.cluster, kCluster);
+  bind_machine_inputs(command, options.inputs);
+  command.add_option("--policy", options.policy,
+                     "e.g. exact (the default), torch-ddp:cap=25MiB, sharded:p=2,k=4; see below");
+  command.footer(
+      "Examples:\n"
+      "  dovetail plan --workload resnet50 --cluster a100x8 -o plan.json\n"
+      "  dovetail plan --workload resnet50 --cluster a100x8 --policy ddp:cap=25MiB -o ddp.json\n"
+      "  dovetail plan --workload mlp-1000mbit -o - | jq .buckets\n\n" +
+      policies_text());
+  command.add_option("-o,--output", options.output, "plan file to write; - for standard output");
+  command.add_flag("--json", options.json, "the plan on standard output, instead of the report");
+  command.add_option("--trace", options.trace, "also write the predicted trace");
+  bind_page(command, options.page);
+  command.callback([&options, &action] {
+    action = [&options] {
+      plan(options, std::cout);
+      return 0;
+    };
+  });
+}
+
+void bind_predict(CLI::App& app, PredictOptions& options, Action& action) {
+  CLI::App& command = *app.add_subcommand("predict", "simulate plans on machines");
+  options.data_dir = data_dir();
+  command.add_option("plans", options.plans, "plan files; several are laid side by side");
+  command.add_option("--plan", options.plans_by_flag, "the same")->allow_extra_args(false);
+  command
+      .add_option("--cluster", options.clusters,
+                  "shipped name or file (default: the plan's own, unless that is a file)")
+      ->allow_extra_args(false);
+  command.add_option("--trace", options.trace, "predicted trace to write");
+  command.add_option("--perfetto", options.perfetto,
+                     "file for ui.perfetto.dev to write, with all plans; compressed as NAME.gz");
+  command.add_option("--costs", options.costs,
+                     "file to write with what everything costs; --cluster reads it again");
+  command.add_flag("--timeline", options.timeline, "also print the steps as a text timeline");
+  bind_page(command, options.page);
+  command
+      .add_option("--steps", options.steps, "steps in a row (default 3; the median is reported)")
+      ->check(whole_number(1, 10000));
+  bind_document(command, options.document);
+  command.footer(
+      "Examples:\n"
+      "  dovetail predict plan.json\n"
+      "  dovetail predict plan.json ddp.json --perfetto both.json.gz\n"
+      "  dovetail predict plan.json --cluster a100x8 --cluster h200x8\n"
+      "  dovetail predict plan.json --timeline --trace predicted.json");
+  command.callback([&options, &action] {
+    action = [&options] {
+      predict(options, std::cout);
+      return 0;
+    };
+  });
+}
+
+void bind_compare(CLI::App& app, CompareOptions& options, Action& action) {
+  CLI::App& command = *app.add_subcommand("compare", "a predicted trace beside a measured one");
+  command.add_option("predicted", options.predicted, "trace of plan or predict")->required();
+  command.add_option("measured", options.measured, "trace of run")->required();
+  command.add_option("--perfetto", options.perfetto,
+                     "write both as one Perfetto file; compressed as NAME.gz");
+  command.add_flag("--timeline", options.timeline, "also print both as text");
+  bind_page(command, options.page);
+  bind_document(command, options.document);
+  command.footer(
+      "Examples:\n"
+      "  dovetail compare predicted.json measured.json\n"
+      "  dovetail compare predicted.json measured.json --perfetto both.json.gz --csv");
+  command.callback([&options, &action] {
+    action = [&options] {
+      compare(options, std::cout);
+      return 0;
+    };
+  });
+}
+
+}  // namespace
+
+void bind_document(CLI::App& command, DocumentOptions& document) {
+  command.add_flag("--json", document.json, "the report as JSON, instead of text");
+  command.add_flag("--csv", document.csv, "its table as CSV, instead of text");
+  command.add_option("-o,--output", document.output,
+                     "file for the same JSON (CSV as NAME.csv), beside the text; - is --json");
+}
+
+void bind_simulate_commands(CLI::App& app, SimulateOptions& options, Action& action) {
+  bind_explore(app, options.explore, action);
+  bind_plan(app, options.plan, action);
+  bind_predict(app, options.predict, action);
+  bind_compare(app, options.compare, action);
+}
+
+}  // namespace dovetail::cli

@@ -1,0 +1,27 @@
+// Binding explore, plan, predict and compare.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/command_line.h"
+#include "cli/compare.h"
+#include "cli/explore.h"
+#include "cli/plan.h"
+#include "cli/predict.h"
+
+namespace dovetail::cli {
+
+struct SimulateOptions {
+  ExploreOptions explore;
+  PlanOptions plan;
+  PredictOptions predict;
+  CompareOptions compare;
+};
+
+// `options` outlives the parser; `action` is set by the subcommand that is named.
+void bind_simulate_commands(CLI::App& app, SimulateOptions& options, Action& action);
+
+// --json, --csv and -o of a command that reports.
+void bind_document(CLI::App& command, DocumentOptions& document);
+
+}  // namespace dovetail::cli

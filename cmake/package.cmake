@@ -1,0 +1,58 @@
+# cmake --install, and a Debian package of it (cpack): the tool, its data, documents, completions, manual.
+#
+#   PREFIX/bin/dovetail                      finds its data beside itself, so that PREFIX may be moved
+#   PREFIX/lib/dovetail/libdovetail_cuda.so  where it was built
+#   PREFIX/share/dovetail/models             machines and measured steps
+#   PREFIX/share/dovetail/python             dovetail_torch
+#   PREFIX/share/doc/dovetail                README, docs, schemas, examples
+#   PREFIX/share/man/man1, share/bash-completion, share/zsh, share/fish   written by the tool itself
+include(GNUInstallDirs)
+set(DOVETAIL_SHARE ${CMAKE_INSTALL_DATADIR}/dovetail)
+set(WRITTEN ${CMAKE_BINARY_DIR}/written)
+
+install(TARGETS dovetail RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(TARGET dovetail_cuda)
+  install(TARGETS dovetail_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dovetail)
+endif()
+install(DIRECTORY models/clusters models/workloads DESTINATION ${DOVETAIL_SHARE}/models)
+install(DIRECTORY python/ DESTINATION ${DOVETAIL_SHARE}/python PATTERN __pycache__ EXCLUDE PATTERN tests EXCLUDE)
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN __pycache__ EXCLUDE)
+install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# What the tool says of itself, written when it is installed: it was built by then.
+install(CODE "
+  file(MAKE_DIRECTORY \"${WRITTEN}\")
+  foreach(PAIR bash:dovetail zsh:_dovetail fish:dovetail.fish man:dovetail.1)
+    string(REGEX REPLACE \":.*\" \"\" KIND \${PAIR})
+    string(REGEX REPLACE \".*:\" \"\" NAME \${PAIR})
+    execute_process(COMMAND \"$<TARGET_FILE:dovetail>\" completion \${KIND}
+                    OUTPUT_FILE \"${WRITTEN}/\${NAME}\" COMMAND_ERROR_IS_FATAL ANY)
+  endforeach()
+  execute_process(COMMAND gzip -9nf \"${WRITTEN}/dovetail.1\" COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND gzip -9nc \"${PROJECT_SOURCE_DIR}/CHANGELOG.md\"
+                  OUTPUT_FILE \"${WRITTEN}/changelog.gz\" COMMAND_ERROR_IS_FATAL ANY)
+")
+install(FILES ${WRITTEN}/dovetail DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES ${WRITTEN}/_dovetail DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
+install(FILES ${WRITTEN}/dovetail.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+install(FILES ${WRITTEN}/dovetail.1.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${WRITTEN}/changelog.gz DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES cmake/debian_copyright DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME dovetail)
+set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
+set(CPACK_PACKAGE_CONTACT "dovetail maintainers <maintainers@dovetail.invalid>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "overlap of gradient communication and computation in training")
+set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
+    "Predicts the step time of data-parallel training for every bucket size and\n schedule, finds the best with a bound on how far it can be from optimal,\n executes it on real ranks and lays the measurement beside the prediction.")
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "openmpi-bin, python3-torch")
+set(CPACK_STRIP_FILES ON)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE
+    WORLD_READ WORLD_EXECUTE)
+include(CPack)

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Packs the tool as a Debian package, looks at it with lintian where that is installed, installs it into a fresh
+# Debian 12 that debootstrap makes, and runs the first example of README.md from there.
+#
+#   sudo scripts/check_package.sh                 a package for any x86-64: builds the preset `package`
+#   sudo scripts/check_package.sh --build DIR     packs what DIR holds already (scripts/test.sh: build). It is
+#                                                 compiled for this machine's processor and runs only on such
+#   scripts/check_package.sh --inside DEB         the part in the fresh system; scripts/fresh_root.sh starts it
+#
+# Without root or namespaces the package is made, looked at and unpacked into a folder, and the example is run
+# from that folder; a line that begins with "skipped:" says so. Exit codes: 0 all done, 1 something failed.
+#
+# SPDX-License-Identifier: Apache-2.0
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# The first command of README.md that prints what it shows, without the folder of the build.
+example() { sed -n 's/^\$ build\/\(dovetail explore .*\)$/\1/p' README.md | head -n 1; }
+shown() { awk '/^\$ build\/dovetail explore / { found = 1; next } found && /^```/ { exit } found' README.md; }
+
+# run_example TOOL: what it prints must be what README.md shows.
+run_example() {
+  local words
+  words=$(example)
+  diff <(eval "${words/#dovetail/"$1"}") <(shown) || { echo "check_package: not as in README.md: $words"; return 1; }
+  echo "check_package: as in README.md: $words"
+}
+
+inside() {
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get -q update >/dev/null
+  apt-get -q install -y --no-install-recommends "$1" >/dev/null
+  dovetail --version
+  [[ -s /usr/share/man/man1/dovetail.1.gz || -e /etc/dpkg/dpkg.cfg.d/docker ]]
+  [[ $(dovetail show clusters | wc -l) -gt 10 ]]
+  run_example dovetail
+  apt-get -q remove -y dovetail >/dev/null
+  [[ ! -e /usr/bin/dovetail && ! -e /usr/share/dovetail ]]
+  echo "check_package: installed, run and removed in a fresh Debian 12"
+}
+
+if [[ ${1:-} == --inside ]]; then
+  inside "$2"
+  exit 0
+fi
+
+folder=build-package
+if [[ ${1:-} == --build ]]; then
+  folder=$2
+else
+  cmake --preset package --log-level=NOTICE
+  cmake --build "$folder" -j "$(nproc)" --target dovetail
+fi
+rm -f "$folder"/dovetail_*.deb
+(cd "$folder" && cpack -G DEB >cpack.log 2>&1) || { cat "$folder/cpack.log"; exit 1; }
+deb=$(realpath "$folder"/dovetail_*.deb)
+dpkg-deb --info "$deb" | sed -n 's/^ \(Package\|Version\|Depends\|Installed-Size\): /check_package: \1: /p'
+
+if command -v lintian >/dev/null; then
+  lintian --fail-on error,warning "$deb" || exit 1
+  echo "check_package: lintian has no error and no warning"
+else
+  echo "skipped: lintian is not installed"
+fi
+
+code=0
+scripts/fresh_root.sh --user root --copy "$deb" -- \
+  scripts/check_package.sh --inside "/root/$(basename "$deb")" || code=$?
+((code == 0)) && exit 0
+((code == 3)) || exit 1
+echo "skipped: no fresh system here (see above); the package is unpacked into a folder instead"
+unpacked=$(mktemp -d)
+trap 'rm -rf "$unpacked"' EXIT
+dpkg-deb --extract "$deb" "$unpacked"
+env -u DOVETAIL_DATA "$unpacked/usr/bin/dovetail" --version
+run_example "$unpacked/usr/bin/dovetail"

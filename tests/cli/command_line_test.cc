@@ -1,0 +1,262 @@
+// What a person types and reads: help, version, documents on standard output, several things at once, names,
+// and the words in which a line is refused.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/file.h"
+#include "cli/command_text.h"
+#include "cli/document.h"
+#include "tests/cli/tool.h"
+
+namespace dovetail {
+namespace {
+
+using dovetail::testing::Ended;
+using dovetail::testing::run_command;
+using dovetail::testing::run_tool;
+using dovetail::testing::tool;
+using nlohmann::ordered_json;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr const char* kPlan = "plan --workload mlp --cluster a100x8 --policy torch-ddp:cap=4MiB";
+
+class CommandLineTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    directory_ = std::filesystem::temp_directory_path() /
+                 ("dovetail-line-" + std::string(info->name()) + "-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(directory_);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  [[nodiscard]] std::string path(const std::string& name) const {
+    return (directory_ / name).string();
+  }
+
+  std::filesystem::path directory_;
+};
+
+ordered_json document(const std::string& arguments) {
+  const Ended ended = run_tool(arguments);
+  EXPECT_EQ(ended.code, 0) << arguments << "\n" << ended.output;
+  return ended.code == 0 ? ordered_json::parse(ended.output) : ordered_json();
+}
+
+std::string refusal(const std::string& arguments) {
+  const Ended ended = run_tool(arguments);
+  EXPECT_EQ(ended.code, 2) << arguments << "\n" << ended.output;
+  return ended.output;
+}
+
+TEST_F(CommandLineTest, TheVersionNamesCommitBuildTypeAndCompiler) {
+  const std::string version = run_tool("--version").output;
+  EXPECT_THAT(version,
+              ContainsRegex("^dovetail [0-9.]+ \\(commit [a-z0-9-]+, .+, (g\\+\\+|clang) "));
+  EXPECT_EQ(run_tool("-V").output, version);
+  EXPECT_EQ(run_tool("version").output, version);
+}
+
+TEST_F(CommandLineTest, EveryHelpHasExamplesAndFitsTheTerminal) {
+  for (const char* const command :
+       {"explore", "plan", "predict", "run", "calibrate", "compare", "export", "import", "show",
+        "reshard", "selftest", "diagnose", "import kineto", "import nccl-tests"}) {
+    const Ended ended = run_command("COLUMNS=72 " + tool() + " help " + command);
+    EXPECT_EQ(ended.code, 0) << command;
+    EXPECT_THAT(ended.output, AllOf(StartsWith("dovetail " + std::string(command) + " - "),
+                                    HasSubstr("Examples:\n  "), Not(HasSubstr(" VALUE  "))));
+    const std::string options = ended.output.substr(0, ended.output.find("Examples:"));
+    std::size_t begin = 0;
+    while (begin < options.size()) {
+      const std::size_t end = options.find('\n', begin);
+      EXPECT_LE(end - begin, 72U) << options.substr(begin, end - begin);
+      begin = end + 1;
+    }
+    EXPECT_EQ(run_command("COLUMNS=72 " + tool() + " " + command + " --help").output, ended.output);
+  }
+}
+
+TEST_F(CommandLineTest, OptionsOfGpusStandApart) {
+  const std::string help = run_tool("run --help").output;
+  const std::size_t gpus = help.find("\nGPUs (--backend cuda)\n");
+  ASSERT_NE(gpus, std::string::npos) << help;
+  EXPECT_GT(help.find("--graph"), gpus);
+  EXPECT_LT(help.find("--rounds"), gpus);
+  EXPECT_THAT(run_tool("reshard --help").output, Not(HasSubstr("torch-ddp")));
+}
+
+TEST_F(CommandLineTest, JsonIsTheFileThatOutputWrites) {
+  const std::string plan = path("plan.json");
+  ASSERT_EQ(run_tool(std::string(kPlan) + " -o " + plan).code, 0);
+  EXPECT_EQ(run_tool(std::string(kPlan) + " --json").output, read_file(plan));
+  EXPECT_EQ(run_tool(std::string(kPlan) + " -o -").output, read_file(plan));
+  for (const std::string& command :
+       {"predict " + plan, std::string("show a100x8"), std::string("show mlp"), "show " + plan,
+        std::string("show policies"), "show commands --plan " + plan,
+        std::string("reshard --shape 8x8 --mesh 4 --from 'S(0)' --to 'S(1)'"),
+        std::string("explore --workload mlp --cluster a100x8 --policies exact")}) {
+    const std::string file = path("out.json");
+    const ordered_json printed = document(command + " --json");
+    EXPECT_EQ(printed["tool"]["name"], "dovetail") << command;
+    EXPECT_TRUE(printed.contains("schema")) << command;
+    const Ended both = run_tool(command + " -o " + file);
+    EXPECT_EQ(both.output, run_tool(command).output) << command;
+    EXPECT_EQ(ordered_json::parse(read_file(file)), printed) << command;
+  }
+}
+
+TEST_F(CommandLineTest, TablesAreCsvToo) {
+  const std::string sweep = "explore --workload mlp --cluster a100x8 --policies one-bucket,exact ";
+  const std::string csv = run_tool(sweep + "--csv").output;
+  EXPECT_THAT(csv, StartsWith("policy,threshold_bytes,first_bucket_bytes,mode,wait,buckets,"));
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3);
+  const std::string file = path("rows.csv");
+  EXPECT_EQ(run_tool(sweep + "-o " + file).code, 0);
+  EXPECT_EQ(read_file(file), csv);
+}
+
+TEST_F(CommandLineTest, CsvQuotesAndFlattens) {
+  const ordered_json document = ordered_json::parse(
+      R"({"rows": [{"name": "a \"b\", c", "at": {"x": 1, "y": null}}, {"name": "d", "more": [1]}]})");
+  EXPECT_EQ(cli::to_csv(document), "name,at.x,at.y,more\n\"a \"\"b\"\", c\",1,,\nd,,,[1]\n");
+}
+
+TEST_F(CommandLineTest, SeveralPlansWorkloadsAndMachinesMakeOneTable) {
+  const std::string a = path("a.json");
+  const std::string b = path("b.json");
+  ASSERT_EQ(run_tool(std::string(kPlan) + " -o " + a).code, 0);
+  ASSERT_EQ(run_tool("plan --workload mlp --cluster a100x8 --policy naive -o " + b).code, 0);
+  const std::string traces = path("both.json");
+  const Ended plans = run_tool("predict " + a + " --plan " + b + " --perfetto " + traces);
+  EXPECT_EQ(plans.code, 0) << plans.output;
+  EXPECT_THAT(plans.output,
+              AllOf(HasSubstr("2 predictions"), HasSubstr("a.json"), HasSubstr("best")));
+  EXPECT_EQ(ordered_json::parse(read_file(traces))["otherData"]["traces"].size(), 2U);
+  EXPECT_EQ(document("predict " + a + " " + b + " --json")["rows"].size(), 2U);
+  ASSERT_EQ(run_tool("predict --plan " + b + " " + a + " --perfetto " + traces + ".gz").code, 0);
+  EXPECT_EQ(run_command("gzip -dc " + traces + ".gz").output, read_file(traces));
+  const ordered_json pairs = document(
+      "explore --workload mlp --workload resnet18 --cluster a100x8 --cluster h200x8 --policies "
+      "one-bucket --json");
+  ASSERT_EQ(pairs["rows"].size(), 4U);
+  EXPECT_EQ(pairs["rows"][1]["workload"], "mlp");
+  EXPECT_EQ(pairs["rows"][1]["cluster"], "h200x8");
+  EXPECT_EQ(pairs["explorations"][3]["best"]["step_us"], pairs["rows"][3]["step_us"]);
+}
+
+TEST_F(CommandLineTest, ShowKnowsEveryName) {
+  EXPECT_THAT(run_tool("show a100x8").output, AllOf(HasSubstr("a100x8: 8 ranks, cuda"),
+                                                    HasSubstr("all-reduce"), HasSubstr("origin")));
+  EXPECT_THAT(run_tool("show mlp:dtype=bf16").output,
+              AllOf(HasSubstr("8 gradients"), HasSubstr("all of them")));
+  EXPECT_THAT(run_tool("show zero1").output,
+              HasSubstr("sharded:cap=100MiB,p=2,gather=next-forward"));
+  EXPECT_THAT(refusal("show worklods"), HasSubstr("did you mean workloads?"));
+  EXPECT_THAT(refusal("show a100x9"), HasSubstr("did you mean a100x8?"));
+  const std::string trace = path("trace.json");
+  ASSERT_EQ(run_tool(std::string(kPlan) + " --json --trace " + trace).code, 0);
+  EXPECT_THAT(run_tool("show " + trace).output, HasSubstr("trace of mlp (torch-ddp:cap=4MiB"));
+}
+
+TEST_F(CommandLineTest, ARefusalSaysWhatWasTypedAndWhatIsWanted) {
+  const std::string explore = "explore --workload mlp --cluster a100x8 ";
+  EXPECT_EQ(refusal("predict"),
+            "dovetail: predict: PLAN is missing: name one or several plan files\n");
+  EXPECT_THAT(refusal("show"), StartsWith("dovetail: show: WHAT is missing: workloads, clusters"));
+  EXPECT_THAT(refusal("compare a"), HasSubstr("compare: MEASURED is missing: trace of run"));
+  EXPECT_THAT(refusal("plan --workload a --policy x --policy y -o z"),
+              HasSubstr("plan: --policy may be given once"));
+  EXPECT_THAT(refusal(explore + "--mode foo"),
+              HasSubstr("--mode: expected view or copy, found \"foo\""));
+  EXPECT_THAT(refusal(explore + "--thresholds 25MiB:1MiB"), HasSubstr("LOW is above HIGH"));
+  EXPECT_THAT(refusal(explore + "--policies ddp:cap=25mb"),
+              HasSubstr("expected a size in B, KiB, MiB, GiB, TiB, kB, KB, MB, GB, TB, found"));
+  EXPECT_THAT(refusal(explore + "--policies ddp:cap=99999999TiB"), HasSubstr("too large"));
+  EXPECT_THAT(refusal("run x.json --graph"), HasSubstr("No such file"));
+  EXPECT_THAT(refusal("explore --workload mlp --cluster h100x8"),
+              HasSubstr("with this GPU there are h100x16_tcpx, h100x16_tcpxo"));
+  EXPECT_THAT(refusal("explore --workload resnet34 --cluster a100x8"),
+              AllOf(HasSubstr("did you mean \"resnet18\"?"), HasSubstr("known: "),
+                    HasSubstr("one of your own")));
+  EXPECT_THAT(refusal("help plam"), HasSubstr("did you mean plan?"));
+}
+
+TEST_F(CommandLineTest, AnOptionWithoutEffectIsRefused) {
+  const std::string explore = "explore --workload mlp --cluster a100x8 ";
+  for (const auto& [line, what] : std::vector<std::pair<std::string, std::string>>{
+           {explore + "--policies ddp:cap=25MiB --first-bucket 2MiB",
+            "--first-bucket has no effect"},
+           {explore + "--policies exact --thresholds 1MiB", "--thresholds has no effect"},
+           {explore + "--thresholds 1MiB,2MiB --points 3", "--points has no effect"},
+           {explore + "--json --plot", "--plot has no effect"},
+           {explore + "--mode view --policies torch-ddp:mode=copy", "contradicts mode="},
+           {"explore --workload resnet50:world=8 --world 4 --cluster a100x8", "both say how many"},
+           {"explore --workload resnet50: --cluster a100x8", "expected options after ':'"},
+           {"compare a b --json --timeline", "--timeline has no effect"},
+           {"calibrate --workload mlp --ranks 2 -o c.json --max-ctas 4",
+            "belongs to --backend cuda"},
+           {"calibrate --workload mlp --ranks 2 -o c.json --world 4", "belongs to --backend cuda"},
+           {"show program --workload mlp --policy exact", "--policy has no effect"},
+           {"predict a b --timeline", "is of one plan"}}) {
+    EXPECT_THAT(refusal(line), HasSubstr(what)) << line;
+  }
+}
+
+TEST_F(CommandLineTest, WordsThatPeopleTypeAreKnown) {
+  for (const char* const policy :
+       {"ddp", "zero1", "zero2", "zero3", "fsdp", "megatron", "distributed-optimizer", "deepspeed",
+        "horovod", "xla", "jax", "paddle"}) {
+    EXPECT_EQ(
+        run_tool("plan --workload mlp --cluster a100x8 --json --policy " + std::string(policy))
+            .code,
+        0)
+        << policy;
+  }
+}
+
+TEST_F(CommandLineTest, AWrongDataFolderIsToldOf) {
+  const Ended ended = run_command("DOVETAIL_DATA=/nowhere " + tool() + " show clusters");
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.output, HasSubstr("DOVETAIL_DATA"));
+}
+
+TEST_F(CommandLineTest, CompletionsAreScriptsThatTheirShellsTake) {
+  ASSERT_EQ(run_command(tool() + " completion bash > " + path("c.bash")).code, 0);
+  const std::string ask = "bash -c 'source " + path("c.bash") +
+                          "; COMP_WORDS=(dovetail %); COMP_CWORD=$; _dovetail; "
+                          "printf \"%%s\\n\" \"${COMPREPLY[@]}\"'";
+  const auto asked = [&](const std::string& words, const std::string& count) {
+    std::string command = ask;
+    command.replace(command.find('%'), 1, words);
+    command.replace(command.find("=$"), 2, "=" + count);
+    command.replace(command.find("%%"), 2, "%");
+    return run_command(command).output;
+  };
+  EXPECT_EQ(asked("expl", "1"), "explore\n");
+  EXPECT_EQ(asked("import kin", "2"), "kineto\n");
+  EXPECT_THAT(asked("explore --clus", "2"), StartsWith("--cluster\n"));
+  EXPECT_EQ(asked("explore --cluster a100x16", "3"), "a100x16_ib\n");
+  const Ended man = run_tool("completion man");
+  EXPECT_THAT(man.output, AllOf(HasSubstr(".TH DOVETAIL 1"), HasSubstr("EXIT STATUS"),
+                                HasSubstr("dovetail import kineto")));
+  for (const char* const shell : {"zsh", "fish"}) {
+    const std::string file = path(shell);
+    ASSERT_EQ(run_command(tool() + " completion " + shell + " > " + file).code, 0);
+    if (run_command("command -v " + std::string(shell)).code != 0) continue;
+    EXPECT_EQ(run_command(std::string(shell) + " -n " + file).code, 0) << shell;
+  }
+}
+
+}  // namespace
+}  // namespace dovetail
