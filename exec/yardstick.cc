@@ -97,8 +97,7 @@ std::int64_t RunQueueWait::since_last(std::int64_t now_ns) {
 }
 
 Yardstick::Yardstick(std::uint64_t seed)
-    : thread_([this, seed] { watch(seed); }),
-      clock_(processor_clock_of(thread_.native_handle())) {}
+    : thread_([this, seed] { watch(seed); }), clock_(processor_clock_of(thread_.native_handle())) {}
 
 Yardstick::~Yardstick() {
   done_ = true;

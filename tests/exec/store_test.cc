@@ -78,8 +78,8 @@ TEST(WorldTest, ReadsTheVariablesOfEachLauncher) {
 TEST(WorldTest, MpichJobsOfOneHostAreToldApartByTheirProxy) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
-  const World world = world_from(environment_of(
-      {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", std::to_string(ends[0])}}));
+  const World world = world_from(
+      environment_of({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", std::to_string(ends[0])}}));
   const World nameless = world_from(environment_of({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}));
   EXPECT_EQ(world.job, nameless.job + std::to_string(::getpid()));
   // Ranks of other hosts have other proxies.
