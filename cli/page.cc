@@ -6,9 +6,12 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "cli/document.h"
 #include "report/page.h"
 
 namespace dovetail::cli {
+
+using nlohmann::ordered_json;
 
 report::Report start_page(const PageOptions& page, std::string title) {
   report::Report report;
@@ -22,8 +25,15 @@ void add_notes(report::Report& report, const std::vector<std::string>& notes) {
   for (const std::string& note : notes) report.assumptions.push_back({.text = note});
 }
 
+ordered_json figures_of(report::Report report) {
+  for (std::string& result : report.results) result = with_tool(result);
+  const ordered_json json = report::to_json(report);
+  return ordered_json::parse(
+      with_tool(json.dump(1, ' ', false, ordered_json::error_handler_t::replace)));
+}
+
 NewFile page_file(const PageOptions& page, const report::Report& report) {
-  return {page.file, report::page(report::to_json(report))};
+  return {page.file, report::page(figures_of(report))};
 }
 
 std::string typed(const std::vector<std::string>& words) {

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,10 @@ report::Report start_page(const PageOptions& page, std::string title);
 
 // Adds what a prediction assumes, with no known error.
 void add_notes(report::Report& report, const std::vector<std::string>& notes);
+
+// The report as JSON, in which it and each of its results names the tool that made it, as when a command
+// prints them.
+nlohmann::ordered_json figures_of(report::Report report);
 
 NewFile page_file(const PageOptions& page, const report::Report& report);
 

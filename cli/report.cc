@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_reader.h"
-#include "cli/document.h"
 #include "cli/inputs.h"
 #include "cli/outputs.h"
 #include "cli/plan_machine.h"
@@ -129,9 +128,7 @@ void report(const ReportOptions& options, std::ostream& out) {
   const report::Report made =
       sweeps ? report_of_sweep(options.explore, options.page) : report_of_files(options);
   if (options.json) {
-    out << with_tool(report::to_json(made).dump(1, ' ', false,
-                                                nlohmann::ordered_json::error_handler_t::replace))
-        << '\n';
+    out << figures_of(made).dump(1) << '\n';
     return;
   }
   const NewFile page = page_file(options.page, made);

@@ -8,10 +8,16 @@ function section(id, title, children) {
 
 function kindOf(origin) { return element("span", {class: `kind ${origin}`}, origin === "measured" ? "measured" : "predicted (simulated)"); }
 
+// Commit, build type and compiler of the tool.
+function toolOf(report) {
+  const facts = ["commit", "build", "compiler"].filter((name) => report.tool?.[name]).map((name) => `${name === "commit" ? "commit " : ""}${report.tool[name]}`);
+  return facts.length > 0 ? ` (${facts.join(", ")})` : "";
+}
+
 function headOf(report) {
   const facts = report.facts.map((fact) => element("div", {}, element("dt", {}, fact.name), element("dd", {}, fact.value)));
   document.getElementById("head").append(
-    element("h1", {}, report.title), element("p", {class: "faint"}, `dovetail ${report.version}; made by `, element("code", {}, report.command)),
+    element("h1", {}, report.title), element("p", {class: "faint"}, `dovetail ${report.version}${toolOf(report)}; made by `, element("code", {}, report.command)),
     facts.length > 0 ? element("dl", {class: "facts"}, facts) : "");
 }
 
