@@ -187,7 +187,7 @@ void diagnose(const DiagnoseOptions& options, std::ostream& out) {
   wanted.join.collective_patterns = options.collective_patterns;
   const JobTrace job = imports::load_job(options.files, wanted);
   const Diagnosis diagnosis = imports::diagnose(job);
-  const std::string json = diagnosis_json(job, diagnosis, framework);
+  std::string json = diagnosis_json(job, diagnosis, framework);
   std::vector<NewFile> files;
   if (!options.trace.empty()) {
     files.push_back({options.trace, as_named(options.trace, perfetto_of(job, diagnosis))});

@@ -66,7 +66,7 @@ Prediction predict_one(const PredictOptions& options, const std::string& path,
           std::move(program),
           std::move(simulated),
           std::move(report),
-          std::move(interval)};
+          interval};
 }
 
 ordered_json collectives_json(const traces::StepReport& report) {

@@ -484,7 +484,7 @@ int run(const RunCommandOptions& options, std::ostream& out) {
     for (std::size_t i = 0; i < options.traces.size(); ++i) {
       files.push_back({options.traces[i], with_tool(traces::to_json(result.measured.traces[i]))});
     }
-    const std::string json = to_json(result, loaded);
+    std::string json = to_json(result, loaded);
     if (options.page.wanted()) {
       files.push_back(page_file(options.page, report_of_run(options.page, result, loaded, json)));
     }

@@ -236,7 +236,7 @@ std::string lines_json(const std::string& what, const std::function<void(std::os
   return list_json(what, std::move(rows));
 }
 
-Shown shown_plan(schedule::Plan plan) {
+Shown shown_plan(const schedule::Plan& plan) {
   return {[plan](std::ostream& out) { print_plan(plan, out); },
           [plan] { return schedule::plan_to_json(plan); }};
 }

@@ -18,12 +18,12 @@ namespace dovetail::schedule {
 namespace {
 
 const std::vector<PolicyDefinition>& definitions() {
-  static const std::vector<PolicyDefinition> all = {
+  static const std::vector<PolicyDefinition> kAll = {
 #define DOVETAIL_POLICY(kind, function) function##_policy(),
       DOVETAIL_POLICIES(DOVETAIL_POLICY)
 #undef DOVETAIL_POLICY
   };
-  return all;
+  return kAll;
 }
 
 // Sums of micro-steps cannot be reduced later than a reader within a micro-step.
