@@ -130,8 +130,10 @@ def make_groups(paths, largest):
 
 def main():
     largest, paths = int(sys.argv[1]), sys.argv[2:]
-    group_of = {path: index for index, members in enumerate(make_groups(paths, largest))
-                for path in members}
+    generated = [path for path in paths if not pathlib.Path(path).exists()]  # the build will
+    groups = make_groups([path for path in paths if path not in generated], largest)
+    groups += [[path] for path in generated]
+    group_of = {path: index for index, members in enumerate(groups) for path in members}
     print(";".join(str(group_of[path]) for path in paths), end="")
 
 
