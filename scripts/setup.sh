@@ -30,6 +30,8 @@ needed="$tool
 libgtest-dev        1.12
 libgmock-dev        1.12
 libbenchmark-dev    1.7
+dpkg-dev            -
+file                -
 openmpi-bin         4.1
 libgloo-dev         -
 iproute2            -
