@@ -17,7 +17,7 @@ endif()
 install(DIRECTORY models/clusters models/workloads DESTINATION ${DOVETAIL_SHARE}/models)
 install(DIRECTORY python/ DESTINATION ${DOVETAIL_SHARE}/python PATTERN __pycache__ EXCLUDE PATTERN tests EXCLUDE)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN __pycache__ EXCLUDE)
-install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # What the tool says of itself, written when it is installed: it was built by then.
 install(CODE "
@@ -29,7 +29,7 @@ install(CODE "
                     OUTPUT_FILE \"${WRITTEN}/\${NAME}\" COMMAND_ERROR_IS_FATAL ANY)
   endforeach()
   execute_process(COMMAND gzip -9nf \"${WRITTEN}/dovetail.1\" COMMAND_ERROR_IS_FATAL ANY)
-  execute_process(COMMAND gzip -9nc \"${PROJECT_SOURCE_DIR}/CHANGELOG.md\"
+  execute_process(COMMAND gzip -9nc \"${PROJECT_SOURCE_DIR}/cmake/debian_changelog\"
                   OUTPUT_FILE \"${WRITTEN}/changelog.gz\" COMMAND_ERROR_IS_FATAL ANY)
 ")
 install(FILES ${WRITTEN}/dovetail DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
