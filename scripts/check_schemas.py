@@ -208,7 +208,7 @@ STEP = {  # a step that two ranks of this machine run in milliseconds
              "effect": {"kind": "update", "elementwise": True}} for i in (2, 1)],
     "reductions": [{"gradient": f"w{i}.grad", "group": "dp", "op": "average"} for i in (2, 1)]}
 
-TRACE = ROOT / "tests/imports/kineto/traces/ddp-resnet50-a100x2-rank0.json.gz"
+TRACE = ROOT / "tests/imports/kineto/traces/dlrm-v100x8/rank5.json.gz"
 # Name of a file that is made -> the command that makes it; where it ends with .json, by printing it.
 MADE = [
     ("ddp.plan", "plan --workload mlp --cluster a100x8 --policy torch-ddp:cap=8MiB -o ddp.plan"),
