@@ -1,7 +1,7 @@
 # cmake --install, and a Debian package of it (cpack): the tool, its data, documents, completions, manual.
 #
 #   PREFIX/bin/dovetail                      finds its data beside itself, so that PREFIX may be moved
-#   PREFIX/lib/dovetail/libdovetail_cuda.so  where it was built
+#   PREFIX/lib/dovetail/libdovetail_cuda.so  where it was built; not in the package, for Debian has no NCCL 2.28
 #   PREFIX/share/dovetail/models             machines and measured steps
 #   PREFIX/share/dovetail/python             dovetail_torch
 #   PREFIX/share/doc/dovetail                README, docs, schemas, examples
@@ -12,7 +12,7 @@ set(WRITTEN ${CMAKE_BINARY_DIR}/written)
 
 install(TARGETS dovetail RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 if(TARGET dovetail_cuda)
-  install(TARGETS dovetail_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dovetail)
+  install(TARGETS dovetail_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dovetail COMPONENT cuda)
 endif()
 install(DIRECTORY models/clusters models/workloads DESTINATION ${DOVETAIL_SHARE}/models)
 install(DIRECTORY python/ DESTINATION ${DOVETAIL_SHARE}/python PATTERN __pycache__ EXCLUDE PATTERN tests EXCLUDE)
@@ -52,6 +52,7 @@ set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "openmpi-bin, python3-torch")
 set(CPACK_STRIP_FILES ON)
+set(CPACK_INSTALL_CMAKE_PROJECTS "${CMAKE_BINARY_DIR};${PROJECT_NAME};Unspecified;/")  # all but COMPONENT cuda
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE
     WORLD_READ WORLD_EXECUTE)

@@ -15,6 +15,7 @@ SPDX-License-Identifier: Apache-2.0
 """
 
 import argparse
+import concurrent.futures
 import copy
 import json
 import os
@@ -178,15 +179,20 @@ def run_tool(tool, arguments, folder):
 def check_reader(tool, arguments, name, rejected, folder, report):
     """The tool refuses what the schema rejects: exit code 2 and one line."""
     step = max(1, len(rejected) // MOST_READ)
-    for what, changed in rejected[::step]:
-        file = pathlib.Path(folder) / "mutant.json"
-        file.write_text(json.dumps(changed))
-        ended = run_tool(tool, [str(file) if word == "FILE" else word for word in arguments], folder)
-        if ended.returncode == 2 and ended.stderr.count("\n") == 1:
-            report.refused += 1
-        else:
-            report.problem(f"{name}: {what}: dovetail {' '.join(arguments)} ends with "
-                           f"{ended.returncode}, expected 2 and one line: {ended.stderr[:160]}")
+    chosen = rejected[::step]
+
+    def read(index):
+        file = pathlib.Path(folder) / f"mutant{index}.json"
+        file.write_text(json.dumps(chosen[index][1]))
+        return run_tool(tool, [str(file) if word == "FILE" else word for word in arguments], folder)
+
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+        for (what, _), ended in zip(chosen, pool.map(read, range(len(chosen)))):
+            if ended.returncode == 2 and ended.stderr.count("\n") == 1:
+                report.refused += 1
+            else:
+                report.problem(f"{name}: {what}: dovetail {' '.join(arguments)} ends with "
+                               f"{ended.returncode}, expected 2 and one line: {ended.stderr[:160]}")
 
 
 STEP = {  # a step that two ranks of this machine run in milliseconds
