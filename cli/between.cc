@@ -24,6 +24,7 @@ constexpr Duration kLongest = std::chrono::milliseconds(40);  // of one collecti
 constexpr Bytes kCopied = mib(32);  // in a step, beyond what most caches hold
 constexpr Bytes kLargestCopy = mib(4);
 constexpr int kRepetitions = 2;
+constexpr std::size_t kOpSteps = 8;  // of each program of ops, at least, in a round
 // A few collectives between rounds are no better known than the calibration's many: on a link that did not
 // change they came out up to 3 % quicker. Less than this is no change.
 constexpr double kNoChange = 0.05;
@@ -276,6 +277,29 @@ Between between_programs(std::span<const schedule::ScheduledProgram* const> plan
   return between;
 }
 
+std::vector<exec::Turn> turns_of(const Between& between, std::size_t plans, std::size_t others,
+                                 const exec::RunOptions& options) {
+  const std::size_t first = plans + others;
+  std::vector<exec::Turn> turns;
+  std::vector<bool> is_warm(between.ops.size(), false);
+  for (std::size_t lane = 0; lane < first; ++lane) {
+    turns.push_back({.lane = lane, .warmup = options.warmup, .steps = options.steps});
+    for (std::size_t i = 0; i < between.ops.size(); ++i) {
+      const std::vector<std::size_t>& of = between.ops[i].plans;
+      if (std::find(of.begin(), of.end(), lane) == of.end()) continue;
+      turns.push_back({.lane = first + i,
+                       .warmup = is_warm[i] ? 0 : options.warmup,
+                       .steps = static_cast<std::int32_t>((kOpSteps + of.size() - 1) / of.size())});
+      is_warm[i] = true;
+    }
+  }
+  for (std::size_t i = between.ops.size(); i < between.programs().size(); ++i) {
+    turns.push_back(
+        {.lane = first + i, .warmup = options.warmup, .steps = std::max(2, options.steps / 2)});
+  }
+  return turns;
+}
+
 void add_collectives(const exec::Exchange& exchange, const schedule::ScheduledProgram& collectives,
                      const exec::Watched& mine, RemeasuredCosts& costs) {
   std::map<models::CollectiveKey, std::map<Bytes, std::vector<Duration>>> found;
@@ -354,9 +378,13 @@ std::vector<MeasuredAgain> measured_again(const models::Costs& costs,
 models::Costs with(models::Costs costs, const RemeasuredCosts& round) {
   std::map<models::CollectiveKey, std::vector<models::SizeTime>> times;
   for (const Remeasured& one : round.collectives) {
-    if (costs.find(one.key) == nullptr) continue;
-    if (std::abs(share_of(one, costs) - 1) <= kNoChange) continue;
-    times[one.key].push_back({.bytes = one.bytes, .time = one.time});
+    const models::CollectiveCost* known = costs.find(one.key);
+    if (known == nullptr) continue;
+    const bool changed = std::abs(share_of(one, costs) - 1) > kNoChange;
+    // A size that did not change holds the table where it is, whatever happened to the others.
+    times[one.key].push_back(
+        {.bytes = one.bytes,
+         .time = changed ? one.time : known->time.time(one.bytes).back_to_back});
   }
   for (const auto& [key, of_key] : times) {
     const models::CollectiveCost* known = costs.find(key);

@@ -1,7 +1,10 @@
-// What runs between the rounds of a run, so that its predictions use the costs of the same minutes.
+// What runs between the plans of a run, so that its predictions use the costs of the same minutes.
 //
-//   ops          each plan's step without communication; once for all plans that compute the same
-//   collectives  a few sizes of each kind that the plans use, one after the other, alone on the network
+//   ops          each plan's step without communication; once for all plans that compute the same. Right
+//                after the steps of each of them, so that what makes a core slow for a part of a second meets
+//                both alike, and as often: there are many of these times in a round
+//   collectives  a few sizes of each kind that the plans use, one after the other, alone on the network, at
+//                the end of a round
 //   copies       gradients packed into buckets and unpacked, as the plans do it, of a size that they use
 //
 // All of them are plans of their own, run in turn with the others. A table of the cluster file keeps its
@@ -23,6 +26,7 @@
 
 #include "base/units.h"
 #include "exec/exchange.h"
+#include "exec/run.h"
 #include "exec/transfer_times.h"
 #include "models/costs.h"
 #include "schedule/scheduled_program.h"
@@ -46,6 +50,10 @@ struct Between {
 // `costs`: of the plans, for what is predicted to take too long.
 Between between_programs(std::span<const schedule::ScheduledProgram* const> plans,
                          const models::Costs& costs);
+
+// A round: `plans` lanes of plans, `others` that run once too, then those of between.programs().
+std::vector<exec::Turn> turns_of(const Between& between, std::size_t plans, std::size_t others,
+                                 const exec::RunOptions& options);
 
 // A size that ran in a round, and the median of its undisturbed times.
 struct Remeasured {

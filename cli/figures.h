@@ -5,8 +5,9 @@
 //
 // Predicted, they are the same quantiles of steps drawn in simulation (sim/disturbed.h), a share of them
 // from each round, with the times that ops, collectives and copies had in that round (between.h) and the
-// absences of the stretch of it in which the plan ran. So both sides met the same minute, and the same quantile means the same thing on both. Of the plan's
-// own steps only this stretch is known to the prediction, not how long any of them took.
+// absences of the stretch of it in which the plan ran. So both sides met the same minute, and the same
+// quantile means the same thing on both. Of the plan's own steps only this stretch is known to the
+// prediction, not how long any of them took.
 //
 // Known to: half the distance of the order statistics one standard error below and above the quantile, as
 // a share of it. It needs no assumption about how steps are distributed but that they do not depend on

@@ -201,10 +201,6 @@ sim::DrawOptions::Stretch stretch_of(std::span<const exec::Timing> timings, std:
   return stretch;
 }
 
-std::int32_t between_steps(const RunCommandOptions& options) {
-  return std::max(2, options.steps / 2);
-}
-
 // What the programs between the rounds tell of one round, beside the ops; the same on every rank.
 // `timings_of`: of that round, by number of the program.
 template <class TimingsOf>
@@ -225,18 +221,19 @@ RemeasuredCosts remeasured_in(const exec::Exchange& exchange, const Work& work,
   return costs;
 }
 
-// What each round tells about costs; the same on every rank.
+// What each round tells about costs; the same on every rank. `turns`: of each round.
 std::vector<RoundCosts> round_costs(const exec::Exchange& exchange, const Work& work,
+                                    std::span<const exec::Turn> turns,
                                     const exec::Measured& measured,
                                     const exec::Yardstick& yardstick) {
   const std::size_t first_lane = measured.own.size() - work.between.programs().size();
-  const std::int32_t steps = between_steps(work.options);
   std::vector<RoundCosts> rounds;
   for (std::size_t round = 0; round < measured.rounds.size(); ++round) {
     const exec::RoundTime& time = measured.rounds[round];
     const traces::CoreRecord record = yardstick.record(time.begin_ns, time.end_ns);
     const auto timings_of = [&](std::size_t number) {
-      return timings_of_round(measured.own[first_lane + number].timings, round, steps);
+      return timings_of_round(measured.own[first_lane + number].timings, round,
+                              exec::steps_of(turns, first_lane + number));
     };
     RoundCosts costs;
     costs.away = exec::share_records(exchange, record);
@@ -276,7 +273,8 @@ void predict_figures(const Work& work, std::span<const RoundCosts> rounds, Resul
 
 // What the yardstick says about the run, and what follows from it for the predictions.
 void note_disturbances(const Work& work, const exec::Exchange& exchange,
-                       const exec::Yardstick& yardstick, Result& result) {
+                       std::span<const exec::Turn> turns, const exec::Yardstick& yardstick,
+                       Result& result) {
   const std::int64_t begin_ns = result.measured.rounds.front().begin_ns;
   const traces::CoreRecord whole = yardstick.record(begin_ns, result.measured.rounds.back().end_ns);
   result.disturbances = exec::share_records(exchange, whole);
@@ -288,7 +286,8 @@ void note_disturbances(const Work& work, const exec::Exchange& exchange,
   result.yardstick_share =
       static_cast<double>(yardstick.cost().count()) / static_cast<double>(result.took.count());
   if (!work.machine) return;
-  const std::vector<RoundCosts> rounds = round_costs(exchange, work, result.measured, yardstick);
+  const std::vector<RoundCosts> rounds =
+      round_costs(exchange, work, turns, result.measured, yardstick);
   if (exchange.rank == Rank{0}) predict_figures(work, rounds, result);
 }
 
@@ -324,6 +323,16 @@ exec::GoOn go_on_for(const Work& work, bool tells) {
   };
 }
 
+exec::RunOptions run_options_of(const Work& work, std::size_t programs) {
+  const RunCommandOptions& options = work.options;
+  exec::RunOptions run = {
+      .warmup = warmup_of(options, work.cuda), .steps = options.steps, .rounds = options.rounds};
+  if (!work.machine) return run;
+  const std::size_t plans = work.loaded.size();
+  run.turns = turns_of(work.between, plans, programs - work.between.programs().size() - plans, run);
+  return run;
+}
+
 // One rank's part. Every rank returns the same checks; only rank 0's result has traces.
 Result run_rank(const Work& work, const RankSeat& seat) {
   exec::launch::Session& session = seat.session;
@@ -345,7 +354,6 @@ Result run_rank(const Work& work, const RankSeat& seat) {
   std::vector<exec::Lane> lanes;
   for (std::size_t i = 0; i < programs.size(); ++i) {
     lanes.push_back({.plan = programs[i], .backend = backends[i].get()});
-    if (i + between.size() >= programs.size()) lanes.back().steps = between_steps(options);
   }
   traces::Provenance provenance{.origin = traces::Origin::Measured,
                                 .machine = exec::this_machine().text(),
@@ -361,15 +369,14 @@ Result run_rank(const Work& work, const RankSeat& seat) {
   if (!cuda) yardstick.emplace(static_cast<std::uint64_t>(session.rank().value));
   const bool tells = session.rank() == Rank{0} && ::isatty(STDERR_FILENO) == 1;
   Result result;
-  result.measured = exec::measure(
-      exchange, lanes,
-      {.warmup = warmup_of(options, cuda), .steps = options.steps, .rounds = options.rounds},
-      provenance, watched(go_on_for(work, tells), options, session.rank()));
+  const exec::RunOptions steps = run_options_of(work, programs.size());
+  result.measured = exec::measure(exchange, lanes, steps, provenance,
+                                  watched(go_on_for(work, tells), options, session.rank()));
   result.took =
       Duration(result.measured.rounds.back().end_ns - result.measured.rounds.front().begin_ns);
   result.conditions = cuda ? exec::conditions_of_device_job(exchange, before, result.took)
                            : exec::conditions_of_job(exchange, before.cpu, exec::read_cpu_times());
-  if (yardstick) note_disturbances(work, exchange, *yardstick, result);
+  if (yardstick) note_disturbances(work, exchange, steps.turns, *yardstick, result);
   if (cuda) {
     note_cuda(*cuda, backends, on_gpu.device, result);
     describe_device(*cuda, on_gpu.device, result);

@@ -74,7 +74,7 @@ Duration AbsenceLengths::lasted(const Met& met) const {
     rates += rates_[i];
     sum += rates_[i] * (lengths_ns_[i] - static_cast<double>(met.left_ns));
   }
-  return Duration(rates > 0 ? std::llround(sum / rates) : met.gap_ns / 2);
+  return Duration(rates > 0 ? std::llround(sum / rates) : std::min(met.left_ns, met.gap_ns / 2));
 }
 
 }  // namespace dovetail::exec

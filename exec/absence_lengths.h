@@ -37,7 +37,8 @@ class AbsenceLengths {
   // `gaps`: of all moments, those that met nothing too. Shorter absences than `shortest` are not noticed.
   AbsenceLengths(std::span<const Met> met, std::vector<std::int64_t> gaps, Duration shortest);
 
-  // For how long it is expected to have lasted already; half the gap where nothing is known.
+  // For how long it is expected to have lasted already. Where nothing is known: as long as was left of it,
+  // which is right in the mean for a moment anywhere in an absence, at most half the gap.
   [[nodiscard]] Duration lasted(const Met& met) const;
 
  private:

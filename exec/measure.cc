@@ -163,7 +163,7 @@ Measured measure(const Exchange& exchange, std::span<const Lane> lanes, const Ru
   const ClockOffset before = clock_offset(exchange);
   RunOptions one = options;
   one.rounds = 1;
-  for (bool more = true; more; one.executed += executed_by(lanes, one)) {
+  for (bool more = true; more; one.executed += executed_by(lanes.size(), one)) {
     exchange.barrier();
     RoundTime time = {.begin_ns = now_ns(), .end_ns = 0};
     const std::vector<RankResult> round = run_interleaved(lanes, exchange.rank, one);

@@ -18,7 +18,7 @@
 //   - many absences were met: how often there are absences of each length is fitted to all of them at once
 //     (maximum likelihood for interval-censored lengths, by expectation maximisation as in emission
 //     tomography: Shepp and Vardi 1982), and the expected beginning is taken under that;
-//   - else the middle of the gap.
+//   - else it began as long ago as it still lasted, at most in the middle of the gap.
 //
 //   cells     |      .   |  .       |       .  |     .    |     . moments
 //   core      ..........................####.............      found: left over 2, gap 5

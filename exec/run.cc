@@ -26,23 +26,42 @@ void run_commands(const schedule::RankProgram& role, Backend& backend) {
   }
 }
 
+std::vector<Timing> step_of(const schedule::RankProgram& role, Backend& backend,
+                            std::int32_t number) {
+  backend.barrier();
+  backend.begin_step(number);
+  run_commands(role, backend);
+  return backend.finish();
+}
+
 void require_range(const RunOptions& options) {
   if (options.warmup >= 0 && options.steps >= 1 && options.rounds >= 1) return;
   throw InputError("a run needs warmup >= 0, steps >= 1 and rounds >= 1");
 }
 
-std::int32_t steps_of(const Lane& lane, const RunOptions& options) {
-  return lane.steps > 0 ? lane.steps : options.steps;
+std::vector<Turn> turns_of(std::size_t lanes, const RunOptions& options) {
+  if (!options.turns.empty()) return options.turns;
+  std::vector<Turn> turns;
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    turns.push_back({.lane = lane, .warmup = options.warmup, .steps = options.steps});
+  }
+  return turns;
 }
 
 }  // namespace
 
-std::int32_t executed_by(std::span<const Lane> lanes, const RunOptions& options) {
+std::int32_t executed_by(std::size_t lanes, const RunOptions& options) {
   std::int32_t executed = 0;
-  for (const Lane& lane : lanes) {
-    executed += options.rounds * (options.warmup + steps_of(lane, options));
+  for (const Turn& turn : turns_of(lanes, options)) {
+    executed += options.rounds * (turn.warmup + turn.steps);
   }
   return executed;
+}
+
+std::int32_t steps_of(std::span<const Turn> turns, std::size_t lane) {
+  std::int32_t steps = 0;
+  for (const Turn& turn : turns) steps += turn.lane == lane ? turn.steps : 0;
+  return steps;
 }
 
 const schedule::RankProgram& role_of(const schedule::ScheduledProgram& plan, Rank rank) {
@@ -65,27 +84,27 @@ std::vector<RankResult> run_interleaved(std::span<const Lane> lanes, Rank rank,
                                         const RunOptions& options) {
   require_range(options);
   std::vector<RankResult> results(lanes.size());
-  std::int32_t executed = options.executed;  // steps of all lanes, warm-up included
+  std::vector<std::int32_t> timed(lanes.size(), 0);  // steps so far
+  std::int32_t executed = options.executed;          // steps of all lanes, warm-up included
+  const std::vector<Turn> turns = turns_of(lanes.size(), options);
   for (std::int32_t round = 0; round < options.rounds; ++round) {
-    for (std::size_t i = 0; i < lanes.size(); ++i) {
-      const schedule::RankProgram& role = role_of(*lanes[i].plan, rank);
-      Backend& backend = *lanes[i].backend;
-      const std::int32_t steps = steps_of(lanes[i], options);
-      for (std::int32_t step = -options.warmup; step < steps; ++step) {
-        backend.barrier();
-        backend.begin_step(executed++);
-        run_commands(role, backend);
-        std::vector<Timing> timings = backend.finish();
-        std::vector<DeviceWork> works = backend.device_work();
-        add(backend.check(), results[i].check);
+    for (const Turn& turn : turns) {
+      const Lane& lane = lanes[turn.lane];
+      RankResult& result = results[turn.lane];
+      const schedule::RankProgram& role = role_of(*lane.plan, rank);
+      for (std::int32_t step = -turn.warmup; step < turn.steps; ++step) {
+        std::vector<Timing> timings = step_of(role, *lane.backend, executed++);
+        std::vector<DeviceWork> works = lane.backend->device_work();
+        add(lane.backend->check(), result.check);
         if (step < 0) continue;
+        const std::int32_t number = timed[turn.lane]++;
         for (Timing& timing : timings) {
-          timing.step = round * steps + step;
-          results[i].timings.push_back(timing);
+          timing.step = number;
+          result.timings.push_back(timing);
         }
         for (DeviceWork& work : works) {
-          work.step = round * steps + step;
-          results[i].device_work.push_back(std::move(work));
+          work.step = number;
+          result.device_work.push_back(std::move(work));
         }
       }
     }

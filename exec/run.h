@@ -26,12 +26,20 @@
 
 namespace dovetail::exec {
 
+// A part of a round: so many steps of one plan, one after the other.
+struct Turn {
+  std::size_t lane = 0;
+  std::int32_t warmup = 0;  // executed and checked but not timed
+  std::int32_t steps = 1;   // timed
+};
+
 struct RunOptions {
-  std::int32_t warmup = 2;  // executed and checked but not timed, at the start of every round
-  std::int32_t steps = 10;  // timed, per round
+  std::int32_t warmup = 2;  // of each plan's turn; where `turns` is empty
+  std::int32_t steps = 10;
   std::int32_t rounds = 1;
   std::int32_t executed =
       0;  // steps that these ranks executed before, so that no values come again
+  std::vector<Turn> turns{};  // of every round; empty: each plan once
 };
 
 struct RankResult {
@@ -44,7 +52,6 @@ struct RankResult {
 struct Lane {
   const schedule::ScheduledProgram* plan = nullptr;
   Backend* backend = nullptr;
-  std::int32_t steps = 0;  // timed, per round; 0: as many as the options say
 };
 
 // One result per lane. Throws InputError when a plan has no commands for this rank or an option is
@@ -54,8 +61,11 @@ std::vector<RankResult> run_interleaved(std::span<const Lane> lanes, Rank rank,
 RankResult run(const schedule::ScheduledProgram& plan, Rank rank, Backend& backend,
                const RunOptions& options = {});
 
-// All steps that run_interleaved executes with these lanes.
-std::int32_t executed_by(std::span<const Lane> lanes, const RunOptions& options);
+// All steps that run_interleaved executes with `lanes` plans.
+std::int32_t executed_by(std::size_t lanes, const RunOptions& options);
+
+// The steps of one plan that are timed in a round of these turns.
+std::int32_t steps_of(std::span<const Turn> turns, std::size_t lane);
 
 // The role that this rank plays. Throws InputError when there is none.
 const schedule::RankProgram& role_of(const schedule::ScheduledProgram& plan, Rank rank);

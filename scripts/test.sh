@@ -146,7 +146,8 @@ tests() {
   count_tests "$name" "$start" "$log" "$status" "$folder"
 }
 
-# Files that cannot be compiled together (cmake/faster.cmake) are no failure, they only cost time.
+# Where files cannot be compiled together (cmake/faster.cmake) they are compiled one by one, so that every
+# test still runs; it counts as a failure, because it takes ten minutes more.
 # build PRESET OPTIONS... -- TARGETS...
 build() {
   local preset=$1 options=() folder
@@ -157,7 +158,8 @@ build() {
   [[ -n $folder ]] || folder=build-$preset
   { cmake --preset "$preset" --log-level=NOTICE -D DOVETAIL_PCH=ON -D DOVETAIL_UNITY=ON "${options[@]}" &&
     cmake --build "$folder" -j "$jobs" --target "$@"; } ||
-    { echo "$preset: again, file by file" &&
+    { echo "$preset: again, file by file: a file cannot be compiled together with others, see above" &&
+      failed=$((failed + 1)) && note "$preset" "$SECONDS" "FAILED: files cannot be compiled together" &&
       cmake --preset "$preset" --log-level=NOTICE -D DOVETAIL_UNITY=OFF "${options[@]}" &&
       cmake --build "$folder" -j "$jobs" --target "$@"; }
 }
@@ -171,23 +173,14 @@ build_release() {
 
 tidy() { cmake --preset tidy --log-level=NOTICE && scripts/tidy.py build-tidy; }
 
-# Where PyTorch cannot be had, its checks are skipped with a line that says so.
-check_torch() {
-  local began=$SECONDS status
-  scripts/setup.sh --torch || echo "skipped: torch: python3-torch cannot be installed here"
-  echo "PyTorch's package: $((SECONDS - began)) s"
-  scripts/check_torch.py --tool build/dovetail
-  status=$?
-  ((status == 77)) && skipped=$((skipped + 1)) && return 0
-  return "$status"
-}
-
-# Where no browser can be had, its checks are skipped with a line that says so.
-check_report() {
-  local began=$SECONDS status
-  scripts/setup.sh --browser || echo "skipped: report: chromium cannot be installed here"
-  echo "the browser's packages: $((SECONDS - began)) s"
-  scripts/check_report.py --tool build/dovetail
+# check_with SETUP_OPTION PACKAGE COMMAND...: where the package cannot be had, the command's checks are
+# skipped (its exit status is 77 then) with a line that says so.
+check_with() {
+  local began=$SECONDS status option=$1 package=$2
+  shift 2
+  scripts/setup.sh "$option" || echo "skipped: ${option#--}: $package cannot be installed here"
+  echo "$package and what it needs: $((SECONDS - began)) s"
+  "$@"
   status=$?
   ((status == 77)) && skipped=$((skipped + 1)) && return 0
   return "$status"
@@ -208,8 +201,8 @@ is_wanted tsan && check "tsan build" build tsan -- exec_test exec_property_test 
   tests tsan build-tsan -L 'unit|property' -E 'Calibration|LawTest'
 step tidy tidy
 step readme scripts/check_readme.py
-step torch check_torch
-step report check_report
+step torch check_with --torch python3-torch scripts/check_torch.py --tool build/dovetail
+step report check_with --browser chromium scripts/check_report.py --tool build/dovetail
 step package scripts/check_package.sh --build build
 step demo scripts/demo.sh --short
 

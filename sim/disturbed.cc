@@ -68,6 +68,15 @@ std::vector<models::Contention> contention_of(const Graph& graph, const models::
   return contention;
 }
 
+// Those that all ranks recorded; 0 where no times of ops were.
+std::int64_t steps_in(const std::vector<std::vector<OpTimes>>& ops) {
+  if (ops.empty()) return 0;
+  std::size_t least = ops.front().size();
+  for (const std::vector<OpTimes>& of_rank : ops) least = std::min(least, of_rank.size());
+  DOVETAIL_CHECK(least > 0) << "a rank recorded no step";
+  return static_cast<std::int64_t>(least);
+}
+
 // Gives every recorded op the times of the chosen steps, rank by rank.
 void set_ops(models::OpCosts& costs, const schedule::Program& program,
              const std::vector<const OpTimes*>& chosen) {
@@ -103,6 +112,7 @@ std::vector<Duration> draw_steps(const schedule::ScheduledProgram& program,
   const auto world = static_cast<std::size_t>(program.program.world_size);
   DOVETAIL_CHECK(recorded.ops.empty() || recorded.ops.size() == world) << recorded.ops.size();
   DOVETAIL_CHECK(recorded.away.empty() || recorded.away.size() == world) << recorded.away.size();
+  const std::int64_t recorded_steps = steps_in(recorded.ops);
   models::Costs drawn = costs;
   drawn.distinct_ranks = program.program.world_size;
   std::vector<const OpTimes*> chosen(recorded.ops.size());
@@ -113,11 +123,11 @@ std::vector<Duration> draw_steps(const schedule::ScheduledProgram& program,
   std::int64_t undisturbed = 0;
   std::vector<Duration> steps;
   for (std::int32_t draw = 0; draw < options.draws; ++draw) {
-    for (std::size_t rank = 0; rank < chosen.size(); ++rank) {
-      const std::vector<OpTimes>& of_rank = recorded.ops[rank];
-      DOVETAIL_CHECK(!of_rank.empty()) << "no recorded step of rank " << rank;
-      chosen[rank] = &of_rank[static_cast<std::size_t>(
-          random.between(0, static_cast<std::int64_t>(of_rank.size()) - 1))];
+    if (recorded_steps > 0) {
+      const auto step = static_cast<std::size_t>(random.between(0, recorded_steps - 1));
+      for (std::size_t rank = 0; rank < chosen.size(); ++rank) {
+        chosen[rank] = &recorded.ops[rank][step];
+      }
     }
     set_ops(drawn.ops, program.program, chosen);
     if (draw == 0 || !chosen.empty()) graph = compile(program, drawn, 1, std::move(graph));

@@ -6,8 +6,9 @@
 //
 // Nothing is multiplied: steps are drawn and simulated, and the figures are quantiles of what comes out,
 // as they are quantiles of measured steps on the other side. For a draw
-//   - every rank takes the op times of one recorded step of its own, chosen at random: ops of one step
-//     stay together, and the slowest of n ranks comes out as it comes out in reality;
+//   - a recorded step is chosen at random and every rank takes the op times that it had in it: ops of one
+//     step stay together, what made several ranks slow at once does so again, and the slowest of n ranks
+//     comes out as it comes out in reality;
 //   - a random stretch of the records of absences is played, the same one for all ranks, so what hits
 //     them together hits them together.
 // Collectives have the times of `costs`; they wait for absent ranks (sim/engine.h).
@@ -35,8 +36,9 @@ namespace dovetail::sim {
 using OpTimes = std::map<OpId, Duration>;
 
 struct Recorded {
-  std::vector<std::vector<OpTimes>> ops;  // [rank][step]; empty: the times of the costs
-  traces::Disturbances away;              // by rank; empty: nobody is ever away
+  std::vector<std::vector<OpTimes>>
+      ops;                    // [rank][step], steps of all ranks at once; empty: the costs
+  traces::Disturbances away;  // by rank; empty: nobody is ever away
 };
 
 struct DrawOptions {

@@ -122,7 +122,6 @@ struct Condition {
 };
 
 constexpr std::int32_t kSteps = 4;
-constexpr std::int32_t kBetweenSteps = 2;
 
 struct Outcome {
   models::Costs costs;  // that the plans were made with
@@ -153,25 +152,26 @@ std::vector<schedule::ScheduledProgram> plans_of(const schedule::Program& progra
   return plans;
 }
 
-// What the rank knows of one round: of a lane, from the first of its measured steps to the last.
-std::vector<exec::Timing> timings_of(const exec::Lane& lane, const exec::RankResult& result,
+// What the rank knows of one round: of a lane with so many steps in each.
+std::vector<exec::Timing> timings_of(const exec::RankResult& result, std::int32_t steps,
                                      std::int32_t round) {
   std::vector<exec::Timing> timings;
   for (const exec::Timing& timing : result.timings) {
-    if (timing.step / lane.steps == round) timings.push_back(timing);
+    if (timing.step / steps == round) timings.push_back(timing);
   }
   return timings;
 }
 
-RoundCosts costs_of_round(const exec::Exchange& exchange, std::span<const exec::Lane> lanes,
+RoundCosts costs_of_round(const exec::Exchange& exchange, std::span<const exec::Turn> turns,
                           const exec::Measured& measured, const std::vector<exec::Tick>& ticks,
                           const Between& between, std::int32_t round) {
+  const std::size_t lanes = measured.own.size();
   const auto of_round = [&](std::size_t lane) {
-    return timings_of(lanes[lane], measured.own[lane], round);
+    return timings_of(measured.own[lane], exec::steps_of(turns, lane), round);
   };
-  const std::size_t plans = lanes.size() - between.programs().size();
+  const std::size_t plans = lanes - between.programs().size();
   const std::int64_t begin_ns = of_round(0).front().start_ns;
-  const std::int64_t end_ns = of_round(lanes.size() - 1).back().end_ns;
+  const std::int64_t end_ns = of_round(lanes - 1).back().end_ns;
   const traces::CoreRecord record = exec::record_of(ticks, begin_ns, end_ns);
   RoundCosts costs;
   costs.away = exec::share_records(exchange, record);
@@ -221,13 +221,15 @@ Outcome execute(const Condition& condition, std::span<const char* const> policie
     const auto speed = std::make_shared<Speed>();
     std::vector<std::unique_ptr<exec::fake::FakeBackend>> backends;
     std::vector<exec::Lane> lanes;
-    const auto add = [&](const schedule::ScheduledProgram& plan, std::int32_t steps) {
+    const auto add = [&](const schedule::ScheduledProgram& plan) {
       backends.push_back(std::make_unique<exec::fake::FakeBackend>(
           durations_of(plan, costs, random, speed), world, rank));
-      lanes.push_back({.plan = &plan, .backend = backends.back().get(), .steps = steps});
+      lanes.push_back({.plan = &plan, .backend = backends.back().get()});
     };
-    for (const auto& plan : plans) add(plan, kSteps);
-    for (const auto* one : between.programs()) add(*one, kBetweenSteps);
+    for (const auto& plan : plans) add(plan);
+    for (const auto* one : between.programs()) add(*one);
+    exec::RunOptions options = {.warmup = 1, .steps = kSteps};
+    options.turns = turns_of(between, plans.size(), 0, options);
     std::int32_t done = 0;
     const auto set_speed = [&] {
       if (!condition.speeds.empty()) *speed = condition.speeds.at(static_cast<std::size_t>(done));
@@ -239,12 +241,11 @@ Outcome execute(const Condition& condition, std::span<const char* const> policie
       return true;
     };
     const exec::Exchange exchange = ranks.exchange(rank);
-    const exec::Measured measured =
-        exec::measure(exchange, lanes, {.warmup = 1, .steps = kSteps}, {}, next_round);
+    const exec::Measured measured = exec::measure(exchange, lanes, options, {}, next_round);
     const std::vector<exec::Tick> ticks = ticks_of(away[me], world.reached(rank), 40 + me);
     std::vector<RoundCosts> rounds;
     for (std::int32_t round = 0; round < condition.rounds; ++round) {
-      rounds.push_back(costs_of_round(exchange, lanes, measured, ticks, between, round));
+      rounds.push_back(costs_of_round(exchange, options.turns, measured, ticks, between, round));
       if (round == 0) continue;
       const auto& before = rounds[rounds.size() - 2].costs;
       rounds.back().costs = completed(std::move(rounds.back().costs), before);
@@ -383,6 +384,26 @@ TEST(BetweenRoundsTest, WhatNoUndisturbedTimeWasMetOfKeepsTheFactorOfTheRoundBef
                                     .copy = us(3),
                                     .copied = mib(1)};
   EXPECT_EQ(completed(later, earlier), expected);
+}
+
+// A latency that doubled says nothing about sizes that take as long as before.
+TEST(BetweenRoundsTest, ASizeThatDidNotChangeHoldsTheTable) {
+  const models::Costs costs = costs_of_job(job());
+  const models::CollectiveKey key = {schedule::Collective::AllReduce, 2};
+  const auto time_of = [&](const models::Costs& of, Bytes bytes) {
+    return of.find(key)->time.time(bytes).back_to_back;
+  };
+  const Bytes large = mib(4);
+  const RemeasuredCosts round = {
+      .collectives = {{.key = key, .bytes = Bytes(400), .time = 2 * time_of(costs, Bytes(400))},
+                      {.key = key, .bytes = large, .time = times(time_of(costs, large), 1.03)}},
+      .copy = std::nullopt,
+      .copied = Bytes(0)};
+  const models::Costs again = with(costs, round);
+  EXPECT_EQ(time_of(again, Bytes(400)), 2 * time_of(costs, Bytes(400)));
+  for (const Bytes bytes : {large, mib(16), mib(64)}) {
+    EXPECT_EQ(time_of(again, bytes), time_of(costs, bytes));
+  }
 }
 
 // The simulator and the run loop over fake ranks play the same absences to the nanosecond.

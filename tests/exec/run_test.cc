@@ -283,6 +283,37 @@ TEST(RunTest, PlansTakeTurnsInOneWorkspace) {
   }
 }
 
+TEST(RunTest, ARoundIsWhatItsTurnsSay) {
+  const ScheduledProgram plan = two_buckets({.ranks = 1});
+  const ScheduledProgram other = two_buckets({.ranks = 1, .mode = BucketMode::Copy});
+  ThreadRanks ranks(1);
+  ranks.run([&](Rank rank) {
+    cpu::CpuBackend first(plan, ranks.ports(rank));
+    cpu::CpuBackend second(other, ranks.ports(rank));
+    const std::vector<Lane> lanes = {{&plan, &first}, {&other, &second}};
+    const RunOptions options = {
+        .rounds = 2,
+        .turns = {{.lane = 1, .warmup = 2, .steps = 1}, {.lane = 0}, {.lane = 1, .steps = 3}}};
+    const std::vector<RankResult> results = run_interleaved(lanes, rank, options);
+    EXPECT_EQ(executed_by(2, options), 2 * (3 + 1 + 3));
+    EXPECT_EQ(steps_of(options.turns, 0), 1);
+    EXPECT_EQ(steps_of(options.turns, 1), 4);
+    // The order in which they ran, as "lane.step".
+    std::map<std::int64_t, std::string> order;
+    for (const std::size_t lane : {0U, 1U}) {
+      std::set<std::int32_t> seen;
+      for (const Timing& timing : results[lane].timings) {
+        if (!seen.insert(timing.step).second) continue;
+        order[timing.start_ns] = std::to_string(lane) + "." + std::to_string(timing.step);
+      }
+    }
+    std::vector<std::string> names;
+    for (const auto& [start, name] : order) names.push_back(name);
+    EXPECT_THAT(names, ::testing::ElementsAre("1.0", "0.0", "1.1", "1.2", "1.3", "1.4", "0.1",
+                                              "1.5", "1.6", "1.7"));
+  });
+}
+
 TEST(RunTest, AFailedCollectiveSurfacesOnTheComputeThread) {
   const ScheduledProgram plan = two_buckets({.ranks = 1});
   ThreadRanks ranks(1);
