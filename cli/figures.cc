@@ -33,6 +33,16 @@ double known_to(std::span<const Duration> steps, double quantile) {
   return at(middle) <= 0 ? 1 : (at(middle + error) - at(middle - error)) / 2 / at(middle);
 }
 
+sim::DrawOptions::Stretch stretch_of(std::span<const exec::Timing> timings, std::int64_t begin_ns) {
+  sim::DrawOptions::Stretch stretch = {.from = Duration::max(), .to = {}};
+  for (const exec::Timing& timing : timings) {
+    if (timing.stream != schedule::kComputeStream) continue;
+    stretch.from = std::min(stretch.from, Duration(timing.start_ns - begin_ns));
+    stretch.to = std::max(stretch.to, Duration(timing.end_ns - begin_ns));
+  }
+  return stretch;
+}
+
 sim::Figures predict_over_rounds(const schedule::ScheduledProgram& program,
                                  const models::Costs& costs, std::span<const RoundCosts> rounds,
                                  std::size_t plan, std::size_t between, Duration shield) {

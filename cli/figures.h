@@ -16,6 +16,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
@@ -50,6 +51,9 @@ struct RoundCosts {
   std::vector<sim::DrawOptions::Stretch>
       ran;  // by plan: when its steps ran, from the start of the round
 };
+
+// When these timings of a plan ran: from the first start to the last end on the compute stream.
+sim::DrawOptions::Stretch stretch_of(std::span<const exec::Timing> timings, std::int64_t begin_ns);
 
 // Of plan number `plan`, which computes as Between::ops[between] does: draws from all rounds, taken together.
 sim::Figures predict_over_rounds(const schedule::ScheduledProgram& program,

@@ -190,17 +190,6 @@ std::vector<exec::Timing> timings_of_round(const std::vector<exec::Timing>& timi
   return of_round;
 }
 
-// From the first start to the last end on the compute stream.
-sim::DrawOptions::Stretch stretch_of(std::span<const exec::Timing> timings, std::int64_t begin_ns) {
-  sim::DrawOptions::Stretch stretch = {.from = Duration::max(), .to = {}};
-  for (const exec::Timing& timing : timings) {
-    if (timing.stream != schedule::kComputeStream) continue;
-    stretch.from = std::min(stretch.from, Duration(timing.start_ns - begin_ns));
-    stretch.to = std::max(stretch.to, Duration(timing.end_ns - begin_ns));
-  }
-  return stretch;
-}
-
 // What the programs between the rounds tell of one round, beside the ops; the same on every rank.
 // `timings_of`: of that round, by number of the program.
 template <class TimingsOf>
