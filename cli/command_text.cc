@@ -86,6 +86,7 @@ constexpr std::array kWords = {
     KnownWord{"--cluster-size", "COUNT", kCuda},
     KnownWord{"--deadline", "TIME", kCuda},
     KnownWord{"--buffers", "WORD", kCuda},
+    KnownWord{"--two-events", "", kCuda},
     KnownWord{"--largest", "SIZE", kCuda},
     KnownWord{"--max-ctas", "COUNT", kCuda},
     KnownWord{"plans", "PLAN", kInput},

@@ -76,6 +76,9 @@ void bind_run(CLI::App& app, RunCommandOptions& options, Action& action) {
   command.add_option("--cluster", options.cluster,
                      "the calibrated file that the plans were made for");
   options.data_dir = data_dir();
+  command.add_flag(
+      "--two-events", options.two_events,
+      "on GPUs: also time each plan by two events per step instead of two per command");
   command.add_flag("--exposed", options.exposed,
                    "also run each plan without communication; exposed time by three definitions");
   bind_page(command, options.page);

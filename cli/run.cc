@@ -24,6 +24,7 @@
 #include "cli/outputs.h"
 #include "cli/progress.h"
 #include "cli/result_pages.h"
+#include "cli/run_lanes.h"
 #include "cli/run_report.h"
 #include "cli/run_watch.h"
 #include "cli/text.h"
@@ -100,61 +101,6 @@ struct RankSeat {
 
 std::string backend_name(exec::cpu::TransportKind transport) {
   return "cpu/" + std::string(to_string(transport));
-}
-
-using Backends = std::vector<std::unique_ptr<exec::Backend>>;
-
-using Programs = std::vector<const schedule::ScheduledProgram*>;
-
-// The plans, then, where they are wanted, their steps without communication, and those that run between
-// the rounds.
-Programs programs_of(const std::vector<Loaded>& loaded, const Programs& between) {
-  Programs programs;
-  for (const Loaded& one : loaded) programs.push_back(&one.program);
-  for (const Loaded& one : loaded) {
-    if (one.alone) programs.push_back(&*one.alone);
-  }
-  programs.insert(programs.end(), between.begin(), between.end());
-  return programs;
-}
-
-// One backend per program on processors.
-Backends cpu_backends(const Programs& programs, const exec::cpu::Ports& ports) {
-  Backends backends;
-  for (const schedule::ScheduledProgram* program : programs) {
-    backends.push_back(std::make_unique<exec::cpu::CpuBackend>(*program, ports));
-  }
-  return backends;
-}
-
-// The same on this rank's GPU.
-Backends cuda_backends(const Programs& programs, const CudaJob& cuda,
-                       const exec::cuda::BackendOptions& options) {
-  Backends backends;
-  for (const schedule::ScheduledProgram* program : programs) {
-    backends.push_back(cuda.module->make_backend(*program, options));
-  }
-  return backends;
-}
-
-// Takes the steps without communication out of what was measured and compares the plans with them.
-void split_off_alone(const std::vector<Loaded>& loaded, Result& result) {
-  std::vector<traces::Trace>& all = result.measured.traces;
-  const std::size_t plans = loaded.size();
-  for (std::size_t i = 0; i < plans && !all.empty(); ++i) {
-    if (loaded[i].alone) result.exposed.push_back(exposed_of(all[i], all[plans + i]));
-  }
-  if (all.size() > plans) all.resize(plans);
-  result.measured.checks.resize(plans);  // what was not reduced is not what the check expects
-}
-
-// What only the backends know once they have run, into the traces of rank 0.
-void note_cuda(const CudaJob& cuda, const Backends& backends, std::int32_t device, Result& result) {
-  for (std::size_t i = 0; i < result.measured.traces.size(); ++i) {
-    auto& notes = result.measured.traces[i].provenance.notes;
-    notes.merge(notes_of(cuda, device));
-    notes.merge(cuda.module->notes(*backends[i]));
-  }
 }
 
 // What a reader of this run's figures must know first.
@@ -336,9 +282,9 @@ Result run_rank(const Work& work, const RankSeat& seat) {
   exec::cuda::BackendOptions on_gpu;
   if (cuda) on_gpu = options_for(*cuda, session);
   const Programs between = work.between.programs();
-  const Programs programs = programs_of(work.loaded, between);
+  const Programs programs = programs_of(work.loaded, options.two_events, between);
   const Backends backends =
-      cuda ? cuda_backends(programs, *cuda, on_gpu)
+      cuda ? cuda_backends(programs, *cuda, on_gpu, options.two_events ? work.loaded.size() : 0)
            : cpu_backends(programs, exec::cpu::ports_of(session, seat.transport, seat.rate));
   std::vector<exec::Lane> lanes;
   for (std::size_t i = 0; i < programs.size(); ++i) {
@@ -372,7 +318,7 @@ Result run_rank(const Work& work, const RankSeat& seat) {
   } else {
     result.link_objection = link_objection(session, options.job);
   }
-  split_off_alone(work.loaded, result);
+  split_off_companions(work.loaded, options.two_events, result);
   return result;
 }
 
@@ -440,6 +386,9 @@ int run(const RunCommandOptions& options, std::ostream& out) {
   if (options.backend.backend == "cuda") refuse_pace_with_cuda(options.job);
   const std::optional<CudaJob> cuda = open_cuda(options.backend);
   require_detail(options);
+  if (options.two_events && !cuda) {
+    throw InputError("run: --two-events: the cpu backend reads a clock and has no events");
+  }
   JobOptions job = options.job;
   if (cuda) job.cores = exec::launch::Cores::Any;
   if (cuda && cuda->options.stand_in == exec::cuda::StandIn::SendToSelf) {

@@ -53,7 +53,9 @@ struct RunCommandOptions {
   bool calibrate_between = false;
   std::string cluster;
   std::string data_dir;
-  bool yes = false;      // also where it takes hours
+  bool yes = false;  // also where it takes hours
+  // On GPUs: also time each plan with two events per step, none per command.
+  bool two_events = false;
   bool exposed = false;  // also run each plan without communication, and report (cli/exposed.h)
   DocumentOptions document;
   PageOptions page;

@@ -28,6 +28,20 @@ void print_exposed(std::ostream& out, const Result& result, const std::vector<Lo
   table.print(out);
 }
 
+void print_two_events(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
+  out << "the same steps timed by two events each; all other figures: by two events per command\n";
+  TextTable table({"plan", "step ms", "two events ms", "events cost"});
+  for (std::size_t i = 0; i < result.two_events.size(); ++i) {
+    const Duration timed = result.spreads[i].median;
+    const Duration plain = result.two_events[i].median;
+    const double share =
+        static_cast<double>(timed.count()) / static_cast<double>(plain.count()) - 1;
+    table.add({loaded[i].plan.schedule.policy, fixed(ms(timed), 2), fixed(ms(plain), 2),
+               fixed(100 * share, 1) + " %"});
+  }
+  table.print(out);
+}
+
 void print_disturbances(std::ostream& out, const Result& result) {
   for (std::size_t rank = 0; rank < result.disturbances.size(); ++rank) {
     const traces::CoreRecord& record = result.disturbances[rank];
@@ -155,6 +169,7 @@ void print_report(std::ostream& out, const Result& result, const std::vector<Loa
     print_figures(out, result, loaded);
   }
   print_notes(out, other_links(result, loaded));
+  if (!result.two_events.empty()) print_two_events(out, result, loaded);
   if (!result.exposed.empty()) print_exposed(out, result, loaded);
   exec::CheckResult sum;
   for (const exec::CheckResult& check : result.measured.checks) exec::add(check, sum);
@@ -197,6 +212,9 @@ std::string to_json(const Result& result, const std::vector<Loaded>& loaded) {
     if (!result.disturbed.empty()) rows.back()["disturbed_steps"] = result.disturbed[i];
     rows.back()["quiet_known_to"] = result.known[i].quiet;
     rows.back()["typical_known_to"] = result.known[i].typical;
+    if (!result.two_events.empty()) {
+      rows.back()["step_with_two_events_us"] = to_us(result.two_events[i].median);
+    }
     if (result.exposed.empty()) continue;
     const Exposed& exposed = result.exposed[i];
     rows.back()["step_without_communication_us"] = to_us(exposed.alone);

@@ -47,9 +47,10 @@ struct Result {
   std::string device;                          // "NVIDIA H200, sm 90, 132 SMs"; empty on processors
   std::string stand_in;                        // what collectives were replaced by; empty: nothing
   std::vector<traces::Spread> spreads;
-  std::vector<Exposed> exposed;         // one per plan, if asked for
-  std::vector<std::int64_t> disturbed;  // steps that met absences, one count per plan
-  std::vector<Known> known;             // one per plan
+  std::vector<traces::Spread> two_events;  // one per plan, if asked for
+  std::vector<Exposed> exposed;            // one per plan, if asked for
+  std::vector<std::int64_t> disturbed;     // steps that met absences, one count per plan
+  std::vector<Known> known;                // one per plan
   std::vector<sim::Figures> figures;  // one per plan, predicted from costs measured between rounds
   std::vector<MeasuredAgain> again;   // what else was measured between rounds, beside ops
   traces::Disturbances disturbances;  // of each rank's core; none on GPUs

@@ -369,6 +369,11 @@ sanitize() {
     --plan "$out/plan-exact-1-1.json" "${flags[@]}"
 }
 
+# One file to bring home, where a machine gives back few.
+pack() {
+  tar czf "$out.tar.gz" -C "$(dirname "$out")" "$(basename "$out")" && echo "gpu_check: everything is in $out.tar.gz"
+}
+
 find_tools
 [[ -n $dry_run ]] || empty_folder
 step facts 20 python3 scripts/gpu_report.py facts "$out/facts.json"
@@ -386,7 +391,6 @@ deadline=$((SECONDS + report_s))  # its own time: it tells what was found, howev
 step report "$report_s" python3 scripts/gpu_report.py report "$out"
 [[ -n $dry_run ]] && exit 0
 cat "$out/report.log"
-# One file to bring home, where a machine gives back few.
-tar czf "$out.tar.gz" -C "$(dirname "$out")" "$(basename "$out")" && echo "gpu_check: everything is in $out.tar.gz"
+pack
 echo "gpu_check: $failed steps failed, $((SECONDS - start)) s; results in $out"
 ((failed == 0))

@@ -9,6 +9,7 @@
 #include "exec/cuda/synthetic_ops.h"
 #include "exec/cuda/training_kernels.h"
 #include "exec/cuda/training_ops.h"
+#include "exec/rank_work.h"
 #include "exec/run.h"
 #include "schedule/visit.h"
 
@@ -25,6 +26,31 @@ Scope scope_of(const BackendOptions& options) {
   return options.content == Content::TrainingJob ? Scope::All : Scope::Communicated;
 }
 
+Bytes free_memory() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return Bytes(static_cast<std::int64_t>(free));
+}
+
+// A plan that cannot fit is told before anything is allocated. Not counted: copies for the check, the
+// buffers of NCCL.
+void require_room(const schedule::ScheduledProgram& plan, const BackendOptions& options,
+                  const Layout& layout) {
+  const Bytes block(layout.bytes());
+  const bool is_job = options.content == Content::TrainingJob;
+  const Bytes work = is_job ? Bytes(0) : room_for_work(work_of(plan, options.exchange.rank).ops);
+  const Bytes needed(block.count() + work.count());
+  const Bytes free = free_memory();
+  if (needed <= free) return;
+  std::ostringstream message;
+  message << "rank " << options.exchange.rank << ": the plan needs at least " << to_string(needed)
+          << " of GPU " << options.device << ": gradients, buckets and parameters "
+          << to_string(block) << ", operands and workspace of its ops " << to_string(work) << "; "
+          << to_string(free) << " are free";
+  throw DeviceError(message.str());
+}
+
 // Everything that can be refused without a device, then the device itself.
 const schedule::ScheduledProgram& accepted(const schedule::ScheduledProgram& plan,
                                            const BackendOptions& options) {
@@ -38,8 +64,9 @@ const schedule::ScheduledProgram& accepted(const schedule::ScheduledProgram& pla
     throw InputError("a full trace needs eager steps: the kernels of a graph belong to its launch");
   }
   static_cast<void>(communicators_of(plan));
-  static_cast<void>(Layout(plan, options.exchange.rank, scope_of(options)));
+  const Layout layout(plan, options.exchange.rank, scope_of(options));
   check(cudaSetDevice(options.device), "cudaSetDevice");
+  require_room(plan, options, layout);
   return plan;
 }
 
@@ -77,6 +104,7 @@ CudaBackend::CudaBackend(const schedule::ScheduledProgram& plan, const BackendOp
     : plan_(accepted(plan, options)),
       options_(options),
       rank_(options.exchange.rank),
+      free_before_(free_memory()),
       watch_(watch_options(options)),
       memory_(Layout(plan, options.exchange.rank, scope_of(options)), source_of(options)),
       streams_(streams_of(plan)),
@@ -107,6 +135,9 @@ CudaBackend::CudaBackend(const schedule::ScheduledProgram& plan, const BackendOp
   }
   for (const schedule::Op& op : plan.program.ops) op_of_[op.id] = &op;
   plan_commands();
+  if (is_timed_whole() && !first_op_) throw InputError("a step without ops has no time");
+  release_all();
+  free_after_ = free_memory();
 }
 
 // Before the communicators go: NCCL would wait for the graph (graph.h).
@@ -151,6 +182,7 @@ void CudaBackend::plan_commands() {
         [&](const schedule::RunOp& action) {
           const schedule::Op& op = *op_of_.at(action.op);
           labels_[command.id] = op.name;
+          if (command.stream == schedule::kComputeStream && !first_op_) first_op_ = command.id;
           if (!std::holds_alternative<schedule::CollectiveWork>(op.work)) return;
           plan_collective(command, transfer_of(plan_, memory_.layout(), rank_, op, peers));
         },
@@ -173,7 +205,7 @@ void CudaBackend::plan_commands() {
         [&](const schedule::Scale& action) {
           labels_[command.id] = label("scale of", action.bucket);
         },
-        [](const schedule::Release&) {});
+        [&](const schedule::Release& action) { plan_release(action.bucket); });
   }
 }
 
@@ -220,6 +252,33 @@ void CudaBackend::plan_copy(const schedule::Command& command, const schedule::Co
   packings_[command.id] = std::move(packing);
 }
 
+void CudaBackend::plan_release(BucketId bucket) {
+  if (freeings_.count(bucket) > 0) return;
+  std::vector<Array> arrays;
+  std::int64_t largest = 0;
+  for (const Region& region : memory_.layout().released(bucket)) {
+    arrays.push_back(memory_.at(region));
+    largest = std::max(largest, region.count);
+  }
+  constexpr std::int64_t kPage = 4096;
+  Freeing freeing;
+  freeing.list = upload(arrays);
+  freeing.freed = {.list = static_cast<const Array*>(freeing.list.data()),
+                   .count = static_cast<std::int32_t>(arrays.size()),
+                   .largest = largest,
+                   .stride = arrays.empty() ? 1 : kPage / size_of(arrays[0].element)};
+  freeings_[bucket] = std::move(freeing);
+}
+
+// Before the first step, as behind any other.
+void CudaBackend::release_all() {
+  using dovetail::exec::cuda::check;  // the member of that name compares values
+  for (const auto& entry : freeings_) {
+    check(spoil(entry.second.freed, streams_[0].get()), "kernel spoil");
+  }
+  check(cudaStreamSynchronize(streams_[0].get()), "cudaStreamSynchronize");
+}
+
 cudaStream_t CudaBackend::stream_of(const schedule::Command& command) const {
   return streams_.at(static_cast<std::size_t>(command.stream.value)).get();
 }
@@ -234,12 +293,15 @@ void CudaBackend::begin_step(std::int32_t step) {
   mode_ = options_.issue == Issue::Eager || number == 0 ? Mode::Eager
           : number == 1                                 ? Mode::Capture
                                                         : Mode::Replay;
-  if (!is_replayed()) {
+  if (is_timed_whole()) {
+    timer_.restart(Recording::Eager);
+  } else if (!is_replayed()) {
     timer_.restart(mode_ == Mode::Capture ? Recording::Captured : Recording::Eager);
   }
   timer_.anchor(compute, watch_);
   start_.await();
   if (mode_ == Mode::Capture) graph_ = std::make_unique<StepGraph>(streams_);
+  if (mode_ == Mode::Eager && is_timed_whole()) begin_whole();
 }
 
 template <class Enqueue>
@@ -248,6 +310,7 @@ void CudaBackend::timed(const schedule::Command& command, const Enqueue& enqueue
   const NamedRange range(labels_.at(command.id));
   const CommandMark mark(recorder_.get(), command.id);
   cudaStream_t stream = stream_of(command);
+  if (is_timed_whole()) return enqueue(stream);
   const std::size_t span = timer_.begin(command.id, command.stream, stream);
   enqueue(stream);
   timer_.end(span, stream);
@@ -289,7 +352,11 @@ void CudaBackend::scale(const schedule::Command& command, const schedule::Scale&
   });
 }
 
-void CudaBackend::release(const schedule::Command&, const schedule::Release&) {}
+void CudaBackend::release(const schedule::Command& command, const schedule::Release& action) {
+  if (is_replayed()) return;
+  dovetail::exec::cuda::check(spoil(freeings_.at(action.bucket).freed, stream_of(command)),
+                              "kernel spoil");
+}
 
 void CudaBackend::record(const schedule::Command& command, const schedule::RecordEvent& action) {
   if (is_replayed()) return;
@@ -313,7 +380,11 @@ void CudaBackend::wait(const schedule::Command& command, const schedule::WaitEve
 
 std::vector<Timing> CudaBackend::finish() {
   if (mode_ == Mode::Capture) graph_->finish();
-  if (mode_ != Mode::Eager) graph_->launch();
+  if (mode_ != Mode::Eager) {
+    if (is_timed_whole()) begin_whole();
+    graph_->launch();
+  }
+  if (is_timed_whole()) end_whole();
   wait_until_idle();
   return timer_.read(step_);
 }
@@ -323,6 +394,20 @@ std::vector<DeviceWork> CudaBackend::device_work() {
   AttributedWork work = recorder_->take();
   lost_work_ += work.lost;
   return std::move(work.works);
+}
+
+void CudaBackend::begin_whole() {
+  whole_step_ = timer_.begin(*first_op_, schedule::kComputeStream, streams_[0].get());
+}
+
+// Behind the work of all streams.
+void CudaBackend::end_whole() {
+  using dovetail::exec::cuda::check;  // the member of that name compares values
+  for (std::size_t i = 1; i < streams_.size(); ++i) {
+    check(cudaEventRecord(ends_[i].get(), streams_[i].get()), "cudaEventRecord");
+    check(cudaStreamWaitEvent(streams_[0].get(), ends_[i].get(), 0), "cudaStreamWaitEvent");
+  }
+  timer_.end(whole_step_, streams_[0].get());
 }
 
 void CudaBackend::wait_until_idle() {
@@ -363,6 +448,10 @@ std::map<std::string, std::string> CudaBackend::notes() const {
   notes["buffers"] = options_.buffers == Buffers::Registered
                          ? "of ncclMemAlloc, which NCCL may use in place within a node"
                          : "of cudaMalloc; within a node NCCL copies through its own";
+  notes["memory"] = to_string(Bytes(free_before_.count() - free_after_.count())) +
+                    " taken by this plan with NCCL's buffers, " + to_string(free_after_) +
+                    " of the GPU left";
+  if (is_timed_whole()) notes["events"] = "two per step, none per command";
   if (!folds_.empty()) {
     notes["scales"] = std::to_string(folds_.size() / 2) + " carried out by their collectives";
   }

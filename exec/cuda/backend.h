@@ -41,6 +41,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,7 +61,8 @@ class CudaBackend final : public Backend {
                       const schedule::RunCollective& action) override;
   void copy(const schedule::Command& command, const schedule::Copy& action) override;
   void scale(const schedule::Command& command, const schedule::Scale& action) override;
-  // Device memory stays laid out: what is released keeps its values until the next gather.
+  // Device memory stays laid out; what is released is spoiled (kernels.h), so that whoever reads it
+  // before the next gather reads NaN. Like an event it is one more launch, and has no Timing.
   void release(const schedule::Command& command, const schedule::Release& action) override;
   void record(const schedule::Command& command, const schedule::RecordEvent& action) override;
   void wait(const schedule::Command& command, const schedule::WaitEvent& action) override;
@@ -82,18 +84,29 @@ class CudaBackend final : public Backend {
     Moves moves;
   };
 
+  // What a bucket's Release frees.
+  struct Freeing {
+    DeviceBuffer list;
+    Freed freed;
+  };
+
   void load_kernels() const;
   void make_ops();
   void plan_folds();
   void plan_commands();
   void plan_collective(const schedule::Command& command, Transfer transfer);
   void plan_copy(const schedule::Command& command, const schedule::Copy& action);
+  void plan_release(BucketId bucket);
+  void release_all();
   [[nodiscard]] cudaStream_t stream_of(const schedule::Command& command) const;
   [[nodiscard]] bool is_replayed() const { return mode_ == Mode::Replay; }
   // Enqueues within a timed span and a named range.
   template <class Enqueue>
   void timed(const schedule::Command& command, const Enqueue& enqueue);
   void send(const schedule::Command& command);
+  [[nodiscard]] bool is_timed_whole() const { return options_.events == StepEvents::TwoPerStep; }
+  void begin_whole();
+  void end_whole();
   void wait_until_idle();
   [[nodiscard]] std::string label_of_unfinished() const;
 
@@ -102,6 +115,8 @@ class CudaBackend final : public Backend {
   const schedule::ScheduledProgram& plan_;
   BackendOptions options_;
   Rank rank_;
+  Bytes free_before_,
+      free_after_;  // device memory, before and after all that this backend allocates
   Watch watch_;
   DeviceMemory memory_;
   std::vector<Stream> streams_;       // by stream id
@@ -114,6 +129,7 @@ class CudaBackend final : public Backend {
   std::map<OpId, const schedule::Op*> op_of_;
   std::map<CommandId, Sending> sendings_;
   std::map<CommandId, Packing> packings_;
+  std::map<BucketId, Freeing> freeings_;
   std::map<CommandId, Fold> folds_;  // by either command
   std::map<CommandId, std::string> labels_;
   std::unique_ptr<ActivityRecorder> recorder_;  // of a full trace
@@ -121,6 +137,8 @@ class CudaBackend final : public Backend {
   Mode mode_ = Mode::Eager;
   std::int32_t step_ = 0;
   std::int64_t steps_begun_ = 0;
+  std::optional<CommandId> first_op_;  // of the compute stream
+  std::size_t whole_step_ = 0;         // a span of timer_, where a step has two events
   // Destroyed first: freeing memory waits for the device, where a collective may hang until it is
   // aborted.
   std::unique_ptr<Communicators> communicators_;

@@ -37,8 +37,9 @@ struct ComparisonTables {
   const Comparison* comparisons = nullptr;
   const double* sums = nullptr;
   const Salted* salts = nullptr;
-  Found* found = nullptr;  // one per comparison, initialised
-  std::int32_t count = 0;  // of comparisons
+  Found* found = nullptr;    // one per comparison, initialised
+  std::int32_t count = 0;    // of comparisons
+  std::int64_t largest = 0;  // elements of the longest
 };
 
 }  // namespace dovetail::exec::cuda

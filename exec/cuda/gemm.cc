@@ -12,9 +12,6 @@
 namespace dovetail::exec::cuda {
 namespace {
 
-// What NVIDIA recommends for sm_90; smaller devices use less of it.
-constexpr Bytes kWorkspace = Bytes(std::int64_t{32} << 20);
-
 cudaDataType_t data_type(Element element) {
   switch (element) {
     case Element::F32:
@@ -48,7 +45,7 @@ Gemm::Gemm(F32Math math) : math_(math) {
   cublasHandle_t handle = nullptr;
   check(cublasCreate(&handle), "cublasCreate");
   handle_ = CublasHandle(handle);
-  workspace_ = DeviceBuffer(kWorkspace, "cuBLAS's workspace");
+  workspace_ = DeviceBuffer(kGemmWorkspace, "cuBLAS's workspace");
 }
 
 void Gemm::reserve(const schedule::GemmWork& work, Element element) {
@@ -56,13 +53,10 @@ void Gemm::reserve(const schedule::GemmWork& work, Element element) {
   if (std::max({work.m, work.n, work.k, work.count}) > kMost) {
     throw InputError("a matrix product has a side or a count beyond 2^31");
   }
-  const GemmRoom room = room_of(work, element);
   const std::pair shape(work, element);
   if (std::ranges::find(shapes_, shape) == shapes_.end()) shapes_.push_back(shape);
   GemmRoom& known = operands_[element].room;
-  known = {.a = std::max(known.a, room.a),
-           .b = std::max(known.b, room.b),
-           .c = std::max(known.c, room.c)};
+  known = wider(known, room_of(work, element));
 }
 
 void Gemm::allocate() {

@@ -14,10 +14,13 @@
 #include "exec/cuda/array.h"
 #include "schedule/program.h"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace dovetail::exec::cuda {
 
+// What NVIDIA recommends for sm_90; smaller devices use less of it.
+inline constexpr Bytes kGemmWorkspace = Bytes(std::int64_t{32} << 20);
 inline constexpr std::int64_t kBatchBytes = std::int64_t{256} << 20;
 
 struct GemmBatches {
@@ -32,5 +35,10 @@ struct GemmRoom {
   std::int64_t a = 0, b = 0, c = 0;
 };
 GemmRoom room_of(const schedule::GemmWork& work, Element element);
+// Room for either.
+inline GemmRoom wider(const GemmRoom& one, const GemmRoom& other) {
+  return {
+      .a = std::max(one.a, other.a), .b = std::max(one.b, other.b), .c = std::max(one.c, other.c)};
+}
 
 }  // namespace dovetail::exec::cuda

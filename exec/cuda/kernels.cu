@@ -6,6 +6,8 @@
 #include "exec/cuda/device.cuh"
 #include "exec/cuda/elements.cuh"
 
+#include <algorithm>
+#include <cmath>
 #include <initializer_list>
 
 namespace dovetail::exec::cuda {
@@ -13,6 +15,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr std::int64_t kMostBlocks = 4096;
+constexpr int kMostRows = 65535;  // of a grid
 
 int blocks_for(std::int64_t items) {
   const std::int64_t blocks = (items + kThreads - 1) / kThreads;
@@ -101,6 +104,17 @@ __global__ void move_ranges_kernel(Moves moves) {
   }
 }
 
+// Row y of the grid takes array y.
+__global__ void spoil_kernel(Freed freed) {
+  for (std::int32_t number = blockIdx.y; number < freed.count; number += gridDim.y) {
+    const Array data = freed.list[number];
+    for (std::int64_t i = thread_index() * freed.stride; i < data.count;
+         i += thread_count() * freed.stride) {
+      store(data, i, NAN);
+    }
+  }
+}
+
 __global__ void copy_scaled_kernel(Array from, Array to, double factor) {
   for (std::int64_t i = thread_index(); i < to.count; i += thread_count()) {
     store(to, i, load(from.data, from.element, i) * factor);
@@ -124,8 +138,9 @@ __global__ void squares_kernel(Array data, double factor, double* partial) {
   if (threadIdx.x == 0) partial[blockIdx.x] = all;
 }
 
-__global__ void add_partials_kernel(const double* partial, double* total) {
-  const double sum = block_sum<kThreads>(partial[threadIdx.x]);
+__global__ void add_partials_kernel(const double* partial, std::int32_t count, double* total) {
+  const bool has_one = static_cast<std::int32_t>(threadIdx.x) < count;
+  const double sum = block_sum<kThreads>(has_one ? partial[threadIdx.x] : 0);
   if (threadIdx.x == 0) *total += sum;
 }
 
@@ -167,9 +182,10 @@ cudaError_t fill_random(const Array& data, std::uint64_t seed, cudaStream_t stre
 
 cudaError_t compare_known(const ComparisonTables& tables, cudaStream_t stream) {
   if (tables.count == 0) return cudaSuccess;
-  constexpr int kBlocksPerComparison = 64;
-  const int rows = tables.count < 65535 ? tables.count : 65535;
-  const dim3 grid(kBlocksPerComparison, static_cast<unsigned>(rows));
+  constexpr int kMostPerComparison = 64;
+  const int columns = std::min(kMostPerComparison, blocks_for(tables.largest));
+  const int rows = tables.count < kMostRows ? tables.count : kMostRows;
+  const dim3 grid(static_cast<unsigned>(columns), static_cast<unsigned>(rows));
   return DOVETAIL_LAUNCH(compare_known_kernel, grid, kThreads, stream, tables);
 }
 
@@ -177,9 +193,17 @@ cudaError_t move_ranges(const Moves& moves, cudaStream_t stream) {
   if (moves.count == 0) return cudaSuccess;
   constexpr int kBytesPerThread = 64;
   const int columns = blocks_for(moves.largest / kBytesPerThread);
-  const int rows = moves.count < 65535 ? moves.count : 65535;
+  const int rows = moves.count < kMostRows ? moves.count : kMostRows;
   const dim3 grid(static_cast<unsigned>(columns), static_cast<unsigned>(rows));
   return DOVETAIL_LAUNCH(move_ranges_kernel, grid, kThreads, stream, moves);
+}
+
+cudaError_t spoil(const Freed& freed, cudaStream_t stream) {
+  if (freed.count == 0) return cudaSuccess;
+  const int columns = blocks_for((freed.largest + freed.stride - 1) / freed.stride);
+  const int rows = freed.count < kMostRows ? freed.count : kMostRows;
+  const dim3 grid(static_cast<unsigned>(columns), static_cast<unsigned>(rows));
+  return DOVETAIL_LAUNCH(spoil_kernel, grid, kThreads, stream, freed);
 }
 
 cudaError_t copy_scaled(const Array& from, const Array& to, double factor, cudaStream_t stream) {
@@ -199,10 +223,11 @@ cudaError_t add_squares(const Array& data, double factor, double* partial, doubl
                         cudaStream_t stream) {
   static_assert(kSquareBlocks == kThreads, "one block adds the partial sums");
   if (data.count == 0) return cudaSuccess;
+  const int blocks = std::min(kSquareBlocks, blocks_for(data.count));
   const cudaError_t launched =
-      DOVETAIL_LAUNCH(squares_kernel, kSquareBlocks, kThreads, stream, data, factor, partial);
+      DOVETAIL_LAUNCH(squares_kernel, blocks, kThreads, stream, data, factor, partial);
   if (launched != cudaSuccess) return launched;
-  return DOVETAIL_LAUNCH(add_partials_kernel, 1, kThreads, stream, partial, total);
+  return DOVETAIL_LAUNCH(add_partials_kernel, 1, kThreads, stream, partial, blocks, total);
 }
 
 cudaError_t store_number(const double* total, const Array& out, cudaStream_t stream) {
@@ -219,10 +244,10 @@ cudaError_t preload_kernels() {
   for (const cudaError_t loaded :
        {DOVETAIL_PRELOAD(fill_known_kernel), DOVETAIL_PRELOAD(set_step_kernel),
         DOVETAIL_PRELOAD(fill_random_kernel), DOVETAIL_PRELOAD(compare_known_kernel),
-        DOVETAIL_PRELOAD(move_ranges_kernel), DOVETAIL_PRELOAD(copy_scaled_kernel),
-        DOVETAIL_PRELOAD(accumulate_kernel), DOVETAIL_PRELOAD(squares_kernel),
-        DOVETAIL_PRELOAD(add_partials_kernel), DOVETAIL_PRELOAD(store_number_kernel),
-        DOVETAIL_PRELOAD(stream_pass_kernel)}) {
+        DOVETAIL_PRELOAD(move_ranges_kernel), DOVETAIL_PRELOAD(spoil_kernel),
+        DOVETAIL_PRELOAD(copy_scaled_kernel), DOVETAIL_PRELOAD(accumulate_kernel),
+        DOVETAIL_PRELOAD(squares_kernel), DOVETAIL_PRELOAD(add_partials_kernel),
+        DOVETAIL_PRELOAD(store_number_kernel), DOVETAIL_PRELOAD(stream_pass_kernel)}) {
     if (loaded != cudaSuccess) return loaded;
   }
   return cudaSuccess;

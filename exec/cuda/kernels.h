@@ -2,7 +2,7 @@
 // graph, and returns the launch's status, which goes through check().
 //
 //   known values   fill_known, compare_known     the proof that a schedule moved the right data
-//   data movement  move_ranges, copy_scaled, accumulate, scale
+//   data movement  move_ranges, spoil, copy_scaled, accumulate
 //   work           stream_pass (memory-bound)
 //
 // All arrays are in device memory. Kernels that take any element type decide per element, by a
@@ -47,6 +47,16 @@ struct Moves {
   std::int64_t largest = 0;  // bytes of the longest
 };
 [[nodiscard]] cudaError_t move_ranges(const Moves& moves, cudaStream_t stream);
+
+// NaN into one element of every 4 KiB of each array, the first one included: whoever reads what was
+// freed is found. The list lies in device memory; all elements are of one type.
+struct Freed {
+  const Array* list = nullptr;
+  std::int32_t count = 0;
+  std::int64_t largest = 0;  // elements of the longest
+  std::int64_t stride = 1;   // elements in 4 KiB
+};
+[[nodiscard]] cudaError_t spoil(const Freed& freed, cudaStream_t stream);
 
 // to = from x factor. REQUIRES (all): equal counts.
 [[nodiscard]] cudaError_t copy_scaled(const Array& from, const Array& to, double factor,

@@ -76,12 +76,33 @@ Layout::Layout(const schedule::ScheduledProgram& plan, Rank rank, Scope scope) {
 void Layout::place_buckets(const schedule::ScheduledProgram& plan, Rank rank) {
   const std::set<BucketId> used = work_of(plan, rank).buckets;
   for (const schedule::BucketLayout& layout : plan.buckets) {
-    if (used.count(layout.bucket) > 0) place_bucket(layout, plan.program);
+    if (used.count(layout.bucket) == 0) continue;
+    place_bucket(layout, plan.program);
+    if (layout.shards <= 1) continue;
+    // Also where no collective says who has which shard: a calibration leaves them out.
+    Place& place = buckets_.at(layout.bucket);
+    place.shards = layout.shards;
+    place.shard_index = rank.value % layout.shards;
   }
   for (const schedule::Command& command : role_of(plan, rank).commands) {
     const auto* collective = std::get_if<schedule::RunCollective>(&command.action);
     if (collective == nullptr || collective->kind == schedule::Collective::AllReduce) continue;
     place_shards(plan, *collective, rank);
+  }
+  cut_alike(plan.program);
+}
+
+// The two buckets of a sharded update are cut alike, whichever of them a collective names.
+void Layout::cut_alike(const schedule::Program& program) {
+  for (const schedule::Op& op : program.ops) {
+    const auto* update = std::get_if<schedule::ShardUpdate>(&op.effect);
+    if (update == nullptr || !has(update->gradients) || !has(update->parameters)) continue;
+    Place& gradients = buckets_.at(update->gradients);
+    Place& parameters = buckets_.at(update->parameters);
+    const Place& cut = gradients.shards > parameters.shards ? gradients : parameters;
+    Place& uncut = gradients.shards > parameters.shards ? parameters : gradients;
+    uncut.shards = cut.shards;
+    uncut.shard_index = cut.shard_index;
   }
 }
 
@@ -90,6 +111,8 @@ void Layout::place_bucket(const schedule::BucketLayout& layout, const schedule::
   const Element element = element_of(layout.dtype);
   Place place;
   place.buffer = take(elements(layout.size, element, name), element);
+  place.is_released = layout.residence == schedule::Residence::Shard;
+  place.is_copied = layout.mode == schedule::BucketMode::Copy;
   for (const schedule::BucketMember& member : layout.members) {
     const schedule::Tensor& tensor = program.tensor(member.tensor);
     if (tensor.dtype != layout.dtype) {
@@ -221,6 +244,30 @@ std::vector<MemberRegion> Layout::shard_members(BucketId id) const {
              .offset = first, .count = (last - first) / size, .element = shard_region.element}});
   }
   return regions;
+}
+
+std::vector<Region> Layout::released(BucketId id) const {
+  const Place& place = place_of(id);
+  std::vector<Region> freed;
+  if (!place.is_released) return freed;
+  const auto add = [&](const Region& of, std::int64_t first, std::int64_t last) {
+    if (first >= last) return;
+    const std::int64_t size = size_of(of.element);
+    freed.push_back({.offset = first, .count = (last - first) / size, .element = of.element});
+  };
+  const Region own = shard(id);
+  for (const MemberRegion& member : place.members) {
+    const std::int64_t begin = member.region.offset;
+    const std::int64_t end = begin + member.region.bytes();
+    add(member.region, begin, std::clamp(own.offset, begin, end));
+    add(member.region, std::clamp(own.offset + own.bytes(), begin, end), end);
+    if (!place.is_copied) continue;
+    Region copy = tensor(member.tensor);
+    copy.offset += member.first * size_of(copy.element);
+    copy.count = member.region.count;
+    freed.push_back(copy);
+  }
+  return freed;
 }
 
 Region Layout::scratch(OpId id) const {

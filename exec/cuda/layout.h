@@ -67,6 +67,10 @@ class Layout {
   [[nodiscard]] Region shard(BucketId id) const;
   [[nodiscard]] std::vector<MemberRegion> shard_members(BucketId id) const;
 
+  // What a Release of the bucket frees: its members outside of this rank's shard, and in copy mode their
+  // own memory too. Empty for a bucket that ranks keep whole.
+  [[nodiscard]] std::vector<Region> released(BucketId id) const;
+
   // Of an op that is a collective; empty where it needs none.
   [[nodiscard]] Region scratch(OpId id) const;
 
@@ -80,11 +84,14 @@ class Layout {
     std::int64_t shards = 1;
     std::int64_t shard_index = 0;
     std::vector<MemberRegion> members;
+    bool is_released = false;  // between uses
+    bool is_copied = false;    // members have memory of their own
   };
   void place_buckets(const schedule::ScheduledProgram& plan, Rank rank);
   void place_bucket(const schedule::BucketLayout& layout, const schedule::Program& program);
   void place_shards(const schedule::ScheduledProgram& plan,
                     const schedule::RunCollective& collective, Rank rank);
+  void cut_alike(const schedule::Program& program);
   void place_tensors(const schedule::ScheduledProgram& plan, Rank rank, Scope scope);
   void place_tensor(const schedule::Tensor& tensor);
   [[nodiscard]] const Place& place_of(BucketId id) const;

@@ -28,7 +28,7 @@
 namespace dovetail::exec::cuda {
 
 // Raised with every change of this header.
-inline constexpr std::uint32_t kModuleVersion = 6;
+inline constexpr std::uint32_t kModuleVersion = 7;
 
 // One GPU as the driver describes it.
 struct DeviceFacts {
@@ -102,6 +102,11 @@ struct Trained {
 // (NVLS, IPC); for ranks that share a node.
 enum class Buffers { Plain, Registered };
 
+// Which events of CUDA a step has. PerCommand: two around each, so that every command has a Timing.
+// TwoPerStep: one before its first command and one behind its last, as a trainer would time it; the step's
+// first op then stands for the whole step in finish(), and a hang is named as the step's.
+enum class StepEvents { PerCommand, TwoPerStep };
+
 class KeptCommunicators;  // of the module (kept_communicators.h)
 
 struct BackendOptions {
@@ -113,6 +118,7 @@ struct BackendOptions {
   Content content = Content::KnownValues;
   Scales scales = Scales::Kernels;
   TraceDetail trace_detail = TraceDetail::Commands;
+  StepEvents events = StepEvents::PerCommand;
   std::int32_t cluster_size = 0;  // of NCCL's thread blocks; 0: NCCL decides
   Buffers buffers = Buffers::Plain;
   // Where communicators come from and go back to; empty: made and destroyed with each backend.

@@ -9,6 +9,7 @@
 #include "schedule/visit.h"
 
 #include <algorithm>
+#include <map>
 #include <variant>
 
 namespace dovetail::exec::cuda {
@@ -24,6 +25,16 @@ std::int64_t round_up(std::int64_t count) { return (count + kStride - 1) / kStri
 
 std::int64_t elements(Bytes bytes) {
   return std::max<std::int64_t>(0, bytes.count()) / kBytesPerElement;
+}
+
+// Floats in each of the ring's arrays.
+std::int64_t ring_for(const std::vector<const schedule::Op*>& ops) {
+  std::int64_t per_step = 0;
+  for (const schedule::Op* op : ops) {
+    const auto* work = std::get_if<schedule::MemoryWork>(&op->work);
+    if (work != nullptr) per_step += elements(work->bytes);
+  }
+  return round_up(std::clamp(per_step, kFewestRing, kMostRing));
 }
 
 DeviceBuffer random_floats(std::int64_t count) {
@@ -44,16 +55,25 @@ void require_executable(const schedule::Program& program) {
   }
 }
 
-OpWork::OpWork(const std::vector<const schedule::Op*>& ops, F32Math math) : gemm_(math) {
-  std::int64_t per_step = 0;
+Bytes room_for_work(const std::vector<const schedule::Op*>& ops) {
+  std::map<Element, GemmRoom> rooms;
   for (const schedule::Op* op : ops) {
-    schedule::visit(
-        op->work,
-        [&](const schedule::GemmWork& work) { gemm_.reserve(work, element_of(op->dtype)); },
-        [&](const schedule::MemoryWork& work) { per_step += elements(work.bytes); },
-        [](const schedule::TimedWork&) {}, [](const schedule::CollectiveWork&) {});
+    const auto* work = std::get_if<schedule::GemmWork>(&op->work);
+    if (work == nullptr) continue;
+    GemmRoom& room = rooms[element_of(op->dtype)];
+    room = wider(room, room_of(*work, element_of(op->dtype)));
   }
-  ring_ = round_up(std::clamp(per_step, kFewestRing, kMostRing));
+  std::int64_t bytes = kGemmWorkspace.count() + 2 * 4 * ring_for(ops);
+  for (const auto& [element, room] : rooms) bytes += (room.a + room.b + room.c) * size_of(element);
+  return Bytes(bytes);
+}
+
+OpWork::OpWork(const std::vector<const schedule::Op*>& ops, F32Math math)
+    : gemm_(math), ring_(ring_for(ops)) {
+  for (const schedule::Op* op : ops) {
+    const auto* work = std::get_if<schedule::GemmWork>(&op->work);
+    if (work != nullptr) gemm_.reserve(*work, element_of(op->dtype));
+  }
   x_ = random_floats(ring_);
   y_ = random_floats(ring_);
   gemm_.allocate();

@@ -19,6 +19,9 @@ namespace dovetail::exec::cuda {
 // Throws InputError for timed work: only the simulator can play it. Needs no device.
 void require_executable(const schedule::Program& program);
 
+// Device memory that OpWork takes for these ops.
+Bytes room_for_work(const std::vector<const schedule::Op*>& ops);
+
 class OpWork {
  public:
   // Makes room for these ops. REQUIRES: none is timed work (require_executable).

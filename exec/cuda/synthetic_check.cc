@@ -78,11 +78,14 @@ std::vector<Found> SyntheticOps::found(const ExpectedTables& tables, cudaStream_
   const DeviceBuffer sums = upload(tables.sums());
   const DeviceBuffer salts = upload(tables.salts());
   const DeviceBuffer found = upload(answers);
+  std::int64_t largest = 0;
+  for (const Comparison& one : tables.comparisons()) largest = std::max(largest, one.count);
   check(compare_known({.comparisons = static_cast<const Comparison*>(comparisons.data()),
                        .sums = static_cast<const double*>(sums.data()),
                        .salts = static_cast<const Salted*>(salts.data()),
                        .found = static_cast<Found*>(found.data()),
-                       .count = static_cast<std::int32_t>(answers.size())},
+                       .count = static_cast<std::int32_t>(answers.size()),
+                       .largest = largest},
                       stream),
         "kernel compare_known");
   check(cudaMemcpyAsync(answers.data(), found.data(), answers.size() * sizeof(Found),

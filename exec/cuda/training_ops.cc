@@ -409,14 +409,26 @@ CheckResult TrainingOps::check(cudaStream_t stream) {
               "cudaMemcpy to the host");
   losses_.push_back(loss_of_step);
   CheckResult result;
-  for (const schedule::Tensor& tensor : plan_.program.tensors) {
-    if (!is_parameter(tensor) || !memory_.layout().has(tensor.id)) continue;
-    for (const float weight : download(memory_.layout().tensor(tensor.id))) {
+  const auto look_at = [&](const schedule::Tensor& tensor, const Region& region) {
+    for (const float weight : download(region)) {
       ++result.checked;
       if (std::isfinite(weight)) continue;
       ++result.wrong;
       if (result.first_wrong.empty()) result.first_wrong = tensor.name + " is not finite";
     }
+  };
+  const Layout& layout = memory_.layout();
+  std::set<TensorId> released;  // of which this rank holds its shards only
+  for (const BucketId bucket : layout.bucket_ids()) {
+    if (plan_.bucket(bucket).residence == schedule::Residence::Whole) continue;
+    for (const MemberRegion& member : layout.shard_members(bucket)) {
+      released.insert(member.tensor);
+      look_at(plan_.program.tensor(member.tensor), member.region);
+    }
+  }
+  for (const schedule::Tensor& tensor : plan_.program.tensors) {
+    if (!is_parameter(tensor) || !layout.has(tensor.id) || released.count(tensor.id) > 0) continue;
+    look_at(tensor, layout.tensor(tensor.id));
   }
   return result;
 }

@@ -143,6 +143,23 @@ TEST(GpuCheckTest, ValuesAreCheckedWithoutAStandIn) {
   }
 }
 
+// Some sandboxes do not let compute-sanitizer watch their GPU, and give back few files.
+TEST(GpuCheckTest, ARefusedSanitizerIsASkipAndEverythingIsInOneArchive) {
+  const std::string out = place("gpu_check_steps");
+  const std::string steps = R"bash( deadline=$((SECONDS + 60)); failed=0; dry_run=; mkdir "$out"
+      eval "$(sed -n -e "/^step() {/,/^}/p" -e "/^pack() {/,/^}/p" "$root/scripts/gpu_check.sh")"
+      refuses=(sh -c "echo Device not supported; exit 1")
+      step sanitizer 5 "${refuses[@]}"; step selftest 5 "${refuses[@]}"; echo "$failed failed"
+      pack; tar tzf "$out.tar.gz"; rm -r "$out" "$out.tar.gz")bash";
+  const Ended ended = shell("bash -c 'root=" + kRoot + "; out=" + out + ";" + steps + "'");
+  EXPECT_THAT(ended.output,
+              HasSubstr("gpu_check: sanitizer: skipped, compute-sanitizer may not watch"));
+  EXPECT_THAT(ended.output, HasSubstr("gpu_check: selftest: FAILED (exit 1)"));
+  EXPECT_THAT(ended.output, HasSubstr("1 failed"));
+  EXPECT_THAT(ended.output, HasSubstr("everything is in " + out + ".tar.gz"));
+  EXPECT_THAT(ended.output, HasSubstr("/sanitizer.log"));
+}
+
 TEST(GpuCheckTest, RelativePathsCountFromTheCallersFolder) {
   const Ended ended = shell("cd /usr && " + kRoot + "/scripts/gpu_check.sh --dry-run --out found");
   ASSERT_EQ(lines_with(ended.output, "facts ").size(), 1u);

@@ -2,6 +2,8 @@
 // names rank, call and bucket: eagerly, and where a graph holds the communicators.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include "base/error.h"
+#include "exec/cuda/handles.h"
 #include "exec/launch/world.h"
 #include "tests/emulated/fixture.h"
 #include "tests/emulated/job.h"
@@ -139,8 +141,20 @@ TEST_P(MemoryOnDeviceTest, ThatRunsOutIsToldWithSizes) {
   BackendOptions options;
   options.issue = GetParam();
   const Outcome outcome = run_job(plan, options);
-  EXPECT_THAT(outcome.error, HasSubstr("cudaMalloc of 32 MiB for cuBLAS"));
-  EXPECT_THAT(outcome.error, HasSubstr("are free"));
+  EXPECT_THAT(outcome.error, HasSubstr("the plan needs at least 32"));
+  EXPECT_THAT(outcome.error, HasSubstr("; 1 MiB are free"));
+}
+
+// What is not counted in advance, or taken by somebody else meanwhile.
+TEST_F(EmulatedTest, AnAllocationThatFailsSaysHowMuchForWhat) {
+  configure({.memory_bytes = std::size_t{1} << 20});
+  try {
+    exec::cuda::allocate(mib(32), "cuBLAS's workspace");
+    ADD_FAILURE() << "there is room";
+  } catch (const DeviceError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("cudaMalloc of 32 MiB for cuBLAS's workspace"));
+    EXPECT_THAT(error.what(), HasSubstr("1 MiB of 1 MiB are free"));
+  }
 }
 
 }  // namespace

@@ -63,6 +63,13 @@ inline Accesses accesses_move_ranges_kernel(const exec::cuda::Moves& moves) {
   }
   return all;
 }
+// All of each: what was freed may be read nowhere.
+inline Accesses accesses_spoil_kernel(const exec::cuda::Freed& freed) {
+  using exec::cuda::Array;
+  Accesses all = {reads(freed.list, bytes_of<Array>(freed.count))};
+  for (std::int32_t i = 0; i < freed.count; ++i) all.push_back(writes(freed.list[i]));
+  return all;
+}
 inline Accesses accesses_copy_scaled_kernel(const exec::cuda::Array& from,
                                             const exec::cuda::Array& to, double) {
   return {reads(from), writes(to)};
@@ -76,9 +83,9 @@ inline Accesses accesses_accumulate_kernel(const exec::cuda::Array& from,
 inline Accesses accesses_squares_kernel(const exec::cuda::Array& data, double, double* partial) {
   return {reads(data), writes(partial, bytes_of<double>(exec::cuda::kSquareBlocks))};
 }
-inline Accesses accesses_add_partials_kernel(const double* partial, double* total) {
-  return {reads(partial, bytes_of<double>(exec::cuda::kSquareBlocks)), reads(total, 8),
-          writes(total, 8)};
+inline Accesses accesses_add_partials_kernel(const double* partial, std::int32_t count,
+                                             double* total) {
+  return {reads(partial, bytes_of<double>(count)), reads(total, 8), writes(total, 8)};
 }
 inline Accesses accesses_store_number_kernel(const double* total, const exec::cuda::Array& out) {
   return {reads(total, 8),

@@ -3,26 +3,25 @@
 // cpu backend, and no rule of the libraries broken.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "base/error.h"
-#include "base/random.h"
 #include "exec/clock.h"
 #include "exec/cpu/job.h"
 #include "exec/launch/local_ranks.h"
 #include "exec/measure.h"
 #include "exec/training/program.h"
-#include "schedule/lower.h"
 #include "schedule/policies.h"
 #include "tests/emulated/fixture.h"
 #include "tests/emulated/job.h"
 #include "tests/exec/ahead.h"
+#include "tests/exec/drawn.h"
 #include "tests/exec/law.h"
 #include "tests/exec/programs.h"
-#include "tests/support/random_language.h"
 #include "traces/metrics.h"
 
 #include <gmock/gmock.h>
 
 #include <chrono>
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,8 +34,6 @@ using exec::cuda::Issue;
 using exec::testing::Combination;
 using exec::testing::legal_plan;
 using exec::training::Embedding;
-using exec::training::Optimizer;
-using exec::training::TrainingOptions;
 using schedule::ScheduledProgram;
 
 constexpr std::int32_t kTrainingSteps = 5;
@@ -104,6 +101,42 @@ TEST_F(SchedulesTest, EveryPolicyIsExact) {
         "gradient-merge:k=2,sync=last", "sharded:cap=8KiB,p=1,gather=after-update",
         "sharded:cap=4KiB,p=3,gather=next-forward"}) {
     expect_exact(policy);
+  }
+}
+
+// Parameters that are gathered before each use and freed behind it.
+TEST_F(SchedulesTest, ParametersThatComeAndGoAreExactAndTrain) {
+  for (const char* policy :
+       {"fsdp:prefetch=1", "fsdp:prefetch=0,mode=copy", "fsdp:prefetch=2,limit=2,streams=2",
+        "fsdp:reshard=no", "fsdp:k=2,prefetch=2,streams=2"}) {
+    expect_exact(policy);
+  }
+  const Combination combination = {.options = {.samples = 2},
+                                   .policy = "fsdp:prefetch=1,mode=copy"};
+  expect_weights(legal_plan(exec::training::training_program(combination.options),
+                            exec::testing::schedule_of(combination)),
+                 exec::testing::hyperparameters(combination));
+}
+
+// What is freed is spoiled: whoever reads it before it is gathered again is found by its value.
+TEST_F(SchedulesTest, FreedParametersThatAreReadAreFound) {
+  const schedule::Program program = exec::testing::three_layers(2);
+  const auto plan = [&](const char* policy) {
+    return exec::testing::plan_of(program,
+                                  schedule::make_schedule(program, schedule::parse_policy(policy)));
+  };
+  const auto expect_found = [&](const ScheduledProgram& broken, const char* words) {
+    configure({.devices = 2, .seed = ++seed_});
+    const Outcome outcome = run_job(broken, {});
+    EXPECT_GT(outcome.check.wrong, 0);
+    EXPECT_THAT(outcome.check.first_wrong, ::testing::HasSubstr(words));
+    static_cast<void>(take_complaints());
+  };
+  // a and b are gathered for forward, c for both, b and a for backward.
+  expect_found(exec::testing::without_gather(plan("fsdp:prefetch=1"), 3), "as b.backward read it");
+  for (const char* policy : {"fsdp:prefetch=1", "fsdp:prefetch=1,mode=copy"}) {
+    SCOPED_TRACE(policy);
+    expect_found(exec::testing::released_before(plan(policy), "b.forward"), "as b.forward read it");
   }
 }
 
@@ -184,6 +217,33 @@ TEST_F(SchedulesTest, TwoHostsOfFourRanksAreExactAndHaveOneClock) {
       });
 }
 
+// As a trainer would time a step: one span from its first command to its last, on whatever stream.
+TEST_F(SchedulesTest, TwoEventsSpanAStep) {
+  const schedule::Program program = exec::testing::three_layers(2);
+  const ScheduledProgram plan =
+      exec::testing::plan_of(program, exec::testing::two_buckets_of(program));
+  for (const Issue issue : {Issue::Eager, Issue::Graph}) {
+    SCOPED_TRACE(issue == Issue::Graph ? "graph" : "eager");
+    configure({.devices = 2, .seed = ++seed_});
+    exec::launch::run_local_ranks(
+        {.ranks = 2, .cores = exec::launch::Cores::Any}, [&](exec::launch::Session& session) {
+          BackendOptions options;
+          options.issue = issue;
+          options.events = exec::cuda::StepEvents::TwoPerStep;
+          const auto backend = make_backend(plan, options, session);
+          const exec::RankResult result =
+              exec::run(plan, session.rank(), *backend, {.warmup = 2, .steps = 3});
+          EXPECT_EQ(result.check.wrong, 0) << result.check.first_wrong;
+          EXPECT_GT(result.check.checked, 0);
+          ASSERT_EQ(result.timings.size(), 3U);
+          for (const exec::Timing& timing : result.timings) {
+            EXPECT_EQ(timing.stream, schedule::kComputeStream);
+            EXPECT_GT(timing.end_ns, timing.start_ns);
+          }
+        });
+  }
+}
+
 TEST_F(SchedulesTest, GroupsOfSeveralRanksAreExact) {
   const schedule::Program program =
       exec::testing::three_layers_in_pairs(exec::testing::Owes::Pairs);
@@ -231,44 +291,24 @@ TEST_F(SchedulesTest, EveryDroppedWaitIsFound) {
 constexpr int kParts = 4;
 constexpr int kWanted = 40;
 
-std::vector<TrainingOptions> variants() {
-  std::vector<TrainingOptions> result;
-  for (const Embedding embedding : {Embedding::OneTensor, Embedding::TwoParts}) {
-    for (const Optimizer optimizer : {Optimizer::Momentum, Optimizer::Adam}) {
-      for (const double max_norm : {0.0, 0.5}) {
-        result.push_back(
-            {.samples = 2, .embedding = embedding, .optimizer = optimizer, .max_norm = max_norm});
-      }
-    }
-  }
-  return result;
-}
-
 class RandomSchedulesTest : public SchedulesTest, public ::testing::WithParamInterface<int> {};
 INSTANTIATE_TEST_SUITE_P(Part, RandomSchedulesTest, ::testing::Range(0, kParts));
 
 TEST_P(RandomSchedulesTest, AreExactAndEveryThirdTrainsAsTheCpuBackend) {
-  const std::vector<TrainingOptions> all = variants();
   int legal = 0;
   for (std::uint64_t seed = 5000 + 1000 * static_cast<std::uint64_t>(GetParam());
        legal < kWanted / kParts; ++seed) {
-    const TrainingOptions& options = all[seed % all.size()];
-    Random random(seed);
-    const schedule::Program program = exec::training::training_program(options);
-    const schedule::Schedule schedule = testing::random_language_schedule(random, program);
-    ScheduledProgram plan;
-    try {
-      plan = schedule::lower(program, schedule).program;
-    } catch (const InputError&) {
-      continue;  // a pass refuses it
-    }
+    const std::optional<exec::testing::Drawn> drawn = exec::testing::draw(seed, 2);
+    if (!drawn) continue;
     SCOPED_TRACE("seed " + std::to_string(seed));
     BackendOptions backend;
     backend.scales = seed % 2 == 0 ? exec::cuda::Scales::Kernels : exec::cuda::Scales::Collectives;
-    expect_exact(plan, backend);
+    expect_exact(drawn->plan, backend);
     if (++legal % 3 != 0) continue;
-    expect_weights(plan, exec::testing::hyperparameters(
-                             {.options = options, .policy = "", .merge = schedule.merge}));
+    expect_weights(
+        drawn->plan,
+        exec::testing::hyperparameters(
+            {.options = drawn->options, .policy = "", .merge = drawn->source.schedule.merge}));
   }
   RecordProperty("checked", std::to_string(checked_));
 }

@@ -4,9 +4,11 @@
 #include "exec/cuda/layout.h"
 
 #include "base/error.h"
+#include "exec/calibrate/compute.h"
 #include "exec/cpu/tensor_memory.h"
 #include "exec/cuda/stand_in.h"
 #include "exec/cuda/transfer.h"
+#include "schedule/policies.h"
 #include "schedule/verify.h"
 #include "tests/exec/programs.h"
 
@@ -87,8 +89,7 @@ TEST(CudaLayoutTest, ScopeAllGivesParametersMemoryToo) {
 }
 
 // The cpu backend's memory is the judge: same counts, same places relative to the bucket.
-TEST(CudaLayoutTest, AgreesWithTheCpuBackendOnMembersAndShards) {
-  const ScheduledProgram plan = scattered();
+void expect_as_on_the_cpu(const ScheduledProgram& plan) {
   for (const Rank rank : {Rank{0}, Rank{1}}) {
     const Layout layout(plan, rank, Scope::Communicated);
     const cpu::TensorMemory memory(plan,
@@ -110,6 +111,60 @@ TEST(CudaLayoutTest, AgreesWithTheCpuBackendOnMembersAndShards) {
         EXPECT_EQ(mine[i].region.offset - bucket.offset, 4 * (theirs[i].data.data() - start));
       }
     }
+  }
+}
+
+TEST(CudaLayoutTest, AgreesWithTheCpuBackendOnMembersAndShards) {
+  expect_as_on_the_cpu(scattered());
+}
+
+// As a calibration runs it to time the sharded updates, which would otherwise be those of all shards.
+TEST(CudaLayoutTest, ShardsStayShardsWhereTheirCollectivesAreLeftOut) {
+  const schedule::Program program = testing::three_layers(2);
+  for (const char* policy : {"sharded:cap=1KiB", "fsdp:prefetch=1"}) {
+    SCOPED_TRACE(policy);
+    const ScheduledProgram plan = calibrate::without_communication(
+        testing::plan_of(program, make_schedule(program, schedule::parse_policy(policy))));
+    const Layout layout(plan, Rank{1}, Scope::Communicated);
+    ASSERT_FALSE(layout.bucket_ids().empty());
+    for (const BucketId id : layout.bucket_ids()) EXPECT_EQ(layout.shards(id), 2);
+    expect_as_on_the_cpu(plan);
+  }
+}
+
+std::int64_t elements_of(const std::vector<Region>& regions) {
+  std::int64_t sum = 0;
+  for (const Region& region : regions) sum += region.count;
+  return sum;
+}
+
+TEST(CudaLayoutTest, AReleaseFreesAllButTheShardAndTheMembersOwnMemory) {
+  const schedule::Program program = testing::three_layers(2);
+  for (const bool is_copied : {false, true}) {
+    const char* policy = is_copied ? "fsdp:prefetch=1,mode=copy" : "fsdp:prefetch=1";
+    SCOPED_TRACE(policy);
+    const ScheduledProgram plan =
+        testing::plan_of(program, make_schedule(program, schedule::parse_policy(policy)));
+    const Layout layout(plan, Rank{1}, Scope::Communicated);
+    std::int64_t freed = 0;
+    for (const schedule::BucketLayout& bucket : plan.buckets) {
+      const std::vector<Region> regions = layout.released(bucket.bucket);
+      if (bucket.residence == schedule::Residence::Whole) EXPECT_TRUE(regions.empty());
+      const Region shard = layout.shard(bucket.bucket);
+      std::int64_t kept = 0;
+      for (const MemberRegion& member : layout.shard_members(bucket.bucket)) {
+        kept += member.region.count;
+      }
+      for (const Region& region : regions) {
+        EXPECT_TRUE(region.offset + region.bytes() <= shard.offset ||
+                    region.offset >= shard.offset + shard.bytes());
+      }
+      if (regions.empty()) continue;
+      const std::int64_t members = bucket.payload.count() / 4;
+      EXPECT_EQ(elements_of(regions), members - kept + (is_copied ? members : 0));
+      freed += elements_of(regions);
+    }
+    EXPECT_GT(freed, 0);
   }
 }
 

@@ -228,17 +228,6 @@ ScheduledProgram fsdp(const std::string& options) {
   return plan_of(program, make_schedule(program, schedule::parse_policy("fsdp:" + options)));
 }
 
-// The n-th command that this is.
-ScheduledProgram without_nth(const ScheduledProgram& plan, int n,
-                             const std::function<bool(const Command&)>& is) {
-  return without(plan, [&](const Command& command) { return is(command) && n-- == 0; });
-}
-
-bool gathers(const Command& command) {
-  const auto* run = std::get_if<RunCollective>(&command.action);
-  return run != nullptr && run->kind == Collective::AllGather;
-}
-
 TEST(LanguageTest, ParametersThatAreGatheredBeforeEachUseAreTheOnesThatWereUpdated) {
   for (const std::string options :
        {"prefetch=1", "prefetch=0,mode=copy", "prefetch=2,limit=2,streams=2", "limit=1,mode=copy",
@@ -251,7 +240,7 @@ TEST(LanguageTest, ParametersThatAreGatheredBeforeEachUseAreTheOnesThatWereUpdat
 // What is freed is spoiled, one element in a page: the reader meets it.
 TEST(LanguageTest, AGatherThatIsLeftOutIsFoundByTheReader) {
   // a and b are gathered for forward, c for both, b and a for backward.
-  const CheckResult check = run_over_ring(without_nth(fsdp("prefetch=1"), 3, gathers));
+  const CheckResult check = run_over_ring(testing::without_gather(fsdp("prefetch=1"), 3));
   EXPECT_GT(check.wrong, 0);
   EXPECT_THAT(check.first_wrong, HasSubstr("b["));
   EXPECT_THAT(check.first_wrong, HasSubstr("as b.backward read it"));
@@ -259,20 +248,8 @@ TEST(LanguageTest, AGatherThatIsLeftOutIsFoundByTheReader) {
 
 TEST(LanguageTest, ParametersThatAreFreedBeforeTheirReaderAreFound) {
   for (const std::string mode : {"view", "copy"}) {
-    ScheduledProgram broken = fsdp("prefetch=1,mode=" + mode);
-    for (schedule::RankProgram& role : broken.roles) {
-      std::vector<Command>& commands = role.commands;
-      const auto reader = std::ranges::find_if(commands, [&](const Command& command) {
-        const auto* run = std::get_if<schedule::RunOp>(&command.action);
-        return run != nullptr && broken.program.op(run->op).name == "b.forward";
-      });
-      const auto release = std::find_if(reader, commands.end(), [](const Command& command) {
-        return std::holds_alternative<schedule::Release>(command.action);
-      });
-      ASSERT_NE(release, commands.end());
-      std::rotate(reader, release, release + 1);
-    }
-    const CheckResult check = run_over_ring(broken);
+    const CheckResult check =
+        run_over_ring(testing::released_before(fsdp("prefetch=1,mode=" + mode), "b.forward"));
     EXPECT_GT(check.wrong, 0);
     EXPECT_THAT(check.first_wrong, HasSubstr("as b.forward read it"));
   }

@@ -10,6 +10,7 @@
 #include "schedule/lower.h"
 #include "schedule/transfers.h"
 
+#include <algorithm>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -176,6 +177,29 @@ ScheduledProgram without_op(const ScheduledProgram& plan, std::string_view name)
     const auto* run = std::get_if<schedule::RunOp>(&command.action);
     return run != nullptr && plan.program.op(run->op).name == name;
   });
+}
+
+ScheduledProgram without_gather(const ScheduledProgram& plan, int n) {
+  return without(plan, [&](const Command& command) {
+    const auto* run = std::get_if<schedule::RunCollective>(&command.action);
+    return run != nullptr && run->kind == schedule::Collective::AllGather && n-- == 0;
+  });
+}
+
+ScheduledProgram released_before(ScheduledProgram plan, std::string_view op) {
+  for (schedule::RankProgram& role : plan.roles) {
+    std::vector<Command>& commands = role.commands;
+    const auto reader = std::ranges::find_if(commands, [&](const Command& command) {
+      const auto* run = std::get_if<schedule::RunOp>(&command.action);
+      return run != nullptr && plan.program.op(run->op).name == op;
+    });
+    const auto release = std::find_if(reader, commands.end(), [](const Command& command) {
+      return std::holds_alternative<schedule::Release>(command.action);
+    });
+    DOVETAIL_CHECK(release != commands.end()) << "no such command";
+    std::rotate(reader, release, release + 1);
+  }
+  return plan;
 }
 
 }  // namespace dovetail::exec::testing

@@ -55,5 +55,9 @@ schedule::ScheduledProgram without(schedule::ScheduledProgram plan,
 // The same without all runs of an op.
 schedule::ScheduledProgram without_op(const schedule::ScheduledProgram& plan,
                                       std::string_view name);
+// Without all-gather number `n`.
+schedule::ScheduledProgram without_gather(const schedule::ScheduledProgram& plan, int n);
+// The Release that follows the op's run, in front of it. REQUIRES: there is one on each role.
+schedule::ScheduledProgram released_before(schedule::ScheduledProgram plan, std::string_view op);
 
 }  // namespace dovetail::exec::testing

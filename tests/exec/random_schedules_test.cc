@@ -11,8 +11,7 @@
 #include "base/random.h"
 #include "exec/legal.h"
 #include "exec/values/dataflow.h"
-#include "schedule/lower.h"
-#include "schedule/verify.h"
+#include "tests/exec/drawn.h"
 #include "tests/exec/law.h"
 #include "tests/exec/programs.h"
 #include "tests/support/random_language.h"
@@ -27,60 +26,12 @@
 namespace dovetail::exec::testing {
 namespace {
 
-using schedule::Program;
-using schedule::Schedule;
 using schedule::ScheduledProgram;
 using ::testing::StartsWith;
-using training::Embedding;
-using training::Optimizer;
-using training::SecondOrder;
-using training::TrainingOptions;
 
 constexpr int kWanted = 240;
 constexpr std::uint64_t kMostSeeds = 4000;
 constexpr int kParts = 4;  // tests that share the legal ones, each with seeds of its own
-
-std::vector<TrainingOptions> variants() {
-  std::vector<TrainingOptions> result;
-  for (const Embedding embedding : {Embedding::OneTensor, Embedding::TwoParts}) {
-    for (const Optimizer optimizer : {Optimizer::Momentum, Optimizer::Adam}) {
-      for (const double max_norm : {0.0, 0.5}) {
-        result.push_back(
-            {.samples = 4, .embedding = embedding, .optimizer = optimizer, .max_norm = max_norm});
-      }
-    }
-  }
-  result.push_back({.samples = 4, .second_order = SecondOrder::Penalised});
-  return result;
-}
-
-struct Drawn {
-  TrainingOptions options;
-  schedule::Plan source;
-  ScheduledProgram plan;
-};
-
-// The seed's Schedule, lowered and verified; nothing where a pass refuses it.
-std::optional<Drawn> draw(std::uint64_t seed) {
-  static const std::vector<TrainingOptions> kVariants = variants();
-  Random random(seed);
-  Drawn drawn;
-  drawn.options = kVariants[seed % kVariants.size()];
-  drawn.source.program = training::training_program(drawn.options);
-  const Program& program = drawn.source.program;
-  const Schedule schedule = dovetail::testing::random_language_schedule(random, program);
-  drawn.source.schedule = schedule;
-  try {
-    drawn.plan = schedule::lower(program, schedule).program;
-  } catch (const InputError&) {
-    return std::nullopt;
-  }
-  for (const schedule::Problem& problem : schedule::verify(program, drawn.plan, schedule.merge)) {
-    ADD_FAILURE() << "seed " << seed << ": " << problem.message;
-  }
-  drawn.plan.owed = owed_by(drawn.source);
-  return drawn;
-}
 
 class RandomSchedulesOfPart : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Part, RandomSchedulesOfPart, ::testing::Range(0, kParts));
