@@ -34,11 +34,6 @@ using nlohmann::ordered_json;
 
 constexpr const char* kSchema = "dovetail.selftest/1";
 
-void append(std::vector<Row>& rows, std::vector<Row> more) {
-  rows.insert(rows.end(), std::make_move_iterator(more.begin()),
-              std::make_move_iterator(more.end()));
-}
-
 std::vector<Row> build_rows(const SelftestOptions& options) {
   std::vector<Row> rows;
   rows.push_back(

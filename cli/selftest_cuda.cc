@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <iterator>
 #include <optional>
 #include <system_error>
 
@@ -89,11 +88,6 @@ std::vector<Row> all_skipped(const std::string& why) {
     rows.push_back(row_of({"cuda", check}, [&] { return exec::selftest::skipped(why); }));
   }
   return rows;
-}
-
-void append(std::vector<Row>& rows, std::vector<Row> more) {
-  rows.insert(rows.end(), std::make_move_iterator(more.begin()),
-              std::make_move_iterator(more.end()));
 }
 
 // NCCL among processes: one GPU each, or all of them on the first one. The latter shows that sums

@@ -7,7 +7,6 @@
 #include <array>
 #include <deque>
 #include <functional>
-#include <iterator>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -30,11 +29,6 @@ namespace {
 using exec::selftest::Outcome;
 using exec::selftest::Row;
 using exec::selftest::row_of;
-
-void append(std::vector<Row>& rows, std::vector<Row> more) {
-  rows.insert(rows.end(), std::make_move_iterator(more.begin()),
-              std::make_move_iterator(more.end()));
-}
 
 // What a rank found, and the module where it has a GPU.
 struct Found {

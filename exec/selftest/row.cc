@@ -4,6 +4,7 @@
 #include "exec/selftest/row.h"
 
 #include <exception>
+#include <iterator>
 
 namespace dovetail::exec::selftest {
 
@@ -30,6 +31,11 @@ Row row_of(const Title& title, const std::function<Outcome()>& check) {
           .name = title.name,
           .verdict = outcome.verdict,
           .detail = std::move(outcome.detail)};
+}
+
+void append(std::vector<Row>& rows, std::vector<Row> more) {
+  rows.insert(rows.end(), std::make_move_iterator(more.begin()),
+              std::make_move_iterator(more.end()));
 }
 
 Counts count(const std::vector<Row>& rows) {

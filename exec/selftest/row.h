@@ -41,6 +41,7 @@ struct Title {
   std::string name;
 };
 Row row_of(const Title& title, const std::function<Outcome()>& check);
+void append(std::vector<Row>& rows, std::vector<Row> more);
 
 struct Counts {
   int passed = 0, failed = 0, skipped = 0;

@@ -4,7 +4,6 @@
 #include "exec/clock.h"
 #include "exec/cpu/job.h"
 #include "exec/cuda/calibrate_transfers.h"
-#include "exec/launch/local_ranks.h"
 #include "tests/emulated/fixture.h"
 #include "tests/emulated/job.h"
 #include "tests/exec/programs.h"
@@ -38,18 +37,17 @@ class CalibrateOnDeviceTest : public EmulatedTest {
   // On every rank, with plans and buffers that are small enough for a processor.
   static void measure(std::int32_t ranks, Keep keep, const Measure& body) {
     configure({.devices = ranks, .seed = 5});
-    exec::launch::run_local_ranks(
-        {.ranks = ranks, .cores = exec::launch::Cores::Any}, [&](exec::launch::Session& session) {
-          BackendOptions options;
-          if (keep == Keep::Yes) options.kept = dovetail_cuda_module()->keep_communicators(options);
-          std::deque<ScheduledProgram> plans;
-          const exec::cuda::MakeBackend make = [&](const ScheduledProgram& plan) {
-            plans.push_back(plan);
-            return make_backend(plans.back(), options, session);
-          };
-          const exec::Exchange exchange = exec::cpu::exchange_of(session);
-          body({.exchange = exchange, .make_backend = make, .options = small(), .ranks = ranks});
-        });
+    on_ranks(ranks, [&](exec::launch::Session& session) {
+      BackendOptions options;
+      if (keep == Keep::Yes) options.kept = dovetail_cuda_module()->keep_communicators(options);
+      std::deque<ScheduledProgram> plans;
+      const exec::cuda::MakeBackend make = [&](const ScheduledProgram& plan) {
+        plans.push_back(plan);
+        return make_backend(plans.back(), options, session);
+      };
+      const exec::Exchange exchange = exec::cpu::exchange_of(session);
+      body({.exchange = exchange, .make_backend = make, .options = small(), .ranks = ranks});
+    });
   }
   static const CalibrateOptions& small() {
     static const CalibrateOptions kOptions = {
@@ -122,8 +120,7 @@ TEST_F(CalibrateOnDeviceTest, ARankWithoutAPartnerLooksOn) {
 
 // Only memory of ncclMemAlloc can be used in place within a node.
 TEST_F(CalibrateOnDeviceTest, RegisteredBuffersAreOfNccl) {
-  const schedule::Program program = exec::testing::three_layers(2);
-  const auto plan = exec::testing::plan_of(program, exec::testing::two_buckets_of(program));
+  const auto plan = exec::testing::in_two_buckets(2);
   BackendOptions options;
   configure({.devices = 2});
   EXPECT_EQ(run_job(plan, options).error, "");
@@ -148,31 +145,29 @@ TEST_F(CalibrateOnDeviceTest, AnExclusiveDeviceIsKnown) {
 
 // Whatever its preparation takes, no rank enqueues before the moment that rank 0 named in this step.
 TEST_F(CalibrateOnDeviceTest, RanksBeginAStepAtOneMoment) {
-  const schedule::Program program = exec::testing::three_layers(2);
-  const auto plan = exec::testing::plan_of(program, exec::testing::two_buckets_of(program));
+  const auto plan = exec::testing::in_two_buckets(2);
   configure({.devices = 2});
-  exec::launch::run_local_ranks(
-      {.ranks = 2, .cores = exec::launch::Cores::Any}, [&](exec::launch::Session& session) {
-        std::int64_t moment = 0;
-        const exec::Exchange inner = exec::cpu::exchange_of(session);
-        BackendOptions options;
-        options.device = session.rank().value;
-        options.exchange = inner;
-        options.exchange.broadcast = [&](const std::string& mine) {
-          std::string all = inner.broadcast(mine);
-          if (all.size() == sizeof moment) std::memcpy(&moment, all.data(), sizeof moment);
-          return all;
-        };
-        const auto backend = dovetail_cuda_module()->make_backend(plan, options);
-        for (std::int32_t step = 0; step < 3; ++step) {
-          const std::int64_t before = exec::now_ns();
-          moment = 0;
-          backend->begin_step(step);
-          EXPECT_GT(moment, before - 1'000'000'000);
-          EXPECT_GE(exec::now_ns(), moment);
-          backend->finish();
-        }
-      });
+  on_ranks(2, [&](exec::launch::Session& session) {
+    std::int64_t moment = 0;
+    const exec::Exchange inner = exec::cpu::exchange_of(session);
+    BackendOptions options;
+    options.device = session.rank().value;
+    options.exchange = inner;
+    options.exchange.broadcast = [&](const std::string& mine) {
+      std::string all = inner.broadcast(mine);
+      if (all.size() == sizeof moment) std::memcpy(&moment, all.data(), sizeof moment);
+      return all;
+    };
+    const auto backend = dovetail_cuda_module()->make_backend(plan, options);
+    for (std::int32_t step = 0; step < 3; ++step) {
+      const std::int64_t before = exec::now_ns();
+      moment = 0;
+      backend->begin_step(step);
+      EXPECT_GT(moment, before - 1'000'000'000);
+      EXPECT_GE(exec::now_ns(), moment);
+      backend->finish();
+    }
+  });
 }
 
 }  // namespace

@@ -53,8 +53,7 @@ class FailureOnDeviceTest : public EmulatedTest, public ::testing::WithParamInte
 // In the second step: a graph captures that one, and hangs when it is launched.
 TEST_P(FailureOnDeviceTest, EndsWithRankCallAndBucket) {
   const Case& one = GetParam();
-  const schedule::Program program = exec::testing::three_layers(2);
-  const auto plan = exec::testing::plan_of(program, exec::testing::two_buckets_of(program));
+  const auto plan = exec::testing::in_two_buckets(2);
   const std::int64_t call = one.kind == FaultKind::HangInRegister ? 0 : 3;  // two in each step
   configure({.devices = 2, .faults = {{.device = kRank, .call = call, .kind = one.kind}}});
   BackendOptions options;
@@ -95,8 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(DISABLED_RankProcess, Runs) {
   namespace launch = exec::launch;
   const launch::Environment environment = launch::process_environment();
-  const schedule::Program program = exec::testing::three_layers(2);
-  const auto plan = exec::testing::plan_of(program, exec::testing::two_buckets_of(program));
+  const auto plan = exec::testing::in_two_buckets(2);
   BackendOptions options;
   options.issue = environment("ISSUE") == "graph" ? Issue::Graph : Issue::Eager;
   const auto session =
@@ -135,8 +133,7 @@ INSTANTIATE_TEST_SUITE_P(EagerAndGraph, MemoryOnDeviceTest,
                          ::testing::Values(Issue::Eager, Issue::Graph));
 
 TEST_P(MemoryOnDeviceTest, ThatRunsOutIsToldWithSizes) {
-  const schedule::Program program = exec::testing::three_layers(2);
-  const auto plan = exec::testing::plan_of(program, exec::testing::two_buckets_of(program));
+  const auto plan = exec::testing::in_two_buckets(2);
   configure({.devices = 2, .memory_bytes = std::size_t{1} << 20});
   BackendOptions options;
   options.issue = GetParam();

@@ -32,6 +32,10 @@ void add_weights(const schedule::Program& program, const exec::cuda::Trained& of
 
 }  // namespace
 
+void on_ranks(std::int32_t ranks, const std::function<void(exec::launch::Session&)>& body) {
+  exec::launch::run_local_ranks({.ranks = ranks, .cores = exec::launch::Cores::Any}, body);
+}
+
 std::unique_ptr<exec::Backend> make_backend(const schedule::ScheduledProgram& plan,
                                             const exec::cuda::BackendOptions& options,
                                             exec::launch::Session& session) {
@@ -58,9 +62,7 @@ Outcome run_job(const schedule::ScheduledProgram& plan, const exec::cuda::Backen
     add_weights(plan.program, module.trained(*backend), outcome.trained);
   };
   try {
-    exec::launch::run_local_ranks({.ranks = static_cast<std::int32_t>(plan.program.world_size),
-                                   .cores = exec::launch::Cores::Any},
-                                  body);
+    on_ranks(static_cast<std::int32_t>(plan.program.world_size), body);
   } catch (const std::exception& error) {
     outcome.error = error.what();
   }

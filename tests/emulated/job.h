@@ -8,6 +8,7 @@
 #include "exec/run.h"
 #include "tests/exec/training_job.h"
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,6 +23,8 @@ struct Outcome {
 
 // What one rank has of its own.
 using Adjust = std::function<void(Rank, exec::cuda::BackendOptions&)>;
+
+void on_ranks(std::int32_t ranks, const std::function<void(exec::launch::Session&)>& body);
 
 // Every rank of the plan; backend options without what a session gives.
 Outcome run_job(const schedule::ScheduledProgram& plan, const exec::cuda::BackendOptions& options,

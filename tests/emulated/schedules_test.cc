@@ -5,7 +5,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/clock.h"
 #include "exec/cpu/job.h"
-#include "exec/launch/local_ranks.h"
 #include "exec/measure.h"
 #include "exec/training/program.h"
 #include "schedule/policies.h"
@@ -198,49 +197,45 @@ TEST_F(SchedulesTest, TwoHostsOfFourRanksAreExactAndHaveOneClock) {
       program,
       schedule::make_schedule(program, schedule::parse_policy("threshold:threshold=4KiB")));
   configure({.devices = 8, .seed = 8});
-  exec::launch::run_local_ranks(
-      {.ranks = 8, .cores = exec::launch::Cores::Any}, [&](exec::launch::Session& session) {
-        const std::int32_t host = session.rank().value / 4;
-        exec::Exchange exchange = exec::cpu::exchange_of(session);
-        exchange.clock_id = "host " + std::to_string(host);
-        exchange.clock = [host] { return exec::now_ns() + host * kDay; };
-        exec::testing::Ahead backend(make_backend(plan, {}, session), host * kDay);
-        const exec::Lane lane = {.plan = &plan, .backend = &backend};
-        const exec::Measured measured =
-            exec::measure(exchange, std::span(&lane, 1), {.warmup = 1, .steps = 2}, {});
-        EXPECT_EQ(measured.checks[0].wrong, 0) << measured.checks[0].first_wrong;
-        EXPECT_GT(measured.checks[0].checked, 0);
-        if (session.rank() != Rank{0}) return;
-        for (const Duration step : traces::step_times(measured.traces[0])) {
-          EXPECT_LT(step, std::chrono::hours(1));
-        }
-      });
+  on_ranks(8, [&](exec::launch::Session& session) {
+    const std::int32_t host = session.rank().value / 4;
+    exec::Exchange exchange = exec::cpu::exchange_of(session);
+    exchange.clock_id = "host " + std::to_string(host);
+    exchange.clock = [host] { return exec::now_ns() + host * kDay; };
+    exec::testing::Ahead backend(make_backend(plan, {}, session), host * kDay);
+    const exec::Lane lane = {.plan = &plan, .backend = &backend};
+    const exec::Measured measured =
+        exec::measure(exchange, std::span(&lane, 1), {.warmup = 1, .steps = 2}, {});
+    EXPECT_EQ(measured.checks[0].wrong, 0) << measured.checks[0].first_wrong;
+    EXPECT_GT(measured.checks[0].checked, 0);
+    if (session.rank() != Rank{0}) return;
+    for (const Duration step : traces::step_times(measured.traces[0])) {
+      EXPECT_LT(step, std::chrono::hours(1));
+    }
+  });
 }
 
 // As a trainer would time a step: one span from its first command to its last, on whatever stream.
 TEST_F(SchedulesTest, TwoEventsSpanAStep) {
-  const schedule::Program program = exec::testing::three_layers(2);
-  const ScheduledProgram plan =
-      exec::testing::plan_of(program, exec::testing::two_buckets_of(program));
+  const ScheduledProgram plan = exec::testing::in_two_buckets(2);
   for (const Issue issue : {Issue::Eager, Issue::Graph}) {
     SCOPED_TRACE(issue == Issue::Graph ? "graph" : "eager");
     configure({.devices = 2, .seed = ++seed_});
-    exec::launch::run_local_ranks(
-        {.ranks = 2, .cores = exec::launch::Cores::Any}, [&](exec::launch::Session& session) {
-          BackendOptions options;
-          options.issue = issue;
-          options.events = exec::cuda::StepEvents::TwoPerStep;
-          const auto backend = make_backend(plan, options, session);
-          const exec::RankResult result =
-              exec::run(plan, session.rank(), *backend, {.warmup = 2, .steps = 3});
-          EXPECT_EQ(result.check.wrong, 0) << result.check.first_wrong;
-          EXPECT_GT(result.check.checked, 0);
-          ASSERT_EQ(result.timings.size(), 3U);
-          for (const exec::Timing& timing : result.timings) {
-            EXPECT_EQ(timing.stream, schedule::kComputeStream);
-            EXPECT_GT(timing.end_ns, timing.start_ns);
-          }
-        });
+    on_ranks(2, [&](exec::launch::Session& session) {
+      BackendOptions options;
+      options.issue = issue;
+      options.events = exec::cuda::StepEvents::TwoPerStep;
+      const auto backend = make_backend(plan, options, session);
+      const exec::RankResult result =
+          exec::run(plan, session.rank(), *backend, {.warmup = 2, .steps = 3});
+      EXPECT_EQ(result.check.wrong, 0) << result.check.first_wrong;
+      EXPECT_GT(result.check.checked, 0);
+      ASSERT_EQ(result.timings.size(), 3U);
+      for (const exec::Timing& timing : result.timings) {
+        EXPECT_EQ(timing.stream, schedule::kComputeStream);
+        EXPECT_GT(timing.end_ns, timing.start_ns);
+      }
+    });
   }
 }
 
@@ -267,9 +262,7 @@ TEST_F(SchedulesTest, WithoutCommunicationNothingIsChecked) {
 
 // Without any one of its waits a schedule is a race, whatever its values come to in this run.
 TEST_F(SchedulesTest, EveryDroppedWaitIsFound) {
-  const schedule::Program program = exec::testing::three_layers(1);
-  const ScheduledProgram plan =
-      exec::testing::plan_of(program, exec::testing::two_buckets_of(program));
+  const ScheduledProgram plan = exec::testing::in_two_buckets(1);
   std::int64_t waits = 0;
   for (const schedule::Command& command : plan.roles.front().commands) {
     waits += std::holds_alternative<schedule::WaitEvent>(command.action) ? 1 : 0;

@@ -62,9 +62,7 @@ TEST(ClockOffsetTest, DriftIsInterpolated) {
 
 // Steps of 10 us or so on clocks that are days apart. Before, the step was said to take two days.
 TEST(ClockOffsetTest, AStepOfSeveralHostsTakesNoDays) {
-  const schedule::Program program = testing::three_layers(3);
-  const schedule::ScheduledProgram plan =
-      testing::plan_of(program, testing::two_buckets_of(program));
+  const schedule::ScheduledProgram plan = testing::in_two_buckets(3);
   launch::run_local_ranks({.ranks = 3}, [&plan](launch::Session& session) {
     const Exchange exchange = on_hosts_of_their_own(session);
     testing::Ahead backend(

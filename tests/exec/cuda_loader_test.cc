@@ -132,9 +132,7 @@ TEST_F(CudaModuleTest, ErrorsCrossItsBorderWithTheirTypes) {
 }
 
 TEST_F(CudaModuleTest, AStandInNeedsAPlanOfOneRank) {
-  const schedule::Program program = testing::three_layers(2);
-  const schedule::ScheduledProgram plan =
-      testing::plan_of(program, testing::two_buckets_of(program));
+  const schedule::ScheduledProgram plan = testing::in_two_buckets(2);
   BackendOptions options = alone();
   options.stand_in = StandIn::SendToSelf;
   EXPECT_THROW(static_cast<void>(module_->make_backend(plan, options)), InputError);
@@ -142,9 +140,7 @@ TEST_F(CudaModuleTest, AStandInNeedsAPlanOfOneRank) {
 
 TEST_F(CudaModuleTest, WithoutADriverABackendIsAnErrorOfTheMachine) {
   if (!module_->facts().devices.empty()) GTEST_SKIP() << "this machine has a GPU";
-  const schedule::Program program = testing::three_layers(1);
-  const schedule::ScheduledProgram plan =
-      testing::plan_of(program, testing::two_buckets_of(program));
+  const schedule::ScheduledProgram plan = testing::in_two_buckets(1);
   try {
     static_cast<void>(module_->make_backend(plan, alone()));
     FAIL() << "made a backend without a GPU";

@@ -179,6 +179,11 @@ ScheduledProgram without_op(const ScheduledProgram& plan, std::string_view name)
   });
 }
 
+ScheduledProgram in_two_buckets(std::int64_t ranks) {
+  const Program program = three_layers(ranks);
+  return plan_of(program, two_buckets_of(program));
+}
+
 ScheduledProgram without_gather(const ScheduledProgram& plan, int n) {
   return without(plan, [&](const Command& command) {
     const auto* run = std::get_if<schedule::RunCollective>(&command.action);

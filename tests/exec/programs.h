@@ -41,6 +41,9 @@ schedule::Schedule buckets_of(const schedule::Program& program,
 // Bucket 0: c and b; bucket 1: a.
 schedule::Schedule two_buckets_of(const schedule::Program& program);
 
+// The three layers of so many ranks with these two buckets, lowered.
+schedule::ScheduledProgram in_two_buckets(std::int64_t ranks);
+
 // lower, for tests.
 schedule::ScheduledProgram plan_of(const schedule::Program& program,
                                    const schedule::Schedule& schedule);
