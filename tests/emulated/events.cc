@@ -130,14 +130,15 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t given, cudaEvent_t event, unsigned)
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  const auto lock = locked();
+  auto lock = locked();
   if (const cudaError_t refused = emulated::unsafe_in_capture()) return report(refused);
-  const emulated::EventState& state = *event->state;
+  const std::shared_ptr<emulated::EventState> state = event->state;
   // Guide, Prohibited and Unhandled Operations: a captured event cannot be asked.
-  if (state.capture != nullptr) return report(cudaErrorCapturedEvent);
-  if (const cudaError_t broken = emulated::state_of(state.device)) return report(broken);
-  if (!Machine::instance().is_done(state.last)) return report(cudaErrorNotReady);
-  emulated::merge(Machine::instance().host[state.device], state.clock);
+  if (state->capture != nullptr) return report(cudaErrorCapturedEvent);
+  if (const cudaError_t broken = emulated::state_of(state->device)) return report(broken);
+  const emulated::TaskRef last = state->last;
+  if (!Machine::instance().is_done_soon(lock, last)) return report(cudaErrorNotReady);
+  emulated::merge(Machine::instance().host[state->device], state->clock);
   return cudaSuccess;
 }
 

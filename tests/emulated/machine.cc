@@ -14,6 +14,7 @@ namespace dovetail::emulated {
 namespace {
 
 constexpr auto kHesitation = std::chrono::microseconds(500);  // after the last submission
+constexpr auto kQueryPause = std::chrono::microseconds(200);
 constexpr auto kPollPause = std::chrono::microseconds(50);
 
 std::int64_t clock_ns() {
@@ -73,6 +74,10 @@ bool Machine::is_done(const TaskRef& task) {
   Engine& engine = engine_of(task->device);
   if (!std::exchange(engine.is_watched, true)) engine.changed.notify_one();
   return false;
+}
+
+bool Machine::is_done_soon(std::unique_lock<std::mutex>& lock, const TaskRef& task) {
+  return done_.wait_for(lock, kQueryPause, [&] { return is_done(task); });
 }
 
 void Machine::await(std::unique_lock<std::mutex>& lock, const TaskRef& task) {

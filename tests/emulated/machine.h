@@ -64,6 +64,9 @@ class Machine {
   void await_device(std::unique_lock<std::mutex>& lock, std::int32_t device);
   // Whether it is done; tells its engine that somebody looks.
   bool is_done(const TaskRef& task);
+  // The same for who asks again and again: gives the engine a moment, so that asking does not take the
+  // processor that the answer needs.
+  bool is_done_soon(std::unique_lock<std::mutex>& lock, const TaskRef& task);
 
  private:
   using Moment = std::chrono::steady_clock::time_point;
