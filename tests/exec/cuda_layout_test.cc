@@ -149,7 +149,8 @@ TEST(CudaLayoutTest, AReleaseFreesAllButTheShardAndTheMembersOwnMemory) {
     std::int64_t freed = 0;
     for (const schedule::BucketLayout& bucket : plan.buckets) {
       const std::vector<Region> regions = layout.released(bucket.bucket);
-      if (bucket.residence == schedule::Residence::Whole) EXPECT_TRUE(regions.empty());
+      const bool is_whole = bucket.residence == schedule::Residence::Whole;
+      EXPECT_EQ(regions.empty(), is_whole);
       const Region shard = layout.shard(bucket.bucket);
       std::int64_t kept = 0;
       for (const MemberRegion& member : layout.shard_members(bucket.bucket)) {
