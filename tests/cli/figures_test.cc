@@ -386,6 +386,26 @@ TEST(BetweenRoundsTest, WhatNoUndisturbedTimeWasMetOfKeepsTheFactorOfTheRoundBef
   EXPECT_EQ(completed(later, earlier), expected);
 }
 
+// Ops are measured after the steps of every plan that computes like them, the rest at the end of the round.
+TEST(BetweenRoundsTest, OpsTakeTheirTurnAfterEveryPlan) {
+  const schedule::Program program = job();
+  const std::array<const char*, 3> policies = {"one-bucket", "no-overlap", "per-tensor"};
+  const std::vector<schedule::ScheduledProgram> plans = plans_of(program, policies);
+  std::vector<const schedule::ScheduledProgram*> pointers;
+  for (const auto& plan : plans) pointers.push_back(&plan);
+  const Between between = between_programs(pointers, costs_of_job(program));
+  ASSERT_EQ(between.ops.size(), 1U);
+  const std::vector<exec::Turn> turns = turns_of(between, 3, 1, {.warmup = 1, .steps = 4});
+  std::vector<std::size_t> lanes;
+  for (const exec::Turn& turn : turns) lanes.push_back(turn.lane);
+  std::vector<std::size_t> expected = {0, 4, 1, 4, 2, 4, 3};
+  for (std::size_t i = 1; i < between.programs().size(); ++i) expected.push_back(4 + i);
+  EXPECT_EQ(lanes, expected);
+  EXPECT_EQ(exec::steps_of(turns, 4), 9);  // three of each visit, for eight at least
+  EXPECT_EQ(turns[1].warmup, 1);
+  EXPECT_EQ(turns[3].warmup, 0);
+}
+
 // A latency that doubled says nothing about sizes that take as long as before.
 TEST(BetweenRoundsTest, ASizeThatDidNotChangeHoldsTheTable) {
   const models::Costs costs = costs_of_job(job());
