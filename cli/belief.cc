@@ -23,7 +23,7 @@ constexpr double kMostDrift = 0.02;  // of the yardstick between calibration and
 std::optional<models::Cluster> cluster_of(const RunCommandOptions& options, const Loaded& plan) {
   const std::string& name = options.cluster.empty() ? plan.plan.summary.cluster : options.cluster;
   try {
-    return models::load_cluster(name, options.data_dir);
+    return models::load_cluster(name, options.data_dir + "/clusters");
   } catch (const InputError&) {
     if (!options.cluster.empty()) throw;
     return std::nullopt;

@@ -183,6 +183,10 @@ void print_disturbances(std::ostream& out, const Calibration& measured) {
       << names << '\n';
 }
 
+std::string rate_of(double ns_per_byte) {
+  return ns_per_byte > 0 ? fixed(1 / ns_per_byte, 2) + " GB/s" : "free";
+}
+
 void print_summary(std::ostream& out, const models::Cluster& cluster, const Calibration& measured,
                    const std::string& path) {
   out << path << ": " << counted(cluster.ranks, "rank") << ", "
@@ -203,13 +207,12 @@ void print_summary(std::ostream& out, const models::Cluster& cluster, const Cali
       << " beside compute, " << fixed(to_us(cluster.contention.collective_cpu), 1)
       << " us of processor time per collective\n"
       << "host: launch " << fixed(to_us(cluster.host.collective), 1) << " us, wake-up "
-      << fixed(to_us(cluster.host.event), 1) << " us; copies "
-      << fixed(cluster.copy->ns_per_byte, 4) << " ns/B; unit kernel "
-      << fixed(to_us(cluster.unit_kernel->time), 2) << " us\n"
+      << fixed(to_us(cluster.host.event), 1) << " us; copies " << rate_of(cluster.copy->ns_per_byte)
+      << "; unit kernel " << fixed(to_us(cluster.unit_kernel->time), 2) << " us\n"
       << "slowest rank of a step: " << fixed(100 * cluster.skew, 1) << " % above the medians\n"
-      << "passes, ns per byte of traffic:";
+      << "passes, by their traffic:";
   for (const auto& [kind, pass] : cluster.passes) {
-    out << ' ' << to_string(kind) << ' ' << fixed(pass.ns_per_byte, 4);
+    out << ' ' << to_string(kind) << ' ' << rate_of(pass.ns_per_byte);
   }
   out << '\n';
   print_disturbances(out, measured);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/environment.h"
 #include "cli/figures.h"
 #include "cli/outputs.h"
 #include "cli/result_pages.h"
@@ -28,10 +29,10 @@ void print_figures(std::ostream& out, const traces::Side& measured) {
   if (!notes.contains(kPredictedQuiet) || !notes.contains(kPredictedTypical)) return;
   out << "\nthe two figures of " << measured.steps
       << " steps, predicted from costs measured between the rounds of the run\n";
-  TextTable table({"figure", "predicted us", "measured us", "error"});
+  TextTable table({"figure", "predicted ms", "measured ms", "error"});
   const auto add = [&](const char* name, const char* note, Duration time) {
     const double predicted = std::strtod(notes.at(note).c_str(), nullptr);
-    table.add({name, fixed(predicted, 3), fixed(to_us(time), 3),
+    table.add({name, fixed(predicted / 1e3, 3), fixed(to_us(time) / 1e3, 3),
                fixed(100 * (predicted / to_us(time) - 1), 2, "+") + " %"});
   };
   add("quiet step (p10)", kPredictedQuiet, measured.step_times.p10);
@@ -74,8 +75,10 @@ void compare(const CompareOptions& options, std::ostream& out) {
   if (replaces_report(options.document)) return;
   traces::print(out, comparison);
   print_figures(out, comparison.measured);
-  if (options.timeline)
-    out << '\n' << traces::timeline(predicted) << '\n' << traces::timeline(measured);
+  if (options.timeline) {
+    const traces::TimelineOptions width{.columns = timeline_columns()};
+    out << '\n' << traces::timeline(predicted, width) << '\n' << traces::timeline(measured, width);
+  }
   if (!options.perfetto.empty()) {
     out << options.perfetto << ": predicted and measured tracks; open in ui.perfetto.dev\n";
   }

@@ -39,8 +39,11 @@ std::string data_dir() {
 
 void check_environment() {
   if (holds_data(data_dir())) return;
-  throw InputError("DOVETAIL_DATA: " + data_dir() +
-                   ": expected a folder with the folders workloads and clusters");
+  const char* const given = std::getenv("DOVETAIL_DATA");
+  const bool is_given = given != nullptr && *given != '\0';
+  throw InputError((is_given ? "DOVETAIL_DATA: " : "no data of dovetail in ") + data_dir() +
+                   ": expected a folder with the folders workloads and clusters" +
+                   (is_given ? "" : "; name it with DOVETAIL_DATA"));
 }
 
 std::string cuda_module() {
@@ -62,6 +65,12 @@ std::size_t text_width() {
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), width);
   const bool is_number = status == std::errc() && end == text.data() + text.size();
   return is_number && width > 0 ? std::max(width, kLeast) : kUsual;
+}
+
+std::int64_t timeline_columns() {
+  constexpr std::int64_t kNames = 8;  // "r15 s12 "
+  const auto width = static_cast<std::int64_t>(text_width());
+  return ::isatty(STDOUT_FILENO) == 1 ? width - kNames : width;
 }
 
 }  // namespace dovetail::cli

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace dovetail::cli {
@@ -23,5 +24,8 @@ std::string cuda_module();
 
 // Columns of the terminal that standard output goes to, else those of COLUMNS, else 100; 40 at least.
 std::size_t text_width();
+
+// Columns for the drawn part of a timeline: beside the name of its stream it fits into a terminal.
+std::int64_t timeline_columns();
 
 }  // namespace dovetail::cli

@@ -7,10 +7,12 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <span>
+#include <utility>
 
 #include "base/count.h"
 #include "base/error.h"
@@ -23,6 +25,7 @@
 #include "cli/text.h"
 #include "exports/export.h"
 #include "exports/words.h"
+#include "report/report.h"
 #include "search/planner.h"
 
 namespace dovetail::cli {
@@ -61,6 +64,14 @@ bool shards(const Sweep& sweep) {
                              [](const SweepRow& row) { return row.candidate.sharded(); });
 }
 
+Bytes gradient_bytes(const schedule::Program& program) {
+  Bytes total;
+  for (const schedule::OwedGradient& gradient : schedule::owed_gradients(program)) {
+    total += gradient.bytes;
+  }
+  return total;
+}
+
 std::string to_json(const Sweep& sweep, const Inputs& inputs, const InputOptions& given,
                     const schedule::Program& program) {
   ordered_json rows = ordered_json::array();
@@ -73,20 +84,23 @@ std::string to_json(const Sweep& sweep, const Inputs& inputs, const InputOptions
   }
   if (!sweep.bound_problem.empty()) notes.push_back(sweep.bound_problem);
   if (sweep.interrupted) notes.emplace_back(kCutShort);
-  const ordered_json result = {{"schema", "dovetail.explore/1"},
-                               {"kind", "explore"},
-                               {"origin", "simulated"},
-                               {"version", DOVETAIL_VERSION},
-                               {"workload", given.workload},
-                               {"cluster", inputs.cluster},
-                               {"world_size", program.world_size},
-                               {"notes", std::move(notes)},
-                               {"rows", std::move(rows)},
-                               {"best", row_json(sweep.rows[sweep.best])},
-                               {"lower_bound_us", bound_us},
-                               {"gap", sweep.lower_bound ? ordered_json(sweep.gap) : nullptr},
-                               {"simulated", sweep.simulated},
-                               {"left_out", sweep.left_out}};
+  const ordered_json result = {
+      {"schema", "dovetail.explore/1"},
+      {"kind", "explore"},
+      {"origin", "simulated"},
+      {"version", DOVETAIL_VERSION},
+      {"workload", given.workload},
+      {"cluster", inputs.cluster},
+      {"world_size", program.world_size},
+      {"gradients", program.reductions.size()},
+      {"gradient_bytes", gradient_bytes(program).count()},
+      {"notes", std::move(notes)},
+      {"rows", std::move(rows)},
+      {"best", row_json(sweep.rows[sweep.best])},
+      {"lower_bound_us", bound_us},
+      {"gap_percent", sweep.lower_bound ? ordered_json(100 * sweep.gap) : nullptr},
+      {"simulated", sweep.simulated},
+      {"left_out", sweep.left_out}};
   return result.dump(1) + "\n";
 }
 
@@ -111,8 +125,8 @@ std::string word_for_best(const SweepRow& row) {
 void print_rows(std::ostream& out, const Sweep& sweep) {
   const bool merged =
       std::ranges::any_of(sweep.rows, [](const SweepRow& row) { return micro_steps(row) > 1; });
-  std::vector<std::string> header = {"policy",     "buckets",   "step ms",
-                                     "exposed ms", "over best", "in the words of"};
+  std::vector<std::string> header = {"policy",     "buckets",      "step ms",
+                                     "exposed ms", "against best", "in the words of"};
   if (merged) header.insert(header.end() - 2, "per micro-step");
   TextTable table(std::move(header));
   const SweepRow& best = sweep.rows[sweep.best];
@@ -127,6 +141,34 @@ void print_rows(std::ostream& out, const Sweep& sweep) {
     table.add(std::move(cells));
   }
   table.print(out);
+  if (std::ranges::any_of(sweep.rows,
+                          [&](const SweepRow& row) { return step_ns(row) < step_ns(best); })) {
+    out << "rows below 0 % change more than buckets: they shard updates, or train with a larger "
+           "batch\n";
+  }
+}
+
+// "torch-ddp: from 1 MiB to 4 MiB within 1 % of its best size", for each policy that was swept.
+void print_flat_ranges(std::ostream& out, const Sweep& sweep) {
+  std::map<schedule::PolicyKind, report::Curve> curves;
+  for (const SweepRow& row : sweep.rows) {
+    if (!row.threshold) continue;
+    report::CurvePoint point;
+    point.threshold = *row.threshold;
+    point.step = Duration(row.candidate.summary.step_ns);
+    curves[row.candidate.spec.kind].points.push_back(std::move(point));
+  }
+  for (const auto& [kind, curve] : curves) {
+    if (curve.points.size() < 3) continue;
+    const report::FlatRange flat = report::flat_range(curve);
+    out << schedule::name(kind) << ": ";
+    if (flat.from == flat.to) {
+      out << "no size but " << flat.from;
+    } else {
+      out << "from " << flat.from << " to " << flat.to;
+    }
+    out << " within " << fixed(100 * report::kFlatShare, 0) << " % of its best size\n";
+  }
 }
 
 // How the best row gets into a framework: commands.
@@ -140,12 +182,8 @@ std::vector<std::string> way_out(const SweepRow& best, const InputOptions& input
 
 void print_table(std::ostream& out, const Sweep& sweep, const Inputs& inputs,
                  const schedule::Program& program, const InputOptions& given) {
-  Bytes total;
-  for (const schedule::OwedGradient& gradient : schedule::owed_gradients(program)) {
-    total += gradient.bytes;
-  }
   out << given.workload << " on " << inputs.cluster << ": " << counted(program.world_size, "rank")
-      << ", " << counted(program.reductions.size(), "gradient") << ", " << total
+      << ", " << counted(program.reductions.size(), "gradient") << ", " << gradient_bytes(program)
       << "; predicted (simulated), dovetail " << DOVETAIL_VERSION << '\n';
   print_notes(out, inputs.notes);
   if (shards(sweep)) print_notes(out, inputs.sharding_notes);
@@ -158,6 +196,7 @@ void print_table(std::ostream& out, const Sweep& sweep, const Inputs& inputs,
     out << ", of rows with " << micro_steps(best) << " micro-steps per update (a larger batch)";
   }
   out << '\n';
+  print_flat_ranges(out, sweep);
   const std::vector<std::string> commands = way_out(best, given);
   out << "to use it: " << commands[0] << "; " << commands[1] << '\n';
   if (!sweep.bound_problem.empty()) out << sweep.bound_problem << '\n';
@@ -229,7 +268,7 @@ ordered_json pair_json(const Explored& one) {
   row["ddp_default_step_us"] = ddp ? ordered_json(us(ddp->candidate.summary.step_ns)) : nullptr;
   row["lower_bound_us"] =
       one.sweep.lower_bound ? ordered_json(to_us(*one.sweep.lower_bound)) : nullptr;
-  row["gap"] = one.sweep.lower_bound ? ordered_json(one.sweep.gap) : nullptr;
+  row["gap_percent"] = one.sweep.lower_bound ? ordered_json(100 * one.sweep.gap) : nullptr;
   return row;
 }
 

@@ -2,7 +2,7 @@
 // far it can be from optimal.
 //
 //   resnet50 on a100x16_ib: 16 ranks, 161 gradients, 97.5 MiB; predicted (simulated), dovetail 0.1.0
-//   policy                         buckets  step ms  exposed ms  over best
+//   policy                         buckets  step ms  exposed ms  against best
 //   threshold 25 MiB                     4   48.664       0.067     +0.1 %
 //   torch-ddp 25 MiB, first 1 MiB        5   49.114       0.118     +1.1 %
 //   exact                                3   48.601       0.018       best

@@ -4,15 +4,15 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <functional>
 #include <string>
 
+#include "cli/command_line.h"
 #include "cli/export.h"
 
 namespace dovetail::cli {
 
 // Adds the subcommand; `action` is set when it was parsed.
 void bind_export(CLI::App& app, const std::string& data_dir, ExportCommandOptions& options,
-                 std::function<int()>& action);
+                 Action& action);
 
 }  // namespace dovetail::cli

@@ -3,8 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/import_flags.h"
 
-#include <iostream>
-
+#include "cli/common_flags.h"
 namespace dovetail::cli {
 namespace {
 
@@ -22,27 +21,14 @@ CLI::App& add_format(CLI::App& command, const char* name, const char* what) {
 // Flags of every format whose result is a cluster file.
 void bind_cluster_flags(CLI::App& format, ImportCollectivesOptions& options) {
   format.add_option("files", options.files, "files to read")->required();
-  format.add_option("-o,--output", options.output,
-                    "cluster file to write (default: only print); - for standard output");
-  format.add_flag("--json", options.json, "the cluster file on standard output");
+  bind_product(format, {options.output, options.json, "cluster file", "only print"});
   format.add_option("--over", options.over,
                     "cluster (shipped name or file) that holds for all that was not measured");
   format.add_option("--name", options.name, "of the cluster (default: imported, or NAME-measured)");
   format.add_option("--gpu", options.gpu, "whose peaks to take (default: as the log says)");
 }
 
-void set_action(CLI::App& format, const ImportCollectivesOptions& options,
-                std::function<int()>& action) {
-  format.callback([&options, &action] {
-    action = [&options] {
-      import_collectives(options, std::cout);
-      return 0;
-    };
-  });
-}
-
-void bind_nccl_tests(CLI::App& command, ImportCollectivesOptions& options,
-                     std::function<int()>& action) {
+void bind_nccl_tests(CLI::App& command, ImportCollectivesOptions& options, Action& action) {
   CLI::App& format = add_format(command, "nccl-tests",
                                 "what all_reduce_perf and its siblings print (or -J writes)");
   options.format = CollectiveFormat::NcclTests;
@@ -56,11 +42,10 @@ void bind_nccl_tests(CLI::App& command, ImportCollectivesOptions& options,
       "Examples:\n"
       "  mpirun -np 8 all_reduce_perf -b 8K -e 1G -f 2 -g 1 | tee allreduce.log\n"
       "  dovetail import nccl-tests allreduce.log -o here.json");
-  set_action(format, options, action);
+  bind_action(format, options, action, import_collectives);
 }
 
-void bind_nccl_inspector(CLI::App& command, ImportCollectivesOptions& options,
-                         std::function<int()>& action) {
+void bind_nccl_inspector(CLI::App& command, ImportCollectivesOptions& options, Action& action) {
   CLI::App& format =
       add_format(command, "nccl-inspector",
                  "JSON lines of NCCL's inspector plugin (2.28 and later), all ranks");
@@ -71,11 +56,10 @@ void bind_nccl_inspector(CLI::App& command, ImportCollectivesOptions& options,
       "  NCCL_PROFILER_PLUGIN=libnccl-profiler-inspector.so NCCL_INSPECTOR_ENABLE=1 \\\n"
       "    NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES=0 NCCL_INSPECTOR_DUMP_DIR=logs srun train\n"
       "  dovetail import nccl-inspector logs/* --over h200x8 -o here.json");
-  set_action(format, options, action);
+  bind_action(format, options, action, import_collectives);
 }
 
-void bind_flight_recorder(CLI::App& command, ImportCollectivesOptions& options,
-                          std::function<int()>& action) {
+void bind_flight_recorder(CLI::App& command, ImportCollectivesOptions& options, Action& action) {
   CLI::App& format = add_format(command, "flight-recorder",
                                 "PyTorch's flight recorder in JSON, one file per rank");
   options.format = CollectiveFormat::FlightRecorder;
@@ -88,11 +72,10 @@ void bind_flight_recorder(CLI::App& command, ImportCollectivesOptions& options,
       "\"w\").write(torch._C._distributed_c10d._dump_fr_trace_json())\n"
       "    (older: _dump_nccl_trace_json and TORCH_NCCL_TRACE_BUFFER_SIZE)\n"
       "  dovetail import flight-recorder fr*.json --over h200x8 -o here.json");
-  set_action(format, options, action);
+  bind_action(format, options, action, import_collectives);
 }
 
-void bind_nccl_log(CLI::App& command, ImportCollectivesOptions& options,
-                   std::function<int()>& action) {
+void bind_nccl_log(CLI::App& command, ImportCollectivesOptions& options, Action& action) {
   CLI::App& format = add_format(command, "nccl-log",
                                 "NCCL_DEBUG=INFO: channels, algorithms, and NCCL's own model");
   options.format = CollectiveFormat::NcclLog;
@@ -101,29 +84,21 @@ void bind_nccl_log(CLI::App& command, ImportCollectivesOptions& options,
       "Examples:\n"
       "  NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING,COLL srun train 2>&1 | tee nccl.log\n"
       "  dovetail import nccl-log nccl.log");
-  set_action(format, options, action);
+  bind_action(format, options, action, import_collectives);
 }
 
 CLI::App& bind_step(CLI::App& command, const char* name, const char* what,
-                    ImportStepOptions& options, std::function<int()>& action) {
+                    ImportStepOptions& options, Action& action) {
   CLI::App& format = add_format(command, name, what);
   format.add_option("file", options.file, "file to read")->required();
-  format.add_option("-o,--output", options.output,
-                    "workload file to write (default: only print); - for standard output");
-  format.add_flag("--json", options.json, "the workload file on standard output");
+  bind_product(format, {options.output, options.json, "workload file", "only print"});
   format.add_option("--ranks", options.ranks, "of files that do not say it")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
-  format.callback([&options, &action] {
-    action = [&options] {
-      import_step(options, std::cout);
-      return 0;
-    };
-  });
+  bind_action(format, options, action, import_step);
   return format;
 }
 
-void bind_horovod_timeline(CLI::App& command, ImportStepOptions& options,
-                           std::function<int()>& action) {
+void bind_horovod_timeline(CLI::App& command, ImportStepOptions& options, Action& action) {
   options.format = StepFormat::HorovodTimeline;
   bind_step(command, "horovod-timeline", "HOROVOD_TIMELINE: gradients with sizes and ready times",
             options, action)
@@ -134,7 +109,7 @@ void bind_horovod_timeline(CLI::App& command, ImportStepOptions& options,
           "  dovetail import horovod-timeline timeline.json -o step.json");
 }
 
-void bind_chakra(CLI::App& command, ImportStepOptions& options, std::function<int()>& action) {
+void bind_chakra(CLI::App& command, ImportStepOptions& options, Action& action) {
   options.format = StepFormat::Chakra;
   bind_step(command, "chakra", "Chakra execution traces (.et, or their JSON) of one rank", options,
             action)
@@ -144,7 +119,7 @@ void bind_chakra(CLI::App& command, ImportStepOptions& options, std::function<in
           "  dovetail import chakra step.et --ranks 8 -o step.json");
 }
 
-void bind_nsys(CLI::App& command, ImportStepOptions& options, std::function<int()>& action) {
+void bind_nsys(CLI::App& command, ImportStepOptions& options, Action& action) {
   options.format = StepFormat::Nsys;
   CLI::App& format = bind_step(command, "nsys", "SQLite export of Nsight Systems, of one process",
                                options, action);
@@ -164,7 +139,7 @@ void bind_nsys(CLI::App& command, ImportStepOptions& options, std::function<int(
 }  // namespace
 
 void bind_import(CLI::App& app, const std::string& data_dir, ImportOptions& options,
-                 std::function<int()>& action) {
+                 Action& action) {
   CLI::App& command =
       *app.add_subcommand("import", "profiler traces and logs to workload and cluster files");
   command.require_subcommand(1);

@@ -4,9 +4,9 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <functional>
 #include <string>
 
+#include "cli/command_line.h"
 #include "cli/import.h"
 
 namespace dovetail::cli {
@@ -19,6 +19,6 @@ struct ImportOptions {
 
 // Adds the subcommand with its formats; `action` is set when one of them was parsed.
 void bind_import(CLI::App& app, const std::string& data_dir, ImportOptions& options,
-                 std::function<int()>& action);
+                 Action& action);
 
 }  // namespace dovetail::cli

@@ -28,13 +28,34 @@ bool is_all_timed(const schedule::Program& program) {
 
 namespace {
 
-// The size of the largest process group that owes reductions.
+// The size of the largest process group over which gradients are reduced.
 std::int64_t reduction_ranks(const schedule::Program& program) {
   std::int64_t ranks = 1;
   for (const schedule::Reduction& reduction : program.reductions) {
     ranks = std::max(ranks, program.group(reduction.group).size());
   }
   return ranks;
+}
+
+// Where the file is what dovetail import reads: says with which command. `product` is what that writes.
+void hint_at_import(const std::string& name, const std::string& what, const std::string& product) {
+  std::error_code unreadable;
+  if (!std::filesystem::is_regular_file(name, unreadable)) return;
+  const std::string format = imports::guess_format(read_file(name));
+  if (format.empty()) return;
+  throw InputError(name + ": no " + what +
+                   " file, but what dovetail import reads: dovetail import " + format + " " + name +
+                   " -o " + product + (format == "kineto" ? ", or dovetail diagnose " + name : ""));
+}
+
+models::Workload workload_of(const std::string& name, std::optional<std::int64_t> world,
+                             const std::string& data_dir) {
+  try {
+    return models::load_workload(name, world, data_dir);
+  } catch (const InputError&) {
+    hint_at_import(name, "workload", "step.json");
+    throw;
+  }
 }
 
 // A bad capture gives a bad plan.
@@ -47,7 +68,7 @@ void require_valid(const models::Workload& workload, const std::string& name,
 
 // A workload on the machine of another profile, or of its own.
 Inputs on_machine_of_profile(const InputOptions& options) {
-  models::Workload profile = models::load_workload(options.cluster, {}, options.data_dir);
+  models::Workload profile = workload_of(options.cluster, {}, options.data_dir);
   require_valid(profile, options.cluster, options);
   const auto refuse = [&](const std::string& why) {
     throw InputError("--cluster " + options.cluster +
@@ -55,8 +76,7 @@ Inputs on_machine_of_profile(const InputOptions& options) {
   };
   if (options.split.stages > 1) refuse("it has no times for the sends of a pipeline");
   if (!profile.own_costs) refuse("the profile has no all_reduce_alone, no times of collectives");
-  models::Workload workload =
-      models::load_workload(options.workload, options.world, options.data_dir);
+  models::Workload workload = workload_of(options.workload, options.world, options.data_dir);
   require_valid(workload, options.workload, options);
   if (!is_all_timed(workload.program)) refuse("it has no times for the ops of " + options.workload);
   const std::int64_t ranks = reduction_ranks(profile.program);
@@ -70,8 +90,7 @@ Inputs on_machine_of_profile(const InputOptions& options) {
 }
 
 Inputs from_own_machine(const InputOptions& options) {
-  models::Workload workload =
-      models::load_workload(options.workload, options.world, options.data_dir);
+  models::Workload workload = workload_of(options.workload, options.world, options.data_dir);
   require_valid(workload, options.workload, options);
   if (options.split.stages > 1) {
     throw InputError("a pipeline needs a machine: name one with --cluster");
@@ -103,15 +122,11 @@ bool is_profile(const std::string& name, const std::string& data_dir) {
 }
 
 models::Cluster load_cluster(const std::string& name, const std::string& data_dir) {
-  std::error_code unreadable;
   try {
     return models::load_cluster(name, data_dir + "/clusters");
-  } catch (const InputError& error) {
-    if (!std::filesystem::is_regular_file(name, unreadable)) throw;
-    const std::string format = imports::guess_format(read_file(name));
-    if (format.empty()) throw;
-    throw InputError(name + ": no cluster file, but what dovetail import reads: dovetail import " +
-                     format + " " + name + " -o cluster.json");
+  } catch (const InputError&) {
+    hint_at_import(name, "cluster", "cluster.json");
+    throw;
   }
 }
 
@@ -129,7 +144,7 @@ std::string split_stages(schedule::Program& program, const std::string& workload
   schedule::Rewrite outcome = schedule::assign_stages(std::move(program), split);
   if (const auto* refusal = std::get_if<schedule::Refusal>(&outcome)) {
     throw InputError("workload \"" + workload + "\": no pipeline of " +
-                     std::to_string(split.stages) + " stages: " + refusal->reason + " (AS2)");
+                     std::to_string(split.stages) + " stages: " + refusal->reason);
   }
   auto& rewritten = std::get<schedule::Rewritten>(outcome);
   program = std::move(rewritten.program);
@@ -160,7 +175,7 @@ Inputs load_inputs(const InputOptions& options) {
   const models::Cluster cluster = load_cluster(options.cluster, options.data_dir);
   const std::int64_t world =
       options.world ? replicas_of(*options.world, options.split) : cluster.ranks;
-  models::Workload workload = models::load_workload(options.workload, world, options.data_dir);
+  models::Workload workload = workload_of(options.workload, world, options.data_dir);
   require_valid(workload, options.workload, options);
   std::vector<std::string> notes;
   if (cluster.unit_kernel) {
@@ -172,6 +187,10 @@ Inputs load_inputs(const InputOptions& options) {
     }
   } else {
     notes = workload.notes;
+    if (workload.own_costs) {
+      notes.push_back("compute was measured on the machine of " + options.workload +
+                      ", collectives are those of " + cluster.name + ": two machines");
+    }
   }
   if (options.split.stages > 1) {
     notes.push_back(split_stages(workload.program, options.workload, options.split));

@@ -3,12 +3,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/machine_flags.h"
 
-#include <iostream>
-
+#include "cli/common_flags.h"
 #include "cli/cuda_job.h"
 #include "cli/environment.h"
-#include "cli/report_flags.h"
-#include "cli/simulate_flags.h"
 
 namespace dovetail::cli {
 namespace {
@@ -89,15 +86,14 @@ void bind_run(CLI::App& app, RunCommandOptions& options, Action& action) {
       "  dovetail run plan.json ddp.json --ranks 2 --time 60s --trace plan.trace --trace "
       "ddp.trace\n"
       "  mpirun -np 8 dovetail run plan.json --backend cuda --graph");
-  command.callback(
-      [&options, &action] { action = [&options] { return cli::run(options, std::cout); }; });
+  bind_action(command, options, action, cli::run);
 }
 
-void run_calibrate(const CalibrateBinding& options) {
+void run_calibrate(const CalibrateBinding& options, std::ostream& out) {
   if (options.cuda.backend.backend == "cpu") {
     static_cast<void>(open_cuda(options.cuda.backend));  // refuses options of the other backend
     refuse_cuda_only(options.cuda);
-    return calibrate(options.cpu, std::cout);
+    return calibrate(options.cpu, out);
   }
   CalibrateCudaOptions cuda = options.cuda;
   cuda.workload = options.cpu.workload;
@@ -108,17 +104,14 @@ void run_calibrate(const CalibrateBinding& options) {
   cuda.job = options.cpu.job;
   cuda.op_steps = options.cpu.op_steps;
   cuda.budget = options.cpu.budget;
-  calibrate_cuda(cuda, std::cout);
+  calibrate_cuda(cuda, out);
 }
 
 void bind_calibrate(CLI::App& app, CalibrateBinding& options, Action& action) {
   CLI::App& command = *app.add_subcommand("calibrate", "measure this machine into a cluster file");
   options.cpu.data_dir = data_dir();
   command.add_option("--workload", options.cpu.workload, "whose ops to measure")->required();
-  command.add_option("-o,--output", options.cpu.output,
-                     "cluster file to write; - for standard output");
-  command.add_flag("--json", options.cpu.json,
-                   "the cluster file on standard output, instead of the report");
+  bind_product(command, {options.cpu.output, options.cpu.json, "cluster file", ""});
   command.add_option("--name", options.cpu.name, "of the cluster (default here)");
   bind_job(command, options.cpu.job);
   command.add_option("--op-steps", options.cpu.op_steps, "steps to measure ops over (default 10)")
@@ -135,12 +128,7 @@ void bind_calibrate(CLI::App& app, CalibrateBinding& options, Action& action) {
       "  dovetail calibrate --workload mlp-1000mbit --ranks 2 --rate 1gbit -o here.json\n"
       "  mpirun -np 8 dovetail calibrate --backend cuda --workload resnet50 -o here.json\n"
       "  dovetail explore --workload resnet50 --cluster here.json");
-  command.callback([&options, &action] {
-    action = [&options] {
-      run_calibrate(options);
-      return 0;
-    };
-  });
+  bind_action(command, options, action, run_calibrate);
 }
 
 void bind_selftest(CLI::App& app, SelftestOptions& options, Action& action) {
@@ -156,8 +144,7 @@ void bind_selftest(CLI::App& app, SelftestOptions& options, Action& action) {
       "Examples:\n"
       "  dovetail selftest\n"
       "  dovetail selftest --backend cuda --json");
-  command.callback(
-      [&options, &action] { action = [&options] { return selftest(options, std::cout); }; });
+  bind_action(command, options, action, cli::selftest);
 }
 
 }  // namespace

@@ -45,6 +45,7 @@ struct AllOptions {
   ReportOptions report;
   std::vector<std::string> help_of;
   std::string shell;
+  bool needs_data = true;  // of the command that was typed
 };
 
 constexpr const char* kExamples =
@@ -89,8 +90,10 @@ void bind_texts(CLI::App& app, AllOptions& options, Action& action) {
       std::cout << help_text(describe(command, full_name(options.help_of)), text_width());
       return 0;
     };
+    options.needs_data = false;
   });
-  app.add_subcommand("version", "which dovetail this is")->callback([&action] {
+  app.add_subcommand("version", "which dovetail this is")->callback([&options, &action] {
+    options.needs_data = false;
     action = [] {
       std::cout << "dovetail " << tool_text() << '\n';
       return 0;
@@ -154,7 +157,7 @@ int parse_and_run(int argc, char** argv) {
     page->command = command;
   }
   try {
-    check_environment();
+    if (options.needs_data) check_environment();
     const int code = action();
     std::cout.flush();
     if (!std::cout) throw InputError("standard output: cannot be written");

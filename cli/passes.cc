@@ -35,12 +35,12 @@ std::string pipeline_rule(const Plan& plan) {
   switch (plan.schedule.pipeline.kind) {
     case schedule::PipelineKind::Sequential:
       return plan.schedule.merge.sync == SyncPoint::EveryMicroStep
-                 ? "GM7: gradients travel in every micro-batch"
-                 : "AS1: gradients travel in the last micro-batch";
+                 ? "gradients travel in every micro-batch"
+                 : "gradients travel in the last micro-batch";
     case schedule::PipelineKind::OneFOneB:
-      return "AS2: warm-up, forward and backward in turn, cooldown";
+      return "warm-up, forward and backward in turn, cooldown";
     case schedule::PipelineKind::Interleaved:
-      return "AS9: each chunk beside its own last backward";
+      return "each chunk beside its own last backward";
   }
   return {};
 }
@@ -48,11 +48,11 @@ std::string pipeline_rule(const Plan& plan) {
 std::string merge_rule(const Plan& plan) {
   switch (plan.schedule.merge.sync) {
     case SyncPoint::EveryMicroStep:
-      return "GM7: reduced in every micro-step, then summed";
+      return "reduced in every micro-step, then summed";
     case SyncPoint::AfterLastMicroStep:
-      return "GM8: summed, then reduced after the last backward";
+      return "summed, then reduced after the last backward";
     case SyncPoint::LastMicroStep:
-      return "A19: summed, reduced within the last micro-step";
+      return "summed, reduced within the last micro-step";
   }
   return {};
 }
@@ -60,15 +60,15 @@ std::string merge_rule(const Plan& plan) {
 std::string scale_rule(const Plan& plan) {
   switch (plan.schedule.scale) {
     case ScaleAt::Collective:
-      return "A14: the collectives average";
+      return "the collectives average";
     case ScaleAt::LossGradient:
-      return "P10: one degree, into the loss gradient";
+      return "one degree, into the loss gradient";
     case ScaleAt::Optimizer:
-      return "P11: into the optimizer's rescale factor";
+      return "into the optimizer's rescale factor";
     case ScaleAt::BeforeCollective:
-      return "PL17: each bucket once, before it is summed";
+      return "each bucket once, before it is summed";
     case ScaleAt::AfterCollective:
-      return "P13: each bucket once, after it is summed";
+      return "each bucket once, after it is summed";
   }
   return {};
 }
@@ -79,15 +79,15 @@ std::string group_rule(const Plan& plan) {
   const schedule::PolicyDefinition* const policy =
       schedule::find_definition(text.substr(0, text.find(':')));
   if (policy != nullptr && !policy->groups_by.empty()) return std::string(policy->groups_by);
-  if (is_sharded(plan.schedule)) return "A2 to A5: buckets of one size, tensors cut at their ends";
+  if (is_sharded(plan.schedule)) return "buckets of one size, tensors cut at their ends";
   const auto is_single = [](const Bucket& bucket) { return bucket.gradients.size() == 1; };
-  return every(plan, is_single) ? "P5: each gradient alone" : "full once the limit is reached";
+  return every(plan, is_single) ? "each gradient alone" : "full once the limit is reached";
 }
 
 std::string layout_rule(const Plan& plan) {
   const auto views = [](const Bucket& bucket) { return bucket.mode == schedule::BucketMode::View; };
-  if (every(plan, views)) return "P26, P27: members are views, nothing is copied";
-  return some(plan, views) ? "P27, A8: views, and copies" : "A8: gradients are copied in and out";
+  if (every(plan, views)) return "members are views, nothing is copied";
+  return some(plan, views) ? "views, and copies" : "gradients are copied in and out";
 }
 
 std::string launch_rule(const Plan& plan) {
@@ -98,16 +98,16 @@ std::string launch_rule(const Plan& plan) {
   const auto is_inline = [](const Bucket& bucket) {
     return std::holds_alternative<schedule::InlineStream>(bucket.stream);
   };
-  if (plan.program.stages > 1) return "AS3: beside the backwards that the order allows";
-  if (every(plan, is_inline)) return "P5: on the compute stream, after each producer";
+  if (plan.program.stages > 1) return "beside the backwards that the order allows";
+  if (every(plan, is_inline)) return "on the compute stream, after each producer";
   if (some(plan, is(schedule::LaunchInBatch{}))) {
-    return "A10, A11: in whole batches, the rest at the end";
+    return "in whole batches, the rest at the end";
   }
   if (every(plan, is(schedule::LaunchAfterBackward{}))) {
-    return is_sharded(plan.schedule) ? "A11: no whole batch, so in the final sync"
-                                     : "GM14: nothing overlaps backward";
+    return is_sharded(plan.schedule) ? "no whole batch, so in the final sync"
+                                     : "nothing overlaps backward";
   }
-  return "P15, P29: once all members are produced";
+  return "once all members are produced";
 }
 
 std::string wait_rule(const Plan& plan) {
@@ -116,23 +116,23 @@ std::string wait_rule(const Plan& plan) {
   };
   const bool streams =
       some(plan, [](const Bucket& bucket) { return bucket.scope == WaitScope::WholeStream; });
-  if (some(plan, waits(WaitPoint::BeforeNextBatch))) return "A13: for the batch before";
+  if (some(plan, waits(WaitPoint::BeforeNextBatch))) return "for the batch before";
   if (every(plan, waits(WaitPoint::EndOfBackward))) return "once, before the first update";
-  return streams ? "P16: for all that is launched on the stream" : "PL1: for one event per bucket";
+  return streams ? "for all that is launched on the stream" : "for one event per bucket";
 }
 
 std::string gather_rule(const Plan& plan) {
   if (plan.schedule.parameters == schedule::ParameterSync::EachUse) return {};
   return plan.schedule.parameters == schedule::ParameterSync::NextForward
-             ? "AS11: before the first reader of the next step"
-             : "A24: once the shards are updated";
+             ? "before the first reader of the next step"
+             : "once the shards are updated";
 }
 
 std::string rule_of(const Plan& plan, std::string_view pass) {
   if (pass == "pipeline") return pipeline_rule(plan);
   if (pass == "merge") return merge_rule(plan);
   if (pass == "scale") return scale_rule(plan);
-  if (pass == "shard") return "A14, A24: reduce-scatter, and each rank updates its shard";
+  if (pass == "shard") return "reduce-scatter, and each rank updates its shard";
   if (pass == "group") return group_rule(plan);
   if (pass == "lay out") return layout_rule(plan);
   if (pass == "launch") return launch_rule(plan);

@@ -12,6 +12,7 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/environment.h"
 #include "cli/outputs.h"
 #include "cli/plan_machine.h"
 #include "cli/plan_page.h"
@@ -156,7 +157,9 @@ void print_one(std::ostream& out, const PredictOptions& options, const Predictio
   print_notes(out, one.notes);
   traces::print(out, one.report);
   print_figures(out, one.interval);
-  if (options.timeline) out << '\n' << traces::timeline(one.simulated.trace);
+  if (options.timeline) {
+    out << '\n' << traces::timeline(one.simulated.trace, {.columns = timeline_columns()});
+  }
 }
 
 void print_several(std::ostream& out, const std::vector<Prediction>& all) {
@@ -172,8 +175,8 @@ void print_several(std::ostream& out, const std::vector<Prediction>& all) {
   print_notes(out, told);
   const auto best =
       std::ranges::min_element(all, {}, [](const Prediction& one) { return one.report.step_time; });
-  TextTable table(
-      {"plan", "workload", "cluster", "policy", "buckets", "step ms", "exposed ms", "over best"});
+  TextTable table({"plan", "workload", "cluster", "policy", "buckets", "step ms", "exposed ms",
+                   "against best"});
   for (const Prediction& one : all) {
     const double ratio = to_us(one.report.step_time) / to_us(best->report.step_time);
     table.add({one.path, one.plan.summary.workload, one.costs.machine, one.plan.schedule.policy,

@@ -1,7 +1,7 @@
 // dovetail predict: simulates existing plans on machines, as a report, as a table of several, as JSON
 // (dovetail.predict/1), as a predicted trace and as one Perfetto file with all plans.
 //
-//   plan       cluster   buckets  step ms  exposed ms  over best
+//   plan       cluster   buckets  step ms  exposed ms  against best
 //   best.json  a100x8          3   48.526       0.022       best
 //   ddp.json   a100x8          5   49.061       0.118     +1.1 %
 //

@@ -1,18 +1,14 @@
-// Binding --html and report.
+// Binding report.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report_flags.h"
 
-#include <iostream>
+#include "cli/common_flags.h"
 
 namespace dovetail::cli {
 
-void bind_page(CLI::App& command, PageOptions& page) {
-  command.add_option("--html", page.file, "report to write: one HTML file that needs no network");
-}
-
 void bind_report(CLI::App& app, const std::string& data_dir, ReportOptions& options,
-                 std::function<int()>& action) {
+                 Action& action) {
   CLI::App& command =
       *app.add_subcommand("report", "one HTML page about a workload, plans or traces");
   options.explore.inputs.data_dir = data_dir;

@@ -35,6 +35,7 @@ std::string compute_of(const models::Cluster& cluster) {
     }
     text += "; " + fixed(cluster.compute->efficiency * 100, 0) + " % of it is taken; memory " +
             fixed(cluster.compute->memory.count() / 1e9, 0) + " GB/s";
+    if (cluster.compute->capacity) text += ", " + to_string(*cluster.compute->capacity);
   }
   if (!cluster.kernels.empty()) {
     text += (text.empty() ? "" : "; ") + counted(cluster.kernels.size(), "kernel") + " measured";

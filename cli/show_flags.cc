@@ -3,10 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/show_flags.h"
 
-#include <iostream>
-
+#include "cli/common_flags.h"
 #include "cli/environment.h"
-#include "cli/simulate_flags.h"
 
 namespace dovetail::cli {
 namespace {
@@ -34,12 +32,7 @@ void bind_show(CLI::App& app, ShowOptions& options, Action& action) {
       "  dovetail show torch-ddp\n"
       "  dovetail show plan.json\n"
       "  dovetail show commands --plan plan.json");
-  command.callback([&options, &action] {
-    action = [&options] {
-      show(options, std::cout);
-      return 0;
-    };
-  });
+  bind_action(command, options, action, show);
 }
 
 void bind_reshard(CLI::App& app, ReshardOptions& options, Action& action) {
@@ -64,12 +57,7 @@ void bind_reshard(CLI::App& app, ReshardOptions& options, Action& action) {
       "Examples:\n"
       "  dovetail reshard --shape 8x8 --mesh 4 --from \"S(0)\" --to \"S(1)\"\n"
       "  dovetail reshard --shape 1024x1024 --mesh 2x2 --from \"S(0),R\" --to \"R,S(1)\" --steps");
-  command.callback([&options, &action] {
-    action = [&options] {
-      reshard(options, std::cout);
-      return 0;
-    };
-  });
+  bind_action(command, options, action, reshard);
 }
 
 }  // namespace

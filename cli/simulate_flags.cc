@@ -7,12 +7,11 @@
 
 #include <algorithm>
 #include <array>
-#include <iostream>
 #include <string>
 #include <string_view>
 
+#include "cli/common_flags.h"
 #include "cli/environment.h"
-#include "cli/report_flags.h"
 #include "schedule/policies.h"
 
 namespace dovetail::cli {
@@ -81,8 +80,7 @@ void bind_explore(CLI::App& app, ExploreOptions& options, Action& action) {
       "  dovetail explore --workload step.json --policies ddp,exact --thresholds 1MiB:64MiB\n"
       "  dovetail explore --workload resnet50 --workload vgg16 --cluster a100x8 --cluster h200x8\n"
       "  dovetail explore --workload gpt2 --cluster a100x8 --csv > sweep.csv");
-  command.callback(
-      [&options, &action] { action = [&options] { return explore(options, std::cout); }; });
+  bind_action(command, options, action, cli::explore);
 }
 
 void bind_plan(CLI::App& app, PlanOptions& options, Action& action) {
@@ -98,16 +96,10 @@ void bind_plan(CLI::App& app, PlanOptions& options, Action& action) {
       "  dovetail plan --workload resnet50 --cluster a100x8 --policy ddp:cap=25MiB -o ddp.json\n"
       "  dovetail plan --workload mlp-1000mbit -o - | jq .buckets\n\n" +
       policies_text());
-  command.add_option("-o,--output", options.output, "plan file to write; - for standard output");
-  command.add_flag("--json", options.json, "the plan on standard output, instead of the report");
+  bind_product(command, {options.output, options.json, "plan file", ""});
   command.add_option("--trace", options.trace, "also write the predicted trace");
   bind_page(command, options.page);
-  command.callback([&options, &action] {
-    action = [&options] {
-      plan(options, std::cout);
-      return 0;
-    };
-  });
+  bind_action(command, options, action, plan);
 }
 
 void bind_predict(CLI::App& app, PredictOptions& options, Action& action) {
@@ -136,12 +128,7 @@ void bind_predict(CLI::App& app, PredictOptions& options, Action& action) {
       "  dovetail predict plan.json ddp.json --perfetto both.json.gz\n"
       "  dovetail predict plan.json --cluster a100x8 --cluster h200x8\n"
       "  dovetail predict plan.json --timeline --trace predicted.json");
-  command.callback([&options, &action] {
-    action = [&options] {
-      predict(options, std::cout);
-      return 0;
-    };
-  });
+  bind_action(command, options, action, predict);
 }
 
 void bind_compare(CLI::App& app, CompareOptions& options, Action& action) {
@@ -157,22 +144,10 @@ void bind_compare(CLI::App& app, CompareOptions& options, Action& action) {
       "Examples:\n"
       "  dovetail compare predicted.json measured.json\n"
       "  dovetail compare predicted.json measured.json --perfetto both.json.gz --csv");
-  command.callback([&options, &action] {
-    action = [&options] {
-      compare(options, std::cout);
-      return 0;
-    };
-  });
+  bind_action(command, options, action, compare);
 }
 
 }  // namespace
-
-void bind_document(CLI::App& command, DocumentOptions& document) {
-  command.add_flag("--json", document.json, "the report as JSON, instead of text");
-  command.add_flag("--csv", document.csv, "its table as CSV, instead of text");
-  command.add_option("-o,--output", document.output,
-                     "file for the same JSON (CSV as NAME.csv), beside the text; - is --json");
-}
 
 void bind_simulate_commands(CLI::App& app, SimulateOptions& options, Action& action) {
   bind_explore(app, options.explore, action);

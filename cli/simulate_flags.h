@@ -21,7 +21,4 @@ struct SimulateOptions {
 // `options` outlives the parser; `action` is set by the subcommand that is named.
 void bind_simulate_commands(CLI::App& app, SimulateOptions& options, Action& action);
 
-// --json, --csv and -o of a command that reports.
-void bind_document(CLI::App& command, DocumentOptions& document);
-
 }  // namespace dovetail::cli

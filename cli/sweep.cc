@@ -46,6 +46,8 @@ std::vector<std::string> comparable_policies() {
   // The best that DDP can be told stands beside the best.
   const auto exact = std::ranges::find(names, schedule::name(PolicyKind::Exact));
   if (exact != names.end()) names.insert(exact + 1, "exact:mode=copy,wait=end-of-backward");
+  // Sharded updates as Megatron overlaps them: parameters are gathered beside the next forward.
+  names.emplace_back("sharded:gather=next-forward");
   return names;
 }
 
@@ -158,9 +160,14 @@ std::int64_t row_count(const std::vector<std::string>& names, std::span<const Po
   return static_cast<std::int64_t>(rows);
 }
 
-void find_best(Sweep& sweep) {
+// Where nobody named the policies, one that shards updates is only compared: it is another training job.
+enum class Asked { No, ByName };
+
+void find_best(Sweep& sweep, Asked asked) {
   const auto better = [&](const SweepRow& a, const SweepRow& b) {
     if (micro_steps(a) != micro_steps(b)) return micro_steps(a) < micro_steps(b);
+    const bool shards = a.candidate.sharded();
+    if (asked == Asked::No && shards != b.candidate.sharded()) return !shards;
     if (step_ns(a) != step_ns(b)) return step_ns(a) < step_ns(b);
     return a.candidate.buckets() < b.candidate.buckets();
   };
@@ -230,7 +237,10 @@ Sweep run_sweep(search::Planner& planner, const ExploreOptions& options) {
     // What was not asked for by name is left out where it does not apply.
     const search::Planner::Fit fit = planner.fit_of(spec);
     if (all && fit.refusal) {
-      sweep.left_out.push_back(std::string(schedule::name(spec.kind)) + ": " + *fit.refusal);
+      std::string line = std::string(schedule::name(spec.kind)) + ": " + *fit.refusal;
+      if (std::ranges::find(sweep.left_out, line) == sweep.left_out.end()) {
+        sweep.left_out.push_back(std::move(line));
+      }
       continue;
     }
     for (const std::string& step : fit.left_out) {
@@ -245,7 +255,7 @@ Sweep run_sweep(search::Planner& planner, const ExploreOptions& options) {
     sweep.interrupted = progress.is_interrupted();
     if (sweep.interrupted) break;
   }
-  find_best(sweep);
+  find_best(sweep, all ? Asked::No : Asked::ByName);
   static_cast<void>(planner.verified(sweep.rows[sweep.best].candidate.schedule));
   sweep.simulated = planner.simulated();
   if (!sweep.best_bounded) return sweep;

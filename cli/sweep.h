@@ -1,7 +1,8 @@
 // The sweep of explore: every policy and threshold on one workload and machine.
 //
 // Rows with k micro-steps per update are compared by step time / k, but only rows with the fewest
-// micro-steps of the sweep can be best: the others train with larger batches.
+// micro-steps of the sweep can be best: the others train with larger batches. Sharded updates can be best
+// where they were asked for: they change which rank holds what.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

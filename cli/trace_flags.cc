@@ -3,10 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/trace_flags.h"
 
-#include <iostream>
-
-#include "cli/report_flags.h"
-#include "cli/simulate_flags.h"
+#include "cli/common_flags.h"
 
 namespace dovetail::cli {
 namespace {
@@ -19,7 +16,7 @@ void bind_files(CLI::App& command, std::vector<std::string>& files,
                      "part of the names of kernels that communicate (default: nccl, rccl)");
 }
 
-void bind_diagnose(CLI::App& app, DiagnoseOptions& options, std::function<int()>& action) {
+void bind_diagnose(CLI::App& app, DiagnoseOptions& options, Action& action) {
   CLI::App& command =
       *app.add_subcommand("diagnose", "why a step is slow, from PyTorch profiler traces");
   bind_files(command, options.files, options.collective_patterns);
@@ -33,38 +30,27 @@ void bind_diagnose(CLI::App& app, DiagnoseOptions& options, std::function<int()>
       "Examples:\n"
       "  dovetail diagnose rank0.json.gz\n"
       "  dovetail diagnose trace/rank*.json.gz --framework megatron --trace why.json");
-  command.callback([&options, &action] {
-    action = [&options] {
-      diagnose(options, std::cout);
-      return 0;
-    };
-  });
+  bind_action(command, options, action, diagnose);
 }
 
-void bind_kineto(CLI::App& app, ImportKinetoOptions& options, std::function<int()>& action) {
+void bind_kineto(CLI::App& app, ImportKinetoOptions& options, Action& action) {
   CLI::App& format = *app.get_subcommand("import")->add_subcommand(
       "kineto", "PyTorch profiler traces to a workload file");
   bind_files(format, options.files, options.collective_patterns);
-  format.add_option("-o,--output", options.output,
-                    "workload file to write (default: only print); - for standard output");
+  bind_output(format, options.output,
+              "workload file to write (default: only print); - for standard output");
   format.add_option("--name", options.name, "of the workload (default: the file's)");
   format.add_flag("--json", options.json, "all figures, machine-readable");
   format.footer(
       "Examples:\n"
       "  dovetail import kineto rank0.json.gz -o step.json\n"
       "  dovetail explore --workload step.json");
-  format.callback([&options, &action] {
-    action = [&options] {
-      import_kineto(options, std::cout);
-      return 0;
-    };
-  });
+  bind_action(format, options, action, import_kineto);
 }
 
 }  // namespace
 
-void bind_trace_commands(CLI::App& app, TraceCommandOptions& options,
-                         std::function<int()>& action) {
+void bind_trace_commands(CLI::App& app, TraceCommandOptions& options, Action& action) {
   bind_diagnose(app, options.diagnose, action);
   bind_kineto(app, options.import, action);
 }

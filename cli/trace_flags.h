@@ -4,8 +4,8 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <functional>
 
+#include "cli/command_line.h"
 #include "cli/diagnose.h"
 
 namespace dovetail::cli {
@@ -17,6 +17,6 @@ struct TraceCommandOptions {
 };
 
 // Adds both. REQUIRES: `import` has been added (import_flags.h).
-void bind_trace_commands(CLI::App& app, TraceCommandOptions& options, std::function<int()>& action);
+void bind_trace_commands(CLI::App& app, TraceCommandOptions& options, Action& action);
 
 }  // namespace dovetail::cli

@@ -4,14 +4,19 @@
 // parameters. Groups consist of whole modules. Reduce-scatters are launched as backward leaves a group;
 // FSDP2 lets one of them be in flight (its input buffer), unless
 // set_reduce_scatter_max_input_buffers allows more (2.14), which the file does; then all are waited for
-// at the end of backward. With reshard_after_forward=False parameters are gathered once per step, in the
-// next forward.
+// at the end of backward. A plan that gathers before each use (ZeRO-3, policy fsdp) keeps its gathers; any
+// other becomes reshard_after_forward=False, where parameters are gathered once per step, in the next forward.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exports/modules.h"
 #include "exports/python_text.h"
 #include "exports/restriction.h"
 #include "exports/writers.h"
+#include "schedule/policies.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
 
 namespace dovetail::exports {
 namespace {
@@ -30,13 +35,44 @@ def shard(model, **options):
         fully_shard(group, **options)
     fully_shard(model, **options)  # what lies in no module of a list
     forward = [group[0] for group in reversed(listed)]
-    for here, following in zip(forward, forward[1:]):
-        here.set_modules_to_forward_prefetch([following])
-        following.set_modules_to_backward_prefetch([here])
+    for i, here in enumerate(forward):
+        following = forward[i + 1 : i + 1 + FORWARD_PREFETCH]
+        if following:
+            here.set_modules_to_forward_prefetch(following)
+        preceding = forward[max(0, i - BACKWARD_PREFETCH) : i]
+        if preceding:
+            here.set_modules_to_backward_prefetch(preceding[::-1])
     if hasattr(model, "set_reduce_scatter_max_input_buffers"):
         model.set_reduce_scatter_max_input_buffers(len(GROUPS))
     return model
 )py";
+
+// Whether the plan gathers parameters before each use, and its blocks are groups of whole modules.
+bool gathers_each_use(const schedule::Schedule& schedule, const std::vector<ModuleGroup>& groups) {
+  return schedule.parameters == schedule::ParameterSync::EachUse &&
+         groups.size() == schedule.buckets.size();
+}
+
+// What fully_shard is told about gathers besides the groups.
+struct Gathers {
+  bool reshard = false;  // after forward
+  std::int32_t forward_ahead = 1;
+  std::int32_t backward_ahead = 1;
+};
+
+// The Schedule says when each gather is launched; how many groups ahead that is, its policy.
+Gathers gathers_of(const schedule::Plan& plan) {
+  Gathers result;
+  result.reshard =
+      std::ranges::any_of(plan.schedule.gathers, [](const schedule::ParameterGather& gather) {
+        return gather.readers == schedule::GatherFor::Backward;
+      });
+  if (!plan.schedule.policy.starts_with("fsdp")) return result;
+  const schedule::PolicySpec spec = schedule::parse_policy(plan.schedule.policy);
+  result.forward_ahead = spec.prefetch_forward;
+  result.backward_ahead = spec.prefetch_backward;
+  return result;
+}
 
 }  // namespace
 
@@ -47,14 +83,22 @@ Export export_fsdp(const schedule::Plan& plan, const Machine& machine,
   Restriction left(plan, machine);
   give_up_the_usual(left, "FSDP2");
   const std::vector<ModuleGroup> groups = module_groups(plan.program, left.schedule());
+  const auto gather_once = [](schedule::Schedule& schedule) {
+    shard(schedule, schedule::ParameterSync::NextForward);
+  };
+  const bool each_use = gathers_each_use(left.schedule(), groups);
+  if (!each_use && left.schedule().parameters == schedule::ParameterSync::EachUse) {
+    left.give_up("gathers before each use: the plan's blocks are no groups of whole modules",
+                 gather_once);
+  }
   left.give_up("groups of single parameters: FSDP2 groups whole modules",
                [&](schedule::Schedule& schedule) { regroup(schedule, gradients_of(groups)); });
   left.give_up("gradients as views of buckets: FSDP2 copies", [](schedule::Schedule& schedule) {
     use_mode(schedule, schedule::BucketMode::Copy);
   });
-  left.give_up(
-      "all-reduce and update of all parameters: FSDP2 shards and gathers",
-      [](schedule::Schedule& schedule) { shard(schedule, schedule::ParameterSync::NextForward); });
+  if (!each_use) {
+    left.give_up("all-reduce and update of all parameters: FSDP2 shards and gathers", gather_once);
+  }
   left.give_up(
       "waits at first use: FSDP2 waits at the end of backward",
       [](schedule::Schedule& schedule) { wait_at(schedule, schedule::WaitPoint::EndOfBackward); });
@@ -67,7 +111,11 @@ Export export_fsdp(const schedule::Plan& plan, const Machine& machine,
       "is "
       "called"};
   result.text = head(Target::Fsdp, result, plan, options);
-  result.text += "\nRESHARD_AFTER_FORWARD = False\nGROUPS = [  # in the order of backward\n";
+  const Gathers gathers = each_use ? gathers_of(plan) : Gathers{};
+  result.text += std::string("\nRESHARD_AFTER_FORWARD = ") + (gathers.reshard ? "True" : "False") +
+                 "\nFORWARD_PREFETCH = " + std::to_string(gathers.forward_ahead) +
+                 "  # groups ahead\nBACKWARD_PREFETCH = " + std::to_string(gathers.backward_ahead) +
+                 "\nGROUPS = [  # in the order of backward\n";
   for (const ModuleGroup& group : groups) {
     result.text += "    " + quoted_list(group.modules) + ",\n";
   }

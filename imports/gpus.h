@@ -22,6 +22,7 @@ struct Gpu {
   double f32_tflop_s = 0;   // 10^12 FLOP per second
   double half_tflop_s = 0;  // f16, and bf16 where has_bf16
   double memory_gb_s = 0;   // 10^9 bytes per second
+  Bytes memory;             // what data sheets call 80 GB are 80 GiB
   bool has_bf16 = true;
   std::string_view f32_means = "f32 is the TF32 rate";
 };

@@ -159,7 +159,8 @@ CollectiveTable collective_table(const Cluster& cluster, CollectiveKey key) {
     throw InputError(
         "cluster " + cluster.name + ": no table of " + std::string(to_string(key.collective)) +
         " over " + std::to_string(key.ranks) + " ranks; " +
-        (known.empty() ? "it has no tables at all" : "it has tables for ranks: " + known));
+        (known.empty() ? "it has no tables at all" : "it has tables for ranks: " + known) +
+        "; docs/machines.md says how to bring one");
   }
   CollectiveTable table = table_of(*derivation.first);
   if (derivation.second != nullptr) table = table + table_of(*derivation.second);
@@ -167,12 +168,15 @@ CollectiveTable collective_table(const Cluster& cluster, CollectiveKey key) {
   return derivation.share == 1 ? table : table.scaled(derivation.share);
 }
 
-const CollectiveSeries* collective_source(const Cluster& cluster, CollectiveKey key) {
-  return derive(cluster, key).first;
+std::vector<const CollectiveSeries*> collective_sources(const Cluster& cluster, CollectiveKey key) {
+  const Derivation derivation = derive(cluster, key);
+  std::vector<const CollectiveSeries*> sources = {derivation.first, derivation.second};
+  std::erase(sources, nullptr);
+  return sources;
 }
 
 bool has_collective_table(const Cluster& cluster, CollectiveKey key) {
-  return collective_source(cluster, key) != nullptr;
+  return !collective_sources(cluster, key).empty();
 }
 
 std::string collective_assumption(const Cluster& cluster, CollectiveKey key) {

@@ -19,7 +19,8 @@
 //                                 "measured": {"from_bytes": 8388608, "to_bytes": 1073741824,
 //                                              "prior": "a100x8"}
 //    "compute": {"gemm": {"flop_per_s": {"f32": 1.56e14}, "efficiency": 0.5},
-//                "memory_bytes_per_s": 2.039e12, "kernel_overhead_us": 1},
+//                "memory_bytes_per_s": 2.039e12, "kernel_overhead_us": 1,
+//                "memory_bytes": 85899345920},               of one device
 //    "kernels": [{"dtype": "f32", "gemm": {"m": 64, "n": 256, "k": 784, "count": 1}, "us": 12.5},
 //                {"dtype": "f32", "memory": {"bytes": 4816896, "flop": 0}, "us": 9.1}],
 //    "unit_kernel": {"dtype": "f32", "gemm": {"m": 96, "n": 96, "k": 96, "count": 1}, "us": 10},
@@ -141,8 +142,8 @@ std::vector<std::string> cluster_names(const std::string& data_dir);
 // Throws InputError, which names the ranks the cluster has tables for.
 CollectiveTable collective_table(const Cluster& cluster, CollectiveKey key);
 
-// The series that collective_table takes its times from; null where it throws.
-const CollectiveSeries* collective_source(const Cluster& cluster, CollectiveKey key);
+// The series that collective_table takes its times from, one or two; none where it throws.
+std::vector<const CollectiveSeries*> collective_sources(const Cluster& cluster, CollectiveKey key);
 
 // Whether collective_table has an answer.
 bool has_collective_table(const Cluster& cluster, CollectiveKey key);

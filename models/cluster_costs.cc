@@ -83,13 +83,31 @@ std::set<CollectiveKey> spoken_of(const schedule::Program& program,
 
 // Below this size every message costs about the same, so a table may begin there.
 constexpr Bytes kSmallMessage = mib(1);
+// From here on a message's time is its rate, so a table may end there.
+constexpr Bytes kLargeMessage = mib(64);
 
-std::string extrapolation(const CollectiveSeries& series) {
+Bytes bytes_of(const schedule::Program& program, schedule::TensorKind kind) {
+  Bytes bytes;
+  for (const schedule::Tensor& tensor : program.tensors) {
+    if (tensor.kind == kind) bytes += tensor.bytes();
+  }
+  return bytes;
+}
+
+// At which end of its table sizes are asked for that nobody measured.
+std::string extrapolation(const CollectiveSeries& series, const schedule::Program& program) {
   const auto* points = std::get_if<std::vector<CollectivePoint>>(&series.times);
-  if (points == nullptr || points->front().bytes <= kSmallMessage) return "";
-  return std::string(to_string(series.collective)) + " over " + std::to_string(series.ranks) +
-         " ranks was measured from " + to_string(points->front().bytes) +
-         " on; what smaller messages take is extrapolated";
+  if (points == nullptr) return "";
+  const std::string title = std::string(to_string(series.collective)) + " over " +
+                            std::to_string(series.ranks) + " ranks was measured ";
+  if (points->front().bytes > kSmallMessage) {
+    return title + "from " + to_string(points->front().bytes) +
+           " on; what smaller messages take is extrapolated";
+  }
+  const Bytes asked = std::min(kLargeMessage, bytes_of(program, schedule::TensorKind::Gradient));
+  if (points->back().bytes >= asked) return "";
+  return title + "up to " + to_string(points->back().bytes) +
+         "; what larger messages take is extrapolated";
 }
 
 // Which sizes of a table of two origins were measured.
@@ -98,6 +116,17 @@ std::string mixed_origin(const CollectiveSeries& series) {
   return std::string(to_string(series.collective)) + " over " + std::to_string(series.ranks) +
          " ranks was measured from " + to_string(series.measured->from) + " to " +
          to_string(series.measured->to) + "; other sizes are those of " + series.measured->prior;
+}
+
+// Parameters and gradients of a rank where nothing shards them; stages of a pipeline hold parts.
+std::string does_not_fit(const Cluster& cluster, const schedule::Program& program) {
+  if (!cluster.compute || !cluster.compute->capacity || program.stages > 1) return "";
+  const Bytes held = bytes_of(program, schedule::TensorKind::Parameter) +
+                     bytes_of(program, schedule::TensorKind::Gradient);
+  if (held <= *cluster.compute->capacity) return "";
+  return "parameters and gradients take " + to_string(held) +
+         " on each rank unless they are sharded; a device has " +
+         to_string(*cluster.compute->capacity);
 }
 
 }  // namespace
@@ -120,7 +149,7 @@ CollectiveCosts collective_costs(const Cluster& cluster, const schedule::Program
     return index;
   };
   const auto add = [&](const CollectiveKey& key) {
-    const CollectiveSeries& source = *collective_source(cluster, key);
+    const CollectiveSeries& source = *collective_sources(cluster, key).front();
     result.costs.push_back({.key = key,
                             .time = collective_table(cluster, key),
                             .ctas = source.ctas,
@@ -157,16 +186,22 @@ Costs costs_for(const Cluster& cluster, const schedule::Program& program) {
 std::vector<std::string> assumptions(const Cluster& cluster, const schedule::Program& program,
                                      const std::vector<Collective>& used) {
   std::vector<std::string> sentences;
-  const std::set<CollectiveKey> spoken = spoken_of(program, used);
-  for (const CollectiveKey& key : spoken) {
+  std::set<const CollectiveSeries*> sources;
+  for (const CollectiveKey& key : spoken_of(program, used)) {
     std::string sentence = collective_assumption(cluster, key);
     if (!sentence.empty()) sentences.push_back(std::move(sentence));
+    for (const CollectiveSeries* const source : collective_sources(cluster, key)) {
+      sources.insert(source);
+    }
   }
   for (const CollectiveSeries& series : cluster.collectives) {
-    if (!spoken.contains({series.collective, series.ranks})) continue;
-    for (std::string sentence : {extrapolation(series), mixed_origin(series)}) {
+    if (!sources.contains(&series)) continue;
+    for (std::string sentence : {extrapolation(series, program), mixed_origin(series)}) {
       if (!sentence.empty()) sentences.push_back(std::move(sentence));
     }
+  }
+  if (std::string sentence = does_not_fit(cluster, program); !sentence.empty()) {
+    sentences.push_back(std::move(sentence));
   }
   const OpModel model = op_model(cluster);
   const auto estimated = std::ranges::count_if(

@@ -80,6 +80,10 @@ Roofline read_roofline(JsonObject object) {
   gemm.done();
   roofline.memory = BytesPerSecond(object.number("memory_bytes_per_s", kLeastRate, kMostRate));
   roofline.kernel_overhead = us_or(object, "kernel_overhead_us", Duration{});
+  object.ignore("memory_bytes");
+  if (object.has("memory_bytes")) {
+    roofline.capacity = Bytes(object.integer("memory_bytes", 1, kMostBytes));
+  }
   object.done();
   return roofline;
 }
@@ -215,9 +219,12 @@ ordered_json written(const Roofline& roofline) {
   for (const auto& [dtype, rate] : roofline.gemm_peak) {
     rates[std::string(to_string(dtype))] = finite(rate.count());
   }
-  return {{"gemm", {{"flop_per_s", rates}, {"efficiency", finite(roofline.efficiency)}}},
-          {"memory_bytes_per_s", finite(roofline.memory.count())},
-          {"kernel_overhead_us", to_us(roofline.kernel_overhead)}};
+  ordered_json object = {
+      {"gemm", {{"flop_per_s", rates}, {"efficiency", finite(roofline.efficiency)}}},
+      {"memory_bytes_per_s", finite(roofline.memory.count())},
+      {"kernel_overhead_us", to_us(roofline.kernel_overhead)}};
+  if (roofline.capacity) object["memory_bytes"] = roofline.capacity->count();
+  return object;
 }
 
 ordered_json written(const schedule::GemmWork& work) {

@@ -44,7 +44,8 @@ struct Roofline {
   std::map<schedule::DType, FlopPerSecond> gemm_peak;
   double efficiency = 1;  // in (0, 1]
   BytesPerSecond memory;
-  Duration kernel_overhead{};  // default 0
+  Duration kernel_overhead{};                    // default 0
+  std::optional<Bytes> capacity = std::nullopt;  // of the device's memory; absent: unknown
   friend bool operator==(const Roofline&, const Roofline&) = default;
 };
 

@@ -208,10 +208,12 @@ Prediction read_prediction(JsonObject object) {
   if (object.has("lower_bound_us")) predicted.lower_bound = time("lower_bound_us");
   const std::optional<double> gap = predicted.gap();
   if (gap.has_value()) {
-    const double stated = object.number("gap");
-    if (std::abs(stated - *gap) > 1e-6 * (1 + std::abs(*gap))) {
-      object.at("gap").fail("(step_us - lower_bound_us) / lower_bound_us is " +
-                            ordered_json(*gap).dump() + ", found " + ordered_json(stated).dump());
+    const double stated = object.number("gap_percent");
+    const double derived = 100 * *gap;
+    if (std::abs(stated - derived) > 1e-6 * (1 + std::abs(derived))) {
+      object.at("gap_percent")
+          .fail("100 (step_us - lower_bound_us) / lower_bound_us is " +
+                ordered_json(derived).dump() + ", found " + ordered_json(stated).dump());
     }
   }
   object.done();
@@ -376,7 +378,7 @@ ordered_json prediction_to_value(const Prediction& predicted) {
   ordered_json value{{"step_us", to_us(predicted.step)}, {"exposed_us", to_us(predicted.exposed)}};
   if (predicted.lower_bound.has_value()) value["lower_bound_us"] = to_us(*predicted.lower_bound);
   const std::optional<double> gap = predicted.gap();
-  if (gap.has_value()) value["gap"] = *gap;
+  if (gap.has_value()) value["gap_percent"] = 100 * *gap;
   return value;
 }
 

@@ -38,7 +38,7 @@ std::optional<std::string> merge_refusal(const Program& program, const PolicySpe
   return "backward op " + program.ops[readers.first(*read)].name + " reads the reduced " +
          program.tensor(*read).name +
          " in every micro-step, but sync=" + std::string(to_string(spec.merge.sync)) +
-         " reduces only the sum of all micro-steps (GM7, GM8): use sync=every";
+         " reduces only the sum of all micro-steps: use sync=every";
 }
 
 // GM8: what travels after the last micro-step cannot be launched within it.

@@ -13,7 +13,6 @@
 namespace dovetail::schedule {
 namespace {
 
-constexpr std::size_t kWidestName = 32;
 constexpr std::size_t kNamesShown = 2;
 
 using Row = std::vector<std::string>;
@@ -37,19 +36,12 @@ void print_rows(std::ostream& out, const std::vector<Row>& rows) {
   }
 }
 
-// The name, or its ends where it is too wide: the end tells layers apart, the start models.
-std::string short_name(const std::string& name) {
-  if (name.size() <= kWidestName) return name;
-  const std::size_t tail = (kWidestName - 2) * 2 / 3;
-  return name.substr(0, kWidestName - 2 - tail) + ".." + name.substr(name.size() - tail);
-}
-
 std::string name_list(const Program& program, std::string_view verb,
                       const std::vector<TensorId>& ids) {
   if (ids.empty()) return "";
   std::string text(verb);
   for (std::size_t i = 0; i < std::min(ids.size(), kNamesShown); ++i) {
-    text += (i == 0 ? " " : ", ") + short_name(program.tensor(ids[i]).name);
+    text += (i == 0 ? " " : ", ") + program.tensor(ids[i]).name;
   }
   if (ids.size() > kNamesShown) text += " +" + std::to_string(ids.size() - kNamesShown);
   return text;
@@ -145,7 +137,7 @@ std::string launch_text(const Program& program, const LaunchPoint& launch) {
       launch, [](const LaunchWhenReady&) { return std::string("launch when ready"); },
       [](const LaunchAfterBackward&) { return std::string("launch after backward"); },
       [&](const LaunchAfterOp& after) {
-        return "launch after " + short_name(program.op(after.op).name);
+        return "launch after " + program.op(after.op).name;
       },
       [](const LaunchInBatch& in) { return "launch with batch " + std::to_string(in.batch); });
 }
@@ -169,7 +161,7 @@ Row action_cells(const ScheduledProgram& scheduled, const Action& action) {
   return visit(
       action,
       [&](const RunOp& run) {
-        return Row{"run", short_name(program.op(run.op).name)};
+        return Row{"run", program.op(run.op).name};
       },
       [&](const RunCollective& run) {
         return Row{std::string(to_string(run.kind)),
@@ -203,13 +195,13 @@ void print_program(std::ostream& out, const Program& program) {
   out << "program " << program.name << "  world " << program.world_size << '\n';
   std::vector<Row> rows;
   for (const Op& op : program.ops) {
-    rows.push_back({std::string(to_string(op.phase)), short_name(op.name), work_text(op.work),
+    rows.push_back({std::string(to_string(op.phase)), op.name, work_text(op.work),
                     name_list(program, "reads", op.reads),
                     name_list(program, "writes", op.writes)});
   }
   print_rows(out, rows);
   for (const Reduction& reduction : program.reductions) {
-    out << "owes " << program.tensor(reduction.gradient).name << ": " << to_string(reduction.op)
+    out << "reduce " << program.tensor(reduction.gradient).name << ": " << to_string(reduction.op)
         << " over " << program.group(reduction.group).name << '\n';
   }
 }

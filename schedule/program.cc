@@ -257,7 +257,7 @@ class Inspector {
         add("the reduction of " + name + " names an unknown process group");
       }
       if (!owed.emplace(reduction.gradient, reduction.group).second) {
-        add("gradient " + name + " owes the same reduction twice");
+        add("gradient " + name + " needs the same reduction twice");
       }
       check_producers(reduction.gradient, name);
     }
@@ -266,9 +266,9 @@ class Inspector {
   // Each micro-step owes its part.
   void check_producers(TensorId gradient, const std::string& name) {
     const std::size_t steps = written_in_[gradient].size();
-    if (steps == 0) return add("gradient " + name + " is owed but no op writes it");
+    if (steps == 0) return add("gradient " + name + " is to be reduced but no op writes it");
     if (static_cast<std::int64_t>(steps) >= program_.micro_steps) return;
-    add("gradient " + name + " is owed but only " + std::to_string(steps) + " of " +
+    add("gradient " + name + " is to be reduced but only " + std::to_string(steps) + " of " +
         std::to_string(program_.micro_steps) + " micro-steps write it");
   }
 

@@ -23,15 +23,15 @@ import sys
 LICENCE = "facts: published measurements; no text reproduced"
 COLLECTIVES = ("all-reduce", "reduce-scatter", "all-gather")
 
-# Vendor peaks, dense: TFLOP/s by dtype, and GB/s of memory.
+# Vendor peaks, dense: TFLOP/s by dtype, GB/s of memory, and GiB of it.
 GPUS = {
-    "a100-sxm-40": ({"f32": 156, "f16": 312, "bf16": 312}, 1555),
-    "a100-sxm-80": ({"f32": 156, "f16": 312, "bf16": 312}, 2039),
-    "a100-pcie-80": ({"f32": 156, "f16": 312, "bf16": 312}, 1935),
-    "h100-sxm": ({"f32": 495, "f16": 989, "bf16": 989}, 3350),
-    "h200": ({"f32": 495, "f16": 989, "bf16": 989}, 4800),
-    "b200": ({"f32": 1125, "f16": 2250, "bf16": 2250}, 8000),
-    "mi300x": ({"f32": 163.4, "f16": 1307, "bf16": 1307}, 5300),
+    "a100-sxm-40": ({"f32": 156, "f16": 312, "bf16": 312}, 1555, 40),
+    "a100-sxm-80": ({"f32": 156, "f16": 312, "bf16": 312}, 2039, 80),
+    "a100-pcie-80": ({"f32": 156, "f16": 312, "bf16": 312}, 1935, 80),
+    "h100-sxm": ({"f32": 495, "f16": 989, "bf16": 989}, 3350, 80),
+    "h200": ({"f32": 495, "f16": 989, "bf16": 989}, 4800, 141),
+    "b200": ({"f32": 1125, "f16": 2250, "bf16": 2250}, 8000, 180),
+    "mi300x": ({"f32": 163.4, "f16": 1307, "bf16": 1307}, 5300, 192),
 }
 F32_MEANS = {"mi300x": "f32 is the FP32 matrix rate"}  # everywhere else TF32
 
@@ -136,10 +136,11 @@ def read_points(path):
 
 
 def compute_section(gpu):
-    peaks, memory = GPUS[gpu]
+    peaks, memory, capacity = GPUS[gpu]
     return {"gemm": {"flop_per_s": {dtype: rate * 1e12 for dtype, rate in peaks.items()},
                      "efficiency": 0.5},
-            "memory_bytes_per_s": memory * 1e9, "kernel_overhead_us": 0}
+            "memory_bytes_per_s": memory * 1e9, "kernel_overhead_us": 0,
+            "memory_bytes": capacity * 2**30}
 
 
 def cluster(entry, csv_directory):

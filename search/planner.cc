@@ -84,7 +84,8 @@ Planner::Planner(schedule::Program program, models::Costs costs)
       all_reduce_(all_reduce_of(program_, costs_)),
       owed_(schedule::owed_gradients(program_)) {
   if (owed_.empty()) {
-    throw InputError("workload " + program_.name + " owes no reductions: there is nothing to plan");
+    throw InputError("workload " + program_.name +
+                     " has no gradients to reduce: there is nothing to plan");
   }
   for (const schedule::OwedGradient& gradient : owed_) {
     total_ += gradient.bytes;

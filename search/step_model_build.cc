@@ -47,7 +47,7 @@ Schedule probe_of(const Schedule& frame, const std::vector<OwedGradient>& owed) 
 std::optional<std::string> refusal_of(const Program& program, const models::Costs& costs,
                                       const Schedule& frame,
                                       const std::vector<OwedGradient>& owed) {
-  if (owed.empty()) return "no gradient owes a reduction";
+  if (owed.empty()) return "no gradient needs a reduction";
   if (program.stages > 1) return "a pipeline has several roles";
   if (frame.merge.micro_steps > 1 && frame.merge.sync == schedule::SyncPoint::EveryMicroStep) {
     return "every micro-step reduces";
@@ -62,7 +62,7 @@ std::optional<std::string> refusal_of(const Program& program, const models::Cost
         gradient.op != owed.front().op) {
       return "gradients differ in process group, dtype or reduction";
     }
-    if (!seen.insert(gradient.tensor).second) return "a gradient owes two reductions";
+    if (!seen.insert(gradient.tensor).second) return "a gradient needs two reductions";
   }
   return std::nullopt;
 }

@@ -13,13 +13,13 @@
 // included (metrics.h); they sum to that side's step time, exactly, in integer nanoseconds. So the
 // differences per activity sum exactly to the difference of the step times:
 //
-//                          predicted us    measured us  difference us     error
+//                          predicted ms    measured ms  difference ms     error
 //   forward                      10.000         12.000         -2.000  -16.67 %
 //   backward                     20.000         20.000          0.000    0.00 %
 //   stall                        10.000         15.000         -5.000  -33.33 %
 //   step time                    40.000         47.000         -7.000  -14.89 %
 //
-// Read: of 7 us that the step took longer than predicted, 5 were spent at waits. Whether a stall is
+// Read: of 7 ms that the step took longer than predicted, 5 were spent at waits. Whether a stall is
 // due to the link or to a late launch, the rows below say: communication, its transfer, and start
 // and end of each bucket. What it does not say: causes. A slower backward can itself be due to
 // contention with a collective.

@@ -2,7 +2,6 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/compare.h"
-#include "traces/json_text.h"
 
 #include <nlohmann/json.hpp>
 
@@ -23,11 +22,10 @@ namespace {
 constexpr std::size_t kShownOps = 5;
 constexpr std::size_t kShownUnmatched = 10;
 
-// Exact to the nanosecond, so that a reader can add the lines up.
-std::string us(Duration duration) {
-  std::string text;
-  append_us(text, duration);
-  return text;
+// The unit of the longer step for both sides, so that a reader can add the lines up.
+Milliseconds unit_of(const Comparison& comparison) {
+  const Pair step = comparison.step_time();
+  return milliseconds_of(std::max(step.predicted, step.measured));
 }
 
 std::string percent(std::optional<double> ratio) {
@@ -42,10 +40,12 @@ std::string percent(std::optional<double> ratio) {
 // Rows of cells, printed with the first column to the left and the others to the right.
 class Table {
  public:
+  explicit Table(Milliseconds ms) : ms_(ms) {}
+
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
 
   void add(std::string name, const Pair& pair) {
-    add({std::move(name), us(pair.predicted), us(pair.measured), us(pair.difference()),
+    add({std::move(name), ms_(pair.predicted), ms_(pair.measured), ms_(pair.difference()),
          percent(pair.error())});
   }
 
@@ -65,29 +65,30 @@ class Table {
   }
 
  private:
+  Milliseconds ms_;
   std::vector<std::vector<std::string>> rows_;
 };
 
 std::vector<std::string> pair_header(std::string first) {
-  return {std::move(first), "predicted us", "measured us", "difference us", "error"};
+  return {std::move(first), "predicted ms", "measured ms", "difference ms", "error"};
 }
 
 // Whose numbers these are, before the numbers.
-void print_side(std::ostream& out, std::string_view name, const Side& side) {
+void print_side(std::ostream& out, std::string_view name, const Side& side, Milliseconds ms) {
   const Provenance& from = side.provenance;
   out << name << "  " << to_string(from.origin) << " by " << from.backend << " on " << from.machine
       << ", workload " << from.workload << ", policy " << from.policy << '\n';
   for (const auto& [key, value] : from.notes) out << "           " << key << ": " << value << '\n';
   out << "           step " << side.report.step << ", the median of " << side.steps << ", rank "
-      << side.report.rank << "; step times min " << us(side.step_times.min) << ", p10 "
-      << us(side.step_times.p10) << ", median " << us(side.step_times.median) << ", p90 "
-      << us(side.step_times.p90) << " us\n";
+      << side.report.rank << "; step times min " << ms(side.step_times.min) << ", p10 "
+      << ms(side.step_times.p10) << ", median " << ms(side.step_times.median) << ", p90 "
+      << ms(side.step_times.p90) << " ms\n";
 }
 
 // Activities that neither side has are left out; they add 0 to the sum.
 void print_attribution(std::ostream& out, const Comparison& comparison) {
   out << "\nwhere the difference comes from: the compute stream, whose lines sum to the step\n";
-  Table table;
+  Table table(unit_of(comparison));
   table.add(pair_header(""));
   for (const Activity activity : kActivities) {
     const Pair pair = comparison.activity(activity);
@@ -102,7 +103,7 @@ void print_attribution(std::ostream& out, const Comparison& comparison) {
 // part can cost time.
 void print_communication(std::ostream& out, const Comparison& comparison) {
   out << "\ncommunication (exposed: no compute runs)\n";
-  Table table;
+  Table table(unit_of(comparison));
   table.add(pair_header(""));
   table.add("communication", comparison.communication());
   table.add("exposed communication", comparison.exposed());
@@ -118,17 +119,18 @@ void print_communication(std::ostream& out, const Comparison& comparison) {
 // late and moves as fast as predicted.
 void print_buckets(std::ostream& out, const Comparison& comparison) {
   if (comparison.buckets.empty()) return;
-  out << "\nbuckets (us since the step began; P predicted, M measured, D difference)\n";
-  Table table;
+  out << "\nbuckets (ms since the step began; P predicted, M measured, D difference)\n";
+  const Milliseconds ms = unit_of(comparison);
+  Table table(ms);
   table.add({"collective", "size", "start P", "start M", "end P", "end M", "end D", "transfer P",
              "transfer M", "exposed P", "exposed M"});
   for (const BucketComparison& bucket : comparison.buckets) {
     const auto& transfer = bucket.transfer;
-    table.add({bucket.name, to_string(bucket.bytes), us(bucket.start.predicted),
-               us(bucket.start.measured), us(bucket.end.predicted), us(bucket.end.measured),
-               us(bucket.end.difference()), transfer ? us(transfer->predicted) : "-",
-               transfer ? us(transfer->measured) : "-", us(bucket.exposed.predicted),
-               us(bucket.exposed.measured)});
+    table.add({bucket.name, to_string(bucket.bytes), ms(bucket.start.predicted),
+               ms(bucket.start.measured), ms(bucket.end.predicted), ms(bucket.end.measured),
+               ms(bucket.end.difference()), transfer ? ms(transfer->predicted) : "-",
+               transfer ? ms(transfer->measured) : "-", ms(bucket.exposed.predicted),
+               ms(bucket.exposed.measured)});
   }
   table.print(out);
 }
@@ -143,7 +145,7 @@ void print_ops(std::ostream& out, const Comparison& comparison) {
   if (ops.size() > kShownOps) ops.erase(ops.begin() + kShownOps, ops.end());
   if (ops.empty()) return;
   out << "\nops and copies, largest differences of " << comparison.ops.size() << '\n';
-  Table table;
+  Table table(unit_of(comparison));
   table.add(pair_header(""));
   for (const OpComparison& op : ops) table.add(op.name, op.time);
   table.print(out);
@@ -181,9 +183,9 @@ using nlohmann::ordered_json;
 // Absent numbers are null: NaN is no JSON.
 ordered_json json_of(const Pair& pair) {
   const auto error = pair.error();
-  return {{"predicted_ns", pair.predicted.count()},
-          {"measured_ns", pair.measured.count()},
-          {"difference_ns", pair.difference().count()},
+  return {{"predicted_us", to_us(pair.predicted)},
+          {"measured_us", to_us(pair.measured)},
+          {"difference_us", to_us(pair.difference())},
           {"error_percent", error ? ordered_json(*error * 100) : ordered_json(nullptr)}};
 }
 
@@ -206,10 +208,10 @@ ordered_json json_of(const Side& side) {
           {"rank", side.report.rank.value},
           {"overlap_ratio", ratio ? ordered_json(*ratio) : ordered_json(nullptr)},
           {"step_times",
-           {{"min_ns", side.step_times.min.count()},
-            {"p10_ns", side.step_times.p10.count()},
-            {"median_ns", side.step_times.median.count()},
-            {"p90_ns", side.step_times.p90.count()}}}};
+           {{"min_us", to_us(side.step_times.min)},
+            {"p10_us", to_us(side.step_times.p10)},
+            {"median_us", to_us(side.step_times.median)},
+            {"p90_us", to_us(side.step_times.p90)}}}};
 }
 
 ordered_json json_of(const BucketComparison& bucket) {
@@ -247,8 +249,9 @@ ordered_json json_array(const Items& items) {
 }  // namespace
 
 void print(std::ostream& out, const Comparison& comparison) {
-  print_side(out, "predicted", comparison.predicted);
-  print_side(out, "measured ", comparison.measured);
+  const Milliseconds ms = unit_of(comparison);
+  print_side(out, "predicted", comparison.predicted, ms);
+  print_side(out, "measured ", comparison.measured, ms);
   for (const std::string& note : comparison.notes) out << "NOTE       " << note << '\n';
   out << "difference = predicted - measured; error = difference / measured\n";
   print_attribution(out, comparison);

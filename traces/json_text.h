@@ -1,8 +1,7 @@
 // JSON by hand: appends numbers and strings to one growing text.
 //
 // For the two files that can hold 100 000 spans (trace_json.h, perfetto.h): std::to_chars into a
-// string takes 0.1 to 0.4 us a span, building and dumping a document of values over 2 us. Also the
-// one way in which the room prints microseconds, so that text and JSON show the same digits.
+// string takes 0.1 to 0.4 us a span, building and dumping a document of values over 2 us.
 //
 //   append_us(text, Duration(12345))     12.345       exact: a nanosecond is the last digit
 //   append_json_string(text, "a\"b")     "a\"b"

@@ -5,9 +5,10 @@
 
 #include "base/error.h"
 #include "traces/intervals.h"
-#include "traces/json_text.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <ostream>
 #include <utility>
 
@@ -287,17 +288,31 @@ Spread spread(std::span<const Duration> values) {
   return {quantile(5), quantile(1), quantile(9), sorted.front()};
 }
 
+std::string Milliseconds::operator()(Duration time) const {
+  // Rounded in whole units of the last digit, half away from zero, so that no float decides.
+  const std::int64_t unit = decimals == 3 ? 1000 : 1;
+  const std::int64_t per_ms = 1'000'000 / unit;
+  const std::int64_t ns = std::abs(time.count());
+  const std::int64_t shown = (ns + unit / 2) / unit;
+  const std::string rest = std::to_string(shown % per_ms);
+  return (time.count() < 0 && shown > 0 ? "-" : "") + std::to_string(shown / per_ms) + "." +
+         std::string(static_cast<std::size_t>(decimals) - rest.size(), '0') + rest;
+}
+
+Milliseconds milliseconds_of(Duration step_time) {
+  return {std::chrono::abs(step_time) < std::chrono::milliseconds(1) ? 6 : 3};
+}
+
 void print(std::ostream& out, const StepReport& report) {
+  const Milliseconds ms = milliseconds_of(report.step_time);
   out << label(report.origin) << " step " << report.step << ", rank " << report.rank
-      << " (times in us)\n";
+      << " (times in ms)\n";
   const auto line = [&](std::string_view name, const std::string& value) {
     out << "  " << name << std::string(24 - name.size(), ' ')
         << std::string(value.size() < 14 ? 14 - value.size() : 0, ' ') << value << '\n';
   };
   const auto time = [&](std::string_view name, std::optional<Duration> value) {
-    std::string text;
-    if (value) append_us(text, *value);
-    line(name, value ? text : "unknown");
+    line(name, value ? ms(*value) : "unknown");
   };
   time("step time", report.step_time);
   time("compute busy", report.compute_busy);

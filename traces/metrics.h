@@ -141,8 +141,16 @@ struct Spread {
 // REQUIRES: not empty.
 Spread spread(std::span<const Duration> values);
 
+// Times of one step, in milliseconds: with three decimals, and with six where the step itself takes less
+// than a millisecond. Reports print these; JSON has microseconds to the last nanosecond.
+struct Milliseconds {
+  int decimals = 3;
+  [[nodiscard]] std::string operator()(Duration time) const;
+};
+Milliseconds milliseconds_of(Duration step_time);
+
 // The report as a plain table, beginning with its label:
-//   predicted step 0, rank 0 (times in us)
+//   predicted step 0, rank 0 (times in ms)
 //     step time               55.000
 //     exposed communication   15.000
 void print(std::ostream& out, const StepReport& report);

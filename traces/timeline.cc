@@ -7,6 +7,10 @@
 #include "traces/intervals.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
+#include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -14,40 +18,53 @@
 namespace dovetail::traces {
 namespace {
 
-constexpr std::string_view kBucketCharacters = "0123456789abcdefghijklmnopqrstuvwxyz";
+// What one column can show: a letter or sign of the legend, or the last digit of a bucket.
+struct Mark {
+  char sign = '.';
+  std::optional<BucketId> bucket = std::nullopt;
+  friend bool operator==(const Mark&, const Mark&) = default;
+};
 
-char bucket_character(const CommandInfo& command) {
-  if (!command.bucket) return '#';
-  return kBucketCharacters[static_cast<std::size_t>(command.bucket->value) %
-                           kBucketCharacters.size()];
+constexpr std::array<std::pair<char, std::string_view>, 7> kLegend = {
+    {{'F', "forward"},
+     {'B', "backward"},
+     {'O', "optimizer"},
+     {'c', "copy"},
+     {'e', "enqueue"},
+     {'w', "stall"},
+     {'#', "communication without a bucket"}}};
+
+Mark mark_of_collective(const CommandInfo& command) {
+  if (!command.bucket) return {'#'};
+  return {static_cast<char>('0' + command.bucket->value % 10), command.bucket};
 }
 
-char character(const CommandInfo& command, StreamId stream) {
+Mark mark_of(const CommandInfo& command, StreamId stream) {
   switch (activity_of(command)) {
     case Activity::Forward:
-      return 'F';
+      return {'F'};
     case Activity::Backward:
-      return 'B';
+      return {'B'};
     case Activity::Optimizer:
-      return 'O';
+      return {'O'};
     case Activity::Copy:
-      return 'c';
+      return {'c'};
     case Activity::Enqueue:
-      return 'e';
+      return {'e'};
     case Activity::Collective:
-      return bucket_character(command);
+      return mark_of_collective(command);
     case Activity::Stall:
-      return stream == kComputeStream ? 'w' : '.';
+      return stream == kComputeStream ? Mark{'w'} : Mark{};
     case Activity::Idle:
       break;
   }
-  return '.';
+  return {};
 }
 
-// How long each character filled one column, in order of appearance.
-using Cell = std::vector<std::pair<char, Duration>>;
+// How long each mark filled one column, in order of appearance.
+using Cell = std::vector<std::pair<Mark, Duration>>;
 
-void add(Cell& cell, char what, Duration time) {
+void add(Cell& cell, const Mark& what, Duration time) {
   const auto same = std::ranges::find(cell, what, &Cell::value_type::first);
   if (same == cell.end()) {
     cell.push_back({what, time});
@@ -58,10 +75,10 @@ void add(Cell& cell, char what, Duration time) {
 
 // Work wins against an equal share of nothing: a picture that hides work misleads more than one
 // that hides a gap.
-char winner(const Cell& cell, Duration width) {
+Mark winner(const Cell& cell, Duration width) {
   Duration idle = width;
   for (const auto& [what, time] : cell) idle -= time;
-  char best = '.';
+  Mark best;
   Duration most{};
   for (const auto& [what, time] : cell) {
     if (time > most) {
@@ -69,7 +86,7 @@ char winner(const Cell& cell, Duration width) {
       most = time;
     }
   }
-  return most >= idle ? best : '.';
+  return most >= idle ? best : Mark{};
 }
 
 // The stretch of time that the picture covers. All steps: from the first span to the last, which
@@ -99,12 +116,12 @@ Duration fitting_column(Duration shown, std::int64_t columns) {
 }
 
 // The columns of one stream. A span is cut at the borders of columns and adds to each its share.
-std::string line(const Trace& trace, std::span<const Span> spans, Interval window,
-                 Duration column) {
+std::vector<Mark> line(const Trace& trace, std::span<const Span> spans, Interval window,
+                       Duration column) {
   std::vector<Cell> cells(
       static_cast<std::size_t>(ceil_divide(window.length().count(), column.count())));
   for (const Span& span : spans) {
-    const char what = character(trace.command(span.command), span.stream);
+    const Mark what = mark_of(trace.command(span.command), span.stream);
     const Instant end = std::min(span.end, window.end);
     for (Instant at = std::max(span.start, window.start); at < end;) {
       const auto index = (at - window.start) / column;
@@ -113,15 +130,79 @@ std::string line(const Trace& trace, std::span<const Span> spans, Interval windo
       at = next;
     }
   }
-  std::string text;
+  std::vector<Mark> marks;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const Instant start = window.start + static_cast<std::int64_t>(i) * column;
-    text += winner(cells[i], std::min(column, window.end - start));
+    marks.push_back(winner(cells[i], std::min(column, window.end - start)));
   }
-  // The idle end of a line says nothing.
-  text.erase(text.find_last_not_of('.') + 1);
-  return text;
+  return marks;
 }
+
+// What the picture holds, and what it could not show.
+class Picture {
+ public:
+  Picture(const Trace& trace, Interval window, Duration column)
+      : trace_(trace), window_(window), column_(column) {}
+
+  // A stream on which nothing happens has no line.
+  void add(Rank rank, StreamId stream) {
+    const std::span<const Span> spans = spans_of(trace_, rank, stream);
+    if (spans.empty()) return;
+    for (const Span& span : spans) {
+      const auto& bucket = trace_.command(span.command).bucket;
+      const bool collective = mark_of(trace_.command(span.command), stream).bucket.has_value();
+      if (bucket && collective && span.end > window_.start && span.start < window_.end) {
+        travelling_.insert(*bucket);
+      }
+    }
+    std::string text;
+    for (const Mark& mark : line(trace_, spans, window_, column_)) {
+      text += mark.sign;
+      signs_.insert(mark.sign);
+      if (mark.bucket) drawn_.insert(*mark.bucket);
+    }
+    // The idle end of a line says nothing.
+    text.erase(text.find_last_not_of('.') + 1);
+    lines_ += trace_.ranks.size() > 1 ? "r" + std::to_string(rank.value) + " " : "";
+    lines_ += "s" + std::to_string(stream.value) + (text.empty() ? "" : " ") + text + '\n';
+  }
+
+  // "F forward, B backward, 0-9 last digit of the bucket": of what is drawn.
+  [[nodiscard]] std::string legend() const {
+    std::string text;
+    for (const auto& [sign, word] : kLegend) {
+      if (signs_.contains(sign)) text += std::string(", ") + sign + " " + std::string(word);
+    }
+    if (!drawn_.empty()) text += ", 0-9 last digit of the bucket";
+    return text.empty() ? "nothing is long enough to be drawn" : text.substr(2);
+  }
+
+  [[nodiscard]] std::string lines() const { return lines_ + too_short(); }
+
+ private:
+  [[nodiscard]] std::string too_short() const {
+    constexpr std::size_t kNamed = 8;
+    std::vector<BucketId> missing;
+    std::ranges::set_difference(travelling_, drawn_, std::back_inserter(missing));
+    if (missing.empty()) return {};
+    std::string text =
+        missing.size() == 1 ? "too short to be drawn: bucket " : "too short to be drawn: buckets ";
+    for (std::size_t i = 0; i < std::min(missing.size(), kNamed); ++i) {
+      text += (i == 0 ? "" : ", ") + std::to_string(missing[i].value);
+    }
+    if (missing.size() > kNamed)
+      text += " and " + std::to_string(missing.size() - kNamed) + " more";
+    return text + '\n';
+  }
+
+  const Trace& trace_;
+  Interval window_;
+  Duration column_;
+  std::set<char> signs_;
+  std::set<BucketId> travelling_;
+  std::set<BucketId> drawn_;
+  std::string lines_;
+};
 
 }  // namespace
 
@@ -134,20 +215,12 @@ std::string timeline(const Trace& trace, const TimelineOptions& options) {
   std::string text(label(trace.provenance.origin));
   text += options.steps == Steps::Median ? " step " + std::to_string(step)
                                          : " steps 0 to " + std::to_string(trace.steps - 1);
-  text += "; a column is " + dovetail::to_string(column) +
-          "; F forward, B backward, O optimizer, c copy, e enqueue, w stall, 0-9a-z bucket\n";
+  Picture picture(trace, window, column);
   for (const Rank rank : trace.ranks) {
-    for (const StreamInfo& stream : trace.streams) {
-      std::string name = trace.ranks.size() > 1 ? "r" + std::to_string(rank.value) + " " : "";
-      name += "s" + std::to_string(stream.id.value);
-      const std::string cells = line(trace, spans_of(trace, rank, stream.id), window, column);
-      text += name;
-      if (!cells.empty()) text += ' ';
-      text += cells;
-      text += '\n';
-    }
+    for (const StreamInfo& stream : trace.streams) picture.add(rank, stream.id);
   }
-  return text;
+  return text + "; a column is " + dovetail::to_string(column) + "; " + picture.legend() + '\n' +
+         picture.lines();
 }
 
 }  // namespace dovetail::traces

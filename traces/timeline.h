@@ -1,16 +1,18 @@
 // A Trace as text: one line per rank and stream, one character per column of time.
 //
-//   predicted step 0; a column is 5 us; F forward, B backward, O optimizer, c copy, ...
+//   predicted step 0; a column is 5 us; F forward, B backward, O optimizer, 0-9 last digit of the bucket
 //   s0 FFBBBBBBO.O..O
 //   s1 ....000111222
 //
-// Here bucket 1 travels from 35 us to 50 us, while backward ends at 40 us.
+// Here bucket 1 travels from 35 us to 50 us, while backward ends at 40 us. The legend names what is drawn:
 //
-//   F B O   compute of that phase          w   the compute stream stands at a wait
+//   F B O   compute of that phase          w   the compute stream stands at a wait (a stall)
 //   c       copy into or out of a bucket   .   nothing, or a communication stream at a wait
-//   e       host work to launch            0-9a-z   a collective: its bucket's id modulo 36
-// (# where the bucket is unknown). A column shows what filled most of it; of equals, work before
-// nothing, then what came first. So events much shorter than a column may not show.
+//   e       host work to launch            0-9 a collective: the last digit of its bucket's number
+//   #       communication that has no bucket
+//
+// A column shows what filled most of it; of equals, work before nothing, then what came first. Buckets
+// that no column shows are named below the picture; streams on which nothing happens have no line.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -93,14 +93,14 @@ std::vector<Row> law_rows() {
   const schedule::Program program = training::training_program({});
   Weights naive;
   std::vector<Row> rows;
-  rows.push_back(row_of({"cpu", "law: naive"}, [&] {
+  rows.push_back(row_of({"cpu", "same weights: naive"}, [&] {
     naive = train(plan_of(program, "naive"));
     return naive.empty() ? fail("no weights") : pass("the reference");
   }));
   if (rows.front().verdict != Verdict::Pass) return rows;
   for (const char* policy :
        {"per-tensor", "one-bucket", "threshold:threshold=4KiB", "torch-ddp:cap=8KiB,first=1KiB"}) {
-    rows.push_back(row_of({"cpu", std::string("law: ") + policy}, [&] {
+    rows.push_back(row_of({"cpu", std::string("same weights: ") + policy}, [&] {
       const schedule::ScheduledProgram plan = plan_of(program, policy);
       const std::vector<schedule::Problem> problems = schedule::verify(program, plan);
       if (!problems.empty()) return fail(problems.front().message);

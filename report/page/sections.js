@@ -57,12 +57,12 @@ function causesSection(report) {
 
 function comparisonSection(comparison) {
   const rows = Object.entries({"step time": comparison.step_time, ...comparison.attribution, communication: comparison.communication,
-    "exposed communication": comparison.exposed}).filter(([, pair]) => pair.predicted_ns !== 0 || pair.measured_ns !== 0);
+    "exposed communication": comparison.exposed}).filter(([, pair]) => pair.predicted_us !== 0 || pair.measured_us !== 0);
   const error = (pair) => (pair.error_percent === null ? "" : percent(pair.error_percent / 100, 2));
-  const mark = (side, times) => ({at: times.median_ns / 1e6, low: times.p10_ns / 1e6, high: times.p90_ns / 1e6, colour: `--${side}`, words: side});
+  const mark = (side, times) => ({at: times.median_us / 1e3, low: times.p10_us / 1e3, high: times.p90_us / 1e3, colour: `--${side}`, words: side});
   const steps = [{name: "step time, p10 to p90", marks: ["predicted", "measured"].map((side) => mark(side, comparison[side].step_times))}];
   const bars = ["predicted", "measured"].map((side) => ({name: side, parts: Object.entries(comparison.attribution)
-    .map(([what, pair]) => [activityColours[what] ?? "--kernel", what, pair[`${side}_ns`] / 1000]).filter((part) => part[2] > 0)}));
+    .map(([what, pair]) => [activityColours[what] ?? "--kernel", what, pair[`${side}_us`]]).filter((part) => part[2] > 0)}));
   return section("comparison", "Predicted beside measured", [
     element("p", {}, `Measured: ${comparison.measured.provenance.backend}, ${comparison.measured.provenance.machine}, ${counted(comparison.measured.steps, "step")}. ` +
       `The step is ${error(comparison.step_time)} off (predicted against measured).`),
@@ -70,10 +70,10 @@ function comparisonSection(comparison) {
     intervals("steps", "Step time, predicted and measured, with their spread", steps, "ms"),
     partsLegend(bars), stackedBars("comparison", "Where the step's time goes, predicted and measured; the same numbers stand in the table below.", bars),
     table("Predicted beside measured", ["", "predicted ms", "measured ms", "difference ms", "error"],
-      rows.map(([name, pair]) => [name, (pair.predicted_ns / 1e6).toFixed(3), (pair.measured_ns / 1e6).toFixed(3), (pair.difference_ns / 1e6).toFixed(3), error(pair)])),
+      rows.map(([name, pair]) => [name, (pair.predicted_us / 1e3).toFixed(3), (pair.measured_us / 1e3).toFixed(3), (pair.difference_us / 1e3).toFixed(3), error(pair)])),
     folded("Buckets", table("Buckets", ["bucket", "size", "ends, predicted ms", "measured ms", "exposed, predicted ms", "measured ms"],
-      comparison.buckets.map((bucket) => [bucket.name, bytes(bucket.size_bytes), (bucket.end.predicted_ns / 1e6).toFixed(3),
-        (bucket.end.measured_ns / 1e6).toFixed(3), (bucket.exposed.predicted_ns / 1e6).toFixed(3), (bucket.exposed.measured_ns / 1e6).toFixed(3)])))]);
+      comparison.buckets.map((bucket) => [bucket.name, bytes(bucket.size_bytes), (bucket.end.predicted_us / 1e3).toFixed(3),
+        (bucket.end.measured_us / 1e3).toFixed(3), (bucket.exposed.predicted_us / 1e3).toFixed(3), (bucket.exposed.measured_us / 1e3).toFixed(3)])))]);
 }
 
 function runSection(run) {
@@ -127,7 +127,7 @@ function exploreSection(explore) {
     percent(row.step_us / row.micro_steps / best - 1), [row.in_words, "text"]]);
   return section("policies", "Every policy that was tried", [
     element("p", {}, kindOf("simulated"), ` ${counted(explore.rows.length, "row")}; those with several micro-steps are compared by the time of one.`),
-    folded("Show the table", table("Policies", [["policy", "text"], "buckets", "step ms", "exposed ms", "over best", ["in the words of", "text"]], rows)),
+    folded("Show the table", table("Policies", [["policy", "text"], "buckets", "step ms", "exposed ms", "against best", ["in the words of", "text"]], rows)),
     ...explore.left_out.map((line) => element("p", {class: "faint"}, `Left out: ${line}`))]);
 }
 

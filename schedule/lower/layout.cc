@@ -75,7 +75,7 @@ class Layout {
     const TensorId id = draft_.travels.at(slice.tensor);
     if (id.value < 0) {
       throw InputError(draft_.name(bucket) + ": " + draft_.program().tensor(slice.tensor).name +
-                       " owes no reduction");
+                       " needs no reduction");
     }
     return id;
   }
@@ -100,7 +100,7 @@ class Layout {
       if (draft_.buckets[i].continued || other.group == bucket.group) continue;
       if (other.gradients != bucket.gradients) continue;
       if (other.collective != Collective::AllReduce || bucket.collective != Collective::AllReduce) {
-        throw InputError(draft_.name(bucket) + ": gradients that owe two reductions in two " +
+        throw InputError(draft_.name(bucket) + ": gradients that need two reductions in two " +
                          "buckets need all-reduces");
       }
       BucketPlan plan = plan_of(bucket);
@@ -265,7 +265,7 @@ void lay_out(Draft& draft) { Layout(draft).run(); }
 
 const Debt& debt_over(const Draft& draft, TensorId tensor, GroupId group) {
   const std::int32_t first = draft.debt.at(tensor);
-  DOVETAIL_CHECK(first >= 0) << "tensor " << tensor << " owes nothing";
+  DOVETAIL_CHECK(first >= 0) << "tensor " << tensor << " needs no reduction";
   for (std::int32_t i = first; i >= 0; i = draft.debts[static_cast<std::size_t>(i)].next) {
     const Debt& debt = draft.debts[static_cast<std::size_t>(i)];
     if (debt.group == group) return debt;

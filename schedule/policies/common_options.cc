@@ -57,7 +57,7 @@ void refuse_sums_of_whole_gradients(const PolicySpec& spec, const TypedOptions& 
   if (spec.merge.micro_steps == 1 || spec.merge.sync != SyncPoint::EveryMicroStep) return;
   typed::fail(typed.text,
               "sync=every with sharded updates: each micro-step would add up whole gradients, of "
-              "which a rank holds only its shard (A14, A19); use sync=last");
+              "which a rank holds only its shard; use sync=last");
 }
 
 }  // namespace dovetail::schedule

@@ -109,7 +109,7 @@ class Fsdp {
 
  private:
   std::optional<std::string> refusal() {
-    if (program_.reductions.empty()) return "the program owes no reductions";
+    if (program_.reductions.empty()) return "no gradient of the program is to be reduced";
     if (program_.stages > 1) {
       return "the program is split into pipeline stages, and the parameters of one stage would be "
              "gathered once for each micro-batch";
@@ -436,7 +436,10 @@ PolicyDefinition fsdp_policy() {
           .others = std::move(others),
           .complete = check,
           .apply = fsdp,
-          .in_words = [](const PolicySpec&) { return std::string(kOwnHooks); },
+          .in_words =
+              [](const PolicySpec&) {
+                return std::string("PyTorch FSDP, DeepSpeed ZeRO-3 (export --to fsdp)");
+              },
           .groups_by = "the parameters of one block"};
 }
 

@@ -111,21 +111,20 @@ void read_option(PolicySpec& spec, const Typed& typed) {
 // What contradicts itself in any policy.
 void check_combination(const PolicySpec& spec, const TypedOptions& typed) {
   if (spec.wait == WaitPoint::BeforeNextBatch && spec.batch == 0) {
-    fail(typed.text,
-         "wait=before-next-batch needs batch=: there are no batches to wait between (A13)");
+    fail(typed.text, "wait=before-next-batch needs batch=: there are no batches to wait between");
   }
   if (typed.has("tail") && spec.batch == 0) {
-    fail(typed.text, "tail= needs batch=: without batches nothing is left over (A11)");
+    fail(typed.text, "tail= needs batch=: without batches nothing is left over");
   }
   for (const std::string_view key : {"sync", "average", "sums"}) {
     if (spec.merge.micro_steps > 1 || !typed.has(key) || definition_of(spec.kind).merges) continue;
-    fail(typed.text, std::string(key) + "= needs k=: there is only one micro-step (GM1)");
+    fail(typed.text, std::string(key) + "= needs k=: there is only one micro-step");
   }
   if (spec.wait == WaitPoint::BeforeNextBatch && spec.merge.micro_steps > 1 &&
       spec.merge.sync == SyncPoint::AfterLastMicroStep) {
     fail(typed.text,
-         "wait=before-next-batch with sync=after: nothing is launched before the end of backward "
-         "(GM8, GM14); use sync=last");
+         "wait=before-next-batch with sync=after: nothing is launched before the end of backward; "
+         "use sync=last");
   }
 }
 

@@ -24,7 +24,7 @@ PolicyResult pipeline(const Program& program, const PolicySpec& spec) {
   PolicyResult result;
   if (program.stages != spec.stages) {
     result.failure = "the program has " + stages_text(program.stages) + ", the policy is for " +
-                     std::to_string(spec.stages) + " (AS2)";
+                     std::to_string(spec.stages);
     return result;
   }
   const PipelineShape shape{.kind = spec.order,
@@ -32,7 +32,7 @@ PolicyResult pipeline(const Program& program, const PolicySpec& spec) {
                             .chunks = spec.chunks,
                             .micro_steps = spec.merge.micro_steps};
   if (std::optional<std::string> reason = problem(shape)) {
-    result.failure = *reason + " (AS9)";
+    result.failure = *reason;
     return result;
   }
   result = source_improved(program, spec);
@@ -41,7 +41,7 @@ PolicyResult pipeline(const Program& program, const PolicySpec& spec) {
   result.schedule.pipeline = {.kind = spec.order, .alignment = spec.alignment};
   result.report.push_back(stages_text(spec.stages) + ", " + std::to_string(spec.merge.micro_steps) +
                           " micro-batches in the order " + std::string(to_string(spec.order)) +
-                          " (AS2): " + "no bucket spans two stages");
+                          ": no bucket spans two stages");
   return result;
 }
 
@@ -49,20 +49,20 @@ namespace {
 
 void check(PolicySpec& spec, const TypedOptions& typed) {
   const auto fail = [&](const std::string& message) { typed::fail(typed.text, message); };
-  if (spec.stages < 2) fail("stages= must be at least 2: one stage is no pipeline (AS2)");
+  if (spec.stages < 2) fail("stages= must be at least 2: one stage is no pipeline");
   const bool interleaved = spec.order == PipelineKind::Interleaved;
   if (interleaved && spec.chunks < 2) {
-    fail("kind=interleaved needs chunks= of at least 2: it interleaves them (AS9)");
+    fail("kind=interleaved needs chunks= of at least 2: it interleaves them");
   }
   if (!interleaved && spec.chunks > 1) {
-    fail("chunks= needs kind=interleaved: the other orders have one part per stage (AS9)");
+    fail("chunks= needs kind=interleaved: the other orders have one part per stage");
   }
   if (!interleaved && spec.alignment == LaunchAlignment::AcrossStages) {
-    fail("align=across-stages needs kind=interleaved (AS10)");
+    fail("align=across-stages needs kind=interleaved");
   }
   if (spec.order != PipelineKind::Sequential && spec.merge.sync == SyncPoint::EveryMicroStep) {
     fail(
-        "sync=every: in a pipeline gradients travel in the last micro-batch only (AS1, AS2); use "
+        "sync=every: in a pipeline gradients travel in the last micro-batch only; use "
         "sync=last");
   }
 }
@@ -109,7 +109,7 @@ PolicyDefinition pipeline_policy() {
           .complete = check,
           .apply = pipeline,
           .in_words = [](const PolicySpec&) { return std::string("Megatron pipelines"); },
-          .groups_by = "PL4, PL5: one open bucket per process group and dtype, capped in bytes"};
+          .groups_by = "one open bucket per process group and dtype, capped in bytes"};
 }
 
 }  // namespace dovetail::schedule

@@ -72,7 +72,7 @@ std::string memory_line(const Program& program, const Schedule& schedule,
     }
   }
   return "memory beyond gradients and padding: copies " + dovetail::to_string(copies) + ", sums " +
-         dovetail::to_string(sums) + " (PL24)";
+         dovetail::to_string(sums);
 }
 
 }  // namespace

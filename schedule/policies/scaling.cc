@@ -40,15 +40,15 @@ Scaling source_scaling(const Program& program, std::optional<ScaleAt> asked) {
   }
   if (degrees.size() == 1) {
     const std::optional<std::string> refusal = cannot_fold(program, ScaleAt::LossGradient);
-    if (!refusal) return {ScaleAt::LossGradient, "one degree: into the loss gradient (P10)"};
+    if (!refusal) return {ScaleAt::LossGradient, "one degree: into the loss gradient"};
     if (!fills_the_loss(program)) {
-      return {ScaleAt::Collective, *refusal + ": the collectives average (P5, P10)"};
+      return {ScaleAt::Collective, *refusal + ": the collectives average"};
     }
-    return {ScaleAt::AfterCollective, "scale ops stay: " + *refusal + " (P13)"};
+    return {ScaleAt::AfterCollective, "scale ops stay: " + *refusal};
   }
   const std::optional<std::string> refusal = cannot_fold(program, ScaleAt::Optimizer);
-  if (!refusal) return {ScaleAt::Optimizer, "several degrees: into the optimizer (P11)"};
-  return {ScaleAt::AfterCollective, "several degrees, scale ops stay: " + *refusal + " (P13)"};
+  if (!refusal) return {ScaleAt::Optimizer, "several degrees: into the optimizer"};
+  return {ScaleAt::AfterCollective, "several degrees, scale ops stay: " + *refusal};
 }
 
 Scaling improved_scaling(const Program& program, std::optional<ScaleAt> asked) {

@@ -38,7 +38,7 @@ ShardGroups with_replicas(const Program& program, const PolicySpec& spec,
     if (named) groups.replicas = group;
   }
   if (!groups.replicas) {
-    groups.refusal = "no reduction is owed over a process group \"" + spec.replicas + "\" (A15)";
+    groups.refusal = "no gradient is reduced over a process group \"" + spec.replicas + "\"";
     return groups;
   }
   for (const GroupId group : first) {
@@ -52,23 +52,21 @@ ShardGroups with_replicas(const Program& program, const PolicySpec& spec,
 ShardGroups find_shard_groups(const Program& program, const PolicySpec& spec) {
   const std::set<GroupId> first = groups_of(program, program.reductions.front().gradient);
   if (first.size() > 2) {
-    return {
-        .shards = {}, .replicas = {}, .refusal = "a gradient owes more than two reductions (A1)"};
+    return {.shards = {}, .replicas = {}, .refusal = "a gradient needs more than two reductions"};
   }
   if (first.size() == 2) {
     ShardGroups groups = with_replicas(program, spec, first);
     for (const Reduction& reduction : program.reductions) {
       if (groups_of(program, reduction.gradient) == first) continue;
-      groups.refusal = program.tensor(reduction.gradient).name + " owes other reductions than " +
-                       program.tensor(program.reductions.front().gradient).name + " (A15)";
+      groups.refusal = program.tensor(reduction.gradient).name + " needs other reductions than " +
+                       program.tensor(program.reductions.front().gradient).name;
     }
     return groups;
   }
   if (!spec.replicas.empty()) {
-    return {
-        .shards = {},
-        .replicas = {},
-        .refusal = "the gradients owe no reduction over replicas \"" + spec.replicas + "\" (A15)"};
+    return {.shards = {},
+            .replicas = {},
+            .refusal = "the gradients need no reduction over replicas \"" + spec.replicas + "\""};
   }
   return {.shards = *first.begin(), .replicas = {}, .refusal = {}};
 }
@@ -96,7 +94,7 @@ std::optional<std::string> update_refusal(const Program& program,
         continue;
       }
       return "optimizer op " + op.name + " is not elementwise: it needs the whole of " +
-             program.tensor(id).name + " (A24)";
+             program.tensor(id).name;
     }
   }
   for (const OwedGradient& gradient : owed) {
@@ -125,7 +123,7 @@ std::optional<std::string> type_refusal(const Program& program, const PolicySpec
         const std::string own(to_string(parameter.dtype));
         return parameter.name + " is " + own + " and " + program.tensor(read).name +
                " travels as " + std::string(to_string(gradient->dtype)) +
-               ", but a shard must lie alike in both (A27): with k=, use sums=" + own;
+               ", but a shard must lie alike in both: with k=, use sums=" + own;
       }
     }
   }
@@ -224,7 +222,7 @@ std::optional<std::string> cut_refusal(const Program& program, const Schedule& s
     for (const Slice& slice : bucket.gradients) {
       if (slice == Slice(slice.tensor)) continue;
       return "mode=view: " + program.tensor(slice.tensor).name +
-             " spans buckets, so it must be copied into them (A4, A8): use mode=copy";
+             " spans buckets, so it must be copied into them: use mode=copy";
     }
   }
   return std::nullopt;
@@ -235,7 +233,7 @@ std::optional<std::string> cut_refusal(const Program& program, const Schedule& s
 PolicyResult sharded(const Program& program, const PolicySpec& spec) {
   PolicyResult result;
   if (program.reductions.empty()) {
-    result.failure = "the program owes no reductions";
+    result.failure = "no gradient of the program is to be reduced";
     return result;
   }
   const ShardGroups groups = find_shard_groups(program, spec);
@@ -256,7 +254,7 @@ PolicyResult sharded(const Program& program, const PolicySpec& spec) {
   const std::size_t early = packed.size() / batch * batch;
   result.report.push_back("batches of " + std::to_string(spec.batch) + ": " +
                           std::to_string(early) + " of " + counted(packed.size(), "bucket") +
-                          " launched as gradients arrive, the rest in the final sync (A11)");
+                          " launched as gradients arrive, the rest in the final sync");
   return result;
 }
 
@@ -307,7 +305,7 @@ PolicyDefinition sharded_policy() {
                      const TypedOptions& typed) { refuse_sums_of_whole_gradients(spec, typed); },
       .apply = sharded,
       .in_words = words,
-      .groups_by = "A2 to A5: buckets of one size, tensors cut at their ends"};
+      .groups_by = "buckets of one size, tensors cut at their ends"};
 }
 
 }  // namespace dovetail::schedule

@@ -120,7 +120,7 @@ FirstFit first_fit(const Program& program, const std::vector<OwedGradient>& owed
       if (opens && !follows_its_producer && !result.refusal) {
         result.refusal = "fusion: a bucket would begin between two gradients of " +
                          program.ops[i].name + ", at " + program.tensor(gradient.tensor).name +
-                         ", whose reduction does not follow its producer (PL9)";
+                         ", whose reduction does not follow its producer";
       }
       follows_its_producer = false;
       if (scales_stay && gradient.op == ReduceOp::Average) open.close("reader");  // PL8
@@ -141,8 +141,8 @@ std::optional<std::string> higher_order(const Program& program) {
   for (const Op& op : program.ops) {
     for (const std::string_view mark : {"_grad_grad", "triple_grad"}) {
       if (op.name.find(mark) == std::string::npos) continue;
-      return "fusion: " + op.name + " is a higher-order op (P17); nothing replaces the missing " +
-             "waits of compute in the source (PL13), here each reader waits";
+      return "fusion: " + op.name + " is a higher-order op; nothing replaces the missing " +
+             "waits of compute in the source, here each reader waits";
     }
   }
   return std::nullopt;
@@ -153,7 +153,7 @@ std::optional<std::string> several_reductions(const Program& program) {
   for (const Reduction& reduction : program.reductions) {
     if (seen.insert(reduction.gradient).second) continue;
     return "fusion: " + program.tensor(reduction.gradient).name +
-           " is reduced over several process groups, of which the source keeps the first (PL15)";
+           " is reduced over several process groups, of which the source keeps the first";
   }
   return std::nullopt;
 }
@@ -169,7 +169,7 @@ class Pass {
 
   PolicyResult run() {
     if (owed_.empty()) {
-      result_.report.emplace_back("no data-parallel reductions: nothing to do (P7)");
+      result_.report.emplace_back("no data-parallel reductions: nothing to do");
       return std::move(result_);
     }
     decide_scaling();
@@ -192,18 +192,18 @@ class Pass {
   void decide_overlap() {
     overlaps_ = spec_.overlap == Choice::Yes && spec_.sharding == Choice::No;
     if (spec_.sharding == Choice::Yes) {
-      result_.refusals.emplace_back("overlap: the program is sharded (P14)");
+      result_.refusals.emplace_back("overlap: the program is sharded");
     } else if (streams_.size() > static_cast<std::size_t>(spec_.max_streams)) {
       overlaps_ = false;
       result_.refusals.push_back("overlap: " + counted(streams_.size(), "process group") +
                                  " and at most " +
-                                 counted(std::int64_t{spec_.max_streams}, "stream") + " (P14)");
+                                 counted(std::int64_t{spec_.max_streams}, "stream"));
     }
   }
 
   Grouping decide_groups() {
     std::optional<std::string> refusal;
-    if (spec_.sharding == Choice::Yes) refusal = "fusion: the program is sharded (P17)";
+    if (spec_.sharding == Choice::Yes) refusal = "fusion: the program is sharded";
     if (!refusal) refusal = higher_order(program_);
     if (!refusal) refusal = several_reductions(program_);
     if (!refusal && spec_.fuse == Choice::Yes) {
@@ -291,7 +291,7 @@ PolicyOption sharding_option() {
 
 void check(PolicySpec&, const TypedOptions& typed) {
   if (!typed.has("cap") || !typed.has("elements")) return;
-  typed::fail(typed.text, "cap counts bytes and elements counts elements (P19): give one of them");
+  typed::fail(typed.text, "cap counts bytes and elements counts elements: give one of them");
 }
 
 }  // namespace
@@ -310,7 +310,7 @@ PolicyDefinition source_first_fit_policy() {
           .complete = check,
           .apply = source_first_fit,
           .in_words = [](const PolicySpec&) { return std::string("Paddle's data-parallel pass"); },
-          .groups_by = "P18 to P23: one open bucket, first fit in program order"};
+          .groups_by = "one open bucket, first fit in program order"};
 }
 
 }  // namespace dovetail::schedule

@@ -77,7 +77,7 @@ PolicyResult gradient_merge(const Program& program, const PolicySpec& spec) {
 namespace {
 
 constexpr std::string_view kGroupsBy =
-    "PL4, PL5: one open bucket per process group and dtype, capped in bytes";
+    "one open bucket per process group and dtype, capped in bytes";
 
 }  // namespace
 

@@ -88,11 +88,12 @@ inline std::string exact_size(Bytes bytes) {
   return std::to_string(bytes.count()) + "B";
 }
 
-// "25", "0.5": MiB, in the shortest digits that are read back as the same double.
+// "25", "0.5", "22.6274": MiB, for people, with six digits at most.
 inline std::string in_mb(Bytes bytes) {
   std::array<char, 32> digits{};
   const double value = static_cast<double>(bytes.count()) / (1 << 20);
-  const auto [end, status] = std::to_chars(digits.data(), digits.data() + digits.size(), value);
+  const auto [end, status] = std::to_chars(digits.data(), digits.data() + digits.size(), value,
+                                           std::chars_format::general, 6);
   return {digits.data(), end};
 }
 

@@ -30,11 +30,11 @@ std::variant<Rational, std::string> common_factor(const Program& program) {
     const Rational factor = owed.at(reduction.gradient).total();
     const Rational expected = owed.at(first->gradient).total();
     if (factor == expected) continue;
-    return "gradients owe different factors: " + program.tensor(first->gradient).name + " " +
+    return "gradients need different factors: " + program.tensor(first->gradient).name + " " +
            to_string(expected) + ", " + program.tensor(reduction.gradient).name + " " +
            to_string(factor);
   }
-  if (first == nullptr) return std::string("no gradient owes a reduction");
+  if (first == nullptr) return std::string("no gradient needs a reduction");
   return owed.at(first->gradient).total();
 }
 
@@ -75,7 +75,7 @@ Refused refuse_loss(const Program& program) {
   const std::vector<TensorId> loose = gradients_without_debt(program);
   if (!loose.empty()) {
     return "gradient " + program.tensor(loose.front()).name +
-           " owes no reduction, but would be scaled with the others";
+           " needs no reduction, but would be scaled with the others";
   }
   return std::nullopt;
 }
@@ -122,7 +122,7 @@ Refused refuse_optimizer_op(const Program& program, const Op& op, const OwedFact
     const Tensor& tensor = program.tensor(id);
     return is_gradient(tensor.kind) && !owed.at(origin(tensor)).owed;
   });
-  if (mixed) return "optimizer op " + op.name + " also reads gradients that owe nothing";
+  if (mixed) return "optimizer op " + op.name + " also reads gradients that need no reduction";
   return std::nullopt;
 }
 
@@ -142,7 +142,7 @@ Refused refuse_optimizer(const Program& program) {
     if (touched.at(reduction.gradient)) continue;
     return "no update reads gradient " + program.tensor(reduction.gradient).name;
   }
-  if (program.reductions.empty()) return "no gradient owes a reduction";
+  if (program.reductions.empty()) return "no gradient needs a reduction";
   return std::nullopt;
 }
 

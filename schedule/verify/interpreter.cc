@@ -176,7 +176,7 @@ void Interpreter::check_end() {
       if (ends_reduced(debt, piece)) continue;
       add(ProblemKind::NotReduced,
           "gradient " + index_.name(debt.gradient) +
-              " is not read by the optimizer and does not end the step as it owes");
+              " is not read by the optimizer and does not end the step as it needs");
     }
   }
 }

@@ -119,15 +119,16 @@ class KeptCheck {
       };
       if (!std::ranges::equal(debt.reductions, kept, alike)) {
         bad("gradient " + index_.name(debt.gradient) +
-            " does not owe the reductions that the original owes");
+            " does not need the reductions that the original needs");
       } else if (factor != debt.factor) {
-        bad("gradient " + index_.name(debt.gradient) + " owes " + to_string(factor) +
-            " of its sum, but the original owes " + to_string(debt.factor));
+        bad("gradient " + index_.name(debt.gradient) + " needs " + to_string(factor) +
+            " of its sum, but the original needs " + to_string(debt.factor));
       }
       stated.erase(debt.gradient);
     }
     for (const auto& [gradient, reductions] : stated) {
-      bad("gradient " + index_.name(gradient) + " owes a reduction that the original does not owe");
+      bad("gradient " + index_.name(gradient) +
+          " needs a reduction that the original does not need");
     }
   }
 

@@ -98,7 +98,8 @@ void Interpreter::check_backward_read(const Op& op, TensorId tensor, const Value
   if (fault) return add(fault->kind, reads + fault->text);
   const std::optional<Rational> loss = losses_.of(op.id);
   if (loss && *loss != Rational()) {
-    add(ProblemKind::WrongScale, reads + ", which is scaled as owed, together with gradients of " +
+    add(ProblemKind::WrongScale, reads +
+                                     ", which is scaled as needed, together with gradients of " +
                                      "the loss times " + to_string(*loss));
   }
 }
@@ -130,8 +131,8 @@ std::optional<Interpreter::Fault> Interpreter::wrong_scale(const Value& found, R
   for (const Contribution& from : contributions_.members(found.contributions)) {
     const Debt& debt = index_.debts()[static_cast<std::size_t>(from.debt)];
     if (total == debt.factor) continue;
-    return Fault{ProblemKind::WrongScale,
-                 " scaled by " + to_string(total) + ", but " + to_string(debt.factor) + " is owed"};
+    return Fault{ProblemKind::WrongScale, " scaled by " + to_string(total) + ", but " +
+                                              to_string(debt.factor) + " is needed"};
   }
   return std::nullopt;
 }

@@ -36,7 +36,8 @@ void Interpreter::reduce(const RunCollective& collective, const BucketLayout& bu
     return add(ProblemKind::WrongReduction, label() + " does not reduce " + of);
   }
   if (!is_followed(place.tensor)) {
-    return add(ProblemKind::WrongReduction, label() + " reduces " + of + ", which owes nothing");
+    return add(ProblemKind::WrongReduction,
+               label() + " reduces " + of + ", which needs no reduction");
   }
   for (std::int32_t i = 0; i < place.packed.count; ++i) {
     Value& held = value(place.packed.first + i);
@@ -84,7 +85,7 @@ void Interpreter::note_reduction(const RunCollective& collective, const Value& h
     const Reduction& instead = owed == debt.reductions.end() ? debt.reductions.front() : *owed;
     const ProcessGroup* over = index_.group(instead.group);
     const std::string text = label() + " does not reduce " + index_.name(debt.gradient) +
-                             " as it owes: " + std::string(to_string(instead.op)) + " over " +
+                             " as it needs: " + std::string(to_string(instead.op)) + " over " +
                              (over == nullptr ? "its group" : over->name);
     if (owed == debt.reductions.end()) {
       add(ProblemKind::WrongReduction, text);
@@ -133,7 +134,7 @@ void Interpreter::walk_scale(const Scale& scale) {
     touch(place.packed, Access::Write);
     if (!is_followed(place.tensor)) {
       add(ProblemKind::WrongScale,
-          label() + " scales " + index_.name(place.tensor) + ", which owes nothing");
+          label() + " scales " + index_.name(place.tensor) + ", which needs no reduction");
       continue;
     }
     for (std::int32_t i = 0; i < place.packed.count; ++i) {

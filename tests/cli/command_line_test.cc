@@ -190,6 +190,10 @@ TEST_F(CommandLineTest, ARefusalSaysWhatWasTypedAndWhatIsWanted) {
               AllOf(HasSubstr("did you mean \"resnet18\"?"), HasSubstr("known: "),
                     HasSubstr("one of your own")));
   EXPECT_THAT(refusal("help plam"), HasSubstr("did you mean plan?"));
+  const std::string trace = std::string(DOVETAIL_SOURCE_DIR) +
+                            "/tests/imports/kineto/traces/cuda-sync-multi-stream.json.gz";
+  EXPECT_THAT(refusal("explore --workload " + trace),
+              AllOf(HasSubstr("dovetail import kineto "), HasSubstr("dovetail diagnose ")));
 }
 
 TEST_F(CommandLineTest, AnOptionWithoutEffectIsRefused) {
@@ -229,6 +233,9 @@ TEST_F(CommandLineTest, AWrongDataFolderIsToldOf) {
   const Ended ended = run_command("DOVETAIL_DATA=/nowhere " + tool() + " show clusters");
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.output, HasSubstr("DOVETAIL_DATA"));
+  // What needs no data works without.
+  EXPECT_EQ(run_command("DOVETAIL_DATA=/nowhere " + tool() + " help plan").code, 0);
+  EXPECT_EQ(run_command("DOVETAIL_DATA=/nowhere " + tool() + " version").code, 0);
 }
 
 TEST_F(CommandLineTest, CompletionsAreScriptsThatTheirShellsTake) {

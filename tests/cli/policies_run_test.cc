@@ -115,6 +115,8 @@ TEST_F(PolicyRunTest, ExposedCommunicationIsReportedByThreeDefinitions) {
       run_tool("run " + plans + " --ranks 2 --warmup 0 --steps 3 --rounds 1 --exposed --json");
   ASSERT_EQ(ended.code, 0) << ended.output;
   const auto report = nlohmann::json::parse(ended.output);
+  EXPECT_THAT(report.at("belief").get<std::string>(),
+              HasSubstr("was made for a100x2_nv12, not for this machine"));
   ASSERT_EQ(report.at("rows").size(), 2U);
   for (const auto& row : report.at("rows")) {
     const double step = row.at("measured_step_us");

@@ -38,10 +38,11 @@ TEST(SelftestTest, TheCpuBackendPassesOnThisMachine) {
   EXPECT_EQ(ended.code, 0) << ended.output;
   const std::vector<Row> rows = rows_from_json(ended.output);
   for (const Row& row : rows) EXPECT_NE(row.verdict, Verdict::Fail) << row.name << row.detail;
-  for (const char* name : {"all-reduce, sum over ring", "all-reduce, average over ring",
-                           "reduce-scatter, sum over ring", "all-gather over ring",
-                           "all-to-all over ring", "broadcast over ring", "send-recv over ring",
-                           "2 ranks as processes", "law: one-bucket", "clock", "CUDA loader"}) {
+  for (const char* name :
+       {"all-reduce, sum over ring", "all-reduce, average over ring",
+        "reduce-scatter, sum over ring", "all-gather over ring", "all-to-all over ring",
+        "broadcast over ring", "send-recv over ring", "2 ranks as processes",
+        "same weights: one-bucket", "clock", "CUDA loader"}) {
     const Row* row = find(rows, name);
     ASSERT_NE(row, nullptr) << name << " is missing from " << ended.output;
     EXPECT_EQ(row->verdict, Verdict::Pass) << name << ": " << row->detail;

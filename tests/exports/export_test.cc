@@ -126,6 +126,26 @@ TEST_F(ExportTest, ShardedUpdatesAreGivenUpByThoseWhoReduceToAll) {
               Not(::testing::Contains(HasSubstr("all-reduces"))));
 }
 
+TEST_F(ExportTest, Fsdp2KeepsTheGathersOfAPlanThatGathersBeforeEachUse) {
+  // Without modules all parameters are the root's: one group, which the plan's blocks are not.
+  EXPECT_THAT(words_of(to(Target::Fsdp, plan("fsdp:cap=40KB"))),
+              ::testing::Contains(HasSubstr("no groups of whole modules")));
+  for (schedule::Tensor& tensor : program_.tensors) {
+    const std::size_t end = tensor.name.find(".grad");
+    if (tensor.kind == schedule::TensorKind::Parameter) tensor.name += ".weight";
+    if (tensor.kind == schedule::TensorKind::Gradient) tensor.name.insert(end, ".weight");
+  }
+  const Export each_use = to(Target::Fsdp, plan("fsdp:cap=40KB,forward=2,backward=1"));
+  EXPECT_EQ(each_use.schedule.parameters, schedule::ParameterSync::EachUse);
+  EXPECT_THAT(words_of(each_use), Not(::testing::Contains(HasSubstr("shards and gathers"))));
+  EXPECT_THAT(each_use.text, AllOf(HasSubstr("RESHARD_AFTER_FORWARD = True\nFORWARD_PREFETCH = 2"),
+                                   HasSubstr("BACKWARD_PREFETCH = 1\n")));
+  // Blocks that stay from forward to backward are not gathered again.
+  const Export kept = to(Target::Fsdp, plan("fsdp:cap=40KB,reshard=no"));
+  EXPECT_THAT(kept.text, HasSubstr("RESHARD_AFTER_FORWARD = False"));
+  EXPECT_EQ(kept.schedule.parameters, schedule::ParameterSync::EachUse);
+}
+
 TEST_F(ExportTest, ACutGradientGoesToTheBucketThatHoldsMostOfIt) {
   schedule::Plan cut = plan("per-tensor:mode=copy");
   auto& buckets = cut.schedule.buckets;

@@ -103,7 +103,8 @@ TEST(CollectiveOfClusterTest, RefusesRanksItHasNoTableFor) {
   EXPECT_EQ(error_of([&] {
               static_cast<void>(collective_table(cluster, {{}, 64}));
             }),
-            "cluster a100x8: no table of all-reduce over 64 ranks; it has tables for ranks: 8");
+            "cluster a100x8: no table of all-reduce over 64 ranks; it has tables for ranks: 8; "
+            "docs/machines.md says how to bring one");
 }
 
 // ------------------------------------------------------------------------------------- costs
@@ -209,7 +210,8 @@ TEST(CostsTest, AGroupOfOneRankCommunicatesInNoTime) {
 
 TEST(CostsTest, RefusesAGroupLargerThanTheTables) {
   EXPECT_EQ(error_of([] { costs_for(small_cluster(), program_of({}, 4)); }),
-            "cluster two: no table of all-reduce over 4 ranks; it has tables for ranks: 2");
+            "cluster two: no table of all-reduce over 4 ranks; it has tables for ranks: 2; "
+            "docs/machines.md says how to bring one");
 }
 
 TEST(CostsTest, ACopyReadsAndWritesEachByte) {
@@ -367,6 +369,43 @@ TEST(AssumptionsTest, ATableThatBeginsAtLargeMessagesIsNamed) {
       assumptions(cluster, program_of({op_of(0, TimedWork{{milliseconds(1)}})})),
       ElementsAre("all-reduce over 2 ranks was measured from 8 MiB on; what smaller messages "
                   "take is extrapolated"));
+}
+
+TEST(AssumptionsTest, ATableFromWhichACollectiveIsDerivedIsNamedToo) {
+  Cluster cluster = small_cluster();
+  cluster.compute.reset();
+  cluster.collectives[0].collective = Collective::AllGather;
+  auto& points = std::get<std::vector<CollectivePoint>>(cluster.collectives[0].times);
+  points[0].bytes = mib(8);
+  points[1].bytes = mib(16);
+  EXPECT_THAT(assumptions(cluster, program_of({op_of(0, TimedWork{{milliseconds(1)}})})),
+              ElementsAre(HasSubstr("taken as twice the all-gather"),
+                          "all-gather over 2 ranks was measured from 8 MiB on; what smaller "
+                          "messages take is extrapolated"));
+}
+
+TEST(AssumptionsTest, LargeMessagesAndMemoryAreHeldAgainstTheGradients) {
+  // A parameter and its gradient of 4 MiB each: 8 MiB; the table ends at 1 MiB, the device has 6 MiB.
+  Cluster cluster = small_cluster();
+  auto& points = std::get<std::vector<CollectivePoint>>(cluster.collectives[0].times);
+  points[0].bytes = kib(1);
+  points[1].bytes = mib(1);
+  cluster.compute->capacity = mib(6);
+  Program program = program_of({op_of(0, TimedWork{{milliseconds(1)}})});
+  program.tensors = {{.id = TensorId{0}, .name = "w.grad", .shape = {1 << 20}},
+                     {.id = TensorId{1}, .name = "w", .shape = {1 << 20}}};
+  program.tensors[0].kind = schedule::TensorKind::Gradient;
+  program.tensors[1].kind = schedule::TensorKind::Parameter;
+  EXPECT_THAT(
+      assumptions(cluster, program),
+      ::testing::IsSupersetOf(
+          {"all-reduce over 2 ranks was measured up to 1 MiB; what larger messages take is "
+           "extrapolated",
+           "parameters and gradients take 8 MiB on each rank unless they are sharded; a device "
+           "has 6 MiB"}));
+  cluster.compute->capacity = mib(8);
+  EXPECT_THAT(assumptions(cluster, program),
+              ::testing::Not(::testing::Contains(HasSubstr("parameters and gradients"))));
 }
 
 TEST(AssumptionsTest, AreNoneWhereAllWasMeasured) {

@@ -109,7 +109,7 @@ TEST(ShardRulesTest, A1OneGroupHoldsTheShardsAndAtMostOneTheReplicas) {
   step.owe(x, replicas);
   step.owe(x, third);
   EXPECT_EQ(applied(step.build(kAdam), "sharded").failure,
-            "a gradient owes more than two reductions (A1)");
+            "a gradient needs more than two reductions");
 }
 
 // The parameters are listed in forward order; the buckets fill in the order of the gradients.

@@ -60,7 +60,7 @@ TEST(PipelinePolicyTest, EveryOrderIsLegal) {
 
 TEST(PipelinePolicyTest, AProgramWithoutStagesIsRefused) {
   EXPECT_EQ(applied(staged(1), "pipeline:stages=2").failure,
-            "the program has 1 stage, the policy is for 2 (AS2)");
+            "the program has 1 stage, the policy is for 2");
 }
 
 TEST(PipelinePolicyTest, MicroBatchesThatCannotBeDealtOutAreRefused) {

@@ -175,12 +175,13 @@ TEST(PlanJsonTest, DerivedValuesMustAgree) {
             "plan.json: /buckets/0/bytes: the gradients of this bucket have 64, found 60");
   EXPECT_EQ(message_with("\"elements\": 16", "\"elements\": 64"),
             "plan.json: /buckets/0/elements: the gradients of this bucket have 16, found 64");
-  EXPECT_EQ(message_with("\"gap\": 0.25", "\"gap\": 0.2"),
-            "plan.json: /predicted/gap: (step_us - lower_bound_us) / lower_bound_us is 0.25, "
-            "found 0.2");
-  EXPECT_EQ(message_with("\"lower_bound_us\": 10.0,", ""),
-            "plan.json: /predicted/gap: unknown key; known keys: exposed_us, lower_bound_us, "
-            "step_us");
+  EXPECT_EQ(message_with("\"gap_percent\": 25.0", "\"gap_percent\": 20.0"),
+            "plan.json: /predicted/gap_percent: 100 (step_us - lower_bound_us) / lower_bound_us is "
+            "25.0, found 20.0");
+  EXPECT_EQ(
+      message_with("\"lower_bound_us\": 10.0,", ""),
+      "plan.json: /predicted/gap_percent: unknown key; known keys: exposed_us, lower_bound_us, "
+      "step_us");
 }
 
 TEST(PlanJsonTest, NamesMustBeInTheProgram) {

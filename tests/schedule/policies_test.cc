@@ -128,16 +128,16 @@ TEST(PoliciesTest, OptionsThatContradictEachOtherAreRefusedInWords) {
 }
 
 TEST(PoliciesTest, MicroStepsAreRefusedWhereTheyMeanNothing) {
-  EXPECT_THAT(refusal("threshold:sync=every"), HasSubstr("there is only one micro-step (GM1)"));
+  EXPECT_THAT(refusal("threshold:sync=every"), HasSubstr("there is only one micro-step"));
   EXPECT_THAT(refusal("threshold:batch=2,k=2,sync=after,wait=before-next-batch"),
-              HasSubstr("nothing is launched before the end of backward (GM8, GM14)"));
+              HasSubstr("nothing is launched before the end of backward"));
 }
 
 TEST(PoliciesTest, PipelinesAreRefusedWithTheRule) {
   EXPECT_THAT(refusal("pipeline:stages=1"), HasSubstr("at least 2"));
   EXPECT_THAT(refusal("pipeline:kind=interleaved"), HasSubstr("needs chunks= of at least 2"));
   EXPECT_THAT(refusal("pipeline:chunks=2"), HasSubstr("chunks= needs kind=interleaved"));
-  EXPECT_THAT(refusal("pipeline:align=across-stages"), HasSubstr("(AS10)"));
+  EXPECT_THAT(refusal("pipeline:align=across-stages"), HasSubstr("needs kind=interleaved"));
   EXPECT_THAT(refusal("pipeline:sync=every"), HasSubstr("in the last micro-batch only"));
   EXPECT_THAT(refusal("pipeline:kind=gpipe"), HasSubstr("expected sequential, 1f1b or"));
   EXPECT_THAT(refusal("threshold:stages=2"), HasSubstr("it is an option of pipeline"));
@@ -163,11 +163,11 @@ TEST(PoliciesTest, PL24TheReportSaysWhichMemoryAPolicyAdds) {
     }
     return std::string();
   };
-  EXPECT_EQ(memory("source-improved"), "copies 0 B, sums 0 B (PL24)");
-  EXPECT_EQ(memory("source-improved:mode=copy"), "copies 440 B, sums 0 B (PL24)");
-  EXPECT_EQ(memory("sharded"), "copies 880 B, sums 0 B (PL24)");
-  EXPECT_EQ(memory("torch-ddp:k=2,sums=f64"), "copies 880 B, sums 880 B (PL24)");
-  EXPECT_EQ(memory("torch-ddp:k=2,sync=every"), "copies 440 B, sums 440 B (PL24)");
+  EXPECT_EQ(memory("source-improved"), "copies 0 B, sums 0 B");
+  EXPECT_EQ(memory("source-improved:mode=copy"), "copies 440 B, sums 0 B");
+  EXPECT_EQ(memory("sharded"), "copies 880 B, sums 0 B");
+  EXPECT_EQ(memory("torch-ddp:k=2,sums=f64"), "copies 880 B, sums 880 B");
+  EXPECT_EQ(memory("torch-ddp:k=2,sync=every"), "copies 440 B, sums 440 B");
 }
 
 TEST(PoliciesTest, PL24ABucketThatStaysInAnothersBufferAddsNoMemory) {

@@ -28,13 +28,15 @@ TEST(ProgramTest, AnOwedGradientIsWrittenInEachMicroStep) {
   Program program = training({4, 6});
   EXPECT_THAT(problems(program), IsEmpty());
   program.micro_steps = 2;  // its ops are all of the first one
-  EXPECT_THAT(problems(program),
-              ElementsAre("gradient l1.grad is owed but only 1 of 2 micro-steps write it",
-                          "gradient l0.grad is owed but only 1 of 2 micro-steps write it"));
+  EXPECT_THAT(
+      problems(program),
+      ElementsAre("gradient l1.grad is to be reduced but only 1 of 2 micro-steps write it",
+                  "gradient l0.grad is to be reduced but only 1 of 2 micro-steps write it"));
   program = merged();
   std::erase(op_named(program, "l0.backward").writes, tensor_named(program, "l0.grad"));
-  EXPECT_THAT(problems(program),
-              ElementsAre("gradient l0.grad is owed but only 1 of 2 micro-steps write it"));
+  EXPECT_THAT(
+      problems(program),
+      ElementsAre("gradient l0.grad is to be reduced but only 1 of 2 micro-steps write it"));
 }
 
 TEST(ProgramTest, AMergedGradientHasMicroStepsToSum) {

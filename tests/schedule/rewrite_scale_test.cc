@@ -106,7 +106,7 @@ TEST(ScaleTest, PL15TwoReductionsOfAGradientMultiply) {
 
 TEST(ScaleTest, P9DifferentDegreesCannotGoIntoTheLossFill) {
   EXPECT_EQ(cannot_fold(two_degrees(), ScaleAt::LossGradient),
-            "gradients owe different factors: b.grad 1/4, a.grad 1/2");
+            "gradients need different factors: b.grad 1/4, a.grad 1/2");
 }
 
 TEST(ScaleTest, P9WithoutALossFillNothingGoesThere) {
@@ -121,7 +121,7 @@ TEST(ScaleTest, P9AGradientThatOwesNothingKeepsTheLossFillAsItIs) {
   Program program = two_layers();
   program.reductions.pop_back();
   EXPECT_EQ(cannot_fold(program, ScaleAt::LossGradient),
-            "gradient a.grad owes no reduction, but would be scaled with the others");
+            "gradient a.grad needs no reduction, but would be scaled with the others");
 }
 
 TEST(ScaleTest, P11DifferentDegreesGoIntoTheUpdates) {

@@ -218,7 +218,7 @@ TEST(GradientMergeTest, AReaderWithinAMicroStepNeedsSyncEvery) {
   const Program program = step.build(kAdam);
   EXPECT_EQ(applied(program, "gradient-merge:k=2,sync=last").failure,
             "backward op use reads the reduced x.0 in every micro-step, but sync=last reduces only "
-            "the sum of all micro-steps (GM7, GM8): use sync=every");
+            "the sum of all micro-steps: use sync=every");
   EXPECT_EQ(applied(program, "gradient-merge:k=2,sync=every").failure, std::nullopt);
 }
 

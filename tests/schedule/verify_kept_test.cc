@@ -49,7 +49,7 @@ TEST(VerifyKeptTest, AReductionThatIsDroppedIsMissed) {
   Planned wrong = planned({});
   wrong.plan.program.reductions.erase(wrong.plan.program.reductions.begin());
   EXPECT_THAT(wrong.reasons(), Contains(HasSubstr("other program: program: gradient l1.grad does "
-                                                  "not owe the reductions that the original")));
+                                                  "not need the reductions that the original")));
 }
 
 // The bucket without l1, and l1 without a debt: every rank would update with its own gradient.
@@ -59,7 +59,7 @@ TEST(VerifyKeptTest, AReductionThatIsDroppedWithItsBucketIsMissed) {
   fewer.reductions.erase(fewer.reductions.begin());
   wrong.plan = lower(fewer, buckets_of(fewer, {{"l0"}})).program;
   expect_consistent(wrong);
-  EXPECT_THAT(wrong.reasons(), Contains(HasSubstr("gradient l1.grad does not owe")));
+  EXPECT_THAT(wrong.reasons(), Contains(HasSubstr("gradient l1.grad does not need")));
 }
 
 // Four micro-steps: 1/4 owed in place of 1/16, and applied twice in the last sum.
@@ -73,8 +73,9 @@ TEST(VerifyKeptTest, AFactorThatIsAppliedTwiceAndOwedTwiceIsNoticed) {
     if (sum != nullptr && sum->factor != Rational()) sum->factor = sum->factor / Rational(4);
   }
   expect_consistent(wrong);
-  EXPECT_THAT(wrong.reasons(), Contains("other program: program: gradient l1.grad owes 1/64 of its "
-                                        "sum, but the original owes 1/16"));
+  EXPECT_THAT(wrong.reasons(),
+              Contains("other program: program: gradient l1.grad needs 1/64 of its "
+                       "sum, but the original needs 1/16"));
 }
 
 TEST(VerifyKeptTest, AnAverageThatBecomesASumIsNoticed) {
@@ -84,15 +85,15 @@ TEST(VerifyKeptTest, AnAverageThatBecomesASumIsNoticed) {
   wrong.plan = lower(other, wrong.schedule).program;
   expect_consistent(wrong);
   EXPECT_THAT(wrong.reasons(),
-              Contains(HasSubstr("l0.grad does not owe the reductions that the original")));
+              Contains(HasSubstr("l0.grad does not need the reductions that the original")));
 }
 
 // Micro-steps that are summed where an average is asked for, and fewer of them than asked for.
 TEST(VerifyKeptTest, MicroStepsAreCombinedAsTheScheduleAsks) {
   Planned wrong = planned({.micro_steps = 4, .op = ReduceOp::Sum});
   wrong.schedule.merge = kFour;
-  EXPECT_THAT(wrong.reasons(), Contains(HasSubstr("l1.grad owes 1/4 of its sum, but the original "
-                                                  "owes 1/16")));
+  EXPECT_THAT(wrong.reasons(), Contains(HasSubstr("l1.grad needs 1/4 of its sum, but the original "
+                                                  "needs 1/16")));
   wrong = planned({.micro_steps = 2});
   wrong.schedule.merge = kFour;
   EXPECT_THAT(wrong.reasons(), Contains(HasSubstr("has 2 micro-steps, but 4 are asked for")));

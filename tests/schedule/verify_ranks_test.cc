@@ -344,8 +344,8 @@ TEST(VerifyRanksTest, PI2TheFactorOfTheLossCrossesStages) {
   // Stage 1 fills its loss with 1/2: what stage 0 receives is halved as well.
   op_named(paid.plan.program, "fill").effect = FillLossGradient{Rational(1, 2)};
   const auto lines = reasons(paid.plan);
-  EXPECT_THAT(lines, Contains(HasSubstr("reads l0.grad scaled by 1/2, but 1 is owed")));
-  EXPECT_THAT(lines, Contains(HasSubstr("reads l1.grad scaled by 1/2, but 1 is owed")));
+  EXPECT_THAT(lines, Contains(HasSubstr("reads l0.grad scaled by 1/2, but 1 is needed")));
+  EXPECT_THAT(lines, Contains(HasSubstr("reads l1.grad scaled by 1/2, but 1 is needed")));
 }
 
 }  // namespace

@@ -154,7 +154,7 @@ TEST(VerifyShardsTest, PI2AShardThatIsScaledTwiceIsReported) {
   ScheduledProgram broken =
       sharded(ParameterSync::AfterUpdate, BucketMode::View, ScaleAt::AfterCollective);
   std::get<Scale>(commands_of(broken)[find<Scale>(broken)].action).factor = Rational(1, 16);
-  EXPECT_THAT(reasons(broken), ElementsAre(HasSubstr("scaled by 1/16, but 1/4 is owed")));
+  EXPECT_THAT(reasons(broken), ElementsAre(HasSubstr("scaled by 1/16, but 1/4 is needed")));
 }
 
 // 2 shards x 2 replicas: each gradient owes an average over both groups.

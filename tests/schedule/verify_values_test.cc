@@ -40,7 +40,7 @@ TEST(VerifyValuesTest, PI2AScaleThatIsLeftOutIsTheWrongScale) {
   // l1 is summed over 2 ranks and never divided.
   EXPECT_THAT(reasons(broken),
               Contains(MatchesRegex("wrong scale: op l1.update .c[0-9]+. reads l1.grad scaled by "
-                                    "1, but 1/2 is owed")));
+                                    "1, but 1/2 is needed")));
 }
 
 TEST(VerifyValuesTest, PI2ASumThatNobodyDividesIsTheWrongReduction) {
@@ -49,8 +49,8 @@ TEST(VerifyValuesTest, PI2ASumThatNobodyDividesIsTheWrongReduction) {
       ReduceOp::Sum;
   EXPECT_THAT(reasons(broken),
               ElementsAre(MatchesRegex("wrong reduction: bucket 0: all-reduce .c[0-9]+. does not "
-                                       "reduce l1.grad as it owes: average over dp"),
-                          HasSubstr("reads l1.grad scaled by 1, but 1/2 is owed")));
+                                       "reduce l1.grad as it needs: average over dp"),
+                          HasSubstr("reads l1.grad scaled by 1, but 1/2 is needed")));
 }
 
 TEST(VerifyValuesTest, PL14AnAverageWhoseLossIsScaledTooDividesTwice) {
@@ -86,14 +86,14 @@ TEST(VerifyValuesTest, GML4OneGradientScaledTwiceAndTheOtherNeverAreBothReported
   ScheduledProgram broken = plan({.scale = ScaleAt::AfterCollective});
   std::get<Scale>(commands_of(broken)[find<Scale>(broken, 1)].action).bucket = BucketId{0};
   const auto lines = reasons(broken);
-  EXPECT_THAT(lines, Contains(HasSubstr("reads l1.grad scaled by 1/4, but 1/2 is owed")));
-  EXPECT_THAT(lines, Contains(HasSubstr("reads l0.grad scaled by 1, but 1/2 is owed")));
+  EXPECT_THAT(lines, Contains(HasSubstr("reads l1.grad scaled by 1/4, but 1/2 is needed")));
+  EXPECT_THAT(lines, Contains(HasSubstr("reads l0.grad scaled by 1, but 1/2 is needed")));
 }
 
 TEST(VerifyValuesTest, P11AnUpdateThatRescalesAlreadyScaledGradientsIsReported) {
   ScheduledProgram broken = plan({});
   op_named(broken.program, "l1.update").effect = Update{.rescale = Rational(1, 2)};
-  EXPECT_THAT(reasons(broken), ElementsAre(HasSubstr("l1.grad scaled by 1/4, but 1/2 is owed")));
+  EXPECT_THAT(reasons(broken), ElementsAre(HasSubstr("l1.grad scaled by 1/4, but 1/2 is needed")));
 }
 
 // The fused buffer still holds the raw gradients of the last micro-step when the merged ones are
@@ -126,7 +126,7 @@ TEST(VerifyValuesTest, ASumThatForgetsTheFirstMicroStepIsReported) {
 TEST(VerifyValuesTest, GM9TheAverageOverMicroStepsIsPartOfTheFactor) {
   ScheduledProgram broken = plan({.merge = {.micro_steps = 2}});
   std::get<Accumulate>(op_named(broken.program, "l1.grad.accumulate@1").effect).factor = Rational();
-  EXPECT_THAT(reasons(broken), ElementsAre(HasSubstr("scaled by 1/2, but 1/4 is owed")));
+  EXPECT_THAT(reasons(broken), ElementsAre(HasSubstr("scaled by 1/2, but 1/4 is needed")));
 }
 
 TEST(VerifyValuesTest, AI2AMicroStepThatIsAddedTwiceIsReported) {

@@ -187,8 +187,8 @@ TEST(CompareTest, GivesAllNumbersAsJson) {
   const auto json =
       nlohmann::json::parse(to_json(compare(sample::predicted(), sample::measured())));
   EXPECT_EQ(json.at("schema"), "dovetail.comparison/1");
-  EXPECT_EQ(json.at("step_time").at("difference_ns"), -6000);
-  EXPECT_EQ(json.at("attribution").at("backward").at("measured_ns"), 40000);
+  EXPECT_EQ(json.at("step_time").at("difference_us"), -6);
+  EXPECT_EQ(json.at("attribution").at("backward").at("measured_us"), 40);
   EXPECT_TRUE(json.at("attribution").at("idle").at("error_percent").is_null());
   EXPECT_EQ(json.at("buckets").size(), 3U);
   EXPECT_EQ(json.at("measured").at("provenance").at("notes").at("date"), "2025-01-31");

@@ -1,0 +1,36 @@
+// Binding flags that several commands take.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/common_flags.h"
+
+namespace dovetail::cli {
+
+CLI::Option& bind_output(CLI::App& command, std::string& output, const std::string& text) {
+  return *command.add_option_function<std::string>(
+      "-o,--output",
+      [&output](const std::string& given) { output = given == "/dev/stdout" ? "-" : given; }, text);
+}
+
+void bind_document(CLI::App& command, DocumentOptions& document) {
+  command.add_flag("--json", document.json, "the report as JSON, instead of text");
+  command.add_flag("--csv", document.csv, "its table as CSV, instead of text");
+  bind_output(command, document.output,
+              "file for the same JSON (CSV as NAME.csv), beside the text; - is --json");
+}
+
+void bind_product(CLI::App& command, const Product& product) {
+  const std::string otherwise = product.otherwise;
+  bind_output(command, product.output,
+              product.what +
+                  (" to write" + (otherwise.empty() ? "" : " (default: " + otherwise + ")")) +
+                  "; - for standard output");
+  command.add_flag(
+      "--json", product.json,
+      std::string("the ") + product.what + " on standard output, instead of the report");
+}
+
+void bind_page(CLI::App& command, PageOptions& page) {
+  command.add_option("--html", page.file, "report to write: one HTML file that needs no network");
+}
+
+}  // namespace dovetail::cli
