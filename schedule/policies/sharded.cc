@@ -282,7 +282,7 @@ PolicyOption gather_option() {
 std::string words(const PolicySpec& spec) {
   if (spec.wait == WaitPoint::BeforeNextBatch) return "Apex DistributedFusedAdam";
   return spec.gather == ParameterSync::NextForward
-             ? "Megatron --overlap-param-gather, FSDP2 (export --to megatron, fsdp)"
+             ? "Megatron --overlap-param-gather (export --to megatron)"
              : "Megatron's distributed optimizer (export --to megatron)";
 }
 

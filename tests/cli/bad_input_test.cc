@@ -16,6 +16,7 @@ namespace dovetail {
 namespace {
 
 using dovetail::testing::Ended;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -276,13 +277,13 @@ TEST_F(BadInputTest, AnOutputIsNoOtherFileOfTheCommand) {
   EXPECT_FALSE(std::filesystem::exists(fresh));
 }
 
-// The plan, and then the line about it.
+// The plan alone, as with -o -.
 TEST_F(BadInputTest, AnOutputMayBeStandardOutput) {
   const std::string command = "plan --workload mlp-1000mbit -o /dev/stdout";
   const Ended piped = dovetail(command);
   EXPECT_EQ(piped.code, 0);
   EXPECT_THAT(piped.output, StartsWith("{\n"));
-  EXPECT_THAT(piped.output, HasSubstr("}\n/dev/stdout: exact"));
+  EXPECT_THAT(piped.output, EndsWith("}\n"));
   const std::string file = (directory_ / "out.txt").string();
   EXPECT_EQ(dovetail(command + " > " + file).code, 0);
   EXPECT_EQ(read_file(file), piped.output);

@@ -135,11 +135,11 @@ TEST_F(ExportTest, Fsdp2KeepsTheGathersOfAPlanThatGathersBeforeEachUse) {
     if (tensor.kind == schedule::TensorKind::Parameter) tensor.name += ".weight";
     if (tensor.kind == schedule::TensorKind::Gradient) tensor.name.insert(end, ".weight");
   }
-  const Export each_use = to(Target::Fsdp, plan("fsdp:cap=40KB,forward=2,backward=1"));
+  const Export each_use = to(Target::Fsdp, plan("fsdp:cap=1KB,forward=1,backward=0"));
   EXPECT_EQ(each_use.schedule.parameters, schedule::ParameterSync::EachUse);
   EXPECT_THAT(words_of(each_use), Not(::testing::Contains(HasSubstr("shards and gathers"))));
-  EXPECT_THAT(each_use.text, AllOf(HasSubstr("RESHARD_AFTER_FORWARD = True\nFORWARD_PREFETCH = 2"),
-                                   HasSubstr("BACKWARD_PREFETCH = 1\n")));
+  EXPECT_THAT(each_use.text, AllOf(HasSubstr("RESHARD_AFTER_FORWARD = True\nFORWARD_PREFETCH = 1"),
+                                   HasSubstr("BACKWARD_PREFETCH = 0\n")));
   // Blocks that stay from forward to backward are not gathered again.
   const Export kept = to(Target::Fsdp, plan("fsdp:cap=40KB,reshard=no"));
   EXPECT_THAT(kept.text, HasSubstr("RESHARD_AFTER_FORWARD = False"));
