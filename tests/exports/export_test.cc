@@ -130,6 +130,16 @@ TEST_F(ExportTest, Fsdp2KeepsTheGathersOfAPlanThatGathersBeforeEachUse) {
   // Without modules all parameters are the root's: one group, which the plan's blocks are not.
   EXPECT_THAT(words_of(to(Target::Fsdp, plan("fsdp:cap=40KB"))),
               ::testing::Contains(HasSubstr("no groups of whole modules")));
+  // Each backward op reads the parameter of its gradient, and each parameter has a module.
+  for (schedule::Op& op : program_.ops) {
+    if (op.phase != schedule::Phase::Backward) continue;
+    for (const TensorId written : op.writes) {
+      const std::string& gradient = program_.tensor(written).name;
+      for (const schedule::Tensor& tensor : program_.tensors) {
+        if (tensor.name + ".grad" == gradient) op.reads.push_back(tensor.id);
+      }
+    }
+  }
   for (schedule::Tensor& tensor : program_.tensors) {
     const std::size_t end = tensor.name.find(".grad");
     if (tensor.kind == schedule::TensorKind::Parameter) tensor.name += ".weight";
