@@ -3,14 +3,21 @@
 option(DOVETAIL_PCH "Read the headers that most files include once (precompiled headers)" OFF)
 option(DOVETAIL_UNITY "Compile source files that share no private name together" OFF)
 set(DOVETAIL_UNITY_FILES 20 CACHE STRING "How many files at most, then")
+# Building and running the tool needs no Python (scripts/setup.sh --tool).
+if(DOVETAIL_UNITY)
+  find_program(DOVETAIL_PYTHON python3)
+  if(NOT DOVETAIL_PYTHON)
+    message(STATUS "no python3: source files are compiled one by one, which takes longer")
+  endif()
+endif()
 
 # dovetail_unite(TARGET): compiles its sources in groups, where DOVETAIL_UNITY is on.
 function(dovetail_unite TARGET)
-  if(NOT DOVETAIL_UNITY)
+  if(NOT DOVETAIL_UNITY OR NOT DOVETAIL_PYTHON)
     return()
   endif()
   get_target_property(SOURCES ${TARGET} SOURCES)
-  execute_process(COMMAND python3 ${PROJECT_SOURCE_DIR}/scripts/unity_groups.py ${DOVETAIL_UNITY_FILES} ${SOURCES}
+  execute_process(COMMAND ${DOVETAIL_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/unity_groups.py ${DOVETAIL_UNITY_FILES} ${SOURCES}
                   WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}
                   OUTPUT_VARIABLE GROUPS COMMAND_ERROR_IS_FATAL ANY)
   foreach(SOURCE GROUP IN ZIP_LISTS SOURCES GROUPS)
