@@ -158,26 +158,24 @@ void print_what_ifs(std::ostream& out, const Diagnosis& diagnosis) {
   table.print(out);
 }
 
-void print_buckets(std::ostream& out, const BucketAdvice& advice, Framework framework) {
+void print_buckets(std::ostream& out, const BucketAdvice& advice) {
   out << "\nbuckets (simulated, gain in ms a step against the recorded ones";
   if (!advice.recorded.empty()) out << ", those of " << advice.recorded;
   out << ")\n";
   TextTable table({"setting", "buckets", "gain", "interval"});
   for (const BucketSetting& setting : advice.settings) {
-    const bool list = setting.setting.find("list") != std::string::npos;
-    table.add({list ? "bucket_cap_mb_list (below)" : setting.setting,
+    table.add({short_setting(setting) + (setting.is_default ? "  (default)" : ""),
                std::to_string(setting.ends.size()), ms(setting.gain.middle),
                interval(setting.gain)});
   }
   table.print(out);
-  const std::vector<std::string> lines = advice_lines(advice, framework);
-  for (const std::string& line : lines) out << line << '\n';
+  for (const std::string& line : advice_lines(advice)) out << line << '\n';
 }
 
 }  // namespace
 
 void diagnose(const DiagnoseOptions& options, std::ostream& out) {
-  const Framework framework = parse_framework(options.framework);
+  const imports::Framework framework = parse_framework(options.framework);
   std::vector<NamedFile> inputs;
   for (const std::string& file : options.files) inputs.push_back({"input", file});
   require_outputs(
@@ -186,8 +184,8 @@ void diagnose(const DiagnoseOptions& options, std::ostream& out) {
   imports::JobOptions wanted;
   wanted.join.collective_patterns = options.collective_patterns;
   const JobTrace job = imports::load_job(options.files, wanted);
-  const Diagnosis diagnosis = imports::diagnose(job);
-  std::string json = diagnosis_json(job, diagnosis, framework);
+  const Diagnosis diagnosis = imports::diagnose(job, framework);
+  std::string json = diagnosis_json(job, diagnosis);
   std::vector<NewFile> files;
   if (!options.trace.empty()) {
     files.push_back({options.trace, as_named(options.trace, perfetto_of(job, diagnosis))});
@@ -206,7 +204,7 @@ void diagnose(const DiagnoseOptions& options, std::ostream& out) {
   print_collectives(out, job, diagnosis);
   print_replay(out, diagnosis);
   print_what_ifs(out, diagnosis);
-  if (diagnosis.buckets) print_buckets(out, *diagnosis.buckets, framework);
+  if (diagnosis.buckets) print_buckets(out, *diagnosis.buckets);
   if (!diagnosis.unknowns.empty()) out << "\nnot known\n";
   for (const std::string& unknown : diagnosis.unknowns) out << "  " << unknown << '\n';
 }

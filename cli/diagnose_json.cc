@@ -87,7 +87,7 @@ ordered_json rank_json(const JobTrace& job, const RankDiagnosis& rank, std::size
           {"what_ifs", std::move(what_ifs)}};
 }
 
-ordered_json buckets_json(const imports::BucketAdvice& advice, Framework framework) {
+ordered_json buckets_json(const imports::BucketAdvice& advice) {
   ordered_json settings = ordered_json::array();
   for (const imports::BucketSetting& setting : advice.settings) {
     ordered_json entry = {{"setting", setting.setting},
@@ -98,16 +98,20 @@ ordered_json buckets_json(const imports::BucketAdvice& advice, Framework framewo
   }
   ordered_json alike = ordered_json::array();
   for (const std::size_t i : advice.alike) alike.push_back(advice.settings[i].setting);
-  return {{"settings", std::move(settings)},
-          {"best", advice.settings[advice.best].setting},
-          {"alike", std::move(alike)},
-          {"framework", std::string(to_string(framework))},
-          {"advice", advice_lines(advice, framework)}};
+  ordered_json given_up = ordered_json::array();
+  for (const imports::GivenUp& given : advice.given_up) {
+    given_up.push_back({{"what", given.what}, {"less_us", to_us(given.less)}});
+  }
+  return {
+      {"settings", std::move(settings)}, {"best", advice.settings[advice.best].setting},
+      {"alike", std::move(alike)},       {"framework", std::string(to_string(advice.framework))},
+      {"given_up", std::move(given_up)}, {"not_replayed", advice.not_replayed},
+      {"advice", advice_lines(advice)}};
 }
 
 }  // namespace
 
-std::string diagnosis_json(const JobTrace& job, const Diagnosis& diagnosis, Framework framework) {
+std::string diagnosis_json(const JobTrace& job, const Diagnosis& diagnosis) {
   ordered_json ranks = ordered_json::array();
   for (std::size_t r = 0; r < diagnosis.ranks.size(); ++r) {
     ranks.push_back(rank_json(job, diagnosis.ranks[r], r));
@@ -130,7 +134,7 @@ std::string diagnosis_json(const JobTrace& job, const Diagnosis& diagnosis, Fram
                        {"waiting_time_us", to_us(job.waiting_time)},
                        {"late", std::move(late)},
                        {"ranks", std::move(ranks)}};
-  json["buckets"] = diagnosis.buckets ? buckets_json(*diagnosis.buckets, framework) : nullptr;
+  json["buckets"] = diagnosis.buckets ? buckets_json(*diagnosis.buckets) : nullptr;
   json["not_known"] = diagnosis.unknowns;
   return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }

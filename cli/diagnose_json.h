@@ -11,7 +11,6 @@
 
 namespace dovetail::cli {
 
-std::string diagnosis_json(const imports::JobTrace& job, const imports::Diagnosis& diagnosis,
-                           Framework framework);
+std::string diagnosis_json(const imports::JobTrace& job, const imports::Diagnosis& diagnosis);
 
 }  // namespace dovetail::cli

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/framework_words.h"
 #include "imports/kineto/what_if.h"
 #include "imports/kineto/workload.h"
 #include "traces/perfetto.h"
@@ -179,12 +180,12 @@ std::vector<traces::Trace> step_traces(const imports::JobTrace& job,
     const imports::BucketSetting& best = diagnosis.buckets->settings[diagnosis.buckets->best];
     const imports::AllReduceCost cost(imports::all_reduce_times(job),
                                       imports::AllReduceCost::Below::Pessimist);
-    const ReplayModel model = imports::with_buckets(rank, own.model, own.buckets, best.ends, cost);
+    const ReplayModel model =
+        imports::with_buckets(rank, own.model, own.buckets, best.ends, cost, best.in_flight);
     const imports::Replay other = imports::play(model);
-    const std::string policy =
-        best.setting.find("list") == std::string::npos ? best.setting : "bucket_cap_mb_list";
-    shown.push_back(StepTrace(rank, model, step)
-                        .build(other.start, other.end, traces::Origin::Simulated, policy));
+    shown.push_back(
+        StepTrace(rank, model, step)
+            .build(other.start, other.end, traces::Origin::Simulated, short_setting(best)));
   }
   return shown;
 }

@@ -1,24 +1,23 @@
-// Words of frameworks for one size of bucket.
-//
-// Sources: torch 2.14 nn/parallel/distributed.py (first bucket: 1 MiB only where no cap is given, from 2.x
-// on; always in 1.13); Megatron-Core 0.20 arguments.py (--ddp-bucket-size in elements); DeepSpeed
-// zero/config.py (reduce_bucket_size in elements); Horovod operations.cc; XLA xla.proto.
+// Words about buckets.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/framework_words.h"
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <utility>
 
 #include "base/error.h"
 #include "base/json_reader.h"
+#include "cli/text.h"
 
 namespace dovetail::cli {
 namespace {
 
 using imports::BucketAdvice;
 using imports::BucketSetting;
+using imports::Framework;
 
 constexpr std::array<std::pair<std::string_view, Framework>, 6> kWords = {
     {{"torch", Framework::Torch},
@@ -28,51 +27,64 @@ constexpr std::array<std::pair<std::string_view, Framework>, 6> kWords = {
      {"horovod", Framework::Horovod},
      {"xla", Framework::Xla}}};
 
-bool is_list(const BucketSetting& setting) {
-  return setting.setting.find("list") != std::string::npos;
-}
+std::string ms(Duration time) { return fixed(to_us(time) / 1e3, 3) + " ms"; }
 
-std::string line_of(const BucketSetting& setting, Framework framework) {
-  const std::int64_t bytes = setting.cap.value_or(mib(25)).count();
-  switch (framework) {
-    case Framework::Torch:
-      return "DistributedDataParallel(model, " + setting.setting + ")";
-    case Framework::Fsdp:
-      return "fully_shard groups whole modules: give it lists of modules of about " +
-             to_string(Bytes(bytes)) + " of gradients each, fully_shard([block_1, block_2], ...)";
-    case Framework::Megatron:
-      return "--overlap-grad-reduce --ddp-bucket-size " + std::to_string(bytes / 4) +
-             "   # elements of main gradients in float32";
-    case Framework::DeepSpeed:
-      return "\"zero_optimization\": {\"overlap_comm\": true, \"reduce_bucket_size\": " +
-             std::to_string(bytes / 4) + "}   # elements, of 4 bytes";
-    case Framework::Horovod:
-      return "HOROVOD_FUSION_THRESHOLD=" + std::to_string(bytes);
-    case Framework::Xla:
-      return "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=" + std::to_string(bytes);
+// Sizes that follow each other stand as their ends.
+std::string flat_range(const BucketAdvice& advice) {
+  std::string text;
+  const auto& alike = advice.alike;
+  for (std::size_t i = 0; i < alike.size(); ++i) {
+    const BucketSetting& first = advice.settings[alike[i]];
+    std::size_t last = i;
+    while (first.size && last + 1 < alike.size() && alike[last + 1] == alike[last] + 1 &&
+           advice.settings[alike[last + 1]].size &&
+           advice.settings[alike[last + 1]].in_flight == first.in_flight) {
+      ++last;
+    }
+    text += (text.empty() ? "" : "; ") + short_setting(first);
+    if (last > i) text += " to " + short_setting(advice.settings[alike[last]]);
+    i = last;
   }
-  return {};
+  return "flat range (within " + ms(advice.tell) + " of the best, which cannot be told): " + text;
 }
 
-// The setting that gains most among those that the framework can say.
-const BucketSetting* best_for(const BucketAdvice& advice, Framework framework) {
-  const BucketSetting* best = nullptr;
-  for (const BucketSetting& setting : advice.settings) {
-    if (framework != Framework::Torch && !setting.cap) continue;
-    if (best == nullptr || setting.gain.middle > best->gain.middle) best = &setting;
-  }
-  return best;
-}
-
-std::string alike_line(const BucketAdvice& advice) {
-  std::string text = "cannot be told from the best: ";
-  const char* separator = "";
+// Where nothing is to be gained: what needs no setting, if that is in the flat range.
+const BucketSetting& simplest(const BucketAdvice& advice) {
   for (const std::size_t i : advice.alike) {
-    const BucketSetting& setting = advice.settings[i];
-    text += separator + (is_list(setting) ? std::string("bucket_cap_mb_list") : setting.setting);
-    separator = ", ";
+    if (advice.settings[i].is_default) return advice.settings[i];
   }
-  return text;
+  return advice.settings[advice.best];
+}
+
+void add_torch_notes(const BucketSetting& setting, std::vector<std::string>& lines) {
+  if (setting.size) {
+    lines.emplace_back(
+        "(torch 1.13 closes the first bucket at 1 MiB whatever the cap; from 2.x on only "
+        "where no cap is given)");
+  }
+  if (setting.is_list) lines.emplace_back("(bucket_cap_mb_list: torch 2.13 or later)");
+}
+
+void add_paste(const BucketAdvice& advice, std::vector<std::string>& lines) {
+  const BucketSetting& best = advice.settings[advice.best];
+  if (best.gain.middle > advice.tell) {
+    const bool is_certain = best.gain.low > Duration{};
+    if (!is_certain) {
+      lines.emplace_back("no bucket size is better for certain: every interval holds 0");
+    }
+    lines.push_back((is_certain ? "paste: " : "likeliest: ") + best.line);
+    if (advice.framework == Framework::Torch) add_torch_notes(best, lines);
+    return;
+  }
+  if (advice.framework == Framework::Torch) {
+    lines.push_back("keep what you have" +
+                    (advice.recorded.empty() ? std::string() : " (" + advice.recorded + ")") +
+                    ": no bucket size is better by more than can be told");
+    return;
+  }
+  lines.push_back("no setting of " + std::string(name_of(advice.framework)) +
+                  " is better than the recorded buckets by more than can be told");
+  lines.push_back("paste: " + simplest(advice).line);
 }
 
 }  // namespace
@@ -96,31 +108,20 @@ std::string_view to_string(Framework framework) {
   return "";
 }
 
-std::vector<std::string> advice_lines(const BucketAdvice& advice, Framework framework) {
-  std::vector<std::string> lines = {alike_line(advice)};
-  const BucketSetting* const best = best_for(advice, framework);
-  if (best == nullptr) return lines;
-  const bool recorded_is_alike = best->gain.middle <= advice.tell;
-  if (recorded_is_alike) {
-    lines.push_back("keep what you have" +
-                    (advice.recorded.empty() ? std::string() : " (" + advice.recorded + ")") +
-                    ": no bucket size is better by more than can be told");
-    return lines;
-  } else if (best->gain.low <= Duration{}) {
-    lines.emplace_back("no bucket size is better for certain: every interval holds 0");
-    lines.push_back("likeliest: " + line_of(*best, framework));
-  } else {
-    lines.push_back("paste: " + line_of(*best, framework));
+std::vector<std::string> advice_lines(const BucketAdvice& advice) {
+  std::vector<std::string> lines = {flat_range(advice)};
+  add_paste(advice, lines);
+  for (const imports::GivenUp& given : advice.given_up) {
+    lines.push_back("given up: " + given.what + ": " + ms(given.less) + " a step");
   }
-  if (framework == Framework::Torch && best->setting.starts_with("bucket_cap_mb=") && best->cap) {
-    lines.emplace_back(
-        "(torch 1.13 closes the first bucket at 1 MiB whatever the cap; from 2.x on only "
-        "where no cap is given)");
-  }
-  if (framework == Framework::Torch && is_list(*best)) {
-    lines.emplace_back("(bucket_cap_mb_list: torch 2.13 or later)");
-  }
+  for (const std::string& missing : advice.not_replayed)
+    lines.push_back("not replayed: " + missing);
   return lines;
+}
+
+std::string short_setting(const BucketSetting& setting) {
+  constexpr std::string_view kCaps = "bucket_cap_mb_list";
+  return setting.setting.starts_with(kCaps) ? std::string(kCaps) : setting.setting;
 }
 
 }  // namespace dovetail::cli

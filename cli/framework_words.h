@@ -1,4 +1,4 @@
-// The bucket settings of a framework, as its users write them.
+// The advice on buckets, as lines for people.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -11,13 +11,15 @@
 
 namespace dovetail::cli {
 
-enum class Framework { Torch, Fsdp, Megatron, DeepSpeed, Horovod, Xla };
-
 // Throws InputError with the nearest word.
-Framework parse_framework(const std::string& word);
-std::string_view to_string(Framework framework);
+imports::Framework parse_framework(const std::string& word);
+std::string_view to_string(imports::Framework framework);
 
-// The flat range, then the line to paste, or that no line would help.
-std::vector<std::string> advice_lines(const imports::BucketAdvice& advice, Framework framework);
+// The flat range; the line to paste, or that no line would help; what the framework cannot express, with
+// what that costs where it was simulated.
+std::vector<std::string> advice_lines(const imports::BucketAdvice& advice);
+
+// The setting in a table: a list of buckets is too long for one.
+std::string short_setting(const imports::BucketSetting& setting);
 
 }  // namespace dovetail::cli

@@ -14,6 +14,7 @@
 #include "cli/inputs.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
+#include "imports/byte_source.h"
 #include "imports/chakra.h"
 #include "imports/cluster_of.h"
 #include "imports/flight_recorder.h"
@@ -59,7 +60,7 @@ imports::CollectiveLog read_nccl_tests_files(const ImportCollectivesOptions& opt
 
 imports::CollectiveLog read_log(const ImportCollectivesOptions& options) {
   std::vector<std::string> texts;
-  for (const std::string& file : options.files) texts.push_back(read_file(file));
+  for (const std::string& file : options.files) texts.push_back(imports::read_unpacked(file));
   std::vector<imports::Source> sources;
   for (std::size_t i = 0; i < texts.size(); ++i) sources.push_back({options.files[i], texts[i]});
   switch (options.format) {
@@ -132,12 +133,12 @@ std::int64_t ranks_of(const ImportStepOptions& options, const std::string& forma
 imports::ImportedStep read_step(const ImportStepOptions& options) {
   switch (options.format) {
     case StepFormat::HorovodTimeline: {
-      const std::string text = read_file(options.file);
+      const std::string text = imports::read_unpacked(options.file);
       return imports::read_horovod_timeline({options.file, text}, options.ranks);
     }
     case StepFormat::Chakra: {
       const std::int64_t ranks = ranks_of(options, "chakra");
-      const std::string text = read_file(options.file);
+      const std::string text = imports::read_unpacked(options.file);
       return imports::read_chakra({options.file, text}, ranks);
     }
     case StepFormat::Nsys: {

@@ -20,7 +20,7 @@ CLI::App& add_format(CLI::App& command, const char* name, const char* what) {
 
 // Flags of every format whose result is a cluster file.
 void bind_cluster_flags(CLI::App& format, ImportCollectivesOptions& options) {
-  format.add_option("files", options.files, "files to read")->required();
+  format.add_option("files", options.files, "files to read, packed with gzip or not")->required();
   bind_product(format, {options.output, options.json, "cluster file", "only print"});
   format.add_option("--over", options.over,
                     "cluster (shipped name or file) that holds for all that was not measured");
@@ -90,7 +90,7 @@ void bind_nccl_log(CLI::App& command, ImportCollectivesOptions& options, Action&
 CLI::App& bind_step(CLI::App& command, const char* name, const char* what,
                     ImportStepOptions& options, Action& action) {
   CLI::App& format = add_format(command, name, what);
-  format.add_option("file", options.file, "file to read")->required();
+  format.add_option("file", options.file, "file to read, packed with gzip or not")->required();
   bind_product(format, {options.output, options.json, "workload file", "only print"});
   format.add_option("--ranks", options.ranks, "of files that do not say it")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));

@@ -83,7 +83,7 @@ void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
     write_file(file, text);
   }
   if (options.json) {
-    out << with_tool(diagnosis_json(job, imports::diagnose(job), Framework::Torch));
+    out << with_tool(diagnosis_json(job, imports::diagnose(job)));
     return;
   }
   print_figures(out, job);

@@ -10,7 +10,6 @@
 #include <variant>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/json_reader.h"
 #include "cli/outputs.h"
 #include "imports/guess.h"
@@ -41,7 +40,7 @@ std::int64_t reduction_ranks(const schedule::Program& program) {
 void hint_at_import(const std::string& name, const std::string& what, const std::string& product) {
   std::error_code unreadable;
   if (!std::filesystem::is_regular_file(name, unreadable)) return;
-  const std::string format = imports::guess_format(read_file(name));
+  const std::string format = imports::guess_format_of_file(name);
   if (format.empty()) return;
   throw InputError(name + ": no " + what +
                    " file, but what dovetail import reads: dovetail import " + format + " " + name +

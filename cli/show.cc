@@ -288,12 +288,12 @@ std::optional<Shown> shown_list(const ShowOptions& options) {
 
 // By the schema that the file names.
 Shown shown_file(const ShowOptions& options) {
-  const std::string text = read_file(options.what);
-  const std::string format = imports::guess_format(text);
+  const std::string format = imports::guess_format_of_file(options.what);
   if (!format.empty()) {
     throw InputError(options.what + ": dovetail import " + format + " " + options.what +
                      " shows what it holds");
   }
+  const std::string text = read_file(options.what);
   const JsonFile file(options.what, text);
   JsonObject root = file.root();
   const std::string schema = root.has("schema") ? root.string("schema") : "";

@@ -91,11 +91,7 @@ Export export_fsdp(const schedule::Plan& plan, const Machine& machine,
     left.give_up("gathers before each use: the plan's blocks are no groups of whole modules",
                  gather_once);
   }
-  left.give_up("groups of single parameters: FSDP2 groups whole modules",
-               [&](schedule::Schedule& schedule) { regroup(schedule, gradients_of(groups)); });
-  left.give_up("gradients as views of buckets: FSDP2 copies", [](schedule::Schedule& schedule) {
-    use_mode(schedule, schedule::BucketMode::Copy);
-  });
+  give_up_parts_of_modules(left, groups, "FSDP2");
   if (!each_use) {
     left.give_up("all-reduce and update of all parameters: FSDP2 shards and gathers", gather_once);
   }
@@ -115,11 +111,7 @@ Export export_fsdp(const schedule::Plan& plan, const Machine& machine,
   result.text += std::string("\nRESHARD_AFTER_FORWARD = ") + (gathers.reshard ? "True" : "False") +
                  "\nFORWARD_PREFETCH = " + std::to_string(gathers.forward_ahead) +
                  "  # groups ahead\nBACKWARD_PREFETCH = " + std::to_string(gathers.backward_ahead) +
-                 "\nGROUPS = [  # in the order of backward\n";
-  for (const ModuleGroup& group : groups) {
-    result.text += "    " + quoted_list(group.modules) + ",\n";
-  }
-  result.text += "]\n";
+                 "\n" + groups_text("GROUPS", groups);
   result.text += kApply;
   result.paste = "from FILE import shard; shard(model, mesh=mesh)";
   return result;

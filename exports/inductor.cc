@@ -91,11 +91,7 @@ Export export_inductor(const schedule::Plan& plan, const Machine& machine,
   Restriction left(plan, machine);
   give_up_the_usual(left, "Inductor");
   const std::vector<ModuleGroup> groups = module_groups(plan.program, left.schedule());
-  left.give_up("groups of single parameters: module plans group whole modules",
-               [&](schedule::Schedule& schedule) { regroup(schedule, gradients_of(groups)); });
-  left.give_up("gradients as views of buckets: Inductor copies", [](schedule::Schedule& schedule) {
-    use_mode(schedule, schedule::BucketMode::Copy);
-  });
+  give_up_parts_of_modules(left, groups, "Inductor");
   left.give_up("several collectives in flight: module plans wait for one before the next",
                wait_for_the_previous);
   Export result = left.result();
@@ -106,11 +102,7 @@ Export export_inductor(const schedule::Plan& plan, const Machine& machine,
   const schedule::ProcessGroup& group = plan.program.group(result.schedule.buckets.front().group);
   result.text = head(Target::Inductor, result, plan, options);
   result.text += "\nWORLD_SIZE = " + std::to_string(group.size()) + "\n" +
-                 table_text(group, machine) + "MODULE_BUCKET_PLANS = [\n";
-  for (const ModuleGroup& one : groups) {
-    result.text += "    " + quoted_list(one.modules) + ",\n";
-  }
-  result.text += "]\n";
+                 table_text(group, machine) + groups_text("MODULE_BUCKET_PLANS", groups);
   result.text += kFunctions;
   result.paste = "import FILE; FILE.use()  # or FILE.manual as a pass";
   return result;

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <map>
 
-#include "exports/restriction.h"
+#include "exports/python_text.h"
 
 namespace dovetail::exports {
 namespace {
@@ -40,10 +40,21 @@ std::vector<ModuleGroup> module_groups(const schedule::Program& program,
   return groups;
 }
 
-std::vector<std::vector<TensorId>> gradients_of(const std::vector<ModuleGroup>& groups) {
-  std::vector<std::vector<TensorId>> result;
-  for (const ModuleGroup& group : groups) result.push_back(group.gradients);
-  return result;
+void give_up_parts_of_modules(Restriction& left, const std::vector<ModuleGroup>& groups,
+                              const std::string& framework) {
+  std::vector<std::vector<TensorId>> gradients;
+  for (const ModuleGroup& group : groups) gradients.push_back(group.gradients);
+  left.give_up("groups of single parameters: " + framework + " groups whole modules",
+               [&](schedule::Schedule& schedule) { regroup(schedule, gradients); });
+  left.give_up(
+      "gradients as views of buckets: " + framework + " copies",
+      [](schedule::Schedule& schedule) { use_mode(schedule, schedule::BucketMode::Copy); });
+}
+
+std::string groups_text(const std::string& name, const std::vector<ModuleGroup>& groups) {
+  std::string text = name + " = [  # in the order of backward\n";
+  for (const ModuleGroup& group : groups) text += "    " + quoted_list(group.modules) + ",\n";
+  return text + "]\n";
 }
 
 }  // namespace dovetail::exports

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "exports/restriction.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 
@@ -25,6 +26,11 @@ struct ModuleGroup {
 std::vector<ModuleGroup> module_groups(const schedule::Program& program,
                                        const schedule::Schedule& schedule);
 
-std::vector<std::vector<TensorId>> gradients_of(const std::vector<ModuleGroup>& groups);
+// Gives up buckets of anything but these groups, and gradients that are views of buckets.
+void give_up_parts_of_modules(Restriction& left, const std::vector<ModuleGroup>& groups,
+                              const std::string& framework);
+
+// "NAME = [  # in the order of backward", a line for each group, "]".
+std::string groups_text(const std::string& name, const std::vector<ModuleGroup>& groups);
 
 }  // namespace dovetail::exports

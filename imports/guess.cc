@@ -3,10 +3,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/guess.h"
 
+#include "imports/byte_source.h"
+
 #include <array>
+#include <span>
 
 namespace dovetail::imports {
 namespace {
+
+constexpr std::size_t kLookedAt = std::size_t{1} << 16;
 
 struct Mark {
   std::string_view word;
@@ -29,15 +34,24 @@ constexpr std::array kMarks = {
 }  // namespace
 
 std::string guess_format(std::string_view text) {
-  constexpr std::size_t kLookedAt = std::size_t{1} << 16;
   const std::string_view head = text.substr(0, kLookedAt);
-  if (head.starts_with("\x1f\x8b"))
-    return "kineto";  // gzip: only profiler traces are kept like that
   if (head.starts_with("SQLite format 3")) return "nsys";
   for (const Mark& mark : kMarks) {
     if (head.find(mark.word) != std::string_view::npos) return mark.format;
   }
   return "";
+}
+
+std::string guess_format_of_file(const std::string& path) {
+  ByteSource source = ByteSource::file(path, {});
+  std::string head(kLookedAt, '\0');
+  std::size_t held = 0;
+  while (held < head.size()) {
+    const std::size_t size = source.read(std::span(head).subspan(held));
+    if (size == 0) break;
+    held += size;
+  }
+  return guess_format(std::string_view(head).substr(0, held));
 }
 
 }  // namespace dovetail::imports

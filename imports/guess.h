@@ -11,4 +11,7 @@ namespace dovetail::imports {
 // "nccl-tests", "nccl-log", "kineto", ...; "" where it looks like none of them. Looks at the first 64 KiB.
 std::string guess_format(std::string_view text);
 
+// Of a file, unpacked where it is gzip. Throws InputError where it cannot be read.
+std::string guess_format_of_file(const std::string& path);
+
 }  // namespace dovetail::imports

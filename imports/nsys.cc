@@ -10,15 +10,18 @@
 #include <sqlite3.h>
 
 #include "base/count.h"
-#include "imports/text.h"
+#include "imports/byte_source.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 
 namespace dovetail::imports {
 namespace {
@@ -37,23 +40,30 @@ struct Range {
   Nanoseconds start = 0, end = 0;
 };
 
+// A database of somebody else: nothing that it brings along is run, and no query runs for ever. Source of
+// the settings: sqlite.org/security.html, "Untrusted SQLite Database Files".
 class Database {
  public:
-  explicit Database(const std::string& path) : path_(path) {
-    sqlite3* opened = nullptr;
-    const int status = sqlite3_open_v2(path.c_str(), &opened, SQLITE_OPEN_READONLY, nullptr);
-    handle_.reset(opened);
-    if (status != SQLITE_OK) fail(opened == nullptr ? "out of memory" : sqlite3_errmsg(opened));
-    // A file may bring views and triggers of its own: none is run, and no query runs for ever.
-    sqlite3_db_config(opened, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
-    sqlite3_db_config(opened, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
-    constexpr int kSteps = 1'000'000;
-    sqlite3_progress_handler(opened, kSteps, &Database::count, this);
+  Database(const std::string& path, std::int64_t effort) : path_(path), effort_(effort) {
+    open(path, SQLITE_OPEN_READONLY);
+  }
+  // `file` must outlive the database.
+  Database(const Source& file, std::int64_t effort) : path_(file.name), effort_(effort) {
+    open(":memory:", SQLITE_OPEN_READWRITE);
+    const auto size = static_cast<sqlite3_int64>(file.text.size());
+    // SQLite's interface is not const-correct; what is read only is not written.
+    auto* const bytes =
+        reinterpret_cast<unsigned char*>(const_cast<char*>(file.text.data()));  // NOLINT
+    if (file.text.empty() || sqlite3_deserialize(handle_.get(), "main", bytes, size, size,
+                                                 SQLITE_DESERIALIZE_READONLY) != SQLITE_OK) {
+      fail("file is not a database");
+    }
   }
 
   // Calls `row` for every row of the query, which has `text` as its parameter where that is given.
   void each(const std::string& query, const std::string& text,
             const std::function<void(sqlite3_stmt*)>& row) {
+    used_ = 0;
     sqlite3_stmt* made = nullptr;
     if (sqlite3_prepare_v2(handle_.get(), query.c_str(), -1, &made, nullptr) != SQLITE_OK) {
       fail(sqlite3_errmsg(handle_.get()));
@@ -77,15 +87,39 @@ class Database {
   }
 
  private:
+  void open(const std::string& path, int flags) {
+    sqlite3* opened = nullptr;
+    const int status = sqlite3_open_v2(path.c_str(), &opened, flags, nullptr);
+    handle_.reset(opened);
+    if (status != SQLITE_OK) fail(opened == nullptr ? "out of memory" : sqlite3_errmsg(opened));
+    sqlite3_db_config(opened, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+    sqlite3_db_config(opened, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
+    sqlite3_db_config(opened, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
+    sqlite3_db_config(opened, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+    sqlite3_limit(opened, SQLITE_LIMIT_LENGTH, 1 << 24);  // bytes of a value
+    sqlite3_exec(opened, "PRAGMA cell_size_check=ON; PRAGMA mmap_size=0", nullptr, nullptr,
+                 nullptr);
+    sqlite3_progress_handler(opened, 100'000, &Database::count, this);
+  }
+
   static int count(void* self) {
-    constexpr std::int64_t kMost = 20'000;  // times kSteps
-    return ++static_cast<Database*>(self)->used_ > kMost ? 1 : 0;
+    auto* const database = static_cast<Database*>(self);
+    return ++database->used_ > database->effort_ ? 1 : 0;
   }
 
   std::string path_;
   std::unique_ptr<sqlite3, int (*)(sqlite3*)> handle_{nullptr, sqlite3_close};
-  std::int64_t used_ = 0;
+  std::int64_t used_ = 0;  // of the query that runs
+  std::int64_t effort_;
 };
+
+// How many rows a table has: more cannot come of it unless ids stand more than once.
+std::size_t rows_of(Database& database, const std::string& table) {
+  std::int64_t rows = 0;
+  database.each("SELECT COUNT(*) FROM " + table, "",
+                [&](sqlite3_stmt* row) { rows = sqlite3_column_int64(row, 0); });
+  return static_cast<std::size_t>(rows);
+}
 
 std::string text_at(sqlite3_stmt* row, int column) {
   const unsigned char* const text = sqlite3_column_text(row, column);
@@ -97,12 +131,14 @@ std::vector<Range> steps_named(Database& database, const std::string& path,
                                const std::string& name) {
   const std::string named =
       "FROM NVTX_EVENTS AS e LEFT JOIN StringIds AS s ON s.id = e.textId WHERE e.end > e.start";
+  const std::size_t most = rows_of(database, "NVTX_EVENTS");
   std::vector<Range> ranges;
-  database.each(
-      "SELECT e.start, e.end " + named + " AND COALESCE(e.text, s.value) = ?1 ORDER BY e.start",
-      name, [&](sqlite3_stmt* row) {
-        ranges.push_back({database.time(row, 0), database.time(row, 1)});
-      });
+  database.each("SELECT e.start, e.end " + named + " AND COALESCE(e.text, s.value) = ?1", name,
+                [&](sqlite3_stmt* row) {
+                  if (ranges.size() == most) database.fail("an id stands twice in StringIds");
+                  ranges.push_back({database.time(row, 0), database.time(row, 1)});
+                });
+  std::ranges::sort(ranges, {}, &Range::start);
   if (ranges.size() >= 2) return ranges;
   std::vector<std::string> known;
   database.each(
@@ -118,12 +154,16 @@ std::vector<Range> steps_named(Database& database, const std::string& path,
 }
 
 std::vector<Kernel> kernels_of(Database& database) {
+  const std::size_t most = rows_of(database, "CUPTI_ACTIVITY_KIND_KERNEL");
   std::vector<Kernel> kernels;
   database.each(
       "SELECT r.start, k.start, k.end, s.value FROM CUPTI_ACTIVITY_KIND_KERNEL AS k "
       "JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS r ON r.correlationId = k.correlationId "
-      "LEFT JOIN StringIds AS s ON s.id = k.shortName ORDER BY r.start, k.start",
+      "LEFT JOIN StringIds AS s ON s.id = k.shortName",
       "", [&](sqlite3_stmt* row) {
+        if (kernels.size() == most) {
+          database.fail("a correlation id stands for several launches: export one process");
+        }
         Kernel kernel{.launch = database.time(row, 0),
                       .start = database.time(row, 1),
                       .end = database.time(row, 2)};
@@ -134,6 +174,8 @@ std::vector<Kernel> kernels_of(Database& database) {
         kernel.is_all_reduce = kernel.is_collective && name.find("AllReduce") != std::string::npos;
         kernels.push_back(kernel);
       });
+  std::ranges::stable_sort(
+      kernels, {}, [](const Kernel& kernel) { return std::pair(kernel.launch, kernel.start); });
   return kernels;
 }
 
@@ -157,8 +199,8 @@ Step step_of(std::span<const Kernel> kernels) {
     reduced = std::max(reduced, kernel.end);
   }
   for (const Kernel& kernel : kernels) {
-    if (!kernel.is_collective && kernel.start >= reduced)
-      step.optimizer += kernel.end - kernel.start;
+    if (kernel.is_collective || kernel.start < reduced) continue;
+    step.optimizer = std::min(step.optimizer + kernel.end - kernel.start, kMostNs);
   }
   return step;
 }
@@ -187,12 +229,16 @@ std::vector<Step> steps_of(const std::string& path, const std::vector<Range>& ra
   return steps;
 }
 
-}  // namespace
+bool is_packed(const std::string& path) {
+  std::array<char, 2> front{};
+  std::ifstream file(path, std::ios::binary);
+  return file.read(front.data(), front.size()) && front[0] == '\x1f' && front[1] == '\x8b';
+}
 
-ImportedStep read_nsys(const std::string& path, const NsysOptions& options) {
+ImportedStep read_database(const std::string& path, Database& database,
+                           const NsysOptions& options) {
   if (options.bytes.empty())
     throw InputError(path + ": --bytes: expected the size of each all-reduce");
-  Database database(path);
   const std::vector<Range> ranges = steps_named(database, path, options.step);
   const std::vector<Kernel> kernels = kernels_of(database);
   const std::vector<Step> steps = steps_of(path, ranges, kernels, options);
@@ -244,14 +290,34 @@ ImportedStep read_nsys(const std::string& path, const NsysOptions& options) {
   return result;
 }
 
+}  // namespace
+
+ImportedStep read_nsys(const std::string& path, const NsysOptions& options) {
+  if (is_packed(path)) {
+    const std::string bytes = read_unpacked(path);
+    return read_nsys(Source{path, bytes}, options);
+  }
+  Database database(path, options.effort);
+  return read_database(path, database, options);
+}
+
+ImportedStep read_nsys(const Source& file, const NsysOptions& options) {
+  Database database(file, options.effort);
+  return read_database(file.name, database, options);
+}
+
 }  // namespace dovetail::imports
 
 #else  // a build without SQLite
 
 namespace dovetail::imports {
 
-ImportedStep read_nsys(const std::string& path, const NsysOptions& /*options*/) {
-  throw InputError(path +
+ImportedStep read_nsys(const std::string& path, const NsysOptions& options) {
+  return read_nsys(Source{path, {}}, options);
+}
+
+ImportedStep read_nsys(const Source& file, const NsysOptions& /*options*/) {
+  throw InputError(file.name +
                    ": this build cannot read SQLite files; install libsqlite3-dev and build again");
 }
 

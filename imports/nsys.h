@@ -17,6 +17,7 @@
 
 #include "base/units.h"
 #include "imports/profile_file.h"
+#include "imports/text.h"
 
 #include <cstdint>
 #include <string>
@@ -28,10 +29,15 @@ struct NsysOptions {
   std::string step;          // name of the NVTX range around a step
   std::vector<Bytes> bytes;  // of each all-reduce of a step, in launch order
   std::int64_t ranks = 1;
+  // How long SQLite may work on a query before the file is refused, in 100,000 instructions of its machine;
+  // ten million kernels take about 5000.
+  std::int64_t effort = 20'000;
 };
 
-// Throws InputError where the file is no such export, no range has that name (with the names there are), or
+// A file, packed with gzip or not: a packed one is unpacked into memory, up to 1 GiB. Throws InputError where the file is no such export, no range has that name (with the names there are), or
 // the number of all-reduces differs from step to step or from the number of sizes.
 ImportedStep read_nsys(const std::string& path, const NsysOptions& options);
+// The bytes of such a file.
+ImportedStep read_nsys(const Source& file, const NsysOptions& options);
 
 }  // namespace dovetail::imports

@@ -38,8 +38,7 @@ headline "build"
 started=$SECONDS
 # The tool alone, and each header read once: half the time, the same machine code where it matters. A
 # build that is already configured stays as it is.
-[[ -f build/CMakeCache.txt ]] || cmake --preset release --log-level=NOTICE -D DOVETAIL_TESTS=OFF \
-  -D DOVETAIL_BENCHMARKS=OFF -D DOVETAIL_CUDA=OFF -D DOVETAIL_PCH=ON -D DOVETAIL_UNITY=ON
+[[ -f build/CMakeCache.txt ]] || cmake --preset tool --log-level=NOTICE
 cmake --build build --target dovetail -j "$(nproc)"
 dovetail=build/dovetail
 out=build/demo

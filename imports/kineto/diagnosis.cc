@@ -40,26 +40,6 @@ Duration mean(Duration sum, std::size_t count) {
   return count == 0 ? Duration{} : sum / static_cast<std::int64_t>(count);
 }
 
-// Differences per step, as one gain: their mean; the interval is the spread of their mean plus the error
-// of the replay, both ways.
-Gain gain_of(const std::vector<Duration>& before, const std::vector<Duration>& after,
-             const ReplayError& error) {
-  std::vector<double> steps;
-  for (std::size_t i = 0; i < before.size(); ++i) {
-    steps.push_back(static_cast<double>((before[i] - after[i]).count()));
-  }
-  const auto count = static_cast<double>(std::max<std::size_t>(1, steps.size()));
-  const double middle = std::accumulate(steps.begin(), steps.end(), 0.0) / count;
-  double squares = 0;
-  for (const double step : steps) squares += (step - middle) * (step - middle);
-  const double deviation = steps.size() < 2 ? 0 : std::sqrt(squares / (count - 1) / count);
-  const double off =
-      std::abs(error.step) * static_cast<double>(error.recorded_step.count()) / count;
-  const auto rounded = [](double ns) { return Duration(std::llround(ns)); };
-  return {rounded(middle), rounded(middle - 2 * deviation - off),
-          rounded(middle + 2 * deviation + off)};
-}
-
 RankDiagnosis diagnose_rank(const RankTrace& rank) {
   RankDiagnosis result;
   result.rank = rank.rank;
@@ -85,142 +65,6 @@ RankDiagnosis diagnose_rank(const RankTrace& rank) {
   }
   add("a host that takes no time (CUDA graphs, compiled steps)", without_host(result.model));
   return result;
-}
-
-// --- buckets -------------------------------------------------------------------------------------
-
-struct Gradients {
-  std::vector<Bytes> bytes;
-  std::vector<std::size_t> ends;  // of the recorded buckets
-  std::vector<Duration> ready;    // from the first one, as recorded
-};
-
-// Of the last step: the first one after a start may group gradients otherwise.
-Gradients gradients_of(const RankDiagnosis& rank) {
-  Gradients gradients;
-  for (auto step = rank.buckets.rbegin(); step != rank.buckets.rend(); ++step) {
-    if (step->buckets.empty()) continue;
-    const Instant first = step->buckets.front().gradients.front().ready;
-    for (const TracedBucket& bucket : step->buckets) {
-      for (const TracedGradient& gradient : bucket.gradients) {
-        gradients.bytes.push_back(bucket.element_size * gradient.elements);
-        const Duration before = gradients.ready.empty() ? Duration{} : gradients.ready.back();
-        gradients.ready.push_back(std::max(before, gradient.ready - first));
-      }
-      gradients.ends.push_back(gradients.bytes.size());
-    }
-    break;
-  }
-  return gradients;
-}
-
-std::string list_setting(const std::vector<Bytes>& bytes, const std::vector<std::size_t>& ends) {
-  std::string text = "bucket_cap_mb_list=[";
-  std::size_t from = 0;
-  for (std::size_t e = 0; e < ends.size(); ++e) {
-    Bytes sum;
-    for (; from < ends[e]; ++from) sum += bytes[from];
-    std::array<char, 40> number{};
-    std::snprintf(number.data(), number.size(), "%.17g",
-                  static_cast<double>(sum.count()) / 1048576);
-    text += (e == 0 ? "" : ", ") + std::string(number.data());
-  }
-  return text + "]";
-}
-
-// What one more bucket costs the host: the median duration of the operator that launches one.
-Duration host_call(const RankTrace& rank, const RankDiagnosis& own) {
-  std::vector<Duration> calls;
-  for (const TracedBuckets& step : own.buckets) {
-    for (const TracedBucket& bucket : step.buckets) {
-      if (bucket.call == kNone) continue;
-      calls.emplace_back(rank.trace.events[static_cast<std::size_t>(bucket.call)].duration_ns);
-    }
-  }
-  if (calls.empty()) return {};
-  std::ranges::sort(calls);
-  return calls[calls.size() / 2];
-}
-
-std::vector<BucketSetting> candidates(const Gradients& gradients, const AllReduceCost& cost,
-                                      Duration per_bucket, bool sizes_known) {
-  std::vector<BucketSetting> settings;
-  const auto add = [&](std::string setting, std::optional<Bytes> cap,
-                       std::vector<std::size_t> ends) {
-    BucketSetting candidate;
-    candidate.cap = cap;
-    candidate.setting = std::move(setting);
-    candidate.is_recorded = ends == gradients.ends;
-    candidate.ends = std::move(ends);
-    settings.push_back(std::move(candidate));
-  };
-  add("bucket_cap_mb=None", std::nullopt, ddp_bucket_ends(gradients.bytes, mib(1), mib(25)));
-  for (const std::int64_t cap : {1, 2, 4, 8, 16, 25, 32, 50, 64, 100, 128, 200, 256, 512, 1024}) {
-    std::vector<std::size_t> ends = ddp_bucket_ends(gradients.bytes, mib(cap), mib(cap));
-    const bool last = ends.size() == 1;
-    add("bucket_cap_mb=" + std::to_string(cap), mib(cap), std::move(ends));
-    if (last) break;  // all in one bucket already
-  }
-  if (sizes_known && gradients.bytes.size() <= 4096) {
-    std::vector<std::size_t> ends =
-        best_bucket_ends(gradients.ready, gradients.bytes, cost, per_bucket);
-    std::string text = list_setting(gradients.bytes, ends);
-    add(std::move(text), std::nullopt, std::move(ends));
-  }
-  return settings;
-}
-
-// Gains of all settings, each with the cheaper and the dearer guess of sizes that were never seen.
-void judge_settings(std::vector<BucketSetting>& settings, const RankTrace& rank,
-                    const RankDiagnosis& own, const Gradients& gradients,
-                    const std::vector<std::pair<Bytes, Duration>>& points) {
-  const std::array costs = {AllReduceCost(points, AllReduceCost::Below::Pessimist),
-                            AllReduceCost(points, AllReduceCost::Below::Optimist)};
-  std::array<std::vector<Duration>, 2> recorded;
-  for (std::size_t k = 0; k < 2; ++k) {
-    recorded[k] = step_times(with_buckets(rank, own.model, own.buckets, gradients.ends, costs[k]));
-  }
-  for (BucketSetting& setting : settings) {
-    std::array<Gain, 2> gains;
-    for (std::size_t k = 0; k < 2; ++k) {
-      gains[k] =
-          gain_of(recorded[k],
-                  step_times(with_buckets(rank, own.model, own.buckets, setting.ends, costs[k])),
-                  own.error);
-    }
-    setting.gain.middle = (gains[0].middle + gains[1].middle) / 2;
-    setting.gain.low = std::min(gains[0].low, gains[1].low);
-    setting.gain.high = std::max(gains[0].high, gains[1].high);
-  }
-}
-
-std::optional<BucketAdvice> advise(const JobTrace& job, const RankDiagnosis& own) {
-  const RankTrace& rank = job.ranks.front();
-  const Gradients gradients = gradients_of(own);
-  const auto points = all_reduce_times(job);
-  const bool on_gpu = std::ranges::any_of(own.buckets, [](const TracedBuckets& step) {
-    return std::ranges::any_of(step.buckets,
-                               [](const TracedBucket& b) { return b.collective != kNone; });
-  });
-  if (gradients.bytes.empty() || points.empty() || !on_gpu || own.what_ifs.empty())
-    return std::nullopt;
-  bool sizes_known = true;
-  for (const TracedBuckets& step : own.buckets) sizes_known &= step.sizes_known;
-  BucketAdvice advice;
-  const AllReduceCost cost(points, AllReduceCost::Below::Optimist);
-  advice.settings = candidates(gradients, cost, host_call(rank, own), sizes_known);
-  judge_settings(advice.settings, rank, own, gradients, points);
-  const auto by_gain = [](const BucketSetting& s) { return s.gain.middle; };
-  const auto best = std::ranges::max_element(advice.settings, {}, by_gain);
-  advice.best = static_cast<std::size_t>(best - advice.settings.begin());
-  const Duration step = mean(own.error.recorded_step, own.recorded.size());
-  advice.tell = std::max(step / 200, best->gain.middle - best->gain.low);
-  for (std::size_t i = 0; i < advice.settings.size(); ++i) {
-    const BucketSetting& setting = advice.settings[i];
-    if (best->gain.middle - setting.gain.middle <= advice.tell) advice.alike.push_back(i);
-    if (setting.is_recorded && advice.recorded.empty()) advice.recorded = setting.setting;
-  }
-  return advice;
 }
 
 // --- who was late ----------------------------------------------------------------------------------
@@ -371,7 +215,7 @@ void write_sentences(const JobTrace& job, Diagnosis& diagnosis) {
 
 }  // namespace
 
-Diagnosis diagnose(const JobTrace& job) {
+Diagnosis diagnose(const JobTrace& job, Framework framework) {
   Diagnosis diagnosis;
   for (const RankTrace& rank : job.ranks) {
     diagnosis.ranks.push_back(diagnose_rank(rank));
@@ -397,7 +241,15 @@ Diagnosis diagnose(const JobTrace& job) {
         "ones are judged as if the gradients of each recorded bucket were alike");
   }
   diagnosis.late = late_ranks(job);
-  diagnosis.buckets = advise(job, diagnosis.ranks.front());
+  diagnosis.buckets = bucket_advice(job, diagnosis.ranks.front(), framework);
+  const bool has_collectives = std::ranges::any_of(
+      job.ranks, [](const RankTrace& rank) { return !rank.line.collectives.empty(); });
+  if (!diagnosis.buckets && has_collectives) {
+    diagnosis.unknowns.emplace_back(
+        "what other buckets would give: no all-reduce of this trace was issued from backward on a "
+        "GPU "
+        "(by DistributedDataParallel), or the replay misses the step");
+  }
   write_sentences(job, diagnosis);
   return diagnosis;
 }

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "base/units.h"
+#include "imports/kineto/bucket_advice.h"
 #include "imports/kineto/causes.h"
 #include "imports/kineto/ddp_buckets.h"
 #include "imports/kineto/rank_set.h"
@@ -24,11 +25,6 @@
 #include <vector>
 
 namespace dovetail::imports {
-
-// Of the step time; positive is faster.
-struct Gain {
-  Duration middle{}, low{}, high{};
-};
 
 struct WhatIf {
   std::string change;  // "a network that takes no time"
@@ -45,24 +41,6 @@ struct RankDiagnosis {
   std::vector<TracedBuckets> buckets;            // by step
   Contention contention;
   std::vector<WhatIf> what_ifs;
-};
-
-// One setting of DDP's buckets.
-struct BucketSetting {
-  std::string setting;            // as it is written: "bucket_cap_mb=25"
-  std::optional<Bytes> cap;       // of every bucket; none: a list, or a first bucket of its own
-  std::vector<std::size_t> ends;  // of gradients in ready order
-  Gain gain;                      // against the recorded buckets
-  bool is_recorded = false;       // gives the buckets of the trace
-};
-
-struct BucketAdvice {
-  std::vector<BucketSetting> settings;
-  std::size_t best = 0;
-  Duration tell{};  // gains that differ by less cannot be told apart
-  // Settings whose gain cannot be told from the best's: the flat range, by number.
-  std::vector<std::size_t> alike;
-  std::string recorded;  // which setting the trace's buckets come from; empty: unknown
 };
 
 // Who was late, over all collectives.
@@ -83,6 +61,7 @@ struct Diagnosis {
   std::vector<std::string> unknowns;
 };
 
-Diagnosis diagnose(const JobTrace& job);
+// Settings of buckets are those of `framework`.
+Diagnosis diagnose(const JobTrace& job, Framework framework = Framework::Torch);
 
 }  // namespace dovetail::imports

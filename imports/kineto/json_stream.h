@@ -19,7 +19,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "imports/kineto/byte_source.h"
+#include "imports/byte_source.h"
 
 #include <cstdint>
 #include <optional>

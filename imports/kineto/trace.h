@@ -20,7 +20,7 @@
 #pragma once
 
 #include "base/units.h"
-#include "imports/kineto/byte_source.h"
+#include "imports/byte_source.h"
 
 #include <array>
 #include <cstdint>

@@ -22,8 +22,8 @@ class Regrouping {
  public:
   Regrouping(const RankTrace& rank, const ReplayModel& model,
              const std::vector<TracedBuckets>& buckets, const std::vector<std::size_t>& ends,
-             const AllReduceCost& cost)
-      : rank_(rank), old_(model), ends_(ends), cost_(cost) {
+             const AllReduceCost& cost, InFlight in_flight)
+      : rank_(rank), old_(model), ends_(ends), cost_(cost), in_flight_(in_flight) {
     removed_.assign(model.nodes.size(), 0);
     inserted_.resize(model.nodes.size() + 1);
     bucket_of_.assign(model.nodes.size(), {kNone, kNone});
@@ -144,6 +144,11 @@ class Regrouping {
     gpu.work = kNone;
     gpu.step = insertion.step;
     gpu.waits = {renumbered(insertion.gradient_node)};
+    const auto before = made_.find({insertion.step, insertion.bucket - 1});
+    if (in_flight_ == InFlight::One && before != made_.end()) {
+      held_by_ = before->second;
+      held_stream_ = old_.nodes[static_cast<std::size_t>(insertion.gradient_node)].stream;
+    }
     made_[{insertion.step, insertion.bucket}] = static_cast<std::int32_t>(new_.nodes.size());
     new_.nodes.push_back(std::move(gpu));
   }
@@ -160,6 +165,10 @@ class Regrouping {
       }
     }
     std::erase(waits, kNone);
+    if (held_by_ != kNone && node.kind == ReplayNode::Kind::Gpu && node.stream == held_stream_) {
+      waits.push_back(held_by_);
+      held_by_ = kNone;
+    }
     node.waits = std::move(waits);
     if (node.kind == ReplayNode::Kind::Gpu) node.launch = renumbered(node.launch);
     number_[i] = static_cast<std::int32_t>(new_.nodes.size());
@@ -184,6 +193,9 @@ class Regrouping {
   const ReplayModel& old_;
   const std::vector<std::size_t>& ends_;
   const AllReduceCost& cost_;
+  InFlight in_flight_;
+  std::int32_t held_by_ = kNone;  // new node that the next work of `held_stream_` waits for
+  std::int32_t held_stream_ = kNone;
   ReplayModel new_;
   std::vector<char> removed_;
   std::vector<std::vector<Insertion>> inserted_;  // before the old node of this number
@@ -254,8 +266,9 @@ Duration AllReduceCost::time(Bytes bytes) const {
 
 ReplayModel with_buckets(const RankTrace& rank, const ReplayModel& model,
                          const std::vector<TracedBuckets>& buckets,
-                         const std::vector<std::size_t>& ends, const AllReduceCost& cost) {
-  return Regrouping(rank, model, buckets, ends, cost).build();
+                         const std::vector<std::size_t>& ends, const AllReduceCost& cost,
+                         InFlight in_flight) {
+  return Regrouping(rank, model, buckets, ends, cost, in_flight).build();
 }
 
 std::vector<std::size_t> best_bucket_ends(const std::vector<Duration>& ready,

@@ -15,6 +15,7 @@
 #include "imports/kineto/replay.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -45,13 +46,18 @@ class AllReduceCost {
   Below below_;
 };
 
+// How many buckets of a step may travel at once. One: what its last gradient's stream runs after a bucket
+// is full also waits for the bucket before it, whose buffer the next one takes.
+enum class InFlight : std::uint8_t { Any, One };
+
 // DDP's gradients in other buckets: consecutive ones with exclusive ends, of every step that has as many
 // gradients as the last end says; other steps keep theirs. Each bucket costs the host what one cost in
 // the trace (median), starts behind its last gradient, and is waited for where those of its gradients
 // were. `buckets` by step.
 ReplayModel with_buckets(const RankTrace& rank, const ReplayModel& model,
                          const std::vector<TracedBuckets>& buckets,
-                         const std::vector<std::size_t>& ends, const AllReduceCost& cost);
+                         const std::vector<std::size_t>& ends, const AllReduceCost& cost,
+                         InFlight in_flight = InFlight::Any);
 
 // The grouping whose last collective ends first, for ready times and costs as given, each bucket costing
 // `per_bucket` more (the host's call): O(n^2).

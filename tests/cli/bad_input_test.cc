@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/file.h"
-#include "tests/cli/tool.h"
+#include "tests/cli/asked.h"
 
 namespace dovetail {
 namespace {
@@ -20,7 +20,7 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-Ended dovetail(const std::string& arguments) { return dovetail::testing::run_tool(arguments); }
+Ended dovetail(const std::string& arguments) { return dovetail::testing::ask(arguments); }
 
 // A directory of its own for each test, removed at its end.
 class BadInputTest : public ::testing::Test {

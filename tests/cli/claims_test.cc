@@ -11,16 +11,16 @@
 #include <string>
 
 #include "base/file.h"
-#include "tests/cli/tool.h"
+#include "tests/cli/asked.h"
 
 namespace dovetail::cli {
 namespace {
 
 using ::testing::AllOf;
+using testing::ask;
 using testing::Ended;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using testing::run_tool;
 
 class ClaimsTest : public ::testing::Test {
  protected:
@@ -69,24 +69,23 @@ constexpr const char* kQueueOfOwn = R"("world_size": 2,
 
 TEST_F(ClaimsTest, StepsThatTakeTurnsAreNotFasterThanTheirBound) {
   const std::string workload = profile("turns.json", kUnlikeRanks, kQueueOfOwn);
-  const Ended plan =
-      run_tool("plan --workload " + workload + " --policy exact -o " + path("plan.json"));
+  const Ended plan = ask("plan --workload " + workload + " --policy exact -o " + path("plan.json"));
   EXPECT_THAT(plan.output,
               AllOf(HasSubstr("predicted step 40.000 ms"), HasSubstr("lower bound 40.000 ms")));
-  const Ended explore = run_tool("explore --workload " + workload);
+  const Ended explore = ask("explore --workload " + workload);
   EXPECT_EQ(explore.code, 0) << explore.output;
   EXPECT_THAT(explore.output,
               AllOf(HasSubstr("is faster than 40.000 ms"), Not(HasSubstr("does not hold"))));
-  EXPECT_THAT(run_tool("predict --plan " + path("plan.json")).output,
+  EXPECT_THAT(ask("predict --plan " + path("plan.json")).output,
               HasSubstr("steps take turns in cycles of 2: 40.000 ms on average"));
 }
 
 // The machine of a plan from a profile's file is the profile: by itself, and named with --cluster.
 TEST_F(ClaimsTest, APlanOfAProfileFileCanBePredictedAgain) {
   const std::string workload = profile("turns.json", kUnlikeRanks, kQueueOfOwn);
-  run_tool("plan --workload " + workload + " --policy exact -o " + path("plan.json"));
+  ask("plan --workload " + workload + " --policy exact -o " + path("plan.json"));
   for (const std::string& cluster : {std::string(), " --cluster " + workload}) {
-    const Ended predicted = run_tool("predict --plan " + path("plan.json") + cluster);
+    const Ended predicted = ask("predict --plan " + path("plan.json") + cluster);
     EXPECT_EQ(predicted.code, 0) << predicted.output;
     EXPECT_THAT(predicted.output, HasSubstr("on small; predicted"));
   }
@@ -109,7 +108,7 @@ TEST_F(ClaimsTest, OneRankIsBoundedByItsCompute) {
       R"({"forward_us": 10, "backward_us": 20, "optimizer_us": 30,
                   "gradients": [{"name": "g0", "numel": 1000, "dtype": "float32", "ready_us": 20}]})",
       R"("world_size": 1, "all_reduce_alone": [{"bytes": 4, "us": 500}, {"bytes": 8000, "us": 900}])");
-  const Ended explore = run_tool("explore --workload " + workload);
+  const Ended explore = ask("explore --workload " + workload);
   EXPECT_EQ(explore.code, 0) << explore.output;
   EXPECT_THAT(explore.output, HasSubstr("is faster than 0.060 ms"));
 }
@@ -124,7 +123,7 @@ TEST_F(ClaimsTest, ASlowDownOfOneIsNoSlowDown) {
   const auto step = [&](const std::string& more) {
     const std::string workload = profile("slow.json", section, rest + more);
     const Ended plan =
-        run_tool("plan --workload " + workload + " --policy per-tensor -o " + path("p.json"));
+        ask("plan --workload " + workload + " --policy per-tensor -o " + path("p.json"));
     return number_after(plan.output, "predicted step ");
   };
   const double none = step("");
@@ -138,10 +137,10 @@ TEST_F(ClaimsTest, PlanAndPredictTellOneStepTime) {
        {"pipeline:kind=1f1b,stages=2,k=8", "torch-ddp", "sharded:cap=8MiB,gather=next-forward",
         "gradient-merge:k=2", "naive"}) {
     const std::string cluster = " --cluster a100x4_pcie";
-    const Ended plan = run_tool("plan --workload mlp" + cluster + " --policy " + policy + " -o " +
-                                path("plan.json"));
+    const Ended plan =
+        ask("plan --workload mlp" + cluster + " --policy " + policy + " -o " + path("plan.json"));
     ASSERT_EQ(plan.code, 0) << plan.output;
-    const Ended predicted = run_tool("predict --plan " + path("plan.json"));
+    const Ended predicted = ask("predict --plan " + path("plan.json"));
     EXPECT_NEAR(number_after(predicted.output, "step time"),
                 number_after(plan.output, "predicted step "), 0.0006)
         << policy;
@@ -149,39 +148,37 @@ TEST_F(ClaimsTest, PlanAndPredictTellOneStepTime) {
 }
 
 TEST_F(ClaimsTest, SeveralStreamsAreSaidToShareTheLink) {
-  run_tool("plan --workload mlp --cluster a100x8 --policy per-tensor -o " + path("plan.json"));
-  EXPECT_THAT(run_tool("predict --plan " + path("plan.json")).output,
+  ask("plan --workload mlp --cluster a100x8 --policy per-tensor -o " + path("plan.json"));
+  EXPECT_THAT(ask("predict --plan " + path("plan.json")).output,
               Not(HasSubstr("communication streams")));
   const std::string edit = "sed -i '0,/\"stream\": \"comm0\"/s//\"stream\": \"comm1\"/' ";
   testing::run_command(edit + path("plan.json"));
-  EXPECT_THAT(run_tool("predict --plan " + path("plan.json")).output,
+  EXPECT_THAT(ask("predict --plan " + path("plan.json")).output,
               HasSubstr("2 communication streams share the link"));
 }
 
 // An op that takes a second more makes the step a second longer.
 TEST_F(ClaimsTest, CostsAreWrittenAndReadAgainAsTheyWereEdited) {
-  run_tool("plan --workload mlp --cluster a100x8 --policy no-overlap -o " + path("plan.json"));
+  ask("plan --workload mlp --cluster a100x8 --policy no-overlap -o " + path("plan.json"));
   const std::string predict = "predict --plan " + path("plan.json");
   const double step =
-      number_after(run_tool(predict + " --costs " + path("costs.json")).output, "step time");
-  EXPECT_EQ(
-      number_after(run_tool(predict + " --cluster " + path("costs.json")).output, "step time"),
-      step);
+      number_after(ask(predict + " --costs " + path("costs.json")).output, "step time");
+  EXPECT_EQ(number_after(ask(predict + " --cluster " + path("costs.json")).output, "step time"),
+            step);
   testing::run_command("sed -i '0,/^    [0-9.]*$/s//    1000000.0/' " + path("costs.json"));
-  EXPECT_GT(
-      number_after(run_tool(predict + " --cluster " + path("costs.json")).output, "step time"),
-      step + 990);
+  EXPECT_GT(number_after(ask(predict + " --cluster " + path("costs.json")).output, "step time"),
+            step + 990);
   testing::run_command("sed -i 's/\"knots\"/\"knotz\"/' " + path("costs.json"));
-  const Ended broken = run_tool(predict + " --cluster " + path("costs.json"));
+  const Ended broken = ask(predict + " --cluster " + path("costs.json"));
   EXPECT_EQ(broken.code, 2);
   EXPECT_THAT(broken.output, HasSubstr("costs.json: /collectives/0"));
 }
 
 // 30 MiB and 3 bytes more: no rank can reduce three quarters of an element.
 TEST_F(ClaimsTest, ABufferOfPartsOfElementsIsIllegal) {
-  run_tool("plan --workload mlp --cluster a100x8 --policy one-bucket -o " + path("plan.json"));
+  ask("plan --workload mlp --cluster a100x8 --policy one-bucket -o " + path("plan.json"));
   testing::run_command("sed -i 's/\"pad_to_bytes\": 1/\"pad_to_bytes\": 5/' " + path("plan.json"));
-  EXPECT_THAT(run_tool("show " + path("plan.json")).output,
+  EXPECT_THAT(ask("show " + path("plan.json")).output,
               HasSubstr("bucket 0: its 31649835 bytes are not whole elements of 4 bytes"));
 }
 

@@ -13,14 +13,14 @@
 #include "base/file.h"
 #include "cli/command_text.h"
 #include "cli/document.h"
-#include "tests/cli/tool.h"
+#include "tests/cli/asked.h"
 
 namespace dovetail {
 namespace {
 
+using dovetail::testing::ask;
 using dovetail::testing::Ended;
 using dovetail::testing::run_command;
-using dovetail::testing::run_tool;
 using dovetail::testing::tool;
 using nlohmann::ordered_json;
 using ::testing::AllOf;
@@ -49,30 +49,30 @@ class CommandLineTest : public ::testing::Test {
 };
 
 ordered_json document(const std::string& arguments) {
-  const Ended ended = run_tool(arguments);
+  const Ended ended = ask(arguments);
   EXPECT_EQ(ended.code, 0) << arguments << "\n" << ended.output;
   return ended.code == 0 ? ordered_json::parse(ended.output) : ordered_json();
 }
 
 std::string refusal(const std::string& arguments) {
-  const Ended ended = run_tool(arguments);
+  const Ended ended = ask(arguments);
   EXPECT_EQ(ended.code, 2) << arguments << "\n" << ended.output;
   return ended.output;
 }
 
 TEST_F(CommandLineTest, TheVersionNamesCommitBuildTypeAndCompiler) {
-  const std::string version = run_tool("--version").output;
+  const std::string version = ask("--version").output;
   EXPECT_THAT(version,
               ContainsRegex("^dovetail [0-9.]+ \\(commit [a-z0-9-]+, .+, (g\\+\\+|clang) "));
-  EXPECT_EQ(run_tool("-V").output, version);
-  EXPECT_EQ(run_tool("version").output, version);
+  EXPECT_EQ(ask("-V").output, version);
+  EXPECT_EQ(ask("version").output, version);
 }
 
 TEST_F(CommandLineTest, EveryHelpHasExamplesAndFitsTheTerminal) {
   for (const char* const command :
        {"explore", "plan", "predict", "run", "calibrate", "compare", "export", "import", "show",
         "reshard", "selftest", "diagnose", "import kineto", "import nccl-tests"}) {
-    const Ended ended = run_command("COLUMNS=72 " + tool() + " help " + command);
+    const Ended ended = ask("help " + std::string(command), {{"COLUMNS", "72"}});
     EXPECT_EQ(ended.code, 0) << command;
     EXPECT_THAT(ended.output, AllOf(StartsWith("dovetail " + std::string(command) + " - "),
                                     HasSubstr("Examples:\n  "), Not(HasSubstr(" VALUE  "))));
@@ -83,24 +83,24 @@ TEST_F(CommandLineTest, EveryHelpHasExamplesAndFitsTheTerminal) {
       EXPECT_LE(end - begin, 72U) << options.substr(begin, end - begin);
       begin = end + 1;
     }
-    EXPECT_EQ(run_command("COLUMNS=72 " + tool() + " " + command + " --help").output, ended.output);
+    EXPECT_EQ(ask(std::string(command) + " --help", {{"COLUMNS", "72"}}).output, ended.output);
   }
 }
 
 TEST_F(CommandLineTest, OptionsOfGpusStandApart) {
-  const std::string help = run_tool("run --help").output;
+  const std::string help = ask("run --help").output;
   const std::size_t gpus = help.find("\nGPUs (--backend cuda)\n");
   ASSERT_NE(gpus, std::string::npos) << help;
   EXPECT_GT(help.find("--graph"), gpus);
   EXPECT_LT(help.find("--rounds"), gpus);
-  EXPECT_THAT(run_tool("reshard --help").output, Not(HasSubstr("torch-ddp")));
+  EXPECT_THAT(ask("reshard --help").output, Not(HasSubstr("torch-ddp")));
 }
 
 TEST_F(CommandLineTest, JsonIsTheFileThatOutputWrites) {
   const std::string plan = path("plan.json");
-  ASSERT_EQ(run_tool(std::string(kPlan) + " -o " + plan).code, 0);
-  EXPECT_EQ(run_tool(std::string(kPlan) + " --json").output, read_file(plan));
-  EXPECT_EQ(run_tool(std::string(kPlan) + " -o -").output, read_file(plan));
+  ASSERT_EQ(ask(std::string(kPlan) + " -o " + plan).code, 0);
+  EXPECT_EQ(ask(std::string(kPlan) + " --json").output, read_file(plan));
+  EXPECT_EQ(ask(std::string(kPlan) + " -o -").output, read_file(plan));
   for (const std::string& command :
        {"predict " + plan, std::string("show a100x8"), std::string("show mlp"), "show " + plan,
         std::string("show policies"), "show commands --plan " + plan,
@@ -110,19 +110,19 @@ TEST_F(CommandLineTest, JsonIsTheFileThatOutputWrites) {
     const ordered_json printed = document(command + " --json");
     EXPECT_EQ(printed["tool"]["name"], "dovetail") << command;
     EXPECT_TRUE(printed.contains("schema")) << command;
-    const Ended both = run_tool(command + " -o " + file);
-    EXPECT_EQ(both.output, run_tool(command).output) << command;
+    const Ended both = ask(command + " -o " + file);
+    EXPECT_EQ(both.output, ask(command).output) << command;
     EXPECT_EQ(ordered_json::parse(read_file(file)), printed) << command;
   }
 }
 
 TEST_F(CommandLineTest, TablesAreCsvToo) {
   const std::string sweep = "explore --workload mlp --cluster a100x8 --policies one-bucket,exact ";
-  const std::string csv = run_tool(sweep + "--csv").output;
+  const std::string csv = ask(sweep + "--csv").output;
   EXPECT_THAT(csv, StartsWith("policy,threshold_bytes,first_bucket_bytes,mode,wait,buckets,"));
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3);
   const std::string file = path("rows.csv");
-  EXPECT_EQ(run_tool(sweep + "-o " + file).code, 0);
+  EXPECT_EQ(ask(sweep + "-o " + file).code, 0);
   EXPECT_EQ(read_file(file), csv);
 }
 
@@ -135,16 +135,16 @@ TEST_F(CommandLineTest, CsvQuotesAndFlattens) {
 TEST_F(CommandLineTest, SeveralPlansWorkloadsAndMachinesMakeOneTable) {
   const std::string a = path("a.json");
   const std::string b = path("b.json");
-  ASSERT_EQ(run_tool(std::string(kPlan) + " -o " + a).code, 0);
-  ASSERT_EQ(run_tool("plan --workload mlp --cluster a100x8 --policy naive -o " + b).code, 0);
+  ASSERT_EQ(ask(std::string(kPlan) + " -o " + a).code, 0);
+  ASSERT_EQ(ask("plan --workload mlp --cluster a100x8 --policy naive -o " + b).code, 0);
   const std::string traces = path("both.json");
-  const Ended plans = run_tool("predict " + a + " --plan " + b + " --perfetto " + traces);
+  const Ended plans = ask("predict " + a + " --plan " + b + " --perfetto " + traces);
   EXPECT_EQ(plans.code, 0) << plans.output;
   EXPECT_THAT(plans.output,
               AllOf(HasSubstr("2 predictions"), HasSubstr("a.json"), HasSubstr("best")));
   EXPECT_EQ(ordered_json::parse(read_file(traces))["otherData"]["traces"].size(), 2U);
   EXPECT_EQ(document("predict " + a + " " + b + " --json")["rows"].size(), 2U);
-  ASSERT_EQ(run_tool("predict --plan " + b + " " + a + " --perfetto " + traces + ".gz").code, 0);
+  ASSERT_EQ(ask("predict --plan " + b + " " + a + " --perfetto " + traces + ".gz").code, 0);
   EXPECT_EQ(run_command("gzip -dc " + traces + ".gz").output, read_file(traces));
   const ordered_json pairs = document(
       "explore --workload mlp --workload resnet18 --cluster a100x8 --cluster h200x8 --policies "
@@ -156,17 +156,16 @@ TEST_F(CommandLineTest, SeveralPlansWorkloadsAndMachinesMakeOneTable) {
 }
 
 TEST_F(CommandLineTest, ShowKnowsEveryName) {
-  EXPECT_THAT(run_tool("show a100x8").output, AllOf(HasSubstr("a100x8: 8 ranks, cuda"),
-                                                    HasSubstr("all-reduce"), HasSubstr("origin")));
-  EXPECT_THAT(run_tool("show mlp:dtype=bf16").output,
+  EXPECT_THAT(ask("show a100x8").output, AllOf(HasSubstr("a100x8: 8 ranks, cuda"),
+                                               HasSubstr("all-reduce"), HasSubstr("origin")));
+  EXPECT_THAT(ask("show mlp:dtype=bf16").output,
               AllOf(HasSubstr("8 gradients"), HasSubstr("all of them")));
-  EXPECT_THAT(run_tool("show zero1").output,
-              HasSubstr("sharded:cap=100MiB,p=2,gather=next-forward"));
+  EXPECT_THAT(ask("show zero1").output, HasSubstr("sharded:cap=100MiB,p=2,gather=next-forward"));
   EXPECT_THAT(refusal("show worklods"), HasSubstr("did you mean workloads?"));
   EXPECT_THAT(refusal("show a100x9"), HasSubstr("did you mean a100x8?"));
   const std::string trace = path("trace.json");
-  ASSERT_EQ(run_tool(std::string(kPlan) + " --json --trace " + trace).code, 0);
-  EXPECT_THAT(run_tool("show " + trace).output, HasSubstr("trace of mlp (torch-ddp:cap=4MiB"));
+  ASSERT_EQ(ask(std::string(kPlan) + " --json --trace " + trace).code, 0);
+  EXPECT_THAT(ask("show " + trace).output, HasSubstr("trace of mlp (torch-ddp:cap=4MiB"));
 }
 
 TEST_F(CommandLineTest, ARefusalSaysWhatWasTypedAndWhatIsWanted) {
@@ -222,15 +221,13 @@ TEST_F(CommandLineTest, WordsThatPeopleTypeAreKnown) {
        {"ddp", "zero1", "zero2", "zero3", "fsdp", "megatron", "distributed-optimizer", "deepspeed",
         "horovod", "xla", "jax", "paddle"}) {
     EXPECT_EQ(
-        run_tool("plan --workload mlp --cluster a100x8 --json --policy " + std::string(policy))
-            .code,
-        0)
+        ask("plan --workload mlp --cluster a100x8 --json --policy " + std::string(policy)).code, 0)
         << policy;
   }
 }
 
 TEST_F(CommandLineTest, AWrongDataFolderIsToldOf) {
-  const Ended ended = run_command("DOVETAIL_DATA=/nowhere " + tool() + " show clusters");
+  const Ended ended = ask("show clusters", {{"DOVETAIL_DATA", "/nowhere"}});
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.output, HasSubstr("DOVETAIL_DATA"));
   // What needs no data works without.
@@ -240,11 +237,11 @@ TEST_F(CommandLineTest, AWrongDataFolderIsToldOf) {
 
 TEST_F(CommandLineTest, CompletionsAreScriptsThatTheirShellsTake) {
   ASSERT_EQ(run_command(tool() + " completion bash > " + path("c.bash")).code, 0);
-  const std::string ask = "bash -c 'source " + path("c.bash") +
-                          "; COMP_WORDS=(dovetail %); COMP_CWORD=$; _dovetail; "
-                          "printf \"%%s\\n\" \"${COMPREPLY[@]}\"'";
+  const std::string typed = "bash -c 'source " + path("c.bash") +
+                            "; COMP_WORDS=(dovetail %); COMP_CWORD=$; _dovetail; "
+                            "printf \"%%s\\n\" \"${COMPREPLY[@]}\"'";
   const auto asked = [&](const std::string& words, const std::string& count) {
-    std::string command = ask;
+    std::string command = typed;
     command.replace(command.find('%'), 1, words);
     command.replace(command.find("=$"), 2, "=" + count);
     command.replace(command.find("%%"), 2, "%");
@@ -254,7 +251,7 @@ TEST_F(CommandLineTest, CompletionsAreScriptsThatTheirShellsTake) {
   EXPECT_EQ(asked("import kin", "2"), "kineto\n");
   EXPECT_THAT(asked("explore --clus", "2"), StartsWith("--cluster\n"));
   EXPECT_EQ(asked("explore --cluster a100x16", "3"), "a100x16_ib\n");
-  const Ended man = run_tool("completion man");
+  const Ended man = ask("completion man");
   EXPECT_THAT(man.output, AllOf(HasSubstr(".TH DOVETAIL 1"), HasSubstr("EXIT STATUS"),
                                 HasSubstr("dovetail import kineto")));
   for (const char* const shell : {"zsh", "fish"}) {

@@ -10,11 +10,12 @@
 
 #include "base/file.h"
 #include "base/json_reader.h"
-#include "tests/cli/tool.h"
+#include "tests/cli/asked.h"
 
 namespace dovetail::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 const std::string kTraces = std::string(DOVETAIL_SOURCE_DIR) + "/tests/imports/kineto/traces/";
@@ -22,15 +23,43 @@ const std::string kSmall =
     std::string(DOVETAIL_SOURCE_DIR) + "/tests/fuzz/corpus/kineto/two_buckets.json";
 
 TEST(DiagnoseTest, TheSentenceThatMattersComesFirst) {
-  const Ended ended = run_tool("diagnose " + kTraces + "ddp-resnet50-a100x2-rank0.json.gz");
+  const Ended ended = ask("diagnose " + kTraces + "dlrm-v100x8/rank0.json.gz");
   EXPECT_EQ(ended.code, 0) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("\n\nhost-bound: no bucket size will help; the GPU waits "));
-  EXPECT_THAT(ended.output, HasSubstr("those of bucket_cap_mb=None"));
+}
+
+// Two gradients of 4000 and 2000 bytes in a bucket each: every default makes one bucket of them.
+TEST(DiagnoseTest, EveryFrameworkHasItsOwnOptionsFlatRangeLineAndLosses) {
+  struct Expected {
+    const char* framework;
+    const char* row;
+    const char* line;
+    const char* lost;
+  };
+  for (const Expected& expected : {
+           Expected{"fsdp", "fully_shard lists of 1 MiB",
+                    "paste: for modules in groups: fully_shard(modules)",
+                    "not replayed: groups are of whole modules"},
+           Expected{"megatron", "--ddp-bucket-size 262144", "paste: --overlap-grad-reduce\n",
+                    "not replayed: buckets follow the reverse of the order"},
+           Expected{"deepspeed", "\"reduce_bucket_size\": 500000000  (default)",
+                    "\"overlap_comm\": true",
+                    "given up: several reductions in flight: DeepSpeed has one"},
+           Expected{"horovod", "HOROVOD_FUSION_THRESHOLD=134217728 HOROVOD_CYCLE_TIME=1  (default)",
+                    "HOROVOD", "not replayed: a bucket is launched at the next cycle"},
+           Expected{"xla", "--xla_gpu_all_reduce_combine_threshold_bytes=31457287  (default)",
+                    "xla", "not replayed: when a collective starts"},
+       }) {
+    const Ended ended = ask("diagnose " + kSmall + " --framework " + expected.framework);
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    EXPECT_THAT(ended.output, AllOf(HasSubstr(expected.row), HasSubstr("\nflat range (within "),
+                                    HasSubstr(expected.line), HasSubstr(expected.lost)));
+  }
 }
 
 TEST(DiagnoseTest, JsonAndPerfettoAreWellFormed) {
   const std::string trace = ::testing::TempDir() + "diagnose_test.perfetto.json";
-  const Ended ended = run_tool("diagnose " + kSmall + " --json --trace " + trace);
+  const Ended ended = ask("diagnose " + kSmall + " --json --trace " + trace);
   EXPECT_EQ(ended.code, 0) << ended.output;
   const JsonFile report("report", ended.output);
   EXPECT_EQ(report.root().string("schema"), "dovetail.diagnosis/1");
@@ -41,11 +70,11 @@ TEST(DiagnoseTest, JsonAndPerfettoAreWellFormed) {
 
 TEST(DiagnoseTest, AnImportedTraceCanBePlanned) {
   const std::string step = ::testing::TempDir() + "diagnose_test.step.json";
-  const Ended imported = run_tool("import kineto " + kSmall + " -o " + step);
+  const Ended imported = ask("import kineto " + kSmall + " -o " + step);
   EXPECT_EQ(imported.code, 0) << imported.output;
   EXPECT_THAT(imported.output, HasSubstr("2 gradients"));
   const Ended explored =
-      run_tool("explore --workload " + step + " --policies exact,torch-ddp:cap=1MiB,first=1MiB");
+      ask("explore --workload " + step + " --policies exact,torch-ddp:cap=1MiB,first=1MiB");
   EXPECT_EQ(explored.code, 0) << explored.output;
   std::filesystem::remove(step);
 }
@@ -53,7 +82,7 @@ TEST(DiagnoseTest, AnImportedTraceCanBePlanned) {
 TEST(DiagnoseTest, WhatIsNoTraceIsRefusedInOneLine) {
   for (const char* const arguments :
        {"diagnose /no/such.json", "diagnose README.md", "diagnose --framework touch x.json"}) {
-    const Ended ended = run_tool(arguments);
+    const Ended ended = ask(arguments);
     EXPECT_EQ(ended.code, 2) << arguments;
     EXPECT_EQ(std::count(ended.output.begin(), ended.output.end(), '\n'), 1) << ended.output;
   }

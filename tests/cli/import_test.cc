@@ -9,7 +9,8 @@
 #include <string>
 
 #include "base/file.h"
-#include "tests/cli/tool.h"
+#include "tests/cli/asked.h"
+#include "tests/support/gzip.h"
 
 namespace dovetail::testing {
 namespace {
@@ -38,12 +39,12 @@ class ImportTest : public ::testing::Test {
 
 TEST_F(ImportTest, MakesAClusterOfALogThatExploreTakes) {
   const std::string log = kCorpus + "nccl-tests/two_runs.log";
-  const Ended imported = run_tool("import nccl-tests " + log + " -o " + path("here.json"));
+  const Ended imported = ask("import nccl-tests " + log + " -o " + path("here.json"));
   EXPECT_EQ(imported.code, 0) << imported.output;
   EXPECT_THAT(imported.output, HasSubstr("nccl-tests 2.19.6, NCCL 2.28.3; measured"));
   EXPECT_THAT(imported.output, HasSubstr("all-reduce over 2 ranks: 1 MiB to 2 MiB measured"));
   EXPECT_THAT(imported.output, HasSubstr("reduce-scatter over 2 ranks: 1 MiB to 2 MiB measured"));
-  const Ended explored = run_tool(
+  const Ended explored = ask(
       "explore --workload resnet18 --policies torch-ddp --points 2 --cluster " + path("here.json"));
   EXPECT_EQ(explored.code, 0) << explored.output;
   EXPECT_THAT(explored.output, HasSubstr("imported"));
@@ -51,23 +52,25 @@ TEST_F(ImportTest, MakesAClusterOfALogThatExploreTakes) {
 
 TEST_F(ImportTest, PredictionsRepeatWhichSizesWereMeasured) {
   const std::string log = kCorpus + "nccl-tests/two_runs.log";
-  ASSERT_EQ(run_tool("import nccl-tests " + log + " --over a100x2_nv12 --name mine -o " +
-                     path("here.json"))
-                .code,
-            0);
-  const Ended planned = run_tool("plan --workload resnet18 --policy torch-ddp --cluster " +
-                                 path("here.json") + " -o " + path("plan.json"));
+  ASSERT_EQ(
+      ask("import nccl-tests " + log + " --over a100x2_nv12 --name mine -o " + path("here.json"))
+          .code,
+      0);
+  const Ended planned = ask("plan --workload resnet18 --policy torch-ddp --cluster " +
+                            path("here.json") + " -o " + path("plan.json"));
   EXPECT_EQ(planned.code, 0) << planned.output;
   EXPECT_THAT(planned.output, HasSubstr("all-reduce over 2 ranks was measured from 1 MiB to 2 MiB; "
                                         "other sizes are those of a100x2_nv12"));
 }
 
-TEST_F(ImportTest, ReadsEveryFormatOfTheCorpus) {
+TEST_F(ImportTest, ReadsEveryFormatOfTheCorpusPackedWithGzip) {
   for (const std::string file :
        {"nccl-tests/version3.json", "nccl-inspector/lines.log", "flight-recorder/two.json",
         "nccl-log/tuning.log", "horovod-timeline/three_steps.json"}) {
     const std::string format = file.substr(0, file.find('/'));
-    const Ended ended = run_tool("import " + format + " " + kCorpus + file + " -o " + path(format));
+    const std::string packed = path(format + ".gz");
+    write_file(packed, gzipped(read_file(kCorpus + file)));
+    const Ended ended = ask("import " + format + " " + packed + " -o " + path(format));
     EXPECT_EQ(ended.code, 0) << ended.output;
     EXPECT_TRUE(fs::exists(path(format))) << file;
   }
@@ -76,28 +79,28 @@ TEST_F(ImportTest, ReadsEveryFormatOfTheCorpus) {
 TEST_F(ImportTest, APlanFromAnImportedProfileIsPredictedAgainByAnyNameOfIt) {
   const std::string timeline = kCorpus + "horovod-timeline/three_steps.json";
   const std::string step = path("step.json");
-  ASSERT_EQ(run_tool("import horovod-timeline " + timeline + " -o " + step).code, 0);
-  ASSERT_EQ(run_tool("plan --workload " + step + " -o " + path("plan.json")).code, 0);
+  ASSERT_EQ(ask("import horovod-timeline " + timeline + " -o " + step).code, 0);
+  ASSERT_EQ(ask("plan --workload " + step + " -o " + path("plan.json")).code, 0);
   const std::string again = path("./step.json");
   for (const std::string& cluster : {std::string(), " --cluster " + step, " --cluster " + again}) {
-    const Ended ended = run_tool("predict --plan " + path("plan.json") + cluster);
+    const Ended ended = ask("predict --plan " + path("plan.json") + cluster);
     EXPECT_EQ(ended.code, 0) << ended.output;
     EXPECT_THAT(ended.output, HasSubstr("on three_steps; predicted"));
   }
   // The same machine for explore; not for a model whose kernels it has no times for.
   EXPECT_EQ(
-      run_tool("explore --policies torch-ddp --points 2 --workload " + step + " --cluster " + again)
+      ask("explore --policies torch-ddp --points 2 --workload " + step + " --cluster " + again)
           .code,
       0);
-  const Ended refused = run_tool("explore --workload resnet18 --cluster " + step);
+  const Ended refused = ask("explore --workload resnet18 --cluster " + step);
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.output, HasSubstr("it has no times for the ops of resnet18"));
 }
 
 TEST_F(ImportTest, SaysHowToImportALogThatIsNamedAsACluster) {
   const std::string log = path("raw");
-  write_file(log, read_file(kCorpus + "nccl-tests/two_runs.log"));
-  const Ended ended = run_tool("explore --workload resnet18 --cluster " + log);
+  write_file(log, gzipped(read_file(kCorpus + "nccl-tests/two_runs.log")));
+  const Ended ended = ask("explore --workload resnet18 --cluster " + log);
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.output, HasSubstr("dovetail import nccl-tests " + log + " -o cluster.json"));
 }
@@ -105,14 +108,14 @@ TEST_F(ImportTest, SaysHowToImportALogThatIsNamedAsACluster) {
 TEST_F(ImportTest, RefusesWithoutWritingAnything) {
   const std::string bad = path("bad.log");
   write_file(bad, "hello\n");
-  const Ended ended = run_tool("import nccl-tests " + bad + " -o " + path("out.json"));
+  const Ended ended = ask("import nccl-tests " + bad + " -o " + path("out.json"));
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.output, HasSubstr("no usable row of nccl-tests"));
   EXPECT_FALSE(fs::exists(path("out.json")));
-  EXPECT_EQ(run_tool("import nccl-tests " + bad + " -o " + bad).code, 2);
-  EXPECT_THAT(run_tool("import").output, HasSubstr("import: name a format: nccl-tests"));
-  EXPECT_THAT(run_tool("import nccl-test x").output, HasSubstr("did you mean nccl-tests?"));
-  EXPECT_THAT(run_tool("import nccl-tests --overs x y").output, HasSubstr("did you mean --over?"));
+  EXPECT_EQ(ask("import nccl-tests " + bad + " -o " + bad).code, 2);
+  EXPECT_THAT(ask("import").output, HasSubstr("import: name a format: nccl-tests"));
+  EXPECT_THAT(ask("import nccl-test x").output, HasSubstr("did you mean nccl-tests?"));
+  EXPECT_THAT(ask("import nccl-tests --overs x y").output, HasSubstr("did you mean --over?"));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "base/file.h"
-#include "tests/cli/tool.h"
+#include "tests/cli/asked.h"
 
 namespace dovetail::testing {
 namespace {
@@ -42,7 +42,7 @@ class PageCommandTest : public ::testing::Test {
   }
 
   static void expect_refused(const std::string& arguments, const std::string& words) {
-    const Ended ended = run_tool(arguments);
+    const Ended ended = ask(arguments);
     EXPECT_EQ(ended.code, 2) << arguments;
     EXPECT_EQ(std::count(ended.output.begin(), ended.output.end(), '\n'), 1) << ended.output;
     EXPECT_THAT(ended.output, HasSubstr(words));
@@ -52,9 +52,8 @@ class PageCommandTest : public ::testing::Test {
 };
 
 TEST_F(PageCommandTest, ThePageOfASweepHoldsWhatTheCommandPrints) {
-  const Ended swept =
-      run_tool("explore --workload mlp-1000mbit --thresholds 1MiB,25MiB --json --html " +
-               file("sweep.html"));
+  const Ended swept = ask("explore --workload mlp-1000mbit --thresholds 1MiB,25MiB --json --html " +
+                          file("sweep.html"));
   ASSERT_EQ(swept.code, 0) << swept.output;
   const json printed = json::parse(swept.output);
   const json report = figures(file("sweep.html"));
@@ -79,13 +78,11 @@ TEST_F(PageCommandTest, ThePageOfASweepHoldsWhatTheCommandPrints) {
 TEST_F(PageCommandTest, APlanItsPredictionAndItsReportTellTheSameStep) {
   const std::string plan =
       "plan --workload mlp --cluster a100x8 --policy torch-ddp:cap=8MiB -o " + file("plan.json");
-  ASSERT_EQ(
-      run_tool(plan + " --trace " + file("predicted.json") + " --html " + file("plan.html")).code,
-      0);
-  ASSERT_EQ(
-      run_tool("predict --plan " + file("plan.json") + " --html " + file("predict.html")).code, 0);
-  ASSERT_EQ(run_tool("report " + file("plan.json") + " " + file("predicted.json") + " -o " +
-                     file("report.html"))
+  ASSERT_EQ(ask(plan + " --trace " + file("predicted.json") + " --html " + file("plan.html")).code,
+            0);
+  ASSERT_EQ(ask("predict --plan " + file("plan.json") + " --html " + file("predict.html")).code, 0);
+  ASSERT_EQ(ask("report " + file("plan.json") + " " + file("predicted.json") + " -o " +
+                file("report.html"))
                 .code,
             0);
   const json written = json::parse(read_file(file("plan.json")));
@@ -100,7 +97,7 @@ TEST_F(PageCommandTest, APlanItsPredictionAndItsReportTellTheSameStep) {
     for (const auto& [what, time] : line.at("breakdown_us").items()) sum += time.get<double>();
     EXPECT_NEAR(sum, line.at("step_us").get<double>(), 0.01) << page;
   }
-  const Ended printed = run_tool("report " + file("plan.json") + " --json");
+  const Ended printed = ask("report " + file("plan.json") + " --json");
   EXPECT_EQ(json::parse(printed.output).at("found"), figures(file("report.html")).at("found"));
 }
 

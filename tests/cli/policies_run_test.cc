@@ -12,7 +12,7 @@
 
 #include "base/file.h"
 #include "schedule/program_json.h"
-#include "tests/cli/tool.h"
+#include "tests/cli/asked.h"
 #include "tests/support/programs.h"
 
 namespace dovetail {
@@ -56,19 +56,17 @@ class PolicyRunTest : public ::testing::Test {
   void expect_runs(const std::string& policy, const std::string& cluster, int ranks) const {
     SCOPED_TRACE(policy);
     const Ended planned =
-        run_tool("plan --workload " + file("step.json") + " --cluster " + cluster + " --policy " +
-                 policy + " -o " + file("plan.json") + " --trace " + file("predicted.json"));
+        ask("plan --workload " + file("step.json") + " --cluster " + cluster + " --policy " +
+            policy + " -o " + file("plan.json") + " --trace " + file("predicted.json"));
     ASSERT_EQ(planned.code, 0) << planned.output;
-    const Ended simulated =
-        run_tool("predict --plan " + file("plan.json") + " --cluster " + cluster);
+    const Ended simulated = ask("predict --plan " + file("plan.json") + " --cluster " + cluster);
     EXPECT_EQ(simulated.code, 0) << simulated.output;
     const Ended measured =
         run_tool("run --plan " + file("plan.json") + " --ranks " + std::to_string(ranks) +
                  " --warmup 0 --steps 2 --rounds 1 --trace " + file("measured.json"));
     EXPECT_EQ(measured.code, 0) << measured.output;
     EXPECT_THAT(measured.output, HasSubstr(" gradient elements, 0 wrong"));
-    const Ended compared =
-        run_tool("compare " + file("predicted.json") + " " + file("measured.json"));
+    const Ended compared = ask("compare " + file("predicted.json") + " " + file("measured.json"));
     EXPECT_EQ(compared.code, 0) << compared.output;
     EXPECT_THAT(compared.output, HasSubstr("step time"));
   }
@@ -104,8 +102,8 @@ TEST_F(PolicyRunTest, AI8APipelineOfTwoStagesHasTheRightValues) {
 
 TEST_F(PolicyRunTest, ExposedCommunicationIsReportedByThreeDefinitions) {
   const auto planned = [&](const std::string& policy, const std::string& name) {
-    const Ended ended = run_tool("plan --workload " + file("step.json") +
-                                 " --cluster a100x2_nv12 --policy " + policy + " -o " + file(name));
+    const Ended ended = ask("plan --workload " + file("step.json") +
+                            " --cluster a100x2_nv12 --policy " + policy + " -o " + file(name));
     ASSERT_EQ(ended.code, 0) << ended.output;
   };
   planned("naive", "naive.json");
@@ -140,10 +138,10 @@ TEST_F(PolicyRunTest, ExposedCommunicationIsReportedByThreeDefinitions) {
 // Values, not times. The label stands in the report, the JSON and the trace.
 TEST_F(PolicyRunTest, APacedRunHasTheRightValuesAndSaysWhatItIs) {
   const std::string link = "paced by the ranks themselves at 200mbit (not a shaped link)";
-  ASSERT_EQ(run_tool("plan --workload " + file("step.json") + " --cluster a100x2_nv12 -o " +
-                     file("plan.json"))
-                .code,
-            0);
+  ASSERT_EQ(
+      ask("plan --workload " + file("step.json") + " --cluster a100x2_nv12 -o " + file("plan.json"))
+          .code,
+      0);
   const std::string run = "run --plan " + file("plan.json") +
                           " --ranks 2 --rate 0.2Gbit --warmup 0 --steps 2 --rounds 1 --trace " +
                           file("measured.json");
@@ -165,9 +163,9 @@ TEST_F(PolicyRunTest, APacedRunHasTheRightValuesAndSaysWhatItIs) {
 
 // A plan made from a calibration tells over which link that was measured.
 TEST_F(PolicyRunTest, ThePlanKnowsTheLinkOfItsCalibration) {
-  const Ended planned = run_tool("plan --workload mlp-1000mbit --cluster " DOVETAIL_SOURCE_DIR
-                                 "/traces/measured/mlp-1gbit-machine.json -o " +
-                                 file("plan.json"));
+  const Ended planned = ask("plan --workload mlp-1000mbit --cluster " DOVETAIL_SOURCE_DIR
+                            "/traces/measured/mlp-1gbit-machine.json -o " +
+                            file("plan.json"));
   ASSERT_EQ(planned.code, 0) << planned.output;
   EXPECT_THAT(planned.output, HasSubstr("note: link: namespaces dovetailN"));
   EXPECT_EQ(nlohmann::json::parse(read_file(file("plan.json"))).at("link"), "namespaces dovetailN");
@@ -175,10 +173,10 @@ TEST_F(PolicyRunTest, ThePlanKnowsTheLinkOfItsCalibration) {
 
 TEST_F(PolicyRunTest, ARunOverAnotherLinkThanPlannedSaysSo) {
   const std::string paced = "paced by the ranks themselves at 1gbit (not a shaped link)";
-  ASSERT_EQ(run_tool("plan --workload " + file("step.json") + " --cluster a100x2_nv12 -o " +
-                     file("plan.json"))
-                .code,
-            0);
+  ASSERT_EQ(
+      ask("plan --workload " + file("step.json") + " --cluster a100x2_nv12 -o " + file("plan.json"))
+          .code,
+      0);
   auto plan = nlohmann::ordered_json::parse(read_file(file("plan.json")));
   plan["link"] = paced;
   write_file(file("plan.json"), plan.dump(1));
@@ -191,11 +189,10 @@ TEST_F(PolicyRunTest, ARunOverAnotherLinkThanPlannedSaysSo) {
 }
 
 TEST_F(PolicyRunTest, ExposedIsRefusedWhereOpsCommunicate) {
-  ASSERT_EQ(
-      run_tool("plan --workload " + file("step.json") +
-               " --cluster a100x2_nv12 --policy pipeline:stages=2,k=2 -o " + file("plan.json"))
-          .code,
-      0);
+  ASSERT_EQ(ask("plan --workload " + file("step.json") +
+                " --cluster a100x2_nv12 --policy pipeline:stages=2,k=2 -o " + file("plan.json"))
+                .code,
+            0);
   const Ended ended = run_tool("run --plan " + file("plan.json") + " --ranks 4 --exposed");
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.output, HasSubstr("communicates, and other ops need its data"));

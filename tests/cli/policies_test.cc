@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "schedule/plan_json.h"
 #include "schedule/program_json.h"
-#include "tests/cli/tool.h"
+#include "tests/cli/asked.h"
 #include "tests/support/programs.h"
 #include "traces/metrics.h"
 #include "traces/trace_json.h"
@@ -40,8 +40,8 @@ class PolicyCliTest : public ::testing::Test {
   [[nodiscard]] std::string path() const { return (directory_ / "plan.json").string(); }
 
   [[nodiscard]] Ended plan(const std::string& policy) const {
-    return dovetail::testing::run_tool("plan --workload resnet50 --cluster a100x8 --policy " +
-                                       policy + " -o " + path());
+    return dovetail::testing::ask("plan --workload resnet50 --cluster a100x8 --policy " + policy +
+                                  " -o " + path());
   }
 
   // A workload of one layer in which no op is known to fill the gradient of the loss.
@@ -74,7 +74,7 @@ TEST_F(PolicyCliTest, P20ThePresetIsTheSourcesPassAndSaysWhatItDid) {
   ASSERT_EQ(ended.code, 0) << ended.output;
   EXPECT_THAT(ended.output, AllOf(HasSubstr("source-first-fit:elements=50331648"),
                                   HasSubstr("161 all-reduces fused into")));
-  const Ended shown = dovetail::testing::run_tool("show " + path());
+  const Ended shown = dovetail::testing::ask("show " + path());
   ASSERT_EQ(shown.code, 0) << shown.output;
   EXPECT_THAT(shown.output,
               AllOf(StartsWith("schedule source-first-fit:elements=50331648"),
@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(EveryPolicyTest, MakesALegalPlan) {
   const Ended planned = plan(GetParam());
   ASSERT_EQ(planned.code, 0) << planned.output;
-  EXPECT_THAT(dovetail::testing::run_tool("show " + path()).output, HasSubstr("verified: legal"));
+  EXPECT_THAT(dovetail::testing::ask("show " + path()).output, HasSubstr("verified: legal"));
 }
 
 TEST_F(PolicyCliTest, APlanKeepsTheDecisionsOfItsPolicy) {
@@ -115,7 +115,7 @@ TEST_F(PolicyCliTest, ALowerBoundIsStatedOnlyWhereItHolds) {
 }
 
 TEST_F(PolicyCliTest, ExploreTakesPoliciesWithSeveralOptions) {
-  const Ended ended = dovetail::testing::run_tool(
+  const Ended ended = dovetail::testing::ask(
       "explore --workload resnet50 --cluster a100x8 --policies "
       "paddle-pass,source-improved:cap=4MiB,batch=2,gradient-merge:k=2,sync=last");
   ASSERT_EQ(ended.code, 0) << ended.output;
@@ -134,7 +134,7 @@ TEST_F(PolicyCliTest, BadCombinationsAreRefusedWithTheRule) {
 }
 
 TEST_F(PolicyCliTest, P10AFactorThatCannotBeFoldedIsRefusedInWords) {
-  const Ended ended = dovetail::testing::run_tool(
+  const Ended ended = dovetail::testing::ask(
       "plan --workload " + workload_without_loss() +
       " --cluster a100x8 --policy source-improved:scale=loss-gradient -o " + path());
   EXPECT_EQ(ended.code, 2);
@@ -152,14 +152,14 @@ double number_after(const std::string& output, const std::string& label) {
 }
 
 TEST_F(PolicyCliTest, OneRankIsBoundedByItsComputeAlone) {
-  const Ended ended = dovetail::testing::run_tool(
+  const Ended ended = dovetail::testing::ask(
       "explore --workload mlp --cluster a100x8 --world 1 --thresholds 25MiB");
   EXPECT_EQ(ended.code, 0);
   EXPECT_GE(number_after(ended.output, "on this model: gap "), 0) << ended.output;
 }
 
 TEST_F(PolicyCliTest, ExploreNeverCallsALargerBatchBest) {
-  const Ended ended = dovetail::testing::run_tool(
+  const Ended ended = dovetail::testing::ask(
       "explore --workload mlp --cluster a100x8 --policies gradient-merge,exact:k=4");
   EXPECT_EQ(ended.code, 0);
   EXPECT_THAT(ended.output, AllOf(HasSubstr("fastest: "), HasSubstr("4 micro-steps per update"),
@@ -170,17 +170,17 @@ TEST_F(PolicyCliTest, ExploreNeverCallsALargerBatchBest) {
 TEST_F(PolicyCliTest, ExploreCallsShardedUpdatesBestOnlyWhereTheyAreAskedFor) {
   const std::string explore = "explore --workload mlp-1000mbit --thresholds 1MiB,4MiB,25MiB";
   const std::string sharded = "sharded:cap=100MiB,p=2,gather=next-forward";
-  EXPECT_THAT(dovetail::testing::run_tool(explore).output,
+  EXPECT_THAT(dovetail::testing::ask(explore).output,
               AllOf(HasSubstr(sharded + " "), HasSubstr("best: exact\n"),
                     HasSubstr("rows below 0 % change more than buckets"),
                     HasSubstr("torch-ddp: from 1 MiB to 4 MiB within 1 % of its best size")));
-  EXPECT_THAT(dovetail::testing::run_tool(explore + " --policies ddp,exact," + sharded).output,
+  EXPECT_THAT(dovetail::testing::ask(explore + " --policies ddp,exact," + sharded).output,
               HasSubstr("best: " + sharded));
 }
 
 TEST_F(PolicyCliTest, ExploreSaysWhichStepsOfAPolicyWereLeftOut) {
-  const Ended ended = dovetail::testing::run_tool(
-      "explore --workload gpt2 --cluster a100x8 --policies paddle-pass");
+  const Ended ended =
+      dovetail::testing::ask("explore --workload gpt2 --cluster a100x8 --policies paddle-pass");
   EXPECT_EQ(ended.code, 0);
   EXPECT_THAT(ended.output, AllOf(HasSubstr("left out: source-first-fit"),
                                   HasSubstr("does not follow its producer")));
@@ -189,8 +189,7 @@ TEST_F(PolicyCliTest, ExploreSaysWhichStepsOfAPolicyWereLeftOut) {
 TEST_F(PolicyCliTest, ShardedRowsSayWhatTheirCollectivesAreTakenFrom) {
   const std::string note = "reduce-scatter over 8 ranks is taken as half of the all-reduce";
   const auto explore = [](const std::string& policy) {
-    return dovetail::testing::run_tool("explore --workload mlp --cluster a100x8 --policies " +
-                                       policy);
+    return dovetail::testing::ask("explore --workload mlp --cluster a100x8 --policies " + policy);
   };
   EXPECT_THAT(explore("sharded").output, HasSubstr(note));
   EXPECT_THAT(explore("one-bucket").output, Not(HasSubstr(note)));
@@ -201,13 +200,12 @@ TEST_F(PolicyCliTest, ShardedRowsSayWhatTheirCollectivesAreTakenFrom) {
 // Asynchronous launches fill the first step's streams late, so it is slower than the steady one.
 TEST_F(PolicyCliTest, APlanItsTraceAndPredictTellOneStepTime) {
   const std::string trace = (directory_ / "trace.json").string();
-  const Ended planned = dovetail::testing::run_tool(
+  const Ended planned = dovetail::testing::ask(
       "plan --workload mlp --cluster a100x2_nv12 --policy torch-ddp:cap=8MiB -o " + path() +
       " --trace " + trace);
   ASSERT_EQ(planned.code, 0) << planned.output;
   const double ms = number_after(planned.output, "predicted step ");
-  const Ended predicted =
-      dovetail::testing::run_tool("predict --cluster a100x2_nv12 --plan " + path());
+  const Ended predicted = dovetail::testing::ask("predict --cluster a100x2_nv12 --plan " + path());
   EXPECT_NEAR(number_after(predicted.output, "step time"), ms, 0.01 * ms);
   EXPECT_NEAR(to_us(traces::median_step(traces::load_trace(trace)).step_time) / 1e3, ms, 0.01 * ms);
 }
@@ -227,15 +225,14 @@ TEST_F(PolicyCliTest, ExploreLeavesExactOutWhereGradientsMayNotShareABucket) {
   program.reductions.push_back({more.id, GroupId{1}});
   const std::string mixed = (directory_ / "mixed.json").string();
   write_file(mixed, schedule::program_to_json(program));
-  const Ended ended =
-      dovetail::testing::run_tool("explore --workload " + mixed + " --cluster a100x8");
+  const Ended ended = dovetail::testing::ask("explore --workload " + mixed + " --cluster a100x8");
   EXPECT_EQ(ended.code, 0) << ended.output;
   EXPECT_THAT(ended.output, AllOf(HasSubstr("left out: exact: "),
                                   HasSubstr("may not share a bucket"), HasSubstr("best: ")));
 }
 
 TEST_F(PolicyCliTest, PredictTakesThePlansOwnMachineAndDrawsTheStep) {
-  const auto tool = [](const std::string& words) { return dovetail::testing::run_tool(words); };
+  const auto tool = [](const std::string& words) { return dovetail::testing::ask(words); };
   for (const std::string inputs : {"mlp-1000mbit", "mlp --cluster a100x8"}) {
     const Ended planned = tool("plan --workload " + inputs + " --policy one-bucket -o " + path());
     ASSERT_EQ(planned.code, 0) << planned.output;
@@ -253,15 +250,14 @@ TEST_F(PolicyCliTest, PredictTakesThePlansOwnMachineAndDrawsTheStep) {
 TEST_F(PolicyCliTest, PredictAsksForAMachineThatIsAFile) {
   const std::string machine =
       std::string(DOVETAIL_SOURCE_DIR) + "/traces/measured/mlp-1gbit-machine.json";
-  const Ended planned = dovetail::testing::run_tool(
+  const Ended planned = dovetail::testing::ask(
       "plan --workload mlp-1000mbit --policy one-bucket --cluster " + machine + " -o " + path());
   ASSERT_EQ(planned.code, 0) << planned.output;
-  const Ended refused = dovetail::testing::run_tool("predict --plan " + path());
+  const Ended refused = dovetail::testing::ask("predict --plan " + path());
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.output,
               HasSubstr("\"here\", is no shipped one: name its file with --cluster"));
-  EXPECT_EQ(dovetail::testing::run_tool("predict --plan " + path() + " --cluster " + machine).code,
-            0);
+  EXPECT_EQ(dovetail::testing::ask("predict --plan " + path() + " --cluster " + machine).code, 0);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/file.h"
-#include "tests/cli/tool.h"
+#include "tests/cli/asked.h"
 #include "tests/support/golden.h"
 
 namespace dovetail {
@@ -30,14 +30,14 @@ class ShowTest : public ::testing::Test {
   [[nodiscard]] std::string path() const { return (directory_ / "plan.json").string(); }
 
   [[nodiscard]] Ended plan(const std::string& policy) const {
-    return dovetail::testing::run_tool("plan --workload mlp --cluster a100x8 --policy '" + policy +
-                                       "' -o " + path());
+    return dovetail::testing::ask("plan --workload mlp --cluster a100x8 --policy " + policy +
+                                  " -o " + path());
   }
 
   [[nodiscard]] std::string shown(const std::string& policy) const {
     const Ended planned = plan(policy);
     if (planned.code != 0) return planned.output;
-    return dovetail::testing::run_tool("show " + path()).output;
+    return dovetail::testing::ask("show " + path()).output;
   }
 
   std::filesystem::path directory_;
@@ -74,7 +74,7 @@ TEST_F(ShowTest, AS2APipelineKeepsItsBucketsWithinStages) {
 
 TEST_F(ShowTest, EveryPolicyIsListedWithItsOptions) {
   EXPECT_TRUE(
-      matches_golden("cli/show_policies.txt", dovetail::testing::run_tool("show policies").output));
+      matches_golden("cli/show_policies.txt", dovetail::testing::ask("show policies").output));
 }
 
 // Each ends with exit code 2 and one line, and leaves no file behind.
@@ -97,7 +97,7 @@ TEST_F(ShowTest, RefusalsSayTheRuleInWords) {
 }
 
 TEST_F(ShowTest, WeightsThatTwoStagesShareAreRefused) {
-  const Ended ended = dovetail::testing::run_tool(
+  const Ended ended = dovetail::testing::ask(
       "plan --workload gpt2 --cluster a100x8 --policy pipeline -o " + path());
   EXPECT_EQ(ended.code, 2) << ended.output;
   EXPECT_NE(ended.output.find("weights shared by stages are not supported"), std::string::npos)

@@ -16,6 +16,7 @@
 #include "imports/nccl_inspector.h"
 #include "imports/nccl_log.h"
 #include "imports/nccl_tests.h"
+#include "imports/nsys.h"
 #include "imports/profile_file.h"
 #include "models/cluster.h"
 #include "models/profile.h"
@@ -100,6 +101,13 @@ void read_horovod_timeline(std::string_view text) {
 
 void read_chakra(std::string_view text) { use(imports::read_chakra({"f", text}, 2)); }
 
+#ifdef DOVETAIL_SQLITE
+void read_nsys(std::string_view text) {
+  use(imports::read_nsys(imports::Source{"f", text},
+                         {.step = "step", .bytes = {mib(1), mib(2)}, .ranks = 2, .effort = 3}));
+}
+#endif
+
 // A trace, alone and as two ranks would have it: read, joined, diagnosed, made a workload of.
 void read_kineto(std::string_view text) {
   const auto load = [&](std::int64_t rank) {
@@ -133,6 +141,9 @@ constexpr std::array kReaders = {
     FuzzedReader{"nccl-log", read_log<imports::read_nccl_log>},
     FuzzedReader{"horovod-timeline", read_horovod_timeline},
     FuzzedReader{"chakra", read_chakra},
+#ifdef DOVETAIL_SQLITE
+    FuzzedReader{"nsys", read_nsys},
+#endif
     FuzzedReader{"kineto", read_kineto},
     FuzzedReader{"guess", guess},
 };

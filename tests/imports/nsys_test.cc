@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "tests/support/errors.h"
+#include "tests/support/gzip.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,6 +20,7 @@ namespace dovetail::imports {
 namespace {
 
 using dovetail::testing::error_of;
+using dovetail::testing::gzipped;
 using ::testing::HasSubstr;
 
 class NsysTest : public ::testing::Test {
@@ -34,7 +36,9 @@ class NsysTest : public ::testing::Test {
   void write(const std::string& statements) const {
     sqlite3* database = nullptr;
     ASSERT_EQ(sqlite3_open(path_.c_str(), &database), SQLITE_OK);
-    EXPECT_EQ(sqlite3_exec(database, statements.c_str(), nullptr, nullptr, nullptr), SQLITE_OK)
+    // One transaction: each would wait for the disk.
+    const std::string all = "BEGIN;" + statements + "COMMIT;";
+    EXPECT_EQ(sqlite3_exec(database, all.c_str(), nullptr, nullptr, nullptr), SQLITE_OK)
         << sqlite3_errmsg(database);
     sqlite3_close(database);
   }
@@ -116,6 +120,25 @@ TEST_F(NsysTest, RefusesWhatIsNoExport) {
       "SELECT i AS start, i + 1 AS end, 'step' AS text, 1 AS textId FROM n;"
       "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);");
   EXPECT_NE(error_of([&] { read(); }), "");
+}
+
+TEST_F(NsysTest, ReadsTheSameFromAFileThatIsPacked) {
+  write(tables(3));
+  const ImportedStep plain = read();
+  write_file(path_, gzipped(read_file(path_)));
+  const ImportedStep packed = read();
+  EXPECT_EQ(profile_to_json(packed), profile_to_json(plain));
+  EXPECT_EQ(packed.read, plain.read);
+  write_file(path_, read_file(path_).substr(0, 300));
+  EXPECT_THAT(error_of([&] { read(); }), HasSubstr("the gzip stream is cut off"));
+}
+
+// The two launches share their id, so each would own both kernels.
+TEST_F(NsysTest, RefusesExportsOfSeveralProcesses) {
+  write(tables(3) +
+        "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET correlationId = 1;"
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET correlationId = 1;");
+  EXPECT_THAT(error_of([&] { read(); }), HasSubstr("a correlation id stands for several launches"));
 }
 
 }  // namespace

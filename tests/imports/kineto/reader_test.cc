@@ -3,7 +3,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <string>
 
@@ -12,31 +11,18 @@
 #include "imports/kineto/json_stream.h"
 #include "imports/kineto/step_figures.h"
 #include "tests/imports/kineto/traces.h"
+#include "tests/support/gzip.h"
 
 namespace dovetail::imports {
 namespace {
 
+using dovetail::testing::gzipped;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::job_of;
 using testing::read_text;
 using testing::trace_file;
-
-std::string packed(const std::string& text) {
-  z_stream stream{};
-  EXPECT_EQ(deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY), Z_OK);
-  std::string result(deflateBound(&stream, text.size()) + 64, '\0');
-  std::string input = text;
-  stream.next_in = reinterpret_cast<Bytef*>(input.data());
-  stream.avail_in = static_cast<uInt>(input.size());
-  stream.next_out = reinterpret_cast<Bytef*>(result.data());
-  stream.avail_out = static_cast<uInt>(result.size());
-  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
-  result.resize(stream.total_out);
-  deflateEnd(&stream);
-  return result;
-}
 
 std::string refusal(const std::string& text) {
   try {
@@ -85,7 +71,7 @@ TEST(KinetoReaderTest, ATruncatedFileGivesWhatCameBefore) {
   const std::string whole =
       R"({"traceEvents":[)" + event(R"("ts":1,"dur":1)") + "," + event(R"("ts":5,"dur":1)") + "]}";
   for (const std::string& text :
-       {whole.substr(0, whole.size() - 12), packed(whole).substr(0, 60)}) {
+       {whole.substr(0, whole.size() - 12), gzipped(whole).substr(0, 60)}) {
     const KinetoTrace trace = read_text(text);
     EXPECT_LE(trace.events.size(), 1U);
     ASSERT_EQ(trace.problems.size(), 1U);
@@ -113,7 +99,7 @@ TEST(KinetoReaderTest, DeepNestingIsRefusedNotFollowed) {
 }
 
 TEST(KinetoReaderTest, AZipBombIsRefused) {
-  const std::string bomb = packed("[" + std::string(80 << 20, ' ') + "]");
+  const std::string bomb = gzipped("[" + std::string(80 << 20, ' ') + "]");
   EXPECT_THAT(refusal(bomb), HasSubstr("no profiler's trace shrinks that far; refused"));
   EXPECT_THROW(static_cast<void>(read_kineto(ByteSource::memory(
                    "b", std::string_view("[                "), {.unpacked = 4}))),

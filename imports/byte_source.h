@@ -14,6 +14,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/file.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -54,5 +56,9 @@ class ByteSource {
   explicit ByteSource(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
+
+// A whole file, unpacked where it is gzip, for readers that want all of it at once. Throws InputError:
+// unreadable, a gzip stream that is damaged or cut off, or more than `largest` bytes.
+std::string read_unpacked(const std::string& path, std::size_t largest = kLargestFile);
 
 }  // namespace dovetail::imports

@@ -1,7 +1,7 @@
 // Reading and unpacking in pieces.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "imports/kineto/byte_source.h"
+#include "imports/byte_source.h"
 
 #include "base/error.h"
 
@@ -176,5 +176,14 @@ std::size_t ByteSource::read(std::span<char> into) {
 const std::string& ByteSource::damage() const { return state_->damage; }
 const std::string& ByteSource::name() const { return state_->name; }
 std::int64_t ByteSource::unpacked() const { return state_->bytes_out; }
+
+std::string read_unpacked(const std::string& path, std::size_t largest) {
+  ByteSource source = ByteSource::file(path, {.unpacked = static_cast<std::int64_t>(largest)});
+  std::string text;
+  std::array<char, 64 * 1024> piece{};
+  while (const std::size_t size = source.read(piece)) text.append(piece.data(), size);
+  if (!source.damage().empty()) throw InputError(path + ": " + source.damage());
+  return text;
+}
 
 }  // namespace dovetail::imports

@@ -1,0 +1,180 @@
+// The tool as a function: a command line in, an exit code out.
+//
+//   0  done      2  the input is wrong      3  the machine failed, or values were wrong
+//
+// Binds flags to each subcommand's options, calls it, and turns errors into exit codes. The only place that
+// catches exceptions. What it reads from the environment: cli/environment.h.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/front_door.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/command_line.h"
+#include "cli/command_text.h"
+#include "cli/completion.h"
+#include "cli/environment.h"
+#include "cli/export_flags.h"
+#include "cli/import_flags.h"
+#include "cli/machine_flags.h"
+#include "cli/page.h"
+#include "cli/report_flags.h"
+#include "cli/show_flags.h"
+#include "cli/simulate_flags.h"
+#include "cli/tool_facts.h"
+#include "cli/trace_flags.h"
+
+namespace dovetail::cli {
+namespace {
+
+// All options of all subcommands, alive while the parser writes to them.
+struct AllOptions {
+  SimulateOptions simulate;
+  MachineOptions machine;
+  ExportCommandOptions export_plan;
+  ImportOptions imports;
+  LookOptions look;
+  TraceCommandOptions traces;
+  ReportOptions report;
+  std::vector<std::string> help_of;
+  std::string shell;
+  bool needs_data = true;  // of the command that was typed
+};
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  dovetail explore --workload resnet50 --cluster a100x8\n"
+    "  dovetail diagnose rank*.json.gz\n"
+    "  dovetail plan --workload resnet50 --cluster a100x8 -o plan.json\n"
+    "  dovetail export plan.json --to torch -o ddp_plan.py\n"
+    "  dovetail show clusters\n\n"
+    "dovetail help COMMAND lists options and more examples. Exit codes: 0 done, 2 the input is "
+    "wrong,\n"
+    "3 the machine failed or a value was wrong.";
+
+// The command that words name: "import", "kineto". Throws InputError.
+const CLI::App& named_command(const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* at = &app;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const auto subs = at->get_subcommands({});
+    const auto found = std::ranges::find(subs, words[i], &CLI::App::get_name);
+    if (found == subs.end()) {
+      const std::vector<std::string> rest(words.begin() + static_cast<std::ptrdiff_t>(i),
+                                          words.end());
+      throw InputError("help: " + refusal(*at, rest, CLI::ParseError("unknown", 0)));
+    }
+    at = *found;
+  }
+  return *at;
+}
+
+std::string full_name(const std::vector<std::string>& words) {
+  std::string name = "dovetail";
+  for (const std::string& word : words) name += " " + word;
+  return name;
+}
+
+void bind_texts(CLI::App& app, AllOptions& options, Action& action) {
+  CLI::App& help = *app.add_subcommand("help", "what a command does, its options and examples");
+  help.add_option("command", options.help_of, "the command; none: all of them");
+  help.callback([&app, &options, &action] {
+    action = [&app, &options] {
+      const CLI::App& command = named_command(app, options.help_of);
+      std::cout << help_text(describe(command, full_name(options.help_of)), text_width());
+      return 0;
+    };
+    options.needs_data = false;
+  });
+  app.add_subcommand("version", "which dovetail this is")->callback([&options, &action] {
+    options.needs_data = false;
+    action = [] {
+      std::cout << "dovetail " << tool_text() << '\n';
+      return 0;
+    };
+  });
+  CLI::App& completion =
+      *app.add_subcommand("completion", "completions of a shell, or the manual page");
+  completion.add_option("shell", options.shell, "bash, zsh, fish or man")->required();
+  completion.footer(
+      "Examples:\n"
+      "  dovetail completion bash > ~/.local/share/bash-completion/completions/dovetail\n"
+      "  dovetail completion zsh > ~/.zfunc/_dovetail\n"
+      "  dovetail completion fish > ~/.config/fish/completions/dovetail.fish\n"
+      "  dovetail completion man > ~/.local/share/man/man1/dovetail.1");
+  completion.callback([&app, &options, &action] {
+    action = [&app, &options] {
+      std::cout << completion_text(options.shell, describe(app, "dovetail"), data_dir());
+      return 0;
+    };
+  });
+}
+
+void bind_all(CLI::App& app, AllOptions& options, Action& action) {
+  app.set_help_flag("-h,--help", "this text");
+  app.set_version_flag("-V,--version", "dovetail " + tool_text(), "version, commit, compiler");
+  app.require_subcommand(1);
+  app.formatter_fn([](const CLI::App* command, const std::string& name, CLI::AppFormatMode) {
+    return help_text(describe(*command, name), text_width());
+  });
+  bind_simulate_commands(app, options.simulate, action);
+  bind_machine_commands(app, options.machine, action);
+  bind_export(app, data_dir(), options.export_plan, action);
+  bind_import(app, data_dir(), options.imports, action);
+  bind_show_commands(app, options.look, action);
+  bind_trace_commands(app, options.traces, action);
+  bind_report(app, data_dir(), options.report, action);
+  bind_texts(app, options, action);
+  app.footer(kExamples);  // after all others, which would take it over
+}
+
+}  // namespace
+
+int answer(int argc, char** argv) {
+  CLI::App app("Predicts and measures how gradient communication hides behind backward.",
+               "dovetail");
+  AllOptions options;
+  Action action;
+  bind_all(app, options, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+    std::fprintf(stderr, "dovetail: %s\n", refusal(app, words, error).c_str());
+    return 2;
+  }
+  const std::string command = "dovetail " + typed({argv + std::min(argc, 1), argv + argc});
+  for (PageOptions* const page :
+       {&options.simulate.explore.page, &options.simulate.plan.page, &options.simulate.predict.page,
+        &options.machine.run.page, &options.simulate.compare.page, &options.traces.diagnose.page,
+        &options.report.page}) {
+    page->command = command;
+  }
+  try {
+    if (options.needs_data) check_environment();
+    const int code = action();
+    std::cout.flush();
+    if (!std::cout) throw InputError("standard output: cannot be written");
+    return code;
+  } catch (const InputError& error) {
+    std::fprintf(stderr, "dovetail: %s\n", error.what());
+    return 2;
+  } catch (const DeviceError& error) {
+    std::fprintf(stderr, "dovetail: %s\n", error.what());
+    // A thread may be left behind in a library that hangs; destroying what it uses could crash.
+    std::fflush(nullptr);
+    std::_Exit(3);
+  }
+}
+
+}  // namespace dovetail::cli

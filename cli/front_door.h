@@ -1,0 +1,17 @@
+// The tool as a function, for main and for tests that ask it many questions.
+//
+//   std::vector<std::string> words = {"dovetail", "show", "clusters"}; ...
+//   int code = answer(argc, argv);     // prints as the tool does, to standard output and error
+//
+// Exit codes: cli/front_door.cc. Where the machine failed the process is ended with 3, as a thread may
+// hang in a library.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace dovetail::cli {
+
+// REQUIRES: argv[argc] is null, as main has it.
+int answer(int argc, char** argv);
+
+}  // namespace dovetail::cli
