@@ -19,6 +19,7 @@ namespace dovetail {
 namespace {
 
 using dovetail::testing::Ended;
+using dovetail::testing::ask;
 using dovetail::testing::run_tool;
 using ::testing::HasSubstr;
 using ::testing::Not;
