@@ -1,7 +1,9 @@
 // Times the evaluator of candidates (search/step_model.h) beside a minimal candidate loop, in one run.
 //
 //   step_bench                         the table
-//   step_bench --check=10000           holds as many random placements of models against the simulator
+//   step_bench --check=10000           holds as many random placements of models against the simulator; a
+//                                      line per model and machine says how far it is
+//   step_bench --check=10000 --part=2/6   of those models and machines every sixth, from the second on
 //
 //   reference_walk/300   the loop below: the two streams of backward with contention, from nothing
 //   border/300           one border moved, a whole StepSummary, walked from the first changed bucket
@@ -24,9 +26,8 @@
 
 #include <benchmark/benchmark.h>
 
-#include <charconv>
+#include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -335,8 +336,55 @@ void register_all() {
   }
 }
 
-// Random placements of models on clusters, quick and full, against the simulator. Gives how many differ.
-int check(std::int64_t wanted) {
+struct Tally {
+  std::int64_t compared = 0, differ = 0, quick = 0, full = 0, steps = 0, none = 0;
+};
+
+// Random placements of one model on one machine, quick and full, against the simulator.
+void check_pair(const std::string& name, const std::string& machine, Machine kind,
+                std::int64_t each, std::uint64_t seed, Tally& tally) {
+  const models::Cluster cluster = cluster_of(machine);
+  const schedule::Program program = models::zoo_program(name, {.world_size = cluster.ranks});
+  models::Costs costs = models::costs_for(cluster, program);
+  change(costs, kind);
+  const StepModel::Made made = StepModel::make(
+      program, costs, schedule::make_schedule(program, schedule::parse_policy("per-tensor")));
+  if (!made.model) throw InputError(name + " on " + machine + ": " + made.refusal);
+  StepWorkspace memory = made.model->workspace();
+  sim::Graph graph;
+  sim::Workspace workspace;
+  Random random(seed);
+  for (std::int64_t i = 0; i < each; ++i) {
+    const Choices choices = testing::random_choices(random, *made.model, random.between(1, 40));
+    const auto found = made.model->evaluate(choices, memory);
+    ++tally.compared;
+    if (!found) continue;
+    const schedule::Lowered lowered = schedule::lower(program, made.model->schedule_of(choices));
+    const sim::StepSummary expected =
+        sim::find_steady_state(lowered.program, costs, graph, workspace).summary;
+    const bool equal = found->step_ns == expected.step_ns &&
+                       found->exposed_ns == expected.exposed_ns &&
+                       found->communication_ns == expected.communication_ns &&
+                       found->compute_ns == expected.compute_ns;
+    if (equal) continue;
+    ++tally.differ;
+    std::printf("%s on %s, placement %lld: step %lld, simulated %lld\n", name.c_str(),
+                machine.c_str(), static_cast<long long>(i), static_cast<long long>(found->step_ns),
+                static_cast<long long>(expected.step_ns));
+  }
+  const StepModel::Counts& counts = StepModel::counts(memory);
+  tally.quick += counts.quick;
+  tally.full += counts.full;
+  tally.steps += counts.steps;
+  tally.none += counts.none;
+}
+
+struct Part {
+  std::int64_t first = 1, of = 1;
+};
+
+// Gives how many differ.
+int check(std::int64_t wanted, const Part& part) {
   struct Place {
     std::string cluster;
     Machine machine = Machine::Shipped;
@@ -347,64 +395,43 @@ int check(std::int64_t wanted) {
   const std::vector<std::string> names = {"resnet18",  "resnet50", "googlenet", "vgg16",
                                           "bert_base", "gpt2",     "mlp"};
   const std::int64_t each = 1 + wanted / static_cast<std::int64_t>(names.size() * clusters.size());
-  std::int64_t compared = 0, differ = 0, quick = 0, full = 0, steps = 0, none = 0;
+  Tally all;
+  std::int64_t number = 0;
   for (const std::string& name : names) {
     for (const auto& [machine, kind] : clusters) {
-      const models::Cluster cluster = cluster_of(machine);
-      const schedule::Program program = models::zoo_program(name, {.world_size = cluster.ranks});
-      models::Costs costs = models::costs_for(cluster, program);
-      change(costs, kind);
-      const StepModel::Made made = StepModel::make(
-          program, costs, schedule::make_schedule(program, schedule::parse_policy("per-tensor")));
-      if (!made.model) throw InputError(name + " on " + machine + ": " + made.refusal);
-      StepWorkspace memory = made.model->workspace();
-      sim::Graph graph;
-      sim::Workspace workspace;
-      Random random(static_cast<std::uint64_t>(compared));
-      for (std::int64_t i = 0; i < each; ++i) {
-        const Choices choices = testing::random_choices(random, *made.model, random.between(1, 40));
-        const auto found = made.model->evaluate(choices, memory);
-        ++compared;
-        if (!found) continue;
-        const schedule::Lowered lowered =
-            schedule::lower(program, made.model->schedule_of(choices));
-        const sim::StepSummary expected =
-            sim::find_steady_state(lowered.program, costs, graph, workspace).summary;
-        const bool equal = found->step_ns == expected.step_ns &&
-                           found->exposed_ns == expected.exposed_ns &&
-                           found->communication_ns == expected.communication_ns &&
-                           found->compute_ns == expected.compute_ns;
-        if (equal) continue;
-        ++differ;
-        std::printf("%s on %s, placement %lld: step %lld, simulated %lld\n", name.c_str(),
-                    machine.c_str(), static_cast<long long>(i),
-                    static_cast<long long>(found->step_ns),
-                    static_cast<long long>(expected.step_ns));
-      }
-      const StepModel::Counts& counts = StepModel::counts(memory);
-      quick += counts.quick;
-      full += counts.full;
-      steps += counts.steps;
-      none += counts.none;
+      const std::int64_t seed = number++ * each;
+      if (number % part.of != part.first % part.of) continue;
+      const auto begin = std::chrono::steady_clock::now();
+      check_pair(name, machine, kind, each, static_cast<std::uint64_t>(seed), all);
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+      std::printf("%s on %s%s: %lld placements so far, %lld differ (%.1f s)\n", name.c_str(),
+                  machine.c_str(), kind == Machine::Cpu ? " by processors" : "",
+                  static_cast<long long>(all.compared), static_cast<long long>(all.differ),
+                  took.count());
+      std::fflush(stdout);
     }
   }
   std::printf(
       "%lld placements, %lld differ; %lld walked quickly, %lld fully, %lld step after step, %lld "
-      "left "
-      "to the simulator\n",
-      static_cast<long long>(compared), static_cast<long long>(differ),
-      static_cast<long long>(quick), static_cast<long long>(full), static_cast<long long>(steps),
-      static_cast<long long>(none));
-  return differ == 0 ? 0 : 1;
+      "left to the simulator\n",
+      static_cast<long long>(all.compared), static_cast<long long>(all.differ),
+      static_cast<long long>(all.quick), static_cast<long long>(all.full),
+      static_cast<long long>(all.steps), static_cast<long long>(all.none));
+  return all.differ == 0 ? 0 : 1;
 }
 
 }  // namespace
 }  // namespace dovetail::bench
 
 int main(int argc, char** argv) {
-  constexpr const char* kCheck = "--check=";
-  if (argc == 2 && std::strncmp(argv[1], kCheck, std::strlen(kCheck)) == 0) {
-    return dovetail::bench::check(std::atoll(argv[1] + std::strlen(kCheck)));
+  long long wanted = 0, first = 1, of = 1;
+  if (argc > 1 && std::sscanf(argv[1], "--check=%lld", &wanted) == 1) {
+    const bool parts = argc == 3 && std::sscanf(argv[2], "--part=%lld/%lld", &first, &of) == 2;
+    if ((argc > 2 && !parts) || first < 1 || of < first) {
+      std::fprintf(stderr, "expected --check=COUNT [--part=I/N]\n");
+      return 2;
+    }
+    return dovetail::bench::check(wanted, {first, of});
   }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;

@@ -217,7 +217,7 @@ void calibrate_rank(const CalibrateCudaOptions& options, const CudaJob& cuda,
   cluster.notes.merge(notes_of(cuda, on_gpu.device));
   cluster.quality->outside_cpu = conditions.outside_cpu;
   cluster.quality->steal = conditions.steal;
-  std::vector<std::string> objections = exec::judge(conditions).reasons;
+  std::vector<std::string> objections = exec::validity_of(conditions).reasons;
   for (std::string& objection : objections_to(cuda, on_gpu.device)) {
     objections.push_back(std::move(objection));
   }

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/plan.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "cli/steady_trace.h"
 #include "cli/text.h"
 #include "exports/export.h"
+#include "models/cluster.h"
 #include "schedule/plan_json.h"
 #include "schedule/sharding.h"
 #include "search/planner.h"
@@ -51,6 +53,12 @@ void print_plan(std::ostream& out, const Written& plan) {
   for (const std::string& line : plan.candidate.left_out) out << "  left out: " << line << '\n';
   if (!plan.options.trace.empty()) out << plan.options.trace << ": predicted trace\n";
   out << "next: " << exports::export_command(plan.options.output) << '\n';
+}
+
+// For `predict`, which then finds the machine of the plan by itself; "" for a shipped one.
+std::string file_of_cluster(const InputOptions& inputs) {
+  const std::vector<std::string> shipped = models::cluster_names(inputs.data_dir + "/clusters");
+  return std::ranges::count(shipped, inputs.cluster) > 0 ? "" : inputs.cluster;
 }
 
 }  // namespace
@@ -87,7 +95,8 @@ void plan(const PlanOptions& options, std::ostream& out) {
   result.summary = {.workload = options.inputs.workload,
                     .cluster = inputs.cluster,
                     .predicted = predicted,
-                    .link = inputs.link};
+                    .link = inputs.link,
+                    .cluster_file = file_of_cluster(options.inputs)};
   if (is_sharded(result.schedule)) {
     notes.insert(notes.end(), inputs.sharding_notes.begin(), inputs.sharding_notes.end());
   }

@@ -61,6 +61,17 @@ std::optional<Duration> bound_on(const schedule::Plan& plan, const std::string& 
 }
 
 PlanMachine machine_of(const PlanMachineOptions& options, const schedule::Plan& plan) {
+  std::error_code unreadable;
+  const std::string& file = plan.summary.cluster_file;
+  if (options.cluster.empty() && std::filesystem::is_regular_file(file, unreadable)) {
+    PlanMachineOptions there = options;
+    there.cluster = file;
+    PlanMachine machine = machine_of(there, plan);
+    if (machine.costs.machine == plan.summary.cluster) return machine;
+    throw InputError(options.command + ": the plan was made for " + plan.summary.cluster +
+                     ", but " + file + " is " + machine.costs.machine +
+                     " now: name the machine with --cluster");
+  }
   if (std::optional<PlanMachine> read = machine_of_costs(options.cluster)) return *std::move(read);
   if (std::optional<PlanMachine> own = machine_of_profile(options, plan)) return *std::move(own);
   const std::string name = options.cluster.empty() ? plan.summary.cluster : options.cluster;

@@ -323,7 +323,7 @@ Result run_rank(const Work& work, const RankSeat& seat) {
 }
 
 // Spread, validity, and notes in the traces.
-void judge(Result& result) {
+void find_validity(Result& result) {
   double widest = 0;
   for (const traces::CoreRecord& record : result.disturbances) {
     result.conditions.core_taken =
@@ -339,7 +339,7 @@ void judge(Result& result) {
                                   static_cast<double>(spread.median.count()));
   }
   result.conditions.spread = widest;
-  result.verdict = exec::judge(result.conditions);
+  result.verdict = exec::validity_of(result.conditions);
   std::vector<std::string> objections = result.device_objections;
   if (!result.link_objection.empty()) objections.push_back(result.link_objection);
   for (const traces::Spread& spread : result.spreads) {
@@ -420,7 +420,7 @@ int run(const RunCommandOptions& options, std::ostream& out) {
     const std::lock_guard lock(report);
     for (const exec::CheckResult& check : result.measured.checks) wrong = wrong || check.wrong > 0;
     if (session.rank() != Rank{0}) return;
-    judge(result);
+    find_validity(result);
     if (!cuda) {
       result.belief =
           machine ? belief_in_figures(result) : belief_in_plans(options, loaded, result);

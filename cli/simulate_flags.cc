@@ -17,8 +17,8 @@
 namespace dovetail::cli {
 namespace {
 
-constexpr std::array<std::string_view, 8> kCommonOptions = {"mode", "wait", "scope",   "scale",
-                                                            "k",    "sync", "average", "sums"};
+constexpr std::array<std::string_view, 9> kCommonOptions = {
+    "mode", "wait", "scope", "scale", "k", "sync", "average", "sums", "collectives"};
 
 void bind_machine_inputs(CLI::App& command, InputOptions& inputs) {
   inputs.data_dir = data_dir();

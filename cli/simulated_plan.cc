@@ -27,10 +27,12 @@ schedule::ScheduledProgram lower_and_verify(const schedule::Program& program,
 
 std::vector<std::string> stream_notes(const schedule::Schedule& schedule) {
   std::set<std::int32_t> streams;
-  for (const schedule::Bucket& bucket : schedule.buckets) {
-    const auto* comm = std::get_if<schedule::CommStream>(&bucket.stream);
+  const auto count = [&](const schedule::Placement& placement) {
+    const auto* comm = std::get_if<schedule::CommStream>(&placement.stream);
     if (comm != nullptr) streams.insert(comm->index);
-  }
+  };
+  for (const schedule::Bucket& bucket : schedule.buckets) count(bucket);
+  for (const schedule::OpPlacement& placement : schedule.collectives) count(placement);
   if (streams.size() < 2) return {};
   return {std::to_string(streams.size()) +
           " communication streams share the link: latencies pass side by side, bytes do not"};

@@ -170,7 +170,7 @@ Conditions conditions_of_device_job(const Exchange& exchange, const DeviceJobSta
   return conditions;
 }
 
-Verdict judge(const Conditions& conditions) {
+Verdict validity_of(const Conditions& conditions) {
   Verdict verdict;
   if (conditions.queue_wait) {
     require_below(*conditions.queue_wait, kMostQueueWait,

@@ -4,9 +4,8 @@
 //   const CpuTimes before = read_cpu_times();
 //   ... measure ...
 //   Conditions conditions = conditions_between(before, read_cpu_times());
-//   Verdict verdict = judge(conditions);      valid, or {"other programs used 7.2 % of the
-//   processors,
-//                                             more than 5 %"}
+//   Verdict verdict = validity_of(conditions);
+//       valid, or {"other programs used 7.2 % of the processors, more than 5 %"}
 //
 // The limits come from measurements of two ranks on a shaped link: beyond them the step times of
 // equal schedules differed by more than the schedules under comparison.
@@ -82,7 +81,7 @@ struct Verdict {
   bool valid = true;
   std::vector<std::string> reasons;  // why not, one sentence each
 };
-Verdict judge(const Conditions& conditions);
+Verdict validity_of(const Conditions& conditions);
 
 // Relative distance of the points (bytes, ns) from their least-squares line, the largest of them.
 // Points below 128 KiB are left out; nothing when fewer than three remain.

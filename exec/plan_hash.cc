@@ -118,7 +118,8 @@ class Hasher {
   void add(const Command& command) {
     add_all(command.id, command.stream, command.action.index());
     schedule::visit(
-        command.action, [&](const RunOp& run) { add(run.op); },
+        command.action,
+        [&](const RunOp& run) { add_all(run.op, static_cast<std::int64_t>(run.max_ctas)); },
         [&](const RunCollective& run) {
           add_all(run.bucket, run.kind, run.reduce, run.group, run.part,
                   static_cast<std::int64_t>(run.max_ctas));

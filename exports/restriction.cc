@@ -139,6 +139,8 @@ void give_up_the_usual(Restriction& left, const std::string& framework) {
                [&](Schedule& schedule) { keep_gradients_whole(left.program(), schedule); });
   left.give_up(framework + " launches a bucket as soon as it is ready", launch_when_ready);
   left.give_up(framework + " has one stream of communication", use_one_stream);
+  left.give_up("collectives of the program beside compute: the model's own code calls them",
+               [](Schedule& schedule) { schedule.collectives.clear(); });
   left.give_up("thread blocks per bucket (NCCL's tuner can set them by size: --to nccl-tuner)",
                drop_ctas);
   left.give_up("padding and alignment of buckets", drop_padding);

@@ -11,7 +11,7 @@
 //    "origin": "...", "licence": "...", "date": "2023-09-11", "notes": {"compute": "..."},
 //    "ranks": 8, "backend": "cuda",
 //    "collectives": [{"collective": "all-reduce", "ranks": 8, "nodes": 1,
-//                     "link": "nvlink", "ctas": 24,
+//                     "link": "nvlink",
 //                     "points": [{"bytes": 32768, "isolated_us": 43.83}, ...]},
 //                    {"collective": "all-gather", "ranks": 8, "nodes": 1,
 //                     "alpha_us": 20, "beta_ns_per_byte": 0.004}],
@@ -77,7 +77,6 @@ struct CollectiveSeries {
   std::variant<std::vector<CollectivePoint>, AlphaBeta> times;
   std::optional<MeasuredRange> measured{};  // absent: all of one origin
   std::string link = "link";  // which it loads: collectives in flight together share one of a name
-  std::int32_t ctas = 0;      // thread blocks that it occupies on each rank; 0: none or not known
   friend bool operator==(const CollectiveSeries&, const CollectiveSeries&) = default;
 };
 

@@ -152,7 +152,6 @@ CollectiveCosts collective_costs(const Cluster& cluster, const schedule::Program
     const CollectiveSeries& source = *collective_sources(cluster, key).front();
     result.costs.push_back({.key = key,
                             .time = collective_table(cluster, key),
-                            .ctas = source.ctas,
                             .loads = {{.link = link_named(source.link), .share = 1}}});
   };
   const std::set<CollectiveKey> needed = keys_of(program);

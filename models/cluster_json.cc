@@ -56,9 +56,8 @@ CollectiveSeries read_series(const JsonValue& value) {
   CollectiveSeries series;
   series.collective = named(object.at("collective"), kCollectives);
   series.ranks = object.integer("ranks", 1, kMostRanks);
-  optional_keys(object, {"nodes", "points", "measured", "link", "ctas"});
+  optional_keys(object, {"nodes", "points", "measured", "link"});
   series.link = object.string_or("link", series.link);
-  series.ctas = static_cast<std::int32_t>(object.integer_or("ctas", 0, 0, 1 << 20));
   if (object.has("measured")) series.measured = read_measured(object.object("measured"));
   series.nodes = object.integer_or("nodes", 1, 1, kMostRanks);
   if (object.has("points")) {
@@ -122,7 +121,6 @@ ordered_json written(const CollectiveSeries& series) {
                          {"ranks", series.ranks},
                          {"nodes", series.nodes}};
   if (series.link != CollectiveSeries{}.link) object["link"] = series.link;
-  if (series.ctas > 0) object["ctas"] = series.ctas;
   if (series.measured) {
     object["measured"] = {{"from_bytes", series.measured->from.count()},
                           {"to_bytes", series.measured->to.count()},

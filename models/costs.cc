@@ -114,7 +114,6 @@ void print_collectives(std::ostream& out, const Costs& costs) {
     for (const LinkLoad& load : cost.loads) {
       out << "  loads " << costs.links[static_cast<std::size_t>(load.link)] << " x" << load.share;
     }
-    if (cost.ctas > 0) out << "  " << cost.ctas << " CTAs";
     out << '\n';
   }
 }

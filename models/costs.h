@@ -96,10 +96,8 @@ struct LinkLoad {
 
 // What one collective over groups of one size costs.
 struct CollectiveCost {
-  CollectiveKey key;     // ranks 0: any number of them
-  CollectiveTable time;  // curve, hull and spread
-  // Thread blocks that it occupies on each rank while it is in flight; 0: none, or not known.
-  std::int32_t ctas = 0;
+  CollectiveKey key;                 // ranks 0: any number of them
+  CollectiveTable time;              // curve, hull and spread
   std::vector<LinkLoad> loads = {};  // none: it shares no link with others
   friend bool operator==(const CollectiveCost&, const CollectiveCost&) = default;
 };

@@ -83,7 +83,6 @@ ordered_json collective_json(const CollectiveCost& cost) {
   }
   return {{"collective", to_string(cost.key.collective)},
           {"ranks", cost.key.ranks},
-          {"ctas", cost.ctas},
           {"loads", std::move(loads)},
           {"knots", std::move(knots)}};
 }
@@ -152,8 +151,6 @@ CollectiveCost read_collective(const JsonValue& value, std::int64_t links) {
   JsonObject object = value.object();
   const CollectiveKey key{named(object.at("collective"), kCollectives),
                           object.integer("ranks", 0, kMostRanks)};
-  object.ignore("ctas");
-  const auto ctas = static_cast<std::int32_t>(object.integer_or("ctas", 0, 0, 1 << 20));
   const std::vector<LinkLoad> loads = read_loads(object.array("loads"), links);
   const JsonArray array = object.array("knots");
   if (array.size() == 0) array.value().fail("expected at least one knot, found none");
@@ -178,7 +175,7 @@ CollectiveCost read_collective(const JsonValue& value, std::int64_t links) {
     array.value().fail("expected slopes of 0 or more at the last knot, which goes on for ever");
   }
   object.done();
-  return {.key = key, .time = CollectiveTable(std::move(knots)), .ctas = ctas, .loads = loads};
+  return {.key = key, .time = CollectiveTable(std::move(knots)), .loads = loads};
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 //             "us": [12.5], "p10": 0.98, "p90": 1.04, "kernel": "gemm"}, ...],
 //    "rules": {"compute": ..., "kernels": ..., "copy": ..., "passes": ..., "skew": 0},
 //    "links": ["link"],
-//    "collectives": [{"collective": "all-reduce", "ranks": 8, "ctas": 24,
+//    "collectives": [{"collective": "all-reduce", "ranks": 8,
 //                     "loads": [{"link": 0, "share": 1}],
 //                     "knots": [{"bytes": 32768, "isolated_ns": 43830, "back_to_back_ns": 43830,
 //                                "isolated_slope": 0.01, "back_to_back_slope": 0.01}, ...]}],

@@ -134,6 +134,22 @@ class BucketReader {
     return gather;
   }
 
+  OpPlacement read_collective(JsonObject object) {
+    OpPlacement placement;
+    const JsonValue& op = object.at("op");
+    placement.op = ops_.find(op);
+    if (!std::holds_alternative<CollectiveWork>(program_.op(placement.op).work)) {
+      op.fail("this op does not communicate");
+    }
+    if (!placed_.insert(placement.op).second) op.fail("it is placed already");
+    placement.stream = read_stream(object.at("stream"));
+    placement.launch = read_launch(object.at("launch"));
+    placement.scope = read_word(object, "scope", kScopes);
+    placement.max_ctas = static_cast<std::int32_t>(object.integer_or("max_ctas", 0, 0, 1024));
+    object.done();
+    return placement;
+  }
+
  private:
   [[nodiscard]] Slice read_slice(const JsonValue& value) const {
     if (!value.is_object()) return tensors_.find(value);
@@ -196,6 +212,7 @@ class BucketReader {
   Lookup<GroupId> groups_;
   Lookup<OpId> ops_;
   std::set<BucketId> ids_;
+  std::set<OpId> placed_;
 };
 
 Prediction read_prediction(JsonObject object) {
@@ -241,7 +258,7 @@ Pipeline read_pipeline(JsonObject object) {
 // The decisions that concern the whole step; an absent one is the default.
 void read_decisions(JsonObject& object, BucketReader& reader, Schedule& schedule) {
   for (const std::string_view key :
-       {"scale", "merge", "parameters", "pipeline", "gathers", "gather_limit"}) {
+       {"scale", "merge", "parameters", "pipeline", "gathers", "gather_limit", "collectives"}) {
     object.ignore(key);
   }
   if (object.has("scale")) schedule.scale = read_word(object, "scale", kScales);
@@ -262,6 +279,11 @@ void read_decisions(JsonObject& object, BucketReader& reader, Schedule& schedule
         .buckets = static_cast<std::int32_t>(limit.integer_or("buckets", 0, 0, kLargestId))};
     limit.done();
   }
+  if (object.has("collectives")) {
+    for (const JsonValue& collective : object.array("collectives")) {
+      schedule.collectives.push_back(reader.read_collective(collective.object()));
+    }
+  }
 }
 
 Plan plan_from_json(JsonObject object) {
@@ -275,6 +297,8 @@ Plan plan_from_json(JsonObject object) {
   object.ignore("predicted");  // known even when absent
   object.ignore("link");
   if (object.has("link")) plan.summary.link = object.string("link");
+  object.ignore("cluster_file");
+  if (object.has("cluster_file")) plan.summary.cluster_file = object.string("cluster_file");
   if (object.has("predicted")) plan.summary.predicted = read_prediction(object.object("predicted"));
   plan.program = program_from_json(object.object("program"));
   BucketReader reader(plan.program);
@@ -351,6 +375,19 @@ ordered_json gathers_to_value(const Program& program, const Schedule& schedule) 
   return ordered_json(std::move(gathers));
 }
 
+ordered_json collectives_to_value(const Program& program, const Schedule& schedule) {
+  ordered_json::array_t collectives;
+  for (const OpPlacement& placement : schedule.collectives) {
+    ordered_json value{{"op", program.op(placement.op).name},
+                       {"stream", stream_text(placement.stream)},
+                       {"launch", launch_to_value(program, placement.launch)},
+                       {"scope", to_string(placement.scope)}};
+    if (placement.max_ctas != 0) value["max_ctas"] = placement.max_ctas;
+    collectives.push_back(std::move(value));
+  }
+  return ordered_json(std::move(collectives));
+}
+
 void write_decisions(const Program& program, const Schedule& schedule, ordered_json& value) {
   const Schedule none;
   if (schedule.scale != none.scale) value["scale"] = to_string(schedule.scale);
@@ -372,6 +409,7 @@ void write_decisions(const Program& program, const Schedule& schedule, ordered_j
     value["gather_limit"] = {{"bytes", schedule.gather_limit.bytes.count()},
                              {"buckets", schedule.gather_limit.buckets}};
   }
+  if (!schedule.collectives.empty()) value["collectives"] = collectives_to_value(program, schedule);
 }
 
 ordered_json prediction_to_value(const Prediction& predicted) {
@@ -407,6 +445,7 @@ std::string plan_to_json(const Plan& plan) {
                      {"workload", plan.summary.workload},
                      {"cluster", plan.summary.cluster}};
   if (!plan.summary.link.empty()) value["link"] = plan.summary.link;
+  if (!plan.summary.cluster_file.empty()) value["cluster_file"] = plan.summary.cluster_file;
   if (plan.summary.predicted.has_value()) {
     value["predicted"] = prediction_to_value(*plan.summary.predicted);
   }

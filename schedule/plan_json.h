@@ -4,6 +4,7 @@
 //    "schema": "dovetail.plan/1", "kind": "plan",
 //    "policy": "torch-ddp:cap=25MiB,first=1MiB", "workload": "mlp", "cluster": "a100x8",
 //    "link": "loopback" (optional: what the cluster's collectives were measured over),
+//    "cluster_file": "here.json" (optional: where the cluster was read),
 //    "predicted": {"step_us": 812.5, "exposed_us": 40, "lower_bound_us": 800, "gap": 0.015625},
 //    "buckets": [{"id": 0, "bytes": 8192, "elements": 2048, "gradients": ["fc2.weight.grad", ...],
 //                 "group": "dp", "collective": "all-reduce", "mode": "view", "pad_to_bytes": 1,
@@ -52,6 +53,7 @@ struct PlanSummary {
   std::string cluster;
   std::optional<Prediction> predicted = std::nullopt;
   std::string link = {};  // what the cluster was calibrated over, in its words; "" if unknown
+  std::string cluster_file = {};  // as typed, where the cluster is no shipped one
   friend bool operator==(const PlanSummary&, const PlanSummary&) = default;
 };
 

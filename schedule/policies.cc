@@ -4,7 +4,9 @@
 #include "schedule/policies.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -49,6 +51,31 @@ void launch_after_micro_steps(Schedule& schedule) {
   for (Bucket& bucket : schedule.buckets) bucket.launch = LaunchAfterBackward{};
 }
 
+// The Program's collectives of forward and backward, as soon as each can, on a stream per process group
+// behind those of the buckets. Sends stay: a pipeline places its own.
+void place_own(const Program& program, const PolicySpec& spec, Schedule& schedule) {
+  if (spec.collectives == OwnCollectives::Inline) return;
+  std::int32_t next = 0;
+  const auto behind = [&](const Placement& placement) {
+    const auto* comm = std::get_if<CommStream>(&placement.stream);
+    if (comm != nullptr) next = std::max(next, comm->index + 1);
+  };
+  for (const Bucket& bucket : schedule.buckets) behind(bucket);
+  for (const ParameterGather& gather : schedule.gathers) behind(gather);
+  std::map<GroupId, std::int32_t> streams;
+  for (const Op& op : program.ops) {
+    const auto* work = std::get_if<CollectiveWork>(&op.work);
+    if (work == nullptr || work->kind == Collective::SendRecv) continue;
+    if (op.phase == Phase::Optimizer) continue;
+    const auto [stream, fresh] = streams.try_emplace(work->group, next);
+    if (fresh) ++next;
+    OpPlacement placement;
+    placement.stream = CommStream{stream->second};
+    placement.op = op.id;
+    schedule.collectives.push_back(std::move(placement));
+  }
+}
+
 PolicyResult decide_and_check(const Program& program, const PolicySpec& spec) {
   PolicyResult result;
   result.failure = merge_refusal(program, spec);
@@ -57,9 +84,13 @@ PolicyResult decide_and_check(const Program& program, const PolicySpec& spec) {
   DOVETAIL_CHECK(policy.apply != nullptr) << "policy " << policy.name << " needs costs";
   result = policy.apply(program, spec);
   launch_after_micro_steps(result.schedule);
+  place_own(program, spec, result.schedule);
   // With micro-steps the positions are those of the unmerged program, in which the order is the same.
   if (!result.failure) result.failure = late_for_a_reader(program, result.schedule);
-  if (result.failure) result.schedule.buckets.clear();
+  if (result.failure) {
+    result.schedule.buckets.clear();
+    result.schedule.collectives.clear();
+  }
   return result;
 }
 
@@ -151,6 +182,7 @@ Schedule partition(const Program& program, std::span<const std::size_t> ends,
   }
   launch_in_batches(schedule, spec);
   launch_after_micro_steps(schedule);
+  place_own(program, spec, schedule);
   return schedule;
 }
 

@@ -29,7 +29,8 @@
 //   pipeline               stages, micro-batches in a given order, buckets within each stage
 //                          (policies/pipeline.h)
 //
-// Every policy takes the options of micro-steps (k, sync, average, sums) and of scaling (scale). What else
+// Every policy takes the options of micro-steps (k, sync, average, sums), of scaling (scale), and of the
+// collectives that the Program has beside its gradients' (collectives=async: place_own). What else
 // belongs to a policy stands in its own file, as one value (policies/definition.h); list.h names them all.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -61,6 +62,10 @@ enum class Choice { No, Yes };
 enum class Tail { AfterBackward, LastGradient };
 // Which gradients make one block of fsdp: those of one layer, or as many as reach the cap.
 enum class Blocks { Layer, Size };
+// Where the Program's own collectives run: where they stand, on the compute stream, or as soon as they
+// can on streams of their own.
+enum class OwnCollectives { Inline, Async };
+std::string_view to_string(OwnCollectives own);
 std::string_view to_string(Blocks blocks);
 std::string_view to_string(Choice choice);
 std::string_view to_string(Tail tail);
@@ -76,8 +81,9 @@ struct PolicySpec {
   std::int64_t elements = 0;  // elements=: cap counted in elements (source-first-fit); 0: in bytes
   std::int32_t batch = 0;     // batch=, p=: buckets launched together; 0: each when it is ready
   Tail tail = Tail::AfterBackward;
-  std::optional<ScaleAt> scale = std::nullopt;  // absent: as the policy decides
-  Merge merge = {};                             // k=, average=, sync=, sums=
+  std::optional<ScaleAt> scale = std::nullopt;          // absent: as the policy decides
+  Merge merge = {};                                     // k=, average=, sync=, sums=
+  OwnCollectives collectives = OwnCollectives::Inline;  // collectives=
   Choice fuse = Choice::Yes;
   Choice overlap = Choice::Yes;
   Choice sharding = Choice::No;   // the source's use_sharding: it then neither overlaps nor fuses

@@ -222,6 +222,12 @@ void print_schedule(std::ostream& out, const Program& program, const Schedule& s
                     bucket.closed_by.empty() ? "" : "closed by " + bucket.closed_by});
   }
   print_rows(out, rows);
+  rows.clear();
+  for (const OpPlacement& placement : schedule.collectives) {
+    rows.push_back({"collective", short_name(program.op(placement.op).name),
+                    stream_text(placement.stream), launch_text(program, placement.launch)});
+  }
+  print_rows(out, rows);
 }
 
 void print_commands(std::ostream& out, const ScheduledProgram& scheduled) {

@@ -103,7 +103,7 @@ class Run {
     std::vector<Problem> circles;
     for (std::size_t role = 0; role < states_.size(); ++role) {
       for (std::size_t stream = 0; stream < states_[role].streams.size(); ++stream) {
-        if (states_[role].head(stream) != nullptr) judge(role, stream, mismatches, circles);
+        if (states_[role].head(stream) != nullptr) explain(role, stream, mismatches, circles);
       }
     }
     // Ranks that do not meet keep others waiting; only the cause is told.
@@ -185,8 +185,8 @@ class Run {
 
   // Why the head of this stream stands still: it never meets its peers, or something else is in the
   // way.
-  void judge(std::size_t role, std::size_t stream, std::vector<Problem>& mismatches,
-             std::vector<Problem>& circles) {
+  void explain(std::size_t role, std::size_t stream, std::vector<Problem>& mismatches,
+               std::vector<Problem>& circles) {
     const Command& head = *states_[role].head(stream);
     const std::string at = "role " + std::to_string(role) + ", stream " +
                            index_.scheduled.streams[stream].name + ": " + index_.label(head);

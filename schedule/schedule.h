@@ -1,4 +1,5 @@
-// A Schedule: when and where the gradients of a Program travel. A plain value of named decisions.
+// A Schedule: when and where the gradients of a Program travel, its parameters where they are sharded,
+// and the collectives that it asks for itself. A plain value of named decisions.
 //
 // A bucket is a list of gradients that share one collective. The buckets stand in launch order. For
 // each bucket the Schedule says how its gradients lie in memory, which stream carries the
@@ -184,6 +185,16 @@ struct ParameterGather : Placement {
   friend bool operator==(const ParameterGather&, const ParameterGather&) = default;
 };
 
+// A collective that the Program itself asks for (tensor, expert or sequence parallel), on a
+// communication stream. LaunchWhenReady: once what it reads is there, which may be before the ops that
+// stand between. It is waited for before the first op that uses what it brings or overwrites what it sends. Those
+// that no placement names run where they stand, on the compute stream.
+struct OpPlacement : Placement {
+  OpId op;  // its work is a CollectiveWork; with micro-steps, in each of them
+
+  friend bool operator==(const OpPlacement&, const OpPlacement&) = default;
+};
+
 // The most that one rank may have gathered at the same time; 0: no limit.
 struct GatherLimit {
   Bytes bytes = Bytes(0);
@@ -200,6 +211,7 @@ struct Schedule {
   Pipeline pipeline = {};
   std::vector<ParameterGather> gathers = {};  // launch order; only with ParameterSync::EachUse
   GatherLimit gather_limit = {};              // verify holds every execution against it
+  std::vector<OpPlacement> collectives = {};  // of the Program itself; each op once
 
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };

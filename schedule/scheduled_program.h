@@ -46,6 +46,7 @@ inline constexpr StreamId kComputeStream{0};
 
 struct RunOp {
   OpId op;
+  std::int32_t max_ctas = 0;  // as in Placement, where the op's work is a collective
   friend bool operator==(const RunOp&, const RunOp&) = default;
 };
 // Whole: the bucket's buffer. Shard: the part of it that this rank holds after a reduce-scatter.
@@ -57,7 +58,7 @@ struct RunCollective {
   ReduceOp reduce = ReduceOp::Average;
   GroupId group;
   Part part = Part::Whole;
-  std::int32_t max_ctas = 0;  // as in Bucket
+  std::int32_t max_ctas = 0;  // as in Placement
   friend bool operator==(const RunCollective&, const RunCollective&) = default;
 };
 enum class CopyDirection { Pack, Unpack };  // gradients -> bucket, bucket -> gradients
@@ -153,6 +154,7 @@ struct Transfer {
   Bytes bytes;  // the whole message, with padding, as costs count it
   DType dtype = DType::F32;
   std::int32_t root = 0;           // index in the instance of the group
+  std::int32_t max_ctas = 0;       // most thread blocks of a GPU; 0: its choice
   std::optional<BucketId> bucket;  // whose buffer it works on; absent: tensors of an op
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };

@@ -114,6 +114,7 @@ std::optional<Transfer> Messages::of(const Command& command) const {
                     .group = run->group,
                     .bytes = moved_bytes(layout, *run),
                     .dtype = layout.dtype,
+                    .max_ctas = run->max_ctas,
                     .bucket = run->bucket};
   }
   const auto* run = std::get_if<RunOp>(&command.action);
@@ -127,6 +128,7 @@ std::optional<Transfer> Messages::of(const Command& command) const {
                   .bytes = work.bytes,
                   .dtype = op->dtype,
                   .root = work.root,
+                  .max_ctas = run->max_ctas,
                   .bucket = {}};
 }
 

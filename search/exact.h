@@ -72,7 +72,7 @@ Partition exact_partition(const PartitionProblem& problem, const AffineCost& cos
 Partition exact_partition(const PartitionProblem& problem, std::span<const LinearPiece> pieces);
 Partition exact_partition(const PartitionProblem& problem, const BucketCost& cost);
 
-// The optimum by looking at all groupings; the judge of the above. Among the best it returns one
+// The optimum by looking at all groupings, to hold the above against. Among the best it returns one
 // with the fewest buckets. REQUIRES: n <= 20.
 Partition enumerate_partitions(const PartitionProblem& problem, const AffineCost& cost);
 Partition enumerate_partitions(const PartitionProblem& problem,

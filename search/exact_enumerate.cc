@@ -1,4 +1,4 @@
-// The judges of the exact methods: all groupings, one given grouping, and a bound from below.
+// Slow and plain, to hold the exact methods against: all groupings, one given grouping, and a bound from below.
 //
 // Enumeration walks the tree of groupings depth first, one bucket a level, and carries the time at
 // which the link is free, so each of the 2^n prefixes costs one addition. Nothing is cut off.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 
 namespace dovetail::search {
 namespace {
@@ -30,15 +31,16 @@ class Walk {
         flight_(data, choices, prices, times_of(host, choices.size(), memory),
                 done_of(choices.size(), memory), memory.shares, memory.pairs) {
     if (copies_) find_owners();
-    order_waits();
   }
 
   std::optional<sim::StepSummary> one_step(std::size_t first, Keep keep) {
     begin_step();
+    memory_.rejoined = false;
+    if (keep == Keep::No && first > 0) find_rejoining(first);
     if (first > 0) first = take_up(first);
     if (keep == Keep::Yes) prepare_to_keep();
     play(first, keep);
-    if (keep == Keep::Yes) memory_.kept.done.assign(memory_.done.begin(), memory_.done.end());
+    if (keep == Keep::Yes) keep_end();
     if (flight_.state().too_long || !stands_for_all()) return std::nullopt;
     return summary_since({}, 0);
   }
@@ -131,6 +133,71 @@ class Walk {
     }
   }
 
+  void keep_end() {
+    FullMemory::Kept& kept = memory_.kept;
+    kept.done.assign(memory_.done.begin(), memory_.done.end());
+    kept.choices.assign(choices_.begin(), choices_.end());
+    kept.end = state_;
+    kept.communication = flight_.communication();
+    kept.pauses = flight_.state().pauses;
+  }
+
+  // From which bucket on those of the settled candidate follow; `changed` is the first that does not. The
+  // waits for buckets before it must cost nothing once these have ended.
+  void find_rejoining(std::size_t changed) {
+    const FullMemory::Kept& kept = memory_.kept;
+    if (copies_ || kept.copies || kept.pauses || data_.wake_up > 0 || data_.scales_after) return;
+    if (kept.stride != flight_.streams().size() || changed >= kept.choices.size()) return;
+    const std::size_t most = std::min(choices_.size(), kept.choices.size()) - changed;
+    std::size_t equal = 0;
+    while (equal < most &&
+           choices_[choices_.size() - 1 - equal] == kept.choices[kept.choices.size() - 1 - equal]) {
+      ++equal;
+    }
+    const auto for_itself = [](const BucketChoice& of) { return of.scope == WaitScope::Event; };
+    const std::span<const BucketChoice> before = kept.choices;
+    if (!std::ranges::all_of(choices_.subspan(changed, choices_.size() - equal - changed),
+                             for_itself) ||
+        !std::ranges::all_of(before.subspan(changed, before.size() - equal - changed),
+                             for_itself)) {
+      return;
+    }
+    rejoins_from_ = choices_.size() - equal;
+  }
+
+  // Whether all stands as before the launch of the same bucket of the settled candidate, but for a shift
+  // in time; then takes up its end.
+  bool rejoins(std::size_t b) {
+    const FullMemory::Kept& kept = memory_.kept;
+    const std::size_t ahead = kept.choices.size() - choices_.size();  // may wrap around, and back
+    const WalkState& then = kept.walk[b + ahead];
+    const FlightState& flight = kept.flight[b + ahead];
+    const FlightState& mine = flight_.state();
+    const std::int64_t shift = state_.now - then.now;
+    if (state_.op != then.op || state_.launch != then.launch || mine.pauses || mine.too_long ||
+        mine.in_flight != flight.in_flight || mine.busy != flight.busy ||
+        (mine.in_flight > 0 && mine.since - flight.since != shift) ||
+        !std::equal(mine.active.begin(), mine.active.begin() + mine.in_flight,
+                    flight.active.begin())) {
+      return false;
+    }
+    for (std::size_t s = 0; s < kept.stride; ++s) {
+      const StreamState& now = flight_.streams()[s];
+      if (now.head >= 0 && at(now.head) < rejoins_from_) return false;
+      const StreamState& before = kept.streams[(b + ahead) * kept.stride + s];
+      const TimeShift to{state_.now, shift, static_cast<std::int32_t>(ahead)};
+      if (!stands_as(now, before, to)) return false;
+    }
+    communication_ = kept.communication + mine.communication - flight.communication;
+    WalkState end = kept.end;
+    end.now += shift;
+    end.overlapped += state_.overlapped - then.overlapped;
+    end.computed += state_.computed - then.computed;
+    state_ = end;
+    memory_.rejoined = true;
+    return true;
+  }
+
   void keep_state(std::size_t b) {
     FullMemory::Kept& kept = memory_.kept;
     kept.walk[b] = state_;
@@ -163,16 +230,19 @@ class Walk {
 
   void play(std::size_t first, Keep keep) {
     for (std::size_t b = first; b < choices_.size(); ++b) {
+      if (b >= rejoins_from_ && rejoins(b)) return;
       if (keep == Keep::Yes) keep_state(b);
       state_.launch = data_.launch_of(choices_[b], state_.launch);
       run_through(state_.launch);
       launch(b);
     }
+    order_waits();
     for (const FullMemory::Wait& wait : memory_.waits) {
       run_to(std::min(wait.place, data_.ops()));
       wait_for(wait.bucket);
     }
     run_to(data_.ops());
+    communication_ = flight_.communication();
   }
 
   // All ops up to and including this one, and the packs behind them.
@@ -380,7 +450,7 @@ class Walk {
 
   [[nodiscard]] sim::StepSummary summary_since(const WalkState& start,
                                                std::int64_t communication_before) const {
-    const std::int64_t communication = flight_.communication() - communication_before;
+    const std::int64_t communication = communication_ - communication_before;
     return {.step_ns = state_.now - start.now,
             .exposed_ns = communication - (state_.overlapped - start.overlapped),
             .communication_ns = communication,
@@ -401,7 +471,9 @@ class Walk {
   FullMemory& memory_;
   InFlight flight_;
   WalkState state_;
-  bool limited_ = false;  // the host held something back in this step
+  bool limited_ = false;            // the host held something back in this step
+  std::int64_t communication_ = 0;  // at its end
+  std::size_t rejoins_from_ = SIZE_MAX;
 };
 
 }  // namespace

@@ -8,7 +8,9 @@
 //   walk_one_step   One step that begins with idle streams and a host far ahead, as in quick_walk.h: by
 //                   the same argument all later ones are equal, where neither the pause before the first
 //                   collective of a stream nor the host matters. With Keep::Yes the state before each
-//                   launch is kept: a candidate that differs from bucket k on starts there.
+//                   launch is kept: a candidate that differs from bucket k on starts there, and ends
+//                   where, with the same buckets to come, all stands as it did then but for a shift
+//                   in time: what follows is shifted as well.
 //   walk_steps      Step after step, with the host, until one repeats the one before it: the streams
 //                   stand as they did a step ago, as seen from its end, and the host either stands as it
 //                   did or held nothing back and needs no more time for a step than the device. From then
@@ -56,6 +58,7 @@ struct FullMemory {
   std::vector<BucketTimes> at_once;  // [bucket]: of a host far ahead
   sim::LinkShares shares{0};
   PairMemo pairs;
+  bool rejoined = false;  // the last walk ended where the settled one went on alike
   // Of the settled one: before each bucket's launch.
   struct Kept {
     std::vector<WalkState> walk;
@@ -65,6 +68,11 @@ struct FullMemory {
     std::vector<std::int64_t> done;
     std::size_t stride = 0;
     bool copies = false;
+    // What a walk that rejoins it ends with.
+    std::vector<BucketChoice> choices;
+    WalkState end;
+    std::int64_t communication = 0;
+    bool pauses = false;  // FlightState::pauses
   } kept;
 };
 

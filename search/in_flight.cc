@@ -7,6 +7,19 @@
 
 namespace dovetail::search {
 
+bool stands_as(const StreamState& now, const StreamState& then, const TimeShift& by) {
+  if (now.head < 0 || then.head < 0) {
+    return now.head < 0 && then.head < 0 && now.free <= by.now && then.free <= by.now - by.shift;
+  }
+  if (now.head + by.ahead != then.head || now.tail + by.ahead != then.tail ||
+      now.in_flight != then.in_flight || now.event - then.event != by.shift) {
+    return false;
+  }
+  return !now.in_flight ||
+         (now.left == then.left && now.since - then.since == by.shift && now.rate == then.rate &&
+          now.alone == then.alone && now.wire == then.wire && now.share == then.share);
+}
+
 void InFlight::begin(StreamState& stream, std::int64_t time) {
   const BucketChoice& choice = choices_[stream.head];
   const BucketPrice& price = prices_.of(choice.begin, choice.end);
@@ -14,6 +27,7 @@ void InFlight::begin(StreamState& stream, std::int64_t time) {
     stream.first_start = time;
     stream.first_spread = std::abs(price.isolated - price.back_to_back);
   }
+  state_.pauses = state_.pauses || price.isolated != price.back_to_back;
   const std::int64_t work = stream.used ? price.duration(time - stream.last_end) : price.isolated;
   state_.too_long = state_.too_long || work > kLargestWork;
   stream.in_flight = true;

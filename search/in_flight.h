@@ -43,6 +43,16 @@ struct StreamState {
   std::int64_t first_spread = 0;
 };
 
+// Between two moments: the later one, how much later it is, and how many places further on the buckets
+// stood in the list at the earlier one.
+struct TimeShift {
+  std::int64_t now = 0;
+  std::int64_t shift = 0;
+  std::int32_t ahead = 0;
+};
+// Whether the stream goes on now as the other one did then, where no pause matters.
+bool stands_as(const StreamState& now, const StreamState& then, const TimeShift& by);
+
 struct FlightState {
   std::array<std::int32_t, kMostStreams>
       active{};  // streams in flight, in the order in which they began
@@ -50,6 +60,7 @@ struct FlightState {
   bool busy = false;               // the compute stream computes
   bool too_long = false;           // a collective takes more than can be counted
   bool limited = false;            // the host held something back
+  bool pauses = false;             // a collective's duration depended on the pause before it
   std::int64_t since = 0;          // when the first of those in flight began
   std::int64_t communication = 0;  // time with a collective in flight, up to `since`
 };

@@ -110,7 +110,8 @@ Planner::Planner(schedule::Program program, models::Costs costs)
   }
 }
 
-sim::StepSummary Planner::judge(const schedule::Schedule& schedule, std::vector<Duration>* ready) {
+sim::StepSummary Planner::simulate(const schedule::Schedule& schedule,
+                                   std::vector<Duration>* ready) {
   // The Program travels through lowering and back, so that it is copied only where it is rewritten.
   const bool keeps = keeps_the_program(program_, schedule);
   schedule::Lowered lowered =
@@ -184,7 +185,8 @@ Planner::Fit Planner::fit_of(const schedule::PolicySpec& spec) const {
 
 bool Planner::is_bounded(const schedule::Schedule& schedule) const {
   if (!one_degree_ || schedule.merge.micro_steps != 1 || schedule.buckets.empty()) return false;
-  std::size_t next = 0;  // in gradient-ready order
+  if (!schedule.collectives.empty()) return false;  // its compute counts them as they stand
+  std::size_t next = 0;                             // in gradient-ready order
   for (const schedule::Bucket& bucket : schedule.buckets) {
     if (bucket.collective != schedule::Collective::AllReduce) return false;
     if (bucket.stream != schedule.buckets.front().stream) return false;
@@ -227,7 +229,7 @@ Planned Planner::plan(const schedule::PolicySpec& spec) {
 
 sim::StepSummary Planner::evaluate(const schedule::Schedule& schedule) {
   if (const sim::StepSummary* known = memo_.find(schedule)) return *known;
-  const sim::StepSummary summary = judge(schedule, nullptr);
+  const sim::StepSummary summary = simulate(schedule, nullptr);
   memo_.keep(schedule, summary);
   return summary;
 }
@@ -270,7 +272,8 @@ struct Planner::Search {
 bool Planner::improves(Search& search, std::vector<std::size_t> ends) {
   if (!search.tried.insert(ends).second) return false;
   std::vector<Duration> ready;
-  const sim::StepSummary summary = judge(schedule::partition(program_, ends, search.spec), &ready);
+  const sim::StepSummary summary =
+      simulate(schedule::partition(program_, ends, search.spec), &ready);
   if (!search.ends.empty() && summary.step_ns >= search.step_ns) return false;
   search.ends = std::move(ends);
   search.step_ns = summary.step_ns;

@@ -1,4 +1,4 @@
-// The planner: judges policies for one Program on one machine, solves the exact one, and bounds
+// The planner: weighs policies for one Program on one machine, solves the exact one, and bounds
 // them all from below.
 //
 //   Planner planner(workload program, costs);
@@ -136,7 +136,7 @@ class Planner {
   void try_even_groupings(Search& search);
   void climb(Search& search);
   // Lowers and simulates; with `ready` also tells when each gradient was ready.
-  sim::StepSummary judge(const schedule::Schedule& schedule, std::vector<Duration>* ready);
+  sim::StepSummary simulate(const schedule::Schedule& schedule, std::vector<Duration>* ready);
   [[nodiscard]] std::vector<Duration> ready_times(const schedule::ScheduledProgram& program) const;
 
   schedule::Program program_;

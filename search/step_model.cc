@@ -95,8 +95,8 @@ bool take_range(const StepData& data, const Bucket& bucket, BucketChoice& choice
 
 bool same_frame(const StepData& data, const Schedule& schedule, const Bucket& bucket) {
   const Bucket& frame = data.bucket;
-  return schedule.gathers.empty() && schedule.scale == data.frame.scale &&
-         schedule.merge == data.frame.merge &&
+  return schedule.gathers.empty() && schedule.collectives.empty() &&
+         schedule.scale == data.frame.scale && schedule.merge == data.frame.merge &&
          bucket.collective == schedule::Collective::AllReduce && !bucket.replicas &&
          bucket.group == data.group.id && bucket.pad_to == frame.pad_to &&
          bucket.align_to == frame.align_to && bucket.max_ctas == frame.max_ctas;
@@ -194,6 +194,7 @@ std::optional<sim::StepSummary> StepModel::evaluate_change(std::span<const Bucke
   } else if (memory.settled == Settled::Fully) {
     found = walk_one_step(*data_, choices, first, Keep::No, memory.prices, memory.full);
     if (found) ++memory.counts.full;
+    if (found && memory.full.rejoined) ++memory.counts.rejoined;
   }
   return found ? found : evaluate(choices, workspace);
 }

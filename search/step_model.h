@@ -116,6 +116,7 @@ class StepModel {
     std::int64_t full = 0;
     std::int64_t steps = 0;
     std::int64_t none = 0;
+    std::int64_t rejoined = 0;  // of `full`: ended where the settled candidate went on alike
   };
   [[nodiscard]] static const Counts& counts(const StepWorkspace& workspace);
 

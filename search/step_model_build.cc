@@ -49,6 +49,7 @@ std::optional<std::string> refusal_of(const Program& program, const models::Cost
                                       const std::vector<OwedGradient>& owed) {
   if (owed.empty()) return "no gradient needs a reduction";
   if (program.stages > 1) return "a pipeline has several roles";
+  if (!frame.collectives.empty()) return "collectives of the program leave the compute stream";
   if (frame.merge.micro_steps > 1 && frame.merge.sync == schedule::SyncPoint::EveryMicroStep) {
     return "every micro-step reduces";
   }

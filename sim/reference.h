@@ -1,4 +1,4 @@
-// The judge: a slow, direct simulation with no graph and no queue, of contention and shared links too.
+// The reference simulator: a slow, direct simulation with no graph and no queue, of contention and shared links too.
 //
 // Every rank of every role has its streams, and time moves from one moment at which something ends to
 // the next. At each moment the head of every idle stream begins as soon as all that it waits for has

@@ -7,11 +7,11 @@
 // compute and collectives as rates, links that several communication streams share (rates.h), several
 // steps in a row, several roles (the stages of a pipeline) that meet in collectives and in sends and
 // receives. Ranks with equal costs are folded into one (lanes.h); spans bear the real rank. It leaves
-// out: the effect of max_ctas, clocks and power, jitter.
+// out: the thread blocks that a collective holds (max_ctas), clocks and power, jitter.
 //
 // Three engines, one answer: play_events and play_in_program_order (engine.h; the latter is fast), which
 // are exact where nothing slows anything down, and play_contended, the general one. A reference
-// simulator judges all of them (reference.h: slow, direct).
+// simulator holds all of them to account (reference.h: slow, direct).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

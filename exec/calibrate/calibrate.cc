@@ -1,4 +1,4 @@
-// The order of a calibration, and the judgement of its conditions.
+// The order of a calibration, and whether its conditions make it valid.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/calibrate/calibrate.h"
@@ -90,7 +90,7 @@ Calibration calibrate(Rig& rig, const schedule::ScheduledProgram& plan, const Op
     queue.push_back({.bytes = time.bytes, .time = time.back_to_back});
   }
   result.conditions.fit_residual = line_residual(queue);
-  result.verdict = judge(result.conditions);
+  result.verdict = validity_of(result.conditions);
   return result;
 }
 

@@ -184,7 +184,7 @@ void CpuBackend::begin_step(std::int32_t step) {
 
 void CpuBackend::run_op(const schedule::Command& command, const schedule::RunOp& action) {
   const schedule::Op& op = *op_of_.at(action.op);
-  if (std::holds_alternative<schedule::CollectiveWork>(op.work)) {
+  if (command.transfer) {
     execute(command, op_call(command, op));
     return;
   }
@@ -207,25 +207,25 @@ CollectiveCall CpuBackend::bucket_call(const schedule::Command& command,
 }
 
 CollectiveCall CpuBackend::op_call(const schedule::Command& command, const schedule::Op& op) const {
-  const auto& work = std::get<schedule::CollectiveWork>(op.work);
+  const schedule::Transfer& transfer = plan_.transfer(command);
   const values::OpMessage& message = messages_.at(op.id);
-  const std::span<const Rank> ranks = plan_.program.group(work.group).instance_of(ports_.rank);
+  const std::span<const Rank> ranks = plan_.program.group(transfer.group).instance_of(ports_.rank);
   const std::span<float> scratch = memory_.scratch(op.id);
   const auto found = std::find(ranks.begin(), ranks.end(), ports_.rank);
   const auto index = static_cast<std::size_t>(found - ranks.begin());
   const std::size_t part = message.elements / ranks.size();
-  const auto root = static_cast<std::size_t>(work.root);
+  const auto root = static_cast<std::size_t>(transfer.root);
 
   CollectiveCall collective = {
-      .kind = work.kind, .op = work.op, .data = {}, .label = labels_.at(command.id)};
+      .kind = transfer.kind, .op = transfer.reduce, .data = {}, .label = labels_.at(command.id)};
   collective.root = root;
   collective.index = index;
-  collective.transport = transport_of(command.stream, work.group);
+  collective.transport = transport_of(command.stream, transfer.group);
   const std::span<float> source =
       message.source ? memory_.tensor(*message.source) : std::span<float>();
   const std::span<float> target =
       message.target ? memory_.tensor(*message.target) : std::span<float>();
-  switch (work.kind) {
+  switch (transfer.kind) {
     case schedule::Collective::AllReduce:
       collective.data = message.target ? target : scratch;
       collective.source = source;

@@ -183,7 +183,7 @@ void CudaBackend::plan_commands() {
           const schedule::Op& op = *op_of_.at(action.op);
           labels_[command.id] = op.name;
           if (command.stream == schedule::kComputeStream && !first_op_) first_op_ = command.id;
-          if (!std::holds_alternative<schedule::CollectiveWork>(op.work)) return;
+          if (!command.transfer) return;
           plan_collective(command, transfer_of(plan_, memory_.layout(), rank_, op, peers));
         },
         [&](const schedule::RunCollective& action) {

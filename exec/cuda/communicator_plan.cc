@@ -18,9 +18,8 @@ namespace {
 std::optional<CommunicatorKey> key_of(const schedule::ScheduledProgram& plan,
                                       const schedule::Command& command) {
   if (!command.transfer) return std::nullopt;
-  const auto* collective = std::get_if<schedule::RunCollective>(&command.action);
-  return CommunicatorKey{command.stream, plan.transfer(command).group,
-                         collective == nullptr ? 0 : collective->max_ctas};
+  const schedule::Transfer& transfer = plan.transfer(command);
+  return CommunicatorKey{command.stream, transfer.group, transfer.max_ctas};
 }
 
 bool leads(const schedule::Program& program, GroupId group, Rank rank) {

@@ -47,10 +47,10 @@ CheckResult SyntheticOps::check(cudaStream_t stream) {
     if (!memory_.layout().has(id)) continue;
     ask(memory_.tensor(id), {.tensor = id, .first = 0, .where = ""}, content, step_);
   }
-  judge(found(tables_, stream), result);
+  count_wrong(found(tables_, stream), result);
   for (const auto& entry : looks_) {
     for (const Look& look : entry.second) {
-      if (!look.what.squares.empty()) judge_norms(look, result, stream);
+      if (!look.what.squares.empty()) count_wrong_norms(look, result, stream);
     }
   }
   return result;
@@ -96,7 +96,7 @@ std::vector<Found> SyntheticOps::found(const ExpectedTables& tables, cudaStream_
   return answers;
 }
 
-void SyntheticOps::judge(const std::vector<Found>& answers, CheckResult& result) const {
+void SyntheticOps::count_wrong(const std::vector<Found>& answers, CheckResult& result) const {
   for (std::size_t i = 0; i < answers.size(); ++i) {
     const Comparison& what = tables_.comparisons()[i];
     result.checked += what.count;
@@ -116,7 +116,7 @@ void SyntheticOps::judge(const std::vector<Found>& answers, CheckResult& result)
 
 // Sums of many squares round: a part in ten thousand is allowed, and what the types of the number
 // (stored and summed over ranks) and of the gradients (written, summed and scaled) round.
-void SyntheticOps::judge_norms(const Look& look, CheckResult& result, cudaStream_t stream) const {
+void SyntheticOps::count_wrong_norms(const Look& look, CheckResult& result, cudaStream_t stream) const {
   const auto type_of = [this](TensorId id) { return element_of(plan_.program.tensor(id).dtype); };
   ExpectedTables tables(type_of);
   double rounding = 0;

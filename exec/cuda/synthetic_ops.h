@@ -70,8 +70,8 @@ class SyntheticOps final : public OpRunner {
   [[nodiscard]] std::vector<Found> found(const ExpectedTables& tables, cudaStream_t stream) const;
   void ask(const Array& data, const Subject& subject, const values::Content& content,
            std::int32_t step);
-  void judge(const std::vector<Found>& answers, CheckResult& result) const;
-  void judge_norms(const Look& look, CheckResult& result, cudaStream_t stream) const;
+  void count_wrong(const std::vector<Found>& answers, CheckResult& result) const;
+  void count_wrong_norms(const Look& look, CheckResult& result, cudaStream_t stream) const;
   [[nodiscard]] double number_at(const Array& data, std::int64_t index) const;
 
   const schedule::ScheduledProgram& plan_;

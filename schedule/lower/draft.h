@@ -8,13 +8,14 @@
 //   layout.h    the buffers, the streams, and which role runs which bucket
 //   launch.h    after which op each collective is issued
 //   wait.h      before which op, or which launch, the compute stream waits for it
-//   messages.h  sends and receives between the roles of a pipeline
+//   messages.h  the Program's own communication that leaves the compute stream
 //   gather.h    where the parameters of sharded buckets are completed
 //   emit.h      the commands
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -83,6 +84,11 @@ struct Draft {
     return "schedule " + schedule.policy + ": gather of bucket " +
            std::to_string(gather.bucket.value) + " for " + std::string(to_string(gather.readers));
   }
+  [[nodiscard]] std::string name(const OpPlacement& placement) const {
+    const auto found = std::ranges::find(program().ops, placement.op, &Op::id);
+    return "schedule " + schedule.policy + ": collective " +
+           (found == program().ops.end() ? std::to_string(placement.op.value) : found->name);
+  }
 };
 
 // One collective of one bucket: once per step, or once per micro-step.
@@ -103,11 +109,15 @@ struct Access {
   std::int32_t next = -1;  // in RoleDraft::accesses
 };
 
-// A SendRecv op, on a stream of its own.
+// An op that communicates, off the compute stream: a send or receive of a pipeline, or one that the
+// Schedule places.
 struct Message {
   std::size_t op = 0;
   StreamId stream;
-  bool receives = false;
+  bool receives = false;                                   // of a pipeline
+  std::optional<std::size_t> launch_after = std::nullopt;  // op; absent: where it stands
+  WaitScope scope = WaitScope::Event;
+  std::int32_t max_ctas = 0;
   bool after_compute = false;      // it starts behind what the compute stream holds so far
   std::size_t wait_before = kEnd;  // the compute stream's first op that must come after it
 };
@@ -130,7 +140,7 @@ struct RoleDraft {
   std::vector<Access> accesses;
   IdTable<TensorId, std::int32_t> first_access{-1};
   std::vector<Transfer> transfers;  // launch order
-  std::vector<Message> messages;    // program order
+  std::vector<Message> messages;    // in the order in which they are issued
   std::vector<Gather> gathers;      // launch order
 };
 

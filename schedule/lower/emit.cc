@@ -4,6 +4,7 @@
 #include "schedule/lower/emit.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "schedule/lower/layout.h"
@@ -43,7 +44,9 @@ class Emitter {
         done_(role.transfers.size()),
         message_done_(role.messages.size()),
         gather_done_(role.gathers.size()),
-        last_done_(draft.out.streams.size()) {}
+        last_done_(draft.out.streams.size()) {
+    for (const Message& message : role.messages) leaves_compute_.insert(message.op);
+  }
 
   RankProgram run() {
     const auto ranks = static_cast<std::int32_t>(program_.world_size / program_.stages);
@@ -146,12 +149,19 @@ class Emitter {
   }
 
   void emit_op(std::size_t i) {
-    if (next_message_ == role_.messages.size() || role_.messages[next_message_].op != i) {
+    if (!leaves_compute_.contains(i)) {
       add(kComputeStream, RunOp{program_.ops[i].id});
       return;
     }
+    if (next_message_ == role_.messages.size()) return;
     const Message& message = role_.messages[next_message_];
-    const RunOp run{program_.ops[i].id};
+    if (message.op == i && !message.launch_after) emit_message();
+  }
+
+  // The next one.
+  void emit_message() {
+    const Message& message = role_.messages[next_message_];
+    const RunOp run{program_.ops[message.op].id, message.max_ctas};
     if (!message.after_compute) {
       const EventId done = new_event();
       add(message.stream, run);
@@ -199,6 +209,11 @@ class Emitter {
       emit_launch(i);
     });
     gathers_.up_to(place, [&](std::size_t i) { emit_gather(i); });
+    while (next_message_ < role_.messages.size()) {
+      const std::optional<std::size_t> after = role_.messages[next_message_].launch_after;
+      if (!after || *after > place) break;
+      emit_message();
+    }
   }
 
   void emit_launch(std::size_t i) {
@@ -288,7 +303,10 @@ class Emitter {
                                         role_.messages.end(), [&](const Message& later) {
                                           return later.stream == message.stream;
                                         });
-    if (!superseded) wait_on_compute(*message_done_[i]);
+    if (superseded) return;
+    const bool whole = message.scope == WaitScope::WholeStream;
+    const auto stream = static_cast<std::size_t>(message.stream.value);
+    wait_on_compute(whole ? *last_done_[stream] : *message_done_[i]);
   }
 
   Draft& draft_;
@@ -302,7 +320,8 @@ class Emitter {
   };
   std::vector<Pack> packs_;
   std::size_t next_pack_ = 0;
-  std::size_t next_message_ = 0;
+  std::unordered_set<std::size_t> leaves_compute_;  // positions of the messages' ops
+  std::size_t next_message_ = 0;                    // in the order in which they are issued
   Agenda launches_;
   Agenda waits_;
   Agenda waits_at_launch_;  // their places are positions in transfers

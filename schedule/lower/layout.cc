@@ -255,6 +255,9 @@ void name_streams(Draft& draft) {
   for (const ParameterGather& gather : draft.schedule.gathers) {
     count(gather.stream, draft.name(gather));
   }
+  for (const OpPlacement& placement : draft.schedule.collectives) {
+    count(placement.stream, draft.name(placement));
+  }
   draft.out.streams.push_back({kComputeStream, "compute"});
   for (std::int32_t i = 0; i < streams; ++i) {
     draft.out.streams.push_back({StreamId{i + 1}, "comm" + std::to_string(i)});

@@ -69,6 +69,13 @@ constexpr PolicyOption kScale = {
       return spec.scale ? std::string(to_string(*spec.scale)) : std::string();
     }};
 
+constexpr PolicyOption kCollectives = {
+    "collectives",
+    [](PolicySpec& spec, const Typed& typed) {
+      spec.collectives = word(typed, std::array{OwnCollectives::Inline, OwnCollectives::Async});
+    },
+    [](const PolicySpec& spec) { return std::string(to_string(spec.collectives)); }};
+
 // Another name for a policy with options of its own.
 struct Preset {
   std::string_view name;
@@ -163,6 +170,9 @@ TypedOptions cut(std::string_view text, std::string_view rest) {
 
 }  // namespace
 
+std::string_view to_string(OwnCollectives own) {
+  return own == OwnCollectives::Inline ? "inline" : "async";
+}
 std::string_view to_string(Blocks blocks) { return blocks == Blocks::Layer ? "layer" : "size"; }
 std::string_view to_string(Choice choice) { return choice == Choice::Yes ? "yes" : "no"; }
 std::string_view to_string(Tail tail) {
@@ -177,6 +187,7 @@ std::vector<PolicyOption> options_of(PolicyKind kind) {
   add(kPlaceOptions);
   add(policy.batches);
   all.push_back(kScale);
+  all.push_back(kCollectives);
   add(policy.others);
   return all;
 }

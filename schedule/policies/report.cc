@@ -6,8 +6,10 @@
 #include "base/count.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <set>
+#include <utility>
 
 namespace dovetail::schedule {
 
@@ -44,27 +46,36 @@ Bytes padding_of(const Program& program, const Schedule& schedule, const Bucket&
   return rounded_up(end, bucket.pad_to) - moved(program, schedule, bucket);
 }
 
-// Whether an earlier bucket has the same members: for a second reduction they stay in its buffer.
-bool continues_another(const Schedule& schedule, const Bucket& bucket) {
-  for (const Bucket& earlier : schedule.buckets) {
-    if (&earlier == &bucket) return false;
-    if (earlier.group != bucket.group && earlier.gradients == bucket.gradients) return true;
+// The buckets with a buffer of their own. Where an earlier bucket has the same members over another group,
+// they stay in its buffer for the second reduction.
+std::vector<const Bucket*> with_buffers(const Schedule& schedule) {
+  std::multimap<std::pair<TensorId, std::int64_t>, const Bucket*> earlier;  // by the first member
+  std::vector<const Bucket*> own;
+  for (const Bucket& bucket : schedule.buckets) {
+    const Slice& first = bucket.gradients.front();
+    const std::pair key(first.tensor, first.first);
+    const auto [begin, end] = earlier.equal_range(key);
+    const bool continues = std::any_of(begin, end, [&](const auto& entry) {
+      return entry.second->group != bucket.group && entry.second->gradients == bucket.gradients;
+    });
+    earlier.emplace(key, &bucket);
+    if (!continues) own.push_back(&bucket);
   }
-  return false;
+  return own;
 }
 
 // PL24. The parameters of a sharded bucket are gathered in a copy, and lie in it as what the bucket
 // holds: their elements are as wide. Those that are gathered before each use lie as their gradients do.
 std::string memory_line(const Program& program, const Schedule& schedule,
+                        const std::vector<const Bucket*>& buffers,
                         const std::set<TensorId>& gradients) {
   Bytes copies;
   Bytes sums;
-  for (const Bucket& bucket : schedule.buckets) {
-    if (continues_another(schedule, bucket)) continue;
-    if (bucket.mode == BucketMode::Copy) copies += moved(program, schedule, bucket);
+  for (const Bucket* bucket : buffers) {
+    if (bucket->mode == BucketMode::Copy) copies += moved(program, schedule, *bucket);
     const bool each_use = schedule.parameters == ParameterSync::EachUse;
-    if (bucket.collective == Collective::ReduceScatter && !each_use)
-      copies += moved(program, schedule, bucket);
+    if (bucket->collective == Collective::ReduceScatter && !each_use)
+      copies += moved(program, schedule, *bucket);
   }
   if (schedule.merge.micro_steps > 1) {
     for (const TensorId id : gradients) {
@@ -87,17 +98,18 @@ std::vector<std::string> bucket_report(const Program& program, const Schedule& s
   for (const Bucket& bucket : schedule.buckets) {
     for (const Slice& slice : bucket.gradients) gradients.insert(slice.tensor);
     bytes += moved(program, schedule, bucket);
-    if (!continues_another(schedule, bucket)) padding += padding_of(program, schedule, bucket);
     if (bucket.gradients.size() == 1) ++single;
     if (!bucket.closed_by.empty()) ++closed[bucket.closed_by];
   }
+  const std::vector<const Bucket*> buffers = with_buffers(schedule);
+  for (const Bucket* bucket : buffers) padding += padding_of(program, schedule, *bucket);
   std::vector<std::string> lines;
   lines.push_back(std::to_string(gradients.size()) + " " +
                   std::string(to_string(schedule.buckets.front().collective)) + "s fused into " +
                   std::to_string(schedule.buckets.size()) + ": " + dovetail::to_string(bytes) +
                   ", padding " + dovetail::to_string(padding) + ", " +
                   counted(single, "single gradient") + " apart");
-  lines.push_back(memory_line(program, schedule, gradients));
+  lines.push_back(memory_line(program, schedule, buffers, gradients));
   if (closed.empty()) return lines;
   std::string reasons;
   for (const auto& entry : closed) {

@@ -95,6 +95,11 @@ void Interpreter::leave_shard(BucketId bucket) {
 
 bool Interpreter::needs_second_step() const {
   if (sums_onto_zero_) return true;
+  // What an op sends or brings off the compute stream may still be in flight when the next step begins.
+  const auto leaves_compute = [](const Command& command) {
+    return std::holds_alternative<RunOp>(command.action) && command.stream != kComputeStream;
+  };
+  if (std::ranges::any_of(role_.commands, leaves_compute)) return true;
   for (const BucketLayout& bucket : index_.scheduled.buckets) {
     for (const Place& place : memory_.places(bucket.bucket)) {
       if (index_.tensor(place.tensor)->kind != TensorKind::Parameter) continue;

@@ -247,17 +247,24 @@ TEST_F(PolicyCliTest, PredictTakesThePlansOwnMachineAndDrawsTheStep) {
   }
 }
 
-TEST_F(PolicyCliTest, PredictAsksForAMachineThatIsAFile) {
-  const std::string machine =
+// A plan tells where its machine was read; without that file predict asks for one.
+TEST_F(PolicyCliTest, PredictFindsAMachineThatIsAFile) {
+  const std::string shipped =
       std::string(DOVETAIL_SOURCE_DIR) + "/traces/measured/mlp-1gbit-machine.json";
+  const std::string machine = path() + ".machine.json";
+  std::filesystem::copy_file(shipped, machine);
   const Ended planned = dovetail::testing::ask(
       "plan --workload mlp-1000mbit --policy one-bucket --cluster " + machine + " -o " + path());
   ASSERT_EQ(planned.code, 0) << planned.output;
+  const Ended found = dovetail::testing::ask("predict --plan " + path());
+  EXPECT_EQ(found.code, 0);
+  std::filesystem::remove(machine);
   const Ended refused = dovetail::testing::ask("predict --plan " + path());
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.output,
               HasSubstr("\"here\", is no shipped one: name its file with --cluster"));
-  EXPECT_EQ(dovetail::testing::ask("predict --plan " + path() + " --cluster " + machine).code, 0);
+  const Ended named = dovetail::testing::ask("predict --plan " + path() + " --cluster " + shipped);
+  EXPECT_EQ(named.output, found.output);
 }
 
 }  // namespace

@@ -88,7 +88,7 @@ TEST(CudaLayoutTest, ScopeAllGivesParametersMemoryToo) {
   EXPECT_TRUE(Layout(plan, Rank{0}, Scope::All).has(testing::kA));
 }
 
-// The cpu backend's memory is the judge: same counts, same places relative to the bucket.
+// As in the cpu backend's memory: same counts, same places relative to the bucket.
 void expect_as_on_the_cpu(const ScheduledProgram& plan) {
   for (const Rank rank : {Rank{0}, Rank{1}}) {
     const Layout layout(plan, rank, Scope::Communicated);

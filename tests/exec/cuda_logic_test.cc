@@ -90,7 +90,7 @@ TEST(CudaExpectedTest, TablesGiveWhatTheCpuBackendExpects) {
   const std::vector<values::Term> terms = {
       {.tensor = TensorId{7}, .micro_step = 0, .factor = 0.25, .ranks = {Rank{0}, Rank{1}}},
       {.tensor = TensorId{7}, .micro_step = 1, .factor = 0.25, .ranks = {Rank{0}, Rank{1}}}};
-  const values::Combination judge(terms, 9);
+  const values::Combination expected(terms, 9);
   ExpectedTables tables(always(Element::F32));
   const values::Content content = {{.begin = 0, .count = 1000, .source = 0, .terms = terms}};
   const std::vector<float> place(400);
@@ -100,7 +100,7 @@ TEST(CudaExpectedTest, TablesGiveWhatTheCpuBackendExpects) {
   // Elements 300 .. 699 of the tensor.
   ASSERT_EQ(tables.compare(data, 300, content, 9), 1U);
   for (std::int64_t i = 0; i < 400; ++i) {
-    ASSERT_EQ(tables.at(0, i), judge.at(static_cast<std::size_t>(300 + i))) << i;
+    ASSERT_EQ(tables.at(0, i), expected.at(static_cast<std::size_t>(300 + i))) << i;
   }
   EXPECT_EQ(tables.comparisons()[0].tolerance, 0);
 }

@@ -90,7 +90,7 @@ const Trained& Law::reference(const Combination& combination) {
     for (schedule::Reduction& reduction : program.reductions) reduction.scale = Rational(k);
   }
   const auto trained = references_.emplace(
-      key.str(), train(legal_plan(program, schedule), kSteps, hyperparameters(combination)));
+      key.str(), train(legal_plan(program, schedule), steps_, hyperparameters(combination)));
   EXPECT_EQ(trained.first->second.disagreement, "") << key.str();
   return trained.first->second;
 }
@@ -101,11 +101,11 @@ std::optional<std::string> Law::hold(const Combination& combination, Runs runs) 
     const Program program = training_program(combination.options);
     const schedule::ScheduledProgram plan = legal_plan(program, schedule_of(combination));
     const training::Hyperparameters learning = hyperparameters(combination);
-    const Trained trained = train(plan, kSteps, learning);
+    const Trained trained = train(plan, steps_, learning);
     EXPECT_EQ(differences(reference(combination), trained), "");
     EXPECT_EQ(trained.disagreement, "");
     if (runs == Runs::Twice) {
-      EXPECT_EQ(train(plan, kSteps, learning).weights, trained.weights);
+      EXPECT_EQ(train(plan, steps_, learning).weights, trained.weights);
     }
     ++held_;
     return std::nullopt;

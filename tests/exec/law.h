@@ -36,6 +36,8 @@ class Law {
  public:
   static constexpr std::int32_t kSteps = 10;
 
+  explicit Law(std::int32_t steps = kSteps) : steps_(steps) {}
+
   // Trains twice where asked for: the second run must give the same bits.
   enum class Runs { Once, Twice };
   // Fails the test for any weight that differs. Returns the words of a refusal.
@@ -45,6 +47,7 @@ class Law {
   [[nodiscard]] int held() const { return held_; }
 
  private:
+  std::int32_t steps_;
   std::map<std::string, Trained> references_;
   int held_ = 0;
 };

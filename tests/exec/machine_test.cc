@@ -46,7 +46,7 @@ TEST(MachineTest, CoarseTicksNeverMakeANegativeShare) {
 }
 
 TEST(MachineTest, QuietConditionsAreValid) {
-  const Verdict verdict = judge({.outside_cpu = 0.049,
+  const Verdict verdict = validity_of({.outside_cpu = 0.049,
                                  .steal = 0.009,
                                  .spread = 0.049,
                                  .core_taken = 0.019,
@@ -56,7 +56,7 @@ TEST(MachineTest, QuietConditionsAreValid) {
 }
 
 TEST(MachineTest, EveryBrokenLimitIsAReason) {
-  const Verdict verdict = judge({.outside_cpu = 0.072,
+  const Verdict verdict = validity_of({.outside_cpu = 0.072,
                                  .steal = 0.02,
                                  .spread = 0.3,
                                  .core_taken = 0.112,
@@ -75,8 +75,8 @@ TEST(MachineTest, EveryBrokenLimitIsAReason) {
 // In a container beside other tenants half of the host may be busy: what counts for ranks on devices is
 // whether the threads that feed those waited for a core.
 TEST(MachineTest, ADeviceJobIsJudgedByItsOwnWaitingAndNotByTheHost) {
-  EXPECT_TRUE(judge({.outside_cpu = 0.5, .queue_wait = 0.009}).valid);
-  EXPECT_THAT(judge({.outside_cpu = 0, .queue_wait = 0.02}).reasons,
+  EXPECT_TRUE(validity_of({.outside_cpu = 0.5, .queue_wait = 0.009}).valid);
+  EXPECT_THAT(validity_of({.outside_cpu = 0, .queue_wait = 0.02}).reasons,
               ::testing::ElementsAre(
                   "the threads that feed a device waited for a core for 2.0 %, more than 1.0 %"));
 }
@@ -104,7 +104,7 @@ TEST(MachineTest, TheProcessThatWaitedMostCounts) {
 
 TEST(MachineTest, WhatWasNotLookedAtIsNoReason) {
   EXPECT_TRUE(
-      judge({.outside_cpu = 0, .steal = 0, .spread = {}, .core_taken = {}, .fit_residual = {}})
+      validity_of({.outside_cpu = 0, .steal = 0, .spread = {}, .core_taken = {}, .fit_residual = {}})
           .valid);
 }
 

@@ -16,14 +16,17 @@
 #include <utility>
 #include <variant>
 
+#include "tests/support/program_builder.h"
+
 namespace dovetail::exec::testing {
+
+using dovetail::testing::ProgramBuilder;
 
 using schedule::Collective;
 using schedule::Command;
 using schedule::DType;
 using schedule::Effect;
 using schedule::MemoryWork;
-using schedule::Op;
 using schedule::Phase;
 using schedule::Program;
 using schedule::ReduceOp;
@@ -34,69 +37,53 @@ using schedule::TensorKind;
 
 namespace {
 
-class ProgramWriter {
- public:
-  explicit ProgramWriter(std::int64_t ranks) {
-    program_.name = "three layers";
-    program_.world_size = ranks;
-    using enum TensorKind;
-    add(kA, "a", Parameter, kANumel);
-    add(kB, "b", Parameter, kBNumel);
-    add(kC, "c", Parameter, kCNumel);
-    add(kAGrad, "a.grad", Gradient, kANumel);
-    add(kBGrad, "b.grad", Gradient, kBNumel);
-    add(kCGrad, "c.grad", Gradient, kCNumel);
-    add(kAOut, "a.out", Activation, 100);
-    add(kBOut, "b.out", Activation, 300);
-    add(kLossGrad, "loss.grad", Activation, 1);
-    add(kCIn, "c.in.grad", Activation, 300);
-    add(kBIn, "b.in.grad", Activation, 100);
+// Without groups and debts.
+ProgramBuilder without_debts(std::int64_t ranks, Clip clip) {
+  using enum TensorKind;
+  ProgramBuilder build("three layers", ranks);
+  const auto add = [&](TensorId id, const std::string& name, TensorKind kind,
+                       std::int64_t elements) {
+    DOVETAIL_CHECK(build.tensor(name, kind, elements) == id) << name;
+  };
+  add(kA, "a", Parameter, kANumel);
+  add(kB, "b", Parameter, kBNumel);
+  add(kC, "c", Parameter, kCNumel);
+  add(kAGrad, "a.grad", Gradient, kANumel);
+  add(kBGrad, "b.grad", Gradient, kBNumel);
+  add(kCGrad, "c.grad", Gradient, kCNumel);
+  add(kAOut, "a.out", Activation, 100);
+  add(kBOut, "b.out", Activation, 300);
+  add(kLossGrad, "loss.grad", Activation, 1);
+  add(kCIn, "c.in.grad", Activation, 300);
+  add(kBIn, "b.in.grad", Activation, 100);
+  const auto run = [&](const std::string& name, Phase phase, std::vector<TensorId> reads,
+                       std::vector<TensorId> writes, Effect effect = schedule::Opaque{}) {
+    build.op(name, phase, MemoryWork{.bytes = kib(4), .flop = Flop(1)}, std::move(reads),
+             std::move(writes), effect);
+  };
+  run("a.forward", Phase::Forward, {kA}, {kAOut});
+  run("b.forward", Phase::Forward, {kAOut, kB}, {kBOut});
+  run("c.forward", Phase::Forward, {kBOut, kC}, {});
+  run("loss.fill", Phase::Backward, {}, {kLossGrad}, schedule::FillLossGradient{Rational(1)});
+  run("c.backward", Phase::Backward, {kLossGrad, kBOut, kC}, {kCGrad, kCIn});
+  run("b.backward", Phase::Backward, {kCIn, kAOut, kB}, {kBGrad, kBIn});
+  run("a.backward", Phase::Backward, {kBIn, kA}, {kAGrad});
+  if (clip == Clip::GlobalNorm) {
+    add(kNorm, "norm", TensorKind::Activation, 1);
+    run("norm", Phase::Optimizer, {kCGrad, kBGrad, kAGrad}, {kNorm},
+        schedule::GlobalNorm{.rescale = Rational(1)});
   }
-
-  Program write(Clip clip) {
-    run("a.forward", Phase::Forward, {kA}, {kAOut});
-    run("b.forward", Phase::Forward, {kAOut, kB}, {kBOut});
-    run("c.forward", Phase::Forward, {kBOut, kC}, {});
-    run("loss.fill", Phase::Backward, {}, {kLossGrad}, schedule::FillLossGradient{Rational(1)});
-    run("c.backward", Phase::Backward, {kLossGrad, kBOut, kC}, {kCGrad, kCIn});
-    run("b.backward", Phase::Backward, {kCIn, kAOut, kB}, {kBGrad, kBIn});
-    run("a.backward", Phase::Backward, {kBIn, kA}, {kAGrad});
-    if (clip == Clip::GlobalNorm) {
-      add(kNorm, "norm", TensorKind::Activation, 1);
-      run("norm", Phase::Optimizer, {kCGrad, kBGrad, kAGrad}, {kNorm},
-          schedule::GlobalNorm{.rescale = Rational(1)});
-    }
-    const auto update = [&](const std::string& name, TensorId gradient, TensorId parameter) {
-      std::vector<TensorId> reads = {gradient, parameter};
-      if (clip == Clip::GlobalNorm) reads.push_back(kNorm);
-      run(name, Phase::Optimizer, std::move(reads), {parameter},
-          schedule::Update{.elementwise = true, .rescale = Rational(1)});
-    };
-    update("c.update", kCGrad, kC);
-    update("b.update", kBGrad, kB);
-    update("a.update", kAGrad, kA);
-    return std::move(program_);
-  }
-
- private:
-  void add(TensorId id, std::string name, TensorKind kind, std::int64_t elements) {
-    program_.tensors.push_back(
-        {.id = id, .name = std::move(name), .kind = kind, .shape = {elements}});
-  }
-  void run(std::string name, Phase phase, std::vector<TensorId> reads, std::vector<TensorId> writes,
-           Effect effect = schedule::Opaque{}) {
-    const auto id = static_cast<std::int32_t>(program_.ops.size());
-    program_.ops.push_back({.id = OpId{id},
-                            .name = std::move(name),
-                            .phase = phase,
-                            .work = MemoryWork{.bytes = kib(4), .flop = Flop(1)},
-                            .reads = std::move(reads),
-                            .writes = std::move(writes),
-                            .effect = effect});
-  }
-
-  Program program_;
-};
+  const auto update = [&](const std::string& name, TensorId gradient, TensorId parameter) {
+    std::vector<TensorId> reads = {gradient, parameter};
+    if (clip == Clip::GlobalNorm) reads.push_back(kNorm);
+    run(name, Phase::Optimizer, std::move(reads), {parameter},
+        schedule::Update{.elementwise = true, .rescale = Rational(1)});
+  };
+  update("c.update", kCGrad, kC);
+  update("b.update", kBGrad, kB);
+  update("a.update", kAGrad, kA);
+  return build;
+}
 
 void owe(Program& program, GroupId group) {
   for (const TensorId gradient : {kCGrad, kBGrad, kAGrad}) {
@@ -107,16 +94,13 @@ void owe(Program& program, GroupId group) {
 }  // namespace
 
 Program three_layers(std::int64_t ranks, Clip clip) {
-  Program program = ProgramWriter(ranks).write(clip);
-  schedule::ProcessGroup group = {.id = kAll, .name = "dp", .ranks = {}};
-  for (std::int32_t rank = 0; rank < ranks; ++rank) group.ranks.push_back(Rank{rank});
-  program.groups = {group};
-  owe(program, kAll);
-  return program;
+  ProgramBuilder build = without_debts(ranks, clip);
+  owe(build.program, build.ranks("dp"));
+  return build.program;
 }
 
 Program three_layers_in_pairs(Owes owes) {
-  Program program = ProgramWriter(4).write(Clip::None);
+  Program program = without_debts(4, Clip::None).program;
   program.groups = {{kPairs, "pairs", {Rank{0}, Rank{1}, Rank{2}, Rank{3}}, 2},
                     {kAcross, "across", {Rank{0}, Rank{2}, Rank{1}, Rank{3}}, 2}};
   owe(program, kPairs);

@@ -14,7 +14,9 @@
 #include "tests/exec/drawn.h"
 #include "tests/exec/law.h"
 #include "tests/exec/programs.h"
+#include "tests/support/programs.h"
 #include "tests/support/random_language.h"
+#include "tests/support/tensor_parallel.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -64,6 +66,30 @@ TEST_P(RandomSchedulesOfPart, LegalOnesGiveExactGradientsAndTheWeightsOfTheNaive
   EXPECT_EQ(trained, kWantedHere / 4);
   // Two steps on two ranks; every schedule reduces all 5,000 gradient elements.
   EXPECT_GT(checked, std::int64_t{kWantedHere} * 2 * 2 * 5000);
+}
+
+// The Program's own collectives, placed at random beside random buckets: four ranks in two tensor-parallel
+// and two data-parallel pairs find every value.
+TEST(PlacedCollectivesTest, FindTheSameValuesWhereverTheyAreLaunched) {
+  int placed = 0;
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    schedule::Plan source;
+    source.program = dovetail::testing::tensor_parallel(
+        {.layers = static_cast<std::int32_t>(random.between(1, 3))});
+    source.schedule = dovetail::testing::random_schedule(random, source.program);
+    source.schedule.merge.micro_steps = static_cast<std::int32_t>(random.between(1, 2));
+    dovetail::testing::place_collectives(random, source.program, source.schedule);
+    placed += static_cast<int>(source.schedule.collectives.size());
+    ScheduledProgram plan = schedule::lower(source.program, source.schedule).program;
+    ASSERT_TRUE(schedule::verify(source.program, plan, source.schedule.merge).empty());
+    plan.owed = owed_by(source);
+    const CheckResult check = run_over_ring(plan, {.warmup = 0, .steps = 2});
+    EXPECT_EQ(check.wrong, 0) << check.first_wrong;
+    EXPECT_GT(check.checked, 0);
+  }
+  EXPECT_GT(placed, 20);
 }
 
 // All factors of the gradients that some op is to find.

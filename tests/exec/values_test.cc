@@ -34,7 +34,7 @@ std::vector<float> local(const Write& write, std::size_t count = kCount) {
   return data;
 }
 
-// Adds up in double precision: an independent judge.
+// Adds up in double precision, by itself.
 std::vector<float> reduced(std::int32_t world, ReduceOp op, TensorId gradient = kGradient,
                            std::int32_t step = kStep) {
   std::vector<double> sum(kCount, 0.0);

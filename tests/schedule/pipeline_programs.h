@@ -10,6 +10,7 @@
 
 #include "schedule/program.h"
 #include "schedule/schedule.h"
+#include "tests/support/program_builder.h"
 
 namespace dovetail::schedule {
 
@@ -19,12 +20,8 @@ namespace dovetail::schedule {
 class LayerChain {
  public:
   LayerChain(std::int32_t layers, std::int32_t stages, std::int32_t layers_per_stage = 1)
-      : layers_(layers), layers_per_stage_(layers_per_stage) {
-    program_.name = "layers";
-    program_.stages = stages;
-    program_.world_size = 2 * stages;
-    program_.groups.push_back({GroupId{0}, "dp", {}, 2});
-    for (std::int32_t r = 0; r < 2 * stages; ++r) program_.groups[0].ranks.push_back(Rank{r});
+      : layers_(layers), layers_per_stage_(layers_per_stage), build_("layers", 2 * stages, stages) {
+    build_.ranks("dp", 2);
     for (std::int32_t i = 0; i < layers; ++i) {
       weights_.push_back(tensor("w" + std::to_string(i), TensorKind::Parameter));
       outputs_.push_back(tensor("a" + std::to_string(i), TensorKind::Activation));
@@ -38,7 +35,7 @@ class LayerChain {
     }
   }
 
-  [[nodiscard]] Program take() const { return program_; }
+  [[nodiscard]] Program take() const { return build_.program; }
 
  private:
   static TensorId at(const std::vector<TensorId>& ids, std::int32_t i) {
@@ -46,21 +43,14 @@ class LayerChain {
   }
 
   TensorId tensor(const std::string& name, TensorKind kind) {
-    const TensorId id{static_cast<std::int32_t>(program_.tensors.size())};
-    program_.tensors.push_back({id, name, kind, DType::F32, {256}});
-    return id;
+    return build_.tensor(name, kind, 256);
   }
 
   void op(const std::string& name, std::int32_t layer, Phase phase, std::vector<TensorId> reads,
           std::vector<TensorId> writes) {
-    program_.ops.push_back({.id = OpId{static_cast<std::int32_t>(program_.ops.size())},
-                            .name = name + std::to_string(layer),
-                            .phase = phase,
-                            .work = TimedWork{{Duration(1000)}},
-                            .reads = std::move(reads),
-                            .writes = std::move(writes),
-                            .effect = phase == Phase::Optimizer ? update() : Effect{Opaque{}},
-                            .stage = layer / layers_per_stage_});
+    build_.op(name + std::to_string(layer), phase, TimedWork{{Duration(1000)}}, std::move(reads),
+              std::move(writes), phase == Phase::Optimizer ? update() : Effect{Opaque{}});
+    build_.program.ops.back().stage = layer / layers_per_stage_;
   }
 
   static Effect update() { return Update{.elementwise = true, .rescale = Rational(1)}; }
@@ -81,12 +71,12 @@ class LayerChain {
       writes.push_back(at(deltas_, i - 1));
     }
     op("B", i, Phase::Backward, reads, writes);
-    program_.reductions.push_back({at(gradients_, i), GroupId{0}, ReduceOp::Average});
+    build_.owe(at(gradients_, i), GroupId{0});
   }
 
   std::int32_t layers_;
   std::int32_t layers_per_stage_;
-  Program program_;
+  dovetail::testing::ProgramBuilder build_;
   std::vector<TensorId> weights_, outputs_, gradients_, deltas_;
 };
 

@@ -24,41 +24,21 @@
 #include <variant>
 #include <vector>
 
+#include "tests/support/program_builder.h"
+
 namespace dovetail::schedule::verify_test {
 
 inline constexpr GroupId kDp{0};
 
-class TrainingBuilder {
- public:
-  explicit TrainingBuilder(std::int32_t world) {
-    program.name = "training";
-    program.world_size = world;
-    program.groups.push_back({kDp, "dp", {}});
-    for (std::int32_t rank = 0; rank < world; ++rank) {
-      program.groups[0].ranks.push_back(Rank{rank});
-    }
-  }
-
-  TensorId tensor(const std::string& name, TensorKind kind, std::int64_t elements) {
-    const TensorId id{static_cast<std::int32_t>(program.tensors.size())};
-    program.tensors.push_back({.id = id, .name = name, .kind = kind, .shape = {elements}});
-    return id;
-  }
+// All ranks owe over kDp; every op moves 48 bytes.
+struct TrainingBuilder : dovetail::testing::ProgramBuilder {
+  explicit TrainingBuilder(std::int32_t world) : ProgramBuilder("training", world) { ranks("dp"); }
 
   OpId op(const std::string& name, Phase phase, std::vector<TensorId> reads,
           std::vector<TensorId> writes, Effect effect = Opaque{}) {
-    const OpId id{static_cast<std::int32_t>(program.ops.size())};
-    program.ops.push_back({.id = id,
-                           .name = name,
-                           .phase = phase,
-                           .work = MemoryWork{Bytes(48), Flop(0)},
-                           .reads = std::move(reads),
-                           .writes = std::move(writes),
-                           .effect = effect});
-    return id;
+    return ProgramBuilder::op(name, phase, MemoryWork{Bytes(48), Flop(0)}, std::move(reads),
+                              std::move(writes), effect);
   }
-
-  Program program;
 };
 
 // Layers with so many parameters each.
@@ -82,7 +62,7 @@ inline Program training(const std::vector<std::int64_t>& elements, std::int32_t 
     const TensorId out_grad = build.tensor(name + ".out.grad", TensorKind::Activation, 4);
     build.op(name + ".backward", Phase::Backward, {weight[i], out[i], arriving},
              {grad[i], out_grad});
-    build.program.reductions.push_back({grad[i], kDp, ReduceOp::Average});
+    build.owe(grad[i], kDp);
     arriving = out_grad;
   }
   for (std::size_t i = elements.size(); i-- > 0;) {

@@ -1,4 +1,4 @@
-// Tests of the exact optimum: hand calculations, then enumeration of all groupings as the judge.
+// Tests of the exact optimum: hand calculations, then enumeration of all groupings.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "search/exact.h"
@@ -203,7 +203,7 @@ BucketCost random_table(std::int64_t seed, std::int64_t most) {
 }
 
 template <class Cost>
-void expect_judged(const PartitionProblem& problem, const Cost& cost) {
+void expect_like_enumeration(const PartitionProblem& problem, const Cost& cost) {
   const Partition exact = exact_partition(problem, cost);
   EXPECT_EQ(exact.finish, enumerate_partitions(problem, cost).finish);
   EXPECT_EQ(exact.finish, evaluate(problem, exact.ends, cost).back());
@@ -218,7 +218,7 @@ TEST(ExactTest, AffineOptimumEqualsEnumerationInFinishAndInBuckets) {
     SCOPED_TRACE("seed " + std::to_string(kSeed) + ", instance " + std::to_string(instance));
     const PartitionProblem problem = random_problem(random, 16);
     const AffineCost cost = random_affine(random, problem);
-    expect_judged(problem, cost);
+    expect_like_enumeration(problem, cost);
     EXPECT_EQ(exact_partition(problem, cost).ends.size(),
               enumerate_partitions(problem, cost).ends.size());
     EXPECT_LE(suffix_bound(problem, cost), exact_partition(problem, cost).finish);
@@ -231,7 +231,7 @@ TEST(ExactTest, PiecewiseOptimumEqualsEnumerationToTheNanosecond) {
     SCOPED_TRACE("seed " + std::to_string(kSeed + 1) + ", instance " + std::to_string(instance));
     const PartitionProblem problem = random_problem(random, 16);
     const std::vector<LinearPiece> pieces = random_pieces(random, problem);
-    expect_judged(problem, pieces);
+    expect_like_enumeration(problem, pieces);
     EXPECT_LE(suffix_bound(problem, pieces), exact_partition(problem, pieces).finish);
   }
 }
@@ -242,12 +242,12 @@ TEST(ExactTest, AnyCostOptimumEqualsEnumerationToTheNanosecond) {
     SCOPED_TRACE("seed " + std::to_string(kSeed + 2) + ", instance " + std::to_string(instance));
     const PartitionProblem problem = random_problem(random, 12);
     const auto most = 1 + std::llround(4 * mean_gap(problem));
-    expect_judged(problem, random_table(instance, most));
+    expect_like_enumeration(problem, random_table(instance, most));
   }
 }
 
 TEST(ExactTest, EnumerationEqualsARecursionWrittenInFloatingPoint) {
-  // The judge shares its ticks with the judged, so it is judged by the definition of T itself:
+  // Enumeration shares its ticks with what it is held against, so it is checked by the definition of T itself:
   // f in long double. Both round once, so they differ by the rounding of the slope and less than 1
   // ns besides: total bytes * 2^-28 ns for a step under 17 s.
   Random random(kSeed + 3);

@@ -58,9 +58,9 @@ Case small_case(std::uint64_t seed, std::int64_t layers) {
   return result;
 }
 
-class Judge {
+class Simulator {
  public:
-  explicit Judge(const Case& of) : case_(of) {}
+  explicit Simulator(const Case& of) : case_(of) {}
 
   [[nodiscard]] sim::SteadyState play(const schedule::Schedule& schedule) {
     const schedule::Lowered lowered = schedule::lower(case_.program, schedule);
@@ -103,13 +103,13 @@ TEST(StepModelTest, EveryGroupingOfSmallProgramsIsAsSimulated) {
     const StepModel::Made made = StepModel::make(small.program, small.costs, small.frame);
     ASSERT_TRUE(made.model) << made.refusal;
     StepWorkspace workspace = made.model->workspace();
-    Judge judge(small);
+    Simulator simulator(small);
     const auto count = static_cast<std::size_t>(made.model->gradients());
     for (const auto& ends : testing::all_groupings(count)) {
       const auto mode = seed % 2 == 0 ? BucketMode::View : BucketMode::Copy;
       const auto wait = seed % 3 == 0 ? WaitPoint::EndOfBackward : WaitPoint::FirstUse;
       const Choices choices = testing::choices_with_ends(ends, mode, wait);
-      judge.expect_equal(*made.model, choices, made.model->evaluate(choices, workspace));
+      simulator.expect_equal(*made.model, choices, made.model->evaluate(choices, workspace));
       if (::testing::Test::HasFailure()) return;
     }
     tally.add(workspace);
@@ -127,11 +127,11 @@ TEST(StepModelTest, RandomPlacementsOfSmallProgramsAreAsSimulated) {
     const StepModel::Made made = StepModel::make(small.program, small.costs, small.frame);
     ASSERT_TRUE(made.model) << made.refusal;
     StepWorkspace workspace = made.model->workspace();
-    Judge judge(small);
+    Simulator simulator(small);
     Random random(seed);
     for (int i = 0; i < 8; ++i) {
       const Choices choices = testing::random_choices(random, *made.model, 3);
-      judge.expect_equal(*made.model, choices, made.model->evaluate(choices, workspace));
+      simulator.expect_equal(*made.model, choices, made.model->evaluate(choices, workspace));
       if (::testing::Test::HasFailure()) return;
     }
     tally.add(workspace);
@@ -171,11 +171,11 @@ TEST(StepModelTest, RandomPlacementsOfModelsAreAsSimulated) {
         StepModel::make(model_case.program, model_case.costs, model_case.frame);
     ASSERT_TRUE(made.model) << made.refusal;
     StepWorkspace workspace = made.model->workspace();
-    Judge judge(model_case);
+    Simulator simulator(model_case);
     Random random(7);
     for (int i = 0; i < 12; ++i) {
       const Choices choices = testing::random_choices(random, *made.model, 2 + 3 * i);
-      judge.expect_equal(*made.model, choices, made.model->evaluate(choices, workspace));
+      simulator.expect_equal(*made.model, choices, made.model->evaluate(choices, workspace));
       if (::testing::Test::HasFailure()) return;
     }
     tally.add(workspace);
@@ -231,6 +231,39 @@ TEST(StepModelTest, AChangeOfASettledCandidateIsAsOneFromNothing) {
   EXPECT_GT(counts.full, 300);
 }
 
+// Buckets of two gradients on two streams in turn, and every border moved by one: what follows soon stands
+// as before.
+TEST(StepModelTest, AMovedBorderRejoinsTheSettledCandidate) {
+  const Case model_case = zoo_case("resnet50", "a100x8", "per-tensor");
+  const StepModel::Made made =
+      StepModel::make(model_case.program, model_case.costs, model_case.frame);
+  ASSERT_TRUE(made.model) << made.refusal;
+  std::vector<std::size_t> ends;
+  for (std::int32_t i = 2; i < made.model->gradients(); i += 2) {
+    ends.push_back(static_cast<std::size_t>(i));
+  }
+  ends.push_back(static_cast<std::size_t>(made.model->gradients()));
+  Choices settled =
+      testing::choices_with_ends(ends, schedule::BucketMode::View, schedule::WaitPoint::FirstUse);
+  for (std::size_t b = 0; b < settled.size(); ++b) settled[b].stream = b % 2 == 0 ? 0 : 1;
+  StepWorkspace workspace = made.model->workspace();
+  StepWorkspace fresh = made.model->workspace();
+  ASSERT_TRUE(made.model->settle(settled, workspace));
+  for (std::size_t b = 0; b + 1 < settled.size(); ++b) {
+    Choices changed = settled;
+    --changed[b].end;
+    --changed[b + 1].begin;
+    const auto found = made.model->evaluate_change(changed, b, workspace);
+    const auto expected = made.model->evaluate(changed, fresh);
+    ASSERT_TRUE(found && expected) << b;
+    EXPECT_EQ(found->step_ns, expected->step_ns) << b;
+    EXPECT_EQ(found->exposed_ns, expected->exposed_ns) << b;
+    EXPECT_EQ(found->communication_ns, expected->communication_ns) << b;
+    EXPECT_EQ(found->compute_ns, expected->compute_ns) << b;
+  }
+  EXPECT_GT(StepModel::counts(workspace).rejoined, 20);
+}
+
 // Contention of every kind, both kinds of hosts, links that are shared.
 TEST(StepModelTest, AChangeUnderContentionIsAsOneFromNothing) {
   StepModel::Counts counts;
@@ -252,17 +285,17 @@ TEST(StepModelTest, SchedulesOfPoliciesAreReadAsChoices) {
       StepModel::make(model_case.program, model_case.costs, model_case.frame);
   ASSERT_TRUE(made.model) << made.refusal;
   StepWorkspace workspace = made.model->workspace();
-  Judge judge(model_case);
+  Simulator simulator(model_case);
   for (const char* policy : {"torch-ddp", "threshold", "per-tensor", "one-bucket", "no-overlap",
                              "threshold:threshold=4MiB,batch=3", "torch-ddp:scope=whole-stream"}) {
     SCOPED_TRACE(policy);
     const schedule::Schedule schedule = frame_of(model_case.program, policy);
     const std::optional<Choices> choices = made.model->choices_of(schedule);
     ASSERT_TRUE(choices);
-    judge.expect_equal(*made.model, *choices, made.model->evaluate(*choices, workspace));
+    simulator.expect_equal(*made.model, *choices, made.model->evaluate(*choices, workspace));
     const auto found = made.model->evaluate(*choices, workspace);
     ASSERT_TRUE(found);
-    EXPECT_EQ(found->step_ns, judge.play(schedule).summary.step_ns);
+    EXPECT_EQ(found->step_ns, simulator.play(schedule).summary.step_ns);
     const auto again = made.model->choices_of(made.model->schedule_of(*choices));
     ASSERT_TRUE(again);
     EXPECT_EQ(made.model->evaluate(*again, workspace)->step_ns, found->step_ns);

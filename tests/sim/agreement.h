@@ -1,4 +1,4 @@
-// The judge's verdict: all engines and the slow reference give every node of a plan the same times.
+// All engines and the slow reference must give every node of a plan the same times.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,4 +1,4 @@
-// Rates: links that are shared, compute beside several collectives, and the engine against the judge.
+// Rates: links that are shared, compute beside several collectives, and the engine against the reference.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/rates.h"
@@ -26,7 +26,6 @@ using testing::line;
 using testing::RolePlan;
 using testing::us;
 
-constexpr std::int32_t kCompute = 0;
 const std::vector<models::LinkLoad> kLink = {{.link = 0, .share = 1}};
 
 std::vector<double> solved(LinkShares& shares, const std::vector<std::vector<Demand>>& transfers) {
@@ -292,7 +291,7 @@ TEST(GrowthTest, EventsPerNodeGrowWithWhatIsInFlightTogetherOnly) {
   }
 }
 
-// ------------------------------------------------------------------------- against the judge
+// ------------------------------------------------------------------------- against the reference
 
 TEST(RatesAgreementTest, OnAllGroupingsWithContention) {
   Random random(11);
@@ -332,59 +331,23 @@ TEST(RatesAgreementTest, OnRandomSchedulesWithSeveralStreams) {
   EXPECT_GT(shared, 60U);
 }
 
-// Ranks in rows and columns of a grid, groups of both kinds on three streams, ops of all classes.
 TEST(RatesAgreementTest, OnRandomGridsWithSeveralTransfersInFlight) {
   for (std::uint64_t seed = 0; seed < 80; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
-    const auto rows = static_cast<std::int32_t>(random.between(1, 3));
-    const auto columns = static_cast<std::int32_t>(random.between(1, 3));
-    RolePlan roles(1, rows * columns, {"compute", "comm0", "comm1", "comm2"});
-    std::vector<Rank> by_row;
-    std::vector<Rank> by_column;
-    for (std::int32_t r = 0; r < rows * columns; ++r) {
-      by_row.push_back(Rank{r});
-      by_column.push_back(Rank{r % rows * columns + r / rows});
-    }
-    const GroupId tp = roles.group("tp", by_row, columns);
-    const GroupId dp = roles.group("dp", by_column, rows);
-    for (int i = 0; i < 10; ++i) {
-      std::vector<Duration> by_rank;
-      for (std::int32_t r = 0; r < rows * columns; ++r) {
-        by_rank.push_back(Duration(random.between(0, 3000)));
-      }
-      roles.run(0, kCompute, "op" + std::to_string(i), by_rank);
-      const auto stream = static_cast<std::int32_t>(random.between(0, 3));
-      const CollectiveWork work{.kind = Collective::AllReduce,
-                                .group = random.between(0, 1) == 0 ? tp : dp,
-                                .bytes = Bytes(random.between(1, 2000))};
-      if (stream != kCompute) roles.chain(0, kCompute, stream);
-      roles.communicate(0, stream, "sum" + std::to_string(i), work);
-      if (stream != kCompute && random.between(0, 3) == 0) roles.chain(0, stream, kCompute);
-    }
+    const auto plan = testing::random_grid(random, 3);
     testing::SimpleMachine machine = testing::random_machine(random);
     testing::contend(random, machine);
     machine.loads = kLink;
-    expect_reference(roles.plan(), testing::costs_of(machine, roles.plan().program), 1);
+    expect_reference(plan, testing::costs_of(machine, plan.program), 1);
   }
 }
 
 TEST(RatesAgreementTest, OnRandomPipelinesWithContention) {
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
-    testing::PipelinePlan pipeline;
-    pipeline.shape = {.stages = static_cast<std::int32_t>(random.between(1, 3)),
-                      .micro_steps = static_cast<std::int32_t>(random.between(1, 4))};
-    pipeline.width = static_cast<std::int32_t>(random.between(1, 2));
-    pipeline.message = Bytes(random.between(1, 3000));
-    pipeline.gradients = Bytes(4 * random.between(0, 2000));
-    const std::int64_t spread = random.between(0, 1000);
-    pipeline.time = [spread](schedule::Phase phase, std::int32_t role, std::int32_t rank) {
-      const std::int64_t forward = phase == schedule::Phase::Forward ? 1 : 2;
-      return Duration(forward * (1000 + (spread * 31 + role * 17 + rank * 7) % 501));
-    };
-    const auto plan = testing::pipeline_plan(pipeline);
+    const auto plan = testing::pipeline_plan(testing::random_pipeline(random));
     testing::SimpleMachine machine = testing::random_machine(random);
     testing::contend(random, machine);
     expect_reference(plan, testing::costs_of(machine, plan.program),

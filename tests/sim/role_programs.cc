@@ -14,10 +14,7 @@ using schedule::Collective;
 using schedule::Phase;
 
 RolePlan::RolePlan(std::int32_t roles, std::int32_t width, const std::vector<std::string>& streams)
-    : width_(width) {
-  plan_.program.name = "roles";
-  plan_.program.world_size = std::int64_t{roles} * width;
-  plan_.program.stages = roles;
+    : width_(width), build_("roles", std::int64_t{roles} * width, roles) {
   for (std::int32_t role = 0; role < roles; ++role) {
     schedule::RankProgram& program = plan_.roles.emplace_back();
     for (std::int32_t i = 0; i < width; ++i) program.ranks.push_back(Rank{role * width + i});
@@ -29,9 +26,7 @@ RolePlan::RolePlan(std::int32_t roles, std::int32_t width, const std::vector<std
 
 GroupId RolePlan::group(const std::string& name, std::vector<Rank> ranks,
                         std::int64_t instance_size) {
-  const GroupId id{static_cast<std::int32_t>(plan_.program.groups.size())};
-  plan_.program.groups.push_back({id, name, std::move(ranks), instance_size});
-  return id;
+  return build_.group(name, std::move(ranks), instance_size);
 }
 
 GroupId RolePlan::pairs(std::int32_t a, std::int32_t b) {
@@ -43,20 +38,12 @@ GroupId RolePlan::pairs(std::int32_t a, std::int32_t b) {
   return group("pp" + std::to_string(a) + "-" + std::to_string(b), std::move(ranks), 2);
 }
 
-GroupId RolePlan::within_roles(const std::string& name) {
-  std::vector<Rank> ranks;
-  for (std::int32_t r = 0; r < plan_.program.world_size; ++r) ranks.push_back(Rank{r});
-  return group(name, std::move(ranks), width_);
-}
+GroupId RolePlan::within_roles(const std::string& name) { return build_.ranks(name, width_); }
 
 BucketId RolePlan::bucket(Bytes bytes, std::int64_t shards) {
   const BucketId id{static_cast<std::int32_t>(plan_.buckets.size())};
-  const TensorId tensor{static_cast<std::int32_t>(plan_.program.tensors.size())};
-  plan_.program.tensors.push_back({tensor,
-                                   "g" + std::to_string(tensor.value),
-                                   schedule::TensorKind::Gradient,
-                                   schedule::DType::F32,
-                                   {bytes.count() / 4}});
+  const TensorId tensor = build_.tensor("g" + std::to_string(build_.program.tensors.size()),
+                                        schedule::TensorKind::Gradient, bytes.count() / 4);
   schedule::BucketLayout layout;
   layout.bucket = id;
   layout.payload = layout.size = bytes;
@@ -67,13 +54,9 @@ BucketId RolePlan::bucket(Bytes bytes, std::int64_t shards) {
 }
 
 OpId RolePlan::op(std::int32_t role, const std::string& name, schedule::Work work) {
-  schedule::Op op;
-  op.id = OpId{static_cast<std::int32_t>(plan_.program.ops.size())};
-  op.name = name;
-  op.work = std::move(work);
-  op.stage = role;
-  plan_.program.ops.push_back(std::move(op));
-  return plan_.program.ops.back().id;
+  const OpId id = build_.op(name, Phase::Forward, std::move(work), {}, {});
+  build_.program.ops.back().stage = role;
+  return id;
 }
 
 void RolePlan::add(std::int32_t role, std::int32_t stream, schedule::Action action) {
@@ -199,6 +182,54 @@ class PipelineBuilder {
 
 schedule::ScheduledProgram pipeline_plan(const PipelinePlan& pipeline) {
   return PipelineBuilder(pipeline).build();
+}
+
+PipelinePlan random_pipeline(Random& random) {
+  PipelinePlan pipeline;
+  pipeline.shape.kind = random.between(0, 1) == 0 ? schedule::PipelineKind::OneFOneB
+                                                  : schedule::PipelineKind::Sequential;
+  pipeline.shape.stages = static_cast<std::int32_t>(random.between(1, 4));
+  pipeline.shape.micro_steps = static_cast<std::int32_t>(random.between(1, 5));
+  pipeline.width = static_cast<std::int32_t>(random.between(1, 3));
+  pipeline.message = Bytes(random.between(1, 3000));
+  pipeline.gradients = Bytes(4 * random.between(0, 2000));
+  const std::int64_t seed = random.between(0, 1000);
+  pipeline.time = [seed](Phase phase, std::int32_t role, std::int32_t rank) {
+    const std::int64_t forward = phase == Phase::Forward ? 1 : 2;
+    return Duration(forward * (1000 + (seed * 31 + role * 17 + rank * 7) % 501));
+  };
+  return pipeline;
+}
+
+schedule::ScheduledProgram random_grid(Random& random, std::int32_t streams) {
+  const auto rows = static_cast<std::int32_t>(random.between(1, 3));
+  const auto columns = static_cast<std::int32_t>(random.between(1, 3));
+  std::vector<std::string> names = {"compute"};
+  for (std::int32_t i = 0; i < streams; ++i) names.push_back("comm" + std::to_string(i));
+  RolePlan roles(1, rows * columns, names);
+  std::vector<Rank> by_row;
+  std::vector<Rank> by_column;
+  for (std::int32_t r = 0; r < rows * columns; ++r) {
+    by_row.push_back(Rank{r});
+    by_column.push_back(Rank{r % rows * columns + r / rows});
+  }
+  const GroupId tp = roles.group("tp", by_row, columns);
+  const GroupId dp = roles.group("dp", by_column, rows);
+  for (int i = 0; i < 10; ++i) {
+    std::vector<Duration> by_rank;
+    for (std::int32_t r = 0; r < rows * columns; ++r) {
+      by_rank.push_back(Duration(random.between(0, 3000)));
+    }
+    roles.run(0, 0, "op" + std::to_string(i), by_rank);
+    const auto stream = static_cast<std::int32_t>(random.between(0, streams));
+    const schedule::CollectiveWork work{.kind = Collective::AllReduce,
+                                        .group = random.between(0, 1) == 0 ? tp : dp,
+                                        .bytes = Bytes(random.between(1, 2000))};
+    if (stream != 0) roles.chain(0, 0, stream);
+    roles.communicate(0, stream, "sum" + std::to_string(i), work);
+    if (stream != 0 && random.between(0, 3) == 0) roles.chain(0, stream, 0);
+  }
+  return roles.plan();
 }
 
 models::Costs role_costs(const schedule::ScheduledProgram& plan,

@@ -9,10 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "base/random.h"
 #include "models/costs.h"
 #include "schedule/pipeline/order.h"
 #include "schedule/scheduled_program.h"
 #include "schedule/transfers.h"
+#include "tests/support/program_builder.h"
 
 namespace dovetail::testing {
 
@@ -46,6 +48,7 @@ class RolePlan {
 
   [[nodiscard]] schedule::ScheduledProgram plan() const {
     schedule::ScheduledProgram linked = plan_;
+    linked.program = build_.program;
     schedule::link_transfers(linked);
     return linked;
   }
@@ -56,7 +59,8 @@ class RolePlan {
   std::int32_t width_;
   std::int32_t events_ = 0;
   std::int32_t commands_ = 0;
-  schedule::ScheduledProgram plan_;
+  ProgramBuilder build_;
+  schedule::ScheduledProgram plan_;  // but for its program
 };
 
 // A pipeline without interleaving: forward and backward of each micro-batch as `time(phase, role,
@@ -71,6 +75,13 @@ struct PipelinePlan {
   Bytes gradients = Bytes(0);
 };
 schedule::ScheduledProgram pipeline_plan(const PipelinePlan& pipeline);
+
+// Up to four stages, five micro-steps and three ranks per role, in either order.
+PipelinePlan random_pipeline(Random& random);
+
+// Ranks in rows and columns of a grid, tensor-parallel groups along one side and data-parallel ones along
+// the other; ten ops with an all-reduce each, on the compute stream or one of so many others.
+schedule::ScheduledProgram random_grid(Random& random, std::int32_t streams);
 
 // Timed ops as they are; every collective by the table, sends by `send` where it is given; free copies
 // and hosts; no rank is folded.

@@ -20,7 +20,6 @@ namespace dovetail::sim {
 namespace {
 
 using schedule::Collective;
-using schedule::CollectiveWork;
 using schedule::Phase;
 using testing::PipelinePlan;
 using testing::role_costs;
@@ -190,69 +189,26 @@ TEST(RolesTest, OnlyTheRolesThatTakePartSlowATransfer) {
   EXPECT_EQ(to_us(span_of(trace, "all-reduce bucket 0", 0).end), 35);
 }
 
-PipelinePlan random_pipeline(Random& random) {
-  PipelinePlan pipeline;
-  pipeline.shape.kind = random.between(0, 1) == 0 ? schedule::PipelineKind::OneFOneB
-                                                  : schedule::PipelineKind::Sequential;
-  pipeline.shape.stages = static_cast<std::int32_t>(random.between(1, 4));
-  pipeline.shape.micro_steps = static_cast<std::int32_t>(random.between(1, 5));
-  pipeline.width = static_cast<std::int32_t>(random.between(1, 3));
-  pipeline.message = Bytes(random.between(1, 3000));
-  pipeline.gradients = Bytes(4 * random.between(0, 2000));
-  const std::int64_t seed = random.between(0, 1000);
-  pipeline.time = [seed](Phase phase, std::int32_t role, std::int32_t rank) {
-    const std::int64_t forward = phase == Phase::Forward ? 1 : 2;
-    return Duration(forward * (1000 + (seed * 31 + role * 17 + rank * 7) % 501));
-  };
-  return pipeline;
-}
-
 models::Costs random_costs(Random& random, const schedule::ScheduledProgram& plan) {
   return testing::costs_of(testing::random_machine(random), plan.program);
 }
 
 TEST(RolesTest, AllEnginesAgreeWithTheReferenceOnRandomPipelines) {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
-    const auto plan = testing::pipeline_plan(random_pipeline(random));
+    const auto plan = testing::pipeline_plan(testing::random_pipeline(random));
     expect_reference(plan, random_costs(random, plan),
                      static_cast<std::int32_t>(random.between(1, 3)));
   }
 }
 
-// Ranks in rows and columns of a grid: tensor-parallel groups along one side, data-parallel ones
-// along the other.
 TEST(RolesTest, AllEnginesAgreeWithTheReferenceOnRandomGrids) {
-  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
-    const auto rows = static_cast<std::int32_t>(random.between(1, 3));
-    const auto columns = static_cast<std::int32_t>(random.between(1, 3));
-    RolePlan roles(1, rows * columns, {"compute", "comm0", "comm1"});
-    std::vector<Rank> by_row;
-    std::vector<Rank> by_column;
-    for (std::int32_t r = 0; r < rows * columns; ++r) {
-      by_row.push_back(Rank{r});
-      by_column.push_back(Rank{r % rows * columns + r / rows});
-    }
-    const GroupId tp = roles.group("tp", by_row, columns);
-    const GroupId dp = roles.group("dp", by_column, rows);
-    for (int i = 0; i < 12; ++i) {
-      std::vector<Duration> by_rank;
-      for (std::int32_t r = 0; r < rows * columns; ++r) {
-        by_rank.push_back(Duration(random.between(0, 3000)));
-      }
-      roles.run(0, kCompute, "op" + std::to_string(i), by_rank);
-      const auto stream = static_cast<std::int32_t>(random.between(0, 2));
-      const CollectiveWork work{.kind = Collective::AllReduce,
-                                .group = random.between(0, 1) == 0 ? tp : dp,
-                                .bytes = Bytes(random.between(1, 2000))};
-      if (stream != kCompute) roles.chain(0, kCompute, stream);
-      roles.communicate(0, stream, "sum" + std::to_string(i), work);
-      if (stream != kCompute && random.between(0, 2) == 0) roles.chain(0, stream, kCompute);
-    }
-    expect_reference(roles.plan(), random_costs(random, roles.plan()),
+    const auto plan = testing::random_grid(random, 2);
+    expect_reference(plan, random_costs(random, plan),
                      static_cast<std::int32_t>(random.between(1, 2)));
   }
 }
@@ -262,7 +218,7 @@ TEST(RolesTest, FoldingEqualRanksOfEveryRoleChangesNothing) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
-    PipelinePlan pipeline = random_pipeline(random);
+    PipelinePlan pipeline = testing::random_pipeline(random);
     pipeline.time = [time = pipeline.time](Phase phase, std::int32_t role, std::int32_t) {
       return time(phase, role, 0);
     };
@@ -330,7 +286,7 @@ TEST(RolesTest, TheSummaryOfSeveralRolesAgreesWithTheReportOfTheTrace) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
-    const auto plan = testing::pipeline_plan(random_pipeline(random));
+    const auto plan = testing::pipeline_plan(testing::random_pipeline(random));
     testing::SimpleMachine machine = testing::random_machine(random);
     if (random.between(0, 1) == 0) machine.contention.compute_slowdown = 1.25;
     if (random.between(0, 1) == 0) machine.contention.collective_slowdown = 1.5;

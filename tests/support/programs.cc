@@ -7,85 +7,56 @@
 #include <cmath>
 #include <utility>
 
-namespace dovetail::testing {
-namespace {
+#include "tests/support/program_builder.h"
 
-using schedule::Op;
+namespace dovetail::testing {
+
 using schedule::Phase;
 using schedule::Program;
 using schedule::TensorKind;
-
-class ChainBuilder {
- public:
-  ChainBuilder(std::int64_t world, const std::function<Duration(std::int32_t, std::size_t)>& jitter)
-      : jitter_(jitter) {
-    program_.name = "chain";
-    program_.world_size = world;
-    program_.groups.push_back({GroupId{0}, "dp", {}});
-    for (std::int32_t r = 0; r < world; ++r) program_.groups[0].ranks.push_back(Rank{r});
-  }
-
-  TensorId tensor(const std::string& name, TensorKind kind, Bytes bytes) {
-    const TensorId id{static_cast<std::int32_t>(program_.tensors.size())};
-    program_.tensors.push_back(
-        {id, name, kind, schedule::DType::F32, {std::max<std::int64_t>(1, bytes.count() / 4)}});
-    return id;
-  }
-
-  void op(const std::string& name, Phase phase, Duration time, std::vector<TensorId> reads,
-          std::vector<TensorId> writes, schedule::Effect effect = schedule::Opaque{}) {
-    const std::size_t index = program_.ops.size();
-    std::vector<Duration> by_rank;
-    for (std::int32_t r = 0; r < program_.world_size; ++r) {
-      by_rank.push_back(time + (jitter_ ? jitter_(r, index) : Duration{}));
-    }
-    program_.ops.push_back({OpId{static_cast<std::int32_t>(index)}, name, phase,
-                            schedule::DType::F32, schedule::TimedWork{std::move(by_rank)},
-                            std::move(reads), std::move(writes), effect});
-  }
-
-  void owe(TensorId gradient) {
-    program_.reductions.push_back({gradient, GroupId{0}, schedule::ReduceOp::Average});
-  }
-
-  Program take() { return std::move(program_); }
-
- private:
-  Program program_;
-  const std::function<Duration(std::int32_t, std::size_t)>& jitter_;
-};
-
-}  // namespace
 
 Duration us(std::int64_t n) { return std::chrono::microseconds(n); }
 
 Program chain(const std::vector<Layer>& layers, std::int64_t world,
               const std::function<Duration(std::int32_t, std::size_t)>& jitter) {
-  ChainBuilder builder(world, jitter);
+  ProgramBuilder build("chain", world);
+  const GroupId dp = build.ranks("dp");
+  const auto tensor = [&](const std::string& name, TensorKind kind, Bytes bytes) {
+    return build.tensor(name, kind, std::max<std::int64_t>(1, bytes.count() / 4));
+  };
+  const auto op = [&](const std::string& name, Phase phase, Duration time,
+                      std::vector<TensorId> reads, std::vector<TensorId> writes,
+                      schedule::Effect effect = schedule::Opaque{}) {
+    std::vector<Duration> by_rank;
+    for (std::int32_t r = 0; r < world; ++r) {
+      by_rank.push_back(time + (jitter ? jitter(r, build.program.ops.size()) : Duration{}));
+    }
+    build.op(name, phase, schedule::TimedWork{std::move(by_rank)}, std::move(reads),
+             std::move(writes), effect);
+  };
   std::vector<TensorId> parameters;
   std::vector<TensorId> activations;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const std::string name = "l" + std::to_string(i);
-    parameters.push_back(builder.tensor(name, TensorKind::Parameter, layers[i].bytes));
-    activations.push_back(builder.tensor(name + ".out", TensorKind::Activation, Bytes(4)));
+    parameters.push_back(tensor(name, TensorKind::Parameter, layers[i].bytes));
+    activations.push_back(tensor(name + ".out", TensorKind::Activation, Bytes(4)));
     std::vector<TensorId> reads{parameters[i]};
     if (i > 0) reads.push_back(activations[i - 1]);
-    builder.op(name + ".forward", Phase::Forward, layers[i].forward, reads, {activations[i]});
+    op(name + ".forward", Phase::Forward, layers[i].forward, reads, {activations[i]});
   }
   std::vector<TensorId> gradients(layers.size());
   for (std::size_t i = layers.size(); i-- > 0;) {
     const std::string name = "l" + std::to_string(i);
-    gradients[i] = builder.tensor(name + ".grad", TensorKind::Gradient, layers[i].bytes);
-    builder.op(name + ".backward", Phase::Backward, layers[i].backward, {activations[i]},
-               {gradients[i]});
-    builder.owe(gradients[i]);
+    gradients[i] = tensor(name + ".grad", TensorKind::Gradient, layers[i].bytes);
+    op(name + ".backward", Phase::Backward, layers[i].backward, {activations[i]}, {gradients[i]});
+    build.owe(gradients[i], dp);
   }
   for (std::size_t i = layers.size(); i-- > 0;) {
-    builder.op("l" + std::to_string(i) + ".update", Phase::Optimizer, layers[i].update,
-               {gradients[i], parameters[i]}, {parameters[i]},
-               schedule::Update{.elementwise = true, .rescale = Rational(1)});
+    op("l" + std::to_string(i) + ".update", Phase::Optimizer, layers[i].update,
+       {gradients[i], parameters[i]}, {parameters[i]},
+       schedule::Update{.elementwise = true, .rescale = Rational(1)});
   }
-  return builder.take();
+  return std::move(build.program);
 }
 
 models::CollectiveTable line(Duration alpha, std::int64_t ns_per_byte) {

@@ -168,6 +168,24 @@ class Draw {
 
 }  // namespace
 
+void place_collectives(Random& random, const Program& program, Schedule& schedule) {
+  for (const Op& op : program.ops) {
+    if (!std::holds_alternative<schedule::CollectiveWork>(op.work) || random.between(0, 3) == 0) {
+      continue;
+    }
+    schedule::OpPlacement placement;
+    placement.op = op.id;
+    placement.stream = CommStream{static_cast<std::int32_t>(random.between(0, 2))};
+    if (random.between(0, 4) == 0) placement.scope = WaitScope::WholeStream;
+    if (random.between(0, 1) == 0) {
+      const auto last = static_cast<std::int64_t>(program.ops.size()) - 1;
+      placement.launch =
+          LaunchAfterOp{program.ops[static_cast<std::size_t>(random.between(0, last))].id};
+    }
+    schedule.collectives.push_back(std::move(placement));
+  }
+}
+
 Schedule random_language_schedule(Random& random, const Program& program) {
   return Draw(random, program).schedule();
 }

@@ -22,6 +22,10 @@ namespace dovetail::testing {
 // combination. What a rewriting pass refuses (lower throws InputError) is drawn all the same.
 schedule::Schedule random_language_schedule(Random& random, const schedule::Program& program);
 
+// Places some of the Program's own collectives: stream, launch and scope each at random.
+void place_collectives(Random& random, const schedule::Program& program,
+                       schedule::Schedule& schedule);
+
 // One way to break a legal ScheduledProgram.
 struct Mutation {
   std::string name;                            // "a wait removed"

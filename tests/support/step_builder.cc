@@ -8,90 +8,64 @@
 
 namespace dovetail::testing {
 
-using schedule::DType;
-using schedule::Op;
 using schedule::Phase;
 using schedule::TensorKind;
 
 StepBuilder::StepBuilder(schedule::ReduceOp reduction, LossFill fill) : reduction_(reduction) {
-  program_.name = "step";
-  loss_ = tensor("loss.grad", TensorKind::Activation, 1, DType::F32);
-  Op& first = op("loss.backward", Phase::Backward);
-  first.writes = {loss_};
-  if (fill == LossFill::Present) first.effect = schedule::FillLossGradient{Rational(1)};
+  loss_ = build_.tensor("loss.grad", TensorKind::Activation, 1);
+  schedule::Effect effect = schedule::Opaque{};
+  if (fill == LossFill::Present) effect = schedule::FillLossGradient{Rational(1)};
+  op("loss.backward", Phase::Backward, {}, {loss_}, effect);
 }
 
 GroupId StepBuilder::group(std::int64_t size) {
-  const GroupId id{static_cast<std::int32_t>(program_.groups.size())};
-  schedule::ProcessGroup group{id, "dp" + std::to_string(id.value), {}, 0};
-  for (std::int32_t rank = 0; rank < size; ++rank) group.ranks.push_back(Rank{rank});
-  program_.groups.push_back(std::move(group));
-  program_.world_size = std::max(program_.world_size, size);
-  return id;
+  build_.program.world_size = std::max(build_.program.world_size, size);
+  std::vector<Rank> ranks;
+  for (std::int32_t rank = 0; rank < size; ++rank) ranks.push_back(Rank{rank});
+  return build_.group("dp" + std::to_string(build_.program.groups.size()), std::move(ranks));
 }
 
-TensorId StepBuilder::tensor(const std::string& name, TensorKind kind, std::int64_t elements,
-                             DType dtype) {
-  const TensorId id{static_cast<std::int32_t>(program_.tensors.size())};
-  program_.tensors.push_back({id, name, kind, dtype, {elements}});
-  return id;
-}
-
-Op& StepBuilder::op(const std::string& name, Phase phase) {
-  Op op;
-  op.id = OpId{static_cast<std::int32_t>(program_.ops.size())};
-  op.name = name;
-  op.phase = phase;
-  op.work = schedule::TimedWork{{Duration(1000)}};
-  program_.ops.push_back(std::move(op));
-  return program_.ops.back();
+void StepBuilder::op(const std::string& name, Phase phase, std::vector<TensorId> reads,
+                     std::vector<TensorId> writes, schedule::Effect effect) {
+  build_.op(name, phase, schedule::TimedWork{{Duration(1000)}}, std::move(reads), std::move(writes),
+            effect);
 }
 
 std::vector<TensorId> StepBuilder::backward(const std::string& name,
                                             const std::vector<GradientOf>& gradients) {
   std::vector<TensorId> written;
   for (const GradientOf& gradient : gradients) {
-    written.push_back(tensor(name + "." + std::to_string(written.size()), TensorKind::Gradient,
-                             gradient.elements, gradient.dtype));
+    written.push_back(build_.tensor(name + "." + std::to_string(written.size()),
+                                    TensorKind::Gradient, gradient.elements, gradient.dtype));
     gradients_.push_back(written.back());
     owe(written.back(), gradient.group);
   }
-  Op& producer = op(name, Phase::Backward);
-  producer.reads = {loss_};
-  producer.writes = written;
+  op(name, Phase::Backward, {loss_}, written);
   return written;
 }
 
 void StepBuilder::reader(const std::string& name, TensorId gradient) {
-  const TensorId out = tensor(name + ".out", TensorKind::Activation, 1, DType::F32);
-  Op& reader = op(name, Phase::Backward);
-  reader.reads = {gradient};
-  reader.writes = {out};
+  const TensorId out = build_.tensor(name + ".out", TensorKind::Activation, 1);
+  op(name, Phase::Backward, {gradient}, {out});
 }
 
 void StepBuilder::tensor_parallel(TensorId gradient, GroupId group) {
-  const Bytes bytes = program_.tensor(gradient).bytes();
-  Op& reduce = op(program_.tensor(gradient).name + ".tp", Phase::Backward);
-  reduce.work = schedule::CollectiveWork{.group = group, .bytes = bytes};
-  reduce.reads = {gradient};
-  reduce.writes = {gradient};
+  const schedule::Tensor& reduced = build_.program.tensor(gradient);
+  build_.op(reduced.name + ".tp", Phase::Backward,
+            schedule::CollectiveWork{.group = group, .bytes = reduced.bytes()}, {gradient},
+            {gradient});
 }
 
-void StepBuilder::owe(TensorId gradient, GroupId group) {
-  program_.reductions.push_back({gradient, group, reduction_});
-}
+void StepBuilder::owe(TensorId gradient, GroupId group) { build_.owe(gradient, group, reduction_); }
 
 schedule::Program StepBuilder::build(const schedule::Effect& update) {
   for (const TensorId gradient : gradients_) {
-    const schedule::Tensor owner = program_.tensor(gradient);
+    const schedule::Tensor owner = build_.program.tensor(gradient);
     const TensorId parameter =
-        tensor(owner.name + ".parameter", TensorKind::Parameter, owner.numel(), owner.dtype);
-    Op& op_of = op(owner.name + ".update", Phase::Optimizer);
-    op_of.effect = update;
-    op_of.reads = {gradient, parameter};
-    op_of.writes = {parameter};
+        build_.tensor(owner.name + ".parameter", TensorKind::Parameter, owner.numel(), owner.dtype);
+    op(owner.name + ".update", Phase::Optimizer, {gradient, parameter}, {parameter}, update);
   }
-  return std::move(program_);
+  return std::move(build_.program);
 }
 
 }  // namespace dovetail::testing

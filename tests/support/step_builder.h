@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "schedule/program.h"
+#include "tests/support/program_builder.h"
 
 namespace dovetail::testing {
 
@@ -45,12 +46,11 @@ class StepBuilder {
   schedule::Program build(const schedule::Effect& update);
 
  private:
-  TensorId tensor(const std::string& name, schedule::TensorKind kind, std::int64_t elements,
-                  schedule::DType dtype);
-  schedule::Op& op(const std::string& name, schedule::Phase phase);
+  void op(const std::string& name, schedule::Phase phase, std::vector<TensorId> reads,
+          std::vector<TensorId> writes, schedule::Effect effect = schedule::Opaque{});
 
   schedule::ReduceOp reduction_;
-  schedule::Program program_;
+  ProgramBuilder build_{"step"};
   std::vector<TensorId> gradients_;
   TensorId loss_;
 };
