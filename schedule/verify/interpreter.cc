@@ -95,11 +95,13 @@ void Interpreter::leave_shard(BucketId bucket) {
 
 bool Interpreter::needs_second_step() const {
   if (sums_onto_zero_) return true;
-  // What an op sends or brings off the compute stream may still be in flight when the next step begins.
-  const auto leaves_compute = [](const Command& command) {
-    return std::holds_alternative<RunOp>(command.action) && command.stream != kComputeStream;
+  // A collective of the Program that is placed may still be in flight when the next step begins.
+  const auto is_placed = [&](const Command& command) {
+    const auto* run = std::get_if<RunOp>(&command.action);
+    return run != nullptr && command.stream != kComputeStream &&
+           std::holds_alternative<CollectiveWork>(index_.op(run->op)->work);
   };
-  if (std::ranges::any_of(role_.commands, leaves_compute)) return true;
+  if (index_.program.stages == 1 && std::ranges::any_of(role_.commands, is_placed)) return true;
   for (const BucketLayout& bucket : index_.scheduled.buckets) {
     for (const Place& place : memory_.places(bucket.bucket)) {
       if (index_.tensor(place.tensor)->kind != TensorKind::Parameter) continue;
