@@ -11,6 +11,8 @@
 #include "base/random.h"
 #include "exec/legal.h"
 #include "exec/values/dataflow.h"
+#include "schedule/lower.h"
+#include "schedule/verify.h"
 #include "tests/exec/drawn.h"
 #include "tests/exec/law.h"
 #include "tests/exec/programs.h"
@@ -77,7 +79,8 @@ TEST(PlacedCollectivesTest, FindTheSameValuesWhereverTheyAreLaunched) {
     Random random(seed);
     schedule::Plan source;
     source.program = dovetail::testing::tensor_parallel(
-        {.layers = static_cast<std::int32_t>(random.between(1, 3))});
+        {.layers = static_cast<std::int32_t>(random.between(1, 3)),
+         .work = schedule::MemoryWork{.bytes = kib(4), .flop = Flop(1)}});
     source.schedule = dovetail::testing::random_schedule(random, source.program);
     source.schedule.merge.micro_steps = static_cast<std::int32_t>(random.between(1, 2));
     dovetail::testing::place_collectives(random, source.program, source.schedule);

@@ -19,8 +19,9 @@ namespace dovetail::testing {
 
 struct TensorParallelStep {
   std::int32_t layers = 2;
-  std::int64_t width = 48;                        // elements of activations and weights
-  Duration time = std::chrono::microseconds(10);  // of each op that computes
+  std::int64_t width = 48;  // elements of activations and weights
+  // Of each op that computes.
+  schedule::Work work = schedule::TimedWork{{std::chrono::microseconds(10)}};
 };
 
 inline schedule::Program tensor_parallel(const TensorParallelStep& step = {}) {
@@ -32,8 +33,7 @@ inline schedule::Program tensor_parallel(const TensorParallelStep& step = {}) {
   const auto compute = [&](const std::string& name, Phase phase, std::vector<TensorId> reads,
                            std::vector<TensorId> writes,
                            schedule::Effect effect = schedule::Opaque{}) {
-    build.op(name, phase, schedule::TimedWork{{step.time}}, std::move(reads), std::move(writes),
-             effect);
+    build.op(name, phase, step.work, std::move(reads), std::move(writes), effect);
   };
   const auto sum = [&](const std::string& name, Phase phase, TensorId of) {
     build.op(name, phase, schedule::CollectiveWork{.group = tp, .bytes = Bytes(4 * step.width)},
