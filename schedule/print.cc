@@ -136,9 +136,7 @@ std::string launch_text(const Program& program, const LaunchPoint& launch) {
   return visit(
       launch, [](const LaunchWhenReady&) { return std::string("launch when ready"); },
       [](const LaunchAfterBackward&) { return std::string("launch after backward"); },
-      [&](const LaunchAfterOp& after) {
-        return "launch after " + program.op(after.op).name;
-      },
+      [&](const LaunchAfterOp& after) { return "launch after " + program.op(after.op).name; },
       [](const LaunchInBatch& in) { return "launch with batch " + std::to_string(in.batch); });
 }
 
@@ -224,8 +222,8 @@ void print_schedule(std::ostream& out, const Program& program, const Schedule& s
   print_rows(out, rows);
   rows.clear();
   for (const OpPlacement& placement : schedule.collectives) {
-    rows.push_back({"collective", short_name(program.op(placement.op).name),
-                    stream_text(placement.stream), launch_text(program, placement.launch)});
+    rows.push_back({"collective", program.op(placement.op).name, stream_text(placement.stream),
+                    launch_text(program, placement.launch)});
   }
   print_rows(out, rows);
 }
