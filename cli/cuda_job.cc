@@ -13,6 +13,7 @@
 #include "exec/cpu/job.h"
 #include "exec/cuda/loader.h"
 #include "exec/launch/affinity.h"
+#include "traces/trace.h"
 
 namespace dovetail::cli {
 namespace {
@@ -152,7 +153,10 @@ std::map<std::string, std::string> notes_of(const CudaJob& job, std::int32_t dev
   std::ostringstream clocks;
   clocks << "SM " << state.sm_mhz << " MHz, memory " << state.memory_mhz << " MHz, "
          << state.power_watt << " W";
-  if (state.sm_mhz > 0) notes["clocks after the run"] = clocks.str();
+  if (state.sm_mhz > 0) {
+    notes["clocks after the run"] = clocks.str();
+    notes[traces::kSmClockNote] = std::to_string(state.sm_mhz);
+  }
   return notes;
 }
 

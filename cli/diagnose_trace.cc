@@ -93,6 +93,14 @@ class StepTrace {
     return rank_.trace.name_of(rank_.trace.events[static_cast<std::size_t>(work.event)]);
   }
 
+  // Of a collective; 0 where the trace does not say.
+  [[nodiscard]] Bytes bytes_of(const ReplayNode& node) const {
+    const imports::GpuWork& work = rank_.line.works[static_cast<std::size_t>(node.work)];
+    if (work.collective == kNone) return Bytes(0);
+    return rank_.line.collectives[static_cast<std::size_t>(work.collective)].bytes.value_or(
+        Bytes(0));
+  }
+
   void add(traces::Trace& trace, const ReplayNode& node, Instant start, Instant end,
            Instant origin) {
     const bool host = node.kind == ReplayNode::Kind::Host;
@@ -103,6 +111,7 @@ class StepTrace {
                 : node.communicates ? traces::SpanKind::Collective
                                     : traces::SpanKind::Compute;
     info.name = name_of(node);
+    if (node.communicates && node.work != kNone) info.bytes = bytes_of(node);
     trace.commands.push_back(std::move(info));
     const Rank rank = trace.ranks.front();
     const StreamId stream = host ? host_stream() : StreamId{node.stream};
@@ -194,7 +203,8 @@ std::string perfetto_of(const imports::JobTrace& job, const imports::Diagnosis& 
   const std::vector<traces::Trace> shown = step_traces(job, diagnosis);
   std::vector<const traces::Trace*> traces;
   for (const traces::Trace& trace : shown) traces.push_back(&trace);
-  return traces::perfetto_json(traces, {.steps = traces::Steps::All});
+  return traces::perfetto_json(
+      traces, {.alignment = traces::Alignment::AsGiven, .compute = traces::ComputeWork::AnyStream});
 }
 
 }  // namespace dovetail::cli

@@ -99,20 +99,4 @@ double algorithm_bandwidth(Bytes bytes, Duration time) {
   return static_cast<double>(bytes.count()) / static_cast<double>(time.count());
 }
 
-double bus_factor(Collective collective, std::int64_t ranks) {
-  const auto n = static_cast<double>(ranks);
-  switch (collective) {
-    case Collective::AllReduce:
-      return 2 * (n - 1) / n;
-    case Collective::AllGather:
-    case Collective::ReduceScatter:
-    case Collective::AllToAll:
-      return (n - 1) / n;
-    case Collective::Broadcast:
-    case Collective::SendRecv:
-      return 1;
-  }
-  return 1;
-}
-
 }  // namespace dovetail::imports

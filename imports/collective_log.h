@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "models/cluster.h"
 #include "schedule/program.h"
+#include "schedule/transfers.h"
 
 #include <cstdint>
 #include <string>
@@ -50,10 +51,9 @@ void append(CollectiveLog& all, CollectiveLog&& next);
 // the point has both times; else the one that there is stands for both.
 std::vector<models::CollectiveSeries> tables_of(const std::vector<CollectiveSample>& samples);
 
-// Algorithm and bus bandwidth in 10^9 bytes per second as nccl-tests defines them (its
-// doc/PERFORMANCE.md): size / time, times 2 (n - 1) / n for an all-reduce, (n - 1) / n for an
-// all-gather, a reduce-scatter and an all-to-all, 1 for a broadcast and a send. REQUIRES: time > 0.
+// In 10^9 bytes per second as nccl-tests defines it (its doc/PERFORMANCE.md): size / time, which times
+// bus_factor is the bus bandwidth. REQUIRES: time > 0.
 double algorithm_bandwidth(Bytes bytes, Duration time);
-double bus_factor(schedule::Collective collective, std::int64_t ranks);
+using schedule::bus_factor;
 
 }  // namespace dovetail::imports

@@ -4,13 +4,16 @@
 #include "schedule/describe.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <string_view>
 #include <utility>
 
 #include "schedule/id_table.h"
 #include "schedule/moved_bytes.h"
+#include "schedule/transfers.h"
 #include "schedule/visit.h"
 
 namespace dovetail::schedule {
@@ -26,19 +29,31 @@ std::string bucket_text(std::string_view verb, BucketId bucket) {
   return out.str();
 }
 
-// The bucket whose collective each event follows; events recorded before one have none.
-std::map<EventId, BucketId> buckets_of_events(const RankProgram& role) {
-  std::map<StreamId, BucketId> last;
-  std::map<EventId, BucketId> buckets;
+// What an event follows on its stream: the last collective of a bucket, and the last command that does
+// something; each absent before the first one.
+struct Before {
+  std::optional<BucketId> bucket;
+  std::optional<CommandId> command;
+  std::optional<OpId> op;  // of that command
+};
+
+std::map<EventId, Before> before_events(const RankProgram& role) {
+  std::map<StreamId, Before> last;
+  std::map<EventId, Before> events;
   for (const Command& command : role.commands) {
-    if (const auto* run = std::get_if<RunCollective>(&command.action)) {
-      last[command.stream] = run->bucket;
-    } else if (const auto* record = std::get_if<RecordEvent>(&command.action)) {
-      const auto found = last.find(command.stream);
-      if (found != last.end()) buckets.emplace(record->event, found->second);
+    if (const auto* record = std::get_if<RecordEvent>(&command.action)) {
+      events.emplace(record->event, last[command.stream]);
+    } else if (!std::holds_alternative<WaitEvent>(command.action) &&
+               !std::holds_alternative<Release>(command.action)) {
+      Before& before = last[command.stream];
+      const auto* run = std::get_if<RunOp>(&command.action);
+      before.command = command.id;
+      before.op = run == nullptr ? std::nullopt : std::optional(run->op);
+      const auto* collective = std::get_if<RunCollective>(&command.action);
+      if (collective != nullptr) before.bucket = collective->bucket;
     }
   }
-  return buckets;
+  return events;
 }
 
 // The plan's ops and buckets, by id.
@@ -46,10 +61,12 @@ struct Tables {
   explicit Tables(const ScheduledProgram& of) : plan(of) {
     for (const Op& op : plan.program.ops) ops[op.id] = &op;
     for (const BucketLayout& bucket : plan.buckets) buckets[bucket.bucket] = &bucket;
+    for (const Tensor& tensor : plan.program.tensors) tensors[tensor.id] = &tensor;
   }
   const ScheduledProgram& plan;
   IdTable<OpId, const Op*> ops;
   IdTable<BucketId, const BucketLayout*> buckets;
+  IdTable<TensorId, const Tensor*> tensors;
 };
 
 // What a launch enqueues first.
@@ -84,6 +101,23 @@ SpanPhase span_phase(Phase phase) {
   return SpanPhase::Communication;
 }
 
+// What a description takes from the commands before its own.
+struct Meanings {
+  std::map<EventId, Before> events;
+  std::map<CommandId, Launched> launches;
+  IdTable<TensorId, std::optional<CommandId>> writers;  // the last op until here
+};
+
+// Sizes and launch of what communicates.
+void add_transfer(CommandInfo& info, const Tables& tables, const Command& command) {
+  const Transfer& transfer = tables.plan.transfer(command);
+  const std::int64_t ranks = tables.plan.program.group(transfer.group).size();
+  info.bytes = transfer.bytes;
+  info.bus_bytes = Bytes(
+      std::llround(static_cast<double>(transfer.bytes.count()) * bus_factor(transfer.kind, ranks)));
+  info.after = command.launch;
+}
+
 CommandInfo op_info(const Tables& tables, const Command& command, const Op& op) {
   CommandInfo info;
   info.id = command.id;
@@ -93,7 +127,7 @@ CommandInfo op_info(const Tables& tables, const Command& command, const Op& op) 
   if (command.transfer) {
     info.kind = SpanKind::Collective;
     info.phase = SpanPhase::Communication;
-    info.bytes = tables.plan.transfer(command).bytes;
+    add_transfer(info, tables, command);
   }
   return info;
 }
@@ -108,22 +142,32 @@ CommandInfo bucket_info(const Command& command, SpanKind kind, BucketId bucket,
   return info;
 }
 
-CommandInfo wait_info(const Command& command, const WaitEvent& wait,
-                      const std::map<EventId, BucketId>& buckets) {
-  const auto found = buckets.find(wait.event);
-  if (found != buckets.end()) return bucket_info(command, SpanKind::Wait, found->second, "wait");
-  CommandInfo info;
-  info.id = command.id;
-  info.kind = SpanKind::Wait;
-  info.name = "wait";
+CommandInfo collective_info(const Tables& tables, const Command& command, const RunCollective& run,
+                            const Meanings& meanings) {
+  CommandInfo info = bucket_info(command, SpanKind::Collective, run.bucket, to_string(run.kind));
+  add_transfer(info, tables, command);
+  // What is gathered was written by an update, or before the step.
+  const bool reduces = run.kind != Collective::AllGather;
+  for (const BucketMember& member : tables.buckets.at(run.bucket)->members) {
+    const Tensor& tensor = *tables.tensors.at(member.tensor);
+    info.tensors.push_back({tensor.name, element_size(tensor.dtype) * member.elements(tensor),
+                            reduces ? meanings.writers.at(member.tensor) : std::nullopt});
+  }
   return info;
 }
 
-// What the events and records of one role stand for.
-struct Meanings {
-  std::map<EventId, BucketId> events;
-  std::map<CommandId, Launched> launches;
-};
+CommandInfo wait_info(const Tables& tables, const Command& command, const Before& before) {
+  CommandInfo info;
+  if (before.bucket) {
+    info = bucket_info(command, SpanKind::Wait, *before.bucket, "wait");
+  } else {
+    info.id = command.id;
+    info.kind = SpanKind::Wait;
+    info.name = before.op ? "wait for " + tables.ops.at(*before.op)->name : "wait";
+  }
+  info.after = before.command;
+  return info;
+}
 
 std::optional<CommandInfo> command_info(const Tables& tables, const Command& command,
                                         const Meanings& meanings) {
@@ -132,10 +176,7 @@ std::optional<CommandInfo> command_info(const Tables& tables, const Command& com
       command.action,
       [&](const RunOp& run) -> Info { return op_info(tables, command, *tables.ops.at(run.op)); },
       [&](const RunCollective& run) -> Info {
-        CommandInfo info =
-            bucket_info(command, SpanKind::Collective, run.bucket, to_string(run.kind));
-        info.bytes = tables.plan.transfer(command).bytes;
-        return info;
+        return collective_info(tables, command, run, meanings);
       },
       [&](const Copy& copy) -> Info {
         const bool packs = copy.direction == CopyDirection::Pack;
@@ -154,7 +195,11 @@ std::optional<CommandInfo> command_info(const Tables& tables, const Command& com
         info.bucket = launch->second.bucket;
         return info;
       },
-      [&](const WaitEvent& wait) -> Info { return wait_info(command, wait, meanings.events); },
+      [&](const WaitEvent& wait) -> Info {
+        const auto event = meanings.events.find(wait.event);
+        return wait_info(tables, command,
+                         event == meanings.events.end() ? Before{} : event->second);
+      },
       [&](const Scale& scale) -> Info {
         CommandInfo info = bucket_info(command, SpanKind::Copy, scale.bucket, "scale");
         info.bytes = moved_bytes(*tables.buckets.at(scale.bucket), scale);
@@ -169,10 +214,16 @@ std::vector<traces::CommandInfo> describe_commands(const ScheduledProgram& plan)
   std::vector<CommandInfo> result;
   const Tables tables(plan);
   for (const RankProgram& role : plan.roles) {
-    const Meanings meanings = {.events = buckets_of_events(role),
-                               .launches = launches(tables, role)};
+    Meanings meanings;
+    meanings.events = before_events(role);
+    meanings.launches = launches(tables, role);
     for (const Command& command : role.commands) {
       if (auto info = command_info(tables, command, meanings)) result.push_back(std::move(*info));
+      const auto* run = std::get_if<RunOp>(&command.action);
+      if (run == nullptr) continue;
+      for (const TensorId tensor : tables.ops.at(run->op)->writes) {
+        meanings.writers[tensor] = command.id;
+      }
     }
   }
   std::ranges::sort(result, {}, &CommandInfo::id);

@@ -31,6 +31,21 @@ Duration length(std::span<const Interval> intervals) {
   return total;
 }
 
+std::vector<Interval> without(std::span<const Interval> intervals,
+                              std::span<const Interval> cover) {
+  std::vector<Interval> parts;
+  for (const Interval& interval : intervals) {
+    Instant from = interval.start;
+    auto member = std::ranges::upper_bound(cover, interval.start, {}, &Interval::end);
+    for (; member != cover.end() && member->start < interval.end; ++member) {
+      if (from < member->start) parts.push_back({from, member->start});
+      from = member->end;
+    }
+    if (from < interval.end) parts.push_back({from, interval.end});
+  }
+  return parts;
+}
+
 Duration uncovered(Interval interval, std::span<const Interval> cover) {
   Duration left = interval.length();
   const auto ends_after = std::ranges::upper_bound(cover, interval.start, {}, &Interval::end);

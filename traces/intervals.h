@@ -2,6 +2,7 @@
 //
 //   union_of({[0,10) [5,12) [20,30)})            [0,12) [20,30)
 //   uncovered([8,25), {[0,12) [20,30)})          8 ns: the part 12..20
+//   without({[8,25)}, {[0,12) [20,30)})          [12,20)
 //
 // Intervals are half open; empty ones cover nothing and vanish.
 //
@@ -28,6 +29,9 @@ std::vector<Interval> union_of(std::vector<Interval> intervals);
 
 // REQUIRES: `intervals` is a union.
 Duration length(std::span<const Interval> intervals);
+
+// The parts of `intervals` that no member of `cover` touches. REQUIRES: both are unions.
+std::vector<Interval> without(std::span<const Interval> intervals, std::span<const Interval> cover);
 
 // How much of the interval no member of `cover` touches. Cost: a binary search plus the members
 // that touch it. REQUIRES: `cover` is a union.

@@ -61,6 +61,14 @@ void append_us(std::string& text, Duration duration) {
   text += static_cast<char>('0' + rest % 10);
 }
 
+void append_decimal(std::string& text, double value) {
+  std::array<char, 330> digits{};  // the largest double has 309 before the point
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value,
+                                 std::chars_format::fixed, 3)
+                       .ptr;
+  text.append(digits.data(), end);
+}
+
 void append_json_string(std::string& text, std::string_view value) {
   text += '"';
   while (!value.empty()) {

@@ -22,6 +22,9 @@ void append_integer(std::string& text, std::int64_t value);
 // Microseconds with exactly three decimals.
 void append_us(std::string& text, Duration duration);
 
+// With three decimals. REQUIRES: finite.
+void append_decimal(std::string& text, double value);
+
 // With quotes. Control characters are escaped; a byte that is no valid UTF-8 becomes U+FFFD, so the
 // result is always valid JSON.
 void append_json_string(std::string& text, std::string_view value);

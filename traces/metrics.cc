@@ -15,11 +15,8 @@
 namespace dovetail::traces {
 namespace {
 
-struct Window {
+struct Window : StepWindow {
   bool seen = false;
-  Instant start;
-  Instant end;
-  Rank slowest;
 };
 
 // Spans are sorted by rank, so a later rank must be later by more than nothing to be the slowest.
@@ -43,24 +40,6 @@ bool marks_the_step(const Trace& trace, const Span& span) {
 // Whether step k begins where step k - 1 ends; otherwise each begins with its own first span.
 bool follows(const Trace& trace, std::int32_t step) {
   return trace.provenance.origin == Origin::Simulated && step > 0;
-}
-
-std::vector<Window> step_windows(const Trace& trace) {
-  std::vector<Window> windows(static_cast<std::size_t>(trace.steps));
-  for (const Span& span : trace.spans) {
-    if (marks_the_step(trace, span)) extend(windows[static_cast<std::size_t>(span.step)], span);
-  }
-  for (std::int32_t step = trace.steps - 1; step >= 0; --step) {
-    if (!follows(trace, step)) continue;
-    const auto at = static_cast<std::size_t>(step);
-    windows[at].start = windows[at - 1].end;
-  }
-  return windows;
-}
-
-// Copies and launches keep the compute stream as busy as ops do; a collective under them is hidden.
-bool is_compute(SpanKind kind) {
-  return kind == SpanKind::Compute || kind == SpanKind::Copy || kind == SpanKind::Enqueue;
 }
 
 // What one rank did, as far as one step is concerned.
@@ -252,9 +231,26 @@ std::span<const Span> spans_of(const Trace& trace, Rank rank, StreamId stream) {
   return {begin, end};
 }
 
+bool is_compute(SpanKind kind) {
+  return kind == SpanKind::Compute || kind == SpanKind::Copy || kind == SpanKind::Enqueue;
+}
+
+std::vector<StepWindow> step_windows(const Trace& trace) {
+  std::vector<Window> windows(static_cast<std::size_t>(trace.steps));
+  for (const Span& span : trace.spans) {
+    if (marks_the_step(trace, span)) extend(windows[static_cast<std::size_t>(span.step)], span);
+  }
+  for (std::int32_t step = trace.steps - 1; step >= 0; --step) {
+    if (!follows(trace, step)) continue;
+    const auto at = static_cast<std::size_t>(step);
+    windows[at].start = windows[at - 1].end;
+  }
+  return {windows.begin(), windows.end()};
+}
+
 std::vector<Duration> step_times(const Trace& trace) {
   std::vector<Duration> times;
-  for (const Window& window : step_windows(trace)) times.push_back(window.end - window.start);
+  for (const StepWindow& window : step_windows(trace)) times.push_back(window.end - window.start);
   return times;
 }
 

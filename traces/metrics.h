@@ -119,11 +119,22 @@ struct StepReport {
   friend bool operator==(const StepReport&, const StepReport&) = default;
 };
 
+// Whether a span of this kind keeps the compute stream busy, so that a collective under it is hidden: ops,
+// copies and launches.
+bool is_compute(SpanKind kind);
+
 // The spans of one rank, and of one of its streams.
 std::span<const Span> spans_of(const Trace& trace, Rank rank);
 std::span<const Span> spans_of(const Trace& trace, Rank rank, StreamId stream);
 
+struct StepWindow {
+  Instant start;
+  Instant end;
+  Rank slowest;
+};
+
 // REQUIRES for all: every step of the trace has a span, 0 <= step < trace.steps.
+std::vector<StepWindow> step_windows(const Trace& trace);
 std::vector<Duration> step_times(const Trace& trace);
 StepReport step_report(const Trace& trace, std::int32_t step);
 // The same step seen from another rank. REQUIRES: the rank is among trace.ranks.

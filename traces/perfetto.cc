@@ -1,215 +1,368 @@
-// Writes Chrome JSON trace events by hand into one string.
+// Laying out traces as processes and tracks, and their provenance.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/perfetto.h"
 
 #include "traces/json_text.h"
+#include "traces/metrics.h"
+#include "traces/perfetto_events.h"
 #include "traces/trace_json.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 namespace dovetail::traces {
 namespace {
 
-// A trace and the part of it that is shown.
+constexpr std::int64_t kSteps = 0;
+constexpr std::int64_t kPhases = 1;
+constexpr std::int64_t kFirstStream = 2;
+
+// A trace and where it is shown.
 struct View {
   const Trace* trace = nullptr;
-  std::string name;                  // "predicted"; with the policy where that is not unique
-  std::optional<std::int32_t> step;  // absent: all
-  Instant origin;                    // shown as 0
+  std::string name;  // "predicted"; with what tells it from the others
+  std::vector<StepWindow> windows;
+  std::int32_t median = 0;
+  Duration shift{};  // from its times to those of the file
+
+  [[nodiscard]] Duration shown(Instant at) const { return at.time_since_epoch() + shift; }
 };
+
+// Adds to each name what the function says, where several are alike.
+template <class Say>
+void tell_apart(std::vector<View>& views, Say say) {
+  std::map<std::string, std::int64_t> count;
+  for (const View& view : views) ++count[view.name];
+  for (View& view : views) {
+    const std::string more = say(view);
+    if (count[view.name] > 1 && !more.empty()) view.name += " " + more;
+  }
+}
 
 // A process name must tell its trace from the others; the origin alone does so in the usual case of
 // one prediction beside one measurement.
-std::vector<View> make_views(std::span<const Trace* const> traces, Steps steps) {
+std::vector<View> make_views(std::span<const Trace* const> traces, Alignment alignment) {
   std::vector<View> views;
+  Duration latest{};
   for (const Trace* trace : traces) {
     View view;
     view.trace = trace;
     view.name = label(trace->provenance.origin);
-    const auto alike = std::ranges::count(traces, trace->provenance.origin, [](const Trace* other) {
-      return other->provenance.origin;
-    });
-    if (alike > 1) view.name += " " + trace->provenance.policy;
-    if (steps == Steps::Median) {
-      const StepReport report = median_step(*trace);
-      view.step = report.step;
-      view.origin = report.start;
-    }
+    view.windows = step_windows(*trace);
+    view.median = median_step_index(*trace);
+    const auto& median = view.windows[static_cast<std::size_t>(view.median)];
+    latest = std::max(latest, median.start.time_since_epoch());
     views.push_back(std::move(view));
   }
+  if (alignment == Alignment::MedianSteps) {
+    for (View& view : views) {
+      const auto& median = view.windows[static_cast<std::size_t>(view.median)];
+      view.shift = latest - median.start.time_since_epoch();
+    }
+  }
+  tell_apart(views, [](const View& view) { return view.trace->provenance.policy; });
+  tell_apart(views, [](const View& view) {
+    const std::string& machine = view.trace->provenance.machine;
+    return machine.empty() ? machine : "on " + machine;
+  });
+  tell_apart(views, [&views](const View& view) {
+    return "trace " + std::to_string(&view - views.data() + 1);
+  });
   return views;
 }
 
-// Appends one event after the other; ids of processes, threads and arrows are running numbers.
-class Writer {
+// What stands between the braces of "args".
+class Args {
  public:
-  explicit Writer(std::size_t spans) { text_.reserve(4096 + 256 * spans); }
-
-  void begin() { text_ += "{\"displayTimeUnit\":\"ns\",\"traceEvents\":["; }
-
-  // All processes of one rank: one per trace.
-  void write_rank(const std::vector<View>& views, Rank rank) {
-    for (const View& view : views) {
-      if (std::ranges::find(view.trace->ranks, rank) != view.trace->ranks.end()) {
-        ++process_;
-        write_process(view, rank);
-      }
-    }
+  Args& put(std::string_view key, std::string_view value) {
+    begin(key);
+    append_json_string(text_, value);
+    return *this;
   }
+  Args& put(std::string_view key, std::int64_t value) {
+    begin(key);
+    append_integer(text_, value);
+    return *this;
+  }
+  Args& put(std::string_view key, Duration value) {
+    begin(key);
+    append_us(text_, value);
+    return *this;
+  }
+  // JSON as it stands.
+  Args& put_json(std::string_view key, std::string_view json) {
+    begin(key);
+    text_ += json;
+    return *this;
+  }
+  [[nodiscard]] const std::string& text() const { return text_; }
 
-  std::string finish(const std::vector<View>& views) {
-    text_ += "\n],\"otherData\":{\"schema\":\"dovetail.perfetto/1\",\"traces\":[";
-    const char* separator = "\n";
-    for (const View& view : views) {
-      text_ += std::exchange(separator, ",\n");
-      text_ += "{\"label\":";
-      append_json_string(text_, view.name);
-      text_ += ",\"shown_step\":";
-      if (view.step) {
-        append_integer(text_, *view.step);
-      } else {
-        text_ += "\"all\"";
-      }
-      text_ += ",\"provenance\":";
-      append_json(text_, view.trace->provenance);
-      text_ += '}';
-    }
-    text_ += "]}}\n";
-    return std::move(text_);
+ private:
+  void begin(std::string_view key) {
+    if (!text_.empty()) text_ += ',';
+    append_json_string(text_, key);
+    text_ += ':';
+  }
+  std::string text_;
+};
+
+// The spans of one rank by command and step.
+class SpansByCommand {
+ public:
+  explicit SpansByCommand(std::span<const Span> spans) {
+    for (const Span& span : spans) spans_.push_back(&span);
+    std::ranges::stable_sort(spans_, {}, key);
+  }
+  // The last one, where there are several.
+  [[nodiscard]] const Span* find(CommandId command, std::int32_t step) const {
+    const auto after = std::ranges::upper_bound(spans_, std::pair(command, step), {}, key);
+    if (after == spans_.begin() || key(*(after - 1)) != std::pair(command, step)) return nullptr;
+    return *(after - 1);
   }
 
  private:
-  // Thread ids are unique over all processes and differ from every process id: a viewer takes equal
-  // ids for a main thread and moves it to the top.
-  [[nodiscard]] std::int64_t thread(StreamId stream) const {
-    return process_ * 1000 + 1 + stream.value;
+  static std::pair<CommandId, std::int32_t> key(const Span* span) {
+    return {span->command, span->step};
   }
-
-  // Opens an event with the fields that all kinds share; the caller closes it.
-  void begin_event(char phase, std::int64_t thread) {
-    text_ += first_ ? "\n{\"ph\":\"" : ",\n{\"ph\":\"";
-    first_ = false;
-    text_ += phase;
-    text_ += "\",\"pid\":";
-    append_integer(text_, process_);
-    text_ += ",\"tid\":";
-    append_integer(text_, thread);
-  }
-
-  void write_name(std::string_view what, std::int64_t thread, std::string_view name) {
-    begin_event('M', thread);
-    text_ += ",\"name\":";
-    append_json_string(text_, what);
-    text_ += ",\"args\":{\"name\":";
-    append_json_string(text_, name);
-    text_ += "}}";
-  }
-
-  // Without it a viewer sorts processes and tracks by name.
-  void write_sort_index(std::string_view what, std::int64_t thread, std::int64_t index) {
-    begin_event('M', thread);
-    text_ += ",\"name\":";
-    append_json_string(text_, what);
-    text_ += ",\"args\":{\"sort_index\":";
-    append_integer(text_, index);
-    text_ += "}}";
-  }
-
-  // Names first, then spans by stream, then arrows: an arrow binds to slices already written.
-  void write_process(const View& view, Rank rank) {
-    const std::int64_t first_thread = thread(StreamId{0});
-    write_name("process_name", first_thread,
-               "rank " + std::to_string(rank.value) + " " + view.name);
-    write_sort_index("process_sort_index", first_thread, process_);
-    for (const StreamInfo& stream : view.trace->streams) {
-      write_name("thread_name", thread(stream.id), stream.name);
-      write_sort_index("thread_sort_index", thread(stream.id), stream.id.value);
-    }
-    // A collective's last span per step and bucket: where the arrows begin.
-    std::map<std::pair<std::int32_t, BucketId>, const Span*> collectives;
-    std::vector<const Span*> stalls;
-    for (const Span& span : spans_of(*view.trace, rank)) {
-      if (view.step && span.step != *view.step) continue;
-      const CommandInfo& info = view.trace->command(span.command);
-      write_span(view, span, info);
-      if (!info.bucket) continue;
-      if (info.kind == SpanKind::Wait && span.stream == kComputeStream) stalls.push_back(&span);
-      if (info.kind != SpanKind::Collective) continue;
-      const Span*& last = collectives[{span.step, *info.bucket}];
-      if (last == nullptr || span.end > last->end) last = &span;
-    }
-    for (const Span* stall : stalls) {
-      const auto from =
-          collectives.find({stall->step, *view.trace->command(stall->command).bucket});
-      if (from != collectives.end()) write_arrow(view, *from->second, *stall);
-    }
-  }
-
-  void write_time(std::string_view key, const View& view, Instant at) {
-    text_ += ",\"";
-    text_ += key;
-    text_ += "\":";
-    append_us(text_, at - view.origin);
-  }
-
-  void write_span(const View& view, const Span& span, const CommandInfo& info) {
-    // Only the wait of a communication stream can begin before its step; it is cut there.
-    const Instant start = view.step ? std::max(span.start, view.origin) : span.start;
-    begin_event('X', thread(span.stream));
-    write_time("ts", view, start);
-    text_ += ",\"dur\":";
-    append_us(text_, std::max(span.end, start) - start);
-    text_ += ",\"name\":";
-    append_json_string(text_, info.name);
-    text_ += ",\"cat\":\"";
-    text_ += to_string(info.kind);
-    text_ += "\",\"args\":{\"command\":";
-    append_integer(text_, info.id.value);
-    text_ += ",\"phase\":\"";
-    text_ += to_string(info.phase);
-    text_ += "\",\"step\":";
-    append_integer(text_, span.step);
-    if (info.bucket) {
-      text_ += ",\"bucket\":";
-      append_integer(text_, info.bucket->value);
-    }
-    if (info.bytes.count() != 0) {
-      text_ += ",\"size_bytes\":";
-      append_integer(text_, info.bytes.count());
-    }
-    if (span.transfer_start) write_time("transfer_start_us", view, *span.transfer_start);
-    text_ += "}}";
-  }
-
-  // Both ends lie 1 ns before the end of their slice, so that the slice is still open there.
-  void write_arrow(const View& view, const Span& collective, const Span& stall) {
-    const Instant to = stall.end - Duration(1);
-    const Instant from = std::min(collective.end - Duration(1), to);
-    if (to < stall.start || from < collective.start) return;
-    ++arrow_;
-    write_arrow_end('s', view, collective.stream, from);
-    write_arrow_end('f', view, stall.stream, to);
-  }
-
-  void write_arrow_end(char phase, const View& view, StreamId stream, Instant at) {
-    begin_event(phase, thread(stream));
-    write_time("ts", view, at);
-    text_ += ",\"name\":\"ends the stall\",\"cat\":\"wait\",\"id\":";
-    append_integer(text_, arrow_);
-    text_ += phase == 'f' ? ",\"bp\":\"e\"}" : "}";
-  }
-
-  std::string text_;
-  std::int64_t process_ = 0;
-  std::int64_t arrow_ = 0;
-  bool first_ = true;
+  std::vector<const Span*> spans_;
 };
+
+// One rank of one trace, as a process.
+class Process {
+ public:
+  Process(PerfettoEvents& events, const View& view, Rank rank, std::int64_t id)
+      : events_(events),
+        view_(view),
+        trace_(*view.trace),
+        rank_(rank),
+        id_(id),
+        spans_(spans_of(trace_, rank)),
+        by_command_(spans_) {}
+
+  // Names first, then slices, then arrows: an arrow binds to slices already written.
+  void write(ComputeWork compute) {
+    write_names();
+    write_steps(compute);
+    write_phases();
+    for (const Span& span : spans_) write_span(span);
+    for (const Span& span : spans_) write_arrows(span);
+    write_counters(compute);
+  }
+
+ private:
+  [[nodiscard]] TrackId track(std::int64_t number) const { return {id_, number}; }
+  [[nodiscard]] TrackId track(StreamId stream) const { return track(kFirstStream + stream.value); }
+
+  void write_names() {
+    events_.name_process(track(kSteps), "rank " + std::to_string(rank_.value) + " " + view_.name);
+    events_.name_track(track(kSteps), "steps");
+    events_.name_track(track(kPhases), "phases");
+    for (const StreamInfo& stream : trace_.streams) {
+      events_.name_track(track(stream.id), stream.name);
+    }
+  }
+
+  void slice(TrackId track, std::string_view name, std::string_view category, Instant start,
+             Instant end, const Args& args) {
+    events_.slice(track, {name, category, view_.shown(start), end - start, args.text()});
+  }
+
+  [[nodiscard]] Args about() const {
+    const Provenance& provenance = trace_.provenance;
+    Args notes;
+    for (const auto& [key, value] : provenance.notes) notes.put(key, value);
+    Args args;
+    args.put("origin", to_string(provenance.origin))
+        .put("machine", provenance.machine)
+        .put("policy", provenance.policy)
+        .put("workload", provenance.workload)
+        .put("backend", provenance.backend)
+        .put("world_size", trace_.world_size)
+        .put("ranks_shown", static_cast<std::int64_t>(trace_.ranks.size()));
+    if (static_cast<std::int64_t>(trace_.ranks.size()) < trace_.world_size) {
+      args.put("ranks_left_out", "they do what those of their kind do that are shown");
+    }
+    args.put_json("notes", "{" + notes.text() + "}");
+    return args;
+  }
+
+  void write_steps(ComputeWork compute) {
+    Instant end = view_.windows.back().end;
+    for (const Span& span : spans_) end = std::max(end, span.end);
+    const Provenance& provenance = trace_.provenance;
+    const std::string what(label(provenance.origin));
+    slice(track(kSteps), provenance.policy.empty() ? what : what + ": " + provenance.policy,
+          "trace", view_.windows.front().start, end, about());
+    const std::vector<Duration> exposed = exposed_by_step(trace_, rank_, view_.windows, compute);
+    Instant before = view_.windows.front().start;
+    for (std::size_t step = 0; step < view_.windows.size(); ++step) {
+      const StepWindow& window = view_.windows[step];
+      Args args;
+      args.put("step", static_cast<std::int64_t>(step))
+          .put("step_us", window.end - window.start)
+          .put("exposed_us", exposed[step])
+          .put("slowest_rank", window.slowest.value);
+      if (static_cast<std::int32_t>(step) == view_.median) args.put("median", "yes");
+      // Clocks of several hosts may let a step begin before the last one ends.
+      const Instant start = std::max(window.start, before);
+      before = std::max(window.end, start);
+      slice(track(kSteps), "step " + std::to_string(step), "step", start, before, args);
+    }
+  }
+
+  // Ops that follow each other on the compute stream in one phase of one step.
+  void write_phases() {
+    const Span* first = nullptr;
+    const Span* last = nullptr;
+    const auto put = [&] {
+      if (first == nullptr) return;
+      Args args;
+      args.put("step", first->step);
+      slice(track(kPhases), to_string(trace_.command(first->command).phase), "phase", first->start,
+            last->end, args);
+    };
+    for (const Span& span : spans_of(trace_, rank_, kComputeStream)) {
+      const CommandInfo& info = trace_.command(span.command);
+      if (info.kind != SpanKind::Compute || info.phase == SpanPhase::Communication) continue;
+      if (first == nullptr || first->step != span.step ||
+          trace_.command(first->command).phase != info.phase) {
+        put();
+        first = &span;
+      }
+      last = &span;
+    }
+    put();
+  }
+
+  [[nodiscard]] std::string name_of(CommandId id) const {
+    const auto found = std::ranges::lower_bound(trace_.commands, id, {}, &CommandInfo::id);
+    return found != trace_.commands.end() && found->id == id ? found->name : std::string();
+  }
+
+  [[nodiscard]] std::string tensors_of(const CommandInfo& info) const {
+    std::string text = "[";
+    for (const CarriedTensor& tensor : info.tensors) {
+      Args args;
+      args.put("name", tensor.name).put("size_bytes", tensor.bytes.count());
+      if (tensor.producer) args.put("produced_by", name_of(*tensor.producer));
+      if (text.size() > 1) text += ',';
+      text += "{" + args.text() + "}";
+    }
+    return text + "]";
+  }
+
+  void write_span(const Span& span) {
+    const CommandInfo& info = trace_.command(span.command);
+    Args args;
+    args.put("command", info.id.value)
+        .put("phase", to_string(info.phase))
+        .put("step", std::int64_t{span.step});
+    if (info.bucket) args.put("bucket", std::int64_t{info.bucket->value});
+    if (info.bytes.count() != 0) args.put("size_bytes", info.bytes.count());
+    if (span.transfer_start) args.put("transfer_start_us", view_.shown(*span.transfer_start));
+    if (!info.tensors.empty()) args.put_json("tensors", tensors_of(info));
+    slice(track(span.stream), info.name, to_string(info.kind), span.start, span.end, args);
+  }
+
+  // An arrow begins 1 ns before the end of its slice, which is still open then. It is left out where
+  // clocks say that it would go back in time.
+  void arrow(std::string_view name, std::string_view category, const Span& from, const Span& to,
+             Instant at) {
+    const Instant begin = std::min(from.end - Duration(1), at);
+    if (begin < from.start || at < to.start || at >= to.end) return;
+    events_.arrow(name, category, {track(from.stream), view_.shown(begin)},
+                  {track(to.stream), view_.shown(at)});
+  }
+
+  // The run of a command that this span follows: of its own step, or of the one before.
+  [[nodiscard]] const Span* run_before(CommandId command, std::int32_t step, Instant at) const {
+    for (const std::int32_t of : {step, step - 1}) {
+      const Span* span = by_command_.find(command, of);
+      if (span != nullptr && span->start <= at) return span;
+    }
+    return nullptr;
+  }
+
+  void write_arrows(const Span& span) {
+    const CommandInfo& info = trace_.command(span.command);
+    if (info.kind == SpanKind::Collective) {
+      write_ready(span, info);
+      const Span* launch = info.after ? run_before(*info.after, span.step, span.start) : nullptr;
+      if (launch != nullptr && launch->end <= span.start) {
+        arrow("launch", "launch", *launch, span, span.start);
+      }
+    } else if (info.kind == SpanKind::Wait && span.stream == kComputeStream && info.after) {
+      const Instant at = span.end - Duration(1);
+      const Span* waited = run_before(*info.after, span.step, at);
+      if (waited != nullptr) arrow("ends the stall", "wait", *waited, span, at);
+    }
+  }
+
+  void write_ready(const Span& span, const CommandInfo& info) {
+    std::vector<CommandId> producers;
+    for (const CarriedTensor& tensor : info.tensors) {
+      if (tensor.producer) producers.push_back(*tensor.producer);
+    }
+    std::ranges::sort(producers);
+    producers.erase(std::unique(producers.begin(), producers.end()), producers.end());
+    for (const CommandId producer : producers) {
+      const Span* run = run_before(producer, span.step, span.start);
+      if (run == nullptr || run->end > span.start) continue;
+      arrow("gradient ready", "ready", *run, span, span.start);
+    }
+  }
+
+  void write_counters(ComputeWork compute) {
+    for (const Counter& counter : counters_of(trace_, rank_, view_.windows, compute)) {
+      for (const CounterPoint& point : counter.points) {
+        events_.counter(track(kSteps), counter.name, counter.unit, view_.shown(point.at),
+                        point.value);
+      }
+    }
+    const auto clock = trace_.provenance.notes.find(kSmClockNote);
+    if (clock == trace_.provenance.notes.end() || rank_ != Rank{0}) return;
+    double mhz = 0;
+    const std::string& text = clock->second;
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), mhz);
+    if (read.ec != std::errc{} || !(mhz > 0) || !std::isfinite(mhz)) return;
+    events_.counter(track(kSteps), "SM clock", "MHz", view_.shown(view_.windows.back().end), mhz);
+  }
+
+  PerfettoEvents& events_;
+  const View& view_;
+  const Trace& trace_;
+  Rank rank_;
+  std::int64_t id_;
+  std::span<const Span> spans_;
+  SpansByCommand by_command_;
+};
+
+std::string other_data(const std::vector<View>& views) {
+  std::string text = "{\"schema\":\"dovetail.perfetto/2\",\"traces\":[";
+  const char* separator = "\n";
+  for (const View& view : views) {
+    text += std::exchange(separator, ",\n");
+    text += "{\"label\":";
+    append_json_string(text, view.name);
+    text += ",\"median_step\":";
+    append_integer(text, view.median);
+    text += ",\"shifted_us\":";
+    append_us(text, view.shift);
+    text += ",\"provenance\":";
+    append_json(text, view.trace->provenance);
+    text += '}';
+  }
+  return text + "]}";
+}
 
 }  // namespace
 
@@ -222,11 +375,18 @@ std::string perfetto_json(std::span<const Trace* const> traces, const PerfettoOp
   }
   std::ranges::sort(ranks);
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  const std::vector<View> views = make_views(traces, options.steps);
-  Writer writer(spans);
-  writer.begin();
-  for (const Rank rank : ranks) writer.write_rank(views, rank);
-  return writer.finish(views);
+  const std::vector<View> views = make_views(traces, options.alignment);
+  PerfettoEvents events;
+  events.reserve(4096 + 400 * spans);
+  std::int64_t process = 0;
+  for (const Rank rank : ranks) {
+    for (const View& view : views) {
+      if (std::ranges::find(view.trace->ranks, rank) == view.trace->ranks.end()) continue;
+      Process(events, view, rank, ++process).write(options.compute);
+    }
+  }
+  return "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[" + events.take() +
+         "\n],\"otherData\":" + other_data(views) + "}\n";
 }
 
 }  // namespace dovetail::traces

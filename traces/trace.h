@@ -50,10 +50,21 @@ struct Provenance {
   friend bool operator==(const Provenance&, const Provenance&) = default;
 };
 
+// Note of a trace of GPUs: the SM clock of rank 0's, in MHz, read once when its steps had ended.
+inline constexpr const char* kSmClockNote = "SM clock after the run MHz";
+
 struct StreamInfo {
   StreamId id;
   std::string name;
   friend bool operator==(const StreamInfo&, const StreamInfo&) = default;
+};
+
+// A gradient or parameter, or a range of it, that travels in a bucket.
+struct CarriedTensor {
+  std::string name;
+  Bytes bytes;
+  std::optional<CommandId> producer = std::nullopt;  // at whose end it is ready, where known
+  friend bool operator==(const CarriedTensor&, const CarriedTensor&) = default;
 };
 
 // What a command is, for readers of the trace.
@@ -65,6 +76,12 @@ struct CommandInfo {
   std::optional<BucketId>
       bucket;   // for collectives, copies, waits and enqueues that concern one bucket
   Bytes bytes;  // moved by a collective or copy; 0 otherwise
+  // What each rank's link carries of a collective: bus bandwidth, as nccl-tests defines it, times
+  // time. 0: not known.
+  Bytes bus_bytes = Bytes(0);
+  // The command of another stream that a wait waits for, or that launches a collective.
+  std::optional<CommandId> after = std::nullopt;
+  std::vector<CarriedTensor> tensors = {};  // of a bucket's collective, in the bucket's order
   friend bool operator==(const CommandInfo&, const CommandInfo&) = default;
 };
 

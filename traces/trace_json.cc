@@ -50,6 +50,24 @@ void append_lines(std::string& text, std::string_view key, const Items& items, A
   text += ']';
 }
 
+void append_tensors(std::string& text, const std::vector<CarriedTensor>& tensors) {
+  text += ", \"tensors\": [";
+  const char* separator = "";
+  for (const CarriedTensor& tensor : tensors) {
+    text += std::exchange(separator, ", ");
+    text += '{';
+    append_field(text, "name", tensor.name);
+    text += ", ";
+    append_integer_field(text, "size_bytes", tensor.bytes.count());
+    if (tensor.producer) {
+      text += ", ";
+      append_integer_field(text, "producer", tensor.producer->value);
+    }
+    text += '}';
+  }
+  text += ']';
+}
+
 void append_command(std::string& text, const CommandInfo& command) {
   text += '{';
   append_integer_field(text, "id", command.id.value);
@@ -65,6 +83,15 @@ void append_command(std::string& text, const CommandInfo& command) {
   }
   text += ", ";
   append_integer_field(text, "size_bytes", command.bytes.count());
+  if (command.bus_bytes.count() != 0) {
+    text += ", ";
+    append_integer_field(text, "bus_bytes", command.bus_bytes.count());
+  }
+  if (command.after) {
+    text += ", ";
+    append_integer_field(text, "after", command.after->value);
+  }
+  if (!command.tensors.empty()) append_tensors(text, command.tensors);
   text += '}';
 }
 
@@ -137,6 +164,20 @@ std::vector<StreamInfo> read_streams(const JsonArray& array) {
   return streams;
 }
 
+std::vector<CarriedTensor> read_tensors(const JsonArray& array) {
+  std::vector<CarriedTensor> tensors;
+  for (const JsonValue value : array) {
+    JsonObject object = value.object();
+    CarriedTensor tensor;
+    tensor.name = object.string("name");
+    tensor.bytes = Bytes(object.integer("size_bytes", 0));
+    if (object.has("producer")) tensor.producer = read_id<CommandId>(object.at("producer"));
+    object.done();
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
 std::vector<CommandInfo> read_commands(const JsonArray& array) {
   std::vector<CommandInfo> commands;
   for (const JsonValue value : array) {
@@ -148,6 +189,9 @@ std::vector<CommandInfo> read_commands(const JsonArray& array) {
     command.name = object.string("name");
     if (object.has("bucket")) command.bucket = read_id<BucketId>(object.at("bucket"));
     command.bytes = Bytes(object.integer("size_bytes", 0));
+    if (object.has("bus_bytes")) command.bus_bytes = Bytes(object.integer("bus_bytes", 0));
+    if (object.has("after")) command.after = read_id<CommandId>(object.at("after"));
+    if (object.has("tensors")) command.tensors = read_tensors(object.array("tensors"));
     object.done();
     if (!commands.empty() && command.id <= commands.back().id) value.fail("command ids must rise");
     commands.push_back(std::move(command));

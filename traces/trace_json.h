@@ -6,13 +6,16 @@
 //    "world_size": 2, "steps": 1, "ranks": [0, 1],
 //    "streams": [{"id": 0, "name": "compute"}],
 //    "commands": [{"id": 4, "kind": "collective", "phase": "communication",
-//                  "name": "all-reduce bucket 0", "bucket": 0, "size_bytes": 4096}],
+//                  "name": "all-reduce bucket 0", "bucket": 0, "size_bytes": 4096,
+//                  "bus_bytes": 4096, "after": 3, "tensors": [{"name": "fc1.weight.grad",
+//                                                              "size_bytes": 4096, "producer": 2}]}],
 //    "span_fields": ["command", "rank", "stream", "step", "start_ns", "end_ns",
 //                    "transfer_start_ns"],
 //    "spans": [[4, 0, 1, 0, 1000, 9000, 1500]]}
 //
 // A span is a short array, since a trace can hold 100 000 of them; `span_fields` names its entries.
-// The last entry and the key "bucket" are absent where unknown. A span a line, so files diff well.
+// The last entry and the keys "bucket", "bus_bytes", "after", "tensors" and "producer" are absent where
+// unknown. A command that "after" or "producer" names and the file does not list is passed over. A span a line, so files diff well.
 // Times count from the moment step 0 began, so they are not negative, and stay below 10^15 ns
 // (11 days), which every JSON reader holds exactly.
 //

@@ -14,18 +14,21 @@
 #include "cli/command_text.h"
 #include "cli/document.h"
 #include "tests/cli/asked.h"
+#include "tests/support/perfetto_rules.h"
 
 namespace dovetail {
 namespace {
 
 using dovetail::testing::ask;
 using dovetail::testing::Ended;
+using dovetail::testing::PerfettoRules;
 using dovetail::testing::run_command;
 using dovetail::testing::tool;
 using nlohmann::ordered_json;
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 
@@ -143,6 +146,7 @@ TEST_F(CommandLineTest, SeveralPlansWorkloadsAndMachinesMakeOneTable) {
   EXPECT_THAT(plans.output,
               AllOf(HasSubstr("2 predictions"), HasSubstr("a.json"), HasSubstr("best")));
   EXPECT_EQ(ordered_json::parse(read_file(traces))["otherData"]["traces"].size(), 2U);
+  EXPECT_THAT(PerfettoRules::problems(nlohmann::json::parse(read_file(traces))), IsEmpty());
   EXPECT_EQ(document("predict " + a + " " + b + " --json")["rows"].size(), 2U);
   ASSERT_EQ(ask("predict --plan " + b + " " + a + " --perfetto " + traces + ".gz").code, 0);
   EXPECT_EQ(run_command("gzip -dc " + traces + ".gz").output, read_file(traces));

@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/file.h"
 #include "base/json_reader.h"
 #include "tests/cli/asked.h"
+#include "tests/support/perfetto_rules.h"
 
 namespace dovetail::testing {
 namespace {
@@ -64,8 +66,10 @@ TEST(DiagnoseTest, JsonAndPerfettoAreWellFormed) {
   EXPECT_EQ(ended.code, 0) << ended.output;
   const JsonFile report("report", ended.output);
   EXPECT_EQ(report.root().string("schema"), "dovetail.diagnosis/1");
-  const JsonFile perfetto(trace);
-  EXPECT_GT(perfetto.root().array("traceEvents").size(), 20U);
+  const nlohmann::json perfetto = nlohmann::json::parse(read_file(trace));
+  EXPECT_THAT(PerfettoRules::problems(perfetto), ::testing::IsEmpty());
+  EXPECT_GT(perfetto.at("traceEvents").size(), 20U);
+  EXPECT_THAT(read_file(trace), HasSubstr("\"name\":\"exposed communication of the step\""));
   std::filesystem::remove(trace);
 }
 

@@ -65,6 +65,10 @@ TEST(IntervalsTest, AgreesWithCountingMicrosecondByMicrosecond) {
     }
     EXPECT_EQ(length(sets[0]), us(covered));
     EXPECT_EQ(uncovered(sets[0], sets[1]), us(alone));
+    const std::vector<Interval> parts = without(sets[0], sets[1]);
+    EXPECT_EQ(length(parts), us(alone));
+    EXPECT_EQ(uncovered(parts, sets[0]), us(0));
+    EXPECT_EQ(parts, union_of(parts));
   }
 }
 

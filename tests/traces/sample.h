@@ -16,6 +16,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 namespace dovetail::traces::sample {
 
@@ -45,6 +46,17 @@ class Builder {
     std::string name = kind == SpanKind::Collective ? "all-reduce" : std::string(to_string(kind));
     name += " bucket " + std::to_string(bucket);
     return add({CommandId{id}, kind, SpanPhase::Communication, name, BucketId{bucket}, bytes});
+  }
+  // What the command added last follows, and what travels in it.
+  Builder& after(std::int32_t command) {
+    trace_.commands.back().after = CommandId{command};
+    return *this;
+  }
+  Builder& carries(std::vector<CarriedTensor> tensors) {
+    CommandInfo& info = trace_.commands.back();
+    info.bus_bytes = info.bytes;
+    info.tensors = std::move(tensors);
+    return *this;
   }
   Builder& ran(const Ran& ran) {
     Span span{CommandId{ran.command}, Rank{ran.rank}, StreamId{ran.stream}, ran.step,
@@ -85,9 +97,10 @@ inline Builder step_commands() {
   for (const int i : {0, 1, 2}) {
     builder.compute(1 + i, SpanPhase::Backward, "layer" + std::to_string(2 - i) + ".backward");
     builder.bucket(4 + i, SpanKind::Collective, i, mib(i + 1));
+    builder.carries({{"layer" + std::to_string(2 - i) + ".grad", mib(i + 1), CommandId{1 + i}}});
     builder.compute(7 + i, SpanPhase::Optimizer, "layer" + std::to_string(2 - i) + ".update");
   }
-  builder.bucket(10, SpanKind::Wait, 1).bucket(11, SpanKind::Wait, 2);
+  builder.bucket(10, SpanKind::Wait, 1).after(5).bucket(11, SpanKind::Wait, 2).after(6);
   return builder;
 }
 

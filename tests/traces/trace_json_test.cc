@@ -74,6 +74,12 @@ Trace random_trace(std::uint64_t seed) {
     info.name = random_name(random);
     if (random.between(0, 1) == 0) info.bucket = BucketId{i};
     info.bytes = Bytes(random.between(0, 1L << 40));
+    info.bus_bytes = Bytes(random.between(0, 1) * random.between(0, 1L << 40));
+    if (random.between(0, 1) == 0) info.after = CommandId{i};
+    for (std::int64_t n = random.between(0, 2); n > 0; --n) {
+      info.tensors.push_back({random_name(random), Bytes(n), std::nullopt});
+      if (random.between(0, 1) == 0) info.tensors.back().producer = CommandId{i};
+    }
     trace.commands.push_back(info);
   }
   trace.world_size = 7;
