@@ -102,10 +102,14 @@ class Browser:
     def devtools(self, command, **parameters):
         return self._call("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
 
-    def show_as(self, width, height, scheme="light"):
-        """Size of the page and the reader's colour scheme."""
+    def show_as(self, width, height, scheme="light", media=""):
+        """Size of the page, the reader's colour scheme, and "print" for what a printer gets."""
         self.devtools("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.devtools("Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def has_touch(self, fingers=2):
+        """From the next page on there is a touch screen."""
+        self.devtools("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=fingers)
 
     def open(self, path):
         self._call("POST", "/url", {"url": pathlib.Path(path).resolve().as_uri()})
@@ -132,6 +136,27 @@ class Browser:
         self.run("document.querySelector(arguments[0]).focus()", selector)
         actions = [action for key in keys for action in ({"type": "keyDown", "value": key}, {"type": "keyUp", "value": key})]
         self._call("POST", "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
+
+    def middle_of(self, selector):
+        """Of an element, which is scrolled into view: where it is in the window."""
+        return self.run("const node = document.querySelector(arguments[0]); node.scrollIntoView({block: 'center'}); "
+                        "const box = node.getBoundingClientRect(); return [box.left + box.width / 2, box.top + box.height / 2]", selector)
+
+    def drag(self, selector, right):
+        """The mouse, pressed, from the middle of an element so many pixels to the right."""
+        x, y = self.middle_of(selector)
+        for kind, at, buttons in (("mouseMoved", x, 0), ("mousePressed", x, 1), ("mouseMoved", x + right / 2, 1),
+                                  ("mouseMoved", x + right, 1), ("mouseReleased", x + right, 0)):
+            self.devtools("Input.dispatchMouseEvent", type=kind, x=at, y=y, buttons=buttons, clickCount=1,
+                          button="none" if kind == "mouseMoved" and buttons == 0 else "left")
+
+    def touch(self, selector, *places):
+        """Fingers on an element: each place is a list with how far right of its middle each finger is."""
+        x, y = self.middle_of(selector)
+        for index, fingers in enumerate(places):
+            self.devtools("Input.dispatchTouchEvent", type="touchMove" if index else "touchStart",
+                          touchPoints=[{"x": x + right, "y": y, "id": finger} for finger, right in enumerate(fingers)])
+        self.devtools("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
 
     def move_to(self, selector):
         """The pointer to the middle of an element, which is scrolled into view."""

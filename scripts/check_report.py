@@ -27,6 +27,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TRACE = ROOT / "tests/imports/kineto/traces/ddp-resnet50-a100x2-rank0.json.gz"
 HOSTILE = "</script><script>document.title='hostile'</script><img src=x onerror=\"document.title='hostile'\">&amp;@TITLE@"
 
+PAPER = 688  # px: A4 less the margins of the page
+
 PLAN_CHARTS = ["timeline", "causes", "sensitivity"]
 # Report -> the command that makes it, and the charts that it must have. Later ones read what earlier ones write.
 REPORTS = {
@@ -126,14 +128,21 @@ def tip(browser):
     return browser.run("const box = document.getElementById('tip'); return box.hidden ? '' : box.innerText")
 
 
+def check_arrows(browser, checks, name, selector):
+    """The arrow keys go from mark to mark, and Escape leaves them."""
+    browser.keys(selector, Browser.RIGHT, Browser.RIGHT)
+    first = tip(browser)
+    browser.keys(selector, Browser.DOWN)
+    checks.expect(first and tip(browser) and tip(browser) != first, f"{name}: keys say {first!r}, then {tip(browser)!r}")
+    browser.keys(selector, Browser.ESCAPE)
+    checks.equal(tip(browser), "", f"{name}: after Escape")
+
+
 def check_curve(browser, checks):
     browser.move_to("svg[data-chart=curve] g.chosen circle:nth-of-type(3)")
     shown = tip(browser)
     checks.expect("PyTorch DDP" in shown and "bucket size" in shown and "ms" in shown, f"curve: hover says {shown!r}")
-    browser.keys("svg[data-chart=curve]", Browser.RIGHT, Browser.RIGHT)
-    first = tip(browser)
-    browser.keys("svg[data-chart=curve]", Browser.DOWN)
-    checks.expect(first and tip(browser) and first != tip(browser), f"curve: keys say {first!r}, then {tip(browser)!r}")
+    check_arrows(browser, checks, "curve", "svg[data-chart=curve]")
     checks.expect(browser.run("return document.querySelectorAll('svg[data-chart=curve] .flat').length") == 1, "curve: no flat range")
     said = "return document.querySelector('#curve p[aria-live]').textContent"
     before = browser.run(said)
@@ -167,19 +176,60 @@ def check_timeline(browser, checks):
     checks.expect(len({tuple(entry) for entry in ticks}) == 4, f"timeline: zoom by button, key and wheel shows {ticks}")
     browser.keys("#timeline svg", "0")
     checks.equal(axis_of(browser), ticks[0], "timeline: after key 0")
-    browser.keys("#timeline svg", Browser.RIGHT, Browser.RIGHT)
-    first = tip(browser)
-    browser.keys("#timeline svg", Browser.DOWN)
-    checks.expect(first and tip(browser) and tip(browser) != first, f"timeline: keys say {first!r}, then {tip(browser)!r}")
-    browser.keys("#timeline svg", Browser.ESCAPE)
-    checks.equal(tip(browser), "", "timeline: after Escape")
+    check_arrows(browser, checks, "timeline", "#timeline svg")
+
+
+def check_moving(browser, checks):
+    """The zoomed timeline is moved by mouse and finger and zoomed by two fingers; a finger on a mark shows its note."""
+    browser.keys("#timeline svg", "0", "+", "+")
+    ticks = [axis_of(browser)]
+    for move in (lambda: browser.drag("#timeline svg", -120), lambda: browser.touch("#timeline svg", [0], [120], [260]),
+                 lambda: browser.touch("#timeline svg", [-30, 30], [-60, 60], [-120, 120])):
+        move()
+        ticks.append(axis_of(browser))
+    checks.expect(len({tuple(entry) for entry in ticks}) == 4, f"timeline: moving by mouse, finger and two fingers shows {ticks}")
+    browser.keys("#timeline svg", "0")
+    browser.touch("#timeline svg rect.span.collective", [0])
+    checks.expect("bucket" in tip(browser), f"timeline: a finger on a collective shows {tip(browser)!r}")
+
+
+# Everything that can be used, in the order of the page; what is folded away cannot.
+USABLE = """
+const usable = [...document.querySelectorAll('a[href], button, summary, [tabindex]')].filter(node => node.tabIndex >= 0 &&
+  (node.tagName === 'SUMMARY' || !node.closest('details:not([open])')));"""
 
 
 def check_tab(browser, checks, name):
-    """Everything that can be used is reached by the keyboard alone."""
-    wanted = browser.run("return document.querySelectorAll('button, summary, a[href], svg[tabindex]').length")
-    reached = browser.run("return [...document.querySelectorAll('button, summary, a[href], svg[tabindex]')].filter(node => node.tabIndex >= 0).length")
-    checks.equal(reached, wanted, f"{name}: elements that Tab reaches")
+    """Tab goes through all that can be used, in the order of the page, and shows where it is."""
+    count = browser.run(f"{USABLE} window.passed = []; document.addEventListener('focusin', event => window.passed.push("
+                        "[usable.indexOf(event.target), getComputedStyle(event.target).outlineStyle, event.target.getBoundingClientRect().width])); "
+                        "return usable.length")
+    browser.keys("a.skip", *[Browser.TAB] * (count - 1))
+    passed = browser.run("return window.passed")
+    checks.equal([entry[0] for entry in passed], list(range(count)), f"{name}: what Tab reaches, in order")
+    checks.expect(all(entry[1] != "none" and entry[2] > 0 for entry in passed), f"{name}: Tab does not show where it is: {passed}")
+
+
+# What a printer would cut or nobody could read.
+PRINTED = """
+const small = [...document.querySelectorAll('svg[data-chart]')].map(svg => svg.getBoundingClientRect().width / svg.viewBox.baseVal.width * 12);
+const cut = [...document.querySelectorAll('.wide, pre, figure, dd')].filter(node => node.offsetParent !== null && node.scrollWidth > node.clientWidth + 1)
+  .map(node => `${node.tagName} ${node.getAttribute('aria-label') ?? node.textContent.slice(0, 40)}: ${node.scrollWidth} of ${node.clientWidth} px`);
+const shown = selector => [...document.querySelectorAll(selector)].filter(node => node.offsetParent !== null).length;
+return {letters: Math.min(...small), cut, useless: shown('nav, .controls:not(.rules), details:not([open])'), legend: shown('.controls.rules button'),
+        wide: document.documentElement.scrollWidth - innerWidth};"""
+
+
+def check_print(browser, checks, name):
+    browser.show_as(PAPER, 1000, media="print")
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    printed = browser.run(PRINTED)
+    checks.expect(printed["letters"] >= 11, f"{name}: printed letters of charts have {printed['letters']} px")
+    checks.equal((printed["cut"], printed["useless"]), ([], 0), f"{name}: printed: cut, and without use")
+    checks.expect(printed["wide"] <= 0, f"{name}: printed: {printed['wide']} px wider than the paper")
+    if name == "explore":
+        checks.expect(printed["legend"] >= 4, f"{name}: printed: curves without their names")
+    browser.run("dispatchEvent(new Event('afterprint'))")
 
 
 def check_explore_figures(browser, checks, printed):
@@ -202,14 +252,15 @@ def make(tool, folder, command, checks):
     return ended.stdout
 
 
-def check_report(browser, checks, folder, name, wanted):
+def check_report(browser, checks, folder, name, wanted, keep):
     page = pathlib.Path(folder) / f"{name}.html"
     browser.show_as(1600, 1000)
     browser.open(page)
     every = [(1600, "light"), (400, "dark"), (1600, "dark"), (400, "light")]
-    for width, scheme in every if name in ("explore", "diagnose") else every[:2]:
+    for width, scheme in every if name == "explore" else every[:2]:
         check_look(browser, checks, name, wanted, width, scheme)
-        browser.screenshot(pathlib.Path(folder) / f"{name}-{scheme}-{width}.png")
+        if keep:
+            browser.screenshot(pathlib.Path(folder) / f"{name}-{scheme}-{width}.png")
     browser.show_as(1600, 1000)
     browser.wait_for("return document.querySelector('svg[data-chart]').getBoundingClientRect().width > 1000")
     checks.equal(browser.run("return performance.getEntriesByType('resource').length"), 0, f"{name}: things loaded")
@@ -217,12 +268,14 @@ def check_report(browser, checks, folder, name, wanted):
     check_tab(browser, checks, name)
     if name == "explore":
         check_curve(browser, checks)
-    if name == "explore":
         check_timeline(browser, checks)
+        check_moving(browser, checks)
     if name == "plan":
         browser.move_to("#timeline svg path.ready")
         checks.expect(HOSTILE in tip(browser), f"plan: a hostile name is shown as {tip(browser)!r}")
-    browser.pdf(pathlib.Path(folder) / f"{name}.pdf")
+    check_print(browser, checks, name)
+    if keep:
+        browser.pdf(pathlib.Path(folder) / f"{name}.pdf")
     checks.equal(browser.console(), [], f"{name}: console after all")
 
 
@@ -237,12 +290,13 @@ def main():
     checks = Checks()
     with tempfile.TemporaryDirectory() as temporary, Browser(1600, 1000) as browser:
         folder = pathlib.Path(options.keep or temporary)
+        browser.has_touch()
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "hostile.program").write_text(json.dumps(hostile_program()))
         for name, (command, wanted) in REPORTS.items():
             printed = make(pathlib.Path(options.tool).resolve(), folder, command, checks)
             try:
-                check_report(browser, checks, folder, name, wanted)
+                check_report(browser, checks, folder, name, wanted, options.keep)
                 if name == "explore":
                     check_explore_figures(browser, checks, json.loads(printed))
             except BrowserError as error:

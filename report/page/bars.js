@@ -54,6 +54,14 @@ function partsTable(caption, bars) {
   }));
 }
 
+// A name in a column of this width: over two lines where it is too long for one.
+function nameBeside(svg, middle, name, room) {
+  const most = Math.floor(room / 6.6);
+  const space = name.length > most ? name.lastIndexOf(" ", most) : -1;
+  const lines = space > 0 ? [name.slice(0, space), name.slice(space + 1)] : [name];
+  lines.forEach((line, index) => svg.append("text").attr("x", 0).attr("y", middle + 4 + (lines.length > 1 ? index * 13 - 6 : 0)).text(line.slice(0, most)));
+}
+
 // Points with their intervals on one axis. rows: {name, marks: [{at, low, high, colour, words}]}; in ms.
 function intervals(kind, label, rows, title, zero = false) {
   const all = rows.flatMap((row) => row.marks.flatMap((mark) => [mark.at, mark.low ?? mark.at, mark.high ?? mark.at]));
@@ -72,7 +80,7 @@ function intervals(kind, label, rows, title, zero = false) {
           svg.append("rect").attr("class", "flat").attr("x", 0).attr("width", width).attr("y", index * 30).attr("height", 30)
             .attr("fill", "var(--flat)").attr("opacity", 0.18);
         }
-        svg.append("text").attr("x", 0).attr("y", middle + 4).text(row.name.slice(0, left / 6.6));
+        nameBeside(svg, middle, row.name, left);
         row.marks.forEach((mark, at) => {
           const y = middle + (row.marks.length > 1 ? (at === 0 ? -5 : 5) : 0);
           const colour = `var(${mark.colour})`;
@@ -102,7 +110,7 @@ function sensitivityChart(report) {
     label: "Change of the plan's step time when a cost is 20 % lower or higher; the same numbers stand in the table below.",
     draw(svg, width) {
       const left = Math.min(180, width * 0.3);
-      const x = d3.scaleLinear([-extreme, extreme], [left, width - 14]).nice();
+      const x = d3.scaleLinear([-extreme, extreme], [left, width - 26]).nice();
       rows.forEach(({cost, sides}, index) => {
         const y = index * 34 + 4;
         svg.append("text").attr("x", 0).attr("y", y + 16).text(cost.slice(0, left / 6.5));

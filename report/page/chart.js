@@ -3,6 +3,9 @@
 // SPDX-License-Identifier: Apache-2.0
 "use strict";
 
+// Of a chart on paper, so that its letters are as large as those of the text: A4 and Letter less margins.
+const printWidth = 680;
+
 // chart({kind, label, height, draw}): `draw(svg, width)` fills an empty selection. `kind` names it in tests.
 // `keys(event)` may be given; it returns true where it has used the key.
 function chart(options) {
@@ -27,6 +30,8 @@ function chart(options) {
     options.draw(svg, width, height);
   };
   new ResizeObserver((entries) => draw(Math.round(entries[0].contentRect.width))).observe(figure);
+  addEventListener("beforeprint", () => draw(printWidth));
+  addEventListener("afterprint", () => draw(Math.round(figure.clientWidth)));
   figure.redraw = () => {
     const width = drawn;
     drawn = 0;
@@ -35,11 +40,13 @@ function chart(options) {
   return figure;
 }
 
-// Shows a note for each of these marks; `describe(datum)` gives [title, lines].
+// Shows a note for each of these marks; `describe(datum)` gives [title, lines]. A finger's note stays until
+// the next touch.
 function withTips(marks, describe) {
-  return marks.on("pointermove", (event, datum) => tip.show(event.clientX, event.clientY, ...describe(datum)))
-    .on("pointerleave", () => tip.hide());
+  return marks.on("pointerdown pointermove", (event, datum) => tip.show(event.clientX, event.clientY, ...describe(datum)))
+    .on("pointerleave", (event) => { if (event.pointerType !== "touch") tip.hide(); });
 }
+addEventListener("pointerdown", (event) => { if (event.pointerType === "touch") tip.hide(); }, {capture: true});
 
 // Horizontal axis below, with a title at its right end.
 function axisBelow(svg, scale, y, title, ticks) {

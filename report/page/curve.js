@@ -72,7 +72,7 @@ function curveSection(report) {
   }
 
   function draw(svg, width, height) {
-    const margin = {left: 56, right: 12, top: 14, bottom: 40};
+    const margin = {left: 56, right: 26, top: 14, bottom: 40};
     const {x, y} = scales(width, height, margin);
     const flat = curves[state.curve].flat;
     const [from, to] = [x(flat.from_bytes), x(flat.to_bytes)];
@@ -123,7 +123,7 @@ function curveSection(report) {
     curve.label, bytes(point.threshold_bytes), point.buckets, ms(point.step_us), ms(point.exposed_us), [point.spec, "text code"]]));
   return section("curve", "Step time over bucket size", [
     element("p", {}, "Each line is the rule of a framework with its own copies and waits. Choose one to see its flat range."),
-    element("div", {class: "controls", role: "group", "aria-label": "Rules"}, buttons), range, figure,
+    element("div", {class: "controls rules", role: "group", "aria-label": "Rules"}, buttons), range, figure,
     folded("The same as a table", table("Step time over bucket size",
       ["rule", "bucket size", "buckets", "step ms", "exposed ms", ["--policy", "text"]], rows))]);
 }
