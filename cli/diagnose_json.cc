@@ -126,7 +126,6 @@ std::string diagnosis_json(const JobTrace& job, const Diagnosis& diagnosis) {
   }
   ordered_json json = {{"schema", "dovetail.diagnosis/1"},
                        {"kind", "diagnosis"},
-                       {"version", DOVETAIL_VERSION},
                        {"world_size", job.world_size()},
                        {"headline", diagnosis.headline},
                        {"sentences", diagnosis.sentences},
