@@ -37,6 +37,10 @@ std::vector<std::string> joined_policies(const std::vector<std::string>& pieces)
   return names;
 }
 
+// Sharded updates as Megatron overlaps them: parameters are gathered beside the next forward. Of the swept
+// sizes the best one is shown.
+constexpr std::string_view kShardedRule = "sharded:p=1,gather=next-forward";
+
 // All but pipeline, which changes the Program.
 std::vector<std::string> comparable_policies() {
   std::vector<std::string> names = schedule::policy_names();
@@ -46,8 +50,7 @@ std::vector<std::string> comparable_policies() {
   // The best that DDP can be told stands beside the best.
   const auto exact = std::ranges::find(names, schedule::name(PolicyKind::Exact));
   if (exact != names.end()) names.insert(exact + 1, "exact:mode=copy,wait=end-of-backward");
-  // Sharded updates as Megatron overlaps them: parameters are gathered beside the next forward.
-  names.emplace_back("sharded:gather=next-forward");
+  names.emplace_back(kShardedRule);
   return names;
 }
 
@@ -149,6 +152,19 @@ std::vector<SweepRow> evaluate(search::Planner& planner, PolicySpec spec,
   return rows;
 }
 
+// The best of the thresholds, as one candidate of the progress.
+SweepRow best_size(search::Planner& planner, PolicySpec spec, const std::vector<Bytes>& thresholds,
+                   Progress& progress) {
+  std::optional<SweepRow> best;
+  for (const Bytes threshold : thresholds_for(spec, planner.program(), thresholds)) {
+    spec.threshold = threshold;
+    SweepRow row{planner.evaluate(spec), std::nullopt, {}};
+    if (!best || step_ns(row) < step_ns(*best)) best = std::move(row);
+  }
+  progress.done();
+  return std::move(*best);
+}
+
 // How many rows these policies have.
 std::int64_t row_count(const std::vector<std::string>& names, std::span<const PolicySpec> specs,
                        std::size_t thresholds) {
@@ -221,6 +237,21 @@ std::vector<Bytes> parse_thresholds(const std::string& given, std::optional<int>
   return {list.begin(), list.end()};
 }
 
+std::vector<Bytes> thresholds_for(const PolicySpec& spec, const schedule::Program& program,
+                                  const std::vector<Bytes>& thresholds) {
+  if (spec.kind != PolicyKind::Sharded) return thresholds;
+  Bytes total;
+  for (const schedule::OwedGradient& gradient : schedule::owed_gradients(program)) {
+    total += gradient.bytes;
+  }
+  std::vector<Bytes> few;
+  for (const Bytes threshold : thresholds) {
+    if (total.count() / threshold.count() < kMostCutBuckets) few.push_back(threshold);
+  }
+  if (few.empty()) few.push_back(thresholds.back());
+  return few;
+}
+
 Sweep run_sweep(search::Planner& planner, const ExploreOptions& options) {
   const std::vector<Bytes> range = parse_thresholds(options.thresholds, options.points);
   refuse_beside(options.document, "explore: --plot", options.plot);
@@ -249,8 +280,12 @@ Sweep run_sweep(search::Planner& planner, const ExploreOptions& options) {
     const bool given = names[p].find(':') != std::string::npos;
     const std::vector<Bytes> own = {spec.threshold};
     progress.begin(std::string(schedule::name(spec.kind)));
-    for (SweepRow& row : evaluate(planner, spec, given ? own : range, progress)) {
-      sweep.rows.push_back(std::move(row));
+    if (all && names[p] == kShardedRule) {
+      sweep.rows.push_back(best_size(planner, spec, range, progress));
+    } else {
+      for (SweepRow& row : evaluate(planner, spec, given ? own : range, progress)) {
+        sweep.rows.push_back(std::move(row));
+      }
     }
     sweep.interrupted = progress.is_interrupted();
     if (sweep.interrupted) break;

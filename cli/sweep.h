@@ -46,6 +46,12 @@ double step_ns(const SweepRow& row);
 // Throws InputError.
 std::vector<Bytes> parse_thresholds(const std::string& text, std::optional<int> points);
 
+// Those of the thresholds that leave a sharded policy, which cuts tensors, few buckets; of other policies all.
+inline constexpr std::int64_t kMostCutBuckets = 1024;
+std::vector<Bytes> thresholds_for(const schedule::PolicySpec& spec,
+                                  const schedule::Program& program,
+                                  const std::vector<Bytes>& thresholds);
+
 // Throws InputError for a policy that cannot be compared and for options without effect.
 Sweep run_sweep(search::Planner& planner, const ExploreOptions& options);
 
