@@ -97,14 +97,18 @@ double copy_rate(const Copied& what, void* to, const void* from, std::size_t byt
 }
 
 Outcome copies_outcome(const std::optional<PhysicalPeaks>& peaks) {
-  constexpr std::size_t kBytes = std::size_t{256} << 20;
+  // 256 MiB, which no cache holds; less on a device that is nearly full.
+  std::size_t free = 0;
+  std::size_t total = 0;
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  const std::size_t bytes = std::min(std::size_t{256} << 20, free / 8);
   constexpr double kMostOverTheLink = 1000;  // no host link carries a TB/s
-  const DeviceBuffer a(Bytes(static_cast<std::int64_t>(kBytes)));
-  const DeviceBuffer b(Bytes(static_cast<std::int64_t>(kBytes)));
-  const PinnedBuffer host(Bytes(static_cast<std::int64_t>(kBytes)));
-  const double within = copy_rate({.times = 2}, a.data(), b.data(), kBytes);
-  const double up = copy_rate({.kind = cudaMemcpyHostToDevice}, a.data(), host.data(), kBytes);
-  const double down = copy_rate({.kind = cudaMemcpyDeviceToHost}, host.data(), a.data(), kBytes);
+  const DeviceBuffer a(Bytes(static_cast<std::int64_t>(bytes)));
+  const DeviceBuffer b(Bytes(static_cast<std::int64_t>(bytes)));
+  const PinnedBuffer host(Bytes(static_cast<std::int64_t>(bytes)));
+  const double within = copy_rate({.times = 2}, a.data(), b.data(), bytes);
+  const double up = copy_rate({.kind = cudaMemcpyHostToDevice}, a.data(), host.data(), bytes);
+  const double down = copy_rate({.kind = cudaMemcpyDeviceToHost}, host.data(), a.data(), bytes);
   const std::string words = "within the device " + number(within, 0) + " GB/s read and written" +
                             (peaks ? " of " + number(peaks->memory_gbytes_per_s, 0) : "") +
                             ", from the host " + number(up, 1) + ", to it " + number(down, 1);

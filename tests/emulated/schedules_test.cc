@@ -39,6 +39,13 @@ constexpr std::int32_t kTrainingSteps = 5;
 
 class SchedulesTest : public EmulatedTest {
  protected:
+  // What was held against what must come out, for a log of the tests.
+  void TearDown() override {
+    RecordProperty("runs", runs_);
+    RecordProperty("elements", std::to_string(checked_));
+    RecordProperty("trained", trained_);
+    EmulatedTest::TearDown();
+  }
   // Each run under an order of its own.
   void expect_exact(const ScheduledProgram& plan, BackendOptions options = {}) {
     for (const Issue issue : {Issue::Eager, Issue::Graph}) {
@@ -52,6 +59,7 @@ class SchedulesTest : public EmulatedTest {
       EXPECT_EQ(outcome.check.wrong, 0) << outcome.check.first_wrong;
       EXPECT_GT(outcome.check.checked, 0);
       checked_ += outcome.check.checked;
+      ++runs_;
     }
   }
   void expect_weights(const ScheduledProgram& plan,
@@ -69,6 +77,7 @@ class SchedulesTest : public EmulatedTest {
       EXPECT_EQ(outcome.error, "");
       EXPECT_EQ(exec::testing::differences(reference, outcome.trained), "");
       EXPECT_EQ(outcome.trained.disagreement, "");
+      ++trained_;
     }
   }
   void expect_exact(const Combination& combination, const BackendOptions& options = {}) {
@@ -88,6 +97,8 @@ class SchedulesTest : public EmulatedTest {
 
   std::uint64_t seed_ = 0;
   std::int64_t checked_ = 0;
+  int runs_ = 0;
+  int trained_ = 0;
 };
 
 TEST_F(SchedulesTest, EveryPolicyIsExact) {
@@ -303,7 +314,6 @@ TEST_P(RandomSchedulesTest, AreExactAndEveryThirdTrainsAsTheCpuBackend) {
         exec::testing::hyperparameters(
             {.options = drawn->options, .policy = "", .merge = drawn->source.schedule.merge}));
   }
-  RecordProperty("checked", std::to_string(checked_));
 }
 
 }  // namespace

@@ -383,6 +383,13 @@ TEST(MeetTest, MissingRank0IsNamed) {
                 " and the 7 ports after it within 200 ms");
 }
 
+// Each rank took its own host for that of rank 0, since nobody named another.
+TEST(MeetTest, RanksThatWereNotToldWhereRank0IsHearHowToSayIt) {
+  const std::string error = error_of<DeviceError>(
+      [] { meet(member(1, 2, "a"), {.host = kOwnHost, .port = free_port()}, 200ms); });
+  EXPECT_THAT(error, HasSubstr("set DOVETAIL_STORE=HOST:PORT to the host of rank 0"));
+}
+
 TEST(MeetTest, RanksThatBelieveInOtherSizesAreTold) {
   const std::uint16_t port = free_port();
   std::string error_1;
