@@ -152,7 +152,7 @@ TEST_F(LaunchersTest, ASelfTestOfAJobTellsOfEveryRank) {
   if (!has("mpirun.openmpi")) GTEST_SKIP() << "Open MPI is not installed (openmpi-bin)";
   const testing::Ended ended = testing::run_command(
       "export DOVETAIL_CUDA_MODULE=" DOVETAIL_EMULATED_MODULE
-      " DOVETAIL_EMULATED=devices=2,memory-mib=256; timeout --kill-after=5 100 mpirun.openmpi "
+      " DOVETAIL_EMULATED=devices=2,memory-mib=512; timeout --kill-after=5 100 mpirun.openmpi "
       "--allow-run-as-root "
       "--oversubscribe "
       "--bind-to none -np 2 " DOVETAIL_ON_EMULATED " selftest --backend cuda --largest 16KiB");
