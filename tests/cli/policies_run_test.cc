@@ -18,8 +18,8 @@
 namespace dovetail {
 namespace {
 
-using dovetail::testing::Ended;
 using dovetail::testing::ask;
+using dovetail::testing::Ended;
 using dovetail::testing::run_tool;
 using ::testing::HasSubstr;
 using ::testing::Not;
