@@ -116,7 +116,8 @@ void SyntheticOps::count_wrong(const std::vector<Found>& answers, CheckResult& r
 
 // Sums of many squares round: a part in ten thousand is allowed, and what the types of the number
 // (stored and summed over ranks) and of the gradients (written, summed and scaled) round.
-void SyntheticOps::count_wrong_norms(const Look& look, CheckResult& result, cudaStream_t stream) const {
+void SyntheticOps::count_wrong_norms(const Look& look, CheckResult& result,
+                                     cudaStream_t stream) const {
   const auto type_of = [this](TensorId id) { return element_of(plan_.program.tensor(id).dtype); };
   ExpectedTables tables(type_of);
   double rounding = 0;

@@ -47,20 +47,20 @@ TEST(MachineTest, CoarseTicksNeverMakeANegativeShare) {
 
 TEST(MachineTest, QuietConditionsAreValid) {
   const Verdict verdict = validity_of({.outside_cpu = 0.049,
-                                 .steal = 0.009,
-                                 .spread = 0.049,
-                                 .core_taken = 0.019,
-                                 .fit_residual = 0.019});
+                                       .steal = 0.009,
+                                       .spread = 0.049,
+                                       .core_taken = 0.019,
+                                       .fit_residual = 0.019});
   EXPECT_TRUE(verdict.valid);
   EXPECT_TRUE(verdict.reasons.empty());
 }
 
 TEST(MachineTest, EveryBrokenLimitIsAReason) {
   const Verdict verdict = validity_of({.outside_cpu = 0.072,
-                                 .steal = 0.02,
-                                 .spread = 0.3,
-                                 .core_taken = 0.112,
-                                 .fit_residual = 0.05});
+                                       .steal = 0.02,
+                                       .spread = 0.3,
+                                       .core_taken = 0.112,
+                                       .fit_residual = 0.05});
   EXPECT_FALSE(verdict.valid);
   EXPECT_THAT(
       verdict.reasons,
@@ -104,7 +104,8 @@ TEST(MachineTest, TheProcessThatWaitedMostCounts) {
 
 TEST(MachineTest, WhatWasNotLookedAtIsNoReason) {
   EXPECT_TRUE(
-      validity_of({.outside_cpu = 0, .steal = 0, .spread = {}, .core_taken = {}, .fit_residual = {}})
+      validity_of(
+          {.outside_cpu = 0, .steal = 0, .spread = {}, .core_taken = {}, .fit_residual = {}})
           .valid);
 }
 
