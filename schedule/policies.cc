@@ -72,7 +72,7 @@ void place_own(const Program& program, const PolicySpec& spec, Schedule& schedul
     OpPlacement placement;
     placement.stream = CommStream{stream->second};
     placement.op = op.id;
-    schedule.collectives.push_back(std::move(placement));
+    schedule.collectives.push_back(placement);
   }
 }
 
