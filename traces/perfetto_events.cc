@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/perfetto_events.h"
 
+#include <string>
+
 #include "traces/json_text.h"
 
 namespace dovetail::traces {
@@ -16,32 +18,37 @@ void PerfettoEvents::begin(char phase, TrackId track) {
   append_integer(text_, 1000 * track.process + 1 + track.number);
 }
 
-void PerfettoEvents::metadata(TrackId track, std::string_view what, std::string_view name) {
+// `value`: as JSON has it.
+void PerfettoEvents::metadata(TrackId track, std::string_view what, std::string_view key,
+                              std::string_view value) {
   begin('M', track);
   text_ += ",\"name\":";
   append_json_string(text_, what);
-  text_ += ",\"args\":{\"name\":";
-  append_json_string(text_, name);
+  text_ += ",\"args\":{\"";
+  text_ += key;
+  text_ += "\":";
+  text_ += value;
   text_ += "}}";
+}
+
+void PerfettoEvents::name_metadata(TrackId track, std::string_view what, std::string_view name) {
+  std::string value;
+  append_json_string(value, name);
+  metadata(track, what, "name", value);
 }
 
 // Without it a viewer sorts processes and tracks by name.
 void PerfettoEvents::sort_index(TrackId track, std::string_view what, std::int64_t index) {
-  begin('M', track);
-  text_ += ",\"name\":";
-  append_json_string(text_, what);
-  text_ += ",\"args\":{\"sort_index\":";
-  append_integer(text_, index);
-  text_ += "}}";
+  metadata(track, what, "sort_index", std::to_string(index));
 }
 
 void PerfettoEvents::name_process(TrackId any, std::string_view name) {
-  metadata(any, "process_name", name);
+  name_metadata(any, "process_name", name);
   sort_index(any, "process_sort_index", any.process);
 }
 
 void PerfettoEvents::name_track(TrackId track, std::string_view name) {
-  metadata(track, "thread_name", name);
+  name_metadata(track, "thread_name", name);
   sort_index(track, "thread_sort_index", track.number);
 }
 

@@ -57,7 +57,8 @@ class PerfettoEvents {
 
  private:
   void begin(char phase, TrackId track);
-  void metadata(TrackId track, std::string_view what, std::string_view name);
+  void metadata(TrackId track, std::string_view what, std::string_view key, std::string_view value);
+  void name_metadata(TrackId track, std::string_view what, std::string_view name);
   void sort_index(TrackId track, std::string_view what, std::int64_t index);
 
   std::string text_;

@@ -59,10 +59,10 @@ Duration host_call(const RankTrace& rank, const RankDiagnosis& own) {
 
 // Replays of one rank's steps with any buckets, each with the cheaper and the dearer guess of sizes that
 // were never seen.
-class Judge {
+class Replayer {
  public:
-  Judge(const RankTrace& rank, const RankDiagnosis& own, const RecordedGradients& gradients,
-        const std::vector<std::pair<Bytes, Duration>>& points)
+  Replayer(const RankTrace& rank, const RankDiagnosis& own, const RecordedGradients& gradients,
+           const std::vector<std::pair<Bytes, Duration>>& points)
       : rank_(rank),
         own_(own),
         costs_{AllReduceCost(points, AllReduceCost::Below::Pessimist),
@@ -102,14 +102,14 @@ class Judge {
 
 Duration gain_in(const BucketSetting& setting) { return setting.gain.middle; }
 
-std::vector<BucketSetting> judged(std::vector<BucketCandidate> candidates, Judge& judge,
-                                  const RecordedGradients& gradients) {
+std::vector<BucketSetting> settings_of(std::vector<BucketCandidate> candidates, Replayer& replayer,
+                                       const RecordedGradients& gradients) {
   std::vector<BucketSetting> settings;
   for (BucketCandidate& candidate : candidates) {
     BucketSetting setting;
     static_cast<BucketCandidate&>(setting) = std::move(candidate);
     setting.is_recorded = setting.ends == gradients.ends && setting.in_flight == InFlight::Any;
-    setting.gain = judge.gain(setting.ends, setting.in_flight);
+    setting.gain = replayer.gain(setting.ends, setting.in_flight);
     settings.push_back(std::move(setting));
   }
   return settings;
@@ -117,7 +117,7 @@ std::vector<BucketSetting> judged(std::vector<BucketCandidate> candidates, Judge
 
 // The best grouping that is known: of the sizes that DDP's rule makes, and the one whose last collective
 // would end first if the host took no more time than a bucket's call.
-std::vector<std::size_t> best_list(const RecordedGradients& gradients, Judge& judge,
+std::vector<std::size_t> best_list(const RecordedGradients& gradients, Replayer& replayer,
                                    const AllReduceCost& cost, Duration per_bucket) {
   std::vector<std::vector<std::size_t>> lists = {
       best_bucket_ends(gradients.ready, gradients.bytes, cost, per_bucket)};
@@ -127,14 +127,14 @@ std::vector<std::size_t> best_list(const RecordedGradients& gradients, Judge& ju
     }
   }
   return *std::ranges::max_element(lists, {}, [&](const std::vector<std::size_t>& ends) {
-    return judge.gain(ends, InFlight::Any).middle;
+    return replayer.gain(ends, InFlight::Any).middle;
   });
 }
 
 // From any buckets to the best of the framework's, one thing at a time.
-std::vector<GivenUp> given_up(const std::vector<BucketSetting>& settings, Judge& judge,
+std::vector<GivenUp> given_up(const std::vector<BucketSetting>& settings, Replayer& replayer,
                               const std::vector<std::size_t>& list, Framework framework) {
-  Duration best = judge.gain(list, InFlight::Any).middle;
+  Duration best = replayer.gain(list, InFlight::Any).middle;
   std::vector<GivenUp> steps;
   const auto give_up = [&](std::string what, Duration left) {
     steps.push_back({std::move(what), best - left});
@@ -145,7 +145,7 @@ std::vector<GivenUp> given_up(const std::vector<BucketSetting>& settings, Judge&
   for (const BucketSetting& setting : settings) {
     sizes = std::max(sizes, setting.in_flight == InFlight::Any
                                 ? setting.gain.middle
-                                : judge.gain(setting.ends, InFlight::Any).middle);
+                                : replayer.gain(setting.ends, InFlight::Any).middle);
   }
   const bool has_list = std::ranges::any_of(settings, &BucketSetting::is_list);
   if (!has_list) give_up("a size for each bucket: " + name + " has one for all", sizes);
@@ -189,19 +189,19 @@ std::optional<BucketAdvice> bucket_advice(const JobTrace& job, const RankDiagnos
   if (gradients.bytes.empty() || points.empty() || !on_gpu || own.what_ifs.empty()) {
     return std::nullopt;
   }
-  Judge judge(rank, own, gradients, points);
+  Replayer replayer(rank, own, gradients, points);
   std::vector<BucketCandidate> candidates = bucket_candidates(framework, gradients);
   std::vector<std::size_t> list;
   if (gradients.sizes_known && gradients.bytes.size() <= 4096) {
     const AllReduceCost cost(points, AllReduceCost::Below::Optimist);
-    list = best_list(gradients, judge, cost, host_call(rank, own));
+    list = best_list(gradients, replayer, cost, host_call(rank, own));
     if (auto candidate = list_candidate(framework, gradients, list)) {
       candidates.push_back(std::move(*candidate));
     }
   }
   BucketAdvice advice;
   advice.framework = framework;
-  advice.settings = judged(std::move(candidates), judge, gradients);
+  advice.settings = settings_of(std::move(candidates), replayer, gradients);
   const auto best = std::ranges::max_element(advice.settings, {}, gain_in);
   advice.best = static_cast<std::size_t>(best - advice.settings.begin());
   const Duration step = own.recorded.empty() ? Duration{}
@@ -213,7 +213,7 @@ std::optional<BucketAdvice> bucket_advice(const JobTrace& job, const RankDiagnos
     if (best->gain.middle - setting.gain.middle <= advice.tell) advice.alike.push_back(i);
     if (setting.is_recorded && advice.recorded.empty()) advice.recorded = setting.setting;
   }
-  if (!list.empty()) advice.given_up = given_up(advice.settings, judge, list, framework);
+  if (!list.empty()) advice.given_up = given_up(advice.settings, replayer, list, framework);
   advice.not_replayed = not_replayed(framework);
   return advice;
 }

@@ -71,6 +71,12 @@ class Candidates {
     }
   }
   void add(BucketCandidate candidate) { found_.push_back(std::move(candidate)); }
+  // What the framework does where nothing is set; it is none of the sizes.
+  void add_default(BucketCandidate candidate) {
+    candidate.size.reset();
+    candidate.is_default = true;
+    add(std::move(candidate));
+  }
   std::vector<BucketCandidate> take() { return std::move(found_); }
 
  private:
@@ -138,8 +144,7 @@ std::vector<BucketCandidate> megatron(const StepGradients& gradients) {
   BucketCandidate first;
   first.setting = first.line = "--overlap-grad-reduce";
   first.ends = ends_at(gradients, gradients.element * usual);
-  first.is_default = true;
-  all.add(std::move(first));
+  all.add_default(std::move(first));
   all.each_size([&](Bytes cap) {
     BucketCandidate candidate;
     candidate.size = elements_of(gradients, cap);
@@ -166,10 +171,7 @@ std::vector<BucketCandidate> deepspeed(const StepGradients& gradients) {
     return candidate;
   };
   Candidates all;
-  BucketCandidate usual = make(kUsual);
-  usual.size.reset();
-  usual.is_default = true;
-  all.add(std::move(usual));
+  all.add_default(make(kUsual));
   all.each_size([&](Bytes cap) { return make(elements_of(gradients, cap)); });
   return all.take();
 }
@@ -185,9 +187,7 @@ std::vector<BucketCandidate> horovod(const StepGradients& gradients) {
     return candidate;
   };
   Candidates all;
-  BucketCandidate usual = make(kUsual, 1);
-  usual.is_default = true;
-  all.add(std::move(usual));
+  all.add_default(make(kUsual, 1));
   for (const std::int64_t cap : kMib) {
     if (mib(cap) >= kUsual || mib(cap) > all_of(gradients)) break;
     BucketCandidate candidate = make(mib(cap), 1);
@@ -210,10 +210,7 @@ std::vector<BucketCandidate> xla(const StepGradients& gradients) {
     return candidate;
   };
   Candidates all;
-  BucketCandidate usual = make(kUsual);
-  usual.size.reset();
-  usual.is_default = true;
-  all.add(std::move(usual));
+  all.add_default(make(kUsual));
   all.each_size(make);
   return all.take();
 }
