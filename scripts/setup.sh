@@ -40,6 +40,8 @@ clang               1:14
 clang-format        1:14
 clang-tidy          1:14
 libclang-rt-14-dev  -
+libclang-14-dev     -
+llvm-14-dev         -
 lld                 1:14
 python3             3.11
 python3-jsonschema  4.10

@@ -3,7 +3,9 @@
 
 Files are read together where they can be (unity_groups.py): a group is a file that includes them,
 read with the definitions and folders that any of them is compiled with. A group that the compiler
-rejects all the same is checked file by file, which is only slower.
+rejects all the same is checked file by file, which is only slower. With a plug-in (tidy_own_code.cc) the
+checks pass over the standard library's declarations: a third of the time. It needs the headers of
+clang-tidy (libclang-14-dev and llvm-14-dev); without them everything is read, with the same findings.
 
   scripts/tidy.py BUILD_DIR           reads BUILD_DIR/compile_commands.json; exit 1 if anything is found
   scripts/tidy.py BUILD_DIR exec sim  only these rooms
@@ -17,6 +19,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -76,26 +79,42 @@ def make_groups(files):
             for members in unity_groups.make_groups(list(files), LARGEST_GROUP)]
 
 
-def tidy(path, flags):
+def build_plugin(folder):
+    """Path of the plug-in, none where it cannot be built."""
+    program = pathlib.Path(shutil.which("clang-tidy") or "clang-tidy").resolve()
+    headers = program.parent.parent / "include"
+    if not (headers / "clang-tidy/ClangTidyCheck.h").is_file() or not (headers / "llvm/ADT").is_dir():
+        print("tidy: without the headers of clang-tidy, which takes three times as long", file=sys.stderr)
+        return None
+    source, plugin = ROOT / "scripts/tidy_own_code.cc", folder / "own_code.so"
+    if not plugin.is_file() or plugin.stat().st_mtime < source.stat().st_mtime:
+        subprocess.run(["clang++", "-std=c++17", "-O1", "-fPIC", "-fno-rtti", "-shared", "-isystem", str(headers),
+                        str(source), "-o", str(plugin)], check=True)
+    return plugin
+
+
+def tidy(path, flags, plugin):
     """The findings in one file and what it includes, and whether the compiler accepted it."""
-    command = ["clang-tidy", "--quiet", f"--config-file={ROOT}/.clang-tidy", str(path),
-               f"--header-filter={HEADERS}", "--checks=-bugprone-suspicious-include", "--",
-               *flags, "-Wno-unknown-warning-option"]
+    load, checks = [], "-bugprone-suspicious-include"
+    if plugin:
+        load, checks = [f"--load={plugin}"], checks + ",dovetail-own-code"
+    command = ["clang-tidy", *load, "--quiet", f"--config-file={ROOT}/.clang-tidy", str(path),
+               f"--header-filter={HEADERS}", f"--checks={checks}", "--", *flags, "-Wno-unknown-warning-option"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return result.returncode, result.stdout, "clang-diagnostic-error" in result.stdout
 
 
-def check_group(folder, index, flags, paths):
+def check_group(folder, plugin, index, flags, paths):
     """Exit status and text of one group."""
     if len(paths) > 1:
         group = folder / f"group{index}.cc"
         group.write_text("".join(f'#include "{path}"\n' for path in paths), encoding="utf-8")
-        status, text, rejected = tidy(group, flags)
+        status, text, rejected = tidy(group, flags, plugin)
         if not rejected:
             return status, text
         reason = next(line for line in text.splitlines() if "clang-diagnostic-error" in line)
         print(f"tidy: one by one, because {reason}", file=sys.stderr)
-    results = [tidy(ROOT / path, flags) for path in paths]
+    results = [tidy(ROOT / path, flags, plugin) for path in paths]
     return max(status for status, _, _ in results), "".join(text for _, text, _ in results)
 
 
@@ -105,9 +124,10 @@ def main():
     groups.sort(key=lambda group: -len(group[1]))
     folder = build / "tidy"
     folder.mkdir(exist_ok=True)
+    plugin = build_plugin(folder)
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
-        runs = [pool.submit(check_group, folder, index, *group) for index, group in enumerate(groups)]
+        runs = [pool.submit(check_group, folder, plugin, index, *group) for index, group in enumerate(groups)]
         for run in concurrent.futures.as_completed(runs):
             status, text = run.result()
             failed += status != 0
