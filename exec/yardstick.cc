@@ -105,7 +105,7 @@ Yardstick::~Yardstick() {
 }
 
 void Yardstick::watch(std::uint64_t seed) {
-  std::string warning = launch::use_realtime_priority();
+  std::string warning = launch::use_realtime_priority(launch::RealTime::Yardstick);
   if (!warning.empty()) static_cast<void>(launch::ask_for_quick_wakeups());
   {
     const std::lock_guard lock(mutex_);

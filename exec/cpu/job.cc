@@ -41,14 +41,19 @@ Ports ports_of(launch::Session& session, TransportKind kind, std::optional<Bytes
   ports.barrier = [&session] { session.barrier("the start of a step"); };
   ports.workspace = std::make_shared<Workspace>();
   if (kind == TransportKind::Ring) {
-    ports.prepare_comm_thread = [] { static_cast<void>(launch::ask_for_quick_wakeups()); };
+    ports.prepare_comm_thread = [] {
+      if (launch::use_realtime_priority(launch::RealTime::Transfers).empty()) return;
+      static_cast<void>(launch::ask_for_quick_wakeups());
+    };
     // Of the whole rank, whatever its rings.
     const auto link = rate ? std::make_shared<PacedLink>(*rate) : nullptr;
     ports.open_transport = [&session, link](StreamId, std::span<const Rank> ranks) {
       return open_ring(session, ranks, {.link = link});
     };
   } else {
-    ports.prepare_comm_thread = [] { static_cast<void>(launch::use_realtime_priority()); };
+    ports.prepare_comm_thread = [] {
+      static_cast<void>(launch::use_realtime_priority(launch::RealTime::Transfers));
+    };
     ports.open_transport = [&session](StreamId, std::span<const Rank> ranks) {
       if (static_cast<std::int32_t>(ranks.size()) != session.size()) {
         throw InputError(
@@ -64,8 +69,9 @@ Ports ports_of(launch::Session& session, TransportKind kind, std::optional<Bytes
 std::string realtime_warning() {
   // Tried on a thread of its own: the calling thread keeps the priority it has.
   std::string warning;
-  std::thread([&] { warning = launch::use_realtime_priority(); }).join();
-  return warning;
+  std::thread([&] { warning = launch::use_realtime_priority(launch::RealTime::Transfers); }).join();
+  if (warning.empty()) return "";
+  return warning + "; Gloo may stall for a scheduler tick per collective, do not trust its timings";
 }
 
 }  // namespace dovetail::exec::cpu

@@ -67,12 +67,10 @@ void ask_for_exact_timers() {
   prctl(PR_SET_TIMERSLACK, kSlackNs);
 }
 
-std::string use_realtime_priority() {
-  const sched_param priority{.sched_priority = 1};
-  const int error = pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority);
-  if (error == 0) return "";
-  return "real-time priority is refused: " + errno_text(error) +
-         "; Gloo may stall for a scheduler tick per collective, do not trust its timings";
+std::string use_realtime_priority(RealTime priority) {
+  const sched_param parameters{.sched_priority = static_cast<int>(priority)};
+  const int error = pthread_setschedparam(pthread_self(), SCHED_FIFO, &parameters);
+  return error == 0 ? "" : "real-time priority is refused: " + errno_text(error);
 }
 
 }  // namespace dovetail::exec::launch

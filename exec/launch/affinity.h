@@ -23,19 +23,24 @@ std::int32_t pin_to_core_of(std::int32_t local_rank);
 
 // Asks the scheduler for short slices (0.1 ms) for the calling thread: it gets no more of the
 // processor than before, but it gets it soon after it wakes up. For a thread that mostly waits
-// beside one that computes: 8 all-reduces of 1 MB on a shaped 1 Gbit/s link, under compute on a busy
-// machine, took 75.8 ms without and 70.5 ms with it (67.6 ms is the link's own time). Needs no
-// privilege and takes a real-time priority away. Returns "" or why it is refused; kernels before
-// Linux 6.12 ignore it.
+// beside one that computes, where real-time priority is refused: 8 all-reduces of 1 MB on a shaped
+// 1 Gbit/s link, under compute on a busy machine, took 75.8 ms without and 70.5 ms with it (67.6 ms
+// is the link's own time). Needs no privilege and takes a real-time priority away. Returns "" or why
+// it is refused; kernels before Linux 6.12 ignore it.
 std::string ask_for_quick_wakeups();
 
 // Lets the calling thread, and those it starts later, wake up from a timed wait when its time has come;
 // by default Linux may be 50 us late, to save wake-ups. Needs no privilege.
 void ask_for_exact_timers();
 
-// Gives the calling thread, and those it starts later, first-in-first-out real-time priority 1.
-// Gloo needs it on its communication thread and its device thread alike, else they stall each other
-// for a scheduler tick. Returns "" or, when the system refuses, a warning for the report.
-std::string use_realtime_priority();
+// Real-time priorities, lowest first. Who transfers runs before who computes: after an absence of the
+// core much has arrived, and a thread that must share the core to work it off leaves the link idle for
+// milliseconds. The yardstick runs before both, so that neither looks like an absence.
+enum class RealTime { Transfers = 1, Yardstick = 2 };
+
+// Gives the calling thread, and those it starts later, this first-in-first-out priority. Gloo needs it
+// on its communication thread and its device thread alike, else they stall each other for a scheduler
+// tick. Returns "" or why the system refuses it.
+std::string use_realtime_priority(RealTime priority);
 
 }  // namespace dovetail::exec::launch
