@@ -70,37 +70,79 @@ std::string library_message(const std::string& what) {
   return end == std::string::npos ? what : what.substr(end + 2);
 }
 
-// Refuses a key that stands twice in one object: the library would keep the last one silently.
-class DuplicateKeyCheck {
+// Builds the tree of one file, and refuses a key that stands twice in one object: the library would keep
+// the last one silently. The library's own builder with a callback looks at all values of a list again
+// whenever one of them is complete.
+class TreeBuilder : public nlohmann::json_sax<json> {
  public:
-  explicit DuplicateKeyCheck(std::string file) : file_(std::move(file)) {}
+  explicit TreeBuilder(std::string file) : file_(std::move(file)) {}
 
-  bool operator()(int /*depth*/, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start) {
-      keys_.emplace_back();
-    } else if (event == json::parse_event_t::object_end) {
-      keys_.pop_back();
-    } else if (event == json::parse_event_t::key) {
-      const auto& key = value.get_ref<const std::string&>();
-      if (!keys_.back().insert(key).second) {
-        throw InputError(file_ + ": key \"" + key + "\" stands twice in one object");
-      }
+  [[nodiscard]] std::unique_ptr<json> take() { return std::move(root_); }
+
+  bool null() override { return add(json()); }
+  bool boolean(bool value) override { return add(json(value)); }
+  bool number_integer(number_integer_t value) override { return add(json(value)); }
+  bool number_unsigned(number_unsigned_t value) override { return add(json(value)); }
+  bool number_float(number_float_t value, const string_t& /*text*/) override {
+    return add(json(value));
+  }
+  bool string(string_t& value) override { return add(json(std::move(value))); }
+  bool binary(binary_t& value) override { return add(json::binary(std::move(value))); }
+
+  bool start_object(std::size_t /*size*/) override { return open(json::object()); }
+  bool start_array(std::size_t /*size*/) override { return open(json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(string_t& key) override {
+    if (open_.back()->contains(key)) {
+      throw InputError(file_ + ": key \"" + key + "\" stands twice in one object");
     }
+    key_ = std::move(key);
     return true;
   }
 
+  bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
+                   const json::exception& error) override {
+    throw InputError(file_ + ": not valid JSON: " + library_message(error.what()));
+  }
+
  private:
+  json& place(json value) {
+    if (root_ == nullptr) {
+      root_ = std::make_unique<json>(std::move(value));
+      return *root_;
+    }
+    json& into = *open_.back();
+    if (into.is_array()) {
+      into.push_back(std::move(value));
+      return into.back();
+    }
+    return into[key_] = std::move(value);
+  }
+  bool add(json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(json value) {
+    open_.push_back(&place(std::move(value)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
   std::string file_;
-  std::vector<std::set<std::string>> keys_;
+  std::unique_ptr<json> root_;
+  std::vector<json*> open_;  // from the root down; only the last one grows, so none of them moves
+  std::string key_;
 };
 
 std::unique_ptr<json> parse(const std::string& name, std::string_view text) {
-  try {
-    DuplicateKeyCheck check(name);
-    return std::make_unique<json>(json::parse(text, std::ref(check)));
-  } catch (const json::exception& error) {
-    throw InputError(name + ": not valid JSON: " + library_message(error.what()));
-  }
+  TreeBuilder builder(name);
+  json::sax_parse(text, &builder);
+  return builder.take();
 }
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {

@@ -28,9 +28,13 @@ using schedule::ScheduledProgram;
 // One bucket per gradient, launched when ready.
 Schedule probe_of(const Schedule& frame, const std::vector<OwedGradient>& owed) {
   Schedule probe = frame;
+  // Without the frame's gradients: their memory would be kept once per bucket.
+  Bucket like = frame.buckets.front();
+  like.gradients = std::vector<schedule::Slice>();
   probe.buckets.clear();
+  probe.buckets.reserve(owed.size());
   for (const OwedGradient& gradient : owed) {
-    Bucket bucket = frame.buckets.front();
+    Bucket bucket = like;
     bucket.id = BucketId{static_cast<std::int32_t>(probe.buckets.size())};
     bucket.gradients = {gradient.tensor};
     bucket.group = gradient.group;

@@ -5,17 +5,18 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "schedule/editor.h"
+#include "schedule/id_table.h"
 
 namespace dovetail::schedule {
 namespace {
 
 using Role = std::int32_t;
+constexpr Role kNobody = -1;
 
 struct Transfer {
   Role from = 0;
@@ -27,16 +28,21 @@ struct Transfer {
   std::size_t reader = 0;
 };
 
-// Who holds the newest value of a tensor.
+// Who holds the newest value of a tensor; few roles do.
 struct Value {
   std::size_t writer = 0;
-  Role home = 0;
-  std::set<Role> holders;
+  Role home = kNobody;
+  std::vector<Role> holders = {};
+
+  [[nodiscard]] bool is_on(Role role) const { return std::ranges::count(holders, role) > 0; }
 };
 
 class TransferPass {
  public:
-  explicit TransferPass(Program program) : editor_(std::move(program)) {}
+  explicit TransferPass(Program program)
+      : editor_(std::move(program)),
+        touched_(roles()),
+        names_(roles(), IdTable<TensorId, TensorId>(TensorId{-1})) {}
 
   Rewrite run() && {
     for (std::size_t i = 0; i < program().ops.size(); ++i) {
@@ -57,6 +63,7 @@ class TransferPass {
   using Channel = std::pair<Role, Role>;  // from, to
 
   [[nodiscard]] const Program& program() const { return editor_.program(); }
+  [[nodiscard]] std::size_t roles() const { return static_cast<std::size_t>(program().stages); }
   [[nodiscard]] Role role_of(const Op& op) const { return op.stage % program().stages; }
 
   // Notes what the op needs from other roles, then what it writes; renames its operands where its
@@ -65,20 +72,20 @@ class TransferPass {
     const Op& op = program().ops[position];
     const Role role = role_of(op);
     for (const TensorId id : op.reads) {
-      const auto value = values_.find(id);
-      if (value == values_.end() || value->second.holders.contains(role)) continue;
+      const Value& value = values_.at(id);
+      if (value.home == kNobody || value.is_on(role)) continue;
       if (op.phase == Phase::Optimizer) {
-        const Op& writer = program().ops[value->second.writer];
+        const Op& writer = program().ops[value.writer];
         return Refusal{"optimizer op " + op.name + " of pipeline stage " +
                        std::to_string(op.stage) + " reads " + program().tensor(id).name +
                        ", which stage " + std::to_string(writer.stage) +
                        " computes: optimizer ops over several stages are not supported"};
       }
-      transfer(id, value->second, role, position);
+      transfer(id, values_[id], role, position);
     }
     for (const TensorId id : op.writes) {
       values_[id] = {position, role, {role}};
-      touched_.insert({role, id});
+      static_cast<void>(touch(role, id));
     }
     rename_operands(op, role);
     return std::nullopt;
@@ -86,8 +93,11 @@ class TransferPass {
 
   void transfer(TensorId id, Value& value, Role to, std::size_t reader) {
     const TensorId sent = name_on(value.home, id);
-    if (!touched_.insert({to, id}).second) names_[{to, id}] = fresh_copy(id);
-    value.holders.insert(to);
+    if (!touch(to, id)) {
+      names_[static_cast<std::size_t>(to)][id] = fresh_copy(id);
+      some_name_ = true;
+    }
+    value.holders.push_back(to);
     transfers_.push_back({value.home, to, id, sent, name_on(to, id), value.writer, reader});
   }
 
@@ -99,13 +109,18 @@ class TransferPass {
     return copy.id;
   }
 
+  // Whether this is the first value of the tensor on the role.
+  bool touch(Role role, TensorId id) {
+    return std::exchange(touched_[static_cast<std::size_t>(role)][id], 1) == 0;
+  }
+
   [[nodiscard]] TensorId name_on(Role role, TensorId id) const {
-    const auto name = names_.find({role, id});
-    return name == names_.end() ? id : name->second;
+    const TensorId name = names_[static_cast<std::size_t>(role)].at(id);
+    return name.value < 0 ? id : name;
   }
 
   void rename_operands(const Op& op, Role role) {
-    if (names_.empty()) return;
+    if (!some_name_) return;
     Op renamed = op;
     for (auto* list : {&renamed.reads, &renamed.writes}) {
       for (TensorId& id : *list) id = name_on(role, id);
@@ -189,10 +204,11 @@ class TransferPass {
   }
 
   ProgramEditor editor_;
-  std::map<TensorId, Value> values_;
-  std::set<std::pair<Role, TensorId>> touched_;          // some value lies on the role
-  std::map<std::pair<Role, TensorId>, TensorId> names_;  // where it is not the tensor's own
-  std::vector<Transfer> transfers_;                      // in the order of their readers
+  IdTable<TensorId, Value> values_;
+  std::vector<IdTable<TensorId, char>> touched_;    // by role: some value lies there
+  std::vector<IdTable<TensorId, TensorId>> names_;  // by role, where it is not the tensor's own
+  bool some_name_ = false;
+  std::vector<Transfer> transfers_;  // in the order of their readers
   std::map<std::pair<Role, Role>, GroupId> groups_;
   std::map<std::string, std::int32_t> names_given_;
 };

@@ -119,7 +119,11 @@ std::optional<Refusal> sort_by_stage(Program& program) {
 class Unroller {
  public:
   Unroller(Program program, const PipelineShape& shape)
-      : shape_(shape), shared_(shared_tensors(program)), editor_(std::move(program)) {}
+      : shape_(shape),
+        shared_(shared_tensors(program)),
+        editor_(std::move(program)),
+        values_(static_cast<std::size_t>(shape.micro_steps),
+                IdTable<TensorId, TensorId>(TensorId{-1})) {}
 
   Program run() && {
     std::map<std::tuple<std::int32_t, Phase, std::int32_t>, std::vector<std::size_t>> steps;
@@ -175,14 +179,14 @@ class Unroller {
 
   TensorId value_of(TensorId id, std::int32_t micro_step) {
     if (shared_.at(id)) return id;
-    const auto known = values_.find({id, micro_step});
-    if (known != values_.end()) return known->second;
+    TensorId& known = values_[static_cast<std::size_t>(micro_step)][id];
+    if (known.value >= 0) return known;
     Tensor value = program().tensor(id);
     value.id = editor_.new_tensor_id();
     value.name += "@" + std::to_string(micro_step);
-    values_[{id, micro_step}] = value.id;
-    editor_.add_tensor(value);
-    return value.id;
+    known = value.id;
+    editor_.add_tensor(std::move(value));
+    return known;
   }
 
   void insert_before_optimizer(std::vector<Op> ops) {
@@ -194,7 +198,7 @@ class Unroller {
   PipelineShape shape_;
   IdTable<TensorId, char> shared_;
   ProgramEditor editor_;
-  std::map<std::pair<TensorId, std::int32_t>, TensorId> values_;
+  std::vector<IdTable<TensorId, TensorId>> values_;  // of each micro-step; -1: none yet
 };
 
 std::string describe(const PipelineShape& shape) {
