@@ -1,32 +1,43 @@
 #!/usr/bin/env python3
 """How the tool's processor time grows with ranks, gradients, micro-steps of a pipeline, and streams.
 
-  scripts/growth.py PATH_OF_DOVETAIL
+  scripts/growth.py PATH_OF_DOVETAIL [--instructions]
 
-Four points each, with their own inputs made in a temporary folder; prints the processor time of each
-and the exponent e of time ~ size^e between the last two points (1: linear). Times are those of this
-machine and of this build; nothing is asserted here. What the tests assert are counts.
+Four points each, with their own inputs made in a temporary folder; prints the processor time of each,
+the least of three runs, with its peak memory, and the exponent e of time ~ size^e between the last two
+points (1: linear). Times are those of this machine and of this build, and grow with what no longer fits
+into the caches; nothing is asserted here. What the tests assert are counts.
+
+  --instructions   counts instructions under valgrind instead (a hundred times slower): the same on
+                   every machine, and blind to caches
 
 SPDX-License-Identifier: Apache-2.0
 """
 
 import json
 import math
+import os
 import pathlib
 import re
-import resource
 import subprocess
 import sys
 import tempfile
 
 
-def cpu_seconds(command):
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+def run(command):
+    """Processor seconds, peak memory in MB, standard error."""
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    errors = child.stderr.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode != 0:
+        sys.exit(f"{' '.join(command)}: exit {child.returncode}\n{errors}")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, errors
+
+
+def instructions(command):
+    counted = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", *command]
+    return int(re.search(r"Collected : (\d+)", run(counted)[2]).group(1))
 
 
 def write(path, value):
@@ -53,29 +64,39 @@ def profile_of(folder, gradients):
         "all_reduce_alone": [{"bytes": 4096, "us": 30}, {"bytes": 1 << 20, "us": 300}]})
 
 
-def report(name, sizes, command_of):
-    times = [cpu_seconds(command_of(size)) for size in sizes]
-    exponent = math.log(max(times[-1], 1e-3) / max(times[-2], 1e-3)) / math.log(
-        sizes[-1] / sizes[-2])
-    points = "  ".join(f"{size}: {time:.2f} s" for size, time in zip(sizes, times))
-    print(f"{name:34} {points}  exponent {exponent:.2f}", flush=True)
+def report(name, sizes, command_of, counts):
+    values, texts = [], []
+    for size in sizes:
+        if counts:
+            values.append(instructions(command_of(size)))
+            texts.append(f"{size}: {values[-1] / 1e6:.0f} M instructions")
+        else:
+            time, memory, _ = min(run(command_of(size)) for _ in range(3))
+            values.append(max(time, 1e-3))
+            texts.append(f"{size}: {time:.2f} s, {memory:.0f} MB")
+    exponent = math.log(values[-1] / values[-2]) / math.log(sizes[-1] / sizes[-2])
+    print(f"{name:34} {'  '.join(texts)}  exponent {exponent:.2f}", flush=True)
 
 
 def main():
+    counts = sys.argv[2:] == ["--instructions"]
+    if len(sys.argv) < 2 or (len(sys.argv) > 2 and not counts):
+        sys.exit("usage: scripts/growth.py PATH_OF_DOVETAIL [--instructions]")
     tool = sys.argv[1]
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         plan = str(folder / "plan.json")
         report("ranks, plan mlp", [12500, 50000, 200000, 800000], lambda n: [
             tool, "plan", "--workload", "mlp", "--cluster", cluster_of(folder, n), "--policy",
-            "exact", "-o", plan])
+            "exact", "-o", plan], counts)
         report("gradients, plan per-tensor", [3000, 6000, 12000, 24000], lambda n: [
-            tool, "plan", "--workload", profile_of(folder, n), "--policy", "per-tensor", "-o", plan])
+            tool, "plan", "--workload", profile_of(folder, n), "--policy", "per-tensor", "-o",
+            plan], counts)
         report("gradients, plan exact", [375, 750, 1500, 3000], lambda n: [
-            tool, "plan", "--workload", profile_of(folder, n), "--policy", "exact", "-o", plan])
+            tool, "plan", "--workload", profile_of(folder, n), "--policy", "exact", "-o", plan], counts)
         report("micro-steps, plan llama2_70b S=8", [16, 32, 64, 128], lambda k: [
             tool, "plan", "--workload", "llama2_70b", "--cluster", "h100x16_tcpxo", "--policy",
-            f"pipeline:kind=1f1b,stages=8,k={k}", "-o", plan])
+            f"pipeline:kind=1f1b,stages=8,k={k}", "-o", plan], counts)
         profile = profile_of(folder, 2000)
         subprocess.run([tool, "plan", "--workload", profile, "--policy", "per-tensor", "-o", plan],
                        check=True, capture_output=True)
@@ -87,7 +108,7 @@ def main():
             path = folder / f"streams{streams}.json"
             path.write_text(changed, encoding="utf-8")
             return [tool, "predict", "--plan", str(path), "--cluster", profile]
-        report("streams, predict 2,000 gradients", [2, 4, 8, 16], predict)
+        report("streams, predict 2,000 gradients", [2, 4, 8, 16], predict, counts)
 
 
 if __name__ == "__main__":
