@@ -87,63 +87,28 @@ step() { ! is_wanted "$1" || check "$@"; }
 fixed_addresses=()
 setarch "$(uname -m)" -R true 2>/dev/null && fixed_addresses=(setarch "$(uname -m)" -R)
 
-# skip_reasons LOG: which tests were skipped, and what GoogleTest says why.
-skip_reasons() {
-  awk '/^\[ RUN / { name = $NF } /: Skipped$/ { getline; print "skipped: " name ": " $0 }' "$1"
-}
-
-# count_slow RUN BUILD_DIR: how many tests of this run take too long, also when they run alone: a busy
-# machine is no fault of a test.
-count_slow() {
-  local seconds run test count=0 start
-  while read -r seconds run test; do
-    [[ $run == "$1" ]] && awk "BEGIN { exit !($seconds > $longest_test) }" || continue
-    start=$SECONDS
-    "${fixed_addresses[@]}" ctest --test-dir "$2" -R "^${test//[^A-Za-z0-9_.]/.}" >/dev/null 2>&1
-    echo "$test took $seconds s, alone $((SECONDS - start)) s" >&2
-    ((SECONDS - start > longest_test)) && count=$((count + 1))
-  done < <(printf '%s\n' "${slowest[@]}")
-  echo "$count"
-}
-
-# count_tests NAME START LOG STATUS BUILD_DIR: adds what one ctest run says at its end to the counts.
-count_tests() {
-  local name=$1 start=$2 log=$3 status=$4 bad total not_run slow
-  bad=$(sed -n 's/.* \([0-9]*\) tests failed out of [0-9]*$/\1/p' "$log" | tail -n 1)
-  total=$(sed -n 's/.* tests failed out of \([0-9]*\)$/\1/p' "$log" | tail -n 1)
-  not_run=$(grep -c '\*\*\*Skipped' "$log")
-  if [[ -z $total ]]; then  # it found no tests, or did not come to its end
-    failed=$((failed + 1))
+# tests NAME BUILD_DIR SELECTION...
+tests() {
+  local name=$1 folder=$2 start=$SECONDS log status counts
+  shift 2
+  printf '\n==== %s\n' "$name"
+  log=$folder/tests.${name// /-}.log
+  "${fixed_addresses[@]}" scripts/run_tests.py "$folder" --longest "$longest_test" "$@" 2>&1 | tee "$log" |
+    awk '!/^ +[0-9.]+ s  / || /: FAILED$|: skipped: /'
+  status=${PIPESTATUS[0]}
+  # "   0.012 s  Suite.Name" to "0.012 RUN Suite.Name"
+  mapfile -t -O "${#slowest[@]}" slowest < <(
+    sed -n -E "s/^ +([0-9.]+) s  ([^ ]+).*/\1 ${name// /-} \2/p" "$log" | sort -rn | head -n 12)
+  if ! read -r -a counts < <(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' <(tail -n 1 "$log")); then
+    failed=$((failed + 1))  # it found no tests, or did not come to its end
     note "$name" "$start" "FAILED: no tests were run"
     return 1
   fi
-  # "  12/345 Test #12: Suite.Name ....   Passed    0.12 sec" to "0.12 RUN Suite.Name"
-  mapfile -t -O "${#slowest[@]}" slowest < <(
-    sed -n 's/^ *[0-9]*\/[0-9]* Test *#[0-9]*: \([^ ]*\) .* \([0-9.]*\) sec.*$/\2 '"${name// /-}"' \1/p' "$log" |
-      sort -rn | head -n 12)
-  slow=$(count_slow "${name// /-}" "$5")
-  passed=$((passed + total - bad - not_run))
-  failed=$((failed + bad + slow))
-  skipped=$((skipped + not_run))
-  note "$name" "$start" "$((total - bad - not_run)) passed, $bad failed, $not_run skipped"
-  ((slow > 0)) && note "$name" "$SECONDS" "FAILED: $slow took over $longest_test s, see the slowest"
-  ((status == 0 && bad == 0)) && return 0
-  ((bad == 0)) && failed=$((failed + 1))
-  return 1
-}
-
-# tests NAME BUILD_DIR CTEST_ARGUMENTS...
-tests() {
-  local name=$1 folder=$2 start=$SECONDS log status
-  shift 2
-  printf '\n==== %s\n' "$name"
-  log=$folder/ctest.${name// /-}.log
-  # One more at a time than there are cores: some tests wait for sockets and deadlines.
-  "${fixed_addresses[@]}" ctest --test-dir "$folder" -j $((jobs + 1)) --output-on-failure --no-tests=error "$@" 2>&1 |
-    tee "$log" | grep -v -E '^ *Start +[0-9]+:|^ *[0-9]+/[0-9]+ Test .*Passed'
-  status=${PIPESTATUS[0]}
-  skip_reasons "$folder/Testing/Temporary/LastTest.log"
-  count_tests "$name" "$start" "$log" "$status" "$folder"
+  passed=$((passed + counts[0]))
+  failed=$((failed + counts[2]))
+  skipped=$((skipped + counts[4]))
+  note "$name" "$start" "$(tail -n 1 "$log")"
+  return "$status"
 }
 
 # Goes on after a file that cannot be compiled, so that all of them are seen at once.

@@ -54,14 +54,19 @@ def public_names(path):
 
 
 @functools.lru_cache(maxsize=None)
+def includes_of(path):
+    """The headers of this project that a file includes itself."""
+    names = INCLUDE.findall(path.read_text(encoding="utf-8"))
+    found = (next((folder / name for folder in (ROOT, path.parent) if (folder / name).is_file()), None) for name in names)
+    return [header for header in found if header]
+
+
 def headers_of(path):
     """The headers of this project that a file includes, itself or through others."""
     found, left = set(), [path]
     while left:
-        here = left.pop()
-        for name in INCLUDE.findall(here.read_text(encoding="utf-8")):
-            header = next((folder / name for folder in (ROOT, here.parent) if (folder / name).is_file()), None)
-            if header and header not in found:
+        for header in includes_of(left.pop()):
+            if header not in found:
                 found.add(header)
                 left.append(header)
     return frozenset(found)
