@@ -189,8 +189,8 @@ std::vector<traces::Trace> step_traces(const imports::JobTrace& job,
     const imports::BucketSetting& best = diagnosis.buckets->settings[diagnosis.buckets->best];
     const imports::AllReduceCost cost(imports::all_reduce_times(job),
                                       imports::AllReduceCost::Below::Pessimist);
-    const ReplayModel model =
-        imports::with_buckets(rank, own.model, own.buckets, best.ends, cost, best.in_flight);
+    const ReplayModel model = imports::with_buckets(rank, own.model, own.buckets, best.ends, cost,
+                                                    {.in_flight = best.in_flight});
     const imports::Replay other = imports::play(model);
     shown.push_back(
         StepTrace(rank, model, step)

@@ -92,7 +92,7 @@ void print_table(std::ostream& out, const models::CollectiveSeries& series,
   std::vector<std::string> header = {"  size", "time us", "algbw GB/s", "busbw GB/s"};
   if (before) {
     header.push_back(prior->name + " us");
-    header.emplace_back("measured / it");
+    header.emplace_back("log / it");
   }
   TextTable table(header);
   for (const auto& point : std::get<std::vector<models::CollectivePoint>>(series.times)) {
@@ -175,10 +175,11 @@ void import_collectives(const ImportCollectivesOptions& options, std::ostream& o
     wanted.prior = load_cluster(options.over, options.data_dir);
   }
   const imports::CollectiveLog log = read_log(options);
-  const bool is_model = options.format == CollectiveFormat::NcclLog;
   if (replaces_report(product)) return print_cluster(log, wanted, product, out);
   out << log.tool << (log.nccl.empty() ? "" : ", NCCL " + log.nccl)
-      << (is_model ? "; a model, not measured\n" : "; measured\n");
+      << (log.samples.empty() ? "\n"
+          : log.is_model      ? "; a model, not measured\n"
+                              : "; measured\n");
   print_lines(out, "  ", log.read);
   print_lines(out, "  left out: ", log.left_out);
   if (log.samples.empty()) {

@@ -125,7 +125,7 @@ struct ByteSource::State {
     }
     if (is_gzip && bytes_out > limits.free_ratio && bytes_out / limits.ratio > bytes_in) {
       fail("unpacks to more than " + std::to_string(limits.ratio) +
-           " times its own size: no profiler's trace shrinks that far; refused");
+           " times its own size: no log or trace shrinks that far; refused");
     }
   }
 

@@ -106,8 +106,15 @@ void require_two_sizes(const CollectiveSeries& series) {
 }
 
 void add_tables(const CollectiveLog& log, const ClusterOptions& options, ClusterResult& result) {
+  const std::string origin = log.is_model ? ", a model" : " measured";
   for (CollectiveSeries& series : tables_of(log.samples)) {
-    if (CollectiveSeries* const prior = find(result.cluster, series)) {
+    CollectiveSeries* const prior = find(result.cluster, series);
+    if (prior != nullptr && log.is_model) {
+      result.ranges.push_back(title_of(series) + ": " + options.prior->name +
+                              "'s stays, which is not replaced by a model");
+      continue;
+    }
+    if (prior != nullptr) {
       merge(*prior, std::move(series), options.prior->name, result);
       require_two_sizes(*prior);
       continue;
@@ -115,7 +122,7 @@ void add_tables(const CollectiveLog& log, const ClusterOptions& options, Cluster
     require_two_sizes(series);
     const Points& points = points_of(series);
     result.ranges.push_back(title_of(series) + ": " + to_string(points.front().bytes) + " to " +
-                            to_string(points.back().bytes) + " measured");
+                            to_string(points.back().bytes) + origin);
     result.cluster.collectives.push_back(std::move(series));
   }
 }
@@ -169,7 +176,10 @@ ClusterResult cluster_of(const CollectiveLog& log, const ClusterOptions& options
   add_tables(log, options, result);
   cluster.ranks = ranks_of(log);
   cluster.name = options.name;
-  if (cluster.name.empty()) cluster.name = options.prior ? prior_name + "-measured" : "imported";
+  if (cluster.name.empty()) {
+    const char* const ending = log.is_model ? "-with-model" : "-measured";
+    cluster.name = options.prior ? prior_name + ending : "imported";
+  }
   const std::string source =
       options.origin + " (" + log.tool + (log.nccl.empty() ? "" : ", NCCL " + log.nccl) + ")";
   std::string collectives;

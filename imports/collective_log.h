@@ -34,9 +34,10 @@ struct CollectiveSample {
 };
 
 struct CollectiveLog {
-  std::string tool;  // what wrote it, with its version where the log has it
-  std::string gpu;   // as the log names it; "": it does not
-  std::string nccl;  // version of the library; "": unknown
+  std::string tool;       // what wrote it, with its version where the log has it
+  std::string gpu;        // as the log names it; "": it does not
+  std::string nccl;       // version of the library; "": unknown
+  bool is_model = false;  // the times are what a library expects; nobody measured them
   std::vector<CollectiveSample> samples;
   std::vector<std::string> read;      // what was found, one line each
   std::vector<std::string> left_out;  // what was not used and why, one line each

@@ -188,6 +188,7 @@ class Reader {
           "no table of NCCL's model of times: run with NCCL_DEBUG_SUBSYS=INIT,TUNING and take rank "
           "0's log");
     } else {
+      log_.is_model = true;
       log_.left_out.emplace_back(
           "the times are NCCL's own model, not measured: 15 to 50 % off where we could compare");
     }

@@ -333,6 +333,9 @@ Profile read_profile(const JsonFile& file) {
     slow.done();
   }
   if (root.has("conditions")) profile.why_not_valid = read_conditions(root.object("conditions"));
+  if (root.has("notes")) {
+    for (const JsonValue note : root.array("notes")) profile.notes.push_back(note.string());
+  }
   root.ignore("cpu_share_of_communication");
   profile.copy_ns_per_byte = root.number_or("bucket_copy_ns_per_byte", 0, 0, 1e6);
   root.done();

@@ -14,6 +14,7 @@
 //   bucket_copy_ns_per_byte, cpu_share_of_communication, what, link_mbit_per_s
 //   conditions              valid, why_not_valid [sentences], and figures for people: how quiet the
 //                           machine was (python/dovetail_torch/capture.py). Absent: valid
+//   notes                   [sentences] that every prediction repeats: what its times leave out
 //   settings                measured steps; no prediction reads them, only who checks one
 // All but name, world_size and profile are optional.
 //
@@ -77,6 +78,7 @@ struct Profile {
   std::vector<double> compute_slowdown;  // by rank; empty: none known
   double copy_ns_per_byte = 0;
   std::vector<std::string> why_not_valid;  // empty: valid
+  std::vector<std::string> notes;          // for every prediction made of it
 };
 
 // Reads the file strictly. Throws InputError.

@@ -104,6 +104,7 @@ Workload load_profile(const JsonFile& file) {
   if (!result.not_valid.empty()) {
     result.notes.push_back("the capture is not valid: " + result.not_valid);
   }
+  result.notes.insert(result.notes.end(), profile.notes.begin(), profile.notes.end());
   if (const double skew = skew_share(profile); skew > 0) {
     result.notes.push_back("compute is stretched by " + percent(skew) +
                            ": a step waits for the slowest of " +

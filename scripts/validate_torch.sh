@@ -9,7 +9,7 @@
 #   --rounds   over all settings (3); --steps of a setting per round (8), the first of which is not counted
 #   --rate     of the link, as scripts/testbed.sh takes it (1gbit)
 #   --tool     default build/dovetail; --python default /usr/bin/python3, of which torch is used
-#   --out      where files go (build/validate-torch); results.json has every figure
+#   --out      where files go (build/validate-torch); MODEL.results.json has every figure and every step
 #
 # Settings: DDP's default; single caps (the predicted best one and its neighbours); `exact` within what DDP can do, by
 # bucket_cap_mb_list where this PyTorch has it, else by DDP's bucket assignment; `exact` with own hooks and waits at first

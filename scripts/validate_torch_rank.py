@@ -144,15 +144,20 @@ class Setting:
         self.name, self.plan = name, plan
         self.optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE)
         self.model = wrap(module, self.optimizer)
-        self.times = []
+        self.times = []   # of whole steps, of the slower rank; seconds
+        self.phases = []  # of this rank: forward, backward with its waits, optimizer
 
     def step(self, inputs, targets, loss_of):
+        """Seconds until the end of forward, of backward and of the step."""
         dist.all_reduce(torch.zeros(1))
         begin = time.perf_counter()
         self.optimizer.zero_grad()
-        loss_of(self.model(inputs), targets).backward()
+        loss = loss_of(self.model(inputs), targets)
+        forward = time.perf_counter() - begin
+        loss.backward()
+        backward = time.perf_counter() - begin
         self.optimizer.step()
-        return time.perf_counter() - begin
+        return forward, backward, time.perf_counter() - begin
 
     def buckets(self):
         """What was really sent, in bytes."""
@@ -189,10 +194,12 @@ def measure(arguments, settings, inputs, targets, loss_of):
     for turn in range(arguments.rounds + 1):
         for setting in settings:
             for step in range(arguments.steps if turn else 4):
-                took = torch.tensor([setting.step(inputs, targets, loss_of)], dtype=torch.float64)
+                forward, backward, end = setting.step(inputs, targets, loss_of)
+                took = torch.tensor([end], dtype=torch.float64)
                 dist.all_reduce(took, op=dist.ReduceOp.MAX)
                 if turn and step:
                     setting.times.append(took.item())
+                    setting.phases.append((forward, backward - forward, end - backward))
 
 
 def report(arguments, settings, profile):
@@ -209,7 +216,10 @@ def report(arguments, settings, profile):
                      "predicted_us": setting.plan["predicted"]["step_us"],
                      "measured_us": round(statistics.median(ordered) * 1e6, 1),
                      "p10_us": round(ordered[len(ordered) // 10] * 1e6, 1),
-                     "p90_us": round(ordered[-1 - len(ordered) // 10] * 1e6, 1), "steps": len(ordered)})
+                     "p90_us": round(ordered[-1 - len(ordered) // 10] * 1e6, 1), "steps": len(ordered),
+                     "phases_us": {name: round(statistics.median(column) * 1e6, 1) for name, column in
+                                   zip(("forward", "backward", "optimizer"), zip(*setting.phases))},
+                     "steps_us": [round(seconds * 1e6, 1) for seconds in setting.times]})
     for row in rows:
         row["error"] = round(row["predicted_us"] / row["measured_us"] - 1, 5)
     if RANK == 0:
@@ -231,9 +241,21 @@ def print_rows(arguments, rows, profile, wrong):
         gain = [1 - row[key] / default[key] for key in ("predicted_us", "measured_us")]
         print(f"{row['setting']:<16} {len(row['buckets']):>7} {row['predicted_us'] / 1e3:>13.2f} {row['measured_us'] / 1e3:>12.2f} "
               f"{row['error']:>+8.2%} {row['p10_us'] / 1e3:>9.2f} {row['p90_us'] / 1e3:>9.2f} {gain[0]:>+15.1%} {gain[1]:>+9.1%}")
+    print_gains(rows)
     errors = [abs(row["error"]) for row in rows]
     print(f"mean error {statistics.mean(errors):.2%}, worst {max(errors):.2%}; " +
           ("weights bit for bit alike, buckets as planned by DDP's own log" if not wrong else "WRONG: " + "; ".join(wrong)), flush=True)
+
+
+def print_gains(rows):
+    """What the planned list is worth against DDP's default, and the best single cap against the list."""
+    def faster(row, than, key):
+        return 1 - row[key] / than[key]
+    default, listed = rows[0], next(row for row in rows if row["setting"] == "list")
+    cap = min((row for row in rows if row["setting"].startswith("cap")), key=lambda row: row["measured_us"])
+    said, found = faster(listed, default, "predicted_us"), faster(listed, default, "measured_us")
+    print(f"list against default: {said:+.1%} predicted, {found:+.1%} measured, {found - said:+.1%} apart; "
+          f"best single cap against list: {faster(cap, listed, 'measured_us'):+.1%} measured ({cap['setting']})")
 
 
 def main():

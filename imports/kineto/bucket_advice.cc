@@ -57,8 +57,9 @@ Duration host_call(const RankTrace& rank, const RankDiagnosis& own) {
   return calls[calls.size() / 2];
 }
 
-// Replays of one rank's steps with any buckets, each with the cheaper and the dearer guess of sizes that
-// were never seen.
+// Replays of one rank's steps with any buckets, each twice: with what makes a bucket dear (the dearer
+// guess of sizes that were never seen, the upper quartile of the host's calls) and with what makes it
+// cheap.
 class Replayer {
  public:
   Replayer(const RankTrace& rank, const RankDiagnosis& own, const RecordedGradients& gradients,
@@ -68,8 +69,8 @@ class Replayer {
         costs_{AllReduceCost(points, AllReduceCost::Below::Pessimist),
                AllReduceCost(points, AllReduceCost::Below::Optimist)} {
     for (std::size_t k = 0; k < costs_.size(); ++k) {
-      recorded_[k] =
-          step_times(with_buckets(rank_, own_.model, own_.buckets, gradients.ends, costs_[k]));
+      recorded_[k] = step_times(with_buckets(rank_, own_.model, own_.buckets, gradients.ends,
+                                             costs_[k], {.bucket_call = kBucketCalls[k]}));
     }
   }
 
@@ -84,14 +85,17 @@ class Replayer {
   [[nodiscard]] Gain replayed(const std::vector<std::size_t>& ends, InFlight in_flight) const {
     std::array<Gain, 2> gains;
     for (std::size_t k = 0; k < costs_.size(); ++k) {
+      const RegroupOptions options{.in_flight = in_flight, .bucket_call = kBucketCalls[k]};
       gains[k] = gain_of(
           recorded_[k],
-          step_times(with_buckets(rank_, own_.model, own_.buckets, ends, costs_[k], in_flight)),
+          step_times(with_buckets(rank_, own_.model, own_.buckets, ends, costs_[k], options)),
           own_.error);
     }
     return {(gains[0].middle + gains[1].middle) / 2, std::min(gains[0].low, gains[1].low),
             std::max(gains[0].high, gains[1].high)};
   }
+
+  static constexpr std::array kBucketCalls = {BucketCall::Slow, BucketCall::Quick};  // as costs_
 
   const RankTrace& rank_;
   const RankDiagnosis& own_;

@@ -69,6 +69,7 @@ void JsonStream::fail(const std::string& expected) {
 }
 
 void JsonStream::cut() {
+  if (position() == 0 && source_.damage().empty()) throw JsonCut("the file is empty");
   std::string reason = "ends at byte " + std::to_string(position()) + ", inside a value";
   if (!source_.damage().empty()) reason += " (" + source_.damage() + ")";
   throw JsonCut(reason);

@@ -17,13 +17,21 @@ Duration scaled(Duration time, Bytes bytes, Bytes of) {
   return Duration(std::llround(std::min(ns, kLongestNs)));
 }
 
+// Nothing of none.
+Duration quartile(std::vector<Duration> costs, BucketCall which) {
+  if (costs.empty()) return {};
+  std::ranges::sort(costs);
+  const std::size_t quarters = static_cast<std::size_t>(which) + 1;
+  return costs[std::min(costs.size() - 1, costs.size() * quarters / 4)];
+}
+
 // Replaces the buckets of one model.
 class Regrouping {
  public:
   Regrouping(const RankTrace& rank, const ReplayModel& model,
              const std::vector<TracedBuckets>& buckets, const std::vector<std::size_t>& ends,
-             const AllReduceCost& cost, InFlight in_flight)
-      : rank_(rank), old_(model), ends_(ends), cost_(cost), in_flight_(in_flight) {
+             const AllReduceCost& cost, RegroupOptions options)
+      : rank_(rank), old_(model), ends_(ends), cost_(cost), options_(options) {
     removed_.assign(model.nodes.size(), 0);
     inserted_.resize(model.nodes.size() + 1);
     bucket_of_.assign(model.nodes.size(), {kNone, kNone});
@@ -32,10 +40,7 @@ class Regrouping {
   }
 
   ReplayModel build() {
-    std::ranges::nth_element(
-        host_costs_, host_costs_.begin() + static_cast<std::ptrdiff_t>(host_costs_.size() / 2));
-    const Duration host_cost =
-        host_costs_.empty() ? Duration{} : host_costs_[host_costs_.size() / 2];
+    const Duration host_cost = quartile(host_costs_, options_.bucket_call);
     new_ = old_;
     new_.nodes.clear();
     number_.assign(old_.nodes.size(), kNone);
@@ -145,7 +150,7 @@ class Regrouping {
     gpu.step = insertion.step;
     gpu.waits = {renumbered(insertion.gradient_node)};
     const auto before = made_.find({insertion.step, insertion.bucket - 1});
-    if (in_flight_ == InFlight::One && before != made_.end()) {
+    if (options_.in_flight == InFlight::One && before != made_.end()) {
       held_by_ = before->second;
       held_stream_ = old_.nodes[static_cast<std::size_t>(insertion.gradient_node)].stream;
     }
@@ -193,7 +198,7 @@ class Regrouping {
   const ReplayModel& old_;
   const std::vector<std::size_t>& ends_;
   const AllReduceCost& cost_;
-  InFlight in_flight_;
+  RegroupOptions options_;
   std::int32_t held_by_ = kNone;  // new node that the next work of `held_stream_` waits for
   std::int32_t held_stream_ = kNone;
   ReplayModel new_;
@@ -267,8 +272,8 @@ Duration AllReduceCost::time(Bytes bytes) const {
 ReplayModel with_buckets(const RankTrace& rank, const ReplayModel& model,
                          const std::vector<TracedBuckets>& buckets,
                          const std::vector<std::size_t>& ends, const AllReduceCost& cost,
-                         InFlight in_flight) {
-  return Regrouping(rank, model, buckets, ends, cost, in_flight).build();
+                         RegroupOptions options) {
+  return Regrouping(rank, model, buckets, ends, cost, options).build();
 }
 
 std::vector<std::size_t> best_bucket_ends(const std::vector<Duration>& ready,

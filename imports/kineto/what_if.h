@@ -50,14 +50,23 @@ class AllReduceCost {
 // is full also waits for the bucket before it, whose buffer the next one takes.
 enum class InFlight : std::uint8_t { Any, One };
 
+// Which of the host's calls that launched a bucket in the trace stands for one: the lower quartile of
+// their times, the median or the upper quartile.
+enum class BucketCall : std::uint8_t { Quick, Usual, Slow };
+
+struct RegroupOptions {
+  InFlight in_flight = InFlight::Any;
+  BucketCall bucket_call = BucketCall::Usual;
+};
+
 // DDP's gradients in other buckets: consecutive ones with exclusive ends, of every step that has as many
 // gradients as the last end says; other steps keep theirs. Each bucket costs the host what one cost in
-// the trace (median), starts behind its last gradient, and is waited for where those of its gradients
-// were. `buckets` by step.
+// the trace, starts behind its last gradient, and is waited for where those of its gradients were.
+// `buckets` by step.
 ReplayModel with_buckets(const RankTrace& rank, const ReplayModel& model,
                          const std::vector<TracedBuckets>& buckets,
                          const std::vector<std::size_t>& ends, const AllReduceCost& cost,
-                         InFlight in_flight = InFlight::Any);
+                         RegroupOptions options = {});
 
 // The grouping whose last collective ends first, for ready times and costs as given, each bucket costing
 // `per_bucket` more (the host's call): O(n^2).

@@ -4,12 +4,14 @@
 #include "imports/kineto/workload.h"
 
 #include "base/error.h"
+#include "imports/kineto/causes.h"
 #include "imports/kineto/ddp_buckets.h"
 #include "imports/kineto/replay.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -48,6 +50,20 @@ class Extraction {
   }
 
   [[nodiscard]] const std::vector<TracedBuckets>& buckets() const { return buckets_; }
+
+  // Of a recorded step in the mean: how long the GPU waits for the host, and the step.
+  [[nodiscard]] std::pair<Duration, Duration> host_waits() const {
+    const Replay replay = play(model_);
+    Duration waits{};
+    for (const StepCauses& step : causes_of(rank_, model_, replay, buckets_)) {
+      waits += step.gpu_waits_for_host;
+    }
+    Duration all{};
+    const std::vector<ReplayedStep> steps = recorded_steps(model_, rank_.line);
+    for (const ReplayedStep& step : steps) all += step.step;
+    const auto count = static_cast<std::int64_t>(std::max<std::size_t>(1, steps.size()));
+    return {waits / count, all / count};
+  }
 
   // Steps with as many gradients as most have: the first one may group them otherwise.
   std::vector<QuietStep> quiet_steps(std::size_t gradients) {
@@ -184,6 +200,20 @@ ordered_json gradients_json(const TracedBuckets& buckets, const std::vector<Quie
   return gradients;
 }
 
+// Where the GPU stands still for a tenth of the step and more.
+void add_host_note(TracedWorkload& workload, const Extraction& extraction) {
+  const auto [waits, step] = extraction.host_waits();
+  if (waits * 10 < step) return;
+  const auto ms = [](Duration time) {
+    const std::int64_t tenths = std::llround(to_us(time) / 100);
+    return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " ms";
+  };
+  workload.notes.push_back(
+      "the GPU waits " + ms(waits) + " of " + ms(step) +
+      " a step for the host, and here that time counts as compute: what makes compute shorter "
+      "(sharded updates, another GPU) gains less than predicted");
+}
+
 void add_notes(TracedWorkload& workload, const JobTrace& job, const TracedBuckets& buckets,
                std::size_t sizes) {
   std::vector<std::string>& notes = workload.notes;
@@ -288,7 +318,9 @@ TracedWorkload workload_of(const JobTrace& job, const WorkloadOptions& options) 
   }
   const double copy = copy_ns_per_byte(rank, extraction.buckets());
   if (copy > 0) json["bucket_copy_ns_per_byte"] = copy;
+  add_host_note(workload, extraction);
   add_notes(workload, job, buckets, times.size());
+  if (!workload.notes.empty()) json["notes"] = workload.notes;
   workload.json = json.dump(1) + "\n";
   return workload;
 }

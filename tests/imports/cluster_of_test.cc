@@ -98,6 +98,18 @@ TEST(ClusterOfTest, OverAPriorKeepsItsPointsOutsideTheMeasuredRange) {
             result.cluster);
 }
 
+TEST(ClusterOfTest, AModelIsCalledOneAndReplacesNothing) {
+  CollectiveLog log = log_of({{mib(1), 40}, {mib(2), 60}});
+  log.is_model = true;
+  EXPECT_THAT(cluster_of(log, {}).ranges,
+              ElementsAre("all-reduce over 8 ranks: 1 MiB to 2 MiB, a model"));
+  const models::Cluster prior = shipped("a100x8");
+  const ClusterResult over = cluster_of(log, {.prior = prior});
+  EXPECT_EQ(over.cluster.collectives, prior.collectives);
+  EXPECT_EQ(over.cluster.name, "a100x8-with-model");
+  EXPECT_THAT(over.ranges, ElementsAre(HasSubstr("a100x8's stays")));
+}
+
 TEST(ClusterOfTest, AddsATableForRanksThatThePriorDoesNotHave) {
   const ClusterResult result = cluster_of(log_of({{mib(1), 120}, {mib(2), 130}}, 64),
                                           {.name = "x64", .prior = shipped("a100x8")});

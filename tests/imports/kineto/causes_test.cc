@@ -15,12 +15,15 @@
 #include "imports/kineto/diagnosis.h"
 #include "imports/kineto/what_if.h"
 #include "imports/kineto/workload.h"
+#include "models/profile.h"
 #include "tests/imports/kineto/traces.h"
 
 namespace dovetail::imports {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 Duration us(std::int64_t n) { return std::chrono::microseconds(n); }
 
@@ -110,11 +113,39 @@ TEST(KinetoWhatIfTest, OneBucketForBothStartsWithTheLastGradient) {
   EXPECT_THAT(best_bucket_ends({us(0), us(5)}, {Bytes(4000), Bytes(2000)}, cost), ElementsAre(2));
 }
 
+// Of the two recorded calls, the quicker one and the slower one stand for a bucket of any other grouping.
+TEST(KinetoWhatIfTest, ABucketCostsTheHostAQuickOrASlowCallOfTheTrace) {
+  const Loaded loaded;
+  const AllReduceCost cost({{Bytes(2000), us(30)}, {Bytes(4000), us(40)}},
+                           AllReduceCost::Below::Pessimist);
+  const auto call = [&](BucketCall which) {
+    const ReplayModel model = with_buckets(loaded.rank, loaded.model, loaded.buckets, {1, 2}, cost,
+                                           {.bucket_call = which});
+    for (const ReplayNode& node : model.nodes) {
+      if (node.communicates) return model.nodes[static_cast<std::size_t>(node.launch)].duration;
+    }
+    return Duration{};
+  };
+  // Inside the operators, from the end of the call before: the launches end at 53 (the kernel's call before
+  // it at 43) and 74 (65).
+  EXPECT_EQ(call(BucketCall::Slow), us(10));
+  EXPECT_EQ(call(BucketCall::Quick), us(9));
+}
+
 TEST(KinetoWorkloadTest, AStepWithoutCommunicationBecomesAProfile) {
   const Loaded loaded;
   const TracedWorkload workload = workload_of(loaded.job, {.name = "two"});
   EXPECT_EQ(workload.gradients, 2U);
   EXPECT_NEAR(to_us(workload.backward), 41, 3);  // 44 to 85
+}
+
+// Its file says so, and so does every prediction that is made of it.
+TEST(KinetoWorkloadTest, TimeThatTheGpuWaitsForTheHostIsNoted) {
+  const TracedWorkload workload = workload_of(testing::resnet50(), {.name = "resnet50"});
+  const models::Profile profile = models::read_profile(JsonFile("step.json", workload.json));
+  EXPECT_EQ(profile.notes, workload.notes);
+  EXPECT_THAT(profile.notes,
+              Contains(HasSubstr("the GPU waits 163.1 ms of 222.4 ms a step for the host")));
 }
 
 }  // namespace

@@ -122,8 +122,10 @@ TEST(FrameworkBucketsTest, ARealStepHasTheBucketsOfEachFrameworksDefault) {
     for (const ReplayNode& node : replay.nodes) count += node.waits.size();
     return count;
   };
-  const ReplayModel any = with_buckets(rank, model, steps, ends, cost, InFlight::Any);
-  const ReplayModel one = with_buckets(rank, model, steps, ends, cost, InFlight::One);
+  const ReplayModel any =
+      with_buckets(rank, model, steps, ends, cost, {.in_flight = InFlight::Any});
+  const ReplayModel one =
+      with_buckets(rank, model, steps, ends, cost, {.in_flight = InFlight::One});
   EXPECT_EQ(waits(one), waits(any) + 3 * 4);  // three steps
   const std::vector<Duration> free = step_times(any);
   const std::vector<Duration> held = step_times(one);
