@@ -11,7 +11,7 @@ seconds=${1:-1800}
 shift $(( $# > 0 ? 1 : 0 ))
 cmake -S . -B build-fuzz -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -gline-tables-only" \
       -DCMAKE_CXX_COMPILER=clang++ -DDOVETAIL_FUZZ=ON -DDOVETAIL_SANITIZE=address,fuzzer-no-link \
-      -DDOVETAIL_CUDA=OFF -DDOVETAIL_GLOO=OFF -DDOVETAIL_BENCHMARKS=OFF > /dev/null
+      -DDOVETAIL_CUDA=OFF -DDOVETAIL_GLOO=OFF -DDOVETAIL_BENCHMARKS=OFF -DDOVETAIL_UNITY=ON > /dev/null
 cmake --build build-fuzz --target fuzz_readers
 
 readers=("$@")

@@ -106,7 +106,7 @@ def start(meeting):
     """Gloo's threads at one real-time priority: one core has to carry them beside the step (scripts/testbed.sh)."""
     before = threads()
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=RANK, world_size=2,
-                            timeout=datetime.timedelta(seconds=120))
+                            timeout=datetime.timedelta(seconds=60))
     dist.all_reduce(torch.zeros(1))
     for thread in threads() - before:
         try:
