@@ -1,6 +1,6 @@
 // The law of the house, on a genuine training job: a legal Schedule changes time, never results.
 //
-// Ten steps (four with micro-steps or stages) under every policy and combination of options end with the weights of the naive
+// Ten steps (four with micro-steps, stages or shards) under every policy and combination of options end with the weights of the naive
 // synchronous program (reduce, then scale, after each producer, on the compute stream), within the
 // tolerance of upstream's own acceptance test (P32): rtol 1e-5, atol 1e-8. What is refused is
 // refused before anything runs, in the words of the rule that applies, and is counted.
@@ -131,6 +131,9 @@ std::vector<Rule> rules(const Combination& combination) {
   };
 }
 
+// After these every update has met a state that an update left and gradients of weights that it changed.
+constexpr std::int32_t kFewSteps = 4;
+
 class LawTest : public ::testing::Test {
  protected:
   // Holds, or is refused by a rule that applies; never held where a rule must refuse.
@@ -210,7 +213,12 @@ TEST_P(PolicyLawTest, P32PI1EveryPolicyAndScalingGivesTheWeightsOfTheNaiveProgra
   }
 }
 
-TEST_F(LawTest, A23AI1AI7AShardedOptimizerGivesTheWeightsOfTheNaiveProgram) {
+class FewStepsLawTest : public LawTest {
+ protected:
+  FewStepsLawTest() { law_ = Law(kFewSteps); }
+};
+
+TEST_F(FewStepsLawTest, A23AI1AI7AShardedOptimizerGivesTheWeightsOfTheNaiveProgram) {
   for (const TrainingOptions& options : variants()) {
     for (const std::string& policy : sharded_policies()) {
       for (const ScaleAt scale : kScales) {
@@ -225,7 +233,7 @@ TEST_F(LawTest, A23AI1AI7AShardedOptimizerGivesTheWeightsOfTheNaiveProgram) {
   EXPECT_EQ(law_.held(), 108);
 }
 
-TEST_F(LawTest, FullyShardedParametersGiveTheWeightsOfTheNaiveProgram) {
+TEST_F(FewStepsLawTest, FullyShardedParametersGiveTheWeightsOfTheNaiveProgram) {
   for (const TrainingOptions& options : variants()) {
     for (const std::string& policy : fully_sharded_policies()) {
       for (const std::int32_t k : {1, 2}) {
@@ -241,14 +249,8 @@ TEST_F(LawTest, FullyShardedParametersGiveTheWeightsOfTheNaiveProgram) {
   EXPECT_EQ(law_.held(), 4 * 4 * 2);
 }
 
-// After these every update has met a state that an update left and gradients of weights that it changed.
-constexpr std::int32_t kFewSteps = 4;
-
 // Each policy, scaling and merge meets one variant after the other, in three tests.
-class MergeLawTest : public LawTest, public ::testing::WithParamInterface<std::size_t> {
- protected:
-  MergeLawTest() { law_ = Law(kFewSteps); }
-};
+class MergeLawTest : public FewStepsLawTest, public ::testing::WithParamInterface<std::size_t> {};
 INSTANTIATE_TEST_SUITE_P(Part, MergeLawTest, ::testing::Range(std::size_t{0}, std::size_t{3}));
 
 TEST_P(MergeLawTest, GMI1GMI2GMI5GMI6EveryMergeEqualsOneBatchOfKMicroBatches) {
@@ -277,7 +279,7 @@ TEST_P(MergeLawTest, GMI1GMI2GMI5GMI6EveryMergeEqualsOneBatchOfKMicroBatches) {
 }
 
 // A gradient that owes an average over micro-steps and a clip: GMI8 with every sync.
-TEST_F(LawTest, GMI8ClippingSeesTheMergedReducedGradientOnce) {
+TEST_F(FewStepsLawTest, GMI8ClippingSeesTheMergedReducedGradientOnce) {
   for (const Optimizer optimizer : {Optimizer::Momentum, Optimizer::Adam}) {
     for (const Merge& merge : merges()) {
       expect_law({.options = {.samples = 4, .optimizer = optimizer, .max_norm = 0.5},
@@ -351,10 +353,8 @@ TEST_F(LawTest, SumsInAnotherDtypeAreRefusedBeforeAnythingRuns) {
 }
 
 // 2 stages x 1 rank and 2 stages x 2 ranks against the same model on as many data-parallel ranks.
-class PipelineLawTest : public LawTest {
+class PipelineLawTest : public FewStepsLawTest {
  protected:
-  PipelineLawTest() { law_ = Law(kFewSteps); }
-
   // Both alignments under every policy on 2 x `parallel` ranks. `number` counts all such runs and
   // says what else varies.
   void expect_law_of(std::int32_t parallel, PipelineKind kind) {
