@@ -9,6 +9,8 @@
 #                                scripts/validate_torch.sh need: 147 MB to fetch, 634 MB on disk
 #   scripts/setup.sh --browser   only Debian's Chromium and its driver, which only scripts/check_report.py and
 #                                scripts/report_image.py need: 131 MB to fetch, 440 MB on disk
+#   scripts/setup.sh --torch --fetch
+#                                only fetch it, or what --browser needs, for a later call to install
 #
 # One line per action; never asks a question.
 #
@@ -60,10 +62,12 @@ case ${1:-} in
   --torch) needed="python3-torch 1.13"$'\n'"libopenblas0-pthread -" ;;
   --browser) needed="chromium -"$'\n'"chromium-driver -"$'\n'"fonts-dejavu-core -" ;;
   *)
-    echo "usage: scripts/setup.sh [--tool | --check | --torch | --browser]" >&2
+    echo "usage: scripts/setup.sh [--tool | --check | --torch [--fetch] | --browser [--fetch]]" >&2
     exit 2
     ;;
 esac
+how=()
+[[ ${2:-} == --fetch ]] && how=(--download-only)
 
 command -v dpkg-query >/dev/null || fail "no dpkg here: written for Debian 12. Needed:$needed"
 
@@ -112,6 +116,10 @@ apt_get() {
 
 echo "setup: apt-get update"
 apt_get update
-echo "setup: apt-get install ${missing[*]} (a few minutes)"
-apt_get install -y --no-install-recommends "${missing[@]}"
-echo "setup: installed ${#missing[@]} packages"
+echo "setup: apt-get install ${how[*]} ${missing[*]} (a few minutes)"
+apt_get install -y --no-install-recommends "${how[@]}" "${missing[@]}"
+if ((${#how[@]})); then
+  echo "setup: fetched ${#missing[@]} packages"
+else
+  echo "setup: installed ${#missing[@]} packages"
+fi

@@ -146,8 +146,17 @@ check_with() {
   return "$status"
 }
 
+# What later steps install is fetched while the first ones compile. It is not installed then: where apt upgrades a
+# header of the system, the compiler refuses the precompiled headers that contain it.
+fetch_ahead() {
+  is_wanted torch && scripts/setup.sh --torch --fetch
+  is_wanted report && scripts/setup.sh --browser --fetch
+}
+
 readonly started=$SECONDS
 step setup scripts/setup.sh
+fetch_ahead >/dev/null 2>&1 &
+fetching=$!
 step format scripts/format.sh --check
 step layers scripts/check_layers.py
 step build build_release
@@ -161,6 +170,7 @@ is_wanted tsan && check "tsan build" build tsan -- exec_test exec_property_test 
   tests tsan build-tsan -L 'unit|property' -E 'Calibration|LawTest'
 step tidy tidy
 step readme scripts/check_readme.py
+wait "$fetching"
 step torch check_with --torch python3-torch scripts/check_torch.py --tool build/dovetail
 step report check_with --browser chromium scripts/check_report.py --tool build/dovetail
 step package scripts/check_package.sh --build build
