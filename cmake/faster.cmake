@@ -3,7 +3,7 @@
 option(DOVETAIL_PCH "Read the headers that most files include once (precompiled headers)" OFF)
 option(DOVETAIL_UNITY "Compile source files that share no private name together" OFF)
 set(DOVETAIL_UNITY_FILES 20 CACHE STRING "How many files at most, then")
-# Building and running the tool needs no Python (scripts/setup.sh --tool).
+# Where there is no Python the tool is built all the same.
 if(DOVETAIL_UNITY)
   find_program(DOVETAIL_PYTHON python3)
   if(NOT DOVETAIL_PYTHON)

@@ -2,8 +2,8 @@
 # Installs what dovetail needs on Debian 12; does nothing where everything is there already.
 #
 #   scripts/setup.sh             install what is missing (as root, or with a sudo that asks for nothing)
-#   scripts/setup.sh --tool      only what building and running the tool needs (8 packages): no tests, checks,
-#                                shaped links, MPI or Gloo
+#   scripts/setup.sh --tool      only what building and running the tool needs (9 packages): no tests, checks,
+#                                shaped links, MPI or Gloo. Python only makes the build shorter
 #   scripts/setup.sh --check     only say what is missing; exit 1 if anything is
 #   scripts/setup.sh --torch     only Debian's PyTorch (1.13.1), which only scripts/check_torch.py and
 #                                scripts/validate_torch.sh need: 147 MB to fetch, 634 MB on disk
@@ -27,6 +27,7 @@ nlohmann-json3-dev  3.11
 libcli11-dev        2.1
 zlib1g-dev          -
 libsqlite3-dev      3.40
+python3             3.11
 "
 needed="$tool
 libgtest-dev        1.12
@@ -45,7 +46,6 @@ libclang-rt-14-dev  -
 libclang-14-dev     -
 llvm-14-dev         -
 lld                 1:14
-python3             3.11
 python3-jsonschema  4.10
 python3-yaml        -
 "
