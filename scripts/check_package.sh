@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Packs the tool as a Debian package, looks at it with lintian where that is installed, installs it into a fresh
-# Debian 12 that debootstrap makes, and runs the first example of README.md from there.
+# Debian 12 (scripts/fresh_root.sh), and runs the first example of README.md from there.
 #
 #   sudo scripts/check_package.sh                 a package for any x86-64: builds the preset `package`
 #   sudo scripts/check_package.sh --build DIR     packs what DIR holds already (scripts/test.sh: build). It is
 #                                                 compiled for this machine's processor and runs only on such
 #   scripts/check_package.sh --inside DEB         the part in the fresh system; scripts/fresh_root.sh starts it
 #
-# Without root or namespaces the package is made, looked at and unpacked into a folder, and the example is run
+# Without root (or a sudo that asks for nothing), mmdebstrap or namespaces the package is made, looked at and unpacked into a folder, and the example is run
 # from that folder; a line that begins with "skipped:" says so. Exit codes: 0 all done, 1 something failed.
 #
 # SPDX-License-Identifier: Apache-2.0
@@ -63,9 +63,14 @@ else
   echo "skipped: lintian is not installed"
 fi
 
-code=0
-scripts/fresh_root.sh --user root --copy "$deb" -- \
-  scripts/check_package.sh --inside "/root/$(basename "$deb")" || code=$?
+as_root=()
+((EUID == 0)) || as_root=(sudo -n)
+code=3
+if "${as_root[@]}" true 2>/dev/null; then
+  code=0
+  "${as_root[@]}" scripts/fresh_root.sh --user root --copy "$deb" -- \
+    scripts/check_package.sh --inside "/root/$(basename "$deb")" || code=$?
+fi
 ((code == 0)) && exit 0
 ((code == 3)) || exit 1
 echo "skipped: no fresh system here (see above); the package is unpacked into a folder instead"

@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
 # Runs the two commands of README.md as a fresh Debian 12 machine would: in a minimal Debian 12 that
-# debootstrap makes, with an empty environment, from a clone of the last commit.
+# mmdebstrap (or the slower debootstrap) makes, with an empty environment, from a clone of the last commit;
+# where git is missing from the files of this checkout, without its build folders.
 #
 #   sudo scripts/fresh_root.sh                 ./scripts/demo.sh and ./scripts/test.sh, by both users
 #   sudo scripts/fresh_root.sh [--user root|builder|both] [--lang C|C.UTF-8] [--folder DIR] [--keep]
-#                              [--copy FILE] [--] [COMMAND...]      this command instead, in the checkout
+#                              [--base] [--copy FILE] [--] [COMMAND...]      this command instead, in the checkout
 #
 #   --user    root, builder (who may use sudo) or both (default), each in a Debian of its own
 #   --lang    LANG of the commands; default C.UTF-8 for root and C for builder
 #   --folder  where everything is put (default /var/cache/dovetail-fresh-root)
+#   --base    only make the minimal system that later calls start from
 #   --copy    a file to put into the user's home folder
 #   --keep    leave the two used systems, DIR/debian-root and DIR/debian-builder, to look at
 #
-# DIR/debian-base, as debootstrap made it, stays for the next call: remove it to have it made anew.
+# DIR/debian-base, as it was made, stays for the next call: remove it to have it made anew.
 # Packages come from where apt of this machine gets those of Debian 12. Where this machine has a CUDA
 # toolkit in /usr/local/cuda, the systems see it too, read-only. /proc, /dev and /sys are mounted in
 # namespaces that end with the command: nothing stays mounted, and no process of it lives on.
@@ -35,6 +37,7 @@ lang=
 folder=/var/cache/dovetail-fresh-root
 keep=
 copy=
+base_only=
 failed=0
 
 fail() {
@@ -42,7 +45,7 @@ fail() {
   exit "$1"
 }
 
-usage() { sed -n '5,12s/^# \{0,1\}//p' "$script"; }
+usage() { sed -n '6,14s/^# \{0,1\}//p' "$script"; }
 
 # "deb URI SUITE COMPONENT", a line for each list of Debian 12 packages that apt here knows.
 sources() {
@@ -54,13 +57,30 @@ sources() {
 require_tools() {
   local tool
   ((EUID == 0)) || fail 3 "needs root, to mount and to change the root folder"
-  for tool in apt-get git unshare setpriv; do
-    command -v "$tool" >/dev/null || fail 3 "$tool is missing (packages apt, git, util-linux)"
+  for tool in apt-get unshare setpriv; do
+    command -v "$tool" >/dev/null || fail 3 "$tool is missing (packages apt, util-linux)"
   done
-  [[ -d $folder/debian-base ]] || command -v debootstrap >/dev/null ||
-    fail 3 "debootstrap is missing (package debootstrap)"
+  [[ -d $folder/debian-base ]] || command -v mmdebstrap >/dev/null || command -v debootstrap >/dev/null ||
+    fail 3 "mmdebstrap is missing (package mmdebstrap)"
   unshare --mount --pid --fork true || fail 3 "cannot make namespaces; a container needs CAP_SYS_ADMIN"
 }
+
+# bootstrap ROOT PACKAGES LISTS MIRROR: Debian's minimal set of packages and these. mmdebstrap unpacks all at
+# once and is not told to sync every file to the disk: half the work of debootstrap.
+bootstrap() {
+  local root=$1 packages=$2 lists=$3 mirror=$4 options
+  if command -v mmdebstrap >/dev/null; then
+    options=$(mktemp)
+    { apt-config dump | sed -n '/^Acquire::\(http\|Check\)/p'; echo 'Acquire::Languages "none";'; } >"$options"
+    mmdebstrap --mode=root --variant=minbase --include="$packages" --aptopt="$options" \
+      --dpkgopt=force-unsafe-io "$release" "$root" - <<<"$lists" || return 1
+    rm -f "$options"
+  else
+    debootstrap --variant=minbase --include="$packages" "$release" "$root" "$mirror"
+  fi
+}
+export -f bootstrap
+export release
 
 # The minimal system, with sudo and an ordinary user, for both users to start from.
 make_base() {
@@ -69,10 +89,11 @@ make_base() {
   lists=$(sources) || fail 3 "apt here has no source of Debian 12 ($release main)"
   mirror=$(sed -n "s/^deb \(.*\) $release main$/\1/p" <<<"$lists" | head -n 1)
   [[ $mirror == https:* ]] && packages+=,ca-certificates
-  echo "fresh_root: debootstrap (log: $log)"
+  echo "fresh_root: a minimal Debian 12 (log: $log)"
   rm -rf --one-file-system "$base.tmp"
-  unshare --mount debootstrap --variant=minbase --include="$packages" "$release" "$base.tmp" "$mirror" \
-    >"$log" 2>&1 || fail 3 "debootstrap failed: $(tail -n 1 "$log")"
+  # shellcheck disable=SC2016  # expanded in there
+  unshare --mount bash -c 'bootstrap "$@"' bash "$base.tmp" "$packages" "$lists" "$mirror" \
+    >"$log" 2>&1 || fail 3 "the minimal system could not be made: $(tail -n 1 "$log")"
   echo "$lists" >"$base.tmp/etc/apt/sources.list"
   # How to reach them: a proxy, a snapshot that has expired.
   apt-config dump | sed -n '/^Acquire::\(http\|Check\)/p' >"$base.tmp/etc/apt/apt.conf.d/99host"
@@ -92,7 +113,12 @@ make_system() {
   for file in resolv.conf hosts hostname; do
     if [[ -e /etc/$file ]]; then cp -L "/etc/$file" "$root/etc/$file"; fi
   done
-  git clone --quiet --no-hardlinks "$checkout" "$root$clone"  # a hard link has one owner
+  if command -v git >/dev/null; then
+    git clone --quiet --no-hardlinks "$checkout" "$root$clone"  # a hard link has one owner
+  else
+    mkdir "$root$clone"
+    tar -C "$checkout" --exclude='./build*' --exclude=./.git -cf - . | tar -C "$root$clone" -xf -
+  fi
   chroot "$root" chown -R "$1:" "$clone"
   if [[ -n $copy ]]; then
     cp "$copy" "$root$(home_of "$1")/"
@@ -155,6 +181,10 @@ while (($# > 0)); do
       esac
       shift 2
       ;;
+    --base)
+      base_only=yes
+      shift
+      ;;
     --keep)
       keep=yes
       shift
@@ -184,7 +214,8 @@ mkdir -p "$folder/logs"
 exec {lock}>"$folder/lock"
 flock --nonblock "$lock" || fail 3 "another fresh_root.sh is at work in $folder"
 make_base
-[[ -z $(git -C "$checkout" status --porcelain) ]] ||
+[[ -z $base_only ]] || exit 0
+! command -v git >/dev/null || [[ -z $(git -C "$checkout" status --porcelain) ]] ||
   echo "fresh_root: there are uncommitted changes; the last commit is what runs"
 for user in $users; do
   default=C

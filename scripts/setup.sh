@@ -10,7 +10,8 @@
 #   scripts/setup.sh --browser   only Debian's Chromium and its driver, which only scripts/check_report.py and
 #                                scripts/report_image.py need: 131 MB to fetch, 440 MB on disk
 #   scripts/setup.sh --torch --fetch
-#                                only fetch it, or what --browser needs, for a later call to install
+#                                only fetch it, or what --browser or --package needs, for a later call to install
+#   scripts/setup.sh --package   only what scripts/check_package.sh needs to make a fresh Debian 12: mmdebstrap
 #
 # One line per action; never asks a question.
 #
@@ -60,9 +61,10 @@ case ${1:-} in
   --tool) needed=$tool ;;
   # Without OpenBLAS its products take ten times as long.
   --torch) needed="python3-torch 1.13"$'\n'"libopenblas0-pthread -" ;;
+  --package) needed="mmdebstrap -"$'\n'"dpkg-dev -"$'\n'"file -" ;;
   --browser) needed="chromium -"$'\n'"chromium-driver -"$'\n'"fonts-dejavu-core -" ;;
   *)
-    echo "usage: scripts/setup.sh [--tool | --check | --torch [--fetch] | --browser [--fetch]]" >&2
+    echo "usage: scripts/setup.sh [--tool | --check | --torch [--fetch] | --browser [--fetch] | --package [--fetch]]" >&2
     exit 2
     ;;
 esac

@@ -21,7 +21,8 @@
 #            Debian's python3-torch where it is missing: 170 packages, 147 MB to fetch, 634 MB on disk
 #   report   the HTML reports in headless Chromium (scripts/check_report.py). Installs Debian's chromium and
 #            chromium-driver where they are missing: 131 MB to fetch, 440 MB on disk
-#   package  a Debian package of step `build`, installed and run in a fresh Debian 12 (scripts/check_package.sh)
+#   package  a Debian package of step `build`, installed and run in a fresh Debian 12 (scripts/check_package.sh).
+#            Installs Debian's mmdebstrap where it is missing
 #   demo     the short demonstration (scripts/demo.sh)
 #
 # A failed step does not stop the others, only those that need it. A test that takes over 30 s, also
@@ -151,6 +152,7 @@ check_with() {
 fetch_ahead() {
   is_wanted torch && scripts/setup.sh --torch --fetch
   is_wanted report && scripts/setup.sh --browser --fetch
+  is_wanted package && scripts/setup.sh --package --fetch
 }
 
 readonly started=$SECONDS
@@ -173,7 +175,7 @@ step readme scripts/check_readme.py
 wait "$fetching"
 step torch check_with --torch python3-torch scripts/check_torch.py --tool build/dovetail
 step report check_with --browser chromium scripts/check_report.py --tool build/dovetail
-step package scripts/check_package.sh --build build
+step package check_with --package mmdebstrap scripts/check_package.sh --build build
 step demo scripts/demo.sh --short
 
 printf '\n==== the slowest tests\n'
