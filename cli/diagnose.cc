@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <numeric>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -50,15 +52,39 @@ void print_head(std::ostream& out, const JobTrace& job, const Diagnosis& diagnos
   for (const std::string& sentence : diagnosis.sentences) out << "  " << sentence << '\n';
 }
 
+// Of many ranks those with most exposed communication, by number of `diagnosis.ranks`, rising.
+constexpr std::size_t kShownRanks = 8;
+std::vector<std::size_t> shown_ranks(const Diagnosis& diagnosis) {
+  std::vector<std::size_t> ranks(diagnosis.ranks.size());
+  std::iota(ranks.begin(), ranks.end(), std::size_t{0});
+  const auto exposed = [&](std::size_t r) {
+    Duration sum{};
+    for (const imports::StepCauses& step : diagnosis.ranks[r].causes) sum += step.exposed;
+    return sum;
+  };
+  std::ranges::stable_sort(ranks, std::ranges::greater{}, exposed);
+  ranks.resize(std::min(ranks.size(), kShownRanks));
+  std::ranges::sort(ranks);
+  return ranks;
+}
+
+// "" or what follows the title of a table by rank.
+std::string of_all_ranks(const Diagnosis& diagnosis) {
+  const std::size_t all = diagnosis.ranks.size();
+  if (all <= kShownRanks) return "";
+  return ", " + std::to_string(kShownRanks) + " of " + std::to_string(all) +
+         " ranks: most exposed communication; --json has all";
+}
+
 void print_steps(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis) {
-  out << "\nwhere the time goes (measured, ms)\n";
+  out << "\nwhere the time goes (measured, ms)" << of_all_ranks(diagnosis) << '\n';
   std::vector<std::string> header = {"rank step", "step", "compute", "communication", "exposed"};
   for (std::size_t c = 0; c < imports::kCauses; ++c) {
     header.emplace_back(to_string(static_cast<imports::Cause>(c)));
   }
   header.emplace_back("GPU waits for host");
   TextTable table(std::move(header));
-  for (std::size_t r = 0; r < diagnosis.ranks.size(); ++r) {
+  for (const std::size_t r : shown_ranks(diagnosis)) {
     const RankDiagnosis& rank = diagnosis.ranks[r];
     for (std::size_t s = 0; s < rank.recorded.size(); ++s) {
       const imports::ReplayedStep& step = rank.recorded[s];
@@ -117,10 +143,12 @@ void print_collectives(std::ostream& out, const JobTrace& job, const Diagnosis& 
 
 void print_replay(std::ostream& out, const Diagnosis& diagnosis) {
   out << "\nreplay of the recorded schedule against the trace (every interval below holds this "
-         "error)\n";
+         "error)"
+      << of_all_ranks(diagnosis) << '\n';
   TextTable table(
       {"rank", "step", "exposed", "delays kept as recorded ms", "kernels beside collectives"});
-  for (const RankDiagnosis& rank : diagnosis.ranks) {
+  for (const std::size_t r : shown_ranks(diagnosis)) {
+    const RankDiagnosis& rank = diagnosis.ranks[r];
     const bool compared = rank.contention.kernels > 0;
     table.add({std::to_string(rank.rank), percent(rank.error.step), percent(rank.error.exposed),
                ms(rank.model.unexplained),
@@ -135,7 +163,8 @@ void print_late(std::ostream& out, const Diagnosis& diagnosis) {
   if (diagnosis.late.empty()) return;
   out << "\nwho was late (waiting of the other ranks, ms)\n";
   TextTable table({"rank", "collectives", "waiting", "longest in", "late with"});
-  for (const imports::LateRank& late : diagnosis.late) {
+  const std::size_t shown = std::min(diagnosis.late.size(), kShownRanks);
+  for (const imports::LateRank& late : std::span(diagnosis.late).first(shown)) {
     table.add({std::to_string(late.rank), std::to_string(late.collectives), ms(late.caused),
                late.mostly_in, late.mostly_with.empty() ? "nothing stands out" : late.mostly_with});
   }
@@ -147,9 +176,11 @@ void print_what_ifs(std::ostream& out, const Diagnosis& diagnosis) {
                           [](const RankDiagnosis& rank) { return rank.what_ifs.empty(); })) {
     return;
   }
-  out << "\nwhat a change would give, at most (simulated, ms a step)\n";
+  out << "\nwhat a change would give, at most (simulated, ms a step)" << of_all_ranks(diagnosis)
+      << '\n';
   TextTable table({"rank change", "gain", "interval"});
-  for (const RankDiagnosis& rank : diagnosis.ranks) {
+  for (const std::size_t r : shown_ranks(diagnosis)) {
+    const RankDiagnosis& rank = diagnosis.ranks[r];
     for (const imports::WhatIf& what_if : rank.what_ifs) {
       table.add({std::to_string(rank.rank) + " " + what_if.change, ms(what_if.gain.middle),
                  interval(what_if.gain)});
@@ -206,7 +237,13 @@ void diagnose(const DiagnoseOptions& options, std::ostream& out) {
   print_what_ifs(out, diagnosis);
   if (diagnosis.buckets) print_buckets(out, *diagnosis.buckets);
   if (!diagnosis.unknowns.empty()) out << "\nnot known\n";
-  for (const std::string& unknown : diagnosis.unknowns) out << "  " << unknown << '\n';
+  constexpr std::size_t kShownUnknowns = 12;
+  for (std::size_t i = 0; i < std::min(kShownUnknowns, diagnosis.unknowns.size()); ++i) {
+    out << "  " << diagnosis.unknowns[i] << '\n';
+  }
+  if (diagnosis.unknowns.size() > kShownUnknowns) {
+    out << "  " << diagnosis.unknowns.size() - kShownUnknowns << " more; --json has all\n";
+  }
 }
 
 }  // namespace dovetail::cli

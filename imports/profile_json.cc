@@ -40,6 +40,7 @@ std::string profile_to_json(const ImportedStep& step) {
   ordered_json root = {{"schema", "dovetail.profile/1"},
                        {"name", profile.name},
                        {"what", step.what},
+                       {"notes", {step.what}},  // it holds what the times leave out
                        {"world_size", profile.world_size},
                        {"profile",
                         {{"forward_us", to_us(times.forward)},

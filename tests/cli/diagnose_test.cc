@@ -73,6 +73,32 @@ TEST(DiagnoseTest, JsonAndPerfettoAreWellFormed) {
   std::filesystem::remove(trace);
 }
 
+// Twelve ranks of one step each: tables have rows of eight, the JSON has all.
+TEST(DiagnoseTest, OfManyRanksThoseWithMostExposedCommunicationAreShown) {
+  std::string files;
+  for (int rank = 0; rank < 12; ++rank) {
+    std::string text = read_file(kSmall);
+    const std::string place = R"("rank": 0, "world_size": 2)";
+    text.replace(text.find(place), place.size(),
+                 R"("rank": )" + std::to_string(rank) + R"(, "world_size": 12)");
+    const std::string file =
+        ::testing::TempDir() + "diagnose_test.rank" + std::to_string(rank) + ".json";
+    write_file(file, text);
+    files += ' ' + file;
+  }
+  const Ended ended = ask("diagnose" + files);
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("(measured, ms), 8 of 12 ranks: most exposed communication"));
+  std::size_t rows = 0;
+  for (std::size_t at = 0;
+       (at = ended.output.find(" a network that takes no time", at)) != std::string::npos; ++at) {
+    ++rows;
+  }
+  EXPECT_EQ(rows, 8U);
+  const Ended all = ask("diagnose --json" + files);
+  EXPECT_EQ(nlohmann::json::parse(all.output).at("ranks").size(), 12U);
+}
+
 TEST(DiagnoseTest, AnImportedTraceCanBePlanned) {
   const std::string step = ::testing::TempDir() + "diagnose_test.step.json";
   const Ended imported = ask("import kineto " + kSmall + " -o " + step);

@@ -15,6 +15,7 @@ namespace {
 
 using dovetail::testing::error_of;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::string name_event(int pid, const std::string& name) {
@@ -86,6 +87,7 @@ TEST(HorovodTimelineTest, WritesAProfileThatCanBeRead) {
   const JsonFile file("step.json", profile_to_json(step));
   const models::Profile again = models::read_profile(file);
   EXPECT_EQ(again.gradients.size(), 3u);
+  EXPECT_THAT(again.notes, ElementsAre(step.what));  // which predictions repeat
   EXPECT_EQ(again.by_rank[0].forward, step.profile.by_rank[0].forward);
   EXPECT_EQ(again.collectives->points, step.profile.collectives->points);
   EXPECT_TRUE(schedule::problems(models::profile_program(again)).empty());
