@@ -242,7 +242,10 @@ def main():
     results = Run(tests, options.jobs, options.folder).finish()
     slow = count_slow(results, options.longest)
     count = collections.Counter(result.verdict for result in results)
-    failed = count["FAILED"] + slow
+    lost = len(tests) - len(results)  # a program that cannot be started, say; its error stands above
+    if lost:
+        print(f"run_tests: {lost} tests have no result")
+    failed = count["FAILED"] + slow + lost
     print(f"{count['OK'] - slow} passed, {failed} failed, {count['SKIPPED']} skipped")
     return 1 if failed else 0
 

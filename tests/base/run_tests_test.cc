@@ -60,7 +60,8 @@ class RunTestsTest : public ::testing::Test {
     for (int i = 0; i < 40; ++i) names.push_back("Suite.Passes" + std::to_string(i));
     std::ostringstream tests;
     for (const std::string& name : names) {
-      tests << "add_test(" << name << " " << program() << " --gtest_filter=" << name << ")\n";
+      const std::string started = name == "Suite.IsNotThere" ? "/no/such/program" : program();
+      tests << "add_test(" << name << " " << started << " --gtest_filter=" << name << ")\n";
       const int limit = name == "Suite.Hangs" ? 1 : 300;
       tests << "set_tests_properties(" << name << " PROPERTIES TIMEOUT " << limit << ")\n";
     }
@@ -131,6 +132,12 @@ TEST_F(RunTestsTest, ATestThatTakesTooLongAlsoAloneFails) {
   run({"Suite.TakesLong"});
   EXPECT_THAT(output(), HasSubstr("Suite.TakesLong took 31.0 s, alone 31.0 s: FAILED"));
   EXPECT_THAT(output(), HasSubstr("40 passed, 1 failed, 0 skipped"));
+}
+
+TEST_F(RunTestsTest, NothingIsRunWhereAProgramIsMissing) {
+  EXPECT_THAT(run({"Suite.IsNotThere"}), ElementsAre());
+  EXPECT_EQ(output(), "run_tests: Suite.IsNotThere has not been built\n");
+  EXPECT_EQ(code(), 1);
 }
 
 TEST_F(RunTestsTest, NothingFailsWhereNothingDoes) {
