@@ -19,7 +19,8 @@
 //
 // The step: 300 (3,000) layers of the benchmark step's durations and sizes, an update per gradient, the
 // collectives, host and contention of the shipped cluster a100x8; buckets of about 8 gradients. One
-// item is one candidate, evaluated to its steady state.
+// item is one candidate, evaluated to its steady state; `rejoined` is the share of those that ended where
+// the settled candidate went on alike (search/full_walk.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "search/step_model.h"
@@ -246,6 +247,7 @@ void time_moves(benchmark::State& state, Step& step, Choices choices, Move move,
     state.SkipWithError("a change is not as from nothing");
     return;
   }
+  const StepModel::Counts before = StepModel::counts(step.memory);
   std::int64_t best = INT64_MAX;
   for (auto _ : state) {
     for (const Change& change : changes) {
@@ -256,6 +258,10 @@ void time_moves(benchmark::State& state, Step& step, Choices choices, Move move,
   benchmark::DoNotOptimize(best);
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(changes.size()));
   state.counters["buckets"] = static_cast<double>(choices.size());
+  const auto rejoined =
+      static_cast<double>(StepModel::counts(step.memory).rejoined - before.rejoined);
+  state.counters["rejoined"] =
+      rejoined / static_cast<double>(state.iterations()) / static_cast<double>(changes.size());
 }
 
 void time_reference(benchmark::State& state, Step& step) {
