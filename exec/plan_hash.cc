@@ -113,7 +113,7 @@ class Hasher {
   }
   void add(const BucketLayout& layout) {
     add_all(layout.bucket, layout.dtype, layout.mode, layout.payload, layout.size, layout.members,
-            layout.shards, layout.residence);
+            layout.shards, layout.cut_over, layout.residence);
   }
   void add(const Command& command) {
     add_all(command.id, command.stream, command.action.index());

@@ -132,7 +132,9 @@ struct BucketLayout {
   Bytes payload;  // sum of the members
   Bytes size;     // payload plus padding; what the collective moves
   std::vector<BucketMember> members;
-  std::int64_t shards = 1;  // equal parts of `size`; shard s belongs to the group's rank at index s
+  std::int64_t shards = 1;  // equal parts of `size`
+  // Shard s belongs to the rank at index s of an instance of this group; absent where there is one shard.
+  std::optional<GroupId> cut_over = std::nullopt;
   Residence residence = Residence::Whole;
   friend bool operator==(const BucketLayout&, const BucketLayout&) = default;
 };

@@ -9,7 +9,8 @@ points (1: linear). Times are those of this machine and of this build, and grow 
 into the caches; nothing is asserted here. What the tests assert are counts.
 
   --instructions   counts instructions under valgrind instead (a hundred times slower): the same on
-                   every machine, and blind to caches
+                   every machine, and blind to caches. The build must be one that valgrind can run: with
+                   -D DOVETAIL_NATIVE=OFF
 
 SPDX-License-Identifier: Apache-2.0
 """

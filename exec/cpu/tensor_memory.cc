@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "exec/rank_work.h"
-#include "exec/run.h"
 #include "exec/values/op_message.h"
 #include "schedule/gradient.h"
 
@@ -54,27 +53,7 @@ void TensorMemory::place_buckets(const schedule::ScheduledProgram& plan, Rank ra
   for (const schedule::BucketLayout& layout : plan.buckets) {
     if (used.count(layout.bucket) == 0) continue;
     place_bucket(layout, plan.program);
-    if (layout.shards <= 1) continue;
-    // Also where no collective says who has which shard: a calibration leaves them out.
-    BucketPlace& place = buckets_.at(layout.bucket);
-    place.shards = static_cast<std::size_t>(layout.shards);
-    place.shard_index = static_cast<std::size_t>(rank.value) % place.shards;
-  }
-  for (const schedule::Command& command : role_of(plan, rank).commands) {
-    const auto* collective = std::get_if<schedule::RunCollective>(&command.action);
-    if (collective == nullptr || collective->kind == schedule::Collective::AllReduce) continue;
-    place_shards(plan, *collective, rank);
-  }
-  // The two buckets of a sharded update are cut alike, whichever of them a collective names.
-  for (const schedule::Op& op : plan.program.ops) {
-    const auto* update = std::get_if<schedule::ShardUpdate>(&op.effect);
-    if (update == nullptr || !has(update->gradients) || !has(update->parameters)) continue;
-    BucketPlace& gradients = buckets_.at(update->gradients);
-    BucketPlace& parameters = buckets_.at(update->parameters);
-    const BucketPlace& cut = gradients.shards > parameters.shards ? gradients : parameters;
-    BucketPlace& uncut = gradients.shards > parameters.shards ? parameters : gradients;
-    uncut.shards = cut.shards;
-    uncut.shard_index = cut.shard_index;
+    buckets_.at(layout.bucket).cut = cut_of(plan.program, layout, rank);
   }
 }
 
@@ -118,27 +97,6 @@ void TensorMemory::place_bucket(const schedule::BucketLayout& layout,
   const std::size_t buffer_end = place.buffer.offset + place.buffer.count;
   if (buffer_end > end) place.padding.push_back({end, buffer_end - end});
   buckets_[layout.bucket] = std::move(place);
-}
-
-void TensorMemory::place_shards(const schedule::ScheduledProgram& plan,
-                                const schedule::RunCollective& collective, Rank rank) {
-  const schedule::ProcessGroup& group = plan.program.group(collective.group);
-  const std::span<const Rank> instance = group.instance_of(rank);
-  const auto found = std::find(instance.begin(), instance.end(), rank);
-  std::ostringstream message;
-  message << name_of(collective.bucket) << ": ";
-  if (found == instance.end()) {
-    message << "rank " << rank << " is not in group " << group.name;
-    throw InputError(message.str());
-  }
-  BucketPlace& place = buckets_.at(collective.bucket);
-  place.shards = instance.size();
-  place.shard_index = static_cast<std::size_t>(found - instance.begin());
-  if (place.buffer.count % place.shards == 0) return;
-  message << place.buffer.count << " elements cannot be scattered to " << place.shards
-          << " ranks; pad it to a multiple of "
-          << place.shards * static_cast<std::size_t>(kFloatBytes) << " bytes";
-  throw InputError(message.str());
 }
 
 void TensorMemory::place_tensors(const schedule::ScheduledProgram& plan, const Options& options) {
@@ -219,20 +177,25 @@ std::vector<TensorRange> TensorMemory::members(BucketId id) const {
   return ranges;
 }
 
-std::size_t TensorMemory::shards(BucketId id) const { return place_of(id).shards; }
-
-std::size_t TensorMemory::shard_index(BucketId id) const { return place_of(id).shard_index; }
-
-std::span<float> TensorMemory::shard(BucketId id) const {
-  const BucketPlace& place = place_of(id);
-  const std::size_t count = place.buffer.count / place.shards;
-  return at(place.buffer).subspan(place.shard_index * count, count);
+std::size_t TensorMemory::shards(BucketId id) const {
+  return static_cast<std::size_t>(place_of(id).cut.shards);
 }
+
+std::size_t TensorMemory::shard_index(BucketId id) const {
+  return static_cast<std::size_t>(place_of(id).cut.index);
+}
+
+TensorMemory::Range TensorMemory::shard_range(const BucketPlace& place) {
+  const std::size_t count = place.buffer.count / static_cast<std::size_t>(place.cut.shards);
+  return {.offset = place.buffer.offset + static_cast<std::size_t>(place.cut.index) * count,
+          .count = count};
+}
+
+std::span<float> TensorMemory::shard(BucketId id) const { return at(shard_range(place_of(id))); }
 
 std::vector<TensorRange> TensorMemory::shard_members(BucketId id) const {
   const BucketPlace& place = place_of(id);
-  const std::size_t count = place.buffer.count / place.shards;
-  const std::size_t begin = place.buffer.offset + place.shard_index * count;
+  const auto [begin, count] = shard_range(place);
   const std::size_t end = begin + count;
   std::vector<TensorRange> ranges;
   for (const Member& member : place.members) {
@@ -253,14 +216,14 @@ void TensorMemory::release(BucketId id) const {
     for (std::size_t i = 0; i < data.size(); i += kPageFloats) data[i] = std::nanf("");
   };
   const std::span<float> all = at(place.buffer);
-  const std::size_t count = all.size() / place.shards;
-  const std::size_t begin = place.shard_index * count;
+  const Range own = shard_range(place);
+  const std::size_t begin = own.offset - place.buffer.offset;
   for (const Member& member : place.members) {
     // What of the member lies before and behind this rank's shard.
     const std::size_t first = member.window.offset - place.buffer.offset;
     const std::size_t last = first + member.window.count;
     const std::size_t before = std::clamp(begin, first, last);
-    const std::size_t behind = std::clamp(begin + count, first, last);
+    const std::size_t behind = std::clamp(begin + own.count, first, last);
     spoil(all.subspan(first, before - first));
     spoil(all.subspan(behind, last - behind));
     if (place.is_copied) spoil(tensor(member.tensor).subspan(member.first, member.window.count));

@@ -16,6 +16,7 @@
 
 #include "base/ids.h"
 #include "exec/cpu/memory.h"
+#include "exec/shard_cut.h"
 #include "schedule/scheduled_program.h"
 
 #include <cstddef>
@@ -93,8 +94,7 @@ class TensorMemory {
   };
   struct BucketPlace {
     Range buffer;
-    std::size_t shards = 1;
-    std::size_t shard_index = 0;
+    ShardCut cut;
     std::vector<Member> members;
     std::vector<Range> padding;
     bool is_released = false;  // between uses
@@ -102,8 +102,7 @@ class TensorMemory {
   };
   void place_buckets(const schedule::ScheduledProgram& plan, Rank rank);
   void place_bucket(const schedule::BucketLayout& layout, const schedule::Program& program);
-  void place_shards(const schedule::ScheduledProgram& plan,
-                    const schedule::RunCollective& collective, Rank rank);
+  static Range shard_range(const BucketPlace& place);
   void place_tensors(const schedule::ScheduledProgram& plan, const Options& options);
   void place_tensor(const schedule::Tensor& tensor);
   void place_scratch(const schedule::ScheduledProgram& plan, const schedule::Op& op);

@@ -199,6 +199,7 @@ schedule::ScheduledProgram halves_plan(const TransferProbe& probe) {
   schedule::ScheduledProgram plan = transfer_plan(rounded(probe));
   for (schedule::BucketLayout& bucket : plan.buckets) {
     bucket.shards = plan.program.groups.back().size();
+    if (bucket.shards > 1) bucket.cut_over = plan.program.groups.back().id;
   }
   for (schedule::RankProgram& role : plan.roles) {
     role.commands = halved(role.commands, first_free_command(plan));

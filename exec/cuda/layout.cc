@@ -5,13 +5,11 @@
 
 #include "base/error.h"
 #include "exec/rank_work.h"
-#include "exec/run.h"
 #include "exec/values/op_message.h"
 #include "schedule/gradient.h"
 
 #include <algorithm>
 #include <set>
-#include <span>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -78,31 +76,7 @@ void Layout::place_buckets(const schedule::ScheduledProgram& plan, Rank rank) {
   for (const schedule::BucketLayout& layout : plan.buckets) {
     if (used.count(layout.bucket) == 0) continue;
     place_bucket(layout, plan.program);
-    if (layout.shards <= 1) continue;
-    // Also where no collective says who has which shard: a calibration leaves them out.
-    Place& place = buckets_.at(layout.bucket);
-    place.shards = layout.shards;
-    place.shard_index = rank.value % layout.shards;
-  }
-  for (const schedule::Command& command : role_of(plan, rank).commands) {
-    const auto* collective = std::get_if<schedule::RunCollective>(&command.action);
-    if (collective == nullptr || collective->kind == schedule::Collective::AllReduce) continue;
-    place_shards(plan, *collective, rank);
-  }
-  cut_alike(plan.program);
-}
-
-// The two buckets of a sharded update are cut alike, whichever of them a collective names.
-void Layout::cut_alike(const schedule::Program& program) {
-  for (const schedule::Op& op : program.ops) {
-    const auto* update = std::get_if<schedule::ShardUpdate>(&op.effect);
-    if (update == nullptr || !has(update->gradients) || !has(update->parameters)) continue;
-    Place& gradients = buckets_.at(update->gradients);
-    Place& parameters = buckets_.at(update->parameters);
-    const Place& cut = gradients.shards > parameters.shards ? gradients : parameters;
-    Place& uncut = gradients.shards > parameters.shards ? parameters : gradients;
-    uncut.shards = cut.shards;
-    uncut.shard_index = cut.shard_index;
+    buckets_.at(layout.bucket).cut = cut_of(plan.program, layout, rank);
   }
 }
 
@@ -138,27 +112,6 @@ void Layout::place_bucket(const schedule::BucketLayout& layout, const schedule::
     windows_[tensor.id] = window;
   }
   buckets_[layout.bucket] = std::move(place);
-}
-
-void Layout::place_shards(const schedule::ScheduledProgram& plan,
-                          const schedule::RunCollective& collective, Rank rank) {
-  const schedule::ProcessGroup& group = plan.program.group(collective.group);
-  const std::span<const Rank> instance = group.instance_of(rank);
-  const auto found = std::find(instance.begin(), instance.end(), rank);
-  std::ostringstream message;
-  message << name_of(collective.bucket) << ": ";
-  if (found == instance.end()) {
-    message << "rank " << rank << " is not in group " << group.name;
-    throw InputError(message.str());
-  }
-  Place& place = buckets_.at(collective.bucket);
-  place.shards = static_cast<std::int64_t>(instance.size());
-  place.shard_index = found - instance.begin();
-  if (place.buffer.count % place.shards == 0) return;
-  message << place.buffer.count << " elements cannot be scattered to " << place.shards
-          << " ranks; pad it to a multiple of " << place.shards * size_of(place.buffer.element)
-          << " bytes";
-  throw InputError(message.str());
 }
 
 void Layout::place_tensors(const schedule::ScheduledProgram& plan, Rank rank, Scope scope) {
@@ -216,15 +169,15 @@ Region Layout::bucket(BucketId id) const { return place_of(id).buffer; }
 
 std::vector<MemberRegion> Layout::members(BucketId id) const { return place_of(id).members; }
 
-std::int64_t Layout::shards(BucketId id) const { return place_of(id).shards; }
+std::int64_t Layout::shards(BucketId id) const { return place_of(id).cut.shards; }
 
-std::int64_t Layout::shard_index(BucketId id) const { return place_of(id).shard_index; }
+std::int64_t Layout::shard_index(BucketId id) const { return place_of(id).cut.index; }
 
 Region Layout::shard(BucketId id) const {
   const Place& place = place_of(id);
   Region shard = place.buffer;
-  shard.count = place.buffer.count / place.shards;
-  shard.offset += place.shard_index * shard.bytes();
+  shard.count = place.buffer.count / place.cut.shards;
+  shard.offset += place.cut.index * shard.bytes();
   return shard;
 }
 

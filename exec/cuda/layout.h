@@ -12,6 +12,7 @@
 
 #include "base/ids.h"
 #include "exec/cuda/array.h"
+#include "exec/shard_cut.h"
 #include "schedule/scheduled_program.h"
 
 #include <cstddef>
@@ -81,17 +82,13 @@ class Layout {
  private:
   struct Place {
     Region buffer;
-    std::int64_t shards = 1;
-    std::int64_t shard_index = 0;
+    ShardCut cut;
     std::vector<MemberRegion> members;
     bool is_released = false;  // between uses
     bool is_copied = false;    // members have memory of their own
   };
   void place_buckets(const schedule::ScheduledProgram& plan, Rank rank);
   void place_bucket(const schedule::BucketLayout& layout, const schedule::Program& program);
-  void place_shards(const schedule::ScheduledProgram& plan,
-                    const schedule::RunCollective& collective, Rank rank);
-  void cut_alike(const schedule::Program& program);
   void place_tensors(const schedule::ScheduledProgram& plan, Rank rank, Scope scope);
   void place_tensor(const schedule::Tensor& tensor);
   [[nodiscard]] const Place& place_of(BucketId id) const;

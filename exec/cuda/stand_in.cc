@@ -22,7 +22,10 @@ schedule::ScheduledProgram as_one_rank(const schedule::ScheduledProgram& plan) {
   role.ranks = {Rank{0}};
   alone.roles.clear();
   alone.roles.push_back(std::move(role));
-  for (schedule::BucketLayout& bucket : alone.buckets) bucket.shards = 1;
+  for (schedule::BucketLayout& bucket : alone.buckets) {
+    bucket.shards = 1;
+    bucket.cut_over.reset();
+  }
   // A recorded time of rank 0, where there is one per rank.
   for (schedule::Op& op : alone.program.ops) {
     auto* timed = std::get_if<schedule::TimedWork>(&op.work);

@@ -142,6 +142,7 @@ class Layout {
     }
     if (bucket.collective == Collective::ReduceScatter) {
       layout.shards = draft_.program().group(bucket.group).size();
+      if (layout.shards > 1) layout.cut_over = bucket.group;
     }
     layout.size = rounded_up(end, padding_unit(bucket, layout));
     begun_with_[bucket.gradients.front().tensor].push_back(draft_.buckets.size());

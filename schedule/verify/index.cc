@@ -61,6 +61,13 @@ std::int32_t Index::owed_micro_steps() const {
   return std::max(original.micro_steps, merge.micro_steps);
 }
 
+bool Index::meet_alike(GroupId a, GroupId b) const {
+  const ProcessGroup* first = group(a);
+  const ProcessGroup* second = group(b);
+  if (first == nullptr || second == nullptr) return false;
+  return a == b || (first->ranks == second->ranks && first->size() == second->size());
+}
+
 Rational Index::average_over(GroupId id) const {
   const ProcessGroup* found = group(id);
   return Rational(1, found == nullptr ? 1 : std::max<std::int64_t>(1, found->size()));

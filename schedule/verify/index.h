@@ -50,6 +50,8 @@ class Index {
   [[nodiscard]] const std::vector<Debt>& debts() const { return debts_; }
   // Position in debts(), or -1.
   [[nodiscard]] std::int32_t debt_of(TensorId id) const { return debt_of_.at(id); }
+  // Whether both are known and the same ranks meet in them, in the same order.
+  [[nodiscard]] bool meet_alike(GroupId a, GroupId b) const;
   // 1 / degree over this group.
   [[nodiscard]] Rational average_over(GroupId group) const;
   // How often forward and backward must run: what the Merge asks for, or the original has already.

@@ -69,7 +69,15 @@ class LayoutCheck {
     } else if (bucket.shards > 1 && bucket.size.count() % (bucket.shards * element) != 0) {
       bad(": its " + std::to_string(bucket.size.count()) + " bytes are not " +
           std::to_string(bucket.shards) + " equal shards of whole elements");
+    } else if (bucket.shards > 1 && !is_cut_over_its_ranks(bucket)) {
+      bad(" has " + std::to_string(bucket.shards) + " shards, but names no group of as many ranks");
     }
+  }
+
+  // Else nobody knows whose each shard is.
+  [[nodiscard]] bool is_cut_over_its_ranks(const BucketLayout& bucket) const {
+    const ProcessGroup* group = bucket.cut_over ? index_.group(*bucket.cut_over) : nullptr;
+    return group != nullptr && group->size() == bucket.shards;
   }
 
   void check_member(const BucketLayout& bucket, const BucketMember& member, const Tensor& tensor) {

@@ -15,6 +15,9 @@ void Interpreter::walk_collective(const RunCollective& collective) {
     add(ProblemKind::BadLayout, label() + " is over " + std::to_string(degree) +
                                     " ranks, but the buffer has " + std::to_string(bucket.shards) +
                                     " shards");
+  } else if (shards && bucket.cut_over && !index_.meet_alike(collective.group, *bucket.cut_over)) {
+    add(ProblemKind::BadLayout, label() + " is over " + index_.group(collective.group)->name +
+                                    ", but the buffer is cut over other ranks");
   }
   if (collective.kind == Collective::AllGather && bucket.residence == Residence::Shard) {
     begin_gather(bucket);

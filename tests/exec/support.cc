@@ -106,6 +106,10 @@ class PlanWriter {
     bucket.payload = Bytes(numel * 4);
     bucket.size = bucket.payload + options_.padding;
     bucket.members = {{gradient, Bytes(0)}};
+    if (options_.collective != Collective::AllReduce) {
+      bucket.shards = plan_.program.groups[0].size();
+      bucket.cut_over = GroupId{0};
+    }
     return bucket;
   }
   void add(StreamId stream, Action action) {

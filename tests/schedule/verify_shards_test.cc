@@ -103,6 +103,7 @@ TEST(VerifyShardsTest, AWholeUpdateOfAShardIsTheWrongReduction) {
   const Program program = training({8, 16}, 4);
   ScheduledProgram broken = lower(program, buckets_of(program, {{"l1"}, {"l0"}})).program;
   broken.buckets[0].shards = 4;
+  broken.buckets[0].cut_over = program.groups[0].id;
   std::get<RunCollective>(commands_of(broken)[find<RunCollective>(broken)].action).kind =
       Collective::ReduceScatter;
   EXPECT_THAT(reasons(broken),
@@ -134,6 +135,7 @@ TEST(VerifyShardsTest, AReduceScatterWithAnAllGatherIsAsGoodAsAnAllReduce) {
   const Program program = training({8, 16}, 4);
   ScheduledProgram plan = lower(program, buckets_of(program, {{"l1"}, {"l0"}})).program;
   plan.buckets[0].shards = 4;
+  plan.buckets[0].cut_over = program.groups[0].id;
   const std::size_t at = find<RunCollective>(plan);
   auto& commands = commands_of(plan);
   std::get<RunCollective>(commands[at].action).kind = Collective::ReduceScatter;
@@ -146,8 +148,32 @@ TEST(VerifyShardsTest, AReduceScatterWithAnAllGatherIsAsGoodAsAnAllReduce) {
 
 TEST(VerifyShardsTest, AI6ABucketHasAsManyShardsAsItsGroupHasRanks) {
   ScheduledProgram broken = sharded(ParameterSync::AfterUpdate);
+  ProcessGroup pairs = broken.program.groups[0];
+  pairs.id = GroupId{static_cast<std::int32_t>(broken.program.groups.size())};
+  pairs.name = "pairs";
+  pairs.instance_size = 2;
+  broken.program.groups.push_back(pairs);
   broken.buckets[0].shards = 2;
+  broken.buckets[0].cut_over = pairs.id;
   EXPECT_THAT(reasons(broken), Contains(HasSubstr("is over 4 ranks, but the buffer has 2 shards")));
+}
+
+TEST(VerifyShardsTest, ABucketInShardsSaysOverWhichRanksItIsCut) {
+  ScheduledProgram broken = sharded(ParameterSync::AfterUpdate);
+  broken.buckets[0].cut_over.reset();
+  EXPECT_THAT(reasons(broken), Contains(HasSubstr("bucket 0 has 4 shards, but names no group of as "
+                                                  "many ranks")));
+}
+
+TEST(VerifyShardsTest, ACollectiveTakesTheShardsOfTheRanksThatHoldThem) {
+  ScheduledProgram broken = sharded(ParameterSync::AfterUpdate);
+  ProcessGroup turned = broken.program.groups[0];
+  turned.id = GroupId{static_cast<std::int32_t>(broken.program.groups.size())};
+  turned.name = "turned";
+  std::ranges::reverse(turned.ranks);
+  broken.program.groups.push_back(turned);
+  broken.buckets[0].cut_over = turned.id;
+  EXPECT_THAT(reasons(broken), Contains(HasSubstr("but the buffer is cut over other ranks")));
 }
 
 TEST(VerifyShardsTest, PI2AShardThatIsScaledTwiceIsReported) {
