@@ -71,6 +71,16 @@ std::string belief_in_figures(const Result& result) {
          " %, the typical step to " + fixed(100 * worst.typical, 1) + " % (" + effort + ")";
 }
 
+std::vector<bool> made_elsewhere(const RunCommandOptions& options,
+                                 const std::vector<Loaded>& loaded) {
+  std::vector<bool> elsewhere;
+  for (const Loaded& one : loaded) {
+    const std::optional<models::Cluster> cluster = cluster_of(options, one);
+    elsewhere.push_back(cluster && !is_of_this_machine(*cluster));
+  }
+  return elsewhere;
+}
+
 std::string belief_in_plans(const RunCommandOptions& options, const std::vector<Loaded>& loaded,
                             const Result& result) {
   for (const Loaded& one : loaded) {

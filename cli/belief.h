@@ -32,4 +32,8 @@ std::string belief_in_figures(const Result& result);
 std::string belief_in_plans(const RunCommandOptions& options, const std::vector<Loaded>& loaded,
                             const Result& result);
 
+// Which plans were made for a machine that is known to be another: their predictions have no error here.
+std::vector<bool> made_elsewhere(const RunCommandOptions& options,
+                                 const std::vector<Loaded>& loaded);
+
 }  // namespace dovetail::cli

@@ -1,20 +1,28 @@
-// Reading two traces and printing their comparison.
+// Reading two traces, and printing what a prediction misses or what moved between them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/compare.h"
 
 #include <array>
+#include <cstddef>
 #include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/diagnose_trace.h"
 #include "cli/environment.h"
 #include "cli/figures.h"
 #include "cli/outputs.h"
 #include "cli/result_pages.h"
 #include "cli/text.h"
+#include "imports/kineto/diagnosis.h"
+#include "imports/kineto/rank_set.h"
 #include "traces/compare.h"
+#include "traces/difference.h"
 #include "traces/perfetto.h"
 #include "traces/timeline.h"
 #include "traces/trace_json.h"
@@ -40,47 +48,110 @@ void print_figures(std::ostream& out, const traces::Side& measured) {
   table.print(out);
 }
 
+// A trace of either kind, and which of its streams computes.
+struct Given {
+  traces::Trace trace;
+  traces::ComputeWork compute = traces::ComputeWork::FirstStream;
+};
+
+// Traces of this tool name their schema at once; all others are taken for those of PyTorch's profiler, of which
+// the last step is compared.
+Given load(const std::string& path) {
+  constexpr std::streamsize kHead = 4096;
+  std::ifstream in(path, std::ios::binary);
+  std::string head(static_cast<std::size_t>(kHead), '\0');
+  in.read(head.data(), kHead);
+  if (in.gcount() == 0 || head.find("\"schema\"") != std::string::npos) {
+    return {traces::load_trace(path)};
+  }
+  const imports::JobTrace job = imports::load_job({path}, {});
+  std::vector<traces::Trace> steps = recorded_steps(job, imports::diagnose(job));
+  if (steps.empty()) throw InputError(path + ": no step in it ran anything");
+  return {std::move(steps.front()), traces::ComputeWork::AnyStream};
+}
+
+// A prediction and the measurement of what may be the same plan: joined command by command.
+bool is_prediction_of(const Given& predicted, const Given& measured) {
+  return predicted.trace.provenance.origin == traces::Origin::Simulated &&
+         measured.trace.provenance.origin == traces::Origin::Measured &&
+         measured.compute == traces::ComputeWork::FirstStream;
+}
+
+// The page of --html lays a prediction beside its measurement.
+void refuse_unless_joined(const CompareOptions& options, bool joins, const Given& first) {
+  if (!joins && options.page.wanted()) {
+    throw InputError(
+        "compare: --html shows a predicted trace beside a measured one: give these, in this order");
+  }
+  if (first.compute == traces::ComputeWork::AnyStream && options.timeline) {
+    throw InputError(
+        "compare: --timeline needs to know which stream computes, and a profiler's trace does not "
+        "say");
+  }
+}
+
+void print_timelines(std::ostream& out, const CompareOptions& options, const Given& first,
+                     const Given& second) {
+  if (!options.timeline) return;
+  const traces::TimelineOptions width{.columns = timeline_columns()};
+  out << '\n'
+      << traces::timeline(first.trace, width) << '\n'
+      << traces::timeline(second.trace, width);
+}
+
+std::string perfetto_of_both(const Given& first, const Given& second) {
+  const std::array<const traces::Trace*, 2> both = {&first.trace, &second.trace};
+  return traces::perfetto_json(both, {.compute = first.compute});
+}
+
 }  // namespace
 
 void compare(const CompareOptions& options, std::ostream& out) {
   refuse_beside(options.document, "compare: --timeline", options.timeline);
-  require_outputs(
-      {{"--perfetto", options.perfetto},
-       page_output(options.page),
-       document_file(options.document)},
-      {{"the predicted trace", options.predicted}, {"the measured trace", options.measured}});
-  const traces::Trace predicted = traces::load_trace(options.predicted);
-  const traces::Trace measured = traces::load_trace(options.measured);
-  const auto expect = [](const traces::Trace& trace, const std::string& path,
-                         traces::Origin origin) {
-    if (trace.provenance.origin == origin) return;
-    throw InputError(path + ": /provenance/origin: expected \"" +
-                     std::string(traces::to_string(origin)) + "\"");
-  };
-  expect(predicted, options.predicted, traces::Origin::Simulated);
-  expect(measured, options.measured, traces::Origin::Measured);
-  const traces::Comparison comparison = traces::compare(predicted, measured);
+  require_outputs({{"--perfetto", options.perfetto},
+                   page_output(options.page),
+                   document_file(options.document)},
+                  {{"the first trace", options.first}, {"the second trace", options.second}});
+  const Given first = load(options.first);
+  const Given second = load(options.second);
+  if (first.compute != second.compute) {
+    throw InputError(
+        "compare: one file is of this tool and one of a profiler, which name ops in other ways: "
+        "`dovetail diagnose` replays the profiler's");
+  }
+  const bool joins = is_prediction_of(first, second);
+  refuse_unless_joined(options, joins, first);
+  std::optional<traces::Comparison> comparison;
+  std::optional<traces::Difference> difference;
+  if (joins) {
+    comparison = traces::compare(first.trace, second.trace);
+  } else {
+    difference = traces::difference({first.trace, first.compute}, {second.trace, second.compute});
+  }
   std::vector<NewFile> files;
   if (!options.perfetto.empty()) {
-    const std::array<const traces::Trace*, 2> both = {&predicted, &measured};
-    files.push_back({options.perfetto, as_named(options.perfetto, traces::perfetto_json(both))});
+    files.push_back(
+        {options.perfetto, as_named(options.perfetto, perfetto_of_both(first, second))});
   }
   if (options.page.wanted()) {
     files.push_back(
-        page_file(options.page, report_of_comparison(options.page, predicted, measured)));
+        page_file(options.page, report_of_comparison(options.page, first.trace, second.trace)));
   }
   write_files(files);
   put_document(
-      options.document, [&comparison] { return traces::to_json(comparison); }, out);
+      options.document,
+      [&] { return joins ? traces::to_json(*comparison) : traces::to_json(*difference); }, out);
   if (replaces_report(options.document)) return;
-  traces::print(out, comparison);
-  print_figures(out, comparison.measured);
-  if (options.timeline) {
-    const traces::TimelineOptions width{.columns = timeline_columns()};
-    out << '\n' << traces::timeline(predicted, width) << '\n' << traces::timeline(measured, width);
+  if (joins) {
+    traces::print(out, *comparison);
+    print_figures(out, comparison->measured);
+  } else {
+    traces::print(out, *difference);
   }
+  print_timelines(out, options, first, second);
   if (!options.perfetto.empty()) {
-    out << options.perfetto << ": predicted and measured tracks; open in ui.perfetto.dev\n";
+    out << options.perfetto << ": " << (joins ? "predicted and measured tracks" : "both traces")
+        << "; open in ui.perfetto.dev\n";
   }
 }
 

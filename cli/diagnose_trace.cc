@@ -171,6 +171,21 @@ std::int32_t shown_step(const imports::RankTrace& rank) {
 
 }  // namespace
 
+std::vector<traces::Trace> recorded_steps(const imports::JobTrace& job,
+                                          const imports::Diagnosis& diagnosis) {
+  std::vector<traces::Trace> steps;
+  for (std::size_t r = 0; r < job.ranks.size(); ++r) {
+    const imports::RankTrace& rank = job.ranks[r];
+    const imports::RankDiagnosis& own = diagnosis.ranks[r];
+    const std::int32_t step = shown_step(rank);
+    if (step == kNone) continue;
+    const auto [start, end] = recorded(rank, own.model);
+    steps.push_back(
+        StepTrace(rank, own.model, step).build(start, end, traces::Origin::Measured, "recorded"));
+  }
+  return steps;
+}
+
 std::vector<traces::Trace> step_traces(const imports::JobTrace& job,
                                        const imports::Diagnosis& diagnosis) {
   std::vector<traces::Trace> shown;

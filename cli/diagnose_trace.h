@@ -13,6 +13,10 @@
 
 namespace dovetail::cli {
 
+// The last step of each rank as it was recorded.
+std::vector<traces::Trace> recorded_steps(const imports::JobTrace& job,
+                                          const imports::Diagnosis& diagnosis);
+
 // What the file shows.
 std::vector<traces::Trace> step_traces(const imports::JobTrace& job,
                                        const imports::Diagnosis& diagnosis);

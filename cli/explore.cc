@@ -88,7 +88,6 @@ std::string to_json(const Sweep& sweep, const Inputs& inputs, const InputOptions
       {"schema", "dovetail.explore/1"},
       {"kind", "explore"},
       {"origin", "simulated"},
-      {"version", DOVETAIL_VERSION},
       {"workload", given.workload},
       {"cluster", inputs.cluster},
       {"world_size", program.world_size},

@@ -16,7 +16,6 @@ using nlohmann::ordered_json;
 report::Report start_page(const PageOptions& page, std::string title) {
   report::Report report;
   report.title = std::move(title);
-  report.version = DOVETAIL_VERSION;
   report.command = page.command;
   return report;
 }

@@ -99,8 +99,8 @@ void add_paste(report::Report& report, const PlanOnPage& what) {
 void add_timeline(report::Report& report, const std::string& title,
                   const schedule::ScheduledProgram& lowered, const models::Costs& costs) {
   const Simulated simulated = simulate_steady(lowered, costs, kTraceSteps);
-  report.timelines.push_back(
-      report::timeline(simulated.trace, {.title = title, .program = &lowered}));
+  report.timelines.push_back(report::timeline(
+      simulated.trace, {.title = title, .program = &lowered, .path = &simulated.path}));
 }
 
 void add_facts(report::Report& report, const schedule::Program& program) {
@@ -137,8 +137,8 @@ void add_plan(report::Report& report, const PlanOnPage& what) {
   found.exposed = Duration(simulated.steady.summary.exposed_ns);
   found.lower_bound = what.lower_bound;
   report.found = found;
-  report.timelines.push_back(
-      report::timeline(simulated.trace, {.title = policy, .program = &what.lowered}));
+  report.timelines.push_back(report::timeline(
+      simulated.trace, {.title = policy, .program = &what.lowered, .path = &simulated.path}));
   add_errors(report, what.costs);
   add_interval(report, what);
   add_sensitivity(report, what);

@@ -20,6 +20,7 @@
 #include "models/costs_json.h"
 #include "schedule/plan_json.h"
 #include "sim/interval.h"
+#include "traces/critical_path.h"
 #include "traces/metrics.h"
 #include "traces/perfetto.h"
 #include "traces/timeline.h"
@@ -94,6 +95,20 @@ ordered_json collectives_json(const traces::StepReport& report) {
   return rows;
 }
 
+ordered_json path_json(const Prediction& one) {
+  ordered_json parts = ordered_json::array();
+  for (const traces::PathPart& part :
+       traces::path_parts(one.simulated.trace, one.simulated.path, one.report.step)) {
+    parts.push_back({{"kind", std::string(traces::to_string(part.kind))},
+                     {"what", part.what},
+                     {"rank", part.rank.value},
+                     {"links", part.links},
+                     {"start_us", to_us(part.start)},
+                     {"time_us", to_us(part.time)}});
+  }
+  return parts;
+}
+
 ordered_json row_json(const Prediction& one) {
   const traces::StepReport& report = one.report;
   ordered_json breakdown;
@@ -122,6 +137,7 @@ ordered_json row_json(const Prediction& one) {
           {"breakdown", std::move(breakdown)},
           {"interval", std::move(interval)},
           {"collectives", collectives_json(report)},
+          {"critical_path", path_json(one)},
           {"notes", one.notes}};
 }
 
@@ -142,8 +158,13 @@ void write_outputs(const PredictOptions& options, const std::vector<Prediction>&
   }
   if (!options.perfetto.empty()) {
     std::vector<const traces::Trace*> traces;
-    for (const Prediction& one : all) traces.push_back(&one.simulated.trace);
-    files.push_back({options.perfetto, as_named(options.perfetto, traces::perfetto_json(traces))});
+    std::vector<const traces::CriticalPath*> paths;
+    for (const Prediction& one : all) {
+      traces.push_back(&one.simulated.trace);
+      paths.push_back(&one.simulated.path);
+    }
+    files.push_back({options.perfetto,
+                     as_named(options.perfetto, traces::perfetto_json(traces, {.paths = paths}))});
   }
   if (!options.costs.empty()) {
     files.push_back({options.costs, models::costs_to_json(all.front().costs)});
@@ -168,6 +189,10 @@ void print_one(std::ostream& out, const PredictOptions& options, const Predictio
   print_notes(out, one.notes);
   traces::print(out, one.report);
   print_figures(out, one.interval);
+  if (options.critical_path) {
+    out << '\n';
+    traces::print_critical_path(out, one.simulated.trace, one.simulated.path);
+  }
   if (options.timeline) {
     out << '\n' << traces::timeline(one.simulated.trace, {.columns = timeline_columns()});
   }
@@ -209,7 +234,9 @@ void check(const PredictOptions& options, std::size_t predictions) {
   refuse(predictions > 1 && !options.costs.empty(), "--costs", why);
   refuse(predictions > 1 && options.timeline, "--timeline", why);
   refuse(predictions > 1 && options.page.wanted(), "--html", why);
+  refuse(predictions > 1 && options.critical_path, "--critical-path", why);
   refuse_beside(options.document, "predict: --timeline", options.timeline);
+  refuse_beside(options.document, "predict: --critical-path", options.critical_path);
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ struct PredictOptions {
   std::string perfetto;  // likewise
   std::string costs;     // likewise: what everything was taken to cost (models/costs_json.h)
   bool timeline = false;
+  bool critical_path = false;        // also print it
   std::int32_t steps = kTraceSteps;  // the median is reported; fewer than kTraceSteps: just these
   DocumentOptions document;
   PageOptions page;

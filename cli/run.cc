@@ -424,6 +424,7 @@ int run(const RunCommandOptions& options, std::ostream& out) {
     if (!cuda) {
       result.belief =
           machine ? belief_in_figures(result) : belief_in_plans(options, loaded, result);
+      result.elsewhere = made_elsewhere(options, loaded);
     }
     std::vector<NewFile> files;
     for (std::size_t i = 0; i < options.traces.size(); ++i) {

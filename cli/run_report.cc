@@ -90,11 +90,12 @@ void print_plain(std::ostream& out, const Result& result, const std::vector<Load
   for (std::size_t i = 0; i < loaded.size(); ++i) {
     const traces::Spread& spread = result.spreads[i];
     const auto& predicted = loaded[i].plan.summary.predicted;
+    const bool elsewhere = i < result.elsewhere.size() && result.elsewhere[i];
     table.add({loaded[i].plan.schedule.policy,
                std::to_string(loaded[i].plan.schedule.buckets.size()),
                predicted ? fixed(ms(predicted->step), 2) : "-", fixed(ms(spread.median), 2),
                fixed(ms(spread.p10), 2), fixed(ms(spread.p90), 2),
-               predicted ? percent(share_of(predicted->step, spread.median)) : "-"});
+               predicted && !elsewhere ? percent(share_of(predicted->step, spread.median)) : "-"});
   }
   table.print(out);
 }

@@ -56,7 +56,8 @@ struct Result {
   traces::Disturbances disturbances;  // of each rank's core; none on GPUs
   double yardstick_share = 0;         // processor time of the yardstick itself, of one core
   Duration took{};
-  std::string belief;  // what may be believed
+  std::string belief;           // what may be believed
+  std::vector<bool> elsewhere;  // of each plan: it was made for another machine
 };
 
 void print_report(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded);

@@ -141,11 +141,13 @@ std::string rows_to_json(const std::vector<Row>& rows) {
                     {"detail", row.detail}});
   }
   const exec::selftest::Counts counts = exec::selftest::count(rows);
-  const ordered_json report = {
-      {"schema", kSchema},           {"kind", "selftest"},
-      {"version", DOVETAIL_VERSION}, {"machine", exec::this_machine().text()},
-      {"passed", counts.passed},     {"failed", counts.failed},
-      {"skipped", counts.skipped},   {"rows", list}};
+  const ordered_json report = {{"schema", kSchema},
+                               {"kind", "selftest"},
+                               {"machine", exec::this_machine().text()},
+                               {"passed", counts.passed},
+                               {"failed", counts.failed},
+                               {"skipped", counts.skipped},
+                               {"rows", list}};
   // Device and library names are not ours: what is no UTF-8 is replaced, never an exception.
   return report.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }

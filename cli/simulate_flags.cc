@@ -117,6 +117,9 @@ void bind_predict(CLI::App& app, PredictOptions& options, Action& action) {
   command.add_option("--costs", options.costs,
                      "file to write with what everything costs; --cluster reads it again");
   command.add_flag("--timeline", options.timeline, "also print the steps as a text timeline");
+  command.add_flag(
+      "--critical-path", options.critical_path,
+      "also print the chain of ops, transfers and waits that makes the step as long as it is");
   bind_page(command, options.page);
   command
       .add_option("--steps", options.steps, "steps in a row (default 3; the median is reported)")
@@ -132,9 +135,15 @@ void bind_predict(CLI::App& app, PredictOptions& options, Action& action) {
 }
 
 void bind_compare(CLI::App& app, CompareOptions& options, Action& action) {
-  CLI::App& command = *app.add_subcommand("compare", "a predicted trace beside a measured one");
-  command.add_option("predicted", options.predicted, "trace of plan or predict")->required();
-  command.add_option("measured", options.measured, "trace of run")->required();
+  CLI::App& command = *app.add_subcommand(
+      "compare", "a predicted trace beside a measured one, or what moved between any two");
+  command
+      .add_option("first", options.first, "trace of plan, predict or run, or of PyTorch's profiler")
+      ->required();
+  command
+      .add_option("second", options.second,
+                  "trace to lay beside it: of run beside its prediction, or any other")
+      ->required();
   command.add_option("--perfetto", options.perfetto,
                      "write both as one Perfetto file; compressed as NAME.gz");
   command.add_flag("--timeline", options.timeline, "also print both as text");
@@ -143,7 +152,9 @@ void bind_compare(CLI::App& app, CompareOptions& options, Action& action) {
   command.footer(
       "Examples:\n"
       "  dovetail compare predicted.json measured.json\n"
-      "  dovetail compare predicted.json measured.json --perfetto both.json.gz --csv");
+      "  dovetail compare predicted.json measured.json --perfetto both.json.gz --csv\n"
+      "  dovetail compare measured-before.json measured-after.json\n"
+      "  dovetail compare before.pt.trace.json.gz after.pt.trace.json.gz");
   bind_action(command, options, action, compare);
 }
 

@@ -3,7 +3,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/steady_trace.h"
 
-#include "sim/simulate.h"
+#include <utility>
+
+#include "sim/critical_path.h"
 
 namespace dovetail::cli {
 
@@ -13,7 +15,8 @@ Simulated simulate_steady(const schedule::ScheduledProgram& program, const model
   sim::Workspace workspace;
   const sim::SteadyState steady = sim::find_steady_state(program, costs, graph, workspace);
   if (steps >= kTraceSteps) steps = sim::steps_to_show(steady, steps);
-  return {sim::simulate(program, costs, {.steps = steps}), steady};
+  sim::Explained explained = sim::simulate_and_explain(program, costs, {.steps = steps});
+  return {std::move(explained.trace), steady, std::move(explained.path)};
 }
 
 }  // namespace dovetail::cli

@@ -8,6 +8,7 @@
 #include "models/costs.h"
 #include "schedule/scheduled_program.h"
 #include "sim/steady.h"
+#include "traces/critical_path.h"
 #include "traces/trace.h"
 
 namespace dovetail::cli {
@@ -19,6 +20,7 @@ inline constexpr std::int32_t kTraceSteps = 3;
 struct Simulated {
   traces::Trace trace;
   sim::SteadyState steady;
+  traces::CriticalPath path;  // of each step of the trace
 };
 
 // As many steps as asked for, but from kTraceSteps on enough for the median step to be a steady one.

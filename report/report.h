@@ -93,7 +93,6 @@ struct Paste {
 
 struct Report {
   std::string title;
-  std::string version;
   std::string command;  // that makes this report again
   std::vector<Fact> facts;
   std::vector<Assumption> assumptions;

@@ -103,7 +103,6 @@ ordered_json to_json(const Report& report) {
   for (const std::string& text : report.results) results.push_back(ordered_json::parse(text));
   ordered_json json = {{"schema", "dovetail.report/1"},
                        {"kind", "report"},
-                       {"version", report.version},
                        {"title", report.title},
                        {"command", report.command},
                        {"facts", array_of(report.facts)},

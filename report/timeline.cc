@@ -198,6 +198,24 @@ class RankRows {
   std::span<const Span> all_;
 };
 
+std::vector<TimelinePath> path_of(const Trace& trace, const traces::CriticalPath& path,
+                                  const Timeline& line) {
+  std::vector<TimelinePath> parts;
+  for (const traces::PathPart& part : traces::path_parts(trace, path, line.step)) {
+    TimelinePath shown;
+    const auto row = std::ranges::find_if(line.rows, [&](const TimelineRow& each) {
+      return each.rank == part.rank && each.stream == part.stream;
+    });
+    if (row != line.rows.end()) shown.row = static_cast<std::size_t>(row - line.rows.begin());
+    shown.kind = traces::to_string(part.kind);
+    shown.what = part.what;
+    shown.start = part.start;
+    shown.end = part.start + part.time;
+    parts.push_back(std::move(shown));
+  }
+  return parts;
+}
+
 }  // namespace
 
 Timeline timeline(const Trace& trace, const TimelineOptions& options) {
@@ -217,6 +235,7 @@ Timeline timeline(const Trace& trace, const TimelineOptions& options) {
   const std::vector<Rank> ranks = ranks_shown(trace, line.report.rank);
   line.ranks_left_out = trace.ranks.size() - ranks.size();
   for (const Rank rank : ranks) RankRows(trace, line, rank).add();
+  if (options.path != nullptr) line.path = path_of(trace, *options.path, line);
   return line;
 }
 

@@ -15,6 +15,7 @@
 #include "base/units.h"
 #include "report/causes.h"
 #include "schedule/scheduled_program.h"
+#include "traces/critical_path.h"
 #include "traces/metrics.h"
 #include "traces/trace.h"
 
@@ -49,6 +50,14 @@ struct TimelineSpan {
   std::string why = {};    // of a stall, wait or gap
 };
 
+// A stretch of the step's critical path (traces/critical_path.h), on the row on which it runs.
+struct TimelinePath {
+  std::optional<std::size_t> row;  // absent where that rank is not shown
+  std::string kind;                // "compute", "transfer", "host"
+  std::string what;                // "rank 0 backward, 9 ops, to layer5.backward"
+  Duration start{}, end{};
+};
+
 struct TimelineGradient {
   std::string name;
   Bytes bytes;
@@ -73,6 +82,7 @@ struct Timeline {
   std::vector<TimelineRow> rows;
   std::vector<TimelineSpan> spans;
   std::vector<TimelineBucket> buckets;  // empty without a program
+  std::vector<TimelinePath> path;       // by time; empty where it is not known
   std::size_t ranks_left_out = 0;
 };
 
@@ -84,6 +94,7 @@ struct TimelineOptions {
   std::string title;
   const schedule::ScheduledProgram* program = nullptr;  // whose commands these are; null: not known
   ComputeStream compute = ComputeStream::First;
+  const traces::CriticalPath* path = nullptr;  // of the trace; null: not known
 };
 
 // REQUIRES: every step of the trace has a span; the commands of the trace are those of the program.

@@ -43,6 +43,14 @@ ordered_json json_of(const TimelineRow& row) {
   return {{"rank", row.rank.value}, {"stream", row.stream.value}, {"name", row.name}};
 }
 
+ordered_json json_of(const TimelinePath& part) {
+  return {{"row", part.row ? ordered_json(*part.row) : ordered_json(nullptr)},
+          {"kind", part.kind},
+          {"what", part.what},
+          {"start_us", to_us(part.start)},
+          {"end_us", to_us(part.end)}};
+}
+
 template <class Items>
 ordered_json array_of(const Items& items) {
   ordered_json array = ordered_json::array();
@@ -92,6 +100,7 @@ ordered_json timeline_json(const Timeline& line) {
           {"ranks_left_out", line.ranks_left_out},
           {"rows", array_of(line.rows)},
           {"buckets", array_of(line.buckets)},
+          {"critical_path", array_of(line.path)},
           {"spans", array_of(line.spans)}};
 }
 

@@ -162,7 +162,7 @@ def check_timeline(browser, checks):
     browser.move_to("#timeline svg rect.span.collective")
     shown = tip(browser)
     checks.expect("bucket" in shown and "bytes" in shown and "gradients" in shown, f"timeline: hover says {shown!r}")
-    for mark, words in (("rect.span.stall", "waits for bucket"), ("rect.span.gap", "cause"), ("path.ready", "gradient ready at")):
+    for mark, words in (("rect.span.stall", "waits for bucket"), ("rect.span.gap", "cause"), ("path.ready", "gradient ready at"), ("path.critical", "critical path: rank")):
         browser.move_to(f"#timeline svg {mark}")
         checks.expect(words in tip(browser), f"timeline: hover over {mark} says {tip(browser)!r}")
     ticks = [axis_of(browser)]
@@ -241,6 +241,10 @@ def check_explore_figures(browser, checks, printed):
     checks.expect(len(swept) > 20, f"explore: {len(swept)} swept rows")
     for row in swept:
         checks.expect((row["spec"], row["step_us"]) in points, f"explore: row {row['spec']} is on no curve")
+    for line in shown["timelines"]:
+        parts = line["critical_path"]
+        covered = sum(part["end_us"] - part["start_us"] for part in parts)
+        checks.expect(parts and abs(covered - line["step_us"]) < 0.01, f"explore: the critical path covers {covered} of {line['step_us']} us")
     text = browser.run("return document.body.innerText")
     checks.expect(f"{printed['best']['step_us'] / 1000:.3f} ms" in text, "explore: the best step does not stand on the page")
 

@@ -261,6 +261,7 @@ MADE = [
     ("report.json", "report run.plan predicted.trace measured.trace --json"),
     ("run.html", "run --plan run.plan --ranks 2 --rounds 1 --steps 2 --warmup 0 --html run.html"),
     ("comparison.json", "compare predicted.trace measured.trace --json"),
+    ("difference.json", "compare measured.trace predicted.trace --json"),
     ("diagnosis.json", f"diagnose {TRACE} --json --html diagnosis.html"),
     ("diagnosis.html", None),
     ("imported.profile", f"import kineto {TRACE} -o imported.profile"),

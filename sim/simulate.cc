@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "schedule/describe.h"
+#include "sim/critical_path.h"
+#include "traces/metrics.h"
 
 namespace dovetail::sim {
 namespace {
@@ -190,6 +192,17 @@ traces::Trace simulate(const schedule::ScheduledProgram& program, const models::
   Workspace workspace;
   play(graph, costs, workspace);
   return TraceBuilder(program, costs, graph, workspace.timeline).build();
+}
+
+Explained simulate_and_explain(const schedule::ScheduledProgram& program,
+                               const models::Costs& costs, const SimOptions& options) {
+  const Graph graph = compile(program, costs, options.steps);
+  Workspace workspace;
+  play(graph, costs, workspace);
+  traces::Trace trace = TraceBuilder(program, costs, graph, workspace.timeline).build();
+  const std::vector<traces::StepWindow> windows = traces::step_windows(trace);
+  traces::CriticalPath path = critical_path(program, graph, workspace.timeline, windows);
+  return {std::move(trace), std::move(path)};
 }
 
 }  // namespace dovetail::sim

@@ -2,14 +2,12 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/compare.h"
+#include "traces/compare_text.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cmath>
-#include <cstdio>
 #include <functional>
 #include <ostream>
 #include <string_view>
@@ -28,61 +26,25 @@ Milliseconds unit_of(const Comparison& comparison) {
   return milliseconds_of(std::max(step.predicted, step.measured));
 }
 
-std::string percent(std::optional<double> ratio) {
-  if (!ratio) return "-";
-  std::array<char, 48> text{};
-  // Adding 0.0 turns a rounded -0 into 0.
-  const double shown = std::round(*ratio * 1e4) / 1e2 + 0.0;
-  const int size = std::snprintf(text.data(), text.size(), "%.2f %%", shown);
-  return std::string(text.data(), static_cast<std::size_t>(size));
-}
-
-// Rows of cells, printed with the first column to the left and the others to the right.
+// Rows of pairs.
 class Table {
  public:
   explicit Table(Milliseconds ms) : ms_(ms) {}
 
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
-
+  void add(std::vector<std::string> row) { rows_.add(std::move(row)); }
   void add(std::string name, const Pair& pair) {
     add({std::move(name), ms_(pair.predicted), ms_(pair.measured), ms_(pair.difference()),
          percent(pair.error())});
   }
-
-  void print(std::ostream& out) const {
-    std::vector<std::size_t> widths;
-    for (const auto& row : rows_) {
-      widths.resize(std::max(widths.size(), row.size()));
-      for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-    }
-    for (const auto& row : rows_) {
-      std::string line = "  " + row[0] + std::string(widths[0] - row[0].size(), ' ');
-      for (std::size_t i = 1; i < row.size(); ++i) {
-        line += std::string(widths[i] - row[i].size() + 2, ' ') + row[i];
-      }
-      out << line << '\n';
-    }
-  }
+  void print(std::ostream& out) const { rows_.print(out); }
 
  private:
   Milliseconds ms_;
-  std::vector<std::vector<std::string>> rows_;
+  AlignedRows rows_;
 };
 
 std::vector<std::string> pair_header(std::string first) {
   return {std::move(first), "predicted ms", "measured ms", "difference ms", "error"};
-}
-
-// Whose numbers these are, before the numbers.
-void print_side(std::ostream& out, std::string_view name, const Side& side, Milliseconds ms) {
-  const Provenance& from = side.provenance;
-  out << name << "  " << to_string(from.origin) << " by " << from.backend << " on " << from.machine
-      << ", workload " << from.workload << ", policy " << from.policy << '\n';
-  for (const auto& [key, value] : from.notes) out << "           " << key << ": " << value << '\n';
-  out << "           step " << side.report.step << ", the median of " << side.steps << ", rank "
-      << side.report.rank << "; step times min " << ms(side.step_times.min) << ", p10 "
-      << ms(side.step_times.p10) << ", median " << ms(side.step_times.median) << ", p90 "
-      << ms(side.step_times.p90) << " ms\n";
 }
 
 // Activities that neither side has are left out; they add 0 to the sum.
@@ -193,27 +155,6 @@ ordered_json json_of(const std::optional<Pair>& pair) {
   return pair ? json_of(*pair) : ordered_json(nullptr);
 }
 
-ordered_json json_of(const Side& side) {
-  const Provenance& from = side.provenance;
-  const auto ratio = side.report.overlap_ratio();
-  return {{"provenance",
-           {{"origin", to_string(from.origin)},
-            {"machine", from.machine},
-            {"policy", from.policy},
-            {"workload", from.workload},
-            {"backend", from.backend},
-            {"notes", ordered_json(from.notes)}}},
-          {"steps", side.steps},
-          {"median_step", side.report.step},
-          {"rank", side.report.rank.value},
-          {"overlap_ratio", ratio ? ordered_json(*ratio) : ordered_json(nullptr)},
-          {"step_times",
-           {{"min_us", to_us(side.step_times.min)},
-            {"p10_us", to_us(side.step_times.p10)},
-            {"median_us", to_us(side.step_times.median)},
-            {"p90_us", to_us(side.step_times.p90)}}}};
-}
-
 ordered_json json_of(const BucketComparison& bucket) {
   return {{"command", bucket.command.value},
           {"bucket", bucket.bucket ? ordered_json(bucket.bucket->value) : ordered_json(nullptr)},
@@ -268,8 +209,8 @@ std::string to_json(const Comparison& comparison) {
   }
   const ordered_json root = {{"schema", "dovetail.comparison/1"},
                              {"kind", "comparison"},
-                             {"predicted", json_of(comparison.predicted)},
-                             {"measured", json_of(comparison.measured)},
+                             {"predicted", side_json(comparison.predicted)},
+                             {"measured", side_json(comparison.measured)},
                              {"notes", comparison.notes},
                              {"step_time", json_of(comparison.step_time())},
                              {"attribution", std::move(attribution)},

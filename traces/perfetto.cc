@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/perfetto.h"
 
+#include "base/error.h"
 #include "traces/json_text.h"
 #include "traces/metrics.h"
 #include "traces/perfetto_events.h"
@@ -24,12 +25,13 @@ namespace {
 
 constexpr std::int64_t kSteps = 0;
 constexpr std::int64_t kPhases = 1;
-constexpr std::int64_t kFirstStream = 2;
+constexpr std::int64_t kFirstStream = 2;  // of a process without a critical path
 
 // A trace and where it is shown.
 struct View {
   const Trace* trace = nullptr;
-  std::string name;  // "predicted"; with what tells it from the others
+  const CriticalPath* path = nullptr;  // where it is known
+  std::string name;                    // "predicted"; with what tells it from the others
   std::vector<StepWindow> windows;
   std::int32_t median = 0;
   Duration shift{};  // from its times to those of the file
@@ -145,6 +147,7 @@ class Process {
         trace_(*view.trace),
         rank_(rank),
         id_(id),
+        path_(rank == trace_.ranks.front() ? view.path : nullptr),
         spans_(spans_of(trace_, rank)),
         by_command_(spans_) {}
 
@@ -153,6 +156,7 @@ class Process {
     write_names();
     write_steps(compute);
     write_phases();
+    write_path();
     for (const Span& span : spans_) write_span(span);
     for (const Span& span : spans_) write_arrows(span);
     write_counters(compute);
@@ -160,12 +164,15 @@ class Process {
 
  private:
   [[nodiscard]] TrackId track(std::int64_t number) const { return {id_, number}; }
-  [[nodiscard]] TrackId track(StreamId stream) const { return track(kFirstStream + stream.value); }
+  [[nodiscard]] TrackId track(StreamId stream) const {
+    return track(kFirstStream + (path_ == nullptr ? 0 : 1) + stream.value);
+  }
 
   void write_names() {
     events_.name_process(track(kSteps), "rank " + std::to_string(rank_.value) + " " + view_.name);
     events_.name_track(track(kSteps), "steps");
     events_.name_track(track(kPhases), "phases");
+    if (path_ != nullptr) events_.name_track(track(kPhases + 1), "critical path");
     for (const StreamInfo& stream : trace_.streams) {
       events_.name_track(track(stream.id), stream.name);
     }
@@ -241,6 +248,26 @@ class Process {
       last = &span;
     }
     put();
+  }
+
+  void write_path() {
+    if (path_ == nullptr) return;
+    const bool many = trace_.ranks.size() > 1;
+    for (std::size_t step = 0; step < path_->steps.size(); ++step) {
+      for (const PathLink& link : path_->steps[step]) {
+        std::string name = name_of(link.command);
+        if (name.empty() || link.kind == LinkKind::WakeUp) name = to_string(link.kind);
+        if (link.kind == LinkKind::Host) name = "host, until it had issued " + name;
+        if (link.kind == LinkKind::Launch) name = "launch of " + name;
+        if (many) name = "rank " + std::to_string(link.rank.value) + ": " + name;
+        Args args;
+        args.put("kind", to_string(link.kind))
+            .put("rank", link.rank.value)
+            .put("command", link.command.value)
+            .put("step", static_cast<std::int64_t>(step));
+        slice(track(kPhases + 1), name, "critical path", link.start, link.end, args);
+      }
+    }
   }
 
   [[nodiscard]] std::string name_of(CommandId id) const {
@@ -342,6 +369,7 @@ class Process {
   const Trace& trace_;
   Rank rank_;
   std::int64_t id_;
+  const CriticalPath* path_;
   std::span<const Span> spans_;
   SpansByCommand by_command_;
 };
@@ -375,7 +403,10 @@ std::string perfetto_json(std::span<const Trace* const> traces, const PerfettoOp
   }
   std::ranges::sort(ranks);
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  const std::vector<View> views = make_views(traces, options.alignment);
+  std::vector<View> views = make_views(traces, options.alignment);
+  DOVETAIL_CHECK(options.paths.empty() || options.paths.size() == views.size())
+      << "a path for each";
+  for (std::size_t i = 0; i < options.paths.size(); ++i) views[i].path = options.paths[i];
   PerfettoEvents events;
   events.reserve(4096 + 400 * spans);
   std::int64_t process = 0;

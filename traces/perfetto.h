@@ -12,6 +12,9 @@
 // ("X"), microseconds with three decimals, so no nanosecond is lost; the events of one track never
 // overlap partly, because the spans do not. "otherData" carries the provenance of each trace.
 //
+// A simulated trace whose critical path is given shows it as a track of its own, in the process of its first
+// rank, below the phases: one slice per link, of all ranks that the chain passes, named as the span that it is.
+//
 // args of a span: command, phase, step, bucket, size_bytes, transfer_start_us, and of a bucket's
 // collective its tensors: name, size_bytes, produced_by.
 //
@@ -36,6 +39,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "traces/critical_path.h"
 #include "traces/perfetto_counters.h"
 #include "traces/trace.h"
 
@@ -51,6 +55,7 @@ enum class Alignment { MedianSteps, AsGiven };
 struct PerfettoOptions {
   Alignment alignment = Alignment::MedianSteps;
   ComputeWork compute = ComputeWork::FirstStream;
+  std::span<const CriticalPath* const> paths = {};  // one of each trace; empty: none is known
 };
 
 // REQUIRES: no null pointer; every step of each trace has a span. Cost: about 1 us a span.

@@ -17,7 +17,7 @@ function toolOf(report) {
 function headOf(report) {
   const facts = report.facts.map((fact) => element("div", {}, element("dt", {}, fact.name), element("dd", {}, fact.value)));
   document.getElementById("head").append(
-    element("h1", {}, report.title), element("p", {class: "faint"}, `dovetail ${report.version}${toolOf(report)}; made by `, element("code", {}, report.command)),
+    element("h1", {}, report.title), element("p", {class: "faint"}, `dovetail ${report.tool?.version ?? ""}${toolOf(report)}; made by `, element("code", {}, report.command)),
     facts.length > 0 ? element("dl", {class: "facts"}, facts) : "");
 }
 

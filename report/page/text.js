@@ -37,6 +37,8 @@ function time(us) {
 
 function percent(share, digits = 1) { return `${share >= 0 ? "+" : ""}${(100 * share).toFixed(digits)} %`; }
 
+function share(part) { return `${(100 * part).toFixed(1)} %`; }
+
 // A table with its head; cells are texts, or [text, class].
 function table(caption, head, rows) {
   const cell = (tag, value, index) => {

@@ -115,6 +115,22 @@ class TimelineChart {
     this.waiting(marks, x, y, height);
     this.labels(marks, y);
     this.readyMarks(x, left, right);
+    this.criticalPath(x, left, right);
+  }
+
+  // A line below what the step waited for, that goes over from stream to stream where the chain does.
+  criticalPath(x, left, right) {
+    const path = (this.line.critical_path ?? []).filter((part) => part.row !== null);
+    const y = (part) => this.top + part.row * rowHeight + rowHeight - 2;
+    const within = (at) => Math.min(right, Math.max(left, x(at)));
+    const shown = path.filter((part) => x(part.end_us) >= left && x(part.start_us) <= right);
+    const lines = this.plot.selectAll("path.critical").data(shown).join("path").attr("class", "critical").attr("d", (part) => {
+      const next = path[path.indexOf(part) + 1];
+      const turn = next && next.row !== part.row && x(part.end_us) <= right ? `V${y(next)}` : "";
+      return `M${within(part.start_us)},${y(part)}H${within(part.end_us)}${turn}`;
+    });
+    withTips(lines, (part) => [`critical path: ${part.what}`, [["from", time(part.start_us)], ["takes", time(part.end_us - part.start_us)],
+      ["of the step", share((part.end_us - part.start_us) / this.line.step_us)]]]);
   }
 
   // The part of a collective before its last rank had come.
@@ -211,6 +227,15 @@ class TimelineChart {
   }
 }
 
+// The chain that makes the step as long as it is, line by line.
+function pathTable(line) {
+  const path = line.critical_path ?? [];
+  if (path.length === 0) return null;
+  return folded("Critical path of this step", table("Critical path: each line begins when the one before has ended",
+    ["at ms", "takes ms", "share", ["what", "text"]], path.map((part) => [ms(part.start_us), ms(part.end_us - part.start_us),
+      share((part.end_us - part.start_us) / line.step_us), [part.what, "text"]])));
+}
+
 function timelineParts(line) {
   const made = new TimelineChart(line);
   const button = (text, label, action) => {
@@ -230,8 +255,10 @@ function timelineParts(line) {
     element("div", {class: "controls", role: "group", "aria-label": "Zoom"}, button("+", "Zoom in", () => made.zoomBy(2)),
       button("\u2212", "Zoom out", () => made.zoomBy(0.5)), button("all", "Show the whole step", () => made.showAll()),
       element("span", {class: "faint"}, "or Ctrl and wheel, or the keys + \u2212 0 and the arrows; drag to move")),
-    legend([...used.map((what) => [`var(${activityColours[what] ?? "--kernel"})`, what]), ["var(--gap)", "nothing under way (hover says why)"]]),
+    legend([...used.map((what) => [`var(${activityColours[what] ?? "--kernel"})`, what]), ["var(--gap)", "nothing under way (hover says why)"],
+      ...(line.critical_path?.length > 0 ? [["var(--critical)", "line: critical path, what the step waited for"]] : [])]),
     made.figure,
+    pathTable(line),
     rows.length === 0 ? null : folded("Buckets of this step", table("Buckets",
       ["bucket", "size", "gradients", "ready ms", "begins ms", "ends ms", ["stall", "text"]], rows))];
 }

@@ -159,6 +159,44 @@ TEST_F(CommandLineTest, SeveralPlansWorkloadsAndMachinesMakeOneTable) {
   EXPECT_EQ(pairs["explorations"][3]["best"]["step_us"], pairs["rows"][3]["step_us"]);
 }
 
+TEST_F(CommandLineTest, CompareSaysWhatMovedBetweenAnyTwoTraces) {
+  const std::string one = path("one.trace");
+  const std::string other = path("other.trace");
+  const std::string plan = "plan --workload mlp --cluster a100x8 --json --policy ";
+  ASSERT_EQ(ask(plan + "one-bucket --trace " + one).code, 0);
+  ASSERT_EQ(ask(plan + "per-tensor --trace " + other).code, 0);
+  const Ended text = ask("compare " + one + " " + other);
+  EXPECT_EQ(text.code, 0) << text.output;
+  EXPECT_THAT(text.output, AllOf(HasSubstr("NOTE    policy: one-bucket first, per-tensor second"),
+                                 HasSubstr("what moved, largest first"),
+                                 ContainsRegex("all-reduce of 8 tensors .*  1, 0 ")));
+  const ordered_json moved = document("compare " + one + " " + other + " --json");
+  EXPECT_EQ(moved["schema"], "dovetail.difference/1");
+  const ordered_json step = moved["whole"][0];
+  EXPECT_NEAR(step["change_us"].get<double>(),
+              step["second_us"].get<double>() - step["first_us"].get<double>(), 1e-6);
+  EXPECT_THAT(refusal("compare " + one + " " + other + " --html " + path("x.html")),
+              HasSubstr("--html shows a predicted trace beside a measured one"));
+  const std::string recorded = std::string(DOVETAIL_SOURCE_DIR) +
+                               "/tests/imports/kineto/traces/cuda-sync-multi-stream.json.gz";
+  EXPECT_THAT(ask("compare " + recorded + " " + recorded).output,
+              HasSubstr("no op and no collective of"));
+  EXPECT_THAT(refusal("compare " + one + " " + recorded), HasSubstr("one of a profiler"));
+}
+
+TEST_F(CommandLineTest, PredictPrintsTheCriticalPath) {
+  const std::string plan = path("plan.json");
+  ASSERT_EQ(ask(std::string(kPlan) + " -o " + plan).code, 0);
+  EXPECT_THAT(ask("predict " + plan + " --critical-path").output,
+              AllOf(HasSubstr("critical path of step 1"), HasSubstr("rank 0 backward, ")));
+  const ordered_json row = document("predict " + plan + " --json")["rows"][0];
+  double sum = 0;
+  for (const ordered_json& part : row["critical_path"]) sum += part["time_us"].get<double>();
+  EXPECT_NEAR(sum, row["step_us"].get<double>(), 1e-3);
+  EXPECT_THAT(refusal("predict " + plan + " --critical-path --json"),
+              HasSubstr("--critical-path has no effect"));
+}
+
 TEST_F(CommandLineTest, ShowKnowsEveryName) {
   EXPECT_THAT(ask("show a100x8").output, AllOf(HasSubstr("a100x8: 8 ranks, cuda"),
                                                HasSubstr("all-reduce"), HasSubstr("origin")));
@@ -177,7 +215,8 @@ TEST_F(CommandLineTest, ARefusalSaysWhatWasTypedAndWhatIsWanted) {
   EXPECT_EQ(refusal("predict"),
             "dovetail: predict: PLAN is missing: name one or several plan files\n");
   EXPECT_THAT(refusal("show"), StartsWith("dovetail: show: WHAT is missing: workloads, clusters"));
-  EXPECT_THAT(refusal("compare a"), HasSubstr("compare: MEASURED is missing: trace of run"));
+  EXPECT_THAT(refusal("compare a"),
+              HasSubstr("compare: SECOND is missing: trace to lay beside it"));
   EXPECT_THAT(refusal("plan --workload a --policy x --policy y -o z"),
               HasSubstr("plan: --policy may be given once"));
   EXPECT_THAT(refusal(explore + "--mode foo"),

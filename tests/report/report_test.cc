@@ -102,6 +102,33 @@ TEST(TimelineTest, AGapOfACommunicationStreamHasItsCause) {
   EXPECT_THAT(gaps, ::testing::ElementsAre(std::pair(us(0), us(10)), std::pair(us(40), us(45))));
 }
 
+// Bucket 0 from 10 on, behind the first op; the update waits for it. Rank 3 is not shown.
+TEST(TimelineTest, TheCriticalPathLiesOnTheRowsOfItsStreams) {
+  const Trace trace = one_stall();
+  const auto link = [](traces::LinkKind kind, int command, int rank, int stream, int from, int to) {
+    return traces::PathLink{kind,
+                            CommandId{command},
+                            Rank{rank},
+                            StreamId{stream},
+                            0,
+                            traces::sample::at(from),
+                            traces::sample::at(to)};
+  };
+  const traces::CriticalPath path{{{link(traces::LinkKind::Compute, 0, 0, 0, 0, 20),
+                                    link(traces::LinkKind::Transfer, 2, 0, 1, 20, 40),
+                                    link(traces::LinkKind::Transfer, 3, 0, 1, 40, 70),
+                                    link(traces::LinkKind::Compute, 1, 3, 0, 70, 75)}}};
+  const Timeline line = timeline(trace, {.title = "x", .path = &path});
+  ASSERT_EQ(line.path.size(), 3U);
+  EXPECT_EQ(line.path[0].row, 0U);
+  EXPECT_EQ(line.path[1].row, 1U);
+  EXPECT_EQ(line.path[1].what, "rank 0 transfer, buckets 0, 1");
+  EXPECT_EQ(line.path[1].start, us(20));
+  EXPECT_EQ(line.path[1].end, us(70));
+  EXPECT_EQ(line.path[2].row, std::nullopt);
+  EXPECT_TRUE(timeline(trace, {.title = "x"}).path.empty());
+}
+
 TEST(TimelineTest, AGradientIsReadyWhenTheOpThatWritesItEnds) {
   // Backward runs l1 from 20 to 50 us and l0 from 50 to 60; one bucket holds both gradients.
   using testing::us;

@@ -102,6 +102,45 @@ TEST(PerfettoTest, NamesTracksAfterStreamsAndKeepsThemInOrder) {
   EXPECT_EQ(order, (std::map<int, int>{{1001, 0}, {1002, 1}, {1003, 2}, {1004, 3}}));
 }
 
+// The chain of the sample: layer2's backward, the three collectives, the last update.
+CriticalPath path_of_the_sample() {
+  std::vector<PathLink> chain;
+  const auto link = [&](LinkKind kind, int command, int stream, int from, int to) {
+    chain.push_back(
+        {kind, CommandId{command}, Rank{0}, StreamId{stream}, 0, sample::at(from), sample::at(to)});
+  };
+  link(LinkKind::Compute, 0, 0, 0, 10);
+  link(LinkKind::Compute, 1, 0, 10, 20);
+  for (const int i : {0, 1, 2}) link(LinkKind::Transfer, 4 + i, 1, 20 + 15 * i, 35 + 15 * i);
+  link(LinkKind::Compute, 9, 0, 65, 70);
+  return {{chain}};
+}
+
+TEST(PerfettoTest, DrawsTheCriticalPathAsATrackAboveTheStreams) {
+  const Trace predicted = sample::predicted();
+  const Trace measured = sample::measured();
+  const CriticalPath path = path_of_the_sample();
+  const std::array<const CriticalPath*, 2> paths = {&path, nullptr};
+  const json document = parsed({&predicted, &measured}, {.paths = paths});
+  expect_importable(document);
+  std::map<int, std::string> names;
+  for (const json& event : events(document, "M")) {
+    if (event.at("name") == "thread_name") names[event.at("tid")] = event.at("args").at("name");
+  }
+  EXPECT_EQ(names.at(1003), "critical path");
+  EXPECT_EQ(names.at(1004), "compute");
+  EXPECT_EQ(names.at(2003), "compute");  // of the measured trace nobody knows it
+  const std::vector<json> links = of_category(events(document, "X"), "critical path");
+  ASSERT_EQ(links.size(), 6U);
+  EXPECT_EQ(links[3].at("name"), "all-reduce bucket 1");
+  EXPECT_EQ(links[3].at("args").at("kind"), "transfer");
+  EXPECT_EQ(ns(links[3].at("ts")), 235'000);  // the median step is moved to 200
+  EXPECT_EQ(ns(links[3].at("dur")), 15'000);
+  Duration sum{};
+  for (const json& link : links) sum += Duration(ns(link.at("dur")));
+  EXPECT_EQ(sum, sample::us(70));
+}
+
 TEST(PerfettoTest, ShowsAllStepsWithTheMedianOnesSideBySide) {
   // Expectation: the measured median step, 2, begins at 200 us, the predicted one at 0: it is moved there.
   // Bucket 1 of rank 1 starts at 240 us, of the prediction at 35.
