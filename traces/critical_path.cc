@@ -60,7 +60,7 @@ std::string buckets_of(const Trace& trace, std::span<const PathLink> links) {
 // What the links do, all alike.
 std::string deed(const Trace& trace, std::span<const PathLink> links) {
   const CommandInfo* last = find(trace, links.back().command);
-  const std::string name = last == nullptr ? std::string("a collective") : last->name;
+  std::string name = last == nullptr ? std::string("a collective") : last->name;
   const std::string buckets = buckets_of(trace, links);
   switch (links.front().kind) {
     case LinkKind::Compute: {

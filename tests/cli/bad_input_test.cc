@@ -270,7 +270,7 @@ TEST_F(BadInputTest, AnOutputIsNoOtherFileOfTheCommand) {
       "run --ranks 2 --plan " + a + " --plan " + a + " --trace " + fresh + " --trace " + dotted,
       ": the same file as --trace ");
   expect_refused("compare " + a + " " + b + " --perfetto " + link,
-                 ": the same file as the predicted trace ");
+                 ": the same file as the first trace ");
   expect_refused("calibrate --ranks 2 --workload " + a + " -o " + link,
                  ": the same file as --workload ");
   EXPECT_EQ(read_file(a) + read_file(b), "{}{}");
