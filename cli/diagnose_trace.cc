@@ -161,6 +161,12 @@ std::pair<std::vector<Instant>, std::vector<Instant>> recorded(const imports::Ra
   return times;
 }
 
+traces::Trace recorded_step(const imports::RankTrace& rank, const ReplayModel& model,
+                            std::int32_t step) {
+  const auto [start, end] = recorded(rank, model);
+  return StepTrace(rank, model, step).build(start, end, traces::Origin::Measured, "recorded");
+}
+
 // The last step that ran anything.
 std::int32_t shown_step(const imports::RankTrace& rank) {
   for (std::size_t s = rank.line.steps.size(); s-- > 0;) {
@@ -175,13 +181,9 @@ std::vector<traces::Trace> recorded_steps(const imports::JobTrace& job,
                                           const imports::Diagnosis& diagnosis) {
   std::vector<traces::Trace> steps;
   for (std::size_t r = 0; r < job.ranks.size(); ++r) {
-    const imports::RankTrace& rank = job.ranks[r];
-    const imports::RankDiagnosis& own = diagnosis.ranks[r];
-    const std::int32_t step = shown_step(rank);
+    const std::int32_t step = shown_step(job.ranks[r]);
     if (step == kNone) continue;
-    const auto [start, end] = recorded(rank, own.model);
-    steps.push_back(
-        StepTrace(rank, own.model, step).build(start, end, traces::Origin::Measured, "recorded"));
+    steps.push_back(recorded_step(job.ranks[r], diagnosis.ranks[r].model, step));
   }
   return steps;
 }
@@ -194,9 +196,7 @@ std::vector<traces::Trace> step_traces(const imports::JobTrace& job,
     const imports::RankDiagnosis& own = diagnosis.ranks[r];
     const std::int32_t step = shown_step(rank);
     if (step == kNone) continue;
-    const auto [start, end] = recorded(rank, own.model);
-    shown.push_back(
-        StepTrace(rank, own.model, step).build(start, end, traces::Origin::Measured, "recorded"));
+    shown.push_back(recorded_step(rank, own.model, step));
     const imports::Replay replay = imports::play(own.model);
     shown.push_back(StepTrace(rank, own.model, step)
                         .build(replay.start, replay.end, traces::Origin::Simulated, "replay"));

@@ -7,7 +7,8 @@
 #                                                 compiled for this machine's processor and runs only on such
 #   scripts/check_package.sh --inside DEB         the part in the fresh system; scripts/fresh_root.sh starts it
 #
-# Without root (or a sudo that asks for nothing), mmdebstrap or namespaces the package is made, looked at and unpacked into a folder, and the example is run
+# Without root (or a sudo that asks for nothing), mmdebstrap or namespaces the package is made, looked at and
+# unpacked into a folder, and the example is run
 # from that folder; a line that begins with "skipped:" says so. Exit codes: 0 all done, 1 something failed.
 #
 # SPDX-License-Identifier: Apache-2.0

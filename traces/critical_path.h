@@ -1,5 +1,5 @@
 // The chain of work and waits that makes a step as long as it is: each link begins at the moment when the one
-// before it ends, and nothing else had to be waited for longer. Shorten no link of it, and the step stays as long.
+// before it ends, and nothing else had to be waited for longer. Only where a link of it gets shorter, the step does.
 //
 //   critical path of step 2: each line begins when the one before has ended
 //     at ms  takes ms   share  what

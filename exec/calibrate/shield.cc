@@ -22,8 +22,8 @@ constexpr Duration kAway = std::chrono::milliseconds(60);
 constexpr Duration kBefore = std::chrono::milliseconds(5);
 constexpr Duration kLongEnough = kBefore + kAway;
 constexpr int kRepetitions = 7;
-constexpr int kIntruder = 3;  // priority, above launch::RealTime
 constexpr int kQuietRepetitions = 10;
+constexpr int kIntruder = 3;  // priority, above those of launch::RealTime
 
 // Above the yardstick and all that the rank does. False where the system refuses.
 bool set_realtime(bool wanted) {

@@ -27,8 +27,9 @@ std::string_view to_string(TransportKind kind);
 // Both hold a reference to the session. REQUIRES: it outlives them and all that is made from them.
 Exchange exchange_of(launch::Session& session);
 // The communication threads ask for real-time priority. Without it Gloo's timings mean nothing
-// (realtime_warning), and a ring asks for quick wake-ups instead: under bursts of 50 ms that took 30 % of a
-// core, steps took 40 ms longer than predicted so, and 10 ms with it.
+// (realtime_warning); a ring asks for quick wake-ups instead. Measured where another program had a core for
+// 30 % of the time, 50 ms at once: overlapped steps of 600 ms took 40 ms longer than predicted without real-time
+// priority, 10 ms with it.
 Ports ports_of(launch::Session& session, TransportKind kind,
                std::optional<BytesPerSecond> rate = std::nullopt);
 
