@@ -15,6 +15,7 @@
 #include "models/cluster.h"
 #include "models/costs_json.h"
 #include "models/workload.h"
+#include "schedule/policies.h"
 #include "schedule/sharding.h"
 
 namespace dovetail::cli {
@@ -58,6 +59,40 @@ std::optional<PlanMachine> machine_of_costs(const std::string& path) {
 std::optional<Duration> bound_on(const schedule::Plan& plan, const std::string& cluster) {
   if (!cluster.empty() || !plan.summary.predicted) return std::nullopt;
   return plan.summary.predicted->lower_bound;
+}
+
+PlanAndMachine plan_on_workload(const PlanMachineOptions& options, const std::string& path,
+                                const std::string& workload, bool force) {
+  const schedule::Plan made = schedule::read_plan(path);
+  InputOptions wanted;
+  wanted.workload = workload;
+  wanted.cluster = options.cluster;
+  wanted.data_dir = options.data_dir;
+  wanted.force = force;
+  if (made.schedule.policy.starts_with("pipeline")) {
+    const schedule::PolicySpec policy = schedule::parse_policy(made.schedule.policy);
+    wanted.split = {.stages = policy.stages, .chunks = policy.chunks};
+  }
+  if (!is_profile(workload, options.data_dir)) {
+    wanted.world = made.program.world_size;
+    if (wanted.cluster.empty()) {
+      wanted.cluster =
+          made.summary.cluster_file.empty() ? made.summary.cluster : made.summary.cluster_file;
+    }
+  }
+  Inputs inputs = load_inputs(wanted);
+  schedule::Plan plan;
+  try {
+    plan = schedule::read_plan_onto(path, std::move(inputs.program));
+  } catch (const InputError& error) {
+    throw InputError(std::string(error.what()) + "; held against the gradients of " + workload +
+                     ", which must be the plan's model");
+  }
+  plan.summary.workload = workload;
+  plan.summary.cluster = inputs.cluster;
+  plan.summary.predicted.reset();
+  inputs.notes.push_back("the schedule is the plan's, durations are those of " + workload);
+  return {std::move(plan), {std::move(inputs.costs), std::move(inputs.notes)}};
 }
 
 PlanMachine machine_of(const PlanMachineOptions& options, const schedule::Plan& plan) {

@@ -59,11 +59,21 @@ Duration exposed_of(const Prediction& one) {
                                          : Duration(one.simulated.steady.summary.exposed_ns);
 }
 
+PlanAndMachine read_plan(const PredictOptions& options, const std::string& path,
+                         const std::string& cluster) {
+  const PlanMachineOptions wanted{
+      .command = "predict", .cluster = cluster, .data_dir = options.data_dir};
+  if (!options.workload.empty()) {
+    return plan_on_workload(wanted, path, options.workload, options.force);
+  }
+  schedule::Plan plan = schedule::read_plan(path);
+  PlanMachine machine = machine_of(wanted, plan);
+  return {std::move(plan), std::move(machine)};
+}
+
 Prediction predict_one(const PredictOptions& options, const std::string& path,
                        const std::string& cluster) {
-  schedule::Plan plan = schedule::read_plan(path);
-  PlanMachine machine =
-      machine_of({.command = "predict", .cluster = cluster, .data_dir = options.data_dir}, plan);
+  auto [plan, machine] = read_plan(options, path, cluster);
   schedule::ScheduledProgram program = lower_and_verify(plan.program, plan.schedule, path);
   Simulated simulated = simulate_steady(program, machine.costs, options.steps);
   std::vector<std::string> notes = std::move(machine.notes);
@@ -229,6 +239,7 @@ void check(const PredictOptions& options, std::size_t predictions) {
   const auto refuse = [&](bool given, const std::string& what, const std::string& why) {
     if (given) throw InputError("predict: " + what + " " + why);
   };
+  refuse(options.force && options.workload.empty(), "--force", "is about a --workload");
   const std::string why = "is of one plan on one machine: give one of each";
   refuse(predictions > 1 && !options.trace.empty(), "--trace", why);
   refuse(predictions > 1 && !options.costs.empty(), "--costs", why);
@@ -249,6 +260,7 @@ void predict(const PredictOptions& options, std::ostream& out) {
   check(options, plans.size() * clusters.size());
   std::vector<NamedFile> inputs;
   for (const std::string& plan : plans) inputs.push_back({"--plan", plan});
+  inputs.push_back(workload_file(options.workload, options.data_dir));
   for (const std::string& name : clusters) inputs.push_back(cluster_file(name, options.data_dir));
   require_outputs({{"--trace", options.trace},
                    {"--perfetto", options.perfetto},

@@ -23,6 +23,8 @@ struct PredictOptions {
   std::vector<std::string> plans_by_flag;  // --plan
   std::vector<std::string> plans;          // by their place
   std::vector<std::string> clusters;  // none: each plan's own, if it is shipped or its workload's
+  std::string workload;               // other durations for the same model; empty: the plan's own
+  bool force = false;                 // take a capture that is not valid
   std::string data_dir;
   std::string trace;     // output; empty: only the report
   std::string perfetto;  // likewise

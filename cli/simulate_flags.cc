@@ -111,6 +111,9 @@ void bind_predict(CLI::App& app, PredictOptions& options, Action& action) {
       .add_option("--cluster", options.clusters,
                   "shipped name or file (default: the plan's own, unless that is a file)")
       ->allow_extra_args(false);
+  command.add_option("--workload", options.workload,
+                     "the same model measured anew, whose durations are taken (default: the plan's own)");
+  command.add_flag("--force", options.force, "take a captured profile that is not valid");
   command.add_option("--trace", options.trace, "predicted trace to write");
   command.add_option("--perfetto", options.perfetto,
                      "file for ui.perfetto.dev to write, with all plans; compressed as NAME.gz");
@@ -130,6 +133,7 @@ void bind_predict(CLI::App& app, PredictOptions& options, Action& action) {
       "  dovetail predict plan.json\n"
       "  dovetail predict plan.json ddp.json --perfetto both.json.gz\n"
       "  dovetail predict plan.json --cluster a100x8 --cluster h200x8\n"
+      "  dovetail predict plan.json --workload captured-today.json\n"
       "  dovetail predict plan.json --timeline --trace predicted.json");
   bind_action(command, options, action, predict);
 }

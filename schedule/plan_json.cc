@@ -286,7 +286,8 @@ void read_decisions(JsonObject& object, BucketReader& reader, Schedule& schedule
   }
 }
 
-Plan plan_from_json(JsonObject object) {
+// The schedule refers to the Program by names: `other`, if there is one, takes the place of the file's own.
+Plan plan_from_json(JsonObject object, std::optional<Program> other = std::nullopt) {
   static constexpr std::array<std::string_view, 1> kKind = {"plan"};
   object.schema(kPlanSchema);
   static_cast<void>(object.word("kind", kKind));
@@ -300,7 +301,12 @@ Plan plan_from_json(JsonObject object) {
   object.ignore("cluster_file");
   if (object.has("cluster_file")) plan.summary.cluster_file = object.string("cluster_file");
   if (object.has("predicted")) plan.summary.predicted = read_prediction(object.object("predicted"));
-  plan.program = program_from_json(object.object("program"));
+  if (other) {
+    object.ignore("program");
+    plan.program = *std::move(other);
+  } else {
+    plan.program = program_from_json(object.object("program"));
+  }
   BucketReader reader(plan.program);
   for (const JsonValue& bucket : object.array("buckets")) {
     plan.schedule.buckets.push_back(reader.read(bucket.object()));
@@ -436,6 +442,11 @@ Plan parse_plan(const std::string& name, std::string_view text) {
 Plan read_plan(const std::string& path) {
   const JsonFile file(path);
   return plan_from_json(file.root());
+}
+
+Plan read_plan_onto(const std::string& path, Program program) {
+  const JsonFile file(path);
+  return plan_from_json(file.root(), std::move(program));
 }
 
 std::string plan_to_json(const Plan& plan) {

@@ -66,7 +66,10 @@ struct Plan {
 
 // Throws InputError: the file, the JSON pointer, and what was expected.
 Plan read_plan(const std::string& path);
-// The same for text; `name` stands for the file in messages.
+// The schedule of the file on another Program, which has gradients of the same names and sizes: a later
+// capture of the same model. The summary stays the file's. Throws InputError, also where a name is unknown.
+Plan read_plan_onto(const std::string& path, Program program);
+// read_plan for text; `name` stands for the file in messages.
 Plan parse_plan(const std::string& name, std::string_view text);
 
 // The text of a plan file. REQUIRES: problems(plan.program) is empty; the Schedule names only what

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # How good the predictions are for real PyTorch: captures three models on two ranks over the shaped link, plans, applies
-# the plans, measures them in turn with DDP's own settings, and prints predicted beside measured.
+# the plans, measures them in turn with DDP's own settings, and prints predicted beside measured. Between the rounds the
+# model is captured again, in short: a round is held against what the captures before and after it make of the plans, so
+# that both are of the same minute.
 #
 #   sudo scripts/validate_torch.sh [--models LIST] [--rounds N] [--steps N] [--rate RATE] [--tool FILE] [--python FILE]
 #                                  [--out DIR]

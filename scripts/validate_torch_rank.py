@@ -141,10 +141,10 @@ class Setting:
     """One way to train: its wrapped model and optimizer, the plan that predicts it, and the times of its steps."""
 
     def __init__(self, name, plan, module, wrap):
-        self.name, self.plan = name, plan
+        self.name, (self.plan, self.file) = name, plan
         self.optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE)
         self.model = wrap(module, self.optimizer)
-        self.times = []   # of whole steps, of the slower rank; seconds
+        self.times = []   # per round: of whole steps, of the slower rank; seconds
         self.phases = []  # of this rank: forward, backward with its waits, optimizer
 
     def step(self, inputs, targets, loss_of):
@@ -171,14 +171,14 @@ class Setting:
 def settings_of(arguments, base, workload):
     version = "1.13" if torch.__version__.startswith("1.") else ".".join(torch.__version__.split(".")[:2])
     def plan(policy):
-        path = str(pathlib.Path(arguments.out) / f"{arguments.model}.plan.json")
-        return tool(arguments, "plan", "--workload", workload, "--policy", policy, "-o", path, "--force")
+        file = str(pathlib.Path(arguments.out) / f"{arguments.model}.{''.join(c if c.isalnum() else '-' for c in policy)}.json")
+        return tool(arguments, "plan", "--workload", workload, "--policy", policy, "-o", file, "--force"), file
     def ddp(**options):
         return lambda module, optimizer: DistributedDataParallel(module, **options)
     def applied(of):
-        return lambda module, optimizer: dovetail_torch.apply(module, of, optimizer=optimizer)
+        return lambda module, optimizer: dovetail_torch.apply(module, of[0], optimizer=optimizer)
     caps = {cap: plan(f"torch-ddp:torch={version},cap={cap}MiB") for cap in CAPS}
-    predicted = lambda cap: caps[cap]["predicted"]["step_us"]
+    predicted = lambda cap: caps[cap][0]["predicted"]["step_us"]
     best = min(CAPS, key=predicted)
     place = CAPS.index(best)
     wanted = [("default", plan(f"torch-ddp:torch={version}"), ddp())]
@@ -189,37 +189,53 @@ def settings_of(arguments, base, workload):
     return [Setting(name, of, copy.deepcopy(base), wrap) for name, of, wrap in wanted]
 
 
-def measure(arguments, settings, inputs, targets, loss_of):
-    """Round robin; the first step of a turn warms caches and is not counted, nor is the whole first round."""
+def measure(arguments, settings, capture_again, inputs, targets, loss_of):
+    """Round robin; the first step of a turn warms caches and is not counted, nor is the whole first round. Returns the
+    captures between the rounds: one before each round and one after the last."""
+    captures = []
     for turn in range(arguments.rounds + 1):
         for setting in settings:
+            setting.times += [[]] if turn else []
             for step in range(arguments.steps if turn else 4):
                 forward, backward, end = setting.step(inputs, targets, loss_of)
                 took = torch.tensor([end], dtype=torch.float64)
                 dist.all_reduce(took, op=dist.ReduceOp.MAX)
                 if turn and step:
-                    setting.times.append(took.item())
+                    setting.times[-1].append(took.item())
                     setting.phases.append((forward, backward - forward, end - backward))
+        captures.append(capture_again(turn))
+    return captures
 
 
-def report(arguments, settings, profile):
+def predict(arguments, settings, captures):
+    """Per round and setting in us: what the captures before and after the round make of its plan, on average."""
+    rows = [tool(arguments, "predict", *[setting.file for setting in settings], "--workload", capture, "--force", "--json")["rows"]
+            for capture in captures]
+    by_capture = [[row["step_us"] for row in of] for of in rows]
+    return [[(a + b) / 2 for a, b in zip(before, after)] for before, after in zip(by_capture, by_capture[1:])]
+
+
+def report(arguments, settings, profile, predicted):
     weights = [torch.cat([p.detach().flatten() for p in s.model.parameters()]) for s in settings]
     rows, wrong = [], []
-    for setting, values in zip(settings, weights):
+    for place, (setting, values) in enumerate(zip(settings, weights)):
         if not torch.equal(values, weights[0]):
             wrong.append(f"{setting.name}: weights differ from the default's")
         planned = [bucket["bytes"] for bucket in setting.plan["buckets"]]
         if setting.buckets() != planned:
             wrong.append(f"{setting.name}: sent {setting.buckets()} bytes, planned {planned}")
-        ordered = sorted(setting.times)
+        ordered = sorted(step for turn in setting.times for step in turn)
         rows.append({"setting": setting.name, "policy": setting.plan["policy"], "buckets": planned,
-                     "predicted_us": setting.plan["predicted"]["step_us"],
-                     "measured_us": round(statistics.median(ordered) * 1e6, 1),
+                     "predicted_us": round(statistics.mean(turn[place] for turn in predicted), 1),
+                     "predicted_at_first_us": setting.plan["predicted"]["step_us"],
+                     "measured_us": round(statistics.mean(statistics.median(turn) for turn in setting.times) * 1e6, 1),
+                     "predicted_by_round_us": [round(turn[place], 1) for turn in predicted],
+                     "measured_by_round_us": [round(statistics.median(turn) * 1e6, 1) for turn in setting.times],
                      "p10_us": round(ordered[len(ordered) // 10] * 1e6, 1),
                      "p90_us": round(ordered[-1 - len(ordered) // 10] * 1e6, 1), "steps": len(ordered),
                      "phases_us": {name: round(statistics.median(column) * 1e6, 1) for name, column in
                                    zip(("forward", "backward", "optimizer"), zip(*setting.phases))},
-                     "steps_us": [round(seconds * 1e6, 1) for seconds in setting.times]})
+                     "steps_us": [[round(seconds * 1e6, 1) for seconds in turn] for turn in setting.times]})
     for row in rows:
         row["error"] = round(row["predicted_us"] / row["measured_us"] - 1, 5)
     if RANK == 0:
@@ -270,12 +286,18 @@ def main():
     optimizer = torch.optim.SGD(base.parameters(), lr=LEARNING_RATE)
     gc.collect()
     gc.disable()
-    profile = dovetail_torch.capture(base, lambda model: loss_of(model(inputs), targets), optimizer, path=workload,
-                                     name=arguments.model, steps=24, warmup=6, repetitions=7)
+    def capture(path, **how):
+        return dovetail_torch.capture(base, lambda model: loss_of(model(inputs), targets), optimizer, path=path,
+                                      name=arguments.model, **how)
+    def capture_again(turn):
+        path = str(pathlib.Path(arguments.out) / f"{arguments.model}.round{turn}.json")
+        capture(path, steps=10, warmup=2, repetitions=3, attempts=1)
+        return path
+    profile = capture(workload, steps=24, warmup=6, repetitions=7)
     dist.barrier()
     settings = settings_of(arguments, base, workload)
-    measure(arguments, settings, inputs, targets, loss_of)
-    good = report(arguments, settings, profile)
+    captures = measure(arguments, settings, capture_again, inputs, targets, loss_of)
+    good = report(arguments, settings, profile, predict(arguments, settings, captures))
     dist.barrier()
     sys.stdout.flush()
     os._exit(0 if good else 1)
