@@ -111,8 +111,9 @@ void bind_predict(CLI::App& app, PredictOptions& options, Action& action) {
       .add_option("--cluster", options.clusters,
                   "shipped name or file (default: the plan's own, unless that is a file)")
       ->allow_extra_args(false);
-  command.add_option("--workload", options.workload,
-                     "the same model measured anew, whose durations are taken (default: the plan's own)");
+  command.add_option(
+      "--workload", options.workload,
+      "the same model measured anew, whose durations are taken (default: the plan's own)");
   command.add_flag("--force", options.force, "take a captured profile that is not valid");
   command.add_option("--trace", options.trace, "predicted trace to write");
   command.add_option("--perfetto", options.perfetto,

@@ -174,6 +174,50 @@ TEST_F(ClaimsTest, CostsAreWrittenAndReadAgainAsTheyWereEdited) {
   EXPECT_THAT(broken.output, HasSubstr("costs.json: /collectives/0"));
 }
 
+// The same model captured twice: forward takes 5 ms longer the second time, and gradients become ready in
+// another order.
+TEST_F(ClaimsTest, APlanIsPredictedWithTheDurationsOfALaterCapture) {
+  const std::string rest = R"("world_size": 8,
+    "all_reduce_alone": [{"bytes": 4, "us": 500}, {"bytes": 8000, "us": 900}])";
+  const auto captured = [&](const std::string& name, const std::string& forward,
+                            const std::string& gradients, const std::string& conditions) {
+    return profile(name,
+                   R"({"forward_us": )" + forward +
+                       R"(, "backward_us": 2000, "optimizer_us": 30, "gradients": [)" + gradients +
+                       "]}",
+                   rest + conditions);
+  };
+  const std::string a = R"({"name": "a", "numel": 1000, "dtype": "float32", "ready_us": )";
+  const std::string b = R"({"name": "b", "numel": 2000, "dtype": "float32", "ready_us": )";
+  const std::string first = captured("first.json", "10", a + "100}, " + b + "1900}", "");
+  const std::string invalid =
+      R"(, "conditions": {"valid": false, "why_not_valid": ["the cores were busy"]})";
+  const std::string second = captured("second.json", "5010", b + "100}, " + a + "1900}", invalid);
+  ask("plan --workload " + first + " --policy one-bucket -o " + path("plan.json"));
+  const std::string predict = "predict " + path("plan.json");
+  const double step = number_after(ask(predict).output, "step time");
+  EXPECT_EQ(number_after(ask(predict + " --workload " + first).output, "step time"), step);
+  const Ended refused = ask(predict + " --workload " + second);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.output, HasSubstr("is not valid: the cores were busy"));
+  const Ended later = ask(predict + " --force --workload " + second);
+  EXPECT_NEAR(number_after(later.output, "step time"), step + 5, 0.0011) << later.output;
+  EXPECT_THAT(later.output, HasSubstr("the schedule is the plan's, durations are those of"));
+
+  const std::string more =
+      captured("more.json", "10",
+               a + "100}, " + b + "500}, " +
+                   R"({"name": "c", "numel": 9, "dtype": "float32", "ready_us": 1900})",
+               "");
+  EXPECT_THAT(ask(predict + " --workload " + more).output, HasSubstr("c.grad"));
+  const std::string other = captured(
+      "other.json", "10", R"({"name": "z", "numel": 9, "dtype": "float32", "ready_us": 1900})", "");
+  const Ended no = ask(predict + " --workload " + other);
+  EXPECT_EQ(no.code, 2);
+  EXPECT_THAT(no.output, AllOf(HasSubstr("/buckets/0/gradients/0"), HasSubstr("other.json")));
+  EXPECT_THAT(ask(predict + " --force").output, HasSubstr("--force is about a --workload"));
+}
+
 // 30 MiB and 3 bytes more: no rank can reduce three quarters of an element.
 TEST_F(ClaimsTest, ABufferOfPartsOfElementsIsIllegal) {
   ask("plan --workload mlp --cluster a100x8 --policy one-bucket -o " + path("plan.json"));
