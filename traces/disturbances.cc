@@ -61,6 +61,34 @@ CoreRecord silences(const CoreRecord& record, Duration shield) {
   return silent;
 }
 
+CoreRecord restless(const Disturbances& all) {
+  constexpr Duration kMostCatchingUp = std::chrono::milliseconds(30);
+  constexpr Duration kMargin = std::chrono::microseconds(500);
+  std::vector<Taken> stretched;
+  CoreRecord joint;
+  for (const CoreRecord& record : all) {
+    joint.watched = std::max(joint.watched, record.watched);
+    for (const Taken& taken : record.taken) {
+      const Duration start = std::max(Duration{}, taken.start - kMargin);
+      const Duration end = taken.start + taken.length + kMargin;
+      stretched.push_back(
+          {.start = start, .length = end + std::min(taken.length, kMostCatchingUp) - start});
+    }
+  }
+  std::ranges::sort(stretched, {}, &Taken::start);
+  for (const Taken& next : stretched) {
+    const Duration end = std::min(joint.watched, next.start + next.length);
+    if (!joint.taken.empty() &&
+        joint.taken.back().start + joint.taken.back().length >= next.start) {
+      Taken& last = joint.taken.back();
+      last.length = std::max(last.length, end - last.start);
+    } else if (end > next.start) {
+      joint.taken.push_back({.start = next.start, .length = end - next.start});
+    }
+  }
+  return joint;
+}
+
 CoreRecord window_of(const CoreRecord& record, Duration start, Duration end) {
   CoreRecord window = {.core = record.core,
                        .watched = end - start,

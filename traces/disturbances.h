@@ -48,6 +48,10 @@ Duration typical_burst(const CoreRecord& record);
 Duration taken_within(const CoreRecord& record, Duration start, Duration end);
 // What an absence leaves of a collective once buffers are used up: each absence without its first `shield`.
 CoreRecord silences(const CoreRecord& record, Duration shield);
+// When collectives ran unlike on a machine that is all there: during the absences of any rank, and while what
+// had piled up was worked off, as long again but at most 30 ms, in one record. A margin of 0.5 ms, by which the
+// ends of an absence may be wrong, lies on both sides.
+CoreRecord restless(const Disturbances& all);
 // The part of a record from `start` to `end`, which becomes a record of its own.
 CoreRecord window_of(const CoreRecord& record, Duration start, Duration end);
 

@@ -41,41 +41,61 @@ cpu::CollectiveCall call_on(Rig& rig, schedule::Collective kind, Bytes bytes) {
   return call;
 }
 
-// For how long the absences of this rank's core between two moments stopped its collectives.
-std::int64_t silent_ns(Rig& rig, std::int64_t start_ns, std::int64_t end_ns) {
-  if (rig.shield() == Duration{}) return 0;
-  const traces::CoreRecord record = rig.yardstick().record(start_ns, end_ns);
-  return traces::taken_within(traces::silences(record, rig.shield()), {}, record.watched).count();
+Duration within(const traces::CoreRecord& record, std::int64_t begin_ns, std::int64_t start_ns,
+                std::int64_t end_ns) {
+  return traces::taken_within(record, Duration(start_ns - begin_ns), Duration(end_ns - begin_ns));
+}
+
+// Since `begin_ns`, when all ranks met. Collective: call it on every rank.
+Absences absences_since(Rig& rig, std::int64_t begin_ns) {
+  Absences absences = {
+      .begin_ns = rank_0_says(rig.exchange(), begin_ns), .silences = {}, .restless = {}};
+  const traces::CoreRecord mine = rig.yardstick().record(begin_ns, now_ns());
+  const traces::Disturbances all = share_records(rig.exchange(), mine);
+  absences.restless = traces::restless(all);
+  // Without a known shield nobody knows what an absence took of a collective.
+  if (rig.shield() == Duration{}) return absences;
+  for (const traces::CoreRecord& record : all) {
+    absences.silences.push_back(traces::silences(record, rig.shield()));
+  }
+  return absences;
 }
 
 // From the last arrival to the last completion of `count` queued calls, in nanoseconds, one sample
-// per repetition, without what absences took of it.
+// per repetition. Where at least a third of the repetitions met no absence, those alone; else all, without
+// what absences took of them.
 std::vector<std::int64_t> samples(Rig& rig, const cpu::CollectiveCall& call, std::int64_t count,
                                   std::int64_t repetitions, Duration pause) {
-  std::vector<std::int64_t> mine;  // start, end and silence, in turn
+  std::vector<std::int64_t> mine;  // of each repetition the first start, then all ends
+  rig.exchange().barrier();
+  const std::int64_t begin_ns = now_ns();
   for (std::int64_t i = 0; i < repetitions; ++i) {
     rig.exchange().barrier();
     std::this_thread::sleep_for(pause);
     rig.enqueue(call, count);
     const std::vector<Timing> timings = rig.drain();
     mine.push_back(timings.front().start_ns);
-    mine.push_back(timings.back().end_ns);
-    mine.push_back(silent_ns(rig, timings.front().start_ns, timings.back().end_ns));
+    for (const Timing& timing : timings) mine.push_back(timing.end_ns);
   }
   const std::vector<std::vector<std::int64_t>> all = share(rig.exchange(), mine);
-  std::vector<std::int64_t> times;
-  for (std::size_t i = 0; i < mine.size(); i += 3) {
-    std::int64_t arrived = std::numeric_limits<std::int64_t>::min();
-    std::int64_t done = arrived;
-    std::int64_t silent = 0;
+  const Absences absences = absences_since(rig, begin_ns);
+  std::vector<std::int64_t> calm;
+  std::vector<std::int64_t> every;
+  const auto stride = static_cast<std::size_t>(count) + 1;
+  for (std::size_t i = 0; i + stride <= mine.size(); i += stride) {
+    Repetition repetition;
+    repetition.done_ns.assign(stride - 1, std::numeric_limits<std::int64_t>::min());
     for (const std::vector<std::int64_t>& of_rank : all) {
-      arrived = std::max(arrived, of_rank[i]);
-      done = std::max(done, of_rank[i + 1]);
-      silent += of_rank[i + 2];
+      repetition.arrived_ns = std::max(repetition.arrived_ns, of_rank[i]);
+      for (std::size_t k = 1; k < stride; ++k) {
+        repetition.done_ns[k - 1] = std::max(repetition.done_ns[k - 1], of_rank[i + k]);
+      }
     }
-    times.push_back(std::max<std::int64_t>(0, done - arrived - silent));
+    const Sample sample = sample_of(repetition, absences);
+    every.push_back(sample.ns);
+    if (sample.is_calm) calm.push_back(sample.ns);
   }
-  return times;
+  return 3 * calm.size() >= every.size() ? calm : every;
 }
 
 // Long queues of large messages would eat the budget and tell nothing new.
@@ -102,6 +122,26 @@ Bytes whole_shards(const CollectiveOptions& options, Bytes bytes, std::int64_t r
 }
 
 }  // namespace
+
+Sample sample_of(const Repetition& repetition, const Absences& absences) {
+  std::int64_t calm_ns = 0;
+  std::int64_t calm = 0;
+  std::int64_t before_ns = repetition.arrived_ns;
+  for (const std::int64_t done_ns : repetition.done_ns) {
+    if (within(absences.restless, absences.begin_ns, before_ns, done_ns) == Duration{}) {
+      calm_ns += done_ns - before_ns;
+      ++calm;
+    }
+    before_ns = done_ns;
+  }
+  const auto count = static_cast<std::int64_t>(repetition.done_ns.size());
+  if (calm > 0) return {.ns = calm_ns * count / calm, .is_calm = true};
+  std::int64_t took_ns = before_ns - repetition.arrived_ns;
+  for (const traces::CoreRecord& silent : absences.silences) {
+    took_ns -= within(silent, absences.begin_ns, repetition.arrived_ns, before_ns).count();
+  }
+  return {.ns = std::max<std::int64_t>(0, took_ns), .is_calm = false};
+}
 
 std::vector<CollectiveTimes> measure_collectives(Rig& rig, const CollectiveOptions& options) {
   const std::int64_t begin = options.now();

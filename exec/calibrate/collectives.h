@@ -12,9 +12,11 @@
 #include "exec/calibrate/rig.h"
 #include "exec/clock.h"
 #include "schedule/schedule.h"
+#include "traces/disturbances.h"
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <vector>
 
 namespace dovetail::exec::calibrate {
@@ -34,6 +36,28 @@ struct CollectiveTimes {
   Spread isolated;
   Duration back_to_back{};
 };
+
+// One repetition of a queue on all ranks: the last arrival, and the completion of each call on the last rank.
+struct Repetition {
+  std::int64_t arrived_ns = std::numeric_limits<std::int64_t>::min();
+  std::vector<std::int64_t> done_ns;  // not empty
+};
+
+// When cores were away meanwhile (traces/disturbances.h): what stopped collectives, by rank, and when they
+// ran unlike on a machine that is all there.
+struct Absences {
+  std::int64_t begin_ns = 0;  // of the records
+  traces::Disturbances silences;
+  traces::CoreRecord restless;
+};
+
+// How long the queue takes on a machine that is all there: the calls that met no absence stand for the others.
+// Where all of them did, what stopped them is taken off.
+struct Sample {
+  std::int64_t ns = 0;
+  bool is_calm = false;  // a call met no absence
+};
+Sample sample_of(const Repetition& repetition, const Absences& absences);
 
 std::vector<CollectiveTimes> measure_collectives(Rig& rig, const CollectiveOptions& options = {});
 

@@ -202,6 +202,30 @@ TEST(CalibrateTest, TheShieldIsWhatAbsencesDoNotDelay) {
   EXPECT_EQ(shield_explaining(5ms, {}), 0ms);
 }
 
+// Four calls of 10 ms from 100 ms on; the third met an absence that made it last 25 ms, and the fourth found
+// half of its data there already.
+TEST(CalibrateTest, CallsThatMetNoAbsenceStandForTheOthers) {
+  constexpr std::int64_t kMs = 1'000'000;
+  const Repetition queue = {.arrived_ns = 100 * kMs,
+                            .done_ns = {110 * kMs, 120 * kMs, 145 * kMs, 150 * kMs}};
+  traces::CoreRecord quiet;
+  quiet.watched = 200ms;
+  traces::CoreRecord away = quiet;
+  away.taken = {{.start = 25ms, .length = 15ms}};
+  const traces::Disturbances all = {away, quiet};
+  const Absences absences = {.begin_ns = 100 * kMs,
+                             .silences = {traces::silences(away, 5ms)},
+                             .restless = traces::restless(all)};
+  const Sample sample = sample_of(queue, absences);
+  EXPECT_TRUE(sample.is_calm);
+  EXPECT_EQ(sample.ns, 40 * kMs);
+
+  // Nothing calm is left of the third alone: 10 of its 25 ms were silence.
+  const Sample stopped = sample_of({.arrived_ns = 120 * kMs, .done_ns = {145 * kMs}}, absences);
+  EXPECT_FALSE(stopped.is_calm);
+  EXPECT_EQ(stopped.ns, 15 * kMs);
+}
+
 TEST(CalibrateTest, OpsThatRanBesideNoCollectiveWereNotSlowedDown) {
   const Timing op = timing(0, 0, 20);
   const Timing collective = timing(9, 30, 40);

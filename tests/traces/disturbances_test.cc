@@ -39,6 +39,24 @@ TEST(DisturbancesTest, CountsOnlyWhatLiesWithin) {
   EXPECT_EQ(taken_within(record(), ms(0), ms(24)), ms(12));
 }
 
+// Rank 0 is away from 4 to 8 ms and catches up until 12; rank 1 from 11 to 12 ms; both with 0.5 ms of margin, so
+// that they are one. Then rank 1 for 50 ms, of which at most 30 count again; cut to what was watched.
+TEST(DisturbancesTest, RestlessIsTheTimeOfAbsencesAndOfCatchingUp) {
+  CoreRecord first;
+  first.watched = ms(170);
+  first.taken = {{.start = ms(4), .length = ms(4)}};
+  CoreRecord second = first;
+  second.taken = {{.start = ms(11), .length = ms(1)},
+                  {.start = ms(40), .length = ms(50)},
+                  {.start = ms(165), .length = ms(4)}};
+  const Duration half = std::chrono::microseconds(500);
+  const std::vector<Taken> expected = {{.start = ms(4) - half, .length = ms(9) + 2 * half},
+                                       {.start = ms(40) - half, .length = ms(80) + 2 * half},
+                                       {.start = ms(165) - half, .length = ms(5) + half}};
+  EXPECT_EQ(restless({first, second}).taken, expected);
+  EXPECT_TRUE(restless({}).taken.empty());
+}
+
 TEST(DisturbancesTest, AWindowCutsBurstsAndCountsFromItsOwnStart) {
   const CoreRecord window = window_of(record(), ms(6), ms(16));
   EXPECT_EQ(window.watched, ms(10));
