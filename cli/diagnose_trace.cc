@@ -73,7 +73,7 @@ class StepTrace {
       const imports::TracedStream& stream = rank_.line.streams[i];
       trace.streams.push_back(
           {StreamId{static_cast<std::int32_t>(i)},
-           "stream " + std::to_string(stream.id) + (stream.communicates ? " (collectives)" : "")});
+           (stream.communicates ? "comm stream " : "stream ") + std::to_string(stream.id)});
     }
     trace.streams.push_back({host_stream(), "host"});
   }

@@ -25,7 +25,8 @@ install(CODE "
   foreach(PAIR bash:dovetail zsh:_dovetail fish:dovetail.fish man:dovetail.1)
     string(REGEX REPLACE \":.*\" \"\" KIND \${PAIR})
     string(REGEX REPLACE \".*:\" \"\" NAME \${PAIR})
-    execute_process(COMMAND \"$<TARGET_FILE:dovetail>\" completion \${KIND}
+    execute_process(COMMAND \"${CMAKE_COMMAND}\" -E env \"DOVETAIL_DATA=${PROJECT_SOURCE_DIR}/models\"
+                            \"$<TARGET_FILE:dovetail>\" completion \${KIND}
                     OUTPUT_FILE \"${WRITTEN}/\${NAME}\" COMMAND_ERROR_IS_FATAL ANY)
   endforeach()
   execute_process(COMMAND gzip -9nf \"${WRITTEN}/dovetail.1\" COMMAND_ERROR_IS_FATAL ANY)

@@ -102,7 +102,7 @@ std::string extrapolation(const CollectiveSeries& series, const schedule::Progra
                             std::to_string(series.ranks) + " ranks was measured ";
   if (points->front().bytes > kSmallMessage) {
     return title + "from " + to_string(points->front().bytes) +
-           " on; what smaller messages take is extrapolated";
+           " on; smaller messages are taken to last as long as that";
   }
   const Bytes asked = std::min(kLargeMessage, bytes_of(program, schedule::TensorKind::Gradient));
   if (points->back().bytes >= asked) return "";

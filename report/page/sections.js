@@ -41,7 +41,7 @@ function timelineSection(report) {
   return section("timeline", "The step as it runs", report.timelines.flatMap((line) => [
     many ? element("h3", {}, line.title) : null,
     element("p", {}, kindOf(line.origin), ` step ${line.step}, rank ${line.rank} first: ${ms(line.step_us)} ms, exposed communication ${ms(line.exposed_us)} ms; `,
-      `${line.policy} on ${line.machine}${line.ranks_left_out > 0 ? `; ${counted(line.ranks_left_out, "rank")} more not shown` : ""}`),
+      `${line.policy}${line.machine ? ` on ${line.machine}` : ""}${line.ranks_left_out > 0 ? `; ${counted(line.ranks_left_out, "rank")} more not shown` : ""}`),
     ...timelineParts(line)]));
 }
 

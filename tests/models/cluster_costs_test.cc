@@ -365,8 +365,8 @@ TEST(AssumptionsTest, ATableThatBeginsAtLargeMessagesIsNamed) {
   points[1].bytes = mib(16);
   EXPECT_THAT(
       assumptions(cluster, program_of({op_of(0, TimedWork{{milliseconds(1)}})})),
-      ElementsAre("all-reduce over 2 ranks was measured from 8 MiB on; what smaller messages "
-                  "take is extrapolated"));
+      ElementsAre("all-reduce over 2 ranks was measured from 8 MiB on; smaller messages are "
+                  "taken to last as long as that"));
 }
 
 TEST(AssumptionsTest, ATableFromWhichACollectiveIsDerivedIsNamedToo) {
@@ -378,8 +378,8 @@ TEST(AssumptionsTest, ATableFromWhichACollectiveIsDerivedIsNamedToo) {
   points[1].bytes = mib(16);
   EXPECT_THAT(assumptions(cluster, program_of({op_of(0, TimedWork{{milliseconds(1)}})})),
               ElementsAre(HasSubstr("taken as twice the all-gather"),
-                          "all-gather over 2 ranks was measured from 8 MiB on; what smaller "
-                          "messages take is extrapolated"));
+                          "all-gather over 2 ranks was measured from 8 MiB on; smaller messages "
+                          "are taken to last as long as that"));
 }
 
 TEST(AssumptionsTest, LargeMessagesAndMemoryAreHeldAgainstTheGradients) {
