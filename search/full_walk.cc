@@ -36,6 +36,7 @@ class Walk {
 
   std::optional<sim::StepSummary> one_step(std::size_t first, Keep keep) {
     begin_step();
+    keeps_ = keep == Keep::Yes;
     const std::size_t streams = flight_.streams().size();
     KeptWalk& kept = memory_.kept;
     if (keep == Keep::Yes) {
@@ -106,18 +107,6 @@ class Walk {
     }
   }
 
-  void order_waits() {
-    std::vector<Wait>& waits = memory_.waits;
-    waits.clear();
-    for (std::size_t b = 0; b < choices_.size(); ++b) {
-      const Wait wait{data_.wait_of(choices_[b]), static_cast<std::int32_t>(b)};
-      std::size_t at = waits.size();
-      waits.push_back(wait);
-      for (; at > 0 && waits[at - 1].place > wait.place; --at) waits[at] = waits[at - 1];
-      waits[at] = wait;
-    }
-  }
-
   void begin_step() {
     memory_.waited.assign(choices_.size(), 0);
     std::fill_n(memory_.done.begin(), choices_.size(), kNever);
@@ -140,7 +129,7 @@ class Walk {
       launch(b);
     }
     if (keep == Keep::Yes) kept.keep(kept.launched(), state_, flight_);
-    order_waits();
+    order_waits(data_, choices_, memory_.waits);
     finish(memory_.rejoined ? move_on_to_quiet() : 0, keep);
     communication_ = flight_.communication();
   }
@@ -287,6 +276,7 @@ class Walk {
     } else {
       const std::array<Rate, 3>& rates = flight_.rates();
       const std::int64_t room = event - state_.now;
+      took = run_as_known(target, room);
       for (; state_.op < target; ++state_.op) {
         const Rate& rate = rates[static_cast<std::size_t>(data_.kernel[state_.op])];
         const std::int64_t more = took + rate.lasts(data_.work[state_.op] << kFractionBits);
@@ -296,6 +286,28 @@ class Walk {
     }
     state_.now += took;
     count(took - data_.gap * (state_.op - first));
+    if (keeps_ && flight_.single() != nullptr && !flight_.plain()) {
+      const StreamState& only = *flight_.single();
+      memory_.kept.keep_beside(only.head, only.alone, flight_.rates(), data_, first, state_.op);
+    }
+  }
+
+  // Ops beside a transfer beside which the settled candidate has had them, too; gives how long they took.
+  std::int64_t run_as_known(std::int32_t target, std::int64_t room) {
+    const StreamState* const only = flight_.single();
+    if (only == nullptr) return 0;
+    const Beside* const known = memory_.kept.beside(only->head, only->alone, alike_);
+    if (known == nullptr || !known->has(state_.op)) return 0;
+    const std::int64_t* const sums = known->sums.data();
+    const std::int32_t begin = state_.op - known->first;
+    std::int32_t end = std::min(target - known->first, known->count);
+    const std::int64_t latest = room + sums[begin];
+    if (sums[end] > latest) {
+      end =
+          static_cast<std::int32_t>(std::upper_bound(sums + begin, sums + end, latest) - sums) - 1;
+    }
+    state_.op = known->first + end;
+    return sums[end] - sums[begin];
   }
 
   // The same, each op not before it has been issued.
@@ -463,6 +475,7 @@ class Walk {
   bool limited_ = false;            // the host held something back in this step
   std::int64_t communication_ = 0;  // at its end
   Alike alike_;
+  bool keeps_ = false;
 };
 
 }  // namespace

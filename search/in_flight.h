@@ -153,6 +153,9 @@ class InFlight {
     stream.event = std::max({stream.free, now, times_[bucket].issued});
   }
 
+  [[nodiscard]] StreamState& active(std::size_t i) const {
+    return stream_[static_cast<std::size_t>(state_.active[i])];
+  }
   [[nodiscard]] bool none() const { return state_.in_flight == 0; }
   // Whether nothing is in flight or behind it at this time, and nothing queued.
   [[nodiscard]] bool idle(std::int64_t now) const {
@@ -188,6 +191,12 @@ class InFlight {
   // The compute stream computes or waits from now on.
   void set_busy(bool busy, std::int64_t now);
 
+  // The transfer in flight, if it is the only one and alone on its links; else null.
+  [[nodiscard]] const StreamState* single() const {
+    if (state_.in_flight != 1) return nullptr;
+    const StreamState& only = active(0);
+    return only.share == 1 ? &only : nullptr;
+  }
   // Of compute; they hold until the next event.
   const std::array<Rate, 3>& rates() {
     if (!known_) find_rates();
@@ -200,9 +209,6 @@ class InFlight {
  private:
   void begin(StreamState& stream, std::int64_t time);
   void end(StreamState& stream, std::int64_t time);
-  [[nodiscard]] StreamState& active(std::size_t i) const {
-    return stream_[static_cast<std::size_t>(state_.active[i])];
-  }
   void share_links(std::int64_t time);
   void share_among_two();
   void find_rates();

@@ -35,6 +35,18 @@ std::size_t at(Index index) {
 
 }  // namespace
 
+void order_waits(const StepData& data, std::span<const BucketChoice> choices,
+                 std::vector<Wait>& waits) {
+  waits.clear();
+  for (std::size_t b = 0; b < choices.size(); ++b) {
+    const Wait wait{data.wait_of(choices[b]), static_cast<std::int32_t>(b)};
+    std::size_t i = waits.size();
+    waits.push_back(wait);
+    for (; i > 0 && waits[i - 1].place > wait.place; --i) waits[i] = waits[i - 1];
+    waits[i] = wait;
+  }
+}
+
 void KeptWalk::prepare(std::span<const BucketChoice> choices, std::size_t streams, bool copies) {
   choices_.assign(choices.begin(), choices.end());
   copies_ = copies;
@@ -45,6 +57,8 @@ void KeptWalk::prepare(std::span<const BucketChoice> choices, std::size_t stream
   flight_.resize(entries);
   streams_.resize(entries * stride_);
   first_begin_.resize(choices.size());
+  beside_.resize(choices.size());
+  for (Beside& beside : beside_) beside.alone = -1;
   std::int32_t first = kBehindAllOps;
   for (std::size_t b = choices.size(); b-- > 0;) {
     first = first_begin_[b] = std::min(first, choices[b].begin);
@@ -56,6 +70,28 @@ void KeptWalk::keep(std::size_t entry, const WalkState& walk, const InFlight& fl
   flight_[entry] = flight.state();
   std::ranges::copy(flight.streams(),
                     streams_.begin() + static_cast<std::ptrdiff_t>(entry * stride_));
+}
+
+void KeptWalk::keep_beside(std::int32_t bucket, std::int64_t alone,
+                           const std::array<Rate, 3>& rates, const StepData& data,
+                           std::int32_t begin, std::int32_t end) {
+  constexpr std::int32_t kMargin = 12;  // as a change may move the transfer
+  Beside& known = beside_[at(bucket)];
+  begin = std::max(0, begin - kMargin);
+  end = std::min(data.ops(), end + kMargin);
+  if (known.alone != alone) {
+    known.alone = alone;
+    known.first = begin;
+    known.count = 0;
+    known.sums[0] = 0;
+  }
+  while (known.count < Beside::kMost && known.first + known.count < end) {
+    const std::int32_t op = known.first + known.count;
+    const Rate& rate = rates[at(data.kernel[at(op)])];
+    known.sums[at(known.count + 1)] =
+        known.sums[at(known.count)] + rate.lasts(data.work[at(op)] << kFractionBits);
+    ++known.count;
+  }
 }
 
 void KeptWalk::keep_ends(std::span<const std::int64_t> done, const InFlight& flight) {

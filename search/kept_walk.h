@@ -12,6 +12,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -39,6 +40,10 @@ struct Wait {
   std::int32_t bucket = 0;
 };
 
+// Of a candidate, in order of place, then launch.
+void order_waits(const StepData& data, std::span<const BucketChoice> choices,
+                 std::vector<Wait>& waits);
+
 // How a changed candidate lies beside the settled one: its buckets from `from` on are those that stand
 // `ahead` places further on there.
 struct Alike {
@@ -53,6 +58,18 @@ struct Alike {
   }
 };
 
+// How long ops take beside one transfer that is alone, as prefix sums over those around which it was in
+// flight.
+struct Beside {
+  static constexpr std::int32_t kMost = 127;
+  std::int64_t alone = -1;  // of the transfer; -1: unknown
+  std::int32_t first = 0;
+  std::int32_t count = 0;
+  std::array<std::int64_t, kMost + 1> sums;
+
+  [[nodiscard]] bool has(std::int32_t op) const { return op >= first && op < first + count; }
+};
+
 class KeptWalk {
  public:
   // Makes room for a candidate.
@@ -61,6 +78,18 @@ class KeptWalk {
   void keep_ends(std::span<const std::int64_t> done, const InFlight& flight);
   // That waits[next] comes first after the quiet entry, which is kept already.
   void keep_quiet(std::span<const Wait> waits, std::size_t next);
+
+  // That ops of these rates ran beside this transfer from here to there.
+  void keep_beside(std::int32_t bucket, std::int64_t alone, const std::array<Rate, 3>& rates,
+                   const StepData& data, std::int32_t begin, std::int32_t end);
+  // What is known of ops beside the same transfer; nothing: null.
+  [[nodiscard]] const Beside* beside(std::int32_t bucket, std::int64_t alone,
+                                     const Alike& alike) const {
+    const auto of = static_cast<std::size_t>(bucket);
+    const std::size_t settled = of < alike.changed ? of : of + alike.ahead;
+    if (of >= alike.changed && of < alike.from) return nullptr;
+    return beside_[settled].alone == alone ? &beside_[settled] : nullptr;
+  }
 
   [[nodiscard]] std::size_t launched() const { return choices_.size(); }
   [[nodiscard]] std::size_t quiet() const { return choices_.size() + 1; }
@@ -105,6 +134,7 @@ class KeptWalk {
   std::vector<StreamState> streams_;       // [entry][stream]
   std::vector<std::int32_t> first_begin_;  // [bucket]: first gradient of it and all later ones
   std::vector<std::int64_t> done_;         // [bucket]
+  std::vector<Beside> beside_;             // [bucket]
   std::vector<Wait> waits_;                // before the quiet entry
   bool has_quiet_ = false;
   bool pauses_ = false;  // FlightState::pauses, at the end
