@@ -1,8 +1,9 @@
 // Times the evaluator of candidates (search/step_model.h) beside a minimal candidate loop, in one run.
 //
 //   step_bench                         the table
-//   step_bench --check=10000           holds as many random placements of models against the simulator; a
-//                                      line per model and machine says how far it is
+//   step_bench --check=10000           holds as many random placements of models, every second one a change of
+//                                      the one before, against the simulator; a line per model and machine
+//                                      says how far it is
 //   step_bench --check=10000 --part=2/6   of those models and machines every sixth, from the second on
 //
 //   reference_walk/300   the loop below: the two streams of backward with contention, from nothing
@@ -27,6 +28,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -343,7 +345,7 @@ void register_all() {
 }
 
 struct Tally {
-  std::int64_t compared = 0, differ = 0, quick = 0, full = 0, steps = 0, none = 0;
+  std::int64_t compared = 0, differ = 0, quick = 0, full = 0, steps = 0, none = 0, rejoined = 0;
 };
 
 // Random placements of one model on one machine, quick and full, against the simulator.
@@ -359,12 +361,10 @@ void check_pair(const std::string& name, const std::string& machine, Machine kin
   StepWorkspace memory = made.model->workspace();
   sim::Graph graph;
   sim::Workspace workspace;
-  Random random(seed);
-  for (std::int64_t i = 0; i < each; ++i) {
-    const Choices choices = testing::random_choices(random, *made.model, random.between(1, 40));
-    const auto found = made.model->evaluate(choices, memory);
+  const auto compare = [&](std::int64_t i, const char* what, const Choices& choices,
+                           const std::optional<sim::StepSummary>& found) {
     ++tally.compared;
-    if (!found) continue;
+    if (!found) return;
     const schedule::Lowered lowered = schedule::lower(program, made.model->schedule_of(choices));
     const sim::StepSummary expected =
         sim::find_steady_state(lowered.program, costs, graph, workspace).summary;
@@ -372,17 +372,26 @@ void check_pair(const std::string& name, const std::string& machine, Machine kin
                        found->exposed_ns == expected.exposed_ns &&
                        found->communication_ns == expected.communication_ns &&
                        found->compute_ns == expected.compute_ns;
-    if (equal) continue;
+    if (equal) return;
     ++tally.differ;
-    std::printf("%s on %s, placement %lld: step %lld, simulated %lld\n", name.c_str(),
-                machine.c_str(), static_cast<long long>(i), static_cast<long long>(found->step_ns),
+    std::printf("%s on %s, %s %lld: step %lld, simulated %lld\n", name.c_str(), machine.c_str(),
+                what, static_cast<long long>(i), static_cast<long long>(found->step_ns),
                 static_cast<long long>(expected.step_ns));
+  };
+  Random random(seed);
+  for (std::int64_t i = 0; i < each; i += 2) {
+    Choices choices = testing::random_choices(random, *made.model, random.between(1, 40));
+    compare(i, "placement", choices, made.model->settle(choices, memory));
+    const std::size_t first =
+        std::min(testing::random_change(random, *made.model, choices), choices.size() - 1);
+    compare(i, "change of placement", choices, made.model->evaluate_change(choices, first, memory));
   }
   const StepModel::Counts& counts = StepModel::counts(memory);
   tally.quick += counts.quick;
   tally.full += counts.full;
   tally.steps += counts.steps;
   tally.none += counts.none;
+  tally.rejoined += counts.rejoined;
 }
 
 struct Part {
@@ -395,9 +404,13 @@ int check(std::int64_t wanted, const Part& part) {
     std::string cluster;
     Machine machine = Machine::Shipped;
   };
-  const std::vector<Place> clusters = {{"a100x8"},        {"a100x4_pcie"},
-                                       {"a100x16_ib"},    {"b200x8"},
-                                       {"h100x16_tcpxo"}, {"a100x4_pcie", Machine::Cpu}};
+  const std::vector<Place> clusters = {{"a100x8"},
+                                       {"a100x4_pcie"},
+                                       {"a100x16_ib"},
+                                       {"b200x8"},
+                                       {"h100x16_tcpxo"},
+                                       {"a100x4_pcie", Machine::Cpu},
+                                       {"a100x8", Machine::SlowHost}};
   const std::vector<std::string> names = {"resnet18",  "resnet50", "googlenet", "vgg16",
                                           "bert_base", "gpt2",     "mlp"};
   const std::int64_t each = 1 + wanted / static_cast<std::int64_t>(names.size() * clusters.size());
@@ -411,18 +424,22 @@ int check(std::int64_t wanted, const Part& part) {
       check_pair(name, machine, kind, each, static_cast<std::uint64_t>(seed), all);
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
       std::printf("%s on %s%s: %lld placements so far, %lld differ (%.1f s)\n", name.c_str(),
-                  machine.c_str(), kind == Machine::Cpu ? " by processors" : "",
+                  machine.c_str(),
+                  kind == Machine::Cpu        ? " by processors"
+                  : kind == Machine::SlowHost ? " with a slow host"
+                                              : "",
                   static_cast<long long>(all.compared), static_cast<long long>(all.differ),
                   took.count());
       std::fflush(stdout);
     }
   }
   std::printf(
-      "%lld placements, %lld differ; %lld walked quickly, %lld fully, %lld step after step, %lld "
-      "left to the simulator\n",
+      "%lld placements, %lld differ; %lld walked quickly, %lld fully (%lld rejoined), %lld step "
+      "after step, %lld left to the simulator\n",
       static_cast<long long>(all.compared), static_cast<long long>(all.differ),
       static_cast<long long>(all.quick), static_cast<long long>(all.full),
-      static_cast<long long>(all.steps), static_cast<long long>(all.none));
+      static_cast<long long>(all.rejoined), static_cast<long long>(all.steps),
+      static_cast<long long>(all.none));
   return all.differ == 0 ? 0 : 1;
 }
 

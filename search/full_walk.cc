@@ -29,18 +29,28 @@ class Walk {
         prices_(prices),
         memory_(memory),
         flight_(data, choices, prices, times_of(host, choices.size(), memory),
-                done_of(choices.size(), memory), memory.shares, memory.pairs) {
+                done_of(choices.size(), memory), memory.shares, memory.rates, memory.streams) {
+    memory_.rejoined = false;
     if (copies_) find_owners();
   }
 
   std::optional<sim::StepSummary> one_step(std::size_t first, Keep keep) {
     begin_step();
-    memory_.rejoined = false;
-    if (keep == Keep::No && first > 0) find_rejoining(first);
-    if (first > 0) first = take_up(first);
-    if (keep == Keep::Yes) prepare_to_keep();
+    keeps_ = keep == Keep::Yes;
+    const std::size_t streams = flight_.streams().size();
+    KeptWalk& kept = memory_.kept;
+    if (keep == Keep::Yes) {
+      kept.prepare(choices_, streams, copies_);
+    } else if (first > 0) {
+      alike_ = kept.compare(choices_, first, streams, copies_);
+      first = kept.start_of(first, streams, copies_);
+      if (first > 0) kept.take_up(first, choices_, state_, flight_, memory_.done);
+    }
     play(first, keep);
-    if (keep == Keep::Yes) keep_end();
+    if (keep == Keep::Yes) {
+      kept.keep(kept.ended(), state_, flight_);
+      kept.keep_ends(memory_.done, flight_);
+    }
     if (flight_.state().too_long || !stands_for_all()) return std::nullopt;
     return summary_since({}, 0);
   }
@@ -97,18 +107,6 @@ class Walk {
     }
   }
 
-  void order_waits() {
-    std::vector<FullMemory::Wait>& waits = memory_.waits;
-    waits.clear();
-    for (std::size_t b = 0; b < choices_.size(); ++b) {
-      const FullMemory::Wait wait{data_.wait_of(choices_[b]), static_cast<std::int32_t>(b)};
-      std::size_t at = waits.size();
-      waits.push_back(wait);
-      for (; at > 0 && waits[at - 1].place > wait.place; --at) waits[at] = waits[at - 1];
-      waits[at] = wait;
-    }
-  }
-
   void begin_step() {
     memory_.waited.assign(choices_.size(), 0);
     std::fill_n(memory_.done.begin(), choices_.size(), kNever);
@@ -118,131 +116,96 @@ class Walk {
   }
   [[nodiscard]] bool limited() const { return limited_ || flight_.state().limited; }
 
-  void prepare_to_keep() {
-    FullMemory::Kept& kept = memory_.kept;
-    const std::size_t count = choices_.size();
-    kept.copies = copies_;
-    kept.stride = flight_.streams().size();
-    kept.walk.resize(count);
-    kept.flight.resize(count);
-    kept.streams.resize(count * kept.stride);
-    kept.first_begin.resize(count);
-    std::int32_t first = data_.count();
-    for (std::size_t b = count; b-- > 0;) {
-      first = kept.first_begin[b] = std::min(first, choices_[b].begin);
-    }
-  }
-
-  void keep_end() {
-    FullMemory::Kept& kept = memory_.kept;
-    kept.done.assign(memory_.done.begin(), memory_.done.end());
-    kept.choices.assign(choices_.begin(), choices_.end());
-    kept.end = state_;
-    kept.communication = flight_.communication();
-    kept.pauses = flight_.state().pauses;
-  }
-
-  // From which bucket on those of the settled candidate follow; `changed` is the first that does not. The
-  // waits for buckets before it must cost nothing once these have ended.
-  void find_rejoining(std::size_t changed) {
-    const FullMemory::Kept& kept = memory_.kept;
-    if (copies_ || kept.copies || kept.pauses || data_.wake_up > 0 || data_.scales_after) return;
-    if (kept.stride != flight_.streams().size() || changed >= kept.choices.size()) return;
-    const std::size_t most = std::min(choices_.size(), kept.choices.size()) - changed;
-    std::size_t equal = 0;
-    while (equal < most &&
-           choices_[choices_.size() - 1 - equal] == kept.choices[kept.choices.size() - 1 - equal]) {
-      ++equal;
-    }
-    const auto for_itself = [](const BucketChoice& of) { return of.scope == WaitScope::Event; };
-    const std::span<const BucketChoice> before = kept.choices;
-    if (!std::ranges::all_of(choices_.subspan(changed, choices_.size() - equal - changed),
-                             for_itself) ||
-        !std::ranges::all_of(before.subspan(changed, before.size() - equal - changed),
-                             for_itself)) {
-      return;
-    }
-    rejoins_from_ = choices_.size() - equal;
-  }
-
-  // Whether all stands as before the launch of the same bucket of the settled candidate, but for a shift
-  // in time; then takes up its end.
-  bool rejoins(std::size_t b) {
-    const FullMemory::Kept& kept = memory_.kept;
-    const std::size_t ahead = kept.choices.size() - choices_.size();  // may wrap around, and back
-    const WalkState& then = kept.walk[b + ahead];
-    const FlightState& flight = kept.flight[b + ahead];
-    const FlightState& mine = flight_.state();
-    const std::int64_t shift = state_.now - then.now;
-    if (state_.op != then.op || state_.launch != then.launch || mine.pauses || mine.too_long ||
-        mine.in_flight != flight.in_flight || mine.busy != flight.busy ||
-        (mine.in_flight > 0 && mine.since - flight.since != shift) ||
-        !std::equal(mine.active.begin(), mine.active.begin() + mine.in_flight,
-                    flight.active.begin())) {
-      return false;
-    }
-    for (std::size_t s = 0; s < kept.stride; ++s) {
-      const StreamState& now = flight_.streams()[s];
-      if (now.head >= 0 && at(now.head) < rejoins_from_) return false;
-      const StreamState& before = kept.streams[(b + ahead) * kept.stride + s];
-      const TimeShift to{state_.now, shift, static_cast<std::int32_t>(ahead)};
-      if (!stands_as(now, before, to)) return false;
-    }
-    communication_ = kept.communication + mine.communication - flight.communication;
-    WalkState end = kept.end;
-    end.now += shift;
-    end.overlapped += state_.overlapped - then.overlapped;
-    end.computed += state_.computed - then.computed;
-    state_ = end;
-    memory_.rejoined = true;
-    return true;
-  }
-
-  void keep_state(std::size_t b) {
-    FullMemory::Kept& kept = memory_.kept;
-    kept.walk[b] = state_;
-    kept.flight[b] = flight_.state();
-    std::ranges::copy(flight_.streams(), kept.streams.begin() + at(b * kept.stride));
-  }
-
-  // The state before the last bucket, up to this one, in front of which no gradient of it or of a later
-  // one has been packed: how packs are divided depends on all buckets that hold them.
-  std::size_t take_up(std::size_t first) {
-    const FullMemory::Kept& kept = memory_.kept;
-    if (kept.copies != copies_ || kept.stride > flight_.streams().size()) return 0;
-    if (copies_) {
-      while (first > 0 && kept.first_begin[first] < kept.walk[first].gradient) --first;
-    }
-    if (first == 0) return 0;
-    state_ = kept.walk[first];
-    const auto streams = std::span(kept.streams).subspan(first * kept.stride, kept.stride);
-    flight_.restore(kept.flight[first], streams);
-    std::copy_n(kept.done.begin(), first, memory_.done.begin());
-    for (const StreamState& stream : streams) {  // what has not ended
-      if (stream.head < 0) continue;
-      const std::int32_t on = choices_[at(stream.head)].stream;
-      for (std::int32_t b = stream.head; b <= stream.tail; ++b) {
-        if (choices_[at(b)].stream == on) memory_.done[at(b)] = kNever;
-      }
-    }
-    return first;
-  }
-
   void play(std::size_t first, Keep keep) {
+    KeptWalk& kept = memory_.kept;
     for (std::size_t b = first; b < choices_.size(); ++b) {
-      if (b >= rejoins_from_ && rejoins(b)) return;
-      if (keep == Keep::Yes) keep_state(b);
+      if (b >= alike_.from && kept.stands(b, alike_, state_, flight_)) {
+        if (rejoin(b)) return;
+        break;
+      }
+      if (keep == Keep::Yes) kept.keep(b, state_, flight_);
       state_.launch = data_.launch_of(choices_[b], state_.launch);
       run_through(state_.launch);
       launch(b);
     }
-    order_waits();
-    for (const FullMemory::Wait& wait : memory_.waits) {
-      run_to(std::min(wait.place, data_.ops()));
-      wait_for(wait.bucket);
+    if (keep == Keep::Yes) kept.keep(kept.launched(), state_, flight_);
+    order_waits(data_, choices_, memory_.waits);
+    finish(memory_.rejoined ? move_on_to_quiet() : 0, keep);
+    communication_ = flight_.communication();
+  }
+
+  // What follows up to the last launch is as in the settled candidate, and what follows that, too, where
+  // waits for what has ended cost nothing: then it gives true.
+  bool rejoin(std::size_t b) {
+    const KeptWalk& kept = memory_.kept;
+    const std::size_t entry = b + alike_.ahead;
+    memory_.rejoined = true;
+    if (!copies_ && !data_.scales_after && data_.wake_up == 0 &&
+        kept.wait_alone(choices_, alike_)) {
+      kept.move_on(entry, kept.ended(), alike_, state_, flight_);
+      communication_ = flight_.communication();
+      return true;
+    }
+    const std::int64_t shift = kept.move_on(entry, kept.launched(), alike_, state_, flight_);
+    kept.shift_ends(choices_, alike_, shift, flight_, memory_.done);
+    return false;
+  }
+
+  // Behind the last launch; likewise. Gives the next wait.
+  std::size_t move_on_to_quiet() {
+    const KeptWalk& kept = memory_.kept;
+    const std::size_t next = kept.waits_before_quiet(choices_, memory_.waits, alike_);
+    if (next == 0) return 0;
+    kept.move_on(kept.launched(), kept.quiet(), alike_, state_, flight_);
+    for (std::size_t i = 0; i < next; ++i) memory_.waited[at(memory_.waits[i].bucket)] = 1;
+    return next;
+  }
+
+  // From this wait on.
+  void finish(std::size_t next, Keep keep) {
+    const std::vector<Wait>& waits = memory_.waits;
+    for (; next < waits.size(); ++next) {
+      if (!limits_ && flight_.idle(state_.now)) {
+        if (keep == Keep::Yes) {
+          memory_.kept.keep(memory_.kept.quiet(), state_, flight_);
+          memory_.kept.keep_quiet(waits, next);
+        }
+        finish_alone(next);
+        return;
+      }
+      run_to(std::min(waits[next].place, data_.ops()));
+      wait_for(waits[next].bucket);
     }
     run_to(data_.ops());
-    communication_ = flight_.communication();
+  }
+
+  // Where nothing is in flight any more, the order of what is left does not matter.
+  void finish_alone(std::size_t next) {
+    const std::int32_t left = data_.ops() - state_.op;
+    std::int64_t took = data_.view.full.back() - data_.view.full[at(state_.op)];
+    state_.computed += took - data_.gap * left;
+    state_.op = data_.ops();
+    if (data_.wake_up > 0 || copies_) {
+      for (; next < memory_.waits.size(); ++next) {
+        const std::int32_t bucket = memory_.waits[next].bucket;
+        const BucketChoice& choice = choices_[at(bucket)];
+        char& waited = memory_.waited[at(event_of(bucket))];
+        if (waited == 0) took += data_.wake_up;
+        waited = 1;
+        if (choice.mode != BucketMode::Copy) continue;
+        const std::int64_t unpack = prices_.of(choice.begin, choice.end).unpack;
+        took += unpack;
+        state_.computed += std::max<std::int64_t>(0, unpack - data_.gap);
+      }
+    }
+    state_.now += took;
+  }
+
+  // For whose end the compute stream waits.
+  [[nodiscard]] std::int32_t event_of(std::int32_t bucket) const {
+    const BucketChoice& choice = choices_[at(bucket)];
+    if (choice.scope == WaitScope::Event) return bucket;
+    return flight_.streams()[at(choice.stream)].tail;
   }
 
   // All ops up to and including this one, and the packs behind them.
@@ -313,6 +276,7 @@ class Walk {
     } else {
       const std::array<Rate, 3>& rates = flight_.rates();
       const std::int64_t room = event - state_.now;
+      took = run_as_known(target, room);
       for (; state_.op < target; ++state_.op) {
         const Rate& rate = rates[static_cast<std::size_t>(data_.kernel[state_.op])];
         const std::int64_t more = took + rate.lasts(data_.work[state_.op] << kFractionBits);
@@ -322,10 +286,48 @@ class Walk {
     }
     state_.now += took;
     count(took - data_.gap * (state_.op - first));
+    if (keeps_ && flight_.single() != nullptr && !flight_.plain()) {
+      const StreamState& only = *flight_.single();
+      memory_.kept.keep_beside(only.head, only.alone, flight_.rates(), data_, first, state_.op);
+    }
+  }
+
+  // Ops beside a transfer beside which the settled candidate has had them, too; gives how long they took.
+  std::int64_t run_as_known(std::int32_t target, std::int64_t room) {
+    const StreamState* const only = flight_.single();
+    if (only == nullptr) return 0;
+    const Beside* const known = memory_.kept.beside(only->head, only->alone, alike_);
+    if (known == nullptr || !known->has(state_.op)) return 0;
+    const std::int64_t* const sums = known->sums.data();
+    const std::int32_t begin = state_.op - known->first;
+    std::int32_t end = std::min(target - known->first, known->count);
+    const std::int64_t latest = room + sums[begin];
+    if (sums[end] > latest) {
+      end =
+          static_cast<std::int32_t>(std::upper_bound(sums + begin, sums + end, latest) - sums) - 1;
+    }
+    state_.op = known->first + end;
+    return sums[end] - sums[begin];
   }
 
   // The same, each op not before it has been issued.
   void run_as_issued(std::int32_t target) {
+    if (!flight_.none() && (slows_transfers_ || !flight_.plain())) {
+      run_each_as_issued(target);
+      return;
+    }
+    const IssuedRuns& runs = flight_.none() ? data_.full_runs : data_.beside_runs;
+    const std::int32_t first = state_.op;
+    const IssuedRuns::Run run =
+        runs.run({first, state_.now, state_.host + data_.latency}, target, flight_.next_event());
+    limited_ = limited_ || run.now - state_.now > run.work;
+    state_.op = run.op;
+    state_.now = run.now;
+    state_.host += runs.issue(first, run.op);
+    count(run.work - data_.gap * (run.op - first));
+  }
+
+  void run_each_as_issued(std::int32_t target) {
     const std::array<Rate, 3>& rates = flight_.rates();
     const std::int64_t event = flight_.next_event();
     const bool keeps_rates = !slows_transfers_ || flight_.none();
@@ -407,8 +409,7 @@ class Walk {
 
   void wait_for(std::int32_t bucket) {
     const BucketChoice& choice = choices_[at(bucket)];
-    const std::int32_t event =
-        choice.scope == WaitScope::WholeStream ? flight_.streams()[at(choice.stream)].tail : bucket;
+    const std::int32_t event = event_of(bucket);
     if (memory_.waited[at(event)] == 0) {
       memory_.waited[at(event)] = 1;
       issue(data_.event);
@@ -473,7 +474,8 @@ class Walk {
   WalkState state_;
   bool limited_ = false;            // the host held something back in this step
   std::int64_t communication_ = 0;  // at its end
-  std::size_t rejoins_from_ = SIZE_MAX;
+  Alike alike_;
+  bool keeps_ = false;
 };
 
 }  // namespace

@@ -19,6 +19,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -26,29 +27,14 @@
 #include <vector>
 
 #include "search/in_flight.h"
+#include "search/kept_walk.h"
 #include "search/step_data.h"
 #include "sim/simulate.h"
 #include "sim/steady.h"
 
 namespace dovetail::search {
 
-// Where the compute stream and the host stand.
-struct WalkState {
-  std::int64_t now = 0;
-  std::int64_t host = 0;
-  std::int64_t overlapped = 0;  // of the time with a collective in flight: compute was running
-  std::int64_t computed = 0;    // by what counts as compute
-  std::int32_t op = 0;          // next
-  std::int32_t gradient = 0;    // next to be packed, if any bucket is copied
-  std::int32_t launch = 0;      // op behind which the last bucket was launched
-  std::int32_t packs = 0;
-};
-
 struct FullMemory {
-  struct Wait {
-    std::int32_t place = 0;  // the op before which it stands
-    std::int32_t bucket = 0;
-  };
   // Of the candidate that is walked.
   std::vector<std::int32_t> owner;  // [gradient]: its bucket, if any bucket is copied
   std::vector<Wait> waits;          // in order of place, then launch
@@ -57,23 +43,10 @@ struct FullMemory {
   std::vector<BucketTimes> times;
   std::vector<BucketTimes> at_once;  // [bucket]: of a host far ahead
   sim::LinkShares shares{0};
-  PairMemo pairs;
+  RateMemo rates;
+  std::array<StreamState, kMostStreams> streams;
   bool rejoined = false;  // the last walk ended where the settled one went on alike
-  // Of the settled one: before each bucket's launch.
-  struct Kept {
-    std::vector<WalkState> walk;
-    std::vector<FlightState> flight;
-    std::vector<StreamState> streams;       // [bucket][stream]
-    std::vector<std::int32_t> first_begin;  // first gradient of this and all later buckets
-    std::vector<std::int64_t> done;
-    std::size_t stride = 0;
-    bool copies = false;
-    // What a walk that rejoins it ends with.
-    std::vector<BucketChoice> choices;
-    WalkState end;
-    std::int64_t communication = 0;
-    bool pauses = false;  // FlightState::pauses
-  } kept;
+  KeptWalk kept;
 };
 
 // Walks from bucket `first` on; those before it are as in the settled candidate. Keep::Yes settles.

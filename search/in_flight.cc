@@ -7,17 +7,35 @@
 
 namespace dovetail::search {
 
-bool stands_as(const StreamState& now, const StreamState& then, const TimeShift& by) {
-  if (now.head < 0 || then.head < 0) {
-    return now.head < 0 && then.head < 0 && now.free <= by.now && then.free <= by.now - by.shift;
+void InFlight::move_on(const FlightState& from, const FlightState& to,
+                       std::span<const StreamState> stood, std::span<const StreamState> stand,
+                       const Shift& shift) {
+  FlightState moved = to;
+  moved.too_long = to.too_long || state_.too_long;
+  moved.limited = to.limited || state_.limited;
+  moved.pauses = to.pauses || state_.pauses;
+  moved.since += shift.time;
+  moved.communication += state_.communication - from.communication;
+  state_ = moved;
+  for (std::size_t s = 0; s < stand.size(); ++s) {
+    if (stood[s].head < 0 && stood[s].tail == stand[s].tail)
+      continue;  // nothing was launched there
+    const StreamState before = stream_[s];
+    StreamState& stream = stream_[s];
+    stream = stand[s];
+    if (stream.head >= 0) stream.head -= shift.ahead;
+    if (stream.tail >= 0) stream.tail -= shift.ahead;
+    if (stream.event != kNever) stream.event += shift.time;
+    stream.free += shift.time;
+    stream.last_end += shift.time;
+    stream.since += shift.time;
+    if (stream.first_start >= 0) stream.first_start += shift.time;
+    if (before.first_start < 0) continue;
+    stream.first_start = before.first_start;
+    stream.first_spread = before.first_spread;
   }
-  if (now.head + by.ahead != then.head || now.tail + by.ahead != then.tail ||
-      now.in_flight != then.in_flight || now.event - then.event != by.shift) {
-    return false;
-  }
-  return !now.in_flight ||
-         (now.left == then.left && now.since - then.since == by.shift && now.rate == then.rate &&
-          now.alone == then.alone && now.wire == then.wire && now.share == then.share);
+  known_ = false;
+  pair_ = nullptr;
 }
 
 void InFlight::begin(StreamState& stream, std::int64_t time) {
@@ -34,8 +52,10 @@ void InFlight::begin(StreamState& stream, std::int64_t time) {
   stream.left = (state_.too_long ? 0 : work) << kFractionBits;
   stream.since = time;
   stream.alone = std::max<std::int64_t>(work, 1);
-  const std::int64_t latency = std::min(data_.wire_latency, stream.alone);
-  stream.wire = static_cast<double>(stream.alone - latency) / static_cast<double>(stream.alone);
+  if (shares_links_) {
+    const std::int64_t latency = std::min(data_.wire_latency, stream.alone);
+    stream.wire = static_cast<double>(stream.alone - latency) / static_cast<double>(stream.alone);
+  }
   stream.share = 1;
   stream.rate = transfer_rate(stream);
   stream.event = time + search::lasts(stream.left, stream.rate);
@@ -112,16 +132,13 @@ void InFlight::share_links(std::int64_t time) {
 }
 
 void InFlight::share_among_two() {
-  const auto on = [this](std::size_t i) -> StreamState& {
-    return stream_[static_cast<std::size_t>(state_.active[i])];
-  };
   // In the order of the streams, as the simulator adds them.
   const bool in_order = state_.active[0] < state_.active[1];
-  StreamState& first = on(in_order ? 0 : 1);
-  StreamState& second = on(in_order ? 1 : 0);
+  StreamState& first = active(in_order ? 0 : 1);
+  StreamState& second = active(in_order ? 1 : 0);
   const double first_part = first.wire / beside_compute();
   const double second_part = second.wire / beside_compute();
-  Pair& pair = pairs_.at(first_part, second_part);
+  Pair& pair = memo_.at(first_part, second_part);
   const bool fresh = pair.first != first_part || pair.second != second_part;
   if (fresh) {
     shares_.clear();
@@ -141,28 +158,32 @@ void InFlight::share_among_two() {
 }
 
 void InFlight::find_rates() {
+  static constexpr std::array<Rate, 3> kFull = {};
   known_ = true;
-  rates_ = pair_ != nullptr && state_.in_flight == 2 ? pair_->rates : rates_now();
+  if (none()) {
+    rates_ = &kFull;
+  } else if (plain()) {
+    rates_ = &data_.beside;
+  } else if (pair_ != nullptr && state_.in_flight == 2) {
+    rates_ = &pair_->rates;
+  } else if (const StreamState& first = active(0); state_.in_flight == 1 && first.share == 1) {
+    Single& single = memo_.at(first.alone);
+    if (single.alone != first.alone) single = {.alone = first.alone, .rates = rates_now()};
+    rates_ = &single.rates;
+  } else {
+    own_rates_ = rates_now();
+    rates_ = &own_rates_;
+  }
 }
 
 std::array<Rate, 3> InFlight::rates_now() const {
   sim::Taken taken;
-  for (std::int32_t i = 0; i < state_.in_flight; ++i) {
-    const StreamState& stream =
-        stream_[static_cast<std::size_t>(state_.active[static_cast<std::size_t>(i)])];
-    taken.add(data_.contention, stream.share, stream.alone);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(state_.in_flight); ++i) {
+    taken.add(data_.contention, active(i).share, active(i).alone);
   }
   std::array<Rate, 3> rates;
   for (std::size_t kernel = 0; kernel < rates.size(); ++kernel) {
-    Rate& rate = rates[kernel];
-    if (none()) {
-      rate.rate = kFullRate;
-    } else if (plain()) {
-      rate.rate = data_.beside[kernel];
-    } else {
-      rate.rate = sim::whole_rate(taken.left(static_cast<models::KernelClass>(kernel)));
-    }
-    rate.inverse = 1.0 / static_cast<double>(rate.rate);
+    rates[kernel] = Rate(sim::whole_rate(taken.left(static_cast<models::KernelClass>(kernel))));
   }
   return rates;
 }

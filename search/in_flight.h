@@ -43,15 +43,12 @@ struct StreamState {
   std::int64_t first_spread = 0;
 };
 
-// Between two moments: the later one, how much later it is, and how many places further on the buckets
-// stood in the list at the earlier one.
-struct TimeShift {
-  std::int64_t now = 0;
-  std::int64_t shift = 0;
+// What comes after two moments that are alike: how much later all is, and how many places further on the
+// buckets stood in the list at the earlier one.
+struct Shift {
+  std::int64_t time = 0;
   std::int32_t ahead = 0;
 };
-// Whether the stream goes on now as the other one did then, where no pause matters.
-bool stands_as(const StreamState& now, const StreamState& then, const TimeShift& by);
 
 struct FlightState {
   std::array<std::int32_t, kMostStreams>
@@ -65,20 +62,6 @@ struct FlightState {
   std::int64_t communication = 0;  // time with a collective in flight, up to `since`
 };
 
-// How fast an op of each class goes.
-struct Rate {
-  std::int64_t rate = kFullRate;
-  double inverse = 1.0 / static_cast<double>(kFullRate);
-
-  // How long `left`, in 2^-20 ns, lasts, rounded up to ns. The estimate is at most an eighth off, so
-  // counting up from it finds the exact one. REQUIRES: rate >= 2^14 (sim::Taken::left).
-  [[nodiscard]] std::int64_t lasts(std::int64_t left) const {
-    auto found = static_cast<std::int64_t>(static_cast<double>(left) * inverse);
-    while (found * rate < left) ++found;
-    return found;
-  }
-};
-
 // How two transfers share the links, and what compute does beside them: found once per pair of parts that
 // they want (sim/rates.h), for a search meets the same pairs again and again.
 struct Pair {
@@ -88,8 +71,17 @@ struct Pair {
   double second_share = 1;
   std::array<Rate, 3> rates = {};  // where collectives take no processor time
 };
-class PairMemo {
+// What compute does beside one transfer that is alone on its links, by the transfer's duration.
+struct Single {
+  std::int64_t alone = -1;
+  std::array<Rate, 3> rates = {};
+};
+class RateMemo {
  public:
+  Single& at(std::int64_t alone) {
+    const std::uint64_t key = static_cast<std::uint64_t>(alone) * 0x9E3779B97F4A7C15ULL;
+    return singles_[key >> (64 - kBits)];
+  }
   Pair& at(double first, double second) {
     const std::uint64_t key = std::bit_cast<std::uint64_t>(first) * 0x9E3779B97F4A7C15ULL ^
                               std::bit_cast<std::uint64_t>(second);
@@ -99,6 +91,7 @@ class PairMemo {
  private:
   static constexpr int kBits = 12;
   std::vector<Pair> entries_ = std::vector<Pair>(std::size_t{1} << kBits);
+  std::vector<Single> singles_ = std::vector<Single>(std::size_t{1} << kBits);
 };
 
 // Of a bucket, in ns from the start of the first step.
@@ -111,25 +104,27 @@ class InFlight {
  public:
   InFlight(const StepData& data, std::span<const BucketChoice> choices, PriceMemo& prices,
            std::span<const BucketTimes> times, std::span<std::int64_t> done,
-           sim::LinkShares& shares, PairMemo& pairs)
+           sim::LinkShares& shares, RateMemo& memo, std::span<StreamState, kMostStreams> states)
       : data_(data),
         choices_(choices),
         prices_(prices),
         times_(times),
         done_(done),
         shares_(shares),
-        pairs_(pairs) {
+        memo_(memo),
+        stream_(states) {
     bool several = false;
     for (const BucketChoice& choice : choices) {
       streams_ = std::max(streams_, choice.stream + 1);
       several = several || choice.stream != choices.front().stream;
     }
     shares_links_ = several && !data.demands.empty();
+    std::fill_n(stream_.begin(), streams_, StreamState{});
   }
 
   [[nodiscard]] const FlightState& state() const { return state_; }
   [[nodiscard]] std::span<const StreamState> streams() const {
-    return std::span(stream_).first(static_cast<std::size_t>(streams_));
+    return stream_.first(static_cast<std::size_t>(streams_));
   }
   // Takes up a walk. REQUIRES: no more streams than the candidate has.
   void restore(const FlightState& state, std::span<const StreamState> streams) {
@@ -137,9 +132,13 @@ class InFlight {
     std::ranges::copy(streams, stream_.begin());
     known_ = false;
   }
+  // Goes on as from one moment to a later one of another walk. REQUIRES: all stands as at the first of
+  // them, but for the shift.
+  void move_on(const FlightState& from, const FlightState& to, std::span<const StreamState> stood,
+               std::span<const StreamState> stand, const Shift& shift);
 
   void begin_step() {
-    for (StreamState& stream : std::span(stream_).first(static_cast<std::size_t>(streams_))) {
+    for (StreamState& stream : stream_.first(static_cast<std::size_t>(streams_))) {
       stream.head = stream.tail = -1;
     }
     state_.limited = false;
@@ -154,7 +153,17 @@ class InFlight {
     stream.event = std::max({stream.free, now, times_[bucket].issued});
   }
 
+  [[nodiscard]] StreamState& active(std::size_t i) const {
+    return stream_[static_cast<std::size_t>(state_.active[i])];
+  }
   [[nodiscard]] bool none() const { return state_.in_flight == 0; }
+  // Whether nothing is in flight or behind it at this time, and nothing queued.
+  [[nodiscard]] bool idle(std::int64_t now) const {
+    for (std::int32_t s = 0; s < streams_; ++s) {
+      if (stream_[s].head >= 0 || stream_[s].free > now) return false;
+    }
+    return true;
+  }
   // Whether compute goes as beside one transfer that takes no processor time.
   [[nodiscard]] bool plain() const {
     return state_.in_flight == 1 && data_.contention.collective_cpu == Duration{};
@@ -182,10 +191,16 @@ class InFlight {
   // The compute stream computes or waits from now on.
   void set_busy(bool busy, std::int64_t now);
 
+  // The transfer in flight, if it is the only one and alone on its links; else null.
+  [[nodiscard]] const StreamState* single() const {
+    if (state_.in_flight != 1) return nullptr;
+    const StreamState& only = active(0);
+    return only.share == 1 ? &only : nullptr;
+  }
   // Of compute; they hold until the next event.
   const std::array<Rate, 3>& rates() {
     if (!known_) find_rates();
-    return rates_;
+    return *rates_;
   }
 
   // Time with a collective in flight so far.
@@ -213,7 +228,7 @@ class InFlight {
     return state_.busy ? data_.contention.collective_slowdown : 1;
   }
   [[nodiscard]] std::int64_t transfer_rate(const StreamState& stream) const {
-    if (stream.share == 1 && beside_compute() == 1) return kFullRate;
+    if (stream.share == 1) return state_.busy ? data_.slowed : kFullRate;
     return sim::whole_rate(stream.share / beside_compute());
   }
 
@@ -223,13 +238,14 @@ class InFlight {
   const std::span<const BucketTimes> times_;
   const std::span<std::int64_t> done_;  // [bucket]: its end with the scale behind it, or kNever
   sim::LinkShares& shares_;
-  PairMemo& pairs_;
+  RateMemo& memo_;
   const Pair* pair_ = nullptr;  // of the two in flight, where they share links
   std::int32_t streams_ = 0;
   bool shares_links_ = false;
   FlightState state_;
-  std::array<StreamState, kMostStreams> stream_;
-  std::array<Rate, 3> rates_;
+  const std::span<StreamState, kMostStreams> stream_;
+  std::array<Rate, 3> own_rates_;
+  const std::array<Rate, 3>* rates_ = nullptr;
   bool known_ = false;  // rates_ are those of what is in flight
 };
 

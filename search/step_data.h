@@ -17,6 +17,7 @@
 #include "schedule/id_table.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
+#include "search/issued_runs.h"
 #include "search/step_model.h"
 #include "sim/rates.h"
 
@@ -36,6 +37,23 @@ inline std::int64_t lasts(std::int64_t left, std::int64_t rate) {
   if (rate == kFullRate) return (left + kFullRate - 1) >> kFractionBits;
   return (left + rate - 1) / rate;
 }
+
+// How fast an op of each class goes.
+struct Rate {
+  std::int64_t rate = kFullRate;
+  double inverse = 1.0 / static_cast<double>(kFullRate);
+
+  constexpr Rate() = default;
+  explicit constexpr Rate(std::int64_t of) : rate(of), inverse(1.0 / static_cast<double>(of)) {}
+
+  // How long `left`, in 2^-20 ns, lasts, rounded up to ns. The estimate is at most an eighth off, so
+  // counting up from it finds the exact one. REQUIRES: rate >= 2^14 (sim::Taken::left).
+  [[nodiscard]] std::int64_t lasts(std::int64_t left) const {
+    auto found = static_cast<std::int64_t>(static_cast<double>(left) * inverse);
+    while (found * rate < left) ++found;
+    return found;
+  }
+};
 
 // The compute stream of a whole step with no waits on it: its ops, in copy mode each with one pack of
 // all that it produces.
@@ -81,7 +99,8 @@ struct StepData {
   // What is in flight together (sim/rates.h). `beside`: compute beside one transfer, by class of kernel,
   // where transfers take no processor time.
   models::Contention contention;
-  std::array<std::int64_t, 3> beside{};
+  std::array<Rate, 3> beside{};
+  std::int64_t slowed = kFullRate;   // a transfer that is alone on its links, beside compute
   std::int64_t wire_latency = 0;     // of the all-reduce, as far as links are shared
   std::vector<sim::Demand> demands;  // of one transfer; none: streams share no link
   std::size_t resources = 0;
@@ -98,6 +117,7 @@ struct StepData {
   std::int32_t after_backward = 0;  // the op behind it, or kBehindAllOps
   std::int32_t earliest_launch = 0;
   NodeTable view, packed;
+  IssuedRuns full_runs, beside_runs;  // as in `view`, where the host issues
 
   // Gradients, in ready order.
   std::vector<TensorId> tensors;    // of the Program that the user gave
@@ -126,7 +146,7 @@ struct StepData {
     return choice.wait == schedule::WaitPoint::FirstUse ? use : std::min(use, after_backward);
   }
   [[nodiscard]] std::int64_t beside_of(models::KernelClass of) const {
-    return beside[static_cast<std::size_t>(of)];
+    return beside[static_cast<std::size_t>(of)].rate;
   }
   // With the launch gap. REQUIRES: the machine can copy.
   [[nodiscard]] std::int64_t copy_work(std::int64_t moved) const {

@@ -72,6 +72,12 @@ std::optional<std::string> refusal_of(const Program& program, const models::Cost
   return std::nullopt;
 }
 
+std::vector<std::int64_t> differences(const std::vector<std::int64_t>& sums) {
+  std::vector<std::int64_t> found;
+  for (std::size_t i = 1; i < sums.size(); ++i) found.push_back(sums[i] - sums[i - 1]);
+  return found;
+}
+
 class Builder {
  public:
   Builder(const models::Costs& costs, const Schedule& frame, ScheduledProgram probe)
@@ -90,6 +96,10 @@ class Builder {
     data_.group = program_.group(owed.front().group);
     take_links();
     data_.view = node_table(false);
+    if (!data_.inline_host) {
+      data_.full_runs = IssuedRuns(data_.work, data_.issue);
+      data_.beside_runs = IssuedRuns(differences(data_.view.beside), data_.issue);
+    }
     try {
       data_.packed = node_table(true);
     } catch (const InputError&) {
@@ -116,12 +126,13 @@ class Builder {
     data_.enqueue = data_.inline_host ? host.collective.count() : 0;
     data_.wake_up = data_.inline_host ? host.event.count() : 0;
     data_.contention = data_.costs.contention(Rank{0});
+    data_.slowed = sim::whole_rate(1 / data_.contention.collective_slowdown);
     sim::Taken taken;
     taken.add(data_.contention, 1, 1);
     taken.core = 0;
     for (const models::KernelClass kernel :
          {models::KernelClass::Gemm, models::KernelClass::Memory, models::KernelClass::Other}) {
-      data_.beside[static_cast<std::size_t>(kernel)] = sim::whole_rate(taken.left(kernel));
+      data_.beside[static_cast<std::size_t>(kernel)] = Rate(sim::whole_rate(taken.left(kernel)));
     }
   }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -135,8 +136,33 @@ class KeptCheck {
   void find_ops() {
     unrolled_ = plan_.micro_steps != original_.micro_steps;
     if (!unrolled_) return;
-    by_name_.reserve(plan_.ops.size());
-    for (const Op& op : plan_.ops) by_name_[op.name] = &op;
+    for (const Op& op : original_.ops) {
+      if (op.phase == Phase::Optimizer || index_.op(op.id) == nullptr) continue;
+      originals_.try_emplace(op.name, originals_.size());
+    }
+    // A plan that has them all has no more micro-steps than this, whatever it says.
+    const std::size_t most = plan_.ops.size() / std::max<std::size_t>(1, originals_.size()) + 1;
+    steps_ = std::min(static_cast<std::size_t>(std::max(0, plan_.micro_steps)), most);
+    copies_.assign(originals_.size() * steps_, nullptr);
+    for (const Op& op : plan_.ops) {
+      const std::size_t end = op.name.rfind('@');
+      if (end == std::string::npos) continue;
+      const auto original = originals_.find(std::string_view(op.name).substr(0, end));
+      const std::optional<std::size_t> step = number_of(std::string_view(op.name).substr(end + 1));
+      if (original == originals_.end() || !step || *step >= steps_) continue;
+      copies_[original->second * steps_ + *step] = &op;
+    }
+  }
+
+  // As written without leading zeros, of up to nine digits.
+  static std::optional<std::size_t> number_of(std::string_view text) {
+    if (text.empty() || text.size() > 9 || (text.size() > 1 && text.front() == '0')) return {};
+    std::size_t number = 0;
+    for (const char digit : text) {
+      if (digit < '0' || digit > '9') return {};
+      number = 10 * number + static_cast<std::size_t>(digit - '0');
+    }
+    return number;
   }
 
   void check_op(const Op& op) {
@@ -149,14 +175,17 @@ class KeptCheck {
     known_[op.id] = 1;
     const bool repeated = unrolled_ && op.phase != Phase::Optimizer;
     check_kept_op(op, *last, repeated ? plan_.micro_steps - 1 : op.micro_step);
-    for (std::int32_t step = 0; repeated && step + 1 < plan_.micro_steps; ++step) {
-      const auto copy = by_name_.find(op.name + "@" + std::to_string(step));
-      if (copy == by_name_.end()) {
+    if (!repeated) return;
+    const std::size_t original = originals_.at(op.name);
+    for (std::int32_t step = 0; step + 1 < plan_.micro_steps; ++step) {
+      const auto at = static_cast<std::size_t>(step);
+      const Op* const copy = at < steps_ ? copies_[original * steps_ + at] : nullptr;
+      if (copy == nullptr) {
         bad("op " + op.name + " is missing in micro-step " + std::to_string(step));
         continue;
       }
-      known_[copy->second->id] = 1;
-      check_kept_op(op, *copy->second, step);
+      known_[copy->id] = 1;
+      check_kept_op(op, *copy, step);
     }
   }
 
@@ -306,7 +335,9 @@ class KeptCheck {
   IdTable<TensorId, TensorId> merged_{kNone};        // gradient -> its sum, where lowering made it
   IdTable<TensorId, TensorId> casts_{kNone};         // result of a dropped cast -> the gradient
   IdTable<OpId, char> known_;                        // ops of the plan that are accounted for
-  std::unordered_map<std::string_view, const Op*> by_name_;
+  std::unordered_map<std::string_view, std::size_t> originals_;  // by name, numbered
+  std::size_t steps_ = 0;                      // micro-steps that copies_ can hold
+  std::vector<const Op*> copies_;              // [original][micro-step]: of the plan, or null
   std::map<TensorId, OwedShard> owed_shards_;  // by what lies in the bucket
 };
 
