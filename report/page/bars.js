@@ -20,14 +20,17 @@ function stepParts(line) {
 // One level bar per entry of `bars`: {name, parts: [[colour, words, us]]}.
 function stackedBars(kind, label, bars) {
   const longest = d3.max(bars, (bar) => bar.parts.reduce((sum, part) => sum + part[2], 0));
+  const names = bars.map((bar) => bar.name);
+  const leftOf = (width) => Math.min(Math.max(...names.map((name) => name.length)) * letterWidth + 10, 220, width * 0.3);
+  const rowOf = (width) => rowsHeight(names, leftOf(width) - 6, 34);
   return chart({
-    kind, label, height: bars.length * 34 + 40,
+    kind, label, height: (width) => bars.length * rowOf(width) + 40,
     draw(svg, width) {
-      const left = Math.min(150, width * 0.25);
+      const [left, row] = [leftOf(width), rowOf(width)];
       const x = d3.scaleLinear([0, longest / 1000], [left, width - 10]);
       bars.forEach((bar, index) => {
-        const y = index * 34 + 4;
-        svg.append("text").attr("class", "small").attr("x", 0).attr("y", y + 17).text(bar.name.slice(0, left / 6.5));
+        const y = index * row + row / 2 - 13;
+        nameBeside(svg, y + 12, bar.name, left - 6, "small");
         let from = 0;
         const parts = bar.parts.map(([colour, words, us]) => ({colour, words, us, from: (from += us) - us}));
         const total = from;
@@ -38,7 +41,7 @@ function stackedBars(kind, label, bars) {
         svg.append("g").selectAll("text").data(parts.filter((part) => x(part.us / 1000) - x(0) > 62)).join("text").attr("class", (part) => insideClass(part.colour))
           .attr("x", (part) => x(part.from / 1000) + 4).attr("y", y + 16).text((part) => `${ms(part.us)}`);
       });
-      axisBelow(svg, x, bars.length * 34 + 4, "ms", (axis) => axis.ticks(Math.max(2, Math.floor(width / 110))));
+      axisBelow(svg, x, bars.length * row + 4, "ms", (axis) => axis.ticks(Math.max(2, Math.floor(width / 110))));
     },
   });
 }
@@ -54,33 +57,28 @@ function partsTable(caption, bars) {
   }));
 }
 
-// A name in a column of this width: over two lines where it is too long for one.
-function nameBeside(svg, middle, name, room) {
-  const most = Math.floor(room / 6.6);
-  const space = name.length > most ? name.lastIndexOf(" ", most) : -1;
-  const lines = space > 0 ? [name.slice(0, space), name.slice(space + 1)] : [name];
-  lines.forEach((line, index) => svg.append("text").attr("x", 0).attr("y", middle + 4 + (lines.length > 1 ? index * 13 - 6 : 0)).text(line.slice(0, most)));
-}
-
 // Points with their intervals on one axis. rows: {name, marks: [{at, low, high, colour, words}]}; in ms.
 function intervals(kind, label, rows, title, zero = false) {
   const all = rows.flatMap((row) => row.marks.flatMap((mark) => [mark.at, mark.low ?? mark.at, mark.high ?? mark.at]));
   let [low, high] = d3.extent(zero ? [...all, 0] : all);
   const room = (high - low || Math.abs(high) || 1) * 0.08;
   [low, high] = [low - room, high + room];
+  const names = rows.map((row) => row.name);
+  const leftOf = (width) => Math.min(Math.max(...names.map((name) => name.length)) * letterWidth + 10, 420, width * 0.42);
+  const rowOf = (width) => rowsHeight(names, leftOf(width) - 8, 30);
   return chart({
-    kind, label, height: rows.length * 30 + 40,
+    kind, label, height: (width) => rows.length * rowOf(width) + 40,
     draw(svg, width) {
-      const left = Math.min(420, width * 0.42);
+      const [left, tall] = [leftOf(width), rowOf(width)];
       const x = d3.scaleLinear([low, high], [left, width - 14]);
-      if (zero) svg.append("line").attr("x1", x(0)).attr("x2", x(0)).attr("y1", 0).attr("y2", rows.length * 30).attr("stroke", "var(--line)");
+      if (zero) svg.append("line").attr("x1", x(0)).attr("x2", x(0)).attr("y1", 0).attr("y2", rows.length * tall).attr("stroke", "var(--line)");
       rows.forEach((row, index) => {
-        const middle = index * 30 + 15;
+        const middle = (index + 0.5) * tall;
         if (row.shaded) {
-          svg.append("rect").attr("class", "flat").attr("x", 0).attr("width", width).attr("y", index * 30).attr("height", 30)
+          svg.append("rect").attr("class", "flat").attr("x", 0).attr("width", width).attr("y", index * tall).attr("height", tall)
             .attr("fill", "var(--flat)").attr("opacity", 0.18);
         }
-        nameBeside(svg, middle, row.name, left);
+        nameBeside(svg, middle, row.name, left - 8);
         row.marks.forEach((mark, at) => {
           const y = middle + (row.marks.length > 1 ? (at === 0 ? -5 : 5) : 0);
           const colour = `var(${mark.colour})`;
@@ -93,7 +91,7 @@ function intervals(kind, label, rows, title, zero = false) {
             ["interval", mark.low === undefined || mark.low === null ? null : `${mark.low.toFixed(3)} .. ${mark.high.toFixed(3)} ms`], ...(mark.more ?? [])]]);
         });
       });
-      axisBelow(svg, x, rows.length * 30 + 4, title, (axis) => axis.ticks(Math.max(2, Math.floor(width / 130))));
+      axisBelow(svg, x, rows.length * tall + 4, title, (axis) => axis.ticks(Math.max(2, Math.floor(width / 130))));
     },
   });
 }
@@ -105,6 +103,7 @@ function sensitivityChart(report) {
   const rows = costs.map((cost) => ({cost, sides: report.sensitivity.filter((row) => row.cost === cost)}));
   rows.sort((a, b) => d3.max(b.sides, (row) => Math.abs(row.plan_us - base)) - d3.max(a.sides, (row) => Math.abs(row.plan_us - base)));
   const extreme = Math.max(1e-4, d3.max(report.sensitivity, (row) => Math.abs(row.plan_us / base - 1)));
+  const digits = extreme >= 0.1 ? 0 : extreme >= 0.01 ? 1 : 2;
   return chart({
     kind: "sensitivity", height: costs.length * 34 + 40,
     label: "Change of the plan's step time when a cost is 20 % lower or higher; the same numbers stand in the table below.",
@@ -122,7 +121,8 @@ function sensitivityChart(report) {
           ["usual setting", `${ms(row.usual_us)} ms`]]]);
       });
       svg.append("line").attr("x1", x(0)).attr("x2", x(0)).attr("y1", 0).attr("y2", costs.length * 34).attr("stroke", "var(--ink)");
-      axisBelow(svg, x, costs.length * 34 + 4, "change of the step", (axis) => axis.ticks(Math.max(2, Math.floor(width / 110)), "+.1%"));
+      axisBelow(svg, x, costs.length * 34 + 4, "change of the step", (axis) => axis.ticks(Math.max(2, Math.floor(width / 160)))
+        .tickFormat((at) => (at === 0 ? "0" : percent(at, digits))));
     },
   });
 }

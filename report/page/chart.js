@@ -48,6 +48,36 @@ function withTips(marks, describe) {
 }
 addEventListener("pointerdown", (event) => { if (event.pointerType === "touch") tip.hide(); }, {capture: true});
 
+// A name in lines of at most this many pixels, cut after spaces and signs; four lines at most.
+const letterWidth = 7;
+function linesOf(name, room) {
+  const most = Math.max(4, Math.floor(room / letterWidth));
+  const lines = [""];
+  for (const part of name.split(/(?<=[\s,:_/#=-])/).flatMap((word) => word.match(new RegExp(`.{1,${most}}`, "gs")) ?? [])) {
+    if ((lines.at(-1) + part).trimEnd().length > most) lines.push("");
+    lines[lines.length - 1] += part;
+  }
+  return lines.length > 4 ? [...lines.slice(0, 3), shortened(lines.slice(3).join(""), room)] : lines;
+}
+
+function shortened(text, room) {
+  const most = Math.max(1, Math.floor(room / letterWidth));
+  return text.length <= most ? text : `${text.slice(0, most - 1)}\u2026`;
+}
+
+// A name beside a row, in the middle of it.
+const lineHeight = 13;
+function nameBeside(svg, middle, name, room, kind) {
+  const lines = linesOf(name, room);
+  lines.forEach((line, index) => svg.append("text").attr("class", kind).attr("x", 0)
+    .attr("y", middle + 4 + (index - (lines.length - 1) / 2) * lineHeight).text(line.trimEnd()));
+}
+
+// Of rows that have these names beside them.
+function rowsHeight(names, room, least) {
+  return Math.max(least, ...names.map((name) => linesOf(name, room).length * lineHeight + 6));
+}
+
 // Horizontal axis below, with a title at its right end.
 function axisBelow(svg, scale, y, title, ticks) {
   const axis = d3.axisBottom(scale).tickSizeOuter(0);

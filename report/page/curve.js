@@ -14,6 +14,14 @@ function curveSection(report) {
     ["over our plan", report.found ? percent(point.step_us / report.found.step_us - 1, 2) : null],
     ["exposed", `${ms(point.exposed_us)} ms`], ["buckets", point.buckets], ["--policy", point.spec]]];
 
+  // Their names stand above the chart, where no curve runs through them.
+  const levelsOf = (found) => [["our plan", found.step_us, "--found", "6 3"], ["lower bound of all-reduces", found.lower_bound_us, "--bound", "2 3"]]
+    .filter((level) => level[1] !== null && level[1] !== undefined);
+  const levelNames = report.found ? legend(levelsOf(report.found).map(([name, at, colour, dashes]) => {
+    const [ink, space] = dashes.split(" ").map(Number);
+    return [`repeating-linear-gradient(90deg, var(${colour}) 0 ${ink}px, transparent ${ink}px ${ink + space}px) center / 100% 2px no-repeat`, `${name} ${ms(at)} ms`];
+  })) : null;
+
   const buttons = curves.map((curve, index) => {
     const patch = element("i", {"aria-hidden": "true"});
     const button = element("button", {type: "button"}, patch, curve.label);
@@ -48,14 +56,10 @@ function curveSection(report) {
 
   function drawLevels(svg, x, y, width, margin) {
     if (!report.found) return;
-    const levels = [["our plan", report.found.step_us, "--found", "6 3"], ["lower bound of all-reduces", report.found.lower_bound_us, "--bound", "2 3"]];
-    for (const [name, at, colour, dashes] of levels) {
-      if (at === null) continue;
+    for (const [name, at, colour, dashes] of levelsOf(report.found)) {
       const height = y(at / 1000);
       svg.append("line").attr("class", `level ${name.split(" ").slice(0, 2).join("-")}`).attr("x1", margin.left).attr("x2", width - margin.right)
         .attr("y1", height).attr("y2", height).attr("stroke", `var(${colour})`).attr("stroke-width", 2).attr("stroke-dasharray", dashes);
-      svg.append("text").attr("class", "label").attr("x", width - margin.right).attr("text-anchor", "end")
-        .attr("y", name === "our plan" ? height - 5 : height + 14).style("fill", `var(${colour})`).text(`${name} ${ms(at)} ms`);
     }
   }
 
@@ -123,7 +127,7 @@ function curveSection(report) {
     curve.label, bytes(point.threshold_bytes), point.buckets, ms(point.step_us), ms(point.exposed_us), [point.spec, "text code"]]));
   return section("curve", "Step time over bucket size", [
     element("p", {}, "Each line is the rule of a framework with its own copies and waits. Choose one to see its flat range."),
-    element("div", {class: "controls rules", role: "group", "aria-label": "Rules"}, buttons), range, figure,
+    element("div", {class: "controls rules", role: "group", "aria-label": "Rules"}, buttons), range, levelNames, figure,
     folded("The same as a table", table("Step time over bucket size",
       ["rule", "bucket size", "buckets", "step ms", "exposed ms", ["--policy", "text"]], rows))]);
 }

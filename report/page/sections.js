@@ -25,9 +25,13 @@ function foundSection(report) {
   const found = report.found;
   if (!found) return null;
   const gap = found.lower_bound_us ? percent(found.step_us / found.lower_bound_us - 1, 2) : null;
+  // What a job without a plan would run.
+  const usual = report.timelines.find((line) => line.policy === report.usual && report.usual !== found.spec);
+  const alike = report.results.every((result) => result.kind !== "explore" || result.best.micro_steps === 1);
   const fact = (name, value) => (value === null ? null : element("div", {}, element("dt", {}, name), element("dd", {}, value)));
   return section("plan", "Our plan", [element("p", {}, kindOf("simulated"), " ", element("code", {}, found.spec)),
-    element("dl", {class: "facts"}, fact("step", `${ms(found.step_us)} ms`), fact("exposed communication", `${ms(found.exposed_us)} ms`),
+    element("dl", {class: "facts"}, fact("step", `${ms(found.step_us)} ms`), usual && alike ? fact(usual.title, `${ms(usual.step_us)} ms (${percent(usual.step_us / found.step_us - 1)})`) : null,
+      fact("exposed communication", `${ms(found.exposed_us)} ms`),
       fact("buckets", String(found.buckets)), fact("lower bound", found.lower_bound_us ? `${ms(found.lower_bound_us)} ms` : null), fact("gap to the bound", gap),
       fact("interval, p10 to p90", found.p10_us ? `${ms(found.p10_us)} .. ${ms(found.p90_us)} ms` : null)),
     ...report.remarks.map((remark) => element("p", {}, remark)),
@@ -38,11 +42,13 @@ function foundSection(report) {
 function timelineSection(report) {
   if (report.timelines.length === 0) return null;
   const many = report.timelines.length > 1;
-  return section("timeline", "The step as it runs", report.timelines.flatMap((line) => [
+  const shared = sharedSpan(report.timelines);
+  const scale = many ? element("p", {class: "faint"}, shared ? "All on one scale of time." : "Each on its own scale of time: one is several times as long as another.") : null;
+  return section("timeline", "The step as it runs", [scale, ...report.timelines.flatMap((line) => [
     many ? element("h3", {}, line.title) : null,
     element("p", {}, kindOf(line.origin), ` step ${line.step}, rank ${line.rank} first: ${ms(line.step_us)} ms, exposed communication ${ms(line.exposed_us)} ms; `,
       `${line.policy}${line.machine ? ` on ${line.machine}` : ""}${line.ranks_left_out > 0 ? `; ${counted(line.ranks_left_out, "rank")} more not shown` : ""}`),
-    ...timelineParts(line)]));
+    ...timelineParts(line, shared)])]);
 }
 
 function causesSection(report) {
@@ -63,17 +69,20 @@ function comparisonSection(comparison) {
   const steps = [{name: "step time, p10 to p90", marks: ["predicted", "measured"].map((side) => mark(side, comparison[side].step_times))}];
   const bars = ["predicted", "measured"].map((side) => ({name: side, parts: Object.entries(comparison.attribution)
     .map(([what, pair]) => [activityColours[what] ?? "--kernel", what, pair[`${side}_us`]]).filter((part) => part[2] > 0)}));
+  const notValid = comparison.measured.provenance.notes?.["not valid because"];
   return section("comparison", "Predicted beside measured", [
     element("p", {}, `Measured: ${comparison.measured.provenance.backend}, ${comparison.measured.provenance.machine}, ${counted(comparison.measured.steps, "step")}. ` +
       `The step is ${error(comparison.step_time)} off (predicted against measured).`),
-    ...comparison.notes.map((note) => element("p", {class: "faint"}, note)),
+    notValid ? element("p", {}, element("strong", {}, `The measurement is NOT valid: ${notValid}.`)) : null,
+    legend([["var(--predicted)", "predicted"], ["var(--measured)", "measured: median, p10 to p90"]]),
     intervals("steps", "Step time, predicted and measured, with their spread", steps, "ms"),
     partsLegend(bars), stackedBars("comparison", "Where the step's time goes, predicted and measured; the same numbers stand in the table below.", bars),
     table("Predicted beside measured", ["", "predicted ms", "measured ms", "difference ms", "error"],
       rows.map(([name, pair]) => [name, (pair.predicted_us / 1e3).toFixed(3), (pair.measured_us / 1e3).toFixed(3), (pair.difference_us / 1e3).toFixed(3), error(pair)])),
     folded("Buckets", table("Buckets", ["bucket", "size", "ends, predicted ms", "measured ms", "exposed, predicted ms", "measured ms"],
       comparison.buckets.map((bucket) => [bucket.name, bytes(bucket.size_bytes), (bucket.end.predicted_us / 1e3).toFixed(3),
-        (bucket.end.measured_us / 1e3).toFixed(3), (bucket.exposed.predicted_us / 1e3).toFixed(3), (bucket.exposed.measured_us / 1e3).toFixed(3)])))]);
+        (bucket.end.measured_us / 1e3).toFixed(3), (bucket.exposed.predicted_us / 1e3).toFixed(3), (bucket.exposed.measured_us / 1e3).toFixed(3)]))),
+    ...comparison.notes.map((note) => element("p", {class: "faint"}, note))]);
 }
 
 function runSection(run) {
@@ -100,7 +109,7 @@ const exposedWords = {
 function diagnosisSection(diagnosis) {
   const bars = diagnosis.ranks.flatMap((rank) => rank.steps.map((step) => ({name: `rank ${rank.rank} ${step.name}`, parts: [
     ["--forward", "compute", step.compute_us], ...Object.entries(step.exposed_by_cause).map(([cause, us]) => [...exposedWords[cause], us]),
-    ["--gap", "nothing on the GPU", step.idle_us]].filter((part) => part[2] > 0)})));
+    ["--gap", "nothing on the GPU", step.idle_us]].filter((part) => part[2] > 0)}))).filter((bar) => bar.parts.length > 0);
   const gain = (entry, words) => ({at: entry.gain_us / 1000, low: entry.gain_low_us / 1000, high: entry.gain_high_us / 1000, colour: "--predicted", words});
   const whatIfs = diagnosis.ranks.flatMap((rank) => rank.what_ifs.map((entry) => ({name: `rank ${rank.rank}: ${entry.change}`, marks: [gain(entry, "gain")]})));
   const buckets = diagnosis.buckets;
@@ -108,9 +117,9 @@ function diagnosisSection(diagnosis) {
     shaded: buckets.alike.includes(entry.setting), marks: [{...gain(entry, entry.is_recorded ? "gain (recorded)" : "gain"), more: [["buckets", entry.buckets]]}]}));
   return section("diagnosis", "Why the step is slow", [
     element("p", {}, element("strong", {}, diagnosis.headline)), ...diagnosis.sentences.map((sentence) => element("p", {}, sentence)),
-    element("p", {}, kindOf("measured"), " by the profiler"), partsLegend(bars),
-    stackedBars("diagnosis", "Where the time of each recorded step goes; the same numbers stand in the table below.", bars),
-    folded("The same as a table", partsTable("Where the time goes", bars)),
+    ...(bars.length === 0 ? [] : [element("p", {}, kindOf("measured"), " by the profiler"), partsLegend(bars),
+      stackedBars("diagnosis", "Where the time of each recorded step goes; the same numbers stand in the table below.", bars),
+      folded("The same as a table", partsTable("Where the time goes", bars))]),
     diagnosis.late.length === 0 ? null : table("Who was late", ["rank", "collectives", "others waited ms", ["mostly with", "text"]],
       diagnosis.late.map((late) => [late.rank, late.collectives, ms(late.waiting_of_others_us), [late.mostly_with || "nothing stands out", "text"]])),
     whatIfs.length === 0 ? null : element("h3", {}, "What a change would give, at most (simulated)"),
@@ -164,8 +173,9 @@ function resultSections(report) {
 function showReport(report) {
   headOf(report);
   const [policies, others] = [report.results.filter((result) => result.kind === "explore"), report.results.filter((result) => result.kind !== "explore")];
-  const sections = [...resultSections({results: others.filter((result) => result.kind === "diagnosis")}), foundSection(report), curveSection(report),
-    timelineSection(report), causesSection(report), ...resultSections({results: others.filter((result) => result.kind !== "diagnosis")}),
+  // The answer first: what is slow, our plan, what was measured.
+  const sections = [...resultSections({results: others.filter((result) => result.kind === "diagnosis")}), foundSection(report),
+    ...resultSections({results: others.filter((result) => result.kind !== "diagnosis")}), curveSection(report), timelineSection(report), causesSection(report),
     sensitivitySection(report), assumptionSection(report), pasteSection(report), ...resultSections({results: policies})].filter((part) => part !== null);
   const ids = new Map();
   for (const part of sections) {  // two results of one kind

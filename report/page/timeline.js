@@ -41,14 +41,16 @@ function visibleMarks(spans, x, left, right) {
 }
 
 class TimelineChart {
-  constructor(line) {
+  constructor(line, span) {
     this.line = line;
     this.spansOf = line.rows.map((row, index) => line.spans.filter((span) => span.row === index));
     this.buckets = new Map(line.buckets.map((bucket) => [bucket.id, bucket]));
     this.ready = line.buckets.flatMap((bucket) => bucket.gradients.filter((gradient) => gradient.ready_us !== null)
       .map((gradient) => ({...gradient, bucket: bucket.id})));
-    this.end = Math.max(line.step_us, d3.max(line.spans, (span) => span.end_us) ?? 0);
-    this.begin = Math.min(0, d3.min(line.spans, (span) => span.start_us) ?? 0);
+    [this.begin, this.end] = span;
+    const many = new Set(line.rows.map((row) => row.rank)).size > 1;
+    this.names = line.rows.map((row) => (many ? `r${row.rank} ${row.name}` : row.name));
+    if (this.ready.length > 0) this.names.push("gradients ready");
     this.choice = {row: 0, span: -1};
     this.transform = d3.zoomIdentity;
     this.top = this.ready.length > 0 ? readyHeight : 4;
@@ -63,13 +65,13 @@ class TimelineChart {
   draw(svg, width) {
     this.svg = svg;
     this.width = width;
-    this.margin = width < 600 ? 62 : 96;
+    this.margin = Math.min(Math.max(...this.names.map((name) => name.length)) * letterWidth + 6, 170, Math.round(width * 0.22));
     const bottom = this.top + this.line.rows.length * rowHeight;
     this.base = d3.scaleLinear([this.begin, this.end], [this.margin, width - 8]);
     const clip = `clip-${Math.random().toString(36).slice(2)}`;
     svg.append("clipPath").attr("id", clip).append("rect").attr("x", this.margin).attr("y", 0)
       .attr("width", width - this.margin - 8).attr("height", bottom + 4);
-    this.names(svg);
+    this.nameRows(svg);
     this.plot = svg.append("g").attr("clip-path", `url(#${clip})`);
     this.axis = svg.append("g").attr("class", "axis").attr("transform", `translate(0,${bottom + 4})`);
     svg.append("text").attr("class", "small").attr("x", width - 8).attr("y", bottom + 36).attr("text-anchor", "end")
@@ -85,13 +87,12 @@ class TimelineChart {
     this.marks();
   }
 
-  names(svg) {
-    const many = new Set(this.line.rows.map((row) => row.rank)).size > 1;
+  nameRows(svg) {
     svg.selectAll("text.row").data(this.line.rows).join("text").attr("class", "row small").attr("x", 0)
       .attr("y", (row, index) => this.top + index * rowHeight + 17)
-      .text((row) => (many ? `r${row.rank} ${row.name}` : row.name).slice(0, this.margin / 6.4));
+      .text((row, index) => shortened(this.names[index], this.margin - 4));
     if (this.ready.length > 0) {
-      svg.append("text").attr("class", "small").attr("x", 0).attr("y", 12).text(this.width < 600 ? "ready" : "gradients ready");
+      svg.append("text").attr("class", "small").attr("x", 0).attr("y", 12).text(this.margin < 15 * letterWidth ? "ready" : "gradients ready");
     }
   }
 
@@ -103,6 +104,7 @@ class TimelineChart {
     const inMs = d3.scaleLinear(x.domain().map((at) => at / 1000), x.range());
     this.axis.call(d3.axisBottom(inMs).ticks(ticks).tickSizeOuter(0));
     const marks = this.spansOf.flatMap((spans) => visibleMarks(spans, x, left, right));
+    marks.sort((a, b) => (b.span.what === "gap") - (a.span.what === "gap"));  // gaps lie under what runs
     const height = rowHeight - 6;
     const y = (mark) => this.top + mark.span.row * rowHeight + 3;
     const chosen = this.chosen();
@@ -149,7 +151,8 @@ class TimelineChart {
       if (what === "gap") return "";
       const room = mark.to - mark.from;
       const text = what === "stall" ? what : (what === "collective" && bucket !== undefined ? (room < 64 ? `${bucket}` : `bucket ${bucket}`) : name);
-      return text.slice(0, Math.max(2, Math.floor((mark.to - mark.from - 6) / 6.6)));
+      const fits = Math.floor((room - 6) / letterWidth);
+      return text.length <= fits || fits >= 5 ? shortened(text, room - 6) : "";
     };
     this.plot.selectAll("text.inside").data(wide).join("text").attr("class", (mark) => insideClass(spanColour(mark.span)))
       .attr("x", (mark) => mark.from + 4)
@@ -236,8 +239,20 @@ function pathTable(line) {
       share((part.end_us - part.start_us) / line.step_us), [part.what, "text"]])));
 }
 
-function timelineParts(line) {
-  const made = new TimelineChart(line);
+// From where to where a step goes.
+function spanOf(line) {
+  return [Math.min(0, d3.min(line.spans, (span) => span.start_us) ?? 0), Math.max(line.step_us, d3.max(line.spans, (span) => span.end_us) ?? 0)];
+}
+
+// One scale for all of these steps, so that a longer one looks longer; null where the shorter would be hard to see.
+function sharedSpan(lines) {
+  const spans = lines.map(spanOf);
+  const lengths = spans.map(([begin, end]) => end - begin);
+  return Math.max(...lengths) > 3 * Math.min(...lengths) ? null : [d3.min(spans, (span) => span[0]), d3.max(spans, (span) => span[1])];
+}
+
+function timelineParts(line, shared) {
+  const made = new TimelineChart(line, shared ?? spanOf(line));
   const button = (text, label, action) => {
     const node = element("button", {type: "button", "aria-label": label}, text);
     node.addEventListener("click", action);
