@@ -27,14 +27,15 @@ struct PlanMachine {
 // empty.
 std::optional<Duration> bound_on(const schedule::Plan& plan, const std::string& cluster);
 
-// The plan of a file with the durations of another workload, the same model measured anew, on
-// `options.cluster`; where that is empty on the workload's own machine, if it brings one, else the plan's.
-// `force` takes a capture that is not valid. Throws InputError, also where the plan's gradients are not all
-// of the workload's gradients.
 struct PlanAndMachine {
   schedule::Plan plan;
   PlanMachine machine;
 };
+
+// The plan of a file with the durations of another workload, the same model measured anew, on
+// `options.cluster`; where that is empty on the workload's own machine, if it brings one, else the plan's.
+// `force` takes a capture that is not valid. Throws InputError, also where the plan's gradients are not all
+// of the workload's gradients.
 PlanAndMachine plan_on_workload(const PlanMachineOptions& options, const std::string& path,
                                 const std::string& workload, bool force);
 

@@ -13,7 +13,7 @@
 #   --tool     default build/dovetail; --python default /usr/bin/python3, of which torch is used
 #   --out      where files go (build/validate-torch); MODEL.results.json has every figure and every step
 #
-# On two idle cores mlp and transformer take two minutes each, deep 40 seconds; other programs must be quiet then.
+# On two idle cores all three models take eight to nine minutes; other programs must be quiet then.
 #
 # Settings: DDP's default; single caps (the predicted best one and its neighbours); `exact` within what DDP can do, by
 # bucket_cap_mb_list where this PyTorch has it, else by DDP's bucket assignment; `exact` with own hooks and waits at first
