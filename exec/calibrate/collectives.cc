@@ -62,8 +62,8 @@ Absences absences_since(Rig& rig, std::int64_t begin_ns) {
 }
 
 // From the last arrival to the last completion of `count` queued calls, in nanoseconds, one sample
-// per repetition. Where at least a third of the repetitions met no absence, those alone; else all, without
-// what absences took of them.
+// per repetition. Where at least a third of the repetitions have a call that met no absence, those alone;
+// else all, without what absences took of them.
 std::vector<std::int64_t> samples(Rig& rig, const cpu::CollectiveCall& call, std::int64_t count,
                                   std::int64_t repetitions, Duration pause) {
   std::vector<std::int64_t> mine;  // of each repetition the first start, then all ends
