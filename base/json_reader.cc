@@ -5,8 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,12 +6,12 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "cli/tool_facts.h"
 
 namespace dovetail::cli {

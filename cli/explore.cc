@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <span>
@@ -17,6 +16,7 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/json_reader.h"
 #include "cli/explore_page.h"
 #include "cli/outputs.h"

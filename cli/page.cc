@@ -3,9 +3,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/page.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json.h"
 #include "cli/document.h"
 #include "report/page.h"
 

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "cli/environment.h"
 #include "cli/outputs.h"
 #include "cli/plan_machine.h"

@@ -3,12 +3,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report.h"
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/json_reader.h"
 #include "cli/inputs.h"
 #include "cli/outputs.h"

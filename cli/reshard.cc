@@ -4,13 +4,13 @@
 #include "cli/reshard.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/units.h"
 #include "cli/flags.h"
 #include "cli/outputs.h"
 #include "schedule/reshard/plan.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 

@@ -3,9 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run_report.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/count.h"
+#include "base/json.h"
 #include "cli/text.h"
 #include "exec/yardstick.h"
 

@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "cli/job.h"
 #include "cli/outputs.h"
 #include "cli/selftest_cuda.h"

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <functional>
 #include <iomanip>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <sstream>
 #include <string_view>
@@ -18,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/json_reader.h"
 #include "cli/inputs.h"
 #include "cli/passes.h"

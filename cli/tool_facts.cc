@@ -3,8 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tool_facts.h"
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "cli/build_facts.h"
 
 namespace dovetail::cli {

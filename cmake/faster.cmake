@@ -26,7 +26,7 @@ function(dovetail_unite TARGET)
   set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()
 
-# dovetail_precompiled(TARGET ROOM|TEST): this target may use the precompiled headers of its kind.
+# dovetail_precompiled(TARGET ROOM|HOT|TEST): this target may use the precompiled headers of its kind.
 function(dovetail_precompiled TARGET KIND)
   set_property(GLOBAL APPEND PROPERTY DOVETAIL_PCH_${KIND} ${TARGET})
   # A file that cannot use them is compiled without them: slower, and said, but no error.
@@ -35,8 +35,8 @@ function(dovetail_precompiled TARGET KIND)
   endif()
 endfunction()
 
-# Makes one precompiled header for each way to compile: position independent or not, test or not. To be
-# called when all targets are there.
+# Makes one precompiled header for each way to compile: position independent or not, hot or not, test or not.
+# To be called when all targets are there.
 function(dovetail_precompile)
   if(NOT DOVETAIL_PCH)
     return()
@@ -45,12 +45,13 @@ function(dovetail_precompile)
       <ostream> <set> <span> <sstream> <string> <string_view> <tuple> <unordered_map> <utility> <variant>
       <vector> <nlohmann/json_fwd.hpp>)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/nothing.cc CONTENT "")
-  foreach(KIND ROOM ROOM_PIC TEST)
+  foreach(KIND ROOM ROOM_PIC HOT TEST)
     add_library(dovetail_pch_${KIND} OBJECT ${CMAKE_BINARY_DIR}/nothing.cc)
     target_link_libraries(dovetail_pch_${KIND} PRIVATE dovetail_flags nlohmann_json::nlohmann_json)
     target_precompile_headers(dovetail_pch_${KIND} PRIVATE ${HEADERS})
   endforeach()
   set_target_properties(dovetail_pch_ROOM_PIC PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  dovetail_hot(dovetail_pch_HOT)
   if(DOVETAIL_TESTS)
     target_precompile_headers(dovetail_pch_TEST PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
     target_link_libraries(dovetail_pch_TEST PRIVATE GTest::gmock)
@@ -66,8 +67,10 @@ function(dovetail_precompile)
       target_precompile_headers(${TARGET} REUSE_FROM dovetail_pch_ROOM)
     endif()
   endforeach()
-  get_property(TESTS GLOBAL PROPERTY DOVETAIL_PCH_TEST)
-  foreach(TARGET ${TESTS})
-    target_precompile_headers(${TARGET} REUSE_FROM dovetail_pch_TEST)
+  foreach(KIND HOT TEST)
+    get_property(TARGETS GLOBAL PROPERTY DOVETAIL_PCH_${KIND})
+    foreach(TARGET ${TARGETS})
+      target_precompile_headers(${TARGET} REUSE_FROM dovetail_pch_${KIND})
+    endforeach()
   endforeach()
 endfunction()

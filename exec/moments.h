@@ -43,8 +43,7 @@ inline constexpr Duration kShortCell = std::chrono::milliseconds(4);
 inline constexpr Duration kLongCell = std::chrono::milliseconds(16);
 // A wake-up within kOnTime is in time.
 inline constexpr Duration kOnTime = std::chrono::microseconds(150);
-// Where a thread stood in the run queue for a smaller share of the time, its own process had the core: its
-// communication threads.
+// Where a thread stood in the run queue for a smaller share of the time, nobody looks: schedstat is dear.
 inline constexpr double kOwnWaits = 0.125;
 
 // One moment: when the thread should have woken up, when it did, how long its cell was, how much longer the

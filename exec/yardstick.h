@@ -20,8 +20,7 @@
 // read only where the processor time of the rank's thread says that it may have stood in the queue.
 //
 // What it does not see: ordinary programs while the rank's own thread waits for communication, and waits
-// in less than an eighth of the time, which the rank's own communication threads cause. Its own processor
-// time is known (cost()) and reported.
+// in less than an eighth of the time. Its own processor time is known (cost()) and reported.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -44,7 +43,8 @@
 
 namespace dovetail::exec {
 
-// How long a thread stands in the run queue. Made by that thread, asked by another one.
+// How long a thread stands in the run queue behind other programs: what other threads of its own process ran
+// meanwhile is not counted, as if all of them shared its core. Made by that thread, asked by another one.
 class RunQueueWait {
  public:
   RunQueueWait();
@@ -63,6 +63,7 @@ class RunQueueWait {
   clockid_t clock_;  // processor time of the thread
   std::int64_t last_ns_ = 0;
   std::int64_t last_ran_ns_ = 0;
+  std::int64_t last_process_ns_ = 0;  // processor time of the process
   std::int64_t last_total_ = 0;
   std::int64_t passed_over_ = 0;  // at most so much of the total, since it was last read
 };

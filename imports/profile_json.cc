@@ -2,9 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
+#include "base/json.h"
 #include "imports/profile_file.h"
-
-#include <nlohmann/json.hpp>
 
 namespace dovetail::imports {
 namespace {

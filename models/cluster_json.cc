@@ -3,10 +3,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "models/cluster.h"
 #include "models/cost_json.h"
-
-#include <nlohmann/json.hpp>
 
 #include <array>
 #include <set>

@@ -4,8 +4,7 @@
 #include "models/cost_json.h"
 
 #include "base/error.h"
-
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include <cmath>
 #include <utility>

@@ -4,10 +4,9 @@
 #include "models/costs_json.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "models/cost_json.h"
 #include "schedule/id_table.h"
-
-#include <nlohmann/json.hpp>
 
 #include <array>
 #include <utility>

@@ -4,10 +4,10 @@
 #include "report/page.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "report/page_files.h"
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 namespace dovetail::report {

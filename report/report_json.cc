@@ -2,10 +2,10 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "report/report.h"
 #include "report/timeline_json.h"
 

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/timeline_json.h"
 
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 namespace dovetail::report {
 namespace {

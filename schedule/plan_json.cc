@@ -4,12 +4,11 @@
 #include "schedule/plan_json.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/json_reader.h"
 #include "schedule/id_table.h"
 #include "schedule/program_json.h"
 #include "schedule/visit.h"
-
-#include <nlohmann/json.hpp>
 
 #include <array>
 #include <charconv>

@@ -4,10 +4,9 @@
 #include "schedule/program_json.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "schedule/id_table.h"
 #include "schedule/visit.h"
-
-#include <nlohmann/json.hpp>
 
 #include <array>
 #include <cmath>

@@ -96,7 +96,7 @@ class Run {
     }
   }
 
-  void play() {
+  std::vector<Completion> play() {
     while (advance()) {
     }
     std::vector<Problem> mismatches;
@@ -109,6 +109,7 @@ class Run {
     // Ranks that do not meet keep others waiting; only the cause is told.
     const std::vector<Problem>& found = mismatches.empty() ? circles : mismatches;
     problems_.insert(problems_.end(), found.begin(), found.end());
+    return std::move(completions_);
   }
 
  private:
@@ -138,14 +139,24 @@ class Run {
         return peer == role || meets(head, states_[peer].head(stream));
       });
       if (!together) return false;
-      for (const std::size_t peer : all) ++states_[peer].done[stream];
+      const std::int32_t number = all.size() == 1 ? Completion::kAlone : meetings_++;
+      for (const std::size_t peer : all) complete(peer, stream, number);
       return true;
     }
     if (const auto* record = std::get_if<RecordEvent>(&head.action)) {
       state.recorded.insert(record->event);
     }
-    ++state.done[stream];
+    complete(role, stream, Completion::kAlone);
     return true;
+  }
+
+  void complete(std::size_t role, std::size_t stream, std::int32_t meeting) {
+    RoleState& state = states_[role];
+    const Command* const head = state.head(stream);
+    completions_.push_back({.role = role,
+                            .command = static_cast<std::size_t>(head - state.role->commands.data()),
+                            .meeting = meeting});
+    ++state.done[stream];
   }
 
   [[nodiscard]] bool meets(const Command& mine, const Command* theirs) const {
@@ -224,12 +235,14 @@ class Run {
   std::vector<RoleState> states_;
   std::map<Rank, std::size_t> role_of_;
   std::map<std::pair<std::size_t, GroupId>, std::vector<std::size_t>> peers_;
+  std::vector<Completion> completions_;
+  std::int32_t meetings_ = 0;
 };
 
 }  // namespace
 
-void check_progress(const Index& index, std::vector<Problem>& problems) {
-  Run(index, problems).play();
+std::vector<Completion> check_progress(const Index& index, std::vector<Problem>& problems) {
+  return Run(index, problems).play();
 }
 
 }  // namespace dovetail::schedule

@@ -13,6 +13,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "schedule/happens_before.h"
 #include "schedule/verify.h"
 #include "schedule/verify/index.h"
 
@@ -20,7 +21,9 @@
 
 namespace dovetail::schedule {
 
-// Appends to `problems`. REQUIRES: all references of the program are good.
-void check_progress(const verification::Index& index, std::vector<Problem>& problems);
+// Appends to `problems`; where nothing is appended, all commands of all roles have completed, in the order
+// that it returns. REQUIRES: all references of the program are good.
+std::vector<Completion> check_progress(const verification::Index& index,
+                                       std::vector<Problem>& problems);
 
 }  // namespace dovetail::schedule

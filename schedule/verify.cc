@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/verify.h"
 
+#include <deque>
+
 #include "schedule/progress.h"
 #include "schedule/verify/index.h"
 #include "schedule/verify/interpreter.h"
@@ -69,13 +71,27 @@ std::vector<Problem> verify(const Program& original, const ScheduledProgram& pla
     return problems;  // the rest would speak of memory that cannot be
   const verification::LossFactors losses(index, problems);
   const verification::Memory memory(index);
-  for (const RankProgram& role : plan.roles) {
-    if (!verification::check_references(index, role, problems)) continue;
-    verification::check_op_order(index, role, problems);
-    verification::Interpreter(index, memory, losses, role, problems).run();
+  std::vector<std::vector<Problem>> references(plan.roles.size());
+  bool all_good = true;
+  for (std::size_t i = 0; i < plan.roles.size(); ++i) {
+    all_good = verification::check_references(index, plan.roles[i], references[i]) && all_good;
   }
-  if (problems.empty()) check_progress(index, problems);
-  return problems;
+  std::vector<Problem> stuck;
+  std::vector<Completion> completions;
+  if (all_good) completions = check_progress(index, stuck);
+  if (!stuck.empty() || plan.roles.size() == 1) completions.clear();
+  std::deque<verification::Interpreter> interpreters;
+  for (std::size_t i = 0; i < plan.roles.size(); ++i) {
+    problems.insert(problems.end(), references[i].begin(), references[i].end());
+    if (!references[i].empty()) continue;
+    const RankProgram& role = plan.roles[i];
+    verification::check_op_order(index, role, problems);
+    interpreters.emplace_back(index, memory, losses, role, completions, problems).run();
+  }
+  if (problems.empty()) {
+    for (verification::Interpreter& interpreter : interpreters) interpreter.run_second();
+  }
+  return problems.empty() ? stuck : problems;
 }
 
 }  // namespace dovetail::schedule

@@ -73,7 +73,7 @@ EXECUTORS = ["exec/cpu/*", "exec/cuda/*", "exec/launch/*", "exec/calibrate*", "t
 # in angle brackets that matches none is free (the standard library, POSIX).
 OUTSIDE = [
     ("nlohmann/json_fwd.hpp", ["*.h", *JSON_FILES]),
-    ("nlohmann/*", JSON_FILES),
+    ("nlohmann/*", ["base/json.h"]),
     ("CLI/*", ["cli/*"]),
     ("Eigen/*", ["models/fit.cc", "exec/cpu/*", "tests/exec/*", "tests/models/*", "bench/*"]),
     ("gloo/*", EXECUTORS),
@@ -90,6 +90,9 @@ OUTSIDE = [
     ("benchmark/*", ["bench/*"]),
     ("simdjson.h", ["bench/plain_parse.cc"]),
 ]
+
+# Of our own headers, those that not every file of a room may include.
+INSIDE = [("base/json.h", ["base/json.cc", *JSON_FILES])]
 
 LONGEST_FILE = 500
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -147,13 +150,13 @@ def check_within(path, header):
     return f"{room}/{source} may not include {header} (allowed within {room}: {allowed})"
 
 
-def check_outside(path, header):
-    """Why this file may not include this outside header, or None."""
-    for pattern, files in OUTSIDE:
+def check_reserved(path, header, rules, shown="{}"):
+    """Why this file may not include this header, by patterns and the files that may, or None."""
+    for pattern, files in rules:
         if fnmatch.fnmatchcase(header, pattern):
             if matches(path, files):
                 return None
-            return f"<{header}> may only be included in {', '.join(files)}"
+            return f"{shown.format(header)} may only be included in {', '.join(files)}"
     return None
 
 
@@ -168,14 +171,15 @@ def check_includes(root, path, lines):
         if not quoted:
             if header.split("/")[0] in ALLOWED_ROOMS and (root / header).exists():
                 found.append((number, f'our own header {header} is included as "{header}"'))
-            reason = check_outside(path, header)
+            reason = check_reserved(path, header, OUTSIDE, "<{}>")
         elif header.split("/")[0] not in ALLOWED_ROOMS:
             reason = f'"{header}": our headers are included by their path from the root'
         elif not (root / header).exists():
             reason = f"{header} does not exist"
         else:
             ours.append((number, header))
-            reason = check_room(path, header) or check_within(path, header)
+            reason = (check_room(path, header) or check_within(path, header)
+                      or check_reserved(path, header, INSIDE))
         if reason:
             found.append((number, reason))
     return found, ours

@@ -167,7 +167,6 @@ class ContendedRun {
         expect_absence(lane);
         break;
     }
-    retime(compute_[lane], compute_rate(lane), event.time);
     for (Flight& transfer : transfers_) {
       if (transfer.idle()) continue;
       transfer.begun = transfer.begun || !any_away(transfer.node);
@@ -175,6 +174,7 @@ class ContendedRun {
       transfer.rate = transfer_rate(transfer);
       schedule_end(transfer);
     }
+    for (std::size_t of = 0; of < away_.size(); ++of) take_from(of, event.time);
   }
 
   [[nodiscard]] bool any_away(NodeId transfer) const {
@@ -300,14 +300,19 @@ class ContendedRun {
       retime(transfer, transfer_rate(transfer), now);
     }
     for (const std::int32_t member : walked_lanes_) {
-      const auto lane = static_cast<std::size_t>(member);
-      taken_[lane] = {};
-      for (const std::int32_t channel : channels_on_[lane]) {
-        const Flight& transfer = transfers_[static_cast<std::size_t>(channel)];
-        taken_[lane].add(contention_[lane], transfer.share, transfer.alone);
-      }
-      retime(compute_[lane], compute_rate(lane), now);
+      take_from(static_cast<std::size_t>(member), now);
     }
+  }
+
+  // What the transfers of a lane take from what it computes. Those that stand still take nothing.
+  void take_from(std::size_t lane, std::int64_t now) {
+    taken_[lane] = {};
+    for (const std::int32_t channel : channels_on_[lane]) {
+      const Flight& transfer = transfers_[static_cast<std::size_t>(channel)];
+      if (transfer.rate == 0) continue;
+      taken_[lane].add(contention_[lane], transfer.share, transfer.alone);
+    }
+    retime(compute_[lane], compute_rate(lane), now);
   }
 
   // All lanes and transfers that are joined with these lanes by transfers in flight.

@@ -1,10 +1,9 @@
 // A Comparison as aligned text and as JSON.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include "base/json.h"
 #include "traces/compare.h"
 #include "traces/compare_text.h"
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -1,10 +1,9 @@
 // A Difference as JSON.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include "base/json.h"
 #include "traces/compare_text.h"
 #include "traces/difference.h"
-
-#include <nlohmann/json.hpp>
 
 namespace dovetail::traces {
 namespace {

@@ -1,9 +1,8 @@
 // One side of a comparison as JSON.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include "base/json.h"
 #include "traces/compare_text.h"
-
-#include <nlohmann/json.hpp>
 
 namespace dovetail::traces {
 

@@ -9,8 +9,10 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -19,9 +21,16 @@ namespace dovetail::exec::calibrate {
 namespace {
 
 constexpr Duration kAway = std::chrono::milliseconds(60);
-constexpr Duration kBefore = std::chrono::milliseconds(5);
-constexpr Duration kLongEnough = kBefore + kAway;
-constexpr int kRepetitions = 7;
+// From the start of the all-reduce.
+constexpr std::array kMoments = {std::chrono::milliseconds(2), std::chrono::milliseconds(8),
+                                 std::chrono::milliseconds(15), std::chrono::milliseconds(22),
+                                 std::chrono::milliseconds(30)};
+constexpr Duration kLongEnough = kMoments.back() + kAway / 2;
+constexpr std::size_t kCalm = 2 * kMoments.size();  // attempts without another absence
+constexpr std::size_t kFewCalm = kCalm / 2;
+// Of all other absences together; the yardstick also sees the rank's own communication thread.
+constexpr Duration kCalmAway = std::chrono::milliseconds(5);
+constexpr std::size_t kMostAttempts = 8 * kMoments.size();
 constexpr int kQuietRepetitions = 10;
 constexpr int kIntruder = 3;  // priority, above those of launch::RealTime
 
@@ -51,20 +60,22 @@ Stood stand_in_the_way() {
 struct Attempt {
   Duration took{};             // from the last arrival to the last completion
   std::vector<Duration> away;  // the absences of all ranks meanwhile, ours included
+  Duration others{};           // the sum of those that are not ours
 };
 
-Attempt one(Rig& rig, const cpu::CollectiveCall& call, bool hindered) {
+// `hindered_at`: after its start; absent: not at all.
+Attempt one(Rig& rig, const cpu::CollectiveCall& call, std::optional<Duration> hindered_at) {
   rig.exchange().barrier();
   rig.enqueue(call, 1);
   Stood stood;
-  if (hindered && rig.exchange().rank == Rank{0}) {
-    std::this_thread::sleep_for(kBefore);
+  if (hindered_at && rig.exchange().rank == Rank{0}) {
+    std::this_thread::sleep_for(*hindered_at);
     stood = stand_in_the_way();
   }
   const std::vector<Timing> timings = rig.drain();
-  std::vector<std::int64_t> mine = {timings.front().start_ns, timings.back().end_ns};
-  // Of our own absence we know more than the yardstick.
-  if (stood.end_ns > stood.begin_ns) mine.push_back(stood.end_ns - stood.begin_ns);
+  // Start, end, and our own absence, of which we know more than the yardstick; then the others.
+  std::vector<std::int64_t> mine = {timings.front().start_ns, timings.back().end_ns,
+                                    stood.end_ns - stood.begin_ns};
   for (const traces::Taken& taken : rig.yardstick().record(mine[0], mine[1]).taken) {
     const std::int64_t start_ns = mine[0] + taken.start.count();
     const bool is_own = start_ns < stood.end_ns && start_ns + taken.length.count() > stood.begin_ns;
@@ -76,10 +87,26 @@ Attempt one(Rig& rig, const cpu::CollectiveCall& call, bool hindered) {
   for (const std::vector<std::int64_t>& of_rank : share(rig.exchange(), mine)) {
     arrived = std::max(arrived, of_rank.at(0));
     done = std::max(done, of_rank.at(1));
-    for (std::size_t i = 2; i < of_rank.size(); ++i) attempt.away.emplace_back(of_rank[i]);
+    if (of_rank.at(2) > 0) attempt.away.emplace_back(of_rank[2]);
+    for (std::size_t i = 3; i < of_rank.size(); ++i) {
+      attempt.away.emplace_back(of_rank[i]);
+      attempt.others += attempt.away.back();
+    }
   }
   attempt.took = Duration(done - arrived);
   return attempt;
+}
+
+// Over those moments of which there are attempts.
+Duration mean_of_medians(std::span<std::vector<std::int64_t>> moments) {
+  Duration sum{};
+  int count = 0;
+  for (std::vector<std::int64_t>& attempts : moments) {
+    if (attempts.empty()) continue;
+    sum += spread_of(std::move(attempts)).median;
+    ++count;
+  }
+  return count == 0 ? sum : sum / count;
 }
 
 }  // namespace
@@ -110,16 +137,24 @@ Duration measure_shield(Rig& rig) {
                                       .data = rig.buffer(bytes),
                                       .shard = {},
                                       .label = "calibration"};
-    one(rig, call, false);
-    Duration alone = one(rig, call, false).took;
-    if (alone < kLongEnough) continue;
-    for (int i = 1; i < kQuietRepetitions; ++i) alone = std::min(alone, one(rig, call, false).took);
-    std::vector<std::int64_t> shields;
-    for (int i = 0; i < kRepetitions; ++i) {
-      const Attempt hindered = one(rig, call, true);
-      shields.push_back(shield_explaining(hindered.took - alone, hindered.away).count());
+    Duration alone = Duration::max();  // of attempts that an absence may have met
+    for (int i = 0; i < kQuietRepetitions; ++i) {
+      alone = std::min(alone, one(rig, call, std::nullopt).took);
+      if (alone < kLongEnough) break;
     }
-    return spread_of(std::move(shields)).median;
+    if (alone < kLongEnough) continue;
+    std::array<std::vector<std::int64_t>, kMoments.size()> calm;
+    std::vector<std::int64_t> all;
+    std::size_t calm_ones = 0;
+    for (std::size_t i = 0; i < kMostAttempts && calm_ones < kCalm; ++i) {
+      const std::size_t moment = i % kMoments.size();
+      const Attempt hindered = one(rig, call, kMoments.at(moment));
+      all.push_back(shield_explaining(hindered.took - alone, hindered.away).count());
+      if (hindered.others > kCalmAway) continue;
+      calm.at(moment).push_back(all.back());
+      ++calm_ones;
+    }
+    return calm_ones < kFewCalm ? spread_of(std::move(all)).median : mean_of_medians(calm);
   }
   return {};
 }

@@ -4,11 +4,10 @@
 #include "imports/kineto/workload.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "imports/kineto/causes.h"
 #include "imports/kineto/ddp_buckets.h"
 #include "imports/kineto/replay.h"
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>

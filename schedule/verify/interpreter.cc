@@ -10,11 +10,13 @@
 namespace dovetail::schedule::verification {
 
 Interpreter::Interpreter(const Index& index, const Memory& memory, const LossFactors& losses,
-                         const RankProgram& role, std::vector<Problem>& problems)
+                         const RankProgram& role, std::span<const Completion> completions,
+                         std::vector<Problem>& problems)
     : index_(index),
       memory_(memory),
       losses_(losses),
       role_(role),
+      completions_(completions),
       problems_(problems),
       order_(index.scheduled, role),
       races_(memory.count()),
@@ -32,7 +34,6 @@ Interpreter::Interpreter(const Index& index, const Memory& memory, const LossFac
 }
 
 void Interpreter::run() {
-  const std::size_t before = problems_.size();
   for (const HappensBefore::Unrecorded& wait : order_.unrecorded()) {
     add(ProblemKind::UnrecordedEvent, index_.label(command(wait.command)) + " waits for event e" +
                                           std::to_string(wait.event.value) +
@@ -42,8 +43,13 @@ void Interpreter::run() {
   walk_step();
   check_end();
   check_released();
-  if (problems_.size() != before || !needs_second_step()) return;
-  order_ = HappensBefore(index_.scheduled, role_, 2);
+}
+
+void Interpreter::run_second() {
+  if (!needs_second_step()) return;
+  const auto role = static_cast<std::size_t>(&role_ - index_.scheduled.roles.data());
+  order_ = completions_.empty() ? HappensBefore(index_.scheduled, role_, 2)
+                                : HappensBefore(index_.scheduled, role, completions_, 2);
   begin_next_step();
   walk_step();
 }
@@ -95,13 +101,15 @@ void Interpreter::leave_shard(BucketId bucket) {
 
 bool Interpreter::needs_second_step() const {
   if (sums_onto_zero_) return true;
-  // A collective of the Program that is placed may still be in flight when the next step begins.
+  // A collective of the Program that is placed may still be in flight when the next step begins. What a
+  // pipeline sends is over by then because of what other roles send back.
   const auto is_placed = [&](const Command& command) {
     const auto* run = std::get_if<RunOp>(&command.action);
     return run != nullptr && command.stream != kComputeStream &&
            std::holds_alternative<CollectiveWork>(index_.op(run->op)->work);
   };
-  if (index_.program.stages == 1 && std::ranges::any_of(role_.commands, is_placed)) return true;
+  const bool knows_others = index_.program.stages == 1 || !completions_.empty();
+  if (knows_others && std::ranges::any_of(role_.commands, is_placed)) return true;
   for (const BucketLayout& bucket : index_.scheduled.buckets) {
     for (const Place& place : memory_.places(bucket.bucket)) {
       if (index_.tensor(place.tensor)->kind != TensorKind::Parameter) continue;

@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -35,11 +36,17 @@ namespace dovetail::schedule::verification {
 
 class Interpreter {
  public:
-  // REQUIRES: check_references and check_layouts found nothing.
+  // `completions`: of one step of all roles (progress.h); empty where they cannot all complete, or where
+  // there is one role. REQUIRES: check_references and check_layouts found nothing.
   Interpreter(const Index& index, const Memory& memory, const LossFactors& losses,
-              const RankProgram& role, std::vector<Problem>& problems);
+              const RankProgram& role, std::span<const Completion> completions,
+              std::vector<Problem>& problems);
 
+  // Plays a step.
   void run();
+  // And the one after it, where the end of the first leaves anything open. REQUIRES: run() of all roles found
+  // nothing: what one of them does wrong would be told again of the others.
+  void run_second();
 
  private:
   struct Fault {
@@ -122,6 +129,7 @@ class Interpreter {
   const Memory& memory_;
   const LossFactors& losses_;
   const RankProgram& role_;
+  std::span<const Completion> completions_;
   std::vector<Problem>& problems_;
   HappensBefore order_;
   Races races_;

@@ -67,7 +67,8 @@ class CheckLayersTest : public ::testing::Test {
 };
 
 TEST_F(CheckLayersTest, AcceptsWhatTheTableAllows) {
-  write("schedule/program_json.cc", "#include <nlohmann/json.hpp>\n");
+  write("base/json.h", "#include <nlohmann/json.hpp>\n");
+  write("schedule/program_json.cc", "#include \"base/json.h\"\n");
   write("schedule/program_json.h", "#include <nlohmann/json_fwd.hpp>\n");
   write("sim/simulate.cc", "#include \"models/costs.h\"\n#include <vector>\n");
   write("cli/main.cc", "#include \"models/costs.h\"\n#include <CLI/CLI.hpp>\n");
@@ -130,7 +131,12 @@ TEST_F(CheckLayersTest, KeepsOutsideLibrariesBehindTheirDoor) {
                 ::testing::StartsWith(path + ":4: <" + header + "> may only be included in "));
     write(path, "");
   };
-  refused("schedule/program.cc", "nlohmann/json.hpp");
+  write("base/json.h", "");
+  write("schedule/program.cc", "#include \"base/json.h\"\n");
+  EXPECT_THAT(violations(),
+              ::testing::StartsWith("schedule/program.cc:4: base/json.h may only be included in "));
+  write("schedule/program.cc", "");
+  refused("schedule/program_json.cc", "nlohmann/json.hpp");
   refused("schedule/program_json.h", "nlohmann/json.hpp");
   refused("models/costs.cc", "CLI/CLI.hpp");
   refused("sim/simulate.cc", "Eigen/Dense");

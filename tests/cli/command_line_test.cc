@@ -7,10 +7,10 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "cli/command_text.h"
 #include "cli/document.h"
 #include "tests/cli/asked.h"

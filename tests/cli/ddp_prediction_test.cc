@@ -11,11 +11,11 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "models/profile.h"
 #include "models/workload.h"
 #include "schedule/policies.h"

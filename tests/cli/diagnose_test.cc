@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/json_reader.h"
 #include "tests/cli/asked.h"
 #include "tests/support/perfetto_rules.h"

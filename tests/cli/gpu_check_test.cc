@@ -11,12 +11,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "cli/inputs.h"
 #include "models/cluster.h"
 #include "schedule/policies.h"

@@ -13,13 +13,13 @@
 #include <cmath>
 #include <filesystem>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "cli/inputs.h"
 #include "schedule/policies.h"
 #include "search/planner.h"

@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "tests/cli/asked.h"
 
 namespace dovetail::testing {

@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "schedule/program_json.h"
 #include "tests/cli/asked.h"
 #include "tests/support/programs.h"

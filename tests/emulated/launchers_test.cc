@@ -3,6 +3,7 @@
 // names and clocks of their own. A launcher that is not installed is a skip.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include "base/json.h"
 #include "exec/training/program.h"
 #include "schedule/plan_json.h"
 #include "schedule/policies.h"
@@ -11,7 +12,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include <unistd.h>
 

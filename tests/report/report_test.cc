@@ -2,12 +2,12 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "report/report.h"
+#include "base/json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 

@@ -146,7 +146,8 @@ struct Pipe {
 
 class PipeBuilder {
  public:
-  PipeBuilder() : build_(2) {
+  // `answers`: stage 1 sends a gradient back, without which stage 0 makes its own of nothing.
+  explicit PipeBuilder(bool answers = true) : build_(2), answers_(answers) {
     build_.program.stages = 2;
     build_.program.groups[0].ranks = {Rank{0}, Rank{1}};
     build_.program.groups[0].instance_size = 1;
@@ -167,9 +168,13 @@ class PipeBuilder {
     add_message("out.recv", Forward, 1, {}, {out_}, 0);
     add_op("fill", Backward, 1, {}, {loss_}, FillLossGradient{});
     add_op("l1.backward", Backward, 1, {weight1_, out_, loss_}, {grad1_, out_grad_});
-    add_message("grad.send", Backward, 1, {out_grad_}, {}, 1);
-    add_message("grad.recv", Backward, 0, {}, {out_grad_}, 1);
-    add_op("l0.backward", Backward, 0, {weight0_, out_grad_}, {grad0_});
+    if (answers_) {
+      add_message("grad.send", Backward, 1, {out_grad_}, {}, 1);
+      add_message("grad.recv", Backward, 0, {}, {out_grad_}, 1);
+      add_op("l0.backward", Backward, 0, {weight0_, out_grad_}, {grad0_});
+    } else {
+      add_op("l0.backward", Backward, 0, {weight0_}, {grad0_});
+    }
     add_op("l1.update", Optimizer, 1, {grad1_, weight1_}, {weight1_}, Update{});
     add_op("l0.update", Optimizer, 0, {grad0_, weight0_}, {weight0_}, Update{});
     pipe_.plan.program = build_.program;
@@ -213,9 +218,11 @@ class PipeBuilder {
     add(kComputeStream, RecordEvent{EventId{0}});
     add(pipe_.forward, WaitEvent{EventId{0}});
     run("out.send", pipe_.forward);
-    run("grad.recv", pipe_.backward);
-    add(pipe_.backward, RecordEvent{EventId{1}});
-    add(kComputeStream, WaitEvent{EventId{1}});
+    if (answers_) {
+      run("grad.recv", pipe_.backward);
+      add(pipe_.backward, RecordEvent{EventId{1}});
+      add(kComputeStream, WaitEvent{EventId{1}});
+    }
     run("l0.backward");
     run("l0.update");
   }
@@ -227,13 +234,16 @@ class PipeBuilder {
     add(kComputeStream, WaitEvent{EventId{2}});
     run("fill");
     run("l1.backward");
-    add(kComputeStream, RecordEvent{EventId{3}});
-    add(pipe_.backward, WaitEvent{EventId{3}});
-    run("grad.send", pipe_.backward);
+    if (answers_) {
+      add(kComputeStream, RecordEvent{EventId{3}});
+      add(pipe_.backward, WaitEvent{EventId{3}});
+      run("grad.send", pipe_.backward);
+    }
     run("l1.update");
   }
 
   TrainingBuilder build_;
+  bool answers_;
   Pipe pipe_;
   std::size_t role_ = 0;
   std::int32_t next_command_ = 0;
@@ -244,6 +254,44 @@ Pipe pipe() {
   Pipe result = PipeBuilder().build();
   EXPECT_THAT(reasons(result.plan), IsEmpty());
   return result;
+}
+
+// What stage 0 sent is received before the answer is, so the next step may write it again; and stage 1 gets
+// the next activations after it has answered. Where it does not answer, neither is so.
+TEST(VerifyRanksTest, TheNextStepIsOrderedByWhatOtherRolesSendBack) {
+  EXPECT_THAT(reasons(PipeBuilder(true).build().plan), IsEmpty());
+  EXPECT_THAT(
+      reasons(PipeBuilder(false).build().plan),
+      ElementsAre("race: in the next step, op l0.forward (c0) is not ordered after the read of "
+                  "out by op out.send (c3)",
+                  "race: in the next step, op out.recv (c6) is not ordered after the read of out "
+                  "by op l1.backward (c10)"));
+}
+
+// A round trip orders ranks only where it comes back to the same one: here the answer goes to the other
+// rank of the stage.
+TEST(VerifyRanksTest, AnAnswerToAnotherRankOrdersNothing) {
+  Pipe pipe = PipeBuilder().build();
+  const auto widen = [&](bool crossed) {
+    ScheduledProgram wide = pipe.plan;
+    Program& program = wide.program;
+    program.world_size = 4;
+    program.groups[0].ranks = {Rank{0}, Rank{1}, Rank{2}, Rank{3}};
+    program.groups[1].ranks = {Rank{0}, Rank{2}, Rank{1}, Rank{3}};
+    program.groups.push_back({GroupId{2}, "back", {Rank{2}, Rank{0}, Rank{3}, Rank{1}}, 2});
+    if (crossed) program.groups[2].ranks = {Rank{2}, Rank{1}, Rank{3}, Rank{0}};
+    for (Op& op : program.ops) {
+      if (op.name != "grad.send" && op.name != "grad.recv") continue;
+      auto& work = std::get<CollectiveWork>(op.work);
+      work.group = GroupId{2};
+      work.root = 0;
+    }
+    wide.roles[0].ranks = {Rank{0}, Rank{1}};
+    wide.roles[1].ranks = {Rank{2}, Rank{3}};
+    return reasons(wide);
+  };
+  EXPECT_THAT(widen(false), IsEmpty());
+  EXPECT_THAT(widen(true), Contains(HasSubstr("race: in the next step, op l0.forward")));
 }
 
 TEST(VerifyRanksTest, RI6ASendWithoutAReceiveIsAMismatch) {

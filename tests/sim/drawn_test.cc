@@ -8,13 +8,13 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "base/json.h"
 #include "schedule/lower.h"
 #include "schedule/pipeline/assign.h"
 #include "schedule/policies.h"

@@ -6,9 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/error.h"
 #include "schedule/lower.h"
+#include "sim/disturbed.h"
 #include "tests/support/oracle.h"
 #include "tests/support/programs.h"
 #include "traces/metrics.h"
@@ -140,6 +142,24 @@ TEST(SimulateTest, ACollectiveProgressesAtAReducedRateBesideCompute) {
   testing::SimpleMachine simple = link_of_15us();
   simple.contention.collective_slowdown = 2;
   EXPECT_EQ(step_us(program, policy(program, "per-tensor:wait=end-of-backward"), simple), 55);
+}
+
+// Rank 1 is away from 12 to 16, rank 0 from 18 to 22, and no buffer goes on without them. The collective of
+// 15 that begins at 10 stands still for 8: it ends at 33. While it does, it takes nothing from the rank that
+// is there: by 22 each rank has done 1 + 4 + 1 of its op of 10, and the rest takes 8. So backward ends at 30;
+// the second collective lasts from 33 to 48, then two updates.
+TEST(SimulateTest, ACollectiveThatStandsStillTakesNothingFromCompute) {
+  const auto program = testing::chain(std::vector<Layer>(2, {us(0), us(10), Bytes(400), us(5)}));
+  testing::SimpleMachine simple = link_of_15us();
+  simple.contention.compute_slowdown = 2;
+  models::Costs costs = machine(program, simple);
+  costs.distinct_ranks = 2;
+  const auto lowered = schedule::lower(program, policy(program, "per-tensor:wait=end-of-backward"));
+  traces::Disturbances away(2);
+  for (traces::CoreRecord& record : away) record.watched = std::chrono::seconds(1);
+  away[0].taken = {{.start = us(18), .length = us(4)}};
+  away[1].taken = {{.start = us(12), .length = us(4)}};
+  EXPECT_EQ(play_with_absences(lowered.program, costs, away, {}, {}), us(58));
 }
 
 // A collective of 15 us takes 3 us of its rank's processor: 12 us of work get done beside it. The

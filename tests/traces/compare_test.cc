@@ -2,12 +2,12 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/compare.h"
+#include "base/json.h"
 
 #include "tests/traces/sample.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include <sstream>
 

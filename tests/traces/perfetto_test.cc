@@ -2,6 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/perfetto.h"
+#include "base/json.h"
 
 #include "base/random.h"
 #include "tests/support/perfetto_rules.h"
@@ -9,7 +10,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include <array>
 #include <map>

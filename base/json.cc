@@ -1,0 +1,6 @@
+// The one place where nlohmann/json is compiled.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "base/json.h"
+
+DOVETAIL_JSON_TEMPLATES(template);
