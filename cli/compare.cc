@@ -43,7 +43,7 @@ void print_figures(std::ostream& out, const traces::Side& measured) {
     table.add({name, fixed(predicted / 1e3, 3), fixed(to_us(time) / 1e3, 3),
                fixed(100 * (predicted / to_us(time) - 1), 2, "+") + " %"});
   };
-  add("quiet step (p10)", kPredictedQuiet, measured.step_times.p10);
+  add("quiet step", kPredictedQuiet, measured.step_times.quick);
   add("typical step (p50)", kPredictedTypical, measured.step_times.median);
   table.print(out);
 }

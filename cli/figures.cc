@@ -16,21 +16,43 @@ constexpr std::size_t kFewestSteps = 8;
 constexpr std::int32_t kDraws = 400;       // over all rounds, about
 constexpr std::int32_t kFewestDraws = 20;  // of one round
 
+std::vector<double> sorted_ns(std::span<const Duration> steps) {
+  std::vector<double> sorted;
+  for (const Duration step : steps) sorted.push_back(static_cast<double>(step.count()));
+  std::ranges::sort(sorted);
+  return sorted;
+}
+
 }  // namespace
 
-double known_to(std::span<const Duration> steps, double quantile) {
+double quiet_known_to(std::span<const Duration> steps) {
   if (steps.size() < kFewestSteps) return 1;
-  std::vector<Duration> sorted(steps.begin(), steps.end());
-  std::sort(sorted.begin(), sorted.end());
+  const std::vector<double> sorted = sorted_ns(steps);
   const auto count = static_cast<double>(sorted.size());
-  const double middle = quantile * count;
-  const double error = std::sqrt(count * quantile * (1 - quantile));
+  const double bound = sorted[(sorted.size() + 4) / 5 - 1];
+  double sum = 0;
+  double squares = 0;
+  for (const double step : sorted) {
+    const double below = std::max(0.0, bound - step);
+    sum += below;
+    squares += below * below;
+  }
+  const double mean = sum / count;
+  const double error = 5 * std::sqrt(std::max(0.0, squares / count - mean * mean) / count);
+  const double quick = bound - 5 * mean;
+  return quick <= 0 ? 1 : error / quick;
+}
+
+double typical_known_to(std::span<const Duration> steps) {
+  if (steps.size() < kFewestSteps) return 1;
+  const std::vector<double> sorted = sorted_ns(steps);
+  const auto count = static_cast<double>(sorted.size());
+  const double error = std::sqrt(count) / 2;
   const auto at = [&](double position) {
-    const auto last = static_cast<double>(sorted.size() - 1);
-    return static_cast<double>(
-        sorted[static_cast<std::size_t>(std::clamp(std::ceil(position) - 1, 0.0, last))].count());
+    return sorted[static_cast<std::size_t>(std::clamp(std::ceil(position) - 1, 0.0, count - 1))];
   };
-  return at(middle) <= 0 ? 1 : (at(middle + error) - at(middle - error)) / 2 / at(middle);
+  const double median = at(count / 2);
+  return median <= 0 ? 1 : (at(count / 2 + error) - at(count / 2 - error)) / 2 / median;
 }
 
 sim::DrawOptions::Stretch stretch_of(std::span<const exec::Timing> timings, std::int64_t begin_ns) {

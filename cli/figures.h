@@ -1,17 +1,22 @@
 // The two figures of each plan of a run, measured and predicted, and how well they are known.
 //
-//   quiet step     10th percentile of the step times
+//   quiet step     the mean of the quickest fifth of the steps
 //   typical step   their median
 //
-// Predicted, they are the same quantiles of steps drawn in simulation (sim/disturbed.h), a share of them
+// The quiet step is a mean and no quantile: where about one step in ten meets no absence, the 10th percentile
+// is that of the steps with none or with one, by chance.
+//
+// Predicted, they are the same figures of steps drawn in simulation (sim/disturbed.h), a share of them
 // from each round, with the times that ops, collectives and copies had in that round (between.h) and the
 // absences of the stretch of it in which the plan ran. So both sides met the same minute, and the same
-// quantile means the same thing on both. Of the plan's own steps only this stretch is known to the
+// figure means the same thing on both. Of the plan's own steps only this stretch is known to the
 // prediction, not how long any of them took.
 //
-// Known to: half the distance of the order statistics one standard error below and above the quantile, as
-// a share of it. It needs no assumption about how steps are distributed but that they do not depend on
-// each other; below eight steps nothing is known.
+// Known to: of the median, half the distance of the order statistics one standard error below and above it;
+// of the mean m of the quickest fifth its standard error. With q, what a fifth of the steps stay below,
+// m = q - E[(q - step)+] / (1/5), so it is that of the mean of (q - step)+, five times. Both as shares. They
+// need no assumption about how steps are distributed but that they do not depend on each other; below eight
+// steps nothing is known.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -33,15 +38,13 @@
 
 namespace dovetail::cli {
 
-inline constexpr double kQuietQuantile = 0.1;
-inline constexpr double kTypicalQuantile = 0.5;
-
 // Notes of a measured trace: what was predicted for it, in us, from costs measured between the rounds.
 inline constexpr const char* kPredictedQuiet = "predicted quiet step us";
 inline constexpr const char* kPredictedTypical = "predicted typical step us";
 
-// 1 where nothing is known. REQUIRES: 0 < quantile < 1.
-double known_to(std::span<const Duration> steps, double quantile);
+// 1 where nothing is known.
+double quiet_known_to(std::span<const Duration> steps);
+double typical_known_to(std::span<const Duration> steps);
 
 // What one round tells about costs, on every rank.
 struct RoundCosts {

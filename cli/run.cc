@@ -230,8 +230,8 @@ void note_disturbances(const Work& work, const exec::Exchange& exchange,
 Known known_at_worst(std::span<const std::vector<Duration>> steps) {
   Known worst = {.quiet = 0, .typical = 0};
   for (const std::vector<Duration>& of_plan : steps) {
-    worst.quiet = std::max(worst.quiet, known_to(of_plan, kQuietQuantile));
-    worst.typical = std::max(worst.typical, known_to(of_plan, kTypicalQuantile));
+    worst.quiet = std::max(worst.quiet, quiet_known_to(of_plan));
+    worst.typical = std::max(worst.typical, typical_known_to(of_plan));
   }
   return worst;
 }
@@ -333,8 +333,7 @@ void find_validity(Result& result) {
     const std::vector<Duration> times = traces::step_times(trace);
     const traces::Spread spread = traces::spread(times);
     result.spreads.push_back(spread);
-    result.known.push_back(
-        {.quiet = known_to(times, kQuietQuantile), .typical = known_to(times, kTypicalQuantile)});
+    result.known.push_back({.quiet = quiet_known_to(times), .typical = typical_known_to(times)});
     widest = std::max(widest, static_cast<double>((spread.p90 - spread.p10).count()) /
                                   static_cast<double>(spread.median.count()));
   }

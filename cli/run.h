@@ -13,8 +13,8 @@
 // plans, there is one figure, the median, and the first line says whether the machine is as it was when
 // it was calibrated. "valid" is a verdict on how quiet the machine was, not on the two figures.
 //
-// The report as JSON, schema dovetail.run/1. A row has measured_step_us (median), p10_us, p90_us and
-// predicted_step_us, with --calibrate-between of the typical step, beside predicted_p10_us,
+// The report as JSON, schema dovetail.run/1. A row has measured_step_us (median), quiet_us, p10_us, p90_us and
+// predicted_step_us, with --calibrate-between of the typical step, beside predicted_quiet_us, predicted_p10_us,
 // predicted_p90_us and planned_step_us (of the plan); quiet_known_to and typical_known_to are shares.
 // "yardstick" has a line per rank: taken_share, burst_us, known_work_us, slowdown.
 //

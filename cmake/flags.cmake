@@ -29,6 +29,7 @@ if(DOVETAIL_SANITIZE)
   target_compile_options(dovetail_flags INTERFACE -fsanitize=${DOVETAIL_SANITIZE}
                          -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(dovetail_flags INTERFACE -fsanitize=${DOVETAIL_SANITIZE})
+  target_compile_definitions(dovetail_flags INTERFACE DOVETAIL_JSON_ONCE)
 endif()
 target_compile_definitions(dovetail_flags INTERFACE JSON_DIAGNOSTICS=1)
 

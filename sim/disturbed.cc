@@ -148,7 +148,7 @@ std::vector<Duration> draw_steps(const schedule::ScheduledProgram& program,
 
 Figures figures_of(std::vector<Duration> steps) {
   const traces::Spread spread = traces::spread(steps);
-  return {.quiet = spread.p10, .typical = spread.median, .late = spread.p90};
+  return {.quiet = spread.quick, .typical = spread.median, .early = spread.p10, .late = spread.p90};
 }
 
 }  // namespace dovetail::sim

@@ -1,11 +1,11 @@
 // The two figures of a step on a machine that is disturbed: the quiet step and the typical one.
 //
 //   Figures figures = predict_figures(plan, costs, {.ops = recorded, .away = records}, {});
-//   figures.quiet     the 10th percentile of the step times: what nine steps in ten exceed
+//   figures.quiet     the mean of the quickest fifth of the steps
 //   figures.typical   the median
 //
-// Nothing is multiplied: steps are drawn and simulated, and the figures are quantiles of what comes out,
-// as they are quantiles of measured steps on the other side. For a draw
+// Nothing is multiplied: steps are drawn and simulated, and the figures are those of what comes out, as they
+// are those of measured steps on the other side. For a draw
 //   - a recorded step is chosen at random and every rank takes the op times that it had in it: ops of one
 //     step stay together, what made several ranks slow at once does so again, and the slowest of n ranks
 //     comes out as it comes out in reality;
@@ -56,7 +56,8 @@ struct DrawOptions {
 struct Figures {
   Duration quiet{};
   Duration typical{};
-  Duration late{};  // 90th percentile
+  Duration early{};  // 10th percentile
+  Duration late{};   // 90th percentile
   friend bool operator==(const Figures&, const Figures&) = default;
 };
 
@@ -70,7 +71,7 @@ std::vector<Duration> draw_steps(const schedule::ScheduledProgram& program,
 Duration play_with_absences(const schedule::ScheduledProgram& program, const models::Costs& costs,
                             const traces::Disturbances& away, Duration offset, Duration shield);
 
-// Nearest rank, as traces::spread takes quantiles. REQUIRES: not empty.
+// By traces::spread. REQUIRES: not empty.
 Figures figures_of(std::vector<Duration> steps);
 
 }  // namespace dovetail::sim

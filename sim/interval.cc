@@ -27,7 +27,7 @@ std::optional<StepInterval> step_interval(const schedule::ScheduledProgram& prog
   }
   const Figures figures = figures_of(std::move(steps));
   return StepInterval{
-      .p10 = figures.quiet, .median = figures.typical, .p90 = figures.late, .draws = options.draws};
+      .p10 = figures.early, .median = figures.typical, .p90 = figures.late, .draws = options.draws};
 }
 
 }  // namespace dovetail::sim

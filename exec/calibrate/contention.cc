@@ -22,6 +22,8 @@ namespace {
 constexpr double kQueueOverCompute = 1.6;  // the queue must outlast the computing, slowed down too
 constexpr std::int64_t kFewestCollectives = 4;
 constexpr std::int64_t kMostCollectives = 20'000;
+constexpr std::size_t kFewestCalm = 8;  // collectives that met no absence
+constexpr std::size_t kCalmShare = 4;   // of ops a fourth must have met none
 constexpr std::int32_t kFewestSteps = 3;
 constexpr std::int32_t kMostSteps = 500;
 
@@ -88,11 +90,23 @@ std::vector<RankContention> share_results(Rig& rig, const RankContention& mine) 
   return all;
 }
 
-// Collectives without the time in which an absence of any rank stopped them. Records begin at a barrier,
-// so their times mean about the same on all ranks. Without a known shield they stay as they are.
+// Those that met no absence of any rank, nor what was caught up after it. Records begin at a barrier, so
+// their times mean about the same on all ranks.
+std::vector<Timing> calm_ones(const std::vector<Timing>& timings,
+                              const traces::CoreRecord& restless, std::int64_t begin_ns) {
+  std::vector<Timing> calm;
+  for (const Timing& timing : timings) {
+    const Duration start(timing.start_ns - begin_ns);
+    const Duration end(timing.end_ns - begin_ns);
+    if (traces::taken_within(restless, start, end) == Duration{}) calm.push_back(timing);
+  }
+  return calm;
+}
+
+// Collectives without the time in which an absence of any rank stopped them. Without a known shield they
+// stay as they are.
 std::vector<Timing> without_silences(Rig& rig, std::vector<Timing> queue,
-                                     const traces::CoreRecord& record, std::int64_t begin_ns) {
-  const traces::Disturbances all = share_records(rig.exchange(), record);
+                                     const traces::Disturbances& all, std::int64_t begin_ns) {
   if (rig.shield() == Duration{}) return queue;
   for (const traces::CoreRecord& of_rank : all) {
     const traces::CoreRecord silent = traces::silences(of_rank, rig.shield());
@@ -181,10 +195,17 @@ std::vector<RankContention> measure_contention(Rig& rig, const schedule::Schedul
   const auto there = [&](const std::vector<Timing>& timings) {
     return without_absences(timings, record, begin_ns);
   };
-  RankContention mine = compare({.alone = there(lone_timings),
-                                 .ops = there(beside.timings),
-                                 .queue = without_silences(rig, queue, record, begin_ns),
-                                 .lone_collective = lone});
+  const traces::Disturbances all = share_records(rig.exchange(), record);
+  const traces::CoreRecord restless = traces::restless(all);
+  std::vector<Timing> ops = calm_ones(beside.timings, restless, begin_ns);
+  std::vector<Timing> collectives = calm_ones(queue, restless, begin_ns);
+  // Where too few are left, all of them, without what absences took.
+  if (ops.size() < beside.timings.size() / kCalmShare || collectives.size() < kFewestCalm) {
+    ops = there(beside.timings);
+    collectives = without_silences(rig, queue, all, begin_ns);
+  }
+  RankContention mine = compare(
+      {.alone = there(lone_timings), .ops = ops, .queue = collectives, .lone_collective = lone});
   const auto busy = static_cast<double>(queue.back().end_ns - queue.front().start_ns);
   mine.comm_thread_share = static_cast<double>(comm_cpu) / busy;
   return share_results(rig, mine);

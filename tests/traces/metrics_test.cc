@@ -231,13 +231,16 @@ TEST(MetricsTest, SimulatedStepsLieEndToEnd) {
 
 TEST(MetricsTest, TakesQuantilesByNearestRank) {
   // Expectation for 1..20 us: p10 is the 2nd, the median the 10th, p90 the 18th smallest. For 1..5:
-  // ceil(0.5) = 1st, ceil(2.5) = 3rd, ceil(4.5) = 5th.
+  // ceil(0.5) = 1st, ceil(2.5) = 3rd, ceil(4.5) = 5th. The quickest fifth: 1..4, then 1; of 1..7 us one value and
+  // two fifths of the second, (1 + 0.8) / 1.4 = 1.285714 us.
   std::vector<Duration> values;
   for (int i = 20; i >= 1; --i) values.push_back(us(i));
-  EXPECT_EQ(spread(values), (Spread{us(10), us(2), us(18), us(1)}));
+  EXPECT_EQ(spread(values), (Spread{us(10), us(2), us(18), us(1), Duration(2500)}));
   values.erase(values.begin(), values.begin() + 15);
-  EXPECT_EQ(spread(values), (Spread{us(3), us(1), us(5), us(1)}));
-  EXPECT_EQ(spread(std::vector{us(7)}), (Spread{us(7), us(7), us(7), us(7)}));
+  EXPECT_EQ(spread(values), (Spread{us(3), us(1), us(5), us(1), us(1)}));
+  EXPECT_EQ(spread(std::vector{us(7), us(6), us(5), us(4), us(3), us(2), us(1)}).quick,
+            Duration(1285));
+  EXPECT_EQ(spread(std::vector{us(7)}), (Spread{us(7), us(7), us(7), us(7), us(7)}));
 }
 
 TEST(MetricsTest, RefusesAStepThatIsNotThere) {
