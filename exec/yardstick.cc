@@ -84,19 +84,20 @@ std::int64_t RunQueueWait::total() const {
 std::int64_t RunQueueWait::since_last(std::int64_t now_ns) {
   if (schedstat_ < 0) return 0;
   const std::int64_t ran_ns = read_clock(clock_);
-  const std::int64_t process_ns = read_clock(CLOCK_PROCESS_CPUTIME_ID);
   const std::int64_t past = now_ns - std::exchange(last_ns_, now_ns);
-  const std::int64_t ran = ran_ns - std::exchange(last_ran_ns_, ran_ns);
-  const std::int64_t all_ran = process_ns - std::exchange(last_process_ns_, process_ns);
-  const std::int64_t others_ran = std::max<std::int64_t>(0, all_ran - ran);
-  // What none of them ran the thread slept or stood in the queue.
-  if (static_cast<double>(past - ran - others_ran) <= kOwnWaits * static_cast<double>(past)) {
-    passed_over_ += std::max<std::int64_t>(0, past - ran);
+  const std::int64_t idle = past - (ran_ns - std::exchange(last_ran_ns_, ran_ns));
+  // What it did not run it slept or stood in the queue.
+  if (static_cast<double>(idle) <= kOwnWaits * static_cast<double>(past)) {
+    passed_over_ += std::max<std::int64_t>(0, idle);
     return 0;
   }
-  const std::int64_t all = total();
-  const std::int64_t waited = all - std::exchange(last_total_, all);
-  return std::max<std::int64_t>(0, waited - std::exchange(passed_over_, 0) - others_ran);
+  const std::int64_t waited = total();
+  const std::int64_t others_ran = read_clock(CLOCK_PROCESS_CPUTIME_ID) - ran_ns;
+  const std::int64_t queued = waited - std::exchange(last_total_, waited);
+  const std::int64_t behind_others = others_ran - std::exchange(last_others_ran_, others_ran);
+  // What the others ran while it was passed over is in both.
+  return std::max<std::int64_t>(0,
+                                queued - std::max(std::exchange(passed_over_, 0), behind_others));
 }
 
 Yardstick::Yardstick(std::uint64_t seed)

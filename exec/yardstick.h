@@ -63,9 +63,9 @@ class RunQueueWait {
   clockid_t clock_;  // processor time of the thread
   std::int64_t last_ns_ = 0;
   std::int64_t last_ran_ns_ = 0;
-  std::int64_t last_process_ns_ = 0;  // processor time of the process
   std::int64_t last_total_ = 0;
-  std::int64_t passed_over_ = 0;  // at most so much of the total, since it was last read
+  std::int64_t last_others_ran_ = 0;  // processor time of the other threads, at that reading
+  std::int64_t passed_over_ = 0;      // at most so much of the total, since it was last read
 };
 
 class Yardstick {
