@@ -35,7 +35,7 @@ TEST(CompareTest, ComparesTheMedianStepsFromTheSlowestMeasuredRank) {
   EXPECT_EQ(result.step_time(), (Pair{us(70), us(76)}));
   EXPECT_DOUBLE_EQ(result.step_time().error().value(), -6.0 / 76.0);
   // Nearest rank of 71, 76, 86.
-  EXPECT_EQ(result.measured.step_times, (Spread{us(76), us(71), us(86), us(71)}));
+  EXPECT_EQ(result.measured.step_times, (Spread{us(76), us(71), us(86), us(71), us(71)}));
 }
 
 TEST(CompareTest, MissesNoPredictionOfKernels) {
