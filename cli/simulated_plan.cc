@@ -52,9 +52,8 @@ std::vector<std::string> notes_on(const sim::SteadyState& steady) {
 void print_figures(std::ostream& out, const std::optional<sim::StepInterval>& interval) {
   if (!interval) return;
   const auto ms = [](Duration time) { return fixed(to_us(time) / 1e3, 3) + " ms"; };
-  out << "  quiet step (p10) " << ms(interval->p10) << ", typical step (p50) "
-      << ms(interval->median) << ", p90 " << ms(interval->p90) << ": of "
-      << counted(std::int64_t{interval->draws}, "draw")
+  out << "  p10 of the step " << ms(interval->p10) << ", median " << ms(interval->median)
+      << ", p90 " << ms(interval->p90) << ": of " << counted(std::int64_t{interval->draws}, "draw")
       << " from the spread of measured kernels and collectives\n";
 }
 
