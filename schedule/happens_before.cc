@@ -83,9 +83,8 @@ class Knowledge {
  private:
   void meet(std::span<const Completion> parts) {
     const Completion& first = parts.front();
-    const GroupId group = group_of(command(first));
     const auto meets_first = [&](const Completion& part) {
-      return columns_.meet(first.role, part.role, group);
+      return columns_.meet(first.role, part.role, first.group);
     };
     for (const Completion& part : parts.subspan(1)) {
       if (meets_first(part)) join(now(first), now(part));
@@ -93,13 +92,6 @@ class Knowledge {
     for (const Completion& part : parts.subspan(1)) {
       if (meets_first(part)) join(now(part), now(first));
     }
-  }
-
-  [[nodiscard]] GroupId group_of(const Command& command) const {
-    const auto* collective = std::get_if<RunCollective>(&command.action);
-    if (collective != nullptr) return collective->group;
-    const Op& op = plan_.program.op(std::get<RunOp>(command.action).op);
-    return std::get<CollectiveWork>(op.work).group;
   }
 
   const ScheduledProgram& plan_;

@@ -27,6 +27,7 @@ struct Completion {
   std::size_t role = 0;
   std::size_t command = 0;  // index in the role's commands
   std::int32_t meeting = kAlone;
+  GroupId group = {};  // of the meeting
 };
 
 class HappensBefore {

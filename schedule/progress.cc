@@ -140,22 +140,23 @@ class Run {
       });
       if (!together) return false;
       const std::int32_t number = all.size() == 1 ? Completion::kAlone : meetings_++;
-      for (const std::size_t peer : all) complete(peer, stream, number);
+      for (const std::size_t peer : all) complete(peer, stream, number, meeting->group);
       return true;
     }
     if (const auto* record = std::get_if<RecordEvent>(&head.action)) {
       state.recorded.insert(record->event);
     }
-    complete(role, stream, Completion::kAlone);
+    complete(role, stream, Completion::kAlone, {});
     return true;
   }
 
-  void complete(std::size_t role, std::size_t stream, std::int32_t meeting) {
+  void complete(std::size_t role, std::size_t stream, std::int32_t meeting, GroupId group) {
     RoleState& state = states_[role];
     const Command* const head = state.head(stream);
     completions_.push_back({.role = role,
                             .command = static_cast<std::size_t>(head - state.role->commands.data()),
-                            .meeting = meeting});
+                            .meeting = meeting,
+                            .group = group});
     ++state.done[stream];
   }
 
