@@ -61,9 +61,8 @@ Absences absences_since(Rig& rig, std::int64_t begin_ns) {
   return absences;
 }
 
-// From the last arrival to the last completion of `count` queued calls, in nanoseconds, one sample
-// per repetition. Where at least a third of the repetitions have a call that met no absence, those alone;
-// else all, without what absences took of them.
+// From the last arrival to the last completion of `count` queued calls, in nanoseconds, one sample per
+// repetition that stands for a machine that is all there (undisturbed).
 std::vector<std::int64_t> samples(Rig& rig, const cpu::CollectiveCall& call, std::int64_t count,
                                   std::int64_t repetitions, Duration pause) {
   std::vector<std::int64_t> mine;  // of each repetition the first start, then all ends
@@ -79,8 +78,7 @@ std::vector<std::int64_t> samples(Rig& rig, const cpu::CollectiveCall& call, std
   }
   const std::vector<std::vector<std::int64_t>> all = share(rig.exchange(), mine);
   const Absences absences = absences_since(rig, begin_ns);
-  std::vector<std::int64_t> calm;
-  std::vector<std::int64_t> every;
+  std::vector<Sample> found;
   const auto stride = static_cast<std::size_t>(count) + 1;
   for (std::size_t i = 0; i + stride <= mine.size(); i += stride) {
     Repetition repetition;
@@ -91,11 +89,9 @@ std::vector<std::int64_t> samples(Rig& rig, const cpu::CollectiveCall& call, std
         repetition.done_ns[k - 1] = std::max(repetition.done_ns[k - 1], of_rank[i + k]);
       }
     }
-    const Sample sample = sample_of(repetition, absences);
-    every.push_back(sample.ns);
-    if (sample.is_calm) calm.push_back(sample.ns);
+    found.push_back(sample_of(repetition, absences));
   }
-  return 3 * calm.size() >= every.size() ? calm : every;
+  return undisturbed(found);
 }
 
 // Long queues of large messages would eat the budget and tell nothing new.
@@ -135,12 +131,31 @@ Sample sample_of(const Repetition& repetition, const Absences& absences) {
     before_ns = done_ns;
   }
   const auto count = static_cast<std::int64_t>(repetition.done_ns.size());
-  if (calm > 0) return {.ns = calm_ns * count / calm, .is_calm = true};
-  std::int64_t took_ns = before_ns - repetition.arrived_ns;
+  if (calm > 0) return {.ns = calm_ns * count / calm, .met = Met::Nothing};
+  const std::int64_t took_ns = before_ns - repetition.arrived_ns;
+  std::int64_t silent_ns = 0;
   for (const traces::CoreRecord& silent : absences.silences) {
-    took_ns -= within(silent, absences.begin_ns, repetition.arrived_ns, before_ns).count();
+    silent_ns += within(silent, absences.begin_ns, repetition.arrived_ns, before_ns).count();
   }
-  return {.ns = std::max<std::int64_t>(0, took_ns), .is_calm = false};
+  return {.ns = std::max<std::int64_t>(0, took_ns - silent_ns),
+          .met = silent_ns == 0 ? Met::Absences : Met::Silences};
+}
+
+std::vector<std::int64_t> undisturbed(std::span<const Sample> samples) {
+  const auto those = [&](Met most) {
+    std::vector<std::int64_t> times;
+    for (const Sample& sample : samples) {
+      if (sample.met <= most) times.push_back(sample.ns);
+    }
+    return times;
+  };
+  std::vector<std::int64_t> calm = those(Met::Nothing);
+  if (3 * calm.size() >= samples.size()) return calm;
+  std::vector<std::int64_t> heard = those(Met::Absences);
+  if (5 * heard.size() < samples.size()) return those(Met::Silences);
+  std::ranges::sort(heard);
+  heard.resize((heard.size() + 4) / 5);
+  return heard;
 }
 
 std::vector<CollectiveTimes> measure_collectives(Rig& rig, const CollectiveOptions& options) {

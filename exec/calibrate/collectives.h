@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <span>
 #include <vector>
 
 namespace dovetail::exec::calibrate {
@@ -51,13 +52,21 @@ struct Absences {
   traces::CoreRecord restless;
 };
 
+// What each call of a repetition met: at best nothing, or absences that the network bridged, or silence.
+enum class Met { Nothing, Absences, Silences };
+
 // How long the queue takes on a machine that is all there: the calls that met no absence stand for the others.
 // Where all of them did, what stopped them is taken off.
 struct Sample {
   std::int64_t ns = 0;
-  bool is_calm = false;  // a call met no absence
+  Met met = Met::Nothing;
 };
 Sample sample_of(const Repetition& repetition, const Absences& absences);
+
+// The samples that tell how long it takes on a machine that is all there: those that met nothing, where they
+// are a third. Else the quickest fifth of those that met no silence, where these are a fifth: an absence that
+// the network bridges still delays what begins or ends in it. Else all of them.
+std::vector<std::int64_t> undisturbed(std::span<const Sample> samples);
 
 std::vector<CollectiveTimes> measure_collectives(Rig& rig, const CollectiveOptions& options = {});
 

@@ -217,13 +217,33 @@ TEST(CalibrateTest, CallsThatMetNoAbsenceStandForTheOthers) {
                              .silences = {traces::silences(away, 5ms)},
                              .restless = traces::restless(all)};
   const Sample sample = sample_of(queue, absences);
-  EXPECT_TRUE(sample.is_calm);
+  EXPECT_EQ(sample.met, Met::Nothing);
   EXPECT_EQ(sample.ns, 40 * kMs);
 
   // Nothing calm is left of the third alone: 10 of its 25 ms were silence.
   const Sample stopped = sample_of({.arrived_ns = 120 * kMs, .done_ns = {145 * kMs}}, absences);
-  EXPECT_FALSE(stopped.is_calm);
+  EXPECT_EQ(stopped.met, Met::Silences);
   EXPECT_EQ(stopped.ns, 15 * kMs);
+}
+
+// A message of 8 ms never fits between bursts of 5 ms in every 17: what ends in one of them is seen late.
+TEST(CalibrateTest, WhatAlwaysMeetsAbsencesIsJudgedByTheQuickestFifth) {
+  const auto of = [](Met met, std::vector<std::int64_t> times) {
+    std::vector<Sample> samples;
+    for (const std::int64_t time : times) samples.push_back({.ns = time, .met = met});
+    return samples;
+  };
+  std::vector<Sample> samples = of(Met::Absences, {99, 81, 123, 82, 104, 98, 110, 97, 101, 83});
+  EXPECT_EQ(undisturbed(samples), (std::vector<std::int64_t>{81, 82}));
+  // A few that stood still change nothing, and neither do a few calm ones.
+  samples.push_back({.ns = 60, .met = Met::Silences});
+  samples.push_back({.ns = 90, .met = Met::Nothing});
+  EXPECT_EQ(undisturbed(samples), (std::vector<std::int64_t>{81, 82, 83}));
+  for (int i = 0; i < 5; ++i) samples.push_back({.ns = 90, .met = Met::Nothing});
+  EXPECT_EQ(undisturbed(samples), std::vector<std::int64_t>(6, 90));
+  // Of what always stood still nothing is known but the estimates.
+  const std::vector<Sample> silent = of(Met::Silences, {70, 60, 80});
+  EXPECT_EQ(undisturbed(silent), (std::vector<std::int64_t>{70, 60, 80}));
 }
 
 TEST(CalibrateTest, OpsThatRanBesideNoCollectiveWereNotSlowedDown) {
