@@ -19,9 +19,9 @@ constexpr double kMostUnnoticed = 0.25;
 
 bool is_late(const Tick& tick) { return tick.woke_ns - tick.due_ns > kOnTime.count(); }
 
-// Another program had the core, or several, without delaying the yardstick.
-bool met_others(const Tick& tick) {
-  return static_cast<double>(tick.waited_ns) >
+// So long a wait is more than our own threads make.
+bool may_be_others(const Tick& tick, std::int64_t waited_ns) {
+  return static_cast<double>(waited_ns) >
          kOwnWaits * static_cast<double>(tick.cell_ns + tick.passed_ns);
 }
 
@@ -48,14 +48,33 @@ struct WakeUp {
   std::int64_t free_ns = 0;  // when the core was last seen there; or further back than we look
   std::int64_t due_ns = 0;   // both cut to the time asked about
   std::int64_t woke_ns = 0;
+  std::int64_t waited_ns =
+      0;  // of the rank's thread: until this wake-up, what belongs to none before
+  std::int64_t stood_ns = 0;  // and for the whole of the absence that this wake-up met
 
   [[nodiscard]] bool late() const { return is_late(*tick); }
   // The wait in the run queue tells how long the absence was.
-  [[nodiscard]] bool explained() const { return late() && tick->waited_ns >= woke_ns - due_ns; }
+  [[nodiscard]] bool explained() const { return late() && stood_ns >= woke_ns - due_ns; }
+  // Another program had the core, or several, without delaying the yardstick.
+  [[nodiscard]] bool others() const { return !late() && may_be_others(*tick, waited_ns); }
   [[nodiscard]] Met met() const {
     return {.left_ns = woke_ns - due_ns, .gap_ns = due_ns - free_ns};
   }
 };
+
+// The system counts a wait when it is over. The yardstick wakes up before the rank's thread goes on, so the
+// wait of an absence that a moment met is in what the next moment is told, unless the thread was let go first.
+void share_out_waits(std::span<WakeUp> wake_ups) {
+  for (std::size_t i = 0; i < wake_ups.size(); ++i) {
+    WakeUp& met = wake_ups[i];
+    if (!met.late()) continue;
+    if (i + 1 < wake_ups.size()) {
+      met.stood_ns = std::min(wake_ups[i + 1].waited_ns, met.woke_ns - met.free_ns);
+      wake_ups[i + 1].waited_ns -= met.stood_ns;
+    }
+    if (!met.explained()) met.stood_ns = std::exchange(met.waited_ns, 0);
+  }
+}
 
 std::vector<WakeUp> wake_ups_within(std::span<const Tick> ticks, std::int64_t begin_ns,
                                     std::int64_t end_ns) {
@@ -68,9 +87,11 @@ std::vector<WakeUp> wake_ups_within(std::span<const Tick> ticks, std::int64_t be
     wake_ups.push_back({.tick = &tick,
                         .free_ns = free_ns,
                         .due_ns = std::clamp(tick.due_ns, free_ns, woke_ns),
-                        .woke_ns = woke_ns});
+                        .woke_ns = woke_ns,
+                        .waited_ns = tick.waited_ns});
     free_ns = std::max(free_ns, woke_ns);
   }
+  share_out_waits(wake_ups);
   return wake_ups;
 }
 
@@ -87,8 +108,10 @@ AbsenceLengths lengths_of(std::span<const WakeUp> wake_ups) {
 
 std::int64_t start_of(const WakeUp& wake_up, const AbsenceLengths& lengths) {
   std::int64_t start_ns = wake_up.woke_ns;
-  if (wake_up.explained() || (!wake_up.late() && met_others(*wake_up.tick))) {
-    start_ns = wake_up.woke_ns - wake_up.tick->waited_ns;
+  if (wake_up.explained()) {
+    start_ns = wake_up.woke_ns - wake_up.stood_ns;
+  } else if (wake_up.others()) {
+    start_ns = wake_up.woke_ns - wake_up.waited_ns;
   } else if (wake_up.late()) {
     start_ns = wake_up.due_ns - lengths.lasted(wake_up.met()).count();
   }
@@ -96,7 +119,7 @@ std::int64_t start_of(const WakeUp& wake_up, const AbsenceLengths& lengths) {
 }
 
 // The share of time whose moments found the core away, if most of what they found is short: else what was
-// found is nearly all there was, and known better. Waits in the run queue leave nothing out.
+// found is nearly all there was, and known better. Where waits in the run queue explain nearly all of them, they leave nothing out.
 double unseen_share(std::span<const WakeUp> wake_ups, const traces::CoreRecord& record) {
   double away_ns = 0;
   double all_ns = 0;
@@ -112,7 +135,7 @@ double unseen_share(std::span<const WakeUp> wake_ups, const traces::CoreRecord& 
     ++late;
     explained += wake_up.explained() ? 1 : 0;
   }
-  if (late == 0 || 2 * explained > late) return 0;
+  if (late == 0 || 10 * explained > 9 * late) return 0;
   const double cell_ns = all_ns / static_cast<double>(wake_ups.size());
   if (static_cast<double>(traces::typical_burst(record).count()) >= 2 * cell_ns) return 0;
   // Of an absence of length L the last kOnTime are not noticed, and what is late is so by half of the rest
@@ -141,7 +164,7 @@ Tick Moments::woke(std::int64_t woke_ns, std::int64_t waited_ns, std::int64_t wo
   const bool late = is_late(tick);
   const auto cell_ns = static_cast<double>(cell_ns_);
   const double waited = std::min(1.0, static_cast<double>(waited_ns) / cell_ns);
-  remember(cell_ns, late ? 1 : met_others(tick) ? waited : 0);
+  remember(cell_ns, late ? 1 : may_be_others(tick, waited_ns) ? waited : 0);
   begin_ns_ += cell_ns_;
   // Chosen before the moments that it is for are drawn, and none of them is drawn twice.
   cell_ns_ = (lately_ >= kOften ? kShortCell : kLongCell).count();

@@ -14,7 +14,8 @@
 //
 // How long an absence was. When a moment finds the core away, the end of the absence is when the thread
 // wakes up. Its beginning lies in the gap since the core was last seen. Three cases, best first:
-//   - the rank's own thread stood in the run queue meanwhile: the system counted how long;
+//   - the rank's own thread stood in the run queue meanwhile: the system counted how long, and says so once
+//     the thread runs again, mostly at the next moment;
 //   - many absences were met: how often there are absences of each length is fitted to all of them at once
 //     (maximum likelihood for interval-censored lengths, by expectation maximisation as in emission
 //     tomography: Shepp and Vardi 1982), and the expected beginning is taken under that;

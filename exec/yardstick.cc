@@ -81,13 +81,13 @@ std::int64_t RunQueueWait::total() const {
   return std::strtoll(rest, nullptr, 10);
 }
 
-std::int64_t RunQueueWait::since_last(std::int64_t now_ns) {
+std::int64_t RunQueueWait::since_last(std::int64_t now_ns, bool closely) {
   if (schedstat_ < 0) return 0;
   const std::int64_t ran_ns = read_clock(clock_);
   const std::int64_t past = now_ns - std::exchange(last_ns_, now_ns);
   const std::int64_t idle = past - (ran_ns - std::exchange(last_ran_ns_, ran_ns));
   // What it did not run it slept or stood in the queue.
-  if (static_cast<double>(idle) <= kOwnWaits * static_cast<double>(past)) {
+  if (!closely && static_cast<double>(idle) <= kOwnWaits * static_cast<double>(past)) {
     passed_over_ += std::max<std::int64_t>(0, idle);
     return 0;
   }
@@ -118,13 +118,15 @@ void Yardstick::watch(std::uint64_t seed) {
     ticks_.reserve(1 << 18);  // a quarter of an hour and more; pages are taken as they fill
   }
   Moments moments(seed, now_ns());
-  waiting_.since_last(now_ns());
+  waiting_.since_last(now_ns(), false);
   std::uint64_t value = 1;
   std::int64_t next_work_ns = 0;
+  bool was_late = false;  // then the wait of the rank's thread has not been counted yet
   while (!done_) {
     sleep_until(moments.due_ns());
     const std::int64_t woke_ns = now_ns();
-    const std::int64_t waited_ns = waiting_.since_last(woke_ns);
+    const std::int64_t waited_ns = waiting_.since_last(woke_ns, was_late);
+    was_late = woke_ns - moments.due_ns() > kOnTime.count();
     std::int64_t work_ns = 0;
     if (woke_ns >= next_work_ns) {
       const std::int64_t start_ns = now_ns();

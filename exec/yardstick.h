@@ -52,9 +52,9 @@ class RunQueueWait {
   RunQueueWait(const RunQueueWait&) = delete;
   RunQueueWait& operator=(const RunQueueWait&) = delete;
 
-  // Since the last call; 0 where it is unknown, and where the thread ran for so much of the time that the rest
-  // cannot matter (kOwnWaits).
-  std::int64_t since_last(std::int64_t now_ns);
+  // Waits that ended since the last call; 0 where it is unknown. Unless `closely`, also where the thread ran for
+  // so much of the time that the rest cannot matter (kOwnWaits).
+  std::int64_t since_last(std::int64_t now_ns, bool closely);
 
  private:
   [[nodiscard]] std::int64_t total() const;

@@ -126,5 +126,54 @@ TEST(YardstickTest, CountsWaitsInTheRunQueueOnce) {
   EXPECT_EQ(record.taken, expected);
 }
 
+// The wait of a thread that stood in the queue through every absence, or through one `of_each`: told at
+// the first moment after it, for the yardstick goes before the thread.
+std::vector<exec::Tick> with_waits(std::vector<exec::Tick> ticks, const std::vector<Taken>& away,
+                                   int of_each) {
+  auto tick = ticks.begin();
+  for (std::size_t i = 0; i < away.size(); ++i) {
+    const std::int64_t end_ns = (away[i].start + away[i].length).count();
+    while (tick != ticks.end() && tick->due_ns <= end_ns) ++tick;
+    if (tick == ticks.end()) break;
+    if (static_cast<int>(i) % of_each == 0) tick->waited_ns += away[i].length.count();
+  }
+  return ticks;
+}
+
+TEST(YardstickTest, AWaitBelongsToTheAbsenceThatTheMomentBeforeMet) {
+  const std::int64_t end_ns = 60'000 * kMs;
+  for (const double share : {0.1, 0.3}) {
+    for (const int burst_ms : {2, 5, 50}) {
+      // A thread that always waited, and one that was asleep in every second or third absence.
+      for (const int of_each : {1, 2, 3}) {
+        SCOPED_TRACE(std::to_string(share) + " in bursts of " + std::to_string(burst_ms) +
+                     " ms, one wait of " + std::to_string(of_each));
+        const std::vector<Taken> away = bursts(share, std::chrono::milliseconds(burst_ms), 7);
+        const traces::CoreRecord record =
+            exec::record_of(with_waits(ticks_of(away, end_ns, 8), away, of_each), 0, end_ns);
+        EXPECT_NEAR(traces::share_taken(record), share, 0.02);
+        EXPECT_NEAR(to_us(traces::typical_burst(record)), 1000.0 * burst_ms, 500);
+      }
+    }
+  }
+}
+
+TEST(YardstickTest, CountsAWaitThatIsToldAtTheNextMomentOnce) {
+  // Expectation: found away at 7 ms until 10, and then 4.5 ms in the run queue: away from 5.5 on. At 20 ms found
+  // away again; its wait of 1 ms is shorter than what was left of the absence, so the thread came late to it:
+  // as long again as was left, at most half the gap of 6 ms, and nothing of its own for the moment after.
+  const std::vector<exec::Tick> ticks = {
+      {.due_ns = 2 * kMs, .woke_ns = 2 * kMs},
+      {.due_ns = 7 * kMs, .woke_ns = 10 * kMs},
+      {.due_ns = 14 * kMs, .woke_ns = 14 * kMs, .waited_ns = 9 * kMs / 2},
+      {.due_ns = 20 * kMs, .woke_ns = 22 * kMs},
+      {.due_ns = 25 * kMs, .woke_ns = 25 * kMs, .waited_ns = kMs}};
+  const traces::CoreRecord record = exec::record_of(ticks, 0, 30 * kMs);
+  const std::vector<Taken> expected = {
+      {.start = std::chrono::microseconds(5'500), .length = std::chrono::microseconds(4'500)},
+      {.start = std::chrono::milliseconds(18), .length = std::chrono::milliseconds(4)}};
+  EXPECT_EQ(record.taken, expected);
+}
+
 }  // namespace
 }  // namespace dovetail::cli
