@@ -48,9 +48,9 @@ struct WakeUp {
   std::int64_t free_ns = 0;  // when the core was last seen there; or further back than we look
   std::int64_t due_ns = 0;   // both cut to the time asked about
   std::int64_t woke_ns = 0;
-  std::int64_t waited_ns =
-      0;  // of the rank's thread: until this wake-up, what belongs to none before
-  std::int64_t stood_ns = 0;  // and for the whole of the absence that this wake-up met
+  // In the run queue, of the rank's thread: in absences that no moment met, and in the one that this met.
+  std::int64_t waited_ns = 0;
+  std::int64_t stood_ns = 0;
 
   [[nodiscard]] bool late() const { return is_late(*tick); }
   // The wait in the run queue tells how long the absence was.
@@ -119,7 +119,8 @@ std::int64_t start_of(const WakeUp& wake_up, const AbsenceLengths& lengths) {
 }
 
 // The share of time whose moments found the core away, if most of what they found is short: else what was
-// found is nearly all there was, and known better. Where waits in the run queue explain nearly all of them, they leave nothing out.
+// found is nearly all there was, and known better. Waits in the run queue that explain nearly all of them
+// leave nothing out.
 double unseen_share(std::span<const WakeUp> wake_ups, const traces::CoreRecord& record) {
   double away_ns = 0;
   double all_ns = 0;
