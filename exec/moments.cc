@@ -17,8 +17,6 @@ constexpr double kMemoryNs = 1e9;
 constexpr double kOften = 0.04;  // taken lately: cells are short from there on
 constexpr double kMostUnnoticed = 0.25;
 
-bool is_late(const Tick& tick) { return tick.woke_ns - tick.due_ns > kOnTime.count(); }
-
 // So long a wait is more than our own threads make.
 bool may_be_others(const Tick& tick, std::int64_t waited_ns) {
   return static_cast<double>(waited_ns) >
@@ -148,6 +146,8 @@ double unseen_share(std::span<const WakeUp> wake_ups, const traces::CoreRecord& 
 }
 
 }  // namespace
+
+bool is_late(const Tick& tick) { return tick.woke_ns - tick.due_ns > kOnTime.count(); }
 
 Moments::Moments(std::uint64_t seed, std::int64_t begin_ns) : random_(seed), begin_ns_(begin_ns) {
   draw();

@@ -48,8 +48,8 @@ inline constexpr Duration kOnTime = std::chrono::microseconds(150);
 inline constexpr double kOwnWaits = 0.125;
 
 // One moment: when the thread should have woken up, when it did, how long its cell was, how much longer the
-// cells were that passed until then, how long the rank's thread stood in the run queue since the moment
-// before, and how long known work took (0: not run this time).
+// cells were that passed until then, how long the rank's thread stood in the run queue (waits that ended since
+// the moment before), and how long known work took (0: not run this time).
 struct Tick {
   std::int64_t due_ns = 0;
   std::int64_t woke_ns = 0;
@@ -59,6 +59,9 @@ struct Tick {
   std::int64_t work_ns = 0;
   friend bool operator==(const Tick&, const Tick&) = default;
 };
+
+// The core was away at that moment.
+bool is_late(const Tick& tick);
 
 class Moments {
  public:

@@ -126,7 +126,6 @@ void Yardstick::watch(std::uint64_t seed) {
     sleep_until(moments.due_ns());
     const std::int64_t woke_ns = now_ns();
     const std::int64_t waited_ns = waiting_.since_last(woke_ns, was_late);
-    was_late = woke_ns - moments.due_ns() > kOnTime.count();
     std::int64_t work_ns = 0;
     if (woke_ns >= next_work_ns) {
       const std::int64_t start_ns = now_ns();
@@ -135,8 +134,10 @@ void Yardstick::watch(std::uint64_t seed) {
       work_ns = end_ns - start_ns + static_cast<std::int64_t>(value == 0);
       next_work_ns = end_ns + kWorkEveryNs;
     }
+    const Tick tick = moments.woke(woke_ns, waited_ns, work_ns);
+    was_late = is_late(tick);
     const std::lock_guard lock(mutex_);
-    ticks_.push_back(moments.woke(woke_ns, waited_ns, work_ns));
+    ticks_.push_back(tick);
   }
 }
 
