@@ -168,13 +168,18 @@ Tick Moments::woke(std::int64_t woke_ns, std::int64_t waited_ns, std::int64_t wo
   remember(cell_ns, late ? 1 : may_be_others(tick, waited_ns) ? waited : 0);
   begin_ns_ += cell_ns_;
   // Chosen before the moments that it is for are drawn, and none of them is drawn twice.
-  cell_ns_ = (lately_ >= kOften ? kShortCell : kLongCell).count();
+  cell_ns_ = lately_ >= kOften ? short_cell_ns_ : kLongCell.count();
   for (draw(); due_ns_ <= woke_ns; draw()) {
     tick.passed_ns += cell_ns_;
     begin_ns_ += cell_ns_;
   }
   remember(static_cast<double>(tick.passed_ns), 1);
   return tick;
+}
+
+void Moments::costs(double moment_ns) {
+  short_cell_ns_ = std::clamp<std::int64_t>(std::llround(moment_ns / kMostCost), kShortCell.count(),
+                                            kLongCell.count());
 }
 
 void Moments::remember(double length_ns, double taken) {

@@ -8,9 +8,10 @@
 // Time is divided into cells. There is one moment in each, anywhere in it with the same probability, so the
 // share of the cells' time whose moment found the core away is an unbiased estimate of the share of time in
 // which it was: for absences shorter and longer than a cell, and nothing periodic can hide between the
-// moments. A cell lasts 4 ms while the core is often away and 16 ms while it seldom is: waking up is nearly
-// all that the yardstick costs. How long a cell is follows from earlier ones only, before its moment is
-// drawn, so each of them stands for its own time and the estimate stays unbiased.
+// moments. A cell lasts 16 ms while the core is seldom away, else 4 ms, or as much longer as looking would
+// cost more than kMostCost: waking up is nearly all that the yardstick costs, and what it costs differs from
+// machine to machine and from hour to hour. How long a cell is follows from earlier ones only, before its
+// moment is drawn, so each of them stands for its own time and the estimate stays unbiased.
 //
 // How long an absence was. When a moment finds the core away, the end of the absence is when the thread
 // wakes up. Its beginning lies in the gap since the core was last seen. Three cases, best first:
@@ -42,6 +43,8 @@ namespace dovetail::exec {
 
 inline constexpr Duration kShortCell = std::chrono::milliseconds(4);
 inline constexpr Duration kLongCell = std::chrono::milliseconds(16);
+// The share of a core that looking may take.
+inline constexpr double kMostCost = 0.0045;
 // A wake-up within kOnTime is in time.
 inline constexpr Duration kOnTime = std::chrono::microseconds(150);
 // Where a thread stood in the run queue for a smaller share of the time, nobody looks: schedstat is dear.
@@ -71,6 +74,8 @@ class Moments {
   [[nodiscard]] std::int64_t due_ns() const { return due_ns_; }
   // The thread woke up for it. REQUIRES: woke_ns >= due_ns().
   Tick woke(std::int64_t woke_ns, std::int64_t waited_ns, std::int64_t work_ns);
+  // One moment takes so much processor time: from the next cell on they are as long as kMostCost asks.
+  void costs(double moment_ns);
 
  private:
   void draw();
@@ -80,6 +85,7 @@ class Moments {
   Random random_;
   std::int64_t begin_ns_;  // of the cell
   std::int64_t cell_ns_ = kShortCell.count();
+  std::int64_t short_cell_ns_ = kShortCell.count();
   std::int64_t due_ns_ = 0;
   double lately_ = 0.5;  // the share taken in about the last second; at first nothing is known
 };

@@ -25,6 +25,8 @@ namespace {
 
 constexpr std::int64_t kWorkEveryNs = 50'000'000;
 constexpr int kWorkSteps = 8'000;  // about 10 us
+// So many moments tell what one of them costs.
+constexpr std::int64_t kEnoughMoments = 64;
 constexpr double kMillion = 1e6;
 
 // A chain that no compiler or processor can shorten: each number needs the one before.
@@ -119,7 +121,9 @@ void Yardstick::watch(std::uint64_t seed) {
   }
   Moments moments(seed, now_ns());
   waiting_.since_last(now_ns(), false);
+  const std::int64_t ran_before_ns = read_clock(CLOCK_THREAD_CPUTIME_ID);
   std::uint64_t value = 1;
+  std::int64_t seen = 0;
   std::int64_t next_work_ns = 0;
   bool was_late = false;  // then the wait of the rank's thread has not been counted yet
   while (!done_) {
@@ -133,7 +137,12 @@ void Yardstick::watch(std::uint64_t seed) {
       const std::int64_t end_ns = now_ns();
       work_ns = end_ns - start_ns + static_cast<std::int64_t>(value == 0);
       next_work_ns = end_ns + kWorkEveryNs;
+      if (seen >= kEnoughMoments) {
+        const std::int64_t ran_ns = read_clock(CLOCK_THREAD_CPUTIME_ID) - ran_before_ns;
+        moments.costs(static_cast<double>(ran_ns) / static_cast<double>(seen));
+      }
     }
+    ++seen;
     const Tick tick = moments.woke(woke_ns, waited_ns, work_ns);
     was_late = is_late(tick);
     const std::lock_guard lock(mutex_);

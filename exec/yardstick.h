@@ -16,7 +16,7 @@
 //
 // Cost. A wake-up takes 15 to 25 us of processor time on a virtual machine, nearly all of it for setting
 // the timer and for its interrupt, a quarter of that on bare metal. So it is done seldom where the core is
-// seldom away, and whatever else a wake-up did is avoided: schedstat, which the system formats as text, is
+// seldom away and never oftener than kMostCost allows, by what it has cost so far, and whatever else a wake-up did is avoided: schedstat, which the system formats as text, is
 // read only where the processor time of the rank's thread says that it may have stood in the queue.
 //
 // What it does not see: ordinary programs while the rank's own thread waits for communication, and waits

@@ -32,9 +32,10 @@ inline std::vector<traces::Taken> bursts(double share, Duration burst, std::uint
 
 // What a yardstick's thread would note on that core.
 inline std::vector<exec::Tick> ticks_of(const std::vector<traces::Taken>& away, std::int64_t end_ns,
-                                        std::uint64_t seed) {
+                                        std::uint64_t seed, double cost_ns = 0) {
   constexpr std::int64_t kWakeUp = 5'000;
   exec::Moments moments(seed, 0);
+  moments.costs(cost_ns);
   std::vector<exec::Tick> ticks;
   auto next = away.begin();
   while (moments.due_ns() < end_ns) {

@@ -55,6 +55,25 @@ TEST(YardstickTest, LooksSeldomWhereTheCoreIsSeldomAway) {
   }
 }
 
+// Bursts of 5 ms, 10 % of a minute, where looking takes 10 us, 27 us or a millisecond.
+TEST(YardstickTest, LooksNoOftenerThanItMayCost) {
+  const std::int64_t end_ns = 60'000 * kMs;
+  const std::vector<Taken> away = bursts(0.1, std::chrono::milliseconds(5), 7);
+  const std::size_t freely = ticks_of(away, end_ns, 8).size();
+  const std::size_t cheap = ticks_of(away, end_ns, 8, 10'000).size();
+  const std::size_t dear = ticks_of(away, end_ns, 8, 27'000).size();
+  const std::size_t dearest = ticks_of(away, end_ns, 8, kMs).size();
+  // Expectation: 10 us in each 4 ms are 0.25 %; 27 us want cells of 6 ms, a millisecond would want more than
+  // the longest ones.
+  EXPECT_EQ(cheap, freely);
+  EXPECT_LE(static_cast<double>(dear) * 27'000, exec::kMostCost * static_cast<double>(end_ns));
+  EXPECT_GT(dear, 8'000U);
+  EXPECT_NEAR(static_cast<double>(dearest), 60'000.0 / 16, 300);
+  // What it finds is as right as before.
+  const traces::CoreRecord record = exec::record_of(ticks_of(away, end_ns, 8, 27'000), 0, end_ns);
+  EXPECT_NEAR(traces::share_taken(record), 0.1, 0.01);
+}
+
 // The estimate weighs each moment with its cell, so changing cells do not bias it: over many seeds the mean
 // comes as near to the share as chance allows.
 TEST(YardstickTest, TheShareIsUnbiasedAlsoWhereCellsChange) {
