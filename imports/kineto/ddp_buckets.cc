@@ -113,11 +113,8 @@ class Finder {
     open.copied = true;
     open.gradient.host_ready = line_.instant(now.end_ns());
     take_dims(open.gradient, now);
-    const auto after =
-        std::ranges::lower_bound(launches_, line_.instant(now.start_ns), {}, &Launch::at);
-    const bool inside = after != launches_.end() && after->at < line_.instant(now.end_ns());
-    if (inside) {
-      set_work(open.gradient, after->work);
+    if (const std::int32_t work = first_compute_inside(now); work != kNone) {
+      set_work(open.gradient, work);
     } else {
       open.gradient.ready = std::max(open.gradient.ready, open.gradient.host_ready);
     }
@@ -135,13 +132,26 @@ class Finder {
     }
   }
 
+  [[nodiscard]] bool is_compute(std::int32_t work) const {
+    return line_.works[static_cast<std::size_t>(work)].collective == kNone;
+  }
+
+  [[nodiscard]] std::int32_t first_compute_inside(const TraceEvent& op) const {
+    const Instant end = line_.instant(op.end_ns());
+    for (auto at = std::ranges::lower_bound(launches_, line_.instant(op.start_ns), {}, &Launch::at);
+         at != launches_.end() && at->at < end; ++at) {
+      if (is_compute(at->work)) return at->work;
+    }
+    return kNone;
+  }
+
   [[nodiscard]] std::int32_t last_compute_before(Instant moment, std::int32_t thread) const {
     auto at = std::ranges::lower_bound(launches_, moment, {}, &Launch::at);
     while (at != launches_.begin()) {
       --at;
       const GpuWork& work = line_.works[static_cast<std::size_t>(at->work)];
       const HostCall& call = line_.calls[static_cast<std::size_t>(work.launch)];
-      if (work.collective == kNone && call.thread == thread) return at->work;
+      if (is_compute(at->work) && call.thread == thread) return at->work;
     }
     return kNone;
   }

@@ -69,6 +69,13 @@ class Regrouping {
     return node == kNone ? kNone : number_[static_cast<std::size_t>(node)];
   }
 
+  // Of its collective; kNone: launched after the last step.
+  [[nodiscard]] std::int32_t node_of(const TracedBucket& bucket) const {
+    const TracedCollective& collective =
+        rank_.line.collectives[static_cast<std::size_t>(bucket.collective)];
+    return old_.node_of_work[static_cast<std::size_t>(collective.work)];
+  }
+
   void plan_step(std::int32_t s, const TracedBuckets& step) {
     std::vector<std::int32_t> node;  // of each gradient
     std::vector<Bytes> bytes;
@@ -83,6 +90,7 @@ class Regrouping {
         bytes.push_back(bucket.element_size * gradient.elements);
         if (node.back() == kNone) return;
       }
+      if (node_of(bucket) == kNone) return;
       old_ends.push_back(node.size());
     }
     if (node.empty() || ends_.empty() || node.size() != ends_.back()) return;
@@ -97,9 +105,9 @@ class Regrouping {
       Insertion insertion{s, static_cast<std::int32_t>(e), node[ends_[e] - 1], like, {}};
       for (; from < ends_[e]; ++from) insertion.bytes += bytes[from];
       const auto same = place_of_end.find(ends_[e]);
-      const std::size_t place = same != place_of_end.end()
-                                    ? same->second
-                                    : static_cast<std::size_t>(insertion.gradient_node) + 1;
+      // Behind its gradient also where a trace that lacks launches shows it the other way round.
+      std::size_t place = static_cast<std::size_t>(insertion.gradient_node) + 1;
+      if (same != place_of_end.end()) place = std::max(place, same->second);
       inserted_[place].push_back(insertion);
     }
   }
@@ -107,9 +115,7 @@ class Regrouping {
   // Takes the launch of a bucket out; where it stood.
   std::size_t remove(const TracedBucket& bucket, std::int32_t s, std::int32_t number,
                      std::int32_t& like) {
-    const TracedCollective& collective =
-        rank_.line.collectives[static_cast<std::size_t>(bucket.collective)];
-    const std::int32_t gpu = old_.node_of_work[static_cast<std::size_t>(collective.work)];
+    const std::int32_t gpu = node_of(bucket);
     like = gpu;
     removed_[static_cast<std::size_t>(gpu)] = 1;
     bucket_of_[static_cast<std::size_t>(gpu)] = {s, number};

@@ -32,7 +32,8 @@ std::string two_buckets() {
 }
 
 struct Loaded {
-  JobTrace job = testing::job_of(two_buckets());
+  explicit Loaded(const std::string& trace = two_buckets()) : job(testing::job_of(trace)) {}
+  JobTrace job;
   const RankTrace& rank = job.ranks[0];
   ReplayModel model = replay_model(rank.trace, rank.line);
   std::vector<TracedBuckets> buckets = {ddp_buckets(rank.trace, rank.line, rank.line.steps[0])};
@@ -111,6 +112,68 @@ TEST(KinetoWhatIfTest, OneBucketForBothStartsWithTheLastGradient) {
   EXPECT_THAT(best_bucket_ends({us(0), us(11)}, {Bytes(4000), Bytes(2000)}, cost),
               ElementsAre(1, 2));
   EXPECT_THAT(best_bucket_ends({us(0), us(5)}, {Bytes(4000), Bytes(2000)}, cost), ElementsAre(2));
+}
+
+std::string replaced(std::string text, std::string_view part, std::string_view by) {
+  const std::size_t at = text.find(part);
+  EXPECT_NE(at, std::string::npos) << part;
+  return at == std::string::npos ? text : text.replace(at, part.size(), by);
+}
+
+std::vector<ReplayNode> transfers_of(const ReplayModel& model) {
+  std::vector<ReplayNode> transfers;
+  std::ranges::copy_if(model.nodes, std::back_inserter(transfers), &ReplayNode::communicates);
+  return transfers;
+}
+
+// The profiler was stopped between the two launches.
+TEST(KinetoWhatIfTest, AStepWhoseLastBucketWasLaunchedAfterItKeepsItsBuckets) {
+  const Loaded loaded(replaced(two_buckets(), R"("tid":1,"ts":0,"dur":200.0)",
+                               R"("tid":1,"ts":0,"dur":71.0)"));
+  ASSERT_EQ(loaded.buckets[0].buckets.size(), 2U);
+  ASSERT_NE(loaded.buckets[0].buckets[1].collective, kNone);
+  const ReplayModel one = with_buckets(loaded.rank, loaded.model, loaded.buckets, {2},
+                                       AllReduceCost({{Bytes(2000), us(30)}, {Bytes(4000), us(40)}},
+                                                     AllReduceCost::Below::Pessimist));
+  EXPECT_EQ(step_times(one), step_times(loaded.model));
+}
+
+// The last gradient's operator lasts beyond the launch of its bucket and launches a kernel there.
+TEST(KinetoWhatIfTest, ABucketStartsBehindItsLastGradientAlsoWhereTheTraceHasItBefore) {
+  const Loaded loaded(replaced(
+      replaced(replaced(two_buckets(), R"("tid":2,"ts":66,"dur":2)", R"("tid":2,"ts":66,"dur":20)"),
+               R"("tid":2,"ts":63)", R"("tid":2,"ts":78)"),
+      R"("ts":75,"dur":10)", R"("ts":80,"dur":5)"));
+  const ReplayModel same = with_buckets(loaded.rank, loaded.model, loaded.buckets, {1, 2},
+                                        AllReduceCost({{Bytes(2000), us(30)}, {Bytes(4000), us(40)}},
+                                                      AllReduceCost::Below::Pessimist));
+  const std::vector<ReplayNode> transfers = transfers_of(same);
+  ASSERT_EQ(transfers.size(), 2U);
+  ASSERT_EQ(transfers[1].waits.size(), 1U);
+  const auto gradient = static_cast<std::size_t>(transfers[1].waits[0]);
+  EXPECT_LT(gradient, same.nodes.size());
+  EXPECT_EQ(play(same).end[gradient] - play(same).start[gradient], us(5));
+}
+
+// The hook's copy is recorded, its kernel is not, and its operator holds the launch of the bucket.
+TEST(KinetoWhatIfTest, ACollectiveIsNoGradientsCopy) {
+  std::string trace = two_buckets();
+  trace = replaced(trace, R"("name":"c10d::allreduce_","pid":9,"tid":2,"ts":48)",
+                   R"("name":"x","pid":9,"tid":2,"ts":48)");
+  trace = replaced(trace,
+                   R"("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",)"
+                   R"("pid":9,"tid":2,"ts":62)",
+                   R"("reducer::mul_out","pid":9,"tid":2,"ts":62)");
+  trace = replaced(trace, R"("torch::autograd::AccumulateGrad","pid":9,"tid":2,"ts":66)",
+                   R"("x","pid":9,"tid":2,"ts":66)");
+  trace = replaced(trace, R"("stream":7,"correlation":4)", R"("stream":7)");
+  const Loaded loaded(trace);
+  ASSERT_EQ(loaded.buckets[0].buckets.size(), 1U);
+  for (const TracedGradient& gradient : loaded.buckets[0].buckets[0].gradients) {
+    ASSERT_NE(gradient.work, kNone);
+    EXPECT_EQ(loaded.rank.line.works[static_cast<std::size_t>(gradient.work)].collective, kNone);
+  }
+  EXPECT_EQ(diagnose(loaded.job, Framework::Torch).ranks.size(), 1U);
 }
 
 // Of the two recorded calls, the quicker one and the slower one stand for a bucket of any other grouping.
