@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs libFuzzer over every reader of the project, one after the other: fuzz.sh [SECONDS_EACH] [READER...]
 #
-# Builds with clang and the address sanitizer in build-fuzz. Inputs that break a reader are written to
+# Builds with clang and the address and undefined-behaviour sanitizers in build-fuzz. Inputs that break a reader are written to
 # build-fuzz/found/READER as crash-*, timeout-* or oom-*; put them into tests/fuzz/corpus/READER once they
 # are mended. Default: 1800 seconds each. The last line of each reader says how many inputs were tried.
 set -euo pipefail
@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 seconds=${1:-1800}
 shift $(( $# > 0 ? 1 : 0 ))
 cmake -S . -B build-fuzz -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -gline-tables-only" \
-      -DCMAKE_CXX_COMPILER=clang++ -DDOVETAIL_FUZZ=ON -DDOVETAIL_SANITIZE=address,fuzzer-no-link \
+      -DCMAKE_CXX_COMPILER=clang++ -DDOVETAIL_FUZZ=ON -DDOVETAIL_SANITIZE=address,undefined,fuzzer-no-link \
       -DDOVETAIL_CUDA=OFF -DDOVETAIL_GLOO=OFF -DDOVETAIL_BENCHMARKS=OFF -DDOVETAIL_UNITY=ON > /dev/null
 cmake --build build-fuzz --target fuzz_readers
 

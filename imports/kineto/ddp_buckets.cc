@@ -96,7 +96,7 @@ class Finder {
       if (dims.empty()) continue;
       std::int64_t product = 1;
       for (const std::int64_t dim : dims) {
-        if (dim <= 0 || dim > (std::int64_t{1} << 40) / product) return;
+        if (dim <= 0 || dim > kMostElements / product) return;
         product *= dim;
       }
       gradient.elements = product;

@@ -298,7 +298,7 @@ class Joiner {
       collective.kind = collective_kind(trace_.name_of(kernel));
     }
     const std::int64_t size = element_size(collective.dtype);
-    if (collective.elements && size > 0 && *collective.elements < (std::int64_t{1} << 50)) {
+    if (collective.elements && size > 0) {
       collective.bytes = Bytes(*collective.elements * size);
     }
   }
@@ -325,7 +325,7 @@ class Joiner {
       if (shapes.dims[i].empty()) continue;
       std::int64_t product = 1;
       for (const std::int64_t dim : shapes.dims[i]) {
-        if (dim <= 0 || dim > (std::int64_t{1} << 50) / product) return;
+        if (dim <= 0 || dim > kMostElements / product) return;
         product *= dim;
       }
       collective.elements = product;

@@ -140,6 +140,12 @@ class Reader {
     return whole_number_of(json_.number());
   }
 
+  // A count of things, at most as many as fit.
+  std::optional<std::int64_t> count(std::int64_t most = std::numeric_limits<std::int32_t>::max()) {
+    const std::optional<std::int64_t> value = integer();
+    return value && *value >= 0 && *value <= most ? value : std::nullopt;
+  }
+
   void text(std::string& into) {
     if (json_.kind() == JsonKind::String) {
       into = json_.string();
@@ -161,14 +167,14 @@ class Reader {
       } else if (*key == "id") {
         id = integer().value_or(0);
       } else if (*key == "numSms") {
-        device.sms = integer().value_or(0);
+        device.sms = count().value_or(0);
       } else if (*key == "maxThreadsPerMultiprocessor") {
-        device.threads_per_sm = integer().value_or(0);
+        device.threads_per_sm = count().value_or(0);
       } else if (*key == "regsPerMultiprocessor") {
-        device.registers_per_sm = integer().value_or(0);
+        device.registers_per_sm = count().value_or(0);
       } else if (*key == "sharedMemPerMultiprocessor" ||
                  *key == "maxSharedMemoryPerMultiProcessor") {
-        device.shared_memory_per_sm = integer().value_or(0);
+        device.shared_memory_per_sm = count().value_or(0);
       } else {
         json_.skip();
       }
@@ -178,9 +184,9 @@ class Reader {
 
   void read_distributed(std::string_view key) {
     if (key == "rank") {
-      trace_.rank = integer();
+      trace_.rank = count();
     } else if (key == "world_size") {
-      trace_.world_size = integer();
+      trace_.world_size = count();
     } else if (key == "backend") {
       text(trace_.backend);
     } else if (key == "nccl_version") {
@@ -282,13 +288,13 @@ class Reader {
       text(collective.kind);
       draft_.has_collective = true;
     } else if (key == "In msg nelems") {
-      collective.in_elements = integer();
+      collective.in_elements = count(kMostElements);
     } else if (key == "Out msg nelems") {
-      collective.out_elements = integer();
+      collective.out_elements = count(kMostElements);
     } else if (key == "dtype") {
       text(collective.dtype);
     } else if (key == "Group size") {
-      collective.group_size = integer();
+      collective.group_size = count();
     } else if (key == "Process Group Name") {
       text(collective.group);
     } else if (key == "Process Group Description") {

@@ -31,6 +31,10 @@
 
 namespace dovetail::imports {
 
+// Of one tensor, more than any GPU holds; a file's larger counts count as not known. Sums of bytes over
+// 2^20 such tensors still fit.
+constexpr std::int64_t kMostElements = std::int64_t{1} << 38;
+
 enum class EventKind : std::uint8_t {
   Operator,     // cpu_op
   Annotation,   // user_annotation

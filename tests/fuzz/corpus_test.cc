@@ -1,5 +1,5 @@
-// Every file of the kept corpus through its reader, whole and cut off at every 97th byte: each is read or
-// refused with an InputError of one line, never anything else.
+// Every file of the kept corpus through its reader, whole, cut off at every 97th byte and with some of its
+// tokens changed: each is read or refused with an InputError of one line, never anything else.
 //
 // The corpus holds seeds, and every input that once broke a reader. Longer runs: fuzz_readers.cc.
 //
@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "tests/fuzz/readers.h"
+#include "tests/fuzz/token_mutator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,6 +30,17 @@ std::vector<std::string> files_of(std::string_view reader) {
   return files;
 }
 
+// 1: read. 0: refused, as it should be.
+std::size_t reads(const FuzzedReader& reader, std::string_view text) {
+  try {
+    reader.read(text);
+    return 1;
+  } catch (const InputError& error) {
+    EXPECT_EQ(std::string_view(error.what()).find('\n'), std::string_view::npos) << error.what();
+    return 0;
+  }
+}
+
 class CorpusTest : public ::testing::TestWithParam<FuzzedReader> {};
 
 TEST_P(CorpusTest, ReadsOrRefusesEveryFileWholeAndCutOff) {
@@ -39,18 +51,28 @@ TEST_P(CorpusTest, ReadsOrRefusesEveryFileWholeAndCutOff) {
     const std::string text = read_file(file);
     for (std::size_t size = text.size();; size -= std::min<std::size_t>(size, 97)) {
       SCOPED_TRACE(file + ", the first " + std::to_string(size) + " bytes");
-      try {
-        GetParam().read(std::string_view(text).substr(0, size));
-        ++accepted;
-      } catch (const InputError& error) {
-        EXPECT_EQ(std::count(error.what(), error.what() + std::string(error.what()).size(), '\n'),
-                  0)
-            << error.what();
-      }
+      accepted += reads(GetParam(), std::string_view(text).substr(0, size));
       if (size == 0) break;
     }
   }
   EXPECT_GT(accepted, 0u);  // at least one seed is a good file
+}
+
+TEST_P(CorpusTest, ReadsOrRefusesEveryFileWithOtherTokens) {
+  constexpr std::uint64_t kSeeds = 100;
+  std::size_t accepted = 0;
+  std::size_t changed = 0;
+  for (const std::string& file : files_of(GetParam().name)) {
+    const std::string text = read_file(file);
+    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+      SCOPED_TRACE(file + ", tokens changed with seed " + std::to_string(seed));
+      const std::string other = mutate_tokens(text, seed);
+      changed += other == text ? 0 : 1;
+      accepted += reads(GetParam(), other);
+    }
+  }
+  EXPECT_GT(changed, kSeeds / 2);
+  EXPECT_GT(accepted, 0u);  // not every change is seen by the parser
 }
 
 INSTANTIATE_TEST_SUITE_P(Readers, CorpusTest,

@@ -128,8 +128,8 @@ std::vector<ReplayNode> transfers_of(const ReplayModel& model) {
 
 // The profiler was stopped between the two launches.
 TEST(KinetoWhatIfTest, AStepWhoseLastBucketWasLaunchedAfterItKeepsItsBuckets) {
-  const Loaded loaded(replaced(two_buckets(), R"("tid":1,"ts":0,"dur":200.0)",
-                               R"("tid":1,"ts":0,"dur":71.0)"));
+  const Loaded loaded(
+      replaced(two_buckets(), R"("tid":1,"ts":0,"dur":200.0)", R"("tid":1,"ts":0,"dur":71.0)"));
   ASSERT_EQ(loaded.buckets[0].buckets.size(), 2U);
   ASSERT_NE(loaded.buckets[0].buckets[1].collective, kNone);
   const ReplayModel one = with_buckets(loaded.rank, loaded.model, loaded.buckets, {2},
@@ -144,9 +144,10 @@ TEST(KinetoWhatIfTest, ABucketStartsBehindItsLastGradientAlsoWhereTheTraceHasItB
       replaced(replaced(two_buckets(), R"("tid":2,"ts":66,"dur":2)", R"("tid":2,"ts":66,"dur":20)"),
                R"("tid":2,"ts":63)", R"("tid":2,"ts":78)"),
       R"("ts":75,"dur":10)", R"("ts":80,"dur":5)"));
-  const ReplayModel same = with_buckets(loaded.rank, loaded.model, loaded.buckets, {1, 2},
-                                        AllReduceCost({{Bytes(2000), us(30)}, {Bytes(4000), us(40)}},
-                                                      AllReduceCost::Below::Pessimist));
+  const ReplayModel same =
+      with_buckets(loaded.rank, loaded.model, loaded.buckets, {1, 2},
+                   AllReduceCost({{Bytes(2000), us(30)}, {Bytes(4000), us(40)}},
+                                 AllReduceCost::Below::Pessimist));
   const std::vector<ReplayNode> transfers = transfers_of(same);
   ASSERT_EQ(transfers.size(), 2U);
   ASSERT_EQ(transfers[1].waits.size(), 1U);
@@ -174,6 +175,21 @@ TEST(KinetoWhatIfTest, ACollectiveIsNoGradientsCopy) {
     EXPECT_EQ(loaded.rank.line.works[static_cast<std::size_t>(gradient.work)].collective, kNone);
   }
   EXPECT_EQ(diagnose(loaded.job, Framework::Torch).ranks.size(), 1U);
+}
+
+// A count that no tensor has is not known; a bucket of it would have 2^65 bytes.
+TEST(KinetoCausesTest, CountsBeyondAnyTensorAreNotKnown) {
+  const std::string huge = "9223372036854775807";
+  std::string trace = two_buckets();
+  trace = replaced(trace, R"("In msg nelems":1000,"Out msg nelems":1000)",
+                   R"("In msg nelems":)" + huge + R"(,"Out msg nelems":)" + huge);
+  trace = replaced(trace, "[[[1000]],[],[]]", "[[[" + huge + "]],[],[]]");
+  trace = replaced(trace, R"("Input Dims":[[1000]])", R"("Input Dims":[[)" + huge + "]]");
+  const Loaded loaded(trace);
+  const TracedBucket& bucket = loaded.buckets[0].buckets[0];
+  EXPECT_FALSE(loaded.rank.line.collectives[0].elements.has_value());
+  EXPECT_EQ(bucket.elements, 1000);  // of its gradient
+  EXPECT_EQ(bucket.bytes, Bytes(4000));
 }
 
 // Of the two recorded calls, the quicker one and the slower one stand for a bucket of any other grouping.
