@@ -22,6 +22,7 @@
 #include "models/profile.h"
 #include "schedule/plan_json.h"
 #include "schedule/program_json.h"
+#include "tests/fuzz/token_mutator.h"
 #include "traces/metrics.h"
 #include "traces/trace_json.h"
 
@@ -82,12 +83,27 @@ void use(const imports::CollectiveLog& log) {
 
 void read_nccl_tests(std::string_view text) { use(imports::read_nccl_tests("f", text)); }
 
+// Calls with a file that differs from the fuzzed one: it may be refused though that one is not.
+template <class Call>
+void beside_another(Call&& call) {
+  try {
+    call();
+  } catch (const InputError&) {
+    // the one way to refuse an input
+  }
+}
+
 template <imports::CollectiveLog (*Read)(std::span<const imports::Source>)>
 void read_log(std::string_view text) {
-  // Twice the same file: as two ranks would have it.
-  const std::array<imports::Source, 2> files = {imports::Source{"f", text},
-                                                imports::Source{"g", text}};
-  use(Read(files));
+  // Twice the same file, and one that differs a little: as two ranks would have it.
+  const std::string other = mutate_tokens(text, text.size());
+  const auto read_with = [&](std::string_view second) {
+    const std::array<imports::Source, 2> files = {imports::Source{"f", text},
+                                                  imports::Source{"g", second}};
+    use(Read(files));
+  };
+  read_with(text);
+  beside_another([&] { read_with(other); });
 }
 
 void use(const imports::ImportedStep& step) {
@@ -108,21 +124,24 @@ void read_nsys(std::string_view text) {
 }
 #endif
 
-// A trace, alone and as two ranks would have it: read, joined, diagnosed, made a workload of.
+// A trace, alone and beside another rank's that differs a little: read, joined, diagnosed, made a workload of.
 void read_kineto(std::string_view text) {
-  const auto load = [&](std::int64_t rank) {
-    imports::KinetoTrace trace = imports::read_kineto(imports::ByteSource::memory("f", text, {}));
-    trace.rank = rank;
-    return trace;
+  const auto job_of = [](std::vector<std::string_view> texts) {
+    std::vector<imports::KinetoTrace> traces;
+    for (const std::string_view one : texts) {
+      imports::KinetoTrace trace = imports::read_kineto(imports::ByteSource::memory("f", one, {}));
+      trace.rank = static_cast<std::int64_t>(traces.size());
+      traces.push_back(std::move(trace));
+    }
+    return imports::make_job(std::move(traces), {});
   };
-  std::vector<imports::KinetoTrace> traces;
-  traces.push_back(load(0));
-  const imports::JobTrace job = imports::make_job(std::move(traces), {});
+  const std::string other = mutate_tokens(text, text.size());
+  const imports::JobTrace job = job_of({text});
   static_cast<void>(imports::diagnose(job));
-  std::vector<imports::KinetoTrace> pair;
-  pair.push_back(load(0));
-  pair.push_back(load(1));
-  static_cast<void>(imports::diagnose(imports::make_job(std::move(pair), {})));
+  using enum imports::Framework;
+  constexpr std::array kFrameworks = {Torch, Fsdp, Megatron, DeepSpeed, Horovod, Xla};
+  const imports::Framework framework = kFrameworks[text.size() % kFrameworks.size()];
+  beside_another([&] { static_cast<void>(imports::diagnose(job_of({text, other}), framework)); });
   const imports::TracedWorkload workload = imports::workload_of(job, {.name = "f"});
   static_cast<void>(models::read_profile(JsonFile("g", workload.json)));
 }
