@@ -251,10 +251,7 @@ class Reader {
 
   void integer_into(std::int64_t& into) { into = integer().value_or(into); }
   void integer_into(std::int32_t& into) {
-    const auto value = integer();
-    if (value && *value >= 0 && *value <= std::numeric_limits<std::int32_t>::max()) {
-      into = static_cast<std::int32_t>(*value);
-    }
+    if (const auto value = count()) into = static_cast<std::int32_t>(*value);
   }
 
   // The keys that all GPU work has; whether this is one.
