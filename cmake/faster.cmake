@@ -1,8 +1,8 @@
 # Builds from scratch in less time (scripts/test.sh); off otherwise, for they defeat ccache and clangd.
 
 option(DOVETAIL_PCH "Read the headers that most files include once (precompiled headers)" OFF)
-option(DOVETAIL_UNITY "Compile source files that share no private name together" OFF)
-set(DOVETAIL_UNITY_FILES 20 CACHE STRING "How many files at most, then")
+option(DOVETAIL_UNITY "Compile many source files as one (scripts/unity_groups.py)" OFF)
+set(DOVETAIL_UNITY_FILES 40 CACHE STRING "How many files at most, then")
 # Where there is no Python the tool is built all the same.
 if(DOVETAIL_UNITY)
   find_program(DOVETAIL_PYTHON python3)
@@ -11,19 +11,38 @@ if(DOVETAIL_UNITY)
   endif()
 endif()
 
-# dovetail_unite(TARGET): compiles its sources in groups, where DOVETAIL_UNITY is on.
+# dovetail_unite(TARGET): compiles its sources in groups, where DOVETAIL_UNITY is on. Those with options of their own,
+# and those that the build writes, stay by themselves.
 function(dovetail_unite TARGET)
-  if(NOT DOVETAIL_UNITY OR NOT DOVETAIL_PYTHON)
-    return()
+  if(DOVETAIL_UNITY AND DOVETAIL_PYTHON)
+    # At the end of the folder, when all of that is known.
+    cmake_language(EVAL CODE "cmake_language(DEFER CALL dovetail_unite_now ${TARGET})")
   endif()
+endfunction()
+
+function(dovetail_unite_now TARGET)
   get_target_property(SOURCES ${TARGET} SOURCES)
-  execute_process(COMMAND ${DOVETAIL_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/unity_groups.py ${DOVETAIL_UNITY_FILES} ${SOURCES}
+  set(ALONE "")
+  set(TOGETHER "")
+  foreach(SOURCE ${SOURCES})
+    set(OWN "")
+    foreach(PROPERTY COMPILE_OPTIONS COMPILE_DEFINITIONS GENERATED)
+      get_source_file_property(VALUE ${SOURCE} ${PROPERTY})
+      if(VALUE)
+        set(OWN ${PROPERTY})
+      endif()
+    endforeach()
+    if(OWN OR NOT SOURCE MATCHES "[.]cc$")
+      list(APPEND ALONE ${SOURCE})
+    else()
+      list(APPEND TOGETHER ${SOURCE})
+    endif()
+  endforeach()
+  execute_process(COMMAND ${DOVETAIL_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/unity_groups.py ${DOVETAIL_UNITY_FILES}
+                          ${CMAKE_CURRENT_BINARY_DIR}/${TARGET}_groups ${TOGETHER}
                   WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}
                   OUTPUT_VARIABLE GROUPS COMMAND_ERROR_IS_FATAL ANY)
-  foreach(SOURCE GROUP IN ZIP_LISTS SOURCES GROUPS)
-    set_source_files_properties(${SOURCE} PROPERTIES UNITY_GROUP group${GROUP})
-  endforeach()
-  set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  set_property(TARGET ${TARGET} PROPERTY SOURCES ${ALONE} ${GROUPS})
 endfunction()
 
 # dovetail_precompiled(TARGET ROOM|HOT|TEST): this target may use the precompiled headers of its kind.

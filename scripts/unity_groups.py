@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
-"""Says which source files can be compiled as one: those that share no private name.
+"""Writes files that each compile several source files as one.
 
-  scripts/unity_groups.py LARGEST a.cc b.cc ...    prints the group of each, "0;1;0"
+  scripts/unity_groups.py LARGEST FOLDER a.cc b.cc ...    writes FOLDER/group0.cc ..., prints their paths, a;b
+
+Half of what a build from nothing compiles are templates and inline functions of the standard headers, once
+for each file that uses them; in a group they are read and compiled once.
 
 Two files go together where neither has a private name that the other has too, that a header of the
-other declares, or that the other calls without saying whose it is.
+other declares, or that the other calls without saying whose it is. What is private to a file is in its
+anonymous namespaces and its using-declarations; this reads them by their layout, which clang-format fixes.
+Most of these names are in nobody's way, since a group may call them otherwise: it reads the headers of a
+file first, and then the file with `#define name name_of_3`. That must not meet a member of the same name,
+so a name that stands beside a dot, an arrow or colons anywhere in the file is never called otherwise.
 
-Used by cmake/flags.cmake (sanitizer builds) and scripts/tidy.py: most of the time of both goes to the
-standard headers, which are then read once per group. What is private to a file is in its anonymous
-namespaces and its using-declarations; this reads them by their layout, which clang-format fixes.
+Used by cmake/faster.cmake; scripts/tidy.py groups in the same way, without other names.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -33,6 +38,13 @@ USING = re.compile(r"^using ((?:\w*::)*(\w+));", re.MULTILINE)
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 CALL = re.compile(r"(?<![\w.:>])(\w+)\(")
 FUNCTION_BODY = re.compile(r"^(?:  .*|)\n", re.MULTILINE)
+INCLUDE_LINE = re.compile(r"^#include .*$", re.MULTILINE)
+DIRECTIVE = re.compile(r"^ *# *(?!include\b)", re.MULTILINE)
+COMMENT = re.compile(r"//.*$", re.MULTILINE)
+QUALIFIED = re.compile(r"(?:\.|->|::)\s*~?(\w+)|(\w+)(?=::)")
+# GoogleTest makes text of the first name.
+FIXTURE = re.compile(r"^(?:TEST|TEST_[FP]|TYPED_TEST\w*|INSTANTIATE_\w+)\(([^)]*)\)?", re.MULTILINE)
+WORD = re.compile(r"\w+")
 
 
 def private_names(path):
@@ -77,16 +89,39 @@ def namespace_of(text):
     return found.group(1) if found else ""
 
 
+def other_names(text, names, headers):
+    """Which of these private names a group may call otherwise: not one that a header of the file knows too."""
+    if DIRECTIVE.search(text):  # a header that is read under a condition, or a macro: nothing is moved
+        return frozenset()
+    code = COMMENT.sub("", text)
+    fixed = {word for found in QUALIFIED.findall(code) for word in found}
+    for arguments in FIXTURE.findall(code):
+        fixed.update(WORD.findall(arguments))
+    for header in headers:
+        fixed.update(name for _, name in public_names(header))
+    return frozenset(names - fixed)
+
+
+@functools.lru_cache(maxsize=None)
+def words_of(path):
+    return frozenset(WORD.findall(path.read_text(encoding="utf-8")))
+
+
 class File:
     """What matters of one source file: names -> what they stand for, and what is in its way."""
 
-    def __init__(self, path):
+    def __init__(self, path, may_rename=False):
         self.path = path
         absolute = (pathlib.Path.cwd() / path).resolve()
-        text = absolute.read_text(encoding="utf-8")
+        self.absolute = absolute
+        self.text = text = absolute.read_text(encoding="utf-8")
         self.names = private_names(absolute)
-        self.calls = set(CALL.findall(text)) - self.names.keys()
         self.headers = headers_of(absolute)
+        own = {name for name, meaning in self.names.items() if meaning == absolute}
+        self.free = other_names(text, own, self.headers) if may_rename else frozenset()
+        self.calls = set(CALL.findall(text)) - self.names.keys()
+        for name in self.free:
+            del self.names[name]
         parts = namespace_of(text).split("::")
         around = ["::".join(parts[:count]) for count in range(1, len(parts) + 1)]
         # A header that declares one of these would mean something else behind this file.
@@ -98,6 +133,7 @@ class Group:
     """Files that can be compiled as one."""
 
     def __init__(self):
+        self.files = []
         self.paths, self.names, self.calls = [], {}, set()
         self.hides, self.public, self.headers = set(), set(), set()
 
@@ -111,6 +147,7 @@ class Group:
                 and not file.hides & self.public)
 
     def add(self, file):
+        self.files.append(file)
         self.paths.append(file.path)
         self.names.update(file.names)
         self.calls |= file.calls
@@ -120,9 +157,8 @@ class Group:
         self.headers |= file.headers
 
 
-def make_groups(paths, largest):
-    """Lists of paths: each goes into the smallest group that takes it."""
-    files = [File(path) for path in paths]
+def group_files(files, largest):
+    """Groups: each file goes into the smallest that takes it."""
     groups = [Group() for _ in range(-(-len(files) // largest))]
     for file in files:
         open_to_it = [group for group in groups if len(group.paths) < largest and group.takes(file)]
@@ -130,16 +166,49 @@ def make_groups(paths, largest):
             open_to_it = [Group()]
             groups += open_to_it
         min(open_to_it, key=lambda group: len(group.paths)).add(file)
-    return [group.paths for group in groups if group.paths]
+    return [group for group in groups if group.paths]
+
+
+def make_groups(paths, largest):
+    """Lists of paths that can be compiled as one as they are."""
+    return [group.paths for group in group_files([File(path) for path in paths], largest)]
+
+
+def headers_first(file):
+    """The #include lines of a file, for a reader in another folder."""
+    for line in INCLUDE_LINE.findall(file.text):
+        found = INCLUDE.match(line)
+        beside = file.absolute.parent / found[1] if found else None
+        yield f'#include "{beside}"\n' if beside and beside.is_file() and not (ROOT / found[1]).is_file() else f"{line}\n"
+
+
+def text_of(group):
+    """The file that compiles a group. A private name is called otherwise where another file knows the same word."""
+    parts = []
+    for index, file in enumerate(group.files):
+        others = [other for other in group.files if other is not file]
+        headers = frozenset().union(*(other.headers for other in others)) - file.headers
+        known = frozenset().union(*map(words_of, [*headers, *(other.absolute for other in others)]))
+        names = sorted(file.free & known)
+        if names:
+            parts += headers_first(file)
+        parts += [f"#define {name} {name}_of_{index}\n" for name in names]
+        parts.append(f'#include "{file.absolute}"\n')
+        parts += [f"#undef {name}\n" for name in names]
+    return "".join(parts)
 
 
 def main():
-    largest, paths = int(sys.argv[1]), sys.argv[2:]
-    generated = [path for path in paths if not pathlib.Path(path).exists()]  # the build will
-    groups = make_groups([path for path in paths if path not in generated], largest)
-    groups += [[path] for path in generated]
-    group_of = {path: index for index, members in enumerate(groups) for path in members}
-    print(";".join(str(group_of[path]) for path in paths), end="")
+    largest, folder, paths = int(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
+    groups = group_files([File(path, may_rename=True) for path in paths], largest)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for index, group in enumerate(groups):
+        path, text = folder / f"group{index}.cc", text_of(group)
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+        written.append(str(path))
+    print(";".join(written), end="")
 
 
 if __name__ == "__main__":
