@@ -1,16 +1,13 @@
 // scripts/check_layers.py finds what it must: each test breaks one rule in a small tree.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "base/error.h"
 #include "base/file.h"
+#include "tests/base/script.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <string>
 
@@ -18,6 +15,7 @@ namespace dovetail {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::said_by;
 
 class CheckLayersTest : public ::testing::Test {
  protected:
@@ -43,22 +41,12 @@ class CheckLayersTest : public ::testing::Test {
   // Its count goes to another stream: which of both is flushed first is none of our business.
   [[nodiscard]] std::string violations() const {
     const std::string count = root_.string() + ".count";
-    const std::string command = std::string("python3 -I ") + DOVETAIL_SOURCE_DIR +
-                                "/scripts/check_layers.py --root " + root_.string() + " 2>" + count;
-    FILE* pipe = ::popen(command.c_str(), "r");
-    DOVETAIL_CHECK(pipe != nullptr) << command;
-    std::string text;
-    std::array<char, 4096> block{};
-    while (const std::size_t size = std::fread(block.data(), 1, block.size(), pipe)) {
-      text.append(block.data(), size);
-    }
-    const int status = ::pclose(pipe);
-    EXPECT_TRUE(WIFEXITED(status));
+    const auto [text, status] = said_by("check_layers.py --root " + root_.string() + " 2>" + count);
     const std::string counted = read_file(count);
     fs::remove(count);
     const bool clean = counted.find(" 0 violations") != std::string::npos;
     EXPECT_EQ(text.empty(), clean) << text << counted;
-    EXPECT_EQ(WEXITSTATUS(status), clean ? 0 : 1) << text << counted;
+    EXPECT_EQ(status, clean ? 0 : 1) << text << counted;
     return clean ? "ok" : text;
   }
 

@@ -1,16 +1,13 @@
 // scripts/check_rules.py finds a rule without tests, a test that does not exist, and a missing row.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "base/error.h"
 #include "base/file.h"
+#include "tests/base/script.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <string>
 
@@ -20,6 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using testing::Said;
+using testing::said_by;
 
 class CheckRulesTest : public ::testing::Test {
  protected:
@@ -36,19 +35,9 @@ class CheckRulesTest : public ::testing::Test {
   // on its other stream is left out: it could stand anywhere between.
   [[nodiscard]] std::string violations(const std::string& rows) const {
     write_file((root_ / "docs/source-systems.md").string(), rows);
-    const std::string command = std::string("python3 -I ") + DOVETAIL_SOURCE_DIR +
-                                "/scripts/check_rules.py --root " + root_.string() + " 2>/dev/null";
-    FILE* pipe = ::popen(command.c_str(), "r");
-    DOVETAIL_CHECK(pipe != nullptr) << command;
-    std::string text;
-    std::array<char, 4096> block{};
-    while (const std::size_t size = std::fread(block.data(), 1, block.size(), pipe)) {
-      text.append(block.data(), size);
-    }
-    const int status = ::pclose(pipe);
-    EXPECT_TRUE(WIFEXITED(status));
-    EXPECT_EQ(WEXITSTATUS(status), 1) << text;
-    return text;
+    const Said said = said_by("check_rules.py --root " + root_.string() + " 2>/dev/null");
+    EXPECT_EQ(said.exit_status, 1) << said.text;
+    return said.text;
   }
 
  private:

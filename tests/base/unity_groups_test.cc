@@ -1,16 +1,14 @@
 // scripts/unity_groups.py: which source files it compiles as one, and under which names.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "base/error.h"
 #include "base/file.h"
+#include "tests/base/script.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <string>
 
@@ -20,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using testing::said_by;
 
 class UnityGroupsTest : public ::testing::Test {
  protected:
@@ -40,17 +39,10 @@ class UnityGroupsTest : public ::testing::Test {
 
   // How many groups a.cc and b.cc make.
   [[nodiscard]] long groups() const {
-    const std::string command = std::string("python3 -I ") + DOVETAIL_SOURCE_DIR +
-                                "/scripts/unity_groups.py 20 " + (root_ / "out").string() + " " +
-                                (root_ / "a.cc").string() + " " + (root_ / "b.cc").string();
-    FILE* pipe = ::popen(command.c_str(), "r");
-    DOVETAIL_CHECK(pipe != nullptr) << command;
-    std::string text;
-    std::array<char, 4096> block{};
-    while (const std::size_t size = std::fread(block.data(), 1, block.size(), pipe)) {
-      text.append(block.data(), size);
-    }
-    EXPECT_EQ(::pclose(pipe), 0) << command;
+    const std::string in = root_.string();
+    const auto [text, status] =
+        said_by("unity_groups.py 20 " + in + "/out " + in + "/a.cc " + in + "/b.cc");
+    EXPECT_EQ(status, 0);
     return 1 + std::count(text.begin(), text.end(), ';');
   }
 
