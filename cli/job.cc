@@ -90,13 +90,16 @@ void run_job(const JobOptions& options,
         [&](exec::launch::Session& session) { body(session, transport); });
     return;
   }
-  const exec::launch::World world = exec::launch::world_from(exec::launch::process_environment());
+  const exec::launch::Environment environment = exec::launch::process_environment();
+  const exec::launch::World world = exec::launch::world_from(environment);
   if (world.launcher.empty()) {
     throw InputError("how many ranks? start under mpirun, or name local ranks with --ranks N");
   }
-  const auto session = exec::launch::connect(world, {.store = options.store,
-                                                     .network_namespace = options.network_namespace,
-                                                     .cores = options.cores});
+  const auto session =
+      exec::launch::connect(world, {.store = options.store,
+                                    .network_namespace = options.network_namespace,
+                                    .silence = exec::launch::heartbeat_timeout(environment),
+                                    .cores = options.cores});
   exec::launch::tell_others_of_errors(*session, [&] { body(*session, transport); });
 }
 

@@ -76,6 +76,9 @@ the CUDA module, instead of the one beside the tool
 .B DOVETAIL_STORE
 HOST:PORT where rank 0 listens
 .TP
+.B DOVETAIL_HEARTBEAT_TIMEOUT
+how long a rank may be silent before it counts as dead; default: 5s
+.TP
 .B COLUMNS
 width of help texts where standard output is no terminal
 )";

@@ -9,7 +9,7 @@
 // differs between ranks is an error that names both. Calls may come from any thread, one at a time.
 //
 // Liveness. A monitor thread per rank sends a heartbeat every 250 ms. A rank whose connection
-// closes or that is silent for 5 s (stopped, host gone) is declared dead, and every rank is told.
+// closes or that is silent for 5 s (stopped, host gone; see heartbeat_timeout()) is declared dead, and every rank is told.
 // From then on failure().fd() is readable, and calls and transports throw DeviceError
 //   rank 0: rank 1 died (its connection closed) during all-reduce of bucket 3
 // A process that has not ended 4 s after that is ended by its monitor: the message on stderr, exit
@@ -44,7 +44,7 @@ struct SessionOptions {
   std::string network_namespace{};               // prefix; rank r's data travels in PREFIXr
   Duration patience = std::chrono::seconds(60);  // for all ranks to meet
   Duration heartbeat = std::chrono::milliseconds(250);
-  Duration silence = std::chrono::seconds(5);
+  Duration silence = kHeartbeatTimeout;
   Duration call_deadline = std::chrono::minutes(10);  // for the other ranks to make the same call
   Graces graces{};
   std::function<Clock::time_point()> clock = Clock::now;  // by which ranks fall silent

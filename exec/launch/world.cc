@@ -207,6 +207,22 @@ StoreAddress store_address(const World& world, const Environment& environment,
   return {.host = kOwnHost, .port = derived_port(world.job)};
 }
 
+Duration heartbeat_timeout(const Environment& environment) {
+  const auto text = environment("DOVETAIL_HEARTBEAT_TIMEOUT");
+  if (!text) return kHeartbeatTimeout;
+  const Duration timeout = [&] {
+    try {
+      return parse_duration(*text);
+    } catch (const InputError& error) {
+      throw InputError("DOVETAIL_HEARTBEAT_TIMEOUT: " + std::string(error.what()));
+    }
+  }();
+  if (timeout < std::chrono::seconds(1)) {
+    throw InputError("DOVETAIL_HEARTBEAT_TIMEOUT: expected at least 1s, found \"" + *text + "\"");
+  }
+  return timeout;
+}
+
 StoreAddress parse_store_address(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0) {

@@ -16,7 +16,9 @@
 #pragma once
 
 #include "base/ids.h"
+#include "base/units.h"
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -55,6 +57,11 @@ struct StoreAddress {
 // nothing says where rank 0 is.
 StoreAddress store_address(const World& world, const Environment& environment,
                            std::string_view option = "");
+
+// How long a rank of a job of several processes may be silent before it counts as dead:
+// DOVETAIL_HEARTBEAT_TIMEOUT ("30s"), else kHeartbeatTimeout. Throws InputError on less than a second.
+inline constexpr Duration kHeartbeatTimeout = std::chrono::seconds(5);
+Duration heartbeat_timeout(const Environment& environment);
 
 // Reads HOST:PORT; throws InputError.
 StoreAddress parse_store_address(std::string_view text);

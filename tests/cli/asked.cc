@@ -39,6 +39,7 @@ void set_variables(const std::map<std::string, std::string>& environment) {
   }
   ::setenv("LC_ALL", "C", 1);
   ::setenv("DOVETAIL_PROGRESS", "off", 1);
+  ::setenv("DOVETAIL_HEARTBEAT_TIMEOUT", "600s", 1);
   for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
 }
 

@@ -97,8 +97,9 @@ TEST(DISABLED_RankProcess, Runs) {
   const auto plan = exec::testing::in_two_buckets(2);
   BackendOptions options;
   options.issue = environment("ISSUE") == "graph" ? Issue::Graph : Issue::Eager;
-  const auto session =
-      launch::connect(launch::world_from(environment), {.cores = launch::Cores::Any});
+  const auto session = launch::connect(
+      launch::world_from(environment),
+      {.silence = launch::heartbeat_timeout(environment), .cores = launch::Cores::Any});
   launch::tell_others_of_errors(*session, [&] {
     const auto backend = make_backend(plan, options, *session);
     exec::run(plan, session->rank(), *backend, {.warmup = 0, .steps = 4});
@@ -116,7 +117,9 @@ TEST_P(KilledRankTest, IsNamedByTheOther) {
   const std::string command =
       "WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + port +
       " TORCHELASTIC_RUN_ID=" + folder + " ISSUE=" + GetParam() +
-      " DOVETAIL_EMULATED=devices=2,fault=1:3:kill timeout 60 /proc/" + std::to_string(::getpid()) +
+      " DOVETAIL_EMULATED=devices=2,fault=1:3:kill DOVETAIL_HEARTBEAT_TIMEOUT=600s timeout 600 "
+      "/proc/" +
+      std::to_string(::getpid()) +
       "/exe --gtest_also_run_disabled_tests --gtest_filter=DISABLED_RankProcess.Runs";
   const std::string both = "( export RANK=1 LOCAL_RANK=1; " + command + " >/dev/null 2>&1 ) & " +
                            "( export RANK=0 LOCAL_RANK=0; " + command + " >" + folder +

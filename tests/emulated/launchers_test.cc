@@ -58,7 +58,7 @@ class LaunchersTest : public ::testing::Test {
     std::ofstream(plan) << plan_to_json(made);
     return testing::run_command(
         "(export DOVETAIL_CUDA_MODULE=" DOVETAIL_EMULATED_MODULE " DOVETAIL_EMULATED=devices=" +
-        std::to_string(devices) + "; cd " + folder_ + " && timeout --kill-after=5 60 " + launcher +
+        std::to_string(devices) + "; cd " + folder_ + " && timeout --kill-after=5 600 " + launcher +
         " " DOVETAIL_ON_EMULATED " run --backend cuda --plan " + plan + " " + options +
         " --steps 1 --rounds 1 --warmup 1 --json >" + report() + ")");
   }
@@ -97,7 +97,9 @@ class LaunchersTest : public ::testing::Test {
            "0 "
            "--mca plm_rsh_agent " +
            kAgent + " --mca plm_rsh_no_tree_spawn 1 --host " + hosts +
-           " -x DOVETAIL_CUDA_MODULE -x DOVETAIL_EMULATED -x DOVETAIL_STORE=127.0.0.1:" + port();
+           " -x DOVETAIL_CUDA_MODULE -x DOVETAIL_EMULATED -x DOVETAIL_HEARTBEAT_TIMEOUT -x "
+           "DOVETAIL_STORE=127.0.0.1:" +
+           port();
   }
 
  private:
@@ -152,7 +154,7 @@ TEST_F(LaunchersTest, ASelfTestOfAJobTellsOfEveryRank) {
   if (!has("mpirun.openmpi")) GTEST_SKIP() << "Open MPI is not installed (openmpi-bin)";
   const testing::Ended ended = testing::run_command(
       "export DOVETAIL_CUDA_MODULE=" DOVETAIL_EMULATED_MODULE
-      " DOVETAIL_EMULATED=devices=2,memory-mib=512; timeout --kill-after=5 100 mpirun.openmpi "
+      " DOVETAIL_EMULATED=devices=2,memory-mib=512; timeout --kill-after=5 600 mpirun.openmpi "
       "--allow-run-as-root "
       "--oversubscribe "
       "--bind-to none -np 2 " DOVETAIL_ON_EMULATED " selftest --backend cuda --largest 16KiB");

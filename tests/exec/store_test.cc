@@ -211,6 +211,19 @@ TEST(StoreAddressTest, FewerRanksOnThisHostThanInTheJobAreSeveralHosts) {
   }
 }
 
+TEST(HeartbeatTimeoutTest, IsTheVariableOrFiveSeconds) {
+  const auto timeout = [](const char* text) {
+    return heartbeat_timeout(environment_of({{"DOVETAIL_HEARTBEAT_TIMEOUT", text}}));
+  };
+  EXPECT_EQ(heartbeat_timeout(environment_of({})), std::chrono::seconds(5));
+  EXPECT_EQ(timeout("90s"), std::chrono::seconds(90));
+  EXPECT_EQ(timeout("1500ms"), std::chrono::milliseconds(1500));
+  EXPECT_EQ(error_of<InputError>([&] { timeout("10ms"); }),
+            "DOVETAIL_HEARTBEAT_TIMEOUT: expected at least 1s, found \"10ms\"");
+  EXPECT_THAT(error_of<InputError>([&] { timeout("5"); }),
+              ::testing::StartsWith("DOVETAIL_HEARTBEAT_TIMEOUT: "));
+}
+
 TEST(StoreAddressTest, MalformedAddressesAreRefused) {
   for (const char* text : {"", "host", ":80", "host:", "host:0", "host:65530", "host:8o"}) {
     EXPECT_THROW(parse_store_address(text), InputError) << text;
