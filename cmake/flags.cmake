@@ -77,14 +77,18 @@ endfunction()
 
 # What differs where tests are compiled in a build from scratch (cmake/faster.cmake): they are not the
 # code that is judged, and there are many.
-function(dovetail_test_options TARGET)
-  if(NOT DOVETAIL_PCH AND NOT DOVETAIL_UNITY)
-    return()
-  endif()
-  target_compile_options(${TARGET} PRIVATE -O0 -g0)
+add_library(dovetail_test_flags INTERFACE)
+if(DOVETAIL_PCH OR DOVETAIL_UNITY)
+  target_compile_options(dovetail_test_flags INTERFACE -O0 -g0)
   if(DOVETAIL_SANITIZE MATCHES "undefined")
-    target_compile_options(${TARGET} PRIVATE -fno-sanitize=undefined)
+    target_compile_options(dovetail_test_flags INTERFACE -fno-sanitize=undefined)
   endif()
+endif()
+
+# To be called when TARGET links dovetail_flags: of contrary options the last one holds, and a target's own stand
+# before those that it inherits.
+function(dovetail_test_options TARGET)
+  target_link_libraries(${TARGET} PRIVATE dovetail_test_flags)
 endfunction()
 
 # dovetail_test(NAME SOURCES x_test.cc LIBS dovetail_x LABELS unit [TOOL]): one test executable. TOOL: it

@@ -25,8 +25,8 @@
 #            Installs Debian's mmdebstrap where it is missing
 #   demo     the short demonstration (scripts/demo.sh)
 #
-# They run one after the other, except that torch, report and package run beside tidy and readme: of the two cores
-# they use less than one.
+# They run one after the other, except that torch, report and package run beside tidy and readme, and so does the demo:
+# of the two cores they use less than one, and none asserts a time.
 # A failed step does not stop the others, only those that need it. A test that takes over 30 s, also
 # alone, counts as failed: it wants to be split. Exit status 1 if anything failed, 2 for a step that does not exist.
 # Where the time went stands at the end, and the last line counts: each test of each run, and each step
@@ -162,14 +162,42 @@ fetch_ahead() {
   is_wanted package && scripts/setup.sh --package --fetch
 }
 
-# The steps that install something, one after the other. Each leaves most of two cores idle, tidy does not; none depends
-# on time. To be run in the background: writes what it counted to $beside/counts, then its lines of the summary.
-beside_tidy() {
-  passed=0 failed=0 skipped=0 summary=()
+# The steps that install something, one after the other.
+installing() {
   step torch check_with --torch python3-torch scripts/check_torch.py --tool build/dovetail
   step report check_with --browser chromium scripts/check_report.py --tool build/dovetail
   step package check_with --package mmdebstrap scripts/check_package.sh --build build
-  printf '%s\n' "$passed $failed $skipped" "${summary[@]}" >"$beside/counts"
+}
+
+demonstration() { step demo scripts/demo.sh --short; }
+
+# beside STEPS: runs these in the background. What they print, count and take is told by told_of STEPS.
+beside=$(mktemp -d)
+trap 'rm -rf "$beside"' EXIT
+declare -A beside_pids
+beside() {
+  (
+    passed=0 failed=0 skipped=0 summary=()
+    trap - EXIT
+    "$1" >"$beside/$1.log" 2>&1
+    printf '%s\n' "$passed $failed $skipped" "${summary[@]}" >"$beside/$1.counts"
+  ) &
+  beside_pids[$1]=$!
+}
+
+told_of() {
+  local counts
+  wait "${beside_pids[$1]}"
+  cat "$beside/$1.log"
+  if read -r -a counts < <(head -n 1 "$beside/$1.counts" 2>/dev/null); then
+    passed=$((passed + counts[0]))
+    failed=$((failed + counts[1]))
+    skipped=$((skipped + counts[2]))
+    mapfile -t -O "${#summary[@]}" summary < <(tail -n +2 "$beside/$1.counts")
+  else
+    failed=$((failed + 1))  # it did not come to its end
+    note "$1" "$SECONDS" "FAILED: no steps were run"
+  fi
 }
 
 readonly started=$SECONDS
@@ -189,24 +217,12 @@ fi
 is_wanted tsan && check "tsan build" with_large_pages build tsan -- exec_test exec_property_test &&
   tests tsan build-tsan -L 'unit|property' -E 'Calibration|LawTest'
 wait "$fetching"
-beside=$(mktemp -d)
-beside_tidy >"$beside/log" 2>&1 &
-readonly beside_pid=$!
+beside installing
+beside demonstration
 step tidy with_large_pages tidy
 step readme scripts/check_readme.py
-wait "$beside_pid"
-cat "$beside/log"
-if read -r -a counts < <(head -n 1 "$beside/counts" 2>/dev/null); then
-  passed=$((passed + counts[0]))
-  failed=$((failed + counts[1]))
-  skipped=$((skipped + counts[2]))
-  mapfile -t -O "${#summary[@]}" summary < <(tail -n +2 "$beside/counts")
-else
-  failed=$((failed + 1))  # it did not come to its end
-  note "beside tidy" "$SECONDS" "FAILED: no steps were run"
-fi
-rm -rf "$beside"
-step demo scripts/demo.sh --short
+told_of installing
+told_of demonstration
 
 printf '\n==== the slowest tests\n'
 printf '%s\n' "${slowest[@]}" | sort -rn | head -n 12 | awk 'NF { printf "%8.1f s  %-10s %s\n", $1, $2, $3 }'
