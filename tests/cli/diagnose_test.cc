@@ -3,10 +3,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -23,6 +25,11 @@ using ::testing::HasSubstr;
 const std::string kTraces = std::string(DOVETAIL_SOURCE_DIR) + "/tests/imports/kineto/traces/";
 const std::string kSmall =
     std::string(DOVETAIL_SOURCE_DIR) + "/tests/fuzz/corpus/kineto/two_buckets.json";
+
+// A file of this process alone.
+std::string own_file(const std::string& name) {
+  return ::testing::TempDir() + "diagnose_test." + std::to_string(::getpid()) + "." + name;
+}
 
 TEST(DiagnoseTest, TheSentenceThatMattersComesFirst) {
   const Ended ended = ask("diagnose " + kTraces + "dlrm-v100x8/rank0.json.gz");
@@ -61,7 +68,7 @@ TEST(DiagnoseTest, EveryFrameworkHasItsOwnOptionsFlatRangeLineAndLosses) {
 }
 
 TEST(DiagnoseTest, JsonAndPerfettoAreWellFormed) {
-  const std::string trace = ::testing::TempDir() + "diagnose_test.perfetto.json";
+  const std::string trace = own_file("perfetto.json");
   const Ended ended = ask("diagnose " + kSmall + " --json --trace " + trace);
   EXPECT_EQ(ended.code, 0) << ended.output;
   const JsonFile report("report", ended.output);
@@ -76,15 +83,16 @@ TEST(DiagnoseTest, JsonAndPerfettoAreWellFormed) {
 // Twelve ranks of one step each: tables have rows of eight, the JSON has all.
 TEST(DiagnoseTest, OfManyRanksThoseWithMostExposedCommunicationAreShown) {
   std::string files;
+  std::vector<std::string> written;
   for (int rank = 0; rank < 12; ++rank) {
     std::string text = read_file(kSmall);
     const std::string place = R"("rank": 0, "world_size": 2)";
     text.replace(text.find(place), place.size(),
                  R"("rank": )" + std::to_string(rank) + R"(, "world_size": 12)");
-    const std::string file =
-        ::testing::TempDir() + "diagnose_test.rank" + std::to_string(rank) + ".json";
+    const std::string file = own_file("rank" + std::to_string(rank) + ".json");
     write_file(file, text);
     files += ' ' + file;
+    written.push_back(file);
   }
   const Ended ended = ask("diagnose" + files);
   EXPECT_EQ(ended.code, 0) << ended.output;
@@ -97,10 +105,11 @@ TEST(DiagnoseTest, OfManyRanksThoseWithMostExposedCommunicationAreShown) {
   EXPECT_EQ(rows, 8U);
   const Ended all = ask("diagnose --json" + files);
   EXPECT_EQ(nlohmann::json::parse(all.output).at("ranks").size(), 12U);
+  for (const std::string& file : written) std::filesystem::remove(file);
 }
 
 TEST(DiagnoseTest, AnImportedTraceCanBePlanned) {
-  const std::string step = ::testing::TempDir() + "diagnose_test.step.json";
+  const std::string step = own_file("step.json");
   const Ended imported = ask("import kineto " + kSmall + " -o " + step);
   EXPECT_EQ(imported.code, 0) << imported.output;
   EXPECT_THAT(imported.output, HasSubstr("2 gradients"));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 
@@ -29,10 +30,10 @@ using ::testing::StartsWith;
 class PolicyCliTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    directory_ =
-        std::filesystem::temp_directory_path() /
-        ("dovetail-policies-" + std::string(info->name()) + "-" + std::to_string(::getpid()));
+    std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::ranges::replace(name, '/', '-');  // of a test with a parameter
+    directory_ = std::filesystem::temp_directory_path() /
+                 ("dovetail-policies-" + name + "-" + std::to_string(::getpid()));
     std::filesystem::create_directories(directory_);
   }
   void TearDown() override { std::filesystem::remove_all(directory_); }

@@ -14,6 +14,7 @@
 #include "tests/exec/drawn.h"
 #include "tests/exec/law.h"
 #include "tests/exec/programs.h"
+#include "tests/support/cases.h"
 #include "traces/metrics.h"
 
 #include <gmock/gmock.h>
@@ -293,7 +294,7 @@ TEST_F(SchedulesTest, EveryDroppedWaitIsFound) {
 
 // Random schedules of the whole language; each part has seeds of its own.
 constexpr int kParts = 4;
-constexpr int kWanted = 40;
+constexpr int kWanted = testing::cases(40);
 
 class RandomSchedulesTest : public SchedulesTest, public ::testing::WithParamInterface<int> {};
 INSTANTIATE_TEST_SUITE_P(Part, RandomSchedulesTest, ::testing::Range(0, kParts));

@@ -16,6 +16,7 @@
 #include "tests/exec/drawn.h"
 #include "tests/exec/law.h"
 #include "tests/exec/programs.h"
+#include "tests/support/cases.h"
 #include "tests/support/programs.h"
 #include "tests/support/random_language.h"
 #include "tests/support/tensor_parallel.h"
@@ -33,7 +34,7 @@ namespace {
 using schedule::ScheduledProgram;
 using ::testing::StartsWith;
 
-constexpr int kWanted = 240;
+constexpr int kWanted = dovetail::testing::cases(240);
 constexpr std::uint64_t kMostSeeds = 4000;
 constexpr int kParts = 4;  // tests that share the legal ones, each with seeds of its own
 

@@ -13,6 +13,7 @@
 #include "schedule/plan_json.h"
 #include "schedule/policies.h"
 #include "schedule/program_json.h"
+#include "tests/support/cases.h"
 #include "tests/support/programs.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +29,7 @@
 namespace dovetail {
 namespace {
 
-constexpr std::uint64_t kMutations = 4000;
+constexpr std::uint64_t kMutations = testing::cases(4000);
 
 std::string sample(const std::string& name) {
   return read_file(std::string(DOVETAIL_SOURCE_DIR) + "/tests/golden/schedule/" + name);

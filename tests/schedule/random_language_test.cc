@@ -8,6 +8,7 @@
 #include "exec/training/program.h"
 #include "schedule/lower.h"
 #include "schedule/verify.h"
+#include "tests/support/cases.h"
 
 #include <gtest/gtest.h>
 
@@ -54,18 +55,20 @@ std::pair<std::optional<ScheduledProgram>, std::string> plan_or_refusal(const Pr
   }
 }
 
-constexpr std::uint64_t kParts = 4;  // tests that share the seeds
+constexpr std::uint64_t kParts = 4;                          // tests that share the seeds
+constexpr std::uint64_t kSeeds = testing::cases(500);        // of each part, for plans
+constexpr std::uint64_t kBrokenSeeds = testing::cases(150);  // the same, for plans that are broken
 
 class RandomLanguageTest : public ::testing::TestWithParam<std::uint64_t> {};
 INSTANTIATE_TEST_SUITE_P(Part, RandomLanguageTest, ::testing::Range(std::uint64_t{0}, kParts));
 
-// Each part has 500 seeds: about half of them legal, over all jobs.
+// Of each part's schedules about half are legal, over all jobs.
 TEST_P(RandomLanguageTest, PI2WhatLowerAcceptsIsLegalAndWhatItRefusesIsSaidInWords) {
   const std::vector<Program> jobs = programs();
   std::size_t legal = 0;
   std::map<std::size_t, std::size_t> legal_of;  // by job
   std::map<std::string, std::size_t> refusals;
-  for (std::uint64_t seed = GetParam() * 500; seed < (GetParam() + 1) * 500; ++seed) {
+  for (std::uint64_t seed = GetParam() * kSeeds; seed < (GetParam() + 1) * kSeeds; ++seed) {
     Random random(seed);
     const std::size_t job = seed % jobs.size();
     const Schedule schedule = testing::random_language_schedule(random, jobs[job]);
@@ -82,18 +85,20 @@ TEST_P(RandomLanguageTest, PI2WhatLowerAcceptsIsLegalAndWhatItRefusesIsSaidInWor
     ++legal;
     ++legal_of[job];
   }
-  EXPECT_GE(legal, 250U);
+  EXPECT_GE(legal, kSeeds / 2);
   EXPECT_GE(refusals.size(), 5U);
-  for (std::size_t job = 0; job < jobs.size(); ++job) EXPECT_GE(legal_of[job], 3U) << job;
+  for (std::size_t job = 0; job < jobs.size(); ++job)
+    EXPECT_GE(legal_of[job], testing::cases(3U)) << job;
 }
 
-// Each part has 150 seeds and 7 mutations of each legal plan, kind after kind.
+// 7 mutations of each legal plan, kind after kind.
 TEST_P(RandomLanguageTest, PI2WhatBreaksALegalPlanIsRejectedForTheRightReason) {
   const std::vector<Program> jobs = programs();
   std::size_t rejected = 0;
   std::map<std::string, std::size_t> rejected_of;  // by kind of mutation
   std::size_t next_kind = 0;
-  for (std::uint64_t seed = GetParam() * 150; seed < (GetParam() + 1) * 150; ++seed) {
+  for (std::uint64_t seed = GetParam() * kBrokenSeeds; seed < (GetParam() + 1) * kBrokenSeeds;
+       ++seed) {
     Random random(seed);
     const Program& job = jobs[seed % jobs.size()];
     const Schedule schedule = testing::random_language_schedule(random, job);
@@ -113,7 +118,7 @@ TEST_P(RandomLanguageTest, PI2WhatBreaksALegalPlanIsRejectedForTheRightReason) {
       ++rejected_of[broken->name];
     }
   }
-  EXPECT_GE(rejected, 250U);
+  EXPECT_GE(rejected, kBrokenSeeds * 5 / 3);
   EXPECT_EQ(rejected_of.size(), testing::mutation_kinds());
   for (const auto& [name, times] : rejected_of) EXPECT_GE(times, 1U) << name;
 }

@@ -11,6 +11,7 @@
 
 #include "schedule/lower.h"
 #include "schedule/policies.h"
+#include "tests/support/cases.h"
 #include "tests/support/programs.h"
 
 namespace dovetail::schedule {
@@ -223,7 +224,7 @@ TEST(VerifyTest, TwoRolesWithTheSameSequenceAreFine) {
 }
 
 TEST(VerifyTest, RandomLegalSchedulesPass) {
-  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+  for (std::uint64_t seed = 0; seed < dovetail::testing::cases(500); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
     const Program program = dovetail::testing::random_chain(random, 20, 2);
@@ -238,7 +239,7 @@ TEST(VerifyTest, RandomLegalSchedulesPass) {
 TEST(VerifyTest, RemovingAnyCommandIsNoticed) {
   std::size_t removed = 0;
   std::size_t noticed = 0;
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < dovetail::testing::cases(60); ++seed) {
     Random random(seed);
     const Program program = dovetail::testing::random_chain(random, 8, 2);
     const ScheduledProgram legal =
@@ -257,7 +258,7 @@ TEST(VerifyTest, RemovingAnyCommandIsNoticed) {
       noticed += illegal ? 1 : 0;
     }
   }
-  EXPECT_GT(removed, 500u);
+  EXPECT_GT(removed, dovetail::testing::cases(500u));
   EXPECT_GT(static_cast<double>(noticed), 0.9 * static_cast<double>(removed));
 }
 

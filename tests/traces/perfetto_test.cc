@@ -5,6 +5,7 @@
 #include "base/json.h"
 
 #include "base/random.h"
+#include "tests/support/cases.h"
 #include "tests/support/perfetto_rules.h"
 #include "tests/traces/sample.h"
 
@@ -376,7 +377,7 @@ TEST(PerfettoTest, TellsSeveralPredictionsApart) {
 }
 
 TEST(PerfettoTest, StaysImportableForRandomTraces) {
-  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+  for (std::uint64_t seed = 0; seed < testing::cases(100); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     Builder builder;

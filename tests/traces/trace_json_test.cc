@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "tests/support/cases.h"
 #include "tests/traces/sample.h"
 
 #include <gmock/gmock.h>
@@ -229,7 +230,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(TraceJsonTest, AnswersEveryDamageWithATraceOrAnInputError) {
   const std::string good = to_json(sample::predicted());
   int refused = 0;
-  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+  for (std::uint64_t seed = 0; seed < testing::cases(3000); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     std::string text = good;
@@ -253,7 +254,7 @@ TEST(TraceJsonTest, AnswersEveryDamageWithATraceOrAnInputError) {
       ++refused;
     }
   }
-  EXPECT_GT(refused, 1000);
+  EXPECT_GT(refused, testing::cases(1000));
 }
 
 }  // namespace
