@@ -119,24 +119,32 @@ tests() {
 # clang in a sixth less time where its memory comes in large pages; g++ has its own memory and would take longer.
 with_large_pages() { GLIBC_TUNABLES=glibc.malloc.hugetlb=1 "$@"; }
 
-# Goes on after a file that cannot be compiled, so that all of them are seen at once.
-# build PRESET OPTIONS... -- TARGETS...
-build() {
-  local preset=$1 options=() folder
-  shift
-  while [[ $1 != -- ]]; do options+=("$1"); shift; done
-  shift
-  folder=$(sed -n "s/.*\"name\": \"$preset\".*sourceDir}\/\([a-z-]*\)\".*/\1/p" CMakePresets.json)
-  [[ -n $folder ]] || folder=build-$preset
-  cmake --preset "$preset" --log-level=NOTICE -D DOVETAIL_PCH=ON -D DOVETAIL_UNITY=ON "${options[@]}" &&
-    cmake --build "$folder" -j "$jobs" --target "$@" -- -k 0
+# configure PRESET OPTIONS...
+configure() {
+  cmake --preset "$1" --log-level=NOTICE -D DOVETAIL_PCH=ON -D DOVETAIL_UNITY=ON "${@:2}"
 }
+
+# Without line numbers in stacks, which take 7 % of the time: the preset has them, for who looks closer.
+configure_asan() { configure asan -D CMAKE_CXX_FLAGS_DEBUG="-O0 -g0"; }
+
+# Goes on after a file that cannot be compiled, so that all of them are seen at once.
+# build FOLDER TARGETS...
+build() { cmake --build "$1" -j "$jobs" --target "${@:2}" -- -k 0; }
 
 # The CUDA module is built by this configuration only, and must be where there is a compiler for it.
 build_release() {
   local cuda=AUTO
   { command -v nvcc || [[ -x /usr/local/cuda/bin/nvcc ]]; } >/dev/null && cuda=ON
-  build release -D DOVETAIL_CUDA="$cuda" -- dovetail dovetail_benchmarks exec_test sim_test
+  configure release -D DOVETAIL_CUDA="$cuda" && build build dovetail dovetail_benchmarks exec_test sim_test
+}
+
+build_asan() { configure_asan && with_large_pages build build-asan all; }
+build_tsan() { configure tsan && with_large_pages build build-tsan exec_test exec_property_test; }
+
+# Configuring takes one core, 7 s each: it is done while the first steps leave the other one idle.
+configure_ahead() {
+  is_wanted asan && configure_asan
+  is_wanted tsan && configure tsan
 }
 
 tidy() { cmake --preset tidy --log-level=NOTICE && scripts/tidy.py build-tidy; }
@@ -204,17 +212,19 @@ readonly started=$SECONDS
 step setup scripts/setup.sh
 fetch_ahead >/dev/null 2>&1 &
 fetching=$!
+configure_ahead >/dev/null 2>&1 &
+configuring=$!
 step format scripts/format.sh --check
 step layers scripts/check_layers.py
 step build build_release
-# Without line numbers in stacks, which take 7 % of the time: the preset has them, for who looks closer.
-is_wanted asan && check "asan build" with_large_pages build asan -D CMAKE_CXX_FLAGS_DEBUG="-O0 -g0" -- all && tests asan build-asan
+wait "$configuring"
+is_wanted asan && check "asan build" build_asan && tests asan build-asan
 if is_wanted test; then
   tests "test" build -L 'unit|property'
   [[ -d build-asan ]] && DOVETAIL_TOOL=$root/build/dovetail tests "test tool" build-asan -L tool
 fi
 # Whole calibrations and trainings only take minutes there: what they run has tests of its own.
-is_wanted tsan && check "tsan build" with_large_pages build tsan -- exec_test exec_property_test &&
+is_wanted tsan && check "tsan build" build_tsan &&
   tests tsan build-tsan -L 'unit|property' -E 'Calibration|LawTest'
 wait "$fetching"
 beside installing
