@@ -46,8 +46,8 @@ if(DOVETAIL_SANITIZE)
 endif()
 target_compile_definitions(dovetail_flags INTERFACE JSON_DIAGNOSTICS=1)
 
-# Code that reads options and files and writes text, where nothing is computed for long: it compiles a
-# quarter quicker like this.
+# Code that reads options and files, writes text or makes plans, where little is computed for long: it compiles a
+# quarter to two fifths quicker like this (docs/checks.md says at what cost).
 function(dovetail_cold TARGET)
   target_compile_options(${TARGET} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()

@@ -9,8 +9,9 @@
 // differs between ranks is an error that names both. Calls may come from any thread, one at a time.
 //
 // Liveness. A monitor thread per rank sends a heartbeat every 250 ms. A rank whose connection
-// closes or that is silent for 5 s (stopped, host gone; see heartbeat_timeout()) is declared dead, and every rank is told.
-// From then on failure().fd() is readable, and calls and transports throw DeviceError
+// closes or that is silent for 5 s (stopped, host gone; see heartbeat_timeout()) is declared dead,
+// and every rank is told. From then on failure().fd() is readable, and calls and transports throw
+// DeviceError
 //   rank 0: rank 1 died (its connection closed) during all-reduce of bucket 3
 // A process that has not ended 4 s after that is ended by its monitor: the message on stderr, exit
 // code 3. SIGTERM (mpirun sends it to the survivors at once) is held back for up to half a second,

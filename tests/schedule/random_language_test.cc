@@ -87,8 +87,9 @@ TEST_P(RandomLanguageTest, PI2WhatLowerAcceptsIsLegalAndWhatItRefusesIsSaidInWor
   }
   EXPECT_GE(legal, kSeeds / 2);
   EXPECT_GE(refusals.size(), 5U);
-  for (std::size_t job = 0; job < jobs.size(); ++job)
+  for (std::size_t job = 0; job < jobs.size(); ++job) {
     EXPECT_GE(legal_of[job], testing::cases(3U)) << job;
+  }
 }
 
 // 7 mutations of each legal plan, kind after kind.
