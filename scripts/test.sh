@@ -26,7 +26,7 @@
 #   demo     the short demonstration (scripts/demo.sh)
 #
 # They run one after the other, except that torch, report and package run beside tidy and readme, and so does the demo:
-# of the two cores they use less than one, and none asserts a time.
+# of the two cores they use less than one, and none asserts a time. The sanitizer builds begin early, where a core is idle.
 # A failed step does not stop the others, only those that need it. A test that takes over 30 s, also
 # alone, counts as failed: it wants to be split. Exit status 1 if anything failed, 2 for a step that does not exist.
 # Where the time went stands at the end, and the last line counts: each test of each run, and each step
@@ -141,10 +141,17 @@ build_release() {
 build_asan() { configure_asan && with_large_pages build build-asan all; }
 build_tsan() { configure tsan && with_large_pages build build-tsan exec_test exec_property_test; }
 
-# Configuring takes one core, 7 s each: it is done while the first steps leave the other one idle.
-configure_ahead() {
-  is_wanted asan && configure_asan
-  is_wanted tsan && configure tsan
+# The sanitizer builds begin with the first steps, and one begins when the other has ended: they take what the step
+# before them leaves of the cores, which configuring, linking and the last file of a build do not fill.
+when_idle() { chrt --idle --pid 0 "$BASHPID" 2>/dev/null || renice -n 19 "$BASHPID" >/dev/null; }
+asan_build() {
+  when_idle
+  check "asan build" build_asan
+}
+tsan_build() {
+  when_idle
+  [[ -z ${beside_pids[asan_build]:-} ]] || tail --pid="${beside_pids[asan_build]}" -f /dev/null
+  check "tsan build" build_tsan
 }
 
 tidy() { cmake --preset tidy --log-level=NOTICE && scripts/tidy.py build-tidy; }
@@ -179,53 +186,63 @@ installing() {
 
 demonstration() { step demo scripts/demo.sh --short; }
 
-# beside STEPS: runs these in the background. What they print, count and take is told by told_of STEPS.
+# beside STEPS: runs these in the background. What they print, count and take is told by told_of STEPS, which fails
+# where one of them did.
 beside=$(mktemp -d)
-trap 'rm -rf "$beside"' EXIT
 declare -A beside_pids
+end_beside() {
+  # Each is a group of its own, with all that it started; nothing is left of it where it has ended.
+  ((${#beside_pids[@]} == 0)) || kill -- "${beside_pids[@]/#/-}" 2>/dev/null
+  rm -rf "$beside"
+}
+trap end_beside EXIT
+trap 'exit 130' INT TERM
 beside() {
+  set -m
   (
+    set +m
     passed=0 failed=0 skipped=0 summary=()
-    trap - EXIT
-    "$1" >"$beside/$1.log" 2>&1
+    trap - EXIT INT TERM
+    "$1" >"$beside/$1.log" 2>&1 </dev/null
     printf '%s\n' "$passed $failed $skipped" "${summary[@]}" >"$beside/$1.counts"
   ) &
   beside_pids[$1]=$!
+  set +m
 }
 
 told_of() {
   local counts
   wait "${beside_pids[$1]}"
+  unset "beside_pids[$1]"
   cat "$beside/$1.log"
   if read -r -a counts < <(head -n 1 "$beside/$1.counts" 2>/dev/null); then
     passed=$((passed + counts[0]))
     failed=$((failed + counts[1]))
     skipped=$((skipped + counts[2]))
     mapfile -t -O "${#summary[@]}" summary < <(tail -n +2 "$beside/$1.counts")
-  else
-    failed=$((failed + 1))  # it did not come to its end
-    note "$1" "$SECONDS" "FAILED: no steps were run"
+    return $((counts[1] > 0))
   fi
+  failed=$((failed + 1))  # it did not come to its end
+  note "$1" "$SECONDS" "FAILED: no steps were run"
+  return 1
 }
 
 readonly started=$SECONDS
 step setup scripts/setup.sh
 fetch_ahead >/dev/null 2>&1 &
 fetching=$!
-configure_ahead >/dev/null 2>&1 &
-configuring=$!
+is_wanted asan && beside asan_build
+is_wanted tsan && beside tsan_build
 step format scripts/format.sh --check
 step layers scripts/check_layers.py
 step build build_release
-wait "$configuring"
-is_wanted asan && check "asan build" build_asan && tests asan build-asan
+is_wanted asan && told_of asan_build && tests asan build-asan
 if is_wanted test; then
   tests "test" build -L 'unit|property'
   [[ -d build-asan ]] && DOVETAIL_TOOL=$root/build/dovetail tests "test tool" build-asan -L tool
 fi
 # Whole calibrations and trainings only take minutes there: what they run has tests of its own.
-is_wanted tsan && check "tsan build" build_tsan &&
-  tests tsan build-tsan -L 'unit|property' -E 'Calibration|LawTest'
+is_wanted tsan && told_of tsan_build && tests tsan build-tsan -L 'unit|property' -E 'Calibration|LawTest'
 wait "$fetching"
 beside installing
 beside demonstration
