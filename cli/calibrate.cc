@@ -14,6 +14,7 @@
 
 #include "base/count.h"
 #include "base/error.h"
+#include "cli/calibrate_needs.h"
 #include "cli/calibrate_passes.h"
 #include "cli/document.h"
 #include "cli/flags.h"
@@ -229,6 +230,7 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
     throw InputError("calibrate: name the file to write with -o, or --json for standard output");
   }
   require_distinct({document_file(product)}, {workload_file(options.workload, options.data_dir)});
+  require_policies(options.policies);
   const Duration budget = time_of_flag("--budget", options.budget);
   const std::optional<BytesPerSecond> rate = pace_of(options.job);
   const bool progress = shows_progress();
@@ -247,6 +249,11 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
     exec::calibrate::Options what;
     what.op_steps = options.op_steps;
     what.variants = pass_variants(program);
+    if (!options.policies.empty()) {
+      const CalibrationNeeds needs = needs_of(program, options.policies);
+      what.variants = variants_for(needs, std::move(what.variants));
+      what.measures_halves = needs.further_collectives;
+    }
     what.collectives.budget = budget;
     if (progress) {
       what.progress = [begin = std::chrono::steady_clock::now()](std::string_view text) {
@@ -270,6 +277,7 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
     cluster.passes = passes_of(cluster, what.variants, measured.variants, measured.scales);
     cluster.network_shield = shield;
     cluster.notes["link"] = link_of(session, options.job);
+    if (!options.policies.empty()) cluster.notes["measured for"] = in_one_line(options.policies);
     if (const std::string objection = link_objection(session, options.job); !objection.empty()) {
       cluster.quality->valid = false;
       cluster.quality->why.push_back(objection);

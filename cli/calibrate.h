@@ -20,7 +20,8 @@ struct CalibrateOptions {
   std::string data_dir;
   JobOptions job;
   std::int32_t op_steps = 10;
-  std::string budget = "15s";  // for collectives by size
+  std::string budget = "15s";              // for collectives by size
+  std::vector<std::string> policies = {};  // measure what plans of these need; empty: of all
 };
 
 void calibrate(const CalibrateOptions& options, std::ostream& out);

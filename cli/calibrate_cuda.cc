@@ -16,6 +16,7 @@
 
 #include "base/count.h"
 #include "base/error.h"
+#include "cli/calibrate_needs.h"
 #include "cli/calibrate_passes.h"
 #include "cli/cuda_job.h"
 #include "cli/document.h"
@@ -176,11 +177,14 @@ void print_summary(std::ostream& out, const models::Cluster& cluster, const std:
 }
 
 // A step whose own ops communicate cannot be run without what they bring.
-std::vector<schedule::ScheduledProgram> pass_variants_of(const schedule::Program& program) {
+std::vector<schedule::ScheduledProgram> pass_variants_of(const CalibrateCudaOptions& options,
+                                                         const schedule::Program& program) {
   for (const schedule::Op& op : program.ops) {
     if (std::holds_alternative<schedule::CollectiveWork>(op.work)) return {};
   }
-  return pass_variants(program);
+  std::vector<schedule::ScheduledProgram> variants = pass_variants(program);
+  if (options.policies.empty()) return variants;
+  return variants_for(needs_of(program, options.policies), std::move(variants));
 }
 
 // One rank's part, on one GPU; rank 0 writes the file.
@@ -204,7 +208,9 @@ void calibrate_rank(const CalibrateCudaOptions& options, const CudaJob& cuda,
   what.steps = options.op_steps;
   what.budget = time_of_flag("--budget", options.budget);
   what.further_budget = what.budget;
-  what.variants = pass_variants_of(program);
+  what.variants = pass_variants_of(options, program);
+  what.measures_further =
+      options.policies.empty() || needs_of(program, options.policies).further_collectives;
   const exec::DeviceJobStart before;
   const std::int64_t begin_ns = exec::now_ns();
   const GpuCalibration measured = exec::cuda::calibrate_gpu(on_gpu.exchange, make, program, what);
@@ -246,6 +252,7 @@ models::Cluster cluster_of(const CalibrateCudaOptions& options, const schedule::
   cluster.notes["max_ctas"] =
       options.max_ctas == 0 ? "the library's choice" : std::to_string(options.max_ctas);
   cluster.notes["buffers"] = options.backend.buffers;
+  if (!options.policies.empty()) cluster.notes["measured for"] = in_one_line(options.policies);
   cluster.notes["stand_in"] =
       stands_in(options) ? options.backend.stand_in : "none: real collectives";
   cluster.collectives.push_back(series_of({.kind = schedule::Collective::AllReduce,
@@ -276,7 +283,7 @@ models::Cluster cluster_of(const CalibrateCudaOptions& options, const schedule::
                         .collective_slowdown = std::max(1.0, measured.contention.collective),
                         .collective_cpu = {}};
   cluster.passes =
-      passes_of(cluster, pass_variants_of(program), measured.variants, measured.scales);
+      passes_of(cluster, pass_variants_of(options, program), measured.variants, measured.scales);
   cluster.skew = measured.skew;
   cluster.quality = quality_of(options, measured);
   return cluster;
@@ -295,6 +302,7 @@ void calibrate_cuda(const CalibrateCudaOptions& options, std::ostream& out) {
     throw InputError("calibrate: name the file to write with -o, or --json for standard output");
   }
   require_distinct({document_file(product)}, {workload_file(options.workload, options.data_dir)});
+  require_policies(options.policies);
   refuse_pace_with_cuda(options.job);
   const std::optional<CudaJob> cuda = open_cuda(options.backend);
   DOVETAIL_CHECK(cuda.has_value()) << options.backend.backend;

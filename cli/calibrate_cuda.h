@@ -28,10 +28,11 @@ struct CalibrateCudaOptions {
   std::string data_dir;
   JobOptions job;
   std::int32_t op_steps = 10;
-  std::string budget = "15s";         // for collectives by size
-  BackendChoice backend;              // its backend is "cuda"
-  std::optional<std::int64_t> world;  // ranks of the plans that a stand-in plays; absent: 2
-  std::int32_t max_ctas = 0;          // 0: the library's choice
+  std::vector<std::string> policies = {};  // CalibrateOptions::policies
+  std::string budget = "15s";              // for collectives by size
+  BackendChoice backend;                   // its backend is "cuda"
+  std::optional<std::int64_t> world;       // ranks of the plans that a stand-in plays; absent: 2
+  std::int32_t max_ctas = 0;               // 0: the library's choice
 };
 
 // Throws InputError for options of this backend, where the other one is chosen.

@@ -104,6 +104,7 @@ void run_calibrate(const CalibrateBinding& options, std::ostream& out) {
   cuda.job = options.cpu.job;
   cuda.op_steps = options.cpu.op_steps;
   cuda.budget = options.cpu.budget;
+  cuda.policies = options.cpu.policies;
   calibrate_cuda(cuda, out);
 }
 
@@ -117,6 +118,10 @@ void bind_calibrate(CLI::App& app, CalibrateBinding& options, Action& action) {
   command.add_option("--op-steps", options.cpu.op_steps, "steps to measure ops over (default 10)")
       ->check(whole_number(1, 1000));
   command.add_option("--budget", options.cpu.budget, "time for collectives by size (default 15s)");
+  command
+      .add_option("--policy", options.cpu.policies,
+                  "measure what plans of this policy need, and no more")
+      ->allow_extra_args(false);
   bind_backend(command, options.cuda.backend);
   command.add_option("--max-ctas", options.cuda.max_ctas, "thread blocks per collective")
       ->check(whole_number(1, 64));

@@ -35,17 +35,39 @@ function(dovetail_unite_now TARGET)
     if(OWN OR NOT SOURCE MATCHES "[.]cc$")
       list(APPEND ALONE ${SOURCE})
     else()
-      list(APPEND TOGETHER ${SOURCE})
+      get_filename_component(WHOLE ${SOURCE} ABSOLUTE)
+      list(APPEND TOGETHER ${WHOLE})
     endif()
   endforeach()
-  execute_process(COMMAND ${DOVETAIL_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/unity_groups.py ${DOVETAIL_UNITY_FILES}
-                          ${CMAKE_CURRENT_BINARY_DIR}/${TARGET}_groups ${TOGETHER}
-                  WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}
-                  OUTPUT_VARIABLE GROUPS COMMAND_ERROR_IS_FATAL ANY)
-  set_property(TARGET ${TARGET} PROPERTY SOURCES ${ALONE} ${GROUPS})
+  set_property(GLOBAL APPEND PROPERTY DOVETAIL_UNITED ${TARGET})
+  set_property(TARGET ${TARGET} PROPERTY SOURCES ${ALONE})
+  set_property(TARGET ${TARGET} PROPERTY DOVETAIL_GROUPS ${CMAKE_CURRENT_BINARY_DIR}/${TARGET}_groups ${TOGETHER})
 endfunction()
 
-# dovetail_precompiled(TARGET ROOM|HOT|TEST): this target may use the precompiled headers of its kind.
+# Writes the groups of all targets that dovetail_unite() was called for. To be called when all of them are there.
+function(dovetail_write_groups)
+  get_property(TARGETS GLOBAL PROPERTY DOVETAIL_UNITED)
+  if(NOT TARGETS)
+    return()
+  endif()
+  set(LINES "")
+  foreach(TARGET ${TARGETS})
+    get_target_property(LINE ${TARGET} DOVETAIL_GROUPS)
+    string(APPEND LINES "${LINE}\n")
+  endforeach()
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/groups.txt CONTENT "${LINES}" @ONLY)
+  execute_process(COMMAND ${DOVETAIL_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/unity_groups.py ${DOVETAIL_UNITY_FILES}
+                          ${CMAKE_BINARY_DIR}/groups.txt
+                  OUTPUT_VARIABLE LINES OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  string(REPLACE ";" "|" LINES "${LINES}")
+  string(REPLACE "\n" ";" LINES "${LINES}")
+  foreach(TARGET LINE IN ZIP_LISTS TARGETS LINES)
+    string(REPLACE "|" ";" GROUPS "${LINE}")
+    set_property(TARGET ${TARGET} APPEND PROPERTY SOURCES ${GROUPS})
+  endforeach()
+endfunction()
+
+# dovetail_precompiled(TARGET ROOM|TEST): this target may use the precompiled headers of its kind.
 function(dovetail_precompiled TARGET KIND)
   set_property(GLOBAL APPEND PROPERTY DOVETAIL_PCH_${KIND} ${TARGET})
   # A file that cannot use them is compiled without them: slower, and said, but no error.
@@ -54,42 +76,41 @@ function(dovetail_precompiled TARGET KIND)
   endif()
 endfunction()
 
-# Makes one precompiled header for each way to compile: position independent or not, hot or not, test or not.
-# To be called when all targets are there.
+# Makes one precompiled header for each way to compile that occurs: position independent or not, test or not. To be
+# called when all targets are there.
 function(dovetail_precompile)
   if(NOT DOVETAIL_PCH)
     return()
   endif()
-  set(HEADERS <algorithm> <array> <chrono> <cmath> <cstdint> <functional> <map> <memory> <optional>
-      <ostream> <set> <span> <sstream> <string> <string_view> <tuple> <unordered_map> <utility> <variant>
-      <vector> <nlohmann/json_fwd.hpp>)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/nothing.cc CONTENT "")
-  foreach(KIND ROOM ROOM_PIC HOT TEST)
-    add_library(dovetail_pch_${KIND} OBJECT ${CMAKE_BINARY_DIR}/nothing.cc)
-    target_link_libraries(dovetail_pch_${KIND} PRIVATE dovetail_flags nlohmann_json::nlohmann_json)
-    target_precompile_headers(dovetail_pch_${KIND} PRIVATE ${HEADERS})
-  endforeach()
-  set_target_properties(dovetail_pch_ROOM_PIC PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  dovetail_hot(dovetail_pch_HOT)
-  if(DOVETAIL_TESTS)
-    target_precompile_headers(dovetail_pch_TEST PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
-    target_link_libraries(dovetail_pch_TEST PRIVATE GTest::gmock)
-    dovetail_test_options(dovetail_pch_TEST)
-  endif()
-
-  get_property(ROOMS GLOBAL PROPERTY DOVETAIL_PCH_ROOM)
-  foreach(TARGET ${ROOMS})
-    get_target_property(IS_PIC ${TARGET} POSITION_INDEPENDENT_CODE)
-    if(IS_PIC)
-      target_precompile_headers(${TARGET} REUSE_FROM dovetail_pch_ROOM_PIC)
-    else()
-      target_precompile_headers(${TARGET} REUSE_FROM dovetail_pch_ROOM)
-    endif()
-  endforeach()
-  foreach(KIND HOT TEST)
+  foreach(KIND ROOM TEST)
     get_property(TARGETS GLOBAL PROPERTY DOVETAIL_PCH_${KIND})
     foreach(TARGET ${TARGETS})
-      target_precompile_headers(${TARGET} REUSE_FROM dovetail_pch_${KIND})
+      get_target_property(IS_PIC ${TARGET} POSITION_INDEPENDENT_CODE)
+      set(HEADERS dovetail_pch_${KIND})
+      if(IS_PIC)
+        set(HEADERS dovetail_pch_${KIND}_PIC)
+      endif()
+      if(NOT TARGET ${HEADERS})
+        dovetail_make_headers(${HEADERS} ${KIND})
+        set_target_properties(${HEADERS} PROPERTIES POSITION_INDEPENDENT_CODE ${IS_PIC})
+      endif()
+      target_precompile_headers(${TARGET} REUSE_FROM ${HEADERS})
     endforeach()
   endforeach()
+endfunction()
+
+# An object library NAME with the headers of this kind.
+function(dovetail_make_headers NAME KIND)
+  add_library(${NAME} OBJECT ${CMAKE_BINARY_DIR}/nothing.cc)
+  target_link_libraries(${NAME} PRIVATE dovetail_flags nlohmann_json::nlohmann_json)
+  target_precompile_headers(${NAME} PRIVATE
+      <algorithm> <array> <chrono> <cmath> <cstdint> <functional> <map> <memory> <optional>
+      <ostream> <set> <span> <sstream> <string> <string_view> <tuple> <unordered_map> <utility> <variant>
+      <vector> <nlohmann/json_fwd.hpp>)
+  if(KIND STREQUAL TEST)
+    target_precompile_headers(${NAME} PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+    target_link_libraries(${NAME} PRIVATE GTest::gmock)
+    dovetail_test_options(${NAME})
+  endif()
 endfunction()

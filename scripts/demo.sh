@@ -16,9 +16,9 @@ cd "$(dirname "$0")/.."
 
 rate=1gbit
 workload=mlp-1000mbit
-budget=12s
+budget=8s
 op_steps=10
-rounds=3
+rounds=2
 steps=4
 if [[ ${1:-} == --short ]]; then
   budget=3s
@@ -29,6 +29,8 @@ elif (($# > 0)); then
   echo "usage: scripts/demo.sh [--short]" >&2
   exit 2
 fi
+
+policies=(exact torch-ddp:cap=25MiB,first=1MiB per-tensor one-bucket no-overlap)
 
 headline() { printf '\n==== %s\n' "$*"; }
 
@@ -57,7 +59,7 @@ fi
 
 headline "calibrate this machine (kernels, collectives, copies, host, contention)"
 "$dovetail" calibrate --workload "$workload" --ranks 2 "${link[@]}" --budget "$budget" \
-  --op-steps "$op_steps" -o "$out/here.json"
+  --op-steps "$op_steps" "${policies[@]/#/--policy=}" -o "$out/here.json"
 
 headline "explore: every fusion threshold and policy for $workload on this machine (predicted)"
 "$dovetail" explore --workload "$workload" --cluster "$out/here.json" --plot
@@ -66,7 +68,7 @@ headline "plan: the best one, and what people use"
 plans=()
 traces=()
 index=0
-for policy in exact torch-ddp:cap=25MiB,first=1MiB per-tensor one-bucket no-overlap; do
+for policy in "${policies[@]}"; do
   plan=$out/plan$index.json
   "$dovetail" plan --workload "$workload" --cluster "$out/here.json" --policy "$policy" -o "$plan" \
     --trace "$out/predicted$index.json"

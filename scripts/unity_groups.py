@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Writes files that each compile several source files as one.
 
-  scripts/unity_groups.py LARGEST FOLDER a.cc b.cc ...    writes FOLDER/group0.cc ..., prints their paths, a;b
+  scripts/unity_groups.py LARGEST LIST
+
+Each line of LIST is FOLDER;a.cc;b.cc;... with whole paths: writes FOLDER/group0.cc ..., and prints for each line the paths
+of its groups, a;b. All in one go, since they include the same headers.
 
 Half of what a build from nothing compiles are templates and inline functions of the standard headers, once
 for each file that uses them; in a group they are read and compiled once.
@@ -198,17 +201,23 @@ def text_of(group):
     return "".join(parts)
 
 
-def main():
-    largest, folder, paths = int(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
-    groups = group_files([File(path, may_rename=True) for path in paths], largest)
+def write_groups(folder, paths, largest):
+    """Writes the files that compile these paths, and returns theirs."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for index, group in enumerate(groups):
+    for index, group in enumerate(group_files([File(path, may_rename=True) for path in paths], largest)):
         path, text = folder / f"group{index}.cc", text_of(group)
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
         written.append(str(path))
-    print(";".join(written), end="")
+    return written
+
+
+def main():
+    largest, lines = int(sys.argv[1]), pathlib.Path(sys.argv[2]).read_text(encoding="utf-8").splitlines()
+    for line in lines:
+        folder, *paths = line.split(";")
+        print(";".join(write_groups(pathlib.Path(folder), paths, largest)))
 
 
 if __name__ == "__main__":

@@ -72,11 +72,13 @@ Calibration calibrate(Rig& rig, const schedule::ScheduledProgram& plan, const Op
   result.host = measure_host(rig);
   tell("collectives by size");
   result.collectives = measure_collectives(rig, options.collectives);
-  tell("reduce-scatter and all-gather by size");
-  CollectiveOptions half = options.halves;
-  result.reduce_scatter = measure_collectives(rig, half);
-  half.kind = schedule::Collective::AllGather;
-  result.all_gather = measure_collectives(rig, half);
+  if (options.measures_halves) {
+    tell("reduce-scatter and all-gather by size");
+    CollectiveOptions half = options.halves;
+    result.reduce_scatter = measure_collectives(rig, half);
+    half.kind = schedule::Collective::AllGather;
+    result.all_gather = measure_collectives(rig, half);
+  }
   tell("contention");
   result.contention = measure_contention(rig, plan, options.contention);
   result.tiny_collectives = measure_contention(

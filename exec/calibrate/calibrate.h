@@ -38,6 +38,7 @@ struct Options {
                               .largest = mib(64),
                               .growth = 4,
                               .budget = std::chrono::seconds(5)};  // each of them
+  bool measures_halves = true;
   ContentionOptions contention;
   Bytes tiny = kib(4);  // message of the per-collective processor time
   // Told what is being measured now, on rank 0: "collectives by size". May be empty.

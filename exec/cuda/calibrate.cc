@@ -365,7 +365,7 @@ GpuCalibration calibrate_gpu(const Exchange& exchange, const MakeBackend& make_b
   result.scales = measure_scales(lab);
   tell("collectives by size");
   result.collectives = measure_collectives(lab);
-  if (exchange.world_size == workload.world_size) {
+  if (options.measures_further && exchange.world_size == workload.world_size) {
     tell("smaller groups, halves of all-reduces, sends");
     result.further = measure_further(lab, workload, hosts);
   }

@@ -65,6 +65,7 @@ struct CalibrateOptions {
   std::int64_t growth = 2;                             // from one size to the next
   Duration budget = std::chrono::seconds(15);          // for collectives by size
   Duration further_budget = std::chrono::seconds(15);  // for all further series together
+  bool measures_further = true;                        // wanted_series
   Bytes further_largest = mib(64);
   Bytes head_start = mib(1024);      // of memory work, while the host enqueues a queue of transfers
   Bytes contention_bytes = mib(16);  // most, of each collective beside computing

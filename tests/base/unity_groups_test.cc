@@ -40,8 +40,8 @@ class UnityGroupsTest : public ::testing::Test {
   // How many groups a.cc and b.cc make.
   [[nodiscard]] long groups() const {
     const std::string in = root_.string();
-    const auto [text, status] =
-        said_by("unity_groups.py 20 " + in + "/out " + in + "/a.cc " + in + "/b.cc");
+    write_file(in + "/list", in + "/out;" + in + "/a.cc;" + in + "/b.cc\n");
+    const auto [text, status] = said_by("unity_groups.py 20 " + in + "/list");
     EXPECT_EQ(status, 0);
     return 1 + std::count(text.begin(), text.end(), ';');
   }

@@ -181,6 +181,9 @@ TEST_F(BadInputTest, NumbersOfFlags) {
                  "--to-first-rank: expected a whole number from 0 to 2147483647, found \"abc\"");
   expect_refused("calibrate --ranks 2 --workload mlp --budget 5 -o " + (directory_ / "c").string(),
                  "--budget: expected a time with its unit, e.g. 1.5ms, found \"5\"");
+  expect_refused(
+      "calibrate --ranks 2 --workload mlp --policy exakt -o " + (directory_ / "c").string(),
+      "unknown policy; did you mean \"exact\"?");
 }
 
 // Each refused before a rank starts, by run and calibrate alike.

@@ -293,6 +293,25 @@ TEST(CalibrateTest, ADeadLinkEndsTheCalibration) {
   });
 }
 
+TEST(CalibrateTest, WhatNoPlanNeedsIsNotMeasured) {
+  const schedule::ScheduledProgram plan = two_buckets({});
+  on_ranks(1, 0us, [&](Rig& rig) {
+    Options options;
+    options.op_steps = 1;
+    options.unit_kernel = {.units = 1, .chains = 1};
+    options.arena = mib(4);
+    options.collectives = {.smallest = kib(4), .largest = kib(8), .pause = 0us};
+    options.measures_halves = false;
+    options.contention.compute_time = 1ms;
+    const Calibration result = calibrate(rig, plan, options);
+    EXPECT_EQ(result.collectives.size(), 2U);
+    EXPECT_TRUE(result.variants.empty());
+    EXPECT_TRUE(result.reduce_scatter.empty());
+    EXPECT_TRUE(result.all_gather.empty());
+    EXPECT_EQ(result.contention.size(), 1U);
+  });
+}
+
 TEST(CalibrateTest, AWholeCalibrationHoldsEveryPart) {
   const schedule::ScheduledProgram plan = two_buckets({});
   std::vector<std::string> told;
