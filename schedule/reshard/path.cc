@@ -25,11 +25,27 @@ struct Standing {
   friend auto operator<=>(const Standing&, const Standing&) = default;
 };
 
-// The best way known to a layout.
+// The best way known to a layout. `before` is a key of the same map; null at its beginning.
 struct Arrival {
   Standing standing;
-  std::optional<Layout> before;
+  const Layout* before = nullptr;
   Move move;
+};
+
+// Layouts of a search lie on one mesh or two, which says nothing about most pairs: it is compared last.
+struct CutsFirst {
+  bool operator()(const Layout& a, const Layout& b) const {
+    return std::tie(a.cuts, a.partial, a.mesh) < std::tie(b.cuts, b.partial, b.mesh);
+  }
+};
+using Arrivals = std::map<Layout, Arrival, CutsFirst>;
+
+// The best first; of equal ones the first layout.
+struct BestFirst {
+  bool operator()(Arrivals::const_iterator a, Arrivals::const_iterator b) const {
+    const auto order = a->second.standing <=> b->second.standing;
+    return order == 0 ? a->first < b->first : order < 0;
+  }
 };
 
 class Search {
@@ -60,62 +76,60 @@ class Search {
  private:
   // Whether it arrives.
   bool search() {
-    arrivals_[from_] = {};
-    open_.emplace(Standing{}, from_);
+    open_.insert(arrivals_.try_emplace(from_).first);
     while (!open_.empty()) {
-      const auto [standing, layout] = *open_.begin();
+      const Arrivals::const_iterator at = *open_.begin();
       open_.erase(open_.begin());
-      if (layout == to_) return true;
-      for (const Move& move : moves_of(layout)) try_move(standing, layout, move);
+      if (at->first == to_) return true;
+      try_moves(at->second.standing, at->first);
     }
     return false;
   }
 
-  std::vector<Move> moves_of(const Layout& layout) const {
+  void try_moves(const Standing& standing, const Layout& layout) {
     const bool has_arrived = layout.mesh == to_.mesh;
-    std::vector<Move> moves =
-        moves_from(value_, layout, has_arrived ? to_.partial : std::vector<Partial>{});
-    if (!layout.partial.empty()) return moves;
-    const bool may_exchange = from_.mesh == to_.mesh || !has_arrived;
-    for (const Layout& landing : landings_) {
-      if (may_exchange && landing != layout) {
-        moves.push_back({.kind = MoveKind::Exchange, .axis = 0, .to = landing});
-      }
+    for (Move& move :
+         moves_from(value_, layout, has_arrived ? to_.partial : std::vector<Partial>{})) {
+      try_move(standing, layout, std::move(move));
     }
-    return moves;
+    if (!layout.partial.empty() || (has_arrived && from_.mesh != to_.mesh)) return;
+    for (const Layout& landing : landings_) {
+      if (landing == layout || is_hopeless(standing, layout, landing)) continue;
+      try_move(standing, layout, {.kind = MoveKind::Exchange, .axis = 0, .to = landing});
+    }
   }
 
   // Whether an exchange cannot beat the way that is known to its layout, or to the target; or has too
   // many messages to count.
   [[nodiscard]] bool is_hopeless(const Standing& standing, const Layout& layout,
-                                 const Move& exchange) const {
-    const auto known = arrivals_.find(exchange.to);
-    const ExchangeBound least = exchange_bound(value_, layout, exchange.to, costs_);
+                                 const Layout& landing) const {
+    const ExchangeBound least = exchange_bound(value_, layout, landing, costs_);
     if (least.messages > kMostMessages) return true;
-    const Standing reached{
-        .cost = standing.cost + least.cost, .moves = standing.moves + 1, .last = exchange.kind};
-    return (bound_ && *bound_ <= reached) ||
-           (known != arrivals_.end() && known->second.standing <= reached);
+    const Standing reached{.cost = standing.cost + least.cost,
+                           .moves = standing.moves + 1,
+                           .last = MoveKind::Exchange};
+    if (bound_ && *bound_ <= reached) return true;
+    const auto known = arrivals_.find(landing);
+    return known != arrivals_.end() && known->second.standing <= reached;
   }
 
   void try_move(const Standing& standing, const Layout& layout, Move move) {
-    if (move.kind == MoveKind::Exchange && is_hopeless(standing, layout, move)) return;
     move.cost = cost_of(value_, layout, move, costs_);
     const Standing reached{
         .cost = standing.cost + move.cost, .moves = standing.moves + 1, .last = move.kind};
-    const auto known = arrivals_.find(move.to);
-    if (known != arrivals_.end()) {
-      if (known->second.standing <= reached) return;
-      open_.erase({known->second.standing, move.to});
+    const auto [to, is_first] = arrivals_.try_emplace(move.to);
+    if (!is_first) {
+      if (to->second.standing <= reached) return;
+      open_.erase(to);
     }
-    open_.emplace(reached, move.to);
-    const Layout to = move.to;
-    arrivals_[to] = {.standing = reached, .before = layout, .move = std::move(move)};
+    to->second = {.standing = reached, .before = &layout, .move = std::move(move)};
+    open_.insert(to);
   }
 
   [[nodiscard]] Path path_to(const Layout& layout) const {
     Path path{.from = from_, .moves = {}, .cost = arrivals_.at(layout).standing.cost};
-    for (const Arrival* at = &arrivals_.at(layout); at->before; at = &arrivals_.at(*at->before)) {
+    for (const Arrival* at = &arrivals_.at(layout); at->before != nullptr;
+         at = &arrivals_.at(*at->before)) {
       path.moves.push_back(at->move);
     }
     std::ranges::reverse(path.moves);
@@ -128,8 +142,8 @@ class Search {
   const ReshardCosts& costs_;
   std::vector<Layout> landings_;
   std::optional<Standing> bound_;  // a way to the target that exists
-  std::map<Layout, Arrival> arrivals_;
-  std::set<std::pair<Standing, Layout>> open_;
+  Arrivals arrivals_;
+  std::set<Arrivals::const_iterator, BestFirst> open_;
 };
 
 // Adds moves one after another; each must exist.
