@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "cli/calibrate_passes.h"
 #include "models/workload.h"
+#include "tests/support/tensor_parallel.h"
 
 namespace dovetail::cli {
 namespace {
@@ -63,7 +64,8 @@ TEST(CalibrateNeedsTest, AllPoliciesTogetherNeedWhatEachOfThemNeeds) {
 }
 
 TEST(CalibrateNeedsTest, ReductionsOverFewerRanksThanAllAreFurtherCollectives) {
-  EXPECT_TRUE(needs_of_one("pipeline:stages=2,k=4").further_collectives);
+  const std::vector<std::string> policies = {"per-tensor"};
+  EXPECT_TRUE(needs_of(testing::tensor_parallel(), policies).further_collectives);
 }
 
 TEST(CalibrateNeedsTest, WhatCannotBeAppliedIsRefusedWithThePolicy) {
