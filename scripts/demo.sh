@@ -16,9 +16,9 @@ cd "$(dirname "$0")/.."
 
 rate=1gbit
 workload=mlp-1000mbit
-budget=8s
+budget=12s
 op_steps=10
-rounds=2
+rounds=3
 steps=4
 if [[ ${1:-} == --short ]]; then
   budget=3s
