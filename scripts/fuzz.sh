@@ -3,7 +3,8 @@
 #
 # Builds with clang and the address and undefined-behaviour sanitizers in build-fuzz. Inputs that break a reader are written to
 # build-fuzz/found/READER as crash-*, timeout-* or oom-*; put them into tests/fuzz/corpus/READER once they
-# are mended. Default: 1800 seconds each. The last line of each reader says how many inputs were tried.
+# are mended. Default: 1800 seconds each. The last lines of each reader say how many inputs were tried, and in how many
+# processor seconds. docs/development.md keeps count.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,11 +19,12 @@ readers=("$@")
 if [[ ${#readers[@]} -eq 0 ]]; then
   for folder in tests/fuzz/corpus/*/; do readers+=("$(basename "$folder")"); done
 fi
+TIMEFORMAT='processor seconds: %U'
 for reader in "${readers[@]}"; do
   found=build-fuzz/found/$reader
   mkdir -p "$found"
   echo "== $reader"
-  DOVETAIL_READER=$reader build-fuzz/fuzz_readers -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+  time DOVETAIL_READER=$reader build-fuzz/fuzz_readers -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
     -max_len=65536 -print_final_stats=1 -artifact_prefix="$found/" "$found" "tests/fuzz/corpus/$reader" \
     > "$found.log" 2>&1 || echo "$reader: BROKEN, see $found.log"
   grep -E "DONE|number_of_executed_units|peak_rss" "$found.log" || true
