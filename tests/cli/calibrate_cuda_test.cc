@@ -2,6 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/calibrate_cuda.h"
+#include "cli/calibrate_needs.h"
 #include "cli/calibrate_passes.h"
 #include "cli/cuda_job.h"
 
@@ -107,6 +108,29 @@ TEST(CalibrateCudaTest, WhatIsPredictedIsWhatTheMachineDoes) {
     const auto measured = static_cast<double>(executed(spec).count());
     EXPECT_NEAR(predicted / measured, 1, 0.01) << policy;
   }
+}
+
+// calibrate --policy exact: nothing but all-reduces of all ranks, and the file says for what.
+TEST(CalibrateCudaTest, WhatNoPlanOfThePoliciesNeedsIsNotMeasured) {
+  const schedule::Program program = workload();
+  CalibrateCudaOptions of = options();
+  of.policies = {"exact", "per-tensor"};
+  exec::cuda::CalibrateOptions what;
+  what.issue = exec::cuda::Issue::Graph;
+  what.steps = 1;
+  what.largest = kib(64);
+  what.variants = variants_for(needs_of(program, of.policies), pass_variants(program));
+  what.measures_further = needs_of(program, of.policies).further_collectives;
+  std::optional<models::Cluster> cluster;
+  exec::launch::run_local_ranks({.ranks = 2}, [&](exec::launch::Session& session) {
+    const auto found =
+        exec::cuda::calibrate_gpu(exec::cpu::exchange_of(session), fake_machine, program, what);
+    if (session.rank() == Rank{0}) cluster = cluster_of(of, program, found);
+  });
+  ASSERT_EQ(cluster->collectives.size(), 1U);
+  EXPECT_EQ(cluster->collectives[0].collective, schedule::Collective::AllReduce);
+  EXPECT_FALSE(cluster->passes.contains(models::PassKind::ShardUpdate));
+  EXPECT_EQ(cluster->notes.at("measured for"), "exact; per-tensor");
 }
 
 // Four ranks, as two stages of two replicas or as shards of four, need no table to be derived.
