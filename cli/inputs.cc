@@ -200,6 +200,12 @@ Inputs load_inputs(const InputOptions& options) {
   }
   const auto link = cluster.notes.find("link");
   if (link != cluster.notes.end()) notes.push_back("link: " + link->second);
+  const auto measured_for = cluster.notes.find("measured for");
+  if (measured_for != cluster.notes.end()) {
+    notes.push_back(
+        "passes that only plans of other policies hold were not measured; calibrated for " +
+        measured_for->second);
+  }
   std::vector<std::string> sharding_notes;
   for (const schedule::Collective kind : sharding_collectives()) {
     const std::int64_t ranks = reduction_ranks(workload.program);

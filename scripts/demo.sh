@@ -3,7 +3,7 @@
 # groupings of a real workload, picks the best plan, executes it and the usual defaults on two real
 # ranks, prints predicted beside measured, and leaves a Perfetto file with both.
 #
-#   scripts/demo.sh             everything; about 2 minutes once built
+#   scripts/demo.sh             everything; about a minute and a half once built
 #   scripts/demo.sh --short     fewer steps, for tests: the same path, rougher figures
 #
 # As root the two ranks talk over a shaped link (scripts/testbed.sh), so that communication takes time

@@ -38,7 +38,7 @@ struct Options {
                               .largest = mib(64),
                               .growth = 4,
                               .budget = std::chrono::seconds(5)};  // each of them
-  bool measures_halves = true;
+  bool measures_halves = true;  // reduce-scatter and all-gather by size
   ContentionOptions contention;
   Bytes tiny = kib(4);  // message of the per-collective processor time
   // Told what is being measured now, on rank 0: "collectives by size". May be empty.

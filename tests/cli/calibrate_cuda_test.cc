@@ -8,15 +8,18 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <deque>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "exec/cpu/job.h"
 #include "exec/cuda/communicator_plan.h"
 #include "exec/cuda/layout.h"
@@ -131,6 +134,14 @@ TEST(CalibrateCudaTest, WhatNoPlanOfThePoliciesNeedsIsNotMeasured) {
   EXPECT_EQ(cluster->collectives[0].collective, schedule::Collective::AllReduce);
   EXPECT_FALSE(cluster->passes.contains(models::PassKind::ShardUpdate));
   EXPECT_EQ(cluster->notes.at("measured for"), "exact; per-tensor");
+  // What is predicted for other policies says so.
+  const std::string path =
+      ::testing::TempDir() + "/measured_for." + std::to_string(::getpid()) + ".json";
+  write_file(path, models::cluster_to_json(*cluster));
+  EXPECT_THAT(testing::run_tool("explore --workload mlp --policies exact --cluster " + path).output,
+              HasSubstr("plans of other policies hold were not measured; calibrated for exact; "
+                        "per-tensor\n"));
+  std::filesystem::remove(path);
 }
 
 // Four ranks, as two stages of two replicas or as shards of four, need no table to be derived.

@@ -18,7 +18,6 @@ namespace dovetail::cli {
 namespace {
 
 using models::PassKind;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 

@@ -300,7 +300,10 @@ TEST(CalibrateTest, WhatNoPlanNeedsIsNotMeasured) {
     options.op_steps = 1;
     options.unit_kernel = {.units = 1, .chains = 1};
     options.arena = mib(4);
-    options.collectives = {.smallest = kib(4), .largest = kib(8), .pause = 0us};
+    options.collectives = {.smallest = kib(4),
+                           .largest = kib(8),
+                           .budget = std::chrono::hours(1),  // for both sizes, on any machine
+                           .pause = 0us};
     options.measures_halves = false;
     options.contention.compute_time = 1ms;
     const Calibration result = calibrate(rig, plan, options);
