@@ -17,6 +17,7 @@ namespace dovetail::models {
 namespace {
 
 constexpr double kLongestUs = 1e12;  // eleven days
+constexpr int kWidest = 100;  // steps in which p10 and p90 lie apart: where one waits, all do
 constexpr std::int64_t kLargestNumel = std::int64_t{1} << 40;
 
 Duration time_at(JsonObject& object, std::string_view key) {
@@ -92,7 +93,27 @@ void read_profile_section(JsonObject object, Profile& profile) {
   object.done();
 }
 
-Profile::Baseline read_baseline(JsonObject object) {
+Duration scaled(Duration time, double factor) {
+  return Duration(std::llround(static_cast<double>(time.count()) * factor));
+}
+
+double ratio(Duration measured, Duration profiled) {
+  if (profiled <= Duration{}) return 1;
+  return static_cast<double>(measured.count()) / static_cast<double>(profiled.count());
+}
+
+// What a profiled time is in the step without communication must be a time as well.
+void check_scale(JsonObject& object, std::string_view key, Duration measured,
+                 const std::vector<ProfiledStep>& by_rank, Duration ProfiledStep::*part) {
+  const double scale = ratio(measured, by_rank.front().*part);
+  for (const ProfiledStep& step : by_rank) {
+    if (to_us(step.*part) * scale <= kLongestUs) continue;
+    object.at(key).fail("expected at most 1e12 us on every rank, found " + std::to_string(scale) +
+                        " times what the profile has");
+  }
+}
+
+Profile::Baseline read_baseline(JsonObject object, const std::vector<ProfiledStep>& by_rank) {
   Profile::Baseline baseline;
   baseline.step = time_at(object, "step_us");
   baseline.forward = time_at(object, "forward_us");
@@ -101,18 +122,25 @@ Profile::Baseline read_baseline(JsonObject object) {
   baseline.p10 = time_at(object, "p10_us");
   baseline.p90 = time_at(object, "p90_us");
   if (baseline.p90 < baseline.p10) object.at("p90_us").fail("expected a time >= p10_us");
+  if (baseline.step > Duration{} && (baseline.p90 - baseline.p10) / kWidest > baseline.step) {
+    object.at("p90_us").fail("expected p10_us and p90_us within 100 times step_us of each other");
+  }
+  check_scale(object, "forward_us", baseline.forward, by_rank, &ProfiledStep::forward);
+  check_scale(object, "backward_us", baseline.backward, by_rank, &ProfiledStep::backward);
+  check_scale(object, "optimizer_us", baseline.optimizer, by_rank, &ProfiledStep::optimizer);
   object.done();
   return baseline;
 }
 
-// Points of one table: rising sizes, positive times.
+// Points of one table: rising sizes, positive times. Of what the file says a share is one collective's, a
+// nanosecond at least.
 std::vector<std::pair<Bytes, Duration>> read_points(const JsonArray& array, std::string_view bytes,
                                                     std::string_view time, double share) {
   std::vector<std::pair<Bytes, Duration>> points;
   for (const JsonValue value : array) {
     JsonObject object = value.object();
     const Bytes size(object.integer(bytes, 1, std::int64_t{1} << 50));
-    const Duration us = from_us(object.number(time, 0.001, kLongestUs) * share);
+    const Duration us = from_us(object.number(time, 0.001 / share, kLongestUs) * share);
     if (!points.empty() && size <= points.back().first) {
       object.at(bytes).fail("expected sizes that rise");
     }
@@ -135,7 +163,7 @@ Duration interpolate(const std::vector<std::pair<Bytes, Duration>>& points, Byte
 }
 
 // Joins the two tables on the sizes of both. Beyond its own points the queue's curve runs parallel
-// to the other one.
+// to the other one, but does not fall where that one does.
 ProfiledCollectives join(const std::vector<std::pair<Bytes, Duration>>& alone,
                          const std::vector<std::pair<Bytes, Duration>>& queue) {
   std::set<Bytes> sizes;
@@ -150,22 +178,13 @@ ProfiledCollectives join(const std::vector<std::pair<Bytes, Duration>>& alone,
     point.isolated = interpolate(alone, size);
     if (!queue.empty()) {
       const Bytes nearest = std::clamp(size, queue.front().first, queue.back().first);
-      const Duration shift =
+      const Duration beyond =
           size > queue.back().first ? point.isolated - interpolate(alone, nearest) : Duration{};
-      point.back_to_back = interpolate(queue, nearest) + shift;
+      point.back_to_back = interpolate(queue, nearest) + std::max(Duration{}, beyond);
     }
     result.points.push_back(point);
   }
   return result;
-}
-
-Duration scaled(Duration time, double factor) {
-  return Duration(std::llround(static_cast<double>(time.count()) * factor));
-}
-
-double ratio(Duration measured, Duration profiled) {
-  if (profiled <= Duration{}) return 1;
-  return static_cast<double>(measured.count()) / static_cast<double>(profiled.count());
 }
 
 // Builds the Program of a profile. The baseline is of rank 0; the other rank keeps its ratio to it.
@@ -313,7 +332,7 @@ Profile read_profile(const JsonFile& file) {
   profile.world_size = root.integer("world_size", 1, 1 << 20);
   read_profile_section(root.object("profile"), profile);
   if (root.has("no_communication_step")) {
-    profile.baseline = read_baseline(root.object("no_communication_step"));
+    profile.baseline = read_baseline(root.object("no_communication_step"), profile.by_rank);
   }
   if (root.has("all_reduce_alone")) {
     const auto alone = read_points(root.array("all_reduce_alone"), "bytes", "us", 1);

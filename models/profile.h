@@ -24,8 +24,9 @@
 //                rank the expected maximum over N ranks is mean + c_N sigma (order statistics of
 //                the normal distribution, c_2 = 0.564); sigma comes from p10 and p90
 //   collectives  lone and back-to-back times from the two tables; beyond its last point the queue's
-//                curve runs parallel to the other. Reduce-scatter, all-gather and the others are derived
-//                from the all-reduce (models/cluster.h), for the ranks of the profile only
+//                curve runs parallel to the other, but does not fall with it. Reduce-scatter,
+//                all-gather and the others are derived from the all-reduce (models/cluster.h), for
+//                the ranks of the profile only
 //   memory work  (accumulations that a schedule adds) at half the copy's time per byte of traffic
 //   contention   the measured slow-down of backward; and, as an all-reduce of the smallest size is
 //                nothing but processor time, each takes that much from its rank's compute

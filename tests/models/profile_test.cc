@@ -1,0 +1,75 @@
+// Measured profiles: what is refused, and tables that a noisy measurement gives.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "models/profile.h"
+
+#include "base/json_reader.h"
+#include "tests/support/errors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace dovetail::models {
+namespace {
+
+using dovetail::testing::error_of;
+using ::testing::HasSubstr;
+
+// Two ranks; rank 1 computes a thousand times as long.
+std::string file(const std::string& more) {
+  return R"({"name": "small", "world_size": 2,
+    "profile": {"forward_us": 10, "backward_us": 20, "optimizer_us": 0,
+      "rank1": {"forward_us": 10000, "backward_us": 20000, "optimizer_us": 0},
+      "gradients": [{"name": "g", "numel": 1, "dtype": "float32", "ready_us": 20,
+                     "ready_us_rank1": 20}]}, )" +
+         more + "}";
+}
+
+Profile read(const std::string& more) { return read_profile(JsonFile("p.json", file(more))); }
+
+std::string refusal(const std::string& more) {
+  return error_of([&] { read(more); });
+}
+
+TEST(ProfileTest, AQueueDoesNotFallWhereALoneCollectiveDoes) {
+  // Expectation: one of the eight takes 4 us at 1000 bytes and 8 at 2000. Alone 100 us at 1000 bytes, 60 at 4000
+  // (noise), hence 86.667 at 2000 on the line between; 160 at 8000. From 2000 bytes on the queue follows what lone
+  // ones take beyond that: nothing at 4000, 160 - 86.667 = 73.333 at 8000.
+  const Profile profile = read(R"("all_reduce_alone":
+      [{"bytes": 1000, "us": 100}, {"bytes": 4000, "us": 60}, {"bytes": 8000, "us": 160}],
+    "all_reduce_queue_of_8": [{"bytes_each": 1000, "us_for_8": 32}, {"bytes_each": 2000, "us_for_8": 64}])");
+  ASSERT_TRUE(profile.collectives.has_value());
+  std::vector<std::int64_t> queued_ns;
+  for (const CollectivePoint& point : profile.collectives->points) {
+    queued_ns.push_back(point.back_to_back->count());
+  }
+  EXPECT_THAT(queued_ns, ::testing::ElementsAre(4'000, 8'000, 8'000, 81'333));
+}
+
+TEST(ProfileTest, OneOfEightInAQueueTakesANanosecondAtLeast) {
+  const auto queue = [](const std::string& us) {
+    return R"("all_reduce_alone": [{"bytes": 1, "us": 1}, {"bytes": 2, "us": 2}],
+      "all_reduce_queue_of_8": [{"bytes_each": 1, "us_for_8": )" +
+           us + R"(}, {"bytes_each": 2, "us_for_8": 1}])";
+  };
+  EXPECT_EQ(read(queue("0.008")).collectives->points.front().back_to_back, Duration(1));
+  EXPECT_THAT(refusal(queue("0.007")),
+              HasSubstr("/all_reduce_queue_of_8/0/us_for_8: expected a number from 0.008"));
+}
+
+TEST(ProfileTest, TimesThatAreScaledStayTimes) {
+  const auto baseline = [](const std::string& forward, const std::string& p90) {
+    return R"("no_communication_step": {"step_us": 100, "forward_us": )" + forward +
+           R"(, "backward_us": 20, "optimizer_us": 5, "p10_us": 90, "p90_us": )" + p90 + "}";
+  };
+  EXPECT_EQ(read(baseline("1e9", "10090")).baseline->p90, std::chrono::microseconds(10'090));
+  // Expectation: rank 1 takes a thousand times as long, hence 1.001e12 us.
+  EXPECT_THAT(
+      refusal(baseline("1.001e9", "100")),
+      HasSubstr("/no_communication_step/forward_us: expected at most 1e12 us on every rank"));
+  EXPECT_THAT(refusal(baseline("10", "10091")),
+              HasSubstr("expected p10_us and p90_us within 100 times step_us of each other"));
+}
+
+}  // namespace
+}  // namespace dovetail::models
