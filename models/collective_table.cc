@@ -30,11 +30,13 @@ Spread between(const Spread& left, const Spread& right, double share) {
 
 double ns(Duration duration) { return static_cast<double>(duration.count()); }
 
-// To the nearest nanosecond. REQUIRES: not negative; a cast rounds down then, and is far cheaper
-// than a call of llround.
+constexpr double kLongestNs = 1e15;  // eleven days
+
+// To the nearest nanosecond, and not above kLongestNs, which a steep table reaches far beyond its points.
+// REQUIRES: not negative; a cast rounds down then, and is far cheaper than a call of llround.
 Duration rounded(double nanoseconds) {
   // NOLINTNEXTLINE(bugprone-incorrect-roundings): exact for what is not negative
-  return Duration(static_cast<std::int64_t>(nanoseconds + 0.5));
+  return Duration(static_cast<std::int64_t>(std::min(nanoseconds, kLongestNs) + 0.5));
 }
 
 // By how much a time in a queue changed.

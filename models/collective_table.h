@@ -121,7 +121,7 @@ class CollectiveTable {
   // What `knots()` of another table gave. REQUIRES: at least one, sizes >= 0 and strictly rising.
   explicit CollectiveTable(std::vector<Knot> knots);
 
-  // REQUIRES: bytes >= 0.
+  // At most 1e12 us. REQUIRES: bytes >= 0.
   [[nodiscard]] CollectiveTime time(Bytes bytes) const;
 
   // What of a collective's time is latency; the lesser one of both kinds of time.

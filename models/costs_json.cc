@@ -170,6 +170,14 @@ CollectiveCost read_collective(const JsonValue& value, std::int64_t links) {
     entry.done();
     knots.push_back(knot);
   }
+  for (std::size_t i = 0; i + 1 < knots.size(); ++i) {
+    const CollectiveTable::Knot& knot = knots[i];
+    const double width = knots[i + 1].bytes - knot.bytes;
+    const double isolated_ns = knot.isolated_ns + knot.isolated_slope * width;
+    const double back_to_back_ns = knot.back_to_back_ns + knot.back_to_back_slope * width;
+    if (std::min(isolated_ns, back_to_back_ns) >= -0.5) continue;  // which rounding may leave
+    array[i].fail("expected slopes that leave times of 0 or more at the next knot");
+  }
   if (knots.back().isolated_slope < 0 || knots.back().back_to_back_slope < 0) {
     array.value().fail("expected slopes of 0 or more at the last knot, which goes on for ever");
   }

@@ -59,6 +59,14 @@ TEST(CollectiveTableTest, GoesOnWithTheLastSlopeAboveTheTable) {
   EXPECT_EQ(straight().time(Bytes(10000)).isolated, microseconds(20));
 }
 
+TEST(CollectiveTableTest, GrowsToElevenDaysAtMost) {
+  // Expectation: 10 s a byte; a tebibyte would take 3 * 10^5 years.
+  const CollectiveTable table(std::vector{point(1, 1), point(2, 10'000'001)});
+  const CollectiveTime time = table.time(Bytes(std::int64_t{1} << 40));
+  EXPECT_EQ(time.isolated, std::chrono::seconds(1'000'000));
+  EXPECT_EQ(time.back_to_back, std::chrono::seconds(1'000'000));
+}
+
 TEST(CollectiveTableTest, GoesOnWithTimePerByteWhereTheCurveEndsFalling) {
   const CollectiveTable table(std::vector{point(1000, 10), point(2000, 8)});
   // Expectation: the slope is negative; 8 us per 2000 bytes is taken, 2000 bytes more cost 8 us.

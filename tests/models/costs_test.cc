@@ -110,6 +110,8 @@ TEST(CostsValueTest, BrokenFilesAreToldWhereTheyAreBroken) {
   EXPECT_THAT(error(with("dovetail.costs/1", "dovetail.costs/9")), HasSubstr("/schema"));
   EXPECT_THAT(error(with("\"bytes\": 2000.0", "\"bytes\": 1000.0")),
               HasSubstr("expected more than the size before it"));
+  EXPECT_THAT(error(with("\"isolated_slope\": ", "\"isolated_slope\": -1")),
+              HasSubstr("/collectives/0/knots/0: expected slopes that leave times of 0 or more"));
 }
 
 // p10 0.9, p90 1.3: the line from the median through p90 is at 1.225 for the quantile 0.8.
