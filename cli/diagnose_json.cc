@@ -102,11 +102,13 @@ ordered_json buckets_json(const imports::BucketAdvice& advice) {
   for (const imports::GivenUp& given : advice.given_up) {
     given_up.push_back({{"what", given.what}, {"less_us", to_us(given.less)}});
   }
-  return {
-      {"settings", std::move(settings)}, {"best", advice.settings[advice.best].setting},
-      {"alike", std::move(alike)},       {"framework", std::string(to_string(advice.framework))},
-      {"given_up", std::move(given_up)}, {"not_replayed", advice.not_replayed},
-      {"advice", advice_lines(advice)}};
+  return {{"settings", std::move(settings)},
+          {"best", advice.settings[advice.best].setting},
+          {"alike", std::move(alike)},
+          {"framework", std::string(framework_word(advice.framework))},
+          {"given_up", std::move(given_up)},
+          {"not_replayed", advice.not_replayed},
+          {"advice", advice_lines(advice)}};
 }
 
 }  // namespace

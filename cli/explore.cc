@@ -72,8 +72,8 @@ Bytes gradient_bytes(const schedule::Program& program) {
   return total;
 }
 
-std::string to_json(const Sweep& sweep, const Inputs& inputs, const InputOptions& given,
-                    const schedule::Program& program) {
+std::string sweep_json(const Sweep& sweep, const Inputs& inputs, const InputOptions& given,
+                       const schedule::Program& program) {
   ordered_json rows = ordered_json::array();
   for (const SweepRow& row : sweep.rows) rows.push_back(row_json(row));
   ordered_json bound_us = nullptr;
@@ -271,13 +271,13 @@ ordered_json pair_json(const Explored& one) {
   return row;
 }
 
-std::string to_json(const std::vector<Explored>& all) {
+std::string sweeps_json(const std::vector<Explored>& all) {
   ordered_json rows = ordered_json::array();
   ordered_json explorations = ordered_json::array();
   for (const Explored& one : all) {
     rows.push_back(pair_json(one));
     explorations.push_back(
-        ordered_json::parse(to_json(one.sweep, one.inputs, one.given, one.planner.program())));
+        ordered_json::parse(sweep_json(one.sweep, one.inputs, one.given, one.planner.program())));
   }
   const ordered_json document = {{"schema", "dovetail.explorations/1"},
                                  {"kind", "explorations"},
@@ -323,7 +323,7 @@ report::Report page_of(const ExploreOptions& options, const PageOptions& page, E
                     .lower_bound = one.sweep.best_bounded == one.sweep.best ? one.sweep.lower_bound
                                                                             : std::nullopt,
                     .thresholds = parse_thresholds(options.thresholds, options.points),
-                    .json = to_json(one.sweep, one.inputs, one.given, one.planner.program()),
+                    .json = sweep_json(one.sweep, one.inputs, one.given, one.planner.program()),
                     .next = way_out(best, one.given)});
 }
 
@@ -367,8 +367,8 @@ int explore(const ExploreOptions& options, std::ostream& out) {
   put_document(
       options.document,
       [&] {
-        return all.size() > 1 ? to_json(all)
-                              : to_json(one.sweep, one.inputs, one.given, one.planner.program());
+        return all.size() > 1 ? sweeps_json(all)
+                              : sweep_json(one.sweep, one.inputs, one.given, one.planner.program());
       },
       out);
   if (replaces_report(options.document)) return code;

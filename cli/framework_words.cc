@@ -101,7 +101,7 @@ Framework parse_framework(const std::string& word) {
                    (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
 }
 
-std::string_view to_string(Framework framework) {
+std::string_view framework_word(Framework framework) {
   for (const auto& [name, value] : kWords) {
     if (value == framework) return name;
   }

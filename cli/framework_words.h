@@ -13,7 +13,7 @@ namespace dovetail::cli {
 
 // Throws InputError with the nearest word.
 imports::Framework parse_framework(const std::string& word);
-std::string_view to_string(imports::Framework framework);
+std::string_view framework_word(imports::Framework framework);  // as typed: "megatron"
 
 // The flat range; the line to paste, or that no line would help; what the framework cannot express, with
 // what that costs where it was simulated.

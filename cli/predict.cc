@@ -151,7 +151,7 @@ ordered_json row_json(const Prediction& one) {
           {"notes", one.notes}};
 }
 
-std::string to_json(const std::vector<Prediction>& all) {
+std::string predictions_json(const std::vector<Prediction>& all) {
   ordered_json rows = ordered_json::array();
   for (const Prediction& one : all) rows.push_back(row_json(one));
   const ordered_json document = {{"schema", "dovetail.predict/1"},
@@ -274,7 +274,7 @@ void predict(const PredictOptions& options, std::ostream& out) {
   }
   write_outputs(options, all);
   put_document(
-      options.document, [&all] { return to_json(all); }, out);
+      options.document, [&all] { return predictions_json(all); }, out);
   if (replaces_report(options.document)) return;
   if (all.size() == 1) {
     print_one(out, options, all.front());

@@ -18,8 +18,12 @@ struct ImportedStep {
   std::vector<std::string> left_out;  // what was not used and why, one line each
 };
 
-// models::read_profile gives the same profile back, up to its times' rounding to 0.1 ns.
+// The file of a profile without a baseline, and where it comes from. models::read_profile gives the same
+// profile back, up to its times' rounding to 0.1 ns.
 // REQUIRES: profile.by_rank.size() == 1; gradients in gradient-ready order, within backward.
+std::string profile_to_json(const models::Profile& profile, const std::string& what);
+
+// The same of a step, whose `what` every prediction repeats.
 std::string profile_to_json(const ImportedStep& step);
 
 }  // namespace dovetail::imports

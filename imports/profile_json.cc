@@ -25,8 +25,7 @@ const char* word_of(schedule::DType dtype) {
 
 }  // namespace
 
-std::string profile_to_json(const ImportedStep& step) {
-  const models::Profile& profile = step.profile;
+std::string profile_to_json(const models::Profile& profile, const std::string& what) {
   DOVETAIL_CHECK(profile.by_rank.size() == 1) << profile.by_rank.size();
   const models::ProfiledStep& times = profile.by_rank.front();
   ordered_json gradients = ordered_json::array();
@@ -37,9 +36,9 @@ std::string profile_to_json(const ImportedStep& step) {
                          {"ready_us", to_us(gradient.ready.front())}});
   }
   ordered_json root = {{"schema", "dovetail.profile/1"},
+                       {"kind", "profile"},
+                       {"what", what},
                        {"name", profile.name},
-                       {"what", step.what},
-                       {"notes", {step.what}},  // it holds what the times leave out
                        {"world_size", profile.world_size},
                        {"profile",
                         {{"forward_us", to_us(times.forward)},
@@ -53,7 +52,15 @@ std::string profile_to_json(const ImportedStep& step) {
     }
     root["all_reduce_alone"] = std::move(points);
   }
+  if (profile.copy_ns_per_byte > 0) root["bucket_copy_ns_per_byte"] = profile.copy_ns_per_byte;
+  if (!profile.notes.empty()) root["notes"] = profile.notes;
   return root.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::string profile_to_json(const ImportedStep& step) {
+  models::Profile profile = step.profile;
+  profile.notes = {step.what};  // it holds what the times leave out
+  return profile_to_json(profile, step.what);
 }
 
 }  // namespace dovetail::imports

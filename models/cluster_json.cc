@@ -115,7 +115,7 @@ Quality read_quality(JsonObject object) {
 
 // ---------------------------------------------------------------------------------- writing
 
-ordered_json written(const CollectiveSeries& series) {
+ordered_json series_json(const CollectiveSeries& series) {
   ordered_json object = {{"collective", to_string(series.collective)},
                          {"ranks", series.ranks},
                          {"nodes", series.nodes}};
@@ -142,7 +142,7 @@ ordered_json written(const CollectiveSeries& series) {
   return object;
 }
 
-ordered_json written(const Quality& quality) {
+ordered_json quality_json(const Quality& quality) {
   ordered_json object = {{"valid", quality.valid}, {"why", quality.why}};
   put(object, "outside_cpu", quality.outside_cpu);
   put(object, "steal", quality.steal);
@@ -209,7 +209,7 @@ std::string cluster_to_json(const Cluster& cluster) {
   root["backend"] = to_string(cluster.backend);
   root["collectives"] = ordered_json::array();
   for (const CollectiveSeries& series : cluster.collectives) {
-    root["collectives"].push_back(written(series));
+    root["collectives"].push_back(series_json(series));
   }
   if (cluster.compute) root["compute"] = written(*cluster.compute);
   for (const MeasuredKernel& kernel : cluster.kernels) root["kernels"].push_back(written(kernel));
@@ -222,7 +222,7 @@ std::string cluster_to_json(const Cluster& cluster) {
   if (cluster.network_shield > Duration{}) {
     root["network_shield_us"] = to_us(cluster.network_shield);
   }
-  if (cluster.quality) root["quality"] = written(*cluster.quality);
+  if (cluster.quality) root["quality"] = quality_json(*cluster.quality);
   return root.dump(1) + "\n";
 }
 

@@ -51,7 +51,7 @@ Value encoder_layer(Builder& b, const std::string& name, const Architecture& a, 
               sum(b, name + "output.add", {x, middle}));
 }
 
-Value forward(Builder& b, const Architecture& a) {
+Value bert(Builder& b, const Architecture& a) {
   Value x = embeddings(b, a.width);
   for (std::int64_t i = 0; i < a.layers; ++i) {
     x = encoder_layer(b, "encoder.layer." + std::to_string(i) + ".", a, x);
@@ -68,7 +68,7 @@ Model model(ZooEntry entry, const Architecture& architecture) {
   entry.sequence_limit = kPositions;
   entry.source += " in Hugging Face's BertModel with pooler; Devlin et al., arXiv 1810.04805";
   return {.entry = std::move(entry),
-          .forward = [architecture](Builder& b) { return forward(b, architecture); }};
+          .forward = [architecture](Builder& b) { return bert(b, architecture); }};
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ Value transition(Builder& b, const std::string& name, const Value& in) {
                .kernel = {.height = 2, .width = 2, .stride = 2, .pad = Kernel::Pad::Valid}});
 }
 
-Value forward(Builder& b) {
+Value densenet201(Builder& b) {
   Value x = conv(b, "features.conv0", image_batch(b, 3, kImageSide), kFirstChannels,
                  {.height = 7, .width = 7, .stride = 2});
   x = norm_relu(b, "features.norm0", "features.relu0", x);
@@ -69,7 +69,7 @@ std::vector<Model> densenet_models() {
                      .gradients = 604,
                      .batch = 32,
                      .source = "torchvision densenet.py; Huang et al., arXiv 1608.06993"},
-           .forward = forward}};
+           .forward = densenet201}};
 }
 
 }  // namespace dovetail::models::zoo

@@ -43,7 +43,7 @@ Value block(Builder& b, const std::string& name, const Architecture& a, const Va
   return sum(b, name + "mlp.add", {x, middle});
 }
 
-Value forward(Builder& b, const Architecture& a) {
+Value gpt2(Builder& b, const Architecture& a) {
   const Embedding wte =
       embedding(b, "transformer.wte", {.entries = kVocabulary, .width = a.width}, b.tokens());
   const Embedding wpe =
@@ -62,7 +62,7 @@ Model model(ZooEntry entry, const Architecture& architecture) {
   entry.gradients = 4 + 12 * architecture.layers;  // wte, wpe, ln_f twice; 12 per block
   entry.source = "Hugging Face GPT2LMHeadModel, tied output; Radford et al. 2019";
   return {.entry = std::move(entry),
-          .forward = [architecture](Builder& b) { return forward(b, architecture); }};
+          .forward = [architecture](Builder& b) { return gpt2(b, architecture); }};
 }
 
 }  // namespace

@@ -150,7 +150,7 @@ Value transform(Builder& b, const Block& block, const Architecture& a, const Val
   return sum(b, block.name + "mlp_add", {x, middle});
 }
 
-Value forward(Builder& b, const Architecture& a) {
+Value decoder(Builder& b, const Architecture& a) {
   Value x =
       embedding(b, "model.embed_tokens", {.entries = kVocabulary, .width = a.width}, b.tokens())
           .out;
@@ -166,7 +166,7 @@ Model model(ZooEntry entry, const Architecture& architecture) {
   entry.batch = 1;
   entry.sequence = 4096;
   return {.entry = std::move(entry),
-          .forward = [architecture](Builder& b) { return forward(b, architecture); }};
+          .forward = [architecture](Builder& b) { return decoder(b, architecture); }};
 }
 
 }  // namespace

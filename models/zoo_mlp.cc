@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::array<std::int64_t, 5> kWidths{784, 2048, 2048, 1024, 10};
 
-Value forward(Builder& b) {
+Value perceptron(Builder& b) {
   Value x{.tensor = std::nullopt, .shape = {b.batch(), kWidths[0]}};
   for (std::size_t i = 1; i < kWidths.size(); ++i) {
     if (i > 1) x = relu(b, "relu" + std::to_string(i - 1), x);
@@ -32,7 +32,7 @@ std::vector<Model> mlp_models() {
                      .gradients = 8,
                      .batch = 64,
                      .source = "784-2048-2048-1024-10, ours"},
-           .forward = forward}};
+           .forward = perceptron}};
 }
 
 }  // namespace dovetail::models::zoo

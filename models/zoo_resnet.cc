@@ -58,7 +58,7 @@ Value residual_block(Builder& b, const std::string& name, Block kind, const Valu
   return relu(b, name + "relu", sum(b, name + "add", {x, shortcut}));
 }
 
-Value forward(Builder& b, const Architecture& architecture) {
+Value resnet(Builder& b, const Architecture& architecture) {
   Value x = conv_bn(b, "conv1", "bn1", image_batch(b, 3, kImageSide), 64,
                     {.height = 7, .width = 7, .stride = 2});
   x = relu(b, "relu", x);
@@ -80,7 +80,7 @@ Value forward(Builder& b, const Architecture& architecture) {
 Model model(ZooEntry entry, const Architecture& architecture) {
   entry.source = "torchvision resnet.py; He et al., arXiv 1512.03385";
   return {.entry = std::move(entry),
-          .forward = [architecture](Builder& b) { return forward(b, architecture); }};
+          .forward = [architecture](Builder& b) { return resnet(b, architecture); }};
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ constexpr std::array<std::int64_t, 3> kClassifier{4096, 4096, 1000};
 
 // Layers are numbered as in an nn.Sequential: a convolution and its ReLU take two numbers, a pool
 // takes one; in the classifier a linear layer, its ReLU and its dropout take three.
-Value forward(Builder& b) {
+Value vgg16(Builder& b) {
   Value x = image_batch(b, 3, kImageSide);
   int number = 0;
   const auto next = [&number] { return "features." + std::to_string(number++); };
@@ -50,7 +50,7 @@ std::vector<Model> vgg_models() {
                      .batch = 32,
                      .source = "torchvision vgg.py, configuration D; Simonyan and Zisserman, "
                                "arXiv 1409.1556"},
-           .forward = forward}};
+           .forward = vgg16}};
 }
 
 }  // namespace dovetail::models::zoo

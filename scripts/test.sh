@@ -12,8 +12,8 @@
 #            `test`; with the CUDA module where nvcc is installed
 #   asan     every test, under the address and undefined-behaviour sanitizers (the tests' own code under
 #            the former only)
-#   test     what depends on optimised code: the tests of exec/ and sim/ in the release build, and the
-#            tests of the front door with the release tool
+#   test     what depends on optimised code: the tests of exec/ and sim/ in the release build, every case of
+#            the property tests of exec/ and schedule/, and the tests of the front door with the release tool
 #   tsan     tests of exec/, the only room with threads, under the thread sanitizer
 #   tidy     clang-tidy over the rooms (.clang-tidy, scripts/tidy.py)
 #   readme   the commands of README.md and docs/ print what they show (scripts/check_readme.py)
@@ -135,7 +135,7 @@ build() { cmake --build "$1" -j "$jobs" --target "${@:2}" -- -k 0; }
 build_release() {
   local cuda=AUTO
   { command -v nvcc || [[ -x /usr/local/cuda/bin/nvcc ]]; } >/dev/null && cuda=ON
-  configure release -D DOVETAIL_CUDA="$cuda" && build build dovetail dovetail_benchmarks exec_test sim_test
+  configure release -D DOVETAIL_CUDA="$cuda" && build build dovetail dovetail_benchmarks exec_test exec_property_test schedule_property_test sim_test
 }
 
 build_asan() { configure_asan && with_large_pages build build-asan all; }

@@ -7,11 +7,13 @@ Each line of LIST is FOLDER;a.cc;b.cc;... with whole paths: writes FOLDER/group0
 of its groups, a;b. All in one go, since they include the same headers.
 
 Half of what a build from nothing compiles are templates and inline functions of the standard headers, once
-for each file that uses them; in a group they are read and compiled once.
+for each file that uses them; in a group they are read and compiled once. So the files that use one of the dearest
+headers stand in as few groups as may be.
 
 Two files go together where neither has a private name that the other has too, that a header of the
-other declares, or that the other calls without saying whose it is. What is private to a file is in its
-anonymous namespaces and its using-declarations; this reads them by their layout, which clang-format fixes.
+other declares, or that the other calls without saying whose it is. Names in namespaces side by side are in
+nobody's way. What is private to a file is in its anonymous namespaces and its using-declarations; this
+reads them by their layout, which clang-format fixes.
 Most of these names are in nobody's way, since a group may call them otherwise: it reads the headers of a
 file first, and then the file with `#define name name_of_3`. That must not meet a member of the same name,
 so a name that stands beside a dot, an arrow or colons anywhere in the file is never called otherwise.
@@ -48,12 +50,14 @@ QUALIFIED = re.compile(r"(?:\.|->|::)\s*~?(\w+)|(\w+)(?=::)")
 # GoogleTest makes text of the first name.
 FIXTURE = re.compile(r"^(?:TEST|TEST_[FP]|TYPED_TEST\w*|INSTANTIATE_\w+)\(([^)]*)\)?", re.MULTILINE)
 WORD = re.compile(r"\w+")
+RAW_STRING = re.compile(r'R"(\w*)\(.*?\)\1"', re.DOTALL)
+# Seconds for each group that they are in, whatever is used of them.
+DEAR = re.compile(r"^#include <(nlohmann/json\.hpp|CLI/CLI\.hpp|Eigen/\w+)>", re.MULTILINE)
 
 
-def private_names(path):
+def private_names(path, text):
     """Name -> what it stands for, of what other files of a group must not declare differently."""
-    text = pathlib.Path(path).read_text(encoding="utf-8")
-    names = {name: target for target, name in USING.findall(text)}
+    names = {name: target.removeprefix("dovetail::") for target, name in USING.findall(text)}
     for body in ANONYMOUS.findall(text):
         for pattern in DECLARATIONS:
             names.update((name, path) for name in pattern.findall(FUNCTION_BODY.sub("", body)))
@@ -106,6 +110,11 @@ def other_names(text, names, headers):
 
 
 @functools.lru_cache(maxsize=None)
+def dear_includes(path):
+    return frozenset(DEAR.findall(path.read_text(encoding="utf-8")))
+
+
+@functools.lru_cache(maxsize=None)
 def words_of(path):
     return frozenset(WORD.findall(path.read_text(encoding="utf-8")))
 
@@ -117,9 +126,12 @@ class File:
         self.path = path
         absolute = (pathlib.Path.cwd() / path).resolve()
         self.absolute = absolute
-        self.text = text = absolute.read_text(encoding="utf-8")
-        self.names = private_names(absolute)
+        self.text = absolute.read_text(encoding="utf-8")
+        text = RAW_STRING.sub('""', self.text)
+        self.namespaces = frozenset(NAMESPACE.findall(text))
+        self.names = private_names(absolute, text)
         self.headers = headers_of(absolute)
+        self.dear = frozenset().union(*map(dear_includes, [absolute, *self.headers]))
         own = {name for name, meaning in self.names.items() if meaning == absolute}
         self.free = other_names(text, own, self.headers) if may_rename else frozenset()
         self.calls = set(CALL.findall(text)) - self.names.keys()
@@ -132,18 +144,24 @@ class File:
                       for name, meaning in self.names.items() if meaning == absolute}
 
 
+    def meets(self, other):
+        """Whether a private name of one is in the way of the other: in the same namespace, or in one around it."""
+        if not any(f"{a}::".startswith(f"{b}::") or f"{b}::".startswith(f"{a}::")
+                   for a in self.namespaces for b in other.namespaces):
+            return False
+        return (any(self.names[name] != other.names[name] for name in self.names.keys() & other.names.keys())
+                or not self.names.keys().isdisjoint(other.calls) or not other.names.keys().isdisjoint(self.calls))
+
+
 class Group:
     """Files that can be compiled as one."""
 
     def __init__(self):
-        self.files = []
-        self.paths, self.names, self.calls = [], {}, set()
-        self.hides, self.public, self.headers = set(), set(), set()
+        self.files, self.paths = [], []
+        self.hides, self.public, self.headers, self.dear = set(), set(), set(), set()
 
     def takes(self, file):
-        if any(self.names.get(name, meaning) != meaning for name, meaning in file.names.items()):
-            return False
-        if self.names.keys() & file.calls or file.names.keys() & self.calls:
+        if any(file.meets(other) for other in self.files):
             return False
         fresh = file.headers - self.headers
         return (not any(self.hides & public_names(header) for header in fresh)
@@ -152,23 +170,22 @@ class Group:
     def add(self, file):
         self.files.append(file)
         self.paths.append(file.path)
-        self.names.update(file.names)
-        self.calls |= file.calls
         self.hides |= file.hides
         for header in file.headers - self.headers:
             self.public |= public_names(header)
         self.headers |= file.headers
+        self.dear |= file.dear
 
 
 def group_files(files, largest):
-    """Groups: each file goes into the smallest that takes it."""
+    """Groups: each file goes into the smallest of those that take it and know its dear headers."""
     groups = [Group() for _ in range(-(-len(files) // largest))]
-    for file in files:
+    for file in sorted(files, key=lambda file: -len(file.dear)):
         open_to_it = [group for group in groups if len(group.paths) < largest and group.takes(file)]
         if not open_to_it:
             open_to_it = [Group()]
             groups += open_to_it
-        min(open_to_it, key=lambda group: len(group.paths)).add(file)
+        min(open_to_it, key=lambda group: (len(file.dear - group.dear), len(group.paths))).add(file)
     return [group for group in groups if group.paths]
 
 

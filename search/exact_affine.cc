@@ -29,7 +29,6 @@
 namespace dovetail::search {
 namespace {
 
-using internal::LinearTicks;
 using internal::MinWindow;
 using internal::Ticks;
 
@@ -42,8 +41,8 @@ struct Line {
 
 // Sets finish[0..n] to f and returns b S_n. The line is a copy, and the window a local: a store to
 // finish cannot change them, so they stay in registers.
-Ticks fill_finish(const PartitionProblem& problem, const LinearTicks& cost, const Line line,
-                  Ticks* finish) {
+Ticks fill_finish(const PartitionProblem& problem, const internal::LinearTicks& cost,
+                  const Line line, Ticks* finish) {
   const std::size_t n = problem.size.size();
   const auto entries = std::make_unique_for_overwrite<MinWindow::Entry[]>(n);
   MinWindow busy(entries.get());
@@ -67,8 +66,9 @@ Ticks fill_finish(const PartitionProblem& problem, const LinearTicks& cost, cons
 }
 
 // The ends of the buckets, `bytes` being b S_n.
-std::vector<std::size_t> walk_back(const PartitionProblem& problem, const LinearTicks& cost,
-                                   const Line line, std::span<const Ticks> finish, Ticks bytes) {
+std::vector<std::size_t> walk_back(const PartitionProblem& problem,
+                                   const internal::LinearTicks& cost, const Line line,
+                                   std::span<const Ticks> finish, Ticks bytes) {
   std::vector<std::size_t> ends;
   std::size_t next = problem.size.size();         // starts from here on were looked at
   Ticks most = finish[next] - line.base - bytes;  // X
@@ -90,7 +90,7 @@ std::vector<std::size_t> walk_back(const PartitionProblem& problem, const Linear
 }  // namespace
 
 Partition exact_partition(const PartitionProblem& problem, const AffineCost& cost) {
-  const LinearTicks linear(problem, cost);
+  const internal::LinearTicks linear(problem, cost);
   const Line line{linear.pieces()[0].base, linear.pieces()[0].slope};
   const std::size_t n = problem.size.size();
   const auto finish = std::make_unique_for_overwrite<Ticks[]>(n + 1);

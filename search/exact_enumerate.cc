@@ -16,7 +16,6 @@ namespace dovetail::search {
 namespace {
 
 using internal::FunctionTicks;
-using internal::LinearTicks;
 using internal::Ticks;
 
 constexpr std::size_t kMostEnumerated = 20;
@@ -98,7 +97,7 @@ std::vector<Duration> walk(const PartitionProblem& problem, std::span<const std:
 }
 
 // max over i of r_i + base + slope * (bytes of i..n).
-Ticks line_bound(const PartitionProblem& problem, const LinearTicks& cost, Ticks base,
+Ticks line_bound(const PartitionProblem& problem, const internal::LinearTicks& cost, Ticks base,
                  Ticks slope) {
   Ticks bound = 0;
   Ticks rest = base;
@@ -109,14 +108,14 @@ Ticks line_bound(const PartitionProblem& problem, const LinearTicks& cost, Ticks
   return bound;
 }
 
-Duration best_line_bound(const PartitionProblem& problem, const LinearTicks& cost) {
+Duration best_line_bound(const PartitionProblem& problem, const internal::LinearTicks& cost) {
   if (problem.size.empty()) return Duration{};
   const auto pieces = cost.pieces();
   const std::int64_t total = internal::checked_total_bytes(problem);
   // A flat line at the cost of an empty bucket always lies below T. For each slope that occurs, the
   // highest line below T touches it at an end of a piece, or at the largest possible bucket.
   Ticks bound = line_bound(problem, cost, pieces[0].base, 0);
-  for (const LinearTicks::Piece& direction : pieces) {
+  for (const internal::LinearTicks::Piece& direction : pieces) {
     Ticks base = std::numeric_limits<Ticks>::max();
     for (std::size_t p = 0; p < pieces.size(); ++p) {
       const std::int64_t next = p + 1 < pieces.size() ? pieces[p + 1].from - 1 : total;
@@ -133,11 +132,11 @@ Duration best_line_bound(const PartitionProblem& problem, const LinearTicks& cos
 }  // namespace
 
 Partition enumerate_partitions(const PartitionProblem& problem, const AffineCost& cost) {
-  return enumerate(problem, LinearTicks(problem, cost));
+  return enumerate(problem, internal::LinearTicks(problem, cost));
 }
 Partition enumerate_partitions(const PartitionProblem& problem,
                                std::span<const LinearPiece> pieces) {
-  return enumerate(problem, LinearTicks(problem, pieces));
+  return enumerate(problem, internal::LinearTicks(problem, pieces));
 }
 Partition enumerate_partitions(const PartitionProblem& problem, const BucketCost& cost) {
   return enumerate(problem, FunctionTicks(problem, cost));
@@ -145,11 +144,11 @@ Partition enumerate_partitions(const PartitionProblem& problem, const BucketCost
 
 std::vector<Duration> evaluate(const PartitionProblem& problem, std::span<const std::size_t> ends,
                                const AffineCost& cost) {
-  return walk(problem, ends, LinearTicks(problem, cost));
+  return walk(problem, ends, internal::LinearTicks(problem, cost));
 }
 std::vector<Duration> evaluate(const PartitionProblem& problem, std::span<const std::size_t> ends,
                                std::span<const LinearPiece> pieces) {
-  return walk(problem, ends, LinearTicks(problem, pieces));
+  return walk(problem, ends, internal::LinearTicks(problem, pieces));
 }
 std::vector<Duration> evaluate(const PartitionProblem& problem, std::span<const std::size_t> ends,
                                const BucketCost& cost) {
@@ -157,10 +156,10 @@ std::vector<Duration> evaluate(const PartitionProblem& problem, std::span<const 
 }
 
 Duration suffix_bound(const PartitionProblem& problem, const AffineCost& cost) {
-  return best_line_bound(problem, LinearTicks(problem, cost));
+  return best_line_bound(problem, internal::LinearTicks(problem, cost));
 }
 Duration suffix_bound(const PartitionProblem& problem, std::span<const LinearPiece> pieces) {
-  return best_line_bound(problem, LinearTicks(problem, pieces));
+  return best_line_bound(problem, internal::LinearTicks(problem, pieces));
 }
 
 }  // namespace dovetail::search

@@ -112,7 +112,7 @@ void print_ops(std::ostream& out, const Comparison& comparison) {
   table.print(out);
 }
 
-std::string_view to_string(Mismatch what) {
+std::string_view reason_of(Mismatch what) {
   switch (what) {
     case Mismatch::OnlyPredicted:
       return "only predicted";
@@ -132,7 +132,7 @@ void print_unmatched(std::ostream& out, const Comparison& comparison) {
   for (std::size_t i = 0; i < shown; ++i) {
     const Unmatched& item = comparison.unmatched[i];
     out << "  command " << item.command << ", rank " << item.rank << ", \"" << item.name
-        << "\": " << to_string(item.what) << '\n';
+        << "\": " << reason_of(item.what) << '\n';
   }
   if (shown < comparison.unmatched.size()) {
     out << "  and " << comparison.unmatched.size() - shown << " more\n";
@@ -176,7 +176,7 @@ ordered_json json_of(const Unmatched& item) {
   return {{"command", item.command.value},
           {"rank", item.rank.value},
           {"name", item.name},
-          {"problem", to_string(item.what)}};
+          {"problem", reason_of(item.what)}};
 }
 
 template <class Items>

@@ -64,7 +64,7 @@ Mark mark_of(const CommandInfo& command, StreamId stream) {
 // How long each mark filled one column, in order of appearance.
 using Cell = std::vector<std::pair<Mark, Duration>>;
 
-void add(Cell& cell, const Mark& what, Duration time) {
+void fill(Cell& cell, const Mark& what, Duration time) {
   const auto same = std::ranges::find(cell, what, &Cell::value_type::first);
   if (same == cell.end()) {
     cell.push_back({what, time});
@@ -126,7 +126,7 @@ std::vector<Mark> line(const Trace& trace, std::span<const Span> spans, Interval
     for (Instant at = std::max(span.start, window.start); at < end;) {
       const auto index = (at - window.start) / column;
       const Instant next = std::min(end, window.start + (index + 1) * column);
-      add(cells[static_cast<std::size_t>(index)], what, next - at);
+      fill(cells[static_cast<std::size_t>(index)], what, next - at);
       at = next;
     }
   }

@@ -4,10 +4,10 @@
 #include "imports/kineto/workload.h"
 
 #include "base/error.h"
-#include "base/json.h"
 #include "imports/kineto/causes.h"
 #include "imports/kineto/ddp_buckets.h"
 #include "imports/kineto/replay.h"
+#include "imports/profile_file.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,8 +16,6 @@
 
 namespace dovetail::imports {
 namespace {
-
-using nlohmann::ordered_json;
 
 Duration median(std::vector<Duration> values) {
   if (values.empty()) return {};
@@ -178,22 +176,23 @@ double copy_ns_per_byte(const RankTrace& rank, const std::vector<TracedBuckets>&
   return static_cast<double>(time.count()) / static_cast<double>(bytes.count());
 }
 
-ordered_json gradients_json(const TracedBuckets& buckets, const std::vector<QuietStep>& steps) {
-  ordered_json gradients = ordered_json::array();
-  std::size_t i = 0;
+std::vector<models::ProfiledGradient> gradients_of(const TracedBuckets& buckets,
+                                                   const std::vector<QuietStep>& steps) {
+  std::vector<models::ProfiledGradient> gradients;
   Duration before{};
   for (std::size_t b = 0; b < buckets.buckets.size(); ++b) {
     const TracedBucket& bucket = buckets.buckets[b];
     const std::int64_t size = bucket.element_size.count();
-    const char* const dtype = size == 2 ? "bfloat16" : size == 8 ? "float64" : "float32";
-    for (std::size_t g = 0; g < bucket.gradients.size(); ++g, ++i) {
+    for (std::size_t g = 0; g < bucket.gradients.size(); ++g) {
       std::vector<Duration> ready;
-      for (const QuietStep& step : steps) ready.push_back(step.ready[i]);
+      for (const QuietStep& step : steps) ready.push_back(step.ready[gradients.size()]);
       before = std::max(before, median(std::move(ready)));
-      gradients.push_back({{"name", "bucket" + std::to_string(b) + ".gradient" + std::to_string(g)},
-                           {"numel", std::max<std::int64_t>(1, bucket.gradients[g].elements)},
-                           {"dtype", dtype},
-                           {"ready_us", to_us(before)}});
+      gradients.push_back({.name = "bucket" + std::to_string(b) + ".gradient" + std::to_string(g),
+                           .numel = std::max<std::int64_t>(1, bucket.gradients[g].elements),
+                           .dtype = size == 2   ? schedule::DType::BF16
+                                    : size == 8 ? schedule::DType::F64
+                                                : schedule::DType::F32,
+                           .ready = {before}});
     }
   }
   return gradients;
@@ -291,36 +290,27 @@ TracedWorkload workload_of(const JobTrace& job, const WorkloadOptions& options) 
   workload.forward = middle(&QuietStep::forward);
   workload.backward = middle(&QuietStep::backward);
   workload.optimizer = middle(&QuietStep::optimizer);
-  ordered_json list = gradients_json(buckets, steps);
-  const double last_ready = list.back().at("ready_us").get<double>();
-  workload.backward = std::max(workload.backward, from_us(last_ready));
-  ordered_json json = {{"schema", "dovetail.profile/1"},
-                       {"kind", "profile"},
-                       {"what",
-                        "imported from a PyTorch profiler trace: the step without communication, "
-                        "median of " +
-                            std::to_string(steps.size()) + " steps"},
-                       {"name", options.name},
-                       {"world_size", std::max<std::int64_t>(2, job.world_size())},
-                       {"profile",
-                        {{"forward_us", to_us(workload.forward)},
-                         {"backward_us", to_us(workload.backward)},
-                         {"optimizer_us", to_us(workload.optimizer)},
-                         {"gradients", std::move(list)}}}};
+  models::Profile profile;
+  profile.name = options.name;
+  profile.world_size = std::max<std::int64_t>(2, job.world_size());
+  profile.gradients = gradients_of(buckets, steps);
+  workload.backward = std::max(workload.backward, profile.gradients.back().ready.front());
+  profile.by_rank = {{workload.forward, workload.backward, workload.optimizer}};
   const auto times = all_reduce_times(job);
   if (times.size() >= 2) {
-    ordered_json table = ordered_json::array();
+    profile.collectives.emplace();
     for (const auto& [bytes, time] : times) {
-      table.push_back({{"bytes", bytes.count()}, {"us", to_us(time)}});
+      profile.collectives->points.push_back({.bytes = bytes, .isolated = time});
     }
-    json["all_reduce_alone"] = std::move(table);
   }
-  const double copy = copy_ns_per_byte(rank, extraction.buckets());
-  if (copy > 0) json["bucket_copy_ns_per_byte"] = copy;
+  profile.copy_ns_per_byte = copy_ns_per_byte(rank, extraction.buckets());
   add_host_note(workload, extraction);
   add_notes(workload, job, buckets, times.size());
-  if (!workload.notes.empty()) json["notes"] = workload.notes;
-  workload.json = json.dump(1) + "\n";
+  profile.notes = workload.notes;
+  workload.json = profile_to_json(
+      profile,
+      "imported from a PyTorch profiler trace: the step without communication, median of " +
+          std::to_string(steps.size()) + " steps");
   return workload;
 }
 

@@ -9,6 +9,7 @@
 #include "tests/exec/law.h"
 
 #include "schedule/policies.h"
+#include "tests/support/cases.h"
 
 #include <gtest/gtest.h>
 
@@ -138,6 +139,10 @@ class LawTest : public ::testing::Test {
  protected:
   // Holds, or is refused by a rule that applies; never held where a rule must refuse.
   void expect_law(const Combination& combination, Law::Runs runs = Law::Runs::Once) {
+    if (!dovetail::testing::takes(asked_++)) {
+      ++left_out_;
+      return;
+    }
     SCOPED_TRACE(to_string(combination));
     const std::optional<std::string> refusal = law_.hold(combination, runs);
     refused_ += refusal ? 1 : 0;
@@ -150,8 +155,20 @@ class LawTest : public ::testing::Test {
     EXPECT_TRUE(!refusal || is_known) << "refused without a rule: " << *refusal;
   }
 
+  // Of all combinations; where some are left out, only that they were asked for.
+  void expect_counts(int held, int refused) {
+    EXPECT_EQ(law_.held() + refused_ + left_out_, held + refused);
+    if (left_out_ > 0) return;
+    EXPECT_EQ(law_.held(), held);
+    EXPECT_EQ(refused_, refused);
+  }
+
   Law law_;
   int refused_ = 0;
+  int left_out_ = 0;  // under a sanitizer
+
+ private:
+  std::size_t asked_ = 0;
 };
 
 TEST_F(LawTest, TheJobLearns) {
@@ -204,7 +221,8 @@ TEST_P(PolicyLawTest, P32PI1EveryPolicyAndScalingGivesTheWeightsOfTheNaiveProgra
   const bool two_parts = options.embedding == Embedding::TwoParts;
   const bool adam = options.optimizer == Optimizer::Adam;
   const int without_a_place = penalised ? 2 * 11 : (two_parts || adam ? 11 : 0);
-  EXPECT_EQ(law_.held() + refused_, 55);
+  EXPECT_EQ(law_.held() + refused_ + left_out_, 55);
+  if (left_out_ > 0) return;
   if (penalised || two_parts) {  // a reader in backward
     EXPECT_GE(refused_, without_a_place);
     EXPECT_GE(law_.held(), penalised ? 20 : 33);
@@ -229,8 +247,7 @@ TEST_F(FewStepsLawTest, A23AI1AI7AShardedOptimizerGivesTheWeightsOfTheNaiveProgr
     }
   }
   // Two parts (2) and the penalty (1) need whole gradients: 3 x 30. Adam has no rescale: 2 x 6.
-  EXPECT_EQ(refused_, 90 + 12);
-  EXPECT_EQ(law_.held(), 108);
+  expect_counts(108, 90 + 12);
 }
 
 TEST_F(FewStepsLawTest, FullyShardedParametersGiveTheWeightsOfTheNaiveProgram) {
@@ -245,8 +262,7 @@ TEST_F(FewStepsLawTest, FullyShardedParametersGiveTheWeightsOfTheNaiveProgram) {
     }
   }
   // Two parts (2) and the penalty (1) need whole gradients.
-  EXPECT_EQ(refused_, 3 * 4 * 2);
-  EXPECT_EQ(law_.held(), 4 * 4 * 2);
+  expect_counts(4 * 4 * 2, 3 * 4 * 2);
 }
 
 // Each policy, scaling and merge meets one variant after the other, in three tests.
@@ -274,8 +290,8 @@ TEST_P(MergeLawTest, GMI1GMI2GMI5GMI6EveryMergeEqualsOneBatchOfKMicroBatches) {
   }
   EXPECT_EQ(next, 17U * 5 * 12);
   EXPECT_EQ(here, GetParam() == 1 ? 114 : 113);  // 340 in all
-  EXPECT_EQ(law_.held() + refused_, here);
-  EXPECT_GE(law_.held(), 50);
+  EXPECT_EQ(law_.held() + refused_ + left_out_, here);
+  EXPECT_GE(law_.held(), left_out_ > 0 ? 6 : 50);
 }
 
 // A gradient that owes an average over micro-steps and a clip: GMI8 with every sync.
@@ -395,15 +411,15 @@ class PipelineLawTest : public FewStepsLawTest {
 // 2 alignments x 17 policies on two ranks.
 TEST_F(PipelineLawTest, AS1AS2AS9SequentialStagesGiveTheWeightsOfDataParallelTraining) {
   expect_law_of(1, PipelineKind::Sequential);
-  EXPECT_EQ(law_.held(), 34);
+  expect_counts(34, 0);
 }
 TEST_F(PipelineLawTest, AS1AS2AS9OneForwardOneBackwardGivesTheWeightsOfDataParallelTraining) {
   expect_law_of(1, PipelineKind::OneFOneB);
-  EXPECT_EQ(law_.held(), 34);
+  expect_counts(34, 0);
 }
 TEST_F(PipelineLawTest, AS1AS2AS9InterleavedStagesGiveTheWeightsOfDataParallelTraining) {
   expect_law_of(1, PipelineKind::Interleaved);
-  EXPECT_EQ(law_.held(), 34);
+  expect_counts(34, 0);
 }
 // 3 kinds x 2 alignments x 17 policies, and a quarter of them on four ranks.
 TEST_F(PipelineLawTest, AS1AS2AS9PipelinesOfParallelStagesGiveTheWeightsOfDataParallelTraining) {
@@ -411,7 +427,7 @@ TEST_F(PipelineLawTest, AS1AS2AS9PipelinesOfParallelStagesGiveTheWeightsOfDataPa
        {PipelineKind::Sequential, PipelineKind::OneFOneB, PipelineKind::Interleaved}) {
     expect_law_of(2, kind);
   }
-  EXPECT_EQ(law_.held(), 26);
+  expect_counts(26, 0);
 }
 
 }  // namespace

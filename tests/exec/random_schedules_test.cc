@@ -34,7 +34,7 @@ namespace {
 using schedule::ScheduledProgram;
 using ::testing::StartsWith;
 
-constexpr int kWanted = dovetail::testing::cases(240);
+constexpr int kWanted = dovetail::testing::few_cases(240);
 constexpr std::uint64_t kMostSeeds = 4000;
 constexpr int kParts = 4;  // tests that share the legal ones, each with seeds of its own
 

@@ -22,7 +22,7 @@ constexpr TensorId kGradient{7};
 constexpr std::int32_t kStep = 3;
 constexpr std::size_t kCount = 2000;  // seven whole blocks and a part of one
 
-std::vector<Rank> ranks(std::int32_t count) {
+std::vector<Rank> first_ranks(std::int32_t count) {
   std::vector<Rank> all;
   for (std::int32_t i = 0; i < count; ++i) all.push_back(Rank{i});
   return all;
@@ -38,7 +38,7 @@ std::vector<float> local(const Write& write, std::size_t count = kCount) {
 std::vector<float> reduced(std::int32_t world, ReduceOp op, TensorId gradient = kGradient,
                            std::int32_t step = kStep) {
   std::vector<double> sum(kCount, 0.0);
-  for (const Rank rank : ranks(world)) {
+  for (const Rank rank : first_ranks(world)) {
     const std::vector<float> data = local({.tensor = gradient, .step = step, .rank = rank});
     for (std::size_t i = 0; i < kCount; ++i) sum[i] += static_cast<double>(data[i]);
   }
@@ -53,7 +53,7 @@ std::vector<float> reduced(std::int32_t world, ReduceOp op, TensorId gradient = 
 // The reduced gradient as a formula.
 Combination expected(std::int32_t world, ReduceOp op, TensorId gradient = kGradient) {
   const double factor = op == ReduceOp::Average ? 1.0 / world : 1.0;
-  const Term term = {.tensor = gradient, .factor = factor, .ranks = ranks(world)};
+  const Term term = {.tensor = gradient, .factor = factor, .ranks = first_ranks(world)};
   return {std::span(&term, 1), kStep};
 }
 
@@ -177,7 +177,7 @@ TEST(ValuesTest, ACombinationOfMicroStepsIsExact) {
   std::vector<float> sum(kCount, 0.0F);
   std::vector<Term> terms;
   for (const std::int32_t micro_step : {0, 1}) {
-    for (const Rank rank : ranks(2)) {
+    for (const Rank rank : first_ranks(2)) {
       const std::vector<float> data = local({.tensor = kGradient,
                                              .step = kStep,
                                              .rank = rank,
@@ -186,7 +186,7 @@ TEST(ValuesTest, ACombinationOfMicroStepsIsExact) {
       for (std::size_t i = 0; i < kCount; ++i) sum[i] += data[i];
     }
     terms.push_back(
-        {.tensor = kGradient, .micro_step = micro_step, .factor = 0.25, .ranks = ranks(2)});
+        {.tensor = kGradient, .micro_step = micro_step, .factor = 0.25, .ranks = first_ranks(2)});
   }
   const Combination expected(terms, kStep);
   EXPECT_EQ(expected.compare(sum).wrong, 0);

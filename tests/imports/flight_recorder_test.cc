@@ -37,12 +37,12 @@ std::string dump(const std::string& entries) {
          entries + "]}";
 }
 
-CollectiveLog read(const std::string& first, const std::string& second) {
+CollectiveLog read_dumps(const std::string& first, const std::string& second) {
   const std::array<Source, 2> files = {Source{"fr0.json", first}, Source{"fr1.json", second}};
   return read_flight_recorder(files);
 }
 
-CollectiveLog read(const std::string& text) {
+CollectiveLog read_dumps(const std::string& text) {
   const std::array<Source, 1> files = {Source{"fr0.json", text}};
   return read_flight_recorder(files);
 }
@@ -51,7 +51,7 @@ TEST(FlightRecorderTest, JoinsTheRanksByGroupAndNumber) {
   const auto one = [](const char* ms) {
     return entry(1, "nccl:all_reduce", "[[512,512]]", "[[512,512]]", ms);
   };
-  const CollectiveLog log = read(dump(one("0.9")), dump(one("0.071")));
+  const CollectiveLog log = read_dumps(dump(one("0.9")), dump(one("0.071")));
   ASSERT_EQ(log.samples.size(), 1u);
   EXPECT_EQ(log.samples[0].bytes, mib(1));
   EXPECT_EQ(log.samples[0].ranks, 2);
@@ -62,8 +62,8 @@ TEST(FlightRecorderTest, JoinsTheRanksByGroupAndNumber) {
 
 TEST(FlightRecorderTest, TakesTheSideThatHoldsTheWholeBuffer) {
   const CollectiveLog log =
-      read(dump(entry(1, "nccl:_all_gather_base", "[[500]]", "[[1000]]", "0.1") + "," +
-                entry(2, "nccl:_reduce_scatter_base", "[[3000]]", "[[1500]]", "0.1")));
+      read_dumps(dump(entry(1, "nccl:_all_gather_base", "[[500]]", "[[1000]]", "0.1") + "," +
+                      entry(2, "nccl:_reduce_scatter_base", "[[3000]]", "[[1500]]", "0.1")));
   ASSERT_EQ(log.samples.size(), 2u);
   EXPECT_EQ(log.samples[0].bytes.count() + log.samples[1].bytes.count(), 16000);
 }
@@ -75,7 +75,7 @@ TEST(FlightRecorderTest, TellsTheBucketsOfAJobThatRepeatsItself) {
       entries += "," + entry(2 + step, "gloo:all_reduce", size, size, "");
     }
   }
-  const CollectiveLog log = read(dump(entries));
+  const CollectiveLog log = read_dumps(dump(entries));
   EXPECT_THAT(log.samples, IsEmpty());
   EXPECT_THAT(log.read,
               Contains("the job repeats 2 collectives: all-reduce 1 MiB, all-reduce 2 MiB"));
@@ -84,19 +84,20 @@ TEST(FlightRecorderTest, TellsTheBucketsOfAJobThatRepeatsItself) {
 
 TEST(FlightRecorderTest, RefusesAPickleWithTheLineThatMakesJsonOfIt) {
   EXPECT_THAT(
-      error_of([] { read("\x80\x02}q"); }),
+      error_of([] { read_dumps("\x80\x02}q"); }),
       HasSubstr("fr0.json: a Python pickle; make JSON of it, if you trust its origin: python3 "
                 "-c"));
 }
 
 TEST(FlightRecorderTest, RefusesWhatIsNoDumpAndNamesMistakes) {
-  EXPECT_THAT(error_of([] { read("{}"); }), HasSubstr("no \"entries\""));
-  EXPECT_THAT(error_of([] { read("[1]"); }), HasSubstr("expected an object"));
-  EXPECT_THAT(error_of([] { read(dump("")); }), HasSubstr("no collective in it that plans use"));
+  EXPECT_THAT(error_of([] { read_dumps("{}"); }), HasSubstr("no \"entries\""));
+  EXPECT_THAT(error_of([] { read_dumps("[1]"); }), HasSubstr("expected an object"));
+  EXPECT_THAT(error_of([] { read_dumps(dump("")); }),
+              HasSubstr("no collective in it that plans use"));
   const std::string far = "[[1125899906842624,1125899906842624]]";
-  EXPECT_THAT(error_of([&] { read(dump(entry(1, "nccl:all_reduce", far, far, "1"))); }),
+  EXPECT_THAT(error_of([&] { read_dumps(dump(entry(1, "nccl:all_reduce", far, far, "1"))); }),
               HasSubstr("/entries/0/input_sizes/0/0: expected at most 2^50 bytes in all"));
-  EXPECT_THAT(error_of([&] { read(dump(entry(1, "nccl:all_reduce", "[[-1]]", "[]", "1"))); }),
+  EXPECT_THAT(error_of([&] { read_dumps(dump(entry(1, "nccl:all_reduce", "[[-1]]", "[]", "1"))); }),
               HasSubstr("expected an integer from 0"));
 }
 

@@ -30,7 +30,7 @@ std::string entry(int rank, int serial, const std::string& kind, std::int64_t by
          "\n";
 }
 
-CollectiveLog read(const std::string& first, const std::string& second = "") {
+CollectiveLog read_lines(const std::string& first, const std::string& second = "") {
   const std::array<Source, 2> files = {Source{"r0.log", first}, Source{"r1.log", second}};
   return read_nccl_inspector(files);
 }
@@ -38,8 +38,8 @@ CollectiveLog read(const std::string& first, const std::string& second = "") {
 TEST(NcclInspectorTest, TakesTheShortestTimeOverTheRanksOfEachCollective) {
   // Rank 0 waits in serial 1, rank 1 in serial 2: moving 1 MiB takes 40 and 44 us, median 42.
   const CollectiveLog log =
-      read(entry(0, 1, "AllReduce", 1 << 20, 900) + entry(0, 2, "AllReduce", 1 << 20, 44),
-           entry(1, 1, "AllReduce", 1 << 20, 40) + entry(1, 2, "AllReduce", 1 << 20, 700));
+      read_lines(entry(0, 1, "AllReduce", 1 << 20, 900) + entry(0, 2, "AllReduce", 1 << 20, 44),
+                 entry(1, 1, "AllReduce", 1 << 20, 40) + entry(1, 2, "AllReduce", 1 << 20, 700));
   const auto tables = tables_of(log.samples);
   ASSERT_EQ(tables.size(), 1u);
   EXPECT_EQ(tables[0].ranks, 2);
@@ -52,14 +52,14 @@ TEST(NcclInspectorTest, TakesTheShortestTimeOverTheRanksOfEachCollective) {
 }
 
 TEST(NcclInspectorTest, CountsTheShareOfOneRankAsTheWholeBuffer) {
-  const CollectiveLog log = read(entry(0, 1, "AllGather", 1000, 50, 4));
+  const CollectiveLog log = read_lines(entry(0, 1, "AllGather", 1000, 50, 4));
   EXPECT_EQ(log.samples.at(0).bytes, Bytes(4000));
-  EXPECT_EQ(read(entry(0, 1, "AlltoAll", 1000, 50, 4)).samples.at(0).bytes, Bytes(1000));
+  EXPECT_EQ(read_lines(entry(0, 1, "AlltoAll", 1000, 50, 4)).samples.at(0).bytes, Bytes(1000));
 }
 
 TEST(NcclInspectorTest, SaysThatATimeOfOneRankHoldsItsWait) {
   const CollectiveLog log =
-      read(entry(0, 1, "AllReduce", 1000, 90) + entry(0, 2, "AllReduce", 1000, 50));
+      read_lines(entry(0, 1, "AllReduce", 1000, 90) + entry(0, 2, "AllReduce", 1000, 50));
   ASSERT_EQ(log.samples.size(), 1u);
   EXPECT_EQ(log.samples[0].time, from_us(50));
   EXPECT_THAT(log.left_out, Contains(HasSubstr("an upper bound")));
@@ -69,10 +69,10 @@ TEST(NcclInspectorTest, LeavesOutWhatItCannotUseAndSaysSo) {
   std::string cpu = entry(0, 3, "AllReduce", 1000, 50);
   cpu.replace(cpu.find("kernel_gpu"), 10, "kernel_cpu");
   const CollectiveLog log =
-      read(entry(0, 1, "AllReduce", 1000, 50) + cpu + entry(0, 4, "Reduce", 1000, 50) +
-           entry(0, 5, "AllReduce", 1000, 0) + entry(0, 6, "AllReduce", 1000, 9, 1) +
-           R"({"header":{},"metadata":{},"p2p_perf":{"p2p":"Send"}})" + "\nsome noise\n" +
-           entry(0, 7, "AllReduce", 1000, 50).substr(0, 100));
+      read_lines(entry(0, 1, "AllReduce", 1000, 50) + cpu + entry(0, 4, "Reduce", 1000, 50) +
+                 entry(0, 5, "AllReduce", 1000, 0) + entry(0, 6, "AllReduce", 1000, 9, 1) +
+                 R"({"header":{},"metadata":{},"p2p_perf":{"p2p":"Send"}})" + "\nsome noise\n" +
+                 entry(0, 7, "AllReduce", 1000, 50).substr(0, 100));
   EXPECT_EQ(log.samples.size(), 1u);
   for (const char* what :
        {"1 entry timed by the CPU", "1 entry of collectives that plans do not use",
@@ -87,16 +87,18 @@ TEST(NcclInspectorTest, NamesFileLineAndPlaceOfAMistake) {
   std::string text = entry(0, 1, "AllReduce", 1000, 50) + entry(0, 2, "AllReduce", 1000, 50);
   text.replace(text.rfind("\"coll_exec_time_us\":50"), 22, "\"coll_exec_time_us\":-5");
   EXPECT_THAT(
-      error_of([&] { read(text); }),
+      error_of([&] { read_lines(text); }),
       HasSubstr("r0.log: line 2: /coll_perf/coll_exec_time_us: expected an integer from 0"));
-  EXPECT_THAT(error_of([&] { read(entry(2, 1, "AllReduce", 1000, 50)); }),
+  EXPECT_THAT(error_of([&] { read_lines(entry(2, 1, "AllReduce", 1000, 50)); }),
               HasSubstr("/header/rank: expected a rank below 2"));
   // 2^50 bytes on 2^24 ranks would not fit 63 bits.
-  EXPECT_THAT(error_of([&] { read(entry(0, 1, "AllGather", std::int64_t{1} << 50, 5, 1 << 24)); }),
-              HasSubstr("expected at most 2^50 bytes over all ranks"));
-  EXPECT_THAT(error_of([&] { read(std::string(100, '{')); }),
+  EXPECT_THAT(
+      error_of([&] { read_lines(entry(0, 1, "AllGather", std::int64_t{1} << 50, 5, 1 << 24)); }),
+      HasSubstr("expected at most 2^50 bytes over all ranks"));
+  EXPECT_THAT(error_of([&] { read_lines(std::string(100, '{')); }),
               HasSubstr("nested deeper than 64 levels"));
-  EXPECT_THAT(error_of([&] { read(""); }), HasSubstr("no usable collective of the NCCL inspector"));
+  EXPECT_THAT(error_of([&] { read_lines(""); }),
+              HasSubstr("no usable collective of the NCCL inspector"));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-CollectiveLog read(const std::string& text) {
+CollectiveLog read_text(const std::string& text) {
   const std::array<Source, 1> files = {Source{"nccl.log", text}};
   return read_nccl_log(files);
 }
@@ -31,7 +31,7 @@ const std::string kCommunicator =
     info("comm 0x55d0 rank 0 nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL 0");
 
 TEST(NcclLogTest, TellsTheCommunicatorItsChannelsAndItsChoices) {
-  const CollectiveLog log = read(
+  const CollectiveLog log = read_text(
       "NCCL version 2.28.3+cuda13.0\nnoise\n" + kCommunicator +
       info("24 coll channels, 24 collnet channels, 0 nvls channels, 32 p2p channels") +
       info("Using network IBext_v8") +
@@ -49,11 +49,11 @@ TEST(NcclLogTest, TellsTheCommunicatorItsChannelsAndItsChoices) {
 
 TEST(NcclLogTest, TakesTheLeastOfLatencyPlusBytesOverBandwidth) {
   // Tree LL 10 us + B / 2.5 GB/s, ring simple 60 us + B / 100 GB/s; LL128 is off (0.0 GB/s).
-  const CollectiveLog log =
-      read(kCommunicator +
-           info("  Algorithm   |                           Tree                   |      Ring |") +
-           info("  Protocol    |             LL |          LL128 |         Simple |") +
-           info("    AllReduce |    10.0/   2.5 |   20.0/   0.0 |   60.0/ 100.0 |"));
+  const CollectiveLog log = read_text(
+      kCommunicator +
+      info("  Algorithm   |                           Tree                   |      Ring |") +
+      info("  Protocol    |             LL |          LL128 |         Simple |") +
+      info("    AllReduce |    10.0/   2.5 |   20.0/   0.0 |   60.0/ 100.0 |"));
   const auto tables = tables_of(log.samples);
   ASSERT_EQ(tables.size(), 1u);
   EXPECT_EQ(tables[0].ranks, 16);
@@ -67,10 +67,10 @@ TEST(NcclLogTest, TakesTheLeastOfLatencyPlusBytesOverBandwidth) {
 }
 
 TEST(NcclLogTest, RefusesATextWithoutALineOfNccl) {
-  EXPECT_THAT(error_of([] { read("hello\n"); }), HasSubstr("no line of NCCL's log"));
-  EXPECT_THAT(error_of([] { read(""); }), HasSubstr("no line of NCCL's log"));
+  EXPECT_THAT(error_of([] { read_text("hello\n"); }), HasSubstr("no line of NCCL's log"));
+  EXPECT_THAT(error_of([] { read_text(""); }), HasSubstr("no line of NCCL's log"));
   // Cells that are no numbers, ranks beyond all bounds, lines that end early.
-  const CollectiveLog log = read(
+  const CollectiveLog log = read_text(
       info("AllReduce | nan/1 | /5 | 1e400/2 |") + info(" coll channels") +
       info("nNodes 99999999999999999999 nRanks 5 rank 1") + info("AllReduce: x Bytes -> Algo "));
   EXPECT_THAT(log.samples, IsEmpty());

@@ -127,9 +127,7 @@ TEST(FsdpTest, BlocksAreLayersOrReachASize) {
   Program program = training({8, 8, 8, 8}, 4);
   const char* const names[] = {"h.0.attn.w", "h.0.mlp.w", "h.1.mlp.w", "head.w"};
   for (std::size_t i = 0; i < 4; ++i) {
-    program
-        .tensors[static_cast<std::size_t>(
-            verify_test::tensor_named(program, "l" + std::to_string(i)).value)]
+    program.tensors[static_cast<std::size_t>(tensor_named(program, "l" + std::to_string(i)).value)]
         .name = names[i];
   }
   std::vector<std::size_t> counts;
@@ -166,7 +164,7 @@ TEST(FsdpTest, WhatCannotBeShardedOrIsNeverReadIsRefused) {
   EXPECT_THAT(refusal("prefetch=1", program), HasSubstr("l1.update is not elementwise"));
   program = three();
   for (const char* op : {"l1.forward", "l1.backward"}) {
-    std::erase(op_named(program, op).reads, verify_test::tensor_named(program, "l1"));
+    std::erase(op_named(program, op).reads, tensor_named(program, "l1"));
   }
   EXPECT_EQ(refusal("prefetch=1", program),
             "no op of forward or backward is known to read parameter l1, so when it is needed is "

@@ -10,8 +10,8 @@
 namespace dovetail::schedule {
 namespace {
 
-Schedule merged(const Program& program, SyncPoint sync, std::int32_t micro_steps,
-                const std::string& policy = "per-tensor") {
+Schedule merged_schedule(const Program& program, SyncPoint sync, std::int32_t micro_steps,
+                         const std::string& policy = "per-tensor") {
   Schedule schedule = schedule_of(program, policy);
   schedule.merge.micro_steps = micro_steps;
   schedule.merge.sync = sync;
@@ -23,7 +23,7 @@ Schedule merged(const Program& program, SyncPoint sync, std::int32_t micro_steps
 TEST(LowerMergeTest, GM7EveryMicroStepReducesItsGradientsBeforeItAddsThem) {
   const Program program = layers(1);
   const ScheduledProgram result =
-      lower(program, merged(program, SyncPoint::EveryMicroStep, 2)).program;
+      lower(program, merged_schedule(program, SyncPoint::EveryMicroStep, 2)).program;
   EXPECT_EQ(words(result),
             "0:l0.forward@0 0:l0.backward@0 0:record0 1:wait0 1:all-reduce0 1:record1 "
             "0:wait1 0:l0.grad.accumulate@0 "
@@ -34,7 +34,7 @@ TEST(LowerMergeTest, GM7EveryMicroStepReducesItsGradientsBeforeItAddsThem) {
 
 TEST(LowerMergeTest, GM7TheCollectiveOfOneGradientOverlapsTheBackwardOfTheNext) {
   const Program program = layers(2);
-  EXPECT_EQ(words(lower(program, merged(program, SyncPoint::EveryMicroStep, 2)).program),
+  EXPECT_EQ(words(lower(program, merged_schedule(program, SyncPoint::EveryMicroStep, 2)).program),
             "0:l0.forward@0 0:l1.forward@0 "
             "0:l1.backward@0 0:record0 1:wait0 1:all-reduce0 1:record1 "
             "0:l0.backward@0 0:record2 1:wait2 1:all-reduce1 1:record3 "
@@ -49,7 +49,7 @@ TEST(LowerMergeTest, GM7TheCollectiveOfOneGradientOverlapsTheBackwardOfTheNext) 
 TEST(LowerMergeTest, GM8AfterTheLastMicroStepTheSumsTravelTogether) {
   const Program program = layers(2);
   const ScheduledProgram result =
-      lower(program, merged(program, SyncPoint::AfterLastMicroStep, 2)).program;
+      lower(program, merged_schedule(program, SyncPoint::AfterLastMicroStep, 2)).program;
   EXPECT_EQ(words(result),
             "0:l0.forward@0 0:l1.forward@0 0:l1.backward@0 0:l1.grad.accumulate@0 "
             "0:l0.backward@0 0:l0.grad.accumulate@0 "
@@ -63,8 +63,8 @@ TEST(LowerMergeTest, GM8AfterTheLastMicroStepTheSumsTravelTogether) {
 // Without overlap each micro-step's gradients travel behind its backward, and are then added.
 TEST(LowerMergeTest, GM7WithoutOverlapEveryMicroStepReducesBehindItsBackward) {
   const Program program = layers(2);
-  const Schedule schedule =
-      merged(program, SyncPoint::EveryMicroStep, 2, "no-overlap-per-tensor:wait=end-of-backward");
+  const Schedule schedule = merged_schedule(program, SyncPoint::EveryMicroStep, 2,
+                                            "no-overlap-per-tensor:wait=end-of-backward");
   const Lowered result = lower(program, schedule);
   EXPECT_EQ(words(result.program),
             "0:l0.forward@0 0:l1.forward@0 0:l1.backward@0 0:l0.backward@0 "
@@ -80,7 +80,7 @@ TEST(LowerMergeTest, GM7WithoutOverlapEveryMicroStepReducesBehindItsBackward) {
 // In the last micro-step the accumulate is the producer: l1's sum travels beside l0's backward.
 TEST(LowerMergeTest, GM14InTheLastMicroStepEachSumTravelsAsSoonAsItIsComplete) {
   const Program program = layers(2);
-  EXPECT_EQ(words(lower(program, merged(program, SyncPoint::LastMicroStep, 2)).program),
+  EXPECT_EQ(words(lower(program, merged_schedule(program, SyncPoint::LastMicroStep, 2)).program),
             "0:l0.forward@0 0:l1.forward@0 0:l1.backward@0 0:l1.grad.accumulate@0 "
             "0:l0.backward@0 0:l0.grad.accumulate@0 "
             "0:l0.forward 0:l1.forward 0:l1.backward 0:l1.grad.accumulate@1 "
@@ -91,7 +91,8 @@ TEST(LowerMergeTest, GM14InTheLastMicroStepEachSumTravelsAsSoonAsItIsComplete) {
 
 TEST(LowerMergeTest, CopyModePacksTheSumBehindTheLastAccumulate) {
   const Program program = layers(1);
-  const Schedule schedule = merged(program, SyncPoint::LastMicroStep, 2, "per-tensor:mode=copy");
+  const Schedule schedule =
+      merged_schedule(program, SyncPoint::LastMicroStep, 2, "per-tensor:mode=copy");
   EXPECT_EQ(words(lower(program, schedule).program),
             "0:l0.forward@0 0:l0.backward@0 0:l0.grad.accumulate@0 "
             "0:l0.forward 0:l0.backward 0:l0.grad.accumulate@1 0:pack0 "
@@ -101,7 +102,8 @@ TEST(LowerMergeTest, CopyModePacksTheSumBehindTheLastAccumulate) {
 // In copy mode each micro-step packs, reduces, unpacks and adds.
 TEST(LowerMergeTest, CopyModeReusesABucketInEveryMicroStep) {
   const Program program = layers(1);
-  const Schedule schedule = merged(program, SyncPoint::EveryMicroStep, 2, "per-tensor:mode=copy");
+  const Schedule schedule =
+      merged_schedule(program, SyncPoint::EveryMicroStep, 2, "per-tensor:mode=copy");
   EXPECT_EQ(words(lower(program, schedule).program),
             "0:l0.forward@0 0:l0.backward@0 0:pack0 0:record0 1:wait0 1:all-reduce0 1:record1 "
             "0:wait1 0:unpack0 0:l0.grad.accumulate@0 "
@@ -113,7 +115,8 @@ TEST(LowerMergeTest, CopyModeReusesABucketInEveryMicroStep) {
 TEST(LowerMergeTest, GM13GMI7CollectivesPerUpdate) {
   const Program program = layers(4);
   const auto collectives = [&](SyncPoint sync, const std::string& policy) {
-    return count(lower(program, merged(program, sync, 4, policy)).program, Collective::AllReduce);
+    return count(lower(program, merged_schedule(program, sync, 4, policy)).program,
+                 Collective::AllReduce);
   };
   EXPECT_EQ(collectives(SyncPoint::EveryMicroStep, "per-tensor"), 16);
   EXPECT_EQ(collectives(SyncPoint::AfterLastMicroStep, "per-tensor"), 4);
@@ -127,7 +130,7 @@ TEST(LowerMergeTest, GM13GMI7CollectivesPerUpdate) {
 // Expectation: the bucket asks to follow l0's backward; so it does in both micro-steps.
 TEST(LowerMergeTest, ALaunchAfterAnOpMeansItsRepetitionInEveryMicroStep) {
   const Program program = layers(2);
-  Schedule schedule = merged(program, SyncPoint::EveryMicroStep, 2);
+  Schedule schedule = merged_schedule(program, SyncPoint::EveryMicroStep, 2);
   schedule.buckets.resize(1);  // l1.grad
   schedule.buckets[0].launch = LaunchAfterOp{program.ops[3].id};
   EXPECT_EQ(words(lower(program, schedule).program),
@@ -142,7 +145,7 @@ TEST(LowerMergeTest, ALaunchAfterAnOpMeansItsRepetitionInEveryMicroStep) {
 // k = 2 of 4 ranks: the sum of a bucket owes 1/4 for the ranks and 1/2 for the micro-steps.
 TEST(LowerMergeTest, TheScaleOfABucketHoldsTheFactorOfTheMicroSteps) {
   const Program program = layers(1, 4);
-  Schedule schedule = merged(program, SyncPoint::LastMicroStep, 2);
+  Schedule schedule = merged_schedule(program, SyncPoint::LastMicroStep, 2);
   schedule.scale = ScaleAt::AfterCollective;
   EXPECT_EQ(words(lower(program, schedule).program),
             "0:l0.forward@0 0:l0.backward@0 0:l0.grad.accumulate@0 "
@@ -153,7 +156,7 @@ TEST(LowerMergeTest, TheScaleOfABucketHoldsTheFactorOfTheMicroSteps) {
 TEST(LowerMergeTest, AveragingCollectivesLeaveTheFactorToTheLastAccumulate) {
   const Program program = layers(1, 4);
   const ScheduledProgram result =
-      lower(program, merged(program, SyncPoint::LastMicroStep, 2)).program;
+      lower(program, merged_schedule(program, SyncPoint::LastMicroStep, 2)).program;
   std::vector<Rational> factors;
   for (const Op& op : result.program.ops) {
     if (const auto* add = std::get_if<Accumulate>(&op.effect)) factors.push_back(add->factor);
@@ -166,7 +169,7 @@ TEST(LowerMergeTest, GMI9OneMicroStepIsTheUnmergedProgram) {
   for (const SyncPoint sync :
        {SyncPoint::EveryMicroStep, SyncPoint::AfterLastMicroStep, SyncPoint::LastMicroStep}) {
     const Lowered unmerged = lower(program, schedule_of(program, "per-tensor"));
-    const Lowered result = lower(program, merged(program, sync, 1));
+    const Lowered result = lower(program, merged_schedule(program, sync, 1));
     EXPECT_EQ(result.program, unmerged.program);
     EXPECT_EQ(result.report, unmerged.report);
   }
@@ -174,7 +177,7 @@ TEST(LowerMergeTest, GMI9OneMicroStepIsTheUnmergedProgram) {
 
 TEST(LowerMergeTest, P8GM12EachPassLeavesALineInItsOrder) {
   const Program program = layers(2);
-  const auto report = lower(program, merged(program, SyncPoint::LastMicroStep, 2)).report;
+  const auto report = lower(program, merged_schedule(program, SyncPoint::LastMicroStep, 2)).report;
   ASSERT_EQ(report.size(), 6u);
   EXPECT_EQ(report[0].substr(0, 6), "merge:");
   EXPECT_EQ(report[1].substr(0, 6), "scale:");
@@ -186,7 +189,7 @@ TEST(LowerMergeTest, P8GM12EachPassLeavesALineInItsOrder) {
 
 TEST(LowerMergeTest, RefusesFewerMicroStepsThanOne) {
   const Program program = layers(1);
-  EXPECT_THROW(lower(program, merged(program, SyncPoint::LastMicroStep, 0)), InputError);
+  EXPECT_THROW(lower(program, merged_schedule(program, SyncPoint::LastMicroStep, 0)), InputError);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "schedule/lower.h"
 #include "schedule/policies.h"
 #include "schedule/visit.h"
+#include "tests/schedule/named.h"
 #include "tests/support/programs.h"
 
 namespace dovetail::schedule {
@@ -68,11 +69,6 @@ inline Program layers(std::size_t n, std::int64_t world = 2) {
 
 inline Schedule schedule_of(const Program& program, const std::string& policy) {
   return make_schedule(program, parse_policy(policy));
-}
-
-inline TensorId tensor_named(const Program& program, const std::string& name) {
-  const auto found = std::ranges::find(program.tensors, name, &Tensor::name);
-  return found == program.tensors.end() ? TensorId{-1} : found->id;
 }
 
 }  // namespace dovetail::schedule

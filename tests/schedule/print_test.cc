@@ -69,7 +69,7 @@ Program sample() {
   };
 }
 
-Schedule buckets() {
+Schedule two_buckets() {
   Schedule schedule;
   schedule.policy = "by-hand";
   schedule.buckets.resize(2);
@@ -124,7 +124,7 @@ std::string program_text() {
 }
 std::string schedule_text() {
   std::ostringstream out;
-  print_schedule(out, sample(), buckets());
+  print_schedule(out, sample(), two_buckets());
   return out.str();
 }
 std::string command_text() {

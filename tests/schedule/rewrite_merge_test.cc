@@ -12,7 +12,7 @@
 namespace dovetail::schedule::rewrite_test {
 namespace {
 
-Program merged(Program program, const Merge& merge) {
+Program merged_by(Program program, const Merge& merge) {
   return applied<Rewritten>(merge_micro_steps(std::move(program), merge)).program;
 }
 
@@ -24,14 +24,14 @@ TEST(MergeTest, GMI9OneMicroStepIsTheProgramUnchanged) {
   for (const SyncPoint sync :
        {SyncPoint::EveryMicroStep, SyncPoint::AfterLastMicroStep, SyncPoint::LastMicroStep}) {
     const Merge merge{.micro_steps = 1, .op = ReduceOp::Average, .sync = sync};
-    EXPECT_EQ(merged(two_layers(), merge), two_layers());
+    EXPECT_EQ(merged_by(two_layers(), merge), two_layers());
   }
 }
 
 TEST(MergeTest, PI10MergingTwiceIsMergingOnce) {
   const Merge merge{.micro_steps = 2};
-  const Program once = merged(two_layers(), merge);
-  EXPECT_EQ(merged(once, merge), once);
+  const Program once = merged_by(two_layers(), merge);
+  EXPECT_EQ(merged_by(once, merge), once);
   EXPECT_EQ(reason_of(merge_micro_steps(once, Merge{.micro_steps = 3})),
             "the program has 2 micro-steps already, the schedule asks for 3");
 }
@@ -42,7 +42,7 @@ TEST(MergeTest, GM1FewerThanOneMicroStepIsRefused) {
 }
 
 TEST(MergeTest, GM6AccumulatesRightBehindTheLastWriter) {
-  const Program program = merged(two_layers(), Merge{.micro_steps = 2});
+  const Program program = merged_by(two_layers(), Merge{.micro_steps = 2});
   EXPECT_EQ(names(program),
             "a.forward@0 b.forward@0 loss.fill@0 b.backward@0 b.grad.accumulate@0 a.backward@0 "
             "a.grad.accumulate@0 "
@@ -54,7 +54,7 @@ TEST(MergeTest, GM6AccumulatesRightBehindTheLastWriter) {
 TEST(MergeTest, GM7WithSyncEveryAccumulatesAtTheEndOfEachBackward) {
   // A bucket of both gradients is reduced after a.backward; only then can b.grad be added.
   const Program program =
-      merged(two_layers(), Merge{.micro_steps = 2, .sync = SyncPoint::EveryMicroStep});
+      merged_by(two_layers(), Merge{.micro_steps = 2, .sync = SyncPoint::EveryMicroStep});
   EXPECT_EQ(names(program),
             "a.forward@0 b.forward@0 loss.fill@0 b.backward@0 a.backward@0 b.grad.accumulate@0 "
             "a.grad.accumulate@0 "
@@ -65,7 +65,7 @@ TEST(MergeTest, GM7WithSyncEveryAccumulatesAtTheEndOfEachBackward) {
 }
 
 TEST(MergeTest, GM4OptimizerOpsRunOncePerUpdate) {
-  const Program program = merged(two_layers(), Merge{.micro_steps = 4});
+  const Program program = merged_by(two_layers(), Merge{.micro_steps = 4});
   const auto in_phase = [&](Phase phase) {
     return std::ranges::count(program.ops, phase, &Op::phase);
   };
@@ -75,7 +75,7 @@ TEST(MergeTest, GM4OptimizerOpsRunOncePerUpdate) {
 }
 
 TEST(MergeTest, GM2GM3GML7OnlyTheLastMicroStepIsDue) {
-  const Program program = merged(two_layers(), Merge{.micro_steps = 3});
+  const Program program = merged_by(two_layers(), Merge{.micro_steps = 3});
   EXPECT_EQ(program.micro_steps, 3);
   // The last one keeps the ids, so a launch point after an op means the op of the due micro-step.
   for (const Op& op : two_layers().ops) {
@@ -87,7 +87,7 @@ TEST(MergeTest, GM2GM3GML7OnlyTheLastMicroStepIsDue) {
 }
 
 TEST(MergeTest, GM5SumsHaveTheShapeOfTheirGradient) {
-  const Program program = merged(two_layers(), Merge{.micro_steps = 2});
+  const Program program = merged_by(two_layers(), Merge{.micro_steps = 2});
   const Tensor& sum = tensor_called(program, "a.grad.merged");
   EXPECT_EQ(sum.kind, TensorKind::MergedGradient);
   EXPECT_EQ(sum.shape, std::vector<std::int64_t>{8});
@@ -100,13 +100,13 @@ TEST(MergeTest, GM5SumsHaveTheShapeOfTheirGradient) {
 TEST(MergeTest, GML5SumsAreF32WhateverTheGradientIs) {
   Program half = two_layers();
   half.tensors[6].dtype = DType::BF16;
-  const Program program = merged(half, Merge{.micro_steps = 2});
+  const Program program = merged_by(half, Merge{.micro_steps = 2});
   EXPECT_EQ(tensor_called(program, "a.grad.merged").dtype, DType::F32);
   // 8 elements: reads 2 bytes, writes 4; then also reads the 4 of the sum.
   EXPECT_EQ(op_called(program, "a.grad.accumulate@0").bytes(), Bytes(8 * 6));
   EXPECT_EQ(op_called(program, "a.grad.accumulate@1").bytes(), Bytes(8 * 10));
   const Merge in_half{.micro_steps = 2, .dtype = DType::BF16};
-  EXPECT_EQ(tensor_called(merged(half, in_half), "a.grad.merged").dtype, DType::BF16);
+  EXPECT_EQ(tensor_called(merged_by(half, in_half), "a.grad.merged").dtype, DType::BF16);
 }
 
 TEST(MergeTest, GM11ACastBeforeTheOptimizerGoes) {
@@ -120,7 +120,7 @@ TEST(MergeTest, GM11ACastBeforeTheOptimizerGoes) {
     editor.insert_before(kBUpdate, {op_of(editor.new_op_id(), "a.cast", phase, {kAGrad},
                                           {TensorId{10}}, Accumulate{true, Rational(1)})});
     editor.rename_use(kAUpdate, kAGrad, TensorId{10});
-    const Program result = merged(std::move(editor).commit(), Merge{.micro_steps = 2});
+    const Program result = merged_by(std::move(editor).commit(), Merge{.micro_steps = 2});
     EXPECT_EQ(names(result).find("a.cast"), std::string::npos) << names(result);
     const TensorId sum = tensor_called(result, "a.grad.merged").id;
     EXPECT_EQ(result.op(kAUpdate).reads.front(), sum);
@@ -130,7 +130,7 @@ TEST(MergeTest, GM11ACastBeforeTheOptimizerGoes) {
 }
 
 TEST(MergeTest, GM8TheOptimizerReadsTheSums) {
-  const Program program = merged(two_layers(), Merge{.micro_steps = 2});
+  const Program program = merged_by(two_layers(), Merge{.micro_steps = 2});
   const TensorId sum = tensor_called(program, "a.grad.merged").id;
   EXPECT_EQ(program.op(kAUpdate).reads, (std::vector{sum, kA, kAState}));
   for (const Op& op : program.ops) {
@@ -145,7 +145,7 @@ TEST(MergeTest, GML5TheOptimizerPaysForTheWidthOfTheSums) {
   ProgramEditor editor(std::move(half));
   editor.insert_before(kBUpdate,
                        {op_of(editor.new_op_id(), "clip", Phase::Optimizer, {kAGrad}, {kAGrad})});
-  const Program result = merged(std::move(editor).commit(), Merge{.micro_steps = 2});
+  const Program result = merged_by(std::move(editor).commit(), Merge{.micro_steps = 2});
   EXPECT_EQ(result.op(kAUpdate).bytes(), Bytes(160 + 16));
   EXPECT_EQ(op_called(result, "clip").bytes(), Bytes(160 + 32));
   EXPECT_EQ(result.op(kBUpdate).bytes(), Bytes(160));
@@ -156,14 +156,14 @@ TEST(MergeTest, GMI8ClippingInPlaceMeansTheSum) {
   ProgramEditor editor(std::move(program));
   editor.insert_before(kBUpdate,
                        {op_of(editor.new_op_id(), "clip", Phase::Optimizer, {kAGrad}, {kAGrad})});
-  const Program result = merged(std::move(editor).commit(), Merge{.micro_steps = 2});
+  const Program result = merged_by(std::move(editor).commit(), Merge{.micro_steps = 2});
   const TensorId sum = tensor_called(result, "a.grad.merged").id;
   EXPECT_EQ(op_called(result, "clip").reads, std::vector{sum});
   EXPECT_EQ(op_called(result, "clip").writes, std::vector{sum});
 }
 
 TEST(MergeTest, GMI4EverySumStartsFromNothing) {
-  const Program program = merged(two_layers(), Merge{.micro_steps = 3});
+  const Program program = merged_by(two_layers(), Merge{.micro_steps = 3});
   for (const std::string gradient : {"a.grad", "b.grad"}) {
     const TensorId sum = tensor_called(program, gradient + ".merged").id;
     // What an update left in the sum is not read: the first op that touches it overwrites it.
@@ -181,7 +181,7 @@ TEST(MergeTest, GMI4EverySumStartsFromNothing) {
 TEST(MergeTest, GMI7EachGradientIsAddedOncePerMicroStep) {
   // k = 4, two gradients: 8 accumulates. Volume (GM13): the first moves 2 V, the others 3 V; V = 48
   // B.
-  const Program program = merged(two_layers(), Merge{.micro_steps = 4});
+  const Program program = merged_by(two_layers(), Merge{.micro_steps = 4});
   std::int64_t count = 0;
   Bytes moved;
   for (const Op& op : program.ops) {
@@ -194,7 +194,7 @@ TEST(MergeTest, GMI7EachGradientIsAddedOncePerMicroStep) {
 }
 
 TEST(MergeTest, GM9AnAverageBecomesPartOfTheDebt) {
-  const Program program = merged(two_layers(), Merge{.micro_steps = 4});
+  const Program program = merged_by(two_layers(), Merge{.micro_steps = 4});
   for (const Reduction& reduction : program.reductions) {
     EXPECT_EQ(reduction.scale, Rational(1, 4));
     EXPECT_EQ(program.tensor(reduction.gradient).kind, TensorKind::Gradient);
@@ -202,7 +202,7 @@ TEST(MergeTest, GM9AnAverageBecomesPartOfTheDebt) {
 }
 
 TEST(MergeTest, GMI5ASumOwesKTimesTheAverage) {
-  const Program program = merged(two_layers(), Merge{.micro_steps = 4, .op = ReduceOp::Sum});
+  const Program program = merged_by(two_layers(), Merge{.micro_steps = 4, .op = ReduceOp::Sum});
   for (const Reduction& reduction : program.reductions) EXPECT_EQ(reduction.scale, Rational(1));
 }
 
@@ -210,7 +210,7 @@ TEST(MergeTest, PL15OneOfSeveralReductionsTakesTheAverage) {
   Program program = two_layers();
   program.groups.push_back({GroupId{1}, "pair", {Rank{0}, Rank{1}}});
   program.reductions.push_back({kAGrad, GroupId{1}, ReduceOp::Average});
-  const Program result = merged(program, Merge{.micro_steps = 4});
+  const Program result = merged_by(program, Merge{.micro_steps = 4});
   // The factors multiply, so 1/4 must stand once among the two of a.grad.
   EXPECT_EQ(result.reductions[1].scale * result.reductions[2].scale, Rational(1, 4));
 }
@@ -218,7 +218,7 @@ TEST(MergeTest, PL15OneOfSeveralReductionsTakesTheAverage) {
 TEST(MergeTest, AGradientThatOwesNothingIsAveragedInItsSum) {
   Program program = two_layers();
   program.reductions.pop_back();  // a.grad is local to each rank
-  const Program result = merged(program, Merge{.micro_steps = 4});
+  const Program result = merged_by(program, Merge{.micro_steps = 4});
   EXPECT_EQ(accumulate_of(result, "a.grad.accumulate@2").factor, Rational(1));
   EXPECT_EQ(accumulate_of(result, "a.grad.accumulate@3").factor, Rational(1, 4));
   EXPECT_EQ(accumulate_of(result, "b.grad.accumulate@3").factor, Rational(1));
@@ -238,7 +238,7 @@ TEST(MergeTest, AReaderInBackwardForcesSyncEvery) {
             "backward op second.order reads a.grad after it is reduced, so it must be reduced in "
             "every micro-step; the schedule says sync=last");
   const Program result =
-      merged(with_backward_reader(), Merge{.micro_steps = 2, .sync = SyncPoint::EveryMicroStep});
+      merged_by(with_backward_reader(), Merge{.micro_steps = 2, .sync = SyncPoint::EveryMicroStep});
   EXPECT_EQ(bucketed(result, kAGrad, SyncPoint::EveryMicroStep), kAGrad);
 }
 
@@ -253,8 +253,8 @@ TEST(MergeTest, ASharedWeightIsMergedOnceAllItsTermsAreAdded) {
                                          {kBGrad, TensorId{10}}, {TensorId{10}}, Accumulate{})});
   editor.rename_use(kAUpdate, kAGrad, TensorId{10});
   editor.remove(kBUpdate);
-  const Program result = merged(std::move(editor).commit(),
-                                Merge{.micro_steps = 2, .sync = SyncPoint::EveryMicroStep});
+  const Program result = merged_by(std::move(editor).commit(),
+                                   Merge{.micro_steps = 2, .sync = SyncPoint::EveryMicroStep});
   EXPECT_EQ(result.op(kAUpdate).reads.front(), tensor_called(result, "total.merged").id);
   EXPECT_EQ(std::ranges::count(result.tensors, TensorKind::MergedGradient, &Tensor::kind), 1);
   // Its terms' debts carry the average; a factor of its own would apply it twice.

@@ -24,6 +24,7 @@
 #include <variant>
 #include <vector>
 
+#include "tests/schedule/named.h"
 #include "tests/support/program_builder.h"
 
 namespace dovetail::schedule::verify_test {
@@ -74,18 +75,6 @@ inline Program training(const std::vector<std::int64_t>& elements, std::int32_t 
   return build.program;
 }
 
-inline TensorId tensor_named(const Program& program, const std::string& name) {
-  const auto found = std::ranges::find(program.tensors, name, &Tensor::name);
-  EXPECT_NE(found, program.tensors.end()) << name;
-  return found->id;
-}
-
-inline Op& op_named(Program& program, const std::string& name) {
-  const auto found = std::ranges::find(program.ops, name, &Op::name);
-  EXPECT_NE(found, program.ops.end()) << name;
-  return *found;
-}
-
 // One bucket per entry, each the gradients that begin with these names.
 inline Schedule buckets_of(const Program& program,
                            const std::vector<std::vector<std::string>>& layers) {
@@ -96,7 +85,7 @@ inline Schedule buckets_of(const Program& program,
     bucket.id = BucketId{static_cast<std::int32_t>(i)};
     bucket.group = kDp;
     for (const std::string& layer : layers[i]) {
-      bucket.gradients.emplace_back(verify_test::tensor_named(program, layer + ".grad"));
+      bucket.gradients.emplace_back(tensor_named(program, layer + ".grad"));
     }
     schedule.buckets.push_back(bucket);
   }

@@ -33,7 +33,7 @@ using testing::PerfettoRules;
 using testing::us;
 using traces::SpanKind;
 
-traces::Trace play(const std::string& policy, std::int32_t stages = 1) {
+traces::Trace played(const std::string& policy, std::int32_t stages = 1) {
   const std::vector<testing::Layer> layers(6, {us(10), us(20), Bytes(4000), us(5)});
   schedule::Program program = testing::chain(layers);
   if (stages > 1) {
@@ -77,7 +77,7 @@ int process_of(const traces::Trace& trace, Rank rank) {
 class DrawnTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(DrawnTest, OpensWithArrowsToCollectivesAndStallsAndWithTrueCounters) {
-  const traces::Trace trace = play(GetParam());
+  const traces::Trace trace = played(GetParam());
   const std::vector<const traces::Trace*> traces = {&trace};
   const json document = json::parse(traces::perfetto_json(traces));
   EXPECT_THAT(PerfettoRules::problems(document), ::testing::IsEmpty());
@@ -117,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(All, DrawnTest,
 
 // A pipeline's stages wait for each other: the wait says for what, and an arrow comes from there.
 TEST(DrawnPipelineTest, StallsOfStagesSayWhatTheyWaitFor) {
-  const traces::Trace trace = play("pipeline:stages=2,k=4", 2);
+  const traces::Trace trace = played("pipeline:stages=2,k=4", 2);
   const std::vector<const traces::Trace*> traces = {&trace};
   const json document = json::parse(traces::perfetto_json(traces));
   EXPECT_THAT(PerfettoRules::problems(document), ::testing::IsEmpty());

@@ -45,7 +45,7 @@ struct Played {
   std::map<std::string, double> ends;  // of each command on rank 0, its last run
 };
 
-Played play(const Program& program, const Schedule& schedule, const models::Costs& costs) {
+Played played_under(const Program& program, const Schedule& schedule, const models::Costs& costs) {
   const auto plan = schedule::lower(program, schedule).program;
   for (const schedule::Problem& problem : schedule::verify(program, plan, schedule.merge)) {
     ADD_FAILURE() << problem.message;
@@ -87,7 +87,7 @@ double o5_us(std::int32_t batch, std::int64_t large, std::int64_t small) {
     schedule.buckets[i].launch = schedule::LaunchInBatch{number};
     schedule.buckets[i].wait = WaitPoint::BeforeNextBatch;
   }
-  return play(program, schedule, testing::costs_of(machine, program)).step_us;
+  return played_under(program, schedule, testing::costs_of(machine, program)).step_us;
 }
 
 // Ready at 10, 20, ...: 10..60, then 2 each: 68. Compute ends at 50 and waits for nothing.
@@ -143,7 +143,7 @@ TEST(WaitPolicyTest, PL1PerEventIsNeverSlowerThanWholeStreamNorThatThanAllAtEnd)
         bucket.wait = wait;
         bucket.scope = scope;
       }
-      return play(program, schedule, costs);
+      return played_under(program, schedule, costs);
     };
     const Played per_event = with(WaitPoint::FirstUse, WaitScope::Event);
     const Played whole_stream = with(WaitPoint::FirstUse, WaitScope::WholeStream);
@@ -173,7 +173,7 @@ TEST(WaitPolicyTest, WithOneBucketAllOverlappingPoliciesCoincide) {
        {"", ":scope=whole-stream", ":wait=end-of-backward", ":batch=1,wait=before-next-batch"}) {
     const Schedule schedule =
         schedule::make_schedule(program, schedule::parse_policy("one-bucket" + options));
-    EXPECT_EQ(play(program, schedule, costs).step_us, 60) << options;
+    EXPECT_EQ(played_under(program, schedule, costs).step_us, 60) << options;
   }
 }
 
@@ -186,8 +186,8 @@ Played merged(SyncPoint sync) {
       testing::chain(std::vector<testing::Layer>(2, {us(0), us(10), Bytes(400), us(0)}));
   Schedule schedule = per_gradient(program);
   schedule.merge = {.micro_steps = 2, .op = schedule::ReduceOp::Average, .sync = sync};
-  return play(program, schedule,
-              testing::costs_of({.collective = testing::line(us(12), 0)}, program));
+  return played_under(program, schedule,
+                      testing::costs_of({.collective = testing::line(us(12), 0)}, program));
 }
 
 // GM14: the accumulations wait for their reductions in every micro-step: backward 20, collectives
@@ -268,7 +268,7 @@ TEST(ShardedTest, A14A24ReduceScatterUpdateAndAllGatherFollowEachOther) {
   Schedule schedule = per_gradient(program);
   schedule.buckets[0].collective = Collective::ReduceScatter;
   const models::Costs costs = scatter_6_gather_7(program);
-  const Played played = play(program, schedule, costs);
+  const Played played = played_under(program, schedule, costs);
   EXPECT_EQ(played.step_us, 27);
   EXPECT_EQ(played.ends.at("reduce-scatter bucket 0"), 16);
   EXPECT_EQ(played.ends.at("all-gather bucket 1"), 27);
@@ -285,7 +285,7 @@ TEST(ShardedTest, GatheringBeforeTheNextForwardCostsOneLayerAsMuch) {
     schedule.buckets[0].collective = Collective::ReduceScatter;
     schedule.parameters = sync;
     const models::Costs costs = scatter_6_gather_7(program);
-    EXPECT_EQ(play(program, schedule, costs).step_us, 47);
+    EXPECT_EQ(played_under(program, schedule, costs).step_us, 47);
   }
 }
 
@@ -303,7 +303,7 @@ TEST(ShardedTest, A24GatheringBeforeTheNextForwardHidesBesideIt) {
     for (Bucket& bucket : schedule.buckets) bucket.collective = Collective::ReduceScatter;
     schedule.parameters = sync;
     const models::Costs costs = scatter_6_gather_7(program);
-    return play(program, schedule, costs).step_us;
+    return played_under(program, schedule, costs).step_us;
   };
   EXPECT_EQ(step(schedule::ParameterSync::NextForward), 77);
   EXPECT_EQ(step(schedule::ParameterSync::AfterUpdate), 80);
@@ -325,8 +325,8 @@ TEST(ShardedTest, GatheringOneBlockAheadHidesBesideTheBlockBeforeIt) {
   }
   ASSERT_EQ(program.tensor(TensorId{2}).name, "l1");
   const auto played = [&](const std::string& policy) {
-    return play(program, make_schedule(program, schedule::parse_policy(policy)),
-                scatter_6_gather_7(program));
+    return played_under(program, make_schedule(program, schedule::parse_policy(policy)),
+                        scatter_6_gather_7(program));
   };
   EXPECT_EQ(played("fsdp:prefetch=1").step_us, 77);
   EXPECT_EQ(played("fsdp:prefetch=0").step_us, 97);

@@ -38,7 +38,6 @@ using schedule::Scale;
 using schedule::ScheduledProgram;
 using schedule::TensorKind;
 using schedule::WaitEvent;
-using Kind = ProblemKind;
 
 class Mutator {
  public:
@@ -105,7 +104,7 @@ class Mutator {
     commands().insert(commands().begin() + static_cast<std::ptrdiff_t>(index),
                       {CommandId{next_command_++}, stream, std::move(action)});
   }
-  Mutation mutation(std::string name, std::vector<Kind> reasons) {
+  Mutation mutation(std::string name, std::vector<ProblemKind> reasons) {
     return {std::move(name), std::move(reasons), std::move(plan_)};
   }
 
@@ -181,8 +180,9 @@ class Mutator {
     });
     if (!at) return std::nullopt;
     erase(*at);
-    return mutation("a wait of the compute stream removed",
-                    {Kind::Race, Kind::ReadBeforeReduced, Kind::ReadBeforeGathered});
+    return mutation(
+        "a wait of the compute stream removed",
+        {ProblemKind::Race, ProblemKind::ReadBeforeReduced, ProblemKind::ReadBeforeGathered});
   }
 
   // The wait of a communication stream right before a collective of gradients whose stream has no
@@ -196,7 +196,7 @@ class Mutator {
     });
     if (!at) return std::nullopt;
     erase(*at);
-    return mutation("a wait of a communication stream removed", {Kind::Race});
+    return mutation("a wait of a communication stream removed", {ProblemKind::Race});
   }
 
   // Whether an op or copy on the compute stream wrote a member of the bucket that is launched after
@@ -231,7 +231,8 @@ class Mutator {
     erase(*at);
     commands().insert(commands().begin(), moved);
     return mutation("a bucket launched before its gradients exist",
-                    {Kind::ReducedTooEarly, Kind::Race, Kind::NotReduced, Kind::ReadBeforeReduced});
+                    {ProblemKind::ReducedTooEarly, ProblemKind::Race, ProblemKind::NotReduced,
+                     ProblemKind::ReadBeforeReduced});
   }
 
   std::optional<Mutation> reduce_twice() {
@@ -242,7 +243,7 @@ class Mutator {
     });
     if (!at) return std::nullopt;
     insert(*at + 1, commands()[*at].stream, *as<RunCollective>(*at));
-    return mutation("a collective doubled", {Kind::ReducedTwice});
+    return mutation("a collective doubled", {ProblemKind::ReducedTwice});
   }
 
   std::optional<Mutation> never_reduce() {
@@ -252,8 +253,9 @@ class Mutator {
     });
     if (!at) return std::nullopt;
     erase(*at);
-    return mutation("a collective removed", {Kind::NotReduced, Kind::ReadBeforeReduced,
-                                             Kind::ReducedTooEarly, Kind::WrongReduction});
+    return mutation("a collective removed",
+                    {ProblemKind::NotReduced, ProblemKind::ReadBeforeReduced,
+                     ProblemKind::ReducedTooEarly, ProblemKind::WrongReduction});
   }
 
   // Splits the ranks into two roles of their own.
@@ -284,10 +286,11 @@ class Mutator {
     if (!second || !split_roles()) return std::nullopt;
     std::vector<Command>& other = plan_.roles.back().commands;
     std::swap(other[*first].action, other[*second].action);
-    return mutation("ranks disagree on the order of two collectives",
-                    {Kind::RankMismatch, Kind::Deadlock, Kind::Race, Kind::ReducedTooEarly,
-                     Kind::ReadBeforeReduced, Kind::WrongReduction, Kind::ReducedTwice,
-                     Kind::ReadBeforeGathered, Kind::WrongScale});
+    return mutation(
+        "ranks disagree on the order of two collectives",
+        {ProblemKind::RankMismatch, ProblemKind::Deadlock, ProblemKind::Race,
+         ProblemKind::ReducedTooEarly, ProblemKind::ReadBeforeReduced, ProblemKind::WrongReduction,
+         ProblemKind::ReducedTwice, ProblemKind::ReadBeforeGathered, ProblemKind::WrongScale});
   }
 
   std::optional<Mutation> disagree_on_kind() {
@@ -296,10 +299,11 @@ class Mutator {
     auto& other = std::get<RunCollective>(plan_.roles.back().commands[*at].action);
     other.kind =
         other.kind == Collective::AllReduce ? Collective::AllGather : Collective::AllReduce;
-    return mutation("ranks disagree on the kind of a collective",
-                    {Kind::RankMismatch, Kind::WrongReduction, Kind::ReadBeforeReduced,
-                     Kind::ReducedTwice, Kind::ReadBeforeGathered, Kind::NotReduced,
-                     Kind::WrongScale});  // of a part that was to be scattered
+    return mutation(
+        "ranks disagree on the kind of a collective",
+        {ProblemKind::RankMismatch, ProblemKind::WrongReduction, ProblemKind::ReadBeforeReduced,
+         ProblemKind::ReducedTwice, ProblemKind::ReadBeforeGathered, ProblemKind::NotReduced,
+         ProblemKind::WrongScale});  // of a part that was to be scattered
   }
 
   std::optional<Mutation> change_operation() {
@@ -311,7 +315,8 @@ class Mutator {
     if (!at) return std::nullopt;
     auto& collective = std::get<RunCollective>(commands()[*at].action);
     collective.reduce = collective.reduce == ReduceOp::Sum ? ReduceOp::Average : ReduceOp::Sum;
-    return mutation("sum and average exchanged", {Kind::WrongScale, Kind::WrongReduction});
+    return mutation("sum and average exchanged",
+                    {ProblemKind::WrongScale, ProblemKind::WrongReduction});
   }
 
   std::optional<Mutation> change_factor() {
@@ -319,7 +324,7 @@ class Mutator {
     if (!at) return std::nullopt;
     auto& scale = std::get<Scale>(commands()[*at].action);
     scale.factor = scale.factor * Rational(1, 2);
-    return mutation("a factor halved", {Kind::WrongScale});
+    return mutation("a factor halved", {ProblemKind::WrongScale});
   }
 
   std::optional<Mutation> remove_scale() {
@@ -329,14 +334,14 @@ class Mutator {
     });
     if (!at) return std::nullopt;
     erase(*at);
-    return mutation("a scale removed", {Kind::WrongScale});
+    return mutation("a scale removed", {ProblemKind::WrongScale});
   }
 
   std::optional<Mutation> overlap_members() {
     for (BucketLayout& bucket : plan_.buckets) {
       if (bucket.members.size() < 2) continue;
       bucket.members[1].offset = bucket.members[0].offset;
-      return mutation("two members of a bucket overlap", {Kind::BadLayout});
+      return mutation("two members of a bucket overlap", {ProblemKind::BadLayout});
     }
     return std::nullopt;
   }
@@ -345,7 +350,7 @@ class Mutator {
     if (plan_.buckets.empty()) return std::nullopt;
     BucketLayout& bucket = plan_.buckets.back();
     bucket.members.back().offset += bucket.size;
-    return mutation("a member outside its buffer", {Kind::BadLayout});
+    return mutation("a member outside its buffer", {ProblemKind::BadLayout});
   }
 
   // The first gradient of one bucket lies in another one as well, where its producer writes it.
@@ -365,28 +370,29 @@ class Mutator {
     to.members.push_back(doubled);
     to.size += Bytes(bytes * std::max<std::int64_t>(1, to.shards));
     // A part of a gradient cannot be a window at all.
-    return mutation("a gradient in two buckets", {Kind::ReducedTwice, Kind::BadLayout});
+    return mutation("a gradient in two buckets",
+                    {ProblemKind::ReducedTwice, ProblemKind::BadLayout});
   }
 
   std::optional<Mutation> wait_for_the_future() {
     const auto at = pick([&](std::size_t i) { return as<WaitEvent>(i) != nullptr; });
     if (!at) return std::nullopt;
     std::get<WaitEvent>(commands()[*at].action).event = EventId{next_event_};
-    return mutation("a wait for an event that nobody records", {Kind::UnrecordedEvent});
+    return mutation("a wait for an event that nobody records", {ProblemKind::UnrecordedEvent});
   }
 
   std::optional<Mutation> run_an_op_twice() {
     const auto at = pick([&](std::size_t i) { return as<RunOp>(i) != nullptr; });
     if (!at) return std::nullopt;
     insert(*at + 1, commands()[*at].stream, *as<RunOp>(*at));
-    return mutation("an op run twice", {Kind::OpOrder});
+    return mutation("an op run twice", {ProblemKind::OpOrder});
   }
 
   std::optional<Mutation> forget_an_op() {
     const auto at = pick([&](std::size_t i) { return as<RunOp>(i) != nullptr; });
     if (!at) return std::nullopt;
     erase(*at);
-    return mutation("an op not run", {Kind::OpOrder});
+    return mutation("an op not run", {ProblemKind::OpOrder});
   }
 
   // The op stays in the command list but adds nothing: its micro-step is lost.
@@ -401,7 +407,7 @@ class Mutator {
     const auto last = static_cast<std::int64_t>(sums.size()) - 1;
     Op& op = *sums[static_cast<std::size_t>(random_.between(0, last))];
     std::get<Accumulate>(op.effect).overwrite = true;
-    return mutation("a micro-step overwritten", {Kind::MissingMicroStep});
+    return mutation("a micro-step overwritten", {ProblemKind::MissingMicroStep});
   }
 
   std::optional<Mutation> forget_the_gather() {
@@ -411,7 +417,7 @@ class Mutator {
     });
     if (!at) return std::nullopt;
     erase(*at);
-    return mutation("an all-gather removed", {Kind::ReadBeforeGathered});
+    return mutation("an all-gather removed", {ProblemKind::ReadBeforeGathered});
   }
 
   std::optional<Mutation> forget_to_unpack() {
@@ -421,8 +427,9 @@ class Mutator {
     });
     if (!at) return std::nullopt;
     erase(*at);
-    return mutation("an unpack removed", {Kind::ReadBeforeReduced, Kind::ReadBeforeGathered,
-                                          Kind::NotReduced, Kind::ReducedTooEarly});
+    return mutation("an unpack removed",
+                    {ProblemKind::ReadBeforeReduced, ProblemKind::ReadBeforeGathered,
+                     ProblemKind::NotReduced, ProblemKind::ReducedTooEarly});
   }
 
   // Two communication streams, on which two ranks wait in opposite order: on rank 0 the first
@@ -442,7 +449,7 @@ class Mutator {
     const StreamId earlier = commands()[first[0]].stream;
     insert(first[1], commands()[first[1]].stream, WaitEvent{event});
     insert(first[0] + 1, earlier, RecordEvent{event});
-    return mutation("streams of two ranks wait in a circle", {Kind::Deadlock});
+    return mutation("streams of two ranks wait in a circle", {ProblemKind::Deadlock});
   }
 
   // Issues the collective at `a` and what follows it on its stream behind the one at `b`, for which
