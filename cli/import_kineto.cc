@@ -56,7 +56,7 @@ void print_buckets(std::ostream& out, const RankTrace& rank) {
   table.print(out);
 }
 
-std::string name_of(const ImportKinetoOptions& options) {
+std::string workload_name(const ImportKinetoOptions& options) {
   if (!options.name.empty()) return options.name;
   if (options.output.empty() || options.output == "-") return "step";
   return std::filesystem::path(options.output).stem().string();
@@ -74,7 +74,7 @@ void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
   const JobTrace job = imports::load_job(options.files, wanted);
   std::optional<imports::TracedWorkload> workload;
   if (!options.output.empty()) {
-    workload = imports::workload_of(job, {.name = name_of(options)});
+    workload = imports::workload_of(job, {.name = workload_name(options)});
     const std::string text = with_tool(workload->json);
     if (file.empty()) {
       out << text;

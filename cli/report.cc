@@ -54,7 +54,7 @@ Files read_files(const std::vector<std::string>& paths) {
   return files;
 }
 
-schedule::ScheduledProgram lowered(const schedule::Plan& plan, const std::string& path) {
+schedule::ScheduledProgram lowered_plan(const schedule::Plan& plan, const std::string& path) {
   schedule::Lowered made = schedule::lower(plan.program, plan.schedule);
   for (const schedule::Problem& problem :
        schedule::verify(plan.program, made.program, plan.schedule.merge)) {
@@ -70,7 +70,7 @@ void add_plans(report::Report& report, const ReportOptions& options, const Files
                                             .cluster = options.cluster,
                                             .data_dir = options.explore.inputs.data_dir},
                                            plan);
-    const schedule::ScheduledProgram program = lowered(plan, path);
+    const schedule::ScheduledProgram program = lowered_plan(plan, path);
     if (report.found) {
       add_timeline(report, path, program, machine.costs);
       continue;

@@ -47,22 +47,28 @@ if(DOVETAIL_SANITIZE)
 endif()
 target_compile_definitions(dovetail_flags INTERFACE JSON_DIAGNOSTICS=1)
 
-# Code that reads options and files, writes text or makes plans, where little is computed for long: it compiles a
-# quarter to two fifths quicker like this (docs/checks.md says at what cost).
+# Code that reads options and files, writes text or makes plans, where little is computed for long: with g++'s -Og it
+# compiles in half the time (docs/checks.md says at what cost).
 function(dovetail_cold TARGET)
-  target_compile_options(${TARGET} PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_compile_options(${TARGET} PRIVATE $<$<CONFIG:Release>:-Og>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${TARGET} PRIVATE -Wno-maybe-uninitialized)  # of variants, falsely, with -Og
+  endif()
 endfunction()
 
-# dovetail_room(base SOURCES a.cc b.cc LIBS dovetail_x [COLD|HOT]): the static library dovetail_base. HOT: code in
+# dovetail_room(base SOURCES a.cc b.cc LIBS dovetail_x [COLD|WARM|HOT]): the static library dovetail_base. WARM: code
+# that takes part in measurements, but for inner loops with options of their own: -O1. HOT: code in
 # which tests spend their time; without optimisation (build types Debug) it takes four times as long. Not so under the
 # thread sanitizer, whose few tests run in less time than optimising takes.
 function(dovetail_room NAME)
-  cmake_parse_arguments(ROOM "COLD;HOT" "" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(ROOM "COLD;WARM;HOT" "" "SOURCES;LIBS" ${ARGN})
   add_library(dovetail_${NAME} STATIC ${ROOM_SOURCES})
   target_link_libraries(dovetail_${NAME} PUBLIC dovetail_flags ${ROOM_LIBS})
   dovetail_unite(dovetail_${NAME})
   if(ROOM_COLD)
     dovetail_cold(dovetail_${NAME})
+  elseif(ROOM_WARM)
+    target_compile_options(dovetail_${NAME} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
   if(ROOM_HOT AND DOVETAIL_SANITIZE MATCHES "address")
     # Compiled otherwise than the others, and few: they have no precompiled headers.

@@ -65,7 +65,7 @@ ALLOWED_FOLDERS = {"bench": ["tests/support/*"], "schedule": ["traces/trace.h"]}
 
 # What reads or writes JSON.
 JSON_FILES = ["base/json_reader.cc", "*_json.cc", "models/*.cc", "traces/perfetto.cc",
-              "traces/compare_print.cc", "imports/kineto/workload.cc", "report/page.cc", "cli/*.cc", "tests/*", "bench/*"]
+              "traces/compare_print.cc", "report/page.cc", "cli/*.cc", "tests/*", "bench/*"]
 EXECUTORS = ["exec/cpu/*", "exec/cuda/*", "exec/launch/*", "exec/calibrate*", "tests/exec/*",
              "tests/emulated/*"]
 

@@ -16,10 +16,10 @@ cd "$(dirname "$0")/.."
 
 rate=1gbit
 workload=mlp-1000mbit
-budget=12s
-op_steps=10
-rounds=3
-steps=4
+budget=8s
+op_steps=6
+rounds=2
+steps=6
 if [[ ${1:-} == --short ]]; then
   budget=3s
   op_steps=3

@@ -26,6 +26,10 @@ constexpr std::size_t kFewestCalm = 8;  // collectives that met no absence
 constexpr std::size_t kCalmShare = 4;   // of ops a fourth must have met none
 constexpr std::int32_t kFewestSteps = 3;
 constexpr std::int32_t kMostSteps = 500;
+// Steps alone, each time: a second of them, within these bounds.
+constexpr double kAloneNs = 1e9;
+constexpr std::int32_t kFewestAlone = 4;
+constexpr std::int32_t kMostAlone = 10;
 
 schedule::ScheduledProgram backward_only(const schedule::ScheduledProgram& plan) {
   schedule::ScheduledProgram backward = without_communication(plan);
@@ -160,8 +164,17 @@ std::vector<RankContention> measure_contention(Rig& rig, const schedule::Schedul
   const Rank rank = rig.exchange().rank;
   rig.exchange().barrier();
   const std::int64_t begin_ns = now_ns();
-  const RunOptions lone_steps = {.warmup = 2, .steps = 10};
-  std::vector<Timing> lone_timings = run(backward, rank, backend, lone_steps).timings;
+  std::vector<Timing> lone_timings;
+  const auto run_alone = [&](std::int32_t warmup, std::int32_t count) {
+    if (count == 0) return;
+    const RankResult alone = run(backward, rank, backend, {.warmup = warmup, .steps = count});
+    lone_timings.insert(lone_timings.end(), alone.timings.begin(), alone.timings.end());
+  };
+  run_alone(1, kFewestAlone);
+  const auto alone = static_cast<std::int32_t>(std::clamp<double>(
+      std::ceil(kAloneNs / std::max(1.0, largest(rig, baseline_of(lone_timings).step_ns))),
+      kFewestAlone, kMostAlone));
+  run_alone(0, alone - kFewestAlone);
   const Duration lone = measure_queue(rig, schedule::Collective::AllReduce, options.bytes,
                                       kFewestCollectives * 2, kFewestCollectives);
 
@@ -189,8 +202,7 @@ std::vector<RankContention> measure_contention(Rig& rig, const schedule::Schedul
 
   // Before and after, so that a machine which drifts meanwhile shows up as little as may be.
   rig.exchange().barrier();
-  const std::vector<Timing> after = run(backward, rank, backend, lone_steps).timings;
-  lone_timings.insert(lone_timings.end(), after.begin(), after.end());
+  run_alone(1, alone);
   const traces::CoreRecord record = rig.yardstick().record(begin_ns, now_ns());
   const auto there = [&](const std::vector<Timing>& timings) {
     return without_absences(timings, record, begin_ns);

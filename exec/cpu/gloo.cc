@@ -204,7 +204,7 @@ class NoSigpipe {
   sigset_t before_{};
 };
 
-void add(void* sum, const void* left, const void* right, std::size_t count) {
+void add_floats(void* sum, const void* left, const void* right, std::size_t count) {
   auto* s = static_cast<float*>(sum);
   const auto* a = static_cast<const float*>(left);
   const auto* b = static_cast<const float*>(right);
@@ -233,7 +233,7 @@ class GlooTransport final : public Transport {
     guard(label, [&] {
       gloo::AllreduceOptions options(mesh_);
       options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
-      options.setReduceFunction(add);
+      options.setReduceFunction(add_floats);
       options.setTag(++calls_);
       options.setOutput(data.data(), data.size());
       gloo::allreduce(options);
@@ -296,7 +296,7 @@ class GlooTransport final : public Transport {
       out->send(next, slot, send * bytes, bytes);
       in->waitRecv();
       float* sum = data.data() + receive * segment;
-      add(sum, sum, arrived.data(), segment);
+      add_floats(sum, sum, arrived.data(), segment);
       out->waitSend();
     }
   }

@@ -25,7 +25,7 @@ constexpr std::int64_t kMostRingElements = std::int64_t{8} << 20;  // 32 MiB in 
 constexpr std::int64_t kBytesPerElement = 12;                      // two reads and one write
 constexpr std::size_t kFewestRingElements = 1024;
 
-using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using RowMajor = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 // Operands in -0.5..0.5: products of any length stay far from overflow and from denormals.
 void fill_bounded(Floats& floats) {
@@ -83,9 +83,9 @@ void run_gemm(const schedule::GemmWork& work, Workspace& workspace) {
   const Eigen::Index m = work.m;
   const Eigen::Index n = work.n;
   const Eigen::Index k = work.k;
-  const Eigen::Map<const Matrix> a(workspace.inputs.data(), m, k);
-  const Eigen::Map<const Matrix> b(workspace.inputs.data() + m * k, k, n);
-  Eigen::Map<Matrix> c(workspace.outputs.data(), m, n);
+  const Eigen::Map<const RowMajor> a(workspace.inputs.data(), m, k);
+  const Eigen::Map<const RowMajor> b(workspace.inputs.data() + m * k, k, n);
+  Eigen::Map<RowMajor> c(workspace.outputs.data(), m, n);
   for (std::int64_t i = 0; i < work.count; ++i) {
     c.noalias() = a * b;
     // The compiler must not drop a product that the next one overwrites.

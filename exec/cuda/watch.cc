@@ -16,8 +16,6 @@
 namespace dovetail::exec::cuda {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // Libraries and peers are asked this often, not at every poll.
 constexpr auto kLookEvery = std::chrono::milliseconds(1);
 constexpr auto kSleep = std::chrono::microseconds(20);
@@ -32,9 +30,9 @@ void Watch::set_library(std::function<std::string()> error, std::function<void()
 void Watch::wait(const std::function<bool()>& is_done, const std::function<std::string()>& doing,
                  Pace pace) {
   const std::int64_t begin_ns = read(options_.clock);
-  Clock::time_point looked = Clock::now();
+  std::chrono::steady_clock::time_point looked = std::chrono::steady_clock::now();
   while (!is_over(is_done, doing)) {
-    const Clock::time_point now = Clock::now();
+    const std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now();
     if (now - looked >= kLookEvery) {
       looked = now;
       look(doing);

@@ -16,7 +16,6 @@
 namespace dovetail::schedule {
 namespace {
 
-using typed::fail;
 using typed::small_number;
 using typed::Typed;
 using typed::word;
@@ -111,27 +110,29 @@ void read_option(PolicySpec& spec, const Typed& typed) {
     if (std::ranges::find(of, typed.key, &PolicyOption::key) == of.end()) continue;
     others += (others.empty() ? "" : ", ") + std::string(name(kind));
   }
-  fail(typed.policy, "unknown option \"" + std::string(typed.key) + "\"; known: " + known +
-                         (others.empty() ? "" : "; it is an option of " + others));
+  typed::fail(typed.policy, "unknown option \"" + std::string(typed.key) + "\"; known: " + known +
+                                (others.empty() ? "" : "; it is an option of " + others));
 }
 
 // What contradicts itself in any policy.
 void check_combination(const PolicySpec& spec, const TypedOptions& typed) {
   if (spec.wait == WaitPoint::BeforeNextBatch && spec.batch == 0) {
-    fail(typed.text, "wait=before-next-batch needs batch=: there are no batches to wait between");
+    typed::fail(typed.text,
+                "wait=before-next-batch needs batch=: there are no batches to wait between");
   }
   if (typed.has("tail") && spec.batch == 0) {
-    fail(typed.text, "tail= needs batch=: without batches nothing is left over");
+    typed::fail(typed.text, "tail= needs batch=: without batches nothing is left over");
   }
   for (const std::string_view key : {"sync", "average", "sums"}) {
     if (spec.merge.micro_steps > 1 || !typed.has(key) || definition_of(spec.kind).merges) continue;
-    fail(typed.text, std::string(key) + "= needs k=: there is only one micro-step");
+    typed::fail(typed.text, std::string(key) + "= needs k=: there is only one micro-step");
   }
   if (spec.wait == WaitPoint::BeforeNextBatch && spec.merge.micro_steps > 1 &&
       spec.merge.sync == SyncPoint::AfterLastMicroStep) {
-    fail(typed.text,
-         "wait=before-next-batch with sync=after: nothing is launched before the end of backward; "
-         "use sync=last");
+    typed::fail(
+        typed.text,
+        "wait=before-next-batch with sync=after: nothing is launched before the end of backward; "
+        "use sync=last");
   }
 }
 
@@ -148,7 +149,7 @@ PolicySpec named_policy(std::string_view text, std::string_view name) {
   const std::string near = nearest_word(name, names);
   std::string list;
   for (const std::string& known : names) list += (list.empty() ? "; known: " : ", ") + known;
-  fail(text, "unknown policy" + (near.empty() ? list : "; did you mean \"" + near + "\"?"));
+  typed::fail(text, "unknown policy" + (near.empty() ? list : "; did you mean \"" + near + "\"?"));
 }
 
 TypedOptions cut(std::string_view text, std::string_view rest) {
@@ -159,10 +160,10 @@ TypedOptions cut(std::string_view text, std::string_view rest) {
     rest = comma == std::string_view::npos ? "" : rest.substr(comma + 1);
     const std::size_t equals = option.find('=');
     if (equals == std::string_view::npos) {
-      fail(text, "expected key=value, found \"" + std::string(option) + "\"");
+      typed::fail(text, "expected key=value, found \"" + std::string(option) + "\"");
     }
     const std::string_view key = option.substr(0, equals);
-    if (typed.has(key)) fail(text, "option \"" + std::string(key) + "\" stands twice");
+    if (typed.has(key)) typed::fail(text, "option \"" + std::string(key) + "\" stands twice");
     typed.options.push_back({text, key, option.substr(equals + 1)});
   }
   return typed;
@@ -229,7 +230,8 @@ PolicySpec parse_policy(std::string_view text) {
   const std::size_t colon = text.find(':');
   PolicySpec spec = named_policy(text, text.substr(0, colon));
   const std::string_view rest = colon == std::string_view::npos ? "" : text.substr(colon + 1);
-  if (colon != std::string_view::npos && rest.empty()) fail(text, "expected options after ':'");
+  if (colon != std::string_view::npos && rest.empty())
+    typed::fail(text, "expected options after ':'");
   const TypedOptions typed = cut(text, rest);
   for (const Typed& option : typed.options) read_option(spec, option);
   const PolicyDefinition& policy = definition_of(spec.kind);

@@ -12,7 +12,7 @@
 namespace dovetail::schedule::reshard {
 namespace {
 
-std::int64_t elements(const std::vector<Box>& boxes) {
+std::int64_t all_elements(const std::vector<Box>& boxes) {
   std::int64_t sum = 0;
   for (const Box& box : boxes) sum += reshard::elements(box);
   return sum;
@@ -23,7 +23,8 @@ std::string name_of(Rank rank) { return "rank " + std::to_string(rank.value); }
 // What a rank's group must have in common: kind, operation and the message's whole size.
 std::string signature(const Collect& step, std::int64_t ranks) {
   const bool gathers = step.kind == Collective::AllGather;
-  const std::int64_t size = gathers ? elements(step.outgoing) * ranks : elements(step.outgoing);
+  const std::int64_t size =
+      gathers ? all_elements(step.outgoing) * ranks : all_elements(step.outgoing);
   return std::string(schedule::to_string(step.kind)) + " (" +
          std::string(schedule::to_string(step.op)) + ") of " + std::to_string(size) + " elements";
 }
