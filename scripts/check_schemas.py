@@ -5,7 +5,8 @@
   scripts/check_schemas.py --tool BUILD/dovetail
                                               also what the tool writes, and that the tool's reader
                                               rejects the mutants that the schema rejects;
-                                              --part writes or --part reads only one of both
+                                              --part writes or --part reads only one of both;
+                                              --mutants N: so many of each kind of file
   scripts/check_schemas.py FILE...            these files; their "schema" names the schema
 
 A schema is a JSON Schema of draft 2020-12. One may refer to another as "program.schema.json". Mutants
@@ -194,11 +195,8 @@ def run_tool(tool, arguments, folder):
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300)
 
 
-def check_reader(tool, arguments, name, document, rejected, folder, report):
-    """The tool refuses what the schema rejects: exit code 2 and one line."""
-    step = max(1, len(rejected) // MOST_READ)
-    chosen = rejected[::step]
-
+def check_reader(tool, arguments, name, document, chosen, folder, report):
+    """The tool refuses what the schema rejects, a list of mutants: exit code 2 and one line."""
     def read(index):
         file = pathlib.Path(folder) / f"mutant{index}.json"
         file.write_text(json.dumps(mutated(document, *chosen[index][1])))
@@ -316,9 +314,10 @@ def main():
     parser.add_argument("--tool", type=pathlib.Path)
     parser.add_argument("--part", choices=["writes", "reads"])
     parser.add_argument("files", nargs="*", type=pathlib.Path)
+    parser.add_argument("--mutants", type=int, default=MOST_READ)
     options = parser.parse_args()
-    if options.tool and os.environ.get("DOVETAIL_TOOL"):  # as in the other tests
-        options.tool = pathlib.Path(os.environ["DOVETAIL_TOOL"])
+    if options.tool and os.environ.get("DOVETAIL_TOOL"):  # as in the other tests; a build without a sanitizer
+        options.tool, options.mutants = pathlib.Path(os.environ["DOVETAIL_TOOL"]), MOST_READ
     validators = load_schemas(FOLDER)
     report = Report()
     if options.files:
@@ -342,7 +341,8 @@ def main():
             seen.add(kind)  # mutants of the first file of each kind
             rejected = check_mutants(validators, name, document, report)
             if options.tool and options.part != "writes" and kind in READERS:
-                check_reader(options.tool.resolve(), READERS[kind], name, document, rejected, folder, report)
+                chosen = rejected[::max(1, len(rejected) // options.mutants)]
+                check_reader(options.tool.resolve(), READERS[kind], name, document, chosen, folder, report)
     unseen = set(validators) - seen
     if options.tool and options.part != "reads" and unseen:
         report.problem(f"no file for the schemas: {', '.join(sorted(unseen))}")

@@ -4,7 +4,7 @@
 # ranks, prints predicted beside measured, and leaves a Perfetto file with both.
 #
 #   scripts/demo.sh             everything; about a minute and a half once built
-#   scripts/demo.sh --short     fewer steps, for tests: the same path, rougher figures
+#   scripts/demo.sh --short     fewer plans and steps, for tests: the same path, rougher figures
 #
 # As root the two ranks talk over a shaped link (scripts/testbed.sh), so that communication takes time
 # as it does between machines; otherwise they pace their traffic themselves at the same rate, which
@@ -20,17 +20,17 @@ budget=8s
 op_steps=6
 rounds=2
 steps=6
+policies=(exact torch-ddp:cap=25MiB,first=1MiB per-tensor one-bucket no-overlap)
 if [[ ${1:-} == --short ]]; then
   budget=3s
   op_steps=3
   rounds=1
   steps=2
+  policies=(exact torch-ddp:cap=25MiB,first=1MiB no-overlap)
 elif (($# > 0)); then
   echo "usage: scripts/demo.sh [--short]" >&2
   exit 2
 fi
-
-policies=(exact torch-ddp:cap=25MiB,first=1MiB per-tensor one-bucket no-overlap)
 
 headline() { printf '\n==== %s\n' "$*"; }
 

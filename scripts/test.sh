@@ -13,7 +13,8 @@
 #   asan     every test, under the address and undefined-behaviour sanitizers (the tests' own code under
 #            the former only)
 #   test     what depends on optimised code: the tests of exec/ and sim/ in the release build, every case of
-#            the property tests of exec/ and schedule/, and the tests of the front door with the release tool
+#            the property tests of exec/ and schedule/ and of predictions under disturbance, and the tests
+#            of the front door with the release tool
 #   tsan     tests of exec/, the only room with threads, under the thread sanitizer
 #   tidy     clang-tidy over the rooms (.clang-tidy, scripts/tidy.py)
 #   readme   the commands of README.md and docs/ print what they show (scripts/check_readme.py)
@@ -133,9 +134,11 @@ build() { cmake --build "$1" -j "$jobs" --target "${@:2}" -- -k 0; }
 
 # The CUDA module is built by this configuration only, and must be where there is a compiler for it.
 build_release() {
-  local cuda=AUTO
+  local cuda=AUTO cold=OFF
   { command -v nvcc || [[ -x /usr/local/cuda/bin/nvcc ]]; } >/dev/null && cuda=ON
-  configure release -D DOVETAIL_CUDA="$cuda" && build build dovetail dovetail_benchmarks exec_test exec_property_test schedule_property_test sim_test
+  [[ -e /dev/nvidiactl ]] || cold=ON
+  configure release -D DOVETAIL_CUDA="$cuda" -D DOVETAIL_CUDA_COLD="$cold" &&
+    build build dovetail dovetail_benchmarks cli_figures_test exec_test exec_property_test schedule_property_test sim_test
 }
 
 build_asan() { configure_asan && with_large_pages build build-asan all; }
