@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-#include <Eigen/Core>
+#include <Eigen/Dense>
 
 #include <algorithm>
 #include <cmath>
@@ -39,11 +39,7 @@ Eigen::Vector2d solve_non_negative(const NormalEquations& sums) {
   const Eigen::Vector2d scale(1 / std::sqrt(sums.matrix(0, 0)), 1 / std::sqrt(sums.matrix(1, 1)));
   const Eigen::Matrix2d matrix = scale.asDiagonal() * sums.matrix * scale.asDiagonal();
   const Eigen::Vector2d right = scale.cwiseProduct(sums.right);
-  // Two steps of L D L^T; Eigen's own decompositions take longer to compile than the rest of this file.
-  const double l = matrix(1, 0) / matrix(0, 0);
-  Eigen::Vector2d best;
-  best(1) = (right(1) - l * right(0)) / (matrix(1, 1) - l * matrix(0, 1));
-  best(0) = right(0) / matrix(0, 0) - l * best(1);
+  Eigen::Vector2d best = matrix.ldlt().solve(right);
   if (best.minCoeff() < 0) {
     // One coefficient is 0. The other is its column's projection, which removes right^2 from the
     // squared error and is positive, as all entries are.

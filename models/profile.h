@@ -7,7 +7,8 @@
 //                           ready_us from the start of backward, definition the place among the
 //                           model's parameters (of all gradients or of none); optionally rank1 {forward_us, ...}
 //   no_communication_step   step_us, forward_us, backward_us, optimizer_us, p10_us, p90_us: the
-//                           same step measured beside the real runs; the profile is scaled to it
+//                           same step measured beside the real runs; the profile is scaled to it.
+//                           p10_us and p90_us are at most 50 steps apart
 //   all_reduce_alone        [{bytes, us}]               one at a time
 //   all_reduce_queue_of_8   [{bytes_each, us_for_8}]    eight in a row
 //   compute_slowdown_while_communicating    {forward, backward[, backward_rank1]}

@@ -111,6 +111,7 @@ def other_names(text, names, headers):
 
 @functools.lru_cache(maxsize=None)
 def dear_includes(path):
+    """Which of the dearest headers a file includes itself."""
     return frozenset(DEAR.findall(path.read_text(encoding="utf-8")))
 
 
@@ -128,7 +129,7 @@ class File:
         self.absolute = absolute
         self.text = absolute.read_text(encoding="utf-8")
         text = RAW_STRING.sub('""', self.text)
-        self.namespaces = frozenset(NAMESPACE.findall(text))
+        self.namespaces = frozenset(f"{name}::" for name in NAMESPACE.findall(text)) or {""}
         self.names = private_names(absolute, text)
         self.headers = headers_of(absolute)
         self.dear = frozenset().union(*map(dear_includes, [absolute, *self.headers]))
@@ -143,11 +144,9 @@ class File:
         self.hides = {(namespace, name) for namespace in around
                       for name, meaning in self.names.items() if meaning == absolute}
 
-
     def meets(self, other):
         """Whether a private name of one is in the way of the other: in the same namespace, or in one around it."""
-        if not any(f"{a}::".startswith(f"{b}::") or f"{b}::".startswith(f"{a}::")
-                   for a in self.namespaces for b in other.namespaces):
+        if not any(a.startswith(b) or b.startswith(a) for a in self.namespaces for b in other.namespaces):
             return False
         return (any(self.names[name] != other.names[name] for name in self.names.keys() & other.names.keys())
                 or not self.names.keys().isdisjoint(other.calls) or not other.names.keys().isdisjoint(self.calls))

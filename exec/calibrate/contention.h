@@ -2,7 +2,8 @@
 //
 // The plan's own backward ops run step after step while the communication thread works through a
 // queue of collectives that lasts longer. Compared are, op by op, the medians with and without that
-// queue, and the collectives' times with and without the computing. With large messages this is the
+// queue (steps without it: a second of them before and after, four to ten each time), and the
+// collectives' times with and without the computing. With large messages this is the
 // contention as rates; with tiny ones (4 KiB) the extra compute time per collective is the
 // processor time that one collective takes, whatever its size.
 //
