@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -33,6 +34,8 @@ constexpr double kBitsPerByte = 8;
 
 // Largest count that a double still holds exactly, with room for sums of thousands of such values.
 constexpr double kLargest = 0x1p52;
+
+constexpr double kFarthestNs = 0x1p61;
 
 template <std::size_t N>
 double parse_with_unit(std::string_view text, const std::array<Unit, N>& units,
@@ -69,23 +72,30 @@ std::string three_digits(double value, std::string_view unit) {
   return std::string(text.data(), static_cast<std::size_t>(size)) + " " + std::string(unit);
 }
 
-Duration rounded(double ns) { return Duration(std::llround(ns)); }
-
 }  // namespace
 
 Duration operator/(Bytes bytes, BytesPerSecond rate) {
   DOVETAIL_CHECK(rate.count() > 0) << "rate " << rate.count();
-  return rounded(static_cast<double>(bytes.count()) / rate.count() * 1e9);
+  return from_ns(static_cast<double>(bytes.count()) / rate.count() * 1e9);
 }
 
 Duration operator/(Flop flop, FlopPerSecond rate) {
   DOVETAIL_CHECK(rate.count() > 0) << "rate " << rate.count();
-  return rounded(flop.count() / rate.count() * 1e9);
+  return from_ns(flop.count() / rate.count() * 1e9);
 }
 
 double to_us(Duration duration) { return static_cast<double>(duration.count()) / 1e3; }
 double to_us(Instant instant) { return to_us(instant.time_since_epoch()); }
-Duration from_us(double us) { return rounded(us * 1e3); }
+Duration from_us(double us) { return from_ns(us * 1e3); }
+
+Duration from_ns(double ns) {
+  if (!(ns < kFarthestNs)) ns = kFarthestNs;  // NaN, too
+  return Duration(std::llround(std::max(ns, -kFarthestNs)));
+}
+
+Duration stretched(Duration time, double factor) {
+  return factor == 1 ? time : from_ns(static_cast<double>(time.count()) * factor);
+}
 
 Bytes parse_bytes(std::string_view text) {
   return Bytes(static_cast<std::int64_t>(
@@ -93,7 +103,7 @@ Bytes parse_bytes(std::string_view text) {
 }
 
 Duration parse_duration(std::string_view text) {
-  return rounded(parse_with_unit(text, kTimeUnits, "a time with its unit, e.g. 1.5ms"));
+  return from_ns(parse_with_unit(text, kTimeUnits, "a time with its unit, e.g. 1.5ms"));
 }
 
 BytesPerSecond parse_bit_rate(std::string_view text) {

@@ -73,15 +73,21 @@ constexpr Bytes kib(std::int64_t n) { return Bytes(n << 10); }
 constexpr Bytes mib(std::int64_t n) { return Bytes(n << 20); }
 constexpr Bytes gib(std::int64_t n) { return Bytes(n << 30); }
 
-// Time to move or compute at a rate, rounded to the nearest nanosecond. REQUIRES: rate > 0.
+// Time to move or compute at a rate, rounded as from_ns does. REQUIRES: rate > 0.
 Duration operator/(Bytes bytes, BytesPerSecond rate);
 Duration operator/(Flop flop, FlopPerSecond rate);
 
-// Microseconds as people and JSON files write them, e.g. 12.345; and back, rounded to the nearest
-// nanosecond.
+// Longest time of one op or collective that a file may state, and that costs may come to: eleven days.
+inline constexpr Duration kLongestTime{1'000'000'000'000'000};
+
+// Microseconds as people and JSON files write them, e.g. 12.345; and back. What computes a time from
+// doubles rounds to the nearest nanosecond and ends at 2^61 ns (73 years) either way, for NaN too, so that
+// what is summed afterwards does not overflow before it is refused.
 double to_us(Duration duration);
 double to_us(Instant instant);
 Duration from_us(double us);
+Duration from_ns(double ns);
+Duration stretched(Duration time, double factor);
 
 // Readers for the command line and for JSON strings. A number without a unit, a negative number,
 // NaN and trailing text throw InputError, which says what was expected; the caller adds the place.

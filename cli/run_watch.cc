@@ -4,7 +4,6 @@
 #include "cli/run_watch.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <utility>
@@ -40,7 +39,7 @@ Duration expected_time(const RunCommandOptions& options, const std::vector<Loade
   const bool is_timed = !options.time.empty();  // how often is not known: one round
   const double steps = (options.warmup + options.steps) * (is_timed ? 1.0 : options.rounds);
   const auto busy = static_cast<double>(std::clamp<std::int64_t>(*options.job.ranks, 1, cores));
-  return Duration(std::llround(std::min(9e18, seconds * steps / busy * 1e9)));
+  return from_ns(seconds * steps / busy * 1e9);
 }
 
 void announce(const RunCommandOptions& options, Duration expected) {

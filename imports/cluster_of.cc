@@ -40,7 +40,7 @@ Points points_of(const CollectiveSeries& series) {
   Points points;
   for (Bytes bytes = kib(1); bytes <= gib(16); bytes = bytes * 2) {
     const double ns = line.ns_per_byte * static_cast<double>(bytes.count());
-    const Duration time = line.alpha + Duration(std::llround(ns));
+    const Duration time = line.alpha + from_ns(ns);
     if (time > Duration{}) points.push_back({.bytes = bytes, .isolated = time});
   }
   return points;

@@ -30,7 +30,7 @@ Spread between(const Spread& left, const Spread& right, double share) {
 
 double ns(Duration duration) { return static_cast<double>(duration.count()); }
 
-constexpr double kLongestNs = 1e15;  // eleven days
+constexpr auto kLongestNs = static_cast<double>(kLongestTime.count());
 
 // To the nearest nanosecond, and not above kLongestNs, which a steep table reaches far beyond its points.
 // REQUIRES: not negative; a cast rounds down then, and is far cheaper than a call of llround.

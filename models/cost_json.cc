@@ -20,6 +20,7 @@ namespace {
 constexpr double kLeastRate = 1;    // bytes or FLOP per second
 constexpr double kMostRate = 1e21;  // beyond any machine
 constexpr std::int64_t kMostExtent = std::int64_t{1} << 40;
+constexpr double kMostElements = 0x1p47;  // of one kernel, which moves at most 2^50 bytes
 constexpr std::array<std::string_view, 2> kHostKinds = {"inline", "async"};
 
 }  // namespace
@@ -58,6 +59,11 @@ schedule::GemmWork read_gemm(JsonObject object) {
   work.k = object.integer("k", 1, kMostExtent);
   object.ignore("count");
   work.count = object.integer_or("count", 1, 1, kMostExtent);
+  const auto m = static_cast<double>(work.m);
+  const auto n = static_cast<double>(work.n);
+  const auto k = static_cast<double>(work.k);
+  const double elements = static_cast<double>(work.count) * (m * k + k * n + m * n);
+  if (elements > kMostElements) object.value().fail("expected matrices of at most 2^47 elements");
   object.done();
   return work;
 }

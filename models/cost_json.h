@@ -24,7 +24,7 @@
 namespace dovetail::models {
 
 inline constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
-inline constexpr double kMostUs = 1e12;    // eleven days
+inline constexpr double kMostUs = kLongestTime.count() / 1e3;
 inline constexpr double kLeastUs = 0.001;  // one nanosecond: a time of 0 is a missing measurement
 
 inline constexpr std::array kCollectives = {

@@ -6,7 +6,6 @@
 #include "base/error.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <utility>
 
@@ -75,7 +74,7 @@ Costs sampled(const Costs& costs, Random& random) {
     const double factor = known.cost.spread.draw(random);
     KnownOp drawn = known;
     for (Duration& time : drawn.cost.by_class) {
-      time = Duration(std::llround(static_cast<double>(time.count()) * factor));
+      time = stretched(time, factor);
     }
     draw.ops.set(std::move(drawn));
   }

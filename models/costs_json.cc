@@ -18,7 +18,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::array kKernels = {KernelClass::Gemm, KernelClass::Memory, KernelClass::Other};
-constexpr double kMostNs = 1e15;
+constexpr double kMostNs = kMostUs * 1e3;
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 
 // ---------------------------------------------------------------------------------- writing

@@ -63,7 +63,7 @@ AlphaBetaFit fit_alpha_beta(std::span<const TimedBytes> samples) {
   const Eigen::Vector2d coefficients = solve_non_negative(normal_equations(samples));
 
   AlphaBetaFit fit;
-  fit.line = {Duration(std::llround(coefficients(0))), coefficients(1)};
+  fit.line = {from_ns(coefficients(0)), coefficients(1)};
   std::vector<double> residuals;
   for (const TimedBytes& sample : samples) {
     const double predicted =

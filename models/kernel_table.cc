@@ -76,7 +76,7 @@ std::optional<Duration> KernelTable::repetitions(const schedule::Op& op) const {
   schedule::GemmWork once = *gemm;
   once.count = unit_->gemm.count;
   if (once != unit_->gemm) return std::nullopt;
-  return unit_->time * (gemm->count / unit_->gemm.count);
+  return stretched(unit_->time, static_cast<double>(gemm->count / unit_->gemm.count));
 }
 
 std::optional<Duration> KernelTable::time(const schedule::Op& op) const {

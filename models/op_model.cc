@@ -6,7 +6,6 @@
 #include "base/error.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 #include <variant>
 
@@ -14,11 +13,6 @@ namespace dovetail::models {
 namespace {
 
 constexpr double kReachableMemory = 0.8;  // share of the nominal rate that streaming kernels reach
-
-Duration stretched(Duration time, double factor) {
-  if (factor == 1) return time;
-  return Duration(std::llround(static_cast<double>(time.count()) * factor));
-}
 
 }  // namespace
 
@@ -99,6 +93,16 @@ std::optional<OpModel::Measured> OpModel::measured(const schedule::Op& op) const
 }
 
 OpCost OpModel::price(const schedule::Op& op) const {
+  OpCost cost = by_rules(op);
+  const Duration longest = std::ranges::max(cost.by_class);
+  if (longest <= kLongestTime) return cost;
+  throw InputError("cluster " + machine + ": op " + op.name + " would take " +
+                   dovetail::to_string(longest) + "; expected at most " +
+                   dovetail::to_string(kLongestTime) + " (eleven days)");
+}
+
+// Not checked yet.
+OpCost OpModel::by_rules(const schedule::Op& op) const {
   OpCost cost{.by_class = {Duration{}}, .kernel = kernel_class(op)};
   if (std::holds_alternative<schedule::CollectiveWork>(op.work)) return cost;
   if (const auto* timed = std::get_if<schedule::TimedWork>(&op.work)) {

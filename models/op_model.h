@@ -76,7 +76,7 @@ struct OpModel {
   double skew = 0;           // kernels and passes take 1 + skew their time
   double timed_stretch = 1;  // so does timed work, where the machine is the one it was measured on
 
-  // Throws InputError when the op has no duration on this machine. An op that communicates takes no
+  // Throws InputError when the op has no duration on this machine, or one of more than kLongestTime. An op that communicates takes no
   // time here: Costs::collective has it.
   [[nodiscard]] OpCost price(const schedule::Op& op) const;
   // Whether the op's time comes from the machine's peak rates, not from anything measured.
@@ -88,6 +88,7 @@ struct OpModel {
     Duration time{};
     Spread spread;
   };
+  [[nodiscard]] OpCost by_rules(const schedule::Op& op) const;
   [[nodiscard]] std::optional<Measured> measured(const schedule::Op& op) const;
   [[nodiscard]] const PassModel* pass(const schedule::Op& op) const;
   [[nodiscard]] Duration roofline_time(const schedule::Op& op) const;

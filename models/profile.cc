@@ -16,7 +16,7 @@
 namespace dovetail::models {
 namespace {
 
-constexpr double kLongestUs = 1e12;  // eleven days
+constexpr double kLongestUs = kLongestTime.count() / 1e3;
 // How many steps' time p10 and p90 lie apart at most: of 2^20 ranks each step would wait 96 for the slowest.
 constexpr int kWidest = 50;
 constexpr std::int64_t kLargestNumel = std::int64_t{1} << 40;
@@ -94,10 +94,6 @@ void read_profile_section(JsonObject object, Profile& profile) {
   object.done();
 }
 
-Duration scaled(Duration time, double factor) {
-  return Duration(std::llround(static_cast<double>(time.count()) * factor));
-}
-
 double ratio(Duration measured, Duration profiled) {
   if (profiled <= Duration{}) return 1;
   return static_cast<double>(measured.count()) / static_cast<double>(profiled.count());
@@ -159,8 +155,7 @@ Duration interpolate(const std::vector<std::pair<Bytes, Duration>>& points, Byte
   const auto lower = upper - 1;
   const double share = static_cast<double>((at - lower->first).count()) /
                        static_cast<double>((upper->first - lower->first).count());
-  return lower->second + Duration(std::llround(
-                             share * static_cast<double>((upper->second - lower->second).count())));
+  return lower->second + stretched(upper->second - lower->second, share);
 }
 
 // Joins the two tables on the sizes of both. Beyond its own points the queue's curve runs parallel
@@ -258,7 +253,7 @@ class ProfileProgram {
     }
     std::vector<Duration> forward;
     for (const ProfiledStep& step : profile_.by_rank) {
-      forward.push_back(scaled(step.forward, scale_.forward));
+      forward.push_back(stretched(step.forward, scale_.forward));
     }
     add_op("forward", schedule::Phase::Forward, std::move(forward), {}, {loss_});
   }
@@ -277,7 +272,7 @@ class ProfileProgram {
                                       gradient.dtype, {gradient.numel}));
       std::vector<Duration> work;
       for (std::size_t rank = 0; rank < ranks; ++rank) {
-        const Duration ready = scaled(gradient.ready[rank], scale_.backward);
+        const Duration ready = stretched(gradient.ready[rank], scale_.backward);
         work.push_back(ready - done[rank]);
         done[rank] = ready;
       }
@@ -287,7 +282,7 @@ class ProfileProgram {
     }
     std::vector<Duration> rest;
     for (std::size_t rank = 0; rank < ranks; ++rank) {
-      const Duration end = scaled(profile_.by_rank[rank].backward, scale_.backward);
+      const Duration end = stretched(profile_.by_rank[rank].backward, scale_.backward);
       rest.push_back(std::max(Duration{}, end - done[rank]));
     }
     add_op("backward.rest", schedule::Phase::Backward, std::move(rest), {loss_}, {});
@@ -302,7 +297,7 @@ class ProfileProgram {
                            static_cast<double>(total.count());
       std::vector<Duration> work;
       for (const ProfiledStep& step : profile_.by_rank) {
-        work.push_back(scaled(step.optimizer, scale_.optimizer * share));
+        work.push_back(stretched(step.optimizer, scale_.optimizer * share));
       }
       add_op(profile_.gradients[i].name + ".update", schedule::Phase::Optimizer, std::move(work),
              {gradients_[i], parameters_[i]}, {parameters_[i]});

@@ -6,20 +6,15 @@
 #include "base/error.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 #include <vector>
 
 namespace dovetail::models {
 namespace {
 
-Duration times(Duration time, double factor) {
-  return Duration(std::llround(static_cast<double>(time.count()) * factor));
-}
-
 void scale(std::optional<CopyModel>& copy, double factor) {
   if (!copy) return;
-  copy->fixed = times(copy->fixed, factor);
+  copy->fixed = stretched(copy->fixed, factor);
   copy->ns_per_byte *= factor;
 }
 
@@ -33,7 +28,7 @@ OpModel slower(OpModel model, double factor) {
       rate = FlopPerSecond(rate.count() / factor);
     }
     model.compute->memory = BytesPerSecond(model.compute->memory.count() / factor);
-    model.compute->kernel_overhead = times(model.compute->kernel_overhead, factor);
+    model.compute->kernel_overhead = stretched(model.compute->kernel_overhead, factor);
   }
   return model;
 }
@@ -41,17 +36,17 @@ OpModel slower(OpModel model, double factor) {
 void scale_compute(Costs& costs, double factor) {
   OpCosts ops(slower(costs.ops.model(), factor));
   for (KnownOp known : costs.ops.known()) {
-    for (Duration& time : known.cost.by_class) time = times(time, factor);
+    for (Duration& time : known.cost.by_class) time = stretched(time, factor);
     ops.set(std::move(known));
   }
   costs.ops = std::move(ops);
   scale(costs.copies, factor);
   if (costs.scales) {
-    costs.scales->fixed = times(costs.scales->fixed, factor);
+    costs.scales->fixed = stretched(costs.scales->fixed, factor);
     costs.scales->ns_per_byte *= factor;
   }
   for (Contention& contention : costs.contention_by_class) {
-    contention.collective_cpu = times(contention.collective_cpu, factor);
+    contention.collective_cpu = stretched(contention.collective_cpu, factor);
   }
 }
 
@@ -59,11 +54,11 @@ void scale_host(Costs& costs, double factor) {
   for (Duration* const time :
        {&costs.host.run_op, &costs.host.collective, &costs.host.event, &costs.host.copy,
         &costs.host.launch_latency, &costs.host.launch_gap}) {
-    *time = times(*time, factor);
+    *time = stretched(*time, factor);
   }
   OpCosts ops(costs.ops.model());
   for (KnownOp known : costs.ops.known()) {
-    if (known.cost.host) known.cost.host = times(*known.cost.host, factor);
+    if (known.cost.host) known.cost.host = stretched(*known.cost.host, factor);
     ops.set(std::move(known));
   }
   costs.ops = std::move(ops);

@@ -20,7 +20,7 @@ struct StandIn {
 };
 
 // Ops without timed work stay as they are. Throws InputError when there is timed work and the
-// cluster has no unit kernel.
+// cluster has no unit kernel, or one so short that its repetitions could not be counted.
 StandIn stand_in(const schedule::Program& program, const Cluster& cluster);
 
 }  // namespace dovetail::models

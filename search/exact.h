@@ -27,7 +27,8 @@
 // by the latest start, then join neighbouring buckets, from the last on, where that costs no time.
 //
 // REQUIRES, everywhere: ready is non-decreasing and not negative, sizes are not negative, both have
-// the same length, costs are finite and not negative. All gradients must be allowed to share a
+// the same length, costs are finite and not negative. Throws InputError, everywhere with a linear cost,
+// where the last ready time and n buckets could add up to 2^51 ns (26 days). All gradients must be allowed to share a
 // bucket: the caller splits by process group, dtype and reduction.
 //
 // SPDX-License-Identifier: Apache-2.0

@@ -49,7 +49,12 @@ int choose_bits(const PartitionProblem& problem, std::span<const LinearPiece> pi
   // One more nanosecond a bucket covers what rounding and the lift at the knots may add.
   const double longest = last + (n + 1) * (base + 1) + slope * (static_cast<double>(total) + 1);
   const int bits = std::min(kMostBits, 60 - std::ilogb(longest));
-  DOVETAIL_CHECK(bits >= kFewestBits) << "times of up to " << longest << " ns are out of range";
+  if (bits < kFewestBits) {
+    throw InputError("the last gradient and a bucket of each would take " +
+                     dovetail::to_string(from_ns(longest)) +
+                     " in a row, which is too long to search: at most " +
+                     dovetail::to_string(Duration(std::int64_t{1} << (61 - kFewestBits))));
+  }
   return bits;
 }
 

@@ -97,6 +97,7 @@ class Compiler {
       std::int64_t& clock = host_step_[role];
       for (const Command& command : program_.roles[role].commands) {
         clock += host_cost(command).count();
+        check_run(static_cast<double>(clock) * builder_.graph().steps);
         issued_[role].push_back(clock);
       }
     }

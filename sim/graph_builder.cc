@@ -9,6 +9,18 @@
 #include "base/error.h"
 
 namespace dovetail::sim {
+namespace {
+
+constexpr Duration kLongestRun{std::int64_t{1} << 60};  // 36 years
+
+}  // namespace
+
+void check_run(double ns) {
+  if (ns <= static_cast<double>(kLongestRun.count())) return;
+  throw InputError(
+      "what hosts and ranks do in all steps would take " + dovetail::to_string(from_ns(ns)) +
+      " in a row, which is too long to simulate: at most " + dovetail::to_string(kLongestRun));
+}
 
 GraphBuilder::GraphBuilder(const Lanes& lanes, std::size_t streams, std::size_t links, Hosts hosts,
                            Graph memory)
@@ -45,6 +57,8 @@ void GraphBuilder::open_entry(const Place& place, NodeKind kind, NodeId first, s
 
 void GraphBuilder::add_node(std::int64_t work, std::int64_t release, std::int32_t slot,
                             models::KernelClass kernel) {
+  if (work >= 0) work_ns_ += static_cast<double>(work);
+  released_ = std::max(released_, release);
   graph_.work.push_back(work);
   if (hosts_limit_) graph_.release.push_back(release);
   graph_.command_node.push_back(static_cast<std::int32_t>(graph_.command_nodes.size()) - 1);
@@ -113,6 +127,8 @@ std::int32_t GraphBuilder::add_collective(std::span<const Place> places,
                                   .back_to_back = transfer.time.back_to_back.count(),
                                   .lanes = lane_set,
                                   .latency = transfer.latency.count()});
+    work_ns_ +=
+        static_cast<double>(std::max(transfer.time.isolated, transfer.time.back_to_back).count());
     add_demands(graph_.collectives.back(), places, group, transfer);
     for (const Place& each : places) {
       for (const std::int32_t lane : graph_.lane_sets[static_cast<std::size_t>(lane_set)]) {
@@ -202,6 +218,7 @@ void GraphBuilder::append_predecessors(std::size_t entry, std::int32_t node) {
 
 // All dependencies between single nodes, in both directions.
 Graph GraphBuilder::link() {
+  check_run(work_ns_ + static_cast<double>(released_));  // no engine's clock passes that
   const auto nodes = static_cast<std::size_t>(graph_.size());
   dependency_begin_.push_back(static_cast<std::int32_t>(dependencies_.size()));
   graph_.pending.assign(nodes, 0);

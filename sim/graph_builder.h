@@ -37,6 +37,9 @@ struct TransferCost {
   std::optional<std::int32_t> sender = {};
 };
 
+// Throws InputError where so many nanoseconds cannot be simulated: more than 2^60, 36 years.
+void check_run(double ns);
+
 class GraphBuilder {
  public:
   // `memory` is an old Graph whose memory is used again; `hosts_limit`: starts are held back.
@@ -59,7 +62,8 @@ class GraphBuilder {
                               const TransferCost& transfer);
 
   [[nodiscard]] Graph& graph() { return graph_; }
-  // The finished Graph. Nothing may be added after it.
+  // The finished Graph. Nothing may be added after it. Throws InputError where everything in a row would
+  // take longer than can be simulated.
   Graph link();
 
  private:
@@ -88,6 +92,8 @@ class GraphBuilder {
   const std::size_t links_;
   const bool hosts_limit_;
   Graph graph_;
+  double work_ns_ = 0;                               // of all nodes together
+  std::int64_t released_ = 0;                        // the latest release
   std::vector<std::vector<std::int32_t>> frontier_;  // [role][stream]
   std::vector<NodeId> last_collective_;              // [lane][stream]
   std::vector<std::int32_t> loaded_by_;  // of each resource: the first stream that loads it, or -1

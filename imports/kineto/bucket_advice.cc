@@ -175,9 +175,8 @@ Gain gain_of(const std::vector<Duration>& before, const std::vector<Duration>& a
   const double deviation = steps.size() < 2 ? 0 : std::sqrt(squares / (count - 1) / count);
   const double off =
       std::abs(error.step) * static_cast<double>(error.recorded_step.count()) / count;
-  const auto rounded = [](double ns) { return Duration(std::llround(ns)); };
-  return {rounded(middle), rounded(middle - 2 * deviation - off),
-          rounded(middle + 2 * deviation + off)};
+  return {from_ns(middle), from_ns(middle - 2 * deviation - off),
+          from_ns(middle + 2 * deviation + off)};
 }
 
 std::optional<BucketAdvice> bucket_advice(const JobTrace& job, const RankDiagnosis& own,

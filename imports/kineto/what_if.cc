@@ -4,17 +4,15 @@
 #include "imports/kineto/what_if.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 namespace dovetail::imports {
 namespace {
 
 Duration scaled(Duration time, Bytes bytes, Bytes of) {
-  constexpr double kLongestNs = 1e15;
   const double ns = static_cast<double>(time.count()) * static_cast<double>(bytes.count()) /
                     static_cast<double>(of.count());
-  return Duration(std::llround(std::min(ns, kLongestNs)));
+  return std::min(from_ns(ns), kLongestTime);
 }
 
 // Nothing of none.

@@ -10,6 +10,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdint>
+#include <limits>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -144,6 +146,26 @@ TEST(UnitsTest, MicrosecondsRoundTripToTheNanosecond) {
   }
   EXPECT_DOUBLE_EQ(to_us(Duration(12'345)), 12.345);
   EXPECT_DOUBLE_EQ(to_us(Instant(Duration(500))), 0.5);
+}
+
+// 2^61 ns: 73 years. Two of them still add up.
+TEST(UnitsTest, TimesFromDoublesEndWhereSumsWouldOverflow) {
+  const Duration end(std::int64_t{1} << 61);
+  EXPECT_EQ(from_ns(1.4), 1ns);
+  EXPECT_EQ(from_ns(-1.6), -2ns);
+  EXPECT_EQ(from_ns(1e30), end);
+  EXPECT_EQ(from_ns(-1e30), -end);
+  EXPECT_EQ(from_us(std::numeric_limits<double>::infinity()), end);
+  EXPECT_EQ(from_ns(std::numeric_limits<double>::quiet_NaN()), end);
+  EXPECT_EQ(Flop(1e36) / FlopPerSecond(1), end);
+  EXPECT_EQ(Bytes(std::int64_t{1} << 50) / BytesPerSecond(1e-3), end);
+}
+
+TEST(UnitsTest, AStretchedTimeIsRoundedOrLeftAlone) {
+  EXPECT_EQ(stretched(10ns, 1.26), 13ns);
+  EXPECT_EQ(stretched(kLongestTime, 1e9), Duration(std::int64_t{1} << 61));
+  const Duration odd((std::int64_t{1} << 60) + 1);  // no double holds it
+  EXPECT_EQ(stretched(odd, 1), odd);
 }
 
 TEST(UnitsTest, DividingByARateGivesTime) {

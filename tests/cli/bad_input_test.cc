@@ -40,13 +40,17 @@ class BadInputTest : public ::testing::Test {
     return path;
   }
 
-  // The shipped profile with one text replaced.
-  std::string profile_with(const std::string& from, const std::string& to) {
-    std::string text =
-        read_file(std::string(DOVETAIL_SOURCE_DIR) + "/models/workloads/mlp-1000mbit.json");
+  // A shipped file of models/ with one text replaced.
+  std::string shipped_with(const std::string& file, const std::string& from,
+                           const std::string& to) {
+    std::string text = read_file(std::string(DOVETAIL_SOURCE_DIR) + "/models/" + file);
     const std::size_t at = text.find(from);
     EXPECT_NE(at, std::string::npos) << from;
-    return write("profile.json", text.replace(at, from.size(), to));
+    return write(std::filesystem::path(file).filename().string(),
+                 text.replace(at, from.size(), to));
+  }
+  std::string profile_with(const std::string& from, const std::string& to) {
+    return shipped_with("workloads/mlp-1000mbit.json", from, to);
   }
 
   void expect_refused(const std::string& arguments, const std::string& what) {
@@ -96,9 +100,9 @@ TEST_F(BadInputTest, TruncatedJson) {
 
 TEST_F(BadInputTest, NotANumber) {
   const std::string path = profile_with("\"forward_us\": 91371.2", "\"forward_us\": NaN");
-  expect_refused("explore --workload " + path, "profile.json: not valid JSON");
+  expect_refused("explore --workload " + path, "mlp-1000mbit.json: not valid JSON");
   const std::string huge = profile_with("\"forward_us\": 91371.2", "\"forward_us\": 1e999");
-  expect_refused("explore --workload " + huge, "profile.json: not valid JSON");
+  expect_refused("explore --workload " + huge, "mlp-1000mbit.json: not valid JSON");
 }
 
 TEST_F(BadInputTest, GradientsOutOfOrder) {
@@ -108,6 +112,19 @@ TEST_F(BadInputTest, GradientsOutOfOrder) {
 }
 
 // Two ops that each read what the other writes.
+// Rates and times that files may state, but that make steps of months or centuries.
+TEST_F(BadInputTest, WhatNoStepTakes) {
+  const auto explore = [&](const std::string& from, const std::string& to) {
+    return "explore --workload resnet50 --cluster " +
+           shipped_with("clusters/a100x8.json", from, to);
+  };
+  expect_refused(explore("\"f32\": 156000000000000.0", "\"f32\": 1"),
+                 "cluster a100x8: op conv1.forward would take 2305843009 s; expected at most "
+                 "1000000 s (eleven days)");
+  expect_refused(explore("\"run_op_us\": 6", "\"run_op_us\": 1e12"),
+                 "in a row, which is too long to search: at most 2251800 s");
+}
+
 TEST_F(BadInputTest, CyclicProgram) {
   const std::string path = write("cycle.json", R"({
     "schema": "dovetail.program/1", "kind": "program", "name": "cycle", "world_size": 2,

@@ -167,6 +167,28 @@ TEST(CostsTest, SaysThatThereIsNoComputeSection) {
             "has no compute section");
 }
 
+// 2e18 FLOP at half of 1 TFLOP/s: 46 days.
+TEST(CostsTest, SaysWhichOpWouldTakeLongerThanAnyStep) {
+  const Cluster cluster = small_cluster();
+  EXPECT_EQ(error_of([&] {
+              time_of(cluster, op_of(0, GemmWork{1'000'000, 1'000'000, 1'000'000}));
+            }),
+            "cluster two: op op0 would take 4000000 s; expected at most 1000000 s (eleven days)");
+  EXPECT_NO_THROW(time_of(cluster, op_of(0, GemmWork{100'000, 1'000'000, 1'000'000})));
+}
+
+// As many repetitions as a file may state.
+TEST(CostsTest, RepetitionsOfTheUnitKernelDoNotOverflow) {
+  Cluster cluster = small_cluster();
+  const GemmWork unit{64, 64, 64};
+  cluster.unit_kernel = UnitKernel{};
+  cluster.unit_kernel->gemm = unit;
+  cluster.unit_kernel->time = kLongestTime;
+  GemmWork many = unit;
+  many.count = std::int64_t{1} << 40;
+  EXPECT_THROW(time_of(cluster, op_of(0, many)), InputError);
+}
+
 TEST(CostsTest, SaysWhichDtypesHaveAPeak) {
   Op op = op_of(0, GemmWork{8, 8, 8});
   op.dtype = DType::BF16;

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "search/exact.h"
 
+#include "base/error.h"
 #include "base/random.h"
 
 #include <gtest/gtest.h>
@@ -354,10 +355,12 @@ TEST(ExactDeathTest, RefusesACurveThatFallsAtAKnot) {
   EXPECT_DEATH(exact_partition(problem, falling), "the cost falls at 1000 B");
 }
 
-TEST(ExactDeathTest, RefusesTimesOutOfRange) {
+// A terabyte at one byte a millisecond: 32 years.
+TEST(ExactTest, RefusesTimesThatTicksCannotCount) {
   const PartitionProblem problem = problem_of({10}, {1'000'000'000'000});
-  const AffineCost slow{Duration(0), 1e6};  // a terabyte at one byte a millisecond: 32 years
-  EXPECT_DEATH(exact_partition(problem, slow), "out of range");
+  const AffineCost slow{Duration(0), 1e6};
+  EXPECT_THROW(exact_partition(problem, slow), InputError);
+  EXPECT_NO_THROW(exact_partition(problem, AffineCost{Duration(0), 1e3}));
 }
 
 TEST(ExactDeathTest, RefusesToEnumerateMoreThanTwenty) {

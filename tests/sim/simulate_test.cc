@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "schedule/lower.h"
 #include "sim/disturbed.h"
+#include "sim/graph.h"
 #include "tests/support/oracle.h"
 #include "tests/support/programs.h"
 #include "traces/metrics.h"
@@ -132,6 +133,16 @@ TEST(SimulateTest, WhatLastsTooLongForProgressInUnitsIsRefused) {
   EXPECT_GT(step_us(program, policy(program, "per-tensor"), simple), 4398046511.0);
   simple.contention.compute_slowdown = 2;
   EXPECT_THROW(step_us(program, policy(program, "per-tensor"), simple), InputError);
+}
+
+// A hundred steps of two ops of eleven days each are counted in nanoseconds; a thousand may not be.
+TEST(SimulateTest, WhatWouldOverflowTheClockIsRefused) {
+  const auto program =
+      testing::chain(std::vector<Layer>(2, {us(0), kLongestTime, Bytes(400), us(5)}));
+  const auto lowered = schedule::lower(program, policy(program, "per-tensor"));
+  const models::Costs costs = machine(program, link_of_15us());
+  EXPECT_NO_THROW(compile(lowered.program, costs, 100));
+  EXPECT_THROW(compile(lowered.program, costs, 1000), InputError);
 }
 
 // The other direction: a collective of 15 beside 10 us of compute progresses at half rate: 5 done
