@@ -108,6 +108,12 @@ class PiecewiseSolver {
 
 }  // namespace
 
+Duration rounding_of(const PartitionProblem& problem, std::span<const LinearPiece> pieces) {
+  const internal::LinearTicks cost(problem, pieces);
+  const auto units = internal::checked_total_bytes(problem) + std::ssize(problem.size);
+  return cost.duration(units);
+}
+
 Partition exact_partition(const PartitionProblem& problem, std::span<const LinearPiece> pieces) {
   const internal::LinearTicks cost(problem, pieces);
   if (problem.size.empty()) return {};

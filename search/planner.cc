@@ -401,8 +401,9 @@ Duration Planner::lower_bound() const {
   for (std::size_t rank = 0; rank < op_end_.size(); ++rank) {
     const auto problem = relaxed_problem(static_cast<std::int32_t>(rank));
     const Duration tail = shortest_reader(Rank{static_cast<std::int32_t>(rank)});
-    // A simulated collective is rounded to whole ns, one rounding per bucket at most.
-    const Duration rounding(static_cast<std::int64_t>(owed_.size()));
+    // A simulated collective is rounded to whole ns; with the optimum's own rounding that is one ns for each
+    // bucket at most. The optimum is counted in ticks.
+    const Duration rounding = Duration(std::ssize(owed_)) + rounding_of(problem, pieces);
     const Duration finish = exact_partition(problem, pieces).finish;
     bound = std::max({bound, finish + tail - rounding, op_end_[rank].back()});
   }

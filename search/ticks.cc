@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -12,7 +13,7 @@ namespace dovetail::search::internal {
 namespace {
 
 constexpr int kMostBits = 32;
-constexpr int kFewestBits = 10;  // leaves times of up to 2^51 ns, which is 26 days
+constexpr int kFewestBits = 12;  // leaves times of up to 2^49 ns; tables end at kLongestTime
 
 double value_at(const LinearPiece& piece, Bytes bytes) {
   return piece.base_ns + piece.ns_per_byte * static_cast<double>(bytes.count());
@@ -27,11 +28,12 @@ void check_pieces(std::span<const LinearPiece> pieces) {
     DOVETAIL_CHECK(piece.ns_per_byte >= 0) << "piece " << k << " falls";
     if (k == 0) continue;
     DOVETAIL_CHECK(pieces[k - 1].from < piece.from) << "pieces out of order at " << k;
-    // Continuous curves meet at a knot only up to the rounding of doubles.
+    // Continuous curves meet at a knot only up to the rounding of doubles, which is that of what is
+    // added: a steep piece begins far below nothing.
     const double here = value_at(piece, piece.from);
     const double before = value_at(pieces[k - 1], piece.from - Bytes(1));
-    DOVETAIL_CHECK(before <= here + 1e-6 + 1e-12 * std::abs(here))
-        << "the cost falls at " << piece.from;
+    const double added = std::max({std::abs(piece.base_ns), std::abs(pieces[k - 1].base_ns), here});
+    DOVETAIL_CHECK(before <= here + 1e-6 + 1e-12 * added) << "the cost falls at " << piece.from;
   }
 }
 

@@ -20,8 +20,11 @@
 #include "imports/profile_file.h"
 #include "models/cluster.h"
 #include "models/profile.h"
+#include "models/zoo.h"
 #include "schedule/plan_json.h"
+#include "schedule/policies.h"
 #include "schedule/program_json.h"
+#include "search/planner.h"
 #include "tests/fuzz/token_mutator.h"
 #include "traces/metrics.h"
 #include "traces/trace_json.h"
@@ -68,6 +71,33 @@ void read_profile(std::string_view text) {
   const schedule::Program program = models::profile_program(profile);
   DOVETAIL_CHECK(schedule::problems(program).empty());
   if (profile.collectives) static_cast<void>(models::profile_costs(profile, program));
+}
+
+// Steps of several policies are times, and none is faster than the bound.
+void plan(const schedule::Program& program, const models::Costs& costs) {
+  search::Planner planner(program, costs);
+  const Duration bound = planner.lower_bound();
+  for (const char* policy : {"per-tensor:mode=copy", "torch-ddp:cap=4MiB", "exact"}) {
+    const search::Candidate found = planner.evaluate(schedule::parse_policy(policy));
+    DOVETAIL_CHECK(found.summary.step_ns >= 0) << policy;
+    if (found.bounded) DOVETAIL_CHECK(Duration(found.summary.step_ns) >= bound) << policy;
+  }
+}
+
+// A small model on the machine that the file describes.
+void plan_on_cluster(std::string_view text) {
+  const models::Cluster cluster = models::parse_cluster("f", text);
+  if (cluster.ranks > 64) return;  // the Program lists every rank
+  const schedule::Program program =
+      models::zoo_program("mlp", {.world_size = static_cast<std::int32_t>(cluster.ranks)});
+  plan(program, models::costs_for(cluster, program));
+}
+
+void plan_profile(std::string_view text) {
+  const models::Profile profile = models::read_profile(JsonFile("f", text));
+  if (profile.world_size > 64 || profile.gradients.size() > 64 || !profile.collectives) return;
+  const schedule::Program program = models::profile_program(profile);
+  plan(program, models::profile_costs(profile, program));
 }
 
 // What the tool does with any log of collectives.
@@ -154,6 +184,8 @@ constexpr std::array kReaders = {
     FuzzedReader{"trace", read_trace},
     FuzzedReader{"cluster", read_cluster},
     FuzzedReader{"profile", read_profile},
+    FuzzedReader{"cluster-plan", plan_on_cluster},
+    FuzzedReader{"profile-plan", plan_profile},
     FuzzedReader{"nccl-tests", read_nccl_tests},
     FuzzedReader{"nccl-inspector", read_log<imports::read_nccl_inspector>},
     FuzzedReader{"flight-recorder", read_log<imports::read_flight_recorder>},

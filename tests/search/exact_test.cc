@@ -346,6 +346,16 @@ TEST(ExactDeathTest, RefusesReadyTimesThatFall) {
   EXPECT_DEATH(exact_partition(problem, kTenPlusBytes), "ready times must not fall");
 }
 
+// From 65.536 ms at 5 B to 4295 s at 12 B (found by fuzzing): the second piece begins at -51 minutes, and
+// the line through both points misses the first by the rounding of that.
+TEST(ExactTest, ASteepPieceMeetsTheOneBeforeItUpToRounding) {
+  const double slope = (4294967296e3 - 65536e3) / 7;
+  const std::vector<LinearPiece> pieces{{Bytes(0), 65536e3, 0},
+                                        {Bytes(5), 65536e3 - 5 * slope, slope}};
+  EXPECT_EQ(exact_partition(problem_of({10}, {4}), pieces).finish, Duration(65'536'010));
+  EXPECT_EQ(exact_partition(problem_of({10}, {5}), pieces).finish, Duration(65'536'010));
+}
+
 TEST(ExactDeathTest, RefusesACurveThatFallsAtAKnot) {
   const PartitionProblem problem = problem_of({10, 20}, {1, 1});
   const std::vector<LinearPiece> pieces{{Bytes(0), 100, 1}, {Bytes(1000), 99, 1}};
@@ -355,12 +365,19 @@ TEST(ExactDeathTest, RefusesACurveThatFallsAtAKnot) {
   EXPECT_DEATH(exact_partition(problem, falling), "the cost falls at 1000 B");
 }
 
+// 3 s: 2^-28 ns are the unit.
+TEST(ExactTest, SaysHowFarItMayBeOff) {
+  const std::vector<LinearPiece> pieces{{Bytes(0), 0, 0.1984}};
+  EXPECT_EQ(rounding_of(problem_of({10}, {std::int64_t{1} << 34}), pieces), Duration(64));
+  EXPECT_EQ(rounding_of(problem_of({10}, {std::int64_t{1} << 20}), pieces), Duration(0));
+}
+
 // A terabyte at one byte a millisecond: 32 years.
 TEST(ExactTest, RefusesTimesThatTicksCannotCount) {
   const PartitionProblem problem = problem_of({10}, {1'000'000'000'000});
   const AffineCost slow{Duration(0), 1e6};
   EXPECT_THROW(exact_partition(problem, slow), InputError);
-  EXPECT_NO_THROW(exact_partition(problem, AffineCost{Duration(0), 1e3}));
+  EXPECT_NO_THROW(exact_partition(problem, AffineCost{Duration(0), 1e2}));
 }
 
 TEST(ExactDeathTest, RefusesToEnumerateMoreThanTwenty) {
