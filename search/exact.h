@@ -74,7 +74,7 @@ Partition exact_partition(const PartitionProblem& problem, std::span<const Linea
 Partition exact_partition(const PartitionProblem& problem, const BucketCost& cost);
 
 // By how much the optimum of a linear cost may differ from that of the curve as it is given, for the
-// unit in which it is counted: one unit for each bucket and each byte. Nothing for most models, 64 ns
+// unit in which it is counted: one unit for each bucket and each byte. Nothing for most models, 32 ns
 // for 16 GiB that take 3 s.
 Duration rounding_of(const PartitionProblem& problem, std::span<const LinearPiece> pieces);
 
