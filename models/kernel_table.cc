@@ -76,7 +76,8 @@ std::optional<Duration> KernelTable::repetitions(const schedule::Op& op) const {
   schedule::GemmWork once = *gemm;
   once.count = unit_->gemm.count;
   if (once != unit_->gemm) return std::nullopt;
-  return stretched(unit_->time, static_cast<double>(gemm->count / unit_->gemm.count));
+  const std::int64_t repetitions = gemm->count / unit_->gemm.count;
+  return stretched(unit_->time, static_cast<double>(repetitions));
 }
 
 std::optional<Duration> KernelTable::time(const schedule::Op& op) const {
