@@ -95,12 +95,28 @@ std::int64_t rounded_mean(std::int64_t sum, std::int64_t count) {
   return (sum + count / 2) / count;  // of what is not negative
 }
 
+// The most by which a command of the last step ends after the same one `steps` steps before.
+std::int64_t moved(const Graph& graph, const Timeline& timeline, std::int32_t steps) {
+  const std::size_t entries = graph.command_nodes.size() / static_cast<std::size_t>(graph.steps);
+  const std::size_t back = entries * static_cast<std::size_t>(steps);
+  std::int64_t most = 0;
+  for (std::size_t i = graph.command_nodes.size() - entries; i < graph.command_nodes.size(); ++i) {
+    const CommandNode& entry = graph.command_nodes[i];
+    const CommandNode& before = graph.command_nodes[i - back];
+    for (std::int32_t k = 0; k < entry.count; ++k) {
+      const auto node = static_cast<std::size_t>(entry.first + k);
+      const auto earlier = static_cast<std::size_t>(before.first + k);
+      most = std::max(most, timeline.end[node] - timeline.end[earlier]);
+    }
+  }
+  return most;
+}
+
 // The average of the last steps.
 StepSummary mean_of(const Graph& graph, const Timeline& timeline, std::int32_t steps) {
-  StepSummary sum;
+  StepSummary sum{.step_ns = moved(graph, timeline, steps)};
   for (std::int32_t step = graph.steps - steps; step < graph.steps; ++step) {
     const StepSummary one = summarize(graph, timeline, step);
-    sum.step_ns += one.step_ns;
     sum.exposed_ns += one.exposed_ns;
     sum.communication_ns += one.communication_ns;
     sum.compute_ns += one.compute_ns;

@@ -31,22 +31,26 @@ schedule::ScheduledProgram plan_of(const schedule::Program& program, const std::
       .program;
 }
 
-// One gradient on two unlike ranks (us):
-//   rank 0  forward 10    backward 20                  update 5400
-//   rank 1  forward 1000  backward 4000  rest 34900    update 100     = 40000
-schedule::Program unlike_ranks() {
-  schedule::Program program = testing::chain({{us(10), us(20), Bytes(400), us(5400)}});
-  const auto set = [&](std::size_t op, std::int64_t rank1) {
+// What one rank takes, in us.
+struct RankTimes {
+  std::int64_t forward, backward, rest, update;
+};
+
+// One gradient on two unlike ranks.
+schedule::Program unlike_ranks(const RankTimes& rank0, const RankTimes& rank1) {
+  schedule::Program program =
+      testing::chain({{us(rank0.forward), us(rank0.backward), Bytes(400), us(rank0.update)}});
+  const auto set = [&](std::size_t op, std::int64_t time) {
     auto& times = std::get<schedule::TimedWork>(program.ops[op].work).by_rank;
-    times = {times.front(), us(rank1)};
+    times = {times.front(), us(time)};
   };
-  set(0, 1000);
-  set(1, 4000);
-  set(2, 100);
+  set(0, rank1.forward);
+  set(1, rank1.backward);
+  set(2, rank1.update);
   schedule::Op rest = program.ops[1];
   rest.id = OpId{100};
   rest.name = "rest";
-  rest.work = schedule::TimedWork{{us(0), us(34900)}};
+  rest.work = schedule::TimedWork{{us(rank0.rest), us(rank1.rest)}};
   rest.writes.clear();
   program.ops.insert(program.ops.begin() + 2, rest);
   return program;
@@ -61,7 +65,9 @@ schedule::Program unlike_ranks() {
 // 44900, 80000, 124900, 160000: 35100 and 44900 in turn, 40000 on average, which is what rank 1
 // computes.
 TEST(SteadyTest, StepsThatTakeTurnsAreAveragedOverTheirCycle) {
-  const schedule::Program program = unlike_ranks();
+  const schedule::Program program =
+      unlike_ranks({.forward = 10, .backward = 20, .rest = 0, .update = 5400},
+                   {.forward = 1000, .backward = 4000, .rest = 34900, .update = 100});
   testing::SimpleMachine machine;
   machine.collective = models::CollectiveTable(models::AlphaBeta{.alpha = us(34500)},
                                                models::AlphaBeta{.alpha = us(24000)});
@@ -74,6 +80,29 @@ TEST(SteadyTest, StepsThatTakeTurnsAreAveragedOverTheirCycle) {
   const traces::Trace trace = simulate(plan, costs, {.steps = 4});
   EXPECT_EQ(traces::step_times(trace),
             (std::vector<Duration>{us(44900), us(35100), us(44900), us(35100)}));
+}
+
+// The collective takes 600 after a pause, 200 right behind another one, and up to the pause more in
+// between. Step 0: rank 1's gradient is ready at 150, the collective ends at 750 and rank 0's update at
+// 950; rank 1, which waits for nothing, ends at 801. From then on rank 0 comes last: its next gradient
+// is ready at 1050, 300 after the last collective, which makes 500, and its step takes 100 + 500 + 200 =
+// 800. It gains 1 a step on rank 1, and has 99 of them to go until it waits again: in none of the steps
+// that are played. All of them end when rank 0 ends, every 800; what goes on for ever is rank 1's 801.
+TEST(SteadyTest, NoStepOnAverageIsShorterThanTheOneOfARankThatTheLastOneGainsOn) {
+  const schedule::Program program =
+      unlike_ranks({.forward = 50, .backward = 50, .rest = 0, .update = 200},
+                   {.forward = 50, .backward = 100, .rest = 650, .update = 1});
+  testing::SimpleMachine machine;
+  machine.collective = models::CollectiveTable(models::AlphaBeta{.alpha = us(600)},
+                                               models::AlphaBeta{.alpha = us(200)});
+  const models::Costs costs = testing::costs_of(machine, program);
+  const schedule::ScheduledProgram plan = plan_of(program, "per-tensor");
+  const SteadyState state = steady(plan, costs);
+  EXPECT_EQ(state.cycle, 0);
+  EXPECT_EQ(state.steps, kMostSteps);
+  EXPECT_EQ(state.summary.step_ns, 801'000);
+  const std::vector<Duration> times = traces::step_times(simulate(plan, costs, {.steps = 4}));
+  EXPECT_EQ(times, (std::vector<Duration>{us(950), us(800), us(800), us(800)}));
 }
 
 // A step that repeats at once is played twice, no more.
