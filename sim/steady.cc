@@ -112,7 +112,7 @@ std::int64_t moved(const Graph& graph, const Timeline& timeline, std::int32_t st
   return most;
 }
 
-// The average of the last steps.
+// The average of the last steps; the step time is by how much the command moved that moved most.
 StepSummary mean_of(const Graph& graph, const Timeline& timeline, std::int32_t steps) {
   StepSummary sum{.step_ns = moved(graph, timeline, steps)};
   for (std::int32_t step = graph.steps - steps; step < graph.steps; ++step) {

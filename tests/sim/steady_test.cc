@@ -56,6 +56,14 @@ schedule::Program unlike_ranks(const RankTimes& rank0, const RankTimes& rank1) {
   return program;
 }
 
+// A machine whose collectives take `isolated` after a pause, and `back_to_back` right behind another one.
+models::Costs costs_of(const schedule::Program& program, Duration isolated, Duration back_to_back) {
+  testing::SimpleMachine machine;
+  machine.collective = models::CollectiveTable(models::AlphaBeta{.alpha = isolated},
+                                               models::AlphaBeta{.alpha = back_to_back});
+  return testing::costs_of(machine, program);
+}
+
 // The collective takes 34500 after a pause, 24000 right behind another one, and up to the pause more
 // in between. Step 0: from 5000 to 39500. Rank 0's update ends at 44900, rank 1's at 40000, whose next
 // gradient is ready at 45000; rank 0's at 44930. So step 1's collective starts at 45000, 5500 behind
@@ -68,10 +76,7 @@ TEST(SteadyTest, StepsThatTakeTurnsAreAveragedOverTheirCycle) {
   const schedule::Program program =
       unlike_ranks({.forward = 10, .backward = 20, .rest = 0, .update = 5400},
                    {.forward = 1000, .backward = 4000, .rest = 34900, .update = 100});
-  testing::SimpleMachine machine;
-  machine.collective = models::CollectiveTable(models::AlphaBeta{.alpha = us(34500)},
-                                               models::AlphaBeta{.alpha = us(24000)});
-  const models::Costs costs = testing::costs_of(machine, program);
+  const models::Costs costs = costs_of(program, us(34500), us(24000));
   const schedule::ScheduledProgram plan = plan_of(program, "per-tensor");
   const SteadyState state = steady(plan, costs);
   EXPECT_EQ(state.cycle, 2);
@@ -86,16 +91,13 @@ TEST(SteadyTest, StepsThatTakeTurnsAreAveragedOverTheirCycle) {
 // between. Step 0: rank 1's gradient is ready at 150, the collective ends at 750 and rank 0's update at
 // 950; rank 1, which waits for nothing, ends at 801. From then on rank 0 comes last: its next gradient
 // is ready at 1050, 300 after the last collective, which makes 500, and its step takes 100 + 500 + 200 =
-// 800. It gains 1 a step on rank 1, and has 99 of them to go until it waits again: in none of the steps
-// that are played. All of them end when rank 0 ends, every 800; what goes on for ever is rank 1's 801.
+// 800. It gains 1 a step on rank 1, and waits again only after 99 such steps; 64 are simulated. All of
+// them end when rank 0 ends, 800 apart; what a step takes in the long run is rank 1's 801.
 TEST(SteadyTest, NoStepOnAverageIsShorterThanTheOneOfARankThatTheLastOneGainsOn) {
   const schedule::Program program =
       unlike_ranks({.forward = 50, .backward = 50, .rest = 0, .update = 200},
                    {.forward = 50, .backward = 100, .rest = 650, .update = 1});
-  testing::SimpleMachine machine;
-  machine.collective = models::CollectiveTable(models::AlphaBeta{.alpha = us(600)},
-                                               models::AlphaBeta{.alpha = us(200)});
-  const models::Costs costs = testing::costs_of(machine, program);
+  const models::Costs costs = costs_of(program, us(600), us(200));
   const schedule::ScheduledProgram plan = plan_of(program, "per-tensor");
   const SteadyState state = steady(plan, costs);
   EXPECT_EQ(state.cycle, 0);
