@@ -15,7 +15,7 @@
 // A case without a cycle within kMostSteps: the later half is averaged, and `cycle` is 0. There the rank
 // that ends last may gain on another one in every step that is played, so that the ends of steps lie
 // closer together than the other one's compute takes. Hence the step time is not the distance of those
-// ends, but the most by which the end of any command moved per step (over a cycle both are equal).
+// ends, but the most by which the end of any command moved per step (over a cycle: its shift).
 // It is no shorter than what a rank needs by itself; and where a collective takes the same after any pause
 // and nothing contends, no average over more steps is longer, since all ends are maxima of sums of
 // earlier ends. The test: tests/sim/steady_test.cc.
