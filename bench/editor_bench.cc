@@ -10,7 +10,7 @@
 // library; only ratios between rows mean something on a shared machine.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/editor.h"
+#include "lower/editor.h"
 
 #include <benchmark/benchmark.h>
 

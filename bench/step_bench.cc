@@ -40,8 +40,8 @@
 
 #include "models/cluster.h"
 #include "models/zoo.h"
-#include "schedule/lower.h"
-#include "schedule/policies.h"
+#include "lower/lower.h"
+#include "policies/policies.h"
 #include "sim/steady.h"
 #include "tests/support/benchmark_dag.h"
 #include "tests/support/placements.h"

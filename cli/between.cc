@@ -13,7 +13,7 @@
 #include <variant>
 
 #include "exec/calibrate/compute.h"
-#include "schedule/lower.h"
+#include "lower/lower.h"
 
 namespace dovetail::cli {
 namespace {

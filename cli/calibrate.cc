@@ -28,8 +28,8 @@
 #include "models/cluster.h"
 #include "models/stand_in.h"
 #include "models/workload.h"
-#include "schedule/lower.h"
-#include "schedule/policies.h"
+#include "lower/lower.h"
+#include "policies/policies.h"
 
 namespace dovetail::cli {
 namespace {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "schedule/lower.h"
-#include "schedule/policies.h"
+#include "lower/lower.h"
+#include "policies/policies.h"
 
 namespace dovetail::cli {
 namespace {

@@ -9,8 +9,8 @@
 #include <variant>
 
 #include "models/kernel_table.h"
-#include "schedule/lower.h"
-#include "schedule/policies.h"
+#include "lower/lower.h"
+#include "policies/policies.h"
 
 namespace dovetail::cli {
 

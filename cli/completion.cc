@@ -11,7 +11,7 @@
 #include "exports/export.h"
 #include "models/cluster.h"
 #include "models/workload.h"
-#include "schedule/policies.h"
+#include "policies/policies.h"
 
 namespace dovetail::cli {
 namespace {

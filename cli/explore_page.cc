@@ -10,7 +10,7 @@
 #include "cli/plan_page.h"
 #include "cli/sweep.h"
 #include "cli/text.h"
-#include "schedule/policies.h"
+#include "policies/policies.h"
 
 namespace dovetail::cli {
 namespace {

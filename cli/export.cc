@@ -11,9 +11,9 @@
 #include "cli/plan_machine.h"
 #include "cli/text.h"
 #include "exports/export.h"
-#include "schedule/lower.h"
+#include "lower/lower.h"
 #include "schedule/plan_json.h"
-#include "schedule/verify.h"
+#include "verify/verify.h"
 #include "sim/steady.h"
 
 namespace dovetail::cli {

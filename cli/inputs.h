@@ -10,7 +10,7 @@
 
 #include "models/cluster.h"
 #include "models/costs.h"
-#include "schedule/pipeline/assign.h"
+#include "lower/pipeline/assign.h"
 #include "schedule/program.h"
 
 namespace dovetail::cli {

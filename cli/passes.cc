@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "schedule/policies/definition.h"
-#include "schedule/policies/report.h"
+#include "policies/definition.h"
+#include "policies/report.h"
 #include "schedule/sharding.h"
 
 namespace dovetail::cli {

@@ -15,7 +15,7 @@
 #include "models/cluster.h"
 #include "models/costs_json.h"
 #include "models/workload.h"
-#include "schedule/policies.h"
+#include "policies/policies.h"
 #include "schedule/sharding.h"
 
 namespace dovetail::cli {

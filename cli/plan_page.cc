@@ -12,7 +12,7 @@
 #include "cli/steady_trace.h"
 #include "cli/text.h"
 #include "exports/export.h"
-#include "schedule/policies.h"
+#include "policies/policies.h"
 #include "search/sensitivity.h"
 #include "sim/interval.h"
 

@@ -15,9 +15,9 @@
 #include "cli/plan_machine.h"
 #include "cli/plan_page.h"
 #include "cli/result_pages.h"
-#include "schedule/lower.h"
+#include "lower/lower.h"
 #include "schedule/plan_json.h"
-#include "schedule/verify.h"
+#include "verify/verify.h"
 #include "traces/trace_json.h"
 
 namespace dovetail::cli {

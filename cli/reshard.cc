@@ -8,7 +8,7 @@
 #include "base/units.h"
 #include "cli/flags.h"
 #include "cli/outputs.h"
-#include "schedule/reshard/plan.h"
+#include "reshard/plan.h"
 
 #include <algorithm>
 #include <optional>

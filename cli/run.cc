@@ -35,7 +35,7 @@
 #include "exec/machine.h"
 #include "exec/measure.h"
 #include "exec/yardstick.h"
-#include "schedule/lower.h"
+#include "lower/lower.h"
 #include "schedule/plan_json.h"
 #include "traces/metrics.h"
 #include "traces/trace_json.h"

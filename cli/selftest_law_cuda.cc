@@ -12,8 +12,8 @@
 
 #include "exec/run.h"
 #include "exec/training/program.h"
-#include "schedule/lower.h"
-#include "schedule/policies.h"
+#include "lower/lower.h"
+#include "policies/policies.h"
 
 namespace dovetail::cli {
 namespace {

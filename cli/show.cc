@@ -27,12 +27,12 @@
 #include "models/cluster.h"
 #include "models/workload.h"
 #include "models/zoo.h"
-#include "schedule/lower.h"
+#include "lower/lower.h"
 #include "schedule/plan_json.h"
-#include "schedule/policies.h"
+#include "policies/policies.h"
 #include "schedule/print.h"
 #include "schedule/program_json.h"
-#include "schedule/verify.h"
+#include "verify/verify.h"
 #include "traces/trace_json.h"
 
 namespace dovetail::cli {

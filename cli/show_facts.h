@@ -13,7 +13,7 @@
 #include <string>
 
 #include "models/cluster.h"
-#include "schedule/policies.h"
+#include "policies/policies.h"
 #include "schedule/program.h"
 #include "traces/trace.h"
 

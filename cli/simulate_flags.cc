@@ -12,7 +12,7 @@
 
 #include "cli/common_flags.h"
 #include "cli/environment.h"
-#include "schedule/policies.h"
+#include "policies/policies.h"
 
 namespace dovetail::cli {
 namespace {

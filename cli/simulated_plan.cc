@@ -9,8 +9,8 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "cli/text.h"
-#include "schedule/lower.h"
-#include "schedule/verify.h"
+#include "lower/lower.h"
+#include "verify/verify.h"
 
 namespace dovetail::cli {
 

@@ -4,7 +4,7 @@
 #include "exec/legal.h"
 
 #include "base/error.h"
-#include "schedule/verify.h"
+#include "verify/verify.h"
 
 #include <algorithm>
 #include <set>

@@ -12,7 +12,7 @@
 #include "exports/python_text.h"
 #include "exports/restriction.h"
 #include "exports/writers.h"
-#include "schedule/policies.h"
+#include "policies/policies.h"
 
 #include <algorithm>
 #include <cstdint>

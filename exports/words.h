@@ -1,10 +1,10 @@
 // A policy in the words of the framework that does the same: each policy says it itself
-// (schedule/policies/definition.h).
+// (policies/definition.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "schedule/policies.h"
+#include "policies/policies.h"
 
 namespace dovetail::exports {
 

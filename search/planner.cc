@@ -10,10 +10,10 @@
 
 #include "base/error.h"
 #include "schedule/id_table.h"
-#include "schedule/lower.h"
-#include "schedule/policies/report.h"
+#include "lower/lower.h"
+#include "policies/report.h"
 #include "schedule/sharding.h"
-#include "schedule/verify.h"
+#include "verify/verify.h"
 #include "search/local_search.h"
 #include "search/step_model.h"
 

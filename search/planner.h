@@ -38,7 +38,7 @@
 #include "models/collective_table.h"
 #include "models/costs.h"
 #include "schedule/id_table.h"
-#include "schedule/policies.h"
+#include "policies/policies.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 #include "schedule/scheduled_program.h"

@@ -12,7 +12,7 @@
 #include "base/units.h"
 #include "models/costs.h"
 #include "models/scaled_costs.h"
-#include "schedule/policies.h"
+#include "policies/policies.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "schedule/lower.h"
+#include "lower/lower.h"
 #include "schedule/scheduled_program.h"
 #include "search/step_data.h"
 #include "search/step_model.h"

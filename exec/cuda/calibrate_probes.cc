@@ -4,10 +4,10 @@
 #include "exec/cuda/calibrate_probes.h"
 
 #include "base/error.h"
-#include "schedule/lower.h"
-#include "schedule/policies.h"
+#include "lower/lower.h"
+#include "policies/policies.h"
 #include "schedule/transfers.h"
-#include "schedule/verify.h"
+#include "verify/verify.h"
 
 #include <algorithm>
 #include <optional>

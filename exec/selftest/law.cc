@@ -10,9 +10,9 @@
 #include "exec/run.h"
 #include "exec/selftest/cpu.h"
 #include "exec/training/program.h"
-#include "schedule/lower.h"
-#include "schedule/policies.h"
-#include "schedule/verify.h"
+#include "lower/lower.h"
+#include "policies/policies.h"
+#include "verify/verify.h"
 
 #include <algorithm>
 #include <array>

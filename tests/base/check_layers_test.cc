@@ -91,10 +91,10 @@ TEST_F(CheckLayersTest, KeepsTheFoldersOfARoomApart) {
   EXPECT_THAT(violations(), ::testing::HasSubstr("exec/rocm has no rule"));
   write("exec/rocm/backend.cc", "#include \"exec/run.h\"\n");
   EXPECT_EQ(violations(), "ok");
-  write("schedule/lower.h", "");
-  write("schedule/verify/ops.cc", "#include \"schedule/lower.h\"\n");
+  write("lower/lower.h", "");
+  write("verify/ops.cc", "#include \"lower/lower.h\"\n");
   EXPECT_THAT(violations(),
-              ::testing::HasSubstr("schedule/verify may not include schedule/lower.h"));
+              ::testing::HasSubstr("verify may not include lower/lower.h"));
 }
 
 TEST_F(CheckLayersTest, RefusesTestCodeInTheProduct) {

@@ -31,8 +31,8 @@
 #include "exec/values/dataflow.h"
 #include "models/collective_table.h"
 #include "models/workload.h"
-#include "schedule/lower.h"
-#include "schedule/policies.h"
+#include "lower/lower.h"
+#include "policies/policies.h"
 #include "search/planner.h"
 #include "tests/cli/tool.h"
 

@@ -18,7 +18,7 @@
 #include "base/json.h"
 #include "models/profile.h"
 #include "models/workload.h"
-#include "schedule/policies.h"
+#include "policies/policies.h"
 #include "search/planner.h"
 
 namespace dovetail::cli {

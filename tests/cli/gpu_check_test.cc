@@ -19,7 +19,7 @@
 #include "base/json.h"
 #include "cli/inputs.h"
 #include "models/cluster.h"
-#include "schedule/policies.h"
+#include "policies/policies.h"
 #include "search/planner.h"
 #include "tests/cli/tool.h"
 

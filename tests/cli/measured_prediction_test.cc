@@ -21,7 +21,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/inputs.h"
-#include "schedule/policies.h"
+#include "policies/policies.h"
 #include "search/planner.h"
 
 namespace dovetail::cli {

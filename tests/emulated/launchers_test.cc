@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "exec/training/program.h"
 #include "schedule/plan_json.h"
-#include "schedule/policies.h"
+#include "policies/policies.h"
 #include "tests/cli/tool.h"
 #include "tests/exec/law.h"
 

@@ -13,7 +13,7 @@
 #include "exec/fake/fake_backend.h"
 #include "exec/launch/local_ranks.h"
 #include "exec/run.h"
-#include "schedule/verify.h"
+#include "verify/verify.h"
 #include "tests/exec/ahead.h"
 #include "tests/exec/support.h"
 

@@ -8,8 +8,8 @@
 #include "exec/cpu/tensor_memory.h"
 #include "exec/cuda/stand_in.h"
 #include "exec/cuda/transfer.h"
-#include "schedule/policies.h"
-#include "schedule/verify.h"
+#include "policies/policies.h"
+#include "verify/verify.h"
 #include "tests/exec/programs.h"
 
 #include <gmock/gmock.h>

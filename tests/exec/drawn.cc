@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "exec/legal.h"
-#include "schedule/lower.h"
-#include "schedule/verify.h"
+#include "lower/lower.h"
+#include "verify/verify.h"
 #include "tests/support/random_language.h"
 
 #include <gtest/gtest.h>

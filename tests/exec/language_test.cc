@@ -2,7 +2,7 @@
 // exact gradients, and the same plan with one command lost or changed is found out.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/policies.h"
+#include "policies/policies.h"
 #include "schedule/transfers.h"
 #include "tests/exec/programs.h"
 

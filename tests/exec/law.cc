@@ -4,7 +4,7 @@
 #include "tests/exec/law.h"
 
 #include "base/error.h"
-#include "schedule/policies.h"
+#include "policies/policies.h"
 
 #include <gtest/gtest.h>
 

@@ -7,8 +7,8 @@
 #include "exec/cpu/training_ops.h"
 #include "exec/launch/local_ranks.h"
 #include "exec/run.h"
-#include "schedule/lower.h"
-#include "schedule/verify.h"
+#include "lower/lower.h"
+#include "verify/verify.h"
 
 #include <gtest/gtest.h>
 

@@ -22,7 +22,7 @@
 #include "models/profile.h"
 #include "models/zoo.h"
 #include "schedule/plan_json.h"
-#include "schedule/policies.h"
+#include "policies/policies.h"
 #include "schedule/program_json.h"
 #include "search/planner.h"
 #include "tests/fuzz/token_mutator.h"

@@ -12,8 +12,8 @@
 #include <string_view>
 
 #include "report/page.h"
-#include "schedule/lower.h"
-#include "schedule/policies.h"
+#include "lower/lower.h"
+#include "policies/policies.h"
 #include "sim/simulate.h"
 #include "tests/support/programs.h"
 #include "tests/traces/sample.h"

@@ -6,8 +6,8 @@
 #include "tests/support/random_language.h"
 #include "base/error.h"
 #include "exec/training/program.h"
-#include "schedule/lower.h"
-#include "schedule/verify.h"
+#include "lower/lower.h"
+#include "verify/verify.h"
 #include "tests/support/cases.h"
 
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/schedule/verify_programs.h"
+#include "tests/verify/verify_programs.h"
 
 namespace dovetail::schedule::verify_test {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "models/cluster.h"
 #include "models/zoo.h"
-#include "schedule/lower.h"
-#include "schedule/policies.h"
-#include "schedule/verify.h"
+#include "lower/lower.h"
+#include "policies/policies.h"
+#include "verify/verify.h"
 #include "search/planner.h"
 #include "search/schedule_memo.h"
 #include "sim/steady.h"

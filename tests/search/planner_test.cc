@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "models/collective_table.h"
-#include "schedule/lower.h"
+#include "lower/lower.h"
 #include "tests/support/programs.h"
 
 namespace dovetail::search {

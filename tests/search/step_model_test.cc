@@ -13,9 +13,9 @@
 
 #include "models/cluster.h"
 #include "models/zoo.h"
-#include "schedule/lower.h"
-#include "schedule/policies.h"
-#include "schedule/verify.h"
+#include "lower/lower.h"
+#include "policies/policies.h"
+#include "verify/verify.h"
 #include "sim/steady.h"
 #include "tests/support/placements.h"
 #include "tests/support/programs.h"

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "schedule/verify.h"
+#include "verify/verify.h"
 #include "sim/engine.h"
 #include "sim/graph.h"
 #include "tests/support/dag_program.h"

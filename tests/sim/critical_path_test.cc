@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "schedule/lower.h"
+#include "lower/lower.h"
 #include "tests/support/programs.h"
 
 namespace dovetail::sim {

@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "base/json.h"
-#include "schedule/lower.h"
-#include "schedule/pipeline/assign.h"
-#include "schedule/policies.h"
-#include "schedule/verify.h"
+#include "lower/lower.h"
+#include "lower/pipeline/assign.h"
+#include "policies/policies.h"
+#include "verify/verify.h"
 #include "sim/simulate.h"
 #include "tests/support/perfetto_rules.h"
 #include "tests/support/programs.h"

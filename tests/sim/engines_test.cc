@@ -4,8 +4,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "schedule/lower.h"
-#include "schedule/verify.h"
+#include "lower/lower.h"
+#include "verify/verify.h"
 #include "sim/engine.h"
 #include "sim/simulate.h"
 #include "tests/sim/agreement.h"

@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "schedule/lower.h"
+#include "lower/lower.h"
 #include "schedule/plan_json.h"
-#include "schedule/policies.h"
-#include "schedule/verify.h"
+#include "policies/policies.h"
+#include "verify/verify.h"
 #include "sim/simulate.h"
 #include "tests/sim/agreement.h"
 #include "tests/support/errors.h"

@@ -8,8 +8,8 @@
 #include <numeric>
 #include <vector>
 
-#include "schedule/lower.h"
-#include "schedule/verify.h"
+#include "lower/lower.h"
+#include "verify/verify.h"
 #include "sim/interval.h"
 #include "sim/simulate.h"
 #include "tests/sim/agreement.h"

@@ -11,7 +11,7 @@
 
 #include "base/random.h"
 #include "models/costs.h"
-#include "schedule/pipeline/order.h"
+#include "lower/pipeline/order.h"
 #include "schedule/scheduled_program.h"
 #include "schedule/transfers.h"
 #include "tests/support/program_builder.h"

@@ -9,7 +9,7 @@
 #include <chrono>
 
 #include "base/error.h"
-#include "schedule/lower.h"
+#include "lower/lower.h"
 #include "sim/disturbed.h"
 #include "sim/graph.h"
 #include "tests/support/oracle.h"

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "schedule/lower.h"
+#include "lower/lower.h"
 #include "tests/sim/role_programs.h"
 #include "tests/support/programs.h"
 #include "traces/metrics.h"

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "schedule/lower.h"
-#include "schedule/verify.h"
+#include "lower/lower.h"
+#include "verify/verify.h"
 #include "sim/simulate.h"
 #include "tests/sim/agreement.h"
 #include "tests/support/oracle.h"

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "schedule/lower.h"
-#include "schedule/policies.h"
+#include "lower/lower.h"
+#include "policies/policies.h"
 #include "tests/support/programs.h"
 
 namespace dovetail::support {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "base/units.h"
-#include "schedule/pipeline/order.h"
+#include "lower/pipeline/order.h"
 
 namespace dovetail::schedule {
 

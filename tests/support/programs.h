@@ -11,7 +11,7 @@
 
 #include "base/random.h"
 #include "models/costs.h"
-#include "schedule/policies.h"
+#include "policies/policies.h"
 #include "schedule/program.h"
 
 namespace dovetail::testing {

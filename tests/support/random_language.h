@@ -13,7 +13,7 @@
 #include "base/random.h"
 #include "schedule/schedule.h"
 #include "schedule/scheduled_program.h"
-#include "schedule/verify.h"
+#include "verify/verify.h"
 
 namespace dovetail::testing {
 

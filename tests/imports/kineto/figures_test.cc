@@ -17,7 +17,7 @@
 #include "imports/kineto/step_figures.h"
 #include "imports/kineto/workload.h"
 #include "models/profile.h"
-#include "schedule/policies.h"
+#include "policies/policies.h"
 #include "tests/imports/kineto/traces.h"
 
 namespace dovetail::imports {

@@ -1,0 +1,253 @@
+// The buckets of parameters, and where they are gathered.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "lower/gather.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/count.h"
+#include "base/error.h"
+#include "lower/survey.h"
+#include "schedule/visit.h"
+
+namespace dovetail::schedule::internal {
+namespace {
+
+OpId update_of(const Program& program, BucketId parameters) {
+  for (const Op& op : program.ops) {
+    const auto* update = std::get_if<ShardUpdate>(&op.effect);
+    if (update != nullptr && update->parameters == parameters) return op.id;
+  }
+  DOVETAIL_CHECK(false) << "no update writes bucket " << parameters;
+  return {};
+}
+
+// The first and last op of the role that touch a parameter.
+struct Uses {
+  std::size_t first = kEnd;
+  std::size_t last = 0;
+};
+
+IdTable<TensorId, Uses> parameter_uses(const Draft& draft, std::int32_t role) {
+  IdTable<TensorId, Uses> uses;
+  for (const GatherPlan& plan : draft.gathers) {
+    for (const BucketMember& member : draft.out.bucket(plan.parameters).members) {
+      uses[member.tensor].first = kEnd - 1;  // wanted; no op yet
+    }
+  }
+  const Program& program = draft.program();
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    if (role_of(program, program.ops[i]) != role) continue;
+    for (const auto* list : {&program.ops[i].reads, &program.ops[i].writes}) {
+      for (const TensorId id : *list) {
+        if (uses.at(id).first == kEnd) continue;
+        uses[id] = {std::min(uses.at(id).first, i), i};
+      }
+    }
+  }
+  return uses;
+}
+
+// The first op of the role behind `position` that touches a member.
+std::size_t next_use(const Draft& draft, std::int32_t role, const BucketLayout& parameters,
+                     std::size_t position) {
+  const std::vector<Op>& ops = draft.program().ops;
+  for (std::size_t i = position + 1; i < ops.size(); ++i) {
+    if (role_of(draft.program(), ops[i]) != role) continue;
+    for (const BucketMember& member : parameters.members) {
+      if (std::ranges::count(ops[i].reads, member.tensor) > 0) return i;
+      if (std::ranges::count(ops[i].writes, member.tensor) > 0) return i;
+    }
+  }
+  return kEnd;
+}
+
+bool serves(GatherFor readers, Phase phase) {
+  if (phase == Phase::Optimizer) return false;
+  return readers == GatherFor::ForwardAndBackward ||
+         (readers == GatherFor::Forward) == (phase == Phase::Forward);
+}
+
+// Gathers before each use. Places here count from 0, the start of the step; place p + 1 is behind the
+// op at position p.
+class EachUse {
+ public:
+  EachUse(const Draft& draft, RoleDraft& role)
+      : draft_(draft), program_(draft.program()), role_(role), free_(draft.gathers.size(), 0) {
+    for (std::size_t k = 0; k < draft.gathers.size(); ++k) {
+      for (const BucketMember& member : draft.out.bucket(draft.gathers[k].parameters).members) {
+        holder_[member.tensor] = static_cast<std::int32_t>(k);
+      }
+    }
+  }
+
+  void run() {
+    for (std::int32_t step = 0; step < program_.micro_steps; ++step) {
+      find_uses(step);
+      for (const ParameterGather& gather : draft_.schedule.gathers) place(gather, step);
+    }
+  }
+
+ private:
+  // Of each bucket: first and last reader in forward and in backward of this micro-step.
+  void find_uses(std::int32_t step) {
+    uses_.assign(2 * draft_.gathers.size(), {});
+    begin_ = step == 0 ? 0 : kEnd;
+    for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+      const Op& op = program_.ops[i];
+      const bool mine = role_of(program_, op) == role_.role && op.phase != Phase::Optimizer &&
+                        (program_.micro_steps == 1 || op.micro_step == step);
+      if (!mine) continue;
+      begin_ = std::min(begin_, i);
+      for (const TensorId id : op.reads) {
+        const std::int32_t holder = holder_.at(id);
+        if (holder < 0) continue;
+        Uses& uses =
+            uses_[2 * static_cast<std::size_t>(holder) + (op.phase == Phase::Backward ? 1 : 0)];
+        uses = {std::min(uses.first, i), i};
+      }
+    }
+  }
+
+  [[nodiscard]] std::size_t plan_of(const ParameterGather& gather) const {
+    for (std::size_t k = 0; k < draft_.gathers.size(); ++k) {
+      if (draft_.schedule.buckets[draft_.gathers[k].bucket].id == gather.bucket) return k;
+    }
+    throw InputError(draft_.name(gather) + ": no bucket of this id is reduce-scattered");
+  }
+
+  void place(const ParameterGather& gather, std::int32_t step) {
+    const std::size_t plan = plan_of(gather);
+    if (draft_.buckets[draft_.gathers[plan].bucket].role != role_.role) return;
+    Uses uses;
+    for (const Phase phase : {Phase::Forward, Phase::Backward}) {
+      const Uses& in_phase = uses_[2 * plan + (phase == Phase::Backward ? 1 : 0)];
+      if (!serves(gather.readers, phase) || in_phase.first == kEnd) continue;
+      uses = {std::min(uses.first, in_phase.first), std::max(uses.last, in_phase.last)};
+    }
+    if (uses.first == kEnd) {
+      throw InputError(draft_.name(gather) + ": no op reads its parameters there");
+    }
+    const std::size_t asked = visit(
+        gather.launch, [&](const LaunchWhenReady&) { return begin_; },
+        [&](const LaunchAfterOp& after) {
+          return position_of(draft_, role_, draft_.name(gather), after.op, step) + 1;
+        },
+        [&](const LaunchAfterBackward&) { return refuse(gather, "after backward"); },
+        [&](const LaunchInBatch&) { return refuse(gather, "in a batch"); });
+    // A launch behind its reader would be no gather for it: the latest place is before it.
+    const std::size_t launch = std::min(std::max({asked, free_[plan], previous_}), uses.first);
+    previous_ = launch;
+    free_[plan] = uses.last + 1;
+    const Placement& placement = gather;
+    role_.gathers.push_back({.plan = plan,
+                             .launch_after = launch == 0 ? kEnd : launch - 1,
+                             .wait_before = uses.first,
+                             .release_after = uses.last,
+                             .placement = placement});
+  }
+
+  std::size_t refuse(const ParameterGather& gather, const char* where) const {
+    throw InputError(draft_.name(gather) + ": parameters cannot be gathered " + where);
+  }
+
+  const Draft& draft_;
+  const Program& program_;
+  RoleDraft& role_;
+  IdTable<TensorId, std::int32_t> holder_{-1};  // position in Draft::gathers
+  std::vector<Uses> uses_;                      // [plan][forward, backward]
+  std::vector<std::size_t> free_;               // of each bucket: from where it is released
+  std::size_t begin_ = 0;                       // of the micro-step
+  std::size_t previous_ = 0;
+};
+
+}  // namespace
+
+void lay_out_parameters(Draft& draft, const std::vector<ShardedBucket>& sharded) {
+  const bool each_use = draft.schedule.parameters == ParameterSync::EachUse;
+  draft.out.gather_limit = draft.schedule.gather_limit;
+  for (const ShardedBucket& bucket : sharded) {
+    const BucketLayout& gradients = draft.out.bucket(bucket.gradients);
+    BucketLayout layout = gradients;
+    layout.bucket = bucket.parameters;
+    if (each_use) {
+      layout.residence = Residence::Shard;
+    } else {
+      layout.mode = BucketMode::Copy;
+    }
+    layout.dtype = draft.program().tensor(bucket.members.front().tensor).dtype;
+    for (std::size_t i = 0; i < bucket.members.size(); ++i) {
+      const Slice& slice = bucket.members[i];
+      const Tensor& parameter = draft.program().tensor(slice.tensor);
+      if (parameter.dtype != layout.dtype) {
+        throw InputError("schedule " + draft.schedule.policy + ": the parameters of bucket " +
+                         std::to_string(bucket.gradients.value) + " mix dtypes: " + parameter.name);
+      }
+      layout.members[i] = {slice.tensor, gradients.members[i].offset, slice.first, slice.count};
+    }
+    const auto position = std::ranges::find(draft.schedule.buckets, bucket.gradients, &Bucket::id);
+    draft.gathers.push_back(
+        {.parameters = bucket.parameters,
+         .bucket = static_cast<std::size_t>(position - draft.schedule.buckets.begin()),
+         .update = update_of(draft.program(), bucket.parameters)});
+    draft.out.buckets.push_back(std::move(layout));
+  }
+}
+
+void place_gathers(const Draft& draft, RoleDraft& role) {
+  const ParameterSync sync = draft.schedule.parameters;
+  if (sync != ParameterSync::EachUse && !draft.schedule.gathers.empty()) {
+    throw InputError(draft.name(draft.schedule.gathers.front()) +
+                     ": gathers are placed one by one only where parameters are gathered " +
+                     std::string(to_string(ParameterSync::EachUse)));
+  }
+  if (sync == ParameterSync::EachUse) return EachUse(draft, role).run();
+  if (draft.gathers.empty()) return;
+  const bool next_forward = sync == ParameterSync::NextForward;
+  const IdTable<TensorId, Uses> uses = parameter_uses(draft, role.role);
+  for (std::size_t k = 0; k < draft.gathers.size(); ++k) {
+    const GatherPlan& plan = draft.gathers[k];
+    if (draft.buckets[plan.bucket].role != role.role) continue;
+    const BucketLayout& parameters = draft.out.bucket(plan.parameters);
+    Uses all;
+    for (const BucketMember& member : parameters.members) {
+      all.first = std::min(all.first, uses.at(member.tensor).first);
+      all.last = std::max(all.last, uses.at(member.tensor).last);
+    }
+    Gather gather{.plan = k,
+                  .launch_after = kEnd,
+                  .wait_before = all.first,
+                  .placement = draft.schedule.buckets[plan.bucket]};
+    if (!next_forward) {
+      const std::vector<Op>& ops = draft.program().ops;
+      const auto update = std::ranges::find(ops, plan.update, &Op::id);
+      gather.launch_after = static_cast<std::size_t>(update - ops.begin());
+      gather.wait_before = all.last > gather.launch_after
+                               ? next_use(draft, role.role, parameters, gather.launch_after)
+                               : kEnd;
+    }
+    role.gathers.push_back(gather);
+  }
+  // Launch order: of need, or of the updates.
+  std::ranges::stable_sort(role.gathers, {}, [&](const Gather& gather) {
+    return next_forward ? gather.wait_before : gather.launch_after;
+  });
+}
+
+std::string gather_report(const Draft& draft) {
+  if (draft.gathers.empty()) return {};
+  const std::string buckets = counted(draft.gathers.size(), "bucket") + " of parameters ";
+  switch (draft.schedule.parameters) {
+    case ParameterSync::AfterUpdate:
+      return "gather: " + buckets + "after their update";
+    case ParameterSync::NextForward:
+      return "gather: " + buckets + "in the next forward";
+    case ParameterSync::EachUse:
+      break;
+  }
+  return "gather: " + buckets + "before each use, " +
+         counted(draft.schedule.gathers.size(), "gather");
+}
+
+}  // namespace dovetail::schedule::internal

@@ -1,0 +1,57 @@
+// The passes of lower, in order; each is a file of lower/.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "lower/lower.h"
+
+#include "base/count.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lower/draft.h"
+#include "lower/emit.h"
+#include "lower/gather.h"
+#include "lower/launch.h"
+#include "lower/layout.h"
+#include "lower/messages.h"
+#include "lower/rewrite.h"
+#include "lower/scale.h"
+#include "lower/survey.h"
+#include "lower/wait.h"
+#include "schedule/transfers.h"
+
+namespace dovetail::schedule {
+
+using internal::Draft;
+using internal::RoleDraft;
+
+Lowered lower(Program program, const Schedule& schedule) {
+  std::vector<ShardedBucket> sharded;
+  Draft draft = internal::rewrite(std::move(program), schedule, sharded);
+  collect_debts(draft);
+  name_streams(draft);
+  lay_out(draft);
+  place_scales(draft);
+  lay_out_parameters(draft, sharded);
+  std::vector<RoleDraft> roles;
+  for (std::int32_t i = 0; i < draft.program().stages; ++i) {
+    RoleDraft& role = roles.emplace_back(survey(draft, i));
+    place_launches(draft, role);
+    place_waits(draft, role);
+    place_gathers(draft, role);
+    place_messages(draft, role);
+  }
+  draft.report.push_back(launch_report(roles));
+  draft.report.push_back(wait_report(draft));
+  if (std::string line = gather_report(draft); !line.empty()) draft.report.push_back(line);
+  if (std::string line = message_report(draft, roles); !line.empty()) draft.report.push_back(line);
+  for (const RoleDraft& role : roles) draft.out.roles.push_back(emit(draft, role));
+  link_transfers(draft.out);
+  draft.report.push_back("emit: " + counted(std::int64_t{draft.next_command}, "command") + " on " +
+                         counted(draft.out.streams.size(), "stream"));
+  return {std::move(draft.out), std::move(draft.report)};
+}
+
+}  // namespace dovetail::schedule

@@ -1,0 +1,78 @@
+// Pipeline, micro-steps, factors, shards: in this order, each only where the Schedule asks for it.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "lower/rewrite.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "base/error.h"
+#include "lower/pipeline/unroll.h"
+#include "lower/rewrite/merge.h"
+#include "lower/rewrite/scale.h"
+#include "schedule/sharding.h"
+
+namespace dovetail::schedule::internal {
+namespace {
+
+// The result of a pass, or the reason why it refused as an error.
+template <class Result>
+Result accept(std::variant<Result, Refusal> outcome, const Schedule& schedule,
+              std::vector<std::string>& report) {
+  if (const auto* refusal = std::get_if<Refusal>(&outcome)) {
+    throw InputError("schedule " + schedule.policy + ": " + refusal->reason);
+  }
+  Result result = std::get<Result>(std::move(outcome));
+  if (!result.report.empty()) report.push_back(result.report);
+  return result;
+}
+
+bool has_factors(const Program& program, const Schedule& schedule) {
+  return schedule.scale != ScaleAt::Collective || program.micro_steps > 1 ||
+         std::ranges::any_of(program.reductions, [](const Reduction& reduction) {
+           return reduction.scale != Rational();
+         });
+}
+
+// The gradient travels, or its sum over micro-steps if that is what is reduced.
+void find_travellers(Draft& draft) {
+  const Program& program = draft.program();
+  draft.travels.reserve(program.tensors.size());
+  draft.debt.reserve(program.tensors.size());
+  for (const Reduction& owed : program.reductions) draft.travels[owed.gradient] = owed.gradient;
+  if (program.micro_steps == 1 || draft.schedule.merge.sync == SyncPoint::EveryMicroStep) return;
+  for (const Tensor& tensor : program.tensors) {
+    if (tensor.merges && draft.travels.at(*tensor.merges).value >= 0) {
+      draft.travels[*tensor.merges] = tensor.id;
+    }
+  }
+}
+
+}  // namespace
+
+Draft rewrite(Program program, const Schedule& schedule, std::vector<ShardedBucket>& sharded) {
+  Draft draft{.schedule = schedule};
+  if (program.stages > 1) {
+    program = accept(split_pipeline(std::move(program), schedule), schedule, draft.report).program;
+  } else if (schedule.merge.micro_steps != 1) {
+    program = accept(merge_micro_steps(std::move(program), schedule.merge), schedule, draft.report)
+                  .program;
+  }
+  if (has_factors(program, schedule)) {
+    Folded folded = accept(fold_scaling(std::move(program), schedule), schedule, draft.report);
+    program = std::move(folded.program);
+    draft.left = std::move(folded.left);
+  }
+  if (is_sharded(schedule)) {
+    Sharded result = accept(shard_updates(std::move(program), schedule), schedule, draft.report);
+    program = std::move(result.program);
+    sharded = std::move(result.buckets);
+  }
+  draft.out.program = std::move(program);
+  draft.out.policy = schedule.policy;
+  find_travellers(draft);
+  return draft;
+}
+
+}  // namespace dovetail::schedule::internal

@@ -1,0 +1,356 @@
+// Finding the updates of each bucket, checking that they can be cut, and replacing them.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "lower/rewrite/shard.h"
+
+#include "base/count.h"
+#include "lower/editor.h"
+#include "schedule/gradient.h"
+#include "schedule/id_table.h"
+#include "lower/rewrite/shard_work.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace dovetail::schedule {
+namespace {
+
+using Refused = std::optional<Refusal>;
+
+class Sharder {
+ public:
+  Sharder(Program program, const Schedule& schedule)
+      : editor_(std::move(program)), schedule_(schedule) {}
+
+  std::variant<Sharded, Refusal> run() && {
+    for (const Bucket& bucket : schedule_.buckets) {
+      if (bucket.collective == Collective::ReduceScatter) buckets_.push_back(&bucket);
+    }
+    if (buckets_.empty()) return Sharded{std::move(editor_).commit(), {}, {}};
+    Refused refused = place_gradients();
+    if (!refused) refused = find_updates();
+    if (!refused) refused = check_other_readers();
+    if (!refused) refused = shard_norms();
+    if (!refused) refused = replace_updates();
+    if (refused) return *std::move(refused);
+    const std::string report = "shard: " + counted(updates_.size(), "update") +
+                               " became one per bucket, " + counted(sharded_.size(), "bucket");
+    return Sharded{std::move(editor_).commit(), report, std::move(sharded_)};
+  }
+
+ private:
+  // Something the updates read as a gradient, and what is known of it.
+  struct Gradient {
+    std::int64_t placed = 0;  // elements in reduce-scattered buckets
+    std::optional<TensorId> parameter;
+    std::optional<std::size_t> update;  // position of the op
+  };
+
+  [[nodiscard]] const Program& program() const { return editor_.program(); }
+  [[nodiscard]] const std::string& name_of(TensorId id) const { return program().tensor(id).name; }
+  // What the bucket holds: the gradient, or its sum over micro-steps.
+  [[nodiscard]] TensorId held(const Slice& slice) const {
+    const TensorId sum = sums_.at(slice.tensor);
+    return sum.value < 0 ? slice.tensor : sum;
+  }
+
+  Refused place_gradients() {
+    if (program().micro_steps > 1 && schedule_.merge.sync == SyncPoint::EveryMicroStep) {
+      return Refusal{
+          "sharded buckets are reduced once per step, the schedule says sync=every: a sum over "
+          "micro-steps needs whole gradients"};
+    }
+    for (const Tensor& tensor : program().tensors) {
+      if (tensor.merges) sums_[*tensor.merges] = tensor.id;
+    }
+    for (const Bucket* bucket : buckets_) {
+      for (const Slice& slice : bucket->gradients) {
+        const TensorId id = held(slice);
+        gradients_[id].placed += slice.elements(program().tensor(slice.tensor));
+        if (is_sharded_.at(id)) continue;
+        is_sharded_[id] = 1;
+        order_.push_back(id);
+      }
+    }
+    for (const TensorId id : order_) {
+      if (gradients_[id].placed == program().tensor(id).numel()) continue;
+      return Refusal{"gradient " + name_of(id) + " lies only partly in reduce-scattered buckets (" +
+                     std::to_string(gradients_[id].placed) + " of " +
+                     std::to_string(program().tensor(id).numel()) + " elements)"};
+    }
+    return std::nullopt;
+  }
+
+  Refused find_updates() {
+    for (std::size_t i = 0; i < program().ops.size(); ++i) {
+      const Op& op = program().ops[i];
+      const bool reads_shards =
+          op.phase == Phase::Optimizer &&
+          std::ranges::any_of(op.reads, [&](TensorId id) { return is_sharded_.at(id) != 0; });
+      if (!reads_shards || std::holds_alternative<GlobalNorm>(op.effect)) continue;
+      const auto* update = std::get_if<Update>(&op.effect);
+      if (update == nullptr) {
+        return Refusal{"optimizer op " + op.name + " is not known to be an update, so it needs " +
+                       "whole gradients"};
+      }
+      if (!update->elementwise) {
+        return Refusal{"update " + op.name + " is not elementwise, so it needs whole gradients"};
+      }
+      updates_.push_back(i);
+      if (Refused refused = pair_parameters(i)) return refused;
+    }
+    for (const TensorId id : order_) {
+      if (!gradients_[id].update) return Refusal{"no update reads gradient " + name_of(id)};
+    }
+    return std::nullopt;
+  }
+
+  // The i-th gradient that the update reads belongs to the i-th parameter that it writes.
+  Refused pair_parameters(std::size_t position) {
+    const Op& op = program().ops[position];
+    std::vector<TensorId> gradients;
+    for (const TensorId id : op.reads) {
+      if (is_gradient(program().tensor(id).kind)) gradients.push_back(id);
+    }
+    std::vector<TensorId> parameters;
+    for (const TensorId id : op.writes) {
+      if (program().tensor(id).kind == TensorKind::Parameter) parameters.push_back(id);
+      if (program().tensor(id).kind == TensorKind::OptimizerState) cut_[id] = 1;
+    }
+    if (gradients.size() != parameters.size()) {
+      return Refusal{"update " + op.name + " reads " + std::to_string(gradients.size()) +
+                     " gradients and writes " + std::to_string(parameters.size()) + " parameters"};
+    }
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      const Tensor& gradient = program().tensor(gradients[i]);
+      const Tensor& parameter = program().tensor(parameters[i]);
+      if (!is_sharded_.at(gradient.id)) {
+        return Refusal{"update " + op.name + " reads " + gradient.name +
+                       ", which is not reduce-scattered, beside gradients that are"};
+      }
+      if (gradients_[gradient.id].update) {
+        return Refusal{"two updates read gradient " + gradient.name};
+      }
+      if (gradient.numel() != parameter.numel() ||
+          element_size(gradient.dtype) != element_size(parameter.dtype)) {
+        return Refusal{"gradient " + gradient.name + " and parameter " + parameter.name +
+                       " do not lie alike in memory"};
+      }
+      gradients_[gradient.id].parameter = parameter.id;
+      gradients_[gradient.id].update = position;
+      cut_[parameter.id] = 1;
+    }
+    return std::nullopt;
+  }
+
+  // Ops that would take a shard for the whole: optimizer ops on cut parameters or state, and
+  // backward ops that read a gradient after its last write.
+  Refused check_other_readers() const {
+    IdTable<TensorId, char> complete;  // gradients that a later op of backward writes
+    for (std::size_t i = program().ops.size(); i-- > 0;) {
+      const Op& op = program().ops[i];
+      const bool optimizer = op.phase == Phase::Optimizer;
+      for (const auto* list : {&op.reads, &op.writes}) {
+        for (const TensorId id : *list) {
+          if (optimizer && cut_.at(id) && !is_update(i)) {
+            return Refusal{"optimizer op " + op.name + " needs the whole of " + name_of(id) +
+                           ", which is sharded"};
+          }
+        }
+      }
+      if (optimizer) continue;
+      for (const TensorId id : op.writes) complete[id] = 1;
+      for (const TensorId id : op.reads) {
+        if (is_sharded_.at(id) && !complete.at(id)) {
+          return Refusal{"backward op " + op.name + " needs the whole of " + name_of(id) +
+                         ", which is reduce-scattered"};
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] bool is_update(std::size_t position) const {
+    return std::ranges::binary_search(updates_, position);
+  }
+
+  Refused shard_norms() {
+    for (const Op& op : program().ops) {
+      const auto* norm = std::get_if<GlobalNorm>(&op.effect);
+      if (norm == nullptr || norm->shard) continue;
+      std::size_t sharded = 0;
+      std::size_t gradients = 0;
+      for (const TensorId id : op.reads) {
+        gradients += is_gradient(program().tensor(id).kind) ? 1 : 0;
+        sharded += is_sharded_.at(id) ? 1 : 0;
+      }
+      if (sharded == 0) continue;
+      if (sharded != gradients) {
+        return Refusal{"norm " + op.name + " reads both sharded and whole gradients"};
+      }
+      const bool one_group = std::ranges::all_of(
+          buckets_, [&](const Bucket* bucket) { return bucket->group == buckets_[0]->group; });
+      if (!one_group) {
+        return Refusal{"norm " + op.name + " would add up shards of different process groups"};
+      }
+      if (program().group(buckets_[0]->group).size() < 2) {
+        return Refusal{"norm " + op.name + " reads gradients that are scattered to one rank"};
+      }
+      if (Refused refused = replace_norm(op)) return refused;
+    }
+    return std::nullopt;
+  }
+
+  Refused replace_norm(const Op& op) {
+    const GroupId group = buckets_.front()->group;
+    WorkSum work;
+    if (!work.add(op.work, Share{.part = 1, .whole = program().group(group).size()})) {
+      return Refusal{"norm " + op.name + ": the work of a shard of it is not known"};
+    }
+    Op shard = op;
+    std::get<GlobalNorm>(shard.effect).shard = true;
+    shard.work = work.total();
+    const TensorId norm = op.writes.front();
+    Op sum{.id = editor_.new_op_id(),
+           .name = op.name + ".all-reduce",
+           .phase = Phase::Optimizer,
+           .dtype = op.dtype,
+           .work = CollectiveWork{.kind = Collective::AllReduce,
+                                  .group = group,
+                                  .bytes = program().tensor(norm).bytes(),
+                                  .op = ReduceOp::Sum,
+                                  .purpose = Purpose::GlobalNorm},
+           .reads = {norm},
+           .writes = {norm},
+           .stage = op.stage,
+           .micro_step = op.micro_step};
+    editor_.replace(std::move(shard));
+    editor_.insert_after(op.id, {std::move(sum)});
+    return std::nullopt;
+  }
+
+  Refused replace_updates() {
+    std::int32_t next = 0;
+    for (const Bucket& bucket : schedule_.buckets) next = std::max(next, bucket.id.value + 1);
+    if (next > kLargestId + 1 - static_cast<std::int32_t>(buckets_.size())) {
+      return Refusal{"no ids are left behind bucket " + std::to_string(next - 1) +
+                     " for the buckets of the sharded parameters"};
+    }
+    for (const Bucket* bucket : buckets_) {
+      if (Refused refused = insert_update(*bucket, BucketId{next++})) return refused;
+    }
+    for (const std::size_t update : updates_) editor_.remove(program().ops[update].id);
+    return std::nullopt;
+  }
+
+  // One op for the bucket, where the last of its updates stood.
+  Refused insert_update(const Bucket& bucket, BucketId parameters) {
+    ShardedBucket sharded{.gradients = bucket.id, .parameters = parameters, .members = {}};
+    Members mine;
+    std::map<std::size_t, std::int64_t> updates;  // elements in the bucket, by position
+    for (const Slice& slice : bucket.gradients) {
+      const TensorId id = held(slice);
+      const Gradient& gradient = gradients_[id];
+      mine.members.insert({id, *gradient.parameter});
+      updates[*gradient.update] += slice.elements(program().tensor(slice.tensor));
+      sharded.members.emplace_back(*gradient.parameter, slice.first, slice.count);
+    }
+    const Op& last = program().ops[updates.rbegin()->first];
+    Op op{.id = editor_.new_op_id(),
+          .name = "bucket" + std::to_string(bucket.id.value) + ".update",
+          .phase = Phase::Optimizer,
+          .dtype = last.dtype,
+          .work = MemoryWork{},
+          .reads = {},
+          .writes = {},
+          .effect = ShardUpdate{.gradients = bucket.id,
+                                .parameters = parameters,
+                                .bytes = shard_bytes(bucket),
+                                .rescale = std::get<Update>(last.effect).rescale},
+          .stage = last.stage,
+          .micro_step = last.micro_step};
+    WorkSum work;
+    for (const auto& [position, elements] : updates) {
+      const Op& update = program().ops[position];
+      if (std::get<Update>(update.effect).rescale != std::get<Update>(last.effect).rescale) {
+        return Refusal{"updates " + update.name + " and " + last.name +
+                       " of one bucket rescale differently"};
+      }
+      take_operands(update, mine, op);
+      if (!work.add(update.work, share(bucket, update, elements))) {
+        return Refusal{"update " + update.name + ": the work of a shard of it is not known"};
+      }
+    }
+    op.work = work.total();
+    editor_.insert_before(last.id, {std::move(op)});
+    sharded_.push_back(std::move(sharded));
+    return std::nullopt;
+  }
+
+  // A bucket's gradients and parameters, and which operands its update has so far.
+  struct Members {
+    std::set<TensorId> members;
+    std::set<TensorId> read;
+    std::set<TensorId> written;
+  };
+
+  // Adds the update's operands, without gradients and parameters of other buckets.
+  void take_operands(const Op& update, Members& mine, Op& op) const {
+    const auto take = [&](const std::vector<TensorId>& from, std::set<TensorId>& known,
+                          std::vector<TensorId>& to) {
+      for (const TensorId id : from) {
+        const TensorKind kind = program().tensor(id).kind;
+        const bool member = is_sharded_.at(id) || (kind == TensorKind::Parameter && cut_.at(id));
+        if ((!member || mine.members.contains(id)) && known.insert(id).second) to.push_back(id);
+      }
+    };
+    take(update.reads, mine.read, op.reads);
+    take(update.writes, mine.written, op.writes);
+  }
+
+  // Rounded up to elements.
+  [[nodiscard]] Bytes shard_bytes(const Bucket& bucket) const {
+    Bytes element{};
+    std::int64_t elements = 0;
+    for (const Slice& slice : bucket.gradients) {
+      element = element_size(program().tensor(held(slice)).dtype);  // one dtype per bucket
+      elements += slice.elements(program().tensor(slice.tensor));
+    }
+    const std::int64_t ranks = program().group(bucket.group).size();
+    return element * ((elements + ranks - 1) / ranks);
+  }
+
+  // The part of an update that one rank of the bucket's group does for the bucket, which holds so many
+  // elements of the gradients that the update reads.
+  [[nodiscard]] Share share(const Bucket& bucket, const Op& update, std::int64_t elements) const {
+    Share share{.part = elements, .whole = 0};
+    for (const TensorId id : update.reads) {
+      if (is_sharded_.at(id)) share.whole += program().tensor(id).numel();
+    }
+    share.whole *= program().group(bucket.group).size();
+    return share;
+  }
+
+  ProgramEditor editor_;
+  const Schedule& schedule_;
+  std::vector<const Bucket*> buckets_;              // that are reduce-scattered
+  IdTable<TensorId, TensorId> sums_{TensorId{-1}};  // of a gradient over micro-steps
+  IdTable<TensorId, Gradient> gradients_;
+  IdTable<TensorId, char> is_sharded_;  // gradients (or sums)
+  IdTable<TensorId, char> cut_;         // parameters and state of which a rank keeps a shard
+  std::vector<TensorId> order_;
+  std::vector<std::size_t> updates_;  // positions, rising
+  std::vector<ShardedBucket> sharded_;
+};
+
+}  // namespace
+
+std::variant<Sharded, Refusal> shard_updates(Program program, const Schedule& schedule) {
+  return Sharder(std::move(program), schedule).run();
+}
+
+}  // namespace dovetail::schedule

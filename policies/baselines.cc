@@ -1,0 +1,106 @@
+// The policies without a source: one bucket per gradient, one for all, or closed by a threshold; launched
+// when ready, after backward, or (naive) on the compute stream.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "policies/by_limits.h"
+#include "policies/definition.h"
+
+namespace dovetail::schedule {
+namespace {
+
+constexpr Bytes kEach(1);
+constexpr Bytes kNever(std::int64_t{1} << 62);
+
+void launch_after_backward(Schedule& schedule) {
+  for (Bucket& bucket : schedule.buckets) bucket.launch = LaunchAfterBackward{};
+}
+
+PolicyResult apply_naive(const Program& program, const PolicySpec& spec) {
+  Schedule schedule = by_limits(program, spec, {kEach});
+  // The naive program reduces, then scales, after each producer (P5).
+  for (Bucket& bucket : schedule.buckets) bucket.stream = InlineStream{};
+  const bool averages = std::ranges::any_of(program.reductions, [](const Reduction& reduction) {
+    return reduction.op == ReduceOp::Average;
+  });
+  if (!spec.scale && averages) schedule.scale = ScaleAt::AfterCollective;
+  return scaled(program, std::move(schedule));
+}
+
+PolicyResult apply_no_overlap(const Program& program, const PolicySpec& spec) {
+  Schedule schedule = by_limits(program, spec, {kNever});
+  launch_after_backward(schedule);
+  return scaled(program, std::move(schedule));
+}
+
+PolicyResult apply_no_overlap_per_tensor(const Program& program, const PolicySpec& spec) {
+  Schedule schedule = by_limits(program, spec, {kEach});
+  launch_after_backward(schedule);
+  return scaled(program, std::move(schedule));
+}
+
+PolicyResult apply_per_tensor(const Program& program, const PolicySpec& spec) {
+  return scaled(program, by_limits(program, spec, {kEach}));
+}
+
+PolicyResult apply_one_bucket(const Program& program, const PolicySpec& spec) {
+  return scaled(program, by_limits(program, spec, {kNever}));
+}
+
+PolicyResult apply_threshold(const Program& program, const PolicySpec& spec) {
+  return scaled(program, by_limits(program, spec, {spec.threshold}));
+}
+
+PolicyOption threshold_option() {
+  PolicyOption option = options::cap();
+  option.key = "threshold";
+  return option;
+}
+
+}  // namespace
+
+PolicyDefinition naive_policy() {
+  return {.name = "naive",
+          .purpose = "one collective per gradient on the compute stream: the reference",
+          .apply = apply_naive,
+          .in_words = [](const PolicySpec&) { return std::string("Paddle without its pass"); }};
+}
+
+PolicyDefinition no_overlap_policy() {
+  return {.name = "no-overlap",
+          .purpose = "one bucket, after backward",
+          .apply = apply_no_overlap,
+          .in_words = [](const PolicySpec&) { return std::string(kOwnHooks); }};
+}
+
+PolicyDefinition no_overlap_per_tensor_policy() {
+  return {.name = "no-overlap-per-tensor",
+          .purpose = "one bucket per gradient, after backward",
+          .apply = apply_no_overlap_per_tensor,
+          .in_words = [](const PolicySpec&) { return std::string(kOwnHooks); }};
+}
+
+PolicyDefinition per_tensor_policy() {
+  return {.name = "per-tensor",
+          .purpose = "one bucket per gradient, launched when ready",
+          .batches = {options::batch(), options::tail()},
+          .apply = apply_per_tensor};
+}
+
+PolicyDefinition one_bucket_policy() {
+  return {.name = "one-bucket",
+          .purpose = "one bucket, launched when its last gradient is ready",
+          .batches = {options::batch(), options::tail()},
+          .apply = apply_one_bucket};
+}
+
+PolicyDefinition threshold_policy() {
+  return {.name = "threshold",
+          .purpose = "a bucket closes once its bytes reach the threshold",
+          .sizes = {threshold_option()},
+          .batches = {options::batch(), options::tail()},
+          .apply = apply_threshold};
+}
+
+}  // namespace dovetail::schedule

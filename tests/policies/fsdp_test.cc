@@ -1,0 +1,312 @@
+// ZeRO-3: blocks of parameters that are gathered before each use and freed behind it.
+//
+// The Program of most tests has three layers of 8, 16 and 24 parameters on four ranks. Blocks are
+// numbered as their gradients are ready: block 0 is l2, block 2 is l0; buckets 3, 4, 5 hold the
+// parameters of l2, l1, l0.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "base/error.h"
+#include "schedule/plan_json.h"
+#include "policies/policies.h"
+#include "tests/lower/lower_words.h"
+#include "tests/verify/verify_programs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace dovetail::schedule::verify_test {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+Program three() { return training({8, 16, 24}, 4); }
+
+Schedule fsdp(const std::string& options = "", const Program& program = three()) {
+  return make_schedule(program, parse_policy("fsdp" + (options.empty() ? "" : ":" + options)));
+}
+
+ScheduledProgram lowered(const std::string& options = "") {
+  const Program program = three();
+  const Schedule schedule = fsdp(options, program);
+  ScheduledProgram plan = lower(program, schedule).program;
+  EXPECT_THAT(reasons(program, plan, schedule.merge), IsEmpty()) << options;
+  return plan;
+}
+
+std::string refusal(const std::string& options, const Program& program = three()) {
+  return apply_policy(program, parse_policy("fsdp:" + options)).failure.value_or("");
+}
+
+// "l0 F@0": for whom, and behind how many ops it is launched.
+std::vector<std::string> gathers(const std::string& options) {
+  const Program program = three();
+  const Schedule schedule = fsdp(options, program);
+  std::vector<std::string> lines;
+  for (const ParameterGather& gather : schedule.gathers) {
+    const auto* after = std::get_if<LaunchAfterOp>(&gather.launch);
+    const char* const whom[] = {" F@", " B@", " FB@"};
+    lines.push_back("l" + std::to_string(2 - gather.bucket.value) +
+                    whom[static_cast<int>(gather.readers)] +
+                    std::to_string(after == nullptr ? 0 : after->op.value + 1));
+  }
+  return lines;
+}
+
+bool gathers_parameters(const Command& command) {
+  const auto* run = std::get_if<RunCollective>(&command.action);
+  return run != nullptr && run->kind == Collective::AllGather;
+}
+
+std::size_t nth_gather(const ScheduledProgram& plan, int nth) {
+  return find_command(plan, gathers_parameters, nth);
+}
+
+TEST(FsdpTest, EveryBlockIsGatheredBeforeForwardAndAgainBeforeBackward) {
+  // Ops: l0, l1, l2 forward, the loss, l2, l1, l0 backward. l2 ends forward and begins backward, so it
+  // stays. l2 is gathered when l1's forward begins, l1 again when l2's backward begins.
+  EXPECT_EQ(
+      words(lowered()),
+      "0:record0 1:wait0 1:all-gather5 1:record1 0:record2 1:wait2 1:all-gather4 1:record3 "
+      "0:wait1 0:l0.forward 0:release5 0:record4 1:wait4 1:all-gather3 1:record5 "
+      "0:wait3 0:l1.forward 0:release4 0:wait5 0:l2.forward 0:loss.fill "
+      "0:record6 1:wait6 1:all-gather4 1:record7 0:l2.backward 0:release3 "
+      "0:record8 1:wait8 1:reduce-scatter0 1:record9 0:record10 1:wait10 1:all-gather5 1:record11 "
+      "0:wait7 0:l1.backward 0:release4 0:record12 1:wait12 1:reduce-scatter1 1:record13 "
+      "0:wait11 0:l0.backward 0:release5 0:record14 1:wait14 1:reduce-scatter2 1:record15 "
+      "0:wait9 0:bucket0.update 0:wait13 0:bucket1.update 0:wait15 0:bucket2.update ");
+}
+
+TEST(FsdpTest, ThePrefetchDepthIsCountedInUsesOfBlocks) {
+  EXPECT_THAT(gathers("prefetch=0"),
+              ElementsAre("l0 F@0", "l1 F@1", "l2 FB@2", "l1 B@5", "l0 B@6"));
+  EXPECT_THAT(gathers("prefetch=1"),
+              ElementsAre("l0 F@0", "l1 F@0", "l2 FB@1", "l1 B@4", "l0 B@5"));
+  EXPECT_THAT(gathers("forward=2,backward=0"),
+              ElementsAre("l0 F@0", "l1 F@0", "l2 FB@0", "l1 B@5", "l0 B@6"));
+  // Three uses before l1's backward l1's forward begins: it is released before it is gathered again.
+  EXPECT_THAT(gathers("forward=0,backward=3"),
+              ElementsAre("l0 F@0", "l1 F@1", "l2 FB@2", "l1 B@2", "l0 B@2"));
+  EXPECT_THAT(gathers("prefetch=9"),
+              ElementsAre("l0 F@0", "l1 F@0", "l2 FB@0", "l1 B@2", "l0 B@2"));
+}
+
+TEST(FsdpTest, WithoutReshardingEveryBlockStaysUntilItsBackward) {
+  EXPECT_THAT(gathers("reshard=no"), ElementsAre("l0 FB@0", "l1 FB@0", "l2 FB@1"));
+  lowered("reshard=no");
+}
+
+TEST(FsdpTest, AGatherWaitsUntilTheLimitHolds) {
+  // 32, 64 and 96 bytes. l2 beside l1 is 160 bytes.
+  EXPECT_THAT(gathers("prefetch=2,memory=160B"),
+              ElementsAre("l0 F@0", "l1 F@0", "l2 FB@1", "l1 B@2", "l0 B@5"));
+  EXPECT_THAT(gathers("prefetch=2,memory=96B"),
+              ElementsAre("l0 F@0", "l1 F@0", "l2 FB@2", "l1 B@5", "l0 B@5"));
+  EXPECT_THAT(gathers("prefetch=2,limit=1"),
+              ElementsAre("l0 F@0", "l1 F@1", "l2 FB@2", "l1 B@5", "l0 B@6"));
+  EXPECT_EQ(refusal("memory=95B"),
+            "when op l2.forward runs, 1 block of 96 B must be gathered, above the limit of "
+            "memory=95 B");
+  EXPECT_EQ(refusal("reshard=no,limit=2"),
+            "when op l2.forward runs, 3 blocks of 192 B must be gathered, above the limit of "
+            "limit=2");
+}
+
+TEST(FsdpTest, BlocksAreLayersOrReachASize) {
+  const auto sizes = [](const std::string& options) {
+    std::vector<std::size_t> counts;
+    for (const Bucket& bucket : fsdp(options).buckets) counts.push_back(bucket.gradients.size());
+    return counts;
+  };
+  EXPECT_THAT(sizes(""), ElementsAre(1, 1, 1));
+  EXPECT_THAT(sizes("cap=97B"), ElementsAre(2, 1));
+  // Names with a number belong together up to it, others by their module.
+  Program program = training({8, 8, 8, 8}, 4);
+  const char* const names[] = {"h.0.attn.w", "h.0.mlp.w", "h.1.mlp.w", "head.w"};
+  for (std::size_t i = 0; i < 4; ++i) {
+    program.tensors[static_cast<std::size_t>(tensor_named(program, "l" + std::to_string(i)).value)]
+        .name = names[i];
+  }
+  std::vector<std::size_t> counts;
+  for (const Bucket& bucket : fsdp("", program).buckets) counts.push_back(bucket.gradients.size());
+  EXPECT_THAT(counts, ElementsAre(1, 1, 2));
+}
+
+TEST(FsdpTest, EveryOptionIsLegalInBothModesWithMicroStepsAndClipping) {
+  for (const std::string mode : {"view", "copy"}) {
+    for (const std::string options :
+         {"prefetch=0", "prefetch=1", "prefetch=3", "reshard=no", "streams=2", "limit=1",
+          "memory=160B", "cap=97B", "k=2,prefetch=2", "k=3,sync=after,limit=2", "scale=optimizer",
+          "scale=loss-gradient", "scale=before-collective", "wait=end-of-backward"}) {
+      SCOPED_TRACE(options + " " + mode);
+      lowered(options + ",mode=" + mode);
+    }
+  }
+}
+
+TEST(FsdpTest, APlanFileKeepsTheGathersAndTheirLimit) {
+  const Program program = three();
+  Plan plan;
+  plan.program = program;
+  plan.schedule = fsdp("limit=2,streams=2", program);
+  const Plan read = parse_plan("plan.json", plan_to_json(plan));
+  EXPECT_EQ(read.schedule, plan.schedule);
+  EXPECT_EQ(read.schedule.gather_limit.buckets, 2);
+  EXPECT_EQ(read.schedule.gathers.size(), 5U);
+}
+
+TEST(FsdpTest, WhatCannotBeShardedOrIsNeverReadIsRefused) {
+  Program program = three();
+  op_named(program, "l1.update").effect = Opaque{};
+  EXPECT_THAT(refusal("prefetch=1", program), HasSubstr("l1.update is not elementwise"));
+  program = three();
+  for (const char* op : {"l1.forward", "l1.backward"}) {
+    std::erase(op_named(program, op).reads, tensor_named(program, "l1"));
+  }
+  EXPECT_EQ(refusal("prefetch=1", program),
+            "no op of forward or backward is known to read parameter l1, so when it is needed is "
+            "not known");
+  EXPECT_THROW(parse_policy("fsdp:cap=1MiB,blocks=layer"), InputError);
+  EXPECT_THROW(parse_policy("fsdp:prefetch=1,forward=2"), InputError);
+  EXPECT_THROW(parse_policy("fsdp:k=2,sync=every"), InputError);
+}
+
+TEST(FsdpTest, AGatherThatCannotBeIsRefusedByLowering) {
+  const Program program = three();
+  const auto message = [&](const Schedule& schedule) -> std::string {
+    try {
+      lower(program, schedule);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  Schedule schedule = fsdp();
+  schedule.gathers[0].bucket = BucketId{7};
+  EXPECT_THAT(message(schedule), HasSubstr("gather of bucket 7 for forward: no bucket of this id"));
+  schedule = fsdp();
+  schedule.gathers[0].launch = LaunchInBatch{0};
+  EXPECT_THAT(message(schedule), HasSubstr("cannot be gathered in a batch"));
+  schedule = fsdp();
+  schedule.parameters = ParameterSync::NextForward;
+  EXPECT_THAT(message(schedule), HasSubstr("placed one by one only where parameters are gathered"));
+}
+
+// Mutants: each does what a bug in a policy, a pass or a plan by hand would do ------------------------
+
+TEST(FsdpTest, AReaderThatDoesNotWaitForTheGatherIsFound) {
+  ScheduledProgram broken = lowered();
+  const std::size_t reader = run_of(broken, "l1.forward");
+  ASSERT_TRUE(std::holds_alternative<WaitEvent>(commands_of(broken)[reader - 1].action));
+  erase(broken, reader - 1);
+  EXPECT_THAT(reasons(broken), Contains(HasSubstr("read before gathered: op l1.forward (c")));
+  EXPECT_THAT(reasons(broken), Contains(HasSubstr("uses l1 without waiting for bucket 4: "
+                                                  "all-gather (c")));
+}
+
+TEST(FsdpTest, AGatherThatIsLeftOutIsFound) {
+  for (int nth = 0; nth < 5; ++nth) {
+    ScheduledProgram broken = lowered();
+    erase(broken, nth_gather(broken, nth));
+    EXPECT_THAT(reasons(broken), Contains(StartsWith("read before gathered: op l"))) << nth;
+  }
+}
+
+TEST(FsdpTest, AGatherOfWhatIsThereIsFound) {
+  ScheduledProgram broken = lowered();
+  const std::size_t first = nth_gather(broken, 0);
+  Command again = commands_of(broken)[first];
+  again.id = CommandId{1000};
+  commands_of(broken).insert(commands_of(broken).begin() + static_cast<std::ptrdiff_t>(first) + 1,
+                             again);
+  EXPECT_THAT(reasons(broken), Contains(HasSubstr("gathered twice: bucket 5: all-gather (c1000) "
+                                                  "gathers what bucket 5: all-gather (c")));
+}
+
+TEST(FsdpTest, ParametersThatAreFreedBeforeTheirReaderAreFound) {
+  ScheduledProgram broken = lowered();
+  const std::size_t release = find<Release>(broken, 1);
+  move(broken, release, run_of(broken, "l1.forward"));
+  EXPECT_THAT(reasons(broken), Contains(HasSubstr("read before gathered: op l1.forward (c")));
+  EXPECT_THAT(reasons(broken), Contains(HasSubstr("reads l1 after bucket 4: release (c")));
+}
+
+TEST(FsdpTest, ParametersThatAreFreedBesideTheirReaderAreFound) {
+  ScheduledProgram broken = lowered();
+  commands_of(broken)[find<Release>(broken, 1)].stream = StreamId{1};
+  EXPECT_THAT(reasons(broken), Contains(HasSubstr("released in use: bucket 4: release (c")));
+}
+
+TEST(FsdpTest, AGatherIntoMemoryThatIsStillReadIsFound) {
+  // The second gather of l1 without its wait for the compute stream, on a stream of its own.
+  ScheduledProgram broken = lowered("streams=2");
+  const std::size_t gather = nth_gather(broken, 3);
+  ASSERT_TRUE(std::holds_alternative<WaitEvent>(commands_of(broken)[gather - 1].action));
+  erase(broken, gather - 1);
+  EXPECT_THAT(reasons(broken), Contains(HasSubstr("released in use: bucket 4: all-gather (c")));
+}
+
+TEST(FsdpTest, EveryReleaseIsOwed) {
+  for (int nth = 0; nth < 5; ++nth) {
+    ScheduledProgram broken = lowered();
+    erase(broken, find<Release>(broken, nth));
+    const std::vector<std::string> found = reasons(broken);
+    EXPECT_THAT(found, Contains(::testing::AnyOf(StartsWith("not released: "),
+                                                 StartsWith("gathered twice: "))))
+        << nth;
+  }
+}
+
+TEST(FsdpTest, ReleasingWhatIsNotGatheredIsFound) {
+  ScheduledProgram broken = lowered();
+  Command again = commands_of(broken)[find<Release>(broken, 0)];
+  again.id = CommandId{1000};
+  commands_of(broken).push_back(again);
+  EXPECT_THAT(reasons(broken),
+              Contains(StartsWith("not released: bucket 5: release (c1000) frees what is not")));
+}
+
+TEST(FsdpTest, ALimitThatSomeExecutionExceedsIsFound) {
+  ScheduledProgram broken = lowered();
+  broken.gather_limit.bytes = Bytes(160);
+  EXPECT_THAT(reasons(broken), IsEmpty());
+  broken.gather_limit.bytes = Bytes(159);
+  EXPECT_THAT(reasons(broken),
+              Contains(HasSubstr("makes 2 gathered buckets, 160 B, at a time, above the limit of "
+                                 "159 B")));
+  broken.gather_limit = {.bytes = Bytes(0), .buckets = 1};
+  EXPECT_THAT(reasons(broken), Contains(HasSubstr("makes 2 gathered buckets, 96 B, at a time, "
+                                                  "above the limit of 1")));
+}
+
+TEST(FsdpTest, AGatherThatDoesNotWaitForTheReleaseBeforeItMayExceedTheLimit) {
+  // With limit=1 each gather follows the release of the one before, by the event it waits for.
+  ScheduledProgram broken = lowered("limit=1,streams=2");
+  const std::size_t gather = nth_gather(broken, 1);
+  erase(broken, gather - 1);
+  EXPECT_THAT(reasons(broken), Contains(StartsWith("gather limit exceeded: bucket 4: ")));
+}
+
+TEST(FsdpTest, NoGatherCopyOrReleaseIsLeftOutUnnoticed) {
+  for (const std::string options : {"", "mode=copy,streams=2", "k=2,prefetch=2,limit=3"}) {
+    const ScheduledProgram legal = lowered(options);
+    const Merge merge = fsdp(options).merge;
+    for (std::size_t i = 0; i < legal.roles[0].commands.size(); ++i) {
+      const Command& command = legal.roles[0].commands[i];
+      const bool counts = gathers_parameters(command) ||
+                          std::holds_alternative<Release>(command.action) ||
+                          std::holds_alternative<Copy>(command.action);
+      if (!counts) continue;
+      ScheduledProgram broken = legal;
+      erase(broken, i);
+      EXPECT_THAT(reasons(three(), broken, merge), ::testing::Not(IsEmpty()))
+          << options << " c" << command.id;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dovetail::schedule::verify_test

@@ -1,0 +1,97 @@
+// The parts of the proof, one after another.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "verify/verify.h"
+
+#include <deque>
+
+#include "verify/progress.h"
+#include "verify/index.h"
+#include "verify/interpreter.h"
+#include "verify/kept.h"
+#include "verify/layout.h"
+#include "verify/loss_factors.h"
+#include "verify/memory.h"
+#include "verify/references.h"
+
+namespace dovetail::schedule {
+
+std::string_view to_string(ProblemKind kind) {
+  switch (kind) {
+    case ProblemKind::BadReference:
+      return "bad reference";
+    case ProblemKind::OpOrder:
+      return "op order";
+    case ProblemKind::UnrecordedEvent:
+      return "unrecorded event";
+    case ProblemKind::Race:
+      return "race";
+    case ProblemKind::NotReduced:
+      return "not reduced";
+    case ProblemKind::ReducedTwice:
+      return "reduced twice";
+    case ProblemKind::ReducedTooEarly:
+      return "reduced too early";
+    case ProblemKind::ReadBeforeReduced:
+      return "read before reduced";
+    case ProblemKind::WrongReduction:
+      return "wrong reduction";
+    case ProblemKind::WrongScale:
+      return "wrong scale";
+    case ProblemKind::MissingMicroStep:
+      return "missing micro-step";
+    case ProblemKind::ReadBeforeGathered:
+      return "read before gathered";
+    case ProblemKind::GatheredTwice:
+      return "gathered twice";
+    case ProblemKind::ReleasedInUse:
+      return "released in use";
+    case ProblemKind::NotReleased:
+      return "not released";
+    case ProblemKind::GatherLimitExceeded:
+      return "gather limit exceeded";
+    case ProblemKind::RankMismatch:
+      return "rank mismatch";
+    case ProblemKind::Deadlock:
+      return "deadlock";
+    case ProblemKind::OtherProgram:
+      return "other program";
+    case ProblemKind::BadLayout:
+      return "bad layout";
+  }
+  return "?";
+}
+
+std::vector<Problem> verify(const Program& original, const ScheduledProgram& plan,
+                            const Merge& merge) {
+  std::vector<Problem> problems;
+  const verification::Index index(original, merge, plan);
+  verification::check_layouts(index, problems);
+  if (!problems.empty() || !verification::check_kept(index, problems))
+    return problems;  // the rest would speak of memory that cannot be
+  const verification::LossFactors losses(index, problems);
+  const verification::Memory memory(index);
+  std::vector<std::vector<Problem>> references(plan.roles.size());
+  bool all_good = true;
+  for (std::size_t i = 0; i < plan.roles.size(); ++i) {
+    all_good = verification::check_references(index, plan.roles[i], references[i]) && all_good;
+  }
+  std::vector<Problem> stuck;
+  std::vector<Completion> completions;
+  if (all_good) completions = check_progress(index, stuck);
+  if (!stuck.empty() || plan.roles.size() == 1) completions.clear();
+  std::deque<verification::Interpreter> interpreters;
+  for (std::size_t i = 0; i < plan.roles.size(); ++i) {
+    problems.insert(problems.end(), references[i].begin(), references[i].end());
+    if (!references[i].empty()) continue;
+    const RankProgram& role = plan.roles[i];
+    verification::check_op_order(index, role, problems);
+    interpreters.emplace_back(index, memory, losses, role, completions, problems).run();
+  }
+  if (problems.empty()) {
+    for (verification::Interpreter& interpreter : interpreters) interpreter.run_second();
+  }
+  return problems.empty() ? stuck : problems;
+}
+
+}  // namespace dovetail::schedule
