@@ -13,13 +13,13 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "cli/diagnose_trace.h"
 #include "cli/environment.h"
 #include "cli/figures.h"
 #include "cli/outputs.h"
 #include "cli/result_pages.h"
 #include "cli/text.h"
-#include "imports/kineto/diagnosis.h"
+#include "diagnose/diagnosis.h"
+#include "diagnose/step_traces.h"
 #include "imports/kineto/rank_set.h"
 #include "traces/compare.h"
 #include "traces/difference.h"
@@ -65,7 +65,7 @@ Given load(const std::string& path) {
     return {traces::load_trace(path)};
   }
   const imports::JobTrace job = imports::load_job({path}, {});
-  std::vector<traces::Trace> steps = recorded_steps(job, imports::diagnose(job));
+  std::vector<traces::Trace> steps = diagnose::recorded_steps(job, diagnose::diagnose(job));
   if (steps.empty()) throw InputError(path + ": no step in it ran anything");
   return {std::move(steps.front()), traces::ComputeWork::AnyStream};
 }

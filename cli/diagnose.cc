@@ -16,25 +16,25 @@
 #include "base/file.h"
 #include "base/json_reader.h"
 #include "cli/diagnose_json.h"
-#include "cli/diagnose_trace.h"
 #include "cli/framework_words.h"
 #include "cli/outputs.h"
 #include "cli/result_pages.h"
 #include "cli/text.h"
-#include "imports/kineto/diagnosis.h"
+#include "diagnose/diagnosis.h"
+#include "diagnose/step_traces.h"
 #include "imports/kineto/rank_set.h"
 
 namespace dovetail::cli {
 namespace {
 
-using imports::BucketAdvice;
-using imports::BucketSetting;
-using imports::Diagnosis;
+using diagnose::BucketAdvice;
+using diagnose::BucketSetting;
+using diagnose::Diagnosis;
+using diagnose::RankDiagnosis;
 using imports::JobTrace;
-using imports::RankDiagnosis;
 
 std::string ms(Duration time) { return fixed(to_us(time) / 1e3, 3); }
-std::string interval(const imports::Gain& gain) { return ms(gain.low) + " .. " + ms(gain.high); }
+std::string interval(const diagnose::Gain& gain) { return ms(gain.low) + " .. " + ms(gain.high); }
 std::string percent(double share) { return fixed(share * 100, 2, "+") + " %"; }
 
 void print_head(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis) {
@@ -59,7 +59,7 @@ std::vector<std::size_t> shown_ranks(const Diagnosis& diagnosis) {
   std::iota(ranks.begin(), ranks.end(), std::size_t{0});
   const auto exposed = [&](std::size_t r) {
     Duration sum{};
-    for (const imports::StepCauses& step : diagnosis.ranks[r].causes) sum += step.exposed;
+    for (const diagnose::StepCauses& step : diagnosis.ranks[r].causes) sum += step.exposed;
     return sum;
   };
   std::ranges::stable_sort(ranks, std::ranges::greater{}, exposed);
@@ -79,15 +79,15 @@ std::string of_all_ranks(const Diagnosis& diagnosis) {
 void print_steps(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis) {
   out << "\nwhere the time goes (measured, ms)" << of_all_ranks(diagnosis) << '\n';
   std::vector<std::string> header = {"rank step", "step", "compute", "communication", "exposed"};
-  for (std::size_t c = 0; c < imports::kCauses; ++c) {
-    header.emplace_back(to_string(static_cast<imports::Cause>(c)));
+  for (std::size_t c = 0; c < diagnose::kCauses; ++c) {
+    header.emplace_back(to_string(static_cast<diagnose::Cause>(c)));
   }
   header.emplace_back("GPU waits for host");
   TextTable table(std::move(header));
   for (const std::size_t r : shown_ranks(diagnosis)) {
     const RankDiagnosis& rank = diagnosis.ranks[r];
     for (std::size_t s = 0; s < rank.recorded.size(); ++s) {
-      const imports::ReplayedStep& step = rank.recorded[s];
+      const diagnose::ReplayedStep& step = rank.recorded[s];
       std::vector<std::string> cells = {
           std::to_string(rank.rank) + " " + job.ranks[r].line.steps[s].name, ms(step.step),
           ms(step.figures.comp), ms(step.figures.comm), ms(step.figures.exposed)};
@@ -99,7 +99,7 @@ void print_steps(std::ostream& out, const JobTrace& job, const Diagnosis& diagno
   table.print(out);
 }
 
-std::string what(const JobTrace& job, std::size_t r, const imports::ExposedCollective& share) {
+std::string what(const JobTrace& job, std::size_t r, const diagnose::ExposedCollective& share) {
   const auto& collective =
       job.ranks[r].line.collectives[static_cast<std::size_t>(share.collective)];
   std::string text(to_string(collective.kind));
@@ -112,7 +112,7 @@ std::string what(const JobTrace& job, std::size_t r, const imports::ExposedColle
 void print_collectives(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis) {
   struct Entry {
     std::size_t rank = 0, step = 0;
-    const imports::ExposedCollective* share = nullptr;
+    const diagnose::ExposedCollective* share = nullptr;
   };
   std::vector<Entry> entries;
   for (std::size_t r = 0; r < diagnosis.ranks.size(); ++r) {
@@ -136,7 +136,7 @@ void print_collectives(std::ostream& out, const JobTrace& job, const Diagnosis& 
                    job.ranks[entry.rank].line.steps[entry.step].name + " " +
                    what(job, entry.rank, *entry.share),
                ms(entry.share->exposed),
-               std::string(to_string(static_cast<imports::Cause>(most)))});
+               std::string(to_string(static_cast<diagnose::Cause>(most)))});
   }
   table.print(out);
 }
@@ -164,7 +164,7 @@ void print_late(std::ostream& out, const Diagnosis& diagnosis) {
   out << "\nwho was late (waiting of the other ranks, ms)\n";
   TextTable table({"rank", "collectives", "waiting", "longest in", "late with"});
   const std::size_t shown = std::min(diagnosis.late.size(), kShownRanks);
-  for (const imports::LateRank& late : std::span(diagnosis.late).first(shown)) {
+  for (const diagnose::LateRank& late : std::span(diagnosis.late).first(shown)) {
     table.add({std::to_string(late.rank), std::to_string(late.collectives), ms(late.caused),
                late.mostly_in, late.mostly_with.empty() ? "nothing stands out" : late.mostly_with});
   }
@@ -181,7 +181,7 @@ void print_what_ifs(std::ostream& out, const Diagnosis& diagnosis) {
   TextTable table({"rank change", "gain", "interval"});
   for (const std::size_t r : shown_ranks(diagnosis)) {
     const RankDiagnosis& rank = diagnosis.ranks[r];
-    for (const imports::WhatIf& what_if : rank.what_ifs) {
+    for (const diagnose::WhatIf& what_if : rank.what_ifs) {
       table.add({std::to_string(rank.rank) + " " + what_if.change, ms(what_if.gain.middle),
                  interval(what_if.gain)});
     }
@@ -215,11 +215,12 @@ void diagnose(const DiagnoseOptions& options, std::ostream& out) {
   imports::JobOptions wanted;
   wanted.join.collective_patterns = options.collective_patterns;
   const JobTrace job = imports::load_job(options.files, wanted);
-  const Diagnosis diagnosis = imports::diagnose(job, framework);
+  const Diagnosis diagnosis = diagnose::diagnose(job, framework);
   std::string json = diagnosis_json(job, diagnosis);
   std::vector<NewFile> files;
   if (!options.trace.empty()) {
-    files.push_back({options.trace, as_named(options.trace, perfetto_of(job, diagnosis))});
+    files.push_back(
+        {options.trace, as_named(options.trace, diagnose::perfetto_of(job, diagnosis))});
   }
   if (options.page.wanted()) {
     files.push_back(

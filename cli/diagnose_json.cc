@@ -8,18 +8,18 @@
 namespace dovetail::cli {
 namespace {
 
-using imports::Diagnosis;
+using diagnose::Diagnosis;
+using diagnose::RankDiagnosis;
 using imports::JobTrace;
-using imports::RankDiagnosis;
 using nlohmann::ordered_json;
 
-ordered_json gain_json(const imports::Gain& gain) {
+ordered_json gain_json(const diagnose::Gain& gain) {
   return {{"gain_us", to_us(gain.middle)},
           {"gain_low_us", to_us(gain.low)},
           {"gain_high_us", to_us(gain.high)}};
 }
 
-ordered_json cause_json(const imports::ByCause& by) {
+ordered_json cause_json(const diagnose::ByCause& by) {
   return {{"host_us", to_us(by[0])},
           {"straggler_us", to_us(by[1])},
           {"launch_order_us", to_us(by[2])},
@@ -69,7 +69,7 @@ ordered_json rank_json(const JobTrace& job, const RankDiagnosis& rank, std::size
   for (std::size_t s = 0; s < rank.recorded.size(); ++s)
     steps.push_back(step_json(job, rank, r, s));
   ordered_json what_ifs = ordered_json::array();
-  for (const imports::WhatIf& what_if : rank.what_ifs) {
+  for (const diagnose::WhatIf& what_if : rank.what_ifs) {
     ordered_json entry = {{"change", what_if.change}};
     entry.update(gain_json(what_if.gain));
     what_ifs.push_back(std::move(entry));
@@ -87,9 +87,9 @@ ordered_json rank_json(const JobTrace& job, const RankDiagnosis& rank, std::size
           {"what_ifs", std::move(what_ifs)}};
 }
 
-ordered_json buckets_json(const imports::BucketAdvice& advice) {
+ordered_json buckets_json(const diagnose::BucketAdvice& advice) {
   ordered_json settings = ordered_json::array();
-  for (const imports::BucketSetting& setting : advice.settings) {
+  for (const diagnose::BucketSetting& setting : advice.settings) {
     ordered_json entry = {{"setting", setting.setting},
                           {"buckets", setting.ends.size()},
                           {"is_recorded", setting.is_recorded}};
@@ -99,7 +99,7 @@ ordered_json buckets_json(const imports::BucketAdvice& advice) {
   ordered_json alike = ordered_json::array();
   for (const std::size_t i : advice.alike) alike.push_back(advice.settings[i].setting);
   ordered_json given_up = ordered_json::array();
-  for (const imports::GivenUp& given : advice.given_up) {
+  for (const diagnose::GivenUp& given : advice.given_up) {
     given_up.push_back({{"what", given.what}, {"less_us", to_us(given.less)}});
   }
   return {{"settings", std::move(settings)},
@@ -119,7 +119,7 @@ std::string diagnosis_json(const JobTrace& job, const Diagnosis& diagnosis) {
     ranks.push_back(rank_json(job, diagnosis.ranks[r], r));
   }
   ordered_json late = ordered_json::array();
-  for (const imports::LateRank& entry : diagnosis.late) {
+  for (const diagnose::LateRank& entry : diagnosis.late) {
     late.push_back({{"rank", entry.rank},
                     {"collectives", entry.collectives},
                     {"waiting_of_others_us", to_us(entry.caused)},

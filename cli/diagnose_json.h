@@ -6,11 +6,11 @@
 #include <string>
 
 #include "cli/framework_words.h"
-#include "imports/kineto/diagnosis.h"
+#include "diagnose/diagnosis.h"
 #include "imports/kineto/rank_set.h"
 
 namespace dovetail::cli {
 
-std::string diagnosis_json(const imports::JobTrace& job, const imports::Diagnosis& diagnosis);
+std::string diagnosis_json(const imports::JobTrace& job, const diagnose::Diagnosis& diagnosis);
 
 }  // namespace dovetail::cli

@@ -15,8 +15,8 @@
 namespace dovetail::cli {
 namespace {
 
-using imports::BucketAdvice;
-using imports::BucketSetting;
+using diagnose::BucketAdvice;
+using diagnose::BucketSetting;
 using imports::Framework;
 
 constexpr std::array<std::pair<std::string_view, Framework>, 6> kWords = {
@@ -111,17 +111,12 @@ std::string_view framework_word(Framework framework) {
 std::vector<std::string> advice_lines(const BucketAdvice& advice) {
   std::vector<std::string> lines = {flat_range(advice)};
   add_paste(advice, lines);
-  for (const imports::GivenUp& given : advice.given_up) {
+  for (const diagnose::GivenUp& given : advice.given_up) {
     lines.push_back("given up: " + given.what + ": " + ms(given.less) + " a step");
   }
   for (const std::string& missing : advice.not_replayed)
     lines.push_back("not replayed: " + missing);
   return lines;
-}
-
-std::string short_setting(const BucketSetting& setting) {
-  constexpr std::string_view kCaps = "bucket_cap_mb_list";
-  return setting.setting.starts_with(kCaps) ? std::string(kCaps) : setting.setting;
 }
 
 }  // namespace dovetail::cli

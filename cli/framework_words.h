@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "imports/kineto/diagnosis.h"
+#include "diagnose/diagnosis.h"
 
 namespace dovetail::cli {
 
@@ -17,9 +17,6 @@ std::string_view framework_word(imports::Framework framework);  // as typed: "me
 
 // The flat range; the line to paste, or that no line would help; what the framework cannot express, with
 // what that costs where it was simulated.
-std::vector<std::string> advice_lines(const imports::BucketAdvice& advice);
-
-// The setting in a table: a list of buckets is too long for one.
-std::string short_setting(const imports::BucketSetting& setting);
+std::vector<std::string> advice_lines(const diagnose::BucketAdvice& advice);
 
 }  // namespace dovetail::cli

@@ -10,8 +10,8 @@
 #include "cli/diagnose_json.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
-#include "imports/kineto/diagnosis.h"
-#include "imports/kineto/workload.h"
+#include "diagnose/diagnosis.h"
+#include "diagnose/workload.h"
 
 namespace dovetail::cli {
 namespace {
@@ -72,9 +72,9 @@ void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
   imports::JobOptions wanted;
   wanted.join.collective_patterns = options.collective_patterns;
   const JobTrace job = imports::load_job(options.files, wanted);
-  std::optional<imports::TracedWorkload> workload;
+  std::optional<diagnose::TracedWorkload> workload;
   if (!options.output.empty()) {
-    workload = imports::workload_of(job, {.name = workload_name(options)});
+    workload = diagnose::workload_of(job, {.name = workload_name(options)});
     const std::string text = with_tool(workload->json);
     if (file.empty()) {
       out << text;
@@ -83,7 +83,7 @@ void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
     write_file(file, text);
   }
   if (options.json) {
-    out << with_tool(diagnosis_json(job, imports::diagnose(job)));
+    out << with_tool(diagnosis_json(job, diagnose::diagnose(job)));
     return;
   }
   print_figures(out, job);

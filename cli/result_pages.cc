@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "cli/diagnose_trace.h"
+#include "diagnose/step_traces.h"
 #include "traces/compare.h"
 #include "traces/metrics.h"
 
@@ -67,7 +67,7 @@ report::Report report_of_comparison(const PageOptions& page, const traces::Trace
 }
 
 report::Report report_of_diagnosis(const PageOptions& page, const imports::JobTrace& job,
-                                   const imports::Diagnosis& diagnosis, const std::string& json) {
+                                   const diagnose::Diagnosis& diagnosis, const std::string& json) {
   report::Report report =
       start_page(page, "Why the step is slow: " + file_name(job.ranks.front().trace.file));
   report.facts.push_back(
@@ -76,7 +76,7 @@ report::Report report_of_diagnosis(const PageOptions& page, const imports::JobTr
   if (!devices.empty()) report.facts.push_back({"GPU", devices.begin()->second.name});
   const std::string& nccl = job.ranks.front().trace.nccl_version;
   if (!nccl.empty()) report.facts.push_back({"NCCL", nccl});
-  for (const traces::Trace& trace : step_traces(job, diagnosis)) {
+  for (const traces::Trace& trace : diagnose::step_traces(job, diagnosis)) {
     const std::string rank = "rank " + std::to_string(trace.ranks.front().value);
     report.timelines.push_back(
         report::timeline(trace, {.title = rank + ": " + trace.provenance.policy,

@@ -8,7 +8,7 @@
 
 #include "cli/page.h"
 #include "cli/run_report.h"
-#include "imports/kineto/diagnosis.h"
+#include "diagnose/diagnosis.h"
 #include "imports/kineto/rank_set.h"
 #include "report/report.h"
 #include "traces/trace.h"
@@ -24,7 +24,7 @@ report::Report report_of_comparison(const PageOptions& page, const traces::Trace
                                     const traces::Trace& measured);
 
 report::Report report_of_diagnosis(const PageOptions& page, const imports::JobTrace& job,
-                                   const imports::Diagnosis& diagnosis, const std::string& json);
+                                   const diagnose::Diagnosis& diagnosis, const std::string& json);
 
 // Adds both timelines and the comparison.
 void add_comparison(report::Report& report, const traces::Trace& predicted,

@@ -30,6 +30,7 @@ ALLOWED_ROOMS = {
     "step": {"base", "models"},
     "sim": {"base", "traces", "schedule", "models", "step"},
     "search": {"base", "schedule", "lower", "verify", "policies", "models", "step", "sim"},
+    "diagnose": {"base", "traces", "schedule", "policies", "models", "imports", "step", "sim", "search"},
     "exec": {"base", "traces", "schedule", "lower", "verify", "policies"},
     "exports": {"base", "traces", "schedule", "policies", "models"},
     "report": {"base", "traces", "schedule"},

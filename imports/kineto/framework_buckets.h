@@ -22,7 +22,6 @@
 #pragma once
 
 #include "base/units.h"
-#include "imports/kineto/what_if.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +31,10 @@
 #include <vector>
 
 namespace dovetail::imports {
+
+// How many buckets of a step may travel at once. One: what its last gradient's stream runs after a bucket
+// is full also waits for the bucket before it, whose buffer the next one takes.
+enum class InFlight : std::uint8_t { Any, One };
 
 enum class Framework : std::uint8_t { Torch, Fsdp, Megatron, DeepSpeed, Horovod, Xla };
 

@@ -5,14 +5,14 @@
 
 #include "base/error.h"
 #include "base/json_reader.h"
+#include "diagnose/diagnosis.h"
+#include "diagnose/workload.h"
 #include "imports/chakra.h"
 #include "imports/cluster_of.h"
 #include "imports/flight_recorder.h"
 #include "imports/guess.h"
 #include "imports/horovod_timeline.h"
-#include "imports/kineto/diagnosis.h"
 #include "imports/kineto/rank_set.h"
-#include "imports/kineto/workload.h"
 #include "imports/nccl_inspector.h"
 #include "imports/nccl_log.h"
 #include "imports/nccl_tests.h"
@@ -21,8 +21,8 @@
 #include "models/cluster.h"
 #include "models/profile.h"
 #include "models/zoo.h"
-#include "schedule/plan_json.h"
 #include "policies/policies.h"
+#include "schedule/plan_json.h"
 #include "schedule/program_json.h"
 #include "search/planner.h"
 #include "tests/fuzz/token_mutator.h"
@@ -167,12 +167,12 @@ void read_kineto(std::string_view text) {
   };
   const std::string other = mutate_tokens(text, text.size());
   const imports::JobTrace job = job_of({text});
-  static_cast<void>(imports::diagnose(job));
+  static_cast<void>(diagnose::diagnose(job));
   using enum imports::Framework;
   constexpr std::array kFrameworks = {Torch, Fsdp, Megatron, DeepSpeed, Horovod, Xla};
   const imports::Framework framework = kFrameworks[text.size() % kFrameworks.size()];
-  beside_another([&] { static_cast<void>(imports::diagnose(job_of({text, other}), framework)); });
-  const imports::TracedWorkload workload = imports::workload_of(job, {.name = "f"});
+  beside_another([&] { static_cast<void>(diagnose::diagnose(job_of({text, other}), framework)); });
+  const diagnose::TracedWorkload workload = diagnose::workload_of(job, {.name = "f"});
   static_cast<void>(models::read_profile(JsonFile("g", workload.json)));
 }
 

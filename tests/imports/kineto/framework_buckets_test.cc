@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "imports/kineto/ddp_buckets.h"
 #include "tests/imports/kineto/traces.h"
 
 namespace dovetail::imports {
@@ -112,24 +113,6 @@ TEST(FrameworkBucketsTest, ARealStepHasTheBucketsOfEachFrameworksDefault) {
     EXPECT_EQ(usual.setting, expected.setting);
     EXPECT_EQ(usual.ends, expected.ends);
   }
-  // Of five buckets, four find one before them: with one in flight the compute that follows waits for it.
-  const std::vector<std::size_t> ends = {2, 17, 29, 80, 161};
-  const AllReduceCost cost({{mib(8), us(2000)}, {mib(30), us(2500)}},
-                           AllReduceCost::Below::Pessimist);
-  const ReplayModel model = replay_model(rank.trace, rank.line);
-  const auto waits = [](const ReplayModel& replay) {
-    std::size_t count = 0;
-    for (const ReplayNode& node : replay.nodes) count += node.waits.size();
-    return count;
-  };
-  const ReplayModel any =
-      with_buckets(rank, model, steps, ends, cost, {.in_flight = InFlight::Any});
-  const ReplayModel one =
-      with_buckets(rank, model, steps, ends, cost, {.in_flight = InFlight::One});
-  EXPECT_EQ(waits(one), waits(any) + 3 * 4);  // three steps
-  const std::vector<Duration> free = step_times(any);
-  const std::vector<Duration> held = step_times(one);
-  for (std::size_t s = 0; s < free.size(); ++s) EXPECT_GE(held[s], free[s]);
 }
 
 }  // namespace

@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "base/file.h"
-#include "imports/kineto/causes.h"
-#include "imports/kineto/diagnosis.h"
-#include "imports/kineto/what_if.h"
-#include "imports/kineto/workload.h"
+#include "diagnose/causes.h"
+#include "diagnose/diagnosis.h"
+#include "diagnose/what_if.h"
+#include "diagnose/workload.h"
 #include "models/profile.h"
 #include "tests/imports/kineto/traces.h"
 
-namespace dovetail::imports {
+namespace dovetail::diagnose {
 namespace {
 
 using ::testing::Contains;
@@ -228,4 +228,4 @@ TEST(KinetoWorkloadTest, TimeThatTheGpuWaitsForTheHostIsNoted) {
 }
 
 }  // namespace
-}  // namespace dovetail::imports
+}  // namespace dovetail::diagnose

@@ -13,16 +13,21 @@
 #pragma once
 
 #include "base/units.h"
+#include "diagnose/replay.h"
+#include "diagnose/traced.h"
 #include "imports/kineto/framework_buckets.h"
-#include "imports/kineto/rank_set.h"
-#include "imports/kineto/replay.h"
 
 #include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace dovetail::imports {
+namespace dovetail::diagnose {
+
+using imports::BucketCandidate;
+using imports::Framework;
+using imports::InFlight;
+using imports::StepGradients;
 
 struct RankDiagnosis;
 
@@ -40,6 +45,9 @@ struct BucketSetting : BucketCandidate {
   Gain gain;                 // against the recorded buckets
   bool is_recorded = false;  // gives the buckets of the trace
 };
+
+// The setting in a table or a trace: a list of buckets is too long for one.
+std::string short_setting(const BucketSetting& setting);
 
 // Something that buckets could do and the framework cannot: gain per step that is lost.
 struct GivenUp {
@@ -63,4 +71,4 @@ struct BucketAdvice {
 std::optional<BucketAdvice> bucket_advice(const JobTrace& job, const RankDiagnosis& own,
                                           Framework framework);
 
-}  // namespace dovetail::imports
+}  // namespace dovetail::diagnose

@@ -1,12 +1,12 @@
 // Editing replays.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "imports/kineto/what_if.h"
+#include "diagnose/what_if.h"
 
 #include <algorithm>
 #include <map>
 
-namespace dovetail::imports {
+namespace dovetail::diagnose {
 namespace {
 
 Duration scaled(Duration time, Bytes bytes, Bytes of) {
@@ -306,4 +306,4 @@ std::vector<std::size_t> best_bucket_ends(const std::vector<Duration>& ready,
   return ends;
 }
 
-}  // namespace dovetail::imports
+}  // namespace dovetail::diagnose

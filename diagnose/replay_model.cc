@@ -1,7 +1,7 @@
 // Building the model of a replay from a joined trace: order of issue, latencies, and what waits for what.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "imports/kineto/replay.h"
+#include "diagnose/replay.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 #include <tuple>
 #include <utility>
 
-namespace dovetail::imports {
+namespace dovetail::diagnose {
 namespace {
 
 constexpr Duration kDefaultLatency = std::chrono::microseconds(1);
@@ -399,4 +399,4 @@ ReplayModel replay_model(const KinetoTrace& trace, const RankTimeline& line) {
   return Builder(trace, line).build();
 }
 
-}  // namespace dovetail::imports
+}  // namespace dovetail::diagnose

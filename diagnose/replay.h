@@ -28,15 +28,14 @@
 #pragma once
 
 #include "base/units.h"
-#include "imports/kineto/rank_timeline.h"
-#include "imports/kineto/step_figures.h"
+#include "diagnose/traced.h"
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace dovetail::imports {
+namespace dovetail::diagnose {
 
 struct ReplayNode {
   enum class Kind : std::uint8_t { Host, Gpu };
@@ -106,4 +105,4 @@ struct ReplayError {
 };
 ReplayError replay_error(const ReplayModel& model, const RankTimeline& line);
 
-}  // namespace dovetail::imports
+}  // namespace dovetail::diagnose

@@ -1,11 +1,11 @@
 // Replaying a step with other buckets.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "imports/kineto/bucket_advice.h"
+#include "diagnose/bucket_advice.h"
 
-#include "imports/kineto/diagnosis.h"
-#include "imports/kineto/what_if.h"
-#include "imports/kineto/workload.h"
+#include "diagnose/diagnosis.h"
+#include "diagnose/what_if.h"
+#include "diagnose/workload.h"
 
 #include <algorithm>
 #include <array>
@@ -14,7 +14,7 @@
 #include <numeric>
 #include <utility>
 
-namespace dovetail::imports {
+namespace dovetail::diagnose {
 namespace {
 
 struct RecordedGradients : StepGradients {
@@ -179,6 +179,11 @@ Gain gain_of(const std::vector<Duration>& before, const std::vector<Duration>& a
           from_ns(middle + 2 * deviation + off)};
 }
 
+std::string short_setting(const BucketSetting& setting) {
+  constexpr std::string_view kCaps = "bucket_cap_mb_list";
+  return setting.setting.starts_with(kCaps) ? std::string(kCaps) : setting.setting;
+}
+
 std::optional<BucketAdvice> bucket_advice(const JobTrace& job, const RankDiagnosis& own,
                                           Framework framework) {
   const RankTrace& rank = job.ranks.front();
@@ -221,4 +226,4 @@ std::optional<BucketAdvice> bucket_advice(const JobTrace& job, const RankDiagnos
   return advice;
 }
 
-}  // namespace dovetail::imports
+}  // namespace dovetail::diagnose

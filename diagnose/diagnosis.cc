@@ -1,10 +1,10 @@
 // From figures to sentences.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "imports/kineto/diagnosis.h"
+#include "diagnose/diagnosis.h"
 
-#include "imports/kineto/what_if.h"
-#include "imports/kineto/workload.h"
+#include "diagnose/what_if.h"
+#include "diagnose/workload.h"
 
 #include <algorithm>
 #include <array>
@@ -13,7 +13,7 @@
 #include <map>
 #include <numeric>
 
-namespace dovetail::imports {
+namespace dovetail::diagnose {
 namespace {
 
 // 12.3 ms; three digits below 10 ms.
@@ -50,7 +50,7 @@ RankDiagnosis diagnose_rank(const RankTrace& rank) {
   result.recorded = recorded_steps(result.model, rank.line);
   result.replayed = replayed_steps(result.model, replay);
   for (const TracedStep& step : rank.line.steps) {
-    result.buckets.push_back(ddp_buckets(rank.trace, rank.line, step));
+    result.buckets.push_back(imports::ddp_buckets(rank.trace, rank.line, step));
   }
   result.causes = causes_of(rank, result.model, replay, result.buckets);
   result.contention = contention_of(rank);
@@ -254,4 +254,4 @@ Diagnosis diagnose(const JobTrace& job, Framework framework) {
   return diagnosis;
 }
 
-}  // namespace dovetail::imports
+}  // namespace dovetail::diagnose

@@ -1,7 +1,7 @@
 // Recorded and replayed steps as Traces.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/diagnose_trace.h"
+#include "diagnose/step_traces.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -10,23 +10,18 @@
 #include <utility>
 #include <vector>
 
-#include "cli/framework_words.h"
-#include "imports/kineto/what_if.h"
-#include "imports/kineto/workload.h"
+#include "diagnose/what_if.h"
+#include "diagnose/workload.h"
 #include "traces/perfetto.h"
 #include "traces/trace.h"
 
-namespace dovetail::cli {
+namespace dovetail::diagnose {
 namespace {
-
-using imports::kNone;
-using imports::ReplayModel;
-using imports::ReplayNode;
 
 // Builds the Trace of one step of one rank.
 class StepTrace {
  public:
-  StepTrace(const imports::RankTrace& rank, const ReplayModel& model, std::int32_t step)
+  StepTrace(const RankTrace& rank, const ReplayModel& model, std::int32_t step)
       : rank_(rank), model_(model), step_(step) {}
 
   // Times by node of the model.
@@ -61,7 +56,7 @@ class StepTrace {
     }
   };
   [[nodiscard]] Range host_range() const {
-    const imports::ReplayStep& step = model_.steps[static_cast<std::size_t>(step_)];
+    const ReplayStep& step = model_.steps[static_cast<std::size_t>(step_)];
     return {step.begin, step.end};
   }
   [[nodiscard]] StreamId host_stream() const {
@@ -80,11 +75,11 @@ class StepTrace {
 
   [[nodiscard]] std::string name_of(const ReplayNode& node) const {
     if (node.kind == ReplayNode::Kind::Host) {
-      const imports::HostCall& call = rank_.line.calls[static_cast<std::size_t>(node.call)];
+      const HostCall& call = rank_.line.calls[static_cast<std::size_t>(node.call)];
       return rank_.trace.name_of(rank_.trace.events[static_cast<std::size_t>(call.event)]);
     }
     if (node.work == kNone) return "all-reduce of another bucket";
-    const imports::GpuWork& work = rank_.line.works[static_cast<std::size_t>(node.work)];
+    const GpuWork& work = rank_.line.works[static_cast<std::size_t>(node.work)];
     if (work.collective != kNone) {
       const auto& c = rank_.line.collectives[static_cast<std::size_t>(work.collective)];
       return std::string(to_string(c.kind)) +
@@ -95,7 +90,7 @@ class StepTrace {
 
   // Of a collective; 0 where the trace does not say.
   [[nodiscard]] Bytes bytes_of(const ReplayNode& node) const {
-    const imports::GpuWork& work = rank_.line.works[static_cast<std::size_t>(node.work)];
+    const GpuWork& work = rank_.line.works[static_cast<std::size_t>(node.work)];
     if (work.collective == kNone) return Bytes(0);
     return rank_.line.collectives[static_cast<std::size_t>(work.collective)].bytes.value_or(
         Bytes(0));
@@ -133,13 +128,13 @@ class StepTrace {
     }
   }
 
-  const imports::RankTrace& rank_;
+  const RankTrace& rank_;
   const ReplayModel& model_;
   std::int32_t step_;
 };
 
 // The times of the trace itself, by node.
-std::pair<std::vector<Instant>, std::vector<Instant>> recorded(const imports::RankTrace& rank,
+std::pair<std::vector<Instant>, std::vector<Instant>> recorded(const RankTrace& rank,
                                                                const ReplayModel& model) {
   std::pair<std::vector<Instant>, std::vector<Instant>> times;
   times.first.resize(model.nodes.size());
@@ -161,14 +156,13 @@ std::pair<std::vector<Instant>, std::vector<Instant>> recorded(const imports::Ra
   return times;
 }
 
-traces::Trace recorded_step(const imports::RankTrace& rank, const ReplayModel& model,
-                            std::int32_t step) {
+traces::Trace recorded_step(const RankTrace& rank, const ReplayModel& model, std::int32_t step) {
   const auto [start, end] = recorded(rank, model);
   return StepTrace(rank, model, step).build(start, end, traces::Origin::Measured, "recorded");
 }
 
 // The last step that ran anything.
-std::int32_t shown_step(const imports::RankTrace& rank) {
+std::int32_t shown_step(const RankTrace& rank) {
   for (std::size_t s = rank.line.steps.size(); s-- > 0;) {
     if (!rank.line.steps[s].works.empty()) return static_cast<std::int32_t>(s);
   }
@@ -177,8 +171,7 @@ std::int32_t shown_step(const imports::RankTrace& rank) {
 
 }  // namespace
 
-std::vector<traces::Trace> recorded_steps(const imports::JobTrace& job,
-                                          const imports::Diagnosis& diagnosis) {
+std::vector<traces::Trace> recorded_steps(const JobTrace& job, const Diagnosis& diagnosis) {
   std::vector<traces::Trace> steps;
   for (std::size_t r = 0; r < job.ranks.size(); ++r) {
     const std::int32_t step = shown_step(job.ranks[r]);
@@ -188,25 +181,23 @@ std::vector<traces::Trace> recorded_steps(const imports::JobTrace& job,
   return steps;
 }
 
-std::vector<traces::Trace> step_traces(const imports::JobTrace& job,
-                                       const imports::Diagnosis& diagnosis) {
+std::vector<traces::Trace> step_traces(const JobTrace& job, const Diagnosis& diagnosis) {
   std::vector<traces::Trace> shown;
   for (std::size_t r = 0; r < job.ranks.size(); ++r) {
-    const imports::RankTrace& rank = job.ranks[r];
-    const imports::RankDiagnosis& own = diagnosis.ranks[r];
+    const RankTrace& rank = job.ranks[r];
+    const RankDiagnosis& own = diagnosis.ranks[r];
     const std::int32_t step = shown_step(rank);
     if (step == kNone) continue;
     shown.push_back(recorded_step(rank, own.model, step));
-    const imports::Replay replay = imports::play(own.model);
+    const Replay replay = play(own.model);
     shown.push_back(StepTrace(rank, own.model, step)
                         .build(replay.start, replay.end, traces::Origin::Simulated, "replay"));
     if (r > 0 || !diagnosis.buckets) continue;
-    const imports::BucketSetting& best = diagnosis.buckets->settings[diagnosis.buckets->best];
-    const imports::AllReduceCost cost(imports::all_reduce_times(job),
-                                      imports::AllReduceCost::Below::Pessimist);
-    const ReplayModel model = imports::with_buckets(rank, own.model, own.buckets, best.ends, cost,
-                                                    {.in_flight = best.in_flight});
-    const imports::Replay other = imports::play(model);
+    const BucketSetting& best = diagnosis.buckets->settings[diagnosis.buckets->best];
+    const AllReduceCost cost(all_reduce_times(job), AllReduceCost::Below::Pessimist);
+    const ReplayModel model =
+        with_buckets(rank, own.model, own.buckets, best.ends, cost, {.in_flight = best.in_flight});
+    const Replay other = play(model);
     shown.push_back(
         StepTrace(rank, model, step)
             .build(other.start, other.end, traces::Origin::Simulated, short_setting(best)));
@@ -214,7 +205,7 @@ std::vector<traces::Trace> step_traces(const imports::JobTrace& job,
   return shown;
 }
 
-std::string perfetto_of(const imports::JobTrace& job, const imports::Diagnosis& diagnosis) {
+std::string perfetto_of(const JobTrace& job, const Diagnosis& diagnosis) {
   const std::vector<traces::Trace> shown = step_traces(job, diagnosis);
   std::vector<const traces::Trace*> traces;
   for (const traces::Trace& trace : shown) traces.push_back(&trace);
@@ -222,4 +213,4 @@ std::string perfetto_of(const imports::JobTrace& job, const imports::Diagnosis& 
       traces, {.alignment = traces::Alignment::AsGiven, .compute = traces::ComputeWork::AnyStream});
 }
 
-}  // namespace dovetail::cli
+}  // namespace dovetail::diagnose

@@ -20,16 +20,15 @@
 #pragma once
 
 #include "base/units.h"
-#include "imports/kineto/ddp_buckets.h"
-#include "imports/kineto/rank_set.h"
-#include "imports/kineto/replay.h"
+#include "diagnose/replay.h"
+#include "diagnose/traced.h"
 
 #include <array>
 #include <cstddef>
 #include <string_view>
 #include <vector>
 
-namespace dovetail::imports {
+namespace dovetail::diagnose {
 
 enum class Cause : std::uint8_t { Host, Straggler, LaunchOrder, ClosedLate, Link };
 inline constexpr std::size_t kCauses = 5;
@@ -67,4 +66,4 @@ struct Contention {
 };
 Contention contention_of(const RankTrace& rank);
 
-}  // namespace dovetail::imports
+}  // namespace dovetail::diagnose

@@ -1,12 +1,12 @@
 // Playing a model, and what comes of it.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "imports/kineto/replay.h"
+#include "diagnose/replay.h"
 
 #include <algorithm>
 #include <cmath>
 
-namespace dovetail::imports {
+namespace dovetail::diagnose {
 namespace {
 
 double relative(Duration replayed, Duration recorded) {
@@ -167,4 +167,4 @@ ReplayError replay_error(const ReplayModel& model, const RankTimeline& line) {
   return error;
 }
 
-}  // namespace dovetail::imports
+}  // namespace dovetail::diagnose

@@ -13,18 +13,17 @@
 #pragma once
 
 #include "base/units.h"
-#include "imports/kineto/bucket_advice.h"
-#include "imports/kineto/causes.h"
-#include "imports/kineto/ddp_buckets.h"
-#include "imports/kineto/rank_set.h"
-#include "imports/kineto/replay.h"
+#include "diagnose/bucket_advice.h"
+#include "diagnose/causes.h"
+#include "diagnose/replay.h"
+#include "diagnose/traced.h"
 
 #include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace dovetail::imports {
+namespace dovetail::diagnose {
 
 struct WhatIf {
   std::string change;  // "a network that takes no time"
@@ -64,4 +63,4 @@ struct Diagnosis {
 // Settings of buckets are those of `framework`.
 Diagnosis diagnose(const JobTrace& job, Framework framework = Framework::Torch);
 
-}  // namespace dovetail::imports
+}  // namespace dovetail::diagnose

@@ -1,13 +1,13 @@
 // Attribution of exposed time.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "imports/kineto/causes.h"
+#include "diagnose/causes.h"
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
-namespace dovetail::imports {
+namespace dovetail::diagnose {
 namespace {
 
 using traces::Interval;
@@ -301,4 +301,4 @@ Contention contention_of(const RankTrace& rank) {
   return contention;
 }
 
-}  // namespace dovetail::imports
+}  // namespace dovetail::diagnose

@@ -17,13 +17,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "imports/kineto/rank_set.h"
+#include "diagnose/traced.h"
 
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace dovetail::imports {
+namespace dovetail::diagnose {
 
 // The shortest time of an all-reduce over all ranks of the job, for each size seen, rising.
 std::vector<std::pair<Bytes, Duration>> all_reduce_times(const JobTrace& job);
@@ -43,4 +43,4 @@ struct WorkloadOptions {
 // that of the trace (replay.h).
 TracedWorkload workload_of(const JobTrace& job, const WorkloadOptions& options);
 
-}  // namespace dovetail::imports
+}  // namespace dovetail::diagnose

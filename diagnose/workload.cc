@@ -1,12 +1,12 @@
 // Deriving a profile from a replay without communication.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "imports/kineto/workload.h"
+#include "diagnose/workload.h"
 
 #include "base/error.h"
-#include "imports/kineto/causes.h"
+#include "diagnose/causes.h"
+#include "diagnose/replay.h"
 #include "imports/kineto/ddp_buckets.h"
-#include "imports/kineto/replay.h"
 #include "imports/profile_file.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 #include <map>
 #include <numeric>
 
-namespace dovetail::imports {
+namespace dovetail::diagnose {
 namespace {
 
 Duration median(std::vector<Duration> values) {
@@ -41,7 +41,7 @@ class Extraction {
           ": the replay of this trace misses its step times: no workload is made of it");
     }
     for (const TracedStep& step : rank.line.steps) {
-      buckets_.push_back(ddp_buckets(rank.trace, rank.line, step));
+      buckets_.push_back(imports::ddp_buckets(rank.trace, rank.line, step));
     }
     find_backward();
   }
@@ -307,11 +307,11 @@ TracedWorkload workload_of(const JobTrace& job, const WorkloadOptions& options) 
   add_host_note(workload, extraction);
   add_notes(workload, job, buckets, times.size());
   profile.notes = workload.notes;
-  workload.json = profile_to_json(
+  workload.json = imports::profile_to_json(
       profile,
       "imported from a PyTorch profiler trace: the step without communication, median of " +
           std::to_string(steps.size()) + " steps");
   return workload;
 }
 
-}  // namespace dovetail::imports
+}  // namespace dovetail::diagnose

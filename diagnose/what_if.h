@@ -10,16 +10,18 @@
 #pragma once
 
 #include "base/units.h"
-#include "imports/kineto/ddp_buckets.h"
-#include "imports/kineto/rank_set.h"
-#include "imports/kineto/replay.h"
+#include "diagnose/replay.h"
+#include "diagnose/traced.h"
+#include "imports/kineto/framework_buckets.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
-namespace dovetail::imports {
+namespace dovetail::diagnose {
+
+using imports::InFlight;
 
 // By step, as ReplayedStep::step.
 std::vector<Duration> step_times(const ReplayModel& model);
@@ -46,10 +48,6 @@ class AllReduceCost {
   Below below_;
 };
 
-// How many buckets of a step may travel at once. One: what its last gradient's stream runs after a bucket
-// is full also waits for the bucket before it, whose buffer the next one takes.
-enum class InFlight : std::uint8_t { Any, One };
-
 // Which of the host's calls that launched a bucket in the trace stands for one: the lower quartile of
 // their times, the median or the upper quartile.
 enum class BucketCall : std::uint8_t { Quick, Usual, Slow };
@@ -74,4 +72,4 @@ std::vector<std::size_t> best_bucket_ends(const std::vector<Duration>& ready,
                                           const std::vector<Bytes>& gradients,
                                           const AllReduceCost& cost, Duration per_bucket = {});
 
-}  // namespace dovetail::imports
+}  // namespace dovetail::diagnose

@@ -1,0 +1,23 @@
+// A diagnosis as one Perfetto file: the last step of each rank as recorded, its replay, and, on the first
+// rank, the replay with the best buckets.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+#include "diagnose/traced.h"
+
+#include "diagnose/diagnosis.h"
+#include "traces/trace.h"
+
+namespace dovetail::diagnose {
+
+// The last step of each rank as it was recorded.
+std::vector<traces::Trace> recorded_steps(const JobTrace& job, const Diagnosis& diagnosis);
+
+// What the file shows.
+std::vector<traces::Trace> step_traces(const JobTrace& job, const Diagnosis& diagnosis);
+std::string perfetto_of(const JobTrace& job, const Diagnosis& diagnosis);
+
+}  // namespace dovetail::diagnose
