@@ -21,12 +21,13 @@
 #include "cli/explore_page.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
-#include "cli/sweep.h"
+#include "cli/sweep_options.h"
 #include "cli/text.h"
 #include "exports/export.h"
 #include "exports/words.h"
 #include "report/report.h"
 #include "search/planner.h"
+#include "search/sweep.h"
 
 namespace dovetail::cli {
 namespace {
@@ -34,6 +35,8 @@ namespace {
 using nlohmann::ordered_json;
 using schedule::PolicyKind;
 using schedule::PolicySpec;
+using search::Sweep;
+using search::SweepRow;
 
 constexpr const char* kCutShort = "interrupted: the rows are those that were tried until then";
 
@@ -243,7 +246,14 @@ Explored explore_one(const ExploreOptions& options, const std::string& workload,
   given.cluster = cluster;
   Inputs inputs = load_inputs(given);
   search::Planner planner(std::move(inputs.program), std::move(inputs.costs));
-  Sweep sweep = run_sweep(planner, options);
+  const search::SweepOptions asked = sweep_options_of(options);
+  refuse_beside(options.document, "explore: --plot", options.plot);
+  const AsksBeforeEnding keep_what_is_found;
+  Progress progress("explore", "candidate", row_count(asked), options.yes);
+  Sweep sweep = run_sweep(
+      planner, asked,
+      {.begins = [&](PolicyKind kind) { progress.begin(std::string(schedule::name(kind))); },
+       .goes_on = [&] { return progress.done(); }});
   return {std::move(given), std::move(inputs), std::move(planner), std::move(sweep)};
 }
 

@@ -40,7 +40,7 @@ struct ExploreOptions {
   std::string thresholds;              // a range, or a list with commas; empty: 0.5MiB:128MiB
   std::optional<int> points;           // of a range, spaced evenly in log size; absent: 17
   std::string first_bucket;            // of torch-ddp; empty: 1MiB
-  std::vector<std::string> policies;   // empty: all
+  std::vector<std::string> policies;   // lists of them with commas; empty: what is comparable
   std::string mode, wait;              // empty: the default of each policy
   DocumentOptions document;
   bool yes = false;       // also where it takes hours

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "cli/plan_page.h"
-#include "cli/sweep.h"
 #include "cli/text.h"
 #include "policies/policies.h"
+#include "search/sweep.h"
 
 namespace dovetail::cli {
 namespace {
@@ -32,7 +32,7 @@ report::Curve curve_of(const Rule& rule, search::Planner& planner,
   schedule::PolicySpec spec = schedule::parse_policy(rule.policy);
   report::Curve curve{std::string(schedule::name(spec.kind)), std::string(rule.label), {}};
   if (planner.fit_of(spec).refusal) return curve;
-  for (const Bytes threshold : thresholds_for(spec, planner.program(), thresholds)) {
+  for (const Bytes threshold : search::thresholds_for(spec, planner.program(), thresholds)) {
     spec.threshold = threshold;
     const search::Candidate candidate = planner.evaluate(spec);
     curve.points.push_back({.threshold = threshold,

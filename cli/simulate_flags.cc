@@ -63,10 +63,9 @@ void bind_explore(CLI::App& app, ExploreOptions& options, Action& action) {
   command.add_option("--points", options.points, "thresholds in a range (default 17)")
       ->check(whole_number(2, 100'000));
   command.add_option("--first-bucket", options.first_bucket, "torch-ddp's first limit (1MiB)");
-  command
-      .add_option("--policies", options.policies,
-                  "only these, as plan --policy takes them (default: all but fsdp and pipeline)")
-      ->delimiter(',');
+  command.add_option(
+      "--policies", options.policies,
+      "only these, as plan --policy takes them (default: all but fsdp and pipeline)");
   command.add_option("--mode", options.mode, "view or copy, for every policy");
   command.add_option("--wait", options.wait, "first-use or end-of-backward, for every policy");
   command.add_flag("--yes", options.yes, "also where it takes hours");

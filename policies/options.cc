@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "base/json_reader.h"
-#include "policies/policies.h"
 #include "policies/definition.h"
+#include "policies/policies.h"
 #include "policies/typed.h"
 
 namespace dovetail::schedule {
@@ -224,6 +224,23 @@ std::vector<PolicyHelp> policy_help() {
     row.defaults = preset.stands_for;
   }
   return help;
+}
+
+std::vector<std::string> split_policies(std::string_view list) {
+  std::vector<std::string> policies;
+  std::size_t begin = 0;
+  while (begin <= list.size()) {
+    const std::size_t comma = std::min(list.find(',', begin), list.size());
+    const std::string piece(list.substr(begin, comma - begin));
+    const bool is_option = piece.find('=') < piece.find(':');
+    if (is_option && !policies.empty() && policies.back().find(':') != std::string::npos) {
+      policies.back() += "," + piece;
+    } else {
+      policies.push_back(piece);
+    }
+    begin = comma + 1;
+  }
+  return policies;
 }
 
 PolicySpec parse_policy(std::string_view text) {

@@ -117,6 +117,10 @@ PolicySpec default_policy(PolicyKind kind);
 // option the policy lacks, options that contradict each other.
 PolicySpec parse_policy(std::string_view text);
 
+// The policies of a list as typed, each as parse_policy takes it. A comma before KEY=VALUE goes on with the
+// options of the policy before it: "ddp,sharded:p=2,k=4,exact" is ddp, sharded:p=2,k=4 and exact.
+std::vector<std::string> split_policies(std::string_view list);
+
 std::string_view name(PolicyKind kind);
 std::vector<std::string> policy_names();
 

@@ -1,0 +1,144 @@
+// Every flag must reach a policy that heeds it: one without effect is refused, because whoever typed it
+// would read the table as if it had one.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/sweep_options.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "cli/flags.h"
+
+namespace dovetail::cli {
+namespace {
+
+using schedule::PolicyKind;
+using schedule::PolicySpec;
+using search::SweptPolicy;
+
+schedule::BucketMode mode_of_flag(const std::string& word) {
+  for (const auto mode : {schedule::BucketMode::View, schedule::BucketMode::Copy}) {
+    if (to_string(mode) == word) return mode;
+  }
+  throw InputError("--mode: expected view or copy, found \"" + word + "\"");
+}
+
+schedule::WaitPoint wait_of_flag(const std::string& word) {
+  for (const auto wait : {schedule::WaitPoint::FirstUse, schedule::WaitPoint::EndOfBackward}) {
+    if (to_string(wait) == word) return wait;
+  }
+  throw InputError("--wait: expected first-use or end-of-backward, found \"" + word + "\"");
+}
+
+bool has_option(const std::string& policy, const std::string& key) {
+  return policy.find(":" + key + "=") != std::string::npos ||
+         policy.find("," + key + "=") != std::string::npos;
+}
+
+Bytes first_bucket_of(const ExploreOptions& options) {
+  return size_of_flag("--first-bucket",
+                      options.first_bucket.empty() ? "1MiB" : options.first_bucket);
+}
+
+// Throws InputError for an option that no policy of the sweep would heed.
+void require_effects(const ExploreOptions& options, const std::vector<std::string>& names) {
+  const auto refuse = [](bool given, const std::string& what) {
+    if (given) throw InputError("explore: " + what);
+  };
+  bool any_sweeps = false;
+  bool any_first = false;
+  for (const std::string& name : names) {
+    const PolicyKind kind = schedule::parse_policy(name).kind;
+    const bool is_plain = name.find(':') == std::string::npos;
+    any_sweeps = any_sweeps || (is_plain && search::is_swept(kind));
+    any_first = any_first || (is_plain && kind == PolicyKind::TorchDdp);
+    refuse(!options.mode.empty() && has_option(name, "mode"),
+           "--mode " + options.mode + " contradicts mode= of " + name + ": give one of them");
+    refuse(!options.wait.empty() && has_option(name, "wait"),
+           "--wait " + options.wait + " contradicts wait= of " + name + ": give one of them");
+  }
+  refuse(
+      !options.thresholds.empty() && !any_sweeps,
+      "--thresholds has no effect: none of these policies is swept (threshold and torch-ddp are, "
+      "without options of their own)");
+  refuse(options.points.has_value() && !any_sweeps, "--points has no effect: no policy is swept");
+  refuse(!options.first_bucket.empty() && !any_first,
+         "--first-bucket has no effect: it is for torch-ddp without options; write "
+         "torch-ddp:first=" +
+             options.first_bucket);
+}
+
+// Without options of its own, a policy that is swept is tried with all thresholds, and torch-ddp takes
+// --first-bucket.
+SweptPolicy policy_of(const ExploreOptions& options, const std::string& text) {
+  SweptPolicy policy{schedule::parse_policy(text)};
+  if (policy.spec.kind == PolicyKind::Pipeline) {
+    throw InputError(
+        "explore: a pipeline changes which rank computes what, so its step cannot be " +
+        ("compared with the others: use dovetail plan --policy " + text));
+  }
+  if (text.find(':') != std::string::npos) return policy;
+  if (search::is_swept(policy.spec.kind)) policy.sizes = SweptPolicy::Sizes::Each;
+  if (policy.spec.kind == PolicyKind::TorchDdp) policy.spec.first_bucket = first_bucket_of(options);
+  return policy;
+}
+
+}  // namespace
+
+std::vector<Bytes> parse_thresholds(const std::string& given, std::optional<int> count) {
+  const std::string text = given.empty() ? "0.5MiB:128MiB" : given;
+  const int points = count.value_or(17);
+  if (const std::size_t colon = text.find(':'); colon != std::string::npos) {
+    const Bytes low = size_of_flag("--thresholds", text.substr(0, colon));
+    const Bytes high = size_of_flag("--thresholds", text.substr(colon + 1));
+    if (high < low) {
+      throw InputError("--thresholds: LOW is above HIGH in LOW:HIGH, found \"" + text + "\"");
+    }
+    if (points < 2)
+      throw InputError("--points: expected at least 2, found " + std::to_string(points));
+    return search::log_range(low, high, points);
+  }
+  if (count) {
+    throw InputError("--points has no effect on a list of thresholds: it is for a range LOW:HIGH");
+  }
+  std::set<Bytes> list;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    list.insert(size_of_flag("--thresholds", text.substr(begin, comma - begin)));
+    begin = comma + 1;
+  }
+  return {list.begin(), list.end()};
+}
+
+search::SweepOptions sweep_options_of(const ExploreOptions& options) {
+  search::SweepOptions sweep{.thresholds = parse_thresholds(options.thresholds, options.points)};
+  std::optional<schedule::BucketMode> mode;
+  std::optional<schedule::WaitPoint> wait;
+  if (!options.mode.empty()) mode = mode_of_flag(options.mode);
+  if (!options.wait.empty()) wait = wait_of_flag(options.wait);
+  if (options.policies.empty()) {
+    sweep.policies = search::comparable_policies();
+    for (SweptPolicy& policy : sweep.policies) {
+      if (policy.spec.kind == PolicyKind::TorchDdp) {
+        policy.spec.first_bucket = first_bucket_of(options);
+      }
+    }
+  } else {
+    sweep.chosen = search::SweepOptions::Chosen::Named;
+    std::vector<std::string> names;
+    for (const std::string& list : options.policies) {
+      for (std::string& name : schedule::split_policies(list)) names.push_back(std::move(name));
+    }
+    require_effects(options, names);
+    for (const std::string& name : names) sweep.policies.push_back(policy_of(options, name));
+  }
+  for (SweptPolicy& policy : sweep.policies) {
+    policy.spec.mode = mode.value_or(policy.spec.mode);
+    policy.spec.wait = wait.value_or(policy.spec.wait);
+  }
+  return sweep;
+}
+
+}  // namespace dovetail::cli

@@ -1,0 +1,103 @@
+// The search over policies: many of them, some at every bucket size, on one workload and machine.
+//
+//   SweepOptions options{.policies = comparable_policies(), .thresholds = log_range(mib(1), mib(64), 17)};
+//   Sweep sweep = run_sweep(planner, options);
+//   sweep.rows[sweep.best].candidate; sweep.lower_bound; sweep.gap;
+//
+// Rows with k micro-steps per update are compared by step time / k, but only rows with the fewest
+// micro-steps of the sweep can be best: the others train with larger batches. Sharded updates can be best
+// where they were asked for: they change which rank holds what.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "policies/policies.h"
+#include "schedule/program.h"
+#include "search/planner.h"
+
+namespace dovetail::search {
+
+// One policy of a sweep, and which bucket sizes it is tried with.
+struct SweptPolicy {
+  enum class Sizes {
+    Own,   // that of the policy: one row
+    Each,  // all thresholds: a row for each
+    Best   // all thresholds: one row, of the fastest
+  };
+  schedule::PolicySpec spec;
+  Sizes sizes = Sizes::Own;
+  friend bool operator==(const SweptPolicy&, const SweptPolicy&) = default;
+};
+
+// Whether a policy of this kind is tried with all thresholds where nobody gave it a size.
+bool is_swept(schedule::PolicyKind kind);
+
+// What is worth comparing where nobody named policies. Left out are pipelines, which change the Program,
+// and fsdp, which pays time for memory.
+std::vector<SweptPolicy> comparable_policies();
+
+struct SweepOptions {
+  // Who chose the policies. Of those that somebody named each must apply, and any can be best. Of the
+  // comparable ones those that do not apply are left out, and those that shard updates, which is another
+  // training job, are compared but are not best.
+  enum class Chosen { Comparable, Named };
+  std::vector<SweptPolicy> policies;
+  std::vector<Bytes> thresholds;  // rising, at least one
+  Chosen chosen = Chosen::Comparable;
+};
+
+// How many rows these policies have if all apply and nobody ends the sweep early.
+std::int64_t row_count(const SweepOptions& options);
+
+// Who watches a sweep: hears which policy it is at, and after each row says whether to go on.
+struct SweepWatch {
+  std::function<void(schedule::PolicyKind)> begins = [](schedule::PolicyKind) {};
+  std::function<bool()> goes_on = [] { return true; };
+};
+
+struct SweepRow {
+  Candidate candidate;
+  std::optional<Bytes> threshold;     // of a policy that was tried with each
+  std::optional<Bytes> first_bucket;  // of torch-ddp
+};
+
+struct Sweep {
+  std::vector<SweepRow> rows;
+  std::size_t best = 0;
+  std::optional<std::size_t> best_bounded;  // of the rows that the lower bound bounds
+  std::optional<Duration> lower_bound;      // absent with best_bounded, or with a reason:
+  std::string bound_problem;                // why the bound that was found is none
+  double gap = 0;                           // of best_bounded
+  std::size_t simulated = 0;
+  bool interrupted = false;           // by its watch: `rows` are those until then
+  std::vector<std::string> left_out;  // policies, and steps of them, that do not apply, and why
+};
+
+std::int32_t micro_steps(const SweepRow& row);
+
+// Of one micro-step.
+double step_ns(const SweepRow& row);
+
+// Sizes from low to high, spaced evenly in their logarithm; rising and distinct, so at most `points`.
+// REQUIRES: 1 B <= low <= high, points >= 2.
+std::vector<Bytes> log_range(Bytes low, Bytes high, int points);
+
+// Those of the thresholds that leave a sharded policy, which cuts tensors, few buckets; of other policies all.
+inline constexpr std::int64_t kMostCutBuckets = 1024;
+std::vector<Bytes> thresholds_for(const schedule::PolicySpec& spec,
+                                  const schedule::Program& program,
+                                  const std::vector<Bytes>& thresholds);
+
+// REQUIRES: options has policies. Throws InputError for a policy that was named and does not apply, and for
+// a best Schedule that verify finds illegal.
+Sweep run_sweep(Planner& planner, const SweepOptions& options, const SweepWatch& watch = {});
+
+}  // namespace dovetail::search
