@@ -10,15 +10,15 @@
 namespace dovetail::schedule {
 namespace {
 
-constexpr Bytes kEach(1);
-constexpr Bytes kNever(std::int64_t{1} << 62);
+const BucketRule kEach = {.limits = {1}};
+const BucketRule kNever = {.limits = {std::int64_t{1} << 62}};
 
 void launch_after_backward(Schedule& schedule) {
   for (Bucket& bucket : schedule.buckets) bucket.launch = LaunchAfterBackward{};
 }
 
 PolicyResult apply_naive(const Program& program, const PolicySpec& spec) {
-  Schedule schedule = by_limits(program, spec, {kEach});
+  Schedule schedule = by_limits(program, spec, kEach);
   // The naive program reduces, then scales, after each producer (P5).
   for (Bucket& bucket : schedule.buckets) bucket.stream = InlineStream{};
   const bool averages = std::ranges::any_of(program.reductions, [](const Reduction& reduction) {
@@ -29,33 +29,43 @@ PolicyResult apply_naive(const Program& program, const PolicySpec& spec) {
 }
 
 PolicyResult apply_no_overlap(const Program& program, const PolicySpec& spec) {
-  Schedule schedule = by_limits(program, spec, {kNever});
+  Schedule schedule = by_limits(program, spec, kNever);
   launch_after_backward(schedule);
   return scaled(program, std::move(schedule));
 }
 
 PolicyResult apply_no_overlap_per_tensor(const Program& program, const PolicySpec& spec) {
-  Schedule schedule = by_limits(program, spec, {kEach});
+  Schedule schedule = by_limits(program, spec, kEach);
   launch_after_backward(schedule);
   return scaled(program, std::move(schedule));
 }
 
 PolicyResult apply_per_tensor(const Program& program, const PolicySpec& spec) {
-  return scaled(program, by_limits(program, spec, {kEach}));
+  return scaled(program, by_limits(program, spec, kEach));
 }
 
 PolicyResult apply_one_bucket(const Program& program, const PolicySpec& spec) {
-  return scaled(program, by_limits(program, spec, {kNever}));
+  return scaled(program, by_limits(program, spec, kNever));
 }
 
 PolicyResult apply_threshold(const Program& program, const PolicySpec& spec) {
-  return scaled(program, by_limits(program, spec, {spec.threshold}));
+  return scaled(program, by_limits(program, spec,
+                                   {.closes = spec.closes, .limits = {spec.threshold.count()}}));
 }
 
 PolicyOption threshold_option() {
   PolicyOption option = options::cap();
   option.key = "threshold";
   return option;
+}
+
+PolicyOption closes_option() {
+  return {
+      "closes",
+      [](PolicySpec& spec, const typed::Typed& typed) {
+        spec.closes = typed::word(typed, std::array{Closes::OnReaching, Closes::BeforeExceeding});
+      },
+      [](const PolicySpec& spec) { return std::string(to_string(spec.closes)); }};
 }
 
 }  // namespace
@@ -98,7 +108,7 @@ PolicyDefinition one_bucket_policy() {
 PolicyDefinition threshold_policy() {
   return {.name = "threshold",
           .purpose = "a bucket closes once its bytes reach the threshold",
-          .sizes = {threshold_option()},
+          .sizes = {threshold_option(), closes_option()},
           .batches = {options::batch(), options::tail()},
           .apply = apply_threshold};
 }

@@ -3,16 +3,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <vector>
-
+#include "policies/bucket_rule.h"
 #include "policies/policies.h"
 
 namespace dovetail::schedule {
 
-// Buckets that close at these limits (group_by_limits), launched when ready or in batches. The scale is
-// the spec's, else the collectives'.
-Schedule by_limits(const Program& program, const PolicySpec& spec,
-                   const std::vector<Bytes>& limits);
+// Buckets that close by the rule (group_by_limits), launched when ready or in batches. The scale is the
+// spec's, else the collectives'.
+Schedule by_limits(const Program& program, const PolicySpec& spec, const BucketRule& rule);
 
 // The result, with the reason where this scaling cannot be applied.
 PolicyResult scaled(const Program& program, Schedule schedule);

@@ -10,12 +10,12 @@
 #include <utility>
 
 #include "base/count.h"
-#include "schedule/gradient.h"
-#include "schedule/id_table.h"
 #include "policies/definition.h"
 #include "policies/grouping.h"
 #include "policies/scaling.h"
 #include "policies/sharded.h"
+#include "schedule/gradient.h"
+#include "schedule/id_table.h"
 
 namespace dovetail::schedule {
 namespace {
@@ -126,7 +126,7 @@ class Fsdp {
 
   [[nodiscard]] Grouping blocks() const {
     if (spec_.blocks == Blocks::Size) {
-      return group_by_limits(program_, owed_, std::array{spec_.threshold});
+      return group_by_limits(program_, owed_, {.limits = {spec_.threshold.count()}});
     }
     std::map<std::pair<BucketKey, std::string_view>, std::size_t> known;
     Grouping result;

@@ -28,31 +28,33 @@ std::vector<OwedGradient> travelling(const Program& program, const PolicySpec& s
 }
 
 Grouping group_by_limits(const Program& program, const std::vector<OwedGradient>& owed,
-                         std::span<const Bytes> limits) {
+                         const BucketRule& rule) {
   struct Open {
-    std::vector<OwedGradient> members;
-    Bytes bytes;
-    std::size_t limit = 0;
+    OpenBucket bucket;
+    std::vector<OwedGradient> members = {};
   };
   std::map<BucketKey, Open> open;
   Grouping result;
+  const auto take = [&result](Open& from) {
+    result.push_back({std::exchange(from.members, {}), "cap"});
+  };
   for (const OwedGradient& gradient : owed) {
-    Open& bucket = open[key_of(program, gradient)];
-    bucket.members.push_back(gradient);
-    bucket.bytes += gradient.bytes;
-    if (bucket.bytes < limits[bucket.limit]) continue;
-    result.push_back({std::exchange(bucket.members, {}), "cap"});
-    bucket.bytes = Bytes(0);
-    bucket.limit = std::min(bucket.limit + 1, limits.size() - 1);
+    Open& own = open.try_emplace(key_of(program, gradient), Open{OpenBucket(rule)}).first->second;
+    const GradientSize size{gradient.bytes, gradient.numel};
+    if (own.bucket.closes_before(size)) take(own);
+    own.members.push_back(gradient);
+    if (own.bucket.closes_with(size)) take(own);
   }
-  // What is still open closes in the order in which its last gradient became ready.
+  // What is still open closes in the order in which its last gradient became ready; so does what a later
+  // gradient has closed.
+  const auto last = [](const GradientGroup& group) { return group.members.back().producer_index; };
   Grouping rest;
-  for (auto& [key, bucket] : open) {
-    if (!bucket.members.empty()) rest.push_back({std::move(bucket.members), "end"});
+  for (auto& [key, own] : open) {
+    if (!own.members.empty()) rest.push_back({std::move(own.members), "end"});
   }
-  std::ranges::stable_sort(
-      rest, {}, [](const GradientGroup& group) { return group.members.back().producer_index; });
+  std::ranges::stable_sort(rest, {}, last);
   for (GradientGroup& group : rest) result.push_back(std::move(group));
+  if (rule.closes == Closes::BeforeExceeding) std::ranges::stable_sort(result, {}, last);
   return result;
 }
 

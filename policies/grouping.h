@@ -6,13 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
 
-#include "schedule/id_table.h"
+#include "policies/bucket_rule.h"
 #include "policies/policies.h"
+#include "schedule/id_table.h"
 
 namespace dovetail::schedule {
 
@@ -30,10 +30,10 @@ BucketKey key_of(const Program& program, const OwedGradient& gradient);
 // The owed gradients as they travel: with micro-steps that are summed first, in the sums' dtype.
 std::vector<OwedGradient> travelling(const Program& program, const PolicySpec& spec);
 
-// A bucket closes once its bytes reach its limit; every key has an open bucket and a position in the
-// list of limits of its own.
+// Buckets that close by the rule; every key has an open bucket and a position in the list of limits of
+// its own. REQUIRES: the rule has a limit.
 Grouping group_by_limits(const Program& program, const std::vector<OwedGradient>& owed,
-                         std::span<const Bytes> limits);
+                         const BucketRule& rule);
 
 // One bucket per group, with the mode, wait and merge of the spec.
 Schedule to_schedule(const Grouping& grouping, const PolicySpec& spec);

@@ -112,10 +112,8 @@ std::vector<PolicyKind> all_policies() {
   return kinds;
 }
 
-Schedule by_limits(const Program& program, const PolicySpec& spec,
-                   const std::vector<Bytes>& limits) {
-  Schedule schedule =
-      to_schedule(group_by_limits(program, travelling(program, spec), limits), spec);
+Schedule by_limits(const Program& program, const PolicySpec& spec, const BucketRule& rule) {
+  Schedule schedule = to_schedule(group_by_limits(program, travelling(program, spec), rule), spec);
   schedule.scale = spec.scale.value_or(ScaleAt::Collective);
   launch_in_batches(schedule, spec);
   return schedule;

@@ -10,7 +10,8 @@
 //   no-overlap-per-tensor  one collective per gradient, after backward
 //   per-tensor             one bucket per gradient, launched when ready (wait-free backpropagation)
 //   one-bucket             one bucket, launched when its last gradient is ready
-//   threshold              a bucket closes once its bytes reach `threshold`
+//   threshold              a bucket closes once its bytes reach `threshold`, or with
+//                          closes=before-exceeding before the gradient that would bring it above
 //   torch-ddp              PyTorch DDP after its first step: the same rule, with limits `first`,
 //                          then `cap`; copy mode, waits at the end of backward. With torch=2.6 or
 //                          later a given cap is the first limit too, as it is there; before, and
@@ -45,6 +46,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "policies/bucket_rule.h"
 #include "policies/list.h"
 #include "schedule/schedule.h"
 
@@ -73,8 +75,9 @@ std::string_view to_string(Tail tail);
 // A policy as typed: `torch-ddp:cap=25MiB,first=1MiB,mode=copy,wait=end-of-backward,scope=event`.
 struct PolicySpec {
   PolicyKind kind = PolicyKind::TorchDdp;
-  Bytes threshold = mib(25);    // threshold=, cap=
-  Bytes first_bucket = mib(1);  // first= (torch-ddp only)
+  Bytes threshold = mib(25);           // threshold=, cap=
+  Bytes first_bucket = mib(1);         // first= (torch-ddp only)
+  Closes closes = Closes::OnReaching;  // closes= (threshold only)
   BucketMode mode = BucketMode::View;
   WaitPoint wait = WaitPoint::FirstUse;
   WaitScope scope = WaitScope::Event;

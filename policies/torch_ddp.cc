@@ -57,22 +57,24 @@ std::string words(const PolicySpec& spec) {
 }  // namespace
 
 PolicyDefinition torch_ddp_policy() {
-  return {
-      .name = "torch-ddp",
-      .purpose = "PyTorch DDP's buckets, copies and waits",
-      .sizes = {options::cap(), first_option(), torch_option()},
-      .batches = {options::batch(), options::tail()},
-      .set_defaults =
-          [](PolicySpec& spec) {
-            spec.mode = BucketMode::Copy;
-            spec.wait = WaitPoint::EndOfBackward;
-          },
-      .complete = follow_version,
-      .apply =
-          [](const Program& program, const PolicySpec& spec) {
-            return scaled(program, by_limits(program, spec, {spec.first_bucket, spec.threshold}));
-          },
-      .in_words = words};
+  return {.name = "torch-ddp",
+          .purpose = "PyTorch DDP's buckets, copies and waits",
+          .sizes = {options::cap(), first_option(), torch_option()},
+          .batches = {options::batch(), options::tail()},
+          .set_defaults =
+              [](PolicySpec& spec) {
+                spec.mode = BucketMode::Copy;
+                spec.wait = WaitPoint::EndOfBackward;
+              },
+          .complete = follow_version,
+          .apply =
+              [](const Program& program, const PolicySpec& spec) {
+                return scaled(
+                    program,
+                    by_limits(program, spec,
+                              {.limits = {spec.first_bucket.count(), spec.threshold.count()}}));
+              },
+          .in_words = words};
 }
 
 }  // namespace dovetail::schedule
