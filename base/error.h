@@ -2,10 +2,10 @@
 //
 //   throw InputError("gpt2.json: /ops/3/work: expected a number, found \"fast\"");   exit code 2
 //   throw DeviceError("rank 1: connection closed during all-reduce of bucket 3");     exit code 3
-//   DOVETAIL_CHECK(a <= b) << a << " > " << b;                                        prints and
-//   aborts
+//   DOVETAIL_CHECK(a <= b) << a << " > " << b;                                        prints, then aborts
 //
-// Both exceptions are caught once, in cli/main.cc. A check stays on in release builds.
+// Both exceptions are caught once, in cli/front_door.cc, which prints the message and ends with the exit code.
+// A check stays on in release builds.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -4,10 +4,10 @@
 // bare number never crosses a function boundary. The room `base` is the root namespace `dovetail`:
 // its words are used everywhere.
 //
-//   parse_bytes("25MiB")    25 * 2^20       "25MB" is 25 * 10^6, "0.1MiB" is 104857 (rounded down),
-//   "25" is refused parse_duration("1.5ms") 1'500'000 ns    units ns, us, ms, s
-//   parse_bit_rate("1gbit") 125'000'000 B/s    units bit, kbit, mbit, gbit per second, as tc has them
-//   to_string(Bytes{26214400}) == "25 MiB"; to_string(Duration{1500}) == "1.5 us"
+//   parse_bytes("25MiB")      25 * 2^20         "25MB" is 25 * 10^6, "0.1MiB" 104857 (rounded down); "25" is refused
+//   parse_duration("1.5ms")   1'500'000 ns      units ns, us, ms, s
+//   parse_bit_rate("1gbit")   125'000'000 B/s   units bit, kbit, mbit, gbit per second, as tc writes them
+//   to_string(Bytes{26214400}) == "25 MiB"      to_string(Duration{1500}) == "1.5 us"
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

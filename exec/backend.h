@@ -1,12 +1,12 @@
-// A Backend: streams, events and buffers of one rank on one kind of hardware. The only abstract
-// class.
+// A Backend: streams, events and buffers of one rank on one kind of hardware, behind the one interface that
+// the run loop knows.
 //
 // exec/run.cc walks the rank's commands in host issue order and calls one function per command. A
 // backend executes them asynchronously or not, but each stream in order, and notes when each began
 // and ended.
-//   cpu   exec/cpu: the compute stream is the calling thread, each communication stream a thread of
-//   its own fake  exec/fake: a virtual clock with given durations, to hold the run loop against the
-//   simulator
+//   cpu    exec/cpu: the compute stream is the calling thread, each communication stream a thread of its own
+//   cuda   exec/cuda: streams and events of a GPU, NCCL's collectives
+//   fake   exec/fake: a virtual clock with given durations, to hold the run loop against the simulator
 //
 // Times are nanoseconds of one clock that all ranks share (CLOCK_MONOTONIC on one host).
 //
@@ -79,7 +79,7 @@ class Backend {
   // Of the same step, where the backend can tell and was asked to. Call after finish().
   virtual std::vector<DeviceWork> device_work() { return {}; }
   // Compares every reduced gradient element with its exact value. Call after finish().
-  virtual CheckResult check() = 0;
+  virtual CheckResult check_values() = 0;
 };
 
 }  // namespace dovetail::exec

@@ -95,7 +95,7 @@ std::vector<RankResult> run_interleaved(std::span<const Lane> lanes, Rank rank,
       for (std::int32_t step = -turn.warmup; step < turn.steps; ++step) {
         std::vector<Timing> timings = step_of(role, *lane.backend, executed++);
         std::vector<DeviceWork> works = lane.backend->device_work();
-        add(lane.backend->check(), result.check);
+        add(lane.backend->check_values(), result.check);
         if (step < 0) continue;
         const std::int32_t number = timed[turn.lane]++;
         for (Timing& timing : timings) {

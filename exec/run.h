@@ -10,8 +10,8 @@
 // steps count from 0 over all rounds. The step number that a backend sees rises over all plans, so
 // no two executions hold equal values, and one plan's data can never pass for another's.
 //
-// Every rank must run the same plans with the same options; agree.h proves it first. From timings
-// to a Trace: measured_trace.h.
+// Every rank must run the same plans with the same options: ranks compare plan_hash.h's sums before the first step.
+// From timings to a Trace: measured_trace.h.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

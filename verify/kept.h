@@ -6,12 +6,12 @@
 // asked to be combined (Merge):
 //   - tensors, groups, world and stages of the original are all there, unchanged; new tensors that
 //     merge a gradient have its elements and the Merge's dtype
-//   - every gradient owes the original's reductions; with averaged micro-steps their scales multiply
+//   - every gradient needs the original's reductions; with averaged micro-steps their scales multiply
 //     to 1/k of the original's
 //   - every op of forward and backward is there, once in each micro-step (the last one under its own
 //     id, the others as "name@0", "name@1", ...), and every op of the optimizer once, with the same
 //     operands: but the optimizer reads a gradient's sum where there is one, and in a pipeline what
-//     is no parameter and owes nothing may go by a copy of its own per micro-step and stage
+//     is no parameter and needs no reduction may go by a copy of its own per micro-step and stage
 //   - an update that is gone is made up for by sharded updates: each element of its gradients once,
 //     beside the same element of the parameter that the update would have written, and with all its
 //     other operands
@@ -22,7 +22,7 @@
 // It leaves out the amount of work of an op, and which of two alike copies of a pipeline's
 // activation an op reads (verify/references.h follows those within the plan's own Program).
 //
-//   program: gradient w.grad owes 1/8 of its sum, but the original owes 1/2
+//   program: gradient w.grad needs 1/8 of its sum, but the original needs 1/2
 //   program: op fc.backward is missing in micro-step 2
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -30,8 +30,8 @@
 
 #include "schedule/program.h"
 #include "schedule/schedule.h"
-#include "verify/verify.h"
 #include "verify/index.h"
+#include "verify/verify.h"
 
 #include <vector>
 

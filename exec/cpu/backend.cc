@@ -335,7 +335,7 @@ std::vector<Timing> CpuBackend::finish() {
   return std::exchange(timings_, {});
 }
 
-CheckResult CpuBackend::check() { return ops_->check(); }
+CheckResult CpuBackend::check_values() { return ops_->check_values(); }
 
 std::int64_t CpuBackend::comm_cpu_ns() const {
   std::int64_t total = 0;

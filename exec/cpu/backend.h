@@ -63,7 +63,7 @@ class CpuBackend final : public Backend {
   void record(const schedule::Command& command, const schedule::RecordEvent& action) override;
   void wait(const schedule::Command& command, const schedule::WaitEvent& action) override;
   std::vector<Timing> finish() override;
-  CheckResult check() override;
+  CheckResult check_values() override;
 
   // Processor time of all communication threads so far.
   [[nodiscard]] std::int64_t comm_cpu_ns() const;

@@ -37,7 +37,7 @@ class OpRunner {
   virtual void begin_step(std::int32_t step) = 0;
   virtual void run(const schedule::Op& op) = 0;
   // After the last command of a step, when every stream is idle.
-  virtual CheckResult check() = 0;
+  virtual CheckResult check_values() = 0;
 };
 
 // The memory is complete when this is called, and outlives the runner.

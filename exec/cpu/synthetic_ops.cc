@@ -222,7 +222,7 @@ void SyntheticOps::update_shard(const schedule::Op&, const schedule::ShardUpdate
   }
 }
 
-CheckResult SyntheticOps::check() {
+CheckResult SyntheticOps::check_values() {
   CheckResult result;
   for (const auto& [id, content] : expected_.at_end) {
     if (!memory_.has(id)) continue;

@@ -39,7 +39,7 @@ class SyntheticOps final : public OpRunner {
 
   void begin_step(std::int32_t step) override;
   void run(const schedule::Op& op) override;
-  CheckResult check() override;
+  CheckResult check_values() override;
 
  private:
   // An observation and where it is kept.

@@ -92,7 +92,7 @@ void TrainingOps::run(const schedule::Op& op) {
       [&](const schedule::GlobalNorm& norm) { global_norm(op, norm); });
 }
 
-CheckResult TrainingOps::check() {
+CheckResult TrainingOps::check_values() {
   CheckResult result;
   const auto check = [&](TensorId parameter, std::span<const float> weights) {
     for (const float weight : weights) {

@@ -45,7 +45,7 @@ class TrainingOps final : public OpRunner {
   void begin_step(std::int32_t step) override;
   void run(const schedule::Op& op) override;
   // There is no known value to compare with: counts the weights that are not finite as wrong.
-  CheckResult check() override;
+  CheckResult check_values() override;
 
   // After the last step: whole parameters, or this rank's shards of those that are sharded.
   [[nodiscard]] std::vector<OwnedWeights> weights() const;

@@ -144,7 +144,6 @@ CudaBackend::CudaBackend(const schedule::ScheduledProgram& plan, const BackendOp
 CudaBackend::~CudaBackend() { graph_.reset(); }
 
 void CudaBackend::load_kernels() const {
-  using dovetail::exec::cuda::check;  // the member of that name compares values
   check(preload_kernels(), "loading kernels");
   if (options_.content == Content::TrainingJob) {
     check(preload_training_kernels(), "loading the training job's kernels");
@@ -272,7 +271,6 @@ void CudaBackend::plan_release(BucketId bucket) {
 
 // Before the first step, as behind any other.
 void CudaBackend::release_all() {
-  using dovetail::exec::cuda::check;  // the member of that name compares values
   for (const auto& entry : freeings_) {
     check(spoil(entry.second.freed, streams_[0].get()), "kernel spoil");
   }
@@ -285,7 +283,6 @@ cudaStream_t CudaBackend::stream_of(const schedule::Command& command) const {
 
 void CudaBackend::begin_step(std::int32_t step) {
   step_ = step;
-  using dovetail::exec::cuda::check;  // the member of that name compares values
   check(cudaSetDevice(options_.device), "cudaSetDevice");
   cudaStream_t compute = streams_[0].get();
   ops_->begin_step(step, compute);
@@ -336,7 +333,7 @@ void CudaBackend::send(const schedule::Command& command) {
 void CudaBackend::copy(const schedule::Command& command, const schedule::Copy&) {
   const Packing& packing = packings_.at(command.id);
   timed(command, [&](cudaStream_t stream) {
-    dovetail::exec::cuda::check(move_ranges(packing.moves, stream), "kernel move_ranges");
+    check(move_ranges(packing.moves, stream), "kernel move_ranges");
   });
 }
 
@@ -347,28 +344,24 @@ void CudaBackend::scale(const schedule::Command& command, const schedule::Scale&
                             : memory_.layout().bucket(action.bucket);
   const Array data = memory_.at(region);
   timed(command, [&](cudaStream_t stream) {
-    dovetail::exec::cuda::check(copy_scaled(data, data, action.factor.value(), stream),
-                                "kernel copy_scaled");
+    check(copy_scaled(data, data, action.factor.value(), stream), "kernel copy_scaled");
   });
 }
 
 void CudaBackend::release(const schedule::Command& command, const schedule::Release& action) {
   if (is_replayed()) return;
-  dovetail::exec::cuda::check(spoil(freeings_.at(action.bucket).freed, stream_of(command)),
-                              "kernel spoil");
+  check(spoil(freeings_.at(action.bucket).freed, stream_of(command)), "kernel spoil");
 }
 
 void CudaBackend::record(const schedule::Command& command, const schedule::RecordEvent& action) {
   if (is_replayed()) return;
-  dovetail::exec::cuda::check(cudaEventRecord(events_.at(action.event).get(), stream_of(command)),
-                              "cudaEventRecord");
+  check(cudaEventRecord(events_.at(action.event).get(), stream_of(command)), "cudaEventRecord");
 }
 
 void CudaBackend::wait(const schedule::Command& command, const schedule::WaitEvent& action) {
   if (is_replayed()) return;
   const auto enqueue = [&](cudaStream_t stream) {
-    dovetail::exec::cuda::check(cudaStreamWaitEvent(stream, events_.at(action.event).get(), 0),
-                                "cudaStreamWaitEvent");
+    check(cudaStreamWaitEvent(stream, events_.at(action.event).get(), 0), "cudaStreamWaitEvent");
   };
   // An idle communication stream always waits; only stalls of computing tell something.
   if (command.stream == schedule::kComputeStream) {
@@ -402,7 +395,6 @@ void CudaBackend::begin_whole() {
 
 // Behind the work of all streams.
 void CudaBackend::end_whole() {
-  using dovetail::exec::cuda::check;  // the member of that name compares values
   for (std::size_t i = 1; i < streams_.size(); ++i) {
     check(cudaEventRecord(ends_[i].get(), streams_[i].get()), "cudaEventRecord");
     check(cudaStreamWaitEvent(streams_[0].get(), ends_[i].get(), 0), "cudaStreamWaitEvent");
@@ -412,8 +404,7 @@ void CudaBackend::end_whole() {
 
 void CudaBackend::wait_until_idle() {
   for (std::size_t i = 0; i < streams_.size(); ++i) {
-    dovetail::exec::cuda::check(cudaEventRecord(ends_[i].get(), streams_[i].get()),
-                                "cudaEventRecord");
+    check(cudaEventRecord(ends_[i].get(), streams_[i].get()), "cudaEventRecord");
   }
   const auto all_done = [&] {
     return std::all_of(ends_.begin(), ends_.end(),
@@ -432,7 +423,7 @@ std::string CudaBackend::label_of_unfinished() const {
   }
 }
 
-CheckResult CudaBackend::check() { return ops_->check(streams_[0].get()); }
+CheckResult CudaBackend::check_values() { return ops_->check_values(streams_[0].get()); }
 
 Trained CudaBackend::trained() const {
   const auto* job = dynamic_cast<const TrainingOps*>(ops_.get());

@@ -68,7 +68,7 @@ class CudaBackend final : public Backend {
   void wait(const schedule::Command& command, const schedule::WaitEvent& action) override;
   std::vector<Timing> finish() override;
   std::vector<DeviceWork> device_work() override;
-  CheckResult check() override;
+  CheckResult check_values() override;
 
   [[nodiscard]] std::map<std::string, std::string> notes() const;
   [[nodiscard]] Trained trained() const;

@@ -25,7 +25,7 @@ class OpRunner {
   virtual void begin_step(std::int32_t step, cudaStream_t stream) = 0;
   virtual void run(const schedule::Op& op, cudaStream_t stream) = 0;
   // After the last command of a step, when every stream is idle. May wait.
-  virtual CheckResult check(cudaStream_t stream) = 0;
+  virtual CheckResult check_values(cudaStream_t stream) = 0;
 };
 
 }  // namespace dovetail::exec::cuda

@@ -24,7 +24,7 @@ double rounding_of(Element element) {
 
 }  // namespace
 
-CheckResult SyntheticOps::check(cudaStream_t stream) {
+CheckResult SyntheticOps::check_values(cudaStream_t stream) {
   CheckResult result;
   if (checks_ == Checks::None) return result;
   tables_ =
@@ -71,7 +71,6 @@ void SyntheticOps::ask(const Array& data, const Subject& subject, const values::
 }
 
 std::vector<Found> SyntheticOps::found(const ExpectedTables& tables, cudaStream_t stream) const {
-  using dovetail::exec::cuda::check;
   std::vector<Found> answers(tables.comparisons().size());
   if (answers.empty()) return answers;
   const DeviceBuffer comparisons = upload(tables.comparisons());
@@ -146,7 +145,6 @@ void SyntheticOps::count_wrong_norms(const Look& look, CheckResult& result,
 }
 
 double SyntheticOps::number_at(const Array& data, std::int64_t index) const {
-  using dovetail::exec::cuda::check;
   // The device knows how to read every type; a copy as f64 is all the host needs.
   const DeviceBuffer out(Bytes(8));
   const Array one = {.data = static_cast<char*>(data.data) + index * size_of(data.element),

@@ -109,7 +109,6 @@ void SyntheticOps::begin_step(std::int32_t step, cudaStream_t stream) {
   follows_previous_ = has_run_ && step == step_ + 1;
   has_run_ = true;
   step_ = step;
-  using dovetail::exec::cuda::check;  // the member of that name compares values
   check(set_step(static_cast<std::int32_t*>(device_step_.data()), step, stream), "kernel set_step");
   const auto zero = [&](const Region& region) {
     if (region.count == 0) return;
@@ -128,7 +127,6 @@ void SyntheticOps::begin_step(std::int32_t step, cudaStream_t stream) {
 }
 
 void SyntheticOps::fill(const values::Production& made, cudaStream_t stream) const {
-  using dovetail::exec::cuda::check;
   check(fill_known(memory_.tensor(made.tensor),
                    {.tensor = made.tensor.value,
                     .rank = rank_.value,
@@ -140,7 +138,6 @@ void SyntheticOps::fill(const values::Production& made, cudaStream_t stream) con
 }
 
 void SyntheticOps::run(const schedule::Op& op, cudaStream_t stream) {
-  using dovetail::exec::cuda::check;
   const auto looks = looks_.find(op.id);
   if (looks != looks_.end()) {
     for (const Look& look : looks->second) {
@@ -158,7 +155,6 @@ void SyntheticOps::run(const schedule::Op& op, cudaStream_t stream) {
 }
 
 void SyntheticOps::run_effect(const schedule::Op& op, cudaStream_t stream) {
-  using dovetail::exec::cuda::check;
   schedule::visit(
       op.effect, [](const schedule::Opaque&) {}, [](const schedule::FillLossGradient&) {},
       [&](const schedule::Accumulate& sum) { add_up(op, sum, stream); },
@@ -178,7 +174,6 @@ void SyntheticOps::run_effect(const schedule::Op& op, cudaStream_t stream) {
 
 void SyntheticOps::add_up(const schedule::Op& op, const schedule::Accumulate& sum,
                           cudaStream_t stream) const {
-  using dovetail::exec::cuda::check;
   const TensorId target = op.writes.at(0);
   if (!memory_.layout().has(target)) return;
   const Array out = memory_.tensor(target);
@@ -212,7 +207,6 @@ std::vector<Region> SyntheticOps::squared_parts(TensorId tensor,
 
 void SyntheticOps::square(const schedule::Op& op, const schedule::GlobalNorm& norm,
                           cudaStream_t stream) const {
-  using dovetail::exec::cuda::check;
   if (op.writes.empty() || !memory_.layout().has(op.writes[0])) return;
   auto* partial = static_cast<double*>(squares_.data());
   double* total = partial + kSquareBlocks;
@@ -230,7 +224,6 @@ void SyntheticOps::square(const schedule::Op& op, const schedule::GlobalNorm& no
 
 // The parameters' shard becomes what the gradients' shard is, times the rescale factor.
 void SyntheticOps::update_shard(const schedule::ShardUpdate& update, cudaStream_t stream) const {
-  using dovetail::exec::cuda::check;
   const std::vector<MemberRegion> from = memory_.layout().shard_members(update.gradients);
   const std::vector<MemberRegion> to = memory_.layout().shard_members(update.parameters);
   DOVETAIL_CHECK(from.size() == to.size()) << update.gradients;

@@ -39,7 +39,7 @@ class SyntheticOps final : public OpRunner {
 
   void begin_step(std::int32_t step, cudaStream_t stream) override;
   void run(const schedule::Op& op, cudaStream_t stream) override;
-  CheckResult check(cudaStream_t stream) override;
+  CheckResult check_values(cudaStream_t stream) override;
 
  private:
   // An observation, where the op reads it and where it is kept.

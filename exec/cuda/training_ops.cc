@@ -97,7 +97,7 @@ TrainingOps::TrainingOps(const schedule::ScheduledProgram& plan, Rank rank, Devi
       if (memory_.layout().has(id) && is_parameter(plan.program.tensor(id))) updated_.insert(id);
     }
   }
-  cuda::check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+  check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
 }
 
 // Of the four ops that look at samples: how many rows, over which vocabulary.
@@ -140,9 +140,9 @@ DeviceMatrix TrainingOps::matrix(TensorId id) const {
 std::vector<float> TrainingOps::download(const Region& region) const {
   std::vector<float> values(static_cast<std::size_t>(region.count));
   if (values.empty()) return values;
-  cuda::check(cudaMemcpy(values.data(), memory_.at(region).data, values.size() * sizeof(float),
-                         cudaMemcpyDeviceToHost),
-              "cudaMemcpy to the host");
+  check(cudaMemcpy(values.data(), memory_.at(region).data, values.size() * sizeof(float),
+                   cudaMemcpyDeviceToHost),
+        "cudaMemcpy to the host");
   return values;
 }
 
@@ -152,9 +152,9 @@ const std::int32_t* TrainingOps::updates() const {
 
 void TrainingOps::begin_step(std::int32_t, cudaStream_t stream) {
   ++updates_;
-  cuda::check(set_step(static_cast<std::int32_t*>(device_updates_.data()), updates_, stream),
-              "kernel set_step");
-  cuda::check(cudaMemsetAsync(loss_.data(), 0, sizeof(double), stream), "cudaMemsetAsync");
+  check(set_step(static_cast<std::int32_t*>(device_updates_.data()), updates_, stream),
+        "kernel set_step");
+  check(cudaMemsetAsync(loss_.data(), 0, sizeof(double), stream), "cudaMemsetAsync");
   const schedule::Program& program = plan_.program;
   const std::int64_t parallel = program.world_size / program.stages;
   for (const auto& [op, samples] : samples_) {
@@ -169,12 +169,12 @@ void TrainingOps::begin_step(std::int32_t, cudaStream_t stream) {
       next.push_back(static_cast<std::int32_t>(sample.next));
     }
     const std::size_t bytes = tokens.size() * sizeof(std::int32_t);
-    cuda::check(cudaMemcpy(samples.tokens.data(), tokens.data(), bytes, cudaMemcpyHostToDevice),
-                "cudaMemcpy to the device");
-    cuda::check(cudaMemcpy(samples.next.data(), next.data(), bytes, cudaMemcpyHostToDevice),
-                "cudaMemcpy to the device");
+    check(cudaMemcpy(samples.tokens.data(), tokens.data(), bytes, cudaMemcpyHostToDevice),
+          "cudaMemcpy to the device");
+    check(cudaMemcpy(samples.next.data(), next.data(), bytes, cudaMemcpyHostToDevice),
+          "cudaMemcpy to the device");
   }
-  cuda::check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // our copies, no peer
+  check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // our copies, no peer
 }
 
 void TrainingOps::run(const schedule::Op& op, cudaStream_t stream) {
@@ -182,23 +182,22 @@ void TrainingOps::run(const schedule::Op& op, cudaStream_t stream) {
       op.effect, [&](const schedule::Opaque&) { run_by_name(op, stream); },
       [&](const schedule::FillLossGradient& fill) {
         const auto value = static_cast<float>(fill.value.value());
-        cuda::check(set_number(data(op.writes.front()), value, stream), "kernel set_number");
+        check(set_number(data(op.writes.front()), value, stream), "kernel set_number");
       },
       [&](const schedule::Accumulate& sum) {
         const TensorId target = op.writes.front();
         const auto other = std::find_if(op.reads.begin(), op.reads.end(),
                                         [&](TensorId id) { return id != target; });
         DOVETAIL_CHECK(other != op.reads.end()) << op.name << " adds nothing";
-        cuda::check(accumulate(memory_.tensor(*other), memory_.tensor(target), sum.factor.value(),
-                               sum.overwrite ? Onto::Nothing : Onto::Old, stream),
-                    "kernel accumulate");
+        check(accumulate(memory_.tensor(*other), memory_.tensor(target), sum.factor.value(),
+                         sum.overwrite ? Onto::Nothing : Onto::Old, stream),
+              "kernel accumulate");
       },
       [&](const schedule::ZeroFill&) {
         for (const TensorId id : op.writes) {
           const Region region = memory_.layout().tensor(id);
-          cuda::check(
-              cudaMemsetAsync(data(id), 0, static_cast<std::size_t>(region.bytes()), stream),
-              "cudaMemsetAsync");
+          check(cudaMemsetAsync(data(id), 0, static_cast<std::size_t>(region.bytes()), stream),
+                "cudaMemsetAsync");
         }
       },
       [&](const schedule::Update& effect) { update_whole(op, effect, stream); },
@@ -220,20 +219,19 @@ void TrainingOps::run_product(const schedule::Op& op, std::string_view name, cud
   const DeviceMatrix out = matrix(op.writes.front());
   const auto product = [&](const Product& what) {
     require_fit(what);
-    cuda::check(multiply(what, stream), "kernel multiply");
+    check(multiply(what, stream), "kernel multiply");
   };
   if (name == "fc1.forward") {
     product({.a = in(0), .b = in(1), .out = out, .bias = in(2)});
   } else if (name == "fc2.forward") {
     product({.a = in(0), .b = in(1), .out = out, .bias = in(2), .rest = in(3)});
   } else if (name == "gelu.forward") {
-    cuda::check(gelu(in(0).data, out.data, out.count(), stream), "kernel gelu");
+    check(gelu(in(0).data, out.data, out.count(), stream), "kernel gelu");
   } else if (name == "gelu.backward") {
-    cuda::check(
-        gelu_backward(
-            {.in = in(0).data, .gradient = in(1).data, .out = out.data, .count = out.count()},
-            stream),
-        "kernel gelu_backward");
+    check(gelu_backward(
+              {.in = in(0).data, .gradient = in(1).data, .out = out.data, .count = out.count()},
+              stream),
+          "kernel gelu_backward");
   } else if (name == "output.forward" || name == "fc2.backward.input") {
     product({.a = in(0), .b = in(1).transposed(), .out = out});
   } else if (name == "output.backward.input") {
@@ -242,7 +240,7 @@ void TrainingOps::run_product(const schedule::Op& op, std::string_view name, cud
     product({.a = in(0).transposed(), .b = in(1), .out = out});
   } else if (name == "fc2.backward.weight") {
     product({.a = in(0).transposed(), .b = in(1), .out = out});
-    cuda::check(sum_rows(in(1), data(op.writes.at(1)), stream), "kernel sum_rows");
+    check(sum_rows(in(1), data(op.writes.at(1)), stream), "kernel sum_rows");
   } else if (name == "fc1.backward.input") {
     product({.a = in(0), .b = in(1).transposed(), .out = out, .bias = {}, .rest = in(2)});
   } else {
@@ -257,14 +255,14 @@ void TrainingOps::embed(const schedule::Op& op, std::string_view name, cudaStrea
   const DeviceMatrix out = matrix(op.writes.front());
   const auto* tokens = static_cast<const std::int32_t*>(samples_.at(op.id).tokens.data());
   if (name == "embedding.forward") {
-    cuda::check(gather_rows(in, tokens, out, stream), "kernel gather_rows");
+    check(gather_rows(in, tokens, out, stream), "kernel gather_rows");
     return;
   }
   if (op.reads.size() == 1) {
-    cuda::check(cudaMemsetAsync(out.data, 0, static_cast<std::size_t>(out.count() * 4), stream),
-                "cudaMemsetAsync");
+    check(cudaMemsetAsync(out.data, 0, static_cast<std::size_t>(out.count() * 4), stream),
+          "cudaMemsetAsync");
   }
-  cuda::check(add_rows(in, tokens, out, stream), "kernel add_rows");
+  check(add_rows(in, tokens, out, stream), "kernel add_rows");
 }
 
 void TrainingOps::run_loss(const schedule::Op& op, std::string_view name, cudaStream_t stream) {
@@ -274,12 +272,12 @@ void TrainingOps::run_loss(const schedule::Op& op, std::string_view name, cudaSt
   what.total = static_cast<double*>(loss_.data());
   what.share = 1.0 / plan_.program.micro_steps;
   if (name == "loss.backward") {
-    cuda::check(loss_backward(what, data(op.reads.at(1)), matrix(op.writes.front()), stream),
-                "kernel loss_backward");
+    check(loss_backward(what, data(op.reads.at(1)), matrix(op.writes.front()), stream),
+          "kernel loss_backward");
     return;
   }
   what.mean = data(op.writes.front());
-  cuda::check(loss(what, stream), "kernel loss");
+  check(loss(what, stream), "kernel loss");
 }
 
 // reads x, dh and, for the penalised block, the penalty and the weights.
@@ -288,12 +286,12 @@ void TrainingOps::fc1_backward_weight(const schedule::Op& op, cudaStream_t strea
   const DeviceMatrix gradient = matrix(op.writes.at(0));
   const Product product = {.a = matrix(op.reads.at(0)).transposed(), .b = dh, .out = gradient};
   require_fit(product);
-  cuda::check(multiply(product, stream), "kernel multiply");
-  cuda::check(sum_rows(dh, data(op.writes.at(1)), stream), "kernel sum_rows");
+  check(multiply(product, stream), "kernel multiply");
+  check(sum_rows(dh, data(op.writes.at(1)), stream), "kernel sum_rows");
   if (op.reads.size() < 4) return;
-  cuda::check(add_scaled(data(op.reads.at(3)), data(op.reads.at(2)), gradient.data,
-                         gradient.count(), stream),
-              "kernel add_scaled");
+  check(add_scaled(data(op.reads.at(3)), data(op.reads.at(2)), gradient.data, gradient.count(),
+                   stream),
+        "kernel add_scaled");
 }
 
 // The squared norm of a reduced gradient, times the loss gradient, to which it must stay
@@ -301,22 +299,21 @@ void TrainingOps::fc1_backward_weight(const schedule::Op& op, cudaStream_t strea
 void TrainingOps::penalty(const schedule::Op& op, cudaStream_t stream) {
   auto* partial = static_cast<double*>(squares_.data());
   double* total = partial + kSquareBlocks;
-  cuda::check(cudaMemsetAsync(total, 0, sizeof(double), stream), "cudaMemsetAsync");
-  cuda::check(add_squares(memory_.tensor(op.reads.front()), 1, partial, total, stream),
-              "kernel add_squares");
-  cuda::check(
-      scale_number(total, data(op.reads.at(1)), hyper_.penalty, data(op.writes.front()), stream),
-      "kernel scale_number");
+  check(cudaMemsetAsync(total, 0, sizeof(double), stream), "cudaMemsetAsync");
+  check(add_squares(memory_.tensor(op.reads.front()), 1, partial, total, stream),
+        "kernel add_squares");
+  check(scale_number(total, data(op.reads.at(1)), hyper_.penalty, data(op.writes.front()), stream),
+        "kernel scale_number");
 }
 
 void TrainingOps::square(const schedule::Op& op, const schedule::GlobalNorm& norm,
                          cudaStream_t stream) {
   auto* partial = static_cast<double*>(squares_.data());
   double* total = partial + kSquareBlocks;
-  cuda::check(cudaMemsetAsync(total, 0, sizeof(double), stream), "cudaMemsetAsync");
+  check(cudaMemsetAsync(total, 0, sizeof(double), stream), "cudaMemsetAsync");
   const auto add = [&](const Region& region) {
-    cuda::check(add_squares(memory_.at(region), norm.rescale.value(), partial, total, stream),
-                "kernel add_squares");
+    check(add_squares(memory_.at(region), norm.rescale.value(), partial, total, stream),
+          "kernel add_squares");
   };
   const Layout& layout = memory_.layout();
   for (const TensorId id : op.reads) {
@@ -331,8 +328,7 @@ void TrainingOps::square(const schedule::Op& op, const schedule::GlobalNorm& nor
       }
     }
   }
-  cuda::check(store_number(total, memory_.tensor(op.writes.front()), stream),
-              "kernel store_number");
+  check(store_number(total, memory_.tensor(op.writes.front()), stream), "kernel store_number");
 }
 
 OptimizerStep TrainingOps::step_of(const schedule::Op& op,
@@ -379,7 +375,7 @@ void TrainingOps::update_whole(const schedule::Op& op, const schedule::Update& e
   step.momentum = state(parameter, ".momentum");
   step.variance = state(parameter, ".variance");
   step.count = memory_.layout().tensor(parameter).count;
-  cuda::check(cuda::update(step, stream), "kernel update");
+  check(cuda::update(step, stream), "kernel update");
 }
 
 void TrainingOps::update_shard(const schedule::Op& op, const schedule::ShardUpdate& effect,
@@ -398,15 +394,15 @@ void TrainingOps::update_shard(const schedule::Op& op, const schedule::ShardUpda
     step.momentum = at_range(state(range.tensor, ".momentum"));
     step.variance = at_range(state(range.tensor, ".variance"));
     step.count = range.region.count;
-    cuda::check(cuda::update(step, stream), "kernel update");
+    check(cuda::update(step, stream), "kernel update");
   }
 }
 
-CheckResult TrainingOps::check(cudaStream_t stream) {
+CheckResult TrainingOps::check_values(cudaStream_t stream) {
   double loss_of_step = 0;
-  cuda::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");  // the step has ended
-  cuda::check(cudaMemcpy(&loss_of_step, loss_.data(), sizeof(double), cudaMemcpyDeviceToHost),
-              "cudaMemcpy to the host");
+  check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");  // the step has ended
+  check(cudaMemcpy(&loss_of_step, loss_.data(), sizeof(double), cudaMemcpyDeviceToHost),
+        "cudaMemcpy to the host");
   losses_.push_back(loss_of_step);
   CheckResult result;
   const auto look_at = [&](const schedule::Tensor& tensor, const Region& region) {

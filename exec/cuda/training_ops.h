@@ -36,7 +36,7 @@ class TrainingOps final : public OpRunner {
   void begin_step(std::int32_t step, cudaStream_t stream) override;
   void run(const schedule::Op& op, cudaStream_t stream) override;
   // There is no known value to compare with: counts the weights that are not finite as wrong.
-  CheckResult check(cudaStream_t stream) override;
+  CheckResult check_values(cudaStream_t stream) override;
 
   // After the last step.
   [[nodiscard]] Trained trained() const;

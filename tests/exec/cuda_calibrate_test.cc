@@ -13,9 +13,9 @@
 #include "exec/fake/fake_backend.h"
 #include "exec/launch/local_ranks.h"
 #include "exec/run.h"
-#include "verify/verify.h"
 #include "tests/exec/ahead.h"
 #include "tests/exec/support.h"
+#include "verify/verify.h"
 
 #include <gtest/gtest.h>
 
@@ -205,7 +205,7 @@ class CountedCalls final : public Backend {
     inner_->wait(command, action);
   }
   std::vector<Timing> finish() override { return inner_->finish(); }
-  CheckResult check() override { return inner_->check(); }
+  CheckResult check_values() override { return inner_->check_values(); }
 
  private:
   std::unique_ptr<Backend> inner_;

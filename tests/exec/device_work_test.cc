@@ -188,7 +188,7 @@ class Profiled final : public Backend {
     return timings;
   }
   std::vector<DeviceWork> device_work() override { return works_; }
-  CheckResult check() override { return {}; }
+  CheckResult check_values() override { return {}; }
 
  private:
   fake::FakeBackend fake_;

@@ -308,7 +308,7 @@ class ObservedOps final : public cpu::OpRunner {
     inner_->run(op);
     if (op.id == last_) progress_.end_of_ops();
   }
-  CheckResult check() override { return inner_->check(); }
+  CheckResult check_values() override { return inner_->check_values(); }
 
  private:
   std::unique_ptr<cpu::OpRunner> inner_;
