@@ -3,17 +3,16 @@
 //
 //   sim_bench --benchmark_filter='/10000/64$' --benchmark_enable_random_interleaving=true
 //
-//   ours_events         play_events, start and end of every node recorded    against binary_heap
-//   ours_program_order  play_in_program_order, likewise                      against program_order
-//   ours_contended      play_contended with contention switched off          against binary_heap
+//   ours_program_order  play_in_order, start and end of every node recorded   against program_order
+//   ours_contended      play_with_rates with contention switched off          against binary_heap
 //
 // Read binary_heap/10000/64: the loop, the compute ops, the ranks; ns_per_rank_op is CPU time per
 // op of one rank. A loop whose makespan is not the published one is an error, not a figure. On a
 // machine that others use, interleave and take ratios (scripts/bench.sh).
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/engine.h"
-#include "sim/graph.h"
+#include "sim/compile.h"
+#include "sim/player.h"
 #include "tests/support/benchmark_dag.h"
 #include "tests/support/dag_program.h"
 #include "tests/support/reference_loops.h"
@@ -48,18 +47,15 @@ class Case {
   Scratch& scratch() { return scratch_; }
 
   // Our own form of the step.
-  const sim::Graph& our_graph() {
+  const step::StepGraph& our_graph() {
     if (!our_graph_) {
       const support::BenchmarkDag step = dag();
       const support::DagPlan plan = support::plan_of(step, ranks_);
-      our_graph_ = sim::compile(plan.program, plan.costs, 1);
+      our_graph_ = sim::compile(plan.program, plan.costs, 1).graph;
     }
     return *our_graph_;
   }
   sim::Workspace& workspace() { return workspace_; }
-  [[nodiscard]] std::vector<models::Contention> no_contention() const {
-    return std::vector<models::Contention>(static_cast<std::size_t>(ranks_));
-  }
 
   [[nodiscard]] std::string name() const {
     return std::to_string(compute_ops_) + '/' + std::to_string(ranks_);
@@ -77,7 +73,7 @@ class Case {
   std::int32_t ranks_;
   std::optional<ExpandedGraph> graph_;
   std::optional<PackedStep> packed_;
-  std::optional<sim::Graph> our_graph_;
+  std::optional<step::StepGraph> our_graph_;
   sim::Workspace workspace_;
   Scratch scratch_;
 };
@@ -117,16 +113,11 @@ std::vector<NamedLoop> loops() {
        [](Case& step) { return play_four_ary_heap(step.graph(), step.scratch()); }},
       {"program_order",
        [](Case& step) { return play_program_order(step.graph(), step.scratch()); }},
-      {"ours_events",
-       [](Case& step) { return whole_us(sim::play_events(step.our_graph(), step.workspace())); }},
       {"ours_program_order",
-       [](Case& step) {
-         return whole_us(sim::play_in_program_order(step.our_graph(), step.workspace()));
-       }},
+       [](Case& step) { return whole_us(sim::play_in_order(step.our_graph(), step.workspace())); }},
       {"ours_contended",
        [](Case& step) {
-         return whole_us(
-             sim::play_contended(step.our_graph(), step.no_contention(), step.workspace()));
+         return whole_us(sim::play_with_rates(step.our_graph(), step.workspace()));
        }},
       {"packed", [](Case& step) { return play_packed(step.packed()); }},
   };

@@ -38,9 +38,9 @@
 #include <utility>
 #include <vector>
 
+#include "lower/lower.h"
 #include "models/cluster.h"
 #include "models/zoo.h"
-#include "lower/lower.h"
 #include "policies/policies.h"
 #include "sim/steady.h"
 #include "tests/support/benchmark_dag.h"
@@ -273,13 +273,13 @@ void time_reference(benchmark::State& state, Step& step) {
 }
 
 void time_simulator(benchmark::State& state, Step& step) {
-  sim::Graph graph;
+  sim::CompiledProgram compiled;
   sim::Workspace workspace;
   const schedule::Schedule schedule = step.model->schedule_of(step.choices);
   for (auto _ : state) {
     const schedule::Lowered lowered = schedule::lower(step.program, schedule);
     benchmark::DoNotOptimize(
-        sim::find_steady_state(lowered.program, step.costs, graph, workspace).summary);
+        sim::find_steady_state(lowered.program, step.costs, compiled, workspace).summary);
   }
   state.SetItemsProcessed(state.iterations());
 }
@@ -359,7 +359,7 @@ void check_pair(const std::string& name, const std::string& machine, Machine kin
       program, costs, schedule::make_schedule(program, schedule::parse_policy("per-tensor")));
   if (!made.model) throw InputError(name + " on " + machine + ": " + made.refusal);
   StepWorkspace memory = made.model->workspace();
-  sim::Graph graph;
+  sim::CompiledProgram compiled;
   sim::Workspace workspace;
   const auto compare = [&](std::int64_t i, const char* what, const Choices& choices,
                            const std::optional<sim::StepSummary>& found) {
@@ -367,7 +367,7 @@ void check_pair(const std::string& name, const std::string& machine, Machine kin
     if (!found) return;
     const schedule::Lowered lowered = schedule::lower(program, made.model->schedule_of(choices));
     const sim::StepSummary expected =
-        sim::find_steady_state(lowered.program, costs, graph, workspace).summary;
+        sim::find_steady_state(lowered.program, costs, compiled, workspace).summary;
     const bool equal = found->step_ns == expected.step_ns &&
                        found->exposed_ns == expected.exposed_ns &&
                        found->communication_ns == expected.communication_ns &&

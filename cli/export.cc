@@ -13,8 +13,8 @@
 #include "exports/export.h"
 #include "lower/lower.h"
 #include "schedule/plan_json.h"
-#include "verify/verify.h"
 #include "sim/steady.h"
+#include "verify/verify.h"
 
 namespace dovetail::cli {
 
@@ -27,10 +27,10 @@ exports::Machine simulated_machine(const schedule::Plan& plan, const models::Cos
          schedule::verify(plan.program, lowered.program, schedule.merge)) {
       throw InputError("export: the plan cannot be run there: " + problem.message);
     }
-    sim::Graph graph;
+    sim::CompiledProgram compiled;
     sim::Workspace workspace;
     return Duration(
-        sim::find_steady_state(lowered.program, costs, graph, workspace).summary.step_ns);
+        sim::find_steady_state(lowered.program, costs, compiled, workspace).summary.step_ns);
   };
   machine.collective = [&costs](schedule::Collective kind, const schedule::ProcessGroup& group,
                                 Bytes bytes) {

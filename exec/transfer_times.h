@@ -3,7 +3,7 @@
 // What an absence touched is left out instead of being corrected: that it ended late or how long it stood
 // still is known less well than what the others took. An absence touches a copy that it overlaps, and a
 // collective in whose first or last half millisecond some rank is away, or that some rank leaves for longer
-// than the network goes on without it (the shield; sim/engine.h).
+// than the network goes on without it (the shield; sim/absences.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -108,7 +108,7 @@ struct Cluster {
   double skew = 0;                        // default 0; kernels and passes take 1 + skew their time
   HostModel host;                         // absent, or a key of it: default_host(backend)
   Contention contention;                  // default none
-  // How long a collective goes on while the core of one of its ranks is away (sim/engine.h).
+  // How long a collective goes on while the core of one of its ranks is away (sim/absences.h).
   Duration network_shield{};       // default 0
   std::optional<Quality> quality;  // absent: not written by a calibration
   friend bool operator==(const Cluster&, const Cluster&) = default;

@@ -9,13 +9,13 @@
 #include <utility>
 
 #include "base/error.h"
-#include "schedule/id_table.h"
 #include "lower/lower.h"
 #include "policies/report.h"
+#include "schedule/id_table.h"
 #include "schedule/sharding.h"
-#include "verify/verify.h"
 #include "search/local_search.h"
 #include "search/step_model.h"
+#include "verify/verify.h"
 
 namespace dovetail::search {
 namespace {
@@ -117,7 +117,7 @@ sim::StepSummary Planner::simulate(const schedule::Schedule& schedule,
   schedule::Lowered lowered =
       keeps ? schedule::lower(std::move(program_), schedule) : schedule::lower(program_, schedule);
   const sim::SteadyState steady =
-      sim::find_steady_state(lowered.program, costs_, graph_, workspace_);
+      sim::find_steady_state(lowered.program, costs_, compiled_, workspace_);
   ++simulated_;
   if (ready != nullptr) *ready = ready_times(lowered.program);
   if (keeps) program_ = std::move(lowered.program.program);
@@ -127,16 +127,15 @@ sim::StepSummary Planner::simulate(const schedule::Schedule& schedule,
 // The end of each gradient's producer on its slowest rank, in the first step of what was just played.
 std::vector<Duration> Planner::ready_times(const schedule::ScheduledProgram& program) const {
   schedule::IdTable<OpId, Duration> op_end;
-  for (std::int32_t c = 0; c < static_cast<std::int32_t>(graph_.command_nodes.size()); ++c) {
-    const sim::CommandNode& entry = graph_.command_nodes[static_cast<std::size_t>(c)];
+  for (const sim::CommandNode& entry : compiled_.command_nodes) {
     const schedule::Command& command = program.roles[static_cast<std::size_t>(entry.role)]
                                            .commands[static_cast<std::size_t>(entry.command)];
     const auto* run = std::get_if<schedule::RunOp>(&command.action);
     if (entry.step > 0 || run == nullptr) continue;
-    const sim::LaneRange lanes = graph_.lanes_of(entry);
+    const sim::LaneRange lanes = compiled_.lanes_of(entry);
     for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {
-      const auto node = static_cast<std::size_t>(graph_.on_rank(c, lane));
-      op_end[run->op] = std::max(op_end[run->op], Duration(workspace_.timeline.end[node]));
+      const Duration end(workspace_.timeline.end_of(compiled_.on_lane(entry, lane)));
+      op_end[run->op] = std::max(op_end[run->op], end);
     }
   }
   std::vector<Duration> ready;
@@ -220,7 +219,7 @@ Candidate Planner::evaluate(const schedule::PolicySpec& spec) {
 Planned Planner::plan(const schedule::PolicySpec& spec) {
   Planned result{.candidate = propose(spec), .program = {}, .steady = {}};
   result.program = verified(result.candidate.schedule);
-  result.steady = sim::find_steady_state(result.program, costs_, graph_, workspace_);
+  result.steady = sim::find_steady_state(result.program, costs_, compiled_, workspace_);
   ++simulated_;
   result.candidate.summary = result.steady.summary;
   result.candidate.bounded = is_bounded(result.candidate.schedule);

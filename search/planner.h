@@ -37,8 +37,8 @@
 
 #include "models/collective_table.h"
 #include "models/costs.h"
-#include "schedule/id_table.h"
 #include "policies/policies.h"
+#include "schedule/id_table.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 #include "schedule/scheduled_program.h"
@@ -148,7 +148,7 @@ class Planner {
   Bytes total_;                                // of all owed gradients
   std::vector<std::vector<Duration>> op_end_;  // [rank][op]: end of the op when nothing else runs
   ScheduleMemo memo_;
-  sim::Graph graph_;  // of the last candidate; its memory serves the next
+  sim::CompiledProgram compiled_;  // of the last candidate; its memory serves the next
   sim::Workspace workspace_;
   std::size_t simulated_ = 0;
 };

@@ -9,7 +9,7 @@
 //                                     ^ horizon
 //
 // Both rates have prefix sums, so a jump costs one subtraction, or a binary search where the horizon
-// lies within it. An op that the horizon cuts keeps its exact remainder in 2^-20 ns (sim/contended.cc),
+// lies within it. An op that the horizon cuts keeps its exact remainder in 2^-20 ns (sim/player.cc),
 // so nothing is rounded that the simulator does not round.
 //
 // The state before each launch is kept by `settle`: a candidate that differs from bucket k on starts

@@ -1,4 +1,5 @@
-// From commands and costs to a Graph: what each command of each role becomes.
+// Walks the commands of all roles, step after step, and says what each becomes: how long it takes, when its host has
+// issued it, and what it waits for. Costs are asked once per op and lane; steps differ only in when hosts issue.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
@@ -11,9 +12,9 @@
 #include "base/error.h"
 #include "schedule/id_table.h"
 #include "schedule/visit.h"
+#include "sim/command_graph.h"
 #include "sim/communication.h"
-#include "sim/graph.h"
-#include "sim/graph_builder.h"
+#include "sim/compile.h"
 #include "sim/issue_order.h"
 #include "sim/lanes.h"
 
@@ -26,30 +27,32 @@ using schedule::Command;
 class Compiler {
  public:
   Compiler(const schedule::ScheduledProgram& program, const models::Costs& costs,
-           std::int32_t steps, Graph memory)
+           std::int32_t steps, CompiledProgram memory)
       : program_(program),
         costs_(costs),
         inline_host_(costs.host.kind == HostModel::Kind::Inline),
         lanes_(program, costs.distinct_ranks),
         moved_bytes_(program),
-        builder_(lanes_, program.streams.size(), costs.links.size(),
-                 inline_host_ ? GraphBuilder::Hosts::NeverLimit : GraphBuilder::Hosts::Limit,
-                 std::move(memory)) {
+        builder_(lanes_, program.streams.size(), costs.links.size(), std::move(memory)),
+        steps_(steps) {
     DOVETAIL_CHECK(!program.roles.empty()) << "no roles";
     DOVETAIL_CHECK(steps >= 1) << steps << " steps";
-    builder_.graph().steps = steps;
-    builder_.graph().launch_gap = inline_host_ ? 0 : costs.host.launch_gap.count();
+    StepGraph& graph = builder_.made().graph;
+    graph.launch_gap = inline_host_ ? 0 : costs.host.launch_gap.count();
+    for (const Rank rank : lanes_.ranks()) graph.contention.push_back(costs.contention(rank));
+    if (std::ranges::all_of(graph.contention, &models::Contention::none)) graph.contention.clear();
     events_.resize(program.roles.size());
     look_up_costs();
     walk_hosts();
   }
 
-  Graph run() {
+  CompiledProgram run() {
     std::vector<Issue> order;  // of one step; with one role it is that of the list
     if (program_.roles.size() > 1) {
       order = issue_order(program_, enqueue_takes_time() ? Enqueues::Timed : Enqueues::Free);
     }
-    for (step_ = 0; step_ < builder_.graph().steps; ++step_) {
+    for (step_ = 0; step_ < steps_; ++step_) {
+      builder_.made().graph.begin_step();
       for (auto& events : events_) events.clear();
       if (program_.roles.size() == 1) {
         for (std::size_t i = 0; i < program_.roles.front().commands.size(); ++i) issue_alone(i);
@@ -63,7 +66,7 @@ class Compiler {
         }
       }
     }
-    return builder_.link();
+    return builder_.finish();
   }
 
  private:
@@ -97,7 +100,7 @@ class Compiler {
       std::int64_t& clock = host_step_[role];
       for (const Command& command : program_.roles[role].commands) {
         clock += host_cost(command).count();
-        check_run(static_cast<double>(clock) * builder_.graph().steps);
+        check_run(static_cast<double>(clock) * steps_);
         issued_[role].push_back(clock);
       }
     }
@@ -168,7 +171,7 @@ class Compiler {
         },
         [&](const schedule::RecordEvent& record) {
           events_[static_cast<std::size_t>(side.role)][record.event] =
-              builder_.frontier(side.role, action.stream);
+              builder_.waited_for(side.role, action.stream);
         },
         [&](const schedule::WaitEvent& wait) { play_wait(side, action.stream, wait); },
         [&](const schedule::Scale& scale) {
@@ -191,7 +194,8 @@ class Compiler {
       const StreamId stream = command(side).stream;
       places_.push_back(place(side, stream));
       if (!enqueue_takes_time() || stream == schedule::kComputeStream) continue;
-      builder_.wait_for(side.role, stream, enqueued_.at({side.role, side.command}));
+      builder_.wait_for(side.role, stream, enqueued_.at({side.role, side.command}),
+                        step::EdgeKind::Launch);
     }
     const schedule::ProcessGroup& group = program_.program.group(transfer.group);
     builder_.add_collective(places_, group, cost_of(transfer, group));
@@ -201,7 +205,9 @@ class Compiler {
                                      const schedule::ProcessGroup& group) const {
     TransferCost found{.time = costs_.collective(transfer.kind, group, transfer.bytes)};
     const models::CollectiveCost* cost = costs_.find({transfer.kind, group.size()});
-    if (cost == nullptr || cost->loads.empty()) return found;
+    if (cost == nullptr) return found;
+    found.curve = static_cast<std::int32_t>(cost - costs_.collectives.data());
+    if (cost->loads.empty()) return found;
     found.latency = cost->time.latency();
     found.loads = cost->loads;
     if (transfer.kind == schedule::Collective::SendRecv) found.sender = transfer.root;
@@ -211,10 +217,12 @@ class Compiler {
   void play_wait(const Side& side, StreamId stream, const schedule::WaitEvent& wait) {
     const std::vector<std::int32_t>& event =
         events_[static_cast<std::size_t>(side.role)].at(wait.event);
-    std::vector<WaitRecord>& waits = builder_.graph().waits;
+    std::vector<WaitRecord>& waits = builder_.made().waits;
     waits.push_back(
-        {side.command, step_, side.role, stream, builder_.frontier(side.role, stream), event, -1});
-    for (const std::int32_t dependency : event) builder_.wait_for(side.role, stream, dependency);
+        {side.command, step_, side.role, stream, builder_.waited_for(side.role, stream), event});
+    for (const std::int32_t dependency : event) {
+      builder_.wait_for(side.role, stream, dependency, step::EdgeKind::Event);
+    }
     // With an inline host a wait costs the wake-up of the compute thread.
     if (inline_host_ && stream == schedule::kComputeStream && costs_.host.event > Duration{}) {
       waits.back().wake_up = builder_.add(place(side, stream), NodeKind::WakeUp,
@@ -233,7 +241,8 @@ class Compiler {
   const bool inline_host_;
   const Lanes lanes_;
   const MovedBytes moved_bytes_;
-  GraphBuilder builder_;
+  CommandGraph builder_;
+  const std::int32_t steps_;
   std::int32_t step_ = 0;
   std::vector<std::int64_t> op_costs_;  // [op][lane]
   schedule::IdTable<OpId, std::int32_t> op_cost_begin_;
@@ -250,8 +259,8 @@ class Compiler {
 
 }  // namespace
 
-Graph compile(const schedule::ScheduledProgram& program, const models::Costs& costs,
-              std::int32_t steps, Graph memory) {
+CompiledProgram compile(const schedule::ScheduledProgram& program, const models::Costs& costs,
+                        std::int32_t steps, CompiledProgram memory) {
   return Compiler(program, costs, steps, std::move(memory)).run();
 }
 

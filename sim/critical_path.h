@@ -17,16 +17,16 @@
 
 #include "models/costs.h"
 #include "schedule/scheduled_program.h"
-#include "sim/graph.h"
+#include "sim/compile.h"
 #include "sim/simulate.h"
 #include "traces/critical_path.h"
 #include "traces/metrics.h"
 
 namespace dovetail::sim {
 
-// REQUIRES: the graph is of the program, the timeline of the graph, the windows of their trace.
-traces::CriticalPath critical_path(const schedule::ScheduledProgram& program, const Graph& graph,
-                                   const Timeline& timeline,
+// REQUIRES: `compiled` is of the program, the timeline of its graph, the windows of their trace.
+traces::CriticalPath critical_path(const schedule::ScheduledProgram& program,
+                                   const CompiledProgram& compiled, const Timeline& timeline,
                                    std::span<const traces::StepWindow> windows);
 
 struct Explained {

@@ -1,4 +1,5 @@
-// Drawing steps.
+// Draws steps: each with the op times of one recorded step and a random stretch of the records of absences, played
+// together.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/disturbed.h"
@@ -8,8 +9,8 @@
 
 #include "base/error.h"
 #include "base/random.h"
-#include "sim/engine.h"
-#include "sim/graph.h"
+#include "sim/compile.h"
+#include "sim/player.h"
 #include "traces/metrics.h"
 
 namespace dovetail::sim {
@@ -49,23 +50,15 @@ Duration random_offset(const traces::Disturbances& away, Random& random) {
   return watched <= Duration{} ? Duration{} : Duration(random.between(0, watched.count() - 1));
 }
 
-Absences absences_of(const Graph& graph, const traces::Disturbances& away, Duration offset,
-                     Duration length, Duration shield) {
+Absences absences_of(const CompiledProgram& compiled, const traces::Disturbances& away,
+                     Duration offset, Duration length, Duration shield) {
   Absences absences = {.by_lane = {}, .shield_ns = shield.count()};
   if (away.empty()) return absences;
-  for (const Rank rank : graph.rank_of_lane) {
+  for (const Rank rank : compiled.rank_of_lane) {
     absences.by_lane.push_back(
         absences_from(away[static_cast<std::size_t>(rank.value)], offset, length));
   }
   return absences;
-}
-
-std::vector<models::Contention> contention_of(const Graph& graph, const models::Costs& costs) {
-  std::vector<models::Contention> contention;
-  for (const Rank rank : graph.rank_of_lane) {
-    contention.push_back(costs.contention(rank));
-  }
-  return contention;
 }
 
 // Those that all ranks recorded; 0 where no times of ops were.
@@ -96,13 +89,12 @@ void set_ops(models::OpCosts& costs, const schedule::Program& program,
 
 Duration play_with_absences(const schedule::ScheduledProgram& program, const models::Costs& costs,
                             const traces::Disturbances& away, Duration offset, Duration shield) {
-  const Graph graph = compile(program, costs, 1);
-  const std::vector<models::Contention> contention = contention_of(graph, costs);
+  const CompiledProgram compiled = compile(program, costs, 1);
   Workspace workspace;
-  const std::int64_t undisturbed = play_contended(graph, contention, workspace);
+  const std::int64_t undisturbed = play_with_rates(compiled.graph, workspace);
   const Absences absences =
-      absences_of(graph, away, offset, Duration(undisturbed * kHorizon), shield);
-  return Duration(play_disturbed(graph, contention, absences, workspace));
+      absences_of(compiled, away, offset, Duration(undisturbed * kHorizon), shield);
+  return Duration(play_with_absences(compiled.graph, absences, workspace));
 }
 
 std::vector<Duration> draw_steps(const schedule::ScheduledProgram& program,
@@ -118,8 +110,7 @@ std::vector<Duration> draw_steps(const schedule::ScheduledProgram& program,
   std::vector<const OpTimes*> chosen(recorded.ops.size());
   Random random(options.seed);
   Workspace workspace;
-  Graph graph;
-  std::vector<models::Contention> contention;
+  CompiledProgram compiled;
   std::int64_t undisturbed = 0;
   std::vector<Duration> steps;
   for (std::int32_t draw = 0; draw < options.draws; ++draw) {
@@ -130,18 +121,17 @@ std::vector<Duration> draw_steps(const schedule::ScheduledProgram& program,
       }
     }
     set_ops(drawn.ops, program.program, chosen);
-    if (draw == 0 || !chosen.empty()) graph = compile(program, drawn, 1, std::move(graph));
-    if (contention.empty()) contention = contention_of(graph, costs);
-    if (undisturbed == 0) undisturbed = play_contended(graph, contention, workspace);
+    if (draw == 0 || !chosen.empty()) compiled = compile(program, drawn, 1, std::move(compiled));
+    if (undisturbed == 0) undisturbed = play_with_rates(compiled.graph, workspace);
     Duration offset = random_offset(recorded.away, random);
     if (options.within) {
       const std::int64_t first = options.within->from.count();
       const std::int64_t last = std::max(first, options.within->to.count() - undisturbed);
       offset = Duration(random.between(first, last));
     }
-    const Absences absences =
-        absences_of(graph, recorded.away, offset, Duration(undisturbed * kHorizon), options.shield);
-    steps.emplace_back(play_disturbed(graph, contention, absences, workspace));
+    const Absences absences = absences_of(compiled, recorded.away, offset,
+                                          Duration(undisturbed * kHorizon), options.shield);
+    steps.emplace_back(play_with_absences(compiled.graph, absences, workspace));
   }
   return steps;
 }

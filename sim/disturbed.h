@@ -11,7 +11,7 @@
 //     comes out as it comes out in reality;
 //   - a random stretch of the records of absences is played, the same one for all ranks, so what hits
 //     them together hits them together.
-// Collectives have the times of `costs`; they wait for absent ranks (sim/engine.h).
+// Collectives have the times of `costs`; they wait for absent ranks (sim/absences.h).
 //
 // Good where the records are typical of the time that is predicted: made beside it, or just before and
 // after. Leaves out what slows collectives down and is no absence.

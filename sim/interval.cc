@@ -1,4 +1,4 @@
-// Drawing costs, and playing each draw.
+// Draws costs from their spreads, and takes the steady step of each draw.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/interval.h"
@@ -18,12 +18,12 @@ std::optional<StepInterval> step_interval(const schedule::ScheduledProgram& prog
   DOVETAIL_CHECK(options.draws >= 1) << options.draws;
   if (!costs.has_spread()) return std::nullopt;
   Random random(options.seed);
-  Graph graph;
+  CompiledProgram compiled;
   Workspace workspace;
   std::vector<Duration> steps;
   for (std::int32_t draw = 0; draw < options.draws; ++draw) {
     const models::Costs drawn = models::sampled(costs, random);
-    steps.emplace_back(find_steady_state(program, drawn, graph, workspace).summary.step_ns);
+    steps.emplace_back(find_steady_state(program, drawn, compiled, workspace).summary.step_ns);
   }
   const Figures figures = figures_of(std::move(steps));
   return StepInterval{

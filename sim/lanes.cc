@@ -1,4 +1,4 @@
-// Folding ranks into lanes.
+// Folds equal ranks into lanes where exchanging two of them changes nothing, and finds who meets.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/lanes.h"
@@ -73,6 +73,19 @@ bool can_fold(const ScheduledProgram& program) {
   });
 }
 
+using Table = std::vector<std::optional<std::int32_t>>;  // by rank
+
+void put(Table& table, Rank rank, std::int32_t value) {
+  const auto index = static_cast<std::size_t>(rank.value);
+  if (index >= table.size()) table.resize(index + 1);
+  table[index] = value;
+}
+
+std::optional<std::int32_t> at(const Table& table, Rank rank) {
+  const auto index = static_cast<std::size_t>(rank.value);
+  return index < table.size() ? table[index] : std::nullopt;
+}
+
 }  // namespace
 
 Lanes::Lanes(const ScheduledProgram& program, std::int64_t distinct_ranks) : program_(program) {
@@ -86,57 +99,69 @@ Lanes::Lanes(const ScheduledProgram& program, std::int64_t distinct_ranks) : pro
                   role.ranks.begin() + static_cast<std::ptrdiff_t>(lanes));
     roles_.push_back({begin, count()});
   }
+  for (std::int32_t lane = 0; lane < count(); ++lane) {
+    put(lane_of_rank_, ranks_[static_cast<std::size_t>(lane)], lane);
+  }
+  if (roles_.size() == 1) return;
+  for (std::size_t role = 0; role < roles_.size(); ++role) {
+    for (const Rank rank : program.roles[role].ranks) {
+      put(role_of_rank_, rank, static_cast<std::int32_t>(role));
+    }
+  }
 }
 
-Meeting Lanes::folded_meeting(const ProcessGroup& group, std::int32_t role) const {
-  Meeting meeting;
-  meeting.node_of_lane.assign(ranks_.size(), -1);
-  meeting.lanes_of_node.resize(1);
-  for (std::int32_t r = 0; r < static_cast<std::int32_t>(roles_.size()); ++r) {
-    const std::vector<Rank>& theirs = program_.roles[static_cast<std::size_t>(r)].ranks;
-    // All ranks of a role play the same part, so its first one speaks for it.
-    const std::span<const Rank> peers =
-        group.instance_of(program_.roles[static_cast<std::size_t>(role)].ranks.front());
-    const auto meets = [&](Rank rank) { return std::ranges::find(peers, rank) != peers.end(); };
-    const bool joins = r == role || std::ranges::any_of(theirs, meets);
-    if (!joins) continue;
-    meeting.roles.push_back(r);
-    meeting.lanes_of_node[0].push_back(r);  // a role's one lane has the role's number
-    meeting.node_of_lane[static_cast<std::size_t>(r)] = 0;
+void Lanes::meet_folded(const ProcessGroup& group, std::int32_t role,
+                        std::optional<std::int64_t> instance, Meeting& meeting) const {
+  std::vector<char> joins(roles_.size(), 0);
+  joins[static_cast<std::size_t>(role)] = 1;
+  if (instance && roles_.size() > 1) {
+    const auto length = static_cast<std::size_t>(group.size());
+    const std::size_t begin = static_cast<std::size_t>(*instance) * length;
+    for (const Rank peer : std::span(group.ranks).subspan(begin, length)) {
+      if (const auto theirs = at(role_of_rank_, peer)) joins[static_cast<std::size_t>(*theirs)] = 1;
+      ++meeting.looks;
+    }
   }
-  return meeting;
+  meeting.lanes_of_node.resize(1);
+  for (std::size_t r = 0; r < roles_.size(); ++r) {  // a role's one lane has the role's number
+    if (joins[r] != 0) meeting.lanes_of_node[0].push_back(static_cast<std::int32_t>(r));
+  }
 }
 
 Meeting Lanes::meeting(const ProcessGroup& group, std::int32_t role) const {
-  if (ranks_.size() == roles_.size()) return folded_meeting(group, role);
-  const auto instance_of = [&](std::int32_t lane) -> std::optional<std::int64_t> {
-    const auto found = std::ranges::find(group.ranks, ranks_[static_cast<std::size_t>(lane)]);
-    if (found == group.ranks.end()) return std::nullopt;
-    return (found - group.ranks.begin()) / group.size();
-  };
-  const LaneRange mine = roles_[static_cast<std::size_t>(role)];
-  std::map<std::int64_t, std::int32_t> nodes;
-  for (std::int32_t lane = mine.begin; lane < mine.end; ++lane) {
-    nodes.emplace(instance_of(lane).value_or(0), 0);
-  }
   Meeting meeting;
-  meeting.nodes = 0;
-  for (auto& [instance, node] : nodes) node = meeting.nodes++;
+  meeting.node_of_lane.assign(ranks_.size(), 0);
+  meeting.seat_of_lane.resize(ranks_.size());
+  std::vector<std::optional<std::int64_t>> instance(ranks_.size());
+  for (std::size_t i = 0; i < group.ranks.size(); ++i, ++meeting.looks) {
+    const std::optional<std::int32_t> lane = at(lane_of_rank_, group.ranks[i]);
+    if (!lane) continue;
+    const auto index = static_cast<std::int64_t>(i);
+    instance[static_cast<std::size_t>(*lane)] = index / group.size();
+    meeting.seat_of_lane[static_cast<std::size_t>(*lane)] =
+        static_cast<std::int32_t>(index % group.size());
+  }
+  const LaneRange mine = roles_[static_cast<std::size_t>(role)];
+  if (ranks_.size() == roles_.size()) {
+    // All ranks of a role play the same part, so its first one speaks for it.
+    meet_folded(group, role, instance[static_cast<std::size_t>(mine.begin)], meeting);
+    return meeting;
+  }
+  std::map<std::int64_t, std::int32_t> nodes;  // of each instance
+  for (std::int32_t lane = mine.begin; lane < mine.end; ++lane) {
+    auto& its = instance[static_cast<std::size_t>(lane)];
+    its = its.value_or(0);
+    nodes[*its] = 0;
+  }
+  std::int32_t next = 0;
+  for (auto& [of, node] : nodes) node = next++;
   meeting.lanes_of_node.resize(nodes.size());
-  meeting.node_of_lane.assign(ranks_.size(), -1);
-  for (std::int32_t r = 0; r < static_cast<std::int32_t>(roles_.size()); ++r) {
-    bool joins = false;
-    const LaneRange lanes = roles_[static_cast<std::size_t>(r)];
-    for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {
-      std::optional<std::int64_t> instance = instance_of(lane);
-      if (!instance && r == role) instance = 0;
-      const auto node = instance ? nodes.find(*instance) : nodes.end();
-      if (node == nodes.end()) continue;
-      meeting.node_of_lane[static_cast<std::size_t>(lane)] = node->second;
-      meeting.lanes_of_node[static_cast<std::size_t>(node->second)].push_back(lane);
-      joins = true;
-    }
-    if (joins) meeting.roles.push_back(r);
+  for (std::int32_t lane = 0; lane < count(); ++lane, ++meeting.looks) {
+    const auto l = static_cast<std::size_t>(lane);
+    const auto node = instance[l] ? nodes.find(*instance[l]) : nodes.end();
+    if (node == nodes.end()) continue;
+    meeting.node_of_lane[l] = node->second;
+    meeting.lanes_of_node[static_cast<std::size_t>(node->second)].push_back(lane);
   }
   return meeting;
 }

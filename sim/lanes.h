@@ -8,25 +8,40 @@
 // its roles, because then exchanging two equal ranks changes nothing. Where a group cuts through a
 // role (tensor-parallel pairs within a data-parallel role) and ranks differ, all ranks are followed.
 //
+// Cost: a meeting looks once at the ranks of the group and at the lanes, so a compilation is linear in ranks
+// for each role and group (tests/sim/lanes_test.cc).
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/ids.h"
 #include "schedule/scheduled_program.h"
-#include "sim/graph.h"
 
 namespace dovetail::sim {
 
+// The lanes of one role.
+struct LaneRange {
+  std::int32_t begin = 0;
+  std::int32_t end = 0;
+  [[nodiscard]] bool contains(std::int32_t lane) const { return lane >= begin && lane < end; }
+  friend bool operator==(const LaneRange&, const LaneRange&) = default;
+};
+
 // How one role's lanes fall into the instances of a process group.
 struct Meeting {
-  std::int32_t nodes = 1;  // instances that have a lane
-  // Per lane of all roles: which of the nodes; -1: the lane takes part in none of them.
-  std::vector<std::int32_t> node_of_lane;
-  std::vector<std::vector<std::int32_t>> lanes_of_node;
-  std::vector<std::int32_t> roles;  // those that meet, rising
+  std::vector<std::vector<std::int32_t>> lanes_of_node;  // of each instance that has a lane; rising
+  std::vector<std::int32_t> node_of_lane;  // of all lanes; of those that take no part 0
+  std::vector<std::optional<std::int32_t>>
+      seat_of_lane;        // of all lanes: index in its instance of the group
+  std::int64_t looks = 0;  // at ranks and lanes, to find this
+
+  [[nodiscard]] std::int32_t nodes() const {
+    return static_cast<std::int32_t>(lanes_of_node.size());
+  }
 };
 
 class Lanes {
@@ -43,13 +58,15 @@ class Lanes {
   [[nodiscard]] Meeting meeting(const schedule::ProcessGroup& group, std::int32_t role) const;
 
  private:
-  // The same where every role has one lane: all instances are alike and count as one.
-  [[nodiscard]] Meeting folded_meeting(const schedule::ProcessGroup& group,
-                                       std::int32_t role) const;
+  // Where every role has one lane all instances are alike and count as one: which roles meet in it.
+  void meet_folded(const schedule::ProcessGroup& group, std::int32_t role,
+                   std::optional<std::int64_t> instance, Meeting& meeting) const;
 
   const schedule::ScheduledProgram& program_;
   std::vector<Rank> ranks_;  // of each lane
   std::vector<LaneRange> roles_;
+  std::vector<std::optional<std::int32_t>> lane_of_rank_;  // of ranks that are simulated
+  std::vector<std::optional<std::int32_t>> role_of_rank_;  // of all ranks; empty: one role
 };
 
 }  // namespace dovetail::sim

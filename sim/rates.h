@@ -20,7 +20,7 @@
 //
 // Compute is not shared this way: what a collective holds of it is not given up to an op.
 //
-// Used by the event loop (contended.cc) and by whoever must agree with it. Rates are whole multiples of
+// Used by the event loop (player.cc) and by whoever must agree with it. Rates are whole multiples of
 // 2^-20, rounded to the nearest, at least 1; progress is kept in 2^-20 ns; ends are rounded up to ns.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -32,8 +32,11 @@
 #include <vector>
 
 #include "models/costs.h"
+#include "step/graph.h"
 
 namespace dovetail::sim {
+
+using step::Demand;
 
 inline constexpr int kFractionBits = 20;
 inline constexpr std::int64_t kFullRate = std::int64_t{1}
@@ -41,13 +44,6 @@ inline constexpr std::int64_t kFullRate = std::int64_t{1}
 
 // A rate in units of 2^-20. REQUIRES: 0 <= rate <= 1.
 std::int64_t whole_rate(double rate);
-
-// What a transfer uses of one resource while it moves at its full rate.
-struct Demand {
-  std::int32_t resource = 0;
-  double amount = 0;  // 0..1
-  friend bool operator==(const Demand&, const Demand&) = default;
-};
 
 // Solves for the rates of a few transfers. Allocates only until it has seen the most of them.
 class LinkShares {

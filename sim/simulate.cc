@@ -1,4 +1,5 @@
-// From a played Graph to a Trace.
+// Turns a played graph into a Trace: every command node gives a span on each lane of its role, and a wait on the compute
+// stream one for as long as the stream stood there.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/simulate.h"
@@ -25,8 +26,8 @@ Instant instant(std::int64_t ns) { return Instant(Duration(ns)); }
 class TraceBuilder {
  public:
   TraceBuilder(const schedule::ScheduledProgram& program, const models::Costs& costs,
-               const Graph& graph, const Timeline& timeline)
-      : program_(program), graph_(graph), timeline_(timeline) {
+               const CompiledProgram& compiled, const Timeline& timeline)
+      : program_(program), compiled_(compiled), graph_(compiled.graph), timeline_(timeline) {
     trace_.provenance = {.origin = traces::Origin::Simulated,
                          .machine = costs.machine,
                          .policy = program.policy,
@@ -34,20 +35,18 @@ class TraceBuilder {
                          .backend = "sim",
                          .notes = {}};
     trace_.world_size = program.program.world_size;
-    trace_.steps = graph.steps;
+    trace_.steps = graph_.steps();
   }
 
   traces::Trace build() {
-    trace_.ranks = graph_.rank_of_lane;
+    trace_.ranks = compiled_.rank_of_lane;
     std::ranges::sort(trace_.ranks);
     for (const schedule::Stream& stream : program_.streams) {
       trace_.streams.push_back({stream.id, stream.name});
     }
     describe_commands();
-    for (std::int32_t c = 0; c < static_cast<std::int32_t>(graph_.command_nodes.size()); ++c) {
-      add_spans(c);
-    }
-    for (const WaitRecord& wait : graph_.waits) add_wait(wait);
+    for (const CommandNode& entry : compiled_.command_nodes) add_spans(entry);
+    for (const WaitRecord& wait : compiled_.waits) add_wait(wait);
     std::ranges::sort(trace_.spans, {}, [](const traces::Span& span) {
       return std::tuple(span.rank, span.stream, span.start, span.end, span.command);
     });
@@ -56,41 +55,40 @@ class TraceBuilder {
   }
 
  private:
-  [[nodiscard]] std::int64_t end(NodeId node) const {
-    return timeline_.end[static_cast<std::size_t>(node)];
-  }
-  [[nodiscard]] std::int64_t start(NodeId node) const {
-    return timeline_.start[static_cast<std::size_t>(node)];
-  }
+  [[nodiscard]] std::int64_t end(NodeId node) const { return timeline_.end_of(node); }
+  [[nodiscard]] std::int64_t start(NodeId node) const { return timeline_.start_of(node); }
   [[nodiscard]] const schedule::Command& command(std::int32_t role, std::int32_t index) const {
     return program_.roles[static_cast<std::size_t>(role)].commands[static_cast<std::size_t>(index)];
   }
   [[nodiscard]] Rank rank_of(std::int32_t lane) const {
-    return graph_.rank_of_lane[static_cast<std::size_t>(lane)];
+    return compiled_.rank_of_lane[static_cast<std::size_t>(lane)];
   }
 
   void describe_commands() {
     // Launches take time only where the host is the compute stream and charges for them.
-    const auto enqueues = [](const CommandNode& entry) { return entry.kind == NodeKind::Enqueue; };
-    const bool launches = std::ranges::any_of(graph_.command_nodes, enqueues);
+    const bool launches = std::ranges::count(graph_.kind, NodeKind::Enqueue) > 0;
     for (CommandInfo& command : schedule::describe_commands(program_)) {
       if (command.kind != SpanKind::Enqueue || launches)
         trace_.commands.push_back(std::move(command));
     }
   }
 
+  [[nodiscard]] bool is_enqueue(const CommandNode& entry) const {
+    return compiled_.kind_of(entry) == NodeKind::Enqueue;
+  }
+
   // The trace shows an enqueue under the record that opens the launch, as the executor does.
   [[nodiscard]] CommandId shown_as(const CommandNode& entry) const {
     const schedule::Command& shown = command(entry.role, entry.command);
-    return entry.kind == NodeKind::Enqueue ? shown.launch.value_or(shown.id) : shown.id;
+    return is_enqueue(entry) ? shown.launch.value_or(shown.id) : shown.id;
   }
 
-  void add_spans(std::int32_t index) {
-    const CommandNode& entry = graph_.command_nodes[static_cast<std::size_t>(index)];
-    if (entry.kind == NodeKind::WakeUp || entry.kind == NodeKind::Call) return;  // graph.h
-    const LaneRange lanes = graph_.lanes_of(entry);
+  void add_spans(const CommandNode& entry) {
+    const NodeKind kind = compiled_.kind_of(entry);
+    if (kind == NodeKind::WakeUp || kind == NodeKind::Call) return;  // step/graph.h
+    const LaneRange lanes = compiled_.lanes_of(entry);
     for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {
-      const NodeId node = graph_.on_rank(index, lane);
+      const NodeId node = compiled_.on_lane(entry, lane);
       traces::Span span{.command = shown_as(entry),
                         .rank = rank_of(lane),
                         .stream = entry.stream,
@@ -98,7 +96,7 @@ class TraceBuilder {
                         .start = instant(start(node)),
                         .end = instant(end(node)),
                         .transfer_start = {}};
-      if (entry.kind == NodeKind::Collective) {
+      if (kind == NodeKind::Transfer) {
         span.transfer_start = span.start;
         span.start = instant(arrival(entry, node, lane));
       } else if (start(node) + graph_.launch_gap <= end(node)) {
@@ -112,7 +110,7 @@ class TraceBuilder {
   // takes part.
   [[nodiscard]] std::int64_t arrival(const CommandNode& entry, NodeId node,
                                      std::int32_t lane) const {
-    std::int64_t time = graph_.release.empty() ? 0 : entry.issued;
+    std::int64_t time = entry.issued;
     for (const std::int32_t from : graph_.predecessors_of(node)) {
       if (graph_.takes_part(from, lane)) time = std::max(time, end(from));
     }
@@ -123,8 +121,8 @@ class TraceBuilder {
   // span.
   void join_enqueues() {
     std::set<CommandId> records;
-    for (const CommandNode& entry : graph_.command_nodes) {
-      if (entry.kind == NodeKind::Enqueue) records.insert(shown_as(entry));
+    for (const CommandNode& entry : compiled_.command_nodes) {
+      if (is_enqueue(entry)) records.insert(shown_as(entry));
     }
     if (records.empty()) return;
     std::vector<traces::Span> joined;
@@ -143,19 +141,20 @@ class TraceBuilder {
   }
 
   void add_wait(const WaitRecord& wait) {
-    const auto latest = [&](const std::vector<std::int32_t>& nodes, std::int32_t lane) {
+    const auto latest = [&](const std::vector<std::int32_t>& entries, std::int32_t lane) {
       std::int64_t time = 0;
-      for (const std::int32_t node : nodes) time = std::max(time, end(graph_.on_rank(node, lane)));
+      for (const std::int32_t entry : entries) {
+        time = std::max(time, end(compiled_.on_lane(entry, lane)));
+      }
       return time;
     };
     // Idle communication streams always wait; only the compute stream's stalls are worth a span.
     if (wait.stream != schedule::kComputeStream) return;
-    const LaneRange lanes = graph_.roles[static_cast<std::size_t>(wait.role)];
+    const LaneRange lanes = compiled_.roles[static_cast<std::size_t>(wait.role)];
     for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {
       const std::int64_t from = latest(wait.stream_before, lane);
       const std::int64_t event = latest(wait.event, lane);
-      const std::int64_t until =
-          wait.wake_up >= 0 ? end(graph_.on_rank(wait.wake_up, lane)) : event;
+      const std::int64_t until = wait.wake_up ? end(compiled_.on_lane(*wait.wake_up, lane)) : event;
       if (until <= from) continue;
       trace_.spans.push_back({.command = command(wait.role, wait.command).id,
                               .rank = rank_of(lane),
@@ -168,40 +167,28 @@ class TraceBuilder {
   }
 
   const schedule::ScheduledProgram& program_;
-  const Graph& graph_;
+  const CompiledProgram& compiled_;
+  const StepGraph& graph_;
   const Timeline& timeline_;
   traces::Trace trace_;
 };
 
 }  // namespace
 
-std::int64_t play(const Graph& graph, const models::Costs& costs, Workspace& workspace) {
-  std::vector<models::Contention> contention;
-  bool any = false;
-  for (const Rank rank : graph.rank_of_lane) {
-    contention.push_back(costs.contention(rank));
-    any = any || !contention.back().none();
-  }
-  return any || graph.shares_links ? play_contended(graph, contention, workspace)
-                                   : play_in_program_order(graph, workspace);
-}
-
 traces::Trace simulate(const schedule::ScheduledProgram& program, const models::Costs& costs,
                        const SimOptions& options) {
-  const Graph graph = compile(program, costs, options.steps);
-  Workspace workspace;
-  play(graph, costs, workspace);
-  return TraceBuilder(program, costs, graph, workspace.timeline).build();
+  return simulate_and_explain(program, costs, options).trace;
 }
 
 Explained simulate_and_explain(const schedule::ScheduledProgram& program,
                                const models::Costs& costs, const SimOptions& options) {
-  const Graph graph = compile(program, costs, options.steps);
+  const CompiledProgram compiled = compile(program, costs, options.steps);
   Workspace workspace;
-  play(graph, costs, workspace);
-  traces::Trace trace = TraceBuilder(program, costs, graph, workspace.timeline).build();
+  play(compiled.graph, workspace);
+  const Timeline& timeline = workspace.timeline;
+  traces::Trace trace = TraceBuilder(program, costs, compiled, timeline).build();
   const std::vector<traces::StepWindow> windows = traces::step_windows(trace);
-  traces::CriticalPath path = critical_path(program, graph, workspace.timeline, windows);
+  traces::CriticalPath path = critical_path(program, compiled, timeline, windows);
   return {std::move(trace), std::move(path)};
 }
 

@@ -9,9 +9,8 @@
 // receives. Ranks with equal costs are folded into one (lanes.h); spans bear the real rank. It leaves
 // out: the thread blocks that a collective holds (max_ctas), clocks and power, jitter.
 //
-// Three engines, one answer: play_events and play_in_program_order (engine.h; the latter is fast), which
-// are exact where nothing slows anything down, and play_contended, the general one. A reference
-// simulator holds all of them to account (reference.h: slow, direct).
+// The player is in player.h, what it plays in compile.h. A reference simulator in tests/support, slow and direct, holds
+// both to account.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -20,8 +19,8 @@
 
 #include "models/costs.h"
 #include "schedule/scheduled_program.h"
-#include "sim/engine.h"
-#include "sim/graph.h"
+#include "sim/compile.h"
+#include "sim/player.h"
 #include "traces/trace.h"
 
 namespace dovetail::sim {
@@ -34,10 +33,6 @@ struct SimOptions {
 traces::Trace simulate(const schedule::ScheduledProgram& program, const models::Costs& costs,
                        const SimOptions& options = {});
 
-// Plays a graph with the engine that its costs need: contended if any rank has contention, else in
-// program order. Fills workspace.timeline, returns the end.
-std::int64_t play(const Graph& graph, const models::Costs& costs, Workspace& workspace);
-
 // What a search needs to know about one candidate, without building a Trace. Of one step, in ns; the
 // step lasts until its slowest rank ends, whatever its role, and all else is of that rank: of equals
 // the first lane. Compute is what runs on stream 0 and is no collective. The step time is the one of
@@ -47,8 +42,13 @@ struct StepSummary {
   std::int64_t exposed_ns = 0;  // a collective in flight and nothing on the compute stream
   std::int64_t communication_ns = 0;
   std::int64_t compute_ns = 0;
+  // Nothing on the compute stream, only because the host had not issued its next command: all that the command
+  // waits for on the device was there. 0 where hosts are inline.
+  std::int64_t host_wait_ns = 0;
+  friend bool operator==(const StepSummary&, const StepSummary&) = default;
 };
-StepSummary summarize(const Graph& graph, const Timeline& timeline, std::int32_t step);
-StepSummary summarize(const Graph& graph, const Timeline& timeline);  // of the last step
+// REQUIRES: the timeline is of the graph.
+StepSummary summarize(const StepGraph& graph, const Timeline& timeline, std::int32_t step);
+StepSummary summarize(const StepGraph& graph, const Timeline& timeline);  // of the last step
 
 }  // namespace dovetail::sim

@@ -1,4 +1,5 @@
-// Playing on until a step repeats.
+// Plays 2, 4, 8, ... steps and compares the last one with earlier ones, node by node: all steps have the same nodes in
+// the same order.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/steady.h"
@@ -11,81 +12,54 @@
 namespace dovetail::sim {
 namespace {
 
-// Compares the last step with the one `cycle` steps before it, command by command: on the lane that
+NodeId nodes_of_step(const StepGraph& graph) {
+  const NodeId nodes = graph.size() / graph.steps();
+  DOVETAIL_CHECK(nodes * graph.steps() == graph.size())
+      << graph.size() << " nodes in " << graph.steps() << " steps";
+  return nodes;
+}
+
+// Compares the last step with the one `cycle` steps before it, node by node: on the lane that
 // ends last equal shifts, on others no larger ones.
 class Repetition {
  public:
-  Repetition(const Graph& graph, const Timeline& timeline, std::int64_t tolerance)
-      : graph_(graph),
-        timeline_(timeline),
-        tolerance_(tolerance),
-        entries_(graph.command_nodes.size() / static_cast<std::size_t>(graph.steps)) {
-    DOVETAIL_CHECK(entries_ * static_cast<std::size_t>(graph.steps) == graph.command_nodes.size())
-        << graph.command_nodes.size() << " commands in " << graph.steps << " steps";
-    find_slowest();
+  Repetition(const StepGraph& graph, const Timeline& timeline, std::int64_t tolerance)
+      : graph_(graph), timeline_(timeline), tolerance_(tolerance), nodes_(nodes_of_step(graph)) {
+    for (NodeId node = graph.size() - nodes_; node < graph.size(); ++node) {
+      if (node > graph.size() - nodes_ && timeline.end_of(node) <= timeline.end_of(last_)) continue;
+      last_ = node;
+      slowest_ = graph.lanes_of(node).front();
+    }
   }
 
   [[nodiscard]] bool after(std::int32_t cycle) const {
-    const std::size_t last = entries_ * static_cast<std::size_t>(graph_.steps - 1);
-    const std::size_t back = entries_ * static_cast<std::size_t>(cycle);
-    if (entries_ == 0) return true;
-    const std::int64_t shift = end(slowest_entry_) - end(slowest_entry_ - back);
-    for (std::size_t i = last; i < last + entries_; ++i) {
-      const CommandNode& entry = graph_.command_nodes[i];
-      const CommandNode& before = graph_.command_nodes[i - back];
-      if (entry.issued - before.issued > shift) return false;
-      const NodeId slowest = on_slowest(i);
-      for (std::int32_t k = 0; k < entry.count; ++k) {
-        const auto node = static_cast<std::size_t>(entry.first + k);
-        const auto earlier = static_cast<std::size_t>(before.first + k);
-        const std::int64_t start = timeline_.start[node] - timeline_.start[earlier];
-        const std::int64_t end = timeline_.end[node] - timeline_.end[earlier];
-        if (std::max(start, end) > shift + tolerance_) return false;
-        if (entry.first + k == slowest && std::min(start, end) < shift - tolerance_) return false;
-      }
+    const NodeId back = nodes_ * cycle;
+    if (nodes_ == 0) return true;
+    const std::int64_t shift = timeline_.end_of(last_) - timeline_.end_of(last_ - back);
+    for (NodeId node = graph_.size() - nodes_; node < graph_.size(); ++node) {
+      if (graph_.release_of(node) - graph_.release_of(node - back) > shift) return false;
+      const std::int64_t start = timeline_.start_of(node) - timeline_.start_of(node - back);
+      const std::int64_t end = timeline_.end_of(node) - timeline_.end_of(node - back);
+      if (std::max(start, end) > shift + tolerance_) return false;
+      if (std::min(start, end) >= shift - tolerance_) continue;
+      if (graph_.takes_part(node, slowest_)) return false;
     }
     return true;
   }
 
  private:
-  void find_slowest() {
-    std::int64_t latest = -1;
-    for (std::size_t i = graph_.command_nodes.size() - entries_; i < graph_.command_nodes.size();
-         ++i) {
-      const LaneRange lanes = graph_.lanes_of(graph_.command_nodes[i]);
-      for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {
-        const std::int64_t found = end_on(i, lane);
-        if (found <= latest) continue;
-        latest = found;
-        slowest_ = lane;
-        slowest_entry_ = i;
-      }
-    }
-  }
-  // The node of an entry on the slowest lane.
-  [[nodiscard]] NodeId on_slowest(std::size_t entry) const {
-    const LaneRange lanes = graph_.lanes_of(graph_.command_nodes[entry]);
-    if (slowest_ < lanes.begin || slowest_ >= lanes.end) return kNoNode;
-    return graph_.on_rank(static_cast<std::int32_t>(entry), slowest_);
-  }
-  [[nodiscard]] std::int64_t end_on(std::size_t entry, std::int32_t lane) const {
-    const NodeId node = graph_.on_rank(static_cast<std::int32_t>(entry), lane);
-    return timeline_.end[static_cast<std::size_t>(node)];
-  }
-  [[nodiscard]] std::int64_t end(std::size_t entry) const { return end_on(entry, slowest_); }
-
-  const Graph& graph_;
+  const StepGraph& graph_;
   const Timeline& timeline_;
   std::int64_t tolerance_;
-  std::size_t entries_;  // of one step
-  std::int32_t slowest_ = 0;
-  std::size_t slowest_entry_ = 0;  // of the last step, which ends it
+  NodeId nodes_;              // of one step
+  NodeId last_ = 0;           // of the last step: what ends it
+  std::int32_t slowest_ = 0;  // its lane
 };
 
 // The shortest cycle that the steps show; 0: none.
-std::int32_t cycle_of(const Graph& graph, const Timeline& timeline, std::int64_t tolerance) {
+std::int32_t cycle_of(const StepGraph& graph, const Timeline& timeline, std::int64_t tolerance) {
   const Repetition repetition(graph, timeline, tolerance);
-  for (std::int32_t cycle = 1; cycle <= graph.steps / 2; ++cycle) {
+  for (std::int32_t cycle = 1; cycle <= graph.steps() / 2; ++cycle) {
     if (repetition.after(cycle)) return cycle;
   }
   return 0;
@@ -95,48 +69,44 @@ std::int64_t rounded_mean(std::int64_t sum, std::int64_t count) {
   return (sum + count / 2) / count;  // of what is not negative
 }
 
-// The most by which a command of the last step ends after the same one `steps` steps before.
-std::int64_t moved(const Graph& graph, const Timeline& timeline, std::int32_t steps) {
-  const std::size_t entries = graph.command_nodes.size() / static_cast<std::size_t>(graph.steps);
-  const std::size_t back = entries * static_cast<std::size_t>(steps);
+// The most by which a node of the last step ends after the same one `steps` steps before.
+std::int64_t moved(const StepGraph& graph, const Timeline& timeline, std::int32_t steps) {
+  const NodeId nodes = nodes_of_step(graph);
   std::int64_t most = 0;
-  for (std::size_t i = graph.command_nodes.size() - entries; i < graph.command_nodes.size(); ++i) {
-    const CommandNode& entry = graph.command_nodes[i];
-    const CommandNode& before = graph.command_nodes[i - back];
-    for (std::int32_t k = 0; k < entry.count; ++k) {
-      const auto node = static_cast<std::size_t>(entry.first + k);
-      const auto earlier = static_cast<std::size_t>(before.first + k);
-      most = std::max(most, timeline.end[node] - timeline.end[earlier]);
-    }
+  for (NodeId node = graph.size() - nodes; node < graph.size(); ++node) {
+    most = std::max(most, timeline.end_of(node) - timeline.end_of(node - nodes * steps));
   }
   return most;
 }
 
 // The average of the last steps; the step time is by how much the command moved that moved most.
-StepSummary mean_of(const Graph& graph, const Timeline& timeline, std::int32_t steps) {
+StepSummary mean_of(const StepGraph& graph, const Timeline& timeline, std::int32_t steps) {
   StepSummary sum{.step_ns = moved(graph, timeline, steps)};
-  for (std::int32_t step = graph.steps - steps; step < graph.steps; ++step) {
+  for (std::int32_t step = graph.steps() - steps; step < graph.steps(); ++step) {
     const StepSummary one = summarize(graph, timeline, step);
     sum.exposed_ns += one.exposed_ns;
     sum.communication_ns += one.communication_ns;
     sum.compute_ns += one.compute_ns;
+    sum.host_wait_ns += one.host_wait_ns;
   }
   return {.step_ns = rounded_mean(sum.step_ns, steps),
           .exposed_ns = rounded_mean(sum.exposed_ns, steps),
           .communication_ns = rounded_mean(sum.communication_ns, steps),
-          .compute_ns = rounded_mean(sum.compute_ns, steps)};
+          .compute_ns = rounded_mean(sum.compute_ns, steps),
+          .host_wait_ns = rounded_mean(sum.host_wait_ns, steps)};
 }
 
 }  // namespace
 
 SteadyState find_steady_state(const schedule::ScheduledProgram& program, const models::Costs& costs,
-                              Graph& graph, Workspace& workspace) {
+                              CompiledProgram& compiled, Workspace& workspace) {
   constexpr std::int64_t kRounding = 4;          // ns, of rates
   constexpr std::int32_t kStepsForEquality = 8;  // from here on rounding is allowed for
   SteadyState state;
   for (state.steps = 2;; state.steps *= 2) {
-    graph = compile(program, costs, state.steps, std::move(graph));
-    play(graph, costs, workspace);
+    compiled = compile(program, costs, state.steps, std::move(compiled));
+    const StepGraph& graph = compiled.graph;
+    play(graph, workspace);
     state.cycle = cycle_of(graph, workspace.timeline, 0);
     if (state.cycle == 0 && state.steps >= kStepsForEquality) {
       state.cycle = cycle_of(graph, workspace.timeline, kRounding);
@@ -144,7 +114,7 @@ SteadyState find_steady_state(const schedule::ScheduledProgram& program, const m
     if (state.cycle > 0 || state.steps >= kMostSteps) break;
   }
   const std::int32_t shown = state.cycle > 0 ? state.cycle : state.steps / 2;
-  state.summary = mean_of(graph, workspace.timeline, shown);
+  state.summary = mean_of(compiled.graph, workspace.timeline, shown);
   return state;
 }
 

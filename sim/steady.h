@@ -27,8 +27,8 @@
 
 #include "models/costs.h"
 #include "schedule/scheduled_program.h"
-#include "sim/engine.h"
-#include "sim/graph.h"
+#include "sim/compile.h"
+#include "sim/player.h"
 #include "sim/simulate.h"
 
 namespace dovetail::sim {
@@ -41,10 +41,10 @@ struct SteadyState {
   std::int32_t cycle = 1;  // steps until everything repeats; 0: not found
 };
 
-// Leaves the Graph of `steps` steps and its Timeline in `graph` and `workspace`; memory that they hold
+// Leaves the graph of `steps` steps and its Timeline in `compiled` and `workspace`; memory that they hold
 // is used again.
 SteadyState find_steady_state(const schedule::ScheduledProgram& program, const models::Costs& costs,
-                              Graph& graph, Workspace& workspace);
+                              CompiledProgram& compiled, Workspace& workspace);
 
 // How many steps a trace needs so that most of them are steady; `at_least` if that is more.
 std::int32_t steps_to_show(const SteadyState& state, std::int32_t at_least);

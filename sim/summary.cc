@@ -1,4 +1,7 @@
-// Step time and exposed communication straight from a Timeline.
+// What one step of a played graph comes to: when its slowest lane ends, and what its streams did meanwhile.
+//
+// Everything is read from nodes: their step from their place in the order, their lanes from their slot or, of a
+// transfer, from who takes part.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
@@ -13,49 +16,58 @@ namespace {
 
 Instant instant(std::int64_t ns) { return Instant(Duration(ns)); }
 
-}  // namespace
-
-StepSummary summarize(const Graph& graph, const Timeline& timeline) {
-  return summarize(graph, timeline, graph.steps - 1);
+// When the last node of a step ended; 0 of no step.
+std::int64_t end_of_step(const StepGraph& graph, const Timeline& timeline, std::int32_t step) {
+  if (step < 0) return 0;
+  const NodeId begin = graph.step_begin[static_cast<std::size_t>(step)];
+  const NodeId end = graph.step_end(step);
+  return begin == end ? 0
+                      : *std::max_element(timeline.end.begin() + begin, timeline.end.begin() + end);
 }
 
-StepSummary summarize(const Graph& graph, const Timeline& timeline, std::int32_t step) {
-  std::vector<std::int64_t> ends(static_cast<std::size_t>(graph.ranks), 0);
-  std::int64_t before = 0;  // end of the step before
-  for (std::int32_t c = 0; c < static_cast<std::int32_t>(graph.command_nodes.size()); ++c) {
-    const CommandNode& entry = graph.command_nodes[static_cast<std::size_t>(c)];
-    const LaneRange lanes = graph.lanes_of(entry);
-    for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {
-      const std::int64_t end = timeline.end[static_cast<std::size_t>(graph.on_rank(c, lane))];
-      if (entry.step == step) {
-        auto& latest = ends[static_cast<std::size_t>(lane)];
-        latest = std::max(latest, end);
-      } else if (entry.step == step - 1) {
-        before = std::max(before, end);
-      }
+// Of equals the first lane.
+std::int32_t slowest_lane(const StepGraph& graph, const Timeline& timeline, std::int32_t step) {
+  std::vector<std::int64_t> ends(static_cast<std::size_t>(graph.lanes), 0);
+  for (NodeId node = graph.step_begin[static_cast<std::size_t>(step)]; node < graph.step_end(step);
+       ++node) {
+    for (const std::int32_t lane : graph.lanes_of(node)) {
+      std::int64_t& latest = ends[static_cast<std::size_t>(lane)];
+      latest = std::max(latest, timeline.end_of(node));
     }
   }
-  const auto slowest = static_cast<std::int32_t>(std::ranges::max_element(ends) - ends.begin());
+  return static_cast<std::int32_t>(std::ranges::max_element(ends) - ends.begin());
+}
+
+}  // namespace
+
+StepSummary summarize(const StepGraph& graph, const Timeline& timeline) {
+  return summarize(graph, timeline, graph.steps() - 1);
+}
+
+StepSummary summarize(const StepGraph& graph, const Timeline& timeline, std::int32_t step) {
+  StepSummary summary;
+  summary.step_ns = end_of_step(graph, timeline, step) - end_of_step(graph, timeline, step - 1);
+  const std::int32_t slowest = slowest_lane(graph, timeline, step);
   std::vector<traces::Interval> compute;
   std::vector<traces::Interval> communication;
-  for (std::int32_t c = 0; c < static_cast<std::int32_t>(graph.command_nodes.size()); ++c) {
-    const CommandNode& entry = graph.command_nodes[static_cast<std::size_t>(c)];
-    if (entry.step != step || entry.kind == NodeKind::WakeUp || entry.kind == NodeKind::Call) {
-      continue;
+  for (NodeId node = graph.step_begin[static_cast<std::size_t>(step)]; node < graph.step_end(step);
+       ++node) {
+    if (!graph.takes_part(node, slowest)) continue;
+    const bool transfer = graph.is_transfer(node);
+    const bool on_compute = graph.slot_of(node).stream == schedule::kComputeStream;
+    if (!transfer && !on_compute) continue;
+    std::int64_t start = timeline.start_of(node);
+    const std::int64_t end = timeline.end_of(node);
+    if (on_compute && start == graph.release_of(node)) {
+      summary.host_wait_ns += start - ready_at(graph, timeline, node);
     }
-    const LaneRange lanes = graph.lanes_of(entry);
-    if (slowest < lanes.begin || slowest >= lanes.end) continue;
-    const auto node = static_cast<std::size_t>(graph.on_rank(c, slowest));
-    std::int64_t start = timeline.start[node];
-    const bool transfer = entry.kind == NodeKind::Collective;
-    if (!transfer && entry.stream != schedule::kComputeStream) continue;
-    if (!transfer) start = std::min(start + graph.launch_gap, timeline.end[node]);
-    (transfer ? communication : compute).push_back({instant(start), instant(timeline.end[node])});
+    const NodeKind kind = graph.kind[static_cast<std::size_t>(node)];
+    if (kind == NodeKind::WakeUp || kind == NodeKind::Call) continue;
+    if (!transfer) start = std::min(start + graph.launch_gap, end);
+    (transfer ? communication : compute).push_back({instant(start), instant(end)});
   }
   compute = traces::union_of(std::move(compute));
   communication = traces::union_of(std::move(communication));
-  StepSummary summary;
-  summary.step_ns = ends[static_cast<std::size_t>(slowest)] - before;
   summary.communication_ns = traces::length(communication).count();
   summary.compute_ns = traces::length(compute).count();
   summary.exposed_ns = traces::uncovered(communication, compute).count();

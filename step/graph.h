@@ -98,8 +98,9 @@ struct Transfer {
   std::int64_t isolated = 0;
   std::int64_t back_to_back = 0;
   std::int64_t latency = 0;  // of its time: what loads no link
-  std::int32_t curve = 0;  // which curve it is a point of, as the builder of the graph counts them
-  std::int32_t lanes = 0;  // who takes part: index into StepGraph::lane_sets
+  std::optional<std::int32_t> curve =
+      {};                         // of which it is a point, as the builder of the graph counts them
+  std::int32_t lanes = 0;         // who takes part: index into StepGraph::lane_sets
   std::int32_t first_demand = 0;  // of StepGraph::demands
   std::int32_t demands = 0;
 

@@ -5,7 +5,7 @@
 //
 // While a core is away its rank computes nothing, and none of its collectives begins or ends; one in
 // flight goes on for `shield` and then stands still too. That is what the simulator plays
-// (sim/engine.h), and tests hold the two against each other.
+// (sim/absences.h), and tests hold the two against each other.
 //
 // Virtual times do not depend on how the threads are scheduled. All ranks meet in the same order.
 //

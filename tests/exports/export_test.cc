@@ -16,10 +16,10 @@
 #include "exports/words.h"
 #include "lower/lower.h"
 #include "policies/policies.h"
-#include "verify/verify.h"
 #include "sim/steady.h"
 #include "tests/cli/tool.h"
 #include "tests/support/programs.h"
+#include "verify/verify.h"
 
 namespace dovetail::exports {
 namespace {
@@ -46,10 +46,10 @@ class ExportTest : public ::testing::Test {
     machine_.step = [this](const schedule::Schedule& schedule) {
       const schedule::Lowered lowered = schedule::lower(program_, schedule);
       EXPECT_TRUE(schedule::verify(program_, lowered.program, schedule.merge).empty());
-      sim::Graph graph;
+      sim::CompiledProgram compiled;
       sim::Workspace workspace;
       return Duration(
-          sim::find_steady_state(lowered.program, costs_, graph, workspace).summary.step_ns);
+          sim::find_steady_state(lowered.program, costs_, compiled, workspace).summary.step_ns);
     };
     machine_.collective = [](schedule::Collective, const schedule::ProcessGroup&, Bytes bytes) {
       return us(10) + Duration(bytes.count());

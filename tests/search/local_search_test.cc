@@ -8,14 +8,14 @@
 #include <algorithm>
 #include <string>
 
+#include "lower/lower.h"
 #include "models/cluster.h"
 #include "models/zoo.h"
-#include "lower/lower.h"
 #include "policies/policies.h"
-#include "verify/verify.h"
 #include "search/planner.h"
 #include "search/schedule_memo.h"
 #include "sim/steady.h"
+#include "verify/verify.h"
 
 namespace dovetail::search {
 namespace {
@@ -58,10 +58,10 @@ TEST(LocalSearchTest, WhatItFindsIsAsSimulatedAndLegalAndNoWorseThanItsStarts) {
     const schedule::Schedule schedule = model.model->schedule_of(found->choices);
     const schedule::Lowered lowered = schedule::lower(step.program, schedule);
     EXPECT_TRUE(schedule::verify(step.program, lowered.program).empty());
-    sim::Graph graph;
+    sim::CompiledProgram compiled;
     sim::Workspace memory;
     const sim::SteadyState steady =
-        sim::find_steady_state(lowered.program, step.costs, graph, memory);
+        sim::find_steady_state(lowered.program, step.costs, compiled, memory);
     EXPECT_EQ(steady.summary.step_ns, found->summary.step_ns);
     EXPECT_EQ(steady.summary.exposed_ns, found->summary.exposed_ns);
     const auto again = local_search(*model.model, starts, options);

@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "models/collective_table.h"
 #include "lower/lower.h"
+#include "models/collective_table.h"
 #include "tests/support/programs.h"
 
 namespace dovetail::search {
@@ -73,10 +73,11 @@ TEST(PlannerTest, NoGroupingBeatsTheLowerBound) {
     const std::int64_t bound = planner.lower_bound().count();
     for (const auto& ends : testing::all_groupings(program.reductions.size())) {
       const auto schedule = schedule::partition(program, ends, schedule::parse_policy("exact"));
-      const sim::Graph graph = sim::compile(schedule::lower(program, schedule).program, costs, 2);
+      const sim::CompiledProgram compiled =
+          sim::compile(schedule::lower(program, schedule).program, costs, 2);
       sim::Workspace workspace;
-      sim::play(graph, costs, workspace);
-      EXPECT_GE(sim::summarize(graph, workspace.timeline).step_ns, bound);
+      sim::play(compiled.graph, workspace);
+      EXPECT_GE(sim::summarize(compiled.graph, workspace.timeline).step_ns, bound);
     }
     EXPECT_GE(planner.evaluate(schedule::parse_policy("exact")).summary.step_ns, bound);
   }
@@ -105,10 +106,11 @@ TEST(PlannerTest, TheExactPolicyIsTheBestOfAllGroupingsWithoutContention) {
     std::int64_t best = INT64_MAX;
     for (const auto& ends : testing::all_groupings(program.reductions.size())) {
       const auto schedule = schedule::partition(program, ends, spec);
-      const sim::Graph graph = sim::compile(schedule::lower(program, schedule).program, costs, 2);
+      const sim::CompiledProgram compiled =
+          sim::compile(schedule::lower(program, schedule).program, costs, 2);
       sim::Workspace workspace;
-      sim::play(graph, costs, workspace);
-      best = std::min(best, sim::summarize(graph, workspace.timeline).step_ns);
+      sim::play(compiled.graph, workspace);
+      best = std::min(best, sim::summarize(compiled.graph, workspace.timeline).step_ns);
     }
     // Each collective's time is rounded once to whole ns.
     EXPECT_LE(planner.evaluate(spec).summary.step_ns,
@@ -179,12 +181,13 @@ TEST(PlannerTest, OfFewGradientsTheExactPolicyIsTheBestOfAllGroupings) {
     Planner planner(std::move(instance.program), std::move(instance.costs));
     const auto spec = schedule::parse_policy("exact");
     std::int64_t best = INT64_MAX;
-    sim::Graph graph;
+    sim::CompiledProgram compiled;
     sim::Workspace workspace;
     for (const auto& ends : testing::all_groupings(program.reductions.size())) {
       const auto schedule = schedule::partition(program, ends, spec);
       const auto plan = schedule::lower(program, schedule).program;
-      best = std::min(best, sim::find_steady_state(plan, costs, graph, workspace).summary.step_ns);
+      best =
+          std::min(best, sim::find_steady_state(plan, costs, compiled, workspace).summary.step_ns);
     }
     EXPECT_EQ(planner.evaluate(spec).summary.step_ns, best);
   }

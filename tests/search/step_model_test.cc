@@ -11,14 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "lower/lower.h"
 #include "models/cluster.h"
 #include "models/zoo.h"
-#include "lower/lower.h"
 #include "policies/policies.h"
-#include "verify/verify.h"
 #include "sim/steady.h"
 #include "tests/support/placements.h"
 #include "tests/support/programs.h"
+#include "verify/verify.h"
 
 namespace dovetail::search {
 namespace {
@@ -65,7 +65,7 @@ class Simulator {
 
   [[nodiscard]] sim::SteadyState play(const schedule::Schedule& schedule) {
     const schedule::Lowered lowered = schedule::lower(case_.program, schedule);
-    return sim::find_steady_state(lowered.program, case_.costs, graph_, workspace_);
+    return sim::find_steady_state(lowered.program, case_.costs, compiled_, workspace_);
   }
 
   void expect_equal(const StepModel& model, const Choices& choices,
@@ -80,7 +80,7 @@ class Simulator {
 
  private:
   const Case& case_;
-  sim::Graph graph_;
+  sim::CompiledProgram compiled_;
   sim::Workspace workspace_;
 };
 

@@ -1,4 +1,4 @@
-// Comparing engines node by node.
+// Compares timelines node by node, and command by command with the reference simulator.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/sim/agreement.h"
@@ -7,45 +7,38 @@
 
 #include <vector>
 
-#include "sim/engine.h"
-#include "sim/reference.h"
-#include "sim/simulate.h"
+#include "sim/player.h"
+#include "tests/support/reference_simulator.h"
 
 namespace dovetail::sim {
 
-Timeline play_all(const Graph& graph) {
+Timeline play_both(const StepGraph& graph) {
   Workspace order;
-  Workspace events;
-  Workspace contended;
-  const std::int64_t end = play_in_program_order(graph, order);
-  EXPECT_EQ(play_events(graph, events), end);
-  const std::vector<models::Contention> none(static_cast<std::size_t>(graph.ranks));
-  EXPECT_EQ(play_contended(graph, none, contended), end);
-  EXPECT_EQ(order.timeline.start, events.timeline.start);
-  EXPECT_EQ(order.timeline.end, events.timeline.end);
-  EXPECT_EQ(order.timeline.start, contended.timeline.start);
-  EXPECT_EQ(order.timeline.end, contended.timeline.end);
+  Workspace rates;
+  EXPECT_EQ(play_in_order(graph, order), play_with_rates(graph, rates));
+  EXPECT_EQ(order.timeline.start, rates.timeline.start);
+  EXPECT_EQ(order.timeline.end, rates.timeline.end);
   return order.timeline;
 }
 
 void expect_reference(const schedule::ScheduledProgram& program, const models::Costs& costs,
                       std::int32_t steps) {
-  const Graph graph = compile(program, costs, steps);
+  const CompiledProgram compiled = compile(program, costs, steps);
   Workspace workspace;
-  play(graph, costs, workspace);
+  play(compiled.graph, workspace);
   const Timeline played =
-      costs.contended() || graph.shares_links ? workspace.timeline : play_all(graph);
-  const ReferenceTimeline reference = reference_simulate(program, costs, steps);
+      needs_rates(compiled.graph) ? workspace.timeline : play_both(compiled.graph);
+  const testing::ReferenceTimeline reference = testing::reference_simulate(program, costs, steps);
   std::size_t compared = 0;
-  for (std::int32_t c = 0; c < static_cast<std::int32_t>(graph.command_nodes.size()); ++c) {
-    const CommandNode& entry = graph.command_nodes[static_cast<std::size_t>(c)];
+  for (const CommandNode& entry : compiled.command_nodes) {
     const auto& commands = program.roles[static_cast<std::size_t>(entry.role)].commands;
     const CommandId id = commands[static_cast<std::size_t>(entry.command)].id;
-    const LaneRange lanes = graph.lanes_of(entry);
+    const NodeKind kind = compiled.kind_of(entry);
+    const LaneRange lanes = compiled.lanes_of(entry);
     for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {
-      const auto node = static_cast<std::size_t>(graph.on_rank(c, lane));
-      const Rank rank = graph.rank_of_lane[static_cast<std::size_t>(lane)];
-      const bool enqueue = entry.kind == NodeKind::Enqueue || entry.kind == NodeKind::Call;
+      const auto node = static_cast<std::size_t>(compiled.on_lane(entry, lane));
+      const Rank rank = compiled.rank_of_lane[static_cast<std::size_t>(lane)];
+      const bool enqueue = kind == NodeKind::Enqueue || kind == NodeKind::Call;
       const auto found = reference.find({entry.step, rank, id, enqueue});
       ASSERT_NE(found, reference.end());
       ASSERT_EQ(played.start[node], found->second.start) << "command " << id << " rank " << rank;

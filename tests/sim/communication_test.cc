@@ -7,7 +7,7 @@
 #include <string>
 
 #include "schedule/moved_bytes.h"
-#include "sim/graph.h"
+#include "sim/compile.h"
 #include "sim/simulate.h"
 #include "tests/sim/role_programs.h"
 #include "tests/support/programs.h"
@@ -150,9 +150,9 @@ TEST(CommunicationTest, AScaleOnACommunicationStreamRunsBesideCompute) {
   models::Costs costs = by_byte(roles.plan());
   costs.contention_by_class = {{.compute_slowdown = 2}};
   // The op does 10 of its 30 beside the all-reduce (0..20), the other 20 beside the scale: 40.
-  const Graph graph = compile(roles.plan(), costs, 1);
+  const StepGraph graph = compile(roles.plan(), costs, 1).graph;
   Workspace workspace;
-  EXPECT_EQ(play(graph, costs, workspace), 40'000);
+  EXPECT_EQ(play(graph, workspace), 40'000);
   const StepSummary summary = summarize(graph, workspace.timeline);
   EXPECT_EQ(summary.compute_ns, 40'000);
   EXPECT_EQ(summary.communication_ns, 20'000);
@@ -164,9 +164,9 @@ TEST(CommunicationTest, AScaleOnACommunicationStreamRunsBesideCompute) {
 // later for an early e than for e = 100: at 130 against 110. It is at most that. The other way round
 // (isolated 10, back to back 30) an earlier end never delays.
 TEST(CommunicationTest, AnEarlierEndDelaysTheNextCollectiveByAtMostWhatAColdStartCosts) {
-  const CollectiveNode cold{.isolated = 30, .back_to_back = 10};
-  const CollectiveNode queued{.isolated = 10, .back_to_back = 30};
-  const auto end = [](const CollectiveNode& node, std::int64_t previous) {
+  const step::Transfer cold{.isolated = 30, .back_to_back = 10};
+  const step::Transfer queued{.isolated = 10, .back_to_back = 30};
+  const auto end = [](const step::Transfer& node, std::int64_t previous) {
     return 100 + node.duration(100 - previous);
   };
   EXPECT_EQ(end(cold, 100), 110);

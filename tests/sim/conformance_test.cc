@@ -4,10 +4,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "verify/verify.h"
-#include "sim/engine.h"
-#include "sim/graph.h"
+#include "sim/compile.h"
+#include "sim/player.h"
 #include "tests/support/dag_program.h"
+#include "verify/verify.h"
 
 namespace dovetail::sim {
 namespace {
@@ -23,17 +23,15 @@ INSTANTIATE_TEST_SUITE_P(Published, ConformanceMakespanTest,
                                   std::to_string(test.param.ranks);
                          });
 
-TEST_P(ConformanceMakespanTest, EveryEngineGivesTheMakespanThatOtherSimulatorsAgreedOn) {
+TEST_P(ConformanceMakespanTest, BothWaysOfPlayingGiveTheMakespanThatOtherSimulatorsAgreedOn) {
   const support::Conformance& entry = GetParam();
   const support::BenchmarkDag dag = support::make_benchmark_dag({.compute_ops = entry.compute_ops});
   const support::DagPlan plan = support::plan_of(dag, entry.ranks);
-  const Graph graph = compile(plan.program, plan.costs, 1);
+  const StepGraph graph = compile(plan.program, plan.costs, 1).graph;
   const std::int64_t expected = Duration(entry.makespan).count();
   Workspace workspace;
-  EXPECT_EQ(play_in_program_order(graph, workspace), expected);
-  EXPECT_EQ(play_events(graph, workspace), expected);
-  const std::vector<models::Contention> none(static_cast<std::size_t>(entry.ranks));
-  EXPECT_EQ(play_contended(graph, none, workspace), expected);
+  EXPECT_EQ(play_in_order(graph, workspace), expected);
+  EXPECT_EQ(play_with_rates(graph, workspace), expected);
 }
 
 TEST(ConformanceTest, TheBenchmarkPlanIsLegal) {

@@ -18,12 +18,12 @@
 #include "lower/lower.h"
 #include "lower/pipeline/assign.h"
 #include "policies/policies.h"
-#include "verify/verify.h"
 #include "sim/simulate.h"
 #include "tests/support/perfetto_rules.h"
 #include "tests/support/programs.h"
 #include "traces/metrics.h"
 #include "traces/perfetto.h"
+#include "verify/verify.h"
 
 namespace dovetail::sim {
 namespace {

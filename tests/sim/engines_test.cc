@@ -1,15 +1,14 @@
-// Engines must agree: event loop, program order, contended loop without contention, and the slow
-// reference.
+// Both ways of playing must agree with each other and with the slow reference simulator.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include "lower/lower.h"
-#include "verify/verify.h"
-#include "sim/engine.h"
+#include "sim/player.h"
 #include "sim/simulate.h"
 #include "tests/sim/agreement.h"
 #include "tests/support/programs.h"
+#include "verify/verify.h"
 
 namespace dovetail::sim {
 namespace {
@@ -60,11 +59,11 @@ TEST(EnginesTest, FoldingEqualRanksChangesNothing) {
     models::Costs costs = testing::costs_of(random_machine(random), program);
     const auto lowered = schedule::lower(program, random_schedule(random, program));
     Workspace workspace;
-    const std::int64_t all = play_in_program_order(compile(lowered.program, costs, 2), workspace);
+    const std::int64_t all = play_in_order(compile(lowered.program, costs, 2).graph, workspace);
     costs.distinct_ranks = 1;
-    const Graph folded = compile(lowered.program, costs, 2);
-    EXPECT_EQ(folded.ranks, 1);
-    EXPECT_EQ(play_in_program_order(folded, workspace), all);
+    const StepGraph folded = compile(lowered.program, costs, 2).graph;
+    EXPECT_EQ(folded.lanes, 1);
+    EXPECT_EQ(play_in_order(folded, workspace), all);
   }
 }
 

@@ -97,9 +97,9 @@ TEST(PipelineSimTest, AS4ASynchronisationHidesInTheBubble) {
     ends[static_cast<std::size_t>(span.rank.value / 2)] = to_us(span.end);
   }
   EXPECT_EQ(ends, (std::vector<double>{37, 35, 33, 31}));
-  const Graph graph = compile(plan, costs, 1);
+  const StepGraph graph = compile(plan, costs, 1).graph;
   Workspace workspace;
-  play(graph, costs, workspace);
+  play(graph, workspace);
   EXPECT_EQ(summarize(graph, workspace.timeline).step_ns, 37'000);
 }
 

@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "lower/lower.h"
-#include "schedule/plan_json.h"
 #include "policies/policies.h"
-#include "verify/verify.h"
+#include "schedule/plan_json.h"
 #include "sim/simulate.h"
 #include "tests/sim/agreement.h"
 #include "tests/support/errors.h"
@@ -20,6 +19,7 @@
 #include "tests/support/random_language.h"
 #include "tests/support/tensor_parallel.h"
 #include "traces/metrics.h"
+#include "verify/verify.h"
 
 namespace dovetail::sim {
 namespace {

@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "lower/lower.h"
-#include "verify/verify.h"
 #include "sim/interval.h"
 #include "sim/simulate.h"
 #include "tests/sim/agreement.h"
 #include "tests/sim/role_programs.h"
 #include "tests/support/programs.h"
 #include "traces/metrics.h"
+#include "verify/verify.h"
 
 namespace dovetail::sim {
 namespace {
@@ -234,9 +234,9 @@ TEST(IntervalTest, TheStepStraysAsItsOpsDo) {
 // Events that the engine handles per node, at four sizes each: a change of rate is one event, so the
 // number may depend on how much is in flight together, but not on how long the step is.
 double events_per_node(const schedule::ScheduledProgram& plan, const models::Costs& costs) {
-  const Graph graph = compile(plan, costs, 2);
+  const StepGraph graph = compile(plan, costs, 2).graph;
   Workspace workspace;
-  play(graph, costs, workspace);
+  play(graph, workspace);
   EXPECT_GT(workspace.events, 0);
   return static_cast<double>(workspace.events) / graph.size();
 }
@@ -258,7 +258,7 @@ TEST(GrowthTest, EventsGrowWithMicroSteps) {
     models::Costs costs = testing::costs_of(machine, plan.program);
     costs.distinct_ranks = 1;
     counts.push_back(events_per_node(plan, costs));
-    nodes.push_back(compile(plan, costs, 2).size());
+    nodes.push_back(compile(plan, costs, 2).graph.size());
   }
   for (std::size_t i = 1; i < counts.size(); ++i) {
     EXPECT_LT(nodes[i], 2.1 * nodes[i - 1]);
@@ -325,7 +325,7 @@ TEST(RatesAgreementTest, OnRandomSchedulesWithSeveralStreams) {
     const models::Costs costs = testing::costs_of(machine, program);
     const auto lowered =
         schedule::lower(program, testing::random_schedule(random, program, 4)).program;
-    shared += compile(lowered, costs, 1).shares_links ? 1U : 0U;
+    shared += compile(lowered, costs, 1).graph.shares_links ? 1U : 0U;
     expect_reference(lowered, costs, static_cast<std::int32_t>(random.between(1, 2)));
   }
   EXPECT_GT(shared, 60U);

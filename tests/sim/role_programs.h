@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/random.h"
-#include "models/costs.h"
 #include "lower/pipeline/order.h"
+#include "models/costs.h"
 #include "schedule/scheduled_program.h"
 #include "schedule/transfers.h"
 #include "tests/support/program_builder.h"

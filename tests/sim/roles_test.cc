@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "sim/engine.h"
+#include "sim/player.h"
 #include "sim/simulate.h"
 #include "tests/sim/agreement.h"
 #include "tests/sim/role_programs.h"
@@ -225,13 +225,13 @@ TEST(RolesTest, FoldingEqualRanksOfEveryRoleChangesNothing) {
     const auto plan = testing::pipeline_plan(pipeline);
     models::Costs costs = random_costs(random, plan);
     Workspace workspace;
-    const Graph whole = compile(plan, costs, 2);
-    EXPECT_EQ(whole.ranks, plan.program.world_size);
-    const std::int64_t end = play_in_program_order(whole, workspace);
+    const StepGraph whole = compile(plan, costs, 2).graph;
+    EXPECT_EQ(whole.lanes, plan.program.world_size);
+    const std::int64_t end = play_in_order(whole, workspace);
     costs.distinct_ranks = 1;
-    const Graph folded = compile(plan, costs, 2);
-    EXPECT_EQ(folded.ranks, pipeline.shape.stages);
-    EXPECT_EQ(play_in_program_order(folded, workspace), end);
+    const StepGraph folded = compile(plan, costs, 2).graph;
+    EXPECT_EQ(folded.lanes, pipeline.shape.stages);
+    EXPECT_EQ(play_in_order(folded, workspace), end);
   }
 }
 
@@ -248,11 +248,11 @@ TEST(RolesTest, FoldsEachRoleToAsManyLanesAsRanksDiffer) {
   const auto plan = testing::pipeline_plan(pipeline);
   models::Costs costs = role_costs(plan, always(us(2)));
   Workspace workspace;
-  const std::int64_t end = play_in_program_order(compile(plan, costs, 2), workspace);
+  const std::int64_t end = play_in_order(compile(plan, costs, 2).graph, workspace);
   costs.distinct_ranks = 2;
-  const Graph folded = compile(plan, costs, 2);
-  EXPECT_EQ(folded.ranks, 6);
-  EXPECT_EQ(play_in_program_order(folded, workspace), end);
+  const StepGraph folded = compile(plan, costs, 2).graph;
+  EXPECT_EQ(folded.lanes, 6);
+  EXPECT_EQ(play_in_order(folded, workspace), end);
 }
 
 TEST(RolesTest, AFoldedTraceNamesTheFirstRankOfEachRole) {
@@ -277,7 +277,7 @@ TEST(RolesTest, RanksAreNotFoldedWhereAGroupCutsThroughTheirRole) {
                     {.kind = Collective::AllReduce, .group = pairs, .bytes = Bytes(4)});
   models::Costs costs = role_costs(roles.plan(), always(us(5)));
   costs.distinct_ranks = 2;
-  EXPECT_EQ(compile(roles.plan(), costs, 1).ranks, 4);
+  EXPECT_EQ(compile(roles.plan(), costs, 1).graph.lanes, 4);
 }
 
 // The step lasts until the slowest rank of any role ends, and the summary says the same as the
@@ -291,9 +291,9 @@ TEST(RolesTest, TheSummaryOfSeveralRolesAgreesWithTheReportOfTheTrace) {
     if (random.between(0, 1) == 0) machine.contention.compute_slowdown = 1.25;
     if (random.between(0, 1) == 0) machine.contention.collective_slowdown = 1.5;
     const models::Costs costs = testing::costs_of(machine, plan.program);
-    const Graph graph = compile(plan, costs, 1);
+    const StepGraph graph = compile(plan, costs, 1).graph;
     Workspace workspace;
-    play(graph, costs, workspace);
+    play(graph, workspace);
     const StepSummary summary = summarize(graph, workspace.timeline);
     const traces::StepReport report = traces::step_report(simulate(plan, costs), 0);
     const Instant end = report.start + report.step_time;

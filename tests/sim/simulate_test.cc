@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "lower/lower.h"
+#include "sim/compile.h"
 #include "sim/disturbed.h"
-#include "sim/graph.h"
 #include "tests/support/oracle.h"
 #include "tests/support/programs.h"
 #include "traces/metrics.h"
@@ -218,12 +218,12 @@ TEST(SimulateTest, AShortCollectiveSlowsComputeOnlyWhileItIsInFlight) {
 // A pause of 2 us before a collective refunds 2 of the 5 us that a lone one saves: alone 10, queued
 // 15, so 13.
 TEST(SimulateTest, AShortPauseGivesPartOfTheLoneTime) {
-  const CollectiveNode node{.isolated = 10, .back_to_back = 15};
+  const step::Transfer node{.isolated = 10, .back_to_back = 15};
   EXPECT_EQ(node.duration(0), 15);
   EXPECT_EQ(node.duration(2), 13);
   EXPECT_EQ(node.duration(5), 10);
   EXPECT_EQ(node.duration(500), 10);
-  const CollectiveNode hidden_latency{.isolated = 15, .back_to_back = 10};
+  const step::Transfer hidden_latency{.isolated = 15, .back_to_back = 10};
   EXPECT_EQ(hidden_latency.duration(0), 10);
   EXPECT_EQ(hidden_latency.duration(2), 12);
   EXPECT_EQ(hidden_latency.duration(500), 15);
@@ -237,9 +237,9 @@ TEST(SimulateTest, AJobThatIsBoundByItsHostDoesNotCareAboutBuckets) {
   simple.host = {.kind = models::HostModel::Kind::Async, .run_op = us(20)};
   const auto last_step = [&](const std::string& text) {
     const auto lowered = schedule::lower(program, policy(program, text));
-    const Graph graph = compile(lowered.program, machine(program, simple), 3);
+    const StepGraph graph = compile(lowered.program, machine(program, simple), 3).graph;
     Workspace workspace;
-    play_in_program_order(graph, workspace);
+    play_in_order(graph, workspace);
     return summarize(graph, workspace.timeline).step_ns;
   };
   EXPECT_EQ(last_step("per-tensor"), 120'000);
@@ -255,9 +255,9 @@ TEST(SimulateTest, TheSummaryAgreesWithTheReportOfTheTrace) {
     if (random.between(0, 1) == 0) simple.contention.compute_slowdown = 1.25;
     const models::Costs costs = machine(program, simple);
     const auto lowered = schedule::lower(program, testing::random_schedule(random, program));
-    const Graph graph = compile(lowered.program, costs, 1);
+    const StepGraph graph = compile(lowered.program, costs, 1).graph;
     Workspace workspace;
-    play(graph, costs, workspace);
+    play(graph, workspace);
     const StepSummary summary = summarize(graph, workspace.timeline);
     const traces::StepReport report = traces::step_report(simulate(lowered.program, costs), 0);
     const Instant end = report.start + report.step_time;

@@ -21,9 +21,9 @@ using testing::Layer;
 using testing::us;
 
 SteadyState steady(const schedule::ScheduledProgram& plan, const models::Costs& costs) {
-  Graph graph;
+  CompiledProgram compiled;
   Workspace workspace;
-  return find_steady_state(plan, costs, graph, workspace);
+  return find_steady_state(plan, costs, compiled, workspace);
 }
 
 schedule::ScheduledProgram plan_of(const schedule::Program& program, const std::string& policy) {
@@ -152,9 +152,9 @@ TEST(SteadyTest, TheSummaryIsTheStepTimeOfTheReportAndStepsLieEndToEnd) {
     const SteadyState state = steady(plan, costs);
     const std::int32_t steps = steps_to_show(state, 3);
     const traces::Trace trace = simulate(plan, costs, {.steps = steps});
-    Graph graph = compile(plan, costs, steps);
+    const StepGraph graph = compile(plan, costs, steps).graph;
     Workspace workspace;
-    const std::int64_t end = play(graph, costs, workspace);
+    const std::int64_t end = play(graph, workspace);
     const std::vector<Duration> times = traces::step_times(trace);
     Duration sum = traces::step_report(trace, 0).start.time_since_epoch();
     for (std::int32_t step = 0; step < steps; ++step) {

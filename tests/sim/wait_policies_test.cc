@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "lower/lower.h"
-#include "verify/verify.h"
 #include "sim/simulate.h"
 #include "tests/sim/agreement.h"
 #include "tests/support/oracle.h"
 #include "tests/support/programs.h"
 #include "traces/metrics.h"
+#include "verify/verify.h"
 
 namespace dovetail::sim {
 namespace {

@@ -6,10 +6,10 @@
 // moments everything in flight progresses at the rate that the definitions of sim/rates.h give for the
 // set of what is in flight; rates, progress and ends are rounded as said there. Written to be read
 // beside those definitions and those in schedule/scheduled_program.h, and shares no code with the
-// engines; tests hold them against it, to the nanosecond, on all groupings of small programs and on
+// player; tests hold them against it, to the nanosecond, on all groupings of small programs and on
 // random ones, with one role and with several, with contention and with shared links.
 //
-// Leaves out absences (sim/engine.h).
+// Leaves out absences (sim/absences.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -21,7 +21,7 @@
 #include "models/costs.h"
 #include "schedule/scheduled_program.h"
 
-namespace dovetail::sim {
+namespace dovetail::testing {
 
 struct ReferenceSpan {
   std::int64_t start = 0;  // of the transfer, for a collective
@@ -37,4 +37,4 @@ using ReferenceTimeline = std::map<std::tuple<std::int32_t, Rank, CommandId, boo
 ReferenceTimeline reference_simulate(const schedule::ScheduledProgram& program,
                                      const models::Costs& costs, std::int32_t steps);
 
-}  // namespace dovetail::sim
+}  // namespace dovetail::testing

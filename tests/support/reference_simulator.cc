@@ -1,7 +1,8 @@
-// The reference: moment by moment, rank by rank, stream by stream.
+// Plays moment by moment, rank by rank, stream by stream, and looks everything up anew each time: slow, and easy to
+// read beside the definitions.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/reference.h"
+#include "tests/support/reference_simulator.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +19,7 @@
 #include "base/error.h"
 #include "schedule/visit.h"
 
-namespace dovetail::sim {
+namespace dovetail::testing {
 namespace {
 
 using models::KernelClass;
@@ -480,4 +481,4 @@ ReferenceTimeline reference_simulate(const schedule::ScheduledProgram& program,
   return Reference(program, costs).run(steps);
 }
 
-}  // namespace dovetail::sim
+}  // namespace dovetail::testing

@@ -1,0 +1,114 @@
+// Builds the graph of a CompiledProgram command by command: what each waits for follows from the order of its stream.
+//
+// Called by compile.cc, which knows what the commands mean. A frontier is what the next command of
+// one role on one stream waits for: normally the command before it, after a WaitEvent also what the event stands
+// for. Every add waits for the frontier and then stands there alone.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "sim/compile.h"
+#include "sim/lanes.h"
+
+namespace dovetail::sim {
+
+// Which command of which role an entry stands for.
+struct Place {
+  std::int32_t role = 0;
+  std::int32_t command = 0;
+  std::int32_t step = 0;
+  StreamId stream;
+  std::int64_t issued = 0;  // earliest start
+};
+
+// How long a collective takes and what it loads.
+struct TransferCost {
+  models::CollectiveTime time;
+  Duration latency{};
+  std::span<const models::LinkLoad> loads = {};
+  std::optional<std::int32_t> curve = {};  // index into Costs::collectives
+  // Of a send: the sender's index in its instance of the group. Absent: all send and receive.
+  std::optional<std::int32_t> sender = {};
+};
+
+// Throws InputError where so many nanoseconds cannot be simulated: more than 2^60, 36 years.
+void check_run(double ns);
+
+class CommandGraph {
+ public:
+  // Keeps a reference to the lanes. `memory` is an old one whose memory is used again.
+  CommandGraph(const Lanes& lanes, std::size_t streams, std::size_t links, CompiledProgram memory);
+
+  [[nodiscard]] CompiledProgram& made() { return made_; }
+  // The entries of a frontier.
+  [[nodiscard]] std::vector<std::int32_t> waited_for(std::int32_t role, StreamId stream);
+  // Makes the next command on this stream wait for an entry, once.
+  void wait_for(std::int32_t role, StreamId stream, std::int32_t entry, step::EdgeKind kind);
+
+  // Both return the entry's index. One node per lane of the role, with the work of each.
+  std::int32_t add(const Place& place, NodeKind kind, std::span<const std::int64_t> work,
+                   models::KernelClass kernel = models::KernelClass::Other);
+  // One collective in which all these places meet over the group; its entries stand in their order.
+  std::int32_t add_collective(std::span<const Place> places, const schedule::ProcessGroup& group,
+                              const TransferCost& cost);
+
+  // The finished program, linked. Nothing may be added after it. Throws InputError where everything in a row would
+  // take longer than can be simulated.
+  CompiledProgram finish();
+
+ private:
+  struct Waited {
+    std::int32_t entry = 0;
+    step::EdgeKind kind = step::EdgeKind::Order;
+  };
+  // How the lanes of a role meet over a group.
+  struct Meet {
+    std::optional<std::int32_t> instances;           // index into made_.instances
+    std::vector<std::int32_t> lane_sets;             // of each node
+    std::vector<std::optional<std::int32_t>> seats;  // of each lane: its index in its instance
+  };
+  const Meet& meeting(const schedule::ProcessGroup& group, std::int32_t role);
+  std::vector<Waited>& frontier(std::int32_t role, StreamId stream) {
+    return frontier_[static_cast<std::size_t>(role) * streams_ +
+                     static_cast<std::size_t>(stream.value)];
+  }
+  [[nodiscard]] std::size_t channel(std::int32_t lane, StreamId stream) const {
+    return static_cast<std::size_t>(lane) * streams_ + static_cast<std::size_t>(stream.value);
+  }
+  [[nodiscard]] step::SlotId slot(step::SlotKind kind, std::int32_t lane, StreamId stream) const;
+  void add_slots();
+  // Puts the entry behind the frontier of its stream. REQUIRES: its nodes are in the graph.
+  void open_entry(const Place& place, NodeId first, std::int32_t count,
+                  std::optional<std::int32_t> instances);
+  void add_transfer(std::span<const Place> places, const Meet& meet, const TransferCost& cost,
+                    std::int32_t lane_set, std::int32_t owner);
+  // What a transfer wants of the links of its lanes, into demands_.
+  void find_demands(std::span<const Place> places, const Meet& meet, const TransferCost& cost,
+                    std::span<const std::int32_t> lanes);
+  // What a node waits for, by node and without repetition, into edges_.
+  void edges_on(const Place& place, std::int32_t lane);
+  void sort_edges();
+
+  const Lanes& lanes_;
+  const std::size_t streams_;
+  const std::size_t links_;
+  CompiledProgram made_;
+  double work_ns_ = 0;                                // of all nodes together
+  std::int64_t released_ = 0;                         // the latest release
+  std::vector<std::vector<Waited>> frontier_;         // [role][stream]
+  std::vector<std::optional<NodeId>> last_transfer_;  // [lane][stream]
+  std::vector<std::optional<StreamId>>
+      loaded_by_;  // of each resource: the last stream that loads it
+  std::map<std::pair<std::int32_t, GroupId>, Meet> meetings_;  // of each role and group
+  std::vector<step::Edge> edges_;                              // of the node at hand
+  std::vector<step::Demand> demands_;                          // of the transfer at hand
+};
+
+}  // namespace dovetail::sim

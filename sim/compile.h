@@ -1,0 +1,94 @@
+// From commands and costs to a StepGraph: a ScheduledProgram with its Costs, compiled to what the player plays.
+//
+// Ranks that are alike are folded: a role of many ranks with equal costs has one lane (lanes.h). Ops, copies,
+// enqueues and wake-ups become a node on each lane of their role; a collective becomes a transfer that the lanes of
+// one instance of its group share. Events and waits become edges. Nodes are numbered in an order in which everything
+// can be issued (issue_order.h; with one role: host issue order), step after step, with the lanes of one command side
+// by side: they advance together, so their state lies together (this beat every change of the event queue).
+//
+// The owner of a node is its command node: one command of one step on all lanes of its role.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/ids.h"
+#include "models/costs.h"
+#include "schedule/scheduled_program.h"
+#include "sim/lanes.h"
+#include "step/graph.h"
+
+namespace dovetail::sim {
+
+using step::NodeId;
+using step::NodeKind;
+using step::StepGraph;
+using step::Timeline;
+
+// One command of one step on the lanes of its role; its nodes are first .. first + count - 1: one per
+// lane, one for all, or one per instance of the process group. A collective in which several roles
+// meet has an entry for each of them, with the same nodes, one after another.
+struct CommandNode {
+  std::int32_t command = 0;  // index in the role's command list
+  std::int32_t step = 0;
+  NodeId first = 0;
+  std::int32_t count = 1;
+  StreamId stream;
+  std::int32_t role = 0;
+  std::optional<std::int32_t> instances = {};  // index into CompiledProgram::instances
+  std::int64_t issued = 0;                     // when this role's host lets it start
+};
+
+// A WaitEvent of one step: how to find out whether a stream stood there. Lists hold indices of
+// CommandNodes.
+struct WaitRecord {
+  std::int32_t command = 0;
+  std::int32_t step = 0;
+  std::int32_t role = 0;
+  StreamId stream;
+  std::vector<std::int32_t> stream_before;   // what the stream had done
+  std::vector<std::int32_t> event;           // what the event stands for
+  std::optional<std::int32_t> wake_up = {};  // command node of the wake-up after it
+};
+
+struct CompiledProgram {
+  StepGraph graph;
+  std::vector<Rank> rank_of_lane;  // rising within a role
+  std::vector<LaneRange> roles;
+  std::vector<CommandNode> command_nodes;
+  std::vector<WaitRecord> waits;
+  std::vector<std::vector<std::int32_t>> instances;  // per lane of all roles: which of the nodes
+
+  // Forgets everything but keeps the memory.
+  void clear();
+  [[nodiscard]] const CommandNode& entry_of(NodeId node) const {
+    return command_nodes[static_cast<std::size_t>(graph.owner[static_cast<std::size_t>(node)])];
+  }
+  [[nodiscard]] NodeKind kind_of(const CommandNode& entry) const {
+    return graph.kind[static_cast<std::size_t>(entry.first)];
+  }
+  [[nodiscard]] LaneRange lanes_of(const CommandNode& entry) const {
+    return roles[static_cast<std::size_t>(entry.role)];
+  }
+  // The node of a command node on one lane. REQUIRES: the lane is of the entry's role.
+  [[nodiscard]] NodeId on_lane(const CommandNode& entry, std::int32_t lane) const {
+    if (entry.count == 1) return entry.first;
+    if (!entry.instances) return entry.first + lane - lanes_of(entry).begin;
+    return entry.first +
+           instances[static_cast<std::size_t>(*entry.instances)][static_cast<std::size_t>(lane)];
+  }
+  [[nodiscard]] NodeId on_lane(std::int32_t entry, std::int32_t lane) const {
+    return on_lane(command_nodes[static_cast<std::size_t>(entry)], lane);
+  }
+};
+
+// REQUIRES: verify(program) is empty, steps >= 1. `memory` is an old CompiledProgram whose memory is
+// used again: a search that gives back each one allocates next to nothing per candidate. Throws InputError where
+// everything in a row would take longer than can be simulated (36 years).
+CompiledProgram compile(const schedule::ScheduledProgram& program, const models::Costs& costs,
+                        std::int32_t steps, CompiledProgram memory = {});
+
+}  // namespace dovetail::sim
