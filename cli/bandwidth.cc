@@ -58,10 +58,10 @@ double bus_bandwidth(Bytes bytes, Duration time, std::int64_t ranks) {
   return 2 * (n - 1) / n * static_cast<double>(bytes.count()) / ns;
 }
 
-std::vector<Row> bandwidth_rows(std::span<const exec::calibrate::CollectiveTimes> times,
+std::vector<Row> bandwidth_rows(std::span<const calibrate::CollectiveTimes> times,
                                 const GpuSystem& system, std::span<const models::Cluster> shipped) {
   std::vector<Row> rows;
-  for (const exec::calibrate::CollectiveTimes& size : times) {
+  for (const calibrate::CollectiveTimes& size : times) {
     if (system.gpu == "EMULATED") {  // its times mean nothing, but its values were checked
       rows.push_back({.part = "cuda",
                       .name = "all-reduce " + to_string(size.bytes) + ", " +

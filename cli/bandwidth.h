@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/units.h"
-#include "exec/calibrate/collectives.h"
+#include "calibrate/cpu/collectives.h"
 #include "exec/selftest/row.h"
 #include "models/cluster.h"
 
@@ -33,8 +33,8 @@ std::vector<models::Cluster> shipped_like(const GpuSystem& system, const std::st
 double bus_bandwidth(Bytes bytes, Duration time, std::int64_t ranks);  // GB/s
 
 // One row per size. Failed where the bandwidth is below half of every shipped one.
-std::vector<exec::selftest::Row> bandwidth_rows(
-    std::span<const exec::calibrate::CollectiveTimes> times, const GpuSystem& system,
-    std::span<const models::Cluster> shipped);
+std::vector<exec::selftest::Row> bandwidth_rows(std::span<const calibrate::CollectiveTimes> times,
+                                                const GpuSystem& system,
+                                                std::span<const models::Cluster> shipped);
 
 }  // namespace dovetail::cli

@@ -1,4 +1,4 @@
-// Reading cluster files again, and comparing yardsticks.
+// Reading cluster files again, and comparing reference loads.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/belief.h"
@@ -17,7 +17,7 @@
 namespace dovetail::cli {
 namespace {
 
-constexpr double kMostDrift = 0.02;  // of the yardstick between calibration and run
+constexpr double kMostDrift = 0.02;  // of the reference load between calibration and run
 
 // The cluster that a plan was made for, where it can be found.
 std::optional<models::Cluster> cluster_of(const RunCommandOptions& options, const Loaded& plan) {

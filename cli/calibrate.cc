@@ -14,27 +14,27 @@
 
 #include "base/count.h"
 #include "base/error.h"
-#include "cli/calibrate_needs.h"
-#include "cli/calibrate_passes.h"
+#include "calibrate/cpu/calibrate.h"
+#include "calibrate/cpu/network_shield.h"
+#include "calibrate/needs.h"
+#include "calibrate/passes.h"
 #include "cli/document.h"
 #include "cli/flags.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
 #include "cli/text.h"
-#include "exec/calibrate/calibrate.h"
-#include "exec/calibrate/shield.h"
 #include "exec/cpu/kernels.h"
 #include "exec/machine.h"
+#include "lower/lower.h"
 #include "models/cluster.h"
 #include "models/stand_in.h"
 #include "models/workload.h"
-#include "lower/lower.h"
 #include "policies/policies.h"
 
 namespace dovetail::cli {
 namespace {
 
-using exec::calibrate::Calibration;
+using calibrate::Calibration;
 
 models::KernelWork kernel_work(const schedule::Work& work) {
   if (const auto* memory = std::get_if<schedule::MemoryWork>(&work)) return *memory;
@@ -61,7 +61,7 @@ models::Contention contention_of(const Calibration& measured) {
 }
 
 models::CollectiveSeries series_of(schedule::Collective kind, std::int64_t ranks,
-                                   std::span<const exec::calibrate::CollectiveTimes> sizes) {
+                                   std::span<const calibrate::CollectiveTimes> sizes) {
   std::vector<models::CollectivePoint> points;
   for (const auto& size : sizes) {
     points.push_back({.bytes = size.bytes,
@@ -230,28 +230,28 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
     throw InputError("calibrate: name the file to write with -o, or --json for standard output");
   }
   require_distinct({document_file(product)}, {workload_file(options.workload, options.data_dir)});
-  require_policies(options.policies);
+  calibrate::require_policies(options.policies);
   const Duration budget = time_of_flag("--budget", options.budget);
   const std::optional<BytesPerSecond> rate = pace_of(options.job);
   const bool progress = shows_progress();
   std::mutex report;
   run_job(options.job, [&](exec::launch::Session& session, exec::cpu::TransportKind transport) {
     if (session.rank() == Rank{0}) require_writable({document_file(product)});
-    exec::calibrate::Rig rig(exec::cpu::exchange_of(session),
-                             exec::cpu::ports_of(session, transport, rate));
+    calibrate::Rig rig(exec::cpu::exchange_of(session),
+                       exec::cpu::ports_of(session, transport, rate));
     const models::UnitKernel unit{.dtype = schedule::DType::F32,
                                   .gemm = exec::cpu::kUnitGemm,
-                                  .time = exec::calibrate::measure_unit_kernel(rig).median};
+                                  .time = calibrate::measure_unit_kernel(rig).median};
     const schedule::Program program = executable(options, unit, session.size());
     const schedule::Schedule schedule =
         schedule::make_schedule(program, schedule::parse_policy("no-overlap"));
     const schedule::ScheduledProgram plan = schedule::lower(program, schedule).program;
-    exec::calibrate::Options what;
+    calibrate::Options what;
     what.op_steps = options.op_steps;
-    what.variants = pass_variants(program);
+    what.variants = calibrate::pass_variants(program);
     if (!options.policies.empty()) {
-      const CalibrationNeeds needs = needs_of(program, options.policies);
-      what.variants = variants_for(needs, std::move(what.variants));
+      const calibrate::CalibrationNeeds needs = calibrate::needs_of(program, options.policies);
+      what.variants = calibrate::variants_for(needs, std::move(what.variants));
       what.measures_halves = needs.further_collectives;
     }
     what.collectives.budget = budget;
@@ -262,9 +262,9 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
                      static_cast<int>(text.size()), text.data());
       };
     }
-    const Duration shield = exec::calibrate::measure_shield(rig);
+    const Duration shield = calibrate::measure_shield(rig);
     rig.know_shield(shield);
-    const Calibration measured = exec::calibrate::calibrate(rig, plan, what);
+    const Calibration measured = calibrate::calibrate(rig, plan, what);
     if (session.rank() != Rank{0}) return;
     const std::lock_guard lock(report);
     if (measured.collectives.size() < 2) {
@@ -274,10 +274,12 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
     }
     models::Cluster cluster =
         cluster_of(options, program, unit, measured, "cpu/" + std::string(to_string(transport)));
-    cluster.passes = passes_of(cluster, what.variants, measured.variants, measured.scales);
+    cluster.passes =
+        calibrate::passes_of(cluster, what.variants, measured.variants, measured.scales);
     cluster.network_shield = shield;
     cluster.notes["link"] = link_of(session, options.job);
-    if (!options.policies.empty()) cluster.notes["measured for"] = in_one_line(options.policies);
+    if (!options.policies.empty())
+      cluster.notes["measured for"] = calibrate::in_one_line(options.policies);
     if (const std::string objection = link_objection(session, options.job); !objection.empty()) {
       cluster.quality->valid = false;
       cluster.quality->why.push_back(objection);

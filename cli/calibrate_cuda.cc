@@ -16,8 +16,8 @@
 
 #include "base/count.h"
 #include "base/error.h"
-#include "cli/calibrate_needs.h"
-#include "cli/calibrate_passes.h"
+#include "calibrate/needs.h"
+#include "calibrate/passes.h"
 #include "cli/cuda_job.h"
 #include "cli/document.h"
 #include "cli/flags.h"
@@ -31,7 +31,7 @@
 namespace dovetail::cli {
 namespace {
 
-using exec::cuda::GpuCalibration;
+using calibrate::GpuCalibration;
 
 // Below this the computing and the queue hardly met, and their ratio is noise.
 constexpr std::int64_t kFewestOverlapped = 10;
@@ -51,7 +51,7 @@ models::KernelWork kernel_work(const schedule::Work& work) {
   return *gemm;
 }
 
-models::CollectiveSeries series_of(const exec::cuda::SeriesTimes& measured) {
+models::CollectiveSeries series_of(const calibrate::SeriesTimes& measured) {
   std::vector<models::CollectivePoint> points;
   for (const auto& size : measured.times) {
     points.push_back({.bytes = size.bytes,
@@ -66,14 +66,14 @@ models::CollectiveSeries series_of(const exec::cuda::SeriesTimes& measured) {
           .times = std::move(points)};
 }
 
-std::string name_of(const exec::cuda::SeriesTimes& series) {
+std::string name_of(const calibrate::SeriesTimes& series) {
   return std::string(to_string(series.kind)) + " over " + std::to_string(series.ranks);
 }
 
 bool stands_in(const CalibrateCudaOptions& options) { return !options.backend.stand_in.empty(); }
 
 // How far a size is from the line between its neighbours, at worst; relative. 0 for fewer than three.
-double worst_left_out(const std::vector<exec::calibrate::CollectiveTimes>& sizes) {
+double worst_left_out(const std::vector<calibrate::CollectiveTimes>& sizes) {
   double worst = 0;
   for (std::size_t i = 1; i + 1 < sizes.size(); ++i) {
     const auto bytes = [&](std::size_t at) { return static_cast<double>(sizes[at].bytes.count()); };
@@ -105,7 +105,7 @@ models::Quality quality_of(const CalibrateCudaOptions& options, const GpuCalibra
     quality.why.push_back("a collective is " + fixed(100 * left_out, 0) +
                           " % off the line between its neighbours in size");
   }
-  for (const exec::cuda::SeriesTimes& series : measured.further) {
+  for (const calibrate::SeriesTimes& series : measured.further) {
     if (series.times.size() >= kFewestFurther) continue;
     quality.why.push_back("only " + counted(series.times.size(), "size") + " of " +
                           name_of(series) + " within the budget");
@@ -182,9 +182,10 @@ std::vector<schedule::ScheduledProgram> pass_variants_of(const CalibrateCudaOpti
   for (const schedule::Op& op : program.ops) {
     if (std::holds_alternative<schedule::CollectiveWork>(op.work)) return {};
   }
-  std::vector<schedule::ScheduledProgram> variants = pass_variants(program);
+  std::vector<schedule::ScheduledProgram> variants = calibrate::pass_variants(program);
   if (options.policies.empty()) return variants;
-  return variants_for(needs_of(program, options.policies), std::move(variants));
+  return calibrate::variants_for(calibrate::needs_of(program, options.policies),
+                                 std::move(variants));
 }
 
 // One rank's part, on one GPU; rank 0 writes the file.
@@ -198,22 +199,22 @@ void calibrate_rank(const CalibrateCudaOptions& options, const CudaJob& cuda,
   const schedule::Program program =
       models::load_workload(options.workload, ranks, options.data_dir).program;
   std::deque<schedule::ScheduledProgram> plans;  // each must outlive its backend
-  const exec::cuda::MakeBackend make = [&](const schedule::ScheduledProgram& plan) {
+  const calibrate::MakeBackend make = [&](const schedule::ScheduledProgram& plan) {
     plans.push_back(stands_in(options) ? exec::cuda::as_one_rank(plan) : plan);
     return cuda.module->make_backend(plans.back(), on_gpu);
   };
-  exec::cuda::CalibrateOptions what;
+  calibrate::CalibrateOptions what;
   what.issue = on_gpu.issue;
   what.max_ctas = options.max_ctas;
   what.steps = options.op_steps;
   what.budget = time_of_flag("--budget", options.budget);
   what.further_budget = what.budget;
   what.variants = pass_variants_of(options, program);
-  what.measures_further =
-      options.policies.empty() || needs_of(program, options.policies).further_collectives;
+  what.measures_further = options.policies.empty() ||
+                          calibrate::needs_of(program, options.policies).further_collectives;
   const exec::DeviceJobStart before;
   const std::int64_t begin_ns = exec::now_ns();
-  const GpuCalibration measured = exec::cuda::calibrate_gpu(on_gpu.exchange, make, program, what);
+  const GpuCalibration measured = calibrate::calibrate_gpu(on_gpu.exchange, make, program, what);
   const exec::Conditions conditions =
       exec::conditions_of_device_job(on_gpu.exchange, before, Duration(exec::now_ns() - begin_ns));
   if (session.rank() != Rank{0}) return;
@@ -252,17 +253,18 @@ models::Cluster cluster_of(const CalibrateCudaOptions& options, const schedule::
   cluster.notes["max_ctas"] =
       options.max_ctas == 0 ? "the library's choice" : std::to_string(options.max_ctas);
   cluster.notes["buffers"] = options.backend.buffers;
-  if (!options.policies.empty()) cluster.notes["measured for"] = in_one_line(options.policies);
+  if (!options.policies.empty())
+    cluster.notes["measured for"] = calibrate::in_one_line(options.policies);
   cluster.notes["stand_in"] =
       stands_in(options) ? options.backend.stand_in : "none: real collectives";
   cluster.collectives.push_back(series_of({.kind = schedule::Collective::AllReduce,
                                            .ranks = program.world_size,
                                            .nodes = measured.nodes,
                                            .times = measured.collectives}));
-  for (const exec::cuda::SeriesTimes& series : measured.further) {
+  for (const calibrate::SeriesTimes& series : measured.further) {
     cluster.collectives.push_back(series_of(series));
   }
-  for (const auto& timed : exec::calibrate::by_work(program, measured.ops)) {
+  for (const auto& timed : calibrate::by_work(program, measured.ops)) {
     cluster.kernels.push_back({.dtype = timed.dtype,
                                .work = kernel_work(timed.work),
                                .time = timed.time.median,
@@ -282,8 +284,8 @@ models::Cluster cluster_of(const CalibrateCudaOptions& options, const schedule::
   cluster.contention = {.compute_slowdown = std::max(1.0, measured.contention.compute),
                         .collective_slowdown = std::max(1.0, measured.contention.collective),
                         .collective_cpu = {}};
-  cluster.passes =
-      passes_of(cluster, pass_variants_of(options, program), measured.variants, measured.scales);
+  cluster.passes = calibrate::passes_of(cluster, pass_variants_of(options, program),
+                                        measured.variants, measured.scales);
   cluster.skew = measured.skew;
   cluster.quality = quality_of(options, measured);
   return cluster;
@@ -302,7 +304,7 @@ void calibrate_cuda(const CalibrateCudaOptions& options, std::ostream& out) {
     throw InputError("calibrate: name the file to write with -o, or --json for standard output");
   }
   require_distinct({document_file(product)}, {workload_file(options.workload, options.data_dir)});
-  require_policies(options.policies);
+  calibrate::require_policies(options.policies);
   refuse_pace_with_cuda(options.job);
   const std::optional<CudaJob> cuda = open_cuda(options.backend);
   DOVETAIL_CHECK(cuda.has_value()) << options.backend.backend;

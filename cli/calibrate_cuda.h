@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "calibrate/device/calibrate.h"
 #include "cli/cuda_job.h"
 #include "cli/job.h"
-#include "exec/cuda/calibrate.h"
 #include "models/cluster.h"
 #include "schedule/program.h"
 
@@ -45,6 +45,6 @@ void calibrate_cuda(const CalibrateCudaOptions& options, std::ostream& out);
 // The cluster file of a calibration, without what only the machine knows (origin, date, notes on
 // it).
 models::Cluster cluster_of(const CalibrateCudaOptions& options, const schedule::Program& program,
-                           const exec::cuda::GpuCalibration& measured);
+                           const calibrate::GpuCalibration& measured);
 
 }  // namespace dovetail::cli

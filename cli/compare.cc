@@ -14,13 +14,13 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/environment.h"
-#include "cli/figures.h"
 #include "cli/outputs.h"
 #include "cli/result_pages.h"
 #include "cli/text.h"
 #include "diagnose/diagnosis.h"
 #include "diagnose/step_traces.h"
 #include "imports/kineto/rank_set.h"
+#include "testbed/step_figures.h"
 #include "traces/compare.h"
 #include "traces/difference.h"
 #include "traces/perfetto.h"
@@ -34,7 +34,8 @@ namespace {
 // What the run itself predicted from the costs that it met; nothing where it was told to measure none.
 void print_figures(std::ostream& out, const traces::Side& measured) {
   const auto& notes = measured.provenance.notes;
-  if (!notes.contains(kPredictedQuiet) || !notes.contains(kPredictedTypical)) return;
+  if (!notes.contains(testbed::kPredictedQuiet) || !notes.contains(testbed::kPredictedTypical))
+    return;
   out << "\nthe two figures of " << measured.steps
       << " steps, predicted from costs measured between the rounds of the run\n";
   TextTable table({"figure", "predicted ms", "measured ms", "error"});
@@ -43,8 +44,8 @@ void print_figures(std::ostream& out, const traces::Side& measured) {
     table.add({name, fixed(predicted / 1e3, 3), fixed(to_us(time) / 1e3, 3),
                fixed(100 * (predicted / to_us(time) - 1), 2, "+") + " %"});
   };
-  add("quiet step", kPredictedQuiet, measured.step_times.quick);
-  add("typical step (p50)", kPredictedTypical, measured.step_times.median);
+  add("quiet step", testbed::kPredictedQuiet, measured.step_times.quick);
+  add("typical step (p50)", testbed::kPredictedTypical, measured.step_times.median);
   table.print(out);
 }
 

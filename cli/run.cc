@@ -19,7 +19,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/belief.h"
-#include "cli/figures.h"
 #include "cli/flags.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
@@ -28,15 +27,16 @@
 #include "cli/run_report.h"
 #include "cli/run_watch.h"
 #include "cli/text.h"
-#include "exec/calibrate/compute.h"
 #include "exec/clock.h"
+#include "exec/compute_only.h"
 #include "exec/cuda/stand_in.h"
 #include "exec/legal.h"
 #include "exec/machine.h"
 #include "exec/measure.h"
-#include "exec/yardstick.h"
 #include "lower/lower.h"
 #include "schedule/plan_json.h"
+#include "testbed/reference_load.h"
+#include "testbed/step_figures.h"
 #include "traces/metrics.h"
 #include "traces/trace_json.h"
 
@@ -80,7 +80,7 @@ schedule::ScheduledProgram alone(const Loaded& plan) {
     throw InputError("run: --exposed: " + plan.path + ": op " + op.name +
                      " communicates, and other ops need its data");
   }
-  return exec::calibrate::without_communication(plan.program);
+  return exec::without_communication(plan.program);
 }
 
 std::string today() {
@@ -120,8 +120,8 @@ std::int32_t warmup_of(const RunCommandOptions& options, const std::optional<Cud
 struct Work {
   const RunCommandOptions& options;
   const std::vector<Loaded>& loaded;
-  const Between& between;                 // nothing, or
-  const std::optional<Machine>& machine;  // with --calibrate-between
+  const testbed::InterleavedProbes& between;  // nothing, or
+  const std::optional<Machine>& machine;      // with --calibrate-between
   const std::optional<CudaJob>& cuda;
 };
 
@@ -139,52 +139,52 @@ std::vector<exec::Timing> timings_of_round(const std::vector<exec::Timing>& timi
 // What the programs between the rounds tell of one round, beside the ops; the same on every rank.
 // `timings_of`: of that round, by number of the program.
 template <class TimingsOf>
-RemeasuredCosts remeasured_in(const exec::Exchange& exchange, const Work& work,
-                              const TimingsOf& timings_of, exec::Watched watched) {
-  RemeasuredCosts costs;
+testbed::RemeasuredCosts remeasured_in(const exec::Exchange& exchange, const Work& work,
+                                       const TimingsOf& timings_of, testbed::Watched watched) {
+  testbed::RemeasuredCosts costs;
   std::size_t number = work.between.ops.size();
   for (const schedule::ScheduledProgram& collectives : work.between.collectives) {
     const std::vector<exec::Timing> timings = timings_of(number++);
     watched.timings = timings;
-    add_collectives(exchange, collectives, watched, costs);
+    testbed::add_collectives(exchange, collectives, watched, costs);
   }
   if (work.between.copies) {
     const std::vector<exec::Timing> timings = timings_of(number);
     watched.timings = timings;
-    add_copies(exchange, *work.between.copies, watched, costs);
+    testbed::add_copies(exchange, *work.between.copies, watched, costs);
   }
   return costs;
 }
 
 // What each round tells about costs; the same on every rank. `turns`: of each round.
-std::vector<RoundCosts> round_costs(const exec::Exchange& exchange, const Work& work,
-                                    std::span<const exec::Turn> turns,
-                                    const exec::Measured& measured,
-                                    const exec::Yardstick& yardstick) {
+std::vector<testbed::RoundCosts> round_costs(const exec::Exchange& exchange, const Work& work,
+                                             std::span<const exec::Turn> turns,
+                                             const exec::Measured& measured,
+                                             const testbed::ReferenceLoad& reference_load) {
   const std::size_t first_lane = measured.own.size() - work.between.programs().size();
-  std::vector<RoundCosts> rounds;
+  std::vector<testbed::RoundCosts> rounds;
   for (std::size_t round = 0; round < measured.rounds.size(); ++round) {
     const exec::RoundTime& time = measured.rounds[round];
-    const traces::CoreRecord record = yardstick.record(time.begin_ns, time.end_ns);
+    const traces::CoreRecord record = reference_load.record(time.begin_ns, time.end_ns);
     const auto timings_of = [&](std::size_t number) {
       return timings_of_round(measured.own[first_lane + number].timings, round,
                               exec::steps_of(turns, first_lane + number));
     };
-    RoundCosts costs;
-    costs.away = exec::share_records(exchange, record);
+    testbed::RoundCosts costs;
+    costs.away = testbed::share_records(exchange, record);
     for (std::size_t i = 0; i < work.between.ops.size(); ++i) {
-      costs.ops.push_back(
-          exec::share_op_times(exchange, exec::op_times(work.between.ops[i].program, exchange.rank,
-                                                        timings_of(i), record, time.begin_ns)));
+      costs.ops.push_back(testbed::share_op_times(
+          exchange, testbed::op_times(work.between.ops[i].program, exchange.rank, timings_of(i),
+                                      record, time.begin_ns)));
     }
     costs.costs = remeasured_in(exchange, work, timings_of,
                                 {.timings = {},
                                  .record = record,
                                  .begin_ns = time.begin_ns,
                                  .shield = work.machine->shield});
-    if (round > 0) costs.costs = completed(std::move(costs.costs), rounds.back().costs);
+    if (round > 0) costs.costs = testbed::completed(std::move(costs.costs), rounds.back().costs);
     for (std::size_t plan = 0; plan < work.loaded.size(); ++plan) {
-      costs.ran.push_back(stretch_of(
+      costs.ran.push_back(testbed::stretch_of(
           timings_of_round(measured.own[plan].timings, round, work.options.steps), time.begin_ns));
     }
     rounds.push_back(std::move(costs));
@@ -192,37 +192,39 @@ std::vector<RoundCosts> round_costs(const exec::Exchange& exchange, const Work& 
   return rounds;
 }
 
-void predict_figures(const Work& work, std::span<const RoundCosts> rounds, Result& result) {
-  std::vector<RemeasuredCosts> again;
-  for (const RoundCosts& round : rounds) again.push_back(round.costs);
-  result.again = measured_again(work.machine->costs.front(), again);
+void predict_figures(const Work& work, std::span<const testbed::RoundCosts> rounds,
+                     Result& result) {
+  std::vector<testbed::RemeasuredCosts> again;
+  for (const testbed::RoundCosts& round : rounds) again.push_back(round.costs);
+  result.again = testbed::measured_again(work.machine->costs.front(), again);
   result.figures.resize(work.loaded.size());
   for (std::size_t i = 0; i < work.between.ops.size(); ++i) {
     for (const std::size_t plan : work.between.ops[i].plans) {
       result.figures[plan] =
-          predict_over_rounds(work.loaded[plan].program, work.machine->costs[plan], rounds, plan, i,
-                              work.machine->shield);
+          testbed::predict_over_rounds(work.loaded[plan].program, work.machine->costs[plan], rounds,
+                                       plan, i, work.machine->shield);
     }
   }
 }
 
-// What the yardstick says about the run, and what follows from it for the predictions.
+// What the reference load says about the run, and what follows from it for the predictions.
 void note_disturbances(const Work& work, const exec::Exchange& exchange,
-                       std::span<const exec::Turn> turns, const exec::Yardstick& yardstick,
-                       Result& result) {
+                       std::span<const exec::Turn> turns,
+                       const testbed::ReferenceLoad& reference_load, Result& result) {
   const std::int64_t begin_ns = result.measured.rounds.front().begin_ns;
-  const traces::CoreRecord whole = yardstick.record(begin_ns, result.measured.rounds.back().end_ns);
-  result.disturbances = exec::share_records(exchange, whole);
+  const traces::CoreRecord whole =
+      reference_load.record(begin_ns, result.measured.rounds.back().end_ns);
+  result.disturbances = testbed::share_records(exchange, whole);
   for (std::size_t i = 0; i < work.loaded.size(); ++i) {
     const std::vector<bool> disturbed =
-        exec::disturbed_steps(exchange, result.measured.own[i].timings, whole, begin_ns);
+        testbed::disturbed_steps(exchange, result.measured.own[i].timings, whole, begin_ns);
     result.disturbed.push_back(std::count(disturbed.begin(), disturbed.end(), true));
   }
-  result.yardstick_share =
-      static_cast<double>(yardstick.cost().count()) / static_cast<double>(result.took.count());
+  result.reference_load_share =
+      static_cast<double>(reference_load.cost().count()) / static_cast<double>(result.took.count());
   if (!work.machine) return;
-  const std::vector<RoundCosts> rounds =
-      round_costs(exchange, work, turns, result.measured, yardstick);
+  const std::vector<testbed::RoundCosts> rounds =
+      round_costs(exchange, work, turns, result.measured, reference_load);
   if (exchange.rank == Rank{0}) predict_figures(work, rounds, result);
 }
 
@@ -230,8 +232,8 @@ void note_disturbances(const Work& work, const exec::Exchange& exchange,
 Known known_at_worst(std::span<const std::vector<Duration>> steps) {
   Known worst = {.quiet = 0, .typical = 0};
   for (const std::vector<Duration>& of_plan : steps) {
-    worst.quiet = std::max(worst.quiet, quiet_known_to(of_plan));
-    worst.typical = std::max(worst.typical, typical_known_to(of_plan));
+    worst.quiet = std::max(worst.quiet, testbed::quiet_known_to(of_plan));
+    worst.typical = std::max(worst.typical, testbed::typical_known_to(of_plan));
   }
   return worst;
 }
@@ -264,7 +266,8 @@ exec::RunOptions run_options_of(const Work& work, std::size_t programs) {
       .warmup = warmup_of(options, work.cuda), .steps = options.steps, .rounds = options.rounds};
   if (!work.machine) return run;
   const std::size_t plans = work.loaded.size();
-  run.turns = turns_of(work.between, plans, programs - work.between.programs().size() - plans, run);
+  run.turns = testbed::turns_of(work.between, plans,
+                                programs - work.between.programs().size() - plans, run);
   return run;
 }
 
@@ -300,8 +303,8 @@ Result run_rank(const Work& work, const RankSeat& seat) {
   provenance.notes["version"] = DOVETAIL_VERSION;
   provenance.notes["link"] = cuda ? link_of(*cuda) : link_of(session, options.job);
   const exec::DeviceJobStart before;
-  std::optional<exec::Yardstick> yardstick;
-  if (!cuda) yardstick.emplace(static_cast<std::uint64_t>(session.rank().value));
+  std::optional<testbed::ReferenceLoad> reference_load;
+  if (!cuda) reference_load.emplace(static_cast<std::uint64_t>(session.rank().value));
   const bool tells = session.rank() == Rank{0} && ::isatty(STDERR_FILENO) == 1;
   Result result;
   const exec::RunOptions steps = run_options_of(work, programs.size());
@@ -311,7 +314,7 @@ Result run_rank(const Work& work, const RankSeat& seat) {
       Duration(result.measured.rounds.back().end_ns - result.measured.rounds.front().begin_ns);
   result.conditions = cuda ? exec::conditions_of_device_job(exchange, before, result.took)
                            : exec::conditions_of_job(exchange, before.cpu, exec::read_cpu_times());
-  if (yardstick) note_disturbances(work, exchange, steps.turns, *yardstick, result);
+  if (reference_load) note_disturbances(work, exchange, steps.turns, *reference_load, result);
   if (cuda) {
     note_cuda(*cuda, backends, on_gpu.device, result);
     describe_device(*cuda, on_gpu.device, result);
@@ -333,7 +336,8 @@ void find_validity(Result& result) {
     const std::vector<Duration> times = traces::step_times(trace);
     const traces::Spread spread = traces::spread(times);
     result.spreads.push_back(spread);
-    result.known.push_back({.quiet = quiet_known_to(times), .typical = typical_known_to(times)});
+    result.known.push_back(
+        {.quiet = testbed::quiet_known_to(times), .typical = testbed::typical_known_to(times)});
     widest = std::max(widest, static_cast<double>((spread.p90 - spread.p10).count()) /
                                   static_cast<double>(spread.median.count()));
   }
@@ -353,8 +357,8 @@ void find_validity(Result& result) {
   }
   for (std::size_t i = 0; i < result.figures.size(); ++i) {
     auto& notes = result.measured.traces[i].provenance.notes;
-    notes[kPredictedQuiet] = fixed(to_us(result.figures[i].quiet), 3);
-    notes[kPredictedTypical] = fixed(to_us(result.figures[i].typical), 3);
+    notes[testbed::kPredictedQuiet] = fixed(to_us(result.figures[i].quiet), 3);
+    notes[testbed::kPredictedTypical] = fixed(to_us(result.figures[i].typical), 3);
   }
   for (traces::Trace& trace : result.measured.traces) {
     trace.provenance.notes["valid"] = result.verdict.valid ? "yes" : "no";
@@ -398,13 +402,13 @@ int run(const RunCommandOptions& options, std::ostream& out) {
     if (options.exposed) one.alone = alone(one);
   }
   std::optional<Machine> machine;
-  Between between;
+  testbed::InterleavedProbes between;
   if (options.calibrate_between) {
     if (cuda) throw InputError("run: --calibrate-between: not on GPUs yet");
     machine = machine_of(options, loaded);
     std::vector<const schedule::ScheduledProgram*> plans;
     for (const Loaded& one : loaded) plans.push_back(&one.program);
-    between = between_programs(plans, machine->costs.front());
+    between = testbed::interleaved_probes(plans, machine->costs.front());
   }
   const Work work = {
       .options = options, .loaded = loaded, .between = between, .machine = machine, .cuda = cuda};

@@ -5,7 +5,7 @@
 //   dovetail 0.1.0; measured: cpu/ring, 2 ranks, link: namespaces dovetailN; vm, AMD EPYC, 2 cores
 //   plan   buckets  quiet ms  measured   error  typical ms  measured   error  p90 ms  measured
 //   exact       12    482.69    484.06  -0.3 %      484.71    488.57  -0.8 %  487.63    493.10
-//   yardstick, rank 0, core 0: 0.3 % of the core taken, in bursts of about 1.4 ms; ...
+//   reference load, rank 0, core 0: 0.3 % of the core taken, in bursts of about 1.4 ms; ...
 //   checked 3808392000 gradient elements, 0 wrong
 //   measurement valid
 //

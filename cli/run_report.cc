@@ -6,7 +6,7 @@
 #include "base/count.h"
 #include "base/json.h"
 #include "cli/text.h"
-#include "exec/yardstick.h"
+#include "testbed/reference_load.h"
 
 namespace dovetail::cli {
 namespace {
@@ -59,8 +59,8 @@ void print_disturbances(std::ostream& out, const Result& result) {
       steps += result.measured.traces[i].steps;
     }
     out << disturbed << " of " << steps << " steps met absences of more than "
-        << fixed(100 * exec::kDisturbed, 0) << " % of them\n";
-    out << "the yardstick itself used " << fixed(100 * result.yardstick_share, 2)
+        << fixed(100 * testbed::kDisturbed, 0) << " % of them\n";
+    out << "the yardstick itself used " << fixed(100 * result.reference_load_share, 2)
         << " % of a core\n";
   }
 }
@@ -116,7 +116,7 @@ void print_figures(std::ostream& out, const Result& result, const std::vector<Lo
   table.print(out);
   out << "quiet: mean of the quickest fifth of the steps, typical: median; predicted, then "
          "measured\n";
-  for (const MeasuredAgain& one : result.again) {
+  for (const testbed::MeasuredAgain& one : result.again) {
     out << (&one == &result.again.front() ? "between the rounds, of what the cluster file says: "
                                           : ", ")
         << one.what << " of " << to_string(one.bytes) << ' ' << fixed(one.least, 2) << " to "
@@ -131,7 +131,7 @@ ordered_json or_null(const std::string& text) {
 
 ordered_json again_json(const Result& result) {
   ordered_json again = ordered_json::array();
-  for (const MeasuredAgain& one : result.again) {
+  for (const testbed::MeasuredAgain& one : result.again) {
     again.push_back({{"what", one.what},
                      {"size_bytes", one.bytes.count()},
                      {"least_share", one.least},
@@ -246,7 +246,7 @@ std::string to_json(const Result& result, const std::vector<Loaded>& loaded) {
                                {"took_s", to_us(result.took) / 1e6},
                                {"measured_again", again_json(result)},
                                {"yardstick", cores_json(result)},
-                               {"yardstick_cpu_share", result.yardstick_share},
+                               {"yardstick_cpu_share", result.reference_load_share},
                                {"rows", rows}};
   return report.dump(1) + "\n";
 }

@@ -11,13 +11,13 @@
 #include <string>
 #include <vector>
 
-#include "cli/between.h"
 #include "cli/exposed.h"
 #include "exec/machine.h"
 #include "exec/measure.h"
 #include "schedule/plan_json.h"
 #include "schedule/scheduled_program.h"
 #include "sim/disturbed.h"
+#include "testbed/interleaved_calibration.h"
 #include "traces/disturbances.h"
 #include "traces/metrics.h"
 
@@ -49,12 +49,12 @@ struct Result {
   std::vector<traces::Spread> spreads;
   std::vector<traces::Spread> two_events;  // one per plan, if asked for
   std::vector<Exposed> exposed;            // one per plan, if asked for
-  std::vector<std::int64_t> disturbed;     // steps that met absences, one count per plan
+  std::vector<std::int64_t> disturbed;     // steps that met preemptions, one count per plan
   std::vector<Known> known;                // one per plan
   std::vector<sim::Figures> figures;  // one per plan, predicted from costs measured between rounds
-  std::vector<MeasuredAgain> again;   // what else was measured between rounds, beside ops
-  traces::Disturbances disturbances;  // of each rank's core; none on GPUs
-  double yardstick_share = 0;         // processor time of the yardstick itself, of one core
+  std::vector<testbed::MeasuredAgain> again;  // what else was measured between rounds, beside ops
+  traces::Disturbances disturbances;          // of each rank's core; none on GPUs
+  double reference_load_share = 0;  // processor time of the reference load itself, of one core
   Duration took{};
   std::string belief;           // what may be believed
   std::vector<bool> elsewhere;  // of each plan: it was made for another machine

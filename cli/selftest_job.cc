@@ -12,12 +12,12 @@
 #include <utility>
 
 #include "base/error.h"
+#include "calibrate/device/transfers.h"
 #include "cli/bandwidth.h"
 #include "cli/flags.h"
 #include "cli/job.h"
 #include "cli/selftest_law_cuda.h"
 #include "exec/cpu/job.h"
-#include "exec/cuda/calibrate_transfers.h"
 #include "exec/cuda/loader.h"
 #include "exec/cuda/tools.h"
 #include "exec/launch/world.h"
@@ -111,17 +111,17 @@ std::vector<Row> job_rows(const SelftestOptions& options, exec::launch::Session&
   on_gpu.kept = module.keep_communicators(on_gpu);
   std::vector<Row> rows = cuda_law_rows(module, on_gpu);
   std::deque<schedule::ScheduledProgram> plans;  // each must outlive its backend
-  const exec::cuda::MakeBackend make = [&](const schedule::ScheduledProgram& plan) {
+  const calibrate::MakeBackend make = [&](const schedule::ScheduledProgram& plan) {
     plans.push_back(plan);
     return module.make_backend(plans.back(), on_gpu);
   };
   const Bytes largest = size_of_flag("--largest", options.largest);
-  const exec::cuda::CalibrateOptions what = {
+  const calibrate::CalibrateOptions what = {
       .steps = 5, .smallest = std::min(mib(1), largest), .largest = largest, .growth = 4};
-  const auto times = exec::cuda::measure_collectives({.exchange = on_gpu.exchange,
-                                                      .make_backend = make,
-                                                      .options = what,
-                                                      .ranks = session.size()});
+  const auto times = calibrate::measure_collectives({.exchange = on_gpu.exchange,
+                                                     .make_backend = make,
+                                                     .options = what,
+                                                     .ranks = session.size()});
   const GpuSystem system = {.gpu = module.facts().devices.at(static_cast<std::size_t>(device)).name,
                             .ranks = session.size(),
                             .hosts = hosts_of(on_gpu.exchange)};

@@ -30,7 +30,7 @@ struct ClockOffset {
 // Collective: all ranks call it. 0 without an error where this rank reads the clock of rank 0.
 ClockOffset clock_offset(const Exchange& exchange);
 
-// Between two estimates, and beyond them, along a line.
+// InterleavedProbes two estimates, and beyond them, along a line.
 std::int64_t offset_at(const ClockOffset& before, const ClockOffset& after, std::int64_t at_ns);
 
 // Which clock this process reads: equal for all that share it. The host's boot, and the time

@@ -6,7 +6,7 @@
 //
 // Pipelined by bytes, not by phases: what arrives in phase p is exactly what leaves in phase p + 1,
 // so a byte may be sent on as soon as it is reduced. Sending and receiving go on side by side.
-// Between arrivals the thread sleeps in poll().
+// InterleavedProbes arrivals the thread sleeps in poll().
 //
 // Cost of S bytes on a full-duplex link: about alpha + 2(n-1)/n * S / bandwidth. Each collective
 // begins with a header of 16 bytes that tells its size and number, so that ranks which disagree get

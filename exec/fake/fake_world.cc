@@ -1,4 +1,4 @@
-// Meeting, and work around absences.
+// Meeting, and work around preemptions.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/fake/fake_world.h"
@@ -29,22 +29,22 @@ std::int64_t end_of(const Pauses& pauses, std::int64_t start, std::int64_t work)
 
 FakeWorld::FakeWorld(const std::vector<std::vector<traces::Taken>>& away, Duration shield)
     : reached_ns_(away.size(), 0), latest_ns_(std::numeric_limits<std::int64_t>::min()) {
-  std::vector<Absence> silent;
+  std::vector<Preemption> silent;
   for (const std::vector<traces::Taken>& of_rank : away) {
-    std::vector<Absence> absences;
+    std::vector<Preemption> preemptions;
     for (const traces::Taken& taken : of_rank) {
-      const Absence absence = {.begin = taken.start.count(),
-                               .end = (taken.start + taken.length).count()};
-      absences.push_back(absence);
+      const Preemption preemption = {.begin = taken.start.count(),
+                                     .end = (taken.start + taken.length).count()};
+      preemptions.push_back(preemption);
       if (taken.length > shield) {
-        silent.push_back({.begin = absence.begin + shield.count(), .end = absence.end});
+        silent.push_back({.begin = preemption.begin + shield.count(), .end = preemption.end});
       }
     }
-    away_.push_back(std::move(absences));
+    away_.push_back(std::move(preemptions));
   }
   std::sort(silent.begin(), silent.end(),
-            [](const Absence& a, const Absence& b) { return a.begin < b.begin; });
-  for (const Absence& one : silent) {
+            [](const Preemption& a, const Preemption& b) { return a.begin < b.begin; });
+  for (const Preemption& one : silent) {
     if (!silent_.empty() && one.begin <= silent_.back().end) {
       silent_.back().end = std::max(silent_.back().end, one.end);
     } else {
@@ -75,11 +75,12 @@ std::int64_t FakeWorld::computed(Rank rank, std::int64_t start_ns, Duration work
 std::int64_t FakeWorld::all_there(std::int64_t time) const {
   for (bool moved = true; moved;) {
     moved = false;
-    for (const std::vector<Absence>& of_rank : away_) {
-      const auto absence = std::partition_point(
-          of_rank.begin(), of_rank.end(), [time](const Absence& one) { return one.end <= time; });
-      if (absence == of_rank.end() || absence->begin > time) continue;
-      time = absence->end;
+    for (const std::vector<Preemption>& of_rank : away_) {
+      const auto preemption =
+          std::partition_point(of_rank.begin(), of_rank.end(),
+                               [time](const Preemption& one) { return one.end <= time; });
+      if (preemption == of_rank.end() || preemption->begin > time) continue;
+      time = preemption->end;
       moved = true;
     }
   }

@@ -40,15 +40,15 @@ class FakeWorld {
   [[nodiscard]] std::int64_t transferred(std::int64_t start_ns, Duration work) const;
 
  private:
-  struct Absence {
+  struct Preemption {
     std::int64_t begin = 0;
     std::int64_t end = 0;
   };
   // The earliest moment from `time` on when the core of every rank is there.
   [[nodiscard]] std::int64_t all_there(std::int64_t time) const;
 
-  std::vector<std::vector<Absence>> away_;  // by rank
-  std::vector<Absence> silent_;             // when some rank is away beyond the shield: merged
+  std::vector<std::vector<Preemption>> away_;  // by rank
+  std::vector<Preemption> silent_;             // when some rank is away beyond the shield: merged
 
   std::vector<std::int64_t> reached_ns_;  // by rank
 

@@ -33,10 +33,10 @@ std::string ask_for_quick_wakeups();
 // by default Linux may be 50 us late, to save wake-ups. Needs no privilege.
 void ask_for_exact_timers();
 
-// Real-time priorities, lowest first. Who transfers runs before who computes: after an absence of the
+// Real-time priorities, lowest first. Who transfers runs before who computes: after a preemption of the
 // core much has arrived, and a thread that must share the core to work it off leaves the link idle for
-// milliseconds. The yardstick runs before both, so that neither looks like an absence.
-enum class RealTime { Transfers = 1, Yardstick = 2 };
+// milliseconds. The reference load runs before both, so that neither looks like a preemption.
+enum class RealTime { Transfers = 1, ReferenceLoad = 2 };
 
 // Gives the calling thread, and those it starts later, this first-in-first-out priority. Gloo needs it
 // on its communication thread and its device thread alike, else they stall each other for a scheduler

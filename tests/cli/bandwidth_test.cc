@@ -14,7 +14,7 @@
 namespace dovetail::cli {
 namespace {
 
-using exec::calibrate::CollectiveTimes;
+using calibrate::CollectiveTimes;
 using exec::selftest::Verdict;
 using ::testing::HasSubstr;
 

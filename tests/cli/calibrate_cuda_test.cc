@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/calibrate_cuda.h"
-#include "cli/calibrate_needs.h"
-#include "cli/calibrate_passes.h"
+#include "calibrate/needs.h"
+#include "calibrate/passes.h"
 #include "cli/cuda_job.h"
 
 #include <gmock/gmock.h>
@@ -29,9 +29,9 @@
 #include "exec/launch/local_ranks.h"
 #include "exec/run.h"
 #include "exec/values/dataflow.h"
+#include "lower/lower.h"
 #include "models/collective_table.h"
 #include "models/workload.h"
-#include "lower/lower.h"
 #include "policies/policies.h"
 #include "search/planner.h"
 #include "tests/cli/tool.h"
@@ -75,12 +75,12 @@ schedule::Program workload() {
 }
 
 models::Cluster calibrated(const CalibrateCudaOptions& of) {
-  exec::cuda::CalibrateOptions what;
+  calibrate::CalibrateOptions what;
   what.issue = exec::cuda::Issue::Graph;
   what.steps = 2;
   what.largest = mib(64);
   return cluster_of(of, workload(),
-                    exec::cuda::calibrate_gpu(exec::alone(), fake_machine, workload(), what));
+                    calibrate::calibrate_gpu(exec::alone(), fake_machine, workload(), what));
 }
 
 Duration executed(const schedule::PolicySpec& spec) {
@@ -118,16 +118,17 @@ TEST(CalibrateCudaTest, WhatNoPlanOfThePoliciesNeedsIsNotMeasured) {
   const schedule::Program program = workload();
   CalibrateCudaOptions of = options();
   of.policies = {"exact", "per-tensor"};
-  exec::cuda::CalibrateOptions what;
+  calibrate::CalibrateOptions what;
   what.issue = exec::cuda::Issue::Graph;
   what.steps = 1;
   what.largest = kib(64);
-  what.variants = variants_for(needs_of(program, of.policies), pass_variants(program));
-  what.measures_further = needs_of(program, of.policies).further_collectives;
+  what.variants = calibrate::variants_for(calibrate::needs_of(program, of.policies),
+                                          calibrate::pass_variants(program));
+  what.measures_further = calibrate::needs_of(program, of.policies).further_collectives;
   std::optional<models::Cluster> cluster;
   exec::launch::run_local_ranks({.ranks = 2}, [&](exec::launch::Session& session) {
     const auto found =
-        exec::cuda::calibrate_gpu(exec::cpu::exchange_of(session), fake_machine, program, what);
+        calibrate::calibrate_gpu(exec::cpu::exchange_of(session), fake_machine, program, what);
     if (session.rank() == Rank{0}) cluster = cluster_of(of, program, found);
   });
   ASSERT_EQ(cluster->collectives.size(), 1U);
@@ -148,15 +149,15 @@ TEST(CalibrateCudaTest, WhatNoPlanOfThePoliciesNeedsIsNotMeasured) {
 TEST(CalibrateCudaTest, EveryGroupThatDividesTheRanksHasItsTables) {
   const schedule::Program program =
       models::load_workload("mlp", 4, std::string(DOVETAIL_SOURCE_DIR) + "/models").program;
-  exec::cuda::CalibrateOptions what;
+  calibrate::CalibrateOptions what;
   what.issue = exec::cuda::Issue::Graph;
   what.steps = 1;
   what.largest = kib(64);
-  what.variants = pass_variants(program);
+  what.variants = calibrate::pass_variants(program);
   std::optional<models::Cluster> cluster;
   exec::launch::run_local_ranks({.ranks = 4}, [&](exec::launch::Session& session) {
     const auto found =
-        exec::cuda::calibrate_gpu(exec::cpu::exchange_of(session), fake_machine, program, what);
+        calibrate::calibrate_gpu(exec::cpu::exchange_of(session), fake_machine, program, what);
     if (session.rank() == Rank{0}) cluster = cluster_of(options(), program, found);
   });
   using schedule::Collective;
@@ -177,12 +178,12 @@ TEST(CalibrateCudaTest, EveryGroupThatDividesTheRanksHasItsTables) {
 TEST(CalibrateCudaTest, GroupsLieOnOneHostAsFarAsTheyFit) {
   schedule::Program program;
   program.world_size = 8;
-  for (const auto& one : exec::cuda::wanted_series(program, {1, 1, 1, 1, 2, 2, 2, 2})) {
+  for (const auto& one : calibrate::wanted_series(program, {1, 1, 1, 1, 2, 2, 2, 2})) {
     EXPECT_EQ(one.nodes, one.ranks <= 4 ? 1 : 2) << one.ranks;
   }
-  for (const auto& one : exec::cuda::wanted_series(program, {1, 2, 3, 4, 5, 6, 7, 8})) {
+  for (const auto& one : calibrate::wanted_series(program, {1, 2, 3, 4, 5, 6, 7, 8})) {
     EXPECT_EQ(one.nodes, one.ranks);
-    EXPECT_EQ(one.group.spacing, exec::cuda::Spacing::Apart);
+    EXPECT_EQ(one.group.spacing, calibrate::Spacing::Apart);
   }
 }
 
@@ -224,18 +225,18 @@ TEST(CudaJobTest, AStandInOrAnEmulatedDeviceIsSaidInTheReport) {
 }
 
 TEST(CalibrateCudaTest, AFewSizesOrAnAbsurdSlowDownAreNotValid) {
-  exec::cuda::CalibrateOptions what;
+  calibrate::CalibrateOptions what;
   what.issue = exec::cuda::Issue::Graph;
   what.steps = 2;
   what.largest = mib(64);
   what.budget = Duration(0);  // two sizes are measured whatever the budget
-  const exec::cuda::GpuCalibration few =
-      exec::cuda::calibrate_gpu(exec::alone(), fake_machine, workload(), what);
+  const calibrate::GpuCalibration few =
+      calibrate::calibrate_gpu(exec::alone(), fake_machine, workload(), what);
   EXPECT_THAT(cluster_of(options(), workload(), few).quality->why,
               ::testing::Contains("only 2 sizes of collectives within the budget"));
   what.budget = std::chrono::minutes(4);
-  exec::cuda::GpuCalibration whole =
-      exec::cuda::calibrate_gpu(exec::alone(), fake_machine, workload(), what);
+  calibrate::GpuCalibration whole =
+      calibrate::calibrate_gpu(exec::alone(), fake_machine, workload(), what);
   EXPECT_THAT(cluster_of(options(), workload(), whole).quality->why,
               ::testing::Not(::testing::Contains(
                   ::testing::AnyOf(HasSubstr("size"), HasSubstr("slow-down")))));
@@ -252,7 +253,7 @@ TEST(CalibrateCudaTest, AFewSizesOrAnAbsurdSlowDownAreNotValid) {
 // device; one rank plays the plan of two, as send-to-self does.
 TEST(CalibrateCudaTest, TheBackendAcceptsEveryPlanOfACalibration) {
   std::deque<ScheduledProgram> plans;
-  const exec::cuda::MakeBackend accepting = [&plans](const ScheduledProgram& plan) {
+  const calibrate::MakeBackend accepting = [&plans](const ScheduledProgram& plan) {
     plans.push_back(exec::cuda::as_one_rank(plan));
     const ScheduledProgram& alone = plans.back();
     const exec::cuda::Layout layout(alone, Rank{0}, exec::cuda::Scope::Communicated);
@@ -267,12 +268,12 @@ TEST(CalibrateCudaTest, TheBackendAcceptsEveryPlanOfACalibration) {
     EXPECT_LT(layout.bytes(), std::int64_t{16} << 30);
     return fake_machine(alone);
   };
-  exec::cuda::CalibrateOptions what;
+  calibrate::CalibrateOptions what;
   what.max_ctas = 16;
   what.steps = 1;
   const schedule::Program program =
       models::load_workload("gpt2", 2, std::string(DOVETAIL_SOURCE_DIR) + "/models").program;
-  const auto found = exec::cuda::calibrate_gpu(exec::alone(), accepting, program, what);
+  const auto found = calibrate::calibrate_gpu(exec::alone(), accepting, program, what);
   EXPECT_EQ(found.ops.size(), program.ops.size());
   EXPECT_GT(plans.size(), 20u);
 }

@@ -1,9 +1,9 @@
 // What a calibration and a backend of several ranks ask of the libraries: no time is looked at here.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include "calibrate/device/transfers.h"
 #include "exec/clock.h"
 #include "exec/cpu/job.h"
-#include "exec/cuda/calibrate_transfers.h"
 #include "tests/emulated/fixture.h"
 #include "tests/emulated/job.h"
 #include "tests/exec/programs.h"
@@ -21,10 +21,10 @@
 namespace dovetail::emulated {
 namespace {
 
+using calibrate::CalibrateOptions;
+using calibrate::Lab;
+using calibrate::ProbeGroup;
 using exec::cuda::BackendOptions;
-using exec::cuda::CalibrateOptions;
-using exec::cuda::Lab;
-using exec::cuda::ProbeGroup;
 using exec::cuda::Spacing;
 using exec::cuda::TransferProbe;
 using schedule::Collective;
@@ -41,7 +41,7 @@ class CalibrateOnDeviceTest : public EmulatedTest {
       BackendOptions options;
       if (keep == Keep::Yes) options.kept = dovetail_cuda_module()->keep_communicators(options);
       std::deque<ScheduledProgram> plans;
-      const exec::cuda::MakeBackend make = [&](const ScheduledProgram& plan) {
+      const calibrate::MakeBackend make = [&](const ScheduledProgram& plan) {
         plans.push_back(plan);
         return make_backend(plans.back(), options, session);
       };
@@ -59,9 +59,9 @@ class CalibrateOnDeviceTest : public EmulatedTest {
 // Five sizes on two ranks: a communicator for each rank, not for each rank and size.
 TEST_F(CalibrateOnDeviceTest, SizesShareTheirCommunicators) {
   measure(2, Keep::Yes,
-          [](const Lab& lab) { EXPECT_EQ(exec::cuda::measure_collectives(lab).size(), 5U); });
+          [](const Lab& lab) { EXPECT_EQ(calibrate::measure_collectives(lab).size(), 5U); });
   EXPECT_EQ(counts().communicators, 2);
-  measure(2, Keep::No, [](const Lab& lab) { exec::cuda::measure_collectives(lab); });
+  measure(2, Keep::No, [](const Lab& lab) { calibrate::measure_collectives(lab); });
   EXPECT_EQ(counts().communicators, 10);
 }
 
@@ -71,7 +71,7 @@ TEST_F(CalibrateOnDeviceTest, EveryKindAndGroupThatPlansNeedIsMeasured) {
     schedule::Program workload;
     workload.world_size = 4;
     std::set<std::tuple<Collective, std::int64_t>> found;
-    for (const exec::cuda::SeriesTimes& series :
+    for (const calibrate::SeriesTimes& series :
          exec::cuda::measure_further(lab, workload, {0, 0, 0, 0})) {
       EXPECT_EQ(series.times.size(), 2U);  // 4 and 16 KiB
       for (const auto& size : series.times) EXPECT_GT(size.isolated.median, Duration{});

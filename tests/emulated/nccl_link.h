@@ -3,7 +3,7 @@
 //
 // Ranks are threads or processes of this machine. Each has a slot for a chunk of its data, and a
 // counter of arrivals makes barriers that are asked, never waited in: a step returns Waiting while
-// another rank is missing. Between each pair there is a mailbox for sends.
+// another rank is missing. InterleavedProbes each pair there is a mailbox for sends.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -4,13 +4,13 @@
 #include "exec/cuda/layout.h"
 
 #include "base/error.h"
-#include "exec/calibrate/compute.h"
+#include "exec/compute_only.h"
 #include "exec/cpu/tensor_memory.h"
 #include "exec/cuda/stand_in.h"
 #include "exec/cuda/transfer.h"
 #include "policies/policies.h"
-#include "verify/verify.h"
 #include "tests/exec/programs.h"
+#include "verify/verify.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -123,7 +123,7 @@ TEST(CudaLayoutTest, ShardsStayShardsWhereTheirCollectivesAreLeftOut) {
   const schedule::Program program = testing::three_layers(2);
   for (const char* policy : {"sharded:cap=1KiB", "fsdp:prefetch=1"}) {
     SCOPED_TRACE(policy);
-    const ScheduledProgram plan = calibrate::without_communication(
+    const ScheduledProgram plan = exec::without_communication(
         testing::plan_of(program, make_schedule(program, schedule::parse_policy(policy))));
     const Layout layout(plan, Rank{1}, Scope::Communicated);
     ASSERT_FALSE(layout.bucket_ids().empty());

@@ -1,5 +1,5 @@
 // What is told when the CUDA module, a library it needs, or a GPU is missing; and what crosses the
-// module's border. Needs no GPU: where there is one, the tests of its absence are skipped.
+// module's border. Needs no GPU: where there is one, the tests of its preemption are skipped.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/loader.h"

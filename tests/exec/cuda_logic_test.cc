@@ -146,7 +146,7 @@ TEST(CudaExpectedTest, AllowsWhatANarrowerGradientRoundedBeforeItsSum) {
     static_cast<void>(tables.compare(data, 0, {{0, 4, 0, {term}}}, 0));
     return tables.comparisons()[0].tolerance;
   };
-  // Between 1 and 2 bf16 has steps of 2^-7: 5 x 1/3 = 1.66667 is stored up to 2^-8 away.
+  // InterleavedProbes 1 and 2 bf16 has steps of 2^-7: 5 x 1/3 = 1.66667 is stored up to 2^-8 away.
   EXPECT_GE(tolerance(1.0 / 3, 1), 1.0 / 256);
   EXPECT_LT(tolerance(1.0 / 3, 1), 1.0 / 3);  // and a wrong integer still shows
   // What no type rounds stays exact; 64 ranks may have been summed in bf16, where 2^8 is the limit.

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cpu/job.h"
 
-#include "exec/calibrate/calibrate.h"
+#include "calibrate/cpu/calibrate.h"
 #include "exec/cpu/gloo.h"
 #include "exec/launch/affinity.h"
 #include "exec/launch/local_ranks.h"

@@ -1,0 +1,77 @@
+// A backend around a backend that notes what each call costs the host.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "exec/backend.h"
+#include "exec/clock.h"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace dovetail::calibrate {
+
+class HostTimer final : public exec::Backend {
+ public:
+  // REQUIRES: the inner backend outlives this.
+  explicit HostTimer(Backend& inner, std::function<std::int64_t()> now = exec::now_ns)
+      : inner_(inner), now_(std::move(now)) {}
+
+  // Durations of calls in ns, since the last clear().
+  std::vector<std::int64_t> run_op_ns, collective_ns, event_ns, copy_ns;
+  // When the call for a command of the latest step returned.
+  std::map<CommandId, std::int64_t> issued_ns;
+  void clear() {
+    run_op_ns.clear();
+    collective_ns.clear();
+    event_ns.clear();
+    copy_ns.clear();
+  }
+
+  void barrier() override { inner_.barrier(); }
+  void begin_step(std::int32_t step) override { inner_.begin_step(step); }
+  void run_op(const schedule::Command& command, const schedule::RunOp& action) override {
+    timed(command, run_op_ns, [&] { inner_.run_op(command, action); });
+  }
+  void run_collective(const schedule::Command& command,
+                      const schedule::RunCollective& action) override {
+    timed(command, collective_ns, [&] { inner_.run_collective(command, action); });
+  }
+  void copy(const schedule::Command& command, const schedule::Copy& action) override {
+    timed(command, copy_ns, [&] { inner_.copy(command, action); });
+  }
+  void scale(const schedule::Command& command, const schedule::Scale& action) override {
+    timed(command, copy_ns, [&] { inner_.scale(command, action); });
+  }
+  void release(const schedule::Command& command, const schedule::Release& action) override {
+    inner_.release(command, action);
+  }
+  void record(const schedule::Command& command, const schedule::RecordEvent& action) override {
+    timed(command, event_ns, [&] { inner_.record(command, action); });
+  }
+  void wait(const schedule::Command& command, const schedule::WaitEvent& action) override {
+    timed(command, event_ns, [&] { inner_.wait(command, action); });
+  }
+  std::vector<exec::Timing> finish() override { return inner_.finish(); }
+  std::vector<exec::DeviceWork> device_work() override { return inner_.device_work(); }
+  exec::CheckResult check_values() override { return inner_.check_values(); }
+
+ private:
+  template <class Call>
+  void timed(const schedule::Command& command, std::vector<std::int64_t>& samples,
+             const Call& call) {
+    const std::int64_t start = now_();
+    call();
+    const std::int64_t end = now_();
+    samples.push_back(end - start);
+    issued_ns[command.id] = end;
+  }
+
+  Backend& inner_;
+  std::function<std::int64_t()> now_;
+};
+
+}  // namespace dovetail::calibrate

@@ -1,0 +1,83 @@
+// The passes and collectives that plans of a policy hold.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "calibrate/needs.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "lower/lower.h"
+#include "policies/policies.h"
+
+namespace dovetail::calibrate {
+namespace {
+
+using schedule::PolicyKind;
+using schedule::Program;
+using schedule::ScheduledProgram;
+
+// Any grouping of the exact policy has the same passes and kinds of collectives as that of one bucket.
+ScheduledProgram plan_of(const Program& program, const std::string& policy) {
+  schedule::PolicySpec spec = schedule::parse_policy(policy);
+  if (spec.kind == PolicyKind::Exact) spec.kind = PolicyKind::OneBucket;
+  const schedule::PolicyResult decided = schedule::apply_policy(program, spec);
+  if (decided.failure) {
+    throw InputError("calibrate: --policy " + policy + ": " + *decided.failure);
+  }
+  return schedule::lower(program, decided.schedule).program;
+}
+
+std::set<models::PassKind> passes_in(const Program& program) {
+  std::set<models::PassKind> kinds;
+  for (const schedule::Op& op : program.ops) {
+    if (const std::optional<models::PassKind> kind = models::pass_of(op)) kinds.insert(*kind);
+  }
+  return kinds;
+}
+
+bool is_all_reduce_of_all(const ScheduledProgram& plan, const schedule::Transfer& transfer) {
+  return transfer.kind == schedule::Collective::AllReduce &&
+         plan.program.group(transfer.group).size() == plan.program.world_size;
+}
+
+}  // namespace
+
+CalibrationNeeds needs_of(const Program& program, std::span<const std::string> policies) {
+  CalibrationNeeds needs;
+  const std::set<models::PassKind> own = passes_in(plan_of(program, "no-overlap").program);
+  for (const std::string& policy : policies) {
+    const ScheduledProgram plan = plan_of(program, policy);
+    for (const models::PassKind kind : passes_in(plan.program)) {
+      if (!own.contains(kind)) needs.passes.insert(kind);
+    }
+    needs.further_collectives |=
+        !std::ranges::all_of(plan.transfers, [&plan](const schedule::Transfer& transfer) {
+          return is_all_reduce_of_all(plan, transfer);
+        });
+  }
+  return needs;
+}
+
+void require_policies(std::span<const std::string> policies) {
+  for (const std::string& policy : policies) static_cast<void>(schedule::parse_policy(policy));
+}
+
+std::string in_one_line(std::span<const std::string> policies) {
+  std::string line;
+  for (const std::string& policy : policies) line += (line.empty() ? "" : "; ") + policy;
+  return line;
+}
+
+std::vector<ScheduledProgram> variants_for(const CalibrationNeeds& needs,
+                                           std::vector<ScheduledProgram> variants) {
+  std::erase_if(variants, [&needs](const ScheduledProgram& variant) {
+    const std::set<models::PassKind> held = passes_in(variant.program);
+    return std::ranges::none_of(
+        held, [&needs](models::PassKind kind) { return needs.passes.contains(kind); });
+  });
+  return variants;
+}
+
+}  // namespace dovetail::calibrate

@@ -1,0 +1,37 @@
+// What a calibration has to measure for plans of given policies.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/passes.h"
+#include "schedule/program.h"
+#include "schedule/scheduled_program.h"
+
+namespace dovetail::calibrate {
+
+// What plans hold that the step without communication does not.
+struct CalibrationNeeds {
+  std::set<models::PassKind> passes;
+  bool further_collectives = false;  // other than all-reduces of all ranks
+};
+
+// `policies`: as `plan --policy` takes them. Throws InputError where one cannot be read, or cannot be
+// applied to this Program. REQUIRES: problems(program) is empty.
+CalibrationNeeds needs_of(const schedule::Program& program, std::span<const std::string> policies);
+
+// Throws InputError where one cannot be read.
+void require_policies(std::span<const std::string> policies);
+
+// "exact; per-tensor", for a cluster file's notes.
+std::string in_one_line(std::span<const std::string> policies);
+
+// The variants (calibrate_passes.h) that hold one of these passes.
+std::vector<schedule::ScheduledProgram> variants_for(
+    const CalibrationNeeds& needs, std::vector<schedule::ScheduledProgram> variants);
+
+}  // namespace dovetail::calibrate

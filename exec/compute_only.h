@@ -1,0 +1,13 @@
+// A plan's computing alone, for measuring ops and steps that nothing else disturbs.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "schedule/scheduled_program.h"
+
+namespace dovetail::exec {
+
+// The plan's ops alone: no collectives, copies, events or communication streams.
+schedule::ScheduledProgram without_communication(const schedule::ScheduledProgram& plan);
+
+}  // namespace dovetail::exec
