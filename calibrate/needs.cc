@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "frameworks/framework.h"
 #include "lower/lower.h"
 #include "policies/policies.h"
 
@@ -20,7 +21,7 @@ using schedule::ScheduledProgram;
 
 // Any grouping of the exact policy has the same passes and kinds of collectives as that of one bucket.
 ScheduledProgram plan_of(const Program& program, const std::string& policy) {
-  schedule::PolicySpec spec = schedule::parse_policy(policy);
+  schedule::PolicySpec spec = frameworks::parse_policy(policy);
   if (spec.kind == PolicyKind::Exact) spec.kind = PolicyKind::OneBucket;
   const schedule::PolicyResult decided = schedule::apply_policy(program, spec);
   if (decided.failure) {
@@ -61,7 +62,7 @@ CalibrationNeeds needs_of(const Program& program, std::span<const std::string> p
 }
 
 void require_policies(std::span<const std::string> policies) {
-  for (const std::string& policy : policies) static_cast<void>(schedule::parse_policy(policy));
+  for (const std::string& policy : policies) static_cast<void>(frameworks::parse_policy(policy));
 }
 
 std::string in_one_line(std::span<const std::string> policies) {

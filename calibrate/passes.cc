@@ -2,6 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/passes.h"
+#include "frameworks/framework.h"
 
 #include <cstddef>
 #include <optional>
@@ -18,7 +19,7 @@ std::vector<schedule::ScheduledProgram> pass_variants(const schedule::Program& p
   std::vector<schedule::ScheduledProgram> variants;
   for (const char* policy : {"gradient-merge:k=2", "sharded:cap=1MiB", "sharded:cap=25MiB"}) {
     const schedule::PolicyResult decided =
-        schedule::apply_policy(program, schedule::parse_policy(policy));
+        schedule::apply_policy(program, frameworks::parse_policy(policy));
     if (decided.failure) continue;
     variants.push_back(schedule::lower(program, decided.schedule).program);
   }

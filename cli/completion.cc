@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/json_reader.h"
-#include "exports/export.h"
+#include "frameworks/framework.h"
 #include "models/cluster.h"
 #include "models/workload.h"
 #include "policies/policies.h"
@@ -26,18 +26,17 @@ Values known_values(const std::string& data_dir) {
   values["--workload"] = models::workload_names(data_dir);
   values["--cluster"] = models::cluster_names(data_dir + "/clusters");
   values["--over"] = values["--cluster"];
-  for (const schedule::PolicyHelp& policy : schedule::policy_help()) {
+  for (const schedule::PolicyHelp& policy : schedule::policy_help(frameworks::presets())) {
     values["--policy"].push_back(policy.name);
   }
   values["--policies"] = values["--policy"];
-  for (const exports::Target target : exports::all_targets()) {
-    values["--to"].emplace_back(to_string(target));
-  }
+  values["--to"] = frameworks::ids(frameworks::has_writer);
+  values["--for"] = frameworks::ids(frameworks::has_rows);
   values["--mode"] = {"view", "copy"};
   values["--wait"] = {"first-use", "end-of-backward"};
   values["--backend"] = {"cpu", "cuda"};
   values["--collectives"] = {"ring", "gloo"};
-  values["--framework"] = {"torch", "fsdp", "megatron", "deepspeed", "horovod", "xla"};
+  values["--framework"] = frameworks::ids(frameworks::has_settings);
   values["--f32-math"] = {"full", "tf32"};
   values["--issue"] = {"eager", "graph"};
   values["--scales"] = {"kernel", "collective"};

@@ -22,6 +22,7 @@
 #include "cli/text.h"
 #include "diagnose/diagnosis.h"
 #include "diagnose/step_traces.h"
+#include "frameworks/framework.h"
 #include "imports/kineto/rank_set.h"
 
 namespace dovetail::cli {
@@ -206,7 +207,8 @@ void print_buckets(std::ostream& out, const BucketAdvice& advice) {
 }  // namespace
 
 void diagnose(const DiagnoseOptions& options, std::ostream& out) {
-  const imports::Framework framework = parse_framework(options.framework);
+  const frameworks::Framework& framework =
+      frameworks::parse_framework("--framework", options.framework, frameworks::has_settings);
   std::vector<NamedFile> inputs;
   for (const std::string& file : options.files) inputs.push_back({"input", file});
   require_outputs(

@@ -102,12 +102,9 @@ ordered_json buckets_json(const diagnose::BucketAdvice& advice) {
   for (const diagnose::GivenUp& given : advice.given_up) {
     given_up.push_back({{"what", given.what}, {"less_us", to_us(given.less)}});
   }
-  return {{"settings", std::move(settings)},
-          {"best", advice.settings[advice.best].setting},
-          {"alike", std::move(alike)},
-          {"framework", std::string(framework_word(advice.framework))},
-          {"given_up", std::move(given_up)},
-          {"not_replayed", advice.not_replayed},
+  return {{"settings", std::move(settings)}, {"best", advice.settings[advice.best].setting},
+          {"alike", std::move(alike)},       {"framework", std::string(advice.framework->id)},
+          {"given_up", std::move(given_up)}, {"not_replayed", advice.framework->not_replayed},
           {"advice", advice_lines(advice)}};
 }
 

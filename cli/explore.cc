@@ -23,8 +23,7 @@
 #include "cli/progress.h"
 #include "cli/sweep_options.h"
 #include "cli/text.h"
-#include "exports/export.h"
-#include "exports/words.h"
+#include "frameworks/framework.h"
 #include "report/report.h"
 #include "search/planner.h"
 #include "search/sweep.h"
@@ -59,7 +58,7 @@ ordered_json row_json(const SweepRow& row) {
           {"communication_us", us(summary.communication_ns)},
           {"compute_us", us(summary.compute_ns)},
           {"spec", schedule::to_string(row.candidate.spec)},
-          {"in_words", exports::in_words(row.candidate.spec)}};
+          {"in_words", frameworks::in_words(row.candidate.spec)}};
 }
 
 bool shards(const Sweep& sweep) {
@@ -139,7 +138,7 @@ void print_rows(std::ostream& out, const Sweep& sweep) {
     if (merged) cells.push_back(fixed(step_ns(row) / 1e6, 3));
     cells.push_back(&row == &best ? word_for_best(best)
                                   : fixed((step_ns(row) / step_ns(best) - 1) * 100, 1, "+") + " %");
-    cells.push_back(exports::in_words(row.candidate.spec));
+    cells.push_back(frameworks::in_words(row.candidate.spec));
     table.add(std::move(cells));
   }
   table.print(out);
@@ -179,7 +178,7 @@ std::vector<std::string> way_out(const SweepRow& best, const InputOptions& input
   if (!inputs.cluster.empty()) plan += " --cluster " + inputs.cluster;
   if (inputs.world) plan += " --world " + std::to_string(*inputs.world);
   plan += " --policy " + schedule::to_string(best.candidate.spec) + " -o plan.json";
-  return {plan, exports::export_command("plan.json")};
+  return {plan, frameworks::export_command("plan.json")};
 }
 
 void print_table(std::ostream& out, const Sweep& sweep, const Inputs& inputs,

@@ -9,6 +9,7 @@
 
 #include "cli/plan_page.h"
 #include "cli/text.h"
+#include "frameworks/framework.h"
 #include "policies/policies.h"
 #include "search/sweep.h"
 
@@ -29,7 +30,7 @@ constexpr std::array<Rule, 5> kRules = {{
 
 report::Curve curve_of(const Rule& rule, search::Planner& planner,
                        const std::vector<Bytes>& thresholds) {
-  schedule::PolicySpec spec = schedule::parse_policy(rule.policy);
+  schedule::PolicySpec spec = frameworks::parse_policy(rule.policy);
   report::Curve curve{std::string(schedule::name(spec.kind)), std::string(rule.label), {}};
   if (planner.fit_of(spec).refusal) return curve;
   for (const Bytes threshold : search::thresholds_for(spec, planner.program(), thresholds)) {

@@ -10,7 +10,7 @@
 #include "cli/outputs.h"
 #include "cli/plan_machine.h"
 #include "cli/text.h"
-#include "exports/export.h"
+#include "frameworks/framework.h"
 #include "lower/lower.h"
 #include "schedule/plan_json.h"
 #include "sim/steady.h"
@@ -18,8 +18,8 @@
 
 namespace dovetail::cli {
 
-exports::Machine simulated_machine(const schedule::Plan& plan, const models::Costs& costs) {
-  exports::Machine machine;
+frameworks::Machine simulated_machine(const schedule::Plan& plan, const models::Costs& costs) {
+  frameworks::Machine machine;
   machine.name = costs.machine;
   machine.step = [&plan, &costs](const schedule::Schedule& schedule) {
     const schedule::Lowered lowered = schedule::lower(plan.program, schedule);
@@ -53,14 +53,15 @@ std::string with_file(std::string words, const std::string& path) {
 
 namespace {
 
-void report(const exports::Export& result, exports::Target target, const std::string& path,
-            std::ostream& out) {
-  out << path << ": " << exports::describe(target) << ", for " << exports::framework(target) << '\n'
+void report(const frameworks::Export& result, const frameworks::Framework& framework,
+            const std::string& path, std::ostream& out) {
+  out << path << ": " << framework.writes << ", for " << framework.title << '\n'
       << "predicted (simulated) " << fixed(to_us(result.as_run) / 1e3, 3)
       << " ms a step as it is run there, " << fixed(to_us(result.planned) / 1e3, 3)
       << " ms as planned\n";
-  for (const exports::Loss& loss : result.losses) {
-    out << "  given up: " << loss.what << ": " << exports::loss_percent(result, loss.more) << '\n';
+  for (const frameworks::Loss& loss : result.losses) {
+    out << "  given up: " << loss.what << ": " << frameworks::loss_percent(result, loss.more)
+        << '\n';
   }
   print_notes(out, result.notes);
   out << "use: " << with_file(result.paste, path) << '\n';
@@ -69,21 +70,22 @@ void report(const exports::Export& result, exports::Target target, const std::st
 }  // namespace
 
 void export_plan(const ExportCommandOptions& options, std::ostream& out) {
-  const exports::Target target = exports::parse_target(options.target);
+  const frameworks::Framework& framework =
+      frameworks::parse_framework("--to", options.target, frameworks::has_writer);
   require_outputs({{"-o", options.output == "-" ? "" : options.output}},
                   {{"the plan", options.plan}});
   const schedule::Plan plan = schedule::read_plan(options.plan);
   const PlanMachine own = machine_of(
       {.command = "export", .cluster = options.cluster, .data_dir = options.data_dir}, plan);
-  const exports::Machine machine = simulated_machine(plan, own.costs);
-  exports::Export result = exports::export_plan(
-      target, plan, machine, {.version = DOVETAIL_VERSION, .plan = options.plan});
+  const frameworks::Machine machine = simulated_machine(plan, own.costs);
+  frameworks::Export result = frameworks::export_plan(
+      framework, plan, machine, {.version = DOVETAIL_VERSION, .plan = options.plan});
   if (options.output.empty() || options.output == "-") {
     out << result.text;
     return;
   }
   write_file(options.output, result.text);
-  report(result, target, options.output, out);
+  report(result, framework, options.output, out);
   print_notes(out, own.notes);
 }
 

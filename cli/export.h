@@ -1,4 +1,4 @@
-// dovetail export: a plan in the words of the framework that shall run it (exports/export.h), with what
+// dovetail export: a plan in the words of the framework that shall run it (frameworks/export.h), with what
 // that framework cannot do and what it costs.
 //
 //   $ dovetail export plan.json --to torch -o ddp.py
@@ -16,7 +16,7 @@
 #include <ostream>
 #include <string>
 
-#include "exports/export.h"
+#include "frameworks/export.h"
 #include "models/costs.h"
 #include "schedule/plan_json.h"
 
@@ -31,7 +31,7 @@ struct ExportCommandOptions {
 };
 
 // What predicts for exports: both outlive the result. Its step throws InputError for an illegal Schedule.
-exports::Machine simulated_machine(const schedule::Plan& plan, const models::Costs& costs);
+frameworks::Machine simulated_machine(const schedule::Plan& plan, const models::Costs& costs);
 // "FILE" in the words of use: a module's name for Python, the path elsewhere.
 std::string with_file(std::string words, const std::string& path);
 

@@ -4,7 +4,7 @@
 #include "cli/export_flags.h"
 
 #include "cli/common_flags.h"
-#include "exports/export.h"
+#include "frameworks/framework.h"
 
 namespace dovetail::cli {
 
@@ -13,7 +13,8 @@ void bind_export(CLI::App& app, const std::string& data_dir, ExportCommandOption
   CLI::App& command = *app.add_subcommand("export", "write a plan in a framework's own words");
   options.data_dir = data_dir;
   command.add_option("plan", options.plan, "plan file")->required();
-  command.add_option("--to", options.target, exports::target_list())->required();
+  command.add_option("--to", options.target, frameworks::id_list(frameworks::has_writer))
+      ->required();
   bind_output(command, options.output, "file to write (default, and -: standard output)");
   command.add_option("--cluster", options.cluster,
                      "shipped name or file (default: the plan's own, unless that is a file)");

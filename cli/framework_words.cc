@@ -1,15 +1,13 @@
-// Words about buckets.
+// The flat range first, since it says how much the choice matters at all; then what to paste, or that keeping what she
+// has is as good; then what the framework cannot do and what the replay does not hold.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/framework_words.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <utility>
 
-#include "base/error.h"
-#include "base/json_reader.h"
 #include "cli/text.h"
 
 namespace dovetail::cli {
@@ -17,15 +15,6 @@ namespace {
 
 using diagnose::BucketAdvice;
 using diagnose::BucketSetting;
-using imports::Framework;
-
-constexpr std::array<std::pair<std::string_view, Framework>, 6> kWords = {
-    {{"torch", Framework::Torch},
-     {"fsdp", Framework::Fsdp},
-     {"megatron", Framework::Megatron},
-     {"deepspeed", Framework::DeepSpeed},
-     {"horovod", Framework::Horovod},
-     {"xla", Framework::Xla}}};
 
 std::string ms(Duration time) { return fixed(to_us(time) / 1e3, 3) + " ms"; }
 
@@ -73,40 +62,21 @@ void add_paste(const BucketAdvice& advice, std::vector<std::string>& lines) {
       lines.emplace_back("no bucket size is better for certain: every interval holds 0");
     }
     lines.push_back((is_certain ? "paste: " : "likeliest: ") + best.line);
-    if (advice.framework == Framework::Torch) add_torch_notes(best, lines);
+    if (advice.framework->id == "torch") add_torch_notes(best, lines);
     return;
   }
-  if (advice.framework == Framework::Torch) {
+  if (advice.framework->id == "torch") {
     lines.push_back("keep what you have" +
                     (advice.recorded.empty() ? std::string() : " (" + advice.recorded + ")") +
                     ": no bucket size is better by more than can be told");
     return;
   }
-  lines.push_back("no setting of " + std::string(name_of(advice.framework)) +
+  lines.push_back("no setting of " + std::string(advice.framework->name) +
                   " is better than the recorded buckets by more than can be told");
   lines.push_back("paste: " + simplest(advice).line);
 }
 
 }  // namespace
-
-Framework parse_framework(const std::string& word) {
-  std::vector<std::string> known;
-  for (const auto& [name, framework] : kWords) {
-    if (word == name) return framework;
-    known.emplace_back(name);
-  }
-  const std::string near = nearest_word(word, known);
-  throw InputError("--framework \"" + word +
-                   "\": expected torch, fsdp, megatron, deepspeed, horovod or xla" +
-                   (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
-}
-
-std::string_view framework_word(Framework framework) {
-  for (const auto& [name, value] : kWords) {
-    if (value == framework) return name;
-  }
-  return "";
-}
 
 std::vector<std::string> advice_lines(const BucketAdvice& advice) {
   std::vector<std::string> lines = {flat_range(advice)};
@@ -114,8 +84,9 @@ std::vector<std::string> advice_lines(const BucketAdvice& advice) {
   for (const diagnose::GivenUp& given : advice.given_up) {
     lines.push_back("given up: " + given.what + ": " + ms(given.less) + " a step");
   }
-  for (const std::string& missing : advice.not_replayed)
-    lines.push_back("not replayed: " + missing);
+  for (const std::string_view missing : advice.framework->not_replayed) {
+    lines.push_back("not replayed: " + std::string(missing));
+  }
   return lines;
 }
 

@@ -4,16 +4,11 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "diagnose/diagnosis.h"
 
 namespace dovetail::cli {
-
-// Throws InputError with the nearest word.
-imports::Framework parse_framework(const std::string& word);
-std::string_view framework_word(imports::Framework framework);  // as typed: "megatron"
 
 // The flat range; the line to paste, or that no line would help; what the framework cannot express, with
 // what that costs where it was simulated.

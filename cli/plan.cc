@@ -19,7 +19,7 @@
 #include "cli/simulated_plan.h"
 #include "cli/steady_trace.h"
 #include "cli/text.h"
-#include "exports/export.h"
+#include "frameworks/framework.h"
 #include "models/cluster.h"
 #include "schedule/plan_json.h"
 #include "schedule/sharding.h"
@@ -52,7 +52,7 @@ void print_plan(std::ostream& out, const Written& plan) {
   for (const std::string& line : plan.candidate.report) out << "  " << line << '\n';
   for (const std::string& line : plan.candidate.left_out) out << "  left out: " << line << '\n';
   if (!plan.options.trace.empty()) out << plan.options.trace << ": predicted trace\n";
-  out << "next: " << exports::export_command(plan.options.output) << '\n';
+  out << "next: " << frameworks::export_command(plan.options.output) << '\n';
 }
 
 // For `predict`, which then finds the machine of the plan by itself; "" for a shipped one.
@@ -72,7 +72,7 @@ void plan(const PlanOptions& options, std::ostream& out) {
   require_outputs({{"-o", file}, {"--trace", options.trace}, page_output(options.page)},
                   {workload_file(options.inputs.workload, options.inputs.data_dir),
                    cluster_file(options.inputs.cluster, options.inputs.data_dir)});
-  const schedule::PolicySpec spec = schedule::parse_policy(options.policy);
+  const schedule::PolicySpec spec = frameworks::parse_policy(options.policy);
   InputOptions wanted = options.inputs;
   wanted.split = {.stages = spec.stages, .chunks = spec.chunks};
   Inputs inputs = load_inputs(wanted);

@@ -11,7 +11,7 @@
 #include "cli/page.h"
 #include "cli/steady_trace.h"
 #include "cli/text.h"
-#include "exports/export.h"
+#include "frameworks/framework.h"
 #include "policies/policies.h"
 #include "search/sensitivity.h"
 #include "sim/interval.h"
@@ -64,29 +64,30 @@ void add_sensitivity(report::Report& report, const PlanOnPage& what) {
   }
 }
 
-std::string file_for(exports::Target target, const std::string& text) {
-  std::string name(exports::to_string(target));
+std::string file_for(const frameworks::Framework& framework, const std::string& text) {
+  std::string name(framework.id);
   std::ranges::replace(name, '-', '_');
   const bool is_json = text.starts_with('{');
-  const bool is_csv = target == exports::Target::NcclTuner;
+  const bool is_csv = framework.id == "nccl-tuner";
   return name + "_plan" + (is_csv ? ".csv" : is_json ? ".json" : ".py");
 }
 
 // A framework that cannot run the plan is left out.
 void add_paste(report::Report& report, const PlanOnPage& what) {
-  const exports::Machine machine = simulated_machine(what.plan, what.costs);
-  for (const exports::Target target : exports::all_targets()) {
+  const frameworks::Machine machine = simulated_machine(what.plan, what.costs);
+  for (const frameworks::Framework& framework : frameworks::all()) {
+    if (!frameworks::has_writer(framework)) continue;
     try {
-      const exports::Export made = exports::export_plan(
-          target, what.plan, machine, {.version = DOVETAIL_VERSION, .plan = what.file});
+      const frameworks::Export made = frameworks::export_plan(
+          framework, what.plan, machine, {.version = DOVETAIL_VERSION, .plan = what.file});
       report::Paste paste;
-      paste.framework = exports::framework(target);
-      paste.file = file_for(target, made.text);
+      paste.framework = framework.title;
+      paste.file = file_for(framework, made.text);
       paste.text = made.text;
       paste.use = with_file(made.paste, paste.file);
       paste.step = made.as_run;
-      for (const exports::Loss& loss : made.losses) {
-        paste.given_up.push_back(loss.what + ": " + exports::loss_percent(made, loss.more));
+      for (const frameworks::Loss& loss : made.losses) {
+        paste.given_up.push_back(loss.what + ": " + frameworks::loss_percent(made, loss.more));
       }
       report.paste.push_back(std::move(paste));
     } catch (const InputError&) {

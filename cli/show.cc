@@ -23,17 +23,18 @@
 #include "cli/passes.h"
 #include "cli/show_facts.h"
 #include "cli/text.h"
+#include "frameworks/framework.h"
 #include "imports/guess.h"
+#include "lower/lower.h"
 #include "models/cluster.h"
 #include "models/workload.h"
 #include "models/zoo.h"
-#include "lower/lower.h"
-#include "schedule/plan_json.h"
 #include "policies/policies.h"
+#include "schedule/plan_json.h"
 #include "schedule/print.h"
 #include "schedule/program_json.h"
-#include "verify/verify.h"
 #include "traces/trace_json.h"
+#include "verify/verify.h"
 
 namespace dovetail::cli {
 namespace {
@@ -70,7 +71,7 @@ schedule::Plan load(const ShowOptions& options) {
                      ": name a plan with --plan or a workload with --workload");
   }
   const schedule::PolicySpec spec =
-      schedule::parse_policy(options.policy.empty() ? "torch-ddp" : options.policy);
+      frameworks::parse_policy(options.policy.empty() ? "torch-ddp" : options.policy);
   const schedule::StageSplit split{.stages = spec.stages, .chunks = spec.chunks};
   require_one_world(options.workload, options.world);
   std::optional<std::int64_t> world = options.world;
@@ -179,7 +180,7 @@ ordered_json cluster_rows(const std::vector<models::Cluster>& clusters) {
 
 // Each policy, what it is for, and the options that it takes.
 void print_policies(std::ostream& out) {
-  const std::vector<schedule::PolicyHelp> help = schedule::policy_help();
+  const std::vector<schedule::PolicyHelp> help = schedule::policy_help(frameworks::presets());
   for (const schedule::PolicyHelp& policy : help) {
     out << std::left << std::setw(23) << policy.name << policy.purpose << '\n';
   }
@@ -194,7 +195,7 @@ void print_policies(std::ostream& out) {
 
 ordered_json policy_rows(const std::string& only) {
   ordered_json rows = ordered_json::array();
-  for (const schedule::PolicyHelp& policy : schedule::policy_help()) {
+  for (const schedule::PolicyHelp& policy : schedule::policy_help(frameworks::presets())) {
     if (!only.empty() && policy.name != only) continue;
     rows.push_back({{"policy", policy.name},
                     {"purpose", policy.purpose},
@@ -332,9 +333,9 @@ std::optional<Shown> shown_name(const ShowOptions& options) {
     return shown_program(models::load_workload(what, options.world, options.data_dir).program,
                          what);
   }
-  for (const schedule::PolicyHelp& policy : schedule::policy_help()) {
+  for (const schedule::PolicyHelp& policy : schedule::policy_help(frameworks::presets())) {
     if (policy.name != before_colon(what)) continue;
-    const schedule::PolicySpec spec = schedule::parse_policy(what);
+    const schedule::PolicySpec spec = frameworks::parse_policy(what);
     return Shown{[spec, policy](std::ostream& out) { print_policy(out, spec, policy); },
                  [policy] { return list_json("policies", policy_rows(policy.name)); }};
   }
@@ -348,7 +349,8 @@ std::optional<Shown> shown_name(const ShowOptions& options) {
     known.push_back(name);
   }
   for (const std::string& name : models::workload_names(options.data_dir)) known.push_back(name);
-  for (const schedule::PolicyHelp& policy : schedule::policy_help()) known.push_back(policy.name);
+  for (const schedule::PolicyHelp& policy : schedule::policy_help(frameworks::presets()))
+    known.push_back(policy.name);
   const std::string near = nearest_word(options.what, known);
   throw InputError("show: \"" + options.what + "\" is no file and no name here" +
                    (near.empty() ? "" : "; did you mean " + near + "?") +

@@ -11,7 +11,7 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "cli/text.h"
-#include "exports/words.h"
+#include "frameworks/framework.h"
 #include "imports/collective_log.h"
 #include "traces/metrics.h"
 
@@ -162,7 +162,7 @@ void print_policy(std::ostream& out, const schedule::PolicySpec& spec,
                   const schedule::PolicyHelp& help) {
   out << help.name << ": " << help.purpose << '\n';
   print_row(out, "in full", schedule::to_string(spec));
-  print_row(out, "words of", exports::in_words(spec));
+  print_row(out, "words of", frameworks::in_words(spec));
   std::string options;
   for (const std::string& option : help.options) {
     options += (options.empty() ? "" : ", ") + option;

@@ -12,6 +12,7 @@
 
 #include "cli/common_flags.h"
 #include "cli/environment.h"
+#include "frameworks/framework.h"
 #include "policies/policies.h"
 
 namespace dovetail::cli {
@@ -37,7 +38,7 @@ constexpr const char* kCluster =
 // Every policy with the options that only some of them take.
 std::string policies_text() {
   std::string text = "Policies, as NAME or NAME:OPTION=VALUE,OPTION=VALUE,...\n";
-  for (const schedule::PolicyHelp& policy : schedule::policy_help()) {
+  for (const schedule::PolicyHelp& policy : schedule::policy_help(frameworks::presets())) {
     std::string line = "  " + policy.name + std::string(22 - policy.name.size(), ' ');
     if (policy.options.empty()) line += " = " + policy.defaults;
     for (const std::string& option : policy.options) {

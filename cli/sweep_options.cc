@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "cli/flags.h"
+#include "frameworks/framework.h"
 
 namespace dovetail::cli {
 namespace {
@@ -49,7 +50,7 @@ void require_effects(const ExploreOptions& options, const std::vector<std::strin
   bool any_sweeps = false;
   bool any_first = false;
   for (const std::string& name : names) {
-    const PolicyKind kind = schedule::parse_policy(name).kind;
+    const PolicyKind kind = frameworks::parse_policy(name).kind;
     const bool is_plain = name.find(':') == std::string::npos;
     any_sweeps = any_sweeps || (is_plain && search::is_swept(kind));
     any_first = any_first || (is_plain && kind == PolicyKind::TorchDdp);
@@ -72,7 +73,7 @@ void require_effects(const ExploreOptions& options, const std::vector<std::strin
 // Without options of its own, a policy that is swept is tried with all thresholds, and torch-ddp takes
 // --first-bucket.
 SweptPolicy policy_of(const ExploreOptions& options, const std::string& text) {
-  SweptPolicy policy{schedule::parse_policy(text)};
+  SweptPolicy policy{frameworks::parse_policy(text)};
   if (policy.spec.kind == PolicyKind::Pipeline) {
     throw InputError(
         "explore: a pipeline changes which rank computes what, so its step cannot be " +

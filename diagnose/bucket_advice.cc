@@ -125,7 +125,7 @@ std::vector<std::size_t> best_list(const RecordedGradients& gradients, Replayer&
                                    const AllReduceCost& cost, Duration per_bucket) {
   std::vector<std::vector<std::size_t>> lists = {
       best_bucket_ends(gradients.ready, gradients.bytes, cost, per_bucket)};
-  for (BucketCandidate& candidate : bucket_candidates(Framework::Torch, gradients)) {
+  for (BucketCandidate& candidate : bucket_candidates(frameworks::framework("torch"), gradients)) {
     if (std::ranges::find(lists, candidate.ends) == lists.end()) {
       lists.push_back(std::move(candidate.ends));
     }
@@ -137,14 +137,14 @@ std::vector<std::size_t> best_list(const RecordedGradients& gradients, Replayer&
 
 // From any buckets to the best of the framework's, one thing at a time.
 std::vector<GivenUp> given_up(const std::vector<BucketSetting>& settings, Replayer& replayer,
-                              const std::vector<std::size_t>& list, Framework framework) {
+                              const std::vector<std::size_t>& list, const Framework& framework) {
   Duration best = replayer.gain(list, InFlight::Any).middle;
   std::vector<GivenUp> steps;
   const auto give_up = [&](std::string what, Duration left) {
     steps.push_back({std::move(what), best - left});
     best = left;
   };
-  const std::string name(name_of(framework));
+  const std::string name(framework.name);
   Duration sizes = Duration::min();
   for (const BucketSetting& setting : settings) {
     sizes = std::max(sizes, setting.in_flight == InFlight::Any
@@ -185,7 +185,7 @@ std::string short_setting(const BucketSetting& setting) {
 }
 
 std::optional<BucketAdvice> bucket_advice(const JobTrace& job, const RankDiagnosis& own,
-                                          Framework framework) {
+                                          const Framework& framework) {
   const RankTrace& rank = job.ranks.front();
   RecordedGradients gradients = gradients_of(own);
   gradients.ranks = std::max<std::int64_t>(1, job.world_size());
@@ -208,7 +208,7 @@ std::optional<BucketAdvice> bucket_advice(const JobTrace& job, const RankDiagnos
     }
   }
   BucketAdvice advice;
-  advice.framework = framework;
+  advice.framework = &framework;
   advice.settings = settings_of(std::move(candidates), replayer, gradients);
   const auto best = std::ranges::max_element(advice.settings, {}, gain_in);
   advice.best = static_cast<std::size_t>(best - advice.settings.begin());
@@ -222,7 +222,6 @@ std::optional<BucketAdvice> bucket_advice(const JobTrace& job, const RankDiagnos
     if (setting.is_recorded && advice.recorded.empty()) advice.recorded = setting.setting;
   }
   if (!list.empty()) advice.given_up = given_up(advice.settings, replayer, list, framework);
-  advice.not_replayed = not_replayed(framework);
   return advice;
 }
 

@@ -1,6 +1,6 @@
 // What other buckets would give a recorded step, in the words of one framework.
 //
-//   if (const auto advice = bucket_advice(job, diagnosis_of_rank, Framework::Megatron)) {
+//   if (const auto advice = bucket_advice(job, rank, framework("megatron"))) {
 //     advice->settings[advice->best].line      "--overlap-grad-reduce --ddp-bucket-size 6553600"
 //     advice->alike                            the flat range: what cannot be told from the best
 //     advice->given_up                         what this framework's words cost against any buckets
@@ -15,7 +15,7 @@
 #include "base/units.h"
 #include "diagnose/replay.h"
 #include "diagnose/traced.h"
-#include "imports/kineto/framework_buckets.h"
+#include "frameworks/settings.h"
 
 #include <cstddef>
 #include <optional>
@@ -24,10 +24,10 @@
 
 namespace dovetail::diagnose {
 
-using imports::BucketCandidate;
-using imports::Framework;
-using imports::InFlight;
-using imports::StepGradients;
+using frameworks::BucketCandidate;
+using frameworks::Framework;
+using frameworks::InFlight;
+using frameworks::StepGradients;
 
 struct RankDiagnosis;
 
@@ -56,7 +56,7 @@ struct GivenUp {
 };
 
 struct BucketAdvice {
-  Framework framework = Framework::Torch;
+  const Framework* framework = nullptr;
   std::vector<BucketSetting> settings;
   std::size_t best = 0;
   Duration tell{};  // gains that differ by less cannot be told apart
@@ -64,11 +64,11 @@ struct BucketAdvice {
   std::vector<std::size_t> alike;
   std::string recorded;           // which setting the trace's buckets come from; empty: unknown
   std::vector<GivenUp> given_up;  // simulated, where the sizes of gradients are known
-  std::vector<std::string> not_replayed;
 };
 
+// REQUIRES: has_settings(framework), which outlives the advice.
 // Nothing where the trace has no all-reduces issued from backward on a GPU, or its replay is not trusted.
 std::optional<BucketAdvice> bucket_advice(const JobTrace& job, const RankDiagnosis& own,
-                                          Framework framework);
+                                          const Framework& framework);
 
 }  // namespace dovetail::diagnose

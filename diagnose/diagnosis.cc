@@ -215,7 +215,7 @@ void write_sentences(const JobTrace& job, Diagnosis& diagnosis) {
 
 }  // namespace
 
-Diagnosis diagnose(const JobTrace& job, Framework framework) {
+Diagnosis diagnose(const JobTrace& job, const Framework& framework) {
   Diagnosis diagnosis;
   for (const RankTrace& rank : job.ranks) {
     diagnosis.ranks.push_back(diagnose_rank(rank));

@@ -61,6 +61,7 @@ struct Diagnosis {
 };
 
 // Settings of buckets are those of `framework`.
-Diagnosis diagnose(const JobTrace& job, Framework framework = Framework::Torch);
+Diagnosis diagnose(const JobTrace& job,
+                   const Framework& framework = frameworks::framework("torch"));
 
 }  // namespace dovetail::diagnose

@@ -12,7 +12,7 @@
 #include "base/units.h"
 #include "diagnose/replay.h"
 #include "diagnose/traced.h"
-#include "imports/kineto/framework_buckets.h"
+#include "frameworks/framework.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace dovetail::diagnose {
 
-using imports::InFlight;
+using frameworks::InFlight;
 
 // By step, as ReplayedStep::step.
 std::vector<Duration> step_times(const ReplayModel& model);

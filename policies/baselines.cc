@@ -73,22 +73,17 @@ PolicyOption closes_option() {
 PolicyDefinition naive_policy() {
   return {.name = "naive",
           .purpose = "one collective per gradient on the compute stream: the reference",
-          .apply = apply_naive,
-          .in_words = [](const PolicySpec&) { return std::string("Paddle without its pass"); }};
+          .apply = apply_naive};
 }
 
 PolicyDefinition no_overlap_policy() {
-  return {.name = "no-overlap",
-          .purpose = "one bucket, after backward",
-          .apply = apply_no_overlap,
-          .in_words = [](const PolicySpec&) { return std::string(kOwnHooks); }};
+  return {.name = "no-overlap", .purpose = "one bucket, after backward", .apply = apply_no_overlap};
 }
 
 PolicyDefinition no_overlap_per_tensor_policy() {
   return {.name = "no-overlap-per-tensor",
           .purpose = "one bucket per gradient, after backward",
-          .apply = apply_no_overlap_per_tensor,
-          .in_words = [](const PolicySpec&) { return std::string(kOwnHooks); }};
+          .apply = apply_no_overlap_per_tensor};
 }
 
 PolicyDefinition per_tensor_policy() {

@@ -1,5 +1,4 @@
-// What a policy is, in one value: its name and help, the options that it takes, their defaults, its rule,
-// and what it is called in the framework that does the same.
+// What a policy is, in one value: its name and help, the options that it takes, their defaults, its rule.
 //
 // Each policy's file gives one, by the function NAME_policy() that list.h declares for it. What
 // lists, reads, prints or applies policies asks these values (options.cc, policies.cc, `show`, `explore`).
@@ -51,8 +50,6 @@ struct PolicyDefinition {
   void (*complete)(PolicySpec&, const TypedOptions&) = nullptr;
   // Null: it needs costs (search/planner.h).
   PolicyResult (*apply)(const Program&, const PolicySpec&) = nullptr;
-  // The framework that does the same, and what to type there; null: what its waits allow.
-  std::string (*in_words)(const PolicySpec&) = nullptr;
   std::string_view groups_by = {};  // how it groups gradients, for `show`; empty: by the buckets
   bool merges = false;  // the options of micro-steps mean something with one micro-step too
 };
@@ -74,10 +71,6 @@ PolicyOption overlap();
 PolicyOption max_streams();
 PolicyOption replicas();
 }  // namespace options
-
-inline constexpr std::string_view kOwnHooks = "dovetail_torch.apply (own hooks)";
-// Whether PyTorch's DDP can launch and wait as the policy does, once it is told the buckets.
-bool ddp_can(const PolicySpec& spec);
 
 // For `complete` of policies whose updates are sharded.
 void refuse_sums_of_whole_gradients(const PolicySpec& spec, const TypedOptions& typed);

@@ -436,10 +436,6 @@ PolicyDefinition fsdp_policy() {
           .others = std::move(others),
           .complete = check,
           .apply = fsdp,
-          .in_words =
-              [](const PolicySpec&) {
-                return std::string("PyTorch FSDP, DeepSpeed ZeRO-3 (export --to fsdp)");
-              },
           .groups_by = "the parameters of one block"};
 }
 

@@ -75,28 +75,6 @@ constexpr PolicyOption kCollectives = {
     },
     [](const PolicySpec& spec) { return std::string(to_string(spec.collectives)); }};
 
-// Another name for a policy with options of its own.
-struct Preset {
-  std::string_view name;
-  std::string_view stands_for;
-};
-constexpr std::array<Preset, 13> kPresets = {{
-    {"ddp", "torch-ddp:cap=25MiB,first=1MiB"},
-    {"zero1", "sharded:cap=100MiB,p=2,gather=next-forward"},
-    {"zero2", "sharded:cap=100MiB,p=2,gather=next-forward"},
-    {"zero3", "fsdp:blocks=layer,forward=1,backward=1"},
-    {"megatron", "sharded:cap=160000000B,p=1,gather=next-forward"},
-    {"distributed-optimizer", "sharded:cap=160000000B,p=1,gather=next-forward"},
-    {"deepspeed", "sharded:cap=2000000000B,p=1,overlap=no"},
-    {"horovod",
-     "threshold:threshold=128MiB,closes=before-exceeding,mode=copy,wait=end-of-backward"},
-    {"xla", "threshold:threshold=31457287B,closes=before-exceeding"},
-    {"jax", "threshold:threshold=31457287B,closes=before-exceeding"},
-    {"paddle", "source-first-fit:elements=50331648"},
-    {"paddle-pass", "source-first-fit:elements=50331648"},
-    {"apex-sharded", "sharded:cap=100MiB,p=2,wait=before-next-batch"},
-}};
-
 void read_option(PolicySpec& spec, const Typed& typed) {
   const std::vector<PolicyOption> options = options_of(spec.kind);
   const auto found = std::ranges::find(options, typed.key, &PolicyOption::key);
@@ -138,15 +116,16 @@ void check_combination(const PolicySpec& spec, const TypedOptions& typed) {
 }
 
 // The policy or preset of this name, with its defaults.
-PolicySpec named_policy(std::string_view text, std::string_view name) {
+PolicySpec named_policy(std::string_view text, std::string_view name,
+                        std::span<const Preset> presets) {
   for (const PolicyKind kind : all_policies()) {
     if (schedule::name(kind) == name) return default_policy(kind);
   }
-  for (const Preset& preset : kPresets) {
+  for (const Preset& preset : presets) {
     if (preset.name == name) return parse_policy(preset.stands_for);
   }
   std::vector<std::string> names = policy_names();
-  for (const Preset& preset : kPresets) names.emplace_back(preset.name);
+  for (const Preset& preset : presets) names.emplace_back(preset.name);
   const std::string near = nearest_word(name, names);
   std::string list;
   for (const std::string& known : names) list += (list.empty() ? "; known: " : ", ") + known;
@@ -209,7 +188,7 @@ std::vector<std::string> policy_names() {
   return names;
 }
 
-std::vector<PolicyHelp> policy_help() {
+std::vector<PolicyHelp> policy_help(std::span<const Preset> presets) {
   std::vector<PolicyHelp> help;
   for (const PolicyKind kind : all_policies()) {
     PolicyHelp& row = help.emplace_back();
@@ -218,7 +197,7 @@ std::vector<PolicyHelp> policy_help() {
     row.defaults = to_string(default_policy(kind));
     for (const PolicyOption& option : options_of(kind)) row.options.emplace_back(option.key);
   }
-  for (const Preset& preset : kPresets) {
+  for (const Preset& preset : presets) {
     PolicyHelp& row = help.emplace_back();
     row.name = preset.name;
     row.purpose = "stands for " + std::string(preset.stands_for);
@@ -244,9 +223,9 @@ std::vector<std::string> split_policies(std::string_view list) {
   return policies;
 }
 
-PolicySpec parse_policy(std::string_view text) {
+PolicySpec parse_policy(std::string_view text, std::span<const Preset> presets) {
   const std::size_t colon = text.find(':');
-  PolicySpec spec = named_policy(text, text.substr(0, colon));
+  PolicySpec spec = named_policy(text, text.substr(0, colon), presets);
   const std::string_view rest = colon == std::string_view::npos ? "" : text.substr(colon + 1);
   if (colon != std::string_view::npos && rest.empty())
     typed::fail(text, "expected options after ':'");
@@ -267,18 +246,6 @@ std::string to_string(const PolicySpec& spec) {
     text += (text.empty() ? ":" : ",") + std::string(option.key) + "=" + value;
   }
   return std::string(name(spec.kind)) + text;
-}
-
-bool ddp_can(const PolicySpec& spec) {
-  return spec.wait == WaitPoint::EndOfBackward && spec.batch == 0 &&
-         spec.merge.sync == SyncPoint::LastMicroStep;
-}
-
-std::string in_words(const PolicySpec& spec) {
-  const PolicyDefinition& policy = definition_of(spec.kind);
-  if (policy.in_words != nullptr) return policy.in_words(spec);
-  return ddp_can(spec) ? "PyTorch DDP: bucket_cap_mb_list (export --to torch)"
-                       : std::string(kOwnHooks);
 }
 
 }  // namespace dovetail::schedule

@@ -108,7 +108,6 @@ PolicyDefinition pipeline_policy() {
               },
           .complete = check,
           .apply = pipeline,
-          .in_words = [](const PolicySpec&) { return std::string("Megatron pipelines"); },
           .groups_by = "one open bucket per process group and dtype, capped in bytes"};
 }
 

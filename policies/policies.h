@@ -18,13 +18,10 @@
 //                          without torch=, the first is 1 MiB. Source: c10d/reducer.cpp,
 //                          compute_bucket_assignment_by_size; nn/parallel/distributed.py
 //   exact                  the grouping with the earliest last completion, found by search/planner.h
-//   source-first-fit       Paddle's data-parallel pass, bit for bit (policies/source_first_fit.h);
-//                          paddle-pass is another name of it
+//   source-first-fit       Paddle's data-parallel pass, bit for bit (policies/source_first_fit.h)
 //   source-improved        what that pass should do (policies/source_improved.h)
 //   gradient-merge         k micro-steps before one update (policies/source_improved.h groups)
-//   sharded                reduce-scatter, sharded update, all-gather (policies/sharded.h);
-//                          apex-sharded waits for each batch before it launches the next, as Apex's
-//                          sharded Adam does
+//   sharded                reduce-scatter, sharded update, all-gather (policies/sharded.h)
 //   fsdp                   ZeRO-3: parameters are gathered block by block before forward and backward,
 //                          gradients reduce-scattered, updates sharded (policies/fsdp.h)
 //   pipeline               stages, micro-batches in a given order, buckets within each stage
@@ -116,9 +113,15 @@ inline constexpr std::int64_t kSourceElements = 50'331'648;
 // source-first-fit for whole streams; otherwise view, and an event at first use.
 PolicySpec default_policy(PolicyKind kind);
 
-// Throws InputError: unknown policy (with the nearest known name), unknown or repeated option, an
-// option the policy lacks, options that contradict each other.
-PolicySpec parse_policy(std::string_view text);
+// Another name for a policy with options of its own: frameworks/ has those of frameworks.
+struct Preset {
+  std::string_view name;
+  std::string_view stands_for;
+};
+
+// A policy or one of the presets. Throws InputError: unknown policy (with the nearest known name), unknown or
+// repeated option, an option the policy lacks, options that contradict each other.
+PolicySpec parse_policy(std::string_view text, std::span<const Preset> presets = {});
 
 // The policies of a list as typed, each as parse_policy takes it. A comma before KEY=VALUE goes on with the
 // options of the policy before it: "ddp,sharded:p=2,k=4,exact" is ddp, sharded:p=2,k=4 and exact.
@@ -135,17 +138,10 @@ struct PolicyHelp {
   std::vector<std::string> options;  // keys that it takes
 };
 // All policies, then the presets, which take the options of the policy that they stand for.
-std::vector<PolicyHelp> policy_help();
+std::vector<PolicyHelp> policy_help(std::span<const Preset> presets = {});
 
 // As typed, with every option that the policy has: parse_policy(to_string(spec)) == spec.
 std::string to_string(const PolicySpec& spec);
-
-// The framework that does the same, and what to type there:
-//   torch-ddp:cap=8MiB,first=1MiB        PyTorch 1.x DDP: bucket_cap_mb=8
-//   torch-ddp:cap=8MiB,first=8MiB        PyTorch DDP: bucket_cap_mb=8        (2.6 and later)
-//   exact:mode=copy,wait=end-of-backward PyTorch DDP: bucket_cap_mb_list (export --to torch)
-//   exact                                dovetail_torch.apply (own hooks)
-std::string in_words(const PolicySpec& spec);
 
 // What a policy decided.
 struct PolicyResult {

@@ -12,9 +12,9 @@
 #include <set>
 #include <utility>
 
+#include "policies/fragments.h"
 #include "policies/grouping.h"
 #include "policies/scaling.h"
-#include "policies/fragments.h"
 
 namespace dovetail::schedule {
 namespace {
@@ -279,13 +279,6 @@ PolicyOption gather_option() {
           [](const PolicySpec& spec) { return std::string(to_string(spec.gather)); }};
 }
 
-std::string words(const PolicySpec& spec) {
-  if (spec.wait == WaitPoint::BeforeNextBatch) return "Apex DistributedFusedAdam";
-  return spec.gather == ParameterSync::NextForward
-             ? "Megatron --overlap-param-gather (export --to megatron)"
-             : "Megatron's distributed optimizer (export --to megatron)";
-}
-
 }  // namespace
 
 PolicyDefinition sharded_policy() {
@@ -304,7 +297,6 @@ PolicyDefinition sharded_policy() {
       .complete = [](PolicySpec& spec,
                      const TypedOptions& typed) { refuse_sums_of_whole_gradients(spec, typed); },
       .apply = sharded,
-      .in_words = words,
       .groups_by = "buckets of one size, tensors cut at their ends"};
 }
 

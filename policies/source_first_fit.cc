@@ -309,7 +309,6 @@ PolicyDefinition source_first_fit_policy() {
               },
           .complete = check,
           .apply = source_first_fit,
-          .in_words = [](const PolicySpec&) { return std::string("Paddle's data-parallel pass"); },
           .groups_by = "one open bucket, first fit in program order"};
 }
 

@@ -40,20 +40,6 @@ void follow_version(PolicySpec& spec, const TypedOptions& typed) {
   if (first_follows_cap(*torch)) spec.first_bucket = spec.threshold;
 }
 
-std::string words(const PolicySpec& spec) {
-  if (!ddp_can(spec)) return std::string(kOwnHooks);
-  const bool is_view = spec.mode == BucketMode::View;
-  const std::string view = is_view ? ", gradient_as_bucket_view=True" : "";
-  const bool one_mib = spec.first_bucket == mib(1);
-  if (one_mib && spec.threshold == mib(25)) {
-    return is_view ? "PyTorch DDP: gradient_as_bucket_view=True" : "PyTorch DDP's default";
-  }
-  const std::string cap = "bucket_cap_mb=" + typed::in_mb(spec.threshold) + view;
-  if (spec.first_bucket == spec.threshold) return "PyTorch DDP: " + cap;
-  if (one_mib) return "PyTorch 1.x DDP: " + cap;
-  return "PyTorch 1.x DDP: " + cap + ", first " + typed::in_mb(spec.first_bucket);
-}
-
 }  // namespace
 
 PolicyDefinition torch_ddp_policy() {
@@ -73,8 +59,7 @@ PolicyDefinition torch_ddp_policy() {
                     program,
                     by_limits(program, spec,
                               {.limits = {spec.first_bucket.count(), spec.threshold.count()}}));
-              },
-          .in_words = words};
+              }};
 }
 
 }  // namespace dovetail::schedule

@@ -26,7 +26,7 @@ import sys
 import unity_groups
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-ROOMS = ["base", "schedule", "traces", "models", "imports", "exports", "step", "sim", "search", "diagnose", "exec", "report", "cli"]
+ROOMS = ["base", "schedule", "traces", "models", "imports", "frameworks", "step", "sim", "search", "diagnose", "exec", "report", "cli"]
 LARGEST_GROUP = 20
 HEADERS = "/(" + "|".join([*ROOMS, "tests", "bench"]) + r")/[^ ]*\.(h|cc)$"
 

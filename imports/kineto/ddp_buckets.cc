@@ -254,20 +254,4 @@ TracedBuckets ddp_buckets(const KinetoTrace& trace, const RankTimeline& line,
   return Finder(trace, line, step).find();
 }
 
-std::vector<std::size_t> ddp_bucket_ends(const std::vector<Bytes>& gradients, Bytes first,
-                                         Bytes cap) {
-  std::vector<std::size_t> ends;
-  Bytes open;
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    open += gradients[i];
-    if (open < (ends.empty() ? first : cap)) continue;
-    ends.push_back(i + 1);
-    open = Bytes();
-  }
-  if (ends.empty() || ends.back() != gradients.size()) {
-    if (!gradients.empty()) ends.push_back(gradients.size());
-  }
-  return ends;
-}
-
 }  // namespace dovetail::imports

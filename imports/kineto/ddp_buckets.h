@@ -55,10 +55,4 @@ struct TracedBuckets {
 TracedBuckets ddp_buckets(const KinetoTrace& trace, const RankTimeline& line,
                           const TracedStep& step);
 
-// The grouping that DDP makes of gradients in ready order: a bucket closes once its bytes reach the cap,
-// the first one at `first`. Exclusive ends. Source: torch/csrc/distributed/c10d/reducer.cpp,
-// compute_bucket_assignment_by_size.
-std::vector<std::size_t> ddp_bucket_ends(const std::vector<Bytes>& gradients, Bytes first,
-                                         Bytes cap);
-
 }  // namespace dovetail::imports

@@ -174,7 +174,7 @@ TEST(KinetoWhatIfTest, ACollectiveIsNoGradientsCopy) {
     ASSERT_NE(gradient.work, kNone);
     EXPECT_EQ(loaded.rank.line.works[static_cast<std::size_t>(gradient.work)].collective, kNone);
   }
-  EXPECT_EQ(diagnose(loaded.job, Framework::Torch).ranks.size(), 1U);
+  EXPECT_EQ(diagnose(loaded.job).ranks.size(), 1U);
 }
 
 // A count that no tensor has is not known; a bucket of it would have 2^65 bytes.

@@ -14,6 +14,7 @@
 #include "diagnose/diagnosis.h"
 #include "diagnose/replay.h"
 #include "diagnose/workload.h"
+#include "frameworks/settings.h"
 #include "models/profile.h"
 #include "policies/policies.h"
 #include "tests/imports/kineto/traces.h"
@@ -27,18 +28,18 @@ using ::testing::HasSubstr;
 using testing::resnet50;
 using ::testing::StartsWith;
 
-// PyTorch's rule, first cap 1 MiB and then 25 MiB, gives the recorded buckets: by this reader's own copy of
-// the rule and by the policy that the rest of the tool plans with.
+// PyTorch's rule, first cap 1 MiB and then 25 MiB, gives the recorded buckets: by the rule as diagnose
+// weighs settings and by the policy that the rest of the tool plans with.
 TEST(KinetoFiguresTest, TheRecordedBucketsAreThoseOfTheRule) {
   const JobTrace job = resnet50();
   const TracedWorkload workload = workload_of(job, {.name = "traced"});
   const JsonFile file("traced.json", workload.json);
   const models::Profile profile = models::read_profile(file);
-  std::vector<Bytes> gradients;
+  frameworks::StepGradients gradients;
   for (const models::ProfiledGradient& gradient : profile.gradients) {
-    gradients.emplace_back(gradient.numel * 4);
+    gradients.bytes.emplace_back(gradient.numel * 4);
   }
-  EXPECT_THAT(imports::ddp_bucket_ends(gradients, mib(1), mib(25)),
+  EXPECT_THAT(frameworks::bucket_candidates(frameworks::framework("torch"), gradients).front().ends,
               ElementsAre(2, 17, 29, 80, 161));
   const schedule::Program program = models::profile_program(profile);
   const schedule::Schedule schedule =

@@ -7,6 +7,7 @@
 #include "base/json_reader.h"
 #include "diagnose/diagnosis.h"
 #include "diagnose/workload.h"
+#include "frameworks/framework.h"
 #include "imports/chakra.h"
 #include "imports/cluster_of.h"
 #include "imports/flight_recorder.h"
@@ -168,9 +169,9 @@ void read_kineto(std::string_view text) {
   const std::string other = mutate_tokens(text, text.size());
   const imports::JobTrace job = job_of({text});
   static_cast<void>(diagnose::diagnose(job));
-  using enum imports::Framework;
-  constexpr std::array kFrameworks = {Torch, Fsdp, Megatron, DeepSpeed, Horovod, Xla};
-  const imports::Framework framework = kFrameworks[text.size() % kFrameworks.size()];
+  const std::vector<std::string> settable = frameworks::ids(frameworks::has_settings);
+  const frameworks::Framework& framework =
+      frameworks::framework(settable[text.size() % settable.size()]);
   beside_another([&] { static_cast<void>(diagnose::diagnose(job_of({text, other}), framework)); });
   const diagnose::TracedWorkload workload = diagnose::workload_of(job, {.name = "f"});
   static_cast<void>(models::read_profile(JsonFile("g", workload.json)));

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "lower/lower.h"
 #include "policies/report.h"
-#include "verify/verify.h"
 #include "tests/support/programs.h"
+#include "verify/verify.h"
 
 namespace dovetail::schedule {
 namespace {
@@ -98,7 +98,7 @@ TEST(PoliciesTest, ASpecIsPrintedAsItIsTyped) {
   EXPECT_EQ(to_string(parse_policy("torch-ddp")), "torch-ddp:cap=25MiB,first=1MiB");
   EXPECT_EQ(to_string(parse_policy("gradient-merge")), "gradient-merge:cap=25MiB");
   EXPECT_EQ(to_string(parse_policy("sharded")), "sharded:cap=100MiB,p=2");
-  EXPECT_EQ(to_string(parse_policy("paddle-pass:cap=1MiB")), "source-first-fit:cap=1MiB");
+  EXPECT_EQ(to_string(parse_policy("source-first-fit:cap=1MiB")), "source-first-fit:cap=1MiB");
 }
 
 TEST(PoliciesTest, ABadSpecIsRefusedWithWhatWasExpected) {
@@ -144,12 +144,12 @@ TEST(PoliciesTest, PipelinesAreRefusedWithTheRule) {
 }
 
 TEST(PoliciesTest, APresetTakesTheOptionsOfWhatItStandsFor) {
-  EXPECT_EQ(parse_policy("paddle-pass"), default_policy(PolicyKind::SourceFirstFit));
-  EXPECT_EQ(parse_policy("apex-sharded"),
-            parse_policy("sharded:cap=100MiB,wait=before-next-batch"));
-  EXPECT_EQ(parse_policy("apex-sharded:p=3").batch, 3);
-  for (const PolicyHelp& help : policy_help()) {
-    EXPECT_EQ(parse_policy(help.name), parse_policy(help.defaults)) << help.name;
+  const std::vector<Preset> presets = {{"mine", "sharded:cap=1MiB,wait=before-next-batch"}};
+  EXPECT_EQ(parse_policy("mine", presets), parse_policy("sharded:cap=1MiB,wait=before-next-batch"));
+  EXPECT_EQ(parse_policy("mine:p=3", presets).batch, 3);
+  EXPECT_THROW(parse_policy("mine"), InputError);
+  for (const PolicyHelp& help : policy_help(presets)) {
+    EXPECT_EQ(parse_policy(help.name, presets), parse_policy(help.defaults)) << help.name;
   }
 }
 

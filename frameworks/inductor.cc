@@ -10,12 +10,12 @@
 #include <algorithm>
 #include <array>
 
-#include "exports/modules.h"
-#include "exports/python_text.h"
-#include "exports/restriction.h"
-#include "exports/writers.h"
+#include "frameworks/list.h"
+#include "frameworks/modules.h"
+#include "frameworks/python_text.h"
+#include "frameworks/restriction.h"
 
-namespace dovetail::exports {
+namespace dovetail::frameworks {
 namespace {
 
 using schedule::Collective;
@@ -82,30 +82,39 @@ def manual(graph_module):
     return manual_overlap_bucketing(graph_module, MODULE_BUCKET_PLANS, insert_overlap_deps=True)
 )py";
 
-}  // namespace
-
-Export export_inductor(const schedule::Plan& plan, const Machine& machine,
-                       const ExportOptions& options) {
-  require_no_pipeline(plan, "Inductor");
-  require_one_group(plan, "Inductor");
-  Restriction left(plan, machine);
+void restrict_to(Restriction& left) {
+  require_one_stage_and_group(left, "Inductor");
   give_up_the_usual(left, "Inductor");
-  const std::vector<ModuleGroup> groups = module_groups(plan.program, left.schedule());
-  give_up_parts_of_modules(left, groups, "Inductor");
+  give_up_parts_of_modules(left, module_groups(left.program(), left.schedule()), "Inductor");
   left.give_up("several collectives in flight: module plans wait for one before the next",
                wait_for_the_previous);
+}
+
+Export write(Restriction& left, const Writing& writing) {
   Export result = left.result();
   result.notes = {
       "predicted is manual(), the module plans; what use() makes of the times is Inductor's own "
       "affair",
       "where custom_runtime_estimation returns None, small ops lose Inductor's roofline estimate"};
-  const schedule::ProcessGroup& group = plan.program.group(result.schedule.buckets.front().group);
-  result.text = head(Target::Inductor, result, plan, options);
+  const schedule::ProcessGroup& group = left.program().group(result.schedule.buckets.front().group);
+  result.text = head(writing, result);
   result.text += "\nWORLD_SIZE = " + std::to_string(group.size()) + "\n" +
-                 table_text(group, machine) + groups_text("MODULE_BUCKET_PLANS", groups);
+                 table_text(group, writing.machine) +
+                 groups_text("MODULE_BUCKET_PLANS", module_groups(left.program(), result.schedule));
   result.text += kFunctions;
   result.paste = "import FILE; FILE.use()  # or FILE.manual as a pass";
   return result;
 }
 
-}  // namespace dovetail::exports
+}  // namespace
+
+std::vector<Framework> inductor() {
+  return {{.id = "inductor",
+           .name = "Inductor",
+           .title = "torch.compile (Inductor)",
+           .writes = "a runtime table and module bucket plans",
+           .restrict_to = restrict_to,
+           .write = write}};
+}
+
+}  // namespace dovetail::frameworks

@@ -8,17 +8,17 @@
 // other becomes reshard_after_forward=False, where parameters are gathered once per step, in the next forward.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "exports/modules.h"
-#include "exports/python_text.h"
-#include "exports/restriction.h"
-#include "exports/writers.h"
+#include "frameworks/list.h"
+#include "frameworks/modules.h"
+#include "frameworks/python_text.h"
+#include "frameworks/restriction.h"
 #include "policies/policies.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <string>
 
-namespace dovetail::exports {
+namespace dovetail::frameworks {
 namespace {
 
 constexpr std::string_view kApply = R"py(
@@ -74,18 +74,14 @@ Gathers gathers_of(const schedule::Plan& plan) {
   return result;
 }
 
-}  // namespace
+void gather_once(schedule::Schedule& schedule) {
+  shard(schedule, schedule::ParameterSync::NextForward);
+}
 
-Export export_fsdp(const schedule::Plan& plan, const Machine& machine,
-                   const ExportOptions& options) {
-  require_no_pipeline(plan, "FSDP2");
-  require_one_group(plan, "FSDP2");
-  Restriction left(plan, machine);
+void restrict_to(Restriction& left) {
+  require_one_stage_and_group(left, "FSDP2");
   give_up_the_usual(left, "FSDP2");
-  const std::vector<ModuleGroup> groups = module_groups(plan.program, left.schedule());
-  const auto gather_once = [](schedule::Schedule& schedule) {
-    shard(schedule, schedule::ParameterSync::NextForward);
-  };
+  const std::vector<ModuleGroup> groups = module_groups(left.program(), left.schedule());
   const bool each_use = gathers_each_use(left.schedule(), groups);
   if (!each_use && left.schedule().parameters == schedule::ParameterSync::EachUse) {
     left.give_up("gathers before each use: the plan's blocks are no groups of whole modules",
@@ -98,6 +94,10 @@ Export export_fsdp(const schedule::Plan& plan, const Machine& machine,
   left.give_up(
       "waits at first use: FSDP2 waits at the end of backward",
       [](schedule::Schedule& schedule) { wait_at(schedule, schedule::WaitPoint::EndOfBackward); });
+}
+
+Export write(Restriction& left, const Writing& writing) {
+  const std::vector<ModuleGroup> groups = module_groups(left.program(), left.schedule());
   Export result = left.result();
   result.notes = {
       "before 2.14 one reduce-scatter is in flight at a time, and compute waits for it: slower "
@@ -106,8 +106,9 @@ Export export_fsdp(const schedule::Plan& plan, const Machine& machine,
       "gathers and reduce-scatters share a communicator unless set_separate_reduce_scatter_group "
       "is "
       "called"};
-  result.text = head(Target::Fsdp, result, plan, options);
-  const Gathers gathers = each_use ? gathers_of(plan) : Gathers{};
+  result.text = head(writing, result);
+  const Gathers gathers =
+      gathers_each_use(left.schedule(), groups) ? gathers_of(writing.plan) : Gathers{};
   result.text += std::string("\nRESHARD_AFTER_FORWARD = ") + (gathers.reshard ? "True" : "False") +
                  "\nFORWARD_PREFETCH = " + std::to_string(gathers.forward_ahead) +
                  "  # groups ahead\nBACKWARD_PREFETCH = " + std::to_string(gathers.backward_ahead) +
@@ -117,4 +118,73 @@ Export export_fsdp(const schedule::Plan& plan, const Machine& machine,
   return result;
 }
 
-}  // namespace dovetail::exports
+std::vector<std::int64_t> limits(std::optional<std::int64_t> bytes, std::int64_t /*ranks*/) {
+  if (!bytes) return {};  // without lists of modules there is one group for each wrapped module
+  return {*bytes};
+}
+
+Written setting(const Chosen& chosen) {
+  const std::string size = to_string(chosen.bytes);
+  const std::string groups = std::to_string(chosen.buckets);
+  Written written;
+  written.setting = "fully_shard lists of " + size;
+  written.line = "for modules in groups: fully_shard(modules)  # groups: " + groups +
+                 ", each of modules with about " + size + " of gradients";
+  if (chosen.in_flight == InFlight::Any) {
+    const std::string call = "set_reduce_scatter_max_input_buffers(" + groups + ")";
+    written.setting += ", " + call;
+    written.line = "model." + call + "; " + written.line;
+  }
+  return written;
+}
+
+std::optional<Said> say(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
+  if (spec.kind != schedule::PolicyKind::Fsdp) return std::nullopt;
+  return Said{"PyTorch FSDP2 (export --to fsdp)", "", ToldBy::File};
+}
+
+std::optional<Said> say_of_1(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
+  const bool is_view = spec.mode == schedule::BucketMode::View;
+  if (spec.kind != schedule::PolicyKind::Fsdp || !is_view) return std::nullopt;
+  return Said{"PyTorch FSDP1, DeepSpeed ZeRO-3",
+              "FullyShardedDataParallel(model, auto_wrap_policy=...)"};
+}
+
+}  // namespace
+
+std::vector<Framework> fsdp() {
+  Framework two{
+      .id = "fsdp",
+      .name = "FSDP2",
+      .presets = {{"fsdp2",
+                   "fsdp:blocks=layer,forward=1,backward=1,mode=copy,wait=end-of-backward"}},
+      .size = SizeOption{.written_in = 1 << 20,
+                         .limits = limits,
+                         .write = setting,
+                         .in_flight = {InFlight::One, InFlight::Any}},
+      .usual = {"fsdp:mode=copy,wait=end-of-backward,blocks=layer,forward=1,backward=1"},
+      .more = {"fsdp:mode=copy,wait=end-of-backward,blocks=layer,forward=2,backward=2",
+               "fsdp:mode=copy,wait=end-of-backward,blocks=layer,forward=1,backward=1,reshard=no"},
+      .says = say,
+      .not_replayed =
+          {"groups are of whole modules, whose borders the trace does not hold",
+           "FSDP2 moves half of an all-reduce's bytes after backward leaves a group (the "
+           "reduce-scatter) and the other half before forward (the all-gather), with "
+           "reshard_after_forward=True once more before backward: the replay has whole "
+           "all-reduces"},
+      .title = "PyTorch FSDP2",
+      .writes = "module groups and prefetch lists",
+      .restrict_to = restrict_to,
+      .write = write};
+  // Gradients and parameters lie in flat buffers, and it has no lists of modules.
+  Framework one{.id = "fsdp1",
+                .name = "FSDP1",
+                .presets = {{"zero3", "fsdp:blocks=layer,forward=1,backward=1"}},
+                .usual = {"fsdp:blocks=layer,forward=1,backward=1"},
+                .more = {"fsdp:blocks=layer,forward=2,backward=2",
+                         "fsdp:blocks=layer,forward=1,backward=1,reshard=no"},
+                .says = say_of_1};
+  return {two, one};
+}
+
+}  // namespace dovetail::frameworks

@@ -17,12 +17,13 @@
 #include <optional>
 
 #include "base/error.h"
-#include "exports/python_text.h"
-#include "exports/restriction.h"
-#include "exports/writers.h"
+#include "frameworks/list.h"
+#include "frameworks/python_text.h"
+#include "frameworks/restriction.h"
+#include "policies/typed.h"
 #include "schedule/sharding.h"
 
-namespace dovetail::exports {
+namespace dovetail::frameworks {
 namespace {
 
 using schedule::Bucket;
@@ -161,40 +162,48 @@ def full_param_layout(module, grad_dtype=None):
     return FullParamLayout(layouts={key: layout})
 )py";
 
-}  // namespace
+struct Gradient {
+  bool is_sharded = false;
+  std::int64_t ranks = 1;
+  Bytes element;
+};
 
-Export export_megatron(const schedule::Plan& plan, const Machine& machine,
-                       const ExportOptions& options) {
-  require_no_pipeline(plan, "Megatron");
-  require_one_group(plan, "Megatron");
-  const Definition definition = reversed_definition(plan.program);
-  const std::vector<TensorId>& order = definition.reversed;
-  for (const TensorId gradient : order) {
-    if (plan.program.tensor(gradient).dtype == plan.program.tensor(order.front()).dtype) continue;
-    throw InputError(
-        "export: the plan's gradients have several dtypes; only one Megatron buffer is written");
-  }
-  const bool sharded = is_sharded(plan.schedule);
-  const std::int64_t ranks = plan.program.group(plan.schedule.buckets.front().group).size();
-  const Bytes element = schedule::element_size(plan.program.tensor(order.front()).dtype);
-  Restriction left(plan, machine);
+Gradient gradient_of(const Program& program, const Schedule& schedule) {
+  const Bucket& first = schedule.buckets.front();
+  const schedule::Tensor& tensor = program.tensor(first.gradients.front().tensor);
+  return {is_sharded(schedule), program.group(first.group).size(),
+          schedule::element_size(tensor.dtype)};
+}
+
+void restrict_to(Restriction& left) {
+  require_one_stage_and_group(left, "Megatron");
+  const Definition definition = reversed_definition(left.program());
+  require_one_dtype(left, "only one Megatron buffer is written");
+  const Gradient gradient = gradient_of(left.program(), left.schedule());
   give_up_the_usual(left, "Megatron");
-  const auto groups = groups_along(plan.program, left.schedule(), order);
+  const auto groups = groups_along(left.program(), left.schedule(), definition.reversed);
   left.give_up("groups in gradient-ready order: Megatron's follow the reverse of the definition",
                [&](Schedule& schedule) {
                  regroup(schedule, groups);
-                 sort_by_readiness(plan.program, schedule);
+                 sort_by_readiness(left.program(), schedule);
                });
   left.give_up("copies into buckets: Megatron's gradients are views",
                [](Schedule& schedule) { use_mode(schedule, schedule::BucketMode::View); });
   left.give_up("other padding than Megatron's", [&](Schedule& schedule) {
     for (Bucket& bucket : schedule.buckets) {
-      bucket.pad_to = sharded ? element * std::lcm(ranks, kBucketAlignment) : Bytes(1);
-      bucket.align_to = sharded ? element * kParameterAlignment : Bytes(1);
+      bucket.pad_to = gradient.is_sharded
+                          ? gradient.element * std::lcm(gradient.ranks, kBucketAlignment)
+                          : Bytes(1);
+      bucket.align_to = gradient.is_sharded ? gradient.element * kParameterAlignment : Bytes(1);
     }
   });
   left.give_up("waits at first use: Megatron waits at the end of backward",
                [](Schedule& schedule) { wait_at(schedule, schedule::WaitPoint::EndOfBackward); });
+}
+
+Export write(Restriction& left, const Writing& writing) {
+  const Definition definition = reversed_definition(left.program());
+  const Gradient gradient = gradient_of(left.program(), left.schedule());
   Export result = left.result();
   result.notes = {"the first batch is reduced at its end: Megatron learns what is ready when"};
   if (definition.is_assumed) {
@@ -203,13 +212,15 @@ Export export_megatron(const schedule::Plan& plan, const Machine& machine,
         "are "
         "ready; full_param_layout() refuses another order");
   }
-  if (sharded && result.schedule.parameters == schedule::ParameterSync::NextForward) {
+  if (gradient.is_sharded && result.schedule.parameters == schedule::ParameterSync::NextForward) {
     result.notes.emplace_back("gathers in the next forward need --overlap-param-gather");
   }
-  result.text = head(Target::Megatron, result, plan, options);
-  result.text += "\nDATA_PARALLEL_SIZE = " + std::to_string(ranks) +
-                 "\nDISTRIBUTED_OPTIMIZER = " + (sharded ? "True" : "False") + "\n" +
-                 buffer_text(plan.program, groups, ranks, sharded);
+  result.text = head(writing, result);
+  result.text += "\nDATA_PARALLEL_SIZE = " + std::to_string(gradient.ranks) +
+                 "\nDISTRIBUTED_OPTIMIZER = " + (gradient.is_sharded ? "True" : "False") + "\n" +
+                 buffer_text(left.program(),
+                             groups_along(left.program(), left.schedule(), definition.reversed),
+                             gradient.ranks, gradient.is_sharded);
   result.text += kFunctions;
   result.paste =
       "from FILE import full_param_layout; DistributedDataParallel(..., full_param_layout="
@@ -217,4 +228,82 @@ Export export_megatron(const schedule::Plan& plan, const Machine& machine,
   return result;
 }
 
-}  // namespace dovetail::exports
+std::vector<std::int64_t> limits(std::optional<std::int64_t> elements, std::int64_t ranks) {
+  constexpr std::int64_t kLeast = 40'000'000;
+  constexpr std::int64_t kPerRank = 1'000'000;
+  return {elements.value_or(std::max(kLeast, kPerRank * ranks))};
+}
+
+Written setting(const Chosen& chosen) {
+  const std::string overlap = "--overlap-grad-reduce";
+  if (!chosen.is_set) return {overlap, overlap};
+  const std::string size = "--ddp-bucket-size " + std::to_string(chosen.number);
+  return {size, overlap + " " + size};
+}
+
+Written list_setting(std::span<const Bytes> /*sizes*/, const std::string& counts) {
+  return {"full_param_layout=",
+          "DistributedDataParallel(..., full_param_layout=layout)  # " + counts};
+}
+
+std::string policy(std::span<const Bytes> limits) {
+  return "threshold:threshold=" + schedule::typed::exact_size(limits.back()) +
+         ",wait=end-of-backward";
+}
+
+std::optional<Said> say(const schedule::PolicySpec& spec, const Gradients& gradients) {
+  using schedule::PolicyKind;
+  using schedule::WaitPoint;
+  if (spec.kind == PolicyKind::Pipeline) return Said{"Megatron pipelines", "", ToldBy::File};
+  if (spec.kind == PolicyKind::Sharded) {
+    const bool is_overlapped =
+        spec.wait != WaitPoint::BeforeNextBatch && spec.overlap == schedule::Choice::Yes;
+    if (!is_overlapped) return std::nullopt;
+    return Said{spec.gather == schedule::ParameterSync::NextForward
+                    ? "Megatron --overlap-param-gather (export --to megatron)"
+                    : "Megatron's distributed optimizer (export --to megatron)",
+                "", ToldBy::File};
+  }
+  const bool is_run = spec.wait == WaitPoint::EndOfBackward && spec.batch == 0 &&
+                      spec.mode == schedule::BucketMode::View && groups_freely(spec);
+  if (!is_run) return std::nullopt;
+  if (spec.kind != PolicyKind::Threshold || spec.closes != schedule::Closes::OnReaching) {
+    return Said{"Megatron-Core: full_param_layout (export --to megatron)", "", ToldBy::List};
+  }
+  const std::int64_t elements = spec.threshold.count() / gradients.element.count();
+  if (elements == limits(std::nullopt, gradients.ranks).front()) {
+    return Said{"Megatron-Core: --overlap-grad-reduce", "--overlap-grad-reduce"};
+  }
+  const Written written = setting({.number = elements});
+  return Said{"Megatron-Core: " + written.setting, written.line};
+}
+
+}  // namespace
+
+std::vector<Framework> megatron() {
+  constexpr std::string_view kSharded = "sharded:cap=160000000B,p=1,gather=next-forward";
+  return {
+      {.id = "megatron",
+       .name = "Megatron-Core",
+       .presets = {{"megatron", kSharded}, {"distributed-optimizer", kSharded}},
+       .size =
+           SizeOption{.unit = schedule::CountedIn::Elements, .limits = limits, .write = setting},
+       .policy = policy,
+       .more = {"exact:wait=end-of-backward"},
+       .swept = {"sharded:p=1,gather=next-forward"},
+       .says = say,
+       .list = list_setting,
+       .not_replayed =
+           {"buckets follow the reverse of the order in which parameters are defined: taken to be "
+            "the order in which gradients are ready",
+            "with --use-distributed-optimizer a bucket is reduce-scattered and its parameters are "
+            "gathered (--overlap-param-gather hides that behind the next forward)"},
+       .curve = "sharded:p=1,gather=next-forward",
+       .axis = "--overlap-param-gather: bucket size",
+       .title = "Megatron-Core (0.20)",
+       .writes = "a FullParamLayout: the bucket of every parameter",
+       .restrict_to = restrict_to,
+       .write = write}};
+}
+
+}  // namespace dovetail::frameworks

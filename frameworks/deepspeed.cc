@@ -16,28 +16,30 @@
 #include <optional>
 #include <set>
 
-#include "base/error.h"
-#include "exports/python_text.h"
-#include "exports/restriction.h"
-#include "exports/writers.h"
+#include "frameworks/list.h"
+#include "frameworks/python_text.h"
+#include "frameworks/restriction.h"
+#include "policies/bucket_rule.h"
+#include "policies/typed.h"
 
-namespace dovetail::exports {
+namespace dovetail::frameworks {
 namespace {
 
+using schedule::Closes;
+using schedule::CountedIn;
 using schedule::OwedGradient;
 using schedule::Schedule;
 
 std::vector<std::vector<TensorId>> groups_of(const std::vector<OwedGradient>& owed,
                                              std::int64_t elements) {
+  std::vector<schedule::GradientSize> sizes;
+  for (const OwedGradient& gradient : owed) sizes.push_back({gradient.bytes, gradient.numel});
   std::vector<std::vector<TensorId>> groups;
-  std::int64_t open = 0;
-  for (const OwedGradient& gradient : owed) {
-    if (groups.empty() || open + gradient.numel > elements) {
-      groups.emplace_back();
-      open = 0;
-    }
-    groups.back().push_back(gradient.tensor);
-    open += gradient.numel;
+  std::size_t next = 0;
+  for (const std::size_t end :
+       bucket_ends(sizes, {Closes::BeforeExceeding, CountedIn::Elements, {elements}})) {
+    groups.emplace_back();
+    for (; next < end; ++next) groups.back().push_back(owed[next].tensor);
   }
   return groups;
 }
@@ -65,17 +67,17 @@ std::set<std::int64_t> candidate_sizes(const schedule::Program& program, const S
   return sizes;
 }
 
-struct Chosen {
+struct Found {
   std::int64_t elements = 0;
   std::vector<std::vector<TensorId>> groups;
 };
 
 // The size whose buckets have the shortest predicted step; of equals the smallest.
-Chosen choose(const schedule::Program& program, const Schedule& schedule, const Machine& machine) {
+Found choose(const schedule::Program& program, const Schedule& schedule, const Machine& machine) {
   const std::vector<OwedGradient> owed = schedule::owed_gradients(program);
   std::optional<Duration> best;
   std::set<std::vector<std::vector<TensorId>>> seen;
-  Chosen chosen;
+  Found chosen;
   for (const std::int64_t elements : candidate_sizes(program, schedule, owed)) {
     const auto groups = groups_of(owed, elements);
     if (!seen.insert(groups).second) continue;
@@ -90,39 +92,33 @@ Chosen choose(const schedule::Program& program, const Schedule& schedule, const 
   return chosen;
 }
 
-}  // namespace
-
-Export export_deepspeed(const schedule::Plan& plan, const Machine& machine,
-                        const ExportOptions& options) {
-  require_no_pipeline(plan, "DeepSpeed");
-  require_one_group(plan, "DeepSpeed");
-  const std::vector<OwedGradient> owed = schedule::owed_gradients(plan.program);
-  for (const OwedGradient& gradient : owed) {
-    if (gradient.dtype == owed.front().dtype) continue;
-    throw InputError("export: the plan's gradients have several dtypes; DeepSpeed holds one");
-  }
-  Restriction left(plan, machine);
+void restrict_to(Restriction& left) {
+  require_one_stage_and_group(left, "DeepSpeed");
+  require_one_dtype(left, "DeepSpeed holds one");
   left.give_up("reduce-scatter: ZeRO all-reduces buckets that belong to several ranks", all_reduce);
   give_up_the_usual(left, "DeepSpeed");
   left.give_up("gradients as views of buckets: ZeRO copies",
                [](Schedule& schedule) { use_mode(schedule, schedule::BucketMode::Copy); });
   left.give_up("several reductions in flight: ZeRO waits for the last before the next",
                wait_for_the_previous);
-  const Chosen chosen = choose(plan.program, left.schedule(), machine);
+}
+
+Export write(Restriction& left, const Writing& writing) {
+  const std::vector<OwedGradient> owed = schedule::owed_gradients(left.program());
+  const Found found = choose(left.program(), left.schedule(), writing.machine);
   left.give_up("buckets of the plan's sizes: ZeRO has one size for all", [&](Schedule& schedule) {
-    regroup(schedule, chosen.groups);
+    regroup(schedule, found.groups);
     wait_for_the_previous(schedule);
   });
   Export result = left.result();
   Bytes total;
   for (const OwedGradient& gradient : owed) total += gradient.bytes;
-  const schedule::ProcessGroup& group = plan.program.group(owed.front().group);
+  const schedule::ProcessGroup& group = left.program().group(owed.front().group);
   result.notes.push_back(
       "after the update ZeRO gathers the parameters, which nothing hides: about " +
-      in_ms(machine.collective(schedule::Collective::AllGather, group, total)) +
+      in_ms(writing.machine.collective(schedule::Collective::AllGather, group, total)) +
       " more, less what the sharded update saves; neither is in the prediction");
-  const int stage = 2;
-  const std::string head_lines = head(Target::DeepSpeed, result, plan, options, "");
+  const std::string head_lines = head(writing, result, "");
   // JSON has no comments: what is known stands under a key that DeepSpeed does not read.
   result.text = "{\n  \"dovetail\": [\n";
   std::size_t begin = 0;
@@ -133,15 +129,70 @@ Export export_deepspeed(const schedule::Plan& plan, const Machine& machine,
                    (last ? "\n" : ",\n");
     begin = end + 1;
   }
-  result.text += "  ],\n  \"zero_optimization\": {\n    \"stage\": " + std::to_string(stage) +
-                 ",\n    \"overlap_comm\": true,\n    \"contiguous_gradients\": true,\n"
-                 "    \"reduce_bucket_size\": " +
-                 std::to_string(chosen.elements) + ",\n    \"allgather_bucket_size\": " +
-                 std::to_string(std::max<std::int64_t>(chosen.elements, 1)) + "\n  }\n}\n";
+  result.text +=
+      "  ],\n  \"zero_optimization\": {\n    \"stage\": 2,\n    \"overlap_comm\": true,\n    "
+      "\"contiguous_gradients\": true,\n"
+      "    \"reduce_bucket_size\": " +
+      std::to_string(found.elements) + ",\n    \"allgather_bucket_size\": " +
+      std::to_string(std::max<std::int64_t>(found.elements, 1)) + "\n  }\n}\n";
   result.paste =
       "\"zero_optimization\": {\"stage\": 2, \"overlap_comm\": true, \"reduce_bucket_size\": " +
-      std::to_string(chosen.elements) + "}";
+      std::to_string(found.elements) + "}";
   return result;
 }
 
-}  // namespace dovetail::exports
+constexpr std::int64_t kUsual = 500'000'000;
+
+std::vector<std::int64_t> limits(std::optional<std::int64_t> elements, std::int64_t /*ranks*/) {
+  return {elements.value_or(kUsual)};
+}
+
+Written setting(const Chosen& chosen) {
+  const std::string size = "\"reduce_bucket_size\": " + std::to_string(chosen.number);
+  return {size,
+          "\"zero_optimization\": {\"stage\": 2, \"overlap_comm\": true, "
+          "\"contiguous_gradients\": true, " +
+              size + "}"};
+}
+
+std::string policy(std::span<const Bytes> limits) {
+  return "threshold:threshold=" + schedule::typed::exact_size(limits.back()) +
+         ",closes=before-exceeding,mode=copy,batch=1,wait=before-next-batch";
+}
+
+std::optional<Said> say(const schedule::PolicySpec& spec, const Gradients& gradients) {
+  using schedule::PolicyKind;
+  if (spec.kind == PolicyKind::Sharded && spec.overlap == schedule::Choice::No) {
+    return Said{"DeepSpeed ZeRO-1 and 2 without overlap_comm (export --to deepspeed)", "",
+                ToldBy::File};
+  }
+  const bool is_run = spec.kind == PolicyKind::Threshold &&
+                      spec.closes == Closes::BeforeExceeding && spec.batch == 1 &&
+                      spec.mode == schedule::BucketMode::Copy &&
+                      spec.wait == schedule::WaitPoint::BeforeNextBatch;
+  if (!is_run) return std::nullopt;
+  const Written written = setting({.number = spec.threshold.count() / gradients.element.count()});
+  return Said{"DeepSpeed: " + written.setting, written.line};
+}
+
+}  // namespace
+
+std::vector<Framework> deepspeed() {
+  return {{.id = "deepspeed",
+           .name = "DeepSpeed",
+           .presets = {{"deepspeed", "sharded:cap=2000000000B,p=1,overlap=no"}},
+           .size = SizeOption{.closes = Closes::BeforeExceeding,
+                              .unit = CountedIn::Elements,
+                              .limits = limits,
+                              .write = setting,
+                              .in_flight = {InFlight::One}},
+           .policy = policy,
+           .says = say,
+           .not_replayed = {"ZeRO gathers all parameters after the update, which nothing hides"},
+           .title = "DeepSpeed ZeRO 1 and 2",
+           .writes = "the reduce_bucket_size that comes nearest",
+           .restrict_to = restrict_to,
+           .write = write}};
+}
+
+}  // namespace dovetail::frameworks

@@ -1,6 +1,6 @@
 // A plan in the words of the framework that shall run it, and what is lost on the way.
 //
-//   Export result = export_plan(Target::Torch, plan, machine);
+//   Export result = export_plan(*find("torch"), plan, machine, options);
 //   result.text      the file to load or to paste: Python, JSON or CSV
 //   result.losses    "waits at the end of backward: +1.4 %", in the order in which they are given up
 //
@@ -10,41 +10,22 @@
 // last one is what the framework is predicted to take. A step can also be faster than the one before
 // (all-reduce instead of reduce-scatter and gather, say): then its loss is negative, and said as such.
 //
-//   target       what is written                                           source of the rules
-//   torch        bucket_cap_mb_list of DistributedDataParallel (>= 2.13)   torch 2.14 nn/parallel/distributed.py
-//   megatron     FullParamLayout of Megatron-Core 0.20                     core/optimizer/param_layout.py
-//   deepspeed    reduce_bucket_size of ZeRO 1 and 2                        runtime/zero/stage_1_and_2.py
-//   horovod      groups= of DistributedOptimizer                           horovod/torch/optimizer.py
-//   xla          combiner_key per gradient, costs for PGLE                 xla gpu_hlo_schedule.cc
-//   fsdp         module groups of fully_shard, prefetch lists              torch 2.14 distributed/fsdp
-//   inductor     runtime table, module plans                               torch 2.14 _inductor/fx_passes
-//   nccl-tuner   CSV of NCCL's example tuner, rows for all sizes           nccl 2.30 ext-tuner/example
+// What each framework writes, and where its rules were read, stands in its own file (torch_ddp.cc, ...).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <functional>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/units.h"
 #include "schedule/plan_json.h"
 #include "schedule/schedule.h"
 
-namespace dovetail::exports {
+namespace dovetail::frameworks {
 
-enum class Target { Torch, Megatron, DeepSpeed, Horovod, Xla, Fsdp, Inductor, NcclTuner };
-
-std::span<const Target> all_targets();
-std::string target_list();                  // "torch, megatron, ..."
-std::string_view to_string(Target target);  // as typed: "nccl-tuner"
-std::string_view describe(Target target);   // what is written, one line
-std::string_view framework(Target target);  // "PyTorch DistributedDataParallel (2.13 or later)"
-// "dovetail export PLAN --to torch (or megatron, ...)": what to do next with a plan.
-std::string export_command(const std::string& plan);
-Target parse_target(std::string_view word);  // throws InputError with the nearest word
+struct Framework;
 
 // What predicts: steps of Schedules of the plan's Program, and single collectives on an idle link.
 struct Machine {
@@ -74,11 +55,20 @@ struct ExportOptions {
   std::string plan;     // the plan's file, likewise
 };
 
-// Throws InputError where the target cannot run the plan at all, with the reason.
-Export export_plan(Target target, const schedule::Plan& plan, const Machine& machine,
+// Throws InputError where the framework cannot run the plan at all, with the reason. REQUIRES: it has a
+// writer.
+Export export_plan(const Framework& framework, const schedule::Plan& plan, const Machine& machine,
                    const ExportOptions& options);
+
+// What the framework makes of the Schedule, nothing simulated. Throws InputError as export_plan does.
+// A framework without a writer runs only what it has words for, as it is.
+schedule::Schedule as_run(const Framework& framework, const schedule::Program& program,
+                          schedule::Schedule schedule);
 
 // "+1.4 %" of the planned step; "+0.0 %" below half a thousandth.
 std::string loss_percent(const Export& result, Duration more);
 
-}  // namespace dovetail::exports
+// "dovetail export PLAN --to torch (or megatron, ...)": what to do next with a plan.
+std::string export_command(const std::string& plan);
+
+}  // namespace dovetail::frameworks

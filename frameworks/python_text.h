@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "exports/export.h"
+#include "frameworks/framework.h"
 
-namespace dovetail::exports {
+namespace dovetail::frameworks {
 
 // A Python string literal in double quotes, whatever the text holds; also a JSON string.
 std::string python_quoted(std::string_view text);
@@ -23,7 +23,6 @@ std::string in_ms(Duration time);
 
 // The first lines of a file, each begun with `mark` and a space: what it is, where it comes from, what
 // is predicted, what is lost, and the notes.
-std::string head(Target target, const Export& result, const schedule::Plan& plan,
-                 const ExportOptions& options, std::string_view mark = "#");
+std::string head(const Writing& writing, const Export& result, std::string_view mark = "#");
 
-}  // namespace dovetail::exports
+}  // namespace dovetail::frameworks

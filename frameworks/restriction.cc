@@ -1,7 +1,8 @@
-// What frameworks cannot do, as changes of a Schedule.
+// What frameworks cannot do, as changes of a Schedule. Each is a small function of its own, so that a framework's
+// file reads as a list of what has to be given up, in the order that surprises least.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "exports/restriction.h"
+#include "frameworks/restriction.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -11,22 +12,22 @@
 #include "base/error.h"
 #include "schedule/sharding.h"
 
-namespace dovetail::exports {
+namespace dovetail::frameworks {
 
 using schedule::Bucket;
 using schedule::Program;
 using schedule::Schedule;
 
-Restriction::Restriction(const schedule::Plan& plan, const Machine& machine)
-    : program_(plan.program), machine_(machine), schedule_(plan.schedule) {
-  planned_ = now_ = machine_.step(schedule_);
+Restriction::Restriction(const Program& program, Schedule schedule, Step step)
+    : program_(program), step_(std::move(step)), schedule_(std::move(schedule)) {
+  if (step_ != nullptr) planned_ = now_ = step_(schedule_);
 }
 
 void Restriction::give_up(const std::string& what, const std::function<void(Schedule&)>& change) {
   Schedule changed = schedule_;
   change(changed);
   if (changed == schedule_) return;
-  const Duration step = machine_.step(changed);
+  const Duration step = step_ != nullptr ? step_(changed) : Duration{};
   losses_.push_back({what, step - now_});
   schedule_ = std::move(changed);
   now_ = step;
@@ -159,20 +160,27 @@ void regroup(Schedule& schedule, const std::vector<std::vector<TensorId>>& group
   }
 }
 
-void require_no_pipeline(const schedule::Plan& plan, const std::string& framework) {
-  if (plan.program.stages == 1) return;
-  throw InputError("export: the plan has " + std::to_string(plan.program.stages) +
-                   " pipeline stages; what can be written for " + framework + " is one stage only");
+void require_one_stage_and_group(const Restriction& left, const std::string& framework) {
+  const Program& program = left.program();
+  if (program.stages != 1) {
+    throw InputError("export: the plan has " + std::to_string(program.stages) +
+                     " pipeline stages; what can be written for " + framework +
+                     " is one stage only");
+  }
+  for (const Bucket& bucket : left.schedule().buckets) {
+    const GroupId first = left.schedule().buckets.front().group;
+    if (bucket.group == first) continue;
+    throw InputError("export: the plan reduces over process groups " + program.group(first).name +
+                     " and " + program.group(bucket.group).name + ", and " + framework +
+                     " has one: use dovetail_torch.apply, which takes several");
+  }
 }
 
-void require_one_group(const schedule::Plan& plan, const std::string& framework) {
-  for (const Bucket& bucket : plan.schedule.buckets) {
-    const GroupId first = plan.schedule.buckets.front().group;
-    if (bucket.group == first) continue;
-    throw InputError("export: the plan reduces over process groups " +
-                     plan.program.group(first).name + " and " +
-                     plan.program.group(bucket.group).name + ", and " + framework +
-                     " has one: use dovetail_torch.apply, which takes several");
+void require_one_dtype(const Restriction& left, const std::string& why) {
+  const std::vector<schedule::OwedGradient> owed = schedule::owed_gradients(left.program());
+  for (const schedule::OwedGradient& gradient : owed) {
+    if (gradient.dtype == owed.front().dtype) continue;
+    throw InputError("export: the plan's gradients have several dtypes; " + why);
   }
 }
 
@@ -201,4 +209,4 @@ std::vector<TensorId> ready_order(const Program& program) {
   return order;
 }
 
-}  // namespace dovetail::exports
+}  // namespace dovetail::frameworks

@@ -1,15 +1,15 @@
 // Grouping by modules.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "exports/modules.h"
+#include "frameworks/modules.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <map>
 
-#include "exports/python_text.h"
+#include "frameworks/python_text.h"
 
-namespace dovetail::exports {
+namespace dovetail::frameworks {
 namespace {
 
 std::string module_of(const std::string& parameter) {
@@ -57,4 +57,4 @@ std::string groups_text(const std::string& name, const std::vector<ModuleGroup>&
   return text + "]\n";
 }
 
-}  // namespace dovetail::exports
+}  // namespace dovetail::frameworks

@@ -2,7 +2,7 @@
 // files.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "exports/export.h"
+#include "frameworks/export.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "exports/words.h"
+#include "frameworks/framework.h"
 #include "lower/lower.h"
 #include "policies/policies.h"
 #include "sim/steady.h"
@@ -21,7 +21,7 @@
 #include "tests/support/programs.h"
 #include "verify/verify.h"
 
-namespace dovetail::exports {
+namespace dovetail::frameworks {
 namespace {
 
 using ::testing::AllOf;
@@ -58,12 +58,12 @@ class ExportTest : public ::testing::Test {
 
   [[nodiscard]] schedule::Plan plan(const std::string& policy) const {
     return {.program = program_,
-            .schedule = schedule::make_schedule(program_, schedule::parse_policy(policy)),
+            .schedule = schedule::make_schedule(program_, parse_policy(policy)),
             .summary = {.workload = "chain", .cluster = "line"}};
   }
 
-  [[nodiscard]] Export to(Target target, const schedule::Plan& plan) const {
-    return export_plan(target, plan, machine_, {.version = "0", .plan = "plan.json"});
+  [[nodiscard]] Export to(std::string_view id, const schedule::Plan& plan) const {
+    return export_plan(framework(id), plan, machine_, {.version = "0", .plan = "plan.json"});
   }
 
   schedule::Program program_;
@@ -79,13 +79,13 @@ std::vector<std::string> words_of(const Export& result) {
 
 TEST_F(ExportTest, LossesAddUpToWhatTheFrameworkTakesMore) {
   const schedule::Plan views = plan("threshold:threshold=40KB");
-  for (const Target target : all_targets()) {
-    if (target == Target::NcclTuner) continue;
+  for (const std::string& target : ids(has_writer)) {
+    if (target == "nccl-tuner") continue;
     const Export result = to(target, views);
     Duration sum = result.planned;
     for (const Loss& loss : result.losses) sum += loss.more;
-    EXPECT_EQ(sum, result.as_run) << to_string(target);
-    EXPECT_EQ(result.as_run, machine_.step(result.schedule)) << to_string(target);
+    EXPECT_EQ(sum, result.as_run) << target;
+    EXPECT_EQ(result.as_run, machine_.step(result.schedule)) << target;
     EXPECT_FALSE(result.text.empty());
     EXPECT_THAT(result.text, HasSubstr("simulated, not measured"));
   }
@@ -93,7 +93,7 @@ TEST_F(ExportTest, LossesAddUpToWhatTheFrameworkTakesMore) {
 
 // Buckets close at 40 kB: l3 and l2 (40,400 B), l1 (80,000 B), l0 (40,000 B).
 TEST_F(ExportTest, TorchGetsTheBytesOfEveryBucketExactly) {
-  const Export result = to(Target::Torch, plan("threshold:threshold=40KB"));
+  const Export result = to("torch", plan("threshold:threshold=40KB"));
   EXPECT_THAT(words_of(result), ElementsAre(HasSubstr("DDP waits at the end of backward")));
   EXPECT_THAT(
       result.text,
@@ -103,7 +103,7 @@ TEST_F(ExportTest, TorchGetsTheBytesOfEveryBucketExactly) {
 }
 
 TEST_F(ExportTest, WhatDdpDoesAnywayLosesNothing) {
-  const Export result = to(Target::Torch, plan("torch-ddp:cap=80KB,first=40KB"));
+  const Export result = to("torch", plan("torch-ddp:cap=80KB,first=40KB"));
   EXPECT_TRUE(result.losses.empty());
   EXPECT_EQ(result.planned, result.as_run);
 }
@@ -113,22 +113,22 @@ TEST_F(ExportTest, GroupsOutOfOrderAreLeftToTheApplyFunction) {
   auto& buckets = mixed.schedule.buckets;
   ASSERT_EQ(buckets.size(), 3U);
   std::swap(buckets[0].gradients.back(), buckets[1].gradients.back());
-  const Export result = to(Target::Torch, mixed);
+  const Export result = to("torch", mixed);
   EXPECT_THAT(result.text, AllOf(HasSubstr("dovetail_torch.apply"), HasSubstr("not consecutive"),
                                  Not(HasSubstr("BUCKET_CAP_MB_LIST = "))));
 }
 
 TEST_F(ExportTest, ShardedUpdatesAreGivenUpByThoseWhoReduceToAll) {
   const schedule::Plan sharded = plan("sharded:cap=80KB,p=1");
-  EXPECT_THAT(words_of(to(Target::Torch, sharded)),
+  EXPECT_THAT(words_of(to("torch", sharded)),
               ::testing::Contains(HasSubstr("sharded updates: DDP all-reduces")));
-  EXPECT_THAT(words_of(to(Target::Megatron, sharded)),
+  EXPECT_THAT(words_of(to("megatron", sharded)),
               Not(::testing::Contains(HasSubstr("all-reduces"))));
 }
 
 TEST_F(ExportTest, Fsdp2KeepsTheGathersOfAPlanThatGathersBeforeEachUse) {
   // Without modules all parameters are the root's: one group, which the plan's blocks are not.
-  EXPECT_THAT(words_of(to(Target::Fsdp, plan("fsdp:cap=40KB"))),
+  EXPECT_THAT(words_of(to("fsdp", plan("fsdp:cap=40KB"))),
               ::testing::Contains(HasSubstr("no groups of whole modules")));
   // Each backward op reads the parameter of its gradient, and each parameter has a module.
   for (schedule::Op& op : program_.ops) {
@@ -145,13 +145,13 @@ TEST_F(ExportTest, Fsdp2KeepsTheGathersOfAPlanThatGathersBeforeEachUse) {
     if (tensor.kind == schedule::TensorKind::Parameter) tensor.name += ".weight";
     if (tensor.kind == schedule::TensorKind::Gradient) tensor.name.insert(end, ".weight");
   }
-  const Export each_use = to(Target::Fsdp, plan("fsdp:cap=1KB,forward=1,backward=0"));
+  const Export each_use = to("fsdp", plan("fsdp:cap=1KB,forward=1,backward=0"));
   EXPECT_EQ(each_use.schedule.parameters, schedule::ParameterSync::EachUse);
   EXPECT_THAT(words_of(each_use), Not(::testing::Contains(HasSubstr("shards and gathers"))));
   EXPECT_THAT(each_use.text, AllOf(HasSubstr("RESHARD_AFTER_FORWARD = True\nFORWARD_PREFETCH = 1"),
                                    HasSubstr("BACKWARD_PREFETCH = 0\n")));
   // Blocks that stay from forward to backward are not gathered again.
-  const Export kept = to(Target::Fsdp, plan("fsdp:cap=40KB,reshard=no"));
+  const Export kept = to("fsdp", plan("fsdp:cap=40KB,reshard=no"));
   EXPECT_THAT(kept.text, HasSubstr("RESHARD_AFTER_FORWARD = False"));
   EXPECT_EQ(kept.schedule.parameters, schedule::ParameterSync::EachUse);
 }
@@ -162,7 +162,7 @@ TEST_F(ExportTest, ACutGradientGoesToTheBucketThatHoldsMostOfIt) {
   const schedule::Slice whole = buckets[1].gradients.front();  // l2: 10,000 elements
   buckets[1].gradients = {{whole.tensor, 0, 4'000}};
   buckets[2].gradients.push_back({whole.tensor, 4'000, 6'000});
-  const Export result = to(Target::Horovod, cut);
+  const Export result = to("horovod", cut);
   EXPECT_THAT(words_of(result), ::testing::Contains(HasSubstr("does not cut a gradient")));
   ASSERT_EQ(result.schedule.buckets.size(), 3U);  // the second one is empty now
   EXPECT_EQ(result.schedule.buckets[1].gradients.size(), 2U);
@@ -171,7 +171,7 @@ TEST_F(ExportTest, ACutGradientGoesToTheBucketThatHoldsMostOfIt) {
 // One size for all: 10,100 elements (l3 + l2), then l1 alone as it is larger, then l0.
 TEST_F(ExportTest, DeepSpeedGetsTheSizeWithTheShortestStep) {
   const schedule::Plan views = plan("threshold:threshold=40KB");
-  const Export result = to(Target::DeepSpeed, views);
+  const Export result = to("deepspeed", views);
   for (const auto& bucket : result.schedule.buckets) {
     EXPECT_EQ(bucket.wait, schedule::WaitPoint::BeforeNextBatch);
   }
@@ -186,10 +186,10 @@ TEST_F(ExportTest, DeepSpeedGetsTheSizeWithTheShortestStep) {
 
 TEST_F(ExportTest, TunerRowsCoverAllSizesAndNameTheChannels) {
   schedule::Plan capped = plan("threshold:threshold=40KB");
-  EXPECT_THROW(static_cast<void>(to(Target::NcclTuner, capped)), InputError);
+  EXPECT_THROW(static_cast<void>(to("nccl-tuner", capped)), InputError);
   capped.schedule.buckets[0].max_ctas = 2;  // 40,400 B: below 64 KiB, NCCL's own affair
   capped.schedule.buckets[1].max_ctas = 4;  // 80,000 B
-  const Export result = to(Target::NcclTuner, capped);
+  const Export result = to("nccl-tuner", capped);
   EXPECT_THAT(result.text, HasSubstr("allreduce,0,65535,tree,ll,0,-1,2\n"
                                      "allreduce,65536,18446744073709551615,ring,simple,4,-1,2\n"));
   for (const char* word : {"reducescatter", "allgather", "broadcast", "reduce"}) {
@@ -205,38 +205,14 @@ TEST_F(ExportTest, NamesFromFilesStayWithinTheirStrings) {
     if (tensor.kind == schedule::TensorKind::Gradient) tensor.name = "a\"\n\\" + tensor.name;
   }
   hostile.schedule.policy = "per-tensor\nimport os";
-  const Export result = to(Target::Horovod, hostile);
+  const Export result = to("horovod", hostile);
   EXPECT_THAT(result.text, AllOf(HasSubstr(R"(["a\"\u000a\\)"), Not(HasSubstr("\nimport os"))));
 }
 
-TEST(WordsTest, APolicyIsSaidAsItsFrameworkHasIt) {
-  const auto words = [](const char* policy) { return in_words(schedule::parse_policy(policy)); };
-  EXPECT_EQ(words("torch-ddp"), "PyTorch DDP's default");
-  EXPECT_EQ(words("torch-ddp:cap=8MiB,first=1MiB"), "PyTorch 1.x DDP: bucket_cap_mb=8");
-  EXPECT_EQ(words("torch-ddp:cap=512KiB,torch=2.14"), "PyTorch DDP: bucket_cap_mb=0.5");
-  EXPECT_EQ(words("exact"), "dovetail_torch.apply (own hooks)");
-  EXPECT_THAT(words("exact:mode=copy,wait=end-of-backward"), HasSubstr("bucket_cap_mb_list"));
-  EXPECT_THAT(words("apex-sharded"), HasSubstr("Apex"));
-}
-
-TEST(WordsTest, TheFirstBucketFollowsTheVersionOfPyTorch) {
-  const auto first = [](const std::string& options) {
-    return schedule::parse_policy("torch-ddp:" + options).first_bucket;
-  };
-  EXPECT_EQ(first("torch=1.13,cap=8MiB"), mib(1));
-  EXPECT_EQ(first("torch=2.6.0,cap=8MiB"), mib(8));
-  EXPECT_EQ(first("cap=8MiB,torch=2.14"), mib(8));
-  EXPECT_EQ(first("torch=2.14"), mib(1));  // no cap is given: the default
-  EXPECT_EQ(first("torch=2.14,cap=8MiB,first=2MiB"), mib(2));
-  for (const std::string bad : {"2", "2.x", "new", "2.3", "-1.2"}) {
-    EXPECT_THROW(first("torch=" + bad), InputError) << bad;
-  }
-}
-
-// The written files, loaded and called by Python as their framework would (tests/exports/check_files.py).
+// The written files, loaded and called by Python as their framework would (tests/frameworks/check_files.py).
 TEST(ExportFilesTest, DoWhatTheySay) {
-  const auto folder =
-      std::filesystem::temp_directory_path() / ("dovetail-exports-" + std::to_string(::getpid()));
+  const auto folder = std::filesystem::temp_directory_path() /
+                      ("dovetail-frameworks-" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
   const std::string base = folder.string();
   const auto run = [](const std::string& words) {
@@ -248,16 +224,15 @@ TEST(ExportFilesTest, DoWhatTheySay) {
       "/plan.json");
   run("plan --workload resnet18 --cluster a100x8 --policy sharded:cap=8MiB,p=1 -o " + base +
       "/sharded.json");
-  for (const Target target : all_targets()) {
-    if (target == Target::NcclTuner) continue;
-    const std::string word(to_string(target));
+  for (const std::string& word : ids(has_writer)) {
+    if (word == "nccl-tuner") continue;
     const std::string said = run("export " + base + "/plan.json --to " + word + " -o " + base +
-                                 "/" + word + (target == Target::DeepSpeed ? ".json" : ".py"));
+                                 "/" + word + (word == "deepspeed" ? ".json" : ".py"));
     EXPECT_THAT(said, AllOf(HasSubstr("predicted (simulated)"), HasSubstr("use: ")));
   }
   run("export " + base + "/sharded.json --to megatron -o " + base + "/megatron_sharded.py");
   const dovetail::testing::Ended checked = dovetail::testing::run_command(
-      "python3 " DOVETAIL_SOURCE_DIR "/tests/exports/check_files.py " + base);
+      "python3 " DOVETAIL_SOURCE_DIR "/tests/frameworks/check_files.py " + base);
   EXPECT_EQ(checked.code, 0) << checked.output;
   const dovetail::testing::Ended unknown =
       dovetail::testing::run_tool("export " + base + "/plan.json --to torhc");
@@ -267,4 +242,4 @@ TEST(ExportFilesTest, DoWhatTheySay) {
 }
 
 }  // namespace
-}  // namespace dovetail::exports
+}  // namespace dovetail::frameworks

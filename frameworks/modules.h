@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "exports/restriction.h"
+#include "frameworks/restriction.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 
-namespace dovetail::exports {
+namespace dovetail::frameworks {
 
 struct ModuleGroup {
   std::vector<std::string> modules;  // in the order in which they are ready first
@@ -33,4 +33,4 @@ void give_up_parts_of_modules(Restriction& left, const std::vector<ModuleGroup>&
 // "NAME = [  # in the order of backward", a line for each group, "]".
 std::string groups_text(const std::string& name, const std::vector<ModuleGroup>& groups);
 
-}  // namespace dovetail::exports
+}  // namespace dovetail::frameworks

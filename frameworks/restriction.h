@@ -15,15 +15,17 @@
 #include <utility>
 #include <vector>
 
-#include "exports/export.h"
+#include "frameworks/export.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 
-namespace dovetail::exports {
+namespace dovetail::frameworks {
 
 class Restriction {
  public:
-  Restriction(const schedule::Plan& plan, const Machine& machine);
+  // `step` predicts Schedules of the Program; without it nothing is simulated and no loss is known.
+  using Step = std::function<Duration(const schedule::Schedule&)>;
+  Restriction(const schedule::Program& program, schedule::Schedule schedule, Step step = nullptr);
 
   // Applies the change. If the Schedule is another one then, it is simulated and `what` is recorded.
   void give_up(const std::string& what, const std::function<void(schedule::Schedule&)>& change);
@@ -35,7 +37,7 @@ class Restriction {
 
  private:
   const schedule::Program& program_;
-  const Machine& machine_;
+  Step step_;
   schedule::Schedule schedule_;
   Duration planned_{}, now_{};
   std::vector<Loss> losses_;
@@ -62,9 +64,10 @@ void give_up_the_usual(Restriction& left, const std::string& framework);
 // The buckets anew: groups of gradients in launch order, each like the first bucket of the Schedule.
 void regroup(schedule::Schedule& schedule, const std::vector<std::vector<TensorId>>& groups);
 
-// Throws InputError unless the plan has one pipeline stage; and, for the other, one process group.
-void require_no_pipeline(const schedule::Plan& plan, const std::string& framework);
-void require_one_group(const schedule::Plan& plan, const std::string& framework);
+// Throws InputError unless the plan has one pipeline stage and one process group.
+void require_one_stage_and_group(const Restriction& left, const std::string& framework);
+// Throws InputError unless all gradients have one dtype; `why` ends the sentence.
+void require_one_dtype(const Restriction& left, const std::string& why);
 
 // The name of the parameter that a gradient belongs to: without ".grad".
 std::string parameter_name(const schedule::Program& program, TensorId gradient);
@@ -74,4 +77,4 @@ std::vector<std::string> parameter_names(const schedule::Program& program,
 // When each gradient of the Program is ready: its place in gradient-ready order.
 std::vector<TensorId> ready_order(const schedule::Program& program);
 
-}  // namespace dovetail::exports
+}  // namespace dovetail::frameworks

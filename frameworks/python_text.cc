@@ -1,14 +1,14 @@
 // Literals and first lines.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "exports/python_text.h"
+#include "frameworks/python_text.h"
 
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 
-namespace dovetail::exports {
+namespace dovetail::frameworks {
 
 std::string python_quoted(std::string_view text) {
   constexpr std::string_view kDigits = "0123456789abcdef";
@@ -82,13 +82,13 @@ std::string one_line(std::string text) {
 
 }  // namespace
 
-std::string head(Target target, const Export& result, const schedule::Plan& plan,
-                 const ExportOptions& options, std::string_view mark) {
+std::string head(const Writing& writing, const Export& result, std::string_view mark) {
+  const auto& [framework, plan, machine, options] = writing;
   std::string text;
   const auto line = [&](const std::string& words) {
     text += std::string(mark) + (words.empty() ? "" : " ") + one_line(words) + "\n";
   };
-  line("For " + std::string(framework(target)) + ": " + std::string(describe(target)) + ".");
+  line("For " + std::string(framework.title) + ": " + std::string(framework.writes) + ".");
   line("  written by  dovetail " + options.version + " from " + options.plan);
   line("  plan        " + plan.schedule.policy + " for " + plan.summary.workload + " on " +
        plan.summary.cluster + ", " + std::to_string(plan.schedule.buckets.size()) + " buckets");
@@ -101,4 +101,4 @@ std::string head(Target target, const Export& result, const schedule::Plan& plan
   return text;
 }
 
-}  // namespace dovetail::exports
+}  // namespace dovetail::frameworks

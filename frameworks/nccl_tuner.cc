@@ -15,11 +15,11 @@
 #include <map>
 
 #include "base/error.h"
-#include "exports/python_text.h"
-#include "exports/restriction.h"
-#include "exports/writers.h"
+#include "frameworks/list.h"
+#include "frameworks/python_text.h"
+#include "frameworks/restriction.h"
 
-namespace dovetail::exports {
+namespace dovetail::frameworks {
 namespace {
 
 using schedule::Bucket;
@@ -97,11 +97,8 @@ std::string row_text(const Listed& listed, const Row& row, std::int64_t ranks) {
          std::to_string(ranks) + "\n";
 }
 
-}  // namespace
-
-Export export_nccl_tuner(const schedule::Plan& plan, const Machine& machine,
-                         const ExportOptions& options) {
-  const bool caps = std::ranges::any_of(plan.schedule.buckets,
+void restrict_to(Restriction& left) {
+  const bool caps = std::ranges::any_of(left.schedule().buckets,
                                         [](const Bucket& bucket) { return bucket.max_ctas > 0; });
   if (!caps) {
     throw InputError(
@@ -109,27 +106,29 @@ Export export_nccl_tuner(const schedule::Plan& plan, const Machine& machine,
         "take "
         "choices away from NCCL: run without one");
   }
-  Restriction left(plan, machine);
   left.give_up("different thread blocks for buckets of one size: NCCL's tuner goes by size",
                [&](Schedule& schedule) {
                  for (const Collective kind : {Collective::AllReduce, Collective::ReduceScatter}) {
-                   const auto ctas = ctas_by_size(plan.program, schedule, kind);
+                   const auto ctas = ctas_by_size(left.program(), schedule, kind);
                    for (Bucket& bucket : schedule.buckets) {
                      if (bucket.collective != kind) continue;
-                     bucket.max_ctas = ctas.at(padded(plan.program, bucket));
+                     bucket.max_ctas = ctas.at(padded(left.program(), bucket));
                    }
                  }
                });
+}
+
+Export write(Restriction& left, const Writing& writing) {
   Export result = left.result();
   result.notes = {
       "the file says nothing of buckets: give the framework the same plan (--to torch, ...)",
       "algorithm and protocol are forced too: ring and simple from 64 KiB, tree and ll below",
       "sizes without a limit are written 0 channels: NCCL's own number; -1 would mean one channel"};
-  const schedule::ProcessGroup& group = plan.program.group(result.schedule.buckets.front().group);
-  result.text = head(Target::NcclTuner, result, plan, options);
+  const schedule::ProcessGroup& group = left.program().group(result.schedule.buckets.front().group);
+  result.text = head(writing, result);
   result.text += "# collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks\n";
   for (const Listed& listed : kListed) {
-    for (const Row& row : rows_of(ctas_by_size(plan.program, result.schedule, listed.like))) {
+    for (const Row& row : rows_of(ctas_by_size(left.program(), result.schedule, listed.like))) {
       result.text += row_text(listed, row, group.size());
     }
   }
@@ -137,4 +136,15 @@ Export export_nccl_tuner(const schedule::Plan& plan, const Machine& machine,
   return result;
 }
 
-}  // namespace dovetail::exports
+}  // namespace
+
+std::vector<Framework> nccl_tuner() {
+  return {{.id = "nccl-tuner",
+           .name = "NCCL's tuner",
+           .title = "NCCL's example tuner plugin",
+           .writes = "a CSV of thread blocks with rows for all sizes",
+           .restrict_to = restrict_to,
+           .write = write}};
+}
+
+}  // namespace dovetail::frameworks

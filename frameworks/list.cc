@@ -1,0 +1,124 @@
+// The list of frameworks, and what is asked of all of them: one by its name, the presets of all, the words for a policy.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "frameworks/list.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/error.h"
+#include "base/json_reader.h"
+#include "frameworks/restriction.h"
+
+namespace dovetail::frameworks {
+
+const std::vector<Framework>& all() {
+  static const std::vector<Framework> kAll = [] {
+    std::vector<Framework> all;
+    for (const auto of :
+         {torch_ddp, megatron, deepspeed, horovod, xla, fsdp, inductor, nccl_tuner, paddle, apex}) {
+      std::vector<Framework> own = of();
+      std::ranges::move(own, std::back_inserter(all));
+    }
+    return all;
+  }();
+  return kAll;
+}
+
+const Framework& framework(std::string_view id) {
+  const auto found = std::ranges::find(all(), id, &Framework::id);
+  DOVETAIL_CHECK(found != all().end()) << "no framework " << id;
+  return *found;
+}
+
+bool has_settings(const Framework& framework) { return framework.size.has_value(); }
+bool has_rows(const Framework& framework) { return framework.says != nullptr; }
+bool has_writer(const Framework& framework) { return framework.write != nullptr; }
+
+std::vector<std::string> ids(bool (*of)(const Framework&)) {
+  std::vector<std::string> ids;
+  for (const Framework& framework : all()) {
+    if (of(framework)) ids.emplace_back(framework.id);
+  }
+  return ids;
+}
+
+std::string id_list(bool (*of)(const Framework&)) {
+  std::string list;
+  for (const std::string& id : ids(of)) list += (list.empty() ? "" : ", ") + id;
+  return list;
+}
+
+const Framework& parse_framework(std::string_view option, std::string_view word,
+                                 bool (*of)(const Framework&)) {
+  const std::vector<std::string> known = ids(of);
+  if (std::ranges::find(known, word) != known.end()) return framework(word);
+  const std::string near = nearest_word(word, known);
+  throw InputError(std::string(option) + " \"" + std::string(word) +
+                   "\": " + (near.empty() ? "unknown" : "did you mean " + near + "?") +
+                   " (there are " + id_list(of) + ")");
+}
+
+const std::vector<schedule::Preset>& presets() {
+  static const std::vector<schedule::Preset> kPresets = [] {
+    std::vector<schedule::Preset> presets;
+    for (const Framework& framework : all()) {
+      std::ranges::copy(framework.presets, std::back_inserter(presets));
+    }
+    return presets;
+  }();
+  return kPresets;
+}
+
+schedule::PolicySpec parse_policy(std::string_view text) {
+  return schedule::parse_policy(text, presets());
+}
+
+bool groups_freely(const schedule::PolicySpec& spec) {
+  using enum schedule::PolicyKind;
+  switch (spec.kind) {
+    case PerTensor:
+    case OneBucket:
+    case Threshold:
+    case TorchDdp:
+    case Exact:
+    case SourceImproved:
+    case GradientMerge:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string in_words(const schedule::PolicySpec& spec) {
+  for (const Framework& framework : all()) {
+    if (!has_rows(framework)) continue;
+    const std::optional<Said> said = framework.says(spec, {});
+    if (said && said->by != ToldBy::List) return said->words;
+  }
+  const std::optional<Said> listed = framework("torch").says(spec, {});
+  return listed ? listed->words : std::string(kOwnHooks);
+}
+
+Export export_plan(const Framework& framework, const schedule::Plan& plan, const Machine& machine,
+                   const ExportOptions& options) {
+  if (plan.schedule.buckets.empty()) throw InputError("export: the plan has no bucket");
+  Restriction left(plan.program, plan.schedule, machine.step);
+  framework.restrict_to(left);
+  return framework.write(left, {framework, plan, machine, options});
+}
+
+schedule::Schedule as_run(const Framework& framework, const schedule::Program& program,
+                          schedule::Schedule schedule) {
+  if (framework.restrict_to == nullptr || schedule.buckets.empty()) return schedule;
+  Restriction left(program, std::move(schedule));
+  framework.restrict_to(left);
+  return left.schedule();
+}
+
+std::string export_command(const std::string& plan) {
+  const std::string list = id_list(has_writer);
+  return "dovetail export " + plan + " --to torch (or " + list.substr(list.find(' ') + 1) + ")";
+}
+
+}  // namespace dovetail::frameworks

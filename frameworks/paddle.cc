@@ -1,0 +1,30 @@
+// Paddle: its data-parallel pass, with the number of elements for a hidden size of 2048, and the program that it
+// begins with. Its rules are a policy of their own (policies/source_first_fit.h); nothing is written for it.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "frameworks/list.h"
+
+namespace dovetail::frameworks {
+namespace {
+
+std::optional<Said> say(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
+  using schedule::PolicyKind;
+  if (spec.kind == PolicyKind::Naive) return Said{"Paddle without its pass", "", ToldBy::Default};
+  if (spec.kind != PolicyKind::SourceFirstFit) return std::nullopt;
+  return Said{"Paddle's data-parallel pass", "", ToldBy::Default};
+}
+
+}  // namespace
+
+std::vector<Framework> paddle() {
+  constexpr std::string_view kPass = "source-first-fit:elements=50331648";
+  return {{.id = "paddle",
+           .name = "Paddle",
+           .presets = {{"paddle", kPass}, {"paddle-pass", kPass}},
+           .usual = {kPass},
+           .says = say,
+           .curve = "source-improved",
+           .axis = "pass without its limits: cap"}};
+}
+
+}  // namespace dovetail::frameworks

@@ -1,0 +1,150 @@
+// JAX on XLA for GPUs: which gradients may be combined, and what their collectives cost.
+//
+// Grouping: the frontend attribute combiner_key (openxla/xla 40903, 2026): only all-reduces with equal
+// keys are combined, whatever the thresholds say, so these are set above the largest bucket. Combined gradients are
+// not copied together: one launch reduces each where it lies (xla backends/gpu/runtime/all_reduce_thunk.cc). Order and
+// waits belong to XLA's latency-hiding scheduler; with costs (PGLE, a ProfiledInstructionsProto as text)
+// it has the times that the plan was made with. Instructions are named by XLA, so the profile is written
+// in two steps: compile once with --xla_dump_to, then pgle_profile() with the names of the dump.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "frameworks/list.h"
+#include "frameworks/python_text.h"
+#include "frameworks/restriction.h"
+#include "policies/typed.h"
+
+namespace dovetail::frameworks {
+namespace {
+
+constexpr std::string_view kFunctions = R"py(
+
+def mark(gradients):
+    """{name: gradient} with the keys of the plan; to be called inside the jitted step, before the reduction."""
+    from jax.experimental.xla_metadata import set_xla_metadata
+
+    return {name: set_xla_metadata(value, combiner_key=COMBINER_KEY[name])
+            for name, value in gradients.items()}
+
+
+def collective_names(hlo_text):
+    """The names of the all-reduce starts in a dumped HLO module, in program order."""
+    import re
+
+    return re.findall(r"%?([\w.-]*all-reduce-start[\w.-]*) = ", hlo_text)
+
+
+def pgle_profile(names):
+    """Text for --xla_gpu_pgle_profile_file_or_directory_path (end the file's name in .pbtxt)."""
+    if len(names) != len(BUCKETS):
+        raise ValueError(f"{len(names)} all-reduces in the module, {len(BUCKETS)} buckets in the plan: "
+                         "were the keys applied?")
+    return "".join(f'costs {{ name: "{name}" cost_us: {cost_us} }}\n'
+                   for name, (_, cost_us) in zip(names, BUCKETS))
+)py";
+
+void restrict_to(Restriction& left) {
+  require_one_stage_and_group(left, "XLA");
+  left.give_up("sharded updates: keys combine all-reduces", all_reduce);
+  give_up_the_usual(left, "XLA");
+  left.give_up(
+      "copies into buckets: XLA reduces gradients where they lie",
+      [](schedule::Schedule& schedule) { use_mode(schedule, schedule::BucketMode::View); });
+}
+
+Export write(Restriction& left, const Writing& writing) {
+  Export result = left.result();
+  result.notes = {
+      "order and waits are the latency-hiding scheduler's: the prediction lets it wait where the "
+      "plan does",
+      "keys do not reach gradients through value tags: mark() tags the gradients themselves",
+      "a profile run needs the latency-hiding scheduler and asynchronous collectives off"};
+  Bytes largest;
+  std::string buckets;
+  std::string keys;
+  for (std::size_t b = 0; b < result.schedule.buckets.size(); ++b) {
+    const schedule::Bucket& bucket = result.schedule.buckets[b];
+    const Bytes bytes = payload(left.program(), bucket);
+    largest = std::max(largest, bytes);
+    const Duration cost =
+        writing.machine.collective(bucket.collective, left.program().group(bucket.group), bytes);
+    buckets += "    (" + std::to_string(bytes.count()) + ", " + shortest(to_us(cost)) + "),\n";
+    for (const std::string& name : parameter_names(left.program(), bucket)) {
+      keys += "    " + python_quoted(name) + ": \"b" + std::to_string(b) + "\",\n";
+    }
+  }
+  const std::string flags =
+      "--xla_gpu_enable_latency_hiding_scheduler=true "
+      "--xla_gpu_all_reduce_combine_threshold_bytes=" +
+      std::to_string(largest.count());
+  result.text = head(writing, result);
+  result.text += "\nXLA_FLAGS = " + python_quoted(flags) +
+                 "\nBUCKETS = [  # bytes, us alone on the link\n" + buckets +
+                 "]\nCOMBINER_KEY = {\n" + keys + "}\n";
+  result.text += kFunctions;
+  result.paste = "XLA_FLAGS=\"" + flags + "\"; from FILE import mark; gradients = mark(gradients)";
+  return result;
+}
+
+constexpr std::int64_t kUsual = (30 << 20) + 7;
+
+std::vector<std::int64_t> limits(std::optional<std::int64_t> bytes, std::int64_t /*ranks*/) {
+  return {bytes.value_or(kUsual)};
+}
+
+Written setting(const Chosen& chosen) {
+  const std::string flag =
+      "--xla_gpu_all_reduce_combine_threshold_bytes=" + std::to_string(chosen.number);
+  return {flag, "XLA_FLAGS=\"" + flag + "\""};
+}
+
+Written list_setting(std::span<const Bytes> /*sizes*/, const std::string& counts) {
+  return {"combiner_key",
+          "set_xla_metadata(gradient, combiner_key=key)  # a key for each of " + counts};
+}
+
+std::string policy(std::span<const Bytes> limits) {
+  return "threshold:threshold=" + schedule::typed::exact_size(limits.back()) +
+         ",closes=before-exceeding";
+}
+
+std::optional<Said> say(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
+  const bool is_run = spec.wait == schedule::WaitPoint::FirstUse && spec.batch == 0 &&
+                      spec.mode == schedule::BucketMode::View && groups_freely(spec);
+  if (!is_run) return std::nullopt;
+  const bool combines = spec.kind == schedule::PolicyKind::Threshold &&
+                        spec.closes == schedule::Closes::BeforeExceeding;
+  if (!combines) return Said{"JAX / XLA: combiner_key (export --to xla)", "", ToldBy::List};
+  if (spec.threshold.count() == kUsual) return Said{"JAX / XLA's default", "", ToldBy::Default};
+  const Written written = setting({.number = spec.threshold.count()});
+  return Said{"JAX / XLA: " + written.setting, written.line};
+}
+
+}  // namespace
+
+std::vector<Framework> xla() {
+  constexpr std::string_view kDefault = "threshold:threshold=31457287B,closes=before-exceeding";
+  return {
+      {.id = "xla",
+       .name = "XLA",
+       .presets = {{"xla", kDefault}, {"jax", kDefault}},
+       .size =
+           SizeOption{
+               .closes = schedule::Closes::BeforeExceeding, .limits = limits, .write = setting},
+       .policy = policy,
+       .more = {"exact"},
+       .says = say,
+       .list = list_setting,
+       .not_replayed =
+           {"when a collective starts and is waited for is up to XLA's latency-hiding scheduler; "
+            "a compiled step has none of the pauses of Python that this one has"},
+       .curve = "threshold:closes=before-exceeding",
+       .axis = "combine threshold",
+       .title = "JAX on XLA for GPUs",
+       .writes = "combiner keys of gradients and costs for PGLE",
+       .restrict_to = restrict_to,
+       .write = write}};
+}
+
+}  // namespace dovetail::frameworks
