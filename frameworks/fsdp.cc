@@ -184,7 +184,7 @@ std::vector<Framework> fsdp() {
                 .more = {"fsdp:blocks=layer,forward=2,backward=2",
                          "fsdp:blocks=layer,forward=1,backward=1,reshard=no"},
                 .says = say_of_1};
-  return {two, one};
+  return {one, two};  // the words of a plan in flat buffers are FSDP1's
 }
 
 }  // namespace dovetail::frameworks

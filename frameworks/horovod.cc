@@ -129,7 +129,7 @@ std::vector<Framework> horovod() {
            {"a bucket is launched at the next cycle, up to HOROVOD_CYCLE_TIME ms after its last "
             "gradient, and all are waited for in step()"},
        .curve = "threshold:closes=before-exceeding,wait=end-of-backward,mode=copy",
-       .axis = "fusion threshold",
+       .axis = "Horovod: fusion threshold",
        .title = "Horovod",
        .writes = "groups of DistributedOptimizer",
        .restrict_to = restrict_to,

@@ -15,7 +15,7 @@ std::vector<Framework> megatron();
 std::vector<Framework> deepspeed();
 std::vector<Framework> horovod();
 std::vector<Framework> xla();
-std::vector<Framework> fsdp();  // FSDP2, then FSDP1
+std::vector<Framework> fsdp();  // FSDP1, then FSDP2
 std::vector<Framework> inductor();
 std::vector<Framework> nccl_tuner();
 std::vector<Framework> paddle();

@@ -299,7 +299,7 @@ std::vector<Framework> megatron() {
             "with --use-distributed-optimizer a bucket is reduce-scattered and its parameters are "
             "gathered (--overlap-param-gather hides that behind the next forward)"},
        .curve = "sharded:p=1,gather=next-forward",
-       .axis = "--overlap-param-gather: bucket size",
+       .axis = "Megatron --overlap-param-gather: bucket size",
        .title = "Megatron-Core (0.20)",
        .writes = "a FullParamLayout: the bucket of every parameter",
        .restrict_to = restrict_to,

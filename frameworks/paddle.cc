@@ -24,7 +24,7 @@ std::vector<Framework> paddle() {
            .usual = {kPass},
            .says = say,
            .curve = "source-improved",
-           .axis = "pass without its limits: cap"}};
+           .axis = "Paddle pass without its limits: cap"}};
 }
 
 }  // namespace dovetail::frameworks

@@ -237,7 +237,7 @@ std::vector<Framework> torch_ddp() {
       .says = say_with_list,
       .list = list_setting,
       .curve = "torch-ddp",
-      .axis = "bucket_cap_mb",
+      .axis = "PyTorch DDP: bucket_cap_mb",
       .title = "PyTorch DistributedDataParallel (2.13 or later)",
       .writes = "bucket_cap_mb_list, byte for byte",
       .restrict_to = restrict_to,

@@ -140,7 +140,7 @@ std::vector<Framework> xla() {
            {"when a collective starts and is waited for is up to XLA's latency-hiding scheduler; "
             "a compiled step has none of the pauses of Python that this one has"},
        .curve = "threshold:closes=before-exceeding",
-       .axis = "combine threshold",
+       .axis = "JAX / XLA: combine threshold",
        .title = "JAX on XLA for GPUs",
        .writes = "combiner keys of gradients and costs for PGLE",
        .restrict_to = restrict_to,
