@@ -1,4 +1,5 @@
-// How a failed check ends the process.
+// Prints what a failed DOVETAIL_CHECK collected and aborts, so that a debugger or a core file
+// shows where it happened.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"

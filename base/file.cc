@@ -1,4 +1,7 @@
-// Reading and atomic writing of whole files.
+// Reads whole files, and writes them so that nobody ever sees half of one: the text goes to a
+// temporary file beside the target, which is renamed over it when all of it is on disk. What
+// cannot be renamed over (a pipe, a device, the file that standard output writes to) is written in
+// place.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/file.h"

@@ -1,4 +1,5 @@
-// The one place where nlohmann/json is compiled.
+// Compiles the functions of nlohmann/json once, for the builds in which base/json.h only declares
+// them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/json.h"

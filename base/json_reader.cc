@@ -1,4 +1,6 @@
-// Strict reading of JSON on top of nlohmann/json.
+// Reads JSON strictly. nlohmann/json parses the text; what is here keeps the path to every value,
+// so that an error can name it, and remembers which keys were asked for, so that done() can refuse
+// all others and suggest the nearest known word.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/json_reader.h"

@@ -1,4 +1,5 @@
-// Fractions in lowest terms.
+// Exact arithmetic of fractions. They are reduced before they are multiplied, so that a result
+// that fits 63 bits never overflows on the way.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/rational.h"

@@ -1,4 +1,6 @@
-// Parsing, printing and arithmetic of quantities.
+// Arithmetic, parsing and printing of bytes, times and rates. Doubles are rounded to whole
+// nanoseconds or bytes in one place each, so that the same input gives the same integer
+// everywhere.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/units.h"

@@ -1,91 +1,15 @@
 # Builds from scratch in less time (scripts/test.sh); off otherwise, for they defeat ccache and clangd.
 
 option(DOVETAIL_PCH "Read the headers that most files include once (precompiled headers)" OFF)
-option(DOVETAIL_UNITY "Compile many source files as one (scripts/unity_groups.py)" OFF)
+option(DOVETAIL_UNITY "Compile many source files of a target as one" OFF)
 set(DOVETAIL_UNITY_FILES 40 CACHE STRING "How many files at most, then")
-# Where there is no Python the tool is built all the same.
-if(DOVETAIL_UNITY)
-  find_program(DOVETAIL_PYTHON python3)
-  if(NOT DOVETAIL_PYTHON)
-    message(STATUS "no python3: source files are compiled one by one, which takes longer")
-  endif()
-endif()
 
-# dovetail_unite(TARGET): compiles its sources in groups, where DOVETAIL_UNITY is on; those with compile options of their
-# own, the same for all of them, in groups of their own. Those with definitions of their own, and those that the build
-# writes, stay by themselves.
+# dovetail_unite(TARGET): compiles its source files in batches where DOVETAIL_UNITY is on. Helpers in the anonymous namespaces
+# of one target need different names for it. Files with compile options or definitions of their own stay by themselves.
 function(dovetail_unite TARGET)
-  if(DOVETAIL_UNITY AND DOVETAIL_PYTHON)
-    # At the end of the folder, when all of that is known.
-    cmake_language(EVAL CODE "cmake_language(DEFER CALL dovetail_unite_now ${TARGET})")
+  if(DOVETAIL_UNITY)
+    set_target_properties(${TARGET} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${DOVETAIL_UNITY_FILES})
   endif()
-endfunction()
-
-function(dovetail_unite_now TARGET)
-  get_target_property(SOURCES ${TARGET} SOURCES)
-  set(ALONE "")
-  set(TOGETHER "")
-  set(OTHERWISE "")
-  set(OPTIONS "")
-  foreach(SOURCE ${SOURCES})
-    get_source_file_property(OWN ${SOURCE} COMPILE_OPTIONS)
-    get_source_file_property(DEFINITIONS ${SOURCE} COMPILE_DEFINITIONS)
-    get_source_file_property(WRITTEN ${SOURCE} GENERATED)
-    get_filename_component(WHOLE ${SOURCE} ABSOLUTE)
-    if(DEFINITIONS OR WRITTEN OR NOT SOURCE MATCHES "[.]cc$")
-      list(APPEND ALONE ${SOURCE})
-    elseif(NOT OWN)
-      list(APPEND TOGETHER ${WHOLE})
-    elseif("${OPTIONS}" STREQUAL "" OR "${OWN}" STREQUAL "${OPTIONS}")
-      set(OPTIONS "${OWN}")
-      list(APPEND OTHERWISE ${WHOLE})
-    else()
-      list(APPEND ALONE ${SOURCE})
-    endif()
-  endforeach()
-  set_property(TARGET ${TARGET} PROPERTY SOURCES ${ALONE})
-  set_property(TARGET ${TARGET} PROPERTY DOVETAIL_OPTIONS "${OPTIONS}")
-  foreach(KIND TOGETHER OTHERWISE)
-    if(${KIND})
-      set_property(GLOBAL APPEND PROPERTY DOVETAIL_UNITED "${TARGET} ${KIND}")
-      string(TOLOWER ${KIND} FOLDER)
-      set_property(TARGET ${TARGET} PROPERTY DOVETAIL_${KIND} ${CMAKE_CURRENT_BINARY_DIR}/${TARGET}_${FOLDER} ${${KIND}})
-    endif()
-  endforeach()
-endfunction()
-
-# Writes the groups of all targets that dovetail_unite() was called for. To be called when all of them are there.
-function(dovetail_write_groups)
-  get_property(UNITED GLOBAL PROPERTY DOVETAIL_UNITED)
-  if(NOT UNITED)
-    return()
-  endif()
-  set(LINES "")
-  foreach(ONE ${UNITED})
-    separate_arguments(ONE)
-    list(GET ONE 0 TARGET)
-    list(GET ONE 1 KIND)
-    get_target_property(LINE ${TARGET} DOVETAIL_${KIND})
-    string(APPEND LINES "${LINE}\n")
-  endforeach()
-  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/groups.txt CONTENT "${LINES}" @ONLY)
-  execute_process(COMMAND ${DOVETAIL_PYTHON} ${PROJECT_SOURCE_DIR}/scripts/unity_groups.py ${DOVETAIL_UNITY_FILES}
-                          ${CMAKE_BINARY_DIR}/groups.txt
-                  OUTPUT_VARIABLE LINES OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-  string(REPLACE ";" "|" LINES "${LINES}")
-  string(REPLACE "\n" ";" LINES "${LINES}")
-  foreach(ONE LINE IN ZIP_LISTS UNITED LINES)
-    separate_arguments(ONE)
-    list(GET ONE 0 TARGET)
-    list(GET ONE 1 KIND)
-    string(REPLACE "|" ";" GROUPS "${LINE}")
-    set_property(TARGET ${TARGET} APPEND PROPERTY SOURCES ${GROUPS})
-    if(KIND STREQUAL OTHERWISE)
-      get_target_property(OPTIONS ${TARGET} DOVETAIL_OPTIONS)
-      set_source_files_properties(${GROUPS} TARGET_DIRECTORY ${TARGET}
-                                  PROPERTIES COMPILE_OPTIONS "${OPTIONS}" SKIP_PRECOMPILE_HEADERS ON)
-    endif()
-  endforeach()
 endfunction()
 
 # dovetail_precompiled(TARGET ROOM|TEST): this target may use the precompiled headers of its kind.

@@ -1,4 +1,5 @@
-// The clock of measured timings: CLOCK_MONOTONIC, which all ranks of one host share.
+// The clock of measured timings, CLOCK_MONOTONIC: all ranks of one host share it, and it never
+// jumps when the time of day is set.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,4 +1,5 @@
-// Round trips.
+// Estimates how far a rank's clock is from rank 0's by round trips: each one bounds the offset
+// from both sides, and the tightest one counts.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/clock_offset.h"
@@ -18,7 +19,7 @@ namespace {
 
 constexpr int kRoundTrips = 32;
 
-std::string bytes_of(std::int64_t number) {
+std::string number_bytes(std::int64_t number) {
   std::string bytes(sizeof number, '\0');
   std::memcpy(bytes.data(), &number, sizeof number);
   return bytes;
@@ -30,14 +31,14 @@ std::int64_t number_of(const std::string& bytes) {
   return number;
 }
 
-std::int64_t read_clock(const Exchange& exchange) {
+std::int64_t clock_of(const Exchange& exchange) {
   return exchange.clock ? exchange.clock() : now_ns();
 }
 
 }  // namespace
 
 ClockOffset clock_offset(const Exchange& exchange) {
-  ClockOffset best = {.at_ns = read_clock(exchange)};
+  ClockOffset best = {.at_ns = clock_of(exchange)};
   if (exchange.world_size == 1) return best;
   const std::string clock_0 = exchange.broadcast(exchange.clock_id);
   // All ranks take part in the round trips, or none does.
@@ -47,10 +48,10 @@ ClockOffset clock_offset(const Exchange& exchange) {
   if (any == 0) return best;
   std::int64_t narrowest = -1;
   for (int i = 0; i < kRoundTrips; ++i) {
-    const std::int64_t before = read_clock(exchange);
+    const std::int64_t before = clock_of(exchange);
     static_cast<void>(exchange.gather(std::string()));
-    const std::int64_t there = number_of(exchange.broadcast(bytes_of(read_clock(exchange))));
-    const std::int64_t after = read_clock(exchange);
+    const std::int64_t there = number_of(exchange.broadcast(number_bytes(clock_of(exchange))));
+    const std::int64_t after = clock_of(exchange);
     if (narrowest >= 0 && after - before >= narrowest) continue;
     narrowest = after - before;
     const std::int64_t middle = before + narrowest / 2;

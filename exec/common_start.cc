@@ -1,4 +1,5 @@
-// Naming a moment, and waiting for it.
+// Lets all ranks begin a step at one moment: rank 0 names a moment slightly ahead by its own
+// clock, and every rank waits for it by its own, corrected by its estimated offset.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/common_start.h"

@@ -1,4 +1,5 @@
-// Streams and names for kernels.
+// Adds the kernels and copies that a device ran to a measured trace: streams of their own beside
+// the stream of their command, and one name per kernel of a command.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/device_work.h"

@@ -1,4 +1,5 @@
-// Numbers as bytes, gathered by rank 0 and handed back to all.
+// Messages between ranks outside of the timed region: numbers are packed as bytes, gathered by
+// rank 0 and handed back to all.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/exchange.h"

@@ -1,4 +1,5 @@
-// Verifying, and noting what is owed.
+// Lets the verifier judge a plan before anything runs, and notes in the lowered plan which
+// reductions the user's Program asks for, so that a check on real data knows what to expect.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/legal.h"

@@ -1,4 +1,5 @@
-// /proc/stat, /proc/cpuinfo, and the limits of belief.
+// Reads what the machine is and what it did meanwhile from /proc, and decides with fixed limits
+// whether figures that were measured then are valid.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/machine.h"

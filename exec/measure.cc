@@ -1,4 +1,5 @@
-// Gathering of results: timings to rank 0, check counts to everybody.
+// Runs plans on all ranks and gathers the results: timings go to rank 0 by its clock, counts of
+// wrong values to everybody, so that all ranks end with the same exit code.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/measure.h"

@@ -1,4 +1,5 @@
-// Names commands and turns clock readings into spans.
+// Makes one Trace of the timings of all ranks: which timings become spans, when a collective's
+// last rank arrived, and what of a wait was a stall.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/measured_trace.h"

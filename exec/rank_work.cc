@@ -1,4 +1,4 @@
-// Reading one role's commands.
+// Lists the ops that a rank runs and the buckets that it keeps, from the commands of its role.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/rank_work.h"

@@ -1,4 +1,5 @@
-// The run loop and nothing else.
+// The run loop: for each step a barrier, the commands in host issue order, finish and check. It
+// knows no hardware, which is why the same loop runs on processors, GPUs and the virtual clock.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/run.h"

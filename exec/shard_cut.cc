@@ -1,4 +1,5 @@
-// Finding a rank in its instance of the group.
+// Finds which shard of a bucket a rank owns: its position in its own instance of the process
+// group.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/shard_cut.h"

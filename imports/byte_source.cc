@@ -1,4 +1,5 @@
-// Reading and unpacking in pieces.
+// Reads a file in pieces and unpacks gzip on the way, with a bound on what comes out; zlib is
+// called here and nowhere else.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/byte_source.h"

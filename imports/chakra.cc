@@ -1,4 +1,6 @@
-// From Chakra's nodes to a step.
+// Makes a training step of the nodes of a Chakra trace: when each computation ran (as recorded, or
+// by playing the dependencies), which all-reduces there are and when each was ready, and a table
+// of collective times where the trace has them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/chakra.h"

@@ -6,6 +6,7 @@
 #include "base/json_reader.h"
 #include "imports/chakra.h"
 #include "imports/json_items.h"
+#include "imports/limits.h"
 
 #include <limits>
 
@@ -13,7 +14,6 @@ namespace dovetail::imports {
 namespace {
 
 constexpr std::int64_t kMostUs = std::int64_t{1} << 52;
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 constexpr std::int64_t kMostId = std::numeric_limits<std::int64_t>::max();
 
 // NodeType and CollectiveCommType of et_def.proto.

@@ -1,4 +1,6 @@
-// From a log of collectives to a cluster file.
+// Makes a cluster file of a log of collectives, either alone or by replacing the measured range in
+// the tables of a cluster that is known; each replaced range, and the step where old and new
+// points meet, is reported.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/cluster_of.h"

@@ -1,4 +1,5 @@
-// From samples of collectives to tables by size.
+// Sums up samples of collectives, whatever program printed them, as one table per collective,
+// group and size: medians, and quantiles where there are enough samples.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/collective_log.h"
@@ -23,7 +24,8 @@ Duration quantile(const std::vector<Duration>& times, double share) {
   return times[static_cast<std::size_t>(std::lround(share * last))];
 }
 
-Duration median(const std::vector<Duration>& times) {
+// The mean of the two in the middle where there are two: these are sorted and few.
+Duration middle_of(const std::vector<Duration>& times) {
   const std::size_t middle = times.size() / 2;
   return times.size() % 2 == 1 ? times[middle] : (times[middle - 1] + times[middle]) / 2;
 }
@@ -37,9 +39,9 @@ CollectivePoint point_of(std::int64_t bytes, SizeSamples& samples) {
   std::ranges::sort(samples.alone);
   std::ranges::sort(samples.queued);
   const std::vector<Duration>& first = samples.alone.empty() ? samples.queued : samples.alone;
-  CollectivePoint point{.bytes = Bytes(bytes), .isolated = median(first)};
+  CollectivePoint point{.bytes = Bytes(bytes), .isolated = middle_of(first)};
   if (!samples.alone.empty() && !samples.queued.empty()) {
-    point.back_to_back = median(samples.queued);
+    point.back_to_back = middle_of(samples.queued);
   }
   if (first.size() >= kEnoughForQuantiles) {
     point.p10 = quantile(first, 0.1);

@@ -1,4 +1,5 @@
-// Reading dumps of PyTorch's flight recorder.
+// Reads dumps of PyTorch's flight recorder: each entry becomes a sample of its collective, and the
+// shortest sequence of entries that repeats at the end of a dump gives the sizes of DDP's buckets.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/flight_recorder.h"
@@ -6,6 +7,7 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "base/json_reader.h"
+#include "imports/limits.h"
 #include "imports/rank_views.h"
 
 #include <algorithm>
@@ -20,27 +22,27 @@ namespace {
 
 using schedule::Collective;
 
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 constexpr double kMostMs = 1e9;
 
 // What a collective's name is behind "nccl:"; which side holds the whole buffer.
-struct Kind {
+struct RecordedKind {
   std::string_view name;
   Collective collective;
   bool by_output;
 };
-constexpr std::array<Kind, 8> kKinds = {{{"all_reduce", Collective::AllReduce, false},
-                                         {"_reduce_scatter_base", Collective::ReduceScatter, false},
-                                         {"reduce_scatter", Collective::ReduceScatter, false},
-                                         {"_all_gather_base", Collective::AllGather, true},
-                                         {"all_gather", Collective::AllGather, true},
-                                         {"all_to_all", Collective::AllToAll, false},
-                                         {"all_to_all_base", Collective::AllToAll, false},
-                                         {"broadcast", Collective::Broadcast, false}}};
+constexpr std::array<RecordedKind, 8> kRecordedKinds = {
+    {{"all_reduce", Collective::AllReduce, false},
+     {"_reduce_scatter_base", Collective::ReduceScatter, false},
+     {"reduce_scatter", Collective::ReduceScatter, false},
+     {"_all_gather_base", Collective::AllGather, true},
+     {"all_gather", Collective::AllGather, true},
+     {"all_to_all", Collective::AllToAll, false},
+     {"all_to_all_base", Collective::AllToAll, false},
+     {"broadcast", Collective::Broadcast, false}}};
 
-const Kind* kind_of(const std::string& name) {
+const RecordedKind* kind_of(const std::string& name) {
   const std::string_view what = std::string_view(name).substr(name.find(':') + 1);
-  for (const Kind& kind : kKinds) {
+  for (const RecordedKind& kind : kRecordedKinds) {
     if (kind.name == what) return &kind;
   }
   return nullptr;
@@ -117,7 +119,7 @@ std::size_t period_of(const std::vector<Entry>& entries) {
   return 0;
 }
 
-class Reader {
+class FlightReader {
  public:
   void file(const Source& source, std::int64_t number) {
     const JsonFile file(source.name, source.text);
@@ -167,7 +169,7 @@ class Reader {
 
   void read_entry(const JsonValue& item, std::int64_t file) {
     JsonObject entry = item.object();
-    const Kind* const kind = kind_of(entry.string("profiling_name"));
+    const RecordedKind* const kind = kind_of(entry.string("profiling_name"));
     if (kind == nullptr) {
       ++other_kinds_;
       return;
@@ -231,7 +233,7 @@ void refuse_pickle(const Source& source) {
 }  // namespace
 
 CollectiveLog read_flight_recorder(std::span<const Source> files) {
-  Reader reader;
+  FlightReader reader;
   std::int64_t number = 0;
   for (const Source& source : files) {
     refuse_pickle(source);

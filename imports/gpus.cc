@@ -1,4 +1,5 @@
-// Vendor peaks of GPUs.
+// The vendors' peak rates of GPUs, and the patterns that find a GPU by the name that its driver
+// gives it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/gpus.h"

@@ -1,4 +1,5 @@
-// Guessing the format of a text by the words that only this format has.
+// Guesses the format of a file from its first bytes by words that only this format has; the order
+// of the table decides where a file could be two things.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/guess.h"

@@ -1,4 +1,5 @@
-// Which format of `dovetail import` a text looks like.
+// Guesses which format of `dovetail import` a text is in, so that a user who names none, or the
+// wrong one, is told.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,4 +1,6 @@
-// Reading Horovod's timeline.
+// Reads Horovod's timeline event by event: when each tensor was first announced, which tensors one
+// reduction fused, and how long it took. Steps are told apart by repetition, since the file does
+// not mark them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/horovod_timeline.h"
@@ -6,6 +8,7 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "base/json_reader.h"
+#include "base/statistics.h"
 #include "imports/json_items.h"
 
 #include <algorithm>
@@ -19,7 +22,7 @@
 namespace dovetail::imports {
 namespace {
 
-constexpr std::int64_t kMostUs = std::int64_t{1'000'000'000'000'000};  // 31 years
+constexpr std::int64_t kLatestUs = std::int64_t{1'000'000'000'000'000};  // 31 years
 constexpr std::int64_t kMostNumel = std::int64_t{1} << 40;
 constexpr std::int64_t kMostPid = std::int64_t{1} << 31;
 
@@ -38,11 +41,6 @@ struct Reduction {
   std::int64_t start_us = 0, end_us = 0;
   std::vector<std::int64_t> tensors{};
 };
-
-std::int64_t median(std::vector<std::int64_t> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 bool is_reduction(std::string_view activity) {
   constexpr std::array<std::string_view, 5> kNames = {
@@ -73,9 +71,9 @@ std::optional<std::int64_t> numel_of(std::string_view shape) {
   return numel;
 }
 
-class Reader {
+class TimelineReader {
  public:
-  explicit Reader(const Source& source) : source_(source) {}
+  explicit TimelineReader(const Source& source) : source_(source) {}
 
   ImportedStep read(std::optional<std::int64_t> ranks) {
     const JsonItemsEnd end = for_each_json_item(source_.name, source_.text,
@@ -111,7 +109,7 @@ class Reader {
     if (phase != "B" && phase != "E" && phase != "X") return;
     Tensor& tensor = tensors_[root.integer("pid", 0, kMostPid)];
     const std::int64_t pid = root.integer("pid");
-    const std::int64_t ts = root.integer("ts", -kMostUs, kMostUs);
+    const std::int64_t ts = root.integer("ts", -kLatestUs, kLatestUs);
     if (phase == "B") {
       begin(tensor, pid, root.string("name"), ts);
     } else if (phase == "E") {
@@ -311,7 +309,7 @@ class Reader {
 }  // namespace
 
 ImportedStep read_horovod_timeline(const Source& file, std::optional<std::int64_t> ranks) {
-  return Reader(file).read(ranks);
+  return TimelineReader(file).read(ranks);
 }
 
 }  // namespace dovetail::imports

@@ -1,4 +1,5 @@
-// Finding the bounds of the objects in a JSON text.
+// Finds where each object of a JSON text begins and ends by counting braces outside of strings, so
+// that files may be cut off at their end and need not fit a parser's memory.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/json_items.h"

@@ -1,4 +1,6 @@
-// Reading logs of NCCL's inspector plugin.
+// Reads logs of NCCL's inspector plugin and joins what the ranks saw of one collective by
+// communicator and serial number: the shortest time is that of moving the data, the rest is
+// waiting for the last rank.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/nccl_inspector.h"
@@ -7,6 +9,7 @@
 #include "base/error.h"
 #include "base/json_reader.h"
 #include "imports/json_items.h"
+#include "imports/limits.h"
 #include "imports/rank_views.h"
 #include "imports/text.h"
 
@@ -18,27 +21,26 @@ namespace {
 
 using schedule::Collective;
 
-constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
-constexpr std::int64_t kMostUs = std::int64_t{1'000'000'000'000};
+constexpr std::int64_t kLongestCollectiveUs = std::int64_t{1'000'000'000'000};
 
-struct Kind {
+struct InspectedKind {
   std::string_view name;
   Collective collective;
   bool is_share;  // the size is that of one rank's share
 };
-constexpr std::array<Kind, 5> kKinds = {{{"AllReduce", Collective::AllReduce, false},
-                                         {"ReduceScatter", Collective::ReduceScatter, true},
-                                         {"AllGather", Collective::AllGather, true},
-                                         {"AlltoAll", Collective::AllToAll, false},
-                                         {"Broadcast", Collective::Broadcast, false}}};
+constexpr std::array<InspectedKind, 5> kInspectedKinds = {
+    {{"AllReduce", Collective::AllReduce, false},
+     {"ReduceScatter", Collective::ReduceScatter, true},
+     {"AllGather", Collective::AllGather, true},
+     {"AlltoAll", Collective::AllToAll, false},
+     {"Broadcast", Collective::Broadcast, false}}};
 
 // What was not used, by reason.
 struct Counts {
   std::size_t sends = 0, other_kinds = 0, cpu_times = 0, no_time = 0, lone = 0;
 };
 
-class Reader {
+class InspectorReader {
  public:
   void item(const std::string& name, std::string_view text) {
     const JsonFile file(name, text);
@@ -55,10 +57,10 @@ class Reader {
     if (rank >= ranks) header.at("rank").fail("expected a rank below " + std::to_string(ranks));
     version(root);
     JsonObject perf = root.object("coll_perf");
-    const Kind* const kind = kind_of(perf.string("coll"));
+    const InspectedKind* const kind = kind_of(perf.string("coll"));
     const std::int64_t serial = perf.integer("coll_sn", 0);
     const std::int64_t bytes = perf.integer("coll_msg_size_bytes", 0, kMostBytes);
-    const std::int64_t us = perf.integer("coll_exec_time_us", 0, kMostUs);
+    const std::int64_t us = perf.integer("coll_exec_time_us", 0, kLongestCollectiveUs);
     const std::string source = perf.string_or("coll_timing_source", "kernel_gpu");
     if (kind == nullptr) {
       ++counts_.other_kinds;
@@ -94,8 +96,8 @@ class Reader {
   }
 
  private:
-  static const Kind* kind_of(const std::string& name) {
-    for (const Kind& kind : kKinds) {
+  static const InspectedKind* kind_of(const std::string& name) {
+    for (const InspectedKind& kind : kInspectedKinds) {
       if (kind.name == name) return &kind;
     }
     return nullptr;
@@ -115,7 +117,7 @@ class Reader {
 
 CollectiveLog read_nccl_inspector(std::span<const Source> files) {
   CollectiveLog log;
-  Reader reader;
+  InspectorReader reader;
   for (const Source& source : files) {
     const auto visit = [&](const JsonItem& item) {
       reader.item(source.name + ": line " + std::to_string(item.line), item.text);

@@ -1,7 +1,10 @@
-// Reading NCCL's own log.
+// Reads NCCL's own log line by line: communicators, calls, chosen algorithms, and the table of
+// NCCL's cost model, of which the least over algorithms and protocols is taken as a collective's
+// time.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/nccl_log.h"
+#include "imports/limits.h"
 
 #include "base/count.h"
 #include "base/error.h"
@@ -19,16 +22,14 @@ namespace {
 
 using schedule::Collective;
 
-constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
-
-struct Kind {
+struct LoggedKind {
   std::string_view name;
   Collective collective;
 };
-constexpr std::array<Kind, 4> kKinds = {{{"AllReduce", Collective::AllReduce},
-                                         {"ReduceScatter", Collective::ReduceScatter},
-                                         {"AllGather", Collective::AllGather},
-                                         {"Broadcast", Collective::Broadcast}}};
+constexpr std::array<LoggedKind, 4> kLoggedKinds = {{{"AllReduce", Collective::AllReduce},
+                                                     {"ReduceScatter", Collective::ReduceScatter},
+                                                     {"AllGather", Collective::AllGather},
+                                                     {"Broadcast", Collective::Broadcast}}};
 
 // "    9.0/   2.4 ": latency in us, bandwidth in 10^9 bytes per second.
 struct Cell {
@@ -63,7 +64,7 @@ struct Choice {
   std::string algorithm, protocol;
 };
 
-class Reader {
+class LogReader {
  public:
   void line(std::string_view text) {
     const std::size_t version = text.find("NCCL version ");
@@ -156,7 +157,7 @@ class Reader {
   void table_row(std::string_view message) {
     const std::vector<std::string_view> parts = split(message, '|');
     const std::string_view name = trimmed(parts.front());
-    for (const Kind& kind : kKinds) {
+    for (const LoggedKind& kind : kLoggedKinds) {
       if (kind.name != name) continue;
       std::vector<Cell>& cells = tables_[{kind.collective, last_ranks_}];
       for (std::size_t i = 1; i < parts.size() && cells.size() < 256; ++i) {
@@ -209,7 +210,7 @@ class Reader {
 }  // namespace
 
 CollectiveLog read_nccl_log(std::span<const Source> files) {
-  Reader reader;
+  LogReader reader;
   for (const Source& source : files) {
     for_each_line(source.text, [&](std::string_view line, std::size_t) { reader.line(line); });
   }

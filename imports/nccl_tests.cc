@@ -1,4 +1,6 @@
-// Logs of nccl-tests as text: lines to runs.
+// Reads logs of nccl-tests as text, line by line: header lines say what the columns are, and rows
+// are recognised behind whatever a launcher put before them. What a run means is decided in
+// nccl_tests_run.cc.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/nccl_tests.h"

@@ -6,6 +6,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/json_reader.h"
+#include "imports/limits.h"
 #include "imports/nccl_tests.h"
 #include "imports/text.h"
 
@@ -17,8 +18,6 @@
 
 namespace dovetail::imports {
 namespace {
-
-constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 
 std::optional<NcclTestsRow::Times> read_times(JsonObject& row, const char* key, bool& is_cpu_time) {
   if (!row.has(key) || !row.at(key).is_object()) return std::nullopt;

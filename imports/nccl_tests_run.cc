@@ -21,12 +21,13 @@ struct Program {
   std::string_view name;
   Collective collective;
 };
-constexpr std::array<Program, 6> kPrograms = {{{"all_reduce_perf", Collective::AllReduce},
-                                               {"reduce_scatter_perf", Collective::ReduceScatter},
-                                               {"all_gather_perf", Collective::AllGather},
-                                               {"alltoall_perf", Collective::AllToAll},
-                                               {"broadcast_perf", Collective::Broadcast},
-                                               {"sendrecv_perf", Collective::SendRecv}}};
+constexpr std::array<Program, 6> kProgramKinds = {
+    {{"all_reduce_perf", Collective::AllReduce},
+     {"reduce_scatter_perf", Collective::ReduceScatter},
+     {"all_gather_perf", Collective::AllGather},
+     {"alltoall_perf", Collective::AllToAll},
+     {"broadcast_perf", Collective::Broadcast},
+     {"sendrecv_perf", Collective::SendRecv}}};
 
 // busbw / algbw of a run with its rounding: both are printed with few digits.
 struct Ratio {
@@ -100,7 +101,7 @@ Judged collective_by_columns(const NcclTestsRun& run, const std::optional<Ratio>
 Judged collective_of(const NcclTestsRun& run, const std::optional<Ratio>& ratio,
                      const NcclTestsOptions& options) {
   if (options.collective) return {options.collective, ""};
-  for (const Program& program : kPrograms) {
+  for (const Program& program : kProgramKinds) {
     if (program.name == run.program) return {program.collective, ""};
   }
   if (!run.program.empty()) return {{}, "plans make no use of " + run.program};

@@ -1,9 +1,12 @@
-// Reading Nsight Systems' SQLite export.
+// Reads the SQLite export of Nsight Systems: kernels are joined with their launches by correlation
+// id and sorted into the steps that NVTX ranges mark; all-reduces become gradients, with medians
+// over the steps.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/nsys.h"
 
 #include "base/error.h"
+#include "base/statistics.h"
 
 #ifdef DOVETAIL_SQLITE
 
@@ -205,11 +208,6 @@ Step step_of(std::span<const Kernel> kernels) {
   return step;
 }
 
-Duration median(std::vector<Nanoseconds> values) {
-  std::ranges::sort(values);
-  return Duration(values[values.size() / 2]);
-}
-
 // The steps with all-reduces, which must be as many in each as sizes are given.
 std::vector<Step> steps_of(const std::string& path, const std::vector<Range>& ranges,
                            std::span<const Kernel> kernels, const NsysOptions& options) {
@@ -253,7 +251,7 @@ ImportedStep read_database(const std::string& path, Database& database,
       Duration& time = shortest.try_emplace(options.bytes[i], Duration(step.took[i])).first->second;
       time = std::min(time, Duration(step.took[i]));
     }
-    ready.push_back(median(std::move(at)));
+    ready.push_back(Duration(median(std::move(at))));
     if (i > 0) ready[i] = std::max(ready[i], ready[i - 1]);
   }
   std::vector<Nanoseconds> optimizer;
@@ -262,7 +260,7 @@ ImportedStep read_database(const std::string& path, Database& database,
   profile.world_size = options.ranks;
   profile.by_rank.push_back({.forward = ready.front(),
                              .backward = ready.back() - ready.front(),
-                             .optimizer = median(std::move(optimizer))});
+                             .optimizer = Duration(median(std::move(optimizer)))});
   for (std::size_t i = 0; i < ready.size(); ++i) {
     profile.gradients.push_back({.name = "all-reduce " + std::to_string(i),
                                  .numel = (options.bytes[i].count() + 3) / 4,

@@ -1,4 +1,5 @@
-// Profiles as files: what importers of whole steps write (schema dovetail.profile/1, models/profile.h).
+// Profiles as files: what importers of whole steps write, and what `plan` and `explore` take as a
+// workload (schema dovetail.profile/1, models/profile.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

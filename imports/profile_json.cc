@@ -1,4 +1,4 @@
-// Writing profiles as JSON.
+// Writes an imported step as a profile, JSON of schema dovetail.profile/1.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"

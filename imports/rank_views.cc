@@ -1,4 +1,5 @@
-// Joining what the ranks saw of one collective.
+// Joins what the ranks saw of one collective: its shortest time over the ranks is that of moving
+// the data. A collective that some rank does not show gives only an upper bound.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/rank_views.h"

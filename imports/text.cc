@@ -1,4 +1,5 @@
-// Lines, words and numbers of log files.
+// Splits log files into lines, words and numbers, tolerant of line ends and of what launchers put
+// before a line.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/text.h"

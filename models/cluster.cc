@@ -1,4 +1,6 @@
-// Finding cluster files and choosing among a cluster's collective tables.
+// Finds cluster files by name, and chooses among a cluster's collective tables. Where a collective
+// was not measured its table is derived from one that was, by the steps of the ring algorithm, and
+// the sentence that says so travels along.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/cluster.h"

@@ -1,4 +1,4 @@
-// Cluster files: strict reading, and writing such that reading gives the same value back.
+// Reads cluster files strictly, and writes them such that reading gives the same value back.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
@@ -18,7 +18,6 @@ using nlohmann::ordered_json;
 using schedule::Collective;
 
 constexpr std::string_view kSchema = "dovetail.cluster/1";
-constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 constexpr double kMostSkew = 100;  // a rank a hundred times as late
 constexpr std::array kBackends = {BackendKind::Cuda, BackendKind::Cpu};
 

@@ -1,4 +1,6 @@
-// Building, reading and hulling of collective tables.
+// Builds the knots of a collective's cost curve from measured points, reads times between them,
+// and computes the curve's non-decreasing lower hull. All arithmetic is in doubles of nanoseconds
+// and rounds once, at the end, so that a time does not depend on how it was asked for.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/collective_table.h"

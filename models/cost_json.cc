@@ -1,4 +1,5 @@
-// Reading and writing the shared parts.
+// Reads and writes the sections that cluster files and cost files share: kernels, rates, copies,
+// passes over memory, hosts and contention.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/cost_json.h"

@@ -23,6 +23,7 @@
 
 namespace dovetail::models {
 
+inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 inline constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 inline constexpr double kMostUs = kLongestTime.count() / 1e3;
 inline constexpr double kLeastUs = 0.001;  // one nanosecond: a time of 0 is a missing measurement

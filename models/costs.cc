@@ -1,4 +1,4 @@
-// Reading, sampling and printing Costs.
+// Look-ups in Costs, a random draw of all of them from their measured spreads, and Costs as text.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/costs.h"

@@ -1,4 +1,5 @@
-// Writing and strict reading of Costs.
+// Writes Costs as JSON, and reads them strictly: every table, link and class of ranks that an
+// entry names must be in the file.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/costs_json.h"
@@ -19,7 +20,6 @@ using nlohmann::ordered_json;
 
 constexpr std::array kKernels = {KernelClass::Gemm, KernelClass::Memory, KernelClass::Other};
 constexpr double kMostNs = kMostUs * 1e3;
-constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 
 // ---------------------------------------------------------------------------------- writing
 

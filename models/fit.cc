@@ -1,4 +1,6 @@
-// Weighted non-negative least squares for one line.
+// Weighted least squares for one line with coefficients that must not be negative: solved in
+// closed form, and where the free solution has a negative coefficient, the better one of the two
+// solutions on the boundary.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/fit.h"

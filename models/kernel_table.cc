@@ -1,4 +1,4 @@
-// Exact lookup of measured kernels.
+// Finds measured kernels by exactly what they compute: name, element type and work are one key.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/kernel_table.h"

@@ -1,4 +1,5 @@
-// Looking up, or pricing, one op at a time.
+// Looks up the time of an op on a rank; an op that the table does not have, because lowering made
+// it, is priced by the rules when it is met.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/op_costs.h"

@@ -1,4 +1,5 @@
-// The rules, from the most to the least certain one.
+// Prices an op by rules, tried from the most certain one (a time of its own) to the least certain
+// one (peak rates of the device), and says which class of kernel it is.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/op_model.h"

@@ -1,4 +1,5 @@
-// Words, kinds and lines of passes.
+// Tells which ops are passes over memory and how many bytes they move, and fits the line of each
+// kind of pass to measured samples.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/passes.h"

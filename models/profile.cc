@@ -1,4 +1,6 @@
-// Reading measured profiles and making Programs and Costs of them.
+// Reads measured profiles and makes a Program and Costs of them: forward, one backward op before
+// each gradient's ready time, the optimizer, and the collective times where the profile has them.
+// Times are scaled to the step that was measured without communication.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/profile.h"

@@ -1,4 +1,5 @@
-// Scaling one part of Costs.
+// Multiplies one part of Costs (a rate, a latency, the host) by a factor, for questions of the
+// kind "what if the network were twice as fast".
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/scaled_costs.h"

@@ -1,4 +1,5 @@
-// Replacing timed work by repetitions of a unit kernel.
+// Replaces work that is only known by its duration with repetitions of a unit kernel, so that a
+// real machine can execute a Program whose kernels nobody has.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/stand_in.h"

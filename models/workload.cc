@@ -1,4 +1,5 @@
-// Finding out what a workload's name means, and loading it.
+// Finds out what the name of a workload means (a model of the zoo, a shipped profile, or a file
+// with a program, a profile or a plan) and loads it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/workload.h"

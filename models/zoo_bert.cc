@@ -1,4 +1,5 @@
-// BERT as in Hugging Face's BertModel: encoder and pooler, no head for masked words.
+// BERT as in Hugging Face's BertModel, with encoder and pooler but without the head for masked
+// words: base and large, layer by layer with the sizes of the published configurations.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/zoo_families.h"
@@ -10,12 +11,12 @@
 namespace dovetail::models::zoo {
 namespace {
 
-constexpr std::int64_t kVocabulary = 30'522;
-constexpr std::int64_t kPositions = 512;
+constexpr std::int64_t kBertVocabulary = 30'522;
+constexpr std::int64_t kBertPositions = 512;
 constexpr std::int64_t kTokenTypes = 2;
-constexpr double kGeluFlop = 10;  // with its error function
+constexpr double kErfGeluFlop = 10;  // with its error function
 
-struct Architecture {
+struct BertArchitecture {
   std::int64_t layers, width, heads, inner;
 };
 
@@ -24,14 +25,15 @@ Value embeddings(Builder& b, std::int64_t width) {
   const auto look_up = [&](const std::string& table, std::int64_t entries) {
     return embedding(b, name + table, {.entries = entries, .width = width}, b.tokens()).out;
   };
-  const Value word = look_up("word_embeddings", kVocabulary);
-  const Value position = look_up("position_embeddings", kPositions);
+  const Value word = look_up("word_embeddings", kBertVocabulary);
+  const Value position = look_up("position_embeddings", kBertPositions);
   const Value type = look_up("token_type_embeddings", kTokenTypes);
   return norm(b, name + "LayerNorm", NormKind::Layer, sum(b, name + "add", {word, position, type}));
 }
 
 // Post-norm: the norm follows the residual sum.
-Value encoder_layer(Builder& b, const std::string& name, const Architecture& a, const Value& in) {
+Value encoder_layer(Builder& b, const std::string& name, const BertArchitecture& a,
+                    const Value& in) {
   const LinearShape square{.in = a.width, .out = a.width};
   const Value query = linear(b, name + "attention.self.query", square, in);
   const Value key = linear(b, name + "attention.self.key", square, in);
@@ -45,13 +47,13 @@ Value encoder_layer(Builder& b, const std::string& name, const Architecture& a, 
   x = linear(b, name + "intermediate.dense", {.in = a.width, .out = a.inner}, middle);
   x = pointwise(
       b, name + "intermediate.gelu",
-      {.inputs = {x}, .out = x.shape, .saved = Saved::Input, .flop_per_element = kGeluFlop});
+      {.inputs = {x}, .out = x.shape, .saved = Saved::Input, .flop_per_element = kErfGeluFlop});
   x = linear(b, name + "output.dense", {.in = a.inner, .out = a.width}, x);
   return norm(b, name + "output.LayerNorm", NormKind::Layer,
               sum(b, name + "output.add", {x, middle}));
 }
 
-Value bert(Builder& b, const Architecture& a) {
+Value bert(Builder& b, const BertArchitecture& a) {
   Value x = embeddings(b, a.width);
   for (std::int64_t i = 0; i < a.layers; ++i) {
     x = encoder_layer(b, "encoder.layer." + std::to_string(i) + ".", a, x);
@@ -63,9 +65,9 @@ Value bert(Builder& b, const Architecture& a) {
   return pointwise(b, "pooler.tanh", {.inputs = {x}, .out = x.shape, .saved = Saved::Output});
 }
 
-Model model(ZooEntry entry, const Architecture& architecture) {
+Model bert_model(ZooEntry entry, const BertArchitecture& architecture) {
   entry.sequence = 128;
-  entry.sequence_limit = kPositions;
+  entry.sequence_limit = kBertPositions;
   entry.source += " in Hugging Face's BertModel with pooler; Devlin et al., arXiv 1810.04805";
   return {.entry = std::move(entry),
           .forward = [architecture](Builder& b) { return bert(b, architecture); }};
@@ -75,18 +77,18 @@ Model model(ZooEntry entry, const Architecture& architecture) {
 
 std::vector<Model> bert_models() {
   return {
-      model({.name = "bert_base",
-             .parameters = 109'482'240,
-             .gradients = 199,
-             .batch = 32,
-             .source = "bert-base-uncased"},
-            {.layers = 12, .width = 768, .heads = 12, .inner = 3072}),
-      model({.name = "bert_large",
-             .parameters = 335'141'888,
-             .gradients = 391,
-             .batch = 16,
-             .source = "bert-large-uncased"},
-            {.layers = 24, .width = 1024, .heads = 16, .inner = 4096}),
+      bert_model({.name = "bert_base",
+                  .parameters = 109'482'240,
+                  .gradients = 199,
+                  .batch = 32,
+                  .source = "bert-base-uncased"},
+                 {.layers = 12, .width = 768, .heads = 12, .inner = 3072}),
+      bert_model({.name = "bert_large",
+                  .parameters = 335'141'888,
+                  .gradients = 391,
+                  .batch = 16,
+                  .source = "bert-large-uncased"},
+                 {.layers = 24, .width = 1024, .heads = 16, .inner = 4096}),
   };
 }
 

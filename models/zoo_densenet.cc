@@ -13,8 +13,6 @@
 namespace dovetail::models::zoo {
 namespace {
 
-constexpr std::int64_t kImageSide = 224;
-constexpr std::int64_t kClasses = 1000;
 constexpr std::int64_t kFirstChannels = 64;
 constexpr std::int64_t kGrowth = 32;
 constexpr std::int64_t kBottleneck = 4 * kGrowth;
@@ -47,7 +45,7 @@ Value transition(Builder& b, const std::string& name, const Value& in) {
 }
 
 Value densenet201(Builder& b) {
-  Value x = conv(b, "features.conv0", image_batch(b, 3, kImageSide), kFirstChannels,
+  Value x = conv(b, "features.conv0", image_batch(b, 3, kImageNetSide), kFirstChannels,
                  {.height = 7, .width = 7, .stride = 2});
   x = norm_relu(b, "features.norm0", "features.relu0", x);
   x = pool(b, "features.pool0", x, {.kernel = {.height = 3, .width = 3, .stride = 2}});
@@ -58,7 +56,7 @@ Value densenet201(Builder& b) {
   }
   x = norm_relu(b, "features.norm5", "relu", x);
   x = global_pool(b, "avgpool", x);
-  return linear(b, "classifier", {.in = x.shape[1], .out = kClasses}, x);
+  return linear(b, "classifier", {.in = x.shape[1], .out = kImageNetClasses}, x);
 }
 
 }  // namespace

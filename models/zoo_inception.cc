@@ -21,7 +21,6 @@
 namespace dovetail::models::zoo {
 namespace {
 
-constexpr std::int64_t kClasses = 1000;
 constexpr std::int64_t kMaxPool = 0;  // instead of a number of channels
 constexpr std::int64_t kAveragePool = -1;
 
@@ -57,7 +56,7 @@ Value run_row(Builder& b, const std::string& name, const Row& row, const Value& 
   return pool(b, name, in, {.kind = kind, .kernel = row.kernel});
 }
 
-Value block(Builder& b, const std::string& name, const Value& in, std::span<const Row> table) {
+Value block_of(Builder& b, const std::string& name, const Value& in, std::span<const Row> table) {
   std::map<std::string_view, Value> values{{"", in}};
   std::vector<Value> ends;
   for (const Row& row : table) {
@@ -113,13 +112,13 @@ Value googlenet(Builder& b) {
   for (const GoogleNetBlock& row : kGoogleNet) {
     const std::string name(row.name);
     if (row.one > 0) {
-      x = block(b, name, x, googlenet_table(row));
+      x = block_of(b, name, x, googlenet_table(row));
     } else {
       x = halve(name, x, row.name == "maxpool3" ? k3x3Half : k2x2Half);
     }
   }
   x = global_pool(b, "avgpool", x);
-  return linear(b, "fc", {.in = x.shape[1], .out = kClasses}, x);
+  return linear(b, "fc", {.in = x.shape[1], .out = kImageNetClasses}, x);
 }
 
 // ---- Inception-v4 ----------------------------------------------------------------------------
@@ -186,10 +185,10 @@ Value inception_v4(Builder& b) {
   Value x = image_batch(b, 3, 299);
   for (const Row& row : kStem) x = basic_conv(b, next(), x, row.channels, row.kernel);
   for (const Repeat& repeat : kInceptionV4) {
-    for (int i = 0; i < repeat.times; ++i) x = block(b, next(), x, repeat.table);
+    for (int i = 0; i < repeat.times; ++i) x = block_of(b, next(), x, repeat.table);
   }
   x = global_pool(b, "avg_pool", x);
-  return linear(b, "last_linear", {.in = x.shape[1], .out = kClasses}, x);
+  return linear(b, "last_linear", {.in = x.shape[1], .out = kImageNetClasses}, x);
 }
 
 }  // namespace

@@ -32,6 +32,10 @@
 
 namespace dovetail::models::zoo {
 
+// A picture of ImageNet, the number of its classes.
+inline constexpr std::int64_t kImageNetSide = 224;
+inline constexpr std::int64_t kImageNetClasses = 1000;
+
 enum class Bias { No, Yes };
 
 // ---- layers with weights ---------------------------------------------------------------------

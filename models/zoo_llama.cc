@@ -19,11 +19,11 @@
 namespace dovetail::models::zoo {
 namespace {
 
-constexpr std::int64_t kVocabulary = 32'000;
+constexpr std::int64_t kLlamaVocabulary = 32'000;
 constexpr double kRotaryFlop = 6;  // two products and a sum per element, for cosine and sine
 constexpr double kGatedFlop = 6;   // silu(gate) * up
 
-struct Architecture {
+struct LlamaArchitecture {
   std::int64_t layers, width, inner, heads, key_value_heads;
   std::int64_t experts = 0;  // 0: one plain MLP
   std::int64_t experts_per_token = 0;
@@ -45,7 +45,7 @@ LinearShape unbiased(std::int64_t in, std::int64_t out) {
   return {.in = in, .out = out, .bias = Bias::No};
 }
 
-GatedMlp declare_mlp(Builder& b, const std::string& name, const Architecture& a) {
+GatedMlp declare_mlp(Builder& b, const std::string& name, const LlamaArchitecture& a) {
   return {.name = name,
           .gate = declare_linear(b, name + "gate_proj", unbiased(a.width, a.inner)),
           .up = declare_linear(b, name + "up_proj", unbiased(a.width, a.inner)),
@@ -53,14 +53,14 @@ GatedMlp declare_mlp(Builder& b, const std::string& name, const Architecture& a)
 }
 
 // Mixtral calls gate, down and up w1, w2 and w3, and defines them in that order.
-GatedMlp declare_expert(Builder& b, const std::string& name, const Architecture& a) {
+GatedMlp declare_expert(Builder& b, const std::string& name, const LlamaArchitecture& a) {
   Linear w1 = declare_linear(b, name + "w1", unbiased(a.width, a.inner));
   Linear w2 = declare_linear(b, name + "w2", unbiased(a.inner, a.width));
   Linear w3 = declare_linear(b, name + "w3", unbiased(a.width, a.inner));
   return {.name = name, .gate = std::move(w1), .up = std::move(w3), .down = std::move(w2)};
 }
 
-Block declare_block(Builder& b, const std::string& name, const Architecture& a) {
+Block declare_block(Builder& b, const std::string& name, const LlamaArchitecture& a) {
   const std::int64_t kv_width = a.width / a.heads * a.key_value_heads;
   Block block{.name = name,
               .q = declare_linear(b, name + "self_attn.q_proj", unbiased(a.width, a.width)),
@@ -86,7 +86,7 @@ Block declare_block(Builder& b, const std::string& name, const Architecture& a) 
   return block;
 }
 
-Value self_attention(Builder& b, const Block& block, const Architecture& a, const Value& in) {
+Value self_attention(Builder& b, const Block& block, const LlamaArchitecture& a, const Value& in) {
   const std::string name = block.name + "self_attn";
   const auto rotate = [&](const std::string& what, const Value& x) {
     return pointwise(b, name + what,
@@ -114,7 +114,7 @@ Value gated_mlp(Builder& b, const GatedMlp& mlp, const Value& in) {
 }
 
 // Router, gather of each expert's tokens, the experts, and the weighted sum of what they return.
-Value experts(Builder& b, const Block& block, const Architecture& a, const Value& in) {
+Value experts(Builder& b, const Block& block, const LlamaArchitecture& a, const Value& in) {
   const std::string name = block.name + "block_sparse_moe.";
   const Value scores = apply(b, *block.router, in);
   // Softmax over the experts; picking the two best moves next to nothing.
@@ -142,7 +142,7 @@ Value experts(Builder& b, const Block& block, const Architecture& a, const Value
                    {.inputs = std::move(returned), .out = in.shape, .saved = Saved::Input});
 }
 
-Value transform(Builder& b, const Block& block, const Architecture& a, const Value& in) {
+Value transform(Builder& b, const Block& block, const LlamaArchitecture& a, const Value& in) {
   Value x = self_attention(b, block, a, apply(b, block.input_norm, in));
   const Value middle = sum(b, block.name + "attention_add", {x, in});
   x = apply(b, block.post_attention_norm, middle);
@@ -150,19 +150,19 @@ Value transform(Builder& b, const Block& block, const Architecture& a, const Val
   return sum(b, block.name + "mlp_add", {x, middle});
 }
 
-Value decoder(Builder& b, const Architecture& a) {
-  Value x =
-      embedding(b, "model.embed_tokens", {.entries = kVocabulary, .width = a.width}, b.tokens())
-          .out;
+Value decoder(Builder& b, const LlamaArchitecture& a) {
+  Value x = embedding(b, "model.embed_tokens", {.entries = kLlamaVocabulary, .width = a.width},
+                      b.tokens())
+                .out;
   for (std::int64_t i = 0; i < a.layers; ++i) {
     const Block block = declare_block(b, "model.layers." + std::to_string(i) + ".", a);
     x = transform(b, block, a, x);
   }
   x = norm(b, "model.norm", NormKind::Rms, x);
-  return linear(b, "lm_head", unbiased(a.width, kVocabulary), x);
+  return linear(b, "lm_head", unbiased(a.width, kLlamaVocabulary), x);
 }
 
-Model model(ZooEntry entry, const Architecture& architecture) {
+Model llama_model(ZooEntry entry, const LlamaArchitecture& architecture) {
   entry.batch = 1;
   entry.sequence = 4096;
   return {.entry = std::move(entry),
@@ -174,28 +174,30 @@ Model model(ZooEntry entry, const Architecture& architecture) {
 std::vector<Model> llama_models() {
   const std::string llama = " in Hugging Face's LlamaForCausalLM; Touvron et al., arXiv 2307.09288";
   return {
-      model({.name = "llama2_7b",
-             .parameters = 6'738'415'616,
-             .gradients = 291,
-             .source = "meta-llama/Llama-2-7b" + llama},
-            {.layers = 32, .width = 4096, .inner = 11'008, .heads = 32, .key_value_heads = 32}),
-      model({.name = "llama2_70b",
-             .parameters = 68'976'648'192,
-             .gradients = 723,
-             .source = "meta-llama/Llama-2-70b" + llama},
-            {.layers = 80, .width = 8192, .inner = 28'672, .heads = 64, .key_value_heads = 8}),
-      model({.name = "mixtral_8x7b",
-             .parameters = 46'702'792'704,
-             .gradients = 995,
-             .source = "mistralai/Mixtral-8x7B-v0.1 in Hugging Face's MixtralForCausalLM; "
-                       "Jiang et al., arXiv 2401.04088"},
-            {.layers = 32,
-             .width = 4096,
-             .inner = 14'336,
-             .heads = 32,
-             .key_value_heads = 8,
-             .experts = 8,
-             .experts_per_token = 2}),
+      llama_model(
+          {.name = "llama2_7b",
+           .parameters = 6'738'415'616,
+           .gradients = 291,
+           .source = "meta-llama/Llama-2-7b" + llama},
+          {.layers = 32, .width = 4096, .inner = 11'008, .heads = 32, .key_value_heads = 32}),
+      llama_model(
+          {.name = "llama2_70b",
+           .parameters = 68'976'648'192,
+           .gradients = 723,
+           .source = "meta-llama/Llama-2-70b" + llama},
+          {.layers = 80, .width = 8192, .inner = 28'672, .heads = 64, .key_value_heads = 8}),
+      llama_model({.name = "mixtral_8x7b",
+                   .parameters = 46'702'792'704,
+                   .gradients = 995,
+                   .source = "mistralai/Mixtral-8x7B-v0.1 in Hugging Face's MixtralForCausalLM; "
+                             "Jiang et al., arXiv 2401.04088"},
+                  {.layers = 32,
+                   .width = 4096,
+                   .inner = 14'336,
+                   .heads = 32,
+                   .key_value_heads = 8,
+                   .experts = 8,
+                   .experts_per_token = 2}),
   };
 }
 

@@ -15,12 +15,9 @@
 namespace dovetail::models::zoo {
 namespace {
 
-constexpr std::int64_t kImageSide = 224;
-constexpr std::int64_t kClasses = 1000;
-
-enum class Block { Basic, Bottleneck };
-struct Architecture {
-  Block block = Block::Basic;
+enum class ResidualBlock { Basic, Bottleneck };
+struct ResNetArchitecture {
+  ResidualBlock block = ResidualBlock::Basic;
   std::array<int, 4> depths{};  // blocks per stage
 };
 
@@ -29,9 +26,9 @@ Value conv_bn(Builder& b, const std::string& conv_name, const std::string& bn_na
   return norm(b, bn_name, NormKind::Batch, conv(b, conv_name, in, channels, kernel));
 }
 
-Value residual_block(Builder& b, const std::string& name, Block kind, const Value& in,
+Value residual_block(Builder& b, const std::string& name, ResidualBlock kind, const Value& in,
                      std::int64_t width, std::int64_t stride) {
-  const std::int64_t expansion = kind == Block::Bottleneck ? 4 : 1;
+  const std::int64_t expansion = kind == ResidualBlock::Bottleneck ? 4 : 1;
   struct Step {
     std::int64_t channels;
     Kernel kernel;
@@ -40,7 +37,7 @@ Value residual_block(Builder& b, const std::string& name, Block kind, const Valu
   const Kernel three{.height = 3, .width = 3};
   const Kernel strided{.height = 3, .width = 3, .stride = stride};
   const std::vector<Step> steps =
-      kind == Block::Basic
+      kind == ResidualBlock::Basic
           ? std::vector<Step>{{width, strided}, {width, three}}
           : std::vector<Step>{{width, one}, {width, strided}, {width * expansion, one}};
   Value x = in;
@@ -58,8 +55,8 @@ Value residual_block(Builder& b, const std::string& name, Block kind, const Valu
   return relu(b, name + "relu", sum(b, name + "add", {x, shortcut}));
 }
 
-Value resnet(Builder& b, const Architecture& architecture) {
-  Value x = conv_bn(b, "conv1", "bn1", image_batch(b, 3, kImageSide), 64,
+Value resnet(Builder& b, const ResNetArchitecture& architecture) {
+  Value x = conv_bn(b, "conv1", "bn1", image_batch(b, 3, kImageNetSide), 64,
                     {.height = 7, .width = 7, .stride = 2});
   x = relu(b, "relu", x);
   x = pool(b, "maxpool", x, {.kernel = {.height = 3, .width = 3, .stride = 2}});
@@ -74,10 +71,10 @@ Value resnet(Builder& b, const Architecture& architecture) {
     width *= 2;
   }
   x = global_pool(b, "avgpool", x);
-  return linear(b, "fc", {.in = x.shape[1], .out = kClasses}, x);
+  return linear(b, "fc", {.in = x.shape[1], .out = kImageNetClasses}, x);
 }
 
-Model model(ZooEntry entry, const Architecture& architecture) {
+Model resnet_model(ZooEntry entry, const ResNetArchitecture& architecture) {
   entry.source = "torchvision resnet.py; He et al., arXiv 1512.03385";
   return {.entry = std::move(entry),
           .forward = [architecture](Builder& b) { return resnet(b, architecture); }};
@@ -87,12 +84,12 @@ Model model(ZooEntry entry, const Architecture& architecture) {
 
 std::vector<Model> resnet_models() {
   return {
-      model({.name = "resnet18", .parameters = 11'689'512, .gradients = 62, .batch = 64},
-            {.block = Block::Basic, .depths = {2, 2, 2, 2}}),
-      model({.name = "resnet50", .parameters = 25'557'032, .gradients = 161, .batch = 64},
-            {.block = Block::Bottleneck, .depths = {3, 4, 6, 3}}),
-      model({.name = "resnet152", .parameters = 60'192'808, .gradients = 467, .batch = 32},
-            {.block = Block::Bottleneck, .depths = {3, 8, 36, 3}}),
+      resnet_model({.name = "resnet18", .parameters = 11'689'512, .gradients = 62, .batch = 64},
+                   {.block = ResidualBlock::Basic, .depths = {2, 2, 2, 2}}),
+      resnet_model({.name = "resnet50", .parameters = 25'557'032, .gradients = 161, .batch = 64},
+                   {.block = ResidualBlock::Bottleneck, .depths = {3, 4, 6, 3}}),
+      resnet_model({.name = "resnet152", .parameters = 60'192'808, .gradients = 467, .batch = 32},
+                   {.block = ResidualBlock::Bottleneck, .depths = {3, 8, 36, 3}}),
   };
 }
 

@@ -1,4 +1,5 @@
-// VGG-16, configuration D without batch norm, as in torchvision/models/vgg.py.
+// VGG-16, configuration D without batch norm, as in torchvision/models/vgg.py: a few very large
+// linear layers behind small convolutions, so that two gradients hold most of the bytes.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/zoo_families.h"
@@ -10,7 +11,6 @@
 namespace dovetail::models::zoo {
 namespace {
 
-constexpr std::int64_t kImageSide = 224;
 // Channels of the 3x3 convolutions, each followed by a ReLU; kPool halves the image.
 constexpr int kPool = 0;
 constexpr std::array kFeatures{64,    64,  kPool, 128, 128,   kPool, 256, 256, 256,
@@ -20,7 +20,7 @@ constexpr std::array<std::int64_t, 3> kClassifier{4096, 4096, 1000};
 // Layers are numbered as in an nn.Sequential: a convolution and its ReLU take two numbers, a pool
 // takes one; in the classifier a linear layer, its ReLU and its dropout take three.
 Value vgg16(Builder& b) {
-  Value x = image_batch(b, 3, kImageSide);
+  Value x = image_batch(b, 3, kImageNetSide);
   int number = 0;
   const auto next = [&number] { return "features." + std::to_string(number++); };
   for (const int channels : kFeatures) {

@@ -1,4 +1,6 @@
-// Cutting stalls at every moment at which something of the rank's collectives changes.
+// Finds what each moment of a stall waited for. The stall is cut wherever a collective of the rank
+// starts, begins to move bytes or ends; between two cuts the cause cannot change, so it is judged
+// once per piece, and the pieces add up to the stall.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "report/causes.h"

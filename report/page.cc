@@ -1,4 +1,6 @@
-// Filling in the page.
+// Fills the HTML template of a report: style, script, chart library, and the figures as JSON. Each
+// placeholder is replaced once, and what was filled in is not searched again, so that no name in
+// the figures can become markup.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "report/page.h"

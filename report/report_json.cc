@@ -1,4 +1,5 @@
-// A Report as JSON, schema dovetail.report/1 (docs/schemas/report.schema.json).
+// Writes a Report as JSON, schema dovetail.report/1 (docs/schemas/report.schema.json), and finds
+// the range of a curve in which its points are as good as the best one.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>

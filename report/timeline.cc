@@ -1,4 +1,6 @@
-// Laying out one step.
+// Lays out the median step of a trace for drawing: rows for the streams of each rank shown, spans
+// clipped to the step's window, the ready times of the gradients in each bucket, and the cause of
+// every stall.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "report/timeline.h"

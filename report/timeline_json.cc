@@ -1,4 +1,5 @@
-// Writing a Timeline. Keys that say nothing of a span are left out: there are thousands of them.
+// Writes a Timeline as JSON. Keys that say nothing of a span are left out, since there are
+// thousands of spans.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "report/timeline_json.h"

@@ -1,4 +1,4 @@
-// A Timeline as JSON, part of dovetail.report/1.
+// A Timeline as JSON: the part of schema dovetail.report/1 that the page draws.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

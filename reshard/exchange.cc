@@ -1,4 +1,6 @@
-// Matching the parts that ranks hold with the parts that ranks need.
+// Matches the parts of a tensor that ranks hold with the parts that ranks need. The parts of a
+// layout are the cells of a regular grid, so the few cells that share elements with a box are
+// computed, not searched for.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "reshard/exchange.h"

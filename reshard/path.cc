@@ -1,4 +1,6 @@
-// Dijkstra's search over layouts, and the fixed order for comparison.
+// Dijkstra's search for the cheapest sequence of moves between two layouts, and the fixed order of
+// moves that it is compared with. Layouts are made when the search reaches them; an exchange is
+// only counted where it could still beat the best way known.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "reshard/path.h"

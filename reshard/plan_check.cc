@@ -1,4 +1,5 @@
-// Whether the steps of all ranks fit together, and a plan as text.
+// Checks that the steps of all ranks of a reshard fit together (every message has a sender and a
+// receiver of the same size, every group meets in the same collective), and prints a plan as text.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "reshard/plan.h"
@@ -111,13 +112,13 @@ class Matcher {
   std::map<std::pair<GroupId, Rank>, std::size_t> sizes_;
 };
 
-std::string text_of(const std::vector<Box>& boxes) {
+std::string step_text(const std::vector<Box>& boxes) {
   std::string text;
   for (const Box& box : boxes) text += " " + to_string(box);
   return text;
 }
 
-std::string text_of(const Shape& shape) {
+std::string step_text(const Shape& shape) {
   std::string text;
   for (const std::int64_t extent : shape) {
     text += (text.empty() ? "" : "x") + std::to_string(extent);
@@ -127,7 +128,7 @@ std::string text_of(const Shape& shape) {
 
 void describe_step(std::ostream& out, const ReshardPlan& plan, const Step& step) {
   visit(
-      step, [&](const Begin& begin) { out << "begin " << text_of(begin.shape); },
+      step, [&](const Begin& begin) { out << "begin " << step_text(begin.shape); },
       [&](const CopyPart& copy) {
         out << "copy " << to_string(copy.from) << " to " << to_string(copy.to);
       },
@@ -141,7 +142,7 @@ void describe_step(std::ostream& out, const ReshardPlan& plan, const Step& step)
         const auto group = std::ranges::find(plan.groups, collect.group, &ProcessGroup::id);
         out << schedule::to_string(collect.kind) << " over "
             << (group == plan.groups.end() ? "?" : group->name) << "  out"
-            << text_of(collect.outgoing) << "  in" << text_of(collect.incoming);
+            << step_text(collect.outgoing) << "  in" << step_text(collect.incoming);
       },
       [&](const Finish&) { out << "finish"; });
 }

@@ -1,4 +1,5 @@
-// Which single moves exist, and what they cost.
+// Lists the single moves that are possible from a layout, and computes what each costs by the
+// formulas in the header.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "reshard/transitions.h"

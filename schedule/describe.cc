@@ -1,4 +1,6 @@
-// Naming commands.
+// Gives each command of a plan the name, phase, sizes and tensors under which traces and reports
+// show it, in one walk over the commands of each role: what a wait waits for follows from the
+// events recorded before it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/describe.h"

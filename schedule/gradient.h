@@ -1,4 +1,5 @@
-// Which tensors hold gradients: those of a micro-step, and their sums over micro-steps.
+// Which tensors hold gradients: those of a micro-step, and their sums over micro-steps. Layout,
+// lowering and the verifier ask the same question, so it is answered once.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,4 +1,4 @@
-// Sizes of commands.
+// Sizes of collectives, copies and scalings on a bucket, from its layout.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/moved_bytes.h"

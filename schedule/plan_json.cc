@@ -1,4 +1,6 @@
-// Reading and writing of plan files.
+// Reads and writes plans (a Schedule with its Program and what was predicted for it) as JSON.
+// Buckets, gradients and ops are named, not numbered, so that a person can edit the file; every
+// decision that is not the default has a key.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/plan_json.h"

@@ -1,4 +1,4 @@
-// How the values of this room look on a terminal.
+// Prints Programs, Schedules and commands as aligned text, one line per thing.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/print.h"

@@ -1,4 +1,5 @@
-// Sizes and work of a Program's parts, and the check that it means something.
+// Sizes and work of ops and tensors, and problems(): every reason why a Program is not sound, from
+// a group without ranks to an op that reads what nobody has written yet.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/program.h"

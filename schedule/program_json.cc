@@ -1,4 +1,6 @@
-// Reading and writing of Programs as JSON.
+// Reads and writes Programs as JSON. Whatever a file says, the reader returns a Program without
+// problems() or throws: sizes are limited before they are multiplied, and every name is resolved
+// here.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/program_json.h"

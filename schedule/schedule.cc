@@ -1,4 +1,4 @@
-// Words and sizes of Schedules and ScheduledPrograms.
+// Sizes of buckets, and look-ups in a ScheduledProgram.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/schedule.h"

@@ -1,4 +1,5 @@
-// Which buckets of a Schedule are sharded: reduce-scattered, each rank updating its part.
+// Which buckets of a Schedule are sharded: reduce-scattered, so that each rank holds and updates
+// only its part of the parameters, which are gathered again afterwards.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,4 +1,6 @@
-// One walk over the commands of each role.
+// Numbers what is communicated and finds who takes part, in one walk over the commands of each
+// role. Collectives are counted per process group, stream and direction; the n-th of one role
+// meets the n-th of every other role with ranks in the same instance of the group.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/transfers.h"

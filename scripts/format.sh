@@ -7,6 +7,6 @@ cd "$(dirname "$0")/.."
 
 mode=(-i)
 [[ ${1:-} == --check ]] && mode=(--dry-run -Werror)
-find base schedule traces models imports frameworks step sim search diagnose exec report cli tests bench scripts \
+find . \( -path './build*' -o -path ./third_party -o -path ./.git \) -prune -o \
   \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) -print0 |
   sort -z | xargs -0 -r -n 16 -P "$(nproc)" clang-format "${mode[@]}"

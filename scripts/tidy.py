@@ -1,11 +1,9 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over every .cc file of the rooms, several files at a time.
 
-Files are read together where they can be (unity_groups.py): a group is a file that includes them,
-read with the definitions and folders that any of them is compiled with. A group that the compiler
-rejects all the same is checked file by file, which is only slower. With a plug-in (tidy_own_code.cc) the
-checks pass over the standard library's declarations: a fifth of the time. It needs the headers of
-clang-tidy (libclang-14-dev and llvm-14-dev); without them everything is read, with the same findings.
+The build is configured with DOVETAIL_UNITY (preset `tidy`), so that a batch of files of one folder is read as one. With
+a plug-in (tidy_own_code.cc) the checks pass over the standard library's declarations: a fifth of the time. It needs the
+headers of clang-tidy (libclang-14-dev and llvm-14-dev); without them everything is read, with the same findings.
 
   scripts/tidy.py BUILD_DIR           reads BUILD_DIR/compile_commands.json; exit 1 if anything is found
   scripts/tidy.py BUILD_DIR exec sim  only these rooms
@@ -23,11 +21,11 @@ import shutil
 import subprocess
 import sys
 
-import unity_groups
+import check_layers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-ROOMS = ["base", "schedule", "traces", "models", "imports", "frameworks", "step", "sim", "search", "diagnose", "exec", "report", "cli"]
-LARGEST_GROUP = 20
+ROOMS = [room for room in check_layers.ALLOWED_ROOMS if room not in ("tests", "bench")]
+INCLUDED = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 HEADERS = "/(" + "|".join([*ROOMS, "tests", "bench"]) + r")/[^ ]*\.(h|cc)$"
 
 
@@ -45,38 +43,23 @@ def compile_flags(entry):
     return tuple(flags)
 
 
-def find_files(build, rooms):
-    """Path -> flags, of every .cc file of these rooms. All are there, or the run is no proof."""
-    entries = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
-    flags = {os.path.relpath(entry["file"], ROOT): compile_flags(entry) for entry in entries}
-    files = {}
+def find_units(build, rooms):
+    """(path, flags) of what is compiled of these rooms: batches, and files by themselves. Every file is in one, or the
+    run is no proof."""
+    units, found = {}, set()
+    for entry in json.loads((build / "compile_commands.json").read_text(encoding="utf-8")):
+        path = pathlib.Path(entry["file"])
+        is_batch = path.is_relative_to(build)
+        room = path.relative_to(build if is_batch else ROOT).parts[0]
+        if room in rooms and path not in units and (not is_batch or path.parent.name == "Unity"):
+            units[path] = compile_flags(entry)
+            found.update(INCLUDED.findall(path.read_text(encoding="utf-8")) if is_batch else [str(path)])
     for room in rooms:
         for path in sorted((ROOT / room).rglob("*.cc")):
-            name = path.relative_to(ROOT).as_posix()
-            if name.startswith("exec/cuda/") and name != "exec/cuda/loader.cc":
-                continue  # needs the toolkit's headers, which few machines have
-            if name not in flags:
-                sys.exit(f"tidy: {name} is compiled by nothing")
-            files[name] = flags[name]
-    return files
-
-
-def merged_flags(many):
-    """Every flag of any of them once, but how to optimise, which changes no finding."""
-    merged = []
-    for flags in many:
-        words = iter(flags)
-        for word in words:
-            flag = (word, next(words)) if word == "-isystem" else (word,)
-            if flag not in merged and not re.fullmatch(r"-O\w|-g\w*", word):
-                merged.append(flag)
-    return tuple(word for flag in merged for word in flag)
-
-
-def make_groups(files):
-    """Pairs of flags and paths."""
-    return [(merged_flags(files[path] for path in members), members)
-            for members in unity_groups.make_groups(list(files), LARGEST_GROUP)]
+            # Of the CUDA module, what touches a device needs headers that few machines have.
+            if str(path) not in found and not path.is_relative_to(ROOT / "exec/cuda"):
+                sys.exit(f"tidy: {path.relative_to(ROOT)} is compiled by nothing")
+    return list(units.items()), len(found)
 
 
 def build_plugin(folder):
@@ -94,46 +77,29 @@ def build_plugin(folder):
 
 
 def tidy(path, flags, plugin):
-    """The findings in one file and what it includes, and whether the compiler accepted it."""
+    """Exit status and findings in one unit, with what it includes."""
     load, checks = [], "-bugprone-suspicious-include"
     if plugin:
         load, checks = [f"--load={plugin}"], checks + ",dovetail-own-code"
     command = ["clang-tidy", *load, "--quiet", f"--config-file={ROOT}/.clang-tidy", str(path),
                f"--header-filter={HEADERS}", f"--checks={checks}", "--", *flags, "-Wno-unknown-warning-option"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return result.returncode, result.stdout, "clang-diagnostic-error" in result.stdout
-
-
-def check_group(folder, plugin, index, flags, paths):
-    """Exit status and text of one group."""
-    if len(paths) > 1:
-        group = folder / f"group{index}.cc"
-        group.write_text("".join(f'#include "{path}"\n' for path in paths), encoding="utf-8")
-        status, text, rejected = tidy(group, flags, plugin)
-        if not rejected:
-            return status, text
-        reason = next(line for line in text.splitlines() if "clang-diagnostic-error" in line)
-        print(f"tidy: one by one, because {reason}", file=sys.stderr)
-    results = [tidy(ROOT / path, flags, plugin) for path in paths]
-    return max(status for status, _, _ in results), "".join(text for _, text, _ in results)
+    return result.returncode, result.stdout
 
 
 def main():
-    build = pathlib.Path(sys.argv[1])
-    groups = make_groups(find_files(build, sys.argv[2:] or ROOMS))
-    groups.sort(key=lambda group: -len(group[1]))
-    folder = build / "tidy"
-    folder.mkdir(exist_ok=True)
-    plugin = build_plugin(folder)
+    build = pathlib.Path(sys.argv[1]).resolve()
+    units, files = find_units(build, sys.argv[2:] or ROOMS)
+    units.sort(key=lambda unit: -unit[0].stat().st_size)
+    plugin = build_plugin(build)
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
-        runs = [pool.submit(check_group, folder, plugin, index, *group) for index, group in enumerate(groups)]
+        runs = [pool.submit(tidy, path, flags, plugin) for path, flags in units]
         for run in concurrent.futures.as_completed(runs):
             status, text = run.result()
             failed += status != 0
             print(text, end="", flush=True)
-    print(f"tidy: {sum(len(paths) for _, paths in groups)} files in {len(groups)} groups, "
-          f"{failed} groups with findings", file=sys.stderr)
+    print(f"tidy: {files} files in {len(units)} units, {failed} units with findings", file=sys.stderr)
     return 1 if failed else 0
 
 

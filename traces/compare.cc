@@ -1,4 +1,6 @@
-// Joins the median steps of two traces.
+// Joins the median steps of a predicted and a measured trace, command by command and rank by rank,
+// and cuts both steps into the same activities, whose differences add up to the difference of the
+// step times.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/compare.h"

@@ -1,4 +1,5 @@
-// A Comparison as aligned text and as JSON.
+// Prints a Comparison as aligned text, and writes it as JSON: the table of activities, then
+// collectives one by one, the ops that differ most, and what has no counterpart.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/json.h"

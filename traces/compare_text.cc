@@ -1,4 +1,4 @@
-// Aligned rows, and one side in words.
+// Aligned rows of text, and the line that says what one side of a comparison is.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/compare_text.h"

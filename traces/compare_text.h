@@ -1,4 +1,5 @@
-// What the texts of comparisons (compare.h) and differences (difference.h) have in common.
+// What the texts of comparisons (compare.h) and of differences (difference.h) have in common:
+// aligned rows of figures, and the line that introduces each side.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,4 +1,5 @@
-// Critical paths in words.
+// Prints a critical path: links that follow each other and do the same kind of work on one rank
+// are one line, with their share of the step.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/critical_path.h"

@@ -1,4 +1,6 @@
-// Joining two steps by what ran in them.
+// Finds what moved between the median steps of two traces that need not have a command in common:
+// spans are summed up by class (the name without its numbers, or the tensors that a collective
+// carries), and classes are joined by name.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/difference.h"

@@ -1,4 +1,4 @@
-// A Difference as JSON.
+// Writes a Difference as JSON.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/json.h"

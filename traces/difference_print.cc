@@ -1,4 +1,4 @@
-// A Difference as aligned text.
+// Prints a Difference as aligned text: the whole step, the compute stream, then what changed most.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/compare_text.h"

@@ -1,4 +1,6 @@
-// Sums over intervals.
+// Sums over the intervals in which a core was taken from its rank: the share of time, the length
+// of a typical burst, and what of a window was taken. Intervals are sorted and disjoint, so each
+// question is a binary search and a walk.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/disturbances.h"

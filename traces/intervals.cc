@@ -1,4 +1,4 @@
-// Union of intervals, and the part of one set that another does not cover.
+// Union, difference and length of sets of moments, each in one pass over sorted intervals.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/intervals.h"

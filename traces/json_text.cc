@@ -1,4 +1,6 @@
-// Numbers and escaped strings, appended to a text.
+// Appends numbers and escaped strings to a growing JSON text. Times are written exactly, digit by
+// digit from integers; what is no valid UTF-8 in a name is replaced, so that any trace gives a
+// file that parsers accept.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/json_text.h"

@@ -1,4 +1,6 @@
-// Step windows, breakdowns and exposed communication.
+// Derives the figures of a step from its spans: the window of each step, what the compute stream
+// did in it, and how much communication was exposed. All sums are of integer nanoseconds, and the
+// activities of a rank always add up to its window.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/metrics.h"

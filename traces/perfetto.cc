@@ -1,4 +1,5 @@
-// Laying out traces as processes and tracks, and their provenance.
+// Writes traces as one file for Perfetto: which process and track each span belongs to, its
+// arguments, the arrows between spans, and where each trace comes from.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/perfetto.h"

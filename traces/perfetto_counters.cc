@@ -1,4 +1,6 @@
-// Counters by a sweep over starts and ends.
+// Computes the counters of a rank (bytes in flight, bandwidth, exposed communication so far) as
+// step functions of time: each span adds its level at its start and takes it off at its end, and a
+// sweep over the sorted moments adds them up.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/perfetto_counters.h"

@@ -1,4 +1,4 @@
-// Writing events.
+// Appends the events of Chrome's trace format to a text, one function per kind of event.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/perfetto_events.h"

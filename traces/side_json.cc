@@ -1,4 +1,5 @@
-// One side of a comparison as JSON.
+// Writes one side of a comparison or difference as JSON: where the trace comes from, and the
+// figures of its median step.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/json.h"

@@ -1,4 +1,5 @@
-// Fills columns of time with characters.
+// Draws a trace as text: the window is cut into columns of equal time, each span adds its share to
+// the columns that it covers, and each column shows what filled most of it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/timeline.h"

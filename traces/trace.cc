@@ -1,4 +1,4 @@
-// Words of a Trace's enums and the lookup of its commands.
+// The words of a Trace's enumerations, and the look-up of a command by its id.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/trace.h"

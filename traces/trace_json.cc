@@ -1,4 +1,6 @@
-// Writing traces by hand and reading them strictly.
+// Reads and writes traces as JSON, exactly. Spans are written by hand (json_text.h), for there may
+// be a hundred thousand; the reader checks that steps, ranks, streams and commands exist and that
+// the spans of a stream do not overlap.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/trace_json.h"

@@ -1,4 +1,6 @@
-// Vector clocks over the streams of one role, carried along by all.
+// Computes which commands of one role are surely finished before another one begins, with a vector
+// clock per command. Streams and events of all roles carry what they know of that role, so that an
+// order which exists only by way of another rank (send, receive, send back) is found too.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/happens_before.h"

@@ -1,4 +1,6 @@
-// Filling the tables.
+// Fills the look-up tables of the verifier: tensors, ops, buckets and groups by id, and for each
+// gradient which reductions the original Program asks for and which op produces it in each
+// micro-step.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/index.h"

@@ -1,4 +1,8 @@
-// The walk over the commands and the state between two steps.
+// Walks over the commands of one role in the order in which the host issues them, and carries the
+// symbolic state of its memory from one to the next. What each kind of command does to that state
+// is in ops.cc (ops), transfers.cc (collectives, copies, scaling), gathers.cc (sharded parameters)
+// and reads.cc (what a reader must find); this file has the walk, the initial state, and the step
+// from one training step to the next.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/interpreter.h"

@@ -1,4 +1,7 @@
-// Tensors first, then debts, then ops: each is found in the plan by id, or by its name in a micro-step.
+// Compares the Program of a plan with the one that the user gave: tensors first, then the
+// reductions of gradients, then ops. Each part of the original is looked up in the plan by its id,
+// or by its name with the number of the micro-step; what is left over in the plan must be
+// something that lowering adds.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/kept.h"

@@ -1,4 +1,5 @@
-// The rules of buffers, bucket by bucket.
+// Checks the buffers of buckets one by one: every member inside its tensor and its buffer, no two
+// on each other, whole elements of one type, equal shards, and no tensor in two memories.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/layout.h"

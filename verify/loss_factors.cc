@@ -1,4 +1,6 @@
-// One walk over the Program in its own order, which is a valid serial execution.
+// Follows the factor of the loss through the Program in its own order, which is a valid serial
+// execution: each op hands on the factor of its inputs, and a receive takes that of the send which
+// it meets.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/loss_factors.h"

@@ -1,4 +1,5 @@
-// Cutting the tensors and numbering the cells.
+// Cuts tensors at the borders of all members of buckets, and numbers the resulting cells: one for
+// each piece and each place where it can lie. The interpreter then needs no arithmetic on ranges.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/memory.h"

@@ -1,4 +1,6 @@
-// What ops read and write.
+// What an op does to the symbolic memory: the part of the interpreter that checks what an op reads
+// and sets what its results hold. Gradients in the making, sums, sharded updates and everything
+// else are written by rules of their own.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/gradient.h"

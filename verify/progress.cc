@@ -1,4 +1,6 @@
-// The abstract run of all roles.
+// Plays the streams of all roles against each other, without data, until nothing moves. What
+// stands still then is either a collective that its peers never join or streams that wait in a
+// circle, and is reported as such.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/progress.h"

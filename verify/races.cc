@@ -1,4 +1,5 @@
-// The histories of cells.
+// Finds two accesses to one cell of memory that nothing orders. Only the last write and the latest
+// read per stream are kept: what is ordered behind those is ordered behind everything before them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/races.h"

@@ -1,8 +1,10 @@
-// What a reader must find in memory.
+// What an op must find where it reads a gradient: all micro-steps, reduced over every group that
+// the original asks for, times exactly the right factor. The part of the interpreter that words
+// each way in which this can fail.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "verify/interpreter.h"
 #include "schedule/visit.h"
+#include "verify/interpreter.h"
 
 #include <algorithm>
 

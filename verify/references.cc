@@ -1,4 +1,5 @@
-// References and op order.
+// Checks that the commands of a role name only ops, buckets, groups and tensors that exist, and
+// that each op reads from the same writer as in the Program's own order.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/references.h"

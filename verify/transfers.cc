@@ -1,4 +1,6 @@
-// What collectives, copies and scales do to buckets.
+// What collectives, copies and scaling do to the symbolic memory: the part of the interpreter that
+// reduces, gathers, packs and unpacks buckets, and reports a gradient that is reduced twice, too
+// early or too late.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/interpreter.h"

@@ -1,4 +1,5 @@
-// The pools of sets.
+// Numbers sets of contributions, so that the value of a cell is a few integers and two equal sets
+// are one number.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/value.h"

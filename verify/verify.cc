@@ -1,17 +1,18 @@
-// The parts of the proof, one after another.
+// Runs the parts of the proof one after another. References and layouts come first: if a command
+// names what does not exist, or a buffer cannot be, the later parts would have nothing to work on.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/verify.h"
 
 #include <deque>
 
-#include "verify/progress.h"
 #include "verify/index.h"
 #include "verify/interpreter.h"
 #include "verify/kept.h"
 #include "verify/layout.h"
 #include "verify/loss_factors.h"
 #include "verify/memory.h"
+#include "verify/progress.h"
 #include "verify/references.h"
 
 namespace dovetail::schedule {

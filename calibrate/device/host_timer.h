@@ -1,4 +1,5 @@
-// A backend around a backend that notes what each call costs the host.
+// A backend around another backend that notes how long each call takes the host, for calibrations
+// of launch costs.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,4 +1,6 @@
-// The cpu backend: plans at construction, then does as little as possible per command.
+// The cpu backend. Whatever can be decided before a step (buffers, transports, which call a
+// command is) is decided in the constructor, so that running a command is a look-up and an
+// enqueue.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cpu/backend.h"

@@ -1,4 +1,6 @@
-// The thread behind a communication stream.
+// A communication stream as a thread with a queue, and the events by which streams wait for each
+// other. An error on the thread is kept and thrown on the compute thread at its next wait, so that
+// a dead peer ends the step and does not hang it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cpu/comm_thread.h"

@@ -1,4 +1,6 @@
-// Gloo's rings behind Transport; its exceptions become DeviceErrors.
+// Runs collectives with Gloo instead of our own ring: opens one Gloo context per process group
+// over the session's store, and turns Gloo's exceptions into DeviceErrors that name the rank and
+// the call.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cpu/gloo.h"

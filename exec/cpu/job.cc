@@ -1,4 +1,5 @@
-// Session to Exchange and Ports.
+// Gives the cpu backend of a job what it needs from its launch session: a way to exchange messages
+// with the other ranks, and transports to them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cpu/job.h"

@@ -1,4 +1,5 @@
-// Eigen products and the streaming pass.
+// The work of ops on a processor: matrix products by Eigen, and streaming passes over memory that
+// move the bytes that the op is said to move.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cpu/kernels.h"
@@ -49,7 +50,7 @@ void reserve_gemm(const schedule::GemmWork& work, Workspace& workspace) {
   workspace.outputs.reserve(static_cast<std::size_t>(work.m * work.n));
 }
 
-std::int64_t elements(Bytes bytes) {
+std::int64_t float_elements(Bytes bytes) {
   return std::max<std::int64_t>(0, bytes.count()) / kBytesPerElement;
 }
 
@@ -68,7 +69,7 @@ void reserve(std::span<const schedule::Op> ops, Workspace& workspace) {
   for (const schedule::Op& op : ops) {
     schedule::visit(
         op.work, [&](const schedule::GemmWork& work) { reserve_gemm(work, workspace); },
-        [&](const schedule::MemoryWork& work) { step_elements += elements(work.bytes); },
+        [&](const schedule::MemoryWork& work) { step_elements += float_elements(work.bytes); },
         [&](const schedule::TimedWork&) {
           throw InputError(op.name +
                            ": the cpu backend cannot execute a recorded time; make the plan with "
@@ -95,7 +96,7 @@ void run_gemm(const schedule::GemmWork& work, Workspace& workspace) {
 
 void run_memory(Bytes bytes, Workspace& workspace) {
   const std::size_t ring = workspace.stream.size() / 2;
-  auto left = static_cast<std::size_t>(elements(bytes));
+  auto left = static_cast<std::size_t>(float_elements(bytes));
   while (left > 0) {
     const std::size_t count = std::min(left, ring - workspace.cursor);
     const float* x = workspace.stream.data() + workspace.cursor;

@@ -1,4 +1,5 @@
-// Plain loops: the matrices are tiny, exactness and order matter.
+// Products of small matrices in plain loops, for the training job: the order of additions is
+// fixed, so that every rank and every schedule gets the same bits.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cpu/matrix.h"

@@ -1,4 +1,5 @@
-// Allocation in whole pages.
+// Allocates floats in whole pages and touches each of them, so that no page fault falls into a
+// measurement.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cpu/memory.h"

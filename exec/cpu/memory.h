@@ -12,6 +12,8 @@
 
 namespace dovetail::exec::cpu {
 
+inline constexpr std::size_t kLineFloats = 16;  // of a cache line of 64 bytes
+
 // Page-aligned floats that only grow. Growing loses the content; fresh memory is zero and touched,
 // so that no page fault falls into a measurement.
 class Floats {

@@ -1,4 +1,5 @@
-// One absolute time per link.
+// A token bucket in user space that slows a link down to a given rate: one absolute time says when
+// the next byte may go, so that errors of single sleeps do not add up.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cpu/paced_link.h"

@@ -39,15 +39,15 @@ using ring::Inbound;
 using ring::kKinds;
 using ring::Position;
 
-constexpr std::array<char, 16> kMagic{"dovetail.ring/1"};
+constexpr std::array<char, 16> kRingMagic{"dovetail.ring/1"};
 
 // What a rank says when it connects to its successor.
-struct Hello {
+struct RingHello {
   std::array<char, 16> magic{};
   std::int32_t rank = 0;
 };
 
-std::string name_of(Rank rank) { return "rank " + std::to_string(rank.value); }
+std::string rank_name_of(Rank rank) { return "rank " + std::to_string(rank.value); }
 
 void add(std::span<float> target, const float* summand) {
   float* sum = target.data();
@@ -236,7 +236,7 @@ class Ring final : public Transport {
     return header_received_ < sizeof(Header) || in_.piece < course_.in.size();
   }
   [[noreturn]] void throw_closed(Rank peer, std::string_view label) const {
-    session_.throw_failure(name_of(peer) + " closed the connection", label);
+    session_.throw_failure(rank_name_of(peer) + " closed the connection", label);
   }
 
   void connect_neighbours();
@@ -389,7 +389,7 @@ void Ring::check_header(std::string_view label) const {
            kKinds[header.kind < kKinds.size() ? header.kind : 0] + " of " +
            std::to_string(header.elements) + " elements)";
   };
-  throw DeviceError(name_of(session_.rank()) + ": " + name_of(previous_rank_) + " runs " +
+  throw DeviceError(rank_name_of(session_.rank()) + ": " + rank_name_of(previous_rank_) + " runs " +
                     text(header_in_) + ", this rank " + text(course_.header) + " during " +
                     std::string(label));
 }
@@ -416,7 +416,7 @@ void Ring::wait_for_sockets(std::string_view label) {
   if (ready > 0 && fds[2].revents != 0) session_.throw_failure("a rank failed", label);
   if (ready == 0 && Clock::now() >= deadline) {
     const Rank peer = is_receiving() ? previous_rank_ : next_rank_;
-    session_.throw_failure("no byte moved between this rank and " + name_of(peer) + " for " +
+    session_.throw_failure("no byte moved between this rank and " + rank_name_of(peer) + " for " +
                                to_string(options_.deadline),
                            label);
   }
@@ -447,12 +447,12 @@ void Ring::connect_neighbours() {
   const int port = std::stoi(theirs.substr(space + 1));
   const launch::Wait wait{.deadline = Clock::now() + options_.patience,
                           .interrupt = session_.failure().fd()};
-  const Hello hello{.magic = kMagic, .rank = session_.rank().value};
+  const RingHello hello{.magic = kRingMagic, .rank = session_.rank().value};
   std::optional<Descriptor> next = launch::connect_to(host, static_cast<std::uint16_t>(port), wait);
   if (!next ||
       launch::send_all(*next, std::as_bytes(std::span(&hello, 1)), wait) != IoStatus::Done) {
     session_.throw_failure(
-        "no connection to " + name_of(next_rank_) + " at " + host + ":" + std::to_string(port),
+        "no connection to " + rank_name_of(next_rank_) + " at " + host + ":" + std::to_string(port),
         "the connection of the ring");
   }
   next_ = std::move(*next);
@@ -464,16 +464,16 @@ void Ring::connect_neighbours() {
 // Whoever else connects to our port is sent away.
 void Ring::accept_previous(const Descriptor& listener, const launch::Wait& wait) {
   while (std::optional<Descriptor> socket = launch::accept_from(listener, wait)) {
-    Hello hello;
+    RingHello hello;
     const auto bytes = std::as_writable_bytes(std::span(&hello, 1));
-    if (launch::receive_all(*socket, bytes, wait) != IoStatus::Done || hello.magic != kMagic ||
+    if (launch::receive_all(*socket, bytes, wait) != IoStatus::Done || hello.magic != kRingMagic ||
         hello.rank != previous_rank_.value) {
       continue;
     }
     previous_ = std::move(*socket);
     return;
   }
-  session_.throw_failure(name_of(previous_rank_) + " did not connect",
+  session_.throw_failure(rank_name_of(previous_rank_) + " did not connect",
                          "the connection of the ring");
 }
 

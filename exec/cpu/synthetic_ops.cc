@@ -1,4 +1,6 @@
-// Work, known values, and looks at what others made of them.
+// Ops that do the work of the plan's ops and write known values into gradients and parameters.
+// What ops and collectives made of the values is kept as the step runs and compared with the exact
+// result after it, outside the timed region.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cpu/synthetic_ops.h"
@@ -17,7 +19,6 @@
 namespace dovetail::exec::cpu {
 namespace {
 
-constexpr std::size_t kLineFloats = 16;  // 64 bytes
 using values::Combination;
 using values::Content;
 using values::Difference;

@@ -1,4 +1,5 @@
-// Layout of buckets and tensors; every block starts on a cache line.
+// Lays out the buckets and tensors of a rank in one block of memory: a member of a bucket in view
+// mode is a window of it, all else has memory of its own. Every block starts on a cache line.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cpu/tensor_memory.h"
@@ -19,7 +20,6 @@
 namespace dovetail::exec::cpu {
 namespace {
 
-constexpr std::size_t kLineFloats = 16;  // 64 bytes
 constexpr std::size_t kPageFloats = 1024;
 constexpr std::int64_t kFloatBytes = 4;
 
@@ -32,7 +32,7 @@ std::size_t floats(Bytes bytes, const std::string& what) {
   return static_cast<std::size_t>(bytes.count() / kFloatBytes);
 }
 
-std::string name_of(BucketId id) {
+std::string bucket_label(BucketId id) {
   std::ostringstream name;
   name << "bucket " << id;
   return name.str();
@@ -59,7 +59,7 @@ void TensorMemory::place_buckets(const schedule::ScheduledProgram& plan, Rank ra
 
 void TensorMemory::place_bucket(const schedule::BucketLayout& layout,
                                 const schedule::Program& program) {
-  const std::string name = name_of(layout.bucket);
+  const std::string name = bucket_label(layout.bucket);
   BucketPlace place;
   place.buffer = take(floats(layout.size, name));
   place.is_released = layout.residence == schedule::Residence::Shard;

@@ -1,4 +1,5 @@
-// Kernels of the training job, and the dispatch to them.
+// The kernels of the training job (a small network with real weights), and which op of the plan
+// calls which of them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cpu/training_ops.h"

@@ -1,4 +1,5 @@
-// Joining records by their correlation ids, and short names.
+// Joins the records of a profiling library with the commands that caused them, by correlation ids,
+// and shortens the names of kernels to what a person reads.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/activity.h"

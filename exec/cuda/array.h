@@ -1,4 +1,5 @@
-// Arrays in device memory, and what their elements are; light enough for .cu files.
+// Arrays in device memory as a pointer, a count and an element type: light enough for .cu files,
+// which know nothing else of the project.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,4 +1,6 @@
-// The cuda backend: plans at construction, then only enqueues.
+// The cuda backend. The constructor plans everything (memory, communicators, kernels, which call a
+// command is); during a step commands are only enqueued, eagerly or as one captured graph, and
+// finish() is the only place that waits.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/backend.h"

@@ -1,4 +1,5 @@
-// The thread that looks on.
+// Watches calls that may block from a second thread: when a call outlasts its deadline, or the job
+// fails meanwhile, the thread aborts the communicators, which makes the call return.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/call_guard.h"
@@ -14,7 +15,7 @@
 namespace dovetail::exec::cuda {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 // How often the thread looks: a call is given up at most so long after its deadline.
 constexpr Duration kLongestPause = std::chrono::milliseconds(50);
@@ -28,7 +29,7 @@ Duration pause_of(Duration deadline) {
 
 std::int64_t read(const DeadlineClock& clock) {
   if (clock) return clock();
-  return std::chrono::duration_cast<Duration>(Clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<Duration>(SteadyClock::now().time_since_epoch()).count();
 }
 
 void end_process(const std::string& message) {
@@ -55,7 +56,7 @@ void CallGuard::begin(const GuardedCall& call) {
   const std::lock_guard lock(state_->mutex);
   if (!state_->failure.empty()) throw DeviceError(state_->failure);
   state_->call = call;
-  state_->began = Clock::now();
+  state_->began = SteadyClock::now();
   state_->began_ns = read(options_.clock);
   state_->is_under_way = true;
 }
@@ -94,7 +95,7 @@ void CallGuard::look_on() {
 std::string CallGuard::objection() const {
   const bool is_late = Duration(read(options_.clock) - state_->began_ns) > options_.deadline;
   const bool may_hang =
-      Clock::now() - state_->began > kShortestPause && options_.peer_failure != nullptr;
+      SteadyClock::now() - state_->began > kShortestPause && options_.peer_failure != nullptr;
   const std::string peer = may_hang ? options_.peer_failure() : "";
   if (!is_late && peer.empty()) return "";
   std::ostringstream text;

@@ -1,4 +1,5 @@
-// Turning status codes into DeviceErrors.
+// Turns the status codes of CUDA, cuBLAS and NCCL into DeviceErrors with the name of the call and
+// the library's own text.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/check.h"

@@ -1,4 +1,5 @@
-// The narrowest sample, and sums.
+// Maps the device's clock to the host's from pairs of readings: of several pairs the one whose
+// host readings lie closest together counts.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/clock_map.h"

@@ -1,4 +1,5 @@
-// NVML by dlopen; its few entry points are declared in our own words.
+// Reads clocks, power limits and throttling from NVML, which is opened with dlopen; the few
+// functions that are used are declared here, so that building needs no header of it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/clocks.h"

@@ -1,4 +1,5 @@
-// Keys from commands, ids by position.
+// Lists the communicators that a plan needs: one per process group and stream that communicates,
+// in the same order on all ranks, with the ranks of this rank's instance.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/communicator_plan.h"

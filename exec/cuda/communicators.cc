@@ -1,4 +1,5 @@
-// NCCL calls.
+// Creates NCCL communicators and issues collectives on them. Creation and calls run under a watch
+// with a deadline, since NCCL itself waits for ever for a peer that never comes.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/communicators.h"

@@ -1,4 +1,6 @@
-// CUPTI by dlopen: only its types come from its headers.
+// Records kernels and copies with CUPTI, opened with dlopen. The library has one set of callbacks
+// per process, so all recorders share one store, and a stub stands in where the headers of CUPTI
+// were missing.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/cupti.h"

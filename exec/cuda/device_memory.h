@@ -1,4 +1,5 @@
-// The block of device memory that a layout describes.
+// The one block of device memory in which a Layout places the tensors and buckets of a rank, and
+// copies between it and the host.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,9 +1,11 @@
-// Tables of expected sums.
+// Builds the tables of values that memory must hold after a step, for the comparing kernel, with
+// the rounding that is allowed where a sum is not exact in its element type.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/expected.h"
 
 #include "exec/cuda/known_values.h"
+#include "exec/values/known_values.h"
 
 #include <cmath>
 #include <cstddef>
@@ -27,11 +29,6 @@ int digits_of(Element element) {
   return 24;
 }
 
-bool is_power_of_two(double factor) {
-  int exponent = 0;
-  return std::abs(std::frexp(factor, &exponent)) == 0.5;
-}
-
 // How far a correct result may lie from the exact sum: every addition and every product with a
 // factor rounds once. A gradient of a narrower type than the sum that it is merged or cast into was
 // rounded in its own type before: when it was written, summed over ranks, and scaled.
@@ -52,8 +49,8 @@ double tolerance_of(const std::vector<values::Term>& terms, Element stored,
     largest += part;
     integers += ranks * most;
     writes += ranks;
-    is_exact =
-        is_exact && is_power_of_two(term.factor) && ranks * most <= std::ldexp(1.0, digits_of(own));
+    is_exact = is_exact && values::is_power_of_two(term.factor) &&
+               ranks * most <= std::ldexp(1.0, digits_of(own));
     if (digits_of(own) < digits_of(stored)) {
       narrow += (ranks + kNarrowProducts) * part * std::ldexp(1.0, -digits_of(own));
     }

@@ -1,4 +1,5 @@
-// Asking the runtime; no call here needs a device to exist.
+// Asks the CUDA runtime, the driver and NCCL for versions and devices. No call here needs a device
+// to exist, so that a machine without one gets a sentence instead of a crash.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/facts.h"

@@ -1,4 +1,5 @@
-// What this module was built with and what it finds on this machine.
+// What the CUDA module was built with and what it finds on this machine: versions, devices, and
+// why there is none to use.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,4 +1,5 @@
-// Neighbouring pairs of a Scale and a collective.
+// Finds each Scale that stands right before or behind the collective of its bucket, on a stream on
+// which nothing comes between, so that the collective can apply the factor in its own pass.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/fold_scale.h"

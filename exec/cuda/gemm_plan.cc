@@ -1,4 +1,4 @@
-// Batches of products.
+// Cuts the products of one op into strided batches that fit the memory set aside for operands.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/gemm_plan.h"

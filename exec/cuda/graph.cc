@@ -1,4 +1,5 @@
-// Capture, instantiate, launch.
+// Captures a step over all streams as one CUDA graph and launches it. Streams fork from the
+// compute stream by an event and join it again before the capture ends, as CUDA demands.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/graph.h"

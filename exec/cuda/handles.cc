@@ -1,4 +1,5 @@
-// Allocation with words.
+// Allocates and releases device memory, from CUDA or from NCCL, with an error that says what the
+// memory was for.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/handles.h"

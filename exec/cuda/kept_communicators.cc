@@ -1,4 +1,5 @@
-// A shelf of communicators.
+// Keeps NCCL communicators between backends, by ranks and options, since creating them takes
+// seconds.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/kept_communicators.h"

@@ -1,4 +1,6 @@
-// Kernels and launchers only. Grid-stride loops; 64-bit indices.
+// Kernels of the executor and their launchers: known values in, comparison, copies in and out of
+// buckets, scaling, streaming passes. Loops stride over the grid and count in 64 bits, so that any
+// size of array works with any size of grid.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/kernels.h"

@@ -1,4 +1,5 @@
-// Laying out, block after block.
+// Lays out the buckets, tensors and scratch memory of a rank, block after block, as offsets into
+// one allocation: no device is touched, so it is tested anywhere.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/layout.h"
@@ -20,7 +21,7 @@ namespace {
 
 constexpr std::int64_t kAlignment = 256;
 
-std::string name_of(BucketId id) {
+std::string bucket_name(BucketId id) {
   std::ostringstream name;
   name << "bucket " << id;
   return name.str();
@@ -81,7 +82,7 @@ void Layout::place_buckets(const schedule::ScheduledProgram& plan, Rank rank) {
 }
 
 void Layout::place_bucket(const schedule::BucketLayout& layout, const schedule::Program& program) {
-  const std::string name = name_of(layout.bucket);
+  const std::string name = bucket_name(layout.bucket);
   const Element element = element_of(layout.dtype);
   Place place;
   place.buffer = take(elements(layout.size, element, name), element);

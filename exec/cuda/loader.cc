@@ -1,4 +1,5 @@
-// dlopen and its errors.
+// Finds and opens the CUDA module with dlopen, and tells a missing module, a missing library and a
+// missing driver apart.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/loader.h"

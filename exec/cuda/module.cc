@@ -1,4 +1,4 @@
-// The module's one symbol.
+// The table of functions that the CUDA module exports under its one symbol.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/module.h"

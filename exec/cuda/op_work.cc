@@ -1,4 +1,5 @@
-// Products and streaming passes.
+// The work of ops on a device, whatever values they carry: matrix products of their shapes, and
+// streaming passes over a ring of memory that moves their bytes.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/op_work.h"

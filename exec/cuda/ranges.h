@@ -1,4 +1,5 @@
-// Named ranges around commands for NVIDIA's profilers; nothing where their header is missing.
+// Names a stretch of host code around each command for NVIDIA's profilers; compiles to nothing
+// where their header is missing.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

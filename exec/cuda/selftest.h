@@ -1,4 +1,5 @@
-// The module's half of the self-test (tools.h), and what its files share.
+// The parts of the self-test that need a GPU (tools.h lists them), and what their files share:
+// waiting with a deadline, timing with events.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -19,6 +20,9 @@ std::vector<selftest::Row> link_rows(int devices);
 // Products that the backend executes, against cuBLAS alone.
 std::vector<selftest::Row> executed_product_rows(int device);
 std::vector<selftest::Row> nccl_rows(const Exchange& exchange, const NcclTest& test);
+
+// The longest that a piece of the self-test waits for the device.
+inline constexpr Duration kWaitAtMost = std::chrono::seconds(20);
 
 // Waits until the stream is idle, asking `trouble` meanwhile (it throws when the wait is
 // pointless). Throws DeviceError naming `what` when the deadline passes. Never blocks inside CUDA.

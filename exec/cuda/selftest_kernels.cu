@@ -1,4 +1,5 @@
-// Two kernels: one that reads both clocks, one that fills with random numbers.
+// The two kernels of the self-test: one reads the device's clocks, one fills memory with random
+// numbers.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/selftest_kernels.h"

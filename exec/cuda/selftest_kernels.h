@@ -1,4 +1,4 @@
-// Launchers of the self-test's kernels.
+// Launchers of the self-test's kernels, callable from files that are not compiled by nvcc.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,4 +1,5 @@
-// The table. Needs no CUDA, so that it is tested everywhere.
+// The physical peak rates of known GPUs, against which the self-test holds its figures. It needs
+// no CUDA, so that it is tested everywhere.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/selftest_peaks.h"
@@ -8,13 +9,13 @@
 namespace dovetail::exec::cuda {
 namespace {
 
-struct Entry {
+struct ChipPeaks {
   std::string_view part_of_name;
   PhysicalPeaks peaks;
 };
 
 // The first entry whose word stands in the name; longer names before shorter ones.
-constexpr std::array<Entry, 14> kEntries = {{
+constexpr std::array<ChipPeaks, 14> kChipPeaks = {{
     {"GB200", {2500, 1250, 80, 8000}},
     {"GH200", {989.5, 494.7, 66.9, 4900}},
     {"B200", {2250, 1125, 80, 8000}},
@@ -34,7 +35,7 @@ constexpr std::array<Entry, 14> kEntries = {{
 }  // namespace
 
 std::optional<PhysicalPeaks> physical_peaks(std::string_view device_name) {
-  for (const Entry& entry : kEntries) {
+  for (const ChipPeaks& entry : kChipPeaks) {
     const std::size_t at = device_name.find(entry.part_of_name);
     if (at == std::string_view::npos) continue;
     // A whole word: "A10" is not in "A100", "L4" not in "L40".

@@ -29,20 +29,19 @@ using selftest::Outcome;
 using selftest::Row;
 using selftest::row_of;
 
-constexpr std::int64_t kEdge = 4096;  // of the matrices
-constexpr std::int32_t kOps = 8;      // one after the other: the host is ahead of all but the first
+constexpr std::int64_t kOpEdge = 4096;  // of the matrices
+constexpr std::int32_t kOps = 8;  // one after the other: the host is ahead of all but the first
 constexpr int kTurns = 5;
 constexpr double kMostRatio = 1.05;
-constexpr Duration kDeadline = std::chrono::seconds(20);
 
-struct Product {
+struct OpProduct {
   const char* name;
   schedule::DType dtype;
   RandomKind kind;
   cudaDataType_t type;
   std::int64_t width;
 };
-constexpr std::array<Product, 2> kProducts = {
+constexpr std::array<OpProduct, 2> kOpProducts = {
     {{"f32", schedule::DType::F32, RandomKind::F32, CUDA_R_32F, 4},
      {"bf16", schedule::DType::BF16, RandomKind::BF16, CUDA_R_16BF, 2}}};
 
@@ -59,7 +58,7 @@ schedule::ScheduledProgram products_plan(schedule::DType dtype) {
     op.id = OpId{i};
     op.name = "product" + std::to_string(i);
     op.dtype = dtype;
-    op.work = schedule::GemmWork{.m = kEdge, .n = kEdge, .k = kEdge};
+    op.work = schedule::GemmWork{.m = kOpEdge, .n = kOpEdge, .k = kOpEdge};
     plan.program.ops.push_back(op);
     schedule::Command command;
     command.id = CommandId{i};
@@ -74,11 +73,11 @@ schedule::ScheduledProgram products_plan(schedule::DType dtype) {
 // cuBLAS with nothing of ours around it.
 class Bare {
  public:
-  explicit Bare(const Product& product)
+  explicit Bare(const OpProduct& product)
       : product_(product), stream_(make_stream(StreamPriority::Normal)) {
-    const Bytes size(kEdge * kEdge * product.width);
+    const Bytes size(kOpEdge * kOpEdge * product.width);
     for (DeviceBuffer* buffer : {&a_, &b_, &c_}) *buffer = DeviceBuffer(size);
-    const auto count = static_cast<std::size_t>(kEdge * kEdge);
+    const auto count = static_cast<std::size_t>(kOpEdge * kOpEdge);
     check(launch_random(product.kind, a_.data(), count, 1, stream_.get()), "fill_random");
     check(launch_random(product.kind, b_.data(), count, 2, stream_.get()), "fill_random");
     cublasHandle_t handle = nullptr;
@@ -92,7 +91,7 @@ class Bare {
   void time(std::vector<float>& milliseconds) {
     const float one = 1;
     const float zero = 0;
-    const int n = static_cast<int>(kEdge);
+    const int n = static_cast<int>(kOpEdge);
     check(cudaEventRecord(marks_[0].get(), stream_.get()), "cudaEventRecord");
     for (std::int32_t i = 0; i < kOps; ++i) {
       check(cublasGemmEx(handle_.get(), CUBLAS_OP_N, CUBLAS_OP_N, n, n, n, &one, b_.data(),
@@ -102,7 +101,7 @@ class Bare {
       check(cudaEventRecord(marks_[static_cast<std::size_t>(i) + 1].get(), stream_.get()),
             "cudaEventRecord");
     }
-    await_stream(stream_.get(), kDeadline, "products");
+    await_stream(stream_.get(), kWaitAtMost, "products");
     for (std::size_t i = 1; i < marks_.size(); ++i) {
       float ms = 0;
       check(cudaEventElapsedTime(&ms, marks_[i - 1].get(), marks_[i].get()),
@@ -115,14 +114,14 @@ class Bare {
   }
 
  private:
-  Product product_;
+  OpProduct product_;
   Stream stream_;
   DeviceBuffer a_, b_, c_;
   CublasHandle handle_;
   std::vector<Event> marks_;
 };
 
-Outcome product_outcome(int device, const Product& product) {
+Outcome op_product_outcome(int device, const OpProduct& product) {
   check(cudaSetDevice(device), "cudaSetDevice");
   const schedule::ScheduledProgram plan = products_plan(product.dtype);
   BackendOptions options;
@@ -156,10 +155,10 @@ Outcome product_outcome(int device, const Product& product) {
 
 std::vector<Row> executed_product_rows(int device) {
   std::vector<Row> rows;
-  for (const Product& product : kProducts) {
+  for (const OpProduct& product : kOpProducts) {
     rows.push_back(row_of(
         {"cuda", "gpu " + std::to_string(device) + " product " + product.name + " in a plan"},
-        [&] { return product_outcome(device, product); }));
+        [&] { return op_product_outcome(device, product); }));
   }
   return rows;
 }

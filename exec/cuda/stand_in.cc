@@ -1,4 +1,5 @@
-// Cutting a plan down to rank 0.
+// Cuts a plan down to rank 0, so that one GPU can stand in for a job of many: groups shrink to the
+// rank itself, and what other ranks would send is left out.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/stand_in.h"

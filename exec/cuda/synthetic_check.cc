@@ -1,4 +1,6 @@
-// SyntheticOps::check: all comparisons of a step in one launch.
+// SyntheticOps::check_values: collects every comparison of a step (reduced gradients, updated
+// parameters, what ops saw) and makes them in one launch, since a launch per tensor would take
+// longer than the step.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"

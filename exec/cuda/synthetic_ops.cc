@@ -1,4 +1,5 @@
-// Work, known values, and looks at what others made of them.
+// Ops that do the work of the plan's ops on the device and write known values into gradients and
+// parameters; copies of what ops saw are kept for the comparison after the step.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/synthetic_ops.h"

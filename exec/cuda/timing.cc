@@ -1,4 +1,4 @@
-// Events and elapsed times.
+// Times commands with CUDA events around them and maps the elapsed times to the host's clock.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/timing.h"

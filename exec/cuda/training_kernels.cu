@@ -1,4 +1,5 @@
-// Kernels and launchers only.
+// Kernels of the training job and their launchers. Additions have a fixed order, so that results
+// do not depend on the schedule.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/training_kernels.h"

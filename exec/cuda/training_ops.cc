@@ -1,4 +1,5 @@
-// Dispatch of the training job's ops to their kernels.
+// Decides which kernel each op of the training job launches, and holds its weights and samples on
+// the device.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/training_ops.h"
@@ -31,7 +32,7 @@ bool is_parameter(const schedule::Tensor& tensor) {
 }
 
 // The ops that this rank runs; a tensor of theirs may also be one of another stage's ops.
-std::set<OpId> ops_of(const schedule::ScheduledProgram& plan, Rank rank) {
+std::set<OpId> op_ids_of(const schedule::ScheduledProgram& plan, Rank rank) {
   std::set<OpId> ops;
   for (const schedule::Command& command : role_of(plan, rank).commands) {
     const auto* run = std::get_if<schedule::RunOp>(&command.action);
@@ -89,7 +90,7 @@ TrainingOps::TrainingOps(const schedule::ScheduledProgram& plan, Rank rank, Devi
       put(download(own), memory_.at(member.region).data);
     }
   }
-  const std::set<OpId> mine = ops_of(plan, rank);
+  const std::set<OpId> mine = op_ids_of(plan, rank);
   for (const schedule::Op& op : plan.program.ops) {
     if (mine.count(op.id) > 0) plan_samples(op);
     if (op.phase != schedule::Phase::Optimizer) continue;

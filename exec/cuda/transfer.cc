@@ -1,4 +1,5 @@
-// Regions of buckets and of ops that communicate.
+// Decides what each command that communicates sends and receives: which region of a bucket or
+// tensor, of which element type, over which communicator.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/transfer.h"

@@ -1,4 +1,5 @@
-// Polling.
+// Waits for the device by polling, and asks between two polls whether a peer has failed or a
+// deadline has passed: a blocking wait of CUDA could not be ended.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/watch.h"

@@ -1,4 +1,5 @@
-// The virtual clock.
+// A backend on a virtual clock: each command takes its given time and only moves the clock, so
+// that the run loop can be held against the simulator to the nanosecond.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/fake/fake_backend.h"

@@ -1,4 +1,5 @@
-// Meeting, and work around preemptions.
+// What the fake backends of a job share: where ranks meet in collectives, and the preemptions of
+// each rank, around which work is stretched.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/fake/fake_world.h"

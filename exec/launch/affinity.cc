@@ -1,4 +1,5 @@
-// Cores and priorities through the scheduler's own calls.
+// Binds threads to cores and sets their priority through the scheduler's own calls, and says what
+// the system refused.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/launch/affinity.h"

@@ -1,4 +1,5 @@
-// Which core a thread runs on, and with what priority.
+// Which core a thread runs on, and with what priority: ranks that share a machine must not share a
+// core, and a communication thread must come before its compute thread.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

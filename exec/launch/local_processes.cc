@@ -1,4 +1,5 @@
-// posix_spawn, two pipes, and a loop that reads and reaps.
+// Starts the ranks of a job as processes of this machine with posix_spawn, passes on what they
+// print, and ends all of them when one fails.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/launch/local_processes.h"

@@ -1,4 +1,5 @@
-// One thread and one session per rank; the first exception wins.
+// Runs the ranks of a job as threads of this process, each with a session of its own; the first
+// exception is rethrown when all have ended.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/launch/local_ranks.h"

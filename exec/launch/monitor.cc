@@ -26,7 +26,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kGoodbyePatience{300};
 constexpr std::size_t kLongestText = 4096;
 
-struct Header {
+struct NewsHeader {
   std::uint32_t message = 0;
   std::uint32_t length = 0;
 };
@@ -121,7 +121,7 @@ void Monitor::read_from(Watched& watched) {
     watched.last_heard = options_.clock();
     watched.inbox.append(buffer.data(), static_cast<std::size_t>(got));
     // Messages first: a goodbye may stand before the end of the stream.
-    Header header;
+    NewsHeader header;
     while (watched.inbox.size() >= sizeof(header)) {
       std::memcpy(&header, watched.inbox.data(), sizeof(header));
       const std::size_t length = std::min<std::size_t>(header.length, kLongestText);
@@ -196,8 +196,9 @@ void Monitor::end_process_when_overdue(Clock::time_point now) {
 }
 
 void Monitor::tell_all(Message message, const std::string& text) {
-  const Header header{.message = static_cast<std::uint32_t>(message),
-                      .length = static_cast<std::uint32_t>(std::min(text.size(), kLongestText))};
+  const NewsHeader header{
+      .message = static_cast<std::uint32_t>(message),
+      .length = static_cast<std::uint32_t>(std::min(text.size(), kLongestText))};
   std::string bytes(sizeof(header), '\0');
   std::memcpy(bytes.data(), &header, sizeof(header));
   bytes += text.substr(0, kLongestText);

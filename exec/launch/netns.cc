@@ -1,4 +1,5 @@
-// Entering a namespace that `ip netns add` made, and reading the addresses inside.
+// Enters a network namespace that `ip netns add` made, and reads the addresses inside, for tests
+// over shaped links.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/launch/netns.h"

@@ -23,15 +23,15 @@ namespace {
 constexpr std::array<std::string_view, 4> kCallNames{"barrier", "broadcast", "gather",
                                                      "all-gather"};
 
-struct Header {
+struct CallHeader {
   std::uint32_t kind = 0;
   std::uint32_t reserved = 0;
   std::uint64_t length = 0;
 };
 
-std::string name_of(Rank rank) { return "rank " + std::to_string(rank.value); }
+std::string rank_name(Rank rank) { return "rank " + std::to_string(rank.value); }
 
-std::span<const std::byte> bytes_of(std::string_view text) {
+std::span<const std::byte> text_bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
@@ -72,7 +72,7 @@ Session::Session(World world, Links links, Kind kind, SessionOptions options)
                            .clock = options_.clock};
   monitor.last_words = [this] {
     const std::lock_guard lock(words_mutex_);
-    return last_words_.empty() ? name_of(rank()) + ": " + failure_.message() : last_words_;
+    return last_words_.empty() ? rank_name(rank()) + ": " + failure_.message() : last_words_;
   };
   if (rank() == Rank{0}) {
     for (Rank peer{1}; peer.value < world_.size; ++peer.value) {
@@ -114,9 +114,9 @@ std::vector<std::string> Session::all_gather(std::string_view bytes, std::string
 
 void Session::abort(const std::string& reason) {
   // What a call threw begins with the name of its rank already.
-  const std::string prefix = name_of(rank()) + ": ";
+  const std::string prefix = rank_name(rank()) + ": ";
   const bool is_named = reason.compare(0, prefix.size(), prefix) == 0;
-  failure_.raise(name_of(rank()) +
+  failure_.raise(rank_name(rank()) +
                  " failed: " + (is_named ? reason.substr(prefix.size()) : reason));
   if (monitor_ != nullptr) monitor_->wake();
 }
@@ -124,8 +124,8 @@ void Session::abort(const std::string& reason) {
 void Session::throw_failure(const std::string& suspicion, std::string_view label) const {
   const std::string news = failure_.await(options_.graces.news);
   // A rank that was stopped and goes on too late hears what the others think of it.
-  const bool is_about_me = news.rfind(name_of(rank()) + " does not answer", 0) == 0;
-  const std::string words = name_of(rank()) + ": " + (is_about_me ? "given up: " : "") +
+  const bool is_about_me = news.rfind(rank_name(rank()) + " does not answer", 0) == 0;
+  const std::string words = rank_name(rank()) + ": " + (is_about_me ? "given up: " : "") +
                             (news.empty() ? suspicion : news) + " during " + std::string(label);
   {
     const std::lock_guard lock(words_mutex_);
@@ -138,7 +138,7 @@ std::string Session::data_address() const {
   if (options_.network_namespace.empty()) return links_.local_address;
   std::string address = first_network_address();
   if (address.empty()) {
-    throw DeviceError(name_of(rank()) + ": network namespace " + options_.network_namespace +
+    throw DeviceError(rank_name(rank()) + ": network namespace " + options_.network_namespace +
                       std::to_string(world_.local_rank) + " has no address");
   }
   return address;
@@ -162,15 +162,15 @@ std::string Session::distribute(const Call& call, std::string_view bytes) {
 }
 
 void Session::send(Rank to, const Call& call, std::string_view bytes) {
-  const Header header{.kind = static_cast<std::uint32_t>(call.kind), .length = bytes.size()};
+  const CallHeader header{.kind = static_cast<std::uint32_t>(call.kind), .length = bytes.size()};
   const Wait wait{.deadline = Clock::now() + options_.call_deadline, .interrupt = failure_.fd()};
   std::string message(reinterpret_cast<const char*>(&header), sizeof(header));
   message += bytes;
-  throw_unless_done(send_all(link_to(to).calls, bytes_of(message), wait), to, call);
+  throw_unless_done(send_all(link_to(to).calls, text_bytes(message), wait), to, call);
 }
 
 std::string Session::receive(Rank from, const Call& call) {
-  Header header;
+  CallHeader header;
   const Wait wait{.deadline = Clock::now() + options_.call_deadline, .interrupt = failure_.fd()};
   const Descriptor& socket = link_to(from).calls;
   const auto header_bytes = std::as_writable_bytes(std::span(&header, 1));
@@ -178,8 +178,8 @@ std::string Session::receive(Rank from, const Call& call) {
   const auto kind = static_cast<std::uint32_t>(call.kind);
   if (header.kind != kind) {
     const std::string_view theirs = kCallNames[header.kind % kCallNames.size()];
-    throw DeviceError(name_of(rank()) + ": " + name_of(from) + " is at a " + std::string(theirs) +
-                      ", this rank at " + std::string(call.what) + " (a " +
+    throw DeviceError(rank_name(rank()) + ": " + rank_name(from) + " is at a " +
+                      std::string(theirs) + ", this rank at " + std::string(call.what) + " (a " +
                       std::string(kCallNames[kind]) + ")");
   }
   std::string bytes(header.length, '\0');
@@ -191,10 +191,10 @@ std::string Session::receive(Rank from, const Call& call) {
 void Session::throw_unless_done(IoStatus status, Rank peer, const Call& call) const {
   if (status == IoStatus::Done) return;
   if (status == IoStatus::TimedOut) {
-    throw DeviceError(name_of(rank()) + ": " + name_of(peer) + " did not come within " +
+    throw DeviceError(rank_name(rank()) + ": " + rank_name(peer) + " did not come within " +
                       to_string(options_.call_deadline) + " during " + std::string(call.what));
   }
-  throw_failure(name_of(peer) + " left", call.what);
+  throw_failure(rank_name(peer) + " left", call.what);
 }
 
 const Link& Session::link_to(Rank peer) const {

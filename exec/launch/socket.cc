@@ -1,4 +1,5 @@
-// Sockets over POSIX calls; every wait is a poll() with a deadline.
+// TCP sockets over POSIX calls. Nothing blocks without a deadline: every wait is a poll() that
+// also looks for the failure of a peer.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/launch/socket.h"

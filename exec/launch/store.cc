@@ -1,4 +1,5 @@
-// Hello and welcome between rank 0 and the others, over candidate ports.
+// How the ranks of a job find each other: rank 0 listens on one of a few candidate ports, and each
+// rank says which job and rank it is and learns the addresses of all others.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/launch/store.h"
@@ -20,7 +21,7 @@
 namespace dovetail::exec::launch {
 namespace {
 
-constexpr std::array<char, 16> kMagic{"dovetail.meet/1"};
+constexpr std::array<char, 16> kStoreMagic{"dovetail.meet/1"};
 constexpr Duration kStrangerPatience = std::chrono::seconds(2);  // for one hello or one answer
 constexpr Duration kRetryPause = std::chrono::milliseconds(50);
 
@@ -64,7 +65,7 @@ std::string hint_for(const StoreAddress& address) {
 }
 
 void answer(const Descriptor& socket, Answer verdict, std::string_view text) {
-  Reply reply{.magic = kMagic, .answer = verdict};
+  Reply reply{.magic = kStoreMagic, .answer = verdict};
   std::copy_n(text.begin(), std::min(text.size(), reply.text.size() - 1), reply.text.begin());
   // A rank that is gone by now will be missed in the end; nothing to do about it here.
   static_cast<void>(
@@ -134,7 +135,8 @@ class Reception {
   void welcome(Descriptor socket) {
     Hello hello;
     const Wait wait{.deadline = Clock::now() + kStrangerPatience};
-    if (receive_all(socket, bytes_of(hello), wait) != IoStatus::Done || hello.magic != kMagic) {
+    if (receive_all(socket, bytes_of(hello), wait) != IoStatus::Done ||
+        hello.magic != kStoreMagic) {
       return;
     }
     if (hello.token != token_) return answer(socket, Answer::OtherJob, "");
@@ -192,7 +194,7 @@ Links receive_ranks(const World& world, const StoreAddress& address, Duration pa
 // Whether rank 0 says welcome in time. Throws when it refuses this rank.
 bool is_welcome(const Descriptor& socket, const Hello& hello, const Wait& wait) {
   Reply reply;
-  if (receive_all(socket, bytes_of(reply), wait) != IoStatus::Done || reply.magic != kMagic ||
+  if (receive_all(socket, bytes_of(reply), wait) != IoStatus::Done || reply.magic != kStoreMagic ||
       reply.answer == Answer::OtherJob) {
     return false;
   }
@@ -220,7 +222,7 @@ Links find_rank_0(const World& world, StoreAddress address, Duration patience) {
   const Clock::time_point deadline = Clock::now() + patience;
   const StoreAddress first = address;
   const std::string name = "rank " + std::to_string(world.rank.value);
-  Hello hello{.magic = kMagic,
+  Hello hello{.magic = kStoreMagic,
               .token = token_of(world),
               .rank = world.rank.value,
               .size = world.size,

@@ -1,4 +1,5 @@
-// Reads each launcher's variables in turn; the first one found decides.
+// Finds out rank, world size and address from the variables that launchers set (torchrun, Open
+// MPI, MPICH, Slurm and others), tried in turn; the first launcher found decides.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/launch/world.h"
@@ -121,7 +122,7 @@ bool is_by_srun(const Environment& environment) {
 }
 
 // "16 hosts", "several hosts", or nothing for one.
-std::string hosts_of(const Dialect& dialect, const Environment& environment, std::int32_t size) {
+std::string host_list(const Dialect& dialect, const Environment& environment, std::int32_t size) {
   const std::int32_t hosts = first_integer(environment, dialect.hosts).value_or(1);
   if (hosts > 1) return std::to_string(hosts) + " hosts";
   const std::int32_t local = first_integer(environment, dialect.local_size).value_or(size);
@@ -131,7 +132,7 @@ std::string hosts_of(const Dialect& dialect, const Environment& environment, std
 std::int32_t local_rank_of(const Dialect& dialect, const Environment& environment, Rank rank,
                            std::int32_t size) {
   if (const auto local = first_integer(environment, dialect.local_rank)) return *local;
-  if (hosts_of(dialect, environment, size).empty()) return rank.value;
+  if (host_list(dialect, environment, size).empty()) return rank.value;
   throw InputError(std::string("this job spans several hosts, and ") + dialect.local_rank.front() +
                    " does not say which of its host's ranks this is");
 }
@@ -181,7 +182,7 @@ World world_from(const Environment& environment) {
     for (const char* name : dialect.job) {
       world.job += ":" + (name == nullptr ? "" : environment(name).value_or(""));
     }
-    if (world.launcher == "mpiexec" && hosts_of(dialect, environment, *size).empty()) {
+    if (world.launcher == "mpiexec" && host_list(dialect, environment, *size).empty()) {
       world.job += ":" + pmi_proxy(environment);
     }
     return world;
@@ -199,7 +200,7 @@ StoreAddress store_address(const World& world, const Environment& environment,
     return {.host = *host, .port = parse_port(*port, "MASTER_PORT=" + *port)};
   }
   const Dialect* dialect = find_dialect(world.launcher);
-  const std::string hosts = dialect == nullptr ? "" : hosts_of(*dialect, environment, world.size);
+  const std::string hosts = dialect == nullptr ? "" : host_list(*dialect, environment, world.size);
   if (!hosts.empty()) {
     throw InputError("this job spans " + hosts +
                      ": set DOVETAIL_STORE=HOST:PORT to the host of rank 0 and a free port");

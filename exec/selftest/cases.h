@@ -1,4 +1,4 @@
-// The collectives and reductions that every transport's self-test goes through.
+// The collectives, reductions and sizes that the self-test of every transport goes through.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

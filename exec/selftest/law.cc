@@ -25,7 +25,7 @@
 namespace dovetail::exec::selftest {
 namespace {
 
-constexpr std::int32_t kSteps = 4;
+constexpr std::int32_t kLawSteps = 4;
 constexpr std::int32_t kRanks = 2;
 // The tolerance of upstream's acceptance test: another order of summation is allowed, nothing more.
 constexpr double kRelative = 1e-5;
@@ -55,7 +55,7 @@ Weights train(const schedule::ScheduledProgram& plan) {
       return made;
     };
     cpu::CpuBackend backend(plan, ports);
-    run(plan, session.rank(), backend, {.warmup = 0, .steps = kSteps});
+    run(plan, session.rank(), backend, {.warmup = 0, .steps = kLawSteps});
     const std::lock_guard lock(mutex);
     if (session.rank() != Rank{0}) return;
     for (cpu::OwnedWeights& owned : ops->weights()) {
@@ -81,7 +81,7 @@ Outcome compare(const Weights& expected, const Weights& found) {
       ++checked;
     }
   }
-  const std::string words = std::to_string(kSteps) + " steps on " + std::to_string(kRanks) +
+  const std::string words = std::to_string(kLawSteps) + " steps on " + std::to_string(kRanks) +
                             " ranks, " + std::to_string(checked) + " weights, " +
                             std::to_string(wrong) + " differ from the naive program's";
   return checked > 0 && wrong == 0 ? pass(words) : fail(words);

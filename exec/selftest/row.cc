@@ -1,4 +1,5 @@
-// Rows from checks, and their counts.
+// Makes a row of the self-test's report of a check: passed, failed or skipped, with its reason,
+// also where the check threw.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/selftest/row.h"

@@ -1,4 +1,4 @@
-// Whether this machine's clock and speed are such that a measurement can mean anything.
+// Checks whether this machine's clock and speed are such that a measurement can mean anything.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"

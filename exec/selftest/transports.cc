@@ -1,4 +1,5 @@
-// Collectives on known values, over threads or over the ranks of a job.
+// Checks every collective of every transport on known values, between threads of this process or
+// between the ranks of a job.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cpu/gloo.h"

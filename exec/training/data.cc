@@ -1,4 +1,5 @@
-// Samples and first weights by hashing.
+// Samples and first weights of the training job, made by hashing their position, so that every
+// rank and backend has the same ones without a file.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/training/data.h"

@@ -1,4 +1,5 @@
-// Layer by layer: forward, backward, updates.
+// Builds the Program of the training job layer by layer: forward, backward, clipping where it is
+// asked for, and updates. The names of its ops say which kernel each of them is.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/training/program.h"

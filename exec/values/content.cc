@@ -1,4 +1,5 @@
-// Formulas of tensors: sums, factors, parts.
+// Arithmetic on formulas of tensors: which known values were added up with which factor, in which
+// part of the tensor. The executor computes what memory must hold without touching the data.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/values/content.h"

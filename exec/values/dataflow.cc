@@ -1,4 +1,5 @@
-// The Program on formulas, rank by rank.
+// Plays a Program on formulas instead of numbers, rank by rank, and so derives what every op and
+// every collective of the step must find and leave in memory.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/values/dataflow.h"

@@ -19,6 +19,7 @@
 #include "base/ids.h"
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -58,6 +59,12 @@ struct Term {
   std::vector<Rank> ranks;
   friend bool operator==(const Term&, const Term&) = default;
 };
+
+// Times such a factor a sum stays exact.
+inline bool is_power_of_two(double factor) {
+  int exponent = 0;
+  return std::abs(std::frexp(factor, &exponent)) == 0.5;
+}
 
 // The sum of some terms in one step; without terms it is zero.
 class Combination {

@@ -1,4 +1,4 @@
-// Sizes of messages, and whether tensors have them.
+// How large the message of an op is that communicates, and whether its tensors have that size.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/values/op_message.h"

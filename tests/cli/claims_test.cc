@@ -21,6 +21,7 @@ using testing::ask;
 using testing::Ended;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using testing::number_after;
 
 class ClaimsTest : public ::testing::Test {
  protected:
@@ -49,12 +50,6 @@ class ClaimsTest : public ::testing::Test {
  private:
   std::filesystem::path directory_;
 };
-
-double number_after(const std::string& text, const std::string& words) {
-  const std::size_t at = text.find(words);
-  EXPECT_NE(at, std::string::npos) << words << " in " << text;
-  return at == std::string::npos ? 0 : std::stod(text.substr(at + words.size()));
-}
 
 // Two unlike ranks whose steps take 44.9 and 35.1 ms in turn (tests/sim/steady_test.cc). Rank 1
 // computes for 40.0 ms, so no step takes less on average.

@@ -21,6 +21,7 @@ namespace dovetail {
 namespace {
 
 using dovetail::testing::Ended;
+using dovetail::testing::number_after;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -146,12 +147,6 @@ TEST_F(PolicyCliTest, P10AFactorThatCannotBeFoldedIsRefusedInWords) {
 }
 
 // The number behind this label.
-double number_after(const std::string& output, const std::string& label) {
-  const std::size_t at = output.find(label);
-  EXPECT_NE(at, std::string::npos) << output;
-  return at == std::string::npos ? 0 : std::stod(output.substr(at + label.size()));
-}
-
 TEST_F(PolicyCliTest, OneRankIsBoundedByItsComputeAlone) {
   const Ended ended = dovetail::testing::ask(
       "explore --workload mlp --cluster a100x8 --world 1 --thresholds 25MiB");

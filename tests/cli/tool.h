@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 
 #include <array>
@@ -47,6 +48,13 @@ inline std::string tool() {
 
 inline Ended run_tool(const std::string& arguments) {
   return run_command(tool() + " " + arguments);
+}
+
+// The first number behind these words of an output.
+inline double number_after(const std::string& output, const std::string& words) {
+  const std::size_t at = output.find(words);
+  EXPECT_NE(at, std::string::npos) << words << " in " << output;
+  return at == std::string::npos ? 0 : std::stod(output.substr(at + words.size()));
 }
 
 }  // namespace dovetail::testing

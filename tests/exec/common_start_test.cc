@@ -16,7 +16,7 @@
 namespace dovetail::exec {
 namespace {
 
-constexpr std::int64_t kDay = 86'400'000'000'000;
+constexpr std::int64_t kOneDay = 86'400'000'000'000;
 
 // Keeps the last number that rank 0 told everybody.
 Exchange overheard(Exchange inner, std::int64_t& last) {
@@ -50,7 +50,7 @@ TEST(CommonStartTest, NobodyBeginsBeforeTheMomentThatRank0Named) {
 TEST(CommonStartTest, TheMomentIsByTheClockOfRank0) {
   launch::run_local_ranks({.ranks = 3}, [](launch::Session& session) {
     Exchange exchange = cpu::exchange_of(session);
-    const std::int64_t ahead = session.rank().value * kDay;
+    const std::int64_t ahead = session.rank().value * kOneDay;
     exchange.clock_id = "host " + std::to_string(session.rank().value);
     exchange.clock = [ahead] { return now_ns() + ahead; };
     std::int64_t moment = 0;

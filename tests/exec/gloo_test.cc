@@ -30,7 +30,7 @@ using testing::kPatient;
 using testing::on_ranks;
 using ::testing::StartsWith;
 
-std::unique_ptr<Transport> open(Session& session) { return open_gloo(session); }
+std::unique_ptr<Transport> open_on_gloo(Session& session) { return open_gloo(session); }
 
 // Longer than any test may last: what ends a wait is not the deadline.
 constexpr Duration kNever = std::chrono::minutes(10);
@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Gloo, GlooOnRanks, ::testing::Values(1, 2, 3, 4));
 
 TEST_P(GlooOnRanks, AllReduceIsExactForEveryLength) {
   const std::int32_t n = GetParam();
-  on_ranks(n, open, [&](Session& session, Transport& gloo) {
+  on_ranks(n, open_on_gloo, [&](Session& session, Transport& gloo) {
     for (const std::size_t length : {0, 1, 2, 3, 4, 5, 64, 1000, 65'537, 1'000'003}) {
       for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Average}) {
         std::vector<float> data = data_of(session.rank(), length);
@@ -67,7 +67,7 @@ TEST_P(GlooOnRanks, AllReduceIsExactForEveryLength) {
 // Scatter, then gather: element i must be reduced, wherever its shard was.
 TEST_P(GlooOnRanks, ReduceScatterAndAllGatherMakeAnAllReduce) {
   const std::int32_t n = GetParam();
-  on_ranks(n, open, [&](Session& session, Transport& gloo) {
+  on_ranks(n, open_on_gloo, [&](Session& session, Transport& gloo) {
     for (const std::size_t length : {0, 1, 5, 100'001}) {
       for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Average}) {
         const std::vector<float> mine =
@@ -88,7 +88,7 @@ TEST_P(GlooOnRanks, ReduceScatterAndAllGatherMakeAnAllReduce) {
 // Whole numbers up to 1000: every sum is exact, so both rings must give the same bits.
 TEST_P(GlooOnRanks, AgreesWithTheRing) {
   const std::int32_t n = GetParam();
-  on_ranks(n, open, [&](Session& session, Transport& gloo) {
+  on_ranks(n, open_on_gloo, [&](Session& session, Transport& gloo) {
     const std::unique_ptr<Transport> ring = open_ring(session);
     std::mt19937 random(static_cast<unsigned>(session.rank().value + 1));
     std::vector<float> by_gloo(10'007);

@@ -69,7 +69,7 @@ const std::vector<std::string>& fully_sharded_policies() {
 }
 
 // Every variant of the model that changes what a Schedule must respect.
-std::vector<TrainingOptions> variants() {
+std::vector<TrainingOptions> law_variants() {
   std::vector<TrainingOptions> result;
   for (const Embedding embedding : {Embedding::OneTensor, Embedding::TwoParts}) {
     for (const Optimizer optimizer : {Optimizer::Momentum, Optimizer::Adam}) {
@@ -184,7 +184,7 @@ TEST_F(LawTest, TheJobLearns) {
 
 // A law that holds for weights which nothing changes would be worth nothing.
 TEST_F(LawTest, EveryVariantOfTheModelEndsElsewhere) {
-  const std::vector<TrainingOptions> all = variants();
+  const std::vector<TrainingOptions> all = law_variants();
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       TrainingOptions same = all[i];
@@ -201,15 +201,15 @@ TEST_F(LawTest, EveryVariantOfTheModelEndsElsewhere) {
   }
 }
 
-// Of 7 variants x 11 policies x 5 scalings, Adam (3), two parts with momentum and the penalty refuse
+// Of 7 law_variants x 11 policies x 5 scalings, Adam (3), two parts with momentum and the penalty refuse
 // to scale in the optimizer, the penalty in the loss, and buckets too late for a reader in backward
 // are refused as well. One variant a test.
 class PolicyLawTest : public LawTest, public ::testing::WithParamInterface<std::size_t> {};
 INSTANTIATE_TEST_SUITE_P(Variant, PolicyLawTest, ::testing::Range(std::size_t{0}, std::size_t{7}));
 
 TEST_P(PolicyLawTest, P32PI1EveryPolicyAndScalingGivesTheWeightsOfTheNaiveProgram) {
-  ASSERT_EQ(variants().size(), 7U);
-  const TrainingOptions options = variants()[GetParam()];
+  ASSERT_EQ(law_variants().size(), 7U);
+  const TrainingOptions options = law_variants()[GetParam()];
   for (const std::string& policy : whole_policies()) {
     for (const ScaleAt scale : kScales) {
       const bool twice = scale == ScaleAt::AfterCollective;
@@ -237,7 +237,7 @@ class FewStepsLawTest : public LawTest {
 };
 
 TEST_F(FewStepsLawTest, A23AI1AI7AShardedOptimizerGivesTheWeightsOfTheNaiveProgram) {
-  for (const TrainingOptions& options : variants()) {
+  for (const TrainingOptions& options : law_variants()) {
     for (const std::string& policy : sharded_policies()) {
       for (const ScaleAt scale : kScales) {
         const bool twice = scale == ScaleAt::Collective;
@@ -251,7 +251,7 @@ TEST_F(FewStepsLawTest, A23AI1AI7AShardedOptimizerGivesTheWeightsOfTheNaiveProgr
 }
 
 TEST_F(FewStepsLawTest, FullyShardedParametersGiveTheWeightsOfTheNaiveProgram) {
-  for (const TrainingOptions& options : variants()) {
+  for (const TrainingOptions& options : law_variants()) {
     for (const std::string& policy : fully_sharded_policies()) {
       for (const std::int32_t k : {1, 2}) {
         expect_law({.options = options,
@@ -270,7 +270,7 @@ class MergeLawTest : public FewStepsLawTest, public ::testing::WithParamInterfac
 INSTANTIATE_TEST_SUITE_P(Part, MergeLawTest, ::testing::Range(std::size_t{0}, std::size_t{3}));
 
 TEST_P(MergeLawTest, GMI1GMI2GMI5GMI6EveryMergeEqualsOneBatchOfKMicroBatches) {
-  const std::vector<TrainingOptions> models = variants();
+  const std::vector<TrainingOptions> models = law_variants();
   std::size_t next = 0;
   int here = 0;
   for (const std::vector<std::string>& policies : {whole_policies(), sharded_policies()}) {

@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 using testing::kPatient;
 using testing::on_ranks;
 
-std::unique_ptr<Transport> open(Session& session) { return open_ring(session); }
+std::unique_ptr<Transport> open_on_ring(Session& session) { return open_ring(session); }
 
 class RingOnRanks : public ::testing::TestWithParam<std::int32_t> {};
 INSTANTIATE_TEST_SUITE_P(Ring, RingOnRanks, ::testing::Values(1, 2, 3, 4));
@@ -36,7 +36,7 @@ INSTANTIATE_TEST_SUITE_P(Ring, RingOnRanks, ::testing::Values(1, 2, 3, 4));
 // Lengths around the number of ranks leave segments empty; 1'000'003 is no multiple of 2, 3 or 4.
 TEST_P(RingOnRanks, AllReduceIsExactForEveryLength) {
   const std::int32_t n = GetParam();
-  on_ranks(n, open, [&](Session& session, Transport& ring) {
+  on_ranks(n, open_on_ring, [&](Session& session, Transport& ring) {
     for (const std::size_t length : {0, 1, 2, 3, 4, 5, 64, 1000, 65'537, 1'000'003}) {
       for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Average}) {
         std::vector<float> data = data_of(session.rank(), length);
@@ -49,7 +49,7 @@ TEST_P(RingOnRanks, AllReduceIsExactForEveryLength) {
 
 TEST_P(RingOnRanks, ReduceScatterGivesEachRankItsShard) {
   const std::int32_t n = GetParam();
-  on_ranks(n, open, [&](Session& session, Transport& ring) {
+  on_ranks(n, open_on_ring, [&](Session& session, Transport& ring) {
     for (const std::size_t length : {0, 1, 5, 100'001}) {
       for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Average}) {
         std::vector<float> data = data_of(session.rank(), length * static_cast<std::size_t>(n));
@@ -65,7 +65,7 @@ TEST_P(RingOnRanks, ReduceScatterGivesEachRankItsShard) {
 // Shard r holds r + 1 everywhere, so element i of the whole is i / length + 1.
 TEST_P(RingOnRanks, AllGatherPutsShardsInRankOrder) {
   const std::int32_t n = GetParam();
-  on_ranks(n, open, [&](Session& session, Transport& ring) {
+  on_ranks(n, open_on_ring, [&](Session& session, Transport& ring) {
     for (const std::size_t length : {0, 1, 5, 100'001}) {
       const std::vector<float> shard(length, static_cast<float>(session.rank().value + 1));
       std::vector<float> data(length * static_cast<std::size_t>(n));
@@ -84,7 +84,7 @@ TEST_P(RingOnRanks, AllGatherPutsShardsInRankOrder) {
 TEST_P(RingOnRanks, ShardMayLieInsideTheData) {
   const std::int32_t n = GetParam();
   constexpr std::size_t kLength = 1001;
-  on_ranks(n, open, [&](Session& session, Transport& ring) {
+  on_ranks(n, open_on_ring, [&](Session& session, Transport& ring) {
     std::vector<float> data = data_of(session.rank(), kLength * static_cast<std::size_t>(n));
     const std::span<float> shard =
         std::span(data).subspan(kLength * static_cast<std::size_t>(session.rank().value), kLength);
@@ -108,7 +108,7 @@ TEST_P(RingOnRanks, ChunksOfOneElementGiveTheSameSums) {
 // Ranks run ahead of each other: a fast rank's next collective must not mix with this one.
 TEST_P(RingOnRanks, CollectivesInARowDoNotMix) {
   const std::int32_t n = GetParam();
-  on_ranks(n, open, [&](Session& session, Transport& ring) {
+  on_ranks(n, open_on_ring, [&](Session& session, Transport& ring) {
     for (std::size_t round = 0; round < 50; ++round) {
       std::vector<float> data = data_of(session.rank(), round * 37);
       ring.all_reduce(data, ReduceOp::Sum, "all-reduce");
@@ -119,7 +119,7 @@ TEST_P(RingOnRanks, CollectivesInARowDoNotMix) {
 
 TEST_P(RingOnRanks, TwoRingsOfOneJobAreIndependent) {
   const std::int32_t n = GetParam();
-  on_ranks(n, open, [&](Session& session, Transport& first) {
+  on_ranks(n, open_on_ring, [&](Session& session, Transport& first) {
     const std::unique_ptr<Transport> second = open_ring(session);
     std::vector<float> large = data_of(session.rank(), 10'000);
     std::vector<float> small = data_of(session.rank(), 10);

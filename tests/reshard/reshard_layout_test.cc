@@ -4,6 +4,7 @@
 #include "reshard/layout.h"
 
 #include "base/error.h"
+#include "tests/reshard/layouts.h"
 #include "tests/support/errors.h"
 #include "tests/support/oracle.h"
 
@@ -15,8 +16,6 @@ namespace {
 
 using dovetail::testing::error_of;
 using ::testing::HasSubstr;
-
-Layout on(const Mesh& mesh, std::string_view text) { return parse_layout(text, mesh, 2); }
 
 // Rank 3 of a 2x2 mesh stands at (1, 1): the second half of the rows and of the columns.
 TEST(ReshardLayoutTest, O8RankThreeOfATwoByTwoMeshHoldsTheLastRowsAndColumns) {

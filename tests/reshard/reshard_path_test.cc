@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "reshard/exchange.h"
+#include "tests/reshard/layouts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,8 +22,6 @@ using ::testing::ElementsAre;
 const ReshardCosts kCosts{.latency = std::chrono::microseconds(1),
                           .wire = BytesPerSecond(1e9),
                           .copy = BytesPerSecond(10e9)};
-
-Layout on(const Mesh& mesh, std::string_view text) { return parse_layout(text, mesh, 2); }
 
 Value square(DType dtype = DType::F32) { return {.shape = {64, 64}, .dtype = dtype}; }
 

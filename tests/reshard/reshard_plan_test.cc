@@ -4,6 +4,7 @@
 #include "reshard/plan.h"
 
 #include "base/error.h"
+#include "tests/reshard/layouts.h"
 #include "tests/support/cases.h"
 #include "tests/support/oracle.h"
 #include "tests/support/reshard_memory.h"
@@ -27,8 +28,6 @@ using dovetail::testing::scatter;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-Layout on(const Mesh& mesh, std::string_view text) { return parse_layout(text, mesh, 2); }
 
 // Every layout with one word per axis, and both orders where two axes cut one dimension.
 std::vector<Layout> all_layouts(const Mesh& mesh) {
