@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json or_null(const std::optional<Duration>& time) {
+ordered_json time_or_null(const std::optional<Duration>& time) {
   return time ? ordered_json(to_us(*time)) : ordered_json(nullptr);
 }
 
@@ -33,7 +33,7 @@ ordered_json json_of(const TimelineBucket& bucket) {
   for (const TimelineGradient& gradient : bucket.gradients) {
     gradients.push_back({{"name", gradient.name},
                          {"size_bytes", gradient.bytes.count()},
-                         {"ready_us", or_null(gradient.ready)}});
+                         {"ready_us", time_or_null(gradient.ready)}});
   }
   return {{"id", bucket.id.value},
           {"size_bytes", bucket.bytes.count()},
@@ -53,7 +53,7 @@ ordered_json json_of(const TimelinePath& part) {
 }
 
 template <class Items>
-ordered_json array_of(const Items& items) {
+ordered_json list_json(const Items& items) {
   ordered_json array = ordered_json::array();
   for (const auto& item : items) array.push_back(json_of(item));
   return array;
@@ -95,14 +95,14 @@ ordered_json timeline_json(const Timeline& line) {
           {"p90_us", to_us(line.spread.p90)},
           {"communication_us", to_us(line.report.communication)},
           {"exposed_us", to_us(line.report.exposed)},
-          {"transfer_us", or_null(line.report.transfer)},
+          {"transfer_us", time_or_null(line.report.transfer)},
           {"breakdown_us", line.has_breakdown ? breakdown_json(line) : ordered_json(nullptr)},
           {"stalls_us", line.has_breakdown ? stalls_json(line) : ordered_json(nullptr)},
           {"ranks_left_out", line.ranks_left_out},
-          {"rows", array_of(line.rows)},
-          {"buckets", array_of(line.buckets)},
-          {"critical_path", array_of(line.path)},
-          {"spans", array_of(line.spans)}};
+          {"rows", list_json(line.rows)},
+          {"buckets", list_json(line.buckets)},
+          {"critical_path", list_json(line.path)},
+          {"spans", list_json(line.spans)}};
 }
 
 }  // namespace dovetail::report

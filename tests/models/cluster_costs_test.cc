@@ -42,7 +42,7 @@ Op op_of(std::int32_t id, schedule::Work work) {
   return op;
 }
 
-Program program_of(std::vector<Op> ops, std::int32_t ranks = 2) {
+Program program_with_ops(std::vector<Op> ops, std::int32_t ranks = 2) {
   Program program;
   program.world_size = ranks;
   program.ops = std::move(ops);
@@ -54,7 +54,7 @@ Program program_of(std::vector<Op> ops, std::int32_t ranks = 2) {
 }
 
 Duration time_of(const Cluster& cluster, const Op& op, Rank rank = Rank{0}) {
-  return costs_for(cluster, program_of({op})).op(op, rank);
+  return costs_for(cluster, program_with_ops({op})).op(op, rank);
 }
 
 // --------------------------------------------------------------------------- collective tables
@@ -144,7 +144,7 @@ TEST(CostsTest, TimedWorkTakesWhatWasMeasuredOnItsRank) {
   Cluster cluster = small_cluster();
   cluster.compute.reset();
   const Op op = op_of(7, TimedWork{{milliseconds(1), milliseconds(2)}});
-  const Costs costs = costs_for(cluster, program_of({op}));
+  const Costs costs = costs_for(cluster, program_with_ops({op}));
   EXPECT_EQ(costs.op(op, Rank{0}), milliseconds(1));
   EXPECT_EQ(costs.op(op, Rank{1}), milliseconds(2));
   EXPECT_EQ(costs.distinct_ranks, 2);
@@ -152,7 +152,7 @@ TEST(CostsTest, TimedWorkTakesWhatWasMeasuredOnItsRank) {
 
 TEST(CostsTest, OneTimeHoldsForAllRanks) {
   const Op op = op_of(7, TimedWork{{milliseconds(1)}});
-  const Costs costs = costs_for(small_cluster(), program_of({op}));
+  const Costs costs = costs_for(small_cluster(), program_with_ops({op}));
   EXPECT_EQ(costs.op(op, Rank{1}), milliseconds(1));
   EXPECT_EQ(costs.distinct_ranks, 1);
 }
@@ -197,7 +197,7 @@ TEST(CostsTest, SaysWhichDtypesHaveAPeak) {
 }
 
 TEST(CostsTest, CollectivesAreReadForTheGroupsSize) {
-  const Program program = program_of({});
+  const Program program = program_with_ops({});
   const Costs costs = costs_for(small_cluster(), program);
   EXPECT_EQ(costs.collective(Collective::AllReduce, program.groups[0], Bytes(1500)).isolated,
             microseconds(15));
@@ -212,7 +212,7 @@ TEST(CostsTest, CollectivesLoadTheLinkThatTheirSeriesNames) {
   cluster.collectives.push_back(series_of(Collective::AllToAll));
   cluster.collectives[1].link = "nic";
   const Costs costs =
-      costs_for(parse_cluster("two.json", cluster_to_json(cluster)), program_of({}));
+      costs_for(parse_cluster("two.json", cluster_to_json(cluster)), program_with_ops({}));
   const auto link_of = [&costs](Collective kind) {
     const CollectiveCost& cost = *costs.find({kind, 2});
     return costs.links.at(static_cast<std::size_t>(cost.loads.at(0).link));
@@ -223,20 +223,20 @@ TEST(CostsTest, CollectivesLoadTheLinkThatTheirSeriesNames) {
 }
 
 TEST(CostsTest, AGroupOfOneRankCommunicatesInNoTime) {
-  const Program program = program_of({}, 1);
+  const Program program = program_with_ops({}, 1);
   const Costs costs = costs_for(small_cluster(), program);
   EXPECT_EQ(costs.collective(Collective::AllReduce, program.groups[0], mib(1)), CollectiveTime{});
 }
 
 TEST(CostsTest, RefusesAGroupLargerThanTheTables) {
-  EXPECT_EQ(error_of([] { costs_for(small_cluster(), program_of({}, 4)); }),
+  EXPECT_EQ(error_of([] { costs_for(small_cluster(), program_with_ops({}, 4)); }),
             "cluster two: no table of all-reduce over 4 ranks; it has tables for ranks: 2; "
             "docs/machines.md says how to bring one");
 }
 
 TEST(CostsTest, ACopyReadsAndWritesEachByte) {
   // 2 * 4 * 10^6 bytes at 8 GB/s: 1 ms.
-  const Costs costs = costs_for(small_cluster(), program_of({}));
+  const Costs costs = costs_for(small_cluster(), program_with_ops({}));
   EXPECT_EQ(costs.copy(Bytes(4'000'000)), milliseconds(1));
 }
 
@@ -244,13 +244,13 @@ TEST(CostsTest, AMeasuredCopyWinsOverTheMemoryRate) {
   Cluster cluster = small_cluster();
   cluster.copy = CopyModel{microseconds(5), 2};
   // Expectation: 5 us + 1000 * 2 ns.
-  EXPECT_EQ(costs_for(cluster, program_of({})).copy(Bytes(1000)), microseconds(7));
+  EXPECT_EQ(costs_for(cluster, program_with_ops({})).copy(Bytes(1000)), microseconds(7));
 }
 
 TEST(CostsTest, ACopyWithoutAnyRateIsRefusedWhenItIsAsked) {
   Cluster cluster = small_cluster();
   cluster.compute.reset();
-  const Costs costs = costs_for(cluster, program_of({}));
+  const Costs costs = costs_for(cluster, program_with_ops({}));
   EXPECT_THAT(error_of([&] { static_cast<void>(costs.copy(Bytes(1))); }),
               HasSubstr("cluster two: the plan copies into buckets"));
 }
@@ -284,7 +284,7 @@ TEST(CostsTest, AMicroStepTakesTheTimeOfTheKernelThatWasMeasuredOnce) {
 }
 
 TEST(CostsTest, OpsThatLoweringAddsArePricedThoughTheProgramLacksThem) {
-  const Costs costs = costs_for(cluster_with_passes(), program_of({}));
+  const Costs costs = costs_for(cluster_with_passes(), program_with_ops({}));
   // Expectation: 1 us + 4000 B x 0.5 ns = 3 us.
   EXPECT_EQ(costs.op(op_with(schedule::Accumulate{}, MemoryWork{Bytes(4000), {}}), Rank{0}),
             microseconds(3));
@@ -295,7 +295,7 @@ TEST(CostsTest, OpsThatLoweringAddsArePricedThoughTheProgramLacksThem) {
 
 TEST(CostsTest, ARewrittenOpThatKeepsItsIdIsPricedByItsOwnWork) {
   const Op whole = op_with(schedule::Accumulate{}, MemoryWork{Bytes(4000), {}});
-  const Costs costs = costs_for(cluster_with_passes(), program_of({whole}));
+  const Costs costs = costs_for(cluster_with_passes(), program_with_ops({whole}));
   EXPECT_EQ(costs.op(whole, Rank{0}), microseconds(3));
   // A quarter of it: 1 us + 1000 B x 0.5 ns.
   EXPECT_EQ(costs.op(op_with(schedule::Accumulate{}, MemoryWork{Bytes(1000), {}}), Rank{0}),
@@ -352,16 +352,17 @@ TEST(PassesTest, ALineGoesThroughTheSamplesOfEachKind) {
 
 TEST(CostsTest, ScalingReadsAndWritesTheBuffer) {
   // 1000 B are 2000 B of traffic at 1 ns each.
-  EXPECT_EQ(costs_for(cluster_with_passes(), program_of({})).scale(Bytes(1000)), microseconds(2));
+  EXPECT_EQ(costs_for(cluster_with_passes(), program_with_ops({})).scale(Bytes(1000)),
+            microseconds(2));
   // Where it was not measured the machine leaves it open, and the simulator takes a copy's time.
-  EXPECT_FALSE(costs_for(small_cluster(), program_of({})).scales);
+  EXPECT_FALSE(costs_for(small_cluster(), program_with_ops({})).scales);
 }
 
 TEST(CostsTest, HostAndContentionAreTheClusters) {
   Cluster cluster = small_cluster();
   cluster.host = default_host(BackendKind::Cuda);
   cluster.contention = {1.19, 1, {}};
-  const Costs costs = costs_for(cluster, program_of({}));
+  const Costs costs = costs_for(cluster, program_with_ops({}));
   EXPECT_EQ(costs.machine, "two");
   EXPECT_EQ(costs.host, cluster.host);
   EXPECT_EQ(costs.contention(Rank{1}), cluster.contention);
@@ -371,7 +372,8 @@ TEST(AssumptionsTest, AreSaidInSentences) {
   Cluster cluster = small_cluster();
   cluster.kernels = {{DType::F32, GemmWork{8, 8, 8}, microseconds(3), {}, {}}};
   cluster.quality = Quality{.valid = false, .why = {"steal above 2 %", "link disturbed"}};
-  const Program program = program_of({op_of(0, GemmWork{8, 8, 8}), op_of(1, GemmWork{9, 9, 9})});
+  const Program program =
+      program_with_ops({op_of(0, GemmWork{8, 8, 8}), op_of(1, GemmWork{9, 9, 9})});
   EXPECT_THAT(assumptions(cluster, program, {Collective::AllReduce, Collective::AllGather}),
               ElementsAre("all-gather over 2 ranks is taken as half of the all-reduce",
                           "1 of 2 ops take their time from peak rates, uncalibrated",
@@ -386,7 +388,7 @@ TEST(AssumptionsTest, ATableThatBeginsAtLargeMessagesIsNamed) {
   points[0].bytes = mib(8);
   points[1].bytes = mib(16);
   EXPECT_THAT(
-      assumptions(cluster, program_of({op_of(0, TimedWork{{milliseconds(1)}})})),
+      assumptions(cluster, program_with_ops({op_of(0, TimedWork{{milliseconds(1)}})})),
       ElementsAre("all-reduce over 2 ranks was measured from 8 MiB on; smaller messages are "
                   "taken to last as long as that"));
 }
@@ -398,7 +400,7 @@ TEST(AssumptionsTest, ATableFromWhichACollectiveIsDerivedIsNamedToo) {
   auto& points = std::get<std::vector<CollectivePoint>>(cluster.collectives[0].times);
   points[0].bytes = mib(8);
   points[1].bytes = mib(16);
-  EXPECT_THAT(assumptions(cluster, program_of({op_of(0, TimedWork{{milliseconds(1)}})})),
+  EXPECT_THAT(assumptions(cluster, program_with_ops({op_of(0, TimedWork{{milliseconds(1)}})})),
               ElementsAre(HasSubstr("taken as twice the all-gather"),
                           "all-gather over 2 ranks was measured from 8 MiB on; smaller messages "
                           "are taken to last as long as that"));
@@ -411,7 +413,7 @@ TEST(AssumptionsTest, LargeMessagesAndMemoryAreHeldAgainstTheGradients) {
   points[0].bytes = kib(1);
   points[1].bytes = mib(1);
   cluster.compute->capacity = mib(6);
-  Program program = program_of({op_of(0, TimedWork{{milliseconds(1)}})});
+  Program program = program_with_ops({op_of(0, TimedWork{{milliseconds(1)}})});
   program.tensors = {{.id = TensorId{0}, .name = "w.grad", .shape = {1 << 20}},
                      {.id = TensorId{1}, .name = "w", .shape = {1 << 20}}};
   program.tensors[0].kind = schedule::TensorKind::Gradient;
@@ -431,7 +433,7 @@ TEST(AssumptionsTest, LargeMessagesAndMemoryAreHeldAgainstTheGradients) {
 TEST(AssumptionsTest, AreNoneWhereAllWasMeasured) {
   Cluster cluster = small_cluster();
   cluster.compute.reset();
-  EXPECT_THAT(assumptions(cluster, program_of({op_of(0, TimedWork{{milliseconds(1)}})})),
+  EXPECT_THAT(assumptions(cluster, program_with_ops({op_of(0, TimedWork{{milliseconds(1)}})})),
               IsEmpty());
 }
 
