@@ -46,6 +46,11 @@ class Indexed {
     values_.push_back(std::move(value));
     return index_of(values_.size() - 1);
   }
+  // Appends it so many times.
+  template <class Count>
+  void append(Count count, const T& value) {
+    values_.insert(values_.end(), position_of(count), value);
+  }
   // The index that the next push_back() will return.
   [[nodiscard]] Index end_index() const { return index_of(values_.size()); }
   [[nodiscard]] bool contains(Index index) const { return position_of(index) < values_.size(); }

@@ -54,10 +54,6 @@ Contention Costs::contention(Rank rank) const {
   return contention_by_class[index < contention_by_class.size() ? index : 0];
 }
 
-bool Costs::contended() const {
-  return !std::ranges::all_of(contention_by_class, &Contention::none);
-}
-
 bool Costs::has_spread() const {
   const auto op_has = [](const KnownOp& known) { return known.cost.spread.known(); };
   const auto knot_has = [](const CollectiveTable::Knot& knot) { return knot.spread.known(); };

@@ -132,8 +132,6 @@ struct Costs {
   [[nodiscard]] Duration copy(Bytes bytes) const;
   [[nodiscard]] Duration scale(Bytes bytes) const;
   [[nodiscard]] Contention contention(Rank rank) const;
-  // Whether any rank has contention.
-  [[nodiscard]] bool contended() const;
   // Whether the spread of anything was measured.
   [[nodiscard]] bool has_spread() const;
 

@@ -409,6 +409,4 @@ Trace read_trace(const JsonFile& file) {
 
 Trace load_trace(const std::string& path) { return read_trace(JsonFile(path)); }
 
-void save_trace(const std::string& path, const Trace& trace) { write_file(path, to_json(trace)); }
-
 }  // namespace dovetail::traces

@@ -41,9 +41,7 @@ std::string to_json(const Trace& trace);
 // Throws InputError "FILE: /spans/3/0: command 99 is not listed in /commands".
 Trace read_trace(const JsonFile& file);
 
-// From and to a file.
 Trace load_trace(const std::string& path);
-void save_trace(const std::string& path, const Trace& trace);
 
 // The provenance as one JSON object, as it stands in every file that shows a trace.
 void append_json(std::string& text, const Provenance& provenance);

@@ -33,10 +33,9 @@ Index::Index(const Program& original_in, const Merge& merge_in,
 void Index::collect_debts() {
   for (const Reduction& reduction : original.reductions) {
     if (debt_of_.at(reduction.gradient) < 0) {
-      debt_of_[reduction.gradient] = static_cast<std::int32_t>(debts_.size());
-      debts_.push_back({reduction.gradient, {}, Rational(), {}});
+      debt_of_[reduction.gradient] = debts_.push_back({reduction.gradient, {}, Rational(), {}});
     }
-    Debt& debt = debts_[static_cast<std::size_t>(debt_of_.at(reduction.gradient))];
+    Debt& debt = debts_[debt_of_.at(reduction.gradient)];
     debt.reductions.push_back(reduction);
     debt.factor = debt.factor * reduction.scale;
     if (reduction.op == ReduceOp::Average) {
@@ -54,7 +53,7 @@ void Index::collect_debts() {
     if (op.phase == Phase::Optimizer || step >= steps) continue;
     for (const TensorId id : op.writes) {
       const std::int32_t debt = debt_of(id);
-      if (debt >= 0) debts_[static_cast<std::size_t>(debt)].producers[step] = op.id;
+      if (debt >= 0) debts_[debt].producers[step] = op.id;
     }
   }
 }

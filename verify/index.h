@@ -7,6 +7,7 @@
 #pragma once
 
 #include "base/ids.h"
+#include "base/indexed.h"
 #include "base/rational.h"
 #include "schedule/id_table.h"
 #include "schedule/program.h"
@@ -47,7 +48,7 @@ class Index {
   [[nodiscard]] const BucketLayout* bucket(BucketId id) const { return buckets_.at(id); }
   [[nodiscard]] const ProcessGroup* group(GroupId id) const { return groups_.at(id); }
 
-  [[nodiscard]] const std::vector<Debt>& debts() const { return debts_; }
+  [[nodiscard]] const Indexed<std::int32_t, Debt>& debts() const { return debts_; }
   // Position in debts(), or -1.
   [[nodiscard]] std::int32_t debt_of(TensorId id) const { return debt_of_.at(id); }
   // Whether both are known and the same ranks meet in them, in the same order.
@@ -73,7 +74,7 @@ class Index {
   IdTable<TensorId, const Tensor*> tensors_{nullptr};
   IdTable<BucketId, const BucketLayout*> buckets_{nullptr};
   IdTable<GroupId, const ProcessGroup*> groups_{nullptr};
-  std::vector<Debt> debts_;
+  Indexed<std::int32_t, Debt> debts_;
   IdTable<TensorId, std::int32_t> debt_of_{-1};
 };
 

@@ -24,10 +24,10 @@ Interpreter::Interpreter(const Index& index, const Memory& memory, const LossFac
       problems_(problems),
       order_(index.scheduled, role),
       races_(memory.count()),
-      values_(static_cast<std::size_t>(memory.count())),
+      values_(position_of(memory.count())),
       reduced_over_(index.debts().size(), 0),
       other_op_(index.debts().size()),
-      read_by_optimizer_(static_cast<std::size_t>(memory.count()), 0) {
+      read_by_optimizer_(position_of(memory.count()), 0) {
   for (const Debt& debt : index.debts()) {
     SetId groups = 0;
     for (const Reduction& reduction : debt.reductions) {
@@ -118,7 +118,7 @@ bool Interpreter::needs_second_step() const {
     for (const Place& place : memory_.places(bucket.bucket)) {
       if (index_.tensor(place.tensor)->kind != TensorKind::Parameter) continue;
       for (std::int32_t i = 0; i < place.own.count; ++i) {
-        const Value& own = values_[static_cast<std::size_t>(place.own.first + i)];
+        const Value& own = values_[place.own.first + i];
         if (own.state != Value::State::Written || own.shard) return true;
       }
     }
@@ -175,7 +175,7 @@ void Interpreter::touch(Cells cells, Access access) {
 // Each piece must have been read, reduced, by the optimizer, or else hold its reduced value now.
 void Interpreter::check_end() {
   const std::int32_t stage = index_.stage_of(role_);
-  for (std::size_t i = 0; i < index_.debts().size(); ++i) {
+  for (std::int32_t i = 0; i < index_.debts().end_index(); ++i) {
     const Debt& debt = index_.debts()[i];
     const Op* producer = index_.op(debt.producers.back());
     if (producer == nullptr || !index_.runs(stage, *producer)) continue;
@@ -191,7 +191,7 @@ void Interpreter::check_end() {
     if (never) continue;
     const Cells own = memory_.own(debt.gradient);
     for (std::int32_t piece = 0; piece < own.count; ++piece) {
-      if (read_by_optimizer_[static_cast<std::size_t>(own.first + piece)] != 0) continue;
+      if (read_by_optimizer_[own.first + piece] != 0) continue;
       if (ends_reduced(debt, piece)) continue;
       add(ProblemKind::NotReduced,
           "gradient " + index_.name(debt.gradient) +

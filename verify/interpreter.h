@@ -16,12 +16,12 @@
 #pragma once
 
 #include "verify/happens_before.h"
-#include "verify/verify.h"
 #include "verify/index.h"
 #include "verify/loss_factors.h"
 #include "verify/memory.h"
 #include "verify/races.h"
 #include "verify/value.h"
+#include "verify/verify.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -75,7 +75,7 @@ class Interpreter {
   [[nodiscard]] std::string label() const { return index_.label(command(now_)); }
   void touch(std::int32_t cell, Access access);
   void touch(Cells cells, Access access);
-  Value& value(std::int32_t cell) { return values_[static_cast<std::size_t>(cell)]; }
+  Value& value(std::int32_t cell) { return values_[cell]; }
 
   // ops.cc: RunOp.
   void walk_op(const Op& op);
@@ -133,12 +133,13 @@ class Interpreter {
   std::vector<Problem>& problems_;
   HappensBefore order_;
   Races races_;
-  std::vector<Value> values_;  // by cell
+  Indexed<CellId, Value> values_;
   Contributions contributions_;
   Sets groups_;
-  std::vector<SetId> owed_groups_;   // by debt
-  std::vector<SetId> reduced_over_;  // by debt: groups of all collectives that had part of it
-  std::vector<OtherOp> other_op_;    // by debt: the latest
+  std::vector<SetId> owed_groups_;  // by debt
+  Indexed<std::int32_t, SetId>
+      reduced_over_;  // by debt: groups of all collectives that had part of it
+  Indexed<std::int32_t, OtherOp> other_op_;  // by debt: the latest
   // A stay of a bucket's parameters: commands, counted through all steps.
   struct Stay {
     BucketId bucket;
@@ -149,9 +150,9 @@ class Interpreter {
   std::vector<Stay> stays_;
   // What collectives took: piece (by own cell), contributions and group.
   std::set<std::tuple<std::int32_t, SetId, GroupId>> taken_;
-  std::vector<char> read_by_optimizer_;  // by own cell of an owed gradient
-  std::vector<Conflict> conflicts_;      // scratch
-  std::size_t now_ = 0;                  // the command at hand, counted through all steps
+  Indexed<CellId, char> read_by_optimizer_;  // by own cell of an owed gradient
+  std::vector<Conflict> conflicts_;          // scratch
+  std::size_t now_ = 0;                      // the command at hand, counted through all steps
   bool in_second_step_ = false;
   bool sums_onto_zero_ = false;
 };

@@ -55,7 +55,7 @@ void Memory::number_cells() {
   for (const Tensor& tensor : index_.program.tensors) {
     const std::int32_t pieces = 1 + (cuts_.empty() ? 0 : piece_at(tensor.id, tensor.numel()));
     own_[tensor.id] = {count(), pieces};
-    tensor_of_.insert(tensor_of_.end(), static_cast<std::size_t>(pieces), tensor.id);
+    tensor_of_.append(pieces, tensor.id);
   }
   first_packed_ = count();
   for (const BucketLayout& bucket : index_.scheduled.buckets) {
@@ -73,8 +73,7 @@ void Memory::number_cells() {
       place.packed = place.own;
       if (bucket.mode == BucketMode::Copy) {
         place.packed.first = count();
-        const auto pieces = static_cast<std::size_t>(place.own.count);
-        tensor_of_.insert(tensor_of_.end(), pieces, member.tensor);
+        tensor_of_.append(place.own.count, member.tensor);
       }
       places.push_back(place);
     }

@@ -11,6 +11,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/indexed.h"
 #include "verify/index.h"
 
 #include <cstdint>
@@ -18,8 +19,10 @@
 
 namespace dovetail::schedule::verification {
 
+using CellId = std::int32_t;
+
 struct Cells {
-  std::int32_t first = 0;
+  CellId first = 0;
   std::int32_t count = 0;
 };
 
@@ -40,11 +43,9 @@ class Memory {
   [[nodiscard]] const std::vector<Place>& places(BucketId bucket) const {
     return places_.at(bucket);
   }
-  [[nodiscard]] std::int32_t count() const { return static_cast<std::int32_t>(tensor_of_.size()); }
+  [[nodiscard]] std::int32_t count() const { return tensor_of_.end_index(); }
   // The tensor of which a cell holds a piece.
-  [[nodiscard]] TensorId tensor_of(std::int32_t cell) const {
-    return tensor_of_[static_cast<std::size_t>(cell)];
-  }
+  [[nodiscard]] TensorId tensor_of(std::int32_t cell) const { return tensor_of_[cell]; }
   // Whether the cell is memory of a bucket in copy mode.
   [[nodiscard]] bool is_packed(std::int32_t cell) const { return cell >= first_packed_; }
   // The packed copies of a tensor's pieces in buckets that are cut into shards.
@@ -69,7 +70,7 @@ class Memory {
   std::vector<Cut> cuts_;  // sorted
   IdTable<TensorId, Cells> own_;
   IdTable<BucketId, std::vector<Place>> places_;
-  std::vector<TensorId> tensor_of_;
+  Indexed<CellId, TensorId> tensor_of_;
   std::int32_t first_packed_ = 0;
 };
 

@@ -141,7 +141,7 @@ void Interpreter::write_shards(const ShardUpdate& update, const Op& op) {
 bool Interpreter::is_partial(const Op& op, TensorId gradient) const {
   const std::int32_t debt = index_.debt_of(gradient);
   if (debt < 0) return false;
-  const Debt& owed = index_.debts()[static_cast<std::size_t>(debt)];
+  const Debt& owed = index_.debts()[debt];
   return owed.producers[static_cast<std::size_t>(op.micro_step)] != op.id;
 }
 

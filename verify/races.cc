@@ -8,14 +8,14 @@ namespace dovetail::schedule::verification {
 
 void Races::touch(const HappensBefore& order, std::size_t index, std::size_t stream,
                   std::int32_t cell, Access access, std::vector<Conflict>& conflicts) {
-  History& history = cells_[static_cast<std::size_t>(cell)];
+  History& history = cells_[cell];
   const auto check = [&](std::size_t earlier, Access what) {
     if (earlier != index && !order.before(earlier, index)) conflicts.push_back({earlier, what});
   };
   if (history.last_write != SIZE_MAX) check(history.last_write, Access::Write);
   if (access == Access::Write) {
     for (std::int32_t i = history.first_read; i != kNone;) {
-      const Read& read = reads_[static_cast<std::size_t>(i)];
+      const Read& read = reads_[i];
       check(read.command, Access::Read);
       i = read.next;
     }
@@ -23,15 +23,14 @@ void Races::touch(const HappensBefore& order, std::size_t index, std::size_t str
     return;
   }
   for (std::int32_t i = history.first_read; i != kNone;) {
-    Read& read = reads_[static_cast<std::size_t>(i)];
+    Read& read = reads_[i];
     if (read.stream == stream) {
       read.command = index;
       return;
     }
     i = read.next;
   }
-  reads_.push_back({index, stream, history.first_read});
-  history.first_read = static_cast<std::int32_t>(reads_.size()) - 1;
+  history.first_read = reads_.push_back({index, stream, history.first_read});
 }
 
 }  // namespace dovetail::schedule::verification

@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/indexed.h"
 #include "verify/happens_before.h"
 
 #include <cstddef>
@@ -43,8 +44,8 @@ class Races {
     std::int32_t next = kNone;
   };
 
-  std::vector<History> cells_;
-  std::vector<Read> reads_;  // linked lists
+  Indexed<std::int32_t, History> cells_;
+  Indexed<std::int32_t, Read> reads_;  // linked lists
 };
 
 }  // namespace dovetail::schedule::verification

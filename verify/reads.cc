@@ -65,20 +65,19 @@ void Interpreter::check_owed_read(const Op& op, std::int32_t own, const Value& f
   if (found.contributions == 0) return;  // a later op of the optimizer made it
   const std::int32_t piece = own - memory_.own(tensor).first;
   for (const Contribution& from : contributions_.members(found.contributions)) {
-    const Cells gradient =
-        memory_.own(index_.debts()[static_cast<std::size_t>(from.debt)].gradient);
+    const Cells gradient = memory_.own(index_.debts()[from.debt].gradient);
     if (piece < gradient.count) {
-      read_by_optimizer_[static_cast<std::size_t>(gradient.first + piece)] = 1;
+      read_by_optimizer_[gradient.first + piece] = 1;
     }
   }
   const Rational rescale = rescale_of(op);
   if (const auto fault = fault_of(found, rescale, extent, index_.program.micro_steps)) {
     for (const Contribution& from : contributions_.members(found.contributions)) {
-      const auto debt = static_cast<std::size_t>(from.debt);
-      OtherOp& other = other_op_[debt];
+      OtherOp& other = other_op_[from.debt];
       const Rational total = found.factor * rescale * other.lacks;
       if (fault->kind != ProblemKind::WrongScale || other.message.empty()) continue;
-      if (total == index_.debts()[debt].factor) add(ProblemKind::WrongReduction, other.message);
+      if (total == index_.debts()[from.debt].factor)
+        add(ProblemKind::WrongReduction, other.message);
       other.message.clear();
     }
     add(fault->kind, reads + fault->text);
@@ -110,8 +109,7 @@ std::optional<Interpreter::Fault> Interpreter::fault_of(const Value& found, Rati
                                                         Extent extent, std::int32_t micro_steps) {
   if (found.partial) return Fault{ProblemKind::ReadBeforeReduced, " before its last write"};
   for (const Contribution& from : contributions_.members(found.contributions)) {
-    const auto debt = static_cast<std::size_t>(from.debt);
-    for (const std::int64_t group : groups_.members(owed_groups_[debt])) {
+    for (const std::int64_t group : groups_.members(owed_groups_[from.debt])) {
       if (groups_.contains(found.groups, group)) continue;
       return Fault{ProblemKind::ReadBeforeReduced, " before it holds the reduced value"};
     }
@@ -119,7 +117,7 @@ std::optional<Interpreter::Fault> Interpreter::fault_of(const Value& found, Rati
     if (steps < micro_steps) {
       return Fault{ProblemKind::MissingMicroStep,
                    ", which holds " + std::to_string(steps) + " of " + std::to_string(micro_steps) +
-                       " micro-steps of " + index_.name(index_.debts()[debt].gradient)};
+                       " micro-steps of " + index_.name(index_.debts()[from.debt].gradient)};
     }
   }
   if (found.shard && extent == Extent::Whole) {
@@ -131,7 +129,7 @@ std::optional<Interpreter::Fault> Interpreter::fault_of(const Value& found, Rati
 std::optional<Interpreter::Fault> Interpreter::wrong_scale(const Value& found, Rational rescale) {
   const Rational total = found.factor * rescale;
   for (const Contribution& from : contributions_.members(found.contributions)) {
-    const Debt& debt = index_.debts()[static_cast<std::size_t>(from.debt)];
+    const Debt& debt = index_.debts()[from.debt];
     if (total == debt.factor) continue;
     return Fault{ProblemKind::WrongScale, " scaled by " + to_string(total) + ", but " +
                                               to_string(debt.factor) + " is needed"};

@@ -83,7 +83,7 @@ void Interpreter::reduce_cell(const RunCollective& collective, std::int32_t own,
 void Interpreter::note_reduction(const RunCollective& collective, const Value& held) {
   const SetId group = groups_.single(collective.group.value);
   for (const Contribution& from : contributions_.members(held.contributions)) {
-    const auto at = static_cast<std::size_t>(from.debt);
+    const std::int32_t at = from.debt;
     const Debt& debt = index_.debts()[at];
     reduced_over_[at] = groups_.unite(reduced_over_[at], group);
     const auto owed = std::ranges::find(debt.reductions, collective.group, &Reduction::group);

@@ -23,8 +23,7 @@ Contribution unpack(std::int64_t packed) {
 Sets::Sets() { intern({}); }
 
 SetId Sets::intern(std::vector<std::int64_t> sorted) {
-  const auto next = static_cast<SetId>(sets_.size());
-  const auto [found, fresh] = numbers_.emplace(std::move(sorted), next);
+  const auto [found, fresh] = numbers_.emplace(std::move(sorted), sets_.end_index());
   if (fresh) sets_.push_back(found->first);
   return found->second;
 }
@@ -79,11 +78,6 @@ std::vector<Contribution> Contributions::members(SetId set) const {
   std::vector<Contribution> result;
   for (const std::int64_t packed : sets_.members(set)) result.push_back(unpack(packed));
   return result;
-}
-
-std::int32_t Contributions::only_debt(SetId set) const {
-  const std::vector<std::int64_t>& members = sets_.members(set);
-  return members.size() == 1 ? unpack(members.front()).debt : -1;
 }
 
 bool Contributions::has(SetId set, std::int32_t debt) const {

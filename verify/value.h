@@ -8,6 +8,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/indexed.h"
 #include "base/rational.h"
 
 #include <cstdint>
@@ -28,15 +29,13 @@ class Sets {
 
   SetId single(std::int64_t element);
   SetId unite(SetId a, SetId b);
-  [[nodiscard]] const std::vector<std::int64_t>& members(SetId set) const {
-    return sets_[static_cast<std::size_t>(set)];
-  }
+  [[nodiscard]] const std::vector<std::int64_t>& members(SetId set) const { return sets_[set]; }
   [[nodiscard]] bool contains(SetId set, std::int64_t element) const;
   [[nodiscard]] bool disjoint(SetId a, SetId b) const;
   SetId intern(std::vector<std::int64_t> sorted);
 
  private:
-  std::vector<std::vector<std::int64_t>> sets_;
+  Indexed<SetId, std::vector<std::int64_t>> sets_;
   std::map<std::vector<std::int64_t>, SetId> numbers_;
   std::map<std::pair<SetId, SetId>, SetId> unions_;
 };
@@ -54,8 +53,6 @@ class Contributions {
   // Nothing where both have a pair.
   std::optional<SetId> join(SetId a, SetId b);
   [[nodiscard]] std::vector<Contribution> members(SetId set) const;
-  // The only debt of the set; -1 where it has none or several.
-  [[nodiscard]] std::int32_t only_debt(SetId set) const;
   [[nodiscard]] bool has(SetId set, std::int32_t debt) const;
   [[nodiscard]] std::int32_t micro_steps(const Contribution& contribution) const;
 

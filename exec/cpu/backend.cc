@@ -339,12 +339,4 @@ std::vector<Timing> CpuBackend::finish() {
 
 CheckResult CpuBackend::check_values() { return ops_->check_values(); }
 
-std::int64_t CpuBackend::comm_cpu_ns() const {
-  std::int64_t total = 0;
-  for (const std::unique_ptr<CommThread>& thread : threads_) {
-    if (thread != nullptr) total += thread->cpu_ns();
-  }
-  return total;
-}
-
 }  // namespace dovetail::exec::cpu

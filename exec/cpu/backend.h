@@ -65,9 +65,6 @@ class CpuBackend final : public Backend {
   std::vector<Timing> finish() override;
   CheckResult check_values() override;
 
-  // Processor time of all communication threads so far.
-  [[nodiscard]] std::int64_t comm_cpu_ns() const;
-
  private:
   using Transports = std::vector<std::unique_ptr<Transport>>;
 

@@ -105,7 +105,6 @@ class TensorMemory {
   static Range shard_range(const BucketPlace& place);
   void place_tensors(const schedule::ScheduledProgram& plan, const Options& options);
   void place_tensor(const schedule::Tensor& tensor);
-  void place_scratch(const schedule::ScheduledProgram& plan, const schedule::Op& op);
   [[nodiscard]] const BucketPlace& place_of(BucketId id) const;
   Range take(std::size_t count);
   [[nodiscard]] std::span<float> at(Range range) const;
