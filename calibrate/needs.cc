@@ -1,4 +1,5 @@
-// The passes and collectives that plans of a policy hold.
+// Lists the collectives and the passes over memory that plans of the given policies hold, by
+// making those plans, so that a calibration measures what a prediction will ask for.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/needs.h"

@@ -1,4 +1,5 @@
-// What a calibration has to measure for plans of given policies.
+// What a calibration has to measure so that plans of given policies can be predicted: collectives
+// by kind and group, and kinds of passes over memory.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

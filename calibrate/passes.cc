@@ -1,4 +1,5 @@
-// Samples of passes, and what is fitted through them.
+// Collects samples of passes over memory from steps that were timed, and fits the line of each
+// kind.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/passes.h"

@@ -1,4 +1,6 @@
-// Building the plans that run between rounds, and reading their times.
+// Builds the plans that run between the rounds of a measurement (the same collectives, ops and
+// copies that the measured plans are made of), and turns their times into Costs of that very
+// minute.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "testbed/interleaved_calibration.h"

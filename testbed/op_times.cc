@@ -1,4 +1,5 @@
-// Subtracting preemptions op by op.
+// Takes the time of preemptions out of the times of ops, op by op, without letting any op fall
+// below half of what it takes at its quickest.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "testbed/op_times.h"

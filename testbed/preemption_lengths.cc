@@ -1,4 +1,6 @@
-// Expectation maximisation over a grid of lengths.
+// Estimates how long preemptions are by expectation maximisation: over a grid of lengths, each
+// observed preemption is shared out among the lengths that explain it, and the rates of the
+// lengths are set to what they got, until they stop changing.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "testbed/preemption_lengths.h"

@@ -1,4 +1,6 @@
-// Drawing moments, and putting preemptions together from them.
+// Draws the random moments at which the reference load looks whether its core is there, and
+// estimates from what it found which stretches of time other programs took, and how much went
+// unseen.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "testbed/preemption_sampling.h"

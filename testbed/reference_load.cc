@@ -1,4 +1,5 @@
-// Sleeping until random moments.
+// A thread beside each rank that sleeps until random moments and notes how late it woke up: late
+// means that another program had the core.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "testbed/reference_load.h"

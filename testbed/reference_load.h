@@ -1,11 +1,11 @@
 // The reference load: how much of its core a rank really had, measured beside everything that it does.
 //
-//   ReferenceLoad reference load;                       // a thread on the cores of the calling one
+//   ReferenceLoad load;                                 // a thread on the cores of the calling one
 //   ... measure ...
-//   traces::CoreRecord record = reference load.record(begin_ns, now_ns());
+//   traces::CoreRecord record = load.record(begin_ns, now_ns());
 //
 // A thread of its own sleeps until given moments at random places in time and notes when it really woke up.
-// If the core is away at that moment, it wakes up late, by what was left of the preemption. moments.h says how
+// If the core is away at that moment, it wakes up late, by what was left of the preemption. preemption_sampling.h says how
 // the moments are chosen and what follows from them. About every 50 ms it also runs 10 us of known work,
 // whose time tells what the core lost while it was there.
 //

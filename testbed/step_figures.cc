@@ -1,4 +1,5 @@
-// Quantiles, their errors, and draws over rounds.
+// Quantiles of a step's time and their standard errors, by drawing whole rounds of the measurement
+// again and again: steps of one round met the same machine, so they are not independent.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "testbed/step_figures.h"

@@ -7,7 +7,7 @@
 // is that of the steps with none or with one, by chance.
 //
 // Predicted, they are the same figures of steps drawn in simulation (sim/disturbed.h), a share of them
-// from each round, with the times that ops, collectives and copies had in that round (between.h) and the
+// from each round, with the times that ops, collectives and copies had in that round (interleaved_calibration.h) and the
 // preemptions of the stretch of it in which the plan ran. So both sides met the same minute, and the same
 // figure means the same thing on both. Of the plan's own steps only this stretch is known to the
 // prediction, not how long any of them took.

@@ -1,4 +1,5 @@
-// Joining the ranks' timings of a command, sample by sample.
+// Joins what all ranks measured of each collective, sample by sample, and sorts out the samples
+// that a preemption of some rank disturbed.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "testbed/transfer_times.h"

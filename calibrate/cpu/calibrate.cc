@@ -1,4 +1,5 @@
-// The order of a calibration, and whether its conditions make it valid.
+// Runs the calibrations of the cpu backend one after another, notes when each began, and judges
+// from what the machine did meanwhile whether their figures are valid.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/cpu/calibrate.h"

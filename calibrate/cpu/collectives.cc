@@ -1,4 +1,6 @@
-// Measuring collectives size by size within a budget that rank 0 keeps.
+// Measures collectives size by size, alone and in a queue. Rank 0 keeps the budget of time and
+// tells the others how often the next size is repeated, so that all ranks always make the same
+// calls.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/cpu/collectives.h"

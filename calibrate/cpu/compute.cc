@@ -1,4 +1,5 @@
-// Steps without communication, chains of unit kernels, and cold copies.
+// Measures steps without communication, op by op; chains of the unit kernel; and copies and
+// scalings over more memory than the caches hold, with a line through a small and a large block.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/cpu/compute.h"

@@ -1,4 +1,6 @@
-// Backward steps beside a queue of collectives.
+// Measures how much computing and communicating slow each other down: steps of backward ops with
+// nothing beside them, then beside a queue of collectives that outlasts them, then alone again, so
+// that a drift of the machine shows.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/cpu/contention.h"

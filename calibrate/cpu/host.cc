@@ -1,4 +1,6 @@
-// Launching and waiting, many times, with a real communication thread on the other side.
+// Measures what it costs the compute thread to launch a collective, to wait for one that is done,
+// and to be woken up, with a real communication thread on the other side that has gone to sleep in
+// between, as it does in a step.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/cpu/host.h"

@@ -1,4 +1,6 @@
-// One communication thread behind a gate: it starts when the whole queue is there.
+// The set-up of every calibration of the cpu backend: one communication thread behind a gate,
+// which opens when the whole queue of collectives is there, so that what is timed is the queue and
+// not its filling.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/cpu/rig.h"

@@ -1,4 +1,5 @@
-// Executing the probes and reading their timings.
+// Executes the plans of a calibration on a backend and turns their timings into figures: times of
+// ops, costs of the host, and mutual slowdown. It knows backends, not CUDA.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/device/calibrate.h"

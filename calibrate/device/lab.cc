@@ -1,4 +1,5 @@
-// Executing plans and pooling samples.
+// Executes a plan and pools the samples of all ranks, so that every rank computes every figure
+// from the same numbers.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/device/lab.h"

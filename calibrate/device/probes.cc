@@ -1,4 +1,6 @@
-// Programs of gradients that nobody computes, lowered like any other.
+// Builds the plans that a calibration executes: Programs whose gradients nobody computes, lowered
+// as any other Program is, with an op in front that keeps the device busy while the transfers are
+// enqueued.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/device/probes.h"

@@ -1,4 +1,6 @@
-// Queues of transfers.
+// Times transfers by size from queues of equal ones: the first one in the queue gives the time
+// alone, all of them together the time in a row. Each rank's own durations are used, so no two
+// clocks are compared.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/device/transfers.h"

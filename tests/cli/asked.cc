@@ -1,4 +1,5 @@
-// Forks, answers, reads what was printed.
+// Runs a subcommand of the tool in a fork of the test and reads what it prints, which is quicker
+// than starting the tool and crashes like it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cli/asked.h"

@@ -1,4 +1,5 @@
-// Options and complaints of this process.
+// Reads the options of the emulated device from the environment of the process, and keeps the
+// complaints (races, misuse) that tests ask for afterwards.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/emulated/control.h"

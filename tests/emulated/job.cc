@@ -1,4 +1,4 @@
-// Ranks as threads.
+// Runs the ranks of a job as threads, each with an emulated device, and sums up what they found.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/emulated/job.h"

@@ -1,4 +1,5 @@
-// Grids on one thread of the host.
+// Runs the grid of a kernel that was compiled for the host: block by block, thread by thread, on
+// the emulated stream's own thread.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/emulated/launch.h"

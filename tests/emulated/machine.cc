@@ -1,4 +1,5 @@
-// Engines.
+// The engines of an emulated device: queues of work that streams fill, executed in an order that
+// stream order and events allow and nothing more.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/emulated/machine.h"

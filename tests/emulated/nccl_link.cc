@@ -1,4 +1,5 @@
-// Barriers, chunks and mailboxes.
+// How emulated communicators move data: barriers between ranks, and mailboxes through which chunks
+// pass, with the arithmetic of reductions.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/emulated/nccl_link.h"

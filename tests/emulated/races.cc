@@ -1,4 +1,5 @@
-// Clocks, and cells of memory.
+// Finds accesses to device memory that no stream order or event orders, with a vector clock per
+// stream and the last accesses of each cell of memory.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/emulated/races.h"

@@ -1,4 +1,5 @@
-// Models in turn, Schedules at random.
+// Draws training jobs and Schedules for them: every variant of the model in turn, the Schedule at
+// random from a seed.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/exec/drawn.h"
@@ -7,8 +8,8 @@
 #include "base/random.h"
 #include "exec/legal.h"
 #include "lower/lower.h"
-#include "verify/verify.h"
 #include "tests/support/random_language.h"
+#include "verify/verify.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// Schedules, references, comparison.
+// Trains a job once with a Schedule and once without, and compares the weights bit for bit: a
+// legal Schedule changes time, never results.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/exec/law.h"

@@ -1,4 +1,5 @@
-// Three layers, and the ring.
+// Programs of three layers and schedules for them, and a run of a plan over our own ring with
+// ranks as threads.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/exec/programs.h"

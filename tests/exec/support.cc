@@ -1,4 +1,5 @@
-// The small step, its plans, and ranks as threads.
+// The small step that most tests of the executor run, plans for it written by hand, and ranks as
+// threads that reduce through shared memory.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/exec/support.h"

@@ -1,4 +1,5 @@
-// Ranks as threads; weights merged by parameter.
+// Runs the training job on threads and merges the weights of all ranks by parameter, so that
+// sharded and unsharded runs can be compared.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/exec/training_job.h"

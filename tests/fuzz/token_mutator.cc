@@ -1,4 +1,5 @@
-// Finding tokens, and changing them.
+// Finds the tokens of a text (numbers, strings, brackets) and changes, repeats or swaps them, so
+// that mutated files get past the first line of a parser.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/token_mutator.h"

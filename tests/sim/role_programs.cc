@@ -1,4 +1,5 @@
-// Building plans of several roles.
+// Builds plans of several roles by hand, command by command, for tests of the simulator that no
+// policy would produce.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/sim/role_programs.h"

@@ -1,4 +1,5 @@
-// Plans of several roles built by hand, for tests of the simulator.
+// Plans of several roles built by hand, command by command, for tests of what the simulator does
+// where roles meet.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

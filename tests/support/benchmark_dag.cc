@@ -1,4 +1,5 @@
-// How the benchmark step is drawn.
+// Draws the benchmark step (a DAG of ops with gradients) from a seed, as the source system's own
+// benchmark does.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/benchmark_dag.h"

@@ -1,4 +1,4 @@
-// From benchmark ops to Program, Schedule and Costs.
+// Turns a drawn benchmark step into a Program, a Schedule and Costs.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/dag_program.h"

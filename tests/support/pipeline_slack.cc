@@ -1,4 +1,5 @@
-// One pass over a serial order gives every step's time.
+// Plays the steps of a pipeline in a serial order that respects what each needs, so that one pass
+// gives every step's time, and from these the slack of each stage.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/pipeline_slack.h"

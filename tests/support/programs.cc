@@ -1,4 +1,5 @@
-// Building chains, machines and schedules for tests.
+// Builds small Programs (chains of layers with given times), machines for them, and schedules, by
+// hand and at random.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/programs.h"

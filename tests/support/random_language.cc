@@ -1,4 +1,5 @@
-// Drawing Schedules.
+// Draws Schedules at random from everything that the language can say, and makes illegal plans of
+// legal ones by one mutation each.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/random_language.h"

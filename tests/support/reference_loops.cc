@@ -1,4 +1,5 @@
-// The four minimal loops, and the graphs they run on.
+// The four minimal loops over the benchmark step that our simulator is timed beside, and the
+// graphs that they run on.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/reference_loops.h"

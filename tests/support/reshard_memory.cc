@@ -1,4 +1,5 @@
-// Ranks as cursors into their step lists.
+// Executes a reshard on plain arrays: each rank is a cursor into its list of steps, and all of
+// them move on until nobody can.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/reshard_memory.h"

@@ -1,4 +1,5 @@
-// Building steps.
+// Builds a Program op by op for tests of policies: backward ops with the gradients that they
+// produce and the groups over which these are owed, then one update each.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/step_builder.h"

@@ -4,6 +4,7 @@
 #include "traces/trace_json.h"
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/random.h"
 #include "tests/support/cases.h"
 #include "tests/traces/sample.h"
