@@ -31,7 +31,7 @@ void require_policies(std::span<const std::string> policies);
 // "exact; per-tensor", for a cluster file's notes.
 std::string in_one_line(std::span<const std::string> policies);
 
-// The variants (calibrate_passes.h) that hold one of these passes.
+// The variants (passes.h) that hold one of these passes.
 std::vector<schedule::ScheduledProgram> variants_for(
     const CalibrationNeeds& needs, std::vector<schedule::ScheduledProgram> variants);
 

@@ -43,7 +43,7 @@ class Rig {
   // Runs from the beginning to the end of the rig, on the cores of the thread that made it.
   [[nodiscard]] const testbed::ReferenceLoad& reference_load() const { return reference_load_; }
 
-  // How long the network goes on without a rank (shield.h); 0 until it is known.
+  // How long the network goes on without a rank (network_shield.h); 0 until it is known.
   [[nodiscard]] Duration shield() const { return shield_; }
   void know_shield(Duration shield) { shield_ = shield; }
 

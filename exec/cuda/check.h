@@ -14,7 +14,7 @@ namespace dovetail::exec::cuda {
 
 void check(cudaError_t result, const char* call);
 void check(cublasStatus_t result, const char* call);
-// ncclInProgress counts as success: non-blocking communicators return it (communicator.h).
+// ncclInProgress counts as success: non-blocking communicators return it (communicators.h).
 void check(ncclResult_t result, const char* call);
 
 }  // namespace dovetail::exec::cuda
