@@ -28,9 +28,9 @@
 namespace dovetail::calibrate {
 namespace {
 
-constexpr double kQueueOverCompute = 1.3;  // the queue should outlast the slowed-down computing
-constexpr std::int64_t kFewestCollectives = 4;
-constexpr std::int64_t kMostCollectives = 256;
+constexpr double kQueueOverProducts = 1.3;  // the queue should outlast the slowed-down computing
+constexpr std::int64_t kShortestQueue = 4;
+constexpr std::int64_t kLongestQueue = 256;
 
 void require_shapes(const schedule::Program& workload) {
   for (const schedule::Op& op : workload.ops) {
@@ -282,10 +282,10 @@ MutualSlowdown measure_contention(const Lab& lab, const schedule::Program& workl
   }
   const Message message = message_for(lab, compute_ns);
   const double lone = message.lone_ns;
-  const double needed = lone > 0 ? kQueueOverCompute * compute_ns / lone : kMostCollectives;
+  const double needed = lone > 0 ? kQueueOverProducts * compute_ns / lone : kLongestQueue;
   const std::int64_t count =
-      std::clamp(std::llround(std::min(needed, 1e6)), static_cast<long long>(kFewestCollectives),
-                 static_cast<long long>(kMostCollectives));
+      std::clamp(std::llround(std::min(needed, 1e6)), static_cast<long long>(kShortestQueue),
+                 static_cast<long long>(kLongestQueue));
   const schedule::ScheduledProgram plan =
       contention_plan(workload, probe_of(lab, message.bytes, count));
   const std::set<CommandId> collectives = commands_of<schedule::RunCollective>(lab, plan);
