@@ -118,6 +118,8 @@ class Inspector {
     }
   }
 
+  // `written`: what ops before this one have written. A read of anything else of this step is out of order, or closes
+  // a cycle.
   void check_ops() {
     check_unique(program_.ops, "op");
     std::unordered_map<TensorId, std::vector<std::size_t>> writers;
@@ -222,6 +224,7 @@ class Inspector {
   }
 
   // Whether op `from` needs, through tensors written in this step, a result of op `target`.
+  // Only asked where the order is wrong already, so it may look at all ops again and again.
   [[nodiscard]] bool depends_on(std::size_t from, std::size_t target) const {
     std::set<std::size_t> seen{from};
     std::vector<std::size_t> open{from};

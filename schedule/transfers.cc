@@ -48,10 +48,12 @@ class Linker {
 
   TransferId transfer_of(std::size_t role, StreamId stream, const Transfer& transfer,
                          std::map<Key, std::int32_t>& count) {
+    // Ranks of one role issue the same commands, so among them every meeting is one of like commands.
     if (plan_.roles.size() == 1) return add(transfer);
     const std::set<std::size_t>& roles = roles_in(role, transfer.group);
     if (roles.size() == 1) return add(transfer);
     const bool send = transfer.kind == Collective::SendRecv;
+    // Counted per role: the n-th of this role looks the key up under which the first role to get there put its n-th.
     Key key{transfer.group, *roles.begin(), stream, send ? ~transfer.root : 0, 0};
     std::get<4>(key) = count[key]++;
     const auto known = meetings_.find(key);

@@ -19,7 +19,8 @@ void join(Clock& into, const Clock& other) {
   for (std::size_t s = 0; s < into.size(); ++s) into[s] = std::max(into[s], other[s]);
 }
 
-// Whether the i-th ranks of two roles are always in the same instance of a group.
+// Whether the i-th ranks of two roles are always in the same instance of a group. Only then is an order that one
+// role gains from the other an order for each of its ranks.
 class Columns {
  public:
   explicit Columns(const ScheduledProgram& plan) : plan_(plan) {}
@@ -68,7 +69,7 @@ class Knowledge {
   // Of the stream of this command.
   Clock& now(const Completion& part) { return now_[part.role][stream(part)]; }
 
-  // These complete together.
+  // These complete together. A clock only grows: what was known of a stream stays true.
   void complete(std::span<const Completion> parts) {
     for (const Completion& part : parts) {
       if (part.role == role_) ++now(part)[stream(part)];
@@ -83,6 +84,8 @@ class Knowledge {
   }
 
  private:
+  // All that is known to anybody who takes part is known to all of them afterwards: gathered by the first, then
+  // handed back.
   void meet(std::span<const Completion> parts) {
     const Completion& first = parts.front();
     const auto meets_first = [&](const Completion& part) {
@@ -122,6 +125,8 @@ HappensBefore::HappensBefore(const ScheduledProgram& program, const RankProgram&
   clock_.assign(count * streams_, 0);
   std::vector<std::int32_t> now(streams_ * streams_, 0);  // the clock of each stream's last command
   std::unordered_map<EventId, std::size_t> recorded;
+  // In host issue order, which is an order of each stream. Before command i, `clock` is the clock of the command before
+  // it on its stream; after it, its own.
   for (std::size_t i = 0; i < count; ++i) {
     const Command& command = role.commands[i % role.commands.size()];
     const auto asked = static_cast<std::size_t>(command.stream.value);
@@ -150,6 +155,8 @@ HappensBefore::HappensBefore(const ScheduledProgram& program, std::size_t role,
   position_.resize(commands * steps);
   clock_.assign(commands * steps * streams_, 0);
   Knowledge knowledge(program, role, streams_);
+  // Completions come in an order in which they can happen, so what a command waits for is in the clocks already. Streams
+  // carry over to the next step without a barrier.
   for (std::size_t step = 0; step < steps; ++step) {
     for (std::span<const Completion> rest = completions; !rest.empty();) {
       const std::span<const Completion> parts = rest.first(together(rest));
@@ -167,6 +174,7 @@ HappensBefore::HappensBefore(const ScheduledProgram& program, std::size_t role,
   }
 }
 
+// b's clock says how many commands of a's stream are finished; a is the position-th of them.
 bool HappensBefore::before(std::size_t a, std::size_t b) const {
   return clock_[b * streams_ + stream_[a]] >= position_[a];
 }

@@ -126,6 +126,8 @@ void CpuBackend::require_member(const schedule::Command& command, GroupId group)
   throw InputError(message.str());
 }
 
+// Stream after stream, each waiting until its transports are open: all ranks open the same ones in the same order, so
+// each finds its peers at the same one.
 void CpuBackend::open_streams() {
   table_ = std::make_unique<EventTable>(events_.size());
   threads_.resize(plan_.streams.size());

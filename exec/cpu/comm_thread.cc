@@ -19,6 +19,7 @@ void EventTable::begin_step() {
   ++step_;
 }
 
+// An event counts as recorded in the step that is under way only, so nothing is reset between steps.
 void EventTable::record(std::size_t event) {
   bool wake = false;
   {
@@ -42,6 +43,7 @@ bool EventTable::wait(std::size_t event) {
   return stood;
 }
 
+// The first failure stays: those that follow from it say less.
 void EventTable::fail(std::exception_ptr failure) {
   {
     const std::lock_guard lock(mutex_);
@@ -60,6 +62,7 @@ bool EventTable::failed() {
   return static_cast<bool>(failure_);
 }
 
+// Collectives work in place: what is sent from elsewhere is first copied to where the transport reads it.
 void call(Transport& transport, const CollectiveCall& collective) {
   const bool gathers = collective.kind == schedule::Collective::AllGather;
   const std::span<float> reads = gathers ? collective.shard : collective.data;
@@ -98,6 +101,7 @@ void call(const ScaleCall& scale) {
 
 CommThread::CommThread(Options options, EventTable& events)
     : options_(std::move(options)), events_(events), thread_([this] { loop(); }) {
+  // Transports are open when the constructor returns, or it throws: no step begins with half of them.
   std::unique_lock lock(mutex_);
   idle_.wait(lock, [this] { return !busy_; });
   lock.unlock();
@@ -151,6 +155,8 @@ bool CommThread::open() {
   return is_open_;
 }
 
+// The lock is held except while a job runs. `busy_` is set under it before the job is let go, so whoever sees an
+// empty queue and busy_ unset knows that every job has ended and its timing is there.
 void CommThread::loop() {
   const bool opened = open();
   std::unique_lock lock(mutex_);
@@ -175,7 +181,8 @@ void CommThread::loop() {
 }
 
 void CommThread::execute(const Job& job) {
-  if (events_.failed()) return;
+  if (events_.failed())
+    return;  // a step that has failed is skipped to its end, so that drain() returns
   Timing timing = {.command = job.command, .stream = options_.stream, .start_ns = now_ns()};
   try {
     schedule::visit(

@@ -86,6 +86,7 @@ void TensorMemory::place_bucket(const schedule::BucketLayout& layout,
     }
     windows_[tensor.id] = window;
   }
+  // What no member covers is padding. It travels too, so it must not grow from step to step (clear_padding).
   std::vector<Range> windows;
   for (const Member& member : place.members) windows.push_back(member.window);
   std::sort(windows.begin(), windows.end(), [](Range a, Range b) { return a.offset < b.offset; });

@@ -67,6 +67,7 @@ schedule::DType dtype_of(Element element) {
   return schedule::DType::F32;
 }
 
+// Buckets first: a tensor that is a window of one gets no memory of its own.
 Layout::Layout(const schedule::ScheduledProgram& plan, Rank rank, Scope scope) {
   place_buckets(plan, rank);
   place_tensors(plan, rank, scope);
@@ -115,6 +116,7 @@ void Layout::place_bucket(const schedule::BucketLayout& layout, const schedule::
   buckets_[layout.bucket] = std::move(place);
 }
 
+// Gradients always; other tensors where ops really compute with them, or where they travel.
 void Layout::place_tensors(const schedule::ScheduledProgram& plan, Rank rank, Scope scope) {
   const schedule::Program& program = plan.program;
   const auto want = [&](TensorId id) {
@@ -182,6 +184,7 @@ Region Layout::shard(BucketId id) const {
   return shard;
 }
 
+// What of each member lies in this rank's shard; empty for members beside it, so that the order stays that of members().
 std::vector<MemberRegion> Layout::shard_members(BucketId id) const {
   const Region shard_region = shard(id);
   const std::int64_t size = size_of(shard_region.element);
