@@ -1,4 +1,4 @@
-// Grouping by modules.
+// Groups parameters by the module that owns them, from their dotted names.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/modules.h"

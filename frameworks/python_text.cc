@@ -1,4 +1,4 @@
-// Literals and first lines.
+// Writes Python literals, and the comment with which every written file begins.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/python_text.h"

@@ -1,4 +1,4 @@
-// Filling and reading the tables.
+// Tables of what each command of a plan moves, over which group, filled once per compilation.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/communication.h"

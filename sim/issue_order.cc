@@ -1,4 +1,5 @@
-// The abstract run of all roles.
+// Plays all roles of a plan against each other, without times, to find an order of their commands
+// in which everything that must meet has been reached.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/issue_order.h"

@@ -1,4 +1,5 @@
-// Filling links, and counting what is left of compute.
+// Shares links and compute among everything in flight: progressive filling of links for transfers,
+// and what transfers take of compute for ops.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/rates.h"

@@ -1,4 +1,5 @@
-// Finding DDP's buckets in a step.
+// Finds DDP's buckets in one step of a trace: which all-reduces were issued from backward, and
+// which gradients were accumulated since the one before.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/kineto/ddp_buckets.h"

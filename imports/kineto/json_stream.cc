@@ -1,4 +1,5 @@
-// The scanner behind JsonStream.
+// The scanner behind JsonStream: reads a file in blocks and finds the ends of strings and nested
+// values without building anything of what is skipped.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/kineto/json_stream.h"

@@ -1,4 +1,5 @@
-// Matching the ranks of one job.
+// Matches the collectives of all ranks of a job by their order, puts the ranks' clocks together,
+// and takes the wait for the last rank out of each collective's time.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/kineto/rank_set.h"

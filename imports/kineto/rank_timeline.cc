@@ -1,4 +1,5 @@
-// Joining the events of one rank.
+// Joins the events of one rank: GPU work with the call that launched it, calls with the step that
+// they belong to, and the kind and size of each collective.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/kineto/rank_timeline.h"

@@ -1,4 +1,5 @@
-// Reading a profiler's trace, event by event.
+// Reads a profiler's trace event by event from a stream and keeps the few fields that matter, so
+// that traces of gigabytes fit.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/kineto/json_stream.h"

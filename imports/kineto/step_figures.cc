@@ -1,4 +1,4 @@
-// Interval arithmetic over one step.
+// Computes spans, overlaps and idle time of one step by unions of intervals over its GPU work.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/kineto/step_figures.h"
