@@ -12,7 +12,7 @@
 namespace dovetail::calibrate {
 namespace {
 
-constexpr std::int64_t kQueue = 8;
+constexpr std::int64_t kLaunchQueue = 8;
 constexpr std::int64_t kFewest = 3;  // repetitions of one size
 constexpr std::int64_t kMost = 25;
 
@@ -99,7 +99,7 @@ std::vector<std::int64_t> samples(Rig& rig, const exec::cpu::CollectiveCall& cal
 // Long queues of large messages would eat the budget and tell nothing new.
 std::int64_t queue_length(Bytes bytes) {
   return std::clamp<std::int64_t>(mib(32).count() / std::max<std::int64_t>(1, bytes.count()), 2,
-                                  kQueue);
+                                  kLaunchQueue);
 }
 
 // How often the next size can be measured when one call takes `guess`; 0: not at all.

@@ -9,7 +9,10 @@
 #include "exec/clock.h"
 #include "schedule/visit.h"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <ctime>
 #include <utility>
 
 namespace dovetail::exec::cpu {
@@ -142,6 +145,14 @@ std::vector<Timing> CommThread::drain() {
   std::vector<Timing> timings = std::exchange(timings_, {});
   timings_.reserve(timings.size());  // the next step is like this one: no allocation in its midst
   return timings;
+}
+
+std::int64_t CommThread::cpu_ns() {
+  clockid_t clock{};
+  timespec time{};
+  if (pthread_getcpuclockid(thread_.native_handle(), &clock) != 0) return 0;
+  if (clock_gettime(clock, &time) != 0) return 0;
+  return time.tv_sec * 1'000'000'000 + time.tv_nsec;
 }
 
 bool CommThread::open() {

@@ -119,6 +119,8 @@ class CommThread {
   // Blocks until the queue is empty and returns the timings since the last drain. Does not throw
   // for failed jobs; ask the EventTable.
   std::vector<Timing> drain();
+  // Processor time this thread has used so far.
+  [[nodiscard]] std::int64_t cpu_ns();
 
  private:
   void loop();
