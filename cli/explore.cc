@@ -25,6 +25,7 @@
 #include "cli/text.h"
 #include "frameworks/framework.h"
 #include "report/report.h"
+#include "schedule/plan_json.h"
 #include "search/planner.h"
 #include "search/sweep.h"
 
@@ -41,11 +42,30 @@ constexpr const char* kCutShort = "interrupted: the rows are those that were tri
 
 double us(std::int64_t ns) { return to_us(Duration(ns)); }
 
+// The row of a plan file, with the keys of a policy's.
+ordered_json plan_row_json(const search::Candidate& plan) {
+  const sim::StepSummary& summary = plan.summary;
+  return {{"policy", *plan.plan},
+          {"threshold_bytes", nullptr},
+          {"first_bucket_bytes", nullptr},
+          {"mode", nullptr},
+          {"wait", nullptr},
+          {"buckets", plan.buckets()},
+          {"micro_steps", plan.schedule.merge.micro_steps},
+          {"step_us", us(summary.step_ns)},
+          {"exposed_us", us(summary.exposed_ns)},
+          {"communication_us", us(summary.communication_ns)},
+          {"compute_us", us(summary.compute_ns)},
+          {"spec", nullptr},
+          {"in_words", "a plan file"}};
+}
+
 ordered_json row_json(const SweepRow& row) {
   const auto size = [](const std::optional<Bytes>& bytes) {
     return bytes ? ordered_json(bytes->count()) : ordered_json(nullptr);
   };
   const sim::StepSummary& summary = row.candidate.summary;
+  if (row.candidate.plan) return plan_row_json(row.candidate);
   return {{"policy", std::string(schedule::name(row.candidate.spec.kind))},
           {"threshold_bytes", size(row.threshold)},
           {"first_bucket_bytes", size(row.first_bucket)},
@@ -107,6 +127,7 @@ std::string sweep_json(const Sweep& sweep, const Inputs& inputs, const InputOpti
 
 // A swept policy by its sizes, unless it has other options of its own.
 std::string label(const SweepRow& row) {
+  if (row.candidate.plan) return *row.candidate.plan;
   const PolicySpec& spec = row.candidate.spec;
   PolicySpec plain = schedule::default_policy(spec.kind);
   plain.threshold = spec.threshold;
@@ -138,7 +159,7 @@ void print_rows(std::ostream& out, const Sweep& sweep) {
     if (merged) cells.push_back(fixed(step_ns(row) / 1e6, 3));
     cells.push_back(&row == &best ? word_for_best(best)
                                   : fixed((step_ns(row) / step_ns(best) - 1) * 100, 1, "+") + " %");
-    cells.push_back(frameworks::in_words(row.candidate.spec));
+    cells.push_back(row.candidate.plan ? "a plan file" : frameworks::in_words(row.candidate.spec));
     table.add(std::move(cells));
   }
   table.print(out);
@@ -174,6 +195,7 @@ void print_flat_ranges(std::ostream& out, const Sweep& sweep) {
 
 // How the best row gets into a framework: commands.
 std::vector<std::string> way_out(const SweepRow& best, const InputOptions& inputs) {
+  if (best.candidate.plan) return {frameworks::export_command(*best.candidate.plan)};
   std::string plan = "dovetail plan --workload " + inputs.workload;
   if (!inputs.cluster.empty()) plan += " --cluster " + inputs.cluster;
   if (inputs.world) plan += " --world " + std::to_string(*inputs.world);
@@ -192,19 +214,21 @@ void print_table(std::ostream& out, const Sweep& sweep, const Inputs& inputs,
   print_rows(out, sweep);
   const SweepRow& best = sweep.rows[sweep.best];
   if (sweep.interrupted) out << kCutShort << '\n';
-  out << word_for_best(best) << ": " << schedule::to_string(best.candidate.spec);
+  out << word_for_best(best) << ": " << best.candidate.name();
   if (micro_steps(best) > 1) {
     out << ", of rows with " << micro_steps(best) << " micro-steps per update (a larger batch)";
   }
   out << '\n';
   print_flat_ranges(out, sweep);
   const std::vector<std::string> commands = way_out(best, given);
-  out << "to use it: " << commands[0] << "; " << commands[1] << '\n';
+  out << "to use it: " << commands.front();
+  if (commands.size() > 1) out << "; " << commands[1];
+  out << '\n';
   if (!sweep.bound_problem.empty()) out << sweep.bound_problem << '\n';
   if (!sweep.lower_bound) return;
   if (sweep.best_bounded != sweep.best) {
     out << "best of those that the bound covers: "
-        << schedule::to_string(sweep.rows[*sweep.best_bounded].candidate.spec) << "; ";
+        << sweep.rows[*sweep.best_bounded].candidate.name() << "; ";
   }
   out << "no schedule of whole gradients in consecutive buckets on one stream is faster than "
       << fixed(to_us(*sweep.lower_bound) / 1e3, 3) << " ms on this model: gap "
@@ -245,21 +269,24 @@ Explored explore_one(const ExploreOptions& options, const std::string& workload,
   given.cluster = cluster;
   Inputs inputs = load_inputs(given);
   search::Planner planner(std::move(inputs.program), std::move(inputs.costs));
-  const search::SweepOptions asked = sweep_options_of(options);
+  search::SweepOptions asked = sweep_options_of(options);
+  for (const std::string& file : options.plans) {
+    asked.plans.push_back({file, schedule::read_plan_onto(file, planner.program()).schedule});
+  }
   refuse_beside(options.document, "explore: --plot", options.plot);
   const AsksBeforeEnding keep_what_is_found;
   Progress progress("explore", "candidate", row_count(asked), options.yes);
-  Sweep sweep = run_sweep(
-      planner, asked,
-      {.begins = [&](PolicyKind kind) { progress.begin(std::string(schedule::name(kind))); },
-       .goes_on = [&] { return progress.done(); }});
+  Sweep sweep = run_sweep(planner, asked,
+                          {.begins = [&](const std::string& policy) { progress.begin(policy); },
+                           .goes_on = [&] { return progress.done(); }});
   return {std::move(given), std::move(inputs), std::move(planner), std::move(sweep)};
 }
 
 // The fastest row of PyTorch DDP as it is without options, if it was tried.
 const SweepRow* default_of_ddp(const Sweep& sweep) {
   const auto row = std::ranges::find_if(sweep.rows, [](const SweepRow& candidate) {
-    return candidate.candidate.spec == schedule::default_policy(PolicyKind::TorchDdp);
+    return !candidate.candidate.plan &&
+           candidate.candidate.spec == schedule::default_policy(PolicyKind::TorchDdp);
   });
   return row == sweep.rows.end() ? nullptr : &*row;
 }
@@ -270,7 +297,7 @@ ordered_json pair_json(const Explored& one) {
   ordered_json row = {{"workload", one.given.workload},
                       {"cluster", one.inputs.cluster},
                       {"world_size", one.planner.program().world_size},
-                      {"best", schedule::to_string(best.candidate.spec)},
+                      {"best", best.candidate.name()},
                       {"step_us", us(best.candidate.summary.step_ns)},
                       {"exposed_us", us(best.candidate.summary.exposed_ns)}};
   row["ddp_default_step_us"] = ddp ? ordered_json(us(ddp->candidate.summary.step_ns)) : nullptr;
@@ -317,7 +344,7 @@ void print_several(std::ostream& out, const std::vector<Explored>& all) {
                fixed(us(best.candidate.summary.exposed_ns) / 1e3, 3),
                one.sweep.lower_bound ? fixed(one.sweep.gap * 100, 2) + " %" : "-",
                ddp ? fixed((step_ns(*ddp) / step_ns(best) - 1) * 100, 1, "+") + " %" : "-",
-               schedule::to_string(best.candidate.spec)});
+               best.candidate.name()});
   }
   table.print(out);
 }

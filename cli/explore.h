@@ -42,6 +42,7 @@ struct ExploreOptions {
   std::string first_bucket;            // of torch-ddp; empty: 1MiB
   std::vector<std::string> policies;   // lists of them with commas; empty: what is comparable
   std::string mode, wait;              // empty: the default of each policy
+  std::vector<std::string> plans;      // plan files of the same workload: a row for each
   DocumentOptions document;
   bool yes = false;       // also where it takes hours
   bool plot = false;      // draw the plot ...

@@ -32,7 +32,7 @@ report::Curve curve_of(const Rule& rule, search::Planner& planner,
                        const std::vector<Bytes>& thresholds) {
   schedule::PolicySpec spec = frameworks::parse_policy(rule.policy);
   report::Curve curve{std::string(schedule::name(spec.kind)), std::string(rule.label), {}};
-  if (planner.fit_of(spec).refusal) return curve;
+  if (planner.refusal_of(spec)) return curve;
   for (const Bytes threshold : search::thresholds_for(spec, planner.program(), thresholds)) {
     spec.threshold = threshold;
     const search::Candidate candidate = planner.evaluate(spec);
@@ -97,7 +97,7 @@ report::Report report_of(const SweepOnPage& sweep) {
                     .file = "plan.json",
                     .lower_bound = sweep.lower_bound});
   const schedule::PolicySpec usual = schedule::default_policy(schedule::PolicyKind::TorchDdp);
-  if (!sweep.planner.fit_of(usual).refusal) {
+  if (!sweep.planner.refusal_of(usual)) {
     const schedule::Schedule schedule = sweep.planner.evaluate(usual).schedule;
     add_timeline(report, "PyTorch DDP's default", sweep.planner.verified(schedule),
                  sweep.planner.costs());

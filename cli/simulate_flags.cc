@@ -67,6 +67,10 @@ void bind_explore(CLI::App& app, ExploreOptions& options, Action& action) {
   command.add_option(
       "--policies", options.policies,
       "only these, as plan --policy takes them (default: all but fsdp and pipeline)");
+  command
+      .add_option("--plan", options.plans,
+                  "a plan file of the same workload, as a row and a start for exact; repeatable")
+      ->allow_extra_args(false);
   command.add_option("--mode", options.mode, "view or copy, for every policy");
   command.add_option("--wait", options.wait, "first-use or end-of-backward, for every policy");
   command.add_flag("--yes", options.yes, "also where it takes hours");

@@ -1,4 +1,4 @@
-// Rounds over buckets and their moves.
+// Every move is tried on a copy of the current placement, which it replaces where it is better.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "search/local_search.h"
@@ -6,7 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <unordered_map>
 #include <utility>
+
+#include "base/random.h"
 
 namespace dovetail::search {
 namespace {
@@ -14,61 +18,69 @@ namespace {
 constexpr std::array kDistances = {1, 2, 4, 8, 16};
 constexpr std::array kDelays = {1, 2, 4, 8, 16, 32};
 
+struct HashOfChoices {
+  std::size_t operator()(const Choices& choices) const {
+    std::uint64_t hash = choices.size();
+    for (const BucketChoice& choice : choices) {
+      hash = splitmix64(hash ^ (static_cast<std::uint64_t>(choice.end) << 32U) ^
+                        static_cast<std::uint64_t>(choice.launch));
+    }
+    return static_cast<std::size_t>(hash);
+  }
+};
+
 class Climb {
  public:
   Climb(const StepModel& model, const LocalSearchOptions& options)
       : model_(model), options_(options), workspace_(model.workspace()) {}
 
-  // The step of a start; nothing where it cannot be evaluated.
-  std::optional<sim::StepSummary> evaluate(const Choices& choices) {
-    ++evaluations_;
-    return model_.evaluate(choices, workspace_);
-  }
-
-  // Climbs to where no move helps.
-  void from(Choices start, const sim::StepSummary& summary) {
-    current_ = std::move(start);
-    best_ = summary;
-    static_cast<void>(model_.settle(current_, workspace_));
-    for (bool better = true; better && !spent();) {
-      better = false;
-      for (std::size_t b = 0; b < current_.size() && !spent(); ++b) {
-        if (improve(b)) better = true;
-      }
+  // Climbs until no move at any bucket helps.
+  void from(Placed start) {
+    current_ = std::move(start.choices);
+    best_ = start.step;
+    regroups_ = options_.moves == Moves::Groupings;
+    std::size_t in_vain = 0;  // buckets in a row
+    for (std::size_t b = 0; in_vain < current_.size() && !spent(); ++b) {
+      if (b >= current_.size()) b = 0;
+      in_vain = improve(b) ? 0 : in_vain + 1;
     }
   }
 
   [[nodiscard]] bool spent() const { return evaluations_ >= options_.evaluations; }
-  [[nodiscard]] const Choices& choices() const { return current_; }
-  [[nodiscard]] const sim::StepSummary& summary() const { return best_; }
+  [[nodiscard]] Placed found() const { return {current_, best_}; }
   [[nodiscard]] std::int64_t evaluations() const { return evaluations_; }
 
  private:
   // All moves at one bucket, until one helps.
   bool improve(std::size_t b) {
-    if (merge(b) || move_border(b) || split(b)) return true;
-    if (options_.delays && delay(b)) return true;
-    if (options_.waits && change_wait(b)) return true;
-    return options_.orders && swap(b);
+    if (options_.moves == Moves::Delays && delay(b)) {
+      regroups_ = true;
+      return true;
+    }
+    return regroups_ && (merge(b) || move_border(b) || split(b));
   }
 
   [[nodiscard]] bool adjacent(std::size_t b) const {
     return b + 1 < current_.size() && current_[b].end == current_[b + 1].begin;
   }
 
-  // Whether the trial, which differs from bucket b on, is better; then it becomes the current one.
-  bool accept(std::size_t b, bool equal_is_better) {
-    if (spent()) return false;
-    ++evaluations_;
-    const auto found = model_.evaluate_change(trial_, b, workspace_);
-    if (!found) return false;
-    const bool better =
-        found->step_ns < best_.step_ns || (equal_is_better && found->step_ns == best_.step_ns);
-    if (!better) return false;
+  enum class Accepts { Shorter, Equal };
+  // Whether the trial is better; then it becomes the current one.
+  bool accept(Accepts accepts) {
+    const auto known = known_.find(trial_);
+    if (known == known_.end() && spent()) return false;
+    const Duration step = known != known_.end() ? known->second : evaluate();
+    if (step > best_ || (step == best_ && accepts == Accepts::Shorter)) return false;
     std::swap(current_, trial_);
-    best_ = *found;
-    static_cast<void>(model_.settle(current_, workspace_));
+    best_ = step;
     return true;
+  }
+
+  Duration evaluate() {
+    ++evaluations_;
+    const Duration step = model_.evaluate(trial_, workspace_);
+    known_.emplace(trial_, step);
+    return step;
   }
 
   bool merge(std::size_t b) {
@@ -77,7 +89,7 @@ class Climb {
     trial_[b].end = trial_[b + 1].end;
     trial_[b].launch = kWhenReady;
     trial_.erase(trial_.begin() + static_cast<std::ptrdiff_t>(b) + 1);
-    return accept(b, true);
+    return accept(Accepts::Equal);
   }
 
   bool move_border(std::size_t b) {
@@ -88,7 +100,7 @@ class Climb {
         if (border <= current_[b].begin || border >= current_[b + 1].end) continue;
         trial_ = current_;
         trial_[b].end = trial_[b + 1].begin = border;
-        if (accept(b, false)) return true;
+        if (accept(Accepts::Shorter)) return true;
       }
     }
     return false;
@@ -107,7 +119,7 @@ class Climb {
       trial_[b].end = second.begin = border;
       trial_[b].launch = kWhenReady;
       trial_.insert(trial_.begin() + static_cast<std::ptrdiff_t>(b) + 1, second);
-      if (accept(b, false)) return true;
+      if (accept(Accepts::Shorter)) return true;
     }
     return false;
   }
@@ -116,68 +128,41 @@ class Climb {
     if (current_[b].launch != kWhenReady) {
       trial_ = current_;
       trial_[b].launch = kWhenReady;
-      if (accept(b, true)) return true;
+      if (accept(Accepts::Equal)) return true;
     }
     const std::int32_t from = std::max(current_[b].launch, model_.ready(current_[b].end - 1));
     for (const std::int32_t by : kDelays) {
       if (from + by > model_.backward_end()) break;
       trial_ = current_;
       trial_[b].launch = from + by;
-      if (accept(b, false)) return true;
+      if (accept(Accepts::Shorter)) return true;
     }
     return false;
-  }
-
-  bool change_wait(std::size_t b) {
-    using schedule::WaitPoint;
-    trial_ = current_;
-    const bool first_use = trial_[b].wait == WaitPoint::FirstUse;
-    trial_[b].wait = first_use ? WaitPoint::EndOfBackward : WaitPoint::FirstUse;
-    return accept(b, false);
-  }
-
-  bool swap(std::size_t b) {
-    if (b + 1 >= current_.size()) return false;
-    trial_ = current_;
-    std::swap(trial_[b], trial_[b + 1]);
-    return accept(b, false);
   }
 
   const StepModel& model_;
   const LocalSearchOptions& options_;
   StepWorkspace workspace_;
   Choices current_, trial_;
-  sim::StepSummary best_;
+  std::unordered_map<Choices, Duration, HashOfChoices> known_;  // climbs meet
+  Duration best_{};
+  bool regroups_ = true;
   std::int64_t evaluations_ = 0;
 };
 
 }  // namespace
 
-std::optional<LocalSearchResult> local_search(const StepModel& model, std::vector<Choices> starts,
-                                              const LocalSearchOptions& options) {
-  struct Start {
-    Choices choices;
-    sim::StepSummary summary;
-  };
+LocalSearchResult local_search(const StepModel& model, std::vector<Placed> starts,
+                               const LocalSearchOptions& options) {
+  std::ranges::stable_sort(starts, {}, &Placed::step);
+  LocalSearchResult result{.best = starts.front()};
   Climb climb(model, options);
-  std::vector<Start> ranked;
-  for (Choices& start : starts) {
-    const bool known =
-        std::ranges::any_of(ranked, [&](const Start& other) { return other.choices == start; });
-    if (known) continue;
-    if (const auto summary = climb.evaluate(start)) ranked.push_back({std::move(start), *summary});
+  for (std::size_t i = 0; i < std::min(options.climbs, starts.size()) && !climb.spent(); ++i) {
+    climb.from(std::move(starts[i]));
+    if (climb.found().step < result.best.step) result.best = climb.found();
   }
-  if (ranked.empty()) return std::nullopt;
-  std::ranges::stable_sort(ranked, {}, [](const Start& start) { return start.summary.step_ns; });
-  LocalSearchResult best{.choices = ranked.front().choices, .summary = ranked.front().summary};
-  for (std::size_t i = 0; i < std::min(options.climbs, ranked.size()) && !climb.spent(); ++i) {
-    climb.from(std::move(ranked[i].choices), ranked[i].summary);
-    if (i > 0 && climb.summary().step_ns >= best.summary.step_ns) continue;
-    best.choices = climb.choices();
-    best.summary = climb.summary();
-  }
-  best.evaluations = climb.evaluations();
-  return best;
+  result.evaluations = climb.evaluations();
+  return result;
 }
 
 }  // namespace dovetail::search

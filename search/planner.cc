@@ -1,11 +1,16 @@
-// Judging, solving and bounding.
+// Weighing policies and Schedules, searching the best grouping, and bounding all of them from below.
+//
+// Schedules that differ in their buckets only are weighed by one StepModel: the first of them is simulated, as it
+// may be the only one, and with the second the model is made.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "search/planner.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
-#include <set>
+#include <iterator>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -14,18 +19,10 @@
 #include "schedule/id_table.h"
 #include "schedule/sharding.h"
 #include "search/local_search.h"
-#include "search/step_model.h"
 #include "verify/verify.h"
 
 namespace dovetail::search {
 namespace {
-
-// Whether lowering leaves the Program as it is.
-bool keeps_the_program(const schedule::Program& program, const schedule::Schedule& schedule) {
-  const bool folds = schedule.scale == schedule::ScaleAt::LossGradient ||
-                     schedule.scale == schedule::ScaleAt::Optimizer;
-  return program.stages == 1 && schedule.merge.micro_steps == 1 && !folds && !is_sharded(schedule);
-}
 
 // Groupings that differ from this one by one merge, one border moved by one gradient, or one split.
 std::vector<std::vector<std::size_t>> neighbours(const std::vector<std::size_t>& ends) {
@@ -112,15 +109,10 @@ Planner::Planner(schedule::Program program, models::Costs costs)
 
 sim::StepSummary Planner::simulate(const schedule::Schedule& schedule,
                                    std::vector<Duration>* ready) {
-  // The Program travels through lowering and back, so that it is copied only where it is rewritten.
-  const bool keeps = keeps_the_program(program_, schedule);
-  schedule::Lowered lowered =
-      keeps ? schedule::lower(std::move(program_), schedule) : schedule::lower(program_, schedule);
+  const schedule::Lowered lowered = schedule::lower(program_, schedule);
   const sim::SteadyState steady =
       sim::find_steady_state(lowered.program, costs_, compiled_, workspace_);
-  ++simulated_;
   if (ready != nullptr) *ready = ready_times(lowered.program);
-  if (keeps) program_ = std::move(lowered.program.program);
   return steady.summary;
 }
 
@@ -145,24 +137,33 @@ std::vector<Duration> Planner::ready_times(const schedule::ScheduledProgram& pro
   return ready;
 }
 
-Candidate Planner::propose(const schedule::PolicySpec& spec) {
+Weighed Planner::propose(const schedule::PolicySpec& spec) {
   Candidate candidate{.spec = spec};
   if (spec.kind == schedule::PolicyKind::Exact) {
-    if (const auto refusal = schedule::partition_refusal(program_)) {
-      throw InputError("policy " + schedule::to_string(spec) + ": " + *refusal);
-    }
+    if (auto refusal = schedule::partition_refusal(program_))
+      return {.refusal = *std::move(refusal)};
     candidate.schedule = solve_exact(spec);
     candidate.report = schedule::bucket_report(program_, candidate.schedule);
-    return candidate;
+    return {.candidate = std::move(candidate)};
   }
   schedule::PolicyResult result = schedule::apply_policy(program_, spec);
-  if (result.failure) {
-    throw InputError("policy " + schedule::to_string(spec) + ": " + *result.failure);
-  }
+  if (result.failure) return {.refusal = *std::move(result.failure)};
   candidate.schedule = std::move(result.schedule);
   candidate.report = std::move(result.report);
   candidate.left_out = std::move(result.refusals);
-  return candidate;
+  return {.candidate = std::move(candidate)};
+}
+
+Candidate Planner::proposed(const Start& start) {
+  if (const auto* plan = std::get_if<NamedSchedule>(&start)) {
+    Candidate candidate{.spec = {}, .plan = plan->name, .schedule = plan->schedule};
+    candidate.report = schedule::bucket_report(program_, plan->schedule);
+    return candidate;
+  }
+  const auto& spec = std::get<schedule::PolicySpec>(start);
+  Weighed weighed = propose(spec);
+  if (weighed.candidate) return *std::move(weighed.candidate);
+  throw InputError("policy " + schedule::to_string(spec) + ": " + weighed.refusal);
 }
 
 schedule::ScheduledProgram Planner::verified(const schedule::Schedule& schedule) const {
@@ -174,12 +175,9 @@ schedule::ScheduledProgram Planner::verified(const schedule::Schedule& schedule)
   return std::move(lowered.program);
 }
 
-Planner::Fit Planner::fit_of(const schedule::PolicySpec& spec) const {
-  if (spec.kind == schedule::PolicyKind::Exact) {
-    return {.refusal = schedule::partition_refusal(program_)};
-  }
-  schedule::PolicyResult result = schedule::apply_policy(program_, spec);
-  return {.refusal = std::move(result.failure), .left_out = std::move(result.refusals)};
+std::optional<std::string> Planner::refusal_of(const schedule::PolicySpec& spec) const {
+  if (spec.kind == schedule::PolicyKind::Exact) return schedule::partition_refusal(program_);
+  return schedule::apply_policy(program_, spec).failure;
 }
 
 bool Planner::is_bounded(const schedule::Schedule& schedule) const {
@@ -205,19 +203,29 @@ Bound checked_bound(Duration bound, const Candidate& found) {
   const Duration step(found.summary.step_ns);
   if (bound <= step) return {.time = bound};
   return {.problem = "the lower bound of " + to_string(bound) +
-                     " does not hold, so none is given: " + schedule::to_string(found.spec) +
-                     " takes " + to_string(step)};
+                     " does not hold, so none is given: " + found.name() + " takes " +
+                     to_string(step)};
 }
 
-Candidate Planner::evaluate(const schedule::PolicySpec& spec) {
-  Candidate candidate = propose(spec);
+void Planner::weigh(Candidate& candidate) {
   candidate.summary = evaluate(candidate.schedule);
   candidate.bounded = is_bounded(candidate.schedule);
+}
+
+Weighed Planner::try_policy(const schedule::PolicySpec& spec) {
+  Weighed weighed = propose(spec);
+  if (weighed.candidate) weigh(*weighed.candidate);
+  return weighed;
+}
+
+Candidate Planner::evaluate(const Start& start) {
+  Candidate candidate = proposed(start);
+  weigh(candidate);
   return candidate;
 }
 
-Planned Planner::plan(const schedule::PolicySpec& spec) {
-  Planned result{.candidate = propose(spec), .program = {}, .steady = {}};
+Planned Planner::plan(const Start& start) {
+  Planned result{.candidate = proposed(start), .program = {}, .steady = {}};
   result.program = verified(result.candidate.schedule);
   result.steady = sim::find_steady_state(result.program, costs_, compiled_, workspace_);
   ++simulated_;
@@ -228,9 +236,44 @@ Planned Planner::plan(const schedule::PolicySpec& spec) {
 
 sim::StepSummary Planner::evaluate(const schedule::Schedule& schedule) {
   if (const sim::StepSummary* known = memo_.find(schedule)) return *known;
-  const sim::StepSummary summary = simulate(schedule, nullptr);
-  memo_.keep(schedule, summary);
-  return summary;
+  ++simulated_;
+  std::optional<sim::StepSummary> summary;
+  if (!schedule.buckets.empty()) {
+    if (Evaluator* evaluator = evaluator_of(schedule, Wanted::Twice)) {
+      if (const auto choices = evaluator->model.choices_of(schedule)) {
+        summary = evaluator->model.summary(*choices, evaluator->memory);
+      }
+    }
+  }
+  if (!summary) summary = simulate(schedule, nullptr);
+  memo_.keep(schedule, *summary);
+  return *summary;
+}
+
+// Null where no model applies, or where it was not wanted often enough to be made.
+Planner::Evaluator* Planner::evaluator_of(const schedule::Schedule& schedule, Wanted wanted) {
+  schedule::Schedule frame = schedule;
+  frame.policy.clear();
+  schedule::Bucket like;
+  like.collective = schedule.buckets.front().collective;
+  like.group = schedule.buckets.front().group;
+  like.replicas = schedule.buckets.front().replicas;
+  like.pad_to = schedule.buckets.front().pad_to;
+  like.align_to = schedule.buckets.front().align_to;
+  like.max_ctas = schedule.buckets.front().max_ctas;
+  frame.buckets.assign(1, std::move(like));
+  auto known = std::ranges::find(frames_, frame, &Frame::frame);
+  if (known == frames_.end()) {
+    frames_.push_back({.frame = std::move(frame)});
+    if (wanted == Wanted::Twice) return nullptr;
+    known = std::prev(frames_.end());
+  }
+  if (!known->asked) {
+    known->asked = true;
+    StepModel::Made made = StepModel::make(program_, costs_, known->frame);
+    if (made.model) known->evaluator = Evaluator{*made.model, made.model->workspace()};
+  }
+  return known->evaluator ? &*known->evaluator : nullptr;
 }
 
 PartitionProblem Planner::relaxed_problem(std::int32_t rank) const {
@@ -258,24 +301,43 @@ std::vector<std::vector<LinearPiece>> Planner::cost_curves() const {
   return curves;
 }
 
-// The best grouping so far, and which were simulated.
+// The best grouping so far, and which were weighed.
 struct Planner::Search {
   const schedule::PolicySpec& spec;
+  Evaluator* evaluator = nullptr;
+  BucketChoice like = {};  // what all buckets have in common, for the evaluator
   std::vector<std::size_t> ends = {};
   std::int64_t step_ns = 0;
-  std::vector<Duration> ready = {};
-  std::set<std::vector<std::size_t>> tried = {};
+  std::vector<Duration> ready = {};  // of the best, unless there is an evaluator
+  std::map<std::vector<std::size_t>, std::int64_t> tried = {};
+
+  [[nodiscard]] Choices choices(const std::vector<std::size_t>& of) const {
+    Choices all;
+    std::int32_t begin = 0;
+    for (const std::size_t end : of) {
+      all.push_back(like);
+      all.back().begin = begin;
+      all.back().end = begin = static_cast<std::int32_t>(end);
+    }
+    return all;
+  }
 };
 
 // Whether the grouping is new and better than all before.
 bool Planner::improves(Search& search, std::vector<std::size_t> ends) {
-  if (!search.tried.insert(ends).second) return false;
+  const auto [entry, fresh] = search.tried.try_emplace(ends, 0);
+  if (!fresh) return false;
+  ++simulated_;
   std::vector<Duration> ready;
-  const sim::StepSummary summary =
-      simulate(schedule::partition(program_, ends, search.spec), &ready);
-  if (!search.ends.empty() && summary.step_ns >= search.step_ns) return false;
+  if (search.evaluator != nullptr) {
+    Evaluator& evaluator = *search.evaluator;
+    entry->second = evaluator.model.evaluate(search.choices(ends), evaluator.memory).count();
+  } else {
+    entry->second = simulate(schedule::partition(program_, ends, search.spec), &ready).step_ns;
+  }
+  if (!search.ends.empty() && entry->second >= search.step_ns) return false;
   search.ends = std::move(ends);
-  search.step_ns = summary.step_ns;
+  search.step_ns = entry->second;
   search.ready = std::move(ready);
   return true;
 }
@@ -322,30 +384,50 @@ void Planner::climb(Search& search) {
   }
 }
 
-// With the evaluator, where it applies: from all groupings that were simulated on. Launches are only held
-// back where that pays.
-std::optional<schedule::Schedule> Planner::search_on(const Search& search) const {
-  if (search.spec.batch != 0) return std::nullopt;
-  const StepModel::Made made =
-      StepModel::make(program_, costs_, schedule::partition(program_, search.ends, search.spec));
-  if (!made.model) return std::nullopt;
-  std::vector<Choices> starts;
-  for (const std::vector<std::size_t>& ends : search.tried) {
-    auto start = made.model->choices_of(schedule::partition(program_, ends, search.spec));
-    if (start) starts.push_back(*std::move(start));
+// With the evaluator: from all groupings that were weighed, and from the starts that were given. Launches are only
+// held back where that pays.
+schedule::Schedule Planner::search_on(const Search& search) {
+  Evaluator& evaluator = *search.evaluator;
+  const bool few = owed_.size() <= kFewGradients;
+  std::vector<Placed> starts;
+  for (const auto& [ends, step_ns] : search.tried) {
+    starts.push_back({search.choices(ends), Duration(step_ns)});
   }
-  LocalSearchOptions options{.delays = false};
+  for (const schedule::Schedule& start : starts_) {
+    std::optional<Choices> choices = evaluator.model.choices_of(start);
+    if (!choices) continue;
+    for (BucketChoice& choice : *choices) {
+      choice.mode = search.like.mode;
+      choice.wait = search.like.wait;
+      choice.scope = search.like.scope;
+    }
+    const Duration step = evaluator.model.evaluate(*choices, evaluator.memory);
+    starts.push_back({*std::move(choices), step});
+  }
+  LocalSearchOptions options;
   options.evaluations = std::clamp<std::int64_t>(
       kSearchWork / static_cast<std::int64_t>(program_.ops.size()), 200, options.evaluations);
-  std::optional<LocalSearchResult> found = local_search(*made.model, std::move(starts), options);
-  if (!found) return std::nullopt;
-  options.delays = true;
-  const auto delayed = local_search(*made.model, {found->choices}, options);
-  constexpr double kPays = 0.995;
-  const auto step = static_cast<double>(found->summary.step_ns);
-  if (delayed && static_cast<double>(delayed->summary.step_ns) < kPays * step) found = delayed;
-  if (found->summary.step_ns >= search.step_ns) return std::nullopt;
-  return made.model->schedule_of(found->choices);
+  LocalSearchResult found = local_search(evaluator.model, starts, options);
+  simulated_ += static_cast<std::size_t>(found.evaluations);
+  if (evaluator.model.delays()) {
+    options.moves = Moves::Delays;
+    // Of few gradients another grouping may be the best one to hold back.
+    if (few) {
+      options.climbs = starts.size();
+    } else {
+      starts.clear();
+    }
+    starts.push_back(found.best);
+    const LocalSearchResult delayed = local_search(evaluator.model, std::move(starts), options);
+    simulated_ += static_cast<std::size_t>(delayed.evaluations);
+    constexpr double kPays = 0.995;
+    const auto step = static_cast<double>(found.best.step.count());
+    if (static_cast<double>(delayed.best.step.count()) < kPays * step) found = delayed;
+  }
+  if (found.best.step.count() >= search.step_ns) {
+    return schedule::partition(program_, search.ends, search.spec);
+  }
+  return evaluator.model.schedule_of(found.best.choices);
 }
 
 schedule::Schedule Planner::solve_exact(const schedule::PolicySpec& spec) {
@@ -356,24 +438,33 @@ schedule::Schedule Planner::solve_exact(const schedule::PolicySpec& spec) {
       problem.ready[i] = std::max(problem.ready[i], other.ready[i]);
     }
   }
-  const auto curves = cost_curves();
   Search search{.spec = spec};
+  const std::array whole = {owed_.size()};
+  const schedule::Schedule one_bucket = schedule::partition(program_, whole, spec);
+  if (spec.batch == 0) search.evaluator = evaluator_of(one_bucket, Wanted::Now);
+  if (search.evaluator != nullptr) {
+    const std::optional<Choices> choices = search.evaluator->model.choices_of(one_bucket);
+    if (choices) search.like = choices->front();
+    if (!choices) search.evaluator = nullptr;
+  }
+  const auto curves = cost_curves();
   for (int round = 0; round < 2; ++round) {
     for (const auto& pieces : curves) {
       improves(search, exact_partition(problem, pieces).ends);
+    }
+    if (round == 1) break;
+    if (search.evaluator != nullptr) {
+      static_cast<void>(simulate(schedule::partition(program_, search.ends, spec), &search.ready));
     }
     problem.ready = search.ready;
     for (std::size_t i = 1; i < problem.ready.size(); ++i) {
       problem.ready[i] = std::max(problem.ready[i], problem.ready[i - 1]);
     }
   }
-  if (owed_.size() <= kFewGradients) {
-    try_all_groupings(search);
-  } else {
-    try_even_groupings(search);
-    if (std::optional<schedule::Schedule> found = search_on(search)) return *std::move(found);
-    climb(search);
-  }
+  const bool few = owed_.size() <= kFewGradients;
+  few ? try_all_groupings(search) : try_even_groupings(search);
+  if (search.evaluator != nullptr) return search_on(search);
+  if (!few) climb(search);
   return schedule::partition(program_, search.ends, spec);
 }
 

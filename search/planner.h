@@ -5,8 +5,9 @@
 //   Candidate ddp = planner.evaluate(parse_policy("torch-ddp:cap=25MiB,first=1MiB"));
 //   ddp.summary.step_ns; ddp.buckets; planner.lower_bound();
 //
-// A candidate is lowered and simulated until its steps repeat; the steady one counts (sim/steady.h).
-// Groupings seen before are not simulated again. Policies are legal by construction
+// A candidate is lowered and simulated until its steps repeat; the steady one counts (sim/steady.h). Of several
+// that differ in their buckets only, the evaluator finds the same step without lowering (step_model.h).
+// Schedules seen before are not weighed again. Policies are legal by construction
 // (tests/schedule); what leaves the planner to be shown as best or written to a file is verified
 // all the same.
 //
@@ -16,8 +17,8 @@
 // both times per collective, with the processor time of a collective added, and again with the
 // ready times that the best of those had in simulation; then it tries even groupings, and climbs from
 // the best of all these by merges, splits, moved borders and, where that pays, launches that are held back,
-// with the evaluator (local_search.h) where it applies. Of up to six gradients it simulates all
-// groupings. It keeps what has the shortest simulated step. Without contention, copies and host cost the first solution is already optimal.
+// with the evaluator (local_search.h) where it applies. Of up to six gradients it weighs all
+// groupings. It keeps what has the shortest step. Without contention, copies and host cost the first solution is already optimal.
 //
 // Lower bound. For each rank: the exact optimum of the relaxed problem (no contention, no copies,
 // no host cost, the lesser of both times per collective, made non-decreasing) plus the shortest
@@ -31,8 +32,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "models/collective_table.h"
@@ -45,20 +49,38 @@
 #include "schedule/sharding.h"
 #include "search/exact.h"
 #include "search/schedule_memo.h"
+#include "search/step_model.h"
 #include "sim/steady.h"
 
 namespace dovetail::search {
 
+// A Schedule that somebody has, as a Schedule file holds it.
+struct NamedSchedule {
+  std::string name;
+  schedule::Schedule schedule;
+};
+
+// Where a plan comes from.
+using Start = std::variant<schedule::PolicySpec, NamedSchedule>;
+
 struct Candidate {
-  schedule::PolicySpec spec;  // who proposed it
+  schedule::PolicySpec spec;                       // who proposed it,
+  std::optional<std::string> plan = std::nullopt;  // unless it is a NamedSchedule of this name
   schedule::Schedule schedule = {};
   sim::StepSummary summary = {};
   bool bounded = true;                     // lower_bound() holds for it
   std::vector<std::string> report = {};    // one line per decision
   std::vector<std::string> left_out = {};  // steps that the policy left out, and why
 
+  [[nodiscard]] std::string name() const { return plan ? *plan : schedule::to_string(spec); }
   [[nodiscard]] std::size_t buckets() const { return schedule.buckets.size(); }
   [[nodiscard]] bool sharded() const { return is_sharded(schedule); }  // reduce-scattered gradients
+};
+
+// A policy's Candidate, or why it cannot be applied to the Program at all.
+struct Weighed {
+  std::optional<Candidate> candidate = std::nullopt;
+  std::string refusal = {};
 };
 
 // A lower bound that holds for what was found; otherwise `problem` says in one line that it does not.
@@ -77,8 +99,8 @@ struct Planned {
 
 class Planner {
  public:
-  static constexpr std::size_t kClimbs =
-      48;  // groupings that are simulated where there is no evaluator
+  // Groupings that are simulated where there is no evaluator.
+  static constexpr std::size_t kClimbs = 48;
   // With the evaluator: candidates times ops, so that a search takes about as long for every model.
   static constexpr std::int64_t kSearchWork = 4'000'000;
   // So few gradients have no more groupings than that: all are simulated.
@@ -88,21 +110,24 @@ class Planner {
   // Throws InputError when the costs have no all-reduce over the largest group that owes a reduction.
   Planner(schedule::Program program, models::Costs costs);
 
-  // How far a policy can be applied to this Program.
-  struct Fit {
-    std::optional<std::string> refusal = std::nullopt;  // why not at all
-    std::vector<std::string> left_out = {};             // steps that do not apply, and why
-  };
-  [[nodiscard]] Fit fit_of(const schedule::PolicySpec& spec) const;
+  // Why the policy cannot be applied to this Program at all.
+  [[nodiscard]] std::optional<std::string> refusal_of(const schedule::PolicySpec& spec) const;
 
-  // Throws InputError when the policy cannot be applied to this Program.
-  Candidate evaluate(const schedule::PolicySpec& spec);
+  // A policy's Schedule and its step.
+  Weighed try_policy(const schedule::PolicySpec& spec);
+
+  // The same of any start. Throws InputError when a policy cannot be applied to this Program, or a Schedule cannot be
+  // lowered.
+  Candidate evaluate(const Start& start);
 
   // The same with the commands: made, lowered, verified and simulated once. Throws InputError also if
   // verify finds a problem.
-  Planned plan(const schedule::PolicySpec& spec);
+  Planned plan(const Start& start);
 
-  // The steady step of any Schedule, simulated unless an equal one was before. Throws InputError when
+  // Policy exact climbs from this Schedule too, with its own mode and waits.
+  void add_start(schedule::Schedule start) { starts_.push_back(std::move(start)); }
+
+  // The steady step of any Schedule, found unless that of an equal one is known. Throws InputError when
   // it cannot be lowered.
   sim::StepSummary evaluate(const schedule::Schedule& schedule);
 
@@ -119,18 +144,36 @@ class Planner {
 
   [[nodiscard]] const schedule::Program& program() const { return program_; }
   [[nodiscard]] const models::Costs& costs() const { return costs_; }
-  // Groupings that were really simulated.
+  // Candidates whose step was found, by the simulator or by the evaluator.
   [[nodiscard]] std::size_t simulated() const { return simulated_; }
 
  private:
   [[nodiscard]] PartitionProblem relaxed_problem(std::int32_t rank) const;
   [[nodiscard]] std::vector<std::vector<LinearPiece>> cost_curves() const;
   [[nodiscard]] Duration shortest_reader(Rank rank) const;
-  // Without its step.
-  Candidate propose(const schedule::PolicySpec& spec);
+  // Both without the step.
+  Weighed propose(const schedule::PolicySpec& spec);
+  Candidate proposed(const Start& start);
+  void weigh(Candidate& candidate);
+
+  // Weighs Schedules that differ in their buckets only.
+  struct Evaluator {
+    StepModel model;
+    StepWorkspace memory;
+  };
+  // What such Schedules have in common, as a Schedule with one empty bucket.
+  struct Frame {
+    schedule::Schedule frame;
+    bool asked = false;  // for an evaluator
+    std::optional<Evaluator> evaluator = std::nullopt;
+  };
+  // Whether an evaluator is worth being made for one Schedule, or with the second one of its kind.
+  enum class Wanted { Now, Twice };
+  Evaluator* evaluator_of(const schedule::Schedule& schedule, Wanted wanted);
+
   schedule::Schedule solve_exact(const schedule::PolicySpec& spec);
   struct Search;
-  [[nodiscard]] std::optional<schedule::Schedule> search_on(const Search& search) const;
+  schedule::Schedule search_on(const Search& search);
   bool improves(Search& search, std::vector<std::size_t> ends);
   void try_all_groupings(Search& search);
   void try_even_groupings(Search& search);
@@ -148,6 +191,8 @@ class Planner {
   Bytes total_;                                // of all owed gradients
   std::vector<std::vector<Duration>> op_end_;  // [rank][op]: end of the op when nothing else runs
   ScheduleMemo memo_;
+  std::list<Frame> frames_;  // an Evaluator in it stays where it is
+  std::vector<schedule::Schedule> starts_;
   sim::CompiledProgram compiled_;  // of the last candidate; its memory serves the next
   sim::Workspace workspace_;
   std::size_t simulated_ = 0;

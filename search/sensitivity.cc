@@ -17,7 +17,7 @@ std::optional<schedule::PolicySpec> search_like(const schedule::Schedule& plan, 
   spec.mode = plan.buckets.front().mode;
   spec.wait = plan.buckets.front().wait;
   spec.scope = plan.buckets.front().scope;
-  if (planner.fit_of(spec).refusal) return std::nullopt;
+  if (planner.refusal_of(spec)) return std::nullopt;
   return spec;
 }
 
@@ -29,7 +29,7 @@ SensitivityRow row_of(const SensitivityOf& what, models::CostPart part, double f
   if (const auto spec = search_like(what.plan, planner)) {
     row.best = std::min(row.best, Duration(planner.evaluate(*spec).summary.step_ns));
   }
-  if (!planner.fit_of(what.usual).refusal) {
+  if (!planner.refusal_of(what.usual)) {
     row.usual = Duration(planner.evaluate(what.usual).summary.step_ns);
   }
   return row;

@@ -1,4 +1,8 @@
-// Candidates to Schedules and back, and which walk answers.
+// Candidates to Schedules and back.
+//
+// A Schedule is a candidate of the model if it says nothing that the frame does not say, but where its buckets
+// end, are launched, travel and are waited for. Launches in batches become launches behind the op that completes
+// the batch, which is where they are placed.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "search/step_model.h"
@@ -7,48 +11,45 @@
 #include <map>
 #include <utility>
 
-#include "schedule/visit.h"
-#include "search/full_walk.h"
-#include "search/quick_walk.h"
 #include "search/step_data.h"
+#include "search/step_writer.h"
 
 namespace dovetail::search {
 
 using schedule::Bucket;
 using schedule::Schedule;
 
-struct StepMemory {
-  explicit StepMemory(std::shared_ptr<const StepData> of) : data(std::move(of)), prices(*data) {
-    full.shares = sim::LinkShares(data->resources);
-  }
-  std::shared_ptr<const StepData> data;
-  PriceMemo prices;
-  QuickMemory quick;
-  FullMemory full;
-  enum class Settled { No, Quickly, Fully };
-  Settled settled = Settled::No;  // by which walk the last settled candidate was
-  StepModel::Counts counts;
-};
-
-StepWorkspace::StepWorkspace() = default;
+StepWorkspace::StepWorkspace(std::shared_ptr<const StepData> data)
+    : data_(std::move(data)), writer_(std::make_unique<StepWriter>(*data_)) {}
 StepWorkspace::StepWorkspace(StepWorkspace&&) noexcept = default;
 StepWorkspace& StepWorkspace::operator=(StepWorkspace&&) noexcept = default;
 StepWorkspace::~StepWorkspace() = default;
 
-StepWorkspace StepModel::workspace() const {
-  StepWorkspace workspace;
-  workspace.memory_ = std::make_unique<StepMemory>(data_);
-  return workspace;
-}
+StepWorkspace StepModel::workspace() const { return StepWorkspace(data_); }
 
 const StepModel::Counts& StepModel::counts(const StepWorkspace& workspace) {
-  return workspace.memory_->counts;
+  return workspace.writer_->counts();
+}
+
+Duration StepModel::evaluate(std::span<const BucketChoice> choices,
+                             StepWorkspace& workspace) const {
+  return workspace.writer_->steady_step(choices);
+}
+
+sim::StepSummary StepModel::summary(std::span<const BucketChoice> choices,
+                                    StepWorkspace& workspace) const {
+  return workspace.writer_->steady_summary(choices);
 }
 
 std::int32_t StepModel::gradients() const { return data_->count(); }
-std::int32_t StepModel::ready(std::int32_t gradient) const { return data_->ready[gradient]; }
-std::int32_t StepModel::backward_end() const { return data_->backward_end; }
-Bytes StepModel::bytes(std::int32_t gradient) const { return Bytes(data_->bytes[gradient]); }
+std::int32_t StepModel::ready(std::int32_t gradient) const {
+  return data_->reducing.back().ready[static_cast<std::size_t>(gradient)];
+}
+std::int32_t StepModel::backward_end() const { return data_->reducing.back().backward_end; }
+Bytes StepModel::bytes(std::int32_t gradient) const {
+  return Bytes(data_->bytes[static_cast<std::size_t>(gradient)]);
+}
+bool StepModel::delays() const { return data_->reducing.size() == 1; }
 
 Schedule StepModel::schedule_of(std::span<const BucketChoice> choices) const {
   Schedule schedule = data_->frame;
@@ -56,7 +57,7 @@ Schedule StepModel::schedule_of(std::span<const BucketChoice> choices) const {
     Bucket bucket = data_->bucket;
     bucket.id = BucketId{static_cast<std::int32_t>(schedule.buckets.size())};
     for (std::int32_t i = choice.begin; i < choice.end; ++i) {
-      bucket.gradients.emplace_back(data_->tensors[i]);
+      bucket.gradients.emplace_back(data_->gradients[static_cast<std::size_t>(i)]);
     }
     bucket.group = data_->group.id;
     bucket.mode = choice.mode;
@@ -64,12 +65,12 @@ Schedule StepModel::schedule_of(std::span<const BucketChoice> choices) const {
     bucket.wait = choice.wait;
     bucket.scope = choice.scope;
     bucket.closed_by = {};
-    if (choice.launch <= data_->ready[choice.end - 1]) {
+    if (choice.launch <= ready(choice.end - 1)) {
       bucket.launch = schedule::LaunchWhenReady{};
-    } else if (choice.launch == data_->backward_end) {
+    } else if (choice.launch == backward_end()) {
       bucket.launch = schedule::LaunchAfterBackward{};
     } else {
-      bucket.launch = schedule::LaunchAfterOp{data_->ids[choice.launch]};
+      bucket.launch = schedule::LaunchAfterOp{data_->ids[static_cast<std::size_t>(choice.launch)]};
     }
     schedule.buckets.push_back(std::move(bucket));
   }
@@ -104,12 +105,14 @@ bool same_frame(const StepData& data, const Schedule& schedule, const Bucket& bu
 
 // Of launch points that are not batches; nothing for an op behind backward, or an unknown one.
 std::optional<std::int32_t> launch_of(const StepData& data, const schedule::LaunchPoint& point) {
-  if (std::holds_alternative<schedule::LaunchAfterBackward>(point)) return data.backward_end;
+  const std::int32_t backward_end = data.reducing.back().backward_end;
+  if (std::holds_alternative<schedule::LaunchAfterBackward>(point)) return backward_end;
   const auto* after = std::get_if<schedule::LaunchAfterOp>(&point);
   if (after == nullptr) return kWhenReady;
+  if (data.reducing.size() > 1) return std::nullopt;
   const auto found = std::ranges::find(data.ids, after->op);
   const auto at = static_cast<std::int32_t>(found - data.ids.begin());
-  if (found == data.ids.end() || at > data.backward_end) return std::nullopt;
+  if (found == data.ids.end() || at > backward_end) return std::nullopt;
   return at;
 }
 
@@ -120,24 +123,25 @@ std::optional<Choices> StepModel::choices_of(const Schedule& schedule) const {
   Choices choices;
   std::map<std::int32_t, std::int32_t> batches;  // when the last bucket of each is ready
   std::int32_t covered = 0;
-  std::vector<char> held(data.ready.size(), 0);
+  std::vector<char> held(data.gradients.size(), 0);
   for (const Bucket& bucket : schedule.buckets) {
     BucketChoice choice{.mode = bucket.mode, .wait = bucket.wait, .scope = bucket.scope};
     const auto* comm = std::get_if<schedule::CommStream>(&bucket.stream);
+    const bool in_batch = std::holds_alternative<schedule::LaunchInBatch>(bucket.launch);
     const std::optional<std::int32_t> launch = launch_of(data, bucket.launch);
     if (!same_frame(data, schedule, bucket) || comm == nullptr || !launch || comm->index < 0 ||
-        comm->index >= kMostStreams || bucket.wait == schedule::WaitPoint::BeforeNextBatch ||
-        !take_range(data, bucket, choice)) {
+        comm->index >= kMostStreams || (in_batch && !delays()) ||
+        bucket.wait == schedule::WaitPoint::BeforeNextBatch || !take_range(data, bucket, choice)) {
       return std::nullopt;
     }
     choice.stream = comm->index;
     choice.launch = *launch;
     if (const auto* batch = std::get_if<schedule::LaunchInBatch>(&bucket.launch)) {
       std::int32_t& ready = batches.try_emplace(batch->batch, 0).first->second;
-      ready = std::max(ready, data.ready[choice.end - 1]);
+      ready = std::max(ready, this->ready(choice.end - 1));
     }
     for (std::int32_t i = choice.begin; i < choice.end; ++i) {
-      if (std::exchange(held[i], 1) != 0) return std::nullopt;
+      if (std::exchange(held[static_cast<std::size_t>(i)], 1) != 0) return std::nullopt;
     }
     covered += choice.end - choice.begin;
     choices.push_back(choice);
@@ -148,55 +152,6 @@ std::optional<Choices> StepModel::choices_of(const Schedule& schedule) const {
     if (batch != nullptr) choices[b].launch = batches.at(batch->batch);
   }
   return choices;
-}
-
-namespace {
-
-// From nothing. Where both can answer, the quick walk fails for what would fail one full step too.
-std::optional<sim::StepSummary> walk(const StepData& data, std::span<const BucketChoice> choices,
-                                     Keep keep, StepMemory& memory) {
-  using Settled = StepMemory::Settled;
-  if (keep == Keep::Yes) memory.settled = Settled::No;
-  const bool quick = is_quick(data, choices, 0);
-  auto found = quick ? quick_walk(data, choices, 0, keep, memory.prices, memory.quick)
-                     : walk_one_step(data, choices, 0, keep, memory.prices, memory.full);
-  if (found && keep == Keep::Yes) memory.settled = quick ? Settled::Quickly : Settled::Fully;
-  if (found) {
-    ++(quick ? memory.counts.quick : memory.counts.full);
-    return found;
-  }
-  found = walk_steps(data, choices, memory.prices, memory.full);
-  ++(found ? memory.counts.steps : memory.counts.none);
-  return found;
-}
-
-}  // namespace
-
-std::optional<sim::StepSummary> StepModel::evaluate(std::span<const BucketChoice> choices,
-                                                    StepWorkspace& workspace) const {
-  return walk(*data_, choices, Keep::No, *workspace.memory_);
-}
-
-std::optional<sim::StepSummary> StepModel::settle(std::span<const BucketChoice> choices,
-                                                  StepWorkspace& workspace) const {
-  return walk(*data_, choices, Keep::Yes, *workspace.memory_);
-}
-
-std::optional<sim::StepSummary> StepModel::evaluate_change(std::span<const BucketChoice> choices,
-                                                           std::size_t first,
-                                                           StepWorkspace& workspace) const {
-  using Settled = StepMemory::Settled;
-  StepMemory& memory = *workspace.memory_;
-  std::optional<sim::StepSummary> found;
-  if (memory.settled == Settled::Quickly && is_quick(*data_, choices, first)) {
-    found = quick_walk(*data_, choices, first, Keep::No, memory.prices, memory.quick);
-    if (found) ++memory.counts.quick;
-  } else if (memory.settled == Settled::Fully) {
-    found = walk_one_step(*data_, choices, first, Keep::No, memory.prices, memory.full);
-    if (found) ++memory.counts.full;
-    if (found && memory.full.rejoined) ++memory.counts.rejoined;
-  }
-  return found ? found : evaluate(choices, workspace);
 }
 
 }  // namespace dovetail::search

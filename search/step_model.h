@@ -3,26 +3,17 @@
 //
 //   StepModel::Made made = StepModel::make(program, costs, frame);    // or made.refusal says why not
 //   StepWorkspace memory = made.model->workspace();
-//   std::optional<sim::StepSummary> found = made.model->evaluate(choices, memory);
+//   Duration step = made.model->evaluate(choices, memory);
 //
 // Built once, by lowering one probe schedule and asking Costs for every op. A candidate is a flat
-// array of BucketChoice in launch order. The answer is that of the simulator, to the nanosecond:
-//   evaluate(choices) == find_steady_state(lower(program, schedule_of(choices)), costs).summary
-// and nothing is allocated once the workspace has seen candidates of the same size.
+// array of BucketChoice in launch order; its graph is written and played (step_writer.h). The answer is that of
+// the simulator, to the nanosecond:
+//   evaluate(choices) == find_steady_state(lower(program, schedule_of(choices)), costs).summary.step_ns
 //
-// Three walks, and the conditions decide which (tests/search/step_model_test.cc holds all against the
-// simulator):
-//   quick  (quick_walk.h)  a few operations per bucket. Holds where collectives run at one rate whatever
-//          computes, one stream carries them, and the host keeps ahead of the device. Then a
-//          transfer's end is known when it begins.
-//   full   (full_walk.h)   one step from event to event: several streams that share links, collectives
-//          that compute slows down or that take processor time, modes and orders of any kind.
-//   steps  (full_walk.h)   the same step after step until they repeat: where the host limits, or the
-//          pause between two steps matters.
-// The first two restart behind an unchanged prefix of the settled candidate.
-// None applies to pipelines, sharded updates, micro-steps that are all reduced, ranks that are
-// simulated apart, collectives of the Program's own: `make` refuses them. Where steps do not settle
-// into equal ones `evaluate` gives nothing. The caller then asks the simulator (planner.h).
+// It serves all-reduces of every kind: unlike ranks, contention, several streams, hosts of both kinds,
+// micro-steps that are all reduced or only the last, collectives of the Program's own on its compute stream.
+// `make` refuses pipelines, sharded updates and the Program's own collectives on other streams: these rewrite
+// the Program by where buckets end. The caller then asks the simulator (planner.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -36,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/units.h"
 #include "models/costs.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
@@ -43,7 +35,7 @@
 
 namespace dovetail::search {
 
-inline constexpr std::int32_t kWhenReady = -1;
+inline constexpr std::int32_t kWhenReady = 0;  // no launch is before the first op
 
 // One bucket: gradients begin .. end - 1 in gradient-ready order.
 struct BucketChoice {
@@ -62,19 +54,20 @@ using Choices =
 inline constexpr std::int32_t kMostStreams = 16;
 
 struct StepData;
-struct StepMemory;
+class StepWriter;
 
 // What evaluations work on. Belongs to the model that made it; one per thread.
 class StepWorkspace {
  public:
-  StepWorkspace();
   StepWorkspace(StepWorkspace&&) noexcept;
   StepWorkspace& operator=(StepWorkspace&&) noexcept;
   ~StepWorkspace();
 
  private:
   friend class StepModel;
-  std::unique_ptr<StepMemory> memory_;
+  explicit StepWorkspace(std::shared_ptr<const StepData> data);
+  std::shared_ptr<const StepData> data_;
+  std::unique_ptr<StepWriter> writer_;
 };
 
 class StepModel {
@@ -99,24 +92,21 @@ class StepModel {
   [[nodiscard]] schedule::Schedule schedule_of(std::span<const BucketChoice> choices) const;
   [[nodiscard]] std::optional<Choices> choices_of(const schedule::Schedule& schedule) const;
 
-  // The steady step, or nothing where steps do not become equal. REQUIRES: choices hold every gradient
-  // once, launch <= backward_end(), wait != BeforeNextBatch.
-  [[nodiscard]] std::optional<sim::StepSummary> evaluate(std::span<const BucketChoice> choices,
-                                                         StepWorkspace& workspace) const;
-  // The same, and keeps the way there, so that changes of it are cheap.
-  [[nodiscard]] std::optional<sim::StepSummary> settle(std::span<const BucketChoice> choices,
-                                                       StepWorkspace& workspace) const;
-  // The same for choices that differ from the last settled ones from bucket `first` on, in any way.
-  [[nodiscard]] std::optional<sim::StepSummary> evaluate_change(
-      std::span<const BucketChoice> choices, std::size_t first, StepWorkspace& workspace) const;
+  // Whether a bucket may be launched anywhere behind its gradients; else when they are ready or behind backward.
+  [[nodiscard]] bool delays() const;
 
-  // Which of the walks answered, for tests and benchmarks.
+  // The steady step. REQUIRES: choices hold every gradient once, launch <= backward_end(), and kWhenReady or
+  // backward_end() where the model has no delays; wait != BeforeNextBatch. Throws InputError as simulating does.
+  [[nodiscard]] Duration evaluate(std::span<const BucketChoice> choices,
+                                  StepWorkspace& workspace) const;
+  // The same with all that is told of a step, in several times the time.
+  [[nodiscard]] sim::StepSummary summary(std::span<const BucketChoice> choices,
+                                         StepWorkspace& workspace) const;
+
+  // How evaluations were answered, for tests and benchmarks.
   struct Counts {
-    std::int64_t quick = 0;
-    std::int64_t full = 0;
-    std::int64_t steps = 0;
-    std::int64_t none = 0;
-    std::int64_t rejoined = 0;  // of `full`: ended where the settled candidate went on alike
+    std::int64_t one_step = 0;    // by a step that is the copy of the one before
+    std::int64_t many_steps = 0;  // by steps until they repeat
   };
   [[nodiscard]] static const Counts& counts(const StepWorkspace& workspace);
 

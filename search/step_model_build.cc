@@ -1,4 +1,5 @@
-// From a Program, Costs and a probe schedule to the flat arrays of a StepModel.
+// Reads a StepModel's data from one probe: the frame with a bucket for each gradient, lowered. So rewrites of the
+// Program (micro-steps, scaling) are those of lowering, and only what a placement moves is known here.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
@@ -7,12 +8,13 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "base/error.h"
 #include "lower/lower.h"
-#include "schedule/scheduled_program.h"
 #include "search/step_data.h"
 #include "search/step_model.h"
+#include "sim/lanes.h"
 
 namespace dovetail::search {
 namespace {
@@ -24,6 +26,7 @@ using schedule::Phase;
 using schedule::Program;
 using schedule::Schedule;
 using schedule::ScheduledProgram;
+using schedule::SyncPoint;
 
 // One bucket per gradient, launched when ready.
 Schedule probe_of(const Schedule& frame, const std::vector<OwedGradient>& owed) {
@@ -48,19 +51,14 @@ Schedule probe_of(const Schedule& frame, const std::vector<OwedGradient>& owed) 
   return probe;
 }
 
-std::optional<std::string> refusal_of(const Program& program, const models::Costs& costs,
-                                      const Schedule& frame,
+std::optional<std::string> refusal_of(const Program& program, const Schedule& frame,
                                       const std::vector<OwedGradient>& owed) {
   if (owed.empty()) return "no gradient needs a reduction";
   if (program.stages > 1) return "a pipeline has several roles";
   if (!frame.collectives.empty()) return "collectives of the program leave the compute stream";
-  if (frame.merge.micro_steps > 1 && frame.merge.sync == schedule::SyncPoint::EveryMicroStep) {
-    return "every micro-step reduces";
-  }
   if (frame.buckets.front().collective != schedule::Collective::AllReduce) {
     return "updates are sharded";
   }
-  if (std::min(costs.distinct_ranks, program.world_size) > 1) return "ranks differ";
   std::set<TensorId> seen;
   for (const OwedGradient& gradient : owed) {
     if (gradient.group != owed.front().group || gradient.dtype != owed.front().dtype ||
@@ -72,39 +70,26 @@ std::optional<std::string> refusal_of(const Program& program, const models::Cost
   return std::nullopt;
 }
 
-std::vector<std::int64_t> differences(const std::vector<std::int64_t>& sums) {
-  std::vector<std::int64_t> found;
-  for (std::size_t i = 1; i < sums.size(); ++i) found.push_back(sums[i] - sums[i - 1]);
-  return found;
-}
-
 class Builder {
  public:
-  Builder(const models::Costs& costs, const Schedule& frame, ScheduledProgram probe)
-      : frame_(frame), probe_(std::move(probe)), program_(probe_.program) {
+  Builder(const models::Costs& costs, const Schedule& frame, ScheduledProgram probe) {
     data_.costs = costs;
     data_.frame = frame;
     data_.frame.buckets.clear();
     data_.bucket = frame.buckets.front();
     data_.bucket.gradients.clear();
+    data_.program = std::move(probe);
   }
 
   // Nothing: `refusal` says why.
   std::optional<StepData> build(const std::vector<OwedGradient>& owed) {
-    take_machine();
-    if (!read_commands() || !take_ops() || !take_gradients(owed)) return std::nullopt;
-    data_.group = program_.group(owed.front().group);
-    take_links();
-    data_.view = node_table(false);
-    if (!data_.inline_host) {
-      data_.full_runs = IssuedRuns(data_.work, data_.issue);
-      data_.beside_runs = IssuedRuns(differences(data_.view.beside), data_.issue);
-    }
-    try {
-      data_.packed = node_table(true);
-    } catch (const InputError&) {
-      data_.packed = {};  // the machine has no time for copies
-    }
+    data_.group = program().group(owed.front().group);
+    data_.travel = cost_of({.kind = schedule::Collective::AllReduce}, data_.group);
+    if (!read_commands()) return std::nullopt;
+    take_ops();
+    if (!find_reducing_steps()) return std::nullopt;
+    if (!take_gradients(owed)) return std::nullopt;
+    data_.program.roles.front().commands.clear();
     return std::move(data_);
   }
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
@@ -114,203 +99,172 @@ class Builder {
     refusal_ = why;
     return false;
   }
+  [[nodiscard]] const Program& program() const { return data_.program.program; }
 
-  void take_machine() {
-    const models::HostModel& host = data_.costs.host;
-    data_.inline_host = host.kind == models::HostModel::Kind::Inline;
-    data_.collective = host.collective.count();
-    data_.event = host.event.count();
-    data_.copy = host.copy.count();
-    data_.gap = data_.inline_host ? 0 : host.launch_gap.count();
-    data_.latency = host.launch_latency.count() - host.launch_gap.count();
-    data_.enqueue = data_.inline_host ? host.collective.count() : 0;
-    data_.wake_up = data_.inline_host ? host.event.count() : 0;
-    data_.contention = data_.costs.contention(Rank{0});
-    data_.slowed = sim::whole_rate(1 / data_.contention.collective_slowdown);
-    sim::Taken taken;
-    taken.add(data_.contention, 1, 1);
-    taken.core = 0;
-    for (const models::KernelClass kernel :
-         {models::KernelClass::Gemm, models::KernelClass::Memory, models::KernelClass::Other}) {
-      data_.beside[static_cast<std::size_t>(kernel)] = Rate(sim::whole_rate(taken.left(kernel)));
+  // Without its time where it has no bytes.
+  [[nodiscard]] sim::TransferCost cost_of(const schedule::Transfer& transfer,
+                                          const schedule::ProcessGroup& group) const {
+    sim::TransferCost cost;
+    if (transfer.bytes > Bytes(0)) {
+      cost.time = data_.costs.collective(transfer.kind, group, transfer.bytes);
     }
+    const models::CollectiveCost* known = data_.costs.find({transfer.kind, group.size()});
+    if (known == nullptr || known->loads.empty()) return cost;
+    cost.latency = known->time.latency();
+    cost.loads = known->loads;
+    return cost;
   }
 
-  // What streams share.
-  void take_links() {
-    const models::CollectiveCost* cost =
-        data_.costs.find({schedule::Collective::AllReduce, data_.group.size()});
-    data_.resources = 2 * data_.costs.links.size();
-    if (cost == nullptr || cost->loads.empty()) return;
-    data_.wire_latency = cost->time.latency().count();
-    for (const models::LinkLoad& load : cost->loads) {
-      if (load.share <= 0) continue;
-      data_.demands.push_back({2 * load.link, load.share});
-      data_.demands.push_back({2 * load.link + 1, load.share});
-    }
-  }
-
-  // Where the probe scales, and that it does nothing that a StepModel does not know.
+  // What the probe does beside its buckets' collectives, and where it scales.
   bool read_commands() {
-    if (probe_.roles.size() != 1) return refuse("the step has several roles");
+    if (data_.program.roles.size() != 1) return refuse("the step has several roles");
     std::size_t before = 0;
     std::size_t after = 0;
-    for (const schedule::Command& command : probe_.roles.front().commands) {
+    for (const schedule::Command& command : data_.program.roles.front().commands) {
       const bool compute = command.stream == schedule::kComputeStream;
       if (std::holds_alternative<schedule::Copy>(command.action)) {
         return refuse("the step copies beside its buckets");
       }
-      if (std::holds_alternative<schedule::RunOp>(command.action) && !compute) {
-        return refuse("an op runs on another stream");
-      }
       if (std::holds_alternative<schedule::Scale>(command.action)) ++(compute ? before : after);
+      const auto* run = std::get_if<schedule::RunOp>(&command.action);
+      if (run == nullptr) continue;
+      if (!compute) return refuse("an op runs on another stream");
+      if (command.transfer) {
+        const schedule::Transfer& transfer = data_.program.transfer(command);
+        const schedule::ProcessGroup& group = program().group(transfer.group);
+        data_.own.push_back({data_.ops(), group, cost_of(transfer, group)});
+      }
+      data_.ids.push_back(run->op);
     }
-    const std::size_t buckets = probe_.buckets.size();
+    const std::size_t buckets = data_.program.buckets.size();
     if ((before > 0 && before < buckets) || (after > 0 && after < buckets)) {
       return refuse("only some gradients are scaled");
     }
     data_.scales_before = before > 0;
     data_.scales_after = after > 0;
-    return true;
+    return data_.ids.size() == program().ops.size() || refuse("an op is left out");
   }
 
-  bool take_ops() {
-    data_.backward_end = -1;
-    for (const Op& op : program_.ops) {
-      if (std::holds_alternative<schedule::CollectiveWork>(op.work)) {
-        return refuse("the model communicates itself");
-      }
-      const std::int64_t work = data_.costs.op(op, Rank{0}).count() + data_.gap;
-      if (work > kLargestWork) return refuse("an op is too long");
-      if (op.phase != Phase::Optimizer) data_.backward_end = data_.ops();
-      data_.work.push_back(work);
+  void take_ops() {
+    const sim::Lanes lanes(data_.program, data_.costs.distinct_ranks);
+    data_.work.resize(lanes.ranks().size());
+    for (const Op& op : program().ops) {
+      const bool travels = std::holds_alternative<schedule::CollectiveWork>(op.work);
       data_.kernel.push_back(models::kernel_class(op));
-      data_.issue.push_back(data_.inline_host ? 0 : data_.costs.issue(op).count());
-      data_.issue_sum += data_.issue.back();
-      data_.ids.push_back(op.id);
+      data_.issue.push_back(travels || data_.inline_host() ? 0 : data_.costs.issue(op).count());
+      for (std::size_t lane = 0; lane < lanes.ranks().size(); ++lane) {
+        const std::int64_t work = travels ? 0 : data_.costs.op(op, lanes.ranks()[lane]).count();
+        data_.work[lane].push_back(work);
+      }
+      data_.alone.push_back(step::Work::fixed(data_.work.front().back() + data_.launch_gap()));
     }
-    if (data_.backward_end < 0) return refuse("there is no backward");
-    data_.after_backward =
-        data_.backward_end + 1 < data_.ops() ? data_.backward_end + 1 : kBehindAllOps;
-    const bool merged = program_.micro_steps > 1;
-    if (merged && frame_.merge.sync == schedule::SyncPoint::AfterLastMicroStep) {
-      data_.earliest_launch = data_.backward_end;
+  }
+
+  [[nodiscard]] bool every_step_reduces() const {
+    return program().micro_steps > 1 && data_.frame.merge.sync == SyncPoint::EveryMicroStep;
+  }
+
+  // As lower/survey.cc sees it: sums over reduced micro-steps come behind backward.
+  [[nodiscard]] bool is_in_backward(const Op& op) const {
+    if (op.phase == Phase::Optimizer) return false;
+    if (!every_step_reduces() || !std::holds_alternative<schedule::Accumulate>(op.effect)) {
+      return true;
+    }
+    return std::ranges::none_of(op.writes, [&](TensorId id) {
+      return program().tensor(id).kind == schedule::TensorKind::MergedGradient;
+    });
+  }
+
+  bool find_reducing_steps() {
+    const std::int32_t last = program().micro_steps - 1;
+    for (std::int32_t step = every_step_reduces() ? 0 : last; step <= last; ++step) {
+      std::optional<std::int32_t> end;
+      for (std::int32_t op = 0; op < data_.ops(); ++op) {
+        const Op& entry = program().ops[static_cast<std::size_t>(op)];
+        const bool mine = program().micro_steps == 1 || entry.micro_step == step;
+        if (mine && is_in_backward(entry)) end = op;
+      }
+      if (!end) return refuse("there is no backward");
+      ReducingStep& found = data_.reducing.emplace_back();
+      found.backward_end = *end;
+      if (*end + 1 < data_.ops()) found.after_backward = *end + 1;
+      const bool waits =
+          program().micro_steps > 1 && data_.frame.merge.sync == SyncPoint::AfterLastMicroStep;
+      if (waits) found.earliest_launch = *end;
     }
     return true;
   }
 
   bool take_gradients(const std::vector<OwedGradient>& owed) {
-    const auto count = static_cast<std::int32_t>(owed.size());
     schedule::IdTable<TensorId, std::int32_t> travels{-1};  // of what travels: its gradient
-    for (std::int32_t i = 0; i < count; ++i) {
-      data_.tensors.push_back(owed[i].tensor);
-      data_.position[owed[i].tensor] = i;
-      const TensorId tensor = probe_.buckets[i].members.front().tensor;
-      travels[tensor] = i;
-      data_.bytes.push_back(program_.tensor(tensor).bytes().count());
+    for (const OwedGradient& gradient : owed) {
+      const std::int32_t self = data_.count();
+      const TensorId tensor =
+          data_.program.buckets[static_cast<std::size_t>(self)].members.front().tensor;
+      data_.position[gradient.tensor] = self;
+      travels[tensor] = self;
+      data_.gradients.push_back(gradient.tensor);
+      data_.bytes.push_back(program().tensor(tensor).bytes().count());
     }
-    data_.ready.assign(owed.size(), -1);
-    data_.first_use.assign(owed.size(), kBehindAllOps);
-    if (!find_accesses(travels)) return false;
-    if (!std::ranges::is_sorted(data_.ready)) return refuse("gradients are not in ready order");
-    data_.uses_rise = std::ranges::is_sorted(data_.first_use);
-    const std::int64_t element = schedule::element_size(probe_.buckets.front().dtype).count();
+    for (std::size_t step = 0; step < data_.reducing.size(); ++step) {
+      if (!find_accesses(step, travels)) return false;
+    }
+    const std::int64_t element =
+        schedule::element_size(data_.program.buckets.front().dtype).count();
     const std::int64_t spacing = std::lcm(data_.bucket.align_to.count(), element);
     data_.bytes_sum.push_back(0);
     data_.spaced_sum.push_back(0);
-    data_.producers.push_back(0);
-    for (std::int32_t i = 0; i < count; ++i) {
-      const bool another = i == 0 || data_.ready[i] != data_.ready[i - 1];
-      const std::int64_t spaced = (data_.bytes[i] + spacing - 1) / spacing * spacing;
-      data_.bytes_sum.push_back(data_.bytes_sum.back() + data_.bytes[i]);
-      data_.spaced_sum.push_back(data_.spaced_sum.back() + spaced);
-      data_.producers.push_back(data_.producers.back() + (another ? 1 : 0));
+    for (const std::int64_t bytes : data_.bytes) {
+      data_.bytes_sum.push_back(data_.bytes_sum.back() + bytes);
+      data_.spaced_sum.push_back(data_.spaced_sum.back() +
+                                 (bytes + spacing - 1) / spacing * spacing);
     }
     return true;
   }
 
-  // Who writes each gradient last before the optimizer, and who touches it first after backward.
-  bool find_accesses(const schedule::IdTable<TensorId, std::int32_t>& travels) {
-    for (std::int32_t op = 0; op < data_.ops(); ++op) {
-      const Op& entry = program_.ops[op];
+  // Who writes each gradient last in this micro-step, and who touches it first behind its backward.
+  bool find_accesses(std::size_t index, const schedule::IdTable<TensorId, std::int32_t>& travels) {
+    ReducingStep& step = data_.reducing[index];
+    const std::int32_t number =
+        every_step_reduces() ? static_cast<std::int32_t>(index) : program().micro_steps - 1;
+    step.ready.assign(data_.gradients.size(), -1);
+    step.first_use.assign(data_.gradients.size(), kBehindAllOps);
+    for (std::int32_t op = 0; op <= step.backward_end; ++op) {
+      const Op& entry = program().ops[static_cast<std::size_t>(op)];
       if (entry.phase == Phase::Optimizer) continue;
+      if (every_step_reduces() && entry.micro_step != number) continue;
       for (const TensorId id : entry.writes) {
-        if (travels.at(id) >= 0) data_.ready[travels.at(id)] = op;
+        if (travels.at(id) >= 0) step.ready[static_cast<std::size_t>(travels.at(id))] = op;
       }
     }
     for (std::int32_t op = 0; op < data_.ops(); ++op) {
       const auto touch = [&](TensorId id) {
         const std::int32_t gradient = travels.at(id);
-        if (gradient < 0 || op <= data_.ready[gradient]) return true;
-        data_.first_use[gradient] = std::min(data_.first_use[gradient], op);
-        return op > data_.backward_end;
+        if (gradient < 0 || op <= step.ready[static_cast<std::size_t>(gradient)]) return true;
+        std::int32_t& first = step.first_use[static_cast<std::size_t>(gradient)];
+        first = std::min(first, op);
+        return op > step.backward_end;
       };
-      const Op& entry = program_.ops[op];
+      const Op& entry = program().ops[static_cast<std::size_t>(op)];
       if (!std::ranges::all_of(entry.reads, touch) || !std::ranges::all_of(entry.writes, touch)) {
         return refuse("backward reads reduced gradients");
       }
     }
-    return std::ranges::count(data_.ready, -1) == 0 || refuse("a gradient is never written");
+    if (std::ranges::count(step.ready, -1) > 0) return refuse("a gradient is never written");
+    return std::ranges::is_sorted(step.ready) || refuse("gradients are not in ready order");
   }
 
-  [[nodiscard]] NodeTable node_table(bool packs) const {
-    NodeTable table;
-    table.known = true;
-    std::int32_t gradient = 0;
-    for (std::int32_t op = 0; op < data_.ops(); ++op) {
-      table.of_op.push_back(static_cast<std::int32_t>(table.work.size()));
-      table.work.push_back(data_.work[op]);
-      table.rate.push_back(data_.beside_of(data_.kernel[op]));
-      const std::int32_t first = gradient;
-      while (gradient < data_.count() && data_.ready[gradient] == op) ++gradient;
-      if (!packs || gradient == first) continue;
-      table.work.push_back(data_.copy_work(data_.bytes_sum[gradient] - data_.bytes_sum[first]));
-      table.rate.push_back(data_.beside_of(models::KernelClass::Memory));
-    }
-    table.of_op.push_back(static_cast<std::int32_t>(table.work.size()));
-    table.full.push_back(0);
-    table.beside.push_back(0);
-    for (std::size_t i = 0; i < table.work.size(); ++i) {
-      const std::int64_t slow = lasts(table.work[i] << kFractionBits, table.rate[i]);
-      table.full.push_back(table.full.back() + table.work[i]);
-      table.beside.push_back(table.beside.back() + slow);
-    }
-    return table;
-  }
-
-  const Schedule& frame_;
-  const ScheduledProgram probe_;
-  const Program& program_;
   StepData data_;
   std::string refusal_;
 };
 
 }  // namespace
 
-BucketPrice StepData::price(std::int32_t begin, std::int32_t end) const {
-  const std::int64_t held = spaced_sum[end - 1] - spaced_sum[begin] + bytes[end - 1];
-  const std::int64_t pad = bucket.pad_to.count();
-  const Bytes size((held + pad - 1) / pad * pad);
-  BucketPrice cost{.begin = begin, .end = end};
-  const models::CollectiveTime time =
-      costs.collective(schedule::Collective::AllReduce, group, size);
-  cost.isolated = time.isolated.count();
-  cost.back_to_back = time.back_to_back.count();
-  if (scales_before || scales_after) {
-    const Duration scaling = costs.scale(size);
-    cost.scale = scaling.count() + (inline_host ? copy : 0) + gap;
-  }
-  if (packed.known) cost.unpack = copy_work(bytes_sum[end] - bytes_sum[begin]);
-  return cost;
-}
-
 StepModel::Made StepModel::make(const Program& program, const models::Costs& costs,
                                 const Schedule& frame) {
   DOVETAIL_CHECK(!frame.buckets.empty()) << "a frame without a bucket";
   const std::vector<OwedGradient> owed = schedule::owed_gradients(program);
-  if (auto refusal = refusal_of(program, costs, frame, owed)) {
-    return {.refusal = *std::move(refusal)};
-  }
+  if (auto refusal = refusal_of(program, frame, owed)) return {.refusal = *std::move(refusal)};
   std::optional<schedule::Lowered> probe;
   try {
     probe = schedule::lower(program, probe_of(frame, owed));

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
-#include <span>
+#include <string>
 #include <utility>
+
+#include "base/error.h"
 
 namespace dovetail::search {
 namespace {
@@ -20,37 +22,122 @@ using schedule::PolicySpec;
 // sizes the best one is shown.
 constexpr std::string_view kShardedRule = "sharded:p=1,gather=next-forward";
 
-// Adds the rows of one policy; fewer where the watch ends the sweep.
-void add_rows(Sweep& sweep, Planner& planner, const SweptPolicy& policy,
-              std::span<const Bytes> thresholds, const SweepWatch& watch) {
-  PolicySpec spec = policy.spec;
-  const auto add = [&](std::optional<Bytes> threshold) {
-    SweepRow row{planner.evaluate(spec), threshold, {}};
-    if (spec.kind == PolicyKind::TorchDdp) row.first_bucket = spec.first_bucket;
-    sweep.rows.push_back(std::move(row));
-    sweep.interrupted = !watch.goes_on();
-  };
-  if (policy.sizes == SweptPolicy::Sizes::Own) {
-    add(is_swept(spec.kind) ? std::optional(spec.threshold) : std::nullopt);
-    return;
-  }
-  for (const Bytes threshold : thresholds) {
-    spec.threshold = threshold;
-    add(threshold);
-    if (sweep.interrupted) return;
-  }
-}
+// So many sizes are all tried, of more those near the best of a few.
+constexpr std::size_t kAllSizes = 17;
 
-// The best of the thresholds, as one row.
-SweepRow best_size(Planner& planner, PolicySpec spec, const std::vector<Bytes>& thresholds) {
-  std::optional<SweepRow> best;
-  for (const Bytes threshold : thresholds_for(spec, planner.program(), thresholds)) {
-    spec.threshold = threshold;
-    SweepRow row{planner.evaluate(spec), std::nullopt, {}};
-    if (!best || step_ns(row) < step_ns(*best)) best = std::move(row);
+class Sweeper {
+ public:
+  Sweeper(Planner& planner, const SweepOptions& options, const SweepWatch& watch)
+      : planner_(planner), options_(options), watch_(watch) {}
+
+  Sweep run() {
+    for (const NamedSchedule& plan : options_.plans) {
+      watch_.begins(plan.name);
+      planner_.add_start(plan.schedule);
+      add({planner_.evaluate(plan), {}, {}});
+      if (sweep_.interrupted) return std::move(sweep_);
+    }
+    for (const SweptPolicy& policy : options_.policies) {
+      watch_.begins(std::string(schedule::name(policy.spec.kind)));
+      add_rows(policy);
+      if (sweep_.interrupted) break;
+    }
+    return std::move(sweep_);
   }
-  return std::move(*best);
-}
+
+ private:
+  // The rows of one policy; fewer where the watch ends the sweep, and none where the policy does not apply.
+  void add_rows(const SweptPolicy& policy) {
+    PolicySpec spec = policy.spec;
+    switch (policy.sizes) {
+      case SweptPolicy::Sizes::Own:
+        if (auto row = row_of(spec)) {
+          if (is_swept(spec.kind)) row->threshold = spec.threshold;
+          tell_left_out(*row);
+          add(*std::move(row));
+        }
+        return;
+      case SweptPolicy::Sizes::Best:
+        if (auto row = best_size(spec)) {
+          tell_left_out(*row);
+          add(*std::move(row));
+        }
+        return;
+      case SweptPolicy::Sizes::Each:
+        break;
+    }
+    for (const Bytes threshold : options_.thresholds) {
+      spec.threshold = threshold;
+      std::optional<SweepRow> row = row_of(spec);
+      if (!row) return;
+      row->threshold = threshold;
+      if (threshold == options_.thresholds.front()) tell_left_out(*row);
+      add(*std::move(row));
+      if (sweep_.interrupted) return;
+    }
+  }
+
+  void add(SweepRow row) {
+    sweep_.rows.push_back(std::move(row));
+    sweep_.interrupted = !watch_.goes_on();
+  }
+
+  // Nothing where the policy does not apply: then it is left out with its reason if nobody named it, else refused.
+  std::optional<SweepRow> row_of(const PolicySpec& spec) {
+    Weighed weighed = planner_.try_policy(spec);
+    if (weighed.candidate) {
+      SweepRow row{*std::move(weighed.candidate), {}, {}};
+      if (spec.kind == PolicyKind::TorchDdp) row.first_bucket = spec.first_bucket;
+      return row;
+    }
+    if (options_.chosen == SweepOptions::Chosen::Named) {
+      throw InputError("policy " + schedule::to_string(spec) + ": " + weighed.refusal);
+    }
+    std::string line = std::string(schedule::name(spec.kind)) + ": " + weighed.refusal;
+    if (std::ranges::find(sweep_.left_out, line) == sweep_.left_out.end()) {
+      sweep_.left_out.push_back(std::move(line));
+    }
+    return std::nullopt;
+  }
+
+  void tell_left_out(const SweepRow& row) {
+    for (const std::string& step : row.candidate.left_out) {
+      sweep_.left_out.push_back(schedule::to_string(row.candidate.spec) + ": " + step);
+    }
+  }
+
+  // The row of the best threshold. Of many thresholds a few are tried, evenly spaced, and then those halfway from the
+  // best of them to its neighbours, until none is left between: the curve over sizes is nearly flat at its bottom.
+  std::optional<SweepRow> best_size(PolicySpec spec) {
+    const std::vector<Bytes> sizes = thresholds_for(spec, planner_.program(), options_.thresholds);
+    std::optional<SweepRow> best;
+    std::size_t at = 0;
+    const auto try_size = [&](std::size_t i) {
+      spec.threshold = sizes[i];
+      std::optional<SweepRow> row = row_of(spec);
+      if (!row || (best && step_ns(*row) >= step_ns(*best))) return;
+      best = std::move(row);
+      at = i;
+    };
+    std::size_t apart = (sizes.size() + kAllSizes - 1) / kAllSizes;
+    for (std::size_t i = 0; i < sizes.size(); i += apart) {
+      try_size(i);
+      if (!best) return best;
+    }
+    while (apart > 1) {
+      apart = (apart + 1) / 2;
+      const std::size_t middle = at;
+      if (middle >= apart) try_size(middle - apart);
+      if (middle + apart < sizes.size()) try_size(middle + apart);
+    }
+    return best;
+  }
+
+  Planner& planner_;
+  const SweepOptions& options_;
+  const SweepWatch& watch_;
+  Sweep sweep_;
+};
 
 void find_best(Sweep& sweep, SweepOptions::Chosen chosen) {
   const auto better = [&](const SweepRow& a, const SweepRow& b) {
@@ -82,23 +169,6 @@ void find_bound(Sweep& sweep, const Planner& planner) {
   sweep.gap = bound > 0 ? static_cast<double>(found.summary.step_ns) / bound - 1 : 0;
 }
 
-// Whether the policy applies; where nobody named it, one that does not is left out with its reason.
-bool applies(Sweep& sweep, const Planner& planner, const PolicySpec& spec,
-             SweepOptions::Chosen chosen) {
-  const Planner::Fit fit = planner.fit_of(spec);
-  if (chosen == SweepOptions::Chosen::Comparable && fit.refusal) {
-    std::string line = std::string(schedule::name(spec.kind)) + ": " + *fit.refusal;
-    if (std::ranges::find(sweep.left_out, line) == sweep.left_out.end()) {
-      sweep.left_out.push_back(std::move(line));
-    }
-    return false;
-  }
-  for (const std::string& step : fit.left_out) {
-    sweep.left_out.push_back(schedule::to_string(spec) + ": " + step);
-  }
-  return true;
-}
-
 }  // namespace
 
 bool is_swept(PolicyKind kind) {
@@ -122,14 +192,14 @@ std::vector<SweptPolicy> comparable_policies() {
 }
 
 std::int64_t row_count(const SweepOptions& options) {
-  std::size_t rows = 0;
+  std::size_t rows = options.plans.size();
   for (const SweptPolicy& policy : options.policies) {
     rows += policy.sizes == SweptPolicy::Sizes::Each ? options.thresholds.size() : 1;
   }
   return static_cast<std::int64_t>(rows);
 }
 
-std::int32_t micro_steps(const SweepRow& row) { return row.candidate.spec.merge.micro_steps; }
+std::int32_t micro_steps(const SweepRow& row) { return row.candidate.schedule.merge.micro_steps; }
 
 double step_ns(const SweepRow& row) {
   return static_cast<double>(row.candidate.summary.step_ns) / micro_steps(row);
@@ -162,18 +232,7 @@ std::vector<Bytes> thresholds_for(const PolicySpec& spec, const schedule::Progra
 }
 
 Sweep run_sweep(Planner& planner, const SweepOptions& options, const SweepWatch& watch) {
-  Sweep sweep;
-  for (const SweptPolicy& policy : options.policies) {
-    if (!applies(sweep, planner, policy.spec, options.chosen)) continue;
-    watch.begins(policy.spec.kind);
-    if (policy.sizes == SweptPolicy::Sizes::Best) {
-      sweep.rows.push_back(best_size(planner, policy.spec, options.thresholds));
-      sweep.interrupted = !watch.goes_on();
-    } else {
-      add_rows(sweep, planner, policy, options.thresholds, watch);
-    }
-    if (sweep.interrupted) break;
-  }
+  Sweep sweep = Sweeper(planner, options, watch).run();
   find_best(sweep, options.chosen);
   static_cast<void>(planner.verified(sweep.rows[sweep.best].candidate.schedule));
   sweep.simulated = planner.simulated();

@@ -50,6 +50,8 @@ struct SweepOptions {
   // training job, are compared but are not best.
   enum class Chosen { Comparable, Named };
   std::vector<SweptPolicy> policies;
+  std::vector<NamedSchedule> plans =
+      {};                         // a row for each, first; policy exact climbs from them too
   std::vector<Bytes> thresholds;  // rising, at least one
   Chosen chosen = Chosen::Comparable;
 };
@@ -59,7 +61,7 @@ std::int64_t row_count(const SweepOptions& options);
 
 // Who watches a sweep: hears which policy it is at, and after each row says whether to go on.
 struct SweepWatch {
-  std::function<void(schedule::PolicyKind)> begins = [](schedule::PolicyKind) {};
+  std::function<void(const std::string& policy)> begins = [](const std::string&) {};
   std::function<bool()> goes_on = [] { return true; };
 };
 
@@ -96,8 +98,8 @@ std::vector<Bytes> thresholds_for(const schedule::PolicySpec& spec,
                                   const schedule::Program& program,
                                   const std::vector<Bytes>& thresholds);
 
-// REQUIRES: options has policies. Throws InputError for a policy that was named and does not apply, and for
-// a best Schedule that verify finds illegal.
+// REQUIRES: options has policies. Throws InputError for a policy that was named and does not apply, for a plan that
+// cannot be lowered, and for a best Schedule that verify finds illegal.
 Sweep run_sweep(Planner& planner, const SweepOptions& options, const SweepWatch& watch = {});
 
 }  // namespace dovetail::search

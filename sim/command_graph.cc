@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "sim/player.h"
 
 namespace dovetail::sim {
 namespace {
@@ -82,6 +83,12 @@ void CommandGraph::wait_for(std::int32_t role, StreamId stream, std::int32_t ent
     waits.push_back({entry, kind});
 }
 
+void CommandGraph::follow(std::int32_t role, StreamId stream, StreamId of) {
+  for (const Waited& each : frontier(role, of)) {
+    wait_for(role, stream, each.entry, step::EdgeKind::Event);
+  }
+}
+
 void CommandGraph::open_entry(const Place& place, NodeId first, std::int32_t count,
                               std::optional<std::int32_t> instances) {
   const auto self = static_cast<std::int32_t>(made_.command_nodes.size());
@@ -127,6 +134,26 @@ std::int32_t CommandGraph::add(const Place& place, NodeKind kind,
                        edges_);
   }
   open_entry(place, first, lanes.end - lanes.begin, std::nullopt);
+  return self;
+}
+
+std::int32_t CommandGraph::add_chain(const Place& place, std::span<const step::Work> work,
+                                     std::span<const models::KernelClass> kernels) {
+  const std::int32_t lane = made_.roles[static_cast<std::size_t>(place.role)].begin;
+  const auto self = static_cast<std::int32_t>(made_.command_nodes.size());
+  for (const step::Work each : work) work_ns_ += static_cast<double>(each.ns());
+  edges_.clear();
+  edges_on(place, lane);
+  sort_edges();
+  const bool computes = place.stream == schedule::kComputeStream;
+  const NodeId last = made_.graph.append_chain(
+      {.kind = NodeKind::Compute,
+       .slot =
+           slot(computes ? step::SlotKind::Compute : step::SlotKind::Stream, lane, place.stream),
+       .owner = self,
+       .release = place.issued},
+      work, kernels, edges_);
+  open_entry(place, last, 1, std::nullopt);
   return self;
 }
 
@@ -231,8 +258,26 @@ void CommandGraph::find_demands(std::span<const Place> places, const Meet& meet,
   }
 }
 
-CompiledProgram CommandGraph::finish() {
+void CommandGraph::restart() {
+  made_.graph.truncate(0);
+  made_.graph.shares_links = false;
+  made_.command_nodes.clear();
+  made_.waits.clear();
+  work_ns_ = 0;
+  released_ = 0;
+  for (std::vector<Waited>& waits : frontier_) waits.clear();
+  std::ranges::fill(last_transfer_, std::nullopt);
+  std::ranges::fill(loaded_by_, std::nullopt);
+}
+
+const CompiledProgram& CommandGraph::complete() {
   check_run(work_ns_ + static_cast<double>(released_));  // no player's clock passes that
+  if (needs_rates(made_.graph)) made_.graph.link();
+  return made_;
+}
+
+CompiledProgram CommandGraph::finish() {
+  check_run(work_ns_ + static_cast<double>(released_));
   made_.graph.link();
   return std::move(made_);
 }

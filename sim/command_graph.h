@@ -47,20 +47,30 @@ class CommandGraph {
   CommandGraph(const Lanes& lanes, std::size_t streams, std::size_t links, CompiledProgram memory);
 
   [[nodiscard]] CompiledProgram& made() { return made_; }
+  [[nodiscard]] const CompiledProgram& made() const { return made_; }
   // The entries of a frontier.
   [[nodiscard]] std::vector<std::int32_t> waited_for(std::int32_t role, StreamId stream);
+  // Makes the next command on this stream wait for all that the next one on `of` waits for.
+  void follow(std::int32_t role, StreamId stream, StreamId of);
   // Makes the next command on this stream wait for an entry, once.
   void wait_for(std::int32_t role, StreamId stream, std::int32_t entry, step::EdgeKind kind);
 
   // Both return the entry's index. One node per lane of the role, with the work of each.
   std::int32_t add(const Place& place, NodeKind kind, std::span<const std::int64_t> work,
                    models::KernelClass kernel = models::KernelClass::Other);
+  // Several on the one lane of the role, one after another, with all of their work; the entry stands for the last.
+  std::int32_t add_chain(const Place& place, std::span<const step::Work> work,
+                         std::span<const models::KernelClass> kernels);
   // One collective in which all these places meet over the group; its entries stand in their order.
   std::int32_t add_collective(std::span<const Place> places, const schedule::ProcessGroup& group,
                               const TransferCost& cost);
 
-  // The finished program, linked. Nothing may be added after it. Throws InputError where everything in a row would
-  // take longer than can be simulated.
+  // Forgets all commands, so that others can be added; keeps slots, meetings and memory.
+  void restart();
+  // What was added, linked where the player needs that. Throws InputError where everything in a row would take longer
+  // than can be simulated.
+  const CompiledProgram& complete();
+  // The same, given away. Nothing may be added after it.
   CompiledProgram finish();
 
  private:

@@ -98,24 +98,31 @@ StepSummary mean_of(const StepGraph& graph, const Timeline& timeline, std::int32
 
 }  // namespace
 
-SteadyState find_steady_state(const schedule::ScheduledProgram& program, const models::Costs& costs,
-                              CompiledProgram& compiled, Workspace& workspace) {
+SteadyState find_steady_state(const GraphOfSteps& graph_of, Workspace& workspace) {
   constexpr std::int64_t kRounding = 4;          // ns, of rates
   constexpr std::int32_t kStepsForEquality = 8;  // from here on rounding is allowed for
   SteadyState state;
   for (state.steps = 2;; state.steps *= 2) {
-    compiled = compile(program, costs, state.steps, std::move(compiled));
-    const StepGraph& graph = compiled.graph;
+    const StepGraph& graph = graph_of(state.steps);
     play(graph, workspace);
     state.cycle = cycle_of(graph, workspace.timeline, 0);
     if (state.cycle == 0 && state.steps >= kStepsForEquality) {
       state.cycle = cycle_of(graph, workspace.timeline, kRounding);
     }
-    if (state.cycle > 0 || state.steps >= kMostSteps) break;
+    if (state.cycle == 0 && state.steps < kMostSteps) continue;
+    const std::int32_t shown = state.cycle > 0 ? state.cycle : state.steps / 2;
+    state.summary = mean_of(graph, workspace.timeline, shown);
+    return state;
   }
-  const std::int32_t shown = state.cycle > 0 ? state.cycle : state.steps / 2;
-  state.summary = mean_of(compiled.graph, workspace.timeline, shown);
-  return state;
+}
+
+SteadyState find_steady_state(const schedule::ScheduledProgram& program, const models::Costs& costs,
+                              CompiledProgram& compiled, Workspace& workspace) {
+  const auto graph_of = [&](std::int32_t steps) -> const StepGraph& {
+    compiled = compile(program, costs, steps, std::move(compiled));
+    return compiled.graph;
+  };
+  return find_steady_state(graph_of, workspace);
 }
 
 std::int32_t steps_to_show(const SteadyState& state, std::int32_t at_least) {

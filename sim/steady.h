@@ -24,6 +24,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "models/costs.h"
 #include "schedule/scheduled_program.h"
@@ -40,6 +41,11 @@ struct SteadyState {
   std::int32_t steps = 2;  // that were played
   std::int32_t cycle = 1;  // steps until everything repeats; 0: not found
 };
+
+// The same of any graph that can be made of as many steps as asked for. Leaves the Timeline of the last one in
+// `workspace`.
+using GraphOfSteps = std::function<const step::StepGraph&(std::int32_t steps)>;
+SteadyState find_steady_state(const GraphOfSteps& graph_of, Workspace& workspace);
 
 // Leaves the graph of `steps` steps and its Timeline in `compiled` and `workspace`; memory that they hold
 // is used again.

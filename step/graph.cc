@@ -66,6 +66,34 @@ NodeId StepGraph::append(Node node, Transfer transfer, std::span<const Demand> w
   return append(node, edges);
 }
 
+NodeId StepGraph::append_chain(const Node& node, std::span<const Work> works,
+                               std::span<const models::KernelClass> kernels,
+                               std::span<const Edge> edges) {
+  DOVETAIL_CHECK(!works.empty() && works.size() == kernels.size())
+      << works.size() << " works and " << kernels.size() << " kernels";
+  Node first = node;
+  first.work = works.front();
+  first.kernel = kernels.front();
+  const NodeId begin = append(first, edges);
+  const std::size_t others = works.size() - 1;
+  work.insert(work.end(), works.begin() + 1, works.end());
+  kernel.insert(kernel.end(), kernels.begin() + 1, kernels.end());
+  kind.resize(work.size(), node.kind);
+  slot.resize(work.size(), node.slot);
+  owner.resize(work.size(), node.owner);
+  if (!release.empty()) release.resize(work.size(), node.release);
+  const auto waits = static_cast<std::int32_t>(predecessors.size());
+  predecessors.resize(predecessors.size() + others);
+  edge_kind.resize(predecessors.size(), EdgeKind::Order);
+  if (!lag.empty()) lag.resize(predecessors.size(), 0);
+  for (std::size_t i = 0; i < others; ++i) {
+    const auto at = static_cast<std::int32_t>(i);
+    predecessors[static_cast<std::size_t>(waits + at)] = begin + at;
+    predecessor_begin.push_back(waits + at + 1);
+  }
+  return begin + static_cast<NodeId>(others);
+}
+
 void StepGraph::truncate(NodeId node) {
   DOVETAIL_CHECK(node >= 0 && node <= size()) << node << " of " << size() << " nodes";
   const auto nodes = static_cast<std::size_t>(node);

@@ -161,6 +161,10 @@ struct StepGraph {
   // The same of a transfer; its node, demands and work are filled in.
   NodeId append(Node node, Transfer transfer, std::span<const Demand> wants,
                 std::span<const Edge> edges);
+  // Several at once that follow each other on one slot, all like `node` but for work and kernel; the first of them waits
+  // for the edges, each other one for the one before it. Gives the last. REQUIRES: as above; at least one.
+  NodeId append_chain(const Node& node, std::span<const Work> works,
+                      std::span<const models::KernelClass> kernels, std::span<const Edge> edges);
   // Takes away all nodes from this one on, with their edges, transfers and steps; lane sets stay.
   void truncate(NodeId node);
   // Makes the lists of successors, which the player with rates needs (sim/player.h).

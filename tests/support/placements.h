@@ -46,7 +46,7 @@ inline search::Choices random_choices(Random& random, const search::StepModel& m
   const bool mixes_modes = random.between(0, 5) == 0;
   const bool mixes_waits = random.between(0, 2) == 0;
   const bool mixes_scopes = random.between(0, 3) == 0;
-  const bool delays = random.between(0, 1) == 0;
+  const bool delays = model.delays() && random.between(0, 1) == 0;
   const std::int64_t streams = random.between(0, 4) == 0 ? 3 : 1;
   for (search::BucketChoice& choice : choices) {
     if (mixes_modes) choice.mode = copies() ? BucketMode::Copy : BucketMode::View;
@@ -65,43 +65,6 @@ inline search::Choices random_choices(Random& random, const search::StepModel& m
     }
   }
   return choices;
-}
-
-// Moves, merges, splits, delays or swaps at random; gives the first bucket that differs.
-inline std::size_t random_change(Random& random, const search::StepModel& model,
-                                 search::Choices& choices) {
-  const auto last = static_cast<std::int64_t>(choices.size()) - 1;
-  const auto b = static_cast<std::size_t>(random.between(0, last));
-  search::BucketChoice& choice = choices[b];
-  const bool has_next = b + 1 < choices.size();
-  const bool adjacent = has_next && choice.end == choices[b + 1].begin;
-  switch (random.between(0, 4)) {
-    case 0:  // a border
-      if (!adjacent) return b;
-      choice.end = choices[b + 1].begin =
-          static_cast<std::int32_t>(random.between(choice.begin + 1, choices[b + 1].end - 1));
-      return b;
-    case 1:  // a merge
-      if (!adjacent) return b;
-      choice.end = choices[b + 1].end;
-      choices.erase(choices.begin() + static_cast<std::ptrdiff_t>(b) + 1);
-      return b;
-    case 2: {  // a split
-      if (choice.end - choice.begin < 2) return b;
-      search::BucketChoice second = choice;
-      choice.end = second.begin =
-          static_cast<std::int32_t>(random.between(choice.begin + 1, choice.end - 1));
-      choices.insert(choices.begin() + static_cast<std::ptrdiff_t>(b) + 1, second);
-      return b;
-    }
-    case 3:
-      choice.launch = static_cast<std::int32_t>(
-          random.between(model.ready(choice.end - 1), model.backward_end()));
-      return b;
-    default:
-      if (has_next) std::swap(choices[b], choices[b + 1]);
-      return b;
-  }
 }
 
 }  // namespace dovetail::testing

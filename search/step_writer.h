@@ -1,0 +1,136 @@
+// Writes the StepGraph of a placement, as lowering and compiling it would, and finds its steady step.
+//
+// Lowering writes, for every op, what the compute stream waits for before it, the op, the packs of the gradients
+// that it completes, and the launches behind it. Here the ops are known beforehand, and a placement only says
+// where its waits, packs and launches stand; so one pass over these stops writes the whole graph:
+//
+//   ops 0 .. 7   launch behind op 4   |   ops 8 .. 9   wait before op 10   |   op 10
+//
+// Steady step. Of one lane mostly one step is enough: if everything that it began has ended when its compute
+// stream has, the host keeps ahead, and the first transfer of each stream takes as long after the pause between
+// two steps as after none, then the next step begins as this one did and is its copy. There the ops between two
+// stops are one node, as long as nothing beside them can change their speed. Otherwise steps are written with
+// all their ops until they repeat themselves (sim/steady.h).
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/units.h"
+#include "search/step_data.h"
+#include "search/step_model.h"
+#include "sim/command_graph.h"
+#include "sim/lanes.h"
+#include "sim/player.h"
+#include "sim/simulate.h"
+
+namespace dovetail::search {
+
+class StepWriter {
+ public:
+  // Keeps a reference to the data.
+  explicit StepWriter(const StepData& data);
+
+  Duration steady_step(std::span<const BucketChoice> choices);
+  // The same with all that is told of a step.
+  sim::StepSummary steady_summary(std::span<const BucketChoice> choices);
+  [[nodiscard]] const StepModel::Counts& counts() const { return counts_; }
+
+ private:
+  // Runs: hosts are far ahead, and ops between two stops are one node where that is exact. Ops: hosts are far ahead.
+  // Hosts: nothing starts before its host has issued it.
+  enum class Detail { Runs, Ops, Hosts };
+
+  // What a bucket of these gradients costs.
+  struct Price {
+    std::int32_t begin = 0;
+    std::int32_t end = 0;
+    models::CollectiveTime time = {};
+    Duration scale{};
+  };
+  // One collective of one bucket: once per step, or once per micro-step.
+  struct Transfer {
+    const BucketChoice* choice = nullptr;
+    std::int32_t launch_after = 0;
+    std::int32_t wait_before = kBehindAllOps;
+    std::int32_t done = 0;  // the entry that ends it, once it is written
+    bool waited = false;    // the compute stream has waited for that
+  };
+  struct Pack {
+    std::int32_t producer = 0;
+    std::size_t transfer = 0;
+    std::int64_t bytes = 0;
+  };
+
+  void plan(std::span<const BucketChoice> choices);
+  void plan_packs(const ReducingStep& step, const BucketChoice& choice);
+  const Price& price(const BucketChoice& choice);
+
+  std::optional<Duration> from_one_step(Detail detail);
+  [[nodiscard]] bool hosts_keep_ahead(std::int64_t step) const;
+  [[nodiscard]] bool pauses_change_nothing(std::int64_t step) const;
+  sim::StepSummary from_many_steps();
+
+  void write(std::int32_t steps, Detail detail);
+  void write_step();
+  [[nodiscard]] std::int32_t last_of_run(std::int32_t op) const;
+  void write_ops(std::int32_t first, std::int32_t last);
+  void write_op(std::size_t op);
+  void write_waits(std::int32_t op);
+  void write_packs(std::int32_t op);
+  void write_launches(std::int32_t op);
+  void write_launch(Transfer& transfer, std::size_t index);
+  void write_wait(const Transfer& transfer, std::size_t index);
+  // A pass over a buffer: a copy or a scale.
+  void write_pass(StreamId stream, Duration time);
+  std::int32_t write_node(StreamId stream, sim::NodeKind kind, Duration time,
+                          models::KernelClass kernel);
+  // What the compute stream does next is kept until something else is to be written: then it becomes one node, or
+  // one chain of nodes.
+  [[nodiscard]] bool keeps() const { return detail_ != Detail::Hosts; }
+  void keep(step::Work work, models::KernelClass kernel);
+  void flush();
+  // Where the next command on this stream stands, once the host has spent this long on it.
+  sim::Place place(StreamId stream, Duration issue);
+  // The host has issued what was written since by this time of its clock.
+  void note_issue(std::int64_t clock) {
+    issued_.resize(static_cast<std::size_t>(graph_.made().graph.size()),
+                   clock + data_.launch_lead());
+  }
+
+  const StepData& data_;
+  const sim::Lanes lanes_;
+  sim::CommandGraph graph_;
+  sim::Workspace workspace_;
+  StepModel::Counts counts_;
+  std::vector<Price> prices_;  // by hash
+
+  std::vector<Transfer> transfers_;  // by launch
+  std::vector<std::size_t> waits_;   // of transfers_, by wait
+  std::vector<Pack> packs_;
+
+  Detail detail_ = Detail::Hosts;
+  std::int32_t step_ = 0;
+  std::size_t next_launch_ = 0, next_wait_ = 0, next_pack_ = 0, next_own_ = 0;
+  std::vector<std::size_t> last_on_;  // of each stream: its last transfer so far
+  std::int64_t clock_ = 0;            // of the host, from the start of the step
+  std::int64_t host_step_ = 0;        // of the host, for a whole step
+  std::vector<std::int64_t>
+      issued_;  // of each node: when its host lets it start, from the start of its step
+  std::vector<std::int64_t> scratch_;
+
+  // What was kept: its work and kernels, or only their sum; and when it was issued, against where it would start.
+  bool as_one_ = false;
+  std::int64_t kept_ns_ = 0;
+  std::int64_t kept_issued_ = 0;
+  std::vector<step::Work> kept_work_;
+  std::vector<models::KernelClass> kept_kernels_;
+  std::vector<std::int64_t> kept_clocks_;
+};
+
+}  // namespace dovetail::search
