@@ -8,11 +8,8 @@
 // and f(n) is the earliest possible end of the last collective: an earlier finish never hurts.
 // Contention, launch cost and priorities are left out; with them f(n) is a lower bound at best.
 //
-//   cost T                              method                    time        file
-//   a + b * bytes                       one monotone deque        O(n)        exact_affine.cc
-//   k linear pieces, non-decreasing     one deque per piece       O(k n)      exact_piecewise.cc
-//   any function                        every start tried         O(n^2)      exact_table.cc
-//   any of these, n <= 20               all 2^(n-1) groupings     O(2^n)      exact_enumerate.cc
+// T is a curve of k linear pieces that never falls; one monotone deque for each finds the optimum in O(k n)
+// (exact_piecewise.cc). Tests hold it against all 2^(n-1) groupings (tests/support/partition_judges.h).
 //
 // Exactness. The deques compare f(i) - b * S_i, so T must be a sum of a term in i and a term in j;
 // a T rounded to nanoseconds is not. Hence the linear costs are rounded once, when a call begins: a
@@ -22,9 +19,8 @@
 // and 2^-28 under 2^34 ns (17 s). Only results are rounded, to the nearest nanosecond. Every
 // function here with a linear cost uses that one rounding; so answers are equal, not close.
 //
-// Ties. Of the optimal groupings the affine form returns one with the fewest buckets: from the last
-// bucket on, each begins as early as it can without a later finish. The other two reach each f(j)
-// by the latest start, then join neighbouring buckets, from the last on, where that costs no time.
+// Ties. Each f(j) is reached by the latest start; then neighbouring buckets are joined, from the last on, where
+// that costs no time.
 //
 // REQUIRES, everywhere: ready is non-decreasing and not negative, sizes are not negative, both have
 // the same length, costs are finite and not negative. Throws InputError, everywhere with a linear cost,
@@ -38,7 +34,6 @@
 #include "models/linear_piece.h"
 
 #include <cstddef>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -50,17 +45,8 @@ struct PartitionProblem {
   friend bool operator==(const PartitionProblem&, const PartitionProblem&) = default;
 };
 
-// T(x) = base + ns_per_byte * x.
-struct AffineCost {
-  Duration base{};
-  double ns_per_byte = 0;
-  friend bool operator==(const AffineCost&, const AffineCost&) = default;
-};
-
 // A curve of linear pieces. REQUIRES: T never falls, also not from one piece to the next.
 using models::LinearPiece;
-
-using BucketCost = std::function<Duration(Bytes)>;
 
 struct Partition {
   std::vector<std::size_t> ends;  // exclusive end of each bucket; the last one is n
@@ -69,35 +55,11 @@ struct Partition {
 };
 
 // The optimum.
-Partition exact_partition(const PartitionProblem& problem, const AffineCost& cost);
 Partition exact_partition(const PartitionProblem& problem, std::span<const LinearPiece> pieces);
-Partition exact_partition(const PartitionProblem& problem, const BucketCost& cost);
 
 // By how much the optimum of a linear cost may differ from that of the curve as it is given, for the
 // unit in which it is counted: one unit for each bucket and each byte. Nothing for most models, 32 ns
 // for 16 GiB that take 3 s.
 Duration rounding_of(const PartitionProblem& problem, std::span<const LinearPiece> pieces);
-
-// The optimum by looking at all groupings, to hold the above against. Among the best it returns one
-// with the fewest buckets. REQUIRES: n <= 20.
-Partition enumerate_partitions(const PartitionProblem& problem, const AffineCost& cost);
-Partition enumerate_partitions(const PartitionProblem& problem,
-                               std::span<const LinearPiece> pieces);
-Partition enumerate_partitions(const PartitionProblem& problem, const BucketCost& cost);
-
-// When each bucket of a given grouping finishes. REQUIRES: ends rise strictly from above 0 to n.
-std::vector<Duration> evaluate(const PartitionProblem& problem, std::span<const std::size_t> ends,
-                               const AffineCost& cost);
-std::vector<Duration> evaluate(const PartitionProblem& problem, std::span<const std::size_t> ends,
-                               std::span<const LinearPiece> pieces);
-std::vector<Duration> evaluate(const PartitionProblem& problem, std::span<const std::size_t> ends,
-                               const BucketCost& cost);
-
-// A time that no grouping beats, found without looking at groupings: gradients i..n can only leave
-// from r_i on, and need at least one collective and all their bytes, so
-//   bound = max over i of r_i + a + b * (bytes of i..n)
-// for a line a + b * x, a >= 0, that lies nowhere above T; of several such lines the best is taken.
-Duration suffix_bound(const PartitionProblem& problem, const AffineCost& cost);
-Duration suffix_bound(const PartitionProblem& problem, std::span<const LinearPiece> pieces);
 
 }  // namespace dovetail::search

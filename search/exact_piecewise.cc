@@ -1,15 +1,15 @@
 // The exact optimum for a cost of k linear pieces that never falls, in O(k n): one deque per piece.
 //
-// As in exact_affine.cc the last free start is the best free one, whatever the pieces, because T
-// never falls. For the busy starts: with gradient j, piece p applies to the starts i for which
-// S_j - S_i lies in the piece, a window whose both ends only move right. Its least key
-// f(i) - b_p S_i is at the front of the window's own deque.
+// f never falls, as a bucket's cost does not fall when it loses its last gradient. So for gradient j the starts split
+// in two. Free starts, f(i) <= r_j: all begin at r_j, and the last of them is the best, for it leaves the fewest
+// bytes. Busy starts, f(i) > r_j: piece p applies to those for which S_j - S_i lies in the piece, a window whose both
+// ends only move right. Its least key f(i) - b_p S_i is at the front of the window's own deque.
 //
 //   starts   0 ......... free | window of p = 2 | window of p = 1 | window of p = 0 | j
 //
 // Pieces are walked from small buckets to large ones and only as far as there are busy starts, so a
-// step that is bound by computation costs little more than an affine one. Starts that became free
-// before they entered a window are never put in. Does not suit costs that fall (exact_table.cc).
+// step that is bound by computation costs little more than one of a single piece. Starts that became free
+// before they entered a window are never put in.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "search/min_window.h"

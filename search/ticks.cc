@@ -99,9 +99,4 @@ LinearTicks::LinearTicks(const PartitionProblem& problem, std::span<const Linear
   }
 }
 
-LinearTicks::LinearTicks(const PartitionProblem& problem, const AffineCost& cost)
-    : LinearTicks(problem,
-                  std::vector<LinearPiece>{
-                      {Bytes(0), static_cast<double>(cost.base.count()), cost.ns_per_byte}}) {}
-
 }  // namespace dovetail::search::internal

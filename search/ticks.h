@@ -1,7 +1,6 @@
 // Costs of buckets in whole ticks of 2^-k ns: the arithmetic that the exact methods share.
 //
-// LinearTicks rounds a piecewise linear cost once, for one problem (see exact.h, Exactness);
-// FunctionTicks takes any cost in whole nanoseconds (k = 0). Both offer
+// LinearTicks rounds a piecewise linear cost once, for one problem (see exact.h, Exactness). It offers
 //   cost(bytes)       ticks of one bucket
 //   ticks(duration)   exact
 //   duration(ticks)   to the nearest nanosecond, halves up; monotone, so minima survive it
@@ -39,9 +38,6 @@ class LinearTicks {
   // the problem can reach.
   LinearTicks(const PartitionProblem& problem, std::span<const LinearPiece> pieces);
 
-  // A curve of one piece.
-  LinearTicks(const PartitionProblem& problem, const AffineCost& cost);
-
   [[nodiscard]] std::span<const Piece> pieces() const { return pieces_; }
   [[nodiscard]] Ticks cost(std::int64_t bytes) const {
     std::size_t k = pieces_.size() - 1;
@@ -56,21 +52,6 @@ class LinearTicks {
  private:
   std::vector<Piece> pieces_;
   int bits_ = 0;  // the k of 2^-k ns
-};
-
-class FunctionTicks {
- public:
-  // Checks what exact.h requires of a problem. REQUIRES: function outlives this.
-  FunctionTicks(const PartitionProblem& problem, const BucketCost& function) : function_(function) {
-    checked_total_bytes(problem);
-  }
-
-  [[nodiscard]] Ticks cost(std::int64_t bytes) const { return function_(Bytes(bytes)).count(); }
-  [[nodiscard]] static Ticks ticks(Duration duration) { return duration.count(); }
-  [[nodiscard]] static Duration duration(Ticks ticks) { return Duration(ticks); }
-
- private:
-  const BucketCost& function_;
 };
 
 // What an exact method found: finish[j] = f(j), and begins[j], where the last bucket of the first j

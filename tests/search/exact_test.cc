@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "base/random.h"
 
+#include "tests/support/partition_judges.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,8 +38,15 @@ PartitionProblem problem_of(const std::vector<std::int64_t>& ready_us,
   return problem;
 }
 
+using testing::best_of_any_cost;
+using testing::BucketCost;
+using testing::ends_of;
+using testing::enumerate_partitions;
+using testing::suffix_bound;
+using Curve = std::vector<LinearPiece>;
+
 // 10 us and 1 us a kilobyte.
-const AffineCost kTenPlusBytes{microseconds(10), 1.0};
+const Curve kTenPlusBytes{{Bytes(0), 10'000, 1.0}};
 
 TEST(ExactTest, PL6SendsAGradientAloneWhereTheLinkWouldIdle) {
   // Ready at 10 and 50, both 5 us long. Expectation: alone, the first runs 10..25, the second
@@ -82,14 +91,14 @@ TEST(ExactTest, UsesACostThatFallsWithSize) {
   // 90 us below 2000 bytes, 20 us from there on. Expectation: together 10..30, alone 10..100..190.
   const BucketCost falling = [](Bytes size) { return microseconds(size < Bytes(2000) ? 90 : 20); };
   const PartitionProblem problem = problem_of({10, 10}, {1000, 1000});
-  EXPECT_EQ(exact_partition(problem, falling), (Partition{{2}, microseconds(30)}));
+  EXPECT_EQ(best_of_any_cost(problem, falling), (Partition{{2}, microseconds(30)}));
 }
 
 TEST(ExactTest, ReportsTheEndOfEachBucket) {
   // Ready 10 20 30, sizes 1 2 3 us. Expectation: {1} 10..21, {2 3} 30..45.
   const PartitionProblem problem = problem_of({10, 20, 30}, {1000, 2000, 3000});
   const std::vector<std::size_t> ends{1, 3};
-  EXPECT_EQ(evaluate(problem, ends, kTenPlusBytes),
+  EXPECT_EQ(ends_of(problem, ends, kTenPlusBytes),
             (std::vector<Duration>{microseconds(21), microseconds(45)}));
 }
 
@@ -98,7 +107,7 @@ TEST(ExactTest, RoundsOnceAtTheEndAndNotInEveryBucket) {
   // and 1.2 ns, which is 0, 1 and 1 to the nearest; rounding every bucket would give 0, 0, 0.
   const PartitionProblem problem = problem_of({0, 0, 0}, {1, 1, 1});
   const std::vector<std::size_t> ends{1, 2, 3};
-  EXPECT_EQ(evaluate(problem, ends, AffineCost{Duration(0), 0.4}),
+  EXPECT_EQ(ends_of(problem, ends, Curve{{Bytes(0), 0, 0.4}}),
             (std::vector<Duration>{Duration(0), Duration(1), Duration(1)}));
 }
 
@@ -108,10 +117,10 @@ TEST(ExactTest, HasNothingToDoWithoutGradients) {
   const BucketCost table = [](Bytes) { return Duration(1); };
   EXPECT_EQ(exact_partition(none, kTenPlusBytes), Partition{});
   EXPECT_EQ(exact_partition(none, pieces), Partition{});
-  EXPECT_EQ(exact_partition(none, table), Partition{});
+  EXPECT_EQ(best_of_any_cost(none, table), Partition{});
   EXPECT_EQ(enumerate_partitions(none, pieces), Partition{});
   EXPECT_EQ(suffix_bound(none, pieces), Duration(0));
-  EXPECT_TRUE(evaluate(none, {}, kTenPlusBytes).empty());
+  EXPECT_TRUE(ends_of(none, {}, kTenPlusBytes).empty());
 }
 
 TEST(ExactTest, BoundsTheFinishByWhatIsLeftAfterEachGradient) {
@@ -166,13 +175,17 @@ double mean_gap(const PartitionProblem& problem) {
          static_cast<double>(problem.ready.size());
 }
 
-// A cost whose base and bytes both matter for the problem, within a factor of 16 either way.
-AffineCost random_affine(Random& random, const PartitionProblem& problem) {
+// Base and slope that both matter for the problem, within a factor of 16 either way.
+struct Line {
+  Duration base{};
+  double ns_per_byte = 0;
+};
+Line random_line(Random& random, const PartitionProblem& problem) {
   const double gap = mean_gap(problem);
   const double base = gap * std::exp2(8 * random.uniform() - 4);
   const double slope = gap / mean_size(problem) * std::exp2(8 * random.uniform() - 4);
-  return AffineCost{Duration(random.between(0, 9) == 0 ? 0 : std::llround(base)),
-                    random.between(0, 9) == 0 ? 0.0 : slope};
+  return Line{Duration(random.between(0, 9) == 0 ? 0 : std::llround(base)),
+              random.between(0, 9) == 0 ? 0.0 : slope};
 }
 
 // 1 to 8 pieces; half of the knots are jumps upwards, as at a protocol switch.
@@ -183,7 +196,7 @@ std::vector<LinearPiece> random_pieces(Random& random, const PartitionProblem& p
   Bytes from(0);
   const std::int64_t count = random.between(1, 8);
   for (std::int64_t k = 0; k < count; ++k) {
-    const AffineCost cost = random_affine(random, problem);
+    const Line cost = random_line(random, problem);
     const bool jumps = k == 0 || random.between(0, 1) == 0;
     const double here = reached + (jumps ? static_cast<double>(cost.base.count()) : 0);
     const double start = static_cast<double>(from.count());
@@ -203,28 +216,8 @@ BucketCost random_table(std::int64_t seed, std::int64_t most) {
   };
 }
 
-template <class Cost>
-void expect_like_enumeration(const PartitionProblem& problem, const Cost& cost) {
-  const Partition exact = exact_partition(problem, cost);
-  EXPECT_EQ(exact.finish, enumerate_partitions(problem, cost).finish);
-  EXPECT_EQ(exact.finish, evaluate(problem, exact.ends, cost).back());
-}
-
 constexpr std::uint64_t kSeed = 20'240'601;
 constexpr int kInstances = 10'000;
-
-TEST(ExactTest, AffineOptimumEqualsEnumerationInFinishAndInBuckets) {
-  Random random(kSeed);
-  for (int instance = 0; instance < kInstances && !HasFailure(); ++instance) {
-    SCOPED_TRACE("seed " + std::to_string(kSeed) + ", instance " + std::to_string(instance));
-    const PartitionProblem problem = random_problem(random, 16);
-    const AffineCost cost = random_affine(random, problem);
-    expect_like_enumeration(problem, cost);
-    EXPECT_EQ(exact_partition(problem, cost).ends.size(),
-              enumerate_partitions(problem, cost).ends.size());
-    EXPECT_LE(suffix_bound(problem, cost), exact_partition(problem, cost).finish);
-  }
-}
 
 TEST(ExactTest, PiecewiseOptimumEqualsEnumerationToTheNanosecond) {
   Random random(kSeed + 1);
@@ -232,18 +225,23 @@ TEST(ExactTest, PiecewiseOptimumEqualsEnumerationToTheNanosecond) {
     SCOPED_TRACE("seed " + std::to_string(kSeed + 1) + ", instance " + std::to_string(instance));
     const PartitionProblem problem = random_problem(random, 16);
     const std::vector<LinearPiece> pieces = random_pieces(random, problem);
-    expect_like_enumeration(problem, pieces);
-    EXPECT_LE(suffix_bound(problem, pieces), exact_partition(problem, pieces).finish);
+    const Partition exact = exact_partition(problem, pieces);
+    EXPECT_EQ(exact.finish, enumerate_partitions(problem, pieces).finish);
+    EXPECT_EQ(exact.finish, ends_of(problem, exact.ends, pieces).back());
+    EXPECT_LE(suffix_bound(problem, pieces), exact.finish);
   }
 }
 
-TEST(ExactTest, AnyCostOptimumEqualsEnumerationToTheNanosecond) {
+TEST(ExactTest, TheJudgeOfAnyCostEqualsEnumerationToTheNanosecond) {
   Random random(kSeed + 2);
   for (int instance = 0; instance < kInstances && !HasFailure(); ++instance) {
     SCOPED_TRACE("seed " + std::to_string(kSeed + 2) + ", instance " + std::to_string(instance));
     const PartitionProblem problem = random_problem(random, 12);
     const auto most = 1 + std::llround(4 * mean_gap(problem));
-    expect_like_enumeration(problem, random_table(instance, most));
+    const BucketCost table = random_table(instance, most);
+    const Partition best = best_of_any_cost(problem, table);
+    EXPECT_EQ(best.finish, enumerate_partitions(problem, table).finish);
+    EXPECT_EQ(best.finish, ends_of(problem, best.ends, table).back());
   }
 }
 
@@ -255,7 +253,7 @@ TEST(ExactTest, EnumerationEqualsARecursionWrittenInFloatingPoint) {
   for (int instance = 0; instance < 1000 && !HasFailure(); ++instance) {
     SCOPED_TRACE("seed " + std::to_string(kSeed + 3) + ", instance " + std::to_string(instance));
     const PartitionProblem problem = random_problem(random, 10);
-    const AffineCost cost = random_affine(random, problem);
+    const Line cost = random_line(random, problem);
     std::vector<long double> finish{0};
     long double total = 0;
     for (std::size_t j = 0; j < problem.size.size(); ++j) {
@@ -270,7 +268,9 @@ TEST(ExactTest, EnumerationEqualsARecursionWrittenInFloatingPoint) {
       finish.push_back(best);
       total = bytes;
     }
-    const auto found = static_cast<long double>(enumerate_partitions(problem, cost).finish.count());
+    const Curve curve{{Bytes(0), static_cast<double>(cost.base.count()), cost.ns_per_byte}};
+    const auto found =
+        static_cast<long double>(enumerate_partitions(problem, curve).finish.count());
     const long double horizon = std::max(0x1p29L, 64 * finish.back());  // generous: all base costs
     EXPECT_NEAR(static_cast<double>(found - finish.back()), 0,
                 static_cast<double>(0.501L + total * horizon * 0x1p-62L));
@@ -290,21 +290,17 @@ PartitionProblem large_problem(Random& random, std::size_t n, std::int64_t most_
   return problem;
 }
 
-TEST(ExactTest, AllMethodsAgreeOnThreeThousandGradients) {
-  // With whole nanoseconds a byte the any-cost form has the very cost of the others. 50 us of
+TEST(ExactTest, ALineHasTheGroupingOfTheJudgeOfThreeThousandGradients) {
+  // With whole nanoseconds a byte the judge has the very cost of the line. 50 us of
   // compute a gradient against 10 us + 1 ns a byte: from an idle link to one eight times too slow.
   for (const std::int64_t most_bytes : {20'000, 80'000, 100'000, 800'000}) {
     SCOPED_TRACE(most_bytes);
     Random random(static_cast<std::uint64_t>(most_bytes));
     const PartitionProblem problem = large_problem(random, 3000, most_bytes);
-    const std::vector<LinearPiece> one_piece{{Bytes(0), 10'000, 1}};
     const BucketCost table = [](Bytes size) { return Duration(10'000 + size.count()); };
-    const Partition affine = exact_partition(problem, kTenPlusBytes);
-    const Partition piecewise = exact_partition(problem, one_piece);
-    EXPECT_EQ(piecewise, exact_partition(problem, table));
-    EXPECT_EQ(affine.finish, piecewise.finish);
-    EXPECT_EQ(affine.finish, evaluate(problem, affine.ends, kTenPlusBytes).back());
-    EXPECT_LE(affine.ends.size(), piecewise.ends.size());
+    const Partition found = exact_partition(problem, kTenPlusBytes);
+    EXPECT_EQ(found, best_of_any_cost(problem, table));
+    EXPECT_EQ(found.finish, ends_of(problem, found.ends, kTenPlusBytes).back());
   }
 }
 
@@ -323,7 +319,7 @@ TEST(ExactTest, PiecewiseAndAnyCostChooseTheSameGroupingOfThreeThousandGradients
     SCOPED_TRACE(most_bytes);
     Random random(static_cast<std::uint64_t>(most_bytes));
     const PartitionProblem problem = large_problem(random, 3000, most_bytes);
-    EXPECT_EQ(exact_partition(problem, pieces), exact_partition(problem, table));
+    EXPECT_EQ(exact_partition(problem, pieces), best_of_any_cost(problem, table));
   }
 }
 
@@ -333,10 +329,10 @@ TEST(ExactTest, StaysExactOverAMillionGradients) {
   Random random(7);
   const PartitionProblem problem = large_problem(random, 1'000'000, 100'000);
   const Partition found = exact_partition(problem, kTenPlusBytes);
-  EXPECT_EQ(found.finish, evaluate(problem, found.ends, kTenPlusBytes).back());
+  EXPECT_EQ(found.finish, ends_of(problem, found.ends, kTenPlusBytes).back());
   EXPECT_GE(found.finish, suffix_bound(problem, kTenPlusBytes));
   const std::vector<std::size_t> one_bucket{problem.size.size()};
-  EXPECT_LT(found.finish, evaluate(problem, one_bucket, kTenPlusBytes).back());
+  EXPECT_LT(found.finish, ends_of(problem, one_bucket, kTenPlusBytes).back());
 }
 
 // ---- what callers must guarantee
@@ -375,9 +371,10 @@ TEST(ExactTest, SaysHowFarItMayBeOff) {
 // A terabyte at one byte a millisecond: 32 years.
 TEST(ExactTest, RefusesTimesThatTicksCannotCount) {
   const PartitionProblem problem = problem_of({10}, {1'000'000'000'000});
-  const AffineCost slow{Duration(0), 1e6};
+  const Curve slow{{Bytes(0), 0, 1e6}};
+  const Curve quick{{Bytes(0), 0, 1e2}};
   EXPECT_THROW(exact_partition(problem, slow), InputError);
-  EXPECT_NO_THROW(exact_partition(problem, AffineCost{Duration(0), 1e2}));
+  EXPECT_NO_THROW(exact_partition(problem, quick));
 }
 
 TEST(ExactDeathTest, RefusesToEnumerateMoreThanTwenty) {
@@ -389,7 +386,7 @@ TEST(ExactDeathTest, RefusesToEnumerateMoreThanTwenty) {
 TEST(ExactDeathTest, RefusesAGroupingThatLeavesGradientsOut) {
   const PartitionProblem problem = problem_of({10, 20}, {1, 1});
   const std::vector<std::size_t> ends{1};
-  EXPECT_DEATH(evaluate(problem, ends, kTenPlusBytes), "the last bucket ends at 2");
+  EXPECT_DEATH(ends_of(problem, ends, kTenPlusBytes), "the last bucket ends at 2");
 }
 
 }  // namespace

@@ -1,22 +1,39 @@
-// Slow and plain, to hold the exact methods against: all groupings, one given grouping, and a bound from below.
-//
 // Enumeration walks the tree of groupings depth first, one bucket a level, and carries the time at
-// which the link is free, so each of the 2^n prefixes costs one addition. Nothing is cut off.
+// which the link is free, so each of the 2^n prefixes costs one addition. Nothing is cut off. For any cost every
+// start is tried for every end; a start whose link is free no earlier than the best end so far is passed over.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "search/ticks.h"
+#include "tests/support/partition_judges.h"
 
-#include "base/error.h"
-
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <limits>
 
-namespace dovetail::search {
+#include "base/error.h"
+#include "search/ticks.h"
+
+namespace dovetail::testing {
 namespace {
 
-using internal::FunctionTicks;
-using internal::Ticks;
+using search::internal::LinearTicks;
+using search::internal::Ticks;
+
+// Any cost, in whole nanoseconds.
+class FunctionTicks {
+ public:
+  // REQUIRES: function outlives this.
+  FunctionTicks(const PartitionProblem& problem, const BucketCost& function) : function_(function) {
+    search::internal::checked_total_bytes(problem);
+  }
+
+  [[nodiscard]] Ticks cost(std::int64_t bytes) const { return function_(Bytes(bytes)).count(); }
+  [[nodiscard]] static Ticks ticks(Duration duration) { return duration.count(); }
+  [[nodiscard]] static Duration duration(Ticks ticks) { return Duration(ticks); }
+
+ private:
+  const BucketCost& function_;
+};
 
 constexpr std::size_t kMostEnumerated = 20;
 
@@ -97,7 +114,7 @@ std::vector<Duration> walk(const PartitionProblem& problem, std::span<const std:
 }
 
 // max over i of r_i + base + slope * (bytes of i..n).
-Ticks line_bound(const PartitionProblem& problem, const internal::LinearTicks& cost, Ticks base,
+Ticks line_bound(const PartitionProblem& problem, const LinearTicks& cost, Ticks base,
                  Ticks slope) {
   Ticks bound = 0;
   Ticks rest = base;
@@ -108,14 +125,14 @@ Ticks line_bound(const PartitionProblem& problem, const internal::LinearTicks& c
   return bound;
 }
 
-Duration best_line_bound(const PartitionProblem& problem, const internal::LinearTicks& cost) {
+Duration best_line_bound(const PartitionProblem& problem, const LinearTicks& cost) {
   if (problem.size.empty()) return Duration{};
   const auto pieces = cost.pieces();
-  const std::int64_t total = internal::checked_total_bytes(problem);
+  const std::int64_t total = search::internal::checked_total_bytes(problem);
   // A flat line at the cost of an empty bucket always lies below T. For each slope that occurs, the
   // highest line below T touches it at an end of a piece, or at the largest possible bucket.
   Ticks bound = line_bound(problem, cost, pieces[0].base, 0);
-  for (const internal::LinearTicks::Piece& direction : pieces) {
+  for (const LinearTicks::Piece& direction : pieces) {
     Ticks base = std::numeric_limits<Ticks>::max();
     for (std::size_t p = 0; p < pieces.size(); ++p) {
       const std::int64_t next = p + 1 < pieces.size() ? pieces[p + 1].from - 1 : total;
@@ -131,35 +148,52 @@ Duration best_line_bound(const PartitionProblem& problem, const internal::Linear
 
 }  // namespace
 
-Partition enumerate_partitions(const PartitionProblem& problem, const AffineCost& cost) {
-  return enumerate(problem, internal::LinearTicks(problem, cost));
-}
 Partition enumerate_partitions(const PartitionProblem& problem,
                                std::span<const LinearPiece> pieces) {
-  return enumerate(problem, internal::LinearTicks(problem, pieces));
+  return enumerate(problem, LinearTicks(problem, pieces));
 }
 Partition enumerate_partitions(const PartitionProblem& problem, const BucketCost& cost) {
   return enumerate(problem, FunctionTicks(problem, cost));
 }
 
-std::vector<Duration> evaluate(const PartitionProblem& problem, std::span<const std::size_t> ends,
-                               const AffineCost& cost) {
-  return walk(problem, ends, internal::LinearTicks(problem, cost));
+std::vector<Duration> ends_of(const PartitionProblem& problem, std::span<const std::size_t> ends,
+                              std::span<const LinearPiece> pieces) {
+  return walk(problem, ends, LinearTicks(problem, pieces));
 }
-std::vector<Duration> evaluate(const PartitionProblem& problem, std::span<const std::size_t> ends,
-                               std::span<const LinearPiece> pieces) {
-  return walk(problem, ends, internal::LinearTicks(problem, pieces));
-}
-std::vector<Duration> evaluate(const PartitionProblem& problem, std::span<const std::size_t> ends,
-                               const BucketCost& cost) {
+std::vector<Duration> ends_of(const PartitionProblem& problem, std::span<const std::size_t> ends,
+                              const BucketCost& cost) {
   return walk(problem, ends, FunctionTicks(problem, cost));
 }
 
-Duration suffix_bound(const PartitionProblem& problem, const AffineCost& cost) {
-  return best_line_bound(problem, internal::LinearTicks(problem, cost));
-}
 Duration suffix_bound(const PartitionProblem& problem, std::span<const LinearPiece> pieces) {
-  return best_line_bound(problem, internal::LinearTicks(problem, pieces));
+  return best_line_bound(problem, LinearTicks(problem, pieces));
 }
 
-}  // namespace dovetail::search
+Partition best_of_any_cost(const PartitionProblem& problem, const BucketCost& cost) {
+  const FunctionTicks exact(problem, cost);
+  const std::size_t n = problem.size.size();
+  if (n == 0) return {};
+  std::vector<Ticks> finish(n + 1, 0);
+  std::vector<std::uint32_t> begins(n + 1, 0);
+  for (std::size_t j = 1; j <= n; ++j) {
+    const Ticks ready = FunctionTicks::ticks(problem.ready[j - 1]);
+    Ticks best = std::numeric_limits<Ticks>::max();
+    std::int64_t bytes = 0;
+    // From the nearest start to the farthest, so that of equal ends the latest start wins.
+    for (std::size_t i = j; i-- > 0;) {
+      bytes += problem.size[i].count();
+      const Ticks start = std::max(ready, finish[i]);
+      if (start >= best) continue;
+      const Ticks taken = exact.cost(bytes);
+      DOVETAIL_CHECK(taken >= 0) << "the cost of " << bytes << " bytes is negative";
+      if (start + taken < best) {
+        best = start + taken;
+        begins[j] = static_cast<std::uint32_t>(i);
+      }
+    }
+    finish[j] = best;
+  }
+  return search::internal::read_partition(problem, {finish, begins}, exact);
+}
+
+}  // namespace dovetail::testing
