@@ -14,6 +14,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/statistics.h"
 #include "exec/compute_only.h"
 #include "lower/lower.h"
 
@@ -229,12 +230,6 @@ schedule::ScheduledProgram copies_of(const schedule::Program& like, Bytes size) 
     });
   }
   return program;
-}
-
-Duration median(std::vector<Duration> times) {
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
 }
 
 double ratio(Duration measured, Duration known) {

@@ -5,6 +5,7 @@
 #include "imports/kineto/rank_set.h"
 
 #include "base/error.h"
+#include "base/statistics.h"
 
 #include <algorithm>
 #include <map>
@@ -15,13 +16,6 @@
 
 namespace dovetail::imports {
 namespace {
-
-Duration median(std::vector<Duration> values) {
-  if (values.empty()) return {};
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
 
 const GpuWork& work_of(const RankTrace& rank, std::int32_t collective) {
   const TracedCollective& c = rank.line.collectives[static_cast<std::size_t>(collective)];
@@ -122,7 +116,7 @@ class Matcher {
         off.emplace_back(absolute(0, work_of(job_.ranks[0], matched.by_rank[0]).end) -
                          absolute(r, work_of(job_.ranks[r], matched.by_rank[r]).end));
       }
-      job_.ranks[r].clock_offset = median(std::move(off));
+      job_.ranks[r].clock_offset = median_or(std::move(off), Duration{});
     }
   }
 
@@ -151,7 +145,7 @@ class Matcher {
     matched.waiting = matched.total - matched.transfer * static_cast<std::int64_t>(starts.size());
     matched.start_spread = Duration(last_start - first_start);
     matched.end_spread = Duration(last_end - first_end);
-    matched.late_by = Duration(last_start) - median(std::move(starts));
+    matched.late_by = Duration(last_start) - median_or(std::move(starts), Duration{});
     for (std::size_t r = 0; r < job_.ranks.size(); ++r) {
       job_.ranks[r].transfer[static_cast<std::size_t>(matched.by_rank[r])] = matched.transfer;
     }
@@ -216,7 +210,7 @@ class Matcher {
     for (std::size_t r = 0; r < job_.ranks.size(); ++r) {
       if (r != rank) others.push_back(moment(r));
     }
-    return moment(rank) - median(std::move(others));
+    return moment(rank) - median_or(std::move(others), Duration{});
   }
 
   // A rank that was as late before has not become late here: its reason is the earlier one.
@@ -253,7 +247,7 @@ class Matcher {
         const auto found = other.find(name);
         theirs.push_back(found == other.end() ? Duration{} : found->second);
       }
-      const Duration more = time - median(std::move(theirs));
+      const Duration more = time - median_or(std::move(theirs), Duration{});
       if (more * 4 >= matched.late_by) excess.emplace_back(more, name);
     }
     if (excess.empty()) return;
