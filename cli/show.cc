@@ -342,7 +342,8 @@ std::optional<Shown> shown_name(const ShowOptions& options) {
   return std::nullopt;
 }
 
-[[noreturn]] void refuse_unknown(const ShowOptions& options) {
+// Whatever `show` has a name for.
+std::vector<std::string> known_names(const ShowOptions& options) {
   std::vector<std::string> known = {"workloads", "clusters", "policies",
                                     "program",   "schedule", "commands"};
   for (const std::string& name : models::cluster_names(options.data_dir + "/clusters")) {
@@ -351,16 +352,30 @@ std::optional<Shown> shown_name(const ShowOptions& options) {
   for (const std::string& name : models::workload_names(options.data_dir)) known.push_back(name);
   for (const schedule::PolicyHelp& policy : schedule::policy_help(frameworks::presets()))
     known.push_back(policy.name);
-  const std::string near = nearest_word(options.what, known);
-  throw InputError("show: \"" + options.what + "\" is no file and no name here" +
-                   (near.empty() ? "" : "; did you mean " + near + "?") +
-                   "; dovetail show workloads, clusters or policies lists names");
+  return known;
+}
+
+[[noreturn]] void refuse_unknown(const ShowOptions& options) {
+  const std::string near = nearest_word(options.what, known_names(options));
+  throw InputError(
+      "show: \"" + options.what + "\" is no file and no name here" +
+      (near.empty() ? "" : "; did you mean " + near + "?") +
+      "; workloads, clusters and policies list names, program, schedule and commands show "
+      "a plan");
 }
 
 constexpr std::array<std::string_view, 3> kOfPlans = {"program", "schedule", "commands"};
 
 Shown find(const ShowOptions& options) {
   const bool of_plan = contains(kOfPlans, options.what);
+  // A name that means nothing is told before flags that would have no effect on it.
+  std::error_code unreadable;
+  const bool is_file = std::filesystem::is_regular_file(options.what, unreadable);
+  const bool is_path =
+      options.what.find('/') != std::string::npos || options.what.ends_with(".json");
+  if (!is_file && !is_path && !contains(known_names(options), before_colon(options.what))) {
+    refuse_unknown(options);
+  }
   const bool is_model =
       contains(models::workload_names(options.data_dir), before_colon(options.what));
   ShowOptions given = options;
@@ -368,12 +383,9 @@ Shown find(const ShowOptions& options) {
   require_effects(given, of_plan);
   if (of_plan) return shown_of_plan(options);
   if (std::optional<Shown> list = shown_list(options)) return *std::move(list);
-  std::error_code unreadable;
-  if (std::filesystem::is_regular_file(options.what, unreadable)) return shown_file(options);
+  if (is_file) return shown_file(options);
   if (std::optional<Shown> name = shown_name(options)) return *std::move(name);
-  if (options.what.find('/') != std::string::npos || options.what.ends_with(".json")) {
-    return shown_file(options);  // says why it cannot be read
-  }
+  if (is_path) return shown_file(options);  // says why it cannot be read
   refuse_unknown(options);
 }
 

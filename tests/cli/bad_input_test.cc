@@ -228,6 +228,8 @@ TEST_F(BadInputTest, RatesOfLinks) {
 TEST_F(BadInputTest, ShowRefusesWhatItWouldIgnore) {
   expect_refused("show schedule --plan x.json --workload mlp",
                  "show schedule: --workload has no effect beside --plan");
+  expect_refused("show gradients --workload resnet50",
+                 "show: \"gradients\" is no file and no name here");
   expect_refused("show commands --plan x.json --policy naive", "--policy has no effect");
   expect_refused("show program --plan x.json --world 4", "--world has no effect beside --plan");
   expect_refused("show x.json --policy naive", "show x.json: --policy has no effect here");
