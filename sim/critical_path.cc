@@ -16,7 +16,7 @@ namespace {
 using traces::LinkKind;
 using traces::PathLink;
 
-Instant instant(std::int64_t ns) { return Instant(Duration(ns)); }
+Instant link_instant(std::int64_t ns) { return Instant(Duration(ns)); }
 std::int64_t ns(Instant at) { return at.time_since_epoch().count(); }
 
 LinkKind kind_of(NodeKind kind) {
@@ -118,8 +118,8 @@ class Walk {
             .rank = compiled_.rank_of_lane[static_cast<std::size_t>(at.lane)],
             .stream = entry.stream,
             .step = entry.step,
-            .start = instant(from),
-            .end = instant(until)};
+            .start = link_instant(from),
+            .end = link_instant(until)};
   }
 
   const schedule::ScheduledProgram& program_;

@@ -35,9 +35,9 @@ struct RoleState {
   std::set<EventId> recorded;
 };
 
-class Run {
+class AbstractRun {
  public:
-  Run(const schedule::ScheduledProgram& program, Enqueues enqueues)
+  AbstractRun(const schedule::ScheduledProgram& program, Enqueues enqueues)
       : program_(program), enqueues_(enqueues), rendezvous_(program.transfers.size()) {
     for (std::size_t role = 0; role < program.roles.size(); ++role) add_role(role);
   }
@@ -152,7 +152,7 @@ class Run {
 }  // namespace
 
 std::vector<Issue> issue_order(const schedule::ScheduledProgram& program, Enqueues enqueues) {
-  return Run(program, enqueues).play();
+  return AbstractRun(program, enqueues).play();
 }
 
 }  // namespace dovetail::sim

@@ -14,7 +14,7 @@
 namespace dovetail::sim {
 namespace {
 
-Instant instant(std::int64_t ns) { return Instant(Duration(ns)); }
+Instant summary_instant(std::int64_t ns) { return Instant(Duration(ns)); }
 
 // When the last node of a step ended; 0 of no step.
 std::int64_t end_of_step(const StepGraph& graph, const Timeline& timeline, std::int32_t step) {
@@ -64,7 +64,7 @@ StepSummary summarize(const StepGraph& graph, const Timeline& timeline, std::int
     const NodeKind kind = graph.kind[static_cast<std::size_t>(node)];
     if (kind == NodeKind::WakeUp || kind == NodeKind::Call) continue;
     if (!transfer) start = std::min(start + graph.launch_gap, end);
-    (transfer ? communication : compute).push_back({instant(start), instant(end)});
+    (transfer ? communication : compute).push_back({summary_instant(start), summary_instant(end)});
   }
   compute = traces::union_of(std::move(compute));
   communication = traces::union_of(std::move(communication));

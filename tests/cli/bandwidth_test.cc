@@ -18,11 +18,11 @@ using calibrate::CollectiveTimes;
 using exec::selftest::Verdict;
 using ::testing::HasSubstr;
 
-const std::string kModels = DOVETAIL_SOURCE_DIR "/models/clusters";
+const std::string kClusters = DOVETAIL_SOURCE_DIR "/models/clusters";
 
 std::vector<std::string> names_like(const GpuSystem& system) {
   std::vector<std::string> names;
-  for (const models::Cluster& cluster : shipped_like(system, kModels))
+  for (const models::Cluster& cluster : shipped_like(system, kClusters))
     names.push_back(cluster.name);
   return names;
 }
@@ -43,7 +43,7 @@ TEST(BandwidthTest, IsWhatNcclTestsCallsBusBandwidth) {
 
 TEST(BandwidthTest, HalfOfWhatWasPublishedIsAFault) {
   const GpuSystem system = {.gpu = "NVIDIA A100-SXM4-80GB", .ranks = 8, .hosts = 1};
-  const std::vector<models::Cluster> shipped = shipped_like(system, kModels);
+  const std::vector<models::Cluster> shipped = shipped_like(system, kClusters);
   ASSERT_EQ(shipped.size(), 1u);
   const Duration there =
       collective_table(shipped[0], {schedule::Collective::AllReduce, 8}).time(mib(64)).isolated;

@@ -31,7 +31,7 @@ using testing::Ended;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const std::string kRoot = DOVETAIL_SOURCE_DIR;
+const std::string kSourceRoot = DOVETAIL_SOURCE_DIR;
 
 Ended shell(const std::string& command) { return testing::run_command(command); }
 
@@ -41,7 +41,7 @@ std::string place(const std::string& name) {
 }
 
 Ended dry_run(const std::string& more = "") {
-  return shell(kRoot + "/scripts/gpu_check.sh --dry-run " + more);
+  return shell(kSourceRoot + "/scripts/gpu_check.sh --dry-run " + more);
 }
 
 std::vector<std::string> lines_with(const std::string& text, const std::string& start) {
@@ -98,7 +98,7 @@ TEST(GpuCheckTest, SeveralGpusMeasureTheirCollectives) {
 
 TEST(GpuCheckTest, AMachineWithoutSocketsIsTold) {
   const auto objection = [](const std::string& states) {
-    return shell("cd " + kRoot + "/scripts && python3 -c 'import gpu_report; " +
+    return shell("cd " + kSourceRoot + "/scripts && python3 -c 'import gpu_report; " +
                  "print(gpu_report.network_objection(" + states + "))'")
         .output;
   };
@@ -151,7 +151,7 @@ TEST(GpuCheckTest, ARefusedSanitizerIsASkipAndEverythingIsInOneArchive) {
       refuses=(sh -c "echo Device not supported; exit 1")
       step sanitizer 5 "${refuses[@]}"; step selftest 5 "${refuses[@]}"; echo "$failed failed"
       pack; tar tzf "$out.tar.gz"; rm -r "$out" "$out.tar.gz")bash";
-  const Ended ended = shell("bash -c 'root=" + kRoot + "; out=" + out + ";" + steps + "'");
+  const Ended ended = shell("bash -c 'root=" + kSourceRoot + "; out=" + out + ";" + steps + "'");
   EXPECT_THAT(ended.output,
               HasSubstr("gpu_check: sanitizer: skipped, compute-sanitizer may not watch"));
   EXPECT_THAT(ended.output, HasSubstr("gpu_check: selftest: FAILED (exit 1)"));
@@ -161,19 +161,20 @@ TEST(GpuCheckTest, ARefusedSanitizerIsASkipAndEverythingIsInOneArchive) {
 }
 
 TEST(GpuCheckTest, RelativePathsCountFromTheCallersFolder) {
-  const Ended ended = shell("cd /usr && " + kRoot + "/scripts/gpu_check.sh --dry-run --out found");
+  const Ended ended =
+      shell("cd /usr && " + kSourceRoot + "/scripts/gpu_check.sh --dry-run --out found");
   ASSERT_EQ(lines_with(ended.output, "facts ").size(), 1u);
   EXPECT_THAT(lines_with(ended.output, "facts ")[0], HasSubstr(" /usr/found/facts.json"));
 }
 
 TEST(GpuCheckTest, AWrongOptionIsWrongUse) {
-  EXPECT_EQ(shell(kRoot + "/scripts/gpu_check.sh --fast").code, 2);
-  EXPECT_EQ(shell(kRoot + "/scripts/gpu_check.sh --out").code, 2);
+  EXPECT_EQ(shell(kSourceRoot + "/scripts/gpu_check.sh --fast").code, 2);
+  EXPECT_EQ(shell(kSourceRoot + "/scripts/gpu_check.sh --out").code, 2);
 }
 
 TEST(GpuCheckTest, WithoutADriverItSaysSoAndMeasuresNothing) {
   if (std::filesystem::exists("/proc/driver/nvidia/version")) GTEST_SKIP() << "there is a driver";
-  const Ended ended = shell(kRoot + "/scripts/gpu_check.sh --out " + place("gpu_check_none"));
+  const Ended ended = shell(kSourceRoot + "/scripts/gpu_check.sh --out " + place("gpu_check_none"));
   EXPECT_EQ(ended.code, 3);
   EXPECT_THAT(ended.output, ::testing::AnyOf(HasSubstr("no NVIDIA driver is loaded here"),
                                              HasSubstr("nvcc is missing here")));
@@ -181,7 +182,7 @@ TEST(GpuCheckTest, WithoutADriverItSaysSoAndMeasuresNothing) {
 
 TEST(ClusterScriptsTest, EachCanBeRead) {
   int scripts = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(kRoot + "/scripts/clusters")) {
+  for (const auto& entry : std::filesystem::directory_iterator(kSourceRoot + "/scripts/clusters")) {
     const std::string path = entry.path().string();
     SCOPED_TRACE(path);
     if (!path.ends_with(".sh")) continue;
@@ -195,7 +196,7 @@ TEST(ClusterScriptsTest, TheJobOfKubernetesIsYaml) {
   if (shell("python3 -c 'import yaml'").code != 0) GTEST_SKIP() << "python3-yaml is missing";
   const Ended ended =
       shell("python3 -c 'import sys, yaml; print(yaml.safe_load(open(sys.argv[1]))[\"kind\"])' " +
-            kRoot + "/scripts/clusters/kubernetes.yaml");
+            kSourceRoot + "/scripts/clusters/kubernetes.yaml");
   EXPECT_EQ(ended.output, "MPIJob\n");
 }
 
@@ -207,7 +208,7 @@ class GpuReportTest : public ::testing::Test {
     std::ofstream(folder_ + "/" + name) << value;
   }
   [[nodiscard]] Ended run(const std::string& arguments) const {
-    return shell("python3 " + kRoot + "/scripts/gpu_report.py " + arguments);
+    return shell("python3 " + kSourceRoot + "/scripts/gpu_report.py " + arguments);
   }
   static json row(const std::string& plan, double predicted, double measured) {
     return {{"plan", "x/" + plan}, {"policy", "one-bucket"},         {"buckets", 1},
@@ -311,7 +312,7 @@ TEST_F(GpuReportTest, CollectivesOfSeveralGpusAreInTheOneFile) {
                                 {{{"collective", "send-recv"},
                                   {"ranks", 2},
                                   {"points", {{{"bytes", 67108864}, {"isolated_us", 1000.0}}}}}}}});
-  const Ended ended = shell("python3 " + kRoot + "/scripts/gpu_report.py report " + folder_);
+  const Ended ended = shell("python3 " + kSourceRoot + "/scripts/gpu_report.py report " + folder_);
   EXPECT_THAT(ended.output, HasSubstr("send-recv over 2, 4 CTAs: 64 MiB in 1000.0 us, 67.1 GB/s"));
   const json measured = json::parse(read_file(folder_ + "/measured.json"));
   EXPECT_EQ(measured.at("schema"), "dovetail.gpu_measured/1");
@@ -352,21 +353,21 @@ double predicted_us(const std::string& folder, const json& row) {
   const json calibration = json::parse(read_file(cluster));
   Inputs inputs = load_inputs({.workload = calibration.at("notes").at("workload"),
                                .cluster = cluster,
-                               .data_dir = kRoot + "/models",
+                               .data_dir = kSourceRoot + "/models",
                                .world = calibration.at("ranks").get<std::int64_t>()});
   search::Planner planner(std::move(inputs.program), std::move(inputs.costs));
   const auto spec = schedule::parse_policy(row.at("policy").get<std::string>());
   return to_us(Duration(planner.evaluate(spec).summary.step_ns));
 }
 
-struct Errors {
+struct ReportErrors {
   double mean = 0;
   double worst = 0;
 };
 
-Errors errors_of(const std::string& folder) {
+ReportErrors report_errors(const std::string& folder) {
   const json kept = json::parse(read_file(folder + "/errors.json"));
-  Errors errors;
+  ReportErrors errors;
   for (const json& row : kept.at("rows")) {
     const double error =
         std::abs(predicted_us(folder, row) / row.at("measured_step_us").get<double>() - 1);
@@ -389,7 +390,7 @@ void unpack(const std::string& measured, const std::string& folder) {
 // A folder as gpu_check.sh leaves it, of a machine that takes as long as predicted and one that
 // takes half of it: errors of 0 and 100 %.
 TEST_F(GpuReportTest, AKeptFolderIsPredictedAnew) {
-  models::Cluster machine = models::load_cluster("h200x8", kRoot + "/models/clusters");
+  models::Cluster machine = models::load_cluster("h200x8", kSourceRoot + "/models/clusters");
   machine.notes["workload"] = "mlp";
   models::save_cluster(machine, folder_ + "/calibration-eager-4.json");
   json row = {{"policy", "one-bucket"}, {"calibration", "calibration-eager-4.json"}};
@@ -399,15 +400,15 @@ TEST_F(GpuReportTest, AKeptFolderIsPredictedAnew) {
   json slow = row;
   slow["measured_step_us"] = us / 2;
   write("errors.json", {{"rows", {row, slow}}});
-  EXPECT_NEAR(errors_of(folder_).mean, 0.5, 1e-6);
-  EXPECT_NEAR(errors_of(folder_).worst, 1, 1e-6);
+  EXPECT_NEAR(report_errors(folder_).mean, 0.5, 1e-6);
+  EXPECT_NEAR(report_errors(folder_).worst, 1, 1e-6);
   // And from the one file that is committed.
   write("measured.json", {{"rows", {row, slow}},
                           {"calibrations",
                            {{"calibration-eager-4.json",
                              json::parse(read_file(folder_ + "/calibration-eager-4.json"))}}}});
   unpack(folder_ + "/measured.json", folder_ + "/again");
-  EXPECT_NEAR(errors_of(folder_ + "/again").mean, 0.5, 1e-6);
+  EXPECT_NEAR(report_errors(folder_ + "/again").mean, 0.5, 1e-6);
 }
 
 // The cost model against what a GPU measured: traces/measured/gpu/*.json, each the measured.json of a run
@@ -416,14 +417,14 @@ TEST(GpuPredictionTest, KeptMeasurementsArePredictedWithinTenPercentOnAverage) {
   std::vector<std::string> files;
   std::error_code none;
   for (const auto& entry :
-       std::filesystem::directory_iterator(kRoot + "/traces/measured/gpu", none)) {
+       std::filesystem::directory_iterator(kSourceRoot + "/traces/measured/gpu", none)) {
     files.push_back(entry.path());
   }
   if (files.empty()) GTEST_SKIP() << "traces/measured/gpu holds no measurement yet";
   for (const std::string& file : files) {
     const std::string folder = place("gpu_kept");
     unpack(file, folder);
-    const Errors errors = errors_of(folder);
+    const ReportErrors errors = report_errors(folder);
     std::filesystem::remove_all(folder);
     std::cout << file << ": mean " << errors.mean * 100 << " %, worst " << errors.worst * 100
               << " %\n";

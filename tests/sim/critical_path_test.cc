@@ -46,25 +46,27 @@ std::string links(const Explained& explained, std::size_t step = 0) {
 }
 
 // 4 layers; backward 10 each, one bucket each, updates 5.
-schedule::Program four_layers() {
+schedule::Program four_equal_layers() {
   return testing::chain(std::vector<Layer>(4, {us(0), us(10), Bytes(400), us(5)}));
 }
 
 // Collectives of 15: 10..25, 25..40, 40..55, 55..70. Only the first backward op counts, then the link is
 // never idle, and the last update follows.
 TEST(CriticalPathTest, WhereTheLinkIsTheBottleneckTheChainRunsThroughIt) {
-  EXPECT_EQ(links(explain(four_layers(), "per-tensor", {.collective = testing::line(us(15), 0)})),
-            "0 r0 compute l3.backward 10 | 10 r0 transfer 0 15 | 25 r0 transfer 1 15 | "
-            "40 r0 transfer 2 15 | 55 r0 transfer 3 15 | 70 r0 compute l0.update 5");
+  EXPECT_EQ(
+      links(explain(four_equal_layers(), "per-tensor", {.collective = testing::line(us(15), 0)})),
+      "0 r0 compute l3.backward 10 | 10 r0 transfer 0 15 | 25 r0 transfer 1 15 | "
+      "40 r0 transfer 2 15 | 55 r0 transfer 3 15 | 70 r0 compute l0.update 5");
 }
 
 // Collectives of 2: the last ends at 42, when the first update (40..45) still runs. The link is not on the chain.
 TEST(CriticalPathTest, WhereComputeIsTheBottleneckNoTransferIsOnTheChain) {
-  EXPECT_EQ(links(explain(four_layers(), "per-tensor", {.collective = testing::line(us(2), 0)})),
-            "0 r0 compute l3.backward 10 | 10 r0 compute l2.backward 10 | "
-            "20 r0 compute l1.backward 10 | 30 r0 compute l0.backward 10 | "
-            "40 r0 compute l3.update 5 | 45 r0 compute l2.update 5 | 50 r0 compute l1.update 5 | "
-            "55 r0 compute l0.update 5");
+  EXPECT_EQ(
+      links(explain(four_equal_layers(), "per-tensor", {.collective = testing::line(us(2), 0)})),
+      "0 r0 compute l3.backward 10 | 10 r0 compute l2.backward 10 | "
+      "20 r0 compute l1.backward 10 | 30 r0 compute l0.backward 10 | "
+      "40 r0 compute l3.update 5 | 45 r0 compute l2.update 5 | 50 r0 compute l1.update 5 | "
+      "55 r0 compute l0.update 5");
 }
 
 // Rank 1 needs 17 for backward, rank 0 only 10; the collective takes 15 from 17 on. Rank 0 is named as the
@@ -98,7 +100,7 @@ TEST(CriticalPathTest, WhereTheHostIsTheBottleneckTheChainIsItsOwnWork) {
 
 TEST(CriticalPathTest, TheTableJoinsWhatIsAlike) {
   const Explained found =
-      explain(four_layers(), "per-tensor", {.collective = testing::line(us(15), 0)});
+      explain(four_equal_layers(), "per-tensor", {.collective = testing::line(us(15), 0)});
   std::ostringstream out;
   traces::print_critical_path(out, found.trace, found.path);
   EXPECT_EQ(out.str(),
