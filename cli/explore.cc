@@ -386,6 +386,7 @@ int explore(const ExploreOptions& options, std::ostream& out) {
   for (const std::string& name : clusters) {
     files.push_back(cluster_file(name, options.inputs.data_dir));
   }
+  for (const std::string& plan : options.plans) files.push_back({"--plan", plan});
   require_outputs({document_file(options.document), page_output(options.page)}, files);
   std::vector<Explored> all;
   for (const std::string& workload : options.workloads) {

@@ -321,5 +321,16 @@ TEST_F(BadInputTest, APlanThatDisagreesWithItself) {
   expect_refused("show schedule --plan " + write("bent.json", text), "/buckets/0/bytes");
 }
 
+// A plan file stands beside the policies of its own workload only.
+TEST_F(BadInputTest, APlanToExploreIsOfTheSameWorkload) {
+  const std::string mine = (directory_ / "mine.json").string();
+  ASSERT_EQ(dovetail("plan --workload mlp-1000mbit --policy torch-ddp -o " + mine).code, 0);
+  const Ended row = dovetail("explore --workload mlp-1000mbit --policies exact --plan " + mine);
+  EXPECT_EQ(row.code, 0) << row.output;
+  EXPECT_THAT(row.output, HasSubstr(mine + " "));
+  EXPECT_THAT(row.output, HasSubstr("a plan file"));
+  expect_refused("explore --workload resnet50 --cluster a100x8 --plan " + mine, mine);
+}
+
 }  // namespace
 }  // namespace dovetail

@@ -84,6 +84,16 @@ TEST(PoliciesTest, NoBucketSpansTwoStagesOfAPipeline) {
   }
 }
 
+TEST(PoliciesTest, AListIsCutAtTheCommasBetweenPolicies) {
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(split_policies("exact"), Texts{"exact"});
+  EXPECT_EQ(split_policies("ddp,sharded:p=2,k=4,exact"),
+            (Texts{"ddp", "sharded:p=2,k=4", "exact"}));
+  // An option needs a policy with options before it.
+  EXPECT_EQ(split_policies("ddp,k=4"), (Texts{"ddp", "k=4"}));
+  EXPECT_EQ(split_policies("a:x=1,b:y=2,z=3"), (Texts{"a:x=1", "b:y=2,z=3"}));
+}
+
 TEST(PoliciesTest, ASpecIsPrintedAsItIsTyped) {
   for (const char* text :
        {"naive", "per-tensor", "torch-ddp:cap=25MiB,first=1MiB", "threshold:threshold=104857B",

@@ -1,0 +1,124 @@
+// The search over policies: what becomes a row, what is left out, and which row is best.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "search/sweep.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "models/cluster.h"
+#include "models/zoo.h"
+#include "policies/policies.h"
+#include "search/planner.h"
+
+namespace dovetail::search {
+namespace {
+
+struct Job {
+  schedule::Program program;
+  models::Costs costs;
+};
+
+Job job_of(const std::string& model, const std::string& cluster) {
+  const models::Cluster machine =
+      models::load_cluster(cluster, std::string(DOVETAIL_SOURCE_DIR) + "/models/clusters");
+  Job job{.program = models::zoo_program(model, {.world_size = machine.ranks}), .costs = {}};
+  job.costs = models::costs_for(machine, job.program);
+  return job;
+}
+
+Planner planner_of(const std::string& model, const std::string& cluster) {
+  Job job = job_of(model, cluster);
+  return {std::move(job.program), std::move(job.costs)};
+}
+
+SweptPolicy policy(const std::string& text, SweptPolicy::Sizes sizes = SweptPolicy::Sizes::Own) {
+  return {schedule::parse_policy(text), sizes};
+}
+
+TEST(SweepTest, EveryThresholdIsARowAndAllRowsAreAsSimulated) {
+  Planner planner = planner_of("resnet18", "a100x8");
+  const SweepOptions options{
+      .policies = {policy("torch-ddp", SweptPolicy::Sizes::Each), policy("per-tensor")},
+      .thresholds = {mib(1), mib(4), mib(25)},
+      .chosen = SweepOptions::Chosen::Named};
+  const Sweep sweep = run_sweep(planner, options);
+  ASSERT_EQ(sweep.rows.size(), 4U);
+  EXPECT_EQ(row_count(options), 4);
+  EXPECT_EQ(sweep.rows[1].threshold, mib(4));
+  EXPECT_EQ(sweep.rows[3].threshold, std::nullopt);
+  for (const SweepRow& row : sweep.rows) {
+    EXPECT_GE(step_ns(row), step_ns(sweep.rows[sweep.best]));
+    // Another planner, which has no evaluator yet, simulates it.
+    Planner fresh = planner_of("resnet18", "a100x8");
+    EXPECT_EQ(fresh.evaluate(row.candidate.schedule), row.candidate.summary);
+  }
+}
+
+TEST(SweepTest, APlanIsARowOfItsNameAndAStartOfExact) {
+  // Expectation: exact finds the plan again, or something faster, though it climbs from elsewhere.
+  Planner finder = planner_of("vgg16", "a100x4_pcie");
+  const Candidate best = finder.evaluate(schedule::parse_policy("exact"));
+  Planner planner = planner_of("vgg16", "a100x4_pcie");
+  const Sweep sweep = run_sweep(planner, {.policies = {policy("exact"), policy("per-tensor")},
+                                          .plans = {{"mine.json", best.schedule}},
+                                          .thresholds = {mib(25)},
+                                          .chosen = SweepOptions::Chosen::Named});
+  ASSERT_EQ(sweep.rows.size(), 3U);
+  EXPECT_EQ(sweep.rows[0].candidate.name(), "mine.json");
+  EXPECT_EQ(sweep.rows[0].candidate.summary, best.summary);
+  EXPECT_LE(step_ns(sweep.rows[1]), step_ns(sweep.rows[0]));
+}
+
+TEST(SweepTest, ManySizesOfOneRowAreNotAllTriedAndTheRowIsAsGood) {
+  const std::string sharded = "sharded:p=1,gather=next-forward";
+  const std::vector<Bytes> sizes = log_range(kib(512), mib(128), 60);
+  Planner planner = planner_of("resnet18", "a100x16_ib");
+  const Sweep coarse = run_sweep(planner, {.policies = {policy(sharded, SweptPolicy::Sizes::Best)},
+                                           .thresholds = sizes,
+                                           .chosen = SweepOptions::Chosen::Named});
+  ASSERT_EQ(coarse.rows.size(), 1U);
+  EXPECT_LT(planner.simulated(), 30U);
+  Planner all = planner_of("resnet18", "a100x16_ib");
+  double best = step_ns(coarse.rows[0]);
+  for (const Bytes size : sizes) {
+    schedule::PolicySpec spec = schedule::parse_policy(sharded);
+    spec.threshold = size;
+    best = std::min(best, static_cast<double>(all.evaluate(spec).summary.step_ns));
+  }
+  EXPECT_LT(step_ns(coarse.rows[0]), 1.005 * best);
+}
+
+TEST(SweepTest, WhatNobodyNamedIsLeftOutAndWhatSomebodyNamedIsRefused) {
+  const SweptPolicy stages = policy("pipeline:stages=4");
+  Planner planner = planner_of("mlp", "a100x8");
+  SweepOptions options{.policies = {stages, policy("per-tensor")}, .thresholds = {mib(25)}};
+  const Sweep sweep = run_sweep(planner, options);
+  EXPECT_EQ(sweep.rows.size(), 1U);
+  EXPECT_EQ(sweep.left_out,
+            std::vector<std::string>{"pipeline: the program has 1 stage, the policy is for 4"});
+  options.chosen = SweepOptions::Chosen::Named;
+  EXPECT_THROW(run_sweep(planner, options), InputError);
+}
+
+TEST(SweepTest, AWatchEndsItAndKeepsTheRowsUntilThen) {
+  Planner planner = planner_of("mlp", "a100x8");
+  std::vector<std::string> heard;
+  int left = 2;
+  const Sweep sweep =
+      run_sweep(planner,
+                {.policies = {policy("torch-ddp", SweptPolicy::Sizes::Each), policy("exact")},
+                 .thresholds = {mib(1), mib(2), mib(4)}},
+                {.begins = [&](const std::string& name) { heard.push_back(name); },
+                 .goes_on = [&] { return --left > 0; }});
+  EXPECT_TRUE(sweep.interrupted);
+  EXPECT_EQ(sweep.rows.size(), 2U);
+  EXPECT_EQ(heard, std::vector<std::string>{"torch-ddp"});
+}
+
+}  // namespace
+}  // namespace dovetail::search
