@@ -1,4 +1,5 @@
-// Every move is tried on a copy of the current placement, which it replaces where it is better.
+// Climbs from given placements by moves at single buckets, round after round, until no move helps
+// or the limit of candidates is reached.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "search/local_search.h"

@@ -1,4 +1,5 @@
-// Hashing what is cheap to hash; equality decides.
+// Finds Schedules that were simulated before: by a hash of what is cheap to hash, and then by
+// equality, so that a collision costs time and never a wrong figure.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "search/schedule_memo.h"

@@ -1,4 +1,5 @@
-// Searching again with other costs.
+// Simulates a plan and searches again with each part of the costs scaled down and up, so that the
+// loss of keeping the plan shows.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "search/sensitivity.h"

@@ -1,4 +1,5 @@
-// How linear costs become whole ticks.
+// Rounds piecewise linear costs once to whole ticks, a power of two of them to the nanosecond, so
+// that the exact search adds and compares integers.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "search/ticks.h"
