@@ -51,7 +51,7 @@ def find_units(build, rooms):
         path = pathlib.Path(entry["file"])
         is_batch = path.is_relative_to(build)
         room = path.relative_to(build if is_batch else ROOT).parts[0]
-        if room in rooms and path not in units and (not is_batch or path.parent.name == "Unity"):
+        if room in rooms and path not in units and (path.parent.name == "Unity" if is_batch else path.suffix == ".cc"):
             units[path] = compile_flags(entry)
             found.update(INCLUDED.findall(path.read_text(encoding="utf-8")) if is_batch else [str(path)])
     for room in rooms:
