@@ -69,7 +69,7 @@ AttributedWork attribute(const ActivityLog& log) {
 }
 
 std::string short_name(std::string_view recorded) {
-  const std::string whole = demangled(std::string(recorded));
+  std::string whole = demangled(std::string(recorded));
   // Only the name of a function has brackets; other words stay as they are.
   if (whole.find('(') == std::string::npos) return whole;
   std::string name = without_brackets(whole);
