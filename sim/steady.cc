@@ -69,19 +69,41 @@ std::int64_t rounded_mean(std::int64_t sum, std::int64_t count) {
   return (sum + count / 2) / count;  // of what is not negative
 }
 
-// The most by which a node of the last step ends after the same one `steps` steps before.
-std::int64_t moved(const StepGraph& graph, const Timeline& timeline, std::int32_t steps) {
-  const NodeId nodes = nodes_of_step(graph);
+std::int64_t moved(const StepGraph& graph, const Timeline& timeline, NodeId node,
+                   std::int32_t steps) {
+  return timeline.end_of(node) - timeline.end_of(node - nodes_of_step(graph) * steps);
+}
+
+// A cycle: the most by which a node of the last step ends after the same one `steps` steps before.
+std::int64_t shift_of_cycle(const StepGraph& graph, const Timeline& timeline, std::int32_t steps) {
   std::int64_t most = 0;
-  for (NodeId node = graph.size() - nodes; node < graph.size(); ++node) {
-    most = std::max(most, timeline.end_of(node) - timeline.end_of(node - nodes * steps));
+  for (NodeId node = graph.size() - nodes_of_step(graph); node < graph.size(); ++node) {
+    most = std::max(most, moved(graph, timeline, node, steps));
   }
   return most;
 }
 
-// The average of the last steps; the step time is by how much the command moved that moved most.
-StepSummary mean_of(const StepGraph& graph, const Timeline& timeline, std::int32_t steps) {
-  StepSummary sum{.step_ns = moved(graph, timeline, steps)};
+// No cycle: the same, of what the next step waits for, or of when a host issues. Other nodes may slide in their slack:
+// they move further for a while and hold up nobody.
+std::int64_t shift_of_carried(const StepGraph& graph, const Timeline& timeline,
+                              std::int32_t steps) {
+  const NodeId nodes = nodes_of_step(graph);
+  std::int64_t most = 0;
+  for (NodeId node = graph.size() - nodes; node < graph.size(); ++node) {
+    most = std::max(most, graph.release_of(node) - graph.release_of(node - nodes * steps));
+    for (const NodeId from : graph.predecessors_of(node)) {
+      // The last step waits for it in the step before: so does the next one in the last step.
+      if (from < graph.size() - nodes)
+        most = std::max(most, moved(graph, timeline, from + nodes, steps));
+    }
+  }
+  return most;
+}
+
+// The average of the last steps, which take `shift` together.
+StepSummary mean_of(const StepGraph& graph, const Timeline& timeline, std::int32_t steps,
+                    std::int64_t shift) {
+  StepSummary sum{.step_ns = shift};
   for (std::int32_t step = graph.steps() - steps; step < graph.steps(); ++step) {
     const StepSummary one = summarize(graph, timeline, step);
     sum.exposed_ns += one.exposed_ns;
@@ -111,7 +133,9 @@ SteadyState find_steady_state(const GraphOfSteps& graph_of, Workspace& workspace
     }
     if (state.cycle == 0 && state.steps < kMostSteps) continue;
     const std::int32_t shown = state.cycle > 0 ? state.cycle : state.steps / 2;
-    state.summary = mean_of(graph, workspace.timeline, shown);
+    const std::int64_t shift = state.cycle > 0 ? shift_of_cycle(graph, workspace.timeline, shown)
+                                               : shift_of_carried(graph, workspace.timeline, shown);
+    state.summary = mean_of(graph, workspace.timeline, shown, shift);
     return state;
   }
 }

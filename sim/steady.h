@@ -15,10 +15,12 @@
 // A case without a cycle within kMostSteps: the later half is averaged, and `cycle` is 0. There the rank
 // that ends last may gain on another one in every step that is played, so that the ends of steps lie
 // closer together than the other one's compute takes. Hence the step time is not the distance of those
-// ends, but the most by which the end of any command moved per step (over a cycle: its shift).
-// It is no shorter than what a rank needs by itself; and where a collective takes the same after any pause
+// ends, but the most by which the end of anything moved per step that the next step waits for, or the issuing of a
+// host. It is no shorter than what a rank needs by itself; and where a collective takes the same after any pause
 // and nothing contends, no average over more steps is longer, since all ends are maxima of sums of
-// earlier ends. The test: tests/sim/steady_test.cc.
+// earlier ends, and every chain from step to step goes through these. What else moves does not count: with contention
+// an op in mid-step may slide in its slack from step to step, and nobody waits for it longer.
+// The test: tests/sim/steady_test.cc.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -6,6 +6,7 @@
 #include "lower/lower.h"
 #include "sim/player.h"
 #include "sim/simulate.h"
+#include "step/edits.h"
 #include "tests/sim/agreement.h"
 #include "tests/support/programs.h"
 #include "verify/verify.h"
@@ -64,6 +65,33 @@ TEST(EnginesTest, FoldingEqualRanksChangesNothing) {
     const StepGraph folded = compile(lowered.program, costs, 2).graph;
     EXPECT_EQ(folded.lanes, 1);
     EXPECT_EQ(play_in_order(folded, workspace), all);
+  }
+}
+
+// In order, nodes before the first changed one keep their times, and after undo all have theirs again.
+TEST(EnginesTest, AChangedGraphIsPlayedFromItsFirstChangedNode) {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    const schedule::Program program = random_chain(random, 12, random.between(1, 3));
+    const models::Costs costs = testing::costs_of(random_machine(random), program);
+    const auto lowered = schedule::lower(program, random_schedule(random, program));
+    StepGraph graph = compile(lowered.program, costs, 2).graph;
+    Workspace changed;
+    const std::int64_t end = play(graph, changed);
+    const Timeline before = changed.timeline;
+    step::Patch patch(graph);
+    const auto last = static_cast<std::int64_t>(graph.size()) - 1;
+    for (int i = 0; i < 3; ++i) {
+      patch.scale(static_cast<NodeId>(random.between(last / 3, last)), 1.5);
+    }
+    patch.set_lag(graph.size() - 1, graph.edges_of(graph.size() - 1).begin, 7);
+    play(graph, changed, patch.first_changed());
+    EXPECT_EQ(changed.timeline.end, play_both(graph).end);
+    patch.undo();
+    Workspace whole;
+    EXPECT_EQ(play(graph, whole), end);
+    EXPECT_EQ(whole.timeline.end, before.end);
   }
 }
 
