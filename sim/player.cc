@@ -99,9 +99,9 @@ struct Flight {
 
 // Presence: AlwaysThere or Presences (absences.h).
 template <class Presence>
-class Run {
+class EventLoop {
  public:
-  Run(const StepGraph& graph, Workspace& workspace, Presence presence)
+  EventLoop(const StepGraph& graph, Workspace& workspace, Presence presence)
       : graph_(graph),
         timeline_(workspace.timeline),
         pending_(workspace.pending),
@@ -467,7 +467,7 @@ std::int64_t play_in_order(const StepGraph& graph, Workspace& workspace, NodeId 
 }
 
 std::int64_t play_with_rates(const StepGraph& graph, Workspace& workspace) {
-  return Run<AlwaysThere>(graph, workspace, {}).run();
+  return EventLoop<AlwaysThere>(graph, workspace, {}).run();
 }
 
 std::int64_t play_with_absences(const StepGraph& graph, const Absences& absences,
@@ -475,7 +475,7 @@ std::int64_t play_with_absences(const StepGraph& graph, const Absences& absences
   if (absences.by_lane.empty()) return play_with_rates(graph, workspace);
   DOVETAIL_CHECK(absences.by_lane.size() == static_cast<std::size_t>(graph.lanes))
       << absences.by_lane.size() << " lists of absences for " << graph.lanes << " lanes";
-  return Run<Presences>(graph, workspace, Presences(absences)).run();
+  return EventLoop<Presences>(graph, workspace, Presences(absences)).run();
 }
 
 }  // namespace dovetail::sim
