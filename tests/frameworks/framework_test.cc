@@ -16,14 +16,14 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "frameworks/settings.h"
+#include "tests/support/programs.h"
 
 namespace dovetail::frameworks {
 namespace {
 
+using dovetail::testing::us;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-Duration us(std::int64_t n) { return std::chrono::microseconds(n); }
 
 TEST(FrameworkTest, EachHasANameOfItsOwnAndPresetsThatAreRead) {
   std::set<std::string_view> known;
