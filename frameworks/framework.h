@@ -47,7 +47,7 @@ enum class InFlight : std::uint8_t { Any, One };
 struct Chosen {
   std::int64_t number = 0;  // in bytes or elements, as the option counts
   bool is_set = true;       // no: it is what the framework does by itself
-  Bytes bytes;              // the same in bytes
+  Bytes bytes{};            // the same in bytes
   std::size_t buckets = 0;  // that it makes
   InFlight in_flight = InFlight::Any;
   Duration cycle{};  // of the thread that launches, where there is one
