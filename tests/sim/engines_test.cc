@@ -68,6 +68,35 @@ TEST(EnginesTest, FoldingEqualRanksChangesNothing) {
   }
 }
 
+// A host that waits for the device. It calls from 0 to 10 us and launches a kernel of 50 us with 5 us of latency: 15..65.
+// After a pause of 1 it waits: the call itself takes until 15, and it returns 2 after the kernel, at 67. After a pause
+// of 3 it calls again, 70..72, and the next kernel starts 5 later, at 77; the stream would have let it start at 66.
+TEST(EnginesTest, AHostThatWaitsForTheDeviceIsASlotOfItsOwn) {
+  using step::Edge;
+  using step::EdgeKind;
+  using step::Work;
+  StepGraph graph;
+  graph.slots = {{step::SlotKind::Compute, 0, StreamId{0}}, {step::SlotKind::Host, 0, StreamId{0}}};
+  const auto host = [&](std::int64_t ns, const std::vector<Edge>& edges) {
+    return graph.append({.work = Work::fixed(ns), .kind = NodeKind::Call, .slot = 1}, edges);
+  };
+  const NodeId call = host(10, {});
+  const NodeId kernel =
+      graph.append({.work = Work::fixed(50)}, std::vector<Edge>{{call, EdgeKind::Launch, 5}});
+  const NodeId blocking = host(4, {{call, EdgeKind::Order, 1}});
+  const NodeId returns = host(0, {{blocking, EdgeKind::Order}, {kernel, EdgeKind::Synchronise, 2}});
+  const NodeId next = host(2, {{returns, EdgeKind::Order, 3}});
+  const NodeId second =
+      graph.append({.work = Work::fixed(50)},
+                   std::vector<Edge>{{next, EdgeKind::Launch, 5}, {kernel, EdgeKind::Order, 1}});
+  graph.link();
+  const Timeline timeline = play_both(graph);
+  EXPECT_EQ(timeline.start, (std::vector<std::int64_t>{0, 15, 11, 67, 70, 77}));
+  EXPECT_EQ(started_by(graph, timeline, returns)->kind, EdgeKind::Synchronise);
+  EXPECT_EQ(started_by(graph, timeline, second)->kind, EdgeKind::Launch);
+  EXPECT_EQ(started_by(graph, timeline, next)->from, returns);
+}
+
 // In order, nodes before the first changed one keep their times, and after undo all have theirs again.
 TEST(EnginesTest, AChangedGraphIsPlayedFromItsFirstChangedNode) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
