@@ -33,6 +33,7 @@ namespace dovetail::cli {
 namespace {
 
 using nlohmann::ordered_json;
+using predict::InputOptions;
 using schedule::PolicyKind;
 using schedule::PolicySpec;
 using search::Sweep;
@@ -86,6 +87,12 @@ bool shards(const Sweep& sweep) {
                              [](const SweepRow& row) { return row.candidate.sharded(); });
 }
 
+// What the rows are of, and what they assume, one line each.
+struct About {
+  schedule::PlanSummary summary;
+  std::vector<std::string> notes;
+};
+
 Bytes gradient_bytes(const schedule::Program& program) {
   Bytes total;
   for (const schedule::OwedGradient& gradient : schedule::owed_gradients(program)) {
@@ -94,16 +101,13 @@ Bytes gradient_bytes(const schedule::Program& program) {
   return total;
 }
 
-std::string sweep_json(const Sweep& sweep, const Inputs& inputs, const InputOptions& given,
+std::string sweep_json(const Sweep& sweep, const About& about, const InputOptions& given,
                        const schedule::Program& program) {
   ordered_json rows = ordered_json::array();
   for (const SweepRow& row : sweep.rows) rows.push_back(row_json(row));
   ordered_json bound_us = nullptr;
   if (sweep.lower_bound) bound_us = to_us(*sweep.lower_bound);
-  std::vector<std::string> notes = inputs.notes;
-  if (shards(sweep)) {
-    notes.insert(notes.end(), inputs.sharding_notes.begin(), inputs.sharding_notes.end());
-  }
+  std::vector<std::string> notes = about.notes;
   if (!sweep.bound_problem.empty()) notes.push_back(sweep.bound_problem);
   if (sweep.interrupted) notes.emplace_back(kCutShort);
   const ordered_json result = {
@@ -111,7 +115,7 @@ std::string sweep_json(const Sweep& sweep, const Inputs& inputs, const InputOpti
       {"kind", "explore"},
       {"origin", "simulated"},
       {"workload", given.workload},
-      {"cluster", inputs.cluster},
+      {"cluster", about.summary.cluster},
       {"world_size", program.world_size},
       {"gradients", program.reductions.size()},
       {"gradient_bytes", gradient_bytes(program).count()},
@@ -203,13 +207,13 @@ std::vector<std::string> way_out(const SweepRow& best, const InputOptions& input
   return {plan, frameworks::export_command("plan.json")};
 }
 
-void print_table(std::ostream& out, const Sweep& sweep, const Inputs& inputs,
+void print_table(std::ostream& out, const Sweep& sweep, const About& about,
                  const schedule::Program& program, const InputOptions& given) {
-  out << given.workload << " on " << inputs.cluster << ": " << counted(program.world_size, "rank")
-      << ", " << counted(program.reductions.size(), "gradient") << ", " << gradient_bytes(program)
+  out << given.workload << " on " << about.summary.cluster << ": "
+      << counted(program.world_size, "rank") << ", "
+      << counted(program.reductions.size(), "gradient") << ", " << gradient_bytes(program)
       << "; predicted (simulated), dovetail " << DOVETAIL_VERSION << '\n';
-  print_notes(out, inputs.notes);
-  if (shards(sweep)) print_notes(out, inputs.sharding_notes);
+  print_notes(out, about.notes);
   for (const std::string& policy : sweep.left_out) out << "  left out: " << policy << '\n';
   print_rows(out, sweep);
   const SweepRow& best = sweep.rows[sweep.best];
@@ -257,7 +261,7 @@ void print_plot(std::ostream& out, const Sweep& sweep) {
 // One workload on one machine.
 struct Explored {
   InputOptions given;
-  Inputs inputs;
+  About about;
   search::Planner planner;
   Sweep sweep;
 };
@@ -267,8 +271,8 @@ Explored explore_one(const ExploreOptions& options, const std::string& workload,
   InputOptions given = options.inputs;
   given.workload = workload;
   given.cluster = cluster;
-  Inputs inputs = load_inputs(given);
-  search::Planner planner(std::move(inputs.program), std::move(inputs.costs));
+  predict::Inputs inputs = predict::load_inputs(given);
+  search::Planner planner(std::move(inputs.program), inputs.machine.costs);
   search::SweepOptions asked = sweep_options_of(options);
   for (const std::string& file : options.plans) {
     asked.plans.push_back({file, schedule::read_plan_onto(file, planner.program()).schedule});
@@ -279,7 +283,14 @@ Explored explore_one(const ExploreOptions& options, const std::string& workload,
   Sweep sweep = run_sweep(planner, asked,
                           {.begins = [&](const std::string& policy) { progress.begin(policy); },
                            .goes_on = [&] { return progress.done(); }});
-  return {std::move(given), std::move(inputs), std::move(planner), std::move(sweep)};
+  std::vector<schedule::Collective> used = {schedule::Collective::AllReduce};
+  if (shards(sweep)) {
+    const auto& halves = predict::sharding_collectives();
+    used.insert(used.end(), halves.begin(), halves.end());
+  }
+  About about = {.summary = std::move(inputs.summary), .notes = {}};
+  about.notes = predict::notes_on(inputs.machine, planner.program(), about.summary, used);
+  return {std::move(given), std::move(about), std::move(planner), std::move(sweep)};
 }
 
 // The fastest row of PyTorch DDP as it is without options, if it was tried.
@@ -295,7 +306,7 @@ ordered_json pair_json(const Explored& one) {
   const SweepRow& best = one.sweep.rows[one.sweep.best];
   const SweepRow* const ddp = default_of_ddp(one.sweep);
   ordered_json row = {{"workload", one.given.workload},
-                      {"cluster", one.inputs.cluster},
+                      {"cluster", one.about.summary.cluster},
                       {"world_size", one.planner.program().world_size},
                       {"best", best.candidate.name()},
                       {"step_us", us(best.candidate.summary.step_ns)},
@@ -313,7 +324,7 @@ std::string sweeps_json(const std::vector<Explored>& all) {
   for (const Explored& one : all) {
     rows.push_back(pair_json(one));
     explorations.push_back(
-        ordered_json::parse(sweep_json(one.sweep, one.inputs, one.given, one.planner.program())));
+        ordered_json::parse(sweep_json(one.sweep, one.about, one.given, one.planner.program())));
   }
   const ordered_json document = {{"schema", "dovetail.explorations/1"},
                                  {"kind", "explorations"},
@@ -327,8 +338,9 @@ void print_several(std::ostream& out, const std::vector<Explored>& all) {
   out << "dovetail " << DOVETAIL_VERSION << "; best of each, predicted (simulated)\n";
   std::vector<std::string> told;
   for (const Explored& one : all) {
-    for (const std::string& note : one.inputs.notes) {
-      const std::string line = one.given.workload + " on " + one.inputs.cluster + ": " + note;
+    for (const std::string& note : one.about.notes) {
+      const std::string line =
+          one.given.workload + " on " + one.about.summary.cluster + ": " + note;
       if (std::ranges::find(told, line) == told.end()) told.push_back(line);
     }
   }
@@ -338,7 +350,7 @@ void print_several(std::ostream& out, const std::vector<Explored>& all) {
   for (const Explored& one : all) {
     const SweepRow& best = one.sweep.rows[one.sweep.best];
     const SweepRow* const ddp = default_of_ddp(one.sweep);
-    table.add({one.given.workload, one.inputs.cluster,
+    table.add({one.given.workload, one.about.summary.cluster,
                std::to_string(one.planner.program().world_size),
                fixed(us(best.candidate.summary.step_ns) / 1e3, 3),
                fixed(us(best.candidate.summary.exposed_ns) / 1e3, 3),
@@ -352,14 +364,14 @@ void print_several(std::ostream& out, const std::vector<Explored>& all) {
 report::Report page_of(const ExploreOptions& options, const PageOptions& page, Explored& one) {
   const SweepRow& best = one.sweep.rows[one.sweep.best];
   return report_of({.page = page,
-                    .given = one.given,
-                    .inputs = one.inputs,
+                    .summary = one.about.summary,
+                    .notes = one.about.notes,
                     .planner = one.planner,
                     .best = best.candidate,
                     .lower_bound = one.sweep.best_bounded == one.sweep.best ? one.sweep.lower_bound
                                                                             : std::nullopt,
                     .thresholds = parse_thresholds(options.thresholds, options.points),
-                    .json = sweep_json(one.sweep, one.inputs, one.given, one.planner.program()),
+                    .json = sweep_json(one.sweep, one.about, one.given, one.planner.program()),
                     .next = way_out(best, one.given)});
 }
 
@@ -405,7 +417,7 @@ int explore(const ExploreOptions& options, std::ostream& out) {
       options.document,
       [&] {
         return all.size() > 1 ? sweeps_json(all)
-                              : sweep_json(one.sweep, one.inputs, one.given, one.planner.program());
+                              : sweep_json(one.sweep, one.about, one.given, one.planner.program());
       },
       out);
   if (replaces_report(options.document)) return code;
@@ -413,7 +425,7 @@ int explore(const ExploreOptions& options, std::ostream& out) {
     print_several(out, all);
     return code;
   }
-  print_table(out, one.sweep, one.inputs, one.planner.program(), one.given);
+  print_table(out, one.sweep, one.about, one.planner.program(), one.given);
   if (options.plot || options.terminal) print_plot(out, one.sweep);
   return code;
 }

@@ -28,13 +28,13 @@
 
 #include "base/units.h"
 #include "cli/document.h"
-#include "cli/inputs.h"
 #include "cli/page.h"
+#include "predict/inputs.h"
 
 namespace dovetail::cli {
 
 struct ExploreOptions {
-  InputOptions inputs;                 // but for workload and cluster:
+  predict::InputOptions inputs;        // but for workload and cluster:
   std::vector<std::string> workloads;  // one or more
   std::vector<std::string> clusters;   // none: the workload's own machine
   std::string thresholds;              // a range, or a list with commas; empty: 0.5MiB:128MiB

@@ -73,34 +73,32 @@ void add_faster_curve(report::Report& report) {
 report::Report report_of(const SweepOnPage& sweep) {
   const schedule::Program& program = sweep.planner.program();
   report::Report report =
-      start_page(sweep.page, sweep.given.workload + " on " + sweep.inputs.cluster);
-  report.facts = {{"workload", sweep.given.workload}, {"machine", sweep.inputs.cluster}};
+      start_page(sweep.page, sweep.summary.workload + " on " + sweep.summary.cluster);
+  report.facts = {{"workload", sweep.summary.workload}, {"machine", sweep.summary.cluster}};
   add_facts(report, program);
-  add_notes(report, sweep.inputs.notes);
-  if (sweep.best.sharded()) add_notes(report, sweep.inputs.sharding_notes);
+  add_notes(report, sweep.notes);
   for (const Rule& rule : kRules) {
     report::Curve curve = curve_of(rule, sweep.planner, sweep.thresholds);
     if (!curve.points.empty()) report.curves.push_back(std::move(curve));
   }
-  schedule::Plan plan{.program = program, .schedule = sweep.best.schedule, .summary = {}};
-  plan.summary = {
-      .workload = sweep.given.workload,
-      .cluster = sweep.inputs.cluster,
-      .predicted = schedule::Prediction{.step = Duration(sweep.best.summary.step_ns),
-                                        .exposed = Duration(sweep.best.summary.exposed_ns),
-                                        .lower_bound = sweep.lower_bound},
-      .link = sweep.inputs.link};
+  schedule::Plan plan{
+      .program = program, .schedule = sweep.best.schedule, .summary = sweep.summary};
+  plan.summary.predicted = {.step = Duration(sweep.best.summary.step_ns),
+                            .exposed = Duration(sweep.best.summary.exposed_ns),
+                            .lower_bound = sweep.lower_bound};
   const schedule::ScheduledProgram lowered = sweep.planner.verified(sweep.best.schedule);
+  const sim::SteadyState steady = predict::steady_state(lowered, sweep.planner.costs());
   add_plan(report, {.plan = plan,
                     .lowered = lowered,
                     .costs = sweep.planner.costs(),
+                    .steady = steady,
                     .file = "plan.json",
                     .lower_bound = sweep.lower_bound});
   const schedule::PolicySpec usual = schedule::default_policy(schedule::PolicyKind::TorchDdp);
   if (!sweep.planner.refusal_of(usual)) {
-    const schedule::Schedule schedule = sweep.planner.evaluate(usual).schedule;
-    add_timeline(report, "PyTorch DDP's default", sweep.planner.verified(schedule),
-                 sweep.planner.costs());
+    const search::Planned ddp = sweep.planner.plan(usual);
+    add_timeline(report, "PyTorch DDP's default",
+                 {.program = ddp.program, .costs = sweep.planner.costs(), .steady = ddp.steady});
   }
   add_faster_curve(report);
   report.results.push_back(sweep.json);

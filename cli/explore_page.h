@@ -8,17 +8,17 @@
 #include <vector>
 
 #include "base/units.h"
-#include "cli/inputs.h"
 #include "cli/page.h"
 #include "report/report.h"
+#include "schedule/plan_json.h"
 #include "search/planner.h"
 
 namespace dovetail::cli {
 
 struct SweepOnPage {
   const PageOptions& page;
-  const InputOptions& given;
-  const Inputs& inputs;  // but for what the planner has taken
+  const schedule::PlanSummary& summary;   // of the best, without what is predicted
+  const std::vector<std::string>& notes;  // what the sweep assumes
   search::Planner& planner;
   const search::Candidate& best;
   std::optional<Duration> lower_bound;  // where it holds for the best

@@ -8,13 +8,11 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/outputs.h"
-#include "cli/plan_machine.h"
 #include "cli/text.h"
 #include "frameworks/framework.h"
-#include "lower/lower.h"
+#include "predict/plan_machine.h"
+#include "predict/prediction.h"
 #include "schedule/plan_json.h"
-#include "sim/steady.h"
-#include "verify/verify.h"
 
 namespace dovetail::cli {
 
@@ -22,15 +20,9 @@ frameworks::Machine simulated_machine(const schedule::Plan& plan, const models::
   frameworks::Machine machine;
   machine.name = costs.machine;
   machine.step = [&plan, &costs](const schedule::Schedule& schedule) {
-    const schedule::Lowered lowered = schedule::lower(plan.program, schedule);
-    for (const schedule::Problem& problem :
-         schedule::verify(plan.program, lowered.program, schedule.merge)) {
-      throw InputError("export: the plan cannot be run there: " + problem.message);
-    }
-    sim::CompiledProgram compiled;
-    sim::Workspace workspace;
-    return Duration(
-        sim::find_steady_state(lowered.program, costs, compiled, workspace).summary.step_ns);
+    const schedule::ScheduledProgram program =
+        predict::lower_and_verify(plan.program, schedule, "export: the plan cannot be run there");
+    return Duration(predict::steady_state(program, costs).summary.step_ns);
   };
   machine.collective = [&costs](schedule::Collective kind, const schedule::ProcessGroup& group,
                                 Bytes bytes) {
@@ -75,7 +67,7 @@ void export_plan(const ExportCommandOptions& options, std::ostream& out) {
   require_outputs({{"-o", options.output == "-" ? "" : options.output}},
                   {{"the plan", options.plan}});
   const schedule::Plan plan = schedule::read_plan(options.plan);
-  const PlanMachine own = machine_of(
+  const predict::Machine own = predict::machine_of(
       {.command = "export", .cluster = options.cluster, .data_dir = options.data_dir}, plan);
   const frameworks::Machine machine = simulated_machine(plan, own.costs);
   frameworks::Export result = frameworks::export_plan(
@@ -86,7 +78,7 @@ void export_plan(const ExportCommandOptions& options, std::ostream& out) {
   }
   write_file(options.output, result.text);
   report(result, framework, options.output, out);
-  print_notes(out, own.notes);
+  print_notes(out, predict::notes_on(own, plan.program, plan.summary, plan.schedule));
 }
 
 }  // namespace dovetail::cli

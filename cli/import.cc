@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/document.h"
-#include "cli/inputs.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
 #include "imports/byte_source.h"
@@ -25,6 +24,7 @@
 #include "imports/nsys.h"
 #include "imports/text.h"
 #include "models/cluster.h"
+#include "predict/inputs.h"
 
 namespace dovetail::cli {
 namespace {
@@ -172,7 +172,7 @@ void import_collectives(const ImportCollectivesOptions& options, std::ostream& o
   imports::ClusterOptions wanted{
       .name = options.name, .origin = names_of(options.files), .gpu = options.gpu};
   if (!options.over.empty()) {
-    wanted.prior = load_cluster(options.over, options.data_dir);
+    wanted.prior = predict::load_cluster(options.over, options.data_dir);
   }
   const imports::CollectiveLog log = read_log(options);
   if (replaces_report(product)) return print_cluster(log, wanted, product, out);

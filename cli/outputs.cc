@@ -3,10 +3,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/outputs.h"
 
-#include <filesystem>
-
 #include "base/error.h"
 #include "base/file.h"
+#include "predict/inputs.h"
 
 namespace dovetail::cli {
 namespace {
@@ -16,15 +15,6 @@ void require_other(const NamedFile& output, const NamedFile& other, const std::s
   if (!is_same_file(output.path, other.path)) return;
   throw InputError(output.flag + " " + output.path + ": the same file as " + other.flag + " " +
                    other.path + role);
-}
-
-// What a flag reads that takes a file or the name of a shipped one.
-std::string given_or_shipped(const std::string& name, const std::string& folder) {
-  if (name.find('/') != std::string::npos || name.ends_with(".json")) return name;
-  std::string shipped = folder + "/" + name + ".json";
-  std::error_code unreadable;
-  if (std::filesystem::exists(shipped, unreadable)) return shipped;
-  return std::filesystem::is_regular_file(name, unreadable) ? name : "";
 }
 
 }  // namespace
@@ -50,11 +40,11 @@ void require_outputs(const std::vector<NamedFile>& outputs, const std::vector<Na
 }
 
 NamedFile workload_file(const std::string& name, const std::string& data_dir) {
-  return {"--workload", given_or_shipped(name, data_dir + "/workloads")};
+  return {"--workload", predict::given_or_shipped(name, data_dir + "/workloads")};
 }
 
 NamedFile cluster_file(const std::string& name, const std::string& data_dir) {
-  return {"--cluster", given_or_shipped(name, data_dir + "/clusters")};
+  return {"--cluster", predict::given_or_shipped(name, data_dir + "/clusters")};
 }
 
 }  // namespace dovetail::cli

@@ -1,9 +1,8 @@
-// Writing plans.
+// Asks the planner for a policy's plan, and writes the files and the words that were asked for.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/plan.h"
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,16 +12,13 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/document.h"
-#include "cli/inputs.h"
 #include "cli/outputs.h"
 #include "cli/plan_page.h"
-#include "cli/simulated_plan.h"
-#include "cli/steady_trace.h"
+#include "cli/step_words.h"
 #include "cli/text.h"
 #include "frameworks/framework.h"
-#include "models/cluster.h"
+#include "predict/prediction.h"
 #include "schedule/plan_json.h"
-#include "schedule/sharding.h"
 #include "search/planner.h"
 #include "sim/interval.h"
 #include "traces/trace_json.h"
@@ -39,13 +35,12 @@ struct Written {
   const std::vector<std::string>& notes;
 };
 
-std::string ms(Duration time) { return fixed(to_us(time) / 1e3, 3) + " ms"; }
-
 void print_plan(std::ostream& out, const Written& plan) {
   out << plan.options.output << ": " << schedule::to_string(plan.candidate.spec) << ", "
       << counted(plan.candidate.buckets(), "bucket") << "; predicted step "
-      << ms(plan.predicted.step) << ", exposed " << ms(plan.predicted.exposed);
-  if (plan.predicted.lower_bound) out << ", lower bound " << ms(*plan.predicted.lower_bound);
+      << milliseconds(plan.predicted.step) << ", exposed " << milliseconds(plan.predicted.exposed);
+  if (plan.predicted.lower_bound)
+    out << ", lower bound " << milliseconds(*plan.predicted.lower_bound);
   out << '\n';
   print_figures(out, plan.figures);
   print_notes(out, plan.notes);
@@ -53,12 +48,6 @@ void print_plan(std::ostream& out, const Written& plan) {
   for (const std::string& line : plan.candidate.left_out) out << "  left out: " << line << '\n';
   if (!plan.options.trace.empty()) out << plan.options.trace << ": predicted trace\n";
   out << "next: " << frameworks::export_command(plan.options.output) << '\n';
-}
-
-// For `predict`, which then finds the machine of the plan by itself; "" for a shipped one.
-std::string file_of_cluster(const InputOptions& inputs) {
-  const std::vector<std::string> shipped = models::cluster_names(inputs.data_dir + "/clusters");
-  return std::ranges::count(shipped, inputs.cluster) > 0 ? "" : inputs.cluster;
 }
 
 }  // namespace
@@ -73,40 +62,39 @@ void plan(const PlanOptions& options, std::ostream& out) {
                   {workload_file(options.inputs.workload, options.inputs.data_dir),
                    cluster_file(options.inputs.cluster, options.inputs.data_dir)});
   const schedule::PolicySpec spec = frameworks::parse_policy(options.policy);
-  InputOptions wanted = options.inputs;
+  predict::InputOptions wanted = options.inputs;
   wanted.split = {.stages = spec.stages, .chunks = spec.chunks};
-  Inputs inputs = load_inputs(wanted);
-  search::Planner planner(std::move(inputs.program), std::move(inputs.costs));
+  predict::Inputs inputs = predict::load_inputs(wanted);
+  search::Planner planner(std::move(inputs.program), inputs.machine.costs);
   const search::Planned planned = planner.plan(spec);
   const search::Candidate& candidate = planned.candidate;
   const schedule::ScheduledProgram& program = planned.program;
-  schedule::Plan result{
-      .program = planner.program(), .schedule = candidate.schedule, .summary = {}};
+  schedule::Plan result{.program = planner.program(),
+                        .schedule = candidate.schedule,
+                        .summary = std::move(inputs.summary)};
   schedule::Prediction predicted{.step = Duration(candidate.summary.step_ns),
                                  .exposed = Duration(candidate.summary.exposed_ns),
                                  .lower_bound = {}};
-  std::vector<std::string> notes = inputs.notes;
-  for (std::string& note : stream_notes(result.schedule)) notes.push_back(std::move(note));
+  std::vector<std::string> notes =
+      predict::notes_on(inputs.machine, result.program, result.summary, result.schedule);
+  for (std::string& note : predict::notes_on(planned.steady)) notes.push_back(std::move(note));
   if (candidate.bounded) {
     const search::Bound bound = checked_bound(planner.lower_bound(), candidate);
     predicted.lower_bound = bound.time;
     if (!bound.time) notes.push_back(bound.problem);
   }
-  result.summary = {.workload = options.inputs.workload,
-                    .cluster = inputs.cluster,
-                    .predicted = predicted,
-                    .link = inputs.link,
-                    .cluster_file = file_of_cluster(options.inputs)};
-  if (is_sharded(result.schedule)) {
-    notes.insert(notes.end(), inputs.sharding_notes.begin(), inputs.sharding_notes.end());
-  }
+  result.summary.predicted = predicted;
   const std::string text = with_tool(schedule::plan_to_json(result));
   std::vector<NewFile> files;
   if (!file.empty()) files.push_back({file, text});
   if (!options.trace.empty()) {
-    Simulated simulated = simulate_steady(program, planner.costs(), kTraceSteps);
-    note_in(simulated.trace, result.summary.workload, notes);
-    files.push_back({options.trace, with_tool(traces::to_json(simulated.trace))});
+    const predict::Traced traced = predict::trace_of({.program = program,
+                                                      .costs = planner.costs(),
+                                                      .steady = planned.steady,
+                                                      .workload = result.summary.workload,
+                                                      .notes = notes},
+                                                     predict::kTraceSteps);
+    files.push_back({options.trace, with_tool(traces::to_json(traced.trace))});
   }
   if (options.page.wanted()) {
     files.push_back(
@@ -114,6 +102,7 @@ void plan(const PlanOptions& options, std::ostream& out) {
                                                {.plan = result,
                                                 .lowered = program,
                                                 .costs = planner.costs(),
+                                                .steady = planned.steady,
                                                 .file = options.output,
                                                 .lower_bound = predicted.lower_bound})));
   }

@@ -7,14 +7,13 @@
 #include <ostream>
 #include <string>
 
-#include "cli/inputs.h"
 #include "cli/page.h"
-#include "cli/steady_trace.h"
+#include "predict/inputs.h"
 
 namespace dovetail::cli {
 
 struct PlanOptions {
-  InputOptions inputs;
+  predict::InputOptions inputs;
   std::string policy = "exact";
   std::string output;  // plan file; "-": standard output
   bool json = false;   // likewise

@@ -1,4 +1,4 @@
-// Simulating a plan for its report.
+// Fills a report with a plan: its figures, its timeline, how well they are known, and what to paste where.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/plan_page.h"
@@ -9,10 +9,10 @@
 #include "base/error.h"
 #include "cli/export.h"
 #include "cli/page.h"
-#include "cli/steady_trace.h"
 #include "cli/text.h"
 #include "frameworks/framework.h"
 #include "policies/policies.h"
+#include "predict/prediction.h"
 #include "search/sensitivity.h"
 #include "sim/interval.h"
 
@@ -97,11 +97,10 @@ void add_paste(report::Report& report, const PlanOnPage& what) {
 
 }  // namespace
 
-void add_timeline(report::Report& report, const std::string& title,
-                  const schedule::ScheduledProgram& lowered, const models::Costs& costs) {
-  const Simulated simulated = simulate_steady(lowered, costs, kTraceSteps);
+void add_timeline(report::Report& report, const std::string& title, const predict::TraceOf& what) {
+  const predict::Traced traced = predict::trace_of(what, predict::kTraceSteps);
   report.timelines.push_back(report::timeline(
-      simulated.trace, {.title = title, .program = &lowered, .path = &simulated.path}));
+      traced.trace, {.title = title, .program = &what.program, .path = &traced.path}));
 }
 
 void add_facts(report::Report& report, const schedule::Program& program) {
@@ -129,17 +128,16 @@ report::Report report_of_plan(const PageOptions& page, const std::vector<std::st
 }
 
 void add_plan(report::Report& report, const PlanOnPage& what) {
-  const Simulated simulated = simulate_steady(what.lowered, what.costs, kTraceSteps);
   const std::string& policy = what.plan.schedule.policy;
   report::Found found;
   found.spec = policy;
   found.buckets = what.plan.schedule.buckets.size();
-  found.step = Duration(simulated.steady.summary.step_ns);
-  found.exposed = Duration(simulated.steady.summary.exposed_ns);
+  found.step = Duration(what.steady.summary.step_ns);
+  found.exposed = Duration(what.steady.summary.exposed_ns);
   found.lower_bound = what.lower_bound;
   report.found = found;
-  report.timelines.push_back(report::timeline(
-      simulated.trace, {.title = policy, .program = &what.lowered, .path = &simulated.path}));
+  add_timeline(report, policy,
+               {.program = what.lowered, .costs = what.costs, .steady = what.steady});
   add_errors(report, what.costs);
   add_interval(report, what);
   add_sensitivity(report, what);

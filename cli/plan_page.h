@@ -11,9 +11,11 @@
 #include "base/units.h"
 #include "cli/page.h"
 #include "models/costs.h"
+#include "predict/prediction.h"
 #include "report/report.h"
 #include "schedule/plan_json.h"
 #include "schedule/scheduled_program.h"
+#include "sim/steady.h"
 #include "traces/trace.h"
 
 namespace dovetail::cli {
@@ -22,6 +24,7 @@ struct PlanOnPage {
   const schedule::Plan& plan;
   const schedule::ScheduledProgram& lowered;
   const models::Costs& costs;
+  const sim::SteadyState& steady;       // of these commands
   std::string file;                     // of the plan, as commands name it
   std::optional<Duration> lower_bound;  // on these costs
 };
@@ -34,8 +37,7 @@ report::Report report_of_plan(const PageOptions& page, const std::vector<std::st
 void add_plan(report::Report& report, const PlanOnPage& what);
 
 // The predicted timeline alone.
-void add_timeline(report::Report& report, const std::string& title,
-                  const schedule::ScheduledProgram& lowered, const models::Costs& costs);
+void add_timeline(report::Report& report, const std::string& title, const predict::TraceOf& what);
 
 // Ranks, gradients and bytes of a Program.
 void add_facts(report::Report& report, const schedule::Program& program);

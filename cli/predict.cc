@@ -1,4 +1,4 @@
-// Simulating plans.
+// Predicts each plan on each machine, and writes what was found in the forms that were asked for.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/predict.h"
@@ -14,10 +14,12 @@
 #include "base/json.h"
 #include "cli/environment.h"
 #include "cli/outputs.h"
-#include "cli/plan_machine.h"
 #include "cli/plan_page.h"
+#include "cli/step_words.h"
 #include "cli/text.h"
 #include "models/costs_json.h"
+#include "predict/plan_machine.h"
+#include "predict/prediction.h"
 #include "schedule/plan_json.h"
 #include "sim/interval.h"
 #include "traces/critical_path.h"
@@ -36,60 +38,46 @@ constexpr std::array<const char*, traces::kActivities.size()> kActivityKeys = {
     "forward_us", "backward_us",   "optimizer_us", "copy_us",
     "enqueue_us", "collective_us", "stall_us",     "idle_us"};
 
-// One plan on one machine.
-struct Prediction {
+// One plan on one machine, with some of its steps.
+struct Predicted {
   std::string path;
-  schedule::Plan plan;
-  models::Costs costs;
-  std::vector<std::string> notes;
-  schedule::ScheduledProgram program;
-  Simulated simulated;
+  predict::Prediction found;
+  predict::Traced traced;
   traces::StepReport report;  // of the median step
   std::optional<sim::StepInterval> interval;
+
+  [[nodiscard]] const schedule::Plan& plan() const { return found.plan; }
+  [[nodiscard]] const models::Costs& costs() const { return found.machine.costs; }
+  // As plans state them. Where fewer steps were asked for than are steady, of the step that is reported.
+  [[nodiscard]] Duration step() const {
+    return found.steady.cycle == 1 ? report.step_time : found.step();
+  }
+  [[nodiscard]] Duration exposed() const {
+    return found.steady.cycle == 1 ? report.exposed : found.exposed();
+  }
 };
 
-// Of the steady state, as plans state them: where steps take turns, the average of a cycle, not the one
-// step that the report takes apart.
-Duration step_of(const Prediction& one) {
-  return one.simulated.steady.cycle == 1 ? one.report.step_time
-                                         : Duration(one.simulated.steady.summary.step_ns);
-}
-Duration exposed_of(const Prediction& one) {
-  return one.simulated.steady.cycle == 1 ? one.report.exposed
-                                         : Duration(one.simulated.steady.summary.exposed_ns);
-}
-
-PlanAndMachine read_plan(const PredictOptions& options, const std::string& path,
-                         const std::string& cluster) {
-  const PlanMachineOptions wanted{
+predict::PlanAndMachine read_plan(const PredictOptions& options, const std::string& path,
+                                  const std::string& cluster) {
+  const predict::PlanMachineOptions wanted{
       .command = "predict", .cluster = cluster, .data_dir = options.data_dir};
   if (!options.workload.empty()) {
-    return plan_on_workload(wanted, path, options.workload, options.force);
+    return predict::plan_on_workload(wanted, path, options.workload, options.force);
   }
   schedule::Plan plan = schedule::read_plan(path);
-  PlanMachine machine = machine_of(wanted, plan);
-  return {std::move(plan), std::move(machine)};
+  predict::Machine machine = predict::machine_of(wanted, plan);
+  return {.plan = std::move(plan), .machine = std::move(machine)};
 }
 
-Prediction predict_one(const PredictOptions& options, const std::string& path,
-                       const std::string& cluster) {
+Predicted predict_one(const PredictOptions& options, const std::string& path,
+                      const std::string& cluster) {
   auto [plan, machine] = read_plan(options, path, cluster);
-  schedule::ScheduledProgram program = lower_and_verify(plan.program, plan.schedule, path);
-  Simulated simulated = simulate_steady(program, machine.costs, options.steps);
-  std::vector<std::string> notes = std::move(machine.notes);
-  for (std::string& note : stream_notes(plan.schedule)) notes.push_back(std::move(note));
-  for (std::string& note : notes_on(simulated.steady)) notes.push_back(std::move(note));
-  note_in(simulated.trace, plan.summary.workload, notes);
-  traces::StepReport report = traces::median_step(simulated.trace);
-  std::optional<sim::StepInterval> interval = sim::step_interval(program, machine.costs);
-  return {path,
-          std::move(plan),
-          std::move(machine.costs),
-          std::move(notes),
-          std::move(program),
-          std::move(simulated),
-          std::move(report),
-          interval};
+  predict::Prediction found = predict::predict_plan(std::move(plan), std::move(machine), path);
+  predict::Traced traced = predict::trace_of(found, options.steps);
+  traces::StepReport report = traces::median_step(traced.trace);
+  std::optional<sim::StepInterval> interval =
+      sim::step_interval(found.program, found.machine.costs);
+  return {path, std::move(found), std::move(traced), std::move(report), interval};
 }
 
 ordered_json collectives_json(const traces::StepReport& report) {
@@ -105,10 +93,10 @@ ordered_json collectives_json(const traces::StepReport& report) {
   return rows;
 }
 
-ordered_json path_json(const Prediction& one) {
+ordered_json path_json(const Predicted& one) {
   ordered_json parts = ordered_json::array();
   for (const traces::PathPart& part :
-       traces::path_parts(one.simulated.trace, one.simulated.path, one.report.step)) {
+       traces::path_parts(one.traced.trace, one.traced.path, one.report.step)) {
     parts.push_back({{"kind", std::string(traces::to_string(part.kind))},
                      {"what", part.what},
                      {"rank", part.rank.value},
@@ -119,7 +107,7 @@ ordered_json path_json(const Prediction& one) {
   return parts;
 }
 
-ordered_json row_json(const Prediction& one) {
+ordered_json row_json(const Predicted& one) {
   const traces::StepReport& report = one.report;
   ordered_json breakdown;
   for (std::size_t i = 0; i < traces::kActivities.size(); ++i) {
@@ -134,13 +122,13 @@ ordered_json row_json(const Prediction& one) {
   }
   const std::optional<double> overlap = report.overlap_ratio();
   return {{"plan", one.path},
-          {"policy", one.plan.schedule.policy},
-          {"workload", one.plan.summary.workload},
-          {"cluster", one.costs.machine},
-          {"world_size", one.plan.program.world_size},
-          {"buckets", one.plan.schedule.buckets.size()},
-          {"step_us", to_us(step_of(one))},
-          {"exposed_us", to_us(exposed_of(one))},
+          {"policy", one.plan().schedule.policy},
+          {"workload", one.plan().summary.workload},
+          {"cluster", one.costs().machine},
+          {"world_size", one.plan().program.world_size},
+          {"buckets", one.plan().schedule.buckets.size()},
+          {"step_us", to_us(one.step())},
+          {"exposed_us", to_us(one.exposed())},
           {"communication_us", to_us(report.communication)},
           {"compute_us", to_us(report.compute_busy)},
           {"overlap_ratio", overlap ? ordered_json(*overlap) : nullptr},
@@ -148,12 +136,12 @@ ordered_json row_json(const Prediction& one) {
           {"interval", std::move(interval)},
           {"collectives", collectives_json(report)},
           {"critical_path", path_json(one)},
-          {"notes", one.notes}};
+          {"notes", one.found.notes}};
 }
 
-std::string predictions_json(const std::vector<Prediction>& all) {
+std::string predictions_json(const std::vector<Predicted>& all) {
   ordered_json rows = ordered_json::array();
-  for (const Prediction& one : all) rows.push_back(row_json(one));
+  for (const Predicted& one : all) rows.push_back(row_json(one));
   const ordered_json document = {{"schema", "dovetail.predict/1"},
                                  {"kind", "predict"},
                                  {"origin", "simulated"},
@@ -161,72 +149,74 @@ std::string predictions_json(const std::vector<Prediction>& all) {
   return document.dump(1) + "\n";
 }
 
-void write_outputs(const PredictOptions& options, const std::vector<Prediction>& all) {
+void write_outputs(const PredictOptions& options, const std::vector<Predicted>& all) {
   std::vector<NewFile> files;
   if (!options.trace.empty()) {
-    files.push_back({options.trace, with_tool(traces::to_json(all.front().simulated.trace))});
+    files.push_back({options.trace, with_tool(traces::to_json(all.front().traced.trace))});
   }
   if (!options.perfetto.empty()) {
     std::vector<const traces::Trace*> traces;
     std::vector<const traces::CriticalPath*> paths;
-    for (const Prediction& one : all) {
-      traces.push_back(&one.simulated.trace);
-      paths.push_back(&one.simulated.path);
+    for (const Predicted& one : all) {
+      traces.push_back(&one.traced.trace);
+      paths.push_back(&one.traced.path);
     }
     files.push_back({options.perfetto,
                      as_named(options.perfetto, traces::perfetto_json(traces, {.paths = paths}))});
   }
   if (!options.costs.empty()) {
-    files.push_back({options.costs, models::costs_to_json(all.front().costs)});
+    files.push_back({options.costs, models::costs_to_json(all.front().costs())});
   }
   if (options.page.wanted()) {
-    const Prediction& one = all.front();
+    const Predicted& one = all.front();
     const std::string cluster = options.clusters.empty() ? "" : options.clusters.front();
-    files.push_back(
-        page_file(options.page, report_of_plan(options.page, one.notes,
-                                               {.plan = one.plan,
-                                                .lowered = one.program,
-                                                .costs = one.costs,
-                                                .file = one.path,
-                                                .lower_bound = bound_on(one.plan, cluster)})));
+    files.push_back(page_file(
+        options.page, report_of_plan(options.page, one.found.notes,
+                                     {.plan = one.plan(),
+                                      .lowered = one.found.program,
+                                      .costs = one.costs(),
+                                      .steady = one.found.steady,
+                                      .file = one.path,
+                                      .lower_bound = predict::bound_on(one.plan(), cluster)})));
   }
   write_files(files);
 }
 
-void print_one(std::ostream& out, const PredictOptions& options, const Prediction& one) {
+void print_one(std::ostream& out, const PredictOptions& options, const Predicted& one) {
   out << "dovetail " << DOVETAIL_VERSION << "; plan " << one.path << " ("
-      << one.plan.schedule.policy << ") on " << one.costs.machine << "; predicted (simulated)\n";
-  print_notes(out, one.notes);
+      << one.plan().schedule.policy << ") on " << one.costs().machine
+      << "; predicted (simulated)\n";
+  print_notes(out, one.found.notes);
   traces::print(out, one.report);
   print_figures(out, one.interval);
   if (options.critical_path) {
     out << '\n';
-    traces::print_critical_path(out, one.simulated.trace, one.simulated.path);
+    traces::print_critical_path(out, one.traced.trace, one.traced.path);
   }
   if (options.timeline) {
-    out << '\n' << traces::timeline(one.simulated.trace, {.columns = timeline_columns()});
+    out << '\n' << traces::timeline(one.traced.trace, {.columns = timeline_columns()});
   }
 }
 
-void print_several(std::ostream& out, const std::vector<Prediction>& all) {
+void print_several(std::ostream& out, const std::vector<Predicted>& all) {
   out << "dovetail " << DOVETAIL_VERSION << "; " << counted(all.size(), "prediction")
       << " (simulated)\n";
   std::vector<std::string> told;
-  for (const Prediction& one : all) {
-    for (const std::string& note : one.notes) {
-      const std::string line = one.costs.machine + ": " + note;
+  for (const Predicted& one : all) {
+    for (const std::string& note : one.found.notes) {
+      const std::string line = one.costs().machine + ": " + note;
       if (std::ranges::find(told, line) == told.end()) told.push_back(line);
     }
   }
   print_notes(out, told);
-  const auto best = std::ranges::min_element(all, {}, step_of);
+  const auto best = std::ranges::min_element(all, {}, &Predicted::step);
   TextTable table({"plan", "workload", "cluster", "policy", "buckets", "step ms", "exposed ms",
                    "against best"});
-  for (const Prediction& one : all) {
-    const double ratio = to_us(step_of(one)) / to_us(step_of(*best));
-    table.add({one.path, one.plan.summary.workload, one.costs.machine, one.plan.schedule.policy,
-               std::to_string(one.plan.schedule.buckets.size()),
-               fixed(to_us(step_of(one)) / 1e3, 3), fixed(to_us(exposed_of(one)) / 1e3, 3),
+  for (const Predicted& one : all) {
+    const double ratio = to_us(one.step()) / to_us(best->step());
+    table.add({one.path, one.plan().summary.workload, one.costs().machine,
+               one.plan().schedule.policy, std::to_string(one.plan().schedule.buckets.size()),
+               fixed(to_us(one.step()) / 1e3, 3), fixed(to_us(one.exposed()) / 1e3, 3),
                &one == &*best ? "best" : fixed((ratio - 1) * 100, 1, "+") + " %"});
   }
   table.print(out);
@@ -268,7 +258,7 @@ void predict(const PredictOptions& options, std::ostream& out) {
                    page_output(options.page),
                    document_file(options.document)},
                   inputs);
-  std::vector<Prediction> all;
+  std::vector<Predicted> all;
   for (const std::string& cluster : clusters) {
     for (const std::string& plan : plans) all.push_back(predict_one(options, plan, cluster));
   }

@@ -15,7 +15,7 @@
 
 #include "cli/document.h"
 #include "cli/page.h"
-#include "cli/simulated_plan.h"
+#include "predict/prediction.h"
 
 namespace dovetail::cli {
 
@@ -30,8 +30,9 @@ struct PredictOptions {
   std::string perfetto;  // likewise
   std::string costs;     // likewise: what everything was taken to cost (models/costs_json.h)
   bool timeline = false;
-  bool critical_path = false;        // also print it
-  std::int32_t steps = kTraceSteps;  // the median is reported; fewer than kTraceSteps: just these
+  bool critical_path = false;  // also print it
+  std::int32_t steps =
+      predict::kTraceSteps;  // the median is reported; fewer than kTraceSteps: just these
   DocumentOptions document;
   PageOptions page;
 };

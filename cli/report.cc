@@ -10,14 +10,12 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/json_reader.h"
-#include "cli/inputs.h"
 #include "cli/outputs.h"
-#include "cli/plan_machine.h"
 #include "cli/plan_page.h"
 #include "cli/result_pages.h"
-#include "lower/lower.h"
+#include "predict/plan_machine.h"
+#include "predict/prediction.h"
 #include "schedule/plan_json.h"
-#include "verify/verify.h"
 #include "traces/trace_json.h"
 
 namespace dovetail::cli {
@@ -54,39 +52,34 @@ Files read_files(const std::vector<std::string>& paths) {
   return files;
 }
 
-schedule::ScheduledProgram lowered_plan(const schedule::Plan& plan, const std::string& path) {
-  schedule::Lowered made = schedule::lower(plan.program, plan.schedule);
-  for (const schedule::Problem& problem :
-       schedule::verify(plan.program, made.program, plan.schedule.merge)) {
-    throw InputError(path + ": illegal schedule: " + problem.message);
-  }
-  return std::move(made.program);
-}
-
 void add_plans(report::Report& report, const ReportOptions& options, const Files& files) {
   for (const std::string& path : files.plans) {
-    const schedule::Plan plan = schedule::read_plan(path);
-    const PlanMachine machine = machine_of({.command = "report",
-                                            .cluster = options.cluster,
-                                            .data_dir = options.explore.inputs.data_dir},
-                                           plan);
-    const schedule::ScheduledProgram program = lowered_plan(plan, path);
+    schedule::Plan read = schedule::read_plan(path);
+    predict::Machine named = predict::machine_of({.command = "report",
+                                                  .cluster = options.cluster,
+                                                  .data_dir = options.explore.inputs.data_dir},
+                                                 read);
+    const predict::Prediction found =
+        predict::predict_plan(std::move(read), std::move(named), path);
+    const schedule::Plan& plan = found.plan;
+    const models::Costs& costs = found.machine.costs;
     if (report.found) {
-      add_timeline(report, path, program, machine.costs);
+      add_timeline(report, path,
+                   {.program = found.program, .costs = costs, .steady = found.steady});
       continue;
     }
-    report.title =
-        plan.summary.workload + " on " + machine.costs.machine + ": " + plan.schedule.policy;
+    report.title = plan.summary.workload + " on " + costs.machine + ": " + plan.schedule.policy;
     if (report.facts.empty()) {  // otherwise those of the measurement stand there
-      report.facts = {{"workload", plan.summary.workload}, {"machine", machine.costs.machine}};
+      report.facts = {{"workload", plan.summary.workload}, {"machine", costs.machine}};
       add_facts(report, plan.program);
     }
-    add_notes(report, machine.notes);
+    add_notes(report, found.notes);
     add_plan(report, {.plan = plan,
-                      .lowered = program,
-                      .costs = machine.costs,
+                      .lowered = found.program,
+                      .costs = costs,
+                      .steady = found.steady,
                       .file = path,
-                      .lower_bound = bound_on(plan, options.cluster)});
+                      .lower_bound = predict::bound_on(plan, options.cluster)});
   }
 }
 

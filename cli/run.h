@@ -56,7 +56,7 @@ struct RunCommandOptions {
   bool yes = false;  // also where it takes hours
   // On GPUs: also time each plan with two events per step, none per command.
   bool two_events = false;
-  bool exposed = false;  // also run each plan without communication, and report (cli/exposed.h)
+  bool exposed = false;  // also run each plan without communication, and report (traces/exposed.h)
   DocumentOptions document;
   PageOptions page;
 };

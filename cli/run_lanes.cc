@@ -40,7 +40,7 @@ void split_off_companions(const std::vector<Loaded>& loaded, bool two_events, Re
   std::vector<traces::Trace>& all = result.measured.traces;
   const std::size_t plans = loaded.size();
   for (std::size_t i = 0; i < plans && !all.empty(); ++i) {
-    if (loaded[i].alone) result.exposed.push_back(exposed_of(all[i], all[plans + i]));
+    if (loaded[i].alone) result.exposed.push_back(traces::exposed_of(all[i], all[plans + i]));
   }
   for (std::size_t i = 0; two_events && i < plans && !all.empty(); ++i) {
     result.two_events.push_back(traces::spread(traces::step_times(all[all.size() - plans + i])));

@@ -16,10 +16,10 @@ using nlohmann::ordered_json;
 double ms(Duration time) { return to_us(time) / 1e3; }
 
 void print_exposed(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
-  out << "exposed communication, measured, by three definitions (cli/exposed.h)\n";
+  out << "exposed communication, measured, by three definitions (traces/exposed.h)\n";
   TextTable table({"plan", "step ms", "without ms", "stalls ms", "difference ms", "uncovered ms"});
   for (std::size_t i = 0; i < result.exposed.size(); ++i) {
-    const Exposed& exposed = result.exposed[i];
+    const traces::Exposed& exposed = result.exposed[i];
     table.add({loaded[i].plan.schedule.policy, fixed(ms(result.spreads[i].median), 2),
                fixed(ms(exposed.alone), 2), fixed(ms(exposed.stalls), 2),
                fixed(ms(exposed.difference), 2), fixed(ms(exposed.uncovered), 2)});
@@ -219,7 +219,7 @@ std::string to_json(const Result& result, const std::vector<Loaded>& loaded) {
       rows.back()["step_with_two_events_us"] = to_us(result.two_events[i].median);
     }
     if (result.exposed.empty()) continue;
-    const Exposed& exposed = result.exposed[i];
+    const traces::Exposed& exposed = result.exposed[i];
     rows.back()["step_without_communication_us"] = to_us(exposed.alone);
     rows.back()["exposed_us"] = {{"stalls", to_us(exposed.stalls)},
                                  {"difference", to_us(exposed.difference)},

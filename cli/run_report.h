@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "cli/exposed.h"
 #include "exec/machine.h"
 #include "exec/measure.h"
 #include "schedule/plan_json.h"
@@ -19,6 +18,7 @@
 #include "sim/disturbed.h"
 #include "testbed/interleaved_calibration.h"
 #include "traces/disturbances.h"
+#include "traces/exposed.h"
 #include "traces/metrics.h"
 
 namespace dovetail::cli {
@@ -48,7 +48,7 @@ struct Result {
   std::string stand_in;                        // what collectives were replaced by; empty: nothing
   std::vector<traces::Spread> spreads;
   std::vector<traces::Spread> two_events;  // one per plan, if asked for
-  std::vector<Exposed> exposed;            // one per plan, if asked for
+  std::vector<traces::Exposed> exposed;    // one per plan, if asked for
   std::vector<std::int64_t> disturbed;     // steps that met preemptions, one count per plan
   std::vector<Known> known;                // one per plan
   std::vector<sim::Figures> figures;  // one per plan, predicted from costs measured between rounds

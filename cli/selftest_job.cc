@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "calibrate/bandwidth.h"
 #include "calibrate/device/transfers.h"
-#include "cli/bandwidth.h"
 #include "cli/flags.h"
 #include "cli/job.h"
 #include "cli/selftest_law_cuda.h"
@@ -122,10 +122,12 @@ std::vector<Row> job_rows(const SelftestOptions& options, exec::launch::Session&
                                                      .make_backend = make,
                                                      .options = what,
                                                      .ranks = session.size()});
-  const GpuSystem system = {.gpu = module.facts().devices.at(static_cast<std::size_t>(device)).name,
-                            .ranks = session.size(),
-                            .hosts = hosts_of(on_gpu.exchange)};
-  append(rows, bandwidth_rows(times, system, shipped_like(system, options.data_dir + "/clusters")));
+  const calibrate::GpuSystem system = {
+      .gpu = module.facts().devices.at(static_cast<std::size_t>(device)).name,
+      .ranks = session.size(),
+      .hosts = hosts_of(on_gpu.exchange)};
+  append(rows, calibrate::bandwidth_rows(
+                   times, system, calibrate::shipped_like(system, options.data_dir + "/clusters")));
   return rows;
 }
 

@@ -19,7 +19,6 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/json_reader.h"
-#include "cli/inputs.h"
 #include "cli/passes.h"
 #include "cli/show_facts.h"
 #include "cli/text.h"
@@ -30,6 +29,7 @@
 #include "models/workload.h"
 #include "models/zoo.h"
 #include "policies/policies.h"
+#include "predict/inputs.h"
 #include "schedule/plan_json.h"
 #include "schedule/print.h"
 #include "schedule/program_json.h"
@@ -73,11 +73,11 @@ schedule::Plan load(const ShowOptions& options) {
   const schedule::PolicySpec spec =
       frameworks::parse_policy(options.policy.empty() ? "torch-ddp" : options.policy);
   const schedule::StageSplit split{.stages = spec.stages, .chunks = spec.chunks};
-  require_one_world(options.workload, options.world);
+  predict::require_one_world(options.workload, options.world);
   std::optional<std::int64_t> world = options.world;
-  if (world) world = replicas_of(*world, split);
+  if (world) world = predict::replicas_of(*world, split);
   models::Workload workload = models::load_workload(options.workload, world, options.data_dir);
-  split_stages(workload.program, options.workload, split);
+  predict::split_stages(workload.program, options.workload, split);
   schedule::Plan plan{.program = std::move(workload.program), .schedule = {}, .summary = {}};
   plan.summary.workload = options.workload;
   if (options.what == "program") return plan;
@@ -329,7 +329,7 @@ std::optional<Shown> shown_name(const ShowOptions& options) {
     return shown_machine(models::load_cluster(what, folder));
   }
   if (contains(models::workload_names(options.data_dir), before_colon(what))) {
-    require_one_world(what, options.world);
+    predict::require_one_world(what, options.world);
     return shown_program(models::load_workload(what, options.world, options.data_dir).program,
                          what);
   }

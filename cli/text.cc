@@ -4,20 +4,11 @@
 #include "cli/text.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 
 #include "base/error.h"
 
 namespace dovetail::cli {
-
-std::string fixed(double value, int digits, const char* plus) {
-  std::array<char, 400> text{};
-  const char* const format = *plus == '+' ? "%+.*f" : "%.*f";
-  const int size = std::snprintf(text.data(), text.size(), format, digits, value);
-  return std::string(text.data(), static_cast<std::size_t>(size));
-}
 
 TextTable::TextTable(std::vector<std::string> header) { rows_.push_back(std::move(header)); }
 

@@ -7,10 +7,9 @@
 #include <string>
 #include <vector>
 
-namespace dovetail::cli {
+#include "base/decimal.h"
 
-// 12.346 with three digits after the point; `plus` "+" writes the sign of positive numbers too.
-std::string fixed(double value, int digits, const char* plus = "");
+namespace dovetail::cli {
 
 // Aligned columns: the first to the left, the others to the right. No trailing spaces.
 class TextTable {

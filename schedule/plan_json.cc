@@ -301,6 +301,12 @@ Plan plan_from_json(JsonObject object, std::optional<Program> other = std::nullo
   if (object.has("link")) plan.summary.link = object.string("link");
   object.ignore("cluster_file");
   if (object.has("cluster_file")) plan.summary.cluster_file = object.string("cluster_file");
+  object.ignore("measured_on");
+  if (object.has("measured_on")) plan.summary.measured_on = object.string("measured_on");
+  object.ignore("notes");
+  if (object.has("notes")) {
+    for (const JsonValue note : object.array("notes")) plan.summary.notes.push_back(note.string());
+  }
   if (object.has("predicted")) plan.summary.predicted = read_prediction(object.object("predicted"));
   if (other) {
     object.ignore("program");
@@ -458,6 +464,8 @@ std::string plan_to_json(const Plan& plan) {
                      {"cluster", plan.summary.cluster}};
   if (!plan.summary.link.empty()) value["link"] = plan.summary.link;
   if (!plan.summary.cluster_file.empty()) value["cluster_file"] = plan.summary.cluster_file;
+  if (!plan.summary.measured_on.empty()) value["measured_on"] = plan.summary.measured_on;
+  if (!plan.summary.notes.empty()) value["notes"] = plan.summary.notes;
   if (plan.summary.predicted.has_value()) {
     value["predicted"] = prediction_to_value(*plan.summary.predicted);
   }

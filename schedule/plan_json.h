@@ -5,6 +5,9 @@
 //    "policy": "torch-ddp:cap=25MiB,first=1MiB", "workload": "mlp", "cluster": "a100x8",
 //    "link": "loopback" (optional: what the cluster's collectives were measured over),
 //    "cluster_file": "here.json" (optional: where the cluster was read),
+//    "measured_on": "2 ranks on ..." (optional: the machine that the durations of ops were measured on),
+//    "notes": ["compute is stretched by 3.1 %: ..."] (optional: what a prediction of it rests on, on any
+//              machine),
 //    "predicted": {"step_us": 812.5, "exposed_us": 40, "lower_bound_us": 800, "gap": 0.015625},
 //    "buckets": [{"id": 0, "bytes": 8192, "elements": 2048, "gradients": ["fc2.weight.grad", ...],
 //                 "group": "dp", "collective": "all-reduce", "mode": "view", "pad_to_bytes": 1,
@@ -32,6 +35,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace dovetail::schedule {
 
@@ -54,6 +58,8 @@ struct PlanSummary {
   std::optional<Prediction> predicted = std::nullopt;
   std::string link = {};  // what the cluster was calibrated over, in its words; "" if unknown
   std::string cluster_file = {};  // as typed, where the cluster is no shipped one
+  std::string measured_on = {};   // the machine that the durations of its ops come from; "" if none
+  std::vector<std::string> notes = {};  // what must be known of these durations, one line each
   friend bool operator==(const PlanSummary&, const PlanSummary&) = default;
 };
 

@@ -17,9 +17,9 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "cli/inputs.h"
 #include "models/cluster.h"
 #include "policies/policies.h"
+#include "predict/inputs.h"
 #include "search/planner.h"
 #include "tests/cli/tool.h"
 
@@ -351,11 +351,12 @@ TEST_F(GpuReportTest, FactsAreWrittenAlsoWhereThereIsNoGpu) {
 double predicted_us(const std::string& folder, const json& row) {
   const std::string cluster = folder + "/" + row.at("calibration").get<std::string>();
   const json calibration = json::parse(read_file(cluster));
-  Inputs inputs = load_inputs({.workload = calibration.at("notes").at("workload"),
-                               .cluster = cluster,
-                               .data_dir = kSourceRoot + "/models",
-                               .world = calibration.at("ranks").get<std::int64_t>()});
-  search::Planner planner(std::move(inputs.program), std::move(inputs.costs));
+  predict::Inputs inputs =
+      predict::load_inputs({.workload = calibration.at("notes").at("workload"),
+                            .cluster = cluster,
+                            .data_dir = kSourceRoot + "/models",
+                            .world = calibration.at("ranks").get<std::int64_t>()});
+  search::Planner planner(std::move(inputs.program), std::move(inputs.machine.costs));
   const auto spec = schedule::parse_policy(row.at("policy").get<std::string>());
   return to_us(Duration(planner.evaluate(spec).summary.step_ns));
 }

@@ -20,8 +20,8 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "cli/inputs.h"
 #include "policies/policies.h"
+#include "predict/inputs.h"
 #include "search/planner.h"
 
 namespace dovetail::cli {
@@ -59,11 +59,12 @@ struct Errors {
 // Of the predicted step times, as shares of the measured ones.
 Errors errors_of(const std::string& name) {
   const std::string machine = name + std::string(kMachine);
-  Inputs inputs = load_inputs({.workload = json_of(machine).at("notes").at("workload"),
-                               .cluster = kMeasured + machine,
-                               .data_dir = kRoot + "/models",
-                               .world = {}});
-  search::Planner planner(std::move(inputs.program), std::move(inputs.costs));
+  predict::Inputs inputs =
+      predict::load_inputs({.workload = json_of(machine).at("notes").at("workload"),
+                            .cluster = kMeasured + machine,
+                            .data_dir = kRoot + "/models",
+                            .world = {}});
+  search::Planner planner(std::move(inputs.program), std::move(inputs.machine.costs));
   const auto run = json_of(name + ".json");
   Errors errors;
   for (const auto& row : run.at("rows")) {

@@ -1,20 +1,17 @@
 // Exposed communication by its three definitions, on traces that were not measured.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/exposed.h"
+#include "traces/exposed.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/traces/sample.h"
 
-namespace dovetail::cli {
+namespace dovetail::traces {
 namespace {
 
-using traces::SpanKind;
-using traces::SpanPhase;
-using traces::Trace;
-using traces::sample::Builder;
-using traces::sample::us;
+using sample::Builder;
+using sample::us;
 
 // Columns of 10 us. One step of backward, a collective, its wait and the update:
 //   s0 BBBwwO
@@ -97,4 +94,4 @@ TEST(ExposedTest, TheMedianStepSpeaks) {
 }
 
 }  // namespace
-}  // namespace dovetail::cli
+}  // namespace dovetail::traces

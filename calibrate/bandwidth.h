@@ -19,7 +19,7 @@
 #include "exec/selftest/row.h"
 #include "models/cluster.h"
 
-namespace dovetail::cli {
+namespace dovetail::calibrate {
 
 struct GpuSystem {
   std::string gpu;  // as the driver names it: "NVIDIA A100-SXM4-80GB"
@@ -33,8 +33,8 @@ std::vector<models::Cluster> shipped_like(const GpuSystem& system, const std::st
 double bus_bandwidth(Bytes bytes, Duration time, std::int64_t ranks);  // GB/s
 
 // One row per size. Failed where the bandwidth is below half of every shipped one.
-std::vector<exec::selftest::Row> bandwidth_rows(std::span<const calibrate::CollectiveTimes> times,
+std::vector<exec::selftest::Row> bandwidth_rows(std::span<const CollectiveTimes> times,
                                                 const GpuSystem& system,
                                                 std::span<const models::Cluster> shipped);
 
-}  // namespace dovetail::cli
+}  // namespace dovetail::calibrate

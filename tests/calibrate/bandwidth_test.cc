@@ -1,7 +1,7 @@
 // Bus bandwidth, and the shipped system beside which it stands.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/bandwidth.h"
+#include "calibrate/bandwidth.h"
 #include "cli/selftest_cuda.h"
 
 #include <gmock/gmock.h>
@@ -11,10 +11,9 @@
 #include <string>
 #include <vector>
 
-namespace dovetail::cli {
+namespace dovetail::calibrate {
 namespace {
 
-using calibrate::CollectiveTimes;
 using exec::selftest::Verdict;
 using ::testing::HasSubstr;
 
@@ -73,4 +72,4 @@ TEST(SelftestCudaTest, AnExclusiveGpuIsNotShared) {
 }
 
 }  // namespace
-}  // namespace dovetail::cli
+}  // namespace dovetail::calibrate

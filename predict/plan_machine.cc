@@ -1,7 +1,7 @@
-// Finding a plan's machine again.
+// Looks for a plan's machine: a file of costs, a measured profile, or a cluster, which is then priced anew.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/plan_machine.h"
+#include "predict/plan_machine.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -11,20 +11,24 @@
 
 #include "base/error.h"
 #include "base/json_reader.h"
-#include "cli/inputs.h"
 #include "models/cluster.h"
 #include "models/costs_json.h"
 #include "models/workload.h"
-#include "policies/policies.h"
-#include "schedule/sharding.h"
 
-namespace dovetail::cli {
+namespace dovetail::predict {
 namespace {
+
+// How the Program was cut into a pipeline.
+schedule::StageSplit split_of(const schedule::Program& program) {
+  std::int32_t parts = 1;
+  for (const schedule::Op& op : program.ops) parts = std::max(parts, op.stage + 1);
+  return {.stages = program.stages, .chunks = std::max(1, parts / program.stages)};
+}
 
 // The machine of a measured profile, if that is the one that is asked for: --cluster names a profile, or
 // is left out for a plan that was made for the machine of its workload.
-std::optional<PlanMachine> machine_of_profile(const PlanMachineOptions& options,
-                                              const schedule::Plan& plan) {
+std::optional<Machine> machine_of_profile(const PlanMachineOptions& options,
+                                          const schedule::Plan& plan) {
   const schedule::PlanSummary& made = plan.summary;
   const std::string name = options.cluster.empty() ? made.workload : options.cluster;
   if (!is_profile(name, options.data_dir)) return std::nullopt;
@@ -41,17 +45,18 @@ std::optional<PlanMachine> machine_of_profile(const PlanMachineOptions& options,
   if (options.cluster.empty() && workload.own_costs->machine != made.cluster) {
     return std::nullopt;
   }
-  return PlanMachine{*std::move(workload.own_costs), std::move(workload.notes)};
+  return Machine{.costs = *std::move(workload.own_costs), .notes = std::move(workload.notes)};
 }
 
 // Costs that `predict --costs` wrote, perhaps edited since.
-std::optional<PlanMachine> machine_of_costs(const std::string& path) {
+std::optional<Machine> machine_of_costs(const std::string& path) {
   std::error_code unreadable;
   if (!std::filesystem::is_regular_file(path, unreadable)) return std::nullopt;
   const JsonFile file(path);
   JsonObject root = file.root();
   if (!root.has("schema") || root.string("schema") != models::kCostsSchema) return std::nullopt;
-  return PlanMachine{models::costs_from_json(file.root()), {"costs as they stand in " + path}};
+  return Machine{.costs = models::costs_from_json(file.root()),
+                 .notes = {"costs as they stand in " + path}};
 }
 
 }  // namespace
@@ -69,10 +74,7 @@ PlanAndMachine plan_on_workload(const PlanMachineOptions& options, const std::st
   wanted.cluster = options.cluster;
   wanted.data_dir = options.data_dir;
   wanted.force = force;
-  if (made.schedule.policy.starts_with("pipeline")) {
-    const schedule::PolicySpec policy = schedule::parse_policy(made.schedule.policy);
-    wanted.split = {.stages = policy.stages, .chunks = policy.chunks};
-  }
+  wanted.split = split_of(made.program);
   if (!is_profile(workload, options.data_dir)) {
     wanted.world = made.program.world_size;
     if (wanted.cluster.empty()) {
@@ -88,38 +90,34 @@ PlanAndMachine plan_on_workload(const PlanMachineOptions& options, const std::st
     throw InputError(std::string(error.what()) + "; held against the gradients of " + workload +
                      ", which must be the plan's model");
   }
-  plan.summary.workload = workload;
-  plan.summary.cluster = inputs.cluster;
-  plan.summary.predicted.reset();
-  inputs.notes.push_back("the schedule is the plan's, durations are those of " + workload);
-  return {std::move(plan), {std::move(inputs.costs), std::move(inputs.notes)}};
+  plan.summary = std::move(inputs.summary);
+  inputs.machine.notes.push_back("the schedule is the plan's, durations are those of " + workload);
+  return {.plan = std::move(plan), .machine = std::move(inputs.machine)};
 }
 
-PlanMachine machine_of(const PlanMachineOptions& options, const schedule::Plan& plan) {
+Machine machine_of(const PlanMachineOptions& options, const schedule::Plan& plan) {
   std::error_code unreadable;
   const std::string& file = plan.summary.cluster_file;
   if (options.cluster.empty() && std::filesystem::is_regular_file(file, unreadable)) {
     PlanMachineOptions there = options;
     there.cluster = file;
-    PlanMachine machine = machine_of(there, plan);
+    Machine machine = machine_of(there, plan);
     if (machine.costs.machine == plan.summary.cluster) return machine;
     throw InputError(options.command + ": the plan was made for " + plan.summary.cluster +
                      ", but " + file + " is " + machine.costs.machine +
                      " now: name the machine with --cluster");
   }
-  if (std::optional<PlanMachine> read = machine_of_costs(options.cluster)) return *std::move(read);
-  if (std::optional<PlanMachine> own = machine_of_profile(options, plan)) return *std::move(own);
+  if (std::optional<Machine> read = machine_of_costs(options.cluster)) return *std::move(read);
+  if (std::optional<Machine> own = machine_of_profile(options, plan)) return *std::move(own);
   const std::string name = options.cluster.empty() ? plan.summary.cluster : options.cluster;
   const std::vector<std::string> shipped = models::cluster_names(options.data_dir + "/clusters");
   if (options.cluster.empty() && std::ranges::count(shipped, name) == 0) {
     throw InputError(options.command + ": the machine of the plan, \"" + name +
                      "\", is no shipped one: name its file with --cluster");
   }
-  const models::Cluster cluster = load_cluster(name, options.data_dir);
-  const auto used = is_sharded(plan.schedule) ? sharding_collectives()
-                                              : std::vector{schedule::Collective::AllReduce};
-  return {models::costs_for(cluster, plan.program),
-          models::assumptions(cluster, plan.program, used)};
+  models::Cluster cluster = load_cluster(name, options.data_dir);
+  models::Costs costs = models::costs_for(cluster, plan.program);
+  return {.costs = std::move(costs), .cluster = std::move(cluster)};
 }
 
-}  // namespace dovetail::cli
+}  // namespace dovetail::predict

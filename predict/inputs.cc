@@ -1,22 +1,23 @@
-// Bringing a workload and a cluster together.
+// Reads a workload and a machine, refuses what cannot go together, and says what is assumed of both.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/inputs.h"
+#include "predict/inputs.h"
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <variant>
 
 #include "base/error.h"
 #include "base/json_reader.h"
-#include "cli/outputs.h"
 #include "imports/guess.h"
 #include "models/stand_in.h"
 #include "models/workload.h"
+#include "schedule/sharding.h"
 
-namespace dovetail::cli {
+namespace dovetail::predict {
 
 bool is_all_timed(const schedule::Program& program) {
   return std::ranges::all_of(program.ops, [](const schedule::Op& op) {
@@ -65,6 +66,16 @@ void require_valid(const models::Workload& workload, const std::string& name,
                    "; capture again on a quieter machine, or take it with --force");
 }
 
+// What must be known of the workload wherever it runs.
+schedule::PlanSummary summary_of(const InputOptions& options, const models::Workload& workload) {
+  schedule::PlanSummary summary{.workload = options.workload, .cluster = {}};
+  summary.notes = workload.notes;
+  if (workload.own_costs) summary.measured_on = workload.own_costs->machine;
+  const std::vector<std::string> shipped = models::cluster_names(options.data_dir + "/clusters");
+  if (std::ranges::count(shipped, options.cluster) == 0) summary.cluster_file = options.cluster;
+  return summary;
+}
+
 // A workload on the machine of another profile, or of its own.
 Inputs on_machine_of_profile(const InputOptions& options) {
   models::Workload profile = workload_of(options.cluster, {}, options.data_dir);
@@ -83,9 +94,11 @@ Inputs on_machine_of_profile(const InputOptions& options) {
     refuse("it has tables for " + std::to_string(ranks) + " ranks, " + options.workload +
            " reduces over " + std::to_string(reduction_ranks(workload.program)));
   }
-  std::string name = profile.own_costs->machine;
-  return {std::move(workload.program), *std::move(profile.own_costs), std::move(name),
-          std::move(profile.notes)};
+  schedule::PlanSummary summary = summary_of(options, workload);
+  summary.cluster = profile.own_costs->machine;
+  return {.program = std::move(workload.program),
+          .machine = {.costs = *std::move(profile.own_costs), .notes = std::move(profile.notes)},
+          .summary = std::move(summary)};
 }
 
 Inputs from_own_machine(const InputOptions& options) {
@@ -98,19 +111,30 @@ Inputs from_own_machine(const InputOptions& options) {
     throw InputError("workload \"" + options.workload +
                      "\" has no collective times of its own: name a machine with --cluster");
   }
-  const std::string machine = workload.own_costs->machine;
-  return {std::move(workload.program), *std::move(workload.own_costs), machine,
-          std::move(workload.notes)};
+  schedule::PlanSummary summary = summary_of(options, workload);
+  summary.cluster = workload.own_costs->machine;
+  return {.program = std::move(workload.program),
+          .machine = {.costs = *std::move(workload.own_costs)},
+          .summary = std::move(summary)};
 }
 
 }  // namespace
+
+std::string given_or_shipped(const std::string& name, const std::string& folder) {
+  if (name.find('/') != std::string::npos || name.ends_with(".json")) return name;
+  std::string shipped = folder + "/" + name + ".json";
+  std::error_code unreadable;
+  if (std::filesystem::exists(shipped, unreadable)) return shipped;
+  return std::filesystem::is_regular_file(name, unreadable) ? name : "";
+}
 
 bool is_profile(const std::string& name, const std::string& data_dir) {
   std::error_code unreadable;
   std::string path = name;
   if (!std::filesystem::is_regular_file(path, unreadable)) {
-    if (!cluster_file(name, data_dir).path.empty()) return false;  // a shipped cluster comes first
-    path = workload_file(name, data_dir).path;
+    if (!given_or_shipped(name, data_dir + "/clusters").empty())
+      return false;  // a shipped cluster comes first
+    path = given_or_shipped(name, data_dir + "/workloads");
   }
   if (path.empty() || !std::filesystem::is_regular_file(path, unreadable)) return false;
   try {
@@ -171,54 +195,95 @@ Inputs load_inputs(const InputOptions& options) {
   require_one_world(options.workload, options.world);
   if (options.cluster.empty()) return from_own_machine(options);
   if (is_profile(options.cluster, options.data_dir)) return on_machine_of_profile(options);
-  const models::Cluster cluster = load_cluster(options.cluster, options.data_dir);
+  models::Cluster cluster = load_cluster(options.cluster, options.data_dir);
   const std::int64_t world =
       options.world ? replicas_of(*options.world, options.split) : cluster.ranks;
   models::Workload workload = workload_of(options.workload, world, options.data_dir);
   require_valid(workload, options.workload, options);
-  std::vector<std::string> notes;
+  schedule::PlanSummary summary = summary_of(options, workload);
   if (cluster.unit_kernel) {
     models::StandIn executable = models::stand_in(workload.program, cluster);
     workload.program = std::move(executable.program);
+    summary.measured_on.clear();
+    summary.notes.clear();
     if (executable.replaced > 0) {
-      notes.push_back(std::to_string(executable.replaced) +
-                      " measured ops stand in as repetitions of this machine's unit kernel");
-    }
-  } else {
-    notes = workload.notes;
-    if (workload.own_costs) {
-      notes.push_back("compute was measured on the machine of " + options.workload +
-                      ", collectives are those of " + cluster.name + ": two machines");
+      summary.notes.push_back(
+          std::to_string(executable.replaced) +
+          " measured ops stand in as repetitions of this machine's unit kernel");
     }
   }
   if (options.split.stages > 1) {
-    notes.push_back(split_stages(workload.program, options.workload, options.split));
+    summary.notes.push_back(split_stages(workload.program, options.workload, options.split));
   }
+  summary.cluster = cluster.name;
   models::Costs costs = models::costs_for(cluster, workload.program);
-  for (std::string& note : models::assumptions(cluster, workload.program)) {
-    notes.push_back(std::move(note));
-  }
-  const auto link = cluster.notes.find("link");
-  if (link != cluster.notes.end()) notes.push_back("link: " + link->second);
-  const auto measured_for = cluster.notes.find("measured for");
-  if (measured_for != cluster.notes.end()) {
-    notes.push_back(
-        "passes that only plans of other policies hold were not measured; calibrated for " +
-        measured_for->second);
-  }
-  std::vector<std::string> sharding_notes;
-  for (const schedule::Collective kind : sharding_collectives()) {
-    const std::int64_t ranks = reduction_ranks(workload.program);
-    if (ranks == 1) continue;
-    std::string note = models::collective_assumption(cluster, {kind, ranks});
-    if (!note.empty()) sharding_notes.push_back(std::move(note));
-  }
-  return {std::move(workload.program),
-          std::move(costs),
-          cluster.name,
-          std::move(notes),
-          std::move(sharding_notes),
-          link != cluster.notes.end() ? link->second : ""};
+  Machine machine = {.costs = std::move(costs), .cluster = std::move(cluster)};
+  summary.link = machine.link();
+  return {.program = std::move(workload.program),
+          .machine = std::move(machine),
+          .summary = std::move(summary)};
 }
 
-}  // namespace dovetail::cli
+namespace {
+
+std::string note_of(const models::Cluster& cluster, const std::string& key) {
+  const auto note = cluster.notes.find(key);
+  return note == cluster.notes.end() ? "" : note->second;
+}
+
+// What the model assumes of a schedule with several communication streams; "" of one.
+std::string stream_note(const schedule::Schedule& schedule) {
+  std::set<std::int32_t> streams;
+  const auto count = [&](const schedule::Placement& placement) {
+    const auto* comm = std::get_if<schedule::CommStream>(&placement.stream);
+    if (comm != nullptr) streams.insert(comm->index);
+  };
+  for (const schedule::Bucket& bucket : schedule.buckets) count(bucket);
+  for (const schedule::OpPlacement& placement : schedule.collectives) count(placement);
+  if (streams.size() < 2) return "";
+  return std::to_string(streams.size()) +
+         " communication streams share the link: latencies pass side by side, bytes do not";
+}
+
+}  // namespace
+
+std::string Machine::link() const { return cluster ? note_of(*cluster, "link") : ""; }
+
+std::vector<std::string> notes_on(const Machine& machine, const schedule::Program& program,
+                                  const schedule::PlanSummary& summary,
+                                  const std::vector<schedule::Collective>& used) {
+  std::vector<std::string> notes = summary.notes;
+  const auto add = [&notes](std::string note) {
+    const bool known = note.empty() || std::ranges::count(notes, note) > 0;
+    if (!known) notes.push_back(std::move(note));
+  };
+  const std::string& name = machine.costs.machine;
+  const bool stands_in = machine.cluster && machine.cluster->unit_kernel;
+  if (!summary.measured_on.empty() && summary.measured_on != name && !stands_in) {
+    add("compute was measured on the machine of " + summary.workload +
+        ", collectives are those of " + name + ": two machines");
+  }
+  for (const std::string& note : machine.notes) add(note);
+  if (!machine.cluster) return notes;
+  for (std::string& note : models::assumptions(*machine.cluster, program, used)) {
+    add(std::move(note));
+  }
+  if (!machine.link().empty()) add("link: " + machine.link());
+  if (const std::string policies = note_of(*machine.cluster, "measured for"); !policies.empty()) {
+    add("passes that only plans of other policies hold were not measured; calibrated for " +
+        policies);
+  }
+  return notes;
+}
+
+std::vector<std::string> notes_on(const Machine& machine, const schedule::Program& program,
+                                  const schedule::PlanSummary& summary,
+                                  const schedule::Schedule& schedule) {
+  std::vector<std::string> notes = notes_on(
+      machine, program, summary,
+      is_sharded(schedule) ? sharding_collectives() : std::vector{schedule::Collective::AllReduce});
+  if (std::string note = stream_note(schedule); !note.empty()) notes.push_back(std::move(note));
+  return notes;
+}
+
+}  // namespace dovetail::predict

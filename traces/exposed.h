@@ -11,7 +11,7 @@
 #include "base/units.h"
 #include "traces/trace.h"
 
-namespace dovetail::cli {
+namespace dovetail::traces {
 
 struct Exposed {
   Duration alone{};  // the step without communication, median
@@ -21,6 +21,6 @@ struct Exposed {
 };
 
 // Stalls and uncovered are of the median step. REQUIRES: each step of both has a span.
-Exposed exposed_of(const traces::Trace& with, const traces::Trace& without);
+Exposed exposed_of(const Trace& with, const Trace& without);
 
-}  // namespace dovetail::cli
+}  // namespace dovetail::traces

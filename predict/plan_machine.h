@@ -5,22 +5,17 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "models/costs.h"
+#include "base/units.h"
+#include "predict/inputs.h"
 #include "schedule/plan_json.h"
 
-namespace dovetail::cli {
+namespace dovetail::predict {
 
 struct PlanMachineOptions {
   std::string command;   // for messages: "predict"
   std::string cluster;   // empty: the plan's own, if it is shipped or its workload's
   std::string data_dir;  // holds workloads/ and clusters/
-};
-
-struct PlanMachine {
-  models::Costs costs;
-  std::vector<std::string> notes;  // what is assumed, one line each
 };
 
 // The lower bound that the plan states, if it is predicted on the machine that it was made for: `cluster` is
@@ -29,7 +24,7 @@ std::optional<Duration> bound_on(const schedule::Plan& plan, const std::string& 
 
 struct PlanAndMachine {
   schedule::Plan plan;
-  PlanMachine machine;
+  Machine machine;
 };
 
 // The plan of a file with the durations of another workload, the same model measured anew, on
@@ -39,7 +34,8 @@ struct PlanAndMachine {
 PlanAndMachine plan_on_workload(const PlanMachineOptions& options, const std::string& path,
                                 const std::string& workload, bool force);
 
-// Throws InputError where the plan's machine is a file that nobody named.
-PlanMachine machine_of(const PlanMachineOptions& options, const schedule::Plan& plan);
+// The machine that `options` name, else the plan's own. Throws InputError where that is a file that nobody
+// named.
+Machine machine_of(const PlanMachineOptions& options, const schedule::Plan& plan);
 
-}  // namespace dovetail::cli
+}  // namespace dovetail::predict

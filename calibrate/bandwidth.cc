@@ -1,15 +1,15 @@
-// Finding the system's like, and dividing.
+// Finds the shipped clusters that are like this system, and divides bytes by times.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/bandwidth.h"
+#include "calibrate/bandwidth.h"
 
 #include <algorithm>
 #include <cctype>
 #include <string_view>
 
-#include "cli/text.h"
+#include "base/decimal.h"
 
-namespace dovetail::cli {
+namespace dovetail::calibrate {
 namespace {
 
 using exec::selftest::Row;
@@ -58,10 +58,10 @@ double bus_bandwidth(Bytes bytes, Duration time, std::int64_t ranks) {
   return 2 * (n - 1) / n * static_cast<double>(bytes.count()) / ns;
 }
 
-std::vector<Row> bandwidth_rows(std::span<const calibrate::CollectiveTimes> times,
-                                const GpuSystem& system, std::span<const models::Cluster> shipped) {
+std::vector<Row> bandwidth_rows(std::span<const CollectiveTimes> times, const GpuSystem& system,
+                                std::span<const models::Cluster> shipped) {
   std::vector<Row> rows;
-  for (const calibrate::CollectiveTimes& size : times) {
+  for (const CollectiveTimes& size : times) {
     if (system.gpu == "EMULATED") {  // its times mean nothing, but its values were checked
       rows.push_back({.part = "cuda",
                       .name = "all-reduce " + to_string(size.bytes) + ", " +
@@ -92,4 +92,4 @@ std::vector<Row> bandwidth_rows(std::span<const calibrate::CollectiveTimes> time
   return rows;
 }
 
-}  // namespace dovetail::cli
+}  // namespace dovetail::calibrate

@@ -1,0 +1,97 @@
+// What is to be predicted: a workload, and the machine that it runs on.
+//
+//   Inputs inputs = load_inputs({.workload = "resnet50", .cluster = "a100x8", .data_dir = "models"});
+//   inputs.program, inputs.machine.costs      for a planner or a simulation
+//   notes_on(inputs.machine, inputs.program, inputs.summary, schedule)
+//
+// A prediction rests on assumptions: tables that were derived, compute that was measured on another machine,
+// a calibration over another link. notes_on() lists them, one line each, for a workload that was just read and
+// for a plan file alike: what must be known of the workload travels in the plan's summary.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lower/pipeline/assign.h"
+#include "models/cluster.h"
+#include "models/costs.h"
+#include "schedule/plan_json.h"
+#include "schedule/program.h"
+#include "schedule/schedule.h"
+
+namespace dovetail::predict {
+
+struct InputOptions {
+  std::string workload;
+  std::string cluster;   // empty: the machine that the workload's own profile was taken on
+  std::string data_dir;  // holds workloads/ and clusters/
+  std::optional<std::int64_t> world;
+  bool force = false;               // take a capture that is not valid
+  schedule::StageSplit split = {};  // more than one stage: the model becomes a pipeline
+};
+
+// What everything costs, and what must be known of where that comes from.
+struct Machine {
+  models::Costs costs;  // its name is Costs::machine
+  // Absent: the machine of a measured profile, or costs that were edited by hand.
+  std::optional<models::Cluster> cluster = std::nullopt;
+  std::vector<std::string> notes = {};  // of a machine that is no cluster, one line each
+
+  [[nodiscard]] std::string link()
+      const;  // what a calibrated machine's collectives were measured over
+};
+
+struct Inputs {
+  schedule::Program program;
+  Machine machine;
+  schedule::PlanSummary summary;  // of a plan that is made of them, without what is predicted
+};
+
+// With a cluster that has a unit kernel (a calibrated CPU), timed work is replaced by stand-ins
+// (models/stand_in.h). A pipeline needs a cluster; each of its S stages has world / S ranks, or,
+// without a world, as many as the cluster. Throws InputError.
+Inputs load_inputs(const InputOptions& options);
+
+// The collectives that sharded updates use in place of the all-reduce.
+const std::vector<schedule::Collective>& sharding_collectives();
+
+// What is assumed on this machine where the Program's gradients travel by these collectives.
+std::vector<std::string> notes_on(const Machine& machine, const schedule::Program& program,
+                                  const schedule::PlanSummary& summary,
+                                  const std::vector<schedule::Collective>& used);
+// The same for a Schedule of it, by the collectives and streams that it uses.
+std::vector<std::string> notes_on(const Machine& machine, const schedule::Program& program,
+                                  const schedule::PlanSummary& summary,
+                                  const schedule::Schedule& schedule);
+
+// Whether `name`, as --cluster takes it, is a measured profile: a file of one, or a shipped one. Its
+// machine is then meant, which has the times of collectives and copies, but of no kernels.
+bool is_profile(const std::string& name, const std::string& data_dir);
+
+// Whether all work of the program is timed: a profile's machine has times for nothing else.
+bool is_all_timed(const schedule::Program& program);
+
+// A shipped name or a file, as --cluster takes it. Throws InputError; for a file that is something else
+// which `import` reads, with the command that makes a cluster file of it.
+models::Cluster load_cluster(const std::string& name, const std::string& data_dir);
+
+// The file that `name` means in this folder of shipped ones: as given, or shipped by that name; "" for a
+// name that is neither (a model of the zoo).
+std::string given_or_shipped(const std::string& name, const std::string& folder);
+
+// How many ranks hold a copy of each stage. Throws InputError where stages would differ in that.
+std::int64_t replicas_of(std::int64_t world, schedule::StageSplit split);
+
+// Throws InputError where the workload's option world= and --world are both given.
+void require_one_world(const std::string& workload, std::optional<std::int64_t> world);
+
+// Makes a pipeline of the workload's model, which holds the replicas of one stage; one stage: leaves
+// it alone. What it did, in a line. Throws InputError with the reason of a refusal.
+std::string split_stages(schedule::Program& program, const std::string& workload,
+                         schedule::StageSplit split);
+
+}  // namespace dovetail::predict
