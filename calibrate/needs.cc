@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include "base/error.h"
+#include "calibrate/passes.h"
 #include "frameworks/framework.h"
 #include "lower/lower.h"
 #include "policies/policies.h"
@@ -72,14 +74,22 @@ std::string in_one_line(std::span<const std::string> policies) {
   return line;
 }
 
-std::vector<ScheduledProgram> variants_for(const CalibrationNeeds& needs,
-                                           std::vector<ScheduledProgram> variants) {
-  std::erase_if(variants, [&needs](const ScheduledProgram& variant) {
+Wanted wanted_for(const Program& program, std::span<const std::string> policies) {
+  // A step whose own ops communicate cannot be run without what they bring.
+  const bool communicates = std::ranges::any_of(program.ops, [](const schedule::Op& op) {
+    return std::holds_alternative<schedule::CollectiveWork>(op.work);
+  });
+  Wanted wanted;
+  if (!communicates) wanted.variants = pass_variants(program);
+  if (policies.empty()) return wanted;
+  const CalibrationNeeds needs = needs_of(program, policies);
+  wanted.further_collectives = needs.further_collectives;
+  std::erase_if(wanted.variants, [&needs](const ScheduledProgram& variant) {
     const std::set<models::PassKind> held = passes_in(variant.program);
     return std::ranges::none_of(
         held, [&needs](models::PassKind kind) { return needs.passes.contains(kind); });
   });
-  return variants;
+  return wanted;
 }
 
 }  // namespace dovetail::calibrate

@@ -31,8 +31,12 @@ void require_policies(std::span<const std::string> policies);
 // "exact; per-tensor", for a cluster file's notes.
 std::string in_one_line(std::span<const std::string> policies);
 
-// The variants (passes.h) that hold one of these passes.
-std::vector<schedule::ScheduledProgram> variants_for(
-    const CalibrationNeeds& needs, std::vector<schedule::ScheduledProgram> variants);
+// What to measure beside the step without communication.
+struct Wanted {
+  std::vector<schedule::ScheduledProgram> variants;  // plans that hold the passes
+  bool further_collectives = true;
+};
+// For plans of these policies, or of all where none is named.
+Wanted wanted_for(const schedule::Program& program, std::span<const std::string> policies);
 
 }  // namespace dovetail::calibrate

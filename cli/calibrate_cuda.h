@@ -13,11 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/device/calibrate.h"
 #include "cli/cuda_job.h"
 #include "cli/job.h"
-#include "models/cluster.h"
-#include "schedule/program.h"
 
 namespace dovetail::cli {
 
@@ -41,10 +38,5 @@ void refuse_cuda_only(const CalibrateCudaOptions& options);
 
 // Throws DeviceError where module, driver or device are missing.
 void calibrate_cuda(const CalibrateCudaOptions& options, std::ostream& out);
-
-// The cluster file of a calibration, without what only the machine knows (origin, date, notes on
-// it).
-models::Cluster cluster_of(const CalibrateCudaOptions& options, const schedule::Program& program,
-                           const calibrate::GpuCalibration& measured);
 
 }  // namespace dovetail::cli

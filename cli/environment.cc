@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -22,6 +24,14 @@ bool holds_data(const std::filesystem::path& folder) {
   std::error_code unreadable;
   return std::filesystem::is_directory(folder / "clusters", unreadable) &&
          std::filesystem::is_directory(folder / "workloads", unreadable);
+}
+
+std::string now_as(const char* format) {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  std::array<char, 32> text{};
+  return {text.data(), std::strftime(text.data(), text.size(), format, &utc)};
 }
 
 }  // namespace
@@ -72,5 +82,8 @@ std::int64_t timeline_columns() {
   const auto width = static_cast<std::int64_t>(text_width());
   return ::isatty(STDOUT_FILENO) == 1 ? width - kNames : width;
 }
+
+std::string date_of_today() { return now_as("%Y-%m-%d"); }
+std::string time_of_now() { return now_as("%Y-%m-%dT%H:%M:%SZ"); }
 
 }  // namespace dovetail::cli

@@ -16,6 +16,10 @@ namespace dovetail::cli {
 
 std::string data_dir();
 
+// "2026-11-25", and "2026-11-25T17:05:03Z".
+std::string date_of_today();
+std::string time_of_now();
+
 // Throws InputError where DOVETAIL_DATA names no folder with workloads and clusters.
 void check_environment();
 

@@ -21,9 +21,11 @@
 #include "cli/explore_page.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
+#include "cli/step_words.h"
 #include "cli/sweep_options.h"
 #include "cli/text.h"
 #include "frameworks/framework.h"
+#include "predict/prediction.h"
 #include "report/report.h"
 #include "schedule/plan_json.h"
 #include "search/planner.h"
@@ -91,6 +93,7 @@ bool shards(const Sweep& sweep) {
 struct About {
   schedule::PlanSummary summary;
   std::vector<std::string> notes;
+  std::string host_bound;  // of the best row, in a sentence; "" where it is not
 };
 
 Bytes gradient_bytes(const schedule::Program& program) {
@@ -107,7 +110,7 @@ std::string sweep_json(const Sweep& sweep, const About& about, const InputOption
   for (const SweepRow& row : sweep.rows) rows.push_back(row_json(row));
   ordered_json bound_us = nullptr;
   if (sweep.lower_bound) bound_us = to_us(*sweep.lower_bound);
-  std::vector<std::string> notes = about.notes;
+  std::vector<std::string> notes = with_host_bound(about.host_bound, about.notes);
   if (!sweep.bound_problem.empty()) notes.push_back(sweep.bound_problem);
   if (sweep.interrupted) notes.emplace_back(kCutShort);
   const ordered_json result = {
@@ -213,6 +216,7 @@ void print_table(std::ostream& out, const Sweep& sweep, const About& about,
       << counted(program.world_size, "rank") << ", "
       << counted(program.reductions.size(), "gradient") << ", " << gradient_bytes(program)
       << "; predicted (simulated), dovetail " << DOVETAIL_VERSION << '\n';
+  print_host_bound(out, about.host_bound);
   print_notes(out, about.notes);
   for (const std::string& policy : sweep.left_out) out << "  left out: " << policy << '\n';
   print_rows(out, sweep);
@@ -288,8 +292,13 @@ Explored explore_one(const ExploreOptions& options, const std::string& workload,
     const auto& halves = predict::sharding_collectives();
     used.insert(used.end(), halves.begin(), halves.end());
   }
-  About about = {.summary = std::move(inputs.summary), .notes = {}};
+  About about = {.summary = std::move(inputs.summary), .notes = {}, .host_bound = {}};
   about.notes = predict::notes_on(inputs.machine, planner.program(), about.summary, used);
+  const search::Candidate& best = sweep.rows[sweep.best].candidate;
+  if (predict::waits_for_host(best.summary)) {
+    about.host_bound = predict::host_bound(planner.verified(best.schedule), planner.costs(),
+                                           {.summary = best.summary});
+  }
   return {std::move(given), std::move(about), std::move(planner), std::move(sweep)};
 }
 
@@ -338,7 +347,7 @@ void print_several(std::ostream& out, const std::vector<Explored>& all) {
   out << "dovetail " << DOVETAIL_VERSION << "; best of each, predicted (simulated)\n";
   std::vector<std::string> told;
   for (const Explored& one : all) {
-    for (const std::string& note : one.about.notes) {
+    for (const std::string& note : with_host_bound(one.about.host_bound, one.about.notes)) {
       const std::string line =
           one.given.workload + " on " + one.about.summary.cluster + ": " + note;
       if (std::ranges::find(told, line) == told.end()) told.push_back(line);
@@ -365,7 +374,7 @@ report::Report page_of(const ExploreOptions& options, const PageOptions& page, E
   const SweepRow& best = one.sweep.rows[one.sweep.best];
   return report_of({.page = page,
                     .summary = one.about.summary,
-                    .notes = one.about.notes,
+                    .notes = with_host_bound(one.about.host_bound, one.about.notes),
                     .planner = one.planner,
                     .best = best.candidate,
                     .lower_bound = one.sweep.best_bounded == one.sweep.best ? one.sweep.lower_bound

@@ -17,8 +17,8 @@ namespace dovetail::cli {
 
 struct SweepOnPage {
   const PageOptions& page;
-  const schedule::PlanSummary& summary;   // of the best, without what is predicted
-  const std::vector<std::string>& notes;  // what the sweep assumes
+  const schedule::PlanSummary& summary;  // of the best, without what is predicted
+  std::vector<std::string> notes;        // what the sweep assumes
   search::Planner& planner;
   const search::Candidate& best;
   std::optional<Duration> lower_bound;  // where it holds for the best

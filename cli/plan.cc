@@ -32,6 +32,7 @@ struct Written {
   const search::Candidate& candidate;
   const schedule::Prediction& predicted;
   const std::optional<sim::StepInterval>& figures;
+  const std::string& host_bound;
   const std::vector<std::string>& notes;
 };
 
@@ -42,6 +43,7 @@ void print_plan(std::ostream& out, const Written& plan) {
   if (plan.predicted.lower_bound)
     out << ", lower bound " << milliseconds(*plan.predicted.lower_bound);
   out << '\n';
+  print_host_bound(out, plan.host_bound);
   print_figures(out, plan.figures);
   print_notes(out, plan.notes);
   for (const std::string& line : plan.candidate.report) out << "  " << line << '\n';
@@ -84,6 +86,8 @@ void plan(const PlanOptions& options, std::ostream& out) {
     if (!bound.time) notes.push_back(bound.problem);
   }
   result.summary.predicted = predicted;
+  const std::string bound = predict::host_bound(program, planner.costs(), planned.steady);
+  const std::vector<std::string> all_notes = with_host_bound(bound, notes);
   const std::string text = with_tool(schedule::plan_to_json(result));
   std::vector<NewFile> files;
   if (!file.empty()) files.push_back({file, text});
@@ -92,13 +96,13 @@ void plan(const PlanOptions& options, std::ostream& out) {
                                                       .costs = planner.costs(),
                                                       .steady = planned.steady,
                                                       .workload = result.summary.workload,
-                                                      .notes = notes},
+                                                      .notes = all_notes},
                                                      predict::kTraceSteps);
     files.push_back({options.trace, with_tool(traces::to_json(traced.trace))});
   }
   if (options.page.wanted()) {
     files.push_back(
-        page_file(options.page, report_of_plan(options.page, notes,
+        page_file(options.page, report_of_plan(options.page, all_notes,
                                                {.plan = result,
                                                 .lowered = program,
                                                 .costs = planner.costs(),
@@ -116,6 +120,7 @@ void plan(const PlanOptions& options, std::ostream& out) {
                    .candidate = candidate,
                    .predicted = predicted,
                    .figures = figures,
+                   .host_bound = bound,
                    .notes = notes});
 }
 

@@ -136,7 +136,7 @@ ordered_json row_json(const Predicted& one) {
           {"interval", std::move(interval)},
           {"collectives", collectives_json(report)},
           {"critical_path", path_json(one)},
-          {"notes", one.found.notes}};
+          {"notes", with_host_bound(one.found.host_bound, one.found.notes)}};
 }
 
 std::string predictions_json(const std::vector<Predicted>& all) {
@@ -171,13 +171,14 @@ void write_outputs(const PredictOptions& options, const std::vector<Predicted>& 
     const Predicted& one = all.front();
     const std::string cluster = options.clusters.empty() ? "" : options.clusters.front();
     files.push_back(page_file(
-        options.page, report_of_plan(options.page, one.found.notes,
-                                     {.plan = one.plan(),
-                                      .lowered = one.found.program,
-                                      .costs = one.costs(),
-                                      .steady = one.found.steady,
-                                      .file = one.path,
-                                      .lower_bound = predict::bound_on(one.plan(), cluster)})));
+        options.page,
+        report_of_plan(options.page, with_host_bound(one.found.host_bound, one.found.notes),
+                       {.plan = one.plan(),
+                        .lowered = one.found.program,
+                        .costs = one.costs(),
+                        .steady = one.found.steady,
+                        .file = one.path,
+                        .lower_bound = predict::bound_on(one.plan(), cluster)})));
   }
   write_files(files);
 }
@@ -186,6 +187,7 @@ void print_one(std::ostream& out, const PredictOptions& options, const Predicted
   out << "dovetail " << DOVETAIL_VERSION << "; plan " << one.path << " ("
       << one.plan().schedule.policy << ") on " << one.costs().machine
       << "; predicted (simulated)\n";
+  print_host_bound(out, one.found.host_bound);
   print_notes(out, one.found.notes);
   traces::print(out, one.report);
   print_figures(out, one.interval);
@@ -203,7 +205,7 @@ void print_several(std::ostream& out, const std::vector<Predicted>& all) {
       << " (simulated)\n";
   std::vector<std::string> told;
   for (const Predicted& one : all) {
-    for (const std::string& note : one.found.notes) {
+    for (const std::string& note : with_host_bound(one.found.host_bound, one.found.notes)) {
       const std::string line = one.costs().machine + ": " + note;
       if (std::ranges::find(told, line) == told.end()) told.push_back(line);
     }

@@ -13,6 +13,7 @@
 #include "cli/outputs.h"
 #include "cli/plan_page.h"
 #include "cli/result_pages.h"
+#include "cli/step_words.h"
 #include "predict/plan_machine.h"
 #include "predict/prediction.h"
 #include "schedule/plan_json.h"
@@ -73,7 +74,7 @@ void add_plans(report::Report& report, const ReportOptions& options, const Files
       report.facts = {{"workload", plan.summary.workload}, {"machine", costs.machine}};
       add_facts(report, plan.program);
     }
-    add_notes(report, found.notes);
+    add_notes(report, with_host_bound(found.host_bound, found.notes));
     add_plan(report, {.plan = plan,
                       .lowered = found.program,
                       .costs = costs,

@@ -1,4 +1,4 @@
-// Executing plans on all ranks and reporting on rank 0.
+// Executes plans on all ranks of a job, with whatever is measured beside them, and reports on rank 0.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run.h"
@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -18,12 +17,13 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "cli/belief.h"
+#include "cli/environment.h"
 #include "cli/flags.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
 #include "cli/result_pages.h"
 #include "cli/run_lanes.h"
+#include "cli/run_machine.h"
 #include "cli/run_report.h"
 #include "cli/run_watch.h"
 #include "cli/text.h"
@@ -35,6 +35,7 @@
 #include "exec/measure.h"
 #include "lower/lower.h"
 #include "schedule/plan_json.h"
+#include "testbed/confidence.h"
 #include "testbed/reference_load.h"
 #include "testbed/step_figures.h"
 #include "traces/metrics.h"
@@ -83,15 +84,6 @@ schedule::ScheduledProgram alone(const Loaded& plan) {
   return exec::without_communication(plan.program);
 }
 
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[32] = {};
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
-}
-
 // Where a rank runs.
 struct RankSeat {
   exec::launch::Session& session;
@@ -120,77 +112,10 @@ std::int32_t warmup_of(const RunCommandOptions& options, const std::optional<Cud
 struct Work {
   const RunCommandOptions& options;
   const std::vector<Loaded>& loaded;
-  const testbed::InterleavedProbes& between;  // nothing, or
-  const std::optional<Machine>& machine;      // with --calibrate-between
+  const testbed::InterleavedProbes& probes;  // nothing, or
+  const std::optional<RunMachine>& machine;  // with --calibrate-between
   const std::optional<CudaJob>& cuda;
 };
-
-// The timings of round number `round`, of a lane with `steps` of them per round.
-std::vector<exec::Timing> timings_of_round(const std::vector<exec::Timing>& timings,
-                                           std::size_t round, std::int32_t steps) {
-  const auto first = static_cast<std::int32_t>(round) * steps;
-  std::vector<exec::Timing> of_round;
-  for (const exec::Timing& timing : timings) {
-    if (timing.step >= first && timing.step < first + steps) of_round.push_back(timing);
-  }
-  return of_round;
-}
-
-// What the programs between the rounds tell of one round, beside the ops; the same on every rank.
-// `timings_of`: of that round, by number of the program.
-template <class TimingsOf>
-testbed::RemeasuredCosts remeasured_in(const exec::Exchange& exchange, const Work& work,
-                                       const TimingsOf& timings_of, testbed::Watched watched) {
-  testbed::RemeasuredCosts costs;
-  std::size_t number = work.between.ops.size();
-  for (const schedule::ScheduledProgram& collectives : work.between.collectives) {
-    const std::vector<exec::Timing> timings = timings_of(number++);
-    watched.timings = timings;
-    testbed::add_collectives(exchange, collectives, watched, costs);
-  }
-  if (work.between.copies) {
-    const std::vector<exec::Timing> timings = timings_of(number);
-    watched.timings = timings;
-    testbed::add_copies(exchange, *work.between.copies, watched, costs);
-  }
-  return costs;
-}
-
-// What each round tells about costs; the same on every rank. `turns`: of each round.
-std::vector<testbed::RoundCosts> round_costs(const exec::Exchange& exchange, const Work& work,
-                                             std::span<const exec::Turn> turns,
-                                             const exec::Measured& measured,
-                                             const testbed::ReferenceLoad& reference_load) {
-  const std::size_t first_lane = measured.own.size() - work.between.programs().size();
-  std::vector<testbed::RoundCosts> rounds;
-  for (std::size_t round = 0; round < measured.rounds.size(); ++round) {
-    const exec::RoundTime& time = measured.rounds[round];
-    const traces::CoreRecord record = reference_load.record(time.begin_ns, time.end_ns);
-    const auto timings_of = [&](std::size_t number) {
-      return timings_of_round(measured.own[first_lane + number].timings, round,
-                              exec::steps_of(turns, first_lane + number));
-    };
-    testbed::RoundCosts costs;
-    costs.away = testbed::share_records(exchange, record);
-    for (std::size_t i = 0; i < work.between.ops.size(); ++i) {
-      costs.ops.push_back(testbed::share_op_times(
-          exchange, testbed::op_times(work.between.ops[i].program, exchange.rank, timings_of(i),
-                                      record, time.begin_ns)));
-    }
-    costs.costs = remeasured_in(exchange, work, timings_of,
-                                {.timings = {},
-                                 .record = record,
-                                 .begin_ns = time.begin_ns,
-                                 .shield = work.machine->shield});
-    if (round > 0) costs.costs = testbed::completed(std::move(costs.costs), rounds.back().costs);
-    for (std::size_t plan = 0; plan < work.loaded.size(); ++plan) {
-      costs.ran.push_back(testbed::stretch_of(
-          timings_of_round(measured.own[plan].timings, round, work.options.steps), time.begin_ns));
-    }
-    rounds.push_back(std::move(costs));
-  }
-  return rounds;
-}
 
 void predict_figures(const Work& work, std::span<const testbed::RoundCosts> rounds,
                      Result& result) {
@@ -198,8 +123,8 @@ void predict_figures(const Work& work, std::span<const testbed::RoundCosts> roun
   for (const testbed::RoundCosts& round : rounds) again.push_back(round.costs);
   result.again = testbed::measured_again(work.machine->costs.front(), again);
   result.figures.resize(work.loaded.size());
-  for (std::size_t i = 0; i < work.between.ops.size(); ++i) {
-    for (const std::size_t plan : work.between.ops[i].plans) {
+  for (std::size_t i = 0; i < work.probes.ops.size(); ++i) {
+    for (const std::size_t plan : work.probes.ops[i].plans) {
       result.figures[plan] =
           testbed::predict_over_rounds(work.loaded[plan].program, work.machine->costs[plan], rounds,
                                        plan, i, work.machine->shield);
@@ -223,19 +148,14 @@ void note_disturbances(const Work& work, const exec::Exchange& exchange,
   result.reference_load_share =
       static_cast<double>(reference_load.cost().count()) / static_cast<double>(result.took.count());
   if (!work.machine) return;
+  const testbed::Ran ran{.probes = work.probes,
+                         .turns = turns,
+                         .measured = result.measured,
+                         .plans = work.loaded.size(),
+                         .shield = work.machine->shield};
   const std::vector<testbed::RoundCosts> rounds =
-      round_costs(exchange, work, turns, result.measured, reference_load);
+      testbed::costs_of_rounds(exchange, ran, reference_load);
   if (exchange.rank == Rank{0}) predict_figures(work, rounds, result);
-}
-
-// How well the figures of all plans are known, at worst.
-Known known_at_worst(std::span<const std::vector<Duration>> steps) {
-  Known worst = {.quiet = 0, .typical = 0};
-  for (const std::vector<Duration>& of_plan : steps) {
-    worst.quiet = std::max(worst.quiet, testbed::quiet_known_to(of_plan));
-    worst.typical = std::max(worst.typical, testbed::typical_known_to(of_plan));
-  }
-  return worst;
 }
 
 // Rounds until both figures of all plans are known, or the time is over. A round that would not end in
@@ -247,7 +167,9 @@ exec::GoOn go_on_for(const Work& work, bool tells) {
   const std::int64_t begin_ns = exec::now_ns();
   return [=, rounds = std::int64_t{0}](const std::vector<std::vector<Duration>>& steps) mutable {
     ++rounds;
-    const Known worst = known_at_worst(std::span(steps).first(plans));
+    std::vector<testbed::Known> known;
+    for (std::size_t i = 0; i < plans; ++i) known.push_back(testbed::known_to(steps[i]));
+    const testbed::Known worst = testbed::worst_of(known);
     const Duration past(exec::now_ns() - begin_ns);
     if (tells) {
       std::fprintf(stderr,
@@ -255,8 +177,7 @@ exec::GoOn go_on_for(const Work& work, bool tells) {
                    static_cast<long long>(rounds), static_cast<double>(past.count()) / 1e9,
                    100 * worst.quiet, 100 * worst.typical);
     }
-    const bool known = worst.quiet <= kWanted && worst.typical <= kWanted;
-    return !known && past + past / rounds <= time;
+    return !worst.is_enough() && past + past / rounds <= time;
   };
 }
 
@@ -266,8 +187,8 @@ exec::RunOptions run_options_of(const Work& work, std::size_t programs) {
       .warmup = warmup_of(options, work.cuda), .steps = options.steps, .rounds = options.rounds};
   if (!work.machine) return run;
   const std::size_t plans = work.loaded.size();
-  run.turns = testbed::turns_of(work.between, plans,
-                                programs - work.between.programs().size() - plans, run);
+  run.turns =
+      testbed::turns_of(work.probes, plans, programs - work.probes.programs().size() - plans, run);
   return run;
 }
 
@@ -284,8 +205,8 @@ Result run_rank(const Work& work, const RankSeat& seat) {
   const exec::Exchange exchange = exec::cpu::exchange_of(session);
   exec::cuda::BackendOptions on_gpu;
   if (cuda) on_gpu = options_for(*cuda, session);
-  const Programs between = work.between.programs();
-  const Programs programs = programs_of(work.loaded, options.two_events, between);
+  const Programs probes = work.probes.programs();
+  const Programs programs = programs_of(work.loaded, options.two_events, probes);
   const Backends backends =
       cuda ? cuda_backends(programs, *cuda, on_gpu, options.two_events ? work.loaded.size() : 0)
            : cpu_backends(programs, exec::cpu::ports_of(session, seat.transport, seat.rate));
@@ -299,7 +220,7 @@ Result run_rank(const Work& work, const RankSeat& seat) {
                                 .workload = {},
                                 .backend = cuda ? "cuda" : backend_name(seat.transport),
                                 .notes = {}};
-  provenance.notes["date"] = today();
+  provenance.notes["date"] = time_of_now();
   provenance.notes["version"] = DOVETAIL_VERSION;
   provenance.notes["link"] = cuda ? link_of(*cuda) : link_of(session, options.job);
   const exec::DeviceJobStart before;
@@ -336,8 +257,7 @@ void find_validity(Result& result) {
     const std::vector<Duration> times = traces::step_times(trace);
     const traces::Spread spread = traces::spread(times);
     result.spreads.push_back(spread);
-    result.known.push_back(
-        {.quiet = testbed::quiet_known_to(times), .typical = testbed::typical_known_to(times)});
+    result.known.push_back(testbed::known_to(times));
     widest = std::max(widest, static_cast<double>((spread.p90 - spread.p10).count()) /
                                   static_cast<double>(spread.median.count()));
   }
@@ -401,17 +321,17 @@ int run(const RunCommandOptions& options, std::ostream& out) {
   for (Loaded& one : loaded) {
     if (options.exposed) one.alone = alone(one);
   }
-  std::optional<Machine> machine;
-  testbed::InterleavedProbes between;
+  std::optional<RunMachine> machine;
+  testbed::InterleavedProbes probes;
   if (options.calibrate_between) {
     if (cuda) throw InputError("run: --calibrate-between: not on GPUs yet");
     machine = machine_of(options, loaded);
     std::vector<const schedule::ScheduledProgram*> plans;
     for (const Loaded& one : loaded) plans.push_back(&one.program);
-    between = testbed::interleaved_probes(plans, machine->costs.front());
+    probes = testbed::interleaved_probes(plans, machine->costs.front());
   }
   const Work work = {
-      .options = options, .loaded = loaded, .between = between, .machine = machine, .cuda = cuda};
+      .options = options, .loaded = loaded, .probes = probes, .machine = machine, .cuda = cuda};
   const std::vector<NamedFile> outputs = outputs_of(options);
   if (!cuda) announce(options, expected_time(options, loaded, std::thread::hardware_concurrency()));
   const AsksBeforeEnding keep_what_is_measured;
@@ -425,8 +345,8 @@ int run(const RunCommandOptions& options, std::ostream& out) {
     if (session.rank() != Rank{0}) return;
     find_validity(result);
     if (!cuda) {
-      result.belief =
-          machine ? belief_in_figures(result) : belief_in_plans(options, loaded, result);
+      result.confidence =
+          machine ? confidence_in_figures(result) : confidence_in_plans(options, loaded, result);
       result.elsewhere = made_elsewhere(options, loaded);
     }
     std::vector<NewFile> files;

@@ -159,7 +159,7 @@ ordered_json cores_json(const Result& result) {
 
 void print_report(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
   const traces::Provenance& provenance = result.measured.traces.front().provenance;
-  if (!result.belief.empty()) out << result.belief << '\n';
+  if (!result.confidence.empty()) out << result.confidence << '\n';
   out << "dovetail " << DOVETAIL_VERSION << "; measured: " << provenance.backend << ", "
       << counted(result.measured.traces.front().world_size, "rank")
       << ", link: " << provenance.notes.at("link") << "; "
@@ -240,7 +240,7 @@ std::string to_json(const Result& result, const std::vector<Loaded>& loaded) {
                                {"notes", other_links(result, loaded)},
                                {"outside_cpu", result.conditions.outside_cpu},
                                {"steal", result.conditions.steal},
-                               {"belief", result.belief},
+                               {"belief", result.confidence},
                                {"costs", result.figures.empty() ? "of the plans" : "of each round"},
                                {"rounds", result.measured.rounds.size()},
                                {"took_s", to_us(result.took) / 1e6},

@@ -16,6 +16,7 @@
 #include "schedule/plan_json.h"
 #include "schedule/scheduled_program.h"
 #include "sim/disturbed.h"
+#include "testbed/confidence.h"
 #include "testbed/interleaved_calibration.h"
 #include "traces/disturbances.h"
 #include "traces/exposed.h"
@@ -31,12 +32,6 @@ struct Loaded {
   std::optional<schedule::ScheduledProgram> alone = std::nullopt;  // without communication
 };
 
-// How well the two measured figures of a plan are known (figures.h).
-struct Known {
-  double quiet = 1;
-  double typical = 1;
-};
-
 // What rank 0 has to tell.
 struct Result {
   exec::Measured measured;
@@ -50,13 +45,13 @@ struct Result {
   std::vector<traces::Spread> two_events;  // one per plan, if asked for
   std::vector<traces::Exposed> exposed;    // one per plan, if asked for
   std::vector<std::int64_t> disturbed;     // steps that met preemptions, one count per plan
-  std::vector<Known> known;                // one per plan
+  std::vector<testbed::Known> known;       // one per plan
   std::vector<sim::Figures> figures;  // one per plan, predicted from costs measured between rounds
   std::vector<testbed::MeasuredAgain> again;  // what else was measured between rounds, beside ops
   traces::Disturbances disturbances;          // of each rank's core; none on GPUs
   double reference_load_share = 0;  // processor time of the reference load itself, of one core
   Duration took{};
-  std::string belief;           // what may be believed
+  std::string confidence;       // how far the figures may be trusted
   std::vector<bool> elsewhere;  // of each plan: it was made for another machine
 };
 

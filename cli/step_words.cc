@@ -16,4 +16,14 @@ void print_figures(std::ostream& out, const std::optional<sim::StepInterval>& in
       << " from the spread of measured kernels and collectives\n";
 }
 
+void print_host_bound(std::ostream& out, const std::string& sentence) {
+  if (!sentence.empty()) out << sentence << '\n';
+}
+
+std::vector<std::string> with_host_bound(const std::string& sentence,
+                                         std::vector<std::string> notes) {
+  if (!sentence.empty()) notes.insert(notes.begin(), sentence);
+  return notes;
+}
+
 }  // namespace dovetail::cli

@@ -5,6 +5,8 @@
 
 #include <optional>
 #include <ostream>
+#include <string>
+#include <vector>
 
 #include "sim/interval.h"
 
@@ -14,5 +16,12 @@ namespace dovetail::cli {
 //
 //   p10 of the step 482.690 ms, median 484.710 ms, p90 487.630 ms: of 200 draws from the spread of ...
 void print_figures(std::ostream& out, const std::optional<sim::StepInterval>& interval);
+
+// The first line behind a header where a step is host-bound (predict::host_bound); else nothing.
+void print_host_bound(std::ostream& out, const std::string& sentence);
+
+// All that must be known, for documents and pages: host-bound first.
+std::vector<std::string> with_host_bound(const std::string& sentence,
+                                         std::vector<std::string> notes);
 
 }  // namespace dovetail::cli

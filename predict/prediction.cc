@@ -9,7 +9,9 @@
 #include "base/decimal.h"
 #include "base/error.h"
 #include "lower/lower.h"
+#include "models/scaled_costs.h"
 #include "sim/critical_path.h"
+#include "step/host_bound.h"
 #include "verify/verify.h"
 
 namespace dovetail::predict {
@@ -43,13 +45,34 @@ std::vector<std::string> notes_on(const sim::SteadyState& steady) {
           " on average; one of them follows"};
 }
 
+bool waits_for_host(const sim::StepSummary& summary) {
+  return step::is_host_bound(
+      {.step = Duration(summary.step_ns), .waits = Duration(summary.host_wait_ns)});
+}
+
+std::string host_bound(const schedule::ScheduledProgram& program, const models::Costs& costs,
+                       const sim::SteadyState& steady) {
+  constexpr double kNothing = 1e-6;  // of a time; scaled() does not take 0
+  step::HostWait wait{.step = Duration(steady.summary.step_ns),
+                      .waits = Duration(steady.summary.host_wait_ns)};
+  if (!waits_for_host(steady.summary)) return "";
+  const models::Costs quick = models::scaled(
+      models::scaled(costs, models::CostPart::Link, kNothing), models::CostPart::Latency, kNothing);
+  wait.network_gain = wait.step - Duration(steady_state(program, quick).summary.step_ns);
+  if (!step::is_host_bound(wait)) return "";
+  return "host-bound: no bucket size will help; the device waits " + milliseconds(wait.waits) +
+         " of " + milliseconds(wait.step) + " for the host";
+}
+
 Prediction predict_plan(schedule::Plan plan, Machine machine, const std::string& source) {
   schedule::ScheduledProgram program = lower_and_verify(plan.program, plan.schedule, source);
   const sim::SteadyState steady = steady_state(program, machine.costs);
   std::vector<std::string> notes = notes_on(machine, plan.program, plan.summary, plan.schedule);
   for (std::string& note : notes_on(steady)) notes.push_back(std::move(note));
+  std::string bound = host_bound(program, machine.costs, steady);
   return {.plan = std::move(plan),
           .machine = std::move(machine),
+          .host_bound = std::move(bound),
           .notes = std::move(notes),
           .program = std::move(program),
           .steady = steady};
@@ -67,11 +90,13 @@ Traced trace_of(const TraceOf& what, std::int32_t steps) {
 }
 
 Traced trace_of(const Prediction& prediction, std::int32_t steps) {
+  std::vector<std::string> notes = prediction.notes;
+  if (!prediction.host_bound.empty()) notes.insert(notes.begin(), prediction.host_bound);
   return trace_of({.program = prediction.program,
                    .costs = prediction.machine.costs,
                    .steady = prediction.steady,
                    .workload = prediction.plan.summary.workload,
-                   .notes = prediction.notes},
+                   .notes = notes},
                   steps);
 }
 

@@ -24,6 +24,28 @@ std::vector<double> sorted_ns(std::span<const Duration> steps) {
   return sorted;
 }
 
+// The timings of round number `round`, of a lane with `steps` of them per round.
+std::vector<exec::Timing> timings_of_round(const std::vector<exec::Timing>& timings,
+                                           std::size_t round, std::int32_t steps) {
+  const auto first = static_cast<std::int32_t>(round) * steps;
+  std::vector<exec::Timing> of_round;
+  for (const exec::Timing& timing : timings) {
+    if (timing.step >= first && timing.step < first + steps) of_round.push_back(timing);
+  }
+  return of_round;
+}
+
+// When these timings of a plan ran: from the first start to the last end on the compute stream.
+sim::DrawOptions::Stretch stretch_of(std::span<const exec::Timing> timings, std::int64_t begin_ns) {
+  sim::DrawOptions::Stretch stretch = {.from = Duration::max(), .to = {}};
+  for (const exec::Timing& timing : timings) {
+    if (timing.stream != schedule::kComputeStream) continue;
+    stretch.from = std::min(stretch.from, Duration(timing.start_ns - begin_ns));
+    stretch.to = std::max(stretch.to, Duration(timing.end_ns - begin_ns));
+  }
+  return stretch;
+}
+
 }  // namespace
 
 double quiet_known_to(std::span<const Duration> steps) {
@@ -56,14 +78,47 @@ double typical_known_to(std::span<const Duration> steps) {
   return median <= 0 ? 1 : (at(count / 2 + error) - at(count / 2 - error)) / 2 / median;
 }
 
-sim::DrawOptions::Stretch stretch_of(std::span<const exec::Timing> timings, std::int64_t begin_ns) {
-  sim::DrawOptions::Stretch stretch = {.from = Duration::max(), .to = {}};
-  for (const exec::Timing& timing : timings) {
-    if (timing.stream != schedule::kComputeStream) continue;
-    stretch.from = std::min(stretch.from, Duration(timing.start_ns - begin_ns));
-    stretch.to = std::max(stretch.to, Duration(timing.end_ns - begin_ns));
+RoundCosts costs_of_round(const exec::Exchange& exchange, const Ran& ran, std::size_t round,
+                          const traces::CoreRecord& record, std::int64_t begin_ns) {
+  const auto timings_of = [&](std::size_t lane) {
+    return timings_of_round(ran.measured.own[lane].timings, round, exec::steps_of(ran.turns, lane));
+  };
+  const auto watched = [&](const std::vector<exec::Timing>& timings) {
+    return Watched{
+        .timings = timings, .record = record, .begin_ns = begin_ns, .shield = ran.shield};
+  };
+  std::size_t lane = ran.measured.own.size() - ran.probes.programs().size();
+  RoundCosts costs;
+  costs.away = share_records(exchange, record);
+  for (const OpProbes& one : ran.probes.ops) {
+    costs.ops.push_back(share_op_times(
+        exchange, op_times(one.program, exchange.rank, timings_of(lane++), record, begin_ns)));
   }
-  return stretch;
+  for (const schedule::ScheduledProgram& collectives : ran.probes.collectives) {
+    const std::vector<exec::Timing> timings = timings_of(lane++);
+    add_collectives(exchange, collectives, watched(timings), costs.costs);
+  }
+  if (ran.probes.copies) {
+    const std::vector<exec::Timing> timings = timings_of(lane++);
+    add_copies(exchange, *ran.probes.copies, watched(timings), costs.costs);
+  }
+  for (std::size_t plan = 0; plan < ran.plans; ++plan) {
+    costs.ran.push_back(stretch_of(timings_of(plan), begin_ns));
+  }
+  return costs;
+}
+
+std::vector<RoundCosts> costs_of_rounds(const exec::Exchange& exchange, const Ran& ran,
+                                        const ReferenceLoad& reference_load) {
+  std::vector<RoundCosts> rounds;
+  for (std::size_t round = 0; round < ran.measured.rounds.size(); ++round) {
+    const exec::RoundTime& time = ran.measured.rounds[round];
+    const traces::CoreRecord record = reference_load.record(time.begin_ns, time.end_ns);
+    RoundCosts costs = costs_of_round(exchange, ran, round, record, time.begin_ns);
+    if (round > 0) costs.costs = completed(std::move(costs.costs), rounds.back().costs);
+    rounds.push_back(std::move(costs));
+  }
+  return rounds;
 }
 
 sim::Figures predict_over_rounds(const schedule::ScheduledProgram& program,

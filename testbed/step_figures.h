@@ -21,6 +21,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -28,12 +29,14 @@
 
 #include "base/units.h"
 #include "exec/backend.h"
+#include "exec/exchange.h"
 #include "exec/measure.h"
 #include "models/costs.h"
 #include "schedule/scheduled_program.h"
 #include "sim/disturbed.h"
 #include "testbed/interleaved_calibration.h"
 #include "testbed/op_times.h"
+#include "testbed/reference_load.h"
 #include "traces/disturbances.h"
 
 namespace dovetail::testbed {
@@ -55,8 +58,21 @@ struct RoundCosts {
       ran;  // by plan: when its steps ran, from the start of the round
 };
 
-// When these timings of a plan ran: from the first start to the last end on the compute stream.
-sim::DrawOptions::Stretch stretch_of(std::span<const exec::Timing> timings, std::int64_t begin_ns);
+// What ran: plans in the first lanes, the probes in the last ones.
+struct Ran {
+  const InterleavedProbes& probes;
+  std::span<const exec::Turn> turns;  // of each round
+  const exec::Measured& measured;
+  std::size_t plans = 0;
+  Duration shield{};  // how long the network goes on without a rank
+};
+
+// Of one round, on every rank, while this rank's core did what `record` says, from `begin_ns` on.
+RoundCosts costs_of_round(const exec::Exchange& exchange, const Ran& ran, std::size_t round,
+                          const traces::CoreRecord& record, std::int64_t begin_ns);
+// Of all rounds; what one does not tell is taken from the round before.
+std::vector<RoundCosts> costs_of_rounds(const exec::Exchange& exchange, const Ran& ran,
+                                        const ReferenceLoad& reference_load);
 
 // Of plan number `plan`, which computes as InterleavedProbes::ops[between] does: draws from all rounds, taken together.
 sim::Figures predict_over_rounds(const schedule::ScheduledProgram& program,

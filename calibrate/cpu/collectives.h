@@ -38,6 +38,14 @@ struct CollectiveTimes {
   Duration back_to_back{};
 };
 
+// One kind of transfer over groups of one size.
+struct SeriesTimes {
+  schedule::Collective kind = schedule::Collective::AllReduce;
+  std::int64_t ranks = 1;
+  std::int64_t nodes = 1;
+  std::vector<CollectiveTimes> times;
+};
+
 // One repetition of a queue on all ranks: the last arrival, and the completion of each call on the last rank.
 struct Repetition {
   std::int64_t arrived_ns = std::numeric_limits<std::int64_t>::min();

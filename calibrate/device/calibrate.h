@@ -91,14 +91,6 @@ struct MutualSlowdown {
   std::int64_t collectives = 0;  // that ran wholly beside computing
 };
 
-// One kind of transfer over groups of one size.
-struct SeriesTimes {
-  schedule::Collective kind = schedule::Collective::AllReduce;
-  std::int64_t ranks = 1;
-  std::int64_t nodes = 1;
-  std::vector<CollectiveTimes> times;
-};
-
 struct GpuCalibration {
   std::vector<OpTime> ops;
   double skew = 0;                            // ComputeTimes::skew

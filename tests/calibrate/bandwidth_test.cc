@@ -2,7 +2,6 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/bandwidth.h"
-#include "cli/selftest_cuda.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,6 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/calibrate_cuda.h"
+#include "calibrate/cluster.h"
 #include "calibrate/needs.h"
 #include "calibrate/passes.h"
 #include "cli/cuda_job.h"
@@ -62,24 +63,20 @@ std::unique_ptr<exec::Backend> fake_machine(const ScheduledProgram& plan) {
       .issue = {}});
 }
 
-CalibrateCudaOptions options() {
-  CalibrateCudaOptions result;
-  result.workload = "mlp";
-  result.name = "fake";
-  result.backend.issue = "graph";  // the fake host's own time is no part of the machine
-  return result;
-}
+const calibrate::ClusterFacts kFacts{.name = "fake", .workload = "mlp", .backend = "cuda"};
+// The fake host's own time is no part of the machine.
+const calibrate::DeviceFacts kReplayed{.issue = "graph"};
 
 schedule::Program workload() {
   return models::load_workload("mlp", 2, std::string(DOVETAIL_SOURCE_DIR) + "/models").program;
 }
 
-models::Cluster calibrated(const CalibrateCudaOptions& of) {
+models::Cluster calibrated(const calibrate::DeviceFacts& of) {
   calibrate::CalibrateOptions what;
   what.issue = exec::cuda::Issue::Graph;
   what.steps = 2;
   what.largest = mib(64);
-  return cluster_of(of, workload(),
+  return cluster_of(kFacts, of, workload(),
                     calibrate::calibrate_gpu(exec::alone(), fake_machine, workload(), what));
 }
 
@@ -101,7 +98,7 @@ Duration executed(const schedule::PolicySpec& spec) {
 // Host and gaps cost nothing on the fake machine and its table is a straight line, so only what
 // interpolation rounds may differ.
 TEST(CalibrateCudaTest, WhatIsPredictedIsWhatTheMachineDoes) {
-  const models::Cluster cluster = calibrated(options());
+  const models::Cluster cluster = calibrated(kReplayed);
   const schedule::Program program = workload();
   search::Planner planner(program, models::costs_for(cluster, program));
   for (const char* policy : {"one-bucket", "per-tensor", "no-overlap", "threshold:threshold=8MiB",
@@ -116,20 +113,20 @@ TEST(CalibrateCudaTest, WhatIsPredictedIsWhatTheMachineDoes) {
 // calibrate --policy exact: nothing but all-reduces of all ranks, and the file says for what.
 TEST(CalibrateCudaTest, WhatNoPlanOfThePoliciesNeedsIsNotMeasured) {
   const schedule::Program program = workload();
-  CalibrateCudaOptions of = options();
+  calibrate::ClusterFacts of = kFacts;
   of.policies = {"exact", "per-tensor"};
   calibrate::CalibrateOptions what;
   what.issue = exec::cuda::Issue::Graph;
   what.steps = 1;
   what.largest = kib(64);
-  what.variants = calibrate::variants_for(calibrate::needs_of(program, of.policies),
-                                          calibrate::pass_variants(program));
-  what.measures_further = calibrate::needs_of(program, of.policies).further_collectives;
+  const calibrate::Wanted wanted = calibrate::wanted_for(program, of.policies);
+  what.variants = wanted.variants;
+  what.measures_further = wanted.further_collectives;
   std::optional<models::Cluster> cluster;
   exec::launch::run_local_ranks({.ranks = 2}, [&](exec::launch::Session& session) {
     const auto found =
         calibrate::calibrate_gpu(exec::cpu::exchange_of(session), fake_machine, program, what);
-    if (session.rank() == Rank{0}) cluster = cluster_of(of, program, found);
+    if (session.rank() == Rank{0}) cluster = cluster_of(of, kReplayed, program, found);
   });
   ASSERT_EQ(cluster->collectives.size(), 1U);
   EXPECT_EQ(cluster->collectives[0].collective, schedule::Collective::AllReduce);
@@ -158,7 +155,7 @@ TEST(CalibrateCudaTest, EveryGroupThatDividesTheRanksHasItsTables) {
   exec::launch::run_local_ranks({.ranks = 4}, [&](exec::launch::Session& session) {
     const auto found =
         calibrate::calibrate_gpu(exec::cpu::exchange_of(session), fake_machine, program, what);
-    if (session.rank() == Rank{0}) cluster = cluster_of(options(), program, found);
+    if (session.rank() == Rank{0}) cluster = cluster_of(kFacts, kReplayed, program, found);
   });
   using schedule::Collective;
   for (const std::int64_t ranks : {2, 4}) {
@@ -188,7 +185,7 @@ TEST(CalibrateCudaTest, GroupsLieOnOneHostAsFarAsTheyFit) {
 }
 
 TEST(CalibrateCudaTest, TheFileSaysHowItWasMeasured) {
-  CalibrateCudaOptions of = options();
+  calibrate::DeviceFacts of = kReplayed;
   of.max_ctas = 16;
   const models::Cluster cluster = calibrated(of);
   EXPECT_EQ(cluster.backend, models::BackendKind::Cuda);
@@ -201,8 +198,8 @@ TEST(CalibrateCudaTest, TheFileSaysHowItWasMeasured) {
 }
 
 TEST(CalibrateCudaTest, AStandInIsNotValidAndEveryPredictionSaysWhy) {
-  CalibrateCudaOptions of = options();
-  of.backend.stand_in = "send-to-self";
+  calibrate::DeviceFacts of = kReplayed;
+  of.stand_in = "send-to-self";
   const models::Cluster cluster = calibrated(of);
   ASSERT_TRUE(cluster.quality.has_value());
   EXPECT_FALSE(cluster.quality->valid);
@@ -232,20 +229,20 @@ TEST(CalibrateCudaTest, AFewSizesOrAnAbsurdSlowDownAreNotValid) {
   what.budget = Duration(0);  // two sizes are measured whatever the budget
   const calibrate::GpuCalibration few =
       calibrate::calibrate_gpu(exec::alone(), fake_machine, workload(), what);
-  EXPECT_THAT(cluster_of(options(), workload(), few).quality->why,
+  EXPECT_THAT(cluster_of(kFacts, kReplayed, workload(), few).quality->why,
               ::testing::Contains("only 2 sizes of collectives within the budget"));
   what.budget = std::chrono::minutes(4);
   calibrate::GpuCalibration whole =
       calibrate::calibrate_gpu(exec::alone(), fake_machine, workload(), what);
-  EXPECT_THAT(cluster_of(options(), workload(), whole).quality->why,
+  EXPECT_THAT(cluster_of(kFacts, kReplayed, workload(), whole).quality->why,
               ::testing::Not(::testing::Contains(
                   ::testing::AnyOf(HasSubstr("size"), HasSubstr("slow-down")))));
   whole.contention.collective = 95.5;
-  EXPECT_THAT(cluster_of(options(), workload(), whole).quality->why,
+  EXPECT_THAT(cluster_of(kFacts, kReplayed, workload(), whole).quality->why,
               ::testing::Contains("a slow-down of x95.5 is no contention"));
   whole.contention.collective = 1;
   whole.collectives[4].isolated.median *= 5;  // one of 15: a stranger on the link
-  EXPECT_THAT(cluster_of(options(), workload(), whole).quality->why,
+  EXPECT_THAT(cluster_of(kFacts, kReplayed, workload(), whole).quality->why,
               ::testing::Contains(HasSubstr("off the line between its neighbours")));
 }
 

@@ -11,6 +11,7 @@
 #include "predict/plan_machine.h"
 #include "predict/prediction.h"
 #include "schedule/plan_json.h"
+#include "tests/support/programs.h"
 
 namespace dovetail::predict {
 namespace {
@@ -73,6 +74,29 @@ TEST(PredictTest, APlanOnAnotherMachineSaysThatItIsOfTwo) {
   const Prediction here = predict_plan(plan, own.machine, "plan.json");
   EXPECT_THAT(here.notes, Contains(stretched));
   EXPECT_THAT(here.notes, Not(Contains(HasSubstr("two machines"))));
+}
+
+// Two layers whose ops and updates cost the host 20 us each and run for 1 us: a step of 120 us, in which the
+// compute stream is busy for 6 us.
+TEST(PredictTest, AJobThatIsBoundByItsHostSaysSoFirst) {
+  using testing::us;
+  const schedule::Program program =
+      testing::chain(std::vector<testing::Layer>(2, {us(1), us(1), Bytes(400), us(1)}));
+  testing::SimpleMachine simple{.collective = testing::line(us(1), 0)};
+  const auto sentence_of = [&] {
+    const models::Costs costs = testing::costs_of(simple, program);
+    const schedule::ScheduledProgram plan = lower_and_verify(
+        program, schedule::make_schedule(program, schedule::parse_policy("per-tensor")), "plan");
+    return host_bound(plan, costs, steady_state(plan, costs));
+  };
+  EXPECT_EQ(sentence_of(), "");
+  simple.host = {.kind = models::HostModel::Kind::Async, .run_op = us(20)};
+  EXPECT_EQ(sentence_of(),
+            "host-bound: no bucket size will help; the device waits 0.114 ms of 0.120 ms for the "
+            "host");
+  // A network that would save more than a fiftieth is a reason to choose buckets.
+  simple.collective = testing::line(us(200), 0);
+  EXPECT_EQ(sentence_of(), "");
 }
 
 }  // namespace

@@ -161,51 +161,22 @@ std::vector<schedule::ScheduledProgram> plans_of(const schedule::Program& progra
   return plans;
 }
 
-// What the rank knows of one round: of a lane with so many steps in each.
-std::vector<exec::Timing> timings_of(const exec::RankResult& result, std::int32_t steps,
-                                     std::int32_t round) {
+std::vector<exec::Timing> timings_of(const Ran& ran, std::size_t lane, std::int32_t round) {
+  const std::int32_t steps = exec::steps_of(ran.turns, lane);
   std::vector<exec::Timing> timings;
-  for (const exec::Timing& timing : result.timings) {
+  for (const exec::Timing& timing : ran.measured.own[lane].timings) {
     if (timing.step / steps == round) timings.push_back(timing);
   }
   return timings;
 }
 
-RoundCosts costs_of_round(const exec::Exchange& exchange, std::span<const exec::Turn> turns,
-                          const exec::Measured& measured, const std::vector<Tick>& ticks,
-                          const InterleavedProbes& between, std::int32_t round) {
-  const std::size_t lanes = measured.own.size();
-  const auto of_round = [&](std::size_t lane) {
-    return timings_of(measured.own[lane], exec::steps_of(turns, lane), round);
-  };
-  const std::size_t plans = lanes - between.programs().size();
-  const std::int64_t begin_ns = of_round(0).front().start_ns;
-  const std::int64_t end_ns = of_round(lanes - 1).back().end_ns;
-  const traces::CoreRecord record = record_of(ticks, begin_ns, end_ns);
-  RoundCosts costs;
-  costs.away = share_records(exchange, record);
-  std::size_t lane = plans;
-  for (const OpProbes& one : between.ops) {
-    costs.ops.push_back(share_op_times(
-        exchange, op_times(one.program, exchange.rank, of_round(lane++), record, begin_ns)));
-  }
-  const auto watched = [&](const std::vector<exec::Timing>& timings) {
-    return Watched{.timings = timings, .record = record, .begin_ns = begin_ns, .shield = kShield};
-  };
-  for (const schedule::ScheduledProgram& one : between.collectives) {
-    const std::vector<exec::Timing> timings = of_round(lane++);
-    add_collectives(exchange, one, watched(timings), costs.costs);
-  }
-  if (between.copies) {
-    const std::vector<exec::Timing> timings = of_round(lane++);
-    add_copies(exchange, *between.copies, watched(timings), costs.costs);
-  }
-  for (std::size_t i = 0; i < plans; ++i) {
-    const std::vector<exec::Timing> timings = of_round(i);
-    costs.ran.push_back({.from = Duration(timings.front().start_ns - begin_ns),
-                         .to = Duration(timings.back().end_ns - begin_ns)});
-  }
-  return costs;
+// What the rank knows of one round, which lasts from the first lane's steps to the last one's.
+RoundCosts known_of_round(const exec::Exchange& exchange, const Ran& ran,
+                          const std::vector<Tick>& ticks, std::int32_t round) {
+  const std::int64_t begin_ns = timings_of(ran, 0, round).front().start_ns;
+  const std::int64_t end_ns = timings_of(ran, ran.measured.own.size() - 1, round).back().end_ns;
+  return costs_of_round(exchange, ran, static_cast<std::size_t>(round),
+                        record_of(ticks, begin_ns, end_ns), begin_ns);
 }
 
 // Executes the plans and what runs between, on rank 0's disturbed core and rank 1's quiet one.
@@ -251,9 +222,14 @@ Outcome execute(const Condition& condition, std::span<const char* const> policie
     const exec::Exchange exchange = ranks.exchange(rank);
     const exec::Measured measured = exec::measure(exchange, lanes, options, {}, next_round);
     const std::vector<Tick> ticks = ticks_of(away[me], world.reached(rank), 40 + me);
+    const Ran ran{.probes = between,
+                  .turns = options.turns,
+                  .measured = measured,
+                  .plans = plans.size(),
+                  .shield = kShield};
     std::vector<RoundCosts> rounds;
     for (std::int32_t round = 0; round < condition.rounds; ++round) {
-      rounds.push_back(costs_of_round(exchange, options.turns, measured, ticks, between, round));
+      rounds.push_back(known_of_round(exchange, ran, ticks, round));
       if (round == 0) continue;
       const auto& before = rounds[rounds.size() - 2].costs;
       rounds.back().costs = completed(std::move(rounds.back().costs), before);

@@ -1,23 +1,18 @@
-// Reading cluster files again, and comparing reference loads.
+// Finds the cluster file of each plan again, and says how far what was measured here can be compared with it.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/belief.h"
+#include "cli/run_machine.h"
 
-#include <algorithm>
-#include <cmath>
-#include <map>
 #include <optional>
 
 #include "base/count.h"
 #include "base/error.h"
 #include "cli/text.h"
-#include "exec/machine.h"
 #include "models/cluster.h"
+#include "testbed/confidence.h"
 
 namespace dovetail::cli {
 namespace {
-
-constexpr double kMostDrift = 0.02;  // of the reference load between calibration and run
 
 // The cluster that a plan was made for, where it can be found.
 std::optional<models::Cluster> cluster_of(const RunCommandOptions& options, const Loaded& plan) {
@@ -30,19 +25,15 @@ std::optional<models::Cluster> cluster_of(const RunCommandOptions& options, cons
   }
 }
 
-bool is_of_this_machine(const models::Cluster& cluster) {
-  return cluster.origin.ends_with(exec::this_machine().text());
-}
-
 std::string seconds(Duration time) { return fixed(to_us(time) / 1e6, 0) + " s"; }
 
 }  // namespace
 
-Machine machine_of(const RunCommandOptions& options, const std::vector<Loaded>& loaded) {
-  Machine machine;
+RunMachine machine_of(const RunCommandOptions& options, const std::vector<Loaded>& loaded) {
+  RunMachine machine;
   for (const Loaded& one : loaded) {
     const std::optional<models::Cluster> cluster = cluster_of(options, one);
-    if (!cluster || !is_of_this_machine(*cluster)) {
+    if (!cluster || !testbed::is_of_this_machine(*cluster)) {
       throw InputError("run: --calibrate-between: " + one.path + " was made for " +
                        one.plan.summary.cluster +
                        "; name a file that calibrate wrote on this machine with --cluster");
@@ -53,15 +44,11 @@ Machine machine_of(const RunCommandOptions& options, const std::vector<Loaded>& 
   return machine;
 }
 
-std::string belief_in_figures(const Result& result) {
-  Known worst = {.quiet = 0, .typical = 0};
-  for (const Known& known : result.known) {
-    worst.quiet = std::max(worst.quiet, known.quiet);
-    worst.typical = std::max(worst.typical, known.typical);
-  }
+std::string confidence_in_figures(const Result& result) {
+  const testbed::Known worst = testbed::worst_of(result.known);
   const std::string effort = counted(result.measured.rounds.size(), "round") + " in " +
                              seconds(result.took) + ", costs measured between them";
-  if (worst.quiet <= kWanted && worst.typical <= kWanted) {
+  if (worst.is_enough()) {
     return "both figures of every plan are known to 1 % (" + effort + ")";
   }
   if (worst.quiet >= 1 || worst.typical >= 1) {
@@ -76,13 +63,13 @@ std::vector<bool> made_elsewhere(const RunCommandOptions& options,
   std::vector<bool> elsewhere;
   for (const Loaded& one : loaded) {
     const std::optional<models::Cluster> cluster = cluster_of(options, one);
-    elsewhere.push_back(cluster && !is_of_this_machine(*cluster));
+    elsewhere.push_back(cluster && !testbed::is_of_this_machine(*cluster));
   }
   return elsewhere;
 }
 
-std::string belief_in_plans(const RunCommandOptions& options, const std::vector<Loaded>& loaded,
-                            const Result& result) {
+std::string confidence_in_plans(const RunCommandOptions& options, const std::vector<Loaded>& loaded,
+                                const Result& result) {
   for (const Loaded& one : loaded) {
     if (!one.plan.summary.predicted) continue;
     const std::optional<models::Cluster> cluster = cluster_of(options, one);
@@ -92,34 +79,23 @@ std::string belief_in_plans(const RunCommandOptions& options, const std::vector<
              ", whose file is not known; name it with --cluster to hear whether the machine is as "
              "it was";
     }
-    if (!cluster || !is_of_this_machine(*cluster)) {
+    if (!cluster || !testbed::is_of_this_machine(*cluster)) {
       return "predicted and measured cannot be compared: " + one.path + " was made for " +
              one.plan.summary.cluster + ", not for this machine";
     }
-    const auto& figures =
-        cluster->quality ? cluster->quality->figures : std::map<std::string, double>();
-    const auto taken = figures.find("core_taken_share");
-    const auto work = figures.find("known_work_us");
-    if (taken == figures.end() || work == figures.end()) {
+    const std::optional<testbed::Drift> drift = testbed::drift_since(*cluster, result.disturbances);
+    if (!drift) {
       return "predicted from " + one.plan.summary.cluster +
              ", which does not tell how disturbed the machine was; compare with "
              "--calibrate-between";
     }
-    double taken_now = 0;
-    double work_now = 0;
-    for (const traces::CoreRecord& record : result.disturbances) {
-      taken_now = std::max(taken_now, traces::share_taken(record));
-      work_now = std::max(work_now, to_us(record.quickest));
-    }
-    const double slower = work->second > 0 ? work_now / work->second - 1 : 0;
-    const bool drifted =
-        std::abs(taken_now - taken->second) > kMostDrift || std::abs(slower) > kMostDrift;
-    return std::string(drifted ? "the machine is not as it was when it was calibrated, so the "
-                                 "comparison means little"
-                               : "the machine is as it was when it was calibrated") +
-           ": known work takes " + fixed(100 * slower, 1, "+") + " %, a core was taken for " +
-           fixed(100 * taken->second, 1) + " % then and " + fixed(100 * taken_now, 1) + " % now" +
-           (drifted ? "; compare with --calibrate-between" : "");
+    return std::string(drift->matters() ? "the machine is not as it was when it was calibrated, so "
+                                          "the comparison means little"
+                                        : "the machine is as it was when it was calibrated") +
+           ": known work takes " + fixed(100 * drift->slower, 1, "+") +
+           " %, a core was taken for " + fixed(100 * drift->taken_then, 1) + " % then and " +
+           fixed(100 * drift->taken_now, 1) + " % now" +
+           (drift->matters() ? "; compare with --calibrate-between" : "");
   }
   return {};
 }
