@@ -21,7 +21,7 @@ namespace {
 constexpr std::array<std::string_view, 9> kCommonOptions = {
     "mode", "wait", "scope", "scale", "k", "sync", "average", "sums", "collectives"};
 
-void bind_machine_inputs(CLI::App& command, InputOptions& inputs) {
+void bind_machine_inputs(CLI::App& command, predict::InputOptions& inputs) {
   inputs.data_dir = data_dir();
   command
       .add_option("--world", inputs.world,
