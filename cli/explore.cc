@@ -93,7 +93,14 @@ bool shards(const Sweep& sweep) {
 struct About {
   schedule::PlanSummary summary;
   std::vector<std::string> notes;
-  std::string host_bound;  // of the best row, in a sentence; "" where it is not
+  std::vector<std::string> sharding_notes = {};  // besides, where a row shards updates
+  std::string host_bound = {};  // of the best row, in a sentence; "" where it is not
+
+  [[nodiscard]] std::vector<std::string> all_notes() const {
+    std::vector<std::string> all = with_host_bound(host_bound, notes);
+    all.insert(all.end(), sharding_notes.begin(), sharding_notes.end());
+    return all;
+  }
 };
 
 Bytes gradient_bytes(const schedule::Program& program) {
@@ -110,7 +117,7 @@ std::string sweep_json(const Sweep& sweep, const About& about, const InputOption
   for (const SweepRow& row : sweep.rows) rows.push_back(row_json(row));
   ordered_json bound_us = nullptr;
   if (sweep.lower_bound) bound_us = to_us(*sweep.lower_bound);
-  std::vector<std::string> notes = with_host_bound(about.host_bound, about.notes);
+  std::vector<std::string> notes = about.all_notes();
   if (!sweep.bound_problem.empty()) notes.push_back(sweep.bound_problem);
   if (sweep.interrupted) notes.emplace_back(kCutShort);
   const ordered_json result = {
@@ -218,6 +225,7 @@ void print_table(std::ostream& out, const Sweep& sweep, const About& about,
       << "; predicted (simulated), dovetail " << DOVETAIL_VERSION << '\n';
   print_host_bound(out, about.host_bound);
   print_notes(out, about.notes);
+  print_notes(out, about.sharding_notes);
   for (const std::string& policy : sweep.left_out) out << "  left out: " << policy << '\n';
   print_rows(out, sweep);
   const SweepRow& best = sweep.rows[sweep.best];
@@ -287,13 +295,17 @@ Explored explore_one(const ExploreOptions& options, const std::string& workload,
   Sweep sweep = run_sweep(planner, asked,
                           {.begins = [&](const std::string& policy) { progress.begin(policy); },
                            .goes_on = [&] { return progress.done(); }});
-  std::vector<schedule::Collective> used = {schedule::Collective::AllReduce};
+  const auto notes_with = [&](const std::vector<schedule::Collective>& used) {
+    return predict::notes_on(inputs.machine, planner.program(), inputs.summary, used);
+  };
+  About about = {.summary = {}, .notes = notes_with({schedule::Collective::AllReduce})};
   if (shards(sweep)) {
-    const auto& halves = predict::sharding_collectives();
-    used.insert(used.end(), halves.begin(), halves.end());
+    about.sharding_notes = notes_with(predict::sharding_collectives());
+    std::erase_if(about.sharding_notes, [&](const std::string& note) {
+      return std::ranges::count(about.notes, note) > 0;
+    });
   }
-  About about = {.summary = std::move(inputs.summary), .notes = {}, .host_bound = {}};
-  about.notes = predict::notes_on(inputs.machine, planner.program(), about.summary, used);
+  about.summary = std::move(inputs.summary);
   const search::Candidate& best = sweep.rows[sweep.best].candidate;
   if (predict::waits_for_host(best.summary)) {
     about.host_bound = predict::host_bound(planner.verified(best.schedule), planner.costs(),
@@ -374,7 +386,7 @@ report::Report page_of(const ExploreOptions& options, const PageOptions& page, E
   const SweepRow& best = one.sweep.rows[one.sweep.best];
   return report_of({.page = page,
                     .summary = one.about.summary,
-                    .notes = with_host_bound(one.about.host_bound, one.about.notes),
+                    .notes = one.about.all_notes(),
                     .planner = one.planner,
                     .best = best.candidate,
                     .lower_bound = one.sweep.best_bounded == one.sweep.best ? one.sweep.lower_bound
