@@ -54,19 +54,19 @@ std::int64_t bytes_of_type(const std::string& name) {
     std::string_view name;
     std::int64_t bytes;
   };
-  constexpr std::array<Type, 12> kTypes = {{{"Float", 4},
-                                            {"Half", 2},
-                                            {"BFloat16", 2},
-                                            {"Double", 8},
-                                            {"Long", 8},
-                                            {"Int", 4},
-                                            {"Short", 2},
-                                            {"Char", 1},
-                                            {"Byte", 1},
-                                            {"Bool", 1},
-                                            {"Float8_e4m3fn", 1},
-                                            {"Float8_e5m2", 1}}};
-  for (const Type& type : kTypes) {
+  constexpr std::array<Type, 12> kElementTypes = {{{"Float", 4},
+                                                   {"Half", 2},
+                                                   {"BFloat16", 2},
+                                                   {"Double", 8},
+                                                   {"Long", 8},
+                                                   {"Int", 4},
+                                                   {"Short", 2},
+                                                   {"Char", 1},
+                                                   {"Byte", 1},
+                                                   {"Bool", 1},
+                                                   {"Float8_e4m3fn", 1},
+                                                   {"Float8_e5m2", 1}}};
+  for (const Type& type : kElementTypes) {
     if (type.name == name) return type.bytes;
   }
   return 0;

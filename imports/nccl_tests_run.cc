@@ -2,6 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/count.h"
+#include "imports/limits.h"
 #include "imports/nccl_tests.h"
 #include "imports/text.h"
 
@@ -145,8 +146,7 @@ struct Used {
 
 Used add_rows(const NcclTestsRun& run, const NcclTestsOptions& options, CollectiveSample sample,
               CollectiveLog& log) {
-  constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
-  constexpr double kMostUs = 1e12;
+  constexpr double kLongestUs = 1e12;
   Used used;
   const std::string dtype = most_frequent(run, &NcclTestsRow::dtype);
   const std::string redop = most_frequent(run, &NcclTestsRow::redop);
@@ -156,7 +156,7 @@ Used add_rows(const NcclTestsRun& run, const NcclTestsOptions& options, Collecti
     const Times& times = wanted ? *wanted : *(wants_in_place ? row.out_of_place : row.in_place);
     if (row.bytes <= 0) {
       ++used.no_bytes;
-    } else if (row.bytes > kMostBytes || times.us > kMostUs || times.us < 0.001) {
+    } else if (row.bytes > kMostBytes || times.us > kLongestUs || times.us < 0.001) {
       ++used.too_large;
     } else if (row.dtype != dtype || row.redop != redop) {
       ++used.other_kind;

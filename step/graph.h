@@ -113,7 +113,7 @@ struct Transfer {
 
 // One node to append. Work of kind Transfer is added with its Transfer.
 struct Node {
-  Work work;
+  Work work{};
   NodeKind kind = NodeKind::Compute;
   SlotId slot = 0;
   models::KernelClass kernel = models::KernelClass::Other;
