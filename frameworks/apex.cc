@@ -7,7 +7,7 @@
 namespace dovetail::frameworks {
 namespace {
 
-std::optional<Said> say(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
+std::optional<Said> say_apex(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
   const bool is_run = spec.kind == schedule::PolicyKind::Sharded &&
                       spec.wait == schedule::WaitPoint::BeforeNextBatch;
   if (!is_run) return std::nullopt;
@@ -23,7 +23,7 @@ std::vector<Framework> apex() {
            .name = "Apex",
            .presets = {{"zero1", kZero}, {"zero2", kZero}, {"apex-sharded", kAdam}},
            .usual = {kAdam},
-           .says = say}};
+           .says = say_apex}};
 }
 
 }  // namespace dovetail::frameworks

@@ -92,7 +92,7 @@ Found choose(const schedule::Program& program, const Schedule& schedule, const M
   return chosen;
 }
 
-void restrict_to(Restriction& left) {
+void restrict_to_deepspeed(Restriction& left) {
   require_one_stage_and_group(left, "DeepSpeed");
   require_one_dtype(left, "DeepSpeed holds one");
   left.give_up("reduce-scatter: ZeRO all-reduces buckets that belong to several ranks", all_reduce);
@@ -103,7 +103,7 @@ void restrict_to(Restriction& left) {
                wait_for_the_previous);
 }
 
-Export write(Restriction& left, const Writing& writing) {
+Export write_deepspeed(Restriction& left, const Writing& writing) {
   const std::vector<OwedGradient> owed = schedule::owed_gradients(left.program());
   const Found found = choose(left.program(), left.schedule(), writing.machine);
   left.give_up("buckets of the plan's sizes: ZeRO has one size for all", [&](Schedule& schedule) {
@@ -141,13 +141,14 @@ Export write(Restriction& left, const Writing& writing) {
   return result;
 }
 
-constexpr std::int64_t kUsual = 500'000'000;
+constexpr std::int64_t kDeepspeedUsual = 500'000'000;
 
-std::vector<std::int64_t> limits(std::optional<std::int64_t> elements, std::int64_t /*ranks*/) {
-  return {elements.value_or(kUsual)};
+std::vector<std::int64_t> deepspeed_limits(std::optional<std::int64_t> elements,
+                                           std::int64_t /*ranks*/) {
+  return {elements.value_or(kDeepspeedUsual)};
 }
 
-Written setting(const Chosen& chosen) {
+Written deepspeed_setting(const Chosen& chosen) {
   const std::string size = "\"reduce_bucket_size\": " + std::to_string(chosen.number);
   return {size,
           "\"zero_optimization\": {\"stage\": 2, \"overlap_comm\": true, "
@@ -155,12 +156,12 @@ Written setting(const Chosen& chosen) {
               size + "}"};
 }
 
-std::string policy(std::span<const Bytes> limits) {
+std::string deepspeed_policy(std::span<const Bytes> limits) {
   return "threshold:threshold=" + schedule::typed::exact_size(limits.back()) +
          ",closes=before-exceeding,mode=copy,batch=1,wait=before-next-batch";
 }
 
-std::optional<Said> say(const schedule::PolicySpec& spec, const Gradients& gradients) {
+std::optional<Said> say_deepspeed(const schedule::PolicySpec& spec, const Gradients& gradients) {
   using schedule::PolicyKind;
   if (spec.kind == PolicyKind::Sharded && spec.overlap == schedule::Choice::No) {
     return Said{"DeepSpeed ZeRO-1 and 2 without overlap_comm (export --to deepspeed)", "",
@@ -171,7 +172,8 @@ std::optional<Said> say(const schedule::PolicySpec& spec, const Gradients& gradi
                       spec.mode == schedule::BucketMode::Copy &&
                       spec.wait == schedule::WaitPoint::BeforeNextBatch;
   if (!is_run) return std::nullopt;
-  const Written written = setting({.number = spec.threshold.count() / gradients.element.count()});
+  const Written written =
+      deepspeed_setting({.number = spec.threshold.count() / gradients.element.count()});
   return Said{"DeepSpeed: " + written.setting, written.line};
 }
 
@@ -183,16 +185,16 @@ std::vector<Framework> deepspeed() {
            .presets = {{"deepspeed", "sharded:cap=2000000000B,p=1,overlap=no"}},
            .size = SizeOption{.closes = Closes::BeforeExceeding,
                               .unit = CountedIn::Elements,
-                              .limits = limits,
-                              .write = setting,
+                              .limits = deepspeed_limits,
+                              .write = deepspeed_setting,
                               .in_flight = {InFlight::One}},
-           .policy = policy,
-           .says = say,
+           .policy = deepspeed_policy,
+           .says = say_deepspeed,
            .not_replayed = {"ZeRO gathers all parameters after the update, which nothing hides"},
            .title = "DeepSpeed ZeRO 1 and 2",
            .writes = "the reduce_bucket_size that comes nearest",
-           .restrict_to = restrict_to,
-           .write = write}};
+           .restrict_to = restrict_to_deepspeed,
+           .write = write_deepspeed}};
 }
 
 }  // namespace dovetail::frameworks

@@ -21,7 +21,7 @@
 namespace dovetail::frameworks {
 namespace {
 
-constexpr std::string_view kApply = R"py(
+constexpr std::string_view kFsdpApply = R"py(
 
 def shard(model, **options):
     """fully_shard(model) with the groups of the plan; options as fully_shard takes them (mesh=, ...)."""
@@ -74,29 +74,30 @@ Gathers gathers_of(const schedule::Plan& plan) {
   return result;
 }
 
-void gather_once(schedule::Schedule& schedule) {
+void fsdp_gather_once(schedule::Schedule& schedule) {
   shard(schedule, schedule::ParameterSync::NextForward);
 }
 
-void restrict_to(Restriction& left) {
+void restrict_to_fsdp(Restriction& left) {
   require_one_stage_and_group(left, "FSDP2");
   give_up_the_usual(left, "FSDP2");
   const std::vector<ModuleGroup> groups = module_groups(left.program(), left.schedule());
   const bool each_use = gathers_each_use(left.schedule(), groups);
   if (!each_use && left.schedule().parameters == schedule::ParameterSync::EachUse) {
     left.give_up("gathers before each use: the plan's blocks are no groups of whole modules",
-                 gather_once);
+                 fsdp_gather_once);
   }
   give_up_parts_of_modules(left, groups, "FSDP2");
   if (!each_use) {
-    left.give_up("all-reduce and update of all parameters: FSDP2 shards and gathers", gather_once);
+    left.give_up("all-reduce and update of all parameters: FSDP2 shards and gathers",
+                 fsdp_gather_once);
   }
   left.give_up(
       "waits at first use: FSDP2 waits at the end of backward",
       [](schedule::Schedule& schedule) { wait_at(schedule, schedule::WaitPoint::EndOfBackward); });
 }
 
-Export write(Restriction& left, const Writing& writing) {
+Export write_fsdp(Restriction& left, const Writing& writing) {
   const std::vector<ModuleGroup> groups = module_groups(left.program(), left.schedule());
   Export result = left.result();
   result.notes = {
@@ -113,17 +114,17 @@ Export write(Restriction& left, const Writing& writing) {
                  "\nFORWARD_PREFETCH = " + std::to_string(gathers.forward_ahead) +
                  "  # groups ahead\nBACKWARD_PREFETCH = " + std::to_string(gathers.backward_ahead) +
                  "\n" + groups_text("GROUPS", groups);
-  result.text += kApply;
+  result.text += kFsdpApply;
   result.paste = "from FILE import shard; shard(model, mesh=mesh)";
   return result;
 }
 
-std::vector<std::int64_t> limits(std::optional<std::int64_t> bytes, std::int64_t /*ranks*/) {
+std::vector<std::int64_t> fsdp_limits(std::optional<std::int64_t> bytes, std::int64_t /*ranks*/) {
   if (!bytes) return {};  // without lists of modules there is one group for each wrapped module
   return {*bytes};
 }
 
-Written setting(const Chosen& chosen) {
+Written fsdp_setting(const Chosen& chosen) {
   const std::string size = to_string(chosen.bytes);
   const std::string groups = std::to_string(chosen.buckets);
   Written written;
@@ -138,12 +139,12 @@ Written setting(const Chosen& chosen) {
   return written;
 }
 
-std::optional<Said> say(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
+std::optional<Said> say_fsdp(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
   if (spec.kind != schedule::PolicyKind::Fsdp) return std::nullopt;
   return Said{"PyTorch FSDP2 (export --to fsdp)", "", ToldBy::File};
 }
 
-std::optional<Said> say_of_1(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
+std::optional<Said> say_fsdp1(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
   const bool is_view = spec.mode == schedule::BucketMode::View;
   if (spec.kind != schedule::PolicyKind::Fsdp || !is_view) return std::nullopt;
   return Said{"PyTorch FSDP1, DeepSpeed ZeRO-3",
@@ -159,13 +160,13 @@ std::vector<Framework> fsdp() {
       .presets = {{"fsdp2",
                    "fsdp:blocks=layer,forward=1,backward=1,mode=copy,wait=end-of-backward"}},
       .size = SizeOption{.written_in = 1 << 20,
-                         .limits = limits,
-                         .write = setting,
+                         .limits = fsdp_limits,
+                         .write = fsdp_setting,
                          .in_flight = {InFlight::One, InFlight::Any}},
       .usual = {"fsdp:mode=copy,wait=end-of-backward,blocks=layer,forward=1,backward=1"},
       .more = {"fsdp:mode=copy,wait=end-of-backward,blocks=layer,forward=2,backward=2",
                "fsdp:mode=copy,wait=end-of-backward,blocks=layer,forward=1,backward=1,reshard=no"},
-      .says = say,
+      .says = say_fsdp,
       .not_replayed =
           {"groups are of whole modules, whose borders the trace does not hold",
            "FSDP2 moves half of an all-reduce's bytes after backward leaves a group (the "
@@ -174,8 +175,8 @@ std::vector<Framework> fsdp() {
            "all-reduces"},
       .title = "PyTorch FSDP2",
       .writes = "module groups and prefetch lists",
-      .restrict_to = restrict_to,
-      .write = write};
+      .restrict_to = restrict_to_fsdp,
+      .write = write_fsdp};
   // Gradients and parameters lie in flat buffers, and it has no lists of modules.
   Framework one{.id = "fsdp1",
                 .name = "FSDP1",
@@ -183,7 +184,7 @@ std::vector<Framework> fsdp() {
                 .usual = {"fsdp:blocks=layer,forward=1,backward=1"},
                 .more = {"fsdp:blocks=layer,forward=2,backward=2",
                          "fsdp:blocks=layer,forward=1,backward=1,reshard=no"},
-                .says = say_of_1};
+                .says = say_fsdp1};
   return {one, two};  // the words of a plan in flat buffers are FSDP1's
 }
 

@@ -19,7 +19,7 @@
 namespace dovetail::frameworks {
 namespace {
 
-constexpr std::string_view kGroups = R"py(
+constexpr std::string_view kHorovodGroups = R"py(
 
 def optimizer(inner, model, **options):
     """hvd.DistributedOptimizer(inner) with the buckets of the plan. ENVIRONMENT must be set before hvd.init()."""
@@ -31,7 +31,7 @@ def optimizer(inner, model, **options):
         groups=[[parameters[name] for name in names] for names in GROUPS], **options)
 )py";
 
-void restrict_to(Restriction& left) {
+void restrict_to_horovod(Restriction& left) {
   require_one_stage_and_group(left, "Horovod");
   left.give_up("sharded updates: Horovod all-reduces", all_reduce);
   give_up_the_usual(left, "Horovod");
@@ -43,7 +43,7 @@ void restrict_to(Restriction& left) {
   });
 }
 
-Export write(Restriction& left, const Writing& writing) {
+Export write_horovod(Restriction& left, const Writing& writing) {
   Export result = left.result();
   Bytes largest;
   for (const schedule::Bucket& bucket : result.schedule.buckets) {
@@ -64,18 +64,19 @@ Export write(Restriction& left, const Writing& writing) {
                    std::to_string(payload(left.program(), bucket).count()) + " bytes\n";
   }
   result.text += "]\n";
-  result.text += kGroups;
+  result.text += kHorovodGroups;
   result.paste =
       "HOROVOD_DISABLE_GROUP_FUSION=1 HOROVOD_FUSION_THRESHOLD=" + std::to_string(largest.count()) +
       " python ...; from FILE import optimizer; opt = optimizer(opt, model)";
   return result;
 }
 
-std::vector<std::int64_t> limits(std::optional<std::int64_t> bytes, std::int64_t /*ranks*/) {
+std::vector<std::int64_t> horovod_limits(std::optional<std::int64_t> bytes,
+                                         std::int64_t /*ranks*/) {
   return {bytes.value_or(mib(128).count())};
 }
 
-Written setting(const Chosen& chosen) {
+Written horovod_setting(const Chosen& chosen) {
   const auto cycle_ms = std::chrono::duration_cast<std::chrono::milliseconds>(chosen.cycle).count();
   const std::string setting =
       "HOROVOD_FUSION_THRESHOLD=" + std::to_string(chosen.number) +
@@ -83,18 +84,18 @@ Written setting(const Chosen& chosen) {
   return {setting, setting};
 }
 
-Written list_setting(std::span<const Bytes> /*sizes*/, const std::string& counts) {
+Written horovod_list_setting(std::span<const Bytes> /*sizes*/, const std::string& counts) {
   return {
       "groups= with HOROVOD_DISABLE_GROUP_FUSION=1",
       "HOROVOD_DISABLE_GROUP_FUSION=1, hvd.DistributedOptimizer(..., groups=groups)  # " + counts};
 }
 
-std::string policy(std::span<const Bytes> limits) {
+std::string horovod_policy(std::span<const Bytes> limits) {
   return "threshold:threshold=" + schedule::typed::exact_size(limits.back()) +
          ",closes=before-exceeding,mode=copy,wait=end-of-backward";
 }
 
-std::optional<Said> say(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
+std::optional<Said> say_horovod(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
   const bool is_run = spec.wait == schedule::WaitPoint::EndOfBackward && spec.batch == 0 &&
                       spec.mode == schedule::BucketMode::Copy && groups_freely(spec);
   if (!is_run) return std::nullopt;
@@ -102,7 +103,7 @@ std::optional<Said> say(const schedule::PolicySpec& spec, const Gradients& /*gra
                      spec.closes == schedule::Closes::BeforeExceeding;
   if (!fuses) return Said{"Horovod: groups= (export --to horovod)", "", ToldBy::List};
   if (spec.threshold == mib(128)) return Said{"Horovod's default", "", ToldBy::Default};
-  const Written written = setting({.number = spec.threshold.count()});
+  const Written written = horovod_setting({.number = spec.threshold.count()});
   return Said{"Horovod: " + written.setting, written.line};
 }
 
@@ -117,14 +118,14 @@ std::vector<Framework> horovod() {
            {{"horovod",
              "threshold:threshold=128MiB,closes=before-exceeding,mode=copy,wait=end-of-backward"}},
        .size = SizeOption{.closes = schedule::Closes::BeforeExceeding,
-                          .limits = limits,
-                          .write = setting,
+                          .limits = horovod_limits,
+                          .write = horovod_setting,
                           .cycles = {milliseconds(1), milliseconds(2), milliseconds(5),
                                      milliseconds(10), milliseconds(20), milliseconds(50)}},
-       .policy = policy,
+       .policy = horovod_policy,
        .more = {"exact:mode=copy,wait=end-of-backward"},
-       .says = say,
-       .list = list_setting,
+       .says = say_horovod,
+       .list = horovod_list_setting,
        .not_replayed =
            {"a bucket is launched at the next cycle, up to HOROVOD_CYCLE_TIME ms after its last "
             "gradient, and all are waited for in step()"},
@@ -132,8 +133,8 @@ std::vector<Framework> horovod() {
        .axis = "Horovod: fusion threshold",
        .title = "Horovod",
        .writes = "groups of DistributedOptimizer",
-       .restrict_to = restrict_to,
-       .write = write}};
+       .restrict_to = restrict_to_horovod,
+       .write = write_horovod}};
 }
 
 }  // namespace dovetail::frameworks

@@ -20,7 +20,7 @@ namespace {
 
 using schedule::Collective;
 
-std::string table_text(const schedule::ProcessGroup& group, const Machine& machine) {
+std::string inductor_table_text(const schedule::ProcessGroup& group, const Machine& machine) {
   std::string text = "RUNTIME_MS = {  # bytes: ms, alone on the link, over " +
                      std::to_string(group.size()) + " ranks\n";
   constexpr std::array<std::pair<Collective, std::string_view>, 3> kKinds = {
@@ -38,7 +38,7 @@ std::string table_text(const schedule::ProcessGroup& group, const Machine& machi
   return text + "}\n";
 }
 
-constexpr std::string_view kFunctions = R"py(
+constexpr std::string_view kInductorFunctions = R"py(
 
 def runtime_ms(kind, size_bytes):
     """Of one collective: straight lines between the points, beyond them the nearest rate."""
@@ -82,7 +82,7 @@ def manual(graph_module):
     return manual_overlap_bucketing(graph_module, MODULE_BUCKET_PLANS, insert_overlap_deps=True)
 )py";
 
-void restrict_to(Restriction& left) {
+void restrict_to_inductor(Restriction& left) {
   require_one_stage_and_group(left, "Inductor");
   give_up_the_usual(left, "Inductor");
   give_up_parts_of_modules(left, module_groups(left.program(), left.schedule()), "Inductor");
@@ -90,7 +90,7 @@ void restrict_to(Restriction& left) {
                wait_for_the_previous);
 }
 
-Export write(Restriction& left, const Writing& writing) {
+Export write_inductor(Restriction& left, const Writing& writing) {
   Export result = left.result();
   result.notes = {
       "predicted is manual(), the module plans; what use() makes of the times is Inductor's own "
@@ -99,9 +99,9 @@ Export write(Restriction& left, const Writing& writing) {
   const schedule::ProcessGroup& group = left.program().group(result.schedule.buckets.front().group);
   result.text = head(writing, result);
   result.text += "\nWORLD_SIZE = " + std::to_string(group.size()) + "\n" +
-                 table_text(group, writing.machine) +
+                 inductor_table_text(group, writing.machine) +
                  groups_text("MODULE_BUCKET_PLANS", module_groups(left.program(), result.schedule));
-  result.text += kFunctions;
+  result.text += kInductorFunctions;
   result.paste = "import FILE; FILE.use()  # or FILE.manual as a pass";
   return result;
 }
@@ -113,8 +113,8 @@ std::vector<Framework> inductor() {
            .name = "Inductor",
            .title = "torch.compile (Inductor)",
            .writes = "a runtime table and module bucket plans",
-           .restrict_to = restrict_to,
-           .write = write}};
+           .restrict_to = restrict_to_inductor,
+           .write = write_inductor}};
 }
 
 }  // namespace dovetail::frameworks

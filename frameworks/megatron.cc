@@ -105,7 +105,7 @@ void sort_by_readiness(const Program& program, Schedule& schedule) {
   std::ranges::stable_sort(schedule.buckets, {}, ready);
 }
 
-std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
+std::int64_t megatron_rounded_up(std::int64_t value, std::int64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
@@ -121,14 +121,14 @@ std::string buffer_text(const Program& program, const std::vector<std::vector<Te
   for (std::size_t b = 0; b < groups.size(); ++b) {
     const std::int64_t first = at;
     for (const TensorId gradient : groups[b]) {
-      const std::int64_t start = rounded_up(at, start_unit);
+      const std::int64_t start = megatron_rounded_up(at, start_unit);
       at = start + program.tensor(gradient).numel();
       parameters += "    (" + python_quoted(parameter_name(program, gradient)) + ", " +
                     std::to_string(start) + ", " + std::to_string(at) + ", " + std::to_string(b) +
                     "),\n";
     }
     unpadded.push_back(at - first);
-    at = rounded_up(at, end_unit);
+    at = megatron_rounded_up(at, end_unit);
     indices += (b == 0 ? "(" : ", (") + std::to_string(first) + ", " + std::to_string(at) + ")";
   }
   return "PARAMETERS = [  # name, first and end element, bucket; in the reverse of their "
@@ -137,7 +137,7 @@ std::string buffer_text(const Program& program, const std::vector<std::vector<Te
          "]\nPER_BUCKET_NUMEL_UNPADDED = " + number_list(unpadded) + "\n";
 }
 
-constexpr std::string_view kFunctions = R"py(
+constexpr std::string_view kMegatronFunctions = R"py(
 
 def full_param_layout(module, grad_dtype=None):
     """For DistributedDataParallel(config, ddp_config, module, full_param_layout=...); set overlap_grad_reduce,
@@ -162,24 +162,24 @@ def full_param_layout(module, grad_dtype=None):
     return FullParamLayout(layouts={key: layout})
 )py";
 
-struct Gradient {
+struct MegatronGradient {
   bool is_sharded = false;
   std::int64_t ranks = 1;
   Bytes element;
 };
 
-Gradient gradient_of(const Program& program, const Schedule& schedule) {
+MegatronGradient megatron_gradient_of(const Program& program, const Schedule& schedule) {
   const Bucket& first = schedule.buckets.front();
   const schedule::Tensor& tensor = program.tensor(first.gradients.front().tensor);
   return {is_sharded(schedule), program.group(first.group).size(),
           schedule::element_size(tensor.dtype)};
 }
 
-void restrict_to(Restriction& left) {
+void restrict_to_megatron(Restriction& left) {
   require_one_stage_and_group(left, "Megatron");
   const Definition definition = reversed_definition(left.program());
   require_one_dtype(left, "only one Megatron buffer is written");
-  const Gradient gradient = gradient_of(left.program(), left.schedule());
+  const MegatronGradient gradient = megatron_gradient_of(left.program(), left.schedule());
   give_up_the_usual(left, "Megatron");
   const auto groups = groups_along(left.program(), left.schedule(), definition.reversed);
   left.give_up("groups in gradient-ready order: Megatron's follow the reverse of the definition",
@@ -201,9 +201,9 @@ void restrict_to(Restriction& left) {
                [](Schedule& schedule) { wait_at(schedule, schedule::WaitPoint::EndOfBackward); });
 }
 
-Export write(Restriction& left, const Writing& writing) {
+Export write_megatron(Restriction& left, const Writing& writing) {
   const Definition definition = reversed_definition(left.program());
-  const Gradient gradient = gradient_of(left.program(), left.schedule());
+  const MegatronGradient gradient = megatron_gradient_of(left.program(), left.schedule());
   Export result = left.result();
   result.notes = {"the first batch is reduced at its end: Megatron learns what is ready when"};
   if (definition.is_assumed) {
@@ -221,37 +221,38 @@ Export write(Restriction& left, const Writing& writing) {
                  buffer_text(left.program(),
                              groups_along(left.program(), left.schedule(), definition.reversed),
                              gradient.ranks, gradient.is_sharded);
-  result.text += kFunctions;
+  result.text += kMegatronFunctions;
   result.paste =
       "from FILE import full_param_layout; DistributedDataParallel(..., full_param_layout="
       "full_param_layout(module))";
   return result;
 }
 
-std::vector<std::int64_t> limits(std::optional<std::int64_t> elements, std::int64_t ranks) {
+std::vector<std::int64_t> megatron_limits(std::optional<std::int64_t> elements,
+                                          std::int64_t ranks) {
   constexpr std::int64_t kLeast = 40'000'000;
   constexpr std::int64_t kPerRank = 1'000'000;
   return {elements.value_or(std::max(kLeast, kPerRank * ranks))};
 }
 
-Written setting(const Chosen& chosen) {
+Written megatron_setting(const Chosen& chosen) {
   const std::string overlap = "--overlap-grad-reduce";
   if (!chosen.is_set) return {overlap, overlap};
   const std::string size = "--ddp-bucket-size " + std::to_string(chosen.number);
   return {size, overlap + " " + size};
 }
 
-Written list_setting(std::span<const Bytes> /*sizes*/, const std::string& counts) {
+Written megatron_list_setting(std::span<const Bytes> /*sizes*/, const std::string& counts) {
   return {"full_param_layout=",
           "DistributedDataParallel(..., full_param_layout=layout)  # " + counts};
 }
 
-std::string policy(std::span<const Bytes> limits) {
+std::string megatron_policy(std::span<const Bytes> limits) {
   return "threshold:threshold=" + schedule::typed::exact_size(limits.back()) +
          ",wait=end-of-backward";
 }
 
-std::optional<Said> say(const schedule::PolicySpec& spec, const Gradients& gradients) {
+std::optional<Said> say_megatron(const schedule::PolicySpec& spec, const Gradients& gradients) {
   using schedule::PolicyKind;
   using schedule::WaitPoint;
   if (spec.kind == PolicyKind::Pipeline) return Said{"Megatron pipelines", "", ToldBy::File};
@@ -271,10 +272,10 @@ std::optional<Said> say(const schedule::PolicySpec& spec, const Gradients& gradi
     return Said{"Megatron-Core: full_param_layout (export --to megatron)", "", ToldBy::List};
   }
   const std::int64_t elements = spec.threshold.count() / gradients.element.count();
-  if (elements == limits(std::nullopt, gradients.ranks).front()) {
+  if (elements == megatron_limits(std::nullopt, gradients.ranks).front()) {
     return Said{"Megatron-Core: --overlap-grad-reduce", "--overlap-grad-reduce"};
   }
-  const Written written = setting({.number = elements});
+  const Written written = megatron_setting({.number = elements});
   return Said{"Megatron-Core: " + written.setting, written.line};
 }
 
@@ -286,13 +287,14 @@ std::vector<Framework> megatron() {
       {.id = "megatron",
        .name = "Megatron-Core",
        .presets = {{"megatron", kSharded}, {"distributed-optimizer", kSharded}},
-       .size =
-           SizeOption{.unit = schedule::CountedIn::Elements, .limits = limits, .write = setting},
-       .policy = policy,
+       .size = SizeOption{.unit = schedule::CountedIn::Elements,
+                          .limits = megatron_limits,
+                          .write = megatron_setting},
+       .policy = megatron_policy,
        .more = {"exact:wait=end-of-backward"},
        .swept = {"sharded:p=1,gather=next-forward"},
-       .says = say,
-       .list = list_setting,
+       .says = say_megatron,
+       .list = megatron_list_setting,
        .not_replayed =
            {"buckets follow the reverse of the order in which parameters are defined: taken to be "
             "the order in which gradients are ready",
@@ -302,8 +304,8 @@ std::vector<Framework> megatron() {
        .axis = "Megatron --overlap-param-gather: bucket size",
        .title = "Megatron-Core (0.20)",
        .writes = "a FullParamLayout: the bucket of every parameter",
-       .restrict_to = restrict_to,
-       .write = write}};
+       .restrict_to = restrict_to_megatron,
+       .write = write_megatron}};
 }
 
 }  // namespace dovetail::frameworks

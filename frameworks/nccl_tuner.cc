@@ -97,7 +97,7 @@ std::string row_text(const Listed& listed, const Row& row, std::int64_t ranks) {
          std::to_string(ranks) + "\n";
 }
 
-void restrict_to(Restriction& left) {
+void restrict_to_tuner(Restriction& left) {
   const bool caps = std::ranges::any_of(left.schedule().buckets,
                                         [](const Bucket& bucket) { return bucket.max_ctas > 0; });
   if (!caps) {
@@ -118,7 +118,7 @@ void restrict_to(Restriction& left) {
                });
 }
 
-Export write(Restriction& left, const Writing& writing) {
+Export write_tuner(Restriction& left, const Writing& writing) {
   Export result = left.result();
   result.notes = {
       "the file says nothing of buckets: give the framework the same plan (--to torch, ...)",
@@ -143,8 +143,8 @@ std::vector<Framework> nccl_tuner() {
            .name = "NCCL's tuner",
            .title = "NCCL's example tuner plugin",
            .writes = "a CSV of thread blocks with rows for all sizes",
-           .restrict_to = restrict_to,
-           .write = write}};
+           .restrict_to = restrict_to_tuner,
+           .write = write_tuner}};
 }
 
 }  // namespace dovetail::frameworks

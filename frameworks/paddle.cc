@@ -7,7 +7,7 @@
 namespace dovetail::frameworks {
 namespace {
 
-std::optional<Said> say(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
+std::optional<Said> say_paddle(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
   using schedule::PolicyKind;
   if (spec.kind == PolicyKind::Naive) return Said{"Paddle without its pass", "", ToldBy::Default};
   if (spec.kind != PolicyKind::SourceFirstFit) return std::nullopt;
@@ -22,7 +22,7 @@ std::vector<Framework> paddle() {
            .name = "Paddle",
            .presets = {{"paddle", kPass}, {"paddle-pass", kPass}},
            .usual = {kPass},
-           .says = say,
+           .says = say_paddle,
            .curve = "source-improved",
            .axis = "Paddle pass without its limits: cap"}};
 }

@@ -34,7 +34,7 @@ using schedule::SyncPoint;
 using schedule::WaitPoint;
 
 // Why the list cannot say it; "" if it can.
-std::string not_a_list(const Program& program, const Schedule& schedule) {
+std::string torch_not_a_list(const Program& program, const Schedule& schedule) {
   const std::vector<TensorId> order = ready_order(program);
   std::size_t next = 0;
   for (const Bucket& bucket : schedule.buckets) {
@@ -53,7 +53,7 @@ std::string not_a_list(const Program& program, const Schedule& schedule) {
   return "";
 }
 
-std::string buckets_text(const Program& program, const Schedule& schedule) {
+std::string torch_buckets_text(const Program& program, const Schedule& schedule) {
   std::string text =
       "BUCKETS = [  # bytes; parameters in the order in which their gradients are ready\n";
   for (const Bucket& bucket : schedule.buckets) {
@@ -63,7 +63,7 @@ std::string buckets_text(const Program& program, const Schedule& schedule) {
   return text + "]\n";
 }
 
-std::string caps_text(const Program& program, const Schedule& schedule) {
+std::string torch_caps_text(const Program& program, const Schedule& schedule) {
   std::string text = "BUCKET_CAP_MB_LIST = [";
   for (std::size_t b = 0; b < schedule.buckets.size(); ++b) {
     const auto bytes = static_cast<double>(payload(program, schedule.buckets[b]).count());
@@ -72,7 +72,7 @@ std::string caps_text(const Program& program, const Schedule& schedule) {
   return text + "]\n";
 }
 
-constexpr std::string_view kWrap = R"py(
+constexpr std::string_view kTorchWrap = R"py(
 
 def wrap(module, **options):
     """DistributedDataParallel(module) with the buckets of the plan; takes its other options."""
@@ -97,7 +97,7 @@ def check(ddp):
         raise RuntimeError(f"DDP's buckets hold {sizes} bytes, the plan's {[size for size, _ in BUCKETS]}")
 )py";
 
-constexpr std::string_view kApply = R"py(
+constexpr std::string_view kTorchApply = R"py(
 
 def wrap(module, **options):
     """The buckets of the plan through dovetail_torch, which patches what DDP does not offer."""
@@ -106,7 +106,7 @@ def wrap(module, **options):
     return dovetail_torch.apply(module, PLAN, **options)
 )py";
 
-void restrict_to(Restriction& left) {
+void restrict_to_torch(Restriction& left) {
   require_one_stage_and_group(left, "DDP");
   left.give_up("sharded updates: DDP all-reduces", all_reduce);
   give_up_the_usual(left, "DDP");
@@ -114,11 +114,11 @@ void restrict_to(Restriction& left) {
                [](Schedule& schedule) { wait_at(schedule, schedule::WaitPoint::EndOfBackward); });
 }
 
-Export write(Restriction& left, const Writing& writing) {
+Export write_torch(Restriction& left, const Writing& writing) {
   const schedule::Program& program = left.program();
   Export result = left.result();
   const Schedule& run = result.schedule;
-  const std::string reason = not_a_list(program, run);
+  const std::string reason = torch_not_a_list(program, run);
   if (run.merge.micro_steps > 1) {
     result.notes.push_back("run all but the last of the " + std::to_string(run.merge.micro_steps) +
                            " micro-steps, forward and backward, under ddp.no_sync()");
@@ -138,27 +138,27 @@ Export write(Restriction& left, const Writing& writing) {
   result.text += std::string("\nGRADIENT_AS_BUCKET_VIEW = ") +
                  (run.buckets.front().mode == schedule::BucketMode::View ? "True" : "False") + "\n";
   if (reason.empty()) {
-    result.text += caps_text(program, run) + buckets_text(program, run);
-    result.text += kWrap;
+    result.text += torch_caps_text(program, run) + torch_buckets_text(program, run);
+    result.text += kTorchWrap;
   } else {
     result.text +=
-        "PLAN = " + python_quoted(writing.options.plan) + "\n" + buckets_text(program, run);
-    result.text += kApply;
+        "PLAN = " + python_quoted(writing.options.plan) + "\n" + torch_buckets_text(program, run);
+    result.text += kTorchApply;
   }
   result.paste = "from FILE import wrap; model = wrap(model)";
   return result;
 }
 
-constexpr std::int64_t kFirstBucket = 1 << 20;
-constexpr std::int64_t kCap = 25 << 20;
+constexpr std::int64_t kTorchFirstBucket = 1 << 20;
+constexpr std::int64_t kTorchCap = 25 << 20;
 
-std::vector<std::int64_t> limits(std::optional<std::int64_t> cap, std::int64_t /*ranks*/) {
-  if (!cap) return {kFirstBucket, kCap};
+std::vector<std::int64_t> torch_limits(std::optional<std::int64_t> cap, std::int64_t /*ranks*/) {
+  if (!cap) return {kTorchFirstBucket, kTorchCap};
   return {*cap};
 }
 
-std::vector<std::int64_t> limits_of_1(std::optional<std::int64_t> cap, std::int64_t /*ranks*/) {
-  return {kFirstBucket, cap.value_or(kCap)};
+std::vector<std::int64_t> torch1_limits(std::optional<std::int64_t> cap, std::int64_t /*ranks*/) {
+  return {kTorchFirstBucket, cap.value_or(kTorchCap)};
 }
 
 Written cap_setting(const Chosen& chosen) {
@@ -168,7 +168,7 @@ Written cap_setting(const Chosen& chosen) {
 }
 
 // DDP's own list: exact in a double, as a bucket's bytes are divided by a power of two.
-Written list_setting(std::span<const Bytes> sizes, const std::string& /*counts*/) {
+Written torch_list_setting(std::span<const Bytes> sizes, const std::string& /*counts*/) {
   std::string caps;
   for (const Bytes size : sizes) {
     std::array<char, 40> number{};
@@ -180,20 +180,20 @@ Written list_setting(std::span<const Bytes> sizes, const std::string& /*counts*/
   return {setting, "DistributedDataParallel(model, " + setting + ")"};
 }
 
-std::string policy(std::span<const Bytes> limits) {
+std::string torch_policy(std::span<const Bytes> limits) {
   return "torch-ddp:cap=" + typed::exact_size(limits.back()) +
          ",first=" + typed::exact_size(limits.front());
 }
 
 // What any version does with the buckets that it is told: a launch when each is ready, a wait at the end.
-bool is_run(const PolicySpec& spec) {
+bool is_run_by_torch(const PolicySpec& spec) {
   return spec.wait == WaitPoint::EndOfBackward && spec.batch == 0 &&
          spec.merge.sync == SyncPoint::LastMicroStep;
 }
 
 // The caps of a version, where `first` is what it does with the first bucket of a given cap.
 std::optional<Said> say_cap(const PolicySpec& spec, const std::string& name, Bytes first) {
-  if (spec.kind != PolicyKind::TorchDdp || !is_run(spec)) return std::nullopt;
+  if (spec.kind != PolicyKind::TorchDdp || !is_run_by_torch(spec)) return std::nullopt;
   const bool is_view = spec.mode == schedule::BucketMode::View;
   const std::string view = is_view ? "gradient_as_bucket_view=True" : "";
   const auto paste = [](const std::string& setting) {
@@ -209,17 +209,17 @@ std::optional<Said> say_cap(const PolicySpec& spec, const std::string& name, Byt
   return Said{name + ": " + setting, paste(setting)};
 }
 
-std::optional<Said> say(const PolicySpec& spec, const Gradients& /*gradients*/) {
+std::optional<Said> say_torch(const PolicySpec& spec, const Gradients& /*gradients*/) {
   return say_cap(spec, "PyTorch DDP", spec.threshold);
 }
 
 std::optional<Said> say_with_list(const PolicySpec& spec, const Gradients& gradients) {
-  if (std::optional<Said> cap = say(spec, gradients)) return cap;
-  if (!is_run(spec) || !groups_freely(spec)) return std::nullopt;
+  if (std::optional<Said> cap = say_torch(spec, gradients)) return cap;
+  if (!is_run_by_torch(spec) || !groups_freely(spec)) return std::nullopt;
   return Said{"PyTorch DDP: bucket_cap_mb_list (export --to torch)", "", ToldBy::List};
 }
 
-std::optional<Said> say_of_1(const PolicySpec& spec, const Gradients& /*gradients*/) {
+std::optional<Said> say_torch1(const PolicySpec& spec, const Gradients& /*gradients*/) {
   return say_cap(spec, "PyTorch 1.x DDP", mib(1));
 }
 
@@ -230,33 +230,33 @@ std::vector<Framework> torch_ddp() {
       .id = "torch",
       .name = "PyTorch DDP",
       .presets = {{"ddp", "torch-ddp:cap=25MiB,first=1MiB"}},
-      .size = SizeOption{.written_in = 1 << 20, .limits = limits, .write = cap_setting},
-      .policy = policy,
+      .size = SizeOption{.written_in = 1 << 20, .limits = torch_limits, .write = cap_setting},
+      .policy = torch_policy,
       .usual = {"torch-ddp:cap=25MiB,first=1MiB,mode=view"},
       .more = {"exact:mode=copy,wait=end-of-backward", "exact:wait=end-of-backward"},
       .says = say_with_list,
-      .list = list_setting,
+      .list = torch_list_setting,
       .curve = "torch-ddp",
       .axis = "PyTorch DDP: bucket_cap_mb",
       .title = "PyTorch DistributedDataParallel (2.13 or later)",
       .writes = "bucket_cap_mb_list, byte for byte",
-      .restrict_to = restrict_to,
-      .write = write};
+      .restrict_to = restrict_to_torch,
+      .write = write_torch};
   // Before 2.13 there is no list; 1.x closes the first bucket at 1 MiB whatever the cap.
   Framework older = newest;
   older.id = "torch2.6";
   older.name = "PyTorch DDP before 2.13";
   older.presets = {};
   older.more = {};
-  older.says = say;
+  older.says = say_torch;
   older.list = nullptr;
   older.curve = {};
   older.write = nullptr;
   Framework oldest = older;
   oldest.id = "torch1";
   oldest.name = "PyTorch 1.x DDP";
-  oldest.size->limits = limits_of_1;
-  oldest.says = say_of_1;
+  oldest.size->limits = torch1_limits;
+  oldest.says = say_torch1;
   return {newest, older, oldest};
 }
 

@@ -18,7 +18,7 @@
 namespace dovetail::frameworks {
 namespace {
 
-constexpr std::string_view kFunctions = R"py(
+constexpr std::string_view kXlaFunctions = R"py(
 
 def mark(gradients):
     """{name: gradient} with the keys of the plan; to be called inside the jitted step, before the reduction."""
@@ -44,7 +44,7 @@ def pgle_profile(names):
                    for name, (_, cost_us) in zip(names, BUCKETS))
 )py";
 
-void restrict_to(Restriction& left) {
+void restrict_to_xla(Restriction& left) {
   require_one_stage_and_group(left, "XLA");
   left.give_up("sharded updates: keys combine all-reduces", all_reduce);
   give_up_the_usual(left, "XLA");
@@ -53,7 +53,7 @@ void restrict_to(Restriction& left) {
       [](schedule::Schedule& schedule) { use_mode(schedule, schedule::BucketMode::View); });
 }
 
-Export write(Restriction& left, const Writing& writing) {
+Export write_xla(Restriction& left, const Writing& writing) {
   Export result = left.result();
   result.notes = {
       "order and waits are the latency-hiding scheduler's: the prediction lets it wait where the "
@@ -82,42 +82,42 @@ Export write(Restriction& left, const Writing& writing) {
   result.text += "\nXLA_FLAGS = " + python_quoted(flags) +
                  "\nBUCKETS = [  # bytes, us alone on the link\n" + buckets +
                  "]\nCOMBINER_KEY = {\n" + keys + "}\n";
-  result.text += kFunctions;
+  result.text += kXlaFunctions;
   result.paste = "XLA_FLAGS=\"" + flags + "\"; from FILE import mark; gradients = mark(gradients)";
   return result;
 }
 
-constexpr std::int64_t kUsual = (30 << 20) + 7;
+constexpr std::int64_t kXlaUsual = (30 << 20) + 7;
 
-std::vector<std::int64_t> limits(std::optional<std::int64_t> bytes, std::int64_t /*ranks*/) {
-  return {bytes.value_or(kUsual)};
+std::vector<std::int64_t> xla_limits(std::optional<std::int64_t> bytes, std::int64_t /*ranks*/) {
+  return {bytes.value_or(kXlaUsual)};
 }
 
-Written setting(const Chosen& chosen) {
+Written xla_setting(const Chosen& chosen) {
   const std::string flag =
       "--xla_gpu_all_reduce_combine_threshold_bytes=" + std::to_string(chosen.number);
   return {flag, "XLA_FLAGS=\"" + flag + "\""};
 }
 
-Written list_setting(std::span<const Bytes> /*sizes*/, const std::string& counts) {
+Written xla_list_setting(std::span<const Bytes> /*sizes*/, const std::string& counts) {
   return {"combiner_key",
           "set_xla_metadata(gradient, combiner_key=key)  # a key for each of " + counts};
 }
 
-std::string policy(std::span<const Bytes> limits) {
+std::string xla_policy(std::span<const Bytes> limits) {
   return "threshold:threshold=" + schedule::typed::exact_size(limits.back()) +
          ",closes=before-exceeding";
 }
 
-std::optional<Said> say(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
+std::optional<Said> say_xla(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
   const bool is_run = spec.wait == schedule::WaitPoint::FirstUse && spec.batch == 0 &&
                       spec.mode == schedule::BucketMode::View && groups_freely(spec);
   if (!is_run) return std::nullopt;
   const bool combines = spec.kind == schedule::PolicyKind::Threshold &&
                         spec.closes == schedule::Closes::BeforeExceeding;
   if (!combines) return Said{"JAX / XLA: combiner_key (export --to xla)", "", ToldBy::List};
-  if (spec.threshold.count() == kUsual) return Said{"JAX / XLA's default", "", ToldBy::Default};
-  const Written written = setting({.number = spec.threshold.count()});
+  if (spec.threshold.count() == kXlaUsual) return Said{"JAX / XLA's default", "", ToldBy::Default};
+  const Written written = xla_setting({.number = spec.threshold.count()});
   return Said{"JAX / XLA: " + written.setting, written.line};
 }
 
@@ -129,13 +129,13 @@ std::vector<Framework> xla() {
       {.id = "xla",
        .name = "XLA",
        .presets = {{"xla", kDefault}, {"jax", kDefault}},
-       .size =
-           SizeOption{
-               .closes = schedule::Closes::BeforeExceeding, .limits = limits, .write = setting},
-       .policy = policy,
+       .size = SizeOption{.closes = schedule::Closes::BeforeExceeding,
+                          .limits = xla_limits,
+                          .write = xla_setting},
+       .policy = xla_policy,
        .more = {"exact"},
-       .says = say,
-       .list = list_setting,
+       .says = say_xla,
+       .list = xla_list_setting,
        .not_replayed =
            {"when a collective starts and is waited for is up to XLA's latency-hiding scheduler; "
             "a compiled step has none of the pauses of Python that this one has"},
@@ -143,8 +143,8 @@ std::vector<Framework> xla() {
        .axis = "JAX / XLA: combine threshold",
        .title = "JAX on XLA for GPUs",
        .writes = "combiner keys of gradients and costs for PGLE",
-       .restrict_to = restrict_to,
-       .write = write}};
+       .restrict_to = restrict_to_xla,
+       .write = write_xla}};
 }
 
 }  // namespace dovetail::frameworks
