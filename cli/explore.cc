@@ -45,8 +45,15 @@ constexpr const char* kCutShort = "interrupted: the rows are those that were tri
 
 double us(std::int64_t ns) { return to_us(Duration(ns)); }
 
+// In the words of the framework that the rows are for, if it has any for this one.
+std::string row_words(const SweepRow& row) {
+  if (row.said) return row.said->words;
+  return row.candidate.plan ? "a plan file" : frameworks::in_words(row.candidate.spec);
+}
+
 // The row of a plan file, with the keys of a policy's.
-ordered_json plan_row_json(const search::Candidate& plan) {
+ordered_json plan_row_json(const SweepRow& row) {
+  const search::Candidate& plan = row.candidate;
   const sim::StepSummary& summary = plan.summary;
   return {{"policy", *plan.plan},
           {"threshold_bytes", nullptr},
@@ -60,7 +67,8 @@ ordered_json plan_row_json(const search::Candidate& plan) {
           {"communication_us", us(summary.communication_ns)},
           {"compute_us", us(summary.compute_ns)},
           {"spec", nullptr},
-          {"in_words", "a plan file"}};
+          {"runs", row.said.has_value()},
+          {"in_words", row_words(row)}};
 }
 
 ordered_json row_json(const SweepRow& row) {
@@ -68,7 +76,7 @@ ordered_json row_json(const SweepRow& row) {
     return bytes ? ordered_json(bytes->count()) : ordered_json(nullptr);
   };
   const sim::StepSummary& summary = row.candidate.summary;
-  if (row.candidate.plan) return plan_row_json(row.candidate);
+  if (row.candidate.plan) return plan_row_json(row);
   return {{"policy", std::string(schedule::name(row.candidate.spec.kind))},
           {"threshold_bytes", size(row.threshold)},
           {"first_bucket_bytes", size(row.first_bucket)},
@@ -81,7 +89,8 @@ ordered_json row_json(const SweepRow& row) {
           {"communication_us", us(summary.communication_ns)},
           {"compute_us", us(summary.compute_ns)},
           {"spec", schedule::to_string(row.candidate.spec)},
-          {"in_words", frameworks::in_words(row.candidate.spec)}};
+          {"runs", row.said.has_value()},
+          {"in_words", row_words(row)}};
 }
 
 bool shards(const Sweep& sweep) {
@@ -129,6 +138,7 @@ std::string sweep_json(const Sweep& sweep, const About& about, const InputOption
       {"world_size", program.world_size},
       {"gradients", program.reductions.size()},
       {"gradient_bytes", gradient_bytes(program).count()},
+      {"for", std::string(sweep.framework->id)},
       {"notes", std::move(notes)},
       {"rows", std::move(rows)},
       {"best", row_json(sweep.rows[sweep.best])},
@@ -149,8 +159,18 @@ std::string label(const SweepRow& row) {
   if (!row.threshold || spec != plain) return schedule::to_string(spec);
   std::string text(schedule::name(spec.kind));
   text += " " + to_string(*row.threshold);
-  if (row.first_bucket) text += ", first " + to_string(*row.first_bucket);
+  if (row.first_bucket && row.first_bucket != row.threshold) {
+    text += ", first " + to_string(*row.first_bucket);
+  }
   return text;
+}
+
+// Rows of one curve over bucket sizes: equal but for the size, and the first bucket where it follows.
+PolicySpec curve_key(const SweepRow& row) {
+  PolicySpec spec = row.candidate.spec;
+  if (spec.first_bucket == spec.threshold) spec.first_bucket = Bytes{};
+  spec.threshold = Bytes{};
+  return spec;
 }
 
 // One that trains with a larger batch is not called best.
@@ -167,37 +187,41 @@ void print_rows(std::ostream& out, const Sweep& sweep) {
   TextTable table(std::move(header));
   const SweepRow& best = sweep.rows[sweep.best];
   for (const SweepRow& row : sweep.rows) {
-    std::vector<std::string> cells = {label(row), std::to_string(row.candidate.buckets()),
+    std::vector<std::string> cells = {label(row) + (row.is_changed ? " (as run there)" : ""),
+                                      std::to_string(row.candidate.buckets()),
                                       fixed(us(row.candidate.summary.step_ns) / 1e3, 3),
                                       fixed(us(row.candidate.summary.exposed_ns) / 1e3, 3)};
     if (merged) cells.push_back(fixed(step_ns(row) / 1e6, 3));
     cells.push_back(&row == &best ? word_for_best(best)
                                   : fixed((step_ns(row) / step_ns(best) - 1) * 100, 1, "+") + " %");
-    cells.push_back(row.candidate.plan ? "a plan file" : frameworks::in_words(row.candidate.spec));
+    cells.push_back(row_words(row));
     table.add(std::move(cells));
   }
   table.print(out);
   if (std::ranges::any_of(sweep.rows,
                           [&](const SweepRow& row) { return step_ns(row) < step_ns(best); })) {
-    out << "rows below 0 % change more than buckets: they shard updates, or train with a larger "
-           "batch\n";
+    out << "rows below 0 % need more than a setting of " << sweep.framework->name
+        << ", shard updates, or train with a larger batch\n";
   }
 }
 
 // "torch-ddp: from 1 MiB to 4 MiB within 1 % of its best size", for each policy that was swept.
 void print_flat_ranges(std::ostream& out, const Sweep& sweep) {
-  std::map<schedule::PolicyKind, report::Curve> curves;
+  std::vector<std::pair<PolicySpec, report::Curve>> curves;
   for (const SweepRow& row : sweep.rows) {
     if (!row.threshold) continue;
     report::CurvePoint point;
     point.threshold = *row.threshold;
     point.step = Duration(row.candidate.summary.step_ns);
-    curves[row.candidate.spec.kind].points.push_back(std::move(point));
+    const PolicySpec key = curve_key(row);
+    auto curve = std::ranges::find(curves, key, &std::pair<PolicySpec, report::Curve>::first);
+    if (curve == curves.end()) curve = curves.emplace(curves.end(), key, report::Curve{});
+    curve->second.points.push_back(std::move(point));
   }
-  for (const auto& [kind, curve] : curves) {
+  for (const auto& [key, curve] : curves) {
     if (curve.points.size() < 3) continue;
     const report::FlatRange flat = report::flat_range(curve);
-    out << schedule::name(kind) << ": ";
+    out << schedule::name(key.kind) << ": ";
     if (flat.from == flat.to) {
       out << "no size but " << flat.from;
     } else {
@@ -207,14 +231,34 @@ void print_flat_ranges(std::ostream& out, const Sweep& sweep) {
   }
 }
 
-// How the best row gets into a framework: commands.
-std::vector<std::string> way_out(const SweepRow& best, const InputOptions& inputs) {
-  if (best.candidate.plan) return {frameworks::export_command(*best.candidate.plan)};
+// How the best row gets into its framework: nothing where that does it by itself, a line to paste, or commands that
+// write the file.
+std::vector<std::string> way_out(const Sweep& sweep, const InputOptions& inputs) {
+  const SweepRow& best = sweep.rows[sweep.best];
+  if (best.said && best.said->by == frameworks::ToldBy::Default) return {};
+  if (best.said && best.said->by == frameworks::ToldBy::Setting) return {best.said->paste};
+  if (best.candidate.plan) {
+    const std::string own = "dovetail export " + *best.candidate.plan + " --to ";
+    return {best.said ? own + std::string(sweep.framework->id)
+                      : frameworks::export_command(*best.candidate.plan)};
+  }
   std::string plan = "dovetail plan --workload " + inputs.workload;
   if (!inputs.cluster.empty()) plan += " --cluster " + inputs.cluster;
   if (inputs.world) plan += " --world " + std::to_string(*inputs.world);
   plan += " --policy " + schedule::to_string(best.candidate.spec) + " -o plan.json";
-  return {plan, frameworks::export_command("plan.json")};
+  if (!best.said) return {plan, frameworks::export_command("plan.json")};
+  return {plan, "dovetail export plan.json --to " + std::string(sweep.framework->id)};
+}
+
+// A row that is faster and cannot be set there, and who can run it.
+void print_beyond(std::ostream& out, const Sweep& sweep) {
+  if (!sweep.beyond) return;
+  const SweepRow& row = sweep.rows[*sweep.beyond];
+  out << "faster, but not by what " << sweep.framework->name
+      << " can be told: " << row.candidate.name() << ", "
+      << fixed(us(row.candidate.summary.step_ns) / 1e3, 3) << " ms ("
+      << fixed((step_ns(row) / step_ns(sweep.rows[sweep.best]) - 1) * 100, 1, "+") << " %), by "
+      << row_words(row) << '\n';
 }
 
 void print_table(std::ostream& out, const Sweep& sweep, const About& about,
@@ -236,10 +280,12 @@ void print_table(std::ostream& out, const Sweep& sweep, const About& about,
   }
   out << '\n';
   print_flat_ranges(out, sweep);
-  const std::vector<std::string> commands = way_out(best, given);
-  out << "to use it: " << commands.front();
-  if (commands.size() > 1) out << "; " << commands[1];
+  const std::vector<std::string> commands = way_out(sweep, given);
+  out << "to use it: ";
+  if (commands.empty()) out << "set nothing, it is what " << sweep.framework->name << " does";
+  for (std::size_t i = 0; i < commands.size(); ++i) out << (i > 0 ? "; " : "") << commands[i];
   out << '\n';
+  print_beyond(out, sweep);
   if (!sweep.bound_problem.empty()) out << sweep.bound_problem << '\n';
   if (!sweep.lower_bound) return;
   if (sweep.best_bounded != sweep.best) {
@@ -256,11 +302,11 @@ void print_plot(std::ostream& out, const Sweep& sweep) {
   const auto swept = std::ranges::find_if(
       sweep.rows, [](const SweepRow& row) { return row.threshold.has_value(); });
   if (swept == sweep.rows.end()) return;
-  const PolicyKind kind = swept->candidate.spec.kind;
+  const PolicySpec curve = curve_key(*swept);
   std::vector<Bar> bars;
   const double best = us(sweep.rows[sweep.best].candidate.summary.step_ns);
   for (const SweepRow& row : sweep.rows) {
-    if (!row.threshold || row.candidate.spec.kind != kind) continue;
+    if (!row.threshold || curve_key(row) != curve) continue;
     const double step = us(row.candidate.summary.step_ns);
     bars.push_back(
         {to_string(*row.threshold), step / 1e3, fixed((step / best - 1) * 100, 1, "+") + " %"});
@@ -285,7 +331,7 @@ Explored explore_one(const ExploreOptions& options, const std::string& workload,
   given.cluster = cluster;
   predict::Inputs inputs = predict::load_inputs(given);
   search::Planner planner(std::move(inputs.program), inputs.machine.costs);
-  search::SweepOptions asked = sweep_options_of(options);
+  search::SweepOptions asked = sweep_options_of(options, planner.program());
   for (const std::string& file : options.plans) {
     asked.plans.push_back({file, schedule::read_plan_onto(file, planner.program()).schedule});
   }
@@ -393,7 +439,7 @@ report::Report page_of(const ExploreOptions& options, const PageOptions& page, E
                                                                             : std::nullopt,
                     .thresholds = parse_thresholds(options.thresholds, options.points),
                     .json = sweep_json(one.sweep, one.about, one.given, one.planner.program()),
-                    .next = way_out(best, one.given)});
+                    .next = way_out(one.sweep, one.given)});
 }
 
 std::vector<std::string> clusters_of(const ExploreOptions& options) {

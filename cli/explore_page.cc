@@ -3,8 +3,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/explore_page.h"
 
-#include <array>
-#include <string_view>
 #include <utility>
 
 #include "cli/plan_page.h"
@@ -16,25 +14,17 @@
 namespace dovetail::cli {
 namespace {
 
-// What docs/settings.md says that a framework's setting stands for.
-struct Rule {
-  std::string_view label, policy;
-};
-constexpr std::array<Rule, 5> kRules = {{
-    {"PyTorch DDP: bucket_cap_mb", "torch-ddp"},
-    {"JAX / XLA: combine threshold", "threshold"},
-    {"Horovod: fusion threshold", "threshold:wait=end-of-backward,mode=copy"},
-    {"Megatron --overlap-param-gather: bucket size", "sharded:p=1,gather=next-forward"},
-    {"Paddle pass without its limits: cap", "source-improved"},
-}};
-
-report::Curve curve_of(const Rule& rule, search::Planner& planner,
-                       const std::vector<Bytes>& thresholds) {
-  schedule::PolicySpec spec = frameworks::parse_policy(rule.policy);
-  report::Curve curve{std::string(schedule::name(spec.kind)), std::string(rule.label), {}};
-  if (planner.refusal_of(spec)) return curve;
-  for (const Bytes threshold : search::thresholds_for(spec, planner.program(), thresholds)) {
-    spec.threshold = threshold;
+// A framework's option over bucket sizes.
+report::Curve curve_over_sizes(const frameworks::Framework& framework, search::Planner& planner,
+                               const std::vector<Bytes>& thresholds) {
+  search::SweptPolicy policy{.spec = schedule::parse_policy(framework.curve)};
+  // PyTorch's first bucket follows the cap.
+  if (policy.spec.kind == schedule::PolicyKind::TorchDdp) policy.set_in = &framework;
+  report::Curve curve{
+      std::string(schedule::name(policy.spec.kind)), std::string(framework.axis), {}};
+  if (planner.refusal_of(policy.spec)) return curve;
+  for (const Bytes threshold : search::thresholds_for(policy.spec, planner.program(), thresholds)) {
+    const schedule::PolicySpec spec = search::at_size(policy, threshold, planner.program());
     const search::Candidate candidate = planner.evaluate(spec);
     curve.points.push_back({.threshold = threshold,
                             .buckets = candidate.buckets(),
@@ -77,8 +67,9 @@ report::Report report_of(const SweepOnPage& sweep) {
   report.facts = {{"workload", sweep.summary.workload}, {"machine", sweep.summary.cluster}};
   add_facts(report, program);
   add_notes(report, sweep.notes);
-  for (const Rule& rule : kRules) {
-    report::Curve curve = curve_of(rule, sweep.planner, sweep.thresholds);
+  for (const frameworks::Framework& framework : frameworks::all()) {
+    if (framework.curve.empty()) continue;
+    report::Curve curve = curve_over_sizes(framework, sweep.planner, sweep.thresholds);
     if (!curve.points.empty()) report.curves.push_back(std::move(curve));
   }
   schedule::Plan plan{

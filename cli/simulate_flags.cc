@@ -63,7 +63,8 @@ void bind_explore(CLI::App& app, ExploreOptions& options, Action& action) {
                      "LOW:HIGH or a list, e.g. 1MiB,25MiB (default 0.5MiB:128MiB)");
   command.add_option("--points", options.points, "thresholds in a range (default 17)")
       ->check(whole_number(2, 100'000));
-  command.add_option("--first-bucket", options.first_bucket, "torch-ddp's first limit (1MiB)");
+  command.add_option("--first-bucket", options.first_bucket,
+                     "torch-ddp's first limit (default: as the version has it)");
   command.add_option(
       "--policies", options.policies,
       "only these, as plan --policy takes them (default: all but fsdp and pipeline)");
@@ -71,6 +72,9 @@ void bind_explore(CLI::App& app, ExploreOptions& options, Action& action) {
       .add_option("--plan", options.plans,
                   "a plan file of the same workload, as a row and a start for exact; repeatable")
       ->allow_extra_args(false);
+  command.add_option("--for", options.framework,
+                     "whose settings are compared: " + frameworks::id_list(frameworks::has_rows) +
+                         " (default: that of all --policies, else torch)");
   command.add_option("--mode", options.mode, "view or copy, for every policy");
   command.add_option("--wait", options.wait, "first-use or end-of-backward, for every policy");
   command.add_flag("--yes", options.yes, "also where it takes hours");

@@ -37,11 +37,6 @@ bool has_option(const std::string& policy, const std::string& key) {
          policy.find("," + key + "=") != std::string::npos;
 }
 
-Bytes first_bucket_of(const ExploreOptions& options) {
-  return size_of_flag("--first-bucket",
-                      options.first_bucket.empty() ? "1MiB" : options.first_bucket);
-}
-
 // Throws InputError for an option that no policy of the sweep would heed.
 void require_effects(const ExploreOptions& options, const std::vector<std::string>& names) {
   const auto refuse = [](bool given, const std::string& what) {
@@ -70,19 +65,62 @@ void require_effects(const ExploreOptions& options, const std::vector<std::strin
              options.first_bucket);
 }
 
-// Without options of its own, a policy that is swept is tried with all thresholds, and torch-ddp takes
-// --first-bucket.
-SweptPolicy policy_of(const ExploreOptions& options, const std::string& text) {
-  SweptPolicy policy{frameworks::parse_policy(text)};
+// Without options of its own, a policy that is swept is tried with all thresholds.
+SweptPolicy policy_of(const std::string& text) {
+  SweptPolicy policy{.spec = frameworks::parse_policy(text), .is_named = true};
   if (policy.spec.kind == PolicyKind::Pipeline) {
     throw InputError(
         "explore: a pipeline changes which rank computes what, so its step cannot be " +
         ("compared with the others: use dovetail plan --policy " + text));
   }
-  if (text.find(':') != std::string::npos) return policy;
-  if (search::is_swept(policy.spec.kind)) policy.sizes = SweptPolicy::Sizes::Each;
-  if (policy.spec.kind == PolicyKind::TorchDdp) policy.spec.first_bucket = first_bucket_of(options);
+  const bool is_plain = text.find(':') == std::string::npos;
+  if (is_plain && search::is_swept(policy.spec.kind)) policy.sizes = SweptPolicy::Sizes::Each;
   return policy;
+}
+
+std::vector<SweptPolicy> named_policies(const ExploreOptions& options) {
+  std::vector<std::string> names;
+  for (const std::string& list : options.policies) {
+    for (std::string& name : schedule::split_policies(list)) names.push_back(std::move(name));
+  }
+  require_effects(options, names);
+  std::vector<SweptPolicy> policies;
+  for (const std::string& name : names) policies.push_back(policy_of(name));
+  return policies;
+}
+
+// The first bucket of torch-ddp where its size is swept: as --first-bucket says, else as the version does it.
+void set_first_bucket(SweptPolicy& policy, const ExploreOptions& options,
+                      const frameworks::Framework& framework) {
+  if (policy.spec.kind != PolicyKind::TorchDdp || policy.sizes != SweptPolicy::Sizes::Each) return;
+  if (!options.first_bucket.empty()) {
+    policy.spec.first_bucket = size_of_flag("--first-bucket", options.first_bucket);
+    policy.set_in = nullptr;
+    return;
+  }
+  policy.set_in = framework.id.starts_with("torch") ? &framework : &frameworks::framework("torch");
+}
+
+// What the framework does by itself, beside what somebody named; and where that is exact, exact as the framework can
+// be told. Where all that was named has micro-steps they have the fewest of these.
+void add_usual(search::SweepOptions& sweep, const schedule::Program& program) {
+  const std::vector<SweptPolicy> named = sweep.policies;
+  const schedule::Merge merge = std::ranges::min(named, {}, [](const SweptPolicy& policy) {
+                                  return policy.spec.merge.micro_steps;
+                                }).spec.merge;
+  const auto add = [&](SweptPolicy policy) {
+    policy.spec.merge = merge;
+    const auto is_same = [&](const SweptPolicy& other) { return other.spec == policy.spec; };
+    if (std::ranges::none_of(sweep.policies, is_same)) sweep.policies.push_back(policy);
+  };
+  for (const SweptPolicy& policy : search::usual_policies(*sweep.framework, program)) add(policy);
+  const bool has_exact = std::ranges::any_of(named, [&](const SweptPolicy& policy) {
+    return policy.spec.kind == PolicyKind::Exact && !sweep.framework->says(policy.spec, {});
+  });
+  for (const std::string_view text : sweep.framework->more) {
+    const PolicySpec spec = schedule::parse_policy(text);
+    if (has_exact && spec.kind == PolicyKind::Exact) add({spec});
+  }
 }
 
 }  // namespace
@@ -113,32 +151,42 @@ std::vector<Bytes> parse_thresholds(const std::string& given, std::optional<int>
   return {list.begin(), list.end()};
 }
 
-search::SweepOptions sweep_options_of(const ExploreOptions& options) {
-  search::SweepOptions sweep{.thresholds = parse_thresholds(options.thresholds, options.points)};
+search::SweepOptions sweep_options_of(const ExploreOptions& options,
+                                      const schedule::Program& program) {
+  search::SweepOptions sweep{.policies = {},
+                             .thresholds = parse_thresholds(options.thresholds, options.points)};
   std::optional<schedule::BucketMode> mode;
   std::optional<schedule::WaitPoint> wait;
   if (!options.mode.empty()) mode = mode_of_flag(options.mode);
   if (!options.wait.empty()) wait = wait_of_flag(options.wait);
+  const auto set_flags = [&](std::vector<SweptPolicy>& policies) {
+    for (SweptPolicy& policy : policies) {
+      policy.spec.mode = mode.value_or(policy.spec.mode);
+      policy.spec.wait = wait.value_or(policy.spec.wait);
+      set_first_bucket(policy, options, *sweep.framework);
+    }
+  };
+  if (!options.framework.empty()) {
+    sweep.framework =
+        &frameworks::parse_framework("--for", options.framework, frameworks::has_rows);
+  }
   if (options.policies.empty()) {
-    sweep.policies = search::comparable_policies();
-    for (SweptPolicy& policy : sweep.policies) {
-      if (policy.spec.kind == PolicyKind::TorchDdp) {
-        policy.spec.first_bucket = first_bucket_of(options);
-      }
+    sweep.policies = search::comparable_policies(*sweep.framework, program);
+    set_flags(sweep.policies);
+    for (const SweptPolicy& policy : search::usual_policies(*sweep.framework, program)) {
+      const bool is_there = std::ranges::find(sweep.policies, policy) != sweep.policies.end();
+      if (!is_there) sweep.policies.push_back(policy);
     }
-  } else {
-    sweep.chosen = search::SweepOptions::Chosen::Named;
-    std::vector<std::string> names;
-    for (const std::string& list : options.policies) {
-      for (std::string& name : schedule::split_policies(list)) names.push_back(std::move(name));
-    }
-    require_effects(options, names);
-    for (const std::string& name : names) sweep.policies.push_back(policy_of(options, name));
+    return sweep;
   }
-  for (SweptPolicy& policy : sweep.policies) {
-    policy.spec.mode = mode.value_or(policy.spec.mode);
-    policy.spec.wait = wait.value_or(policy.spec.wait);
+  sweep.chosen = search::SweepOptions::Chosen::Named;
+  sweep.policies = named_policies(options);
+  set_flags(sweep.policies);
+  if (options.framework.empty()) {
+    sweep.framework = &search::framework_of(sweep.policies);
+    set_flags(sweep.policies);
   }
+  add_usual(sweep, program);
   return sweep;
 }
 

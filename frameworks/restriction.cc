@@ -24,10 +24,11 @@ Restriction::Restriction(const Program& program, Schedule schedule, Step step)
 }
 
 void Restriction::give_up(const std::string& what, const std::function<void(Schedule&)>& change) {
+  if (step_ == nullptr) return change(schedule_);  // explore asks for every row
   Schedule changed = schedule_;
   change(changed);
   if (changed == schedule_) return;
-  const Duration step = step_ != nullptr ? step_(changed) : Duration{};
+  const Duration step = step_(changed);
   losses_.push_back({what, step - now_});
   schedule_ = std::move(changed);
   now_ = step;
@@ -113,6 +114,15 @@ void sync_in_the_last_micro_step(Schedule& schedule) {
 }
 
 void keep_gradients_whole(const Program& program, Schedule& schedule) {
+  const auto is_whole = [&](const schedule::Slice& slice) {
+    const schedule::Tensor& tensor = program.tensor(slice.tensor);
+    return slice.elements(tensor) == tensor.numel();
+  };
+  if (std::ranges::all_of(schedule.buckets, [&](const Bucket& bucket) {
+        return std::ranges::all_of(bucket.gradients, is_whole);
+      })) {
+    return;
+  }
   struct Home {
     std::size_t bucket = 0;
     std::int64_t elements = 0;

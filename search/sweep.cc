@@ -1,5 +1,5 @@
-// Each policy is weighed by the planner, which remembers equal Schedules; then the fastest row of those
-// that train the same job is looked for, and laid beside the lower bound.
+// Each policy is weighed by the planner, which remembers equal Schedules, as the framework runs it if it has words for it;
+// then the fastest row that can be set and trains the same job is looked for, and laid beside the lower bound.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "search/sweep.h"
@@ -25,23 +25,53 @@ constexpr std::string_view kShardedRule = "sharded:p=1,gather=next-forward";
 // So many sizes are all tried, of more those near the best of a few.
 constexpr std::size_t kAllSizes = 17;
 
+frameworks::Gradients gradients_of(const schedule::Program& program) {
+  const std::vector<schedule::OwedGradient> owed = schedule::owed_gradients(program);
+  if (owed.empty()) return {};
+  return {.element = schedule::element_size(owed.front().dtype),
+          .ranks = program.group(owed.front().group).size()};
+}
+
+// The limits of the framework's option in bytes, with this size or without one.
+std::vector<Bytes> limits_of(const frameworks::Framework& framework, std::optional<Bytes> size,
+                             const frameworks::Gradients& gradients) {
+  const frameworks::SizeOption& option = *framework.size;
+  const std::int64_t unit =
+      option.unit == schedule::CountedIn::Bytes ? 1 : gradients.element.count();
+  std::optional<std::int64_t> number;
+  if (size) number = std::max<std::int64_t>(1, size->count() / unit);
+  std::vector<Bytes> limits;
+  for (const std::int64_t limit : option.limits(number, gradients.ranks)) {
+    limits.emplace_back(limit * unit);
+  }
+  return limits;
+}
+
 class Sweeper {
  public:
   Sweeper(Planner& planner, const SweepOptions& options, const SweepWatch& watch)
-      : planner_(planner), options_(options), watch_(watch) {}
+      : planner_(planner),
+        options_(options),
+        watch_(watch),
+        gradients_(gradients_of(planner.program())) {
+    sweep_.framework = options.framework;
+  }
 
   Sweep run() {
     for (const NamedSchedule& plan : options_.plans) {
       watch_.begins(plan.name);
       planner_.add_start(plan.schedule);
-      add({planner_.evaluate(plan), {}, {}});
+      SweepRow row{planner_.evaluate(plan), {}, {}, {}};
+      if (has_writer(*options_.framework)) run_there(row, by_file());
+      add(std::move(row));
       if (sweep_.interrupted) return std::move(sweep_);
     }
     for (const SweptPolicy& policy : options_.policies) {
       watch_.begins(std::string(schedule::name(policy.spec.kind)));
       add_rows(policy);
-      if (sweep_.interrupted) break;
+      if (sweep_.interrupted) return std::move(sweep_);
     }
+    if (options_.chosen == SweepOptions::Chosen::Named) add_nearest();
     return std::move(sweep_);
   }
 
@@ -51,14 +81,15 @@ class Sweeper {
     PolicySpec spec = policy.spec;
     switch (policy.sizes) {
       case SweptPolicy::Sizes::Own:
-        if (auto row = row_of(spec)) {
-          if (is_swept(spec.kind)) row->threshold = spec.threshold;
+        if (auto row = row_of(spec, policy.is_named)) {
+          // What was added beside the policies that were named is no point of a curve.
+          if (policy.is_named && is_swept(spec.kind)) row->threshold = spec.threshold;
           tell_left_out(*row);
           add(*std::move(row));
         }
         return;
       case SweptPolicy::Sizes::Best:
-        if (auto row = best_size(spec)) {
+        if (auto row = best_size(spec, policy.is_named)) {
           tell_left_out(*row);
           add(*std::move(row));
         }
@@ -67,8 +98,8 @@ class Sweeper {
         break;
     }
     for (const Bytes threshold : options_.thresholds) {
-      spec.threshold = threshold;
-      std::optional<SweepRow> row = row_of(spec);
+      std::optional<SweepRow> row =
+          row_of(at_size(policy, threshold, planner_.program()), policy.is_named);
       if (!row) return;
       row->threshold = threshold;
       if (threshold == options_.thresholds.front()) tell_left_out(*row);
@@ -83,21 +114,69 @@ class Sweeper {
   }
 
   // Nothing where the policy does not apply: then it is left out with its reason if nobody named it, else refused.
-  std::optional<SweepRow> row_of(const PolicySpec& spec) {
+  std::optional<SweepRow> row_of(const PolicySpec& spec, bool is_named) {
     Weighed weighed = planner_.try_policy(spec);
     if (weighed.candidate) {
-      SweepRow row{*std::move(weighed.candidate), {}, {}};
+      SweepRow row{*std::move(weighed.candidate), {}, {}, {}};
       if (spec.kind == PolicyKind::TorchDdp) row.first_bucket = spec.first_bucket;
+      if (auto said = options_.framework->says(spec, gradients_)) run_there(row, *std::move(said));
       return row;
     }
-    if (options_.chosen == SweepOptions::Chosen::Named) {
+    if (is_named) {
       throw InputError("policy " + schedule::to_string(spec) + ": " + weighed.refusal);
     }
-    std::string line = std::string(schedule::name(spec.kind)) + ": " + weighed.refusal;
+    leave_out(std::string(schedule::name(spec.kind)) + ": " + weighed.refusal);
+    return std::nullopt;
+  }
+
+  void leave_out(std::string line) {
     if (std::ranges::find(sweep_.left_out, line) == sweep_.left_out.end()) {
       sweep_.left_out.push_back(std::move(line));
     }
-    return std::nullopt;
+  }
+
+  [[nodiscard]] frameworks::Said by_file() const {
+    return {std::string(options_.framework->name) + " (export --to " +
+                std::string(options_.framework->id) + ")",
+            "", frameworks::ToldBy::File};
+  }
+
+  // What the framework makes of the row, told like this; as it was where the framework cannot run it.
+  void run_there(SweepRow& row, frameworks::Said said) {
+    try {
+      Candidate& candidate = row.candidate;
+      schedule::Schedule schedule =
+          as_run(*options_.framework, planner_.program(), candidate.schedule);
+      row.is_changed = schedule != candidate.schedule;
+      if (row.is_changed) {
+        candidate.summary = planner_.evaluate(schedule);
+        candidate.bounded = planner_.is_bounded(schedule);
+        candidate.schedule = std::move(schedule);
+      }
+      row.said = std::move(said);
+    } catch (const InputError& error) {
+      std::string why = error.what();
+      constexpr std::string_view kBegins = "export: ";
+      if (why.starts_with(kBegins)) why.erase(0, kBegins.size());
+      leave_out(std::string(options_.framework->name) + ": " + why);
+    }
+  }
+
+  // Of the rows that somebody named and the framework cannot run as they stand: what it makes of the fastest, if that
+  // is faster than all that it can run.
+  void add_nearest() {
+    const SweepRow* fastest = nullptr;
+    for (const SweepRow& row : sweep_.rows) {
+      if (row.said || row.candidate.sharded()) continue;
+      if (fastest == nullptr || step_ns(row) < step_ns(*fastest)) fastest = &row;
+    }
+    if (fastest == nullptr || !has_writer(*options_.framework)) return;
+    SweepRow nearest = *fastest;
+    run_there(nearest, by_file());
+    const bool is_news = std::ranges::none_of(sweep_.rows, [&](const SweepRow& row) {
+      return row.said && step_ns(row) <= step_ns(nearest);
+    });
+    if (nearest.said && is_news) sweep_.rows.push_back(std::move(nearest));
   }
 
   void tell_left_out(const SweepRow& row) {
@@ -108,13 +187,13 @@ class Sweeper {
 
   // The row of the best threshold. Of many thresholds a few are tried, evenly spaced, and then those halfway from the
   // best of them to its neighbours, until none is left between: the curve over sizes is nearly flat at its bottom.
-  std::optional<SweepRow> best_size(PolicySpec spec) {
+  std::optional<SweepRow> best_size(PolicySpec spec, bool is_named) {
     const std::vector<Bytes> sizes = thresholds_for(spec, planner_.program(), options_.thresholds);
     std::optional<SweepRow> best;
     std::size_t at = 0;
     const auto try_size = [&](std::size_t i) {
       spec.threshold = sizes[i];
-      std::optional<SweepRow> row = row_of(spec);
+      std::optional<SweepRow> row = row_of(spec, is_named);
       if (!row || (best && step_ns(*row) >= step_ns(*best))) return;
       best = std::move(row);
       at = i;
@@ -136,25 +215,42 @@ class Sweeper {
   Planner& planner_;
   const SweepOptions& options_;
   const SweepWatch& watch_;
+  frameworks::Gradients gradients_;
   Sweep sweep_;
 };
 
-void find_best(Sweep& sweep, SweepOptions::Chosen chosen) {
+// Whether what the framework does by itself shards updates: then a row that does so is the same training job.
+bool shards_by_itself(const frameworks::Framework& framework) {
+  return std::ranges::any_of(framework.usual, [](std::string_view policy) {
+    const PolicyKind kind = schedule::parse_policy(policy).kind;
+    return kind == PolicyKind::Fsdp || kind == PolicyKind::Sharded;
+  });
+}
+
+void find_best(Sweep& sweep, const SweepOptions& options) {
+  const bool may_shard =
+      options.chosen == SweepOptions::Chosen::Named || shards_by_itself(*options.framework);
   const auto better = [&](const SweepRow& a, const SweepRow& b) {
     if (micro_steps(a) != micro_steps(b)) return micro_steps(a) < micro_steps(b);
     const bool shards = a.candidate.sharded();
-    if (chosen == SweepOptions::Chosen::Comparable && shards != b.candidate.sharded()) {
-      return !shards;
-    }
+    if (!may_shard && shards != b.candidate.sharded()) return !shards;
     if (step_ns(a) != step_ns(b)) return step_ns(a) < step_ns(b);
     return a.candidate.buckets() < b.candidate.buckets();
   };
+  const auto better_to_set = [&](const SweepRow& a, const SweepRow& b) {
+    return a.said.has_value() != b.said.has_value() ? a.said.has_value() : better(a, b);
+  };
   for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
-    if (better(sweep.rows[i], sweep.rows[sweep.best])) sweep.best = i;
-    if (!sweep.rows[i].candidate.bounded) continue;
-    if (!sweep.best_bounded || better(sweep.rows[i], sweep.rows[*sweep.best_bounded])) {
+    const SweepRow& row = sweep.rows[i];
+    if (better_to_set(row, sweep.rows[sweep.best])) sweep.best = i;
+    if (!row.said && (!sweep.beyond || better(row, sweep.rows[*sweep.beyond]))) sweep.beyond = i;
+    if (!row.candidate.bounded) continue;
+    if (!sweep.best_bounded || better(row, sweep.rows[*sweep.best_bounded])) {
       sweep.best_bounded = i;
     }
+  }
+  if (sweep.beyond && !better(sweep.rows[*sweep.beyond], sweep.rows[sweep.best])) {
+    sweep.beyond.reset();
   }
 }
 
@@ -175,20 +271,76 @@ bool is_swept(PolicyKind kind) {
   return kind == PolicyKind::Threshold || kind == PolicyKind::TorchDdp;
 }
 
-std::vector<SweptPolicy> comparable_policies() {
+std::vector<SweptPolicy> usual_policies(const frameworks::Framework& framework,
+                                        const schedule::Program& program) {
   std::vector<SweptPolicy> policies;
+  if (framework.policy != nullptr) {
+    policies.push_back({schedule::parse_policy(
+        framework.policy(limits_of(framework, std::nullopt, gradients_of(program))))});
+  }
+  for (const std::string_view policy : framework.usual) {
+    policies.push_back({schedule::parse_policy(policy)});
+  }
+  return policies;
+}
+
+std::optional<SweptPolicy> size_policy(const frameworks::Framework& framework,
+                                       const schedule::Program& program) {
+  if (framework.policy == nullptr) return std::nullopt;
+  return SweptPolicy{usual_policies(framework, program).front().spec, SweptPolicy::Sizes::Each,
+                     &framework};
+}
+
+std::vector<SweptPolicy> comparable_policies(const frameworks::Framework& framework,
+                                             const schedule::Program& program) {
+  std::vector<SweptPolicy> policies;
+  const auto add = [&](SweptPolicy policy) {
+    if (std::ranges::find(policies, policy) == policies.end()) policies.push_back(policy);
+  };
+  const auto add_all = [&](const std::vector<std::string_view>& texts, SweptPolicy::Sizes sizes) {
+    for (const std::string_view text : texts) add({schedule::parse_policy(text), sizes});
+  };
   for (const std::string& name : schedule::policy_names()) {
     const PolicySpec spec = schedule::parse_policy(name);
     if (spec.kind == PolicyKind::Pipeline || spec.kind == PolicyKind::Fsdp) continue;
-    policies.push_back(
-        {spec, is_swept(spec.kind) ? SweptPolicy::Sizes::Each : SweptPolicy::Sizes::Own});
-    // The best that DDP can be told stands beside the best.
-    if (spec.kind == PolicyKind::Exact) {
-      policies.push_back({schedule::parse_policy("exact:mode=copy,wait=end-of-backward")});
+    if (spec.kind == PolicyKind::TorchDdp) {
+      add({spec});
+      for (const SweptPolicy& policy : usual_policies(framework, program)) add(policy);
+      if (const auto sizes = size_policy(framework, program)) add(*sizes);
+      continue;
+    }
+    add({spec, is_swept(spec.kind) ? SweptPolicy::Sizes::Each : SweptPolicy::Sizes::Own});
+    // What the framework can be told of it stands beside the best.
+    if (spec.kind == PolicyKind::Exact) add_all(framework.more, SweptPolicy::Sizes::Own);
+  }
+  add({schedule::parse_policy(kShardedRule), SweptPolicy::Sizes::Best});
+  add_all(framework.swept, SweptPolicy::Sizes::Best);
+  return policies;
+}
+
+const frameworks::Framework& framework_of(const std::vector<SweptPolicy>& policies) {
+  const frameworks::Framework* found = nullptr;
+  for (const frameworks::Framework& framework : frameworks::all()) {
+    if (!has_rows(framework)) continue;
+    const bool says_all = std::ranges::all_of(policies, [&](const SweptPolicy& policy) {
+      return framework.says(policy.spec, {}).has_value();
+    });
+    if (says_all && (found == nullptr || (!has_writer(*found) && has_writer(framework)))) {
+      found = &framework;
     }
   }
-  policies.push_back({schedule::parse_policy(kShardedRule), SweptPolicy::Sizes::Best});
-  return policies;
+  return found != nullptr ? *found : frameworks::framework("torch");
+}
+
+PolicySpec at_size(const SweptPolicy& policy, Bytes threshold, const schedule::Program& program) {
+  PolicySpec spec = policy.spec;
+  spec.threshold = threshold;
+  if (policy.set_in == nullptr) return spec;
+  const PolicySpec set = schedule::parse_policy(
+      policy.set_in->policy(limits_of(*policy.set_in, threshold, gradients_of(program))));
+  spec.threshold = set.threshold;
+  spec.first_bucket = set.first_bucket;
+  return spec;
 }
 
 std::int64_t row_count(const SweepOptions& options) {
@@ -233,7 +385,7 @@ std::vector<Bytes> thresholds_for(const PolicySpec& spec, const schedule::Progra
 
 Sweep run_sweep(Planner& planner, const SweepOptions& options, const SweepWatch& watch) {
   Sweep sweep = Sweeper(planner, options, watch).run();
-  find_best(sweep, options.chosen);
+  find_best(sweep, options);
   static_cast<void>(planner.verified(sweep.rows[sweep.best].candidate.schedule));
   sweep.simulated = planner.simulated();
   find_bound(sweep, planner);

@@ -1,8 +1,15 @@
-// The search over policies: many of them, some at every bucket size, on one workload and machine.
+// The search over policies: many of them, some at every bucket size, on one workload and machine, for one framework.
 //
-//   SweepOptions options{.policies = comparable_policies(), .thresholds = log_range(mib(1), mib(64), 17)};
+//   const Framework& torch = frameworks::framework("torch");
+//   SweepOptions options{.framework = &torch, .policies = comparable_policies(torch, program),
+//                        .thresholds = log_range(mib(1), mib(64), 17)};
 //   Sweep sweep = run_sweep(planner, options);
-//   sweep.rows[sweep.best].candidate; sweep.lower_bound; sweep.gap;
+//   sweep.rows[sweep.best].candidate; sweep.rows[sweep.best].said->paste; sweep.lower_bound;
+//
+// A row that the framework has words for is what the framework makes of the policy (its copies, waits and groups), and
+// only such a row can be best: what is printed as best can be set there. What the framework does by itself is
+// always a row, so that following the best is never slower than leaving everything as it is. Other rows are the
+// policy as it stands, which needs hooks of one's own or another framework.
 //
 // Rows with k micro-steps per update are compared by step time / k, but only rows with the fewest
 // micro-steps of the sweep can be best: the others train with larger batches. Sharded updates can be best
@@ -19,6 +26,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "frameworks/framework.h"
 #include "policies/policies.h"
 #include "schedule/program.h"
 #include "search/planner.h"
@@ -34,6 +42,8 @@ struct SweptPolicy {
   };
   schedule::PolicySpec spec;
   Sizes sizes = Sizes::Own;
+  const frameworks::Framework* set_in = nullptr;  // each threshold as its option takes it
+  bool is_named = false;                          // by somebody: then it must apply
   friend bool operator==(const SweptPolicy&, const SweptPolicy&) = default;
 };
 
@@ -41,14 +51,31 @@ struct SweptPolicy {
 bool is_swept(schedule::PolicyKind kind);
 
 // What is worth comparing where nobody named policies. Left out are pipelines, which change the Program,
-// and fsdp, which pays time for memory.
-std::vector<SweptPolicy> comparable_policies();
+// and fsdp, which pays time for memory, unless it is the framework's.
+std::vector<SweptPolicy> comparable_policies(const frameworks::Framework& framework,
+                                             const schedule::Program& program);
+
+// What the framework does by itself, and with the options that cost nothing to set; then, for the sizes
+// that its own option takes, one that is swept.
+std::vector<SweptPolicy> usual_policies(const frameworks::Framework& framework,
+                                        const schedule::Program& program);
+std::optional<SweptPolicy> size_policy(const frameworks::Framework& framework,
+                                       const schedule::Program& program);
+
+// The policy with this size, as it is set in its framework if it is that framework's.
+schedule::PolicySpec at_size(const SweptPolicy& policy, Bytes threshold,
+                             const schedule::Program& program);
+
+// The first framework that has words for all of these policies, before others one that a file can be written for;
+// PyTorch's DDP where none has.
+const frameworks::Framework& framework_of(const std::vector<SweptPolicy>& policies);
 
 struct SweepOptions {
-  // Who chose the policies. Of those that somebody named each must apply, and any can be best. Of the
-  // comparable ones those that do not apply are left out, and those that shard updates, which is another
-  // training job, are compared but are not best.
+  // Who chose the policies. Of those that somebody named any can be best; of the comparable ones those that
+  // shard updates, which is another training job, are compared but are not best, unless the framework does
+  // so by itself.
   enum class Chosen { Comparable, Named };
+  const frameworks::Framework* framework = &frameworks::framework("torch");
   std::vector<SweptPolicy> policies;
   std::vector<NamedSchedule> plans =
       {};                         // a row for each, first; policy exact climbs from them too
@@ -69,11 +96,17 @@ struct SweepRow {
   Candidate candidate;
   std::optional<Bytes> threshold;     // of a policy that was tried with each
   std::optional<Bytes> first_bucket;  // of torch-ddp
+  // How the framework is told; nothing: it does not do this. Then the candidate is the policy as it stands,
+  // otherwise what the framework makes of it.
+  std::optional<frameworks::Said> said;
+  bool is_changed = false;  // the framework makes something else of the policy than it says
 };
 
 struct Sweep {
+  const frameworks::Framework* framework = nullptr;  // that can run the best
   std::vector<SweepRow> rows;
   std::size_t best = 0;
+  std::optional<std::size_t> beyond;  // the fastest that the framework cannot run, if it is faster
   std::optional<std::size_t> best_bounded;  // of the rows that the lower bound bounds
   std::optional<Duration> lower_bound;      // absent with best_bounded, or with a reason:
   std::string bound_problem;                // why the bound that was found is none

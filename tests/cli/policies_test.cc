@@ -162,16 +162,39 @@ TEST_F(PolicyCliTest, ExploreNeverCallsALargerBatchBest) {
                                   Not(HasSubstr("best: "))));
 }
 
-// On this link half of the traffic goes beside the next forward: faster than any all-reduce, 402.2 ms.
+// On this link half of the traffic goes beside the next forward: faster than any all-reduce, 402.2 ms. DDP cannot
+// shard updates; Megatron can, which is another training job unless somebody asks for it.
 TEST_F(PolicyCliTest, ExploreCallsShardedUpdatesBestOnlyWhereTheyAreAskedFor) {
   const std::string explore = "explore --workload mlp-1000mbit --thresholds 1MiB,4MiB,25MiB";
   const std::string sharded = "sharded:cap=1MiB,p=1,gather=next-forward";
   EXPECT_THAT(dovetail::testing::ask(explore).output,
-              AllOf(HasSubstr(sharded + " "), HasSubstr("best: exact\n"),
-                    HasSubstr("rows below 0 % change more than buckets"),
-                    HasSubstr("torch-ddp: from 1 MiB to 4 MiB within 1 % of its best size")));
-  EXPECT_THAT(dovetail::testing::ask(explore + " --policies ddp,exact," + sharded).output,
+              AllOf(HasSubstr(sharded + " "), HasSubstr("best: exact:wait=end-of-backward\n"),
+                    HasSubstr("rows below 0 % need more than a setting of PyTorch DDP"),
+                    HasSubstr("faster, but not by what PyTorch DDP can be told: exact, ")));
+  const std::string megatron = explore + " --for megatron";
+  EXPECT_THAT(dovetail::testing::ask(megatron).output,
+              HasSubstr("best: exact:wait=end-of-backward\n"));
+  EXPECT_THAT(dovetail::testing::ask(megatron + " --policies ddp,exact," + sharded).output,
               HasSubstr("best: " + sharded));
+}
+
+// Without --for the framework is the one that can run all that was named; what it does by itself is a row.
+TEST_F(PolicyCliTest, ExploreComparesForTheFrameworkThatCanRunWhatWasNamed) {
+  const std::string explore = "explore --workload resnet18 --cluster a100x8 --policies ";
+  const auto asked = [&](const std::string& rest) {
+    return dovetail::testing::ask(explore + rest).output;
+  };
+  EXPECT_THAT(asked("xla"), AllOf(HasSubstr("JAX / XLA's default"), Not(HasSubstr("torch-ddp"))));
+  EXPECT_THAT(asked("horovod"), HasSubstr("bucket_cap_mb_list (export --to torch)"));
+  EXPECT_THAT(asked("horovod --for horovod"), HasSubstr("set nothing, it is what Horovod does"));
+  EXPECT_THAT(asked("exact"), AllOf(HasSubstr("PyTorch DDP's default"),
+                                    HasSubstr("PyTorch DDP: gradient_as_bucket_view=True"),
+                                    HasSubstr("dovetail_torch.apply (own hooks)")));
+  EXPECT_THAT(asked("torch-ddp:cap=8MiB,first=1MiB --for torch1"),
+              HasSubstr("PyTorch 1.x DDP: bucket_cap_mb=8"));
+  const Ended unknown = dovetail::testing::ask(explore + "exact --for pytorch");
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.output, HasSubstr("--for \"pytorch\": did you mean torch?"));
 }
 
 TEST_F(PolicyCliTest, ExploreSaysWhichStepsOfAPolicyWereLeftOut) {
