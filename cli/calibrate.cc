@@ -1,4 +1,5 @@
-// Calibrates processors with the ranks of a job, and prints what rank 0 found.
+// `dovetail calibrate` on processors: runs the calibration, turns its figures into a cluster file,
+// and prints what was measured and what made it doubtful.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/calibrate.h"

@@ -1,4 +1,5 @@
-// Calibrates GPUs with the ranks of a job, and prints what rank 0 found.
+// `dovetail calibrate --backend cuda`: runs the calibration on GPUs, turns its figures into a
+// cluster file, and prints them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/calibrate_cuda.h"

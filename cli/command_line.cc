@@ -1,4 +1,5 @@
-// Reading CLI11's tables and errors.
+// Reads CLI11's tables of commands and options into plain values, and words its errors as the rest
+// of the tool words them: what was expected, what was found, the nearest known name.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/command_line.h"

@@ -1,4 +1,4 @@
-// Layout of help texts.
+// Lays out help texts: options by group, in columns that fit the terminal.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/command_text.h"

@@ -1,4 +1,5 @@
-// Binding flags that several commands take.
+// Binds the flags that several commands take, so that they have one name and one help text
+// everywhere.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/common_flags.h"

@@ -32,7 +32,7 @@ namespace dovetail::cli {
 namespace {
 
 // What the run itself predicted from the costs that it met; nothing where it was told to measure none.
-void print_figures(std::ostream& out, const traces::Side& measured) {
+void print_compared_figures(std::ostream& out, const traces::Side& measured) {
   const auto& notes = measured.provenance.notes;
   if (!notes.contains(testbed::kPredictedQuiet) || !notes.contains(testbed::kPredictedTypical))
     return;
@@ -145,7 +145,7 @@ void compare(const CompareOptions& options, std::ostream& out) {
   if (replaces_report(options.document)) return;
   if (joins) {
     traces::print(out, *comparison);
-    print_figures(out, comparison->measured);
+    print_compared_figures(out, comparison->measured);
   } else {
     traces::print(out, *difference);
   }

@@ -1,4 +1,4 @@
-// Scripts for bash, zsh and fish.
+// Writes completion scripts for bash, zsh and fish from the commands and options themselves.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/completion.h"

@@ -1,4 +1,5 @@
-// Words to options, sessions to exchanges.
+// Opens the CUDA module and turns the words of the flags into options of its backends; a word that
+// means nothing is refused here, before any rank starts.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/cuda_job.h"
@@ -20,12 +21,12 @@ namespace {
 
 // One of two words: whether it is the second.
 enum class Word { First, Second };
-struct Words {
+struct FlagWords {
   const char* option;
   const char* first;
   const char* second;
 };
-Word word_of(const std::string& given, const Words& words) {
+Word word_of(const std::string& given, const FlagWords& words) {
   if (given == words.first) return Word::First;
   if (given == words.second) return Word::Second;
   throw InputError(std::string(words.option) + ": expected " + words.first + " or " + words.second +

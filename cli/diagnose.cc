@@ -1,4 +1,5 @@
-// Printing a diagnosis.
+// `dovetail diagnose`: prints a diagnosis as tables and sentences. What it says was decided in
+// diagnose/; here are only columns and words.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/diagnose.h"
@@ -34,9 +35,11 @@ using diagnose::Diagnosis;
 using diagnose::RankDiagnosis;
 using imports::JobTrace;
 
-std::string ms(Duration time) { return fixed(to_us(time) / 1e3, 3); }
-std::string interval(const diagnose::Gain& gain) { return ms(gain.low) + " .. " + ms(gain.high); }
-std::string percent(double share) { return fixed(share * 100, 2, "+") + " %"; }
+std::string plain_ms(Duration time) { return fixed(to_us(time) / 1e3, 3); }
+std::string interval(const diagnose::Gain& gain) {
+  return plain_ms(gain.low) + " .. " + plain_ms(gain.high);
+}
+std::string signed_percent(double share) { return fixed(share * 100, 2, "+") + " %"; }
 
 void print_head(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis) {
   std::size_t steps = 0;
@@ -90,10 +93,10 @@ void print_steps(std::ostream& out, const JobTrace& job, const Diagnosis& diagno
     for (std::size_t s = 0; s < rank.recorded.size(); ++s) {
       const diagnose::ReplayedStep& step = rank.recorded[s];
       std::vector<std::string> cells = {
-          std::to_string(rank.rank) + " " + job.ranks[r].line.steps[s].name, ms(step.step),
-          ms(step.figures.comp), ms(step.figures.comm), ms(step.figures.exposed)};
-      for (const Duration time : rank.causes[s].by) cells.push_back(ms(time));
-      cells.push_back(ms(rank.causes[s].gpu_waits_for_host));
+          std::to_string(rank.rank) + " " + job.ranks[r].line.steps[s].name, plain_ms(step.step),
+          plain_ms(step.figures.comp), plain_ms(step.figures.comm), plain_ms(step.figures.exposed)};
+      for (const Duration time : rank.causes[s].by) cells.push_back(plain_ms(time));
+      cells.push_back(plain_ms(rank.causes[s].gpu_waits_for_host));
       table.add(std::move(cells));
     }
   }
@@ -136,7 +139,7 @@ void print_collectives(std::ostream& out, const JobTrace& job, const Diagnosis& 
     table.add({std::to_string(diagnosis.ranks[entry.rank].rank) + " " +
                    job.ranks[entry.rank].line.steps[entry.step].name + " " +
                    what(job, entry.rank, *entry.share),
-               ms(entry.share->exposed),
+               plain_ms(entry.share->exposed),
                std::string(to_string(static_cast<diagnose::Cause>(most)))});
   }
   table.print(out);
@@ -151,8 +154,8 @@ void print_replay(std::ostream& out, const Diagnosis& diagnosis) {
   for (const std::size_t r : shown_ranks(diagnosis)) {
     const RankDiagnosis& rank = diagnosis.ranks[r];
     const bool compared = rank.contention.kernels > 0;
-    table.add({std::to_string(rank.rank), percent(rank.error.step), percent(rank.error.exposed),
-               ms(rank.model.unexplained),
+    table.add({std::to_string(rank.rank), signed_percent(rank.error.step),
+               signed_percent(rank.error.exposed), plain_ms(rank.model.unexplained),
                compared ? fixed(rank.contention.factor(), 2) + " x (" +
                               std::to_string(rank.contention.kernels) + " compared)"
                         : "-"});
@@ -166,7 +169,7 @@ void print_late(std::ostream& out, const Diagnosis& diagnosis) {
   TextTable table({"rank", "collectives", "waiting", "longest in", "late with"});
   const std::size_t shown = std::min(diagnosis.late.size(), kShownRanks);
   for (const diagnose::LateRank& late : std::span(diagnosis.late).first(shown)) {
-    table.add({std::to_string(late.rank), std::to_string(late.collectives), ms(late.caused),
+    table.add({std::to_string(late.rank), std::to_string(late.collectives), plain_ms(late.caused),
                late.mostly_in, late.mostly_with.empty() ? "nothing stands out" : late.mostly_with});
   }
   table.print(out);
@@ -183,7 +186,7 @@ void print_what_ifs(std::ostream& out, const Diagnosis& diagnosis) {
   for (const std::size_t r : shown_ranks(diagnosis)) {
     const RankDiagnosis& rank = diagnosis.ranks[r];
     for (const diagnose::WhatIf& what_if : rank.what_ifs) {
-      table.add({std::to_string(rank.rank) + " " + what_if.change, ms(what_if.gain.middle),
+      table.add({std::to_string(rank.rank) + " " + what_if.change, plain_ms(what_if.gain.middle),
                  interval(what_if.gain)});
     }
   }
@@ -197,7 +200,7 @@ void print_buckets(std::ostream& out, const BucketAdvice& advice) {
   TextTable table({"setting", "buckets", "gain", "interval"});
   for (const BucketSetting& setting : advice.settings) {
     table.add({short_setting(setting) + (setting.is_default ? "  (default)" : ""),
-               std::to_string(setting.ends.size()), ms(setting.gain.middle),
+               std::to_string(setting.ends.size()), plain_ms(setting.gain.middle),
                interval(setting.gain)});
   }
   table.print(out);

@@ -1,4 +1,4 @@
-// Writing a diagnosis as JSON.
+// Writes a diagnosis as JSON, all of it, also what the text leaves out.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/diagnose_json.h"

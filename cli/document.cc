@@ -1,4 +1,5 @@
-// JSON to files and to CSV.
+// Writes a command's result as JSON or, where it is a table, as CSV, to standard output or to a
+// file.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/document.h"

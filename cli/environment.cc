@@ -1,4 +1,5 @@
-// Reading the environment.
+// The only place that reads environment variables for the tool itself: where its data and its CUDA
+// module are, and how wide the terminal is.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/environment.h"

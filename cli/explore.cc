@@ -1,4 +1,5 @@
-// The sweep, as a table or as JSON.
+// `dovetail explore`: runs a sweep over policies and sizes and shows its rows, best first, as a
+// table, as JSON or as CSV.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/explore.h"

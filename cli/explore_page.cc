@@ -1,4 +1,5 @@
-// Sweeping the rules of frameworks over bucket sizes.
+// Fills the HTML report of `explore`: the curves of frameworks over bucket sizes, and the lines to
+// paste.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/explore_page.h"

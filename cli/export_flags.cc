@@ -1,4 +1,4 @@
-// Binding dovetail export.
+// Binds the flags of `dovetail export`.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/export_flags.h"

@@ -1,4 +1,4 @@
-// Parsing, with the flag in front of what is wrong.
+// Parses flag values that carry a unit; an error begins with the flag's name.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/flags.h"

@@ -1,4 +1,5 @@
-// Importing tables of collectives.
+// `dovetail import` of measured collectives: reads the logs, makes or extends a cluster file, and
+// tells what was used, what was left out and where old and new points meet.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/import.h"

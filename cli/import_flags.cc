@@ -1,4 +1,4 @@
-// Binding the flags of dovetail import.
+// Binds the flags of `dovetail import` and its formats.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/import_flags.h"
@@ -7,7 +7,7 @@
 namespace dovetail::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kImportExamples =
     "Examples:\n"
     "  dovetail import nccl-tests allreduce.log -o here.json\n"
     "  dovetail import nccl-tests *.log --over h200x8 -o here.json\n"
@@ -143,7 +143,7 @@ void bind_import(CLI::App& app, const std::string& data_dir, ImportOptions& opti
   CLI::App& command =
       *app.add_subcommand("import", "profiler traces and logs to workload and cluster files");
   command.require_subcommand(1);
-  command.footer(kExamples);
+  command.footer(kImportExamples);
   for (ImportCollectivesOptions* const one : {&options.nccl_tests, &options.nccl_inspector,
                                               &options.flight_recorder, &options.nccl_log}) {
     one->data_dir = data_dir;

@@ -1,4 +1,5 @@
-// Importing profiler traces as a workload.
+// `dovetail import kineto`: turns traces of PyTorch's profiler into a workload, and prints what
+// was found in them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
@@ -19,18 +20,19 @@ namespace {
 using imports::JobTrace;
 using imports::RankTrace;
 
-std::string ms(Duration time) { return fixed(to_us(time) / 1e3, 3); }
+std::string traced_ms(Duration time) { return fixed(to_us(time) / 1e3, 3); }
 
-void print_figures(std::ostream& out, const JobTrace& job) {
+void print_traced_figures(std::ostream& out, const JobTrace& job) {
   out << "figures of the trace (measured, ms; definitions: docs/import.md)\n";
   TextTable table({"rank step", "CPU step", "span", "compute", "communication", "overlap",
                    "exposed", "idle", "GPU events"});
   for (const RankTrace& rank : job.ranks) {
     for (const imports::TracedStep& step : rank.line.steps) {
       const imports::StepFigures figures = imports::figures_of(rank.line, step);
-      table.add({std::to_string(rank.rank) + " " + step.name, ms(figures.cpu_step),
-                 ms(figures.span), ms(figures.comp), ms(figures.comm), ms(figures.overlap),
-                 ms(figures.exposed), ms(figures.idle), std::to_string(figures.gpu_works)});
+      table.add({std::to_string(rank.rank) + " " + step.name, traced_ms(figures.cpu_step),
+                 traced_ms(figures.span), traced_ms(figures.comp), traced_ms(figures.comm),
+                 traced_ms(figures.overlap), traced_ms(figures.exposed), traced_ms(figures.idle),
+                 std::to_string(figures.gpu_works)});
     }
   }
   table.print(out);
@@ -48,7 +50,7 @@ void print_buckets(std::ostream& out, const RankTrace& rank) {
     if (bucket.collective >= 0) {
       const auto& c = rank.line.collectives[static_cast<std::size_t>(bucket.collective)];
       const imports::GpuWork& work = rank.line.works[static_cast<std::size_t>(c.work)];
-      time = ms(work.end - work.start);
+      time = traced_ms(work.end - work.start);
     }
     table.add({std::to_string(b), std::to_string(bucket.elements), to_string(bucket.bytes),
                std::to_string(bucket.gradients.size()), bucket.copied ? "copied" : "views", time});
@@ -86,7 +88,7 @@ void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
     out << with_tool(diagnosis_json(job, diagnose::diagnose(job)));
     return;
   }
-  print_figures(out, job);
+  print_traced_figures(out, job);
   print_buckets(out, job.ranks.front());
   std::vector<std::string> notes;
   for (const RankTrace& rank : job.ranks) {
@@ -105,9 +107,9 @@ void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
   notes.insert(notes.end(), workload->notes.begin(), workload->notes.end());
   print_notes(out, notes);
   out << options.output << ": " << counted(workload->gradients, "gradient")
-      << "; without communication (replayed) forward " << ms(workload->forward) << " ms, backward "
-      << ms(workload->backward) << " ms, rest " << ms(workload->optimizer)
-      << " ms\nuse it with --workload " << options.output << '\n';
+      << "; without communication (replayed) forward " << traced_ms(workload->forward)
+      << " ms, backward " << traced_ms(workload->backward) << " ms, rest "
+      << traced_ms(workload->optimizer) << " ms\nuse it with --workload " << options.output << '\n';
 }
 
 }  // namespace dovetail::cli

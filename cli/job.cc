@@ -1,4 +1,5 @@
-// Starting or joining a job.
+// Starts the ranks of a job as threads, or joins the job that a launcher started, and runs a
+// function on each rank; the first failure ends all of them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/job.h"

@@ -1,4 +1,4 @@
-// Flags of the commands that run on this machine.
+// Binds the flags of the commands that run on this machine: run, calibrate, selftest.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/machine_flags.h"

@@ -1,4 +1,4 @@
-// The manual page, from the texts of --help.
+// Writes the manual page in roff from the same texts as --help.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/completion.h"

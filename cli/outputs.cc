@@ -1,4 +1,5 @@
-// Comparing and trying the files of a command line.
+// Checks the files that a command line names before any work is done: none named twice, none both
+// read and written, each of them writable.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/outputs.h"

@@ -1,4 +1,5 @@
-// Writing reports.
+// Writes the HTML report of a command: collects what all reports share (command, tool, results)
+// and fills the page.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/page.h"

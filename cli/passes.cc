@@ -1,4 +1,5 @@
-// Putting a rule behind each line.
+// Puts beside each line that a pass said of a plan the rule that it follows, by the policy and the
+// decision that the line is about.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/passes.h"

@@ -1,4 +1,5 @@
-// Asks the planner for a policy's plan, and writes the files and the words that were asked for.
+// `dovetail plan`: makes one plan by a policy, predicts its step, and writes the plan file, its
+// trace and its report.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/plan.h"

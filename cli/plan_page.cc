@@ -1,4 +1,5 @@
-// Fills a report with a plan: its figures, its timeline, how well they are known, and what to paste where.
+// Collects what the report of one plan shows: step, bound, timeline, assumptions, and the lines
+// for each framework.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/plan_page.h"

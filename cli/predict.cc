@@ -1,4 +1,5 @@
-// Predicts each plan on each machine, and writes what was found in the forms that were asked for.
+// `dovetail predict`: simulates plan files on a machine, and prints one prediction in full or
+// several as a table.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/predict.h"

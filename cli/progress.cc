@@ -1,4 +1,5 @@
-// Lines on standard error, and the signal handler.
+// Shows how far long work is, on one changing line of a terminal or in lines of a log, and catches
+// Ctrl-C so that what is there already gets reported.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/progress.h"

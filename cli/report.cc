@@ -1,4 +1,5 @@
-// Reading what a report shall show.
+// `dovetail report`: finds out from its arguments what is to be shown (a sweep, plans, traces) and
+// writes the page.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report.h"

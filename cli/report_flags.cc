@@ -1,4 +1,4 @@
-// Binding report.
+// Binds the flags of `dovetail report`.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report_flags.h"

@@ -1,4 +1,5 @@
-// A path and its plan as text.
+// `dovetail reshard`: prints the cheapest path between two layouts, beside the fixed order, and
+// the steps of each rank.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/reshard.h"

@@ -1,4 +1,4 @@
-// Reports of runs, comparisons and diagnoses.
+// The HTML reports of measurements: a run, a comparison, a diagnosis.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/result_pages.h"

@@ -1,4 +1,5 @@
-// Executes plans on all ranks of a job, with whatever is measured beside them, and reports on rank 0.
+// `dovetail run`: lowers and verifies the plans, starts the ranks, executes all plans in turns,
+// and reports on rank 0.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run.h"

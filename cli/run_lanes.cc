@@ -1,4 +1,5 @@
-// Order of lanes.
+// Decides in which order the plans of a run, and the probes between them, take their turns within
+// a round.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run_lanes.h"

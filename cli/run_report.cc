@@ -1,4 +1,5 @@
-// Tables and JSON of a run.
+// Prints the result of a run as tables, and writes it as JSON: steps measured and predicted,
+// disturbances, wrong values.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run_report.h"
@@ -13,16 +14,16 @@ namespace {
 
 using nlohmann::ordered_json;
 
-double ms(Duration time) { return to_us(time) / 1e3; }
+double ms_of(Duration time) { return to_us(time) / 1e3; }
 
 void print_exposed(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
   out << "exposed communication, measured, by three definitions (traces/exposed.h)\n";
   TextTable table({"plan", "step ms", "without ms", "stalls ms", "difference ms", "uncovered ms"});
   for (std::size_t i = 0; i < result.exposed.size(); ++i) {
     const traces::Exposed& exposed = result.exposed[i];
-    table.add({loaded[i].plan.schedule.policy, fixed(ms(result.spreads[i].median), 2),
-               fixed(ms(exposed.alone), 2), fixed(ms(exposed.stalls), 2),
-               fixed(ms(exposed.difference), 2), fixed(ms(exposed.uncovered), 2)});
+    table.add({loaded[i].plan.schedule.policy, fixed(ms_of(result.spreads[i].median), 2),
+               fixed(ms_of(exposed.alone), 2), fixed(ms_of(exposed.stalls), 2),
+               fixed(ms_of(exposed.difference), 2), fixed(ms_of(exposed.uncovered), 2)});
   }
   table.print(out);
 }
@@ -35,7 +36,7 @@ void print_two_events(std::ostream& out, const Result& result, const std::vector
     const Duration plain = result.two_events[i].median;
     const double share =
         static_cast<double>(timed.count()) / static_cast<double>(plain.count()) - 1;
-    table.add({loaded[i].plan.schedule.policy, fixed(ms(timed), 2), fixed(ms(plain), 2),
+    table.add({loaded[i].plan.schedule.policy, fixed(ms_of(timed), 2), fixed(ms_of(plain), 2),
                fixed(100 * share, 1) + " %"});
   }
   table.print(out);
@@ -47,7 +48,7 @@ void print_disturbances(std::ostream& out, const Result& result) {
     out << "yardstick, rank " << rank << ", core " << record.core << ": "
         << fixed(100 * traces::share_taken(record), 1) << " % of the core taken";
     if (!record.taken.empty()) {
-      out << ", in bursts of about " << fixed(ms(traces::typical_burst(record)), 1) << " ms";
+      out << ", in bursts of about " << fixed(ms_of(traces::typical_burst(record)), 1) << " ms";
     }
     out << "; known work " << fixed(100 * record.slowdown, 1) << " % above its quickest\n";
   }
@@ -69,7 +70,7 @@ double share_of(Duration predicted, Duration measured) {
   return static_cast<double>(predicted.count()) / static_cast<double>(measured.count()) - 1;
 }
 
-std::string percent(double share) { return fixed(100 * share, 1, "+") + " %"; }
+std::string percent_of(double share) { return fixed(100 * share, 1, "+") + " %"; }
 
 // Plans that were predicted for another link than this run's, so that their errors are no one's.
 std::vector<std::string> other_links(const Result& result, const std::vector<Loaded>& loaded) {
@@ -90,28 +91,28 @@ void print_plain(std::ostream& out, const Result& result, const std::vector<Load
     const traces::Spread& spread = result.spreads[i];
     const auto& predicted = loaded[i].plan.summary.predicted;
     const bool elsewhere = i < result.elsewhere.size() && result.elsewhere[i];
-    table.add({loaded[i].plan.schedule.policy,
-               std::to_string(loaded[i].plan.schedule.buckets.size()),
-               predicted ? fixed(ms(predicted->step), 2) : "-", fixed(ms(spread.median), 2),
-               fixed(ms(spread.p10), 2), fixed(ms(spread.p90), 2),
-               predicted && !elsewhere ? percent(share_of(predicted->step, spread.median)) : "-"});
+    table.add(
+        {loaded[i].plan.schedule.policy, std::to_string(loaded[i].plan.schedule.buckets.size()),
+         predicted ? fixed(ms_of(predicted->step), 2) : "-", fixed(ms_of(spread.median), 2),
+         fixed(ms_of(spread.p10), 2), fixed(ms_of(spread.p90), 2),
+         predicted && !elsewhere ? percent_of(share_of(predicted->step, spread.median)) : "-"});
   }
   table.print(out);
 }
 
 // Predicted from costs measured between the rounds: both figures.
-void print_figures(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
+void print_run_figures(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
   TextTable table({"plan", "buckets", "quiet ms", "measured", "error", "typical ms", "measured",
                    "error", "p90 ms", "measured"});
   for (std::size_t i = 0; i < loaded.size(); ++i) {
     const traces::Spread& spread = result.spreads[i];
     const sim::Figures& figures = result.figures[i];
     table.add({loaded[i].plan.schedule.policy,
-               std::to_string(loaded[i].plan.schedule.buckets.size()), fixed(ms(figures.quiet), 2),
-               fixed(ms(spread.quick), 2), percent(share_of(figures.quiet, spread.quick)),
-               fixed(ms(figures.typical), 2), fixed(ms(spread.median), 2),
-               percent(share_of(figures.typical, spread.median)), fixed(ms(figures.late), 2),
-               fixed(ms(spread.p90), 2)});
+               std::to_string(loaded[i].plan.schedule.buckets.size()),
+               fixed(ms_of(figures.quiet), 2), fixed(ms_of(spread.quick), 2),
+               percent_of(share_of(figures.quiet, spread.quick)), fixed(ms_of(figures.typical), 2),
+               fixed(ms_of(spread.median), 2), percent_of(share_of(figures.typical, spread.median)),
+               fixed(ms_of(figures.late), 2), fixed(ms_of(spread.p90), 2)});
   }
   table.print(out);
   out << "quiet: mean of the quickest fifth of the steps, typical: median; predicted, then "
@@ -167,7 +168,7 @@ void print_report(std::ostream& out, const Result& result, const std::vector<Loa
   if (result.figures.empty()) {
     print_plain(out, result, loaded);
   } else {
-    print_figures(out, result, loaded);
+    print_run_figures(out, result, loaded);
   }
   print_notes(out, other_links(result, loaded));
   if (!result.two_events.empty()) print_two_events(out, result, loaded);

@@ -1,4 +1,5 @@
-// Estimates and progress of runs.
+// Estimates how long a run will take, shows how far it is, and lets Ctrl-C end it after the round
+// under way.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run_watch.h"

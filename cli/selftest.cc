@@ -1,4 +1,5 @@
-// Gathering rows, printing them, and being a rank.
+// `dovetail selftest`: runs the checks that this build and machine allow, one row each, and prints
+// them with their verdict.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/selftest.h"

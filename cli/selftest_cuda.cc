@@ -33,15 +33,15 @@ constexpr const char* kOwnGpu = "nccl";
 constexpr const char* kSharedGpu = "nccl-one-gpu";
 
 // The module, or why there is none.
-struct Loaded {
+struct LoadedModule {
   const exec::cuda::Module* module = nullptr;
   std::string objection;
   bool built = false;
 };
 
-Loaded try_load(const SelftestOptions& options) {
+LoadedModule try_load(const SelftestOptions& options) {
   const exec::cuda::ModulePlace place = exec::cuda::module_place(options.cuda_module);
-  Loaded loaded{.module = nullptr, .objection = {}, .built = place.built};
+  LoadedModule loaded{.module = nullptr, .objection = {}, .built = place.built};
   try {
     loaded.module = &exec::cuda::load_module(place);
   } catch (const DeviceError& error) {
@@ -58,7 +58,7 @@ bool driver_is_loaded() {
 
 // A module that was built and cannot be opened is broken on a machine with a driver; elsewhere the
 // machine lacks what it needs.
-Outcome module_outcome(const Loaded& loaded) {
+Outcome module_outcome(const LoadedModule& loaded) {
   if (loaded.module == nullptr) {
     return loaded.built && driver_is_loaded() ? exec::selftest::fail(loaded.objection)
                                               : exec::selftest::skipped(loaded.objection);
@@ -135,7 +135,7 @@ std::vector<Row> cuda_build_rows(const SelftestOptions& options) {
 }
 
 std::vector<Row> cuda_rows(const SelftestOptions& options) {
-  const Loaded loaded = try_load(options);
+  const LoadedModule loaded = try_load(options);
   if (loaded.module == nullptr) return all_skipped(loaded.objection);
   const exec::cuda::Facts facts = loaded.module->facts();
   try {

@@ -1,4 +1,5 @@
-// One rank of a self-test of a whole job.
+// The self-test of a whole job of GPUs, as one rank of it sees it: its own device, links of its
+// host, and collectives of all ranks, whose rows rank 0 gathers.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/selftest_job.h"
@@ -31,13 +32,13 @@ using exec::selftest::Row;
 using exec::selftest::row_of;
 
 // What a rank found, and the module where it has a GPU.
-struct Found {
+struct RankFound {
   std::vector<Row> rows;
   const exec::cuda::Module* module = nullptr;
   std::int32_t device = 0;
 };
 
-Outcome find_device(const SelftestOptions& options, std::int32_t local_rank, Found& found) {
+Outcome find_device(const SelftestOptions& options, std::int32_t local_rank, RankFound& found) {
   const exec::cuda::Module& module =
       exec::cuda::load_module(exec::cuda::module_place(options.cuda_module));
   const exec::cuda::Facts facts = module.facts();
@@ -56,8 +57,8 @@ Outcome find_device(const SelftestOptions& options, std::int32_t local_rank, Fou
                               ", NCCL " + facts.nccl);
 }
 
-Found look(const SelftestOptions& options, const exec::launch::Session& session) {
-  Found found;
+RankFound look(const SelftestOptions& options, const exec::launch::Session& session) {
+  RankFound found;
   std::ostringstream rank;
   rank << "rank " << session.rank();
   const std::string prefix = rank.str() + ", ";
@@ -137,7 +138,7 @@ int cuda_selftest_of_job(const SelftestOptions& options, std::ostream& out) {
   job.cores = exec::launch::Cores::Any;
   run_job(job, [&](exec::launch::Session& session, exec::cpu::TransportKind) {
     const exec::Exchange exchange = exec::cpu::exchange_of(session);
-    const Found found = look(options, session);
+    const RankFound found = look(options, session);
     std::vector<Row> rows;
     for (const std::string& of_rank : exchange.gather(rows_to_json(found.rows))) {
       append(rows, rows_from_json(of_rank));

@@ -1,4 +1,5 @@
-// Training under several schedules, on one rank.
+// Trains a small job on GPUs under several schedules and compares the weights, which must not
+// depend on the schedule.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/selftest_law_cuda.h"

@@ -1,4 +1,5 @@
-// Finding out what is meant, and printing it.
+// `dovetail show`: finds out what its argument means (a list, a name, a file, a part of a plan)
+// and prints it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/show.h"

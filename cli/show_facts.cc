@@ -1,4 +1,4 @@
-// Tables of facts.
+// Prints what is known of one machine, model, policy or trace as a table of facts.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/show_facts.h"

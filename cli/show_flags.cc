@@ -1,4 +1,4 @@
-// Flags of the commands that only look.
+// Binds the flags of `show` and of the other commands that only look.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/show_flags.h"

@@ -1,4 +1,4 @@
-// Flags of the commands that simulate.
+// Binds the flags of the commands that simulate: plan, predict, explore.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/simulate_flags.h"

@@ -1,4 +1,4 @@
-// Layout of tables and bars.
+// Lays out tables in aligned columns, and bars of text.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/text.h"

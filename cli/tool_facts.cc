@@ -1,4 +1,4 @@
-// Facts that the build knows, and the compiler's own.
+// Version, commit, build type and compiler of this tool, as text and as JSON.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tool_facts.h"

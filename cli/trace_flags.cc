@@ -1,4 +1,4 @@
-// Binding the flags of diagnose and import kineto.
+// Binds the flags of `dovetail diagnose` and `dovetail import kineto`.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/trace_flags.h"
