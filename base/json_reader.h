@@ -15,6 +15,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/words.h"
+
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
@@ -48,6 +50,13 @@ class JsonValue {
       std::int64_t high = std::numeric_limits<std::int64_t>::max()) const;
   // One of the words; returns its index. The message lists them all.
   [[nodiscard]] std::size_t word(std::span<const std::string_view> words) const;
+  // The enumerator whose word stands here, of all or of these.
+  template <Worded Enum>
+  [[nodiscard]] Enum one_of(std::span<const Enum> values = all<Enum>) const {
+    std::vector<std::string_view> words;
+    for (const Enum value : values) words.push_back(to_string(value));
+    return values[word(words)];
+  }
   [[nodiscard]] JsonObject object() const;
   [[nodiscard]] JsonArray array() const;
   [[nodiscard]] bool is_object() const;
@@ -117,6 +126,10 @@ class JsonObject {
   }
   [[nodiscard]] std::size_t word(std::string_view key, std::span<const std::string_view> words) {
     return at(key).word(words);
+  }
+  template <Worded Enum>
+  [[nodiscard]] Enum one_of(std::string_view key, std::span<const Enum> values = all<Enum>) {
+    return at(key).one_of(values);
   }
   [[nodiscard]] JsonObject object(std::string_view key) { return at(key).object(); }
   [[nodiscard]] JsonArray array(std::string_view key) { return at(key).array(); }

@@ -18,14 +18,13 @@
 namespace dovetail::calibrate {
 namespace {
 
-using schedule::PolicyKind;
 using schedule::Program;
 using schedule::ScheduledProgram;
 
 // Any grouping of the exact policy has the same passes and kinds of collectives as that of one bucket.
 ScheduledProgram plan_of(const Program& program, const std::string& policy) {
-  schedule::PolicySpec spec = frameworks::parse_policy(policy);
-  if (spec.kind == PolicyKind::Exact) spec.kind = PolicyKind::OneBucket;
+  schedule::Policy spec = frameworks::parse_policy(policy);
+  if (schedule::is_searched(spec)) spec.decisions.grouping = schedule::OneBucket{};
   const schedule::PolicyResult decided = schedule::apply_policy(program, spec);
   if (decided.failure) {
     throw InputError("calibrate: --policy " + policy + ": " + *decided.failure);

@@ -37,8 +37,7 @@ namespace {
 
 using nlohmann::ordered_json;
 using predict::InputOptions;
-using schedule::PolicyKind;
-using schedule::PolicySpec;
+using schedule::Policy;
 using search::Sweep;
 using search::SweepRow;
 
@@ -78,11 +77,11 @@ ordered_json row_json(const SweepRow& row) {
   };
   const sim::StepSummary& summary = row.candidate.summary;
   if (row.candidate.plan) return plan_row_json(row);
-  return {{"policy", std::string(schedule::name(row.candidate.spec.kind))},
+  return {{"policy", schedule::name(row.candidate.spec)},
           {"threshold_bytes", size(row.threshold)},
           {"first_bucket_bytes", size(row.first_bucket)},
-          {"mode", std::string(to_string(row.candidate.spec.mode))},
-          {"wait", std::string(to_string(row.candidate.spec.wait))},
+          {"mode", std::string(to_string(schedule::placement(row.candidate.spec).mode))},
+          {"wait", std::string(to_string(schedule::placement(row.candidate.spec).wait))},
           {"buckets", row.candidate.buckets()},
           {"micro_steps", micro_steps(row)},
           {"step_us", us(summary.step_ns)},
@@ -153,12 +152,13 @@ std::string sweep_json(const Sweep& sweep, const About& about, const InputOption
 // A swept policy by its sizes, unless it has other options of its own.
 std::string label(const SweepRow& row) {
   if (row.candidate.plan) return *row.candidate.plan;
-  const PolicySpec& spec = row.candidate.spec;
-  PolicySpec plain = schedule::default_policy(spec.kind);
-  plain.threshold = spec.threshold;
-  plain.first_bucket = spec.first_bucket;
+  const Policy& spec = row.candidate.spec;
+  Policy plain = schedule::parse_policy(schedule::name(spec));
+  if (row.threshold) {
+    plain.decisions.grouping = schedule::ByLimits{.first = row.first_bucket, .cap = *row.threshold};
+  }
   if (!row.threshold || spec != plain) return schedule::to_string(spec);
-  std::string text(schedule::name(spec.kind));
+  std::string text = schedule::name(spec);
   text += " " + to_string(*row.threshold);
   if (row.first_bucket && row.first_bucket != row.threshold) {
     text += ", first " + to_string(*row.first_bucket);
@@ -167,10 +167,14 @@ std::string label(const SweepRow& row) {
 }
 
 // Rows of one curve over bucket sizes: equal but for the size, and the first bucket where it follows.
-PolicySpec curve_key(const SweepRow& row) {
-  PolicySpec spec = row.candidate.spec;
-  if (spec.first_bucket == spec.threshold) spec.first_bucket = Bytes{};
-  spec.threshold = Bytes{};
+Policy curve_key(const SweepRow& row) {
+  Policy spec = row.candidate.spec;
+  if (spec.decisions.grouping) {
+    if (auto* limits = std::get_if<schedule::ByLimits>(&*spec.decisions.grouping)) {
+      if (limits->first == limits->cap) limits->first = Bytes{};
+      limits->cap = Bytes{};
+    }
+  }
   return spec;
 }
 
@@ -208,21 +212,21 @@ void print_rows(std::ostream& out, const Sweep& sweep) {
 
 // "torch-ddp: from 1 MiB to 4 MiB within 1 % of its best size", for each policy that was swept.
 void print_flat_ranges(std::ostream& out, const Sweep& sweep) {
-  std::vector<std::pair<PolicySpec, report::Curve>> curves;
+  std::vector<std::pair<Policy, report::Curve>> curves;
   for (const SweepRow& row : sweep.rows) {
     if (!row.threshold) continue;
     report::CurvePoint point;
     point.threshold = *row.threshold;
     point.step = Duration(row.candidate.summary.step_ns);
-    const PolicySpec key = curve_key(row);
-    auto curve = std::ranges::find(curves, key, &std::pair<PolicySpec, report::Curve>::first);
+    const Policy key = curve_key(row);
+    auto curve = std::ranges::find(curves, key, &std::pair<Policy, report::Curve>::first);
     if (curve == curves.end()) curve = curves.emplace(curves.end(), key, report::Curve{});
     curve->second.points.push_back(std::move(point));
   }
   for (const auto& [key, curve] : curves) {
     if (curve.points.size() < 3) continue;
     const report::FlatRange flat = report::flat_range(curve);
-    out << schedule::name(key.kind) << ": ";
+    out << schedule::name(key) << ": ";
     if (flat.from == flat.to) {
       out << "no size but " << flat.from;
     } else {
@@ -303,7 +307,7 @@ void print_plot(std::ostream& out, const Sweep& sweep) {
   const auto swept = std::ranges::find_if(
       sweep.rows, [](const SweepRow& row) { return row.threshold.has_value(); });
   if (swept == sweep.rows.end()) return;
-  const PolicySpec curve = curve_key(*swept);
+  const Policy curve = curve_key(*swept);
   std::vector<Bar> bars;
   const double best = us(sweep.rows[sweep.best].candidate.summary.step_ns);
   for (const SweepRow& row : sweep.rows) {
@@ -365,7 +369,7 @@ Explored explore_one(const ExploreOptions& options, const std::string& workload,
 const SweepRow* default_of_ddp(const Sweep& sweep) {
   const auto row = std::ranges::find_if(sweep.rows, [](const SweepRow& candidate) {
     return !candidate.candidate.plan &&
-           candidate.candidate.spec == schedule::default_policy(PolicyKind::TorchDdp);
+           candidate.candidate.spec == schedule::parse_policy("torch-ddp");
   });
   return row == sweep.rows.end() ? nullptr : &*row;
 }

@@ -20,12 +20,12 @@ report::Curve curve_over_sizes(const frameworks::Framework& framework, search::P
                                const std::vector<Bytes>& thresholds) {
   search::SweptPolicy policy{.spec = schedule::parse_policy(framework.curve)};
   // PyTorch's first bucket follows the cap.
-  if (policy.spec.kind == schedule::PolicyKind::TorchDdp) policy.set_in = &framework;
-  report::Curve curve{
-      std::string(schedule::name(policy.spec.kind)), std::string(framework.axis), {}};
+  const auto* limits = std::get_if<schedule::ByLimits>(&*policy.spec.decisions.grouping);
+  if (limits != nullptr && limits->first) policy.set_in = &framework;
+  report::Curve curve{schedule::name(policy.spec), std::string(framework.axis), {}};
   if (planner.refusal_of(policy.spec)) return curve;
   for (const Bytes threshold : search::thresholds_for(policy.spec, planner.program(), thresholds)) {
-    const schedule::PolicySpec spec = search::at_size(policy, threshold, planner.program());
+    const schedule::Policy spec = search::at_size(policy, threshold, planner.program());
     const search::Candidate candidate = planner.evaluate(spec);
     curve.points.push_back({.threshold = threshold,
                             .buckets = candidate.buckets(),
@@ -86,7 +86,7 @@ report::Report report_of(const SweepOnPage& sweep) {
                     .steady = steady,
                     .file = "plan.json",
                     .lower_bound = sweep.lower_bound});
-  const schedule::PolicySpec usual = schedule::default_policy(schedule::PolicyKind::TorchDdp);
+  const schedule::Policy usual = schedule::parse_policy("torch-ddp");
   if (!sweep.planner.refusal_of(usual)) {
     const search::Planned ddp = sweep.planner.plan(usual);
     add_timeline(report, "PyTorch DDP's default",

@@ -32,18 +32,10 @@ namespace {
 
 using schedule::Collective;
 
-constexpr std::array kCollectives = {Collective::AllReduce, Collective::ReduceScatter,
-                                     Collective::AllGather, Collective::AllToAll,
-                                     Collective::Broadcast, Collective::SendRecv};
-
 std::optional<Collective> collective_named(const std::string& word) {
   if (word.empty()) return std::nullopt;
-  std::vector<std::string> known;
-  for (const Collective candidate : kCollectives) {
-    if (to_string(candidate) == word) return candidate;
-    known.emplace_back(to_string(candidate));
-  }
-  throw InputError("--collective \"" + word + "\": expected " + imports::listed(known));
+  if (const auto known = word_to<Collective>(word)) return known;
+  throw InputError("--collective \"" + word + "\": expected " + word_list<Collective>());
 }
 
 imports::CollectiveLog read_nccl_tests_files(const ImportCollectivesOptions& options,

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "policies/definition.h"
+#include "policies/policies.h"
 #include "policies/report.h"
 #include "schedule/sharding.h"
 
@@ -76,10 +76,8 @@ std::string scale_rule(const Plan& plan) {
 
 // As the policy says; buckets that nobody's policy made speak for themselves.
 std::string group_rule(const Plan& plan) {
-  const std::string& text = plan.schedule.policy;
-  const schedule::PolicyDefinition* const policy =
-      schedule::find_definition(text.substr(0, text.find(':')));
-  if (policy != nullptr && !policy->groups_by.empty()) return std::string(policy->groups_by);
+  const std::string_view rule = schedule::groups_by(plan.schedule);
+  if (!rule.empty()) return std::string(rule);
   if (is_sharded(plan.schedule)) return "buckets of one size, tensors cut at their ends";
   const auto is_single = [](const Bucket& bucket) { return bucket.gradients.size() == 1; };
   return every(plan, is_single) ? "each gradient alone" : "full once the limit is reached";

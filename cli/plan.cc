@@ -64,9 +64,9 @@ void plan(const PlanOptions& options, std::ostream& out) {
   require_outputs({{"-o", file}, {"--trace", options.trace}, page_output(options.page)},
                   {workload_file(options.inputs.workload, options.inputs.data_dir),
                    cluster_file(options.inputs.cluster, options.inputs.data_dir)});
-  const schedule::PolicySpec spec = frameworks::parse_policy(options.policy);
+  const schedule::Policy spec = frameworks::parse_policy(options.policy);
   predict::InputOptions wanted = options.inputs;
-  wanted.split = {.stages = spec.stages, .chunks = spec.chunks};
+  wanted.split = schedule::split_of(spec);
   predict::Inputs inputs = predict::load_inputs(wanted);
   search::Planner planner(std::move(inputs.program), inputs.machine.costs);
   const search::Planned planned = planner.plan(spec);

@@ -53,7 +53,7 @@ void add_interval(report::Report& report, const PlanOnPage& what) {
 }
 
 void add_sensitivity(report::Report& report, const PlanOnPage& what) {
-  const schedule::PolicySpec usual = schedule::default_policy(schedule::PolicyKind::TorchDdp);
+  const schedule::Policy usual = schedule::parse_policy("torch-ddp");
   report.usual = schedule::to_string(usual);
   for (const search::SensitivityRow& row :
        search::sensitivity({what.plan.program, what.costs, what.plan.schedule, usual})) {

@@ -71,9 +71,9 @@ schedule::Plan load(const ShowOptions& options) {
     throw InputError("show " + options.what +
                      ": name a plan with --plan or a workload with --workload");
   }
-  const schedule::PolicySpec spec =
+  const schedule::Policy spec =
       frameworks::parse_policy(options.policy.empty() ? "torch-ddp" : options.policy);
-  const schedule::StageSplit split{.stages = spec.stages, .chunks = spec.chunks};
+  const schedule::StageSplit split = schedule::split_of(spec);
   predict::require_one_world(options.workload, options.world);
   std::optional<std::int64_t> world = options.world;
   if (world) world = predict::replicas_of(*world, split);
@@ -82,7 +82,7 @@ schedule::Plan load(const ShowOptions& options) {
   schedule::Plan plan{.program = std::move(workload.program), .schedule = {}, .summary = {}};
   plan.summary.workload = options.workload;
   if (options.what == "program") return plan;
-  if (spec.kind == schedule::PolicyKind::Exact) {
+  if (schedule::is_searched(spec)) {
     throw InputError("show: policy exact needs a machine: make a plan first, then show --plan");
   }
   plan.schedule = schedule::make_schedule(plan.program, spec);
@@ -336,7 +336,7 @@ std::optional<Shown> shown_name(const ShowOptions& options) {
   }
   for (const schedule::PolicyHelp& policy : schedule::policy_help(frameworks::presets())) {
     if (policy.name != before_colon(what)) continue;
-    const schedule::PolicySpec spec = frameworks::parse_policy(what);
+    const schedule::Policy spec = frameworks::parse_policy(what);
     return Shown{[spec, policy](std::ostream& out) { print_policy(out, spec, policy); },
                  [policy] { return list_json("policies", policy_rows(policy.name)); }};
   }

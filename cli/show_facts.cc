@@ -158,7 +158,7 @@ void print_model(std::ostream& out, const schedule::Program& program, const std:
   table.print(out);
 }
 
-void print_policy(std::ostream& out, const schedule::PolicySpec& spec,
+void print_policy(std::ostream& out, const schedule::Policy& spec,
                   const schedule::PolicyHelp& help) {
   out << help.name << ": " << help.purpose << '\n';
   print_row(out, "in full", schedule::to_string(spec));

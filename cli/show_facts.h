@@ -24,7 +24,7 @@ void print_machine(std::ostream& out, const models::Cluster& cluster);
 // A model by layers: parameters, bytes of gradients, work of forward and backward.
 void print_model(std::ostream& out, const schedule::Program& program, const std::string& name);
 
-void print_policy(std::ostream& out, const schedule::PolicySpec& spec,
+void print_policy(std::ostream& out, const schedule::Policy& spec,
                   const schedule::PolicyHelp& help);
 
 // Where a trace comes from, and its median step.

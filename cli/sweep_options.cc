@@ -14,14 +14,11 @@
 namespace dovetail::cli {
 namespace {
 
-using schedule::PolicyKind;
-using schedule::PolicySpec;
+using schedule::Policy;
 using search::SweptPolicy;
 
 schedule::BucketMode mode_of_flag(const std::string& word) {
-  for (const auto mode : {schedule::BucketMode::View, schedule::BucketMode::Copy}) {
-    if (to_string(mode) == word) return mode;
-  }
+  if (const auto mode = word_to<schedule::BucketMode>(word)) return *mode;
   throw InputError("--mode: expected view or copy, found \"" + word + "\"");
 }
 
@@ -37,6 +34,11 @@ bool has_option(const std::string& policy, const std::string& key) {
          policy.find("," + key + "=") != std::string::npos;
 }
 
+bool has_first_bucket(const Policy& policy) {
+  const auto* limits = std::get_if<schedule::ByLimits>(&*policy.decisions.grouping);
+  return limits != nullptr && limits->first.has_value();
+}
+
 // Throws InputError for an option that no policy of the sweep would heed.
 void require_effects(const ExploreOptions& options, const std::vector<std::string>& names) {
   const auto refuse = [](bool given, const std::string& what) {
@@ -45,10 +47,10 @@ void require_effects(const ExploreOptions& options, const std::vector<std::strin
   bool any_sweeps = false;
   bool any_first = false;
   for (const std::string& name : names) {
-    const PolicyKind kind = frameworks::parse_policy(name).kind;
+    const Policy policy = frameworks::parse_policy(name);
     const bool is_plain = name.find(':') == std::string::npos;
-    any_sweeps = any_sweeps || (is_plain && search::is_swept(kind));
-    any_first = any_first || (is_plain && kind == PolicyKind::TorchDdp);
+    any_sweeps = any_sweeps || (is_plain && search::is_swept(policy));
+    any_first = any_first || (is_plain && has_first_bucket(policy));
     refuse(!options.mode.empty() && has_option(name, "mode"),
            "--mode " + options.mode + " contradicts mode= of " + name + ": give one of them");
     refuse(!options.wait.empty() && has_option(name, "wait"),
@@ -68,13 +70,13 @@ void require_effects(const ExploreOptions& options, const std::vector<std::strin
 // Without options of its own, a policy that is swept is tried with all thresholds.
 SweptPolicy policy_of(const std::string& text) {
   SweptPolicy policy{.spec = frameworks::parse_policy(text), .is_named = true};
-  if (policy.spec.kind == PolicyKind::Pipeline) {
+  if (policy.spec.decisions.stages) {
     throw InputError(
         "explore: a pipeline changes which rank computes what, so its step cannot be " +
         ("compared with the others: use dovetail plan --policy " + text));
   }
   const bool is_plain = text.find(':') == std::string::npos;
-  if (is_plain && search::is_swept(policy.spec.kind)) policy.sizes = SweptPolicy::Sizes::Each;
+  if (is_plain && search::is_swept(policy.spec)) policy.sizes = SweptPolicy::Sizes::Each;
   return policy;
 }
 
@@ -92,9 +94,10 @@ std::vector<SweptPolicy> named_policies(const ExploreOptions& options) {
 // The first bucket of torch-ddp where its size is swept: as --first-bucket says, else as the version does it.
 void set_first_bucket(SweptPolicy& policy, const ExploreOptions& options,
                       const frameworks::Framework& framework) {
-  if (policy.spec.kind != PolicyKind::TorchDdp || policy.sizes != SweptPolicy::Sizes::Each) return;
+  if (!has_first_bucket(policy.spec) || policy.sizes != SweptPolicy::Sizes::Each) return;
   if (!options.first_bucket.empty()) {
-    policy.spec.first_bucket = size_of_flag("--first-bucket", options.first_bucket);
+    std::get<schedule::ByLimits>(*policy.spec.decisions.grouping).first =
+        size_of_flag("--first-bucket", options.first_bucket);
     policy.set_in = nullptr;
     return;
   }
@@ -106,20 +109,21 @@ void set_first_bucket(SweptPolicy& policy, const ExploreOptions& options,
 void add_usual(search::SweepOptions& sweep, const schedule::Program& program) {
   const std::vector<SweptPolicy> named = sweep.policies;
   const schedule::Merge merge = std::ranges::min(named, {}, [](const SweptPolicy& policy) {
-                                  return policy.spec.merge.micro_steps;
-                                }).spec.merge;
+                                  return schedule::accumulation(policy.spec).micro_steps;
+                                }).spec.decisions.accumulation.value_or(schedule::Merge{});
   const auto add = [&](SweptPolicy policy) {
-    policy.spec.merge = merge;
+    policy.spec.decisions.accumulation = merge;
+    if (merge == schedule::Merge{}) policy.spec.decisions.accumulation.reset();
     const auto is_same = [&](const SweptPolicy& other) { return other.spec == policy.spec; };
     if (std::ranges::none_of(sweep.policies, is_same)) sweep.policies.push_back(policy);
   };
   for (const SweptPolicy& policy : search::usual_policies(*sweep.framework, program)) add(policy);
   const bool has_exact = std::ranges::any_of(named, [&](const SweptPolicy& policy) {
-    return policy.spec.kind == PolicyKind::Exact && !sweep.framework->says(policy.spec, {});
+    return is_searched(policy.spec) && !sweep.framework->says(policy.spec, {});
   });
   for (const std::string_view text : sweep.framework->more) {
-    const PolicySpec spec = schedule::parse_policy(text);
-    if (has_exact && spec.kind == PolicyKind::Exact) add({spec});
+    const Policy spec = schedule::parse_policy(text);
+    if (has_exact && is_searched(spec)) add({spec});
   }
 }
 
@@ -161,8 +165,10 @@ search::SweepOptions sweep_options_of(const ExploreOptions& options,
   if (!options.wait.empty()) wait = wait_of_flag(options.wait);
   const auto set_flags = [&](std::vector<SweptPolicy>& policies) {
     for (SweptPolicy& policy : policies) {
-      policy.spec.mode = mode.value_or(policy.spec.mode);
-      policy.spec.wait = wait.value_or(policy.spec.wait);
+      schedule::BucketPlacement placement = schedule::placement(policy.spec);
+      placement.mode = mode.value_or(placement.mode);
+      placement.wait = wait.value_or(placement.wait);
+      policy.spec = schedule::placed(std::move(policy.spec), placement);
       set_first_bucket(policy, options, *sweep.framework);
     }
   };

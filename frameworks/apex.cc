@@ -7,9 +7,9 @@
 namespace dovetail::frameworks {
 namespace {
 
-std::optional<Said> say_apex(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
-  const bool is_run = spec.kind == schedule::PolicyKind::Sharded &&
-                      spec.wait == schedule::WaitPoint::BeforeNextBatch;
+std::optional<Said> say_apex(const schedule::Policy& policy, const Gradients& /*gradients*/) {
+  const bool is_run = shards_updates(policy) &&
+                      schedule::placement(policy).wait == schedule::WaitPoint::BeforeNextBatch;
   if (!is_run) return std::nullopt;
   return Said{"Apex DistributedFusedAdam", "", ToldBy::Default};
 }

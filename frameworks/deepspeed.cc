@@ -161,19 +161,19 @@ std::string deepspeed_policy(std::span<const Bytes> limits) {
          ",closes=before-exceeding,mode=copy,batch=1,wait=before-next-batch";
 }
 
-std::optional<Said> say_deepspeed(const schedule::PolicySpec& spec, const Gradients& gradients) {
-  using schedule::PolicyKind;
-  if (spec.kind == PolicyKind::Sharded && spec.overlap == schedule::Choice::No) {
+std::optional<Said> say_deepspeed(const schedule::Policy& policy, const Gradients& gradients) {
+  const schedule::BucketPlacement place = schedule::placement(policy);
+  if (shards_updates(policy) && place.launch == schedule::LaunchRule::AfterBackward) {
     return Said{"DeepSpeed ZeRO-1 and 2 without overlap_comm (export --to deepspeed)", "",
                 ToldBy::File};
   }
-  const bool is_run = spec.kind == PolicyKind::Threshold &&
-                      spec.closes == Closes::BeforeExceeding && spec.batch == 1 &&
-                      spec.mode == schedule::BucketMode::Copy &&
-                      spec.wait == schedule::WaitPoint::BeforeNextBatch;
+  const schedule::ByLimits* closed = limits_of(policy);
+  const bool is_run = closed != nullptr && closed->closes == Closes::BeforeExceeding &&
+                      place.batch == 1 && place.mode == schedule::BucketMode::Copy &&
+                      place.wait == schedule::WaitPoint::BeforeNextBatch;
   if (!is_run) return std::nullopt;
   const Written written =
-      deepspeed_setting({.number = spec.threshold.count() / gradients.element.count()});
+      deepspeed_setting({.number = closed->cap.count() / gradients.element.count()});
   return Said{"DeepSpeed: " + written.setting, written.line};
 }
 

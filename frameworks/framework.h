@@ -109,8 +109,7 @@ struct Framework {
   // and at the best of the sizes that are swept (`swept`).
   std::vector<std::string_view> usual = {}, more = {}, swept = {};
   // Nothing: this framework does not do what the policy says.
-  std::optional<Said> (*says)(const schedule::PolicySpec& spec,
-                              const Gradients& gradients) = nullptr;
+  std::optional<Said> (*says)(const schedule::Policy& policy, const Gradients& gradients) = nullptr;
   // These buckets one by one, of so many parameters each; null where it has no words for that.
   Written (*list)(std::span<const Bytes> sizes, const std::string& counts) = nullptr;
   // What of its step a replay of DDP's does not hold, one sentence each.
@@ -139,7 +138,7 @@ std::vector<std::string> ids(bool (*of)(const Framework&));
 std::string id_list(bool (*of)(const Framework&));  // "torch, megatron, ..."
 
 // A policy as typed, by its own name or by one that stands for it. Throws InputError.
-schedule::PolicySpec parse_policy(std::string_view text);
+schedule::Policy parse_policy(std::string_view text);
 const std::vector<schedule::Preset>& presets();
 
 // The framework that does the same, and what to set there:
@@ -147,7 +146,7 @@ const std::vector<schedule::Preset>& presets();
 //   torch-ddp:cap=8MiB,first=8MiB        PyTorch DDP: bucket_cap_mb=8        (2.6 and later)
 //   exact:mode=copy,wait=end-of-backward PyTorch DDP: bucket_cap_mb_list (export --to torch)
 //   exact                                dovetail_torch.apply (own hooks)
-std::string in_words(const schedule::PolicySpec& spec);
+std::string in_words(const schedule::Policy& policy);
 inline constexpr std::string_view kOwnHooks = "dovetail_torch.apply (own hooks)";
 
 }  // namespace dovetail::frameworks

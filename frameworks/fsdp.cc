@@ -8,6 +8,7 @@
 // other becomes reshard_after_forward=False, where parameters are gathered once per step, in the next forward.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include "policies/fsdp.h"
 #include "frameworks/list.h"
 #include "frameworks/modules.h"
 #include "frameworks/python_text.h"
@@ -60,17 +61,15 @@ struct Gathers {
   std::int32_t backward_ahead = 1;
 };
 
-// The Schedule says when each gather is launched; how many groups ahead that is, its policy.
 Gathers gathers_of(const schedule::Plan& plan) {
   Gathers result;
   result.reshard =
       std::ranges::any_of(plan.schedule.gathers, [](const schedule::ParameterGather& gather) {
         return gather.readers == schedule::GatherFor::Backward;
       });
-  if (!plan.schedule.policy.starts_with("fsdp")) return result;
-  const schedule::PolicySpec spec = schedule::parse_policy(plan.schedule.policy);
-  result.forward_ahead = spec.prefetch_forward;
-  result.backward_ahead = spec.prefetch_backward;
+  const schedule::Prefetch ahead = schedule::prefetch_of(plan.program, plan.schedule);
+  result.forward_ahead = ahead.forward;
+  result.backward_ahead = ahead.backward;
   return result;
 }
 
@@ -139,14 +138,18 @@ Written fsdp_setting(const Chosen& chosen) {
   return written;
 }
 
-std::optional<Said> say_fsdp(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
-  if (spec.kind != schedule::PolicyKind::Fsdp) return std::nullopt;
+bool gathers_alone(const schedule::Policy& policy) {
+  return policy.decisions.gathers && !policy.decisions.stages;
+}
+
+std::optional<Said> say_fsdp(const schedule::Policy& policy, const Gradients& /*gradients*/) {
+  if (!gathers_alone(policy)) return std::nullopt;
   return Said{"PyTorch FSDP2 (export --to fsdp)", "", ToldBy::File};
 }
 
-std::optional<Said> say_fsdp1(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
-  const bool is_view = spec.mode == schedule::BucketMode::View;
-  if (spec.kind != schedule::PolicyKind::Fsdp || !is_view) return std::nullopt;
+std::optional<Said> say_fsdp1(const schedule::Policy& policy, const Gradients& /*gradients*/) {
+  const bool is_view = schedule::placement(policy).mode == schedule::BucketMode::View;
+  if (!gathers_alone(policy) || !is_view) return std::nullopt;
   return Said{"PyTorch FSDP1, DeepSpeed ZeRO-3",
               "FullyShardedDataParallel(model, auto_wrap_policy=...)"};
 }

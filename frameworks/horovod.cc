@@ -95,15 +95,16 @@ std::string horovod_policy(std::span<const Bytes> limits) {
          ",closes=before-exceeding,mode=copy,wait=end-of-backward";
 }
 
-std::optional<Said> say_horovod(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
-  const bool is_run = spec.wait == schedule::WaitPoint::EndOfBackward && spec.batch == 0 &&
-                      spec.mode == schedule::BucketMode::Copy && groups_freely(spec);
+std::optional<Said> say_horovod(const schedule::Policy& policy, const Gradients& /*gradients*/) {
+  const schedule::BucketPlacement place = schedule::placement(policy);
+  const bool is_run = place.wait == schedule::WaitPoint::EndOfBackward && place.batch == 0 &&
+                      place.mode == schedule::BucketMode::Copy && groups_freely(policy);
   if (!is_run) return std::nullopt;
-  const bool fuses = spec.kind == schedule::PolicyKind::Threshold &&
-                     spec.closes == schedule::Closes::BeforeExceeding;
+  const schedule::ByLimits* fused = limits_of(policy);
+  const bool fuses = fused != nullptr && fused->closes == schedule::Closes::BeforeExceeding;
   if (!fuses) return Said{"Horovod: groups= (export --to horovod)", "", ToldBy::List};
-  if (spec.threshold == mib(128)) return Said{"Horovod's default", "", ToldBy::Default};
-  const Written written = horovod_setting({.number = spec.threshold.count()});
+  if (fused->cap == mib(128)) return Said{"Horovod's default", "", ToldBy::Default};
+  const Written written = horovod_setting({.number = fused->cap.count()});
   return Said{"Horovod: " + written.setting, written.line};
 }
 

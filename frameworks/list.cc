@@ -70,33 +70,35 @@ const std::vector<schedule::Preset>& presets() {
   return kPresets;
 }
 
-schedule::PolicySpec parse_policy(std::string_view text) {
+schedule::Policy parse_policy(std::string_view text) {
   return schedule::parse_policy(text, presets());
 }
 
-bool groups_freely(const schedule::PolicySpec& spec) {
-  using enum schedule::PolicyKind;
-  switch (spec.kind) {
-    case PerTensor:
-    case OneBucket:
-    case Threshold:
-    case TorchDdp:
-    case Exact:
-    case SourceImproved:
-    case GradientMerge:
-      return true;
-    default:
-      return false;
-  }
+bool groups_freely(const schedule::Policy& policy) {
+  const schedule::Decisions& decided = policy.decisions;
+  return decided.grouping && !decided.stages && !decided.sharding &&
+         schedule::placement(policy).launch == schedule::LaunchRule::WhenReady &&
+         !std::holds_alternative<schedule::FirstFit>(*decided.grouping);
 }
 
-std::string in_words(const schedule::PolicySpec& spec) {
+const schedule::ByLimits* limits_of(const schedule::Policy& policy) {
+  const schedule::Decisions& decided = policy.decisions;
+  if (!decided.grouping || decided.stages || decided.sharding) return nullptr;
+  return std::get_if<schedule::ByLimits>(&*decided.grouping);
+}
+
+bool shards_updates(const schedule::Policy& policy) {
+  const schedule::Decisions& decided = policy.decisions;
+  return decided.sharding && !decided.gathers && !decided.stages;
+}
+
+std::string in_words(const schedule::Policy& policy) {
   for (const Framework& framework : all()) {
     if (!has_rows(framework)) continue;
-    const std::optional<Said> said = framework.says(spec, {});
+    const std::optional<Said> said = framework.says(policy, {});
     if (said && said->by != ToldBy::List) return said->words;
   }
-  const std::optional<Said> listed = framework("torch").says(spec, {});
+  const std::optional<Said> listed = framework("torch").says(policy, {});
   return listed ? listed->words : std::string(kOwnHooks);
 }
 

@@ -23,6 +23,10 @@ std::vector<Framework> apex();
 
 // Whether the policy only says which gradients share a bucket, so that who can be given buckets one by one can run it
 // once launches and waits are theirs.
-bool groups_freely(const schedule::PolicySpec& spec);
+bool groups_freely(const schedule::Policy& policy);
+// The limits at which its buckets close, where it decides no stages and no shards; else null.
+const schedule::ByLimits* limits_of(const schedule::Policy& policy);
+// Whether it shards updates, and nothing beyond them: neither gathers before each use nor stages.
+bool shards_updates(const schedule::Policy& policy);
 
 }  // namespace dovetail::frameworks

@@ -252,26 +252,28 @@ std::string megatron_policy(std::span<const Bytes> limits) {
          ",wait=end-of-backward";
 }
 
-std::optional<Said> say_megatron(const schedule::PolicySpec& spec, const Gradients& gradients) {
-  using schedule::PolicyKind;
+std::optional<Said> say_megatron(const schedule::Policy& policy, const Gradients& gradients) {
   using schedule::WaitPoint;
-  if (spec.kind == PolicyKind::Pipeline) return Said{"Megatron pipelines", "", ToldBy::File};
-  if (spec.kind == PolicyKind::Sharded) {
+  const schedule::BucketPlacement place = schedule::placement(policy);
+  if (policy.decisions.stages && !policy.decisions.gathers)
+    return Said{"Megatron pipelines", "", ToldBy::File};
+  if (shards_updates(policy)) {
     const bool is_overlapped =
-        spec.wait != WaitPoint::BeforeNextBatch && spec.overlap == schedule::Choice::Yes;
+        place.wait != WaitPoint::BeforeNextBatch && place.launch == schedule::LaunchRule::WhenReady;
     if (!is_overlapped) return std::nullopt;
-    return Said{spec.gather == schedule::ParameterSync::NextForward
+    return Said{policy.decisions.sharding->gather == schedule::ParameterSync::NextForward
                     ? "Megatron --overlap-param-gather (export --to megatron)"
                     : "Megatron's distributed optimizer (export --to megatron)",
                 "", ToldBy::File};
   }
-  const bool is_run = spec.wait == WaitPoint::EndOfBackward && spec.batch == 0 &&
-                      spec.mode == schedule::BucketMode::View && groups_freely(spec);
+  const bool is_run = place.wait == WaitPoint::EndOfBackward && place.batch == 0 &&
+                      place.mode == schedule::BucketMode::View && groups_freely(policy);
   if (!is_run) return std::nullopt;
-  if (spec.kind != PolicyKind::Threshold || spec.closes != schedule::Closes::OnReaching) {
+  const schedule::ByLimits* closed = limits_of(policy);
+  if (closed == nullptr || closed->first || closed->closes != schedule::Closes::OnReaching) {
     return Said{"Megatron-Core: full_param_layout (export --to megatron)", "", ToldBy::List};
   }
-  const std::int64_t elements = spec.threshold.count() / gradients.element.count();
+  const std::int64_t elements = closed->cap.count() / gradients.element.count();
   if (elements == megatron_limits(std::nullopt, gradients.ranks).front()) {
     return Said{"Megatron-Core: --overlap-grad-reduce", "--overlap-grad-reduce"};
   }

@@ -7,10 +7,13 @@
 namespace dovetail::frameworks {
 namespace {
 
-std::optional<Said> say_paddle(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
-  using schedule::PolicyKind;
-  if (spec.kind == PolicyKind::Naive) return Said{"Paddle without its pass", "", ToldBy::Default};
-  if (spec.kind != PolicyKind::SourceFirstFit) return std::nullopt;
+std::optional<Said> say_paddle(const schedule::Policy& policy, const Gradients& /*gradients*/) {
+  const schedule::Decisions& decided = policy.decisions;
+  if (!decided.grouping || decided.stages) return std::nullopt;
+  if (schedule::placement(policy).launch == schedule::LaunchRule::Inline) {
+    return Said{"Paddle without its pass", "", ToldBy::Default};
+  }
+  if (!std::holds_alternative<schedule::FirstFit>(*decided.grouping)) return std::nullopt;
   return Said{"Paddle's data-parallel pass", "", ToldBy::Default};
 }
 

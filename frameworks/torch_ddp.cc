@@ -26,8 +26,7 @@ namespace {
 
 namespace typed = schedule::typed;
 using schedule::Bucket;
-using schedule::PolicyKind;
-using schedule::PolicySpec;
+using schedule::Policy;
 using schedule::Program;
 using schedule::Schedule;
 using schedule::SyncPoint;
@@ -186,41 +185,43 @@ std::string torch_policy(std::span<const Bytes> limits) {
 }
 
 // What any version does with the buckets that it is told: a launch when each is ready, a wait at the end.
-bool is_run_by_torch(const PolicySpec& spec) {
-  return spec.wait == WaitPoint::EndOfBackward && spec.batch == 0 &&
-         spec.merge.sync == SyncPoint::LastMicroStep;
+bool is_run_by_torch(const Policy& policy) {
+  const schedule::BucketPlacement place = schedule::placement(policy);
+  return place.wait == WaitPoint::EndOfBackward && place.batch == 0 &&
+         schedule::accumulation(policy).sync == SyncPoint::LastMicroStep;
 }
 
 // The caps of a version, where `first` is what it does with the first bucket of a given cap.
-std::optional<Said> say_cap(const PolicySpec& spec, const std::string& name, Bytes first) {
-  if (spec.kind != PolicyKind::TorchDdp || !is_run_by_torch(spec)) return std::nullopt;
-  const bool is_view = spec.mode == schedule::BucketMode::View;
+std::optional<Said> say_cap(const Policy& policy, const std::string& name, Bytes first) {
+  const schedule::ByLimits* by = limits_of(policy);
+  if (by == nullptr || !by->first || !is_run_by_torch(policy)) return std::nullopt;
+  const bool is_view = schedule::placement(policy).mode == schedule::BucketMode::View;
   const std::string view = is_view ? "gradient_as_bucket_view=True" : "";
   const auto paste = [](const std::string& setting) {
     return "DistributedDataParallel(model, " + setting + ")";
   };
-  if (spec.first_bucket == mib(1) && spec.threshold == mib(25)) {
+  if (by->first == mib(1) && by->cap == mib(25)) {
     if (!is_view) return Said{name + "'s default", "", ToldBy::Default};
     return Said{name + ": " + view, paste(view)};
   }
-  if (spec.first_bucket != first) return std::nullopt;
+  if (by->first != first) return std::nullopt;
   const std::string setting =
-      "bucket_cap_mb=" + typed::in_mb(spec.threshold) + (is_view ? ", " + view : "");
+      "bucket_cap_mb=" + typed::in_mb(by->cap) + (is_view ? ", " + view : "");
   return Said{name + ": " + setting, paste(setting)};
 }
 
-std::optional<Said> say_torch(const PolicySpec& spec, const Gradients& /*gradients*/) {
-  return say_cap(spec, "PyTorch DDP", spec.threshold);
+std::optional<Said> say_torch(const Policy& policy, const Gradients& /*gradients*/) {
+  return say_cap(policy, "PyTorch DDP", schedule::bucket_size(policy).value_or(Bytes(0)));
 }
 
-std::optional<Said> say_with_list(const PolicySpec& spec, const Gradients& gradients) {
-  if (std::optional<Said> cap = say_torch(spec, gradients)) return cap;
-  if (!is_run_by_torch(spec) || !groups_freely(spec)) return std::nullopt;
+std::optional<Said> say_with_list(const Policy& policy, const Gradients& gradients) {
+  if (std::optional<Said> cap = say_torch(policy, gradients)) return cap;
+  if (!is_run_by_torch(policy) || !groups_freely(policy)) return std::nullopt;
   return Said{"PyTorch DDP: bucket_cap_mb_list (export --to torch)", "", ToldBy::List};
 }
 
-std::optional<Said> say_torch1(const PolicySpec& spec, const Gradients& /*gradients*/) {
-  return say_cap(spec, "PyTorch 1.x DDP", mib(1));
+std::optional<Said> say_torch1(const Policy& policy, const Gradients& /*gradients*/) {
+  return say_cap(policy, "PyTorch 1.x DDP", mib(1));
 }
 
 }  // namespace

@@ -109,15 +109,17 @@ std::string xla_policy(std::span<const Bytes> limits) {
          ",closes=before-exceeding";
 }
 
-std::optional<Said> say_xla(const schedule::PolicySpec& spec, const Gradients& /*gradients*/) {
-  const bool is_run = spec.wait == schedule::WaitPoint::FirstUse && spec.batch == 0 &&
-                      spec.mode == schedule::BucketMode::View && groups_freely(spec);
+std::optional<Said> say_xla(const schedule::Policy& policy, const Gradients& /*gradients*/) {
+  const schedule::BucketPlacement place = schedule::placement(policy);
+  const bool is_run = place.wait == schedule::WaitPoint::FirstUse && place.batch == 0 &&
+                      place.mode == schedule::BucketMode::View && groups_freely(policy);
   if (!is_run) return std::nullopt;
-  const bool combines = spec.kind == schedule::PolicyKind::Threshold &&
-                        spec.closes == schedule::Closes::BeforeExceeding;
+  const schedule::ByLimits* combined = limits_of(policy);
+  const bool combines =
+      combined != nullptr && combined->closes == schedule::Closes::BeforeExceeding;
   if (!combines) return Said{"JAX / XLA: combiner_key (export --to xla)", "", ToldBy::List};
-  if (spec.threshold.count() == kXlaUsual) return Said{"JAX / XLA's default", "", ToldBy::Default};
-  const Written written = xla_setting({.number = spec.threshold.count()});
+  if (combined->cap.count() == kXlaUsual) return Said{"JAX / XLA's default", "", ToldBy::Default};
+  const Written written = xla_setting({.number = combined->cap.count()});
   return Said{"JAX / XLA: " + written.setting, written.line};
 }
 

@@ -4,6 +4,9 @@
 #include "lower/gather.h"
 
 #include <algorithm>
+#include <string>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "base/count.h"
@@ -85,11 +88,25 @@ class EachUse {
   void run() {
     for (std::int32_t step = 0; step < program_.micro_steps; ++step) {
       find_uses(step);
-      for (const ParameterGather& gather : draft_.schedule.gathers) place(gather, step);
+      for (const ParameterGather& gather : draft_.schedule.gathers) want(gather, step);
     }
+    if (program_.stages > 1) {
+      for (Wanted& wanted : once_) wanted_.push_back(wanted);
+      std::ranges::stable_sort(wanted_, {}, [](const Wanted& wanted) { return wanted.uses.first; });
+    }
+    for (const Wanted& wanted : wanted_) place(wanted);
   }
 
  private:
+  // One gather of one micro-step; in a pipeline one that serves forward and backward is for all of them.
+  struct Wanted {
+    const ParameterGather* gather = nullptr;
+    std::size_t plan = 0;
+    std::int32_t step = 0;
+    std::size_t begin = 0;  // of the micro-step
+    Uses uses = {};
+  };
+
   // Of each bucket: first and last reader in forward and in backward of this micro-step.
   void find_uses(std::int32_t step) {
     uses_.assign(2 * draft_.gathers.size(), {});
@@ -117,35 +134,66 @@ class EachUse {
     throw InputError(draft_.name(gather) + ": no bucket of this id is reduce-scattered");
   }
 
-  void place(const ParameterGather& gather, std::int32_t step) {
-    const std::size_t plan = plan_of(gather);
-    if (draft_.buckets[draft_.gathers[plan].bucket].role != role_.role) return;
-    Uses uses;
+  void want(const ParameterGather& gather, std::int32_t step) {
+    Wanted wanted{.gather = &gather, .plan = plan_of(gather), .step = step, .begin = begin_};
+    if (draft_.buckets[draft_.gathers[wanted.plan].bucket].role != role_.role) return;
+    Uses& uses = wanted.uses;
     for (const Phase phase : {Phase::Forward, Phase::Backward}) {
-      const Uses& in_phase = uses_[2 * plan + (phase == Phase::Backward ? 1 : 0)];
+      const Uses& in_phase = uses_[2 * wanted.plan + (phase == Phase::Backward ? 1 : 0)];
       if (!serves(gather.readers, phase) || in_phase.first == kEnd) continue;
       uses = {std::min(uses.first, in_phase.first), std::max(uses.last, in_phase.last)};
     }
     if (uses.first == kEnd) {
       throw InputError(draft_.name(gather) + ": no op reads its parameters there");
     }
+    if (program_.stages == 1 || gather.readers != GatherFor::ForwardAndBackward) {
+      wanted_.push_back(wanted);
+      return;
+    }
+    const auto same = std::ranges::find(once_, &gather, &Wanted::gather);
+    if (same == once_.end()) {
+      once_.push_back(wanted);
+    } else {
+      same->uses = {std::min(same->uses.first, uses.first), std::max(same->uses.last, uses.last)};
+    }
+  }
+
+  void place(const Wanted& wanted) {
+    const ParameterGather& gather = *wanted.gather;
+    const Uses& uses = wanted.uses;
     const std::size_t asked = visit(
-        gather.launch, [&](const LaunchWhenReady&) { return begin_; },
-        [&](const LaunchAfterOp& after) {
-          return position_of(draft_, role_, draft_.name(gather), after.op, step) + 1;
-        },
+        gather.launch, [&](const LaunchWhenReady&) { return wanted.begin; },
+        [&](const LaunchAfterOp& after) { return behind(gather, after.op, wanted.step); },
         [&](const LaunchAfterBackward&) { return refuse(gather, "after backward"); },
         [&](const LaunchInBatch&) { return refuse(gather, "in a batch"); });
     // A launch behind its reader would be no gather for it: the latest place is before it.
-    const std::size_t launch = std::min(std::max({asked, free_[plan], previous_}), uses.first);
+    const std::size_t launch =
+        std::min(std::max({asked, free_[wanted.plan], previous_}), uses.first);
     previous_ = launch;
-    free_[plan] = uses.last + 1;
+    free_[wanted.plan] = uses.last + 1;
     const Placement& placement = gather;
-    role_.gathers.push_back({.plan = plan,
+    role_.gathers.push_back({.plan = wanted.plan,
                              .launch_after = launch == 0 ? kEnd : launch - 1,
                              .wait_before = uses.first,
                              .release_after = uses.last,
                              .placement = placement});
+  }
+
+  // The place behind the op, or behind what it is in this micro-step. The micro-batches of a pipeline run in
+  // an order of their own, so there the repetition is found by its name (unroll.h).
+  [[nodiscard]] std::size_t behind(const ParameterGather& gather, OpId id, std::int32_t step) {
+    const bool last = step == program_.micro_steps - 1;
+    if (program_.stages == 1 || last) {
+      return position_of(draft_, role_, draft_.name(gather), id, step) + 1;
+    }
+    const std::size_t named =
+        position_of(draft_, role_, draft_.name(gather), id, program_.micro_steps - 1);
+    if (by_name_.empty()) {
+      for (std::size_t i = 0; i < program_.ops.size(); ++i) by_name_[program_.ops[i].name] = i;
+    }
+    const std::string name = program_.ops[named].name + "@" + std::to_string(step);
+    const auto found = by_name_.find(name);
+    return found == by_name_.end() ? 0 : found->second + 1;
   }
 
   std::size_t refuse(const ParameterGather& gather, const char* where) const {
@@ -157,8 +205,11 @@ class EachUse {
   RoleDraft& role_;
   IdTable<TensorId, std::int32_t> holder_{-1};  // position in Draft::gathers
   std::vector<Uses> uses_;                      // [plan][forward, backward]
-  std::vector<std::size_t> free_;               // of each bucket: from where it is released
-  std::size_t begin_ = 0;                       // of the micro-step
+  std::vector<Wanted> wanted_;                  // in the order in which they are placed
+  std::vector<Wanted> once_;                    // in a pipeline: for all micro-batches
+  std::unordered_map<std::string_view, std::size_t> by_name_;  // positions of ops
+  std::vector<std::size_t> free_;  // of each bucket: from where it is released
+  std::size_t begin_ = 0;          // of the micro-step
   std::size_t previous_ = 0;
 };
 

@@ -134,10 +134,6 @@ std::string ranks_with_tables(const Cluster& cluster) {
 
 }  // namespace
 
-std::string_view to_string(BackendKind backend) {
-  return backend == BackendKind::Cuda ? "cuda" : "cpu";
-}
-
 HostModel default_host(BackendKind backend) {
   HostModel host;
   if (backend == BackendKind::Cpu) {

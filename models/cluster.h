@@ -41,6 +41,7 @@
 
 #include "base/json_reader.h"
 #include "base/units.h"
+#include "base/words.h"
 #include "models/collective_table.h"
 #include "models/costs.h"
 #include "models/op_model.h"
@@ -58,9 +59,11 @@
 
 namespace dovetail::models {
 
+using dovetail::to_string;
+
 // Which backend executes plans on this machine.
 enum class BackendKind { Cuda, Cpu };
-std::string_view to_string(BackendKind backend);
+constexpr auto words_of(BackendKind) { return words("cuda", "cpu"); }
 
 // Of a table of two origins: sizes within were measured, all others are those of the cluster `prior`.
 struct MeasuredRange {

@@ -22,10 +22,6 @@ using schedule::Collective;
 constexpr std::array kReductions = {Collective::AllReduce, Collective::ReduceScatter,
                                     Collective::AllGather};
 
-constexpr std::array kAll = {Collective::AllReduce, Collective::ReduceScatter,
-                             Collective::AllGather, Collective::AllToAll,
-                             Collective::Broadcast, Collective::SendRecv};
-
 // What the Program communicates: the halves of an all-reduce and itself for each group that owes a
 // reduction, and what its ops say. Groups of one rank need no network.
 std::set<CollectiveKey> keys_of(const schedule::Program& program) {
@@ -48,7 +44,7 @@ std::set<CollectiveKey> further_keys_of(const schedule::Program& program) {
   std::set<CollectiveKey> keys = {{Collective::SendRecv, 2}};
   for (const schedule::ProcessGroup& group : program.groups) {
     if (group.size() == 1) continue;
-    for (const Collective kind : kAll) keys.insert({kind, group.size()});
+    for (const Collective kind : all<Collective>) keys.insert({kind, group.size()});
   }
   return keys;
 }

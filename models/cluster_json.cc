@@ -19,7 +19,6 @@ using schedule::Collective;
 
 constexpr std::string_view kSchema = "dovetail.cluster/1";
 constexpr double kMostSkew = 100;  // a rank a hundred times as late
-constexpr std::array kBackends = {BackendKind::Cuda, BackendKind::Cpu};
 
 // ---------------------------------------------------------------------------------- reading
 
@@ -52,7 +51,7 @@ MeasuredRange read_measured(JsonObject object) {
 CollectiveSeries read_series(const JsonValue& value) {
   JsonObject object = value.object();
   CollectiveSeries series;
-  series.collective = named(object.at("collective"), kCollectives);
+  series.collective = object.one_of<schedule::Collective>("collective");
   series.ranks = object.integer("ranks", 1, kMostRanks);
   optional_keys(object, {"nodes", "points", "measured", "link"});
   series.link = object.string_or("link", series.link);
@@ -173,7 +172,7 @@ Cluster cluster_from_json(JsonObject root) {
     JsonObject notes = root.object("notes");
     for (const std::string& key : notes.keys()) cluster.notes[key] = notes.string(key);
   }
-  if (root.has("backend")) cluster.backend = named(root.at("backend"), kBackends);
+  if (root.has("backend")) cluster.backend = root.one_of<BackendKind>("backend");
   cluster.collectives = read_collectives(root.array("collectives"));
   const std::int64_t first = cluster.collectives.empty() ? 1 : cluster.collectives.front().ranks;
   cluster.ranks = root.integer_or("ranks", first, 1, kMostRanks);

@@ -187,10 +187,6 @@ std::vector<LinearPiece> monotone_hull(const Curve& curve) {
 
 }  // namespace
 
-std::string_view to_string(Interpolation interpolation) {
-  return interpolation == Interpolation::Linear ? "linear" : "log-log";
-}
-
 Duration evaluate(std::span<const LinearPiece> pieces, Bytes bytes) {
   const auto after = std::ranges::upper_bound(pieces, bytes, {}, &LinearPiece::from);
   DOVETAIL_CHECK(after != pieces.begin()) << "no piece at " << bytes;

@@ -29,6 +29,7 @@
 #pragma once
 
 #include "base/units.h"
+#include "base/words.h"
 #include "models/linear_piece.h"
 #include "models/spread.h"
 
@@ -41,6 +42,8 @@
 #include <vector>
 
 namespace dovetail::models {
+
+using dovetail::to_string;
 
 struct CollectiveTime {
   Duration isolated{};
@@ -66,7 +69,7 @@ struct AlphaBeta {
 };
 
 enum class Interpolation { Linear, LogLog };
-std::string_view to_string(Interpolation interpolation);
+constexpr auto words_of(Interpolation) { return words("linear", "log-log"); }
 
 // Relative errors when each inner point is predicted from its two neighbours: 0.05 is 5 %.
 struct LeaveOneOut {

@@ -75,7 +75,7 @@ Roofline read_roofline(JsonObject object) {
   Roofline roofline;
   JsonObject gemm = object.object("gemm");
   JsonObject rates = gemm.object("flop_per_s");
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : all<DType>) {
     const std::string_view name = to_string(dtype);
     rates.ignore(name);
     if (!rates.has(name)) continue;
@@ -114,7 +114,7 @@ std::vector<MeasuredKernel> read_kernels(const JsonArray& array) {
     JsonObject object = item.object();
     MeasuredKernel kernel;
     if (object.has("op")) kernel.op = object.string("op");
-    kernel.dtype = named(object.at("dtype"), kDTypes);
+    kernel.dtype = object.one_of<DType>("dtype");
     kernel.work = read_work(object);
     kernel.time = positive_us(object, "us");
     kernel.p10 = optional_us(object, "p10_us");
@@ -133,7 +133,7 @@ std::vector<MeasuredKernel> read_kernels(const JsonArray& array) {
 UnitKernel read_unit_kernel(JsonObject object) {
   UnitKernel unit;
   object.ignore("dtype");
-  if (object.has("dtype")) unit.dtype = named(object.at("dtype"), kDTypes);
+  if (object.has("dtype")) unit.dtype = object.one_of<DType>("dtype");
   unit.gemm = read_gemm(object.object("gemm"));
   unit.time = positive_us(object, "us");
   object.done();
@@ -156,7 +156,7 @@ CopyModel read_copy(JsonObject object) {
 
 std::map<PassKind, PassModel> read_passes(JsonObject object) {
   std::map<PassKind, PassModel> passes;
-  for (const PassKind kind : kPassKinds) {
+  for (const PassKind kind : all<PassKind>) {
     const std::string_view word = to_string(kind);
     object.ignore(word);
     if (!object.has(word)) continue;

@@ -28,21 +28,6 @@ inline constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 inline constexpr double kMostUs = kLongestTime.count() / 1e3;
 inline constexpr double kLeastUs = 0.001;  // one nanosecond: a time of 0 is a missing measurement
 
-inline constexpr std::array kCollectives = {
-    schedule::Collective::AllReduce, schedule::Collective::ReduceScatter,
-    schedule::Collective::AllGather, schedule::Collective::AllToAll,
-    schedule::Collective::Broadcast, schedule::Collective::SendRecv};
-inline constexpr std::array kDTypes = {schedule::DType::F32, schedule::DType::F16,
-                                       schedule::DType::BF16, schedule::DType::F64};
-
-// The value among `values` whose name stands in the file.
-template <class T, std::size_t N>
-T named(const JsonValue& value, const std::array<T, N>& values) {
-  std::vector<std::string_view> words;
-  for (const T candidate : values) words.push_back(to_string(candidate));
-  return values.at(value.word(words));
-}
-
 // Optional keys of an object: known, so that a misspelt one is told the right word.
 void optional_keys(JsonObject& object, std::initializer_list<std::string_view> keys);
 

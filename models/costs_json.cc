@@ -18,7 +18,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::array kKernels = {KernelClass::Gemm, KernelClass::Memory, KernelClass::Other};
 constexpr double kMostNs = kMostUs * 1e3;
 
 // ---------------------------------------------------------------------------------- writing
@@ -113,7 +112,7 @@ KnownOp read_op(const JsonValue& value) {
   op.cost.by_class = read_times(object.array("us"));
   op.cost.spread = read_spread(object);
   op.cost.host = optional_us(object, "host_us");
-  op.cost.kernel = named(object.at("kernel"), kKernels);
+  op.cost.kernel = object.one_of<KernelClass>("kernel");
   object.done();
   return op;
 }
@@ -148,7 +147,7 @@ std::vector<LinkLoad> read_loads(const JsonArray& array, std::int64_t links) {
 
 CollectiveCost read_collective(const JsonValue& value, std::int64_t links) {
   JsonObject object = value.object();
-  const CollectiveKey key{named(object.at("collective"), kCollectives),
+  const CollectiveKey key{object.one_of<schedule::Collective>("collective"),
                           object.integer("ranks", 0, kMostRanks)};
   const std::vector<LinkLoad> loads = read_loads(object.array("loads"), links);
   const JsonArray array = object.array("knots");

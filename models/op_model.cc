@@ -17,19 +17,6 @@ constexpr double kReachableMemory = 0.8;  // share of the nominal rate that stre
 
 }  // namespace
 
-std::string_view to_string(KernelClass kernel) {
-  switch (kernel) {
-    case KernelClass::Gemm:
-      return "gemm";
-    case KernelClass::Memory:
-      return "memory";
-    case KernelClass::Other:
-      return "other";
-  }
-  DOVETAIL_CHECK(false) << "no such class of kernels";
-  return "";
-}
-
 KernelClass kernel_class(const schedule::Op& op) {
   if (std::holds_alternative<schedule::GemmWork>(op.work)) return KernelClass::Gemm;
   if (std::holds_alternative<schedule::MemoryWork>(op.work)) return KernelClass::Memory;

@@ -17,6 +17,7 @@
 #pragma once
 
 #include "base/units.h"
+#include "base/words.h"
 #include "models/kernel_table.h"
 #include "models/passes.h"
 #include "models/spread.h"
@@ -30,10 +31,12 @@
 
 namespace dovetail::models {
 
+using dovetail::to_string;
+
 // Kernels of one class suffer alike from a collective beside them. Other: timed work, of which only
 // the duration is known.
 enum class KernelClass { Gemm, Memory, Other };
-std::string_view to_string(KernelClass kernel);
+constexpr auto words_of(KernelClass) { return words("gemm", "memory", "other"); }
 KernelClass kernel_class(const schedule::Op& op);
 
 // Duration of an op nobody measured, from two peaks:

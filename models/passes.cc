@@ -21,25 +21,6 @@ bool repeats_product(const schedule::Op& op) {
 
 }  // namespace
 
-std::string_view to_string(PassKind kind) {
-  switch (kind) {
-    case PassKind::Accumulate:
-      return "accumulate";
-    case PassKind::ZeroFill:
-      return "zero-fill";
-    case PassKind::Update:
-      return "update";
-    case PassKind::ShardUpdate:
-      return "shard-update";
-    case PassKind::GlobalNorm:
-      return "global-norm";
-    case PassKind::Scale:
-      return "scale";
-  }
-  DOVETAIL_CHECK(false) << "no such kind of pass";
-  return "";
-}
-
 std::optional<PassKind> pass_of(const schedule::Op& op) {
   using Kind = std::optional<PassKind>;
   if (std::holds_alternative<schedule::TimedWork>(op.work) ||

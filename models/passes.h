@@ -19,6 +19,7 @@
 #pragma once
 
 #include "base/units.h"
+#include "base/words.h"
 #include "schedule/program.h"
 
 #include <array>
@@ -29,11 +30,12 @@
 
 namespace dovetail::models {
 
+using dovetail::to_string;
+
 enum class PassKind { Accumulate, ZeroFill, Update, ShardUpdate, GlobalNorm, Scale };
-inline constexpr std::array kPassKinds = {PassKind::Accumulate, PassKind::ZeroFill,
-                                          PassKind::Update,     PassKind::ShardUpdate,
-                                          PassKind::GlobalNorm, PassKind::Scale};
-std::string_view to_string(PassKind kind);
+constexpr auto words_of(PassKind) {
+  return words("accumulate", "zero-fill", "update", "shard-update", "global-norm", "scale");
+}
 
 // What kind of pass the op is, by its effect; nothing for ops that are none, carry their own time,
 // communicate, or are updates that repeat a product.

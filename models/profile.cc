@@ -29,9 +29,7 @@ Duration time_at(JsonObject& object, std::string_view key) {
 
 schedule::DType read_dtype(const JsonValue& value) {
   constexpr std::array<std::string_view, 4> kWords = {"float32", "float16", "bfloat16", "float64"};
-  constexpr std::array kTypes = {schedule::DType::F32, schedule::DType::F16, schedule::DType::BF16,
-                                 schedule::DType::F64};
-  return kTypes.at(value.word(kWords));
+  return all<schedule::DType>.at(value.word(kWords));
 }
 
 ProfiledStep read_step(JsonObject& object) {

@@ -85,21 +85,6 @@ CollectiveTable with_link(const CollectiveTable& table, CostPart part, double fa
 
 }  // namespace
 
-std::string_view to_string(CostPart part) {
-  switch (part) {
-    case CostPart::Link:
-      return "link bandwidth";
-    case CostPart::Latency:
-      return "link latency";
-    case CostPart::Compute:
-      return "compute";
-    case CostPart::Host:
-      return "host";
-  }
-  DOVETAIL_CHECK(false) << "no such part of costs";
-  return "";
-}
-
 Costs scaled(const Costs& costs, CostPart part, double factor) {
   DOVETAIL_CHECK(factor > 0) << factor;
   Costs result = costs;

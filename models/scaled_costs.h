@@ -11,6 +11,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/words.h"
 #include "models/costs.h"
 
 #include <array>
@@ -18,10 +19,12 @@
 
 namespace dovetail::models {
 
+using dovetail::to_string;
+
 enum class CostPart { Link, Latency, Compute, Host };
-inline constexpr std::array kCostParts = {CostPart::Link, CostPart::Latency, CostPart::Compute,
-                                          CostPart::Host};
-std::string_view to_string(CostPart part);  // "link bandwidth", "link latency", "compute", "host"
+constexpr auto words_of(CostPart) {
+  return words("link bandwidth", "link latency", "compute", "host");
+}
 
 // `factor` times the time. REQUIRES: factor > 0.
 Costs scaled(const Costs& costs, CostPart part, double factor);

@@ -8,10 +8,6 @@
 
 namespace dovetail::schedule {
 
-std::string_view to_string(Closes closes) {
-  return closes == Closes::OnReaching ? "on-reaching" : "before-exceeding";
-}
-
 std::int64_t OpenBucket::size(const GradientSize& gradient) const {
   return rule_->unit == CountedIn::Bytes ? gradient.bytes.count() : gradient.elements;
 }

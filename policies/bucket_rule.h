@@ -18,12 +18,15 @@
 #include <vector>
 
 #include "base/units.h"
+#include "base/words.h"
 
 namespace dovetail::schedule {
 
+using dovetail::to_string;
+
 enum class Closes : std::uint8_t { OnReaching, BeforeExceeding };
+constexpr auto words_of(Closes) { return words("on-reaching", "before-exceeding"); }
 enum class CountedIn : std::uint8_t { Bytes, Elements };
-std::string_view to_string(Closes closes);  // "on-reaching", "before-exceeding"
 
 struct BucketRule {
   Closes closes = Closes::OnReaching;

@@ -1,63 +1,96 @@
-// The options that several policies take.
+// The options that several policies take: each writes one field of one decision and prints it back, so that
+// a policy's text and its decisions say the same.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "policies/definition.h"
+#include "schedule/visit.h"
 
 namespace dovetail::schedule {
+
+BucketPlacement& placing(Decisions& decisions) {
+  if (!decisions.placement) decisions.placement.emplace();
+  return *decisions.placement;
+}
+
 namespace options {
 
 using typed::Typed;
 
+namespace {
+
+BucketPlacement placement_of(const Decisions& decisions) {
+  return decisions.placement.value_or(BucketPlacement{});
+}
+
+}  // namespace
+
 PolicyOption cap() {
-  return {"cap", [](PolicySpec& spec, const Typed& typed) { spec.threshold = typed::size(typed); },
-          [](const PolicySpec& spec) { return typed::exact_size(spec.threshold); }, true};
+  return {"cap", Decision::Grouping,
+          [](Decisions& decisions, const Typed& typed) {
+            visit(*decisions.grouping, [&](auto& grouping) {
+              if constexpr (requires { grouping.cap; }) grouping.cap = typed::size(typed);
+            });
+          },
+          [](const Decisions& decisions) {
+            if (!decisions.grouping) return std::string();
+            return visit(*decisions.grouping, [](const auto& grouping) {
+              if constexpr (requires { grouping.cap; }) return typed::exact_size(grouping.cap);
+              return std::string();
+            });
+          },
+          true};
 }
 
 PolicyOption batch() {
-  return {"batch",
-          [](PolicySpec& spec, const Typed& typed) {
-            spec.batch = typed::small_number(typed, 1 << 16);
-          },
-          [](const PolicySpec& spec) { return typed::positive(spec.batch); }};
+  return {
+      "batch", Decision::Placement,
+      [](Decisions& decisions, const Typed& typed) {
+        placing(decisions).batch = typed::small_number(typed, 1 << 16);
+      },
+      [](const Decisions& decisions) { return typed::positive(placement_of(decisions).batch); }};
 }
 
 PolicyOption tail() {
-  return {"tail",
-          [](PolicySpec& spec, const Typed& typed) {
-            spec.tail = typed::word(typed, std::array{Tail::AfterBackward, Tail::LastGradient});
+  return {"tail", Decision::Placement,
+          [](Decisions& decisions, const Typed& typed) {
+            placing(decisions).tail = typed::word<Tail>(typed);
           },
-          [](const PolicySpec& spec) { return std::string(to_string(spec.tail)); }};
+          [](const Decisions& decisions) {
+            return std::string(to_string(placement_of(decisions).tail));
+          }};
 }
 
 PolicyOption overlap() {
-  return {"overlap",
-          [](PolicySpec& spec, const Typed& typed) {
-            spec.overlap = typed::word(typed, typed::kChoices);
+  return {"overlap", Decision::Placement,
+          [](Decisions& decisions, const Typed& typed) {
+            placing(decisions).launch = typed::word<Choice>(typed) == Choice::Yes
+                                            ? LaunchRule::WhenReady
+                                            : LaunchRule::AfterBackward;
           },
-          [](const PolicySpec& spec) { return std::string(to_string(spec.overlap)); }};
+          [](const Decisions& decisions) {
+            const bool overlaps = placement_of(decisions).launch == LaunchRule::WhenReady;
+            return std::string(to_string(overlaps ? Choice::Yes : Choice::No));
+          }};
 }
 
 PolicyOption max_streams() {
-  return {"max-streams",
-          [](PolicySpec& spec, const Typed& typed) {
-            spec.max_streams = typed::small_number(typed, 64);
-          },
-          [](const PolicySpec& spec) { return std::to_string(spec.max_streams); }};
+  return {
+      "max-streams", Decision::Placement,
+      [](Decisions& decisions, const Typed& typed) {
+        placing(decisions).groups = typed::small_number(typed, 64);
+      },
+      [](const Decisions& decisions) { return std::to_string(placement_of(decisions).groups); }};
 }
 
 PolicyOption replicas() {
-  return {"replicas",
-          [](PolicySpec& spec, const Typed& typed) { spec.replicas = std::string(typed.value); },
-          [](const PolicySpec& spec) { return spec.replicas; }};
+  return {"replicas", Decision::Sharding,
+          [](Decisions& decisions, const Typed& typed) {
+            decisions.sharding->replicas = std::string(typed.value);
+          },
+          [](const Decisions& decisions) {
+            return decisions.sharding ? decisions.sharding->replicas : std::string();
+          }};
 }
 
 }  // namespace options
-
-void refuse_sums_of_whole_gradients(const PolicySpec& spec, const TypedOptions& typed) {
-  if (spec.merge.micro_steps == 1 || spec.merge.sync != SyncPoint::EveryMicroStep) return;
-  typed::fail(typed.text,
-              "sync=every with sharded updates: each micro-step would add up whole gradients, of "
-              "which a rank holds only its shard; use sync=last");
-}
-
 }  // namespace dovetail::schedule

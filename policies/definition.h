@@ -1,7 +1,8 @@
-// What a policy is, in one value: its name and help, the options that it takes, their defaults, its rule.
+// What a policy is, in one value: its name and help, what it decides, the options that it takes.
 //
-// Each policy's file gives one, by the function NAME_policy() that list.h declares for it. What
-// lists, reads, prints or applies policies asks these values (options.cc, policies.cc, `show`, `explore`).
+// Each policy's file gives one, by the function NAME_policy() that list.h declares for it. What lists,
+// reads, prints or joins policies asks these values (options.cc, `show`, `explore`); what the decisions
+// then do to a Program is written once, in policies.cc.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -11,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "policies/list.h"
 #include "policies/policies.h"
 #include "policies/typed.h"
 
@@ -18,9 +20,10 @@ namespace dovetail::schedule {
 
 struct PolicyOption {
   std::string_view key;
-  void (*read)(PolicySpec&, const typed::Typed&);
-  std::string (*print)(const PolicySpec&);  // empty: not set
-  bool always = false;                      // printed even where it is the default
+  Decision part = Decision::Placement;  // the decision that it belongs to
+  void (*read)(Decisions&, const typed::Typed&);
+  std::string (*print)(const Decisions&);  // empty: not set
+  bool always = false;                     // printed even where it is the default
 };
 
 // The options of one policy as somebody typed them.
@@ -37,34 +40,40 @@ struct TypedOptions {
   [[nodiscard]] bool has(std::string_view key) const { return find(key) != nullptr; }
 };
 
+// How firmly a policy decides. Of two that decide the same thing the firmer one does; equals are refused.
+enum class Firmness { Default, DefaultOfShards, Decided };
+
 struct PolicyDefinition {
   std::string_view name;
   std::string_view purpose;  // a few words
   // Options, printed in this order: `sizes`, those of micro-steps, of mode, wait and scope, `batches`,
-  // scale, `others`. Those that all policies take are not listed.
+  // scale, `others`, streams. Those that all policies take are not listed.
   std::vector<PolicyOption> sizes = {};
   std::vector<PolicyOption> batches = {};
   std::vector<PolicyOption> others = {};
-  void (*set_defaults)(PolicySpec&) = nullptr;
+  // Fills what the policy decides; of an empty value.
+  void (*decide)(Decisions&) = nullptr;
+  // Its grouping and its rule of scaling; what else it decides is always Decided.
+  Firmness grouping = Firmness::Decided;
   // Completes what options decide together; throws InputError for those that contradict each other.
-  void (*complete)(PolicySpec&, const TypedOptions&) = nullptr;
-  // Null: it needs costs (search/planner.h).
-  PolicyResult (*apply)(const Program&, const PolicySpec&) = nullptr;
+  void (*complete)(Decisions&, const TypedOptions&) = nullptr;
   std::string_view groups_by = {};  // how it groups gradients, for `show`; empty: by the buckets
   bool merges = false;  // the options of micro-steps mean something with one micro-step too
 };
 
-const PolicyDefinition& definition_of(PolicyKind kind);
+std::span<const PolicyDefinition> all_policies();
 // Null where no policy has the name.
 const PolicyDefinition* find_definition(std::string_view name);
-std::vector<PolicyKind> all_policies();
 
 // All options of a policy, in the order in which they are printed.
-std::vector<PolicyOption> options_of(PolicyKind kind);
+std::vector<PolicyOption> options_of(const PolicyDefinition& policy);
+
+// The placement to change, made if it is not there yet.
+BucketPlacement& placing(Decisions& decisions);
 
 // Options that several policies take.
 namespace options {
-PolicyOption cap();
+PolicyOption cap();  // in bytes, of a grouping that has one
 PolicyOption batch();
 PolicyOption tail();
 PolicyOption overlap();
@@ -72,10 +81,7 @@ PolicyOption max_streams();
 PolicyOption replicas();
 }  // namespace options
 
-// For `complete` of policies whose updates are sharded.
-void refuse_sums_of_whole_gradients(const PolicySpec& spec, const TypedOptions& typed);
-
-#define DOVETAIL_POLICY(kind, function) PolicyDefinition function##_policy();
+#define DOVETAIL_POLICY(function) PolicyDefinition function##_policy();
 DOVETAIL_POLICIES(DOVETAIL_POLICY)
 #undef DOVETAIL_POLICY
 

@@ -10,6 +10,7 @@ PolicyDefinition exact_policy() {
   return {.name = "exact",
           .purpose = "the grouping with the earliest last completion",
           .batches = {options::batch(), options::tail()},
+          .decide = [](Decisions& decisions) { decisions.grouping = Searched{}; },
           .groups_by = "the grouping with the earliest last completion"};
 }
 

@@ -1,21 +1,16 @@
-// Blocks, then the gathers of their parameters in the order of use.
+// Positions in the op list say when a block is needed; a place between two ops says when it is gathered. All of
+// it is done for one role of the pipeline after another: they share no time.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "policies/fsdp.h"
 
 #include <algorithm>
-#include <array>
-#include <cctype>
 #include <map>
 #include <utility>
 
 #include "base/count.h"
 #include "policies/definition.h"
-#include "policies/grouping.h"
-#include "policies/scaling.h"
-#include "policies/sharded.h"
 #include "schedule/gradient.h"
-#include "schedule/id_table.h"
 
 namespace dovetail::schedule {
 namespace {
@@ -37,7 +32,8 @@ struct Readers {
 // One block, as far as its parameters are concerned.
 struct Block {
   BucketId bucket;
-  Bytes bytes;  // when gathered, with padding
+  Bytes bytes;            // when gathered, with padding
+  std::int32_t role = 0;  // of a pipeline
   Readers forward = {};
   Readers backward = {};
 };
@@ -52,120 +48,50 @@ struct Stay {
   std::size_t launch = 0;
 };
 
-bool is_number(std::string_view word) {
-  return !word.empty() && std::ranges::all_of(word, [](char letter) {
-    return std::isdigit(static_cast<unsigned char>(letter)) != 0;
-  });
-}
-
-// "transformer.h.3" of "transformer.h.3.attn.weight"; without a number the module: "head" of
-// "head.weight".
-std::string_view layer_of(std::string_view parameter) {
-  std::size_t begin = 0;
-  while (begin < parameter.size()) {
-    const std::size_t end = std::min(parameter.find('.', begin), parameter.size());
-    if (is_number(parameter.substr(begin, end - begin))) return parameter.substr(0, end);
-    begin = end + 1;
-  }
-  return parameter.substr(0, parameter.rfind('.'));
-}
-
-// The parameter that is updated with each gradient: the i-th that the update writes.
-IdTable<TensorId, TensorId> parameters_of(const Program& program) {
-  IdTable<TensorId, TensorId> parameters(TensorId{-1});
-  for (const Op& op : program.ops) {
-    if (!std::holds_alternative<Update>(op.effect)) continue;
-    std::vector<TensorId> written;
-    for (const TensorId id : op.writes) {
-      if (program.tensor(id).kind == TensorKind::Parameter) written.push_back(id);
-    }
-    std::size_t next = 0;
-    for (const TensorId id : op.reads) {
-      if (is_gradient(program.tensor(id).kind) && next < written.size()) {
-        parameters[id] = written[next++];
-      }
-    }
-  }
-  return parameters;
-}
-
-class Fsdp {
+class GatherPlacer {
  public:
-  Fsdp(const Program& program, const PolicySpec& spec)
-      : program_(program), spec_(spec), parameter_(parameters_of(program)) {}
+  GatherPlacer(const Program& program, const Policy& policy, PolicyResult& result)
+      : program_(program),
+        gathers_(*policy.decisions.gathers),
+        stream_(placement(policy).streams - 1),
+        parameter_(parameters_of(program)),
+        result_(result) {}
 
-  PolicyResult run() && {
-    result_.failure = refusal();
-    if (result_.failure) return std::move(result_);
-    make_buckets();
-    find_readers();
-    if (!result_.failure) list_stays();
-    if (!result_.failure) place_stays();
-    if (result_.failure) return std::move(result_);
-    write_gathers();
-    report();
-    return std::move(result_);
+  std::optional<std::string> run(const Groups& groups) && {
+    make_blocks(groups);
+    find_readers(groups);
+    for (std::int32_t role = 0; role < program_.stages && !failure_; ++role) {
+      role_ = role;
+      list_stays();
+      place_stays();
+      if (!failure_) write_gathers();
+    }
+    if (!failure_) report(groups.front().closed_by == "layer" ? "layer" : "size");
+    return std::move(failure_);
   }
 
  private:
-  std::optional<std::string> refusal() {
-    if (program_.reductions.empty()) return "no gradient of the program is to be reduced";
-    if (program_.stages > 1) {
-      return "the program is split into pipeline stages, and the parameters of one stage would be "
-             "gathered once for each micro-batch";
-    }
-    groups_ = find_shard_groups(program_, spec_);
-    if (groups_.refusal) return groups_.refusal;
-    owed_ = travelling(program_, spec_);
-    if (groups_.replicas) {
-      std::erase_if(owed_,
-                    [&](const OwedGradient& owes) { return owes.group == *groups_.replicas; });
-    }
-    return sharding_refusal(program_, spec_, owed_);
-  }
+  [[nodiscard]] std::int32_t role_of(const Op& op) const { return op.stage % program_.stages; }
 
-  [[nodiscard]] Grouping blocks() const {
-    if (spec_.blocks == Blocks::Size) {
-      return group_by_limits(program_, owed_, {.limits = {spec_.threshold.count()}});
-    }
-    std::map<std::pair<BucketKey, std::string_view>, std::size_t> known;
-    Grouping result;
-    for (const OwedGradient& gradient : owed_) {
-      const std::string_view layer = layer_of(program_.tensor(parameter_.at(gradient.tensor)).name);
-      const auto [at, fresh] =
-          known.try_emplace({key_of(program_, gradient), layer}, result.size());
-      if (fresh) result.push_back({{}, "layer"});
-      result[at->second].members.push_back(gradient);
-    }
-    std::ranges::stable_sort(
-        result, {}, [](const GradientGroup& group) { return group.members.back().producer_index; });
-    return result;
-  }
-
-  void make_buckets() {
-    const Grouping grouping = blocks();
-    Schedule& schedule = result_.schedule;
-    schedule = to_schedule(grouping, spec_);
-    schedule.scale = spec_.scale.value_or(ScaleAt::Collective);
-    schedule.parameters = ParameterSync::EachUse;
-    schedule.gather_limit = spec_.gathered;
-    for (std::size_t i = 0; i < grouping.size(); ++i) {
-      Bucket& bucket = schedule.buckets[i];
-      bucket.collective = Collective::ReduceScatter;
-      bucket.replicas = groups_.replicas;
-      const Bytes element = element_size(grouping[i].members.front().dtype);
-      const std::int64_t unit = element.count() * program_.group(bucket.group).size();
+  void make_blocks(const Groups& groups) {
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      const GradientGroup& group = groups[i];
+      const OwedGradient& front = group.members.front();
+      const std::int64_t unit =
+          element_size(front.dtype).count() * program_.group(front.group).size();
       Bytes bytes;
-      for (const OwedGradient& gradient : grouping[i].members) {
+      for (const OwedGradient& gradient : group.members) {
         bytes += gradient.bytes;
         block_of_[parameter_.at(gradient.tensor)] = static_cast<std::int32_t>(i);
       }
       bytes = Bytes((bytes.count() + unit - 1) / unit * unit);
-      blocks_.push_back({.bucket = bucket.id, .bytes = bytes});
+      blocks_.push_back({.bucket = result_.schedule.buckets[i].id,
+                         .bytes = bytes,
+                         .role = role_of(program_.ops[front.producer_index])});
     }
   }
 
-  void find_readers() {
+  void find_readers(const Groups& groups) {
     IdTable<TensorId, char> is_read(0);
     for (std::size_t i = 0; i < program_.ops.size(); ++i) {
       const Op& op = program_.ops[i];
@@ -177,20 +103,33 @@ class Fsdp {
         (op.phase == Phase::Forward ? block.forward : block.backward).join({i, i});
       }
     }
-    for (const OwedGradient& gradient : owed_) {
+    for (const OwedGradient& gradient : in_ready_order(groups)) {
       const TensorId parameter = parameter_.at(gradient.tensor);
       if (is_read.at(parameter) != 0) continue;
-      result_.failure = "no op of forward or backward is known to read parameter " +
-                        program_.tensor(parameter).name + ", so when it is needed is not known";
+      failure_ = "no op of forward or backward is known to read parameter " +
+                 program_.tensor(parameter).name + ", so when it is needed is not known";
       return;
     }
   }
 
-  // What each block is gathered for, in the order of first use.
+  static std::vector<OwedGradient> in_ready_order(const Groups& groups) {
+    std::vector<OwedGradient> all;
+    for (const GradientGroup& group : groups) {
+      all.insert(all.end(), group.members.begin(), group.members.end());
+    }
+    std::ranges::stable_sort(all, {}, &OwedGradient::producer_index);
+    return all;
+  }
+
+  // What each block of the role is gathered for, in the order of first use. Where forward ends and backward
+  // begins with one block, it stays; in a pipeline other micro-batches may come between.
   void list_stays() {
+    uses_.clear();
+    stays_.clear();
     std::optional<std::size_t> ends_forward;  // the block
     std::optional<std::size_t> begins_backward;
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      if (blocks_[i].role != role_) continue;
       const Readers& forward = blocks_[i].forward;
       const Readers& backward = blocks_[i].backward;
       if (forward.any()) {
@@ -206,9 +145,10 @@ class Fsdp {
     }
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       const Block& block = blocks_[i];
+      if (block.role != role_) continue;
       const bool both = block.forward.any() && block.backward.any();
-      const bool at_once = i == ends_forward && i == begins_backward;
-      if (both && (at_once || spec_.reshard == Choice::No)) {
+      const bool at_once = program_.stages == 1 && i == ends_forward && i == begins_backward;
+      if (both && (at_once || gathers_.reshard == Choice::No)) {
         Readers all = block.forward;
         all.join(block.backward);
         stays_.push_back({.block = i, .readers = GatherFor::ForwardAndBackward, .used = all});
@@ -235,7 +175,7 @@ class Fsdp {
     for (std::size_t i = 0; i < stays_.size(); ++i) {
       Stay& stay = stays_[i];
       const auto ahead = static_cast<std::size_t>(
-          stay.readers == GatherFor::Backward ? spec_.prefetch_backward : spec_.prefetch_forward);
+          stay.readers == GatherFor::Backward ? gathers_.backward : gathers_.forward);
       stay.launch = std::max(previous, stay.use < ahead ? 0 : uses_[stay.use - ahead]);
       for (std::size_t k = 0; k < i; ++k) {
         if (stays_[k].block == stay.block) {
@@ -263,7 +203,7 @@ class Fsdp {
   }
 
   [[nodiscard]] bool exceeds(const GatherLimit& all) const {
-    const GatherLimit& limit = spec_.gathered;
+    const GatherLimit& limit = gathers_.limit;
     return (limit.bytes > Bytes(0) && all.bytes > limit.bytes) ||
            (limit.buckets > 0 && all.buckets > limit.buckets);
   }
@@ -283,13 +223,13 @@ class Fsdp {
     Stay& stay = stays_[i];
     stay.launch = stay.used.first;  // as late as can be
     const GatherLimit all = gathered_at(i);
-    result_.failure = "when op " + program_.ops[stay.used.first].name + " runs, " +
-                      counted(std::int64_t{all.buckets}, "block") + " of " +
-                      dovetail::to_string(all.bytes) + " must be gathered, above the limit of ";
-    const GatherLimit& limit = spec_.gathered;
+    failure_ = "when op " + program_.ops[stay.used.first].name + " runs, " +
+               counted(std::int64_t{all.buckets}, "block") + " of " +
+               dovetail::to_string(all.bytes) + " must be gathered, above the limit of ";
+    const GatherLimit& limit = gathers_.limit;
     const bool in_bytes = limit.bytes > Bytes(0) && all.bytes > limit.bytes;
-    *result_.failure += in_bytes ? "memory=" + dovetail::to_string(limit.bytes)
-                                 : "limit=" + std::to_string(limit.buckets);
+    *failure_ += in_bytes ? "memory=" + dovetail::to_string(limit.bytes)
+                          : "limit=" + std::to_string(limit.buckets);
   }
 
   void write_gathers() {
@@ -297,78 +237,145 @@ class Fsdp {
       ParameterGather gather;
       gather.bucket = blocks_[stay.block].bucket;
       gather.readers = stay.readers;
-      gather.stream = CommStream{spec_.streams - 1};
-      if (stay.launch > 0) gather.launch = LaunchAfterOp{program_.ops[stay.launch - 1].id};
+      gather.stream = CommStream{stream_};
+      // Behind the role's op before the place.
+      for (std::size_t place = stay.launch; place > 0; --place) {
+        if (role_of(program_.ops[place - 1]) != role_) continue;
+        gather.launch = LaunchAfterOp{program_.ops[place - 1].id};
+        break;
+      }
+      kept_ += stay.readers == GatherFor::ForwardAndBackward ? 1 : 0;
       result_.schedule.gathers.push_back(gather);
     }
   }
 
-  void report() {
+  void report(const std::string& by) {
     Bytes all;
     Bytes largest;
     for (const Block& block : blocks_) {
       all += block.bytes;
       largest = std::max(largest, block.bytes);
     }
-    std::size_t kept = 0;
-    for (const Stay& stay : stays_) kept += stay.readers == GatherFor::ForwardAndBackward ? 1 : 0;
-    result_.report.push_back(
-        counted(blocks_.size(), "block") + " by " + std::string(to_string(spec_.blocks)) +
-        ", the largest " + dovetail::to_string(largest) + "; " + counted(stays_.size(), "gather") +
-        " a step, " + counted(kept, "block") + " kept from forward to backward");
+    result_.report.push_back(counted(blocks_.size(), "block") + " by " + by + ", the largest " +
+                             dovetail::to_string(largest) + "; " +
+                             counted(result_.schedule.gathers.size(), "gather") +
+                             (program_.stages > 1 ? " a micro-batch, " : " a step, ") +
+                             counted(kept_, "block") + " kept from forward to backward");
+    if (program_.stages > 1) return;  // what overlaps is decided by the order of the micro-batches
     result_.report.push_back("gathered at a time: at most " + dovetail::to_string(most_) + " of " +
                              dovetail::to_string(all) + " of parameters");
   }
 
   const Program& program_;
-  const PolicySpec& spec_;
+  const Gathers& gathers_;
+  std::int32_t stream_ = 0;
   IdTable<TensorId, TensorId> parameter_;         // of a gradient
   IdTable<TensorId, std::int32_t> block_of_{-1};  // of a parameter
-  ShardGroups groups_;
-  std::vector<OwedGradient> owed_;
+  PolicyResult& result_;
+  std::optional<std::string> failure_;
   std::vector<Block> blocks_;      // in gradient-ready order, as the buckets
+  std::int32_t role_ = 0;          // whose turn it is; what follows is its own
   std::vector<std::size_t> uses_;  // where forward or backward of each block begins, rising
   std::vector<Stay> stays_;        // in the order of first use
+  std::size_t kept_ = 0;
   Bytes most_;
-  PolicyResult result_;
 };
 
 }  // namespace
 
-PolicyResult fsdp(const Program& program, const PolicySpec& spec) {
-  return Fsdp(program, spec).run();
+IdTable<TensorId, TensorId> parameters_of(const Program& program) {
+  IdTable<TensorId, TensorId> parameters(TensorId{-1});
+  for (const Op& op : program.ops) {
+    if (!std::holds_alternative<Update>(op.effect)) continue;
+    std::vector<TensorId> written;
+    for (const TensorId id : op.writes) {
+      if (program.tensor(id).kind == TensorKind::Parameter) written.push_back(id);
+    }
+    std::size_t next = 0;
+    for (const TensorId id : op.reads) {
+      if (is_gradient(program.tensor(id).kind) && next < written.size()) {
+        parameters[id] = written[next++];
+      }
+    }
+  }
+  return parameters;
+}
+
+std::optional<std::string> place_gathers(const Program& program, const Policy& policy,
+                                         const Groups& groups, PolicyResult& result) {
+  return GatherPlacer(program, policy, result).run(groups);
+}
+
+Prefetch prefetch_of(const Program& program, const Schedule& schedule) {
+  const IdTable<TensorId, TensorId> parameter = parameters_of(program);
+  IdTable<TensorId, std::int32_t> block_of(-1);
+  for (const Bucket& bucket : schedule.buckets) {
+    for (const Slice& slice : bucket.gradients) {
+      block_of[parameter.at(slice.tensor)] = bucket.id.value;
+    }
+  }
+  std::map<std::pair<std::int32_t, Phase>, std::size_t> first;  // reader of a block in a phase
+  IdTable<OpId, std::size_t> position(0);
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    position[program.ops[i].id] = i;
+    if (program.ops[i].phase == Phase::Optimizer) continue;
+    for (const TensorId id : program.ops[i].reads) {
+      if (block_of.at(id) >= 0) first.try_emplace({block_of.at(id), program.ops[i].phase}, i);
+    }
+  }
+  Prefetch prefetch;
+  for (const ParameterGather& gather : schedule.gathers) {
+    const bool backward = gather.readers == GatherFor::Backward;
+    const auto use = first.find({gather.bucket.value, backward ? Phase::Backward : Phase::Forward});
+    if (use == first.end()) continue;
+    const auto* after = std::get_if<LaunchAfterOp>(&gather.launch);
+    const std::size_t launch = after == nullptr ? 0 : position.at(after->op) + 1;
+    const std::size_t reader = use->second;
+    const auto ahead = static_cast<std::int32_t>(std::ranges::count_if(
+        first, [&](const auto& of) { return of.second >= launch && of.second < reader; }));
+    std::int32_t& most = backward ? prefetch.backward : prefetch.forward;
+    most = std::max(most, ahead);
+  }
+  return prefetch;
 }
 
 namespace {
 
 using typed::Typed;
 
-constexpr std::int32_t kMost = 1 << 16;
+constexpr std::int32_t kMostBlocks = 1 << 16;
 
 std::int32_t blocks_ahead(const Typed& typed) {
-  return static_cast<std::int32_t>(typed::number(typed, kMost, 0));
+  return static_cast<std::int32_t>(typed::number(typed, kMostBlocks, 0));
 }
 
-PolicyOption cap_option() {
+Gathers gathers_of(const Decisions& decisions) { return decisions.gathers.value_or(Gathers{}); }
+bool by_layer(const Decisions& decisions) {
+  return std::holds_alternative<ByLayer>(*decisions.grouping);
+}
+
+// A block that closes by its size.
+PolicyOption block_size_option() {
   PolicyOption option = options::cap();
-  option.read = [](PolicySpec& spec, const Typed& typed) {
-    spec.threshold = typed::size(typed);
-    spec.blocks = Blocks::Size;
-  };
-  option.print = [](const PolicySpec& spec) {
-    return spec.blocks == Blocks::Layer ? std::string() : typed::exact_size(spec.threshold);
+  option.read = [](Decisions& decisions, const Typed& typed) {
+    decisions.grouping = ByLimits{.cap = typed::size(typed)};
   };
   return option;
 }
 
 PolicyOption blocks_option() {
-  return {"blocks",
-          [](PolicySpec& spec, const Typed& typed) {
-            spec.blocks = typed::word(typed, std::array{Blocks::Layer, Blocks::Size});
+  return {"blocks", Decision::Grouping,
+          [](Decisions& decisions, const Typed& typed) {
+            if (typed.value == "layer") {
+              decisions.grouping = ByLayer{};
+            } else if (typed.value == "size") {
+              decisions.grouping = ByLimits{};
+            } else {
+              fail(typed, "expected layer or size, found \"" + std::string(typed.value) + "\"");
+            }
           },
-          [](const PolicySpec& spec) {
-            return spec.blocks == Blocks::Layer ? std::string(to_string(spec.blocks))
-                                                : std::string();
+          [](const Decisions& decisions) {
+            return by_layer(decisions) ? std::string("layer") : std::string();
           },
           true};
 }
@@ -376,44 +383,52 @@ PolicyOption blocks_option() {
 // `prefetch` is both directions at once and printed as these.
 std::vector<PolicyOption> prefetch_options() {
   return {
-      {"prefetch",
-       [](PolicySpec& spec, const Typed& typed) {
-         spec.prefetch_forward = spec.prefetch_backward = blocks_ahead(typed);
+      {"prefetch", Decision::Gathers,
+       [](Decisions& decisions, const Typed& typed) {
+         decisions.gathers->forward = decisions.gathers->backward = blocks_ahead(typed);
        },
-       [](const PolicySpec&) { return std::string(); }},
-      {"forward",
-       [](PolicySpec& spec, const Typed& typed) { spec.prefetch_forward = blocks_ahead(typed); },
-       [](const PolicySpec& spec) { return std::to_string(spec.prefetch_forward); }, true},
-      {"backward",
-       [](PolicySpec& spec, const Typed& typed) { spec.prefetch_backward = blocks_ahead(typed); },
-       [](const PolicySpec& spec) { return std::to_string(spec.prefetch_backward); }, true}};
+       [](const Decisions&) { return std::string(); }},
+      {"forward", Decision::Gathers,
+       [](Decisions& decisions, const Typed& typed) {
+         decisions.gathers->forward = blocks_ahead(typed);
+       },
+       [](const Decisions& decisions) { return std::to_string(gathers_of(decisions).forward); },
+       true},
+      {"backward", Decision::Gathers,
+       [](Decisions& decisions, const Typed& typed) {
+         decisions.gathers->backward = blocks_ahead(typed);
+       },
+       [](const Decisions& decisions) { return std::to_string(gathers_of(decisions).backward); },
+       true}};
 }
 
 // How much is gathered at a time, and for how long.
 std::vector<PolicyOption> memory_options() {
-  return {
-      {"memory",
-       [](PolicySpec& spec, const Typed& typed) { spec.gathered.bytes = typed::size(typed); },
-       [](const PolicySpec& spec) {
-         return spec.gathered.bytes > Bytes(0) ? typed::exact_size(spec.gathered.bytes)
-                                               : std::string();
-       }},
-      {"limit",
-       [](PolicySpec& spec, const Typed& typed) {
-         spec.gathered.buckets = typed::small_number(typed, kMost);
-       },
-       [](const PolicySpec& spec) { return typed::positive(spec.gathered.buckets); }},
-      {"reshard",
-       [](PolicySpec& spec, const Typed& typed) {
-         spec.reshard = typed::word(typed, typed::kChoices);
-       },
-       [](const PolicySpec& spec) { return std::string(to_string(spec.reshard)); }},
-      {"streams",
-       [](PolicySpec& spec, const Typed& typed) { spec.streams = typed::small_number(typed, 2); },
-       [](const PolicySpec& spec) { return std::to_string(spec.streams); }}};
+  return {{"memory", Decision::Gathers,
+           [](Decisions& decisions, const Typed& typed) {
+             decisions.gathers->limit.bytes = typed::size(typed);
+           },
+           [](const Decisions& decisions) {
+             const Bytes bytes = gathers_of(decisions).limit.bytes;
+             return bytes > Bytes(0) ? typed::exact_size(bytes) : std::string();
+           }},
+          {"limit", Decision::Gathers,
+           [](Decisions& decisions, const Typed& typed) {
+             decisions.gathers->limit.buckets = typed::small_number(typed, kMostBlocks);
+           },
+           [](const Decisions& decisions) {
+             return typed::positive(gathers_of(decisions).limit.buckets);
+           }},
+          {"reshard", Decision::Gathers,
+           [](Decisions& decisions, const Typed& typed) {
+             decisions.gathers->reshard = typed::word<Choice>(typed);
+           },
+           [](const Decisions& decisions) {
+             return std::string(to_string(gathers_of(decisions).reshard));
+           }}};
 }
 
-void check(PolicySpec& spec, const TypedOptions& typed) {
+void check_blocks(Decisions&, const TypedOptions& typed) {
   if (typed.has("cap") && typed.has("blocks")) {
     typed::fail(typed.text,
                 "cap closes a block by its size and blocks= by its layer: give one of them");
@@ -421,7 +436,6 @@ void check(PolicySpec& spec, const TypedOptions& typed) {
   if (typed.has("prefetch") && (typed.has("forward") || typed.has("backward"))) {
     typed::fail(typed.text, "prefetch= sets forward= and backward= at once: give one or the other");
   }
-  refuse_sums_of_whole_gradients(spec, typed);
 }
 
 }  // namespace
@@ -432,10 +446,16 @@ PolicyDefinition fsdp_policy() {
   for (const PolicyOption& option : memory_options()) others.push_back(option);
   return {.name = "fsdp",
           .purpose = "ZeRO-3: parameters gathered block by block before each use",
-          .sizes = {cap_option()},
+          .sizes = {block_size_option()},
           .others = std::move(others),
-          .complete = check,
-          .apply = fsdp,
+          .decide =
+              [](Decisions& decisions) {
+                decisions.grouping = ByLayer{};
+                decisions.sharding = Sharding{};
+                decisions.gathers = Gathers{};
+              },
+          .grouping = Firmness::DefaultOfShards,
+          .complete = check_blocks,
           .groups_by = "the parameters of one block"};
 }
 

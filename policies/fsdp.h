@@ -1,35 +1,44 @@
-// Fully sharded data parallelism (ZeRO-3, PyTorch FSDP): between its uses a rank keeps only its shard
-// of every parameter.
+// ZeRO-3: when each block's parameters are gathered (Gathers of decisions.h), and when they are let go.
 //
-// Gradients are grouped into blocks, by layer (blocks=layer: what lies under one numbered module, else
-// one module) or until a block reaches a size (cap=25MiB). For each block:
-//   forward   all-gather of its parameters, wait before the first reader, free behind the last
-//   backward  the same again; then a reduce-scatter of its gradients
-//   update    of the rank's shard
-// With forward=N the parameters of a block are gathered N blocks ahead: as soon as the compute stream
-// reaches the first op of the block that is needed N blocks earlier. backward=N is the same in backward,
-// prefetch=N both; 0 gathers at the last moment and exposes all of it. A gather waits longer where
-// memory= (bytes) or limit= (blocks) would not hold otherwise.
+// A block is a sharded bucket. It is gathered before its forward and again before its backward, as many
+// blocks ahead as `forward` and `backward` say, later where the limits demand it; with reshard=no once for
+// both. Behind its last reader it is released.
 //
-//   fsdp:forward=1,backward=1,memory=200MiB
-//   s0 |F0  F1  F2  B2  B1  B0 |update          F forward, B backward of block 0, 1, 2
-//   s1 |g0 g1 g2   g1 r2 g0 r1 |r0              g gather, r reduce-scatter
+//   blocks a b c, forward=1     gather a b   F a   gather c   F b   F c ...
 //
-// The block that ends forward and begins backward is not freed in between: it would be gathered again
-// at once. reshard=no keeps every block from forward to backward (ZeRO-2, SHARD_GRAD_OP).
-// mode=view: gradients and parameters lie in flat buffers (FSDP1); mode=copy: both are copied in and out
-// (FSDP2). streams=2 gives the gathers a communicator of their own.
+// Each role of a pipeline places its own: Forward and Backward are gathered for every micro-batch, what stays
+// from forward to backward once for all of them (as PyTorch does when FSDP runs within a pipeline).
 //
-// Refused, with the reason: what sharded updates refuse (policies/sharded.h), parameters that no op
-// reads, limits that one block alone exceeds, pipelines.
+// Refused, with the reason: parameters that nobody is known to read, limits that a block alone exceeds.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "policies/grouping.h"
 #include "policies/policies.h"
+#include "schedule/id_table.h"
 
 namespace dovetail::schedule {
 
-PolicyResult fsdp(const Program& program, const PolicySpec& spec);
+// The parameter that is updated with each gradient: the i-th that the update writes; -1: none.
+IdTable<TensorId, TensorId> parameters_of(const Program& program);
+
+// Fills Schedule::gathers and the lines of the report, or gives the reason why not.
+// REQUIRES: the buckets are `groups`, reduce-scattered; policy.decisions.gathers has a value.
+std::optional<std::string> place_gathers(const Program& program, const Policy& policy,
+                                         const Groups& groups, PolicyResult& result);
+
+// How many blocks ahead of its first reader a Schedule gathers at most.
+struct Prefetch {
+  std::int32_t forward = 0;
+  std::int32_t backward = 0;
+};
+// REQUIRES: problems(program) is empty, every gather is of a bucket of the Schedule.
+Prefetch prefetch_of(const Program& program, const Schedule& schedule);
 
 }  // namespace dovetail::schedule

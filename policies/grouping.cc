@@ -1,13 +1,17 @@
-// Groups, the Schedule made of them, and readers within backward.
+// One walk over the owed gradients per way of grouping: a bucket is open for each key of gradients that may
+// share one, and closed buckets stand in the order in which their last gradients are ready.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "policies/grouping.h"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
+#include <string_view>
 #include <utility>
 
-#include "base/error.h"
+#include "policies/fragments.h"
+#include "policies/fsdp.h"
 #include "schedule/visit.h"
 
 namespace dovetail::schedule {
@@ -16,25 +20,25 @@ BucketKey key_of(const Program& program, const OwedGradient& gradient) {
   return {gradient.group, gradient.dtype, gradient.op, program.ops[gradient.producer_index].stage};
 }
 
-std::vector<OwedGradient> travelling(const Program& program, const PolicySpec& spec) {
+std::vector<OwedGradient> travelling(const Program& program, const Merge& merge) {
   std::vector<OwedGradient> owed = owed_gradients(program);
-  if (spec.merge.micro_steps > 1 && spec.merge.sync != SyncPoint::EveryMicroStep) {
+  if (merge.micro_steps > 1 && merge.sync != SyncPoint::EveryMicroStep) {
     for (OwedGradient& gradient : owed) {
-      gradient.dtype = spec.merge.dtype;
+      gradient.dtype = merge.dtype;
       gradient.bytes = element_size(gradient.dtype) * gradient.numel;
     }
   }
   return owed;
 }
 
-Grouping group_by_limits(const Program& program, const std::vector<OwedGradient>& owed,
-                         const BucketRule& rule) {
+Groups group_by_limits(const Program& program, const std::vector<OwedGradient>& owed,
+                       const BucketRule& rule) {
   struct Open {
     OpenBucket bucket;
     std::vector<OwedGradient> members = {};
   };
   std::map<BucketKey, Open> open;
-  Grouping result;
+  Groups result;
   const auto take = [&result](Open& from) {
     result.push_back({std::exchange(from.members, {}), "cap"});
   };
@@ -48,7 +52,7 @@ Grouping group_by_limits(const Program& program, const std::vector<OwedGradient>
   // What is still open closes in the order in which its last gradient became ready; so does what a later
   // gradient has closed.
   const auto last = [](const GradientGroup& group) { return group.members.back().producer_index; };
-  Grouping rest;
+  Groups rest;
   for (auto& [key, own] : open) {
     if (!own.members.empty()) rest.push_back({std::move(own.members), "end"});
   }
@@ -58,37 +62,132 @@ Grouping group_by_limits(const Program& program, const std::vector<OwedGradient>
   return result;
 }
 
-Schedule to_schedule(const Grouping& grouping, const PolicySpec& spec) {
-  Schedule schedule;
-  schedule.policy = to_string(spec);
-  schedule.buckets.reserve(grouping.size());
-  for (const GradientGroup& group : grouping) {
-    Bucket bucket;
-    bucket.id = BucketId{static_cast<std::int32_t>(schedule.buckets.size())};
-    bucket.gradients.reserve(group.members.size());
-    for (const OwedGradient& gradient : group.members) bucket.gradients.push_back(gradient.tensor);
-    bucket.group = group.members.front().group;
-    bucket.mode = spec.mode;
-    bucket.wait = spec.wait;
-    bucket.scope = spec.scope;
-    bucket.closed_by = group.closed_by;
-    schedule.buckets.push_back(std::move(bucket));
+Groups group_by_cap(const Program& program, const std::vector<OwedGradient>& owed, Bytes cap) {
+  struct Open {
+    std::vector<OwedGradient> members;
+    Bytes bytes;
+    std::size_t bound = BackwardReaders::kNone;  // the first reader of a member
+  };
+  const BackwardReaders readers(program, owed);
+  std::map<BucketKey, Open> open;
+  Groups groups;
+  for (const OwedGradient& gradient : owed) {
+    Open& bucket = open[key_of(program, gradient)];
+    const bool read = gradient.producer_index >= bucket.bound;
+    if (!bucket.members.empty() && (read || bucket.bytes + gradient.bytes > cap)) {
+      groups.push_back({std::exchange(bucket, {}).members, read ? "reader" : "cap"});
+    }
+    bucket.members.push_back(gradient);
+    bucket.bytes += gradient.bytes;
+    bucket.bound = std::min(bucket.bound, readers.first(gradient.tensor));
   }
-  if (spec.merge.micro_steps > 1) schedule.merge = spec.merge;
-  return schedule;
+  for (auto& [key, bucket] : open) groups.push_back({std::move(bucket.members), "end"});
+  // A bucket must not stand behind one that is ready later: it would be launched as late.
+  std::ranges::stable_sort(
+      groups, {}, [](const GradientGroup& group) { return group.members.back().producer_index; });
+  return groups;
 }
 
-void launch_in_batches(Schedule& schedule, const PolicySpec& spec) {
-  if (spec.batch == 0) return;
-  const auto batch = static_cast<std::size_t>(spec.batch);
-  const std::size_t whole = schedule.buckets.size() / batch;
-  for (std::size_t i = 0; i < schedule.buckets.size(); ++i) {
-    Bucket& bucket = schedule.buckets[i];
-    if (i < whole * batch || spec.tail == Tail::LastGradient) {
-      bucket.launch = LaunchInBatch{static_cast<std::int32_t>(i / batch)};
-    } else {
-      bucket.launch = LaunchAfterBackward{};
+namespace {
+
+constexpr Bytes kAlignment = Bytes(128);  // of fragments (A4)
+
+// All gradients of one key.
+void pack_key(const Program& program, const std::vector<OwedGradient>& owed, Bytes cap,
+              Groups& result) {
+  const OwedGradient& front = owed.front();
+  const std::int64_t ranks = program.group(front.group).size();
+  const BucketShape shape = bucket_shape(cap, element_size(front.dtype), ranks);
+  std::vector<std::int64_t> sizes;
+  for (const OwedGradient& gradient : owed) sizes.push_back(gradient.numel);
+  std::size_t open = 0;
+  for (const Fragment& fragment : pack_fragments(sizes, shape)) {
+    if (fragment.bucket == open) {
+      if (open > 0) result.back().closed_by = "cap";
+      result.push_back({.members = {},
+                        .closed_by = "end",
+                        .pad_to = kAlignment * ranks,
+                        .align_to = kAlignment});
+      ++open;
     }
+    const OwedGradient& gradient = owed[fragment.tensor];
+    const bool whole = fragment.count == gradient.numel;
+    result.back().members.push_back(gradient);
+    result.back().slices.push_back(whole ? Slice(gradient.tensor)
+                                         : Slice(gradient.tensor, fragment.first, fragment.count));
+  }
+}
+
+bool is_number(std::string_view word) {
+  return !word.empty() && std::ranges::all_of(word, [](char letter) {
+    return std::isdigit(static_cast<unsigned char>(letter)) != 0;
+  });
+}
+
+// "transformer.h.3" of "transformer.h.3.attn.weight"; without a number the module: "head" of
+// "head.weight".
+std::string_view layer_of(std::string_view parameter) {
+  std::size_t begin = 0;
+  while (begin < parameter.size()) {
+    const std::size_t end = std::min(parameter.find('.', begin), parameter.size());
+    if (is_number(parameter.substr(begin, end - begin))) return parameter.substr(0, end);
+    begin = end + 1;
+  }
+  return parameter.substr(0, parameter.rfind('.'));
+}
+
+}  // namespace
+
+Groups group_equal_sizes(const Program& program, const std::vector<OwedGradient>& owed, Bytes cap) {
+  std::map<BucketKey, std::vector<OwedGradient>> by_key;
+  IdTable<TensorId, std::size_t> position(0);
+  for (std::size_t i = 0; i < owed.size(); ++i) {
+    position[owed[i].tensor] = i;
+    by_key[key_of(program, owed[i])].push_back(owed[i]);
+  }
+  Groups result;
+  for (const auto& entry : by_key) pack_key(program, entry.second, cap, result);
+  std::ranges::stable_sort(result, {}, [&](const GradientGroup& group) {
+    return position.at(group.members.back().tensor);
+  });
+  return result;
+}
+
+Groups group_by_layer(const Program& program, const std::vector<OwedGradient>& owed) {
+  const IdTable<TensorId, TensorId> parameter = parameters_of(program);
+  std::map<std::pair<BucketKey, std::string_view>, std::size_t> known;
+  Groups result;
+  for (const OwedGradient& gradient : owed) {
+    const std::string_view layer = layer_of(program.tensor(parameter.at(gradient.tensor)).name);
+    const auto [at, fresh] = known.try_emplace({key_of(program, gradient), layer}, result.size());
+    if (fresh) result.push_back({{}, "layer"});
+    result[at->second].members.push_back(gradient);
+  }
+  std::ranges::stable_sort(
+      result, {}, [](const GradientGroup& group) { return group.members.back().producer_index; });
+  return result;
+}
+
+void append_buckets(Schedule& schedule, const Groups& groups, const BucketPlacement& placement) {
+  schedule.buckets.reserve(schedule.buckets.size() + groups.size());
+  for (const GradientGroup& group : groups) {
+    Bucket bucket;
+    bucket.id = BucketId{static_cast<std::int32_t>(schedule.buckets.size())};
+    bucket.gradients = group.slices;
+    if (group.slices.empty()) {
+      bucket.gradients.reserve(group.members.size());
+      for (const OwedGradient& gradient : group.members) {
+        bucket.gradients.emplace_back(gradient.tensor);
+      }
+    }
+    bucket.group = group.members.front().group;
+    bucket.mode = placement.mode;
+    bucket.wait = placement.wait;
+    bucket.scope = placement.scope;
+    bucket.pad_to = group.pad_to;
+    bucket.align_to = group.align_to;
+    bucket.closed_by = group.closed_by;
+    schedule.buckets.push_back(std::move(bucket));
   }
 }
 

@@ -1,4 +1,5 @@
-// What all policies share: groups of gradients, and the Schedule that is made of them.
+// Which gradients share a bucket: a function for each alternative of Grouping (decisions.h), and the readers
+// within backward that bound it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -20,26 +21,32 @@ namespace dovetail::schedule {
 struct GradientGroup {
   std::vector<OwedGradient> members;
   std::string closed_by = {};
+  std::vector<Slice> slices = {};  // where members are cut: parallel to them; empty: all are whole
+  Bytes pad_to = Bytes(1);
+  Bytes align_to = Bytes(1);
 };
-using Grouping = std::vector<GradientGroup>;  // in launch order
+using Groups = std::vector<GradientGroup>;  // in launch order
 
 // What gradients must share to lie in one bucket: the last is the pipeline stage of the producer.
 using BucketKey = std::tuple<GroupId, DType, ReduceOp, std::int32_t>;
 BucketKey key_of(const Program& program, const OwedGradient& gradient);
 
 // The owed gradients as they travel: with micro-steps that are summed first, in the sums' dtype.
-std::vector<OwedGradient> travelling(const Program& program, const PolicySpec& spec);
+std::vector<OwedGradient> travelling(const Program& program, const Merge& merge);
 
 // Buckets that close by the rule; every key has an open bucket and a position in the list of limits of
 // its own. REQUIRES: the rule has a limit.
-Grouping group_by_limits(const Program& program, const std::vector<OwedGradient>& owed,
-                         const BucketRule& rule);
+Groups group_by_limits(const Program& program, const std::vector<OwedGradient>& owed,
+                       const BucketRule& rule);
+// Closes before exceeding the cap, and before a reader within backward (ByCap).
+Groups group_by_cap(const Program& program, const std::vector<OwedGradient>& owed, Bytes cap);
+// Buckets of one size, tensors cut where one ends; what is cut is copied (EqualSizes).
+Groups group_equal_sizes(const Program& program, const std::vector<OwedGradient>& owed, Bytes cap);
+// The parameters of one layer, by their names (ByLayer).
+Groups group_by_layer(const Program& program, const std::vector<OwedGradient>& owed);
 
-// One bucket per group, with the mode, wait and merge of the spec.
-Schedule to_schedule(const Grouping& grouping, const PolicySpec& spec);
-
-// Batches of spec.batch buckets; what is left over goes as spec.tail says.
-void launch_in_batches(Schedule& schedule, const PolicySpec& spec);
+// One bucket per group, behind those that are there, with mode, wait and scope of the placement.
+void append_buckets(Schedule& schedule, const Groups& groups, const BucketPlacement& placement);
 
 // The first op of forward or backward that reads a gradient after its last write: it needs the
 // reduced value long before the optimizer.

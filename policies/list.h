@@ -4,18 +4,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#define DOVETAIL_POLICIES(POLICY)                   \
-  POLICY(Naive, naive)                              \
-  POLICY(NoOverlap, no_overlap)                     \
-  POLICY(NoOverlapPerTensor, no_overlap_per_tensor) \
-  POLICY(PerTensor, per_tensor)                     \
-  POLICY(OneBucket, one_bucket)                     \
-  POLICY(Threshold, threshold)                      \
-  POLICY(TorchDdp, torch_ddp)                       \
-  POLICY(Exact, exact)                              \
-  POLICY(SourceFirstFit, source_first_fit)          \
-  POLICY(SourceImproved, source_improved)           \
-  POLICY(GradientMerge, gradient_merge)             \
-  POLICY(Sharded, sharded)                          \
-  POLICY(Fsdp, fsdp)                                \
-  POLICY(Pipeline, pipeline)
+#define DOVETAIL_POLICIES(POLICY) \
+  POLICY(naive)                   \
+  POLICY(no_overlap)              \
+  POLICY(no_overlap_per_tensor)   \
+  POLICY(per_tensor)              \
+  POLICY(one_bucket)              \
+  POLICY(threshold)               \
+  POLICY(torch_ddp)               \
+  POLICY(exact)                   \
+  POLICY(source_first_fit)        \
+  POLICY(source_improved)         \
+  POLICY(gradient_merge)          \
+  POLICY(sharded)                 \
+  POLICY(fsdp)                    \
+  POLICY(pipeline)

@@ -1,4 +1,5 @@
-// The list of policies, and what holds for all of them.
+// What decisions do to a Program, one after another: factors, groups, placement, shards, gathers, the
+// Program's own collectives. Each step reads its own decision and what the steps before it made.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "policies/policies.h"
@@ -9,19 +10,25 @@
 #include <map>
 #include <utility>
 
+#include "base/count.h"
 #include "base/error.h"
-#include "policies/by_limits.h"
+#include "lower/pipeline/order.h"
+#include "policies/combinations.h"
 #include "policies/definition.h"
+#include "policies/fsdp.h"
 #include "policies/grouping.h"
 #include "policies/report.h"
 #include "policies/scaling.h"
+#include "policies/sharded.h"
+#include "policies/source_first_fit.h"
+#include "schedule/visit.h"
 
 namespace dovetail::schedule {
 namespace {
 
 const std::vector<PolicyDefinition>& definitions() {
   static const std::vector<PolicyDefinition> kAll = {
-#define DOVETAIL_POLICY(kind, function) function##_policy(),
+#define DOVETAIL_POLICY(function) function##_policy(),
       DOVETAIL_POLICIES(DOVETAIL_POLICY)
 #undef DOVETAIL_POLICY
   };
@@ -29,18 +36,48 @@ const std::vector<PolicyDefinition>& definitions() {
 }
 
 // Sums of micro-steps cannot be reduced later than a reader within a micro-step.
-std::optional<std::string> merge_refusal(const Program& program, const PolicySpec& spec) {
-  if (spec.merge.micro_steps <= 1 || spec.merge.sync == SyncPoint::EveryMicroStep) {
-    return std::nullopt;
-  }
+std::optional<std::string> merge_refusal(const Program& program, const Merge& merge) {
+  if (merge.micro_steps <= 1 || merge.sync == SyncPoint::EveryMicroStep) return std::nullopt;
   const std::vector<OwedGradient> owed = owed_gradients(program);
   const BackwardReaders readers(program, owed);
   const std::optional<TensorId> read = readers.any();
   if (!read) return std::nullopt;
   return "backward op " + program.ops[readers.first(*read)].name + " reads the reduced " +
          program.tensor(*read).name +
-         " in every micro-step, but sync=" + std::string(to_string(spec.merge.sync)) +
+         " in every micro-step, but sync=" + std::string(to_string(merge.sync)) +
          " reduces only the sum of all micro-steps: use sync=every";
+}
+
+std::string stages_text(std::int32_t stages) {
+  return std::to_string(stages) + (stages == 1 ? " stage" : " stages");
+}
+
+std::optional<std::string> stages_refusal(const Program& program, const Policy& policy) {
+  if (!policy.decisions.stages) return std::nullopt;
+  const Stages& stages = *policy.decisions.stages;
+  if (program.stages != stages.stages) {
+    return "the program has " + stages_text(program.stages) + ", the policy is for " +
+           std::to_string(stages.stages);
+  }
+  return problem(PipelineShape{.kind = stages.order,
+                               .stages = stages.stages,
+                               .chunks = stages.chunks,
+                               .micro_steps = accumulation(policy).micro_steps});
+}
+
+// Batches of so many buckets; what is left over goes as the tail says.
+void launch_in_batches(Schedule& schedule, const BucketPlacement& placement) {
+  if (placement.batch == 0) return;
+  const auto batch = static_cast<std::size_t>(placement.batch);
+  const std::size_t whole = schedule.buckets.size() / batch;
+  for (std::size_t i = 0; i < schedule.buckets.size(); ++i) {
+    Bucket& bucket = schedule.buckets[i];
+    if (i < whole * batch || placement.tail == Tail::LastGradient) {
+      bucket.launch = LaunchInBatch{static_cast<std::int32_t>(i / batch)};
+    } else {
+      bucket.launch = LaunchAfterBackward{};
+    }
+  }
 }
 
 // GM8: what travels after the last micro-step cannot be launched within it.
@@ -53,8 +90,8 @@ void launch_after_micro_steps(Schedule& schedule) {
 
 // The Program's collectives of forward and backward, as soon as each can, on a stream per process group
 // behind those of the buckets. Sends stay: a pipeline places its own.
-void place_own(const Program& program, const PolicySpec& spec, Schedule& schedule) {
-  if (spec.collectives == OwnCollectives::Inline) return;
+void place_own(const Program& program, const Policy& policy, Schedule& schedule) {
+  if (policy.decisions.collectives != OwnCollectives::Async) return;
   std::int32_t next = 0;
   const auto behind = [&](const Placement& placement) {
     const auto* comm = std::get_if<CommStream>(&placement.stream);
@@ -76,58 +113,265 @@ void place_own(const Program& program, const PolicySpec& spec, Schedule& schedul
   }
 }
 
-PolicyResult decide_and_check(const Program& program, const PolicySpec& spec) {
-  PolicyResult result;
-  result.failure = merge_refusal(program, spec);
-  if (result.failure) return result;
-  const PolicyDefinition& policy = definition_of(spec.kind);
-  DOVETAIL_CHECK(policy.apply != nullptr) << "policy " << policy.name << " needs costs";
-  result = policy.apply(program, spec);
-  launch_after_micro_steps(result.schedule);
-  place_own(program, spec, result.schedule);
-  // With micro-steps the positions are those of the unmerged program, in which the order is the same.
-  if (!result.failure) result.failure = late_for_a_reader(program, result.schedule);
-  if (result.failure) {
-    result.schedule.buckets.clear();
-    result.schedule.collectives.clear();
+// Makes the Schedule of one policy.
+class Deciding {
+ public:
+  Deciding(const Program& program, const Policy& policy)
+      : program_(program),
+        decided_(policy.decisions),
+        policy_(policy),
+        place_(placement(policy)),
+        merge_(accumulation(policy)) {}
+
+  PolicyResult run() && {
+    std::optional<std::string>& failure = result_.failure;
+    failure = cannot_combine(policy_);
+    if (!failure) failure = merge_refusal(program_, merge_);
+    if (!failure) failure = stages_refusal(program_, policy_);
+    if (!failure) {
+      owed_ = travelling(program_, merge_);
+      start();
+    }
+    if (failure || nothing_owed_) return std::move(result_);
+    make(grouped());
+    // With micro-steps the positions are those of the unmerged program, in which the order is the same.
+    if (!failure) failure = late_for_a_reader(program_, result_.schedule);
+    if (failure) {
+      result_.schedule.buckets.clear();
+      result_.schedule.collectives.clear();
+    }
+    return std::move(result_);
   }
-  return result;
-}
+
+  // With groups that somebody else chose. Searches call it often: what travels is listed where it is asked.
+  Schedule with(const Groups& groups) && {
+    if (decided_.sharding || decided_.stages) owed_ = travelling(program_, merge_);
+    start();
+    if (!result_.failure) make(groups);
+    if (result_.failure) {
+      throw InputError("policy " + to_string(policy_) + ": " + *result_.failure);
+    }
+    return std::move(result_.schedule);
+  }
+
+ private:
+  // What travels, and where its factors go.
+  void start() {
+    const ScaleDecision scaling = decided_.scaling.value_or(ScaleDecision{});
+    if (scaling.rule == ScaleRule::Source && owed_.empty()) {
+      nothing_owed_ = true;
+      result_.report.emplace_back("no data-parallel reductions: nothing to do");
+      return;
+    }
+    Schedule& schedule = result_.schedule;
+    schedule.policy = to_string(policy_);
+    if (merge_.micro_steps > 1 || decided_.stages) schedule.merge = merge_;
+    if (decided_.stages) {
+      schedule.pipeline = {.kind = decided_.stages->order, .alignment = decided_.stages->alignment};
+    }
+    find_shards();
+    if (result_.failure) return;
+    decide_scale(scaling);
+    if (decided_.sharding) {
+      result_.failure = sharding_refusal(program_, owed_, schedule.scale);
+    } else if (!result_.failure) {
+      result_.failure = scaling_refusal(program_, schedule.scale);
+    }
+  }
+
+  void find_shards() {
+    if (!decided_.sharding) return;
+    if (program_.reductions.empty()) {
+      result_.failure = "no gradient of the program is to be reduced";
+      return;
+    }
+    shards_ = find_shard_groups(program_, decided_.sharding->replicas);
+    result_.failure = shards_.refusal;
+    if (!shards_.replicas) return;
+    std::erase_if(owed_, [&](const OwedGradient& owes) { return owes.group == *shards_.replicas; });
+  }
+
+  void decide_scale(const ScaleDecision& decision) {
+    Scaling scaling{decision.asked.value_or(ScaleAt::Collective),
+                    decision.asked ? "as asked" : "the collectives average"};
+    switch (decision.rule) {
+      case ScaleRule::Collectives:
+        break;
+      case ScaleRule::AfterAverages: {
+        const bool averages = std::ranges::any_of(
+            program_.reductions,
+            [](const Reduction& reduction) { return reduction.op == ReduceOp::Average; });
+        if (!decision.asked && averages) scaling.at = ScaleAt::AfterCollective;
+        break;
+      }
+      case ScaleRule::Source:
+        scaling = source_scaling(program_, decision.asked);
+        break;
+      case ScaleRule::Improved:
+        scaling = improved_scaling(program_, decision.asked);
+        break;
+    }
+    result_.schedule.scale = scaling.at;
+    const bool is_told = decision.rule == ScaleRule::Source ||
+                         decision.rule == ScaleRule::Improved || holds<ByCap>();
+    if (!is_told) return;
+    result_.report.push_back("scaling " + std::string(to_string(scaling.at)) + ": " +
+                             scaling.reason);
+  }
+
+  template <class Alternative>
+  [[nodiscard]] bool holds() const {
+    return decided_.grouping && std::holds_alternative<Alternative>(*decided_.grouping);
+  }
+
+  [[nodiscard]] Groups grouped() const {
+    constexpr std::int64_t kNoLimit = std::int64_t{1} << 62;
+    const auto by = [&](BucketRule rule) { return group_by_limits(program_, owed_, rule); };
+    return visit(
+        decided_.grouping.value_or(OneBucket{}),  //
+        [&](const EachAlone&) { return by({.limits = {1}}); },
+        [&](const OneBucket&) { return by({.limits = {kNoLimit}}); },
+        [&](const ByLimits& limits) {
+          const Bytes first = limits.first.value_or(limits.cap);
+          return by({.closes = limits.closes, .limits = {first.count(), limits.cap.count()}});
+        },
+        [&](const ByCap& limit) { return group_by_cap(program_, owed_, limit.cap); },
+        [&](const EqualSizes& size) { return group_equal_sizes(program_, owed_, size.cap); },
+        [&](const ByLayer&) { return group_by_layer(program_, owed_); },
+        [&](const FirstFit&) { return Groups{}; },  // with its places: apply_first_fit
+        [&](const Searched&) {
+          DOVETAIL_CHECK(false) << "policy " << name(policy_) << " needs costs";
+          return Groups{};
+        });
+  }
+
+  void make(const Groups& groups) {
+    Schedule& schedule = result_.schedule;
+    if (holds<FirstFit>()) {
+      apply_first_fit(program_, policy_, owed_, result_);
+    } else {
+      append_buckets(schedule, groups, place_);
+      place();
+    }
+    shard();
+    if (!result_.failure && decided_.gathers) {
+      result_.failure = place_gathers(program_, policy_, groups, result_);
+    }
+    if (result_.failure) return;
+    if (decided_.stages) {
+      result_.report.push_back(stages_text(decided_.stages->stages) + ", " +
+                               std::to_string(merge_.micro_steps) + " micro-batches in the order " +
+                               std::string(to_string(decided_.stages->order)) +
+                               ": no bucket spans two stages");
+    }
+    launch_after_micro_steps(schedule);
+    place_own(program_, policy_, schedule);
+  }
+
+  // Launch points and streams. With a cap each process group has streams of its own.
+  void place() {
+    Schedule& schedule = result_.schedule;
+    if (place_.launch == LaunchRule::WhenReady) launch_in_batches(schedule, place_);
+    const std::int32_t streams =
+        decided_.gathers ? 1 : place_.streams;  // the second is the gathers'
+    std::map<GroupId, std::int32_t> groups;
+    std::map<std::int32_t, std::int32_t> dealt;  // of each stage
+    for (Bucket& bucket : schedule.buckets) {
+      const auto next = static_cast<std::int32_t>(groups.size());
+      const std::int32_t group =
+          holds<ByCap>() ? groups.try_emplace(bucket.group, next).first->second % place_.groups : 0;
+      const std::int32_t turn = streams > 1 ? dealt[stage_of(bucket)]++ % streams : 0;
+      bucket.stream = CommStream{group * streams + turn};
+      if (place_.launch == LaunchRule::Inline) bucket.stream = InlineStream{};
+      if (place_.launch == LaunchRule::AfterBackward) bucket.launch = LaunchAfterBackward{};
+    }
+    if (!holds<EqualSizes>()) return;
+    const std::size_t early = place_.batch == 0 ? schedule.buckets.size()
+                                                : schedule.buckets.size() /
+                                                      static_cast<std::size_t>(place_.batch) *
+                                                      static_cast<std::size_t>(place_.batch);
+    result_.report.push_back("batches of " + std::to_string(place_.batch) + ": " +
+                             std::to_string(early) + " of " +
+                             counted(schedule.buckets.size(), "bucket") +
+                             " launched as gradients arrive, the rest in the final sync");
+  }
+
+  [[nodiscard]] std::int32_t stage_of(const Bucket& bucket) const {
+    if (program_.stages == 1) return 0;
+    for (const OwedGradient& gradient : owed_) {
+      if (gradient.tensor != bucket.gradients.front().tensor) continue;
+      return program_.ops[gradient.producer_index].stage % program_.stages;
+    }
+    return 0;
+  }
+
+  void shard() {
+    if (!decided_.sharding) return;
+    Schedule& schedule = result_.schedule;
+    schedule.parameters = decided_.gathers ? ParameterSync::EachUse : decided_.sharding->gather;
+    if (decided_.gathers) schedule.gather_limit = decided_.gathers->limit;
+    for (Bucket& bucket : schedule.buckets) {
+      bucket.collective = Collective::ReduceScatter;
+      bucket.replicas = shards_.replicas;
+    }
+    result_.failure = cut_refusal(program_, schedule);
+  }
+
+  const Program& program_;
+  const Decisions& decided_;
+  const Policy& policy_;
+  const BucketPlacement place_;
+  const Merge merge_;
+  std::vector<OwedGradient> owed_;  // what travels; of two reductions the first
+  bool nothing_owed_ = false;
+  ShardGroups shards_;
+  PolicyResult result_;
+};
 
 }  // namespace
 
-const PolicyDefinition& definition_of(PolicyKind kind) {
-  return definitions()[static_cast<std::size_t>(kind)];
-}
+std::span<const PolicyDefinition> all_policies() { return definitions(); }
 
 const PolicyDefinition* find_definition(std::string_view name) {
   const auto found = std::ranges::find(definitions(), name, &PolicyDefinition::name);
   return found == definitions().end() ? nullptr : &*found;
 }
 
-std::vector<PolicyKind> all_policies() {
-  std::vector<PolicyKind> kinds;
-  for (std::size_t i = 0; i < definitions().size(); ++i)
-    kinds.push_back(static_cast<PolicyKind>(i));
-  return kinds;
+Merge accumulation(const Policy& policy) { return policy.decisions.accumulation.value_or(Merge{}); }
+
+BucketPlacement placement(const Policy& policy) {
+  return policy.decisions.placement.value_or(BucketPlacement{});
 }
 
-Schedule by_limits(const Program& program, const PolicySpec& spec, const BucketRule& rule) {
-  Schedule schedule = to_schedule(group_by_limits(program, travelling(program, spec), rule), spec);
-  schedule.scale = spec.scale.value_or(ScaleAt::Collective);
-  launch_in_batches(schedule, spec);
-  return schedule;
+StageSplit split_of(const Policy& policy) {
+  if (!policy.decisions.stages) return {};
+  return {.stages = policy.decisions.stages->stages, .chunks = policy.decisions.stages->chunks};
 }
 
-PolicyResult scaled(const Program& program, Schedule schedule) {
-  PolicyResult result;
-  result.schedule = std::move(schedule);
-  result.failure = scaling_refusal(program, result.schedule.scale);
-  return result;
+Policy placed(Policy policy, const BucketPlacement& placement) {
+  policy.decisions.placement = placement;
+  if (placement == BucketPlacement{}) policy.decisions.placement.reset();
+  return policy;
 }
 
-PolicyResult apply_policy(const Program& program, const PolicySpec& spec) {
-  PolicyResult result = decide_and_check(program, spec);
+std::optional<Bytes> bucket_size(const Policy& policy) {
+  using Size = std::optional<Bytes>;
+  if (!policy.decisions.grouping) return std::nullopt;
+  return visit(*policy.decisions.grouping, [](const auto& grouping) -> Size {
+    if constexpr (requires { grouping.cap; }) return grouping.cap;
+    return std::nullopt;
+  });
+}
+
+Policy with_bucket_size(Policy policy, Bytes size) {
+  visit(*policy.decisions.grouping, [&](auto& grouping) {
+    if constexpr (requires { grouping.cap; }) grouping.cap = size;
+  });
+  return policy;
+}
+
+PolicyResult apply_policy(const Program& program, const Policy& policy) {
+  PolicyResult result = Deciding(program, policy).run();
   if (result.failure) return result;
   std::vector<std::string> lines = bucket_report(program, result.schedule);
   result.report.insert(result.report.end(), std::make_move_iterator(lines.begin()),
@@ -135,9 +379,9 @@ PolicyResult apply_policy(const Program& program, const PolicySpec& spec) {
   return result;
 }
 
-Schedule make_schedule(const Program& program, const PolicySpec& spec) {
-  PolicyResult result = decide_and_check(program, spec);
-  if (result.failure) throw InputError("policy " + to_string(spec) + ": " + *result.failure);
+Schedule make_schedule(const Program& program, const Policy& policy) {
+  PolicyResult result = Deciding(program, policy).run();
+  if (result.failure) throw InputError("policy " + to_string(policy) + ": " + *result.failure);
   return std::move(result.schedule);
 }
 
@@ -153,10 +397,10 @@ std::optional<std::string> partition_refusal(const Program& program) {
 }
 
 Schedule partition(const Program& program, std::span<const std::size_t> ends,
-                   const PolicySpec& spec) {
+                   const Policy& policy) {
   const std::vector<OwedGradient> owed = owed_gradients(program);
   DOVETAIL_CHECK(!ends.empty() && ends.back() == owed.size()) << "ends do not cover the gradients";
-  Grouping grouping;
+  Groups groups;
   std::size_t begin = 0;
   for (const std::size_t end : ends) {
     DOVETAIL_CHECK(end > begin) << "bucket ends must rise";
@@ -165,23 +409,15 @@ Schedule partition(const Program& program, std::span<const std::size_t> ends,
                          owed.begin() + static_cast<std::ptrdiff_t>(end));
     for (const OwedGradient& gradient : group.members) {
       if (key_of(program, gradient) == key_of(program, group.members.front())) continue;
-      throw InputError("bucket " + std::to_string(grouping.size()) +
+      throw InputError("bucket " + std::to_string(groups.size()) +
                        " would mix process groups, dtypes, reductions or stages: " +
                        program.tensor(group.members.front().tensor).name + " and " +
                        program.tensor(gradient.tensor).name);
     }
-    grouping.push_back(std::move(group));
+    groups.push_back(std::move(group));
     begin = end;
   }
-  Schedule schedule = to_schedule(grouping, spec);
-  schedule.scale = spec.scale.value_or(ScaleAt::Collective);
-  if (const auto refusal = scaling_refusal(program, schedule.scale)) {
-    throw InputError("policy " + to_string(spec) + ": " + *refusal);
-  }
-  launch_in_batches(schedule, spec);
-  launch_after_micro_steps(schedule);
-  place_own(program, spec, schedule);
-  return schedule;
+  return Deciding(program, policy).with(groups);
 }
 
 }  // namespace dovetail::schedule

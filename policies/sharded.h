@@ -2,7 +2,7 @@
 // the parameters, and an all-gather completes them.
 //
 // Gradients are packed in gradient-ready order (the order of arrival of a recorded first step, A3)
-// into buckets of one size, cut where a bucket ends (shard/fragments.h). Launch points are those of every
+// into buckets of one size, cut where a bucket ends (fragments.h). Launch points are those of every
 // iteration but the first: batches of `p` buckets as they fill, the rest after backward, or with
 // tail=last-gradient as soon as the last gradient is ready.
 //
@@ -25,19 +25,20 @@
 
 namespace dovetail::schedule {
 
-PolicyResult sharded(const Program& program, const PolicySpec& spec);
-
 // The process groups of the shards and, if there are any, of their replicas.
 struct ShardGroups {
   GroupId shards;
   std::optional<GroupId> replicas;
   std::optional<std::string> refusal;
 };
-// REQUIRES: the Program owes something.
-ShardGroups find_shard_groups(const Program& program, const PolicySpec& spec);
+// `replicas`: the name of the group that holds replicas, or "". REQUIRES: the Program owes something.
+ShardGroups find_shard_groups(const Program& program, const std::string& replicas);
 
-// Why the updates of these gradients cannot work on shards; nothing: they can.
-std::optional<std::string> sharding_refusal(const Program& program, const PolicySpec& spec,
-                                            const std::vector<OwedGradient>& owed);
+// Why the updates of these gradients, as they travel, cannot work on shards; nothing: they can.
+std::optional<std::string> sharding_refusal(const Program& program,
+                                            const std::vector<OwedGradient>& owed, ScaleAt scale);
+
+// Why tensors cannot be cut as the buckets do; nothing: they can, or none is.
+std::optional<std::string> cut_refusal(const Program& program, const Schedule& schedule);
 
 }  // namespace dovetail::schedule

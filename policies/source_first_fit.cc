@@ -1,4 +1,5 @@
-// The walk of the source's pass, and what it refuses.
+// The walk of the source's pass over the op list with its single open bucket, and what makes it refuse fusion
+// or overlap as a whole.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "policies/source_first_fit.h"
@@ -12,8 +13,6 @@
 #include <utility>
 
 #include "policies/grouping.h"
-#include "policies/report.h"
-#include "policies/scaling.h"
 
 namespace dovetail::schedule {
 namespace {
@@ -21,7 +20,7 @@ namespace {
 // The single open bucket.
 class OneOpenBucket {
  public:
-  explicit OneOpenBucket(const PolicySpec& spec) : spec_(spec) {}
+  explicit OneOpenBucket(const FirstFit& rule) : rule_(rule) {}
 
   // Accepts the gradient, closing the open bucket before if need be. True: it is a first member.
   bool take(const OwedGradient& gradient) {
@@ -51,20 +50,20 @@ class OneOpenBucket {
     size_ = 0;
   }
 
-  [[nodiscard]] Grouping finish() {
+  [[nodiscard]] Groups finish() {
     close("end");
     return std::move(closed_);
   }
 
  private:
   [[nodiscard]] std::int64_t size_of(const OwedGradient& gradient) const {
-    return spec_.elements > 0 ? gradient.numel : gradient.bytes.count();
+    return rule_.elements > 0 ? gradient.numel : gradient.bytes.count();
   }
 
   // P19, in its order; empty: accepted.
   [[nodiscard]] std::string rejection(const OwedGradient& gradient) const {
     const OwedGradient& member = open_.front();
-    const std::int64_t cap = spec_.elements > 0 ? spec_.elements : spec_.threshold.count();
+    const std::int64_t cap = rule_.elements > 0 ? rule_.elements : rule_.cap.count();
     if (gradient.group != member.group) return "process group";
     if (size_of(gradient) + size_ > cap) return "cap";
     if (gradient.dtype != member.dtype) return "dtype";
@@ -72,15 +71,15 @@ class OneOpenBucket {
     return "";
   }
 
-  const PolicySpec& spec_;
+  const FirstFit& rule_;
   std::vector<OwedGradient> open_;
   std::set<TensorId> members_;
   std::int64_t size_ = 0;
-  Grouping closed_;
+  Groups closed_;
 };
 
-struct FirstFit {
-  Grouping groups;
+struct Fitted {
+  Groups groups;
   std::optional<std::string> refusal;  // PL9
 };
 
@@ -101,10 +100,10 @@ std::vector<OwedGradient> reduced_after(std::span<const OwedGradient> finished) 
   return ordered;
 }
 
-FirstFit first_fit(const Program& program, const std::vector<OwedGradient>& owed,
-                   const PolicySpec& spec, bool scales_stay) {
-  OneOpenBucket open(spec);
-  FirstFit result;
+Fitted first_fit(const Program& program, const std::vector<OwedGradient>& owed,
+                 const FirstFit& rule, bool scales_stay) {
+  OneOpenBucket open(rule);
+  Fitted result;
   std::size_t next = 0;
   std::int32_t stage = 0;
   for (std::size_t i = 0; i < program.ops.size() && next < owed.size(); ++i) {
@@ -131,8 +130,8 @@ FirstFit first_fit(const Program& program, const std::vector<OwedGradient>& owed
   return result;
 }
 
-Grouping one_by_one(const std::vector<OwedGradient>& owed, const std::string& reason) {
-  Grouping groups;
+Groups one_by_one(const std::vector<OwedGradient>& owed, const std::string& reason) {
+  Groups groups;
   for (const OwedGradient& gradient : owed) groups.push_back({{gradient}, reason});
   return groups;
 }
@@ -160,68 +159,25 @@ std::optional<std::string> several_reductions(const Program& program) {
 
 class Pass {
  public:
-  Pass(const Program& program, const PolicySpec& spec)
-      : program_(program), spec_(spec), owed_(travelling(program, spec)) {
-    for (const OwedGradient& gradient : owed_) {
+  Pass(const Program& program, const Policy& policy, PolicyResult& result)
+      : program_(program),
+        rule_(std::get<FirstFit>(*policy.decisions.grouping)),
+        place_(placement(policy)),
+        result_(result) {}
+
+  Groups run(const std::vector<OwedGradient>& owed) {
+    for (const OwedGradient& gradient : owed) {
       streams_.try_emplace(gradient.group, static_cast<std::int32_t>(streams_.size()));
     }
-  }
-
-  PolicyResult run() {
-    if (owed_.empty()) {
-      result_.report.emplace_back("no data-parallel reductions: nothing to do");
-      return std::move(result_);
-    }
-    decide_scaling();
     decide_overlap();
-    const Grouping groups = decide_groups();
-    result_.schedule = to_schedule(groups, spec_);
-    result_.schedule.scale = scaling_.at;
-    for (Bucket& bucket : result_.schedule.buckets) place(bucket);
-    return std::move(result_);
-  }
-
- private:
-  void decide_scaling() {
-    scaling_ = source_scaling(program_, spec_.scale);
-    result_.failure = scaling_refusal(program_, scaling_.at);
-    result_.report.push_back("scaling " + std::string(to_string(scaling_.at)) + ": " +
-                             scaling_.reason);
-  }
-
-  void decide_overlap() {
-    overlaps_ = spec_.overlap == Choice::Yes && spec_.sharding == Choice::No;
-    if (spec_.sharding == Choice::Yes) {
-      result_.refusals.emplace_back("overlap: the program is sharded");
-    } else if (streams_.size() > static_cast<std::size_t>(spec_.max_streams)) {
-      overlaps_ = false;
-      result_.refusals.push_back("overlap: " + counted(streams_.size(), "process group") +
-                                 " and at most " +
-                                 counted(std::int64_t{spec_.max_streams}, "stream"));
-    }
-  }
-
-  Grouping decide_groups() {
-    std::optional<std::string> refusal;
-    if (spec_.sharding == Choice::Yes) refusal = "fusion: the program is sharded";
-    if (!refusal) refusal = higher_order(program_);
-    if (!refusal) refusal = several_reductions(program_);
-    if (!refusal && spec_.fuse == Choice::Yes) {
-      const bool scales_stay =
-          scaling_.at == ScaleAt::AfterCollective || scaling_.at == ScaleAt::BeforeCollective;
-      FirstFit fit = first_fit(program_, owed_, spec_, scales_stay);
-      refusal = fit.refusal;
-      fused_ = !refusal;
-      if (fused_) return std::move(fit.groups);
-    }
-    if (refusal) result_.refusals.push_back(*refusal);
-    return one_by_one(owed_, refusal ? "refused" : "not fused");
+    return decide_groups(owed);
   }
 
   // P30: a fused program has one stream; otherwise each process group has its own (P15), or, without
   // overlap, none.
   void place(Bucket& bucket) const {
-    const bool asked_inline = spec_.overlap == Choice::No || spec_.sharding == Choice::Yes;
+    const bool asked_inline =
+        place_.launch != LaunchRule::WhenReady || rule_.sharding == Choice::Yes;
     if (fused_ && !asked_inline) {
       bucket.stream = CommStream{0};
     } else if (overlaps_) {
@@ -234,62 +190,105 @@ class Pass {
     if (bucket.gradients.size() > 1) bucket.pad_to = bucket.align_to = Bytes(256);
   }
 
+ private:
+  void decide_overlap() {
+    overlaps_ = place_.launch == LaunchRule::WhenReady && rule_.sharding == Choice::No;
+    if (rule_.sharding == Choice::Yes) {
+      result_.refusals.emplace_back("overlap: the program is sharded");
+    } else if (streams_.size() > static_cast<std::size_t>(place_.groups)) {
+      overlaps_ = false;
+      result_.refusals.push_back("overlap: " + counted(streams_.size(), "process group") +
+                                 " and at most " + counted(std::int64_t{place_.groups}, "stream"));
+    }
+  }
+
+  Groups decide_groups(const std::vector<OwedGradient>& owed) {
+    std::optional<std::string> refusal;
+    if (rule_.sharding == Choice::Yes) refusal = "fusion: the program is sharded";
+    if (!refusal) refusal = higher_order(program_);
+    if (!refusal) refusal = several_reductions(program_);
+    if (!refusal && rule_.fuse == Choice::Yes) {
+      const ScaleAt scale = result_.schedule.scale;
+      const bool scales_stay =
+          scale == ScaleAt::AfterCollective || scale == ScaleAt::BeforeCollective;
+      Fitted fit = first_fit(program_, owed, rule_, scales_stay);
+      refusal = fit.refusal;
+      fused_ = !refusal;
+      if (fused_) return std::move(fit.groups);
+    }
+    if (refusal) result_.refusals.push_back(*refusal);
+    return one_by_one(owed, refusal ? "refused" : "not fused");
+  }
+
   const Program& program_;
-  const PolicySpec& spec_;
-  std::vector<OwedGradient> owed_;
+  const FirstFit& rule_;
+  const BucketPlacement place_;
   std::map<GroupId, std::int32_t> streams_;
-  Scaling scaling_;
   bool overlaps_ = true;
   bool fused_ = false;
-  PolicyResult result_;
+  PolicyResult& result_;
 };
 
 }  // namespace
 
-PolicyResult source_first_fit(const Program& program, const PolicySpec& spec) {
-  return Pass(program, spec).run();
+void apply_first_fit(const Program& program, const Policy& policy,
+                     const std::vector<OwedGradient>& owed, PolicyResult& result) {
+  Pass pass(program, policy, result);
+  append_buckets(result.schedule, pass.run(owed), placement(policy));
+  for (Bucket& bucket : result.schedule.buckets) pass.place(bucket);
 }
 
 namespace {
 
 using typed::Typed;
 
-PolicyOption cap_option() {
+FirstFit& rule_of(Decisions& decisions) { return std::get<FirstFit>(*decisions.grouping); }
+const FirstFit& rule_of(const Decisions& decisions) {
+  return std::get<FirstFit>(*decisions.grouping);
+}
+
+PolicyOption pass_cap_option() {
   PolicyOption option = options::cap();
-  option.read = [](PolicySpec& spec, const Typed& typed) {
-    spec.threshold = typed::size(typed);
-    spec.elements = 0;
+  option.read = [](Decisions& decisions, const Typed& typed) {
+    rule_of(decisions).cap = typed::size(typed);
+    rule_of(decisions).elements = 0;
   };
-  option.print = [](const PolicySpec& spec) {
-    return spec.elements > 0 ? std::string() : typed::exact_size(spec.threshold);
+  option.print = [](const Decisions& decisions) {
+    return rule_of(decisions).elements > 0 ? std::string()
+                                           : typed::exact_size(rule_of(decisions).cap);
   };
   return option;
 }
 
 PolicyOption elements_option() {
-  return {"elements",
-          [](PolicySpec& spec, const Typed& typed) {
-            spec.elements = typed::number(typed, std::int64_t{1} << 44);
+  return {"elements", Decision::Grouping,
+          [](Decisions& decisions, const Typed& typed) {
+            rule_of(decisions).elements = typed::number(typed, std::int64_t{1} << 44);
           },
-          [](const PolicySpec& spec) { return typed::positive(spec.elements); }, true};
+          [](const Decisions& decisions) { return typed::positive(rule_of(decisions).elements); },
+          true};
 }
 
 PolicyOption fuse_option() {
   return {
-      "fuse",
-      [](PolicySpec& spec, const Typed& typed) { spec.fuse = typed::word(typed, typed::kChoices); },
-      [](const PolicySpec& spec) { return std::string(to_string(spec.fuse)); }};
+      "fuse", Decision::Grouping,
+      [](Decisions& decisions, const Typed& typed) {
+        rule_of(decisions).fuse = typed::word<Choice>(typed);
+      },
+      [](const Decisions& decisions) { return std::string(to_string(rule_of(decisions).fuse)); }};
 }
 
 PolicyOption sharding_option() {
-  return {"sharding",
-          [](PolicySpec& spec, const Typed& typed) {
-            spec.sharding = typed::word(typed, typed::kChoices);
+  return {"sharding", Decision::Grouping,
+          [](Decisions& decisions, const Typed& typed) {
+            rule_of(decisions).sharding = typed::word<Choice>(typed);
           },
-          [](const PolicySpec& spec) { return std::string(to_string(spec.sharding)); }};
+          [](const Decisions& decisions) {
+            return std::string(to_string(rule_of(decisions).sharding));
+          }};
 }
 
-void check(PolicySpec&, const TypedOptions& typed) {
+void check_caps(Decisions&, const TypedOptions& typed) {
   if (!typed.has("cap") || !typed.has("elements")) return;
   typed::fail(typed.text, "cap counts bytes and elements counts elements: give one of them");
 }
@@ -299,16 +298,16 @@ void check(PolicySpec&, const TypedOptions& typed) {
 PolicyDefinition source_first_fit_policy() {
   return {.name = "source-first-fit",
           .purpose = "the data-parallel pass of Paddle, rule by rule",
-          .sizes = {cap_option(), elements_option()},
+          .sizes = {pass_cap_option(), elements_option()},
           .batches = {options::batch(), options::tail()},
           .others = {options::overlap(), fuse_option(), sharding_option(), options::max_streams()},
-          .set_defaults =
-              [](PolicySpec& spec) {
-                spec.elements = kSourceElements;
-                spec.scope = WaitScope::WholeStream;
+          .decide =
+              [](Decisions& decisions) {
+                decisions.grouping = FirstFit{.elements = kSourceElements};
+                decisions.scaling = ScaleDecision{.rule = ScaleRule::Source};
+                decisions.placement = BucketPlacement{.scope = WaitScope::WholeStream};
               },
-          .complete = check,
-          .apply = source_first_fit,
+          .complete = check_caps,
           .groups_by = "one open bucket, first fit in program order"};
 }
 

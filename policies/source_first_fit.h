@@ -21,10 +21,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <vector>
+
 #include "policies/policies.h"
 
 namespace dovetail::schedule {
 
-PolicyResult source_first_fit(const Program& program, const PolicySpec& spec);
+// Adds the buckets, on their streams, to result.schedule, whose scale is decided, and the reasons why a step was
+// left out to result.refusals. REQUIRES: the policy's grouping is FirstFit, something is owed.
+void apply_first_fit(const Program& program, const Policy& policy,
+                     const std::vector<OwedGradient>& owed, PolicyResult& result);
 
 }  // namespace dovetail::schedule

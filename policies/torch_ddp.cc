@@ -5,7 +5,6 @@
 // Source: c10d/reducer.cpp, compute_bucket_assignment_by_size; nn/parallel/distributed.py.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "policies/by_limits.h"
 #include "policies/definition.h"
 #include "policies/torch_version.h"
 
@@ -20,24 +19,31 @@ bool first_follows_cap(const Typed& typed) {
   return version.first_follows_cap;
 }
 
+ByLimits& limits(Decisions& decisions) { return std::get<ByLimits>(*decisions.grouping); }
+
 PolicyOption first_option() {
-  return {"first",
-          [](PolicySpec& spec, const Typed& typed) { spec.first_bucket = typed::size(typed); },
-          [](const PolicySpec& spec) { return typed::exact_size(spec.first_bucket); }, true};
+  return {"first", Decision::Grouping,
+          [](Decisions& decisions, const Typed& typed) {
+            limits(decisions).first = typed::size(typed);
+          },
+          [](const Decisions& decisions) {
+            return typed::exact_size(*std::get<ByLimits>(*decisions.grouping).first);
+          },
+          true};
 }
 
 // What it stands for is known once cap and first are (follow_version); it is never printed.
 PolicyOption torch_option() {
-  return {"torch",
-          [](PolicySpec&, const Typed& typed) { static_cast<void>(first_follows_cap(typed)); },
-          [](const PolicySpec&) { return std::string(); }};
+  return {"torch", Decision::Grouping,
+          [](Decisions&, const Typed& typed) { static_cast<void>(first_follows_cap(typed)); },
+          [](const Decisions&) { return std::string(); }};
 }
 
 // torch= decides about the first bucket unless first= does.
-void follow_version(PolicySpec& spec, const TypedOptions& typed) {
+void follow_version(Decisions& decisions, const TypedOptions& typed) {
   const Typed* const torch = typed.find("torch");
   if (torch == nullptr || typed.has("first") || !typed.has("cap")) return;
-  if (first_follows_cap(*torch)) spec.first_bucket = spec.threshold;
+  if (first_follows_cap(*torch)) limits(decisions).first = limits(decisions).cap;
 }
 
 }  // namespace
@@ -47,19 +53,13 @@ PolicyDefinition torch_ddp_policy() {
           .purpose = "PyTorch DDP's buckets, copies and waits",
           .sizes = {options::cap(), first_option(), torch_option()},
           .batches = {options::batch(), options::tail()},
-          .set_defaults =
-              [](PolicySpec& spec) {
-                spec.mode = BucketMode::Copy;
-                spec.wait = WaitPoint::EndOfBackward;
+          .decide =
+              [](Decisions& decisions) {
+                decisions.grouping = ByLimits{.first = mib(1)};
+                decisions.placement =
+                    BucketPlacement{.mode = BucketMode::Copy, .wait = WaitPoint::EndOfBackward};
               },
-          .complete = follow_version,
-          .apply =
-              [](const Program& program, const PolicySpec& spec) {
-                return scaled(
-                    program,
-                    by_limits(program, spec,
-                              {.limits = {spec.first_bucket.count(), spec.threshold.count()}}));
-              }};
+          .complete = follow_version};
 }
 
 }  // namespace dovetail::schedule

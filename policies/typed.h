@@ -7,12 +7,14 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
 #include "base/units.h"
+#include "base/words.h"
 #include "policies/policies.h"
 
 namespace dovetail::schedule::typed {
@@ -31,15 +33,12 @@ struct Typed {
   fail(typed.policy, "option " + std::string(typed.key) + ": " + message);
 }
 
-template <class Enum, std::size_t N>
-Enum word(const Typed& typed, const std::array<Enum, N>& values) {
-  std::string known;
-  for (std::size_t i = 0; i < N; ++i) {
-    if (typed.value == to_string(values[i])) return values[i];
-    const std::string_view between = i == 0 ? "" : i + 1 < N ? ", " : " or ";
-    known += std::string(between) + std::string(to_string(values[i]));
+template <Worded Enum>
+Enum word(const Typed& typed, std::span<const Enum> values = all<Enum>) {
+  for (const Enum value : values) {
+    if (typed.value == to_string(value)) return value;
   }
-  fail(typed, "expected " + known + ", found \"" + std::string(typed.value) + "\"");
+  fail(typed, "expected " + word_list(values) + ", found \"" + std::string(typed.value) + "\"");
 }
 
 inline Bytes size(const Typed& typed) {
@@ -73,8 +72,6 @@ inline std::int32_t small_number(const Typed& typed, std::int32_t most) {
 inline std::string positive(std::int64_t number) {
   return number > 0 ? std::to_string(number) : std::string();
 }
-
-inline constexpr std::array kChoices = {Choice::Yes, Choice::No};
 
 // A size that parse_bytes reads back exactly.
 inline std::string exact_size(Bytes bytes) {

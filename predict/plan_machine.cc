@@ -18,13 +18,6 @@
 namespace dovetail::predict {
 namespace {
 
-// How the Program was cut into a pipeline.
-schedule::StageSplit split_of(const schedule::Program& program) {
-  std::int32_t parts = 1;
-  for (const schedule::Op& op : program.ops) parts = std::max(parts, op.stage + 1);
-  return {.stages = program.stages, .chunks = std::max(1, parts / program.stages)};
-}
-
 // The machine of a measured profile, if that is the one that is asked for: --cluster names a profile, or
 // is left out for a plan that was made for the machine of its workload.
 std::optional<Machine> machine_of_profile(const PlanMachineOptions& options,
@@ -74,7 +67,7 @@ PlanAndMachine plan_on_workload(const PlanMachineOptions& options, const std::st
   wanted.cluster = options.cluster;
   wanted.data_dir = options.data_dir;
   wanted.force = force;
-  wanted.split = split_of(made.program);
+  wanted.split = schedule::split_of(made.program);
   if (!is_profile(workload, options.data_dir)) {
     wanted.world = made.program.world_size;
     if (wanted.cluster.empty()) {

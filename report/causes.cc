@@ -81,22 +81,6 @@ std::string_view phrase(StallCause cause) {
 
 }  // namespace
 
-std::string_view to_string(StallCause cause) {
-  switch (cause) {
-    case StallCause::OwnTransfer:
-      return "own transfer";
-    case StallCause::OtherRank:
-      return "other rank";
-    case StallCause::Behind:
-      return "behind";
-    case StallCause::NotLaunched:
-      return "not launched";
-    case StallCause::OtherStage:
-      return "other stage";
-  }
-  return "";
-}
-
 Duration ByCause::total() const { return std::accumulate(time.begin(), time.end(), Duration{}); }
 
 ByCause& ByCause::operator+=(const ByCause& other) {

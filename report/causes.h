@@ -17,6 +17,7 @@
 #pragma once
 
 #include "base/units.h"
+#include "base/words.h"
 #include "traces/trace.h"
 
 #include <array>
@@ -28,11 +29,15 @@
 
 namespace dovetail::report {
 
+using dovetail::to_string;
+
 enum class StallCause { OwnTransfer, OtherRank, Behind, NotLaunched, OtherStage };
+constexpr auto words_of(StallCause) {
+  return words("own transfer", "other rank", "behind", "not launched", "other stage");
+}
 inline constexpr std::array kStallCauses = {StallCause::OwnTransfer, StallCause::OtherRank,
                                             StallCause::Behind, StallCause::NotLaunched,
                                             StallCause::OtherStage};
-std::string_view to_string(StallCause cause);
 
 struct ByCause {
   std::array<Duration, kStallCauses.size()> time{};

@@ -161,26 +161,6 @@ Bytes Value::local_bytes(const Layout& layout) const {
   return element_size(dtype) * elements(local_shape(shape, layout));
 }
 
-std::string_view to_string(MoveKind kind) {
-  switch (kind) {
-    case MoveKind::AllReduce:
-      return "all-reduce";
-    case MoveKind::ReduceScatter:
-      return "reduce-scatter";
-    case MoveKind::Slice:
-      return "slice";
-    case MoveKind::MakePartial:
-      return "make-partial";
-    case MoveKind::AllGather:
-      return "all-gather";
-    case MoveKind::AllToAll:
-      return "all-to-all";
-    case MoveKind::Exchange:
-      return "exchange";
-  }
-  return "?";
-}
-
 bool is_contiguous(const Shape& shape, std::size_t dimension) {
   return std::all_of(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(dimension),
                      [](std::int64_t extent) { return extent == 1; });

@@ -24,12 +24,15 @@
 #pragma once
 
 #include "base/units.h"
+#include "base/words.h"
 #include "reshard/layout.h"
 
 #include <string_view>
 #include <vector>
 
 namespace dovetail::schedule::reshard {
+
+using dovetail::to_string;
 
 // What is moved.
 struct Value {
@@ -56,7 +59,10 @@ enum class MoveKind {
   AllToAll,
   Exchange,
 };
-std::string_view to_string(MoveKind kind);
+constexpr auto words_of(MoveKind) {
+  return words("all-reduce", "reduce-scatter", "slice", "make-partial", "all-gather", "all-to-all",
+               "exchange");
+}
 
 struct Move {
   MoveKind kind = MoveKind::Slice;

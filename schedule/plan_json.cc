@@ -31,34 +31,9 @@ constexpr double kLargestUs = 1e12;
 
 // What a bucket's gradients may travel by.
 constexpr std::array kCollectives = {Collective::AllReduce, Collective::ReduceScatter};
-constexpr std::array kScales = {ScaleAt::Collective, ScaleAt::BeforeCollective,
-                                ScaleAt::AfterCollective, ScaleAt::LossGradient,
-                                ScaleAt::Optimizer};
-constexpr std::array kSyncs = {SyncPoint::EveryMicroStep, SyncPoint::AfterLastMicroStep,
-                               SyncPoint::LastMicroStep};
-constexpr std::array kParameterSyncs = {ParameterSync::AfterUpdate, ParameterSync::NextForward,
-                                        ParameterSync::EachUse};
-constexpr std::array kReaders = {GatherFor::Forward, GatherFor::Backward,
-                                 GatherFor::ForwardAndBackward};
-constexpr std::array kPipelines = {PipelineKind::Sequential, PipelineKind::OneFOneB,
-                                   PipelineKind::Interleaved};
-constexpr std::array kAlignments = {LaunchAlignment::PerStage, LaunchAlignment::AcrossStages};
-constexpr std::array kReduceOps = {ReduceOp::Sum, ReduceOp::Average};
-constexpr std::array kDTypes = {DType::F32, DType::F16, DType::BF16, DType::F64};
 constexpr std::int64_t kMostMicroSteps = 1 << 16;
 constexpr std::int64_t kMostElements = std::int64_t{1} << 44;
-constexpr std::array kModes = {BucketMode::View, BucketMode::Copy};
-constexpr std::array kWaits = {WaitPoint::EndOfBackward, WaitPoint::FirstUse,
-                               WaitPoint::BeforeNextBatch};
-constexpr std::array kScopes = {WaitScope::Event, WaitScope::WholeStream};
 constexpr std::array<std::string_view, 2> kLaunchWords = {"when-ready", "after-backward"};
-
-template <class Enum, std::size_t N>
-Enum read_word(JsonObject& object, std::string_view key, const std::array<Enum, N>& values) {
-  std::array<std::string_view, N> words;
-  for (std::size_t i = 0; i < N; ++i) words[i] = to_string(values[i]);
-  return values[object.word(key, words)];
-}
 
 // The ids of a Program's things by their names.
 template <class IdType>
@@ -103,8 +78,8 @@ class BucketReader {
     if (bucket.gradients.empty()) object.at("gradients").fail("expected at least one gradient");
     check_sizes(object, bucket);
     bucket.group = groups_.find(object.at("group"));
-    bucket.collective = read_word(object, "collective", kCollectives);
-    bucket.mode = read_word(object, "mode", kModes);
+    bucket.collective = object.one_of<Collective>("collective", kCollectives);
+    bucket.mode = object.one_of<BucketMode>("mode");
     bucket.pad_to = Bytes(object.integer("pad_to_bytes", 1, kLargestPadding));
     object.ignore("align_to_bytes");  // known even when absent
     if (object.has("align_to_bytes")) {
@@ -112,8 +87,8 @@ class BucketReader {
     }
     bucket.stream = read_stream(object.at("stream"));
     bucket.launch = read_launch(object.at("launch"));
-    bucket.wait = read_word(object, "wait", kWaits);
-    bucket.scope = read_word(object, "scope", kScopes);
+    bucket.wait = object.one_of<WaitPoint>("wait");
+    bucket.scope = object.one_of<WaitScope>("scope");
     object.ignore("replicas");  // known even when absent
     if (object.has("replicas")) bucket.replicas = groups_.find(object.at("replicas"));
     bucket.max_ctas = static_cast<std::int32_t>(object.integer_or("max_ctas", 0, 0, 1024));
@@ -127,7 +102,7 @@ class BucketReader {
     ParameterGather gather;
     gather.bucket = BucketId{static_cast<std::int32_t>(object.integer("bucket", 0, kLargestId))};
     if (!ids_.contains(gather.bucket)) object.at("bucket").fail("no bucket has this id");
-    gather.readers = read_word(object, "readers", kReaders);
+    gather.readers = object.one_of<GatherFor>("readers");
     gather.stream = read_stream(object.at("stream"));
     gather.launch = read_launch(object.at("launch"));
     gather.max_ctas = static_cast<std::int32_t>(object.integer_or("max_ctas", 0, 0, 1024));
@@ -145,7 +120,7 @@ class BucketReader {
     if (!placed_.insert(placement.op).second) op.fail("it is placed already");
     placement.stream = read_stream(object.at("stream"));
     placement.launch = read_launch(object.at("launch"));
-    placement.scope = read_word(object, "scope", kScopes);
+    placement.scope = object.one_of<WaitScope>("scope");
     placement.max_ctas = static_cast<std::int32_t>(object.integer_or("max_ctas", 0, 0, 1024));
     object.done();
     return placement;
@@ -241,17 +216,17 @@ Prediction read_prediction(JsonObject object) {
 Merge read_merge(JsonObject object) {
   Merge merge;
   merge.micro_steps = static_cast<std::int32_t>(object.integer("micro_steps", 1, kMostMicroSteps));
-  merge.op = read_word(object, "op", kReduceOps);
-  merge.sync = read_word(object, "sync", kSyncs);
-  merge.dtype = read_word(object, "dtype", kDTypes);
+  merge.op = object.one_of<ReduceOp>("op");
+  merge.sync = object.one_of<SyncPoint>("sync");
+  merge.dtype = object.one_of<DType>("dtype");
   object.done();
   return merge;
 }
 
 Pipeline read_pipeline(JsonObject object) {
   Pipeline pipeline;
-  pipeline.kind = read_word(object, "kind", kPipelines);
-  pipeline.alignment = read_word(object, "alignment", kAlignments);
+  pipeline.kind = object.one_of<PipelineKind>("kind");
+  pipeline.alignment = object.one_of<LaunchAlignment>("alignment");
   object.done();
   return pipeline;
 }
@@ -262,10 +237,10 @@ void read_decisions(JsonObject& object, BucketReader& reader, Schedule& schedule
        {"scale", "merge", "parameters", "pipeline", "gathers", "gather_limit", "collectives"}) {
     object.ignore(key);
   }
-  if (object.has("scale")) schedule.scale = read_word(object, "scale", kScales);
+  if (object.has("scale")) schedule.scale = object.one_of<ScaleAt>("scale");
   if (object.has("merge")) schedule.merge = read_merge(object.object("merge"));
   if (object.has("parameters")) {
-    schedule.parameters = read_word(object, "parameters", kParameterSyncs);
+    schedule.parameters = object.one_of<ParameterSync>("parameters");
   }
   if (object.has("pipeline")) schedule.pipeline = read_pipeline(object.object("pipeline"));
   if (object.has("gathers")) {

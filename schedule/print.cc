@@ -110,7 +110,7 @@ std::string gradient_count(std::size_t count) {
   return std::to_string(count) + (count == 1 ? " gradient" : " gradients");
 }
 
-std::string stream_text(const StreamChoice& stream) {
+std::string placed_stream_text(const StreamChoice& stream) {
   return visit(
       stream, [](const InlineStream&) { return std::string("inline"); },
       [](const CommStream& comm) { return "on comm" + std::to_string(comm.index); });
@@ -129,7 +129,7 @@ std::string collective_text(const Program& program, const Bucket& bucket) {
       std::string(to_string(bucket.collective)) + " over " + program.group(bucket.group).name;
   if (bucket.replicas) text += ", replicas " + program.group(*bucket.replicas).name;
   if (bucket.max_ctas > 0) text += ", at most " + std::to_string(bucket.max_ctas) + " blocks";
-  return text + " " + stream_text(bucket.stream);
+  return text + " " + placed_stream_text(bucket.stream);
 }
 
 std::string launch_text(const Program& program, const LaunchPoint& launch) {
@@ -222,8 +222,8 @@ void print_schedule(std::ostream& out, const Program& program, const Schedule& s
   print_rows(out, rows);
   rows.clear();
   for (const OpPlacement& placement : schedule.collectives) {
-    rows.push_back({"collective", program.op(placement.op).name, stream_text(placement.stream),
-                    launch_text(program, placement.launch)});
+    rows.push_back({"collective", program.op(placement.op).name,
+                    placed_stream_text(placement.stream), launch_text(program, placement.launch)});
   }
   print_rows(out, rows);
 }

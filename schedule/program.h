@@ -20,6 +20,7 @@
 #include "base/ids.h"
 #include "base/rational.h"
 #include "base/units.h"
+#include "base/words.h"
 
 #include <cstdint>
 #include <optional>
@@ -31,24 +32,33 @@
 
 namespace dovetail::schedule {
 
+using dovetail::to_string;
+
 enum class DType { F32, F16, BF16, F64 };
+constexpr auto words_of(DType) { return words("f32", "f16", "bf16", "f64"); }
 // MergedGradient: the sum of a gradient over micro-steps; it persists from step to step.
 enum class TensorKind { Parameter, Gradient, MergedGradient, Activation, OptimizerState };
+constexpr auto words_of(TensorKind) {
+  return words("parameter", "gradient", "merged-gradient", "activation", "optimizer-state");
+}
 enum class Phase { Forward, Backward, Optimizer };
+constexpr auto words_of(Phase) { return words("forward", "backward", "optimizer"); }
 enum class ReduceOp { Sum, Average };  // Average divides the sum by the group's size
+constexpr auto words_of(ReduceOp) { return words("sum", "average"); }
 // SendRecv: from the group's rank at index `root` to its other rank; Broadcast: from `root` to all.
 enum class Collective { AllReduce, ReduceScatter, AllGather, AllToAll, Broadcast, SendRecv };
+constexpr auto words_of(Collective) {
+  return words("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast",
+               "send-recv");
+}
 // What a Program's own communication is for. The gradients' reductions are not among them: those
 // are debts (Reduction), and a Schedule decides how they are paid.
 enum class Purpose { TensorParallel, Pipeline, GlobalNorm, ParameterSync, Reshard };
+constexpr auto words_of(Purpose) {
+  return words("tensor-parallel", "pipeline", "global-norm", "parameter-sync", "reshard");
+}
 
 Bytes element_size(DType dtype);
-std::string_view to_string(DType dtype);
-std::string_view to_string(TensorKind kind);
-std::string_view to_string(Phase phase);
-std::string_view to_string(ReduceOp op);
-std::string_view to_string(Collective collective);
-std::string_view to_string(Purpose purpose);
 
 struct Tensor {
   TensorId id;

@@ -27,31 +27,12 @@ using nlohmann::ordered_json;
 constexpr std::int64_t kLargestNumber = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kLargestCount = std::int64_t{1} << 40;
 constexpr double kLargestBytes = 0x1p44;
-constexpr double kLargestUs = 1e12;
+constexpr double kLongestWorkUs = 1e12;
 constexpr double kLargestFlop = 1e18;
 constexpr std::int64_t kLargestWorld = 1 << 20;  // ranks, as of a model's options
-constexpr std::int64_t kMostMicroSteps = 1 << 16;
+constexpr std::int64_t kMostUnrolledSteps = 1 << 16;
 constexpr std::int64_t kLargestFactor = 1 << 20;  // above or below the line
 
-// The words of an enum, in the order of its enumerators, taken from its to_string.
-template <class Enum, std::size_t N>
-Enum read_word(JsonObject& object, std::string_view key, const std::array<Enum, N>& values) {
-  std::array<std::string_view, N> words;
-  for (std::size_t i = 0; i < N; ++i) words[i] = to_string(values[i]);
-  return values[object.word(key, words)];
-}
-
-constexpr std::array kDTypes = {DType::F32, DType::F16, DType::BF16, DType::F64};
-constexpr std::array kTensorKinds = {TensorKind::Parameter, TensorKind::Gradient,
-                                     TensorKind::MergedGradient, TensorKind::Activation,
-                                     TensorKind::OptimizerState};
-constexpr std::array kPhases = {Phase::Forward, Phase::Backward, Phase::Optimizer};
-constexpr std::array kReduceOps = {ReduceOp::Sum, ReduceOp::Average};
-constexpr std::array kCollectives = {Collective::AllReduce, Collective::ReduceScatter,
-                                     Collective::AllGather, Collective::AllToAll,
-                                     Collective::Broadcast, Collective::SendRecv};
-constexpr std::array kPurposes = {Purpose::TensorParallel, Purpose::Pipeline, Purpose::GlobalNorm,
-                                  Purpose::ParameterSync, Purpose::Reshard};
 constexpr std::array<std::string_view, 4> kWorkKinds = {"gemm", "memory", "timed", "collective"};
 constexpr std::array<std::string_view, 5> kEffects = {"fill-loss-gradient", "accumulate",
                                                       "zero-fill", "update", "global-norm"};
@@ -101,8 +82,8 @@ void limit_bytes(const JsonValue& place, double bytes) {
 Tensor read_tensor(JsonObject object, Names<TensorId>& names) {
   Tensor tensor;
   std::tie(tensor.id, tensor.name) = names.read_new(object);
-  tensor.kind = read_word(object, "kind", kTensorKinds);
-  tensor.dtype = read_word(object, "dtype", kDTypes);
+  tensor.kind = object.one_of<TensorKind>("kind");
+  tensor.dtype = object.one_of<DType>("dtype");
   auto bytes = static_cast<double>(element_size(tensor.dtype).count());
   for (const JsonValue& extent : object.array("shape")) {
     tensor.shape.push_back(extent.integer(1, kLargestCount));
@@ -143,18 +124,18 @@ GemmWork read_gemm(JsonObject& object, DType dtype) {
 TimedWork read_timed(JsonObject& object) {
   TimedWork work;
   for (const JsonValue& time : object.array("by_rank_us")) {
-    work.by_rank.push_back(from_us(time.number(0, kLargestUs)));
+    work.by_rank.push_back(from_us(time.number(0, kLongestWorkUs)));
   }
   return work;
 }
 
 CollectiveWork read_message(JsonObject& object, const Names<GroupId>& groups) {
   CollectiveWork work;
-  work.kind = read_word(object, "collective", kCollectives);
+  work.kind = object.one_of<Collective>("collective");
   work.group = groups.find(object.at("group"));
   work.bytes = Bytes(object.integer("message_bytes", 0, static_cast<std::int64_t>(kLargestBytes)));
-  work.op = read_word(object, "op", kReduceOps);
-  work.purpose = read_word(object, "purpose", kPurposes);
+  work.op = object.one_of<ReduceOp>("op");
+  work.purpose = object.one_of<Purpose>("purpose");
   work.root = static_cast<std::int32_t>(object.integer_or("root", 0, 0, kLargestNumber));
   return work;
 }
@@ -221,8 +202,8 @@ Op read_op(JsonObject object, Names<OpId>& ops, const Names<TensorId>& tensors,
            const Names<GroupId>& groups) {
   Op op;
   std::tie(op.id, op.name) = ops.read_new(object);
-  op.phase = read_word(object, "phase", kPhases);
-  op.dtype = read_word(object, "dtype", kDTypes);
+  op.phase = object.one_of<Phase>("phase");
+  op.dtype = object.one_of<DType>("dtype");
   op.work = read_work(object.object("work"), op.dtype, groups);
   for (const JsonValue& name : object.array("reads")) op.reads.push_back(tensors.find(name));
   for (const JsonValue& name : object.array("writes")) op.writes.push_back(tensors.find(name));
@@ -384,7 +365,7 @@ Program program_from_json(JsonObject object) {
     JsonObject reduction = value.object();
     Reduction owed{.gradient = tensors.find(reduction.at("gradient")),
                    .group = groups.find(reduction.at("group")),
-                   .op = read_word(reduction, "op", kReduceOps)};
+                   .op = reduction.one_of<ReduceOp>("op")};
     reduction.ignore("scale");
     if (reduction.has("scale")) owed.scale = read_factor(reduction, "scale");
     reduction.done();
@@ -392,7 +373,7 @@ Program program_from_json(JsonObject object) {
   }
   program.stages = static_cast<std::int32_t>(object.integer_or("stages", 1, 1, kLargestNumber));
   program.micro_steps =
-      static_cast<std::int32_t>(object.integer_or("micro_steps", 1, 1, kMostMicroSteps));
+      static_cast<std::int32_t>(object.integer_or("micro_steps", 1, 1, kMostUnrolledSteps));
   object.done();
   const std::vector<std::string> wrong = problems(program);
   if (!wrong.empty()) object.value().fail(wrong.front());

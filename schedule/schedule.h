@@ -16,6 +16,7 @@
 
 #include "base/ids.h"
 #include "base/units.h"
+#include "base/words.h"
 #include "schedule/program.h"
 
 #include <optional>
@@ -25,6 +26,8 @@
 #include <vector>
 
 namespace dovetail::schedule {
+
+using dovetail::to_string;
 
 // A range of a gradient's elements. A large gradient may be split over several buckets, at most one
 // range per bucket; split gradients need copy mode.
@@ -47,6 +50,7 @@ struct Slice {
 // View: producers write straight into the bucket. Copy: gradients are packed into it and unpacked
 // after the collective.
 enum class BucketMode { View, Copy };
+constexpr auto words_of(BucketMode) { return words("view", "copy"); }
 
 // The stream that carries a bucket's collective. Inline: the compute stream itself, as the naive
 // synchronous program does.
@@ -84,10 +88,14 @@ using LaunchPoint =
 // of the next bucket that is not of the same batch, so at most one batch is outstanding; the last
 // batch is waited for at the end of backward.
 enum class WaitPoint { EndOfBackward, FirstUse, BeforeNextBatch };
+constexpr auto words_of(WaitPoint) {
+  return words("end-of-backward", "first-use", "before-next-batch");
+}
 
 // What it waits for. Event: this bucket. WholeStream: everything launched on the bucket's stream so
 // far.
 enum class WaitScope { Event, WholeStream };
+constexpr auto words_of(WaitScope) { return words("event", "whole-stream"); }
 
 // Where the factors of an average are applied: 1 / degree, and with averaged micro-steps 1 / k. They
 // are exact fractions; verify multiplies them along every gradient's path.
@@ -97,12 +105,16 @@ enum class WaitScope { Event, WholeStream };
 //   LossGradient      folded into the fill of the loss gradient: needs one degree for all gradients
 //   Optimizer         folded into the updates' rescale factor: needs optimizers that have one
 enum class ScaleAt { Collective, BeforeCollective, AfterCollective, LossGradient, Optimizer };
+constexpr auto words_of(ScaleAt) {
+  return words("collective", "before-collective", "after-collective", "loss-gradient", "optimizer");
+}
 
 // Gradient accumulation: forward and backward run `micro_steps` times before one update.
 //   EveryMicroStep      the gradients of each micro-step are reduced, then summed: k times the bytes
 //   AfterLastMicroStep  the sums are reduced after the last backward: nothing overlaps
 //   LastMicroStep       each sum is reduced as soon as the last micro-step has added to it
 enum class SyncPoint { EveryMicroStep, AfterLastMicroStep, LastMicroStep };
+constexpr auto words_of(SyncPoint) { return words("every", "after", "last"); }
 struct Merge {
   std::int32_t micro_steps = 1;
   ReduceOp op = ReduceOp::Average;  // of the micro-steps
@@ -117,13 +129,16 @@ struct Merge {
 //   EachUse      before forward and again before backward, as Schedule::gathers says; in between a rank
 //                keeps its shard only (ZeRO-3, PyTorch FSDP)
 enum class ParameterSync { AfterUpdate, NextForward, EachUse };
+constexpr auto words_of(ParameterSync) { return words("after-update", "next-forward", "each-use"); }
 
 // In which order a stage runs the forward and backward of its micro-batches (the micro-steps).
 //   Sequential   forward and backward of one micro-batch after another
 //   OneFOneB     warm-up forwards, then one forward and one backward in turn, then the rest
 //   Interleaved  the same with several chunks of the model per rank
 enum class PipelineKind { Sequential, OneFOneB, Interleaved };
+constexpr auto words_of(PipelineKind) { return words("sequential", "1f1b", "interleaved"); }
 enum class LaunchAlignment { PerStage, AcrossStages };
+constexpr auto words_of(LaunchAlignment) { return words("per-stage", "across-stages"); }
 struct Pipeline {
   PipelineKind kind = PipelineKind::Sequential;
   LaunchAlignment alignment = LaunchAlignment::PerStage;
@@ -142,15 +157,6 @@ struct Placement {
 
   friend bool operator==(const Placement&, const Placement&) = default;
 };
-
-std::string_view to_string(ScaleAt scale);
-std::string_view to_string(SyncPoint sync);
-std::string_view to_string(ParameterSync sync);
-std::string_view to_string(PipelineKind kind);
-std::string_view to_string(LaunchAlignment alignment);
-std::string_view to_string(BucketMode mode);
-std::string_view to_string(WaitPoint wait);
-std::string_view to_string(WaitScope scope);
 
 // Gradients that share one collective, and its placement.
 struct Bucket : Placement {
@@ -173,7 +179,7 @@ struct Bucket : Placement {
 // Which readers of a bucket's parameters one gather serves, within one micro-step. The rank holds the
 // parameters from the gather's launch until the last of them has run.
 enum class GatherFor { Forward, Backward, ForwardAndBackward };
-std::string_view to_string(GatherFor readers);
+constexpr auto words_of(GatherFor) { return words("forward", "backward", "forward-and-backward"); }
 
 // One all-gather of the parameters that belong to a reduce-scattered bucket, once in each micro-step
 // (ParameterSync::EachUse). LaunchWhenReady: when the micro-step begins, or, if later, once the bucket

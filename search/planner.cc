@@ -137,9 +137,9 @@ std::vector<Duration> Planner::ready_times(const schedule::ScheduledProgram& pro
   return ready;
 }
 
-Weighed Planner::propose(const schedule::PolicySpec& spec) {
+Weighed Planner::propose(const schedule::Policy& spec) {
   Candidate candidate{.spec = spec};
-  if (spec.kind == schedule::PolicyKind::Exact) {
+  if (schedule::is_searched(spec)) {
     if (auto refusal = schedule::partition_refusal(program_))
       return {.refusal = *std::move(refusal)};
     candidate.schedule = solve_exact(spec);
@@ -160,7 +160,7 @@ Candidate Planner::proposed(const Start& start) {
     candidate.report = schedule::bucket_report(program_, plan->schedule);
     return candidate;
   }
-  const auto& spec = std::get<schedule::PolicySpec>(start);
+  const auto& spec = std::get<schedule::Policy>(start);
   Weighed weighed = propose(spec);
   if (weighed.candidate) return *std::move(weighed.candidate);
   throw InputError("policy " + schedule::to_string(spec) + ": " + weighed.refusal);
@@ -175,8 +175,8 @@ schedule::ScheduledProgram Planner::verified(const schedule::Schedule& schedule)
   return std::move(lowered.program);
 }
 
-std::optional<std::string> Planner::refusal_of(const schedule::PolicySpec& spec) const {
-  if (spec.kind == schedule::PolicyKind::Exact) return schedule::partition_refusal(program_);
+std::optional<std::string> Planner::refusal_of(const schedule::Policy& spec) const {
+  if (schedule::is_searched(spec)) return schedule::partition_refusal(program_);
   return schedule::apply_policy(program_, spec).failure;
 }
 
@@ -212,7 +212,7 @@ void Planner::weigh(Candidate& candidate) {
   candidate.bounded = is_bounded(candidate.schedule);
 }
 
-Weighed Planner::try_policy(const schedule::PolicySpec& spec) {
+Weighed Planner::try_policy(const schedule::Policy& spec) {
   Weighed weighed = propose(spec);
   if (weighed.candidate) weigh(*weighed.candidate);
   return weighed;
@@ -303,7 +303,7 @@ std::vector<std::vector<LinearPiece>> Planner::cost_curves() const {
 
 // The best grouping so far, and which were weighed.
 struct Planner::Search {
-  const schedule::PolicySpec& spec;
+  const schedule::Policy& spec;
   Evaluator* evaluator = nullptr;
   BucketChoice like = {};  // what all buckets have in common, for the evaluator
   std::vector<std::size_t> ends = {};
@@ -430,7 +430,7 @@ schedule::Schedule Planner::search_on(const Search& search) {
   return evaluator.model.schedule_of(found.best.choices);
 }
 
-schedule::Schedule Planner::solve_exact(const schedule::PolicySpec& spec) {
+schedule::Schedule Planner::solve_exact(const schedule::Policy& spec) {
   PartitionProblem problem = relaxed_problem(0);
   for (std::size_t rank = 1; rank < op_end_.size(); ++rank) {
     const PartitionProblem other = relaxed_problem(static_cast<std::int32_t>(rank));
@@ -441,7 +441,8 @@ schedule::Schedule Planner::solve_exact(const schedule::PolicySpec& spec) {
   Search search{.spec = spec};
   const std::array whole = {owed_.size()};
   const schedule::Schedule one_bucket = schedule::partition(program_, whole, spec);
-  if (spec.batch == 0) search.evaluator = evaluator_of(one_bucket, Wanted::Now);
+  if (schedule::placement(spec).batch == 0)
+    search.evaluator = evaluator_of(one_bucket, Wanted::Now);
   if (search.evaluator != nullptr) {
     const std::optional<Choices> choices = search.evaluator->model.choices_of(one_bucket);
     if (choices) search.like = choices->front();

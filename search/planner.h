@@ -61,10 +61,10 @@ struct NamedSchedule {
 };
 
 // Where a plan comes from.
-using Start = std::variant<schedule::PolicySpec, NamedSchedule>;
+using Start = std::variant<schedule::Policy, NamedSchedule>;
 
 struct Candidate {
-  schedule::PolicySpec spec;                       // who proposed it,
+  schedule::Policy spec;                           // who proposed it,
   std::optional<std::string> plan = std::nullopt;  // unless it is a NamedSchedule of this name
   schedule::Schedule schedule = {};
   sim::StepSummary summary = {};
@@ -111,10 +111,10 @@ class Planner {
   Planner(schedule::Program program, models::Costs costs);
 
   // Why the policy cannot be applied to this Program at all.
-  [[nodiscard]] std::optional<std::string> refusal_of(const schedule::PolicySpec& spec) const;
+  [[nodiscard]] std::optional<std::string> refusal_of(const schedule::Policy& spec) const;
 
   // A policy's Schedule and its step.
-  Weighed try_policy(const schedule::PolicySpec& spec);
+  Weighed try_policy(const schedule::Policy& spec);
 
   // The same of any start. Throws InputError when a policy cannot be applied to this Program, or a Schedule cannot be
   // lowered.
@@ -152,7 +152,7 @@ class Planner {
   [[nodiscard]] std::vector<std::vector<LinearPiece>> cost_curves() const;
   [[nodiscard]] Duration shortest_reader(Rank rank) const;
   // Both without the step.
-  Weighed propose(const schedule::PolicySpec& spec);
+  Weighed propose(const schedule::Policy& spec);
   Candidate proposed(const Start& start);
   void weigh(Candidate& candidate);
 
@@ -171,7 +171,7 @@ class Planner {
   enum class Wanted { Now, Twice };
   Evaluator* evaluator_of(const schedule::Schedule& schedule, Wanted wanted);
 
-  schedule::Schedule solve_exact(const schedule::PolicySpec& spec);
+  schedule::Schedule solve_exact(const schedule::Policy& spec);
   struct Search;
   schedule::Schedule search_on(const Search& search);
   bool improves(Search& search, std::vector<std::size_t> ends);

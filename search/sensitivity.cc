@@ -12,12 +12,12 @@ namespace dovetail::search {
 namespace {
 
 // With the waits and copies of the plan, so that what differs is the grouping.
-std::optional<schedule::PolicySpec> search_like(const schedule::Schedule& plan, Planner& planner) {
+std::optional<schedule::Policy> search_like(const schedule::Schedule& plan, Planner& planner) {
   if (plan.merge.micro_steps != 1 || is_sharded(plan) || plan.buckets.empty()) return std::nullopt;
-  schedule::PolicySpec spec = schedule::default_policy(schedule::PolicyKind::Exact);
-  spec.mode = plan.buckets.front().mode;
-  spec.wait = plan.buckets.front().wait;
-  spec.scope = plan.buckets.front().scope;
+  const schedule::Bucket& first = plan.buckets.front();
+  const schedule::Policy spec =
+      schedule::placed(schedule::parse_policy("exact"),
+                       {.mode = first.mode, .wait = first.wait, .scope = first.scope});
   if (planner.refusal_of(spec)) return std::nullopt;
   return spec;
 }
@@ -40,7 +40,7 @@ SensitivityRow row_of(const SensitivityOf& what, models::CostPart part, double f
 
 std::vector<SensitivityRow> sensitivity(const SensitivityOf& what) {
   std::vector<SensitivityRow> rows;
-  for (const models::CostPart part : models::kCostParts) {
+  for (const models::CostPart part : all<models::CostPart>) {
     for (const double factor : {1 - kSensitivityShare, 1 + kSensitivityShare}) {
       rows.push_back(row_of(what, part, factor));
     }

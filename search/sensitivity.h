@@ -35,10 +35,10 @@ struct SensitivityOf {
   const schedule::Program& program;  // stages and all
   const models::Costs& costs;
   const schedule::Schedule& plan;
-  schedule::PolicySpec usual;
+  schedule::Policy usual;
 };
 
-// Parts in the order of kCostParts, each lower, then higher. Cost: a search for each row.
+// Parts in the order of all<CostPart>, each lower, then higher. Cost: a search for each row.
 std::vector<SensitivityRow> sensitivity(const SensitivityOf& what);
 
 }  // namespace dovetail::search

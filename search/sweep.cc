@@ -15,8 +15,13 @@
 namespace dovetail::search {
 namespace {
 
-using schedule::PolicyKind;
-using schedule::PolicySpec;
+using schedule::Policy;
+
+// The limits that a sweep changes, where the policy has some.
+const schedule::ByLimits* limits_in(const Policy& policy) {
+  if (!policy.decisions.grouping) return nullptr;
+  return std::get_if<schedule::ByLimits>(&*policy.decisions.grouping);
+}
 
 // Sharded updates as Megatron overlaps them: parameters are gathered beside the next forward. Of the swept
 // sizes the best one is shown.
@@ -67,7 +72,7 @@ class Sweeper {
       if (sweep_.interrupted) return std::move(sweep_);
     }
     for (const SweptPolicy& policy : options_.policies) {
-      watch_.begins(std::string(schedule::name(policy.spec.kind)));
+      watch_.begins(schedule::name(policy.spec));
       add_rows(policy);
       if (sweep_.interrupted) return std::move(sweep_);
     }
@@ -78,12 +83,12 @@ class Sweeper {
  private:
   // The rows of one policy; fewer where the watch ends the sweep, and none where the policy does not apply.
   void add_rows(const SweptPolicy& policy) {
-    PolicySpec spec = policy.spec;
+    Policy spec = policy.spec;
     switch (policy.sizes) {
       case SweptPolicy::Sizes::Own:
         if (auto row = row_of(spec, policy.is_named)) {
           // What was added beside the policies that were named is no point of a curve.
-          if (policy.is_named && is_swept(spec.kind)) row->threshold = spec.threshold;
+          if (policy.is_named && is_swept(spec)) row->threshold = bucket_size(spec);
           tell_left_out(*row);
           add(*std::move(row));
         }
@@ -114,18 +119,18 @@ class Sweeper {
   }
 
   // Nothing where the policy does not apply: then it is left out with its reason if nobody named it, else refused.
-  std::optional<SweepRow> row_of(const PolicySpec& spec, bool is_named) {
+  std::optional<SweepRow> row_of(const Policy& spec, bool is_named) {
     Weighed weighed = planner_.try_policy(spec);
     if (weighed.candidate) {
       SweepRow row{*std::move(weighed.candidate), {}, {}, {}};
-      if (spec.kind == PolicyKind::TorchDdp) row.first_bucket = spec.first_bucket;
+      if (const schedule::ByLimits* limits = limits_in(spec)) row.first_bucket = limits->first;
       if (auto said = options_.framework->says(spec, gradients_)) run_there(row, *std::move(said));
       return row;
     }
     if (is_named) {
       throw InputError("policy " + schedule::to_string(spec) + ": " + weighed.refusal);
     }
-    leave_out(std::string(schedule::name(spec.kind)) + ": " + weighed.refusal);
+    leave_out(schedule::name(spec) + ": " + weighed.refusal);
     return std::nullopt;
   }
 
@@ -187,12 +192,12 @@ class Sweeper {
 
   // The row of the best threshold. Of many thresholds a few are tried, evenly spaced, and then those halfway from the
   // best of them to its neighbours, until none is left between: the curve over sizes is nearly flat at its bottom.
-  std::optional<SweepRow> best_size(PolicySpec spec, bool is_named) {
+  std::optional<SweepRow> best_size(Policy spec, bool is_named) {
     const std::vector<Bytes> sizes = thresholds_for(spec, planner_.program(), options_.thresholds);
     std::optional<SweepRow> best;
     std::size_t at = 0;
     const auto try_size = [&](std::size_t i) {
-      spec.threshold = sizes[i];
+      spec = with_bucket_size(std::move(spec), sizes[i]);
       std::optional<SweepRow> row = row_of(spec, is_named);
       if (!row || (best && step_ns(*row) >= step_ns(*best))) return;
       best = std::move(row);
@@ -222,8 +227,7 @@ class Sweeper {
 // Whether what the framework does by itself shards updates: then a row that does so is the same training job.
 bool shards_by_itself(const frameworks::Framework& framework) {
   return std::ranges::any_of(framework.usual, [](std::string_view policy) {
-    const PolicyKind kind = schedule::parse_policy(policy).kind;
-    return kind == PolicyKind::Fsdp || kind == PolicyKind::Sharded;
+    return schedule::parse_policy(policy).decisions.sharding.has_value();
   });
 }
 
@@ -267,9 +271,7 @@ void find_bound(Sweep& sweep, const Planner& planner) {
 
 }  // namespace
 
-bool is_swept(PolicyKind kind) {
-  return kind == PolicyKind::Threshold || kind == PolicyKind::TorchDdp;
-}
+bool is_swept(const Policy& policy) { return limits_in(policy) != nullptr; }
 
 std::vector<SweptPolicy> usual_policies(const frameworks::Framework& framework,
                                         const schedule::Program& program) {
@@ -301,17 +303,17 @@ std::vector<SweptPolicy> comparable_policies(const frameworks::Framework& framew
     for (const std::string_view text : texts) add({schedule::parse_policy(text), sizes});
   };
   for (const std::string& name : schedule::policy_names()) {
-    const PolicySpec spec = schedule::parse_policy(name);
-    if (spec.kind == PolicyKind::Pipeline || spec.kind == PolicyKind::Fsdp) continue;
-    if (spec.kind == PolicyKind::TorchDdp) {
+    const Policy spec = schedule::parse_policy(name);
+    if (spec.decisions.stages || spec.decisions.gathers) continue;
+    if (limits_in(spec) != nullptr && limits_in(spec)->first) {
       add({spec});
       for (const SweptPolicy& policy : usual_policies(framework, program)) add(policy);
       if (const auto sizes = size_policy(framework, program)) add(*sizes);
       continue;
     }
-    add({spec, is_swept(spec.kind) ? SweptPolicy::Sizes::Each : SweptPolicy::Sizes::Own});
+    add({spec, is_swept(spec) ? SweptPolicy::Sizes::Each : SweptPolicy::Sizes::Own});
     // What the framework can be told of it stands beside the best.
-    if (spec.kind == PolicyKind::Exact) add_all(framework.more, SweptPolicy::Sizes::Own);
+    if (is_searched(spec)) add_all(framework.more, SweptPolicy::Sizes::Own);
   }
   add({schedule::parse_policy(kShardedRule), SweptPolicy::Sizes::Best});
   add_all(framework.swept, SweptPolicy::Sizes::Best);
@@ -332,14 +334,12 @@ const frameworks::Framework& framework_of(const std::vector<SweptPolicy>& polici
   return found != nullptr ? *found : frameworks::framework("torch");
 }
 
-PolicySpec at_size(const SweptPolicy& policy, Bytes threshold, const schedule::Program& program) {
-  PolicySpec spec = policy.spec;
-  spec.threshold = threshold;
+Policy at_size(const SweptPolicy& policy, Bytes threshold, const schedule::Program& program) {
+  Policy spec = with_bucket_size(policy.spec, threshold);
   if (policy.set_in == nullptr) return spec;
-  const PolicySpec set = schedule::parse_policy(
+  const Policy set = schedule::parse_policy(
       policy.set_in->policy(limits_of(*policy.set_in, threshold, gradients_of(program))));
-  spec.threshold = set.threshold;
-  spec.first_bucket = set.first_bucket;
+  spec.decisions.grouping = set.decisions.grouping;
   return spec;
 }
 
@@ -368,9 +368,10 @@ std::vector<Bytes> log_range(Bytes low, Bytes high, int points) {
   return {range.begin(), range.end()};
 }
 
-std::vector<Bytes> thresholds_for(const PolicySpec& spec, const schedule::Program& program,
+std::vector<Bytes> thresholds_for(const Policy& spec, const schedule::Program& program,
                                   const std::vector<Bytes>& thresholds) {
-  if (spec.kind != PolicyKind::Sharded) return thresholds;
+  const auto& grouping = spec.decisions.grouping;
+  if (!grouping || !std::holds_alternative<schedule::EqualSizes>(*grouping)) return thresholds;
   Bytes total;
   for (const schedule::OwedGradient& gradient : schedule::owed_gradients(program)) {
     total += gradient.bytes;

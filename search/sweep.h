@@ -40,7 +40,7 @@ struct SweptPolicy {
     Each,  // all thresholds: a row for each
     Best   // all thresholds: one row, of the fastest
   };
-  schedule::PolicySpec spec;
+  schedule::Policy spec;
   Sizes sizes = Sizes::Own;
   const frameworks::Framework* set_in = nullptr;  // each threshold as its option takes it
   bool is_named = false;                          // by somebody: then it must apply
@@ -48,7 +48,7 @@ struct SweptPolicy {
 };
 
 // Whether a policy of this kind is tried with all thresholds where nobody gave it a size.
-bool is_swept(schedule::PolicyKind kind);
+bool is_swept(const schedule::Policy& policy);
 
 // What is worth comparing where nobody named policies. Left out are pipelines, which change the Program,
 // and fsdp, which pays time for memory, unless it is the framework's.
@@ -63,8 +63,8 @@ std::optional<SweptPolicy> size_policy(const frameworks::Framework& framework,
                                        const schedule::Program& program);
 
 // The policy with this size, as it is set in its framework if it is that framework's.
-schedule::PolicySpec at_size(const SweptPolicy& policy, Bytes threshold,
-                             const schedule::Program& program);
+schedule::Policy at_size(const SweptPolicy& policy, Bytes threshold,
+                         const schedule::Program& program);
 
 // The first framework that has words for all of these policies, before others one that a file can be written for;
 // PyTorch's DDP where none has.
@@ -127,8 +127,7 @@ std::vector<Bytes> log_range(Bytes low, Bytes high, int points);
 
 // Those of the thresholds that leave a sharded policy, which cuts tensors, few buckets; of other policies all.
 inline constexpr std::int64_t kMostCutBuckets = 1024;
-std::vector<Bytes> thresholds_for(const schedule::PolicySpec& spec,
-                                  const schedule::Program& program,
+std::vector<Bytes> thresholds_for(const schedule::Policy& spec, const schedule::Program& program,
                                   const std::vector<Bytes>& thresholds);
 
 // REQUIRES: options has policies. Throws InputError for a policy that was named and does not apply, for a plan that

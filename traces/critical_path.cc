@@ -87,24 +87,6 @@ std::string deed(const Trace& trace, std::span<const PathLink> links) {
 
 }  // namespace
 
-std::string_view to_string(LinkKind kind) {
-  switch (kind) {
-    case LinkKind::Compute:
-      return "compute";
-    case LinkKind::Copy:
-      return "copy";
-    case LinkKind::Transfer:
-      return "transfer";
-    case LinkKind::Launch:
-      return "launch";
-    case LinkKind::WakeUp:
-      return "wake-up";
-    case LinkKind::Host:
-      return "host";
-  }
-  return {};
-}
-
 std::vector<PathPart> path_parts(const Trace& trace, const CriticalPath& path, std::int32_t step) {
   const Links& links = path.steps.at(static_cast<std::size_t>(step));
   std::vector<PathPart> parts;

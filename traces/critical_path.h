@@ -18,6 +18,7 @@
 
 #include "base/ids.h"
 #include "base/units.h"
+#include "base/words.h"
 #include "traces/trace.h"
 
 #include <cstddef>
@@ -29,11 +30,15 @@
 
 namespace dovetail::traces {
 
+using dovetail::to_string;
+
 // Compute with the launch gap before it, where there is one. Transfer: a collective, from the moment when its last
 // rank has come. Launch: host work to hand collectives over. WakeUp: from an event to the stream that waited for it.
 // Host: the host had not issued the command of the next link yet.
 enum class LinkKind { Compute, Copy, Transfer, Launch, WakeUp, Host };
-std::string_view to_string(LinkKind kind);
+constexpr auto words_of(LinkKind) {
+  return words("compute", "copy", "transfer", "launch", "wake-up", "host");
+}
 
 struct PathLink {
   LinkKind kind = LinkKind::Compute;

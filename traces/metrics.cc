@@ -159,28 +159,6 @@ std::string_view label(Origin origin) {
   return origin == Origin::Simulated ? "predicted" : "measured";
 }
 
-std::string_view to_string(Activity activity) {
-  switch (activity) {
-    case Activity::Forward:
-      return "forward";
-    case Activity::Backward:
-      return "backward";
-    case Activity::Optimizer:
-      return "optimizer";
-    case Activity::Copy:
-      return "bucket copies";
-    case Activity::Enqueue:
-      return "enqueue";
-    case Activity::Collective:
-      return "inline collectives";
-    case Activity::Stall:
-      return "stall";
-    case Activity::Idle:
-      return "idle";
-  }
-  DOVETAIL_CHECK(false) << "activity " << static_cast<int>(activity);
-}
-
 Activity activity_of(const CommandInfo& command) {
   switch (command.kind) {
     case SpanKind::Copy:
@@ -330,7 +308,7 @@ void print(std::ostream& out, const StepReport& report) {
   time("exposed communication", report.exposed);
   time("transfer", report.transfer);
   time("exposed transfer", report.exposed_transfer);
-  for (const Activity activity : kActivities) {
+  for (const Activity activity : all<Activity>) {
     // What did not happen is not worth a line.
     if (report.breakdown[activity] == Duration{}) continue;
     time(to_string(activity), report.breakdown[activity]);

@@ -32,6 +32,7 @@
 
 #include "base/ids.h"
 #include "base/units.h"
+#include "base/words.h"
 #include "traces/trace.h"
 
 #include <array>
@@ -45,6 +46,8 @@
 
 namespace dovetail::traces {
 
+using dovetail::to_string;
+
 inline constexpr StreamId kComputeStream{0};
 
 // Which steps a view shows. Median: the one that median_step picks, moved to start at 0.
@@ -56,10 +59,10 @@ std::string_view label(Origin origin);
 // What stream 0 can be doing. Copy is all other work on buckets: pack, unpack, scale. Collective:
 // one that runs on stream 0 itself.
 enum class Activity { Forward, Backward, Optimizer, Copy, Enqueue, Collective, Stall, Idle };
-inline constexpr std::array kActivities = {
-    Activity::Forward, Activity::Backward,   Activity::Optimizer, Activity::Copy,
-    Activity::Enqueue, Activity::Collective, Activity::Stall,     Activity::Idle};
-std::string_view to_string(Activity activity);
+constexpr auto words_of(Activity) {
+  return words("forward", "backward", "optimizer", "bucket copies", "enqueue", "inline collectives",
+               "stall", "idle");
+}
 Activity activity_of(const CommandInfo& command);
 
 // A duration per activity.
@@ -71,7 +74,7 @@ class Breakdown {
   friend bool operator==(const Breakdown&, const Breakdown&) = default;
 
  private:
-  std::array<Duration, kActivities.size()> time_{};
+  std::array<Duration, word_count<Activity>> time_{};
 };
 
 // One collective. Times count from the start of the step window. `exposed` is the part of

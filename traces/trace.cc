@@ -9,42 +9,6 @@
 
 namespace dovetail::traces {
 
-std::string_view to_string(Origin origin) {
-  return origin == Origin::Simulated ? "simulated" : "measured";
-}
-
-std::string_view to_string(SpanKind kind) {
-  switch (kind) {
-    case SpanKind::Compute:
-      return "compute";
-    case SpanKind::Copy:
-      return "copy";
-    case SpanKind::Collective:
-      return "collective";
-    case SpanKind::Wait:
-      return "wait";
-    case SpanKind::Enqueue:
-      return "enqueue";
-    case SpanKind::Kernel:
-      return "kernel";
-  }
-  DOVETAIL_CHECK(false) << "span kind " << static_cast<int>(kind);
-}
-
-std::string_view to_string(SpanPhase phase) {
-  switch (phase) {
-    case SpanPhase::Forward:
-      return "forward";
-    case SpanPhase::Backward:
-      return "backward";
-    case SpanPhase::Optimizer:
-      return "optimizer";
-    case SpanPhase::Communication:
-      return "communication";
-  }
-  DOVETAIL_CHECK(false) << "span phase " << static_cast<int>(phase);
-}
-
 const CommandInfo& Trace::command(CommandId id) const {
   // Lower numbers its commands from 0, so the id is nearly always the position.
   const auto guess = static_cast<std::size_t>(id.value);

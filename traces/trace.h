@@ -21,6 +21,7 @@
 
 #include "base/ids.h"
 #include "base/units.h"
+#include "base/words.h"
 
 #include <cstdint>
 #include <map>
@@ -31,13 +32,18 @@
 
 namespace dovetail::traces {
 
-enum class Origin { Simulated, Measured };
-enum class SpanKind { Compute, Copy, Collective, Wait, Enqueue, Kernel };
-enum class SpanPhase { Forward, Backward, Optimizer, Communication };
+using dovetail::to_string;
 
-std::string_view to_string(Origin origin);
-std::string_view to_string(SpanKind kind);
-std::string_view to_string(SpanPhase phase);
+enum class Origin { Simulated, Measured };
+constexpr auto words_of(Origin) { return words("simulated", "measured"); }
+enum class SpanKind { Compute, Copy, Collective, Wait, Enqueue, Kernel };
+constexpr auto words_of(SpanKind) {
+  return words("compute", "copy", "collective", "wait", "enqueue", "kernel");
+}
+enum class SpanPhase { Forward, Backward, Optimizer, Communication };
+constexpr auto words_of(SpanPhase) {
+  return words("forward", "backward", "optimizer", "communication");
+}
 
 // Where the numbers come from. Every report prints it.
 struct Provenance {

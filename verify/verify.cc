@@ -17,52 +17,6 @@
 
 namespace dovetail::schedule {
 
-std::string_view to_string(ProblemKind kind) {
-  switch (kind) {
-    case ProblemKind::BadReference:
-      return "bad reference";
-    case ProblemKind::OpOrder:
-      return "op order";
-    case ProblemKind::UnrecordedEvent:
-      return "unrecorded event";
-    case ProblemKind::Race:
-      return "race";
-    case ProblemKind::NotReduced:
-      return "not reduced";
-    case ProblemKind::ReducedTwice:
-      return "reduced twice";
-    case ProblemKind::ReducedTooEarly:
-      return "reduced too early";
-    case ProblemKind::ReadBeforeReduced:
-      return "read before reduced";
-    case ProblemKind::WrongReduction:
-      return "wrong reduction";
-    case ProblemKind::WrongScale:
-      return "wrong scale";
-    case ProblemKind::MissingMicroStep:
-      return "missing micro-step";
-    case ProblemKind::ReadBeforeGathered:
-      return "read before gathered";
-    case ProblemKind::GatheredTwice:
-      return "gathered twice";
-    case ProblemKind::ReleasedInUse:
-      return "released in use";
-    case ProblemKind::NotReleased:
-      return "not released";
-    case ProblemKind::GatherLimitExceeded:
-      return "gather limit exceeded";
-    case ProblemKind::RankMismatch:
-      return "rank mismatch";
-    case ProblemKind::Deadlock:
-      return "deadlock";
-    case ProblemKind::OtherProgram:
-      return "other program";
-    case ProblemKind::BadLayout:
-      return "bad layout";
-  }
-  return "?";
-}
-
 std::vector<Problem> verify(const Program& original, const ScheduledProgram& plan,
                             const Merge& merge) {
   std::vector<Problem> problems;

@@ -23,6 +23,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/words.h"
+
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +32,8 @@
 #include "schedule/scheduled_program.h"
 
 namespace dovetail::schedule {
+
+using dovetail::to_string;
 
 enum class ProblemKind {
   BadReference,       // unknown stream, op or bucket; an event or command id used twice
@@ -54,8 +58,13 @@ enum class ProblemKind {
   OtherProgram,         // the plan computes or owes something else than the Program it was made of
   BadLayout,            // members overlap, exceed the buffer or tensor, or need two memories
 };
-
-std::string_view to_string(ProblemKind kind);
+constexpr auto words_of(ProblemKind) {
+  return words("bad reference", "op order", "unrecorded event", "race", "not reduced",
+               "reduced twice", "reduced too early", "read before reduced", "wrong reduction",
+               "wrong scale", "missing micro-step", "read before gathered", "gathered twice",
+               "released in use", "not released", "gather limit exceeded", "rank mismatch",
+               "deadlock", "other program", "bad layout");
+}
 
 struct Problem {
   ProblemKind kind = ProblemKind::BadReference;

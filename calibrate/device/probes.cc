@@ -92,8 +92,8 @@ void add_transfers(Program& program, const TransferProbe& probe) {
 schedule::ScheduledProgram lowered(const Program& program, const TransferProbe& probe) {
   const std::vector<std::string> wrong = problems(program);
   DOVETAIL_CHECK(wrong.empty()) << wrong.front();
-  schedule::PolicySpec spec = schedule::default_policy(schedule::PolicyKind::PerTensor);
-  spec.mode = probe.mode;
+  const schedule::Policy spec =
+      schedule::placed(schedule::parse_policy("per-tensor"), {.mode = probe.mode});
   schedule::Schedule made = schedule::make_schedule(program, spec);
   made.scale = probe.scale;
   for (schedule::Bucket& bucket : made.buckets) bucket.max_ctas = probe.max_ctas;

@@ -223,6 +223,12 @@ class StageAssigner {
 
 }  // namespace
 
+StageSplit split_of(const Program& program) {
+  std::int32_t last = 0;
+  for (const Op& op : program.ops) last = std::max(last, op.stage);
+  return {.stages = program.stages, .chunks = last / program.stages + 1};
+}
+
 Rewrite assign_stages(Program program, StageSplit split) {
   if (split.stages < 1 || split.chunks < 1) {
     return Refusal{std::to_string(split.stages) + " stages of " + std::to_string(split.chunks) +

@@ -19,8 +19,8 @@
 
 #include <cstdint>
 
-#include "schedule/program.h"
 #include "lower/rewrite/rewritten.h"
+#include "schedule/program.h"
 
 namespace dovetail::schedule {
 
@@ -28,6 +28,9 @@ struct StageSplit {
   std::int32_t stages = 1;
   std::int32_t chunks = 1;  // per stage (PipelineKind::Interleaved)
 };
+
+// How a Program is split that has its stages already.
+StageSplit split_of(const Program& program);
 
 // Refuses, with the reason: fewer forward ops than parts, a Program that has stages or micro-steps
 // already, a parameter that forward reads on two stages (tied weights).

@@ -5,9 +5,9 @@
 
 #include "base/count.h"
 #include "lower/editor.h"
+#include "lower/rewrite/shard_work.h"
 #include "schedule/gradient.h"
 #include "schedule/id_table.h"
-#include "lower/rewrite/shard_work.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -19,7 +19,7 @@
 namespace dovetail::schedule {
 namespace {
 
-using Refused = std::optional<Refusal>;
+using MaybeRefusal = std::optional<Refusal>;
 
 class Sharder {
  public:
@@ -31,7 +31,7 @@ class Sharder {
       if (bucket.collective == Collective::ReduceScatter) buckets_.push_back(&bucket);
     }
     if (buckets_.empty()) return Sharded{std::move(editor_).commit(), {}, {}};
-    Refused refused = place_gradients();
+    MaybeRefusal refused = place_gradients();
     if (!refused) refused = find_updates();
     if (!refused) refused = check_other_readers();
     if (!refused) refused = shard_norms();
@@ -58,7 +58,7 @@ class Sharder {
     return sum.value < 0 ? slice.tensor : sum;
   }
 
-  Refused place_gradients() {
+  MaybeRefusal place_gradients() {
     if (program().micro_steps > 1 && schedule_.merge.sync == SyncPoint::EveryMicroStep) {
       return Refusal{
           "sharded buckets are reduced once per step, the schedule says sync=every: a sum over "
@@ -85,7 +85,7 @@ class Sharder {
     return std::nullopt;
   }
 
-  Refused find_updates() {
+  MaybeRefusal find_updates() {
     for (std::size_t i = 0; i < program().ops.size(); ++i) {
       const Op& op = program().ops[i];
       const bool reads_shards =
@@ -101,7 +101,7 @@ class Sharder {
         return Refusal{"update " + op.name + " is not elementwise, so it needs whole gradients"};
       }
       updates_.push_back(i);
-      if (Refused refused = pair_parameters(i)) return refused;
+      if (MaybeRefusal refused = pair_parameters(i)) return refused;
     }
     for (const TensorId id : order_) {
       if (!gradients_[id].update) return Refusal{"no update reads gradient " + name_of(id)};
@@ -110,7 +110,7 @@ class Sharder {
   }
 
   // The i-th gradient that the update reads belongs to the i-th parameter that it writes.
-  Refused pair_parameters(std::size_t position) {
+  MaybeRefusal pair_parameters(std::size_t position) {
     const Op& op = program().ops[position];
     std::vector<TensorId> gradients;
     for (const TensorId id : op.reads) {
@@ -149,7 +149,7 @@ class Sharder {
 
   // Ops that would take a shard for the whole: optimizer ops on cut parameters or state, and
   // backward ops that read a gradient after its last write.
-  Refused check_other_readers() const {
+  MaybeRefusal check_other_readers() const {
     IdTable<TensorId, char> complete;  // gradients that a later op of backward writes
     for (std::size_t i = program().ops.size(); i-- > 0;) {
       const Op& op = program().ops[i];
@@ -178,7 +178,7 @@ class Sharder {
     return std::ranges::binary_search(updates_, position);
   }
 
-  Refused shard_norms() {
+  MaybeRefusal shard_norms() {
     for (const Op& op : program().ops) {
       const auto* norm = std::get_if<GlobalNorm>(&op.effect);
       if (norm == nullptr || norm->shard) continue;
@@ -200,12 +200,12 @@ class Sharder {
       if (program().group(buckets_[0]->group).size() < 2) {
         return Refusal{"norm " + op.name + " reads gradients that are scattered to one rank"};
       }
-      if (Refused refused = replace_norm(op)) return refused;
+      if (MaybeRefusal refused = replace_norm(op)) return refused;
     }
     return std::nullopt;
   }
 
-  Refused replace_norm(const Op& op) {
+  MaybeRefusal replace_norm(const Op& op) {
     const GroupId group = buckets_.front()->group;
     WorkSum work;
     if (!work.add(op.work, Share{.part = 1, .whole = program().group(group).size()})) {
@@ -233,7 +233,7 @@ class Sharder {
     return std::nullopt;
   }
 
-  Refused replace_updates() {
+  MaybeRefusal replace_updates() {
     std::int32_t next = 0;
     for (const Bucket& bucket : schedule_.buckets) next = std::max(next, bucket.id.value + 1);
     if (next > kLargestId + 1 - static_cast<std::int32_t>(buckets_.size())) {
@@ -241,14 +241,14 @@ class Sharder {
                      " for the buckets of the sharded parameters"};
     }
     for (const Bucket* bucket : buckets_) {
-      if (Refused refused = insert_update(*bucket, BucketId{next++})) return refused;
+      if (MaybeRefusal refused = insert_update(*bucket, BucketId{next++})) return refused;
     }
     for (const std::size_t update : updates_) editor_.remove(program().ops[update].id);
     return std::nullopt;
   }
 
   // One op for the bucket, where the last of its updates stood.
-  Refused insert_update(const Bucket& bucket, BucketId parameters) {
+  MaybeRefusal insert_update(const Bucket& bucket, BucketId parameters) {
     ShardedBucket sharded{.gradients = bucket.id, .parameters = parameters, .members = {}};
     Members mine;
     std::map<std::size_t, std::int64_t> updates;  // elements in the bucket, by position

@@ -80,7 +80,7 @@ models::Cluster calibrated(const calibrate::DeviceFacts& of) {
                     calibrate::calibrate_gpu(exec::alone(), fake_machine, workload(), what));
 }
 
-Duration executed(const schedule::PolicySpec& spec) {
+Duration executed(const schedule::Policy& spec) {
   const schedule::Program program = workload();
   const ScheduledProgram plan =
       schedule::lower(program, schedule::make_schedule(program, spec)).program;
@@ -103,7 +103,7 @@ TEST(CalibrateCudaTest, WhatIsPredictedIsWhatTheMachineDoes) {
   search::Planner planner(program, models::costs_for(cluster, program));
   for (const char* policy : {"one-bucket", "per-tensor", "no-overlap", "threshold:threshold=8MiB",
                              "threshold:threshold=8MiB,scope=whole-stream"}) {
-    const schedule::PolicySpec spec = schedule::parse_policy(policy);
+    const schedule::Policy spec = schedule::parse_policy(policy);
     const auto predicted = static_cast<double>(planner.evaluate(spec).summary.step_ns);
     const auto measured = static_cast<double>(executed(spec).count());
     EXPECT_NEAR(predicted / measured, 1, 0.01) << policy;

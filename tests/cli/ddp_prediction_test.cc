@@ -32,7 +32,7 @@ search::Planner planner_for(const std::string& workload) {
 }
 
 struct Setting {
-  schedule::PolicySpec spec;
+  schedule::Policy spec;
   std::vector<std::int64_t> bucket_bytes;  // as DDP logged them
   double measured_us = 0;
 };
@@ -44,10 +44,11 @@ std::vector<Setting> settings_of(const std::string& workload) {
     Setting setting;
     const std::string kind = entry.at("kind");
     if (kind == "ddp") {
-      setting.spec = schedule::default_policy(schedule::PolicyKind::TorchDdp);
-      setting.spec.threshold =
-          Bytes(static_cast<std::int64_t>(entry.at("bucket_cap_mb").get<double>() * 0x1p20));
-      setting.spec.first_bucket = Bytes(entry.at("first_bucket_bytes"));
+      setting.spec = schedule::parse_policy("torch-ddp");
+      setting.spec.decisions.grouping = schedule::ByLimits{
+          .first = Bytes(entry.at("first_bucket_bytes")),
+          .cap =
+              Bytes(static_cast<std::int64_t>(entry.at("bucket_cap_mb").get<double>() * 0x1p20))};
       setting.bucket_bytes = entry.at("bucket_bytes").get<std::vector<std::int64_t>>();
     } else if (kind == "one_all_reduce_after_backward") {
       setting.spec = schedule::parse_policy("no-overlap:mode=copy,wait=end-of-backward");

@@ -60,7 +60,7 @@ training::Hyperparameters hyperparameters(const Combination& combination) {
 }
 
 Schedule schedule_of(const Combination& combination) {
-  schedule::PolicySpec spec = schedule::parse_policy(combination.policy);
+  const schedule::Policy spec = schedule::parse_policy(combination.policy);
   Schedule schedule = make_schedule(training_program(combination.options), spec);
   if (combination.scale) schedule.scale = *combination.scale;
   schedule.merge = combination.merge;

@@ -35,9 +35,8 @@ TEST(FrameworkTest, EachHasANameOfItsOwnAndPresetsThatAreRead) {
       EXPECT_EQ(parse_policy(preset.name), schedule::parse_policy(preset.stands_for));
     }
   }
-  EXPECT_EQ(parse_policy("paddle-pass"),
-            schedule::default_policy(schedule::PolicyKind::SourceFirstFit));
-  EXPECT_EQ(parse_policy("apex-sharded:p=3").batch, 3);
+  EXPECT_EQ(parse_policy("paddle-pass"), schedule::parse_policy("source-first-fit"));
+  EXPECT_EQ(schedule::placement(parse_policy("apex-sharded:p=3")).batch, 3);
   EXPECT_THROW(parse_policy("xlaa"), InputError);
 }
 

@@ -10,8 +10,8 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "lower/pipeline/assign.h"
-#include "schedule/plan_json.h"
 #include "policies/policies.h"
+#include "schedule/plan_json.h"
 #include "schedule/program_json.h"
 #include "tests/support/cases.h"
 #include "tests/support/programs.h"
@@ -157,10 +157,10 @@ TEST(JsonFuzzTest, AMutatedPlanIsReadOrRefused) {
 std::string plan_text(const std::string& policy) {
   using testing::us;
   const testing::Layer layer{us(10), us(20), kib(4), us(1)};
-  const schedule::PolicySpec spec = schedule::parse_policy(policy);
+  const schedule::Policy spec = schedule::parse_policy(policy);
   schedule::Program program = testing::chain({layer, layer, layer}, 2);
-  if (spec.stages > 1) {
-    auto assigned = schedule::assign_stages(program, {.stages = spec.stages});
+  if (spec.decisions.stages) {
+    auto assigned = schedule::assign_stages(program, schedule::split_of(spec));
     program = std::get<schedule::Rewritten>(std::move(assigned)).program;
   }
   schedule::Plan plan{.program = std::move(program), .schedule = {}, .summary = {}};

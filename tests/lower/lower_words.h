@@ -14,6 +14,7 @@
 #include "schedule/visit.h"
 #include "tests/schedule/named.h"
 #include "tests/support/programs.h"
+#include "verify/verify.h"
 
 namespace dovetail::schedule {
 

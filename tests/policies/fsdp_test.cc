@@ -6,8 +6,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
-#include "schedule/plan_json.h"
 #include "policies/policies.h"
+#include "schedule/plan_json.h"
 #include "tests/lower/lower_words.h"
 #include "tests/verify/verify_programs.h"
 

@@ -1,7 +1,7 @@
 // The policy of pipelines: which Programs it takes, and where its buckets end.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "policies/pipeline.h"
+#include "policies/policies.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

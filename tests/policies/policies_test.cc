@@ -156,7 +156,9 @@ TEST(PoliciesTest, PipelinesAreRefusedWithTheRule) {
 TEST(PoliciesTest, APresetTakesTheOptionsOfWhatItStandsFor) {
   const std::vector<Preset> presets = {{"mine", "sharded:cap=1MiB,wait=before-next-batch"}};
   EXPECT_EQ(parse_policy("mine", presets), parse_policy("sharded:cap=1MiB,wait=before-next-batch"));
-  EXPECT_EQ(parse_policy("mine:p=3", presets).batch, 3);
+  EXPECT_EQ(placement(parse_policy("mine:p=3", presets)).batch, 3);
+  EXPECT_EQ(to_string(parse_policy("pipeline+mine", presets)),
+            "pipeline:kind=1f1b,stages=2+sharded:cap=1MiB,wait=before-next-batch,p=2");
   EXPECT_THROW(parse_policy("mine"), InputError);
   for (const PolicyHelp& help : policy_help(presets)) {
     EXPECT_EQ(parse_policy(help.name, presets), parse_policy(help.defaults)) << help.name;
@@ -219,7 +221,7 @@ TEST(PoliciesTest, APartitionThatMixesDtypesIsRefused) {
   Program program = with_sizes({40, 40});
   program.tensors.back().dtype = DType::F16;
   const std::vector<std::size_t> together{2};
-  EXPECT_THROW(partition(program, together, default_policy(PolicyKind::Exact)), InputError);
+  EXPECT_THROW(partition(program, together, parse_policy("exact")), InputError);
 }
 
 TEST(PoliciesTest, EveryPolicyIsLegalOnRandomPrograms) {
@@ -228,16 +230,16 @@ TEST(PoliciesTest, EveryPolicyIsLegalOnRandomPrograms) {
     Random random(seed);
     const Program program = dovetail::testing::random_chain(random, 20, 2);
     for (const std::string& name : policy_names()) {
-      PolicySpec spec = default_policy(parse_policy(name).kind);
-      // Sharded needs updates that can be sharded: sharded_policy_test.cc.
-      if (spec.kind == PolicyKind::Exact || spec.kind == PolicyKind::Sharded) continue;
-      if (spec.kind == PolicyKind::GradientMerge) continue;  // see source_improved_test.cc
-      if (spec.kind == PolicyKind::Pipeline) continue;       // see pipeline_policy_test.cc
-      if (spec.kind == PolicyKind::Fsdp) continue;           // see fsdp_test.cc
-      spec.threshold = Bytes(random.between(1, 20'000));
-      spec.first_bucket = Bytes(random.between(1, 5'000));
-      spec.mode = random.between(0, 1) == 0 ? BucketMode::View : BucketMode::Copy;
-      const Schedule schedule = make_schedule(program, spec);
+      Policy policy = parse_policy(name);
+      // Sharded updates, micro-steps and pipelines need other programs: combinations_test.cc.
+      if (is_searched(policy) || policy.decisions.sharding || policy.decisions.accumulation)
+        continue;
+      if (bucket_size(policy)) {
+        policy = with_bucket_size(std::move(policy), Bytes(random.between(1, 20'000)));
+      }
+      BucketPlacement place = placement(policy);
+      place.mode = random.between(0, 1) == 0 ? BucketMode::View : BucketMode::Copy;
+      const Schedule schedule = make_schedule(program, placed(std::move(policy), place));
       const auto problems = verify(program, lower(program, schedule).program, schedule.merge);
       EXPECT_TRUE(problems.empty()) << name << ": " << problems.front().message;
     }

@@ -117,7 +117,8 @@ TEST(SourceFirstFitTest, P19PL4CountsElementsNotBytes) {
 TEST(SourceFirstFitTest, P20TheDefaultCapHolds50331648Elements) {
   // 2 x (4 x 2048) x 2048 + (3 + 1) x 2048 x 2048 = 33,554,432 + 16,777,216.
   EXPECT_EQ(kSourceElements, 2 * 4 * 2048 * 2048 + 4 * 2048 * 2048);
-  EXPECT_EQ(default_policy(PolicyKind::SourceFirstFit).elements, kSourceElements);
+  EXPECT_EQ(std::get<FirstFit>(*parse_policy("source-first-fit").decisions.grouping).elements,
+            kSourceElements);
   EXPECT_THAT(members(applied(layers(3, kSourceElements / 2))), ElementsAre(2, 1));
 }
 

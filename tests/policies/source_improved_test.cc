@@ -1,7 +1,7 @@
 // What the improved policy does where the source gives up, and gradient merge with it.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "policies/source_improved.h"
+#include "policies/policies.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,10 +11,10 @@
 
 #include "base/error.h"
 #include "lower/lower.h"
-#include "verify/verify.h"
 #include "tests/policies/policy_results.h"
 #include "tests/support/oracle.h"
 #include "tests/support/step_builder.h"
+#include "verify/verify.h"
 
 namespace dovetail::schedule {
 namespace {
@@ -174,13 +174,13 @@ TEST(BatchesTest, A10LaunchesWholeBatchesAndLeavesTheTail) {
 }
 
 TEST(GradientMergeTest, GM1GML1MergesFourMicroStepsByDefaultAndAveragesThem) {
-  const PolicySpec spec = parse_policy("gradient-merge");
-  EXPECT_EQ(spec.merge, (Merge{.micro_steps = 4,
-                               .op = ReduceOp::Average,
-                               .sync = SyncPoint::LastMicroStep,
-                               .dtype = DType::F32}));
-  EXPECT_EQ(parse_policy("gradient-merge:average=no").merge.op, ReduceOp::Sum);
-  EXPECT_EQ(parse_policy("gradient-merge:k=2,sync=every").merge.sync, SyncPoint::EveryMicroStep);
+  EXPECT_EQ(accumulation(parse_policy("gradient-merge")), (Merge{.micro_steps = 4,
+                                                                 .op = ReduceOp::Average,
+                                                                 .sync = SyncPoint::LastMicroStep,
+                                                                 .dtype = DType::F32}));
+  EXPECT_EQ(accumulation(parse_policy("gradient-merge:average=no")).op, ReduceOp::Sum);
+  EXPECT_EQ(accumulation(parse_policy("gradient-merge:k=2,sync=every")).sync,
+            SyncPoint::EveryMicroStep);
 }
 
 TEST(GradientMergeTest, GMI9OneMicroStepIsNoMerge) {

@@ -86,8 +86,7 @@ TEST(SweepTest, ManySizesOfOneRowAreNotAllTriedAndTheRowIsAsGood) {
   Planner all = planner_of("resnet18", "a100x16_ib");
   double best = step_ns(coarse.rows[0]);
   for (const Bytes size : sizes) {
-    schedule::PolicySpec spec = schedule::parse_policy(sharded);
-    spec.threshold = size;
+    const schedule::Policy spec = schedule::with_bucket_size(schedule::parse_policy(sharded), size);
     best = std::min(best, static_cast<double>(all.evaluate(spec).summary.step_ns));
   }
   EXPECT_LT(step_ns(coarse.rows[0]), 1.005 * best);

@@ -24,9 +24,11 @@ TEST(EnginesTest, AgreeOnAllGroupingsOfSmallPrograms) {
   for (int i = 0; i < 40; ++i) {
     const schedule::Program program = random_chain(random, 7, 2);
     const models::Costs costs = testing::costs_of(random_machine(random), program);
-    schedule::PolicySpec spec = schedule::default_policy(schedule::PolicyKind::Exact);
-    spec.mode = i % 2 == 0 ? schedule::BucketMode::View : schedule::BucketMode::Copy;
-    spec.wait = i % 3 == 0 ? schedule::WaitPoint::EndOfBackward : schedule::WaitPoint::FirstUse;
+    schedule::BucketPlacement placement;
+    placement.mode = i % 2 == 0 ? schedule::BucketMode::View : schedule::BucketMode::Copy;
+    placement.wait =
+        i % 3 == 0 ? schedule::WaitPoint::EndOfBackward : schedule::WaitPoint::FirstUse;
+    const schedule::Policy spec = schedule::placed(schedule::parse_policy("exact"), placement);
     for (const auto& ends : testing::all_groupings(program.reductions.size())) {
       const auto lowered = schedule::lower(program, schedule::partition(program, ends, spec));
       expect_reference(lowered.program, costs, 1);

@@ -19,7 +19,6 @@
 namespace dovetail::sim {
 namespace {
 
-using schedule::PolicyKind;
 using testing::Layer;
 using testing::us;
 

@@ -33,7 +33,7 @@ using testing::us;
 Schedule per_gradient(const Program& program) {
   std::vector<std::size_t> ends;
   for (std::size_t i = 1; i <= program.reductions.size(); ++i) ends.push_back(i);
-  return schedule::partition(program, ends, schedule::default_policy(schedule::PolicyKind::Exact));
+  return schedule::partition(program, ends, schedule::parse_policy("exact"));
 }
 
 struct Played {
@@ -136,8 +136,7 @@ TEST(WaitPolicyTest, PL1PerEventIsNeverSlowerThanWholeStreamNorThatThanAllAtEnd)
       if (random.between(0, 1) == 0) ends.push_back(i);
     }
     ends.push_back(program.reductions.size());
-    Schedule schedule =
-        schedule::partition(program, ends, schedule::default_policy(schedule::PolicyKind::Exact));
+    Schedule schedule = schedule::partition(program, ends, schedule::parse_policy("exact"));
     const auto with = [&](WaitPoint wait, WaitScope scope) {
       for (Bucket& bucket : schedule.buckets) {
         bucket.wait = wait;

@@ -77,7 +77,7 @@ DagPlan plan_of(const BenchmarkDag& dag, std::int32_t ranks) {
   plan.costs.host.kind = models::HostModel::Kind::Inline;
   plan.costs.distinct_ranks = ranks;
   const schedule::Schedule schedule =
-      schedule::partition(program, ends, schedule::default_policy(schedule::PolicyKind::Exact));
+      schedule::partition(program, ends, schedule::parse_policy("exact"));
   plan.program = schedule::lower(std::move(program), schedule).program;
   return plan;
 }

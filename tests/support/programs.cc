@@ -158,8 +158,7 @@ schedule::Schedule random_schedule(Random& random, const Program& program,
     if (random.between(0, 2) == 0) ends.push_back(i);
   }
   ends.push_back(owed.size());
-  schedule::Schedule result =
-      schedule::partition(program, ends, schedule::default_policy(schedule::PolicyKind::Exact));
+  schedule::Schedule result = schedule::partition(program, ends, schedule::parse_policy("exact"));
   result.policy = "random";
   const std::int64_t streams = random.between(1, most_streams);
   for (schedule::Bucket& bucket : result.buckets) {

@@ -1,0 +1,221 @@
+// Joined policies: each pair makes a legal schedule, or is refused by a sentence that somebody wrote down.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "policies/combinations.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "lower/pipeline/assign.h"
+#include "policies/policies.h"
+#include "tests/policies/applied.h"
+#include "tests/verify/verify_programs.h"
+
+namespace dovetail::schedule::verify_test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Four layers of 8, 24, 40 and 16 parameters on two ranks, per stage.
+Program program_for(const Policy& policy) {
+  Program program = training({8, 24, 40, 16}, 2);
+  if (!policy.decisions.stages) return program;
+  Rewrite outcome = assign_stages(std::move(program), split_of(policy));
+  return std::get<Rewritten>(std::move(outcome)).program;
+}
+
+std::string why_not(const std::string& text) {
+  try {
+    parse_policy(text);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool stands_in_the_table(const std::string& message) {
+  return std::ranges::any_of(refused_combinations(), [&](const Combination& row) {
+    return message.find(std::string(to_string(row.one)) + " with " +
+                        std::string(to_string(row.other)) + ": " + std::string(row.reason)) !=
+           std::string::npos;
+  });
+}
+
+void expect_legal(const std::string& text) {
+  SCOPED_TRACE(text);
+  const Policy policy = parse_policy(text);
+  EXPECT_EQ(parse_policy(to_string(policy)), policy) << to_string(policy);
+  const Program program = program_for(policy);
+  Schedule schedule;
+  if (is_searched(policy)) {
+    schedule = partition(program, std::vector<std::size_t>{1, 3, 4}, policy);
+  } else {
+    const PolicyResult result = apply_policy(program, policy);
+    ASSERT_EQ(result.failure, std::nullopt);
+    schedule = result.schedule;
+  }
+  ASSERT_FALSE(schedule.buckets.empty());
+  EXPECT_THAT(complaints(program, schedule), IsEmpty());
+}
+
+// What is tried beside each policy: another policy, or an option that stands for itself.
+std::vector<std::string> partners() {
+  std::vector<std::string> all = policy_names();
+  for (const char* option :
+       {"streams=2", "streams=3", "k=2", "k=2,sync=every", "k=2,sync=after", "collectives=async",
+        "scope=whole-stream", "wait=end-of-backward", "mode=copy", "scale=optimizer"}) {
+    all.emplace_back(option);
+  }
+  return all;
+}
+
+TEST(CombinationsTest, EveryPairIsLegalOrRefusedByASentenceOfTheTable) {
+  std::size_t legal = 0;
+  std::size_t refused = 0;
+  for (const std::string& one : policy_names()) {
+    for (const std::string& other : partners()) {
+      const std::string text = one + "+" + other;
+      const std::string reason = why_not(text);
+      if (reason.empty()) {
+        ++legal;
+        expect_legal(text);
+        continue;
+      }
+      ++refused;
+      const bool twice = reason.find(" both decide ") != std::string::npos ||
+                         reason.find(" stands twice") != std::string::npos;
+      EXPECT_TRUE(twice || stands_in_the_table(reason)) << text << ": " << reason;
+    }
+  }
+  EXPECT_GT(legal, 150U);
+  EXPECT_GT(refused, 100U);
+}
+
+TEST(CombinationsTest, APipelineOfShardsIsLegalInEveryOrder) {
+  for (const char* stages :
+       {"pipeline:stages=2,k=3", "pipeline:stages=4,k=4", "pipeline:kind=sequential,stages=2,k=2",
+        "pipeline:kind=interleaved,stages=2,chunks=2,k=4",
+        "pipeline:kind=interleaved,stages=2,chunks=2,k=4,align=across-stages"}) {
+    for (const char* shards :
+         {"fsdp:forward=2,backward=2", "fsdp:forward=0,backward=0", "fsdp:reshard=no",
+          "fsdp:cap=256B,streams=2", "fsdp+threshold:threshold=128B", "sharded:cap=256B",
+          "sharded:cap=256B,p=1,gather=next-forward", "sharded+threshold:threshold=128B"}) {
+      expect_legal(std::string(stages) + "+" + shards);
+    }
+  }
+}
+
+// Two stages of two layers, two micro-batches in the order F0 F1 B0 B1 on stage 0: each block is gathered for
+// each of the four, what is not given up between forward and backward only once.
+TEST(CombinationsTest, ABlockIsGatheredForEachMicroBatchUnlessItStays) {
+  const auto gathers = [](const std::string& text) {
+    const Policy policy = parse_policy(text);
+    const Program program = program_for(policy);
+    const ScheduledProgram plan = lower(program, make_schedule(program, policy)).program;
+    return std::ranges::count_if(plan.roles.front().commands, [](const Command& command) {
+      const auto* run = std::get_if<RunCollective>(&command.action);
+      return run != nullptr && run->kind == Collective::AllGather;
+    });
+  };
+  EXPECT_EQ(gathers("pipeline:stages=2,k=2+fsdp"), 2 * 2 * 2);  // blocks, directions, micro-batches
+  EXPECT_EQ(gathers("pipeline:stages=2,k=2+fsdp:reshard=no"), 2);
+}
+
+TEST(CombinationsTest, EveryRowOfTheTableRefusesSomething) {
+  std::set<std::string> met;
+  for (const char* text :
+       {"sharded:k=2,sync=every", "pipeline:sync=every",
+        "threshold:batch=2,k=2,sync=after,wait=before-next-batch", "source-first-fit+fsdp",
+        "source-first-fit+streams=2", "naive+streams=2", "naive+fsdp", "fsdp+streams=3",
+        "pipeline+fsdp:limit=2", "exact+fsdp", "pipeline+exact"}) {
+    const std::string reason = why_not(text);
+    EXPECT_TRUE(stands_in_the_table(reason)) << text << ": " << reason;
+    met.insert(reason.substr(reason.find("\": ") + 3));
+  }
+  EXPECT_EQ(met.size(), refused_combinations().size());
+}
+
+TEST(CombinationsTest, TheDocumentationHoldsTheTable) {
+  const std::string page = read_file(DOVETAIL_SOURCE_DIR "/docs/schedules.md");
+  for (const Combination& row : refused_combinations()) {
+    EXPECT_THAT(page, HasSubstr("| " + std::string(to_string(row.one)) + " | " +
+                                std::string(to_string(row.other)) + " | " +
+                                std::string(row.reason) + " |"));
+  }
+}
+
+TEST(CombinationsTest, TheOrderOfTermsDoesNotMatter) {
+  for (const auto& [one, other] :
+       {std::pair("pipeline:stages=2", "torch-ddp:cap=64B"),
+        std::pair("gradient-merge:k=2", "threshold"),
+        std::pair("fsdp:forward=2", "threshold:threshold=64B"),
+        std::pair("pipeline:stages=2", "sharded:cap=256B"), std::pair("pipeline", "fsdp")}) {
+    const std::string first = one;
+    const std::string second = other;
+    EXPECT_EQ(parse_policy(first + "+" + second).decisions,
+              parse_policy(second + "+" + first).decisions)
+        << first << " " << second;
+  }
+}
+
+TEST(CombinationsTest, AJoinedPolicyIsPrintedTermByTerm) {
+  for (const auto& [typed, printed] :
+       {std::pair("pipeline:stages=4+fsdp:forward=2",
+                  "pipeline:kind=1f1b,stages=4+fsdp:blocks=layer,forward=2,backward=1"),
+        std::pair("pipeline:stages=4+torch-ddp:cap=25MiB",
+                  "pipeline:kind=1f1b,stages=4+torch-ddp:cap=25MiB,first=1MiB"),
+        std::pair("sharded+streams=2", "sharded:cap=100MiB,p=2,streams=2"),
+        std::pair("gradient-merge:k=8+threshold:closes=before-exceeding",
+                  "gradient-merge:k=8+threshold:threshold=25MiB,closes=before-exceeding"),
+        std::pair("threshold+k=2,scale=optimizer",
+                  "threshold:threshold=25MiB,k=2,scale=optimizer")}) {
+    EXPECT_EQ(to_string(parse_policy(typed)), printed);
+  }
+}
+
+TEST(CombinationsTest, WhatTwoTermsDecideBothIsRefusedByName) {
+  EXPECT_THAT(why_not("torch-ddp+threshold"),
+              HasSubstr("torch-ddp and threshold both decide grouping"));
+  EXPECT_THAT(why_not("pipeline:k=8+gradient-merge:cap=1MiB"), HasSubstr("both decide"));
+  EXPECT_THAT(why_not("pipeline+torch-ddp:k=8"),
+              HasSubstr("pipeline and torch-ddp both decide accumulation"));
+  EXPECT_THAT(why_not("pipeline:cap=1MiB+threshold"),
+              HasSubstr("pipeline and threshold both decide grouping"));
+  EXPECT_THAT(why_not("torch-ddp:mode=view+mode=copy"), HasSubstr("\"mode\" stands twice"));
+  EXPECT_THAT(why_not("torch-ddp+stages=2"), HasSubstr("it is an option of pipeline"));
+}
+
+TEST(CombinationsTest, AListOfPoliciesIsCutBetweenThem) {
+  EXPECT_EQ(
+      split_policies("torch-ddp:cap=8MiB,sharded+streams=2,mode=view,pipeline:stages=2+fsdp,exact"),
+      (std::vector<std::string>{"torch-ddp:cap=8MiB", "sharded+streams=2,mode=view",
+                                "pipeline:stages=2+fsdp", "exact"}));
+}
+
+// Buckets are dealt over two communicators in turn; on each stage of a pipeline from the first on.
+TEST(CombinationsTest, StreamsDealBucketsInTurn) {
+  const auto streams = [](const std::string& text) {
+    const Policy policy = parse_policy(text);
+    std::vector<std::int32_t> indices;
+    for (const Bucket& bucket : make_schedule(program_for(policy), policy).buckets) {
+      indices.push_back(std::get<CommStream>(bucket.stream).index);
+    }
+    return indices;
+  };
+  EXPECT_EQ(streams("per-tensor+streams=2"), (std::vector<std::int32_t>{0, 1, 0, 1}));
+  EXPECT_EQ(streams("pipeline:stages=2+per-tensor+streams=2"),
+            (std::vector<std::int32_t>{0, 1, 0, 1}));
+}
+
+}  // namespace
+}  // namespace dovetail::schedule::verify_test
