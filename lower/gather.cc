@@ -1,4 +1,5 @@
-// The buckets of parameters, and where they are gathered.
+// Lays out the buckets of parameters beside the sharded buckets of gradients, and decides for each
+// when it is gathered, where it is waited for and when its memory is released.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "lower/gather.h"

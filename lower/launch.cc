@@ -1,4 +1,5 @@
-// The launch pass.
+// Decides after which op each collective is issued: when its last gradient is ready, later where
+// the Schedule says so, and never before the bucket that is listed before it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "lower/launch.h"
@@ -7,8 +8,8 @@
 #include <map>
 
 #include "base/count.h"
-#include "lower/survey.h"
 #include "lower/pipeline/async.h"
+#include "lower/survey.h"
 #include "schedule/visit.h"
 
 namespace dovetail::schedule::internal {

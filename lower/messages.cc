@@ -10,9 +10,9 @@
 
 #include "base/count.h"
 #include "base/error.h"
-#include "schedule/id_table.h"
 #include "lower/layout.h"
 #include "lower/survey.h"
+#include "schedule/id_table.h"
 #include "schedule/visit.h"
 
 namespace dovetail::schedule::internal {

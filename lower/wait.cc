@@ -1,4 +1,5 @@
-// The wait pass.
+// Decides before which op the compute stream waits for each collective: before the first one that
+// reads or overwrites a member, or earlier where the Schedule says so.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "lower/wait.h"

@@ -1,5 +1,5 @@
-// The options that several policies take: each writes one field of one decision and prints it back, so that
-// a policy's text and its decisions say the same.
+// The options that several policies take, each with its help text, parser and printer, so that
+// they read alike everywhere.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "policies/definition.h"

@@ -1,4 +1,5 @@
-// Arithmetic of buckets, fragments and shards.
+// Sizes of shards and buckets of a sharded optimizer, and the cutting of parameters into fragments
+// at their borders.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "policies/fragments.h"

@@ -1,5 +1,5 @@
-// One walk over the owed gradients per way of grouping: a bucket is open for each key of gradients that may
-// share one, and closed buckets stand in the order in which their last gradients are ready.
+// Closes buckets over gradients in the order in which they become ready, by a rule of size, and
+// makes the Schedule of the groups. A backward op that reads a reduced gradient bounds its bucket.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "policies/grouping.h"

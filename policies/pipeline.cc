@@ -1,5 +1,5 @@
-// The order of the micro-batches and the cut into stages. Buckets within a stage are grouped as
-// source-improved groups them, unless another term groups.
+// The policy for pipelines: buckets as source-improved makes them, none over two stages, and the
+// order of the micro-batches.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "policies/definition.h"

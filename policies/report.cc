@@ -1,4 +1,4 @@
-// Counting buckets.
+// Counts what became of the gradients of a Schedule, for the lines that plan and show print.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "policies/report.h"

@@ -1,4 +1,5 @@
-// Deciding where factors go.
+// Decides where a policy folds the factors of averages, and keeps away from places where that
+// would change a result.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "policies/scaling.h"

@@ -1,5 +1,5 @@
-// Sharded updates ask three things of a Program: process groups to scatter over, updates that work on any range
-// of a parameter, and gradients as wide as their parameters.
+// The policy of sharded updates: packs gradients into buckets of one size, chooses launch points,
+// and refuses Programs whose updates cannot be cut into shards.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "policies/sharded.h"

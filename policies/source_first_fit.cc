@@ -1,5 +1,5 @@
-// The walk of the source's pass over the op list with its single open bucket, and what makes it refuse fusion
-// or overlap as a whole.
+// Paddle's data-parallel pass, decision by decision: one walk over the ops with one open bucket,
+// and the programs that it refuses.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "policies/source_first_fit.h"

@@ -1,4 +1,5 @@
-// Reading a version of PyTorch.
+// Reads a version of PyTorch, and tells what DistributedDataParallel of that version does with its
+// first bucket.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "policies/torch_version.h"

@@ -1,4 +1,5 @@
-// Cutting forward into equal parts, and where the other ops follow.
+// Cuts the forward ops into contiguous parts of nearly equal work (binary search on the largest
+// part), and lets every other op follow the tensors that it shares with them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "lower/pipeline/assign.h"

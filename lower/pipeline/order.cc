@@ -1,4 +1,5 @@
-// The generators of the three orders, and their greedy play.
+// Generates the order in which each role of a pipeline runs its forwards and backwards, by playing
+// all roles together and letting each take the next step that its kind of order prefers.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "lower/pipeline/order.h"

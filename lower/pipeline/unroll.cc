@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "lower/editor.h"
-#include "schedule/id_table.h"
 #include "lower/pipeline/async.h"
 #include "lower/pipeline/order.h"
 #include "lower/pipeline/transfers.h"
 #include "lower/rewrite/merge.h"
+#include "schedule/id_table.h"
 
 namespace dovetail::schedule {
 namespace {

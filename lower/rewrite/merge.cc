@@ -1,4 +1,5 @@
-// Repeating forward and backward, and the sums of their gradients.
+// Repeats forward and backward for every micro-step and adds the sums of their gradients, so that
+// what follows sees an ordinary Program with more ops.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "lower/rewrite/merge.h"

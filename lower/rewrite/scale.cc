@@ -1,4 +1,5 @@
-// Folding factors into loss fills, updates and last accumulates.
+// Folds the factors of averages into ops that can apply them for free (the fill of the loss
+// gradient, updates, the last sum), and says what is left for Scale commands.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "lower/rewrite/scale.h"

@@ -1,4 +1,4 @@
-// Proportions of memory-bound and timed work.
+// Scales the work of an op down to a part of its elements.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "lower/rewrite/shard_work.h"

@@ -27,7 +27,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-PolicyResult applied(const Program& program, const std::string& options = "") {
+PolicyResult first_fit(const Program& program, const std::string& options = "") {
   EXPECT_THAT(problems(program), IsEmpty());
   return apply_policy(program, parse_policy("source-first-fit" + options));
 }
@@ -70,7 +70,7 @@ Program two_degrees(ReduceOp reduction, const Effect& update) {
 }
 
 TEST(SourceFirstFitTest, O1EightLayersUnderTheDefaultCapAreOneBucket) {
-  const PolicyResult result = applied(layers(8, 1000));
+  const PolicyResult result = first_fit(layers(8, 1000));
   expect_oracle("O1 8 layers x 1000, default cap", members(result), Sizes{8});
   // The loss fill becomes 1/4; no scale op stays.
   EXPECT_EQ(result.schedule.scale, ScaleAt::LossGradient);
@@ -80,26 +80,26 @@ TEST(SourceFirstFitTest, O1EightLayersUnderTheDefaultCapAreOneBucket) {
 }
 
 TEST(SourceFirstFitTest, O1ACapOf6000ElementsMakesBucketsOf6And6And4) {
-  const PolicyResult result = applied(pairs(8, 1000), ":elements=6000");
+  const PolicyResult result = first_fit(pairs(8, 1000), ":elements=6000");
   expect_oracle("O1 8 ops x 2 gradients x 1000, cap 6000", members(result), Sizes{6, 6, 4});
   EXPECT_THAT(reasons(result), ElementsAre("cap", "cap", "end"));
   EXPECT_THAT(result.report, Contains(HasSubstr("16 all-reduces fused into 3")));
 }
 
 TEST(SourceFirstFitTest, O1P19ACapThatIsMetExactlyStillAccepts) {
-  expect_oracle("O1 4 x 500, cap 1000", members(applied(layers(4, 500), ":elements=1000")),
+  expect_oracle("O1 4 x 500, cap 1000", members(first_fit(layers(4, 500), ":elements=1000")),
                 Sizes{2, 2});
 }
 
 TEST(SourceFirstFitTest, P19AcceptsAGradientThatExactlyFillsTheCap) {
   // 500 + 500 = 1000 fits a cap of 1000.
-  EXPECT_THAT(members(applied(layers(4, 500), ":elements=1000")), ElementsAre(2, 2));
-  EXPECT_THAT(members(applied(layers(4, 500), ":elements=999")), ElementsAre(1, 1, 1, 1));
-  EXPECT_THAT(members(applied(layers(4, 500), ":cap=4000B")), ElementsAre(2, 2));
+  EXPECT_THAT(members(first_fit(layers(4, 500), ":elements=1000")), ElementsAre(2, 2));
+  EXPECT_THAT(members(first_fit(layers(4, 500), ":elements=999")), ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(members(first_fit(layers(4, 500), ":cap=4000B")), ElementsAre(2, 2));
 }
 
 TEST(SourceFirstFitTest, P19AcceptsAnythingIntoAnEmptyBucket) {
-  EXPECT_THAT(members(applied(layers(3, 5000), ":elements=1000")), ElementsAre(1, 1, 1));
+  EXPECT_THAT(members(first_fit(layers(3, 5000), ":elements=1000")), ElementsAre(1, 1, 1));
 }
 
 TEST(SourceFirstFitTest, P19PL4CountsElementsNotBytes) {
@@ -109,9 +109,9 @@ TEST(SourceFirstFitTest, P19PL4CountsElementsNotBytes) {
     step.backward("l" + std::to_string(i), {{1000, dp, DType::F16}});
   }
   const Program program = step.build(kAdam);
-  EXPECT_THAT(members(applied(program, ":elements=2000")), ElementsAre(2, 2));
-  EXPECT_THAT(members(applied(program, ":cap=4000B")), ElementsAre(2, 2));
-  EXPECT_THAT(members(applied(program, ":cap=8000B")), ElementsAre(4));
+  EXPECT_THAT(members(first_fit(program, ":elements=2000")), ElementsAre(2, 2));
+  EXPECT_THAT(members(first_fit(program, ":cap=4000B")), ElementsAre(2, 2));
+  EXPECT_THAT(members(first_fit(program, ":cap=8000B")), ElementsAre(4));
 }
 
 TEST(SourceFirstFitTest, P20TheDefaultCapHolds50331648Elements) {
@@ -119,11 +119,11 @@ TEST(SourceFirstFitTest, P20TheDefaultCapHolds50331648Elements) {
   EXPECT_EQ(kSourceElements, 2 * 4 * 2048 * 2048 + 4 * 2048 * 2048);
   EXPECT_EQ(std::get<FirstFit>(*parse_policy("source-first-fit").decisions.grouping).elements,
             kSourceElements);
-  EXPECT_THAT(members(applied(layers(3, kSourceElements / 2))), ElementsAre(2, 1));
+  EXPECT_THAT(members(first_fit(layers(3, kSourceElements / 2))), ElementsAre(2, 1));
 }
 
 TEST(SourceFirstFitTest, O1TwoDegreesWithAnOptimizerWithoutRescaleAreNotFused) {
-  const PolicyResult result = applied(two_degrees(ReduceOp::Average, kAdam));
+  const PolicyResult result = first_fit(two_degrees(ReduceOp::Average, kAdam));
   expect_oracle("O1 4 over 2 ranks then 4 over 4 ranks, Adam, scales kept", members(result),
                 Sizes(8, 1));
   EXPECT_THAT(reasons(result), Each("reader"));  // the scale that stays after each reduction
@@ -132,13 +132,13 @@ TEST(SourceFirstFitTest, O1TwoDegreesWithAnOptimizerWithoutRescaleAreNotFused) {
 }
 
 TEST(SourceFirstFitTest, O1TwoDegreesWithoutScalesAreTwoBuckets) {
-  const PolicyResult result = applied(two_degrees(ReduceOp::Sum, kAdam));
+  const PolicyResult result = first_fit(two_degrees(ReduceOp::Sum, kAdam));
   expect_oracle("O1 the same without scale ops", members(result), Sizes{4, 4});
   EXPECT_THAT(reasons(result), ElementsAre("process group", "end"));
 }
 
 TEST(SourceFirstFitTest, O1TwoDegreesWithMomentumAreTwoBuckets) {
-  const PolicyResult result = applied(two_degrees(ReduceOp::Average, kMomentum));
+  const PolicyResult result = first_fit(two_degrees(ReduceOp::Average, kMomentum));
   expect_oracle("O1 the same with scales and momentum", members(result), Sizes{4, 4});
   EXPECT_EQ(result.schedule.scale, ScaleAt::Optimizer);
 }
@@ -148,7 +148,7 @@ TEST(SourceFirstFitTest, O1AlternatingProcessGroupsAreNotFused) {
   const GroupId a = step.group(4);
   const GroupId b = step.group(4);
   for (int i = 0; i < 8; ++i) step.backward("l" + std::to_string(i), {{1000, i % 2 == 0 ? a : b}});
-  expect_oracle("O1 8 over alternating process groups", members(applied(step.build(kAdam))),
+  expect_oracle("O1 8 over alternating process groups", members(first_fit(step.build(kAdam))),
                 Sizes(8, 1));
 }
 
@@ -159,7 +159,7 @@ TEST(SourceFirstFitTest, O1P30PL11SeventeenProcessGroupsAreFusedOnTheOneSyncStre
     step.backward("a" + std::to_string(i), {{1000, group}});
     step.backward("b" + std::to_string(i), {{1000, group}});
   }
-  const PolicyResult result = applied(step.build(kAdam));
+  const PolicyResult result = first_fit(step.build(kAdam));
   expect_oracle("O1 17 process groups x 2 gradients", members(result), Sizes(17, 2));
   EXPECT_THAT(result.refusals, ElementsAre("overlap: 17 process groups and at most 16 streams"));
   EXPECT_THAT(streams(result), Each(StreamChoice(CommStream{0})));  // P30, PL11
@@ -172,11 +172,11 @@ TEST(SourceFirstFitTest, P14TheNumberOfStreamsIsAnOption) {
   step.backward("a", {{1000, a}});
   step.backward("b", {{1000, b}});
   const Program program = step.build(kAdam);
-  EXPECT_THAT(applied(program).refusals, IsEmpty());
-  EXPECT_THAT(applied(program, ":max-streams=1").refusals,
+  EXPECT_THAT(first_fit(program).refusals, IsEmpty());
+  EXPECT_THAT(first_fit(program, ":max-streams=1").refusals,
               ElementsAre("overlap: 2 process groups and at most 1 stream"));
   // Not fused and not overlapped: on the compute stream, as they came.
-  EXPECT_THAT(streams(applied(program, ":max-streams=1,fuse=no")),
+  EXPECT_THAT(streams(first_fit(program, ":max-streams=1,fuse=no")),
               Each(StreamChoice(InlineStream{})));
 }
 
@@ -186,7 +186,7 @@ TEST(SourceFirstFitTest, O1P17AHigherOrderOpSwitchesFusionOff) {
   for (int i = 0; i < 8; ++i) {
     step.backward(i == 3 ? "matmul_grad_grad" : "l" + std::to_string(i), {{1000, dp}});
   }
-  const PolicyResult result = applied(step.build(kAdam));
+  const PolicyResult result = first_fit(step.build(kAdam));
   expect_oracle("O1 8 beside a higher-order op", members(result), Sizes(8, 1));
   EXPECT_THAT(result.refusals, ElementsAre(HasSubstr("matmul_grad_grad is a higher-order op")));
   // Still overlapped: eight collectives on the process group's stream (P15).
@@ -201,12 +201,12 @@ TEST(SourceFirstFitTest, O1ATensorParallelAllReduceBeforeTheReductionDoesNotBrea
     const auto gradients = step.backward("l" + std::to_string(i), {{1000, dp}});
     step.tensor_parallel(gradients.front(), tp);
   }
-  expect_oracle("O1 4 behind tensor-parallel all-reduces", members(applied(step.build(kAdam))),
+  expect_oracle("O1 4 behind tensor-parallel all-reduces", members(first_fit(step.build(kAdam))),
                 Sizes{4});
 }
 
 TEST(SourceFirstFitTest, O1ShardedProgramsAreNeitherFusedNorOverlapped) {
-  const PolicyResult result = applied(layers(4, 1000), ":sharding=yes");
+  const PolicyResult result = first_fit(layers(4, 1000), ":sharding=yes");
   expect_oracle("O1 4 with sharding on", members(result), Sizes(4, 1));
   EXPECT_EQ(result.schedule.scale, ScaleAt::LossGradient);  // scaling still pruned
   EXPECT_THAT(streams(result), Each(StreamChoice(InlineStream{})));
@@ -216,7 +216,7 @@ TEST(SourceFirstFitTest, O1ShardedProgramsAreNeitherFusedNorOverlapped) {
 
 TEST(SourceFirstFitTest, O1PL9ABoundaryBetweenTwoGradientsOfOneOpIsRefused) {
   // The bias of the second op would open the second bucket.
-  const PolicyResult result = applied(pairs(6, 1000), ":elements=3000");
+  const PolicyResult result = first_fit(pairs(6, 1000), ":elements=3000");
   EXPECT_THAT(result.refusals,
               ElementsAre("fusion: a bucket would begin between two gradients of l1, at l1.1, "
                           "whose reduction does not follow its producer"));
@@ -227,7 +227,7 @@ TEST(SourceFirstFitTest, PL9AlsoRefusesABiasWhoseWeightFillsTheBucketAlone) {
   StepBuilder step;
   const GroupId dp = step.group(4);
   step.backward("fc", {{5000, dp}, {10, dp}});
-  const PolicyResult result = applied(step.build(kAdam), ":elements=1000");
+  const PolicyResult result = first_fit(step.build(kAdam), ":elements=1000");
   EXPECT_THAT(result.refusals, ElementsAre(HasSubstr("at fc.1")));
 }
 
@@ -242,7 +242,7 @@ TEST(SourceFirstFitTest, P22AReaderOfAMemberClosesTheBucketAndOtherReadersDoNot)
   step.reader("again", b);  // b's bucket is closed already
   step.backward("e", {{10, dp}});
   // No scale ops, which would close each bucket too (PL8).
-  const PolicyResult result = applied(step.build(kAdam), ":scale=collective");
+  const PolicyResult result = first_fit(step.build(kAdam), ":scale=collective");
   EXPECT_THAT(members(result), ElementsAre(3, 2));
   EXPECT_THAT(reasons(result), ElementsAre("reader", "end"));
 }
@@ -253,13 +253,13 @@ TEST(SourceFirstFitTest, P21ADtypeChangeClosesTheBucket) {
   step.backward("a", {{10, dp}});
   step.backward("b", {{10, dp, DType::F16}});
   step.backward("c", {{10, dp, DType::F16}});
-  const PolicyResult result = applied(step.build(kAdam));
+  const PolicyResult result = first_fit(step.build(kAdam));
   EXPECT_THAT(members(result), ElementsAre(1, 2));
   EXPECT_THAT(reasons(result), ElementsAre("dtype", "end"));
 }
 
 TEST(SourceFirstFitTest, P23ASingleGradientIsItsOwnBufferWithoutPadding) {
-  const PolicyResult result = applied(layers(3, 500), ":elements=1000");
+  const PolicyResult result = first_fit(layers(3, 500), ":elements=1000");
   EXPECT_EQ(result.schedule.buckets[0].pad_to, Bytes(256));
   EXPECT_EQ(result.schedule.buckets[0].align_to, Bytes(256));
   EXPECT_EQ(result.schedule.buckets[1].align_to, Bytes(1));
@@ -268,7 +268,7 @@ TEST(SourceFirstFitTest, P23ASingleGradientIsItsOwnBufferWithoutPadding) {
 }
 
 TEST(SourceFirstFitTest, P16WaitsForTheWholeStreamAtFirstUse) {
-  const Bucket bucket = applied(layers(2, 10)).schedule.buckets.front();
+  const Bucket bucket = first_fit(layers(2, 10)).schedule.buckets.front();
   EXPECT_EQ(bucket.wait, WaitPoint::FirstUse);
   EXPECT_EQ(bucket.scope, WaitScope::WholeStream);
   EXPECT_EQ(bucket.mode, BucketMode::View);
@@ -280,7 +280,7 @@ TEST(SourceFirstFitTest, P10WithoutALossFillTheCollectivesAverage) {
   const GroupId dp = step.group(4);
   step.backward("a", {{10, dp}});
   step.backward("b", {{10, dp}});
-  const PolicyResult result = applied(step.build(kAdam));
+  const PolicyResult result = first_fit(step.build(kAdam));
   EXPECT_EQ(result.schedule.scale, ScaleAt::Collective);
   EXPECT_THAT(result.report.front(), HasSubstr("no op is known to fill the gradient of the loss"));
   EXPECT_THAT(members(result), ElementsAre(2));
@@ -289,7 +289,7 @@ TEST(SourceFirstFitTest, P10WithoutALossFillTheCollectivesAverage) {
 TEST(SourceFirstFitTest, P7LeavesAProgramWithoutReductionsAlone) {
   StepBuilder step;
   step.group(4);
-  const PolicyResult result = applied(step.build(kAdam));
+  const PolicyResult result = first_fit(step.build(kAdam));
   EXPECT_THAT(result.schedule.buckets, IsEmpty());
   EXPECT_THAT(result.report.front(), HasSubstr("no data-parallel reductions"));
 }
@@ -299,7 +299,7 @@ TEST(SourceFirstFitTest, PL15AGradientOwedOverTwoProcessGroupsSwitchesFusionOff)
   const GroupId a = step.group(2);
   const GroupId b = step.group(2);
   step.owe(step.backward("x", {{10, a}}).front(), b);
-  const PolicyResult result = applied(step.build(kAdam));
+  const PolicyResult result = first_fit(step.build(kAdam));
   EXPECT_THAT(result.refusals, ElementsAre(HasSubstr("of which the source keeps the first")));
   // Both reductions are kept, and the loss gradient gets 1/2 x 1/2.
   EXPECT_THAT(members(result), ElementsAre(1, 1));
@@ -307,9 +307,9 @@ TEST(SourceFirstFitTest, PL15AGradientOwedOverTwoProcessGroupsSwitchesFusionOff)
 
 TEST(SourceFirstFitTest, PL21TheResultDependsOnTheProgramAlone) {
   const Program program = pairs(8, 1000);
-  const PolicyResult first = applied(program, ":elements=6000");
-  static_cast<void>(applied(layers(8, 1000)));
-  EXPECT_EQ(applied(program, ":elements=6000").schedule, first.schedule);
+  const PolicyResult first = first_fit(program, ":elements=6000");
+  static_cast<void>(first_fit(layers(8, 1000)));
+  EXPECT_EQ(first_fit(program, ":elements=6000").schedule, first.schedule);
 }
 
 TEST(SourceFirstFitTest, O2P18PI12GroupsARealisticListAsTheSourceDoes) {
@@ -336,7 +336,7 @@ TEST(SourceFirstFitTest, O2P18PI12GroupsARealisticListAsTheSourceDoes) {
   ASSERT_EQ(count, 291u);
   ASSERT_EQ(elements, 353'822'720);
   const auto buckets = [&](const std::string& cap) {
-    return applied(program, ":elements=" + cap).schedule.buckets.size();
+    return first_fit(program, ":elements=" + cap).schedule.buckets.size();
   };
   for (const auto& [cap, known] :
        std::vector<std::pair<std::string, std::size_t>>{{"1048576", 194},

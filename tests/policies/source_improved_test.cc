@@ -26,7 +26,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-PolicyResult applied(const Program& program, const std::string& policy = "source-improved") {
+PolicyResult improved(const Program& program, const std::string& policy = "source-improved") {
   EXPECT_THAT(problems(program), IsEmpty());
   return apply_policy(program, parse_policy(policy));
 }
@@ -36,7 +36,7 @@ TEST(SourceImprovedTest, O1PL5FusesProcessGroupsThatAlternate) {
   const GroupId a = step.group(4);
   const GroupId b = step.group(4);
   for (int i = 0; i < 8; ++i) step.backward("l" + std::to_string(i), {{1000, i % 2 == 0 ? a : b}});
-  const PolicyResult result = applied(step.build(kAdam));
+  const PolicyResult result = improved(step.build(kAdam));
   expect_oracle("O1 ours: 8 over alternating process groups", members(result),
                 std::vector<std::size_t>{4, 4});
   EXPECT_EQ(result.schedule.buckets[0].stream, StreamChoice(CommStream{0}));
@@ -49,7 +49,7 @@ TEST(SourceImprovedTest, O1PL9BeginsABucketBetweenTwoGradientsOfOneOp) {
   const GroupId dp = step.group(4);
   for (int i = 0; i < 6; ++i) step.backward("l" + std::to_string(i), {{1000, dp}, {1000, dp}});
   const Program program = step.build(kAdam);
-  const PolicyResult result = applied(program, "source-improved:cap=12000B");
+  const PolicyResult result = improved(program, "source-improved:cap=12000B");
   expect_oracle("O1 ours: 6 ops x 2 gradients x 1000, cap 3000", members(result),
                 std::vector<std::size_t>(4, 3));
   EXPECT_THAT(result.refusals, IsEmpty());
@@ -60,7 +60,7 @@ TEST(SourceImprovedTest, PL8ScalesEachBucketOnceWhereTheFactorCannotBeFolded) {
   const GroupId a = step.group(2);
   const GroupId b = step.group(4);
   for (int i = 0; i < 8; ++i) step.backward("l" + std::to_string(i), {{1000, i < 4 ? a : b}});
-  const PolicyResult result = applied(step.build(kAdam));
+  const PolicyResult result = improved(step.build(kAdam));
   EXPECT_THAT(members(result), ElementsAre(4, 4));
   EXPECT_EQ(result.schedule.scale, ScaleAt::AfterCollective);
 }
@@ -72,7 +72,7 @@ TEST(SourceImprovedTest, P9FoldsFactorsIntoTheLossThenTheOptimizerThenTheBucket)
     const GroupId b = step.group(second);
     step.backward("x", {{10, a}});
     step.backward("y", {{10, b}});
-    return applied(step.build(update)).schedule.scale;
+    return improved(step.build(update)).schedule.scale;
   };
   EXPECT_EQ(scale(LossFill::Present, kAdam, 2), ScaleAt::LossGradient);
   EXPECT_EQ(scale(LossFill::Present, kMomentum, 4), ScaleAt::Optimizer);
@@ -85,11 +85,11 @@ TEST(SourceImprovedTest, P13AnImpossibleFoldThatWasAskedForIsRefusedInWords) {
   StepBuilder step(ReduceOp::Average, LossFill::Absent);
   step.backward("x", {{10, step.group(2)}});
   const Program program = step.build(kAdam);
-  EXPECT_EQ(applied(program, "source-improved:scale=loss-gradient").failure,
+  EXPECT_EQ(improved(program, "source-improved:scale=loss-gradient").failure,
             "scale=loss-gradient: no op is known to fill the gradient of the loss");
-  EXPECT_EQ(applied(program, "source-improved:scale=optimizer").failure,
+  EXPECT_EQ(improved(program, "source-improved:scale=optimizer").failure,
             "scale=optimizer: optimizer op x.0.update has no rescale factor");
-  EXPECT_EQ(applied(program, "source-improved:scale=before-collective").failure, std::nullopt);
+  EXPECT_EQ(improved(program, "source-improved:scale=before-collective").failure, std::nullopt);
 }
 
 // b is read by `use`, at position 4: c, produced before it, may join; d may not, and neither may
@@ -104,7 +104,7 @@ TEST(SourceImprovedTest, P22AReaderBoundsTheLaunchOfItsBucketOnly) {
   step.backward("d", {{10, dp}});
   step.backward("e", {{10, dp}});
   const Program program = step.build(kAdam);
-  const PolicyResult result = applied(program);
+  const PolicyResult result = improved(program);
   EXPECT_THAT(members(result), ElementsAre(3, 2));
   EXPECT_THAT(reasons(result), ElementsAre("reader", "end"));
   EXPECT_THAT(verify(program, lower(program, result.schedule).program, result.schedule.merge),
@@ -120,7 +120,7 @@ TEST(SourceImprovedTest, P22AReaderDoesNotSplitBucketsOfOtherKeys) {
   step.backward("b", {{10, dp}});
   step.backward("h2", {{10, dp, DType::F16}});
   const Program program = step.build(kAdam);
-  const PolicyResult result = applied(program);
+  const PolicyResult result = improved(program);
   // In the order in which they are ready: a; then b; then both halves.
   EXPECT_THAT(members(result), ElementsAre(1, 1, 2));
   EXPECT_THAT(reasons(result), ElementsAre("reader", "end", "end"));
@@ -135,10 +135,10 @@ TEST(SourceImprovedTest, ABatchThatWouldBeLaunchedAfterAReaderIsRefused) {
   step.reader("use", a);
   step.backward("b", {{10, dp}});
   const Program program = step.build(kAdam);
-  EXPECT_EQ(applied(program).failure, std::nullopt);
-  EXPECT_EQ(applied(program, "source-improved:batch=2").failure,
+  EXPECT_EQ(improved(program).failure, std::nullopt);
+  EXPECT_EQ(improved(program, "source-improved:batch=2").failure,
             "backward op use reads the reduced a.0, but bucket 0 is launched only later");
-  EXPECT_EQ(applied(program, "one-bucket").failure,
+  EXPECT_EQ(improved(program, "one-bucket").failure,
             "backward op use reads the reduced a.0, but bucket 0 is launched only later");
   EXPECT_THROW(make_schedule(program, parse_policy("no-overlap")), InputError);
 }
@@ -147,7 +147,7 @@ TEST(SourceImprovedTest, P14StreamsAreSharedAboveTheLimit) {
   StepBuilder step;
   for (int i = 0; i < 3; ++i) step.backward("l" + std::to_string(i), {{10, step.group(2)}});
   std::vector<StreamChoice> streams;
-  const PolicyResult result = applied(step.build(kAdam), "source-improved:max-streams=2");
+  const PolicyResult result = improved(step.build(kAdam), "source-improved:max-streams=2");
   for (const Bucket& bucket : result.schedule.buckets) streams.push_back(bucket.stream);
   EXPECT_THAT(streams, ElementsAre(StreamChoice(CommStream{0}), StreamChoice(CommStream{1}),
                                    StreamChoice(CommStream{0})));
@@ -187,8 +187,8 @@ TEST(GradientMergeTest, GMI9OneMicroStepIsNoMerge) {
   StepBuilder step;
   step.backward("x", {{10, step.group(2)}});
   const Program program = step.build(kAdam);
-  EXPECT_EQ(applied(program, "gradient-merge:k=1,sync=every").schedule.merge, Merge{});
-  EXPECT_EQ(applied(program, "gradient-merge:k=3").schedule.merge.micro_steps, 3);
+  EXPECT_EQ(improved(program, "gradient-merge:k=1,sync=every").schedule.merge, Merge{});
+  EXPECT_EQ(improved(program, "gradient-merge:k=3").schedule.merge.micro_steps, 3);
 }
 
 TEST(GradientMergeTest, GML5TheCapCountsTheBytesOfTheSums) {
@@ -199,15 +199,15 @@ TEST(GradientMergeTest, GML5TheCapCountsTheBytesOfTheSums) {
   }
   const Program program = step.build(kAdam);
   // 2000 bytes each as gradients; 4000 as sums in f32.
-  EXPECT_THAT(members(applied(program, "gradient-merge:sync=every,cap=8000B")), ElementsAre(4));
-  EXPECT_THAT(members(applied(program, "gradient-merge:sync=last,cap=8000B")), ElementsAre(2, 2));
-  EXPECT_THAT(members(applied(program, "gradient-merge:sums=f16,cap=8000B")), ElementsAre(4));
+  EXPECT_THAT(members(improved(program, "gradient-merge:sync=every,cap=8000B")), ElementsAre(4));
+  EXPECT_THAT(members(improved(program, "gradient-merge:sync=last,cap=8000B")), ElementsAre(2, 2));
+  EXPECT_THAT(members(improved(program, "gradient-merge:sums=f16,cap=8000B")), ElementsAre(4));
 }
 
 TEST(GradientMergeTest, GM8AfterTheLastMicroStepNothingOverlaps) {
   StepBuilder step;
   step.backward("x", {{10, step.group(2)}});
-  const PolicyResult result = applied(step.build(kAdam), "gradient-merge:sync=after");
+  const PolicyResult result = improved(step.build(kAdam), "gradient-merge:sync=after");
   EXPECT_EQ(result.schedule.buckets.front().launch, LaunchPoint(LaunchAfterBackward{}));
 }
 
@@ -216,10 +216,10 @@ TEST(GradientMergeTest, AReaderWithinAMicroStepNeedsSyncEvery) {
   const GroupId dp = step.group(2);
   step.reader("use", step.backward("x", {{10, dp}}).front());
   const Program program = step.build(kAdam);
-  EXPECT_EQ(applied(program, "gradient-merge:k=2,sync=last").failure,
+  EXPECT_EQ(improved(program, "gradient-merge:k=2,sync=last").failure,
             "backward op use reads the reduced x.0 in every micro-step, but sync=last reduces only "
             "the sum of all micro-steps: use sync=every");
-  EXPECT_EQ(applied(program, "gradient-merge:k=2,sync=every").failure, std::nullopt);
+  EXPECT_EQ(improved(program, "gradient-merge:k=2,sync=every").failure, std::nullopt);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-const Effect kAdam = Update{};
+const Effect kAdamUpdate = Update{};
 
 // The names of each bucket's gradients.
 std::vector<std::vector<std::string>> names(const Program& program, const Schedule& schedule) {
@@ -42,7 +42,7 @@ Program layers(int count, std::int64_t elements) {
   StepBuilder step;
   const GroupId dp = step.group(4);
   for (int i = 0; i < count; ++i) step.backward("l" + std::to_string(i), {{elements, dp}});
-  return step.build(kAdam);
+  return step.build(kAdamUpdate);
 }
 
 TEST(SourceRulesTest, P2EveryKeyThatTheSourceDoesNotReadIsAnOption) {
@@ -69,7 +69,7 @@ TEST(SourceRulesTest, P3WhatIsOwedIsReducedAndNotWhatLooksLikeAReduction) {
   const TensorId expert = step.backward("expert", {{1000, dp}}).front();
   step.tensor_parallel(expert, tp);
   step.backward("b", {{1000, dp}});
-  Program program = step.build(kAdam);
+  Program program = step.build(kAdamUpdate);
   std::erase_if(program.reductions,
                 [&](const Reduction& reduction) { return reduction.gradient == expert; });
   for (const std::string policy :
@@ -86,7 +86,7 @@ TEST(SourceRulesTest, P3WhatIsOwedIsReducedAndNotWhatLooksLikeAReduction) {
 TEST(SourceRulesTest, P4TheScaleIsAnExactFractionOfTheDebt) {
   StepBuilder step;
   const TensorId a = step.backward("a", {{10, step.group(3)}}).front();
-  Program program = step.build(kAdam);
+  Program program = step.build(kAdamUpdate);
   program.reductions.front().scale = Rational(2, 7);
   EXPECT_EQ(owed_factors(program).at(a).total(), Rational(2, 21));
   program.reductions.front().op = ReduceOp::Sum;
@@ -102,7 +102,7 @@ TEST(SourceRulesTest, P6TheDebtsStandInReadyOrderAndNoneOfAGradientIsDropped) {
   step.owe(x, b);
   step.backward("y", {{10, a}});
   step.tensor_parallel(x, b);
-  Program program = step.build(kAdam);
+  Program program = step.build(kAdamUpdate);
   std::rotate(program.reductions.begin(), program.reductions.begin() + 2,
               program.reductions.end());  // ready order
   ASSERT_THAT(problems(program), IsEmpty());
@@ -138,7 +138,7 @@ TEST(SourceRulesTest, P24PL7PL10BucketsFollowProducersAndNotPositions) {
       step.backward("other" + std::to_string(3 * i + extra), {});
     }
   }
-  const Program apart = step.build(kAdam);
+  const Program apart = step.build(kAdamUpdate);
   const Program dense = layers(8, 1000);
   for (const std::string policy :
        {"source-first-fit:elements=3000", "source-improved:cap=12000B"}) {
@@ -154,7 +154,7 @@ TEST(SourceRulesTest, P26MembersAreWindowsOfOneBufferAndItsCollectiveMovesIt) {
   StepBuilder step;
   const GroupId dp = step.group(4);
   for (int i = 1; i <= 3; ++i) step.backward("l" + std::to_string(i), {{10 * i, dp}});
-  const Program program = step.build(kAdam);
+  const Program program = step.build(kAdamUpdate);
   Schedule schedule = applied(program, "one-bucket").schedule;
   const ScheduledProgram lowered = lower(program, schedule).program;
   ASSERT_THAT(lowered.buckets, SizeIs(1));
@@ -180,7 +180,7 @@ TEST(SourceRulesTest, P31PL22TheReportCountsSingleGradientsApartAndSaysWhyBucket
   for (int i = 0; i < 6; ++i) step.backward("l" + std::to_string(i), {{1000, dp}, {1000, dp}});
   step.backward("last", {{1000, dp}});
   const std::vector<std::string> report =
-      applied(step.build(kAdam), "source-first-fit:elements=6000").report;
+      applied(step.build(kAdamUpdate), "source-first-fit:elements=6000").report;
   EXPECT_THAT(report, Contains(HasSubstr("13 all-reduces fused into 3: 50.8 KiB")));
   EXPECT_THAT(report, Contains(HasSubstr("1 single gradient apart")));
   EXPECT_THAT(report, Contains("buckets closed by cap 2, end 1"));
@@ -192,7 +192,7 @@ TEST(SourceRulesTest, PL13ARefusedFusionIsStillLegal) {
   const GroupId dp = step.group(4);
   step.backward("l0", {{1000, dp}});
   step.backward("matmul_grad_grad", {{1000, dp}});
-  const Program program = step.build(kAdam);
+  const Program program = step.build(kAdamUpdate);
   const PolicyResult result = applied(program, "source-first-fit");
   EXPECT_THAT(result.refusals, ElementsAre(HasSubstr("is a higher-order op")));
   EXPECT_THAT(complaints(program, result.schedule), IsEmpty());
@@ -205,7 +205,7 @@ TEST(SourceRulesTest, P17PL18ReadersDecideAndNotTheNamesOfOps) {
   for (int i = 0; i < 8; ++i) {
     step.backward(i == 3 ? "matmul_grad_grad" : "l" + std::to_string(i), {{1000, dp}});
   }
-  const Program program = step.build(kAdam);
+  const Program program = step.build(kAdamUpdate);
   EXPECT_THAT(applied(program, "source-first-fit").schedule.buckets, SizeIs(8));
   EXPECT_THAT(applied(program, "source-improved").schedule.buckets, SizeIs(1));
 }
