@@ -62,13 +62,5 @@ TEST(BandwidthTest, AnEmulatedDeviceHasNone) {
   EXPECT_EQ(rows.at(0).verdict, Verdict::Skipped);
 }
 
-TEST(SelftestCudaTest, AnExclusiveGpuIsNotShared) {
-  exec::cuda::Facts facts;
-  facts.devices.emplace_back();
-  EXPECT_EQ(why_not_shared(facts), "");
-  facts.devices[0].is_shareable = false;
-  EXPECT_THAT(why_not_shared(facts), HasSubstr("exclusive mode"));
-}
-
 }  // namespace
 }  // namespace dovetail::calibrate

@@ -6,6 +6,7 @@
 #include "calibrate/needs.h"
 #include "calibrate/passes.h"
 #include "cli/cuda_job.h"
+#include "cli/selftest_cuda.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -288,6 +289,14 @@ TEST(CalibrateCudaTest, WrongOptionsAreWrongInput) {
   EXPECT_EQ(
       testing::run_tool("calibrate --backend cuda --stand-in mirror --workload mlp -o x.json").code,
       2);
+}
+
+TEST(SelftestCudaTest, AnExclusiveGpuIsNotShared) {
+  exec::cuda::Facts facts;
+  facts.devices.emplace_back();
+  EXPECT_EQ(why_not_shared(facts), "");
+  facts.devices[0].is_shareable = false;
+  EXPECT_THAT(why_not_shared(facts), HasSubstr("exclusive mode"));
 }
 
 }  // namespace
