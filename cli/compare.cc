@@ -66,7 +66,7 @@ Given load(const std::string& path) {
     return {traces::load_trace(path)};
   }
   const imports::JobTrace job = imports::load_job({path}, {});
-  std::vector<traces::Trace> steps = diagnose::recorded_steps(job, diagnose::diagnose(job));
+  std::vector<traces::Trace> steps = diagnose::last_steps(job, diagnose::diagnose(job));
   if (steps.empty()) throw InputError(path + ": no step in it ran anything");
   return {std::move(steps.front()), traces::ComputeWork::AnyStream};
 }

@@ -17,12 +17,12 @@
 #include "base/file.h"
 #include "base/json_reader.h"
 #include "cli/diagnose_json.h"
-#include "cli/framework_words.h"
 #include "cli/outputs.h"
 #include "cli/result_pages.h"
 #include "cli/text.h"
 #include "diagnose/diagnosis.h"
 #include "diagnose/step_traces.h"
+#include "diagnose/words.h"
 #include "frameworks/framework.h"
 #include "imports/kineto/rank_set.h"
 
@@ -52,8 +52,8 @@ void print_head(std::ostream& out, const JobTrace& job, const Diagnosis& diagnos
     out << ", NCCL " << job.ranks.front().trace.nccl_version;
   }
   out << "; measured by the profiler; gains are simulated, dovetail " << DOVETAIL_VERSION << '\n';
-  out << '\n' << diagnosis.headline << '\n';
-  for (const std::string& sentence : diagnosis.sentences) out << "  " << sentence << '\n';
+  out << '\n' << headline(diagnosis) << '\n';
+  for (const std::string& sentence : sentences(diagnosis)) out << "  " << sentence << '\n';
 }
 
 // Of many ranks those with most exposed communication, by number of `diagnosis.ranks`, rising.
@@ -91,7 +91,7 @@ void print_steps(std::ostream& out, const JobTrace& job, const Diagnosis& diagno
   for (const std::size_t r : shown_ranks(diagnosis)) {
     const RankDiagnosis& rank = diagnosis.ranks[r];
     for (std::size_t s = 0; s < rank.recorded.size(); ++s) {
-      const diagnose::ReplayedStep& step = rank.recorded[s];
+      const diagnose::TimedStep& step = rank.recorded[s];
       std::vector<std::string> cells = {
           std::to_string(rank.rank) + " " + job.ranks[r].line.steps[s].name, plain_ms(step.step),
           plain_ms(step.figures.comp), plain_ms(step.figures.comm), plain_ms(step.figures.exposed)};
@@ -154,8 +154,9 @@ void print_replay(std::ostream& out, const Diagnosis& diagnosis) {
   for (const std::size_t r : shown_ranks(diagnosis)) {
     const RankDiagnosis& rank = diagnosis.ranks[r];
     const bool compared = rank.contention.kernels > 0;
-    table.add({std::to_string(rank.rank), signed_percent(rank.error.step),
-               signed_percent(rank.error.exposed), plain_ms(rank.model.unexplained),
+    table.add({std::to_string(rank.rank), signed_percent(rank.replay.error.step),
+               signed_percent(rank.replay.error.exposed),
+               plain_ms(rank.replay.recorded.unexplained),
                compared ? fixed(rank.contention.factor(), 2) + " x (" +
                               std::to_string(rank.contention.kernels) + " compared)"
                         : "-"});
@@ -176,8 +177,9 @@ void print_late(std::ostream& out, const Diagnosis& diagnosis) {
 }
 
 void print_what_ifs(std::ostream& out, const Diagnosis& diagnosis) {
-  if (std::ranges::all_of(diagnosis.ranks,
-                          [](const RankDiagnosis& rank) { return rank.what_ifs.empty(); })) {
+  if (std::ranges::all_of(diagnosis.ranks, [](const RankDiagnosis& rank) {
+        return rank.forecast.what_ifs.empty();
+      })) {
     return;
   }
   out << "\nwhat a change would give, at most (simulated, ms a step)" << of_all_ranks(diagnosis)
@@ -185,9 +187,9 @@ void print_what_ifs(std::ostream& out, const Diagnosis& diagnosis) {
   TextTable table({"rank change", "gain", "interval"});
   for (const std::size_t r : shown_ranks(diagnosis)) {
     const RankDiagnosis& rank = diagnosis.ranks[r];
-    for (const diagnose::WhatIf& what_if : rank.what_ifs) {
-      table.add({std::to_string(rank.rank) + " " + what_if.change, plain_ms(what_if.gain.middle),
-                 interval(what_if.gain)});
+    for (const diagnose::WhatIf& what_if : rank.forecast.what_ifs) {
+      table.add({std::to_string(rank.rank) + " " + std::string(to_string(what_if.change)),
+                 plain_ms(what_if.gain.middle), interval(what_if.gain)});
     }
   }
   table.print(out);

@@ -4,6 +4,7 @@
 #include "cli/diagnose_json.h"
 
 #include "base/json.h"
+#include "diagnose/words.h"
 
 namespace dovetail::cli {
 namespace {
@@ -43,7 +44,7 @@ ordered_json step_json(const JobTrace& job, const RankDiagnosis& rank, std::size
     collectives.push_back(std::move(entry));
   }
   ordered_json buckets = ordered_json::array();
-  for (const auto& bucket : rank.buckets[s].buckets) {
+  for (const auto& bucket : rank.replay.buckets[s].buckets) {
     buckets.push_back({{"elements", bucket.elements},
                        {"bytes", bucket.bytes.count()},
                        {"parameters", bucket.gradients.size()}});
@@ -69,18 +70,25 @@ ordered_json rank_json(const JobTrace& job, const RankDiagnosis& rank, std::size
   for (std::size_t s = 0; s < rank.recorded.size(); ++s)
     steps.push_back(step_json(job, rank, r, s));
   ordered_json what_ifs = ordered_json::array();
-  for (const diagnose::WhatIf& what_if : rank.what_ifs) {
-    ordered_json entry = {{"change", what_if.change}};
+  for (const diagnose::WhatIf& what_if : rank.forecast.what_ifs) {
+    ordered_json entry = {{"change", std::string(to_string(what_if.change))}};
     entry.update(gain_json(what_if.gain));
     what_ifs.push_back(std::move(entry));
+  }
+  ordered_json workload = nullptr;
+  if (const auto& check = rank.forecast.check) {
+    workload = {{"step_us", to_us(check->predicted)},
+                {"recorded_step_us", to_us(check->recorded)},
+                {"step_error", check->error()}};
   }
   return {{"rank", rank.rank},
           {"file", rank.file},
           {"replay",
-           {{"step_error", rank.error.step},
-            {"span_error", rank.error.span},
-            {"exposed_error", rank.error.exposed},
-            {"kept_delays_us", to_us(rank.model.unexplained)}}},
+           {{"step_error", rank.replay.error.step},
+            {"span_error", rank.replay.error.span},
+            {"exposed_error", rank.replay.error.exposed},
+            {"kept_delays_us", to_us(rank.replay.recorded.unexplained)}}},
+          {"workload", std::move(workload)},
           {"contention",
            {{"kernels_compared", rank.contention.kernels}, {"factor", rank.contention.factor()}}},
           {"steps", std::move(steps)},
@@ -123,11 +131,20 @@ std::string diagnosis_json(const JobTrace& job, const Diagnosis& diagnosis) {
                     {"mostly_in", entry.mostly_in},
                     {"mostly_with", entry.mostly_with}});
   }
+  ordered_json findings = ordered_json::array();
+  for (const diagnose::Finding& finding : diagnosis.findings) {
+    findings.push_back({{"kind", std::string(to_string(finding.kind))},
+                        {"amount_us", to_us(finding.amount)},
+                        {"of_us", to_us(finding.whole)},
+                        {"share", finding.share()},
+                        {"replay_error", finding.error}});
+  }
   ordered_json json = {{"schema", "dovetail.diagnosis/1"},
                        {"kind", "diagnosis"},
                        {"world_size", job.world_size()},
-                       {"headline", diagnosis.headline},
-                       {"sentences", diagnosis.sentences},
+                       {"headline", headline(diagnosis)},
+                       {"sentences", sentences(diagnosis)},
+                       {"findings", std::move(findings)},
                        {"collective_time_us", to_us(job.collective_time)},
                        {"waiting_time_us", to_us(job.waiting_time)},
                        {"late", std::move(late)},

@@ -5,7 +5,6 @@
 
 #include <string>
 
-#include "cli/framework_words.h"
 #include "diagnose/diagnosis.h"
 #include "imports/kineto/rank_set.h"
 

@@ -12,6 +12,7 @@
 #include "cli/outputs.h"
 #include "cli/text.h"
 #include "diagnose/diagnosis.h"
+#include "diagnose/what_if.h"
 #include "diagnose/workload.h"
 
 namespace dovetail::cli {
@@ -64,6 +65,23 @@ std::string workload_name(const ImportKinetoOptions& options) {
   return std::filesystem::path(options.output).stem().string();
 }
 
+// Of the first rank given. Where it does not give the recorded step it says so.
+diagnose::TracedWorkload workload_of(const JobTrace& job, const std::string& name) {
+  const RankTrace& rank = job.ranks.front();
+  auto made = diagnose::import_workload(job, 0, diagnose::replay_rank(rank), name);
+  if (const auto* const problem = std::get_if<std::string>(&made)) {
+    throw InputError(rank.trace.file + ": " + *problem);
+  }
+  auto& imported = std::get<diagnose::ImportedWorkload>(made);
+  if (imported.check && !imported.check->is_trustworthy()) {
+    imported.workload.notes.push_back("with the recorded buckets this workload takes " +
+                                      to_string(imported.check->predicted) + " a step, the trace " +
+                                      to_string(imported.check->recorded));
+    imported.workload.profile.notes = imported.workload.notes;
+  }
+  return std::move(imported.workload);
+}
+
 }  // namespace
 
 void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
@@ -76,8 +94,8 @@ void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
   const JobTrace job = imports::load_job(options.files, wanted);
   std::optional<diagnose::TracedWorkload> workload;
   if (!options.output.empty()) {
-    workload = diagnose::workload_of(job, {.name = workload_name(options)});
-    const std::string text = with_tool(workload->json);
+    workload = workload_of(job, workload_name(options));
+    const std::string text = with_tool(diagnose::workload_json(*workload));
     if (file.empty()) {
       out << text;
       return;
@@ -106,10 +124,11 @@ void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
   }
   notes.insert(notes.end(), workload->notes.begin(), workload->notes.end());
   print_notes(out, notes);
-  out << options.output << ": " << counted(workload->gradients, "gradient")
-      << "; without communication (replayed) forward " << traced_ms(workload->forward)
-      << " ms, backward " << traced_ms(workload->backward) << " ms, rest "
-      << traced_ms(workload->optimizer) << " ms\nuse it with --workload " << options.output << '\n';
+  const models::ProfiledStep& step = workload->profile.by_rank.front();
+  out << options.output << ": " << counted(workload->profile.gradients.size(), "gradient")
+      << "; without communication (replayed) forward " << traced_ms(step.forward)
+      << " ms, backward " << traced_ms(step.backward) << " ms, rest " << traced_ms(step.optimizer)
+      << " ms\nuse it with --workload " << options.output << '\n';
 }
 
 }  // namespace dovetail::cli

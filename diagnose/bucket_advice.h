@@ -1,20 +1,24 @@
 // What other buckets would give a recorded step, in the words of one framework.
 //
-//   if (const auto advice = bucket_advice(job, rank, framework("megatron"))) {
+//   if (const auto advice = bucket_advice(job, forecast_of_first_rank, framework("megatron"))) {
 //     advice->settings[advice->best].line      "--overlap-grad-reduce --ddp-bucket-size 6553600"
 //     advice->alike                            the flat range: what cannot be told from the best
 //     advice->given_up                         what this framework's words cost against any buckets
 //   }
 //
-// Every gain is the difference of two replays of the recorded step (what_if.h), the recorded buckets' and
-// the setting's, as a mean over the steps.
+// Every gain is the difference of two steady steps of the imported workload (what_if.h), with the recorded buckets and with
+// the setting's: those that explore finds for it. The interval holds what the trace does not tell: what a bucket costs the
+// host (the lower and the upper quartile of its calls), what an all-reduce smaller than any in the trace takes (as long as
+// the smallest, or in proportion to its bytes, down to 20 us), and by how much the workload misses the recorded step.
+//
+// The framework's own default is always among the settings, so the best one is never slower.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "base/units.h"
-#include "diagnose/replay.h"
 #include "diagnose/traced.h"
+#include "diagnose/what_if.h"
 #include "frameworks/settings.h"
 
 #include <cstddef>
@@ -26,20 +30,7 @@ namespace dovetail::diagnose {
 
 using frameworks::BucketCandidate;
 using frameworks::Framework;
-using frameworks::InFlight;
 using frameworks::StepGradients;
-
-struct RankDiagnosis;
-
-// Of the step time; positive is faster.
-struct Gain {
-  Duration middle{}, low{}, high{};
-};
-
-// Steps before and after a change as one gain: the mean of the differences; the interval is the spread of
-// their mean plus the error of the replay, both ways.
-Gain gain_of(const std::vector<Duration>& before, const std::vector<Duration>& after,
-             const ReplayError& error);
 
 struct BucketSetting : BucketCandidate {
   Gain gain;                 // against the recorded buckets
@@ -66,9 +57,13 @@ struct BucketAdvice {
   std::vector<GivenUp> given_up;  // simulated, where the sizes of gradients are known
 };
 
-// REQUIRES: has_settings(framework), which outlives the advice.
-// Nothing where the trace has no all-reduces issued from backward on a GPU, or its replay is not trusted.
-std::optional<BucketAdvice> bucket_advice(const JobTrace& job, const RankDiagnosis& own,
+// Of the job's first rank. REQUIRES: has_settings(framework), which outlives the advice. Nothing where its trace makes no
+// workload that gives the recorded step.
+std::optional<BucketAdvice> bucket_advice(const JobTrace& job, const RankForecast& own,
                                           const Framework& framework);
+
+// The setting to use: the best one; where it is not better than what there is by more than can be told, the recorded
+// buckets (nothing), unless the framework's own default is faster than these.
+const BucketSetting* advised(const BucketAdvice& advice);
 
 }  // namespace dovetail::diagnose

@@ -1,4 +1,5 @@
-// Attribution of exposed time.
+// Each exposed moment is cut where the collective in flight changes; what the next other work waited for (started_by of
+// the replay) then says whose it is. An exposed moment and the work that ends it are of one step.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "diagnose/causes.h"
@@ -20,9 +21,9 @@ Duration overlap(Interval a, Interval b) {
 
 class StepAttribution {
  public:
-  StepAttribution(const RankTrace& rank, const ReplayModel& model, const Replay& replay,
-                  const TracedBuckets& buckets, std::int32_t step)
-      : rank_(rank), model_(model), replay_(replay), buckets_(buckets), step_(step) {}
+  StepAttribution(const RankTrace& rank, const RecordedGraph& recorded,
+                  const step::Timeline& timeline, const TracedBuckets& buckets, std::int32_t step)
+      : rank_(rank), recorded_(recorded), timeline_(timeline), buckets_(buckets), step_(step) {}
 
   StepCauses attribute() {
     list_works();
@@ -61,28 +62,34 @@ class StepAttribution {
     const auto next = std::ranges::lower_bound(
         compute_, from, {}, [&](std::int32_t number) { return work(number).start; });
     if (next == compute_.end()) return kNone;
-    const std::int32_t node = model_.node_of_work[static_cast<std::size_t>(*next)];
-    if (node == kNone) return kNone;
-    if (replay_.by[static_cast<std::size_t>(node)] != StartedBy::Dependency) return host_wait(node);
-    return collective_of(replay_.cause[static_cast<std::size_t>(node)]);
+    const auto node = recorded_.node_of_work[static_cast<std::size_t>(*next)];
+    if (!node) return kNone;
+    const std::optional<step::Edge> by = step::started_by(recorded_.graph, timeline_, *node);
+    if (!by || by->kind != step::EdgeKind::Event) return host_wait(*next);
+    return collective_of(by->from);
   }
 
-  [[nodiscard]] std::int32_t collective_of(std::int32_t node) const {
-    if (node == kNone || model_.nodes[static_cast<std::size_t>(node)].work == kNone) return kNone;
-    return work(model_.nodes[static_cast<std::size_t>(node)].work).collective;
+  [[nodiscard]] std::int32_t collective_of(step::NodeId node) const {
+    const Origin& origin = recorded_.origin_of(node);
+    return origin.kind == Origin::Kind::Work ? work(origin.index).collective : kNone;
   }
 
-  // The launch came late because the host itself stood in a call that waited for a collective.
-  [[nodiscard]] std::int32_t host_wait(std::int32_t node) const {
-    std::int32_t at = model_.nodes[static_cast<std::size_t>(node)].launch;
-    if (at == kNone) return kNone;
-    // The calls since the piece of work before this one was launched.
-    for (--at; at >= 0; --at) {
-      const ReplayNode& before = model_.nodes[static_cast<std::size_t>(at)];
-      if (before.kind == ReplayNode::Kind::Gpu && !before.communicates) return kNone;
-      if (before.kind == ReplayNode::Kind::Gpu) continue;
-      const std::int32_t cause = replay_.cause[static_cast<std::size_t>(at)];
-      if (cause != kNone) return collective_of(cause);
+  // The launch came late because the host itself stood in a call that waited for a collective: of the calls since the
+  // piece of work before this one was launched.
+  [[nodiscard]] std::int32_t host_wait(std::int32_t late) const {
+    const std::int32_t launch = work(late).launch;
+    if (launch == kNone) return kNone;
+    const auto call = recorded_.node_of_call[static_cast<std::size_t>(launch)];
+    if (!call) return kNone;
+    for (step::NodeId at = *call; at-- > 0;) {
+      const Origin& before = recorded_.origin_of(at);
+      if (before.kind == Origin::Kind::Work) {
+        if (!recorded_.communicates(at)) return kNone;
+        continue;
+      }
+      if (before.kind != Origin::Kind::Return || before.index == launch) continue;
+      const auto by = step::started_by(recorded_.graph, timeline_, at);
+      if (by && by->kind == step::EdgeKind::Synchronise) return collective_of(by->from);
     }
     return kNone;
   }
@@ -181,18 +188,22 @@ class StepAttribution {
     Instant busy;
     for (const std::int32_t number : all) {
       const GpuWork& now = work(number);
-      const std::int32_t node = model_.node_of_work[static_cast<std::size_t>(number)];
-      if (busy != Instant() && now.start > busy && node != kNone &&
-          replay_.by[static_cast<std::size_t>(node)] == StartedBy::Launch) {
+      const auto node = recorded_.node_of_work[static_cast<std::size_t>(number)];
+      if (busy != Instant() && now.start > busy && node && was_launched_late(*node)) {
         result_.gpu_waits_for_host += now.start - busy;
       }
       busy = std::max(busy, now.end);
     }
   }
 
+  [[nodiscard]] bool was_launched_late(step::NodeId node) const {
+    const auto by = step::started_by(recorded_.graph, timeline_, node);
+    return by && by->kind == step::EdgeKind::Launch;
+  }
+
   const RankTrace& rank_;
-  const ReplayModel& model_;
-  const Replay& replay_;
+  const RecordedGraph& recorded_;
+  const step::Timeline& timeline_;
   const TracedBuckets& buckets_;
   std::int32_t step_;
   std::vector<WorkTime> times_;
@@ -240,12 +251,14 @@ std::string_view to_string(Cause cause) {
   return "link";
 }
 
-std::vector<StepCauses> causes_of(const RankTrace& rank, const ReplayModel& model,
-                                  const Replay& replay, const std::vector<TracedBuckets>& buckets) {
+std::vector<StepCauses> causes_of(const RankTrace& rank, const RecordedGraph& recorded,
+                                  const step::Timeline& timeline,
+                                  const std::vector<TracedBuckets>& buckets) {
   std::vector<StepCauses> causes;
   for (std::size_t s = 0; s < rank.line.steps.size(); ++s) {
     causes.push_back(
-        StepAttribution(rank, model, replay, buckets[s], static_cast<std::int32_t>(s)).attribute());
+        StepAttribution(rank, recorded, timeline, buckets[s], static_cast<std::int32_t>(s))
+            .attribute());
   }
   return causes;
 }

@@ -20,7 +20,7 @@
 #pragma once
 
 #include "base/units.h"
-#include "diagnose/replay.h"
+#include "diagnose/recorded_graph.h"
 #include "diagnose/traced.h"
 
 #include <array>
@@ -52,9 +52,10 @@ struct StepCauses {
   std::vector<ExposedCollective> collectives;  // by start; those with exposed time
 };
 
-// `replay` is of the unchanged model; `buckets` by step.
-std::vector<StepCauses> causes_of(const RankTrace& rank, const ReplayModel& model,
-                                  const Replay& replay, const std::vector<TracedBuckets>& buckets);
+// `timeline` is of the unchanged graph; `buckets` by step.
+std::vector<StepCauses> causes_of(const RankTrace& rank, const RecordedGraph& recorded,
+                                  const step::Timeline& timeline,
+                                  const std::vector<TracedBuckets>& buckets);
 
 // What compute lost beside collectives.
 struct Contention {

@@ -1,13 +1,12 @@
-// What a traced job loses, to what, and what each change would give.
+// What a traced job loses, to what, and what each change would give. Values only: words.h makes the sentences.
 //
 //   Diagnosis diagnosis = diagnose(job);
-//   diagnosis.headline        "host-bound: no bucket size will help; the GPU waits 163 of 222 ms ..."
+//   diagnosis.findings.front().kind      FindingKind::HostBound
+//   diagnosis.findings.front().share()   0.73: the GPU waits for the host that part of the step
 //   diagnosis.ranks[0].causes[1].by[...]
 //
-// Nothing is answered by a replay that does not give the recorded step first (replay.h): then `what_ifs`
-// and `buckets` are empty and the headline says so. Every gain is a difference of two replays, the
-// recorded schedule's and the changed one's, as a mean over the steps. Its interval holds the error of the
-// replay, the spread over the steps, and, for buckets, what is not known of sizes the trace has not seen.
+// Nothing is answered by a replay that does not give the recorded step first (replay.h): then the what-ifs and `buckets`
+// are empty and the first finding says so.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -17,29 +16,25 @@
 #include "diagnose/causes.h"
 #include "diagnose/replay.h"
 #include "diagnose/traced.h"
+#include "diagnose/what_if.h"
+#include "diagnose/workload.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace dovetail::diagnose {
 
-struct WhatIf {
-  std::string change;  // "a network that takes no time"
-  Gain gain;
-};
-
 struct RankDiagnosis {
   std::int64_t rank = 0;
   std::string file;
-  ReplayModel model;
-  ReplayError error;
-  std::vector<ReplayedStep> recorded, replayed;  // by step
-  std::vector<StepCauses> causes;                // by step
-  std::vector<TracedBuckets> buckets;            // by step
+  RankReplay replay;
+  std::vector<TimedStep> recorded;  // by step
+  std::vector<StepCauses> causes;   // by step
   Contention contention;
-  std::vector<WhatIf> what_ifs;
+  RankForecast forecast;
 };
 
 // Who was late, over all collectives.
@@ -51,9 +46,38 @@ struct LateRank {
   std::size_t collectives = 0;
 };
 
+// What matters about a job, each with a figure.
+//   NoGpuWork      there is nothing to diagnose
+//   NotReplayed    the replay is not the recorded step: no change can be judged
+//   Stragglers     amount: of all collective time of all ranks (whole), what is waiting for a late rank
+//   HostBound      amount: of the step, what the GPU waits for the host, and the network is no reason
+//   NoCollective   nothing communicates
+//   Hidden         amount: of the step, what a network that takes no time would give: next to nothing
+//   Exposed        amount: of the step, what is exposed communication
+//   WaitsForHost   amount: of the step, what the GPU waits for the host
+enum class FindingKind : std::uint8_t {
+  NoGpuWork,
+  NotReplayed,
+  Stragglers,
+  HostBound,
+  NoCollective,
+  Hidden,
+  Exposed,
+  WaitsForHost
+};
+
+// Times are means over ranks and steps, those of Stragglers sums.
+struct Finding {
+  FindingKind kind = FindingKind::NoGpuWork;
+  Duration amount{}, whole{};
+  Duration without_network{};  // HostBound, Hidden: the step with a network that took no time
+  ByCause by{};                // Exposed: what it is exposed for
+  double error = 0;            // of the replay, as a share of the step: the figures hold as well
+  [[nodiscard]] double share() const;
+};
+
 struct Diagnosis {
-  std::string headline;
-  std::vector<std::string> sentences;  // what else matters, by weight
+  std::vector<Finding> findings;  // by weight; never empty
   std::vector<RankDiagnosis> ranks;
   std::vector<LateRank> late;  // worst first; of several ranks
   std::optional<BucketAdvice> buckets;

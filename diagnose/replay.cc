@@ -1,10 +1,14 @@
-// Playing a model, and what comes of it.
+// A step of a replay or of a trace is the work that the host launched between its markers, whenever the GPU ran it: so
+// its time counts from the end of the step before, which is the end of its host part or of its GPU work, whichever is later.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "diagnose/replay.h"
 
+#include "sim/player.h"
+
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace dovetail::diagnose {
 namespace {
@@ -14,17 +18,21 @@ double relative(Duration replayed, Duration recorded) {
   return static_cast<double>((replayed - recorded).count()) / static_cast<double>(recorded.count());
 }
 
-// The end of a step is that of its host part or of its GPU work, whichever is later.
-std::vector<ReplayedStep> steps_of(const std::vector<std::vector<WorkTime>>& works,
-                                   const std::vector<std::pair<Instant, Instant>>& host) {
-  std::vector<ReplayedStep> result;
-  Instant before = host.empty() ? Instant() : host.front().first;
-  for (std::size_t i = 0; i < host.size(); ++i) {
-    ReplayedStep step;
-    step.figures = figures_of(works[i]);
-    step.figures.cpu_step = host[i].second - host[i].first;
-    Instant end = host[i].second;
-    for (const WorkTime& work : works[i]) end = std::max(end, work.end);
+// One step as it is measured: its markers on the host and its GPU work.
+struct Measured {
+  Instant begin, end;
+  std::vector<WorkTime> works;
+};
+
+std::vector<TimedStep> steps_of(const std::vector<Measured>& measured) {
+  std::vector<TimedStep> result;
+  Instant before = measured.empty() ? Instant() : measured.front().begin;
+  for (const Measured& now : measured) {
+    TimedStep step;
+    step.figures = imports::figures_of(now.works);
+    step.figures.cpu_step = now.end - now.begin;
+    Instant end = now.end;
+    for (const WorkTime& work : now.works) end = std::max(end, work.end);
     step.step = end - before;
     before = std::max(before, end);
     result.push_back(step);
@@ -32,100 +40,36 @@ std::vector<ReplayedStep> steps_of(const std::vector<std::vector<WorkTime>>& wor
   return result;
 }
 
-void play_host(const ReplayModel& model, std::size_t at, Instant& host, Replay& replay) {
-  const ReplayNode& node = model.nodes[at];
-  const Instant start = host + node.gap;
-  Instant end = start + node.duration;
-  for (const std::int32_t wait : node.waits) {
-    const Instant until = replay.end[static_cast<std::size_t>(wait)] + node.lag;
-    if (until <= end) continue;
-    end = until;
-    replay.cause[at] = wait;
-  }
-  replay.start[at] = start;
-  replay.end[at] = end;
-  host = std::max(host, end);
-}
-
-struct StreamState {
-  Instant end;
-  std::int32_t last = kNone;
-};
-
-void play_gpu(const ReplayModel& model, std::size_t at, std::vector<StreamState>& streams,
-              Replay& replay) {
-  const ReplayNode& node = model.nodes[at];
-  StreamState& stream = streams[static_cast<std::size_t>(node.stream)];
-  Instant start = node.fixed_start;
-  replay.by[at] = StartedBy::Fixed;
-  if (node.launch != kNone) {
-    start = replay.end[static_cast<std::size_t>(node.launch)] + node.latency;
-    replay.by[at] = StartedBy::Launch;
-    replay.cause[at] = node.launch;
-  }
-  if (stream.last != kNone && stream.end + node.stream_gap > start) {
-    start = stream.end + node.stream_gap;
-    replay.by[at] = StartedBy::Stream;
-    replay.cause[at] = stream.last;
-  }
-  for (const std::int32_t wait : node.waits) {
-    const Instant until = replay.end[static_cast<std::size_t>(wait)] + model.dependency_gap;
-    if (until <= start) continue;
-    start = until;
-    replay.by[at] = StartedBy::Dependency;
-    replay.cause[at] = wait;
-  }
-  start += node.lag;
-  replay.start[at] = start;
-  replay.end[at] = start + node.duration;
-  stream = {std::max(stream.end, replay.end[at]), static_cast<std::int32_t>(at)};
-}
-
 }  // namespace
 
-Replay play(const ReplayModel& model) {
-  Replay replay;
-  const std::size_t size = model.nodes.size();
-  replay.start.resize(size);
-  replay.end.resize(size);
-  replay.by.resize(size, StartedBy::Host);
-  replay.cause.resize(size, kNone);
-  std::vector<StreamState> streams(static_cast<std::size_t>(model.streams));
-  Instant host = model.host_start;
-  for (std::size_t i = 0; i < size; ++i) {
-    if (model.nodes[i].kind == ReplayNode::Kind::Host) {
-      play_host(model, i, host, replay);
-    } else {
-      play_gpu(model, i, streams, replay);
+step::Timeline played(const step::StepGraph& graph) {
+  sim::Workspace workspace;
+  sim::play(graph, workspace);
+  return std::move(workspace.timeline);
+}
+
+std::vector<TimedStep> replayed_steps(const RecordedGraph& recorded,
+                                      const step::Timeline& timeline) {
+  const auto at = [&](std::int64_t ns) { return recorded.zero + Duration(ns); };
+  std::vector<Measured> measured;
+  for (std::size_t s = 0; s < recorded.steps.size(); ++s) {
+    const RecordedGraph::Step& step = recorded.steps[s];
+    Measured now{at(timeline.start_of(step.begin)), at(timeline.end_of(step.end)), {}};
+    for (const step::NodeId node : recorded.works[s]) {
+      now.works.push_back(
+          {at(timeline.start_of(node)), at(timeline.end_of(node)), recorded.communicates(node)});
     }
+    measured.push_back(std::move(now));
   }
-  return replay;
+  return steps_of(measured);
 }
 
-std::vector<ReplayedStep> replayed_steps(const ReplayModel& model, const Replay& replay) {
-  std::vector<std::vector<WorkTime>> works(model.steps.size());
-  for (std::size_t i = 0; i < model.nodes.size(); ++i) {
-    const ReplayNode& node = model.nodes[i];
-    if (node.kind != ReplayNode::Kind::Gpu || node.step == kNone) continue;
-    works[static_cast<std::size_t>(node.step)].push_back(
-        {replay.start[i], replay.end[i], node.communicates});
+std::vector<TimedStep> recorded_steps(const RankTimeline& line) {
+  std::vector<Measured> measured;
+  for (const TracedStep& step : line.steps) {
+    measured.push_back({step.start, step.end, imports::work_times(line, step)});
   }
-  std::vector<std::pair<Instant, Instant>> host;
-  for (const ReplayStep& step : model.steps) {
-    host.emplace_back(replay.start[static_cast<std::size_t>(step.begin)],
-                      replay.end[static_cast<std::size_t>(step.end)]);
-  }
-  return steps_of(works, host);
-}
-
-std::vector<ReplayedStep> recorded_steps(const ReplayModel& model, const RankTimeline& line) {
-  std::vector<std::vector<WorkTime>> works;
-  std::vector<std::pair<Instant, Instant>> host;
-  for (std::size_t i = 0; i < model.steps.size(); ++i) {
-    works.push_back(work_times(line, line.steps[i]));
-    host.emplace_back(line.steps[i].start, line.steps[i].end);
-  }
-  return steps_of(works, host);
+  return steps_of(measured);
 }
 
 bool ReplayError::is_trustworthy() const {
@@ -136,15 +80,15 @@ bool ReplayError::is_trustworthy() const {
   return std::abs(step) <= 0.02 && std::abs(span) <= 0.02 && (std::abs(exposed) <= 0.1 || small);
 }
 
-ReplayError replay_error(const ReplayModel& model, const RankTimeline& line) {
+ReplayError replay_error(const RecordedGraph& recorded, const step::Timeline& timeline,
+                         const RankTimeline& line) {
   ReplayError error;
-  const Replay replay = play(model);
-  for (const ReplayedStep& step : replayed_steps(model, replay)) {
+  for (const TimedStep& step : replayed_steps(recorded, timeline)) {
     error.replayed_step += step.step;
     error.replayed_span += step.figures.span;
     error.replayed_exposed += step.figures.exposed;
   }
-  for (const ReplayedStep& step : recorded_steps(model, line)) {
+  for (const TimedStep& step : recorded_steps(line)) {
     error.recorded_step += step.step;
     error.recorded_span += step.figures.span;
     error.recorded_exposed += step.figures.exposed;
@@ -152,18 +96,6 @@ ReplayError replay_error(const ReplayModel& model, const RankTimeline& line) {
   error.step = relative(error.replayed_step, error.recorded_step);
   error.span = relative(error.replayed_span, error.recorded_span);
   error.exposed = relative(error.replayed_exposed, error.recorded_exposed);
-  std::vector<Duration> off;
-  for (std::size_t i = 0; i < model.nodes.size(); ++i) {
-    const ReplayNode& node = model.nodes[i];
-    if (node.kind != ReplayNode::Kind::Gpu || node.step == kNone) continue;
-    const Duration by = replay.start[i] - line.works[static_cast<std::size_t>(node.work)].start;
-    off.push_back(by < Duration{} ? -by : by);
-  }
-  if (!off.empty()) {
-    const auto middle = off.begin() + static_cast<std::ptrdiff_t>(off.size() / 2);
-    std::ranges::nth_element(off, middle);
-    error.median_start = *middle;
-  }
   return error;
 }
 

@@ -1,4 +1,5 @@
-// Recorded and replayed steps as Traces.
+// A step's spans are the nodes of its graph between its markers; the times are the trace's own or those of a replay. Best
+// buckets are shown as the simulator plays the imported workload with them, two steps from a standing start.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "diagnose/step_traces.h"
@@ -11,7 +12,7 @@
 #include <vector>
 
 #include "diagnose/what_if.h"
-#include "diagnose/workload.h"
+#include "sim/simulate.h"
 #include "traces/perfetto.h"
 #include "traces/trace.h"
 
@@ -21,12 +22,12 @@ namespace {
 // Builds the Trace of one step of one rank.
 class StepTrace {
  public:
-  StepTrace(const RankTrace& rank, const ReplayModel& model, std::int32_t step)
-      : rank_(rank), model_(model), step_(step) {}
+  StepTrace(const RankTrace& rank, const RecordedGraph& recorded, std::size_t step)
+      : rank_(rank), recorded_(recorded), step_(step) {}
 
-  // Times by node of the model.
-  traces::Trace build(const std::vector<Instant>& start, const std::vector<Instant>& end,
-                      traces::Origin origin, const std::string& policy) {
+  // Times by node.
+  traces::Trace build(const step::Timeline& times, traces::Origin origin,
+                      const std::string& policy) {
     traces::Trace trace;
     trace.provenance.origin = origin;
     trace.provenance.policy = policy;
@@ -35,30 +36,17 @@ class StepTrace {
     trace.world_size = std::max<std::int64_t>(1, rank_.trace.world_size.value_or(1));
     trace.ranks = {Rank{static_cast<std::int32_t>(rank_.rank)}};
     add_streams(trace);
-    const Range range = host_range();
-    const Instant origin_time = start[static_cast<std::size_t>(range.begin)];
-    for (std::size_t i = 0; i < model_.nodes.size(); ++i) {
-      const ReplayNode& node = model_.nodes[i];
-      const bool host = node.kind == ReplayNode::Kind::Host;
-      if (host && (node.call == kNone || !range.holds(i))) continue;
-      if (!host && node.step != step_) continue;
-      add(trace, node, start[i], end[i], origin_time);
+    const RecordedGraph::Step& step = recorded_.steps[step_];
+    const std::int64_t zero = times.start_of(step.begin);
+    for (step::NodeId node = step.begin; node <= step.end; ++node) {
+      if (recorded_.origin_of(node).kind == Origin::Kind::Call) add(trace, node, times, zero);
     }
+    for (const step::NodeId node : recorded_.works[step_]) add(trace, node, times, zero);
     untangle(trace);
     return trace;
   }
 
  private:
-  struct Range {
-    std::int32_t begin = 0, end = 0;
-    [[nodiscard]] bool holds(std::size_t i) const {
-      return i >= static_cast<std::size_t>(begin) && i <= static_cast<std::size_t>(end);
-    }
-  };
-  [[nodiscard]] Range host_range() const {
-    const ReplayStep& step = model_.steps[static_cast<std::size_t>(step_)];
-    return {step.begin, step.end};
-  }
   [[nodiscard]] StreamId host_stream() const {
     return StreamId{static_cast<std::int32_t>(rank_.line.streams.size())};
   }
@@ -73,45 +61,45 @@ class StepTrace {
     trace.streams.push_back({host_stream(), "host"});
   }
 
-  [[nodiscard]] std::string name_of(const ReplayNode& node) const {
-    if (node.kind == ReplayNode::Kind::Host) {
-      const HostCall& call = rank_.line.calls[static_cast<std::size_t>(node.call)];
-      return rank_.trace.name_of(rank_.trace.events[static_cast<std::size_t>(call.event)]);
-    }
-    if (node.work == kNone) return "all-reduce of another bucket";
-    const GpuWork& work = rank_.line.works[static_cast<std::size_t>(node.work)];
-    if (work.collective != kNone) {
-      const auto& c = rank_.line.collectives[static_cast<std::size_t>(work.collective)];
-      return std::string(to_string(c.kind)) +
-             (c.bytes ? " of " + dovetail::to_string(*c.bytes) : "");
-    }
-    return rank_.trace.name_of(rank_.trace.events[static_cast<std::size_t>(work.event)]);
+  [[nodiscard]] std::string event_name(std::int32_t event) const {
+    return rank_.trace.name_of(rank_.trace.events[static_cast<std::size_t>(event)]);
   }
 
-  // Of a collective; 0 where the trace does not say.
-  [[nodiscard]] Bytes bytes_of(const ReplayNode& node) const {
-    const GpuWork& work = rank_.line.works[static_cast<std::size_t>(node.work)];
-    if (work.collective == kNone) return Bytes(0);
-    return rank_.line.collectives[static_cast<std::size_t>(work.collective)].bytes.value_or(
-        Bytes(0));
-  }
-
-  void add(traces::Trace& trace, const ReplayNode& node, Instant start, Instant end,
-           Instant origin) {
-    const bool host = node.kind == ReplayNode::Kind::Host;
-    const CommandId id{static_cast<std::int32_t>(trace.commands.size())};
+  void add(traces::Trace& trace, step::NodeId node, const step::Timeline& times,
+           std::int64_t zero) const {
+    const Origin& origin = recorded_.origin_of(node);
+    const auto index = static_cast<std::size_t>(origin.index);
     traces::CommandInfo info;
-    info.id = id;
-    info.kind = host                ? traces::SpanKind::Enqueue
-                : node.communicates ? traces::SpanKind::Collective
-                                    : traces::SpanKind::Compute;
-    info.name = name_of(node);
-    if (node.communicates && node.work != kNone) info.bytes = bytes_of(node);
+    info.id = CommandId{static_cast<std::int32_t>(trace.commands.size())};
+    StreamId stream = host_stream();
+    std::int64_t end = times.end_of(node);
+    if (origin.kind == Origin::Kind::Call) {
+      info.kind = traces::SpanKind::Enqueue;
+      info.name = event_name(rank_.line.calls[index].event);
+      end = times.end_of(*recorded_.node_of_call[index]);  // of its return, where it has one
+    } else {
+      const imports::GpuWork& work = rank_.line.works[index];
+      stream = StreamId{work.stream};
+      info.kind = traces::SpanKind::Compute;
+      info.name = event_name(work.event);
+      if (work.collective != kNone) describe(info, work.collective);
+    }
+    trace.spans.push_back({info.id,
+                           trace.ranks.front(),
+                           stream,
+                           0,
+                           Instant(Duration(times.start_of(node) - zero)),
+                           Instant(Duration(end - zero)),
+                           {}});
     trace.commands.push_back(std::move(info));
-    const Rank rank = trace.ranks.front();
-    const StreamId stream = host ? host_stream() : StreamId{node.stream};
-    trace.spans.push_back(
-        {id, rank, stream, 0, Instant(start - origin), Instant(end - origin), {}});
+  }
+
+  void describe(traces::CommandInfo& info, std::int32_t collective) const {
+    const auto& c = rank_.line.collectives[static_cast<std::size_t>(collective)];
+    info.kind = traces::SpanKind::Collective;
+    info.name =
+        std::string(to_string(c.kind)) + (c.bytes ? " of " + dovetail::to_string(*c.bytes) : "");
+    info.bytes = c.bytes.value_or(Bytes(0));
   }
 
   // Spans of one stream must not overlap: work of one graph launch may, by some microseconds.
@@ -129,54 +117,76 @@ class StepTrace {
   }
 
   const RankTrace& rank_;
-  const ReplayModel& model_;
-  std::int32_t step_;
+  const RecordedGraph& recorded_;
+  std::size_t step_;
 };
 
 // The times of the trace itself, by node.
-std::pair<std::vector<Instant>, std::vector<Instant>> recorded(const RankTrace& rank,
-                                                               const ReplayModel& model) {
-  std::pair<std::vector<Instant>, std::vector<Instant>> times;
-  times.first.resize(model.nodes.size());
-  times.second.resize(model.nodes.size());
-  for (std::size_t i = 0; i < model.nodes.size(); ++i) {
-    const ReplayNode& node = model.nodes[i];
-    if (node.work != kNone) {
-      times.first[i] = rank.line.works[static_cast<std::size_t>(node.work)].start;
-      times.second[i] = rank.line.works[static_cast<std::size_t>(node.work)].end;
-    } else if (node.call != kNone) {
-      times.first[i] = rank.line.calls[static_cast<std::size_t>(node.call)].start;
-      times.second[i] = rank.line.calls[static_cast<std::size_t>(node.call)].end;
+step::Timeline recorded_times(const RankTrace& rank, const RecordedGraph& recorded) {
+  step::Timeline times;
+  const auto nodes = static_cast<std::size_t>(recorded.graph.size());
+  times.start.resize(nodes);
+  times.end.resize(nodes);
+  const auto set = [&](std::size_t n, Instant start, Instant end) {
+    times.start[n] = (start - recorded.zero).count();
+    times.end[n] = (end - recorded.zero).count();
+  };
+  for (std::size_t n = 0; n < nodes; ++n) {
+    const auto index = static_cast<std::size_t>(recorded.origin[n].index);
+    switch (recorded.origin[n].kind) {
+      case Origin::Kind::Work:
+        set(n, rank.line.works[index].start, rank.line.works[index].end);
+        break;
+      case Origin::Kind::Call:
+      case Origin::Kind::Return:
+        set(n, rank.line.calls[index].start, rank.line.calls[index].end);
+        break;
+      case Origin::Kind::StepBegin:
+        set(n, rank.line.steps[index].start, rank.line.steps[index].start);
+        break;
+      case Origin::Kind::StepEnd:
+        set(n, rank.line.steps[index].end, rank.line.steps[index].end);
+        break;
     }
-  }
-  for (std::size_t s = 0; s < model.steps.size(); ++s) {
-    times.first[static_cast<std::size_t>(model.steps[s].begin)] = rank.line.steps[s].start;
-    times.second[static_cast<std::size_t>(model.steps[s].begin)] = rank.line.steps[s].start;
   }
   return times;
 }
 
-traces::Trace recorded_step(const RankTrace& rank, const ReplayModel& model, std::int32_t step) {
-  const auto [start, end] = recorded(rank, model);
-  return StepTrace(rank, model, step).build(start, end, traces::Origin::Measured, "recorded");
+traces::Trace recorded_step(const RankTrace& rank, const RecordedGraph& recorded,
+                            std::size_t step) {
+  return StepTrace(rank, recorded, step)
+      .build(recorded_times(rank, recorded), traces::Origin::Measured, "recorded");
 }
 
 // The last step that ran anything.
-std::int32_t shown_step(const RankTrace& rank) {
+std::optional<std::size_t> shown_step(const RankTrace& rank) {
   for (std::size_t s = rank.line.steps.size(); s-- > 0;) {
-    if (!rank.line.steps[s].works.empty()) return static_cast<std::int32_t>(s);
+    if (!rank.line.steps[s].works.empty()) return s;
   }
-  return kNone;
+  return std::nullopt;
+}
+
+// The imported workload with the best buckets, as the simulator plays it.
+traces::Trace with_best_buckets(const RankTrace& rank, const RankForecast& own,
+                                const BucketAdvice& advice) {
+  const BucketSetting& best = advice.settings[advice.best];
+  Forecast forecast(*own.workload, own.workload->profile);
+  search::Planner& planner = forecast.planner();
+  traces::Trace trace = sim::simulate(planner.verified(forecast.buckets(best.ends, best.in_flight)),
+                                      planner.costs(), {.steps = 2});
+  trace.provenance.policy = short_setting(best);
+  trace.provenance.workload = rank.trace.file;
+  return trace;
 }
 
 }  // namespace
 
-std::vector<traces::Trace> recorded_steps(const JobTrace& job, const Diagnosis& diagnosis) {
+std::vector<traces::Trace> last_steps(const JobTrace& job, const Diagnosis& diagnosis) {
   std::vector<traces::Trace> steps;
   for (std::size_t r = 0; r < job.ranks.size(); ++r) {
-    const std::int32_t step = shown_step(job.ranks[r]);
-    if (step == kNone) continue;
-    steps.push_back(recorded_step(job.ranks[r], diagnosis.ranks[r].model, step));
+    const std::optional<std::size_t> step = shown_step(job.ranks[r]);
+    if (!step) continue;
+    steps.push_back(recorded_step(job.ranks[r], diagnosis.ranks[r].replay.recorded, *step));
   }
   return steps;
 }
@@ -185,22 +195,14 @@ std::vector<traces::Trace> step_traces(const JobTrace& job, const Diagnosis& dia
   std::vector<traces::Trace> shown;
   for (std::size_t r = 0; r < job.ranks.size(); ++r) {
     const RankTrace& rank = job.ranks[r];
-    const RankDiagnosis& own = diagnosis.ranks[r];
-    const std::int32_t step = shown_step(rank);
-    if (step == kNone) continue;
-    shown.push_back(recorded_step(rank, own.model, step));
-    const Replay replay = play(own.model);
-    shown.push_back(StepTrace(rank, own.model, step)
-                        .build(replay.start, replay.end, traces::Origin::Simulated, "replay"));
+    const RankReplay& replay = diagnosis.ranks[r].replay;
+    const std::optional<std::size_t> step = shown_step(rank);
+    if (!step) continue;
+    shown.push_back(recorded_step(rank, replay.recorded, *step));
+    shown.push_back(StepTrace(rank, replay.recorded, *step)
+                        .build(replay.timeline, traces::Origin::Simulated, "replay"));
     if (r > 0 || !diagnosis.buckets) continue;
-    const BucketSetting& best = diagnosis.buckets->settings[diagnosis.buckets->best];
-    const AllReduceCost cost(all_reduce_times(job), AllReduceCost::Below::Pessimist);
-    const ReplayModel model =
-        with_buckets(rank, own.model, own.buckets, best.ends, cost, {.in_flight = best.in_flight});
-    const Replay other = play(model);
-    shown.push_back(
-        StepTrace(rank, model, step)
-            .build(other.start, other.end, traces::Origin::Simulated, short_setting(best)));
+    shown.push_back(with_best_buckets(rank, diagnosis.ranks[r].forecast, *diagnosis.buckets));
   }
   return shown;
 }

@@ -1,5 +1,5 @@
-// A diagnosis as one Perfetto file: the last step of each rank as recorded, its replay, and, on the first
-// rank, the replay with the best buckets.
+// A diagnosis as one Perfetto file: the last step of each rank as recorded, its replay, and, of the first
+// rank, two steps of the imported workload with the best buckets.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -14,7 +14,7 @@
 namespace dovetail::diagnose {
 
 // The last step of each rank as it was recorded.
-std::vector<traces::Trace> recorded_steps(const JobTrace& job, const Diagnosis& diagnosis);
+std::vector<traces::Trace> last_steps(const JobTrace& job, const Diagnosis& diagnosis);
 
 // What the file shows.
 std::vector<traces::Trace> step_traces(const JobTrace& job, const Diagnosis& diagnosis);

@@ -1,10 +1,16 @@
-// Changes to a replay: the same step with another network, another host, other buckets.
+// What a change would give a recorded step.
 //
-//   ReplayModel other = with_buckets(rank, model, buckets, ends, cost);
-//   Duration gain = total(step_times(model)) - total(step_times(other));
+//   Forecast own(workload, workload.profile);                    // as explore has the imported workload
+//   Duration now = own.step(workload.ends, InFlight::Any);       // the recorded buckets
+//   now - own.step({161}, InFlight::Any)                         // gain of one bucket for all
 //
-// Everything that is not changed stays as recorded: pauses of the host, durations of kernels, unexplained
-// delays. So these are answers for this job on this machine, near what was recorded.
+// Changes are made to the imported workload (workload.h) and its steady step is found by search::Planner: what `import`
+// and `explore` say of the same trace is the same number by construction. Its step with the recorded buckets and their
+// recorded durations is held against the recorded one first (WorkloadCheck); a workload that misses it answers nothing.
+//
+// Where a trace makes no workload (no DDP in it), and for a host that waits for the GPU, changes are made to the recorded
+// graph instead: calls and collectives of no length. Everything that is not changed stays as recorded, so these are
+// answers for this job on this machine, near what was recorded.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -12,64 +18,92 @@
 #include "base/units.h"
 #include "diagnose/replay.h"
 #include "diagnose/traced.h"
+#include "diagnose/workload.h"
 #include "frameworks/framework.h"
+#include "schedule/schedule.h"
+#include "search/planner.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
 #include <vector>
 
 namespace dovetail::diagnose {
 
 using frameworks::InFlight;
 
-// By step, as ReplayedStep::step.
-std::vector<Duration> step_times(const ReplayModel& model);
+// Of the step time; positive is faster.
+struct Gain {
+  Duration middle{}, low{}, high{};
+};
 
-// Collectives take no time.
-ReplayModel without_communication(ReplayModel model);
-// Collectives take their own time only: nobody is late.
-ReplayModel without_waiting(const RankTrace& rank, ReplayModel model);
-// Calls take no time and the host never pauses; it still waits where it waited for the GPU.
-ReplayModel without_host(ReplayModel model);
+// NoNetwork: collectives take no time. NobodyLate: their own time only. NoHost: calls and pauses of the host take no
+// time; it still waits where it waited for the GPU.
+enum class Change : std::uint8_t { NoNetwork, NobodyLate, NoHost };
 
-// What an all-reduce takes, from the few sizes that a trace has seen. Between them: straight lines over
-// the smallest non-decreasing curve; above: in proportion to the largest. Below the smallest nothing is
-// known: `Pessimist` holds its time, `Optimist` goes down in proportion to the bytes, to 20 us.
-class AllReduceCost {
+struct WhatIf {
+  Change change = Change::NoNetwork;
+  Gain gain;
+};
+
+enum class Network : std::uint8_t { AsMeasured, TakesNoTime };
+
+// The steady step of an imported workload with any buckets. The simulations are those of explore.
+class Forecast {
  public:
-  enum class Below { Pessimist, Optimist };
-  // REQUIRES: at least one point, sizes rising.
-  AllReduceCost(const std::vector<std::pair<Bytes, Duration>>& points, Below below);
-  [[nodiscard]] Duration time(Bytes bytes) const;
+  // `profile` is that of the workload or a changed one. REQUIRES: profile.collectives.
+  Forecast(const TracedWorkload& workload, const models::Profile& profile,
+           Network network = Network::AsMeasured);
+
+  // DDP's buckets with these exclusive ends: copied or views, as recorded, waited for at the end of backward. One in flight:
+  // what runs after a bucket is full waits for the bucket before it. REQUIRES: one_kind().
+  [[nodiscard]] schedule::Schedule buckets(std::span<const std::size_t> ends,
+                                           InFlight in_flight) const;
+  Duration step(std::span<const std::size_t> ends, InFlight in_flight);
+  // Whether all gradients may lie in one bucket: they have one dtype.
+  [[nodiscard]] bool one_kind() const;
+  [[nodiscard]] search::Planner& planner() { return planner_; }
 
  private:
-  std::vector<std::pair<Bytes, Duration>> points_;
-  Below below_;
+  bool copied_ = false;
+  search::Planner planner_;
 };
 
-// Which of the host's calls that launched a bucket in the trace stands for one: the lower quartile of
-// their times, the median or the upper quartile.
-enum class BucketCall : std::uint8_t { Quick, Usual, Slow };
-
-struct RegroupOptions {
-  InFlight in_flight = InFlight::Any;
-  BucketCall bucket_call = BucketCall::Usual;
+// The imported workload against the trace: with the recorded buckets, and with all-reduces that take as long as they did
+// on this rank, waiting for late ranks included.
+struct WorkloadCheck {
+  Duration recorded{}, predicted{};  // one step: the mean of the trace, and the workload's
+  [[nodiscard]] double error() const;
+  [[nodiscard]] bool is_trustworthy() const;  // within 2 %
 };
 
-// DDP's gradients in other buckets: consecutive ones with exclusive ends, of every step that has as many
-// gradients as the last end says; other steps keep theirs. Each bucket costs the host what one cost in
-// the trace, starts behind its last gradient, and is waited for where those of its gradients were.
-// `buckets` by step.
-ReplayModel with_buckets(const RankTrace& rank, const ReplayModel& model,
-                         const std::vector<TracedBuckets>& buckets,
-                         const std::vector<std::size_t>& ends, const AllReduceCost& cost,
-                         RegroupOptions options = {});
+// What `import kineto` writes of one rank: of the ways to take its host (HostTaken) the one whose step is closest to the
+// recorded one. In one sentence why nothing can be made.
+struct ImportedWorkload {
+  TracedWorkload workload;
+  HostTaken host = HostTaken::RunsAhead;
+  std::optional<WorkloadCheck> check;  // absent: the trace has no all-reduce whose size is known
+};
+std::variant<ImportedWorkload, std::string> import_workload(const JobTrace& job, std::size_t rank,
+                                                            const RankReplay& replay,
+                                                            const std::string& name);
 
-// The grouping whose last collective ends first, for ready times and costs as given, each bucket costing
-// `per_bucket` more (the host's call): O(n^2).
-std::vector<std::size_t> best_bucket_ends(const std::vector<Duration>& ready,
-                                          const std::vector<Bytes>& gradients,
-                                          const AllReduceCost& cost, Duration per_bucket = {});
+// One rank's workload, its check, and what the changes of network and host would give.
+struct RankForecast {
+  std::optional<TracedWorkload> workload;  // where one can be made and gives the recorded step
+  std::optional<WorkloadCheck> check;      // where one can be made
+  std::vector<WhatIf> what_ifs;            // none where the replay is not that of the trace
+};
+RankForecast forecast_rank(const JobTrace& job, std::size_t rank, const RankReplay& replay);
+
+// The steps of the recorded graph with a change made to it.
+std::vector<Duration> replayed_with(const RankTrace& rank, const RankReplay& replay, Change change);
+
+// A profile whose host takes no time. REQUIRES: profile.host.
+models::Profile without_host(models::Profile profile);
 
 }  // namespace dovetail::diagnose

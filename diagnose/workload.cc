@@ -1,92 +1,195 @@
-// Deriving a profile from a replay without communication.
+// Cutting quiet steps into parts, and writing what they are as a profile (the idea: workload.h).
+//
+// The two numbers of a part come from one pass over its nodes in issue order. Each node has two times: one counts from
+// the device being free when the part begins, with launches that never hold anything up; the other counts from the
+// host's calls alone, with everything before the part done long ago. Medians are taken of moments within the step, not
+// of lengths, so that they still add up to the step.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "diagnose/workload.h"
 
 #include "base/error.h"
 #include "diagnose/causes.h"
-#include "diagnose/replay.h"
-#include "imports/kineto/ddp_buckets.h"
 #include "imports/profile_file.h"
+#include "step/edits.h"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
+#include <span>
 
 namespace dovetail::diagnose {
 namespace {
 
-Duration median(std::vector<Duration> values) {
-  if (values.empty()) return {};
+using step::NodeId;
+
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::min() / 4;
+
+std::int64_t median(std::vector<std::int64_t> values) {
+  if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::ranges::nth_element(values, middle);
   return *middle;
 }
 
-// One step without communication.
-struct QuietStep {
-  Duration forward{}, backward{}, optimizer{};
-  std::vector<Duration> ready;  // by gradient, from the start of backward
+// A recorded graph whose buckets take no time, and what launching them took the host.
+class QuietGraph {
+ public:
+  QuietGraph(const RankTrace& rank, const RankReplay& replay, OtherCollectives others)
+      : rank_(rank), recorded_(replay.recorded), patch_(recorded_.graph) {
+    quieten_others(others);
+    for (const TracedBuckets& step : replay.buckets) {
+      for (const std::int32_t work : step.copies_back) set_time(work, 0);
+      for (const TracedBucket& bucket : step.buckets) quieten(bucket);
+    }
+    timeline_ = played(recorded_.graph);
+  }
+
+  [[nodiscard]] const RecordedGraph& recorded() const { return recorded_; }
+  [[nodiscard]] const step::Timeline& timeline() const { return timeline_; }
+
+  [[nodiscard]] BucketCalls calls() const {
+    if (calls_.empty()) return {};
+    std::vector<Duration> sorted = calls_;
+    std::ranges::sort(sorted);
+    const std::size_t last = sorted.size() - 1;
+    const Duration sum = std::accumulate(sorted.begin(), sorted.end(), Duration{});
+    return {.quick = sorted[sorted.size() / 4],
+            .mean = sum / static_cast<std::int64_t>(sorted.size()),
+            .slow = sorted[std::min(last, sorted.size() * 3 / 4)]};
+  }
+
+ private:
+  [[nodiscard]] std::optional<NodeId> node_of(std::int32_t work) const {
+    return recorded_.node_of_work[static_cast<std::size_t>(work)];
+  }
+  void set_time(std::int32_t work, std::int64_t ns) {
+    if (const auto node = node_of(work)) patch_.set_time(*node, ns);
+  }
+
+  void quieten_others(OtherCollectives others) {
+    if (others == OtherCollectives::AsRecorded) return;
+    for (std::size_t c = 0; c < rank_.line.collectives.size(); ++c) {
+      const std::int32_t number = rank_.line.collectives[c].work;
+      const GpuWork& work = rank_.line.works[static_cast<std::size_t>(number)];
+      const Duration own = std::min(rank_.transfer[c], work.end - work.start);
+      set_time(number, others == OtherCollectives::OwnTime ? own.count() : 0);
+    }
+  }
+
+  void quieten(const TracedBucket& bucket) {
+    for (const TracedGradient& gradient : bucket.gradients) {
+      if (bucket.copied && gradient.work != kNone) set_time(gradient.work, 0);
+    }
+    if (bucket.collective == kNone) return;
+    const TracedCollective& collective =
+        rank_.line.collectives[static_cast<std::size_t>(bucket.collective)];
+    const auto node = node_of(collective.work);
+    if (!node) return;
+    patch_.set_time(*node, 0);
+    // The calls inside the operator that launched it stand around the launch.
+    const TraceEvent& op = rank_.trace.events[static_cast<std::size_t>(bucket.call)];
+    Duration taken{};
+    for (NodeId at = *node; at-- > 0 && is_inside(at, op);) taken += take_out(at);
+    for (NodeId at = *node + 1; at < recorded_.graph.size() && is_inside(at, op); ++at) {
+      taken += take_out(at);
+    }
+    calls_.push_back(taken);
+  }
+
+  [[nodiscard]] bool is_inside(NodeId node, const TraceEvent& op) const {
+    const Origin& origin = recorded_.origin_of(node);
+    if (origin.kind != Origin::Kind::Call && origin.kind != Origin::Kind::Return) return false;
+    const HostCall& call = rank_.line.calls[static_cast<std::size_t>(origin.index)];
+    const std::int64_t at = rank_.line.origin_ns + call.start.time_since_epoch().count();
+    return call.thread == op.thread && at >= op.start_ns && at < op.end_ns();
+  }
+
+  // Of a node of the host: its time and the pause before it.
+  Duration take_out(NodeId node) {
+    std::int64_t taken = recorded_.graph.work[static_cast<std::size_t>(node)].ns();
+    patch_.set_time(node, 0);
+    const auto [begin, end] = recorded_.graph.edges_of(node);
+    for (std::size_t edge = begin; edge < end; ++edge) {
+      if (recorded_.graph.edge_kind[edge] != step::EdgeKind::Order) continue;
+      taken += recorded_.graph.lag_of(edge);
+      patch_.set_lag(node, edge, 0);
+    }
+    return Duration(taken);
+  }
+
+  const RankTrace& rank_;
+  RecordedGraph recorded_;
+  step::Patch patch_;
+  step::Timeline timeline_;
+  std::vector<Duration> calls_;
 };
 
-class Extraction {
+// One part of a step: its nodes are the GPU work from the part before up to `last`.
+struct Cut {
+  NodeId last = 0;
+  std::optional<NodeId> exit =
+      {};  // what ends it; absent: the last to end of its work that is no collective
+};
+
+// When a part may begin for all that the host does, and when it ends; ns from the begin of the step on the host.
+struct Moment {
+  std::int64_t may_begin = 0, end = 0;
+};
+struct QuietStep {
+  std::int64_t free = 0;  // when the device has finished the step before
+  std::vector<Moment> parts;
+  std::int64_t host = 0;  // from the begin of the step to that of the next one
+};
+
+class Cutter {
  public:
-  explicit Extraction(const RankTrace& rank)
-      : rank_(rank), model_(replay_model(rank.trace, rank.line)) {
-    const ReplayError error = replay_error(model_, rank.line);
-    if (!error.is_trustworthy()) {
-      throw InputError(
-          rank.trace.file +
-          ": the replay of this trace misses its step times: no workload is made of it");
-    }
-    for (const TracedStep& step : rank.line.steps) {
-      buckets_.push_back(imports::ddp_buckets(rank.trace, rank.line, step));
-    }
+  Cutter(const RankTrace& rank, const std::vector<TracedBuckets>& buckets,
+         const RecordedGraph& recorded)
+      : rank_(rank), buckets_(buckets), recorded_(recorded) {
     find_backward();
   }
 
-  [[nodiscard]] const std::vector<TracedBuckets>& buckets() const { return buckets_; }
-
-  // Of a recorded step in the mean: how long the GPU waits for the host, and the step.
-  [[nodiscard]] std::pair<Duration, Duration> host_waits() const {
-    const Replay replay = play(model_);
-    Duration waits{};
-    for (const StepCauses& step : causes_of(rank_, model_, replay, buckets_)) {
-      waits += step.gpu_waits_for_host;
+  // Forward, one part for each gradient, the rest of backward, and what follows up to the next step. Empty where the step
+  // has no gradient, no backward on the GPU, or work of a gradient is not in it.
+  [[nodiscard]] std::vector<Cut> cut(std::size_t s) const {
+    const Range range = range_of(s);
+    std::optional<NodeId> first;
+    NodeId last = 0;
+    for (const NodeId node : recorded_.works[s]) {
+      if (in_backward_[static_cast<std::size_t>(recorded_.origin_of(node).index)] == 0) continue;
+      first = std::min(first.value_or(node), node);
+      last = std::max(last, node);
     }
-    Duration all{};
-    const std::vector<ReplayedStep> steps = recorded_steps(model_, rank_.line);
-    for (const ReplayedStep& step : steps) all += step.step;
-    const auto count = static_cast<std::int64_t>(std::max<std::size_t>(1, steps.size()));
-    return {waits / count, all / count};
-  }
-
-  // Steps with as many gradients as most have: the first one may group them otherwise.
-  std::vector<QuietStep> quiet_steps(std::size_t gradients) {
-    ReplayModel quiet = model_;
-    for (ReplayNode& node : quiet.nodes) {
-      if (node.communicates) node.duration = {};
-    }
-    const Replay replay = play(quiet);
-    const std::vector<ReplayedStep> steps = replayed_steps(quiet, replay);
-    std::vector<QuietStep> result;
-    Instant begin = quiet.host_start;
-    for (std::size_t s = 0; s < steps.size(); ++s) {
-      if (count(s) == gradients) {
-        if (auto step = quiet_step(quiet, replay, s, begin, steps[s].step)) {
-          result.push_back(std::move(*step));
-        }
+    if (!first) return {};
+    std::vector<Cut> cuts = {{*first - 1}};
+    NodeId before = *first - 1;
+    for (const TracedBucket& bucket : buckets_[s].buckets) {
+      for (const TracedGradient& gradient : bucket.gradients) {
+        if (gradient.work == kNone) return {};
+        const auto node = recorded_.node_of_work[static_cast<std::size_t>(gradient.work)];
+        if (!node) return {};
+        before = std::max(before, *node);
+        cuts.push_back({before, *node});
       }
-      begin += steps[s].step;
     }
-    return result;
+    if (cuts.size() == 1) return {};
+    cuts.push_back({std::max(before, last)});
+    cuts.push_back({range.end - 1});
+    return cuts;
   }
 
-  [[nodiscard]] std::size_t count(std::size_t step) const {
-    std::size_t sum = 0;
-    for (const TracedBucket& bucket : buckets_[step].buckets) sum += bucket.gradients.size();
-    return sum;
+  struct Range {
+    NodeId begin = 0, end = 0;
+  };
+  // From the marker of one step to that of the next one.
+  [[nodiscard]] Range range_of(std::size_t s) const {
+    const bool is_last = s + 1 == recorded_.steps.size();
+    return {recorded_.steps[s].begin,
+            is_last ? recorded_.graph.size() : recorded_.steps[s + 1].begin};
   }
 
  private:
@@ -97,64 +200,171 @@ class Extraction {
       const GpuWork& work = rank_.line.works[i];
       if (work.launch == kNone || work.collective != kNone) continue;
       const HostCall& call = rank_.line.calls[static_cast<std::size_t>(work.launch)];
-      const bool is = enclosing(rank_.trace, rank_.line,
-                                rank_.line.parent[static_cast<std::size_t>(call.event)],
-                                "autograd::engine::evaluate_function") != kNone;
+      const bool is = imports::enclosing(rank_.trace, rank_.line,
+                                         rank_.line.parent[static_cast<std::size_t>(call.event)],
+                                         "autograd::engine::evaluate_function") != kNone;
       in_backward_[i] = is ? 1 : 0;
     }
   }
 
-  std::optional<QuietStep> quiet_step(const ReplayModel& quiet, const Replay& replay, std::size_t s,
-                                      Instant begin, Duration length) const {
-    Instant first = Instant::max();
-    Instant last;
-    for (const std::int32_t number : rank_.line.steps[s].works) {
-      if (in_backward_[static_cast<std::size_t>(number)] == 0) continue;
-      const std::int32_t node = quiet.node_of_work[static_cast<std::size_t>(number)];
-      if (node == kNone) continue;
-      first = std::min(first, replay.start[static_cast<std::size_t>(node)]);
-      last = std::max(last, replay.end[static_cast<std::size_t>(node)]);
-    }
-    if (first >= last) return std::nullopt;
-    QuietStep step;
-    step.forward = std::max(Duration{}, first - begin);
-    step.backward = last - first;
-    step.optimizer = std::max(Duration{}, begin + length - last);
-    Duration before{};
-    for (const TracedBucket& bucket : buckets_[s].buckets) {
-      for (const TracedGradient& gradient : bucket.gradients) {
-        before =
-            std::clamp(ready_in(quiet, replay, bucket, gradient) - first, before, step.backward);
-        step.ready.push_back(before);
-      }
-    }
-    return step;
-  }
-
-  static Instant ready_in(const ReplayModel& quiet, const Replay& replay,
-                          const TracedBucket& bucket, const TracedGradient& gradient) {
-    if (gradient.work == kNone) return Instant();
-    const std::int32_t node = quiet.node_of_work[static_cast<std::size_t>(gradient.work)];
-    if (node == kNone) return Instant();
-    return bucket.copied ? replay.start[static_cast<std::size_t>(node)]
-                         : replay.end[static_cast<std::size_t>(node)];
-  }
-
   const RankTrace& rank_;
-  ReplayModel model_;
-  std::vector<TracedBuckets> buckets_;
-  std::vector<char> in_backward_;
+  const std::vector<TracedBuckets>& buckets_;
+  const RecordedGraph& recorded_;
+  std::vector<char> in_backward_;  // by work
 };
 
-// The number of gradients that most steps have.
-std::size_t usual_count(const Extraction& extraction, std::size_t steps) {
-  std::map<std::size_t, std::size_t> votes;
-  for (std::size_t s = 0; s < steps; ++s) ++votes[extraction.count(s)];
-  std::size_t best = 0;
-  for (const auto& [count, number] : votes) {
-    if (count > 0 && (best == 0 || number >= votes[best])) best = count;
+// The moments of the parts of one step.
+class Chains {
+ public:
+  explicit Chains(const QuietGraph& quiet)
+      : recorded_(quiet.recorded()),
+        timeline_(quiet.timeline()),
+        from_device_(timeline_.end.size(), kNever),
+        from_host_(timeline_.end.size(), kNever) {}
+
+  std::vector<Moment> moments(const std::vector<Cut>& cuts, NodeId from) {
+    std::vector<Moment> moments;
+    const std::int64_t zero = timeline_.start_of(from);
+    std::int64_t may_begin = 0;
+    for (const Cut& cut : cuts) {
+      const Exit exit = walk(from, cut);
+      if (exit.end > kNever) {
+        // Equal but for what other streams do: when the part ended is kept.
+        const std::int64_t end = exit.end - zero;
+        if (exit.from_host > kNever) {
+          may_begin = std::clamp(exit.from_host - exit.from_device - zero, may_begin,
+                                 std::max(may_begin, end));
+        }
+        moments.push_back({may_begin, end});
+      } else {
+        moments.push_back(moments.empty() ? Moment{} : moments.back());
+      }
+      from = std::max(from, cut.last + 1);
+    }
+    return moments;
   }
-  return best;
+
+ private:
+  struct Exit {
+    std::int64_t end = kNever, from_device = kNever, from_host = kNever;
+  };
+
+  Exit walk(NodeId from, const Cut& cut) {
+    Exit exit;
+    for (NodeId node = from; node <= cut.last; ++node) {
+      if (!recorded_.is_gpu_work(node)) continue;
+      follow(node, from);
+      const bool counts = cut.exit ? node == *cut.exit : !recorded_.communicates(node);
+      if (!counts) continue;
+      const auto n = static_cast<std::size_t>(node);
+      exit.end = std::max(exit.end, timeline_.end[n]);
+      exit.from_device = std::max(exit.from_device, from_device_[n]);
+      exit.from_host = std::max(exit.from_host, from_host_[n]);
+    }
+    return exit;
+  }
+
+  void follow(NodeId node, NodeId from) {
+    const auto n = static_cast<std::size_t>(node);
+    const std::int64_t work = recorded_.graph.work[n].ns();
+    std::int64_t device = 0;
+    std::int64_t host = kNever;
+    bool is_launched = false;
+    const auto [begin, end] = recorded_.graph.edges_of(node);
+    for (std::size_t k = begin; k < end; ++k) {
+      const step::Edge edge = recorded_.graph.edge(k);
+      if (edge.kind == step::EdgeKind::Launch) {
+        is_launched = true;
+        host = std::max(host, timeline_.end_of(edge.from) + edge.lag);
+      } else if (edge.from >= from) {
+        const auto p = static_cast<std::size_t>(edge.from);
+        device = std::max(device, from_device_[p] + edge.lag);
+        if (from_host_[p] > kNever) host = std::max(host, from_host_[p] + edge.lag);
+      }
+    }
+    if (!is_launched) host = std::max(host, recorded_.graph.release_of(node));
+    from_device_[n] = device + work;
+    from_host_[n] = host > kNever ? host + work : kNever;
+  }
+
+  const RecordedGraph& recorded_;
+  const step::Timeline& timeline_;
+  std::vector<std::int64_t> from_device_, from_host_;  // ends, by node
+};
+
+QuietStep middle_of(const std::vector<QuietStep>& steps) {
+  const auto middle = [&](auto value) {
+    std::vector<std::int64_t> values;
+    for (const QuietStep& step : steps) values.push_back(value(step));
+    return median(std::move(values));
+  };
+  QuietStep result;
+  result.free = middle([](const QuietStep& step) { return step.free; });
+  result.host = middle([](const QuietStep& step) { return step.host; });
+  for (std::size_t i = 0; i < steps.front().parts.size(); ++i) {
+    result.parts.push_back({middle([i](const QuietStep& step) { return step.parts[i].may_begin; }),
+                            middle([i](const QuietStep& step) { return step.parts[i].end; })});
+  }
+  // Parts follow each other on the device and on the host, also as medians.
+  std::int64_t end = result.free;
+  for (Moment& part : result.parts) end = part.end = std::max(part.end, end);
+  return result;
+}
+
+// Each part as an op: what it takes once it may begin, and what the host takes after the part before.
+std::vector<models::ProfiledWork> works_of(const QuietStep& step) {
+  std::vector<models::ProfiledWork> works;
+  std::int64_t free = step.free;
+  std::int64_t host = step.parts.back().may_begin - step.host;
+  for (const Moment& part : step.parts) {
+    works.push_back({.compute = Duration(part.end - std::clamp(part.may_begin, free, part.end)),
+                     .issue = Duration(std::max<std::int64_t>(0, part.may_begin - host))});
+    free = part.end;
+    host = part.may_begin;
+  }
+  return works;
+}
+
+// The steps with as many gradients as most have.
+struct QuietSteps {
+  std::vector<QuietStep> steps;
+  std::size_t first = 0;  // in RankTimeline::steps
+};
+
+QuietSteps quiet_steps(const QuietGraph& quiet, const Cutter& cutter) {
+  const std::size_t count = quiet.recorded().steps.size();
+  std::vector<std::vector<Cut>> cuts;
+  std::map<std::size_t, std::size_t> votes;
+  for (std::size_t s = 0; s < count; ++s) {
+    cuts.push_back(cutter.cut(s));
+    if (!cuts.back().empty()) ++votes[cuts.back().size()];
+  }
+  QuietSteps result;
+  if (votes.empty()) return result;
+  const std::size_t usual =
+      std::ranges::max_element(votes, {}, [](const auto& vote) { return vote.second; })->first;
+  const step::Timeline& timeline = quiet.timeline();
+  Chains chains(quiet);
+  std::optional<std::int64_t> busy;  // until when the step before kept the device
+  for (std::size_t s = 0; s < count; ++s) {
+    const Cutter::Range range = cutter.range_of(s);
+    const std::int64_t zero = timeline.start_of(range.begin);
+    if (cuts[s].size() == usual) {
+      if (result.steps.empty()) result.first = s;
+      const bool is_last = s + 1 == count;
+      const std::int64_t next =
+          is_last ? timeline.end_of(quiet.recorded().steps[s].end) : timeline.start_of(range.end);
+      result.steps.push_back({.free = busy.value_or(zero) - zero,
+                              .parts = chains.moments(cuts[s], range.begin),
+                              .host = next - zero});
+    }
+    for (const NodeId node : quiet.recorded().works[s]) {
+      if (!quiet.recorded().communicates(node)) {
+        busy = std::max(busy.value_or(kNever), timeline.end_of(node));
+      }
+    }
+  }
+  return result;
 }
 
 // Time of copying into and out of buckets, per byte.
@@ -176,44 +386,71 @@ double copy_ns_per_byte(const RankTrace& rank, const std::vector<TracedBuckets>&
   return static_cast<double>(time.count()) / static_cast<double>(bytes.count());
 }
 
-std::vector<models::ProfiledGradient> gradients_of(const TracedBuckets& buckets,
-                                                   const std::vector<QuietStep>& steps) {
-  std::vector<models::ProfiledGradient> gradients;
-  Duration before{};
+void add_gradients(models::Profile& profile, const TracedBuckets& buckets,
+                   std::span<const Moment> parts, std::int64_t begin) {
   for (std::size_t b = 0; b < buckets.buckets.size(); ++b) {
     const TracedBucket& bucket = buckets.buckets[b];
     const std::int64_t size = bucket.element_size.count();
     for (std::size_t g = 0; g < bucket.gradients.size(); ++g) {
-      std::vector<Duration> ready;
-      for (const QuietStep& step : steps) ready.push_back(step.ready[gradients.size()]);
-      before = std::max(before, median(std::move(ready)));
-      gradients.push_back({.name = "bucket" + std::to_string(b) + ".gradient" + std::to_string(g),
-                           .numel = std::max<std::int64_t>(1, bucket.gradients[g].elements),
-                           .dtype = size == 2   ? schedule::DType::BF16
-                                    : size == 8 ? schedule::DType::F64
-                                                : schedule::DType::F32,
-                           .ready = {before}});
+      profile.gradients.push_back(
+          {.name = "bucket" + std::to_string(b) + ".gradient" + std::to_string(g),
+           .numel = std::max<std::int64_t>(1, bucket.gradients[g].elements),
+           .dtype = size == 2   ? schedule::DType::BF16
+                    : size == 8 ? schedule::DType::F64
+                                : schedule::DType::F32,
+           .ready = {Duration(parts[profile.gradients.size()].end - begin)}});
     }
   }
-  return gradients;
 }
 
-// Where the GPU stands still for a tenth of the step and more.
-void add_host_note(TracedWorkload& workload, const Extraction& extraction) {
-  const auto [waits, step] = extraction.host_waits();
+// Times, gradients and, where it never waits for the GPU, the host of the profile.
+void add_step(models::Profile& profile, const QuietSteps& quiet, const TracedBuckets& buckets,
+              HostTaken host) {
+  QuietStep step = middle_of(quiet.steps);
+  // A step is over when its host part is, too.
+  if (host == HostTaken::Follows)
+    step.parts.back().end = std::max(step.parts.back().end, step.free + step.host);
+  const std::size_t rest = step.parts.size() - 2;
+  const std::int64_t forward = step.parts.front().end;
+  const std::int64_t backward = step.parts[rest].end;
+  profile.by_rank = {{.forward = Duration(forward - step.free),
+                      .backward = Duration(backward - forward),
+                      .optimizer = Duration(step.parts.back().end - backward)}};
+  add_gradients(profile, buckets, std::span(step.parts).subspan(1), forward);
+  if (host == HostTaken::Follows) return;
+  const std::vector<models::ProfiledWork> works = works_of(step);
+  profile.host = {.forward = works.front(), .rest = works[rest], .optimizer = works.back()};
+  for (std::size_t g = 0; g < profile.gradients.size(); ++g) {
+    profile.gradients[g].work = works[1 + g];
+  }
+}
+
+// Where the GPU stands still for a tenth of the step and more: what bounds the step is known at once.
+void add_host_note(TracedWorkload& workload, const RankTrace& rank, const RankReplay& replay) {
+  Duration waits{};
+  for (const StepCauses& step : causes_of(rank, replay.recorded, replay.timeline, replay.buckets)) {
+    waits += step.gpu_waits_for_host;
+  }
+  Duration all{};
+  const std::vector<TimedStep> steps = recorded_steps(rank.line);
+  for (const TimedStep& step : steps) all += step.step;
+  const auto count = static_cast<std::int64_t>(std::max<std::size_t>(1, steps.size()));
+  waits /= count;
+  const Duration step = all / count;
   if (waits * 10 < step) return;
   const auto ms = [](Duration time) {
     const std::int64_t tenths = std::llround(to_us(time) / 100);
     return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " ms";
   };
   workload.notes.push_back(
-      "the GPU waits " + ms(waits) + " of " + ms(step) +
-      " a step for the host, and here that time counts as compute: what makes compute shorter "
-      "(sharded updates, another GPU) gains less than predicted");
+      "the GPU waits " + ms(waits) + " of " + ms(step) + " a step for the host" +
+      (workload.profile.host ? ", which issues work here as it did there"
+                             : ", and here that time counts as compute: what makes compute shorter "
+                               "(sharded updates, another GPU) gains less than predicted"));
 }
 
-void add_notes(TracedWorkload& workload, const JobTrace& job, const TracedBuckets& buckets,
-               std::size_t sizes) {
+void add_notes(TracedWorkload& workload, const JobTrace& job, const RankTrace& rank,
+               const TracedBuckets& buckets) {
   std::vector<std::string>& notes = workload.notes;
   if (!buckets.sizes_known) {
     notes.emplace_back(
@@ -224,26 +461,49 @@ void add_notes(TracedWorkload& workload, const JobTrace& job, const TracedBucket
     notes.push_back(std::to_string(buckets.gradients_after_last) +
                     " gradients belong to no bucket and are left out");
   }
-  if (sizes < 2) {
+  const std::size_t sizes = all_reduce_times(job).size();
+  if (sizes == 0) {
+    notes.emplace_back("no size of an all-reduce in the trace: no table; name a --cluster to plan");
+  } else if (sizes == 1) {
     notes.emplace_back(
-        "fewer than two sizes of all-reduce in the trace: no table; name a --cluster to plan");
+        "one size of all-reduce in the trace: larger ones are taken to be in proportion");
   } else if (job.ranks.size() == 1) {
     notes.emplace_back(
         "all-reduce times are the shortest over the steps of one rank: upper bounds, they may "
-        "contain "
-        "waiting for other ranks");
+        "contain waiting for other ranks");
   }
-  std::size_t others = 0;
-  for (const TracedCollective& c : job.ranks.front().line.collectives) {
-    others += c.kind == CollectiveKind::AllReduce ? 0U : 1U;
-  }
+  const auto others = std::ranges::count_if(rank.line.collectives, [](const TracedCollective& c) {
+    return c.kind != CollectiveKind::AllReduce;
+  });
   if (others > 0) {
     notes.push_back(std::to_string(others) +
-                    " collectives that are no all-reduce are not in the workload");
+                    " collectives that are no all-reduce keep their recorded place and time");
+  }
+}
+
+// A size beyond the only one that was seen, so that there is a line: in proportion.
+void add_collectives(models::Profile& profile, const JobTrace& job) {
+  std::vector<std::pair<Bytes, Duration>> times = all_reduce_times(job);
+  if (times.empty()) return;
+  if (times.size() == 1) times.emplace_back(times[0].first * 2, times[0].second * 2);
+  profile.collectives.emplace();
+  for (const auto& [bytes, time] : times) {
+    profile.collectives->points.push_back({.bytes = bytes, .isolated = time});
   }
 }
 
 }  // namespace
+
+RankReplay replay_rank(const RankTrace& rank) {
+  RankReplay replay;
+  replay.recorded = record_graph(rank.trace, rank.line);
+  replay.timeline = played(replay.recorded.graph);
+  replay.error = replay_error(replay.recorded, replay.timeline, rank.line);
+  for (const TracedStep& step : rank.line.steps) {
+    replay.buckets.push_back(imports::ddp_buckets(rank.trace, rank.line, step));
+  }
+  return replay;
+}
 
 std::vector<std::pair<Bytes, Duration>> all_reduce_times(const JobTrace& job) {
   std::map<Bytes, Duration> shortest;
@@ -258,60 +518,61 @@ std::vector<std::pair<Bytes, Duration>> all_reduce_times(const JobTrace& job) {
       if (!added) entry->second = std::min(entry->second, time);
     }
   }
-  return {shortest.begin(), shortest.end()};
+  std::vector<std::pair<Bytes, Duration>> times(shortest.begin(), shortest.end());
+  for (std::size_t i = times.size(); i-- > 1;) {
+    times[i - 1].second = std::min(times[i - 1].second, times[i].second);
+  }
+  return times;
 }
 
-TracedWorkload workload_of(const JobTrace& job, const WorkloadOptions& options) {
-  const RankTrace& rank = job.ranks.front();
-  Extraction extraction(rank);
-  const std::size_t gradients = usual_count(extraction, rank.line.steps.size());
-  if (gradients == 0) {
-    throw InputError(rank.trace.file +
-                     ": no bucket of DistributedDataParallel in it (an all-reduce that backward "
-                     "launched): no workload can be made");
+Extracted workload_of(const JobTrace& job, std::size_t number, const RankReplay& replay,
+                      const WorkloadOptions& options) {
+  const RankTrace& rank = job.ranks[number];
+  if (!replay.error.is_trustworthy()) {
+    return "the replay of this trace misses its step times: no workload is made of it";
   }
-  const std::vector<QuietStep> steps = extraction.quiet_steps(gradients);
-  if (steps.empty()) {
-    throw InputError(rank.trace.file + ": no backward on a GPU in it: no workload can be made");
+  if (job.world_size() > (1 << 20)) return "a job of more than 1048576 ranks";
+  const bool any = std::ranges::any_of(
+      replay.buckets, [](const TracedBuckets& step) { return !step.buckets.empty(); });
+  if (!any) {
+    return "no bucket of DistributedDataParallel in it (an all-reduce that backward launched): no "
+           "workload can be made";
   }
-  std::size_t usual = 0;
-  while (extraction.count(usual) != gradients) ++usual;
-  const TracedBuckets& buckets = extraction.buckets()[usual];
-  if (job.world_size() > (1 << 20)) {
-    throw InputError(rank.trace.file + ": a job of more than 1048576 ranks");
-  }
+  const QuietGraph graph(rank, replay, options.others);
+  const QuietSteps quiet = quiet_steps(graph, Cutter(rank, replay.buckets, graph.recorded()));
+  if (quiet.steps.empty()) return "no backward on a GPU in it: no workload can be made";
+  const TracedBuckets& buckets = replay.buckets[quiet.first];
   TracedWorkload workload;
-  workload.gradients = gradients;
-  const auto middle = [&](Duration QuietStep::*part) {
-    std::vector<Duration> values;
-    for (const QuietStep& step : steps) values.push_back(step.*part);
-    return median(std::move(values));
-  };
-  workload.forward = middle(&QuietStep::forward);
-  workload.backward = middle(&QuietStep::backward);
-  workload.optimizer = middle(&QuietStep::optimizer);
-  models::Profile profile;
+  workload.calls = graph.calls();
+  workload.steps = quiet.steps.size();
+  workload.copied =
+      std::ranges::all_of(buckets.buckets, [](const TracedBucket& b) { return b.copied; });
+  for (const TracedBucket& bucket : buckets.buckets) {
+    const std::size_t before = workload.ends.empty() ? 0 : workload.ends.back();
+    workload.ends.push_back(before + bucket.gradients.size());
+  }
+  for (const TracedBuckets& step : replay.buckets) workload.sizes_known &= step.sizes_known;
+  models::Profile& profile = workload.profile;
   profile.name = options.name;
   profile.world_size = std::max<std::int64_t>(2, job.world_size());
-  profile.gradients = gradients_of(buckets, steps);
-  workload.backward = std::max(workload.backward, profile.gradients.back().ready.front());
-  profile.by_rank = {{workload.forward, workload.backward, workload.optimizer}};
-  const auto times = all_reduce_times(job);
-  if (times.size() >= 2) {
-    profile.collectives.emplace();
-    for (const auto& [bytes, time] : times) {
-      profile.collectives->points.push_back({.bytes = bytes, .isolated = time});
-    }
-  }
-  profile.copy_ns_per_byte = copy_ns_per_byte(rank, extraction.buckets());
-  add_host_note(workload, extraction);
-  add_notes(workload, job, buckets, times.size());
+  workload.host_waits = std::ranges::any_of(replay.recorded.origin, [](const Origin& origin) {
+    return origin.kind == Origin::Kind::Return;
+  });
+  add_step(profile, quiet, buckets, options.host);
+  profile.bucket_call = workload.calls.mean;
+  add_collectives(profile, job);
+  profile.copy_ns_per_byte = copy_ns_per_byte(rank, replay.buckets);
+  add_host_note(workload, rank, replay);
+  add_notes(workload, job, rank, buckets);
   profile.notes = workload.notes;
-  workload.json = imports::profile_to_json(
-      profile,
-      "imported from a PyTorch profiler trace: the step without communication, median of " +
-          std::to_string(steps.size()) + " steps");
   return workload;
+}
+
+std::string workload_json(const TracedWorkload& workload) {
+  return imports::profile_to_json(
+      workload.profile,
+      "imported from a PyTorch profiler trace: the step without communication, median of " +
+          std::to_string(workload.steps) + " steps");
 }
 
 }  // namespace dovetail::diagnose

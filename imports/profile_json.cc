@@ -23,6 +23,23 @@ const char* word_of(schedule::DType dtype) {
   }
 }
 
+void put_work(ordered_json& object, const models::ProfiledWork& work) {
+  object["compute_us"] = to_us(work.compute);
+  object["issue_us"] = to_us(work.issue);
+}
+
+ordered_json work_json(const models::ProfiledWork& work) {
+  ordered_json object;
+  put_work(object, work);
+  return object;
+}
+
+ordered_json host_json(const models::ProfiledHost& host) {
+  return {{"forward", work_json(host.forward)},
+          {"rest", work_json(host.rest)},
+          {"optimizer", work_json(host.optimizer)}};
+}
+
 }  // namespace
 
 std::string profile_to_json(const models::Profile& profile, const std::string& what) {
@@ -30,10 +47,12 @@ std::string profile_to_json(const models::Profile& profile, const std::string& w
   const models::ProfiledStep& times = profile.by_rank.front();
   ordered_json gradients = ordered_json::array();
   for (const models::ProfiledGradient& gradient : profile.gradients) {
-    gradients.push_back({{"name", gradient.name},
-                         {"numel", gradient.numel},
-                         {"dtype", word_of(gradient.dtype)},
-                         {"ready_us", to_us(gradient.ready.front())}});
+    ordered_json entry = {{"name", gradient.name},
+                          {"numel", gradient.numel},
+                          {"dtype", word_of(gradient.dtype)},
+                          {"ready_us", to_us(gradient.ready.front())}};
+    if (gradient.work) put_work(entry, *gradient.work);
+    gradients.push_back(std::move(entry));
   }
   ordered_json root = {{"schema", "dovetail.profile/1"},
                        {"kind", "profile"},
@@ -45,6 +64,8 @@ std::string profile_to_json(const models::Profile& profile, const std::string& w
                          {"backward_us", to_us(times.backward)},
                          {"optimizer_us", to_us(times.optimizer)},
                          {"gradients", std::move(gradients)}}}};
+  if (profile.bucket_call > Duration{}) root["bucket_call_us"] = to_us(profile.bucket_call);
+  if (profile.host) root["host"] = host_json(*profile.host);
   if (profile.collectives) {
     ordered_json points = ordered_json::array();
     for (const models::CollectivePoint& point : profile.collectives->points) {

@@ -37,6 +37,22 @@ ProfiledStep read_step(JsonObject& object) {
           time_at(object, "optimizer_us")};
 }
 
+ProfiledWork read_host_work(JsonObject& object) {
+  return {.compute = time_at(object, "compute_us"), .issue = time_at(object, "issue_us")};
+}
+
+ProfiledHost read_host(JsonObject object) {
+  const auto part = [&](std::string_view key) {
+    JsonObject of = object.object(key);
+    const ProfiledWork work = read_host_work(of);
+    of.done();
+    return work;
+  };
+  const ProfiledHost host{part("forward"), part("rest"), part("optimizer")};
+  object.done();
+  return host;
+}
+
 void read_gradients(const JsonArray& array, Profile& profile) {
   if (array.size() == 0) array.value().fail("expected at least one gradient");
   std::set<std::string> names;
@@ -63,6 +79,7 @@ void read_gradients(const JsonArray& array, Profile& profile) {
     }
     object.ignore("definition");  // known even when absent
     if (object.has("definition")) gradient.definition = object.integer("definition", 0, 1 << 24);
+    if (profile.host) gradient.work = read_host_work(object);
     object.done();
     profile.gradients.push_back(std::move(gradient));
   }
@@ -85,6 +102,7 @@ void read_profile_section(JsonObject object, Profile& profile) {
     JsonObject rank1 = object.object("rank1");
     profile.by_rank.push_back(read_step(rank1));
     rank1.done();
+    if (profile.host) object.at("rank1").fail("expected no rank1 beside a host");
     if (profile.world_size != 2) {
       object.value().fail("expected world_size 2 where rank1 is given, found " +
                           std::to_string(profile.world_size));
@@ -255,6 +273,7 @@ class ProfileProgram {
     for (const ProfiledStep& step : profile_.by_rank) {
       forward.push_back(stretched(step.forward, scale_.forward));
     }
+    if (profile_.host) forward = {profile_.host->forward.compute};
     add_op("forward", schedule::Phase::Forward, std::move(forward), {}, {loss_});
   }
 
@@ -276,6 +295,7 @@ class ProfileProgram {
         work.push_back(ready - done[rank]);
         done[rank] = ready;
       }
+      if (gradient.work) work = {gradient.work->compute};
       add_op(gradient.name + ".backward", schedule::Phase::Backward, std::move(work), {loss_},
              {gradients_.back()});
       program_.reductions.push_back({gradients_.back(), GroupId{0}, schedule::ReduceOp::Average});
@@ -285,11 +305,16 @@ class ProfileProgram {
       const Duration end = stretched(profile_.by_rank[rank].backward, scale_.backward);
       rest.push_back(std::max(Duration{}, end - done[rank]));
     }
+    if (profile_.host) rest = {profile_.host->rest.compute};
     add_op("backward.rest", schedule::Phase::Backward, std::move(rest), {loss_}, {});
   }
 
-  // The optimizer's time, shared out by bytes.
+  // The optimizer's time, shared out by bytes. The host issues all updates with an op that takes no time, so that it does
+  // so too where a schedule shares the updates out.
   void add_optimizer() {
+    if (profile_.host) {
+      add_op("optimizer.begin", schedule::Phase::Optimizer, {Duration{}}, {loss_}, {});
+    }
     Bytes total;
     for (const TensorId id : gradients_) total += program_.tensor(id).bytes();
     for (std::size_t i = 0; i < gradients_.size(); ++i) {
@@ -299,6 +324,7 @@ class ProfileProgram {
       for (const ProfiledStep& step : profile_.by_rank) {
         work.push_back(stretched(step.optimizer, scale_.optimizer * share));
       }
+      if (profile_.host) work = {stretched(profile_.host->optimizer.compute, share)};
       add_op(profile_.gradients[i].name + ".update", schedule::Phase::Optimizer, std::move(work),
              {gradients_[i], parameters_[i]}, {parameters_[i]});
       program_.ops.back().effect = schedule::Update{.elementwise = true, .rescale = Rational(1)};
@@ -326,6 +352,13 @@ Profile read_profile(const JsonFile& file) {
   Profile profile;
   profile.name = root.string("name");
   profile.world_size = root.integer("world_size", 1, 1 << 20);
+  if (root.has("host")) {
+    if (root.has("no_communication_step")) {
+      root.at("host").fail("expected no no_communication_step beside it");
+    }
+    profile.host = read_host(root.object("host"));
+  }
+  if (root.has("bucket_call_us")) profile.bucket_call = time_at(root, "bucket_call_us");
   read_profile_section(root.object("profile"), profile);
   if (root.has("no_communication_step")) {
     profile.baseline = read_baseline(root.object("no_communication_step"), profile.by_rank);
@@ -403,6 +436,29 @@ Cluster machine_of(const Profile& profile) {
 
 }  // namespace
 
+namespace {
+
+// What the host does for each op of the Program but the updates, in their order.
+std::vector<ProfiledWork> host_work_of(const Profile& profile) {
+  std::vector<ProfiledWork> works = {profile.host->forward};
+  for (const ProfiledGradient& gradient : profile.gradients) works.push_back(*gradient.work);
+  works.push_back(profile.host->rest);
+  works.push_back(profile.host->optimizer);
+  return works;
+}
+
+void add_host(Costs& costs, const Profile& profile, const schedule::Program& program) {
+  costs.host.kind = HostModel::Kind::Async;
+  const std::vector<ProfiledWork> works = host_work_of(profile);
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    OpCost cost = costs.ops.cost(program.ops[i]);
+    cost.host = works[i].issue;
+    costs.ops.set(program.ops[i], std::move(cost));
+  }
+}
+
+}  // namespace
+
 Costs profile_costs(const Profile& profile, const schedule::Program& program) {
   const double stretch = 1 + skew_share(profile);
   Costs costs;
@@ -415,6 +471,8 @@ Costs profile_costs(const Profile& profile, const schedule::Program& program) {
   costs.collectives = collective_costs(machine_of(profile), program).costs;
   costs.copies = CopyModel{{}, profile.copy_ns_per_byte};
   costs.host.kind = HostModel::Kind::Inline;
+  costs.host.collective = profile.bucket_call;
+  if (profile.host) add_host(costs, profile, program);
   for (const double slowdown : profile.compute_slowdown) {
     // A measured 1: collectives cost compute nothing.
     costs.contention_by_class.push_back(

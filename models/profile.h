@@ -13,6 +13,12 @@
 //   all_reduce_queue_of_8   [{bytes_each, us_for_8}]    eight in a row
 //   compute_slowdown_while_communicating    {forward, backward[, backward_rank1]}
 //   bucket_copy_ns_per_byte, cpu_share_of_communication, what, link_mbit_per_s
+//   bucket_call_us          what the host takes to launch the collective of one bucket
+//   host                    forward, rest and optimizer {compute_us, issue_us}; gradients then have these
+//                           keys, too. Of a host that never waits for the device: what each part of the
+//                           step takes on the device once it may begin, and what the host takes to issue
+//                           it after the part before. forward_us, ready_us, ... are the times that
+//                           these give without communication. Not beside no_communication_step or rank1
 //   conditions              valid, why_not_valid [sentences], and figures for people: how quiet the
 //                           machine was (python/dovetail_torch/capture.py). Absent: valid
 //   notes                   [sentences] that every prediction repeats: what its times leave out
@@ -32,6 +38,8 @@
 //   contention   the measured slow-down of backward; and, as an all-reduce of the smallest size is
 //                nothing but processor time, each takes that much from its rank's compute
 //   copies       pack and unpack at bucket_copy_ns_per_byte
+//   host         where it was seen it runs ahead of the device and issues each part and each bucket as recorded;
+//                otherwise launching a bucket takes its time from compute
 // Leaves out: what forward and optimizer lose to cold caches in a real step, and the host cost of a
 // gradient hook.
 //
@@ -50,12 +58,27 @@
 
 namespace dovetail::models {
 
+// One part of a step, where the host was seen too.
+struct ProfiledWork {
+  Duration compute{};  // on the device, once it may begin
+  Duration issue{};    // of the host, after it has issued the part before
+  friend bool operator==(const ProfiledWork&, const ProfiledWork&) = default;
+};
+
 struct ProfiledGradient {
   std::string name;
   std::int64_t numel = 0;
   schedule::DType dtype = schedule::DType::F32;
   std::vector<Duration> ready;  // by rank; one entry: the same on every rank
   std::optional<std::int64_t> definition = std::nullopt;  // place among the model's parameters
+  std::optional<ProfiledWork> work = std::nullopt;        // with Profile::host
+};
+
+// The parts of a step that are no gradient's, where the host was seen too.
+struct ProfiledHost {
+  ProfiledWork forward;    // with what stands between steps
+  ProfiledWork rest;       // of backward after its last gradient
+  ProfiledWork optimizer;  // all updates
 };
 
 // Times of one rank's step without communication.
@@ -77,6 +100,8 @@ struct Profile {
   };
   std::optional<Baseline> baseline;  // no_communication_step
   std::optional<ProfiledCollectives> collectives;
+  std::optional<ProfiledHost> host;      // absent: nothing waits for the host
+  Duration bucket_call{};                // of the host
   std::vector<double> compute_slowdown;  // by rank; empty: none known
   double copy_ns_per_byte = 0;
   std::vector<std::string> why_not_valid;  // empty: valid

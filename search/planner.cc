@@ -12,6 +12,7 @@
 #include <iterator>
 #include <map>
 #include <utility>
+#include <variant>
 
 #include "base/error.h"
 #include "lower/lower.h"
@@ -489,6 +490,12 @@ Duration Planner::shortest_reader(Rank rank) const {
 Duration Planner::lower_bound() const {
   const auto pieces = pieces_of(all_reduce_, models::TimeKind::Smaller, Duration{});
   Duration bound{};
+  if (costs_.host.kind == models::HostModel::Kind::Async) {
+    bound = costs_.host.collective;  // of one bucket at least
+    for (const schedule::Op& op : program_.ops) {
+      if (!std::holds_alternative<schedule::CollectiveWork>(op.work)) bound += costs_.issue(op);
+    }
+  }
   for (std::size_t rank = 0; rank < op_end_.size(); ++rank) {
     const auto problem = relaxed_problem(static_cast<std::int32_t>(rank));
     const Duration tail = shortest_reader(Rank{static_cast<std::int32_t>(rank)});

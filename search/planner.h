@@ -22,7 +22,8 @@
 //
 // Lower bound. For each rank: the exact optimum of the relaxed problem (no contention, no copies,
 // no host cost, the lesser of both times per collective, made non-decreasing) plus the shortest
-// optimizer op that reads a gradient, which must follow the last collective; and the rank's compute.
+// optimizer op that reads a gradient, which must follow the last collective; the rank's compute; and what a host
+// that runs ahead needs to issue all ops and one bucket.
 // No schedule of whole gradients, in consecutive buckets in gradient-ready order, on one communication
 // stream is faster. It says nothing of others: with tables in which two halves are faster than the
 // whole, or with links that two streams do not share, those can be.

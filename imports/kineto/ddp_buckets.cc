@@ -129,6 +129,7 @@ class Finder {
          at != launches_.end() && at->at < end; ++at) {
       const GpuWork& work = line_.works[static_cast<std::size_t>(at->work)];
       copied_bytes_.push_back(event(work.event).bytes);
+      found_.copies_back.push_back(at->work);
       return;
     }
   }

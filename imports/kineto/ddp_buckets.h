@@ -50,6 +50,7 @@ struct TracedBuckets {
   std::vector<TracedBucket> buckets;      // in order of launch
   std::int64_t gradients_after_last = 0;  // AccumulateGrads that no bucket owns
   bool sizes_known = true;                // of every gradient
+  std::vector<std::int32_t> copies_back;  // GPU work that copies gradients out of their buckets
 };
 
 TracedBuckets ddp_buckets(const KinetoTrace& trace, const RankTimeline& line,

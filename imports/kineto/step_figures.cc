@@ -21,19 +21,7 @@ std::vector<Interval> part_of(std::span<const WorkTime> works, bool communicates
 }  // namespace
 
 std::vector<Interval> exposed_intervals(std::span<const WorkTime> works) {
-  const std::vector<Interval> comp = part_of(works, false);
-  std::vector<Interval> exposed;
-  std::size_t next = 0;
-  for (const Interval& comm : part_of(works, true)) {
-    Instant at = comm.start;
-    while (next < comp.size() && comp[next].end <= at) ++next;
-    for (std::size_t i = next; i < comp.size() && comp[i].start < comm.end; ++i) {
-      if (comp[i].start > at) exposed.push_back({at, comp[i].start});
-      at = std::max(at, comp[i].end);
-    }
-    if (at < comm.end) exposed.push_back({at, comm.end});
-  }
-  return exposed;
+  return traces::without(part_of(works, true), part_of(works, false));
 }
 
 StepFigures figures_of(std::span<const WorkTime> works) {

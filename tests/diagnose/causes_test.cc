@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/json_reader.h"
 #include "diagnose/causes.h"
 #include "diagnose/diagnosis.h"
 #include "diagnose/what_if.h"
@@ -35,8 +36,8 @@ struct Loaded {
   explicit Loaded(const std::string& trace = two_buckets()) : job(testing::job_of(trace)) {}
   JobTrace job;
   const RankTrace& rank = job.ranks[0];
-  ReplayModel model = replay_model(rank.trace, rank.line);
-  std::vector<TracedBuckets> buckets = {ddp_buckets(rank.trace, rank.line, rank.line.steps[0])};
+  RankReplay replay = replay_rank(rank);
+  const std::vector<TracedBuckets>& buckets = replay.buckets;
 };
 
 TEST(KinetoCausesTest, BucketsAndFiguresAreThoseOfTheTimeline) {
@@ -58,7 +59,7 @@ TEST(KinetoCausesTest, BucketsAndFiguresAreThoseOfTheTimeline) {
 TEST(KinetoCausesTest, TimeThatTheOptimizerWaitsForDataIsTheLinks) {
   const Loaded loaded;
   const std::vector<StepCauses> causes =
-      causes_of(loaded.rank, loaded.model, play(loaded.model), loaded.buckets);
+      causes_of(loaded.rank, loaded.replay.recorded, loaded.replay.timeline, loaded.buckets);
   EXPECT_EQ(causes[0].by[static_cast<std::size_t>(Cause::Link)], us(58));
   EXPECT_EQ(causes[0].by[static_cast<std::size_t>(Cause::ClosedLate)], us(2));
   EXPECT_EQ(causes[0].by[static_cast<std::size_t>(Cause::Host)], Duration{});
@@ -71,11 +72,9 @@ TEST(KinetoCausesTest, TimeBeforeALateLaunchIsTheHosts) {
   text.replace(text.find(from), from.size(), R"("ts":146,"dur":1.5,"args":{"correlation":7})");
   const std::string sync = R"("ts":120,"dur":39)";
   text.replace(text.find(sync), sync.size(), R"("ts":150,"dur":9)");
-  const JobTrace job = testing::job_of(text);
-  const RankTrace& rank = job.ranks[0];
-  const ReplayModel model = replay_model(rank.trace, rank.line);
+  const Loaded loaded(text);
   const std::vector<StepCauses> causes =
-      causes_of(rank, model, play(model), {ddp_buckets(rank.trace, rank.line, rank.line.steps[0])});
+      causes_of(loaded.rank, loaded.replay.recorded, loaded.replay.timeline, loaded.buckets);
   EXPECT_EQ(causes[0].by[static_cast<std::size_t>(Cause::Host)], us(60));
 }
 
@@ -83,35 +82,11 @@ TEST(KinetoCausesTest, TimeBeforeALateLaunchIsTheHosts) {
 // but the host had 41 us to spare behind it: the step is as much shorter as the wait was.
 TEST(KinetoWhatIfTest, WithoutCommunicationTheHostWaitsLess) {
   const Loaded loaded;
-  const Duration own = step_times(loaded.model)[0];
-  const Duration quiet = step_times(without_communication(loaded.model))[0];
+  const Duration own = replayed_steps(loaded.replay.recorded, loaded.replay.timeline)[0].step;
+  const Duration quiet = replayed_with(loaded.rank, loaded.replay, Change::NoNetwork)[0];
   EXPECT_NEAR(to_us(own), 200, 1);
   EXPECT_LT(quiet, own - us(25));
   EXPECT_GT(quiet, own - us(40));
-}
-
-// Both gradients in one bucket of 6000 bytes: one transfer of 60 us.
-TEST(KinetoWhatIfTest, OneBucketForBothStartsWithTheLastGradient) {
-  const Loaded loaded;
-  const AllReduceCost cost({{Bytes(2000), us(30)}, {Bytes(4000), us(40)}},
-                           AllReduceCost::Below::Pessimist);
-  EXPECT_EQ(cost.time(Bytes(1000)), us(30));
-  EXPECT_EQ(cost.time(Bytes(3000)), us(35));
-  EXPECT_EQ(cost.time(Bytes(6000)), us(60));
-  const ReplayModel same = with_buckets(loaded.rank, loaded.model, loaded.buckets, {1, 2}, cost);
-  EXPECT_NEAR(to_us(step_times(same)[0]), 200, 1);
-  const ReplayModel one = with_buckets(loaded.rank, loaded.model, loaded.buckets, {2}, cost);
-  const Replay replay = play(one);
-  std::vector<std::string> transfers;
-  for (std::size_t i = 0; i < one.nodes.size(); ++i) {
-    if (!one.nodes[i].communicates) continue;
-    transfers.push_back(dovetail::to_string(replay.end[i] - replay.start[i]));
-  }
-  EXPECT_THAT(transfers, ElementsAre("60 us"));
-  // Two buckets: 40 us, then 30 more. One: 60 us from the second gradient on.
-  EXPECT_THAT(best_bucket_ends({us(0), us(11)}, {Bytes(4000), Bytes(2000)}, cost),
-              ElementsAre(1, 2));
-  EXPECT_THAT(best_bucket_ends({us(0), us(5)}, {Bytes(4000), Bytes(2000)}, cost), ElementsAre(2));
 }
 
 std::string replaced(std::string text, std::string_view part, std::string_view by) {
@@ -120,40 +95,89 @@ std::string replaced(std::string text, std::string_view part, std::string_view b
   return at == std::string::npos ? text : text.replace(at, part.size(), by);
 }
 
-std::vector<ReplayNode> transfers_of(const ReplayModel& model) {
-  std::vector<ReplayNode> transfers;
-  std::ranges::copy_if(model.nodes, std::back_inserter(transfers), &ReplayNode::communicates);
-  return transfers;
+// The same step whose host does not wait for the GPU: it synchronises when everything is done.
+std::string never_waiting() {
+  return replaced(two_buckets(), R"("ts":120,"dur":39)", R"("ts":160,"dur":1)");
 }
 
-// The profiler was stopped between the two launches.
-TEST(KinetoWhatIfTest, AStepWhoseLastBucketWasLaunchedAfterItKeepsItsBuckets) {
+ImportedWorkload imported(const Loaded& loaded) {
+  auto made = import_workload(loaded.job, 0, loaded.replay, "two");
+  const auto* const problem = std::get_if<std::string>(&made);
+  EXPECT_EQ(problem, nullptr) << *problem;
+  return problem == nullptr ? std::get<ImportedWorkload>(std::move(made)) : ImportedWorkload{};
+}
+TracedWorkload workload_in(const Loaded& loaded) { return imported(loaded).workload; }
+
+// The host sets the pace of 200 us: buckets are there when it launches the update, and one bucket less to launch saves its
+// call of 9.5 us.
+TEST(KinetoWhatIfTest, WhereTheHostSetsThePaceABucketCostsItsCall) {
+  const Loaded loaded(never_waiting());
+  const TracedWorkload workload = workload_in(loaded);
+  EXPECT_THAT(workload.ends, ElementsAre(1, 2));
+  Forecast forecast(workload, workload.profile);
+  const Duration two = forecast.step(workload.ends, InFlight::Any);
+  EXPECT_NEAR(to_us(two), 200, 0.1);
+  const std::vector<std::size_t> all = {2};
+  EXPECT_EQ(two - forecast.step(all, InFlight::Any), Duration(9500));
+}
+
+// Without a host forward takes 20 us, backward 30 and 10, the update 10, and a microsecond or two between them. Two buckets
+// travel 40 and 30 us from the first gradient on; one of 6000 bytes takes 50 us by the line through both sizes, from the
+// second one on.
+TEST(KinetoWhatIfTest, WithoutAHostOneBucketForBothStartsWithTheLastGradient) {
+  const Loaded loaded(never_waiting());
+  const TracedWorkload workload = workload_in(loaded);
+  Forecast forecast(workload, without_host(workload.profile));
+  const std::vector<std::size_t> all = {2};
+  const Duration two = forecast.step(workload.ends, InFlight::Any);
+  const Duration one = forecast.step(all, InFlight::Any);
+  EXPECT_NEAR(to_us(two), 20 + 30 + 40 + 30 + 10, 3);
+  EXPECT_NEAR(to_us(one), 20 + 30 + 10 + 50 + 10, 3);
+}
+
+// What the GPU waits for the host is made up neither wholly nor not at all where the host waits for the GPU in turn: no way to
+// take it gives the 200 us, so nothing is advised, and it is said.
+TEST(KinetoWhatIfTest, AWorkloadThatMissesTheStepAdvisesNothing) {
+  const Loaded loaded;
+  const ImportedWorkload made = imported(loaded);
+  EXPECT_TRUE(made.workload.host_waits);
+  EXPECT_FALSE(made.check->is_trustworthy());
+  const Diagnosis diagnosis = diagnose(loaded.job);
+  EXPECT_FALSE(diagnosis.buckets.has_value());
+  EXPECT_THAT(diagnosis.unknowns, Contains(HasSubstr("the workload made of rank 0 takes ")));
+}
+
+// With one in flight the second bucket is launched once the first has come.
+TEST(KinetoWhatIfTest, WithOneInFlightComputeWaitsForTheBucketBefore) {
+  const Loaded loaded(never_waiting());
+  const TracedWorkload workload = workload_in(loaded);
+  Forecast forecast(workload, workload.profile);
+  for (const schedule::Bucket& bucket : forecast.buckets(workload.ends, InFlight::One).buckets) {
+    EXPECT_EQ(bucket.wait, schedule::WaitPoint::BeforeNextBatch);
+  }
+  EXPECT_GE(forecast.step(workload.ends, InFlight::One),
+            forecast.step(workload.ends, InFlight::Any));
+}
+
+// The profiler was stopped between the two launches: the second bucket's time is not in the step, and its gradients are.
+TEST(KinetoWhatIfTest, AStepWhoseLastBucketWasLaunchedAfterItKeepsItsGradients) {
   const Loaded loaded(
       replaced(two_buckets(), R"("tid":1,"ts":0,"dur":200.0)", R"("tid":1,"ts":0,"dur":71.0)"));
   ASSERT_EQ(loaded.buckets[0].buckets.size(), 2U);
   ASSERT_NE(loaded.buckets[0].buckets[1].collective, kNone);
-  const ReplayModel one = with_buckets(loaded.rank, loaded.model, loaded.buckets, {2},
-                                       AllReduceCost({{Bytes(2000), us(30)}, {Bytes(4000), us(40)}},
-                                                     AllReduceCost::Below::Pessimist));
-  EXPECT_EQ(step_times(one), step_times(loaded.model));
+  EXPECT_THAT(workload_in(loaded).ends, ElementsAre(1, 2));
 }
 
-// The last gradient's operator lasts beyond the launch of its bucket and launches a kernel there.
-TEST(KinetoWhatIfTest, ABucketStartsBehindItsLastGradientAlsoWhereTheTraceHasItBefore) {
+// The last gradient's operator lasts beyond the launch of its bucket and launches a kernel there: the gradient is ready at
+// the end of that kernel, 5 us after the one before.
+TEST(KinetoWhatIfTest, AGradientIsReadyBehindItsWorkAlsoWhereItsBucketWasLaunchedBefore) {
   const Loaded loaded(replaced(
       replaced(replaced(two_buckets(), R"("tid":2,"ts":66,"dur":2)", R"("tid":2,"ts":66,"dur":20)"),
                R"("tid":2,"ts":63)", R"("tid":2,"ts":78)"),
       R"("ts":75,"dur":10)", R"("ts":80,"dur":5)"));
-  const ReplayModel same =
-      with_buckets(loaded.rank, loaded.model, loaded.buckets, {1, 2},
-                   AllReduceCost({{Bytes(2000), us(30)}, {Bytes(4000), us(40)}},
-                                 AllReduceCost::Below::Pessimist));
-  const std::vector<ReplayNode> transfers = transfers_of(same);
-  ASSERT_EQ(transfers.size(), 2U);
-  ASSERT_EQ(transfers[1].waits.size(), 1U);
-  const auto gradient = static_cast<std::size_t>(transfers[1].waits[0]);
-  EXPECT_LT(gradient, same.nodes.size());
-  EXPECT_EQ(play(same).end[gradient] - play(same).start[gradient], us(5));
+  const models::Profile profile = workload_in(loaded).profile;
+  ASSERT_EQ(profile.gradients.size(), 2U);
+  EXPECT_GE(profile.gradients[1].ready.front(), profile.gradients[0].ready.front() + us(5));
 }
 
 // The hook's copy is recorded, its kernel is not, and its operator holds the launch of the bucket.
@@ -192,38 +216,36 @@ TEST(KinetoCausesTest, CountsBeyondAnyTensorAreNotKnown) {
   EXPECT_EQ(bucket.bytes, Bytes(4000));
 }
 
-// Of the two recorded calls, the quicker one and the slower one stand for a bucket of any other grouping.
+// Of the two recorded calls, the quicker one and the slower one may stand for a bucket of any other grouping.
+// Inside the operators, from the end of the call before: the launches end at 53 (the kernel's call before
+// it at 43) and 74 (65).
 TEST(KinetoWhatIfTest, ABucketCostsTheHostAQuickOrASlowCallOfTheTrace) {
   const Loaded loaded;
-  const AllReduceCost cost({{Bytes(2000), us(30)}, {Bytes(4000), us(40)}},
-                           AllReduceCost::Below::Pessimist);
-  const auto call = [&](BucketCall which) {
-    const ReplayModel model = with_buckets(loaded.rank, loaded.model, loaded.buckets, {1, 2}, cost,
-                                           {.bucket_call = which});
-    for (const ReplayNode& node : model.nodes) {
-      if (node.communicates) return model.nodes[static_cast<std::size_t>(node.launch)].duration;
-    }
-    return Duration{};
-  };
-  // Inside the operators, from the end of the call before: the launches end at 53 (the kernel's call before
-  // it at 43) and 74 (65).
-  EXPECT_EQ(call(BucketCall::Slow), us(10));
-  EXPECT_EQ(call(BucketCall::Quick), us(9));
+  const TracedWorkload workload = workload_in(loaded);
+  EXPECT_EQ(workload.calls.quick, us(9));
+  EXPECT_EQ(workload.calls.slow, us(10));
+  EXPECT_EQ(workload.profile.bucket_call, Duration(9500));
 }
 
 TEST(KinetoWorkloadTest, AStepWithoutCommunicationBecomesAProfile) {
   const Loaded loaded;
-  const TracedWorkload workload = workload_of(loaded.job, {.name = "two"});
-  EXPECT_EQ(workload.gradients, 2U);
-  EXPECT_NEAR(to_us(workload.backward), 41, 3);  // 44 to 85
+  const models::Profile profile = workload_in(loaded).profile;
+  EXPECT_EQ(profile.gradients.size(), 2U);
+  EXPECT_NEAR(to_us(profile.by_rank.front().backward), 57, 1);  // from the end of forward: 28 to 85
 }
 
-// Its file says so, and so does every prediction that is made of it.
-TEST(KinetoWorkloadTest, TimeThatTheGpuWaitsForTheHostIsNoted) {
-  const TracedWorkload workload = workload_of(testing::resnet50(), {.name = "resnet50"});
-  const models::Profile profile = models::read_profile(JsonFile("step.json", workload.json));
-  EXPECT_EQ(profile.notes, workload.notes);
-  EXPECT_THAT(profile.notes,
+// ResNet-50's host never waits for the GPU.
+TEST(KinetoWorkloadTest, AHostThatNeverWaitsForTheGpuIsPartOfTheWorkload) {
+  const JobTrace job = testing::resnet50();
+  const Extracted extracted = workload_of(job, 0, replay_rank(job.ranks[0]), {.name = "resnet50"});
+  const auto& workload = std::get<TracedWorkload>(extracted);
+  ASSERT_TRUE(workload.profile.host.has_value());
+  // Its file says so, and so does every prediction that is made of it.
+  const models::Profile read = models::read_profile(JsonFile("step.json", workload_json(workload)));
+  EXPECT_EQ(read.notes, workload.notes);
+  EXPECT_EQ(read.host->forward.compute, workload.profile.host->forward.compute);
+  EXPECT_EQ(read.bucket_call, workload.profile.bucket_call);
+  EXPECT_THAT(read.notes,
               Contains(HasSubstr("the GPU waits 163.1 ms of 222.4 ms a step for the host")));
 }
 

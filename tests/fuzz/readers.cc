@@ -173,8 +173,11 @@ void read_kineto(std::string_view text) {
   const frameworks::Framework& framework =
       frameworks::framework(settable[text.size() % settable.size()]);
   beside_another([&] { static_cast<void>(diagnose::diagnose(job_of({text, other}), framework)); });
-  const diagnose::TracedWorkload workload = diagnose::workload_of(job, {.name = "f"});
-  static_cast<void>(models::read_profile(JsonFile("g", workload.json)));
+  const diagnose::Extracted extracted =
+      diagnose::workload_of(job, 0, diagnose::replay_rank(job.ranks.front()), {.name = "f"});
+  if (const auto* workload = std::get_if<diagnose::TracedWorkload>(&extracted)) {
+    static_cast<void>(models::read_profile(JsonFile("g", diagnose::workload_json(*workload))));
+  }
 }
 
 void guess(std::string_view text) { static_cast<void>(imports::guess_format(text)); }

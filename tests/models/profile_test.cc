@@ -71,5 +71,41 @@ TEST(ProfileTest, TimesThatAreScaledStayTimes) {
               HasSubstr("expected p10_us and p90_us within 50 times step_us of each other"));
 }
 
+// The host takes 60 us to issue forward, 30 for the gradient's backward, 5 for the rest, 15 for the updates, and 10 for a
+// bucket.
+TEST(ProfileTest, AHostThatWasSeenIssuesThePartsOfTheStep) {
+  const std::string parts = R"("host": {"forward": {"compute_us": 20, "issue_us": 60},
+      "rest": {"compute_us": 0, "issue_us": 5}, "optimizer": {"compute_us": 8, "issue_us": 15}})";
+  const auto text = [&](const std::string& gradient, const std::string& more) {
+    return R"({"name": "small", "world_size": 2, "bucket_call_us": 10,
+      "profile": {"forward_us": 20, "backward_us": 20, "optimizer_us": 8,
+        "gradients": [{"name": "g", "numel": 1, "dtype": "float32", "ready_us": 20)" +
+           gradient + R"(}]},
+      "all_reduce_alone": [{"bytes": 1, "us": 1}, {"bytes": 2, "us": 2}])" +
+           more + "}";
+  };
+  const auto read_text = [](const std::string& all) {
+    return read_profile(JsonFile("p.json", all));
+  };
+  const std::string work = R"(, "compute_us": 12, "issue_us": 30)";
+  const Profile profile = read_text(text(work, ", " + parts));
+  const schedule::Program program = profile_program(profile);
+  const Costs costs = profile_costs(profile, program);
+  EXPECT_EQ(costs.host.kind, HostModel::Kind::Async);
+  EXPECT_EQ(costs.host.collective, std::chrono::microseconds(10));
+  std::vector<std::int64_t> issued_us, compute_us;
+  for (const schedule::Op& op : program.ops) {
+    issued_us.push_back(costs.issue(op) / std::chrono::microseconds(1));
+    compute_us.push_back(costs.op(op, Rank{0}) / std::chrono::microseconds(1));
+  }
+  // Forward, the gradient, the rest, the begin of the updates and the update.
+  EXPECT_THAT(issued_us, ::testing::ElementsAre(60, 30, 5, 15, 0));
+  EXPECT_THAT(compute_us, ::testing::ElementsAre(20, 12, 0, 0, 8));
+  // Without it a bucket's launch takes compute time.
+  const Profile unseen = read_text(text("", ""));
+  EXPECT_EQ(profile_costs(unseen, profile_program(unseen)).host.kind, HostModel::Kind::Inline);
+  EXPECT_THAT(error_of([&] { read_text(text("", ", " + parts)); }), HasSubstr("compute_us"));
+}
+
 }  // namespace
 }  // namespace dovetail::models

@@ -1,7 +1,13 @@
-// Building the model of a replay from a joined trace: order of issue, latencies, and what waits for what.
+// From a joined trace to the graph of its steps, in four passes over drafts of the nodes.
+//
+// 1. Order of issue: calls by their start, each piece of GPU work right behind its call, so that everything a node can
+//    wait for stands before it.
+// 2. Constants: the usual time from a launch to its work, and between two pieces of queued work, as medians.
+// 3. Who waits for whom (the rules of recorded_graph.h), each held against the recorded times.
+// 4. The drafts become nodes; a call that waited for the GPU becomes two, the call and its return.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "diagnose/replay.h"
+#include "diagnose/recorded_graph.h"
 
 #include <algorithm>
 #include <array>
@@ -29,14 +35,29 @@ Duration median(std::vector<Duration> values, Duration fallback) {
   return *middle;
 }
 
+// A node as long as it is not known what it waits for.
+struct Draft {
+  enum class Kind : std::uint8_t { Host, Gpu };
+  Kind kind = Kind::Host;
+  bool communicates = false;
+  Origin origin;
+  Duration gap{};       // Host: pause since the call before
+  Duration duration{};  // Host: of the call when it has nothing to wait for
+  Duration lag{};  // Host: from the end of what it waited for to its own; Gpu: unexplained delay
+  Duration latency{};           // Gpu: from the end of its call
+  Duration stream_gap{};        // Gpu: from the end of the work before it on its stream
+  std::int32_t stream = 0;      // Gpu
+  std::int32_t launch = kNone;  // Gpu: draft of its call; kNone: starts no earlier than recorded
+  std::vector<std::int32_t> waits;  // drafts of GPU work that must have ended
+  std::int32_t work = kNone;        // Gpu: in RankTimeline::works
+  std::int32_t call = kNone;        // Host: in RankTimeline::calls
+};
+
 class Builder {
  public:
   Builder(const KinetoTrace& trace, const RankTimeline& line) : trace_(trace), line_(line) {}
 
-  ReplayModel build() {
-    model_.streams = static_cast<std::int32_t>(line_.streams.size());
-    model_.node_of_work.assign(line_.works.size(), kNone);
-    model_.node_of_call.assign(line_.calls.size(), kNone);
+  RecordedGraph build() {
     order_nodes();
     measure_latencies();
     collectives_wait_for_their_caller();
@@ -44,18 +65,19 @@ class Builder {
     compute_waits_for_collectives();
     calls_wait_for_the_gpu();
     keep_unexplained_delays();
-    return std::move(model_);
+    emit();
+    return std::move(result_);
   }
 
  private:
   [[nodiscard]] const GpuWork& work(std::int32_t number) const {
     return line_.works[static_cast<std::size_t>(number)];
   }
-  [[nodiscard]] const GpuWork& work_of(const ReplayNode& node) const { return work(node.work); }
-  [[nodiscard]] const HostCall& launch_of(const ReplayNode& node) const {
+  [[nodiscard]] const GpuWork& work_of(const Draft& node) const { return work(node.work); }
+  [[nodiscard]] const HostCall& launch_of(const Draft& node) const {
     return line_.calls[static_cast<std::size_t>(work_of(node).launch)];
   }
-  ReplayNode& node(std::int32_t number) { return model_.nodes[static_cast<std::size_t>(number)]; }
+  Draft& node(std::int32_t number) { return drafts_[static_cast<std::size_t>(number)]; }
 
   // --- order of issue -------------------------------------------------------------------------
 
@@ -84,8 +106,6 @@ class Builder {
     add_works(items, first, last);
     std::ranges::stable_sort(items, {},
                              [](const Item& item) { return std::tuple(item.at, item.rank); });
-    model_.steps.resize(line_.steps.size());
-    model_.host_start = first;
     host_end_ = first;
     for (const Item& item : items) add_item(item);
   }
@@ -111,46 +131,43 @@ class Builder {
     std::ranges::reverse(items);
   }
 
-  void add_host(Instant start, Instant end, std::int32_t call) {
-    ReplayNode host;
+  void add_host(Instant start, Instant end, Origin origin) {
+    Draft host;
+    host.origin = origin;
     host.gap = start - host_end_;
     host.duration = end - start;
-    host.call = call;
+    if (origin.kind == Origin::Kind::Call) host.call = origin.index;
     host_end_ = std::max(host_end_, end);
-    model_.nodes.push_back(std::move(host));
+    drafts_.push_back(std::move(host));
   }
 
   void add_work(std::int32_t number, std::int32_t launch) {
     const GpuWork& now = work(number);
-    ReplayNode gpu;
-    gpu.kind = ReplayNode::Kind::Gpu;
+    Draft gpu;
+    gpu.kind = Draft::Kind::Gpu;
     gpu.communicates = now.collective != kNone;
     gpu.duration = now.end - now.start;
     gpu.stream = now.stream;
     gpu.launch = launch;
-    gpu.fixed_start = now.start;
+    gpu.origin = {Origin::Kind::Work, number};
     gpu.work = number;
-    gpu.step = launch == kNone && line_.has_step_annotations ? kNone : now.step;
-    model_.node_of_work[static_cast<std::size_t>(number)] =
-        static_cast<std::int32_t>(model_.nodes.size());
-    model_.nodes.push_back(std::move(gpu));
+    drafts_.push_back(std::move(gpu));
   }
 
   void add_item(const Item& item) {
-    const auto next = static_cast<std::int32_t>(model_.nodes.size());
+    const auto next = static_cast<std::int32_t>(drafts_.size());
     if (item.rank == WorkStart) return add_work(item.number, kNone);
     if (item.rank == CallStart) {
       const HostCall& call = line_.calls[static_cast<std::size_t>(item.number)];
-      model_.node_of_call[static_cast<std::size_t>(item.number)] = next;
-      add_host(call.start, call.end, item.number);
+      add_host(call.start, call.end, {Origin::Kind::Call, item.number});
       for (const std::int32_t number : launched_[static_cast<std::size_t>(item.number)]) {
         add_work(number, next);
       }
       return;
     }
-    ReplayStep& step = model_.steps[static_cast<std::size_t>(item.number)];
-    (item.rank == StepBegin ? step.begin : step.end) = next;
-    add_host(item.at, item.at, kNone);
+    const bool begins = item.rank == StepBegin;
+    add_host(item.at, item.at,
+             {begins ? Origin::Kind::StepBegin : Origin::Kind::StepEnd, item.number});
   }
 
   // --- constants --------------------------------------------------------------------------------
@@ -159,7 +176,7 @@ class Builder {
     if (communicates) return 3;
     return event.kind == EventKind::Kernel ? 0 : event.kind == EventKind::Memcpy ? 1 : 2;
   }
-  [[nodiscard]] std::size_t class_of(const ReplayNode& gpu) const {
+  [[nodiscard]] std::size_t class_of(const Draft& gpu) const {
     return class_of(trace_.events[static_cast<std::size_t>(work_of(gpu).event)], gpu.communicates);
   }
 
@@ -167,8 +184,8 @@ class Builder {
     std::array<std::vector<Duration>, 4> latencies;
     std::vector<std::vector<Duration>> gaps(line_.streams.size());
     std::vector<Instant> busy(line_.streams.size());
-    for (const ReplayNode& gpu : model_.nodes) {
-      if (gpu.kind != ReplayNode::Kind::Gpu) continue;
+    for (const Draft& gpu : drafts_) {
+      if (gpu.kind != Draft::Kind::Gpu) continue;
       const GpuWork& now = work_of(gpu);
       Instant& before = busy[static_cast<std::size_t>(gpu.stream)];
       if (gpu.launch != kNone) {
@@ -189,8 +206,8 @@ class Builder {
     std::array<Duration, 4> latency{};
     for (std::size_t i = 0; i < 4; ++i) latency[i] = median(std::move(latencies[i]), kernel);
     std::ranges::fill(busy, Instant());
-    for (ReplayNode& gpu : model_.nodes) {
-      if (gpu.kind != ReplayNode::Kind::Gpu) continue;
+    for (Draft& gpu : drafts_) {
+      if (gpu.kind != Draft::Kind::Gpu) continue;
       gpu.latency = latency[class_of(gpu)];
       gpu.stream_gap = stream_gap[static_cast<std::size_t>(gpu.stream)];
       // Work of one graph launch may overlap on its stream.
@@ -205,9 +222,9 @@ class Builder {
 
   void collectives_wait_for_their_caller() {
     std::vector<std::int32_t> last(trace_.threads.size(), kNone);  // work by thread of its call
-    for (std::size_t i = 0; i < model_.nodes.size(); ++i) {
-      ReplayNode& gpu = model_.nodes[i];
-      if (gpu.kind != ReplayNode::Kind::Gpu || gpu.launch == kNone) continue;
+    for (std::size_t i = 0; i < drafts_.size(); ++i) {
+      Draft& gpu = drafts_[i];
+      if (gpu.kind != Draft::Kind::Gpu || gpu.launch == kNone) continue;
       std::int32_t& before = last[static_cast<std::size_t>(launch_of(gpu).thread)];
       if (!gpu.communicates) {
         before = static_cast<std::int32_t>(i);
@@ -219,11 +236,11 @@ class Builder {
   }
 
   // When the rules known so far let a node start, by the recorded times.
-  [[nodiscard]] Instant expected_start(const ReplayNode& gpu, Instant stream_end) const {
-    Instant start = gpu.launch != kNone ? launch_of(gpu).end + gpu.latency : gpu.fixed_start;
+  [[nodiscard]] Instant expected_start(const Draft& gpu, Instant stream_end) const {
+    Instant start = gpu.launch != kNone ? launch_of(gpu).end + gpu.latency : work_of(gpu).start;
     if (stream_end != Instant()) start = std::max(start, stream_end + gpu.stream_gap);
     for (const std::int32_t wait : gpu.waits) {
-      start = std::max(start, work_of(model_.nodes[static_cast<std::size_t>(wait)]).end);
+      start = std::max(start, work_of(drafts_[static_cast<std::size_t>(wait)]).end);
     }
     return start;
   }
@@ -231,16 +248,16 @@ class Builder {
   void stalls_wait_for_other_streams() {
     // Ends of GPU work, to be searched by time.
     std::vector<std::pair<Instant, std::int32_t>> ends;
-    for (std::size_t i = 0; i < model_.nodes.size(); ++i) {
-      if (model_.nodes[i].kind != ReplayNode::Kind::Gpu) continue;
-      ends.emplace_back(work_of(model_.nodes[i]).end, static_cast<std::int32_t>(i));
+    for (std::size_t i = 0; i < drafts_.size(); ++i) {
+      if (drafts_[i].kind != Draft::Kind::Gpu) continue;
+      ends.emplace_back(work_of(drafts_[i]).end, static_cast<std::int32_t>(i));
     }
     std::ranges::sort(ends);
     std::vector<Instant> busy(line_.streams.size());
     std::vector<Duration> gaps;
-    for (std::size_t i = 0; i < model_.nodes.size(); ++i) {
-      ReplayNode& gpu = model_.nodes[i];
-      if (gpu.kind != ReplayNode::Kind::Gpu) continue;
+    for (std::size_t i = 0; i < drafts_.size(); ++i) {
+      Draft& gpu = drafts_[i];
+      if (gpu.kind != Draft::Kind::Gpu) continue;
       Instant& before = busy[static_cast<std::size_t>(gpu.stream)];
       const Instant expected = expected_start(gpu, before);
       const GpuWork& now = work_of(gpu);
@@ -251,9 +268,8 @@ class Builder {
       if (cause == kNone) continue;
       gpu.waits.push_back(cause);
       gaps.push_back(now.start - work_of(node(cause)).end);
-      ++model_.inferred_waits;
     }
-    model_.dependency_gap = median(std::move(gaps), kDefaultLatency);
+    dependency_gap_ = median(std::move(gaps), kDefaultLatency);
   }
 
   // The work of another stream, issued before node `of`, that ended last in [from, until].
@@ -263,9 +279,9 @@ class Builder {
     while (at != ends.begin()) {
       --at;
       if (at->first < from) return kNone;
-      const ReplayNode& other = model_.nodes[static_cast<std::size_t>(at->second)];
+      const Draft& other = drafts_[static_cast<std::size_t>(at->second)];
       const bool before = static_cast<std::size_t>(at->second) < of;
-      if (before && other.stream != model_.nodes[of].stream) return at->second;
+      if (before && other.stream != drafts_[of].stream) return at->second;
     }
     return kNone;
   }
@@ -273,12 +289,12 @@ class Builder {
   // A wait call outside the launch of a collective makes what follows wait for the oldest collective
   // that nothing has waited for, if what follows did start after it.
   void compute_waits_for_collectives() {
-    std::vector<char> waited(model_.nodes.size(), 0);
+    std::vector<char> waited(drafts_.size(), 0);
     std::vector<std::int32_t> open;
     std::size_t pending = 0;  // wait calls not yet matched with work
-    for (std::size_t i = 0; i < model_.nodes.size(); ++i) {
-      ReplayNode& now = model_.nodes[i];
-      if (now.kind == ReplayNode::Kind::Host) {
+    for (std::size_t i = 0; i < drafts_.size(); ++i) {
+      Draft& now = drafts_[i];
+      if (now.kind == Draft::Kind::Host) {
         pending += is_wait_of_work(now) ? 1 : 0;
         continue;
       }
@@ -299,7 +315,7 @@ class Builder {
     }
   }
 
-  bool is_wait_of_work(const ReplayNode& host) const {
+  bool is_wait_of_work(const Draft& host) const {
     if (host.call == kNone) return false;
     const HostCall& call = line_.calls[static_cast<std::size_t>(host.call)];
     if (call.kind != CallKind::WaitEvent) return false;
@@ -315,15 +331,15 @@ class Builder {
 
   void calls_wait_for_the_gpu() {
     std::vector<std::pair<Instant, std::int32_t>> ends;
-    for (std::size_t i = 0; i < model_.nodes.size(); ++i) {
-      if (model_.nodes[i].kind != ReplayNode::Kind::Gpu) continue;
-      ends.emplace_back(work_of(model_.nodes[i]).end, static_cast<std::int32_t>(i));
+    for (std::size_t i = 0; i < drafts_.size(); ++i) {
+      if (drafts_[i].kind != Draft::Kind::Gpu) continue;
+      ends.emplace_back(work_of(drafts_[i]).end, static_cast<std::int32_t>(i));
     }
     std::ranges::sort(ends);
     std::vector<std::int32_t> last_on_stream(line_.streams.size(), kNone);
-    for (std::size_t i = 0; i < model_.nodes.size(); ++i) {
-      ReplayNode& host = model_.nodes[i];
-      if (host.kind == ReplayNode::Kind::Gpu) {
+    for (std::size_t i = 0; i < drafts_.size(); ++i) {
+      Draft& host = drafts_[i];
+      if (host.kind == Draft::Kind::Gpu) {
         last_on_stream[static_cast<std::size_t>(host.stream)] = static_cast<std::int32_t>(i);
         continue;
       }
@@ -374,28 +390,176 @@ class Builder {
 
   void keep_unexplained_delays() {
     std::vector<Instant> busy(line_.streams.size());
-    for (ReplayNode& gpu : model_.nodes) {
-      if (gpu.kind != ReplayNode::Kind::Gpu) continue;
+    for (Draft& gpu : drafts_) {
+      if (gpu.kind != Draft::Kind::Gpu) continue;
       Instant& before = busy[static_cast<std::size_t>(gpu.stream)];
       const GpuWork& now = work_of(gpu);
       const Duration late = now.start - expected_start(gpu, before);
       before = std::max(before, now.end);
       if (gpu.launch == kNone || late <= kLongestGap) continue;
       gpu.lag = late;
-      model_.unexplained += late;
+      result_.unexplained += late;
     }
+  }
+
+  // --- the graph ----------------------------------------------------------------------------------
+
+  void emit() {
+    result_.zero = line_.steps.front().start;
+    for (const Draft& draft : drafts_) {
+      if (draft.kind == Draft::Kind::Gpu && draft.launch == kNone) {
+        result_.zero = std::min(result_.zero, work_of(draft).start);
+      }
+    }
+    result_.node_of_work.resize(line_.works.size());
+    result_.node_of_call.resize(line_.calls.size());
+    result_.steps.resize(line_.steps.size());
+    result_.works.resize(line_.steps.size());
+    nodes_.resize(drafts_.size());
+    add_slots();
+    for (std::size_t i = 0; i < drafts_.size(); ++i) {
+      Draft& draft = drafts_[i];
+      draft.kind == Draft::Kind::Host ? emit_host(draft) : emit_work(draft);
+    }
+  }
+
+  // The first slot is the compute stream of the lane (step/graph.h): the first stream that runs no collective.
+  void add_slots() {
+    auto compute = std::ranges::find(line_.streams, false, &imports::TracedStream::communicates);
+    if (compute == line_.streams.end()) compute = line_.streams.begin();
+    const auto first = compute - line_.streams.begin();
+    result_.graph.slots.push_back({step::SlotKind::Compute, 0, StreamId{}});
+    for (std::ptrdiff_t i = 0; i < std::ssize(line_.streams); ++i) {
+      slot_of_stream_.push_back(i == first ? 0 : std::ssize(result_.graph.slots));
+      if (i == first) continue;
+      result_.graph.slots.push_back(
+          {step::SlotKind::Stream, 0, StreamId{static_cast<std::int32_t>(slot_of_stream_.back())}});
+    }
+    host_slot_ = static_cast<step::SlotId>(result_.graph.slots.size());
+    result_.graph.slots.push_back({step::SlotKind::Host, 0, StreamId{host_slot_}});
+    last_on_stream_.resize(line_.streams.size());
+  }
+
+  // A node that ended last among those that something follows, and when it ended in the trace.
+  struct Last {
+    step::NodeId node = 0;
+    Instant end;
+  };
+
+  step::NodeId append(const step::Node& node, Origin origin, std::span<const step::Edge> edges) {
+    result_.origin.push_back(origin);
+    return result_.graph.append(node, edges);
+  }
+
+  void emit_host(Draft& draft) {
+    step::Node node{.work = step::Work::fixed(draft.duration.count()),
+                    .kind = step::NodeKind::Call,
+                    .slot = host_slot_};
+    std::vector<step::Edge> edges;
+    if (last_call_) {
+      edges.push_back({last_call_->node, step::EdgeKind::Order, draft.gap.count()});
+    } else {
+      node.release = (line_.steps.front().start - result_.zero + draft.gap).count();
+    }
+    mark_step(draft.origin);
+    const step::NodeId call = append(node, draft.origin, edges);
+    draft_node(draft) = call;
+    step::NodeId last = call;
+    if (!draft.waits.empty()) {
+      edges = {{call, step::EdgeKind::Order, 0}};
+      for (const std::int32_t wait : draft.waits) {
+        edges.push_back({draft_node(drafts_[static_cast<std::size_t>(wait)]),
+                         step::EdgeKind::Synchronise, draft.lag.count()});
+      }
+      node.work = step::Work::fixed(0);
+      node.release = 0;
+      last = append(node, {Origin::Kind::Return, draft.call}, edges);
+    }
+    set_marker(draft.origin, call);
+    Instant end = line_.steps.front().start;
+    if (draft.call != kNone) {
+      result_.node_of_call[static_cast<std::size_t>(draft.call)] = last;
+      end = line_.calls[static_cast<std::size_t>(draft.call)].end;
+    } else {
+      const TracedStep& step = line_.steps[static_cast<std::size_t>(draft.origin.index)];
+      end = draft.origin.kind == Origin::Kind::StepBegin ? step.start : step.end;
+    }
+    if (!last_call_ || end >= last_call_->end) last_call_ = {last, end};
+  }
+
+  void mark_step(Origin origin) {
+    if (origin.kind == Origin::Kind::StepBegin) {
+      result_.graph.begin_step();
+      // What stands before the first step is of it.
+      result_.graph.step_begin.front() = 0;
+    }
+  }
+  void set_marker(Origin origin, step::NodeId node) {
+    if (origin.kind == Origin::Kind::StepBegin) {
+      result_.steps[static_cast<std::size_t>(origin.index)].begin = node;
+    } else if (origin.kind == Origin::Kind::StepEnd) {
+      result_.steps[static_cast<std::size_t>(origin.index)].end = node;
+    }
+  }
+
+  void emit_work(Draft& draft) {
+    const GpuWork& now = work_of(draft);
+    const EventKind kind = trace_.events[static_cast<std::size_t>(now.event)].kind;
+    std::optional<Last>& before = last_on_stream_[static_cast<std::size_t>(draft.stream)];
+    std::vector<step::Edge> edges;
+    step::Node node{.work = step::Work::fixed(draft.duration.count()),
+                    .kind = draft.communicates          ? step::NodeKind::Transfer
+                            : kind == EventKind::Kernel ? step::NodeKind::Compute
+                                                        : step::NodeKind::Copy,
+                    .slot = slot_of(draft.stream),
+                    .owner = draft.work};
+    if (draft.launch == kNone) {
+      node.release = (now.start - result_.zero).count();
+    } else {
+      edges.push_back({*result_.node_of_call[static_cast<std::size_t>(now.launch)],
+                       step::EdgeKind::Launch, (draft.latency + draft.lag).count()});
+    }
+    if (before) {
+      edges.push_back(
+          {before->node, step::EdgeKind::Order, (draft.stream_gap + draft.lag).count()});
+    }
+    for (const std::int32_t wait : draft.waits) {
+      edges.push_back({draft_node(drafts_[static_cast<std::size_t>(wait)]), step::EdgeKind::Event,
+                       (dependency_gap_ + draft.lag).count()});
+    }
+    const step::NodeId self = append(node, draft.origin, edges);
+    draft_node(draft) = self;
+    result_.node_of_work[static_cast<std::size_t>(draft.work)] = self;
+    const bool in_step =
+        now.step != kNone && (draft.launch != kNone || !line_.has_step_annotations);
+    if (in_step) result_.works[static_cast<std::size_t>(now.step)].push_back(self);
+    if (!before || now.end >= before->end) before = {self, now.end};
+  }
+
+  [[nodiscard]] step::SlotId slot_of(std::int32_t stream) const {
+    return static_cast<step::SlotId>(slot_of_stream_[static_cast<std::size_t>(stream)]);
+  }
+  step::NodeId& draft_node(const Draft& draft) {
+    return nodes_[static_cast<std::size_t>(&draft - drafts_.data())];
   }
 
   const KinetoTrace& trace_;
   const RankTimeline& line_;
-  ReplayModel model_;
+  RecordedGraph result_;
+  std::vector<Draft> drafts_;
   std::vector<std::vector<std::int32_t>> launched_;  // works by call
   Instant host_end_;
+  Duration dependency_gap_{};
+  std::vector<step::NodeId> nodes_;  // of each draft, once it has one
+  std::vector<std::ptrdiff_t> slot_of_stream_;
+  step::SlotId host_slot_ = 0;
+  std::optional<Last> last_call_;
+  std::vector<std::optional<Last>> last_on_stream_;
 };
 
 }  // namespace
 
-ReplayModel replay_model(const KinetoTrace& trace, const RankTimeline& line) {
+RecordedGraph record_graph(const KinetoTrace& trace, const RankTimeline& line) {
   return Builder(trace, line).build();
 }
 

@@ -1,0 +1,196 @@
+// Field words and round figures: three digits below 10 ms, one place above.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "diagnose/words.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+
+namespace dovetail::diagnose {
+namespace {
+
+std::string with_places(Duration time, const char* format) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), format, to_us(time) / 1e3);
+  return text.data();
+}
+std::string ms(Duration time) {
+  return with_places(time, std::abs(to_us(time)) < 1e4 ? "%.2f ms" : "%.1f ms");
+}
+std::string exact_ms(Duration time) { return with_places(time, "%.3f ms"); }
+
+std::string percent(double share) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.0f %%", share * 100);
+  return text.data();
+}
+
+std::string of_step(const Finding& finding) {
+  return ms(finding.amount) + " of " + ms(finding.whole);
+}
+
+std::string late_sentence(const Finding& finding, const LateRank& worst) {
+  std::string text = "stragglers: " + percent(finding.share()) + " of all collective time (" +
+                     of_step(finding) + ", all ranks) is waiting for a late rank; most of it, " +
+                     ms(worst.caused) + ", for rank " + std::to_string(worst.rank);
+  text += " (longest in an " + worst.mostly_in + ")";
+  if (!worst.mostly_with.empty()) text += ", late with " + worst.mostly_with;
+  return text;
+}
+
+std::string exposed_sentence(const Finding& finding) {
+  std::string text = of_step(finding) + " is exposed communication: ";
+  std::vector<std::size_t> order(kCauses);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, std::ranges::greater{}, [&](std::size_t c) { return finding.by[c]; });
+  const char* separator = "";
+  for (const std::size_t c : order) {
+    if (finding.by[c] <= Duration{}) break;
+    text += separator + std::string(to_string(static_cast<Cause>(c))) + " " + ms(finding.by[c]);
+    separator = ", ";
+  }
+  return text;
+}
+
+std::string sentence(const Finding& finding, const Diagnosis& diagnosis) {
+  switch (finding.kind) {
+    case FindingKind::NoGpuWork:
+      return "no GPU work in the trace: nothing to diagnose; record with CUDA activity";
+    case FindingKind::NotReplayed:
+      return "the replay misses the recorded step: no change can be judged on this trace";
+    case FindingKind::Stragglers:
+      return late_sentence(finding, diagnosis.late.front());
+    case FindingKind::HostBound:
+      return "host-bound: no bucket size will help; the GPU waits " + of_step(finding) +
+             " for the host (Python), and with a network that took no time the step would be " +
+             ms(finding.without_network);
+    case FindingKind::NoCollective:
+      return "no collective found: this trace has no communication to hide";
+    case FindingKind::Hidden:
+      return "communication is hidden: with a network that took no time the step would be " +
+             ms(finding.without_network) + " instead of " + ms(finding.whole);
+    case FindingKind::Exposed:
+      return exposed_sentence(finding);
+    case FindingKind::WaitsForHost:
+      break;
+  }
+  return "the GPU waits " + of_step(finding) + " for the host to launch work";
+}
+
+// Sizes that follow each other stand as their ends.
+std::string flat_range(const BucketAdvice& advice) {
+  std::string text;
+  const auto& alike = advice.alike;
+  for (std::size_t i = 0; i < alike.size(); ++i) {
+    const BucketSetting& first = advice.settings[alike[i]];
+    std::size_t last = i;
+    while (first.size && last + 1 < alike.size() && alike[last + 1] == alike[last] + 1 &&
+           advice.settings[alike[last + 1]].size &&
+           advice.settings[alike[last + 1]].in_flight == first.in_flight) {
+      ++last;
+    }
+    text += (text.empty() ? "" : "; ") + short_setting(first);
+    if (last > i) text += " to " + short_setting(advice.settings[alike[last]]);
+    i = last;
+  }
+  return "flat range (within " + exact_ms(advice.tell) +
+         " of the best, which cannot be told): " + text;
+}
+
+void add_torch_notes(const BucketSetting& setting, std::vector<std::string>& lines) {
+  if (setting.size) {
+    lines.emplace_back(
+        "(torch 1.13 closes the first bucket at 1 MiB whatever the cap; from 2.x on only "
+        "where no cap is given)");
+  }
+  if (setting.is_list) lines.emplace_back("(bucket_cap_mb_list: torch 2.13 or later)");
+}
+
+// What to do, and why not more.
+void add_paste(const BucketAdvice& advice, std::vector<std::string>& lines) {
+  const BucketSetting* const setting = advised(advice);
+  const bool is_torch = advice.framework->id == "torch";
+  if (setting != nullptr && setting->gain.middle > advice.tell) {
+    const bool is_certain = setting->gain.low > Duration{};
+    if (!is_certain) {
+      lines.emplace_back("no bucket size is better for certain: every interval holds 0");
+    }
+    lines.push_back((is_certain ? "paste: " : "likeliest: ") + setting->line);
+    if (is_torch) add_torch_notes(*setting, lines);
+    return;
+  }
+  if (setting == nullptr) {
+    lines.push_back("keep what you have" +
+                    (advice.recorded.empty() ? std::string() : " (" + advice.recorded + ")") +
+                    ": no bucket size is better by more than can be told");
+    return;
+  }
+  lines.push_back("no setting of " + std::string(advice.framework->name) +
+                  " is better than the recorded buckets by more than can be told");
+  lines.push_back("paste: " + setting->line);
+}
+
+}  // namespace
+
+std::string_view to_string(FindingKind kind) {
+  switch (kind) {
+    case FindingKind::NoGpuWork:
+      return "no-gpu-work";
+    case FindingKind::NotReplayed:
+      return "not-replayed";
+    case FindingKind::Stragglers:
+      return "stragglers";
+    case FindingKind::HostBound:
+      return "host-bound";
+    case FindingKind::NoCollective:
+      return "no-collective";
+    case FindingKind::Hidden:
+      return "hidden";
+    case FindingKind::Exposed:
+      return "exposed";
+    case FindingKind::WaitsForHost:
+      break;
+  }
+  return "waits-for-host";
+}
+
+std::string_view to_string(Change change) {
+  switch (change) {
+    case Change::NoNetwork:
+      return "a network that takes no time";
+    case Change::NobodyLate:
+      return "no rank late (collectives take their own time only)";
+    case Change::NoHost:
+      break;
+  }
+  return "a host that takes no time (CUDA graphs, compiled steps)";
+}
+
+std::string headline(const Diagnosis& diagnosis) {
+  return sentence(diagnosis.findings.front(), diagnosis);
+}
+
+std::vector<std::string> sentences(const Diagnosis& diagnosis) {
+  std::vector<std::string> lines;
+  for (std::size_t i = 1; i < diagnosis.findings.size(); ++i) {
+    lines.push_back(sentence(diagnosis.findings[i], diagnosis));
+  }
+  return lines;
+}
+
+std::vector<std::string> advice_lines(const BucketAdvice& advice) {
+  std::vector<std::string> lines = {flat_range(advice)};
+  add_paste(advice, lines);
+  for (const GivenUp& given : advice.given_up) {
+    lines.push_back("given up: " + given.what + ": " + exact_ms(given.less) + " a step");
+  }
+  for (const std::string_view missing : advice.framework->not_replayed) {
+    lines.push_back("not replayed: " + std::string(missing));
+  }
+  return lines;
+}
+
+}  // namespace dovetail::diagnose

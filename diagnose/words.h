@@ -1,0 +1,28 @@
+// The sentences of a diagnosis: everything that people read is made here, from values.
+//
+//   headline(diagnosis)             "host-bound: no bucket size will help; the GPU waits 163 ms of 222 ms ..."
+//   advice_lines(*diagnosis.buckets)
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "diagnose/diagnosis.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dovetail::diagnose {
+
+std::string_view to_string(FindingKind kind);  // "host-bound", as in JSON
+std::string_view to_string(Change change);     // "a network that takes no time"
+
+// Of the first finding, and of the others by weight.
+std::string headline(const Diagnosis& diagnosis);
+std::vector<std::string> sentences(const Diagnosis& diagnosis);
+
+// The flat range first, since it says how much the choice matters at all; then the line to paste, or that keeping what
+// there is is as good; then what the framework cannot express, with what that costs, and what the forecast does not hold.
+std::vector<std::string> advice_lines(const BucketAdvice& advice);
+
+}  // namespace dovetail::diagnose
