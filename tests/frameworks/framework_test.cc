@@ -100,7 +100,8 @@ TEST(FrameworkTest, APolicyIsSaidAsItsFrameworkHasIt) {
 
 TEST(FrameworkTest, TheFirstBucketFollowsTheVersionOfPyTorch) {
   const auto first = [](const std::string& options) {
-    return schedule::parse_policy("torch-ddp:" + options).first_bucket;
+    const schedule::Policy policy = schedule::parse_policy("torch-ddp:" + options);
+    return std::get<schedule::ByLimits>(*policy.decisions.grouping).first;
   };
   EXPECT_EQ(first("torch=1.13,cap=8MiB"), mib(1));
   EXPECT_EQ(first("torch=2.6.0,cap=8MiB"), mib(8));
