@@ -252,6 +252,7 @@ class GatherPlacer {
   void report(const std::string& by) {
     Bytes all;
     Bytes largest;
+    const bool per_micro_batch = program_.stages > 1 && gathers_.reshard == Choice::Yes;
     for (const Block& block : blocks_) {
       all += block.bytes;
       largest = std::max(largest, block.bytes);
@@ -259,7 +260,7 @@ class GatherPlacer {
     result_.report.push_back(counted(blocks_.size(), "block") + " by " + by + ", the largest " +
                              dovetail::to_string(largest) + "; " +
                              counted(result_.schedule.gathers.size(), "gather") +
-                             (program_.stages > 1 ? " a micro-batch, " : " a step, ") +
+                             (per_micro_batch ? " a micro-batch, " : " a step, ") +
                              counted(kept_, "block") + " kept from forward to backward");
     if (program_.stages > 1) return;  // what overlaps is decided by the order of the micro-batches
     result_.report.push_back("gathered at a time: at most " + dovetail::to_string(most_) + " of " +

@@ -144,6 +144,7 @@ Weighed Planner::propose(const schedule::Policy& spec) {
     if (auto refusal = schedule::partition_refusal(program_))
       return {.refusal = *std::move(refusal)};
     candidate.schedule = solve_exact(spec);
+    candidate.schedule.policy = schedule::to_string(spec);
     candidate.report = schedule::bucket_report(program_, candidate.schedule);
     return {.candidate = std::move(candidate)};
   }
