@@ -16,9 +16,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "schedule/program.h"
 #include "reshard/exchange.h"
 #include "reshard/path.h"
+#include "schedule/program.h"
 
 #include <optional>
 #include <string>

@@ -9,8 +9,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "verify/verify.h"
 #include "verify/index.h"
+#include "verify/verify.h"
 
 #include <vector>
 

@@ -13,8 +13,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "verify/verify.h"
 #include "verify/index.h"
+#include "verify/verify.h"
 
 #include <optional>
 #include <vector>

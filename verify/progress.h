@@ -14,8 +14,8 @@
 #pragma once
 
 #include "verify/happens_before.h"
-#include "verify/verify.h"
 #include "verify/index.h"
+#include "verify/verify.h"
 
 #include <vector>
 

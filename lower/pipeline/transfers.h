@@ -20,8 +20,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "schedule/program.h"
 #include "lower/rewrite/rewritten.h"
+#include "schedule/program.h"
 
 namespace dovetail::schedule {
 

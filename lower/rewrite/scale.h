@@ -17,8 +17,8 @@
 #pragma once
 
 #include "lower/factors.h"
-#include "schedule/program.h"
 #include "lower/rewrite/rewritten.h"
+#include "schedule/program.h"
 #include "schedule/schedule.h"
 
 #include <optional>

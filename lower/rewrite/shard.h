@@ -23,8 +23,8 @@
 #pragma once
 
 #include "base/ids.h"
-#include "schedule/program.h"
 #include "lower/rewrite/rewritten.h"
+#include "schedule/program.h"
 #include "schedule/schedule.h"
 
 #include <string>

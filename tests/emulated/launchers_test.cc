@@ -5,8 +5,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/json.h"
 #include "exec/training/program.h"
-#include "schedule/plan_json.h"
 #include "policies/policies.h"
+#include "schedule/plan_json.h"
 #include "tests/cli/tool.h"
 #include "tests/exec/law.h"
 

@@ -12,7 +12,6 @@
 #include "exec/legal.h"
 #include "exec/values/dataflow.h"
 #include "lower/lower.h"
-#include "verify/verify.h"
 #include "tests/exec/drawn.h"
 #include "tests/exec/law.h"
 #include "tests/exec/programs.h"
@@ -20,6 +19,7 @@
 #include "tests/support/programs.h"
 #include "tests/support/random_language.h"
 #include "tests/support/tensor_parallel.h"
+#include "verify/verify.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "verify/verify.h"
 #include "tests/lower/lower_words.h"
+#include "verify/verify.h"
 
 namespace dovetail::schedule {
 namespace {

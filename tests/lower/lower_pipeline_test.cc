@@ -6,9 +6,9 @@
 #include <set>
 
 #include "base/error.h"
-#include "verify/verify.h"
 #include "tests/lower/lower_words.h"
 #include "tests/lower/pipeline_programs.h"
+#include "verify/verify.h"
 
 namespace dovetail::schedule {
 namespace {

@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "schedule/describe.h"
 #include "policies/policies.h"
+#include "schedule/describe.h"
 #include "schedule/visit.h"
 #include "tests/support/programs.h"
 

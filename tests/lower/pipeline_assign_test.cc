@@ -11,8 +11,8 @@
 #include <variant>
 #include <vector>
 
-#include "models/zoo.h"
 #include "lower/pipeline/assign.h"
+#include "models/zoo.h"
 #include "tests/support/programs.h"
 
 namespace dovetail::schedule {

@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "lower/pipeline/assign.h"
 #include "models/zoo.h"
 #include "schedule/id_table.h"
-#include "lower/pipeline/assign.h"
-#include "tests/policies/applied.h"
 #include "tests/lower/pipeline_programs.h"
+#include "tests/policies/applied.h"
 
 namespace dovetail::schedule {
 namespace {

@@ -16,12 +16,12 @@
 #include <variant>
 #include <vector>
 
-#include "models/zoo.h"
 #include "lower/pipeline/assign.h"
 #include "lower/pipeline/async.h"
 #include "lower/pipeline/order.h"
 #include "lower/pipeline/transfers.h"
 #include "lower/pipeline/unroll.h"
+#include "models/zoo.h"
 #include "tests/lower/pipeline_programs.h"
 
 namespace dovetail::schedule {

@@ -9,8 +9,8 @@
 #pragma once
 
 #include "lower/editor.h"
-#include "schedule/program.h"
 #include "lower/rewrite/rewritten.h"
+#include "schedule/program.h"
 #include "schedule/schedule.h"
 
 #include <gtest/gtest.h>

@@ -3,9 +3,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lower/rewrite/shard.h"
 
-#include "schedule/id_table.h"
 #include "lower/rewrite/merge.h"
 #include "lower/rewrite/shard_work.h"
+#include "schedule/id_table.h"
 #include "tests/lower/rewrite_programs.h"
 
 #include <gtest/gtest.h>

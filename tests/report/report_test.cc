@@ -11,9 +11,9 @@
 #include <string>
 #include <string_view>
 
-#include "report/page.h"
 #include "lower/lower.h"
 #include "policies/policies.h"
+#include "report/page.h"
 #include "sim/simulate.h"
 #include "tests/support/programs.h"
 #include "tests/traces/sample.h"

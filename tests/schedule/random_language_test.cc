@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "exec/training/program.h"
 #include "lower/lower.h"
-#include "verify/verify.h"
 #include "tests/support/cases.h"
+#include "verify/verify.h"
 
 #include <gtest/gtest.h>
 

@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
 #include "lower/rewrite/scale.h"
-#include "tests/policies/applied.h"
 #include "tests/lower/rewrite_programs.h"
+#include "tests/policies/applied.h"
 
 #include <gtest/gtest.h>
 

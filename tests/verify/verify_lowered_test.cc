@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
-#include "tests/verify/verify_programs.h"
 #include "tests/support/cases.h"
+#include "tests/verify/verify_programs.h"
 
 #include <gtest/gtest.h>
 
