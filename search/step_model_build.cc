@@ -84,7 +84,9 @@ class Builder {
   // Nothing: `refusal` says why.
   std::optional<StepData> build(const std::vector<OwedGradient>& owed) {
     data_.group = program().group(owed.front().group);
-    data_.travel = cost_of({.kind = schedule::Collective::AllReduce}, data_.group);
+    schedule::Transfer all_reduce;
+    all_reduce.kind = schedule::Collective::AllReduce;
+    data_.travel = cost_of(all_reduce, data_.group);
     if (!read_commands()) return std::nullopt;
     take_ops();
     if (!find_reducing_steps()) return std::nullopt;
