@@ -19,8 +19,6 @@
 namespace dovetail::exec::cuda {
 namespace {
 
-constexpr std::int64_t kAlignment = 256;
-
 std::string bucket_name(BucketId id) {
   std::ostringstream name;
   name << "bucket " << id;

@@ -22,6 +22,9 @@
 
 namespace dovetail::exec::cuda {
 
+// Where regions of device memory begin: at multiples of so many bytes, as cudaMalloc aligns.
+inline constexpr std::int64_t kAlignment = 256;
+
 Element element_of(schedule::DType dtype);
 schedule::DType dtype_of(Element element);
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "exec/cuda/kernels.h"
+#include "exec/cuda/layout.h"
 #include "exec/run.h"
 #include "schedule/gradient.h"
 #include "schedule/visit.h"
@@ -19,8 +20,6 @@
 
 namespace dovetail::exec::cuda {
 namespace {
-
-constexpr std::int64_t kAlignment = 256;
 
 std::vector<const schedule::Op*> ops_of(const schedule::ScheduledProgram& plan, Rank rank) {
   std::set<OpId> used;
