@@ -19,7 +19,7 @@ namespace {
 using dovetail::testing::us;
 
 // One word per command: "0:l1.backward", "1:wait3".
-std::string words(const ScheduledProgram& program) {
+std::string command_words(const ScheduledProgram& program) {
   std::ostringstream out;
   for (const Command& command : program.roles.front().commands) {
     out << command.stream << ':';
@@ -45,7 +45,7 @@ Program two_layers() {
 
 std::string lowered(const std::string& policy) {
   const Program program = two_layers();
-  return words(lower(program, make_schedule(program, parse_policy(policy))).program);
+  return command_words(lower(program, make_schedule(program, parse_policy(policy))).program);
 }
 
 TEST(LowerTest, LaunchesABucketAfterItsProducerAndWaitsBeforeItsFirstReader) {
@@ -97,7 +97,7 @@ TEST(LowerTest, NeverLaunchesABucketBeforeTheOneListedBeforeIt) {
   const Program program = two_layers();
   Schedule schedule = make_schedule(program, parse_policy("per-tensor"));
   std::swap(schedule.buckets[0], schedule.buckets[1]);
-  EXPECT_EQ(words(lower(program, schedule).program),
+  EXPECT_EQ(command_words(lower(program, schedule).program),
             "0:l0.forward 0:l1.forward 0:l1.backward 0:l0.backward "
             "0:record0 1:wait0 1:all-reduce1 1:record1 0:record2 1:wait2 1:all-reduce0 1:record3 "
             "0:wait3 0:l1.update 0:wait1 0:l0.update ");

@@ -78,7 +78,7 @@ std::string message_of(std::string_view text) {
 }
 
 // pair() as text with one place changed, and the message of the reader.
-std::string message_with(std::string_view place, std::string_view changed) {
+std::string plan_message_with(std::string_view place, std::string_view changed) {
   std::string text = plan_to_json(pair());
   const std::size_t at = text.find(place);
   if (at == std::string::npos) return "no such place: " + std::string(place);
@@ -151,7 +151,7 @@ TEST(PlanJsonTest, ASliceMustLieInItsTensor) {
 }
 
 TEST(PlanJsonTest, ABucketTravelsByAReductionOnly) {
-  EXPECT_EQ(message_with("\"collective\": \"all-reduce\"", "\"collective\": \"all-gather\""),
+  EXPECT_EQ(plan_message_with("\"collective\": \"all-reduce\"", "\"collective\": \"all-gather\""),
             "plan.json: /buckets/1/collective: expected one of \"all-reduce\", "
             "\"reduce-scatter\", found \"all-gather\"");
 }
@@ -171,60 +171,60 @@ TEST(PlanJsonTest, TheGapIsRelativeToTheLowerBound) {
 
 TEST(PlanJsonTest, DerivedValuesMustAgree) {
   // b.grad has 16 elements of 4 bytes.
-  EXPECT_EQ(message_with("\"bytes\": 64", "\"bytes\": 60"),
+  EXPECT_EQ(plan_message_with("\"bytes\": 64", "\"bytes\": 60"),
             "plan.json: /buckets/0/bytes: the gradients of this bucket have 64, found 60");
-  EXPECT_EQ(message_with("\"elements\": 16", "\"elements\": 64"),
+  EXPECT_EQ(plan_message_with("\"elements\": 16", "\"elements\": 64"),
             "plan.json: /buckets/0/elements: the gradients of this bucket have 16, found 64");
-  EXPECT_EQ(message_with("\"gap_percent\": 25.0", "\"gap_percent\": 20.0"),
+  EXPECT_EQ(plan_message_with("\"gap_percent\": 25.0", "\"gap_percent\": 20.0"),
             "plan.json: /predicted/gap_percent: 100 (step_us - lower_bound_us) / lower_bound_us is "
             "25.0, found 20.0");
   EXPECT_EQ(
-      message_with("\"lower_bound_us\": 10.0,", ""),
+      plan_message_with("\"lower_bound_us\": 10.0,", ""),
       "plan.json: /predicted/gap_percent: unknown key; known keys: exposed_us, lower_bound_us, "
       "step_us");
 }
 
 TEST(PlanJsonTest, NamesMustBeInTheProgram) {
-  EXPECT_EQ(message_with("\"a.grad\"", "\"a.gard\""),
+  EXPECT_EQ(plan_message_with("\"a.grad\"", "\"a.gard\""),
             "plan.json: /buckets/1/gradients/0: the program has no tensor \"a.gard\"; did you mean "
             "\"a.grad\"?");
-  EXPECT_EQ(message_with("\"after_op\": \"a.backward\"", "\"after_op\": \"c\""),
+  EXPECT_EQ(plan_message_with("\"after_op\": \"a.backward\"", "\"after_op\": \"c\""),
             "plan.json: /buckets/0/launch/after_op: the program has no op \"c\"");
-  EXPECT_EQ(message_with("\"group\": \"dp\"", "\"group\": \"tp\""),
+  EXPECT_EQ(plan_message_with("\"group\": \"dp\"", "\"group\": \"tp\""),
             "plan.json: /buckets/0/group: the program has no process group \"tp\"; did you mean "
             "\"dp\"?");
 }
 
 TEST(PlanJsonTest, BucketsAreCheckedOneByOne) {
-  EXPECT_EQ(message_with("\"id\": 1", "\"id\": 7"),
+  EXPECT_EQ(plan_message_with("\"id\": 1", "\"id\": 7"),
             "plan.json: /buckets/1/id: another bucket has this id");
-  EXPECT_EQ(message_with("[\n    \"a.grad\"\n   ]", "[]"),
+  EXPECT_EQ(plan_message_with("[\n    \"a.grad\"\n   ]", "[]"),
             "plan.json: /buckets/1/gradients: expected at least one gradient");
-  EXPECT_EQ(message_with("\"pad_to_bytes\": 512", "\"pad_to_bytes\": 0"),
+  EXPECT_EQ(plan_message_with("\"pad_to_bytes\": 512", "\"pad_to_bytes\": 0"),
             "plan.json: /buckets/0/pad_to_bytes: expected an integer from 1 to 1073741824, "
             "found 0");
-  EXPECT_EQ(message_with("\"align_to_bytes\": 64", "\"align_to_bytes\": 0"),
+  EXPECT_EQ(plan_message_with("\"align_to_bytes\": 64", "\"align_to_bytes\": 0"),
             "plan.json: /buckets/0/align_to_bytes: expected an integer from 1 to 1073741824, "
             "found 0");
-  EXPECT_EQ(message_with("\"comm1\"", "\"comm01\""),
+  EXPECT_EQ(plan_message_with("\"comm1\"", "\"comm01\""),
             "plan.json: /buckets/0/stream: expected \"inline\" or \"comm0\" to \"comm63\", found "
             "\"comm01\"");
-  EXPECT_EQ(message_with("\"after-backward\"", "\"later\""),
+  EXPECT_EQ(plan_message_with("\"after-backward\"", "\"later\""),
             "plan.json: /buckets/1/launch: expected one of \"when-ready\", \"after-backward\", "
             "found \"later\"");
-  EXPECT_EQ(message_with("\"scope\": \"event\"", "\"scope\": \"event\", \"scopes\": 4"),
+  EXPECT_EQ(plan_message_with("\"scope\": \"event\"", "\"scope\": \"event\", \"scopes\": 4"),
             "plan.json: /buckets/1/scopes: unknown key; did you mean \"scope\"?");
 }
 
 TEST(PlanJsonTest, AMistakeInTheProgramIsNamedByItsPlaceInThePlan) {
-  EXPECT_EQ(message_with("\"world_size\": 2", "\"world_size\": 0"),
+  EXPECT_EQ(plan_message_with("\"world_size\": 2", "\"world_size\": 0"),
             "plan.json: /program/world_size: expected an integer from 1 to 1048576, found 0");
-  EXPECT_EQ(message_with("\"world_size\": 2", "\"world_size\": 1"),
+  EXPECT_EQ(plan_message_with("\"world_size\": 2", "\"world_size\": 1"),
             "plan.json: /program: process group dp names rank 1 in a world of 1");
 }
 
 TEST(PlanJsonTest, AMisspeltOptionalKeyIsToldItsName) {
-  EXPECT_EQ(message_with("\"predicted\"", "\"predcted\""),
+  EXPECT_EQ(plan_message_with("\"predicted\"", "\"predcted\""),
             "plan.json: /predcted: unknown key; did you mean \"predicted\"?");
 }
 

@@ -104,7 +104,7 @@ Program rich() {
 }
 
 // The Program as text with one place changed, and the message of the reader.
-std::string message_with(std::string_view place, std::string_view changed,
+std::string program_message_with(std::string_view place, std::string_view changed,
                          const Program& program = tiny()) {
   std::string text = program_to_json(program);
   const std::size_t at = text.find(place);
@@ -143,101 +143,101 @@ TEST(ProgramJsonTest, ReadsTheFileThatItsCommentsDescribe) {
 }
 
 TEST(ProgramJsonTest, TheCountOfAGemmMayBeLeftOut) {
-  EXPECT_EQ(message_with("\"k\": 784,\n    \"count\": 3", "\"k\": 784"), "accepted");
-  EXPECT_EQ(message_with("\"count\": 3", "\"cuont\": 3"),
+  EXPECT_EQ(program_message_with("\"k\": 784,\n    \"count\": 3", "\"k\": 784"), "accepted");
+  EXPECT_EQ(program_message_with("\"count\": 3", "\"cuont\": 3"),
             "p.json: /ops/0/work/cuont: unknown key; did you mean \"count\"?");
 }
 
 TEST(ProgramJsonTest, AnUnknownTensorIsNamedWithTheNearestOne) {
-  EXPECT_EQ(message_with("\"reads\": [\n    \"w\"", "\"reads\": [\n    \"w.grda\""),
+  EXPECT_EQ(program_message_with("\"reads\": [\n    \"w\"", "\"reads\": [\n    \"w.grda\""),
             "p.json: /ops/0/reads/0: no tensor is called \"w.grda\"; did you mean \"w.grad\"?");
-  EXPECT_EQ(message_with("\"group\": \"dp\"", "\"group\": \"pp\""),
+  EXPECT_EQ(program_message_with("\"group\": \"dp\"", "\"group\": \"pp\""),
             "p.json: /reductions/0/group: no process group is called \"pp\"; did you mean \"dp\"?");
-  EXPECT_EQ(message_with("\"group\": \"dp\"", "\"group\": 4"),
+  EXPECT_EQ(program_message_with("\"group\": \"dp\"", "\"group\": 4"),
             "p.json: /reductions/0/group: expected a string, found 4");
 }
 
 TEST(ProgramJsonTest, NamesAndIdsAreUnique) {
-  EXPECT_EQ(message_with("\"name\": \"out\"", "\"name\": \"w\""),
+  EXPECT_EQ(program_message_with("\"name\": \"out\"", "\"name\": \"w\""),
             "p.json: /tensors/1/name: another tensor is called \"w\"");
-  EXPECT_EQ(message_with("\"id\": 5", "\"id\": 0"),
+  EXPECT_EQ(program_message_with("\"id\": 5", "\"id\": 0"),
             "p.json: /tensors/2/id: another tensor has the id 0");
-  EXPECT_EQ(message_with("\"name\": \"w.update\"", "\"name\": \"w.forward\""),
+  EXPECT_EQ(program_message_with("\"name\": \"w.update\"", "\"name\": \"w.forward\""),
             "p.json: /ops/2/name: another op is called \"w.forward\"");
-  EXPECT_EQ(message_with("\"name\": \"out\"", "\"name\": \"\""),
+  EXPECT_EQ(program_message_with("\"name\": \"out\"", "\"name\": \"\""),
             "p.json: /tensors/1/name: expected a name, found \"\"");
 }
 
 TEST(ProgramJsonTest, WordsMustBeKnownOnes) {
-  EXPECT_EQ(message_with("\"dtype\": \"bf16\"", "\"dtype\": \"bfloat16\""),
+  EXPECT_EQ(program_message_with("\"dtype\": \"bf16\"", "\"dtype\": \"bfloat16\""),
             "p.json: /tensors/0/dtype: expected one of \"f32\", \"f16\", \"bf16\", \"f64\", "
             "found \"bfloat16\"");
-  EXPECT_EQ(message_with("\"kind\": \"timed\"", "\"kind\": \"measured\""),
+  EXPECT_EQ(program_message_with("\"kind\": \"timed\"", "\"kind\": \"measured\""),
             "p.json: /ops/1/work/kind: expected one of \"gemm\", \"memory\", \"timed\", "
             "\"collective\", found \"measured\"");
-  EXPECT_EQ(message_with("dovetail.program/1", "dovetail.program/2"),
+  EXPECT_EQ(program_message_with("dovetail.program/1", "dovetail.program/2"),
             "p.json: /schema: expected \"dovetail.program/1\", found \"dovetail.program/2\"");
-  EXPECT_EQ(message_with("\"kind\": \"program\"", "\"kind\": \"plan\""),
+  EXPECT_EQ(program_message_with("\"kind\": \"program\"", "\"kind\": \"plan\""),
             "p.json: /kind: expected one of \"program\", found \"plan\"");
 }
 
 TEST(ProgramJsonTest, SizesThatWouldOverflowAreRefused) {
   // 256 * 2^40 * 2 bytes = 2^49, the limit is 2^44.
-  EXPECT_EQ(message_with("256,\n    784", "256,\n    1099511627776"),
+  EXPECT_EQ(program_message_with("256,\n    784", "256,\n    1099511627776"),
             "p.json: /tensors/0/shape: larger than 16 TiB");
-  EXPECT_EQ(message_with("\"m\": 64", "\"m\": 1099511627776"),
+  EXPECT_EQ(program_message_with("\"m\": 64", "\"m\": 1099511627776"),
             "p.json: /ops/0/work: larger than 16 TiB");
-  EXPECT_EQ(message_with("1234.567", "1e13"),
+  EXPECT_EQ(program_message_with("1234.567", "1e13"),
             "p.json: /ops/1/work/by_rank_us/0: expected a number from 0 to 1000000000000, "
             "found 10000000000000.0");
-  EXPECT_EQ(message_with("\"work_flop\": 0.1", "\"work_flop\": 1e300"),
+  EXPECT_EQ(program_message_with("\"work_flop\": 0.1", "\"work_flop\": 1e300"),
             "p.json: /ops/2/work/work_flop: expected a number from 0 to 1e+18, found 1e+300");
-  EXPECT_EQ(message_with("256,\n    784", "256,\n    0"),
+  EXPECT_EQ(program_message_with("256,\n    784", "256,\n    0"),
             "p.json: /tensors/0/shape/1: expected an integer from 1 to 1099511627776, found 0");
 }
 
 TEST(ProgramJsonTest, FactorsAreFractionsOfNumbersUpTo2To20) {
-  EXPECT_EQ(message_with("\"1/8\"", "\"1048576/1048575\"", rich()), "accepted");
-  EXPECT_EQ(message_with("\"1/8\"", "\"1/9223372036854775807\"", rich()),
+  EXPECT_EQ(program_message_with("\"1/8\"", "\"1048576/1048575\"", rich()), "accepted");
+  EXPECT_EQ(program_message_with("\"1/8\"", "\"1/9223372036854775807\"", rich()),
             "p.json: /ops/0/effect/value: expected a fraction of numbers up to 1048576, found "
             "\"1/9223372036854775807\"");
-  EXPECT_EQ(message_with("\"scale\": \"1/2\"", "\"scale\": \"-1048577\"", rich()),
+  EXPECT_EQ(program_message_with("\"scale\": \"1/2\"", "\"scale\": \"-1048577\"", rich()),
             "p.json: /reductions/0/scale: expected a fraction of numbers up to 1048576, found "
             "\"-1048577\"");
 }
 
 TEST(ProgramJsonTest, RanksAndMicroStepsAreLimited) {
-  EXPECT_EQ(message_with("\"world_size\": 4", "\"world_size\": 1048576", rich()), "accepted");
-  EXPECT_EQ(message_with("\"world_size\": 4", "\"world_size\": 2147483647", rich()),
+  EXPECT_EQ(program_message_with("\"world_size\": 4", "\"world_size\": 1048576", rich()), "accepted");
+  EXPECT_EQ(program_message_with("\"world_size\": 4", "\"world_size\": 2147483647", rich()),
             "p.json: /world_size: expected an integer from 1 to 1048576, found 2147483647");
-  EXPECT_EQ(message_with("\"micro_steps\": 2", "\"micro_steps\": 65537", rich()),
+  EXPECT_EQ(program_message_with("\"micro_steps\": 2", "\"micro_steps\": 65537", rich()),
             "p.json: /micro_steps: expected an integer from 1 to 65536, found 65537");
 }
 
 // It speaks of buckets, which a Program does not have before lower rewrites it.
 TEST(ProgramJsonTest, AShardUpdateLiesInNoFile) {
-  EXPECT_EQ(message_with("\"zero-fill\"", "\"shard-update\"", rich()),
+  EXPECT_EQ(program_message_with("\"zero-fill\"", "\"shard-update\"", rich()),
             "p.json: /ops/10/effect/kind: expected one of \"fill-loss-gradient\", "
             "\"accumulate\", \"zero-fill\", \"update\", \"global-norm\", found "
             "\"shard-update\"");
 }
 
 TEST(ProgramJsonTest, AProgramWithProblemsIsRefusedWithTheFirstOne) {
-  EXPECT_EQ(message_with("\"world_size\": 2", "\"world_size\": 1"),
+  EXPECT_EQ(program_message_with("\"world_size\": 2", "\"world_size\": 1"),
             "p.json: /: process group dp names rank 1 in a world of 1");
-  EXPECT_EQ(message_with("\"phase\": \"forward\"", "\"phase\": \"backward\""), "accepted");
-  EXPECT_EQ(message_with("\"phase\": \"forward\"", "\"phase\": \"optimizer\""),
+  EXPECT_EQ(program_message_with("\"phase\": \"forward\"", "\"phase\": \"backward\""), "accepted");
+  EXPECT_EQ(program_message_with("\"phase\": \"forward\"", "\"phase\": \"optimizer\""),
             "p.json: /: op w.backward (backward) stands after a optimizer op");
-  EXPECT_EQ(message_with("1234.567,\n     0.001", "0.001, 1, 2"),
+  EXPECT_EQ(program_message_with("1234.567,\n     0.001", "0.001, 1, 2"),
             "p.json: /: op w.backward has times for 3 ranks in a world of 2");
 }
 
 TEST(ProgramJsonTest, AMissingOrUnknownKeyIsAnErrorAtEveryLevel) {
-  EXPECT_EQ(message_with("\"world_size\"", "\"worldsize\""),
+  EXPECT_EQ(program_message_with("\"world_size\"", "\"worldsize\""),
             "p.json: /: missing key \"world_size\"; is \"worldsize\" a misspelling of it?");
-  EXPECT_EQ(message_with("\"world_size\": 2", "\"world_size\": 2, \"world_sise\": 3"),
+  EXPECT_EQ(program_message_with("\"world_size\": 2", "\"world_size\": 2, \"world_sise\": 3"),
             "p.json: /world_sise: unknown key; did you mean \"world_size\"?");
-  EXPECT_EQ(message_with("\"op\": \"sum\"", "\"op\": \"sum\", \"opp\": 1"),
+  EXPECT_EQ(program_message_with("\"op\": \"sum\"", "\"op\": \"sum\", \"opp\": 1"),
             "p.json: /reductions/0/opp: unknown key; did you mean \"op\"?");
 }
 
