@@ -440,8 +440,7 @@ report::Report page_of(const ExploreOptions& options, const PageOptions& page, E
                     .notes = one.about.all_notes(),
                     .planner = one.planner,
                     .best = best.candidate,
-                    .lower_bound = one.sweep.best_bounded == one.sweep.best ? one.sweep.lower_bound
-                                                                            : std::nullopt,
+                    .lower_bound = best.candidate.bounded ? one.sweep.lower_bound : std::nullopt,
                     .thresholds = parse_thresholds(options.thresholds, options.points),
                     .json = sweep_json(one.sweep, one.about, one.given, one.planner.program()),
                     .next = way_out(one.sweep, one.given)});

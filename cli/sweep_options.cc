@@ -114,7 +114,10 @@ void add_usual(search::SweepOptions& sweep, const schedule::Program& program) {
   const auto add = [&](SweptPolicy policy) {
     policy.spec.decisions.accumulation = merge;
     if (merge == schedule::Merge{}) policy.spec.decisions.accumulation.reset();
-    const auto is_same = [&](const SweptPolicy& other) { return other.spec == policy.spec; };
+    // One that is tried at each threshold is not the row of its own size.
+    const auto is_same = [&](const SweptPolicy& other) {
+      return other.spec == policy.spec && other.sizes == policy.sizes;
+    };
     if (std::ranges::none_of(sweep.policies, is_same)) sweep.policies.push_back(policy);
   };
   for (const SweptPolicy& policy : search::usual_policies(*sweep.framework, program)) add(policy);

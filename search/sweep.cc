@@ -67,7 +67,7 @@ class Sweeper {
       watch_.begins(plan.name);
       planner_.add_start(plan.schedule);
       SweepRow row{planner_.evaluate(plan), {}, {}, {}};
-      if (has_writer(*options_.framework)) run_there(row, by_file());
+      if (has_writer(*options_.framework)) run_there(row, by_file("a plan file"));
       add(std::move(row));
       if (sweep_.interrupted) return std::move(sweep_);
     }
@@ -140,10 +140,10 @@ class Sweeper {
     }
   }
 
-  [[nodiscard]] frameworks::Said by_file() const {
-    return {std::string(options_.framework->name) + " (export --to " +
-                std::string(options_.framework->id) + ")",
-            "", frameworks::ToldBy::File};
+  // "PyTorch DDP (export --to torch)"
+  [[nodiscard]] frameworks::Said by_file(const std::string& what) const {
+    return {what + " (export --to " + std::string(options_.framework->id) + ")", "",
+            frameworks::ToldBy::File};
   }
 
   // What the framework makes of the row, told like this; as it was where the framework cannot run it.
@@ -177,7 +177,7 @@ class Sweeper {
     }
     if (fastest == nullptr || !has_writer(*options_.framework)) return;
     SweepRow nearest = *fastest;
-    run_there(nearest, by_file());
+    run_there(nearest, by_file(std::string(options_.framework->name)));
     const bool is_news = std::ranges::none_of(sweep_.rows, [&](const SweepRow& row) {
       return row.said && step_ns(row) <= step_ns(nearest);
     });
@@ -325,7 +325,9 @@ const frameworks::Framework& framework_of(const std::vector<SweptPolicy>& polici
   for (const frameworks::Framework& framework : frameworks::all()) {
     if (!has_rows(framework)) continue;
     const bool says_all = std::ranges::all_of(policies, [&](const SweptPolicy& policy) {
-      return framework.says(policy.spec, {}).has_value();
+      const std::optional<frameworks::Said> said = framework.says(policy.spec, {});
+      // Who can be given any buckets one by one is not meant by every policy that makes buckets.
+      return said && (framework.id == "torch" || said->by != frameworks::ToldBy::List);
     });
     if (says_all && (found == nullptr || (!has_writer(*found) && has_writer(framework)))) {
       found = &framework;
