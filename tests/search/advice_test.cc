@@ -71,8 +71,10 @@ class Follower {
                          text.find("GRADIENT_AS_BUCKET_VIEW = True") != std::string::npos;
     const auto ends = ends_of(text);
     if (!ends) return std::nullopt;
-    const schedule::Schedule schedule = schedule::partition(
-        planner_.program(), *ends, schedule::parse_policy(manners(id, is_view)));
+    schedule::Schedule schedule = schedule::partition(planner_.program(), *ends,
+                                                      schedule::parse_policy(manners(id, is_view)));
+    // Megatron's buckets follow the reverse of the definition, which need not be the order of readiness.
+    if (id == "megatron") schedule = as_run(framework_, planner_.program(), schedule);
     return Duration(planner_.evaluate(schedule).step_ns);
   }
 
