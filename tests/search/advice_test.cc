@@ -18,6 +18,7 @@
 #include <regex>
 #include <sstream>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/error.h"
@@ -264,7 +265,11 @@ TEST(AdviceTest, IsNeverSlowerThanWhatAFrameworkDoesByItself) {
 // ResNet-50 as it was recorded: the 64 MiB that the sweep once advised took 223.8 ms in DDP, which takes 223.4 by itself.
 TEST(AdviceTest, IsNeverSlowerForARecordedStep) {
   const imports::JobTrace job = dovetail::testing::resnet50();
-  const JsonFile file("traced.json", diagnose::workload_of(job, {.name = "traced"}).json);
+  const diagnose::Extracted extracted =
+      diagnose::workload_of(job, 0, diagnose::replay_rank(job.ranks.front()), {.name = "traced"});
+  ASSERT_TRUE(std::holds_alternative<diagnose::TracedWorkload>(extracted));
+  const JsonFile file("traced.json",
+                      diagnose::workload_json(std::get<diagnose::TracedWorkload>(extracted)));
   const models::Profile profile = models::read_profile(file);
   const schedule::Program program = models::profile_program(profile);
   for (const std::string id : {"torch", "torch2.6", "torch1", "horovod", "xla", "deepspeed"}) {
