@@ -24,9 +24,9 @@ namespace {
 using calibrate::CalibrateOptions;
 using calibrate::Lab;
 using calibrate::ProbeGroup;
+using calibrate::Spacing;
+using calibrate::TransferProbe;
 using exec::cuda::BackendOptions;
-using exec::cuda::Spacing;
-using exec::cuda::TransferProbe;
 using schedule::Collective;
 using schedule::ScheduledProgram;
 using Measure = std::function<void(const Lab&)>;
@@ -72,7 +72,7 @@ TEST_F(CalibrateOnDeviceTest, EveryKindAndGroupThatPlansNeedIsMeasured) {
     workload.world_size = 4;
     std::set<std::tuple<Collective, std::int64_t>> found;
     for (const calibrate::SeriesTimes& series :
-         exec::cuda::measure_further(lab, workload, {0, 0, 0, 0})) {
+         calibrate::measure_further(lab, workload, {0, 0, 0, 0})) {
       EXPECT_EQ(series.times.size(), 2U);  // 4 and 16 KiB
       for (const auto& size : series.times) EXPECT_GT(size.isolated.median, Duration{});
       found.emplace(series.kind, series.ranks);
@@ -94,14 +94,14 @@ TEST_F(CalibrateOnDeviceTest, WhatIsMeasuredIsRight) {
     probe.group = {.ranks = 2, .spacing = spacing};
     probe.head_start = kib(4);
     configure({.devices = 4, .seed = 7});
-    const Outcome halves = run_job(exec::cuda::halves_plan(probe), {}, {.warmup = 0, .steps = 2});
+    const Outcome halves = run_job(calibrate::halves_plan(probe), {}, {.warmup = 0, .steps = 2});
     EXPECT_EQ(halves.error, "");
     EXPECT_EQ(halves.check.wrong, 0) << halves.check.first_wrong;
     // Ranks, steps, gradients, elements; as they were read and at the end.
     EXPECT_EQ(halves.check.checked, 4 * 2 * 3 * 1024 * 2);
     for (const Collective kind : {Collective::SendRecv, Collective::AllToAll}) {
       const Outcome sent =
-          run_job(exec::cuda::messages_plan(kind, probe), {}, {.warmup = 0, .steps = 2});
+          run_job(calibrate::messages_plan(kind, probe), {}, {.warmup = 0, .steps = 2});
       EXPECT_EQ(sent.error, "");
     }
   }
@@ -112,7 +112,7 @@ TEST_F(CalibrateOnDeviceTest, ARankWithoutAPartnerLooksOn) {
   measure(3, Keep::Yes, [](const Lab& lab) {
     schedule::Program workload;
     workload.world_size = 3;
-    const auto all = exec::cuda::measure_further(lab, workload, {0, 0, 0});
+    const auto all = calibrate::measure_further(lab, workload, {0, 0, 0});
     ASSERT_EQ(all.size(), 3U);  // two halves, and sends
     EXPECT_EQ(all.back().kind, Collective::SendRecv);
   });
