@@ -72,7 +72,7 @@ TEST_F(CheckLayersTest, RefusesARoomThatIsNotAllowed) {
   write("sim/simulate.cc", "#include \"exec/backend.h\"\n");
   EXPECT_THAT(violations(), ::testing::StartsWith(
                                 "sim/simulate.cc:4: sim may not include exec/backend.h (allowed: "
-                                "base, models, schedule, traces)\n"));
+                                "base, models, schedule, step, traces)\n"));
   write("sim/simulate.cc", "");
   write("base/error.cc", "#include \"models/costs.h\"\n");
   EXPECT_THAT(violations(),
