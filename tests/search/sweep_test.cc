@@ -69,9 +69,12 @@ TEST(SweepTest, APlanIsARowOfItsNameAndAStartOfExact) {
                                           .thresholds = {mib(25)},
                                           .chosen = SweepOptions::Chosen::Named});
   ASSERT_EQ(sweep.rows.size(), 3U);
+  // The row of the plan is what PyTorch's DDP makes of it: with its copies, and its waits at the end of backward.
   EXPECT_EQ(sweep.rows[0].candidate.name(), "mine.json");
-  EXPECT_EQ(sweep.rows[0].candidate.summary, best.summary);
-  EXPECT_LE(step_ns(sweep.rows[1]), step_ns(sweep.rows[0]));
+  EXPECT_TRUE(sweep.rows[0].is_changed);
+  EXPECT_GT(step_ns(sweep.rows[0]), static_cast<double>(best.summary.step_ns));
+  EXPECT_EQ(finder.evaluate(sweep.rows[0].candidate.schedule), sweep.rows[0].candidate.summary);
+  EXPECT_LE(step_ns(sweep.rows[1]), static_cast<double>(best.summary.step_ns));
 }
 
 TEST(SweepTest, ManySizesOfOneRowAreNotAllTriedAndTheRowIsAsGood) {
@@ -100,7 +103,7 @@ TEST(SweepTest, WhatNobodyNamedIsLeftOutAndWhatSomebodyNamedIsRefused) {
   EXPECT_EQ(sweep.rows.size(), 1U);
   EXPECT_EQ(sweep.left_out,
             std::vector<std::string>{"pipeline: the program has 1 stage, the policy is for 4"});
-  options.chosen = SweepOptions::Chosen::Named;
+  options.policies.front().is_named = true;
   EXPECT_THROW(run_sweep(planner, options), InputError);
 }
 
