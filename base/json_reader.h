@@ -52,7 +52,7 @@ class JsonValue {
   [[nodiscard]] std::size_t word(std::span<const std::string_view> words) const;
   // The enumerator whose word stands here, of all or of these.
   template <Worded Enum>
-  [[nodiscard]] Enum one_of(std::span<const Enum> values = all<Enum>) const {
+  [[nodiscard]] Enum one_of(std::span<const Enum> values = kAllOf<Enum>) const {
     std::vector<std::string_view> words;
     for (const Enum value : values) words.push_back(to_string(value));
     return values[word(words)];
@@ -128,7 +128,7 @@ class JsonObject {
     return at(key).word(words);
   }
   template <Worded Enum>
-  [[nodiscard]] Enum one_of(std::string_view key, std::span<const Enum> values = all<Enum>) {
+  [[nodiscard]] Enum one_of(std::string_view key, std::span<const Enum> values = kAllOf<Enum>) {
     return at(key).one_of(values);
   }
   [[nodiscard]] JsonObject object(std::string_view key) { return at(key).object(); }

@@ -6,7 +6,7 @@
 //
 //   to_string(BucketMode::Copy) == "copy"
 //   word_to<BucketMode>("view") == BucketMode::View       no such word: nothing
-//   all<BucketMode> == {View, Copy}                       for loops
+//   kAllOf<BucketMode> == {View, Copy}                       for loops
 //   word_list<BucketMode>() == "view or copy"             for messages
 //   object.one_of<BucketMode>("mode")                     JSON (base/json_reader.h)
 //
@@ -50,30 +50,30 @@ constexpr bool is_enumerator() {
 }  // namespace internal
 
 template <Worded Enum>
-inline constexpr std::size_t word_count = words_of(Enum{}).size();
+inline constexpr std::size_t kWordCount = words_of(Enum{}).size();
 
 // All enumerators, in order.
 template <Worded Enum>
-inline constexpr std::array<Enum, word_count<Enum>> all = [] {
-  std::array<Enum, word_count<Enum>> values{};
+inline constexpr std::array<Enum, kWordCount<Enum>> kAllOf = [] {
+  std::array<Enum, kWordCount<Enum>> values{};
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<Enum>(i);
   return values;
 }();
 
 template <Worded Enum>
 constexpr std::string_view to_string(Enum value) {
-  static_assert(internal::is_enumerator<static_cast<Enum>(word_count<Enum> - 1)>(),
+  static_assert(internal::is_enumerator<static_cast<Enum>(kWordCount<Enum> - 1)>(),
                 "more words than enumerators");
-  static_assert(!internal::is_enumerator<static_cast<Enum>(word_count<Enum>)>(),
+  static_assert(!internal::is_enumerator<static_cast<Enum>(kWordCount<Enum>)>(),
                 "fewer words than enumerators");
   const auto index = static_cast<std::size_t>(value);
-  return index < word_count<Enum> ? words_of(value)[index] : "?";
+  return index < kWordCount<Enum> ? words_of(value)[index] : "?";
 }
 
 // The enumerator of the word; nothing: there is none.
 template <Worded Enum>
 constexpr std::optional<Enum> word_to(std::string_view word) {
-  for (const Enum value : all<Enum>) {
+  for (const Enum value : kAllOf<Enum>) {
     if (to_string(value) == word) return value;
   }
   return std::nullopt;
@@ -81,7 +81,7 @@ constexpr std::optional<Enum> word_to(std::string_view word) {
 
 // "a, b or c".
 template <Worded Enum>
-std::string word_list(std::span<const Enum> values = all<Enum>) {
+std::string word_list(std::span<const Enum> values = kAllOf<Enum>) {
   std::string list;
   for (std::size_t i = 0; i < values.size(); ++i) {
     list += i == 0 ? "" : i + 1 < values.size() ? ", " : " or ";

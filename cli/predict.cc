@@ -34,8 +34,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Of all<traces::Activity>.
-constexpr std::array<const char*, word_count<traces::Activity>> kActivityKeys = {
+// Of kAllOf<traces::Activity>.
+constexpr std::array<const char*, kWordCount<traces::Activity>> kActivityKeys = {
     "forward_us", "backward_us",   "optimizer_us", "copy_us",
     "enqueue_us", "collective_us", "stall_us",     "idle_us"};
 
@@ -111,8 +111,8 @@ ordered_json path_json(const Predicted& one) {
 ordered_json row_json(const Predicted& one) {
   const traces::StepReport& report = one.report;
   ordered_json breakdown;
-  for (std::size_t i = 0; i < word_count<traces::Activity>; ++i) {
-    breakdown[kActivityKeys[i]] = to_us(report.breakdown[all<traces::Activity>[i]]);
+  for (std::size_t i = 0; i < kWordCount<traces::Activity>; ++i) {
+    breakdown[kActivityKeys[i]] = to_us(report.breakdown[kAllOf<traces::Activity>[i]]);
   }
   ordered_json interval = nullptr;
   if (one.interval) {

@@ -44,7 +44,7 @@ std::set<CollectiveKey> further_keys_of(const schedule::Program& program) {
   std::set<CollectiveKey> keys = {{Collective::SendRecv, 2}};
   for (const schedule::ProcessGroup& group : program.groups) {
     if (group.size() == 1) continue;
-    for (const Collective kind : all<Collective>) keys.insert({kind, group.size()});
+    for (const Collective kind : kAllOf<Collective>) keys.insert({kind, group.size()});
   }
   return keys;
 }

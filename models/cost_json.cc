@@ -75,7 +75,7 @@ Roofline read_roofline(JsonObject object) {
   Roofline roofline;
   JsonObject gemm = object.object("gemm");
   JsonObject rates = gemm.object("flop_per_s");
-  for (const DType dtype : all<DType>) {
+  for (const DType dtype : kAllOf<DType>) {
     const std::string_view name = to_string(dtype);
     rates.ignore(name);
     if (!rates.has(name)) continue;
@@ -156,7 +156,7 @@ CopyModel read_copy(JsonObject object) {
 
 std::map<PassKind, PassModel> read_passes(JsonObject object) {
   std::map<PassKind, PassModel> passes;
-  for (const PassKind kind : all<PassKind>) {
+  for (const PassKind kind : kAllOf<PassKind>) {
     const std::string_view word = to_string(kind);
     object.ignore(word);
     if (!object.has(word)) continue;

@@ -29,7 +29,7 @@ Duration time_at(JsonObject& object, std::string_view key) {
 
 schedule::DType read_dtype(const JsonValue& value) {
   constexpr std::array<std::string_view, 4> kWords = {"float32", "float16", "bfloat16", "float64"};
-  return all<schedule::DType>.at(value.word(kWords));
+  return kAllOf<schedule::DType>.at(value.word(kWords));
 }
 
 ProfiledStep read_step(JsonObject& object) {

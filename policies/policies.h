@@ -66,7 +66,7 @@ struct Policy {
   std::vector<std::string> terms = {};  // names of what was joined: {"pipeline", "fsdp"}
   Decisions decisions = {};
   // Which term decided each of the eight, -1 for none: where its options are printed.
-  std::array<std::int8_t, word_count<Decision>> decided_by = {-1, -1, -1, -1, -1, -1, -1, -1};
+  std::array<std::int8_t, kWordCount<Decision>> decided_by = {-1, -1, -1, -1, -1, -1, -1, -1};
 
   friend bool operator==(const Policy& a, const Policy& b) {
     return a.terms == b.terms && a.decisions == b.decisions;

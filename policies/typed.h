@@ -34,7 +34,7 @@ struct Typed {
 }
 
 template <Worded Enum>
-Enum word(const Typed& typed, std::span<const Enum> values = all<Enum>) {
+Enum word(const Typed& typed, std::span<const Enum> values = kAllOf<Enum>) {
   for (const Enum value : values) {
     if (typed.value == to_string(value)) return value;
   }

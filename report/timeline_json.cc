@@ -61,7 +61,7 @@ ordered_json list_json(const Items& items) {
 
 ordered_json breakdown_json(const Timeline& line) {
   ordered_json json = ordered_json::object();
-  for (const traces::Activity activity : all<traces::Activity>) {
+  for (const traces::Activity activity : kAllOf<traces::Activity>) {
     json[std::string(traces::to_string(activity))] = to_us(line.report.breakdown[activity]);
   }
   return json;

@@ -40,7 +40,7 @@ SensitivityRow row_of(const SensitivityOf& what, models::CostPart part, double f
 
 std::vector<SensitivityRow> sensitivity(const SensitivityOf& what) {
   std::vector<SensitivityRow> rows;
-  for (const models::CostPart part : all<models::CostPart>) {
+  for (const models::CostPart part : kAllOf<models::CostPart>) {
     for (const double factor : {1 - kSensitivityShare, 1 + kSensitivityShare}) {
       rows.push_back(row_of(what, part, factor));
     }

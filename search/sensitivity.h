@@ -38,7 +38,7 @@ struct SensitivityOf {
   schedule::Policy usual;
 };
 
-// Parts in the order of all<CostPart>, each lower, then higher. Cost: a search for each row.
+// Parts in the order of kAllOf<CostPart>, each lower, then higher. Cost: a search for each row.
 std::vector<SensitivityRow> sensitivity(const SensitivityOf& what);
 
 }  // namespace dovetail::search

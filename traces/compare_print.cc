@@ -52,7 +52,7 @@ void print_attribution(std::ostream& out, const Comparison& comparison) {
   out << "\nwhere the difference comes from: the compute stream, whose lines sum to the step\n";
   Table table(unit_of(comparison));
   table.add(pair_header(""));
-  for (const Activity activity : all<Activity>) {
+  for (const Activity activity : kAllOf<Activity>) {
     const Pair pair = comparison.activity(activity);
     if (pair == Pair{}) continue;
     table.add(std::string(to_string(activity)), pair);
@@ -204,7 +204,7 @@ void print(std::ostream& out, const Comparison& comparison) {
 
 std::string to_json(const Comparison& comparison) {
   ordered_json attribution = ordered_json::object();
-  for (const Activity activity : all<Activity>) {
+  for (const Activity activity : kAllOf<Activity>) {
     attribution[std::string(to_string(activity))] = json_of(comparison.activity(activity));
   }
   const ordered_json root = {{"schema", "dovetail.comparison/1"},

@@ -202,7 +202,7 @@ Difference difference(const Compared& first, const Compared& second) {
                   moved("exposed communication", a.whole().exposed, b.whole().exposed),
                   moved("neither", a.whole().neither, b.whole().neither)};
   if (first.compute == ComputeWork::FirstStream && second.compute == ComputeWork::FirstStream) {
-    for (const Activity activity : all<Activity>) {
+    for (const Activity activity : kAllOf<Activity>) {
       const Duration before = a.report().breakdown[activity];
       const Duration after = b.report().breakdown[activity];
       if (before == Duration{} && after == Duration{}) continue;

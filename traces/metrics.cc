@@ -308,7 +308,7 @@ void print(std::ostream& out, const StepReport& report) {
   time("exposed communication", report.exposed);
   time("transfer", report.transfer);
   time("exposed transfer", report.exposed_transfer);
-  for (const Activity activity : all<Activity>) {
+  for (const Activity activity : kAllOf<Activity>) {
     // What did not happen is not worth a line.
     if (report.breakdown[activity] == Duration{}) continue;
     time(to_string(activity), report.breakdown[activity]);

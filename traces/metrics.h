@@ -74,7 +74,7 @@ class Breakdown {
   friend bool operator==(const Breakdown&, const Breakdown&) = default;
 
  private:
-  std::array<Duration, word_count<Activity>> time_{};
+  std::array<Duration, kWordCount<Activity>> time_{};
 };
 
 // One collective. Times count from the start of the step window. `exposed` is the part of

@@ -20,7 +20,7 @@ namespace {
 
 TEST(WordsTest, EachEnumeratorHasItsWordInBothDirections) {
   std::vector<std::string_view> printed;
-  for (const Colour colour : all<Colour>) {
+  for (const Colour colour : kAllOf<Colour>) {
     printed.push_back(to_string(colour));
     EXPECT_EQ(word_to<Colour>(to_string(colour)), colour);
   }

@@ -44,7 +44,7 @@ TEST(ScaledCostsTest, ChangeOnePartAlone) {
 TEST(ScaledCostsTest, ByOneIsTheSame) {
   const schedule::Program program = testing::chain({{us(100), us(50), Bytes(4000), us(10)}});
   const models::Costs costs = costs_of_one(program);
-  for (const CostPart part : all<models::CostPart>)
+  for (const CostPart part : kAllOf<models::CostPart>)
     EXPECT_EQ(models::scaled(costs, part, 1), costs);
 }
 

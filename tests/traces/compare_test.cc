@@ -57,7 +57,7 @@ TEST(CompareTest, AttributesTheWholeDifferenceToActivities) {
   EXPECT_EQ(result.activity(Activity::Optimizer), (Pair{us(15), us(16)}));
   EXPECT_EQ(result.activity(Activity::Stall), (Pair{us(15), us(10)}));
   Duration sum{};
-  for (const Activity activity : all<Activity>) sum += result.activity(activity).difference();
+  for (const Activity activity : kAllOf<Activity>) sum += result.activity(activity).difference();
   EXPECT_EQ(sum, us(-6));
 }
 
