@@ -128,7 +128,7 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
     }
     const std::string document = models::cluster_to_json(cluster);
     put_document(
-        product, [&document] { return document; }, out);
+        product, [&document]() -> std::string { return {document}; }, out);
     if (!replaces_report(product)) print_summary(out, cluster, measured, options.output);
   });
 }

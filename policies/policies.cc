@@ -226,7 +226,7 @@ class Deciding {
 
   [[nodiscard]] Groups grouped() const {
     constexpr std::int64_t kNoLimit = std::int64_t{1} << 62;
-    const auto by = [&](BucketRule rule) { return group_by_limits(program_, owed_, rule); };
+    const auto by = [&](const BucketRule& rule) { return group_by_limits(program_, owed_, rule); };
     return visit(
         decided_.grouping.value_or(OneBucket{}),  //
         [&](const EachAlone&) { return by({.limits = {1}}); },

@@ -263,7 +263,7 @@ Planner::Evaluator* Planner::evaluator_of(const schedule::Schedule& schedule, Wa
   like.pad_to = schedule.buckets.front().pad_to;
   like.align_to = schedule.buckets.front().align_to;
   like.max_ctas = schedule.buckets.front().max_ctas;
-  frame.buckets.assign(1, std::move(like));
+  frame.buckets = {like};
   auto known = std::ranges::find(frames_, frame, &Frame::frame);
   if (known == frames_.end()) {
     frames_.push_back({.frame = std::move(frame)});

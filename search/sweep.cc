@@ -296,7 +296,7 @@ std::optional<SweptPolicy> size_policy(const frameworks::Framework& framework,
 std::vector<SweptPolicy> comparable_policies(const frameworks::Framework& framework,
                                              const schedule::Program& program) {
   std::vector<SweptPolicy> policies;
-  const auto add = [&](SweptPolicy policy) {
+  const auto add = [&](const SweptPolicy& policy) {
     if (std::ranges::find(policies, policy) == policies.end()) policies.push_back(policy);
   };
   const auto add_all = [&](const std::vector<std::string_view>& texts, SweptPolicy::Sizes sizes) {

@@ -165,7 +165,7 @@ class Further {
           {.kind = kind, .ranks = wanted_.ranks, .nodes = wanted_.nodes, .times = {}});
       of_kind = series_.end() - 1;
     }
-    of_kind->times.push_back(std::move(times));
+    of_kind->times.push_back(times);
   }
 
   const Lab& lab_;
