@@ -7,12 +7,22 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
 #include <utility>
 
 namespace dovetail::models {
 
+// An op of an earlier micro-step is a copy, NAME@0, of the one that was seen (lower/rewrite/merge.cc): the host issues it as
+// that one. Where the first op was not seen none was.
 Duration Costs::issue(const schedule::Op& what) const {
-  return ops.host(what).value_or(host.run_op);
+  if (const std::optional<Duration> known = ops.host(what)) return *known;
+  const std::size_t at = what.name.rfind('@');
+  const bool was_seen = !ops.known().empty() && ops.known().front().cost.host.has_value();
+  if (at == std::string::npos || !was_seen) return host.run_op;
+  const std::string_view name = std::string_view(what.name).substr(0, at);
+  const auto original = std::ranges::find(ops.known(), name, &KnownOp::name);
+  if (original == ops.known().end()) return host.run_op;
+  return original->cost.host.value_or(host.run_op);
 }
 
 const CollectiveCost* Costs::find(CollectiveKey key) const {

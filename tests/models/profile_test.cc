@@ -101,6 +101,11 @@ TEST(ProfileTest, AHostThatWasSeenIssuesThePartsOfTheStep) {
   // Forward, the gradient, the rest, the begin of the updates and the update.
   EXPECT_THAT(issued_us, ::testing::ElementsAre(60, 30, 5, 15, 0));
   EXPECT_THAT(compute_us, ::testing::ElementsAre(20, 12, 0, 0, 8));
+  // A copy in an earlier micro-step is issued as the op itself.
+  schedule::Op copy = program.ops[1];
+  copy.id = OpId{1000};
+  copy.name += "@0";
+  EXPECT_EQ(costs.issue(copy), std::chrono::microseconds(30));
   // Without it a bucket's launch takes compute time.
   const Profile unseen = read_text(text("", ""));
   EXPECT_EQ(profile_costs(unseen, profile_program(unseen)).host.kind, HostModel::Kind::Inline);
