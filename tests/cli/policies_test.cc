@@ -186,7 +186,8 @@ TEST_F(PolicyCliTest, ExploreComparesForTheFrameworkThatCanRunWhatWasNamed) {
   };
   EXPECT_THAT(asked("xla"), AllOf(HasSubstr("JAX / XLA's default"), Not(HasSubstr("torch-ddp"))));
   EXPECT_THAT(asked("horovod"), HasSubstr("bucket_cap_mb_list (export --to torch)"));
-  EXPECT_THAT(asked("horovod:threshold=128MiB --for horovod"), HasSubstr("set nothing, it is what Horovod does"));
+  EXPECT_THAT(asked("horovod:threshold=128MiB --for horovod"),
+              HasSubstr("set nothing, it is what Horovod does"));
   EXPECT_THAT(asked("exact"), AllOf(HasSubstr("PyTorch DDP's default"),
                                     HasSubstr("PyTorch DDP: gradient_as_bucket_view=True"),
                                     HasSubstr("dovetail_torch.apply (own hooks)")));

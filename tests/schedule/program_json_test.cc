@@ -105,7 +105,7 @@ Program rich() {
 
 // The Program as text with one place changed, and the message of the reader.
 std::string program_message_with(std::string_view place, std::string_view changed,
-                         const Program& program = tiny()) {
+                                 const Program& program = tiny()) {
   std::string text = program_to_json(program);
   const std::size_t at = text.find(place);
   if (at == std::string::npos) return "no such place: " + std::string(place);
@@ -207,7 +207,8 @@ TEST(ProgramJsonTest, FactorsAreFractionsOfNumbersUpTo2To20) {
 }
 
 TEST(ProgramJsonTest, RanksAndMicroStepsAreLimited) {
-  EXPECT_EQ(program_message_with("\"world_size\": 4", "\"world_size\": 1048576", rich()), "accepted");
+  EXPECT_EQ(program_message_with("\"world_size\": 4", "\"world_size\": 1048576", rich()),
+            "accepted");
   EXPECT_EQ(program_message_with("\"world_size\": 4", "\"world_size\": 2147483647", rich()),
             "p.json: /world_size: expected an integer from 1 to 1048576, found 2147483647");
   EXPECT_EQ(program_message_with("\"micro_steps\": 2", "\"micro_steps\": 65537", rich()),
