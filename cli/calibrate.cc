@@ -126,9 +126,8 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
     if (const std::string objection = link_objection(session, options.job); !objection.empty()) {
       calibrate::object(cluster, objection);
     }
-    const std::string document = models::cluster_to_json(cluster);
     put_document(
-        product, [&document]() -> std::string { return {document}; }, out);
+        product, [&made = cluster] { return models::cluster_to_json(made); }, out);
     if (!replaces_report(product)) print_summary(out, cluster, measured, options.output);
   });
 }

@@ -68,6 +68,7 @@ ordered_json plan_row_json(const SweepRow& row) {
           {"compute_us", us(summary.compute_ns)},
           {"spec", nullptr},
           {"runs", row.said.has_value()},
+          {"as_run", row.is_changed},
           {"in_words", row_words(row)}};
 }
 
@@ -90,6 +91,7 @@ ordered_json row_json(const SweepRow& row) {
           {"compute_us", us(summary.compute_ns)},
           {"spec", schedule::to_string(row.candidate.spec)},
           {"runs", row.said.has_value()},
+          {"as_run", row.is_changed},
           {"in_words", row_words(row)}};
 }
 

@@ -247,6 +247,7 @@ MADE = [
     ("explore.html", None),
     ("explorations.json", "explore --workload mlp --workload resnet18 --cluster a100x8 --policies ddp,one-bucket"
                           " --thresholds 4MiB --json"),
+    ("explored-plan.json", "explore --workload mlp --cluster a100x8 --plan ddp.plan --policies exact --json"),
     ("reshard.json", "reshard --shape 8x8 --mesh 4 --from S(0) --to S(1) --json"),
     ("list.json", "show clusters --json"),
     ("profile.json", "explore --workload mlp-1000mbit --policies exact --json"),

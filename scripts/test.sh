@@ -138,7 +138,7 @@ build_release() {
   { command -v nvcc || [[ -x /usr/local/cuda/bin/nvcc ]]; } >/dev/null && cuda=ON
   [[ -e /dev/nvidiactl ]] || cold=ON
   configure release -D DOVETAIL_CUDA="$cuda" -D DOVETAIL_CUDA_COLD="$cold" &&
-    build build dovetail dovetail_benchmarks testbed_test exec_test exec_property_test schedule_property_test sim_test
+    build build dovetail dovetail_benchmarks advice_test testbed_test exec_test exec_property_test schedule_property_test sim_test
 }
 
 build_asan() { configure_asan && with_large_pages build build-asan all; }
