@@ -29,6 +29,7 @@
 #include "models/cluster.h"
 #include "models/workload.h"
 #include "models/zoo.h"
+#include "policies/combinations.h"
 #include "policies/policies.h"
 #include "predict/inputs.h"
 #include "schedule/plan_json.h"
@@ -191,6 +192,12 @@ void print_policies(std::ostream& out) {
     out << std::left << std::setw(22) << policy.name;
     for (const std::string& option : policy.options) out << ' ' << option;
     out << '\n';
+  }
+  out << "\nA + joins policies that decide different things, as in "
+         "sharded+threshold:threshold=8MiB. Not together:\n";
+  for (const schedule::Combination& refused : schedule::refused_combinations()) {
+    out << "  " << to_string(refused.one) << " with " << to_string(refused.other) << ": "
+        << refused.reason << '\n';
   }
 }
 
