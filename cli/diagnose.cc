@@ -47,7 +47,9 @@ void print_head(std::ostream& out, const JobTrace& job, const Diagnosis& diagnos
   out << counted(job.ranks.size(), "rank") << " of " << job.world_size() << ", "
       << counted(steps, "step");
   const auto& devices = job.ranks.front().trace.devices;
-  if (!devices.empty()) out << ", " << devices.begin()->second.name;
+  if (!devices.empty() && !devices.begin()->second.name.empty()) {
+    out << ", " << devices.begin()->second.name;
+  }
   if (!job.ranks.front().trace.nccl_version.empty()) {
     out << ", NCCL " << job.ranks.front().trace.nccl_version;
   }

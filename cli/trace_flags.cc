@@ -13,7 +13,7 @@ void bind_files(CLI::App& command, std::vector<std::string>& files,
   command.add_option("files", files, "traces (.json, .json.gz): one rank's, or one of each rank")
       ->required();
   command.add_option("--collective-pattern", patterns,
-                     "part of the names of kernels that communicate (default: nccl, rccl)");
+                     "part of the names of kernels that communicate (default: nccl, rccl, msccl)");
 }
 
 void bind_diagnose(CLI::App& app, DiagnoseOptions& options, Action& action) {

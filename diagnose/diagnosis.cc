@@ -148,6 +148,27 @@ std::vector<Finding> find(const JobTrace& job, const Diagnosis& diagnosis) {
   return findings;
 }
 
+// Over all ranks; of kernels of one kind all together.
+imports::Unrecognised unrecognised_of(const JobTrace& job) {
+  imports::Unrecognised all;
+  for (const RankTrace& rank : job.ranks) {
+    const imports::Unrecognised& one = rank.line.unrecognised;
+    all.launches += one.launches;
+    all.unread.without_time += one.unread.without_time;
+    for (const auto& [what, events] : one.unread.foreign) all.unread.foreign[what] += events;
+    for (const imports::LikelyCollectives& likely : one.likely) {
+      const auto known =
+          std::ranges::find(all.likely, likely.pattern, &imports::LikelyCollectives::pattern);
+      if (known == all.likely.end()) {
+        all.likely.push_back(likely);
+      } else {
+        known->kernels += likely.kernels;
+      }
+    }
+  }
+  return all;
+}
+
 // Where the imported workload is not the recorded step.
 std::string missed(const RankDiagnosis& rank) {
   const WorkloadCheck& check = *rank.forecast.check;
@@ -191,6 +212,7 @@ Diagnosis diagnose(const JobTrace& job, const Framework& framework) {
         "recorded "
         "ones are judged as if the gradients of each recorded bucket were alike");
   }
+  diagnosis.unrecognised = unrecognised_of(job);
   diagnosis.late = late_ranks(job);
   diagnosis.buckets = bucket_advice(job, diagnosis.ranks.front().forecast, framework);
   const bool has_collectives = std::ranges::any_of(

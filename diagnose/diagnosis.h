@@ -47,11 +47,11 @@ struct LateRank {
 };
 
 // What matters about a job, each with a figure.
-//   NoGpuWork      there is nothing to diagnose
+//   NoGpuWork      none that can be read: there is nothing to diagnose
 //   NotReplayed    the replay is not the recorded step: no change can be judged
 //   Stragglers     amount: of all collective time of all ranks (whole), what is waiting for a late rank
 //   HostBound      amount: of the step, what the GPU waits for the host, and the network is no reason
-//   NoCollective   nothing communicates
+//   NoCollective   none is recognised
 //   Hidden         amount: of the step, what a network that takes no time would give: next to nothing
 //   Exposed        amount: of the step, what is exposed communication
 //   WaitsForHost   amount: of the step, what the GPU waits for the host
@@ -81,6 +81,7 @@ struct Diagnosis {
   std::vector<RankDiagnosis> ranks;
   std::vector<LateRank> late;  // worst first; of several ranks
   std::optional<BucketAdvice> buckets;
+  imports::Unrecognised unrecognised;  // over all ranks: what an absence must not be taken for
   std::vector<std::string> unknowns;
 };
 

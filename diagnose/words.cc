@@ -55,10 +55,62 @@ std::string exposed_sentence(const Finding& finding) {
   return text;
 }
 
+// What is missing, and what would help: a file without kernels may still hold a device's work.
+std::string no_work_sentence(const imports::Unrecognised& seen) {
+  if (!seen.unread.foreign.empty()) {
+    const auto& [what, events] = *std::ranges::max_element(
+        seen.unread.foreign, {}, [](const auto& entry) { return entry.second; });
+    return "no GPU work that can be read: the " + std::to_string(events) + " events of " + what +
+           " are of a device whose profiler tells no kernels, launches and streams as CUDA's and "
+           "ROCm's do";
+  }
+  if (seen.unread.without_time > 0) {
+    return "no GPU work with a time: of " + std::to_string(seen.unread.without_time) +
+           " pieces of it start or duration is no number";
+  }
+  if (seen.launches > 0) {
+    return "no GPU work in the trace, though " + std::to_string(seen.launches) +
+           " kernels were launched: the GPU's records are lost or were not asked for "
+           "(ProfilerActivity.CUDA; no other profiler may hold the GPU)";
+  }
+  return "no GPU work in the trace: nothing to diagnose; record with CUDA activity";
+}
+
+std::string no_collective_sentence(const imports::Unrecognised& seen) {
+  if (seen.likely.empty()) {
+    return "no collective recognised: no kernel of this trace has a name that is known of one";
+  }
+  std::string text = "no collective recognised; ";
+  std::string patterns;
+  const std::size_t shown = std::min<std::size_t>(seen.likely.size(), 4);
+  std::vector<std::pair<std::string, std::int64_t>> kinds;
+  for (std::size_t i = 0; i < shown; ++i) {
+    const imports::LikelyCollectives& likely = seen.likely[i];
+    const auto known =
+        std::ranges::find(kinds, likely.what, [](const auto& kind) { return kind.first; });
+    if (known == kinds.end()) {
+      kinds.emplace_back(likely.what, likely.kernels);
+    } else {
+      known->second += likely.kernels;
+    }
+    patterns += " --collective-pattern " + likely.pattern;
+  }
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    text +=
+        (i == 0                  ? ""
+         : i + 1 == kinds.size() ? " and "
+                                 : ", ") +
+        std::to_string(kinds[i].second) +
+        (i == 0 ? kinds[i].second == 1 ? " kernel looks like " : " kernels look like " : " like ") +
+        kinds[i].first;
+  }
+  return text + ":" + patterns;
+}
+
 std::string sentence(const Finding& finding, const Diagnosis& diagnosis) {
   switch (finding.kind) {
     case FindingKind::NoGpuWork:
-      return "no GPU work in the trace: nothing to diagnose; record with CUDA activity";
+      return no_work_sentence(diagnosis.unrecognised);
     case FindingKind::NotReplayed:
       return "the replay misses the recorded step: no change can be judged on this trace";
     case FindingKind::Stragglers:
@@ -68,7 +120,7 @@ std::string sentence(const Finding& finding, const Diagnosis& diagnosis) {
              " for the host (Python), and with a network that took no time the step would be " +
              ms(finding.without_network);
     case FindingKind::NoCollective:
-      return "no collective found: this trace has no communication to hide";
+      return no_collective_sentence(diagnosis.unrecognised);
     case FindingKind::Hidden:
       return "communication is hidden: with a network that took no time the step would be " +
              ms(finding.without_network) + " instead of " + ms(finding.whole);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -22,6 +23,27 @@ constexpr bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 constexpr bool in_number(char c) {
   return is_digit(c) || c == '.' || c == '-' || c == '+' || c == 'e' || c == 'E';
+}
+
+constexpr bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+// Of nan(ind), 1.#INF and the like.
+constexpr bool in_number_word(char c) {
+  return in_number(c) || is_letter(c) || c == '#' || c == '(' || c == ')' || c == '_';
+}
+constexpr bool may_begin_number(char c) {
+  return is_digit(c) || c == '-' || c == '+' || c == 'N' || c == 'I' || c == 'n' || c == 'i';
+}
+
+// What the runtimes of C, C++, Python and Microsoft print where a number is none.
+bool is_not_finite(std::string_view text) {
+  std::string word;
+  for (const char c : text) word += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  std::string_view rest = word;
+  if (rest.starts_with('-') || rest.starts_with('+')) rest.remove_prefix(1);
+  constexpr std::array<std::string_view, 6> kWords = {"nan",    "inf",    "infinity",
+                                                      "1.#inf", "1.#ind", "1.#qnan"};
+  return std::ranges::find(kWords, rest) != kWords.end() ||
+         (rest.starts_with("nan(") && rest.ends_with(')'));
 }
 
 std::string shown(char c) {
@@ -62,7 +84,16 @@ void append_utf8(std::string& text, unsigned code) {
 
 }  // namespace
 
-JsonStream::JsonStream(ByteSource& source) : source_(source) { buffer_.resize(kPiece); }
+JsonStream::JsonStream(ByteSource& source) : source_(source) {
+  buffer_.resize(kPiece);
+  while (end_ < 3 && more()) {
+  }
+  const std::string_view first(buffer_.data(), std::min<std::size_t>(end_, 3));
+  if (first == "\xEF\xBB\xBF") at_ = 3;  // UTF-8's byte order mark
+  if (first.starts_with("\xFF\xFE") || first.starts_with("\xFE\xFF")) {
+    throw InputError(source_.name() + ": UTF-16; a trace is UTF-8 (iconv -f UTF-16 -t UTF-8)");
+  }
+}
 
 void JsonStream::fail(const std::string& expected) {
   throw InputError(source_.name() + ": byte " + std::to_string(position()) + ": expected " +
@@ -128,11 +159,11 @@ JsonKind JsonStream::kind() {
     case 'f':
       return JsonKind::False;
     case 'n':
-      return JsonKind::Null;
+      return is_null() ? JsonKind::Null : JsonKind::Number;
     default:
       break;
   }
-  if (is_digit(c) || c == '-' || c == 'N' || c == 'I') return JsonKind::Number;
+  if (may_begin_number(c)) return JsonKind::Number;
   fail("a value");
 }
 
@@ -163,8 +194,10 @@ std::optional<std::string_view> JsonStream::next_key() {
     open_.pop_back();
     return std::nullopt;
   }
-  if (c != '"') fail("a key in quotes or '}'");
-  const std::string_view raw = string();
+  // Old writers of PyTorch left out the first quote of some keys.
+  const bool is_open = c != '"' && is_letter(c);
+  if (c != '"' && !is_open) fail("a key in quotes or '}'");
+  const std::string_view raw = is_open ? rest_of_string() : string();
   // The key is still in the buffer, or in unescaped_; what follows may move the buffer.
   if (at_ < end_ && buffer_[at_] == ':') {
     ++at_;
@@ -233,6 +266,10 @@ std::string_view JsonStream::unescaped(std::string_view raw) {
 
 std::string_view JsonStream::string() {
   expect('"', "a string");
+  return rest_of_string();
+}
+
+std::string_view JsonStream::rest_of_string() {
   keep_ = at_;
   keeping_ = true;
   bool escaped = false;
@@ -282,12 +319,20 @@ void JsonStream::literal(std::string_view word) {
   }
 }
 
+bool JsonStream::is_null() {
+  while (end_ - at_ < 2 && more()) {
+  }
+  return end_ - at_ >= 2 && buffer_[at_ + 1] == 'u';
+}
+
+// Up to the end of what could be part of a number, or of a word that stands for one.
 std::size_t JsonStream::scan_number() {
   const std::size_t longest = 64;
   keep_ = at_;
   keeping_ = true;
   while (true) {
     while (at_ < end_ && in_number(buffer_[at_])) ++at_;
+    while (at_ < end_ && in_number_word(buffer_[at_])) ++at_;
     if (at_ - keep_ > longest) fail("a number of at most 64 digits");
     if (at_ < end_ || !more()) break;
   }
@@ -296,23 +341,12 @@ std::size_t JsonStream::scan_number() {
 }
 
 std::string_view JsonStream::number() {
-  const char c = peek_token();
-  if (c == 'N') {
-    literal("NaN");
-    return "NaN";
-  }
-  if (c == 'I') {
-    literal("Infinity");
-    return "Infinity";
-  }
-  if (!is_digit(c) && c != '-') fail("a number");
+  if (!may_begin_number(peek_token())) fail("a number");
   const std::size_t size = scan_number();
   const std::string_view text(buffer_.data() + keep_, size);
-  if (text == "-" && at_ < end_ && buffer_[at_] == 'I') {
-    literal("Infinity");
-    return "-Infinity";
-  }
-  return text;
+  if (std::ranges::all_of(text, in_number) || is_not_finite(text)) return text;
+  at_ = keep_;
+  fail("a number");
 }
 
 void JsonStream::skip() {
@@ -345,8 +379,11 @@ void JsonStream::skip() {
         literal("false");
         break;
       case 'n':
-        literal("null");
-        break;
+        if (is_null()) {
+          literal("null");
+          break;
+        }
+        [[fallthrough]];
       default:
         static_cast<void>(number());
     }
@@ -396,6 +433,11 @@ std::optional<std::int64_t> nanoseconds_of(std::string_view microseconds) {
 }
 
 std::optional<std::int64_t> whole_number_of(std::string_view text) {
+  // Tools that rewrite traces make 12.0 of 12.
+  if (const std::size_t point = text.find('.'); point != std::string_view::npos) {
+    if (text.find_first_not_of('0', point + 1) != std::string_view::npos) return std::nullopt;
+    text = text.substr(0, point);
+  }
   std::int64_t value = 0;
   const char* const last = text.data() + text.size();
   auto result = std::from_chars(text.data(), last, value);

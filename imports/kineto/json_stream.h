@@ -11,8 +11,9 @@
 // are skipped may have any length). Cost: about 3 ns a byte of a profiler's trace, most of it in
 // skipped text; no tree is built.
 //
-// What is wider than JSON, because profilers write it: NaN, Infinity and -Infinity as numbers; a
-// comma before a closing bracket; bytes that are not UTF-8. Beyond 512 levels of nesting the text is
+// What is wider than JSON, because profilers write it: a byte order mark; what printf makes of numbers
+// that are none (nan, -nan, inf, 1.#INF, as well as Python's NaN and Infinity); a comma before a closing
+// bracket; keys without their first quote; bytes that are not UTF-8. Beyond 512 levels of nesting the text is
 // refused. Where the text ends early, JsonCut is thrown and what has been read stands; every other
 // mistake is an InputError "FILE: byte N: expected ..., found ...".
 //
@@ -60,7 +61,7 @@ class JsonStream {
 
   // With escapes resolved; valid until the next call.
   std::string_view string();
-  // As written, e.g. "-1.5e3" or "NaN"; valid until the next call.
+  // As written, e.g. "-1.5e3", "NaN" or "-inf"; valid until the next call.
   std::string_view number();
   // Any value, true false and null among them.
   void skip();
@@ -71,10 +72,12 @@ class JsonStream {
   [[nodiscard]] std::int64_t position() const { return before_ + static_cast<std::int64_t>(at_); }
 
  private:
+  bool is_null();     // the 'n' ahead begins "null"
   bool more();        // reads on; keeps what stands from `keep_` on
   char peek_token();  // the next byte that is no white space
   void expect(char wanted, const char* what);
   void literal(std::string_view word);
+  std::string_view rest_of_string();  // behind its first quote
   void skip_string();
   void enter(char bracket, const char* what);
   std::size_t scan_number();
@@ -98,7 +101,7 @@ class JsonStream {
 // decimals, which a double is not for times since 1970. Nothing: no finite number, or more than 130 years.
 std::optional<std::int64_t> nanoseconds_of(std::string_view microseconds);
 
-// A whole number, e.g. an id; fractions and what is beyond 64 bits give nothing. Above 2^63 the bits are
+// A whole number, e.g. an id, also as 12.0; other fractions and what is beyond 64 bits give nothing. Above 2^63 the bits are
 // kept: ids are compared, never counted.
 std::optional<std::int64_t> whole_number_of(std::string_view text);
 

@@ -4,6 +4,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/kineto/rank_timeline.h"
 
+#include "imports/kineto/likely_collectives.h"
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -80,7 +82,8 @@ class Joiner {
  public:
   Joiner(const KinetoTrace& trace, const JoinOptions& options) : trace_(trace) {
     for (const std::string& part : options.collective_patterns) patterns_.push_back(lower(part));
-    if (patterns_.empty()) patterns_ = {"nccl", "rccl"};
+    takes_args_ = patterns_.empty();
+    if (patterns_.empty()) patterns_ = {"nccl", "rccl", "msccl"};
   }
 
   RankTimeline join() {
@@ -174,7 +177,15 @@ class Joiner {
     }
   }
 
-  bool is_collective(std::int32_t name_number) {
+  bool is_collective(const TraceEvent& kernel) {
+    if (takes_args_ && kernel.collective != kNone) {
+      const CollectiveArgs& args = trace_.collectives[static_cast<std::size_t>(kernel.collective)];
+      if (collective_kind(args.kind) != CollectiveKind::Unknown) return true;
+    }
+    return is_named_as_collective(kernel.name);
+  }
+
+  bool is_named_as_collective(std::int32_t name_number) {
     const auto known = is_collective_.find(name_number);
     if (known != is_collective_.end()) return known->second;
     const std::string text = lower(trace_.names[static_cast<std::size_t>(name_number)]);
@@ -210,7 +221,7 @@ class Joiner {
       } else {
         ++without_launch_;
       }
-      if (now.kind == EventKind::Kernel && is_collective(now.name)) {
+      if (now.kind == EventKind::Kernel && is_collective(now)) {
         work.collective = static_cast<std::int32_t>(line_.collectives.size());
         line_.streams[static_cast<std::size_t>(work.stream)].communicates = true;
         TracedCollective collective;
@@ -335,18 +346,39 @@ class Joiner {
     }
   }
 
+  void find_unrecognised() {
+    line_.unrecognised.unread = trace_.unread;
+    line_.unrecognised.likely = likely_collectives(trace_, line_);
+    if (!line_.works.empty()) return;
+    for (const TraceEvent& now : trace_.events) {
+      if (now.kind == EventKind::RuntimeCall && contains(trace_.name_of(now), "Launch")) {
+        ++line_.unrecognised.launches;
+      }
+    }
+  }
+
   void say_what_is_unknown() {
     std::vector<std::string>& unknowns = line_.unknowns;
     if (!line_.has_step_annotations) {
       unknowns.emplace_back("no ProfilerStep annotation: the whole trace counts as one step");
     }
     if (!trace_.rank) unknowns.emplace_back("the rank is not in the file");
-    if (line_.works.empty()) {
+    find_unrecognised();
+    if (line_.works.empty() && line_.unrecognised.unread.foreign.empty() &&
+        line_.unrecognised.unread.without_time == 0) {
       unknowns.emplace_back("no GPU work in the file: recorded without CUDA activity, or on a CPU");
-    } else if (line_.collectives.empty()) {
+    } else if (!line_.works.empty() && line_.collectives.empty()) {
       unknowns.emplace_back(
-          "no collective found: no kernel has nccl or rccl in its name (--collective-pattern names "
-          "others)");
+          "no collective found: no kernel has nccl, rccl or msccl in its name "
+          "(--collective-pattern "
+          "names others)");
+    }
+    for (const LikelyCollectives& likely : line_.unrecognised.likely) {
+      unknowns.push_back("whether " + std::to_string(likely.kernels) +
+                         (likely.kernels == 1 ? " kernel" : " kernels") +
+                         " that count as compute here are " + likely.what +
+                         ": --collective-pattern " + likely.pattern +
+                         " counts them as communication");
     }
     if (without_launch_ > 0) {
       unknowns.push_back(
@@ -365,6 +397,7 @@ class Joiner {
   const KinetoTrace& trace_;
   RankTimeline line_;
   std::vector<std::string> patterns_;
+  bool takes_args_ = true;  // kernels with args of a collective are collectives
   std::unordered_map<std::int64_t, std::int32_t> call_of_;  // by correlation
   std::unordered_map<std::int64_t, std::int32_t> by_external_id_;
   std::unordered_map<std::int32_t, std::int32_t> streams_;  // by the id of the file

@@ -7,7 +7,8 @@
 //
 // Rules (docs/import.md says why):
 //   GPU work       kernels, copies and memsets; a collective is a kernel whose name matches the
-//                  pattern ("nccl" or "rccl" in any case, unless another one is given)
+//                  pattern (unless another one is given: "nccl", "rccl" or "msccl" in any case, or any
+//                  kernel that the profiler gave the args of a collective)
 //   launch         the runtime call with the same correlation; the flows of the file are not used
 //   step           the ProfilerStep annotation in which the launch began, however late the GPU ran it;
 //                  without one, the whole trace is one step
@@ -82,6 +83,20 @@ struct TracedStep {
   std::vector<std::int32_t> works;  // in launch order
 };
 
+// Kernels that were not counted as collectives and look like some (likely_collectives.h).
+struct LikelyCollectives {
+  std::string what;     // "expert-parallel dispatch"
+  std::string pattern;  // that counts them: --collective-pattern internode::dispatch
+  std::int64_t kernels = 0;
+};
+
+// What the trace may hold beyond what was recognised: nothing is concluded from its absence.
+struct Unrecognised {
+  std::vector<LikelyCollectives> likely;
+  UnreadWork unread;
+  std::int64_t launches = 0;  // of kernels, where no GPU work is in the file
+};
+
 struct TracedStream {
   std::int32_t id = 0;  // as the file numbers it
   bool communicates = false;
@@ -98,6 +113,7 @@ struct RankTimeline {
   std::vector<std::int32_t>
       parent;  // of each event: the operator or annotation around it, by thread
   bool has_step_annotations = true;
+  Unrecognised unrecognised;
   std::vector<std::string> unknowns;  // what could not be found out, one line each
 
   [[nodiscard]] Instant instant(std::int64_t trace_ns) const {
@@ -106,7 +122,7 @@ struct RankTimeline {
 };
 
 struct JoinOptions {
-  std::vector<std::string> collective_patterns;  // parts of kernel names; empty: nccl, rccl
+  std::vector<std::string> collective_patterns;  // parts of kernel names; empty: the usual
 };
 
 // Works without launch that began before the first step are left in `works` with no step.

@@ -45,6 +45,17 @@ std::optional<EventKind> kind_of(std::string_view category) {
   return std::nullopt;
 }
 
+// Work of devices whose kernels and launches are told in other ways than CUDA's and ROCm's.
+bool is_foreign_device(std::string_view category) {
+  constexpr std::array<std::string_view, 5> kCategories = {
+      "mtia_ccp_events", "mtia_workloadd", "hpu_op", "glow_runtime", "privateuse1_kernel"};
+  return std::ranges::find(kCategories, category) != kCategories.end();
+}
+// Ascend's trace_view.json: its events have no category, their process says what they are.
+bool is_foreign_process(std::string_view name) {
+  return name == "Ascend Hardware" || name == "HCCL" || name == "NPU" || name == "AI Core";
+}
+
 // One event while its keys come in any order.
 struct Draft {
   char phase = 0;
@@ -61,6 +72,8 @@ struct Draft {
   InputShapes inputs;
   dovetail::imports::Synchronisation sync;
   bool has_sync = false;
+  std::string name_arg;  // of metadata: what it gives a name to
+  std::string foreign;   // category of a device's events that are not read
 
   void clear() {
     phase = 0;
@@ -73,6 +86,8 @@ struct Draft {
     inputs.dims.clear();
     inputs.types.clear();
     sync = {};
+    name_arg.clear();
+    foreign.clear();
   }
 };
 
@@ -125,20 +140,26 @@ class Reader {
     } else if (key == "distributedInfo" && json_.kind() == JsonKind::Object) {
       json_.enter_object();
       while (const auto info = json_.next_key()) read_distributed(*info);
-    } else if (key == "baseTimeNanoseconds" && json_.kind() == JsonKind::Number) {
-      const std::int64_t base = whole_number_of(json_.number()).value_or(0);
+    } else if (key == "baseTimeNanoseconds") {
+      const std::int64_t base = integer().value_or(0);
       trace_.base_ns = base >= 0 && base < 4'000'000'000'000'000'000 ? base : 0;  // to 2096
     } else {
       json_.skip();
     }
   }
 
+  // A number, in quotes or not; nothing where something else stands.
+  std::optional<std::string_view> number() {
+    const JsonKind kind = json_.kind();
+    if (kind == JsonKind::Number) return json_.number();
+    if (kind == JsonKind::String) return json_.string();
+    json_.skip();
+    return std::nullopt;
+  }
+
   std::optional<std::int64_t> integer() {
-    if (json_.kind() != JsonKind::Number) {
-      json_.skip();
-      return std::nullopt;
-    }
-    return whole_number_of(json_.number());
+    const auto text = number();
+    return text ? whole_number_of(*text) : std::nullopt;
   }
 
   // A count of things, at most as many as fit.
@@ -214,11 +235,8 @@ class Reader {
   }
 
   void read_time(std::int64_t& into, bool& is_set) {
-    if (json_.kind() != JsonKind::Number) {
-      draft_.has_bad_time = true;
-      return json_.skip();
-    }
-    const auto time = nanoseconds_of(json_.number());
+    const auto text = number();
+    const auto time = text ? nanoseconds_of(*text) : std::nullopt;
     if (time) into = *time;
     is_set = time.has_value();
     draft_.has_bad_time |= !time;
@@ -235,7 +253,9 @@ class Reader {
       draft_.phase = phase.size() == 1 ? phase[0] : '?';
     } else if (key == "cat" && json_.kind() == JsonKind::String) {
       draft_.has_category = true;
-      draft_.kind = kind_of(json_.string());
+      const std::string_view category = json_.string();
+      draft_.kind = kind_of(category);
+      if (!draft_.kind && is_foreign_device(category)) draft_.foreign = category;
     } else if (key == "name" && json_.kind() == JsonKind::String) {
       draft_.event.name = names_.number(json_.string());
     } else if (key == "pid") {
@@ -306,6 +326,10 @@ class Reader {
   }
 
   void read_arg(std::string_view key) {
+    if (key == "name") {  // of a process, in metadata
+      draft_.name_arg.clear();
+      return text(draft_.name_arg);
+    }
     if (read_gpu_arg(key) || read_collective_arg(key)) return;
     if (key == "Input Dims") {
       read_dims();
@@ -401,18 +425,40 @@ class Reader {
     draft_.kind = EventKind::Operator;
   }
 
-  void add() {
-    settle_old_kind();
-    if (draft_.phase != 'X' || !draft_.kind) return;
-    TraceEvent& event = draft_.event;
-    if (!draft_.is_timed || draft_.has_bad_time || event.duration_ns < 0) {
-      ++without_time_;
-      return;
+  // Whether the event is metadata, or of a device whose work is not read. Names of processes stand before
+  // their events.
+  bool is_set_aside() {
+    if (draft_.phase == 'M' && names_.text(draft_.event.name) == "process_name" &&
+        is_foreign_process(draft_.name_arg)) {
+      foreign_processes_.emplace(draft_.process, draft_.name_arg);
     }
+    if (draft_.phase != 'X') return true;
+    if (!draft_.has_category && draft_.process == "CUDA functions") has_legacy_gpu_ = true;
+    if (!draft_.foreign.empty()) {
+      ++trace_.unread.foreign["category " + draft_.foreign];
+      return true;
+    }
+    if (draft_.has_category || foreign_processes_.empty()) return false;
+    const auto process = foreign_processes_.find(draft_.process);
+    if (process == foreign_processes_.end()) return false;
+    ++trace_.unread.foreign["process \"" + process->second + '"'];
+    return true;
+  }
+
+  void add() {
+    if (is_set_aside()) return;
+    settle_old_kind();
+    if (!draft_.kind) return;
+    TraceEvent& event = draft_.event;
     event.kind = *draft_.kind;
-    event.thread = thread_number();
     const bool is_gpu = event.kind == EventKind::Kernel || event.kind == EventKind::Memcpy ||
                         event.kind == EventKind::Memset;
+    if (!draft_.is_timed || draft_.has_bad_time || event.duration_ns < 0) {
+      ++without_time_;
+      trace_.unread.without_time += is_gpu ? 1 : 0;
+      return;
+    }
+    event.thread = thread_number();
     if (is_gpu && event.stream < 0) {
       event.stream = static_cast<std::int32_t>(whole_number_of(draft_.thread).value_or(0));
     }
@@ -459,7 +505,20 @@ class Reader {
     throw InputError(trace_.file + ": its events span more than eleven days: not one recording");
   }
 
+  // What torch.autograd.profiler wrote before Kineto, and still writes without it.
+  void require_kernels() const {
+    if (!has_legacy_gpu_) return;
+    throw InputError(trace_.file +
+                     ": the list of PyTorch's old profiler (torch.autograd.profiler; processes "
+                     "\"CPU functions\" "
+                     "and \"CUDA functions\"): it has when operators ran on the GPU, but no "
+                     "kernels, streams and "
+                     "launches; record with torch.profiler.profile(activities=[CPU, CUDA]), "
+                     "PyTorch 1.9 or later");
+  }
+
   void finish() {
+    require_kernels();
     trace_.names = names_.take();
     trace_.bytes = source_.unpacked();
     std::ranges::stable_sort(trace_.events, {}, order_of);
@@ -486,7 +545,9 @@ class Reader {
   std::unordered_map<std::string, std::int32_t> threads_;
   std::vector<char> wants_;
   Draft draft_;
+  std::unordered_map<std::string, std::string> foreign_processes_;  // names, by process
   bool saw_events_ = false;
+  bool has_legacy_gpu_ = false;
   std::int64_t without_time_ = 0;
 };
 

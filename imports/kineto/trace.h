@@ -11,7 +11,8 @@
 //
 // Kept are complete events (ph X) of operators, runtime calls, GPU work, synchronisation and user
 // annotations; Python functions, flows, markers and metadata are counted. An event without a finite
-// time, and one that stands twice, is left out and counted. A file that is cut off gives the events up
+// time, and one that stands twice, is left out and counted. Numbers may stand in quotes, as Ascend's
+// profiler and tools that rewrite traces put them. A file that is cut off gives the events up
 // to there, and `problems` says so.
 //
 // Cost: about 2.5 ns a byte, unpacking included; 96 bytes of memory an event that is kept.
@@ -100,6 +101,13 @@ struct DeviceProperties {
   std::int64_t threads_per_sm = 0, registers_per_sm = 0, shared_memory_per_sm = 0;
 };
 
+// GPU work and the like that is in the file and cannot be used, so that nobody is told it was not recorded.
+struct UnreadWork {
+  std::int64_t without_time = 0;  // GPU work, left out
+  std::map<std::string, std::int64_t>
+      foreign;  // of devices of other formats: "category mtia_ccp_events"
+};
+
 struct KinetoTrace {
   std::string file;
   std::optional<std::int64_t> rank, world_size;
@@ -119,6 +127,7 @@ struct KinetoTrace {
 
   std::int64_t bytes = 0;  // of JSON
   std::int64_t events_in_file = 0;
+  UnreadWork unread;
   std::vector<std::string> problems;  // what was left out and why, one line each
 
   [[nodiscard]] const std::string& name_of(const TraceEvent& event) const {
@@ -126,7 +135,8 @@ struct KinetoTrace {
   }
 };
 
-// Throws InputError: unreadable, not JSON, or no list of events in it.
+// Throws InputError: unreadable, not JSON, no list of events in it, or the list of PyTorch's profiler before
+// Kineto, which has no kernels.
 KinetoTrace read_kineto(const std::string& path, const ByteLimits& limits);
 KinetoTrace read_kineto(ByteSource source);
 

@@ -58,6 +58,74 @@ TEST(KinetoReaderTest, AnEventWithoutAFiniteTimeIsLeftOut) {
   EXPECT_THAT(trace.problems, ElementsAre("4 events have no finite time and are left out"));
 }
 
+// 0.1 / 0 as C, C++, Python and Microsoft's runtime print it, where nobody needs the number.
+TEST(KinetoReaderTest, NumbersThatAreNoneAreReadWhereTheyAreNotNeeded) {
+  const std::string unneeded = R"x("ts":1,"dur":1,"args":{"memory bandwidth (GB/s)":)x";
+  const std::string duration = R"("ts":1,"dur":)";
+  const std::string other = event(R"("ts":5,"dur":1)");
+  for (const std::string word :
+       {"inf", "-inf", "nan", "-nan", "-nan(ind)", "nan(0x7)", "INF", "NaN", "Infinity",
+        "-Infinity", "+inf", "1.#INF", "-1.#IND", "1.#QNAN", "null", "true", "\"inf\""}) {
+    const KinetoTrace trace = read_text("[" + event(unneeded + word + "}") + "]");
+    EXPECT_EQ(trace.events.size(), 1U) << word;
+    EXPECT_TRUE(trace.problems.empty()) << word;
+    const KinetoTrace without = read_text("[" + event(duration + word) + "," + other + "]");
+    EXPECT_EQ(without.events.size(), 1U) << word;
+    EXPECT_EQ(without.unread.without_time, 1) << word;
+  }
+  for (const std::string word : {"in", "nil", "nane", "1e5x", "1.#", "infinite", "nan(", "-x"}) {
+    EXPECT_THAT(refusal("[" + event(duration + word) + "]"), HasSubstr("expected a")) << word;
+  }
+}
+
+TEST(KinetoReaderTest, NumbersMayStandInQuotesAndWholeOnesMayHaveAPoint) {
+  const KinetoTrace trace = read_text(
+      R"({"baseTimeNanoseconds":"1743379032000000000","traceEvents":[)" +
+      event(
+          R"("ts":"1005.25","dur":"18.0","args":{"stream":"9","correlation":12.0,"grid":["2",1,1]})") +
+      "]}");
+  ASSERT_EQ(trace.events.size(), 1U);
+  EXPECT_EQ(trace.base_ns, 1743379032000000000);
+  EXPECT_EQ(trace.events[0].start_ns, 1005250);
+  EXPECT_EQ(trace.events[0].duration_ns, 18000);
+  EXPECT_EQ(trace.events[0].stream, 9);
+  EXPECT_EQ(trace.events[0].correlation, 12);
+  EXPECT_EQ(trace.kernels[0].grid[0], 2);
+  EXPECT_EQ(read_text("[" + event(R"("ts":"now","dur":1)") + "]").unread.without_time, 1);
+}
+
+TEST(KinetoReaderTest, AByteOrderMarkIsPassedOver) {
+  const std::string text = "[" + event(R"("ts":1,"dur":1)") + "]";
+  EXPECT_EQ(read_text("\xEF\xBB\xBF" + text).events.size(), 1U);
+  EXPECT_EQ(read_text(gzipped("\xEF\xBB\xBF" + text)).events.size(), 1U);
+  EXPECT_THAT(refusal(std::string("\xFF\xFE[\0", 4)), HasSubstr("UTF-16; a trace is UTF-8"));
+  EXPECT_THAT(refusal("\xEF\xBB"), HasSubstr("expected a value"));
+}
+
+// As torch.autograd.profiler wrote it, also with the quote that some versions left out.
+TEST(KinetoReaderTest, TheListOfTheOldProfilerIsNamedAndRefused) {
+  for (const std::string tid : {R"("tid")", R"(tid")"}) {
+    EXPECT_THAT(
+        refusal(R"([{"name":"aten::mul","ph":"X","ts":1,"dur":3,"tid":1,"pid":"CPU functions"},
+        {"name":"aten::mul","ph":"X","ts":5,"dur":13.5,)" +
+                tid + R"(: 0,"pid":"CUDA functions","args":{}}])"),
+        HasSubstr("the list of PyTorch's old profiler"))
+        << tid;
+  }
+}
+
+TEST(KinetoReaderTest, WorkOfOtherDevicesIsCountedNotDenied) {
+  const KinetoTrace mtia = read_text(
+      R"([{"ph":"X","cat":"mtia_ccp_events","name":"k","ts":1,"dur":1,"pid":0,"tid":7}])");
+  EXPECT_EQ(mtia.unread.foreign.at("category mtia_ccp_events"), 1);
+  const KinetoTrace ascend = read_text(
+      R"([{"ph":"M","name":"process_name","pid":2,"tid":0,"args":{"name":"Ascend Hardware"}},
+          {"ph":"X","name":"aclnnAdd","ts":"1","dur":"2","pid":2,"tid":3,"args":{}},
+          {"ph":"X","cat":"cpu_op","name":"aten::add","ts":"1","dur":"2","pid":1,"tid":3}])");
+  EXPECT_EQ(ascend.unread.foreign.at("process \"Ascend Hardware\""), 1);
+  EXPECT_EQ(ascend.events.size(), 1U);
+}
+
 TEST(KinetoReaderTest, AnEventThatStandsTwiceCountsOnceAndOrderDoesNotMatter) {
   const std::string a = event(R"("ts":5,"dur":1)");
   const std::string b = event(R"("ts":2,"dur":1)");
@@ -153,6 +221,42 @@ TEST(KinetoReaderTest, ATraceWithoutCollectivesSaysSo) {
   EXPECT_THAT(cpu.ranks[0].line.unknowns, Contains(HasSubstr("no GPU work in the file")));
   EXPECT_EQ(cpu.ranks[0].rank, 34);
   EXPECT_EQ(cpu.world_size(), 300);
+}
+
+std::string kernel(const std::string& name, const std::string& args = "") {
+  return R"({"ph":"X","cat":"kernel","name":")" + name +
+         R"(","ts":1,"dur":1,"pid":0,"tid":7,"args":{)" + args + "}}";
+}
+
+// Names from traces of DeepEP, PyTorch's symmetric memory, vLLM and oneCCL.
+TEST(KinetoReaderTest, KernelsThatLookLikeCollectivesAreToldNotCounted) {
+  const JobTrace job =
+      job_of("[" + kernel("void dpsk::ep::internode::combine<false, 8>(int4*, float*)") + "," +
+             kernel("multimem_all_reduce_kernel") + "," +
+             kernel("void vllm::cross_device_reduce_1stage<float, 2>()") + "," +
+             kernel("oneccl_allgatherv_scan") + "," + kernel("ampere_sgemm") + "," +
+             kernel("void at::native::reduce_kernel<512>()") + "]");
+  const RankTimeline& line = job.ranks[0].line;
+  EXPECT_TRUE(line.collectives.empty());
+  std::vector<std::string> patterns;
+  for (const LikelyCollectives& likely : line.unrecognised.likely)
+    patterns.push_back(likely.pattern);
+  EXPECT_THAT(patterns, ::testing::UnorderedElementsAre("internode::combine", "multimem",
+                                                        "cross_device_reduce", "allgather"));
+}
+
+TEST(KinetoReaderTest, ACollectiveIsKnownByItsNameOrByItsArguments) {
+  const std::string text =
+      "[" + kernel("mscclKernel_Sum_float_Ring_LL") + "," +
+      kernel("anything", R"("Collective name":"allreduce","In msg nelems":4,"dtype":"Float")") +
+      "," + kernel("wait_kernel", R"("Collective name":"wait")") + "]";
+  const JobTrace job = job_of(text);
+  EXPECT_EQ(job.ranks[0].line.collectives.size(), 2U);
+  std::vector<KinetoTrace> traces;
+  traces.push_back(read_text(text));
+  const JobTrace asked =
+      imports::make_job(std::move(traces), {.join = {.collective_patterns = {"wait"}}});
+  EXPECT_EQ(asked.ranks[0].line.collectives.size(), 1U);
 }
 
 TEST(KinetoReaderTest, OneRankTwiceIsRefused) {
