@@ -18,6 +18,7 @@
 #include "cli/step_words.h"
 #include "cli/text.h"
 #include "frameworks/framework.h"
+#include "lower/pipeline/assign.h"
 #include "predict/prediction.h"
 #include "schedule/plan_json.h"
 #include "search/planner.h"
@@ -38,7 +39,7 @@ struct Written {
 };
 
 void print_plan(std::ostream& out, const Written& plan) {
-  out << plan.options.output << ": " << schedule::to_string(plan.candidate.spec) << ", "
+  out << plan.options.output << ": " << plan.candidate.name() << ", "
       << counted(plan.candidate.buckets(), "bucket") << "; predicted step "
       << milliseconds(plan.predicted.step) << ", exposed " << milliseconds(plan.predicted.exposed);
   if (plan.predicted.lower_bound)
@@ -63,13 +64,21 @@ void plan(const PlanOptions& options, std::ostream& out) {
   const std::string file = options.output == "-" ? "" : options.output;
   require_outputs({{"-o", file}, {"--trace", options.trace}, page_output(options.page)},
                   {workload_file(options.inputs.workload, options.inputs.data_dir),
-                   cluster_file(options.inputs.cluster, options.inputs.data_dir)});
+                   cluster_file(options.inputs.cluster, options.inputs.data_dir),
+                   {"--plan", options.start}});
   const schedule::Policy spec = frameworks::parse_policy(options.policy);
   predict::InputOptions wanted = options.inputs;
-  wanted.split = schedule::split_of(spec);
+  wanted.split = options.start.empty()
+                     ? schedule::split_of(spec)
+                     : schedule::split_of(schedule::read_plan(options.start).program);
   predict::Inputs inputs = predict::load_inputs(wanted);
   search::Planner planner(std::move(inputs.program), inputs.machine.costs);
-  const search::Planned planned = planner.plan(spec);
+  search::Start start = spec;
+  if (!options.start.empty()) {
+    start = search::NamedSchedule{
+        options.start, schedule::read_plan_onto(options.start, planner.program()).schedule};
+  }
+  const search::Planned planned = planner.plan(start);
   const search::Candidate& candidate = planned.candidate;
   const schedule::ScheduledProgram& program = planned.program;
   schedule::Plan result{.program = planner.program(),

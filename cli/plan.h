@@ -15,6 +15,7 @@ namespace dovetail::cli {
 struct PlanOptions {
   predict::InputOptions inputs;
   std::string policy = "exact";
+  std::string start;   // the Schedule of this plan file instead; empty: none
   std::string output;  // plan file; "-": standard output
   bool json = false;   // likewise
   std::string trace;   // also write the predicted trace; empty: none

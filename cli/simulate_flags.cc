@@ -96,8 +96,13 @@ void bind_plan(CLI::App& app, PlanOptions& options, Action& action) {
   command.add_option("--workload", options.inputs.workload, kWorkload)->required();
   command.add_option("--cluster", options.inputs.cluster, kCluster);
   bind_machine_inputs(command, options.inputs);
-  command.add_option("--policy", options.policy,
-                     "e.g. exact (the default), torch-ddp:cap=25MiB, sharded:p=2,k=4; see below");
+  CLI::Option* const policy = command.add_option(
+      "--policy", options.policy,
+      "e.g. exact (the default), torch-ddp:cap=25MiB, sharded:p=2,k=4; see below");
+  command
+      .add_option("--plan", options.start,
+                  "no policy: the schedule of this plan file of the same workload")
+      ->excludes(policy);
   command.footer(
       "Examples:\n"
       "  dovetail plan --workload resnet50 --cluster a100x8 -o plan.json\n"

@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/plan_json.h"
 
+#include "base/count.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/json_reader.h"
@@ -263,6 +264,14 @@ void read_decisions(JsonObject& object, BucketReader& reader, Schedule& schedule
 }
 
 // The schedule refers to the Program by names: `other`, if there is one, takes the place of the file's own.
+// A pipeline's Schedule says nothing of a Program that is not cut into the same stages, although the names are the same.
+void require_as_many_stages(JsonObject planned, const Program& other) {
+  const std::int64_t stages = planned.integer_or("stages", 1);
+  if (stages == other.stages) return;
+  planned.value().fail("the plan is of " + counted(stages, "pipeline stage") +
+                       ", the workload here of " + std::to_string(other.stages));
+}
+
 Plan plan_from_json(JsonObject object, std::optional<Program> other = std::nullopt) {
   static constexpr std::array<std::string_view, 1> kKind = {"plan"};
   object.schema(kPlanSchema);
@@ -284,7 +293,7 @@ Plan plan_from_json(JsonObject object, std::optional<Program> other = std::nullo
   }
   if (object.has("predicted")) plan.summary.predicted = read_prediction(object.object("predicted"));
   if (other) {
-    object.ignore("program");
+    require_as_many_stages(object.object("program"), *other);
     plan.program = *std::move(other);
   } else {
     plan.program = program_from_json(object.object("program"));
