@@ -10,7 +10,10 @@
 //   accumulated/300    two micro-steps, merged before the collectives
 //   every/300          two micro-steps, each reduced
 //   own/300            with a collective of the Program's own behind each layer
-//   sharded/300, fsdp/300, pipeline/300   the kinds without an evaluator: lowered and simulated
+//   zero/300           sharded updates, whole gradients, gathered in the next forward
+//   sharded/300        ... in buckets of one size, which cut gradients, gathered after the update
+//   fsdp/300           ... gathered before each use
+//   pipeline/300       the kind without an evaluator: lowered and simulated
 //
 // The step: 300 (3,000) layers of the benchmark step's durations and sizes with an update per gradient, in buckets
 // of about 8 gradients. One item is one candidate (search/step_model.h).
@@ -28,6 +31,7 @@
 
 #include "base/error.h"
 #include "lower/lower.h"
+#include "lower/pipeline/assign.h"
 #include "models/cluster.h"
 #include "policies/policies.h"
 #include "search/step_model.h"
@@ -49,7 +53,8 @@ struct Step {
   models::Costs costs;
 };
 
-Step step_of(std::int32_t layers) {
+// On the shipped cluster a100x8, or on as many of these as there are stages.
+Step step_of(std::int32_t layers, const schedule::Policy& policy = {}) {
   std::vector<testing::Layer> list;
   const auto dag = support::make_benchmark_dag({.compute_ops = 2 * layers}).ops;
   for (std::size_t i = 0; i < static_cast<std::size_t>(layers); ++i) {
@@ -64,9 +69,14 @@ Step step_of(std::int32_t layers) {
   }
   const models::Cluster cluster =
       models::load_cluster("a100x8", std::string(DOVETAIL_SOURCE_DIR) + "/models/clusters");
+  const schedule::StageSplit split = schedule::split_of(policy);
   Step step{.program = testing::chain(list, cluster.ranks), .costs = {}};
   for (schedule::Op& op : step.program.ops) {
     std::get<schedule::TimedWork>(op.work).by_rank.resize(1);
+  }
+  if (split.stages > 1) {
+    schedule::Rewrite stages = schedule::assign_stages(std::move(step.program), split);
+    step.program = std::get<schedule::Rewritten>(std::move(stages)).program;
   }
   step.costs = models::costs_for(cluster, step.program);
   return step;
@@ -135,7 +145,12 @@ std::vector<Choices> moved(const Choices& base) {
   for (std::size_t b = 0; b + 1 < base.size(); ++b) {
     if (base[b].end + 1 >= base[b + 1].end) continue;
     all.push_back(base);
-    all.back()[b].end = ++all.back()[b + 1].begin;
+    if (base[b].end > base[b + 1].begin) {  // within a gradient
+      ++all.back()[b].take;
+      ++all.back()[b + 1].skip;
+    } else {
+      all.back()[b].end = ++all.back()[b + 1].begin;
+    }
   }
   return all;
 }
@@ -146,14 +161,15 @@ struct Kind {
   std::string frame = "per-tensor";
   BucketMode mode = BucketMode::View;
   std::int32_t streams = 1;
+  bool as_frame = false;  // buckets are those of the frame
 };
 
 void time_model(benchmark::State& state, const Kind& kind, std::int32_t layers) {
   Step step = step_of(layers);
   kind.change(step);
-  const StepModel::Made made =
-      StepModel::make(step.program, step.costs,
-                      schedule::make_schedule(step.program, schedule::parse_policy(kind.frame)));
+  const schedule::Schedule frame =
+      schedule::make_schedule(step.program, schedule::parse_policy(kind.frame));
+  const StepModel::Made made = StepModel::make(step.program, step.costs, frame);
   if (!made.model) return state.SkipWithError(made.refusal.c_str());
   search::StepWorkspace memory = made.model->workspace();
   Choices base = testing::choices_with_ends(usual_ends(made.model->gradients()), kind.mode,
@@ -161,19 +177,21 @@ void time_model(benchmark::State& state, const Kind& kind, std::int32_t layers) 
   for (std::size_t b = 0; b < base.size(); ++b) {
     base[b].stream = static_cast<std::int32_t>(b) % kind.streams;
   }
+  if (kind.as_frame) base = made.model->choices_of(frame).value();
   const std::vector<Choices> candidates = moved(base);
   std::size_t next = 0;
   for (auto _ : state) {
     benchmark::DoNotOptimize(made.model->evaluate(candidates[next], memory));
     next = (next + 1) % candidates.size();
   }
+  state.SetLabel(std::to_string(base.size()) + " buckets");
   state.SetItemsProcessed(state.iterations());
 }
 
 void time_simulator(benchmark::State& state, const std::string& policy, std::int32_t layers) {
-  const Step step = step_of(layers);
-  const schedule::PolicyResult made =
-      schedule::apply_policy(step.program, schedule::parse_policy(policy));
+  const schedule::Policy spec = schedule::parse_policy(policy);
+  const Step step = step_of(layers, spec);
+  const schedule::PolicyResult made = schedule::apply_policy(step.program, spec);
   if (made.failure) return state.SkipWithError(made.failure->c_str());
   sim::CompiledProgram compiled;
   sim::Workspace workspace;
@@ -182,6 +200,7 @@ void time_simulator(benchmark::State& state, const std::string& policy, std::int
     benchmark::DoNotOptimize(
         sim::find_steady_state(lowered.program, step.costs, compiled, workspace).summary);
   }
+  state.SetLabel(std::to_string(made.schedule.buckets.size()) + " buckets");
   state.SetItemsProcessed(state.iterations());
 }
 
@@ -197,6 +216,9 @@ void register_all() {
       {.name = "accumulated", .frame = "gradient-merge:k=2"},
       {.name = "every", .frame = "gradient-merge:k=2,sync=every"},
       {.name = "own", .change = own_collectives},
+      {.name = "zero", .frame = "sharded:gather=next-forward"},
+      {.name = "sharded", .frame = "sharded:cap=30MB", .as_frame = true},
+      {.name = "fsdp", .frame = "fsdp:cap=30MB", .as_frame = true},
   };
   for (const std::int32_t layers : {300, 3'000}) {
     const std::string size = "/" + std::to_string(layers);
@@ -205,12 +227,9 @@ void register_all() {
           (kind.name + size).c_str(),
           [kind, layers](benchmark::State& state) { time_model(state, kind, layers); });
     }
-    for (const std::string policy : {"sharded", "fsdp", "pipeline:stages=4"}) {
-      const std::string name = policy.substr(0, policy.find(':'));
-      benchmark::RegisterBenchmark(
-          (name + size).c_str(),
-          [policy, layers](benchmark::State& state) { time_simulator(state, policy, layers); });
-    }
+    benchmark::RegisterBenchmark(("pipeline" + size).c_str(), [layers](benchmark::State& state) {
+      time_simulator(state, "pipeline:stages=4", layers);
+    });
   }
 }
 

@@ -256,6 +256,7 @@ sim::StepSummary Planner::evaluate(const schedule::Schedule& schedule) {
 Planner::Evaluator* Planner::evaluator_of(const schedule::Schedule& schedule, Wanted wanted) {
   schedule::Schedule frame = schedule;
   frame.policy.clear();
+  frame.gathers.clear();
   schedule::Bucket like;
   like.collective = schedule.buckets.front().collective;
   like.group = schedule.buckets.front().group;

@@ -1,22 +1,45 @@
-// What a StepModel knows of the step: the rewritten Program's ops with their costs, and where each gradient is
-// ready and first touched. A position is that of an op in the rewritten Program, whose micro-steps are unrolled.
+// What a StepModel knows of the step: the rewritten Program's ops with their costs, where each gradient is ready and
+// first touched, and, where updates are sharded, which update each gradient belongs to and who reads its parameter. A
+// position is that of an op in `ops`: the rewritten Program, whose micro-steps are unrolled, without the updates that
+// a placement cuts into shards.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "models/costs.h"
 #include "schedule/id_table.h"
 #include "schedule/schedule.h"
 #include "schedule/scheduled_program.h"
+#include "search/step_model.h"
 #include "sim/command_graph.h"
 
 namespace dovetail::search {
 
 inline constexpr std::int32_t kBehindAllOps = std::numeric_limits<std::int32_t>::max();
+inline constexpr std::int32_t kBeforeAllOps = -1;  // as what a launch stands behind
+
+// One op on the compute stream, with its cost.
+struct StepOp {
+  step::Work alone;        // on the first lane, with the launch gap
+  std::int64_t issue = 0;  // of its host
+  models::KernelClass kernel = models::KernelClass::Other;
+  std::optional<std::int32_t> own =
+      {};  // a collective of the Program's own: index into StepData::own
+};
+
+// A collective of the Program's own, which occupies the compute stream.
+struct OwnCollective {
+  schedule::ProcessGroup group;
+  sim::TransferCost cost;
+};
 
 // A micro-step in which gradients are reduced: each of them, or the last one.
 struct ReducingStep {
@@ -27,11 +50,42 @@ struct ReducingStep {
   std::int32_t earliest_launch = 0;  // behind this op
 };
 
-// A collective of the Program's own, which occupies the compute stream.
-struct OwnCollective {
-  std::int32_t op = 0;
-  schedule::ProcessGroup group;
-  sim::TransferCost cost;
+// The first and last of some ops.
+struct Uses {
+  std::int32_t first = kBehindAllOps;
+  std::int32_t last = kBeforeAllOps;
+  [[nodiscard]] bool any() const { return last >= 0; }
+  void join(const Uses& other) {
+    first = std::min(first, other.first);
+    last = std::max(last, other.last);
+  }
+};
+
+// An update that each bucket runs for the part that its gradients are.
+struct CutUpdate {
+  schedule::Op op;             // without its operands, with the work of all its gradients
+  std::int64_t elements = 0;   // of these
+  std::int32_t before_op = 0;  // where it stands
+};
+
+// A micro-step in which parameters are gathered.
+struct GatheringStep {
+  std::int32_t begin = 0;
+  std::vector<std::int32_t> ops;        // of forward and backward, rising
+  std::vector<Uses> forward, backward;  // readers of each gradient's parameter
+  // What a place behind one of the ops is in another micro-step, which repeats the same ops in the same order.
+  [[nodiscard]] std::int32_t same_place(std::int32_t place, const GatheringStep& in) const {
+    return in.ops[static_cast<std::size_t>(std::ranges::lower_bound(ops, place - 1) -
+                                           ops.begin())] +
+           1;
+  }
+};
+
+struct Sharding {
+  std::vector<CutUpdate> updates;          // in order
+  std::vector<std::int32_t> update_of;     // of each gradient
+  std::vector<std::int32_t> first_reader;  // of each gradient's parameter; kBehindAllOps: none
+  std::vector<GatheringStep> steps;        // ParameterSync::EachUse; else empty
 };
 
 struct StepData {
@@ -42,27 +96,37 @@ struct StepData {
   schedule::ScheduledProgram program;
   schedule::ProcessGroup group;
   sim::TransferCost travel;  // of every bucket, but for its time
+  sim::TransferCost gather;  // of the parameters of every bucket, likewise
   bool scales_before = false;
   bool scales_after = false;
 
-  // Of each op. Host times are those of issuing.
-  std::vector<OpId> ids;
-  std::vector<models::KernelClass> kernel;
-  std::vector<std::int64_t> issue;
-  std::vector<std::vector<std::int64_t>> work;  // [lane][op] without the launch gap
-  std::vector<step::Work> alone;                // of the first lane, with it
-  std::vector<OwnCollective> own;               // by op
+  std::vector<StepOp> ops;
+  std::vector<OpId> ids;           // of each op
+  std::vector<std::int64_t> work;  // [op][lane] without the launch gap
+  std::vector<OwnCollective> own;
 
   std::vector<TensorId> gradients;                         // in ready order
   schedule::IdTable<TensorId, std::int32_t> position{-1};  // of a gradient among them
-  std::vector<std::int64_t> bytes;                         // of each gradient
-  std::vector<std::int64_t> bytes_sum;                     // of those before it, one more in all
-  std::vector<std::int64_t>
-      spaced_sum;                      // the same with the space that alignment leaves behind each
-  std::vector<ReducingStep> reducing;  // in order
+  std::int64_t element = 1;                                // bytes of one
+  std::int64_t spacing = 1;              // bytes: gradients begin at multiples of it in a bucket
+  std::vector<std::int64_t> bytes;       // of each gradient
+  std::vector<std::int64_t> bytes_sum;   // of those before it, one more in all
+  std::vector<std::int64_t> spaced_sum;  // the same, each with the space behind it
+  std::vector<ReducingStep> reducing;    // in order
+  std::optional<Sharding> sharding;      // where gradients are reduce-scattered
 
-  [[nodiscard]] std::int32_t ops() const { return static_cast<std::int32_t>(ids.size()); }
   [[nodiscard]] std::int32_t count() const { return static_cast<std::int32_t>(gradients.size()); }
+  [[nodiscard]] std::int64_t spaced(std::int64_t size) const {
+    return (size + spacing - 1) / spacing * spacing;
+  }
+  // Bytes of one gradient that the bucket holds.
+  [[nodiscard]] std::int64_t held(const BucketChoice& choice, std::int32_t gradient) const;
+  // Of all of them, and with the space between them.
+  [[nodiscard]] std::int64_t payload(const BucketChoice& choice) const;
+  [[nodiscard]] std::int64_t extent(const BucketChoice& choice) const;
+  // Parameters are gathered before each use.
+  [[nodiscard]] bool gathers_each_use() const { return sharding && !sharding->steps.empty(); }
+
   [[nodiscard]] bool inline_host() const {
     return costs.host.kind == models::HostModel::Kind::Inline;
   }
@@ -74,5 +138,15 @@ struct StepData {
     return costs.host.launch_latency.count() - launch_gap();
   }
 };
+
+// The gathers of a placement before each use, in the order of their first uses.
+struct GatherStop {
+  std::size_t bucket = 0;
+  schedule::GatherFor readers = schedule::GatherFor::Forward;
+  std::int32_t first_use = 0;  // in the last micro-step
+};
+std::vector<GatherStop> gathers_of(const StepData& data, std::span<const BucketChoice> choices);
+// Whom a gather serves in a micro-step.
+Uses uses_of(const GatheringStep& step, const BucketChoice& choice, schedule::GatherFor readers);
 
 }  // namespace dovetail::search

@@ -57,7 +57,12 @@ Schedule StepModel::schedule_of(std::span<const BucketChoice> choices) const {
     Bucket bucket = data_->bucket;
     bucket.id = BucketId{static_cast<std::int32_t>(schedule.buckets.size())};
     for (std::int32_t i = choice.begin; i < choice.end; ++i) {
-      bucket.gradients.emplace_back(data_->gradients[static_cast<std::size_t>(i)]);
+      schedule::Slice& slice =
+          bucket.gradients.emplace_back(data_->gradients[static_cast<std::size_t>(i)]);
+      const std::int64_t held = data_->held(choice, i);
+      if (held == data_->bytes[static_cast<std::size_t>(i)]) continue;
+      slice.first = i == choice.begin ? choice.skip : 0;
+      slice.count = held / data_->element;
     }
     bucket.group = data_->group.id;
     bucket.mode = choice.mode;
@@ -74,31 +79,59 @@ Schedule StepModel::schedule_of(std::span<const BucketChoice> choices) const {
     }
     schedule.buckets.push_back(std::move(bucket));
   }
+  if (!data_->gathers_each_use()) return schedule;
+  for (const GatherStop& stop : gathers_of(*data_, choices)) {
+    const GatherChoice& choice = choices[stop.bucket].gather;
+    schedule::ParameterGather gather;
+    gather.stream = schedule::CommStream{choice.stream};
+    gather.bucket = schedule.buckets[stop.bucket].id;
+    gather.readers = stop.readers;
+    const bool backward = stop.readers == schedule::GatherFor::Backward;
+    const std::int32_t place = *(backward ? choice.backward : choice.forward);
+    if (place > 0) {
+      gather.launch = schedule::LaunchAfterOp{data_->ids[static_cast<std::size_t>(place) - 1]};
+    }
+    schedule.gathers.push_back(gather);
+  }
   return schedule;
 }
 
 namespace {
 
-// The gradients of a bucket as a range in ready order; nothing where they are none.
-bool take_range(const StepData& data, const Bucket& bucket, BucketChoice& choice) {
+// The gradients of a bucket as a range in ready order; nothing where they are none. `taken`: elements of each gradient
+// that the buckets before hold.
+bool take_range(const StepData& data, const Bucket& bucket, std::vector<std::int64_t>& taken,
+                BucketChoice& choice) {
   if (bucket.gradients.empty()) return false;
   choice.begin = data.position.at(bucket.gradients.front().tensor);
   if (choice.begin < 0) return false;
   choice.end = choice.begin;
   for (const schedule::Slice& slice : bucket.gradients) {
-    if (slice.first != 0 || slice.count != 0 || data.position.at(slice.tensor) != choice.end) {
+    if (data.position.at(slice.tensor) != choice.end) return false;
+    const auto g = static_cast<std::size_t>(choice.end++);
+    const std::int64_t all = data.bytes[g] / data.element;
+    const std::int64_t count = slice.count > 0 ? slice.count : all - slice.first;
+    const bool is_last = &slice == &bucket.gradients.back();
+    if (slice.first != taken[g] || count < 1 || slice.first + count > all) return false;
+    taken[g] += count;
+    if (&slice == &bucket.gradients.front())
+      choice.skip = slice.first;
+    else if (slice.first > 0)
       return false;
-    }
-    ++choice.end;
+    if (taken[g] < all && !is_last) return false;
+    if (taken[g] < all) choice.take = count;
+    const bool is_cut = count < all;
+    if (is_cut && (bucket.mode == schedule::BucketMode::View || data.gathers_each_use()))
+      return false;
   }
   return true;
 }
 
 bool same_frame(const StepData& data, const Schedule& schedule, const Bucket& bucket) {
   const Bucket& frame = data.bucket;
-  return schedule.gathers.empty() && schedule.collectives.empty() &&
-         schedule.scale == data.frame.scale && schedule.merge == data.frame.merge &&
-         bucket.collective == schedule::Collective::AllReduce && !bucket.replicas &&
+  return schedule.collectives.empty() && schedule.scale == data.frame.scale &&
+         schedule.merge == data.frame.merge && schedule.parameters == data.frame.parameters &&
+         bucket.collective == frame.collective && !bucket.replicas &&
          bucket.group == data.group.id && bucket.pad_to == frame.pad_to &&
          bucket.align_to == frame.align_to && bucket.max_ctas == frame.max_ctas;
 }
@@ -116,14 +149,53 @@ std::optional<std::int32_t> launch_of(const StepData& data, const schedule::Laun
   return at;
 }
 
+// The place where parameters are gathered; nothing for what is none in the last micro-step.
+std::optional<std::int32_t> place_of(const StepData& data, const schedule::LaunchPoint& point) {
+  if (std::holds_alternative<schedule::LaunchWhenReady>(point)) return 0;
+  const auto* after = std::get_if<schedule::LaunchAfterOp>(&point);
+  const auto found = after == nullptr ? data.ids.end() : std::ranges::find(data.ids, after->op);
+  const auto at = static_cast<std::int32_t>(found - data.ids.begin());
+  const std::vector<std::int32_t>& ops = data.sharding->steps.back().ops;
+  if (found == data.ids.end() || !std::ranges::binary_search(ops, at)) return std::nullopt;
+  return at + 1;
+}
+
+// False for gathers that are none of the model's.
+bool take_gathers(const StepData& data, const Schedule& schedule, Choices& choices) {
+  if (!data.gathers_each_use()) return schedule.gathers.empty();
+  for (const schedule::ParameterGather& gather : schedule.gathers) {
+    const auto bucket = std::ranges::find(schedule.buckets, gather.bucket, &Bucket::id);
+    const auto* stream = std::get_if<schedule::CommStream>(&gather.stream);
+    const std::optional<std::int32_t> place = place_of(data, gather.launch);
+    if (bucket == schedule.buckets.end() || stream == nullptr || stream->index < 0 ||
+        stream->index >= kMostStreams || !place) {
+      return false;
+    }
+    GatherChoice& choice =
+        choices[static_cast<std::size_t>(bucket - schedule.buckets.begin())].gather;
+    const bool backward = gather.readers == schedule::GatherFor::Backward;
+    const bool first = !choice.forward && !choice.backward;
+    if (!first && choice.stream != stream->index) return false;
+    (backward ? choice.backward : choice.forward) = place;
+    choice.keeps = choice.keeps || gather.readers == schedule::GatherFor::ForwardAndBackward;
+    choice.stream = stream->index;
+  }
+  const std::vector<GatherStop> stops = gathers_of(data, choices);
+  return std::ranges::equal(stops, schedule.gathers,
+                            [&](const GatherStop& stop, const schedule::ParameterGather& gather) {
+                              return stop.first_use != kBehindAllOps &&
+                                     stop.readers == gather.readers &&
+                                     schedule.buckets[stop.bucket].id == gather.bucket;
+                            });
+}
+
 }  // namespace
 
 std::optional<Choices> StepModel::choices_of(const Schedule& schedule) const {
   const StepData& data = *data_;
   Choices choices;
   std::map<std::int32_t, std::int32_t> batches;  // when the last bucket of each is ready
-  std::int32_t covered = 0;
-  std::vector<char> held(data.gradients.size(), 0);
+  std::vector<std::int64_t> taken(data.gradients.size(), 0);  // elements of each gradient
   for (const Bucket& bucket : schedule.buckets) {
     BucketChoice choice{.mode = bucket.mode, .wait = bucket.wait, .scope = bucket.scope};
     const auto* comm = std::get_if<schedule::CommStream>(&bucket.stream);
@@ -131,7 +203,8 @@ std::optional<Choices> StepModel::choices_of(const Schedule& schedule) const {
     const std::optional<std::int32_t> launch = launch_of(data, bucket.launch);
     if (!same_frame(data, schedule, bucket) || comm == nullptr || !launch || comm->index < 0 ||
         comm->index >= kMostStreams || (in_batch && !delays()) ||
-        bucket.wait == schedule::WaitPoint::BeforeNextBatch || !take_range(data, bucket, choice)) {
+        bucket.wait == schedule::WaitPoint::BeforeNextBatch ||
+        !take_range(data, bucket, taken, choice)) {
       return std::nullopt;
     }
     choice.stream = comm->index;
@@ -140,17 +213,16 @@ std::optional<Choices> StepModel::choices_of(const Schedule& schedule) const {
       std::int32_t& ready = batches.try_emplace(batch->batch, 0).first->second;
       ready = std::max(ready, this->ready(choice.end - 1));
     }
-    for (std::int32_t i = choice.begin; i < choice.end; ++i) {
-      if (std::exchange(held[static_cast<std::size_t>(i)], 1) != 0) return std::nullopt;
-    }
-    covered += choice.end - choice.begin;
     choices.push_back(choice);
   }
-  if (covered != data.count()) return std::nullopt;
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    if (taken[i] * data.element != data.bytes[i]) return std::nullopt;
+  }
   for (std::size_t b = 0; b < choices.size(); ++b) {
     const auto* batch = std::get_if<schedule::LaunchInBatch>(&schedule.buckets[b].launch);
     if (batch != nullptr) choices[b].launch = batches.at(batch->batch);
   }
+  if (!take_gathers(data, schedule, choices)) return std::nullopt;
   return choices;
 }
 

@@ -10,10 +10,15 @@
 // the simulator, to the nanosecond:
 //   evaluate(choices) == find_steady_state(lower(program, schedule_of(choices)), costs).summary.step_ns
 //
-// It serves all-reduces of every kind: unlike ranks, contention, several streams, hosts of both kinds,
-// micro-steps that are all reduced or only the last, collectives of the Program's own on its compute stream.
-// `make` refuses pipelines, sharded updates and the Program's own collectives on other streams: these rewrite
-// the Program by where buckets end. The caller then asks the simulator (planner.h).
+// It serves all-reduces and sharded updates, whose parameters are gathered after the update, in the next forward or
+// before each use, on unlike ranks, with contention, several streams, hosts of both kinds, micro-steps that are all
+// reduced or only the last, and collectives of the Program's own on its compute stream. `make` refuses pipelines,
+// shards with replicas and the Program's own collectives on other streams. The caller then asks the simulator
+// (planner.h).
+//
+// Why the graph is written anew for each candidate, rather than kept and changed: four fifths of the time of a sharded
+// candidate went into rewriting the Program and into commands (780 of them a second at 300 gradients), which this leaves
+// out; writing is a third of what is left, playing with rates most of the rest, and that begins at the start anyway.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -37,6 +42,16 @@ namespace dovetail::search {
 
 inline constexpr std::int32_t kWhenReady = 0;  // no launch is before the first op
 
+// When the parameters of a bucket are gathered, where that is before each use. A place: before this op (position) is
+// issued, 0: when the micro-step begins; at the latest before the first reader.
+struct GatherChoice {
+  std::optional<std::int32_t> forward = std::nullopt;   // for the readers in forward
+  std::optional<std::int32_t> backward = std::nullopt;  // for those in backward
+  bool keeps = false;  // what was gathered for forward stays until backward has read it
+  std::int32_t stream = 0;
+  friend bool operator==(const GatherChoice&, const GatherChoice&) = default;
+};
+
 // One bucket: gradients begin .. end - 1 in gradient-ready order.
 struct BucketChoice {
   std::int32_t begin = 0;
@@ -46,6 +61,11 @@ struct BucketChoice {
   schedule::BucketMode mode = schedule::BucketMode::View;
   schedule::WaitPoint wait = schedule::WaitPoint::FirstUse;  // not BeforeNextBatch
   schedule::WaitScope scope = schedule::WaitScope::Event;
+  // Where gradients are cut: elements of the first one that an earlier bucket holds, and of the last one that this
+  // bucket holds (0: all that are left).
+  std::int64_t skip = 0;
+  std::int64_t take = 0;
+  GatherChoice gather = {};
   friend bool operator==(const BucketChoice&, const BucketChoice&) = default;
 };
 using Choices =
@@ -74,8 +94,8 @@ class StepModel {
  public:
   struct Made;  // a model, or a sentence that says why there is none
 
-  // `frame` gives what is the same for all candidates: scaling, micro-steps, and of its first bucket
-  // padding, alignment and CTAs. REQUIRES: problems(program) is empty, frame has a bucket.
+  // `frame` gives what is the same for all candidates: scaling, micro-steps, when parameters are gathered, and of its
+  // first bucket collective, padding, alignment and CTAs. REQUIRES: problems(program) is empty, frame has a bucket.
   static Made make(const schedule::Program& program, const models::Costs& costs,
                    const schedule::Schedule& frame);
 
@@ -96,7 +116,8 @@ class StepModel {
   [[nodiscard]] bool delays() const;
 
   // The steady step. REQUIRES: choices hold every gradient once, launch <= backward_end(), and kWhenReady or
-  // backward_end() where the model has no delays; wait != BeforeNextBatch. Throws InputError as simulating does.
+  // backward_end() where the model has no delays; wait != BeforeNextBatch; what is gathered has a reader. Throws
+  // InputError as simulating does.
   [[nodiscard]] Duration evaluate(std::span<const BucketChoice> choices,
                                   StepWorkspace& workspace) const;
   // The same with all that is told of a step, in several times the time.

@@ -22,15 +22,18 @@ using step::EdgeKind;
 
 constexpr std::size_t kPrices = 4096;  // that are remembered
 
-StreamId stream_of(const BucketChoice& choice) { return StreamId{choice.stream + 1}; }
-
 }  // namespace
 
 StepWriter::StepWriter(const StepData& data)
     : data_(data),
       lanes_(data.program, data.costs.distinct_ranks),
       graph_(lanes_, std::size_t{1} + kMostStreams, data.costs.links.size(), {}),
-      prices_(kPrices) {
+      prices_(kPrices),
+      ops_(data.ops),
+      work_(data.work) {
+  for (std::size_t op = 0; op < ops_.size(); ++op) {
+    if (ops_[op].own) own_at_.push_back(static_cast<std::int32_t>(op));
+  }
   step::StepGraph& graph = graph_.made().graph;
   graph.launch_gap = data.launch_gap();
   for (const Rank rank : lanes_.ranks()) graph.contention.push_back(data.costs.contention(rank));
@@ -53,6 +56,7 @@ sim::StepSummary StepWriter::steady_summary(std::span<const BucketChoice> choice
 void StepWriter::plan(std::span<const BucketChoice> choices) {
   transfers_.clear();
   packs_.clear();
+  if (data_.sharding) place_updates(choices);
   for (const ReducingStep& step : data_.reducing) {
     std::int32_t previous = step.earliest_launch;
     for (const BucketChoice& choice : choices) {
@@ -61,11 +65,15 @@ void StepWriter::plan(std::span<const BucketChoice> choices) {
       const std::int32_t asked =
           every && choice.launch != kWhenReady ? step.backward_end : choice.launch;
       const std::int32_t ready = step.ready[static_cast<std::size_t>(choice.end) - 1];
-      Transfer transfer{.choice = &choice, .launch_after = std::max({ready, asked, previous})};
+      Transfer transfer{.choice = &choice,
+                        .stream = StreamId{choice.stream + 1},
+                        .launch_after = std::max({ready, asked, previous})};
       previous = transfer.launch_after;
-      for (std::int32_t i = choice.begin; i < choice.end; ++i) {
-        transfer.wait_before =
-            std::min(transfer.wait_before, step.first_use[static_cast<std::size_t>(i)]);
+      transfer.wait_before = first_use(step, choice);
+      if (data_.sharding) {
+        const auto bucket = static_cast<std::size_t>(&choice - choices.data());
+        transfer.wait_before = std::min(place_of(transfer.wait_before),
+                                        update_behind(transfer.launch_after, choice, bucket));
       }
       if (choice.wait == WaitPoint::EndOfBackward && step.after_backward > transfer.launch_after) {
         transfer.wait_before = std::min(transfer.wait_before, step.after_backward);
@@ -74,11 +82,24 @@ void StepWriter::plan(std::span<const BucketChoice> choices) {
       transfers_.push_back(transfer);
     }
   }
+  if (data_.sharding) plan_gathers(choices);
   std::ranges::stable_sort(
       packs_, {}, [](const Pack& pack) { return std::pair(pack.producer, pack.transfer); });
-  waits_.resize(transfers_.size());
-  std::iota(waits_.begin(), waits_.end(), std::size_t{0});
+  launches_.resize(transfers_.size());
+  std::iota(launches_.begin(), launches_.end(), std::size_t{0});
+  waits_ = launches_;
+  std::ranges::stable_sort(launches_, {},
+                           [this](std::size_t i) { return transfers_[i].launch_after; });
   std::ranges::stable_sort(waits_, {}, [this](std::size_t i) { return transfers_[i].wait_before; });
+}
+
+// By no update that is cut.
+std::int32_t StepWriter::first_use(const ReducingStep& step, const BucketChoice& choice) const {
+  std::int32_t first = kBehindAllOps;
+  for (std::int32_t i = choice.begin; i < choice.end; ++i) {
+    first = std::min(first, step.first_use[static_cast<std::size_t>(i)]);
+  }
+  return first;
 }
 
 // Of the transfer that comes next: what one op completes is packed together.
@@ -89,25 +110,32 @@ void StepWriter::plan_packs(const ReducingStep& step, const BucketChoice& choice
     if (packs_.size() == mine || packs_.back().producer != step.ready[g]) {
       packs_.push_back({.producer = step.ready[g], .transfer = transfers_.size()});
     }
-    packs_.back().bytes += data_.bytes[g];
+    packs_.back().bytes += data_.held(choice, i);
   }
 }
 
 const StepWriter::Price& StepWriter::price(const BucketChoice& choice) {
   const auto key =
-      static_cast<std::size_t>(choice.begin) * 1031 + static_cast<std::size_t>(choice.end);
+      static_cast<std::size_t>(choice.begin) * 1031 + static_cast<std::size_t>(choice.end) +
+      static_cast<std::size_t>(choice.skip) * 31 + static_cast<std::size_t>(choice.take) * 17;
   Price& known = prices_[key % kPrices];
-  if (known.begin == choice.begin && known.end == choice.end) return known;
-  const auto last = static_cast<std::size_t>(choice.end) - 1;
-  const std::int64_t held = data_.spaced_sum[last] -
-                            data_.spaced_sum[static_cast<std::size_t>(choice.begin)] +
-                            data_.bytes[last];
-  const std::int64_t pad = data_.bucket.pad_to.count();
-  const Bytes size((held + pad - 1) / pad * pad);
-  known = {.begin = choice.begin,
-           .end = choice.end,
-           .time = data_.costs.collective(schedule::Collective::AllReduce, data_.group, size)};
-  if (data_.scales_before || data_.scales_after) known.scale = data_.costs.scale(size);
+  if (known.begin == choice.begin && known.end == choice.end && known.skip == choice.skip &&
+      known.take == choice.take) {
+    return known;
+  }
+  const std::int64_t shards = data_.sharding ? data_.group.size() : 1;
+  const std::int64_t pad = shards == 1
+                               ? data_.bucket.pad_to.count()
+                               : std::lcm(data_.bucket.pad_to.count(), shards * data_.element);
+  const Bytes size((data_.extent(choice) + pad - 1) / pad * pad);
+  known = {.begin = choice.begin, .end = choice.end, .skip = choice.skip, .take = choice.take};
+  known.time = data_.costs.collective(data_.bucket.collective, data_.group, size);
+  if (data_.scales_before) known.scale = data_.costs.scale(size);
+  if (data_.scales_after) known.scale = data_.costs.scale(Bytes(size.count() / shards));
+  if (data_.sharding) {
+    known.gather = data_.costs.collective(schedule::Collective::AllGather, data_.group, size);
+    price_update(choice, known);
+  }
   return known;
 }
 
@@ -183,14 +211,17 @@ void StepWriter::write(std::int32_t steps, Detail detail) {
 void StepWriter::write_step() {
   clock_ = 0;
   next_launch_ = next_wait_ = next_pack_ = next_own_ = 0;
-  last_on_.assign(kMostStreams, 0);
+  last_on_.assign(std::size_t{1} + kMostStreams, 0);
   for (Transfer& transfer : transfers_) transfer.waited = false;
   as_one_ = detail_ == Detail::Runs;
-  for (std::int32_t op = 0; op < data_.ops(); ++op) {
+  write_launches(kBeforeAllOps);
+  const auto ops = static_cast<std::int32_t>(ops_.size());
+  for (std::int32_t op = 0; op < ops; ++op) {
     write_waits(op);
-    if (next_own_ < data_.own.size() && data_.own[next_own_].op == op) {
+    if (const auto collective = ops_[static_cast<std::size_t>(op)].own) {
       flush();
-      const OwnCollective& own = data_.own[next_own_++];
+      ++next_own_;
+      const OwnCollective& own = data_.own[static_cast<std::size_t>(*collective)];
       const sim::Place here = place(kComputeStream, data_.costs.host.collective);
       graph_.add_collective(std::span(&here, 1), own.group, own.cost);
       note_issue(clock_);
@@ -208,15 +239,15 @@ void StepWriter::write_step() {
 
 // The last op before something else stands.
 std::int32_t StepWriter::last_of_run(std::int32_t op) const {
-  std::int32_t last = data_.ops() - 1;
-  if (next_launch_ < transfers_.size()) {
-    last = std::min(last, transfers_[next_launch_].launch_after);
+  std::int32_t last = static_cast<std::int32_t>(ops_.size()) - 1;
+  if (next_launch_ < launches_.size()) {
+    last = std::min(last, transfers_[launches_[next_launch_]].launch_after);
   }
   if (next_pack_ < packs_.size()) last = std::min(last, packs_[next_pack_].producer);
   if (next_wait_ < waits_.size()) {
     last = std::min(last, transfers_[waits_[next_wait_]].wait_before - 1);
   }
-  if (next_own_ < data_.own.size()) last = std::min(last, data_.own[next_own_].op - 1);
+  if (next_own_ < own_at_.size()) last = std::min(last, own_at_[next_own_] - 1);
   return std::max(op, last);
 }
 
@@ -227,16 +258,15 @@ void StepWriter::write_ops(std::int32_t first, std::int32_t last) {
       write_op(op);
       continue;
     }
-    clock_ += data_.issue[op];
-    keep(data_.alone[op], data_.kernel[op]);
+    clock_ += ops_[op].issue;
+    keep(ops_[op].alone, ops_[op].kernel);
   }
 }
 
 void StepWriter::write_op(std::size_t op) {
-  scratch_.clear();
-  for (const auto& work : data_.work) scratch_.push_back(work[op]);
-  graph_.add(place(kComputeStream, Duration(data_.issue[op])), NodeKind::Compute, scratch_,
-             data_.kernel[op]);
+  const auto lanes = static_cast<std::size_t>(lanes_.count());
+  graph_.add(place(kComputeStream, Duration(ops_[op].issue)), NodeKind::Compute,
+             std::span(work_).subspan(op * lanes, lanes), ops_[op].kernel);
 }
 
 void StepWriter::keep(step::Work work, models::KernelClass kernel) {
@@ -272,8 +302,7 @@ void StepWriter::flush() {
 
 void StepWriter::write_waits(std::int32_t op) {
   while (next_wait_ < waits_.size() && transfers_[waits_[next_wait_]].wait_before <= op) {
-    const std::size_t index = waits_[next_wait_++];
-    write_wait(transfers_[index], index);
+    write_wait(waits_[next_wait_++]);
   }
 }
 
@@ -284,42 +313,45 @@ void StepWriter::write_packs(std::int32_t op) {
 }
 
 void StepWriter::write_launches(std::int32_t op) {
-  while (next_launch_ < transfers_.size() && transfers_[next_launch_].launch_after <= op) {
-    const std::size_t index = next_launch_++;
-    write_launch(transfers_[index], index);
+  while (next_launch_ < launches_.size() &&
+         transfers_[launches_[next_launch_]].launch_after <= op) {
+    write_launch(launches_[next_launch_++]);
   }
 }
 
-void StepWriter::write_launch(Transfer& transfer, std::size_t index) {
+void StepWriter::write_launch(std::size_t index) {
   const models::HostModel& host = data_.costs.host;
-  const StreamId stream = stream_of(*transfer.choice);
+  Transfer& transfer = transfers_[index];
+  const bool reduces = transfer.what == Transfer::What::Reduce;
   const Price& cost = price(*transfer.choice);
-  if (data_.scales_before) write_pass(kComputeStream, cost.scale);
+  if (reduces && data_.scales_before) write_pass(kComputeStream, cost.scale);
   clock_ += 2 * host.event.count();  // a record, and a wait for it
   flush();
   as_one_ = detail_ == Detail::Runs && graph_.made().graph.contention.empty();
-  graph_.follow(0, stream, kComputeStream);
+  graph_.follow(0, transfer.stream, kComputeStream);
   if (data_.inline_host() && host.collective > Duration{}) {
     const std::int32_t enqueue =
         write_node(kComputeStream, NodeKind::Enqueue, host.collective, models::KernelClass::Other);
-    graph_.wait_for(0, stream, enqueue, EdgeKind::Launch);
+    graph_.wait_for(0, transfer.stream, enqueue, EdgeKind::Launch);
   }
-  const sim::Place here = place(stream, host.collective);
-  sim::TransferCost travel = data_.travel;
-  travel.time = cost.time;
+  const sim::Place here = place(transfer.stream, host.collective);
+  sim::TransferCost travel = reduces ? data_.travel : data_.gather;
+  travel.time = reduces ? cost.time : cost.gather;
   graph_.add_collective(std::span(&here, 1), data_.group, travel);
   note_issue(clock_);
-  if (data_.scales_after) write_pass(stream, cost.scale);
+  if (reduces && data_.scales_after) write_pass(transfer.stream, cost.scale);
   clock_ += host.event.count();
-  transfer.done = graph_.waited_for(0, stream).front();
-  last_on_[static_cast<std::size_t>(transfer.choice->stream)] = index;
+  transfer.done = graph_.waited_for(0, transfer.stream).front();
+  last_on_[static_cast<std::size_t>(transfer.stream.value)] = index;
 }
 
-void StepWriter::write_wait(const Transfer& transfer, std::size_t index) {
+void StepWriter::write_wait(std::size_t index) {
   const models::HostModel& host = data_.costs.host;
-  const bool whole = transfer.choice->scope == WaitScope::WholeStream;
+  const Transfer& transfer = transfers_[index];
+  const bool reduces = transfer.what == Transfer::What::Reduce;
+  const bool whole = reduces && transfer.choice->scope == WaitScope::WholeStream;
   Transfer& awaited =
-      transfers_[whole ? last_on_[static_cast<std::size_t>(transfer.choice->stream)] : index];
+      transfers_[whole ? last_on_[static_cast<std::size_t>(transfer.stream.value)] : index];
   if (!awaited.waited) {
     awaited.waited = true;
     flush();
@@ -329,11 +361,10 @@ void StepWriter::write_wait(const Transfer& transfer, std::size_t index) {
       write_node(kComputeStream, NodeKind::WakeUp, host.event, models::KernelClass::Other);
     }
   }
-  if (transfer.choice->mode != BucketMode::Copy) return;
-  const auto begin = static_cast<std::size_t>(transfer.choice->begin);
-  const auto end = static_cast<std::size_t>(transfer.choice->end);
-  write_pass(kComputeStream,
-             data_.costs.copy(Bytes(data_.bytes_sum[end] - data_.bytes_sum[begin])));
+  // Reduced gradients where they are whole; parameters unless they stay in the bucket's memory.
+  const bool copied = transfer.choice->mode == BucketMode::Copy;
+  const bool unpacks = reduces ? copied && !data_.sharding : copied || !data_.gathers_each_use();
+  if (unpacks) write_pass(kComputeStream, data_.costs.copy(Bytes(data_.payload(*transfer.choice))));
 }
 
 void StepWriter::write_pass(StreamId stream, Duration time) {

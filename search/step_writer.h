@@ -6,6 +6,9 @@
 //
 //   ops 0 .. 7   launch behind op 4   |   ops 8 .. 9   wait before op 10   |   op 10
 //
+// Sharded updates (step_shards.cc) are ops that the placement adds, one per bucket; a gather of parameters is launched
+// and waited for as a bucket is.
+//
 // Steady step. Of one lane mostly one step is enough: if everything that it began has ended when its compute
 // stream has, the host keeps ahead, and the first transfer of each stream takes as long after the pause between
 // two steps as after none, then the next step begins as this one did and is its copy. There the ops between two
@@ -50,12 +53,19 @@ class StepWriter {
   struct Price {
     std::int32_t begin = 0;
     std::int32_t end = 0;
+    std::int64_t skip = 0;
+    std::int64_t take = 0;
     models::CollectiveTime time = {};
-    Duration scale{};
+    models::CollectiveTime gather = {};
+    Duration scale{};  // of the whole bucket before, of a shard of it behind its reduce-scatter
+    StepOp update = {};
+    std::vector<std::int64_t> update_work = {};  // on each lane
   };
   // One collective of one bucket: once per step, or once per micro-step.
   struct Transfer {
+    enum class What : std::uint8_t { Reduce, Gather } what = What::Reduce;
     const BucketChoice* choice = nullptr;
+    StreamId stream;
     std::int32_t launch_after = 0;
     std::int32_t wait_before = kBehindAllOps;
     std::int32_t done = 0;  // the entry that ends it, once it is written
@@ -68,8 +78,20 @@ class StepWriter {
   };
 
   void plan(std::span<const BucketChoice> choices);
+  [[nodiscard]] std::int32_t first_use(const ReducingStep& step, const BucketChoice& choice) const;
   void plan_packs(const ReducingStep& step, const BucketChoice& choice);
   const Price& price(const BucketChoice& choice);
+
+  // Of sharded updates. An update of one bucket, which its cut gradients share with others.
+  void place_updates(std::span<const BucketChoice> choices);
+  void price_update(const BucketChoice& choice, Price& price) const;
+  // Where an op of the data stands among the updates.
+  [[nodiscard]] std::int32_t place_of(std::int32_t op) const;
+  // The first update of any part of the bucket's gradients behind an op.
+  [[nodiscard]] std::int32_t update_behind(std::int32_t op, const BucketChoice& choice,
+                                           std::size_t bucket) const;
+  void plan_gathers(std::span<const BucketChoice> choices);
+  void plan_gathers_each_use(std::span<const BucketChoice> choices);
 
   std::optional<Duration> from_one_step(Detail detail);
   [[nodiscard]] bool hosts_keep_ahead(std::int64_t step) const;
@@ -84,8 +106,8 @@ class StepWriter {
   void write_waits(std::int32_t op);
   void write_packs(std::int32_t op);
   void write_launches(std::int32_t op);
-  void write_launch(Transfer& transfer, std::size_t index);
-  void write_wait(const Transfer& transfer, std::size_t index);
+  void write_launch(std::size_t index);
+  void write_wait(std::size_t index);
   // A pass over a buffer: a copy or a scale.
   void write_pass(StreamId stream, Duration time);
   std::int32_t write_node(StreamId stream, sim::NodeKind kind, Duration time,
@@ -110,9 +132,27 @@ class StepWriter {
   StepModel::Counts counts_;
   std::vector<Price> prices_;  // by hash
 
-  std::vector<Transfer> transfers_;  // by launch
-  std::vector<std::size_t> waits_;   // of transfers_, by wait
+  // The ops with the updates of the placement, as StepData has them.
+  std::vector<StepOp> ops_;
+  std::vector<std::int64_t> work_;
+  std::vector<std::int32_t> own_at_;  // where collectives of the Program's own stand
+  std::vector<Transfer> transfers_;
+  std::vector<std::size_t> launches_;  // of transfers_, by launch
+  std::vector<std::size_t> waits_;     // ... by wait
   std::vector<Pack> packs_;
+
+  // Of sharded updates.
+  struct Cut {
+    std::int32_t gradient = 0;
+    std::int32_t at = 0;  // an update of a part of it
+    friend auto operator<=>(const Cut&, const Cut&) = default;
+  };
+  std::vector<std::int32_t> last_update_;  // of each bucket: in Sharding::updates
+  std::vector<std::size_t> update_order_;  // of the buckets
+  std::vector<std::int32_t> update_at_;    // of each bucket: position in ops_
+  std::vector<std::int32_t> moved_;        // of the ops behind the first update
+  std::vector<Cut> cuts_;                  // of gradients that several buckets hold
+  std::vector<std::int32_t> free_;         // of each bucket: from where its parameters are released
 
   Detail detail_ = Detail::Hosts;
   std::int32_t step_ = 0;

@@ -6,9 +6,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "lower/lower.h"
@@ -206,6 +209,128 @@ TEST(StepModelTest, RandomPlacementsBesideCollectivesOfTheProgramAreAsSimulated)
   }
 }
 
+// Some updates become one of several parameters, and all of them may wait for a norm of all gradients.
+void vary_updates(Random& random, schedule::Program& program) {
+  const auto first =
+      std::ranges::find(program.ops, schedule::Phase::Optimizer, &schedule::Op::phase);
+  std::vector<schedule::Op> updates(first, program.ops.end());
+  program.ops.erase(first, program.ops.end());
+  if (random.between(0, 2) == 0) {
+    schedule::Op norm = updates.front();
+    norm.id = OpId{1000};
+    norm.name = "norm";
+    norm.effect = schedule::GlobalNorm{.rescale = Rational(1)};
+    norm.reads.clear();
+    for (const schedule::Op& update : updates) norm.reads.push_back(update.reads.front());
+    schedule::Tensor value = program.tensor(updates.front().reads.front());
+    value.id = TensorId{1000};
+    value.name = "norm.value";
+    value.kind = schedule::TensorKind::Activation;
+    value.shape = {1};
+    norm.writes = {value.id};
+    program.tensors.push_back(value);
+    program.ops.push_back(norm);
+    for (schedule::Op& update : updates) update.reads.push_back(value.id);
+  }
+  for (const schedule::Op& update : updates) {
+    schedule::Op& last = program.ops.back();
+    if (!std::holds_alternative<schedule::Update>(last.effect) || random.between(0, 3) > 0) {
+      program.ops.push_back(update);
+      continue;
+    }
+    last.reads.insert(last.reads.begin() + std::ssize(last.writes), update.reads.front());
+    last.reads.push_back(update.writes.front());
+    last.writes.push_back(update.writes.front());
+  }
+}
+
+// Reduce-scattered, with micro-steps, gathered at any time; backward reads parameters, too.
+Case sharded_case(std::uint64_t seed, std::int64_t ranks) {
+  Random random(seed);
+  Case result = small_case(seed, 10, ranks);
+  for (schedule::Op& op : result.program.ops) {
+    if (op.phase != schedule::Phase::Backward) continue;
+    for (const schedule::Op& update : result.program.ops) {
+      const bool mine =
+          update.phase == schedule::Phase::Optimizer && update.reads.front() == op.writes.front();
+      if (mine) op.reads.push_back(update.writes.front());
+    }
+  }
+  vary_updates(random, result.program);
+  if (random.between(0, 2) == 0) {
+    result.frame.merge.micro_steps = static_cast<std::int32_t>(random.between(2, 3));
+    if (random.between(0, 1) == 0) {
+      result.frame.merge.sync = schedule::SyncPoint::AfterLastMicroStep;
+    }
+  }
+  constexpr schedule::ParameterSync kSyncs[] = {schedule::ParameterSync::AfterUpdate,
+                                                schedule::ParameterSync::NextForward,
+                                                schedule::ParameterSync::EachUse};
+  result.frame.parameters = kSyncs[random.between(0, 2)];
+  result.frame.buckets.front().collective = schedule::Collective::ReduceScatter;
+  return result;
+}
+
+// Borders move into gradients, which may then lie in three buckets.
+void cut(Random& random, const StepModel& model, Choices& choices) {
+  for (std::size_t b = 0; b + 1 < choices.size(); ++b) {
+    const std::int32_t next = choices[b + 1].begin;
+    const std::int64_t elements = model.bytes(next).count() / 4;
+    if (choices[b].end != next || elements < 3 || random.between(0, 1) == 0) continue;
+    choices[b].end = next + 1;
+    choices[b].take = random.between(1, elements - 2);
+    choices[b + 1].skip = choices[b].take;
+    if (random.between(0, 2) > 0) continue;
+    BucketChoice middle = choices[b + 1];
+    middle.end = next + 1;
+    middle.take = 1;
+    ++choices[b + 1].skip;
+    choices.insert(choices.begin() + static_cast<std::ptrdiff_t>(++b), middle);
+  }
+}
+
+void gather(Random& random, const StepModel& model, std::int32_t micro_steps, Choices& choices) {
+  const std::int32_t first = micro_steps == 1 ? 1 : model.ready(0);
+  for (BucketChoice& choice : choices) {
+    const auto place = [&] {
+      return random.between(0, 2) == 0
+                 ? 0
+                 : static_cast<std::int32_t>(random.between(first, model.backward_end()));
+    };
+    choice.gather.forward = place();
+    choice.gather.keeps = random.between(0, 3) == 0;
+    if (!choice.gather.keeps) choice.gather.backward = place();
+    choice.gather.stream = static_cast<std::int32_t>(random.between(0, 1));
+  }
+}
+
+TEST(StepModelTest, RandomPlacementsOfShardsAreAsSimulated) {
+  Tally tally;
+  for (std::uint64_t seed = 0; seed < 90; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Case sharded = sharded_case(5000 + seed, seed % 5 == 0 ? 2 : 1);
+    const StepModel::Made made = StepModel::make(sharded.program, sharded.costs, sharded.frame);
+    ASSERT_TRUE(made.model) << made.refusal;
+    StepWorkspace workspace = made.model->workspace();
+    Simulator simulator(sharded);
+    Random random(seed);
+    for (int i = 0; i < 6; ++i) {
+      Choices choices = testing::random_choices(random, *made.model, 3);
+      if (sharded.frame.parameters == schedule::ParameterSync::EachUse) {
+        gather(random, *made.model, sharded.frame.merge.micro_steps, choices);
+      } else if (choices.front().mode == BucketMode::Copy && random.between(0, 2) > 0) {
+        for (BucketChoice& choice : choices) choice.mode = BucketMode::Copy;
+        cut(random, *made.model, choices);
+      }
+      simulator.expect_equal(*made.model, choices, workspace);
+      if (::testing::Test::HasFailure()) return;
+    }
+    tally.add(workspace);
+  }
+  EXPECT_GT(tally.counts.one_step, 100);
+  EXPECT_GT(tally.counts.many_steps, 50);
+}
+
 Case zoo_case(const std::string& model, const std::string& cluster, const std::string& policy) {
   const std::string data = std::string(DOVETAIL_SOURCE_DIR) + "/models/clusters";
   const models::Cluster machine = models::load_cluster(cluster, data);
@@ -275,13 +400,37 @@ TEST(StepModelTest, SchedulesOfPoliciesAreReadAsChoices) {
       frame_of(model_case.program, "threshold:threshold=4MiB,batch=2,wait=before-next-batch")));
 }
 
+// Tensors cut into buckets of one size, gathers ahead and after, held back, in micro-steps.
+TEST(StepModelTest, SchedulesOfShardingPoliciesAreReadAsChoices) {
+  for (const char* policy :
+       {"sharded:cap=4MiB", "sharded:cap=1MiB,p=1,gather=next-forward", "sharded:cap=8MiB,k=2",
+        "fsdp", "fsdp:forward=2,backward=2", "fsdp:cap=2MiB,reshard=no", "fsdp:limit=2", "fsdp:k=3",
+        "fsdp:cap=16MiB,prefetch=3,streams=2"}) {
+    for (const char* cluster : {"a100x8", "h100x16_tcpx"}) {
+      SCOPED_TRACE(std::string(policy) + " on " + cluster);
+      const Case model_case = zoo_case("resnet18", cluster, policy);
+      const StepModel::Made made =
+          StepModel::make(model_case.program, model_case.costs, model_case.frame);
+      ASSERT_TRUE(made.model) << made.refusal;
+      StepWorkspace workspace = made.model->workspace();
+      Simulator simulator(model_case);
+      const std::optional<Choices> choices = made.model->choices_of(model_case.frame);
+      ASSERT_TRUE(choices);
+      EXPECT_EQ(made.model->evaluate(*choices, workspace).count(),
+                simulator.play(model_case.frame).summary.step_ns);
+      simulator.expect_equal(*made.model, *choices, workspace);
+      const auto again = made.model->choices_of(made.model->schedule_of(*choices));
+      ASSERT_TRUE(again);
+      simulator.expect_equal(*made.model, *again, workspace);
+    }
+  }
+}
+
 TEST(StepModelTest, WhatItCannotDoIsRefusedWithAReason) {
-  const Case sharded = zoo_case("mlp", "a100x8", "sharded");
-  EXPECT_EQ(StepModel::make(sharded.program, sharded.costs, sharded.frame).refusal,
-            "updates are sharded");
-  schedule::Program stages = sharded.program;
+  const Case plain = zoo_case("mlp", "a100x8", "per-tensor");
+  schedule::Program stages = plain.program;
   stages.stages = 2;
-  EXPECT_EQ(StepModel::make(stages, sharded.costs, frame_of(sharded.program, "per-tensor")).refusal,
+  EXPECT_EQ(StepModel::make(stages, plain.costs, plain.frame).refusal,
             "a pipeline has several roles");
 }
 

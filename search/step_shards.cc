@@ -1,0 +1,208 @@
+// What sharded updates add to a placement: one update for each bucket, where the last update of its gradients stood,
+// and the gathers of its parameters. As lower/rewrite/shard.cc and lower/gather.cc do it.
+//
+// A gradient that is cut lies in several buckets, and the update of each of them reads it: whoever waits for a part
+// waits before the first of these updates.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "lower/rewrite/shard_work.h"
+#include "search/step_data.h"
+#include "search/step_writer.h"
+
+namespace dovetail::search {
+
+using schedule::GatherFor;
+
+std::int64_t StepData::held(const BucketChoice& choice, std::int32_t gradient) const {
+  const std::int64_t skipped = gradient == choice.begin ? choice.skip * element : 0;
+  if (gradient + 1 == choice.end && choice.take > 0) return choice.take * element;
+  return bytes[static_cast<std::size_t>(gradient)] - skipped;
+}
+
+std::int64_t StepData::payload(const BucketChoice& choice) const {
+  const auto last = static_cast<std::size_t>(choice.end) - 1;
+  const std::int64_t whole = bytes_sum[last] - bytes_sum[static_cast<std::size_t>(choice.begin)];
+  if (choice.begin + 1 == choice.end) return held(choice, choice.begin);
+  return whole - choice.skip * element + held(choice, choice.end - 1);
+}
+
+std::int64_t StepData::extent(const BucketChoice& choice) const {
+  const auto last = static_cast<std::size_t>(choice.end) - 1;
+  const auto second = static_cast<std::size_t>(choice.begin) + 1;
+  const std::int64_t end = held(choice, choice.end - 1);
+  if (second > last) return end;
+  return spaced(held(choice, choice.begin)) + spaced_sum[last] - spaced_sum[second] + end;
+}
+
+Uses uses_of(const GatheringStep& step, const BucketChoice& choice, GatherFor readers) {
+  Uses uses;
+  for (auto g = static_cast<std::size_t>(choice.begin); g < static_cast<std::size_t>(choice.end);
+       ++g) {
+    if (readers != GatherFor::Backward) uses.join(step.forward[g]);
+    if (readers != GatherFor::Forward) uses.join(step.backward[g]);
+  }
+  return uses;
+}
+
+std::vector<GatherStop> gathers_of(const StepData& data, std::span<const BucketChoice> choices) {
+  std::vector<GatherStop> stops;
+  for (std::size_t b = 0; b < choices.size(); ++b) {
+    const GatherChoice& gather = choices[b].gather;
+    const auto add = [&](GatherFor readers) {
+      const Uses uses = uses_of(data.sharding->steps.back(), choices[b], readers);
+      stops.push_back({b, readers, uses.first});
+    };
+    if (gather.forward) add(gather.keeps ? GatherFor::ForwardAndBackward : GatherFor::Forward);
+    if (gather.backward) add(GatherFor::Backward);
+  }
+  std::ranges::stable_sort(stops, {}, &GatherStop::first_use);
+  return stops;
+}
+
+void StepWriter::place_updates(std::span<const BucketChoice> choices) {
+  const Sharding& sharding = *data_.sharding;
+  last_update_.clear();
+  for (const BucketChoice& choice : choices) {
+    const auto* const of = sharding.update_of.data();
+    last_update_.push_back(*std::max_element(of + choice.begin, of + choice.end));
+  }
+  update_order_.resize(choices.size());
+  std::iota(update_order_.begin(), update_order_.end(), std::size_t{0});
+  std::ranges::stable_sort(update_order_, {}, [this](std::size_t b) { return last_update_[b]; });
+
+  const auto lanes = static_cast<std::size_t>(lanes_.count());
+  auto next = static_cast<std::size_t>(sharding.updates.front().before_op);
+  ops_.resize(next);
+  work_.resize(next * lanes);
+  std::erase_if(own_at_, [&](std::int32_t op) { return op >= static_cast<std::int32_t>(next); });
+  moved_.clear();
+  update_at_.resize(choices.size());
+  const auto here = [this] { return static_cast<std::int32_t>(ops_.size()); };
+  const auto take_until = [&](std::size_t end) {
+    for (; next < end; ++next) {
+      moved_.push_back(here());
+      if (data_.ops[next].own) own_at_.push_back(here());
+      ops_.push_back(data_.ops[next]);
+      const auto work = data_.work.begin() + static_cast<std::ptrdiff_t>(next * lanes);
+      work_.insert(work_.end(), work, work + static_cast<std::ptrdiff_t>(lanes));
+    }
+  };
+  for (const std::size_t b : update_order_) {
+    const CutUpdate& last = sharding.updates[static_cast<std::size_t>(last_update_[b])];
+    take_until(static_cast<std::size_t>(last.before_op));
+    update_at_[b] = here();
+    const Price& cost = price(choices[b]);
+    ops_.push_back(cost.update);
+    work_.insert(work_.end(), cost.update_work.begin(), cost.update_work.end());
+  }
+  take_until(data_.ops.size());
+
+  cuts_.clear();
+  for (std::size_t b = 0; b < choices.size(); ++b) {
+    for (const std::int32_t end : {choices[b].begin, choices[b].end - 1}) {
+      const bool cut = data_.held(choices[b], end) < data_.bytes[static_cast<std::size_t>(end)];
+      if (cut) cuts_.push_back({end, update_at_[b]});
+    }
+  }
+  std::ranges::sort(cuts_);
+}
+
+// What one rank does for the bucket, as an op of its own.
+void StepWriter::price_update(const BucketChoice& choice, Price& price) const {
+  const Sharding& sharding = *data_.sharding;
+  const std::int64_t ranks = data_.group.size();
+  std::map<std::int32_t, std::int64_t> parts;  // elements in the bucket, by update
+  for (std::int32_t i = choice.begin; i < choice.end; ++i) {
+    parts[sharding.update_of[static_cast<std::size_t>(i)]] += data_.held(choice, i) / data_.element;
+  }
+  schedule::WorkSum work;
+  std::int64_t elements = 0;
+  for (const auto& [index, part] : parts) {
+    const CutUpdate& update = sharding.updates[static_cast<std::size_t>(index)];
+    static_cast<void>(work.add(update.op.work, {.part = part, .whole = update.elements * ranks}));
+    elements += part;
+  }
+  schedule::Op op = sharding.updates[static_cast<std::size_t>(parts.rbegin()->first)].op;
+  op.work = work.total();
+  op.effect =
+      schedule::ShardUpdate{.gradients = {},
+                            .parameters = {},
+                            .bytes = Bytes(data_.element * ((elements + ranks - 1) / ranks))};
+  for (const Rank rank : lanes_.ranks()) {
+    price.update_work.push_back(data_.costs.op(op, rank).count());
+  }
+  price.update = {.alone = step::Work::fixed(price.update_work.front() + data_.launch_gap()),
+                  .issue = data_.inline_host() ? 0 : data_.costs.issue(op).count(),
+                  .kernel = models::kernel_class(op)};
+}
+
+std::int32_t StepWriter::place_of(std::int32_t op) const {
+  const std::int32_t head = data_.sharding->updates.front().before_op;
+  return op < head || op == kBehindAllOps ? op : moved_[static_cast<std::size_t>(op - head)];
+}
+
+std::int32_t StepWriter::update_behind(std::int32_t op, const BucketChoice& choice,
+                                       std::size_t bucket) const {
+  std::int32_t first = update_at_[bucket] > op ? update_at_[bucket] : kBehindAllOps;
+  for (const std::int32_t gradient : {choice.begin, choice.end - 1}) {
+    const auto cut = std::ranges::upper_bound(cuts_, Cut{gradient, op});
+    if (cut != cuts_.end() && cut->gradient == gradient) first = std::min(first, cut->at);
+  }
+  return first;
+}
+
+void StepWriter::plan_gathers(std::span<const BucketChoice> choices) {
+  if (data_.gathers_each_use()) return plan_gathers_each_use(choices);
+  const std::size_t first = transfers_.size();
+  const bool next_forward = data_.frame.parameters == schedule::ParameterSync::NextForward;
+  for (std::size_t b = 0; b < choices.size(); ++b) {
+    Transfer gather{.what = Transfer::What::Gather,
+                    .choice = &choices[b],
+                    .stream = StreamId{choices[b].stream + 1},
+                    .launch_after = next_forward ? kBeforeAllOps : update_at_[b]};
+    gather.wait_before = update_behind(gather.launch_after, choices[b], b);
+    for (std::int32_t i = choices[b].begin; next_forward && i < choices[b].end; ++i) {
+      gather.wait_before =
+          std::min(gather.wait_before, data_.sharding->first_reader[static_cast<std::size_t>(i)]);
+    }
+    transfers_.push_back(gather);
+  }
+  // In order of need, or of the updates.
+  std::stable_sort(transfers_.begin() + static_cast<std::ptrdiff_t>(first), transfers_.end(),
+                   [&](const Transfer& a, const Transfer& b) {
+                     return next_forward ? a.wait_before < b.wait_before
+                                         : a.launch_after < b.launch_after;
+                   });
+}
+
+// In every micro-step, no earlier than the bucket was released and the gather before it was launched.
+void StepWriter::plan_gathers_each_use(std::span<const BucketChoice> choices) {
+  const std::vector<GatheringStep>& steps = data_.sharding->steps;
+  const std::vector<GatherStop> stops = gathers_of(data_, choices);
+  free_.assign(choices.size(), 0);
+  std::int32_t previous = 0;
+  for (const GatheringStep& step : steps) {
+    for (const GatherStop& stop : stops) {
+      const BucketChoice& choice = choices[stop.bucket];
+      const Uses uses = uses_of(step, choice, stop.readers);
+      const std::int32_t place =
+          *(stop.readers == GatherFor::Backward ? choice.gather.backward : choice.gather.forward);
+      const std::int32_t asked = place == 0 ? step.begin : steps.back().same_place(place, step);
+      const std::int32_t launch =
+          std::min(std::max({asked, free_[stop.bucket], previous}), uses.first);
+      previous = launch;
+      free_[stop.bucket] = uses.last + 1;
+      transfers_.push_back({.what = Transfer::What::Gather,
+                            .choice = &choice,
+                            .stream = StreamId{choice.gather.stream + 1},
+                            .launch_after = launch - 1,
+                            .wait_before = uses.first});
+    }
+  }
+}
+
+}  // namespace dovetail::search
