@@ -181,18 +181,20 @@ TEST_F(PolicyCliTest, ExploreCallsShardedUpdatesBestOnlyWhereTheyAreAskedFor) {
 // The plan of another machine is a start like a policy. That of a pipeline is one only for a workload that is cut into the same
 // stages, which `plan` does, although the names of all gradients are the same.
 TEST_F(PolicyCliTest, APlanFileIsAStartForPlanAndExplore) {
+  const auto run = [&](const std::string& command, const std::string& rest) {
+    return dovetail::testing::ask(command + " --workload mlp --cluster " + rest);
+  };
   const std::string again = (directory_ / "again.json").string();
-  const std::string on_h200 = " --workload resnet50 --cluster h200x8 --plan " + path();
-  ASSERT_EQ(plan("torch-ddp:cap=5MiB").code, 0);
-  EXPECT_EQ(dovetail::testing::ask("plan" + on_h200 + " -o " + again).code, 0);
+  const std::string on_h200 = "h200x8 --plan " + path();
+  ASSERT_EQ(run("plan", "a100x8 --policy torch-ddp:cap=5MiB -o " + path()).code, 0);
+  EXPECT_EQ(run("plan", on_h200 + " -o " + again).code, 0);
   EXPECT_EQ(schedule::read_plan(again).schedule, schedule::read_plan(path()).schedule);
   EXPECT_EQ(schedule::read_plan(again).summary.cluster, "h200x8");
-  EXPECT_THAT(dovetail::testing::ask("explore" + on_h200 + " --policies exact").output,
-              HasSubstr(path()));
-  ASSERT_EQ(plan("pipeline:stages=2,k=4").code, 0);
-  EXPECT_EQ(dovetail::testing::ask("plan" + on_h200 + " -o " + again).code, 0);
+  EXPECT_THAT(run("explore", on_h200 + " --policies exact").output, HasSubstr(path()));
+  ASSERT_EQ(run("plan", "a100x8 --policy pipeline:stages=2,k=4 -o " + path()).code, 0);
+  EXPECT_EQ(run("plan", on_h200 + " -o " + again).code, 0);
   EXPECT_EQ(schedule::read_plan(again).program.stages, 2);
-  const Ended refused = dovetail::testing::ask("explore" + on_h200 + " --policies exact");
+  const Ended refused = run("explore", on_h200 + " --policies exact");
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.output,
               HasSubstr("/program: the plan is of 2 pipeline stages, the workload here of 1"));
