@@ -42,7 +42,7 @@ void print_further(std::ostream& out, const models::Cluster& cluster) {
     const double rate = static_cast<double>(last.bytes.count()) /
                         static_cast<double>(std::max<std::int64_t>(1, last.isolated.count()));
     table.add({std::string(to_string(series.collective)), std::to_string(series.ranks),
-               std::to_string(series.nodes), std::to_string(points.size()),
+               series.nodes ? std::to_string(*series.nodes) : "?", std::to_string(points.size()),
                fixed(to_us(points.front().isolated), 1), fixed(to_us(last.isolated), 1),
                fixed(rate, 1)});
   }

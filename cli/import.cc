@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/import.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <utility>
@@ -38,17 +39,11 @@ std::optional<Collective> collective_named(const std::string& word) {
   throw InputError("--collective \"" + word + "\": expected " + word_list<Collective>());
 }
 
-imports::CollectiveLog read_nccl_tests_files(const ImportCollectivesOptions& options,
-                                             const std::vector<imports::Source>& sources) {
-  const imports::NcclTestsOptions wanted{
+imports::NcclTestsOptions nccl_tests_options(const ImportCollectivesOptions& options) {
+  return {
       .buffers = options.out_of_place ? imports::Buffers::OutOfPlace : imports::Buffers::InPlace,
       .collective = collective_named(options.collective),
       .ranks = options.ranks};
-  imports::CollectiveLog log;
-  for (const imports::Source& source : sources) {
-    imports::append(log, imports::read_nccl_tests(source.name, source.text, wanted));
-  }
-  return log;
 }
 
 imports::CollectiveLog read_log(const ImportCollectivesOptions& options) {
@@ -58,7 +53,7 @@ imports::CollectiveLog read_log(const ImportCollectivesOptions& options) {
   for (std::size_t i = 0; i < texts.size(); ++i) sources.push_back({options.files[i], texts[i]});
   switch (options.format) {
     case CollectiveFormat::NcclTests:
-      return read_nccl_tests_files(options, sources);
+      return imports::read_nccl_tests(sources, nccl_tests_options(options));
     case CollectiveFormat::NcclInspector:
       return imports::read_nccl_inspector(sources);
     case CollectiveFormat::FlightRecorder:
@@ -102,6 +97,10 @@ void print_table(std::ostream& out, const models::CollectiveSeries& series,
   }
   out << '\n' << to_string(series.collective) << " over " << series.ranks << " ranks\n";
   table.print(out);
+}
+
+bool has_one_size(const models::CollectiveSeries& series) {
+  return std::get<std::vector<models::CollectivePoint>>(series.times).size() < 2;
 }
 
 void print_lines(std::ostream& out, const char* label, const std::vector<std::string>& lines) {
@@ -180,14 +179,22 @@ void import_collectives(const ImportCollectivesOptions& options, std::ostream& o
     throw InputError(names_of(options.files) +
                      ": no time of a collective in it; nothing to write to " + options.output);
   }
+  std::vector<std::string> doubts;
+  const std::vector<models::CollectiveSeries> tables = imports::tables_of(log.samples);
+  for (const models::CollectiveSeries& series : tables) {
+    print_table(out, series, wanted.prior);
+    for (std::string& doubt : imports::doubts_of(series)) doubts.push_back(std::move(doubt));
+  }
+  out << '\n';
+  print_lines(out, "doubtful: ", doubts);
+  if (options.output.empty() && !wanted.prior && std::ranges::all_of(tables, has_one_size)) {
+    out << "one size each: a cluster file needs two, or --over CLUSTER\n";
+    return;
+  }
   const imports::ClusterResult result = imports::cluster_of(log, wanted);
   if (!options.output.empty()) {
     write_file(options.output, with_tool(models::cluster_to_json(result.cluster)));
   }
-  for (const models::CollectiveSeries& series : imports::tables_of(log.samples)) {
-    print_table(out, series, wanted.prior);
-  }
-  out << '\n';
   print_lines(out, "", result.ranges);
   print_lines(out, "  ", result.seams);
   print_notes(out, result.missing);

@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -100,11 +102,12 @@ void merge(CollectiveSeries& prior, CollectiveSeries measured, const std::string
   prior = std::move(measured);
 }
 
-void require_two_sizes(const CollectiveSeries& series) {
+// A table needs two sizes. What one with less is told as; "": it has them.
+std::string lack_of_sizes(const CollectiveSeries& series) {
   const auto& points = std::get<Points>(series.times);
-  if (points.size() >= 2) return;
-  throw InputError(title_of(series) + ": one size only, " + to_string(points.front().bytes) +
-                   "; a table needs two: measure a range of sizes, or merge with --over CLUSTER");
+  if (points.size() >= 2) return "";
+  return title_of(series) + ": one size only, " + to_string(points.front().bytes) +
+         "; a table needs two: measure a range of sizes, or merge with --over CLUSTER";
 }
 
 void add_tables(const CollectiveLog& log, const ClusterOptions& options, ClusterResult& result) {
@@ -118,27 +121,39 @@ void add_tables(const CollectiveLog& log, const ClusterOptions& options, Cluster
     }
     if (prior != nullptr) {
       merge(*prior, std::move(series), options.prior->name, result);
-      require_two_sizes(*prior);
       continue;
     }
-    require_two_sizes(series);
+    const std::string lack = lack_of_sizes(series);
+    if (!lack.empty()) {
+      result.missing.push_back(lack);
+      continue;
+    }
     const Points& points = points_of(series);
     result.ranges.push_back(title_of(series) + ": " + to_string(points.front().bytes) + " to " +
                             to_string(points.back().bytes) + origin);
     result.cluster.collectives.push_back(std::move(series));
   }
+  if (result.cluster.collectives.empty()) {
+    throw InputError(result.missing.empty() ? "no time of a collective" : result.missing.front());
+  }
 }
 
-// The ranks that most samples have.
-std::int64_t ranks_of(const CollectiveLog& log) {
-  std::int64_t best = 1;
-  std::ptrdiff_t most = 0;
+// The ranks that most samples have whose table is in the cluster; of equals the larger.
+std::int64_t ranks_of(const CollectiveLog& log, const Cluster& cluster) {
+  std::set<std::pair<schedule::Collective, std::int64_t>> kept;
+  for (const CollectiveSeries& series : cluster.collectives) {
+    kept.insert({series.collective, series.ranks});
+  }
+  std::map<std::int64_t, std::size_t> counts;
   for (const CollectiveSample& sample : log.samples) {
-    const auto count = std::ranges::count(log.samples, sample.ranks, &CollectiveSample::ranks);
-    if (count > most || (count == most && sample.ranks > best)) {
-      most = count;
-      best = sample.ranks;
-    }
+    if (kept.contains({sample.collective, sample.ranks})) ++counts[sample.ranks];
+  }
+  std::int64_t best = 1;
+  std::size_t most = 0;
+  for (const auto& [ranks, count] : counts) {
+    if (count < most) continue;
+    best = ranks;
+    most = count;
   }
   return best;
 }
@@ -176,7 +191,7 @@ ClusterResult cluster_of(const CollectiveLog& log, const ClusterOptions& options
   if (options.prior) cluster = *options.prior;
   const std::string prior_name = cluster.name;
   add_tables(log, options, result);
-  cluster.ranks = ranks_of(log);
+  cluster.ranks = ranks_of(log, cluster);
   cluster.name = options.name;
   if (cluster.name.empty()) {
     const char* const ending = log.is_model ? "-with-model" : "-measured";

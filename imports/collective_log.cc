@@ -73,13 +73,13 @@ void append(CollectiveLog& all, CollectiveLog&& next) {
 
 std::vector<CollectiveSeries> tables_of(const std::vector<CollectiveSample>& samples) {
   struct Table {
-    std::int64_t nodes = 1;
+    std::optional<std::int64_t> nodes;
     std::map<std::int64_t, SizeSamples> sizes;
   };
   std::map<std::pair<Collective, std::int64_t>, Table> tables;
   for (const CollectiveSample& sample : samples) {
     Table& table = tables[{sample.collective, sample.ranks}];
-    table.nodes = std::max(table.nodes, sample.nodes);
+    if (sample.nodes) table.nodes = std::max(table.nodes.value_or(1), *sample.nodes);
     SizeSamples& size = table.sizes[sample.bytes.count()];
     (sample.launch == Launch::Alone ? size.alone : size.queued).push_back(sample.time);
   }
@@ -95,6 +95,42 @@ std::vector<CollectiveSeries> tables_of(const std::vector<CollectiveSample>& sam
     result.push_back(std::move(series));
   }
   return result;
+}
+
+std::vector<std::string> doubts_of(const CollectiveSeries& series) {
+  constexpr double kFaster = 1.25;
+  constexpr double kFarBelow = 0.5;
+  std::vector<std::string> doubts;
+  const auto* const points = std::get_if<std::vector<CollectivePoint>>(&series.times);
+  if (points == nullptr) return doubts;
+  const std::string title = std::string(to_string(series.collective)) + " over " +
+                            std::to_string(series.ranks) + " ranks: ";
+  const auto ns = [&](std::size_t i) { return static_cast<double>((*points)[i].isolated.count()); };
+  const auto size = [&](std::size_t i) {
+    return std::log(static_cast<double>((*points)[i].bytes.count()));
+  };
+  const auto rate_at = [&](std::size_t i) {
+    return static_cast<double>((*points)[i].bytes.count()) / ns(i);
+  };
+  const auto timed = [&](std::size_t i) {
+    return to_string((*points)[i].bytes) + " takes " + to_string((*points)[i].isolated);
+  };
+  for (std::size_t i = 1; i < points->size(); ++i) {
+    if (ns(i) * kFaster < ns(i - 1)) {
+      doubts.push_back(title + timed(i) + ", less than a smaller size: " + timed(i - 1) +
+                       "; one of the two was disturbed");
+    } else if (i + 1 < points->size()) {
+      const double share = (size(i) - size(i - 1)) / (size(i + 1) - size(i - 1));
+      const double between = ns(i - 1) * std::pow(ns(i + 1) / ns(i - 1), share);
+      const bool is_peak =
+          rate_at(i) > kFaster * rate_at(i - 1) && rate_at(i) > kFaster * rate_at(i + 1);
+      if (ns(i) < kFarBelow * between && is_peak) {
+        doubts.push_back(title + timed(i) + ", far below what its neighbours lead to expect, " +
+                         to_string(from_ns(between)));
+      }
+    }
+  }
+  return doubts;
 }
 
 double algorithm_bandwidth(Bytes bytes, Duration time) {

@@ -16,6 +16,7 @@
 #include "schedule/transfers.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,7 @@ enum class Launch { Alone, Queued };
 struct CollectiveSample {
   schedule::Collective collective = schedule::Collective::AllReduce;
   std::int64_t ranks = 1;
-  std::int64_t nodes = 1;
+  std::optional<std::int64_t> nodes{};  // absent: the log does not say it
   Bytes bytes{};
   Duration time{};
   Launch launch = Launch::Queued;
@@ -51,6 +52,10 @@ void append(CollectiveLog& all, CollectiveLog&& next);
 // of ten and more also the 10th and 90th percentile. Where a size was timed alone as well as queued,
 // the point has both times; else the one that there is stands for both.
 std::vector<models::CollectiveSeries> tables_of(const std::vector<CollectiveSample>& samples);
+
+// Points that something disturbed, one sentence each: a larger size that takes clearly less time than a smaller
+// one, and a size whose time falls to less than half of what its neighbours lead to expect.
+std::vector<std::string> doubts_of(const models::CollectiveSeries& series);
 
 // In 10^9 bytes per second as nccl-tests defines it (its doc/PERFORMANCE.md): size / time, which times
 // bus_factor is the bus bandwidth. REQUIRES: time > 0.

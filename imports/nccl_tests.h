@@ -15,12 +15,19 @@
 // header line: without the column root, with "error" for "#wrong", with "cputime", with -I's four
 // columns per iteration, with a time stamp at the end.
 //
-// What is understood besides: any prefix of a launcher before a line ("[1,0]<stdout>:", "0: ", a time
-// stamp), noise between lines, several runs in one file (each "nThread" line begins one), windows line
-// ends, a run that was cut off. The collective is taken from the program's name where the log has it, else
-// from the columns: a ratio busbw / algbw of 2 (n - 1) / n is an all-reduce, of (n - 1) / n with a
-// reduction a reduce-scatter. The ranks are counted in the lines "Rank"; where these are absent they
-// follow from that ratio.
+// What is understood besides: any tag of a launcher before a line or inside a row (log_lines.h), noise between lines
+// and in the middle of a row, several runs in one file, windows line ends, a run that was cut off. The collective is
+// taken from the program's name where the log has it, else from the columns: a ratio busbw / algbw of 2 (n - 1) / n
+// is an all-reduce, of (n - 1) / n with a reduction a reduce-scatter. The ranks are counted in the lines "Rank";
+// where these are absent they follow from that ratio, and the nodes are unknown. As time is printed with more digits
+// than algbw, size / time stands for it where the two agree: 15.29 and 29.63 GB/s are of 31 to 33 ranks, 1 GiB in
+// 70207 us at 29.63 GB/s is of 32.
+//
+// Rows without the lines that begin a run (grep, a table put together by hand) may be of any number of runs: a
+// run ends where the sizes begin anew or stand still, where another type or reduction begins, where the ratio
+// changes, and where grep names another file. Runs of one collective over equally many ranks are repetitions if
+// their times are within a factor of 1.5 of each other; else they are of different machines or settings, and all
+// of them are left out by name: their mean is the time of neither.
 //
 // Times are per collective of a queue (nccl-tests launches many and divides); with blocking (-z) each
 // ran alone. In place is taken, as gradients are reduced in place, out of place where that is all there is.
@@ -29,9 +36,11 @@
 #pragma once
 
 #include "imports/collective_log.h"
+#include "imports/text.h"
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,19 +56,20 @@ struct NcclTestsOptions {
   std::optional<std::int64_t> ranks{};
 };
 
-// Text or JSON, by its first character. Throws InputError where the file holds no usable row, where a
-// run's collective or ranks cannot be known, or where its numbers contradict what it says of itself.
-CollectiveLog read_nccl_tests(const std::string& name, std::string_view text,
-                              const NcclTestsOptions& options = {});
+// Text or JSON, by what is in it. Throws InputError where a file holds no usable row, where it is of a form that is
+// known and not read, where a run's collective or ranks cannot be known, or where numbers contradict each other.
+CollectiveLog read_nccl_tests(std::span<const Source> files, const NcclTestsOptions& options = {});
 
 // One run of one test program, before it is judged: what both forms have in common.
 struct NcclTestsRow {
-  std::string place{};  // "line 12" or a JSON path
+  std::size_t line = 0;  // of a text
+  std::string origin{};  // "a.log:", which grep put before the row; "": nothing
   std::int64_t bytes = 0;
   std::string dtype{}, redop{};
   std::int64_t root = -1;
   struct Times {
     double us = 0, algbw = 0, busbw = 0;
+    double us_error = 5e-7, algbw_error = 5e-7, busbw_error = 5e-7;  // half of the last digit
     bool is_wrong = false;  // values were checked, and some were not right
   };
   std::optional<Times> out_of_place{}, in_place{};
@@ -69,12 +79,31 @@ struct NcclTestsRun {
   std::string program{};                // "all_reduce_perf"; "": unknown
   std::optional<std::int64_t> ranks{};  // of one group
   std::int64_t groups = 1;              // that ran at the same time
-  std::int64_t nodes = 1;
+  std::optional<std::int64_t> nodes{};
   std::string gpu{};
+  bool has_head = false;  // lines before the rows say that they are of one run
   bool is_blocking = false;
   bool is_cpu_time = false;
   std::vector<NcclTestsRow> rows{};
   std::vector<std::string> remarks{};  // rows that have no usable number, one line each
+};
+
+// Rows of one run, judged: of one collective over one number of ranks.
+struct NcclTestsPart {
+  std::string file{}, place{};
+  schedule::Collective collective = schedule::Collective::AllReduce;
+  std::int64_t ranks = 1;
+  std::string ranks_by{};  // how the ranks are known, if not by the run's own lines
+  std::optional<std::int64_t> nodes{};
+  std::string gpu{};
+  bool is_blocking = false;
+  std::int64_t groups = 1;
+  std::size_t other_buffers = 0;  // rows that had no time of the wanted buffers
+  struct Sample {
+    Bytes bytes{};
+    Duration time{};
+  };
+  std::vector<Sample> samples{};
 };
 
 // The JSON of -J: one run. Sets `log`'s versions. nccl_tests_json.cc.
@@ -84,8 +113,12 @@ NcclTestsRun read_nccl_tests_json(const std::string& name, std::string_view text
 // 2.21.5 from NCCL_VERSION_CODE 22105 (before 2.9: 2804 for 2.8.4); "" from 0 and less.
 std::string nccl_version(std::int64_t code);
 
-// The samples of one run, and what was read or left out. nccl_tests_run.cc.
-void add_run(const std::string& name, const NcclTestsRun& run, const NcclTestsOptions& options,
-             CollectiveLog& log);
+// The parts of one run; what cannot be used of it is told in `log`. nccl_tests_run.cc.
+std::vector<NcclTestsPart> parts_of(const std::string& file, const NcclTestsRun& run,
+                                    const NcclTestsOptions& options, CollectiveLog& log);
+
+// The samples of all parts that do not contradict each other, and what was read or left out. nccl_tests_parts.cc.
+void add_parts(std::vector<NcclTestsPart> parts, const NcclTestsOptions& options,
+               CollectiveLog& log);
 
 }  // namespace dovetail::imports

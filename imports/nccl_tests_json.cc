@@ -38,7 +38,7 @@ std::optional<NcclTestsRow::Times> read_times(JsonObject& row, const char* key, 
 
 void read_row(const JsonValue& value, NcclTestsRun& run) {
   JsonObject object = value.object();
-  NcclTestsRow row{.place = value.path()};
+  NcclTestsRow row;
   row.bytes = object.integer("size", 0);
   row.dtype = object.string("type");
   row.redop = object.string("redop");
@@ -72,7 +72,7 @@ void read_config(JsonObject config, NcclTestsRun& run) {
     devices.value().fail("expected at most 2^24 ranks");
   run.groups = static_cast<std::int64_t>(groups.size());
   run.ranks = std::max<std::int64_t>(processes * threads * gpus / run.groups, 1);
-  run.nodes = static_cast<std::int64_t>(hosts.size());
+  if (!hosts.contains("")) run.nodes = static_cast<std::int64_t>(hosts.size());
 }
 
 std::string program_of(JsonObject& root) {
@@ -91,7 +91,7 @@ NcclTestsRun read_nccl_tests_json(const std::string& name, std::string_view text
                                   CollectiveLog& log) {
   const JsonFile file(name, text);
   JsonObject root = file.root();
-  NcclTestsRun run{.place = "results", .program = program_of(root)};
+  NcclTestsRun run{.place = "results", .program = program_of(root), .has_head = true};
   if (root.has("nccl_version")) {
     log.nccl = nccl_version(root.integer("nccl_version", 0, std::numeric_limits<int>::max()));
   }

@@ -1,4 +1,5 @@
-// One run of nccl-tests judged: which collective over how many ranks, and which rows are usable.
+// One run of nccl-tests judged: where the rows of several runs stand one after the other they are cut apart,
+// then each piece's collective and ranks are found, and which of its rows are usable.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/count.h"
@@ -9,8 +10,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <compare>
 #include <map>
-#include <set>
+#include <span>
+#include <utility>
 
 namespace dovetail::imports {
 namespace {
@@ -36,22 +39,27 @@ struct Ratio {
   double error = 0;
 };
 
-// Half of the last digit that is printed in six places: two after the point, one or none from 1000 on.
-double half_digit(double value) { return value >= 10000 ? 0.51 : value >= 1000 ? 0.051 : 0.0051; }
-
-void better(std::optional<Ratio>& best, const std::optional<Times>& times) {
+void better(std::optional<Ratio>& best, std::int64_t bytes, const std::optional<Times>& times) {
   if (!times || times->algbw <= 0 || times->busbw <= 0) return;
-  const double relative =
-      half_digit(times->algbw) / times->algbw + half_digit(times->busbw) / times->busbw;
-  const double value = times->busbw / times->algbw;
+  constexpr double kMargin = 1.02;
+  double algbw = times->algbw;
+  double relative = times->algbw_error / algbw;
+  const double exact = static_cast<double>(bytes) / times->us / 1e3;
+  const double exact_relative = times->us_error / times->us;
+  if (std::abs(exact - algbw) <= kMargin * (times->algbw_error + exact * exact_relative)) {
+    algbw = exact;
+    relative = std::min(relative, exact_relative);
+  }
+  relative = kMargin * (relative + times->busbw_error / times->busbw);
+  const double value = times->busbw / algbw;
   if (!best || value * relative < best->error) best = Ratio{value, value * relative};
 }
 
-std::optional<Ratio> ratio_of(const NcclTestsRun& run) {
+std::optional<Ratio> ratio_of(std::span<const NcclTestsRow> rows) {
   std::optional<Ratio> best;
-  for (const NcclTestsRow& row : run.rows) {
-    better(best, row.in_place);
-    better(best, row.out_of_place);
+  for (const NcclTestsRow& row : rows) {
+    better(best, row.bytes, row.in_place);
+    better(best, row.bytes, row.out_of_place);
   }
   constexpr double kTooRough = 0.1;
   return best && best->error < kTooRough ? best : std::nullopt;
@@ -74,6 +82,8 @@ std::optional<std::int64_t> ranks_from(const Ratio& ratio, Collective collective
   return static_cast<std::int64_t>(nearest);
 }
 
+bool reduces(const NcclTestsRow& row) { return !row.redop.empty() && row.redop != "none"; }
+
 struct Judged {
   std::optional<Collective> collective;
   std::string problem;  // why the run cannot be used
@@ -82,14 +92,14 @@ struct Judged {
 Judged collective_by_columns(const NcclTestsRun& run, const std::optional<Ratio>& ratio) {
   const std::string ask = "; say which with --collective";
   const NcclTestsRow& row = run.rows.front();
-  const bool reduces = !row.redop.empty() && row.redop != "none";
+  const bool has_operation = reduces(row);
   const double n = run.ranks ? static_cast<double>(*run.ranks) : 0;
   if (!ratio) return {{}, "its bandwidths are too small to tell the collective" + ask};
   if (row.root >= 0) {
-    if (!reduces && agrees(*ratio, 1)) return {Collective::Broadcast, ""};
+    if (!has_operation && agrees(*ratio, 1)) return {Collective::Broadcast, ""};
     return {{}, "it is a reduce, a gather or a scatter, of which plans make no use"};
   }
-  if (!reduces) return {{}, "it may be an all-gather or an all-to-all" + ask};
+  if (!has_operation) return {{}, "it may be an all-gather or an all-to-all" + ask};
   const bool all_reduce = n >= 2 ? agrees(*ratio, 2 * (n - 1) / n) : ratio->value >= 0.995;
   const bool scatter = n >= 2 ? agrees(*ratio, (n - 1) / n) : ratio->value < 0.995;
   if (all_reduce) return {Collective::AllReduce, ""};
@@ -120,6 +130,48 @@ std::string contradiction(const NcclTestsRun& run, const std::optional<Ratio>& r
          std::to_string(ranks) + " ranks is " + text(factor).substr(0, 5);
 }
 
+// Cuts rows into runs (see the header). Within a run that has its own first lines only the ratio counts: a program
+// may repeat sizes, and reduces with one operation after the other (-o all).
+class Cutter {
+ public:
+  explicit Cutter(bool has_head) : has_head_(has_head) {}
+
+  std::vector<std::vector<NcclTestsRow>> cut(const std::vector<NcclTestsRow>& rows) {
+    std::vector<std::vector<NcclTestsRow>> pieces;
+    for (const NcclTestsRow& row : rows) {
+      const std::optional<Ratio> ratio = ratio_of(std::span(&row, 1));
+      if (pieces.empty() || begins_anew(pieces.back(), row, ratio)) {
+        pieces.emplace_back();
+        ratio_.reset();
+        direction_ = std::strong_ordering::equal;
+      } else if (direction_ == 0) {
+        direction_ = row.bytes <=> pieces.back().back().bytes;
+      }
+      if (ratio && (!ratio_ || ratio->error < ratio_->error)) ratio_ = ratio;
+      pieces.back().push_back(row);
+    }
+    return pieces;
+  }
+
+ private:
+  [[nodiscard]] bool begins_anew(const std::vector<NcclTestsRow>& piece, const NcclTestsRow& row,
+                                 const std::optional<Ratio>& ratio) const {
+    if (ratio && ratio_ &&
+        std::abs(ratio->value - ratio_->value) > ratio->error + ratio_->error + 0.002) {
+      return true;
+    }
+    if (has_head_) return false;
+    const NcclTestsRow& last = piece.back();
+    const std::strong_ordering step = row.bytes <=> last.bytes;
+    return row.dtype != last.dtype || row.redop != last.redop || row.origin != last.origin ||
+           step == 0 || (direction_ != 0 && step != direction_);
+  }
+
+  bool has_head_;
+  std::optional<Ratio> ratio_;                                    // the best of the piece
+  std::strong_ordering direction_ = std::strong_ordering::equal;  // in which its sizes go
+};
+
 // The value that most rows have, the first of equals.
 std::string most_frequent(const NcclTestsRun& run, std::string NcclTestsRow::*field) {
   std::map<std::string, int> counts;
@@ -131,62 +183,60 @@ std::string most_frequent(const NcclTestsRun& run, std::string NcclTestsRow::*fi
   return best;
 }
 
-std::string sizes_in_words(const std::set<std::int64_t>& sizes) {
-  std::string text = counted(sizes.size(), "size");
-  if (sizes.size() < 2) return text + ", " + to_string(Bytes(*sizes.begin()));
-  return text + " from " + to_string(Bytes(*sizes.begin())) + " to " +
-         to_string(Bytes(*sizes.rbegin()));
+// Of the operations that a run reduced with: gradients are summed.
+std::string wanted_operation(const NcclTestsRun& run) {
+  const bool has_sum = std::ranges::count(run.rows, "sum", &NcclTestsRow::redop) > 0;
+  return has_sum ? "sum" : most_frequent(run, &NcclTestsRow::redop);
+}
+
+// Whether the time gives the bandwidth that stands beside it: else columns were lost or numbers edited.
+bool is_consistent(std::int64_t bytes, const Times& times) {
+  constexpr double kTolerance = 0.2;
+  if (times.algbw <= 0) return true;
+  const double expected = static_cast<double>(bytes) / times.us / 1e3;
+  return std::abs(expected - times.algbw) <= kTolerance * times.algbw + 2 * times.algbw_error;
 }
 
 // What became of the rows.
-struct Used {
-  std::set<std::int64_t> sizes;
-  std::size_t no_bytes = 0, wrong = 0, other_kind = 0, other_buffers = 0, too_large = 0;
+struct Unused {
+  std::size_t no_bytes = 0, wrong = 0, other_kind = 0, too_large = 0, inconsistent = 0;
 };
 
-Used add_rows(const NcclTestsRun& run, const NcclTestsOptions& options, CollectiveSample sample,
-              CollectiveLog& log) {
+// Adds the usable rows.
+void take_rows(std::span<const NcclTestsRow> rows, const std::string& dtype,
+               const std::string& redop, Buffers buffers, NcclTestsPart& part, Unused& unused) {
   constexpr double kLongestUs = 1e12;
-  Used used;
-  const std::string dtype = most_frequent(run, &NcclTestsRow::dtype);
-  const std::string redop = most_frequent(run, &NcclTestsRow::redop);
-  for (const NcclTestsRow& row : run.rows) {
-    const bool wants_in_place = options.buffers == Buffers::InPlace;
+  const bool wants_in_place = buffers == Buffers::InPlace;
+  for (const NcclTestsRow& row : rows) {
     const std::optional<Times>& wanted = wants_in_place ? row.in_place : row.out_of_place;
     const Times& times = wanted ? *wanted : *(wants_in_place ? row.out_of_place : row.in_place);
     if (row.bytes <= 0) {
-      ++used.no_bytes;
+      ++unused.no_bytes;
     } else if (row.bytes > kMostBytes || times.us > kLongestUs || times.us < 0.001) {
-      ++used.too_large;
-    } else if (row.dtype != dtype || row.redop != redop) {
-      ++used.other_kind;
+      ++unused.too_large;
+    } else if (row.dtype != dtype || (reduces(row) && row.redop != redop)) {
+      ++unused.other_kind;
     } else if (times.is_wrong) {
-      ++used.wrong;
+      ++unused.wrong;
+    } else if (!is_consistent(row.bytes, times)) {
+      ++unused.inconsistent;
     } else {
-      used.other_buffers += wanted ? 0 : 1;
-      used.sizes.insert(row.bytes);
-      sample.bytes = Bytes(row.bytes);
-      sample.time = from_us(times.us);
-      log.samples.push_back(sample);
+      part.other_buffers += wanted ? 0 : 1;
+      part.samples.push_back({Bytes(row.bytes), from_us(times.us)});
     }
   }
-  return used;
 }
 
-void tell(const std::string& at, const NcclTestsRun& run, const NcclTestsOptions& options,
-          const Used& used, CollectiveLog& log) {
+void tell(const std::string& at, const NcclTestsRun& run, const Unused& unused,
+          const std::string& kind, CollectiveLog& log) {
   const auto leave_out = [&](std::size_t count, const std::string& why) {
     if (count > 0) log.left_out.push_back(at + counted(count, "row") + " " + why);
   };
-  const std::string wanted = options.buffers == Buffers::InPlace ? "in" : "out of";
-  leave_out(used.no_bytes, "of 0 bytes");
-  leave_out(used.wrong, "with wrong values: their times are those of a broken run");
-  leave_out(used.other_kind, "of another type or reduction than most");
-  leave_out(used.too_large, "with a size or a time beyond what a cluster file holds");
-  if (used.other_buffers > 0) {
-    log.read.push_back(at + counted(used.other_buffers, "row") + " had no time " + wanted +
-                       " place: the other one was taken");
-  }
+  leave_out(unused.no_bytes, "of 0 bytes");
+  leave_out(unused.wrong, "with wrong values: their times are those of a broken run");
+  leave_out(unused.other_kind, "of other types or operations than " + kind);
+  leave_out(unused.too_large, "with a size or a time beyond what a cluster file holds");
+  leave_out(unused.inconsistent, "whose time and bandwidth contradict each other");
   constexpr std::size_t kShown = 3;
   for (std::size_t i = 0; i < std::min(kShown, run.remarks.size()); ++i) {
     log.left_out.push_back(at + run.remarks[i]);
@@ -196,46 +246,92 @@ void tell(const std::string& at, const NcclTestsRun& run, const NcclTestsOptions
   }
 }
 
-}  // namespace
+// "lines 5 to 9"; a run with its own first lines is where these begin.
+std::string place_of(const NcclTestsRun& run, std::span<const NcclTestsRow> rows) {
+  if (run.has_head || rows.empty()) return run.place;
+  const std::string first = std::to_string(rows.front().line);
+  if (rows.size() == 1) return "line " + first;
+  return "lines " + first + " to " + std::to_string(rows.back().line);
+}
 
-void add_run(const std::string& name, const NcclTestsRun& run, const NcclTestsOptions& options,
-             CollectiveLog& log) {
-  const std::string at = name + ": " + run.place + ": ";
-  const auto refuse = [&](const std::string& why) { log.left_out.push_back(at + why); };
-  if (run.rows.empty()) return tell(at, run, options, {}, log);
-  if (run.is_cpu_time) {
-    return refuse("it printed the CPU's time (-C 1), how long the calls took; run it without -C");
-  }
-  const std::optional<Ratio> ratio = ratio_of(run);
+// Which collective over how many ranks the rows of `run` are of; absent, with the reason told: they are unusable.
+std::optional<NcclTestsPart> judge(const std::string& at, const NcclTestsRun& run,
+                                   const NcclTestsOptions& options, CollectiveLog& log) {
+  const auto refuse = [&](const std::string& why) {
+    log.left_out.push_back(at + why);
+    return std::nullopt;
+  };
+  const std::optional<Ratio> ratio = ratio_of(run.rows);
   const Judged judged = collective_of(run, ratio, options);
   if (!judged.collective) return refuse(judged.problem);
   std::optional<std::int64_t> ranks = run.ranks;
-  if (options.ranks) ranks = options.ranks;
-  if (!ranks && ratio) ranks = ranks_from(*ratio, *judged.collective);
+  std::string ranks_by;
+  if (options.ranks) {
+    ranks = options.ranks;
+    ranks_by = "as --ranks says";
+  }
+  if (!ranks && ratio) {
+    ranks = ranks_from(*ratio, *judged.collective);
+    ranks_by = "by busbw / algbw";
+  }
   if (!ranks) return refuse("it does not say over how many ranks; say it with --ranks");
   if (*ranks < 2) return refuse("it ran over one rank, which communicates with nobody");
-  if (*ranks > (std::int64_t{1} << 24)) return refuse("it is over more than 2^24 ranks");
-  std::string wrong = contradiction(run, ratio, *judged.collective, *ranks);
+  if (*ranks > kMostRanks) return refuse("it is over more than 2^24 ranks");
+  const std::string wrong = contradiction(run, ratio, *judged.collective, *ranks);
   if (!wrong.empty()) return refuse(wrong);
+  NcclTestsPart part{.collective = *judged.collective,
+                     .ranks = *ranks,
+                     .ranks_by = ranks_by,
+                     .nodes = run.nodes,
+                     .gpu = run.gpu,
+                     .is_blocking = run.is_blocking,
+                     .groups = run.groups};
+  if (part.nodes) part.nodes = std::min(*part.nodes, *ranks);
+  return part;
+}
 
-  if (log.gpu.empty()) log.gpu = run.gpu;
-  const CollectiveSample sample{.collective = *judged.collective,
-                                .ranks = *ranks,
-                                .nodes = std::min(run.nodes, *ranks),
-                                .launch = run.is_blocking ? Launch::Alone : Launch::Queued};
-  const Used used = add_rows(run, options, sample, log);
-  if (!used.sizes.empty()) {
-    log.read.push_back(at + std::string(to_string(sample.collective)) + " over " +
-                       std::to_string(*ranks) + " ranks on " + counted(sample.nodes, "node") +
-                       (run.gpu.empty() ? "" : ", " + run.gpu) + "; " + sizes_in_words(used.sizes) +
-                       (options.buffers == Buffers::InPlace ? ", in place" : ", out of place") +
-                       (run.is_blocking ? ", each alone (-z)" : ""));
+}  // namespace
+
+std::vector<NcclTestsPart> parts_of(const std::string& file, const NcclTestsRun& run,
+                                    const NcclTestsOptions& options, CollectiveLog& log) {
+  const std::string whole = file + ": " + run.place + ": ";
+  std::vector<NcclTestsPart> parts;
+  if (run.rows.empty()) {
+    tell(whole, run, {}, "", log);
+    return parts;
   }
-  if (run.groups > 1) {
-    log.read.push_back(at + std::to_string(run.groups) +
-                       " groups ran at the same time and may have shared links");
+  if (run.is_cpu_time) {
+    log.left_out.push_back(
+        whole + "it printed the CPU's time (-C 1), how long the calls took; run it without -C");
+    return parts;
   }
-  tell(at, run, options, used, log);
+  const std::string redop = wanted_operation(run);
+  const std::string dtype = most_frequent(run, &NcclTestsRow::dtype);
+  Unused unused;
+  for (std::vector<NcclTestsRow>& rows : Cutter(run.has_head).cut(run.rows)) {
+    NcclTestsRun piece = run;
+    piece.rows = std::move(rows);
+    const std::string place = place_of(run, piece.rows);
+    std::optional<NcclTestsPart> part = judge(file + ": " + place + ": ", piece, options, log);
+    if (!part) continue;
+    part->file = file;
+    part->place = place;
+    take_rows(piece.rows, run.has_head ? dtype : piece.rows.front().dtype, redop, options.buffers,
+              *part, unused);
+    if (part->samples.empty()) continue;
+    if (log.gpu.empty()) log.gpu = run.gpu;
+    const auto same = std::ranges::find_if(parts, [&](const NcclTestsPart& other) {
+      return run.has_head && other.collective == part->collective && other.ranks == part->ranks;
+    });
+    if (same == parts.end()) {
+      parts.push_back(std::move(*part));
+    } else {
+      same->samples.insert(same->samples.end(), part->samples.begin(), part->samples.end());
+      same->other_buffers += part->other_buffers;
+    }
+  }
+  tell(whole, run, unused, dtype + (redop.empty() || redop == "none" ? "" : " " + redop), log);
+  return parts;
 }
 
 }  // namespace dovetail::imports

@@ -76,7 +76,7 @@ struct MeasuredRange {
 struct CollectiveSeries {
   schedule::Collective collective = schedule::Collective::AllReduce;
   std::int64_t ranks = 1;
-  std::int64_t nodes = 1;  // default 1; for people
+  std::optional<std::int64_t> nodes{};  // for people; absent: unknown
   std::variant<std::vector<CollectivePoint>, AlphaBeta> times;
   std::optional<MeasuredRange> measured{};  // absent: all of one origin
   std::string link = "link";  // which it loads: collectives in flight together share one of a name

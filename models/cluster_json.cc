@@ -56,7 +56,7 @@ CollectiveSeries read_series(const JsonValue& value) {
   optional_keys(object, {"nodes", "points", "measured", "link"});
   series.link = object.string_or("link", series.link);
   if (object.has("measured")) series.measured = read_measured(object.object("measured"));
-  series.nodes = object.integer_or("nodes", 1, 1, kMostRanks);
+  if (object.has("nodes")) series.nodes = object.integer("nodes", 1, kMostRanks);
   if (object.has("points")) {
     const JsonArray array = object.array("points");
     if (array.size() < 2) {
@@ -115,8 +115,8 @@ Quality read_quality(JsonObject object) {
 
 ordered_json series_json(const CollectiveSeries& series) {
   ordered_json object = {{"collective", to_string(series.collective)},
-                         {"ranks", series.ranks},
-                         {"nodes", series.nodes}};
+                         {"ranks", series.ranks}};
+  if (series.nodes) object["nodes"] = *series.nodes;
   if (series.link != CollectiveSeries{}.link) object["link"] = series.link;
   if (series.measured) {
     object["measured"] = {{"from_bytes", series.measured->from.count()},

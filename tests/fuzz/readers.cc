@@ -112,8 +112,6 @@ void use(const imports::CollectiveLog& log) {
   static_cast<void>(imports::cluster_of(log, over));
 }
 
-void read_nccl_tests(std::string_view text) { use(imports::read_nccl_tests("f", text)); }
-
 // Calls with a file that differs from the fuzzed one: it may be refused though that one is not.
 template <class Call>
 void beside_another(Call&& call) {
@@ -122,6 +120,10 @@ void beside_another(Call&& call) {
   } catch (const InputError&) {
     // the one way to refuse an input
   }
+}
+
+imports::CollectiveLog read_nccl_tests(std::span<const imports::Source> files) {
+  return imports::read_nccl_tests(files);
 }
 
 template <imports::CollectiveLog (*Read)(std::span<const imports::Source>)>
@@ -190,7 +192,7 @@ constexpr std::array kReaders = {
     FuzzedReader{"profile", read_profile},
     FuzzedReader{"cluster-plan", plan_on_cluster},
     FuzzedReader{"profile-plan", plan_profile},
-    FuzzedReader{"nccl-tests", read_nccl_tests},
+    FuzzedReader{"nccl-tests", read_log<read_nccl_tests>},
     FuzzedReader{"nccl-inspector", read_log<imports::read_nccl_inspector>},
     FuzzedReader{"flight-recorder", read_log<imports::read_flight_recorder>},
     FuzzedReader{"nccl-log", read_log<imports::read_nccl_log>},

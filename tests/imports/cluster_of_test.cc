@@ -123,6 +123,13 @@ TEST(ClusterOfTest, NeedsTwoSizesOfWhichThePriorMayBringOne) {
   EXPECT_THAT(error_of([&] { cluster_of(log, {}); }),
               HasSubstr("all-reduce over 8 ranks: one size only, 1 MiB; a table needs two"));
   EXPECT_GT(points_of(cluster_of(log, {.prior = shipped("a100x8")}).cluster).size(), 2u);
+  // Beside a whole table it is left out and told.
+  CollectiveLog both = log_of({{mib(1), 120}, {mib(2), 130}}, 16);
+  both.samples.insert(both.samples.end(), log.samples.begin(), log.samples.end());
+  const ClusterResult result = cluster_of(both, {});
+  EXPECT_EQ(result.cluster.collectives.size(), 1u);
+  EXPECT_EQ(result.cluster.ranks, 16);
+  EXPECT_THAT(result.missing, Contains(HasSubstr("over 8 ranks: one size only")));
 }
 
 TEST(ClusterOfTest, SamplesALineThatAPriorHas) {

@@ -35,6 +35,7 @@ struct LogForm {
   std::string redop = "sum";
   int root = -1;
   std::string prefix{};  // of every line
+  std::string inside{};  // what a launcher or other threads write between the pieces of a row
   std::string gpu = "NVIDIA H100 80GB HBM3";
 };
 
@@ -51,8 +52,8 @@ inline std::string row_text(const LogRow& row, const LogForm& form) {
   std::snprintf(lead.data(), lead.size(), "%12lld  %12lld  %8s  %6s  %6d",
                 static_cast<long long>(row.bytes), static_cast<long long>(row.bytes / 4), "float",
                 form.redop.c_str(), form.root);
-  return lead.data() + body_text(row.bytes, row.out_us, form, row.wrong) +
-         body_text(row.bytes, row.in_us, form, row.wrong);
+  return lead.data() + form.inside + body_text(row.bytes, row.out_us, form, row.wrong) +
+         form.inside + body_text(row.bytes, row.in_us, form, row.wrong);
 }
 
 inline std::string log_text(const std::vector<LogRow>& rows, const LogForm& form) {
