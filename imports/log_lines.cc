@@ -177,6 +177,7 @@ std::optional<NcclLine> nccl_line(std::string_view text,
                       .host = host,
                       .pid = found->pid,
                       .tid = found->tid,
+                      .device = back > 1 ? words[words.size() - back + 1] : std::string_view(),
                       .message = text.substr(from + level->size())};
     }
   }

@@ -45,6 +45,7 @@ struct NcclLine {
   std::string_view
       host{};  // "": it is glued to what stands before it, and no host of that name is known
   std::string_view pid{}, tid{};
+  std::string_view device{};   // "[0]"; "": the line does not say it
   std::string_view message{};  // behind "NCCL INFO "; runs to the end of the text
 };
 

@@ -88,10 +88,8 @@ TEST(ClusterJsonTest, TakesDefaultsForAbsentSections) {
   Cluster expected;
   expected.name = "line";
   expected.ranks = 4;
-  expected.collectives = {{.collective = Collective::AllReduce,
-                           .ranks = 4,
-                           .nodes = 1,
-                           .times = AlphaBeta{microseconds(20), 0.5}}};
+  expected.collectives = {
+      {.collective = Collective::AllReduce, .ranks = 4, .times = AlphaBeta{microseconds(20), 0.5}}};
   expected.host = default_host(BackendKind::Cuda);
   EXPECT_EQ(cluster, expected);
   EXPECT_EQ(cluster.host.launch_latency, microseconds(7));
