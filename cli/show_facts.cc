@@ -66,7 +66,8 @@ void print_collectives(std::ostream& out, const models::Cluster& cluster) {
     const auto* points = std::get_if<std::vector<models::CollectivePoint>>(&series.times);
     const Duration large = times.time(kLarge).isolated;
     table.add({std::string(to_string(series.collective)), std::to_string(series.ranks),
-               series.nodes ? std::to_string(*series.nodes) : "unknown", points ? to_string(points->front().bytes) : "any",
+               series.nodes ? std::to_string(*series.nodes) : "unknown",
+               points ? to_string(points->front().bytes) : "any",
                points ? to_string(points->back().bytes) : "any",
                fixed(to_us(times.time(kSmall).isolated), 1), fixed(to_us(large), 1),
                fixed(imports::algorithm_bandwidth(kLarge, large) *

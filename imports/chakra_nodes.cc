@@ -7,6 +7,7 @@
 #include "imports/chakra.h"
 #include "imports/json_items.h"
 #include "imports/limits.h"
+#include "imports/loose_json.h"
 
 #include <limits>
 
@@ -260,7 +261,7 @@ ChakraNode read_jsonizer_node(JsonObject object) {
 std::vector<ChakraNode> read_json(const Source& file) {
   std::vector<ChakraNode> nodes;
   const JsonItemsEnd end = for_each_json_item(file.name, file.text, [&](const JsonItem& item) {
-    const JsonFile json(file.name + ": line " + std::to_string(item.line), item.text);
+    const JsonFile json(file.name + ": line " + std::to_string(item.line), strict_json(item.text));
     JsonObject root = json.root();
     if (root.has("workload_graph")) {
       for (const JsonValue node : root.array("workload_graph")) {

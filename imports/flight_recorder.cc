@@ -1,5 +1,5 @@
 // Reads dumps of PyTorch's flight recorder: each entry becomes a sample of its collective, and the
-// shortest sequence of entries that repeats at the end of a dump gives the sizes of DDP's buckets.
+// sequence of entries that the end of a dump repeats gives the sizes of DDP's buckets.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/flight_recorder.h"
@@ -8,10 +8,13 @@
 #include "base/error.h"
 #include "base/json_reader.h"
 #include "imports/limits.h"
+#include "imports/loose_json.h"
 #include "imports/rank_views.h"
+#include "imports/sequence.h"
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -76,7 +79,7 @@ std::int64_t bytes_of_type(const std::string& name) {
 std::int64_t bytes_of_tensor(const JsonArray& shape, std::int64_t element) {
   std::int64_t bytes = element;
   for (const JsonValue extent : shape) {
-    const std::int64_t count = extent.integer(0, kMostBytes);
+    const std::int64_t count = loose_integer(extent, 0, kMostBytes);
     if (count > 0 && bytes > kMostBytes / count) extent.fail("expected at most 2^50 bytes in all");
     bytes *= count;
   }
@@ -102,27 +105,37 @@ std::optional<std::int64_t> bytes_of_side(JsonObject& entry, bool is_output) {
   return sum;
 }
 
-struct Entry {
-  Collective collective;
-  std::int64_t bytes;
-  friend bool operator==(const Entry&, const Entry&) = default;
+// "[0, 1]" or [0, 1] of pg_config: the members of a group, which make it what it is.
+struct Members {
+  std::string text;  // "0,1"
+  std::int64_t ranks = 0;
 };
 
-// The shortest run of entries that the sequence ends with at least twice; 0: none.
-std::size_t period_of(const std::vector<Entry>& entries) {
-  constexpr std::size_t kLongest = 4096;
-  for (std::size_t period = 1; period <= std::min(entries.size() / 2, kLongest); ++period) {
-    const auto last = entries.end() - static_cast<std::ptrdiff_t>(period);
-    const auto before = last - static_cast<std::ptrdiff_t>(period);
-    if (std::equal(before, last, last)) return period;
+Members members_of(const JsonValue& value) {
+  Members members;
+  const auto add = [&](std::string_view rank) {
+    members.text += (members.ranks++ == 0 ? "" : ",") + std::string(rank);
+  };
+  if (value.is_string()) {
+    const std::string text = value.string();
+    std::size_t at = 0;
+    while ((at = text.find_first_of("0123456789", at)) != std::string::npos) {
+      const std::size_t end = std::min(text.find_first_not_of("0123456789", at), text.size());
+      add(std::string_view(text).substr(at, end - at));
+      at = end;
+    }
+  } else {
+    for (const JsonValue rank : value.array()) {
+      add(std::to_string(loose_integer(rank, 0, kMostRanks)));
+    }
   }
-  return 0;
+  return members;
 }
 
 class FlightReader {
  public:
   void file(const Source& source, std::int64_t number) {
-    const JsonFile file(source.name, source.text);
+    const JsonFile file(source.name, strict_json(source.text));
     JsonObject root = file.root();
     if (version_.empty()) version_ = printable(root.string_or("version", ""));
     if (root.has("comm_lib_version") && root.at("comm_lib_version").is_string()) {
@@ -135,9 +148,9 @@ class FlightReader {
                        ": no \"entries\": the recorder was off (set "
                        "TORCH_FR_BUFFER_SIZE=2000), or this is no flight recorder dump");
     }
-    sequence_.clear();
+    sequences_.clear();
     for (const JsonValue item : root.array("entries")) read_entry(item, number);
-    if (number == 0) tell_sequence();
+    if (number == 0) tell_sequences();
   }
 
   CollectiveLog finish(const std::string& name) {
@@ -160,10 +173,8 @@ class FlightReader {
  private:
   void read_groups(JsonObject config) {
     for (const std::string& key : config.keys()) {
-      const std::string ranks = config.object(key).string_or("ranks", "");
-      groups_[key] = ranks.find_first_of("0123456789") == std::string::npos
-                         ? 0
-                         : 1 + std::ranges::count(ranks, ',');
+      JsonObject group = config.object(key);
+      if (group.has("ranks")) groups_[key] = members_of(group.at("ranks"));
     }
   }
 
@@ -180,43 +191,53 @@ class FlightReader {
       return;
     }
     ++used_;
-    sequence_.push_back({kind->collective, *bytes});
     const JsonArray names = entry.array("process_group");
-    const std::string group = names.size() > 0 ? names[0].string() : "";
-    const std::int64_t ranks = groups_.contains(group) ? groups_[group] : 0;
-    const bool timed = entry.has("duration_ms") && entry.at("duration_ms").is_number();
-    const double ms = timed ? entry.number("duration_ms", 0, kMostMs) : 0;
-    if (ranks == 1) {
+    const std::string name = names.size() > 0 ? names[0].string() : "";
+    const Members members = groups_.contains(name) ? groups_[name] : Members{};
+    // Groups of one name on different ranks may be different groups: a mesh names them alike.
+    const std::string group = members.text + " " + name;
+    sequences_[group].ranks = members.ranks;
+    sequences_[group].entries.push_back({std::string(to_string(kind->collective)), *bytes});
+    const bool timed = entry.has("duration_ms") && !entry.at("duration_ms").is_null();
+    const double ms = timed ? loose_number(entry.at("duration_ms"), 0, kMostMs) : 0;
+    if (members.ranks == 1) {
       ++lone_;
     } else if (ms < 1e-6 || *bytes == 0) {
       ++no_time_;
-    } else if (ranks == 0) {
-      item.fail("its process group \"" + printable(group) + "\" has no ranks in /pg_config");
+    } else if (members.ranks == 0) {
+      item.fail("its process group \"" + printable(name) + "\" has no ranks in /pg_config");
     } else {
-      views_.add({group, entry.integer("collective_seq_id", 0), kind->collective, *bytes}, file,
-                 ranks, 1, from_us(ms * 1e3));
+      constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+      const std::int64_t serial = loose_integer(entry.at("collective_seq_id"), 0, kMost);
+      views_.add({group, serial, kind->collective, *bytes}, file, members.ranks, std::nullopt,
+                 from_us(ms * 1e3));
     }
   }
 
-  // DDP's buckets, if the job repeats itself.
-  void tell_sequence() {
-    constexpr std::size_t kShown = 12;
-    const std::size_t period = period_of(sequence_);
-    if (period == 0) return;
-    std::string text;
-    for (std::size_t i = 0; i < std::min(period, kShown); ++i) {
-      const Entry& entry = sequence_[sequence_.size() - period + i];
-      text += (i == 0 ? "" : ", ") + std::string(to_string(entry.collective)) + " " +
-              to_string(Bytes(entry.bytes));
+  // DDP's buckets, in their order, with or without times.
+  void tell_sequences() {
+    constexpr std::size_t kShown = 8;
+    std::size_t told = 0;
+    for (const auto& [group, sequence] : sequences_) {
+      if (told++ == kShown) break;
+      const bool is_only = sequences_.size() == 1;
+      const std::string who =
+          is_only ? "the job"
+                  : "the group of " + counted(sequence.ranks, "rank") + " " + printable(group);
+      log_.read.push_back(who + (period_of(sequence.entries) > 0 ? " " : ": ") +
+                          in_words(sequence.entries));
     }
-    log_.read.push_back("the job repeats " + counted(period, "collective") + ": " + text +
-                        (period > kShown ? ", ..." : ""));
   }
+
+  struct Sequence {
+    std::int64_t ranks = 0;
+    std::vector<SequenceEntry> entries;
+  };
 
   CollectiveLog log_;
   RankViews views_;
-  std::map<std::string, std::int64_t> groups_;  // ranks by name, of the file that is read
-  std::vector<Entry> sequence_;                 // of the file that is read
+  std::map<std::string, Members> groups_;      // by name, of the file that is read
+  std::map<std::string, Sequence> sequences_;  // by members and name, of the file that is read
   std::string version_, library_;
   std::size_t used_ = 0, other_kinds_ = 0, unknown_types_ = 0, lone_ = 0, no_time_ = 0;
 };

@@ -25,7 +25,8 @@
 namespace dovetail::imports {
 
 // All files of a job together: the same collective is found in them by its group and its number, and
-// its shortest time is taken (rank_views.h). Where no entry has a time the log has no samples, only
+// its shortest time is taken (rank_views.h). A group is its members (pg_config's ranks), then its name: groups of a
+// mesh that never meet have one name on all ranks. Where no entry has a time the log has no samples, only
 // what was read. Throws InputError where a file is no dump in JSON or holds no collective.
 CollectiveLog read_flight_recorder(std::span<const Source> files);
 

@@ -10,9 +10,11 @@
 #include "base/json_reader.h"
 #include "base/statistics.h"
 #include "imports/json_items.h"
+#include "imports/loose_json.h"
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -22,7 +24,7 @@
 namespace dovetail::imports {
 namespace {
 
-constexpr std::int64_t kLatestUs = std::int64_t{1'000'000'000'000'000};  // 31 years
+constexpr double kLatestUs = 1e15;  // 31 years
 constexpr std::int64_t kMostNumel = std::int64_t{1} << 40;
 constexpr std::int64_t kMostPid = std::int64_t{1} << 31;
 
@@ -102,14 +104,16 @@ class TimelineReader {
 
  private:
   void event(const JsonItem& item) {
-    const JsonFile file(source_.name + ": line " + std::to_string(item.line), item.text);
+    const JsonFile file(source_.name + ": line " + std::to_string(item.line),
+                        strict_json(item.text));
     JsonObject root = file.root();
     const std::string phase = root.string_or("ph", "");
     if (phase == "M") return metadata(root);
     if (phase != "B" && phase != "E" && phase != "X") return;
-    Tensor& tensor = tensors_[root.integer("pid", 0, kMostPid)];
-    const std::int64_t pid = root.integer("pid");
-    const std::int64_t ts = root.integer("ts", -kLatestUs, kLatestUs);
+    const std::int64_t pid = loose_integer(root.at("pid"), 0, kMostPid);
+    Tensor& tensor = tensors_[pid];
+    const auto ts =
+        static_cast<std::int64_t>(std::llround(loose_number(root.at("ts"), -kLatestUs, kLatestUs)));
     if (phase == "B") {
       begin(tensor, pid, root.string("name"), ts);
     } else if (phase == "E") {
@@ -122,7 +126,8 @@ class TimelineReader {
   void metadata(JsonObject& root) {
     if (root.string_or("name", "") != "process_name") return;
     JsonObject args = root.object("args");
-    if (args.has("name")) tensors_[root.integer("pid", 0, kMostPid)].name = args.string("name");
+    if (args.has("name"))
+      tensors_[loose_integer(root.at("pid"), 0, kMostPid)].name = args.string("name");
   }
 
   void begin(Tensor& tensor, std::int64_t pid, const std::string& name, std::int64_t ts) {

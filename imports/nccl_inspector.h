@@ -7,7 +7,10 @@
 //
 // Source of the format: github.com/NVIDIA/nccl at 5067397c (2.30.7): plugins/profiler/inspector/README.md,
 // inspector_json.cc (v4.0), and inspector.cc for what the size is: the message of one rank, which for an
-// all-gather and a reduce-scatter is one rank's share.
+// all-gather and a reduce-scatter is one rank's share. From v4.1 on a communicator's dump begins with a record of
+// counts, "dump_stats"; there and later are records of network proxies and calls, which are left out. From v4.3 on
+// header and metadata stand in "dump_stats" alone and hold for the records behind it (README of those versions).
+// Bandwidths of a time of 0 us are printed as inf.
 //
 // A collective's time on one rank includes the wait for the last rank to arrive. The same collective
 // (communicator and serial number) is therefore looked up on all ranks: its shortest time is that of

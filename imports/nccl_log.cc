@@ -393,7 +393,8 @@ class LogReader {
       if (alike[text].first++ == 0) order.push_back(text);
     }
     for (const std::string& text : order) {
-      log_.read.push_back(counted(alike[text].first, "communicator") + text);
+      const std::size_t count = alike[text].first;
+      log_.read.push_back(counted(count, "communicator") + text);
     }
     for (const auto& [thread, facts] : pending_) {
       if (facts.channels == 0) continue;

@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/json_reader.h"
 #include "imports/limits.h"
+#include "imports/loose_json.h"
 #include "imports/nccl_tests.h"
 #include "imports/text.h"
 
@@ -24,14 +25,15 @@ std::optional<NcclTestsRow::Times> read_times(JsonObject& row, const char* key, 
   JsonObject body = row.object(key);
   if (body.has("cpu_time")) is_cpu_time = true;
   const char* const time = body.has("cpu_time") ? "cpu_time" : "time";
-  for (const char* const name : {time, "alg_bw", "bus_bw"}) {
-    if (body.at(name).is_string()) return std::nullopt;  // "nan"
-  }
-  NcclTestsRow::Times times{
-      .us = body.number(time), .algbw = body.number("alg_bw"), .busbw = body.number("bus_bw")};
-  if (body.has("nwrong") && body.at("nwrong").is_number()) {
-    times.is_wrong = body.number("nwrong") != 0;
-  }
+  const auto number = [&](const char* name) {
+    const JsonValue value = body.at(name);
+    if (value.is_string()) return number_of(value.string());  // "nan" is none
+    return value.is_null() ? std::nullopt : std::optional(value.number());
+  };
+  const std::optional<double> us = number(time), algbw = number("alg_bw"), busbw = number("bus_bw");
+  if (!us || !algbw || !busbw) return std::nullopt;
+  NcclTestsRow::Times times{.us = *us, .algbw = *algbw, .busbw = *busbw};
+  if (body.has("nwrong")) times.is_wrong = number("nwrong").value_or(0) >= 1;
   if (times.us <= 0) return std::nullopt;
   return times;
 }
@@ -39,7 +41,7 @@ std::optional<NcclTestsRow::Times> read_times(JsonObject& row, const char* key, 
 void read_row(const JsonValue& value, NcclTestsRun& run) {
   JsonObject object = value.object();
   NcclTestsRow row;
-  row.bytes = object.integer("size", 0);
+  row.bytes = loose_integer(object.at("size"), 0, std::numeric_limits<std::int64_t>::max());
   row.dtype = object.string("type");
   row.redop = object.string("redop");
   row.root = integer_of(trimmed(object.string_or("root", "-1"))).value_or(-1);
@@ -89,7 +91,7 @@ std::string program_of(JsonObject& root) {
 
 NcclTestsRun read_nccl_tests_json(const std::string& name, std::string_view text,
                                   CollectiveLog& log) {
-  const JsonFile file(name, text);
+  const JsonFile file(name, strict_json(text));
   JsonObject root = file.root();
   NcclTestsRun run{.place = "results", .program = program_of(root), .has_head = true};
   if (root.has("nccl_version")) {

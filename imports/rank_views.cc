@@ -12,8 +12,8 @@
 
 namespace dovetail::imports {
 
-void RankViews::add(const Key& key, std::int64_t viewer, std::int64_t ranks, std::int64_t nodes,
-                    Duration time) {
+void RankViews::add(const Key& key, std::int64_t viewer, std::int64_t ranks,
+                    std::optional<std::int64_t> nodes, Duration time) {
   const auto [entry, is_new] = views_.try_emplace(key);
   View& view = entry->second;
   if (is_new) {

@@ -9,6 +9,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -27,8 +28,8 @@ class RankViews {
 
   // `viewer`: the rank, or the file where ranks are not named. Entries of one viewer under one key
   // count once: the shortest.
-  void add(const Key& key, std::int64_t viewer, std::int64_t ranks, std::int64_t nodes,
-           Duration time);
+  void add(const Key& key, std::int64_t viewer, std::int64_t ranks,
+           std::optional<std::int64_t> nodes, Duration time);
 
   [[nodiscard]] bool empty() const { return views_.empty(); }
 
@@ -38,7 +39,8 @@ class RankViews {
 
  private:
   struct View {
-    std::int64_t ranks = 1, nodes = 1;
+    std::int64_t ranks = 1;
+    std::optional<std::int64_t> nodes;
     std::set<std::int64_t> viewers;
     Duration shortest{}, longest{};
   };

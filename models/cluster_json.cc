@@ -114,8 +114,7 @@ Quality read_quality(JsonObject object) {
 // ---------------------------------------------------------------------------------- writing
 
 ordered_json series_json(const CollectiveSeries& series) {
-  ordered_json object = {{"collective", to_string(series.collective)},
-                         {"ranks", series.ranks}};
+  ordered_json object = {{"collective", to_string(series.collective)}, {"ranks", series.ranks}};
   if (series.nodes) object["nodes"] = *series.nodes;
   if (series.link != CollectiveSeries{}.link) object["link"] = series.link;
   if (series.measured) {

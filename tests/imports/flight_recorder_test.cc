@@ -10,6 +10,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace dovetail::imports {
 namespace {
@@ -80,6 +83,64 @@ TEST(FlightRecorderTest, TellsTheBucketsOfAJobThatRepeatsItself) {
   EXPECT_THAT(log.read,
               Contains("the job repeats 2 collectives: all-reduce 1 MiB, all-reduce 2 MiB"));
   EXPECT_THAT(log.left_out, Contains(HasSubstr("7 entries without duration_ms")));
+}
+
+TEST(FlightRecorderTest, TellsOrderAndSizesOfAJobWithoutTimesThatDoesNotRepeatItself) {
+  std::string entries;
+  for (const char* size : {"[[2049000]]", "[[7875584]]", "[[2431040]]"}) {
+    entries += (entries.empty() ? "" : ",") + entry(1, "nccl:all_reduce", size, size, "");
+  }
+  EXPECT_THAT(read_dumps(dump(entries)).read,
+              Contains("the job: 3 collectives: all-reduce 7.82 MiB, all-reduce 30 MiB, all-reduce "
+                       "9.27 MiB"));
+}
+
+// Two buckets of one size at the end of a step are no step of their own.
+TEST(FlightRecorderTest, FindsTheStepThatHoldsForMostOfTheDump) {
+  std::string entries;
+  for (int step = 0; step < 3; ++step) {
+    for (const char* size : {"[[262144]]", "[[524288]]", "[[524288]]"}) {
+      entries += (entries.empty() ? "" : ",") + entry(1, "nccl:all_reduce", size, size, "");
+    }
+  }
+  EXPECT_THAT(
+      read_dumps(dump(entries)).read,
+      Contains("the job repeats 3 collectives: all-reduce 1 MiB, all-reduce 2 MiB, all-reduce 2 "
+               "MiB"));
+}
+
+// Two pairs of a mesh, both called "1": 100 us and 500 us are two collectives, none of which waits for the other.
+TEST(FlightRecorderTest, TellsGroupsOfOneNameApartByTheirMembers) {
+  std::vector<std::string> texts;
+  for (int rank = 0; rank < 4; ++rank) {
+    std::string text =
+        dump(entry(1, "nccl:all_reduce", "[[262144]]", "[[262144]]", rank < 2 ? "0.1" : "0.5"));
+    text.replace(text.find("[0, 1]"), 6, rank < 2 ? "[0, 1]" : "[2, 3]");
+    texts.push_back(text);
+  }
+  for (const char* members : {"\"[0, 1]\"", "[0, 1]"}) {  // as text and as a list
+    texts[0].replace(texts[0].find("\"ranks\":") + 8,
+                     texts[0].find("}},\"entries\"") - texts[0].find("\"ranks\":") - 8, members);
+    const std::array<Source, 4> files = {Source{"0", texts[0]}, Source{"1", texts[1]},
+                                         Source{"2", texts[2]}, Source{"3", texts[3]}};
+    const CollectiveLog log = read_flight_recorder(files);
+    ASSERT_EQ(log.samples.size(), 2u);
+    EXPECT_EQ(log.samples[0].time, from_us(100));
+    EXPECT_EQ(log.samples[1].time, from_us(500));
+    EXPECT_EQ(log.samples[0].nodes, std::nullopt);
+    EXPECT_THAT(log.read, Contains(HasSubstr("2 collectives, 2 of them seen on all their ranks")));
+    EXPECT_THAT(log.read, Contains(HasSubstr("waits 0 % of its time")));
+  }
+}
+
+TEST(FlightRecorderTest, ReadsNumbersInQuotesAndWhatIsNone) {
+  const CollectiveLog log =
+      read_dumps("\xef\xbb\xbf" +
+                 dump(entry(1, "nccl:all_reduce", "[[262144]]", "[[262144]]", "\"0.1\"") + "," +
+                      entry(2, "nccl:all_reduce", "[[\"262144\"]]", "[[1.0]]", "NaN") + ","));
+  ASSERT_EQ(log.samples.size(), 1u);
+  EXPECT_EQ(log.samples[0].time, from_us(100));
+  EXPECT_THAT(log.left_out, Contains(HasSubstr("1 entry without duration_ms")));
 }
 
 TEST(FlightRecorderTest, RefusesAPickleWithTheLineThatMakesJsonOfIt) {

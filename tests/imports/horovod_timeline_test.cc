@@ -105,7 +105,7 @@ TEST(HorovodTimelineTest, SaysWhatItLacks) {
   EXPECT_THAT(error_of([] { read(""); }), HasSubstr("no tensor in it"));
   EXPECT_THAT(
       error_of([] { read("[{\"ph\": \"B\", \"pid\": 1, \"ts\": \"x\", \"name\": \"a\"}]"); }),
-      HasSubstr("line 1: /ts: expected an integer"));
+      HasSubstr("line 1: /ts: expected a number"));
   std::string unmarked = timeline(3);
   for (std::size_t at = unmarked.find("\"X\""); at != std::string::npos;
        at = unmarked.find("\"X\"")) {

@@ -83,12 +83,74 @@ TEST(NcclInspectorTest, LeavesOutWhatItCannotUseAndSaysSo) {
   }
 }
 
+// What stands before the records of one communicator's dump: all of it, and from v4.3 on alone.
+std::string marker(int rank, int lost, const std::string& version, const std::string& id = "0xab") {
+  return R"({"header":{"id":")" + id + R"(","rank":)" + std::to_string(rank) +
+         R"(,"n_ranks":2,"nnodes":1},"metadata":{"inspector_output_format_version":")" + version +
+         R"(","hostname":"a","pid":1},"dump_stats":{"coll_records":1,"coll_dropped_total":9,)"
+         R"("coll_dropped_since_last_dump":)" +
+         std::to_string(lost) + R"(,"p2p_records":0,"p2p_dropped_total":0}})" + "\n";
+}
+
+// A record as from v4.3 on: whose it is stands in the marker before it.
+std::string without_header(const std::string& entry) {
+  return "{" + entry.substr(entry.find("\"coll_perf\""));
+}
+
+TEST(NcclInspectorTest, ReadsVersionsWhoseDumpsBeginWithCounts) {
+  const auto of_rank = [](int rank, const std::string& us) {
+    std::string one = entry(rank, 1, "AllReduce", 1 << 20, 61);
+    one.replace(one.find(":61"), 3, ":" + us);
+    return one;
+  };
+  const CollectiveLog full =
+      read_lines(marker(0, 3, "v4.1") + of_rank(0, "61"), marker(1, 0, "v4.1") + of_rank(1, "78"));
+  ASSERT_EQ(full.samples.size(), 1u);
+  EXPECT_EQ(full.samples[0].time, from_us(61));
+  EXPECT_EQ(full.tool, "nccl-inspector v4.1");
+  EXPECT_THAT(full.left_out, Contains(HasSubstr("3 collectives that the plugin overwrote")));
+  // Two communicators in one file, records of network proxies, times with fractions and in quotes.
+  const CollectiveLog short_form = read_lines(
+      marker(0, 0, "v4.3") + without_header(of_rank(0, "61.5")) +
+          "{\"proxy_trace\": {\"record_type\": \"proxy_step\"}}\n" + marker(0, 0, "v4.3", "0xcd") +
+          without_header(entry(0, 1, "AllReduce", 1 << 21, 99)),
+      marker(1, 0, "v4.3") + without_header(of_rank(1, "\"78\"")) + marker(1, 0, "v4.3", "0xcd") +
+          without_header(entry(1, 1, "AllReduce", 1 << 21, 90)));
+  ASSERT_EQ(short_form.samples.size(), 2u);
+  EXPECT_EQ(short_form.samples[0].time, from_us(61.5));
+  EXPECT_EQ(short_form.samples[1].time, from_us(90));
+  EXPECT_THAT(short_form.left_out,
+              Contains(HasSubstr("1 entry of proxies, calls and other events")));
+  // A file whose beginning is lost, and one of another rank's: nothing of it says whose it is.
+  const CollectiveLog cut = read_lines(marker(0, 0, "v4.3") + without_header(of_rank(0, "61")),
+                                       without_header(of_rank(1, "50")));
+  ASSERT_EQ(cut.samples.size(), 1u);
+  EXPECT_EQ(cut.samples[0].time, from_us(61));
+  EXPECT_THAT(cut.left_out, Contains(HasSubstr("1 entry whose communicator is unknown")));
+}
+
+TEST(NcclInspectorTest, ReadsWhatPrintfMakesOfABandwidthOfNoTime) {
+  for (const char* word : {"inf", "-inf", "nan", "-nan", "NaN", "Infinity", "\"nan\""}) {
+    std::string text = entry(0, 1, "AllReduce", 1000, 50);
+    text.replace(text.find("1.5,"), 4, std::string(word) + ",");
+    EXPECT_EQ(read_lines("\xef\xbb\xbf" + text).samples.size(), 1u) << word;
+  }
+}
+
+TEST(NcclInspectorTest, NamesTheMetricsThatItDoesNotRead) {
+  EXPECT_THAT(
+      error_of([] {
+        read_lines(
+            "nccl_collective_exec_time_microseconds{version=\"v5.1\",nranks=\"4\"} 9498.47\n");
+      }),
+      HasSubstr("r0.log: the inspector's metrics for Prometheus"));
+}
+
 TEST(NcclInspectorTest, NamesFileLineAndPlaceOfAMistake) {
   std::string text = entry(0, 1, "AllReduce", 1000, 50) + entry(0, 2, "AllReduce", 1000, 50);
   text.replace(text.rfind("\"coll_exec_time_us\":50"), 22, "\"coll_exec_time_us\":-5");
-  EXPECT_THAT(
-      error_of([&] { read_lines(text); }),
-      HasSubstr("r0.log: line 2: /coll_perf/coll_exec_time_us: expected an integer from 0"));
+  EXPECT_THAT(error_of([&] { read_lines(text); }),
+              HasSubstr("r0.log: line 2: /coll_perf/coll_exec_time_us: expected a number from 0"));
   EXPECT_THAT(error_of([&] { read_lines(entry(2, 1, "AllReduce", 1000, 50)); }),
               HasSubstr("/header/rank: expected a rank below 2"));
   // 2^50 bytes on 2^24 ranks would not fit 63 bits.
