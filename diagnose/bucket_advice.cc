@@ -15,6 +15,10 @@
 namespace dovetail::diagnose {
 namespace {
 
+// Steps with other buckets are told within half a percent: what copies, waits and calls each further bucket brings is known
+// of the recorded buckets only.
+Duration tellable(Duration step) { return step / 200; }
+
 StepGradients gradients_of(const TracedWorkload& workload, std::int64_t ranks) {
   StepGradients gradients;
   gradients.ranks = ranks;
@@ -27,22 +31,21 @@ StepGradients gradients_of(const TracedWorkload& workload, std::int64_t ranks) {
   return gradients;
 }
 
-models::Profile with_call(models::Profile profile, Duration call) {
+// Everything that the trace does not tell as cheap, or as dear, as it may be: what a bucket costs the host, and all-reduces
+// of sizes that were not recorded.
+models::Profile with_estimates(models::Profile profile, Duration call,
+                               Duration models::EstimatedTime::*bound) {
   profile.bucket_call = call;
+  for (models::EstimatedTime& estimate : profile.collectives->estimated) {
+    estimate.time = estimate.*bound;
+  }
   return profile;
 }
 
-// Buckets are as cheap as they may be: all-reduces below the smallest one that was seen take in proportion to their bytes.
-models::Profile cheap(const TracedWorkload& workload) {
-  constexpr Duration kFloor = std::chrono::microseconds(20);
-  models::Profile profile = with_call(workload.profile, workload.calls.quick);
-  auto& points = profile.collectives->points;
-  const models::CollectivePoint& smallest = points.front();
-  const Bytes bytes(smallest.bytes.count() * kFloor.count() / smallest.isolated.count());
-  if (bytes > Bytes(0) && bytes < smallest.bytes) {
-    points.insert(points.begin(), {.bytes = bytes, .isolated = kFloor});
-  }
-  return profile;
+// A host that waits for the GPU has its waits taken for work of its own (HostTaken), or is no part of the workload: a further
+// call makes a wait shorter there, and may cost nothing.
+Duration cheapest_call(const TracedWorkload& workload) {
+  return workload.profile.host && !workload.host_waits ? workload.calls.quick : Duration{};
 }
 
 // Gains of buckets against the recorded ones, remembered: settings of several sizes make the same buckets.
@@ -51,8 +54,11 @@ class Gains {
   Gains(const TracedWorkload& workload, Duration off)
       : ends_(workload.ends),
         off_(off),
-        forecasts_{Forecast(workload, workload.profile), Forecast(workload, cheap(workload)),
-                   Forecast(workload, with_call(workload.profile, workload.calls.slow))} {
+        forecasts_{Forecast(workload, workload.profile),
+                   Forecast(workload, with_estimates(workload.profile, cheapest_call(workload),
+                                                     &models::EstimatedTime::low)),
+                   Forecast(workload, with_estimates(workload.profile, workload.calls.slow,
+                                                     &models::EstimatedTime::high))} {
     for (std::size_t k = 0; k < forecasts_.size(); ++k) {
       recorded_[k] = forecasts_[k].step(ends_, InFlight::Any);
     }
@@ -166,7 +172,8 @@ std::optional<BucketAdvice> bucket_advice(const JobTrace& job, const RankForecas
   const TracedWorkload& workload = *own.workload;
   const StepGradients gradients =
       gradients_of(workload, std::max<std::int64_t>(1, job.world_size()));
-  Gains gains(workload, std::chrono::abs(own.check->predicted - own.check->recorded));
+  Gains gains(workload, std::max(std::chrono::abs(own.check->predicted - own.check->recorded),
+                                 tellable(own.check->recorded)));
   std::vector<BucketCandidate> candidates = bucket_candidates(framework, gradients);
   std::vector<std::size_t> list;
   if (workload.sizes_known && gradients.bytes.size() <= 4096) {
@@ -180,7 +187,7 @@ std::optional<BucketAdvice> bucket_advice(const JobTrace& job, const RankForecas
   advice.settings = settings_of(std::move(candidates), gains, workload.ends);
   const auto best = std::ranges::max_element(advice.settings, {}, gain_in);
   advice.best = static_cast<std::size_t>(best - advice.settings.begin());
-  advice.tell = std::max(gains.recorded() / 200, best->gain.middle - best->gain.low);
+  advice.tell = std::max(tellable(gains.recorded()), best->gain.middle - best->gain.low);
   for (std::size_t i = 0; i < advice.settings.size(); ++i) {
     const BucketSetting& setting = advice.settings[i];
     if (best->gain.middle - setting.gain.middle <= advice.tell) advice.alike.push_back(i);

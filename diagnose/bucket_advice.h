@@ -8,8 +8,9 @@
 //
 // Every gain is the difference of two steady steps of the imported workload (what_if.h), with the recorded buckets and with
 // the setting's: those that explore finds for it. The interval holds what the trace does not tell: what a bucket costs the
-// host (the lower and the upper quartile of its calls), what an all-reduce smaller than any in the trace takes (as long as
-// the smallest, or in proportion to its bytes, down to 20 us), and by how much the workload misses the recorded step.
+// host (the lower and the upper quartile of its calls; from nothing where the host waits for the GPU anyway), what an
+// all-reduce takes whose size was not recorded (models/collective_estimate.h), and by how much the workload misses the
+// recorded step, half a percent at least.
 //
 // The framework's own default is always among the settings, so the best one is never slower.
 //

@@ -449,6 +449,15 @@ void add_host_note(TracedWorkload& workload, const RankTrace& rank, const RankRe
                                "(sharded updates, another GPU) gains less than predicted"));
 }
 
+// What stands in the table that was not seen.
+std::string estimate_note(const std::vector<std::pair<Bytes, Duration>>& times) {
+  const std::string first = dovetail::to_string(times.front().first);
+  const std::string last = dovetail::to_string(times.back().first);
+  return (times.size() == 1 ? "one size of all-reduce in the trace, " + first + ": all others"
+                            : "all-reduces below " + first + " and beyond " + last) +
+         " are estimates from latency and bandwidth, with their range in all_reduce_estimated";
+}
+
 void add_notes(TracedWorkload& workload, const JobTrace& job, const RankTrace& rank,
                const TracedBuckets& buckets) {
   std::vector<std::string>& notes = workload.notes;
@@ -464,13 +473,13 @@ void add_notes(TracedWorkload& workload, const JobTrace& job, const RankTrace& r
   const std::size_t sizes = all_reduce_times(job).size();
   if (sizes == 0) {
     notes.emplace_back("no size of an all-reduce in the trace: no table; name a --cluster to plan");
-  } else if (sizes == 1) {
-    notes.emplace_back(
-        "one size of all-reduce in the trace: larger ones are taken to be in proportion");
-  } else if (job.ranks.size() == 1) {
-    notes.emplace_back(
-        "all-reduce times are the shortest over the steps of one rank: upper bounds, they may "
-        "contain waiting for other ranks");
+  } else {
+    notes.push_back(estimate_note(all_reduce_times(job)));
+    if (job.ranks.size() == 1) {
+      notes.emplace_back(
+          "all-reduce times are the shortest over the steps of one rank: upper bounds, they may "
+          "contain waiting for other ranks");
+    }
   }
   const auto others = std::ranges::count_if(rank.line.collectives, [](const TracedCollective& c) {
     return c.kind != CollectiveKind::AllReduce;
@@ -481,15 +490,20 @@ void add_notes(TracedWorkload& workload, const JobTrace& job, const RankTrace& r
   }
 }
 
-// A size beyond the only one that was seen, so that there is a line: in proportion.
+// What was recorded, and estimates of every other size that buckets of these gradients may have.
 void add_collectives(models::Profile& profile, const JobTrace& job) {
-  std::vector<std::pair<Bytes, Duration>> times = all_reduce_times(job);
+  const std::vector<std::pair<Bytes, Duration>> times = all_reduce_times(job);
   if (times.empty()) return;
-  if (times.size() == 1) times.emplace_back(times[0].first * 2, times[0].second * 2);
   profile.collectives.emplace();
   for (const auto& [bytes, time] : times) {
     profile.collectives->points.push_back({.bytes = bytes, .isolated = time});
   }
+  Bytes all;
+  for (const models::ProfiledGradient& gradient : profile.gradients) {
+    all += schedule::element_size(gradient.dtype) * gradient.numel;
+  }
+  profile.collectives->estimated =
+      models::CollectiveEstimate(times, profile.world_size).outside(all);
 }
 
 }  // namespace

@@ -18,7 +18,8 @@
 //
 // Backward begins where forward's work ends on the GPU. What lies between steps belongs to the updates. Of a gradient that DDP copies into its bucket the ready time is the
 // start of that copy. The table of all-reduces holds, for each size in the trace, its shortest time over steps and
-// ranks, and never more than a larger one's: all are upper bounds.
+// ranks, and never more than a larger one's: all are upper bounds. Other sizes are estimates with a range
+// (models/collective_estimate.h).
 //
 // Leaves out: contention (in the recorded durations already); collectives other than DDP's keep their recorded place and
 // time, inside the parts that wait for them; what a stream beside compute does while nothing waits for it.

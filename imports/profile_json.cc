@@ -72,6 +72,14 @@ std::string profile_to_json(const models::Profile& profile, const std::string& w
       points.push_back({{"bytes", point.bytes.count()}, {"us", to_us(point.isolated)}});
     }
     root["all_reduce_alone"] = std::move(points);
+    ordered_json estimated = ordered_json::array();
+    for (const models::EstimatedTime& estimate : profile.collectives->estimated) {
+      estimated.push_back({{"bytes", estimate.bytes.count()},
+                           {"us", to_us(estimate.time)},
+                           {"low_us", to_us(estimate.low)},
+                           {"high_us", to_us(estimate.high)}});
+    }
+    if (!estimated.empty()) root["all_reduce_estimated"] = std::move(estimated);
   }
   if (profile.copy_ns_per_byte > 0) root["bucket_copy_ns_per_byte"] = profile.copy_ns_per_byte;
   if (!profile.notes.empty()) root["notes"] = profile.notes;

@@ -162,8 +162,25 @@ std::vector<std::pair<Bytes, Duration>> read_points(const JsonArray& array, std:
     object.done();
     points.emplace_back(size, us);
   }
-  if (points.size() < 2) array.value().fail("expected at least two points");
   return points;
+}
+
+std::vector<EstimatedTime> read_estimated(const JsonArray& array) {
+  std::vector<EstimatedTime> estimates;
+  for (const JsonValue value : array) {
+    JsonObject object = value.object();
+    const Bytes size(object.integer("bytes", 1, std::int64_t{1} << 50));
+    if (!estimates.empty() && size <= estimates.back().bytes) {
+      object.at("bytes").fail("expected sizes that rise");
+    }
+    const double us = object.number("us", 0.001, kLongestUs);
+    estimates.push_back({.bytes = size,
+                         .low = from_us(object.number("low_us", 0.001, us)),
+                         .time = from_us(us),
+                         .high = from_us(object.number("high_us", us, kLongestUs))});
+    object.done();
+  }
+  return estimates;
 }
 
 Duration interpolate(const std::vector<std::pair<Bytes, Duration>>& points, Bytes at) {
@@ -198,6 +215,33 @@ ProfiledCollectives join(const std::vector<std::pair<Bytes, Duration>>& alone,
     }
     result.points.push_back(point);
   }
+  return result;
+}
+
+ProfiledCollectives read_collectives(JsonObject& root) {
+  const auto alone = read_points(root.array("all_reduce_alone"), "bytes", "us", 1);
+  std::vector<EstimatedTime> estimated;
+  if (root.has("all_reduce_estimated")) {
+    estimated = read_estimated(root.array("all_reduce_estimated"));
+  }
+  for (const EstimatedTime& estimate : estimated) {
+    const auto same = [&](const auto& point) { return point.first == estimate.bytes; };
+    if (std::ranges::any_of(alone, same)) {
+      root.at("all_reduce_estimated").fail("expected sizes that all_reduce_alone does not have");
+    }
+  }
+  if (alone.empty() || alone.size() + estimated.size() < 2) {
+    root.at("all_reduce_alone").fail("expected at least two points");
+  }
+  std::vector<std::pair<Bytes, Duration>> queue;
+  if (root.has("all_reduce_queue_of_8")) {
+    queue = read_points(root.array("all_reduce_queue_of_8"), "bytes_each", "us_for_8", 0.125);
+    if (queue.size() < 2) {
+      root.at("all_reduce_queue_of_8").fail("expected at least two points");
+    }
+  }
+  ProfiledCollectives result = join(alone, queue);
+  result.estimated = std::move(estimated);
   return result;
 }
 
@@ -342,6 +386,15 @@ class ProfileProgram {
 
 }  // namespace
 
+std::vector<CollectivePoint> ProfiledCollectives::table() const {
+  std::vector<CollectivePoint> all = points;
+  for (const EstimatedTime& estimate : estimated) {
+    all.push_back({.bytes = estimate.bytes, .isolated = estimate.time});
+  }
+  std::ranges::sort(all, {}, &CollectivePoint::bytes);
+  return all;
+}
+
 Profile read_profile(const JsonFile& file) {
   JsonObject root = file.root();
   if (root.has("schema")) root.schema("dovetail.profile/1");
@@ -363,14 +416,7 @@ Profile read_profile(const JsonFile& file) {
   if (root.has("no_communication_step")) {
     profile.baseline = read_baseline(root.object("no_communication_step"), profile.by_rank);
   }
-  if (root.has("all_reduce_alone")) {
-    const auto alone = read_points(root.array("all_reduce_alone"), "bytes", "us", 1);
-    std::vector<std::pair<Bytes, Duration>> queue;
-    if (root.has("all_reduce_queue_of_8")) {
-      queue = read_points(root.array("all_reduce_queue_of_8"), "bytes_each", "us_for_8", 0.125);
-    }
-    profile.collectives = join(alone, queue);
-  }
+  if (root.has("all_reduce_alone")) profile.collectives = read_collectives(root);
   if (root.has("compute_slowdown_while_communicating")) {
     JsonObject slow = root.object("compute_slowdown_while_communicating");
     slow.ignore("forward");
@@ -430,7 +476,7 @@ Cluster machine_of(const Profile& profile) {
   cluster.name = profile.name;
   cluster.ranks = profile.world_size;
   cluster.collectives = {
-      {schedule::Collective::AllReduce, profile.world_size, 1, profile.collectives->points}};
+      {schedule::Collective::AllReduce, profile.world_size, 1, profile.collectives->table()}};
   return cluster;
 }
 

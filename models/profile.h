@@ -10,6 +10,8 @@
 //                           same step measured beside the real runs; the profile is scaled to it.
 //                           p10_us and p90_us are at most 50 steps apart
 //   all_reduce_alone        [{bytes, us}]               one at a time
+//   all_reduce_estimated    [{bytes, us, low_us, high_us}]  sizes that nobody measured, by the model of
+//                           models/collective_estimate.h; together with all_reduce_alone two at least
 //   all_reduce_queue_of_8   [{bytes_each, us_for_8}]    eight in a row
 //   compute_slowdown_while_communicating    {forward, backward[, backward_rank1]}
 //   bucket_copy_ns_per_byte, cpu_share_of_communication, what, link_mbit_per_s
@@ -52,6 +54,7 @@
 
 #include "base/json_reader.h"
 #include "base/units.h"
+#include "models/collective_estimate.h"
 #include "models/collective_table.h"
 #include "models/costs.h"
 #include "schedule/program.h"
@@ -87,7 +90,10 @@ struct ProfiledStep {
 };
 
 struct ProfiledCollectives {
-  std::vector<CollectivePoint> points;  // with back-to-back times where the file has them
+  std::vector<CollectivePoint> points;  // measured; with back-to-back times where the file has them
+  std::vector<EstimatedTime> estimated;  // of other sizes; rising
+  // Both, as a table has them. Two at least.
+  [[nodiscard]] std::vector<CollectivePoint> table() const;
 };
 
 struct Profile {
