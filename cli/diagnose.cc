@@ -82,10 +82,25 @@ std::string of_all_ranks(const Diagnosis& diagnosis) {
          " ranks: most exposed communication; --json has all";
 }
 
+// All causes but waits that nothing demands, where no step has them.
+std::vector<std::size_t> shown_causes(const Diagnosis& diagnosis) {
+  std::vector<std::size_t> causes;
+  for (std::size_t c = 0; c < diagnose::kCauses; ++c) {
+    const auto cause = static_cast<diagnose::Cause>(c);
+    bool shown = cause != diagnose::Cause::Serialised && cause != diagnose::Cause::NoPrefetch;
+    for (const RankDiagnosis& rank : diagnosis.ranks) {
+      for (const diagnose::StepCauses& step : rank.causes) shown |= step.by[c] > Duration{};
+    }
+    if (shown) causes.push_back(c);
+  }
+  return causes;
+}
+
 void print_steps(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis) {
   out << "\nwhere the time goes (measured, ms)" << of_all_ranks(diagnosis) << '\n';
   std::vector<std::string> header = {"rank step", "step", "compute", "communication", "exposed"};
-  for (std::size_t c = 0; c < diagnose::kCauses; ++c) {
+  const std::vector<std::size_t> causes = shown_causes(diagnosis);
+  for (const std::size_t c : causes) {
     header.emplace_back(to_string(static_cast<diagnose::Cause>(c)));
   }
   header.emplace_back("GPU waits for host");
@@ -97,7 +112,7 @@ void print_steps(std::ostream& out, const JobTrace& job, const Diagnosis& diagno
       std::vector<std::string> cells = {
           std::to_string(rank.rank) + " " + job.ranks[r].line.steps[s].name, plain_ms(step.step),
           plain_ms(step.figures.comp), plain_ms(step.figures.comm), plain_ms(step.figures.exposed)};
-      for (const Duration time : rank.causes[s].by) cells.push_back(plain_ms(time));
+      for (const std::size_t c : causes) cells.push_back(plain_ms(rank.causes[s].by[c]));
       cells.push_back(plain_ms(rank.causes[s].gpu_waits_for_host));
       table.add(std::move(cells));
     }

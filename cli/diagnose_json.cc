@@ -21,11 +21,10 @@ ordered_json gain_json(const diagnose::Gain& gain) {
 }
 
 ordered_json cause_json(const diagnose::ByCause& by) {
-  return {{"host_us", to_us(by[0])},
-          {"straggler_us", to_us(by[1])},
-          {"launch_order_us", to_us(by[2])},
-          {"bucket_closed_late_us", to_us(by[3])},
-          {"link_us", to_us(by[4])}};
+  return {{"host_us", to_us(by[0])},         {"straggler_us", to_us(by[1])},
+          {"launch_order_us", to_us(by[2])}, {"bucket_closed_late_us", to_us(by[3])},
+          {"serialised_us", to_us(by[4])},   {"no_prefetch_us", to_us(by[5])},
+          {"link_us", to_us(by[6])}};
 }
 
 ordered_json step_json(const JobTrace& job, const RankDiagnosis& rank, std::size_t r,

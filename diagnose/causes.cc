@@ -1,8 +1,10 @@
 // Each exposed moment is cut where the collective in flight changes; what the next other work waited for (started_by of
-// the replay) then says whose it is. An exposed moment and the work that ends it are of one step.
+// the replay) then says whose it is. That work may be of a later step, or missing at the end of the trace.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "diagnose/causes.h"
+
+#include "diagnose/serial_waits.h"
 
 #include <algorithm>
 #include <map>
@@ -22,8 +24,14 @@ Duration overlap(Interval a, Interval b) {
 class StepAttribution {
  public:
   StepAttribution(const RankTrace& rank, const RecordedGraph& recorded,
-                  const step::Timeline& timeline, const TracedBuckets& buckets, std::int32_t step)
-      : rank_(rank), recorded_(recorded), timeline_(timeline), buckets_(buckets), step_(step) {}
+                  const step::Timeline& timeline, const std::vector<SerialWait>& serial,
+                  const TracedBuckets& buckets, std::int32_t step)
+      : rank_(rank),
+        recorded_(recorded),
+        timeline_(timeline),
+        serial_(serial),
+        buckets_(buckets),
+        step_(step) {}
 
   StepCauses attribute() {
     list_works();
@@ -57,16 +65,41 @@ class StepAttribution {
     }
   }
 
-  // The collective that the next other work waits for, or none: the host made it late.
-  [[nodiscard]] std::int32_t waited_for(Instant from) const {
-    const auto next = std::ranges::lower_bound(
-        compute_, from, {}, [&](std::int32_t number) { return work(number).start; });
-    if (next == compute_.end()) return kNone;
-    const auto node = recorded_.node_of_work[static_cast<std::size_t>(*next)];
-    if (!node) return kNone;
+  // What the next other work waits for: a collective, and since when it is that that holds it up; none: the host made it late.
+  struct Wanted {
+    std::int32_t collective = kNone;
+    Instant since;             // before it the host is late by itself
+    step::NodeId waiting = 0;  // the work, or the return of a call
+  };
+
+  // Of any step: the first work from then on that is no collective.
+  [[nodiscard]] Wanted waited_for(Instant from) const {
+    const std::vector<GpuWork>& works = rank_.line.works;
+    auto next = std::ranges::lower_bound(works, from, {}, &GpuWork::start);
+    std::optional<step::NodeId> node;
+    for (; next != works.end() && !node; ++next) {
+      if (next->collective != kNone) continue;
+      node = recorded_.node_of_work[static_cast<std::size_t>(next - works.begin())];
+    }
+    if (!node) return behind_the_last(from);
     const std::optional<step::Edge> by = step::started_by(recorded_.graph, timeline_, *node);
-    if (!by || by->kind != step::EdgeKind::Event) return host_wait(*next);
-    return collective_of(by->from);
+    if (!by || by->kind != step::EdgeKind::Event) {
+      const std::int32_t launch = work(recorded_.origin_of(*node).index).launch;
+      if (launch == kNone) return {};
+      const auto call = recorded_.node_of_call[static_cast<std::size_t>(launch)];
+      return call ? host_wait(*call, launch) : Wanted{};
+    }
+    return {collective_of(by->from), Instant::min(), *node};
+  }
+
+  // Nothing follows in the trace: the host waits for the collective, or goes on and leaves it to the network.
+  [[nodiscard]] Wanted behind_the_last(Instant until) const {
+    const Wanted waits = host_wait(recorded_.graph.size(), kNone);
+    if (waits.collective != kNone) return waits;
+    for (const std::int32_t number : communication_) {
+      if (work(number).end >= until) return {work(number).collective, Instant::min(), 0};
+    }
+    return {};
   }
 
   [[nodiscard]] std::int32_t collective_of(step::NodeId node) const {
@@ -74,24 +107,22 @@ class StepAttribution {
     return origin.kind == Origin::Kind::Work ? work(origin.index).collective : kNone;
   }
 
-  // The launch came late because the host itself stood in a call that waited for a collective: of the calls since the
-  // piece of work before this one was launched.
-  [[nodiscard]] std::int32_t host_wait(std::int32_t late) const {
-    const std::int32_t launch = work(late).launch;
-    if (launch == kNone) return kNone;
-    const auto call = recorded_.node_of_call[static_cast<std::size_t>(launch)];
-    if (!call) return kNone;
-    for (step::NodeId at = *call; at-- > 0;) {
+  // A launch came late because the host itself stood in a call that waited for a collective: of the calls before node `from`
+  // since the piece of work before it was launched.
+  [[nodiscard]] Wanted host_wait(step::NodeId from, std::int32_t launch) const {
+    for (step::NodeId at = from; at-- > 0;) {
       const Origin& before = recorded_.origin_of(at);
       if (before.kind == Origin::Kind::Work) {
-        if (!recorded_.communicates(at)) return kNone;
+        if (!recorded_.communicates(at)) return {};
         continue;
       }
       if (before.kind != Origin::Kind::Return || before.index == launch) continue;
       const auto by = step::started_by(recorded_.graph, timeline_, at);
-      if (by && by->kind == step::EdgeKind::Synchronise) return collective_of(by->from);
+      if (!by || by->kind != step::EdgeKind::Synchronise) continue;
+      return {collective_of(by->from),
+              rank_.line.calls[static_cast<std::size_t>(before.index)].start, at};
     }
-    return kNone;
+    return {};
   }
 
   [[nodiscard]] std::int32_t in_flight(Instant at) const {
@@ -111,9 +142,10 @@ class StepAttribution {
     share.by[static_cast<std::size_t>(cause)] += time;
   }
 
-  // Exposed moments up to the next other work, cut where one collective ends and another runs on.
+  // Exposed moments up to the next other work, cut where one collective ends and another runs on, and where the host begins to
+  // wait.
   void attribute(Interval interval) {
-    const std::int32_t wanted = waited_for(interval.end);
+    const Wanted wanted = waited_for(interval.end);
     Instant at = interval.start;
     while (at < interval.end) {
       const std::int32_t collective = in_flight(at);
@@ -121,16 +153,18 @@ class StepAttribution {
       const GpuWork& running =
           work(rank_.line.collectives[static_cast<std::size_t>(collective)].work);
       const Interval part{at, std::min(running.end, interval.end)};
-      if (wanted == kNone) {
+      if (wanted.collective == kNone) {
         add(collective, Cause::Host, part.length());
       } else {
-        split(collective, wanted, part);
+        const Instant since = std::clamp(wanted.since, part.start, part.end);
+        add(collective, Cause::Host, since - part.start);
+        split(collective, wanted, {since, part.end});
       }
       at = part.end;
     }
   }
 
-  void split(std::int32_t collective, std::int32_t wanted, Interval part) {
+  void split(std::int32_t collective, const Wanted& wanted, Interval part) {
     const GpuWork& running =
         work(rank_.line.collectives[static_cast<std::size_t>(collective)].work);
     const Duration transfer = rank_.transfer[static_cast<std::size_t>(collective)];
@@ -138,13 +172,47 @@ class StepAttribution {
     add(collective, Cause::Straggler, overlap(part, {running.start, moves}));
     const Duration moving = overlap(part, {moves, running.end});
     if (moving <= Duration{}) return;
-    if (collective != wanted && starts_before(collective, wanted)) {
+    const SerialWait* const serial = serial_wait(wanted);
+    if (serial != nullptr && serial->kind == SerialWait::Kind::Reduction) {
+      add(collective, Cause::Serialised, moving);
+      return;
+    }
+    if (collective != wanted.collective && starts_before(collective, wanted.collective)) {
       add(collective, Cause::LaunchOrder, moving);
+      return;
+    }
+    if (serial != nullptr) {
+      const Duration earlier = std::min(moving, could_start_earlier(*serial, running));
+      add(collective, Cause::NoPrefetch, earlier);
+      add(collective, Cause::Link, moving - earlier);
       return;
     }
     const Duration late = std::min(moving, sent_too_late(collective));
     add(collective, Cause::ClosedLate, late);
     add(collective, Cause::Link, moving - late);
+  }
+
+  // The wait, where nothing demands it.
+  [[nodiscard]] const SerialWait* serial_wait(const Wanted& wanted) const {
+    auto found = std::ranges::lower_bound(serial_, wanted.waiting, {}, &SerialWait::waiting);
+    for (; found != serial_.end() && found->waiting == wanted.waiting; ++found) {
+      if (found->collective == wanted.collective) return &*found;
+    }
+    return nullptr;
+  }
+
+  // By how much a gather would have started earlier behind the compute of one layer before, and behind the gather before it.
+  [[nodiscard]] Duration could_start_earlier(const SerialWait& wait, const GpuWork& running) const {
+    Instant free =
+        wait.instead ? work(recorded_.origin_of(*wait.instead).index).end : Instant::min();
+    for (const std::int32_t number : communication_) {
+      const TracedCollective& other =
+          rank_.line.collectives[static_cast<std::size_t>(work(number).collective)];
+      if (other.kind == CollectiveKind::AllGather && work(number).end <= running.start) {
+        free = std::max(free, work(number).end);
+      }
+    }
+    return free == Instant::min() ? Duration{} : std::max(Duration{}, running.start - free);
   }
 
   // In flight while another one is waited for, and not one of the same DDP bucket list: those are waited
@@ -204,6 +272,7 @@ class StepAttribution {
   const RankTrace& rank_;
   const RecordedGraph& recorded_;
   const step::Timeline& timeline_;
+  const std::vector<SerialWait>& serial_;  // by waiting node
   const TracedBuckets& buckets_;
   std::int32_t step_;
   std::vector<WorkTime> times_;
@@ -245,6 +314,10 @@ std::string_view to_string(Cause cause) {
       return "launch order";
     case Cause::ClosedLate:
       return "bucket closed late";
+    case Cause::Serialised:
+      return "serialised";
+    case Cause::NoPrefetch:
+      return "no prefetch";
     case Cause::Link:
       break;
   }
@@ -255,9 +328,10 @@ std::vector<StepCauses> causes_of(const RankTrace& rank, const RecordedGraph& re
                                   const step::Timeline& timeline,
                                   const std::vector<TracedBuckets>& buckets) {
   std::vector<StepCauses> causes;
+  const std::vector<SerialWait> serial = serial_waits(rank, recorded, buckets);
   for (std::size_t s = 0; s < rank.line.steps.size(); ++s) {
     causes.push_back(
-        StepAttribution(rank, recorded, timeline, buckets[s], static_cast<std::int32_t>(s))
+        StepAttribution(rank, recorded, timeline, serial, buckets[s], static_cast<std::int32_t>(s))
             .attribute());
   }
   return causes;

@@ -3,10 +3,16 @@
 // A moment is exposed when some collective runs on the rank and nothing else does. What happens next
 // decides, read off the replay (what started each piece of GPU work):
 //   host            the next piece of other work started late because its launch came late: the GPU would
-//                   have stood still without the collective too
+//                   have stood still without the collective too. Where the host itself stood in a call that waited for
+//                   a collective, it is late from the beginning of that call on because of the collective. That holds
+//                   for a collective that ends its step, too: what follows it is work of the next step, or nothing
 //   straggler       it waits for a collective that is itself waiting for a slower rank: the first part of
 //                   the collective's duration, all but what it takes by itself (rank_set.h)
 //   launch order    the collective in flight is not the one that is waited for: that one queues behind it
+//   serialised      backward, or the host before it, waits for the reduction of a bucket that nothing reads before the
+//                   update (serial_waits.h)
+//   no prefetch     compute waits for a gather that was started when the compute before it was done: what one layer
+//                   earlier would have sent before
 //   closed late     the data moves, but part of it was ready earlier and had to wait for the last gradient
 //                   of its bucket: what one-gradient buckets, at no extra cost, would have sent before
 //   link            the data moves as early as it could: only a faster link or fewer bytes would help
@@ -30,8 +36,16 @@
 
 namespace dovetail::diagnose {
 
-enum class Cause : std::uint8_t { Host, Straggler, LaunchOrder, ClosedLate, Link };
-inline constexpr std::size_t kCauses = 5;
+enum class Cause : std::uint8_t {
+  Host,
+  Straggler,
+  LaunchOrder,
+  ClosedLate,
+  Serialised,
+  NoPrefetch,
+  Link
+};
+inline constexpr std::size_t kCauses = 7;
 std::string_view to_string(Cause cause);
 
 // By Cause.

@@ -69,7 +69,7 @@ std::vector<LateRank> late_ranks(const JobTrace& job) {
 
 // Means over ranks and steps.
 struct Totals {
-  Duration step{}, exposed{}, waits_for_host{}, no_network{};
+  Duration step{}, exposed{}, waits_for_host{}, no_network{}, wait_at_update{}, prefetch{};
   ByCause by{};
   double error = 0;  // the largest of the ranks
 };
@@ -89,11 +89,15 @@ Totals totals_of(const Diagnosis& diagnosis) {
     }
     for (const WhatIf& what_if : rank.forecast.what_ifs) {
       if (what_if.change == Change::NoNetwork) totals.no_network += what_if.gain.middle * steps;
+      if (what_if.change == Change::WaitAtUpdate) {
+        totals.wait_at_update += what_if.gain.middle * steps;
+      }
+      if (what_if.change == Change::Prefetch) totals.prefetch += what_if.gain.middle * steps;
     }
   }
   if (count == 0) return totals;
-  for (Duration* value :
-       {&totals.step, &totals.exposed, &totals.waits_for_host, &totals.no_network}) {
+  for (Duration* value : {&totals.step, &totals.exposed, &totals.waits_for_host, &totals.no_network,
+                          &totals.wait_at_update, &totals.prefetch}) {
     *value /= count;
   }
   for (Duration& value : totals.by) value /= count;
@@ -141,6 +145,12 @@ std::vector<Finding> find(const JobTrace& job, const Diagnosis& diagnosis) {
       add(FindingKind::Hidden, totals.no_network).without_network = totals.step - totals.no_network;
     }
     add(FindingKind::Exposed, totals.exposed).by = totals.by;
+    const auto add_waits = [&](FindingKind kind, Cause cause, Duration gain) {
+      const Duration lost = totals.by[static_cast<std::size_t>(cause)];
+      if (lost * 100 >= totals.step) add(kind, lost).gain = gain;
+    };
+    add_waits(FindingKind::Serialised, Cause::Serialised, totals.wait_at_update);
+    add_waits(FindingKind::NoPrefetch, Cause::NoPrefetch, totals.prefetch);
   }
   if (!host_bound && totals.waits_for_host * 20 >= totals.step) {
     add(FindingKind::WaitsForHost, totals.waits_for_host);

@@ -54,6 +54,8 @@ struct LateRank {
 //   NoCollective   none is recognised
 //   Hidden         amount: of the step, what a network that takes no time would give: next to nothing
 //   Exposed        amount: of the step, what is exposed communication
+//   Serialised     amount: of the step, what is exposed because backward waits for a bucket's reduction
+//   NoPrefetch     amount: of the step, what is exposed because gathers start when compute needs them
 //   WaitsForHost   amount: of the step, what the GPU waits for the host
 enum class FindingKind : std::uint8_t {
   NoGpuWork,
@@ -63,6 +65,8 @@ enum class FindingKind : std::uint8_t {
   NoCollective,
   Hidden,
   Exposed,
+  Serialised,
+  NoPrefetch,
   WaitsForHost
 };
 
@@ -72,6 +76,7 @@ struct Finding {
   Duration amount{}, whole{};
   Duration without_network{};  // HostBound, Hidden: the step with a network that took no time
   ByCause by{};                // Exposed: what it is exposed for
+  Duration gain{};             // Serialised, NoPrefetch: of the step without those waits
   double error = 0;            // of the replay, as a share of the step: the figures hold as well
   [[nodiscard]] double share() const;
 };

@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "diagnose/what_if.h"
 
+#include "diagnose/serial_waits.h"
 #include "policies/policies.h"
 #include "step/edits.h"
 
@@ -97,6 +98,24 @@ std::optional<WorkloadCheck> checked(const TracedWorkload& workload, const RankT
                        .predicted = own.step(workload.ends, InFlight::Any)};
 }
 
+// Steps whose collectives wait for nobody they need not wait for; each as long as its collectives at least.
+std::vector<Duration> replayed_without(const RankTrace& rank, const RankReplay& replay,
+                                       SerialWait::Kind kind) {
+  RecordedGraph changed = replay.recorded;
+  take_away(changed, serial_waits(rank, changed, replay.buckets), kind);
+  std::vector<Duration> steps = lengths(replayed_steps(changed, played(changed.graph)));
+  const std::vector<Duration> before = lengths(replayed_steps(replay.recorded, replay.timeline));
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    Duration moving{};
+    for (const step::NodeId node : changed.works[s]) {
+      if (changed.communicates(node))
+        moving += Duration(changed.graph.work[static_cast<std::size_t>(node)].ns());
+    }
+    steps[s] = std::min(before[s], std::max(steps[s], moving));
+  }
+  return steps;
+}
+
 // A rank's forecasts of each change, on its workload where that is right.
 class RankChanges {
  public:
@@ -110,6 +129,17 @@ class RankChanges {
     if (!rank_.line.collectives.empty()) {
       result.what_ifs.push_back(what_if(result, Change::NoNetwork));
       result.what_ifs.push_back(what_if(result, Change::NobodyLate));
+      const std::vector<SerialWait> waits = serial_waits(rank_, replay_.recorded, replay_.buckets);
+      const auto has = [&](SerialWait::Kind kind) {
+        return std::ranges::any_of(waits,
+                                   [&](const SerialWait& wait) { return wait.kind == kind; });
+      };
+      if (has(SerialWait::Kind::Reduction)) {
+        result.what_ifs.push_back(what_if(result, Change::WaitAtUpdate));
+      }
+      if (has(SerialWait::Kind::Gather)) {
+        result.what_ifs.push_back(what_if(result, Change::Prefetch));
+      }
     }
     result.what_ifs.push_back(what_if(result, Change::NoHost));
     return result;
@@ -148,6 +178,7 @@ class RankChanges {
   // On the workload; nothing where that does not hold what is changed.
   [[nodiscard]] std::optional<Duration> gain(const RankForecast& forecast, Change change) const {
     if (!forecast.workload) return std::nullopt;
+    if (change == Change::WaitAtUpdate || change == Change::Prefetch) return std::nullopt;
     if (change == Change::NoHost) return gain_without_host(*forecast.workload);
     const std::optional<Duration> step = changed(change);
     if (!step) return std::nullopt;
@@ -231,6 +262,10 @@ RankForecast forecast_rank(const JobTrace& job, std::size_t rank, const RankRepl
 
 std::vector<Duration> replayed_with(const RankTrace& rank, const RankReplay& replay,
                                     Change change) {
+  if (change == Change::WaitAtUpdate) {
+    return replayed_without(rank, replay, SerialWait::Kind::Reduction);
+  }
+  if (change == Change::Prefetch) return replayed_without(rank, replay, SerialWait::Kind::Gather);
   RecordedGraph changed = replay.recorded;
   step::StepGraph& graph = changed.graph;
   step::Patch patch(graph);

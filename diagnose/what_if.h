@@ -41,9 +41,9 @@ struct Gain {
   Duration middle{}, low{}, high{};
 };
 
-// NoNetwork: collectives take no time. NobodyLate: their own time only. NoHost: calls and pauses of the host take no
+// WaitAtUpdate, Prefetch: without the waits of serial_waits.h; only where there are any. NoNetwork: collectives take no time. NobodyLate: their own time only. NoHost: calls and pauses of the host take no
 // time; it still waits where it waited for the GPU.
-enum class Change : std::uint8_t { NoNetwork, NobodyLate, NoHost };
+enum class Change : std::uint8_t { NoNetwork, NobodyLate, WaitAtUpdate, Prefetch, NoHost };
 
 struct WhatIf {
   Change change = Change::NoNetwork;
@@ -101,6 +101,7 @@ struct RankForecast {
 RankForecast forecast_rank(const JobTrace& job, std::size_t rank, const RankReplay& replay);
 
 // The steps of the recorded graph with a change made to it.
+// The last two changes of waits never make a step shorter than its collectives, which share the network.
 std::vector<Duration> replayed_with(const RankTrace& rank, const RankReplay& replay, Change change);
 
 // A profile whose host takes no time. REQUIRES: profile.host.

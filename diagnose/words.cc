@@ -107,6 +107,21 @@ std::string no_collective_sentence(const imports::Unrecognised& seen) {
   return text + ":" + patterns;
 }
 
+// Waits that nothing demands, and what the step would be without them.
+std::string serial_sentence(const Finding& finding) {
+  const bool reductions = finding.kind == FindingKind::Serialised;
+  std::string text =
+      reductions ? "backward waits for reductions of buckets that nothing reads before the update, "
+                 : "gathers are started when compute needs them (no prefetch), ";
+  text += ms(finding.amount) + " of the exposed time; " +
+          (reductions ? "waited for at the update only" : "started one layer earlier") + ", ";
+  if (finding.gain * 200 < finding.whole) {
+    return text + "the step would be no shorter: the network is busy all that time";
+  }
+  return text + "the step would be " + ms(finding.whole - finding.gain) + " instead of " +
+         ms(finding.whole);
+}
+
 std::string sentence(const Finding& finding, const Diagnosis& diagnosis) {
   switch (finding.kind) {
     case FindingKind::NoGpuWork:
@@ -126,6 +141,9 @@ std::string sentence(const Finding& finding, const Diagnosis& diagnosis) {
              ms(finding.without_network) + " instead of " + ms(finding.whole);
     case FindingKind::Exposed:
       return exposed_sentence(finding);
+    case FindingKind::Serialised:
+    case FindingKind::NoPrefetch:
+      return serial_sentence(finding);
     case FindingKind::WaitsForHost:
       break;
   }
@@ -203,6 +221,10 @@ std::string_view to_string(FindingKind kind) {
       return "hidden";
     case FindingKind::Exposed:
       return "exposed";
+    case FindingKind::Serialised:
+      return "serialised";
+    case FindingKind::NoPrefetch:
+      return "no-prefetch";
     case FindingKind::WaitsForHost:
       break;
   }
@@ -215,6 +237,10 @@ std::string_view to_string(Change change) {
       return "a network that takes no time";
     case Change::NobodyLate:
       return "no rank late (collectives take their own time only)";
+    case Change::WaitAtUpdate:
+      return "reductions waited for at the update only";
+    case Change::Prefetch:
+      return "gathers started one layer earlier (prefetch)";
     case Change::NoHost:
       break;
   }

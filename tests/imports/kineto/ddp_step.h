@@ -29,9 +29,10 @@ struct DdpStep {
   std::vector<std::vector<std::size_t>> buckets = {{5, 4}, {3, 2}, {1, 0}};
   std::vector<double> comm_us = {3000, 3000, 3000};  // by bucket
   double forward_us = 1000, backward_us = 2000, optimizer_us = 500;
-  double host_us = 20;      // between two launches of one part of the step
-  bool waits_each = false;  // compute waits for a bucket before it goes on (ZeRO)
-  double gather_us = 0;     // an all-gather behind the update, which the host waits for; 0: none
+  double host_us = 20;       // between two launches of one part of the step
+  bool waits_each = false;   // compute waits for a bucket before it goes on (ZeRO)
+  double host_after_us = 0;  // what the host does behind its last launch, before it waits
+  double gather_us = 0;      // an all-gather behind the update, which the host waits for; 0: none
   double gather_before_us =
       0;  // an all-gather before each layer's forward and backward (FSDP); 0: none
   bool prefetches = false;  // the next layer's is issued before this layer computes
@@ -153,6 +154,7 @@ class DdpTrace {
           collective("_allgather_base", "AllGather_RING_LL", kMain, main, 3 << 20, step_.gather_us);
       main += 75;
     }
+    main += step_.host_after_us;
     call("cudaStreamSynchronize", kMain, main, std::max(10.0, done - main + 5));
     now_ = std::max(main + 10, done + 5) + 5;
     event("user_annotation", "ProfilerStep#" + std::to_string(n), kMain, begin, now_ - begin, "");
