@@ -195,9 +195,9 @@ class FlightReader {
     const std::string name = names.size() > 0 ? names[0].string() : "";
     const Members members = groups_.contains(name) ? groups_[name] : Members{};
     // Groups of one name on different ranks may be different groups: a mesh names them alike.
-    const std::string group = members.text + " " + name;
-    sequences_[group].ranks = members.ranks;
-    sequences_[group].entries.push_back({std::string(to_string(kind->collective)), *bytes});
+    const std::string group =
+        (members.ranks > 0 ? "ranks " + members.text + " (\"" : "(\"") + name + "\")";
+    sequences_[group].push_back({std::string(to_string(kind->collective)), *bytes});
     const bool timed = entry.has("duration_ms") && !entry.at("duration_ms").is_null();
     const double ms = timed ? loose_number(entry.at("duration_ms"), 0, kMostMs) : 0;
     if (members.ranks == 1) {
@@ -221,23 +221,16 @@ class FlightReader {
     for (const auto& [group, sequence] : sequences_) {
       if (told++ == kShown) break;
       const bool is_only = sequences_.size() == 1;
-      const std::string who =
-          is_only ? "the job"
-                  : "the group of " + counted(sequence.ranks, "rank") + " " + printable(group);
-      log_.read.push_back(who + (period_of(sequence.entries) > 0 ? " " : ": ") +
-                          in_words(sequence.entries));
+      const std::string who = is_only ? "the job" : printable(group);
+      log_.read.push_back(who + (period_of(sequence) > 0 ? " " : ": ") + in_words(sequence));
     }
   }
 
-  struct Sequence {
-    std::int64_t ranks = 0;
-    std::vector<SequenceEntry> entries;
-  };
-
   CollectiveLog log_;
   RankViews views_;
-  std::map<std::string, Members> groups_;      // by name, of the file that is read
-  std::map<std::string, Sequence> sequences_;  // by members and name, of the file that is read
+  std::map<std::string, Members> groups_;  // by name, of the file that is read
+  std::map<std::string, std::vector<SequenceEntry>>
+      sequences_;  // by members and name, of the file that is read
   std::string version_, library_;
   std::size_t used_ = 0, other_kinds_ = 0, unknown_types_ = 0, lone_ = 0, no_time_ = 0;
 };

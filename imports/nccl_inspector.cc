@@ -98,8 +98,8 @@ class InspectorReader {
         perf.at("coll_msg_size_bytes").fail("expected at most 2^50 bytes over all ranks");
       }
       const std::int64_t whole = kind->is_share ? bytes * ranks : bytes;
-      views_.add({header.id, serial, kind->collective, whole}, header.rank, ranks, header.nodes,
-                 from_us(us));
+      views_.add({"communicator " + header.id, serial, kind->collective, whole}, header.rank, ranks,
+                 header.nodes, from_us(us));
     }
   }
 

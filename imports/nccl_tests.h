@@ -36,6 +36,7 @@
 #pragma once
 
 #include "imports/collective_log.h"
+#include "imports/repetitions.h"
 #include "imports/text.h"
 
 #include <cstdint>
@@ -99,11 +100,7 @@ struct NcclTestsPart {
   bool is_blocking = false;
   std::int64_t groups = 1;
   std::size_t other_buffers = 0;  // rows that had no time of the wanted buffers
-  struct Sample {
-    Bytes bytes{};
-    Duration time{};
-  };
-  std::vector<Sample> samples{};
+  std::vector<TimedSize> samples{};
 };
 
 // The JSON of -J: one run. Sets `log`'s versions. nccl_tests_json.cc.

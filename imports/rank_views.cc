@@ -5,10 +5,15 @@
 #include "imports/rank_views.h"
 
 #include "base/count.h"
+#include "imports/repetitions.h"
+#include "imports/text.h"
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <span>
 #include <tuple>
+#include <vector>
 
 namespace dovetail::imports {
 
@@ -26,24 +31,60 @@ void RankViews::add(const Key& key, std::int64_t viewer, std::int64_t ranks,
   view.longest = std::max(view.longest, time);
 }
 
+// Tells what contradicts itself, and gives it back.
+std::set<RankViews::Table> RankViews::contradicted(CollectiveLog& log) const {
+  // Within a job other work runs beside the collectives: times differ more than those of a benchmark.
+  constexpr double kRepeats = 2;
+  std::map<Table, std::map<std::string, std::vector<TimedSize>>> tables;
+  for (const auto& [key, view] : views_) {
+    if (static_cast<std::int64_t>(view.viewers.size()) < view.ranks) continue;
+    tables[{key.collective, view.ranks}][key.communicator].push_back(
+        {Bytes(key.bytes), view.shortest});
+  }
+  std::set<Table> result;
+  for (const auto& [table, communicators] : tables) {
+    std::vector<std::string> names;
+    std::vector<std::span<const TimedSize>> measurements;
+    for (const auto& [name, samples] : communicators) {
+      names.push_back(printable(name));
+      measurements.emplace_back(samples);
+    }
+    const std::optional<Gap> gap = contradiction(measurements, kRepeats);
+    if (!gap) continue;
+    result.insert(table);
+    log.left_out.push_back(
+        names[gap->fast_of] + " and " + names[gap->slow_of] +
+        (names.size() > 2 ? " (" + std::to_string(names.size()) + " groups in all)" : "") +
+        ": both are " + std::string(to_string(table.first)) + " over " +
+        std::to_string(table.second) +
+        " ranks and contradict each other: " + in_words(*gap, table.first, table.second) +
+        ". Their links differ; give the files of one group's ranks");
+  }
+  return result;
+}
+
 void RankViews::finish(CollectiveLog& log) const {
+  const std::set<Table> refused = contradicted(log);
   using Size = std::tuple<schedule::Collective, std::int64_t, std::int64_t>;
   std::set<Size> complete;
   std::map<Size, CollectiveSample> bounds;  // sizes that nobody saw on all ranks
+  std::size_t whole = 0;
   double waiting = 0;
   double moving = 0;
   for (const auto& [key, view] : views_) {
     if (static_cast<std::int64_t>(view.viewers.size()) < view.ranks) continue;
     complete.insert({key.collective, view.ranks, key.bytes});
-    log.samples.push_back(
-        {key.collective, view.ranks, view.nodes, Bytes(key.bytes), view.shortest, Launch::Queued});
+    ++whole;
+    if (!refused.contains({key.collective, view.ranks})) {
+      log.samples.push_back({key.collective, view.ranks, view.nodes, Bytes(key.bytes),
+                             view.shortest, Launch::Queued});
+    }
     moving += to_us(view.shortest);
     waiting += to_us(view.longest - view.shortest);
   }
-  const std::size_t whole = log.samples.size();
   for (const auto& [key, view] : views_) {
     const Size size = {key.collective, view.ranks, key.bytes};
-    if (complete.contains(size)) continue;
+    if (complete.contains(size) || refused.contains({key.collective, view.ranks})) continue;
     const auto [entry, is_new] =
         bounds.try_emplace(size, CollectiveSample{key.collective, view.ranks, view.nodes,
                                                   Bytes(key.bytes), view.shortest, Launch::Queued});

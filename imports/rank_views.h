@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 namespace dovetail::imports {
 
@@ -34,10 +35,16 @@ class RankViews {
   [[nodiscard]] bool empty() const { return views_.empty(); }
 
   // One sample per collective that all its ranks saw; for a size that no collective shows on all
-  // ranks, one sample: the shortest time there is. Adds to log.samples, read and left_out.
+  // ranks, one sample: the shortest time there is. Communicators of equally many ranks whose times are no repetitions
+  // of each other (a pair within a node, a pair across) are told by name, and none of them is a sample: a table is
+  // for a number of ranks, and their mean would be the time of neither. Adds to log.samples, read and left_out.
   void finish(CollectiveLog& log) const;
 
  private:
+  // Samples of one collective over one number of ranks, by communicator.
+  using Table = std::pair<schedule::Collective, std::int64_t>;
+  [[nodiscard]] std::set<Table> contradicted(CollectiveLog& log) const;
+
   struct View {
     std::int64_t ranks = 1;
     std::optional<std::int64_t> nodes;

@@ -124,13 +124,31 @@ TEST(FlightRecorderTest, TellsGroupsOfOneNameApartByTheirMembers) {
     const std::array<Source, 4> files = {Source{"0", texts[0]}, Source{"1", texts[1]},
                                          Source{"2", texts[2]}, Source{"3", texts[3]}};
     const CollectiveLog log = read_flight_recorder(files);
-    ASSERT_EQ(log.samples.size(), 2u);
-    EXPECT_EQ(log.samples[0].time, from_us(100));
-    EXPECT_EQ(log.samples[1].time, from_us(500));
-    EXPECT_EQ(log.samples[0].nodes, std::nullopt);
+    EXPECT_THAT(log.samples, IsEmpty());
+    EXPECT_THAT(
+        log.left_out,
+        Contains(HasSubstr("ranks 0,1 (\"0\") and ranks 2,3 (\"0\"): both are all-reduce over 2 "
+                           "ranks and contradict each other: 1 MiB takes 100 us and 500 us")));
     EXPECT_THAT(log.read, Contains(HasSubstr("2 collectives, 2 of them seen on all their ranks")));
     EXPECT_THAT(log.read, Contains(HasSubstr("waits 0 % of its time")));
   }
+}
+
+// Pairs that are alike make one table.
+TEST(FlightRecorderTest, TakesGroupsThatAgreeTogether) {
+  std::vector<std::string> texts;
+  for (int rank = 0; rank < 4; ++rank) {
+    std::string text =
+        dump(entry(1, "nccl:all_reduce", "[[262144]]", "[[262144]]", rank < 2 ? "0.1" : "0.14"));
+    text.replace(text.find("[0, 1]"), 6, rank < 2 ? "[0, 1]" : "[2, 3]");
+    texts.push_back(text);
+  }
+  const std::array<Source, 4> files = {Source{"0", texts[0]}, Source{"1", texts[1]},
+                                       Source{"2", texts[2]}, Source{"3", texts[3]}};
+  const CollectiveLog log = read_flight_recorder(files);
+  ASSERT_EQ(log.samples.size(), 2u);
+  EXPECT_EQ(log.samples[0].nodes, std::nullopt);
+  EXPECT_EQ(std::get<0>(tables_of(log.samples).at(0).times).at(0).isolated, from_us(120));
 }
 
 TEST(FlightRecorderTest, ReadsNumbersInQuotesAndWhatIsNone) {
