@@ -136,9 +136,10 @@ imports::ImportedStep read_step(const ImportStepOptions& options) {
     case StepFormat::Nsys: {
       std::vector<Bytes> bytes;
       for (const std::string& size : options.bytes) bytes.push_back(parse_bytes(size));
-      return imports::read_nsys(
-          options.file,
-          {.step = options.step, .bytes = std::move(bytes), .ranks = ranks_of(options, "nsys")});
+      return imports::read_nsys(options.file, {.step = options.step,
+                                               .bytes = std::move(bytes),
+                                               .ranks = ranks_of(options, "nsys"),
+                                               .pid = options.pid});
     }
   }
   return {};

@@ -41,6 +41,7 @@ struct ImportStepOptions {
   bool json = false;                  // likewise
   std::optional<std::int64_t> ranks;  // of files that do not say it
   std::string step;                   // nsys: name of the NVTX range around a step
+  std::optional<std::int64_t> pid;    // nsys: process to read
   std::vector<std::string> bytes;     // nsys: sizes of the all-reduces of a step
 };
 

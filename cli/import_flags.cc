@@ -121,9 +121,11 @@ void bind_chakra(CLI::App& command, ImportStepOptions& options, Action& action) 
 
 void bind_nsys(CLI::App& command, ImportStepOptions& options, Action& action) {
   options.format = StepFormat::Nsys;
-  CLI::App& format = bind_step(command, "nsys", "SQLite export of Nsight Systems, of one process",
-                               options, action);
+  CLI::App& format = bind_step(
+      command, "nsys", "SQLite export of Nsight Systems: one process of it", options, action);
   format.add_option("--step", options.step, "name of the NVTX range around a step")->required();
+  format.add_option("--pid", options.pid,
+                    "process to read of a report of several (default: the one with most kernels)");
   format
       .add_option("--bytes", options.bytes,
                   "sizes of the all-reduces of a step in their order, e.g. 1MiB,25MiB")

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -37,6 +38,7 @@ struct Kernel {
   Nanoseconds launch = 0, start = 0, end = 0;
   bool is_collective = false;
   bool is_all_reduce = false;
+  std::string other{};  // "ReduceScatter" of another collective
 };
 
 struct Range {
@@ -129,12 +131,117 @@ std::string text_at(sqlite3_stmt* row, int column) {
   return text == nullptr ? "" : reinterpret_cast<const char*>(text);
 }
 
+// Where things stand in this file: tables under their names of this version, and columns that not all have.
+struct Layout {
+  std::string kernels, launches, ranges;
+  bool has_processes = false;  // kernels and launches say theirs
+  bool ranges_have_processes = false;
+};
+
+bool has_column(Database& database, const std::string& table, const std::string& column) {
+  bool found = false;
+  database.each("SELECT 1 FROM pragma_table_info('" + table + "') WHERE name = ?1", column,
+                [&](sqlite3_stmt*) { found = true; });
+  return found;
+}
+
+// The table of that name, else one that has it in front; "": none. A name with anything but letters, digits and '_'
+// is none of Nsight Systems'.
+std::string table_like(Database& database, const std::string& name) {
+  std::vector<std::string> found;
+  database.each(
+      "SELECT name FROM sqlite_master WHERE type = 'table' AND (name = ?1 OR substr(name, 1, "
+      "length(?1) "
+      "+ 1) = ?1 || '_') ORDER BY name",
+      name, [&](sqlite3_stmt* row) { found.push_back(text_at(row, 0)); });
+  for (const std::string& table : found) {
+    const bool is_plain = std::ranges::all_of(
+        table, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+    if (is_plain) return table;
+  }
+  return "";
+}
+
+Layout layout_of(Database& database, const std::string& path) {
+  Layout layout{.kernels = table_like(database, "CUPTI_ACTIVITY_KIND_KERNEL"),
+                .launches = table_like(database, "CUPTI_ACTIVITY_KIND_RUNTIME"),
+                .ranges = table_like(database, "NVTX_EVENTS")};
+  if (layout.kernels.empty() && layout.ranges.empty()) {
+    database.fail("no such table: CUPTI_ACTIVITY_KIND_KERNEL");
+  }
+  if (layout.ranges.empty()) {
+    throw InputError(
+        path +
+        ": it has no NVTX ranges, so nothing says where a step begins: mark the steps "
+        "(torch.cuda.nvtx.range_push(\"iteration\") ... range_pop()) and record with -t "
+        "cuda,nvtx");
+  }
+  if (layout.kernels.empty() || layout.launches.empty()) {
+    throw InputError(path + ": it has no kernels and launches of CUDA: record with -t cuda,nvtx");
+  }
+  layout.has_processes = has_column(database, layout.kernels, "globalPid") &&
+                         has_column(database, layout.launches, "globalTid");
+  layout.ranges_have_processes = has_column(database, layout.ranges, "globalTid");
+  return layout;
+}
+
+constexpr const char* kProcessOf = " / 16777216";  // 2^24, of globalPid and globalTid
+
+struct Process {
+  std::int64_t id = 0;  // with the host in its upper bits
+  std::int64_t kernels = 0;
+  [[nodiscard]] std::int64_t pid() const { return id & 0xffffff; }
+};
+
+// The process to read, of those that ran kernels; absent: the file does not tell processes apart.
+std::optional<Process> process_of(Database& database, const std::string& path, const Layout& layout,
+                                  const NsysOptions& options, ImportedStep& result) {
+  if (!layout.has_processes) {
+    if (options.pid) throw InputError(path + ": --pid: it does not say which process ran a kernel");
+    return std::nullopt;
+  }
+  constexpr std::size_t kMost = 4096;
+  std::vector<Process> processes;
+  database.each(std::string("SELECT globalPid") + kProcessOf + " AS p, COUNT(*) FROM " +
+                    layout.kernels + " GROUP BY p ORDER BY p",
+                "", [&](sqlite3_stmt* row) {
+                  if (processes.size() == kMost) database.fail("more than 4096 processes");
+                  processes.push_back({sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1)});
+                });
+  if (processes.empty()) throw InputError(path + ": no kernel in it");
+  const auto chosen = options.pid ? std::ranges::find(processes, *options.pid, &Process::pid)
+                                  : std::ranges::max_element(processes, {}, &Process::kernels);
+  std::vector<std::string> others;
+  constexpr std::size_t kShown = 16;
+  for (auto one = processes.begin(); one != processes.end() && others.size() < kShown; ++one) {
+    if (one != chosen) others.push_back(std::to_string(one->pid()));
+  }
+  if (chosen == processes.end()) {
+    throw InputError(path + ": --pid " + std::to_string(*options.pid) +
+                     ": no kernel of that process; there are " + listed(others));
+  }
+  if (processes.size() > 1) {
+    result.read.push_back(std::to_string(processes.size()) + " processes in the report: this is " +
+                          std::to_string(chosen->pid()) + "; --pid names another, of " +
+                          listed(others));
+  }
+  return *chosen;
+}
+
+// "AND NVTX.globalTid / 16777216 = 7", where the file tells processes apart.
+std::string only(const std::string& column, const std::optional<Process>& process) {
+  if (!process) return "";
+  return " AND " + column + kProcessOf + " = " + std::to_string(process->id);
+}
+
 // The ranges of that name, in order; where there is none, an error that lists what there is.
-std::vector<Range> steps_named(Database& database, const std::string& path,
-                               const std::string& name) {
+std::vector<Range> steps_named(Database& database, const std::string& path, const Layout& layout,
+                               const std::optional<Process>& process, const std::string& name) {
   const std::string named =
-      "FROM NVTX_EVENTS AS e LEFT JOIN StringIds AS s ON s.id = e.textId WHERE e.end > e.start";
-  const std::size_t most = rows_of(database, "NVTX_EVENTS");
+      "FROM " + layout.ranges +
+      " AS e LEFT JOIN StringIds AS s ON s.id = e.textId WHERE e.end > e.start" +
+      (layout.ranges_have_processes ? only("e.globalTid", process) : "");
+  const std::size_t most = rows_of(database, layout.ranges);
   std::vector<Range> ranges;
   database.each("SELECT e.start, e.end " + named + " AND COALESCE(e.text, s.value) = ?1", name,
                 [&](sqlite3_stmt* row) {
@@ -156,13 +263,27 @@ std::vector<Range> steps_named(Database& database, const std::string& path,
       (known.empty() ? "no name stands more than once" : "there are " + listed(known)));
 }
 
-std::vector<Kernel> kernels_of(Database& database) {
-  const std::size_t most = rows_of(database, "CUPTI_ACTIVITY_KIND_KERNEL");
+void name_kernel(Kernel& kernel, const std::string& name) {
+  constexpr std::array<std::string_view, 4> kLibraries = {"nccl", "rccl", "msccl", "oneccl"};
+  constexpr std::array<std::string_view, 6> kOthers = {"ReduceScatter", "AllGather", "AllToAll",
+                                                       "Broadcast",     "SendRecv",  "Reduce"};
+  const auto stands = [&](std::string_view part) { return name.find(part) != std::string::npos; };
+  kernel.is_collective = std::ranges::any_of(kLibraries, stands);
+  if (!kernel.is_collective) return;
+  kernel.is_all_reduce = stands("AllReduce");
+  const auto* const other = std::ranges::find_if(kOthers, stands);
+  if (!kernel.is_all_reduce && other != kOthers.end()) kernel.other = *other;
+}
+
+std::vector<Kernel> kernels_of(Database& database, const Layout& layout,
+                               const std::optional<Process>& process) {
+  const std::size_t most = rows_of(database, layout.kernels);
   std::vector<Kernel> kernels;
   database.each(
-      "SELECT r.start, k.start, k.end, s.value FROM CUPTI_ACTIVITY_KIND_KERNEL AS k "
-      "JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS r ON r.correlationId = k.correlationId "
-      "LEFT JOIN StringIds AS s ON s.id = k.shortName",
+      "SELECT r.start, k.start, k.end, s.value FROM " + layout.kernels + " AS k JOIN " +
+          layout.launches + " AS r ON r.correlationId = k.correlationId" +
+          only("r.globalTid", process) + " LEFT JOIN StringIds AS s ON s.id = k.shortName WHERE 1" +
+          only("k.globalPid", process),
       "", [&](sqlite3_stmt* row) {
         if (kernels.size() == most) {
           database.fail("a correlation id stands for several launches: export one process");
@@ -171,11 +292,8 @@ std::vector<Kernel> kernels_of(Database& database) {
                       .start = database.time(row, 1),
                       .end = database.time(row, 2)};
         if (kernel.end < kernel.start) database.fail("a kernel ends before it starts");
-        const std::string name = text_at(row, 3);
-        kernel.is_collective =
-            name.find("nccl") != std::string::npos || name.find("rccl") != std::string::npos;
-        kernel.is_all_reduce = kernel.is_collective && name.find("AllReduce") != std::string::npos;
-        kernels.push_back(kernel);
+        name_kernel(kernel, text_at(row, 3));
+        kernels.push_back(std::move(kernel));
       });
   std::ranges::stable_sort(
       kernels, {}, [](const Kernel& kernel) { return std::pair(kernel.launch, kernel.start); });
@@ -208,6 +326,19 @@ Step step_of(std::span<const Kernel> kernels) {
   return step;
 }
 
+// What a step has instead of all-reduces: "; it has 3 of ReduceScatter, of which no gradients are made".
+std::string others_in_words(std::span<const Kernel> kernels) {
+  std::map<std::string, std::size_t> counts;
+  for (const Kernel& kernel : kernels) {
+    if (!kernel.other.empty()) ++counts[kernel.other];
+  }
+  std::vector<std::string> others;
+  for (const auto& [what, count] : counts) others.push_back(std::to_string(count) + " " + what);
+  return others.empty() ? ""
+                        : "; it also has " + listed(others) +
+                              ": gradients are made of all-reduces only (DDP), not of sharded ones";
+}
+
 // The steps with all-reduces, which must be as many in each as sizes are given.
 std::vector<Step> steps_of(const std::string& path, const std::vector<Range>& ranges,
                            std::span<const Kernel> kernels, const NsysOptions& options) {
@@ -219,7 +350,8 @@ std::vector<Step> steps_of(const std::string& path, const std::vector<Range>& ra
     Step step = step_of({begin, end});
     if (step.ready.size() != options.bytes.size()) {
       throw InputError(path + ": a step has " + counted(step.ready.size(), "NCCL all-reduce") +
-                       ", but --bytes gives " + counted(options.bytes.size(), "size"));
+                       ", but --bytes gives " + counted(options.bytes.size(), "size") +
+                       others_in_words({begin, end}));
     }
     steps.push_back(std::move(step));
   }
@@ -237,10 +369,12 @@ ImportedStep read_database(const std::string& path, Database& database,
                            const NsysOptions& options) {
   if (options.bytes.empty())
     throw InputError(path + ": --bytes: expected the size of each all-reduce");
-  const std::vector<Range> ranges = steps_named(database, path, options.step);
-  const std::vector<Kernel> kernels = kernels_of(database);
-  const std::vector<Step> steps = steps_of(path, ranges, kernels, options);
   ImportedStep result;
+  const Layout layout = layout_of(database, path);
+  const std::optional<Process> process = process_of(database, path, layout, options, result);
+  const std::vector<Range> ranges = steps_named(database, path, layout, process, options.step);
+  const std::vector<Kernel> kernels = kernels_of(database, layout, process);
+  const std::vector<Step> steps = steps_of(path, ranges, kernels, options);
   models::Profile& profile = result.profile;
   std::map<Bytes, Duration> shortest;
   std::vector<Duration> ready;

@@ -16,7 +16,7 @@ struct TorchVersion {
   std::string problem = {};  // why the text is no version that is known; "" if it is one
 };
 
-// "1.13", "2.14.1".
+// "1.13", "2.14.1", "2.9.0.dev20250610", "2.7.0rc1".
 TorchVersion torch_version(std::string_view text);
 
 }  // namespace dovetail::schedule

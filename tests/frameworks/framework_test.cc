@@ -108,7 +108,13 @@ TEST(FrameworkTest, TheFirstBucketFollowsTheVersionOfPyTorch) {
   EXPECT_EQ(first("cap=8MiB,torch=2.14"), mib(8));
   EXPECT_EQ(first("torch=2.14"), mib(1));  // no cap is given: the default
   EXPECT_EQ(first("torch=2.14,cap=8MiB,first=2MiB"), mib(2));
-  for (const std::string bad : {"2", "2.x", "new", "2.3", "-1.2"}) {
+  for (const std::string version :
+       {"2.14.1", "2.6.0a0", "2.8.0.dev20250610", "2.7.0rc1", "2.9.dev1"}) {
+    EXPECT_EQ(first("torch=" + version + ",cap=8MiB"), mib(8)) << version;
+  }
+  for (const std::string bad :
+       {"2", "2.", "2.x", "new", "2.3", "-1.2", "2.-6", "3.0", "1.14", "0.4", "2.14.x", "2.14 ",
+        "2.14.cap=25MiB", "2.14.1.cap=25MiB", "2.14a=25MiB"}) {
     EXPECT_THROW(first("torch=" + bad), InputError) << bad;
   }
   const StepGradients gradients{.bytes = {mib(4), mib(4), mib(4)},

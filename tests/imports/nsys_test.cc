@@ -15,6 +15,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <optional>
+#include <string>
 
 namespace dovetail::imports {
 namespace {
@@ -113,7 +115,7 @@ TEST_F(NsysTest, RefusesWhatIsNoExport) {
   EXPECT_THAT(error_of([&] { read(); }), HasSubstr("file is not a database"));
   std::filesystem::remove(path_);
   write("CREATE TABLE a (b INT);");
-  EXPECT_THAT(error_of([&] { read(); }), HasSubstr("no such table: NVTX_EVENTS"));
+  EXPECT_THAT(error_of([&] { read(); }), HasSubstr("no such table: CUPTI_ACTIVITY_KIND_KERNEL"));
   // A view that never ends, where the table should be.
   write(
       "CREATE VIEW NVTX_EVENTS AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
@@ -131,6 +133,69 @@ TEST_F(NsysTest, ReadsTheSameFromAFileThatIsPacked) {
   EXPECT_EQ(packed.read, plain.read);
   write_file(path_, read_file(path_).substr(0, 300));
   EXPECT_THAT(error_of([&] { read(); }), HasSubstr("the gzip stream is cut off"));
+}
+
+// As torchrun's ranks in one report: correlation ids are those of both, pid 12 is slower by half.
+TEST_F(NsysTest, ReadsOneProcessOfSeveral) {
+  std::string text = tables(3) +
+                     "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD globalPid INT; ALTER TABLE "
+                     "CUPTI_ACTIVITY_KIND_RUNTIME "
+                     "ADD globalTid INT; ALTER TABLE NVTX_EVENTS ADD globalTid INT;";
+  const auto set_pid = [](int pid, const std::string& where) {
+    const std::string of_pid = std::to_string((std::int64_t{1} << 48) + (std::int64_t{pid} << 24));
+    return "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = " + of_pid + where +
+           ";UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET globalTid = " + of_pid + " + 5" + where +
+           ";UPDATE NVTX_EVENTS SET globalTid = " + of_pid + " + 5" + where + ";";
+  };
+  text += set_pid(11, "");
+  write(
+      text +
+      "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL SELECT start * 3 / 2, end * 3 / 2, correlationId, "
+      "shortName, NULL FROM CUPTI_ACTIVITY_KIND_KERNEL;"
+      "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME SELECT start * 3 / 2, end, correlationId, NULL FROM "
+      "CUPTI_ACTIVITY_KIND_RUNTIME;"
+      "INSERT INTO NVTX_EVENTS SELECT start * 3 / 2, end * 3 / 2, eventType, text, textId, NULL "
+      "FROM "
+      "NVTX_EVENTS;"
+      "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = 281474976710656 + (12 << 24) WHERE "
+      "globalPid "
+      "IS NULL; UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET globalTid = 281474976710656 + (12 << 24) + "
+      "7 "
+      "WHERE globalTid IS NULL; UPDATE NVTX_EVENTS SET globalTid = 281474976710656 + (12 << 24) + "
+      "7 "
+      "WHERE globalTid IS NULL;");
+  const auto of = [&](std::optional<std::int64_t> pid) {
+    return read_nsys(path_, {.step = "step", .bytes = {mib(1), mib(2)}, .ranks = 8, .pid = pid});
+  };
+  EXPECT_EQ(of({}).profile.by_rank[0].forward, from_us(200));
+  EXPECT_EQ(of({}).read.front(),
+            "2 processes in the report: this is 11; --pid names another, of 12");
+  EXPECT_EQ(of(11).profile.by_rank[0].forward, from_us(200));
+  EXPECT_EQ(of(12).profile.by_rank[0].forward, from_us(300));
+  EXPECT_EQ(of(12).read.back(), "3 steps, 15 kernels, 2 all-reduces a step");
+  EXPECT_THAT(error_of([&] { of(13); }),
+              HasSubstr("--pid 13: no kernel of that process; there are 11 and 12"));
+}
+
+TEST_F(NsysTest, ReadsTablesWithSomethingBehindTheirNames) {
+  write(tables(3) +
+        "ALTER TABLE NVTX_EVENTS RENAME TO NVTX_EVENTS_V2;"
+        "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME TO CUPTI_ACTIVITY_KIND_KERNEL_V9;");
+  EXPECT_EQ(read().profile.by_rank[0].forward, from_us(200));
+}
+
+TEST_F(NsysTest, SaysWhatWasNotRecorded) {
+  write(tables(3) + "DROP TABLE NVTX_EVENTS;");
+  EXPECT_THAT(error_of([&] { read(); }), HasSubstr("it has no NVTX ranges"));
+  std::filesystem::remove(path_);
+  write(tables(3) + "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL;");
+  EXPECT_THAT(error_of([&] { read(); }), HasSubstr("it has no kernels and launches of CUDA"));
+  std::filesystem::remove(path_);
+  write(tables(3) +
+        "UPDATE StringIds SET value = 'ncclDevKernel_ReduceScatter_Sum_f32_RING_LL' WHERE id = 2;");
+  EXPECT_THAT(
+      error_of([&] { read(); }),
+      HasSubstr("0 NCCL all-reduces, but --bytes gives 2 sizes; it also has 2 ReduceScatter"));
 }
 
 // The two launches share their id, so each would own both kernels.
