@@ -24,6 +24,7 @@ constexpr std::array kMarks = {
     Mark{"NEGOTIATE_ALLREDUCE", "horovod-timeline"},
     Mark{"\"traceEvents\"", "kineto"},
     Mark{"\"coll_perf\"", "nccl-inspector"},
+    Mark{"\"dump_stats\"", "nccl-inspector"},
     Mark{"\"pg_config\"", "flight-recorder"},
     Mark{"nThread ", "nccl-tests"},
     Mark{"algbw", "nccl-tests"},

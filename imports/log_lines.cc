@@ -84,15 +84,14 @@ bool may_precede_host(std::string_view text) {
 // The host at the end of a word that may begin with something else: "-1[0]host-a" is "host-a".
 std::string_view host_at_end(std::string_view word,
                              const std::set<std::string, std::less<>>& hosts) {
-  std::string_view best;
-  for (const std::string& host : hosts) {
-    if (host.size() <= best.size() || !word.ends_with(host)) continue;
-    if (may_precede_host(word.substr(0, word.size() - host.size()))) {
-      best = word.substr(word.size() - host.size());
+  constexpr std::size_t kLongestHost = 255;
+  std::size_t begin = word.size() - std::min(word.size(), kLongestHost);
+  for (; begin < word.size(); ++begin) {
+    if (may_precede_host(word.substr(0, begin)) && hosts.contains(word.substr(begin))) {
+      return word.substr(begin);
     }
   }
-  if (!best.empty()) return best;
-  std::size_t begin = word.size();
+  begin = word.size();
   while (begin > 0 && is_host_letter(word[begin - 1])) --begin;
   if (word.substr(begin).starts_with("0x")) return {};
   if (begin < word.size() && word[begin] == '-') {  // "-1host-a": no name begins so

@@ -187,6 +187,9 @@ class LogReader {
     communicators_ = communicators_of(members_);
     tell_communicators();
     if (!network_.empty()) log_.read.push_back("network: " + network_);
+    if (trees_ && *trees_ >= 0 && *trees_ <= kMostBytes) {
+      log_.read.push_back("trees up to " + to_string(Bytes(*trees_)) + ", rings above");
+    }
     tell_calls();
     tell_choices();
     model();
@@ -206,7 +209,14 @@ class LogReader {
 
   void read(std::string_view message, const NcclLine& line) {
     if (contains(message, "Init START")) return initialising(message, line, Stage::Start);
-    if (contains(message, "Init COMPLETE")) return initialising(message, line, Stage::Complete);
+    if (contains(message, "Init COMPLETE") || message.ends_with(" - COMPLETE")) {  // to 2.3
+      return initialising(message, line, Stage::Complete);
+    }
+    if (contains(message, "Destroy COMPLETE") || contains(message, "Abort COMPLETE")) {
+      // The pointer may be another communicator's from now on.
+      of_pointer(process_of(line), std::string(word_after(message, "comm "))) = kNone;
+      return;
+    }
     if (contains(message, "nNodes ")) return initialising(message, line, Stage::Nodes);
     if (contains(message, ": opCount ")) return call(message, &line);
     if (contains(message, " Bytes -> ")) return choice(message, line);
@@ -215,6 +225,8 @@ class LogReader {
       std::int64_t& channels = pending_[thread_of(line)].channels;
       channels = std::max(channels, integer_of(words_of(message).front()).value_or(0));
       settle(line);
+    } else if (contains(message, "Trees enabled up to size ")) {  // 2.4
+      trees_ = integer_after(message, "Trees enabled up to size ");
     } else if (contains(message, "Using network ")) {
       network_ = printable(trimmed(message.substr(message.find("Using network ") + 14)));
     }
@@ -565,6 +577,7 @@ class LogReader {
   std::map<ChoiceKey, Choice> choices_;
   std::vector<NcclCommunicator> communicators_;
   std::string network_;
+  std::optional<std::int64_t> trees_;  // the largest message that goes over trees
 };
 
 }  // namespace

@@ -99,6 +99,7 @@ struct NcclTestsPart {
   std::string gpu{};
   bool is_blocking = false;
   std::int64_t groups = 1;
+  bool is_bare = false;           // of rows without lines that say of which run they are
   std::size_t other_buffers = 0;  // rows that had no time of the wanted buffers
   std::vector<TimedSize> samples{};
 };

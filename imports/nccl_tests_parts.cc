@@ -62,6 +62,44 @@ void tell(const NcclTestsPart& part, Buffers buffers, CollectiveLog& log) {
   }
 }
 
+// Those that are used; pieces of bare rows of one file that are repetitions are told at once.
+std::vector<NcclTestsPart> to_tell(std::vector<NcclTestsPart> parts,
+                                   const std::set<std::size_t>& refused) {
+  struct Told {
+    std::size_t at = 0, more = 0;
+    std::vector<std::string> places;
+  };
+  constexpr std::size_t kShown = 3;
+  std::vector<NcclTestsPart> result;
+  std::map<std::tuple<std::string, schedule::Collective, std::int64_t, bool>, Told> bare;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (refused.contains(i)) continue;
+    NcclTestsPart& part = parts[i];
+    if (!part.is_bare) {
+      result.push_back(std::move(part));
+      continue;
+    }
+    const auto [entry, is_new] = bare.try_emplace(
+        {part.file, part.collective, part.ranks, part.is_blocking}, Told{.at = result.size()});
+    Told& told = entry->second;
+    if (told.places.size() < kShown) {
+      told.places.push_back(part.place);
+    } else {
+      ++told.more;
+    }
+    if (is_new) {
+      result.push_back(std::move(part));
+      continue;
+    }
+    NcclTestsPart& first = result[told.at];
+    first.samples.insert(first.samples.end(), part.samples.begin(), part.samples.end());
+    first.other_buffers += part.other_buffers;
+    first.place = listed(told.places) +
+                  (told.more > 0 ? " and " + std::to_string(told.more) + " more places" : "");
+  }
+  return result;
+}
+
 void add_samples(const NcclTestsPart& part, CollectiveLog& log) {
   for (const TimedSize& sample : part.samples) {
     log.samples.push_back({.collective = part.collective,
@@ -92,9 +130,10 @@ void add_parts(std::vector<NcclTestsPart> parts, const NcclTestsOptions& options
     refused.insert(members.begin(), members.end());
   }
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (refused.contains(i)) continue;
-    tell(parts[i], options.buffers, log);
-    add_samples(parts[i], log);
+    if (!refused.contains(i)) add_samples(parts[i], log);
+  }
+  for (const NcclTestsPart& part : to_tell(std::move(parts), refused)) {
+    tell(part, options.buffers, log);
   }
 }
 

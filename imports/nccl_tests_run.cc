@@ -197,6 +197,8 @@ bool is_consistent(std::int64_t bytes, const Times& times) {
   return std::abs(expected - times.algbw) <= kTolerance * times.algbw + 2 * times.algbw_error;
 }
 
+constexpr std::size_t kShownProblems = 8;
+
 // What became of the rows.
 struct Unused {
   std::size_t no_bytes = 0, wrong = 0, other_kind = 0, too_large = 0, inconsistent = 0;
@@ -285,7 +287,8 @@ std::optional<NcclTestsPart> judge(const std::string& at, const NcclTestsRun& ru
                      .nodes = run.nodes,
                      .gpu = run.gpu,
                      .is_blocking = run.is_blocking,
-                     .groups = run.groups};
+                     .groups = run.groups,
+                     .is_bare = !run.has_head};
   if (part.nodes) part.nodes = std::min(*part.nodes, *ranks);
   return part;
 }
@@ -308,8 +311,9 @@ std::vector<NcclTestsPart> parts_of(const std::string& file, const NcclTestsRun&
   const std::string redop = wanted_operation(run);
   const std::string dtype = most_frequent(run, &NcclTestsRow::dtype);
   Unused unused;
+  NcclTestsRun piece = run;
+  const std::size_t told = log.left_out.size();
   for (std::vector<NcclTestsRow>& rows : Cutter(run.has_head).cut(run.rows)) {
-    NcclTestsRun piece = run;
     piece.rows = std::move(rows);
     const std::string place = place_of(run, piece.rows);
     std::optional<NcclTestsPart> part = judge(file + ": " + place + ": ", piece, options, log);
@@ -329,6 +333,11 @@ std::vector<NcclTestsPart> parts_of(const std::string& file, const NcclTestsRun&
       same->samples.insert(same->samples.end(), part->samples.begin(), part->samples.end());
       same->other_buffers += part->other_buffers;
     }
+  }
+  if (log.left_out.size() > told + kShownProblems) {
+    const std::size_t more = log.left_out.size() - told - kShownProblems;
+    log.left_out.resize(told + kShownProblems);
+    log.left_out.push_back(whole + std::to_string(more) + " more pieces like that");
   }
   tell(whole, run, unused, dtype + (redop.empty() || redop == "none" ? "" : " " + redop), log);
   return parts;

@@ -192,6 +192,27 @@ TEST(NcclLogTest, KnowsASplitCommunicatorByWhatItWasSplitFrom) {
 }
 
 // One process that drives eight devices says "[0]" to "[7]" in front of its lines.
+// A pointer that was freed is another communicator's when it comes again.
+TEST(NcclLogTest, KeepsCommunicatorsOfOnePointerApart) {
+  const std::string call = of_rank(0, all_reduce(0, 1 << 18, "0x1", 2));
+  const std::string one = of_rank(0, complete(0, 2, "0x1", "")) + call;
+  const std::string gone =
+      of_rank(0, "comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1b000 - Destroy COMPLETE");
+  EXPECT_THAT(read_text(one + call).read, Contains(HasSubstr("2 calls, repeats 1 collective")));
+  EXPECT_THAT(
+      read_text(one + gone + one).read,
+      Contains("2 communicators of 2 ranks, nodes unknown (1 host seen), seen from 1 rank"));
+}
+
+TEST(NcclLogTest, ReadsTheFirstVersions) {
+  EXPECT_THAT(
+      read_text(of_rank(0, "comm 0x1 rank 0 nranks 2 - COMPLETE") +
+                of_rank(0, "Using 256 threads, Min Comp Cap 7, Trees enabled up to size 1048576"))
+          .read,
+      ElementsAre("1 communicator of 2 ranks, nodes unknown (1 host seen), seen from 1 rank",
+                  "trees up to 1 MiB, rings above"));
+}
+
 TEST(NcclLogTest, JoinsTheDevicesOfOneProcess) {
   std::string text;
   for (int rank = 0; rank < 8; ++rank) {

@@ -237,8 +237,8 @@ TEST(NcclTestsTest, CutsRowsWhereGrepNamesAnotherFile) {
       bare_rows({{1 << 22, 91, 90}, {1 << 23, 161, 160}}, {.prefix = "b.log:"});
   const CollectiveLog log = read_text("a.log", text);
   EXPECT_EQ(points_of(log).size(), 4u);
-  EXPECT_THAT(log.read, Contains(HasSubstr("lines 1 to 2: all-reduce over 8 ranks")));
-  EXPECT_THAT(log.read, Contains(HasSubstr("lines 3 to 4: all-reduce over 8 ranks")));
+  EXPECT_THAT(log.read, ElementsAre(HasSubstr("lines 1 to 2 and lines 3 to 4: all-reduce over 8 "
+                                              "ranks (by busbw / algbw), nodes unknown; 4 sizes")));
 }
 
 // Rows of older programs, without the root and with an error for the count, whose header line is lost.
