@@ -13,7 +13,8 @@
 //   zero/300           sharded updates, whole gradients, gathered in the next forward
 //   sharded/300        ... in buckets of one size, which cut gradients, gathered after the update
 //   fsdp/300           ... gathered before each use
-//   pipeline/300       the kind without an evaluator: lowered and simulated
+//   pipeline/300       four stages with four micro-batches, buckets within each stage
+//   async/300          with collectives of the Program's own on streams of their own
 //
 // The step: 300 (3,000) layers of the benchmark step's durations and sizes with an update per gradient, in buckets
 // of about 8 gradients. One item is one candidate (search/step_model.h).
@@ -30,12 +31,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "lower/lower.h"
 #include "lower/pipeline/assign.h"
 #include "models/cluster.h"
 #include "policies/policies.h"
 #include "search/step_model.h"
-#include "sim/steady.h"
 #include "tests/support/benchmark_dag.h"
 #include "tests/support/placements.h"
 #include "tests/support/programs.h"
@@ -165,10 +164,10 @@ struct Kind {
 };
 
 void time_model(benchmark::State& state, const Kind& kind, std::int32_t layers) {
-  Step step = step_of(layers);
+  const schedule::Policy policy = schedule::parse_policy(kind.frame);
+  Step step = step_of(layers, policy);
   kind.change(step);
-  const schedule::Schedule frame =
-      schedule::make_schedule(step.program, schedule::parse_policy(kind.frame));
+  const schedule::Schedule frame = schedule::make_schedule(step.program, policy);
   const StepModel::Made made = StepModel::make(step.program, step.costs, frame);
   if (!made.model) return state.SkipWithError(made.refusal.c_str());
   search::StepWorkspace memory = made.model->workspace();
@@ -188,22 +187,6 @@ void time_model(benchmark::State& state, const Kind& kind, std::int32_t layers) 
   state.SetItemsProcessed(state.iterations());
 }
 
-void time_simulator(benchmark::State& state, const std::string& policy, std::int32_t layers) {
-  const schedule::Policy spec = schedule::parse_policy(policy);
-  const Step step = step_of(layers, spec);
-  const schedule::PolicyResult made = schedule::apply_policy(step.program, spec);
-  if (made.failure) return state.SkipWithError(made.failure->c_str());
-  sim::CompiledProgram compiled;
-  sim::Workspace workspace;
-  for (auto _ : state) {
-    const schedule::Lowered lowered = schedule::lower(step.program, made.schedule);
-    benchmark::DoNotOptimize(
-        sim::find_steady_state(lowered.program, step.costs, compiled, workspace).summary);
-  }
-  state.SetLabel(std::to_string(made.schedule.buckets.size()) + " buckets");
-  state.SetItemsProcessed(state.iterations());
-}
-
 void register_all() {
   const std::vector<Kind> kinds = {
       {.name = "plain", .change = calm},
@@ -216,8 +199,10 @@ void register_all() {
       {.name = "accumulated", .frame = "gradient-merge:k=2"},
       {.name = "every", .frame = "gradient-merge:k=2,sync=every"},
       {.name = "own", .change = own_collectives},
+      {.name = "async", .change = own_collectives, .frame = "per-tensor:collectives=async"},
       {.name = "zero", .frame = "sharded:gather=next-forward"},
       {.name = "sharded", .frame = "sharded:cap=30MB", .as_frame = true},
+      {.name = "pipeline", .frame = "pipeline:stages=4", .as_frame = true},
       {.name = "fsdp", .frame = "fsdp:cap=30MB", .as_frame = true},
   };
   for (const std::int32_t layers : {300, 3'000}) {
@@ -227,9 +212,6 @@ void register_all() {
           (kind.name + size).c_str(),
           [kind, layers](benchmark::State& state) { time_model(state, kind, layers); });
     }
-    benchmark::RegisterBenchmark(("pipeline" + size).c_str(), [layers](benchmark::State& state) {
-      time_simulator(state, "pipeline:stages=4", layers);
-    });
   }
 }
 

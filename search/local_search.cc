@@ -62,7 +62,8 @@ class Climb {
   }
 
   [[nodiscard]] bool adjacent(std::size_t b) const {
-    return b + 1 < current_.size() && current_[b].end == current_[b + 1].begin;
+    return b + 1 < current_.size() && current_[b].end == current_[b + 1].begin &&
+           model_.stage(current_[b].begin) == model_.stage(current_[b + 1].begin);
   }
 
   enum class Accepts { Shorter, Equal };

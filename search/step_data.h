@@ -31,23 +31,48 @@ struct StepOp {
   step::Work alone;        // on the first lane, with the launch gap
   std::int64_t issue = 0;  // of its host
   models::KernelClass kernel = models::KernelClass::Other;
-  std::optional<std::int32_t> own =
-      {};  // a collective of the Program's own: index into StepData::own
+  // A collective of the Program's own, or one end of a send: index into StepData::own.
+  std::optional<std::int32_t> own = {};
+  bool is_message = false;  // it does not occupy the compute stream
 };
 
-// A collective of the Program's own, which occupies the compute stream.
 struct OwnCollective {
   schedule::ProcessGroup group;
   sim::TransferCost cost;
+  std::int32_t meeting = 0;  // index into StepData::meetings
+};
+
+// Where a launch stands: before or behind an op.
+using LaunchPlace = std::int64_t;
+constexpr LaunchPlace before(std::int32_t op) { return 2 * std::int64_t{op}; }
+constexpr LaunchPlace behind(std::int32_t op) { return 2 * std::int64_t{op} + 1; }
+
+// A collective of the Program's own that leaves the compute stream, or one end of a send.
+struct StepMessage {
+  std::int32_t own = 0;
+  StreamId stream;
+  LaunchPlace launch = 0;
+  std::int32_t wait_before = kBehindAllOps;
+  schedule::WaitScope scope = schedule::WaitScope::Event;
+  bool after_compute = false;  // it starts behind what the compute stream holds so far
+  bool is_waited_for = true;
+};
+
+// What the ranks of one stage issue; without a pipeline there is one.
+struct StepRole {
+  std::vector<std::int32_t> ops;
+  std::vector<StepMessage> messages;  // in the order in which they are issued
+  std::vector<StreamId> arriving;     // streams on which it receives
 };
 
 // A micro-step in which gradients are reduced: each of them, or the last one.
 struct ReducingStep {
-  std::vector<std::int32_t> ready;      // of each gradient: the op that completes it; rising
-  std::vector<std::int32_t> first_use;  // ... the first op behind backward that touches it
-  std::int32_t backward_end = 0;        // the last op of backward
-  std::int32_t after_backward = kBehindAllOps;
-  std::int32_t earliest_launch = 0;  // behind this op
+  std::vector<std::int32_t> ready;            // of each gradient: the op that completes it; rising
+  std::vector<std::int32_t> first_use;        // ... the first op behind backward that touches it
+  std::vector<std::int32_t> earliest_launch;  // ... behind this op
+  // Of each role.
+  std::vector<std::int32_t> backward_end;    // the last op of backward
+  std::vector<std::int32_t> after_backward;  // the first one behind it
 };
 
 // The first and last of some ops.
@@ -104,9 +129,13 @@ struct StepData {
   std::vector<OpId> ids;           // of each op
   std::vector<std::int64_t> work;  // [op][lane] without the launch gap
   std::vector<OwnCollective> own;
+  std::vector<std::int32_t> meetings;  // of each: how many roles meet
+  std::vector<StepRole> roles;
+  std::int32_t streams = 1 + kMostStreams;  // those of sends come last
 
   std::vector<TensorId> gradients;                         // in ready order
   schedule::IdTable<TensorId, std::int32_t> position{-1};  // of a gradient among them
+  std::vector<std::int32_t> role_of;                       // of each gradient
   std::int64_t element = 1;                                // bytes of one
   std::int64_t spacing = 1;              // bytes: gradients begin at multiples of it in a bucket
   std::vector<std::int64_t> bytes;       // of each gradient
@@ -124,6 +153,11 @@ struct StepData {
   // Of all of them, and with the space between them.
   [[nodiscard]] std::int64_t payload(const BucketChoice& choice) const;
   [[nodiscard]] std::int64_t extent(const BucketChoice& choice) const;
+  // The end of backward in the bucket's role.
+  [[nodiscard]] std::int32_t backward_end_for(const BucketChoice& choice) const {
+    const std::int32_t role = role_of[static_cast<std::size_t>(choice.begin)];
+    return reducing.back().backward_end[static_cast<std::size_t>(role)];
+  }
   // Parameters are gathered before each use.
   [[nodiscard]] bool gathers_each_use() const { return sharding && !sharding->steps.empty(); }
 

@@ -42,14 +42,17 @@ sim::StepSummary StepModel::summary(std::span<const BucketChoice> choices,
 }
 
 std::int32_t StepModel::gradients() const { return data_->count(); }
+std::int32_t StepModel::stage(std::int32_t gradient) const {
+  return data_->role_of[static_cast<std::size_t>(gradient)];
+}
 std::int32_t StepModel::ready(std::int32_t gradient) const {
   return data_->reducing.back().ready[static_cast<std::size_t>(gradient)];
 }
-std::int32_t StepModel::backward_end() const { return data_->reducing.back().backward_end; }
+std::int32_t StepModel::backward_end() const { return data_->reducing.back().backward_end.front(); }
 Bytes StepModel::bytes(std::int32_t gradient) const {
   return Bytes(data_->bytes[static_cast<std::size_t>(gradient)]);
 }
-bool StepModel::delays() const { return data_->reducing.size() == 1; }
+bool StepModel::delays() const { return data_->reducing.size() == 1 && data_->roles.size() == 1; }
 
 Schedule StepModel::schedule_of(std::span<const BucketChoice> choices) const {
   Schedule schedule = data_->frame;
@@ -72,7 +75,7 @@ Schedule StepModel::schedule_of(std::span<const BucketChoice> choices) const {
     bucket.closed_by = {};
     if (choice.launch <= ready(choice.end - 1)) {
       bucket.launch = schedule::LaunchWhenReady{};
-    } else if (choice.launch == backward_end()) {
+    } else if (choice.launch == data_->backward_end_for(choice)) {
       bucket.launch = schedule::LaunchAfterBackward{};
     } else {
       bucket.launch = schedule::LaunchAfterOp{data_->ids[static_cast<std::size_t>(choice.launch)]};
@@ -109,6 +112,7 @@ bool take_range(const StepData& data, const Bucket& bucket, std::vector<std::int
   for (const schedule::Slice& slice : bucket.gradients) {
     if (data.position.at(slice.tensor) != choice.end) return false;
     const auto g = static_cast<std::size_t>(choice.end++);
+    if (data.role_of[g] != data.role_of[static_cast<std::size_t>(choice.begin)]) return false;
     const std::int64_t all = data.bytes[g] / data.element;
     const std::int64_t count = slice.count > 0 ? slice.count : all - slice.first;
     const bool is_last = &slice == &bucket.gradients.back();
@@ -129,7 +133,8 @@ bool take_range(const StepData& data, const Bucket& bucket, std::vector<std::int
 
 bool same_frame(const StepData& data, const Schedule& schedule, const Bucket& bucket) {
   const Bucket& frame = data.bucket;
-  return schedule.collectives.empty() && schedule.scale == data.frame.scale &&
+  return schedule.collectives == data.frame.collectives &&
+         schedule.pipeline == data.frame.pipeline && schedule.scale == data.frame.scale &&
          schedule.merge == data.frame.merge && schedule.parameters == data.frame.parameters &&
          bucket.collective == frame.collective && !bucket.replicas &&
          bucket.group == data.group.id && bucket.pad_to == frame.pad_to &&
@@ -137,12 +142,13 @@ bool same_frame(const StepData& data, const Schedule& schedule, const Bucket& bu
 }
 
 // Of launch points that are not batches; nothing for an op behind backward, or an unknown one.
-std::optional<std::int32_t> launch_of(const StepData& data, const schedule::LaunchPoint& point) {
-  const std::int32_t backward_end = data.reducing.back().backward_end;
+std::optional<std::int32_t> launch_of(const StepData& data, const BucketChoice& choice,
+                                      const schedule::LaunchPoint& point) {
+  const std::int32_t backward_end = data.backward_end_for(choice);
   if (std::holds_alternative<schedule::LaunchAfterBackward>(point)) return backward_end;
   const auto* after = std::get_if<schedule::LaunchAfterOp>(&point);
   if (after == nullptr) return kWhenReady;
-  if (data.reducing.size() > 1) return std::nullopt;
+  if (data.reducing.size() > 1 || data.roles.size() > 1) return std::nullopt;
   const auto found = std::ranges::find(data.ids, after->op);
   const auto at = static_cast<std::int32_t>(found - data.ids.begin());
   if (found == data.ids.end() || at > backward_end) return std::nullopt;
@@ -200,14 +206,15 @@ std::optional<Choices> StepModel::choices_of(const Schedule& schedule) const {
     BucketChoice choice{.mode = bucket.mode, .wait = bucket.wait, .scope = bucket.scope};
     const auto* comm = std::get_if<schedule::CommStream>(&bucket.stream);
     const bool in_batch = std::holds_alternative<schedule::LaunchInBatch>(bucket.launch);
-    const std::optional<std::int32_t> launch = launch_of(data, bucket.launch);
-    if (!same_frame(data, schedule, bucket) || comm == nullptr || !launch || comm->index < 0 ||
+    if (!same_frame(data, schedule, bucket) || comm == nullptr || comm->index < 0 ||
         comm->index >= kMostStreams || (in_batch && !delays()) ||
         bucket.wait == schedule::WaitPoint::BeforeNextBatch ||
         !take_range(data, bucket, taken, choice)) {
       return std::nullopt;
     }
     choice.stream = comm->index;
+    const std::optional<std::int32_t> launch = launch_of(data, choice, bucket.launch);
+    if (!launch) return std::nullopt;
     choice.launch = *launch;
     if (const auto* batch = std::get_if<schedule::LaunchInBatch>(&bucket.launch)) {
       std::int32_t& ready = batches.try_emplace(batch->batch, 0).first->second;

@@ -11,10 +11,10 @@
 //   evaluate(choices) == find_steady_state(lower(program, schedule_of(choices)), costs).summary.step_ns
 //
 // It serves all-reduces and sharded updates, whose parameters are gathered after the update, in the next forward or
-// before each use, on unlike ranks, with contention, several streams, hosts of both kinds, micro-steps that are all
-// reduced or only the last, and collectives of the Program's own on its compute stream. `make` refuses pipelines,
-// shards with replicas and the Program's own collectives on other streams. The caller then asks the simulator
-// (planner.h).
+// before each use, and the all-reduces of pipelines; on unlike ranks, with contention, several streams, hosts of both
+// kinds, micro-steps that are all reduced or only the last, and collectives of the Program's own on any stream. `make`
+// refuses sharded updates in a pipeline or with replicas, and gradients that differ in process group or dtype. The
+// caller then asks the simulator (planner.h).
 //
 // Why the graph is written anew for each candidate, rather than kept and changed: four fifths of the time of a sharded
 // candidate went into rewriting the Program and into commands (780 of them a second at 300 gradients), which this leaves
@@ -101,8 +101,10 @@ class StepModel {
 
   [[nodiscard]] StepWorkspace workspace() const;
   [[nodiscard]] std::int32_t gradients() const;
-  // Positions of ops: the producer of a gradient, and the last op of backward, behind which no
-  // bucket may be launched.
+  // Of a pipeline: the stage of a gradient, which its bucket must not leave.
+  [[nodiscard]] std::int32_t stage(std::int32_t gradient) const;
+  // Positions of ops: the producer of a gradient, and the last op of backward (of a pipeline: in its first stage),
+  // behind which no bucket may be launched.
   [[nodiscard]] std::int32_t ready(std::int32_t gradient) const;
   [[nodiscard]] std::int32_t backward_end() const;
   [[nodiscard]] Bytes bytes(std::int32_t gradient) const;
@@ -112,12 +114,13 @@ class StepModel {
   [[nodiscard]] schedule::Schedule schedule_of(std::span<const BucketChoice> choices) const;
   [[nodiscard]] std::optional<Choices> choices_of(const schedule::Schedule& schedule) const;
 
-  // Whether a bucket may be launched anywhere behind its gradients; else when they are ready or behind backward.
+  // Whether a bucket may be launched anywhere behind its gradients; else when they are ready or, any other launch, behind
+  // backward.
   [[nodiscard]] bool delays() const;
 
-  // The steady step. REQUIRES: choices hold every gradient once, launch <= backward_end(), and kWhenReady or
-  // backward_end() where the model has no delays; wait != BeforeNextBatch; what is gathered has a reader. Throws
-  // InputError as simulating does.
+  // The steady step. REQUIRES: choices hold every gradient once, those of one bucket are of one stage, launch <=
+  // backward_end(); wait != BeforeNextBatch; gradients are cut only in copy mode and not where parameters are gathered
+  // before each use; what is gathered has a reader. Throws InputError as simulating does.
   [[nodiscard]] Duration evaluate(std::span<const BucketChoice> choices,
                                   StepWorkspace& workspace) const;
   // The same with all that is told of a step, in several times the time.

@@ -1,9 +1,11 @@
-// Reads a StepModel's data from one probe: the frame with a bucket for each gradient, lowered. So rewrites of the
-// Program (micro-steps, scaling) are those of lowering, and only what a placement moves is known here. Where updates are
-// sharded, a second probe that shards nothing shows the updates as they are before they are cut.
+// Reads a StepModel's data from one probe: the frame with a bucket for each gradient, taken through the passes of
+// lowering up to where buckets are placed. So rewrites of the Program (micro-steps, pipelines, scaling) and messages are
+// those of lowering, and only what a placement moves is known here. Where updates are sharded, a second probe that
+// shards nothing shows the updates as they are before they are cut.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -13,8 +15,15 @@
 
 #include "base/error.h"
 #include "base/rational.h"
-#include "lower/lower.h"
+#include "lower/emit.h"
+#include "lower/layout.h"
+#include "lower/messages.h"
+#include "lower/pipeline/async.h"
+#include "lower/rewrite.h"
 #include "lower/rewrite/shard_work.h"
+#include "lower/scale.h"
+#include "lower/survey.h"
+#include "schedule/transfers.h"
 #include "search/step_data.h"
 #include "search/step_model.h"
 #include "sim/lanes.h"
@@ -29,8 +38,11 @@ using schedule::OwedGradient;
 using schedule::Phase;
 using schedule::Program;
 using schedule::Schedule;
-using schedule::ScheduledProgram;
 using schedule::SyncPoint;
+using schedule::internal::Draft;
+using schedule::internal::kEnd;
+using schedule::internal::Message;
+using schedule::internal::RoleDraft;
 
 // One bucket per gradient, launched when ready.
 Schedule probe_of(const Schedule& frame, const std::vector<OwedGradient>& owed,
@@ -62,8 +74,11 @@ std::optional<std::string> refusal_of(const Program& program, const models::Cost
                                       const Schedule& frame,
                                       const std::vector<OwedGradient>& owed) {
   if (owed.empty()) return "no gradient needs a reduction";
-  if (program.stages > 1) return "a pipeline has several roles";
-  if (!frame.collectives.empty()) return "collectives of the program leave the compute stream";
+  const bool sharded = frame.buckets.front().collective == Collective::ReduceScatter;
+  if (program.stages > 1 && sharded) return "the updates of a pipeline are sharded";
+  if (program.stages > 1 && frame.merge.sync == SyncPoint::EveryMicroStep) {
+    return "a pipeline reduces in every micro-step";
+  }
   if (frame.buckets.front().replicas) return "shards have replicas";
   const auto is_of_bucket = [](const models::MeasuredKernel& kernel) {
     return kernel.op.starts_with("bucket");
@@ -82,33 +97,39 @@ std::optional<std::string> refusal_of(const Program& program, const models::Cost
   return std::nullopt;
 }
 
+std::int32_t position(std::size_t place) {
+  return place == kEnd ? kBehindAllOps : static_cast<std::int32_t>(place);
+}
+
 class Builder {
  public:
-  Builder(const models::Costs& costs, const Schedule& frame, ScheduledProgram probe) {
+  Builder(const models::Costs& costs, const Schedule& frame, Draft probe)
+      : draft_(std::move(probe)) {
     data_.costs = costs;
     data_.frame = frame;
     data_.frame.buckets.clear();
     data_.frame.gathers.clear();
     data_.bucket = frame.buckets.front();
     data_.bucket.gradients.clear();
-    data_.program = std::move(probe);
+    every_ = program().micro_steps > 1 && frame.merge.sync == SyncPoint::EveryMicroStep;
   }
 
   // Nothing: `refusal` says why. `whole`: the second probe's Program, where updates are sharded.
   std::optional<StepData> build(const std::vector<OwedGradient>& owed,
                                 const std::optional<Program>& whole) {
     data_.group = program().group(owed.front().group);
-    data_.travel = cost_of(data_.bucket.collective, Bytes(0), data_.group);
+    data_.travel = cost_of(data_.bucket.collective, data_.group);
     if (whole) {
       data_.sharding.emplace();
-      data_.gather = cost_of(Collective::AllGather, Bytes(0), data_.group);
+      data_.gather = cost_of(Collective::AllGather, data_.group);
     }
-    if (!read_commands(owed.size())) return std::nullopt;
-    take_ops();
+    take_roles();
+    if (!take_scales() || !take_ops() || !take_gradients(owed)) return std::nullopt;
+    for (std::size_t role = 0; role < roles_.size(); ++role) take_messages(role);
     if (!find_reducing_steps()) return std::nullopt;
-    if (!take_gradients(owed)) return std::nullopt;
     if (whole && (!take_updates(*whole) || !find_readers())) return std::nullopt;
-    data_.program.roles.front().commands.clear();
+    data_.program = std::move(draft_.out);
+    for (schedule::RankProgram& role : data_.program.roles) role.commands.clear();
     return std::move(data_);
   }
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
@@ -118,104 +139,158 @@ class Builder {
     refusal_ = why;
     return false;
   }
-  [[nodiscard]] const Program& program() const { return data_.program.program; }
+  [[nodiscard]] const Program& program() const { return draft_.program(); }
   [[nodiscard]] std::int32_t ops() const { return static_cast<std::int32_t>(data_.ops.size()); }
 
-  // Without its time where it has no bytes.
-  [[nodiscard]] sim::TransferCost cost_of(Collective kind, Bytes bytes,
+  // Without its time.
+  [[nodiscard]] sim::TransferCost cost_of(Collective kind,
                                           const schedule::ProcessGroup& group) const {
     sim::TransferCost cost;
-    if (bytes > Bytes(0)) cost.time = data_.costs.collective(kind, group, bytes);
     const models::CollectiveCost* known = data_.costs.find({kind, group.size()});
     if (known == nullptr || known->loads.empty()) return cost;
     cost.latency = known->time.latency();
     cost.loads = known->loads;
     return cost;
   }
-
-  // What the probe does beside its buckets' collectives and the updates and gathers of its shards, and where it scales.
-  bool read_commands(std::size_t buckets) {
-    if (data_.program.roles.size() != 1) return refuse("the step has several roles");
-    std::erase_if(data_.program.program.ops, [](const Op& op) {
-      return std::holds_alternative<schedule::ShardUpdate>(op.effect);
-    });
-    std::size_t before = 0;
-    std::size_t after = 0;
-    std::size_t next = 0;  // of the ops
-    for (const schedule::Command& command : data_.program.roles.front().commands) {
-      const bool compute = command.stream == schedule::kComputeStream;
-      if (std::holds_alternative<schedule::Copy>(command.action) && !data_.sharding) {
-        return refuse("the step copies beside its buckets");
-      }
-      if (std::holds_alternative<schedule::Scale>(command.action)) ++(compute ? before : after);
-      const auto* run = std::get_if<schedule::RunOp>(&command.action);
-      if (run == nullptr) continue;
-      if (!compute) return refuse("an op runs on another stream");
-      if (next == program().ops.size() || program().ops[next].id != run->op) continue;
-      StepOp& op = data_.ops.emplace_back();
-      ++next;
-      if (!command.transfer) continue;
-      const schedule::Transfer& transfer = data_.program.transfer(command);
-      const schedule::ProcessGroup& group = program().group(transfer.group);
-      op.own = static_cast<std::int32_t>(data_.own.size());
-      data_.own.push_back({group, cost_of(transfer.kind, transfer.bytes, group)});
-    }
-    if ((before > 0 && before < buckets) || (after > 0 && after < buckets)) {
-      return refuse("only some gradients are scaled");
-    }
-    data_.scales_before = before > 0;
-    data_.scales_after = after > 0;
-    return next == program().ops.size() || refuse("an op is left out");
+  [[nodiscard]] sim::TransferCost cost_of(const schedule::Transfer& transfer,
+                                          const schedule::ProcessGroup& group) const {
+    sim::TransferCost cost = cost_of(transfer.kind, group);
+    cost.time = data_.costs.collective(transfer.kind, group, transfer.bytes);
+    if (transfer.kind == Collective::SendRecv) cost.sender = transfer.root;
+    return cost;
   }
 
-  void take_ops() {
-    const sim::Lanes lanes(data_.program, data_.costs.distinct_ranks);
-    for (std::size_t i = 0; i < data_.ops.size(); ++i) {
-      const Op& op = program().ops[i];
-      StepOp& known = data_.ops[i];
+  // Without buckets, and without the updates of shards, which the placement adds.
+  void take_roles() {
+    std::erase_if(draft_.out.program.ops, [](const Op& op) {
+      return std::holds_alternative<schedule::ShardUpdate>(op.effect);
+    });
+    collect_debts(draft_);
+    name_streams(draft_);
+    lay_out(draft_);
+    place_scales(draft_);
+    for (std::int32_t role = 0; role < program().stages; ++role) {
+      place_messages(draft_, roles_.emplace_back(survey(draft_, role)));
+    }
+    for (const RoleDraft& role : roles_) draft_.out.roles.push_back(emit(draft_, role));
+    link_transfers(draft_.out);
+    data_.meetings.resize(draft_.out.transfers.size());
+    for (const schedule::RankProgram& role : draft_.out.roles) {
+      for (const schedule::Command& command : role.commands) {
+        if (!command.transfer) continue;
+        transfer_of_[std::get<schedule::RunOp>(command.action).op] = *command.transfer;
+        ++data_.meetings[static_cast<std::size_t>(command.transfer->value)];
+      }
+    }
+  }
+
+  bool take_scales() {
+    for (const schedule::internal::BucketPlan& plan : draft_.buckets) {
+      const bool first = &plan == &draft_.buckets.front();
+      if (first) data_.scales_before = plan.before.has_value();
+      if (first) data_.scales_after = plan.afterwards.has_value();
+      if (plan.before.has_value() != data_.scales_before ||
+          plan.afterwards.has_value() != data_.scales_after) {
+        return refuse("only some gradients are scaled");
+      }
+    }
+    return true;
+  }
+
+  bool take_ops() {
+    const sim::Lanes lanes(draft_.out, data_.costs.distinct_ranks);
+    data_.roles.resize(roles_.size());
+    for (const Op& op : program().ops) {
+      const std::int32_t role = schedule::internal::role_of(program(), op);
+      const sim::LaneRange mine = lanes.roles()[static_cast<std::size_t>(role)];
+      data_.roles[static_cast<std::size_t>(role)].ops.push_back(ops());
       data_.ids.push_back(op.id);
+      StepOp& known = data_.ops.emplace_back();
       known.kernel = models::kernel_class(op);
       const bool travels = std::holds_alternative<schedule::CollectiveWork>(op.work);
       known.issue = travels || data_.inline_host() ? 0 : data_.costs.issue(op).count();
-      for (const Rank rank : lanes.ranks()) {
+      for (std::int32_t lane = mine.begin; lane < mine.end; ++lane) {
+        const Rank rank = lanes.ranks()[static_cast<std::size_t>(lane)];
         data_.work.push_back(travels ? 0 : data_.costs.op(op, rank).count());
       }
-      const std::int64_t first = data_.work[i * lanes.ranks().size()];
-      known.alone = step::Work::fixed(first + data_.launch_gap());
+      const auto first = data_.work.end() - (mine.end - mine.begin);
+      known.alone = step::Work::fixed(*first + data_.launch_gap());
+      if (!travels) continue;
+      const schedule::Transfer& transfer = transfer_of(op);
+      if (transfer.kind != Collective::SendRecv && !is_within(lanes, role, transfer.group)) {
+        return refuse("a collective of the program joins several stages");
+      }
+      known.own = static_cast<std::int32_t>(data_.own.size());
+      const schedule::ProcessGroup& group = program().group(transfer.group);
+      data_.own.push_back({group, cost_of(transfer, group), transfer.id.value});
     }
+    for (std::int32_t role = 0; role < program().stages; ++role) {
+      if (!is_within(lanes, role, data_.group.id)) return refuse("buckets join several stages");
+    }
+    return true;
   }
 
-  [[nodiscard]] bool every_step_reduces() const {
-    return program().micro_steps > 1 && data_.frame.merge.sync == SyncPoint::EveryMicroStep;
+  [[nodiscard]] bool is_within(const sim::Lanes& lanes, std::int32_t role, GroupId group) const {
+    const sim::LaneRange mine = lanes.roles()[static_cast<std::size_t>(role)];
+    return std::ranges::all_of(
+        lanes.meeting(program().group(group), role).lanes_of_node, [&](const auto& node) {
+          return std::ranges::all_of(node, [&](auto lane) { return mine.contains(lane); });
+        });
   }
 
-  // As lower/survey.cc sees it: sums over reduced micro-steps come behind backward.
-  [[nodiscard]] bool is_in_backward(const Op& op) const {
-    if (op.phase == Phase::Optimizer) return false;
-    if (!every_step_reduces() || !std::holds_alternative<schedule::Accumulate>(op.effect)) {
-      return true;
+  [[nodiscard]] const schedule::Transfer& transfer_of(const Op& op) const {
+    return draft_.out.transfers[static_cast<std::size_t>(transfer_of_.at(op.id).value)];
+  }
+
+  // Streams of sends come behind those that buckets may have.
+  [[nodiscard]] StreamId stream_of(const Message& message) const {
+    const std::string& name =
+        draft_.out.streams[static_cast<std::size_t>(message.stream.value)].name;
+    if (!name.starts_with("p2p")) return message.stream;
+    return StreamId{kMostStreams + message.stream.value};
+  }
+
+  void take_messages(std::size_t index) {
+    const RoleDraft& role = roles_[index];
+    StepRole& known = data_.roles[index];
+    for (const Message& message : role.messages) {
+      StepOp& op = data_.ops[message.op];
+      op.is_message = true;
+      StepMessage& made = known.messages.emplace_back();
+      made.own = *op.own;
+      made.stream = stream_of(message);
+      made.launch = message.launch_after ? behind(position(*message.launch_after))
+                                         : before(position(message.op));
+      made.wait_before = position(message.wait_before);
+      made.scope = message.scope;
+      made.after_compute = message.after_compute;
+      const bool arrives = message.receives && std::ranges::count(known.arriving, made.stream) == 0;
+      if (arrives) known.arriving.push_back(made.stream);
+      data_.streams = std::max(data_.streams, made.stream.value + 1);
     }
-    return std::ranges::none_of(op.writes, [&](TensorId id) {
-      return program().tensor(id).kind == schedule::TensorKind::MergedGradient;
-    });
+    // At the end of the step the last message of each stream stands for those before it.
+    for (std::size_t i = 0; i < known.messages.size(); ++i) {
+      StepMessage& mine = known.messages[i];
+      mine.is_waited_for = mine.wait_before != kBehindAllOps ||
+                           std::none_of(known.messages.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                                        known.messages.end(), [&](const StepMessage& later) {
+                                          return later.stream == mine.stream;
+                                        });
+    }
   }
 
   bool find_reducing_steps() {
     const std::int32_t last = program().micro_steps - 1;
-    for (std::int32_t step = every_step_reduces() ? 0 : last; step <= last; ++step) {
-      std::optional<std::int32_t> end;
-      for (std::int32_t op = 0; op < ops(); ++op) {
-        const Op& entry = program().ops[static_cast<std::size_t>(op)];
-        const bool mine = program().micro_steps == 1 || entry.micro_step == step;
-        if (mine && is_in_backward(entry)) end = op;
-      }
-      if (!end) return refuse("there is no backward");
+    for (std::int32_t step = every_ ? 0 : last; step <= last; ++step) {
       ReducingStep& found = data_.reducing.emplace_back();
-      found.backward_end = *end;
-      if (*end + 1 < ops() || data_.sharding) found.after_backward = *end + 1;
-      const bool waits =
-          program().micro_steps > 1 && data_.frame.merge.sync == SyncPoint::AfterLastMicroStep;
-      if (waits) found.earliest_launch = *end;
+      for (const RoleDraft& role : roles_) {
+        const auto at = static_cast<std::size_t>(step);
+        found.backward_end.push_back(position(role.backward_end[at]));
+        // The first op behind it may be an update of the placement.
+        found.after_backward.push_back(data_.sharding ? found.backward_end.back() + 1
+                                                      : position(role.after_backward[at]));
+      }
+      if (!find_accesses(found, step)) return false;
     }
     return true;
   }
@@ -223,17 +298,15 @@ class Builder {
   bool take_gradients(const std::vector<OwedGradient>& owed) {
     for (const OwedGradient& gradient : owed) {
       const std::int32_t self = data_.count();
-      const TensorId tensor =
-          data_.program.buckets[static_cast<std::size_t>(self)].members.front().tensor;
+      const auto g = static_cast<std::size_t>(self);
+      const TensorId tensor = draft_.travels.at(gradient.tensor);
       data_.position[gradient.tensor] = self;
       travels_[tensor] = self;
       data_.gradients.push_back(gradient.tensor);
+      data_.role_of.push_back(draft_.buckets[g].role);
       data_.bytes.push_back(program().tensor(tensor).bytes().count());
     }
-    for (std::size_t step = 0; step < data_.reducing.size(); ++step) {
-      if (!find_accesses(step)) return false;
-    }
-    data_.element = schedule::element_size(data_.program.buckets.front().dtype).count();
+    data_.element = schedule::element_size(draft_.out.buckets.front().dtype).count();
     data_.spacing = std::lcm(data_.bucket.align_to.count(), data_.element);
     data_.bytes_sum.push_back(0);
     data_.spaced_sum.push_back(0);
@@ -245,35 +318,38 @@ class Builder {
   }
 
   // Who writes each gradient last in this micro-step, and who touches it first behind its backward.
-  bool find_accesses(std::size_t index) {
-    ReducingStep& step = data_.reducing[index];
-    const std::int32_t number =
-        every_step_reduces() ? static_cast<std::int32_t>(index) : program().micro_steps - 1;
-    step.ready.assign(data_.gradients.size(), -1);
-    step.first_use.assign(data_.gradients.size(), kBehindAllOps);
-    for (std::int32_t op = 0; op <= step.backward_end; ++op) {
-      const Op& entry = program().ops[static_cast<std::size_t>(op)];
-      if (entry.phase == Phase::Optimizer) continue;
-      if (every_step_reduces() && entry.micro_step != number) continue;
-      for (const TensorId id : entry.writes) {
-        if (travels_.at(id) >= 0) step.ready[static_cast<std::size_t>(travels_.at(id))] = op;
+  bool find_accesses(ReducingStep& step, std::int32_t micro_step) {
+    const bool after_last =
+        program().micro_steps > 1 && data_.frame.merge.sync == SyncPoint::AfterLastMicroStep;
+    for (std::size_t g = 0; g < data_.gradients.size(); ++g) {
+      const auto r = static_cast<std::size_t>(data_.role_of[g]);
+      const RoleDraft& role = roles_[r];
+      const TensorId tensor = draft_.travels.at(data_.gradients[g]);
+      const std::size_t ready = ready_after(draft_, role, tensor, micro_step);
+      std::int32_t k = role.first_access.at(tensor);
+      while (k >= 0 && role.accesses[static_cast<std::size_t>(k)].op <= ready) {
+        k = role.accesses[static_cast<std::size_t>(k)].next;
       }
+      const std::int32_t use =
+          k < 0 ? kBehindAllOps : position(role.accesses[static_cast<std::size_t>(k)].op);
+      if (use <= step.backward_end[r]) return refuse("backward reads reduced gradients");
+      step.ready.push_back(position(ready));
+      step.first_use.push_back(use);
+      step.earliest_launch.push_back(after_last ? step.backward_end[r] : allowed(ready, role));
     }
-    for (std::int32_t op = 0; op < ops(); ++op) {
-      const auto touch = [&](TensorId id) {
-        const std::int32_t gradient = travels_.at(id);
-        if (gradient < 0 || op <= step.ready[static_cast<std::size_t>(gradient)]) return true;
-        std::int32_t& first = step.first_use[static_cast<std::size_t>(gradient)];
-        first = std::min(first, op);
-        return op > step.backward_end;
-      };
-      const Op& entry = program().ops[static_cast<std::size_t>(op)];
-      if (!std::ranges::all_of(entry.reads, touch) || !std::ranges::all_of(entry.writes, touch)) {
-        return refuse("backward reads reduced gradients");
-      }
-    }
-    if (std::ranges::count(step.ready, -1) > 0) return refuse("a gradient is never written");
     return std::ranges::is_sorted(step.ready) || refuse("gradients are not in ready order");
+  }
+
+  // When a pipeline lets the gradients of a stage travel (lower/launch.cc).
+  std::int32_t allowed(std::size_t ready, const RoleDraft& role) {
+    if (program().stages == 1) return 0;
+    const std::int32_t stage = program().ops[ready].stage;
+    const auto [known, fresh] = allowed_.try_emplace(stage, 0);
+    if (!fresh) return known->second;
+    if (const auto op = schedule::earliest_launch(program(), draft_.schedule, stage)) {
+      known->second = position(position_of(draft_, role, "probe", *op, program().micro_steps - 1));
+    }
+    return known->second;
   }
 
   // The updates that are cut, from a Program in which they are not.
@@ -318,7 +394,7 @@ class Builder {
       update.op.writes.clear();
       sharding.updates.push_back(std::move(update));
     }
-    return sharding.updates.front().before_op > data_.reducing.back().backward_end ||
+    return sharding.updates.front().before_op > data_.reducing.back().backward_end.front() ||
            refuse("updates stand within backward");
   }
 
@@ -358,6 +434,11 @@ class Builder {
     return true;
   }
 
+  Draft draft_;
+  bool every_ = false;
+  std::vector<RoleDraft> roles_;
+  schedule::IdTable<OpId, TransferId> transfer_of_{TransferId{-1}};
+  std::map<std::int32_t, std::int32_t> allowed_;  // by virtual stage
   StepData data_;
   schedule::IdTable<TensorId, std::int32_t> travels_{-1};      // of what travels: its gradient
   schedule::IdTable<TensorId, std::int32_t> gradient_of_{-1};  // of a parameter
@@ -373,22 +454,22 @@ StepModel::Made StepModel::make(const Program& program, const models::Costs& cos
   if (auto refusal = refusal_of(program, costs, frame, owed))
     return {.refusal = *std::move(refusal)};
   const Collective collective = frame.buckets.front().collective;
-  std::optional<schedule::Lowered> probe;
+  const Schedule probe = probe_of(frame, owed, collective);
+  Schedule unsharded = probe_of(frame, owed, Collective::AllReduce);
+  unsharded.parameters = schedule::ParameterSync::AfterUpdate;
   std::optional<Program> whole;
+  std::vector<schedule::ShardedBucket> shards;
   try {
-    probe = schedule::lower(program, probe_of(frame, owed, collective));
+    Builder builder(costs, frame, schedule::internal::rewrite(program, probe, shards));
     if (collective == Collective::ReduceScatter) {
-      Schedule unsharded = probe_of(frame, owed, Collective::AllReduce);
-      unsharded.parameters = schedule::ParameterSync::AfterUpdate;
-      whole = schedule::lower(program, unsharded).program.program;
+      whole = schedule::internal::rewrite(program, unsharded, shards).out.program;
     }
+    std::optional<StepData> data = builder.build(owed, whole);
+    if (!data) return {.refusal = builder.refusal()};
+    return {.model = StepModel(std::make_shared<const StepData>(*std::move(data)))};
   } catch (const InputError& error) {
     return {.refusal = error.what()};
   }
-  Builder builder(costs, frame, std::move(probe->program));
-  std::optional<StepData> data = builder.build(owed, whole);
-  if (!data) return {.refusal = builder.refusal()};
-  return {.model = StepModel(std::make_shared<const StepData>(*std::move(data)))};
 }
 
 }  // namespace dovetail::search

@@ -74,18 +74,16 @@ void StepWriter::place_updates(std::span<const BucketChoice> choices) {
   std::iota(update_order_.begin(), update_order_.end(), std::size_t{0});
   std::ranges::stable_sort(update_order_, {}, [this](std::size_t b) { return last_update_[b]; });
 
-  const auto lanes = static_cast<std::size_t>(lanes_.count());
+  const std::size_t lanes = lanes_per_role();
   auto next = static_cast<std::size_t>(sharding.updates.front().before_op);
   ops_.resize(next);
   work_.resize(next * lanes);
-  std::erase_if(own_at_, [&](std::int32_t op) { return op >= static_cast<std::int32_t>(next); });
   moved_.clear();
   update_at_.resize(choices.size());
   const auto here = [this] { return static_cast<std::int32_t>(ops_.size()); };
   const auto take_until = [&](std::size_t end) {
     for (; next < end; ++next) {
       moved_.push_back(here());
-      if (data_.ops[next].own) own_at_.push_back(here());
       ops_.push_back(data_.ops[next]);
       const auto work = data_.work.begin() + static_cast<std::ptrdiff_t>(next * lanes);
       work_.insert(work_.end(), work, work + static_cast<std::ptrdiff_t>(lanes));
@@ -100,6 +98,8 @@ void StepWriter::place_updates(std::span<const BucketChoice> choices) {
     work_.insert(work_.end(), cost.update_work.begin(), cost.update_work.end());
   }
   take_until(data_.ops.size());
+  roles_.front().ops.resize(ops_.size());
+  std::iota(roles_.front().ops.begin(), roles_.front().ops.end(), 0);
 
   cuts_.clear();
   for (std::size_t b = 0; b < choices.size(); ++b) {
@@ -163,8 +163,8 @@ void StepWriter::plan_gathers(std::span<const BucketChoice> choices) {
     Transfer gather{.what = Transfer::What::Gather,
                     .choice = &choices[b],
                     .stream = StreamId{choices[b].stream + 1},
-                    .launch_after = next_forward ? kBeforeAllOps : update_at_[b]};
-    gather.wait_before = update_behind(gather.launch_after, choices[b], b);
+                    .launch = behind(next_forward ? kBeforeAllOps : update_at_[b])};
+    gather.wait_before = update_behind(next_forward ? kBeforeAllOps : update_at_[b], choices[b], b);
     for (std::int32_t i = choices[b].begin; next_forward && i < choices[b].end; ++i) {
       gather.wait_before =
           std::min(gather.wait_before, data_.sharding->first_reader[static_cast<std::size_t>(i)]);
@@ -174,8 +174,7 @@ void StepWriter::plan_gathers(std::span<const BucketChoice> choices) {
   // In order of need, or of the updates.
   std::stable_sort(transfers_.begin() + static_cast<std::ptrdiff_t>(first), transfers_.end(),
                    [&](const Transfer& a, const Transfer& b) {
-                     return next_forward ? a.wait_before < b.wait_before
-                                         : a.launch_after < b.launch_after;
+                     return next_forward ? a.wait_before < b.wait_before : a.launch < b.launch;
                    });
 }
 
@@ -199,7 +198,7 @@ void StepWriter::plan_gathers_each_use(std::span<const BucketChoice> choices) {
       transfers_.push_back({.what = Transfer::What::Gather,
                             .choice = &choice,
                             .stream = StreamId{choice.gather.stream + 1},
-                            .launch_after = launch - 1,
+                            .launch = behind(launch - 1),
                             .wait_before = uses.first});
     }
   }

@@ -27,13 +27,13 @@ constexpr std::size_t kPrices = 4096;  // that are remembered
 StepWriter::StepWriter(const StepData& data)
     : data_(data),
       lanes_(data.program, data.costs.distinct_ranks),
-      graph_(lanes_, std::size_t{1} + kMostStreams, data.costs.links.size(), {}),
+      graph_(lanes_, static_cast<std::size_t>(data.streams), data.costs.links.size(), {}),
       prices_(kPrices),
       ops_(data.ops),
-      work_(data.work) {
-  for (std::size_t op = 0; op < ops_.size(); ++op) {
-    if (ops_[op].own) own_at_.push_back(static_cast<std::int32_t>(op));
-  }
+      work_(data.work),
+      roles_(data.roles.size()),
+      meetings_(data.meetings.size()) {
+  for (std::size_t i = 0; i < roles_.size(); ++i) roles_[i].ops = data.roles[i].ops;
   step::StepGraph& graph = graph_.made().graph;
   graph.launch_gap = data.launch_gap();
   for (const Rank rank : lanes_.ranks()) graph.contention.push_back(data.costs.contention(rank));
@@ -54,63 +54,101 @@ sim::StepSummary StepWriter::steady_summary(std::span<const BucketChoice> choice
 
 // Where each bucket is launched and waited for, as lower/launch.cc and lower/wait.cc place it.
 void StepWriter::plan(std::span<const BucketChoice> choices) {
+  step_ = 0;
   transfers_.clear();
-  packs_.clear();
+  for (Role& role : roles_) role.packs.clear();
   if (data_.sharding) place_updates(choices);
   for (const ReducingStep& step : data_.reducing) {
-    std::int32_t previous = step.earliest_launch;
-    for (const BucketChoice& choice : choices) {
-      // Only one point behind `ready` exists in every micro-step: the end of its backward.
-      const bool every = data_.reducing.size() > 1;
-      const std::int32_t asked =
-          every && choice.launch != kWhenReady ? step.backward_end : choice.launch;
-      const std::int32_t ready = step.ready[static_cast<std::size_t>(choice.end) - 1];
-      Transfer transfer{.choice = &choice,
-                        .stream = StreamId{choice.stream + 1},
-                        .launch_after = std::max({ready, asked, previous})};
-      previous = transfer.launch_after;
-      transfer.wait_before = first_use(step, choice);
+    for (Role& role : roles_) role.last_launch = 0;
+    for (const BucketChoice& choice : choices) plan_bucket(step, choice, choices);
+  }
+  if (data_.sharding) plan_gathers(choices);
+  plan_messages();
+  for (Role& role : roles_) {
+    role.launches.clear();
+    role.waits.clear();
+    std::ranges::stable_sort(
+        role.packs, {}, [](const Pack& pack) { return std::pair(pack.producer, pack.transfer); });
+  }
+  for (std::size_t i = 0; i < transfers_.size(); ++i) {
+    const Transfer& transfer = transfers_[i];
+    Role& role = roles_[static_cast<std::size_t>(transfer.role)];
+    role.launches.push_back(i);
+    if (transfer.what != Transfer::What::Message || transfer.message->is_waited_for) {
+      role.waits.push_back(i);
+    }
+  }
+  for (Role& role : roles_) {
+    std::ranges::stable_sort(role.launches, {},
+                             [this](std::size_t i) { return transfers_[i].launch; });
+    std::ranges::stable_sort(role.waits, {},
+                             [this](std::size_t i) { return transfers_[i].wait_before; });
+  }
+}
+
+void StepWriter::plan_bucket(const ReducingStep& step, const BucketChoice& choice,
+                             std::span<const BucketChoice> choices) {
+  const std::int32_t role = data_.role_of[static_cast<std::size_t>(choice.begin)];
+  const auto r = static_cast<std::size_t>(role);
+  // In a micro-step that is not the last, and in a pipeline, only one point behind `ready` can be asked for.
+  const bool one_point = data_.reducing.size() > 1 || roles_.size() > 1;
+  const std::int32_t asked =
+      one_point && choice.launch != kWhenReady ? step.backward_end[r] : choice.launch;
+  std::int32_t after = std::max(asked, step.ready[static_cast<std::size_t>(choice.end) - 1]);
+  after = std::max(after, roles_[r].last_launch);
+  Transfer transfer{.choice = &choice, .role = role, .stream = StreamId{choice.stream + 1}};
+  for (std::int32_t i = choice.begin; i < choice.end; ++i) {
+    const auto g = static_cast<std::size_t>(i);
+    after = std::max(after, step.earliest_launch[g]);
+    transfer.wait_before = std::min(transfer.wait_before, step.first_use[g]);
+  }
+  roles_[r].last_launch = after;
+  transfer.launch = behind(after);
+  if (data_.sharding) {
+    const auto bucket = static_cast<std::size_t>(&choice - choices.data());
+    transfer.wait_before =
+        std::min(place_of(transfer.wait_before), update_behind(after, choice, bucket));
+  }
+  if (choice.wait == WaitPoint::EndOfBackward && step.after_backward[r] > after) {
+    transfer.wait_before = std::min(transfer.wait_before, step.after_backward[r]);
+  }
+  if (choice.mode == BucketMode::Copy) plan_packs(step, choice, roles_[r].packs);
+  transfers_.push_back(transfer);
+}
+
+// Behind all buckets and gathers at one place.
+void StepWriter::plan_messages() {
+  std::size_t next = 0;
+  for (std::size_t r = 0; r < roles_.size(); ++r) {
+    for (const StepMessage& message : data_.roles[r].messages) {
+      Transfer transfer{.what = Transfer::What::Message,
+                        .message = &message,
+                        .sent = next++,
+                        .role = static_cast<std::int32_t>(r),
+                        .stream = message.stream,
+                        .launch = message.launch,
+                        .wait_before = message.wait_before};
       if (data_.sharding) {
-        const auto bucket = static_cast<std::size_t>(&choice - choices.data());
-        transfer.wait_before = std::min(place_of(transfer.wait_before),
-                                        update_behind(transfer.launch_after, choice, bucket));
+        const auto op = static_cast<std::int32_t>(message.launch / 2);
+        transfer.launch = before(place_of(op)) + message.launch % 2;
+        transfer.wait_before = place_of(message.wait_before);
       }
-      if (choice.wait == WaitPoint::EndOfBackward && step.after_backward > transfer.launch_after) {
-        transfer.wait_before = std::min(transfer.wait_before, step.after_backward);
-      }
-      if (choice.mode == BucketMode::Copy) plan_packs(step, choice);
       transfers_.push_back(transfer);
     }
   }
-  if (data_.sharding) plan_gathers(choices);
-  std::ranges::stable_sort(
-      packs_, {}, [](const Pack& pack) { return std::pair(pack.producer, pack.transfer); });
-  launches_.resize(transfers_.size());
-  std::iota(launches_.begin(), launches_.end(), std::size_t{0});
-  waits_ = launches_;
-  std::ranges::stable_sort(launches_, {},
-                           [this](std::size_t i) { return transfers_[i].launch_after; });
-  std::ranges::stable_sort(waits_, {}, [this](std::size_t i) { return transfers_[i].wait_before; });
-}
-
-// By no update that is cut.
-std::int32_t StepWriter::first_use(const ReducingStep& step, const BucketChoice& choice) const {
-  std::int32_t first = kBehindAllOps;
-  for (std::int32_t i = choice.begin; i < choice.end; ++i) {
-    first = std::min(first, step.first_use[static_cast<std::size_t>(i)]);
-  }
-  return first;
+  sent_.resize(next);
 }
 
 // Of the transfer that comes next: what one op completes is packed together.
-void StepWriter::plan_packs(const ReducingStep& step, const BucketChoice& choice) {
-  const std::size_t mine = packs_.size();
+void StepWriter::plan_packs(const ReducingStep& step, const BucketChoice& choice,
+                            std::vector<Pack>& packs) const {
+  const std::size_t mine = packs.size();
   for (std::int32_t i = choice.begin; i < choice.end; ++i) {
     const auto g = static_cast<std::size_t>(i);
-    if (packs_.size() == mine || packs_.back().producer != step.ready[g]) {
-      packs_.push_back({.producer = step.ready[g], .transfer = transfers_.size()});
+    if (packs.size() == mine || packs.back().producer != step.ready[g]) {
+      packs.push_back({.producer = step.ready[g], .transfer = transfers_.size()});
     }
-    packs_.back().bytes += data_.held(choice, i);
+    packs.back().bytes += data_.held(choice, i);
   }
 }
 
@@ -141,24 +179,46 @@ const StepWriter::Price& StepWriter::price(const BucketChoice& choice) {
 
 // Nothing where one step does not show what the steady one takes.
 std::optional<Duration> StepWriter::from_one_step(Detail detail) {
-  if (lanes_.count() > 1) return std::nullopt;
+  if (lanes_.count() > static_cast<std::int32_t>(roles_.size())) return std::nullopt;
   write(1, detail);
-  const sim::CompiledProgram& made = graph_.complete();
-  const std::int64_t last = sim::play(made.graph, workspace_);
-  std::int64_t step = 0;
-  for (const std::int32_t entry : graph_.waited_for(0, kComputeStream)) {
-    step = std::max(step, workspace_.timeline.end_of(made.on_lane(entry, 0)));
+  graph_.complete();
+  const std::int64_t step = sim::play(graph_.made().graph, workspace_);
+  if (!next_begins_at(step) || !hosts_keep_ahead(step) || !pauses_change_nothing(step)) {
+    return std::nullopt;
   }
-  if (last != step || !hosts_keep_ahead(step) || !pauses_change_nothing(step)) return std::nullopt;
   ++counts_.one_step;
   return Duration(step);
+}
+
+// Whether the next step begins when all of this one has ended: what waits for nothing within its step waits for the
+// compute stream of a role that ends last.
+bool StepWriter::next_begins_at(std::int64_t step) {
+  const step::StepGraph& graph = graph_.made().graph;
+  for (std::size_t role = 0; role < roles_.size(); ++role) {
+    Role& each = roles_[role];
+    each.end = 0;
+    const auto lane = static_cast<std::int32_t>(role);
+    for (const std::int32_t entry : graph_.waited_for(lane, kComputeStream)) {
+      const sim::NodeId node = graph_.made().on_lane(entry, lane);
+      each.end = std::max(each.end, workspace_.timeline.end_of(node));
+    }
+  }
+  for (sim::NodeId node = 0; node < graph.size(); ++node) {
+    if (!graph.predecessors_of(node).empty()) continue;
+    for (const std::int32_t lane : graph.lanes_of(node)) {
+      if (roles_[static_cast<std::size_t>(lane)].end != step) return false;
+    }
+  }
+  return true;
 }
 
 // Whether the hosts limit no step once a few have passed, and the simulator plays as many.
 bool StepWriter::hosts_keep_ahead(std::int64_t step) const {
   if (data_.inline_host()) return true;
   constexpr std::int64_t kClearly = 8;  // ns: what the simulator may take for rounding
-  const std::int64_t gain = step - host_step_;
+  std::int64_t slowest = 0;
+  for (const Role& role : roles_) slowest = std::max(slowest, role.host_step);
+  const std::int64_t gain = step - slowest;
   if (gain < 0) return false;
   const std::int64_t latest = (sim::kMostSteps - 2) * gain;
   bool behind = false;
@@ -196,96 +256,152 @@ sim::StepSummary StepWriter::from_many_steps() {
   return sim::find_steady_state(graph_of, workspace_).summary;
 }
 
+// Steps are written behind those that are there, where these have all their ops, too.
 void StepWriter::write(std::int32_t steps, Detail detail) {
-  detail_ = detail;
-  graph_.restart();
-  issued_.clear();
-  host_step_ = 0;
-  for (step_ = 0; step_ < steps; ++step_) {
+  if (step_ == 0 || detail != detail_) {
+    detail_ = detail;
+    step_ = 0;
+    graph_.restart();
+    issued_.clear();
+    for (Role& role : roles_) role.host_step = 0;
+  }
+  for (; step_ < steps; ++step_) {
     graph_.made().graph.begin_step();
     write_step();
-    host_step_ = clock_;
+    for (Role& role : roles_) role.host_step = role.clock;
   }
 }
 
+// Role by role, each as far as it gets before it waits for another one.
 void StepWriter::write_step() {
-  clock_ = 0;
-  next_launch_ = next_wait_ = next_pack_ = next_own_ = 0;
-  last_on_.assign(std::size_t{1} + kMostStreams, 0);
-  for (Transfer& transfer : transfers_) transfer.waited = false;
-  as_one_ = detail_ == Detail::Runs;
-  write_launches(kBeforeAllOps);
-  const auto ops = static_cast<std::int32_t>(ops_.size());
-  for (std::int32_t op = 0; op < ops; ++op) {
-    write_waits(op);
-    if (const auto collective = ops_[static_cast<std::size_t>(op)].own) {
+  for (Transfer& transfer : transfers_) {
+    transfer.is_done = false;
+    transfer.waited = false;
+  }
+  for (role_ = 0; role_ < std::ssize(roles_); ++role_) begin_role();
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (role_ = 0; role_ < std::ssize(roles_); ++role_) {
+      Role& role = at();
+      const std::pair before(role.next_op, role.next_wait);
+      if (role.ended) continue;
+      role.ended = write_role();
       flush();
-      ++next_own_;
-      const OwnCollective& own = data_.own[static_cast<std::size_t>(*collective)];
-      const sim::Place here = place(kComputeStream, data_.costs.host.collective);
-      graph_.add_collective(std::span(&here, 1), own.group, own.cost);
-      note_issue(clock_);
+      moved = moved || role.ended || before != std::pair(role.next_op, role.next_wait);
+    }
+  }
+  DOVETAIL_CHECK(std::ranges::all_of(roles_, &Role::ended)) << "roles wait for each other";
+}
+
+// What stands before the first op: a message of this step may arrive once the last one is over.
+void StepWriter::begin_role() {
+  Role& role = at();
+  role.next_op = role.next_launch = role.next_wait = role.next_pack = 0;
+  role.clock = 0;
+  role.ended = role.is_recorded = false;
+  role.last_on.assign(static_cast<std::size_t>(data_.streams), 0);
+  // Of several roles another one may have something in flight.
+  role.as_one =
+      detail_ == Detail::Runs && (roles_.size() == 1 || graph_.made().graph.contention.empty());
+  write_launches(kBeforeAllOps);
+  const std::vector<StreamId>& arriving = data_.roles[static_cast<std::size_t>(role_)].arriving;
+  if (arriving.empty()) return;
+  role.is_recorded = true;
+  role.clock += (1 + std::ssize(arriving)) * data_.costs.host.event.count();
+  for (const StreamId stream : arriving) graph_.follow(role_, stream, kComputeStream);
+}
+
+// False where it waits for a message that another role has not sent yet.
+bool StepWriter::write_role() {
+  Role& role = at();
+  while (role.next_op < role.ops.size()) {
+    std::int32_t op = role.ops[role.next_op];
+    write_launches(op - 1);
+    if (!write_waits(op)) return false;
+    const StepOp& what = ops_[static_cast<std::size_t>(op)];
+    if (what.is_message) {
+      write_launches_up_to(before(op));
+      ++role.next_op;
+    } else if (what.own) {
+      write_own(*what.own);
+      ++role.next_op;
     } else {
-      const std::int32_t first = op;
-      op = last_of_run(first);
-      write_ops(first, op);
+      op = write_run(last_of_run(op));
     }
     write_packs(op);
     write_launches(op);
   }
-  write_waits(kBehindAllOps);
+  write_launches(kBehindAllOps);
+  return write_waits(kBehindAllOps);
+}
+
+void StepWriter::write_own(std::int32_t index) {
   flush();
+  at().is_recorded = false;
+  const OwnCollective& own = data_.own[static_cast<std::size_t>(index)];
+  const sim::Place here = place(kComputeStream, data_.costs.host.collective);
+  graph_.add_collective(std::span(&here, 1), own.group, own.cost);
+  note_issue(at().clock);
 }
 
-// The last op before something else stands.
+// The last place before something else stands.
 std::int32_t StepWriter::last_of_run(std::int32_t op) const {
-  std::int32_t last = static_cast<std::int32_t>(ops_.size()) - 1;
-  if (next_launch_ < launches_.size()) {
-    last = std::min(last, transfers_[launches_[next_launch_]].launch_after);
+  const Role& role = roles_[static_cast<std::size_t>(role_)];
+  std::int64_t last = kBehindAllOps;
+  if (role.next_launch < role.launches.size()) {
+    last = std::min(last, transfers_[role.launches[role.next_launch]].launch / 2);
   }
-  if (next_pack_ < packs_.size()) last = std::min(last, packs_[next_pack_].producer);
-  if (next_wait_ < waits_.size()) {
-    last = std::min(last, transfers_[waits_[next_wait_]].wait_before - 1);
+  if (role.next_pack < role.packs.size()) {
+    last = std::min<std::int64_t>(last, role.packs[role.next_pack].producer);
   }
-  if (next_own_ < own_at_.size()) last = std::min(last, own_at_[next_own_] - 1);
-  return std::max(op, last);
+  if (role.next_wait < role.waits.size()) {
+    last = std::min<std::int64_t>(last, transfers_[role.waits[role.next_wait]].wait_before - 1);
+  }
+  return static_cast<std::int32_t>(std::max<std::int64_t>(op, last));
 }
 
-void StepWriter::write_ops(std::int32_t first, std::int32_t last) {
-  const auto end = static_cast<std::size_t>(last) + 1;
-  for (auto op = static_cast<std::size_t>(first); op < end; ++op) {
-    if (!keeps()) {
-      write_op(op);
-      continue;
+// The role's ops up to this place, or up to one that communicates. Gives the last one.
+std::int32_t StepWriter::write_run(std::int32_t last) {
+  Role& role = at();
+  std::int32_t op = 0;
+  role.is_recorded = false;
+  do {
+    op = role.ops[role.next_op++];
+    const auto index = static_cast<std::size_t>(op);
+    if (keeps()) {
+      role.clock += ops_[index].issue;
+      keep(ops_[index].alone, ops_[index].kernel);
+    } else {
+      write_op(index);
     }
-    clock_ += ops_[op].issue;
-    keep(ops_[op].alone, ops_[op].kernel);
-  }
+  } while (role.next_op < role.ops.size() && role.ops[role.next_op] <= last &&
+           !ops_[static_cast<std::size_t>(role.ops[role.next_op])].own);
+  return op;
 }
 
 void StepWriter::write_op(std::size_t op) {
-  const auto lanes = static_cast<std::size_t>(lanes_.count());
+  const std::size_t lanes = lanes_per_role();
   graph_.add(place(kComputeStream, Duration(ops_[op].issue)), NodeKind::Compute,
              std::span(work_).subspan(op * lanes, lanes), ops_[op].kernel);
 }
 
 void StepWriter::keep(step::Work work, models::KernelClass kernel) {
-  if (as_one_) {
+  if (at().as_one) {
     // Each op of a node starts behind those before it; the node must start as much earlier.
-    kept_issued_ = kept_work_.empty() ? clock_ : std::max(kept_issued_, clock_ - kept_ns_);
+    kept_issued_ = kept_work_.empty() ? at().clock : std::max(kept_issued_, at().clock - kept_ns_);
     kept_ns_ += work.ns();
     if (kept_work_.empty()) kept_work_.push_back(work);
     return;
   }
   kept_work_.push_back(work);
   kept_kernels_.push_back(kernel);
-  kept_clocks_.push_back(clock_ + data_.launch_lead());
+  kept_clocks_.push_back(at().clock + data_.launch_lead());
 }
 
 void StepWriter::flush() {
   if (kept_work_.empty()) return;
-  const sim::Place here{.step = step_, .stream = kComputeStream};
-  if (as_one_) {
+  const sim::Place here{.role = role_, .step = step_, .stream = kComputeStream};
+  if (at().as_one) {
     constexpr models::KernelClass kAny = models::KernelClass::Other;
     kept_work_.front() = step::Work::fixed(kept_ns_);
     graph_.add_chain(here, kept_work_, std::span(&kAny, 1));
@@ -300,75 +416,146 @@ void StepWriter::flush() {
   kept_work_.clear();
 }
 
-void StepWriter::write_waits(std::int32_t op) {
-  while (next_wait_ < waits_.size() && transfers_[waits_[next_wait_]].wait_before <= op) {
-    write_wait(waits_[next_wait_++]);
+// False where one waits for what has not been sent yet.
+bool StepWriter::write_waits(std::int32_t op) {
+  Role& role = at();
+  for (; role.next_wait < role.waits.size(); ++role.next_wait) {
+    const std::size_t index = role.waits[role.next_wait];
+    if (transfers_[index].wait_before > op) break;
+    if (!transfers_[index].is_done) return false;
+    write_wait(index);
   }
+  return true;
 }
 
 void StepWriter::write_packs(std::int32_t op) {
-  while (next_pack_ < packs_.size() && packs_[next_pack_].producer == op) {
-    write_pass(kComputeStream, data_.costs.copy(Bytes(packs_[next_pack_++].bytes)));
+  Role& role = at();
+  while (role.next_pack < role.packs.size() && role.packs[role.next_pack].producer == op) {
+    write_pass(kComputeStream, data_.costs.copy(Bytes(role.packs[role.next_pack++].bytes)));
   }
 }
 
-void StepWriter::write_launches(std::int32_t op) {
-  while (next_launch_ < launches_.size() &&
-         transfers_[launches_[next_launch_]].launch_after <= op) {
-    write_launch(launches_[next_launch_++]);
+void StepWriter::write_launches_up_to(LaunchPlace place) {
+  Role& role = at();
+  while (role.next_launch < role.launches.size() &&
+         transfers_[role.launches[role.next_launch]].launch <= place) {
+    const std::size_t index = role.launches[role.next_launch++];
+    if (transfers_[index].what == Transfer::What::Message) {
+      write_message(index);
+    } else {
+      write_launch(index);
+    }
   }
 }
 
 void StepWriter::write_launch(std::size_t index) {
-  const models::HostModel& host = data_.costs.host;
   Transfer& transfer = transfers_[index];
   const bool reduces = transfer.what == Transfer::What::Reduce;
   const Price& cost = price(*transfer.choice);
   if (reduces && data_.scales_before) write_pass(kComputeStream, cost.scale);
-  clock_ += 2 * host.event.count();  // a record, and a wait for it
+  at().clock += 2 * data_.costs.host.event.count();  // a record, and a wait for it
   flush();
-  as_one_ = detail_ == Detail::Runs && graph_.made().graph.contention.empty();
-  graph_.follow(0, transfer.stream, kComputeStream);
-  if (data_.inline_host() && host.collective > Duration{}) {
-    const std::int32_t enqueue =
-        write_node(kComputeStream, NodeKind::Enqueue, host.collective, models::KernelClass::Other);
-    graph_.wait_for(0, transfer.stream, enqueue, EdgeKind::Launch);
+  graph_.follow(role_, transfer.stream, kComputeStream);
+  if (const auto enqueue = write_enqueue(NodeKind::Enqueue)) {
+    graph_.wait_for(role_, transfer.stream, *enqueue, EdgeKind::Launch);
   }
-  const sim::Place here = place(transfer.stream, host.collective);
+  const sim::Place here = place(transfer.stream, data_.costs.host.collective);
   sim::TransferCost travel = reduces ? data_.travel : data_.gather;
   travel.time = reduces ? cost.time : cost.gather;
   graph_.add_collective(std::span(&here, 1), data_.group, travel);
-  note_issue(clock_);
+  note_issue(at().clock);
   if (reduces && data_.scales_after) write_pass(transfer.stream, cost.scale);
-  clock_ += host.event.count();
-  transfer.done = graph_.waited_for(0, transfer.stream).front();
-  last_on_[static_cast<std::size_t>(transfer.stream.value)] = index;
+  at().clock += data_.costs.host.event.count();
+  note_done(index);
+}
+
+// The host's work to hand a transfer over, where that takes time of the compute stream.
+std::optional<std::int32_t> StepWriter::write_enqueue(NodeKind kind) {
+  flush();
+  at().as_one = detail_ == Detail::Runs && graph_.made().graph.contention.empty();
+  at().is_recorded = at().is_recorded || kind == NodeKind::Enqueue;
+  const Duration time = data_.costs.host.collective;
+  if (!data_.inline_host() || time == Duration{}) return std::nullopt;
+  return write_node(kComputeStream, kind, time, models::KernelClass::Other);
+}
+
+void StepWriter::note_done(std::size_t index) {
+  Transfer& transfer = transfers_[index];
+  transfer.is_done = true;
+  transfer.done = graph_.waited_for(transfer.role, transfer.stream).front();
+  roles_[static_cast<std::size_t>(transfer.role)]
+      .last_on[static_cast<std::size_t>(transfer.stream.value)] = index;
+}
+
+// One side of a message is issued. It travels once all sides are.
+void StepWriter::write_message(std::size_t index) {
+  const Transfer& transfer = transfers_[index];
+  const StepMessage& message = *transfer.message;
+  const std::int64_t event = data_.costs.host.event.count();
+  flush();
+  Sent& sent = sent_[transfer.sent];
+  sent.behind.clear();
+  if (message.after_compute) {
+    at().clock += 2 * event;
+    sent.behind = graph_.waited_for(role_, kComputeStream);
+  }
+  // Behind a record it opens a launch (schedule/transfers.h).
+  const bool launches = message.after_compute || at().is_recorded;
+  sent.enqueue = write_enqueue(launches ? NodeKind::Enqueue : NodeKind::Call);
+  sent.place = place(transfer.stream, data_.costs.host.collective);
+  sent.issued = at().clock;
+  at().clock += event;
+  const OwnCollective& own = data_.own[static_cast<std::size_t>(message.own)];
+  std::vector<std::size_t>& sides = meetings_[static_cast<std::size_t>(own.meeting)];
+  sides.push_back(index);
+  if (std::ssize(sides) < data_.meetings[static_cast<std::size_t>(own.meeting)]) return;
+  std::ranges::sort(sides, {}, [this](std::size_t side) { return transfers_[side].role; });
+  places_.clear();
+  std::int64_t issued = 0;
+  for (const std::size_t side : sides) {
+    const Transfer& each = transfers_[side];
+    const Sent& mine = sent_[each.sent];
+    for (const std::int32_t entry : mine.behind) {
+      graph_.wait_for(each.role, each.stream, entry, EdgeKind::Event);
+    }
+    if (mine.enqueue) graph_.wait_for(each.role, each.stream, *mine.enqueue, EdgeKind::Launch);
+    places_.push_back(mine.place);
+    issued = std::max(issued, mine.issued);
+  }
+  graph_.add_collective(places_, own.group, own.cost);
+  note_issue(issued);
+  for (const std::size_t side : sides) note_done(side);
+  sides.clear();
 }
 
 void StepWriter::write_wait(std::size_t index) {
   const models::HostModel& host = data_.costs.host;
   const Transfer& transfer = transfers_[index];
-  const bool reduces = transfer.what == Transfer::What::Reduce;
-  const bool whole = reduces && transfer.choice->scope == WaitScope::WholeStream;
+  const bool whole = transfer.scope() == WaitScope::WholeStream;
   Transfer& awaited =
-      transfers_[whole ? last_on_[static_cast<std::size_t>(transfer.stream.value)] : index];
+      transfers_[whole ? at().last_on[static_cast<std::size_t>(transfer.stream.value)] : index];
   if (!awaited.waited) {
     awaited.waited = true;
+    at().is_recorded = false;
     flush();
-    clock_ += host.event.count();
-    graph_.wait_for(0, kComputeStream, awaited.done, EdgeKind::Event);
+    at().clock += host.event.count();
+    graph_.wait_for(role_, kComputeStream, awaited.done, EdgeKind::Event);
     if (data_.inline_host() && host.event > Duration{}) {
       write_node(kComputeStream, NodeKind::WakeUp, host.event, models::KernelClass::Other);
     }
   }
+  if (transfer.what == Transfer::What::Message) return;
   // Reduced gradients where they are whole; parameters unless they stay in the bucket's memory.
   const bool copied = transfer.choice->mode == BucketMode::Copy;
-  const bool unpacks = reduces ? copied && !data_.sharding : copied || !data_.gathers_each_use();
+  const bool unpacks = transfer.what == Transfer::What::Reduce
+                           ? copied && !data_.sharding
+                           : copied || !data_.gathers_each_use();
   if (unpacks) write_pass(kComputeStream, data_.costs.copy(Bytes(data_.payload(*transfer.choice))));
 }
 
 void StepWriter::write_pass(StreamId stream, Duration time) {
-  clock_ += data_.costs.host.copy.count();
+  if (stream == kComputeStream) at().is_recorded = false;
+  at().clock += data_.costs.host.copy.count();
   const Duration fixed = data_.inline_host() ? data_.costs.host.copy : Duration{};
   if (stream == kComputeStream && keeps()) {
     keep(step::Work::fixed((time + fixed).count() + data_.launch_gap()),
@@ -382,17 +569,18 @@ std::int32_t StepWriter::write_node(StreamId stream, NodeKind kind, Duration tim
                                     models::KernelClass kernel) {
   if (stream == kComputeStream) flush();
   const sim::Place here = place(stream, Duration{});
-  scratch_.assign(static_cast<std::size_t>(lanes_.count()), time.count());
+  scratch_.assign(lanes_per_role(), time.count());
   const std::int32_t entry = graph_.add(here, kind, scratch_, kernel);
-  note_issue(clock_);
+  note_issue(at().clock);
   return entry;
 }
 
 sim::Place StepWriter::place(StreamId stream, Duration issue) {
-  clock_ += issue.count();
-  sim::Place place{.step = step_, .stream = stream};
+  at().clock += issue.count();
+  sim::Place place{.role = role_, .step = step_, .stream = stream};
   if (detail_ != Detail::Hosts || data_.inline_host()) return place;
-  place.issued = std::max<std::int64_t>(0, step_ * host_step_ + clock_ + data_.launch_lead());
+  place.issued =
+      std::max<std::int64_t>(0, step_ * at().host_step + at().clock + data_.launch_lead());
   return place;
 }
 

@@ -7,13 +7,15 @@
 //   ops 0 .. 7   launch behind op 4   |   ops 8 .. 9   wait before op 10   |   op 10
 //
 // Sharded updates (step_shards.cc) are ops that the placement adds, one per bucket; a gather of parameters is launched
-// and waited for as a bucket is.
+// and waited for as a bucket is, and so is a message: a collective of the Program's own, or one end of a pipeline's
+// send. The roles of a pipeline are written one after another, each until it waits for a message that another has not
+// sent; a message travels once all its sides are issued.
 //
-// Steady step. Of one lane mostly one step is enough: if everything that it began has ended when its compute
-// stream has, the host keeps ahead, and the first transfer of each stream takes as long after the pause between
-// two steps as after none, then the next step begins as this one did and is its copy. There the ops between two
-// stops are one node, as long as nothing beside them can change their speed. Otherwise steps are written with
-// all their ops until they repeat themselves (sim/steady.h).
+// Steady step. Of one lane per role mostly one step is enough: if everything that it began has ended when the compute
+// streams have with which the next one begins, the hosts keep ahead, and the first transfer of each stream takes as long
+// after the pause between two steps as after none, then the next step begins as this one did and is its copy. There the
+// ops between two stops are one node, as long as nothing beside them can change their speed. Otherwise steps are
+// written with all their ops until they repeat themselves (sim/steady.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -61,15 +63,24 @@ class StepWriter {
     StepOp update = {};
     std::vector<std::int64_t> update_work = {};  // on each lane
   };
-  // One collective of one bucket: once per step, or once per micro-step.
+  // One collective of one bucket, once per step or once per micro-step, or one side of a message.
   struct Transfer {
-    enum class What : std::uint8_t { Reduce, Gather } what = What::Reduce;
+    enum class What : std::uint8_t { Reduce, Gather, Message } what = What::Reduce;
     const BucketChoice* choice = nullptr;
+    const StepMessage* message = nullptr;
+    std::size_t sent = 0;  // of a message: index into sent_
+    std::int32_t role = 0;
     StreamId stream;
-    std::int32_t launch_after = 0;
+    LaunchPlace launch = 0;
     std::int32_t wait_before = kBehindAllOps;
-    std::int32_t done = 0;  // the entry that ends it, once it is written
+    // Of the step that is written.
+    bool is_done = false;   // it has travelled
+    std::int32_t done = 0;  // the entry that ends it
     bool waited = false;    // the compute stream has waited for that
+    [[nodiscard]] schedule::WaitScope scope() const {
+      if (what == What::Message) return message->scope;
+      return what == What::Reduce ? choice->scope : schedule::WaitScope::Event;
+    }
   };
   struct Pack {
     std::int32_t producer = 0;
@@ -77,9 +88,39 @@ class StepWriter {
     std::int64_t bytes = 0;
   };
 
+  // A side of a message that is issued and waits for the others.
+  struct Sent {
+    std::vector<std::int32_t> behind;  // entries that it waits for
+    std::optional<std::int32_t> enqueue;
+    sim::Place place;
+    std::int64_t issued = 0;
+  };
+  // What the ranks of one stage do, and how far it is written.
+  struct Role {
+    std::vector<std::int32_t> ops;
+    std::vector<std::size_t> launches, waits;  // of transfers_, in order
+    std::vector<Pack> packs;
+    std::int32_t last_launch = 0;  // of its buckets so far
+    std::size_t next_op = 0, next_launch = 0, next_wait = 0, next_pack = 0;
+    bool ended = false;
+    bool is_recorded = false;          // the last that its compute stream was given is a record
+    bool as_one = false;               // ops between two stops are one node
+    std::vector<std::size_t> last_on;  // of each stream: its last transfer so far
+    std::int64_t clock = 0;            // of the host, from the start of the step
+    std::int64_t host_step = 0;        // of the host, for a whole step
+    std::int64_t end = 0;              // of its compute stream, in a step that was played
+  };
+  Role& at() { return roles_[static_cast<std::size_t>(role_)]; }
+  [[nodiscard]] std::size_t lanes_per_role() const {
+    return static_cast<std::size_t>(lanes_.count()) / roles_.size();
+  }
+
   void plan(std::span<const BucketChoice> choices);
-  [[nodiscard]] std::int32_t first_use(const ReducingStep& step, const BucketChoice& choice) const;
-  void plan_packs(const ReducingStep& step, const BucketChoice& choice);
+  void plan_bucket(const ReducingStep& step, const BucketChoice& choice,
+                   std::span<const BucketChoice> choices);
+  void plan_packs(const ReducingStep& step, const BucketChoice& choice,
+                  std::vector<Pack>& packs) const;
+  void plan_messages();
   const Price& price(const BucketChoice& choice);
 
   // Of sharded updates. An update of one bucket, which its cut gradients share with others.
@@ -94,19 +135,27 @@ class StepWriter {
   void plan_gathers_each_use(std::span<const BucketChoice> choices);
 
   std::optional<Duration> from_one_step(Detail detail);
+  [[nodiscard]] bool next_begins_at(std::int64_t step);
   [[nodiscard]] bool hosts_keep_ahead(std::int64_t step) const;
   [[nodiscard]] bool pauses_change_nothing(std::int64_t step) const;
   sim::StepSummary from_many_steps();
 
   void write(std::int32_t steps, Detail detail);
   void write_step();
+  void begin_role();
+  bool write_role();
   [[nodiscard]] std::int32_t last_of_run(std::int32_t op) const;
-  void write_ops(std::int32_t first, std::int32_t last);
+  std::int32_t write_run(std::int32_t last);
   void write_op(std::size_t op);
-  void write_waits(std::int32_t op);
+  void write_own(std::int32_t index);
+  bool write_waits(std::int32_t op);
   void write_packs(std::int32_t op);
-  void write_launches(std::int32_t op);
+  void write_launches(std::int32_t op) { write_launches_up_to(behind(op)); }
+  void write_launches_up_to(LaunchPlace place);
   void write_launch(std::size_t index);
+  void write_message(std::size_t index);
+  std::optional<std::int32_t> write_enqueue(sim::NodeKind kind);
+  void note_done(std::size_t index);
   void write_wait(std::size_t index);
   // A pass over a buffer: a copy or a scale.
   void write_pass(StreamId stream, Duration time);
@@ -135,11 +184,10 @@ class StepWriter {
   // The ops with the updates of the placement, as StepData has them.
   std::vector<StepOp> ops_;
   std::vector<std::int64_t> work_;
-  std::vector<std::int32_t> own_at_;  // where collectives of the Program's own stand
   std::vector<Transfer> transfers_;
-  std::vector<std::size_t> launches_;  // of transfers_, by launch
-  std::vector<std::size_t> waits_;     // ... by wait
-  std::vector<Pack> packs_;
+  std::vector<Role> roles_;
+  std::vector<Sent> sent_;
+  std::vector<std::vector<std::size_t>> meetings_;  // of each: the sides that are issued
 
   // Of sharded updates.
   struct Cut {
@@ -156,16 +204,13 @@ class StepWriter {
 
   Detail detail_ = Detail::Hosts;
   std::int32_t step_ = 0;
-  std::size_t next_launch_ = 0, next_wait_ = 0, next_pack_ = 0, next_own_ = 0;
-  std::vector<std::size_t> last_on_;  // of each stream: its last transfer so far
-  std::int64_t clock_ = 0;            // of the host, from the start of the step
-  std::int64_t host_step_ = 0;        // of the host, for a whole step
+  std::int32_t role_ = 0;  // whose turn it is
   std::vector<std::int64_t>
       issued_;  // of each node: when its host lets it start, from the start of its step
   std::vector<std::int64_t> scratch_;
+  std::vector<sim::Place> places_;
 
   // What was kept: its work and kernels, or only their sum; and when it was issued, against where it would start.
-  bool as_one_ = false;
   std::int64_t kept_ns_ = 0;
   std::int64_t kept_issued_ = 0;
   std::vector<step::Work> kept_work_;

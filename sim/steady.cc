@@ -124,9 +124,11 @@ SteadyState find_steady_state(const GraphOfSteps& graph_of, Workspace& workspace
   constexpr std::int64_t kRounding = 4;          // ns, of rates
   constexpr std::int32_t kStepsForEquality = 8;  // from here on rounding is allowed for
   SteadyState state;
+  NodeId played = 0;
   for (state.steps = 2;; state.steps *= 2) {
     const StepGraph& graph = graph_of(state.steps);
-    play(graph, workspace);
+    play(graph, workspace, played);
+    played = graph.size();
     state.cycle = cycle_of(graph, workspace.timeline, 0);
     if (state.cycle == 0 && state.steps >= kStepsForEquality) {
       state.cycle = cycle_of(graph, workspace.timeline, kRounding);

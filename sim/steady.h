@@ -44,8 +44,8 @@ struct SteadyState {
   std::int32_t cycle = 1;  // steps until everything repeats; 0: not found
 };
 
-// The same of any graph that can be made of as many steps as asked for. Leaves the Timeline of the last one in
-// `workspace`.
+// The same of any graph that can be made of as many steps as asked for, where a graph of more steps begins with that of
+// fewer. Leaves the Timeline of the last one in `workspace`.
 using GraphOfSteps = std::function<const step::StepGraph&(std::int32_t steps)>;
 SteadyState find_steady_state(const GraphOfSteps& graph_of, Workspace& workspace);
 

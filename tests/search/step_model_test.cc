@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lower/lower.h"
+#include "lower/pipeline/assign.h"
 #include "models/cluster.h"
 #include "models/zoo.h"
 #include "policies/policies.h"
@@ -196,7 +197,9 @@ TEST(StepModelTest, RandomPlacementsBesideCollectivesOfTheProgramAreAsSimulated)
     if (random.between(0, 1) > 0) testing::contend(random, machine);
     own.costs = testing::costs_of(machine, own.program);
     own.costs.distinct_ranks = random.between(0, 2) == 0 ? 4 : 1;
-    own.frame = frame_of(own.program, "per-tensor");
+    constexpr const char* kPolicies[] = {"per-tensor", "per-tensor:collectives=async",
+                                         "sharded:collectives=async"};
+    own.frame = frame_of(own.program, kPolicies[random.between(0, 2)]);
     const StepModel::Made made = StepModel::make(own.program, own.costs, own.frame);
     ASSERT_TRUE(made.model) << made.refusal;
     StepWorkspace workspace = made.model->workspace();
@@ -331,6 +334,56 @@ TEST(StepModelTest, RandomPlacementsOfShardsAreAsSimulated) {
   EXPECT_GT(tally.counts.many_steps, 50);
 }
 
+// In 2 or 3 stages, of one chunk or two.
+std::optional<Case> pipeline_case(std::uint64_t seed) {
+  Random random(seed);
+  Case result = small_case(seed, 14, random.between(0, 3) == 0 ? 2 : 1);
+  const auto stages = static_cast<std::int32_t>(random.between(2, 3));
+  const std::int32_t chunks = random.between(0, 2) == 0 ? 2 : 1;
+  for (schedule::Op& op : result.program.ops) {
+    std::get<schedule::TimedWork>(op.work).by_rank.resize(1);
+  }
+  schedule::Rewrite split =
+      schedule::assign_stages(std::move(result.program), {.stages = stages, .chunks = chunks});
+  if (!std::holds_alternative<schedule::Rewritten>(split)) return std::nullopt;  // too few layers
+  result.program = std::get<schedule::Rewritten>(std::move(split)).program;
+  std::string policy = "pipeline:stages=" + std::to_string(stages);
+  policy += ",k=" + std::to_string(stages * random.between(1, 2));
+  if (chunks > 1) {
+    policy += ",kind=interleaved,chunks=2";
+    if (random.between(0, 1) == 0) policy += ",align=across-stages";
+  } else {
+    policy += random.between(0, 1) == 0 ? ",kind=1f1b" : ",kind=sequential";
+  }
+  result.frame = frame_of(result.program, policy);
+  return result;
+}
+
+TEST(StepModelTest, RandomPlacementsInPipelinesAreAsSimulated) {
+  Tally tally;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const std::optional<Case> stages = pipeline_case(6000 + seed);
+    if (!stages) continue;
+    const StepModel::Made made = StepModel::make(stages->program, stages->costs, stages->frame);
+    ASSERT_TRUE(made.model) << made.refusal;
+    StepWorkspace workspace = made.model->workspace();
+    Simulator simulator(*stages);
+    const std::optional<Choices> choices = made.model->choices_of(stages->frame);
+    ASSERT_TRUE(choices);
+    simulator.expect_equal(*made.model, *choices, workspace);
+    Random random(seed);
+    for (int i = 0; i < 5; ++i) {
+      simulator.expect_equal(*made.model, testing::random_choices(random, *made.model, 3),
+                             workspace);
+      if (::testing::Test::HasFailure()) return;
+    }
+    tally.add(workspace);
+  }
+  EXPECT_GT(tally.counts.one_step, 20);
+  EXPECT_GT(tally.counts.many_steps, 20);
+}
+
 Case zoo_case(const std::string& model, const std::string& cluster, const std::string& policy) {
   const std::string data = std::string(DOVETAIL_SOURCE_DIR) + "/models/clusters";
   const models::Cluster machine = models::load_cluster(cluster, data);
@@ -427,11 +480,12 @@ TEST(StepModelTest, SchedulesOfShardingPoliciesAreReadAsChoices) {
 }
 
 TEST(StepModelTest, WhatItCannotDoIsRefusedWithAReason) {
-  const Case plain = zoo_case("mlp", "a100x8", "per-tensor");
-  schedule::Program stages = plain.program;
-  stages.stages = 2;
-  EXPECT_EQ(StepModel::make(stages, plain.costs, plain.frame).refusal,
-            "a pipeline has several roles");
+  Case sharded = zoo_case("mlp", "a100x8", "sharded");
+  sharded.program = std::get<schedule::Rewritten>(
+                        schedule::assign_stages(std::move(sharded.program), {.stages = 2}))
+                        .program;
+  EXPECT_EQ(StepModel::make(sharded.program, sharded.costs, sharded.frame).refusal,
+            "the updates of a pipeline are sharded");
 }
 
 // What the random placements are is legal: no order, delay, stream or mode of them is refused.
