@@ -238,6 +238,7 @@ void diagnose(const DiagnoseOptions& options, std::ostream& out) {
       inputs);
   imports::JobOptions wanted;
   wanted.join.collective_patterns = options.collective_patterns;
+  wanted.join.step = options.step;
   const JobTrace job = imports::load_job(options.files, wanted);
   const Diagnosis diagnosis = diagnose::diagnose(job, framework);
   std::string json = diagnosis_json(job, diagnosis);
@@ -261,6 +262,8 @@ void diagnose(const DiagnoseOptions& options, std::ostream& out) {
   print_replay(out, diagnosis);
   print_what_ifs(out, diagnosis);
   if (diagnosis.buckets) print_buckets(out, *diagnosis.buckets);
+  if (!diagnosis.notes.empty()) out << "\nhow the trace was read\n";
+  for (const std::string& note : diagnosis.notes) out << "  " << note << '\n';
   if (!diagnosis.unknowns.empty()) out << "\nnot known\n";
   constexpr std::size_t kShownUnknowns = 12;
   for (std::size_t i = 0; i < std::min(kShownUnknowns, diagnosis.unknowns.size()); ++i) {

@@ -19,6 +19,7 @@ struct DiagnoseOptions {
   std::vector<std::string> files;
   std::string framework = "torch";  // whose settings to name
   std::vector<std::string> collective_patterns;
+  std::string step;   // name of the annotations around steps
   std::string trace;  // Perfetto file to write
   DocumentOptions document;
   PageOptions page;
@@ -29,6 +30,7 @@ void diagnose(const DiagnoseOptions& options, std::ostream& out);
 struct ImportKinetoOptions {
   std::vector<std::string> files;
   std::vector<std::string> collective_patterns;
+  std::string step;    // name of the annotations around steps
   std::string output;  // workload file
   std::string name;    // of the workload; empty: the output's, without its ending
   bool json = false;   // the figures as JSON

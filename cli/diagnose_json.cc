@@ -149,6 +149,7 @@ std::string diagnosis_json(const JobTrace& job, const Diagnosis& diagnosis) {
                        {"late", std::move(late)},
                        {"ranks", std::move(ranks)}};
   json["buckets"] = diagnosis.buckets ? buckets_json(*diagnosis.buckets) : nullptr;
+  json["how_read"] = diagnosis.notes;
   json["not_known"] = diagnosis.unknowns;
   return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }

@@ -91,6 +91,7 @@ void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
   require_outputs({{"-o", file}}, inputs);
   imports::JobOptions wanted;
   wanted.join.collective_patterns = options.collective_patterns;
+  wanted.join.step = options.step;
   const JobTrace job = imports::load_job(options.files, wanted);
   std::optional<diagnose::TracedWorkload> workload;
   if (!options.output.empty()) {
@@ -113,6 +114,7 @@ void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
     for (const std::string& problem : rank.trace.problems) {
       notes.push_back(rank.trace.file + ": " + problem);
     }
+    for (const std::string& note : rank.line.notes) notes.push_back(rank.trace.file + ": " + note);
     for (const std::string& unknown : rank.line.unknowns) {
       notes.push_back(rank.trace.file + ": not known: " + unknown);
     }

@@ -9,17 +9,20 @@ namespace dovetail::cli {
 namespace {
 
 void bind_files(CLI::App& command, std::vector<std::string>& files,
-                std::vector<std::string>& patterns) {
+                std::vector<std::string>& patterns, std::string& step) {
   command.add_option("files", files, "traces (.json, .json.gz): one rank's, or one of each rank")
       ->required();
   command.add_option("--collective-pattern", patterns,
                      "part of the names of kernels that communicate (default: nccl, rccl, msccl)");
+  command.add_option("--step", step,
+                     "name of the annotations around steps, e.g. Iteration (default: ProfilerStep, "
+                     "else iterations as found)");
 }
 
 void bind_diagnose(CLI::App& app, DiagnoseOptions& options, Action& action) {
   CLI::App& command =
       *app.add_subcommand("diagnose", "why a step is slow, from PyTorch profiler traces");
-  bind_files(command, options.files, options.collective_patterns);
+  bind_files(command, options.files, options.collective_patterns, options.step);
   command.add_option("--framework", options.framework,
                      "whose settings: torch (default), fsdp, megatron, deepspeed, horovod, xla");
   command.add_option("--trace", options.trace,
@@ -36,7 +39,7 @@ void bind_diagnose(CLI::App& app, DiagnoseOptions& options, Action& action) {
 void bind_kineto(CLI::App& app, ImportKinetoOptions& options, Action& action) {
   CLI::App& format = *app.get_subcommand("import")->add_subcommand(
       "kineto", "PyTorch profiler traces to a workload file");
-  bind_files(format, options.files, options.collective_patterns);
+  bind_files(format, options.files, options.collective_patterns, options.step);
   bind_output(format, options.output,
               "workload file to write (default: only print); - for standard output");
   format.add_option("--name", options.name, "of the workload (default: the file's)");

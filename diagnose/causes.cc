@@ -23,14 +23,17 @@ Duration overlap(Interval a, Interval b) {
 
 class StepAttribution {
  public:
+  // `busy`: when the GPU ran anything, of any step.
   StepAttribution(const RankTrace& rank, const RecordedGraph& recorded,
                   const step::Timeline& timeline, const std::vector<SerialWait>& serial,
-                  const TracedBuckets& buckets, std::int32_t step)
+                  const TracedBuckets& buckets, const std::vector<Interval>& busy,
+                  std::int32_t step)
       : rank_(rank),
         recorded_(recorded),
         timeline_(timeline),
         serial_(serial),
         buckets_(buckets),
+        busy_(busy),
         step_(step) {}
 
   StepCauses attribute() {
@@ -258,7 +261,7 @@ class StepAttribution {
       const GpuWork& now = work(number);
       const auto node = recorded_.node_of_work[static_cast<std::size_t>(number)];
       if (busy != Instant() && now.start > busy && node && was_launched_late(*node)) {
-        result_.gpu_waits_for_host += now.start - busy;
+        result_.gpu_waits_for_host += traces::uncovered({busy, now.start}, busy_);
       }
       busy = std::max(busy, now.end);
     }
@@ -274,6 +277,7 @@ class StepAttribution {
   const step::Timeline& timeline_;
   const std::vector<SerialWait>& serial_;  // by waiting node
   const TracedBuckets& buckets_;
+  const std::vector<Interval>& busy_;
   std::int32_t step_;
   std::vector<WorkTime> times_;
   std::vector<std::int32_t> compute_, communication_;  // works of the step, by start
@@ -327,12 +331,15 @@ std::string_view to_string(Cause cause) {
 std::vector<StepCauses> causes_of(const RankTrace& rank, const RecordedGraph& recorded,
                                   const step::Timeline& timeline,
                                   const std::vector<TracedBuckets>& buckets) {
+  std::vector<Interval> busy;
+  for (const GpuWork& work : rank.line.works) busy.push_back({work.start, work.end});
+  busy = traces::union_of(std::move(busy));
   std::vector<StepCauses> causes;
   const std::vector<SerialWait> serial = serial_waits(rank, recorded, buckets);
   for (std::size_t s = 0; s < rank.line.steps.size(); ++s) {
-    causes.push_back(
-        StepAttribution(rank, recorded, timeline, serial, buckets[s], static_cast<std::int32_t>(s))
-            .attribute());
+    causes.push_back(StepAttribution(rank, recorded, timeline, serial, buckets[s], busy,
+                                     static_cast<std::int32_t>(s))
+                         .attribute());
   }
   return causes;
 }

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "diagnose/diagnosis.h"
 
+#include "base/statistics.h"
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -67,35 +69,50 @@ std::vector<LateRank> late_ranks(const JobTrace& job) {
 
 // --- what is found -----------------------------------------------------------------------------------
 
-// Means over ranks and steps.
+// Medians over the steps of a rank, means over ranks.
 struct Totals {
   Duration step{}, exposed{}, waits_for_host{}, no_network{}, wait_at_update{}, prefetch{};
   ByCause by{};
   double error = 0;  // the largest of the ranks
 };
 
+// Parts of `by` in the proportions of all steps together, so that they add up to the median.
+ByCause shares_of(const std::vector<StepCauses>& steps, Duration exposed) {
+  ByCause by{};
+  Duration all{};
+  for (const StepCauses& step : steps) {
+    all += step.exposed;
+    for (std::size_t c = 0; c < kCauses; ++c) by[c] += step.by[c];
+  }
+  if (all <= Duration{}) return by;
+  const double share = static_cast<double>(exposed.count()) / static_cast<double>(all.count());
+  for (Duration& cause : by) cause = from_ns(static_cast<double>(cause.count()) * share);
+  return by;
+}
+
 Totals totals_of(const Diagnosis& diagnosis) {
   Totals totals;
-  std::int64_t count = 0;
   for (const RankDiagnosis& rank : diagnosis.ranks) {
-    const auto steps = std::ssize(rank.recorded);
-    count += steps;
     totals.error = std::max(totals.error, std::abs(rank.replay.error.step));
-    for (std::size_t s = 0; s < rank.recorded.size(); ++s) {
-      totals.step += rank.recorded[s].step;
-      totals.exposed += rank.causes[s].exposed;
-      totals.waits_for_host += rank.causes[s].gpu_waits_for_host;
-      for (std::size_t c = 0; c < kCauses; ++c) totals.by[c] += rank.causes[s].by[c];
+    totals.step += usual_step(rank.recorded);
+    std::vector<Duration> exposed;
+    std::vector<Duration> waits;
+    for (const StepCauses& step : rank.causes) {
+      exposed.push_back(step.exposed);
+      waits.push_back(step.gpu_waits_for_host);
     }
+    const Duration usual = median_or(std::move(exposed), Duration{});
+    totals.exposed += usual;
+    totals.waits_for_host += median_or(std::move(waits), Duration{});
+    const ByCause by = shares_of(rank.causes, usual);
+    for (std::size_t c = 0; c < kCauses; ++c) totals.by[c] += by[c];
     for (const WhatIf& what_if : rank.forecast.what_ifs) {
-      if (what_if.change == Change::NoNetwork) totals.no_network += what_if.gain.middle * steps;
-      if (what_if.change == Change::WaitAtUpdate) {
-        totals.wait_at_update += what_if.gain.middle * steps;
-      }
-      if (what_if.change == Change::Prefetch) totals.prefetch += what_if.gain.middle * steps;
+      if (what_if.change == Change::NoNetwork) totals.no_network += what_if.gain.middle;
+      if (what_if.change == Change::WaitAtUpdate) totals.wait_at_update += what_if.gain.middle;
+      if (what_if.change == Change::Prefetch) totals.prefetch += what_if.gain.middle;
     }
   }
-  if (count == 0) return totals;
+  const auto count = std::max<std::int64_t>(1, std::ssize(diagnosis.ranks));
   for (Duration* value : {&totals.step, &totals.exposed, &totals.waits_for_host, &totals.no_network,
                           &totals.wait_at_update, &totals.prefetch}) {
     *value /= count;
@@ -155,6 +172,18 @@ std::vector<Finding> find(const JobTrace& job, const Diagnosis& diagnosis) {
   if (!host_bound && totals.waits_for_host * 20 >= totals.step) {
     add(FindingKind::WaitsForHost, totals.waits_for_host);
   }
+  const imports::Accumulation& accumulation = job.ranks.front().line.accumulation;
+  if (communicates && accumulation.reducing > 1) {
+    // A step is one of the passes that reduce.
+    const Duration saved = std::max(Duration{}, totals.no_network) * (accumulation.reducing - 1);
+    Finding& found = add(FindingKind::Accumulation, saved);
+    Duration all{};
+    for (const TimedStep& step : diagnosis.ranks.front().recorded) all += step.step;
+    found.whole = all * accumulation.reducing / std::ssize(diagnosis.ranks.front().recorded);
+    found.accumulation = accumulation;
+    if (saved * 20 >= found.whole)
+      std::rotate(findings.begin(), findings.end() - 1, findings.end());
+  }
   return findings;
 }
 
@@ -179,6 +208,12 @@ imports::Unrecognised unrecognised_of(const JobTrace& job) {
   return all;
 }
 
+void add_new(std::vector<std::string>& lines, const std::vector<std::string>& more) {
+  for (const std::string& line : more) {
+    if (std::ranges::find(lines, line) == lines.end()) lines.push_back(line);
+  }
+}
+
 // Where the imported workload is not the recorded step.
 std::string missed(const RankDiagnosis& rank) {
   const WorkloadCheck& check = *rank.forecast.check;
@@ -200,11 +235,8 @@ Diagnosis diagnose(const JobTrace& job, const Framework& framework) {
   for (std::size_t number = 0; number < job.ranks.size(); ++number) {
     const RankTrace& rank = job.ranks[number];
     diagnosis.ranks.push_back(diagnose_rank(job, number));
-    for (const std::string& unknown : rank.line.unknowns) {
-      if (std::ranges::find(diagnosis.unknowns, unknown) == diagnosis.unknowns.end()) {
-        diagnosis.unknowns.push_back(unknown);
-      }
-    }
+    add_new(diagnosis.unknowns, rank.line.unknowns);
+    add_new(diagnosis.notes, rank.line.notes);
     for (const std::string& problem : rank.trace.problems) {
       diagnosis.unknowns.push_back(rank.trace.file + ": " + problem);
     }

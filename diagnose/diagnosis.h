@@ -57,6 +57,8 @@ struct LateRank {
 //   Serialised     amount: of the step, what is exposed because backward waits for a bucket's reduction
 //   NoPrefetch     amount: of the step, what is exposed because gathers start when compute needs them
 //   WaitsForHost   amount: of the step, what the GPU waits for the host
+//   Accumulation   every micro-step, or several of them, reduce all gradients. amount: of a step of the optimizer
+//                  (whole), what leaving out all but the last reduction gives
 enum class FindingKind : std::uint8_t {
   NoGpuWork,
   NotReplayed,
@@ -67,17 +69,19 @@ enum class FindingKind : std::uint8_t {
   Exposed,
   Serialised,
   NoPrefetch,
-  WaitsForHost
+  WaitsForHost,
+  Accumulation
 };
 
-// Times are means over ranks and steps, those of Stragglers sums.
+// Times are medians over steps and means over ranks, those of Stragglers sums.
 struct Finding {
   FindingKind kind = FindingKind::NoGpuWork;
   Duration amount{}, whole{};
   Duration without_network{};  // HostBound, Hidden: the step with a network that took no time
   ByCause by{};                // Exposed: what it is exposed for
   Duration gain{};             // Serialised, NoPrefetch: of the step without those waits
-  double error = 0;            // of the replay, as a share of the step: the figures hold as well
+  imports::Accumulation accumulation{};  // Accumulation: how many
+  double error = 0;  // of the replay, as a share of the step: the figures hold as well
   [[nodiscard]] double share() const;
 };
 
@@ -87,6 +91,7 @@ struct Diagnosis {
   std::vector<LateRank> late;  // worst first; of several ranks
   std::optional<BucketAdvice> buckets;
   imports::Unrecognised unrecognised;  // over all ranks: what an absence must not be taken for
+  std::vector<std::string> notes;      // how the traces were read, and what was left out
   std::vector<std::string> unknowns;
 };
 

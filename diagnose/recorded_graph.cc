@@ -9,8 +9,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "diagnose/recorded_graph.h"
 
+#include "base/statistics.h"
+
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -22,17 +25,9 @@ constexpr Duration kDefaultLatency = std::chrono::microseconds(1);
 constexpr Duration kLongestGap = std::chrono::microseconds(20);  // between queued work
 constexpr Duration kTolerance = std::chrono::microseconds(4);    // clocks of whole microseconds
 constexpr Duration kStallEnds = std::chrono::microseconds(15);   // after what it waited for
-constexpr Duration kBlockedEnds = std::chrono::microseconds(60);
 
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
-}
-
-Duration median(std::vector<Duration> values, Duration fallback) {
-  if (values.empty()) return fallback;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
 }
 
 // A node as long as it is not known what it waits for.
@@ -200,11 +195,11 @@ class Builder {
       }
       before = std::max(before, now.end);
     }
-    const Duration kernel = median(latencies[0], kDefaultLatency);
+    const Duration kernel = median_or(latencies[0], kDefaultLatency);
     std::vector<Duration> stream_gap;
-    for (auto& gap : gaps) stream_gap.push_back(median(std::move(gap), kDefaultLatency));
+    for (auto& gap : gaps) stream_gap.push_back(median_or(std::move(gap), kDefaultLatency));
     std::array<Duration, 4> latency{};
-    for (std::size_t i = 0; i < 4; ++i) latency[i] = median(std::move(latencies[i]), kernel);
+    for (std::size_t i = 0; i < 4; ++i) latency[i] = median_or(std::move(latencies[i]), kernel);
     std::ranges::fill(busy, Instant());
     for (Draft& gpu : drafts_) {
       if (gpu.kind != Draft::Kind::Gpu) continue;
@@ -269,7 +264,7 @@ class Builder {
       gpu.waits.push_back(cause);
       gaps.push_back(now.start - work_of(node(cause)).end);
     }
-    dependency_gap_ = median(std::move(gaps), kDefaultLatency);
+    dependency_gap_ = median_or(std::move(gaps), kDefaultLatency);
   }
 
   // The work of another stream, issued before node `of`, that ended last in [from, until].
@@ -337,6 +332,9 @@ class Builder {
     }
     std::ranges::sort(ends);
     std::vector<std::int32_t> last_on_stream(line_.streams.size(), kNone);
+    for (const HostCall& call : line_.calls) {
+      if (call.waits_on_record != kNone) at_record_[call.waits_on_record];
+    }
     for (std::size_t i = 0; i < drafts_.size(); ++i) {
       Draft& host = drafts_[i];
       if (host.kind == Draft::Kind::Gpu) {
@@ -345,33 +343,71 @@ class Builder {
       }
       if (host.call == kNone) continue;
       const HostCall& call = line_.calls[static_cast<std::size_t>(host.call)];
-      if (!can_block(call)) continue;
-      // A blocking copy is issued by the call itself and stands behind it here: the call waits for what
-      // its copy waits for, and the copy is part of the lag.
-      std::int32_t cause = before_own_copy(call, last_on_stream);
-      if (cause == kNone || work_of(node(cause)).end <= call.start ||
-          work_of(node(cause)).end > call.end) {
-        cause = last_ended(ends, call.end, std::max(call.start, call.end - kBlockedEnds), i);
+      if (const auto record = at_record_.find(host.call); record != at_record_.end()) {
+        record->second = last_on_stream;
       }
+      if (!can_block(call)) continue;
+      const std::int32_t cause = awaited(call, i, ends, last_on_stream);
       if (cause == kNone) continue;
       host.waits.push_back(cause);
-      host.lag = call.end - work_of(node(cause)).end;
+      host.lag = std::max(Duration{}, call.end - work_of(node(cause)).end);
       host.duration = std::min(host.duration, Duration(std::chrono::microseconds(10)));
     }
   }
 
-  [[nodiscard]] std::int32_t before_own_copy(
-      const HostCall& call, const std::vector<std::int32_t>& last_on_stream) const {
-    if (call.first_work == kNone) return kNone;
-    return last_on_stream[static_cast<std::size_t>(work(call.first_work).stream)];
+  using Ends = std::vector<std::pair<Instant, std::int32_t>>;  // of GPU work, by time
+
+  // What a blocking call of draft `of` waited for; kNone: nothing that was still running when it began.
+  //
+  // A call that names its device, stream or event waits for the last work issued there. A blocking copy is issued by the call
+  // itself and stands behind it here: the call waits for what its copy waits for, and the copy is part of the lag. For others
+  // it is the last work of the stream that ran dry last before the call returned, else the work that ended last before. How
+  // long after it the call returned decides nothing: a host that sleeps while it waits wakes up hundreds of microseconds late.
+  // Ends may lie behind the return by as much as the clocks may be apart.
+  [[nodiscard]] std::int32_t awaited(const HostCall& call, std::size_t of, const Ends& ends,
+                                     const std::vector<std::int32_t>& last_on_stream) const {
+    const Instant latest = call.end + line_.clock.error;
+    const auto is_possible = [&](std::int32_t draft) {
+      if (draft == kNone) return false;
+      const Instant end = work_of(drafts_[static_cast<std::size_t>(draft)]).end;
+      return end > call.start && end <= latest;
+    };
+    if (call.waits_on_stream != kNone) {
+      const std::int32_t named =
+          call.waits_on_record == kNone
+              ? last_on_stream[static_cast<std::size_t>(call.waits_on_stream)]
+              : before_record(call.waits_on_record, call.waits_on_stream);
+      if (named != kNone) return is_possible(named) ? named : kNone;
+    }
+    if (call.first_work != kNone) {
+      const std::int32_t before =
+          last_on_stream[static_cast<std::size_t>(work(call.first_work).stream)];
+      if (is_possible(before)) return before;
+    }
+    std::int32_t cause = kNone;
+    for (const std::int32_t last : last_on_stream) {
+      if (!is_possible(last)) continue;
+      if (cause == kNone || work_of(drafts_[static_cast<std::size_t>(last)]).end >
+                                work_of(drafts_[static_cast<std::size_t>(cause)]).end) {
+        cause = last;
+      }
+    }
+    return cause != kNone ? cause : last_ended(ends, latest, call.start, of);
   }
 
-  static std::int32_t last_ended(const std::vector<std::pair<Instant, std::int32_t>>& ends,
-                                 Instant until, Instant from, std::size_t before) {
+  // The last work on a stream that was launched before an event was recorded there.
+  [[nodiscard]] std::int32_t before_record(std::int32_t record, std::int32_t stream) const {
+    const auto found = at_record_.find(record);
+    const bool is_known = found != at_record_.end() && !found->second.empty();
+    return is_known ? found->second[static_cast<std::size_t>(stream)] : kNone;
+  }
+
+  static std::int32_t last_ended(const Ends& ends, Instant until, Instant from,
+                                 std::size_t before) {
     auto at = std::ranges::upper_bound(ends, until, {}, &std::pair<Instant, std::int32_t>::first);
     while (at != ends.begin()) {
       --at;
-      if (at->first < from) return kNone;
+      if (at->first <= from) return kNone;
       if (static_cast<std::size_t>(at->second) < before) return at->second;
     }
     return kNone;
@@ -530,8 +566,7 @@ class Builder {
     const step::NodeId self = append(node, draft.origin, edges);
     draft_node(draft) = self;
     result_.node_of_work[static_cast<std::size_t>(draft.work)] = self;
-    const bool in_step =
-        now.step != kNone && (draft.launch != kNone || !line_.has_step_annotations);
+    const bool in_step = now.step != kNone && (draft.launch != kNone || line_.is_whole_trace);
     if (in_step) result_.works[static_cast<std::size_t>(now.step)].push_back(self);
     if (!before || now.end >= before->end) before = {self, now.end};
   }
@@ -550,6 +585,8 @@ class Builder {
   std::vector<std::vector<std::int32_t>> launched_;  // works by call
   Instant host_end_;
   Duration dependency_gap_{};
+  std::map<std::int32_t, std::vector<std::int32_t>>
+      at_record_;                    // last on each stream, by call that recorded an event
   std::vector<step::NodeId> nodes_;  // of each draft, once it has one
   std::vector<std::ptrdiff_t> slot_of_stream_;
   step::SlotId host_slot_ = 0;

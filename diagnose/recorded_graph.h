@@ -12,8 +12,8 @@
 //   Order       end of the work before it on its stream + gap (median over work that was queued)
 //   Event       end of work on other streams that it waits for + gap (median over such stalls)
 // and what starts a host call: the end of the call before + the recorded pause. A blocking call
-// (synchronise, a copy from pageable memory) that ended with a piece of GPU work has a return node, which comes
-// after that work (Synchronise).
+// (synchronise, a copy from pageable memory) that waited for a piece of GPU work has a return node, which comes
+// after that work (Synchronise), by as much as it did in the trace.
 //
 // Dependencies are not in most traces. They are taken from, in this order: what a collective always
 // waits for (the work issued before it on the stream of its caller); a stall of a stream that ended

@@ -1,9 +1,10 @@
-// A step of a replay or of a trace is the work that the host launched between its markers, whenever the GPU ran it: so
-// its time counts from the end of the step before, which is the end of its host part or of its GPU work, whichever is later.
+// A step of a replay or of a trace is the work that the host launched between its markers, whenever the GPU ran it; its
+// time is the period of imports/kineto/step_figures.h.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "diagnose/replay.h"
 
+#include "base/statistics.h"
 #include "sim/player.h"
 
 #include <algorithm>
@@ -18,23 +19,35 @@ double relative(Duration replayed, Duration recorded) {
   return static_cast<double>((replayed - recorded).count()) / static_cast<double>(recorded.count());
 }
 
-// One step as it is measured: its markers on the host and its GPU work.
+// One step as it is measured: its markers on the host, its GPU work, and which stream computes.
 struct Measured {
-  Instant begin, end;
+  imports::StepBounds bounds;
   std::vector<WorkTime> works;
+
+  void add(const WorkTime& work, bool computes) {
+    works.push_back(work);
+    if (!computes) return;
+    bounds.first = std::min(bounds.first.value_or(work.start), work.start);
+    bounds.last = std::max(bounds.last.value_or(work.end), work.end);
+  }
 };
 
-std::vector<TimedStep> steps_of(const std::vector<Measured>& measured) {
+std::vector<TimedStep> steps_of(std::vector<Measured> measured) {
+  std::vector<imports::StepBounds> bounds;
+  for (Measured& now : measured) {
+    // Nothing on the compute stream: any work.
+    if (!now.bounds.first) {
+      for (const WorkTime& work : std::exchange(now.works, {})) now.add(work, true);
+    }
+    bounds.push_back(now.bounds);
+  }
+  const std::vector<Duration> times = imports::periods(bounds);
   std::vector<TimedStep> result;
-  Instant before = measured.empty() ? Instant() : measured.front().begin;
-  for (const Measured& now : measured) {
+  for (std::size_t s = 0; s < measured.size(); ++s) {
     TimedStep step;
-    step.figures = imports::figures_of(now.works);
-    step.figures.cpu_step = now.end - now.begin;
-    Instant end = now.end;
-    for (const WorkTime& work : now.works) end = std::max(end, work.end);
-    step.step = end - before;
-    before = std::max(before, end);
+    step.figures = imports::figures_of(measured[s].works);
+    step.figures.cpu_step = bounds[s].end - bounds[s].begin;
+    step.step = times[s];
     result.push_back(step);
   }
   return result;
@@ -48,28 +61,46 @@ step::Timeline played(const step::StepGraph& graph) {
   return std::move(workspace.timeline);
 }
 
-std::vector<TimedStep> replayed_steps(const RecordedGraph& recorded,
+std::vector<TimedStep> replayed_steps(const RecordedGraph& recorded, const RankTimeline& line,
                                       const step::Timeline& timeline) {
   const auto at = [&](std::int64_t ns) { return recorded.zero + Duration(ns); };
   std::vector<Measured> measured;
   for (std::size_t s = 0; s < recorded.steps.size(); ++s) {
     const RecordedGraph::Step& step = recorded.steps[s];
-    Measured now{at(timeline.start_of(step.begin)), at(timeline.end_of(step.end)), {}};
+    Measured now;
+    now.bounds.begin = at(timeline.start_of(step.begin));
+    now.bounds.end = at(timeline.end_of(step.end));
+    now.bounds.is_before_gap = line.steps[s].is_before_gap;
     for (const step::NodeId node : recorded.works[s]) {
-      now.works.push_back(
-          {at(timeline.start_of(node)), at(timeline.end_of(node)), recorded.communicates(node)});
+      const GpuWork& work = line.works[static_cast<std::size_t>(recorded.origin_of(node).index)];
+      now.add({at(timeline.start_of(node)), at(timeline.end_of(node)), recorded.communicates(node)},
+              work.stream == line.compute_stream);
     }
     measured.push_back(std::move(now));
   }
-  return steps_of(measured);
+  return steps_of(std::move(measured));
 }
 
 std::vector<TimedStep> recorded_steps(const RankTimeline& line) {
   std::vector<Measured> measured;
   for (const TracedStep& step : line.steps) {
-    measured.push_back({step.start, step.end, imports::work_times(line, step)});
+    Measured now;
+    now.bounds.begin = step.start;
+    now.bounds.end = step.end;
+    now.bounds.is_before_gap = step.is_before_gap;
+    for (const std::int32_t number : step.works) {
+      const GpuWork& work = line.works[static_cast<std::size_t>(number)];
+      now.add({work.start, work.end, work.collective != kNone}, work.stream == line.compute_stream);
+    }
+    measured.push_back(std::move(now));
   }
-  return steps_of(measured);
+  return steps_of(std::move(measured));
+}
+
+Duration usual_step(const std::vector<TimedStep>& steps) {
+  std::vector<Duration> times;
+  for (const TimedStep& step : steps) times.push_back(step.step);
+  return median_or(std::move(times), Duration{});
 }
 
 bool ReplayError::is_trustworthy() const {
@@ -83,7 +114,7 @@ bool ReplayError::is_trustworthy() const {
 ReplayError replay_error(const RecordedGraph& recorded, const step::Timeline& timeline,
                          const RankTimeline& line) {
   ReplayError error;
-  for (const TimedStep& step : replayed_steps(recorded, timeline)) {
+  for (const TimedStep& step : replayed_steps(recorded, line, timeline)) {
     error.replayed_step += step.step;
     error.replayed_span += step.figures.span;
     error.replayed_exposed += step.figures.exposed;

@@ -2,7 +2,7 @@
 //
 //   const step::Timeline own = played(recorded.graph);
 //   ReplayError error = replay_error(recorded, own, line);      // error.step 0.001: the replay is 0.1 % longer
-//   replayed_steps(recorded, own)[2].step
+//   replayed_steps(recorded, line, own)[2].step
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -20,13 +20,15 @@ step::Timeline played(const step::StepGraph& graph);
 
 struct TimedStep {
   StepFigures figures;
-  Duration step{};  // from the end of the step before, host and GPU, to its own
+  Duration step{};  // its period (imports/kineto/step_figures.h)
 };
 
-std::vector<TimedStep> replayed_steps(const RecordedGraph& recorded,
+std::vector<TimedStep> replayed_steps(const RecordedGraph& recorded, const RankTimeline& line,
                                       const step::Timeline& timeline);
 // The same of the trace itself.
 std::vector<TimedStep> recorded_steps(const RankTimeline& line);
+// What a step takes: the median.
+Duration usual_step(const std::vector<TimedStep>& steps);
 
 // How far the replay of a trace is off it. Shares: 0.01 is 1 %.
 struct ReplayError {

@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "diagnose/what_if.h"
 
+#include "base/statistics.h"
 #include "diagnose/serial_waits.h"
 #include "policies/policies.h"
 #include "step/edits.h"
@@ -63,23 +64,19 @@ std::vector<Duration> lengths(const std::vector<TimedStep>& steps) {
   return result;
 }
 
-// Differences by step, as their mean and twice the deviation of the mean.
+// Differences by step, as their median and twice the deviation of their mean. One step that took otherwise moves neither
+// far: the deviation is taken from the distances to the median, of which it is 1.48 times the middle one.
 struct Spread {
   Duration middle{}, around{};
 };
 Spread spread_of(const std::vector<Duration>& before, const std::vector<Duration>& after) {
-  const auto count = static_cast<double>(std::max<std::size_t>(1, before.size()));
-  double sum = 0;
-  for (std::size_t i = 0; i < before.size(); ++i) {
-    sum += static_cast<double>((before[i] - after[i]).count());
-  }
-  const double middle = sum / count;
-  double squares = 0;
-  for (std::size_t i = 0; i < before.size(); ++i) {
-    squares += std::pow(static_cast<double>((before[i] - after[i]).count()) - middle, 2);
-  }
-  const double deviation = before.size() < 2 ? 0 : std::sqrt(squares / (count - 1) / count);
-  return {from_ns(middle), from_ns(2 * deviation)};
+  std::vector<Duration> gains;
+  for (std::size_t i = 0; i < before.size(); ++i) gains.push_back(before[i] - after[i]);
+  const Duration middle = median_or(gains, Duration{});
+  if (gains.size() < 2) return {middle, {}};
+  for (Duration& gain : gains) gain = std::chrono::abs(gain - middle);
+  const double deviation = 1.48 * static_cast<double>(median(gains).count());
+  return {middle, from_ns(2 * deviation / std::sqrt(static_cast<double>(gains.size())))};
 }
 
 Duration mean_error(const ReplayError& error, std::size_t steps) {
@@ -93,8 +90,7 @@ std::optional<WorkloadCheck> checked(const TracedWorkload& workload, const RankT
   if (!workload.profile.collectives) return std::nullopt;
   Forecast own(workload, as_recorded(workload.profile, rank, replay.buckets));
   if (!own.one_kind()) return std::nullopt;
-  const auto steps = static_cast<std::int64_t>(std::max<std::size_t>(1, rank.line.steps.size()));
-  return WorkloadCheck{.recorded = replay.error.recorded_step / steps,
+  return WorkloadCheck{.recorded = usual_step(rank.line),
                        .predicted = own.step(workload.ends, InFlight::Any)};
 }
 
@@ -103,8 +99,9 @@ std::vector<Duration> replayed_without(const RankTrace& rank, const RankReplay& 
                                        SerialWait::Kind kind) {
   RecordedGraph changed = replay.recorded;
   take_away(changed, serial_waits(rank, changed, replay.buckets), kind);
-  std::vector<Duration> steps = lengths(replayed_steps(changed, played(changed.graph)));
-  const std::vector<Duration> before = lengths(replayed_steps(replay.recorded, replay.timeline));
+  std::vector<Duration> steps = lengths(replayed_steps(changed, rank.line, played(changed.graph)));
+  const std::vector<Duration> before =
+      lengths(replayed_steps(replay.recorded, rank.line, replay.timeline));
   for (std::size_t s = 0; s < steps.size(); ++s) {
     Duration moving{};
     for (const step::NodeId node : changed.works[s]) {
@@ -186,8 +183,9 @@ class RankChanges {
   }
 
   [[nodiscard]] WhatIf what_if(const RankForecast& forecast, Change change) const {
-    const Spread spread = spread_of(lengths(replayed_steps(replay_.recorded, replay_.timeline)),
-                                    replayed_with(rank_, replay_, change));
+    const Spread spread =
+        spread_of(lengths(replayed_steps(replay_.recorded, rank_.line, replay_.timeline)),
+                  replayed_with(rank_, replay_, change));
     Duration middle = spread.middle;
     Duration around = spread.around + mean_error(replay_.error, rank_.line.steps.size());
     if (const std::optional<Duration> on_workload = gain(forecast, change)) {
@@ -288,7 +286,7 @@ std::vector<Duration> replayed_with(const RankTrace& rank, const RankReplay& rep
       if (graph.edge_kind[edge] == step::EdgeKind::Order) patch.set_lag(node, edge, 0);
     }
   }
-  return lengths(replayed_steps(changed, played(graph)));
+  return lengths(replayed_steps(changed, rank.line, played(graph)));
 }
 
 models::Profile without_host(models::Profile profile) {

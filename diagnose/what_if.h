@@ -76,7 +76,7 @@ class Forecast {
 // The imported workload against the trace: with the recorded buckets, and with all-reduces that take as long as they did
 // on this rank, waiting for late ranks included.
 struct WorkloadCheck {
-  Duration recorded{}, predicted{};  // one step: the mean of the trace, and the workload's
+  Duration recorded{}, predicted{};  // one step: the median of the trace, and the workload's
   [[nodiscard]] double error() const;
   [[nodiscard]] bool is_trustworthy() const;  // within 2 %
 };

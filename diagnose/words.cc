@@ -122,6 +122,17 @@ std::string serial_sentence(const Finding& finding) {
          ms(finding.whole);
 }
 
+std::string accumulation_sentence(const Finding& finding) {
+  const imports::Accumulation& found = finding.accumulation;
+  const bool all = found.reducing == found.passes;
+  return (all ? std::string("every micro-step reduces all gradients: ")
+              : std::to_string(found.reducing) + " micro-steps reduce all gradients: ") +
+         std::to_string(found.passes) +
+         " backward passes for one step of the optimizer; wrap all but the last in no_sync(), "
+         "saves " +
+         of_step(finding);
+}
+
 std::string sentence(const Finding& finding, const Diagnosis& diagnosis) {
   switch (finding.kind) {
     case FindingKind::NoGpuWork:
@@ -144,6 +155,8 @@ std::string sentence(const Finding& finding, const Diagnosis& diagnosis) {
     case FindingKind::Serialised:
     case FindingKind::NoPrefetch:
       return serial_sentence(finding);
+    case FindingKind::Accumulation:
+      return accumulation_sentence(finding);
     case FindingKind::WaitsForHost:
       break;
   }
@@ -225,6 +238,8 @@ std::string_view to_string(FindingKind kind) {
       return "serialised";
     case FindingKind::NoPrefetch:
       return "no-prefetch";
+    case FindingKind::Accumulation:
+      return "accumulation";
     case FindingKind::WaitsForHost:
       break;
   }

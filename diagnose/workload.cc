@@ -9,6 +9,7 @@
 #include "diagnose/workload.h"
 
 #include "base/error.h"
+#include "base/statistics.h"
 #include "diagnose/causes.h"
 #include "imports/profile_file.h"
 #include "step/edits.h"
@@ -27,13 +28,6 @@ namespace {
 using step::NodeId;
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::min() / 4;
-
-std::int64_t median(std::vector<std::int64_t> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
 
 // A recorded graph whose buckets take no time, and what launching them took the host.
 class QuietGraph {
@@ -142,7 +136,7 @@ struct Moment {
 struct QuietStep {
   std::int64_t free = 0;  // when the device has finished the step before
   std::vector<Moment> parts;
-  std::int64_t host = 0;  // from the begin of the step to that of the next one
+  std::int64_t host = 0;  // from step to step, on the host
 };
 
 class Cutter {
@@ -296,7 +290,7 @@ QuietStep middle_of(const std::vector<QuietStep>& steps) {
   const auto middle = [&](auto value) {
     std::vector<std::int64_t> values;
     for (const QuietStep& step : steps) values.push_back(value(step));
-    return median(std::move(values));
+    return median_or(std::move(values), std::int64_t{0});
   };
   QuietStep result;
   result.free = middle([](const QuietStep& step) { return step.free; });
@@ -331,13 +325,37 @@ struct QuietSteps {
   std::size_t first = 0;  // in RankTimeline::steps
 };
 
-QuietSteps quiet_steps(const QuietGraph& quiet, const Cutter& cutter) {
+// What the host takes from one step to the next: between the launches of their first work on the compute stream, as a
+// step is counted on the GPU; where one is missing, between their begins.
+std::int64_t host_period(const QuietGraph& quiet, const RankTimeline& line, std::size_t s) {
+  const RecordedGraph& recorded = quiet.recorded();
+  const step::Timeline& timeline = quiet.timeline();
+  const std::int64_t begin = timeline.start_of(recorded.steps[s].begin);
+  if (s + 1 == recorded.steps.size()) return timeline.end_of(recorded.steps[s].end) - begin;
+  const auto first_launch = [&](std::size_t step) {
+    std::optional<std::int64_t> first;
+    for (const NodeId node : recorded.works[step]) {
+      const auto& work = line.works[static_cast<std::size_t>(recorded.origin_of(node).index)];
+      if (work.stream != line.compute_stream || work.launch == kNone) continue;
+      const auto call = recorded.node_of_call[static_cast<std::size_t>(work.launch)];
+      if (!call) continue;
+      first = std::min(first.value_or(timeline.start_of(*call)), timeline.start_of(*call));
+    }
+    return first;
+  };
+  const auto own = first_launch(s);
+  const auto next = first_launch(s + 1);
+  if (own && next) return *next - *own;
+  return timeline.start_of(recorded.steps[s + 1].begin) - begin;
+}
+
+QuietSteps quiet_steps(const QuietGraph& quiet, const Cutter& cutter, const RankTimeline& line) {
   const std::size_t count = quiet.recorded().steps.size();
   std::vector<std::vector<Cut>> cuts;
   std::map<std::size_t, std::size_t> votes;
   for (std::size_t s = 0; s < count; ++s) {
     cuts.push_back(cutter.cut(s));
-    if (!cuts.back().empty()) ++votes[cuts.back().size()];
+    if (!cuts.back().empty() && stands_for_all(line, s)) ++votes[cuts.back().size()];
   }
   QuietSteps result;
   if (votes.empty()) return result;
@@ -346,17 +364,20 @@ QuietSteps quiet_steps(const QuietGraph& quiet, const Cutter& cutter) {
   const step::Timeline& timeline = quiet.timeline();
   Chains chains(quiet);
   std::optional<std::int64_t> busy;  // until when the step before kept the device
+  // A host that waits once for several micro-steps takes no time for the others.
+  const bool micro_steps = line.accumulation.reducing > 1;
+  std::int64_t mean = 0;
+  for (std::size_t s = 0; s < count && micro_steps; ++s) mean += host_period(quiet, line, s);
+  mean /= static_cast<std::int64_t>(count);
   for (std::size_t s = 0; s < count; ++s) {
     const Cutter::Range range = cutter.range_of(s);
     const std::int64_t zero = timeline.start_of(range.begin);
-    if (cuts[s].size() == usual) {
+    const bool is_before_gap = line.steps[s].is_before_gap;  // holds what was left out
+    if (cuts[s].size() == usual && !is_before_gap && stands_for_all(line, s)) {
       if (result.steps.empty()) result.first = s;
-      const bool is_last = s + 1 == count;
-      const std::int64_t next =
-          is_last ? timeline.end_of(quiet.recorded().steps[s].end) : timeline.start_of(range.end);
       result.steps.push_back({.free = busy.value_or(zero) - zero,
                               .parts = chains.moments(cuts[s], range.begin),
-                              .host = next - zero});
+                              .host = micro_steps ? mean : host_period(quiet, line, s)});
     }
     for (const NodeId node : quiet.recorded().works[s]) {
       if (!quiet.recorded().communicates(node)) {
@@ -427,16 +448,12 @@ void add_step(models::Profile& profile, const QuietSteps& quiet, const TracedBuc
 
 // Where the GPU stands still for a tenth of the step and more: what bounds the step is known at once.
 void add_host_note(TracedWorkload& workload, const RankTrace& rank, const RankReplay& replay) {
-  Duration waits{};
+  std::vector<Duration> all_waits;
   for (const StepCauses& step : causes_of(rank, replay.recorded, replay.timeline, replay.buckets)) {
-    waits += step.gpu_waits_for_host;
+    all_waits.push_back(step.gpu_waits_for_host);
   }
-  Duration all{};
-  const std::vector<TimedStep> steps = recorded_steps(rank.line);
-  for (const TimedStep& step : steps) all += step.step;
-  const auto count = static_cast<std::int64_t>(std::max<std::size_t>(1, steps.size()));
-  waits /= count;
-  const Duration step = all / count;
+  const Duration waits = median_or(std::move(all_waits), Duration{});
+  const Duration step = usual_step(rank.line);
   if (waits * 10 < step) return;
   const auto ms = [](Duration time) {
     const std::int64_t tenths = std::llround(to_us(time) / 100);
@@ -465,6 +482,11 @@ void add_notes(TracedWorkload& workload, const JobTrace& job, const RankTrace& r
     notes.emplace_back(
         "the trace does not tell the size of each gradient (record with record_shapes=True): the "
         "elements of a bucket are shared out evenly over its gradients");
+  }
+  if (rank.line.accumulation.reducing > 1) {
+    notes.push_back("every step of the optimizer has " +
+                    std::to_string(rank.line.accumulation.reducing) +
+                    " micro-steps that reduce: this is the last of them, with the update");
   }
   if (buckets.gradients_after_last > 0) {
     notes.push_back(std::to_string(buckets.gradients_after_last) +
@@ -507,6 +529,20 @@ void add_collectives(models::Profile& profile, const JobTrace& job) {
 }
 
 }  // namespace
+
+bool stands_for_all(const RankTimeline& line, std::size_t step) {
+  if (line.accumulation.reducing <= 1 || line.steps[step].updates) return true;
+  return std::ranges::none_of(line.steps, &TracedStep::updates);
+}
+
+Duration usual_step(const RankTimeline& line) {
+  const std::vector<TimedStep> steps = recorded_steps(line);
+  std::vector<TimedStep> alike;
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    if (stands_for_all(line, s)) alike.push_back(steps[s]);
+  }
+  return usual_step(alike);
+}
 
 RankReplay replay_rank(const RankTrace& rank) {
   RankReplay replay;
@@ -553,7 +589,8 @@ Extracted workload_of(const JobTrace& job, std::size_t number, const RankReplay&
            "workload can be made";
   }
   const QuietGraph graph(rank, replay, options.others);
-  const QuietSteps quiet = quiet_steps(graph, Cutter(rank, replay.buckets, graph.recorded()));
+  const QuietSteps quiet =
+      quiet_steps(graph, Cutter(rank, replay.buckets, graph.recorded()), rank.line);
   if (quiet.steps.empty()) return "no backward on a GPU in it: no workload can be made";
   const TracedBuckets& buckets = replay.buckets[quiet.first];
   TracedWorkload workload;

@@ -50,6 +50,11 @@ struct RankReplay {
 };
 RankReplay replay_rank(const RankTrace& rank);
 
+// Whether the workload may be made of a step: of micro-steps that all reduce, those that update as well.
+bool stands_for_all(const RankTimeline& line, std::size_t step);
+// What such a step takes: the median.
+Duration usual_step(const RankTimeline& line);
+
 // The shortest time of an all-reduce over all ranks of the job, for each size seen, rising and never falling.
 std::vector<std::pair<Bytes, Duration>> all_reduce_times(const JobTrace& job);
 

@@ -41,8 +41,15 @@ class Finder {
   struct Open {
     TracedGradient gradient;
     std::int32_t thread = 0;
+    std::size_t pass = 0;
     bool copied = false;
   };
+
+  // Passes that began by then.
+  [[nodiscard]] std::size_t pass_of(Instant at) const {
+    const auto after = std::ranges::upper_bound(line_.passes, at, {}, &BackwardPass::begin);
+    return static_cast<std::size_t>(after - line_.passes.begin());
+  }
 
   [[nodiscard]] const TraceEvent& event(std::int32_t number) const {
     return trace_.events[static_cast<std::size_t>(number)];
@@ -74,7 +81,11 @@ class Finder {
 
   void accumulate(std::int32_t number) {
     const TraceEvent& now = event(number);
+    const std::size_t pass = pass_of(line_.instant(now.start_ns));
+    // What an earlier pass has left is accumulated, and never travels with this one's.
+    if (!open_.empty() && open_.back().pass != pass) open_.clear();
     Open open;
+    open.pass = pass;
     open.thread = now.thread;
     open.gradient.host_ready = line_.instant(now.end_ns());
     open.gradient.ready = open.gradient.host_ready;

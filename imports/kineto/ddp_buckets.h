@@ -4,7 +4,7 @@
 //   for (const TracedBucket& bucket : ddp_buckets(trace, line, step)) bucket.gradients.size()
 //
 // A bucket is an all-reduce issued from backward: inside the hook of an AccumulateGrad, or on its thread
-// after one. Its gradients are the AccumulateGrads since the bucket before.
+// after one. Its gradients are the AccumulateGrads since the bucket before, of the same backward pass.
 //
 // Ready time of a gradient:
 //   copied into the bucket    end of the GPU work launched inside reducer::mul_out

@@ -4,12 +4,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/kineto/rank_timeline.h"
 
+#include "imports/kineto/iterations.h"
 #include "imports/kineto/likely_collectives.h"
 
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
+#include <cmath>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -32,7 +33,10 @@ bool is_gpu(EventKind kind) {
 }
 
 CallKind call_kind(std::string_view name) {
-  if (contains(name, "Synchronize")) return CallKind::Blocking;
+  if (contains(name, "Synchronize") || contains(name, "QueueFinish") ||
+      contains(name, "EventWait")) {
+    return CallKind::Blocking;
+  }
   if (contains(name, "StreamWaitEvent")) return CallKind::WaitEvent;
   if (contains(name, "Launch") || contains(name, "Memcpy") || contains(name, "Memset")) {
     return CallKind::Launch;
@@ -80,7 +84,8 @@ CollectiveKind collective_kind(std::string_view text) {
 
 class Joiner {
  public:
-  Joiner(const KinetoTrace& trace, const JoinOptions& options) : trace_(trace) {
+  Joiner(const KinetoTrace& trace, const JoinOptions& options)
+      : trace_(trace), step_(options.step) {
     for (const std::string& part : options.collective_patterns) patterns_.push_back(lower(part));
     takes_args_ = patterns_.empty();
     if (patterns_.empty()) patterns_ = {"nccl", "rccl", "msccl"};
@@ -91,11 +96,17 @@ class Joiner {
     line_.world_size = trace_.world_size;
     if (!trace_.events.empty()) line_.origin_ns = trace_.events.front().start_ns;
     find_parents();
-    find_steps();
     find_calls();
     find_works();
+    put_on_one_clock();
+    clip_overlong();
+    find_compute_stream();
+    describe_collectives();
+    find_steps(step_);
     assign_steps();
-    find_collectives();
+    leave_out_incomplete();
+    leave_out_late_first();
+    number_works();
     say_what_is_unknown();
     return std::move(line_);
   }
@@ -122,32 +133,6 @@ class Joiner {
     }
   }
 
-  void find_steps() {
-    constexpr std::string_view kStep = "ProfilerStep#";
-    for (const TraceEvent& now : trace_.events) {
-      const bool can_be =
-          now.kind == EventKind::Annotation || (trace_.is_array && now.kind == EventKind::Operator);
-      const std::string& text = trace_.name_of(now);
-      if (!can_be || !text.starts_with(kStep)) continue;
-      TracedStep step;
-      step.name = text;
-      std::from_chars(text.data() + kStep.size(), text.data() + text.size(), step.number);
-      step.start = line_.instant(now.start_ns);
-      step.end = line_.instant(now.end_ns());
-      // A second annotation of the same moments (another thread's) adds nothing.
-      if (!line_.steps.empty() && step.start < line_.steps.back().end) continue;
-      line_.steps.push_back(std::move(step));
-    }
-    if (!line_.steps.empty()) return;
-    line_.has_step_annotations = false;
-    TracedStep whole;
-    whole.name = "whole trace";
-    for (const TraceEvent& now : trace_.events) {
-      whole.end = std::max(whole.end, line_.instant(now.end_ns()));
-    }
-    line_.steps.push_back(std::move(whole));
-  }
-
   // Calls of the threads that launch anything; a watchdog's polling is no work of the step.
   void find_calls() {
     std::vector<char> launches(trace_.threads.size(), 0);
@@ -169,11 +154,34 @@ class Joiner {
       call.event = static_cast<std::int32_t>(i);
       call.thread = now.thread;
       call.kind = call_kind(trace_.name_of(now));
+      call.waits_on_device = contains(trace_.name_of(now), "DeviceSynchronize") ||
+                             contains(trace_.name_of(now), "CtxSynchronize");
       // Driver calls repeat the correlation of the runtime call around them, which comes first.
       if (now.correlation >= 0) {
         call_of_.emplace(now.correlation, static_cast<std::int32_t>(line_.calls.size()));
       }
       line_.calls.push_back(call);
+    }
+  }
+
+  // CUPTI's records of synchronisation have the correlation of the call, and the stream that it waited for.
+  void find_awaited() {
+    for (const TraceEvent& now : trace_.events) {
+      if (now.kind != EventKind::Synchronisation) continue;
+      const auto found = call_of_.find(now.correlation);
+      if (found == call_of_.end()) continue;
+      HostCall& call = line_.calls[static_cast<std::size_t>(found->second)];
+      if (contains(trace_.name_of(now), "Stream Sync")) {
+        const auto stream = streams_.find(now.stream);
+        if (stream != streams_.end()) call.waits_on_stream = stream->second;
+      } else if (now.sync != kNone) {
+        const Synchronisation& sync = trace_.syncs[static_cast<std::size_t>(now.sync)];
+        const auto stream = streams_.find(static_cast<std::int32_t>(sync.waits_on_stream));
+        const auto record = call_of_.find(sync.waits_on_record);
+        if (stream == streams_.end() || record == call_of_.end()) continue;
+        call.waits_on_stream = stream->second;
+        call.waits_on_record = record->second;
+      }
     }
   }
 
@@ -230,6 +238,7 @@ class Joiner {
       }
       line_.works.push_back(work);
     }
+    find_awaited();
   }
 
   std::int32_t step_at(Instant moment) const {
@@ -239,12 +248,153 @@ class Joiner {
     return moment < step->end ? static_cast<std::int32_t>(step - line_.steps.begin()) : kNone;
   }
 
+  [[nodiscard]] const GpuWork& work(std::int32_t number) const {
+    return line_.works[static_cast<std::size_t>(number)];
+  }
+  [[nodiscard]] const HostCall& launch_of(const GpuWork& work) const {
+    return line_.calls[static_cast<std::size_t>(work.launch)];
+  }
+
+  // --- the GPU's times -------------------------------------------------------------------------------
+
+  void put_on_one_clock() {
+    constexpr Duration kIdle = std::chrono::microseconds(20);
+    constexpr Duration kLongCall = std::chrono::microseconds(50);  // it does more than launch
+    std::vector<LaunchedWork> launched;
+    std::optional<Instant> busy;
+    for (const GpuWork& now : line_.works) {
+      if (now.launch != kNone) {
+        const HostCall& call = launch_of(now);
+        const bool idle = busy && *busy + kIdle <= now.start && call.end - call.start < kLongCall;
+        launched.push_back({call.start, now.start, idle});
+      }
+      busy = std::max(busy.value_or(now.end), now.end);
+    }
+    line_.clock = estimate_clock(launched, awaited());
+    if (!line_.clock.is_off()) return;
+    for (GpuWork& now : line_.works) {
+      now.start += line_.clock.at(now.start);
+      now.end += line_.clock.at(now.end);
+    }
+    say_clock();
+  }
+
+  // Calls that say what they wait for: a whole device, a stream that the trace names, their own copy. Work that such a
+  // call waits for was launched before it.
+  [[nodiscard]] std::vector<AwaitedWork> awaited() const {
+    std::vector<AwaitedWork> result;
+    std::vector<std::pair<Instant, std::int32_t>> by_launch;
+    for (std::size_t w = 0; w < line_.works.size(); ++w) {
+      if (line_.works[w].launch == kNone) continue;
+      by_launch.emplace_back(launch_of(line_.works[w]).start, static_cast<std::int32_t>(w));
+    }
+    std::ranges::sort(by_launch);
+    std::vector<std::optional<Instant>> ends(line_.streams.size());
+    std::size_t next = 0;
+    for (const HostCall& call : line_.calls) {
+      for (; next < by_launch.size() && by_launch[next].first < call.start; ++next) {
+        const GpuWork& now = work(by_launch[next].second);
+        auto& end = ends[static_cast<std::size_t>(now.stream)];
+        end = std::max(end.value_or(now.end), now.end);
+      }
+      if (call.kind != CallKind::Blocking) continue;
+      std::optional<Instant> end;
+      if (call.waits_on_device) {
+        for (const auto& of_stream : ends) {
+          if (of_stream) end = std::max(end.value_or(*of_stream), *of_stream);
+        }
+      } else if (call.waits_on_stream != kNone && call.waits_on_record == kNone) {
+        end = ends[static_cast<std::size_t>(call.waits_on_stream)];
+      }
+      if (end) result.push_back({call.end, *end});
+    }
+    return result;
+  }
+
+  static std::string in_us(Duration time) {
+    const std::int64_t us = time / std::chrono::microseconds(1);
+    if (us < 10'000) return std::to_string(us) + " us";
+    return std::to_string(us / 1000) + "." + std::to_string(us / 100 % 10) + " ms";
+  }
+
+  void say_clock() {
+    const GpuClock& clock = line_.clock;
+    const bool ahead = clock.offset < Duration{};
+    std::string text = "the GPU's times are " + in_us(ahead ? -clock.offset : clock.offset) +
+                       (ahead ? " ahead of" : " behind") +
+                       " the host's in the file, give or take " + in_us(clock.error);
+    if (clock.rate != 0) {
+      text += ", and drift by " + std::to_string(std::llround(std::abs(clock.rate) * 1e6)) +
+              " us a second";
+    }
+    line_.notes.push_back(text + " (no kernel begins before its launch" +
+                          (clock.idle_launches == 0 ? ""
+                                                    : "; " + std::to_string(clock.idle_launches) +
+                                                          " launches found the GPU idle") +
+                          "): they count as corrected");
+  }
+
+  // One that ends before the piece of work ahead of it on its stream does, or far inside it, shows that that end is wrong.
+  // The overlap of kernels that start early (programmatic launches) is shorter, and they end later.
+  void clip_overlong() {
+    constexpr Duration kInside = std::chrono::microseconds(20);
+    constexpr Duration kAnyway = std::chrono::milliseconds(1);
+    std::vector<std::int32_t> open(line_.streams.size(), kNone);
+    std::int64_t clipped = 0;
+    Duration most{};
+    for (std::size_t w = 0; w < line_.works.size(); ++w) {
+      GpuWork& now = line_.works[w];
+      std::int32_t& before = open[static_cast<std::size_t>(now.stream)];
+      if (before != kNone) {
+        GpuWork& last = line_.works[static_cast<std::size_t>(before)];
+        const bool one_graph = last.launch != kNone && last.launch == now.launch;
+        const Duration overlap = last.end - now.start;
+        const bool wrong = overlap > kAnyway || (overlap > kInside && now.end <= last.end);
+        if (!one_graph && wrong) {
+          last.end = now.start;
+          ++clipped;
+          most = std::max(most, overlap);
+        }
+      }
+      if (before == kNone || now.end >= work(before).end) before = static_cast<std::int32_t>(w);
+    }
+    if (clipped == 0) return;
+    line_.notes.push_back(std::to_string(clipped) +
+                          (clipped == 1 ? " piece of GPU work ends" : " pieces of GPU work end") +
+                          " after the next one on the stream began, by up to " + in_us(most) +
+                          ": each counts until there");
+  }
+
+  // The stream with most time of kernels that are no collectives.
+  void find_compute_stream() {
+    std::vector<Duration> time(line_.streams.size());
+    for (const GpuWork& now : line_.works) {
+      if (now.collective != kNone || event(now.event).kind != EventKind::Kernel) continue;
+      time[static_cast<std::size_t>(now.stream)] += now.end - now.start;
+    }
+    const auto most = std::ranges::max_element(time);
+    if (most == time.end() || *most <= Duration{}) return;
+    line_.compute_stream = static_cast<std::int32_t>(most - time.begin());
+  }
+
+  // --- steps -------------------------------------------------------------------------------------------
+
+  void find_steps(const std::string& asked) {
+    Iterations found = find_iterations(trace_, line_, asked);
+    line_.steps = std::move(found.steps);
+    line_.is_whole_trace = found.is_whole_trace;
+    line_.passes = std::move(found.passes);
+    line_.accumulation = found.accumulation;
+    std::vector<std::string>& notes = found.is_whole_trace ? line_.unknowns : line_.notes;
+    notes.insert(notes.end(), found.notes.begin(), found.notes.end());
+  }
+
   void assign_steps() {
     for (std::size_t i = 0; i < line_.works.size(); ++i) {
       GpuWork& work = line_.works[i];
       if (work.launch != kNone) {
-        work.step = step_at(line_.calls[static_cast<std::size_t>(work.launch)].start);
-      } else if (!line_.has_step_annotations) {
+        work.step = step_at(launch_of(work).start);
+      } else if (line_.is_whole_trace) {
         work.step = 0;
       }
       if (work.step == kNone) continue;
@@ -254,20 +404,116 @@ class Joiner {
     for (TracedStep& step : line_.steps) {
       std::ranges::stable_sort(step.works, {}, [&](std::int32_t w) {
         const GpuWork& work = line_.works[static_cast<std::size_t>(w)];
-        return work.launch == kNone ? work.start
-                                    : line_.calls[static_cast<std::size_t>(work.launch)].start;
+        return work.launch == kNone ? work.start : launch_of(work).start;
       });
     }
   }
 
-  void find_collectives() {
-    index_calls_by_external_id();
+  // What is left out is no step any more; what it launched belongs to none.
+  void leave_out(const std::vector<char>& out) {
+    std::vector<TracedStep> kept;
+    for (std::size_t s = 0; s < line_.steps.size(); ++s) {
+      if (out[s] == 0) {
+        kept.push_back(std::move(line_.steps[s]));
+      } else if (!kept.empty()) {
+        kept.back().is_before_gap = true;
+      }
+    }
+    line_.steps = std::move(kept);
+  }
+
+  // Launches of kernels by step, and those of them whose kernel is not in the file.
+  struct Launches {
+    std::int64_t all = 0, lost = 0;
+    [[nodiscard]] double share() const {
+      return all == 0 ? 0 : static_cast<double>(lost) / static_cast<double>(all);
+    }
+  };
+
+  void leave_out_incomplete() {
+    if (line_.works.empty() || line_.steps.size() < 2) return;
+    std::vector<Launches> launches(line_.steps.size());
+    for (std::size_t c = 0; c < line_.calls.size(); ++c) {
+      const HostCall& call = line_.calls[c];
+      if (!contains(name(call.event), "LaunchKernel")) continue;
+      const auto of = call_of_.find(event(call.event).correlation);
+      if (of == call_of_.end() || of->second != static_cast<std::int32_t>(c)) continue;
+      const std::int32_t step = step_at(call.start);
+      if (step == kNone) continue;
+      ++launches[static_cast<std::size_t>(step)].all;
+      launches[static_cast<std::size_t>(step)].lost += call.first_work == kNone ? 1 : 0;
+    }
+    double least = 1;
+    for (std::size_t s = 0; s < launches.size(); ++s) {
+      if (!line_.steps[s].works.empty()) least = std::min(least, launches[s].share());
+    }
+    // Some runtimes report calls without kernels in every step.
+    constexpr double kMore = 0.05;
+    std::vector<char> out(launches.size(), 0);
+    for (std::size_t s = 0; s < launches.size(); ++s) {
+      const TracedStep& step = line_.steps[s];
+      if (!step.works.empty() && launches[s].share() <= least + kMore) continue;
+      out[s] = 1;
+      line_.notes.push_back("left out: " + step.name +
+                            (launches[s].lost == 0
+                                 ? ", which launched no GPU work"
+                                 : ", which launched " + std::to_string(launches[s].all) +
+                                       " kernels, " + std::to_string(launches[s].lost) +
+                                       " of which are not in the file"));
+    }
+    if (std::ranges::count(out, 0) > 0) leave_out(out);
+  }
+
+  // How long the first piece of work of a step on the compute stream waited behind what the GPU had to do before.
+  [[nodiscard]] Duration behind(const TracedStep& step) const {
+    const GpuWork* first = nullptr;
+    for (const std::int32_t number : step.works) {
+      const GpuWork& now = work(number);
+      if (now.stream != line_.compute_stream || now.launch == kNone) continue;
+      if (first == nullptr || now.start < first->start) first = &now;
+    }
+    return first == nullptr ? Duration{} : first->start - launch_of(*first).end;
+  }
+
+  // The GPU was busy with older steps when the trace began and is not usually that far behind: what the first step took
+  // is not what a step takes.
+  void leave_out_late_first() {
+    if (line_.steps.size() < 2 || line_.is_whole_trace) return;
+    const TracedStep& first = line_.steps.front();
+    const Duration late = behind(first);
+    const Duration step = line_.steps[1].start - first.start;
+    if (late * 20 < step || late < std::chrono::milliseconds(1)) return;
+    std::vector<Duration> others;
+    for (std::size_t s = 1; s < line_.steps.size(); ++s) others.push_back(behind(line_.steps[s]));
+    std::ranges::sort(others);
+    const bool is_usual = others[others.size() / 2] * 2 >= late;
+    line_.notes.push_back("the GPU was " + in_us(late) + " behind the host when " + first.name +
+                          " began, with work of before" +
+                          (is_usual ? "" : ": that step is left out"));
+    if (is_usual) return;
+    std::vector<char> out(line_.steps.size(), 0);
+    out.front() = 1;
+    leave_out(out);
+  }
+
+  // Steps of works, and places of collectives, once it is known which steps there are.
+  void number_works() {
+    for (GpuWork& work : line_.works) work.step = kNone;
+    for (std::size_t s = 0; s < line_.steps.size(); ++s) {
+      for (const std::int32_t number : line_.steps[s].works) {
+        line_.works[static_cast<std::size_t>(number)].step = static_cast<std::int32_t>(s);
+      }
+    }
     std::vector<std::int32_t> seen(line_.steps.size(), 0);
     for (TracedCollective& collective : line_.collectives) {
-      describe(collective);
-      const GpuWork& work = line_.works[static_cast<std::size_t>(collective.work)];
-      if (work.step != kNone) collective.place = seen[static_cast<std::size_t>(work.step)]++;
+      const std::int32_t step = work(collective.work).step;
+      if (step != kNone) collective.place = seen[static_cast<std::size_t>(step)]++;
     }
+  }
+
+  void describe_collectives() {
+    index_calls_by_external_id();
+    for (TracedCollective& collective : line_.collectives) describe(collective);
   }
 
   // For traces whose collectives' launches are not in the file: external id joins too.
@@ -359,9 +605,6 @@ class Joiner {
 
   void say_what_is_unknown() {
     std::vector<std::string>& unknowns = line_.unknowns;
-    if (!line_.has_step_annotations) {
-      unknowns.emplace_back("no ProfilerStep annotation: the whole trace counts as one step");
-    }
     if (!trace_.rank) unknowns.emplace_back("the rank is not in the file");
     find_unrecognised();
     if (line_.works.empty() && line_.unrecognised.unread.foreign.empty() &&
@@ -395,6 +638,7 @@ class Joiner {
   }
 
   const KinetoTrace& trace_;
+  std::string step_;  // name that was asked for
   RankTimeline line_;
   std::vector<std::string> patterns_;
   bool takes_args_ = true;  // kernels with args of a collective are collectives

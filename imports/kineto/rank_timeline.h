@@ -10,8 +10,11 @@
 //                  pattern (unless another one is given: "nccl", "rccl" or "msccl" in any case, or any
 //                  kernel that the profiler gave the args of a collective)
 //   launch         the runtime call with the same correlation; the flows of the file are not used
-//   step           the ProfilerStep annotation in which the launch began, however late the GPU ran it;
-//                  without one, the whole trace is one step
+//   step           the iteration in which the launch began, however late the GPU ran it (iterations.h). A
+//                  step that lost its kernels is none; nor is a first one for which the GPU was late with
+//                  what came before
+//   overlap        kernels of one stream run one after the other: one whose end lies beyond the next one's
+//                  (ROCm's durations overflow) ends where that begins; but for those of one graph launch
 //   kind, size     of a collective: args of its kernel, args of record_param_comms, the shape given to
 //                  the enclosing nccl: annotation, that of c10d::, else unknown
 //
@@ -21,6 +24,7 @@
 #pragma once
 
 #include "base/units.h"
+#include "imports/kineto/gpu_clock.h"
 #include "imports/kineto/trace.h"
 
 #include <cstdint>
@@ -50,6 +54,10 @@ struct HostCall {
   std::int32_t thread = 0;          // as in KinetoTrace::threads
   std::int32_t first_work = kNone;  // launched by it, in RankTimeline::works
   CallKind kind = CallKind::Other;
+  bool waits_on_device = false;          // until everything launched before has ended
+  std::int32_t waits_on_stream = kNone;  // in RankTimeline::streams, where the trace names it
+  std::int32_t waits_on_record = kNone;  // until what was launched there before this call, in
+                                         // RankTimeline::calls; none: before the call itself
 };
 
 enum class CollectiveKind : std::uint8_t {
@@ -76,11 +84,26 @@ struct TracedCollective {
   std::int32_t place = 0;     // among the collectives of its step, from 0
 };
 
+// An iteration, as the host began and ended it (iterations.h).
 struct TracedStep {
   std::string name;  // "ProfilerStep#4"
   std::int64_t number = 0;
-  Instant start, end;               // of the annotation on the host
+  Instant start, end;               // on the host
   std::vector<std::int32_t> works;  // in launch order
+  bool is_before_gap = false;       // the step behind it was left out
+  bool updates = false;             // the optimizer steps in it, as far as the trace says
+};
+
+// Backward of one micro-step, on the host.
+struct BackwardPass {
+  Instant begin, end;
+  bool reduces = false;  // some gradients
+};
+
+// Medians over the steps of the optimizer; 1 each where nothing accumulates, or nobody can tell.
+struct Accumulation {
+  std::int64_t passes = 1;    // of backward
+  std::int64_t reducing = 1;  // of these: that reduce, all the same
 };
 
 // Kernels that were not counted as collectives and look like some (likely_collectives.h).
@@ -109,11 +132,16 @@ struct RankTimeline {
   std::vector<HostCall> calls;                // by start
   std::vector<TracedCollective> collectives;  // by start
   std::vector<TracedStep> steps;
+  std::vector<BackwardPass> passes;  // by time
+  Accumulation accumulation;
   std::vector<TracedStream> streams;
+  std::int32_t compute_stream = kNone;  // that computes most, where any does
+  GpuClock clock;
   std::vector<std::int32_t>
-      parent;  // of each event: the operator or annotation around it, by thread
-  bool has_step_annotations = true;
+      parent;                   // of each event: the operator or annotation around it, by thread
+  bool is_whole_trace = false;  // one step, and nothing says that it is one
   Unrecognised unrecognised;
+  std::vector<std::string> notes;     // how the trace was read, and what was left out
   std::vector<std::string> unknowns;  // what could not be found out, one line each
 
   [[nodiscard]] Instant instant(std::int64_t trace_ns) const {
@@ -122,10 +150,12 @@ struct RankTimeline {
 };
 
 struct JoinOptions {
+  std::string step;  // name of the annotations around steps; empty: as iterations.h finds them
   std::vector<std::string> collective_patterns;  // parts of kernel names; empty: the usual
 };
 
-// Works without launch that began before the first step are left in `works` with no step.
+// Works without launch that began before the first step are left in `works` with no step. Times of GPU work are those
+// of the host's clock (gpu_clock.h).
 RankTimeline join(const KinetoTrace& trace, const JoinOptions& options);
 
 // The nearest operator or annotation around an event whose name contains `part`; kNone: none.

@@ -45,6 +45,26 @@ StepFigures figures_of(std::span<const WorkTime> works) {
   return figures;
 }
 
+std::vector<Duration> periods(std::span<const StepBounds> steps) {
+  std::vector<Duration> result;
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    const StepBounds& now = steps[s];
+    const StepBounds* const next =
+        s + 1 < steps.size() && !now.is_before_gap ? &steps[s + 1] : nullptr;
+    const StepBounds* const before = s > 0 && !steps[s - 1].is_before_gap ? &steps[s - 1] : nullptr;
+    Duration period = now.end - now.begin;
+    if (next != nullptr && now.first && next->first) {
+      period = *next->first - *now.first;
+    } else if (now.first) {
+      const Duration span = *now.last - *now.first;
+      if (before != nullptr && before->last) period = std::min(period, *now.last - *before->last);
+      period = std::max(period, span);
+    }
+    result.push_back(std::max(period, Duration{}));
+  }
+  return result;
+}
+
 std::vector<WorkTime> work_times(const RankTimeline& line, const TracedStep& step) {
   std::vector<WorkTime> times;
   times.reserve(step.works.size());

@@ -17,6 +17,7 @@
 #include "traces/intervals.h"
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,6 +29,21 @@ struct StepFigures {
   std::size_t gpu_works = 0;
   friend bool operator==(const StepFigures&, const StepFigures&) = default;
 };
+
+// What a step's time is taken from.
+//
+// A step is a period: from its first GPU work on the compute stream to that of the next one. So work that outlives its
+// step (asynchronous copies, a GPU behind its host, what ROCm records too long) neither lengthens it nor shortens the
+// next. Of the last step, and of one before a gap, the next one's begin is not known: it takes what it took on
+// the host (which may have waited for older steps), at most from the end of the step before to its own on the compute
+// stream, and at least its own span there. No time is below zero.
+struct StepBounds {
+  Instant begin, end;  // on the host
+  std::optional<Instant> first,
+      last;  // first start and last end on the compute stream; of all work, where that has none
+  bool is_before_gap = false;
+};
+std::vector<Duration> periods(std::span<const StepBounds> steps);
 
 // When a piece of work ran, in another order of things than the recorded one (replay.h).
 struct WorkTime {

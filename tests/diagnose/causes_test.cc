@@ -82,7 +82,8 @@ TEST(KinetoCausesTest, TimeBeforeALateLaunchIsTheHosts) {
 // but the host had 41 us to spare behind it: the step is as much shorter as the wait was.
 TEST(KinetoWhatIfTest, WithoutCommunicationTheHostWaitsLess) {
   const Loaded loaded;
-  const Duration own = replayed_steps(loaded.replay.recorded, loaded.replay.timeline)[0].step;
+  const Duration own =
+      replayed_steps(loaded.replay.recorded, loaded.rank.line, loaded.replay.timeline)[0].step;
   const Duration quiet = replayed_with(loaded.rank, loaded.replay, Change::NoNetwork)[0];
   EXPECT_NEAR(to_us(own), 200, 1);
   EXPECT_LT(quiet, own - us(25));
@@ -246,7 +247,7 @@ TEST(KinetoWorkloadTest, AHostThatNeverWaitsForTheGpuIsPartOfTheWorkload) {
   EXPECT_EQ(read.host->forward.compute, workload.profile.host->forward.compute);
   EXPECT_EQ(read.bucket_call, workload.profile.bucket_call);
   EXPECT_THAT(read.notes,
-              Contains(HasSubstr("the GPU waits 163.1 ms of 222.4 ms a step for the host")));
+              Contains(HasSubstr("the GPU waits 163.4 ms of 222.1 ms a step for the host")));
 }
 
 }  // namespace
