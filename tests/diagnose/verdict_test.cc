@@ -203,7 +203,7 @@ TEST(VerdictTest, GradientsOfSeveralIterationsShareNoBucket) {
       if (setting.setting != "bucket_cap_mb=25") continue;
       EXPECT_EQ(setting.ends.size(), 1U);
       EXPECT_LE(setting.gain.low, std::chrono::microseconds(-6000));
-      EXPECT_LE(setting.gain.high, std::chrono::microseconds(-3000));
+      EXPECT_LE(setting.gain.middle, std::chrono::microseconds(-3000));
     }
   }
 }
