@@ -44,8 +44,9 @@ std::vector<LateRank> late_ranks(const JobTrace& job) {
     Duration& most = most_waiting[matched.late_rank];
     if (matched.waiting >= most) {
       most = matched.waiting;
-      late.mostly_in = words_of(
-          job.ranks.front().line.collectives[static_cast<std::size_t>(matched.by_rank.front())]);
+      late.mostly_in =
+          words_of(job.ranks[matched.late_rank]
+                       .line.collectives[static_cast<std::size_t>(matched.of(matched.late_rank))]);
     }
     late.rank = job.ranks[matched.late_rank].rank;
     late.caused += matched.waiting;

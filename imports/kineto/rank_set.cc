@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <tuple>
@@ -22,13 +23,21 @@ const GpuWork& work_of(const RankTrace& rank, std::int32_t collective) {
   return rank.line.works[static_cast<std::size_t>(c.work)];
 }
 
-// One place in the sequence of collectives, the same on every rank and in every step.
-using Place = std::tuple<CollectiveKind, std::string, std::int64_t, std::int32_t>;
+// A group is its members; where they are not known, its name.
+using Group = std::pair<std::vector<std::int64_t>, std::string>;
+
+Group group_of(const TracedCollective& collective) {
+  if (!collective.members.empty()) return {collective.members, {}};
+  return {{}, collective.group};
+}
+
+// One place in the sequence of collectives, the same on every rank of the group and in every step.
+using Place = std::tuple<CollectiveKind, Group, std::int64_t, std::int32_t>;
 
 // The collectives of each rank, by step and place.
 std::map<std::pair<std::int32_t, Place>, std::int32_t> places_of(const RankTimeline& line) {
   std::map<std::pair<std::int32_t, Place>, std::int32_t> places;
-  std::map<std::tuple<std::int32_t, CollectiveKind, std::string, std::int64_t>, std::int32_t> seen;
+  std::map<std::tuple<std::int32_t, CollectiveKind, Group, std::int64_t>, std::int32_t> seen;
   for (std::size_t c = 0; c < line.collectives.size(); ++c) {
     const TracedCollective& collective = line.collectives[c];
     const std::int32_t step = line.works[static_cast<std::size_t>(collective.work)].step;
@@ -36,8 +45,9 @@ std::map<std::pair<std::int32_t, Place>, std::int32_t> places_of(const RankTimel
     const std::int64_t elements = collective.elements.value_or(0);
     // Sizes of all-to-alls may differ between ranks.
     const bool sized = collective.kind == CollectiveKind::AllReduce;
-    auto& number = seen[{step, collective.kind, collective.group, sized ? elements : 0}];
-    places[{step, Place(collective.kind, collective.group, sized ? elements : 0, number)}] =
+    const Group group = group_of(collective);
+    auto& number = seen[{step, collective.kind, group, sized ? elements : 0}];
+    places[{step, Place(collective.kind, group, sized ? elements : 0, number)}] =
         static_cast<std::int32_t>(c);
     ++number;
   }
@@ -72,10 +82,14 @@ class Matcher {
     align_clocks();
     for (MatchedCollective& matched : job_.matched) measure(matched);
     std::ranges::sort(job_.matched, {}, [&](const MatchedCollective& m) {
-      return absolute(0, work_of(job_.ranks[0], m.by_rank[0]).start);
+      return absolute(m.ranks[0], work_of(job_.ranks[m.ranks[0]], m.by_rank[0]).start);
     });
-    for (std::size_t i = 0; i < job_.matched.size(); ++i) {
-      name_the_reason(job_.matched[i], i == 0 ? nullptr : &job_.matched[i - 1]);
+    // Of the same ranks, the one before.
+    std::map<std::vector<std::size_t>, const MatchedCollective*> before;
+    for (MatchedCollective& matched : job_.matched) {
+      const MatchedCollective*& last = before[matched.ranks];
+      name_the_reason(matched, last);
+      last = &matched;
     }
   }
 
@@ -85,39 +99,103 @@ class Matcher {
     return r.trace.base_ns + r.line.origin_ns + (at.time_since_epoch() + r.clock_offset).count();
   }
 
+  [[nodiscard]] const TracedCollective& collective(std::size_t rank, std::int32_t number) const {
+    return job_.ranks[rank].line.collectives[static_cast<std::size_t>(number)];
+  }
+
+  // How many of the given ranks have to have a collective of that group; nothing where its name stands for several groups
+  // and nobody can tell them apart.
+  [[nodiscard]] std::optional<std::size_t> expected(const MatchedCollective& matched,
+                                                    const Group& group) const {
+    const std::vector<std::int64_t>& members = group.first;
+    const bool knows_ranks = std::ranges::all_of(
+        job_.ranks, [](const RankTrace& rank) { return rank.trace.rank.has_value(); });
+    if (!members.empty()) {
+      if (!knows_ranks) return std::min(job_.ranks.size(), members.size());
+      return static_cast<std::size_t>(std::ranges::count_if(job_.ranks, [&](const RankTrace& rank) {
+        return std::ranges::binary_search(members, rank.rank);
+      }));
+    }
+    const std::int64_t size =
+        collective(matched.ranks[0], matched.by_rank[0]).group_size.value_or(0);
+    const auto seen = std::ssize(matched.ranks);
+    if (size > 0 && seen > size) return std::nullopt;
+    if (size > 0 && size < std::ssize(job_.ranks)) return static_cast<std::size_t>(size);
+    return job_.ranks.size();
+  }
+
   void pair_up() {
-    std::vector<std::map<std::pair<std::int32_t, Place>, std::int32_t>> places;
-    for (const RankTrace& rank : job_.ranks) places.push_back(places_of(rank.line));
-    std::size_t lone = 0;
-    for (const auto& [key, first] : places.front()) {
-      MatchedCollective matched;
-      matched.step = key.first;
-      for (const auto& of_rank : places) {
-        const auto found = of_rank.find(key);
-        if (found != of_rank.end()) matched.by_rank.push_back(found->second);
+    std::map<std::pair<std::int32_t, Place>, MatchedCollective> places;
+    for (std::size_t r = 0; r < job_.ranks.size(); ++r) {
+      for (const auto& [key, number] : places_of(job_.ranks[r].line)) {
+        MatchedCollective& matched = places[key];
+        matched.step = key.first;
+        matched.ranks.push_back(r);
+        matched.by_rank.push_back(number);
       }
-      if (matched.by_rank.size() == job_.ranks.size()) {
-        job_.matched.push_back(std::move(matched));
-      } else {
+    }
+    std::size_t lone = 0;
+    std::set<std::string> of_one_name;
+    for (auto& [key, matched] : places) {
+      const Group& group = std::get<1>(key.second);
+      const std::optional<std::size_t> wanted = expected(matched, group);
+      if (!wanted) {
+        of_one_name.insert(group.second);
+      } else if (matched.ranks.size() != *wanted) {
         ++lone;
+      } else if (*wanted > 1) {
+        job_.matched.push_back(std::move(matched));
       }
     }
     if (lone > 0) {
-      job_.unknowns.push_back(std::to_string(lone) + " collectives of rank " +
-                              std::to_string(job_.ranks.front().rank) +
-                              " have no partner on some other rank given");
+      job_.unknowns.push_back(std::to_string(lone) +
+                              " collectives have no partner on some other given rank of their "
+                              "group");
+    }
+    for (const std::string& name : of_one_name) {
+      job_.unknowns.push_back("who meets in groups called \"" + name +
+                              "\": more ranks have one than it has members, and the traces do not "
+                              "tell their ranks");
     }
   }
 
+  // From rank to rank along what they have in common. Ranks that meet nobody so far begin a time of their own.
   void align_clocks() {
-    for (std::size_t r = 1; r < job_.ranks.size(); ++r) {
-      std::vector<Duration> off;
-      for (const MatchedCollective& matched : job_.matched) {
-        off.emplace_back(absolute(0, work_of(job_.ranks[0], matched.by_rank[0]).end) -
-                         absolute(r, work_of(job_.ranks[r], matched.by_rank[r]).end));
+    std::vector<char> aligned(job_.ranks.size(), 0);
+    for (std::size_t root = 0; root < job_.ranks.size(); ++root) {
+      aligned[root] = 1;
+      bool any = true;
+      while (any) {
+        any = false;
+        for (std::size_t r = root + 1; r < job_.ranks.size(); ++r) {
+          if (aligned[r] != 0) continue;
+          std::vector<Duration> off = offsets_of(r, aligned);
+          if (off.empty()) continue;
+          job_.ranks[r].clock_offset = median(std::move(off));
+          aligned[r] = 1;
+          any = true;
+        }
       }
-      job_.ranks[r].clock_offset = median_or(std::move(off), Duration{});
     }
+  }
+
+  // What a rank's ends are off those of the first aligned rank that it met.
+  [[nodiscard]] std::vector<Duration> offsets_of(std::size_t rank,
+                                                 const std::vector<char>& aligned) const {
+    std::vector<Duration> off;
+    for (const MatchedCollective& matched : job_.matched) {
+      const auto own = std::ranges::find(matched.ranks, rank);
+      if (own == matched.ranks.end()) continue;
+      const auto other =
+          std::ranges::find_if(matched.ranks, [&](std::size_t r) { return aligned[r] != 0; });
+      if (other == matched.ranks.end()) continue;
+      const auto end_of = [&](auto which) {
+        const auto place = static_cast<std::size_t>(which - matched.ranks.begin());
+        return absolute(*which, work_of(job_.ranks[*which], matched.by_rank[place]).end);
+      };
+      off.emplace_back(end_of(other) - end_of(own));
+    }
+    return off;
   }
 
   void measure(MatchedCollective& matched) {
@@ -126,28 +204,30 @@ class Matcher {
     std::int64_t first_end = 0;
     std::int64_t last_end = 0;
     std::vector<Duration> starts;
-    for (std::size_t r = 0; r < job_.ranks.size(); ++r) {
-      const GpuWork& work = work_of(job_.ranks[r], matched.by_rank[r]);
+    for (std::size_t i = 0; i < matched.ranks.size(); ++i) {
+      const std::size_t r = matched.ranks[i];
+      const GpuWork& work = work_of(job_.ranks[r], matched.by_rank[i]);
       const Duration duration = work.end - work.start;
       const std::int64_t start = absolute(r, work.start);
       const std::int64_t end = absolute(r, work.end);
       matched.total += duration;
-      if (r == 0 || duration < matched.transfer) matched.transfer = duration;
-      if (r == 0 || start > last_start) {
+      if (i == 0 || duration < matched.transfer) matched.transfer = duration;
+      if (i == 0 || start > last_start) {
         last_start = start;
         matched.late_rank = r;
       }
-      first_start = r == 0 ? start : std::min(first_start, start);
-      first_end = r == 0 ? end : std::min(first_end, end);
-      last_end = r == 0 ? end : std::max(last_end, end);
+      first_start = i == 0 ? start : std::min(first_start, start);
+      first_end = i == 0 ? end : std::min(first_end, end);
+      last_end = i == 0 ? end : std::max(last_end, end);
       starts.emplace_back(start);
     }
     matched.waiting = matched.total - matched.transfer * static_cast<std::int64_t>(starts.size());
     matched.start_spread = Duration(last_start - first_start);
     matched.end_spread = Duration(last_end - first_end);
     matched.late_by = Duration(last_start) - median_or(std::move(starts), Duration{});
-    for (std::size_t r = 0; r < job_.ranks.size(); ++r) {
-      job_.ranks[r].transfer[static_cast<std::size_t>(matched.by_rank[r])] = matched.transfer;
+    for (std::size_t i = 0; i < matched.ranks.size(); ++i) {
+      job_.ranks[matched.ranks[i]].transfer[static_cast<std::size_t>(matched.by_rank[i])] =
+          matched.transfer;
     }
   }
 
@@ -160,7 +240,7 @@ class Matcher {
                               const MatchedCollective* before) const {
     const RankTrace& rank = job_.ranks[r];
     const auto launched = [&](const MatchedCollective& m) {
-      const GpuWork& work = work_of(rank, m.by_rank[r]);
+      const GpuWork& work = work_of(rank, m.of(r));
       const Instant at = work.launch == kNone
                              ? work.start
                              : rank.line.calls[static_cast<std::size_t>(work.launch)].start;
@@ -195,19 +275,20 @@ class Matcher {
   // How much later than the median of the others this rank launched a collective; without one, began
   // its step.
   [[nodiscard]] Duration lateness(std::size_t rank, std::int32_t step,
+                                  const std::vector<std::size_t>& ranks,
                                   const MatchedCollective* matched) const {
     const auto moment = [&](std::size_t r) {
       const RankTrace& of = job_.ranks[r];
       Instant at = of.line.steps[static_cast<std::size_t>(step)].start;
       if (matched != nullptr) {
-        const GpuWork& work = work_of(of, matched->by_rank[r]);
+        const GpuWork& work = work_of(of, matched->of(r));
         at = work.launch == kNone ? work.start
                                   : of.line.calls[static_cast<std::size_t>(work.launch)].start;
       }
       return Duration(absolute(r, at));
     };
     std::vector<Duration> others;
-    for (std::size_t r = 0; r < job_.ranks.size(); ++r) {
+    for (const std::size_t r : ranks) {
       if (r != rank) others.push_back(moment(r));
     }
     return moment(rank) - median_or(std::move(others), Duration{});
@@ -217,8 +298,9 @@ class Matcher {
   bool carried_over(MatchedCollective& matched, const MatchedCollective* before) {
     const bool same_step = before != nullptr && before->step == matched.step;
     const std::size_t rank = matched.late_rank;
-    const Duration now = lateness(rank, matched.step, &matched);
-    const Duration earlier = lateness(rank, matched.step, same_step ? before : nullptr);
+    const Duration now = lateness(rank, matched.step, matched.ranks, &matched);
+    const Duration earlier =
+        lateness(rank, matched.step, matched.ranks, same_step ? before : nullptr);
     if (earlier * 2 < now) return false;
     if (!same_step) reason_[rank] = "the beginning of its step (what came before is another step)";
     matched.late_with = reason_[rank];
@@ -226,7 +308,7 @@ class Matcher {
   }
 
   void name_the_reason(MatchedCollective& matched, const MatchedCollective* before) {
-    if (job_.ranks.size() < 2 || matched.late_by <= Duration{}) return;
+    if (matched.late_by <= Duration{}) return;
     if (carried_over(matched, before)) return;
     find_reason(matched, before);
     if (!matched.late_with.empty()) reason_[matched.late_rank] = matched.late_with;
@@ -234,7 +316,7 @@ class Matcher {
 
   void find_reason(MatchedCollective& matched, const MatchedCollective* before) const {
     std::vector<std::map<std::string_view, Duration>> others;
-    for (std::size_t r = 0; r < job_.ranks.size(); ++r) {
+    for (const std::size_t r : matched.ranks) {
       if (r == matched.late_rank) continue;
       others.push_back(time_by_name(job_.ranks[r], window(r, matched, before)));
     }
@@ -266,6 +348,31 @@ class Matcher {
   std::vector<std::string> reason_;  // by rank: what made it late last
 };
 
+// Steps that were left out on one rank are none of the job's: ranks are compared step by step.
+void leave_out_unshared(JobTrace& job) {
+  std::map<std::string, std::size_t> seen;
+  for (const RankTrace& rank : job.ranks) {
+    for (const TracedStep& step : rank.line.steps) ++seen[step.name];
+  }
+  for (RankTrace& rank : job.ranks) {
+    std::vector<char> out;
+    for (const TracedStep& step : rank.line.steps) {
+      out.push_back(seen[step.name] < job.ranks.size() ? 1 : 0);
+    }
+    if (std::ranges::count(out, 0) == 0) return;  // they do not name their steps alike
+  }
+  for (RankTrace& rank : job.ranks) {
+    std::vector<char> out;
+    for (const TracedStep& step : rank.line.steps) {
+      out.push_back(seen[step.name] < job.ranks.size() ? 1 : 0);
+      if (out.back() == 0) continue;
+      rank.line.notes.push_back("left out: " + step.name + " of rank " + std::to_string(rank.rank) +
+                                ", which another rank does not have");
+    }
+    if (std::ranges::count(out, 1) > 0) leave_out_steps(rank.line, out);
+  }
+}
+
 void check_one_job(const JobTrace& job) {
   std::set<std::int64_t> seen;
   for (const RankTrace& rank : job.ranks) {
@@ -283,6 +390,11 @@ void check_one_job(const JobTrace& job) {
 }
 
 }  // namespace
+
+std::int32_t MatchedCollective::of(std::size_t rank) const {
+  const auto found = std::ranges::find(ranks, rank);
+  return by_rank[static_cast<std::size_t>(found - ranks.begin())];
+}
 
 std::int64_t JobTrace::world_size() const {
   std::int64_t world = static_cast<std::int64_t>(ranks.size());
@@ -306,6 +418,7 @@ JobTrace make_job(std::vector<KinetoTrace> traces, const JobOptions& options) {
   }
   check_one_job(job);
   std::ranges::sort(job.ranks, {}, &RankTrace::rank);
+  if (job.ranks.size() > 1) leave_out_unshared(job);
   for (RankTrace& rank : job.ranks) transfer_over_steps(rank);
   if (job.ranks.size() > 1) Matcher(job).match();
   for (const RankTrace& rank : job.ranks) {

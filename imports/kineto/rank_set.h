@@ -11,9 +11,14 @@
 // and what it was late with is the operator or annotation on which it spent most time more than the
 // median of the others since the collective before.
 //
-// Collectives of different ranks are one where step, kind, group and number in that sequence agree and
-// all given ranks have as many of them. Clocks of different hosts are not aligned by profilers: offsets
-// are estimated from the ends of matched collectives (their median).
+// Collectives of different ranks are one where step, kind, group and number in that sequence agree. A group
+// is its members: their ranks where the trace has them (in the event or in pg_config), else its name, which
+// the groups of a mesh share; of a name that more given ranks have than the group has members, nothing is
+// matched. All given ranks of a group must have the collective. Who is late, and what waits, is told within
+// a group only.
+//
+// Clocks of different hosts are not aligned by profilers: offsets are estimated from the ends of matched
+// collectives (their median), along ranks that meet. Ranks that never do are not compared.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -36,16 +41,20 @@ struct RankTrace {
   Duration clock_offset{};         // to be added to this rank's absolute time
 };
 
-// One collective as all given ranks saw it.
+// One collective as all given ranks of its group saw it, two at least.
 struct MatchedCollective {
   std::int32_t step = 0;              // in RankTimeline::steps of each rank
-  std::vector<std::int32_t> by_rank;  // in RankTimeline::collectives; as JobTrace::ranks
+  std::vector<std::size_t> ranks;     // of its group, in JobTrace::ranks
+  std::vector<std::int32_t> by_rank;  // in RankTimeline::collectives; as `ranks`
   Duration transfer{};                // shortest over ranks
   Duration total{}, waiting{};        // sums over ranks
   Duration start_spread{}, end_spread{};
   std::size_t late_rank = 0;  // in JobTrace::ranks: who started last
   std::string late_with;      // operator or annotation of that rank; empty: nothing stands out
   Duration late_by{};         // its start after the median start of the others
+
+  // REQUIRES: the rank is among `ranks`.
+  [[nodiscard]] std::int32_t of(std::size_t rank) const;
 };
 
 struct JobTrace {

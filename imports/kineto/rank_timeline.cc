@@ -82,6 +82,21 @@ CollectiveKind collective_kind(std::string_view text) {
   return Unknown;
 }
 
+// Steps of works, and places of collectives, once it is known which steps there are.
+void number_works(RankTimeline& line) {
+  for (GpuWork& work : line.works) work.step = kNone;
+  for (std::size_t s = 0; s < line.steps.size(); ++s) {
+    for (const std::int32_t number : line.steps[s].works) {
+      line.works[static_cast<std::size_t>(number)].step = static_cast<std::int32_t>(s);
+    }
+  }
+  std::vector<std::int32_t> seen(line.steps.size(), 0);
+  for (TracedCollective& collective : line.collectives) {
+    const std::int32_t step = line.works[static_cast<std::size_t>(collective.work)].step;
+    collective.place = step == kNone ? 0 : seen[static_cast<std::size_t>(step)]++;
+  }
+}
+
 class Joiner {
  public:
   Joiner(const KinetoTrace& trace, const JoinOptions& options)
@@ -106,7 +121,7 @@ class Joiner {
     assign_steps();
     leave_out_incomplete();
     leave_out_late_first();
-    number_works();
+    number_works(line_);
     say_what_is_unknown();
     return std::move(line_);
   }
@@ -409,19 +424,6 @@ class Joiner {
     }
   }
 
-  // What is left out is no step any more; what it launched belongs to none.
-  void leave_out(const std::vector<char>& out) {
-    std::vector<TracedStep> kept;
-    for (std::size_t s = 0; s < line_.steps.size(); ++s) {
-      if (out[s] == 0) {
-        kept.push_back(std::move(line_.steps[s]));
-      } else if (!kept.empty()) {
-        kept.back().is_before_gap = true;
-      }
-    }
-    line_.steps = std::move(kept);
-  }
-
   // Launches of kernels by step, and those of them whose kernel is not in the file.
   struct Launches {
     std::int64_t all = 0, lost = 0;
@@ -461,7 +463,7 @@ class Joiner {
                                        " kernels, " + std::to_string(launches[s].lost) +
                                        " of which are not in the file"));
     }
-    if (std::ranges::count(out, 0) > 0) leave_out(out);
+    if (std::ranges::count(out, 0) > 0) leave_out_steps(line_, out);
   }
 
   // How long the first piece of work of a step on the compute stream waited behind what the GPU had to do before.
@@ -493,22 +495,7 @@ class Joiner {
     if (is_usual) return;
     std::vector<char> out(line_.steps.size(), 0);
     out.front() = 1;
-    leave_out(out);
-  }
-
-  // Steps of works, and places of collectives, once it is known which steps there are.
-  void number_works() {
-    for (GpuWork& work : line_.works) work.step = kNone;
-    for (std::size_t s = 0; s < line_.steps.size(); ++s) {
-      for (const std::int32_t number : line_.steps[s].works) {
-        line_.works[static_cast<std::size_t>(number)].step = static_cast<std::int32_t>(s);
-      }
-    }
-    std::vector<std::int32_t> seen(line_.steps.size(), 0);
-    for (TracedCollective& collective : line_.collectives) {
-      const std::int32_t step = work(collective.work).step;
-      if (step != kNone) collective.place = seen[static_cast<std::size_t>(step)]++;
-    }
+    leave_out_steps(line_, out);
   }
 
   void describe_collectives() {
@@ -555,6 +542,10 @@ class Joiner {
     if (collective.kind == CollectiveKind::Unknown) {
       collective.kind = collective_kind(trace_.name_of(kernel));
     }
+    if (const auto group = trace_.groups.find(collective.group);
+        collective.members.empty() && group != trace_.groups.end()) {
+      collective.members = group->second;
+    }
     const std::int64_t size = element_size(collective.dtype);
     if (collective.elements && size > 0) {
       collective.bytes = Bytes(*collective.elements * size);
@@ -574,6 +565,7 @@ class Joiner {
     }
     if (!collective.group_size) collective.group_size = args.group_size;
     if (collective.group.empty()) collective.group = args.group;
+    if (collective.members.empty()) collective.members = args.ranks;
   }
 
   void take_shapes(TracedCollective& collective, std::int32_t shapes_number) {
@@ -671,6 +663,19 @@ std::string_view to_string(CollectiveKind kind) {
       break;
   }
   return "collective";
+}
+
+void leave_out_steps(RankTimeline& line, const std::vector<char>& out) {
+  std::vector<TracedStep> kept;
+  for (std::size_t s = 0; s < line.steps.size(); ++s) {
+    if (out[s] == 0) {
+      kept.push_back(std::move(line.steps[s]));
+    } else if (!kept.empty()) {
+      kept.back().is_before_gap = true;
+    }
+  }
+  line.steps = std::move(kept);
+  number_works(line);
 }
 
 RankTimeline join(const KinetoTrace& trace, const JoinOptions& options) {

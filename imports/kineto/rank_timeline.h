@@ -79,7 +79,8 @@ struct TracedCollective {
   std::optional<std::int64_t> elements;  // of the input message
   std::optional<Bytes> bytes;
   std::optional<std::int64_t> group_size;
-  std::string group;
+  std::string group;                  // its name, which several groups may share
+  std::vector<std::int64_t> members;  // its ranks, rising; empty: unknown
   std::int32_t call = kNone;  // event of the operator that issued it (c10d:: or record_param_comms)
   std::int32_t place = 0;     // among the collectives of its step, from 0
 };
@@ -153,6 +154,9 @@ struct JoinOptions {
   std::string step;  // name of the annotations around steps; empty: as iterations.h finds them
   std::vector<std::string> collective_patterns;  // parts of kernel names; empty: the usual
 };
+
+// Takes steps out of a timeline; what they launched belongs to none. `out` by step.
+void leave_out_steps(RankTimeline& line, const std::vector<char>& out);
 
 // Works without launch that began before the first step are left in `works` with no step. Times of GPU work are those
 // of the host's clock (gpu_clock.h).

@@ -213,9 +213,56 @@ class Reader {
       text(trace_.backend);
     } else if (key == "nccl_version") {
       text(trace_.nccl_version);
+    } else if (key == "pg_config" && json_.kind() == JsonKind::Array) {
+      json_.enter_array();
+      while (json_.next_element()) read_group();
     } else {
       json_.skip();
     }
+  }
+
+  void read_group() {
+    if (json_.kind() != JsonKind::Object) return json_.skip();
+    std::string name;
+    std::vector<std::int64_t> ranks;
+    json_.enter_object();
+    while (const auto key = json_.next_key()) {
+      if (*key == "pg_name") {
+        text(name);
+      } else if (*key == "ranks") {
+        ranks = read_ranks();
+      } else {
+        json_.skip();
+      }
+    }
+    if (!ranks.empty() && trace_.groups.size() < 65536) trace_.groups[name] = std::move(ranks);
+  }
+
+  // "[0, 1, 2]" or a list, rising. Nothing where some are left out: PyTorch cuts long lists ("[0, 1, ..., ]").
+  std::vector<std::int64_t> read_ranks() {
+    std::vector<std::int64_t> ranks;
+    if (json_.kind() == JsonKind::Array) {
+      json_.enter_array();
+      while (json_.next_element()) add_rank(ranks, integer());
+    } else if (json_.kind() == JsonKind::String) {
+      std::string_view rest = json_.string();
+      if (rest.find("...") != std::string_view::npos) return {};
+      while (true) {
+        const std::size_t begin = rest.find_first_of("0123456789");
+        if (begin == std::string_view::npos) break;
+        const std::size_t end = std::min(rest.find_first_not_of("0123456789", begin), rest.size());
+        add_rank(ranks, whole_number_of(rest.substr(begin, end - begin)));
+        rest.remove_prefix(end);
+      }
+    } else {
+      json_.skip();
+    }
+    std::ranges::sort(ranks);
+    return ranks;
+  }
+  static void add_rank(std::vector<std::int64_t>& ranks, std::optional<std::int64_t> rank) {
+    constexpr std::size_t kMost = 1 << 20;
+    if (rank && ranks.size() < kMost) ranks.push_back(*rank);
   }
 
   void read_events() {
@@ -317,6 +364,8 @@ class Reader {
       text(collective.group);
     } else if (key == "Process Group Description") {
       text(collective.description);
+    } else if (key == "Process Group Ranks") {
+      collective.ranks = read_ranks();
     } else if (key == "Seq") {
       collective.sequence = integer();
     } else {

@@ -57,8 +57,9 @@ struct KernelShape {
 struct CollectiveArgs {
   std::string kind;  // "allreduce", "all_to_allv", "wait"
   std::string dtype;
-  std::string group;        // Process Group Name
-  std::string description;  // Process Group Description, e.g. "default_pg"
+  std::string group;                // Process Group Name
+  std::string description;          // Process Group Description, e.g. "default_pg"
+  std::vector<std::int64_t> ranks;  // Process Group Ranks; empty: not told, or not all of them
   std::optional<std::int64_t> in_elements, out_elements;
   std::optional<std::int64_t> group_size;
   std::optional<std::int64_t> sequence;
@@ -114,6 +115,7 @@ struct KinetoTrace {
   std::string backend;       // "nccl", "gloo"
   std::string nccl_version;  // "2.17.1"
   std::map<std::int64_t, DeviceProperties> devices;
+  std::map<std::string, std::vector<std::int64_t>> groups;  // ranks by name, of pg_config
   std::int64_t base_ns = 0;  // of baseTimeNanoseconds; absolute = base + start
   bool is_array = false;     // the old writer's: no Kineto in that build
 

@@ -1,0 +1,143 @@
+// Groups are their members: who meets whom, who waits for whom. The traces: made_trace.h.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "imports/kineto/rank_set.h"
+#include "tests/imports/kineto/made_trace.h"
+#include "tests/imports/kineto/traces.h"
+
+namespace dovetail::imports {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::MadeTrace;
+
+// Four ranks in two pairs, whose group is called "1" on all: ranks 0 and 1 share a host, ranks 2 and 3 do not. All-reduces of
+// the first pair take 300 us, rank 1 comes 40 us later; those of the second take 2500.
+MadeTrace of_pair(int rank) {
+  MadeTrace made;
+  made.rank = rank;
+  made.world = 4;
+  made.group_name = "1";
+  made.group = rank < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3};
+  const double own = rank < 2 ? 300 : 2500;
+  const double late = rank == 1 ? 40 : 0;
+  made.start_us = 1000 + late;
+  made.all_reduce_us.assign(3, own + (rank == 0 ? 40 : 0));
+  return made;
+}
+
+JobTrace job_of(const std::vector<MadeTrace>& ranks, const std::string& config = "") {
+  std::vector<KinetoTrace> traces;
+  for (const MadeTrace& made : ranks) {
+    std::string text = testing::text(made);
+    const std::string place = R"("backend":"nccl",)";
+    if (!config.empty()) text.insert(text.find(place) + place.size(), config);
+    traces.push_back(testing::read_text(text));
+  }
+  return make_job(std::move(traces), {});
+}
+
+Duration us(std::int64_t n) { return std::chrono::microseconds(n); }
+
+void expect_two_pairs(const JobTrace& job) {
+  ASSERT_EQ(job.matched.size(), 2U * 9U);
+  for (const MatchedCollective& matched : job.matched) {
+    const bool first = matched.ranks.front() == 0;
+    EXPECT_THAT(matched.ranks, first ? ElementsAre(0U, 1U) : ElementsAre(2U, 3U));
+    EXPECT_EQ(matched.transfer, first ? us(300) : us(2500));
+    EXPECT_EQ(matched.waiting, first ? us(40) : us(0));
+  }
+  EXPECT_EQ(job.waiting_time, us(9 * 40));
+}
+
+TEST(GroupsTest, RanksThatNeverMeetAreNotCompared) {
+  const JobTrace job = job_of({of_pair(0), of_pair(1), of_pair(2), of_pair(3)});
+  expect_two_pairs(job);
+  EXPECT_THAT(job.unknowns, IsEmpty());
+}
+
+// Without the ranks in each event: those of pg_config, by the group's name, in each rank's own file.
+TEST(GroupsTest, MembersAreThoseOfTheConfigurationWhereEventsDoNotTellThem) {
+  std::vector<KinetoTrace> traces;
+  for (int rank = 0; rank < 4; ++rank) {
+    MadeTrace made = of_pair(rank);
+    made.tells_ranks = false;
+    std::string text = testing::text(made);
+    const std::string place = R"("backend":"nccl",)";
+    text.insert(text.find(place) + place.size(),
+                R"("pg_config":[{"pg_name":"0","ranks":"[0, 1, 2, 3]"},{"pg_name":"1","ranks":)" +
+                    std::string(rank < 2 ? "[1, 0]" : "[2, 3]") + "}],");
+    traces.push_back(testing::read_text(text));
+  }
+  expect_two_pairs(make_job(std::move(traces), {}));
+}
+
+// Neither is known: nobody can say who meets whom, and nobody is called late.
+TEST(GroupsTest, GroupsOfOneNameWithoutMembersAreNotMatched) {
+  std::vector<MadeTrace> ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    ranks.push_back(of_pair(rank));
+    ranks.back().tells_ranks = false;
+  }
+  const JobTrace job = job_of(ranks);
+  EXPECT_THAT(job.matched, IsEmpty());
+  EXPECT_THAT(job.unknowns, Contains(HasSubstr("who meets in groups called \"1\"")));
+  EXPECT_EQ(job.waiting_time, Duration{});
+}
+
+// Rank 1's file is not given: ranks 2 and 3 still meet, and rank 0 stands alone.
+TEST(GroupsTest, OfAGroupTheGivenRanksAreCompared) {
+  const JobTrace job = job_of({of_pair(0), of_pair(2), of_pair(3)});
+  ASSERT_EQ(job.matched.size(), 9U);
+  EXPECT_THAT(job.matched.front().ranks, ElementsAre(1U, 2U));
+  EXPECT_THAT(job.unknowns, IsEmpty());
+}
+
+// PyTorch cuts long lists: then the name is the group.
+TEST(GroupsTest, AListThatIsCutIsNoList) {
+  std::vector<KinetoTrace> traces;
+  for (int rank = 0; rank < 2; ++rank) {
+    std::string text = testing::text({.rank = rank, .world = 8});
+    const std::string all = "[0, 1, 2, 3, 4, 5, 6, 7]";
+    for (std::size_t at = text.find(all); at != std::string::npos; at = text.find(all)) {
+      text.replace(at, all.size(), "[0, 1, ...]");
+    }
+    traces.push_back(testing::read_text(text));
+  }
+  const JobTrace job = make_job(std::move(traces), {});
+  EXPECT_THAT(job.ranks[0].line.collectives[0].members, IsEmpty());
+  EXPECT_EQ(job.matched.size(), 9U);
+}
+
+// The clock of rank 1 is two seconds ahead, that of rank 3 as much behind; each pair has its own time.
+TEST(GroupsTest, ClocksAreAlignedAlongRanksThatMeet) {
+  std::vector<MadeTrace> ranks = {of_pair(0), of_pair(1), of_pair(2), of_pair(3)};
+  ranks[1].start_us += 2e6;
+  ranks[3].start_us += 5e6;
+  expect_two_pairs(job_of(ranks));
+}
+
+// A first step that one rank has to leave out is left out on both.
+TEST(GroupsTest, StepsAreThoseThatAllRanksHave) {
+  std::vector<MadeTrace> ranks = {of_pair(2), of_pair(3)};
+  ranks[1].older_us = 30000;
+  const JobTrace job = job_of(ranks);
+  for (const RankTrace& rank : job.ranks) {
+    ASSERT_EQ(rank.line.steps.size(), 2U);
+    EXPECT_EQ(rank.line.steps[0].name, "ProfilerStep#4");
+  }
+  EXPECT_EQ(job.matched.size(), 6U);
+}
+
+}  // namespace
+}  // namespace dovetail::imports
