@@ -30,10 +30,11 @@ void diagnose(const DiagnoseOptions& options, std::ostream& out);
 struct ImportKinetoOptions {
   std::vector<std::string> files;
   std::vector<std::string> collective_patterns;
-  std::string step;    // name of the annotations around steps
-  std::string output;  // workload file
-  std::string name;    // of the workload; empty: the output's, without its ending
-  bool json = false;   // the figures as JSON
+  std::string step;        // name of the annotations around steps
+  std::string output;      // workload file
+  std::string name;        // of the workload; empty: the output's, without its ending
+  std::string parameters;  // file with the names of parameters
+  bool json = false;       // the figures as JSON
 };
 
 void import_kineto(const ImportKinetoOptions& options, std::ostream& out);

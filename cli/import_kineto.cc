@@ -14,6 +14,7 @@
 #include "diagnose/diagnosis.h"
 #include "diagnose/what_if.h"
 #include "diagnose/workload.h"
+#include "imports/parameters.h"
 
 namespace dovetail::cli {
 namespace {
@@ -65,6 +66,17 @@ std::string workload_name(const ImportKinetoOptions& options) {
   return std::filesystem::path(options.output).stem().string();
 }
 
+// Names of a list, and how far they are certain.
+void name_gradients(diagnose::TracedWorkload& workload, const std::string& file) {
+  if (file.empty()) return;
+  const imports::ParameterList list = imports::read_parameters(file, read_file(file));
+  workload.notes.push_back(imports::name_gradients(
+      workload.profile, workload.ends,
+      workload.sizes_known ? imports::GradientSizes::Known : imports::GradientSizes::OfBucketsOnly,
+      list));
+  workload.profile.notes = workload.notes;
+}
+
 // Of the first rank given. Where it does not give the recorded step it says so.
 diagnose::TracedWorkload workload_of(const JobTrace& job, const std::string& name) {
   const RankTrace& rank = job.ranks.front();
@@ -85,8 +97,13 @@ diagnose::TracedWorkload workload_of(const JobTrace& job, const std::string& nam
 }  // namespace
 
 void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
+  if (!options.parameters.empty() && options.output.empty()) {
+    throw InputError(
+        "import kineto: --parameters names the gradients of the workload: give -o FILE, too");
+  }
   std::vector<NamedFile> inputs;
   for (const std::string& file : options.files) inputs.push_back({"input", file});
+  if (!options.parameters.empty()) inputs.push_back({"the parameters", options.parameters});
   const std::string file = options.output == "-" ? "" : options.output;
   require_outputs({{"-o", file}}, inputs);
   imports::JobOptions wanted;
@@ -96,6 +113,7 @@ void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
   std::optional<diagnose::TracedWorkload> workload;
   if (!options.output.empty()) {
     workload = workload_of(job, workload_name(options));
+    name_gradients(*workload, options.parameters);
     const std::string text = with_tool(diagnose::workload_json(*workload));
     if (file.empty()) {
       out << text;

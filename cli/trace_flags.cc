@@ -43,6 +43,9 @@ void bind_kineto(CLI::App& app, ImportKinetoOptions& options, Action& action) {
   bind_output(format, options.output,
               "workload file to write (default: only print); - for standard output");
   format.add_option("--name", options.name, "of the workload (default: the file's)");
+  format.add_option("--parameters", options.parameters,
+                    "the model's parameters in the order of definition, NAME and shape a line "
+                    "each: names the gradients by order and size");
   format.add_flag("--json", options.json, "all figures, machine-readable");
   format.footer(
       "Examples:\n"

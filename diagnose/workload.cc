@@ -12,6 +12,7 @@
 #include "base/statistics.h"
 #include "diagnose/causes.h"
 #include "imports/profile_file.h"
+#include "schedule/place_names.h"
 #include "step/edits.h"
 
 #include <algorithm>
@@ -414,7 +415,7 @@ void add_gradients(models::Profile& profile, const TracedBuckets& buckets,
     const std::int64_t size = bucket.element_size.count();
     for (std::size_t g = 0; g < bucket.gradients.size(); ++g) {
       profile.gradients.push_back(
-          {.name = "bucket" + std::to_string(b) + ".gradient" + std::to_string(g),
+          {.name = schedule::place_name(b, g),
            .numel = std::max<std::int64_t>(1, bucket.gradients[g].elements),
            .dtype = size == 2   ? schedule::DType::BF16
                     : size == 8 ? schedule::DType::F64

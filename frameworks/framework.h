@@ -119,6 +119,8 @@ struct Framework {
 
   // The file of `export`: for what, and what is in it; what the framework cannot do, given up one by one.
   std::string_view title = {}, writes = {};
+  // The file goes by names of parameters: none is written of a plan that has places only (schedule/place_names.h).
+  bool names_parameters = false;
   void (*restrict_to)(Restriction&) =
       nullptr;  // throws InputError where it cannot run the Schedule at all
   Export (*write)(Restriction& left, const Writing& writing) = nullptr;  // after restrict_to

@@ -178,6 +178,7 @@ std::vector<Framework> fsdp() {
            "all-reduces"},
       .title = "PyTorch FSDP2",
       .writes = "module groups and prefetch lists",
+      .names_parameters = true,
       .restrict_to = restrict_to_fsdp,
       .write = write_fsdp};
   // Gradients and parameters lie in flat buffers, and it has no lists of modules.

@@ -134,6 +134,7 @@ std::vector<Framework> horovod() {
        .axis = "Horovod: fusion threshold",
        .title = "Horovod",
        .writes = "groups of DistributedOptimizer",
+       .names_parameters = true,
        .restrict_to = restrict_to_horovod,
        .write = write_horovod}};
 }

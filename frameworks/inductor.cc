@@ -113,6 +113,7 @@ std::vector<Framework> inductor() {
            .name = "Inductor",
            .title = "torch.compile (Inductor)",
            .writes = "a runtime table and module bucket plans",
+           .names_parameters = true,
            .restrict_to = restrict_to_inductor,
            .write = write_inductor}};
 }

@@ -306,6 +306,7 @@ std::vector<Framework> megatron() {
        .axis = "Megatron --overlap-param-gather: bucket size",
        .title = "Megatron-Core (0.20)",
        .writes = "a FullParamLayout: the bucket of every parameter",
+       .names_parameters = true,
        .restrict_to = restrict_to_megatron,
        .write = write_megatron}};
 }

@@ -145,6 +145,7 @@ std::vector<Framework> xla() {
        .axis = "JAX / XLA: combine threshold",
        .title = "JAX on XLA for GPUs",
        .writes = "combiner keys of gradients and costs for PGLE",
+       .names_parameters = true,
        .restrict_to = restrict_to_xla,
        .write = write_xla}};
 }

@@ -51,6 +51,7 @@ std::string profile_to_json(const models::Profile& profile, const std::string& w
                           {"numel", gradient.numel},
                           {"dtype", word_of(gradient.dtype)},
                           {"ready_us", to_us(gradient.ready.front())}};
+    if (gradient.definition) entry["definition"] = *gradient.definition;
     if (gradient.work) put_work(entry, *gradient.work);
     gradients.push_back(std::move(entry));
   }

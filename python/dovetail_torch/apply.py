@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from dovetail_torch.hooks import PlannedModel
-from dovetail_torch.plan import PlanError, PlanMismatch, read_plan
+from dovetail_torch.plan import PlanError, PlanMismatch, has_places_only, read_plan, with_names
 
 FORMS = ("list", "assignment", "hooks")
 RESET_EVERY = 1000  # steps: see _KeepBuckets
@@ -137,7 +137,8 @@ def apply(model, plan, *, optimizer=None, form=None, process_groups=None, check_
           **options):
     """The model wrapped so that it reduces gradients as the plan says. Collective: call it on every rank.
 
-    plan            path of a plan file, or what read_plan gives
+    plan            path of a plan file, or what read_plan gives. One that was made of a profiler's trace has no names:
+                    it is mapped to the parameters by order and size, and that is said
     optimizer       needed where the plan waits at first use or shards updates: its step then goes bucket by bucket
     form            "list", "assignment" or "hooks" instead of the first that does all of the plan. What a form cannot
                     do is said, and left out
@@ -151,6 +152,10 @@ def apply(model, plan, *, optimizer=None, form=None, process_groups=None, check_
     if form is not None and form not in FORMS:
         raise PlanError(f"form {form!r}: expected one of {', '.join(FORMS)}")
     parameters = owned_parameters(model)
+    if has_places_only(plan):
+        plan, how = with_names(plan, [(name, parameter.numel(), str(parameter.dtype).replace("torch.", ""))
+                                      for name, parameter in parameters.items()])
+        say(how)
     require_fit(plan, parameters)
     groups = dict(process_groups or {})
     for name in {bucket.group for bucket in plan.buckets}:

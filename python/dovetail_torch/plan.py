@@ -8,7 +8,8 @@ SPDX-License-Identifier: Apache-2.0
 
 import json
 import os
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from typing import Dict, List, Optional, Tuple
 
 SCHEMA = "dovetail.plan/1"
@@ -141,3 +142,50 @@ def _plan(source, value):
                 int(merge.get("micro_steps", 1)), merge.get("sync", "last"),
                 value.get("parameters", "after-update"),
                 value.get("predicted", {}).get("step_us"))
+
+
+# What a gradient of a trace is called, which has no names (schedule/place_names.h).
+_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
+_PLACE = re.compile(r"(bucket\d+\.gradient\d+|all-reduce \d+)")
+
+
+def has_places_only(plan):
+    """Whether the plan was made of a trace: its gradients have sizes and an order, and no names."""
+    return bool(plan.numel) and all(_PLACE.fullmatch(name) for name in plan.numel)
+
+
+def with_names(plan, parameters):
+    """The plan with the names of a module's parameters, and a sentence on how far they are certain.
+
+    parameters: [(name, elements, dtype)] in the order of definition. Gradients become ready in about the reverse of that
+    order: those of one size get the names of that size in the reverse order. Raises PlanError where sizes do not fit.
+    """
+    # A trace tells the bytes of an element, not whether two of them are float16 or bfloat16.
+    places, types = {}, {name: dtype for name, _, dtype in parameters}
+    for name, numel, dtype in reversed(parameters):
+        places.setdefault((numel, _BYTES.get(dtype)), []).append(name)
+    names = {}
+    for gradient in plan.ready_order:
+        key = (plan.numel[gradient], _BYTES[plan.dtype[gradient]])
+        if not places.get(key):
+            raise PlanError(f"{plan.source} is about another model: no parameter of {key[0]} elements of {key[1]} bytes is "
+                            f"left for its gradient number {len(names)}")
+        names[gradient] = places[key].pop(0)
+    left = [name for group in places.values() for name in group]
+    if left:
+        raise PlanError(f"{plan.source} is about another model: it lacks {', '.join(left[:3])}" +
+                        (f" and {len(left) - 3} more" if len(left) > 3 else ""))
+    backwards = [name for name, _, _ in reversed(parameters)]
+    if [names[gradient] for gradient in plan.ready_order] == backwards:
+        how = "their sizes are those of the reverse order of definition, one by one"
+    else:
+        sizes = [(numel, dtype) for _, numel, dtype in parameters]
+        alone = sum(sizes.count(size) == 1 for size in sizes)
+        how = (f"{alone} of {len(sizes)} have a size of their own; the others may be exchanged with others of their size")
+    rename = lambda part: replace(part, parameter=names[part.parameter])
+    launch = lambda value: ("after", names[value[1]]) if isinstance(value, tuple) and value[0] == "after" else value
+    buckets = tuple(replace(bucket, parts=tuple(rename(part) for part in bucket.parts), launch=launch(bucket.launch))
+                    for bucket in plan.buckets)
+    named = replace(plan, buckets=buckets, numel={names[key]: value for key, value in plan.numel.items()},
+                    dtype={names[key]: types[names[key]] for key in plan.dtype})
+    return named, f"the plan was made of a trace, which has no names: mapped to parameters by order and size; {how}"

@@ -16,8 +16,10 @@
 #include "frameworks/framework.h"
 #include "lower/lower.h"
 #include "policies/policies.h"
+#include "schedule/place_names.h"
 #include "sim/steady.h"
 #include "tests/cli/tool.h"
+#include "tests/support/errors.h"
 #include "tests/support/programs.h"
 #include "verify/verify.h"
 
@@ -209,6 +211,38 @@ TEST_F(ExportTest, NamesFromFilesStayWithinTheirStrings) {
   EXPECT_THAT(result.text, AllOf(HasSubstr(R"(["a\"\u000a\\)"), Not(HasSubstr("\nimport os"))));
 }
 
+// What a trace's gradients are called: files that go by names are refused, those that go by sizes are written.
+TEST_F(ExportTest, APlanWithoutNamesGivesNoFileThatGoesByNames) {
+  schedule::Plan nameless = plan("threshold:threshold=100kB");
+  std::size_t place = 0;
+  for (schedule::Tensor& tensor : nameless.program.tensors) {
+    if (tensor.kind == schedule::TensorKind::Gradient) {
+      tensor.name = schedule::place_name(0, place++) + ".grad";
+    }
+  }
+  for (const std::string& word : ids(has_writer)) {
+    if (word == "nccl-tuner") continue;
+    if (word == "torch" || word == "deepspeed") {
+      EXPECT_FALSE(to(word, nameless).text.empty()) << word;
+      continue;
+    }
+    EXPECT_THAT(testing::error_of([&] { static_cast<void>(to(word, nameless)); }),
+                HasSubstr("--parameters FILE"))
+        << word;
+  }
+}
+
+TEST(PlaceNamesTest, AreToldFromNames) {
+  for (const char* place : {"bucket0.gradient0", "bucket12.gradient345.grad", "all-reduce 3"}) {
+    EXPECT_TRUE(schedule::is_place_name(place)) << place;
+  }
+  for (const char* name :
+       {"", "bucket0", "bucket0.gradient", "bucket0.gradient1.weight", "bucket.gradient1",
+        "layer.bucket0.gradient1", "all-reduce ", "all-reduce 3x"}) {
+    EXPECT_FALSE(schedule::is_place_name(name)) << name;
+  }
+}
+
 // The written files, loaded and called by Python as their framework would (tests/frameworks/check_files.py).
 TEST(ExportFilesTest, DoWhatTheySay) {
   const auto folder = std::filesystem::temp_directory_path() /
@@ -234,6 +268,10 @@ TEST(ExportFilesTest, DoWhatTheySay) {
   const dovetail::testing::Ended checked = dovetail::testing::run_command(
       "python3 " DOVETAIL_SOURCE_DIR "/tests/frameworks/check_files.py " + base);
   EXPECT_EQ(checked.code, 0) << checked.output;
+  const dovetail::testing::Ended mapped = dovetail::testing::run_command(
+      "python3 " DOVETAIL_SOURCE_DIR "/tests/frameworks/check_names.py " + base +
+      "/plan.json " DOVETAIL_SOURCE_DIR "/python");
+  EXPECT_EQ(mapped.code, 0) << mapped.output;
   const dovetail::testing::Ended unknown =
       dovetail::testing::run_tool("export " + base + "/plan.json --to torhc");
   EXPECT_EQ(unknown.code, 2);
