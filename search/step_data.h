@@ -28,7 +28,6 @@ inline constexpr std::int32_t kBeforeAllOps = -1;  // as what a launch stands be
 
 // One op on the compute stream, with its cost.
 struct StepOp {
-  step::Work alone;        // on the first lane, with the launch gap
   std::int64_t issue = 0;  // of its host
   models::KernelClass kernel = models::KernelClass::Other;
   // A collective of the Program's own, or one end of a send: index into StepData::own.
@@ -126,8 +125,8 @@ struct StepData {
   bool scales_after = false;
 
   std::vector<StepOp> ops;
-  std::vector<OpId> ids;           // of each op
-  std::vector<std::int64_t> work;  // [op][lane] without the launch gap
+  std::vector<OpId> ids;         // of each op
+  std::vector<step::Work> work;  // [op][lane], with the launch gap
   std::vector<OwnCollective> own;
   std::vector<std::int32_t> meetings;  // of each: how many roles meet
   std::vector<StepRole> roles;

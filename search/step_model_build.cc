@@ -211,10 +211,9 @@ class Builder {
       known.issue = travels || data_.inline_host() ? 0 : data_.costs.issue(op).count();
       for (std::int32_t lane = mine.begin; lane < mine.end; ++lane) {
         const Rank rank = lanes.ranks()[static_cast<std::size_t>(lane)];
-        data_.work.push_back(travels ? 0 : data_.costs.op(op, rank).count());
+        const std::int64_t ns = travels ? 0 : data_.costs.op(op, rank).count();
+        data_.work.push_back(step::Work::fixed(ns + data_.launch_gap()));
       }
-      const auto first = data_.work.end() - (mine.end - mine.begin);
-      known.alone = step::Work::fixed(*first + data_.launch_gap());
       if (!travels) continue;
       const schedule::Transfer& transfer = transfer_of(op);
       if (transfer.kind != Collective::SendRecv && !is_within(lanes, role, transfer.group)) {

@@ -133,10 +133,10 @@ void StepWriter::price_update(const BucketChoice& choice, Price& price) const {
                             .parameters = {},
                             .bytes = Bytes(data_.element * ((elements + ranks - 1) / ranks))};
   for (const Rank rank : lanes_.ranks()) {
-    price.update_work.push_back(data_.costs.op(op, rank).count());
+    const std::int64_t ns = data_.costs.op(op, rank).count();
+    price.update_work.push_back(step::Work::fixed(ns + data_.launch_gap()));
   }
-  price.update = {.alone = step::Work::fixed(price.update_work.front() + data_.launch_gap()),
-                  .issue = data_.inline_host() ? 0 : data_.costs.issue(op).count(),
+  price.update = {.issue = data_.inline_host() ? 0 : data_.costs.issue(op).count(),
                   .kernel = models::kernel_class(op)};
 }
 

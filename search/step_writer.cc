@@ -33,11 +33,40 @@ StepWriter::StepWriter(const StepData& data)
       work_(data.work),
       roles_(data.roles.size()),
       meetings_(data.meetings.size()) {
-  for (std::size_t i = 0; i < roles_.size(); ++i) roles_[i].ops = data.roles[i].ops;
+  for (std::size_t i = 0; i < roles_.size(); ++i) {
+    roles_[i].ops = data.roles[i].ops;
+    add_up(roles_[i]);
+  }
   step::StepGraph& graph = graph_.made().graph;
   graph.launch_gap = data.launch_gap();
   for (const Rank rank : lanes_.ranks()) graph.contention.push_back(data.costs.contention(rank));
   if (std::ranges::all_of(graph.contention, &models::Contention::none)) graph.contention.clear();
+}
+
+void StepWriter::add_up(Role& role) const {
+  const std::size_t lanes = lanes_per_role();
+  std::size_t ops = role.ops.size();
+  if (data_.sharding) ops = static_cast<std::size_t>(data_.sharding->updates.front().before_op);
+  role.work_sum.assign(1, 0);
+  role.issue_sum.assign(1, 0);
+  role.late_sum.assign(1, 0);
+  std::int64_t before = 0;
+  for (std::size_t i = 0; i < ops; ++i) {
+    const auto op = static_cast<std::size_t>(role.ops[i]);
+    const std::int64_t issue = ops_[op].issue;
+    role.issue_sum.push_back(role.issue_sum.back() + issue);
+    role.late_sum.push_back(role.late_sum.back() + std::max<std::int64_t>(0, issue - before));
+    before = work_[op * lanes].ns();
+    role.work_sum.push_back(role.work_sum.back() + before);
+  }
+  role.next_own.assign(ops, ops);
+  for (std::size_t i = ops; i-- > 0;) {
+    if (ops_[static_cast<std::size_t>(role.ops[i])].own) {
+      role.next_own[i] = i;
+    } else if (i + 1 < ops) {
+      role.next_own[i] = role.next_own[i + 1];
+    }
+  }
 }
 
 Duration StepWriter::steady_step(std::span<const BucketChoice> choices) {
@@ -363,39 +392,53 @@ std::int32_t StepWriter::last_of_run(std::int32_t op) const {
 // The role's ops up to this place, or up to one that communicates. Gives the last one.
 std::int32_t StepWriter::write_run(std::int32_t last) {
   Role& role = at();
-  std::int32_t op = 0;
+  const std::size_t lanes = lanes_per_role();
   role.is_recorded = false;
+  if (role.as_one && role.next_op < role.next_own.size()) {
+    auto end = static_cast<std::size_t>(
+        std::min<std::int64_t>(last + std::int64_t{1}, std::ssize(role.ops)));
+    if (roles_.size() > 1) {
+      end = static_cast<std::size_t>(std::ranges::upper_bound(role.ops, last) - role.ops.begin());
+    }
+    keep_run(std::min(end, role.next_own[role.next_op]));
+    return role.ops[role.next_op - 1];
+  }
+  std::int32_t op = 0;
   do {
     op = role.ops[role.next_op++];
     const auto index = static_cast<std::size_t>(op);
-    if (keeps()) {
-      role.clock += ops_[index].issue;
-      keep(ops_[index].alone, ops_[index].kernel);
-    } else {
-      write_op(index);
-    }
+    role.clock += ops_[index].issue;
+    keep(std::span(work_).subspan(index * lanes, lanes), ops_[index].kernel);
   } while (role.next_op < role.ops.size() && role.ops[role.next_op] <= last &&
            !ops_[static_cast<std::size_t>(role.ops[role.next_op])].own);
   return op;
 }
 
-void StepWriter::write_op(std::size_t op) {
-  const std::size_t lanes = lanes_per_role();
-  graph_.add(place(kComputeStream, Duration(ops_[op].issue)), NodeKind::Compute,
-             std::span(work_).subspan(op * lanes, lanes), ops_[op].kernel);
-}
-
-void StepWriter::keep(step::Work work, models::KernelClass kernel) {
+void StepWriter::keep(std::span<const step::Work> work, models::KernelClass kernel) {
   if (at().as_one) {
     // Each op of a node starts behind those before it; the node must start as much earlier.
     kept_issued_ = kept_work_.empty() ? at().clock : std::max(kept_issued_, at().clock - kept_ns_);
-    kept_ns_ += work.ns();
-    if (kept_work_.empty()) kept_work_.push_back(work);
+    kept_ns_ += work.front().ns();
+    if (kept_work_.empty()) kept_work_.push_back(work.front());
     return;
   }
-  kept_work_.push_back(work);
+  kept_work_.insert(kept_work_.end(), work.begin(), work.end());
   kept_kernels_.push_back(kernel);
   kept_clocks_.push_back(at().clock + data_.launch_lead());
+}
+
+// The next ops up to this one, as one node. When it must start for its hosts is known by the sums, or a little later:
+// then hosts are thought to limit the step, and all of it is written.
+void StepWriter::keep_run(std::size_t end) {
+  Role& role = at();
+  const std::size_t begin = role.next_op;
+  const std::int64_t first = role.clock + role.issue_sum[begin + 1] - role.issue_sum[begin];
+  const std::int64_t latest = first - kept_ns_ + role.late_sum[end] - role.late_sum[begin + 1];
+  kept_issued_ = kept_work_.empty() ? latest : std::max(kept_issued_, latest);
+  if (kept_work_.empty()) kept_work_.emplace_back();
+  kept_ns_ += role.work_sum[end] - role.work_sum[begin];
+  role.clock += role.issue_sum[end] - role.issue_sum[begin];
+  role.next_op = end;
 }
 
 void StepWriter::flush() {
@@ -408,8 +451,12 @@ void StepWriter::flush() {
     note_issue(kept_issued_);
     kept_ns_ = 0;
   } else {
-    graph_.add_chain(here, kept_work_, kept_kernels_);
-    issued_.insert(issued_.end(), kept_clocks_.begin(), kept_clocks_.end());
+    const bool waits = detail_ == Detail::Hosts && !data_.inline_host();
+    if (!waits) issued_.insert(issued_.end(), kept_clocks_.begin(), kept_clocks_.end());
+    const std::int64_t begin = step_ * at().host_step;
+    for (std::int64_t& clock : kept_clocks_) clock = std::max<std::int64_t>(0, begin + clock);
+    const std::span<const std::int64_t> clocks = kept_clocks_;
+    graph_.add_chain(here, kept_work_, kept_kernels_, waits ? clocks : clocks.first(0));
     kept_kernels_.clear();
     kept_clocks_.clear();
   }
@@ -482,7 +529,7 @@ std::optional<std::int32_t> StepWriter::write_enqueue(NodeKind kind) {
 void StepWriter::note_done(std::size_t index) {
   Transfer& transfer = transfers_[index];
   transfer.is_done = true;
-  transfer.done = graph_.waited_for(transfer.role, transfer.stream).front();
+  transfer.done = graph_.first_waited_for(transfer.role, transfer.stream);
   roles_[static_cast<std::size_t>(transfer.role)]
       .last_on[static_cast<std::size_t>(transfer.stream.value)] = index;
 }
@@ -557,9 +604,10 @@ void StepWriter::write_pass(StreamId stream, Duration time) {
   if (stream == kComputeStream) at().is_recorded = false;
   at().clock += data_.costs.host.copy.count();
   const Duration fixed = data_.inline_host() ? data_.costs.host.copy : Duration{};
-  if (stream == kComputeStream && keeps()) {
-    keep(step::Work::fixed((time + fixed).count() + data_.launch_gap()),
-         models::KernelClass::Memory);
+  if (stream == kComputeStream) {
+    const auto work = step::Work::fixed((time + fixed).count() + data_.launch_gap());
+    pass_.assign(lanes_per_role(), work);
+    keep(pass_, models::KernelClass::Memory);
     return;
   }
   write_node(stream, NodeKind::Copy, time + fixed, models::KernelClass::Memory);

@@ -61,7 +61,7 @@ class StepWriter {
     models::CollectiveTime gather = {};
     Duration scale{};  // of the whole bucket before, of a shard of it behind its reduce-scatter
     StepOp update = {};
-    std::vector<std::int64_t> update_work = {};  // on each lane
+    std::vector<step::Work> update_work = {};  // on each lane
   };
   // One collective of one bucket, once per step or once per micro-step, or one side of a message.
   struct Transfer {
@@ -98,6 +98,11 @@ class StepWriter {
   // What the ranks of one stage do, and how far it is written.
   struct Role {
     std::vector<std::int32_t> ops;
+    // Of ops that no placement moves: sums over those before each, and the next one that communicates.
+    std::vector<std::int64_t> work_sum, issue_sum;
+    std::vector<std::int64_t>
+        late_sum;  // of what each is issued later, against what it waits for, than the one before
+    std::vector<std::size_t> next_own;
     std::vector<std::size_t> launches, waits;  // of transfers_, in order
     std::vector<Pack> packs;
     std::int32_t last_launch = 0;  // of its buckets so far
@@ -115,6 +120,7 @@ class StepWriter {
     return static_cast<std::size_t>(lanes_.count()) / roles_.size();
   }
 
+  void add_up(Role& role) const;
   void plan(std::span<const BucketChoice> choices);
   void plan_bucket(const ReducingStep& step, const BucketChoice& choice,
                    std::span<const BucketChoice> choices);
@@ -146,7 +152,6 @@ class StepWriter {
   bool write_role();
   [[nodiscard]] std::int32_t last_of_run(std::int32_t op) const;
   std::int32_t write_run(std::int32_t last);
-  void write_op(std::size_t op);
   void write_own(std::int32_t index);
   bool write_waits(std::int32_t op);
   void write_packs(std::int32_t op);
@@ -163,8 +168,8 @@ class StepWriter {
                           models::KernelClass kernel);
   // What the compute stream does next is kept until something else is to be written: then it becomes one node, or
   // one chain of nodes.
-  [[nodiscard]] bool keeps() const { return detail_ != Detail::Hosts; }
-  void keep(step::Work work, models::KernelClass kernel);
+  void keep(std::span<const step::Work> work, models::KernelClass kernel);
+  void keep_run(std::size_t end);
   void flush();
   // Where the next command on this stream stands, once the host has spent this long on it.
   sim::Place place(StreamId stream, Duration issue);
@@ -183,7 +188,7 @@ class StepWriter {
 
   // The ops with the updates of the placement, as StepData has them.
   std::vector<StepOp> ops_;
-  std::vector<std::int64_t> work_;
+  std::vector<step::Work> work_;
   std::vector<Transfer> transfers_;
   std::vector<Role> roles_;
   std::vector<Sent> sent_;
@@ -208,9 +213,11 @@ class StepWriter {
   std::vector<std::int64_t>
       issued_;  // of each node: when its host lets it start, from the start of its step
   std::vector<std::int64_t> scratch_;
+  std::vector<step::Work> pass_;
   std::vector<sim::Place> places_;
 
-  // What was kept: its work and kernels, or only their sum; and when it was issued, against where it would start.
+  // What was kept: its work, kernels and host times, or only their sum; and when that was issued, against where it would
+  // start.
   std::int64_t kept_ns_ = 0;
   std::int64_t kept_issued_ = 0;
   std::vector<step::Work> kept_work_;

@@ -137,23 +137,31 @@ std::int32_t CommandGraph::add(const Place& place, NodeKind kind,
   return self;
 }
 
-std::int32_t CommandGraph::add_chain(const Place& place, std::span<const step::Work> work,
-                                     std::span<const models::KernelClass> kernels) {
-  const std::int32_t lane = made_.roles[static_cast<std::size_t>(place.role)].begin;
+std::int32_t CommandGraph::add_chain(Place place, std::span<const step::Work> work,
+                                     std::span<const models::KernelClass> kernels,
+                                     std::span<const std::int64_t> issued) {
+  const LaneRange lanes = made_.roles[static_cast<std::size_t>(place.role)];
+  const std::int32_t width = lanes.end - lanes.begin;
   const auto self = static_cast<std::int32_t>(made_.command_nodes.size());
   for (const step::Work each : work) work_ns_ += static_cast<double>(each.ns());
-  edges_.clear();
-  edges_on(place, lane);
-  sort_edges();
-  const bool computes = place.stream == schedule::kComputeStream;
-  const NodeId last = made_.graph.append_chain(
-      {.kind = NodeKind::Compute,
-       .slot =
-           slot(computes ? step::SlotKind::Compute : step::SlotKind::Stream, lane, place.stream),
-       .owner = self,
-       .release = place.issued},
-      work, kernels, edges_);
-  open_entry(place, last, 1, std::nullopt);
+  for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {
+    edges_.clear();
+    edges_on(place, lane);
+    sort_edges();
+    made_.graph.append({.work = work[static_cast<std::size_t>(lane - lanes.begin)],
+                        .kind = NodeKind::Compute,
+                        .slot = slot(step::SlotKind::Compute, lane, place.stream),
+                        .kernel = kernels.front(),
+                        .owner = self,
+                        .release = issued.empty() ? 0 : issued.front()},
+                       edges_);
+  }
+  if (kernels.size() > 1) {
+    made_.graph.append_chain(width, work.subspan(static_cast<std::size_t>(width)),
+                             kernels.subspan(1), issued.empty() ? issued : issued.subspan(1));
+  }
+  if (!issued.empty()) place.issued = issued.back();
+  open_entry(place, made_.graph.size() - width, width, std::nullopt);
   return self;
 }
 

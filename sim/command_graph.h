@@ -48,8 +48,11 @@ class CommandGraph {
 
   [[nodiscard]] CompiledProgram& made() { return made_; }
   [[nodiscard]] const CompiledProgram& made() const { return made_; }
-  // The entries of a frontier.
+  // The entries of a frontier, and the first of them.
   [[nodiscard]] std::vector<std::int32_t> waited_for(std::int32_t role, StreamId stream);
+  [[nodiscard]] std::int32_t first_waited_for(std::int32_t role, StreamId stream) {
+    return frontier(role, stream).front().entry;
+  }
   // Makes the next command on this stream wait for all that the next one on `of` waits for.
   void follow(std::int32_t role, StreamId stream, StreamId of);
   // Makes the next command on this stream wait for an entry, once.
@@ -58,9 +61,11 @@ class CommandGraph {
   // Both return the entry's index. One node per lane of the role, with the work of each.
   std::int32_t add(const Place& place, NodeKind kind, std::span<const std::int64_t> work,
                    models::KernelClass kernel = models::KernelClass::Other);
-  // Several on the one lane of the role, one after another, with all of their work; the entry stands for the last.
-  std::int32_t add_chain(const Place& place, std::span<const step::Work> work,
-                         std::span<const models::KernelClass> kernels);
+  // Several ops on the compute stream, one after another; the entry stands for the last. work: [op][lane], all of it;
+  // issued: of each op its earliest start, or none. REQUIRES: at least one.
+  std::int32_t add_chain(Place place, std::span<const step::Work> work,
+                         std::span<const models::KernelClass> kernels,
+                         std::span<const std::int64_t> issued = {});
   // One collective in which all these places meet over the group; its entries stand in their order.
   std::int32_t add_collective(std::span<const Place> places, const schedule::ProcessGroup& group,
                               const TransferCost& cost);

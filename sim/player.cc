@@ -18,6 +18,7 @@
 #include "sim/player.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <span>
 #include <utility>
@@ -112,6 +113,7 @@ class EventLoop {
         flights_(graph.slots.size()),
         transfers_on_(static_cast<std::size_t>(graph.lanes)),
         taken_(static_cast<std::size_t>(graph.lanes)),
+        left_(static_cast<std::size_t>(graph.lanes)),
         shares_(static_cast<std::size_t>(graph.resources)),
         reached_(static_cast<std::size_t>(graph.lanes), 0),
         is_reached_(graph.slots.size(), 0) {
@@ -304,6 +306,7 @@ class EventLoop {
   void take_from(std::int32_t lane, std::int64_t now) {
     const auto l = static_cast<std::size_t>(lane);
     taken_[l] = {};
+    left_[l] = {};
     for (const SlotId at : transfers_on_[l]) {
       const Flight& transfer = on(at);
       if (transfer.rate == 0) continue;
@@ -355,7 +358,7 @@ class EventLoop {
 
   void finish(NodeId node, std::int64_t now) {
     const SlotId at = slot_of(node);
-    on(at) = {};
+    on(at).idle = true;
     ++finished_;
     if (graph_.is_transfer(node)) {
       const std::span<const std::int32_t> lanes = lanes_of(graph_.transfer(node));
@@ -399,13 +402,16 @@ class EventLoop {
     schedule_end(slot);
   }
 
-  [[nodiscard]] std::int64_t compute_rate(std::int32_t lane) const {
+  [[nodiscard]] std::int64_t compute_rate(std::int32_t lane) {
     if constexpr (Presence::kCanLeave) {
       if (presence_.away(lane)) return 0;
     }
     const auto l = static_cast<std::size_t>(lane);
     if (transfers_on_[l].empty() || flights_[l].idle) return kFullRate;
-    return whole_rate(taken_[l].left(graph_.kernel[static_cast<std::size_t>(flights_[l].node)]));
+    const models::KernelClass kernel = graph_.kernel[static_cast<std::size_t>(flights_[l].node)];
+    std::int64_t& rate = left_[l][static_cast<std::size_t>(kernel)];
+    if (rate == 0) rate = whole_rate(taken_[l].left(kernel));
+    return rate;
   }
 
   // How much slower the transfer is at most for what its lanes compute.
@@ -435,6 +441,8 @@ class EventLoop {
   std::vector<Flight> flights_;                    // of each slot
   std::vector<std::vector<SlotId>> transfers_on_;  // of each lane: its transfers in flight
   std::vector<Taken> taken_;                       // of each lane: what these take from it
+  // Of each lane: the rate of its op by class, 0 where nobody has asked since these changed.
+  std::vector<std::array<std::int64_t, 3>> left_;
   LinkShares shares_;
   std::vector<std::int32_t> walked_lanes_;
   std::vector<SlotId> walked_transfers_;

@@ -66,32 +66,36 @@ NodeId StepGraph::append(Node node, Transfer transfer, std::span<const Demand> w
   return append(node, edges);
 }
 
-NodeId StepGraph::append_chain(const Node& node, std::span<const Work> works,
-                               std::span<const models::KernelClass> kernels,
-                               std::span<const Edge> edges) {
-  DOVETAIL_CHECK(!works.empty() && works.size() == kernels.size())
-      << works.size() << " works and " << kernels.size() << " kernels";
-  Node first = node;
-  first.work = works.front();
-  first.kernel = kernels.front();
-  const NodeId begin = append(first, edges);
-  const std::size_t others = works.size() - 1;
-  work.insert(work.end(), works.begin() + 1, works.end());
-  kernel.insert(kernel.end(), kernels.begin() + 1, kernels.end());
-  kind.resize(work.size(), node.kind);
-  slot.resize(work.size(), node.slot);
-  owner.resize(work.size(), node.owner);
-  if (!release.empty()) release.resize(work.size(), node.release);
-  const auto waits = static_cast<std::int32_t>(predecessors.size());
-  predecessors.resize(predecessors.size() + others);
+void StepGraph::append_chain(std::int32_t side_by_side, std::span<const Work> works,
+                             std::span<const models::KernelClass> kernels,
+                             std::span<const std::int64_t> releases) {
+  const auto width = static_cast<std::size_t>(side_by_side);
+  const std::size_t first = work.size();
+  DOVETAIL_CHECK(first >= width && works.size() == kernels.size() * width)
+      << works.size() << " works, " << kernels.size() << " kernels, " << width << " side by side";
+  const auto is_held = [](std::int64_t when) { return when != 0; };
+  if (release.empty() && std::ranges::any_of(releases, is_held)) release.resize(first, 0);
+  work.insert(work.end(), works.begin(), works.end());
+  kind.resize(work.size(), kind.back());
+  owner.resize(work.size(), owner.back());
+  if (width == 1) {
+    kernel.insert(kernel.end(), kernels.begin(), kernels.end());
+    slot.resize(work.size(), slot.back());
+  } else {
+    for (const models::KernelClass each : kernels) kernel.resize(kernel.size() + width, each);
+    for (std::size_t node = first; node < work.size(); ++node) slot.push_back(slot[node - width]);
+  }
+  if (!release.empty()) {
+    for (std::size_t i = 0; i < kernels.size(); ++i) {
+      release.resize(release.size() + width, releases.empty() ? 0 : releases[i]);
+    }
+  }
+  for (std::size_t node = first; node < work.size(); ++node) {
+    predecessors.push_back(static_cast<NodeId>(node - width));
+    predecessor_begin.push_back(static_cast<std::int32_t>(predecessors.size()));
+  }
   edge_kind.resize(predecessors.size(), EdgeKind::Order);
   if (!lag.empty()) lag.resize(predecessors.size(), 0);
-  for (std::size_t i = 0; i < others; ++i) {
-    const auto at = static_cast<std::int32_t>(i);
-    predecessors[static_cast<std::size_t>(waits + at)] = begin + at;
-    predecessor_begin.push_back(waits + at + 1);
-  }
-  return begin + static_cast<NodeId>(others);
 }
 
 void StepGraph::truncate(NodeId node) {

@@ -161,10 +161,12 @@ struct StepGraph {
   // The same of a transfer; its node, demands and work are filled in.
   NodeId append(Node node, Transfer transfer, std::span<const Demand> wants,
                 std::span<const Edge> edges);
-  // Several at once that follow each other on one slot, all like `node` but for work and kernel; the first of them waits
-  // for the edges, each other one for the one before it. Gives the last. REQUIRES: as above; at least one.
-  NodeId append_chain(const Node& node, std::span<const Work> works,
-                      std::span<const models::KernelClass> kernels, std::span<const Edge> edges);
+  // Ops that follow the last `side_by_side` nodes, each on all of their slots, one node per slot, which waits for the one
+  // before it there. works: [op][slot]; releases: of each op, or none. REQUIRES: those nodes are alike but for their
+  // slots and times, and the last ones of these.
+  void append_chain(std::int32_t side_by_side, std::span<const Work> works,
+                    std::span<const models::KernelClass> kernels,
+                    std::span<const std::int64_t> releases = {});
   // Takes away all nodes from this one on, with their edges, transfers and steps; lane sets stay.
   void truncate(NodeId node);
   // Makes the lists of successors, which the player with rates needs (sim/player.h).
