@@ -1,5 +1,5 @@
-// Bounds first, then the estimate within them. Of many launches a few are wrong (ids that were used twice): a bound is one
-// that all but two in a thousand keep.
+// Bounds first, then the estimate within them. Of many launches a few are wrong (ids that were used twice, times that were
+// lost): a bound is one that nearly all keep.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/kineto/gpu_clock.h"
@@ -20,10 +20,11 @@ constexpr Duration kAlike = std::chrono::microseconds(20);
 constexpr double kFastest = 5e-4;                            // drift: no clock is worse
 constexpr Duration kDrifts = std::chrono::microseconds(20);  // over the trace, at least
 
-// The least value but for the two in a thousand that may be wrong.
+// The least value but for those that may be wrong: one of eight and more, two in a thousand.
 std::optional<Duration> floor_of(std::vector<Duration> values) {
   if (values.empty()) return std::nullopt;
-  const auto wrong = static_cast<std::ptrdiff_t>(values.size() / 500);
+  const std::size_t few = values.size() < 8 ? 0 : 1;
+  const auto wrong = static_cast<std::ptrdiff_t>(std::max(few, values.size() / 500));
   std::ranges::nth_element(values, values.begin() + wrong);
   return values[static_cast<std::size_t>(wrong)];
 }

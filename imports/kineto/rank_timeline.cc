@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/kineto/rank_timeline.h"
 
+#include "base/statistics.h"
 #include "imports/kineto/iterations.h"
 #include "imports/kineto/likely_collectives.h"
 
@@ -13,6 +14,7 @@
 #include <cmath>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace dovetail::imports {
@@ -114,6 +116,7 @@ class Joiner {
     find_calls();
     find_works();
     put_on_one_clock();
+    leave_out_misplaced();
     clip_overlong();
     find_compute_stream();
     describe_collectives();
@@ -228,7 +231,7 @@ class Joiner {
   void find_works() {
     for (std::size_t i = 0; i < trace_.events.size(); ++i) {
       const TraceEvent& now = trace_.events[i];
-      if (!is_gpu(now.kind)) continue;
+      if (!is_gpu(now.kind) || misplaced_.contains(static_cast<std::int32_t>(i))) continue;
       GpuWork work;
       work.start = line_.instant(now.start_ns);
       work.end = line_.instant(now.end_ns());
@@ -292,6 +295,38 @@ class Joiner {
       now.end += line_.clock.at(now.end);
     }
     say_clock();
+  }
+
+  // Work that begins long before its launch, though hardly any does, has lost its time (0 in the file): the rest is joined
+  // again without it.
+  void leave_out_misplaced() {
+    constexpr Duration kEarly = std::chrono::milliseconds(1);
+    std::int64_t launched = 0;
+    for (const GpuWork& now : line_.works) {
+      if (now.launch == kNone) continue;
+      ++launched;
+      if (now.start + kEarly < launch_of(now).start) misplaced_.insert(now.event);
+    }
+    if (misplaced_.empty()) return;
+    if (std::ssize(misplaced_) * 100 > std::max<std::int64_t>(launched, 100)) {
+      misplaced_.clear();
+      return;
+    }
+    line_.works.clear();
+    line_.collectives.clear();
+    line_.streams.clear();
+    line_.notes.clear();
+    streams_.clear();
+    without_launch_ = 0;
+    for (HostCall& call : line_.calls) {
+      call.first_work = call.waits_on_stream = call.waits_on_record = kNone;
+    }
+    find_works();
+    put_on_one_clock();
+    line_.notes.push_back(
+        std::to_string(misplaced_.size()) +
+        (misplaced_.size() == 1 ? " piece of GPU work begins" : " pieces of GPU work begin") +
+        " before its launch by more than a millisecond: left out");
   }
 
   // Calls that say what they wait for: a whole device, a stream that the trace names, their own copy. Work that such a
@@ -373,11 +408,43 @@ class Joiner {
       }
       if (before == kNone || now.end >= work(before).end) before = static_cast<std::int32_t>(w);
     }
+    for (const std::int32_t last : open) clip_last(last);
     if (clipped == 0) return;
     line_.notes.push_back(std::to_string(clipped) +
                           (clipped == 1 ? " piece of GPU work ends" : " pieces of GPU work end") +
                           " after the next one on the stream began, by up to " + in_us(most) +
                           ": each counts until there");
+  }
+
+  // Nothing follows the last kernel of a stream. One that takes twenty times and a millisecond longer than any other of its
+  // name and grid takes what those do. A collective may wait for as long.
+  void clip_last(std::int32_t last) {
+    if (last == kNone) return;
+    GpuWork& now = line_.works[static_cast<std::size_t>(last)];
+    const Duration own = now.end - now.start;
+    const TraceEvent& kernel = event(now.event);
+    const bool can_be_wrong = kernel.kind == EventKind::Kernel && now.collective == kNone;
+    if (own < std::chrono::milliseconds(1) || !can_be_wrong) return;
+    std::vector<Duration> others;
+    for (const GpuWork& work : line_.works) {
+      const TraceEvent& other = event(work.event);
+      if (other.name != kernel.name || work.event == now.event) continue;
+      if (grid_of(other) == grid_of(kernel)) others.push_back(work.end - work.start);
+    }
+    if (others.size() < 2) return;
+    const Duration longest = std::ranges::max(others);
+    if (own < longest * 20 || own < longest + std::chrono::milliseconds(1)) return;
+    const Duration usual = median(std::move(others));
+    now.end = now.start + usual;
+    line_.notes.push_back("the last kernel of stream " +
+                          std::to_string(line_.streams[static_cast<std::size_t>(now.stream)].id) +
+                          " takes " + in_us(own) + ", others of its name and grid " + in_us(usual) +
+                          ": it counts as one of them");
+  }
+
+  [[nodiscard]] std::array<std::int32_t, 3> grid_of(const TraceEvent& kernel) const {
+    if (kernel.kernel == kNone) return {};
+    return trace_.kernels[static_cast<std::size_t>(kernel.kernel)].grid;
   }
 
   // The stream with most time of kernels that are no collectives.
@@ -638,6 +705,7 @@ class Joiner {
   std::unordered_map<std::int64_t, std::int32_t> by_external_id_;
   std::unordered_map<std::int32_t, std::int32_t> streams_;  // by the id of the file
   std::unordered_map<std::int32_t, bool> is_collective_;
+  std::unordered_set<std::int32_t> misplaced_;  // events
   std::int64_t without_launch_ = 0;
 };
 

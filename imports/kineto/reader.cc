@@ -21,7 +21,7 @@ namespace {
 // Categories of every age, in either case.
 std::optional<EventKind> kind_of(std::string_view category) {
   using enum EventKind;
-  constexpr std::array<std::pair<std::string_view, EventKind>, 17> kKinds = {
+  constexpr std::array<std::pair<std::string_view, EventKind>, 20> kKinds = {
       {{"cpu_op", Operator},
        {"Operator", Operator},
        {"operator", Operator},
@@ -32,6 +32,9 @@ std::optional<EventKind> kind_of(std::string_view category) {
        {"runtime", RuntimeCall},
        {"hip_runtime", RuntimeCall},
        {"xpu_runtime", RuntimeCall},
+       {"xpu_driver", RuntimeCall},
+       {"privateuse1_runtime", RuntimeCall},
+       {"privateuse1_driver", RuntimeCall},
        {"kernel", Kernel},
        {"Kernel", Kernel},
        {"gpu_memcpy", Memcpy},
@@ -544,6 +547,22 @@ class Reader {
                       event.correlation, event.external_id);
   }
 
+  // A time of 0 among times since the machine started, or since 1970, was lost.
+  void leave_out_lost_times() {
+    constexpr std::int64_t kHour = 3'600'000'000'000;
+    std::vector<TraceEvent>& events = trace_.events;
+    const auto first =
+        std::ranges::find_if(events, [](const TraceEvent& event) { return event.start_ns != 0; });
+    if (first == events.begin() || first == events.end() || first->start_ns < kHour) return;
+    for (auto event = events.begin(); event != first; ++event) {
+      const bool is_gpu = event->kind == EventKind::Kernel || event->kind == EventKind::Memcpy ||
+                          event->kind == EventKind::Memset;
+      trace_.unread.without_time += is_gpu ? 1 : 0;
+    }
+    without_time_ += first - events.begin();
+    events.erase(events.begin(), first);
+  }
+
   // One recording is short; and sums of times must not overflow.
   void require_one_recording() const {
     constexpr std::int64_t kLongest = 1'000'000'000'000'000;  // ns: eleven days
@@ -577,6 +596,7 @@ class Reader {
     const auto last = std::unique(trace_.events.begin(), trace_.events.end(), same);
     const auto twice = trace_.events.end() - last;
     trace_.events.erase(last, trace_.events.end());
+    leave_out_lost_times();
     require_one_recording();
     if (twice > 0) {
       trace_.problems.push_back(std::to_string(twice) + " events stand twice and count once");

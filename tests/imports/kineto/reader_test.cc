@@ -78,6 +78,15 @@ TEST(KinetoReaderTest, NumbersThatAreNoneAreReadWhereTheyAreNotNeeded) {
   }
 }
 
+// Among times since 1970, of which one recording spans minutes.
+TEST(KinetoReaderTest, ATimeOfZeroAmongOthersIsNoTime) {
+  const KinetoTrace trace = read_text("[" + event(R"("ts":0,"dur":5)") + "," +
+                                      event(R"("ts":1707417525512283,"dur":1)") + "]");
+  EXPECT_EQ(trace.events.size(), 1U);
+  EXPECT_EQ(trace.unread.without_time, 1);
+  EXPECT_EQ(read_text("[" + event(R"("ts":0,"dur":5)") + "]").events.size(), 1U);
+}
+
 TEST(KinetoReaderTest, NumbersMayStandInQuotesAndWholeOnesMayHaveAPoint) {
   const KinetoTrace trace = read_text(
       R"({"baseTimeNanoseconds":"1743379032000000000","traceEvents":[)" +

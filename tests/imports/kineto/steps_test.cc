@@ -246,6 +246,30 @@ TEST(StepsTest, AKernelThatOverflowsEndsWhereTheNextOnOnItsStreamBegins) {
   }
 }
 
+// The last kernel of a stream has nothing behind it: others of its name tell what it takes.
+TEST(StepsTest, TheLastKernelOfAStreamTakesWhatItsLikesTake) {
+  MadeTrace wrong;
+  wrong.change = [](int number, const std::string&, double&, double& duration) {
+    if (number == 3 * 25 - 1) duration = 1.6e6;
+  };
+  const Made made(wrong);
+  EXPECT_NEAR(to_us(figures_of(made.line, made.line.steps[2]).span), 21600, 20);
+  EXPECT_THAT(made.line.notes, Contains(HasSubstr("takes 1600.0 ms, others of its name and grid 500 us")));
+}
+
+// A kernel of the second step has ts 0 in a trace whose times are small: it would begin 20 ms before its launch.
+TEST(StepsTest, AKernelThatBeginsLongBeforeItsLaunchIsLeftOut) {
+  MadeTrace wrong;
+  wrong.change = [](int number, const std::string&, double& start, double&) {
+    if (number == 30) start = 0;
+  };
+  const Made made(wrong);
+  EXPECT_FALSE(made.line.clock.is_off());
+  EXPECT_EQ(made.line.works.size(), 3U * 25U - 1);
+  EXPECT_EQ(made.line.steps.size(), 3U);
+  EXPECT_THAT(made.line.notes, Contains(HasSubstr("1 piece of GPU work begins before its launch")));
+}
+
 // A kernel of a programmatic launch begins before the one ahead of it ends, and ends after it.
 TEST(StepsTest, KernelsThatStartEarlyAreNotClipped) {
   MadeTrace early;
