@@ -254,7 +254,8 @@ TEST(StepsTest, TheLastKernelOfAStreamTakesWhatItsLikesTake) {
   };
   const Made made(wrong);
   EXPECT_NEAR(to_us(figures_of(made.line, made.line.steps[2]).span), 21600, 20);
-  EXPECT_THAT(made.line.notes, Contains(HasSubstr("takes 1600.0 ms, others of its name and grid 500 us")));
+  EXPECT_THAT(made.line.notes,
+              Contains(HasSubstr("takes 1600.0 ms, others of its name and grid 500 us")));
 }
 
 // A kernel of the second step has ts 0 in a trace whose times are small: it would begin 20 ms before its launch.
