@@ -69,14 +69,17 @@ Schedule StepModel::schedule_of(std::span<const BucketChoice> choices) const {
     }
     bucket.group = data_->group.id;
     bucket.mode = choice.mode;
-    bucket.stream = schedule::CommStream{choice.stream};
+    bucket.stream = schedule::InlineStream{};
+    if (choice.stream != kInline) bucket.stream = schedule::CommStream{choice.stream};
     bucket.wait = choice.wait;
     bucket.scope = choice.scope;
     bucket.closed_by = {};
-    if (choice.launch <= ready(choice.end - 1)) {
-      bucket.launch = schedule::LaunchWhenReady{};
+    if (choice.batch) {
+      bucket.launch = schedule::LaunchInBatch{*choice.batch};
     } else if (choice.launch == data_->backward_end_for(choice)) {
       bucket.launch = schedule::LaunchAfterBackward{};
+    } else if (choice.launch <= ready(choice.end - 1)) {
+      bucket.launch = schedule::LaunchWhenReady{};
     } else {
       bucket.launch = schedule::LaunchAfterOp{data_->ids[static_cast<std::size_t>(choice.launch)]};
     }
@@ -206,13 +209,12 @@ std::optional<Choices> StepModel::choices_of(const Schedule& schedule) const {
     BucketChoice choice{.mode = bucket.mode, .wait = bucket.wait, .scope = bucket.scope};
     const auto* comm = std::get_if<schedule::CommStream>(&bucket.stream);
     const bool in_batch = std::holds_alternative<schedule::LaunchInBatch>(bucket.launch);
-    if (!same_frame(data, schedule, bucket) || comm == nullptr || comm->index < 0 ||
-        comm->index >= kMostStreams || (in_batch && !delays()) ||
-        bucket.wait == schedule::WaitPoint::BeforeNextBatch ||
-        !take_range(data, bucket, taken, choice)) {
+    if (!same_frame(data, schedule, bucket) ||
+        (comm != nullptr && (comm->index < 0 || comm->index >= kMostStreams)) ||
+        (in_batch && !delays()) || !take_range(data, bucket, taken, choice)) {
       return std::nullopt;
     }
-    choice.stream = comm->index;
+    choice.stream = comm == nullptr ? kInline : comm->index;
     const std::optional<std::int32_t> launch = launch_of(data, choice, bucket.launch);
     if (!launch) return std::nullopt;
     choice.launch = *launch;
@@ -227,7 +229,9 @@ std::optional<Choices> StepModel::choices_of(const Schedule& schedule) const {
   }
   for (std::size_t b = 0; b < choices.size(); ++b) {
     const auto* batch = std::get_if<schedule::LaunchInBatch>(&schedule.buckets[b].launch);
-    if (batch != nullptr) choices[b].launch = batches.at(batch->batch);
+    if (batch == nullptr) continue;
+    choices[b].launch = batches.at(batch->batch);
+    if (choices[b].wait == schedule::WaitPoint::BeforeNextBatch) choices[b].batch = batch->batch;
   }
   if (!take_gathers(data, schedule, choices)) return std::nullopt;
   return choices;

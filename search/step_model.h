@@ -41,6 +41,7 @@
 namespace dovetail::search {
 
 inline constexpr std::int32_t kWhenReady = 0;  // no launch is before the first op
+inline constexpr std::int32_t kInline = -1;    // no communication stream: on the compute stream
 
 // When the parameters of a bucket are gathered, where that is before each use. A place: before this op (position) is
 // issued, 0: when the micro-step begins; at the latest before the first reader.
@@ -57,9 +58,10 @@ struct BucketChoice {
   std::int32_t begin = 0;
   std::int32_t end = 0;
   std::int32_t launch = kWhenReady;  // not before this op (position) has been issued
-  std::int32_t stream = 0;           // communication stream, 0 .. kMostStreams - 1
+  std::int32_t stream = 0;           // communication stream, 0 .. kMostStreams - 1, or kInline
+  std::optional<std::int32_t> batch = std::nullopt;  // for WaitPoint::BeforeNextBatch
   schedule::BucketMode mode = schedule::BucketMode::View;
-  schedule::WaitPoint wait = schedule::WaitPoint::FirstUse;  // not BeforeNextBatch
+  schedule::WaitPoint wait = schedule::WaitPoint::FirstUse;
   schedule::WaitScope scope = schedule::WaitScope::Event;
   // Where gradients are cut: elements of the first one that an earlier bucket holds, and of the last one that this
   // bucket holds (0: all that are left).
@@ -119,7 +121,7 @@ class StepModel {
   [[nodiscard]] bool delays() const;
 
   // The steady step. REQUIRES: choices hold every gradient once, those of one bucket are of one stage, launch <=
-  // backward_end(); wait != BeforeNextBatch; gradients are cut only in copy mode and not where parameters are gathered
+  // backward_end(); a batch is launched together, once its last bucket is ready; gradients are cut only in copy mode and not where parameters are gathered
   // before each use; what is gathered has a reader. Throws InputError as simulating does.
   [[nodiscard]] Duration evaluate(std::span<const BucketChoice> choices,
                                   StepWorkspace& workspace) const;

@@ -89,13 +89,16 @@ void StepWriter::plan(std::span<const BucketChoice> choices) {
   if (data_.sharding) place_updates(choices);
   for (const ReducingStep& step : data_.reducing) {
     for (Role& role : roles_) role.last_launch = 0;
+    const std::size_t first = transfers_.size();
     for (const BucketChoice& choice : choices) plan_bucket(step, choice, choices);
+    plan_batches(step, first);
   }
   if (data_.sharding) plan_gathers(choices);
   plan_messages();
   for (Role& role : roles_) {
     role.launches.clear();
     role.waits.clear();
+    role.batch_waits.clear();
     std::ranges::stable_sort(
         role.packs, {}, [](const Pack& pack) { return std::pair(pack.producer, pack.transfer); });
   }
@@ -103,15 +106,16 @@ void StepWriter::plan(std::span<const BucketChoice> choices) {
     const Transfer& transfer = transfers_[i];
     Role& role = roles_[static_cast<std::size_t>(transfer.role)];
     role.launches.push_back(i);
-    if (transfer.what != Transfer::What::Message || transfer.message->is_waited_for) {
-      role.waits.push_back(i);
-    }
+    if (transfer.what == Transfer::What::Message && !transfer.message->is_waited_for) continue;
+    (transfer.wait_at ? role.batch_waits : role.waits).push_back(i);
   }
   for (Role& role : roles_) {
     std::ranges::stable_sort(role.launches, {},
                              [this](std::size_t i) { return transfers_[i].launch; });
     std::ranges::stable_sort(role.waits, {},
                              [this](std::size_t i) { return transfers_[i].wait_before; });
+    std::ranges::stable_sort(role.batch_waits, {},
+                             [this](std::size_t i) { return *transfers_[i].wait_at; });
   }
 }
 
@@ -143,6 +147,31 @@ void StepWriter::plan_bucket(const ReducingStep& step, const BucketChoice& choic
   }
   if (choice.mode == BucketMode::Copy) plan_packs(step, choice, roles_[r].packs);
   transfers_.push_back(transfer);
+}
+
+// One batch at a time: what waits for that waits before the next bucket of another batch is launched, those of the last
+// batch where backward ends.
+void StepWriter::plan_batches(const ReducingStep& step, std::size_t first) {
+  for (std::size_t i = first; i < transfers_.size(); ++i) {
+    Transfer& mine = transfers_[i];
+    if (mine.choice->wait != WaitPoint::BeforeNextBatch) continue;
+    std::size_t next = i + 1;
+    while (next < transfers_.size() && (transfers_[next].role != mine.role ||
+                                        is_same_batch(*mine.choice, *transfers_[next].choice))) {
+      ++next;
+    }
+    if (next < transfers_.size()) {
+      if (transfers_[next].launch < before(mine.wait_before)) mine.wait_at = next;
+      continue;
+    }
+    const std::int32_t after = step.after_backward[static_cast<std::size_t>(mine.role)];
+    if (behind(after) > mine.launch) mine.wait_before = std::min(mine.wait_before, after);
+  }
+}
+
+bool StepWriter::is_same_batch(const BucketChoice& a, const BucketChoice& b) const {
+  if (a.batch || b.batch) return a.batch == b.batch;
+  return a.launch == data_.backward_end_for(a) && b.launch == data_.backward_end_for(b);
 }
 
 // Behind all buckets and gathers at one place.
@@ -326,6 +355,7 @@ void StepWriter::write_step() {
 void StepWriter::begin_role() {
   Role& role = at();
   role.next_op = role.next_launch = role.next_wait = role.next_pack = 0;
+  role.next_batch_wait = 0;
   role.clock = 0;
   role.ended = role.is_recorded = false;
   role.last_on.assign(static_cast<std::size_t>(data_.streams), 0);
@@ -489,9 +519,14 @@ void StepWriter::write_launches_up_to(LaunchPlace place) {
     const std::size_t index = role.launches[role.next_launch++];
     if (transfers_[index].what == Transfer::What::Message) {
       write_message(index);
-    } else {
-      write_launch(index);
+      continue;
     }
+    const bool reduces = transfers_[index].what == Transfer::What::Reduce;
+    while (reduces && role.next_batch_wait < role.batch_waits.size() &&
+           *transfers_[role.batch_waits[role.next_batch_wait]].wait_at <= index) {
+      write_wait(role.batch_waits[role.next_batch_wait++]);
+    }
+    write_launch(index);
   }
 }
 
@@ -500,6 +535,7 @@ void StepWriter::write_launch(std::size_t index) {
   const bool reduces = transfer.what == Transfer::What::Reduce;
   const Price& cost = price(*transfer.choice);
   if (reduces && data_.scales_before) write_pass(kComputeStream, cost.scale);
+  if (transfer.stream == kComputeStream) return write_inline(transfer, cost);
   at().clock += 2 * data_.costs.host.event.count();  // a record, and a wait for it
   flush();
   graph_.follow(role_, transfer.stream, kComputeStream);
@@ -507,13 +543,30 @@ void StepWriter::write_launch(std::size_t index) {
     graph_.wait_for(role_, transfer.stream, *enqueue, EdgeKind::Launch);
   }
   const sim::Place here = place(transfer.stream, data_.costs.host.collective);
-  sim::TransferCost travel = reduces ? data_.travel : data_.gather;
-  travel.time = reduces ? cost.time : cost.gather;
-  graph_.add_collective(std::span(&here, 1), data_.group, travel);
+  graph_.add_collective(std::span(&here, 1), data_.group, travel_of(transfer, cost));
   note_issue(at().clock);
   if (reduces && data_.scales_after) write_pass(transfer.stream, cost.scale);
   at().clock += data_.costs.host.event.count();
   note_done(index);
+}
+
+// On the compute stream, which needs no events.
+void StepWriter::write_inline(Transfer& transfer, const Price& cost) {
+  flush();
+  at().is_recorded = false;
+  const sim::Place here = place(kComputeStream, data_.costs.host.collective);
+  graph_.add_collective(std::span(&here, 1), data_.group, travel_of(transfer, cost));
+  note_issue(at().clock);
+  transfer.is_done = true;
+  const bool reduces = transfer.what == Transfer::What::Reduce;
+  if (reduces && data_.scales_after) write_pass(kComputeStream, cost.scale);
+}
+
+sim::TransferCost StepWriter::travel_of(const Transfer& transfer, const Price& cost) const {
+  const bool reduces = transfer.what == Transfer::What::Reduce;
+  sim::TransferCost travel = reduces ? data_.travel : data_.gather;
+  travel.time = reduces ? cost.time : cost.gather;
+  return travel;
 }
 
 // The host's work to hand a transfer over, where that takes time of the compute stream.
@@ -581,7 +634,7 @@ void StepWriter::write_wait(std::size_t index) {
   const bool whole = transfer.scope() == WaitScope::WholeStream;
   Transfer& awaited =
       transfers_[whole ? at().last_on[static_cast<std::size_t>(transfer.stream.value)] : index];
-  if (!awaited.waited) {
+  if (!awaited.waited && transfer.stream != kComputeStream) {
     awaited.waited = true;
     at().is_recorded = false;
     flush();

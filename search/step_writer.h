@@ -73,6 +73,7 @@ class StepWriter {
     StreamId stream;
     LaunchPlace launch = 0;
     std::int32_t wait_before = kBehindAllOps;
+    std::optional<std::size_t> wait_at = {};  // instead: before this transfer is launched
     // Of the step that is written.
     bool is_done = false;   // it has travelled
     std::int32_t done = 0;  // the entry that ends it
@@ -104,9 +105,11 @@ class StepWriter {
         late_sum;  // of what each is issued later, against what it waits for, than the one before
     std::vector<std::size_t> next_own;
     std::vector<std::size_t> launches, waits;  // of transfers_, in order
+    std::vector<std::size_t> batch_waits;      // ... that are waited for before another launch
     std::vector<Pack> packs;
     std::int32_t last_launch = 0;  // of its buckets so far
     std::size_t next_op = 0, next_launch = 0, next_wait = 0, next_pack = 0;
+    std::size_t next_batch_wait = 0;
     bool ended = false;
     bool is_recorded = false;          // the last that its compute stream was given is a record
     bool as_one = false;               // ops between two stops are one node
@@ -126,6 +129,8 @@ class StepWriter {
                    std::span<const BucketChoice> choices);
   void plan_packs(const ReducingStep& step, const BucketChoice& choice,
                   std::vector<Pack>& packs) const;
+  void plan_batches(const ReducingStep& step, std::size_t first);
+  [[nodiscard]] bool is_same_batch(const BucketChoice& a, const BucketChoice& b) const;
   void plan_messages();
   const Price& price(const BucketChoice& choice);
 
@@ -158,6 +163,8 @@ class StepWriter {
   void write_launches(std::int32_t op) { write_launches_up_to(behind(op)); }
   void write_launches_up_to(LaunchPlace place);
   void write_launch(std::size_t index);
+  void write_inline(Transfer& transfer, const Price& cost);
+  [[nodiscard]] sim::TransferCost travel_of(const Transfer& transfer, const Price& cost) const;
   void write_message(std::size_t index);
   std::optional<std::int32_t> write_enqueue(sim::NodeKind kind);
   void note_done(std::size_t index);

@@ -166,7 +166,7 @@ TEST(StepModelTest, RandomPlacementsWhereTheHostLimitsAreAsSimulated) {
     }
     tally.add(workspace);
   }
-  EXPECT_GT(tally.counts.one_step, 10);
+  EXPECT_GT(tally.counts.one_step, 5);
   EXPECT_GT(tally.counts.many_steps, 20);
 }
 
@@ -309,7 +309,7 @@ void gather(Random& random, const StepModel& model, std::int32_t micro_steps, Ch
 
 TEST(StepModelTest, RandomPlacementsOfShardsAreAsSimulated) {
   Tally tally;
-  for (std::uint64_t seed = 0; seed < 90; ++seed) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const Case sharded = sharded_case(5000 + seed, seed % 5 == 0 ? 2 : 1);
     const StepModel::Made made = StepModel::make(sharded.program, sharded.costs, sharded.frame);
@@ -434,8 +434,10 @@ TEST(StepModelTest, SchedulesOfPoliciesAreReadAsChoices) {
   ASSERT_TRUE(made.model) << made.refusal;
   StepWorkspace workspace = made.model->workspace();
   Simulator simulator(model_case);
-  for (const char* policy : {"torch-ddp", "threshold", "per-tensor", "one-bucket", "no-overlap",
-                             "threshold:threshold=4MiB,batch=3", "torch-ddp:scope=whole-stream"}) {
+  for (const char* policy :
+       {"torch-ddp", "threshold", "per-tensor", "one-bucket", "no-overlap",
+        "threshold:threshold=4MiB,batch=3", "torch-ddp:scope=whole-stream", "no-overlap-per-tensor",
+        "threshold:threshold=1MiB,batch=2,wait=before-next-batch"}) {
     SCOPED_TRACE(policy);
     const schedule::Schedule schedule = frame_of(model_case.program, policy);
     const std::optional<Choices> choices = made.model->choices_of(schedule);
@@ -447,18 +449,17 @@ TEST(StepModelTest, SchedulesOfPoliciesAreReadAsChoices) {
     ASSERT_TRUE(again);
     EXPECT_EQ(made.model->evaluate(*again, workspace), found);
   }
-  EXPECT_FALSE(made.model->choices_of(frame_of(model_case.program, "naive")));
+  EXPECT_FALSE(made.model->choices_of(frame_of(model_case.program, "naive")));  // it scales
   EXPECT_FALSE(made.model->choices_of(frame_of(model_case.program, "sharded")));
-  EXPECT_FALSE(made.model->choices_of(
-      frame_of(model_case.program, "threshold:threshold=4MiB,batch=2,wait=before-next-batch")));
 }
 
 // Tensors cut into buckets of one size, gathers ahead and after, held back, in micro-steps.
 TEST(StepModelTest, SchedulesOfShardingPoliciesAreReadAsChoices) {
   for (const char* policy :
-       {"sharded:cap=4MiB", "sharded:cap=1MiB,p=1,gather=next-forward", "sharded:cap=8MiB,k=2",
-        "fsdp", "fsdp:forward=2,backward=2", "fsdp:cap=2MiB,reshard=no", "fsdp:limit=2", "fsdp:k=3",
-        "fsdp:cap=16MiB,prefetch=3,streams=2"}) {
+       {"sharded:cap=4MiB", "sharded:cap=1MiB,p=2,wait=before-next-batch",
+        "sharded:cap=4MiB,p=1,overlap=no", "sharded:cap=1MiB,p=1,gather=next-forward",
+        "sharded:cap=8MiB,k=2", "fsdp", "fsdp:forward=2,backward=2", "fsdp:cap=2MiB,reshard=no",
+        "fsdp:limit=2", "fsdp:k=3", "fsdp:cap=16MiB,prefetch=3,streams=2"}) {
     for (const char* cluster : {"a100x8", "h100x16_tcpx"}) {
       SCOPED_TRACE(std::string(policy) + " on " + cluster);
       const Case model_case = zoo_case("resnet18", cluster, policy);

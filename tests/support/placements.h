@@ -47,13 +47,19 @@ inline search::Choices random_choices(Random& random, const search::StepModel& m
   const bool mixes_modes = random.between(0, 5) == 0;
   const bool mixes_waits = random.between(0, 2) == 0;
   const bool mixes_scopes = random.between(0, 3) == 0;
+  const bool mixes_inline = random.between(0, 7) == 0;
   const bool delays = model.delays() && random.between(0, 1) == 0;
   const std::int64_t streams = random.between(0, 4) == 0 ? 3 : 1;
   for (search::BucketChoice& choice : choices) {
     if (mixes_modes) choice.mode = copies() ? BucketMode::Copy : BucketMode::View;
-    if (mixes_waits) choice.wait = copies() ? WaitPoint::EndOfBackward : WaitPoint::FirstUse;
+    if (mixes_waits) {
+      choice.wait = copies()   ? WaitPoint::EndOfBackward
+                    : copies() ? WaitPoint::BeforeNextBatch
+                               : WaitPoint::FirstUse;
+    }
     if (mixes_scopes) choice.scope = copies() ? WaitScope::WholeStream : WaitScope::Event;
     choice.stream = static_cast<std::int32_t>(random.between(0, streams - 1));
+    if (mixes_inline && copies()) choice.stream = search::kInline;
     if (delays && random.between(0, 2) == 0) {
       const std::int32_t ready = model.ready(choice.end - 1);
       const std::int64_t latest = std::min<std::int64_t>(model.backward_end(), ready + 40);
