@@ -184,6 +184,10 @@ std::string read_unpacked(const std::string& path, std::size_t largest) {
   std::array<char, 64 * 1024> piece{};
   while (const std::size_t size = source.read(piece)) text.append(piece.data(), size);
   if (!source.damage().empty()) throw InputError(path + ": " + source.damage());
+  if (text.starts_with("\xFF\xFE") ||
+      text.starts_with("\xFE\xFF")) {  // a shell of Windows wrote it
+    throw InputError(path + ": UTF-16; make UTF-8 of it: iconv -f UTF-16 -t UTF-8");
+  }
   return text;
 }
 

@@ -58,7 +58,7 @@ class ByteSource {
 };
 
 // A whole file, unpacked where it is gzip, for readers that want all of it at once. Throws InputError:
-// unreadable, a gzip stream that is damaged or cut off, or more than `largest` bytes.
+// unreadable, a gzip stream that is damaged or cut off, more than `largest` bytes, or text in UTF-16.
 std::string read_unpacked(const std::string& path, std::size_t largest = kLargestFile);
 
 }  // namespace dovetail::imports

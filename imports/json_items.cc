@@ -47,7 +47,7 @@ JsonItemsEnd for_each_json_item(const std::string& name, std::string_view text,
   JsonItemsEnd end;
   std::size_t line = 1;
   std::size_t told = 0;  // the last line that was counted as another one
-  std::size_t at = 0;
+  std::size_t at = text.starts_with("\xef\xbb\xbf") ? 3 : 0;  // UTF-8's byte order mark
   while (at < text.size()) {
     const char c = text[at];
     if (c == '{') {

@@ -145,6 +145,17 @@ std::size_t known_beginning(std::string_view line) {
   return std::string_view::npos;
 }
 
+// A row of a table in Markdown, or of comma-separated values, as one of blanks. `storage` holds it.
+std::string_view without_frame(std::string_view line, std::string& storage) {
+  constexpr std::ptrdiff_t kFewest = 6;
+  const bool is_framed = std::ranges::count(line, '|') >= kFewest;
+  const bool is_separated = std::ranges::count(line, ',') >= kFewest && words_of(line).size() < 4;
+  if (!is_framed && !is_separated) return line;
+  storage = line;
+  std::ranges::replace(storage, is_framed ? '|' : ',', ' ');
+  return storage;
+}
+
 // "a.log:" of grep; other prefixes are tags, whose numbers change within a run.
 bool names_file(std::string_view prefix) {
   const std::size_t point = prefix.find_last_of('.');
@@ -169,8 +180,8 @@ class TextReader {
 
   // First for all lines: what launchers put before them, and which hosts there are.
   void learn(std::string_view raw) {
-    std::string storage;
-    std::string_view text = plain(raw, storage);
+    std::string storage, unframed;
+    std::string_view text = without_frame(plain(raw, storage), unframed);
     if (const std::optional<NcclLine> line = nccl_line(text, known_hosts_)) {
       if (known_hosts_.size() < kMostHosts && !line->host.empty()) known_hosts_.emplace(line->host);
       tags_.learn(text.substr(0, line->begin));
@@ -185,8 +196,8 @@ class TextReader {
   }
 
   void line(std::string_view raw, std::size_t number) {
-    std::string storage;
-    std::string_view text = plain(raw, storage);
+    std::string storage, unframed;
+    std::string_view text = without_frame(plain(raw, storage), unframed);
     if (const std::optional<NcclLine> other = nccl_line(text, known_hosts_)) {
       text = text.substr(0, other->begin);
     }

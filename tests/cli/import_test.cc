@@ -113,6 +113,8 @@ TEST_F(ImportTest, RefusesWithoutWritingAnything) {
   EXPECT_THAT(ended.output, HasSubstr("no usable row of nccl-tests"));
   EXPECT_FALSE(fs::exists(path("out.json")));
   EXPECT_EQ(ask("import nccl-tests " + bad + " -o " + bad).code, 2);
+  write_file(bad, std::string("\xff\xfeh\0i\0", 6));
+  EXPECT_THAT(ask("import nccl-log " + bad).output, HasSubstr("UTF-16; make UTF-8 of it"));
   EXPECT_THAT(ask("import").output, HasSubstr("import: name a format: nccl-tests"));
   EXPECT_THAT(ask("import nccl-test x").output, HasSubstr("did you mean nccl-tests?"));
   EXPECT_THAT(ask("import nccl-tests --overs x y").output, HasSubstr("did you mean --over?"));

@@ -241,6 +241,26 @@ TEST(NcclTestsTest, CutsRowsWhereGrepNamesAnotherFile) {
                                               "ranks (by busbw / algbw), nodes unknown; 4 sizes")));
 }
 
+TEST(NcclTestsTest, ReadsTablesOfOtherHands) {
+  std::string markdown =
+      "| size | count | type | redop | root | time | algbw | busbw | #wrong | time | algbw "
+      "| busbw | #wrong |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+  std::string commas;
+  for (const LogRow& row : some_rows()) {
+    const std::string blanks = row_text(row, {});
+    std::string cells, line;
+    for (const std::string_view word : words_of(blanks)) {
+      cells += " | " + std::string(word);
+      line += "," + std::string(word);
+    }
+    markdown += cells + " |\n";
+    commas += line.substr(1) + "\n";
+  }
+  for (const std::string& text : {markdown, commas}) {
+    expect_rows(read_text("a.md", text), Collective::AllReduce, 8, std::nullopt, some_rows());
+  }
+}
+
 // Rows of older programs, without the root and with an error for the count, whose header line is lost.
 TEST(NcclTestsTest, KnowsOlderRowsWithoutTheirHeaderLine) {
   const CollectiveLog log = read_text(
