@@ -17,7 +17,6 @@ constexpr char kDigits = '\1';
 constexpr char kBlanks = '\2';
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_blank(char c) { return c == ' ' || c == '\t'; }
 
 std::string shape_of(std::string_view text) {
   std::string shape;

@@ -40,7 +40,7 @@ constexpr std::array<LoggedKind, 5> kLoggedKinds = {
      {"AlltoAll", Collective::AllToAll, true},
      {"Broadcast", Collective::Broadcast, false}}};
 
-const LoggedKind* kind_of(std::string_view name) {
+const LoggedKind* logged_kind(std::string_view name) {
   const auto* const kind = std::ranges::find(kLoggedKinds, name, &LoggedKind::name);
   return kind == kLoggedKinds.end() ? nullptr : kind;
 }
@@ -63,15 +63,15 @@ constexpr std::array<LoggedType, 12> kLoggedTypes = {{{"int8", 1},
                                                       {"float8_e4m3", 1},
                                                       {"float8_e5m2", 1}}};
 
-const LoggedType* type_of(std::int64_t number) {
+const LoggedType* logged_type(std::int64_t number) {
   const bool is_known = number >= 0 && number < static_cast<std::int64_t>(kLoggedTypes.size());
   return is_known ? &kLoggedTypes[static_cast<std::size_t>(number)] : nullptr;
 }
 
 // Of the whole collective, as models::CollectivePoint has it; 0: not known.
 std::int64_t bytes_of(const NcclCall& call, std::int64_t ranks) {
-  const LoggedType* const type = type_of(call.datatype);
-  const LoggedKind* const kind = kind_of(call.name);
+  const LoggedType* const type = logged_type(call.datatype);
+  const LoggedKind* const kind = logged_kind(call.name);
   if (type == nullptr || call.count > kMostBytes / type->bytes) return 0;
   const std::int64_t bytes = call.count * type->bytes;
   if (kind == nullptr || !kind->is_share) return bytes;
@@ -79,7 +79,7 @@ std::int64_t bytes_of(const NcclCall& call, std::int64_t ranks) {
 }
 
 std::string words_of_kind(const std::string& name) {
-  const LoggedKind* const kind = kind_of(name);
+  const LoggedKind* const kind = logged_kind(name);
   return kind == nullptr ? name : std::string(to_string(kind->collective));
 }
 
@@ -376,7 +376,7 @@ class LogReader {
   void table_row(std::string_view message, const NcclLine& line) {
     constexpr std::size_t kMostCells = 256;
     const std::vector<std::string_view> parts = split(message, '|');
-    const LoggedKind* const kind = kind_of(trimmed(parts.front()));
+    const LoggedKind* const kind = logged_kind(trimmed(parts.front()));
     if (kind == nullptr) return;
     std::vector<Cell>& cells = pending_[thread_of(line)].table[kind->collective];
     for (std::size_t i = 1; i < parts.size() && cells.size() < kMostCells; ++i) {
@@ -454,7 +454,7 @@ class LogReader {
     }
     const std::string of =
         one.ranks > 0 ? "over " + counted(one.ranks, "rank") : "over unknown ranks";
-    const LoggedType* const type = types.size() == 1 ? type_of(*types.begin()) : nullptr;
+    const LoggedType* const type = types.size() == 1 ? logged_type(*types.begin()) : nullptr;
     const bool is_repeated = period_of(sequence) > 0;
     log_.read.push_back(
         of + ": " + (is_repeated ? counted(collectives.size(), "call") + ", " : "") +
@@ -546,7 +546,7 @@ class LogReader {
     // A choice without a call is of the only communicator there is.
     const std::int64_t only = communicators_.size() == 1 ? communicators_.front().ranks : 0;
     for (const auto& [key, choice] : choices_) {
-      const LoggedKind* const kind = kind_of(key.name);
+      const LoggedKind* const kind = logged_kind(key.name);
       const std::int64_t ranks = key.ranks > 0 ? key.ranks : only;
       if (kind == nullptr || !choice.us || ranks < 2 || known.contains({kind->collective, ranks})) {
         continue;

@@ -34,7 +34,7 @@ void RankViews::add(const Key& key, std::int64_t viewer, std::int64_t ranks,
 // Tells what contradicts itself, and gives it back.
 std::set<RankViews::Table> RankViews::contradicted(CollectiveLog& log) const {
   // Within a job other work runs beside the collectives: times differ more than those of a benchmark.
-  constexpr double kRepeats = 2;
+  constexpr double kRepeatsInJob = 2;
   std::map<Table, std::map<std::string, std::vector<TimedSize>>> tables;
   for (const auto& [key, view] : views_) {
     if (static_cast<std::int64_t>(view.viewers.size()) < view.ranks) continue;
@@ -49,7 +49,7 @@ std::set<RankViews::Table> RankViews::contradicted(CollectiveLog& log) const {
       names.push_back(printable(name));
       measurements.emplace_back(samples);
     }
-    const std::optional<Gap> gap = contradiction(measurements, kRepeats);
+    const std::optional<Gap> gap = contradiction(measurements, kRepeatsInJob);
     if (!gap) continue;
     result.insert(table);
     log.left_out.push_back(

@@ -12,8 +12,8 @@ namespace dovetail::imports {
 
 std::size_t period_of(std::span<const SequenceEntry> entries) {
   constexpr std::size_t kLongest = 4096;
-  constexpr std::size_t kLookedAt = 20'000;
-  entries = entries.last(std::min(entries.size(), kLookedAt));
+  constexpr std::size_t kMostEntries = 20'000;
+  entries = entries.last(std::min(entries.size(), kMostEntries));
   std::size_t best = 0;
   std::size_t most = 0;  // entries that the best period holds for
   for (std::size_t period = 1; period <= std::min(entries.size() / 2, kLongest); ++period) {

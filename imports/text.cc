@@ -11,8 +11,6 @@
 namespace dovetail::imports {
 namespace {
 
-bool is_blank(char c) { return c == ' ' || c == '\t'; }
-
 template <class T>
 std::optional<T> whole(std::string_view word) {
   T value{};

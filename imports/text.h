@@ -33,6 +33,8 @@ void for_each_line(std::string_view text, Visit visit) {
   }
 }
 
+inline bool is_blank(char c) { return c == ' ' || c == '\t'; }
+
 // Words between blanks and tabs.
 std::vector<std::string_view> words_of(std::string_view line);
 
