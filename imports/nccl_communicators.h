@@ -19,7 +19,7 @@ namespace dovetail::imports {
 
 // One call of a collective by one process.
 struct NcclCall {
-  std::string name;  // "AllReduce"
+  std::string name{};  // "AllReduce"
   std::int64_t count = 0;
   std::int64_t datatype = 0;
   std::int64_t root = 0;
@@ -28,22 +28,22 @@ struct NcclCall {
 
 // One rank's part of one communicator.
 struct NcclMember {
-  std::string process;               // and device, "host:pid[0]"; "": the line does not say it
-  std::string host;                  // "": unknown
-  std::int64_t ranks = 0;            // of the communicator; 0: unknown
-  std::optional<std::int64_t> rank;  // its own
-  std::optional<std::int64_t> nodes;
-  std::string id;  // the same on all ranks; "": the log does not say it
+  std::string process{};               // and device, "host:pid[0]"; "": the line does not say it
+  std::string host{};                  // "": unknown
+  std::int64_t ranks = 0;              // of the communicator; 0: unknown
+  std::optional<std::int64_t> rank{};  // its own
+  std::optional<std::int64_t> nodes{};
+  std::string id{};  // the same on all ranks; "": the log does not say it
   std::int64_t channels = 0;
   bool is_complete = false;
-  std::map<std::uint64_t, std::vector<NcclCall>> calls;  // by opCount, in their order
+  std::map<std::uint64_t, std::vector<NcclCall>> calls{};  // by opCount, in their order
 };
 
 struct NcclCommunicator {
   std::int64_t ranks = 0;
-  std::vector<std::size_t> members;  // which of the given ones
-  std::optional<std::int64_t> nodes;
-  std::set<std::string> hosts;
+  std::vector<std::size_t> members{};  // which of the given ones
+  std::optional<std::int64_t> nodes{};
+  std::set<std::string> hosts{};
   std::int64_t channels = 0;
 };
 
@@ -55,7 +55,7 @@ std::vector<NcclCommunicator> communicators_of(const std::vector<NcclMember>& me
 struct NcclCollective {
   std::uint64_t op_count = 0;
   std::size_t index = 0;
-  NcclCall call;
+  NcclCall call{};
   std::size_t seen = 0;
 };
 std::vector<NcclCollective> collectives_of(const NcclCommunicator& communicator,

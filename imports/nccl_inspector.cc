@@ -47,9 +47,9 @@ struct Counts {
 
 // Of whom the records are.
 struct Header {
-  std::string id;
+  std::string id{};
   std::int64_t ranks = 1, rank = 0;
-  std::optional<std::int64_t> nodes;
+  std::optional<std::int64_t> nodes{};
 };
 
 class InspectorReader {

@@ -122,11 +122,11 @@ std::optional<std::uint64_t> hex_after(std::string_view text, std::string_view k
 
 // NCCL's choice for one size. `collective` is "" where neither the line nor a call before it names it.
 struct Choice {
-  std::string algorithm, protocol;
-  std::optional<double> us;
+  std::string algorithm{}, protocol{};
+  std::optional<double> us{};
 };
 struct ChoiceKey {
-  std::string name;
+  std::string name{};
   std::int64_t bytes = 0;
   std::int64_t ranks = 0;  // 0: unknown
   friend auto operator<=>(const ChoiceKey&, const ChoiceKey&) = default;

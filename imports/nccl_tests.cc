@@ -168,9 +168,9 @@ bool names_file(std::string_view prefix) {
 // threads write meanwhile stands in between.
 struct OpenRow {
   std::size_t line = 0;
-  std::string origin;
-  std::vector<std::string> words;  // without what is none of the row's
-  std::size_t blanks = 0;          // between the lead and the first time
+  std::string origin{};
+  std::vector<std::string> words{};  // without what is none of the row's
+  std::size_t blanks = 0;            // between the lead and the first time
   bool is_split = false;
 };
 

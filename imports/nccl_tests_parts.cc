@@ -67,7 +67,7 @@ std::vector<NcclTestsPart> to_tell(std::vector<NcclTestsPart> parts,
                                    const std::set<std::size_t>& refused) {
   struct Told {
     std::size_t at = 0, more = 0;
-    std::vector<std::string> places;
+    std::vector<std::string> places{};
   };
   constexpr std::size_t kShown = 3;
   std::vector<NcclTestsPart> result;

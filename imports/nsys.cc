@@ -133,7 +133,7 @@ std::string text_at(sqlite3_stmt* row, int column) {
 
 // Where things stand in this file: tables under their names of this version, and columns that not all have.
 struct Layout {
-  std::string kernels, launches, ranges;
+  std::string kernels{}, launches{}, ranges{};
   bool has_processes = false;  // kernels and launches say theirs
   bool ranges_have_processes = false;
 };

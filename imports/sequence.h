@@ -11,7 +11,7 @@
 namespace dovetail::imports {
 
 struct SequenceEntry {
-  std::string what;  // "all-reduce"
+  std::string what{};  // "all-reduce"
   std::int64_t bytes = 0;
   friend bool operator==(const SequenceEntry&, const SequenceEntry&) = default;
 };
