@@ -53,6 +53,9 @@ void print_head(std::ostream& out, const JobTrace& job, const Diagnosis& diagnos
   if (!job.ranks.front().trace.nccl_version.empty()) {
     out << ", NCCL " << job.ranks.front().trace.nccl_version;
   }
+  if (job.ranks.front().line.on_cpu) {
+    out << ", on CPU: compute is what the thread of the step does, collectives are those of others";
+  }
   out << "; measured by the profiler; gains are simulated, dovetail " << DOVETAIL_VERSION << '\n';
   out << '\n' << headline(diagnosis) << '\n';
   for (const std::string& sentence : sentences(diagnosis)) out << "  " << sentence << '\n';
@@ -103,7 +106,8 @@ void print_steps(std::ostream& out, const JobTrace& job, const Diagnosis& diagno
   for (const std::size_t c : causes) {
     header.emplace_back(to_string(static_cast<diagnose::Cause>(c)));
   }
-  header.emplace_back("GPU waits for host");
+  const bool has_gpu = !job.ranks.front().line.on_cpu;
+  if (has_gpu) header.emplace_back("GPU waits for host");
   TextTable table(std::move(header));
   for (const std::size_t r : shown_ranks(diagnosis)) {
     const RankDiagnosis& rank = diagnosis.ranks[r];
@@ -113,7 +117,7 @@ void print_steps(std::ostream& out, const JobTrace& job, const Diagnosis& diagno
           std::to_string(rank.rank) + " " + job.ranks[r].line.steps[s].name, plain_ms(step.step),
           plain_ms(step.figures.comp), plain_ms(step.figures.comm), plain_ms(step.figures.exposed)};
       for (const std::size_t c : causes) cells.push_back(plain_ms(rank.causes[s].by[c]));
-      cells.push_back(plain_ms(rank.causes[s].gpu_waits_for_host));
+      if (has_gpu) cells.push_back(plain_ms(rank.causes[s].gpu_waits_for_host));
       table.add(std::move(cells));
     }
   }
@@ -160,6 +164,31 @@ void print_collectives(std::ostream& out, const JobTrace& job, const Diagnosis& 
                std::string(to_string(static_cast<diagnose::Cause>(most)))});
   }
   table.print(out);
+}
+
+// Where the GPU waits for the host, or there is none: what the host does, of the first rank.
+void print_host(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis) {
+  const bool matters =
+      job.ranks.front().line.on_cpu ||
+      std::ranges::any_of(diagnosis.findings, [](const diagnose::Finding& finding) {
+        return finding.kind == diagnose::FindingKind::HostBound ||
+               finding.kind == diagnose::FindingKind::WaitsForHost;
+      });
+  if (!matters) return;
+  const diagnose::HostTime& host = diagnosis.ranks.front().host;
+  out << "\nwhere the host's time goes (measured, ms a step), rank " << diagnosis.ranks.front().rank
+      << '\n';
+  TextTable table({"part of the step", "time", "in launches and other calls", "in operators",
+                   "neither (Python)", "launches"});
+  for (std::size_t p = 0; p < diagnose::kHostParts; ++p) {
+    const diagnose::HostPartTime& part = host.parts[p];
+    if (part.time <= Duration{}) continue;
+    table.add({std::string(dovetail::to_string(static_cast<diagnose::HostPart>(p))),
+               plain_ms(part.time), plain_ms(part.in_calls), plain_ms(part.in_operators),
+               plain_ms(part.python), fixed(part.launches, 0)});
+  }
+  table.print(out);
+  for (const std::string& line : host_lines(host)) out << line << '\n';
 }
 
 void print_replay(std::ostream& out, const Diagnosis& diagnosis) {
@@ -259,6 +288,7 @@ void diagnose(const DiagnoseOptions& options, std::ostream& out) {
   print_steps(out, job, diagnosis);
   print_late(out, diagnosis);
   print_collectives(out, job, diagnosis);
+  print_host(out, job, diagnosis);
   print_replay(out, diagnosis);
   print_what_ifs(out, diagnosis);
   if (diagnosis.buckets) print_buckets(out, *diagnosis.buckets);

@@ -64,6 +64,42 @@ ordered_json step_json(const JobTrace& job, const RankDiagnosis& rank, std::size
           {"exposed_collectives", std::move(collectives)}};
 }
 
+ordered_json named_json(const std::vector<diagnose::NamedTime>& times) {
+  ordered_json array = ordered_json::array();
+  for (const diagnose::NamedTime& time : times) {
+    array.push_back({{"name", time.name}, {"us", to_us(time.time)}, {"count", time.count}});
+  }
+  return array;
+}
+
+ordered_json host_json(const diagnose::HostTime& host) {
+  ordered_json parts = ordered_json::array();
+  for (std::size_t p = 0; p < diagnose::kHostParts; ++p) {
+    const diagnose::HostPartTime& part = host.parts[p];
+    parts.push_back({{"part", std::string(dovetail::to_string(static_cast<diagnose::HostPart>(p)))},
+                     {"us", to_us(part.time)},
+                     {"in_calls_us", to_us(part.in_calls)},
+                     {"in_operators_us", to_us(part.in_operators)},
+                     {"neither_us", to_us(part.python)},
+                     {"launches", part.launches}});
+  }
+  ordered_json pauses = ordered_json::array();
+  for (const diagnose::HostPause& pause : host.pauses) {
+    pauses.push_back({{"us", to_us(pause.time)},
+                      {"part", std::string(dovetail::to_string(pause.part))},
+                      {"after", pause.after},
+                      {"before", pause.before}});
+  }
+  return {{"step_us", to_us(host.step)},
+          {"parts", std::move(parts)},
+          {"operators", named_json(host.operators)},
+          {"annotations", named_json(host.annotations)},
+          {"pauses", std::move(pauses)},
+          {"events", host.events},
+          {"recording_low_us", to_us(host.profiler_low)},
+          {"recording_high_us", to_us(host.profiler_high)}};
+}
+
 ordered_json rank_json(const JobTrace& job, const RankDiagnosis& rank, std::size_t r) {
   ordered_json steps = ordered_json::array();
   for (std::size_t s = 0; s < rank.recorded.size(); ++s)
@@ -90,6 +126,7 @@ ordered_json rank_json(const JobTrace& job, const RankDiagnosis& rank, std::size
           {"workload", std::move(workload)},
           {"contention",
            {{"kernels_compared", rank.contention.kernels}, {"factor", rank.contention.factor()}}},
+          {"host", host_json(rank.host)},
           {"steps", std::move(steps)},
           {"what_ifs", std::move(what_ifs)}};
 }

@@ -253,6 +253,7 @@ class StepAttribution {
 
   // Time in which the GPU of this rank ran nothing and the work that ended it had been launched late.
   void waits_for_host() {
+    if (rank_.line.on_cpu) return;
     std::vector<std::int32_t> all = compute_;
     all.insert(all.end(), communication_.begin(), communication_.end());
     std::ranges::sort(all, {}, [&](std::int32_t number) { return work(number).start; });

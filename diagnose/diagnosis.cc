@@ -24,6 +24,7 @@ RankDiagnosis diagnose_rank(const JobTrace& job, std::size_t number) {
       causes_of(rank, result.replay.recorded, result.replay.timeline, result.replay.buckets);
   result.contention = contention_of(rank);
   result.forecast = forecast_rank(job, number, result.replay);
+  result.host = host_time(rank);
   return result;
 }
 
@@ -159,7 +160,10 @@ std::vector<Finding> find(const JobTrace& job, const Diagnosis& diagnosis) {
   if (!communicates) {
     add(FindingKind::NoCollective, {});
   } else {
-    if (!stragglers && !host_bound && !network_matters) {
+    // What is exposed to the network, though the step ends without waiting for it, is not hidden.
+    const Duration to_network = totals.exposed - totals.by[static_cast<std::size_t>(Cause::Host)];
+    const bool is_hidden = to_network * 20 <= totals.step;
+    if (!stragglers && !host_bound && !network_matters && is_hidden) {
       add(FindingKind::Hidden, totals.no_network).without_network = totals.step - totals.no_network;
     }
     add(FindingKind::Exposed, totals.exposed).by = totals.by;
@@ -194,6 +198,7 @@ imports::Unrecognised unrecognised_of(const JobTrace& job) {
   for (const RankTrace& rank : job.ranks) {
     const imports::Unrecognised& one = rank.line.unrecognised;
     all.launches += one.launches;
+    all.cpu_collectives += one.cpu_collectives;
     all.unread.without_time += one.unread.without_time;
     for (const auto& [what, events] : one.unread.foreign) all.unread.foreign[what] += events;
     for (const imports::LikelyCollectives& likely : one.likely) {
@@ -264,10 +269,16 @@ Diagnosis diagnose(const JobTrace& job, const Framework& framework) {
   if (check && !check->is_trustworthy()) {
     diagnosis.unknowns.push_back(missed(diagnosis.ranks.front()));
   } else if (!diagnosis.buckets && has_collectives) {
+    const auto unsized_bucket = [](const TracedBuckets& step) {
+      return std::ranges::any_of(step.buckets,
+                                 [](const TracedBucket& bucket) { return bucket.elements == 0; });
+    };
     diagnosis.unknowns.emplace_back(
-        "what other buckets would give: no all-reduce of this trace was issued from backward on a "
-        "GPU "
-        "(by DistributedDataParallel), or the replay misses the step");
+        std::ranges::any_of(diagnosis.ranks.front().replay.buckets, unsized_bucket)
+            ? "what other buckets would give: the sizes of the recorded ones are not in the trace "
+              "(record with record_shapes=True)"
+            : "what other buckets would give: no all-reduce of this trace was issued from backward "
+              "(by DistributedDataParallel), or the replay misses the step");
   }
   diagnosis.findings = find(job, diagnosis);
   return diagnosis;

@@ -14,6 +14,7 @@
 #include "base/units.h"
 #include "diagnose/bucket_advice.h"
 #include "diagnose/causes.h"
+#include "diagnose/host_time.h"
 #include "diagnose/replay.h"
 #include "diagnose/traced.h"
 #include "diagnose/what_if.h"
@@ -35,6 +36,7 @@ struct RankDiagnosis {
   std::vector<StepCauses> causes;   // by step
   Contention contention;
   RankForecast forecast;
+  HostTime host;
 };
 
 // Who was late, over all collectives.

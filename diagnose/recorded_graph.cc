@@ -544,9 +544,9 @@ class Builder {
     std::optional<Last>& before = last_on_stream_[static_cast<std::size_t>(draft.stream)];
     std::vector<step::Edge> edges;
     step::Node node{.work = step::Work::fixed(draft.duration.count()),
-                    .kind = draft.communicates          ? step::NodeKind::Transfer
-                            : kind == EventKind::Kernel ? step::NodeKind::Compute
-                                                        : step::NodeKind::Copy,
+                    .kind = draft.communicates                          ? step::NodeKind::Transfer
+                            : kind == EventKind::Kernel || line_.on_cpu ? step::NodeKind::Compute
+                                                                        : step::NodeKind::Copy,
                     .slot = slot_of(draft.stream),
                     .owner = draft.work};
     if (draft.launch == kNone) {

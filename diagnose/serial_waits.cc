@@ -22,16 +22,25 @@ class Finder {
           return c.kind == CollectiveKind::AllGather;
         })) {
     for (const TracedBuckets& step : buckets) {
-      for (std::size_t b = 0; b + 1 < step.buckets.size(); ++b) {
-        if (step.buckets[b].collective != kNone) early_buckets_.insert(step.buckets[b].collective);
+      std::optional<step::NodeId> last;
+      for (std::size_t b = 0; b < step.buckets.size(); ++b) {
+        const TracedBucket& bucket = step.buckets[b];
+        const bool is_last = b + 1 == step.buckets.size();
+        if (bucket.collective != kNone && !is_last) early_buckets_.insert(bucket.collective);
+        for (const TracedGradient& gradient : bucket.gradients) {
+          if (gradient.work == kNone) continue;
+          last = std::max(last, recorded.node_of_work[static_cast<std::size_t>(gradient.work)]);
+        }
       }
+      last_gradient_.push_back(last);
     }
   }
 
   std::vector<SerialWait> find() {
-    for (const RecordedGraph::Step& step : recorded_.steps) {
+    for (std::size_t s = 0; s < recorded_.steps.size(); ++s) {
+      const RecordedGraph::Step& step = recorded_.steps[s];
       in_step_ = step;
-      last_backward_ = last_backward();
+      last_backward_ = last_gradient_[s];
       computes_.clear();
       layer_ = 0;
       update_ = false;
@@ -57,14 +66,6 @@ class Finder {
     return imports::enclosing(rank_.trace, rank_.line,
                               rank_.line.parent[static_cast<std::size_t>(call.event)],
                               part) != kNone;
-  }
-
-  [[nodiscard]] std::optional<step::NodeId> last_backward() const {
-    if (early_buckets_.empty()) return std::nullopt;
-    for (step::NodeId node = in_step_.end; node > in_step_.begin; --node) {
-      if (is_compute(node) && launched_in(node, "autograd::engine::evaluate_function")) return node;
-    }
-    return std::nullopt;
   }
 
   void visit(step::NodeId node) {
@@ -111,12 +112,13 @@ class Finder {
   const RankTrace& rank_;
   const RecordedGraph& recorded_;
   bool has_gathers_ = false;
-  std::set<std::int32_t> early_buckets_;  // all but the last of each step
+  std::set<std::int32_t> early_buckets_;                    // all but the last of each step
+  std::vector<std::optional<step::NodeId>> last_gradient_;  // by step
   RecordedGraph::Step in_step_;
-  std::optional<step::NodeId> last_backward_;
-  std::vector<step::NodeId> computes_;  // of the step so far
-  std::size_t layer_ = 0;               // in computes_: the first that waited for the gather before
-  bool update_ = false;                 // the update has begun
+  std::optional<step::NodeId> last_backward_;  // that makes a gradient
+  std::vector<step::NodeId> computes_;         // of the step so far
+  std::size_t layer_ = 0;  // in computes_: the first that waited for the gather before
+  bool update_ = false;    // the update has begun
   std::vector<SerialWait> found_;
 };
 

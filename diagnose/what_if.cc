@@ -6,6 +6,7 @@
 #include "diagnose/what_if.h"
 
 #include "base/statistics.h"
+#include "diagnose/host_time.h"
 #include "diagnose/serial_waits.h"
 #include "policies/policies.h"
 #include "step/edits.h"
@@ -113,6 +114,28 @@ std::vector<Duration> replayed_without(const RankTrace& rank, const RankReplay& 
   return steps;
 }
 
+// Steps whose optimizer issues its first launch only: its other calls, and the pauses before them, take no time. Its kernels
+// take what they took.
+std::vector<Duration> replayed_fused(const RankTrace& rank, const RankReplay& replay) {
+  RecordedGraph changed = replay.recorded;
+  step::Patch patch(changed.graph);
+  const OptimizerCalls optimizer = optimizer_calls(rank);
+  bool inside = false;
+  for (step::NodeId node = 0; node < changed.graph.size(); ++node) {
+    const Origin& origin = changed.origin_of(node);
+    if (origin.kind != Origin::Kind::Call) continue;
+    const auto call = static_cast<std::size_t>(origin.index);
+    const bool before = std::exchange(inside, optimizer.inside[call] != 0);
+    if (!inside || !before) continue;
+    patch.set_time(node, 0);
+    const auto [begin, end] = changed.graph.edges_of(node);
+    for (std::size_t edge = begin; edge < end; ++edge) {
+      if (changed.graph.edge_kind[edge] == step::EdgeKind::Order) patch.set_lag(node, edge, 0);
+    }
+  }
+  return lengths(replayed_steps(changed, rank.line, played(changed.graph)));
+}
+
 // A rank's forecasts of each change, on its workload where that is right.
 class RankChanges {
  public:
@@ -137,6 +160,11 @@ class RankChanges {
       if (has(SerialWait::Kind::Gather)) {
         result.what_ifs.push_back(what_if(result, Change::Prefetch));
       }
+    }
+    if (rank_.line.on_cpu) return result;
+    constexpr double kManyLaunches = 20;
+    if (optimizer_calls(rank_).launches >= kManyLaunches) {
+      result.what_ifs.push_back(what_if(result, Change::FusedOptimizer));
     }
     result.what_ifs.push_back(what_if(result, Change::NoHost));
     return result;
@@ -175,7 +203,10 @@ class RankChanges {
   // On the workload; nothing where that does not hold what is changed.
   [[nodiscard]] std::optional<Duration> gain(const RankForecast& forecast, Change change) const {
     if (!forecast.workload) return std::nullopt;
-    if (change == Change::WaitAtUpdate || change == Change::Prefetch) return std::nullopt;
+    if (change == Change::WaitAtUpdate || change == Change::Prefetch ||
+        change == Change::FusedOptimizer) {
+      return std::nullopt;
+    }
     if (change == Change::NoHost) return gain_without_host(*forecast.workload);
     const std::optional<Duration> step = changed(change);
     if (!step) return std::nullopt;
@@ -264,6 +295,7 @@ std::vector<Duration> replayed_with(const RankTrace& rank, const RankReplay& rep
     return replayed_without(rank, replay, SerialWait::Kind::Reduction);
   }
   if (change == Change::Prefetch) return replayed_without(rank, replay, SerialWait::Kind::Gather);
+  if (change == Change::FusedOptimizer) return replayed_fused(rank, replay);
   RecordedGraph changed = replay.recorded;
   step::StepGraph& graph = changed.graph;
   step::Patch patch(graph);

@@ -41,9 +41,17 @@ struct Gain {
   Duration middle{}, low{}, high{};
 };
 
-// WaitAtUpdate, Prefetch: without the waits of serial_waits.h; only where there are any. NoNetwork: collectives take no time. NobodyLate: their own time only. NoHost: calls and pauses of the host take no
+// WaitAtUpdate, Prefetch: without the waits of serial_waits.h; only where there are any. FusedOptimizer: calls of the optimizer's
+// step take no time but for its first launch; only where it launches 20 times and more. NoNetwork: collectives take no time. NobodyLate: their own time only. NoHost: calls and pauses of the host take no
 // time; it still waits where it waited for the GPU.
-enum class Change : std::uint8_t { NoNetwork, NobodyLate, WaitAtUpdate, Prefetch, NoHost };
+enum class Change : std::uint8_t {
+  NoNetwork,
+  NobodyLate,
+  WaitAtUpdate,
+  Prefetch,
+  FusedOptimizer,
+  NoHost
+};
 
 struct WhatIf {
   Change change = Change::NoNetwork;

@@ -42,11 +42,11 @@ std::string late_sentence(const Finding& finding, const LateRank& worst) {
 }
 
 std::string exposed_sentence(const Finding& finding) {
-  std::string text = of_step(finding) + " is exposed communication: ";
+  std::string text = of_step(finding) + " is exposed communication";
   std::vector<std::size_t> order(kCauses);
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::sort(order, std::ranges::greater{}, [&](std::size_t c) { return finding.by[c]; });
-  const char* separator = "";
+  const char* separator = ": ";
   for (const std::size_t c : order) {
     if (finding.by[c] <= Duration{}) break;
     text += separator + std::string(to_string(static_cast<Cause>(c))) + " " + ms(finding.by[c]);
@@ -73,7 +73,14 @@ std::string no_work_sentence(const imports::Unrecognised& seen) {
            " kernels were launched: the GPU's records are lost or were not asked for "
            "(ProfilerActivity.CUDA; no other profiler may hold the GPU)";
   }
-  return "no GPU work in the trace: nothing to diagnose; record with CUDA activity";
+  if (seen.cpu_collectives > 0) {
+    return "no GPU work in the trace, and hardly an operator beside its " +
+           std::to_string(seen.cpu_collectives) +
+           " collectives of threads (Gloo): nothing tells what they overlap with; record with "
+           "ProfilerActivity.CPU";
+  }
+  return "no GPU work in the trace, and no collective of Gloo, MPI or UCC: nothing to diagnose; "
+         "record with CUDA activity";
 }
 
 std::string no_collective_sentence(const imports::Unrecognised& seen) {
@@ -143,7 +150,7 @@ std::string sentence(const Finding& finding, const Diagnosis& diagnosis) {
       return late_sentence(finding, diagnosis.late.front());
     case FindingKind::HostBound:
       return "host-bound: no bucket size will help; the GPU waits " + of_step(finding) +
-             " for the host (Python), and with a network that took no time the step would be " +
+             " for the host, and with a network that took no time the step would be " +
              ms(finding.without_network);
     case FindingKind::NoCollective:
       return no_collective_sentence(diagnosis.unrecognised);
@@ -256,6 +263,8 @@ std::string_view to_string(Change change) {
       return "reductions waited for at the update only";
     case Change::Prefetch:
       return "gathers started one layer earlier (prefetch)";
+    case Change::FusedOptimizer:
+      return "an optimizer of one launch (fused=True)";
     case Change::NoHost:
       break;
   }
@@ -270,6 +279,51 @@ std::vector<std::string> sentences(const Diagnosis& diagnosis) {
   std::vector<std::string> lines;
   for (std::size_t i = 1; i < diagnosis.findings.size(); ++i) {
     lines.push_back(sentence(diagnosis.findings[i], diagnosis));
+  }
+  return lines;
+}
+
+std::vector<std::string> host_lines(const HostTime& host) {
+  std::vector<std::string> lines;
+  std::string text = "the host's " + ms(host.step) + " a step: ";
+  std::vector<std::size_t> order(kHostParts);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::ranges::greater{},
+                           [&](std::size_t p) { return host.parts[p].time; });
+  Duration python{};
+  const char* separator = "";
+  for (const std::size_t p : order) {
+    const HostPartTime& part = host.parts[p];
+    if (static_cast<HostPart>(p) != HostPart::Waiting) python += part.python;
+    if (part.time * 200 < host.step) continue;
+    text += separator + std::string(dovetail::to_string(static_cast<HostPart>(p))) + " " +
+            ms(part.time);
+    separator = ", ";
+  }
+  lines.push_back(text + "; in " + ms(python) +
+                  " of it no operator runs (Python, and what is not recorded)");
+  lines.push_back("recording costs it " + ms(host.profiler_low) + " to " + ms(host.profiler_high) +
+                  " of that (an estimate: " + std::to_string(std::llround(host.events)) +
+                  " events at 1 to 3 us): without the profiler the host is that much less late");
+  const auto named = [](const NamedTime& time) {
+    return time.name + " " + ms(time.time) + " (" + std::to_string(std::llround(time.count)) + ")";
+  };
+  const auto list = [&](const char* title, const std::vector<NamedTime>& times) {
+    std::string line = title;
+    const char* comma = ": ";
+    for (const NamedTime& time : times) {
+      line += comma + named(time);
+      comma = ", ";
+    }
+    if (!times.empty()) lines.push_back(line);
+  };
+  list("operators by their own time, and how often", host.operators);
+  list("annotated", host.annotations);
+  for (const HostPause& pause : host.pauses) {
+    lines.push_back("pause of " + ms(pause.time) + " in " +
+                    std::string(dovetail::to_string(pause.part)) +
+                    (pause.after.empty() ? "" : ", after " + pause.after) +
+                    (pause.before.empty() ? "" : ", before " + pause.before));
   }
   return lines;
 }

@@ -21,6 +21,9 @@ std::string_view to_string(Change change);     // "a network that takes no time"
 std::string headline(const Diagnosis& diagnosis);
 std::vector<std::string> sentences(const Diagnosis& diagnosis);
 
+// Where the host's time of a step goes: parts, what recording costs, operators, annotations, longest pauses.
+std::vector<std::string> host_lines(const HostTime& host);
+
 // The flat range first, since it says how much the choice matters at all; then the line to paste, or that keeping what
 // there is is as good; then what the framework cannot express, with what that costs, and what the forecast does not hold.
 std::vector<std::string> advice_lines(const BucketAdvice& advice);

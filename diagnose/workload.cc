@@ -37,7 +37,10 @@ class QuietGraph {
       : rank_(rank), recorded_(replay.recorded), patch_(recorded_.graph) {
     quieten_others(others);
     for (const TracedBuckets& step : replay.buckets) {
-      for (const std::int32_t work : step.copies_back) set_time(work, 0);
+      // On a CPU the thread makes the copies: they are compute, and stay in it.
+      if (!rank.line.on_cpu) {
+        for (const std::int32_t work : step.copies_back) set_time(work, 0);
+      }
       for (const TracedBucket& bucket : step.buckets) quieten(bucket);
     }
     timeline_ = played(recorded_.graph);
@@ -77,7 +80,8 @@ class QuietGraph {
 
   void quieten(const TracedBucket& bucket) {
     for (const TracedGradient& gradient : bucket.gradients) {
-      if (bucket.copied && gradient.work != kNone) set_time(gradient.work, 0);
+      const bool is_copy = bucket.copied && !rank_.line.on_cpu;
+      if (is_copy && gradient.work != kNone) set_time(gradient.work, 0);
     }
     if (bucket.collective == kNone) return;
     const TracedCollective& collective =
@@ -100,7 +104,9 @@ class QuietGraph {
     if (origin.kind != Origin::Kind::Call && origin.kind != Origin::Kind::Return) return false;
     const HostCall& call = rank_.line.calls[static_cast<std::size_t>(origin.index)];
     const std::int64_t at = rank_.line.origin_ns + call.start.time_since_epoch().count();
-    return call.thread == op.thread && at >= op.start_ns && at < op.end_ns();
+    // On a CPU the pause before the operator's own call is what the thread did before.
+    const bool begun = rank_.line.on_cpu ? at > op.start_ns : at >= op.start_ns;
+    return call.thread == op.thread && begun && at < op.end_ns();
   }
 
   // Of a node of the host: its time and the pause before it.
@@ -504,6 +510,11 @@ void add_notes(TracedWorkload& workload, const JobTrace& job, const RankTrace& r
           "contain waiting for other ranks");
     }
   }
+  if (rank.line.on_cpu) {
+    notes.emplace_back(
+        "of a CPU: copies into and out of buckets are compute, and so is what collectives beside "
+        "it cost it");
+  }
   const auto others = std::ranges::count_if(rank.line.collectives, [](const TracedCollective& c) {
     return c.kind != CollectiveKind::AllReduce;
   });
@@ -598,6 +609,7 @@ Extracted workload_of(const JobTrace& job, std::size_t number, const RankReplay&
   workload.calls = graph.calls();
   workload.steps = quiet.steps.size();
   workload.copied =
+      !rank.line.on_cpu &&
       std::ranges::all_of(buckets.buckets, [](const TracedBucket& b) { return b.copied; });
   for (const TracedBucket& bucket : buckets.buckets) {
     const std::size_t before = workload.ends.empty() ? 0 : workload.ends.back();
@@ -613,7 +625,7 @@ Extracted workload_of(const JobTrace& job, std::size_t number, const RankReplay&
   add_step(profile, quiet, buckets, options.host);
   profile.bucket_call = workload.calls.mean;
   add_collectives(profile, job);
-  profile.copy_ns_per_byte = copy_ns_per_byte(rank, replay.buckets);
+  if (!rank.line.on_cpu) profile.copy_ns_per_byte = copy_ns_per_byte(rank, replay.buckets);
   add_host_note(workload, rank, replay);
   add_notes(workload, job, rank, buckets);
   profile.notes = workload.notes;

@@ -5,6 +5,7 @@
 #include "imports/kineto/rank_timeline.h"
 
 #include "base/statistics.h"
+#include "imports/kineto/cpu_works.h"
 #include "imports/kineto/iterations.h"
 #include "imports/kineto/likely_collectives.h"
 
@@ -115,10 +116,13 @@ class Joiner {
     find_parents();
     find_calls();
     find_works();
-    put_on_one_clock();
-    leave_out_misplaced();
-    clip_overlong();
-    find_compute_stream();
+    if (line_.works.empty()) add_cpu_works(trace_, line_);
+    if (!line_.on_cpu) {
+      put_on_one_clock();
+      leave_out_misplaced();
+      clip_overlong();
+      find_compute_stream();
+    }
     describe_collectives();
     find_steps(step_);
     assign_steps();
@@ -585,6 +589,7 @@ class Joiner {
     const GpuWork& work = line_.works[static_cast<std::size_t>(collective.work)];
     const TraceEvent& kernel = event(work.event);
     if (kernel.collective != kNone) take(collective, kernel.collective);
+    if (line_.on_cpu) take_shapes(collective, kernel.shapes);
     // Outwards from the launch: nccl: annotation, record_param_comms, c10d::.
     std::int32_t around = kNone;
     if (work.launch != kNone) {

@@ -9,6 +9,8 @@
 //   GPU work       kernels, copies and memsets; a collective is a kernel whose name matches the
 //                  pattern (unless another one is given: "nccl", "rccl" or "msccl" in any case, or any
 //                  kernel that the profiler gave the args of a collective)
+//                  Where the trace has no GPU work and collectives of threads (Gloo's), what its threads do
+//                  stands for it (cpu_works.h)
 //   launch         the runtime call with the same correlation; the flows of the file are not used
 //   step           the iteration in which the launch began, however late the GPU ran it (iterations.h). A
 //                  step that lost its kernels is none; nor is a first one for which the GPU was late with
@@ -119,6 +121,8 @@ struct Unrecognised {
   std::vector<LikelyCollectives> likely;
   UnreadWork unread;
   std::int64_t launches = 0;  // of kernels, where no GPU work is in the file
+  // Of threads (Gloo's), where hardly any operator is in the file that they could overlap with.
+  std::int64_t cpu_collectives = 0;
 };
 
 struct TracedStream {
@@ -141,6 +145,7 @@ struct RankTimeline {
   std::vector<std::int32_t>
       parent;                   // of each event: the operator or annotation around it, by thread
   bool is_whole_trace = false;  // one step, and nothing says that it is one
+  bool on_cpu = false;          // no GPU: threads are the streams (cpu_works.h)
   Unrecognised unrecognised;
   std::vector<std::string> notes;     // how the trace was read, and what was left out
   std::vector<std::string> unknowns;  // what could not be found out, one line each
