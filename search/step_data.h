@@ -78,7 +78,6 @@ struct ReducingStep {
 struct Uses {
   std::int32_t first = kBehindAllOps;
   std::int32_t last = kBeforeAllOps;
-  [[nodiscard]] bool any() const { return last >= 0; }
   void join(const Uses& other) {
     first = std::min(first, other.first);
     last = std::max(last, other.last);
