@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -19,6 +20,7 @@
 #include "imports/chakra.h"
 #include "imports/cluster_of.h"
 #include "imports/flight_recorder.h"
+#include "imports/guess.h"
 #include "imports/horovod_timeline.h"
 #include "imports/nccl_inspector.h"
 #include "imports/nccl_log.h"
@@ -62,6 +64,44 @@ imports::CollectiveLog read_log(const ImportCollectivesOptions& options) {
       return imports::read_nccl_log(sources);
   }
   return {};
+}
+
+std::string_view word_of(CollectiveFormat format) {
+  switch (format) {
+    case CollectiveFormat::NcclTests:
+      return "nccl-tests";
+    case CollectiveFormat::NcclInspector:
+      return "nccl-inspector";
+    case CollectiveFormat::FlightRecorder:
+      return "flight-recorder";
+    case CollectiveFormat::NcclLog:
+      return "nccl-log";
+  }
+  return "";
+}
+
+std::string_view word_of(StepFormat format) {
+  switch (format) {
+    case StepFormat::HorovodTimeline:
+      return "horovod-timeline";
+    case StepFormat::Chakra:
+      return "chakra";
+    case StepFormat::Nsys:
+      return "nsys";
+  }
+  return "";
+}
+
+// A refusal of files that look like those of another format says so.
+[[noreturn]] void refuse(const InputError& error, const std::vector<std::string>& files,
+                         std::string_view format) {
+  for (const std::string& file : files) {
+    const std::string other = imports::guess_format_of_file(file);
+    if (other.empty() || other == format) continue;
+    throw InputError(std::string(error.what()) + "; " + file + " looks like " + other +
+                     ": dovetail import " + other + " " + file);
+  }
+  throw error;
 }
 
 std::string gb_per_s(double value) { return fixed(value, 2); }
@@ -167,7 +207,12 @@ void import_collectives(const ImportCollectivesOptions& options, std::ostream& o
   if (!options.over.empty()) {
     wanted.prior = predict::load_cluster(options.over, options.data_dir);
   }
-  const imports::CollectiveLog log = read_log(options);
+  imports::CollectiveLog log;
+  try {
+    log = read_log(options);
+  } catch (const InputError& error) {
+    refuse(error, options.files, word_of(options.format));
+  }
   if (replaces_report(product)) return print_cluster(log, wanted, product, out);
   out << log.tool << (log.nccl.empty() ? "" : ", NCCL " + log.nccl)
       << (log.samples.empty() ? "\n"
@@ -210,7 +255,12 @@ void import_collectives(const ImportCollectivesOptions& options, std::ostream& o
 void import_step(const ImportStepOptions& options, std::ostream& out) {
   const DocumentOptions product = product_of(options.output, options.json);
   require_outputs({document_file(product)}, {{"input", options.file}});
-  const imports::ImportedStep step = read_step(options);
+  imports::ImportedStep step;
+  try {
+    step = read_step(options);
+  } catch (const InputError& error) {
+    refuse(error, {options.file}, word_of(options.format));
+  }
   put_document(
       product, [&step] { return imports::profile_to_json(step); }, out);
   if (replaces_report(product)) return;

@@ -105,6 +105,19 @@ TEST_F(ImportTest, SaysHowToImportALogThatIsNamedAsACluster) {
   EXPECT_THAT(ended.output, HasSubstr("dovetail import nccl-tests " + log + " -o cluster.json"));
 }
 
+TEST_F(ImportTest, SaysWhichFormatAFileOfAnotherOneLooksLike) {
+  const std::string log = kCorpus + "nccl-tests/two_runs.log";
+  EXPECT_THAT(ask("import nccl-inspector " + log).output,
+              HasSubstr(log + " looks like nccl-tests: dovetail import nccl-tests " + log));
+  const std::string dump = kCorpus + "flight-recorder/two.json";
+  EXPECT_THAT(ask("import horovod-timeline " + dump).output,
+              HasSubstr("looks like flight-recorder: dovetail import flight-recorder"));
+  // A fault of the right format is that format's alone.
+  write_file(path("cut.json"), read_file(dump).substr(0, 300));
+  EXPECT_THAT(ask("import flight-recorder " + path("cut.json")).output,
+              Not(HasSubstr("looks like")));
+}
+
 TEST_F(ImportTest, RefusesWithoutWritingAnything) {
   const std::string bad = path("bad.log");
   write_file(bad, "hello\n");
