@@ -138,11 +138,11 @@ EstimatedTime CollectiveEstimate::at(Bytes bytes) const {
   } else {
     range = between(*std::prev(next), *next, size);
   }
-  const auto time = std::max(Duration(1), from_ns(range.time));
+  const Duration time = std::clamp(from_ns(range.time), Duration(1), kLongestTime);
   return {.bytes = bytes,
           .low = std::clamp(from_ns(range.low), Duration(1), time),
           .time = time,
-          .high = std::max(time, from_ns(range.high))};
+          .high = std::clamp(from_ns(range.high), time, kLongestTime)};
 }
 
 std::vector<EstimatedTime> CollectiveEstimate::outside(Bytes largest) const {

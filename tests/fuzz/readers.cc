@@ -18,6 +18,7 @@
 #include "imports/nccl_log.h"
 #include "imports/nccl_tests.h"
 #include "imports/nsys.h"
+#include "imports/parameters.h"
 #include "imports/profile_file.h"
 #include "models/cluster.h"
 #include "models/profile.h"
@@ -182,6 +183,23 @@ void read_kineto(std::string_view text) {
   }
 }
 
+// A list of parameters, as names for as many gradients of the sizes that it has, in ready order, and for two buckets of them.
+void read_parameters(std::string_view text) {
+  const imports::ParameterList list = imports::read_parameters("f", text);
+  models::Profile profile;
+  for (std::size_t p = list.parameters.size(); p-- > 0;) {
+    profile.gradients.push_back({.name = "", .numel = list.parameters[p].elements, .ready = {}});
+  }
+  const std::array<std::size_t, 2> ends = {profile.gradients.size() / 2, profile.gradients.size()};
+  for (const auto sizes : {imports::GradientSizes::OfBucketsOnly, imports::GradientSizes::Known}) {
+    static_cast<void>(imports::name_gradients(profile, ends, sizes, list));
+    for (std::size_t g = 0; g < profile.gradients.size(); ++g) {
+      DOVETAIL_CHECK(profile.gradients[g].name ==
+                     list.parameters[list.parameters.size() - 1 - g].name);
+    }
+  }
+}
+
 void guess(std::string_view text) { static_cast<void>(imports::guess_format(text)); }
 
 constexpr std::array kReaders = {
@@ -202,6 +220,7 @@ constexpr std::array kReaders = {
     FuzzedReader{"nsys", read_nsys},
 #endif
     FuzzedReader{"kineto", read_kineto},
+    FuzzedReader{"parameters", read_parameters},
     FuzzedReader{"guess", guess},
 };
 
