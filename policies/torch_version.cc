@@ -57,12 +57,14 @@ TorchVersion torch_version(std::string_view text) {
                        std::string(text) + "\"" +
                        (has_option ? "; options are separated by a comma" : "")};
   }
-  const bool is_known = (*major == 1 && *minor <= kLastOf1) || (*major == 2 && *minor >= 6);
+  const int first = major.value_or(0);
+  const int second = minor.value_or(0);
+  const bool is_known = (first == 1 && second <= kLastOf1) || (first == 2 && second >= 6);
   if (!is_known) {
     return {.problem = "known are 1.0 to 1.13 and 2.6 and later of 2; what " + std::string(text) +
                        " does was not read"};
   }
-  return {.first_follows_cap = *major >= 2};
+  return {.first_follows_cap = first >= 2};
 }
 
 }  // namespace dovetail::schedule

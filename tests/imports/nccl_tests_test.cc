@@ -119,7 +119,7 @@ TEST(NcclTestsTest, ReadsRowsWithTheLaunchersTagInside) {
 TEST(NcclTestsTest, JoinsRowsThatNcclsOwnLinesCutApart) {
   const std::string info =
       ":497888:497899 [0] NCCL INFO 1048576 Bytes -> Algo 0 proto 0 time 25.229528\n";
-  for (const std::string& tag : {"", "[0] ", "[1,0]<stdout>:", "(worker-0) "}) {
+  for (const std::string tag : {"", "[0] ", "[1,0]<stdout>:", "(worker-0) "}) {
     for (const std::string& other :
          {"node0" + info, "node0" + info + tag + "node0" + info, "\n" + tag + "node1" + info,
           std::string("\nnode0:1:2 [0] misc/socket.cc:57 NCCL WARN Net : Connection refused\n")}) {
