@@ -176,6 +176,39 @@ TEST(VerdictTest, WorkThatOutlivesItsStepChangesNoStep) {
   }
 }
 
+// What the host waited for at the end of a step: the work that its return comes after.
+std::string awaited_by(const RankTrace& rank, const RecordedGraph& recorded) {
+  std::string names;
+  for (step::NodeId node = 0; node < recorded.graph.size(); ++node) {
+    if (recorded.origin_of(node).kind != Origin::Kind::Return) continue;
+    const auto [begin, end] = recorded.graph.edges_of(node);
+    for (std::size_t edge = begin; edge < end; ++edge) {
+      if (recorded.graph.edge_kind[edge] != step::EdgeKind::Synchronise) continue;
+      const Origin& origin = recorded.origin_of(recorded.graph.edge(edge).from);
+      const GpuWork& work = rank.line.works[static_cast<std::size_t>(origin.index)];
+      names += rank.trace.name_of(rank.trace.events[static_cast<std::size_t>(work.event)]) + " ";
+    }
+  }
+  return names;
+}
+
+// A copy on a stream of its own ends 60 us before the host returns, the update 100 us before. Where the trace names the
+// stream, the host waited for the update; where it does not, for what ended last. It knows no constant.
+TEST(VerdictTest, AHostThatWaitsForAStreamWaitsForItsLastWork) {
+  for (const int offset : {-300, 0, 300}) {
+    MadeTrace made{.clock_us = static_cast<double>(offset), .late_us = 95};
+    const auto awaited = [&] {
+      const JobTrace job = job_of(made);
+      return awaited_by(job.ranks[0], record_graph(job.ranks[0].trace, job.ranks[0].line));
+    };
+    EXPECT_EQ(awaited(), "update update update ") << offset;
+    made.side_us = 60;
+    EXPECT_EQ(awaited(), "side side side ") << offset;
+    made.names_stream = true;
+    EXPECT_EQ(awaited(), "update update update ") << offset;
+  }
+}
+
 // Each of four micro-steps loses 3 ms, and only the last one has to.
 TEST(VerdictTest, AccumulationThatReducesEachTimeIsToldWithWhatItCosts) {
   for (const std::string name : {"", "ProfilerStep#"}) {

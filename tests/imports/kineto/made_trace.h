@@ -29,9 +29,12 @@ struct MadeTrace {
   bool no_sync = false;       // all but the last pass reduce nothing
   bool is_bare_list = false;
   bool has_operators = true;
-  double clock_us = 0;  // the GPU's clock, ahead of the host's
-  double drift = 0;     // and by how much that grows
-  double late_us = 0;   // the host wakes up so much after what it waited for
+  double clock_us = 0;        // the GPU's clock, ahead of the host's
+  double drift = 0;           // and by how much that grows
+  double late_us = 0;         // the host wakes up so much after what it waited for
+  bool names_stream = false;  // that the host waits for: CUPTI's records of synchronisation
+  double side_us =
+      0;  // before the host returns a copy ends on a stream of its own; 0: there is none
   double older_us = 0;  // the GPU is busy with work of before the trace for so long
   std::vector<double> all_reduce_us = {3000, 3000, 3000};
   std::string all_reduce = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(args)";
@@ -171,7 +174,15 @@ class TraceWriter {
       }
       const double end = launch(kMain, at + 8, "update", kCompute, 500, last_reduced_);
       at += 65;
-      call("cudaStreamSynchronize", kMain, at, std::max(10.0, end - at + 5) + made_.late_us);
+      if (made_.side_us > 0) {
+        launch(kMain, at - 20, "side", 30, end + 5 + made_.late_us - made_.side_us - (at - 12));
+      }
+      const double wait = std::max(10.0, end - at + 5) + made_.late_us;
+      const int sync = call("cudaStreamSynchronize", kMain, at, wait);
+      if (made_.names_stream) {
+        add("cuda_sync", "Stream Sync", 7, at, wait,
+            R"("stream":7,"correlation":)" + std::to_string(sync));
+      }
       at = std::max(at + 10, end + 5) + made_.late_us + 5;
     }
     if (!made_.step_name.empty()) {
