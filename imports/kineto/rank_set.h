@@ -67,8 +67,8 @@ struct JobTrace {
 };
 
 struct JobOptions {
-  JoinOptions join;
-  ByteLimits limits;
+  JoinOptions join = {};
+  ByteLimits limits = {};
 };
 
 // Throws InputError: a file that cannot be read, two files of one rank, files of different jobs (world

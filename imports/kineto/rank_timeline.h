@@ -156,8 +156,8 @@ struct RankTimeline {
 };
 
 struct JoinOptions {
-  std::string step;  // name of the annotations around steps; empty: as iterations.h finds them
-  std::vector<std::string> collective_patterns;  // parts of kernel names; empty: the usual
+  std::string step = {};  // name of the annotations around steps; empty: as iterations.h finds them
+  std::vector<std::string> collective_patterns = {};  // parts of kernel names; empty: the usual
 };
 
 // Takes steps out of a timeline; what they launched belongs to none. `out` by step.
