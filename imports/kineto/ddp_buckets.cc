@@ -4,6 +4,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/kineto/ddp_buckets.h"
 
+#include "imports/kineto/names.h"
+
 #include <algorithm>
 #include <numeric>
 #include <string_view>
@@ -12,10 +14,6 @@
 
 namespace dovetail::imports {
 namespace {
-
-bool has_part(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
 
 class Finder {
  public:
@@ -69,9 +67,9 @@ class Finder {
     const std::string_view name = trace_.name_of(event(number));
     if (name == "torch::autograd::AccumulateGrad") {
       accumulate(number);
-    } else if (has_part(name, "reducer::mul_out")) {
+    } else if (contains(name, "reducer::mul_out")) {
       copy_in(number);
-    } else if (has_part(name, "copy_bucket_to_grad")) {
+    } else if (contains(name, "copy_bucket_to_grad")) {
       copy_out(number);
     } else if (name.starts_with("c10d::allreduce_") || name.starts_with("c10d::reduce_scatter") ||
                name.starts_with("c10d::_reduce_scatter")) {

@@ -5,6 +5,7 @@
 #include "imports/kineto/iterations.h"
 
 #include "base/error.h"
+#include "imports/kineto/names.h"
 
 #include <algorithm>
 #include <charconv>
@@ -20,10 +21,6 @@ namespace {
 
 constexpr std::string_view kProfilerStep = "ProfilerStep#";
 constexpr std::string_view kOptimizerStep = "Optimizer.step#";
-
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -59,9 +56,10 @@ struct Span {
 // What a backward pass, or a piece of a window, reduced: equal ones are repetitions.
 using Signature = std::vector<std::tuple<CollectiveKind, std::int64_t, std::string>>;
 
-class Finder {
+class IterationFinder {
  public:
-  Finder(const KinetoTrace& trace, const RankTimeline& line) : trace_(trace), line_(line) {}
+  IterationFinder(const KinetoTrace& trace, const RankTimeline& line)
+      : trace_(trace), line_(line) {}
 
   Iterations find(const std::string& asked) {
     judge_names();
@@ -550,7 +548,7 @@ class Finder {
 
   // Without operators: an iteration begins where the kernels follow each other as at the trace's begin.
   [[nodiscard]] std::vector<Piece> pieces_by_first_kernels(const Span& whole) const {
-    constexpr std::size_t kAlike = 4;
+    constexpr std::size_t kSameKernels = 4;
     std::vector<std::int32_t> launches;  // calls of kernels, by time
     for (std::size_t c = 0; c < line_.calls.size(); ++c) {
       if (line_.calls[c].first_work != kNone) launches.push_back(static_cast<std::int32_t>(c));
@@ -561,9 +559,9 @@ class Finder {
     };
     std::vector<Piece> pieces;
     Instant from = whole.begin;
-    for (std::size_t i = 1; i + kAlike <= launches.size(); ++i) {
+    for (std::size_t i = 1; i + kSameKernels <= launches.size(); ++i) {
       bool alike = true;
-      for (std::size_t k = 0; k < kAlike && alike; ++k) alike = name_at(i + k) == name_at(k);
+      for (std::size_t k = 0; k < kSameKernels && alike; ++k) alike = name_at(i + k) == name_at(k);
       if (!alike) continue;
       const Instant at = line_.calls[static_cast<std::size_t>(launches[i])].start;
       Signature signature = signature_of(from, at);
@@ -599,7 +597,7 @@ class Finder {
 
 Iterations find_iterations(const KinetoTrace& trace, const RankTimeline& line,
                            const std::string& asked) {
-  return Finder(trace, line).find(asked);
+  return IterationFinder(trace, line).find(asked);
 }
 
 }  // namespace dovetail::imports

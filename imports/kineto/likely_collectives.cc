@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/kineto/likely_collectives.h"
 
+#include "imports/kineto/names.h"
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -13,10 +15,6 @@
 
 namespace dovetail::imports {
 namespace {
-
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
 
 struct Family {
   std::string_view part, what;

@@ -1,4 +1,4 @@
-// Strings as numbers: a trace names a few thousand things a million times.
+// Names in a trace: strings as numbers, since it names a few thousand things a million times, and what is part of one.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -12,6 +12,10 @@
 #include <vector>
 
 namespace dovetail::imports {
+
+inline bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
 
 // Numbers strings in the order in which they are first seen.
 class Names {

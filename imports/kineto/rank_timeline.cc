@@ -8,6 +8,7 @@
 #include "imports/kineto/cpu_works.h"
 #include "imports/kineto/iterations.h"
 #include "imports/kineto/likely_collectives.h"
+#include "imports/kineto/names.h"
 
 #include <algorithm>
 #include <array>
@@ -25,10 +26,6 @@ std::string lower(std::string_view text) {
   std::string result(text);
   for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return result;
-}
-
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
 }
 
 bool is_gpu(EventKind kind) {

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using testing::MadeTrace;
 using ::testing::StartsWith;
 
-JobTrace job_of(const MadeTrace& made) { return testing::job_of(testing::text(made)); }
+JobTrace job_made(const MadeTrace& made) { return testing::job_of(testing::text(made)); }
 
 // The same trace from a GPU whose clock is `us` ahead.
 JobTrace shifted(const std::string& file, std::int64_t us) {
@@ -106,8 +106,8 @@ TEST(VerdictTest, ClocksAndLateHostsChangeNoVerdict) {
     for (const int late : {0, 5, 59, 100, 400}) {
       if (offset % 300 != 0 && late % 100 != 0) continue;
       const std::string name = std::to_string(offset) + " us, late by " + std::to_string(late);
-      const Diagnosis diagnosis = diagnose(
-          job_of({.clock_us = static_cast<double>(offset), .late_us = static_cast<double>(late)}));
+      const Diagnosis diagnosis = diagnose(job_made(
+          {.clock_us = static_cast<double>(offset), .late_us = static_cast<double>(late)}));
       expect_consistent(diagnosis, name);
       const Finding& verdict = diagnosis.findings.front();
       EXPECT_EQ(verdict.kind, FindingKind::Exposed) << name;
@@ -152,7 +152,7 @@ TEST(VerdictTest, WorkThatOutlivesItsStepChangesNoStep) {
       made.change = [&](int number, const std::string&, double&, double& duration) {
         if (number == which) duration = much;
       };
-      const Diagnosis diagnosis = diagnose(job_of(made));
+      const Diagnosis diagnosis = diagnose(job_made(made));
       const std::string name = std::to_string(which) + " of " + std::to_string(much);
       expect_consistent(diagnosis, name);
       EXPECT_EQ(diagnosis.findings.front().kind, FindingKind::Exposed) << name;
@@ -198,7 +198,7 @@ TEST(VerdictTest, AHostThatWaitsForAStreamWaitsForItsLastWork) {
   for (const int offset : {-300, 0, 300}) {
     MadeTrace made{.clock_us = static_cast<double>(offset), .late_us = 95};
     const auto awaited = [&] {
-      const JobTrace job = job_of(made);
+      const JobTrace job = job_made(made);
       return awaited_by(job.ranks[0], record_graph(job.ranks[0].trace, job.ranks[0].line));
     };
     EXPECT_EQ(awaited(), "update update update ") << offset;
@@ -212,13 +212,13 @@ TEST(VerdictTest, AHostThatWaitsForAStreamWaitsForItsLastWork) {
 // Each of four micro-steps loses 3 ms, and only the last one has to.
 TEST(VerdictTest, AccumulationThatReducesEachTimeIsToldWithWhatItCosts) {
   for (const std::string name : {"", "ProfilerStep#"}) {
-    const Diagnosis all = diagnose(job_of({.step_name = name, .passes = 4}));
+    const Diagnosis all = diagnose(job_made({.step_name = name, .passes = 4}));
     expect_consistent(all, name);
     EXPECT_EQ(all.findings.front().kind, FindingKind::Accumulation);
     EXPECT_NEAR(to_us(all.findings.front().amount), 9000, 200);
     EXPECT_NEAR(to_us(all.findings.front().whole), 85000, 200);
     EXPECT_THAT(headline(all), StartsWith("every micro-step reduces all gradients: 4 backward"));
-    const Diagnosis last = diagnose(job_of({.step_name = name, .passes = 4, .no_sync = true}));
+    const Diagnosis last = diagnose(job_made({.step_name = name, .passes = 4, .no_sync = true}));
     EXPECT_EQ(last.findings.front().kind, FindingKind::Exposed);
     EXPECT_NEAR(to_us(last.findings.front().whole), 75882, 20);
   }
@@ -229,7 +229,7 @@ TEST(VerdictTest, AccumulationThatReducesEachTimeIsToldWithWhatItCosts) {
 TEST(VerdictTest, GradientsOfSeveralIterationsShareNoBucket) {
   for (const bool annotated : {true, false}) {
     const Diagnosis diagnosis =
-        diagnose(job_of({.steps = 4, .step_name = annotated ? "ProfilerStep#" : ""}));
+        diagnose(job_made({.steps = 4, .step_name = annotated ? "ProfilerStep#" : ""}));
     ASSERT_TRUE(diagnosis.buckets.has_value());
     for (const BucketSetting& setting : diagnosis.buckets->settings) {
       EXPECT_LE(setting.ends.back(), 6U);

@@ -36,7 +36,7 @@ MadeTrace of_pair(int rank) {
   return made;
 }
 
-JobTrace job_of(const std::vector<MadeTrace>& ranks, const std::string& config = "") {
+JobTrace job_of_ranks(const std::vector<MadeTrace>& ranks, const std::string& config = "") {
   std::vector<KinetoTrace> traces;
   for (const MadeTrace& made : ranks) {
     std::string text = testing::text(made);
@@ -47,21 +47,21 @@ JobTrace job_of(const std::vector<MadeTrace>& ranks, const std::string& config =
   return make_job(std::move(traces), {});
 }
 
-Duration us(std::int64_t n) { return std::chrono::microseconds(n); }
+using std::chrono::microseconds;
 
 void expect_two_pairs(const JobTrace& job) {
   ASSERT_EQ(job.matched.size(), 2U * 9U);
   for (const MatchedCollective& matched : job.matched) {
     const bool first = matched.ranks.front() == 0;
     EXPECT_THAT(matched.ranks, first ? ElementsAre(0U, 1U) : ElementsAre(2U, 3U));
-    EXPECT_EQ(matched.transfer, first ? us(300) : us(2500));
-    EXPECT_EQ(matched.waiting, first ? us(40) : us(0));
+    EXPECT_EQ(matched.transfer, first ? microseconds(300) : microseconds(2500));
+    EXPECT_EQ(matched.waiting, first ? microseconds(40) : microseconds(0));
   }
-  EXPECT_EQ(job.waiting_time, us(9 * 40));
+  EXPECT_EQ(job.waiting_time, microseconds(9 * 40));
 }
 
 TEST(GroupsTest, RanksThatNeverMeetAreNotCompared) {
-  const JobTrace job = job_of({of_pair(0), of_pair(1), of_pair(2), of_pair(3)});
+  const JobTrace job = job_of_ranks({of_pair(0), of_pair(1), of_pair(2), of_pair(3)});
   expect_two_pairs(job);
   EXPECT_THAT(job.unknowns, IsEmpty());
 }
@@ -89,7 +89,7 @@ TEST(GroupsTest, GroupsOfOneNameWithoutMembersAreNotMatched) {
     ranks.push_back(of_pair(rank));
     ranks.back().tells_ranks = false;
   }
-  const JobTrace job = job_of(ranks);
+  const JobTrace job = job_of_ranks(ranks);
   EXPECT_THAT(job.matched, IsEmpty());
   EXPECT_THAT(job.unknowns, Contains(HasSubstr("who meets in groups called \"1\"")));
   EXPECT_EQ(job.waiting_time, Duration{});
@@ -97,7 +97,7 @@ TEST(GroupsTest, GroupsOfOneNameWithoutMembersAreNotMatched) {
 
 // Rank 1's file is not given: ranks 2 and 3 still meet, and rank 0 stands alone.
 TEST(GroupsTest, OfAGroupTheGivenRanksAreCompared) {
-  const JobTrace job = job_of({of_pair(0), of_pair(2), of_pair(3)});
+  const JobTrace job = job_of_ranks({of_pair(0), of_pair(2), of_pair(3)});
   ASSERT_EQ(job.matched.size(), 9U);
   EXPECT_THAT(job.matched.front().ranks, ElementsAre(1U, 2U));
   EXPECT_THAT(job.unknowns, IsEmpty());
@@ -124,14 +124,14 @@ TEST(GroupsTest, ClocksAreAlignedAlongRanksThatMeet) {
   std::vector<MadeTrace> ranks = {of_pair(0), of_pair(1), of_pair(2), of_pair(3)};
   ranks[1].start_us += 2e6;
   ranks[3].start_us += 5e6;
-  expect_two_pairs(job_of(ranks));
+  expect_two_pairs(job_of_ranks(ranks));
 }
 
 // A first step that one rank has to leave out is left out on both.
 TEST(GroupsTest, StepsAreThoseThatAllRanksHave) {
   std::vector<MadeTrace> ranks = {of_pair(2), of_pair(3)};
   ranks[1].older_us = 30000;
-  const JobTrace job = job_of(ranks);
+  const JobTrace job = job_of_ranks(ranks);
   for (const RankTrace& rank : job.ranks) {
     ASSERT_EQ(rank.line.steps.size(), 2U);
     EXPECT_EQ(rank.line.steps[0].name, "ProfilerStep#4");
