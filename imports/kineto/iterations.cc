@@ -173,12 +173,16 @@ class IterationFinder {
                                 : line_.calls[static_cast<std::size_t>(work.launch)].start;
   }
 
+  static Instant launch_time(const std::pair<Instant, const TracedCollective*>& launched) {
+    return launched.first;
+  }
+
   [[nodiscard]] Signature signature_of(Instant begin, Instant end) const {
     Signature signature;
-    for (const auto& [at, collective] : by_launch_) {
-      if (at < begin) continue;
-      if (at >= end) break;
-      signature.emplace_back(collective->kind, collective->elements.value_or(0), collective->group);
+    auto next = std::ranges::lower_bound(by_launch_, begin, {}, launch_time);
+    for (; next != by_launch_.end() && next->first < end; ++next) {
+      const TracedCollective& collective = *next->second;
+      signature.emplace_back(collective.kind, collective.elements.value_or(0), collective.group);
     }
     return signature;
   }
@@ -227,7 +231,7 @@ class IterationFinder {
         by_launch_.emplace_back(launched_at(collective), &collective);
       }
     }
-    std::ranges::stable_sort(by_launch_, {}, [](const auto& entry) { return entry.first; });
+    std::ranges::stable_sort(by_launch_, {}, launch_time);
     std::vector<BackwardPass>& passes = found_.passes;
     for (std::size_t p = 0; p < passes.size(); ++p) {
       const bool is_last = p + 1 == passes.size();
