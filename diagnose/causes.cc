@@ -180,14 +180,17 @@ class StepAttribution {
       add(collective, Cause::Serialised, moving);
       return;
     }
-    if (collective != wanted.collective && starts_before(collective, wanted.collective)) {
-      add(collective, Cause::LaunchOrder, moving);
-      return;
-    }
     if (serial != nullptr) {
-      const Duration earlier = std::min(moving, could_start_earlier(*serial, running));
+      // Also the time in which it queues behind another collective: it would have been ahead of that.
+      const bool queues = collective != wanted.collective;
+      const Duration earlier =
+          queues ? moving : std::min(moving, could_start_earlier(*serial, running));
       add(collective, Cause::NoPrefetch, earlier);
       add(collective, Cause::Link, moving - earlier);
+      return;
+    }
+    if (collective != wanted.collective && starts_before(collective, wanted.collective)) {
+      add(collective, Cause::LaunchOrder, moving);
       return;
     }
     const Duration late = std::min(moving, sent_too_late(collective));

@@ -298,6 +298,10 @@ class Builder {
         open.push_back(static_cast<std::int32_t>(i));
         continue;
       }
+      // A call whose collective the stall has shown already is not another one's.
+      const auto shown = std::ranges::count_if(
+          now.waits, [&](std::int32_t wait) { return node(wait).communicates; });
+      pending -= std::min(pending, static_cast<std::size_t>(shown));
       if (pending == 0) continue;
       std::erase_if(open, [&](std::int32_t c) { return waited[static_cast<std::size_t>(c)] != 0; });
       for (std::size_t c = 0; c < open.size() && pending > 0; ++c) {

@@ -42,7 +42,7 @@ class Finder {
       in_step_ = step;
       last_backward_ = last_gradient_[s];
       computes_.clear();
-      layer_ = 0;
+      layer_.reset();
       update_ = false;
       for (step::NodeId node = step.begin; node <= step.end; ++node) visit(node);
     }
@@ -95,9 +95,10 @@ class Finder {
   // Of what the gather started behind: compute of the layer before the waiting one, and collectives that are no gather and
   // were issued since.
   void add_gather(step::NodeId waiting, step::NodeId gather, std::int32_t collective) {
-    if (layer_ == 0 || layer_ >= computes_.size()) return;
-    const step::NodeId first = computes_[layer_];  // of the layer before
-    SerialWait wait{SerialWait::Kind::Gather, collective, waiting, {}, computes_[layer_ - 1]};
+    if (!layer_ || *layer_ >= computes_.size()) return;
+    const step::NodeId first = computes_[*layer_];  // of the layer before
+    SerialWait wait{SerialWait::Kind::Gather, collective, waiting, {}, std::nullopt};
+    if (*layer_ > 0) wait.instead = computes_[*layer_ - 1];
     const auto [begin, end] = recorded_.graph.edges_of(gather);
     for (std::size_t k = begin; k < end; ++k) {
       const step::Edge edge = recorded_.graph.edge(k);
@@ -117,8 +118,8 @@ class Finder {
   RecordedGraph::Step in_step_;
   std::optional<step::NodeId> last_backward_;  // that makes a gradient
   std::vector<step::NodeId> computes_;         // of the step so far
-  std::size_t layer_ = 0;  // in computes_: the first that waited for the gather before
-  bool update_ = false;    // the update has begun
+  std::optional<std::size_t> layer_;  // in computes_: the first that waited for the gather before
+  bool update_ = false;               // the update has begun
   std::vector<SerialWait> found_;
 };
 

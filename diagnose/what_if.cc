@@ -95,7 +95,7 @@ std::optional<WorkloadCheck> checked(const TracedWorkload& workload, const RankT
                        .predicted = own.step(workload.ends, InFlight::Any)};
 }
 
-// Steps whose collectives wait for nobody they need not wait for; each as long as its collectives at least.
+// Steps whose collectives wait for nobody they need not wait for; each as long as the collectives of one stream at least.
 std::vector<Duration> replayed_without(const RankTrace& rank, const RankReplay& replay,
                                        SerialWait::Kind kind) {
   RecordedGraph changed = replay.recorded;
@@ -104,12 +104,15 @@ std::vector<Duration> replayed_without(const RankTrace& rank, const RankReplay& 
   const std::vector<Duration> before =
       lengths(replayed_steps(replay.recorded, rank.line, replay.timeline));
   for (std::size_t s = 0; s < steps.size(); ++s) {
-    Duration moving{};
+    std::map<step::SlotId, Duration> moving;  // of each stream
     for (const step::NodeId node : changed.works[s]) {
+      const auto n = static_cast<std::size_t>(node);
       if (changed.communicates(node))
-        moving += Duration(changed.graph.work[static_cast<std::size_t>(node)].ns());
+        moving[changed.graph.slot[n]] += Duration(changed.graph.work[n].ns());
     }
-    steps[s] = std::min(before[s], std::max(steps[s], moving));
+    Duration longest{};
+    for (const auto& [stream, time] : moving) longest = std::max(longest, time);
+    steps[s] = std::min(before[s], std::max(steps[s], longest));
   }
   return steps;
 }

@@ -109,7 +109,7 @@ struct RankForecast {
 RankForecast forecast_rank(const JobTrace& job, std::size_t rank, const RankReplay& replay);
 
 // The steps of the recorded graph with a change made to it.
-// The last two changes of waits never make a step shorter than its collectives, which share the network.
+// The last two changes of waits never make a step shorter than the collectives of one stream.
 std::vector<Duration> replayed_with(const RankTrace& rank, const RankReplay& replay, Change change);
 
 // A profile whose host takes no time. REQUIRES: profile.host.

@@ -121,7 +121,7 @@ TEST(SerialWaitsTest, GathersThatStartWhenTheyAreNeededAreNamed) {
     EXPECT_GT(diagnosed.us_by(Cause::NoPrefetch), 0.6 * exposed) << gather_us;
     const std::optional<Gain> gain = diagnosed.gain(Change::Prefetch);
     ASSERT_TRUE(gain.has_value()) << gather_us;
-    EXPECT_NEAR(to_us(gain->middle), period_us(step) - period_us(prefetching), 0.1 * exposed)
+    EXPECT_NEAR(to_us(gain->middle), period_us(step) - period_us(prefetching), 0.02 * exposed)
         << gather_us;
     EXPECT_THAT(sentences(diagnosed.diagnosis), Contains(HasSubstr("no prefetch"))) << gather_us;
   }
