@@ -39,6 +39,7 @@ constexpr std::array kWords = {
     KnownWord{"--wait", "WORD", kOther},
     KnownWord{"--steps", "COUNT", kOther},
     KnownWord{"--step", "NAME", kOther},
+    KnownWord{"--parameters", "FILE", kInput},
     KnownWord{"--to", "TARGET", kOther},
     KnownWord{"--shape", "SHAPE", kOther},
     KnownWord{"--mesh", "SHAPE", kOther},

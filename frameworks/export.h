@@ -60,6 +60,9 @@ struct ExportOptions {
 Export export_plan(const Framework& framework, const schedule::Plan& plan, const Machine& machine,
                    const ExportOptions& options);
 
+// Throws InputError where the framework's file names parameters and the Program, made of a trace, has places only.
+void require_names(const Framework& framework, const schedule::Program& program);
+
 // What the framework makes of the Schedule, nothing simulated. Throws InputError as export_plan does.
 // A framework without a writer runs only what it has words for, as it is.
 schedule::Schedule as_run(const Framework& framework, const schedule::Program& program,

@@ -103,18 +103,21 @@ std::string in_words(const schedule::Policy& policy) {
   return listed ? listed->words : std::string(kOwnHooks);
 }
 
+void require_names(const Framework& framework, const schedule::Program& program) {
+  if (!framework.names_parameters || !schedule::has_places_only(program)) return;
+  throw InputError(
+      "export: " + std::string(framework.name) +
+      "'s file names parameters, and this plan has none: it was made of a trace, which has no "
+      "names. "
+      "dovetail import kineto --parameters FILE gives them (NAME and shape, a line each); or use "
+      "--to torch or deepspeed, which go by size, or dovetail_torch.apply, which maps by order "
+      "and size");
+}
+
 Export export_plan(const Framework& framework, const schedule::Plan& plan, const Machine& machine,
                    const ExportOptions& options) {
   if (plan.schedule.buckets.empty()) throw InputError("export: the plan has no bucket");
-  if (framework.names_parameters && schedule::has_places_only(plan.program)) {
-    throw InputError(
-        "export: " + std::string(framework.name) +
-        "'s file names parameters, and this plan has none: it was made of a trace, which has no "
-        "names. "
-        "dovetail import kineto --parameters FILE gives them (NAME and shape, a line each); or use "
-        "--to torch or deepspeed, which go by size, or dovetail_torch.apply, which maps by order "
-        "and size");
-  }
+  require_names(framework, plan.program);
   Restriction left(plan.program, plan.schedule, machine.step);
   framework.restrict_to(left);
   return framework.write(left, {framework, plan, machine, options});

@@ -149,6 +149,8 @@ class Sweeper {
   // What the framework makes of the row, told like this; as it was where the framework cannot run it.
   void run_there(SweepRow& row, frameworks::Said said) {
     try {
+      if (said.by == frameworks::ToldBy::File)
+        require_names(*options_.framework, planner_.program());
       Candidate& candidate = row.candidate;
       schedule::Schedule schedule =
           as_run(*options_.framework, planner_.program(), candidate.schedule);

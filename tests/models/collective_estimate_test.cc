@@ -16,8 +16,9 @@
 namespace dovetail::models {
 namespace {
 
-const std::string kClusters = std::string(DOVETAIL_SOURCE_DIR) + "/models/clusters";
 using Sized = CollectiveEstimate::Sized;
+
+const std::string kMeasuredClusters = std::string(DOVETAIL_SOURCE_DIR) + "/models/clusters";
 
 Duration us(double n) { return from_us(n); }
 
@@ -116,7 +117,7 @@ TEST(CollectiveEstimateTest, NineOfTenTimesOfRealMachinesLieInside) {
   for (const char* name :
        {"a100x16_ib", "a100x2_nv12", "a100x4_pcie", "a100x8", "b200x16_roce", "b200x32_efa",
         "b200x8", "h100x16_tcpxo", "h200x8", "mi300x16", "mi300x8"}) {
-    const Cluster cluster = load_cluster(name, kClusters);
+    const Cluster cluster = load_cluster(name, kMeasuredClusters);
     const auto table = std::ranges::find(cluster.collectives, schedule::Collective::AllReduce,
                                          &CollectiveSeries::collective);
     ASSERT_NE(table, cluster.collectives.end()) << name;
