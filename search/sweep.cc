@@ -149,8 +149,9 @@ class Sweeper {
   // What the framework makes of the row, told like this; as it was where the framework cannot run it.
   void run_there(SweepRow& row, frameworks::Said said) {
     try {
-      if (said.by == frameworks::ToldBy::File)
-        require_names(*options_.framework, planner_.program());
+      const bool by_file =
+          said.by == frameworks::ToldBy::File || said.by == frameworks::ToldBy::List;
+      if (by_file) require_names(*options_.framework, planner_.program());
       Candidate& candidate = row.candidate;
       schedule::Schedule schedule =
           as_run(*options_.framework, planner_.program(), candidate.schedule);

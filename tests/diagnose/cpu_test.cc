@@ -79,7 +79,8 @@ TEST(CpuRankTest, ChangesGiveWhatTheChangedStepTakes) {
 
 // Nothing of a GPU is said; a host that takes no time is no change of such a rank.
 TEST(CpuRankTest, ACpuRankHasNoHostBesideIt) {
-  for (const WhatIf& what_if : diagnose(job_of({})).ranks[0].forecast.what_ifs) {
+  const Diagnosis found = diagnose(job_of({}));
+  for (const WhatIf& what_if : found.ranks[0].forecast.what_ifs) {
     EXPECT_NE(what_if.change, Change::NoHost);
     EXPECT_NE(what_if.change, Change::FusedOptimizer);
   }
