@@ -1,4 +1,4 @@
-// Every file of the kept corpus through its reader, whole, cut off at every 97th byte and with some of its
+// Every file of the kept corpus through its reader, whole, cut off at every 97th byte (under a sanitizer every 388th) and with some of its
 // tokens changed: each is read or refused with an InputError of one line, never anything else.
 //
 // The corpus holds seeds, and every input that once broke a reader. Longer runs: fuzz_readers.cc.
@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "tests/fuzz/readers.h"
 #include "tests/fuzz/token_mutator.h"
+#include "tests/support/cases.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,6 +22,8 @@ namespace dovetail {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::size_t kCut = 97 * (testing::kHasSanitizer ? 4 : 1);
 
 std::vector<std::string> files_of(std::string_view reader) {
   std::vector<std::string> files;
@@ -49,7 +52,7 @@ TEST_P(CorpusTest, ReadsOrRefusesEveryFileWholeAndCutOff) {
   std::size_t accepted = 0;
   for (const std::string& file : files) {
     const std::string text = read_file(file);
-    for (std::size_t size = text.size();; size -= std::min<std::size_t>(size, 97)) {
+    for (std::size_t size = text.size();; size -= std::min(size, kCut)) {
       SCOPED_TRACE(file + ", the first " + std::to_string(size) + " bytes");
       accepted += reads(GetParam(), std::string_view(text).substr(0, size));
       if (size == 0) break;
@@ -59,7 +62,7 @@ TEST_P(CorpusTest, ReadsOrRefusesEveryFileWholeAndCutOff) {
 }
 
 TEST_P(CorpusTest, ReadsOrRefusesEveryFileWithOtherTokens) {
-  constexpr std::uint64_t kSeeds = 100;
+  constexpr auto kSeeds = testing::few_cases<std::uint64_t>(100);
   std::size_t accepted = 0;
   std::size_t changed = 0;
   for (const std::string& file : files_of(GetParam().name)) {
