@@ -25,7 +25,7 @@ constexpr double kBetween = 0.1;
 
 }  // namespace
 
-CollectiveEstimate::CollectiveEstimate(std::vector<Sized> measured, std::int64_t ranks) {
+CollectiveEstimate::CollectiveEstimate(const std::vector<Sized>& measured, std::int64_t ranks) {
   DOVETAIL_CHECK(!measured.empty() && ranks >= 1) << measured.size() << " sizes";
   for (const auto& [bytes, time] : measured) {
     DOVETAIL_CHECK(bytes >= Bytes(1) && time > Duration{}) << bytes;

@@ -41,7 +41,7 @@ class CollectiveEstimate {
  public:
   using Sized = std::pair<Bytes, Duration>;
   // REQUIRES: at least one, sizes >= 1 byte and strictly rising, times > 0; ranks >= 1.
-  CollectiveEstimate(std::vector<Sized> measured, std::int64_t ranks);
+  CollectiveEstimate(const std::vector<Sized>& measured, std::int64_t ranks);
 
   [[nodiscard]] EstimatedTime at(Bytes bytes) const;
 

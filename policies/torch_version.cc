@@ -34,8 +34,8 @@ bool take_point(std::string_view& text) {
 bool is_build(std::string_view text) {
   constexpr std::array<std::string_view, 5> kBegin = {"a", "b", "rc", ".dev", ".post"};
   const auto begins = [&](std::string_view front) { return text.starts_with(front); };
-  return text.empty() ||
-         (std::ranges::any_of(kBegin, begins) && text.find_first_of("=,: ") == text.npos);
+  return text.empty() || (std::ranges::any_of(kBegin, begins) &&
+                          text.find_first_of("=,: ") == std::string_view::npos);
 }
 
 }  // namespace
