@@ -1,4 +1,4 @@
-// One pattern, written and recognised here.
+// Writes and recognises the names of gradients that are known by their place in a recorded bucket only, both by one pattern.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/place_names.h"

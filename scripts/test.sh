@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and tests everything, from a bare checkout on. Twelve minutes on two cores.
+# Builds and tests everything, from a bare checkout on. About twenty minutes on two cores.
 #
 #   scripts/test.sh              all steps
 #   scripts/test.sh --quick      for work in between: format, layers, asan
