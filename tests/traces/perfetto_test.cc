@@ -377,7 +377,7 @@ TEST(PerfettoTest, TellsSeveralPredictionsApart) {
 }
 
 TEST(PerfettoTest, StaysImportableForRandomTraces) {
-  for (std::uint64_t seed = 0; seed < testing::cases(100); ++seed) {
+  for (std::uint64_t seed = 0; seed < testing::cases(100U); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     Builder builder;

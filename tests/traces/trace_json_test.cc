@@ -231,7 +231,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(TraceJsonTest, AnswersEveryDamageWithATraceOrAnInputError) {
   const std::string good = to_json(sample::predicted());
   int refused = 0;
-  for (std::uint64_t seed = 0; seed < testing::cases(3000); ++seed) {
+  for (std::uint64_t seed = 0; seed < testing::cases(3000U); ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
     std::string text = good;

@@ -224,7 +224,7 @@ TEST(VerifyTest, TwoRolesWithTheSameSequenceAreFine) {
 }
 
 TEST(VerifyTest, RandomLegalSchedulesPass) {
-  for (std::uint64_t seed = 0; seed < dovetail::testing::cases(500); ++seed) {
+  for (std::uint64_t seed = 0; seed < dovetail::testing::cases(500U); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
     const Program program = dovetail::testing::random_chain(random, 20, 2);
@@ -239,7 +239,7 @@ TEST(VerifyTest, RandomLegalSchedulesPass) {
 TEST(VerifyTest, RemovingAnyCommandIsNoticed) {
   std::size_t removed = 0;
   std::size_t noticed = 0;
-  for (std::uint64_t seed = 0; seed < dovetail::testing::cases(60); ++seed) {
+  for (std::uint64_t seed = 0; seed < dovetail::testing::cases(60U); ++seed) {
     Random random(seed);
     const Program program = dovetail::testing::random_chain(random, 8, 2);
     const ScheduledProgram legal =
