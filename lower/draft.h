@@ -6,11 +6,11 @@
 //
 //   rewrite.h   the Program: pipeline, micro-steps, folded factors, sharded updates
 //   layout.h    the buffers, the streams, and which role runs which bucket
-//   launch.h    after which op each collective is issued
+//   launch.h    after which op each bucket's collective is issued
 //   wait.h      before which op, or which launch, the compute stream waits for it
-//   messages.h  the Program's own communication that leaves the compute stream
 //   gather.h    where the parameters of sharded buckets are completed
-//   emit.h      the commands
+//   messages.h  the Program's own communication that leaves the compute stream
+//   emit.h      the commands: one walk over the ops and over all that travels
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -91,15 +91,30 @@ struct Draft {
   }
 };
 
-// One collective of one bucket: once per step, or once per micro-step.
-struct Transfer {
-  std::size_t bucket = 0;  // position in Schedule::buckets
-  std::int32_t micro_step = 0;
-  std::size_t launch_after = 0;  // issued after this op
+// Something that travels: a bucket (once per step, or once per micro-step), the parameters of a bucket that are
+// gathered, or the message of an op that leaves the compute stream (a send or receive of a pipeline, or what
+// the Schedule places).
+struct Travel {
+  enum class Kind {
+    Bucket,
+    Gather,
+    Message
+  };  // of one place, launched and waited for in this order
+  Kind kind = Kind::Bucket;
+  std::size_t what = 0;  // position in Schedule::buckets, in Draft::gathers, or of the op
+  StreamId stream;       // kComputeStream: inline
+  WaitScope scope = WaitScope::Event;
+  std::int32_t max_ctas = 0;
+  std::int32_t micro_step = 0;  // of a bucket
+  // Issued behind this op; absent: parameters before the first op, a message where its op stands.
+  std::optional<std::size_t> launch_after = std::nullopt;
   // The compute stream waits before this op; kEnd: after the last one ...
   std::size_t wait_before = kEnd;
-  // ... or, if given, before the launch of this transfer of the role.
+  // ... or, if given, before the launch of this one of RoleDraft::travels.
   std::optional<std::size_t> wait_at_launch = std::nullopt;
+  std::size_t release_after = kEnd;  // of gathered parameters; kEnd: never
+  bool receives = false;             // a message of a pipeline
+  bool after_compute = true;         // it starts behind what the compute stream holds so far
 };
 
 // All that touches one of the tensors that travel, in program order.
@@ -107,28 +122,6 @@ struct Access {
   std::size_t op = 0;
   bool writes = false;
   std::int32_t next = -1;  // in RoleDraft::accesses
-};
-
-// An op that communicates, off the compute stream: a send or receive of a pipeline, or one that the
-// Schedule places.
-struct Message {
-  std::size_t op = 0;
-  StreamId stream;
-  bool receives = false;                                   // of a pipeline
-  std::optional<std::size_t> launch_after = std::nullopt;  // op; absent: where it stands
-  WaitScope scope = WaitScope::Event;
-  std::int32_t max_ctas = 0;
-  bool after_compute = false;      // it starts behind what the compute stream holds so far
-  std::size_t wait_before = kEnd;  // the compute stream's first op that must come after it
-};
-
-// An all-gather of parameters.
-struct Gather {
-  std::size_t plan = 0;          // position in Draft::gathers
-  std::size_t launch_after = 0;  // kEnd: before the first op
-  std::size_t wait_before = kEnd;
-  std::size_t release_after = kEnd;  // kEnd: never
-  Placement placement = {};
 };
 
 struct RoleDraft {
@@ -139,9 +132,7 @@ struct RoleDraft {
   std::vector<std::size_t> after_backward;
   std::vector<Access> accesses;
   IdTable<TensorId, std::int32_t> first_access{-1};
-  std::vector<Transfer> transfers;  // launch order
-  std::vector<Message> messages;    // in the order in which they are issued
-  std::vector<Gather> gathers;      // launch order
+  std::vector<Travel> travels;  // buckets, gathers, messages: each in launch order
 };
 
 // The role that runs the op.

@@ -1,9 +1,11 @@
-// The emit pass: cursors over the sorted plans of the earlier passes, one walk over the ops.
+// The emit pass: one walk over the ops, and beside it one agenda of what is done for all that travels, in the order of
+// the ops around which it stands.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "lower/emit.h"
 
 #include <algorithm>
+#include <tuple>
 #include <unordered_set>
 #include <utility>
 
@@ -13,26 +15,27 @@
 namespace dovetail::schedule::internal {
 namespace {
 
-// Something that stands at a place of the op list: a position in one of RoleDraft's lists.
-struct At {
-  std::size_t place = 0;
-  std::size_t what = 0;
+// A moment of the walk: around which of the role's ops, and where there. One position behind the last op stands for the
+// end of the step.
+enum class Around { Ahead, Wait, Op, Pack, Release, Behind };
+struct Moment {
+  std::size_t op = 0;
+  Around around = Around::Ahead;
+  friend auto operator<=>(const Moment&, const Moment&) = default;
 };
 
-// A list of them in the order of their places, and how far it has been emitted.
-class Agenda {
- public:
-  void add(std::size_t place, std::size_t what) { items_.push_back({place, what}); }
-  void sort() { std::ranges::stable_sort(items_, {}, &At::place); }
-  // Calls `act` on everything up to and including this place.
-  template <class Act>
-  void up_to(std::size_t place, Act act) {
-    while (next_ < items_.size() && items_[next_].place <= place) act(items_[next_++].what);
-  }
+enum class Act { Wait, Pack, Release, Launch };
 
- private:
-  std::vector<At> items_;
-  std::size_t next_ = 0;
+struct Item {
+  Moment when = {};
+  Travel::Kind kind = Travel::Kind::Bucket;
+  std::size_t place =
+      0;  // as its pass gave it: a moment may stand for several, after ops of other roles
+  std::size_t order =
+      0;  // in RoleDraft::travels: its own, or that of the launch in front of which it waits
+  Act act = Act::Launch;
+  std::size_t travel = 0;
+  TensorId tensor = {};  // what is packed
 };
 
 class Emitter {
@@ -41,78 +44,147 @@ class Emitter {
       : draft_(draft),
         program_(draft.program()),
         role_(role),
-        done_(role.transfers.size()),
-        message_done_(role.messages.size()),
-        gather_done_(role.gathers.size()),
-        last_done_(draft.out.streams.size()) {
-    for (const Message& message : role.messages) leaves_compute_.insert(message.op);
-  }
+        end_(program_.ops.size()),
+        done_(role.travels.size()),
+        last_done_(draft.out.streams.size()) {}
 
   RankProgram run() {
     const auto ranks = static_cast<std::int32_t>(program_.world_size / program_.stages);
     for (std::int32_t rank = 0; rank < ranks; ++rank) {
       out_.ranks.push_back(Rank{role_.role * ranks + rank});
     }
-    fill_agendas();
-    out_.commands.reserve(program_.ops.size() + packs_.size() + 7 * role_.transfers.size() +
-                          6 * role_.gathers.size() + 5 * role_.messages.size());
+    find_ops();
+    fill_agenda();
+    out_.commands.reserve(program_.ops.size() + 3 * agenda_.size());
     begin();
-    for (std::size_t i = 0; i < program_.ops.size(); ++i) {
-      if (role_of(program_, program_.ops[i]) != role_.role) continue;
-      if (i > 0) emit_launches(i - 1);  // those after an op of another role
-      emit_waits(i);
-      emit_op(i);
-      emit_packs(i);
-      releases_.up_to(i, [&](std::size_t gather) { emit_release(gather); });
-      emit_launches(i);
+    for (std::size_t i = 0; i < end_; ++i) {
+      if (own_from_[i] != i) continue;
+      act_until({i, Around::Wait});
+      if (!leaves_compute_.contains(i)) add(kComputeStream, RunOp{program_.ops[i].id});
+      act_until({i, Around::Behind});
     }
-    emit_launches(kEnd);
-    emit_waits(kEnd);
+    act_until({end_, Around::Behind});
     return std::move(out_);
   }
 
  private:
-  void fill_agendas() {
-    for (std::size_t i = 0; i < role_.transfers.size(); ++i) {
-      const Transfer& transfer = role_.transfers[i];
-      launches_.add(transfer.launch_after, i);
-      if (draft_.buckets[transfer.bucket].continued) continue;
-      if (transfer.wait_at_launch) {
-        waits_at_launch_.add(*transfer.wait_at_launch, i);
-      } else {
-        waits_.add(transfer.wait_before, i);
+  void find_ops() {
+    own_from_.assign(end_ + 1, end_);
+    for (std::size_t i = end_; i-- > 0;) {
+      own_from_[i] = role_of(program_, program_.ops[i]) == role_.role ? i : own_from_[i + 1];
+    }
+    for (const Travel& travel : role_.travels) {
+      if (travel.kind == Travel::Kind::Message) leaves_compute_.insert(travel.what);
+    }
+  }
+
+  // Where the walk comes to this position: at the role's next op, or at the end of the step.
+  [[nodiscard]] std::size_t met_at(std::size_t position) const {
+    return own_from_[std::min(position, end_)];
+  }
+
+  // Parameters of the last step are gathered before the first op, by begin().
+  [[nodiscard]] Moment launch_of(const Travel& travel) const {
+    if (!travel.launch_after) return {travel.what, Around::Op};
+    const std::size_t at = *travel.launch_after;
+    if (met_at(at) == at) return {at, Around::Behind};
+    return {met_at(at), Around::Ahead};
+  }
+
+  void fill_agenda() {
+    for (std::size_t i = 0; i < role_.travels.size(); ++i) {
+      const Travel& travel = role_.travels[i];
+      Item item{.kind = travel.kind, .order = i, .travel = i};
+      if (!is_first(travel)) {
+        item.when = launch_of(travel);
+        item.place = travel.launch_after.value_or(travel.what);
+        agenda_.push_back(item);
       }
+      if (travel.kind != Travel::Kind::Bucket) {
+        add_wait(item);
+      } else {
+        if (!draft_.buckets[travel.what].continued) add_wait(item);
+        add_packs(item);
+      }
+      if (travel.release_after == kEnd) continue;
+      item.when = {met_at(travel.release_after), Around::Release};
+      item.place = travel.release_after;
+      item.act = Act::Release;
+      agenda_.push_back(item);
     }
-    for (std::size_t i = 0; i < role_.messages.size(); ++i) {
-      message_waits_.add(role_.messages[i].wait_before, i);
+    std::ranges::stable_sort(agenda_, {}, [](const Item& item) {
+      return std::tuple(item.when, item.kind, item.place, item.order, item.act);
+    });
+  }
+
+  // Among what is waited for at one place, buckets keep their launch order.
+  void add_wait(Item item) {
+    const Travel& travel = role_.travels[item.travel];
+    item.act = Act::Wait;
+    if (travel.wait_at_launch) {
+      const Travel& next = role_.travels[*travel.wait_at_launch];
+      item.when = launch_of(next);
+      item.place = *next.launch_after;
+      item.order = *travel.wait_at_launch;
+    } else {
+      item.when = {met_at(travel.wait_before), Around::Wait};
+      item.place = travel.wait_before;
     }
-    for (std::size_t i = 0; i < role_.gathers.size(); ++i) {
-      if (role_.gathers[i].launch_after != kEnd) gathers_.add(role_.gathers[i].launch_after, i);
-      gather_waits_.add(role_.gathers[i].wait_before, i);
-      if (role_.gathers[i].release_after != kEnd) releases_.add(role_.gathers[i].release_after, i);
+    agenda_.push_back(item);
+  }
+
+  // Of a bucket in copy mode: each gradient behind its producer.
+  void add_packs(Item item) {
+    const Travel& travel = role_.travels[item.travel];
+    const Bucket& bucket = draft_.schedule.buckets[travel.what];
+    if (bucket.mode != BucketMode::Copy || draft_.buckets[travel.what].after) return;
+    item.act = Act::Pack;
+    for (const Slice& slice : bucket.gradients) {
+      item.tensor = draft_.travels.at(slice.tensor);
+      item.place = ready_after(draft_, role_, item.tensor, travel.micro_step);
+      item.when = {item.place, Around::Pack};
+      agenda_.push_back(item);
     }
-    for (Agenda* agenda : {&launches_, &waits_at_launch_, &waits_, &message_waits_, &gathers_,
-                           &gather_waits_, &releases_}) {
-      agenda->sort();
-    }
-    collect_packs();
+  }
+
+  static bool is_first(const Travel& travel) {
+    return travel.kind == Travel::Kind::Gather && !travel.launch_after;
   }
 
   // Parameters of the last step are gathered first; a message of this step may arrive once the last
   // one is over.
   void begin() {
-    for (std::size_t i = 0; i < role_.gathers.size(); ++i) {
-      if (role_.gathers[i].launch_after == kEnd) emit_gather(i);
-    }
     std::vector<StreamId> arriving;
-    for (const Message& message : role_.messages) {
-      const bool known = std::ranges::find(arriving, message.stream) != arriving.end();
-      if (message.receives && !known) arriving.push_back(message.stream);
+    for (std::size_t i = 0; i < role_.travels.size(); ++i) {
+      const Travel& travel = role_.travels[i];
+      if (is_first(travel)) emit_launch(i);
+      const bool known = std::ranges::find(arriving, travel.stream) != arriving.end();
+      if (travel.receives && !known) arriving.push_back(travel.stream);
     }
     if (arriving.empty()) return;
     const EventId free = new_event();
     add(kComputeStream, RecordEvent{free});
     for (const StreamId stream : arriving) add(stream, WaitEvent{free});
+  }
+
+  void act_until(Moment moment) {
+    for (; next_ < agenda_.size() && agenda_[next_].when <= moment; ++next_) {
+      const Item& item = agenda_[next_];
+      switch (item.act) {
+        case Act::Wait:
+          emit_wait(item.travel);
+          break;
+        case Act::Pack:
+          emit_pack(item);
+          break;
+        case Act::Release:
+          add(kComputeStream, Release{buffer_of(role_.travels[item.travel])});
+          break;
+        case Act::Launch:
+          emit_launch(item.travel);
+          break;
+      }
+    }
   }
 
   EventId new_event() { return EventId{draft_.next_event++}; }
@@ -121,219 +193,127 @@ class Emitter {
     out_.commands.push_back({CommandId{draft_.next_command++}, stream, std::move(action)});
   }
 
-  // The compute stream waits, unless it has waited for this event before.
-  void wait_on_compute(EventId event) {
-    const auto index = static_cast<std::size_t>(event.value);
-    if (index >= waited_.size()) waited_.resize(index + 1, 0);
-    if (waited_[index] != 0) return;
-    waited_[index] = 1;
-    add(kComputeStream, WaitEvent{event});
+  // REQUIRES: the travel is no message.
+  [[nodiscard]] BucketId buffer_of(const Travel& travel) const {
+    return travel.kind == Travel::Kind::Gather ? draft_.gathers[travel.what].parameters
+                                               : draft_.buckets[travel.what].buffer;
   }
 
-  // `what` on this stream, behind all that the compute stream holds so far. Gives the event that
-  // says it is done; nothing for the compute stream itself.
-  template <class What>
-  std::optional<EventId> issue(StreamId stream, What what) {
-    if (stream == kComputeStream) {
-      what();
-      return std::nullopt;
-    }
-    const EventId ready = new_event();
-    const EventId done = new_event();
-    add(kComputeStream, RecordEvent{ready});
-    add(stream, WaitEvent{ready});
-    what();
-    add(stream, RecordEvent{done});
-    last_done_[static_cast<std::size_t>(stream.value)] = done;
-    return done;
-  }
-
-  void emit_op(std::size_t i) {
-    if (!leaves_compute_.contains(i)) {
-      add(kComputeStream, RunOp{program_.ops[i].id});
-      return;
-    }
-    if (next_message_ == role_.messages.size()) return;
-    const Message& message = role_.messages[next_message_];
-    if (message.op == i && !message.launch_after) emit_message();
-  }
-
-  // The next one.
-  void emit_message() {
-    const Message& message = role_.messages[next_message_];
-    const RunOp run{program_.ops[message.op].id, message.max_ctas};
-    if (!message.after_compute) {
-      const EventId done = new_event();
-      add(message.stream, run);
-      add(message.stream, RecordEvent{done});
-      message_done_[next_message_] = done;
-      last_done_[static_cast<std::size_t>(message.stream.value)] = done;
+  // The gradients of one producer in one bucket share a command.
+  void emit_pack(const Item& item) {
+    const BucketId bucket = buffer_of(role_.travels[item.travel]);
+    auto* before = std::get_if<Copy>(&out_.commands.back().action);
+    if (before != nullptr && before->bucket == bucket && before->direction == CopyDirection::Pack) {
+      before->gradients.push_back(item.tensor);
     } else {
-      message_done_[next_message_] = issue(message.stream, [&] { add(message.stream, run); });
-    }
-    ++next_message_;
-  }
-
-  // The packs of all copy-mode gradients, by producer, then bucket.
-  void collect_packs() {
-    for (std::size_t i = 0; i < role_.transfers.size(); ++i) {
-      const Transfer& transfer = role_.transfers[i];
-      const Bucket& bucket = draft_.schedule.buckets[transfer.bucket];
-      if (bucket.mode != BucketMode::Copy || draft_.buckets[transfer.bucket].after) continue;
-      for (const Slice& slice : bucket.gradients) {
-        const TensorId tensor = draft_.travels.at(slice.tensor);
-        packs_.push_back({ready_after(draft_, role_, tensor, transfer.micro_step), i, tensor});
-      }
-    }
-    std::ranges::stable_sort(
-        packs_, {}, [](const Pack& pack) { return std::pair(pack.producer, pack.transfer); });
-  }
-
-  // Those of one producer; called with rising op positions.
-  void emit_packs(std::size_t i) {
-    while (next_pack_ < packs_.size() && packs_[next_pack_].producer == i) {
-      const std::size_t transfer = packs_[next_pack_].transfer;
-      const Bucket& bucket = draft_.schedule.buckets[role_.transfers[transfer].bucket];
-      Copy copy{bucket.id, CopyDirection::Pack, {}};
-      while (next_pack_ < packs_.size() && packs_[next_pack_].producer == i &&
-             packs_[next_pack_].transfer == transfer) {
-        copy.gradients.push_back(packs_[next_pack_++].tensor);
-      }
-      add(kComputeStream, std::move(copy));
+      add(kComputeStream, Copy{bucket, CopyDirection::Pack, {item.tensor}});
     }
   }
 
-  void emit_launches(std::size_t place) {
-    launches_.up_to(place, [&](std::size_t i) {
-      waits_at_launch_.up_to(i, [&](std::size_t waited) { emit_wait(waited); });
-      emit_launch(i);
-    });
-    gathers_.up_to(place, [&](std::size_t i) { emit_gather(i); });
-    while (next_message_ < role_.messages.size()) {
-      const std::optional<std::size_t> after = role_.messages[next_message_].launch_after;
-      if (!after || *after > place) break;
-      emit_message();
-    }
-  }
-
+  // On its stream, behind all that the compute stream holds so far, unless it need not wait for that.
   void emit_launch(std::size_t i) {
-    const Bucket& bucket = draft_.schedule.buckets[role_.transfers[i].bucket];
-    const BucketPlan& plan = draft_.buckets[role_.transfers[i].bucket];
-    if (plan.before) add(kComputeStream, Scale{plan.buffer, *plan.before});
-    done_[i] = issue(plan.stream, [&] {
-      if (plan.after && draft_.buckets[*plan.after].stream != plan.stream) {
-        // Of this micro-step: the bucket that it continues stands before it in the list.
-        std::size_t before = i;
-        while (role_.transfers[before].bucket != *plan.after) --before;
-        if (done_[before]) add(plan.stream, WaitEvent{*done_[before]});
-      }
-      emit_collectives(bucket, plan);
-    });
+    const Travel& travel = role_.travels[i];
+    if (travel.kind == Travel::Kind::Bucket) {
+      const BucketPlan& plan = draft_.buckets[travel.what];
+      if (plan.before) add(kComputeStream, Scale{plan.buffer, *plan.before});
+    }
+    if (travel.stream == kComputeStream) return emit_collectives(i);
+    const std::optional<EventId> ready =
+        travel.after_compute ? std::optional(new_event()) : std::nullopt;
+    const EventId done = new_event();
+    if (ready) {
+      add(kComputeStream, RecordEvent{*ready});
+      add(travel.stream, WaitEvent{*ready});
+    }
+    emit_collectives(i);
+    add(travel.stream, RecordEvent{done});
+    done_[i] = last_done_[static_cast<std::size_t>(travel.stream.value)] = done;
   }
 
-  void emit_collectives(const Bucket& bucket, const BucketPlan& plan) {
+  void emit_collectives(std::size_t i) {
+    const Travel& travel = role_.travels[i];
+    switch (travel.kind) {
+      case Travel::Kind::Bucket:
+        return emit_bucket(i);
+      case Travel::Kind::Gather: {
+        const Bucket& bucket = draft_.schedule.buckets[draft_.gathers[travel.what].bucket];
+        return add(travel.stream,
+                   RunCollective{buffer_of(travel), Collective::AllGather, ReduceOp::Sum,
+                                 bucket.group, Part::Whole, travel.max_ctas});
+      }
+      case Travel::Kind::Message:
+        return add(travel.stream, RunOp{program_.ops[travel.what].id, travel.max_ctas});
+    }
+  }
+
+  void emit_bucket(std::size_t i) {
+    const Travel& travel = role_.travels[i];
+    const Bucket& bucket = draft_.schedule.buckets[travel.what];
+    const BucketPlan& plan = draft_.buckets[travel.what];
+    if (plan.after && draft_.buckets[*plan.after].stream != plan.stream) {
+      // Of this micro-step: the bucket that it continues stands before it in the list.
+      std::size_t before = i;
+      while (role_.travels[before].what != *plan.after) --before;
+      if (done_[before]) add(plan.stream, WaitEvent{*done_[before]});
+    }
     add(plan.stream, RunCollective{plan.buffer, bucket.collective, plan.reduce, bucket.group,
-                                   Part::Whole, bucket.max_ctas});
+                                   Part::Whole, travel.max_ctas});
     const bool scatter = bucket.collective == Collective::ReduceScatter;
     const Part part = scatter ? Part::Shard : Part::Whole;
     if (bucket.replicas) {
       add(plan.stream, RunCollective{plan.buffer, Collective::AllReduce, plan.reduce_replicas,
-                                     *bucket.replicas, part, bucket.max_ctas});
+                                     *bucket.replicas, part, travel.max_ctas});
     }
     if (plan.afterwards) add(plan.stream, Scale{plan.buffer, *plan.afterwards, part});
   }
 
-  void emit_gather(std::size_t i) {
-    const GatherPlan& gather = draft_.gathers[role_.gathers[i].plan];
-    const Bucket& bucket = draft_.schedule.buckets[gather.bucket];
-    const Placement& placement = role_.gathers[i].placement;
-    const StreamId stream = stream_of(placement.stream);
-    gather_done_[i] = issue(stream, [&] {
-      add(stream, RunCollective{gather.parameters, Collective::AllGather, ReduceOp::Sum,
-                                bucket.group, Part::Whole, placement.max_ctas});
-    });
-  }
-
-  void emit_release(std::size_t i) {
-    add(kComputeStream, Release{draft_.gathers[role_.gathers[i].plan].parameters});
-  }
-
-  void emit_waits(std::size_t place) {
-    // Equal places keep their order, so buckets are waited for in launch order.
-    waits_.up_to(place, [&](std::size_t i) { emit_wait(i); });
-    gather_waits_.up_to(place, [&](std::size_t i) { emit_gather_wait(i); });
-    message_waits_.up_to(place, [&](std::size_t i) { emit_message_wait(i); });
-  }
-
+  // The compute stream waits, unless it has waited for this event before; then it moves what has come to where it is
+  // used. At the end of the step the last message of each stream stands for those before it.
   void emit_wait(std::size_t i) {
-    const Bucket& bucket = draft_.schedule.buckets[role_.transfers[i].bucket];
-    const BucketPlan& plan = draft_.buckets[role_.transfers[i].bucket];
-    if (plan.stream != kComputeStream) {
-      const bool whole = bucket.scope == WaitScope::WholeStream;
-      const auto stream = static_cast<std::size_t>(plan.stream.value);
-      wait_on_compute(whole ? *last_done_[stream] : *done_[i]);
+    const Travel& travel = role_.travels[i];
+    const bool is_message = travel.kind == Travel::Kind::Message;
+    if (is_message && travel.wait_before == kEnd && is_followed(i)) return;
+    if (done_[i]) {
+      const bool whole = travel.scope == WaitScope::WholeStream;
+      const auto stream = static_cast<std::size_t>(travel.stream.value);
+      const EventId event = whole ? *last_done_[stream] : *done_[i];
+      if (waited_.insert(event.value).second) add(kComputeStream, WaitEvent{event});
     }
-    if (bucket.mode == BucketMode::Copy && bucket.collective == Collective::AllReduce) {
-      Copy unpack{plan.buffer, CopyDirection::Unpack, {}};
-      unpack.gradients.reserve(bucket.gradients.size());
-      for (const Slice& slice : bucket.gradients) {
-        unpack.gradients.push_back(draft_.travels.at(slice.tensor));
-      }
-      add(kComputeStream, std::move(unpack));
-    }
-  }
-
-  void emit_gather_wait(std::size_t i) {
-    if (gather_done_[i]) wait_on_compute(*gather_done_[i]);
-    const BucketId parameters = draft_.gathers[role_.gathers[i].plan].parameters;
-    const BucketLayout& layout = draft_.out.bucket(parameters);
-    if (layout.mode == BucketMode::View) return;
-    Copy unpack{parameters, CopyDirection::Unpack, {}};
-    for (const BucketMember& member : layout.members) {
+    if (is_message || !is_unpacked(travel)) return;
+    Copy unpack{buffer_of(travel), CopyDirection::Unpack, {}};
+    for (const BucketMember& member : draft_.out.bucket(unpack.bucket).members) {
       unpack.gradients.push_back(member.tensor);
     }
     add(kComputeStream, std::move(unpack));
   }
 
-  // At the end of the step the last message of each stream stands for those before it.
-  void emit_message_wait(std::size_t i) {
-    const Message& message = role_.messages[i];
-    const bool superseded = message.wait_before == kEnd &&
-                            std::any_of(role_.messages.begin() + static_cast<std::ptrdiff_t>(i) + 1,
-                                        role_.messages.end(), [&](const Message& later) {
-                                          return later.stream == message.stream;
-                                        });
-    if (superseded) return;
-    const bool whole = message.scope == WaitScope::WholeStream;
-    const auto stream = static_cast<std::size_t>(message.stream.value);
-    wait_on_compute(whole ? *last_done_[stream] : *message_done_[i]);
+  [[nodiscard]] bool is_followed(std::size_t message) const {
+    const StreamId stream = role_.travels[message].stream;
+    return std::any_of(role_.travels.begin() + static_cast<std::ptrdiff_t>(message) + 1,
+                       role_.travels.end(),
+                       [&](const Travel& later) { return later.stream == stream; });
+  }
+
+  [[nodiscard]] bool is_unpacked(const Travel& travel) const {
+    if (travel.kind == Travel::Kind::Gather) {
+      return draft_.out.bucket(buffer_of(travel)).mode == BucketMode::Copy;
+    }
+    const Bucket& bucket = draft_.schedule.buckets[travel.what];
+    return bucket.mode == BucketMode::Copy && bucket.collective == Collective::AllReduce;
   }
 
   Draft& draft_;
   const Program& program_;
   const RoleDraft& role_;
+  const std::size_t end_;  // position behind the last op
   RankProgram out_;
-  struct Pack {
-    std::size_t producer = 0;  // position in program.ops
-    std::size_t transfer = 0;
-    TensorId tensor;
-  };
-  std::vector<Pack> packs_;
-  std::size_t next_pack_ = 0;
+  std::vector<std::size_t> own_from_;               // the role's first op from each position on
   std::unordered_set<std::size_t> leaves_compute_;  // positions of the messages' ops
-  std::size_t next_message_ = 0;                    // in the order in which they are issued
-  Agenda launches_;
-  Agenda waits_;
-  Agenda waits_at_launch_;  // their places are positions in transfers
-  Agenda message_waits_;
-  Agenda gathers_;
-  Agenda gather_waits_;
-  Agenda releases_;                                   // of gathers
-  std::vector<std::optional<EventId>> done_;          // of each transfer
-  std::vector<std::optional<EventId>> message_done_;  // of each message
-  std::vector<std::optional<EventId>> gather_done_;   // of each gather
-  std::vector<std::optional<EventId>> last_done_;     // of each stream
-  std::vector<char> waited_;                          // by event
+  std::vector<Item> agenda_;
+  std::size_t next_ = 0;                           // of agenda_
+  std::vector<std::optional<EventId>> done_;       // of each travel
+  std::vector<std::optional<EventId>> last_done_;  // of each stream
+  std::unordered_set<std::int32_t> waited_;        // events
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "base/count.h"
 #include "base/error.h"
+#include "lower/layout.h"
 #include "lower/survey.h"
 #include "schedule/visit.h"
 
@@ -65,6 +66,13 @@ std::size_t next_use(const Draft& draft, std::int32_t role, const BucketLayout& 
     }
   }
   return kEnd;
+}
+
+Travel travel_of(std::size_t plan, const Placement& placement) {
+  return {.kind = Travel::Kind::Gather,
+          .what = plan,
+          .stream = stream_of(placement.stream),
+          .max_ctas = placement.max_ctas};
 }
 
 bool serves(GatherFor readers, Phase phase) {
@@ -172,12 +180,11 @@ class EachUse {
         std::min(std::max({asked, free_[wanted.plan], previous_}), uses.first);
     previous_ = launch;
     free_[wanted.plan] = uses.last + 1;
-    const Placement& placement = gather;
-    role_.gathers.push_back({.plan = wanted.plan,
-                             .launch_after = launch == 0 ? kEnd : launch - 1,
-                             .wait_before = uses.first,
-                             .release_after = uses.last,
-                             .placement = placement});
+    Travel travel = travel_of(wanted.plan, gather);
+    if (launch > 0) travel.launch_after = launch - 1;
+    travel.wait_before = uses.first;
+    travel.release_after = uses.last;
+    role_.travels.push_back(travel);
   }
 
   // The place behind the op, or behind what it is in this micro-step. The micro-batches of a pipeline run in
@@ -258,6 +265,7 @@ void place_gathers(const Draft& draft, RoleDraft& role) {
   if (draft.gathers.empty()) return;
   const bool next_forward = sync == ParameterSync::NextForward;
   const IdTable<TensorId, Uses> uses = parameter_uses(draft, role.role);
+  std::vector<Travel> gathers;
   for (std::size_t k = 0; k < draft.gathers.size(); ++k) {
     const GatherPlan& plan = draft.gathers[k];
     if (draft.buckets[plan.bucket].role != role.role) continue;
@@ -267,24 +275,22 @@ void place_gathers(const Draft& draft, RoleDraft& role) {
       all.first = std::min(all.first, uses.at(member.tensor).first);
       all.last = std::max(all.last, uses.at(member.tensor).last);
     }
-    Gather gather{.plan = k,
-                  .launch_after = kEnd,
-                  .wait_before = all.first,
-                  .placement = draft.schedule.buckets[plan.bucket]};
+    Travel& gather = gathers.emplace_back(travel_of(k, draft.schedule.buckets[plan.bucket]));
+    gather.wait_before = all.first;
     if (!next_forward) {
       const std::vector<Op>& ops = draft.program().ops;
       const auto update = std::ranges::find(ops, plan.update, &Op::id);
       gather.launch_after = static_cast<std::size_t>(update - ops.begin());
-      gather.wait_before = all.last > gather.launch_after
-                               ? next_use(draft, role.role, parameters, gather.launch_after)
+      gather.wait_before = all.last > *gather.launch_after
+                               ? next_use(draft, role.role, parameters, *gather.launch_after)
                                : kEnd;
     }
-    role.gathers.push_back(gather);
   }
   // Launch order: of need, or of the updates.
-  std::ranges::stable_sort(role.gathers, {}, [&](const Gather& gather) {
-    return next_forward ? gather.wait_before : gather.launch_after;
+  std::ranges::stable_sort(gathers, {}, [&](const Travel& gather) {
+    return gather.launch_after.value_or(gather.wait_before);
   });
+  role.travels.insert(role.travels.end(), gathers.begin(), gathers.end());
 }
 
 std::string gather_report(const Draft& draft) {

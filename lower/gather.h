@@ -26,7 +26,7 @@ namespace dovetail::schedule::internal {
 // Fills Draft::gathers and adds the buckets of parameters to out.buckets. REQUIRES: lay_out ran.
 void lay_out_parameters(Draft& draft, const std::vector<ShardedBucket>& sharded);
 
-// Fills RoleDraft::gathers. Throws InputError for gathers that cannot be: of unknown buckets, for
+// Adds the gathers to RoleDraft::travels. Throws InputError for gathers that cannot be: of unknown buckets, for
 // readers that there are not, or launched at points that parameters do not have.
 void place_gathers(const Draft& draft, RoleDraft& role);
 

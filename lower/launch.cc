@@ -29,8 +29,8 @@ class Launches {
       if (draft_.buckets[i].role == role_.role) mine_.push_back(i);
     }
     const std::int32_t last = program_.micro_steps - 1;
-    role_.transfers.reserve(mine_.size() *
-                            static_cast<std::size_t>(every_ ? program_.micro_steps : 1));
+    role_.travels.reserve(mine_.size() *
+                          static_cast<std::size_t>(every_ ? program_.micro_steps : 1));
     for (std::int32_t step = every_ ? 0 : last; step <= last; ++step) launch_in(step);
   }
 
@@ -59,12 +59,14 @@ class Launches {
           },
           [&](const LaunchAfterBackward&) { return backward_end; },
           [&](const LaunchInBatch& in_batch) { return batches.at(in_batch.batch); });
-      Transfer transfer;
-      transfer.bucket = mine_[k];
-      transfer.micro_step = step;
-      transfer.launch_after = std::max({ready_[k], asked, allowed(bucket, step), previous});
-      previous = transfer.launch_after;
-      role_.transfers.push_back(transfer);
+      previous = std::max({ready_[k], asked, allowed(bucket, step), previous});
+      role_.travels.push_back({.kind = Travel::Kind::Bucket,
+                               .what = mine_[k],
+                               .stream = draft_.buckets[mine_[k]].stream,
+                               .scope = bucket.scope,
+                               .max_ctas = bucket.max_ctas,
+                               .micro_step = step,
+                               .launch_after = previous});
     }
   }
 
@@ -121,10 +123,11 @@ std::string launch_report(const std::vector<RoleDraft>& roles) {
   std::size_t overlapped = 0;
   std::size_t all = 0;
   for (const RoleDraft& role : roles) {
-    all += role.transfers.size();
-    for (const Transfer& transfer : role.transfers) {
-      const std::size_t end = role.backward_end[static_cast<std::size_t>(transfer.micro_step)];
-      if (transfer.launch_after < end) ++overlapped;
+    for (const Travel& travel : role.travels) {
+      if (travel.kind != Travel::Kind::Bucket) continue;
+      ++all;
+      const std::size_t end = role.backward_end[static_cast<std::size_t>(travel.micro_step)];
+      if (*travel.launch_after < end) ++overlapped;
     }
   }
   return "launch: " + std::to_string(overlapped) + " of " + counted(all, "collective") +

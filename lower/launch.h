@@ -13,7 +13,7 @@
 
 namespace dovetail::schedule::internal {
 
-// Fills RoleDraft::transfers but for the waits, in launch order.
+// Adds the buckets to RoleDraft::travels but for their waits, in launch order.
 void place_launches(const Draft& draft, RoleDraft& role);
 
 // "launch: 3 of 4 collectives before backward ends"

@@ -89,11 +89,12 @@ class Messages {
     if (program_.stages == 1 && placed_.empty()) return;
     walk_forwards();
     walk_backwards();
-    for (Message& message : role_.messages) place_launch(message);
+    for (Travel& message : messages_) place_launch(message);
     // Where each is issued: before the op at its own position, or behind another.
-    std::ranges::stable_sort(role_.messages, {}, [](const Message& message) {
-      return message.launch_after ? 2 * *message.launch_after + 1 : 2 * message.op;
+    std::ranges::stable_sort(messages_, {}, [](const Travel& message) {
+      return message.launch_after ? 2 * *message.launch_after + 1 : 2 * message.what;
     });
+    role_.travels.insert(role_.travels.end(), messages_.begin(), messages_.end());
   }
 
  private:
@@ -114,21 +115,22 @@ class Messages {
 
   void add_send(std::size_t i, const Op& op) {
     const Channel channel = channel_of(draft_, *work_of(op));
-    Message message{.op = i, .stream = stream_between(draft_, channel)};
+    Travel message{
+        .kind = Travel::Kind::Message, .what = i, .stream = stream_between(draft_, channel)};
     message.receives = channel.to == role_.role;
     message.after_compute = !message.receives || std::ranges::any_of(op.writes, [&](TensorId id) {
       return touched_.at(id) != kEnd;
     });
-    role_.messages.push_back(message);
+    messages_.push_back(message);
   }
 
   void add_placed(std::size_t i, const Op& op, const OpPlacement& placement) {
-    Message message{.op = i, .stream = stream_of(placement.stream)};
-    message.after_compute = true;
-    message.scope = placement.scope;
-    message.max_ctas = placement.max_ctas;
-    message.launch_after = behind(op);
-    role_.messages.push_back(message);
+    messages_.push_back({.kind = Travel::Kind::Message,
+                         .what = i,
+                         .stream = stream_of(placement.stream),
+                         .scope = placement.scope,
+                         .max_ctas = placement.max_ctas,
+                         .launch_after = behind(op)});
   }
 
   // The last op that must have run; none if the op is to stay where it stands.
@@ -154,11 +156,11 @@ class Messages {
   void walk_backwards() {
     IdTable<TensorId, std::size_t> touch{kEnd};
     IdTable<TensorId, std::size_t> write{kEnd};
-    auto message = role_.messages.rbegin();
-    for (std::size_t i = program_.ops.size(); i-- > 0 && message != role_.messages.rend();) {
+    auto message = messages_.rbegin();
+    for (std::size_t i = program_.ops.size(); i-- > 0 && message != messages_.rend();) {
       const Op& op = program_.ops[i];
       if (role_of(program_, op) != role_.role) continue;
-      if (message->op == i) {
+      if (message->what == i) {
         const bool both = placed_.contains(i);
         const auto before = [&](std::size_t there) {
           message->wait_before = std::min(message->wait_before, there);
@@ -176,19 +178,19 @@ class Messages {
     }
   }
 
-  void place_launch(Message& message) const {
-    const auto at = placed_.find(message.op);
+  void place_launch(Travel& message) const {
+    const auto at = placed_.find(message.what);
     if (at == placed_.end()) return;
     const OpPlacement& placement = *at->second;
     const std::string name = draft_.name(placement);
     visit(
         placement.launch, [](const LaunchWhenReady&) {},
         [&](const LaunchAfterOp& after) {
-          const Op& op = program_.ops[message.op];
+          const Op& op = program_.ops[message.what];
           const std::int32_t step =
               op.phase == Phase::Optimizer ? program_.micro_steps - 1 : op.micro_step;
           const std::size_t asked = position_of(draft_, role_, name, after.op, step);
-          const std::size_t ready = message.launch_after.value_or(message.op);
+          const std::size_t ready = message.launch_after.value_or(message.what);
           if (asked <= ready) return;
           // Behind its first use it would come too late.
           message.launch_after = std::min(asked, message.wait_before - 1);
@@ -205,6 +207,7 @@ class Messages {
   const Program& program_;
   RoleDraft& role_;
   const Placed placed_;
+  std::vector<Travel> messages_;
   IdTable<TensorId, std::size_t> touched_{kEnd};  // by the role's last op so far
   IdTable<TensorId, std::size_t> written_{kEnd};
 };
@@ -219,8 +222,9 @@ std::string message_report(const Draft& draft, const std::vector<RoleDraft>& rol
   std::set<StreamId> send_streams;
   std::set<StreamId> streams;
   for (const RoleDraft& role : roles) {
-    for (const Message& message : role.messages) {
-      const bool paired = draft.program().stages > 1 && is_send(draft.program().ops[message.op]);
+    for (const Travel& message : role.travels) {
+      if (message.kind != Travel::Kind::Message) continue;
+      const bool paired = draft.program().stages > 1 && is_send(draft.program().ops[message.what]);
       if (!paired) ++collectives;
       if (paired && !message.receives) ++sends;
       (paired ? send_streams : streams).insert(message.stream);

@@ -22,7 +22,7 @@
 
 namespace dovetail::schedule::internal {
 
-// Fills RoleDraft::messages and adds the streams of pairs to out.streams. Throws InputError for a
+// Adds the messages to RoleDraft::travels, and adds the streams of pairs to out.streams. Throws InputError for a
 // placement that is none.
 void place_messages(Draft& draft, RoleDraft& role);
 

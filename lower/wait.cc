@@ -12,13 +12,13 @@ namespace dovetail::schedule::internal {
 namespace {
 
 // The first op behind the launch that touches a member.
-std::size_t first_use(const Draft& draft, const RoleDraft& role, const Transfer& transfer) {
+std::size_t first_use(const Draft& draft, const RoleDraft& role, const Travel& travel) {
   std::size_t first = kEnd;
-  for (const Slice& slice : draft.schedule.buckets[transfer.bucket].gradients) {
+  for (const Slice& slice : draft.schedule.buckets[travel.what].gradients) {
     std::int32_t k = role.first_access.at(draft.travels.at(slice.tensor));
     while (k >= 0) {
       const Access& access = role.accesses[static_cast<std::size_t>(k)];
-      if (access.op > transfer.launch_after) {
+      if (access.op > *travel.launch_after) {
         first = std::min(first, access.op);
         break;
       }
@@ -36,14 +36,14 @@ bool same_batch(const Bucket& a, const Bucket& b) {
          std::holds_alternative<LaunchAfterBackward>(b.launch);
 }
 
-// The first transfer behind this one, in its micro-step, that is not of its batch.
+// The first bucket behind this one, in its micro-step, that is not of its batch.
 std::optional<std::size_t> next_batch(const Draft& draft, const RoleDraft& role,
                                       std::size_t index) {
-  const Transfer& mine = role.transfers[index];
-  for (std::size_t i = index + 1; i < role.transfers.size(); ++i) {
-    const Transfer& other = role.transfers[i];
+  const Travel& mine = role.travels[index];
+  for (std::size_t i = index + 1; i < role.travels.size(); ++i) {
+    const Travel& other = role.travels[i];
     if (other.micro_step != mine.micro_step) return std::nullopt;
-    if (!same_batch(draft.schedule.buckets[mine.bucket], draft.schedule.buckets[other.bucket])) {
+    if (!same_batch(draft.schedule.buckets[mine.what], draft.schedule.buckets[other.what])) {
       return i;
     }
   }
@@ -53,21 +53,21 @@ std::optional<std::size_t> next_batch(const Draft& draft, const RoleDraft& role,
 }  // namespace
 
 void place_waits(const Draft& draft, RoleDraft& role) {
-  for (std::size_t i = 0; i < role.transfers.size(); ++i) {
-    Transfer& transfer = role.transfers[i];
-    const std::size_t use = first_use(draft, role, transfer);
-    transfer.wait_before = use;
-    const WaitPoint point = draft.schedule.buckets[transfer.bucket].wait;
+  for (std::size_t i = 0; i < role.travels.size(); ++i) {
+    Travel& travel = role.travels[i];
+    const std::size_t use = first_use(draft, role, travel);
+    travel.wait_before = use;
+    const WaitPoint point = draft.schedule.buckets[travel.what].wait;
     if (point == WaitPoint::FirstUse) continue;
     if (point == WaitPoint::BeforeNextBatch) {
       if (const auto next = next_batch(draft, role, i)) {
-        if (role.transfers[*next].launch_after < use) transfer.wait_at_launch = next;
+        if (*role.travels[*next].launch_after < use) travel.wait_at_launch = next;
         continue;
       }
     }
-    const std::size_t after = role.after_backward[static_cast<std::size_t>(transfer.micro_step)];
+    const std::size_t after = role.after_backward[static_cast<std::size_t>(travel.micro_step)];
     // A bucket may be launched behind backward, too late to be waited for there.
-    if (after > transfer.launch_after) transfer.wait_before = std::min(use, after);
+    if (after > *travel.launch_after) travel.wait_before = std::min(use, after);
   }
 }
 

@@ -41,8 +41,8 @@ using schedule::Schedule;
 using schedule::SyncPoint;
 using schedule::internal::Draft;
 using schedule::internal::kEnd;
-using schedule::internal::Message;
 using schedule::internal::RoleDraft;
+using schedule::internal::Travel;
 
 // One bucket per gradient, launched when ready.
 Schedule probe_of(const Schedule& frame, const std::vector<OwedGradient>& owed,
@@ -242,7 +242,7 @@ class Builder {
   }
 
   // Streams of sends come behind those that buckets may have.
-  [[nodiscard]] StreamId stream_of(const Message& message) const {
+  [[nodiscard]] StreamId stream_of(const Travel& message) const {
     const std::string& name =
         draft_.out.streams[static_cast<std::size_t>(message.stream.value)].name;
     if (!name.starts_with("p2p")) return message.stream;
@@ -252,14 +252,15 @@ class Builder {
   void take_messages(std::size_t index) {
     const RoleDraft& role = roles_[index];
     StepRole& known = data_.roles[index];
-    for (const Message& message : role.messages) {
-      StepOp& op = data_.ops[message.op];
+    for (const Travel& message : role.travels) {
+      if (message.kind != Travel::Kind::Message) continue;
+      StepOp& op = data_.ops[message.what];
       op.is_message = true;
       StepMessage& made = known.messages.emplace_back();
       made.own = *op.own;
       made.stream = stream_of(message);
       made.launch = message.launch_after ? behind(position(*message.launch_after))
-                                         : before(position(message.op));
+                                         : before(position(message.what));
       made.wait_before = position(message.wait_before);
       made.scope = message.scope;
       made.after_compute = message.after_compute;
