@@ -8,12 +8,12 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
 
 #include "frameworks/list.h"
 #include "frameworks/modules.h"
 #include "frameworks/python_text.h"
 #include "frameworks/restriction.h"
+#include "schedule/collective_traits.h"
 
 namespace dovetail::frameworks {
 namespace {
@@ -23,12 +23,9 @@ using schedule::Collective;
 std::string inductor_table_text(const schedule::ProcessGroup& group, const Machine& machine) {
   std::string text = "RUNTIME_MS = {  # bytes: ms, alone on the link, over " +
                      std::to_string(group.size()) + " ranks\n";
-  constexpr std::array<std::pair<Collective, std::string_view>, 3> kKinds = {
-      {{Collective::AllReduce, "all_reduce"},
-       {Collective::ReduceScatter, "reduce_scatter"},
-       {Collective::AllGather, "all_gather"}}};
-  for (const auto& [kind, word] : kKinds) {
-    text += "    " + python_quoted(word) + ": [";
+  for (const Collective kind :
+       {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather}) {
+    text += "    " + python_quoted(schedule::traits_of(kind).torch) + ": [";
     for (std::int64_t bytes = 4 << 10; bytes <= std::int64_t{1} << 30; bytes *= 2) {
       const double ms = to_us(machine.collective(kind, group, Bytes(bytes))) / 1e3;
       text += (bytes > 4 << 10 ? ", (" : "(") + std::to_string(bytes) + ", " + shortest(ms) + ")";

@@ -12,8 +12,8 @@
 
 #include "base/units.h"
 #include "models/cluster.h"
+#include "schedule/collective_traits.h"
 #include "schedule/program.h"
-#include "schedule/transfers.h"
 
 #include <cstdint>
 #include <optional>

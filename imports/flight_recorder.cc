@@ -11,6 +11,7 @@
 #include "imports/loose_json.h"
 #include "imports/rank_views.h"
 #include "imports/sequence.h"
+#include "schedule/collective_traits.h"
 
 #include <algorithm>
 #include <array>
@@ -27,28 +28,15 @@ using schedule::Collective;
 
 constexpr double kMostMs = 1e9;
 
-// What a collective's name is behind "nccl:"; which side holds the whole buffer.
-struct RecordedKind {
-  std::string_view name;
-  Collective collective;
-  bool by_output;
-};
-constexpr std::array<RecordedKind, 8> kRecordedKinds = {
-    {{"all_reduce", Collective::AllReduce, false},
-     {"_reduce_scatter_base", Collective::ReduceScatter, false},
-     {"reduce_scatter", Collective::ReduceScatter, false},
-     {"_all_gather_base", Collective::AllGather, true},
-     {"all_gather", Collective::AllGather, true},
-     {"all_to_all", Collective::AllToAll, false},
-     {"all_to_all_base", Collective::AllToAll, false},
-     {"broadcast", Collective::Broadcast, false}}};
-
-const RecordedKind* kind_of(const std::string& name) {
-  const std::string_view what = std::string_view(name).substr(name.find(':') + 1);
-  for (const RecordedKind& kind : kRecordedKinds) {
-    if (kind.name == what) return &kind;
+// By what stands behind "nccl:"; calls on one tensor instead of a list are "_all_gather_base".
+std::optional<Collective> kind_of(const std::string& name) {
+  std::string_view what = std::string_view(name).substr(name.find(':') + 1);
+  constexpr std::string_view kBase = "_base";
+  if (what.ends_with(kBase)) {
+    what.remove_suffix(kBase.size());
+    if (what.starts_with('_')) what.remove_prefix(1);
   }
-  return nullptr;
+  return schedule::collective_named(&schedule::CollectiveTraits::torch, what);
 }
 
 // PyTorch's names of element types (c10::toString); 0: unknown.
@@ -180,12 +168,13 @@ class FlightReader {
 
   void read_entry(const JsonValue& item, std::int64_t file) {
     JsonObject entry = item.object();
-    const RecordedKind* const kind = kind_of(entry.string("profiling_name"));
-    if (kind == nullptr) {
+    const std::optional<Collective> kind = kind_of(entry.string("profiling_name"));
+    if (!kind) {
       ++other_kinds_;
       return;
     }
-    const std::optional<std::int64_t> bytes = bytes_of_side(entry, kind->by_output);
+    const std::optional<std::int64_t> bytes =
+        bytes_of_side(entry, schedule::traits_of(*kind).sends == schedule::Extent::Part);
     if (!bytes) {
       ++unknown_types_;
       return;
@@ -197,7 +186,7 @@ class FlightReader {
     // Groups of one name on different ranks may be different groups: a mesh names them alike.
     const std::string group =
         (members.ranks > 0 ? "ranks " + members.text + " (\"" : "(\"") + name + "\")";
-    sequences_[group].push_back({std::string(to_string(kind->collective)), *bytes});
+    sequences_[group].push_back({std::string(to_string(*kind)), *bytes});
     const bool timed = entry.has("duration_ms") && !entry.at("duration_ms").is_null();
     const double ms = timed ? loose_number(entry.at("duration_ms"), 0, kMostMs) : 0;
     if (members.ranks == 1) {
@@ -209,7 +198,7 @@ class FlightReader {
     } else {
       constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
       const std::int64_t serial = loose_integer(entry.at("collective_seq_id"), 0, kMost);
-      views_.add({group, serial, kind->collective, *bytes}, file, members.ranks, std::nullopt,
+      views_.add({group, serial, *kind, *bytes}, file, members.ranks, std::nullopt,
                  from_us(ms * 1e3));
     }
   }

@@ -13,6 +13,7 @@
 #include "imports/loose_json.h"
 #include "imports/rank_views.h"
 #include "imports/text.h"
+#include "schedule/collective_traits.h"
 
 #include <algorithm>
 #include <array>
@@ -25,18 +26,6 @@ namespace {
 using schedule::Collective;
 
 constexpr double kLongestCollectiveUs = 1e12;
-
-struct InspectedKind {
-  std::string_view name;
-  Collective collective;
-  bool is_share;  // the size is that of one rank's share
-};
-constexpr std::array<InspectedKind, 5> kInspectedKinds = {
-    {{"AllReduce", Collective::AllReduce, false},
-     {"ReduceScatter", Collective::ReduceScatter, true},
-     {"AllGather", Collective::AllGather, true},
-     {"AlltoAll", Collective::AllToAll, false},
-     {"Broadcast", Collective::Broadcast, false}}};
 
 // What was not used, by reason.
 struct Counts {
@@ -78,14 +67,15 @@ class InspectorReader {
 
   void collective(JsonObject perf, const Header& header) {
     const std::int64_t ranks = header.ranks;
-    const InspectedKind* const kind = kind_of(perf.string("coll"));
+    const std::optional<Collective> kind =
+        schedule::collective_named(&schedule::CollectiveTraits::nccl, perf.string("coll"));
     constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
     const std::int64_t serial = loose_integer(perf.at("coll_sn"), 0, kMost);
     const std::int64_t bytes = loose_integer(perf.at("coll_msg_size_bytes"), 0, kMostBytes);
     const JsonValue time = perf.at("coll_exec_time_us");
     const double us = time.is_null() ? 0 : loose_number(time, 0, kLongestCollectiveUs);
     const std::string source = perf.string_or("coll_timing_source", "kernel_gpu");
-    if (kind == nullptr) {
+    if (!kind) {
       ++counts_.other_kinds;
     } else if (source != "kernel_gpu") {
       ++counts_.cpu_times;
@@ -94,11 +84,13 @@ class InspectorReader {
     } else if (ranks == 1) {
       ++counts_.lone;
     } else {
-      if (kind->is_share && bytes > kMostBytes / ranks) {
+      // The size is that of one rank's share.
+      const bool is_share = schedule::traits_of(*kind).is_half();
+      if (is_share && bytes > kMostBytes / ranks) {
         perf.at("coll_msg_size_bytes").fail("expected at most 2^50 bytes over all ranks");
       }
-      const std::int64_t whole = kind->is_share ? bytes * ranks : bytes;
-      views_.add({"communicator " + header.id, serial, kind->collective, whole}, header.rank, ranks,
+      const std::int64_t whole = is_share ? bytes * ranks : bytes;
+      views_.add({"communicator " + header.id, serial, *kind, whole}, header.rank, ranks,
                  header.nodes, from_us(us));
     }
   }
@@ -127,13 +119,6 @@ class InspectorReader {
   }
 
  private:
-  static const InspectedKind* kind_of(const std::string& name) {
-    for (const InspectedKind& kind : kInspectedKinds) {
-      if (kind.name == name) return &kind;
-    }
-    return nullptr;
-  }
-
   static Header read_header(JsonObject header) {
     Header read{.id = header.string("id"),
                 .ranks = loose_integer(header.at("n_ranks"), 1, kMostRanks),

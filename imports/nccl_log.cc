@@ -11,6 +11,7 @@
 #include "imports/log_lines.h"
 #include "imports/nccl_communicators.h"
 #include "imports/sequence.h"
+#include "schedule/collective_traits.h"
 
 #include <algorithm>
 #include <array>
@@ -28,21 +29,8 @@ namespace {
 
 using schedule::Collective;
 
-struct LoggedKind {
-  std::string_view name;
-  Collective collective;
-  bool is_share;  // the count is that of one rank's share
-};
-constexpr std::array<LoggedKind, 5> kLoggedKinds = {
-    {{"AllReduce", Collective::AllReduce, false},
-     {"ReduceScatter", Collective::ReduceScatter, true},
-     {"AllGather", Collective::AllGather, true},
-     {"AlltoAll", Collective::AllToAll, true},
-     {"Broadcast", Collective::Broadcast, false}}};
-
-const LoggedKind* logged_kind(std::string_view name) {
-  const auto* const kind = std::ranges::find(kLoggedKinds, name, &LoggedKind::name);
-  return kind == kLoggedKinds.end() ? nullptr : kind;
+std::optional<Collective> logged_kind(std::string_view name) {
+  return schedule::collective_named(&schedule::CollectiveTraits::nccl, name);
 }
 
 // ncclDataType_t, nccl.h.
@@ -71,16 +59,16 @@ const LoggedType* logged_type(std::int64_t number) {
 // Of the whole collective, as models::CollectivePoint has it; 0: not known.
 std::int64_t bytes_of(const NcclCall& call, std::int64_t ranks) {
   const LoggedType* const type = logged_type(call.datatype);
-  const LoggedKind* const kind = logged_kind(call.name);
+  const std::optional<Collective> kind = logged_kind(call.name);
   if (type == nullptr || call.count > kMostBytes / type->bytes) return 0;
   const std::int64_t bytes = call.count * type->bytes;
-  if (kind == nullptr || !kind->is_share) return bytes;
+  if (!kind || !schedule::traits_of(*kind).is_cut()) return bytes;  // else the count is a share's
   return ranks > 0 && bytes <= kMostBytes / ranks ? bytes * ranks : 0;
 }
 
 std::string words_of_kind(const std::string& name) {
-  const LoggedKind* const kind = logged_kind(name);
-  return kind == nullptr ? name : std::string(to_string(kind->collective));
+  const std::optional<Collective> kind = logged_kind(name);
+  return kind ? std::string(to_string(*kind)) : name;
 }
 
 // "    9.0/   2.4 ": latency in us, bandwidth in 10^9 bytes per second.
@@ -376,9 +364,9 @@ class LogReader {
   void table_row(std::string_view message, const NcclLine& line) {
     constexpr std::size_t kMostCells = 256;
     const std::vector<std::string_view> parts = split(message, '|');
-    const LoggedKind* const kind = logged_kind(trimmed(parts.front()));
-    if (kind == nullptr) return;
-    std::vector<Cell>& cells = pending_[thread_of(line)].table[kind->collective];
+    const std::optional<Collective> kind = logged_kind(trimmed(parts.front()));
+    if (!kind) return;
+    std::vector<Cell>& cells = pending_[thread_of(line)].table[*kind];
     for (std::size_t i = 1; i < parts.size() && cells.size() < kMostCells; ++i) {
       if (const std::optional<Cell> cell = cell_of(parts[i])) cells.push_back(*cell);
     }
@@ -546,14 +534,14 @@ class LogReader {
     // A choice without a call is of the only communicator there is.
     const std::int64_t only = communicators_.size() == 1 ? communicators_.front().ranks : 0;
     for (const auto& [key, choice] : choices_) {
-      const LoggedKind* const kind = logged_kind(key.name);
+      const std::optional<Collective> kind = logged_kind(key.name);
       const std::int64_t ranks = key.ranks > 0 ? key.ranks : only;
-      if (kind == nullptr || !choice.us || ranks < 2 || known.contains({kind->collective, ranks})) {
+      if (!kind || !choice.us || ranks < 2 || known.contains({*kind, ranks})) {
         continue;
       }
       const auto same = std::ranges::find(communicators_, ranks, &NcclCommunicator::ranks);
-      add_sample(kind->collective, ranks, same == communicators_.end() ? std::nullopt : same->nodes,
-                 key.bytes, *choice.us);
+      add_sample(*kind, ranks, same == communicators_.end() ? std::nullopt : same->nodes, key.bytes,
+                 *choice.us);
     }
   }
 

@@ -6,6 +6,7 @@
 #include "imports/limits.h"
 #include "imports/nccl_tests.h"
 #include "imports/text.h"
+#include "schedule/collective_traits.h"
 
 #include <algorithm>
 #include <array>
@@ -20,18 +21,6 @@ namespace {
 
 using schedule::Collective;
 using Times = NcclTestsRow::Times;
-
-struct Program {
-  std::string_view name;
-  Collective collective;
-};
-constexpr std::array<Program, 6> kProgramKinds = {
-    {{"all_reduce_perf", Collective::AllReduce},
-     {"reduce_scatter_perf", Collective::ReduceScatter},
-     {"all_gather_perf", Collective::AllGather},
-     {"alltoall_perf", Collective::AllToAll},
-     {"broadcast_perf", Collective::Broadcast},
-     {"sendrecv_perf", Collective::SendRecv}}};
 
 // busbw / algbw of a run with its rounding: both are printed with few digits.
 struct Ratio {
@@ -71,8 +60,8 @@ bool agrees(const Ratio& ratio, double factor) {
 
 // Ranks that have this ratio, if the rounding leaves one number only.
 std::optional<std::int64_t> ranks_from(const Ratio& ratio, Collective collective) {
-  const double whole = collective == Collective::AllReduce ? 2 : 1;
-  if (collective == Collective::Broadcast || collective == Collective::SendRecv) return {};
+  const double whole = schedule::traits_of(collective).crossings;
+  if (whole == 0) return {};
   const auto ranks = [&](double value) { return whole / (whole - value); };
   if (ratio.value + ratio.error >= whole) return {};
   const double low = ranks(ratio.value - ratio.error);
@@ -112,8 +101,9 @@ Judged collective_by_columns(const NcclTestsRun& run, const std::optional<Ratio>
 Judged collective_of(const NcclTestsRun& run, const std::optional<Ratio>& ratio,
                      const NcclTestsOptions& options) {
   if (options.collective) return {options.collective, ""};
-  for (const Program& program : kProgramKinds) {
-    if (program.name == run.program) return {program.collective, ""};
+  if (const auto kind =
+          schedule::collective_named(&schedule::CollectiveTraits::nccl_tests, run.program)) {
+    return {kind, ""};
   }
   if (!run.program.empty()) return {{}, "plans make no use of " + run.program};
   return collective_by_columns(run, ratio);

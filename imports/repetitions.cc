@@ -4,6 +4,7 @@
 #include "imports/repetitions.h"
 
 #include "imports/collective_log.h"
+#include "schedule/collective_traits.h"
 
 #include <algorithm>
 #include <array>

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "base/units.h"
-#include "schedule/transfers.h"
+#include "schedule/program.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -10,6 +10,7 @@
 
 #include "base/count.h"
 #include "base/error.h"
+#include "schedule/collective_traits.h"
 #include "schedule/visit.h"
 
 namespace dovetail::schedule::internal {
@@ -60,8 +61,7 @@ class Layout {
     char& used = used_[bucket.id];
     if (used != 0) throw InputError(draft_.name(bucket) + ": its id is used twice");
     used = 1;
-    if (bucket.collective != Collective::AllReduce &&
-        bucket.collective != Collective::ReduceScatter) {
+    if (!traits_of(bucket.collective).reduces()) {
       throw InputError(draft_.name(bucket) + ": a gradient is reduced by an all-reduce or a " +
                        "reduce-scatter, not by an " + std::string(to_string(bucket.collective)));
     }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "schedule/collective_traits.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -86,16 +87,16 @@ Derivation all_reduce_of_fewest(const Cluster& cluster, std::int64_t& ranks) {
 Derivation derive_from_ring(const Cluster& cluster, CollectiveKey key) {
   std::int64_t ranks = key.ranks;
   Derivation base = derive(cluster, {Collective::AllReduce, key.ranks});
-  const bool send = key.collective == Collective::SendRecv;
-  if (base.first == nullptr && send) base = all_reduce_of_fewest(cluster, ranks);
+  const schedule::CollectiveTraits& traits = schedule::traits_of(key.collective);
+  if (base.first == nullptr && traits.pair) base = all_reduce_of_fewest(cluster, ranks);
   if (base.first == nullptr || ranks < 2) return {};
   const auto n = static_cast<double>(ranks);
   const std::string ring = "the all-reduce over " + std::to_string(ranks) + " ranks";
-  if (send) {
+  if (traits.pair) {
     base.share /= 2 * (n - 1);
     base.bytes = n;
     base.sentence = "taken as one step of " + ring;
-  } else if (key.collective == Collective::Broadcast) {
+  } else if (traits.rooted()) {
     base.share /= 2;
     base.bytes = n / (n - 1);
     base.sentence = "taken as half of " + ring + " at " + std::to_string(ranks) + "/" +
@@ -109,19 +110,12 @@ Derivation derive_from_ring(const Cluster& cluster, CollectiveKey key) {
 
 Derivation derive(const Cluster& cluster, CollectiveKey key) {
   if (const CollectiveSeries* series = measured(cluster, key)) return {series, nullptr, 1, 1, ""};
-  switch (key.collective) {
-    case Collective::AllReduce:
-      return derive_all_reduce(measured(cluster, {Collective::ReduceScatter, key.ranks}),
-                               measured(cluster, {Collective::AllGather, key.ranks}));
-    case Collective::ReduceScatter:
-    case Collective::AllGather:
-      return derive_half(cluster, key);
-    case Collective::AllToAll:
-    case Collective::Broadcast:
-    case Collective::SendRecv:
-      return derive_from_ring(cluster, key);
+  if (key.collective == Collective::AllReduce) {
+    return derive_all_reduce(measured(cluster, {Collective::ReduceScatter, key.ranks}),
+                             measured(cluster, {Collective::AllGather, key.ranks}));
   }
-  return {};
+  const bool is_half = schedule::traits_of(key.collective).is_half();
+  return is_half ? derive_half(cluster, key) : derive_from_ring(cluster, key);
 }
 
 std::string ranks_with_tables(const Cluster& cluster) {

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "schedule/collective_traits.h"
 #include "schedule/id_table.h"
 #include "schedule/moved_bytes.h"
 #include "schedule/transfers.h"

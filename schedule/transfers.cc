@@ -136,22 +136,6 @@ std::optional<Transfer> Messages::of(const Command& command) const {
                   .bucket = {}};
 }
 
-double bus_factor(Collective collective, std::int64_t ranks) {
-  const auto n = static_cast<double>(ranks);
-  switch (collective) {
-    case Collective::AllReduce:
-      return 2 * (n - 1) / n;
-    case Collective::AllGather:
-    case Collective::ReduceScatter:
-    case Collective::AllToAll:
-      return (n - 1) / n;
-    case Collective::Broadcast:
-    case Collective::SendRecv:
-      return 1;
-  }
-  return 1;
-}
-
 void link_transfers(ScheduledProgram& plan) { Linker(plan).run(); }
 
 }  // namespace dovetail::schedule

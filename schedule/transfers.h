@@ -23,11 +23,6 @@ namespace dovetail::schedule {
 // buckets and groups that the plan has. Cost: O(commands + ranks of groups that several roles share).
 void link_transfers(ScheduledProgram& plan);
 
-// Bus bandwidth over algorithm bandwidth as nccl-tests defines them (its doc/PERFORMANCE.md): 2 (n - 1) / n
-// for an all-reduce, (n - 1) / n for an all-gather, a reduce-scatter and an all-to-all, 1 for a broadcast
-// and a send.
-double bus_factor(Collective collective, std::int64_t ranks);
-
 // What one command communicates, whichever way it is written: a bucket's collective, or an op of the
 // Program whose work is one.
 class Messages {

@@ -5,6 +5,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/loss_factors.h"
 
+#include "schedule/collective_traits.h"
+
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -27,7 +29,8 @@ class Walk {
     IdTable<TensorId, Factor>& memory = memory_[stage(op)];
     Factor factor = inputs(op, memory);
     if (const auto* message = std::get_if<CollectiveWork>(&op.work)) {
-      if (message->kind == Collective::SendRecv) {
+      const CollectiveTraits& traits = traits_of(message->kind);
+      if (traits.pair) {
         std::deque<Factor>& sent = sent_[{message->group, message->root}];
         if (op.writes.empty()) {
           sent.push_back(factor);
@@ -35,9 +38,7 @@ class Walk {
           factor = sent.front();
           sent.pop_front();
         }
-      } else if (factor && message->op == ReduceOp::Average &&
-                 (message->kind == Collective::AllReduce ||
-                  message->kind == Collective::ReduceScatter)) {
+      } else if (factor && message->op == ReduceOp::Average && traits.reduces()) {
         factor = *factor * index_.average_over(message->group);
       }
     }

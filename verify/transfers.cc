@@ -5,6 +5,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/interpreter.h"
 
+#include "schedule/collective_traits.h"
+
 #include <algorithm>
 
 namespace dovetail::schedule::verification {
@@ -37,7 +39,7 @@ void Interpreter::walk_collective(const RunCollective& collective) {
 void Interpreter::reduce(const RunCollective& collective, const BucketLayout& bucket,
                          const Place& place) {
   const std::string of = index_.name(place.tensor);
-  if (collective.kind != Collective::AllReduce && collective.kind != Collective::ReduceScatter) {
+  if (!traits_of(collective.kind).reduces()) {
     return add(ProblemKind::WrongReduction, label() + " does not reduce " + of);
   }
   if (!is_followed(place.tensor)) {

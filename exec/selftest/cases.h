@@ -3,9 +3,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "schedule/collective_traits.h"
 #include "schedule/program.h"
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <string>
 
 namespace dovetail::exec::selftest {
@@ -15,24 +18,25 @@ struct CollectiveCase {
   schedule::ReduceOp op = schedule::ReduceOp::Sum;  // of those that reduce
 };
 
-inline constexpr std::array<CollectiveCase, 8> kCollectiveCases = {
-    {{schedule::Collective::AllReduce, schedule::ReduceOp::Sum},
-     {schedule::Collective::AllReduce, schedule::ReduceOp::Average},
-     {schedule::Collective::ReduceScatter, schedule::ReduceOp::Sum},
-     {schedule::Collective::ReduceScatter, schedule::ReduceOp::Average},
-     {schedule::Collective::AllGather, schedule::ReduceOp::Sum},
-     {schedule::Collective::AllToAll, schedule::ReduceOp::Sum},
-     {schedule::Collective::Broadcast, schedule::ReduceOp::Sum},
-     {schedule::Collective::SendRecv, schedule::ReduceOp::Sum}}};
-
-constexpr bool reduces(schedule::Collective kind) {
-  return kind == schedule::Collective::AllReduce || kind == schedule::Collective::ReduceScatter;
-}
+// Each kind once, those that reduce with each operation.
+inline constexpr auto kCollectiveCases = [] {
+  using schedule::kCollectiveTraits;
+  constexpr auto kReducing =
+      std::ranges::count_if(kCollectiveTraits, &schedule::CollectiveTraits::reduces);
+  std::array<CollectiveCase, kCollectiveTraits.size() + kReducing> cases{};
+  std::size_t next = 0;
+  for (const schedule::CollectiveTraits& traits : kCollectiveTraits) {
+    cases[next++] = {traits.kind, schedule::ReduceOp::Sum};
+    if (traits.reduces()) cases[next++] = {traits.kind, schedule::ReduceOp::Average};
+  }
+  return cases;
+}();
 
 // "all-reduce, sum", "broadcast".
 inline std::string name_of(const CollectiveCase& of) {
   const std::string kind(to_string(of.kind));
-  return reduces(of.kind) ? kind + ", " + std::string(to_string(of.op)) : kind;
+  return schedule::traits_of(of.kind).reduces() ? kind + ", " + std::string(to_string(of.op))
+                                                : kind;
 }
 
 }  // namespace dovetail::exec::selftest

@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "schedule/collective_traits.h"
 #include "schedule/program.h"
 
 #include <cstdint>
@@ -36,22 +37,20 @@ struct Expected {
   std::int64_t root = 0;
 };
 inline double known_result(const Expected& of, std::int64_t rank, std::int64_t index) {
-  using schedule::Collective;
-  switch (of.kind) {
-    case Collective::AllReduce:
-      return known_reduced(of.ranks, index, of.op);
-    case Collective::ReduceScatter:
-      return known_reduced(of.ranks, rank * of.share + index, of.op);
-    case Collective::AllGather:
-      return known_value(index / of.share, index % of.share);
-    case Collective::AllToAll:
-      return known_value(index / of.share, rank * of.share + index % of.share);
-    case Collective::Broadcast:
-      return known_value(of.root, index);
-    case Collective::SendRecv:
+  const schedule::CollectiveTraits& traits = schedule::traits_of(of.kind);
+  switch (traits.makes) {
+    case schedule::Made::Sum: {
+      const std::int64_t first = traits.holds == schedule::Extent::Part ? rank * of.share : 0;
+      return known_reduced(of.ranks, first + index, of.op);
+    }
+    case schedule::Made::Joined: {
+      const std::int64_t first = traits.sends == schedule::Extent::Whole ? rank * of.share : 0;
+      return known_value(index / of.share, first + index % of.share);
+    }
+    case schedule::Made::OfRoot:
       break;
   }
-  return known_value(0, index);
+  return known_value(traits.pair ? 0 : of.root, index);
 }
 
 }  // namespace dovetail::exec::selftest

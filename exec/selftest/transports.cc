@@ -2,6 +2,7 @@
 // between the ranks of a job.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include "exec/cpu/comm_thread.h"
 #include "exec/cpu/gloo.h"
 #include "exec/cpu/ring.h"
 #include "exec/launch/local_ranks.h"
@@ -20,7 +21,6 @@ namespace {
 using cpu::Transport;
 using cpu::TransportKind;
 using launch::Session;
-using schedule::Collective;
 
 // Elements per rank: none, one, around a segment's end, many.
 constexpr std::array<std::int64_t, 5> kShares = {0, 1, 5, 1000, 16'411};
@@ -40,37 +40,20 @@ std::vector<float> known_data(std::int64_t rank, std::int64_t count) {
 
 // The rank's result of one collective.
 std::vector<float> result_of(const Expected& what, Transport& transport, std::int64_t rank) {
+  const schedule::CollectiveTraits& traits = schedule::traits_of(what.kind);
   const std::int64_t whole = what.ranks * what.share;
-  std::vector<float> data = known_data(
-      rank,
-      what.kind == Collective::AllGather || what.kind == Collective::SendRecv ? what.share : whole);
-  std::vector<float> shard(static_cast<std::size_t>(what.share));
-  std::vector<float> gathered(static_cast<std::size_t>(whole));
-  switch (what.kind) {
-    case Collective::AllReduce:
-      transport.all_reduce(data, what.op, "self-test");
-      return data;
-    case Collective::ReduceScatter:
-      transport.reduce_scatter(data, shard, what.op, "self-test");
-      return shard;
-    case Collective::AllGather:
-      transport.all_gather(data, gathered, "self-test");
-      return gathered;
-    case Collective::AllToAll:
-      transport.all_to_all(data, gathered, "self-test");
-      return gathered;
-    case Collective::Broadcast:
-      transport.broadcast(data, static_cast<std::size_t>(what.root), "self-test");
-      return data;
-    case Collective::SendRecv:
-      break;
-  }
-  if (rank == 0) {
-    transport.send(data, "self-test");
-    return data;
-  }
-  transport.receive(shard, "self-test");
-  return shard;
+  const bool gathers = traits.sends == schedule::Extent::Part;
+  const bool scatters = traits.holds == schedule::Extent::Part;
+  std::vector<float> sent = known_data(rank, gathers || traits.pair ? what.share : whole);
+  std::vector<float> made(static_cast<std::size_t>(scatters ? what.share : whole));
+  cpu::call(transport, {.kind = what.kind,
+                        .op = what.op,
+                        .data = gathers ? made : sent,
+                        .shard = gathers ? sent : made,
+                        .label = "self-test",
+                        .root = static_cast<std::size_t>(traits.pair ? 0 : what.root),
+                        .index = static_cast<std::size_t>(rank)});
+  return traits.is_cut() ? made : sent;
 }
 
 Tally check_case(const CollectiveCase& of, Transport& transport, std::int64_t rank,
@@ -122,11 +105,12 @@ std::vector<Row> transport_rows(TransportKind kind) {
     rows.push_back(row_of({"cpu", name_of(of) + over}, [&]() -> Outcome {
       if (kind == TransportKind::Gloo) {
         if (!cpu::has_gloo()) return skipped("this build has no Gloo");
-        if (!reduces(of.kind) && of.kind != Collective::AllGather) {
+        const schedule::CollectiveTraits& traits = schedule::traits_of(of.kind);
+        if (!traits.reduces() && !traits.is_half()) {
           return skipped("not wired to Gloo: the ring has it");
         }
       }
-      const bool pair = of.kind == Collective::SendRecv;
+      const bool pair = schedule::traits_of(of.kind).pair;
       Tally sum;
       for (std::int32_t ranks = pair ? 2 : 1; ranks <= (pair ? 2 : kMostRanksTested); ++ranks) {
         const Tally tally = on_threads(of, kind, ranks);
@@ -145,7 +129,7 @@ Row transport_row_of_job(Session& session) {
     const std::unique_ptr<Transport> transport = cpu::open_ring(session);
     Tally mine;
     for (const CollectiveCase& of : kCollectiveCases) {
-      if (of.kind == Collective::SendRecv && session.size() != 2) continue;
+      if (schedule::traits_of(of.kind).pair && session.size() != 2) continue;
       const Tally tally = check_case(of, *transport, session.rank().value, session.size());
       mine.checked += tally.checked;
       mine.wrong += tally.wrong;

@@ -4,13 +4,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/values/content.h"
 
+#include "schedule/collective_traits.h"
+
 #include <algorithm>
 #include <utility>
 
 namespace dovetail::exec::values {
 namespace {
-
-using schedule::Collective;
 
 std::size_t size_of(const Content& content) {
   std::size_t size = 0;
@@ -116,23 +116,21 @@ std::optional<Content> received(const schedule::CollectiveWork& work,
   const double share =
       work.op == schedule::ReduceOp::Average ? 1.0 / static_cast<double>(ranks) : 1.0;
   const std::size_t part = size_of(contents[index]) / ranks;
-  switch (work.kind) {
-    case Collective::AllReduce:
-    case Collective::ReduceScatter: {
+  const schedule::CollectiveTraits& traits = schedule::traits_of(work.kind);
+  switch (traits.makes) {
+    case schedule::Made::Sum: {
       const std::optional<Content> sum = sum_of_all(contents);
       if (!sum) return std::nullopt;
       const Content all = scaled(*sum, share);
-      return work.kind == Collective::AllReduce ? all : part_of(all, index * part, part);
+      return traits.holds == schedule::Extent::Whole ? all : part_of(all, index * part, part);
     }
-    case Collective::AllGather:
-      return joined(contents);
-    case Collective::AllToAll: {
+    case schedule::Made::Joined: {
+      if (traits.sends == schedule::Extent::Part) return joined(contents);
       std::vector<Content> parts;
       for (const Content& content : contents) parts.push_back(part_of(content, index * part, part));
       return joined(parts);
     }
-    case Collective::Broadcast:
-    case Collective::SendRecv:
+    case schedule::Made::OfRoot:
       return contents[static_cast<std::size_t>(work.root)];
   }
   return std::nullopt;

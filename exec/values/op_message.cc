@@ -3,13 +3,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/values/op_message.h"
 
+#include "schedule/collective_traits.h"
+
 #include <variant>
 #include <vector>
 
 namespace dovetail::exec::values {
 namespace {
-
-using schedule::Collective;
 
 std::optional<TensorId> fitting(const schedule::Program& program,
                                 const std::vector<TensorId>& tensors, std::size_t elements) {
@@ -25,31 +25,23 @@ std::optional<TensorId> fitting(const schedule::Program& program,
 OpMessage message_of(const schedule::Program& program, const schedule::Op& op) {
   const auto& work = std::get<schedule::CollectiveWork>(op.work);
   const auto ranks = static_cast<std::size_t>(program.group(work.group).size());
-  const bool is_cut = work.kind == Collective::ReduceScatter ||
-                      work.kind == Collective::AllGather || work.kind == Collective::AllToAll;
+  const schedule::CollectiveTraits& traits = schedule::traits_of(work.kind);
   OpMessage message;
   message.elements = static_cast<std::size_t>((work.bytes.count() + 3) / 4);
-  if (is_cut) message.elements = (message.elements + ranks - 1) / ranks * ranks;
+  if (traits.is_cut()) message.elements = (message.elements + ranks - 1) / ranks * ranks;
   const std::size_t part = message.elements / ranks;
-  const bool gathers = work.kind == Collective::AllGather;
-  const bool scatters = work.kind == Collective::ReduceScatter;
-  message.source = fitting(program, op.reads, gathers ? part : message.elements);
-  message.target = fitting(program, op.writes, scatters ? part : message.elements);
-  switch (work.kind) {
-    case Collective::AllReduce:
-    case Collective::AllGather:
-    case Collective::Broadcast:
-      message.scratch = message.target ? 0 : message.elements;
-      break;
-    case Collective::ReduceScatter:  // sums partially in place
-      message.scratch = message.elements;
-      break;
-    case Collective::AllToAll:
-      message.scratch = 2 * message.elements;
-      break;
-    case Collective::SendRecv:
-      message.scratch = message.source || message.target ? 0 : message.elements;
-      break;
+  const auto elements_of = [&](schedule::Extent extent) {
+    return extent == schedule::Extent::Part ? part : message.elements;
+  };
+  message.source = fitting(program, op.reads, elements_of(traits.sends));
+  message.target = fitting(program, op.writes, elements_of(traits.holds));
+  if (!traits.in_place) {
+    message.scratch = 2 * message.elements;
+  } else if (traits.holds == schedule::Extent::Part) {
+    message.scratch = message.elements;  // parts of sums are added up in place
+  } else {
+    const bool has_own = message.target || (traits.pair && message.source);
+    message.scratch = has_own ? 0 : message.elements;
   }
   return message;
 }
