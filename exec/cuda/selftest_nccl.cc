@@ -32,7 +32,6 @@ using schedule::ReduceOp;
 using selftest::CollectiveCase;
 using selftest::Expected;
 using selftest::kCollectiveCases;
-using selftest::reduces;
 using selftest::Row;
 using selftest::row_of;
 
