@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/json_reader.h"
 #include "cli/diagnose_json.h"
+#include "cli/import.h"
 #include "cli/outputs.h"
 #include "cli/result_pages.h"
 #include "cli/text.h"
@@ -41,11 +42,18 @@ std::string interval(const diagnose::Gain& gain) {
 }
 std::string signed_percent(double share) { return fixed(share * 100, 2, "+") + " %"; }
 
+// Without GPU work that can be read nothing was measured, and every figure would be zero.
+bool has_work(const Diagnosis& diagnosis) {
+  return diagnosis.findings.front().kind != diagnose::FindingKind::NoGpuWork;
+}
+
 void print_head(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis) {
-  std::size_t steps = 0;
-  for (const RankDiagnosis& rank : diagnosis.ranks) steps = std::max(steps, rank.recorded.size());
-  out << counted(job.ranks.size(), "rank") << " of " << job.world_size() << ", "
-      << counted(steps, "step");
+  out << diagnose::ranks_in_words(job);
+  if (has_work(diagnosis)) {
+    std::size_t steps = 0;
+    for (const RankDiagnosis& rank : diagnosis.ranks) steps = std::max(steps, rank.recorded.size());
+    out << ", " << counted(steps, "step");
+  }
   const auto& devices = job.ranks.front().trace.devices;
   if (!devices.empty() && !devices.begin()->second.name.empty()) {
     out << ", " << devices.begin()->second.name;
@@ -56,7 +64,8 @@ void print_head(std::ostream& out, const JobTrace& job, const Diagnosis& diagnos
   if (job.ranks.front().line.on_cpu) {
     out << ", on CPU: compute is what the thread of the step does, collectives are those of others";
   }
-  out << "; measured by the profiler; gains are simulated, dovetail " << DOVETAIL_VERSION << '\n';
+  if (has_work(diagnosis)) out << "; measured by the profiler; gains are simulated";
+  out << ", dovetail " << DOVETAIL_VERSION << '\n';
   out << '\n' << headline(diagnosis) << '\n';
   for (const std::string& sentence : sentences(diagnosis)) out << "  " << sentence << '\n';
 }
@@ -195,14 +204,15 @@ void print_replay(std::ostream& out, const Diagnosis& diagnosis) {
   out << "\nreplay of the recorded schedule against the trace (every interval below holds this "
          "error)"
       << of_all_ranks(diagnosis) << '\n';
-  TextTable table(
-      {"rank", "step", "exposed", "delays kept as recorded ms", "kernels beside collectives"});
+  TextTable table({"rank", "step", "exposed", "delays kept as recorded, ms a step",
+                   "kernels beside collectives"});
   for (const std::size_t r : shown_ranks(diagnosis)) {
     const RankDiagnosis& rank = diagnosis.ranks[r];
     const bool compared = rank.contention.kernels > 0;
     table.add({std::to_string(rank.rank), signed_percent(rank.replay.error.step),
                signed_percent(rank.replay.error.exposed),
-               plain_ms(rank.replay.recorded.unexplained),
+               plain_ms(rank.replay.recorded.unexplained /
+                        std::max<std::int64_t>(1, std::ssize(rank.recorded))),
                compared ? fixed(rank.contention.factor(), 2) + " x (" +
                               std::to_string(rank.contention.kernels) + " compared)"
                         : "-"});
@@ -255,7 +265,25 @@ void print_buckets(std::ostream& out, const BucketAdvice& advice) {
   for (const std::string& line : advice_lines(advice)) out << line << '\n';
 }
 
+void print_measured(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis) {
+  print_steps(out, job, diagnosis);
+  print_late(out, diagnosis);
+  print_collectives(out, job, diagnosis);
+  print_host(out, job, diagnosis);
+  print_replay(out, diagnosis);
+  print_what_ifs(out, diagnosis);
+  if (diagnosis.buckets) print_buckets(out, *diagnosis.buckets);
+}
+
 }  // namespace
+
+JobTrace load_traces(const std::vector<std::string>& files, const imports::JobOptions& wanted) {
+  try {
+    return imports::load_job(files, wanted);
+  } catch (const InputError& error) {
+    refuse_as(error, files, "kineto");
+  }
+}
 
 void diagnose(const DiagnoseOptions& options, std::ostream& out) {
   const frameworks::Framework& framework =
@@ -268,7 +296,7 @@ void diagnose(const DiagnoseOptions& options, std::ostream& out) {
   imports::JobOptions wanted;
   wanted.join.collective_patterns = options.collective_patterns;
   wanted.join.step = options.step;
-  const JobTrace job = imports::load_job(options.files, wanted);
+  const JobTrace job = load_traces(options.files, wanted);
   const Diagnosis diagnosis = diagnose::diagnose(job, framework);
   std::string json = diagnosis_json(job, diagnosis);
   std::vector<NewFile> files;
@@ -285,13 +313,7 @@ void diagnose(const DiagnoseOptions& options, std::ostream& out) {
       options.document, [&json] { return json; }, out);
   if (replaces_report(options.document)) return;
   print_head(out, job, diagnosis);
-  print_steps(out, job, diagnosis);
-  print_late(out, diagnosis);
-  print_collectives(out, job, diagnosis);
-  print_host(out, job, diagnosis);
-  print_replay(out, diagnosis);
-  print_what_ifs(out, diagnosis);
-  if (diagnosis.buckets) print_buckets(out, *diagnosis.buckets);
+  if (has_work(diagnosis)) print_measured(out, job, diagnosis);
   if (!diagnosis.notes.empty()) out << "\nhow the trace was read\n";
   for (const std::string& note : diagnosis.notes) out << "  " << note << '\n';
   if (!diagnosis.unknowns.empty()) out << "\nnot known\n";

@@ -12,6 +12,7 @@
 
 #include "cli/document.h"
 #include "cli/page.h"
+#include "imports/kineto/rank_set.h"
 
 namespace dovetail::cli {
 
@@ -24,6 +25,10 @@ struct DiagnoseOptions {
   DocumentOptions document;
   PageOptions page;
 };
+
+// Throws InputError, with the way on where a file looks like one of another format.
+imports::JobTrace load_traces(const std::vector<std::string>& files,
+                              const imports::JobOptions& wanted);
 
 void diagnose(const DiagnoseOptions& options, std::ostream& out);
 

@@ -101,6 +101,17 @@ ordered_json host_json(const diagnose::HostTime& host) {
 }
 
 ordered_json rank_json(const JobTrace& job, const RankDiagnosis& rank, std::size_t r) {
+  // Without GPU work that can be read nothing was measured.
+  if (job.ranks[r].line.works.empty()) {
+    return {{"rank", rank.rank},
+            {"file", rank.file},
+            {"replay", nullptr},
+            {"workload", nullptr},
+            {"contention", nullptr},
+            {"host", nullptr},
+            {"steps", ordered_json::array()},
+            {"what_ifs", ordered_json::array()}};
+  }
   ordered_json steps = ordered_json::array();
   for (std::size_t s = 0; s < rank.recorded.size(); ++s)
     steps.push_back(step_json(job, rank, r, s));
@@ -177,7 +188,7 @@ std::string diagnosis_json(const JobTrace& job, const Diagnosis& diagnosis) {
   }
   ordered_json json = {{"schema", "dovetail.diagnosis/1"},
                        {"kind", "diagnosis"},
-                       {"world_size", job.world_size()},
+                       {"world_size", job.world_size() ? ordered_json(*job.world_size()) : nullptr},
                        {"headline", headline(diagnosis)},
                        {"sentences", sentences(diagnosis)},
                        {"findings", std::move(findings)},

@@ -92,18 +92,6 @@ std::string_view word_of(StepFormat format) {
   return "";
 }
 
-// A refusal of files that look like those of another format says so.
-[[noreturn]] void refuse(const InputError& error, const std::vector<std::string>& files,
-                         std::string_view format) {
-  for (const std::string& file : files) {
-    const std::string other = imports::guess_format_of_file(file);
-    if (other.empty() || other == format) continue;
-    throw InputError(std::string(error.what()) + "; " + file + " looks like " + other +
-                     ": dovetail import " + other + " " + file);
-  }
-  throw error;
-}
-
 std::string gb_per_s(double value) { return fixed(value, 2); }
 
 // One table as nccl-tests words it, beside the prior's where there is one.
@@ -155,11 +143,15 @@ std::string names_of(const std::vector<std::string>& files) {
   return imports::listed(names);
 }
 
-std::int64_t ranks_of(const ImportStepOptions& options, const std::string& format) {
-  if (options.ranks) return *options.ranks;
-  throw InputError("import " + format +
-                   ": the file does not hold the number of ranks; say it with "
-                   "--ranks");
+// Asked for only where the file can be one of the format.
+void require_ranks(const ImportStepOptions& options) {
+  if (options.ranks) return;
+  const std::string format(word_of(options.format));
+  const std::string way = imports::way_on(options.file, format);
+  throw InputError(!way.empty() ? way
+                                : "import " + format +
+                                      ": the file does not hold the number of ranks; say it with "
+                                      "--ranks");
 }
 
 imports::ImportedStep read_step(const ImportStepOptions& options) {
@@ -169,16 +161,15 @@ imports::ImportedStep read_step(const ImportStepOptions& options) {
       return imports::read_horovod_timeline({options.file, text}, options.ranks);
     }
     case StepFormat::Chakra: {
-      const std::int64_t ranks = ranks_of(options, "chakra");
       const std::string text = imports::read_unpacked(options.file);
-      return imports::read_chakra({options.file, text}, ranks);
+      return imports::read_chakra({options.file, text}, *options.ranks);
     }
     case StepFormat::Nsys: {
       std::vector<Bytes> bytes;
       for (const std::string& size : options.bytes) bytes.push_back(parse_bytes(size));
       return imports::read_nsys(options.file, {.step = options.step,
                                                .bytes = std::move(bytes),
-                                               .ranks = ranks_of(options, "nsys"),
+                                               .ranks = *options.ranks,
                                                .pid = options.pid});
     }
   }
@@ -194,6 +185,16 @@ void print_cluster(const imports::CollectiveLog& log, const imports::ClusterOpti
 }
 
 }  // namespace
+
+void refuse_as(const InputError& error, const std::vector<std::string>& files,
+               std::string_view format) {
+  for (const std::string& file : files) {
+    const std::string way = imports::way_on(file, format);
+    if (way.empty()) continue;
+    throw InputError(way + "; read as " + std::string(format) + ": " + error.what());
+  }
+  throw error;
+}
 
 void import_collectives(const ImportCollectivesOptions& options, std::ostream& out) {
   std::vector<NamedFile> inputs;
@@ -211,10 +212,10 @@ void import_collectives(const ImportCollectivesOptions& options, std::ostream& o
   try {
     log = read_log(options);
   } catch (const InputError& error) {
-    refuse(error, options.files, word_of(options.format));
+    refuse_as(error, options.files, word_of(options.format));
   }
   if (replaces_report(product)) return print_cluster(log, wanted, product, out);
-  out << log.tool << (log.nccl.empty() ? "" : ", NCCL " + log.nccl)
+  out << log.tool << imports::library_in_words(log)
       << (log.samples.empty() ? "\n"
           : log.is_model      ? "; a model, not measured\n"
                               : "; measured\n");
@@ -255,11 +256,12 @@ void import_collectives(const ImportCollectivesOptions& options, std::ostream& o
 void import_step(const ImportStepOptions& options, std::ostream& out) {
   const DocumentOptions product = product_of(options.output, options.json);
   require_outputs({document_file(product)}, {{"input", options.file}});
+  if (options.format != StepFormat::HorovodTimeline) require_ranks(options);
   imports::ImportedStep step;
   try {
     step = read_step(options);
   } catch (const InputError& error) {
-    refuse(error, {options.file}, word_of(options.format));
+    refuse_as(error, {options.file}, word_of(options.format));
   }
   put_document(
       product, [&step] { return imports::profile_to_json(step); }, out);

@@ -7,7 +7,10 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "base/error.h"
 
 namespace dovetail::cli {
 
@@ -47,5 +50,9 @@ struct ImportStepOptions {
 
 // Prints what was read and left out, and writes the workload file.
 void import_step(const ImportStepOptions& options, std::ostream& out);
+
+// Of files that were refused as ones of `format`: what they look like and the way on, where that can be told, come first.
+[[noreturn]] void refuse_as(const InputError& error, const std::vector<std::string>& files,
+                            std::string_view format);
 
 }  // namespace dovetail::cli

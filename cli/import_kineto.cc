@@ -13,6 +13,7 @@
 #include "cli/text.h"
 #include "diagnose/diagnosis.h"
 #include "diagnose/what_if.h"
+#include "diagnose/words.h"
 #include "diagnose/workload.h"
 #include "imports/parameters.h"
 
@@ -109,7 +110,11 @@ void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
   imports::JobOptions wanted;
   wanted.join.collective_patterns = options.collective_patterns;
   wanted.join.step = options.step;
-  const JobTrace job = imports::load_job(options.files, wanted);
+  const JobTrace job = load_traces(options.files, wanted);
+  const RankTrace& first = job.ranks.front();
+  if (first.line.works.empty()) {
+    throw InputError(first.trace.file + ": " + diagnose::no_work_sentence(first.line.unrecognised));
+  }
   std::optional<diagnose::TracedWorkload> workload;
   if (!options.output.empty()) {
     workload = workload_of(job, workload_name(options));

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "diagnose/step_traces.h"
+#include "diagnose/words.h"
 #include "traces/compare.h"
 #include "traces/metrics.h"
 
@@ -70,8 +71,7 @@ report::Report report_of_diagnosis(const PageOptions& page, const imports::JobTr
                                    const diagnose::Diagnosis& diagnosis, const std::string& json) {
   report::Report report =
       start_page(page, "Why the step is slow: " + file_name(job.ranks.front().trace.file));
-  report.facts.push_back(
-      {"ranks", std::to_string(job.ranks.size()) + " of " + std::to_string(job.world_size())});
+  report.facts.push_back({"ranks", diagnose::ranks_in_words(job)});
   const auto& devices = job.ranks.front().trace.devices;
   if (!devices.empty()) report.facts.push_back({"GPU", devices.begin()->second.name});
   const std::string& nccl = job.ranks.front().trace.nccl_version;

@@ -170,8 +170,7 @@ std::optional<BucketAdvice> bucket_advice(const JobTrace& job, const RankForecas
                                           const Framework& framework) {
   if (!own.workload) return std::nullopt;
   const TracedWorkload& workload = *own.workload;
-  const StepGradients gradients =
-      gradients_of(workload, std::max<std::int64_t>(1, job.world_size()));
+  const StepGradients gradients = gradients_of(workload, job.least_world_size());
   Gains gains(workload, std::max(std::chrono::abs(own.check->predicted - own.check->recorded),
                                  tellable(own.check->recorded)));
   std::vector<BucketCandidate> candidates = bucket_candidates(framework, gradients);

@@ -198,6 +198,10 @@ imports::Unrecognised unrecognised_of(const JobTrace& job) {
   for (const RankTrace& rank : job.ranks) {
     const imports::Unrecognised& one = rank.line.unrecognised;
     all.launches += one.launches;
+    all.unread.flows += one.unread.flows;
+    for (const auto& [library, calls] : one.device_libraries) {
+      all.device_libraries[library] += calls;
+    }
     all.cpu_collectives += one.cpu_collectives;
     all.unread.without_time += one.unread.without_time;
     for (const auto& [what, events] : one.unread.foreign) all.unread.foreign[what] += events;
@@ -248,19 +252,24 @@ Diagnosis diagnose(const JobTrace& job, const Framework& framework) {
     }
   }
   diagnosis.unknowns.insert(diagnosis.unknowns.end(), job.unknowns.begin(), job.unknowns.end());
+  diagnosis.unrecognised = unrecognised_of(job);
+  if (job.ranks.front().line.works.empty()) {  // then all ranks are without
+    diagnosis.findings = find(job, diagnosis);
+    return diagnosis;
+  }
   if (job.ranks.front().line.steps.size() == 1) {
     diagnosis.unknowns.emplace_back("the spread over steps: one step in the trace");
   }
   const bool unsized =
       std::ranges::any_of(diagnosis.ranks.front().replay.buckets,
                           [](const TracedBuckets& step) { return !step.sizes_known; });
+  const std::string with_shapes =
+      job.ranks.front().trace.has_shapes ? "" : " (record with record_shapes=True)";
   if (unsized) {
-    diagnosis.unknowns.emplace_back(
-        "the size of each gradient (record with record_shapes=True): buckets other than the "
-        "recorded "
-        "ones are judged as if the gradients of each recorded bucket were alike");
+    diagnosis.unknowns.push_back("the size of each gradient" + with_shapes +
+                                 ": buckets other than the recorded ones are judged as if the "
+                                 "gradients of each recorded bucket were alike");
   }
-  diagnosis.unrecognised = unrecognised_of(job);
   diagnosis.late = late_ranks(job);
   diagnosis.buckets = bucket_advice(job, diagnosis.ranks.front().forecast, framework);
   const bool has_collectives = std::ranges::any_of(
@@ -273,10 +282,10 @@ Diagnosis diagnose(const JobTrace& job, const Framework& framework) {
       return std::ranges::any_of(step.buckets,
                                  [](const TracedBucket& bucket) { return bucket.elements == 0; });
     };
-    diagnosis.unknowns.emplace_back(
+    diagnosis.unknowns.push_back(
         std::ranges::any_of(diagnosis.ranks.front().replay.buckets, unsized_bucket)
-            ? "what other buckets would give: the sizes of the recorded ones are not in the trace "
-              "(record with record_shapes=True)"
+            ? "what other buckets would give: the sizes of the recorded ones are not in the trace" +
+                  with_shapes
             : "what other buckets would give: no all-reduce of this trace was issued from backward "
               "(by DistributedDataParallel), or the replay misses the step");
   }

@@ -10,6 +10,7 @@
 #include "diagnose/recorded_graph.h"
 
 #include "base/statistics.h"
+#include "traces/intervals.h"
 
 #include <algorithm>
 #include <array>
@@ -430,6 +431,7 @@ class Builder {
 
   void keep_unexplained_delays() {
     std::vector<Instant> busy(line_.streams.size());
+    std::vector<traces::Interval> delays;
     for (Draft& gpu : drafts_) {
       if (gpu.kind != Draft::Kind::Gpu) continue;
       Instant& before = busy[static_cast<std::size_t>(gpu.stream)];
@@ -438,8 +440,9 @@ class Builder {
       before = std::max(before, now.end);
       if (gpu.launch == kNone || late <= kLongestGap) continue;
       gpu.lag = late;
-      result_.unexplained += late;
+      delays.push_back({now.start - late, now.start});
     }
+    result_.unexplained = traces::length(traces::union_of(std::move(delays)));
   }
 
   // --- the graph ----------------------------------------------------------------------------------

@@ -18,7 +18,8 @@
 // Dependencies are not in most traces. They are taken from, in this order: what a collective always
 // waits for (the work issued before it on the stream of its caller); a stall of a stream that ended
 // when work of another stream ended; DDP's waits after backward; other recorded wait calls. Delays that
-// no rule explains are kept as recorded, as part of the lags, and added up in `unexplained`.
+// no rule explains are kept as recorded, as part of the lags; `unexplained` is how long there is one at all, as
+// several streams may be late at once.
 //
 // Durations are those of the trace: a collective's includes waiting for its peers, a kernel's what it
 // lost to a collective beside it. Leaves out: priorities, and that launches block on a full queue.
@@ -58,7 +59,7 @@ struct RecordedGraph {
   std::vector<Step> steps;                       // as RankTimeline::steps
   std::vector<std::vector<step::NodeId>> works;  // by step: the GPU work that it launched
   Instant zero;                                  // of the graph's time, in the trace's
-  Duration unexplained{};                        // sum of the delays that no rule explains
+  Duration unexplained{};  // in which some work is late and no rule explains it
 
   [[nodiscard]] const Origin& origin_of(step::NodeId node) const {
     return origin[static_cast<std::size_t>(node)];

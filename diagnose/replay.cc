@@ -32,7 +32,16 @@ struct Measured {
   }
 };
 
-std::vector<TimedStep> steps_of(std::vector<Measured> measured) {
+// Of a whole trace nothing says when a step began on the host.
+void span_gpu_work(Measured& whole) {
+  for (const WorkTime& work : std::exchange(whole.works, {})) whole.add(work, true);
+  if (!whole.bounds.first) return;
+  whole.bounds.begin = *whole.bounds.first;
+  whole.bounds.end = *whole.bounds.last;
+}
+
+std::vector<TimedStep> steps_of(std::vector<Measured> measured, const RankTimeline& line) {
+  if (line.is_whole_trace) span_gpu_work(measured.front());
   std::vector<imports::StepBounds> bounds;
   for (Measured& now : measured) {
     // Nothing on the compute stream: any work.
@@ -78,7 +87,7 @@ std::vector<TimedStep> replayed_steps(const RecordedGraph& recorded, const RankT
     }
     measured.push_back(std::move(now));
   }
-  return steps_of(std::move(measured));
+  return steps_of(std::move(measured), line);
 }
 
 std::vector<TimedStep> recorded_steps(const RankTimeline& line) {
@@ -94,7 +103,7 @@ std::vector<TimedStep> recorded_steps(const RankTimeline& line) {
     }
     measured.push_back(std::move(now));
   }
-  return steps_of(std::move(measured));
+  return steps_of(std::move(measured), line);
 }
 
 Duration usual_step(const std::vector<TimedStep>& steps) {

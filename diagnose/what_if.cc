@@ -217,9 +217,9 @@ class RankChanges {
   }
 
   [[nodiscard]] WhatIf what_if(const RankForecast& forecast, Change change) const {
-    const Spread spread =
-        spread_of(lengths(replayed_steps(replay_.recorded, rank_.line, replay_.timeline)),
-                  replayed_with(rank_, replay_, change));
+    const std::vector<Duration> steps =
+        lengths(replayed_steps(replay_.recorded, rank_.line, replay_.timeline));
+    const Spread spread = spread_of(steps, replayed_with(rank_, replay_, change));
     Duration middle = spread.middle;
     Duration around = spread.around + mean_error(replay_.error, rank_.line.steps.size());
     if (const std::optional<Duration> on_workload = gain(forecast, change)) {
@@ -227,7 +227,23 @@ class RankChanges {
       middle = *on_workload;
       around = spread.around + std::chrono::abs(check.predicted - check.recorded);
     }
-    return {change, {middle, middle - around, middle + around}};
+    // Nobody knows what another step would gain: half a percent of this one, as for buckets.
+    if (steps.size() < 2) around = std::max(around, steps.front() / 200);
+    if (change != Change::NoHost && change != Change::FusedOptimizer) {
+      return {change, {middle, middle - around, middle + around}};
+    }
+    const Duration most = longest_wait();
+    middle = std::min(middle, most);
+    return {change, {middle, middle - around, std::min(middle + around, most)}};
+  }
+
+  // A step in which nothing computes for so long can be no shorter by more with another host.
+  [[nodiscard]] Duration longest_wait() const {
+    std::vector<Duration> waits;
+    for (const TimedStep& step : recorded_steps(rank_.line)) {
+      waits.push_back(std::max(Duration{}, step.step - step.figures.comp));
+    }
+    return median_or(std::move(waits), Duration{});
   }
 
   const JobTrace& job_;

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "diagnose/words.h"
 
+#include "base/count.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -53,34 +55,6 @@ std::string exposed_sentence(const Finding& finding) {
     separator = ", ";
   }
   return text;
-}
-
-// What is missing, and what would help: a file without kernels may still hold a device's work.
-std::string no_work_sentence(const imports::Unrecognised& seen) {
-  if (!seen.unread.foreign.empty()) {
-    const auto& [what, events] = *std::ranges::max_element(
-        seen.unread.foreign, {}, [](const auto& entry) { return entry.second; });
-    return "no GPU work that can be read: the " + std::to_string(events) + " events of " + what +
-           " are of a device whose profiler tells no kernels, launches and streams as CUDA's and "
-           "ROCm's do";
-  }
-  if (seen.unread.without_time > 0) {
-    return "no GPU work with a time: of " + std::to_string(seen.unread.without_time) +
-           " pieces of it start or duration is no number";
-  }
-  if (seen.launches > 0) {
-    return "no GPU work in the trace, though " + std::to_string(seen.launches) +
-           " kernels were launched: the GPU's records are lost or were not asked for "
-           "(ProfilerActivity.CUDA; no other profiler may hold the GPU)";
-  }
-  if (seen.cpu_collectives > 0) {
-    return "no GPU work in the trace, and hardly an operator beside its " +
-           std::to_string(seen.cpu_collectives) +
-           " collectives of threads (Gloo): nothing tells what they overlap with; record with "
-           "ProfilerActivity.CPU";
-  }
-  return "no GPU work in the trace, and no collective of Gloo, MPI or UCC: nothing to diagnose; "
-         "record with CUDA activity";
 }
 
 std::string no_collective_sentence(const imports::Unrecognised& seen) {
@@ -224,6 +198,50 @@ void add_paste(const BucketAdvice& advice, std::vector<std::string>& lines) {
 }
 
 }  // namespace
+
+std::string ranks_in_words(const JobTrace& job) {
+  const std::string given = counted(job.ranks.size(), "rank");
+  const std::optional<std::int64_t> world = job.world_size();
+  return world ? given + " of " + std::to_string(*world) : given + "; world size unknown";
+}
+
+std::string no_work_sentence(const imports::Unrecognised& seen) {
+  if (!seen.unread.foreign.empty()) {
+    const auto& [what, events] = *std::ranges::max_element(
+        seen.unread.foreign, {}, [](const auto& entry) { return entry.second; });
+    return "no GPU work that can be read: the " + std::to_string(events) + " events of " + what +
+           " are of a device whose profiler tells no kernels, launches and streams as CUDA's and "
+           "ROCm's do";
+  }
+  if (seen.unread.without_time > 0) {
+    return "no GPU work with a time: of " + std::to_string(seen.unread.without_time) +
+           " pieces of it start or duration is no number";
+  }
+  if (seen.launches > 0) {
+    return "no GPU work in the trace, though " + std::to_string(seen.launches) +
+           " kernels were launched: the GPU's records are lost or were not asked for "
+           "(ProfilerActivity.CUDA; no other profiler may hold the GPU)";
+  }
+  if (seen.unread.flows > 0) {
+    return "no GPU work that can be read, though " + std::to_string(seen.unread.flows) +
+           " flows (ac2g) lead from the host to a device's work: it is of no category that is "
+           "known";
+  }
+  if (!seen.device_libraries.empty()) {
+    const auto& [library, calls] = *seen.device_libraries.begin();
+    return "no GPU work in the trace, though the host called " + std::to_string(calls) +
+           " collectives of " + library +
+           ": record with the device's activity, too (ProfilerActivity.CUDA)";
+  }
+  if (seen.cpu_collectives > 0) {
+    return "no GPU work in the trace, and hardly an operator beside its " +
+           std::to_string(seen.cpu_collectives) +
+           " collectives of threads (Gloo): nothing tells what they overlap with; record with "
+           "ProfilerActivity.CPU";
+  }
+  return "no GPU work in the trace, and no collective of Gloo, MPI or UCC: nothing to diagnose; "
+         "record with CUDA activity";
+}
 
 std::string_view to_string(FindingKind kind) {
   switch (kind) {

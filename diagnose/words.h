@@ -17,6 +17,12 @@ namespace dovetail::diagnose {
 std::string_view to_string(FindingKind kind);  // "host-bound", as in JSON
 std::string_view to_string(Change change);     // "a network that takes no time"
 
+// "2 ranks of 8", "1 rank; world size unknown".
+std::string ranks_in_words(const JobTrace& job);
+
+// Why nothing can be said of a trace without GPU work, and what would help.
+std::string no_work_sentence(const imports::Unrecognised& seen);
+
 // Of the first finding, and of the others by weight.
 std::string headline(const Diagnosis& diagnosis);
 std::vector<std::string> sentences(const Diagnosis& diagnosis);

@@ -569,7 +569,7 @@ RankReplay replay_rank(const RankTrace& rank) {
 
 std::vector<std::pair<Bytes, Duration>> all_reduce_times(const JobTrace& job) {
   std::map<Bytes, Duration> shortest;
-  const std::int64_t world = job.world_size();
+  const std::int64_t world = job.least_world_size();
   for (const RankTrace& rank : job.ranks) {
     for (std::size_t c = 0; c < rank.line.collectives.size(); ++c) {
       const TracedCollective& collective = rank.line.collectives[c];
@@ -593,7 +593,7 @@ Extracted workload_of(const JobTrace& job, std::size_t number, const RankReplay&
   if (!replay.error.is_trustworthy()) {
     return "the replay of this trace misses its step times: no workload is made of it";
   }
-  if (job.world_size() > (1 << 20)) return "a job of more than 1048576 ranks";
+  if (job.least_world_size() > (1 << 20)) return "a job of more than 1048576 ranks";
   const bool any = std::ranges::any_of(
       replay.buckets, [](const TracedBuckets& step) { return !step.buckets.empty(); });
   if (!any) {
@@ -618,7 +618,7 @@ Extracted workload_of(const JobTrace& job, std::size_t number, const RankReplay&
   for (const TracedBuckets& step : replay.buckets) workload.sizes_known &= step.sizes_known;
   models::Profile& profile = workload.profile;
   profile.name = options.name;
-  profile.world_size = std::max<std::int64_t>(2, job.world_size());
+  profile.world_size = std::max<std::int64_t>(2, job.least_world_size());
   workload.host_waits = std::ranges::any_of(replay.recorded.origin, [](const Origin& origin) {
     return origin.kind == Origin::Kind::Return;
   });

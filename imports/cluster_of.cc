@@ -197,8 +197,7 @@ ClusterResult cluster_of(const CollectiveLog& log, const ClusterOptions& options
     const char* const ending = log.is_model ? "-with-model" : "-measured";
     cluster.name = options.prior ? prior_name + ending : "imported";
   }
-  const std::string source =
-      options.origin + " (" + log.tool + (log.nccl.empty() ? "" : ", NCCL " + log.nccl) + ")";
+  const std::string source = options.origin + " (" + log.tool + library_in_words(log) + ")";
   std::string collectives;
   for (const std::string& range : result.ranges) {
     collectives += (collectives.empty() ? "" : "; ") + range;

@@ -52,10 +52,17 @@ CollectivePoint point_of(std::int64_t bytes, SizeSamples& samples) {
 
 }  // namespace
 
+std::string library_in_words(const CollectiveLog& log) {
+  return log.nccl.empty() ? "" : ", " + log.library + " " + log.nccl;
+}
+
 void append(CollectiveLog& all, CollectiveLog&& next) {
   if (all.tool.empty()) all.tool = next.tool;
   if (all.gpu.empty()) all.gpu = next.gpu;
-  if (all.nccl.empty()) all.nccl = next.nccl;
+  if (all.nccl.empty()) {
+    all.nccl = next.nccl;
+    all.library = next.library;
+  }
   if (!next.gpu.empty() && next.gpu != all.gpu) {
     all.left_out.push_back("the files come from different GPUs: " + all.gpu + " and " + next.gpu);
   }
@@ -117,8 +124,10 @@ std::vector<std::string> doubts_of(const CollectiveSeries& series) {
   };
   for (std::size_t i = 1; i < points->size(); ++i) {
     if (ns(i) * kFaster < ns(i - 1)) {
-      doubts.push_back(title + timed(i) + ", less than a smaller size: " + timed(i - 1) +
-                       "; one of the two was disturbed");
+      doubts.push_back(title + to_string((*points)[i - 1].bytes) + " takes longer (" +
+                       to_string((*points)[i - 1].isolated) + ") than " +
+                       to_string((*points)[i].bytes) + " (" + to_string((*points)[i].isolated) +
+                       "): a change of protocol or a disturbance");
     } else if (i + 1 < points->size()) {
       const double share = (size(i) - size(i - 1)) / (size(i + 1) - size(i - 1));
       const double between = ns(i - 1) * std::pow(ns(i + 1) / ns(i - 1), share);

@@ -35,14 +35,18 @@ struct CollectiveSample {
 };
 
 struct CollectiveLog {
-  std::string tool;       // what wrote it, with its version where the log has it
-  std::string gpu;        // as the log names it; "": it does not
-  std::string nccl;       // version of the library; "": unknown
-  bool is_model = false;  // the times are what a library expects; nobody measured them
+  std::string tool;              // what wrote it, with its version where the log has it
+  std::string gpu;               // as the log names it; "": it does not
+  std::string nccl;              // version of the library; "": unknown
+  std::string library = "NCCL";  // or RCCL, where the log says so
+  bool is_model = false;         // the times are what a library expects; nobody measured them
   std::vector<CollectiveSample> samples;
   std::vector<std::string> read;      // what was found, one line each
   std::vector<std::string> left_out;  // what was not used and why, one line each
 };
+
+// ", NCCL 2.28.3", "" where the version is unknown.
+std::string library_in_words(const CollectiveLog& log);
 
 // Several files of one tool: their samples together. What differs (the GPU, a version) is told in
 // `left_out`; the first one's stands.
@@ -53,8 +57,9 @@ void append(CollectiveLog& all, CollectiveLog&& next);
 // the point has both times; else the one that there is stands for both.
 std::vector<models::CollectiveSeries> tables_of(const std::vector<CollectiveSample>& samples);
 
-// Points that something disturbed, one sentence each: a larger size that takes clearly less time than a smaller
-// one, and a size whose time falls to less than half of what its neighbours lead to expect.
+// Odd points, one sentence each: a size that takes over 1.25 times as long as the next larger one (a change of protocol, or
+// a disturbance: the log does not say which), and one that takes less than half of what its neighbours lead to expect, with a
+// bandwidth over 1.25 times theirs.
 std::vector<std::string> doubts_of(const models::CollectiveSeries& series);
 
 // In 10^9 bytes per second as nccl-tests defines it (its doc/PERFORMANCE.md): size / time, which times

@@ -181,4 +181,15 @@ std::optional<NcclLine> nccl_line(std::string_view text,
   }
 }
 
+std::optional<LibraryVersion> library_version(std::string_view text) {
+  constexpr std::string_view kMark = "CCL version ";
+  const std::size_t at = text.find(kMark);
+  if (at == std::string_view::npos || at == 0 || (text[at - 1] != 'N' && text[at - 1] != 'R')) {
+    return std::nullopt;
+  }
+  std::string_view version = word_after(text.substr(at), kMark);
+  if (version == ":") version = word_after(text.substr(at + kMark.size()), ":");
+  return LibraryVersion{.library = text.substr(at - 1, 4), .version = version};
+}
+
 }  // namespace dovetail::imports

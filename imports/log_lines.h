@@ -49,6 +49,12 @@ struct NcclLine {
   std::string_view message{};  // behind "NCCL INFO "; runs to the end of the text
 };
 
+// "NCCL version 2.28.3+cuda13.0", of AMD's library "RCCL version : 2.22.3-HEAD:271856d". Views of the text.
+struct LibraryVersion {
+  std::string_view library{}, version{};
+};
+std::optional<LibraryVersion> library_version(std::string_view text);
+
 // The first one in the text that is INFO, WARN, TRACE or CALL. Where the host's name follows a word without a
 // blank ("0x55f2host-a:32625:32625"), the longest known host that fits is taken.
 std::optional<NcclLine> nccl_line(std::string_view text,

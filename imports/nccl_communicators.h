@@ -35,7 +35,7 @@ struct NcclMember {
   std::optional<std::int64_t> nodes{};
   std::string id{};  // the same on all ranks; "": the log does not say it
   std::int64_t channels = 0;
-  bool is_complete = false;
+  bool has_begun = false, is_complete = false;             // "Init START" and "Init COMPLETE"
   std::map<std::uint64_t, std::vector<NcclCall>> calls{};  // by opCount, in their order
 };
 

@@ -146,10 +146,10 @@ class LogReader {
   void line(std::string_view raw) {
     std::string storage;
     std::string_view text = plain(raw, storage);
-    const std::size_t version = text.find("NCCL version ");
-    if (version != std::string_view::npos) {
+    if (const std::optional<LibraryVersion> version = library_version(text)) {
       ++lines_;
-      log_.nccl = printable(word_after(text.substr(version), "NCCL version "));
+      log_.nccl = printable(version->version);
+      log_.library = version->library;
       return;
     }
     std::optional<NcclLine> line = nccl_line(text, hosts_);
@@ -171,8 +171,9 @@ class LogReader {
                        ": no line of NCCL's log (expected \"... NCCL INFO ...\"; run the job "
                        "with NCCL_DEBUG=INFO)");
     }
-    log_.tool = "NCCL's log";
+    log_.tool = log_.library + "'s log";
     communicators_ = communicators_of(members_);
+    leave_out_never_completed();
     tell_communicators();
     if (!network_.empty()) log_.read.push_back("network: " + network_);
     if (trees_ && *trees_ >= 0 && *trees_ <= kMostBytes) {
@@ -249,6 +250,7 @@ class LogReader {
     }
     of_thread_[thread_of(line)] = current;
     settle(line);
+    if (stage == Stage::Start) member.has_begun = true;
     if (stage == Stage::Complete) {
       member.is_complete = true;
       of_thread_.erase(thread_of(line));
@@ -378,6 +380,27 @@ class LogReader {
     return ", nodes unknown" + (one.hosts.empty()
                                     ? std::string()
                                     : " (" + counted(one.hosts.size(), "host") + " seen)");
+  }
+
+  // A communicator whose ranks all began to initialise it, of which none ended and none called anything, is none.
+  void leave_out_never_completed() {
+    const auto is_open = [&](std::size_t number) {
+      const NcclMember& member = members_[number];
+      return member.has_begun && !member.is_complete && member.calls.empty();
+    };
+    std::map<std::pair<std::int64_t, std::size_t>, std::size_t>
+        open;  // by ranks, and how many began
+    std::erase_if(communicators_, [&](const NcclCommunicator& one) {
+      if (!std::ranges::all_of(one.members, is_open)) return false;
+      ++open[{one.ranks, one.members.size()}];
+      return true;
+    });
+    for (const auto& [what, count] : open) {
+      log_.left_out.push_back(counted(count, "communicator") + " of " +
+                              counted(what.first, "rank") +
+                              " never completed: " + counted(what.second, "rank") +
+                              " began (\"Init START\"), none says \"Init COMPLETE\"");
+    }
   }
 
   void tell_communicators() {

@@ -11,6 +11,7 @@
 // Source of the format: github.com/NVIDIA/nccl, tags v2.3.7-1 to v2.30.7-1: src/init.cc, src/enqueue.cc,
 // src/graph/tuning.cc, src/debug.cc. What versions differ in:
 //   - nNodes is said from 2.20 on. Before, the nodes are the hosts in the lines' fronts, if all ranks are seen; else unknown.
+//   - AMD's RCCL writes the same lines, and its version as "RCCL version : 2.22.3-HEAD:271856d".
 //   - a communicator is known on all its ranks by its commId (2.16 on), or by what it was split from (2.24 on). Before, and
 //     in a log of COLL lines alone, it is not: those of equally many ranks that different processes show are taken for
 //     one, as far as their ranks allow it. The pointer is only its name within a process.

@@ -106,6 +106,7 @@ std::optional<NcclTestsRow::Times> times_of(std::span<const std::string_view> wo
                             .busbw_error = half_digit(words[2])};
   // "N/A": not checked. Below 1 it is an error of the values, which is no count of wrong ones.
   const std::optional<double> wrong = number_of(words[3]);
+  times.is_checked = wrong.has_value();
   times.is_wrong = columns.counts_wrong && wrong && *wrong >= 1;
   return times;
 }
@@ -207,11 +208,14 @@ class TextReader {
     if (contains(text, "# nccl-tests version") || contains(text, "rccl-tests: Version")) {
       return version(text);
     }
-    if (contains(text, "NCCL version ") && log_.nccl.empty()) {
-      const std::string_view library = word_after(text, "NCCL version ");
-      log_.nccl = printable(library.substr(0, library.find('+')));
+    if (const auto version = library_version(text); version && log_.nccl.empty()) {
+      log_.nccl = printable(version->version.substr(0, version->version.find('+')));
+      log_.library = version->library;
     }
     if (contains(text, "Blocking Enabled")) run().is_blocking = true;
+    if (contains(text, "Out of bounds values") && contains(text, "FAILED") && open_) {
+      run_.verdict = printable(trimmed(text.substr(text.find("Out of bounds values"))));
+    }
     if (contains(text, "Rank") && contains(text, " device ")) return device(text, number);
     if (const std::optional<Columns> columns = columns_of(words)) {
       return header(*columns, words);
@@ -465,11 +469,13 @@ constexpr std::array kOtherForms = {
         "JSON of NVIDIA's (-J FILE)");
   }
   std::string why;
-  for (const std::string& reason : log.left_out) why += "; " + reason;
-  throw InputError(file.name +
-                   ": no usable row of nccl-tests (expected lines such as \"8388608 "
-                   "2097152 float sum -1 91.10 92.08 161.14 0 94.94 88.36 154.63 0\")" +
-                   why);
+  for (const std::string& reason : log.left_out) why += (why.empty() ? ": " : "; ") + reason;
+  if (why.empty()) {
+    why =
+        " (expected lines such as \"8388608 2097152 float sum -1 91.10 92.08 161.14 0 94.94 88.36 "
+        "154.63 0\")";
+  }
+  throw InputError(file.name + ": no usable row of nccl-tests" + why);
 }
 
 std::vector<NcclTestsRun> runs_of(const Source& file, CollectiveLog& log) {

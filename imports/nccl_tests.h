@@ -71,6 +71,7 @@ struct NcclTestsRow {
   struct Times {
     double us = 0, algbw = 0, busbw = 0;
     double us_error = 5e-7, algbw_error = 5e-7, busbw_error = 5e-7;  // half of the last digit
+    bool is_checked = true;
     bool is_wrong = false;  // values were checked, and some were not right
   };
   std::optional<Times> out_of_place{}, in_place{};
@@ -87,6 +88,7 @@ struct NcclTestsRun {
   bool is_cpu_time = false;
   std::vector<NcclTestsRow> rows{};
   std::vector<std::string> remarks{};  // rows that have no usable number, one line each
+  std::string verdict{};               // "Out of bounds values : 3 FAILED", where it ended so
 };
 
 // Rows of one run, judged: of one collective over one number of ranks.

@@ -36,6 +36,21 @@ std::string contradiction_in_words(const NcclTestsPart& fast, const NcclTestsPar
          ". They are of different machines, groups or settings: import each from a file of its own";
 }
 
+// Repetitions that are apart at some sizes only.
+std::string odd_sizes_in_words(const std::vector<NcclTestsPart>& parts,
+                               const std::vector<std::size_t>& members,
+                               const std::vector<Gap>& gaps) {
+  const Gap& most = *std::ranges::max_element(gaps, {}, factor_of);
+  const NcclTestsPart& fast = parts[members[most.fast_of]];
+  const NcclTestsPart& slow = parts[members[most.slow_of]];
+  std::vector<std::string> sizes;
+  for (const Gap& gap : gaps) sizes.push_back(to_string(gap.bytes));
+  return counted(gaps.size(), "size") + " of " + title_of(fast) + " (" + listed(sizes) +
+         "), at which measurements are more than a factor of 1.5 apart: " +
+         in_words(most, fast.collective, fast.ranks) + " in " + place_of(fast) + " and " +
+         place_of(slow) + "; their mean is the time of neither";
+}
+
 std::string sizes_in_words(const NcclTestsPart& part) {
   std::set<Bytes> sizes;
   for (const TimedSize& sample : part.samples) sizes.insert(sample.bytes);
@@ -124,7 +139,18 @@ void add_parts(std::vector<NcclTestsPart> parts, const NcclTestsOptions& options
     std::vector<std::span<const TimedSize>> measurements;
     for (const std::size_t member : members) measurements.emplace_back(parts[member].samples);
     const std::optional<Gap> gap = contradiction(measurements, kRepeats);
-    if (!gap) continue;
+    if (!gap) {
+      const std::vector<Gap> odd = contradictory_sizes(measurements, kRepeats);
+      if (odd.empty()) continue;
+      log.left_out.push_back(odd_sizes_in_words(parts, members, odd));
+      for (const std::size_t member : members) {
+        std::erase_if(parts[member].samples, [&](const TimedSize& sample) {
+          return std::ranges::binary_search(odd, sample.bytes, {}, &Gap::bytes);
+        });
+        if (parts[member].samples.empty()) refused.insert(member);
+      }
+      continue;
+    }
     log.left_out.push_back(contradiction_in_words(
         parts[members[gap->fast_of]], parts[members[gap->slow_of]], members.size(), *gap));
     refused.insert(members.begin(), members.end());

@@ -192,6 +192,8 @@ constexpr std::size_t kShownProblems = 8;
 // What became of the rows.
 struct Unused {
   std::size_t no_bytes = 0, wrong = 0, other_kind = 0, too_large = 0, inconsistent = 0;
+  std::size_t unchecked =
+      0;  // used all the same: the log does not say whether their values were right
 };
 
 // Adds the usable rows.
@@ -214,6 +216,7 @@ void take_rows(std::span<const NcclTestsRow> rows, const std::string& dtype,
       ++unused.inconsistent;
     } else {
       part.other_buffers += wanted ? 0 : 1;
+      unused.unchecked += times.is_checked ? 0 : 1;
       part.samples.push_back({Bytes(row.bytes), from_us(times.us)});
     }
   }
@@ -229,6 +232,13 @@ void tell(const std::string& at, const NcclTestsRun& run, const Unused& unused,
   leave_out(unused.other_kind, "of other types or operations than " + kind);
   leave_out(unused.too_large, "with a size or a time beyond what a cluster file holds");
   leave_out(unused.inconsistent, "whose time and bandwidth contradict each other");
+  if (!run.verdict.empty() && unused.wrong == 0) {
+    log.left_out.push_back(at + "the run ended with \"" + run.verdict +
+                           "\", though no row of the columns taken shows a wrong value" +
+                           (unused.unchecked > 0
+                                ? ", which were not checked in " + counted(unused.unchecked, "row")
+                                : ""));
+  }
   constexpr std::size_t kShown = 3;
   for (std::size_t i = 0; i < std::min(kShown, run.remarks.size()); ++i) {
     log.left_out.push_back(at + run.remarks[i]);

@@ -14,10 +14,6 @@
 namespace dovetail::imports {
 namespace {
 
-double factor_of(const Gap& gap) {
-  return static_cast<double>(gap.slow.count()) / static_cast<double>(gap.fast.count());
-}
-
 Duration median_time(std::vector<Duration> times) {
   std::ranges::sort(times);
   return times[times.size() / 2];
@@ -60,6 +56,10 @@ std::string fixed_point(double value) {
 
 }  // namespace
 
+double factor_of(const Gap& gap) {
+  return static_cast<double>(gap.slow.count()) / static_cast<double>(gap.fast.count());
+}
+
 std::optional<Gap> contradiction(const std::vector<std::span<const TimedSize>>& measurements,
                                  double factor) {
   const std::vector<Gap> gaps = gaps_between(measurements);
@@ -68,6 +68,13 @@ std::optional<Gap> contradiction(const std::vector<std::span<const TimedSize>>& 
   const std::vector<Gap> largest(gaps.end() - static_cast<std::ptrdiff_t>(large), gaps.end());
   if (middle_factor(gaps) <= factor && middle_factor(largest) <= factor) return std::nullopt;
   return *std::ranges::max_element(gaps, {}, factor_of);
+}
+
+std::vector<Gap> contradictory_sizes(const std::vector<std::span<const TimedSize>>& measurements,
+                                     double factor) {
+  std::vector<Gap> gaps = gaps_between(measurements);
+  std::erase_if(gaps, [&](const Gap& gap) { return factor_of(gap) <= factor; });
+  return gaps;
 }
 
 std::string in_words(const Gap& gap, schedule::Collective collective, std::int64_t ranks) {

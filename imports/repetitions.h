@@ -31,10 +31,15 @@ struct Gap {
   Duration fast{}, slow{};
   std::size_t fast_of = 0, slow_of = 0;
 };
+double factor_of(const Gap& gap);
 
-// Absent: all are repetitions, by this factor.
+// Absent: as a whole all are repetitions, by this factor. Single sizes may differ by more all the same.
 std::optional<Gap> contradiction(const std::vector<std::span<const TimedSize>>& measurements,
                                  double factor);
+
+// The sizes at which repetitions are farther apart than this factor, rising: their mean is the time of none.
+std::vector<Gap> contradictory_sizes(const std::vector<std::span<const TimedSize>>& measurements,
+                                     double factor);
 
 // "1 GiB takes 4.9 ms and 19.8 ms (383.5 and 94.9 GB/s busbw)"
 std::string in_words(const Gap& gap, schedule::Collective collective, std::int64_t ranks);

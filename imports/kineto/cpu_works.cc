@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <utility>
 
 namespace dovetail::imports {
@@ -41,6 +42,13 @@ class CpuWorks {
     std::int32_t collective = kNone;  // event
   };
 
+  // What a collective and the operator that called it have in common.
+  using Kind = std::pair<CollectiveKind, bool>;
+  [[nodiscard]] Kind kind_of(std::int32_t number) const {
+    const std::string_view name = trace_.name_of(event(number));
+    return {collective_kind(name), is_barrier(name)};
+  }
+
   [[nodiscard]] const TraceEvent& event(std::int32_t number) const {
     return trace_.events[static_cast<std::size_t>(number)];
   }
@@ -63,7 +71,7 @@ class CpuWorks {
       } else if (now.kind == EventKind::Operator && !name.starts_with("ProfilerStep")) {
         ++operators[static_cast<std::size_t>(now.thread)];
         operators_.push_back(number);
-        if (name.starts_with("c10d::")) callers_.push_back(number);
+        if (name.starts_with("c10d::")) callers_[kind_of(number)].push_back(number);
       }
     }
     const auto most = std::ranges::max_element(operators);
@@ -173,7 +181,7 @@ class CpuWorks {
           std::ranges::upper_bound(calls, moment, {}, &std::pair<Instant, std::int32_t>::first);
       return after == calls.begin() ? kNone : std::prev(after)->second;
     };
-    std::size_t next = 0;
+    std::map<Kind, std::size_t> called;  // how many of each kind have found their caller
     for (const std::int32_t number : collectives_) {
       GpuWork work;
       work.start = start_of(number);
@@ -181,8 +189,10 @@ class CpuWorks {
       work.event = number;
       work.stream = stream_of(event(number).thread);
       TracedCollective collective;
-      if (next < callers_.size() && start_of(callers_[next]) <= work.start) {
-        collective.call = callers_[next++];
+      const std::vector<std::int32_t>& callers = callers_[kind_of(number)];
+      std::size_t& next = called[kind_of(number)];
+      if (next < callers.size() && start_of(callers[next]) <= work.start) {
+        collective.call = callers[next++];
         work.launch = call_before(start_of(collective.call));
       }
       if (work.launch == kNone) {
@@ -231,10 +241,10 @@ class CpuWorks {
 
   const KinetoTrace& trace_;
   RankTimeline& line_;
-  std::int32_t main_ = kNone;              // the computing thread
-  std::vector<std::int32_t> operators_;    // events, by start
-  std::vector<std::int32_t> callers_;      // c10d:: operators
-  std::vector<std::int32_t> collectives_;  // events
+  std::int32_t main_ = kNone;                          // the computing thread
+  std::vector<std::int32_t> operators_;                // events, by start
+  std::map<Kind, std::vector<std::int32_t>> callers_;  // c10d:: operators
+  std::vector<std::int32_t> collectives_;              // events
   std::vector<Wait> waits_;
 };
 
@@ -243,6 +253,8 @@ class CpuWorks {
 bool is_cpu_collective(std::string_view name) {
   return name.starts_with("gloo:") || name.starts_with("mpi:") || name.starts_with("ucc:");
 }
+
+bool is_barrier(std::string_view name) { return name.find(":barrier") != std::string_view::npos; }
 
 void add_cpu_works(const KinetoTrace& trace, RankTimeline& line) { CpuWorks(trace, line).add(); }
 

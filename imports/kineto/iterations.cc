@@ -516,7 +516,25 @@ class IterationFinder {
     return std::move(found_);
   }
 
-  Iterations one_step(const Span& whole) {
+  // From the first launch of GPU work to its last end, and calls that stand there to theirs. REQUIRES: calls by start.
+  [[nodiscard]] Span worked_part_of(const Span& whole) const {
+    if (line_.works.empty()) return whole;
+    Span part{Instant::max(), {}};
+    for (const GpuWork& work : line_.works) {
+      const Instant launched = work.launch == kNone
+                                   ? work.start
+                                   : line_.calls[static_cast<std::size_t>(work.launch)].start;
+      part.begin = std::min(part.begin, launched);
+      part.end = std::max(part.end, work.end);
+    }
+    for (const HostCall& call : line_.calls) {
+      if (call.start < part.end) part.end = std::max(part.end, call.end);
+    }
+    return part;
+  }
+
+  Iterations one_step(const Span& trace) {
+    const Span whole = worked_part_of(trace);
     found_.notes.emplace_back("no ProfilerStep annotation: the whole trace counts as one step");
     TracedStep step;
     step.name = "whole trace";

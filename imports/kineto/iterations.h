@@ -5,7 +5,8 @@
 //   found.accumulation.passes    4: backward passes for one step of the optimizer
 //
 // Windows are, in this order, the annotations that were asked for by name; ProfilerStep# in any category
-// (an annotation since 1.10, an operator before); the whole trace. A window is not yet an iteration: a
+// (an annotation since 1.10, an operator before); the whole trace, from the first launch to the last end of GPU work, as
+// what the host does before (starting CUDA takes it seconds) and after is of no step. A window is not yet an iteration: a
 // profile without step(), or with one step() after a loop, holds many in one. So it is cut where
 // another backward pass follows and reduces the same again: behind the optimizer's step that lies between
 // them, else before the next launch of forward. What reduces gradients are collectives that hooks of

@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/kineto/rank_set.h"
 
+#include "base/count.h"
 #include "base/error.h"
 #include "base/statistics.h"
 
@@ -54,19 +55,25 @@ std::map<std::pair<std::int32_t, Place>, std::int32_t> places_of(const RankTimel
   return places;
 }
 
+// A barrier takes no time by itself.
+Duration own_time(const RankTrace& rank, std::int32_t collective) {
+  const TracedCollective& c = rank.line.collectives[static_cast<std::size_t>(collective)];
+  if (c.kind == CollectiveKind::Barrier) return {};
+  const GpuWork& work = work_of(rank, collective);
+  return work.end - work.start;
+}
+
 // One rank: the shortest duration over the steps at the same place.
 void transfer_over_steps(RankTrace& rank) {
   std::map<Place, Duration> shortest;
   const auto places = places_of(rank.line);
   for (const auto& [key, c] : places) {
-    const GpuWork& work = work_of(rank, c);
-    const auto [entry, added] = shortest.emplace(key.second, work.end - work.start);
-    if (!added) entry->second = std::min(entry->second, work.end - work.start);
+    const auto [entry, added] = shortest.emplace(key.second, own_time(rank, c));
+    if (!added) entry->second = std::min(entry->second, own_time(rank, c));
   }
   rank.transfer.clear();
-  for (const TracedCollective& collective : rank.line.collectives) {
-    const GpuWork& work = rank.line.works[static_cast<std::size_t>(collective.work)];
-    rank.transfer.push_back(work.end - work.start);
+  for (std::int32_t c = 0; c < std::ssize(rank.line.collectives); ++c) {
+    rank.transfer.push_back(own_time(rank, c));
   }
   for (const auto& [key, c] : places) {
     rank.transfer[static_cast<std::size_t>(c)] = shortest.at(key.second);
@@ -211,7 +218,8 @@ class Matcher {
       const std::int64_t start = absolute(r, work.start);
       const std::int64_t end = absolute(r, work.end);
       matched.total += duration;
-      if (i == 0 || duration < matched.transfer) matched.transfer = duration;
+      const Duration own = own_time(job_.ranks[r], matched.by_rank[i]);
+      if (i == 0 || own < matched.transfer) matched.transfer = own;
       if (i == 0 || start > last_start) {
         last_start = start;
         matched.late_rank = r;
@@ -373,20 +381,59 @@ void leave_out_unshared(JobTrace& job) {
   }
 }
 
+// What the files say of their job must agree: steps of different jobs have no mean.
 void check_one_job(const JobTrace& job) {
   std::set<std::int64_t> seen;
+  const auto told = std::ranges::find_if(
+      job.ranks, [](const RankTrace& rank) { return rank.trace.world_size.has_value(); });
   for (const RankTrace& rank : job.ranks) {
-    if (!seen.insert(rank.rank).second) {
-      throw InputError(rank.trace.file + ": rank " + std::to_string(rank.rank) +
-                       " stands in another file too; give each rank once");
+    if (told == job.ranks.end() || &rank == &*told) continue;
+    const std::int64_t world = *told->trace.world_size;
+    const std::string of =
+        told->trace.file + ": a job of " + counted(world, "rank") + ", but " + rank.trace.file;
+    if (rank.trace.world_size.value_or(world) != world) {
+      throw InputError(of + " is of " + std::to_string(*rank.trace.world_size) +
+                       ": give the files of one job");
     }
-    const auto& world = rank.trace.world_size;
-    const auto& first = job.ranks.front().trace.world_size;
-    if (world && first && *world != *first) {
-      throw InputError(rank.trace.file + ": a job of " + std::to_string(*world) + " ranks, but " +
-                       job.ranks.front().trace.file + " is of " + std::to_string(*first));
+    if (rank.rank >= world) {
+      throw InputError(
+          of + (rank.trace.rank ? " is rank " + std::to_string(rank.rank) : " would be one more") +
+          ": give the files of one job");
     }
   }
+  for (const RankTrace& rank : job.ranks) {
+    if (seen.insert(rank.rank).second) continue;
+    throw InputError(rank.trace.file + ": rank " + std::to_string(rank.rank) +
+                     " stands in another file too; give each rank once");
+  }
+}
+
+// Ranks are compared and their steps averaged only if something says that they are of one job: a world size, or a
+// collective that another rank has as well.
+void require_one_job(const JobTrace& job) {
+  std::set<std::size_t> meets;
+  for (const MatchedCollective& matched : job.matched) {
+    meets.insert(matched.ranks.begin(), matched.ranks.end());
+  }
+  for (std::size_t r = 0; r < job.ranks.size(); ++r) {
+    if (job.ranks[r].trace.world_size || meets.contains(r)) continue;
+    const std::size_t other = r == 0 ? 1 : 0;
+    throw InputError(job.ranks[r].trace.file + ": nothing says that it is of the same job as " +
+                     job.ranks[other].trace.file +
+                     " (no world size, and no collective that both have): give each alone");
+  }
+}
+
+// Of several ranks those without GPU work that can be read count in no figure.
+void leave_out_unread(JobTrace& job) {
+  const auto is_unread = [](const RankTrace& rank) { return rank.line.works.empty(); };
+  if (std::ranges::all_of(job.ranks, is_unread)) return;
+  for (const RankTrace& rank : job.ranks) {
+    if (!is_unread(rank)) continue;
+    job.unknowns.push_back("what rank " + std::to_string(rank.rank) + " did: " + rank.trace.file +
+                           " has no GPU work that can be read, and is left out");
+  }
+  std::erase_if(job.ranks, is_unread);
 }
 
 }  // namespace
@@ -396,15 +443,20 @@ std::int32_t MatchedCollective::of(std::size_t rank) const {
   return by_rank[static_cast<std::size_t>(found - ranks.begin())];
 }
 
-std::int64_t JobTrace::world_size() const {
-  std::int64_t world = static_cast<std::int64_t>(ranks.size());
+std::optional<std::int64_t> JobTrace::world_size() const {
+  std::int64_t largest = 0;
   for (const RankTrace& rank : ranks) {
-    if (rank.trace.world_size) return std::max(world, *rank.trace.world_size);
+    if (rank.trace.world_size) return rank.trace.world_size;
     for (const TracedCollective& collective : rank.line.collectives) {
-      world = std::max(world, collective.group_size.value_or(0));
+      largest = std::max(largest, collective.group_size.value_or(0));
     }
   }
-  return world;
+  if (largest == 0) return std::nullopt;
+  return std::max(largest, std::ssize(ranks));
+}
+
+std::int64_t JobTrace::least_world_size() const {
+  return world_size().value_or(std::max<std::int64_t>(1, std::ssize(ranks)));
 }
 
 JobTrace make_job(std::vector<KinetoTrace> traces, const JobOptions& options) {
@@ -418,9 +470,13 @@ JobTrace make_job(std::vector<KinetoTrace> traces, const JobOptions& options) {
   }
   check_one_job(job);
   std::ranges::sort(job.ranks, {}, &RankTrace::rank);
+  leave_out_unread(job);
   if (job.ranks.size() > 1) leave_out_unshared(job);
   for (RankTrace& rank : job.ranks) transfer_over_steps(rank);
-  if (job.ranks.size() > 1) Matcher(job).match();
+  if (job.ranks.size() > 1) {
+    Matcher(job).match();
+    require_one_job(job);
+  }
   for (const RankTrace& rank : job.ranks) {
     for (std::size_t c = 0; c < rank.line.collectives.size(); ++c) {
       const GpuWork& work = work_of(rank, static_cast<std::int32_t>(c));
@@ -428,7 +484,10 @@ JobTrace make_job(std::vector<KinetoTrace> traces, const JobOptions& options) {
       job.waiting_time += work.end - work.start - rank.transfer[c];
     }
   }
-  if (job.ranks.size() == 1 && job.world_size() > 1) {
+  if (!job.world_size()) {
+    job.unknowns.emplace_back("of how many ranks the job is: no file says its world size");
+  }
+  if (job.ranks.size() == 1 && job.least_world_size() > 1) {
     job.unknowns.emplace_back(
         "one rank's trace only: which rank was waited for, and more than an upper bound of what "
         "collectives cost by themselves; give the traces of all ranks");

@@ -28,6 +28,7 @@
 #include "imports/kineto/trace.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,7 +64,10 @@ struct JobTrace {
   Duration collective_time{};              // of all collectives of all ranks
   Duration waiting_time{};                 // of it: for slower ranks
   std::vector<std::string> unknowns;       // what could not be found out, one line each
-  [[nodiscard]] std::int64_t world_size() const;
+  // As a file says it, else the ranks of the largest group that has a collective. Nothing: nobody says it.
+  [[nodiscard]] std::optional<std::int64_t> world_size() const;
+  // Where nobody says it, the number of files.
+  [[nodiscard]] std::int64_t least_world_size() const;
 };
 
 struct JobOptions {
@@ -71,8 +75,8 @@ struct JobOptions {
   ByteLimits limits = {};
 };
 
-// Throws InputError: a file that cannot be read, two files of one rank, files of different jobs (world
-// sizes differ).
+// Throws InputError: a file that cannot be read, two files of one rank, files of different jobs (world sizes contradict
+// each other or the ranks, or nothing says that it is one job).
 JobTrace load_job(const std::vector<std::string>& files, const JobOptions& options);
 // The same of traces that are there already.
 JobTrace make_job(std::vector<KinetoTrace> traces, const JobOptions& options);

@@ -60,28 +60,6 @@ std::int64_t element_size(std::string_view dtype) {
   return contains(word, "float8") ? 1 : 0;
 }
 
-CollectiveKind collective_kind(std::string_view text) {
-  std::string word;
-  for (const char c : lower(text)) {
-    if (c != '_' && c != '-' && c != ' ') word += c;
-  }
-  using enum CollectiveKind;
-  constexpr std::array<std::pair<std::string_view, CollectiveKind>, 9> kWords = {
-      {{"allreduce", AllReduce},
-       {"reducescatter", ReduceScatter},
-       {"allgather", AllGather},
-       {"broadcast", Broadcast},
-       {"alltoall", AllToAll},
-       {"sendrecv", SendReceive},
-       {"send", SendReceive},
-       {"recv", SendReceive},
-       {"reduce", Reduce}}};
-  for (const auto& [part, kind] : kWords) {
-    if (contains(word, part)) return kind;
-  }
-  return Unknown;
-}
-
 // Steps of works, and places of collectives, once it is known which steps there are.
 void number_works(RankTimeline& line) {
   for (GpuWork& work : line.works) work.step = kNone;
@@ -113,7 +91,11 @@ class Joiner {
     find_parents();
     find_calls();
     find_works();
-    if (line_.works.empty()) add_cpu_works(trace_, line_);
+    line_.unrecognised.unread = trace_.unread;
+    if (line_.works.empty()) {
+      find_signs_of_a_device();
+      if (!line_.unrecognised.tells_of_device()) add_cpu_works(trace_, line_);
+    }
     if (!line_.on_cpu) {
       put_on_one_clock();
       leave_out_misplaced();
@@ -587,6 +569,10 @@ class Joiner {
     const TraceEvent& kernel = event(work.event);
     if (kernel.collective != kNone) take(collective, kernel.collective);
     if (line_.on_cpu) take_shapes(collective, kernel.shapes);
+    if (line_.on_cpu && is_barrier(trace_.name_of(kernel))) {
+      collective.kind = CollectiveKind::Barrier;
+      return;
+    }
     // Outwards from the launch: nccl: annotation, record_param_comms, c10d::.
     std::int32_t around = kNone;
     if (work.launch != kNone) {
@@ -653,13 +639,17 @@ class Joiner {
     }
   }
 
-  void find_unrecognised() {
-    line_.unrecognised.unread = trace_.unread;
-    line_.unrecognised.likely = likely_collectives(trace_, line_);
-    if (!line_.works.empty()) return;
+  // What a trace without GPU work has of it all the same.
+  void find_signs_of_a_device() {
     for (const TraceEvent& now : trace_.events) {
-      if (now.kind == EventKind::RuntimeCall && contains(trace_.name_of(now), "Launch")) {
-        ++line_.unrecognised.launches;
+      const std::string_view text = trace_.name_of(now);
+      if (now.kind == EventKind::RuntimeCall) {
+        line_.unrecognised.launches += contains(text, "Launch") ? 1 : 0;
+        continue;
+      }
+      const std::string_view library = text.substr(0, text.find(':'));
+      if (library.size() < text.size() && library.ends_with("ccl")) {
+        ++line_.unrecognised.device_libraries[std::string(library)];
       }
     }
   }
@@ -667,9 +657,8 @@ class Joiner {
   void say_what_is_unknown() {
     std::vector<std::string>& unknowns = line_.unknowns;
     if (!trace_.rank) unknowns.emplace_back("the rank is not in the file");
-    find_unrecognised();
-    if (line_.works.empty() && line_.unrecognised.unread.foreign.empty() &&
-        line_.unrecognised.unread.without_time == 0) {
+    line_.unrecognised.likely = likely_collectives(trace_, line_);
+    if (line_.works.empty() && !line_.unrecognised.tells_of_device()) {
       unknowns.emplace_back("no GPU work in the file: recorded without CUDA activity, or on a CPU");
     } else if (!line_.works.empty() && line_.collectives.empty()) {
       unknowns.emplace_back(
@@ -689,12 +678,14 @@ class Joiner {
           std::to_string(without_launch_) + " of " + std::to_string(line_.works.size()) +
           " pieces of GPU work have no launch in the file: launched before it began");
     }
-    const auto unsized = std::ranges::count_if(
-        line_.collectives, [](const TracedCollective& c) { return !c.bytes.has_value(); });
+    const auto unsized = std::ranges::count_if(line_.collectives, [](const TracedCollective& c) {
+      return !c.bytes.has_value() && c.kind != CollectiveKind::Barrier;
+    });
     if (unsized > 0) {
       unknowns.push_back("the size of " + std::to_string(unsized) + " of " +
-                         std::to_string(line_.collectives.size()) +
-                         " collectives: record with record_shapes=True");
+                         std::to_string(line_.collectives.size()) + " collectives" +
+                         (trace_.has_shapes ? ", which the trace lacks though it has shapes"
+                                            : ": record with record_shapes=True"));
     }
   }
 
@@ -713,6 +704,28 @@ class Joiner {
 
 }  // namespace
 
+CollectiveKind collective_kind(std::string_view text) {
+  std::string word;
+  for (const char c : lower(text)) {
+    if (c != '_' && c != '-' && c != ' ') word += c;
+  }
+  using enum CollectiveKind;
+  constexpr std::array<std::pair<std::string_view, CollectiveKind>, 9> kWords = {
+      {{"allreduce", AllReduce},
+       {"reducescatter", ReduceScatter},
+       {"allgather", AllGather},
+       {"broadcast", Broadcast},
+       {"alltoall", AllToAll},
+       {"sendrecv", SendReceive},
+       {"send", SendReceive},
+       {"recv", SendReceive},
+       {"reduce", Reduce}}};
+  for (const auto& [part, kind] : kWords) {
+    if (contains(word, part)) return kind;
+  }
+  return Unknown;
+}
+
 std::string_view to_string(CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::AllReduce:
@@ -729,6 +742,8 @@ std::string_view to_string(CollectiveKind kind) {
       return "all-to-all";
     case CollectiveKind::SendReceive:
       return "send-receive";
+    case CollectiveKind::Barrier:
+      return "barrier";
     case CollectiveKind::Unknown:
       break;
   }

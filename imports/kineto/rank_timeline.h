@@ -9,8 +9,8 @@
 //   GPU work       kernels, copies and memsets; a collective is a kernel whose name matches the
 //                  pattern (unless another one is given: "nccl", "rccl" or "msccl" in any case, or any
 //                  kernel that the profiler gave the args of a collective)
-//                  Where the trace has no GPU work and collectives of threads (Gloo's), what its threads do
-//                  stands for it (cpu_works.h)
+//                  Where the trace has no GPU work, nothing in it tells of a device, and it has collectives of
+//                  threads (Gloo's), what its threads do stands for it (cpu_works.h)
 //   launch         the runtime call with the same correlation; the flows of the file are not used
 //   step           the iteration in which the launch began, however late the GPU ran it (iterations.h). A
 //                  step that lost its kernels is none; nor is a first one for which the GPU was late with
@@ -30,6 +30,7 @@
 #include "imports/kineto/trace.h"
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -70,9 +71,12 @@ enum class CollectiveKind : std::uint8_t {
   Reduce,
   AllToAll,
   SendReceive,
+  Barrier,  // has no size, and all its time is waiting
   Unknown
 };
 std::string_view to_string(CollectiveKind kind);
+// That a name tells, but for barriers: "c10d::allreduce_".
+CollectiveKind collective_kind(std::string_view text);
 
 struct TracedCollective {
   std::int32_t work = kNone;
@@ -121,8 +125,17 @@ struct Unrecognised {
   std::vector<LikelyCollectives> likely;
   UnreadWork unread;
   std::int64_t launches = 0;  // of kernels, where no GPU work is in the file
+  // There, too: collectives of a device's library by its name, as the host called them: "hccl", from "hccl:all_reduce".
+  std::map<std::string, std::int64_t> device_libraries;
   // Of threads (Gloo's), where hardly any operator is in the file that they could overlap with.
   std::int64_t cpu_collectives = 0;
+
+  // Whether a device worked for the rank, though the file has none of its work that can be read. Then the threads of the
+  // host launch and wait, and what they do must not count as the rank's compute.
+  [[nodiscard]] bool tells_of_device() const {
+    return !unread.foreign.empty() || unread.without_time > 0 || unread.flows > 0 || launches > 0 ||
+           !device_libraries.empty();
+  }
 };
 
 struct TracedStream {

@@ -48,11 +48,13 @@ std::optional<EventKind> kind_of(std::string_view category) {
   return std::nullopt;
 }
 
-// Work of devices whose kernels and launches are told in other ways than CUDA's and ROCm's.
+// Work of devices whose kernels and launches are told in other ways than CUDA's and ROCm's. The calls of a runtime that is
+// not among those above (mtia_runtime) are of such a device, too.
 bool is_foreign_device(std::string_view category) {
-  constexpr std::array<std::string_view, 5> kCategories = {
-      "mtia_ccp_events", "mtia_workloadd", "hpu_op", "glow_runtime", "privateuse1_kernel"};
-  return std::ranges::find(kCategories, category) != kCategories.end();
+  constexpr std::array<std::string_view, 4> kCategories = {"mtia_ccp_events", "mtia_workloadd",
+                                                           "hpu_op", "privateuse1_kernel"};
+  return std::ranges::find(kCategories, category) != kCategories.end() ||
+         category.ends_with("_runtime") || category.ends_with("_driver");
 }
 // Ascend's trace_view.json: its events have no category, their process says what they are.
 bool is_foreign_process(std::string_view name) {
@@ -77,11 +79,13 @@ struct Draft {
   bool has_sync = false;
   std::string name_arg;  // of metadata: what it gives a name to
   std::string foreign;   // category of a device's events that are not read
+  bool is_launch_flow = false;
 
   void clear() {
     phase = 0;
     kind.reset();
     has_category = is_timed = has_bad_time = has_shape = has_collective = has_sync = false;
+    is_launch_flow = false;
     event = {};
     process.clear();
     thread.clear();
@@ -143,6 +147,8 @@ class Reader {
     } else if (key == "distributedInfo" && json_.kind() == JsonKind::Object) {
       json_.enter_object();
       while (const auto info = json_.next_key()) read_distributed(*info);
+    } else if (key == "record_shapes") {
+      trace_.has_shapes = integer().value_or(0) != 0;
     } else if (key == "baseTimeNanoseconds") {
       const std::int64_t base = integer().value_or(0);
       trace_.base_ns = base >= 0 && base < 4'000'000'000'000'000'000 ? base : 0;  // to 2096
@@ -306,6 +312,7 @@ class Reader {
       const std::string_view category = json_.string();
       draft_.kind = kind_of(category);
       if (!draft_.kind && is_foreign_device(category)) draft_.foreign = category;
+      draft_.is_launch_flow = category == "ac2g";
     } else if (key == "name" && json_.kind() == JsonKind::String) {
       draft_.event.name = names_.number(json_.string());
     } else if (key == "pid") {
@@ -484,6 +491,7 @@ class Reader {
         is_foreign_process(draft_.name_arg)) {
       foreign_processes_.emplace(draft_.process, draft_.name_arg);
     }
+    trace_.unread.flows += draft_.is_launch_flow && draft_.phase == 'f' ? 1 : 0;
     if (draft_.phase != 'X') return true;
     if (!draft_.has_category && draft_.process == "CUDA functions") has_legacy_gpu_ = true;
     if (!draft_.foreign.empty()) {

@@ -36,7 +36,8 @@ struct StepFigures {
 // step (asynchronous copies, a GPU behind its host, what ROCm records too long) neither lengthens it nor shortens the
 // next. Of the last step, and of one before a gap, the next one's begin is not known: it takes what it took on
 // the host (which may have waited for older steps), at most from the end of the step before to its own on the compute
-// stream, and at least its own span there. No time is below zero.
+// stream, and at least its own span there. A whole trace that counts as one step takes from its first GPU work to the end
+// of its last. No time is below zero.
 struct StepBounds {
   Instant begin, end;  // on the host
   std::optional<Instant> first,

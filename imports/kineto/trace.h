@@ -106,7 +106,8 @@ struct DeviceProperties {
 struct UnreadWork {
   std::int64_t without_time = 0;  // GPU work, left out
   std::map<std::string, std::int64_t>
-      foreign;  // of devices of other formats: "category mtia_ccp_events"
+      foreign;             // of devices of other formats: "category mtia_ccp_events"
+  std::int64_t flows = 0;  // from the host to a device's work (ac2g)
 };
 
 struct KinetoTrace {
@@ -118,6 +119,7 @@ struct KinetoTrace {
   std::map<std::string, std::vector<std::int64_t>> groups;  // ranks by name, of pg_config
   std::int64_t base_ns = 0;  // of baseTimeNanoseconds; absolute = base + start
   bool is_array = false;     // the old writer's: no Kineto in that build
+  bool has_shapes = false;   // the file says that it was recorded with record_shapes
 
   std::vector<std::string> names;
   std::vector<TraceThread> threads;

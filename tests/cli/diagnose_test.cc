@@ -21,6 +21,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const std::string kTraces = std::string(DOVETAIL_SOURCE_DIR) + "/tests/imports/kineto/traces/";
 // A file of this process alone.
@@ -141,6 +142,30 @@ TEST(DiagnoseTest, WhatIsNoTraceIsRefusedInOneLine) {
     EXPECT_EQ(ended.code, 2) << arguments;
     EXPECT_EQ(std::count(ended.output.begin(), ended.output.end(), '\n'), 1) << ended.output;
   }
+}
+
+// No figure of what was not measured; "1 rank of 1" where nobody says so.
+TEST(DiagnoseTest, WithoutReadableGpuWorkThereAreNoRowsOfZeros) {
+  const std::string path = own_file("mtia.json");
+  write_file(path, R"([{"ph":"X","cat":"mtia_ccp_events","name":"k","ts":1,"dur":1,"pid":0,"tid":7},
+                       {"ph":"X","cat":"cpu_op","name":"aten::mm","ts":1,"dur":9,"pid":0,"tid":1}])");
+  const Ended ended = ask("diagnose " + path);
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(
+      ended.output,
+      AllOf(::testing::StartsWith("1 rank; world size unknown, dovetail "),
+            HasSubstr("\n\nno GPU work that can be read: the 1 events of category mtia_ccp"),
+            Not(HasSubstr("measured")), Not(HasSubstr("0.000"))));
+  const nlohmann::json report = nlohmann::json::parse(ask("diagnose --json " + path).output);
+  EXPECT_TRUE(report.at("world_size").is_null());
+  const nlohmann::json& rank = report.at("ranks").at(0);
+  EXPECT_TRUE(rank.at("steps").empty());
+  for (const char* const key : {"replay", "contention", "host"})
+    EXPECT_TRUE(rank.at(key).is_null());
+  const Ended refused = ask("import kineto " + path);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.output, HasSubstr("no GPU work that can be read"));
+  std::filesystem::remove(path);
 }
 
 }  // namespace

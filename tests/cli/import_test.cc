@@ -118,6 +118,38 @@ TEST_F(ImportTest, SaysWhichFormatAFileOfAnotherOneLooksLike) {
               Not(HasSubstr("looks like")));
 }
 
+// The useful line comes first, and --ranks is asked for only where the file can be one of the format.
+TEST_F(ImportTest, NamesTheWayOnFromFilesOfOtherPrograms) {
+  const std::string log = kCorpus + "nccl-tests/two_runs.log";
+  EXPECT_THAT(
+      ask("diagnose " + log).output,
+      HasSubstr("dovetail: " + log + " looks like nccl-tests: dovetail import nccl-tests " + log));
+  write_file(path("nccl.log"), "node0:1:2 [0] NCCL INFO Using network Socket\n");
+  EXPECT_THAT(ask("import kineto " + path("nccl.log")).output,
+              HasSubstr("nccl.log looks like nccl-log: dovetail import nccl-log "));
+  write_file(path("run.sqlite"), "SQLite format 3");
+  EXPECT_THAT(ask("diagnose " + path("run.sqlite")).output,
+              HasSubstr("run.sqlite looks like nsys: dovetail import nsys " + path("run.sqlite") +
+                        " --ranks N"));
+  write_file(
+      path("et.json"),
+      R"({"schema":"1.0.1","nodes":[{"id":2,"name":"[pytorch|profiler|execution_trace|thread]"}]})");
+  for (const char* const command :
+       {"diagnose ", "import kineto ", "import chakra ", "import chakra --ranks 2 "}) {
+    const Ended ended = ask(command + path("et.json"));
+    EXPECT_EQ(ended.code, 2);
+    EXPECT_THAT(ended.output,
+                HasSubstr("dovetail: " + path("et.json") + " is PyTorch's execution trace"));
+    EXPECT_THAT(ended.output, Not(HasSubstr("say it with --ranks")));
+  }
+  write_file(path("rocm.json"), R"({"rocprofiler-sdk-tool":[]})");
+  EXPECT_THAT(ask("diagnose " + path("rocm.json")).output,
+              HasSubstr("rocm.json is the JSON of rocprofiler-sdk (rocprofv3), which is not read"));
+  write_file(path("step.et.json"), R"({"workload_graph":[]})");
+  EXPECT_THAT(ask("import chakra " + path("step.et.json")).output,
+              HasSubstr("say it with --ranks"));
+}
+
 TEST_F(ImportTest, RefusesWithoutWritingAnything) {
   const std::string bad = path("bad.log");
   write_file(bad, "hello\n");

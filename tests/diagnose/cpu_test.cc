@@ -20,6 +20,7 @@ namespace dovetail::diagnose {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::Each;
 using testing::GlooStep;
 using ::testing::HasSubstr;
@@ -97,6 +98,84 @@ TEST(CpuRankTest, CollectivesWithoutOperatorsAreNoStep) {
   const Diagnosis diagnosis = diagnose(testing::job_of(text));
   EXPECT_THAT(headline(diagnosis),
               AllOf(HasSubstr("collectives of threads (Gloo)"), HasSubstr("ProfilerActivity.CPU")));
+}
+
+// A host that launches work of a device does not compute, though the file has none of that work that can be read, and
+// though it meets the other ranks in barriers of Gloo.
+TEST(CpuRankTest, ARankWhoseDeviceCannotBeReadIsNone) {
+  struct Sign {
+    std::string event, headline;
+  };
+  const std::string end = R"("ts":1500,"dur":9,"pid":9,"tid":77,"args":{"correlation":3}},)";
+  for (const Sign& sign :
+       {Sign{R"({"ph":"X","cat":"mtia_ccp_events","name":"k",)",
+             "no GPU work that can be read: the 1 events of category mtia_ccp_events"},
+        Sign{R"({"ph":"X","cat":"mtia_runtime","name":"runOpAsync",)",
+             "no GPU work that can be read: the 1 events of category mtia_runtime"},
+        Sign{R"({"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel",)",
+             "no GPU work in the trace, though 1 kernels were launched"},
+        Sign{R"({"ph":"X","cat":"user_annotation","name":"hccl:all_gather",)",
+             "no GPU work in the trace, though the host called 1 collectives of hccl"},
+        Sign{R"({"ph":"f","cat":"ac2g","id":3,"name":"ac2g",)",
+             "no GPU work that can be read, though 1 flows (ac2g)"}}) {
+    GlooStep step;
+    step.barrier_us = 500;
+    std::string text = testing::trace_of(step);
+    const std::string place = R"("traceEvents":[)";
+    text.insert(text.find(place) + place.size(), sign.event + end);
+    const JobTrace job = testing::job_of(text);
+    EXPECT_FALSE(job.ranks[0].line.on_cpu);
+    const Diagnosis diagnosis = diagnose(job);
+    EXPECT_EQ(diagnosis.findings.front().kind, FindingKind::NoGpuWork);
+    EXPECT_THAT(headline(diagnosis), StartsWith(sign.headline));
+  }
+}
+
+// A barrier has no size that could be recorded, and all its time is waiting for a later rank.
+TEST(CpuRankTest, ABarrierIsWaiting) {
+  GlooStep step;
+  step.barrier_us = 3000;
+  const JobTrace job = job_of(step);
+  const RankTrace& rank = job.ranks[0];
+  ASSERT_EQ(rank.line.collectives.size(), 9U);
+  EXPECT_EQ(to_string(rank.line.collectives[2].kind), "barrier");
+  EXPECT_EQ(rank.transfer[2], Duration{});
+  const Diagnosis diagnosis = diagnose(job);
+  EXPECT_THAT(diagnosis.unknowns, Each(Not(HasSubstr("record_shapes"))));
+  const StepCauses& causes = diagnosis.ranks[0].causes[0];
+  EXPECT_NEAR(to_us(causes.by[static_cast<std::size_t>(Cause::Straggler)]), 3000, 20);
+}
+
+// An operator of c10d is the caller of a collective of its own kind. Taken in order alone a lone c10d::broadcast_ became that
+// of the first all-reduce, which then seemed to be late by the whole forward pass.
+TEST(CpuRankTest, ACallerIsOfItsCollectivesKind) {
+  GlooStep step;
+  step.calls_others = true;
+  step.barrier_us = 500;
+  const JobTrace job = job_of(step);
+  const RankTrace& rank = job.ranks[0];
+  for (const imports::TracedCollective& collective : rank.line.collectives) {
+    ASSERT_NE(collective.call, kNone);
+    const bool is_barrier = collective.kind == imports::CollectiveKind::Barrier;
+    EXPECT_EQ(rank.trace.name_of(rank.trace.events[static_cast<std::size_t>(collective.call)]),
+              is_barrier ? "c10d::barrier" : "c10d::allreduce_");
+  }
+  EXPECT_LT(diagnose(job).ranks[0].replay.recorded.unexplained, std::chrono::microseconds(100));
+}
+
+// Sizes that a trace with shapes lacks are not got by recording shapes.
+TEST(CpuRankTest, ShapesThatWereRecordedAreNotAskedFor) {
+  std::string text = testing::trace_of(GlooStep());
+  for (std::size_t at = text.find("Input Dims"); at != std::string::npos;
+       at = text.find("Input Dims", at)) {
+    text.replace(at, 10, "Lost  Dims");
+  }
+  EXPECT_THAT(diagnose(testing::job_of(text)).unknowns,
+              Contains(HasSubstr("record with record_shapes=True")));
+  text.insert(1, R"("record_shapes":1,)");
+  EXPECT_THAT(diagnose(testing::job_of(text)).unknowns,
+              AllOf(Each(Not(HasSubstr("record_shapes"))),
+                    Contains(HasSubstr("the size of 6 of 6 collectives"))));
 }
 
 // --- where the host's time goes -----------------------------------------------------------------------

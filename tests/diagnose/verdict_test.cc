@@ -245,5 +245,37 @@ TEST(VerdictTest, GradientsOfSeveralIterationsShareNoBucket) {
   }
 }
 
+// Nothing says where the only step begins: it takes from its first GPU work to its last. Starting CUDA, 19.58 s on the host
+// before the first launch, is no part of it, and no other host gains it.
+TEST(VerdictTest, AWholeTraceTakesAsLongAsItsGpuWork) {
+  MadeTrace made;
+  made.steps = 1;
+  made.step_name = "";
+  made.start_us = 20'000'000;
+  std::string text = testing::text(made);
+  const Diagnosis alone = diagnose(testing::job_of(text));
+  const std::string place = R"("traceEvents":[)";
+  text.insert(
+      text.find(place) + place.size(),
+      R"({"ph":"X","cat":"cuda_runtime","name":"cudaDeviceGetStreamPriorityRange","pid":4000,)"
+      R"("tid":4000,"ts":100,"dur":19580000,"args":{"correlation":9}},)");
+  const JobTrace job = testing::job_of(text);
+  EXPECT_TRUE(job.ranks[0].line.is_whole_trace);
+  const Diagnosis diagnosis = diagnose(job);
+  const RankDiagnosis& rank = diagnosis.ranks[0];
+  EXPECT_EQ(rank.recorded[0].step, rank.recorded[0].figures.span);
+  EXPECT_EQ(rank.recorded[0].step, alone.ranks[0].recorded[0].step);
+  EXPECT_NEAR(to_us(rank.recorded[0].step), 21'600, 50);
+  for (const WhatIf& what_if : rank.forecast.what_ifs) {
+    if (what_if.change == Change::NoHost) {
+      EXPECT_LE(what_if.gain.high, rank.recorded[0].step - rank.recorded[0].figures.comp);
+      EXPECT_LE(what_if.gain.middle, rank.causes[0].gpu_waits_for_host +
+                                         rank.causes[0].by[static_cast<std::size_t>(Cause::Host)]);
+    }
+    // One step, replayed to the nanosecond: what another one gains is an estimate all the same.
+    EXPECT_LT(what_if.gain.low, what_if.gain.high) << to_string(what_if.change);
+  }
+}
+
 }  // namespace
 }  // namespace dovetail::diagnose

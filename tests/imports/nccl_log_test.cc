@@ -78,6 +78,32 @@ std::string of_rank(int rank, const std::string& message) {
          ":" + pid + ":1" + pid + " [" + std::to_string(rank % 8) + "] NCCL INFO " + message + "\n";
 }
 
+// AMD's library writes NCCL's lines under its own name.
+TEST(NcclLogTest, ReadsTheVersionOfRccl) {
+  const CollectiveLog log = read_text(info("RCCL version : 2.22.3-HEAD:271856d") +
+                                      info("HIP version  : 6.4") + kCommunicator);
+  EXPECT_EQ(library_in_words(log), ", RCCL 2.22.3-HEAD:271856d");
+  EXPECT_EQ(log.tool, "RCCL's log");
+}
+
+// Two ranks began a communicator that never came to be; the one before it, and one that has calls, are counted.
+TEST(NcclLogTest, ACommunicatorThatWasNeverCompletedIsNotCounted) {
+  const auto init = [](int rank, const std::string& id, const std::string& stage) {
+    return of_rank(rank, "ncclCommInitRank comm 0x1" + id + " rank " + std::to_string(rank) +
+                             " nranks 2 cudaDev 0 nvmlDev 0 busId 1000 commId 0x" + id +
+                             " - Init " + stage);
+  };
+  std::string text;
+  for (const int rank : {0, 1}) {
+    text += init(rank, "7", "START") + init(rank, "7", "COMPLETE") + init(rank, "8", "START");
+  }
+  const CollectiveLog log = read_text(text);
+  EXPECT_THAT(log.read, Contains(HasSubstr("1 communicator of 2 ranks")));
+  EXPECT_THAT(log.left_out,
+              Contains("1 communicator of 2 ranks never completed: 2 ranks began (\"Init START\"), "
+                       "none says \"Init COMPLETE\""));
+}
+
 std::string complete(int rank, int of, const std::string& pointer, const std::string& rest) {
   return "comm " + pointer + " rank " + std::to_string(rank) + " nranks " + std::to_string(of) +
          " cudaDev 0 busId 1b000" + rest + " - Init COMPLETE";

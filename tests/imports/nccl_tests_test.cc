@@ -220,6 +220,30 @@ TEST(NcclTestsTest, RefusesRowsThatContradictEachOtherByName) {
   EXPECT_EQ(tables_of(other.samples)[0].ranks, 16);
 }
 
+// Two runs that agree but for 5 of 18 sizes, at which one took up to 4.5 times as long: no mean is made there.
+TEST(NcclTestsTest, LeavesOutTheSizesAtWhichRepetitionsAreApart) {
+  std::vector<LogRow> rows = some_rows();
+  const std::vector<double> factors = {1.6, 2.4, 4.5, 2, 1.51};
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    rows[i + 5].in_us = std::round(rows[i + 5].in_us * factors[i]);
+  }
+  const std::string first = log_text(some_rows(), {});
+  const std::string second = log_text(rows, {});
+  const std::array<Source, 2> files = {Source{"a.log", first}, Source{"b.log", second}};
+  const CollectiveLog log = read_nccl_tests(files);
+  const auto points = points_of(log);
+  ASSERT_EQ(points.size(), some_rows().size() - factors.size());
+  for (const models::CollectivePoint& point : points) {
+    const auto row = std::ranges::find(rows, point.bytes.count(), &LogRow::bytes);
+    EXPECT_NEAR(to_us(point.isolated), row->in_us, 0.51);
+  }
+  ASSERT_EQ(log.left_out.size(), 1U);
+  EXPECT_THAT(log.left_out[0], ::testing::MatchesRegex(
+                                   "5 sizes of all-reduce over 8 ranks \\(.* and .*\\), at which "
+                                   "measurements are more than a factor of 1.5 apart: .* takes "
+                                   ".* in a.log: line 3 and b.log: line 3; .*"));
+}
+
 TEST(NcclTestsTest, TakesRunsThatAgreeAsRepetitions) {
   // Small sizes that differ more, as the host does, and one run of five that something disturbed.
   const std::string text = bare_rows(some_rows(), {}) + bare_rows(slower(1.2), {}) +
@@ -323,12 +347,33 @@ TEST(CollectiveLogTest, PointsAtSizesWhoseTimesFall) {
   };
   EXPECT_THAT(doubts({100, 110, 200, 400}), IsEmpty());
   EXPECT_THAT(doubts({2302, 417, 626}),
-              ElementsAre(HasSubstr("2 MiB takes 417 us, less than a smaller size: 1 MiB takes "
-                                    "2.3 ms; one of the two was disturbed")));
+              ElementsAre(HasSubstr("8 ranks: 1 MiB takes longer (2.3 ms) than 2 MiB (417 us): "
+                                    "a change of protocol or a disturbance")));
+  EXPECT_THAT(doubts({124, 100, 200, 400}), IsEmpty());  // within a factor of 1.25
   // 4 MiB in 210 us between 200 and 1000: 447 us would lie between. A link that gives way above a size is no doubt.
   EXPECT_THAT(doubts({100, 200, 210, 1000}),
               ElementsAre(HasSubstr("4 MiB takes 210 us, far below what its neighbours lead to")));
   EXPECT_THAT(doubts({1000, 1337, 2285, 24425, 48558}), IsEmpty());
+}
+
+// The last lines of a run count what was wrong of both kinds of buffers; the in-place columns of this one do not.
+TEST(NcclTestsTest, TellsARunThatEndedWithWrongValues) {
+  const std::string text = log_text(some_rows(), {});
+  const std::string failed = text + "# Out of bounds values : 3 FAILED\n";
+  EXPECT_THAT(
+      read_text("a.log", failed).left_out,
+      Contains(HasSubstr("a.log: line 3: the run ended with \"Out of bounds values : 3 FAILED\", "
+                         "though no row of the columns taken shows a wrong value")));
+  EXPECT_THAT(read_text("a.log", text + "# Out of bounds values : 0 OK\n").left_out, IsEmpty());
+  std::vector<LogRow> rows = some_rows();
+  rows[2].wrong = "7";
+  EXPECT_THAT(
+      read_text("a.log", log_text(rows, {}) + "# Out of bounds values : 1 FAILED\n").left_out,
+      Contains(HasSubstr("1 row with wrong values")));
+  for (LogRow& row : rows) row.wrong = "N/A";
+  EXPECT_THAT(
+      read_text("a.log", log_text(rows, {}) + "# Out of bounds values : 1 FAILED\n").left_out,
+      Contains(HasSubstr("which were not checked in 18 rows")));
 }
 
 TEST(NcclTestsTest, ReadsThroughNoiseBetweenTheLines) {

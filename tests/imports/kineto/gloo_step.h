@@ -7,7 +7,7 @@
 //   period_us(step)
 //
 // Each layer computes forward_us and backward_us, a gradient is copied in 20 us, an update takes 300. The thread waits for all
-// buckets when backward is over.
+// buckets when backward is over, and in a barrier at the end of the step, where there is one.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -27,6 +27,8 @@ struct GlooStep {
   std::vector<std::vector<std::size_t>> buckets = {{3, 2}, {1, 0}};
   std::vector<double> comm_us = {4000, 4000};
   double forward_us = 2000, backward_us = 3000;
+  double barrier_us = 0;      // 0: none
+  bool calls_others = false;  // c10d:: operators whose collectives are none of a CPU's
 };
 
 class GlooTrace {
@@ -59,6 +61,7 @@ class GlooTrace {
     const double begin = now_;
     begins_.push_back(begin);
     double at = begin + 10;
+    if (step_.calls_others) event("cpu_op", "c10d::broadcast_", kMain, begin + 1, 5);
     for (std::size_t layer = 0; layer < step_.layers; ++layer) {
       event("cpu_op", "aten::linear", kMain, at, step_.forward_us - 5);
       event("cpu_op", "aten::addmm", kMain, at + 3, step_.forward_us - 10);
@@ -98,7 +101,15 @@ class GlooTrace {
     at += 35;
     event("user_annotation", "Optimizer.step#SGD.step", kMain, at, 320);
     event("cpu_op", "aten::add_", kMain, at + 5, 300);
-    now_ = at + 340;
+    at += 340;
+    if (step_.barrier_us > 0) {
+      event("cpu_op", "c10d::barrier", kMain, at, 10);
+      event("user_annotation", "gloo:barrier", 100, at + 12, step_.barrier_us);
+      at += step_.barrier_us + 20;
+      event("cpu_op", "aten::empty", kMain, at, 5);
+      at += 10;
+    }
+    now_ = at;
     event("user_annotation", "ProfilerStep#" + std::to_string(n), kMain, begin, now_ - begin - 5);
   }
 

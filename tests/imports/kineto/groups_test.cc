@@ -11,10 +11,12 @@
 #include "imports/kineto/rank_set.h"
 #include "tests/imports/kineto/made_trace.h"
 #include "tests/imports/kineto/traces.h"
+#include "tests/support/errors.h"
 
 namespace dovetail::imports {
 namespace {
 
+using dovetail::testing::error_of;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -64,6 +66,62 @@ TEST(GroupsTest, RanksThatNeverMeetAreNotCompared) {
   const JobTrace job = job_of_ranks({of_pair(0), of_pair(1), of_pair(2), of_pair(3)});
   expect_two_pairs(job);
   EXPECT_THAT(job.unknowns, IsEmpty());
+}
+
+// Steps of different jobs have no mean: what contradicts itself is named, and so is what nothing joins.
+TEST(GroupsTest, FilesOfDifferentJobsAreRefused) {
+  MadeTrace lone = of_pair(0);
+  lone.world = 1;
+  EXPECT_THAT(error_of([&] {
+                job_of_ranks({of_pair(1), lone});
+              }),
+              HasSubstr("a job of 4 ranks, but trace.json is of 1"));
+  MadeTrace beyond = of_pair(2);
+  beyond.rank = 4;
+  const auto without = [](MadeTrace made, const std::string& key, int value) {
+    std::string text = testing::text(made);
+    const std::string place = ",\"" + key + "\":" + std::to_string(value);
+    text.erase(text.find(place), place.size());
+    return text;
+  };
+  const auto job = [](const std::vector<std::string>& texts) {
+    std::vector<KinetoTrace> traces;
+    for (const std::string& text : texts) traces.push_back(testing::read_text(text));
+    return make_job(std::move(traces), {});
+  };
+  EXPECT_THAT(error_of([&] {
+                job({testing::text(of_pair(1)), without(beyond, "world_size", 4)});
+              }),
+              HasSubstr("a job of 4 ranks, but trace.json is rank 4"));
+  // No world size, and no collective in common: ranks 1 and 2 are of different pairs.
+  EXPECT_THAT(error_of([&] {
+                job({without(of_pair(1), "world_size", 4), without(of_pair(2), "world_size", 4)});
+              }),
+              HasSubstr("nothing says that it is of the same job as trace.json"));
+  const JobTrace pair =
+      job({without(of_pair(0), "world_size", 4), without(of_pair(1), "world_size", 4)});
+  EXPECT_EQ(pair.world_size(), 2);  // as their group says
+}
+
+TEST(GroupsTest, AWorldSizeThatNobodySaysIsUnknown) {
+  const std::string kernel =
+      R"([{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":1,"pid":0,"tid":7}])";
+  const JobTrace job = testing::job_of(kernel);
+  EXPECT_EQ(job.world_size(), std::nullopt);
+  EXPECT_THAT(job.unknowns, Contains(HasSubstr("no file says its world size")));
+}
+
+// A rank whose GPU work is not in its file is none of the others' mean.
+TEST(GroupsTest, ARankWithoutReadableWorkIsLeftOut) {
+  std::vector<KinetoTrace> traces;
+  traces.push_back(testing::read_text(testing::text(of_pair(0))));
+  traces.push_back(testing::read_text(
+      R"({"distributedInfo":{"rank":1,"world_size":4},"traceEvents":[
+          {"ph":"X","cat":"cpu_op","name":"aten::add","ts":1,"dur":1,"pid":0,"tid":7}]})"));
+  const JobTrace job = make_job(std::move(traces), {});
+  ASSERT_EQ(job.ranks.size(), 1U);
+  EXPECT_EQ(job.ranks[0].rank, 0);
+  EXPECT_THAT(job.unknowns, Contains(HasSubstr("what rank 1 did")));
 }
 
 // Without the ranks in each event: those of pg_config, by the group's name, in each rank's own file.
