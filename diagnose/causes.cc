@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "diagnose/causes.h"
 
+#include "diagnose/replay.h"
 #include "diagnose/serial_waits.h"
 
 #include <algorithm>
@@ -23,18 +24,19 @@ Duration overlap(Interval a, Interval b) {
 
 class StepAttribution {
  public:
-  // `busy`: when the GPU ran anything, of any step.
+  // `busy`: when the GPU ran anything, of any step. `period`: what the step takes.
   StepAttribution(const RankTrace& rank, const RecordedGraph& recorded,
                   const step::Timeline& timeline, const std::vector<SerialWait>& serial,
                   const TracedBuckets& buckets, const std::vector<Interval>& busy,
-                  std::int32_t step)
+                  std::int32_t step, Duration period)
       : rank_(rank),
         recorded_(recorded),
         timeline_(timeline),
         serial_(serial),
         buckets_(buckets),
         busy_(busy),
-        step_(step) {}
+        step_(step),
+        period_(period) {}
 
   StepCauses attribute() {
     list_works();
@@ -254,11 +256,37 @@ class StepAttribution {
     return std::max(Duration{}, running.end - free);
   }
 
-  // Time in which the GPU of this rank ran nothing and the work that ended it had been launched late.
+  // The works of the next step up to its first one on the compute stream, with which this step ends; none: no step follows.
+  [[nodiscard]] std::vector<std::int32_t> works_that_end_it() const {
+    const auto s = static_cast<std::size_t>(step_);
+    const std::vector<TracedStep>& steps = rank_.line.steps;
+    if (s + 1 >= steps.size() || steps[s].is_before_gap) return {};
+    std::vector<std::int32_t> works = steps[s + 1].works;
+    std::ranges::sort(works, {}, [&](std::int32_t number) { return work(number).start; });
+    const auto first = std::ranges::find_if(works, [&](std::int32_t number) {
+      return work(number).stream == rank_.line.compute_stream;
+    });
+    if (first != works.end()) works.erase(first + 1, works.end());
+    return works;
+  }
+
+  // Time in which the GPU of this rank ran nothing and the work that ended it had been launched late. Of a step that none
+  // follows also what it takes beyond its own work, as nothing was launched then.
   void waits_for_host() {
     if (rank_.line.on_cpu) return;
     std::vector<std::int32_t> all = compute_;
     all.insert(all.end(), communication_.begin(), communication_.end());
+    if (all.empty()) return;
+    const std::vector<std::int32_t> next = works_that_end_it();
+    if (next.empty()) {
+      Interval own{work(all.front()).start, {}};
+      for (const std::int32_t number : all) {
+        own.start = std::min(own.start, work(number).start);
+        own.end = std::max(own.end, work(number).end);
+      }
+      result_.gpu_waits_for_host += std::max(Duration{}, period_ - own.length());
+    }
+    all.insert(all.end(), next.begin(), next.end());
     std::ranges::sort(all, {}, [&](std::int32_t number) { return work(number).start; });
     Instant busy;
     for (const std::int32_t number : all) {
@@ -283,6 +311,7 @@ class StepAttribution {
   const TracedBuckets& buckets_;
   const std::vector<Interval>& busy_;
   std::int32_t step_;
+  Duration period_;
   std::vector<WorkTime> times_;
   std::vector<std::int32_t> compute_, communication_;  // works of the step, by start
   std::map<std::int32_t, std::int32_t> bucket_of_;     // by collective
@@ -340,9 +369,10 @@ std::vector<StepCauses> causes_of(const RankTrace& rank, const RecordedGraph& re
   busy = traces::union_of(std::move(busy));
   std::vector<StepCauses> causes;
   const std::vector<SerialWait> serial = serial_waits(rank, recorded, buckets);
-  for (std::size_t s = 0; s < rank.line.steps.size(); ++s) {
+  const std::vector<TimedStep> steps = recorded_steps(rank.line);
+  for (std::size_t s = 0; s < steps.size(); ++s) {
     causes.push_back(StepAttribution(rank, recorded, timeline, serial, buckets[s], busy,
-                                     static_cast<std::int32_t>(s))
+                                     static_cast<std::int32_t>(s), steps[s].step)
                          .attribute());
   }
   return causes;

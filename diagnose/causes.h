@@ -62,7 +62,9 @@ struct ExposedCollective {
 struct StepCauses {
   Duration exposed{};
   ByCause by{};
-  Duration gpu_waits_for_host{};  // idle time of the GPU that ends with work whose launch came late
+  // Idle time of the GPU that ends with work whose launch came late, up to the first work of the next step; of a step that
+  // none follows with what it takes beyond its own work.
+  Duration gpu_waits_for_host{};
   std::vector<ExposedCollective> collectives;  // by start; those with exposed time
 };
 

@@ -23,7 +23,7 @@ RankDiagnosis diagnose_rank(const JobTrace& job, std::size_t number) {
   result.causes =
       causes_of(rank, result.replay.recorded, result.replay.timeline, result.replay.buckets);
   result.contention = contention_of(rank);
-  result.forecast = forecast_rank(job, number, result.replay);
+  result.forecast = forecast_rank(job, number, result.replay, result.causes);
   result.host = host_time(rank);
   return result;
 }

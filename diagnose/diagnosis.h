@@ -2,7 +2,7 @@
 //
 //   Diagnosis diagnosis = diagnose(job);
 //   diagnosis.findings.front().kind      FindingKind::HostBound
-//   diagnosis.findings.front().share()   0.73: the GPU waits for the host that part of the step
+//   diagnosis.findings.front().share()   0.76: the GPU waits for the host that part of the step
 //   diagnosis.ranks[0].causes[1].by[...]
 //
 // Nothing is answered by a replay that does not give the recorded step first (replay.h): then the what-ifs and `buckets`

@@ -142,8 +142,9 @@ std::vector<Duration> replayed_fused(const RankTrace& rank, const RankReplay& re
 // A rank's forecasts of each change, on its workload where that is right.
 class RankChanges {
  public:
-  RankChanges(const JobTrace& job, std::size_t number, const RankReplay& replay)
-      : job_(job), number_(number), replay_(replay), rank_(job.ranks[number]) {}
+  RankChanges(const JobTrace& job, std::size_t number, const RankReplay& replay,
+              const std::vector<StepCauses>& causes)
+      : job_(job), number_(number), replay_(replay), causes_(causes), rank_(job.ranks[number]) {}
 
   RankForecast forecast() {
     RankForecast result;
@@ -232,16 +233,16 @@ class RankChanges {
     if (change != Change::NoHost && change != Change::FusedOptimizer) {
       return {change, {middle, middle - around, middle + around}};
     }
-    const Duration most = longest_wait();
+    const Duration most = lost_to_host();
     middle = std::min(middle, most);
-    return {change, {middle, middle - around, std::min(middle + around, most)}};
+    return {change, {middle, middle - around, std::max(middle, std::min(middle + around, most))}};
   }
 
-  // A step in which nothing computes for so long can be no shorter by more with another host.
-  [[nodiscard]] Duration longest_wait() const {
+  // How long the GPU waits for the host, in the middle: no other host gives more.
+  [[nodiscard]] Duration lost_to_host() const {
     std::vector<Duration> waits;
-    for (const TimedStep& step : recorded_steps(rank_.line)) {
-      waits.push_back(std::max(Duration{}, step.step - step.figures.comp));
+    for (const StepCauses& step : causes_) {
+      waits.push_back(step.gpu_waits_for_host + step.by[static_cast<std::size_t>(Cause::Host)]);
     }
     return median_or(std::move(waits), Duration{});
   }
@@ -249,6 +250,7 @@ class RankChanges {
   const JobTrace& job_;
   std::size_t number_;
   const RankReplay& replay_;
+  const std::vector<StepCauses>& causes_;
   const RankTrace& rank_;
   HostTaken host_ = HostTaken::RunsAhead;
 };
@@ -304,8 +306,9 @@ std::variant<ImportedWorkload, std::string> import_workload(const JobTrace& job,
   return *std::move(best);
 }
 
-RankForecast forecast_rank(const JobTrace& job, std::size_t rank, const RankReplay& replay) {
-  return RankChanges(job, rank, replay).forecast();
+RankForecast forecast_rank(const JobTrace& job, std::size_t rank, const RankReplay& replay,
+                           const std::vector<StepCauses>& causes) {
+  return RankChanges(job, rank, replay, causes).forecast();
 }
 
 std::vector<Duration> replayed_with(const RankTrace& rank, const RankReplay& replay,

@@ -12,10 +12,14 @@
 // graph instead: calls and collectives of no length. Everything that is not changed stays as recorded, so these are
 // answers for this job on this machine, near what was recorded.
 //
+// Another host gives no more than the GPU waits for the host, communication that is exposed for it included. Of a single
+// step nobody knows how much another one would gain: an interval then is half a percent of the step at least.
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "base/units.h"
+#include "diagnose/causes.h"
 #include "diagnose/replay.h"
 #include "diagnose/traced.h"
 #include "diagnose/workload.h"
@@ -106,7 +110,9 @@ struct RankForecast {
   std::optional<WorkloadCheck> check;      // where one can be made
   std::vector<WhatIf> what_ifs;            // none where the replay is not that of the trace
 };
-RankForecast forecast_rank(const JobTrace& job, std::size_t rank, const RankReplay& replay);
+// `causes`: of the rank's steps.
+RankForecast forecast_rank(const JobTrace& job, std::size_t rank, const RankReplay& replay,
+                           const std::vector<StepCauses>& causes);
 
 // The steps of the recorded graph with a change made to it.
 // The last two changes of waits never make a step shorter than the collectives of one stream.

@@ -247,7 +247,7 @@ TEST(KinetoWorkloadTest, AHostThatNeverWaitsForTheGpuIsPartOfTheWorkload) {
   EXPECT_EQ(read.host->forward.compute, workload.profile.host->forward.compute);
   EXPECT_EQ(read.bucket_call, workload.profile.bucket_call);
   EXPECT_THAT(read.notes,
-              Contains(HasSubstr("the GPU waits 163.4 ms of 222.1 ms a step for the host")));
+              Contains(HasSubstr("the GPU waits 169.6 ms of 222.1 ms a step for the host")));
 }
 
 }  // namespace

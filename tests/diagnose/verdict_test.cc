@@ -70,11 +70,20 @@ void expect_nothing_negative(const Diagnosis& diagnosis, const std::string& name
 }
 
 // What is exposed for another reason than the host's is what a free network gives, but for what the GPU would then wait for
-// the host: 3 % of the step may be due to the replay.
+// the host: 3 % of the step may be due to the replay. No other host gives more than the GPU waits for the host.
 void expect_verdict_is_its_tables(const Diagnosis& diagnosis, const std::string& name) {
   for (const RankDiagnosis& rank : diagnosis.ranks) {
     if (!rank.replay.error.is_trustworthy()) continue;
     for (const WhatIf& what_if : rank.forecast.what_ifs) {
+      if (what_if.change == Change::NoHost) {
+        EXPECT_LE(what_if.gain.middle,
+                  usual(rank,
+                        [](const StepCauses& step) {
+                          return step.gpu_waits_for_host +
+                                 step.by[static_cast<std::size_t>(Cause::Host)];
+                        }))
+            << name;
+      }
       if (what_if.change != Change::NoNetwork) continue;
       const Duration of_network = usual(rank, [](const StepCauses& step) {
         return step.exposed - step.by[static_cast<std::size_t>(Cause::Host)];
