@@ -192,8 +192,8 @@ constexpr std::size_t kShownProblems = 8;
 // What became of the rows.
 struct Unused {
   std::size_t no_bytes = 0, wrong = 0, other_kind = 0, too_large = 0, inconsistent = 0;
-  std::size_t unchecked =
-      0;  // used all the same: the log does not say whether their values were right
+  // Used all the same: the log does not say whether their values were right; those of the other buffers were wrong.
+  std::size_t unchecked = 0, wrong_elsewhere = 0;
 };
 
 // Adds the usable rows.
@@ -217,6 +217,8 @@ void take_rows(std::span<const NcclTestsRow> rows, const std::string& dtype,
     } else {
       part.other_buffers += wanted ? 0 : 1;
       unused.unchecked += times.is_checked ? 0 : 1;
+      const std::optional<Times>& other = wants_in_place ? row.out_of_place : row.in_place;
+      unused.wrong_elsewhere += wanted && other && other->is_wrong ? 1 : 0;
       part.samples.push_back({Bytes(row.bytes), from_us(times.us)});
     }
   }
@@ -233,11 +235,15 @@ void tell(const std::string& at, const NcclTestsRun& run, const Unused& unused,
   leave_out(unused.too_large, "with a size or a time beyond what a cluster file holds");
   leave_out(unused.inconsistent, "whose time and bandwidth contradict each other");
   if (!run.verdict.empty() && unused.wrong == 0) {
-    log.left_out.push_back(at + "the run ended with \"" + run.verdict +
-                           "\", though no row of the columns taken shows a wrong value" +
-                           (unused.unchecked > 0
-                                ? ", which were not checked in " + counted(unused.unchecked, "row")
-                                : ""));
+    std::string text = at + "the run ended with \"" + run.verdict +
+                       "\", though no row of the columns taken shows a wrong value";
+    if (unused.unchecked > 0) {
+      text += ", which were not checked in " + counted(unused.unchecked, "row");
+    }
+    if (unused.wrong_elsewhere > 0) {
+      text += "; wrong in the other columns: " + counted(unused.wrong_elsewhere, "row");
+    }
+    log.left_out.push_back(std::move(text));
   }
   constexpr std::size_t kShown = 3;
   for (std::size_t i = 0; i < std::min(kShown, run.remarks.size()); ++i) {

@@ -365,6 +365,12 @@ TEST(NcclTestsTest, TellsARunThatEndedWithWrongValues) {
       Contains(HasSubstr("a.log: line 3: the run ended with \"Out of bounds values : 3 FAILED\", "
                          "though no row of the columns taken shows a wrong value")));
   EXPECT_THAT(read_text("a.log", text + "# Out of bounds values : 0 OK\n").left_out, IsEmpty());
+  // 73472 wrong values out of place at 1 MiB only.
+  std::string other = failed;
+  const std::size_t at = other.find("     0", other.find("     1048576"));
+  other.replace(at, 6, " 73472");
+  EXPECT_THAT(read_text("a.log", other).left_out,
+              Contains(HasSubstr("shows a wrong value; wrong in the other columns: 1 row")));
   std::vector<LogRow> rows = some_rows();
   rows[2].wrong = "7";
   EXPECT_THAT(
