@@ -64,8 +64,8 @@ class Backend {
   virtual void begin_step(std::int32_t step) = 0;
 
   virtual void run_op(const schedule::Command& command, const schedule::RunOp& action) = 0;
-  virtual void run_collective(const schedule::Command& command,
-                              const schedule::RunCollective& action) = 0;
+  virtual void communicate(const schedule::Command& command,
+                           const schedule::Communicate& action) = 0;
   virtual void copy(const schedule::Command& command, const schedule::Copy& action) = 0;
   virtual void scale(const schedule::Command& command, const schedule::Scale& action) = 0;
   // Of parameters that were gathered. Costs no time on a device.

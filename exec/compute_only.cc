@@ -15,9 +15,8 @@ schedule::ScheduledProgram without_communication(const schedule::ScheduledProgra
   ops.policy = plan.policy + " without communication";
   ops.streams.resize(1);
   for (schedule::RankProgram& role : ops.roles) {
-    std::erase_if(role.commands, [](const schedule::Command& command) {
-      return !std::holds_alternative<schedule::RunOp>(command.action);
-    });
+    std::erase_if(role.commands,
+                  [](const schedule::Command& command) { return !schedule::op_run_by(command); });
   }
   schedule::link_transfers(ops);
   return ops;

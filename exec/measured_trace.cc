@@ -101,7 +101,7 @@ class Assembly {
     if (timing.stream != which.stream) return false;  // while it was enqueued
     return schedule::visit(
         which.action, [](const schedule::RunOp&) { return true; },
-        [](const schedule::RunCollective&) { return true; },
+        [](const schedule::Communicate&) { return true; },
         [](const schedule::Copy&) { return true; },
         [&](const schedule::RecordEvent&) { return launches_.contains(which.id); },
         [&](const schedule::WaitEvent&) {

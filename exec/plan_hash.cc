@@ -22,6 +22,7 @@ using schedule::BucketLayout;
 using schedule::BucketMember;
 using schedule::CollectiveWork;
 using schedule::Command;
+using schedule::Communicate;
 using schedule::Copy;
 using schedule::GemmWork;
 using schedule::MemoryWork;
@@ -31,7 +32,6 @@ using schedule::Program;
 using schedule::RankProgram;
 using schedule::RecordEvent;
 using schedule::Reduction;
-using schedule::RunCollective;
 using schedule::RunOp;
 using schedule::ScheduledProgram;
 using schedule::Stream;
@@ -118,11 +118,11 @@ class Hasher {
   void add(const Command& command) {
     add_all(command.id, command.stream, command.action.index());
     schedule::visit(
-        command.action,
-        [&](const RunOp& run) { add_all(run.op, static_cast<std::int64_t>(run.max_ctas)); },
-        [&](const RunCollective& run) {
+        command.action, [&](const RunOp& run) { add(run.op); },
+        [&](const Communicate& run) {
           add_all(run.bucket, run.kind, run.reduce, run.group, run.part,
-                  static_cast<std::int64_t>(run.max_ctas));
+                  static_cast<std::int64_t>(run.max_ctas), run.op,
+                  static_cast<std::int64_t>(run.root));
         },
         [&](const Copy& copy) { add_all(copy.bucket, copy.direction, copy.gradients); },
         [&](const RecordEvent& record) { add(record.event); },

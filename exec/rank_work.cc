@@ -15,10 +15,10 @@ RankWork work_of(const schedule::ScheduledProgram& plan, Rank rank) {
   for (const schedule::Op& op : plan.program.ops) ops[op.id] = &op;
   RankWork work;
   for (const schedule::Command& command : role_of(plan, rank).commands) {
-    if (const auto* run = std::get_if<schedule::RunOp>(&command.action)) {
-      work.ops.push_back(ops.at(run->op));
-    } else if (const auto* collective = std::get_if<schedule::RunCollective>(&command.action)) {
-      work.buckets.insert(collective->bucket);
+    if (const std::optional<OpId> op = schedule::op_run_by(command)) {
+      work.ops.push_back(ops.at(*op));
+    } else if (const auto* collective = schedule::bucket_collective(command)) {
+      work.buckets.insert(*collective->bucket);
     } else if (const auto* copy = std::get_if<schedule::Copy>(&command.action)) {
       work.buckets.insert(copy->bucket);
     } else if (const auto* scale = std::get_if<schedule::Scale>(&command.action)) {

@@ -18,7 +18,7 @@ void run_commands(const schedule::RankProgram& role, Backend& backend) {
   for (const schedule::Command& command : role.commands) {
     schedule::visit(
         command.action, [&](const schedule::RunOp& action) { backend.run_op(command, action); },
-        [&](const schedule::RunCollective& action) { backend.run_collective(command, action); },
+        [&](const schedule::Communicate& action) { backend.communicate(command, action); },
         [&](const schedule::Copy& action) { backend.copy(command, action); },
         [&](const schedule::RecordEvent& action) { backend.record(command, action); },
         [&](const schedule::WaitEvent& action) { backend.wait(command, action); },

@@ -60,7 +60,7 @@ class Emitter {
     for (std::size_t i = 0; i < end_; ++i) {
       if (own_from_[i] != i) continue;
       act_until({i, Around::Wait});
-      if (!leaves_compute_.contains(i)) add(kComputeStream, RunOp{program_.ops[i].id});
+      if (!leaves_compute_.contains(i)) add(kComputeStream, action_of(program_.ops[i]));
       act_until({i, Around::Behind});
     }
     act_until({end_, Around::Behind});
@@ -238,11 +238,11 @@ class Emitter {
       case Travel::Kind::Gather: {
         const Bucket& bucket = draft_.schedule.buckets[draft_.gathers[travel.what].bucket];
         return add(travel.stream,
-                   RunCollective{buffer_of(travel), Collective::AllGather, ReduceOp::Sum,
-                                 bucket.group, Part::Whole, travel.max_ctas});
+                   Communicate{buffer_of(travel), Collective::AllGather, ReduceOp::Sum,
+                               bucket.group, Part::Whole, travel.max_ctas});
       }
       case Travel::Kind::Message:
-        return add(travel.stream, RunOp{program_.ops[travel.what].id, travel.max_ctas});
+        return add(travel.stream, action_of(program_.ops[travel.what], travel.max_ctas));
     }
   }
 
@@ -256,13 +256,13 @@ class Emitter {
       while (role_.travels[before].what != *plan.after) --before;
       if (done_[before]) add(plan.stream, WaitEvent{*done_[before]});
     }
-    add(plan.stream, RunCollective{plan.buffer, bucket.collective, plan.reduce, bucket.group,
-                                   Part::Whole, travel.max_ctas});
+    add(plan.stream, Communicate{plan.buffer, bucket.collective, plan.reduce, bucket.group,
+                                 Part::Whole, travel.max_ctas});
     const bool scatter = bucket.collective == Collective::ReduceScatter;
     const Part part = scatter ? Part::Shard : Part::Whole;
     if (bucket.replicas) {
-      add(plan.stream, RunCollective{plan.buffer, Collective::AllReduce, plan.reduce_replicas,
-                                     *bucket.replicas, part, travel.max_ctas});
+      add(plan.stream, Communicate{plan.buffer, Collective::AllReduce, plan.reduce_replicas,
+                                   *bucket.replicas, part, travel.max_ctas});
     }
     if (plan.afterwards) add(plan.stream, Scale{plan.buffer, *plan.afterwards, part});
   }

@@ -57,9 +57,9 @@ class ReadyTimes {
     for (const schedule::RankProgram& role : program.roles) {
       if (std::ranges::find(role.ranks, rank) == role.ranks.end()) continue;
       for (const schedule::Command& command : role.commands) {
-        const auto* run = std::get_if<schedule::RunOp>(&command.action);
+        const std::optional<OpId> run = schedule::op_run_by(command);
         const auto end = ends.find(command.id);
-        const auto op = run == nullptr ? ops.end() : ops.find(run->op);
+        const auto op = run ? ops.find(*run) : ops.end();
         if (op == ops.end() || end == ends.end()) continue;
         if (op->second->phase == schedule::Phase::Optimizer) continue;
         for (const TensorId tensor : op->second->writes) ready_[tensor] = end->second;

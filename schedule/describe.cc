@@ -49,11 +49,10 @@ std::map<EventId, Before> before_events(const RankProgram& role) {
     } else if (!std::holds_alternative<WaitEvent>(command.action) &&
                !std::holds_alternative<Release>(command.action)) {
       Before& before = last[command.stream];
-      const auto* run = std::get_if<RunOp>(&command.action);
       before.command = command.id;
-      before.op = run == nullptr ? std::nullopt : std::optional(run->op);
-      const auto* collective = std::get_if<RunCollective>(&command.action);
-      if (collective != nullptr) before.bucket = collective->bucket;
+      before.op = op_run_by(command);
+      if (const Communicate* of_bucket = bucket_collective(command))
+        before.bucket = of_bucket->bucket;
     }
   }
   return events;
@@ -84,9 +83,8 @@ std::map<CommandId, Launched> launches(const Tables& tables, const RankProgram& 
   for (const Command& command : role.commands) {
     if (!command.launch) continue;
     const std::optional<BucketId> bucket = tables.plan.transfer(command).bucket;
-    const std::string name =
-        bucket ? bucket_text("enqueue", *bucket)
-               : "enqueue " + tables.ops.at(std::get<RunOp>(command.action).op)->name;
+    const std::string name = bucket ? bucket_text("enqueue", *bucket)
+                                    : "enqueue " + tables.ops.at(*op_run_by(command))->name;
     launched.emplace(*command.launch, Launched{bucket, name});
   }
   return launched;
@@ -121,17 +119,12 @@ void add_transfer(CommandInfo& info, const Tables& tables, const Command& comman
   info.after = command.launch;
 }
 
-CommandInfo op_info(const Tables& tables, const Command& command, const Op& op) {
+CommandInfo op_info(const Command& command, const Op& op) {
   CommandInfo info;
   info.id = command.id;
   info.kind = SpanKind::Compute;
   info.phase = span_phase(op.phase);
   info.name = op.name;
-  if (command.transfer) {
-    info.kind = SpanKind::Collective;
-    info.phase = SpanPhase::Communication;
-    add_transfer(info, tables, command);
-  }
   return info;
 }
 
@@ -145,13 +138,19 @@ CommandInfo bucket_info(const Command& command, SpanKind kind, BucketId bucket,
   return info;
 }
 
-CommandInfo collective_info(const Tables& tables, const Command& command, const RunCollective& run,
+CommandInfo collective_info(const Tables& tables, const Command& command, const Communicate& run,
                             const Meanings& meanings) {
-  CommandInfo info = bucket_info(command, SpanKind::Collective, run.bucket, to_string(run.kind));
+  CommandInfo info;
+  info.id = command.id;
+  info.kind = SpanKind::Collective;
+  info.name = run.op ? tables.ops.at(*run.op)->name : bucket_text(to_string(run.kind), *run.bucket);
+  info.phase = SpanPhase::Communication;
+  info.bucket = run.bucket;
   add_transfer(info, tables, command);
+  if (!run.bucket) return info;
   // What is gathered was written by an update, or before the step.
   const bool reduces = run.kind != Collective::AllGather;
-  for (const BucketMember& member : tables.buckets.at(run.bucket)->members) {
+  for (const BucketMember& member : tables.buckets.at(*run.bucket)->members) {
     const Tensor& tensor = *tables.tensors.at(member.tensor);
     info.tensors.push_back({tensor.name, element_size(tensor.dtype) * member.elements(tensor),
                             reduces ? meanings.writers.at(member.tensor) : std::nullopt});
@@ -177,8 +176,8 @@ std::optional<CommandInfo> command_info(const Tables& tables, const Command& com
   using Info = std::optional<CommandInfo>;
   return visit(
       command.action,
-      [&](const RunOp& run) -> Info { return op_info(tables, command, *tables.ops.at(run.op)); },
-      [&](const RunCollective& run) -> Info {
+      [&](const RunOp& run) -> Info { return op_info(command, *tables.ops.at(run.op)); },
+      [&](const Communicate& run) -> Info {
         return collective_info(tables, command, run, meanings);
       },
       [&](const Copy& copy) -> Info {
@@ -222,9 +221,9 @@ std::vector<traces::CommandInfo> describe_commands(const ScheduledProgram& plan)
     meanings.launches = launches(tables, role);
     for (const Command& command : role.commands) {
       if (auto info = command_info(tables, command, meanings)) result.push_back(std::move(*info));
-      const auto* run = std::get_if<RunOp>(&command.action);
-      if (run == nullptr) continue;
-      for (const TensorId tensor : tables.ops.at(run->op)->writes) {
+      const std::optional<OpId> op = op_run_by(command);
+      if (!op) continue;
+      for (const TensorId tensor : tables.ops.at(*op)->writes) {
         meanings.writers[tensor] = command.id;
       }
     }

@@ -12,7 +12,7 @@ Bytes part_size(const BucketLayout& layout, Part part) {
   return part == Part::Shard ? Bytes(layout.size.count() / layout.shards) : layout.size;
 }
 
-Bytes moved_bytes(const BucketLayout& layout, const RunCollective& collective) {
+Bytes moved_bytes(const BucketLayout& layout, const Communicate& collective) {
   const bool shard = collective.kind == Collective::AllReduce && collective.part == Part::Shard;
   return part_size(layout, shard ? Part::Shard : Part::Whole);
 }

@@ -17,7 +17,7 @@
 namespace dovetail::schedule {
 
 Bytes part_size(const BucketLayout& layout, Part part);
-Bytes moved_bytes(const BucketLayout& layout, const RunCollective& collective);
+Bytes moved_bytes(const BucketLayout& layout, const Communicate& collective);
 Bytes moved_bytes(const BucketLayout& layout, const Scale& scale);
 // A tensor of the copy that is no member of the bucket counts as a whole.
 Bytes moved_bytes(const Program& program, const BucketLayout& layout, const Copy& copy);

@@ -161,9 +161,10 @@ Row action_cells(const ScheduledProgram& scheduled, const Action& action) {
       [&](const RunOp& run) {
         return Row{"run", program.op(run.op).name};
       },
-      [&](const RunCollective& run) {
+      [&](const Communicate& run) {
+        if (run.op) return Row{"run", program.op(*run.op).name};
         return Row{std::string(to_string(run.kind)),
-                   bucket_text(run.bucket) + "  " + to_string(scheduled.bucket(run.bucket).size) +
+                   bucket_text(*run.bucket) + "  " + to_string(scheduled.bucket(*run.bucket).size) +
                        " over " + program.group(run.group).name};
       },
       [&](const Copy& copy) {

@@ -25,6 +25,28 @@ const BucketLayout& ScheduledProgram::bucket(BucketId id) const {
   return *found;
 }
 
+std::optional<OpId> op_run_by(const Command& command) {
+  if (const auto* run = std::get_if<RunOp>(&command.action)) return run->op;
+  const auto* communicate = std::get_if<Communicate>(&command.action);
+  return communicate == nullptr ? std::nullopt : communicate->op;
+}
+
+const Communicate* bucket_collective(const Command& command) {
+  const auto* communicate = std::get_if<Communicate>(&command.action);
+  return communicate != nullptr && communicate->bucket ? communicate : nullptr;
+}
+
+Action action_of(const Op& op, std::int32_t max_ctas) {
+  const auto* work = std::get_if<CollectiveWork>(&op.work);
+  if (work == nullptr) return RunOp{op.id};
+  return Communicate{.kind = work->kind,
+                     .reduce = work->op,
+                     .group = work->group,
+                     .max_ctas = max_ctas,
+                     .op = op.id,
+                     .root = work->root};
+}
+
 const Transfer& ScheduledProgram::transfer(const Command& command) const {
   DOVETAIL_CHECK(command.transfer.has_value())
       << "command " << command.id << " has no transfer: link_transfers was not called";

@@ -44,22 +44,25 @@ namespace dovetail::schedule {
 
 inline constexpr StreamId kComputeStream{0};
 
+// An op that computes.
 struct RunOp {
   OpId op;
-  std::int32_t max_ctas = 0;  // as in Placement, where the op's work is a collective
   friend bool operator==(const RunOp&, const RunOp&) = default;
 };
 // Whole: the bucket's buffer. Shard: the part of it that this rank holds after a reduce-scatter.
 enum class Part { Whole, Shard };
+// Something travels: a bucket, or what an op of the Program reads and writes whose work is a collective. Of a bucket:
 // AllReduce of either part; ReduceScatter from Whole to Shard; AllGather from Shard to Whole.
-struct RunCollective {
-  BucketId bucket;
+struct Communicate {
+  std::optional<BucketId> bucket = {};  // absent: of an op
   Collective kind = Collective::AllReduce;
   ReduceOp reduce = ReduceOp::Average;
   GroupId group;
-  Part part = Part::Whole;
-  std::int32_t max_ctas = 0;  // as in Placement
-  friend bool operator==(const RunCollective&, const RunCollective&) = default;
+  Part part = Part::Whole;      // of the bucket
+  std::int32_t max_ctas = 0;    // as in Placement
+  std::optional<OpId> op = {};  // absent: of a bucket
+  std::int32_t root = 0;        // as in CollectiveWork
+  friend bool operator==(const Communicate&, const Communicate&) = default;
 };
 enum class CopyDirection { Pack, Unpack };  // gradients -> bucket, bucket -> gradients
 struct Copy {
@@ -89,7 +92,7 @@ struct Release {
   BucketId bucket;
   friend bool operator==(const Release&, const Release&) = default;
 };
-using Action = std::variant<RunOp, RunCollective, Copy, RecordEvent, WaitEvent, Scale, Release>;
+using Action = std::variant<RunOp, Communicate, Copy, RecordEvent, WaitEvent, Scale, Release>;
 
 struct Command {
   CommandId id;
@@ -102,6 +105,13 @@ struct Command {
   std::optional<CommandId> launch = std::nullopt;
   friend bool operator==(const Command&, const Command&) = default;
 };
+
+// The op that the command runs, computing or communicating.
+std::optional<OpId> op_run_by(const Command& command);
+// Its collective of a bucket; null: it is none.
+const Communicate* bucket_collective(const Command& command);
+// What runs the op: RunOp, or Communicate where its work is a collective.
+Action action_of(const Op& op, std::int32_t max_ctas = 0);
 
 struct Stream {
   StreamId id;
@@ -153,7 +163,7 @@ struct Transfer {
   Collective kind = Collective::AllReduce;
   ReduceOp reduce = ReduceOp::Sum;
   GroupId group;
-  Bytes bytes;  // the whole message, with padding, as costs count it
+  Bytes bytes = {};  // the whole message, with padding, as costs count it
   DType dtype = DType::F32;
   std::int32_t root = 0;           // index in the instance of the group
   std::int32_t max_ctas = 0;       // most thread blocks of a GPU; 0: its choice

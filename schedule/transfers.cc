@@ -110,30 +110,25 @@ Messages::Messages(const ScheduledProgram& plan) {
 }
 
 std::optional<Transfer> Messages::of(const Command& command) const {
-  if (const auto* run = std::get_if<RunCollective>(&command.action)) {
-    const BucketLayout& layout = *layouts_.at(run->bucket);
-    return Transfer{.id = {},
+  const auto* run = std::get_if<Communicate>(&command.action);
+  if (run == nullptr) return std::nullopt;
+  Transfer transfer{.id = {},
                     .kind = run->kind,
                     .reduce = run->reduce,
                     .group = run->group,
-                    .bytes = moved_bytes(layout, *run),
-                    .dtype = layout.dtype,
+                    .root = run->root,
                     .max_ctas = run->max_ctas,
                     .bucket = run->bucket};
+  if (run->bucket) {
+    const BucketLayout& layout = *layouts_.at(*run->bucket);
+    transfer.bytes = moved_bytes(layout, *run);
+    transfer.dtype = layout.dtype;
+  } else {
+    const Op& op = *ops_.at(*run->op);
+    transfer.bytes = std::get<CollectiveWork>(op.work).bytes;
+    transfer.dtype = op.dtype;
   }
-  const auto* run = std::get_if<RunOp>(&command.action);
-  const Op* op = run == nullptr ? nullptr : ops_.at(run->op);
-  if (op == nullptr) return std::nullopt;
-  const auto& work = std::get<CollectiveWork>(op->work);
-  return Transfer{.id = {},
-                  .kind = work.kind,
-                  .reduce = work.op,
-                  .group = work.group,
-                  .bytes = work.bytes,
-                  .dtype = op->dtype,
-                  .root = work.root,
-                  .max_ctas = run->max_ctas,
-                  .bucket = {}};
+  return transfer;
 }
 
 void link_transfers(ScheduledProgram& plan) { Linker(plan).run(); }

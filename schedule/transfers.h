@@ -23,8 +23,7 @@ namespace dovetail::schedule {
 // buckets and groups that the plan has. Cost: O(commands + ranks of groups that several roles share).
 void link_transfers(ScheduledProgram& plan);
 
-// What one command communicates, whichever way it is written: a bucket's collective, or an op of the
-// Program whose work is one.
+// What one command communicates, with the size and type of its bucket or op.
 class Messages {
  public:
   // Keeps references to the plan.

@@ -123,12 +123,12 @@ std::vector<Duration> Planner::ready_times(const schedule::ScheduledProgram& pro
   for (const sim::CommandNode& entry : compiled_.command_nodes) {
     const schedule::Command& command = program.roles[static_cast<std::size_t>(entry.role)]
                                            .commands[static_cast<std::size_t>(entry.command)];
-    const auto* run = std::get_if<schedule::RunOp>(&command.action);
-    if (entry.step > 0 || run == nullptr) continue;
+    const std::optional<OpId> op = schedule::op_run_by(command);
+    if (entry.step > 0 || !op) continue;
     const sim::LaneRange lanes = compiled_.lanes_of(entry);
     for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {
       const Duration end(workspace_.timeline.end_of(compiled_.on_lane(entry, lane)));
-      op_end[run->op] = std::max(op_end[run->op], end);
+      op_end[*op] = std::max(op_end[*op], end);
     }
   }
   std::vector<Duration> ready;

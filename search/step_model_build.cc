@@ -178,7 +178,7 @@ class Builder {
     for (const schedule::RankProgram& role : draft_.out.roles) {
       for (const schedule::Command& command : role.commands) {
         if (!command.transfer) continue;
-        transfer_of_[std::get<schedule::RunOp>(command.action).op] = *command.transfer;
+        transfer_of_[*schedule::op_run_by(command)] = *command.transfer;
         ++data_.meetings[static_cast<std::size_t>(command.transfer->value)];
       }
     }

@@ -109,11 +109,8 @@ class Compiler {
   [[nodiscard]] Duration host_cost(const Command& command) const {
     const HostModel& host = costs_.host;
     return schedule::visit(
-        command.action,
-        [&](const schedule::RunOp& run) {
-          return command.transfer ? host.collective : op_issue_.at(run.op);
-        },
-        [&](const schedule::RunCollective&) { return host.collective; },
+        command.action, [&](const schedule::RunOp& run) { return op_issue_.at(run.op); },
+        [&](const schedule::Communicate&) { return host.collective; },
         [&](const schedule::Copy&) { return host.copy; },
         [&](const schedule::RecordEvent&) { return host.event; },
         [&](const schedule::WaitEvent&) { return host.event; },
@@ -165,7 +162,7 @@ class Compiler {
           builder_.add(place(side, action.stream), NodeKind::Compute,
                        std::span(op_costs_).subspan(first), op_kernel_.at(run.op));
         },
-        [&](const schedule::RunCollective&) { static_cast<void>(program_.transfer(action)); },
+        [&](const schedule::Communicate&) { static_cast<void>(program_.transfer(action)); },
         [&](const schedule::Copy& copy) {
           play_pass(side, action.stream, costs_.copy(moved_bytes_.of(copy)));
         },

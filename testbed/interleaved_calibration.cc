@@ -41,8 +41,8 @@ bool compute_alike(const schedule::ScheduledProgram& a, const schedule::Schedule
     const auto& right = b.roles[role];
     if (left.ranks != right.ranks || left.commands.size() != right.commands.size()) return false;
     for (std::size_t i = 0; i < left.commands.size(); ++i) {
-      const OpId x = std::get<schedule::RunOp>(left.commands[i].action).op;
-      const OpId y = std::get<schedule::RunOp>(right.commands[i].action).op;
+      const OpId x = *schedule::op_run_by(left.commands[i]);
+      const OpId y = *schedule::op_run_by(right.commands[i]);
       if (x != y || a.program.op(x) != b.program.op(y)) return false;
     }
   }
@@ -92,11 +92,11 @@ Sizes sizes_in(std::span<const schedule::ScheduledProgram* const> plans) {
       if (const auto* copy = std::get_if<schedule::Copy>(&command.action)) {
         sizes.copied.push_back(size_of(*plan, *copy));
       }
-      const auto* run = std::get_if<schedule::RunCollective>(&command.action);
+      const auto* run = schedule::bucket_collective(command);
       if (run == nullptr || run->part == schedule::Part::Shard) continue;
       if (plan->program.group(run->group).size() != plan->program.world_size) continue;
       auto& of_kind = run->kind == Collective::AllReduce ? sizes.reduced : sizes.scattered;
-      of_kind.push_back(plan->bucket(run->bucket).size);
+      of_kind.push_back(plan->bucket(*run->bucket).size);
     }
   }
   for (auto* of_kind : {&sizes.reduced, &sizes.scattered, &sizes.copied}) {
@@ -225,7 +225,7 @@ schedule::ScheduledProgram copies_of(const schedule::Program& like, Bytes size) 
   program.streams.resize(1);
   for (schedule::RankProgram& role : program.roles) {
     std::erase_if(role.commands, [](const schedule::Command& command) {
-      return !std::holds_alternative<schedule::RunOp>(command.action) &&
+      return !schedule::op_run_by(command) &&
              !std::holds_alternative<schedule::Copy>(command.action);
     });
   }
@@ -303,13 +303,13 @@ void add_collectives(const exec::Exchange& exchange, const schedule::ScheduledPr
   std::map<models::CollectiveKey, bool> has_begun;
   const TransferTimes times = collective_times(exchange, collectives, mine);
   for (const schedule::Command& command : collectives.roles.front().commands) {
-    const auto* run = std::get_if<schedule::RunCollective>(&command.action);
+    const auto* run = schedule::bucket_collective(command);
     if (run == nullptr) continue;
     const models::CollectiveKey key = {run->kind, collectives.program.world_size};
     if (!std::exchange(has_begun[key], true)) continue;
     const auto of_command = times.find(command.id);
     if (of_command == times.end()) continue;
-    std::vector<Duration>& all = found[key][collectives.bucket(run->bucket).size];
+    std::vector<Duration>& all = found[key][collectives.bucket(*run->bucket).size];
     all.insert(all.end(), of_command->second.begin(), of_command->second.end());
   }
   for (const auto& [key, sizes] : found) {

@@ -37,8 +37,7 @@ std::vector<StepOps> op_times(const schedule::ScheduledProgram& plan, Rank rank,
                               const traces::CoreRecord& record, std::int64_t begin_ns) {
   std::map<CommandId, OpId> op_of;
   for (const schedule::Command& command : exec::role_of(plan, rank).commands) {
-    const auto* run = std::get_if<schedule::RunOp>(&command.action);
-    if (run != nullptr) op_of[command.id] = run->op;
+    if (const std::optional<OpId> op = schedule::op_run_by(command)) op_of[command.id] = *op;
   }
   const std::map<OpId, Duration> least = least_times(op_of, timings);
   std::map<std::int32_t, StepOps> steps;

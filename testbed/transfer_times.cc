@@ -25,11 +25,11 @@ constexpr std::size_t kNumbers = 4;
 // With the streams on which they run: a backend also notes when they were issued, on another one.
 using Commands = std::map<CommandId, StreamId>;
 
-template <class Action>
-Commands commands_with(const schedule::ScheduledProgram& plan, Rank rank) {
+template <class Which>
+Commands commands_that(const schedule::ScheduledProgram& plan, Rank rank, Which which) {
   Commands commands;
   for (const schedule::Command& command : exec::role_of(plan, rank).commands) {
-    if (std::holds_alternative<Action>(command.action)) commands[command.id] = command.stream;
+    if (which(command)) commands[command.id] = command.stream;
   }
   return commands;
 }
@@ -61,7 +61,9 @@ std::vector<std::int64_t> numbers_of(const Watched& mine, const Commands& comman
 
 TransferTimes collective_times(const exec::Exchange& exchange,
                                const schedule::ScheduledProgram& plan, const Watched& mine) {
-  const auto commands = commands_with<schedule::RunCollective>(plan, exchange.rank);
+  const auto commands = commands_that(plan, exchange.rank, [](const schedule::Command& command) {
+    return schedule::bucket_collective(command) != nullptr;
+  });
   const traces::CoreRecord silences = traces::silences(mine.record, mine.shield);
   const auto touches = [&](Duration start, Duration end) {
     return touches_collective(mine, silences, start, end);
@@ -87,7 +89,9 @@ TransferTimes collective_times(const exec::Exchange& exchange,
 
 TransferTimes copy_times(const exec::Exchange& exchange, const schedule::ScheduledProgram& plan,
                          const Watched& mine) {
-  const auto commands = commands_with<schedule::Copy>(plan, exchange.rank);
+  const auto commands = commands_that(plan, exchange.rank, [](const schedule::Command& command) {
+    return std::holds_alternative<schedule::Copy>(command.action);
+  });
   const auto touches = [&](Duration start, Duration end) {
     return traces::taken_within(mine.record, start, end) > Duration{};
   };

@@ -15,8 +15,8 @@ namespace dovetail::schedule::verification {
 namespace {
 
 // The bucket that the command gathers, if that is what it does.
-const RunCollective* gather_of(const Command& command) {
-  const auto* run = std::get_if<RunCollective>(&command.action);
+const Communicate* gather_of(const Command& command) {
+  const Communicate* run = bucket_collective(command);
   return run != nullptr && run->kind == Collective::AllGather ? run : nullptr;
 }
 
@@ -94,8 +94,8 @@ std::optional<Interpreter::Fault> Interpreter::gather_fault(const Command& mine,
                                                  ", which " +
                                                  (frees(earlier) ? "frees " : "uses ") + of};
   }
-  const RunCollective* gather = gather_of(earlier);
-  if (gather != nullptr && comes_and_goes(gather->bucket)) {
+  const Communicate* gather = gather_of(earlier);
+  if (gather != nullptr && comes_and_goes(*gather->bucket)) {
     return Fault{ProblemKind::ReadBeforeGathered,
                  " uses " + of + " without waiting for " + index_.label(earlier)};
   }

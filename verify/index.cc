@@ -93,16 +93,17 @@ std::string Index::name(TensorId id) const {
   return found == nullptr ? "tensor " + std::to_string(id.value) : found->name;
 }
 
+std::string Index::op_name(OpId id) const {
+  const Op* found = op(id);
+  return "op " + (found == nullptr ? std::to_string(id.value) : found->name);
+}
+
 std::string Index::label(const Command& command) const {
   return visit(
-             command.action,
-             [&](const RunOp& run) {
-               const Op* found = op(run.op);
-               return "op " + (found == nullptr ? std::to_string(run.op.value) : found->name);
-             },
-             [](const RunCollective& collective) {
-               return bucket_name(collective.bucket) + ": " +
-                      std::string(to_string(collective.kind));
+             command.action, [&](const RunOp& run) { return op_name(run.op); },
+             [&](const Communicate& run) {
+               if (run.op) return op_name(*run.op);
+               return bucket_name(*run.bucket) + ": " + std::string(to_string(run.kind));
              },
              [](const Copy& copy) {
                return bucket_name(copy.bucket) +

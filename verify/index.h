@@ -68,6 +68,7 @@ class Index {
   [[nodiscard]] std::string name(TensorId id) const;
 
  private:
+  [[nodiscard]] std::string op_name(OpId id) const;
   void collect_debts();
 
   IdTable<OpId, const Op*> ops_{nullptr};

@@ -108,9 +108,8 @@ bool Interpreter::needs_second_step() const {
   // A collective of the Program that is placed may still be in flight when the next step begins. What a
   // pipeline sends is over by then because of what other roles send back.
   const auto is_placed = [&](const Command& command) {
-    const auto* run = std::get_if<RunOp>(&command.action);
-    return run != nullptr && command.stream != kComputeStream &&
-           std::holds_alternative<CollectiveWork>(index_.op(run->op)->work);
+    const auto* run = std::get_if<Communicate>(&command.action);
+    return run != nullptr && run->op && command.stream != kComputeStream;
   };
   const bool knows_others = index_.program.stages == 1 || !completions_.empty();
   if (knows_others && std::ranges::any_of(role_.commands, is_placed)) return true;
@@ -144,7 +143,10 @@ void Interpreter::walk_step() {
 void Interpreter::walk() {
   visit(
       command(now_).action, [&](const RunOp& run) { walk_op(*index_.op(run.op)); },
-      [&](const RunCollective& collective) { walk_collective(collective); },
+      [&](const Communicate& run) {
+        if (run.op) return walk_op(*index_.op(*run.op));
+        walk_collective(run);
+      },
       [&](const Copy& copy) { walk_copy(copy); }, [](const RecordEvent&) {},
       [](const WaitEvent&) {}, [&](const Scale& scale) { walk_scale(scale); },
       [&](const Release& release) { walk_release(release); });
@@ -159,7 +161,7 @@ void Interpreter::touch(std::int32_t cell, Access access) {
       add(fault->kind, label() + fault->text);
       continue;
     }
-    const bool collective = std::holds_alternative<RunCollective>(mine.action);
+    const bool collective = bucket_collective(mine) != nullptr;
     add(ProblemKind::Race, label() + " is not ordered after the " +
                                (conflict.access == Access::Write ? "write" : "read") + " of " +
                                index_.name(memory_.tensor_of(cell)) +

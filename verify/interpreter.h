@@ -104,10 +104,10 @@ class Interpreter {
   std::optional<Fault> wrong_scale(const Value& value, Rational rescale);
 
   // transfers.cc: the other commands.
-  void walk_collective(const RunCollective& collective);
-  void reduce(const RunCollective& collective, const BucketLayout& bucket, const Place& place);
-  void reduce_cell(const RunCollective& collective, std::int32_t own, Value& value);
-  void note_reduction(const RunCollective& collective, const Value& value);
+  void walk_collective(const Communicate& collective);
+  void reduce(const Communicate& collective, const BucketLayout& bucket, const Place& place);
+  void reduce_cell(const Communicate& collective, std::int32_t own, Value& value);
+  void note_reduction(const Communicate& collective, const Value& value);
   void gather(const Place& place);
   void walk_copy(const Copy& copy);
   void walk_scale(const Scale& scale);

@@ -17,9 +17,9 @@ class LayoutCheck {
       : index_(index), problems_(problems) {
     for (const RankProgram& role : index.scheduled.roles) {
       for (const Command& command : role.commands) {
-        const auto* run = std::get_if<RunCollective>(&command.action);
+        const Communicate* run = bucket_collective(command);
         if (run == nullptr || run->kind == Collective::AllGather) continue;
-        std::vector<GroupId>& groups = reduced_over_[run->bucket];
+        std::vector<GroupId>& groups = reduced_over_[*run->bucket];
         if (std::ranges::count(groups, run->group) == 0) groups.push_back(run->group);
       }
     }

@@ -5,6 +5,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/progress.h"
 
+#include "schedule/collective_traits.h"
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -23,7 +25,7 @@ struct Meeting {
   GroupId group;
   Collective kind = Collective::AllReduce;
   ReduceOp reduce = ReduceOp::Sum;
-  Bytes bytes;
+  Bytes bytes = {};
   DType dtype = DType::F32;
   std::int32_t root = 0;
   friend bool operator==(const Meeting&, const Meeting&) = default;
@@ -33,35 +35,26 @@ struct Meeting {
 enum class Side { None, Sends, Receives };
 
 std::optional<Meeting> meeting_of(const Index& index, const Command& command) {
-  if (const auto* collective = std::get_if<RunCollective>(&command.action)) {
-    const BucketLayout& bucket = *index.bucket(collective->bucket);
-    const bool shard = collective->part == Part::Shard;
-    return Meeting{.group = collective->group,
-                   .kind = collective->kind,
-                   .reduce = collective->reduce,
-                   .bytes = shard ? Bytes(bucket.size.count() / bucket.shards) : bucket.size,
-                   .dtype = bucket.dtype};
-  }
-  const auto* run = std::get_if<RunOp>(&command.action);
+  const auto* run = std::get_if<Communicate>(&command.action);
   if (run == nullptr) return std::nullopt;
-  const Op& op = *index.op(run->op);
-  const auto* work = std::get_if<CollectiveWork>(&op.work);
-  if (work == nullptr) return std::nullopt;
-  return Meeting{.group = work->group,
-                 .kind = work->kind,
-                 .reduce = work->op,
-                 .bytes = work->bytes,
-                 .dtype = op.dtype,
-                 .root = work->root};
+  Meeting meeting{.group = run->group, .kind = run->kind, .reduce = run->reduce, .root = run->root};
+  if (run->bucket) {
+    const BucketLayout& bucket = *index.bucket(*run->bucket);
+    const bool shard = run->part == Part::Shard;
+    meeting.bytes = shard ? Bytes(bucket.size.count() / bucket.shards) : bucket.size;
+    meeting.dtype = bucket.dtype;
+  } else {
+    const Op& op = *index.op(*run->op);
+    meeting.bytes = std::get<CollectiveWork>(op.work).bytes;
+    meeting.dtype = op.dtype;
+  }
+  return meeting;
 }
 
 Side side_of(const Index& index, const Command& command) {
-  const auto* run = std::get_if<RunOp>(&command.action);
-  if (run == nullptr) return Side::None;
-  const Op& op = *index.op(run->op);
-  const auto* work = std::get_if<CollectiveWork>(&op.work);
-  if (work == nullptr || work->kind != Collective::SendRecv) return Side::None;
-  return op.writes.empty() ? Side::Sends : Side::Receives;
+  const auto* run = std::get_if<Communicate>(&command.action);
+  if (run == nullptr || !run->op || !traits_of(run->kind).pair) return Side::None;
+  return index.op(*run->op)->writes.empty() ? Side::Sends : Side::Receives;
 }
 
 // The streams of one role: the commands of each in order, and how many have completed.
@@ -171,10 +164,10 @@ class Run {
 
   // Buckets of one size may hold different gradients: what would be added up then is nonsense.
   [[nodiscard]] bool hold_the_same(const Command& mine, const Command& theirs) const {
-    const auto* a = std::get_if<RunCollective>(&mine.action);
-    const auto* b = std::get_if<RunCollective>(&theirs.action);
+    const Communicate* a = bucket_collective(mine);
+    const Communicate* b = bucket_collective(theirs);
     if (a == nullptr || b == nullptr || a->bucket == b->bucket) return true;
-    return index_.bucket(a->bucket)->members == index_.bucket(b->bucket)->members;
+    return index_.bucket(*a->bucket)->members == index_.bucket(*b->bucket)->members;
   }
 
   // The roles that have ranks in the same instances of the group as this one, itself included.

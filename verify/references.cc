@@ -39,10 +39,12 @@ class ReferenceCheck {
     const auto streams = static_cast<std::int32_t>(index_.scheduled.streams.size());
     if (command.stream.value < 0 || command.stream.value >= streams) bad(" names no stream");
     visit(
-        command.action, [&](const RunOp& run) { check_run(run); },
-        [&](const RunCollective& collective) {
-          check_bucket(collective.bucket);
-          check_group(collective.group);
+        command.action, [&](const RunOp& run) { check_run(run.op, command.action); },
+        [&](const Communicate& run) {
+          if (run.op) return check_run(*run.op, command.action);
+          if (!run.bucket) return bad(" communicates neither a bucket nor what an op says");
+          check_bucket(*run.bucket);
+          check_group(run.group);
         },
         [&](const Copy& copy) { check_copy(copy); },
         [&](const RecordEvent& record) {
@@ -79,9 +81,13 @@ class ReferenceCheck {
     }
   }
 
-  void check_run(const RunOp& run) {
-    const Op* op = index_.op(run.op);
-    if (op == nullptr) return bad(" runs the unknown op " + std::to_string(run.op.value));
+  void check_run(OpId id, const Action& action) {
+    const Op* op = index_.op(id);
+    if (op == nullptr) return bad(" runs the unknown op " + std::to_string(id.value));
+    const auto* run = std::get_if<Communicate>(&action);
+    if (action != action_of(*op, run == nullptr ? 0 : run->max_ctas)) {
+      bad(" does not do what op " + op->name + " says");
+    }
     if (op->micro_step < 0 || op->micro_step >= std::max(1, index_.program.micro_steps)) {
       bad(": op " + op->name + " is of micro-step " + std::to_string(op->micro_step) + " of " +
           std::to_string(index_.program.micro_steps));
@@ -155,7 +161,7 @@ void check_op_order(const Index& index, const RankProgram& role, std::vector<Pro
   const std::int32_t stage = index.stage_of(role);
   IdTable<OpId, std::int32_t> runs;
   for (const Command& command : role.commands) {
-    if (const auto* run = std::get_if<RunOp>(&command.action)) ++runs[run->op];
+    if (const std::optional<OpId> op = op_run_by(command)) ++runs[*op];
   }
   // Of each op: where the writers of what it reads, in program order, begin in `expected`.
   IdTable<OpId, std::size_t> first;
@@ -177,9 +183,9 @@ void check_op_order(const Index& index, const RankProgram& role, std::vector<Pro
   if (problems.size() != before) return;
   Writers in_role;
   for (const Command& command : role.commands) {
-    const auto* run = std::get_if<RunOp>(&command.action);
-    if (run == nullptr) continue;
-    const Op& op = *index.op(run->op);
+    const std::optional<OpId> run = op_run_by(command);
+    if (!run) continue;
+    const Op& op = *index.op(*run);
     for (std::size_t i = 0; i < op.reads.size(); ++i) {
       const OpId wanted = expected[first.at(op.id) + i];
       const OpId found = in_role.of(op.reads[i]);

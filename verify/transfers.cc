@@ -11,8 +11,8 @@
 
 namespace dovetail::schedule::verification {
 
-void Interpreter::walk_collective(const RunCollective& collective) {
-  const BucketLayout& bucket = *index_.bucket(collective.bucket);
+void Interpreter::walk_collective(const Communicate& collective) {
+  const BucketLayout& bucket = *index_.bucket(*collective.bucket);
   const bool shards = collective.kind != Collective::AllReduce;
   const std::int64_t degree = index_.group(collective.group)->size();
   if (shards && bucket.shards != degree) {
@@ -26,7 +26,7 @@ void Interpreter::walk_collective(const RunCollective& collective) {
   if (collective.kind == Collective::AllGather && bucket.residence == Residence::Shard) {
     begin_gather(bucket);
   }
-  for (const Place& place : memory_.places(collective.bucket)) {
+  for (const Place& place : memory_.places(*collective.bucket)) {
     touch(place.packed, Access::Write);
     if (collective.kind == Collective::AllGather) {
       gather(place);
@@ -36,7 +36,7 @@ void Interpreter::walk_collective(const RunCollective& collective) {
   }
 }
 
-void Interpreter::reduce(const RunCollective& collective, const BucketLayout& bucket,
+void Interpreter::reduce(const Communicate& collective, const BucketLayout& bucket,
                          const Place& place) {
   const std::string of = index_.name(place.tensor);
   if (!traits_of(collective.kind).reduces()) {
@@ -60,7 +60,7 @@ void Interpreter::reduce(const RunCollective& collective, const BucketLayout& bu
   }
 }
 
-void Interpreter::reduce_cell(const RunCollective& collective, std::int32_t own, Value& held) {
+void Interpreter::reduce_cell(const Communicate& collective, std::int32_t own, Value& held) {
   const TensorId tensor = memory_.tensor_of(own);
   if (held.state != Value::State::Written || held.contributions == 0 || held.partial) {
     add(ProblemKind::ReducedTooEarly,
@@ -82,7 +82,7 @@ void Interpreter::reduce_cell(const RunCollective& collective, std::int32_t own,
 
 // A sum where an average is owed is right only if 1 / degree is applied elsewhere: that is judged
 // where the gradient is read.
-void Interpreter::note_reduction(const RunCollective& collective, const Value& held) {
+void Interpreter::note_reduction(const Communicate& collective, const Value& held) {
   const SetId group = groups_.single(collective.group.value);
   for (const Contribution& from : contributions_.members(held.contributions)) {
     const std::int32_t at = from.debt;

@@ -38,7 +38,7 @@ schedule::ScheduledProgram backward_only(const schedule::ScheduledProgram& plan)
   schedule::ScheduledProgram backward = exec::without_communication(plan);
   for (schedule::RankProgram& role : backward.roles) {
     std::erase_if(role.commands, [&](const schedule::Command& command) {
-      const OpId op = std::get<schedule::RunOp>(command.action).op;
+      const OpId op = *schedule::op_run_by(command);
       return plan.program.op(op).phase != schedule::Phase::Backward;
     });
     if (role.commands.empty()) {

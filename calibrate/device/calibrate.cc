@@ -57,8 +57,7 @@ std::map<CommandId, OpId> ops_by_command(const schedule::ScheduledProgram& plan)
   std::map<CommandId, OpId> ops;
   for (const schedule::RankProgram& role : plan.roles) {
     for (const schedule::Command& command : role.commands) {
-      const auto* action = std::get_if<schedule::RunOp>(&command.action);
-      if (action != nullptr) ops[command.id] = action->op;
+      if (const std::optional<OpId> op = schedule::op_run_by(command)) ops[command.id] = *op;
     }
   }
   return ops;
@@ -288,9 +287,10 @@ MutualSlowdown measure_contention(const Lab& lab, const schedule::Program& workl
                  static_cast<long long>(kLongestQueue));
   const schedule::ScheduledProgram plan =
       contention_plan(workload, probe_of(lab, message.bytes, count));
-  const std::set<CommandId> collectives = commands_of<schedule::RunCollective>(lab, plan);
+  std::set<CommandId> collectives = commands_of<schedule::Communicate>(lab, plan);
   std::map<CommandId, double> alone_ns;
   for (const auto& [command, op] : ops_by_command(plan)) {
+    collectives.erase(command);
     const auto time = op_ns.find(op);
     if (time != op_ns.end()) alone_ns[command] = time->second;
   }

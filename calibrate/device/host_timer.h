@@ -37,9 +37,8 @@ class HostTimer final : public exec::Backend {
   void run_op(const schedule::Command& command, const schedule::RunOp& action) override {
     timed(command, run_op_ns, [&] { inner_.run_op(command, action); });
   }
-  void run_collective(const schedule::Command& command,
-                      const schedule::RunCollective& action) override {
-    timed(command, collective_ns, [&] { inner_.run_collective(command, action); });
+  void communicate(const schedule::Command& command, const schedule::Communicate& action) override {
+    timed(command, collective_ns, [&] { inner_.communicate(command, action); });
   }
   void copy(const schedule::Command& command, const schedule::Copy& action) override {
     timed(command, copy_ns, [&] { inner_.copy(command, action); });

@@ -129,12 +129,12 @@ std::vector<schedule::Command> halved(const std::vector<schedule::Command>& comm
   std::vector<schedule::Command> after;
   std::optional<StreamId> stream;
   for (const schedule::Command& command : commands) {
-    const auto* reduce = std::get_if<schedule::RunCollective>(&command.action);
+    const auto* reduce = std::get_if<schedule::Communicate>(&command.action);
     if (reduce != nullptr) {
       stream = command.stream;
       before.insert(before.end(), after.begin(), after.end());
       after.clear();
-      schedule::RunCollective half = *reduce;
+      schedule::Communicate half = *reduce;
       half.kind = schedule::Collective::ReduceScatter;
       before.push_back({.id = command.id, .stream = command.stream, .action = half});
       half.kind = schedule::Collective::AllGather;
@@ -170,7 +170,7 @@ schedule::RankProgram role_of_messages(std::vector<Rank> ranks, const Program& p
   add(0, schedule::RecordEvent{begun});
   add(1, schedule::WaitEvent{begun});
   for (std::size_t i = 1; i < program.ops.size(); ++i) {
-    add(1, schedule::RunOp{.op = program.ops[i].id});
+    add(1, schedule::action_of(program.ops[i]));
   }
   add(1, schedule::RecordEvent{ended});
   add(0, schedule::WaitEvent{ended});

@@ -9,6 +9,7 @@
 #include "exec/clock.h"
 #include "exec/cpu/synthetic_ops.h"
 #include "exec/run.h"
+#include "schedule/collective_traits.h"
 #include "schedule/visit.h"
 
 #include <algorithm>
@@ -75,17 +76,17 @@ CpuBackend::~CpuBackend() {
 void CpuBackend::plan_commands() {
   for (const schedule::Command& command : role_of(plan_, ports_.rank).commands) {
     schedule::visit(
-        command.action, [&](const schedule::RunOp& action) { plan_op(command, action); },
+        command.action,
+        [&](const schedule::RunOp&) {
+          if (command.stream == schedule::kComputeStream) return;
+          throw InputError(
+              text("ops run on the compute stream, unless they communicate", command.id));
+        },
         [&](const schedule::Copy&) {
           if (command.stream == schedule::kComputeStream) return;
           throw InputError(text("copies run on the compute stream", command.id));
         },
-        [&](const schedule::RunCollective& action) {
-          require_member(command, action.group);
-          std::ostringstream label;
-          label << schedule::to_string(action.kind) << " of bucket " << action.bucket;
-          labels_[command.id] = label.str();
-        },
+        [&](const schedule::Communicate& action) { plan_collective(command, action); },
         [&](const schedule::RecordEvent& action) { events_.emplace(action.event, events_.size()); },
         [&](const schedule::WaitEvent& action) {
           // Commands are issued in this order, so such a wait would never end.
@@ -102,20 +103,22 @@ void CpuBackend::plan_commands() {
   }
 }
 
-void CpuBackend::plan_op(const schedule::Command& command, const schedule::RunOp& action) {
-  const schedule::Op& op = *op_of_.at(action.op);
-  if (!command.transfer) {
-    if (command.stream == schedule::kComputeStream) return;
-    throw InputError(text("ops run on the compute stream, unless they communicate", command.id));
+void CpuBackend::plan_collective(const schedule::Command& command,
+                                 const schedule::Communicate& action) {
+  require_member(command, action.group);
+  std::ostringstream label;
+  label << schedule::to_string(action.kind) << " of ";
+  if (action.op) {
+    const schedule::Op& op = *op_of_.at(*action.op);
+    if (schedule::traits_of(action.kind).pair && plan_.program.group(action.group).size() != 2) {
+      throw InputError(op.name + ": a send-recv needs a group of two ranks");
+    }
+    messages_[op.id] = values::message_of(plan_.program, op);
+    label << "op " << op.name;
+  } else {
+    label << "bucket " << *action.bucket;
   }
-  const schedule::Transfer& transfer = plan_.transfer(command);
-  require_member(command, transfer.group);
-  if (transfer.kind == schedule::Collective::SendRecv &&
-      plan_.program.group(transfer.group).size() != 2) {
-    throw InputError(op.name + ": a send-recv needs a group of two ranks");
-  }
-  messages_[op.id] = values::message_of(plan_.program, op);
-  labels_[command.id] = std::string(schedule::to_string(transfer.kind)) + " of op " + op.name;
+  labels_[command.id] = label.str();
 }
 
 void CpuBackend::require_member(const schedule::Command& command, GroupId group) const {
@@ -188,73 +191,63 @@ void CpuBackend::begin_step(std::int32_t step) {
 
 void CpuBackend::run_op(const schedule::Command& command, const schedule::RunOp& action) {
   const schedule::Op& op = *op_of_.at(action.op);
-  if (command.transfer) {
-    execute(command, op_call(command, op));
-    return;
-  }
   const std::int64_t start = now_ns();
   ops_->run(op);
   note(command, start, now_ns());
 }
 
 CollectiveCall CpuBackend::bucket_call(const schedule::Command& command,
-                                       const schedule::RunCollective& action) const {
+                                       const schedule::Communicate& action) const {
   const bool is_part =
       action.part == schedule::Part::Shard && action.kind == schedule::Collective::AllReduce;
-  const std::span<float> shard = memory_.shard(action.bucket);
+  const std::span<float> shard = memory_.shard(*action.bucket);
   return {.kind = action.kind,
           .op = action.reduce,
-          .data = is_part ? shard : memory_.bucket(action.bucket),
+          .data = is_part ? shard : memory_.bucket(*action.bucket),
           .shard = shard,
           .label = labels_.at(command.id),
           .transport = transport_of(command.stream, action.group)};
 }
 
-CollectiveCall CpuBackend::op_call(const schedule::Command& command, const schedule::Op& op) const {
-  const schedule::Transfer& transfer = plan_.transfer(command);
-  const values::OpMessage& message = messages_.at(op.id);
-  const std::span<const Rank> ranks = plan_.program.group(transfer.group).instance_of(ports_.rank);
-  const std::span<float> scratch = memory_.scratch(op.id);
+CollectiveCall CpuBackend::op_call(const schedule::Command& command,
+                                   const schedule::Communicate& action) const {
+  const values::OpMessage& message = messages_.at(*action.op);
+  const std::span<const Rank> ranks = plan_.program.group(action.group).instance_of(ports_.rank);
+  const std::span<float> scratch = memory_.scratch(*action.op);
   const auto found = std::find(ranks.begin(), ranks.end(), ports_.rank);
   const auto index = static_cast<std::size_t>(found - ranks.begin());
   const std::size_t part = message.elements / ranks.size();
-  const auto root = static_cast<std::size_t>(transfer.root);
+  const auto root = static_cast<std::size_t>(action.root);
 
   CollectiveCall collective = {
-      .kind = transfer.kind, .op = transfer.reduce, .data = {}, .label = labels_.at(command.id)};
+      .kind = action.kind, .op = action.reduce, .data = {}, .label = labels_.at(command.id)};
   collective.root = root;
   collective.index = index;
-  collective.transport = transport_of(command.stream, transfer.group);
+  collective.transport = transport_of(command.stream, action.group);
   const std::span<float> source =
       message.source ? memory_.tensor(*message.source) : std::span<float>();
   const std::span<float> target =
       message.target ? memory_.tensor(*message.target) : std::span<float>();
-  switch (transfer.kind) {
-    case schedule::Collective::AllReduce:
-      collective.data = message.target ? target : scratch;
-      collective.source = source;
-      break;
-    case schedule::Collective::ReduceScatter:
-      collective.data = scratch;
-      collective.shard = message.target ? target : scratch.subspan(index * part, part);
-      collective.source = source;
-      break;
-    case schedule::Collective::AllGather:
-      collective.data = message.target ? target : scratch;
-      collective.shard = message.source ? source : collective.data.subspan(index * part, part);
-      break;
-    case schedule::Collective::AllToAll:
-      collective.data = message.source ? source : scratch.first(message.elements);
-      collective.shard = message.target ? target : scratch.last(message.elements);
-      break;
-    case schedule::Collective::Broadcast:
-      collective.data = message.target ? target : scratch;
-      if (index == root) collective.source = source;
-      break;
-    case schedule::Collective::SendRecv:
-      collective.data = message.target ? target : scratch;
-      if (index == root && message.source) collective.data = source;
-      break;
+  const schedule::CollectiveTraits& traits = schedule::traits_of(action.kind);
+  if (!traits.in_place) {
+    collective.data = message.source ? source : scratch.first(message.elements);
+    collective.shard = message.target ? target : scratch.last(message.elements);
+    return collective;
+  }
+  if (traits.holds == schedule::Extent::Part) {
+    collective.data = scratch;
+    collective.shard = message.target ? target : scratch.subspan(index * part, part);
+    collective.source = source;
+    return collective;
+  }
+  const bool sends = !traits.rooted() || index == root;
+  collective.data = message.target ? target : scratch;
+  if (traits.sends == schedule::Extent::Part) {
+    collective.shard = message.source ? source : collective.data.subspan(index * part, part);
+  } else if (traits.pair) {
+    if (sends && message.source) collective.data = source;
+  } else if (sends) {
+    collective.source = source;
   }
   return collective;
 }
@@ -269,9 +262,9 @@ void CpuBackend::execute(const schedule::Command& command, const CollectiveCall&
   note(command, start, now_ns());
 }
 
-void CpuBackend::run_collective(const schedule::Command& command,
-                                const schedule::RunCollective& action) {
-  execute(command, bucket_call(command, action));
+void CpuBackend::communicate(const schedule::Command& command,
+                             const schedule::Communicate& action) {
+  execute(command, action.op ? op_call(command, action) : bucket_call(command, action));
 }
 
 void CpuBackend::copy(const schedule::Command& command, const schedule::Copy& action) {

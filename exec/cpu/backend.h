@@ -55,8 +55,7 @@ class CpuBackend final : public Backend {
   void barrier() override { ports_.barrier(); }
   void begin_step(std::int32_t step) override;
   void run_op(const schedule::Command& command, const schedule::RunOp& action) override;
-  void run_collective(const schedule::Command& command,
-                      const schedule::RunCollective& action) override;
+  void communicate(const schedule::Command& command, const schedule::Communicate& action) override;
   void copy(const schedule::Command& command, const schedule::Copy& action) override;
   void scale(const schedule::Command& command, const schedule::Scale& action) override;
   void release(const schedule::Command& command, const schedule::Release& action) override;
@@ -69,7 +68,7 @@ class CpuBackend final : public Backend {
   using Transports = std::vector<std::unique_ptr<Transport>>;
 
   void plan_commands();
-  void plan_op(const schedule::Command& command, const schedule::RunOp& action);
+  void plan_collective(const schedule::Command& command, const schedule::Communicate& action);
   void require_member(const schedule::Command& command, GroupId group) const;
   void open_streams();
   Transports open_transports(StreamId stream);
@@ -78,9 +77,9 @@ class CpuBackend final : public Backend {
   // Runs it on the command's stream: enqueued, or at once on the compute stream.
   void execute(const schedule::Command& command, const CollectiveCall& collective);
   [[nodiscard]] CollectiveCall bucket_call(const schedule::Command& command,
-                                           const schedule::RunCollective& action) const;
+                                           const schedule::Communicate& action) const;
   [[nodiscard]] CollectiveCall op_call(const schedule::Command& command,
-                                       const schedule::Op& op) const;
+                                       const schedule::Communicate& action) const;
   void note(const schedule::Command& command, std::int64_t start_ns, std::int64_t end_ns);
 
   const schedule::ScheduledProgram& plan_;

@@ -183,12 +183,11 @@ void CudaBackend::plan_commands() {
         [&](const schedule::RunOp& action) {
           const schedule::Op& op = *op_of_.at(action.op);
           labels_[command.id] = op.name;
-          if (command.stream == schedule::kComputeStream && !first_op_) first_op_ = command.id;
-          if (!command.transfer) return;
-          plan_collective(command, transfer_of(plan_, memory_.layout(), rank_, op, peers));
+          note_first(command);
         },
-        [&](const schedule::RunCollective& action) {
-          plan_collective(command, transfer_of(plan_, memory_.layout(), rank_, action));
+        [&](const schedule::Communicate& action) {
+          if (action.op) note_first(command);
+          plan_collective(command, transfer_of(plan_, memory_.layout(), rank_, action, peers));
         },
         [&](const schedule::Copy& action) { plan_copy(command, action); },
         [&](const schedule::RecordEvent& action) {
@@ -208,6 +207,10 @@ void CudaBackend::plan_commands() {
         },
         [&](const schedule::Release& action) { plan_release(action.bucket); });
   }
+}
+
+void CudaBackend::note_first(const schedule::Command& command) {
+  if (command.stream == schedule::kComputeStream && !first_op_) first_op_ = command.id;
 }
 
 void CudaBackend::plan_collective(const schedule::Command& command, Transfer transfer) {
@@ -316,16 +319,11 @@ void CudaBackend::timed(const schedule::Command& command, const Enqueue& enqueue
 }
 
 void CudaBackend::run_op(const schedule::Command& command, const schedule::RunOp& action) {
-  if (sendings_.count(command.id) > 0) return send(command);
   const schedule::Op& op = *op_of_.at(action.op);
   timed(command, [&](cudaStream_t stream) { ops_->run(op, stream); });
 }
 
-void CudaBackend::run_collective(const schedule::Command& command, const schedule::RunCollective&) {
-  send(command);
-}
-
-void CudaBackend::send(const schedule::Command& command) {
+void CudaBackend::communicate(const schedule::Command& command, const schedule::Communicate&) {
   const Sending& sending = sendings_.at(command.id);
   timed(command, [&](cudaStream_t stream) {
     communicators_->enqueue(sending.transfer, sending.communicator, stream);

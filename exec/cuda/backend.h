@@ -57,8 +57,7 @@ class CudaBackend final : public Backend {
   void barrier() override { options_.exchange.barrier(); }
   void begin_step(std::int32_t step) override;
   void run_op(const schedule::Command& command, const schedule::RunOp& action) override;
-  void run_collective(const schedule::Command& command,
-                      const schedule::RunCollective& action) override;
+  void communicate(const schedule::Command& command, const schedule::Communicate& action) override;
   void copy(const schedule::Command& command, const schedule::Copy& action) override;
   void scale(const schedule::Command& command, const schedule::Scale& action) override;
   // Device memory stays laid out; what is released is spoiled (kernels.h), so that whoever reads it
@@ -94,6 +93,7 @@ class CudaBackend final : public Backend {
   void make_ops();
   void plan_folds();
   void plan_commands();
+  void note_first(const schedule::Command& command);
   void plan_collective(const schedule::Command& command, Transfer transfer);
   void plan_copy(const schedule::Command& command, const schedule::Copy& action);
   void plan_release(BucketId bucket);
@@ -103,7 +103,6 @@ class CudaBackend final : public Backend {
   // Enqueues within a timed span and a named range.
   template <class Enqueue>
   void timed(const schedule::Command& command, const Enqueue& enqueue);
-  void send(const schedule::Command& command);
   [[nodiscard]] bool is_timed_whole() const { return options_.events == StepEvents::TwoPerStep; }
   void begin_whole();
   void end_whole();

@@ -18,9 +18,9 @@ namespace {
 
 using schedule::Collective;
 using schedule::Command;
+using schedule::Communicate;
 using schedule::Part;
 using schedule::RankProgram;
-using schedule::RunCollective;
 using schedule::Scale;
 
 // The smallest normal number of f16 is 2^-14, its largest power of two 2^15.
@@ -62,8 +62,8 @@ class Folding {
   }
 
   // The collective that sums a bucket, if all its ranks see the same commands as we do.
-  [[nodiscard]] const RunCollective* sum_at(std::size_t i, BucketId bucket) const {
-    const auto* run = std::get_if<RunCollective>(&role_.commands[i].action);
+  [[nodiscard]] const Communicate* sum_at(std::size_t i, BucketId bucket) const {
+    const auto* run = std::get_if<Communicate>(&role_.commands[i].action);
     if (run == nullptr || run->bucket != bucket || run->reduce != schedule::ReduceOp::Sum) {
       return nullptr;
     }
@@ -78,7 +78,7 @@ class Folding {
   [[nodiscard]] std::optional<Fold> average(std::size_t at, const Scale& scale) const {
     if (at == 0) return std::nullopt;
     const Command& before = role_.commands[at - 1];
-    const RunCollective* run = sum_at(at - 1, scale.bucket);
+    const Communicate* run = sum_at(at - 1, scale.bucket);
     if (run == nullptr || before.stream != role_.commands[at].stream) return std::nullopt;
     const bool scatters = run->kind == Collective::ReduceScatter;
     if (run->kind != Collective::AllReduce && !scatters) return std::nullopt;
@@ -98,7 +98,7 @@ class Folding {
     std::size_t next = at + 1;
     while (next < role_.commands.size() && orders_only(role_.commands[next])) ++next;
     if (next == role_.commands.size()) return std::nullopt;
-    const RunCollective* run = sum_at(next, scale.bucket);
+    const Communicate* run = sum_at(next, scale.bucket);
     if (run == nullptr || run->kind != Collective::AllReduce) return std::nullopt;
     if (run->part != scale.part || scale.part != Part::Whole) return std::nullopt;
     return Fold{.kind = FoldKind::PreMultiply,

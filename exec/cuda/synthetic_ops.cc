@@ -24,8 +24,7 @@ namespace {
 std::vector<const schedule::Op*> ops_of(const schedule::ScheduledProgram& plan, Rank rank) {
   std::set<OpId> used;
   for (const schedule::Command& command : role_of(plan, rank).commands) {
-    const auto* run = std::get_if<schedule::RunOp>(&command.action);
-    if (run != nullptr) used.insert(run->op);
+    if (const std::optional<OpId> op = schedule::op_run_by(command)) used.insert(*op);
   }
   std::vector<const schedule::Op*> ops;
   for (const schedule::Op& op : plan.program.ops) {

@@ -35,8 +35,7 @@ bool is_parameter(const schedule::Tensor& tensor) {
 std::set<OpId> op_ids_of(const schedule::ScheduledProgram& plan, Rank rank) {
   std::set<OpId> ops;
   for (const schedule::Command& command : role_of(plan, rank).commands) {
-    const auto* run = std::get_if<schedule::RunOp>(&command.action);
-    if (run != nullptr) ops.insert(run->op);
+    if (const std::optional<OpId> op = schedule::op_run_by(command)) ops.insert(*op);
   }
   return ops;
 }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "exec/values/op_message.h"
+#include "schedule/collective_traits.h"
 
 #include <algorithm>
 #include <optional>
@@ -15,8 +16,6 @@
 
 namespace dovetail::exec::cuda {
 namespace {
-
-using schedule::Collective;
 
 // The rank's place in its instance of the group.
 void take_place(const schedule::Program& program, GroupId group, Rank rank, Transfer& transfer) {
@@ -51,88 +50,58 @@ struct Places {
 void place(const Places& at, Transfer& transfer) {
   const std::int64_t part = at.elements / transfer.ranks;
   transfer.count = at.elements;
-  switch (transfer.kind) {
-    case Collective::AllReduce:
-      transfer.recv = at.target.value_or(at.scratch);
-      transfer.send = at.source.value_or(transfer.recv);
-      break;
-    case Collective::ReduceScatter:
-      transfer.send = at.source.value_or(at.scratch);
-      transfer.recv = at.target.value_or(part_of(at.scratch, transfer.index, part));
-      transfer.count = part;
-      break;
-    case Collective::AllGather:
-      transfer.recv = at.target.value_or(at.scratch);
-      transfer.send = at.source.value_or(part_of(transfer.recv, transfer.index, part));
-      transfer.count = part;
-      break;
-    case Collective::AllToAll:
-      transfer.send = at.source.value_or(part_of(at.scratch, 0, at.elements));
-      transfer.recv = at.target.value_or(part_of(at.scratch, 1, at.elements));
-      transfer.count = part;
-      break;
-    case Collective::Broadcast:
-      transfer.recv = at.target.value_or(at.scratch);
-      transfer.send =
-          transfer.index == transfer.root ? at.source.value_or(transfer.recv) : transfer.recv;
-      break;
-    case Collective::SendRecv: {
-      const bool sends = transfer.index == transfer.root;
-      const std::optional<Region>& own = sends ? at.source : at.target;
-      const std::optional<Region>& other = sends ? at.target : at.source;
-      transfer.send = own ? *own : other.value_or(at.scratch);
-      transfer.recv = transfer.send;
-      break;
-    }
+  const schedule::CollectiveTraits& traits = schedule::traits_of(transfer.kind);
+  if (traits.is_cut()) transfer.count = part;
+  const bool sends = !traits.rooted() || transfer.index == transfer.root;
+  if (traits.pair) {
+    const std::optional<Region>& own = sends ? at.source : at.target;
+    const std::optional<Region>& other = sends ? at.target : at.source;
+    transfer.send = own ? *own : other.value_or(at.scratch);
+    transfer.recv = transfer.send;
+  } else if (!traits.in_place) {
+    transfer.send = at.source.value_or(part_of(at.scratch, 0, at.elements));
+    transfer.recv = at.target.value_or(part_of(at.scratch, 1, at.elements));
+  } else if (traits.holds == schedule::Extent::Part) {
+    transfer.send = at.source.value_or(at.scratch);
+    transfer.recv = at.target.value_or(part_of(at.scratch, transfer.index, part));
+  } else {
+    transfer.recv = at.target.value_or(at.scratch);
+    const Region in_place = traits.sends == schedule::Extent::Part
+                                ? part_of(transfer.recv, transfer.index, part)
+                                : transfer.recv;
+    transfer.send = sends ? at.source.value_or(in_place) : in_place;
   }
 }
 
-}  // namespace
-
-std::int64_t Transfer::payload_bytes() const { return std::max(send.bytes(), recv.bytes()); }
-
-Transfer transfer_of(const schedule::ScheduledProgram& plan, const Layout& layout, Rank rank,
-                     const schedule::RunCollective& action) {
+Transfer of_bucket(const schedule::ScheduledProgram& plan, const Layout& layout, Rank rank,
+                   const schedule::Communicate& action) {
   std::ostringstream label;
-  label << schedule::to_string(action.kind) << " of bucket " << action.bucket;
+  label << schedule::to_string(action.kind) << " of bucket " << *action.bucket;
   Transfer transfer = {.kind = action.kind, .op = action.reduce};
   transfer.label = label.str();
   take_place(plan.program, action.group, rank, transfer);
-  const Region whole = layout.bucket(action.bucket);
-  const Region shard = layout.shard(action.bucket);
-  switch (action.kind) {
-    case Collective::AllReduce:
-      transfer.send = action.part == schedule::Part::Shard ? shard : whole;
-      transfer.recv = transfer.send;
-      transfer.count = transfer.send.count;
-      return transfer;
-    case Collective::ReduceScatter:
-      transfer.send = whole;
-      transfer.recv = shard;
-      transfer.count = shard.count;
-      return transfer;
-    case Collective::AllGather:
-      transfer.send = shard;
-      transfer.recv = whole;
-      transfer.count = shard.count;
-      return transfer;
-    case Collective::AllToAll:
-    case Collective::Broadcast:
-    case Collective::SendRecv:
-      break;
+  const Region whole = layout.bucket(*action.bucket);
+  const Region shard = layout.shard(*action.bucket);
+  const schedule::CollectiveTraits& traits = schedule::traits_of(action.kind);
+  if (!traits.reduces() && !traits.is_half()) {
+    throw InputError(transfer.label + ": a bucket is only reduced, scattered or gathered");
   }
-  throw InputError(transfer.label + ": a bucket is only reduced, scattered or gathered");
+  const bool is_part = !traits.is_half() && action.part == schedule::Part::Shard;
+  transfer.send = is_part || traits.sends == schedule::Extent::Part ? shard : whole;
+  transfer.recv = is_part || traits.holds == schedule::Extent::Part ? shard : whole;
+  transfer.count = std::min(transfer.send.count, transfer.recv.count);
+  return transfer;
 }
 
-Transfer transfer_of(const schedule::ScheduledProgram& plan, const Layout& layout, Rank rank,
-                     const schedule::Op& op, Peers peers) {
+Transfer of_op(const schedule::ScheduledProgram& plan, const Layout& layout, Rank rank,
+               const schedule::Op& op, Peers peers) {
   const auto& work = std::get<schedule::CollectiveWork>(op.work);
   const values::OpMessage message = values::message_of(plan.program, op);
   Transfer transfer = {.kind = work.kind, .op = work.op};
   transfer.label = std::string(schedule::to_string(work.kind)) + " of op " + op.name;
   transfer.root = work.root;
   take_place(plan.program, work.group, rank, transfer);
-  if (work.kind == Collective::SendRecv && transfer.ranks != 2 && peers == Peers::Real) {
+  if (schedule::traits_of(work.kind).pair && transfer.ranks != 2 && peers == Peers::Real) {
     throw InputError(op.name + ": a send-recv needs a group of two ranks");
   }
   Places at;
@@ -142,6 +111,16 @@ Transfer transfer_of(const schedule::ScheduledProgram& plan, const Layout& layou
   at.elements = static_cast<std::int64_t>(message.elements);
   place(at, transfer);
   return transfer;
+}
+
+}  // namespace
+
+std::int64_t Transfer::payload_bytes() const { return std::max(send.bytes(), recv.bytes()); }
+
+Transfer transfer_of(const schedule::ScheduledProgram& plan, const Layout& layout, Rank rank,
+                     const schedule::Communicate& action, Peers peers) {
+  if (action.op) return of_op(plan, layout, rank, plan.program.op(*action.op), peers);
+  return of_bucket(plan, layout, rank, action);
 }
 
 }  // namespace dovetail::exec::cuda

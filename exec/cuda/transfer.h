@@ -38,13 +38,10 @@ struct Transfer {
   [[nodiscard]] std::int64_t payload_bytes() const;
 };
 
+enum class Peers { Real, StandIn };  // a stand-in plays alone, also a send-recv
 // Throws InputError for what cannot be executed: a rank outside the group, a bucket that is
 // broadcast, a send-recv among other than two ranks.
 Transfer transfer_of(const schedule::ScheduledProgram& plan, const Layout& layout, Rank rank,
-                     const schedule::RunCollective& action);
-// REQUIRES: the op's work is a CollectiveWork.
-enum class Peers { Real, StandIn };  // a stand-in plays alone, also a send-recv
-Transfer transfer_of(const schedule::ScheduledProgram& plan, const Layout& layout, Rank rank,
-                     const schedule::Op& op, Peers peers);
+                     const schedule::Communicate& action, Peers peers);
 
 }  // namespace dovetail::exec::cuda

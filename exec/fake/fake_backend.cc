@@ -60,7 +60,7 @@ void FakeBackend::execute(const schedule::Command& command) {
   const Duration duration = durations_.duration(command);
   if (world_ == nullptr) {
     time += duration.count();
-  } else if (std::holds_alternative<schedule::RunCollective>(command.action)) {
+  } else if (schedule::bucket_collective(command) != nullptr) {
     time = world_->transferred(world_->meet(start), duration);
   } else {
     time = world_->computed(rank_, start, duration);
@@ -80,7 +80,7 @@ void FakeBackend::run_op(const schedule::Command& command, const schedule::RunOp
   execute(command);
 }
 
-void FakeBackend::run_collective(const schedule::Command& command, const schedule::RunCollective&) {
+void FakeBackend::communicate(const schedule::Command& command, const schedule::Communicate&) {
   execute(command);
 }
 

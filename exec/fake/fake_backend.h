@@ -46,8 +46,7 @@ class FakeBackend final : public Backend {
   // All streams start the step together, at the end of the step before.
   void begin_step(std::int32_t step) override;
   void run_op(const schedule::Command& command, const schedule::RunOp& action) override;
-  void run_collective(const schedule::Command& command,
-                      const schedule::RunCollective& action) override;
+  void communicate(const schedule::Command& command, const schedule::Communicate& action) override;
   void copy(const schedule::Command& command, const schedule::Copy& action) override;
   void scale(const schedule::Command& command, const schedule::Scale& action) override;
   void release(const schedule::Command& command, const schedule::Release& action) override;

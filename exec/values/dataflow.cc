@@ -6,6 +6,7 @@
 
 #include "exec/run.h"
 #include "exec/values/op_message.h"
+#include "schedule/collective_traits.h"
 #include "schedule/gradient.h"
 #include "schedule/visit.h"
 
@@ -80,8 +81,7 @@ class Deriver {
     for (const Rank rank : ranks_) {
       std::set<OpId>& ops = ops_of_[rank];
       for (const schedule::Command& command : role_of(plan_, rank).commands) {
-        const auto* run = std::get_if<schedule::RunOp>(&command.action);
-        if (run != nullptr) ops.insert(run->op);
+        if (const std::optional<OpId> op = schedule::op_run_by(command)) ops.insert(*op);
       }
     }
   }
@@ -129,8 +129,8 @@ class Deriver {
     std::map<OpId, const Op*> ops;
     for (const Op& op : program_.ops) ops[op.id] = &op;
     for (const schedule::Command& command : role_of(plan_, rank_).commands) {
-      if (const auto* run = std::get_if<schedule::RunCollective>(&command.action)) {
-        if (run->kind == schedule::Collective::AllGather) gathered.insert(run->bucket);
+      if (const auto* run = schedule::bucket_collective(command)) {
+        if (run->kind == schedule::Collective::AllGather) gathered.insert(*run->bucket);
       } else if (const auto* run_op = std::get_if<schedule::RunOp>(&command.action)) {
         const auto* update = std::get_if<schedule::ShardUpdate>(&ops.at(run_op->op)->effect);
         if (update == nullptr || gathered.count(update->parameters) == 0) continue;
@@ -375,8 +375,7 @@ class Deriver {
   Entry bring(const schedule::CollectiveWork& work, const OpMessage& message,
               std::span<const Rank> group, Rank rank) {
     const bool is_gradient = schedule::is_gradient(tensors_.at(*message.target)->kind);
-    const bool has_root =
-        work.kind == schedule::Collective::Broadcast || work.kind == schedule::Collective::SendRecv;
+    const bool has_root = schedule::traits_of(work.kind).rooted();
     const auto index =
         static_cast<std::size_t>(std::find(group.begin(), group.end(), rank) - group.begin());
     std::vector<Content> contents(group.size());
@@ -425,10 +424,10 @@ class Deriver {
   [[nodiscard]] bool stays_scattered(TensorId id) const {
     std::set<BucketId> scattered;
     for (const schedule::Command& command : role_of(plan_, rank_).commands) {
-      const auto* run = std::get_if<schedule::RunCollective>(&command.action);
+      const auto* run = schedule::bucket_collective(command);
       if (run == nullptr) continue;
-      if (run->kind == schedule::Collective::ReduceScatter) scattered.insert(run->bucket);
-      if (run->kind == schedule::Collective::AllGather) scattered.erase(run->bucket);
+      if (run->kind == schedule::Collective::ReduceScatter) scattered.insert(*run->bucket);
+      if (run->kind == schedule::Collective::AllGather) scattered.erase(*run->bucket);
     }
     for (const schedule::BucketLayout& layout : plan_.buckets) {
       if (scattered.count(layout.bucket) == 0) continue;

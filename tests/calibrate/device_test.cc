@@ -30,11 +30,11 @@ namespace {
 using schedule::ScheduledProgram;
 
 Duration time_of(const ScheduledProgram& plan, const schedule::Command& command) {
-  if (const auto* op = std::get_if<schedule::RunOp>(&command.action)) {
-    return Duration(plan.program.op(op->op).bytes().count() / 1000);
+  if (const auto op = schedule::op_run_by(command)) {
+    return Duration(plan.program.op(*op).bytes().count() / 1000);
   }
-  if (const auto* collective = std::get_if<schedule::RunCollective>(&command.action)) {
-    return Duration(5000 + plan.bucket(collective->bucket).size.count() / 10);
+  if (const auto* collective = schedule::bucket_collective(command)) {
+    return Duration(5000 + plan.bucket(*collective->bucket).size.count() / 10);
   }
   if (const auto* copy = std::get_if<schedule::Copy>(&command.action)) {
     return Duration(1000 + plan.bucket(copy->bucket).size.count() / 100);
@@ -185,10 +185,9 @@ class CountedCalls final : public exec::Backend {
     clock_ += is_backward ? 9'000 : 3'000;
     inner_->run_op(command, action);
   }
-  void run_collective(const schedule::Command& command,
-                      const schedule::RunCollective& action) override {
+  void communicate(const schedule::Command& command, const schedule::Communicate& action) override {
     clock_ += 15'000;
-    inner_->run_collective(command, action);
+    inner_->communicate(command, action);
   }
   void copy(const schedule::Command& command, const schedule::Copy& action) override {
     inner_->copy(command, action);
@@ -244,9 +243,7 @@ TEST(CudaCalibrateTest, ContentionIsTheRatioOfTheOpsBesideTheQueue) {
             [&plan, busy](const schedule::Command& command) {
               const Duration alone = time_of(plan, command);
               if (!busy) return alone;
-              return std::holds_alternative<schedule::RunCollective>(command.action)
-                         ? 2 * alone
-                         : 3 * alone / 2;
+              return schedule::bucket_collective(command) != nullptr ? 2 * alone : 3 * alone / 2;
             },
         .issue = {}});
   };
@@ -263,11 +260,11 @@ TEST(CudaProbesTest, PlansAreLegalAndCarryTheThreadBlocks) {
   EXPECT_TRUE(schedule::verify(transfers.program, transfers).empty());
   std::int64_t collectives = 0;
   for (const schedule::Command& command : exec::role_of(transfers, Rank{0}).commands) {
-    const auto* action = std::get_if<schedule::RunCollective>(&command.action);
+    const auto* action = schedule::bucket_collective(command);
     if (action == nullptr) continue;
     ++collectives;
     EXPECT_EQ(action->max_ctas, 16);
-    EXPECT_EQ(transfers.bucket(action->bucket).size, kib(64));
+    EXPECT_EQ(transfers.bucket(*action->bucket).size, kib(64));
   }
   EXPECT_EQ(collectives, 3);
   const ScheduledProgram beside =

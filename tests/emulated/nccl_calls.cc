@@ -158,7 +158,7 @@ ncclResult_t issue(Operation operation) {
   work.accesses.push_back(writes(operation.what.receive, operation.received * element));
   if (is_read) check_in_place(operation, element);
   work.begin = [comm = operation.comm, what = operation.what] {
-    return run_collective(comm->link, what);
+    return communicate(comm->link, what);
   };
   return add(operation.comm, operation.stream,
              [&](Gathered& group) { group.works.push_back(std::move(work)); });

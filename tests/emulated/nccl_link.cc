@@ -322,7 +322,7 @@ double number_from(const char* data, ncclDataType_t type) {
   return number;
 }
 
-Run run_collective(Link& link, const Collective& what) {
+Run communicate(Link& link, const Collective& what) {
   const auto run = std::make_shared<CollectiveRun>(link, what);
   return [run] { return run->step(); };
 }

@@ -80,7 +80,7 @@ struct Collective {
   double factor = 1;  // on what this rank sends
 };
 // The run of one collective of this rank. Ranks that disagree are complained about, and hang.
-Run run_collective(Link& link, const Collective& what);
+Run communicate(Link& link, const Collective& what);
 
 enum class Direction { Send, Receive };
 struct Parcel {

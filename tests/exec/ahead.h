@@ -20,9 +20,8 @@ class Ahead final : public Backend {
   void run_op(const schedule::Command& command, const schedule::RunOp& action) override {
     inner_->run_op(command, action);
   }
-  void run_collective(const schedule::Command& command,
-                      const schedule::RunCollective& action) override {
-    inner_->run_collective(command, action);
+  void communicate(const schedule::Command& command, const schedule::Communicate& action) override {
+    inner_->communicate(command, action);
   }
   void copy(const schedule::Command& command, const schedule::Copy& action) override {
     inner_->copy(command, action);

@@ -18,7 +18,7 @@ namespace {
 
 using schedule::Collective;
 using schedule::Command;
-using schedule::RunCollective;
+using schedule::Communicate;
 using schedule::Scale;
 using schedule::ScaleAt;
 using schedule::ScheduledProgram;
@@ -50,7 +50,7 @@ void expect_both(const ScheduledProgram& plan, FoldKind kind, Rational factor) {
   for (const BucketId bucket : {BucketId{0}, BucketId{1}}) {
     expected.push_back({.kind = kind,
                         .scale = of_bucket<Scale>(plan, bucket),
-                        .collective = of_bucket<RunCollective>(plan, bucket),
+                        .collective = of_bucket<Communicate>(plan, bucket),
                         .factor = factor});
   }
   EXPECT_EQ(folds_of(plan, Rank{0}), expected);
@@ -68,9 +68,7 @@ void insert_behind(ScheduledProgram& plan, const std::function<bool(const Comman
   commands.insert(found + 1, command);
 }
 bool is_scale(const Command& command) { return std::holds_alternative<Scale>(command.action); }
-bool is_collective(const Command& command) {
-  return std::holds_alternative<RunCollective>(command.action);
-}
+bool is_collective(const Command& command) { return bucket_collective(command) != nullptr; }
 
 TEST(CudaFoldTest, AScaleInFrontIsMultipliedInByTheAllReduce) {
   expect_both(scaled(4, ScaleAt::BeforeCollective), FoldKind::PreMultiply, Rational(1, 4));

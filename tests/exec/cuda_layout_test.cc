@@ -190,10 +190,10 @@ TEST(CudaLayoutTest, RefusesABucketOfAnotherElementType) {
 TEST(CudaTransferTest, BucketsTravelInPlace) {
   const ScheduledProgram plan = scattered();
   const Layout layout(plan, Rank{1}, Scope::Communicated);
-  const schedule::RunCollective scatter = {
+  const schedule::Communicate scatter = {
       .bucket = BucketId{0}, .kind = Collective::ReduceScatter, .group = testing::kAll};
   // 374 elements over two ranks: rank 1 receives elements 187 .. 373 of the buffer where they are.
-  const Transfer transfer = transfer_of(plan, layout, Rank{1}, scatter);
+  const Transfer transfer = transfer_of(plan, layout, Rank{1}, scatter, Peers::Real);
   const std::int64_t start = layout.bucket(BucketId{0}).offset;
   EXPECT_EQ(transfer.count, 187);
   EXPECT_EQ(transfer.send.offset, start);
@@ -206,9 +206,9 @@ TEST(CudaTransferTest, BucketsTravelInPlace) {
 TEST(CudaTransferTest, AGatherSendsTheShardToTheWhole) {
   const ScheduledProgram plan = scattered();
   const Layout layout(plan, Rank{1}, Scope::Communicated);
-  const schedule::RunCollective gather = {
+  const schedule::Communicate gather = {
       .bucket = BucketId{0}, .kind = Collective::AllGather, .group = testing::kAll};
-  const Transfer transfer = transfer_of(plan, layout, Rank{1}, gather);
+  const Transfer transfer = transfer_of(plan, layout, Rank{1}, gather, Peers::Real);
   EXPECT_EQ(transfer.send, layout.shard(BucketId{0}));
   EXPECT_EQ(transfer.recv, layout.bucket(BucketId{0}));
   EXPECT_EQ(transfer.count, 187);
@@ -219,7 +219,8 @@ TEST(CudaTransferTest, RefusesABucketThatIsBroadcast) {
   const Layout layout(plan, Rank{0}, Scope::Communicated);
   EXPECT_THROW(static_cast<void>(transfer_of(
                    plan, layout, Rank{0},
-                   {.bucket = BucketId{0}, .kind = Collective::Broadcast, .group = testing::kAll})),
+                   {.bucket = BucketId{0}, .kind = Collective::Broadcast, .group = testing::kAll},
+                   Peers::Real)),
                InputError);
 }
 
@@ -241,8 +242,9 @@ Transfer op_transfer(Collective kind, Rank rank, Peers peers = Peers::Real) {
   op.writes = {TensorId{1}};
   plan.program.ops = {op};
   plan.streams = {{StreamId{0}, "compute"}};
-  plan.roles = {{{Rank{0}, Rank{1}}, {{CommandId{0}, StreamId{0}, schedule::RunOp{OpId{0}}}}}};
-  return transfer_of(plan, Layout(plan, rank, Scope::Communicated), rank, op, peers);
+  plan.roles = {{{Rank{0}, Rank{1}}, {{CommandId{0}, StreamId{0}, schedule::action_of(op)}}}};
+  return transfer_of(plan, Layout(plan, rank, Scope::Communicated), rank,
+                     std::get<schedule::Communicate>(plan.roles[0].commands[0].action), peers);
 }
 
 TEST(CudaTransferTest, OpsUseTheirTensors) {

@@ -23,7 +23,7 @@ namespace dovetail::exec {
 namespace {
 
 using schedule::Command;
-using schedule::RunCollective;
+using schedule::Communicate;
 using schedule::RunOp;
 using schedule::ScheduledProgram;
 using ::testing::ElementsAre;
@@ -33,13 +33,13 @@ constexpr std::int64_t kOrigin = 5000;
 
 CommandId run_of(const ScheduledProgram& plan, OpId op) {
   return testing::find_command(plan, [&](const Command& command) {
-    const auto* run = std::get_if<RunOp>(&command.action);
-    return run != nullptr && run->op == op;
+    const auto run = op_run_by(command);
+    return run && *run == op;
   });
 }
 CommandId reduce_of(const ScheduledProgram& plan, BucketId bucket) {
   return testing::find_command(plan, [&](const Command& command) {
-    const auto* run = std::get_if<RunCollective>(&command.action);
+    const auto* run = bucket_collective(command);
     return run != nullptr && run->bucket == bucket;
   });
 }
@@ -157,8 +157,8 @@ class Profiled final : public Backend {
     ran_.push_back(command.id);
     fake_.run_op(command, action);
   }
-  void run_collective(const Command& command, const RunCollective& action) override {
-    fake_.run_collective(command, action);
+  void communicate(const Command& command, const Communicate& action) override {
+    fake_.communicate(command, action);
   }
   void copy(const Command& command, const schedule::Copy& action) override {
     fake_.copy(command, action);

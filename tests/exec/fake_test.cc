@@ -21,10 +21,10 @@ namespace {
 
 using schedule::BucketMode;
 using schedule::Command;
+using schedule::Communicate;
 using schedule::Copy;
 using schedule::InlineStream;
 using schedule::RecordEvent;
-using schedule::RunCollective;
 using schedule::RunOp;
 using schedule::ScheduledProgram;
 using schedule::WaitEvent;
@@ -43,9 +43,7 @@ Duration duration(const Command& command) {
         if (run.op <= testing::kForward2) return from_us(10);
         return run.op <= testing::kBackward1 ? from_us(20) : from_us(5);
       },
-      [](const RunCollective& run) {
-        return run.bucket == BucketId{0} ? from_us(15) : from_us(25);
-      },
+      [](const Communicate& run) { return run.bucket == BucketId{0} ? from_us(15) : from_us(25); },
       [](const Copy&) { return from_us(2); }, [](const RecordEvent&) { return Duration{}; },
       [](const WaitEvent&) { return Duration{}; },
       [](const schedule::Scale&) { return from_us(1); },

@@ -20,10 +20,10 @@ namespace {
 
 using schedule::Collective;
 using schedule::Command;
+using schedule::Communicate;
 using schedule::CopyDirection;
 using schedule::Program;
 using schedule::ReduceOp;
-using schedule::RunCollective;
 using schedule::ScaleAt;
 using schedule::Schedule;
 using schedule::ScheduledProgram;
@@ -72,7 +72,7 @@ ScheduledProgram without_scales(const ScheduledProgram& plan) {
 }
 ScheduledProgram without_collective(const ScheduledProgram& plan, Collective kind) {
   return without(plan, [&](const Command& command) {
-    const auto* run = std::get_if<RunCollective>(&command.action);
+    const auto* run = bucket_collective(command);
     return run != nullptr && run->kind == kind;
   });
 }
@@ -267,9 +267,8 @@ TEST(LanguageTest, ANormOfShardsThatIsNotSummedUpIsFound) {
   const ScheduledProgram plan =
       sharded(schedule::ParameterSync::AfterUpdate, testing::Clip::GlobalNorm);
   const ScheduledProgram broken = without(plan, [&](const Command& command) {
-    const auto* run = std::get_if<schedule::RunOp>(&command.action);
-    return run != nullptr &&
-           std::holds_alternative<schedule::CollectiveWork>(plan.program.op(run->op).work);
+    const auto run = schedule::op_run_by(command);
+    return run && std::holds_alternative<schedule::CollectiveWork>(plan.program.op(*run).work);
   });
   const CheckResult check = run_over_ring(broken);
   // Two sharded updates read the norm, on two ranks.
@@ -288,7 +287,7 @@ TEST(LanguageTest, TheWrongPairsAreFound) {
   const Program program = three_layers_in_pairs(Owes::Pairs);
   ScheduledProgram plan = plan_of(program, two_buckets_of(program));
   for (Command& command : plan.roles[0].commands) {
-    auto* run = std::get_if<RunCollective>(&command.action);
+    auto* run = std::get_if<Communicate>(&command.action);
     if (run != nullptr) run->group = kAcross;
   }
   schedule::link_transfers(plan);
@@ -303,7 +302,7 @@ TEST(LanguageTest, AGradientMayOweTwoGroups) {
   const ScheduledProgram plan = plan_of(program, schedule);
   expect_exact(plan);
   const ScheduledProgram broken = without(plan, [](const Command& command) {
-    const auto* run = std::get_if<RunCollective>(&command.action);
+    const auto* run = bucket_collective(command);
     return run != nullptr && run->group == kAcross;
   });
   expect_found(broken, "c.grad");

@@ -316,10 +316,10 @@ struct Issued {
 Issued issued_by(const schedule::ScheduledProgram& plan) {
   Issued issued;
   for (const schedule::Command& command : plan.roles.front().commands) {
-    issued.collectives += std::holds_alternative<schedule::RunCollective>(command.action) ? 1 : 0;
-    const auto* run = std::get_if<schedule::RunOp>(&command.action);
-    if (run == nullptr) continue;
-    const schedule::Op& op = plan.program.op(run->op);
+    issued.collectives += schedule::bucket_collective(command) != nullptr ? 1 : 0;
+    const auto run = schedule::op_run_by(command);
+    if (!run) continue;
+    const schedule::Op& op = plan.program.op(*run);
     issued.norms += std::holds_alternative<schedule::GlobalNorm>(op.effect) ? 1 : 0;
     issued.updates += std::holds_alternative<schedule::Update>(op.effect) ? 1 : 0;
     issued.losses += op.name.starts_with("loss.forward") ? 1 : 0;

@@ -21,13 +21,13 @@ namespace {
 
 using schedule::BucketMode;
 using schedule::Command;
+using schedule::Communicate;
 using schedule::DType;
 using schedule::GemmWork;
 using schedule::InlineStream;
 using schedule::MemoryWork;
 using schedule::RecordEvent;
 using schedule::ReduceOp;
-using schedule::RunCollective;
 using schedule::ScheduledProgram;
 using schedule::TimedWork;
 using schedule::WaitEvent;
@@ -136,9 +136,8 @@ TEST(MeasureTest, RankZeroGetsOneTracePerPlanAndEveryRankTheCheck) {
 
 TEST(MeasureTest, AWrongElementOnOneRankIsKnownToAll) {
   ScheduledProgram plan = two_buckets({.stream = InlineStream{}});
-  std::erase_if(plan.roles[0].commands, [](const Command& command) {
-    return std::holds_alternative<RunCollective>(command.action);
-  });
+  std::erase_if(plan.roles[0].commands,
+                [](const Command& command) { return bucket_collective(command) != nullptr; });
   ThreadRanks ranks(2);
   ranks.run([&](Rank rank) {
     cpu::CpuBackend backend(plan, ranks.ports(rank));

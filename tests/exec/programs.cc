@@ -159,8 +159,8 @@ ScheduledProgram without(ScheduledProgram plan,
 
 ScheduledProgram without_op(const ScheduledProgram& plan, std::string_view name) {
   return without(plan, [&](const Command& command) {
-    const auto* run = std::get_if<schedule::RunOp>(&command.action);
-    return run != nullptr && plan.program.op(run->op).name == name;
+    const auto run = schedule::op_run_by(command);
+    return run && plan.program.op(*run).name == name;
   });
 }
 
@@ -171,7 +171,7 @@ ScheduledProgram in_two_buckets(std::int64_t ranks) {
 
 ScheduledProgram without_gather(const ScheduledProgram& plan, int n) {
   return without(plan, [&](const Command& command) {
-    const auto* run = std::get_if<schedule::RunCollective>(&command.action);
+    const auto* run = schedule::bucket_collective(command);
     return run != nullptr && run->kind == schedule::Collective::AllGather && n-- == 0;
   });
 }
@@ -180,8 +180,8 @@ ScheduledProgram released_before(ScheduledProgram plan, std::string_view op) {
   for (schedule::RankProgram& role : plan.roles) {
     std::vector<Command>& commands = role.commands;
     const auto reader = std::ranges::find_if(commands, [&](const Command& command) {
-      const auto* run = std::get_if<schedule::RunOp>(&command.action);
-      return run != nullptr && plan.program.op(run->op).name == op;
+      const auto run = schedule::op_run_by(command);
+      return run && plan.program.op(*run).name == op;
     });
     const auto release = std::find_if(reader, commands.end(), [](const Command& command) {
       return std::holds_alternative<schedule::Release>(command.action);

@@ -25,11 +25,11 @@ using schedule::BucketMode;
 using schedule::Collective;
 using schedule::Command;
 using schedule::CommStream;
+using schedule::Communicate;
 using schedule::DType;
 using schedule::InlineStream;
 using schedule::kComputeStream;
 using schedule::RecordEvent;
-using schedule::RunCollective;
 using schedule::ScheduledProgram;
 using schedule::StreamChoice;
 using schedule::WaitEvent;
@@ -114,7 +114,7 @@ TEST(RunTest, UnpackingBeforeTheWaitIsFoundInTheGradient) {
 TEST(RunTest, ACollectiveMissingFromThePlanIsFound) {
   ScheduledProgram plan = two_buckets({.stream = InlineStream{}});
   std::erase_if(plan.roles[0].commands, [](const Command& command) {
-    const auto* run = std::get_if<RunCollective>(&command.action);
+    const auto* run = bucket_collective(command);
     return run != nullptr && run->bucket == BucketId{1};
   });
   const CheckResult check = sum_of_checks(run_on_threads(plan, kShort));
@@ -146,7 +146,7 @@ TEST(RunTest, ACollectiveStartsAfterItsRecordAndAWaitEndsAfterItsEvent) {
     for (const Timing& timing : result.timings) {
       at[{timing.step, timing.command, timing.stream}] = timing;
     }
-    const CommandId collective = the_only<RunCollective>(plan, BucketId{1});
+    const CommandId collective = the_only<Communicate>(plan, BucketId{1});
     const StreamId comm{1};
     for (std::int32_t step = 0; step < kShort.steps; ++step) {
       // Around the launch of bucket 1: record on compute, wait, collective, record on comm.
@@ -232,7 +232,7 @@ TEST(RunTest, TransferStartsWhenTheLastRankArrives) {
   // Hand calculation: the origin is 100, so the spans are 0..300 and 150..300 and data moves from
   // 150 on both.
   const ScheduledProgram plan = two_buckets({});
-  const CommandId collective = the_only<RunCollective>(plan, BucketId{0});
+  const CommandId collective = the_only<Communicate>(plan, BucketId{0});
   const Timing early = {collective, StreamId{1}, 0, 100, 400};
   const Timing late = {collective, StreamId{1}, 0, 250, 400};
   const traces::Trace trace =

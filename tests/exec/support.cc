@@ -23,6 +23,7 @@ using schedule::BucketLayout;
 using schedule::BucketMode;
 using schedule::Collective;
 using schedule::Command;
+using schedule::Communicate;
 using schedule::Copy;
 using schedule::CopyDirection;
 using schedule::DType;
@@ -36,7 +37,6 @@ using schedule::Program;
 using schedule::RankProgram;
 using schedule::RecordEvent;
 using schedule::ReduceOp;
-using schedule::RunCollective;
 using schedule::RunOp;
 using schedule::ScheduledProgram;
 using schedule::TensorKind;
@@ -126,10 +126,10 @@ class PlanWriter {
     const ReduceOp op = bucket == 0 ? ReduceOp::Average : ReduceOp::Sum;
     const BucketId id{bucket};
     if (options_.collective == Collective::AllReduce) {
-      add(stream, RunCollective{id, Collective::AllReduce, op, GroupId{0}});
+      add(stream, Communicate{id, Collective::AllReduce, op, GroupId{0}});
     } else {
-      add(stream, RunCollective{id, Collective::ReduceScatter, op, GroupId{0}});
-      add(stream, RunCollective{id, Collective::AllGather, op, GroupId{0}});
+      add(stream, Communicate{id, Collective::ReduceScatter, op, GroupId{0}});
+      add(stream, Communicate{id, Collective::AllGather, op, GroupId{0}});
     }
   }
   void launch(std::int32_t bucket) {

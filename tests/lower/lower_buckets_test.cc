@@ -233,7 +233,7 @@ TEST(LowerBucketsTest, CollectivesKeepTheLimitOnThreadBlocks) {
   const Lowered lowered = lower(program, schedule);
   int collectives = 0;
   for (const Command& command : lowered.program.roles[0].commands) {
-    if (const auto* run = std::get_if<RunCollective>(&command.action)) {
+    if (const auto* run = bucket_collective(command)) {
       ++collectives;
       EXPECT_EQ(run->max_ctas, 4);
     }

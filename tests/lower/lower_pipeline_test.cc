@@ -63,10 +63,10 @@ TEST(LowerPipelineTest, RolesHaveConsecutiveRanksAndIdsOfTheirOwn) {
 std::string moved(const ScheduledProgram& result, std::size_t role, const std::string& stream) {
   std::string names;
   for (const Command& command : result.roles[role].commands) {
-    const auto* run = std::get_if<RunOp>(&command.action);
+    const auto run = op_run_by(command);
     const auto index = static_cast<std::size_t>(command.stream.value);
-    if (run == nullptr || result.streams[index].name != stream) continue;
-    const std::string& name = result.program.op(run->op).name;
+    if (!run || result.streams[index].name != stream) continue;
+    const std::string& name = result.program.op(*run).name;
     names += name.substr(0, name.find('.')) + ' ';
   }
   return names;
@@ -99,9 +99,9 @@ std::int64_t before_backward_ends(const ScheduledProgram& result, std::size_t ro
   std::int64_t early = 0;
   std::int64_t all = 0;
   for (const Command& command : result.roles[role].commands) {
-    if (std::holds_alternative<RunCollective>(command.action)) ++all;
-    const auto* run = std::get_if<RunOp>(&command.action);
-    if (run != nullptr && result.program.op(run->op).name.front() == 'B') early = all;
+    if (bucket_collective(command) != nullptr) ++all;
+    const auto run = op_run_by(command);
+    if (run && result.program.op(*run).name.front() == 'B') early = all;
   }
   return early;
 }

@@ -25,7 +25,7 @@ std::string command_words(const ScheduledProgram& program) {
     out << command.stream << ':';
     visit(
         command.action, [&](const RunOp& run) { out << program.program.op(run.op).name; },
-        [&](const RunCollective& run) { out << to_string(run.kind) << run.bucket; },
+        [&](const Communicate& run) { out << to_string(run.kind) << run.bucket.value(); },
         [&](const Copy& copy) {
           out << (copy.direction == CopyDirection::Pack ? "pack" : "unpack") << copy.bucket;
         },

@@ -26,8 +26,12 @@ inline std::string words(const ScheduledProgram& program, std::size_t role = 0) 
     out << command.stream << ':';
     visit(
         command.action, [&](const RunOp& run) { out << program.program.op(run.op).name; },
-        [&](const RunCollective& run) {
-          out << to_string(run.kind) << run.bucket;
+        [&](const Communicate& run) {
+          if (run.op) {
+            out << program.program.op(*run.op).name;
+            return;
+          }
+          out << to_string(run.kind) << *run.bucket;
           if (run.part == Part::Shard) out << "/shard";
           if (run.reduce == ReduceOp::Sum && run.kind != Collective::AllGather) out << '+';
         },
@@ -49,7 +53,7 @@ inline std::string words(const ScheduledProgram& program, std::size_t role = 0) 
 // How often a kind of collective runs in a role.
 inline std::int64_t count(const ScheduledProgram& program, Collective kind, std::size_t role = 0) {
   return std::ranges::count_if(program.roles.at(role).commands, [&](const Command& command) {
-    const auto* run = std::get_if<RunCollective>(&command.action);
+    const auto* run = bucket_collective(command);
     return run != nullptr && run->kind == kind;
   });
 }

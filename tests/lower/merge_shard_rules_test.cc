@@ -30,18 +30,18 @@ ScheduledProgram legal(const Program& program, const std::string& policy) {
   return lowered;
 }
 
-std::vector<RunCollective> collectives(const ScheduledProgram& plan, Collective kind) {
-  std::vector<RunCollective> found;
+std::vector<Communicate> collectives(const ScheduledProgram& plan, Collective kind) {
+  std::vector<Communicate> found;
   for (const Command& command : plan.roles.front().commands) {
-    const auto* run = std::get_if<RunCollective>(&command.action);
+    const auto* run = bucket_collective(command);
     if (run != nullptr && run->kind == kind) found.push_back(*run);
   }
   return found;
 }
 
-std::vector<std::int32_t> bucket_numbers(const std::vector<RunCollective>& runs) {
+std::vector<std::int32_t> bucket_numbers(const std::vector<Communicate>& runs) {
   std::vector<std::int32_t> numbers;
-  for (const RunCollective& run : runs) numbers.push_back(run.bucket.value);
+  for (const Communicate& run : runs) numbers.push_back(run.bucket->value);
   return numbers;
 }
 
@@ -64,10 +64,10 @@ TEST(MergeRulesTest, GM10EachMergedGradientIsReducedOverItsOwnGroup) {
   program.groups[1].instance_size = 2;  // b: the pairs {0, 1} and {2, 3}
   for (const std::string sync : {"every", "after", "last"}) {
     const ScheduledProgram plan = legal(program, "gradient-merge:k=3,sync=" + sync);
-    const std::vector<RunCollective> runs = collectives(plan, Collective::AllReduce);
+    const std::vector<Communicate> runs = collectives(plan, Collective::AllReduce);
     ASSERT_THAT(runs, SizeIs(sync == "every" ? 6 : 2));
-    for (const RunCollective& run : runs) {
-      const TensorId member = plan.bucket(run.bucket).members.front().tensor;
+    for (const Communicate& run : runs) {
+      const TensorId member = plan.bucket(*run.bucket).members.front().tensor;
       const bool first = plan.program.tensor(member).name.starts_with("x.0");
       EXPECT_EQ(run.group, first ? a : b) << sync;
     }

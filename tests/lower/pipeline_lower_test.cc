@@ -40,10 +40,10 @@ std::vector<std::size_t> backwards_before_collectives(const ScheduledProgram& lo
   std::vector<std::size_t> counts;
   std::size_t backwards = 0;
   for (const Command& command : lowered.roles.at(role).commands) {
-    if (const auto* run = std::get_if<RunOp>(&command.action)) {
-      if (lowered.program.op(run->op).name.front() == 'B') ++backwards;
+    if (const auto run = op_run_by(command)) {
+      if (lowered.program.op(*run).name.front() == 'B') ++backwards;
     }
-    if (std::holds_alternative<RunCollective>(command.action)) counts.push_back(backwards);
+    if (bucket_collective(command) != nullptr) counts.push_back(backwards);
   }
   return counts;
 }

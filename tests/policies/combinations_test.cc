@@ -123,7 +123,7 @@ TEST(CombinationsTest, ABlockIsGatheredForEachMicroBatchUnlessItStays) {
     const Program program = program_for(policy);
     const ScheduledProgram plan = lower(program, make_schedule(program, policy)).program;
     return std::ranges::count_if(plan.roles.front().commands, [](const Command& command) {
-      const auto* run = std::get_if<RunCollective>(&command.action);
+      const auto* run = bucket_collective(command);
       return run != nullptr && run->kind == Collective::AllGather;
     });
   };

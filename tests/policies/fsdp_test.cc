@@ -57,7 +57,7 @@ std::vector<std::string> gathers(const std::string& options) {
 }
 
 bool gathers_parameters(const Command& command) {
-  const auto* run = std::get_if<RunCollective>(&command.action);
+  const auto* run = bucket_collective(command);
   return run != nullptr && run->kind == Collective::AllGather;
 }
 

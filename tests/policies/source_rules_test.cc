@@ -167,8 +167,8 @@ TEST(SourceRulesTest, P26MembersAreWindowsOfOneBufferAndItsCollectiveMovesIt) {
   std::vector<BucketId> collectives;
   for (const Command& command : lowered.roles.front().commands) {
     EXPECT_FALSE(std::holds_alternative<Copy>(command.action));  // producers write in place
-    const auto* run = std::get_if<RunCollective>(&command.action);
-    if (run != nullptr) collectives.push_back(run->bucket);
+    const auto* run = bucket_collective(command);
+    if (run != nullptr) collectives.push_back(*run->bucket);
   }
   EXPECT_THAT(collectives, ElementsAre(layout.bucket));
 }

@@ -109,7 +109,7 @@ ScheduledProgram commands() {
                     {CommandId{2}, StreamId{0}, RecordEvent{EventId{0}}},
                     {CommandId{3}, StreamId{1}, WaitEvent{EventId{0}}},
                     {CommandId{4}, StreamId{1},
-                     RunCollective{bucket, Collective::AllReduce, ReduceOp::Average, GroupId{0}}},
+                     Communicate{bucket, Collective::AllReduce, ReduceOp::Average, GroupId{0}}},
                     {CommandId{10}, StreamId{0},
                      Copy{bucket, CopyDirection::Unpack, {kBiasGrad}}}}},
       {.ranks = {Rank{2}}, .commands = {{CommandId{11}, StreamId{0}, RunOp{OpId{1}}}}},

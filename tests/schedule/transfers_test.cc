@@ -89,9 +89,9 @@ TEST(TransfersTest, RolesThatMeetNameOneTransferAndOthersDoNot) {
                             .purpose = Purpose::Pipeline};
   const CollectiveWork sum{.kind = Collective::AllReduce, .group = kDp, .bytes = Bytes(16)};
   const auto communicate = [&](const std::string& name, const CollectiveWork& work) {
-    const OpId op = build.op(name, Phase::Forward, {moved}, {moved});
+    build.op(name, Phase::Forward, {moved}, {moved});
     program.ops.back().work = work;
-    return op;
+    return action_of(program.ops.back());
   };
   ScheduledProgram plan;
   plan.streams = {{kComputeStream, "compute"}, {StreamId{1}, "p2p0-1"}};
@@ -103,7 +103,7 @@ TEST(TransfersTest, RolesThatMeetNameOneTransferAndOthersDoNot) {
     for (const auto& [name, work] : {std::pair("sum", sum), std::pair("send", send)}) {
       const bool sends = work.kind == Collective::SendRecv;
       rank_program.commands.push_back(
-          {CommandId{next++}, StreamId{sends ? 1 : 0}, RunOp{communicate(name + suffix, work)}});
+          {CommandId{next++}, StreamId{sends ? 1 : 0}, communicate(name + suffix, work)});
     }
   }
   plan.program = program;

@@ -29,9 +29,9 @@ exec::fake::Durations durations_of(const schedule::ScheduledProgram& plan,
                 [&](const schedule::RunOp& run) {
                   return costs.op(plan.program.op(run.op), Rank{0});
                 },
-                [&](const schedule::RunCollective& run) {
+                [&](const schedule::Communicate& run) {
                   const auto& group = plan.program.group(run.group);
-                  return costs.collective(run.kind, group, plan.bucket(run.bucket).size).isolated;
+                  return costs.collective(run.kind, group, plan.bucket(*run.bucket).size).isolated;
                 },
                 [&](const schedule::Copy& copy) {
                   Bytes bytes;

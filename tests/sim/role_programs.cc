@@ -72,11 +72,12 @@ void RolePlan::run(std::int32_t role, std::int32_t stream, const std::string& na
 
 void RolePlan::communicate(std::int32_t role, std::int32_t stream, const std::string& name,
                            const schedule::CollectiveWork& work) {
-  add(role, stream, schedule::RunOp{op(role, name, work)});
+  op(role, name, work);
+  add(role, stream, schedule::action_of(build_.program.ops.back()));
 }
 
 void RolePlan::collective(std::int32_t role, std::int32_t stream,
-                          const schedule::RunCollective& collective) {
+                          const schedule::Communicate& collective) {
   add(role, stream, collective);
 }
 

@@ -39,8 +39,7 @@ class RolePlan {
            std::vector<Duration> by_rank);
   void communicate(std::int32_t role, std::int32_t stream, const std::string& name,
                    const schedule::CollectiveWork& work);
-  void collective(std::int32_t role, std::int32_t stream,
-                  const schedule::RunCollective& collective);
+  void collective(std::int32_t role, std::int32_t stream, const schedule::Communicate& collective);
   void add(std::int32_t role, std::int32_t stream, schedule::Action action);
   EventId record(std::int32_t role, std::int32_t stream);
   void wait(std::int32_t role, std::int32_t stream, EventId event);

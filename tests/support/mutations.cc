@@ -22,6 +22,7 @@ using schedule::BucketMember;
 using schedule::BucketMode;
 using schedule::Collective;
 using schedule::Command;
+using schedule::Communicate;
 using schedule::Copy;
 using schedule::CopyDirection;
 using schedule::element_size;
@@ -32,7 +33,6 @@ using schedule::ProblemKind;
 using schedule::RankProgram;
 using schedule::RecordEvent;
 using schedule::ReduceOp;
-using schedule::RunCollective;
 using schedule::RunOp;
 using schedule::Scale;
 using schedule::ScheduledProgram;
@@ -97,6 +97,8 @@ class Mutator {
     return fitting[static_cast<std::size_t>(random_.between(0, last))];
   }
 
+  const Communicate* collective_at(std::size_t i) { return bucket_collective(commands()[i]); }
+
   void erase(std::size_t index) {
     commands().erase(commands().begin() + static_cast<std::ptrdiff_t>(index));
   }
@@ -128,7 +130,7 @@ class Mutator {
   std::optional<std::size_t> collective_of(EventId event) {
     std::map<StreamId, std::size_t> last;
     for (std::size_t i = 0; i < commands().size(); ++i) {
-      if (as<RunCollective>(i) != nullptr) last[commands()[i].stream] = i;
+      if (collective_at(i) != nullptr) last[commands()[i].stream] = i;
       const auto* record = as<RecordEvent>(i);
       if (record == nullptr || record->event != event) continue;
       const auto found = last.find(commands()[i].stream);
@@ -159,9 +161,9 @@ class Mutator {
     for (const BucketMember& member : plan_.bucket(id).members) members.insert(member.tensor);
     for (std::size_t i = from; i < commands().size(); ++i) {
       if (const auto* copy = as<Copy>(i); copy != nullptr && copy->bucket == id) return i;
-      const auto* run = as<RunOp>(i);
-      if (run == nullptr) continue;
-      for (const TensorId tensor : plan_.program.op(run->op).reads) {
+      const auto run = op_run_by(commands()[i]);
+      if (!run) continue;
+      for (const TensorId tensor : plan_.program.op(*run).reads) {
         if (members.contains(tensor)) return i;
       }
     }
@@ -174,7 +176,7 @@ class Mutator {
       if (wait == nullptr || !on_compute(i)) return false;
       const auto collective = collective_of(wait->event);
       if (!collective || *collective > i) return false;
-      const BucketId bucket = as<RunCollective>(*collective)->bucket;
+      const BucketId bucket = *collective_at(*collective)->bucket;
       const auto toucher = first_toucher(bucket, i);
       return toucher && !waited_elsewhere(*collective, i, *toucher);
     });
@@ -190,8 +192,8 @@ class Mutator {
   std::optional<Mutation> remove_wait_of_stream() {
     const auto at = pick([&](std::size_t i) {
       if (as<WaitEvent>(i) == nullptr || on_compute(i) || i + 1 >= commands().size()) return false;
-      const auto* collective = as<RunCollective>(i + 1);
-      return collective != nullptr && holds_gradients(collective->bucket) &&
+      const auto* collective = collective_at(i + 1);
+      return collective != nullptr && holds_gradients(*collective->bucket) &&
              commands()[i + 1].stream == commands()[i].stream && producer_is_new(i);
     });
     if (!at) return std::nullopt;
@@ -202,7 +204,7 @@ class Mutator {
   // Whether an op or copy on the compute stream wrote a member of the bucket that is launched after
   // command i since the last wait of this stream.
   bool producer_is_new(std::size_t i) {
-    const BucketLayout& bucket = plan_.bucket(as<RunCollective>(i + 1)->bucket);
+    const BucketLayout& bucket = plan_.bucket(*collective_at(i + 1)->bucket);
     for (std::size_t back = i; back-- > 0;) {
       if (commands()[back].stream == commands()[i].stream && as<WaitEvent>(back) != nullptr) {
         return false;
@@ -210,10 +212,10 @@ class Mutator {
       if (const auto* copy = as<Copy>(back)) {
         if (copy->bucket == bucket.bucket) return true;
       }
-      const auto* run = as<RunOp>(back);
-      if (run == nullptr || bucket.mode == BucketMode::Copy) continue;
+      const auto run = op_run_by(commands()[back]);
+      if (!run || bucket.mode == BucketMode::Copy) continue;
       for (const BucketMember& member : bucket.members) {
-        const auto& writes = plan_.program.op(run->op).writes;
+        const auto& writes = plan_.program.op(*run).writes;
         if (std::ranges::find(writes, member.tensor) != writes.end()) return true;
       }
     }
@@ -223,8 +225,8 @@ class Mutator {
   // Moves a collective of gradients to the very start of its stream's commands, without its wait.
   std::optional<Mutation> launch_early() {
     const auto at = pick([&](std::size_t i) {
-      const auto* collective = as<RunCollective>(i);
-      return collective != nullptr && holds_gradients(collective->bucket);
+      const auto* collective = collective_at(i);
+      return collective != nullptr && holds_gradients(*collective->bucket);
     });
     if (!at) return std::nullopt;
     const Command moved = commands()[*at];
@@ -237,19 +239,19 @@ class Mutator {
 
   std::optional<Mutation> reduce_twice() {
     const auto at = pick([&](std::size_t i) {
-      const auto* collective = as<RunCollective>(i);
+      const auto* collective = collective_at(i);
       return collective != nullptr && collective->kind == Collective::AllReduce &&
-             collective->part == Part::Whole && holds_gradients(collective->bucket);
+             collective->part == Part::Whole && holds_gradients(*collective->bucket);
     });
     if (!at) return std::nullopt;
-    insert(*at + 1, commands()[*at].stream, *as<RunCollective>(*at));
+    insert(*at + 1, commands()[*at].stream, *collective_at(*at));
     return mutation("a collective doubled", {ProblemKind::ReducedTwice});
   }
 
   std::optional<Mutation> never_reduce() {
     const auto at = pick([&](std::size_t i) {
-      const auto* collective = as<RunCollective>(i);
-      return collective != nullptr && holds_gradients(collective->bucket);
+      const auto* collective = collective_at(i);
+      return collective != nullptr && holds_gradients(*collective->bucket);
     });
     if (!at) return std::nullopt;
     erase(*at);
@@ -274,10 +276,10 @@ class Mutator {
     std::optional<std::size_t> first;
     std::optional<std::size_t> second;
     for (std::size_t i = 0; i < commands().size() && !second; ++i) {
-      const auto* collective = as<RunCollective>(i);
+      const auto* collective = collective_at(i);
       if (collective == nullptr || on_compute(i)) continue;
       if (first && commands()[*first].stream == commands()[i].stream &&
-          as<RunCollective>(*first)->bucket != collective->bucket) {
+          collective_at(*first)->bucket != collective->bucket) {
         second = i;
       } else {
         first = i;
@@ -294,9 +296,9 @@ class Mutator {
   }
 
   std::optional<Mutation> disagree_on_kind() {
-    const auto at = pick([&](std::size_t i) { return as<RunCollective>(i) != nullptr; });
+    const auto at = pick([&](std::size_t i) { return collective_at(i) != nullptr; });
     if (!at || !split_roles()) return std::nullopt;
-    auto& other = std::get<RunCollective>(plan_.roles.back().commands[*at].action);
+    auto& other = std::get<Communicate>(plan_.roles.back().commands[*at].action);
     other.kind =
         other.kind == Collective::AllReduce ? Collective::AllGather : Collective::AllReduce;
     return mutation(
@@ -308,12 +310,12 @@ class Mutator {
 
   std::optional<Mutation> change_operation() {
     const auto at = pick([&](std::size_t i) {
-      const auto* collective = as<RunCollective>(i);
+      const auto* collective = collective_at(i);
       return collective != nullptr && collective->kind != Collective::AllGather &&
-             holds_gradients(collective->bucket);
+             holds_gradients(*collective->bucket);
     });
     if (!at) return std::nullopt;
-    auto& collective = std::get<RunCollective>(commands()[*at].action);
+    auto& collective = std::get<Communicate>(commands()[*at].action);
     collective.reduce = collective.reduce == ReduceOp::Sum ? ReduceOp::Average : ReduceOp::Sum;
     return mutation("sum and average exchanged",
                     {ProblemKind::WrongScale, ProblemKind::WrongReduction});
@@ -382,14 +384,14 @@ class Mutator {
   }
 
   std::optional<Mutation> run_an_op_twice() {
-    const auto at = pick([&](std::size_t i) { return as<RunOp>(i) != nullptr; });
+    const auto at = pick([&](std::size_t i) { return op_run_by(commands()[i]).has_value(); });
     if (!at) return std::nullopt;
-    insert(*at + 1, commands()[*at].stream, *as<RunOp>(*at));
+    insert(*at + 1, commands()[*at].stream, commands()[*at].action);
     return mutation("an op run twice", {ProblemKind::OpOrder});
   }
 
   std::optional<Mutation> forget_an_op() {
-    const auto at = pick([&](std::size_t i) { return as<RunOp>(i) != nullptr; });
+    const auto at = pick([&](std::size_t i) { return op_run_by(commands()[i]).has_value(); });
     if (!at) return std::nullopt;
     erase(*at);
     return mutation("an op not run", {ProblemKind::OpOrder});
@@ -412,7 +414,7 @@ class Mutator {
 
   std::optional<Mutation> forget_the_gather() {
     const auto at = pick([&](std::size_t i) {
-      const auto* collective = as<RunCollective>(i);
+      const auto* collective = collective_at(i);
       return collective != nullptr && collective->kind == Collective::AllGather;
     });
     if (!at) return std::nullopt;
@@ -440,7 +442,7 @@ class Mutator {
     for (std::size_t i = 0; i < commands().size(); ++i) {
       const bool known = std::ranges::any_of(
           first, [&](std::size_t j) { return commands()[j].stream == commands()[i].stream; });
-      if (as<RunCollective>(i) != nullptr && !on_compute(i) && !known) first.push_back(i);
+      if (collective_at(i) != nullptr && !on_compute(i) && !known) first.push_back(i);
     }
     if (first.size() < 2 || !swap_streams(plan_.roles.back().commands, first[0], first[1])) {
       return std::nullopt;

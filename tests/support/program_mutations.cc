@@ -74,8 +74,8 @@ std::optional<Mutation> forget_an_update(Random& random, ScheduledProgram plan) 
   std::erase_if(plan.program.ops, [&](const Op& op) { return op.id == gone; });
   for (schedule::RankProgram& role : plan.roles) {
     std::erase_if(role.commands, [&](const schedule::Command& command) {
-      const auto* run = std::get_if<RunOp>(&command.action);
-      return run != nullptr && run->op == gone;
+      const auto run = op_run_by(command);
+      return run && *run == gone;
     });
   }
   return mutation("an update left out of the Program", std::move(plan));

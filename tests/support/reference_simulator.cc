@@ -106,26 +106,24 @@ class Reference {
   // ------------------------------------------------------------------------- what commands mean
 
   [[nodiscard]] std::optional<Talk> talk(const Command& command) const {
-    if (const auto* run = std::get_if<schedule::RunCollective>(&command.action)) {
-      const schedule::BucketLayout& layout = program_.bucket(run->bucket);
-      const bool shard =
-          run->part == schedule::Part::Shard && run->kind == schedule::Collective::AllReduce;
-      return Talk{run->kind, run->group,
-                  shard ? Bytes(layout.size.count() / layout.shards) : layout.size};
+    const auto* run = std::get_if<schedule::Communicate>(&command.action);
+    if (run == nullptr) return std::nullopt;
+    if (run->op) {
+      const auto& work = std::get<schedule::CollectiveWork>(program_.program.op(*run->op).work);
+      return Talk{work.kind, work.group, work.bytes, work.root};
     }
-    if (const auto* run = std::get_if<schedule::RunOp>(&command.action)) {
-      const auto* work = std::get_if<schedule::CollectiveWork>(&program_.program.op(run->op).work);
-      if (work != nullptr) return Talk{work->kind, work->group, work->bytes, work->root};
-    }
-    return std::nullopt;
+    const schedule::BucketLayout& layout = program_.bucket(*run->bucket);
+    const bool shard =
+        run->part == schedule::Part::Shard && run->kind == schedule::Collective::AllReduce;
+    return Talk{run->kind, run->group,
+                shard ? Bytes(layout.size.count() / layout.shards) : layout.size};
   }
 
   [[nodiscard]] Duration host_cost(const Command& command) const {
-    if (talk(command)) return costs_.host.collective;
     return schedule::visit(
         command.action,
         [&](const schedule::RunOp& run) { return costs_.issue(program_.program.op(run.op)); },
-        [&](const schedule::RunCollective&) { return costs_.host.collective; },
+        [&](const schedule::Communicate&) { return costs_.host.collective; },
         [&](const schedule::Copy&) { return costs_.host.copy; },
         [&](const schedule::RecordEvent&) { return costs_.host.event; },
         [&](const schedule::WaitEvent&) { return costs_.host.event; },

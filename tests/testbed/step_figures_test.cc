@@ -104,9 +104,9 @@ exec::fake::Durations durations_of(const schedule::ScheduledProgram& plan,
                       if (std::holds_alternative<schedule::MemoryWork>(op.work)) return us(10);
                       return times(costs.op(op, Rank{0}), 1 + 0.03 * random->uniform());
                     },
-                    [&](const schedule::RunCollective& run) {
+                    [&](const schedule::Communicate& run) {
                       const auto& group = plan.program.group(run.group);
-                      const Bytes size = plan.bucket(run.bucket).size;
+                      const Bytes size = plan.bucket(*run.bucket).size;
                       return times(costs.collective(run.kind, group, size).isolated, speed->link);
                     },
                     [&](const schedule::Copy& copy) {

@@ -165,7 +165,7 @@ TEST(RewriteVerifyTest, PL14AFoldedFactorBesideAnAverageIsFound) {
   schedule.scale = ScaleAt::LossGradient;
   Lowered lowered = lower(two_layers(), schedule);
   for (Command& command : lowered.program.roles[0].commands) {
-    if (auto* collective = std::get_if<RunCollective>(&command.action)) {
+    if (auto* collective = std::get_if<Communicate>(&command.action)) {
       collective->reduce = ReduceOp::Average;
     }
   }

@@ -136,14 +136,14 @@ TEST(VerifyLoweredTest, PI2EveryChangeOfACollectiveOrAFactorIsNoticed) {
         const Rational twice = scale->factor * Rational(2);
         expect_noticed([&](Action& a) { std::get<Scale>(a).factor = twice; });
       }
-      const auto* collective = std::get_if<RunCollective>(&action);
+      const auto* collective = std::get_if<Communicate>(&action);
       if (collective == nullptr) continue;
-      expect_noticed([](Action& a) { std::get<RunCollective>(a).group = GroupId{1}; });
-      expect_noticed([](Action& a) { std::get<RunCollective>(a).kind = Collective::Broadcast; });
+      expect_noticed([](Action& a) { std::get<Communicate>(a).group = GroupId{1}; });
+      expect_noticed([](Action& a) { std::get<Communicate>(a).kind = Collective::Broadcast; });
       if (collective->kind == Collective::AllGather) continue;  // it reduces nothing
       const bool sum = collective->reduce == ReduceOp::Sum;
       expect_noticed([&](Action& a) {
-        std::get<RunCollective>(a).reduce = sum ? ReduceOp::Average : ReduceOp::Sum;
+        std::get<Communicate>(a).reduce = sum ? ReduceOp::Average : ReduceOp::Sum;
       });
     }
   }

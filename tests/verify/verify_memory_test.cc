@@ -82,7 +82,7 @@ ScheduledProgram two_producers() {
   add(side, RecordEvent{EventId{1}});
   add(comm, WaitEvent{EventId{0}});
   add(comm, WaitEvent{EventId{1}});
-  add(comm, RunCollective{id, Collective::AllReduce, ReduceOp::Average, kDp});
+  add(comm, Communicate{id, Collective::AllReduce, ReduceOp::Average, kDp});
   add(comm, RecordEvent{EventId{2}});
   add(kComputeStream, WaitEvent{EventId{2}});
   add(kComputeStream, Copy{id, CopyDirection::Unpack, gradients});
@@ -245,7 +245,7 @@ TEST(VerifyMemoryTest, PI7ATensorCannotBeTheWindowOfTwoBuckets) {
                           "reduced twice: bucket 1 and bucket 0 are both reduced over dp and both "
                           "hold l1.grad"));
   // Where no collective runs on the second bucket, only its layout is wrong.
-  erase(plan, find<RunCollective>(plan, 1));
+  erase(plan, find<Communicate>(plan, 1));
   EXPECT_THAT(reasons(plan),
               ElementsAre("bad layout: bucket 1: l1.grad is a window of bucket 0 already"));
 }
@@ -255,7 +255,7 @@ TEST(VerifyMemoryTest, UnknownTensorsOpsAndGroupsAreBadReferences) {
               ElementsAre("bad reference: bucket 0 holds the unknown tensor 99"));
   const Program program = training({4, 4});
   ScheduledProgram plan = legal(program, buckets_of(program, {{"l1"}, {"l0"}}));
-  std::get<RunCollective>(commands_of(plan)[find<RunCollective>(plan)].action).group = {7};
+  std::get<Communicate>(commands_of(plan)[find<Communicate>(plan)].action).group = {7};
   EXPECT_THAT(reasons(plan), ElementsAre(HasSubstr("names the unknown process group 7")));
 }
 

@@ -133,8 +133,8 @@ inline std::size_t run_of(const ScheduledProgram& plan, const std::string& op,
   return find_command(
       plan,
       [&](const Command& command) {
-        const auto* run = std::get_if<RunOp>(&command.action);
-        return run != nullptr && plan.program.op(run->op).name == op;
+        const auto run = op_run_by(command);
+        return run && plan.program.op(*run).name == op;
       },
       0, role);
 }

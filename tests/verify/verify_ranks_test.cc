@@ -72,16 +72,16 @@ TEST(VerifyRanksTest, PI9BucketsOfOneSizeDoNotMeetWhereTheirMembersDiffer) {
 TEST(VerifyRanksTest, AL5ABucketThatOneRankNeverLaunchesIsAMismatch) {
   const Program program = training({4, 6});
   ScheduledProgram broken = two_ranks();
-  erase(broken, find<RunCollective>(broken, 1, 1), 1);
+  erase(broken, find<Communicate>(broken, 1, 1), 1);
   const auto lines = reasons(broken);
   EXPECT_THAT(lines, Contains(HasSubstr("not reduced: gradient l0.grad is never reduced")));
   // The same where the values would be right: an extra collective of rank 0 over a bucket of its
   // own, which no rank 1 answers.
   ScheduledProgram extra = two_ranks();
   extra.buckets.push_back({.bucket = BucketId{7}, .payload = {}, .size = Bytes(8), .members = {}});
-  Command more = commands_of(extra)[find<RunCollective>(extra)];
+  Command more = commands_of(extra)[find<Communicate>(extra)];
   more.id = CommandId{1000};
-  std::get<RunCollective>(more.action).bucket = BucketId{7};
+  std::get<Communicate>(more.action).bucket = BucketId{7};
   commands_of(extra).push_back(more);
   EXPECT_THAT(reasons(extra),
               ElementsAre("rank mismatch: role 0, stream comm0: bucket 7: all-reduce (c1000): role "
@@ -94,10 +94,10 @@ TEST(VerifyRanksTest, PI9AnotherReduceOpIsAMismatch) {
   for (std::size_t role = 0; role < 2; ++role) {
     commands_of(broken, role)
         .push_back({CommandId{1000}, StreamId{1},
-                    RunCollective{.bucket = BucketId{7},
-                                  .kind = Collective::AllReduce,
-                                  .reduce = role == 0 ? ReduceOp::Sum : ReduceOp::Average,
-                                  .group = kDp}});
+                    Communicate{.bucket = BucketId{7},
+                                .kind = Collective::AllReduce,
+                                .reduce = role == 0 ? ReduceOp::Sum : ReduceOp::Average,
+                                .group = kDp}});
   }
   EXPECT_THAT(reasons(broken), Contains(HasSubstr("role 1 meets it over dp with bucket 7")));
 }
@@ -205,7 +205,7 @@ class PipeBuilder {
   }
 
   void run(const std::string& op, StreamId stream = kComputeStream) {
-    add(stream, RunOp{op_named(build_.program, op).id});
+    add(stream, action_of(op_named(build_.program, op)));
   }
   void add(StreamId stream, Action action) {
     pipe_.plan.roles[role_].commands.push_back(
@@ -285,6 +285,8 @@ TEST(VerifyRanksTest, AnAnswerToAnotherRankOrdersNothing) {
       auto& work = std::get<CollectiveWork>(op.work);
       work.group = GroupId{2};
       work.root = 0;
+      const std::size_t role = op.name == "grad.recv" ? 0 : 1;
+      wide.roles[role].commands[run_of(wide, op.name, role)].action = action_of(op);
     }
     wide.roles[0].ranks = {Rank{0}, Rank{1}};
     wide.roles[1].ranks = {Rank{2}, Rank{3}};
@@ -302,7 +304,7 @@ TEST(VerifyRanksTest, RI6ASendWithoutAReceiveIsAMismatch) {
   again.id = OpId{100};
   again.name = "grad.send.again";
   program.ops.insert(std::ranges::find(program.ops, "l1.update", &Op::name), again);
-  commands_of(broken.plan, 1).push_back({CommandId{1000}, broken.backward, RunOp{again.id}});
+  commands_of(broken.plan, 1).push_back({CommandId{1000}, broken.backward, action_of(again)});
   EXPECT_THAT(reasons(broken.plan),
               ElementsAre("rank mismatch: role 1, stream p2p 1-0: op grad.send.again (c1000): role "
                           "0 never reaches a matching collective over pp0-1"));
@@ -383,10 +385,10 @@ TEST(VerifyRanksTest, PI2TheFactorOfTheLossCrossesStages) {
     auto& commands = commands_of(paid.plan, role);
     commands.insert(commands.begin() + static_cast<std::ptrdiff_t>(update),
                     Command{CommandId{1000}, kComputeStream,
-                            RunCollective{.bucket = BucketId{stage},
-                                          .kind = Collective::AllReduce,
-                                          .reduce = ReduceOp::Sum,
-                                          .group = kDp}});
+                            Communicate{.bucket = BucketId{stage},
+                                        .kind = Collective::AllReduce,
+                                        .reduce = ReduceOp::Sum,
+                                        .group = kDp}});
   }
   EXPECT_THAT(reasons(paid.plan), IsEmpty());
   // Stage 1 fills its loss with 1/2: what stage 0 receives is halved as well.

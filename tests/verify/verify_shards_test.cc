@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
 
 bool is_collective(const Command& command, Collective kind) {
-  const auto* collective = std::get_if<RunCollective>(&command.action);
+  const auto* collective = bucket_collective(command);
   return collective != nullptr && collective->kind == kind;
 }
 
@@ -64,7 +64,7 @@ TEST(VerifyShardsTest, A24AGatherBeforeTheUpdateBringsBackOldParameters) {
   ScheduledProgram broken = sharded(ParameterSync::NextForward);
   // At the start of the step the gathers are in time; behind the forward op they are not.
   const std::size_t gather = collective(broken, Collective::AllGather);
-  const BucketId bucket = std::get<RunCollective>(commands_of(broken)[gather].action).bucket;
+  const BucketId bucket = *bucket_collective(commands_of(broken)[gather])->bucket;
   const std::size_t unpack = find_command(broken, [&](const Command& command) {
     const auto* copy = std::get_if<Copy>(&command.action);
     return copy != nullptr && copy->bucket == bucket;
@@ -104,7 +104,7 @@ TEST(VerifyShardsTest, AWholeUpdateOfAShardIsTheWrongReduction) {
   ScheduledProgram broken = lower(program, buckets_of(program, {{"l1"}, {"l0"}})).program;
   broken.buckets[0].shards = 4;
   broken.buckets[0].cut_over = program.groups[0].id;
-  std::get<RunCollective>(commands_of(broken)[find<RunCollective>(broken)].action).kind =
+  std::get<Communicate>(commands_of(broken)[find<Communicate>(broken)].action).kind =
       Collective::ReduceScatter;
   EXPECT_THAT(reasons(broken),
               ElementsAre(MatchesRegex("wrong reduction: op l1.update .c[0-9]+. reads l1.grad, of "
@@ -136,12 +136,12 @@ TEST(VerifyShardsTest, AReduceScatterWithAnAllGatherIsAsGoodAsAnAllReduce) {
   ScheduledProgram plan = lower(program, buckets_of(program, {{"l1"}, {"l0"}})).program;
   plan.buckets[0].shards = 4;
   plan.buckets[0].cut_over = program.groups[0].id;
-  const std::size_t at = find<RunCollective>(plan);
+  const std::size_t at = find<Communicate>(plan);
   auto& commands = commands_of(plan);
-  std::get<RunCollective>(commands[at].action).kind = Collective::ReduceScatter;
+  std::get<Communicate>(commands[at].action).kind = Collective::ReduceScatter;
   Command gather = commands[at];
   gather.id = CommandId{1000};
-  std::get<RunCollective>(gather.action).kind = Collective::AllGather;
+  std::get<Communicate>(gather.action).kind = Collective::AllGather;
   commands.insert(commands.begin() + static_cast<std::ptrdiff_t>(at) + 1, gather);
   EXPECT_THAT(reasons(plan), IsEmpty());
 }
@@ -215,7 +215,7 @@ TEST(VerifyShardsTest, PL15AGroupThatIsLeftOutIsReported) {
 TEST(VerifyShardsTest, A15TheReplicasReduceShardsNotTheWholeBucket) {
   ScheduledProgram broken = with_replicas();
   const std::size_t at = collective(broken, Collective::AllReduce);
-  std::get<RunCollective>(commands_of(broken)[at].action).part = Part::Whole;
+  std::get<Communicate>(commands_of(broken)[at].action).part = Part::Whole;
   EXPECT_THAT(reasons(broken),
               ElementsAre(HasSubstr("takes all of l1.grad, of which only a shard is right")));
 }
@@ -223,7 +223,7 @@ TEST(VerifyShardsTest, A15TheReplicasReduceShardsNotTheWholeBucket) {
 TEST(VerifyShardsTest, PL15ReducingOverTheSameGroupTwiceIsReported) {
   ScheduledProgram broken = with_replicas();
   const std::size_t at = collective(broken, Collective::AllReduce);
-  std::get<RunCollective>(commands_of(broken)[at].action).group = kDp;
+  std::get<Communicate>(commands_of(broken)[at].action).group = kDp;
   const auto lines = reasons(broken);
   EXPECT_THAT(lines, Contains(HasSubstr("reduced twice: gradient l1.grad is reduced a second")));
   EXPECT_THAT(lines, Contains("not reduced: gradient l1.grad is never reduced over replicas"));
@@ -256,10 +256,10 @@ TEST(VerifyShardsTest, A22AL2ANormOfShardsMustBeSummedBeforeItIsUsed) {
   EXPECT_THAT(reasons(plan), IsEmpty());
   // Take the all-reduce of the norm out of Program and commands.
   const std::size_t sum = find_command(plan, [&](const Command& command) {
-    const auto* run = std::get_if<RunOp>(&command.action);
-    return run != nullptr && std::holds_alternative<CollectiveWork>(plan.program.op(run->op).work);
+    const auto run = op_run_by(command);
+    return run && std::holds_alternative<CollectiveWork>(plan.program.op(*run).work);
   });
-  const OpId op = std::get<RunOp>(commands_of(plan)[sum].action).op;
+  const OpId op = *op_run_by(commands_of(plan)[sum]);
   std::erase_if(plan.program.ops, [&](const Op& each) { return each.id == op; });
   erase(plan, sum);
   EXPECT_THAT(reasons(plan),

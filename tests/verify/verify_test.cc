@@ -84,7 +84,7 @@ TEST(VerifyTest, ABucketLaunchedBeforeItsProducerIsReducedTooEarly) {
   EXPECT_THAT(kinds_after("naive",
                           [](ScheduledProgram& program) {
                             auto& commands = commands_of(program);
-                            const auto collective = find_action<RunCollective>(commands);
+                            const auto collective = find_action<Communicate>(commands);
                             std::iter_swap(collective, collective - 1);
                           }),
               Contains(ProblemKind::ReducedTooEarly));
@@ -94,7 +94,7 @@ TEST(VerifyTest, AGradientWithoutACollectiveIsNotReduced) {
   EXPECT_THAT(kinds_after("per-tensor",
                           [](ScheduledProgram& program) {
                             auto& commands = commands_of(program);
-                            commands.erase(find_action<RunCollective>(commands));
+                            commands.erase(find_action<Communicate>(commands));
                           }),
               Contains(ProblemKind::NotReduced));
 }
@@ -103,7 +103,7 @@ TEST(VerifyTest, ACollectiveThatRunsTwiceReducesTwice) {
   EXPECT_THAT(kinds_after("per-tensor",
                           [](ScheduledProgram& program) {
                             auto& commands = commands_of(program);
-                            const auto found = find_action<RunCollective>(commands);
+                            const auto found = find_action<Communicate>(commands);
                             Command again = *found;
                             again.id = CommandId{1000};
                             commands.insert(found + 1, again);
@@ -139,21 +139,20 @@ TEST(VerifyTest, ASumWhereAnAverageIsOwedIsTheWrongReduction) {
       kinds_after("per-tensor",
                   [](ScheduledProgram& program) {
                     auto& commands = commands_of(program);
-                    std::get<RunCollective>(find_action<RunCollective>(commands)->action).reduce =
+                    std::get<Communicate>(find_action<Communicate>(commands)->action).reduce =
                         ReduceOp::Sum;
                   }),
       Contains(ProblemKind::WrongReduction));
 }
 
 TEST(VerifyTest, AReduceScatterAloneIsTheWrongReduction) {
-  EXPECT_THAT(
-      kinds_after("per-tensor",
-                  [](ScheduledProgram& program) {
-                    auto& commands = commands_of(program);
-                    std::get<RunCollective>(find_action<RunCollective>(commands)->action).kind =
-                        Collective::ReduceScatter;
-                  }),
-      Contains(ProblemKind::WrongReduction));
+  EXPECT_THAT(kinds_after("per-tensor",
+                          [](ScheduledProgram& program) {
+                            auto& commands = commands_of(program);
+                            std::get<Communicate>(find_action<Communicate>(commands)->action).kind =
+                                Collective::ReduceScatter;
+                          }),
+              Contains(ProblemKind::WrongReduction));
 }
 
 TEST(VerifyTest, AWaitForAnEventThatNobodyRecordsIsReported) {
@@ -184,7 +183,7 @@ TEST(VerifyTest, UnknownReferencesAreReported) {
       kinds_after("per-tensor",
                   [](ScheduledProgram& program) {
                     auto& commands = commands_of(program);
-                    std::get<RunCollective>(find_action<RunCollective>(commands)->action).bucket =
+                    std::get<Communicate>(find_action<Communicate>(commands)->action).bucket =
                         BucketId{99};
                   }),
       Contains(ProblemKind::BadReference));
@@ -204,12 +203,12 @@ TEST(VerifyTest, RanksThatDisagreeOnTheOrderAreAMismatch) {
   program.roles.front().ranks = {Rank{0}};
   RankProgram other = program.roles.front();
   other.ranks = {Rank{1}};
-  const auto first = find_action<RunCollective>(other.commands, 0);
-  const auto second = find_action<RunCollective>(other.commands, 1);
+  const auto first = find_action<Communicate>(other.commands, 0);
+  const auto second = find_action<Communicate>(other.commands, 1);
   ASSERT_NE(second, other.commands.end());
   // Swap the launches as a whole: both buckets after the last producer, in reverse order.
-  std::swap(std::get<RunCollective>(first->action).bucket,
-            std::get<RunCollective>(second->action).bucket);
+  std::swap(std::get<Communicate>(first->action).bucket,
+            std::get<Communicate>(second->action).bucket);
   program.roles.push_back(other);
   EXPECT_FALSE(verify(program.program, program).empty());
 }

@@ -45,7 +45,7 @@ TEST(VerifyValuesTest, PI2AScaleThatIsLeftOutIsTheWrongScale) {
 
 TEST(VerifyValuesTest, PI2ASumThatNobodyDividesIsTheWrongReduction) {
   ScheduledProgram broken = plan({});
-  std::get<RunCollective>(commands_of(broken)[find<RunCollective>(broken)].action).reduce =
+  std::get<Communicate>(commands_of(broken)[find<Communicate>(broken)].action).reduce =
       ReduceOp::Sum;
   EXPECT_THAT(reasons(broken),
               ElementsAre(MatchesRegex("wrong reduction: bucket 0: all-reduce .c[0-9]+. does not "
@@ -55,7 +55,7 @@ TEST(VerifyValuesTest, PI2ASumThatNobodyDividesIsTheWrongReduction) {
 
 TEST(VerifyValuesTest, PL14AnAverageWhoseLossIsScaledTooDividesTwice) {
   ScheduledProgram broken = plan({.scale = ScaleAt::LossGradient});
-  std::get<RunCollective>(commands_of(broken)[find<RunCollective>(broken)].action).reduce =
+  std::get<Communicate>(commands_of(broken)[find<Communicate>(broken)].action).reduce =
       ReduceOp::Average;
   EXPECT_THAT(reasons(broken), ElementsAre(HasSubstr("reads l1.grad scaled by 1/4, but 1/2")));
 }
@@ -142,7 +142,7 @@ TEST(VerifyValuesTest, AI2AMicroStepThatIsAddedTwiceIsReported) {
 TEST(VerifyValuesTest, GM7AMicroStepThatIsNotReducedDoesNotMixWithOneThatIs) {
   ScheduledProgram broken = plan({.merge = {.micro_steps = 2, .sync = SyncPoint::EveryMicroStep}});
   // Collectives in order: l1, l0 of micro-step 0, then l1, l0 of micro-step 1.
-  erase(broken, find<RunCollective>(broken, 2));
+  erase(broken, find<Communicate>(broken, 2));
   EXPECT_THAT(reasons(broken),
               Contains(MatchesRegex("reduced too early: op l1.grad.accumulate@1 .c[0-9]+. adds "
                                     "l1.grad to l1.grad.merged after its reduction")));
