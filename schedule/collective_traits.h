@@ -47,9 +47,9 @@ struct CollectiveTraits {
   [[nodiscard]] constexpr bool reduces() const { return makes == Made::Sum; }
   [[nodiscard]] constexpr bool rooted() const { return makes == Made::OfRoot; }
   // Whether one side of it is a part: one of the halves of which a ring's all-reduce consists.
-  [[nodiscard]] constexpr bool is_half() const { return sends != holds; }
+  [[nodiscard]] constexpr bool is_half() const { return sends != holds && !rooted(); }
   // Whether the whole is cut into one part for each rank.
-  [[nodiscard]] constexpr bool is_cut() const { return is_half() || makes == Made::Joined; }
+  [[nodiscard]] constexpr bool is_cut() const { return sends != holds || makes == Made::Joined; }
 };
 
 inline constexpr std::array<CollectiveTraits, kAllOf<Collective>.size()> kCollectiveTraits = {

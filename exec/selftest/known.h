@@ -38,19 +38,14 @@ struct Expected {
 };
 inline double known_result(const Expected& of, std::int64_t rank, std::int64_t index) {
   const schedule::CollectiveTraits& traits = schedule::traits_of(of.kind);
-  switch (traits.makes) {
-    case schedule::Made::Sum: {
-      const std::int64_t first = traits.holds == schedule::Extent::Part ? rank * of.share : 0;
-      return known_reduced(of.ranks, first + index, of.op);
-    }
-    case schedule::Made::Joined: {
-      const std::int64_t first = traits.sends == schedule::Extent::Whole ? rank * of.share : 0;
-      return known_value(index / of.share, first + index % of.share);
-    }
-    case schedule::Made::OfRoot:
-      break;
+  const std::int64_t first = rank * of.share;  // of the rank's part
+  if (traits.makes == schedule::Made::Joined) {
+    const bool is_taken_apart = traits.sends == schedule::Extent::Whole;
+    return known_value(index / of.share, (is_taken_apart ? first : 0) + index % of.share);
   }
-  return known_value(traits.pair ? 0 : of.root, index);
+  const std::int64_t at = (traits.holds == schedule::Extent::Part ? first : 0) + index;
+  if (traits.reduces()) return known_reduced(of.ranks, at, of.op);
+  return known_value(traits.pair ? 0 : of.root, at);
 }
 
 }  // namespace dovetail::exec::selftest

@@ -51,6 +51,30 @@ Content joined(const std::vector<Content>& parts) {
   return all;
 }
 
+// What the collective makes, of which the rank at this index holds all or its part.
+std::optional<Content> made_for(const schedule::CollectiveWork& work,
+                                const std::vector<Content>& contents, std::size_t index) {
+  const auto ranks = static_cast<double>(contents.size());
+  const schedule::CollectiveTraits& traits = schedule::traits_of(work.kind);
+  switch (traits.makes) {
+    case schedule::Made::Sum: {
+      const std::optional<Content> sum = sum_of_all(contents);
+      if (!sum) return std::nullopt;
+      return scaled(*sum, work.op == schedule::ReduceOp::Average ? 1.0 / ranks : 1.0);
+    }
+    case schedule::Made::Joined: {
+      if (traits.sends == schedule::Extent::Part) return joined(contents);
+      const std::size_t part = size_of(contents[index]) / contents.size();
+      std::vector<Content> parts;
+      for (const Content& content : contents) parts.push_back(part_of(content, index * part, part));
+      return joined(parts);
+    }
+    case schedule::Made::OfRoot:
+      return contents[static_cast<std::size_t>(work.root)];
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Content whole(const schedule::Tensor& tensor, std::vector<Term> terms) {
@@ -112,28 +136,10 @@ std::optional<Content> summed_over(const Content& content,
 
 std::optional<Content> received(const schedule::CollectiveWork& work,
                                 const std::vector<Content>& contents, std::size_t index) {
-  const std::size_t ranks = contents.size();
-  const double share =
-      work.op == schedule::ReduceOp::Average ? 1.0 / static_cast<double>(ranks) : 1.0;
-  const std::size_t part = size_of(contents[index]) / ranks;
-  const schedule::CollectiveTraits& traits = schedule::traits_of(work.kind);
-  switch (traits.makes) {
-    case schedule::Made::Sum: {
-      const std::optional<Content> sum = sum_of_all(contents);
-      if (!sum) return std::nullopt;
-      const Content all = scaled(*sum, share);
-      return traits.holds == schedule::Extent::Whole ? all : part_of(all, index * part, part);
-    }
-    case schedule::Made::Joined: {
-      if (traits.sends == schedule::Extent::Part) return joined(contents);
-      std::vector<Content> parts;
-      for (const Content& content : contents) parts.push_back(part_of(content, index * part, part));
-      return joined(parts);
-    }
-    case schedule::Made::OfRoot:
-      return contents[static_cast<std::size_t>(work.root)];
-  }
-  return std::nullopt;
+  const std::optional<Content> made = made_for(work, contents, index);
+  if (!made || schedule::traits_of(work.kind).holds == schedule::Extent::Whole) return made;
+  const std::size_t part = size_of(*made) / contents.size();
+  return part_of(*made, index * part, part);
 }
 
 }  // namespace dovetail::exec::values
