@@ -58,10 +58,10 @@ double bus_bandwidth(Bytes bytes, Duration time, std::int64_t ranks) {
   return 2 * (n - 1) / n * static_cast<double>(bytes.count()) / ns;
 }
 
-std::vector<Row> bandwidth_rows(std::span<const CollectiveTimes> times, const GpuSystem& system,
-                                std::span<const models::Cluster> shipped) {
+std::vector<Row> bandwidth_rows(std::span<const models::CollectivePoint> times,
+                                const GpuSystem& system, std::span<const models::Cluster> shipped) {
   std::vector<Row> rows;
-  for (const CollectiveTimes& size : times) {
+  for (const models::CollectivePoint& size : times) {
     if (system.gpu == "EMULATED") {  // its times mean nothing, but its values were checked
       rows.push_back({.part = "cuda",
                       .name = "all-reduce " + to_string(size.bytes) + ", " +
@@ -70,9 +70,8 @@ std::vector<Row> bandwidth_rows(std::span<const CollectiveTimes> times, const Gp
                       .detail = "the device is emulated: its times mean nothing"});
       continue;
     }
-    const double here = bus_bandwidth(size.bytes, size.isolated.median, system.ranks);
-    std::string words =
-        fixed(to_us(size.isolated.median), 1) + " us, busbw " + fixed(here, 1) + " GB/s";
+    const double here = bus_bandwidth(size.bytes, size.isolated, system.ranks);
+    std::string words = fixed(to_us(size.isolated), 1) + " us, busbw " + fixed(here, 1) + " GB/s";
     bool is_slow = !shipped.empty() && size.bytes >= kFromBytes;
     for (const models::Cluster& cluster : shipped) {
       const models::CollectiveTable table =

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "base/units.h"
-#include "calibrate/cpu/collectives.h"
 #include "exec/selftest/row.h"
 #include "models/cluster.h"
 
@@ -33,7 +32,7 @@ std::vector<models::Cluster> shipped_like(const GpuSystem& system, const std::st
 double bus_bandwidth(Bytes bytes, Duration time, std::int64_t ranks);  // GB/s
 
 // One row per size. Failed where the bandwidth is below half of every shipped one.
-std::vector<exec::selftest::Row> bandwidth_rows(std::span<const CollectiveTimes> times,
+std::vector<exec::selftest::Row> bandwidth_rows(std::span<const models::CollectivePoint> times,
                                                 const GpuSystem& system,
                                                 std::span<const models::Cluster> shipped);
 

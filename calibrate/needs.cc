@@ -10,7 +10,6 @@
 #include <variant>
 
 #include "base/error.h"
-#include "calibrate/passes.h"
 #include "frameworks/framework.h"
 #include "lower/lower.h"
 #include "policies/policies.h"
@@ -61,6 +60,17 @@ CalibrationNeeds needs_of(const Program& program, std::span<const std::string> p
         });
   }
   return needs;
+}
+
+std::vector<schedule::ScheduledProgram> pass_variants(const schedule::Program& program) {
+  std::vector<schedule::ScheduledProgram> variants;
+  for (const char* policy : {"gradient-merge:k=2", "sharded:cap=1MiB", "sharded:cap=25MiB"}) {
+    const schedule::PolicyResult decided =
+        schedule::apply_policy(program, frameworks::parse_policy(policy));
+    if (decided.failure) continue;
+    variants.push_back(schedule::lower(program, decided.schedule).program);
+  }
+  return variants;
 }
 
 void require_policies(std::span<const std::string> policies) {

@@ -25,6 +25,10 @@ struct CalibrationNeeds {
 // applied to this Program. REQUIRES: problems(program) is empty.
 CalibrationNeeds needs_of(const schedule::Program& program, std::span<const std::string> policies);
 
+// Plans that hold the passes which lowering adds: sums over two micro-steps, and sharded updates of
+// small and large buckets. None where the workload does not allow them.
+std::vector<schedule::ScheduledProgram> pass_variants(const schedule::Program& program);
+
 // Throws InputError where one cannot be read.
 void require_policies(std::span<const std::string> policies);
 

@@ -1,42 +1,44 @@
-// One rank's part of a calibration on processors: what is measured there, in which order, and for which plans.
+// What only ranks on processors have, around the calibration of any backend: the unit kernel of which their ops consist
+// where a workload holds recorded times, a reference load beside all of it, and the network's shield.
 //
-//   Rig rig(exchange, ports);
-//   MeasuredProcessors found = measure_processors(rig, {.facts = {...}, .data_dir = "models"});
-//
-// The workload's timed ops are replaced by repetitions of the unit kernel, which is measured first; then the
-// network's shield, without which no collective can be judged; then everything else (cpu/calibrate.h).
+//   Calibration found = measure_processors({.exchange = ..., .make_backend = ..., .workload = "mlp-1000mbit", ...});
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
-#include <cstdint>
-#include <functional>
+#include <atomic>
+#include <ctime>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "base/units.h"
-#include "calibrate/cluster.h"
-#include "calibrate/cpu/rig.h"
-#include "models/cluster.h"
+#include "calibrate/calibrate.h"
 
 namespace dovetail::calibrate {
 
-struct ProcessorOptions {
-  ClusterFacts facts;
+struct Processors {
+  const exec::Exchange& exchange;
+  const MakeBackend& make_backend;
+  schedule::GemmWork unit_kernel;
+  std::string workload;  // name or file, as `--workload` takes it
   std::string data_dir;
-  std::int32_t op_steps = 10;
-  Duration budget = std::chrono::seconds(15);        // for collectives by size
-  std::function<void(std::string_view)> progress{};  // told on rank 0; may be empty
+  std::vector<std::string> policies = {};  // measured for plans of these; empty: for all
+  Options options = on_processors();       // but for variants and measures_further
 };
 
-struct MeasuredProcessors {
-  models::Cluster cluster;
-  Calibration measured;
-};
+// On the thread of each rank. All ranks get the same result. What is measured first is what later measurements are
+// judged by: the unit kernel, then the shield.
+Calibration measure_processors(const Processors& what);
 
-// All ranks call it, and get the same result. Throws InputError where fewer than two sizes of all-reduce could
-// be measured within the budget.
-MeasuredProcessors measure_processors(Rig& rig, const ProcessorOptions& options);
+// Processor time of one thread after another, as backends come and go: the thread says that it is there, any other asks.
+class ThreadClock {
+ public:
+  void watch_this_thread();
+  // Of the latest thread. REQUIRES: it runs.
+  [[nodiscard]] Duration spent() const;
+
+ private:
+  std::atomic<clockid_t> clock_ = CLOCK_THREAD_CPUTIME_ID;
+};
 
 }  // namespace dovetail::calibrate

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -14,12 +15,15 @@
 #include "base/error.h"
 #include "calibrate/needs.h"
 #include "calibrate/processors.h"
+#include "calibrate/quality.h"
 #include "cli/document.h"
 #include "cli/environment.h"
 #include "cli/flags.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
 #include "cli/text.h"
+#include "exec/cpu/backend.h"
+#include "exec/cpu/kernels.h"
 #include "exec/machine.h"
 #include "models/cluster.h"
 
@@ -51,8 +55,8 @@ std::string rate_of(double ns_per_byte) {
   return ns_per_byte > 0 ? fixed(1 / ns_per_byte, 2) + " GB/s" : "free";
 }
 
-void print_summary(std::ostream& out, const models::Cluster& cluster, const Calibration& measured,
-                   const std::string& path) {
+void print_summary(std::ostream& out, const Calibration& measured, const std::string& path) {
+  const models::Cluster& cluster = measured.cluster;
   out << path << ": " << counted(cluster.ranks, "rank") << ", "
       << counted(cluster.kernels.size(), "kernel") << ", " << cluster.notes.at("backend")
       << ", link: " << cluster.notes.at("link") << '\n';
@@ -85,50 +89,84 @@ void print_summary(std::ostream& out, const models::Cluster& cluster, const Cali
   out << '\n';
 }
 
+// Threads that communicate say so to the clock.
+exec::cpu::Ports watched(exec::cpu::Ports ports, calibrate::ThreadClock& clock) {
+  ports.prepare_comm_thread = [&clock, prepare = std::move(ports.prepare_comm_thread)] {
+    clock.watch_this_thread();
+    if (prepare) prepare();
+  };
+  return ports;
+}
+
 }  // namespace
 
-void calibrate(const CalibrateOptions& options, std::ostream& out) {
+void describe(models::Cluster& cluster, const CalibrateOptions& options, std::string backend) {
+  cluster.name = options.name;
+  cluster.origin = "dovetail " DOVETAIL_VERSION " calibrate on " + exec::this_machine().text();
+  cluster.date = date_of_today();
+  cluster.notes["workload"] = options.workload;
+  cluster.notes["backend"] = std::move(backend);
+  if (!options.policies.empty()) {
+    cluster.notes["measured for"] = calibrate::in_one_line(options.policies);
+  }
+}
+
+void require_possible(const CalibrateOptions& options) {
   const DocumentOptions product = product_of(options.output, options.json);
   if (!replaces_report(product) && product.output.empty()) {
     throw InputError("calibrate: name the file to write with -o, or --json for standard output");
   }
   require_distinct({document_file(product)}, {workload_file(options.workload, options.data_dir)});
   calibrate::require_policies(options.policies);
+}
+
+std::function<void(std::string_view)> progress_of_calibration() {
+  if (!shows_progress()) return {};
+  return [begin = std::chrono::steady_clock::now()](std::string_view text) {
+    const Duration past(std::chrono::steady_clock::now() - begin);
+    std::fprintf(stderr, "calibrate: %s so far: %.*s\n", about(past).c_str(),
+                 static_cast<int>(text.size()), text.data());
+  };
+}
+
+void calibrate(const CalibrateOptions& options, std::ostream& out) {
+  require_possible(options);
+  const DocumentOptions product = product_of(options.output, options.json);
   const Duration budget = time_of_flag("--budget", options.budget);
   const std::optional<BytesPerSecond> rate = pace_of(options.job);
-  const bool progress = shows_progress();
   std::mutex report;
   run_job(options.job, [&](exec::launch::Session& session, exec::cpu::TransportKind transport) {
     if (session.rank() == Rank{0}) require_writable({document_file(product)});
-    calibrate::Rig rig(exec::cpu::exchange_of(session),
-                       exec::cpu::ports_of(session, transport, rate));
-    calibrate::ProcessorOptions what{
-        .facts = {.name = options.name,
-                  .workload = options.workload,
-                  .backend = "cpu/" + std::string(to_string(transport)),
-                  .policies = options.policies},
-        .data_dir = options.data_dir,
-        .op_steps = options.op_steps,
-        .budget = budget};
-    if (progress) {
-      what.progress = [begin = std::chrono::steady_clock::now()](std::string_view text) {
-        const Duration past(std::chrono::steady_clock::now() - begin);
-        std::fprintf(stderr, "calibrate: %s so far: %.*s\n", about(past).c_str(),
-                     static_cast<int>(text.size()), text.data());
-      };
-    }
-    auto [cluster, measured] = calibrate::measure_processors(rig, what);
+    const exec::Exchange exchange = exec::cpu::exchange_of(session);
+    calibrate::ThreadClock clock;
+    const exec::cpu::Ports ports = watched(exec::cpu::ports_of(session, transport, rate), clock);
+    const calibrate::MakeBackend make = [&ports](const schedule::ScheduledProgram& plan) {
+      return std::make_unique<exec::cpu::CpuBackend>(plan, ports);
+    };
+    calibrate::Processors what{.exchange = exchange,
+                               .make_backend = make,
+                               .unit_kernel = exec::cpu::kUnitGemm,
+                               .workload = options.workload,
+                               .data_dir = options.data_dir,
+                               .policies = options.policies};
+    what.options.steps = options.op_steps;
+    what.options.budget = budget;
+    what.options.further_budget = budget;
+    what.options.only_halves = transport == exec::cpu::TransportKind::Gloo;
+    what.options.transfer_cpu = [&clock] { return clock.spent(); };
+    what.options.progress = progress_of_calibration();
+    auto measured = calibrate::measure_processors(what);
     if (session.rank() != Rank{0}) return;
     const std::lock_guard lock(report);
-    cluster.origin = "dovetail " DOVETAIL_VERSION " calibrate on " + exec::this_machine().text();
-    cluster.date = date_of_today();
+    models::Cluster& cluster = measured.cluster;
+    describe(cluster, options, "cpu/" + std::string(to_string(transport)));
     cluster.notes["link"] = link_of(session, options.job);
     if (const std::string objection = link_objection(session, options.job); !objection.empty()) {
       calibrate::object(cluster, objection);
     }
     put_document(
         product, [&made = cluster] { return models::cluster_to_json(made); }, out);
-    if (!replaces_report(product)) print_summary(out, cluster, measured, options.output);
+    if (!replaces_report(product)) print_summary(out, measured, options.output);
   });
 }
 

@@ -6,11 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/job.h"
+#include "models/cluster.h"
 
 namespace dovetail::cli {
 
@@ -26,6 +29,15 @@ struct CalibrateOptions {
   std::vector<std::string> policies = {};  // measure what plans of these need; empty: of all
 };
 
+// Refused before any rank starts: a file that nobody named, or that would overwrite what is read; policies that are none.
+void require_possible(const CalibrateOptions& options);
+
 void calibrate(const CalibrateOptions& options, std::ostream& out);
+
+// What the measurements do not tell: name, origin, date, and notes on what was asked for.
+void describe(models::Cluster& cluster, const CalibrateOptions& options, std::string backend);
+
+// Tells people how far a calibration is, or nobody where nobody looks.
+std::function<void(std::string_view)> progress_of_calibration();
 
 }  // namespace dovetail::cli

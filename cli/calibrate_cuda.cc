@@ -13,23 +13,20 @@
 
 #include "base/count.h"
 #include "base/error.h"
-#include "calibrate/cluster.h"
+#include "calibrate/calibrate.h"
 #include "calibrate/needs.h"
+#include "calibrate/quality.h"
 #include "cli/cuda_job.h"
 #include "cli/document.h"
 #include "cli/environment.h"
 #include "cli/flags.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
-#include "exec/clock.h"
 #include "exec/cuda/stand_in.h"
-#include "exec/machine.h"
 #include "models/workload.h"
 
 namespace dovetail::cli {
 namespace {
-
-using calibrate::GpuCalibration;
 
 // Their ends say whether they were measured: the table of each is in the file.
 void print_further(std::ostream& out, const models::Cluster& cluster) {
@@ -94,39 +91,28 @@ void calibrate_rank(const CalibrateCudaOptions& options, const CudaJob& cuda,
     plans.push_back(stands_in(options) ? exec::cuda::as_one_rank(plan) : plan);
     return cuda.module->make_backend(plans.back(), on_gpu);
   };
-  calibrate::CalibrateOptions what;
-  what.issue = on_gpu.issue;
+  calibrate::Options what;
+  const bool replays = on_gpu.issue == exec::cuda::Issue::Graph;
+  what.host = replays ? calibrate::HostWork::Replayed : calibrate::HostWork::PerCommand;
   what.max_ctas = options.max_ctas;
   what.steps = options.op_steps;
+  what.transfer_steps = options.op_steps;
   what.budget = time_of_flag("--budget", options.budget);
   what.further_budget = what.budget;
+  what.progress = progress_of_calibration();
   calibrate::Wanted wanted = calibrate::wanted_for(program, options.policies);
   what.variants = std::move(wanted.variants);
   what.measures_further = wanted.further_collectives;
-  const exec::DeviceJobStart before;
-  const std::int64_t begin_ns = exec::now_ns();
-  const GpuCalibration measured = calibrate::calibrate_gpu(on_gpu.exchange, make, program, what);
-  const exec::Conditions conditions =
-      exec::conditions_of_device_job(on_gpu.exchange, before, Duration(exec::now_ns() - begin_ns));
+  models::Cluster cluster = calibrate::calibrate({.exchange = on_gpu.exchange,
+                                                  .make_backend = make,
+                                                  .options = what,
+                                                  .ranks = program.world_size},
+                                                 program)
+                                .cluster;
   if (session.rank() != Rank{0}) return;
-  models::Cluster cluster = calibrate::cluster_of({.name = options.name,
-                                                   .workload = options.workload,
-                                                   .backend = "cuda",
-                                                   .policies = options.policies},
-                                                  {.issue = options.backend.issue,
-                                                   .f32_math = options.backend.f32_math,
-                                                   .buffers = options.backend.buffers,
-                                                   .stand_in = options.backend.stand_in,
-                                                   .max_ctas = options.max_ctas},
-                                                  program, measured);
-  cluster.origin = "dovetail " DOVETAIL_VERSION " calibrate on " + exec::this_machine().text();
-  cluster.date = date_of_today();
+  describe(cluster, options, "cuda");
+  note_execution(cluster, options);
   cluster.notes.merge(notes_of(cuda, on_gpu.device));
-  cluster.quality->outside_cpu = conditions.outside_cpu;
-  cluster.quality->steal = conditions.steal;
-  for (const std::string& reason : exec::validity_of(conditions).reasons) {
-    calibrate::object(cluster, reason);
-  }
   for (const std::string& objection : objections_to(cuda, on_gpu.device)) {
     calibrate::object(cluster, objection);
   }
@@ -144,13 +130,18 @@ void refuse_cuda_only(const CalibrateCudaOptions& options) {
   }
 }
 
+void note_execution(models::Cluster& cluster, const CalibrateCudaOptions& options) {
+  cluster.notes["issue"] = options.backend.issue;
+  cluster.notes["f32_math"] = options.backend.f32_math;
+  cluster.notes["buffers"] = options.backend.buffers;
+  cluster.notes["max_ctas"] =
+      options.max_ctas == 0 ? "the library's choice" : std::to_string(options.max_ctas);
+  cluster.notes["stand_in"] =
+      stands_in(options) ? options.backend.stand_in : "none: real collectives";
+}
+
 void calibrate_cuda(const CalibrateCudaOptions& options, std::ostream& out) {
-  const DocumentOptions product = product_of(options.output, options.json);
-  if (!replaces_report(product) && product.output.empty()) {
-    throw InputError("calibrate: name the file to write with -o, or --json for standard output");
-  }
-  require_distinct({document_file(product)}, {workload_file(options.workload, options.data_dir)});
-  calibrate::require_policies(options.policies);
+  require_possible(options);
   refuse_pace_with_cuda(options.job);
   const std::optional<CudaJob> cuda = open_cuda(options.backend);
   DOVETAIL_CHECK(cuda.has_value()) << options.backend.backend;

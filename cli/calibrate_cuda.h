@@ -10,33 +10,25 @@
 #include <cstdint>
 #include <optional>
 #include <ostream>
-#include <string>
-#include <vector>
 
+#include "cli/calibrate.h"
 #include "cli/cuda_job.h"
-#include "cli/job.h"
 
 namespace dovetail::cli {
 
-struct CalibrateCudaOptions {
-  std::string workload;
-  std::string output;  // "-": standard output
-  bool json = false;   // likewise
-  std::string name = "here";
-  std::string data_dir;
-  JobOptions job;
-  std::int32_t op_steps = 10;
-  std::vector<std::string> policies = {};  // CalibrateOptions::policies
-  std::string budget = "15s";              // for collectives by size
-  BackendChoice backend;                   // its backend is "cuda"
-  std::optional<std::int64_t> world;       // ranks of the plans that a stand-in plays; absent: 2
-  std::int32_t max_ctas = 0;               // 0: the library's choice
+struct CalibrateCudaOptions : CalibrateOptions {
+  BackendChoice backend;              // its backend is "cuda"
+  std::optional<std::int64_t> world;  // ranks of the plans that a stand-in plays; absent: 2
+  std::int32_t max_ctas = 0;          // 0: the library's choice
 };
 
 // Throws InputError for options of this backend, where the other one is chosen.
 void refuse_cuda_only(const CalibrateCudaOptions& options);
 
 // Throws DeviceError where module, driver or device are missing.
+// In the notes; one file is one way of executing.
+void note_execution(models::Cluster& cluster, const CalibrateCudaOptions& options);
+
 void calibrate_cuda(const CalibrateCudaOptions& options, std::ostream& out);
 
 }  // namespace dovetail::cli

@@ -96,15 +96,7 @@ void run_calibrate(const CalibrateBinding& options, std::ostream& out) {
     return calibrate(options.cpu, out);
   }
   CalibrateCudaOptions cuda = options.cuda;
-  cuda.workload = options.cpu.workload;
-  cuda.output = options.cpu.output;
-  cuda.json = options.cpu.json;
-  cuda.name = options.cpu.name;
-  cuda.data_dir = options.cpu.data_dir;
-  cuda.job = options.cpu.job;
-  cuda.op_steps = options.cpu.op_steps;
-  cuda.budget = options.cpu.budget;
-  cuda.policies = options.cpu.policies;
+  static_cast<CalibrateOptions&>(cuda) = options.cpu;
   calibrate_cuda(cuda, out);
 }
 

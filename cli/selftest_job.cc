@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "calibrate/bandwidth.h"
-#include "calibrate/device/transfers.h"
+#include "calibrate/transfers.h"
 #include "cli/flags.h"
 #include "cli/job.h"
 #include "cli/selftest_law_cuda.h"
@@ -117,8 +117,11 @@ std::vector<Row> job_rows(const SelftestOptions& options, exec::launch::Session&
     return module.make_backend(plans.back(), on_gpu);
   };
   const Bytes largest = size_of_flag("--largest", options.largest);
-  const calibrate::CalibrateOptions what = {
-      .steps = 5, .smallest = std::min(mib(1), largest), .largest = largest, .growth = 4};
+  const calibrate::Options what = {.steps = 5,
+                                   .smallest = std::min(mib(1), largest),
+                                   .largest = largest,
+                                   .growth = 4,
+                                   .transfer_steps = 5};
   const auto times = calibrate::measure_collectives({.exchange = on_gpu.exchange,
                                                      .make_backend = make,
                                                      .options = what,

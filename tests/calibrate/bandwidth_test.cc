@@ -46,7 +46,7 @@ TEST(BandwidthTest, HalfOfWhatWasPublishedIsAFault) {
   const Duration there =
       collective_table(shipped[0], {schedule::Collective::AllReduce, 8}).time(mib(64)).isolated;
   const auto rows_at = [&](Duration time) {
-    const CollectiveTimes size = {.bytes = mib(64), .isolated = {.median = time}};
+    const models::CollectivePoint size = {.bytes = mib(64), .isolated = time};
     return bandwidth_rows(std::span(&size, 1), system, shipped);
   };
   EXPECT_EQ(rows_at(there).at(0).verdict, Verdict::Pass);
@@ -57,7 +57,7 @@ TEST(BandwidthTest, HalfOfWhatWasPublishedIsAFault) {
 }
 
 TEST(BandwidthTest, AnEmulatedDeviceHasNone) {
-  const CollectiveTimes size = {.bytes = mib(64), .isolated = {.median = from_us(1)}};
+  const models::CollectivePoint size = {.bytes = mib(64), .isolated = from_us(1)};
   const auto rows = bandwidth_rows(std::span(&size, 1), {.gpu = "EMULATED", .ranks = 2}, {});
   EXPECT_EQ(rows.at(0).verdict, Verdict::Skipped);
 }

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "calibrate/passes.h"
 #include "models/workload.h"
 #include "tests/support/tensor_parallel.h"
 

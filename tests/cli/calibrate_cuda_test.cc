@@ -2,9 +2,10 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/calibrate_cuda.h"
-#include "calibrate/cluster.h"
+#include "calibrate/calibrate.h"
 #include "calibrate/needs.h"
-#include "calibrate/passes.h"
+#include "calibrate/quality.h"
+#include "calibrate/transfers.h"
 #include "cli/cuda_job.h"
 #include "cli/selftest_cuda.h"
 
@@ -19,6 +20,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
+#include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -64,21 +67,49 @@ std::unique_ptr<exec::Backend> fake_machine(const ScheduledProgram& plan) {
       .issue = {}});
 }
 
-const calibrate::ClusterFacts kFacts{.name = "fake", .workload = "mlp", .backend = "cuda"};
 // The fake host's own time is no part of the machine.
-const calibrate::DeviceFacts kReplayed{.issue = "graph"};
+calibrate::Options replayed() {
+  return {.host = calibrate::HostWork::Replayed, .steps = 2, .largest = mib(64)};
+}
+
+CalibrateCudaOptions asked() {
+  CalibrateCudaOptions options;
+  options.name = "fake";
+  options.workload = "mlp";
+  options.backend.issue = "graph";
+  return options;
+}
 
 schedule::Program workload() {
   return models::load_workload("mlp", 2, std::string(DOVETAIL_SOURCE_DIR) + "/models").program;
 }
 
-models::Cluster calibrated(const calibrate::DeviceFacts& of) {
-  calibrate::CalibrateOptions what;
-  what.issue = exec::cuda::Issue::Graph;
-  what.steps = 2;
-  what.largest = mib(64);
-  return cluster_of(kFacts, of, workload(),
-                    calibrate::calibrate_gpu(exec::alone(), fake_machine, workload(), what));
+models::Cluster calibrated(const exec::Exchange& exchange, const calibrate::MakeBackend& machine,
+                           const calibrate::Options& how, const schedule::Program& program) {
+  models::Cluster cluster = calibrate::calibrate({.exchange = exchange,
+                                                  .make_backend = machine,
+                                                  .options = how,
+                                                  .ranks = program.world_size},
+                                                 program)
+                                .cluster;
+  describe(cluster, asked(), "cuda");
+  return cluster;
+}
+
+models::Cluster calibrated(const calibrate::Options& how = replayed()) {
+  return calibrated(exec::alone(), fake_machine, how, workload());
+}
+
+// On ranks that are threads; rank 0's.
+models::Cluster calibrated_by_ranks(const calibrate::Options& how,
+                                    const schedule::Program& program) {
+  std::optional<models::Cluster> cluster;
+  const auto ranks = static_cast<std::int32_t>(program.world_size);
+  exec::launch::run_local_ranks({.ranks = ranks}, [&](exec::launch::Session& session) {
+    models::Cluster found = calibrated(exec::cpu::exchange_of(session), fake_machine, how, program);
+    if (session.rank() == Rank{0}) cluster = std::move(found);
+  });
+  return *cluster;
 }
 
 Duration executed(const schedule::Policy& spec) {
@@ -99,7 +130,7 @@ Duration executed(const schedule::Policy& spec) {
 // Host and gaps cost nothing on the fake machine and its table is a straight line, so only what
 // interpolation rounds may differ.
 TEST(CalibrateCudaTest, WhatIsPredictedIsWhatTheMachineDoes) {
-  const models::Cluster cluster = calibrated(kReplayed);
+  const models::Cluster cluster = calibrated();
   const schedule::Program program = workload();
   search::Planner planner(program, models::costs_for(cluster, program));
   for (const char* policy : {"one-bucket", "per-tensor", "no-overlap", "threshold:threshold=8MiB",
@@ -114,29 +145,23 @@ TEST(CalibrateCudaTest, WhatIsPredictedIsWhatTheMachineDoes) {
 // calibrate --policy exact: nothing but all-reduces of all ranks, and the file says for what.
 TEST(CalibrateCudaTest, WhatNoPlanOfThePoliciesNeedsIsNotMeasured) {
   const schedule::Program program = workload();
-  calibrate::ClusterFacts of = kFacts;
+  CalibrateCudaOptions of = asked();
   of.policies = {"exact", "per-tensor"};
-  calibrate::CalibrateOptions what;
-  what.issue = exec::cuda::Issue::Graph;
-  what.steps = 1;
+  calibrate::Options what = replayed();
   what.largest = kib(64);
   const calibrate::Wanted wanted = calibrate::wanted_for(program, of.policies);
   what.variants = wanted.variants;
   what.measures_further = wanted.further_collectives;
-  std::optional<models::Cluster> cluster;
-  exec::launch::run_local_ranks({.ranks = 2}, [&](exec::launch::Session& session) {
-    const auto found =
-        calibrate::calibrate_gpu(exec::cpu::exchange_of(session), fake_machine, program, what);
-    if (session.rank() == Rank{0}) cluster = cluster_of(of, kReplayed, program, found);
-  });
-  ASSERT_EQ(cluster->collectives.size(), 1U);
-  EXPECT_EQ(cluster->collectives[0].collective, schedule::Collective::AllReduce);
-  EXPECT_FALSE(cluster->passes.contains(models::PassKind::ShardUpdate));
-  EXPECT_EQ(cluster->notes.at("measured for"), "exact; per-tensor");
+  models::Cluster cluster = calibrated_by_ranks(what, program);
+  describe(cluster, of, "cuda");
+  ASSERT_EQ(cluster.collectives.size(), 1U);
+  EXPECT_EQ(cluster.collectives[0].collective, schedule::Collective::AllReduce);
+  EXPECT_FALSE(cluster.passes.contains(models::PassKind::ShardUpdate));
+  EXPECT_EQ(cluster.notes.at("measured for"), "exact; per-tensor");
   // What is predicted for other policies says so.
   const std::string path =
       ::testing::TempDir() + "/measured_for." + std::to_string(::getpid()) + ".json";
-  write_file(path, models::cluster_to_json(*cluster));
+  write_file(path, models::cluster_to_json(cluster));
   EXPECT_THAT(testing::run_tool("explore --workload mlp --policies exact --cluster " + path).output,
               HasSubstr("plans of other policies hold were not measured; calibrated for exact; "
                         "per-tensor\n"));
@@ -147,29 +172,22 @@ TEST(CalibrateCudaTest, WhatNoPlanOfThePoliciesNeedsIsNotMeasured) {
 TEST(CalibrateCudaTest, EveryGroupThatDividesTheRanksHasItsTables) {
   const schedule::Program program =
       models::load_workload("mlp", 4, std::string(DOVETAIL_SOURCE_DIR) + "/models").program;
-  calibrate::CalibrateOptions what;
-  what.issue = exec::cuda::Issue::Graph;
-  what.steps = 1;
+  calibrate::Options what = replayed();
   what.largest = kib(64);
   what.variants = calibrate::pass_variants(program);
-  std::optional<models::Cluster> cluster;
-  exec::launch::run_local_ranks({.ranks = 4}, [&](exec::launch::Session& session) {
-    const auto found =
-        calibrate::calibrate_gpu(exec::cpu::exchange_of(session), fake_machine, program, what);
-    if (session.rank() == Rank{0}) cluster = cluster_of(kFacts, kReplayed, program, found);
-  });
+  const models::Cluster cluster = calibrated_by_ranks(what, program);
   using schedule::Collective;
   for (const std::int64_t ranks : {2, 4}) {
     for (const Collective kind :
          {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather}) {
-      EXPECT_EQ(models::collective_assumption(*cluster, {kind, ranks}), "") << ranks;
+      EXPECT_EQ(models::collective_assumption(cluster, {kind, ranks}), "") << ranks;
     }
   }
-  EXPECT_EQ(models::collective_assumption(*cluster, {Collective::SendRecv, 2}), "");
+  EXPECT_EQ(models::collective_assumption(cluster, {Collective::SendRecv, 2}), "");
   for (const auto kind : {models::PassKind::Accumulate, models::PassKind::ShardUpdate}) {
-    EXPECT_EQ(cluster->passes.count(kind), 1U) << to_string(kind);
+    EXPECT_EQ(cluster.passes.count(kind), 1U) << to_string(kind);
   }
-  EXPECT_EQ(models::parse_cluster("fake.json", models::cluster_to_json(*cluster)), *cluster);
+  EXPECT_EQ(models::parse_cluster("fake.json", models::cluster_to_json(cluster)), cluster);
 }
 
 // Two hosts of four: groups of up to four ranks lie on one host, the whole spans both.
@@ -186,9 +204,10 @@ TEST(CalibrateCudaTest, GroupsLieOnOneHostAsFarAsTheyFit) {
 }
 
 TEST(CalibrateCudaTest, TheFileSaysHowItWasMeasured) {
-  calibrate::DeviceFacts of = kReplayed;
+  CalibrateCudaOptions of = asked();
   of.max_ctas = 16;
-  const models::Cluster cluster = calibrated(of);
+  models::Cluster cluster = calibrated();
+  note_execution(cluster, of);
   EXPECT_EQ(cluster.backend, models::BackendKind::Cuda);
   EXPECT_EQ(cluster.ranks, 2);
   EXPECT_EQ(cluster.host.kind, models::HostModel::Kind::Async);
@@ -199,9 +218,11 @@ TEST(CalibrateCudaTest, TheFileSaysHowItWasMeasured) {
 }
 
 TEST(CalibrateCudaTest, AStandInIsNotValidAndEveryPredictionSaysWhy) {
-  calibrate::DeviceFacts of = kReplayed;
-  of.stand_in = "send-to-self";
-  const models::Cluster cluster = calibrated(of);
+  CudaJob job;
+  job.facts.devices.resize(1);
+  job.options.stand_in = exec::cuda::StandIn::SendToSelf;
+  models::Cluster cluster = calibrated();
+  for (const std::string& objection : objections_to(job, 0)) calibrate::object(cluster, objection);
   ASSERT_TRUE(cluster.quality.has_value());
   EXPECT_FALSE(cluster.quality->valid);
   const std::vector<std::string> sentences = models::assumptions(cluster, workload());
@@ -223,28 +244,25 @@ TEST(CudaJobTest, AStandInOrAnEmulatedDeviceIsSaidInTheReport) {
 }
 
 TEST(CalibrateCudaTest, AFewSizesOrAnAbsurdSlowDownAreNotValid) {
-  calibrate::CalibrateOptions what;
-  what.issue = exec::cuda::Issue::Graph;
-  what.steps = 2;
-  what.largest = mib(64);
+  calibrate::Options what = replayed();
   what.budget = Duration(0);  // two sizes are measured whatever the budget
-  const calibrate::GpuCalibration few =
-      calibrate::calibrate_gpu(exec::alone(), fake_machine, workload(), what);
-  EXPECT_THAT(cluster_of(kFacts, kReplayed, workload(), few).quality->why,
+  EXPECT_THAT(calibrated(what).quality->why,
               ::testing::Contains("only 2 sizes of collectives within the budget"));
   what.budget = std::chrono::minutes(4);
-  calibrate::GpuCalibration whole =
-      calibrate::calibrate_gpu(exec::alone(), fake_machine, workload(), what);
-  EXPECT_THAT(cluster_of(kFacts, kReplayed, workload(), whole).quality->why,
-              ::testing::Not(::testing::Contains(
-                  ::testing::AnyOf(HasSubstr("size"), HasSubstr("slow-down")))));
-  whole.contention.collective = 95.5;
-  EXPECT_THAT(cluster_of(kFacts, kReplayed, workload(), whole).quality->why,
-              ::testing::Contains("a slow-down of x95.5 is no contention"));
-  whole.contention.collective = 1;
-  whole.collectives[4].isolated.median *= 5;  // one of 15: a stranger on the link
-  EXPECT_THAT(cluster_of(kFacts, kReplayed, workload(), whole).quality->why,
-              ::testing::Contains(HasSubstr("off the line between its neighbours")));
+  models::Cluster whole = calibrated(what);
+  EXPECT_THAT(whole.quality->why, ::testing::Not(::testing::Contains(::testing::AnyOf(
+                                      HasSubstr("size"), HasSubstr("slow-down")))));
+  const calibrate::Evidence evidence = {
+      .conditions = {}, .contention_ops = 20, .contention_collectives = 20};
+  EXPECT_THAT(quality_of(whole, evidence).why, ::testing::IsEmpty());
+  whole.contention.collective_slowdown = 95.5;
+  EXPECT_THAT(quality_of(whole, evidence).why,
+              ::testing::ElementsAre("a slow-down of x95.5 is no contention"));
+  whole.contention.collective_slowdown = 1;
+  auto& sizes = std::get<std::vector<models::CollectivePoint>>(whole.collectives[0].times);
+  sizes[4].isolated *= 5;  // one of 15: a stranger on the link
+  EXPECT_THAT(quality_of(whole, evidence).why,
+              ::testing::ElementsAre(HasSubstr("off the line between its neighbours")));
 }
 
 // What the backend decides of a plan before it touches the device (exec/cuda/backend.cc), without the
@@ -268,13 +286,15 @@ TEST(CalibrateCudaTest, TheBackendAcceptsEveryPlanOfACalibration) {
     EXPECT_LT(layout.bytes(), std::int64_t{16} << 30);
     return fake_machine(alone);
   };
-  calibrate::CalibrateOptions what;
+  calibrate::Options what;
   what.max_ctas = 16;
   what.steps = 1;
+  what.transfer_steps = 1;
+  what.budget = std::chrono::hours(1);
   const schedule::Program program =
       models::load_workload("gpt2", 2, std::string(DOVETAIL_SOURCE_DIR) + "/models").program;
-  const auto found = calibrate::calibrate_gpu(exec::alone(), accepting, program, what);
-  EXPECT_EQ(found.ops.size(), program.ops.size());
+  const models::Cluster found = calibrated(exec::alone(), accepting, what, program);
+  EXPECT_GT(found.kernels.size(), 1u);
   EXPECT_GT(plans.size(), 20u);
 }
 

@@ -77,7 +77,9 @@ void expect_no_slower_than_default(const BucketAdvice& advice, const std::string
   const BucketSetting* const use = advised(advice);
   const Duration gain = use == nullptr ? Duration{} : use->gain.middle;
   for (const BucketSetting& setting : advice.settings) {
-    if (setting.is_default) { EXPECT_GE(gain, setting.gain.middle) << name; }
+    if (setting.is_default) {
+      EXPECT_GE(gain, setting.gain.middle) << name;
+    }
   }
 }
 

@@ -1,7 +1,7 @@
 // What a calibration and a backend of several ranks ask of the libraries: no time is looked at here.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "calibrate/device/transfers.h"
+#include "calibrate/transfers.h"
 #include "exec/clock.h"
 #include "exec/cpu/job.h"
 #include "tests/emulated/fixture.h"
@@ -16,12 +16,12 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <variant>
 #include <vector>
 
 namespace dovetail::emulated {
 namespace {
 
-using calibrate::CalibrateOptions;
 using calibrate::Lab;
 using calibrate::ProbeGroup;
 using calibrate::Spacing;
@@ -49,9 +49,15 @@ class CalibrateOnDeviceTest : public EmulatedTest {
       body({.exchange = exchange, .make_backend = make, .options = small(), .ranks = ranks});
     });
   }
-  static const CalibrateOptions& small() {
-    static const CalibrateOptions kOptions = {
-        .steps = 1, .largest = kib(64), .further_largest = kib(16), .head_start = kib(4)};
+  static const calibrate::Options& small() {
+    static const calibrate::Options kOptions = {
+        .steps = 1,
+        .largest = kib(64),
+        .transfer_steps = 1,
+        .budget = std::chrono::hours(1),  // for all sizes, on any machine
+        .further_largest = kib(16),
+        .further_budget = std::chrono::hours(1),
+        .head_start = kib(4)};
     return kOptions;
   }
 };
@@ -71,11 +77,12 @@ TEST_F(CalibrateOnDeviceTest, EveryKindAndGroupThatPlansNeedIsMeasured) {
     schedule::Program workload;
     workload.world_size = 4;
     std::set<std::tuple<Collective, std::int64_t>> found;
-    for (const calibrate::SeriesTimes& series :
+    for (const models::CollectiveSeries& series :
          calibrate::measure_further(lab, workload, {0, 0, 0, 0})) {
-      EXPECT_EQ(series.times.size(), 2U);  // 4 and 16 KiB
-      for (const auto& size : series.times) EXPECT_GT(size.isolated.median, Duration{});
-      found.emplace(series.kind, series.ranks);
+      const auto& sizes = std::get<std::vector<models::CollectivePoint>>(series.times);
+      EXPECT_EQ(sizes.size(), 2U);  // 4 and 16 KiB
+      for (const auto& size : sizes) EXPECT_GT(size.isolated, Duration{});
+      found.emplace(series.collective, series.ranks);
     }
     EXPECT_EQ(found, (std::set<std::tuple<Collective, std::int64_t>>{{Collective::AllReduce, 2},
                                                                      {Collective::ReduceScatter, 2},
@@ -114,7 +121,7 @@ TEST_F(CalibrateOnDeviceTest, ARankWithoutAPartnerLooksOn) {
     workload.world_size = 3;
     const auto all = calibrate::measure_further(lab, workload, {0, 0, 0});
     ASSERT_EQ(all.size(), 3U);  // two halves, and sends
-    EXPECT_EQ(all.back().kind, Collective::SendRecv);
+    EXPECT_EQ(all.back().collective, Collective::SendRecv);
   });
 }
 

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cpu/job.h"
 
-#include "calibrate/cpu/calibrate.h"
+#include "calibrate/calibrate.h"
 #include "exec/cpu/gloo.h"
 #include "exec/launch/affinity.h"
 #include "exec/launch/local_ranks.h"
@@ -15,6 +15,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <memory>
+#include <variant>
 #include <vector>
 
 namespace dovetail::exec::cpu {
@@ -96,29 +98,42 @@ TEST(JobTest, GlooReducesExactlyToo) {
 }
 
 TEST(JobTest, ACalibrationRunsOverTheRing) {
-  const ScheduledProgram plan = two_buckets({});
+  calibrate::Options options = calibrate::on_processors();
+  options.pause = 1ms;
+  options.steps = 3;
+  options.transfer_steps = 3;
+  options.smallest = kib(1);
+  options.largest = mib(1);
+  options.budget = std::chrono::hours(1);  // for all sizes, on any machine
+  options.further_budget = std::chrono::hours(1);
+  options.copies_largest = mib(1);
+  options.contention_bytes = kib(256);
+  options.contention_time = 20ms;
+  options.longest_queue = 100;
   launch::run_local_ranks({.ranks = 2, .network_namespace = {}}, [&](launch::Session& session) {
-    calibrate::Rig rig(exchange_of(session), ports_of(session, TransportKind::Ring));
-    calibrate::Options options;
-    options.op_steps = 3;
-    options.unit_kernel = {.units = 1, .chains = 1};
-    options.arena = mib(4);
-    const Duration budget = std::chrono::hours(1);  // for all sizes, on any machine
-    options.collectives = {.smallest = kib(1), .largest = mib(1), .budget = budget, .pause = 1ms};
-    options.halves.largest = mib(1);
-    options.halves.budget = budget;
-    options.halves.pause = 1ms;
-    options.contention = {.bytes = kib(256), .compute_time = 20ms};
-    const calibrate::Calibration result = calibrate::calibrate(rig, plan, options);
-    ASSERT_EQ(result.collectives.size(), 11U);
-    EXPECT_EQ(result.reduce_scatter.size(), 5U);  // 4, 16, 64, 256 and 1024 KiB
-    EXPECT_EQ(result.all_gather.size(), 5U);
-    for (const calibrate::CollectiveTimes& time : result.collectives) {
-      EXPECT_GT(time.isolated.median, Duration{});
-      EXPECT_GT(time.back_to_back, Duration{});
+    const Exchange exchange = exchange_of(session);
+    const Ports ports = ports_of(session, TransportKind::Ring);
+    const calibrate::MakeBackend make = [&](const ScheduledProgram& plan) {
+      return std::make_unique<CpuBackend>(plan, ports);
+    };
+    const models::Cluster found =
+        calibrate::calibrate(
+            {.exchange = exchange, .make_backend = make, .options = options, .ranks = 2},
+            testing::two_layers(2))
+            .cluster;
+    ASSERT_EQ(found.collectives.size(), 4U);  // all-reduce, its halves, sends
+    std::vector<std::size_t> sizes;
+    for (const models::CollectiveSeries& series : found.collectives) {
+      const auto& points = std::get<std::vector<models::CollectivePoint>>(series.times);
+      sizes.push_back(points.size());
+      for (const models::CollectivePoint& point : points) {
+        EXPECT_GT(point.isolated, Duration{});
+        EXPECT_GT(point.back_to_back, Duration{});
+      }
     }
-    EXPECT_EQ(result.contention.size(), 2U);
-    EXPECT_GT(result.host.launch, Duration{});
+    // 1 KiB to 1 MiB; and 4, 16, 64, 256 and 1024 KiB.
+    EXPECT_EQ(sizes, (std::vector<std::size_t>{11, 5, 5, 5}));
+    EXPECT_GT(found.host.collective, Duration{});
   });
 }
 

@@ -1,7 +1,7 @@
 // How long the network goes on without a rank: what it has handed over to the system is still sent while
 // its core is away.
 //
-// In the middle of a long all-reduce rank 0 takes its own core away from its communication thread for
+// In the middle of a long all-reduce rank 0 takes its own core away from the thread that communicates for
 // 60 ms, at real-time priority. What the all-reduce does not lose of that is the shield. It depends on what
 // was just handed over (20 to 28 ms on one link, by the moment), so it is the mean over moments. Attempts in
 // which any core was away besides are made again: preemptions that follow each other find buffers that are not
@@ -11,14 +11,14 @@
 #pragma once
 
 #include "base/units.h"
-#include "calibrate/cpu/rig.h"
+#include "calibrate/lab.h"
 
 #include <span>
 
 namespace dovetail::calibrate {
 
-// 0 where no message lasts long enough, or where the system refuses real-time priority.
-Duration measure_shield(Rig& rig);
+// 0 where no message lasts long enough, or where the system refuses real-time priority. REQUIRES: the lab has a load.
+Duration measure_shield(const Lab& lab);
 
 // The shield with which preemptions so long delay a collective by `extra`: the sum of what each exceeds it by.
 // At most the longest preemption; 0 where they cannot explain that much.

@@ -1,15 +1,17 @@
-// A backend around another backend that notes how long each call takes the host, for calibrations
-// of launch costs.
+// A backend around another backend that notes how long each call takes the host, for calibrations of launch costs,
+// which may rest before each step and do something else before an op.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/units.h"
 #include "exec/backend.h"
 #include "exec/clock.h"
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,9 +19,14 @@ namespace dovetail::calibrate {
 
 class HostTimer final : public exec::Backend {
  public:
+  struct Habits {
+    std::function<std::int64_t()> now = exec::now_ns;
+    Duration pause = {};  // once all ranks have met
+    std::function<void(OpId)> before_op = {};
+  };
   // REQUIRES: the inner backend outlives this.
-  explicit HostTimer(Backend& inner, std::function<std::int64_t()> now = exec::now_ns)
-      : inner_(inner), now_(std::move(now)) {}
+  explicit HostTimer(Backend& inner) : HostTimer(inner, Habits()) {}
+  HostTimer(Backend& inner, Habits habits) : inner_(inner), habits_(std::move(habits)) {}
 
   // Durations of calls in ns, since the last clear().
   std::vector<std::int64_t> run_op_ns, collective_ns, event_ns, copy_ns;
@@ -32,9 +39,13 @@ class HostTimer final : public exec::Backend {
     copy_ns.clear();
   }
 
-  void barrier() override { inner_.barrier(); }
+  void barrier() override {
+    inner_.barrier();
+    if (habits_.pause > Duration{}) std::this_thread::sleep_for(habits_.pause);
+  }
   void begin_step(std::int32_t step) override { inner_.begin_step(step); }
   void run_op(const schedule::Command& command, const schedule::RunOp& action) override {
+    if (habits_.before_op) habits_.before_op(action.op);
     timed(command, run_op_ns, [&] { inner_.run_op(command, action); });
   }
   void communicate(const schedule::Command& command, const schedule::Communicate& action) override {
@@ -63,15 +74,15 @@ class HostTimer final : public exec::Backend {
   template <class Call>
   void timed(const schedule::Command& command, std::vector<std::int64_t>& samples,
              const Call& call) {
-    const std::int64_t start = now_();
+    const std::int64_t start = habits_.now();
     call();
-    const std::int64_t end = now_();
+    const std::int64_t end = habits_.now();
     samples.push_back(end - start);
     issued_ns[command.id] = end;
   }
 
   Backend& inner_;
-  std::function<std::int64_t()> now_;
+  Habits habits_;
 };
 
 }  // namespace dovetail::calibrate

@@ -12,12 +12,19 @@
 #pragma once
 
 #include "base/units.h"
-#include "calibrate/device/calibrate.h"
 #include "schedule/scheduled_program.h"
 
 #include <cstdint>
 
 namespace dovetail::calibrate {
+
+// Groups of `ranks` that meet side by side, each rank in one of them: ranks in a row (0 1, 2 3), or
+// those that are equally far apart (0 2, 1 3).
+enum class Spacing { InARow, Apart };
+struct ProbeGroup {
+  std::int64_t ranks = 0;  // 0: one group of all
+  Spacing spacing = Spacing::InARow;
+};
 
 struct TransferProbe {
   std::int64_t ranks = 1;
@@ -40,11 +47,10 @@ schedule::ScheduledProgram messages_plan(schedule::Collective kind, const Transf
 // The groups of a probe as a process group of a Program.
 schedule::ProcessGroup process_group(GroupId id, std::int64_t world, const ProbeGroup& group);
 
-// `count` memory-bound ops of `bytes` each, one after the other, and nothing else.
-schedule::ScheduledProgram chain_plan(std::int64_t ranks, std::int64_t count, Bytes bytes);
-
-// Appends the op to a role that has nothing else on its compute stream; commands count from 0.
-void add_run(schedule::RankProgram& role, OpId op);
+// `count` ops of this work, one after the other, and nothing else.
+schedule::ScheduledProgram chain_plan(std::int64_t ranks, std::int64_t count,
+                                      const schedule::Work& work);
+inline schedule::MemoryWork moving(Bytes bytes) { return {.bytes = bytes, .flop = Flop(0)}; }
 
 // The same transfers, launched before the first op of the workload's forward and backward.
 schedule::ScheduledProgram contention_plan(const schedule::Program& workload,

@@ -1,14 +1,15 @@
-// Calibrating a GPU backend, on the fake backend: what was put in must come out.
+// Calibrating any backend, on the fake one: what was put in must come out.
 //
 // The fake machine: an op of B bytes takes B ps (1 ns per 1000 bytes), a collective of B bytes 5 us
 // + B / 10 ns, a copy 1 us + B / 100 ns. Its streams overlap without contention.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "calibrate/device/calibrate.h"
+#include "calibrate/calibrate.h"
 
 #include "base/error.h"
-#include "calibrate/device/host_timer.h"
-#include "calibrate/device/probes.h"
+#include "calibrate/host.h"
+#include "calibrate/host_timer.h"
+#include "calibrate/probes.h"
 #include "exec/cpu/job.h"
 #include "exec/fake/fake_backend.h"
 #include "exec/launch/local_ranks.h"
@@ -59,85 +60,94 @@ schedule::Program workload(std::int64_t ranks) {
   return program;
 }
 
-CalibrateOptions options() {
-  CalibrateOptions result;
+Options options() {
+  Options result;
   result.steps = 3;
   result.largest = mib(4);
   return result;
 }
 
-TEST(CudaCalibrateTest, OpsTakeWhatTheMachineTakes) {
-  const GpuCalibration found = calibrate_gpu(exec::alone(), fake_machine(), workload(1), options());
-  ASSERT_EQ(found.ops.size(), 6u);
-  for (const OpTime& op : found.ops) EXPECT_EQ(op.time.median, from_us(400));
+models::Cluster calibrated(std::int64_t ranks, const Options& how,
+                           const MakeBackend& machine = fake_machine()) {
+  const exec::Exchange alone = exec::alone();
+  return calibrate({.exchange = alone, .make_backend = machine, .options = how, .ranks = ranks},
+                   workload(ranks))
+      .cluster;
+}
+
+const std::vector<models::CollectivePoint>& all_reduces(const models::Cluster& cluster) {
+  return std::get<std::vector<models::CollectivePoint>>(cluster.collectives.front().times);
+}
+
+TEST(FakeCalibrateTest, OpsTakeWhatTheMachineTakes) {
+  const models::Cluster found = calibrated(1, options());
+  ASSERT_EQ(found.kernels.size(), 1u);  // six ops alike
+  EXPECT_EQ(found.kernels[0].time, from_us(400));
+  EXPECT_EQ(found.kernels[0].op, "");
+}
+
+// On processors each op has caches of its own to find.
+TEST(FakeCalibrateTest, OpsOnTheHostItselfAreToldApart) {
+  Options inline_host = options();
+  inline_host.backend = models::BackendKind::Cpu;
+  const models::Cluster found = calibrated(1, inline_host);
+  ASSERT_EQ(found.kernels.size(), 6u);
+  EXPECT_EQ(found.kernels[2].op, workload(1).ops[2].name);
+  EXPECT_EQ(found.kernels[2].time, from_us(400));
+  EXPECT_EQ(found.host.kind, models::HostModel::Kind::Inline);
 }
 
 // 4 KiB: 5000 + 409 ns. From 4 KiB to 4 MiB are eleven sizes.
-TEST(CudaCalibrateTest, CollectivesBySizeAloneAndInAQueue) {
-  const GpuCalibration found = calibrate_gpu(exec::alone(), fake_machine(), workload(1), options());
-  ASSERT_EQ(found.collectives.size(), 11u);
-  for (const CollectiveTimes& time : found.collectives) {
-    EXPECT_EQ(time.isolated.median, Duration(5000 + time.bytes.count() / 10));
-    EXPECT_EQ(time.back_to_back, time.isolated.median);
+TEST(FakeCalibrateTest, CollectivesBySizeAloneAndInAQueue) {
+  const models::Cluster found = calibrated(1, options());
+  ASSERT_EQ(all_reduces(found).size(), 11u);
+  for (const models::CollectivePoint& time : all_reduces(found)) {
+    EXPECT_EQ(time.isolated, Duration(5000 + time.bytes.count() / 10));
+    EXPECT_EQ(time.back_to_back, time.isolated);
   }
-  EXPECT_EQ(found.collectives.front().bytes, kib(4));
-  EXPECT_EQ(found.collectives.front().isolated.median, Duration(5409));
+  EXPECT_EQ(all_reduces(found).front().bytes, kib(4));
+  EXPECT_EQ(all_reduces(found).front().isolated, Duration(5409));
 }
 
-TEST(CudaCalibrateTest, CopiesAreALineOverBytes) {
-  const GpuCalibration found = calibrate_gpu(exec::alone(), fake_machine(), workload(1), options());
-  EXPECT_NEAR(found.copies.ns_per_byte, 0.01, 1e-6);
-  EXPECT_NEAR(static_cast<double>(found.copies.fixed.count()), 1000, 2);
+TEST(FakeCalibrateTest, CopiesAreALineOverBytes) {
+  const models::Cluster found = calibrated(1, options());
+  EXPECT_NEAR(found.copy->ns_per_byte, 0.01, 1e-6);
+  EXPECT_NEAR(static_cast<double>(found.copy->fixed.count()), 1000, 2);
 }
 
-TEST(CudaCalibrateTest, AMachineWithoutContentionHasNone) {
-  const GpuCalibration found = calibrate_gpu(exec::alone(), fake_machine(), workload(1), options());
-  EXPECT_GT(found.contention.ops, 0);
-  EXPECT_GT(found.contention.collectives, 0);
-  EXPECT_DOUBLE_EQ(found.contention.compute, 1);
-  EXPECT_DOUBLE_EQ(found.contention.collective, 1);
+TEST(FakeCalibrateTest, AMachineWithoutContentionHasNone) {
+  const models::Cluster found = calibrated(1, options());
+  EXPECT_GT(found.quality->figures.at("contention_ops"), 0);
+  EXPECT_GT(found.quality->figures.at("contention_collectives"), 0);
+  EXPECT_DOUBLE_EQ(found.contention.compute_slowdown, 1);
+  EXPECT_DOUBLE_EQ(found.contention.collective_slowdown, 1);
 }
 
 // A plan for four ranks that one rank plays, as send-to-self does.
-TEST(CudaCalibrateTest, AStandInMeasuresForTheRanksOfTheWorkload) {
-  const GpuCalibration found = calibrate_gpu(exec::alone(), fake_machine(), workload(4), options());
-  EXPECT_EQ(found.collectives.size(), 11u);
-  EXPECT_EQ(found.collectives.front().isolated.median, Duration(5409));
+TEST(FakeCalibrateTest, AStandInMeasuresForTheRanksOfTheWorkload) {
+  const models::Cluster found = calibrated(4, options());
+  EXPECT_EQ(all_reduces(found).size(), 11u);
+  EXPECT_EQ(all_reduces(found).front().isolated, Duration(5409));
 }
 
-// 4 KiB 2^0 .. 2^10: ends 0 and 10, middle 5, quarters 2 and 7, eighths 1, 3, 6, 8, then the rest.
-TEST(CudaCalibrateTest, AnyBeginningOfTheSizesCoversTheRange) {
-  const std::vector<Bytes> sizes = sizes_in_order(kib(4), mib(4));
-  ASSERT_EQ(sizes.size(), 11u);
-  EXPECT_EQ(sizes[0], kib(4));
-  EXPECT_EQ(sizes[1], mib(4));
-  EXPECT_EQ(sizes[2], kib(128));
-  EXPECT_EQ(sizes[3], kib(16));
-  EXPECT_EQ(sizes[4], kib(512));
-  EXPECT_TRUE(sizes_in_order(kib(8), kib(4)).empty());
-  EXPECT_EQ(sizes_in_order(kib(4), kib(4)), std::vector<Bytes>{kib(4)});
-}
-
-TEST(CudaCalibrateTest, TheBudgetEndsTheSizesAfterTwo) {
-  CalibrateOptions short_of_time = options();
+TEST(FakeCalibrateTest, TheBudgetEndsTheSizesAfterTwo) {
+  Options short_of_time = options();
   short_of_time.budget = Duration(0);
-  const GpuCalibration found =
-      calibrate_gpu(exec::alone(), fake_machine(), workload(1), short_of_time);
-  ASSERT_EQ(found.collectives.size(), 2u);
-  EXPECT_EQ(found.collectives.back().bytes, mib(4));
+  const models::Cluster found = calibrated(1, short_of_time);
+  ASSERT_EQ(all_reduces(found).size(), 2u);
+  EXPECT_EQ(all_reduces(found).back().bytes, kib(8));
 }
 
-TEST(CudaCalibrateTest, AReplayedGraphCostsTheHostNothingPerCommand) {
-  CalibrateOptions graph = options();
-  graph.issue = exec::cuda::Issue::Graph;
-  const GpuCalibration found = calibrate_gpu(exec::alone(), fake_machine(), workload(1), graph);
-  EXPECT_EQ(found.host, HostCosts{});
+TEST(FakeCalibrateTest, AReplayedGraphCostsTheHostNothingPerCommand) {
+  Options graph = options();
+  graph.host = HostWork::Replayed;
+  EXPECT_EQ(calibrated(1, graph).host, models::HostModel{});
 }
 
 // An idle device executes the start event while the call is still launching (at 100 ns). The call
 // returns at 130, the op ends at 154; in a row such an op takes 4: it began at 150, 20 after the
 // return.
-TEST(CudaCalibrateTest, LatencyIsFromTheCallsReturnToTheOpsStart) {
+TEST(FakeCalibrateTest, LatencyIsFromTheCallsReturnToTheOpsStart) {
   const exec::Timing op = {.command = CommandId{0},
                            .stream = schedule::kComputeStream,
                            .step = 0,
@@ -149,7 +159,7 @@ TEST(CudaCalibrateTest, LatencyIsFromTheCallsReturnToTheOpsStart) {
 
 // Eight collectives cost the host at most 20 us each; the op before them must keep a device busy for
 // longer that moves 5 bytes per ns.
-TEST(CudaCalibrateTest, TheDeviceIsBehindTheHostWhenTheQueueBegins) {
+TEST(FakeCalibrateTest, TheDeviceIsBehindTheHostWhenTheQueueBegins) {
   const ScheduledProgram plan = transfer_plan({.ranks = 2, .bytes = kib(4), .count = 8});
   const schedule::Op& first = plan.program.ops.front();
   const auto* work = std::get_if<schedule::MemoryWork>(&first.work);
@@ -158,17 +168,19 @@ TEST(CudaCalibrateTest, TheDeviceIsBehindTheHostWhenTheQueueBegins) {
 }
 
 // Two hosts, whose clocks are a day apart: 4 KiB take 5409 ns on either.
-TEST(CudaCalibrateTest, CollectivesNeedNoCommonClock) {
+TEST(FakeCalibrateTest, CollectivesNeedNoCommonClock) {
   constexpr std::int64_t kDay = 86'400'000'000'000;
   exec::launch::run_local_ranks({.ranks = 2}, [](exec::launch::Session& session) {
     const std::int64_t ahead = session.rank().value * kDay;
     const MakeBackend make = [ahead](const ScheduledProgram& plan) {
       return std::make_unique<exec::testing::Ahead>(fake_machine()(plan), ahead);
     };
-    const GpuCalibration found =
-        calibrate_gpu(exec::cpu::exchange_of(session), make, workload(2), options());
-    EXPECT_EQ(found.collectives.front().isolated.median, Duration(5409));
-    EXPECT_EQ(found.collectives.front().back_to_back, Duration(5409));
+    const exec::Exchange exchange = exec::cpu::exchange_of(session);
+    const Options how = options();
+    const Calibration found = calibrate(
+        {.exchange = exchange, .make_backend = make, .options = how, .ranks = 2}, workload(2));
+    EXPECT_EQ(all_reduces(found.cluster).front().isolated, Duration(5409));
+    EXPECT_EQ(all_reduces(found.cluster).front().back_to_back, Duration(5409));
   });
 }
 
@@ -215,27 +227,46 @@ class CountedCalls final : public exec::Backend {
 
 // The workload has two ops in each phase: forward 3 us each, backward 9, optimizer 3, 5 us on average. One
 // small kernel, which was measured before, would say 3.
-TEST(CudaCalibrateTest, IssuingAnOpCostsTheMeanOverTheWorkloadsOwn) {
+TEST(FakeCalibrateTest, IssuingAnOpCostsTheMeanOverTheWorkloadsOwn) {
   std::int64_t clock = 0;
-  CalibrateOptions counted = options();
+  Options counted = options();
   counted.now = [&clock] { return clock; };
   const MakeBackend make = [&clock](const ScheduledProgram& plan) {
     return std::make_unique<CountedCalls>(plan, clock);
   };
-  const GpuCalibration found = calibrate_gpu(exec::alone(), make, workload(1), counted);
+  const models::Cluster found = calibrated(1, counted, make);
   EXPECT_EQ(found.host.run_op, from_us(5));
   EXPECT_EQ(found.host.collective, from_us(15));
 }
 
-TEST(CudaCalibrateTest, TimedWorkIsRefused) {
+// A step of eight all-reduces and two ops takes 8 * 15 + 2 * 3 = 126 us of this clock, a size 5 steps, two of which
+// warm up: 630 us. The first is taken to last 1 ms per step, every other one twice as long as the one before: at
+// least 1260 us must be left, which holds for the second and the third.
+TEST(FakeCalibrateTest, SizesStopWhereTheBudgetHasNoRoomForTheNext) {
+  std::int64_t clock = 0;
+  Options counted = options();
+  counted.now = [&clock] { return clock; };
+  counted.transfer_steps = 3;
+  counted.budget = from_us(3000);
+  const MakeBackend make = [&clock](const ScheduledProgram& plan) {
+    return std::make_unique<CountedCalls>(plan, clock);
+  };
+  EXPECT_EQ(all_reduces(calibrated(1, counted, make)).size(), 3u);
+}
+
+TEST(FakeCalibrateTest, TimedWorkIsRefused) {
   schedule::Program program = workload(1);
   program.ops[0].work = schedule::TimedWork{.by_rank = {from_us(5)}};
-  EXPECT_THROW(calibrate_gpu(exec::alone(), fake_machine(), program, options()), InputError);
+  const exec::Exchange alone = exec::alone();
+  const MakeBackend machine = fake_machine();
+  const Options how = options();
+  EXPECT_THROW(calibrate({.exchange = alone, .make_backend = machine, .options = how}, program),
+               InputError);
 }
 
 // Ops inside the queue take half as long again; the fake streams do not slow each other down, so
 // the duration itself depends on whether the plan has collectives.
-TEST(CudaCalibrateTest, ContentionIsTheRatioOfTheOpsBesideTheQueue) {
+TEST(FakeCalibrateTest, ContentionIsTheRatioOfTheOpsBesideTheQueue) {
   const MakeBackend slowed = [](const ScheduledProgram& plan) {
     const bool busy = plan.buckets.size() > 8;  // neither one collective nor a queue of eight
     return std::make_unique<exec::fake::FakeBackend>(exec::fake::Durations{
@@ -247,14 +278,14 @@ TEST(CudaCalibrateTest, ContentionIsTheRatioOfTheOpsBesideTheQueue) {
             },
         .issue = {}});
   };
-  CalibrateOptions small = options();
+  Options small = options();
   small.contention_bytes = mib(1);  // 109.9 us; 1600 us of computing, so 19 of them
-  const GpuCalibration found = calibrate_gpu(exec::alone(), slowed, workload(1), small);
-  EXPECT_NEAR(found.contention.compute, 1.5, 1e-3);
-  EXPECT_NEAR(found.contention.collective, 2, 1e-3);
+  const models::Cluster found = calibrated(1, small, slowed);
+  EXPECT_NEAR(found.contention.compute_slowdown, 1.5, 1e-3);
+  EXPECT_NEAR(found.contention.collective_slowdown, 2, 1e-3);
 }
 
-TEST(CudaProbesTest, PlansAreLegalAndCarryTheThreadBlocks) {
+TEST(ProbesTest, PlansAreLegalAndCarryTheThreadBlocks) {
   const ScheduledProgram transfers =
       transfer_plan({.ranks = 2, .bytes = kib(64), .count = 3, .max_ctas = 16});
   EXPECT_TRUE(schedule::verify(transfers.program, transfers).empty());
@@ -281,7 +312,7 @@ TEST(HostTimerTest, NotesWhatACallCostsTheHost) {
                                      },
                                  .issue = {}});
   HostTimer timer(inner);
-  const ScheduledProgram plan = chain_plan(1, 3, kib(4));
+  const ScheduledProgram plan = chain_plan(1, 3, moving(kib(4)));
   const exec::RankResult result = run(plan, Rank{0}, timer, {.warmup = 0, .steps = 1});
   EXPECT_EQ(result.timings.size(), 3u);
   ASSERT_EQ(timer.run_op_ns.size(), 3u);

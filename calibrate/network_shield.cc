@@ -1,11 +1,11 @@
-// Measures how long the network goes on sending while a rank is preempted, by preempting our own
-// communication thread in the middle of an all-reduce and looking at what the all-reduce did not
-// lose.
+// Preempts the thread that communicates in the middle of an all-reduce, from the compute thread of the same core, and
+// looks at what the all-reduce did not lose.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "calibrate/cpu/network_shield.h"
+#include "calibrate/network_shield.h"
 
-#include "calibrate/cpu/collectives.h"
+#include "base/error.h"
+#include "calibrate/probes.h"
 #include "exec/clock.h"
 
 #include <sched.h>
@@ -13,7 +13,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <thread>
@@ -65,20 +68,58 @@ struct Attempt {
   Duration others{};           // the sum of those that are not ours
 };
 
-// `hindered_at`: after its start; absent: not at all.
-Attempt one(Rig& rig, const exec::cpu::CollectiveCall& call, std::optional<Duration> hindered_at) {
-  rig.exchange().barrier();
-  rig.enqueue(call, 1);
-  Stood stood;
-  if (hindered_at && rig.exchange().rank == Rank{0}) {
-    std::this_thread::sleep_for(*hindered_at);
-    stood = stand_in_the_way();
+// One all-reduce, launched before an op that does nothing.
+class LongTransfer {
+ public:
+  LongTransfer(const Lab& lab, Bytes bytes)
+      : lab_(lab), plan_(plan_of(lab, bytes)), backend_(lab.make_backend(plan_)) {}
+
+  // `hindered_at`: after its start; absent: not at all.
+  Attempt one(std::optional<Duration> hindered_at);
+
+ private:
+  static constexpr OpId kMeanwhile{0};
+  static schedule::ScheduledProgram plan_of(const Lab& lab, Bytes bytes) {
+    schedule::Program program;
+    program.name = "long transfer";
+    program.world_size = lab.ranks;
+    schedule::Op op;
+    op.id = kMeanwhile;
+    op.name = "meanwhile";
+    op.work = moving(kib(4));
+    program.ops.push_back(op);
+    return contention_plan(
+        program,
+        {.ranks = lab.ranks, .bytes = bytes, .count = 1, .head_start = lab.options.head_start});
   }
-  const std::vector<exec::Timing> timings = rig.drain();
+  std::vector<exec::Timing> run(const std::function<void(OpId)>& before_op) {
+    HostTimer timer(*backend_, {.pause = lab_.options.pause, .before_op = before_op});
+    std::vector<exec::Timing> timings =
+        exec::run(plan_, lab_.exchange.rank, timer, {.warmup = 0, .steps = 1}).timings;
+    std::erase_if(timings, [this](const exec::Timing& timing) {
+      return timing.stream == schedule::kComputeStream || !carriers_.contains(timing.command);
+    });
+    if (timings.empty()) throw DeviceError("the backend gave no timing of a collective");
+    return timings;
+  }
+
+  const Lab& lab_;
+  schedule::ScheduledProgram plan_;
+  std::unique_ptr<exec::Backend> backend_;
+  std::map<CommandId, StreamId> carriers_ = commands_of<schedule::RunCollective>(lab_, plan_);
+};
+
+Attempt LongTransfer::one(std::optional<Duration> hindered_at) {
+  Stood stood;
+  const bool hinders = hindered_at && lab_.exchange.rank == Rank{0};
+  const exec::Timing timing = run([&](OpId op) {
+                                if (op != kMeanwhile || !hinders) return;
+                                std::this_thread::sleep_for(*hindered_at);
+                                stood = stand_in_the_way();
+                              }).front();
   // Start, end, and our own preemption, of which we know more than the reference load; then the others.
-  std::vector<std::int64_t> mine = {timings.front().start_ns, timings.back().end_ns,
-                                    stood.end_ns - stood.begin_ns};
-  for (const traces::Taken& taken : rig.reference_load().record(mine[0], mine[1]).taken) {
+  std::vector<std::int64_t> mine = {timing.start_ns, timing.end_ns, stood.end_ns - stood.begin_ns};
+  for (const traces::Taken& taken : lab_.load->record(mine[0], mine[1]).taken) {
     const std::int64_t start_ns = mine[0] + taken.start.count();
     const bool is_own = start_ns < stood.end_ns && start_ns + taken.length.count() > stood.begin_ns;
     if (!is_own) mine.push_back(taken.length.count());
@@ -86,7 +127,7 @@ Attempt one(Rig& rig, const exec::cpu::CollectiveCall& call, std::optional<Durat
   std::int64_t arrived = std::numeric_limits<std::int64_t>::min();
   std::int64_t done = arrived;
   Attempt attempt;
-  for (const std::vector<std::int64_t>& of_rank : share(rig.exchange(), mine)) {
+  for (const std::vector<std::int64_t>& of_rank : share(lab_.exchange, mine)) {
     arrived = std::max(arrived, of_rank.at(0));
     done = std::max(done, of_rank.at(1));
     if (of_rank.at(2) > 0) attempt.away.emplace_back(of_rank[2]);
@@ -105,7 +146,7 @@ Duration mean_of_medians(std::span<std::vector<std::int64_t>> moments) {
   int count = 0;
   for (std::vector<std::int64_t>& attempts : moments) {
     if (attempts.empty()) continue;
-    sum += spread_of(std::move(attempts)).median;
+    sum += quantiles_of(std::move(attempts)).median;
     ++count;
   }
   return count == 0 ? sum : sum / count;
@@ -128,20 +169,16 @@ Duration shield_explaining(Duration extra, std::span<const Duration> away) {
   return high;
 }
 
-Duration measure_shield(Rig& rig) {
+Duration measure_shield(const Lab& lab) {
   const std::int64_t may = set_realtime(true) && set_realtime(false) ? 1 : 0;
-  for (const std::vector<std::int64_t>& of_rank : share(rig.exchange(), std::vector{may})) {
+  for (const std::vector<std::int64_t>& of_rank : share(lab.exchange, std::vector{may})) {
     if (of_rank.at(0) == 0) return {};
   }
   for (Bytes bytes = mib(1); bytes <= mib(64); bytes = bytes * 2) {
-    const exec::cpu::CollectiveCall call = {.kind = schedule::Collective::AllReduce,
-                                            .op = schedule::ReduceOp::Sum,
-                                            .data = rig.buffer(bytes),
-                                            .shard = {},
-                                            .label = "calibration"};
+    LongTransfer transfer(lab, bytes);
     Duration alone = Duration::max();  // of attempts that a preemption may have met
     for (int i = 0; i < kQuietRepetitions; ++i) {
-      alone = std::min(alone, one(rig, call, std::nullopt).took);
+      alone = std::min(alone, transfer.one(std::nullopt).took);
       if (alone < kLongEnough) break;
     }
     if (alone < kLongEnough) continue;
@@ -150,13 +187,13 @@ Duration measure_shield(Rig& rig) {
     std::size_t calm_ones = 0;
     for (std::size_t i = 0; i < kMostAttempts && calm_ones < kCalm; ++i) {
       const std::size_t moment = i % kMoments.size();
-      const Attempt hindered = one(rig, call, kMoments.at(moment));
+      const Attempt hindered = transfer.one(kMoments.at(moment));
       all.push_back(shield_explaining(hindered.took - alone, hindered.away).count());
       if (hindered.others > kCalmAway) continue;
       calm.at(moment).push_back(all.back());
       ++calm_ones;
     }
-    return calm_ones < kFewCalm ? spread_of(std::move(all)).median : mean_of_medians(calm);
+    return calm_ones < kFewCalm ? quantiles_of(std::move(all)).median : mean_of_medians(calm);
   }
   return {};
 }

@@ -3,7 +3,7 @@
 // enqueued.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "calibrate/device/probes.h"
+#include "calibrate/probes.h"
 
 #include "base/error.h"
 #include "lower/lower.h"
@@ -12,6 +12,7 @@
 #include "verify/verify.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <utility>
@@ -53,7 +54,7 @@ Op tiny_op(std::int32_t id, std::string name, Phase phase) {
   op.id = OpId{id};
   op.name = std::move(name);
   op.phase = phase;
-  op.work = schedule::MemoryWork{.bytes = kTiny, .flop = Flop(0)};
+  op.work = moving(kTiny);
   return op;
 }
 
@@ -64,7 +65,7 @@ void add_transfers(Program& program, const TransferProbe& probe) {
   std::int32_t tensor = first_free_tensor(program);
   const std::int32_t op = first_free_op(program);
   Op writer = tiny_op(op, "probe.begin", Phase::Forward);
-  writer.work = schedule::MemoryWork{.bytes = probe.head_start, .flop = Flop(0)};
+  writer.work = moving(probe.head_start);
   Op reader = tiny_op(op + 1, "probe.end", Phase::Optimizer);
   const std::int64_t numel = std::max<std::int64_t>(1, probe.bytes.count() / 4);
   for (std::int64_t i = 0; i < probe.count; ++i) {
@@ -89,6 +90,18 @@ void add_transfers(Program& program, const TransferProbe& probe) {
   program.ops.push_back(std::move(reader));
 }
 
+// Waits for the last transfer first: else a host that computes is woken by each of them while the next one runs.
+void wait_backwards(schedule::RankProgram& role) {
+  std::vector<schedule::Command*> waits;
+  for (schedule::Command& command : role.commands) {
+    const bool is_wait = std::holds_alternative<schedule::WaitEvent>(command.action);
+    if (is_wait && command.stream == schedule::kComputeStream) waits.push_back(&command);
+  }
+  for (std::size_t i = 0; i < waits.size() / 2; ++i) {
+    std::swap(*waits[i], *waits[waits.size() - 1 - i]);
+  }
+}
+
 schedule::ScheduledProgram lowered(const Program& program, const TransferProbe& probe) {
   const std::vector<std::string> wrong = problems(program);
   DOVETAIL_CHECK(wrong.empty()) << wrong.front();
@@ -98,6 +111,7 @@ schedule::ScheduledProgram lowered(const Program& program, const TransferProbe& 
   made.scale = probe.scale;
   for (schedule::Bucket& bucket : made.buckets) bucket.max_ctas = probe.max_ctas;
   schedule::ScheduledProgram plan = schedule::lower(program, made).program;
+  for (schedule::RankProgram& role : plan.roles) wait_backwards(role);
   const std::vector<schedule::Problem> illegal = schedule::verify(program, plan, made.merge);
   DOVETAIL_CHECK(illegal.empty()) << illegal.front().message;
   return plan;
@@ -212,7 +226,7 @@ schedule::ScheduledProgram halves_plan(const TransferProbe& probe) {
 
 schedule::ScheduledProgram messages_plan(schedule::Collective kind, const TransferProbe& given) {
   const TransferProbe probe = rounded(given);
-  schedule::ScheduledProgram plan = chain_plan(probe.ranks, 1, probe.head_start);
+  schedule::ScheduledProgram plan = chain_plan(probe.ranks, 1, moving(probe.head_start));
   plan.program.name = "messages";
   plan.streams.push_back({.id = StreamId{1}, .name = "comm0"});
   const GroupId group = add_group(plan.program, probe.group);
@@ -237,14 +251,6 @@ schedule::ScheduledProgram messages_plan(schedule::Collective kind, const Transf
   return plan;
 }
 
-void add_run(schedule::RankProgram& role, OpId op) {
-  const auto id = static_cast<std::int32_t>(role.commands.size());
-  schedule::Command& command = role.commands.emplace_back();
-  command.id = CommandId{id};
-  command.stream = schedule::kComputeStream;
-  command.action = schedule::RunOp{.op = op};
-}
-
 schedule::ScheduledProgram transfer_plan(const TransferProbe& probe) {
   Program program;
   program.name = "transfers";
@@ -253,7 +259,8 @@ schedule::ScheduledProgram transfer_plan(const TransferProbe& probe) {
   return lowered(program, probe);
 }
 
-schedule::ScheduledProgram chain_plan(std::int64_t ranks, std::int64_t count, Bytes bytes) {
+schedule::ScheduledProgram chain_plan(std::int64_t ranks, std::int64_t count,
+                                      const schedule::Work& work) {
   schedule::ScheduledProgram plan;
   plan.program.name = "chain";
   plan.program.world_size = ranks;
@@ -263,9 +270,10 @@ schedule::ScheduledProgram chain_plan(std::int64_t ranks, std::int64_t count, By
   for (std::int32_t rank = 0; rank < ranks; ++rank) role.ranks.push_back(Rank{rank});
   for (std::int32_t i = 0; i < count; ++i) {
     Op op = tiny_op(i, "link" + std::to_string(i), Phase::Forward);
-    op.work = schedule::MemoryWork{.bytes = bytes, .flop = Flop(0)};
+    op.work = work;
     plan.program.ops.push_back(op);
-    add_run(role, op.id);
+    schedule::Command command = command_of(i, 0, schedule::RunOp{.op = op.id});
+    role.commands.push_back(std::move(command));
   }
   plan.roles.push_back(std::move(role));
   return plan;
