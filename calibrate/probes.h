@@ -41,7 +41,7 @@ schedule::ScheduledProgram transfer_plan(const TransferProbe& probe);
 // Of a size that is rounded up to whole shards: first all reduce-scatters, then all all-gathers.
 schedule::ScheduledProgram halves_plan(const TransferProbe& probe);
 // Rounded up to whole parts. A send-recv is one of the first rank of each pair to the second.
-// REQUIRES: neither of the above can do it.
+// Of buckets' collectives only an all-gather.
 schedule::ScheduledProgram messages_plan(schedule::Collective kind, const TransferProbe& probe);
 
 // The groups of a probe as a process group of a Program.

@@ -30,17 +30,25 @@ constexpr double kMostSlowdown = 10;
 
 using Points = std::vector<models::CollectivePoint>;
 
-// How far a size is from the line between its neighbours, at worst; relative. 0 for fewer than three.
+// How far the size at `at` is from the line between its neighbours, relative to itself.
+template <class TimeOf>
+double off_the_line(const Points& sizes, std::size_t at, const TimeOf& time_of) {
+  const auto bytes = [&](std::size_t i) { return static_cast<double>(sizes[i].bytes.count()); };
+  const auto time = [&](std::size_t i) { return static_cast<double>(time_of(sizes[i]).count()); };
+  const double place = (bytes(at) - bytes(at - 1)) / (bytes(at + 1) - bytes(at - 1));
+  const double between = time(at - 1) + place * (time(at + 1) - time(at - 1));
+  return time(at) > 0 ? std::abs(between / time(at) - 1) : 0;
+}
+
+// The worst, alone and in a queue alike: on a shaped link, which has credit for small ones, one of both times has a
+// corner where that ends. 0 for fewer than three sizes.
 double worst_left_out(const Points& sizes) {
   double worst = 0;
-  for (std::size_t i = 1; i + 1 < sizes.size(); ++i) {
-    const auto bytes = [&](std::size_t at) { return static_cast<double>(sizes[at].bytes.count()); };
-    const auto time = [&](std::size_t at) {
-      return static_cast<double>(sizes[at].isolated.count());
-    };
-    const double place = (bytes(i) - bytes(i - 1)) / (bytes(i + 1) - bytes(i - 1));
-    const double between = time(i - 1) + place * (time(i + 1) - time(i - 1));
-    if (time(i) > 0) worst = std::max(worst, std::abs(between / time(i) - 1));
+  for (std::size_t at = 1; at + 1 < sizes.size(); ++at) {
+    const auto alone = [](const auto& size) { return size.isolated; };
+    const auto queued = [](const auto& size) { return size.back_to_back.value_or(size.isolated); };
+    worst =
+        std::max(worst, std::min(off_the_line(sizes, at, alone), off_the_line(sizes, at, queued)));
   }
   return worst;
 }

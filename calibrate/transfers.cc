@@ -139,17 +139,47 @@ std::vector<Collective> kinds_in(Collective kind) {
   return {kind};
 }
 
-// One per kind.
-std::vector<models::CollectivePoint> measure_size(const Lab& lab, Collective kind,
-                                                  const TransferProbe& probe, std::int32_t steps) {
-  const schedule::ScheduledProgram plan = plan_of(kind, probe);
+// Of the kinds that the plan carries.
+std::vector<models::CollectivePoint> measure_plan(const Lab& lab,
+                                                  const schedule::ScheduledProgram& plan,
+                                                  const std::vector<Collective>& kinds,
+                                                  std::int32_t steps) {
   lab.exchange.barrier();
   const std::int64_t begin_ns = exec::now_ns();
   const std::vector<exec::Timing> timings = timings_of(lab, plan, steps);
   const Preemptions preemptions = preemptions_since(lab, begin_ns);
   std::vector<models::CollectivePoint> points;
+  for (const Collective kind : kinds) {
+    points.push_back(point_of(lab, plan, timings, preemptions, kind));
+  }
+  return points;
+}
+
+// One that rests before it is alone only if nothing is enqueued behind it meanwhile, on the same core, and if nothing
+// before it has used up the link's credit.
+models::CollectivePoint measure_rested(const Lab& lab, Collective kind, TransferProbe probe,
+                                       std::int32_t steps) {
+  const auto measure = [&](std::int32_t times) {
+    const bool gathers = kind == Collective::AllGather;
+    const auto plan = gathers ? messages_plan(kind, probe) : plan_of(kind, probe);
+    return measure_plan(lab, plan, {kind}, times).front();
+  };
+  const models::CollectivePoint queued = measure(kFewestSteps);
+  probe.count = 1;
+  models::CollectivePoint point = measure(steps);
+  point.back_to_back = queued.back_to_back;
+  return point;
+}
+
+// One per kind.
+std::vector<models::CollectivePoint> measure_size(const Lab& lab, Collective kind,
+                                                  const TransferProbe& probe, std::int32_t steps) {
+  if (lab.options.pause == Duration{}) {
+    return measure_plan(lab, plan_of(kind, probe), kinds_in(kind), steps);
+  }
+  std::vector<models::CollectivePoint> points;
   for (const Collective one : kinds_in(kind)) {
-    points.push_back(point_of(lab, plan, timings, preemptions, one));
+    points.push_back(measure_rested(lab, one, probe, steps));
   }
   return points;
 }
@@ -191,8 +221,11 @@ std::vector<std::vector<models::CollectivePoint>> measure_sizes(const Lab& lab, 
     const std::vector<models::CollectivePoint> points = measure_size(lab, kind, probe, steps);
     const bool is_new = series.front().empty() || series.front().back().bytes < points[0].bytes;
     for (std::size_t i = 0; i < points.size() && is_new; ++i) series[i].push_back(points[i]);
-    // The next size takes at most about as many times as long.
-    guess = Duration(lab.options.now() - begin) / (steps + lab.options.warmup) * sizes.growth;
+    // The next size takes at most about as many times as long, in a queue that may be shorter.
+    const std::int64_t calls = 1 + queue_of(lab, bytes);
+    const std::int64_t next_calls = 1 + queue_of(lab, bytes * sizes.growth);
+    guess = Duration(lab.options.now() - begin) / (steps + lab.options.warmup) * sizes.growth *
+            next_calls / calls;
   }
   return series;
 }

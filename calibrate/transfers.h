@@ -1,7 +1,8 @@
 // How long what travels takes by its size, alone and in a queue: the all-reduce over all ranks, and what
 // else plans of these ranks may ask for.
 //
-// Several transfers of one size are launched together (probes.h): the first is alone, all of them are back to back. A
+// Several transfers of one size are launched together (probes.h): the first is alone, all of them are back to back.
+// Where steps begin with a pause, one for itself is alone. A
 // collective lasts from its last arrival to its last completion over the ranks, where they share a clock; else as long
 // as on its last arrival, which waits for nobody: the shortest of its ranks' own durations.
 //

@@ -261,6 +261,7 @@ TEST(CalibrateCudaTest, AFewSizesOrAnAbsurdSlowDownAreNotValid) {
   whole.contention.collective_slowdown = 1;
   auto& sizes = std::get<std::vector<models::CollectivePoint>>(whole.collectives[0].times);
   sizes[4].isolated *= 5;  // one of 15: a stranger on the link
+  *sizes[4].back_to_back *= 5;
   EXPECT_THAT(quality_of(whole, evidence).why,
               ::testing::ElementsAre(HasSubstr("off the line between its neighbours")));
 }
