@@ -31,7 +31,7 @@ constexpr double kMostSteps = 500;
 constexpr double kAloneNs = 1e9;
 constexpr double kFewestAlone = 4;
 constexpr double kMostAlone = 10;
-constexpr Bytes kTiny = kib(4);
+constexpr Bytes kTinyMessage = kib(4);
 
 // Commands of this rank in a contention_plan that run ops of the workload which compute.
 std::map<CommandId, OpId> computing(const Lab& lab, const schedule::ScheduledProgram& plan,
@@ -53,7 +53,7 @@ std::map<CommandId, OpId> computing(const Lab& lab, const schedule::ScheduledPro
 class Alone {
  public:
   Alone(const Lab& lab, const schedule::Program& workload) : lab_(lab) {
-    const TransferProbe probe = {.ranks = lab.ranks, .bytes = kTiny, .count = 1};
+    const TransferProbe probe = {.ranks = lab.ranks, .bytes = kTinyMessage, .count = 1};
     plan_ = exec::without_communication(contention_plan(workload, probe));
     for (schedule::RankProgram& role : plan_.roles) {
       std::erase_if(role.commands,
@@ -152,8 +152,8 @@ std::vector<exec::Timing> without_silences(std::vector<exec::Timing> queue,
 struct Timings {
   std::vector<exec::Timing> ops, collectives;
 };
-Timings undisturbed(const Timings& all, const Preemptions& met, const traces::CoreRecord& record,
-                    std::int64_t begin_ns) {
+Timings without_disturbances(const Timings& all, const Preemptions& met,
+                             const traces::CoreRecord& record, std::int64_t begin_ns) {
   Timings calm = {.ops = calm_ones(all.ops, met), .collectives = calm_ones(all.collectives, met)};
   const bool is_enough =
       calm.ops.size() >= all.ops.size() / kCalmShare &&
@@ -227,7 +227,7 @@ Seen run_beside(const Lab& lab, const schedule::Program& workload, const Queue& 
   const std::map<OpId, double> alone_ns = alone.medians();
   std::map<CommandId, double> by_command;
   for (const auto& [command, op] : ops) by_command[command] = alone_ns.at(op);
-  const Timings kept = undisturbed(all, met, record, begin_ns);
+  const Timings kept = without_disturbances(all, met, record, begin_ns);
   std::map<std::int32_t, Overlap> overlaps;
   for (const exec::Timing& timing : kept.ops) overlaps[timing.step].ops.push_back(timing);
   for (const exec::Timing& timing : kept.collectives) {
@@ -307,7 +307,7 @@ MeasuredContention measure_contention(const Lab& lab, const schedule::Program& w
   MeasuredContention found = over_ranks(lab, run_beside(lab, workload, large, alone), large.lone);
   Duration cpu{};
   if (lab.options.backend == models::BackendKind::Cpu) {
-    const Queue tiny = queue_for(lab, kTiny, alone.step_ns());
+    const Queue tiny = queue_for(lab, kTinyMessage, alone.step_ns());
     cpu = over_ranks(lab, run_beside(lab, workload, tiny, alone), tiny.lone)
               .contention.collective_cpu;
   }

@@ -24,7 +24,7 @@ namespace {
 using schedule::Collective;
 
 constexpr std::int64_t kLongestQueue = 8;
-constexpr std::int32_t kFewestSteps = 3;
+constexpr std::int32_t kFewestRepetitions = 3;
 
 // This rank's commands that carry transfers of the kind out.
 std::set<CommandId> carriers(const Lab& lab, const schedule::ScheduledProgram& plan,
@@ -164,7 +164,7 @@ models::CollectivePoint measure_rested(const Lab& lab, Collective kind, Transfer
     const auto plan = gathers ? messages_plan(kind, probe) : plan_of(kind, probe);
     return measure_plan(lab, plan, {kind}, times).front();
   };
-  const models::CollectivePoint queued = measure(kFewestSteps);
+  const models::CollectivePoint queued = measure(kFewestRepetitions);
   probe.count = 1;
   models::CollectivePoint point = measure(steps);
   point.back_to_back = queued.back_to_back;
@@ -197,10 +197,10 @@ std::int32_t steps_for(const Lab& lab, const Sizes& sizes, Duration left, Durati
                          std::log(static_cast<double>(sizes.growth));
   const Duration share_of_size = sizes.budget / (1 + static_cast<std::int64_t>(octaves));
   const std::int64_t one = std::max<std::int64_t>(1, one_step.count());
-  const std::int64_t most = std::max(kFewestSteps, lab.options.transfer_steps);
+  const std::int64_t most = std::max(kFewestRepetitions, lab.options.transfer_steps);
   const std::int64_t wanted =
-      std::clamp<std::int64_t>(share_of_size.count() / one, kFewestSteps, most);
-  const std::int64_t needed = (kFewestSteps + lab.options.warmup) * one;
+      std::clamp<std::int64_t>(share_of_size.count() / one, kFewestRepetitions, most);
+  const std::int64_t needed = (kFewestRepetitions + lab.options.warmup) * one;
   return static_cast<std::int32_t>(rank_0_says(lab.exchange, needed <= left.count() ? wanted : 0));
 }
 
@@ -215,7 +215,7 @@ std::vector<std::vector<models::CollectivePoint>> measure_sizes(const Lab& lab, 
     const std::int64_t begin = lab.options.now();
     std::int32_t steps = steps_for(lab, sizes, Duration(end - begin), guess);
     if (steps == 0 && series.front().size() >= 2) break;
-    steps = std::max(steps, kFewestSteps);
+    steps = std::max(steps, kFewestRepetitions);
     TransferProbe probe = probe_of(lab, bytes, queue_of(lab, bytes));
     probe.group = group;
     const std::vector<models::CollectivePoint> points = measure_size(lab, kind, probe, steps);

@@ -169,8 +169,8 @@ TEST(CalibrateTest, ScattersAreRoundedToWholeShards) {
 }
 
 TEST(CalibrateTest, TheSkewIsTheSlowestRanksStepAboveTheMedians) {
-  const std::array<models::MeasuredKernel, 2> kernels = {models::MeasuredKernel{.time = 30us},
-                                                         models::MeasuredKernel{.time = 70us}};
+  const schedule::Program program = two_layers(1);
+  const std::array kernels = {kernel_of(program.ops[0], 30us), kernel_of(program.ops[1], 70us)};
   EXPECT_DOUBLE_EQ(skew_of(kernels, 110us), 110.0 / 100 - 1);
   EXPECT_EQ(skew_of(kernels, 90us), 0);  // never faster than the medians
   EXPECT_EQ(skew_of({}, 90us), 0);

@@ -72,7 +72,7 @@ calibrate::Options replayed() {
   return {.host = calibrate::HostWork::Replayed, .steps = 2, .largest = mib(64)};
 }
 
-CalibrateCudaOptions asked() {
+CalibrateCudaOptions fake_options() {
   CalibrateCudaOptions options;
   options.name = "fake";
   options.workload = "mlp";
@@ -92,7 +92,7 @@ models::Cluster calibrated(const exec::Exchange& exchange, const calibrate::Make
                                                   .ranks = program.world_size},
                                                  program)
                                 .cluster;
-  describe(cluster, asked(), "cuda");
+  describe(cluster, fake_options(), "cuda");
   return cluster;
 }
 
@@ -145,7 +145,7 @@ TEST(CalibrateCudaTest, WhatIsPredictedIsWhatTheMachineDoes) {
 // calibrate --policy exact: nothing but all-reduces of all ranks, and the file says for what.
 TEST(CalibrateCudaTest, WhatNoPlanOfThePoliciesNeedsIsNotMeasured) {
   const schedule::Program program = workload();
-  CalibrateCudaOptions of = asked();
+  CalibrateCudaOptions of = fake_options();
   of.policies = {"exact", "per-tensor"};
   calibrate::Options what = replayed();
   what.largest = kib(64);
@@ -204,7 +204,7 @@ TEST(CalibrateCudaTest, GroupsLieOnOneHostAsFarAsTheyFit) {
 }
 
 TEST(CalibrateCudaTest, TheFileSaysHowItWasMeasured) {
-  CalibrateCudaOptions of = asked();
+  CalibrateCudaOptions of = fake_options();
   of.max_ctas = 16;
   models::Cluster cluster = calibrated();
   note_execution(cluster, of);
