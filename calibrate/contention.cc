@@ -43,8 +43,7 @@ std::map<CommandId, OpId> computing(const Lab& lab, const schedule::ScheduledPro
   std::map<CommandId, OpId> ops;
   for (const schedule::Command& command : exec::role_of(plan, lab.exchange.rank).commands) {
     const auto* run = std::get_if<schedule::RunOp>(&command.action);
-    const bool is_own = run != nullptr && !command.transfer && own.contains(run->op);
-    if (is_own) ops[command.id] = run->op;
+    if (run != nullptr && own.contains(run->op)) ops[command.id] = run->op;
   }
   return ops;
 }
@@ -200,8 +199,8 @@ Seen run_beside(const Lab& lab, const schedule::Program& workload, const Queue& 
       contention_plan(workload, probe_of(lab, queue.bytes, queue.count));
   const std::map<CommandId, OpId> ops = computing(lab, plan, workload);
   std::set<CommandId> carriers;
-  for (const auto& [id, stream] : commands_of<schedule::RunCollective>(lab, plan)) {
-    carriers.insert(id);
+  for (const schedule::Command& command : exec::role_of(plan, lab.exchange.rank).commands) {
+    if (schedule::bucket_collective(command) != nullptr) carriers.insert(command.id);
   }
   lab.exchange.barrier();
   const std::int64_t begin_ns = exec::now_ns();

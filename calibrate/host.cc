@@ -91,7 +91,7 @@ Launch launch_of(const Lab& lab, const schedule::ScheduledProgram& plan) {
   }
   for (const schedule::Command& command : commands) {
     if (command.id == launch.wait) break;
-    const bool is_op = !command.transfer && std::holds_alternative<schedule::RunOp>(command.action);
+    const bool is_op = std::holds_alternative<schedule::RunOp>(command.action);
     if (!is_op) launch.issued.insert(command.id);
     const auto* record = std::get_if<schedule::RecordEvent>(&command.action);
     if (record != nullptr && record->event == awaited) launch.record = command.id;

@@ -106,7 +106,7 @@ class LongTransfer {
   const Lab& lab_;
   schedule::ScheduledProgram plan_;
   std::unique_ptr<exec::Backend> backend_;
-  std::map<CommandId, StreamId> carriers_ = commands_of<schedule::RunCollective>(lab_, plan_);
+  std::map<CommandId, StreamId> carriers_ = commands_of<schedule::Communicate>(lab_, plan_);
 };
 
 Attempt LongTransfer::one(std::optional<Duration> hindered_at) {

@@ -37,7 +37,7 @@ schedule::ScheduledProgram ops_plan(const schedule::Program& workload) {
       exec::without_communication(schedule::lower(workload, schedule).program);
   for (schedule::RankProgram& role : plan.roles) {
     std::erase_if(role.commands, [&](const schedule::Command& command) {
-      const OpId op = std::get<schedule::RunOp>(command.action).op;
+      const OpId op = *schedule::op_run_by(command);
       return std::holds_alternative<schedule::CollectiveWork>(workload.op(op).work);
     });
   }
@@ -78,7 +78,7 @@ OpTimes measure_ops(const Lab& lab, const schedule::ScheduledProgram& plan, Benc
   }
   OpTimes times;
   for (const schedule::Command& command : plan.roles.front().commands) {
-    const OpId op = std::get<schedule::RunOp>(command.action).op;
+    const OpId op = *schedule::op_run_by(command);
     std::vector<std::int64_t> all = pooled(lab, samples[op]);
     if (all.empty()) {
       throw DeviceError("the backend gave no timing of op " + plan.program.op(op).name);
