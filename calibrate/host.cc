@@ -112,15 +112,15 @@ models::HostModel measure_launches(const Lab& quiet) {
                    .ranks = quiet.ranks};
   const schedule::ScheduledProgram plan = transfer_plan(probe_of(lab, Bytes(4), 1));
   const Launch launch = launch_of(lab, plan);
-  struct Seen {
+  struct LaunchSeen {
     std::int64_t begin = std::numeric_limits<std::int64_t>::max();
     std::int64_t end = 0;
     std::int64_t recorded = 0;
     std::int64_t woken = 0;  // 0: it did not wait
   };
-  std::map<std::int32_t, Seen> steps;
+  std::map<std::int32_t, LaunchSeen> steps;
   for (const exec::Timing& timing : timings_of(lab, plan, kRepetitions)) {
-    Seen& seen = steps[timing.step];
+    LaunchSeen& seen = steps[timing.step];
     const bool is_on_host = timing.stream == schedule::kComputeStream;
     if (is_on_host && launch.issued.contains(timing.command)) {
       seen.begin = std::min(seen.begin, timing.start_ns);

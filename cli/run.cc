@@ -182,14 +182,16 @@ exec::GoOn go_on_for(const Work& work, bool tells) {
   };
 }
 
-exec::RunOptions run_options_of(const Work& work, std::size_t programs) {
+exec::RunOptions run_options_of(const Work& work, const RunLanes& lanes) {
   const RunCommandOptions& options = work.options;
   exec::RunOptions run = {
       .warmup = warmup_of(options, work.cuda), .steps = options.steps, .rounds = options.rounds};
   if (!work.machine) return run;
-  const std::size_t plans = work.loaded.size();
+  const auto others = std::ranges::count_if(lanes, [](const RunLane& lane) {
+    return lane.role == LaneRole::Alone || lane.role == LaneRole::TwoEvents;
+  });
   run.turns =
-      testbed::turns_of(work.probes, plans, programs - work.probes.programs().size() - plans, run);
+      testbed::turns_of(work.probes, work.loaded.size(), static_cast<std::size_t>(others), run);
   return run;
 }
 
@@ -206,14 +208,13 @@ Result run_rank(const Work& work, const RankSeat& seat) {
   const exec::Exchange exchange = exec::cpu::exchange_of(session);
   exec::cuda::BackendOptions on_gpu;
   if (cuda) on_gpu = options_for(*cuda, session);
-  const Programs probes = work.probes.programs();
-  const Programs programs = programs_of(work.loaded, options.two_events, probes);
+  const RunLanes run_lanes = lanes_of(work.loaded, options.two_events, work.probes.programs());
   const Backends backends =
-      cuda ? cuda_backends(programs, *cuda, on_gpu, options.two_events ? work.loaded.size() : 0)
-           : cpu_backends(programs, exec::cpu::ports_of(session, seat.transport, seat.rate));
+      cuda ? cuda_backends(run_lanes, *cuda, on_gpu)
+           : cpu_backends(run_lanes, exec::cpu::ports_of(session, seat.transport, seat.rate));
   std::vector<exec::Lane> lanes;
-  for (std::size_t i = 0; i < programs.size(); ++i) {
-    lanes.push_back({.plan = programs[i], .backend = backends[i].get()});
+  for (std::size_t i = 0; i < run_lanes.size(); ++i) {
+    lanes.push_back({.plan = run_lanes[i].program, .backend = backends[i].get()});
   }
   traces::Provenance provenance{.origin = traces::Origin::Measured,
                                 .machine = exec::this_machine().text(),
@@ -229,7 +230,7 @@ Result run_rank(const Work& work, const RankSeat& seat) {
   if (!cuda) reference_load.emplace(static_cast<std::uint64_t>(session.rank().value));
   const bool tells = session.rank() == Rank{0} && ::isatty(STDERR_FILENO) == 1;
   Result result;
-  const exec::RunOptions steps = run_options_of(work, programs.size());
+  const exec::RunOptions steps = run_options_of(work, run_lanes);
   result.measured = exec::measure(exchange, lanes, steps, provenance,
                                   watched(go_on_for(work, tells), options, session.rank()));
   result.took =
@@ -243,7 +244,7 @@ Result run_rank(const Work& work, const RankSeat& seat) {
   } else {
     result.link_objection = link_objection(session, options.job);
   }
-  split_off_companions(work.loaded, options.two_events, result);
+  split_off_companions(run_lanes, result);
   return result;
 }
 

@@ -1,5 +1,4 @@
-// Decides in which order the plans of a run, and the probes between them, take their turns within
-// a round.
+// Lists what takes turns in a run, makes a backend for each, and takes the plans out of what was measured.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run_lanes.h"
@@ -8,43 +7,54 @@
 
 namespace dovetail::cli {
 
-Programs programs_of(const std::vector<Loaded>& loaded, bool two_events, const Programs& between) {
-  Programs programs;
-  for (const Loaded& one : loaded) programs.push_back(&one.program);
-  for (const Loaded& one : loaded) {
-    if (one.alone) programs.push_back(&*one.alone);
+RunLanes lanes_of(const std::vector<Loaded>& loaded, bool two_events, const Programs& probes) {
+  RunLanes lanes;
+  for (std::size_t i = 0; i < loaded.size(); ++i) {
+    lanes.push_back({LaneRole::Plan, i, &loaded[i].program});
   }
-  for (std::size_t i = 0; two_events && i < loaded.size(); ++i) programs.push_back(programs[i]);
-  programs.insert(programs.end(), between.begin(), between.end());
-  return programs;
+  for (std::size_t i = 0; i < loaded.size(); ++i) {
+    if (loaded[i].alone) lanes.push_back({LaneRole::Alone, i, &*loaded[i].alone});
+  }
+  for (std::size_t i = 0; two_events && i < loaded.size(); ++i) {
+    lanes.push_back({LaneRole::TwoEvents, i, &loaded[i].program});
+  }
+  for (std::size_t i = 0; i < probes.size(); ++i) {
+    lanes.push_back({LaneRole::Probe, i, probes[i]});
+  }
+  return lanes;
 }
 
-Backends cpu_backends(const Programs& programs, const exec::cpu::Ports& ports) {
+Backends cpu_backends(const RunLanes& lanes, const exec::cpu::Ports& ports) {
   Backends backends;
-  for (const schedule::ScheduledProgram* program : programs) {
-    backends.push_back(std::make_unique<exec::cpu::CpuBackend>(*program, ports));
+  for (const RunLane& lane : lanes) {
+    backends.push_back(std::make_unique<exec::cpu::CpuBackend>(*lane.program, ports));
   }
   return backends;
 }
 
-Backends cuda_backends(const Programs& programs, const CudaJob& cuda,
-                       exec::cuda::BackendOptions options, std::size_t two_events) {
+Backends cuda_backends(const RunLanes& lanes, const CudaJob& cuda,
+                       const exec::cuda::BackendOptions& options) {
   Backends backends;
-  for (std::size_t i = 0; i < programs.size(); ++i) {
-    if (i + two_events == programs.size()) options.events = exec::cuda::StepEvents::TwoPerStep;
-    backends.push_back(cuda.module->make_backend(*programs[i], options));
+  for (const RunLane& lane : lanes) {
+    exec::cuda::BackendOptions own = options;
+    if (lane.role == LaneRole::TwoEvents) own.events = exec::cuda::StepEvents::TwoPerStep;
+    backends.push_back(cuda.module->make_backend(*lane.program, own));
   }
   return backends;
 }
 
-void split_off_companions(const std::vector<Loaded>& loaded, bool two_events, Result& result) {
-  std::vector<traces::Trace>& all = result.measured.traces;
-  const std::size_t plans = loaded.size();
-  for (std::size_t i = 0; i < plans && !all.empty(); ++i) {
-    if (loaded[i].alone) result.exposed.push_back(traces::exposed_of(all[i], all[plans + i]));
-  }
-  for (std::size_t i = 0; two_events && i < plans && !all.empty(); ++i) {
-    result.two_events.push_back(traces::spread(traces::step_times(all[all.size() - plans + i])));
+void split_off_companions(const RunLanes& lanes, Result& result) {
+  std::vector<traces::Trace>& all = result.measured.traces;  // of rank 0 only
+  std::size_t plans = 0;
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    const RunLane& lane = lanes[i];
+    if (lane.role == LaneRole::Plan) ++plans;
+    if (all.empty()) continue;
+    if (lane.role == LaneRole::Alone) {
+      result.exposed.push_back(traces::exposed_of(all[lane.of], all[i]));
+    } else if (lane.role == LaneRole::TwoEvents) {
+      result.two_events.push_back(traces::spread(traces::step_times(all[i])));
+    }
   }
   if (all.size() > plans) all.resize(plans);
   result.measured.checks.resize(plans);  // what was not reduced is not what the check expects

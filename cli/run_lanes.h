@@ -19,20 +19,27 @@ namespace dovetail::cli {
 using Backends = std::vector<std::unique_ptr<exec::Backend>>;
 using Programs = std::vector<const schedule::ScheduledProgram*>;
 
-// The plans, then, where they are wanted, their steps without communication, once more the plans with two
-// events per step, and those that run between the rounds. REQUIRES: `loaded` outlives them.
-Programs programs_of(const std::vector<Loaded>& loaded, bool two_events, const Programs& between);
+// What takes a turn: a plan, its steps without communication, the plan once more with two events per step, or a probe
+// that measures costs between the plans.
+enum class LaneRole { Plan, Alone, TwoEvents, Probe };
+struct RunLane {
+  LaneRole role = LaneRole::Plan;
+  std::size_t of = 0;  // position of the plan, or of the probe
+  const schedule::ScheduledProgram* program = nullptr;
+};
+using RunLanes = std::vector<RunLane>;
 
-// One backend per program on processors.
-Backends cpu_backends(const Programs& programs, const exec::cpu::Ports& ports);
+// In the order of their turns: plans first, in their order, probes last. REQUIRES: `loaded` and the probes outlive them.
+RunLanes lanes_of(const std::vector<Loaded>& loaded, bool two_events, const Programs& probes);
 
-// The same on this rank's GPU; the last `two_events` of them have two events per step.
-Backends cuda_backends(const Programs& programs, const CudaJob& cuda,
-                       exec::cuda::BackendOptions options, std::size_t two_events);
+// One backend per lane, on processors and on this rank's GPU.
+Backends cpu_backends(const RunLanes& lanes, const exec::cpu::Ports& ports);
+Backends cuda_backends(const RunLanes& lanes, const CudaJob& cuda,
+                       const exec::cuda::BackendOptions& options);
 
-// Takes the steps without communication, and those with two events, out of what was measured and compares
-// the plans with them.
-void split_off_companions(const std::vector<Loaded>& loaded, bool two_events, Result& result);
+// Compares the plans with their steps without communication and with those of two events, and leaves only the plans in
+// what was measured.
+void split_off_companions(const RunLanes& lanes, Result& result);
 
 // What only the backends know once they have run, into the traces of rank 0.
 void note_cuda(const CudaJob& cuda, const Backends& backends, std::int32_t device, Result& result);

@@ -74,7 +74,7 @@ std::vector<Row> cpu_rows(const SelftestOptions& options) {
                                  {.command = {"/proc/self/exe", "selftest", "--as-rank", "cpu"},
                                   .ranks = 2,
                                   .deadline = options.deadline}));
-  append(rows, exec::selftest::law_rows());
+  append(rows, exec::selftest::cpu_law_rows());
   return rows;
 }
 

@@ -3,12 +3,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/rank_work.h"
 
+#include "base/error.h"
 #include "exec/run.h"
 
 #include <map>
+#include <string>
 #include <variant>
 
 namespace dovetail::exec {
+
+void require_executable(const schedule::Program& program, std::string_view backend) {
+  for (const schedule::Op& op : program.ops) {
+    if (!std::holds_alternative<schedule::TimedWork>(op.work)) continue;
+    throw InputError(
+        op.name + ": the " + std::string(backend) +
+        " backend cannot execute a recorded time; make the plan with a cluster file that has a "
+        "unit kernel (dovetail calibrate)");
+  }
+}
 
 RankWork work_of(const schedule::ScheduledProgram& plan, Rank rank) {
   std::map<OpId, const schedule::Op*> ops;

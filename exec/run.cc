@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <sstream>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace dovetail::exec {
@@ -27,12 +29,18 @@ void run_commands(const schedule::RankProgram& role, Backend& backend) {
   }
 }
 
-std::vector<Timing> step_of(const schedule::RankProgram& role, Backend& backend,
+// What the machine says names the rank that met it, whichever call it was.
+std::vector<Timing> step_of(const schedule::RankProgram& role, Rank rank, Backend& backend,
                             std::int32_t number) {
-  backend.barrier();
-  backend.begin_step(number);
-  run_commands(role, backend);
-  return backend.finish();
+  try {
+    backend.barrier();
+    backend.begin_step(number);
+    run_commands(role, backend);
+    return backend.finish();
+  } catch (const DeviceError& error) {
+    if (std::string_view(error.what()).starts_with("rank ")) throw;
+    throw DeviceError("rank " + std::to_string(rank.value) + ": " + error.what());
+  }
 }
 
 void require_range(const RunOptions& options) {
@@ -94,7 +102,7 @@ std::vector<RankResult> run_interleaved(std::span<const Lane> lanes, Rank rank,
       RankResult& result = results[turn.lane];
       const schedule::RankProgram& role = role_of(*lane.plan, rank);
       for (std::int32_t step = -turn.warmup; step < turn.steps; ++step) {
-        std::vector<Timing> timings = step_of(role, *lane.backend, executed++);
+        std::vector<Timing> timings = step_of(role, rank, *lane.backend, executed++);
         std::vector<DeviceWork> works = lane.backend->device_work();
         add(lane.backend->check_values(), result.check);
         if (step < 0) continue;

@@ -46,11 +46,13 @@ ALLOWED_ROOMS["bench"] = set(ALLOWED_ROOMS) - {"tests"}
 ALLOWED_WITHIN = {
     "lower": {"pipeline": {"rewrite"}, "rewrite": set()},
     "exec": {
-        "cpu": {"launch", "training", "values"},
-        "cuda": {"selftest", "training", "values"},
+        "cpu": {"device", "launch", "ops", "training", "values"},
+        "cuda": {"device", "ops", "selftest", "training", "values"},
+        "device": {"values"},
         "fake": set(),
         "launch": set(),
-        "selftest": {"cpu", "launch", "training"},
+        "ops": {"device", "training", "values"},
+        "selftest": {"cpu", "device", "launch", "ops", "training"},
         "training": set(),
         "values": set(),
     },

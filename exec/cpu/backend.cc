@@ -7,7 +7,8 @@
 
 #include "base/error.h"
 #include "exec/clock.h"
-#include "exec/cpu/synthetic_ops.h"
+#include "exec/ops/synthetic_ops.h"
+#include "exec/rank_work.h"
 #include "exec/run.h"
 #include "schedule/collective_traits.h"
 #include "schedule/visit.h"
@@ -30,29 +31,54 @@ std::string text(const char* words, CommandId command) {
 Ports with_defaults(Ports ports) {
   if (ports.workspace == nullptr) ports.workspace = std::make_shared<Workspace>();
   if (!ports.make_ops) {
-    ports.make_ops = [workspace = ports.workspace](const schedule::ScheduledProgram& plan,
-                                                   Rank rank, TensorMemory& memory) {
-      return std::make_unique<SyntheticOps>(plan, rank, memory, workspace);
+    ports.make_ops = [](const schedule::ScheduledProgram& plan, Rank rank, DeviceMemory& memory) {
+      return std::make_unique<SyntheticOps>(plan, rank, memory);
     };
   }
   return ports;
 }
 
-// The groups of every stream, of all roles together: so every rank opens the same transports.
-std::vector<std::vector<GroupId>> communicators_of(const schedule::ScheduledProgram& plan) {
-  std::vector<std::set<GroupId>> groups(plan.streams.size());
-  for (const schedule::RankProgram& role : plan.roles) {
-    for (const schedule::Command& command : role.commands) {
-      const auto stream = static_cast<std::size_t>(command.stream.value);
-      if (stream >= groups.size()) throw InputError(text("no such stream", command.id));
-      if (command.transfer) groups[stream].insert(plan.transfer(command).group);
-    }
+void require_f32(const schedule::Tensor& tensor) {
+  if (tensor.dtype == schedule::DType::F32) return;
+  throw InputError("the cpu backend executes f32 gradients; " + tensor.name + " is " +
+                   std::string(schedule::to_string(tensor.dtype)));
+}
+
+// Everything that can be refused before memory is taken.
+Layout layout_of(const schedule::ScheduledProgram& plan, const Ports& ports) {
+  require_executable(plan.program, "cpu");
+  for (const schedule::BucketLayout& bucket : plan.buckets) {
+    for (const auto& member : bucket.members) require_f32(plan.program.tensor(member.tensor));
   }
-  std::vector<std::vector<GroupId>> sorted;
-  for (const std::set<GroupId>& of_stream : groups) {
-    sorted.emplace_back(of_stream.begin(), of_stream.end());
+  Layout layout(plan, ports.rank, ports.tensors);
+  for (const schedule::Tensor& tensor : plan.program.tensors) {
+    if (layout.has(tensor.id)) require_f32(tensor);
   }
-  return sorted;
+  return layout;
+}
+
+// Buckets travel in place, between their buffer and a shard of it. What an op's reduce-scatter sums up is
+// destroyed on the way, so it does that in scratch memory.
+CollectiveCall call_of(const Message& message, const DeviceMemory& memory) {
+  const std::span<float> send = floats(memory.at(message.send));
+  const std::span<float> recv = floats(memory.at(message.recv));
+  const schedule::CollectiveTraits& traits = schedule::traits_of(message.kind);
+  CollectiveCall call = {.kind = message.kind, .op = message.op, .data = recv, .label = {}};
+  call.root = static_cast<std::size_t>(message.root);
+  call.index = static_cast<std::size_t>(message.index);
+  if (!traits.in_place) {
+    call.data = send;
+    call.shard = recv;
+  } else if (traits.holds == schedule::Extent::Part) {
+    call.data = message.scratch.count > 0 ? floats(memory.at(message.scratch)) : send;
+    call.shard = recv;
+    if (send.data() != call.data.data()) call.source = send;
+  } else if (traits.sends == schedule::Extent::Part) {
+    call.shard = send;
+  } else if (send.data() != recv.data()) {
+    call.source = send;
+  }
+  return call;
 }
 
 }  // namespace
@@ -60,11 +86,14 @@ std::vector<std::vector<GroupId>> communicators_of(const schedule::ScheduledProg
 CpuBackend::CpuBackend(const schedule::ScheduledProgram& plan, Ports ports)
     : plan_(plan),
       ports_(with_defaults(std::move(ports))),
-      memory_(plan, {.rank = ports_.rank, .scope = ports_.tensors, .workspace = ports_.workspace}) {
+      device_(ports_.workspace),
+      memory_(device_, layout_of(plan, ports_),
+              ports_.tensors == Scope::All ? Room::Own : Room::Tensors) {
   for (const schedule::Op& op : plan.program.ops) op_of_[op.id] = &op;
   ops_ = ports_.make_ops(plan, ports_.rank, memory_);
   communicators_ = communicators_of(plan);
   plan_commands();
+  release_all();
   open_streams();
 }
 
@@ -82,11 +111,16 @@ void CpuBackend::plan_commands() {
           throw InputError(
               text("ops run on the compute stream, unless they communicate", command.id));
         },
-        [&](const schedule::Copy&) {
-          if (command.stream == schedule::kComputeStream) return;
-          throw InputError(text("copies run on the compute stream", command.id));
+        [&](const schedule::Copy& action) {
+          if (command.stream != schedule::kComputeStream) {
+            throw InputError(text("copies run on the compute stream", command.id));
+          }
+          packings_[command.id] = packing_of(memory_, action);
         },
-        [&](const schedule::Communicate& action) { plan_collective(command, action); },
+        [&](const schedule::Communicate& action) {
+          plan_collective(command,
+                          message_of(plan_, memory_.layout(), ports_.rank, action, Peers::Real));
+        },
         [&](const schedule::RecordEvent& action) { events_.emplace(action.event, events_.size()); },
         [&](const schedule::WaitEvent& action) {
           // Commands are issued in this order, so such a wait would never end.
@@ -96,37 +130,25 @@ void CpuBackend::plan_commands() {
           }
         },
         [](const schedule::Scale&) {},
-        [&](const schedule::Release&) {
-          if (command.stream == schedule::kComputeStream) return;
-          throw InputError(text("memory is released on the compute stream", command.id));
+        [&](const schedule::Release& action) {
+          if (command.stream != schedule::kComputeStream) {
+            throw InputError(text("memory is released on the compute stream", command.id));
+          }
+          if (freeings_.count(action.bucket) > 0) return;
+          freeings_[action.bucket] = freeing_of(memory_, action.bucket);
         });
   }
 }
 
-void CpuBackend::plan_collective(const schedule::Command& command,
-                                 const schedule::Communicate& action) {
-  require_member(command, action.group);
-  std::ostringstream label;
-  label << schedule::to_string(action.kind) << " of ";
-  if (action.op) {
-    const schedule::Op& op = *op_of_.at(*action.op);
-    if (schedule::traits_of(action.kind).pair && plan_.program.group(action.group).size() != 2) {
-      throw InputError(op.name + ": a send-recv needs a group of two ranks");
-    }
-    messages_[op.id] = values::message_of(plan_.program, op);
-    label << "op " << op.name;
-  } else {
-    label << "bucket " << *action.bucket;
-  }
-  labels_[command.id] = label.str();
+void CpuBackend::plan_collective(const schedule::Command& command, const Message& message) {
+  CollectiveCall& call = calls_[command.id] = call_of(message, memory_);
+  call.label = labels_[command.id] = message.label;
+  call.transport = transport_of(command);
 }
 
-void CpuBackend::require_member(const schedule::Command& command, GroupId group) const {
-  if (!plan_.program.group(group).instance_of(ports_.rank).empty()) return;
-  std::ostringstream message;
-  message << "command c" << command.id << ": rank " << ports_.rank << " is not in group "
-          << plan_.program.group(group).name;
-  throw InputError(message.str());
+// Before the first step, as behind any other.
+void CpuBackend::release_all() {
+  for (const auto& entry : freeings_) device_.spoil(entry.second.freed, nullptr);
 }
 
 // Stream after stream, each waiting until its transports are open: all ranks open the same ones in the same order, so
@@ -151,8 +173,9 @@ void CpuBackend::open_streams() {
 
 CpuBackend::Transports CpuBackend::open_transports(StreamId stream) {
   Transports transports;
-  for (const GroupId group : communicators_[static_cast<std::size_t>(stream.value)]) {
-    const std::span<const Rank> instance = plan_.program.group(group).instance_of(ports_.rank);
+  for (const CommunicatorKey& key : communicators_) {
+    if (key.stream != stream) continue;
+    const std::span<const Rank> instance = plan_.program.group(key.group).instance_of(ports_.rank);
     const std::span<const Rank> alone(&ports_.rank, 1);
     transports.push_back(ports_.open_transport(stream, instance.empty() ? alone : instance));
   }
@@ -163,12 +186,10 @@ CommThread* CpuBackend::comm_thread(const schedule::Command& command) {
   return threads_[static_cast<std::size_t>(command.stream.value)].get();
 }
 
-std::size_t CpuBackend::transport_of(StreamId stream, GroupId group) const {
-  const std::vector<GroupId>& groups = communicators_[static_cast<std::size_t>(stream.value)];
-  const auto found = std::find(groups.begin(), groups.end(), group);
-  DOVETAIL_CHECK(found != groups.end()) << "nothing was opened for group " << group << " on stream "
-                                        << stream << ": link_transfers did not see the command";
-  return static_cast<std::size_t>(found - groups.begin());
+std::size_t CpuBackend::transport_of(const schedule::Command& command) const {
+  const auto first = std::ranges::find(communicators_, command.stream, &CommunicatorKey::stream);
+  return communicator_of(plan_, communicators_, command) -
+         static_cast<std::size_t>(first - communicators_.begin());
 }
 
 void CpuBackend::note(const schedule::Command& command, std::int64_t start_ns,
@@ -184,75 +205,19 @@ void CpuBackend::begin_step(std::int32_t step) {
   step_ = step;
   timings_.clear();
   timings_.reserve(role_of(plan_, ports_.rank).commands.size());
-  memory_.clear_padding();
-  ops_->begin_step(step);
+  ops_->begin_step(step, nullptr);
   table_->begin_step();
 }
 
 void CpuBackend::run_op(const schedule::Command& command, const schedule::RunOp& action) {
   const schedule::Op& op = *op_of_.at(action.op);
   const std::int64_t start = now_ns();
-  ops_->run(op);
+  ops_->run(op, nullptr);
   note(command, start, now_ns());
 }
 
-CollectiveCall CpuBackend::bucket_call(const schedule::Command& command,
-                                       const schedule::Communicate& action) const {
-  const bool is_part =
-      action.part == schedule::Part::Shard && action.kind == schedule::Collective::AllReduce;
-  const std::span<float> shard = memory_.shard(*action.bucket);
-  return {.kind = action.kind,
-          .op = action.reduce,
-          .data = is_part ? shard : memory_.bucket(*action.bucket),
-          .shard = shard,
-          .label = labels_.at(command.id),
-          .transport = transport_of(command.stream, action.group)};
-}
-
-CollectiveCall CpuBackend::op_call(const schedule::Command& command,
-                                   const schedule::Communicate& action) const {
-  const values::OpMessage& message = messages_.at(*action.op);
-  const std::span<const Rank> ranks = plan_.program.group(action.group).instance_of(ports_.rank);
-  const std::span<float> scratch = memory_.scratch(*action.op);
-  const auto found = std::find(ranks.begin(), ranks.end(), ports_.rank);
-  const auto index = static_cast<std::size_t>(found - ranks.begin());
-  const std::size_t part = message.elements / ranks.size();
-  const auto root = static_cast<std::size_t>(action.root);
-
-  CollectiveCall collective = {
-      .kind = action.kind, .op = action.reduce, .data = {}, .label = labels_.at(command.id)};
-  collective.root = root;
-  collective.index = index;
-  collective.transport = transport_of(command.stream, action.group);
-  const std::span<float> source =
-      message.source ? memory_.tensor(*message.source) : std::span<float>();
-  const std::span<float> target =
-      message.target ? memory_.tensor(*message.target) : std::span<float>();
-  const schedule::CollectiveTraits& traits = schedule::traits_of(action.kind);
-  if (!traits.in_place) {
-    collective.data = message.source ? source : scratch.first(message.elements);
-    collective.shard = message.target ? target : scratch.last(message.elements);
-    return collective;
-  }
-  if (traits.holds == schedule::Extent::Part) {
-    collective.data = scratch;
-    collective.shard = message.target ? target : scratch.subspan(index * part, part);
-    collective.source = source;
-    return collective;
-  }
-  const bool sends = !traits.rooted() || index == root;
-  collective.data = message.target ? target : scratch;
-  if (traits.sends == schedule::Extent::Part) {
-    collective.shard = message.source ? source : collective.data.subspan(index * part, part);
-  } else if (traits.pair) {
-    if (sends && message.source) collective.data = source;
-  } else if (sends) {
-    collective.source = source;
-  }
-  return collective;
-}
-
-void CpuBackend::execute(const schedule::Command& command, const CollectiveCall& collective) {
+void CpuBackend::execute(const schedule::Command& command) {
+  const CollectiveCall& collective = calls_.at(command.id);
   const std::int64_t start = now_ns();
   if (CommThread* thread = comm_thread(command)) {
     thread->enqueue({.command = command.id, .call = collective});
@@ -262,27 +227,21 @@ void CpuBackend::execute(const schedule::Command& command, const CollectiveCall&
   note(command, start, now_ns());
 }
 
-void CpuBackend::communicate(const schedule::Command& command,
-                             const schedule::Communicate& action) {
-  execute(command, action.op ? op_call(command, action) : bucket_call(command, action));
+void CpuBackend::communicate(const schedule::Command& command, const schedule::Communicate&) {
+  execute(command);
 }
 
-void CpuBackend::copy(const schedule::Command& command, const schedule::Copy& action) {
+void CpuBackend::copy(const schedule::Command& command, const schedule::Copy&) {
   const std::int64_t start = now_ns();
-  for (const TensorId id : action.gradients) {
-    const TensorRange range = memory_.packed(action.bucket, id);
-    std::span<float> from = memory_.tensor(id).subspan(range.first, range.data.size());
-    std::span<float> to = range.data;
-    if (action.direction == schedule::CopyDirection::Unpack) std::swap(from, to);
-    if (from.data() != to.data()) std::copy(from.begin(), from.end(), to.begin());
-  }
+  device_.move_ranges(packings_.at(command.id).moves, nullptr);
   note(command, start, now_ns());
 }
 
 void CpuBackend::scale(const schedule::Command& command, const schedule::Scale& action) {
-  const ScaleCall scaling = {.data = action.part == schedule::Part::Shard
-                                         ? memory_.shard(action.bucket)
-                                         : memory_.bucket(action.bucket),
+  const Layout& layout = memory_.layout();
+  const Region region = action.part == schedule::Part::Shard ? layout.shard(action.bucket)
+                                                             : layout.bucket(action.bucket);
+  const ScaleCall scaling = {.data = floats(memory_.at(region)),
                              .factor = static_cast<float>(action.factor.value())};
   const std::int64_t start = now_ns();
   if (CommThread* thread = comm_thread(command)) {
@@ -294,7 +253,7 @@ void CpuBackend::scale(const schedule::Command& command, const schedule::Scale& 
 }
 
 void CpuBackend::release(const schedule::Command&, const schedule::Release& action) {
-  memory_.release(action.bucket);
+  device_.spoil(freeings_.at(action.bucket).freed, nullptr);
 }
 
 void CpuBackend::record(const schedule::Command& command, const schedule::RecordEvent& action) {
@@ -332,6 +291,6 @@ std::vector<Timing> CpuBackend::finish() {
   return std::exchange(timings_, {});
 }
 
-CheckResult CpuBackend::check_values() { return ops_->check_values(); }
+CheckResult CpuBackend::check_values() { return ops_->check_values(nullptr); }
 
 }  // namespace dovetail::exec::cpu

@@ -16,12 +16,15 @@
 
 #include "base/ids.h"
 #include "exec/backend.h"
+#include "exec/communicator_plan.h"
 #include "exec/cpu/comm_thread.h"
-#include "exec/cpu/memory.h"
-#include "exec/cpu/op_runner.h"
-#include "exec/cpu/tensor_memory.h"
+#include "exec/cpu/device.h"
 #include "exec/cpu/transport.h"
-#include "exec/values/op_message.h"
+#include "exec/device/bucket_moves.h"
+#include "exec/device/memory.h"
+#include "exec/device/message.h"
+#include "exec/ops/op_runner.h"
+#include "schedule/id_table.h"
 #include "schedule/scheduled_program.h"
 
 #include <functional>
@@ -34,7 +37,7 @@
 namespace dovetail::exec::cpu {
 
 // What a rank is plugged into. open_transport is called once per stream and process group that the
-// plan uses anywhere, by stream and group id, with the ranks of this rank's instance of the group
+// plan uses anywhere (communicator_plan.h), with the ranks of this rank's instance of the group
 // (itself alone where it is in none); every rank does so in the same order.
 struct Ports {
   Rank rank;
@@ -43,7 +46,8 @@ struct Ports {
   std::function<void()> prepare_comm_thread;  // pin it, set its priority; may be empty
   std::shared_ptr<Workspace> workspace;       // shared by backends that run in turn; may be empty
   MakeOps make_ops;                           // empty: SyntheticOps
-  TensorScope tensors = TensorScope::Communicated;
+  // All: tensors lie in memory of their own, and parameters and optimizer states live from step to step.
+  Scope tensors = Scope::Communicated;
 };
 
 class CpuBackend final : public Backend {
@@ -68,29 +72,29 @@ class CpuBackend final : public Backend {
   using Transports = std::vector<std::unique_ptr<Transport>>;
 
   void plan_commands();
-  void plan_collective(const schedule::Command& command, const schedule::Communicate& action);
-  void require_member(const schedule::Command& command, GroupId group) const;
   void open_streams();
   Transports open_transports(StreamId stream);
   [[nodiscard]] CommThread* comm_thread(const schedule::Command& command);
-  [[nodiscard]] std::size_t transport_of(StreamId stream, GroupId group) const;
-  // Runs it on the command's stream: enqueued, or at once on the compute stream.
-  void execute(const schedule::Command& command, const CollectiveCall& collective);
-  [[nodiscard]] CollectiveCall bucket_call(const schedule::Command& command,
-                                           const schedule::Communicate& action) const;
-  [[nodiscard]] CollectiveCall op_call(const schedule::Command& command,
-                                       const schedule::Communicate& action) const;
+  // Position of the command's communicator among those of its stream.
+  [[nodiscard]] std::size_t transport_of(const schedule::Command& command) const;
+  // Runs its collective on the command's stream: enqueued, or at once on the compute stream.
+  void execute(const schedule::Command& command);
+  void plan_collective(const schedule::Command& command, const Message& message);
+  void release_all();
   void note(const schedule::Command& command, std::int64_t start_ns, std::int64_t end_ns);
 
   const schedule::ScheduledProgram& plan_;
   Ports ports_;
-  TensorMemory memory_;
+  CpuDevice device_;
+  DeviceMemory memory_;
   std::unique_ptr<OpRunner> ops_;
-  std::map<OpId, const schedule::Op*> op_of_;
-  std::map<OpId, values::OpMessage> messages_;
-  std::map<EventId, std::size_t> events_;            // numbered for the table
-  std::map<CommandId, std::string> labels_;          // "all-reduce of bucket 3", for errors
-  std::vector<std::vector<GroupId>> communicators_;  // by stream, of all roles
+  schedule::IdTable<OpId, const schedule::Op*> op_of_{nullptr};
+  schedule::IdTable<CommandId, CollectiveCall> calls_;
+  std::map<CommandId, Packing> packings_;
+  std::map<BucketId, Freeing> freeings_;
+  std::map<EventId, std::size_t> events_;       // numbered for the table
+  std::map<CommandId, std::string> labels_;     // "all-reduce of bucket 3", for errors
+  std::vector<CommunicatorKey> communicators_;  // of all roles
   std::int32_t step_ = 0;
   std::vector<Timing> timings_;
 

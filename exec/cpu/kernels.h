@@ -20,9 +20,8 @@ namespace dovetail::exec::cpu {
 // The product that measures a machine's speed when a plan holds recorded times instead of shapes.
 inline constexpr schedule::GemmWork kUnitGemm = {.m = 192, .n = 192, .k = 192, .count = 1};
 
-// Makes room for the ops of one step. Throws InputError for timed work: only the simulator can play
-// it.
-void reserve(std::span<const schedule::Op> ops, Workspace& workspace);
+// Makes room for the ops of one step. REQUIRES: none is timed work.
+void reserve(std::span<const schedule::Op* const> ops, Workspace& workspace);
 
 // REQUIRES (both): reserve() saw this work.
 void run_gemm(const schedule::GemmWork& work, Workspace& workspace);

@@ -1,33 +1,33 @@
-// The memory of one rank: page-aligned blocks that only grow.
+// The memory of one rank: page-aligned floats that only grow, and never move.
 //
 // Backends of one rank that run in turn share one Workspace, so comparing twenty schedules needs the
-// memory of one, and every schedule meets the same pages. Who lies where: tensor_memory.h.
+// memory of one, and every schedule meets the same pages. Who lies where: exec/device/layout.h.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstddef>
-#include <cstdlib>
-#include <memory>
 
 namespace dovetail::exec::cpu {
 
-inline constexpr std::size_t kLineFloats = 16;  // of a cache line of 64 bytes
-
-// Page-aligned floats that only grow. Growing loses the content; fresh memory is zero and touched,
-// so that no page fault falls into a measurement.
+// Address space is taken once, as much as the machine has memory; pages are added at its end. So what was handed out
+// stays where it is. Fresh memory is zero and touched: no page fault falls into a measurement.
 class Floats {
  public:
+  Floats() = default;
+  Floats(const Floats&) = delete;
+  Floats& operator=(const Floats&) = delete;
+  ~Floats();
+
+  // Throws DeviceError where the machine has not so much.
   void reserve(std::size_t count);
-  [[nodiscard]] float* data() const { return data_.get(); }
+  [[nodiscard]] float* data() const { return data_; }
   [[nodiscard]] std::size_t size() const { return size_; }
 
  private:
-  struct Free {
-    void operator()(float* data) const { std::free(data); }
-  };
-  std::unique_ptr<float[], Free> data_;
-  std::size_t size_ = 0;
+  float* data_ = nullptr;
+  std::size_t size_ = 0;   // floats that may be used
+  std::size_t space_ = 0;  // bytes of address space
 };
 
 struct Workspace {

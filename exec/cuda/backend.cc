@@ -6,11 +6,11 @@
 #include "exec/cuda/backend.h"
 
 #include "base/error.h"
-#include "exec/cuda/op_work.h"
+#include "exec/cuda/kernels.h"
 #include "exec/cuda/ranges.h"
-#include "exec/cuda/synthetic_ops.h"
 #include "exec/cuda/training_kernels.h"
-#include "exec/cuda/training_ops.h"
+#include "exec/ops/synthetic_ops.h"
+#include "exec/ops/training_ops.h"
 #include "exec/rank_work.h"
 #include "exec/run.h"
 #include "schedule/visit.h"
@@ -56,7 +56,7 @@ void require_room(const schedule::ScheduledProgram& plan, const BackendOptions& 
 // Everything that can be refused without a device, then the device itself.
 const schedule::ScheduledProgram& accepted(const schedule::ScheduledProgram& plan,
                                            const BackendOptions& options) {
-  require_executable(plan.program);
+  require_executable(plan.program, "cuda");
   if (plan.streams.empty()) throw InputError("the plan has no streams");
   if (options.stand_in == StandIn::SendToSelf && plan.program.world_size != 1) {
     throw InputError("collectives are stood in for on one rank only; the plan has " +
@@ -108,7 +108,8 @@ CudaBackend::CudaBackend(const schedule::ScheduledProgram& plan, const BackendOp
       rank_(options.exchange.rank),
       free_before_(free_memory()),
       watch_(watch_options(options)),
-      memory_(Layout(plan, options.exchange.rank, scope_of(options)), source_of(options)),
+      device_(source_of(options), options.f32_math),
+      memory_(device_, Layout(plan, options.exchange.rank, scope_of(options)), Room::Tensors),
       streams_(streams_of(plan)),
       timer_(streams_[0].get(), watch_),
       start_(options.exchange) {
@@ -159,11 +160,8 @@ void CudaBackend::make_ops() {
   }
   // Without communication every reduced value would be wrong, and counted one by one.
   const bool is_alone = options_.stand_in == StandIn::SendToSelf || communicators_of(plan_).empty();
-  ops_ = std::make_unique<SyntheticOps>(
-      plan_, memory_,
-      SyntheticOps::Options{.rank = rank_,
-                            .checks = is_alone ? Checks::None : Checks::All,
-                            .f32_math = options_.f32_math});
+  ops_ =
+      std::make_unique<SyntheticOps>(plan_, rank_, memory_, is_alone ? Checks::None : Checks::All);
 }
 
 // A stand-in reduces nothing, so it has nothing that could multiply.
@@ -187,9 +185,13 @@ void CudaBackend::plan_commands() {
         },
         [&](const schedule::Communicate& action) {
           if (action.op) note_first(command);
-          plan_collective(command, transfer_of(plan_, memory_.layout(), rank_, action, peers));
+          plan_collective(command, message_of(plan_, memory_.layout(), rank_, action, peers));
         },
-        [&](const schedule::Copy& action) { plan_copy(command, action); },
+        [&](const schedule::Copy& action) {
+          const bool packs = action.direction == schedule::CopyDirection::Pack;
+          labels_[command.id] = label(packs ? "pack of" : "unpack of", action.bucket);
+          packings_[command.id] = packing_of(memory_, action);
+        },
         [&](const schedule::RecordEvent& action) {
           if (events_.count(action.event) > 0) return;
           events_.emplace(action.event, make_event(EventKind::Dependency));
@@ -205,7 +207,10 @@ void CudaBackend::plan_commands() {
         [&](const schedule::Scale& action) {
           labels_[command.id] = label("scale of", action.bucket);
         },
-        [&](const schedule::Release& action) { plan_release(action.bucket); });
+        [&](const schedule::Release& action) {
+          if (freeings_.count(action.bucket) > 0) return;
+          freeings_[action.bucket] = freeing_of(memory_, action.bucket);
+        });
   }
 }
 
@@ -213,73 +218,29 @@ void CudaBackend::note_first(const schedule::Command& command) {
   if (command.stream == schedule::kComputeStream && !first_op_) first_op_ = command.id;
 }
 
-void CudaBackend::plan_collective(const schedule::Command& command, Transfer transfer) {
+void CudaBackend::plan_collective(const schedule::Command& command, Message message) {
   const auto fold = folds_.find(command.id);
   if (fold != folds_.end()) {
     if (fold->second.kind == FoldKind::Average) {
-      transfer.op = schedule::ReduceOp::Average;
+      message.op = schedule::ReduceOp::Average;
     } else {
-      transfer.factor = fold->second.factor;
+      message.factor = fold->second.factor;
     }
   }
   Sending sending;
   sending.communicator = communicators_->index_of(command);
-  communicators_->reserve(transfer, sending.communicator);
-  labels_[command.id] = transfer.label;
-  sending.transfer = std::move(transfer);
+  communicators_->reserve(message, sending.communicator);
+  labels_[command.id] = message.label;
+  sending.message = std::move(message);
   sendings_[command.id] = std::move(sending);
-}
-
-void CudaBackend::plan_copy(const schedule::Command& command, const schedule::Copy& action) {
-  const bool packs = action.direction == schedule::CopyDirection::Pack;
-  labels_[command.id] = label(packs ? "pack of" : "unpack of", action.bucket);
-  std::vector<Move> moves;
-  std::int64_t largest = 0;
-  for (const MemberRegion& member : memory_.layout().members(action.bucket)) {
-    const auto moved = std::find(action.gradients.begin(), action.gradients.end(), member.tensor);
-    if (moved == action.gradients.end()) continue;
-    Region own = memory_.layout().tensor(member.tensor);
-    own.offset += member.first * size_of(own.element);
-    own.count = member.region.count;
-    if (own.offset == member.region.offset || own.count == 0) continue;
-    const Region& from = packs ? own : member.region;
-    const Region& to = packs ? member.region : own;
-    moves.push_back(
-        {.from = memory_.at(from).data, .to = memory_.at(to).data, .bytes = own.bytes()});
-    largest = std::max(largest, own.bytes());
-  }
-  Packing packing;
-  packing.list = upload(moves);
-  packing.moves = {.list = static_cast<const Move*>(packing.list.data()),
-                   .count = static_cast<std::int32_t>(moves.size()),
-                   .largest = largest};
-  packings_[command.id] = std::move(packing);
-}
-
-void CudaBackend::plan_release(BucketId bucket) {
-  if (freeings_.count(bucket) > 0) return;
-  std::vector<Array> arrays;
-  std::int64_t largest = 0;
-  for (const Region& region : memory_.layout().released(bucket)) {
-    arrays.push_back(memory_.at(region));
-    largest = std::max(largest, region.count);
-  }
-  constexpr std::int64_t kPage = 4096;
-  Freeing freeing;
-  freeing.list = upload(arrays);
-  freeing.freed = {.list = static_cast<const Array*>(freeing.list.data()),
-                   .count = static_cast<std::int32_t>(arrays.size()),
-                   .largest = largest,
-                   .stride = arrays.empty() ? 1 : kPage / size_of(arrays[0].element)};
-  freeings_[bucket] = std::move(freeing);
 }
 
 // Before the first step, as behind any other.
 void CudaBackend::release_all() {
   for (const auto& entry : freeings_) {
-    check(spoil(entry.second.freed, streams_[0].get()), "kernel spoil");
+    device_.spoil(entry.second.freed, streams_[0].get());
   }
-  check(cudaStreamSynchronize(streams_[0].get()), "cudaStreamSynchronize");
+  device_.wait(streams_[0].get());
 }
 
 cudaStream_t CudaBackend::stream_of(const schedule::Command& command) const {
@@ -326,15 +287,13 @@ void CudaBackend::run_op(const schedule::Command& command, const schedule::RunOp
 void CudaBackend::communicate(const schedule::Command& command, const schedule::Communicate&) {
   const Sending& sending = sendings_.at(command.id);
   timed(command, [&](cudaStream_t stream) {
-    communicators_->enqueue(sending.transfer, sending.communicator, stream);
+    communicators_->enqueue(sending.message, sending.communicator, stream);
   });
 }
 
 void CudaBackend::copy(const schedule::Command& command, const schedule::Copy&) {
   const Packing& packing = packings_.at(command.id);
-  timed(command, [&](cudaStream_t stream) {
-    check(move_ranges(packing.moves, stream), "kernel move_ranges");
-  });
+  timed(command, [&](cudaStream_t stream) { device_.move_ranges(packing.moves, stream); });
 }
 
 void CudaBackend::scale(const schedule::Command& command, const schedule::Scale& action) {
@@ -344,13 +303,13 @@ void CudaBackend::scale(const schedule::Command& command, const schedule::Scale&
                             : memory_.layout().bucket(action.bucket);
   const Array data = memory_.at(region);
   timed(command, [&](cudaStream_t stream) {
-    check(copy_scaled(data, data, action.factor.value(), stream), "kernel copy_scaled");
+    device_.copy_scaled(data, data, action.factor.value(), stream);
   });
 }
 
 void CudaBackend::release(const schedule::Command& command, const schedule::Release& action) {
   if (is_replayed()) return;
-  check(spoil(freeings_.at(action.bucket).freed, stream_of(command)), "kernel spoil");
+  device_.spoil(freeings_.at(action.bucket).freed, stream_of(command));
 }
 
 void CudaBackend::record(const schedule::Command& command, const schedule::RecordEvent& action) {
@@ -425,9 +384,9 @@ std::string CudaBackend::label_of_unfinished() const {
 
 CheckResult CudaBackend::check_values() { return ops_->check_values(streams_[0].get()); }
 
-Trained CudaBackend::trained() const {
+training::Trained CudaBackend::trained() const {
   const auto* job = dynamic_cast<const TrainingOps*>(ops_.get());
-  return job == nullptr ? Trained() : job->trained();
+  return job == nullptr ? training::Trained() : job->trained();
 }
 
 std::map<std::string, std::string> CudaBackend::notes() const {

@@ -26,16 +26,17 @@
 #include "exec/common_start.h"
 #include "exec/cuda/communicators.h"
 #include "exec/cuda/cupti.h"
-#include "exec/cuda/device_memory.h"
+#include "exec/cuda/device.h"
 #include "exec/cuda/fold_scale.h"
 #include "exec/cuda/graph.h"
 #include "exec/cuda/handles.h"
-#include "exec/cuda/kernels.h"
 #include "exec/cuda/module.h"
-#include "exec/cuda/op_runner.h"
 #include "exec/cuda/timing.h"
-#include "exec/cuda/transfer.h"
 #include "exec/cuda/watch.h"
+#include "exec/device/bucket_moves.h"
+#include "exec/device/memory.h"
+#include "exec/device/message.h"
+#include "exec/ops/op_runner.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -60,7 +61,7 @@ class CudaBackend final : public Backend {
   void communicate(const schedule::Command& command, const schedule::Communicate& action) override;
   void copy(const schedule::Command& command, const schedule::Copy& action) override;
   void scale(const schedule::Command& command, const schedule::Scale& action) override;
-  // Device memory stays laid out; what is released is spoiled (kernels.h), so that whoever reads it
+  // Device memory stays laid out; what is released is spoiled (exec/device/device.h), so that whoever reads it
   // before the next gather reads NaN. Like an event it is one more launch, and has no Timing.
   void release(const schedule::Command& command, const schedule::Release& action) override;
   void record(const schedule::Command& command, const schedule::RecordEvent& action) override;
@@ -70,23 +71,13 @@ class CudaBackend final : public Backend {
   CheckResult check_values() override;
 
   [[nodiscard]] std::map<std::string, std::string> notes() const;
-  [[nodiscard]] Trained trained() const;
+  [[nodiscard]] training::Trained trained() const;
 
  private:
-  // A transfer and the communicator that it runs on.
+  // A message and the communicator that it runs on.
   struct Sending {
-    Transfer transfer;
+    Message message;
     std::size_t communicator = 0;
-  };
-  struct Packing {
-    DeviceBuffer list;
-    Moves moves;
-  };
-
-  // What a bucket's Release frees.
-  struct Freeing {
-    DeviceBuffer list;
-    Freed freed;
   };
 
   void load_kernels() const;
@@ -94,9 +85,7 @@ class CudaBackend final : public Backend {
   void plan_folds();
   void plan_commands();
   void note_first(const schedule::Command& command);
-  void plan_collective(const schedule::Command& command, Transfer transfer);
-  void plan_copy(const schedule::Command& command, const schedule::Copy& action);
-  void plan_release(BucketId bucket);
+  void plan_collective(const schedule::Command& command, Message message);
   void release_all();
   [[nodiscard]] cudaStream_t stream_of(const schedule::Command& command) const;
   [[nodiscard]] bool is_replayed() const { return mode_ == Mode::Replay; }
@@ -117,6 +106,7 @@ class CudaBackend final : public Backend {
   Bytes free_before_,
       free_after_;  // device memory, before and after all that this backend allocates
   Watch watch_;
+  CudaDevice device_;
   DeviceMemory memory_;
   std::vector<Stream> streams_;       // by stream id
   std::unique_ptr<StepGraph> graph_;  // outlives the communicators, whose abort releases it

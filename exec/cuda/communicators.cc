@@ -210,11 +210,11 @@ void Communicators::create(const Exchange& exchange, const std::vector<std::size
 
 void Communicators::register_block(std::size_t index) {
   One& one = all_[index];
-  const DeviceBuffer& block = memory_.block();
+  const Block& block = memory_.block();
   if (one.communicator == nullptr || block.size() == Bytes(0)) return;
   const std::string name = name_of(keys_[index], plan_.program);
   watch_.call({.function = "ncclCommRegister", .subject = name}, [&] {
-    check(ncclCommRegister(one.communicator, block.data(),
+    check(ncclCommRegister(one.communicator, block.at(),
                            static_cast<std::size_t>(block.size().count()), &one.registration),
           "ncclCommRegister");
   });
@@ -255,45 +255,44 @@ std::size_t Communicators::index_of(const schedule::Command& command) const {
   return communicator_of(plan_, keys_, command);
 }
 
-void Communicators::reserve(const Transfer& transfer, std::size_t index) {
+void Communicators::reserve(const Message& message, std::size_t index) {
   One& one = all_.at(index);
   if (stand_in_ == StandIn::None) {
-    if (transfer.factor == Rational()) return;
-    const std::pair key(transfer.send.element, transfer.factor.value());
+    if (message.factor == Rational()) return;
+    const std::pair key(message.send.element, message.factor.value());
     if (one.multiplying.count(key) > 0) return;
     one.multiplying[key] = make_multiplying_sum(key.first, key.second, one.communicator);
     return;
   }
-  const Bytes payload = Bytes(transfer.payload_bytes());
+  const Bytes payload = Bytes(message.payload_bytes());
   if (payload > one.twin.size()) one.twin = DeviceBuffer(payload, "what a stand-in receives");
 }
 
-void Communicators::enqueue(const Transfer& transfer, std::size_t index, cudaStream_t stream) {
+void Communicators::enqueue(const Message& message, std::size_t index, cudaStream_t stream) {
   const One& one = all_.at(index);
-  DOVETAIL_CHECK(one.communicator != nullptr) << transfer.label;
-  watch_.call({.function = function_of(transfer.kind, stand_in_), .subject = transfer.label},
-              [&] { issue(transfer, one, stream); });
+  DOVETAIL_CHECK(one.communicator != nullptr) << message.label;
+  watch_.call({.function = function_of(message.kind, stand_in_), .subject = message.label},
+              [&] { issue(message, one, stream); });
 }
 
-void Communicators::issue(const Transfer& transfer, const One& one, cudaStream_t stream) {
-  if (stand_in_ == StandIn::SendToSelf) return send_to_self(transfer, one, stream);
-  switch (transfer.kind) {
+void Communicators::issue(const Message& message, const One& one, cudaStream_t stream) {
+  if (stand_in_ == StandIn::SendToSelf) return send_to_self(message, one, stream);
+  switch (message.kind) {
     case Collective::AllReduce:
     case Collective::ReduceScatter:
     case Collective::AllGather:
     case Collective::Broadcast:
-      return reduce(transfer, one, stream);
+      return reduce(message, one, stream);
     case Collective::AllToAll:
-      return exchange_parts(transfer, one, stream);
+      return exchange_parts(message, one, stream);
     case Collective::SendRecv:
-      return pass_on(transfer, one, stream);
+      return pass_on(message, one, stream);
   }
 }
 
 // With nothing to send NCCL would launch nothing.
-void Communicators::send_to_self(const Transfer& transfer, const One& one, cudaStream_t stream) {
-  const Region& larger =
-      transfer.send.bytes() >= transfer.recv.bytes() ? transfer.send : transfer.recv;
+void Communicators::send_to_self(const Message& message, const One& one, cudaStream_t stream) {
+  const Region& larger = message.send.bytes() >= message.recv.bytes() ? message.send : message.recv;
   const auto bytes = static_cast<std::size_t>(larger.bytes());
   grouped([&] {
     check(ncclSend(memory_.at(larger).data, bytes, ncclInt8, 0, one.communicator, stream),
@@ -302,42 +301,41 @@ void Communicators::send_to_self(const Transfer& transfer, const One& one, cudaS
   });
 }
 
-ncclRedOp_t Communicators::operation(const Transfer& transfer, const One& one) {
-  if (transfer.op == schedule::ReduceOp::Average) return ncclAvg;
-  if (transfer.factor == Rational()) return ncclSum;
-  return one.multiplying.at({transfer.send.element, transfer.factor.value()});
+ncclRedOp_t Communicators::operation(const Message& message, const One& one) {
+  if (message.op == schedule::ReduceOp::Average) return ncclAvg;
+  if (message.factor == Rational()) return ncclSum;
+  return one.multiplying.at({message.send.element, message.factor.value()});
 }
 
-void Communicators::reduce(const Transfer& transfer, const One& one, cudaStream_t stream) {
-  const void* send = memory_.at(transfer.send).data;
-  void* recv = memory_.at(transfer.recv).data;
-  const auto count = static_cast<std::size_t>(transfer.count);
-  const ncclDataType_t type = nccl_type(transfer.send.element);
-  if (transfer.kind == Collective::AllReduce) {
-    check(
-        ncclAllReduce(send, recv, count, type, operation(transfer, one), one.communicator, stream),
-        "ncclAllReduce");
-  } else if (transfer.kind == Collective::ReduceScatter) {
-    check(ncclReduceScatter(send, recv, count, type, operation(transfer, one), one.communicator,
+void Communicators::reduce(const Message& message, const One& one, cudaStream_t stream) {
+  const void* send = memory_.at(message.send).data;
+  void* recv = memory_.at(message.recv).data;
+  const auto count = static_cast<std::size_t>(message.count);
+  const ncclDataType_t type = nccl_type(message.send.element);
+  if (message.kind == Collective::AllReduce) {
+    check(ncclAllReduce(send, recv, count, type, operation(message, one), one.communicator, stream),
+          "ncclAllReduce");
+  } else if (message.kind == Collective::ReduceScatter) {
+    check(ncclReduceScatter(send, recv, count, type, operation(message, one), one.communicator,
                             stream),
           "ncclReduceScatter");
-  } else if (transfer.kind == Collective::AllGather) {
+  } else if (message.kind == Collective::AllGather) {
     check(ncclAllGather(send, recv, count, type, one.communicator, stream), "ncclAllGather");
   } else {
-    check(ncclBroadcast(send, recv, count, type, transfer.root, one.communicator, stream),
+    check(ncclBroadcast(send, recv, count, type, message.root, one.communicator, stream),
           "ncclBroadcast");
   }
 }
 
 // All-to-all: part i goes to the rank at index i.
-void Communicators::exchange_parts(const Transfer& transfer, const One& one, cudaStream_t stream) {
-  const auto count = static_cast<std::size_t>(transfer.count);
-  const std::size_t bytes = count * static_cast<std::size_t>(size_of(transfer.send.element));
-  const ncclDataType_t type = nccl_type(transfer.send.element);
-  const auto* send = static_cast<const char*>(memory_.at(transfer.send).data);
-  auto* recv = static_cast<char*>(memory_.at(transfer.recv).data);
+void Communicators::exchange_parts(const Message& message, const One& one, cudaStream_t stream) {
+  const auto count = static_cast<std::size_t>(message.count);
+  const std::size_t bytes = count * static_cast<std::size_t>(size_of(message.send.element));
+  const ncclDataType_t type = nccl_type(message.send.element);
+  const auto* send = static_cast<const char*>(memory_.at(message.send).data);
+  auto* recv = static_cast<char*>(memory_.at(message.recv).data);
   grouped([&] {
-    for (int peer = 0; peer < transfer.ranks; ++peer) {
+    for (int peer = 0; peer < message.ranks; ++peer) {
       const std::size_t part = static_cast<std::size_t>(peer) * bytes;
       check(ncclSend(send + part, count, type, peer, one.communicator, stream), "ncclSend");
       check(ncclRecv(recv + part, count, type, peer, one.communicator, stream), "ncclRecv");
@@ -345,15 +343,15 @@ void Communicators::exchange_parts(const Transfer& transfer, const One& one, cud
   });
 }
 
-void Communicators::pass_on(const Transfer& transfer, const One& one, cudaStream_t stream) {
-  const auto count = static_cast<std::size_t>(transfer.count);
-  const ncclDataType_t type = nccl_type(transfer.send.element);
-  const int other = 1 - transfer.index;
-  if (transfer.index == transfer.root) {
-    check(ncclSend(memory_.at(transfer.send).data, count, type, other, one.communicator, stream),
+void Communicators::pass_on(const Message& message, const One& one, cudaStream_t stream) {
+  const auto count = static_cast<std::size_t>(message.count);
+  const ncclDataType_t type = nccl_type(message.send.element);
+  const int other = 1 - message.index;
+  if (message.index == message.root) {
+    check(ncclSend(memory_.at(message.send).data, count, type, other, one.communicator, stream),
           "ncclSend");
   } else {
-    check(ncclRecv(memory_.at(transfer.recv).data, count, type, other, one.communicator, stream),
+    check(ncclRecv(memory_.at(message.recv).data, count, type, other, one.communicator, stream),
           "ncclRecv");
   }
 }

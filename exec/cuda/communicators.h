@@ -17,14 +17,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "exec/communicator_plan.h"
 #include "exec/cuda/check.h"
-#include "exec/cuda/communicator_plan.h"
-#include "exec/cuda/device_memory.h"
+#include "exec/cuda/handles.h"
 #include "exec/cuda/kept_communicators.h"
 #include "exec/cuda/module.h"
 #include "exec/cuda/side_threads.h"
-#include "exec/cuda/transfer.h"
 #include "exec/cuda/watch.h"
+#include "exec/device/memory.h"
+#include "exec/device/message.h"
 
 #include <atomic>
 #include <cstddef>
@@ -56,8 +57,8 @@ class Communicators {
   [[nodiscard]] std::size_t index_of(const schedule::Command& command) const;
   // Makes what a transfer needs: room for the stand-in's copy, the reduction that multiplies.
   // Before the first enqueue.
-  void reserve(const Transfer& transfer, std::size_t index);
-  void enqueue(const Transfer& transfer, std::size_t index, cudaStream_t stream);
+  void reserve(const Message& message, std::size_t index);
+  void enqueue(const Message& message, std::size_t index, cudaStream_t stream);
 
   // What NCCL reports asynchronously; "" if nothing.
   [[nodiscard]] std::string error() const;
@@ -81,12 +82,12 @@ class Communicators {
   void create(const Exchange& exchange, const std::vector<std::size_t>& missing);
   void register_block(std::size_t index);
   void destroy(std::size_t index);
-  void issue(const Transfer& transfer, const One& one, cudaStream_t stream);
-  void send_to_self(const Transfer& transfer, const One& one, cudaStream_t stream);
-  static ncclRedOp_t operation(const Transfer& transfer, const One& one);
-  void reduce(const Transfer& transfer, const One& one, cudaStream_t stream);
-  void exchange_parts(const Transfer& transfer, const One& one, cudaStream_t stream);
-  void pass_on(const Transfer& transfer, const One& one, cudaStream_t stream);
+  void issue(const Message& message, const One& one, cudaStream_t stream);
+  void send_to_self(const Message& message, const One& one, cudaStream_t stream);
+  static ncclRedOp_t operation(const Message& message, const One& one);
+  void reduce(const Message& message, const One& one, cudaStream_t stream);
+  void exchange_parts(const Message& message, const One& one, cudaStream_t stream);
+  void pass_on(const Message& message, const One& one, cudaStream_t stream);
 
   const schedule::ScheduledProgram& plan_;
   const DeviceMemory& memory_;

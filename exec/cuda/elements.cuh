@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "exec/cuda/array.h"
+#include "exec/array.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -14,7 +14,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "exec/cuda/array.h"
+#include "exec/array.h"
 #include "exec/cuda/check.h"
 #include "exec/cuda/gemm_plan.h"
 #include "exec/cuda/handles.h"

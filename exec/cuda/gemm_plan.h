@@ -11,7 +11,7 @@
 #pragma once
 
 #include "base/units.h"
-#include "exec/cuda/array.h"
+#include "exec/array.h"
 #include "schedule/program.h"
 
 #include <algorithm>

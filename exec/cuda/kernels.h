@@ -11,15 +11,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "exec/cuda/array.h"
-#include "exec/cuda/comparison.h"
-#include "exec/cuda/known_values.h"
+#include "exec/array.h"
+#include "exec/device/kernel_arguments.h"
+#include "exec/values/comparison.h"
+#include "exec/values/pattern.h"
 
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
 
 namespace dovetail::exec::cuda {
+
+using values::Comparison;
+using values::ComparisonTables;
+using values::Found;
+using values::KnownWrite;
+using values::kPatternPeriod;
+using values::pattern_bits;
+using values::pattern_key;
+using values::pattern_value;
+using values::salt_value;
+using values::Salted;
 
 // data[i] = (pattern[i mod 256] + salt) x factor of the step that *step holds when the kernel runs:
 // so one graph serves all steps.
@@ -34,41 +46,19 @@ namespace dovetail::exec::cuda {
 // Fills tables.found.
 [[nodiscard]] cudaError_t compare_known(const ComparisonTables& tables, cudaStream_t stream);
 
-// Copies of whole ranges, all in one launch: packing and unpacking a bucket. The list lies in
-// device memory. Addresses and sizes are multiples of two bytes; ranges do not overlap.
-struct Move {
-  const void* from = nullptr;
-  void* to = nullptr;
-  std::int64_t bytes = 0;
-};
-struct Moves {
-  const Move* list = nullptr;
-  std::int32_t count = 0;
-  std::int64_t largest = 0;  // bytes of the longest
-};
+// What these do: exec/device/device.h.
 [[nodiscard]] cudaError_t move_ranges(const Moves& moves, cudaStream_t stream);
 
-// NaN into one element of every 4 KiB of each array, the first one included: whoever reads what was
-// freed is found. The list lies in device memory; all elements are of one type.
-struct Freed {
-  const Array* list = nullptr;
-  std::int32_t count = 0;
-  std::int64_t largest = 0;  // elements of the longest
-  std::int64_t stride = 1;   // elements in 4 KiB
-};
 [[nodiscard]] cudaError_t spoil(const Freed& freed, cudaStream_t stream);
 
 // to = from x factor. REQUIRES (all): equal counts.
 [[nodiscard]] cudaError_t copy_scaled(const Array& from, const Array& to, double factor,
                                       cudaStream_t stream);
-// to = ((to or nothing) + from) x factor.
-enum class Onto { Old, Nothing };
 [[nodiscard]] cudaError_t accumulate(const Array& from, const Array& to, double factor, Onto onto,
                                      cudaStream_t stream);
 
 // *total += sum of (data[i] x factor)^2, in an order that does not depend on timing. `partial` has
 // room for kSquareBlocks doubles and is used by one stream at a time.
-inline constexpr int kSquareBlocks = 256;
 [[nodiscard]] cudaError_t add_squares(const Array& data, double factor, double* partial,
                                       double* total, cudaStream_t stream);
 // out[0] = *total, rounded to out's type.

@@ -21,9 +21,9 @@ std::shared_ptr<KeptCommunicators> keep_communicators(const BackendOptions& opti
   return std::make_shared<KeptCommunicators>(options.deadline);
 }
 
-Trained trained(const Backend& backend) {
+training::Trained trained(const Backend& backend) {
   const auto* ours = dynamic_cast<const CudaBackend*>(&backend);
-  return ours == nullptr ? Trained() : ours->trained();
+  return ours == nullptr ? training::Trained() : ours->trained();
 }
 
 std::map<std::string, std::string> notes(const Backend& backend) {

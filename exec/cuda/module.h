@@ -85,18 +85,6 @@ enum class Scales { Kernels, Collectives };
 // launch.
 enum class TraceDetail { Commands, Full };
 
-// What a training job has learned: the parameters, or this rank's ranges of them, and the mean loss
-// of this rank's samples, step by step.
-struct TrainedRange {
-  TensorId parameter;
-  std::int64_t first = 0;
-  std::vector<float> values;
-};
-struct Trained {
-  std::vector<TrainedRange> weights;
-  std::vector<double> losses;
-};
-
 // How the memory of gradients and buckets is allocated. Plain: cudaMalloc, as most trainers do, so NCCL
 // copies through buffers of its own within a node. Registered: ncclMemAlloc, which NCCL can use in place
 // (NVLS, IPC); for ranks that share a node.
@@ -148,7 +136,7 @@ struct Module {
   // was made by this module.
   std::map<std::string, std::string> (*notes)(const Backend& backend) = nullptr;
   // Empty unless the backend runs a training job. REQUIRES: as notes; no step is under way.
-  Trained (*trained)(const Backend& backend) = nullptr;
+  training::Trained (*trained)(const Backend& backend) = nullptr;
   // Clocks and power at this moment. Never throws: what cannot be read stays 0.
   DeviceState (*state)(std::int32_t device) = nullptr;
   // What the self-test asks beyond the backend.

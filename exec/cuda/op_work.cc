@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "exec/cuda/kernels.h"
-#include "exec/cuda/layout.h"
+#include "exec/device/layout.h"
 #include "schedule/visit.h"
 
 #include <algorithm>
@@ -47,15 +47,6 @@ DeviceBuffer random_floats(std::int64_t count) {
 
 }  // namespace
 
-void require_executable(const schedule::Program& program) {
-  for (const schedule::Op& op : program.ops) {
-    if (!std::holds_alternative<schedule::TimedWork>(op.work)) continue;
-    throw InputError(op.name +
-                     ": the cuda backend cannot execute a recorded time; make the plan with a "
-                     "cluster file that has a unit kernel (dovetail calibrate)");
-  }
-}
-
 Bytes room_for_work(const std::vector<const schedule::Op*>& ops) {
   std::map<Element, GemmRoom> rooms;
   for (const schedule::Op* op : ops) {
@@ -80,18 +71,7 @@ OpWork::OpWork(const std::vector<const schedule::Op*>& ops, F32Math math)
   gemm_.allocate();
 }
 
-void OpWork::run(const schedule::Op& op, Bytes touched, cudaStream_t stream) {
-  schedule::visit(
-      op.work,
-      [&](const schedule::GemmWork& work) { gemm_.run(work, element_of(op.dtype), stream); },
-      [&](const schedule::MemoryWork& work) { stream_bytes(work.bytes - touched, stream); },
-      [&](const schedule::TimedWork&) {
-        DOVETAIL_CHECK(false) << "timed work is refused at construction";
-      },
-      [](const schedule::CollectiveWork&) {});
-}
-
-void OpWork::stream_bytes(Bytes bytes, cudaStream_t stream) {
+void OpWork::run_pass(Bytes bytes, cudaStream_t stream) {
   std::int64_t left = elements(bytes);
   while (left > 0) {
     const std::int64_t count = std::min(left, ring_ - cursor_);

@@ -16,23 +16,20 @@
 
 namespace dovetail::exec::cuda {
 
-// Throws InputError for timed work: only the simulator can play it. Needs no device.
-void require_executable(const schedule::Program& program);
-
 // Device memory that OpWork takes for these ops.
 Bytes room_for_work(const std::vector<const schedule::Op*>& ops);
 
 class OpWork {
  public:
-  // Makes room for these ops. REQUIRES: none is timed work (require_executable).
+  // Makes room for these ops. REQUIRES: none is timed work.
   OpWork(const std::vector<const schedule::Op*>& ops, F32Math math);
 
-  // The op's work; known values have `touched` of its bytes already.
-  void run(const schedule::Op& op, Bytes touched, cudaStream_t stream);
+  void run_product(const schedule::GemmWork& work, Element element, cudaStream_t stream) {
+    gemm_.run(work, element, stream);
+  }
+  void run_pass(Bytes bytes, cudaStream_t stream);
 
  private:
-  void stream_bytes(Bytes bytes, cudaStream_t stream);
-
   Gemm gemm_;
   DeviceBuffer x_, y_;     // the ring's two arrays
   std::int64_t ring_ = 0;  // floats in each

@@ -21,7 +21,7 @@ std::vector<Row> transport_rows(cpu::TransportKind kind);
 // Every collective on the ranks of a running job; what rank 0 found out about all of them, one row.
 Row transport_row_of_job(launch::Session& session);
 // A small training job under several schedules: equal weights (exec/training/program.h).
-std::vector<Row> law_rows();
+std::vector<Row> cpu_law_rows();
 // The clock and the speed of one core.
 std::vector<Row> timing_rows();
 

@@ -39,7 +39,8 @@ Outcome speed_outcome() {
   op.name = "self-test";
   op.work = chain;
   cpu::Workspace workspace;
-  cpu::reserve(std::span(&op, 1), workspace);
+  const schedule::Op* const one = &op;
+  cpu::reserve(std::span(&one, 1), workspace);
   cpu::run_gemm(chain, workspace);
   std::int64_t best = std::numeric_limits<std::int64_t>::max();
   for (int i = 0; i < 5; ++i) {

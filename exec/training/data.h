@@ -9,9 +9,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/ids.h"
+
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace dovetail::exec::training {
 
@@ -35,5 +38,17 @@ struct Sample {
 Sample sample(std::int64_t number, std::int64_t vocabulary);
 
 void fill_first_weights(std::string_view parameter, std::span<float> weights);
+
+// What a rank has learned: the parameters that it updates, or its ranges of them, and the mean loss
+// of its samples, step by step.
+struct TrainedRange {
+  TensorId parameter;
+  std::int64_t first = 0;  // element of the parameter
+  std::vector<float> values;
+};
+struct Trained {
+  std::vector<TrainedRange> weights;
+  std::vector<double> losses;
+};
 
 }  // namespace dovetail::exec::training

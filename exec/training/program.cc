@@ -1,12 +1,14 @@
 // Builds the Program of the training job layer by layer: forward, backward, clipping where it is
-// asked for, and updates. The names of its ops say which kernel each of them is.
+// asked for, and updates. The names of its ops end in the word of their kernel.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/training/program.h"
 
 #include "base/error.h"
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,7 +40,7 @@ class Builder {
     const std::int64_t width = options_.width;
     embedding_ = parameter("embedding", {options_.vocabulary, width}, 0);
     TensorId x = activation("x0", {n, width});
-    op("embedding.forward", Phase::Forward, 0, memory(n * width), {embedding_.value}, {x});
+    op(Kernel::EmbeddingForward, Phase::Forward, 0, memory(n * width), {embedding_.value}, {x});
     for (std::int64_t i = 0; i < options_.blocks; ++i) x = block_forward(i, x);
     loss(x);
     for (std::int64_t i = options_.blocks - 1; i >= 0; --i) block_backward(i);
@@ -104,6 +106,17 @@ class Builder {
     return program_.ops.back();
   }
 
+  Op& op(Kernel kernel, Phase phase, std::int32_t stage, schedule::Work work,
+         std::vector<TensorId> reads, std::vector<TensorId> writes) {
+    return op(std::string(to_string(kernel)), phase, stage, std::move(work), std::move(reads),
+              std::move(writes));
+  }
+  Op& op(const std::string& block, Kernel kernel, Phase phase, std::int32_t stage,
+         schedule::Work work, std::vector<TensorId> reads, std::vector<TensorId> writes) {
+    return op(block + "." + std::string(to_string(kernel)), phase, stage, std::move(work),
+              std::move(reads), std::move(writes));
+  }
+
   // The gradients written by the latest op are owed from now on.
   void owe(std::initializer_list<TensorId> gradients) {
     for (const TensorId id : gradients) {
@@ -130,10 +143,10 @@ class Builder {
                 .u = activation(name + ".u", {n, hidden}),
                 .stage = stage};
     const TensorId out = activation("x" + std::to_string(index + 1), {n, width});
-    op(name + ".fc1.forward", Phase::Forward, stage, gemm(n, hidden, width),
+    op(name, Kernel::Fc1Forward, Phase::Forward, stage, gemm(n, hidden, width),
        {x, block.w1.value, block.b1.value}, {block.h});
-    op(name + ".gelu.forward", Phase::Forward, stage, memory(n * hidden), {block.h}, {block.u});
-    op(name + ".fc2.forward", Phase::Forward, stage, gemm(n, width, hidden),
+    op(name, Kernel::GeluForward, Phase::Forward, stage, memory(n * hidden), {block.h}, {block.u});
+    op(name, Kernel::Fc2Forward, Phase::Forward, stage, gemm(n, width, hidden),
        {block.u, block.w2.value, block.b2.value, x}, {out});
     blocks_.push_back(std::move(block));
     return out;
@@ -151,20 +164,21 @@ class Builder {
     const TensorId value = activation("loss", {});
     const TensorId fill = activation("loss.grad", {});
     const TensorId dlogits = activation("logits.grad", {n, words});
-    op("output.forward", Phase::Forward, stage, gemm(n, words, width), {x, output_.value},
+    op(Kernel::OutputForward, Phase::Forward, stage, gemm(n, words, width), {x, output_.value},
        {logits});
-    op("loss.forward", Phase::Forward, stage, memory(n * words), {logits}, {value});
+    op(Kernel::LossForward, Phase::Forward, stage, memory(n * words), {logits}, {value});
     op("loss.fill", Phase::Backward, stage, memory(1), {}, {fill}).effect =
         schedule::FillLossGradient{};
     loss_gradient_ = fill;
-    op("loss.backward", Phase::Backward, stage, memory(2 * n * words), {logits, fill}, {dlogits});
+    op(Kernel::LossBackward, Phase::Backward, stage, memory(2 * n * words), {logits, fill},
+       {dlogits});
     dx_ = activation("x" + std::to_string(options_.blocks) + ".grad", {n, width});
     if (options_.embedding == Embedding::TwoParts) {
       output_.gradient = gradient("embedding.output.grad", {words, width});
     }
-    op("output.backward.input", Phase::Backward, stage, gemm(n, width, words),
+    op(Kernel::OutputBackwardInput, Phase::Backward, stage, gemm(n, width, words),
        {dlogits, output_.value}, {dx_});
-    op("output.backward.weight", Phase::Backward, stage, gemm(words, width, n), {dlogits, x},
+    op(Kernel::OutputBackwardWeight, Phase::Backward, stage, gemm(words, width, n), {dlogits, x},
        {output_.gradient});
     if (options_.embedding != Embedding::OneTensor) owe({output_.gradient});
   }
@@ -178,25 +192,25 @@ class Builder {
     const TensorId du = activation(name + ".u.grad", {n, hidden});
     const TensorId dh = activation(name + ".h.grad", {n, hidden});
     const TensorId dx = activation("x" + std::to_string(index) + ".grad", {n, width});
-    op(name + ".fc2.backward.weight", Phase::Backward, block.stage, gemm(hidden, width, n),
+    op(name, Kernel::Fc2BackwardWeight, Phase::Backward, block.stage, gemm(hidden, width, n),
        {block.u, dx_}, {block.w2.gradient, block.b2.gradient});
     owe({block.w2.gradient, block.b2.gradient});
-    op(name + ".fc2.backward.input", Phase::Backward, block.stage, gemm(n, hidden, width),
+    op(name, Kernel::Fc2BackwardInput, Phase::Backward, block.stage, gemm(n, hidden, width),
        {dx_, block.w2.value}, {du});
-    op(name + ".gelu.backward", Phase::Backward, block.stage, memory(2 * n * hidden), {block.h, du},
-       {dh});
+    op(name, Kernel::GeluBackward, Phase::Backward, block.stage, memory(2 * n * hidden),
+       {block.h, du}, {dh});
     std::vector<TensorId> reads = {block.x, dh};
     const bool penalised = options_.second_order == SecondOrder::Penalised && index == 0;
     if (penalised) {
       const TensorId penalty = activation("penalty", {});
-      op("penalty", Phase::Backward, block.stage, memory(width),
+      op(Kernel::Penalty, Phase::Backward, block.stage, memory(width),
          {blocks_.back().b2.gradient, loss_gradient_}, {penalty});
       reads.insert(reads.end(), {penalty, block.w1.value});
     }
-    op(name + ".fc1.backward.weight", Phase::Backward, block.stage, gemm(width, hidden, n),
+    op(name, Kernel::Fc1BackwardWeight, Phase::Backward, block.stage, gemm(width, hidden, n),
        std::move(reads), {block.w1.gradient, block.b1.gradient});
     owe({block.w1.gradient, block.b1.gradient});
-    op(name + ".fc1.backward.input", Phase::Backward, block.stage, gemm(n, width, hidden),
+    op(name, Kernel::Fc1BackwardInput, Phase::Backward, block.stage, gemm(n, width, hidden),
        {dh, block.w1.value, dx_}, {dx});
     dx_ = dx;
   }
@@ -204,19 +218,20 @@ class Builder {
   void embedding_backward() {
     const std::int64_t floats = options_.samples * options_.width;
     if (options_.embedding == Embedding::OneTensor) {
-      op("embedding.backward", Phase::Backward, 0, memory(2 * floats), {dx_, embedding_.gradient},
-         {embedding_.gradient});
+      op(Kernel::EmbeddingBackward, Phase::Backward, 0, memory(2 * floats),
+         {dx_, embedding_.gradient}, {embedding_.gradient});
       owe({embedding_.gradient});
       return;
     }
     if (options_.embedding == Embedding::Untied) {
-      op("embedding.backward", Phase::Backward, 0, memory(floats), {dx_}, {embedding_.gradient});
+      op(Kernel::EmbeddingBackward, Phase::Backward, 0, memory(floats), {dx_},
+         {embedding_.gradient});
       owe({embedding_.gradient});
       return;
     }
     const std::int64_t words = options_.vocabulary * options_.width;
     const TensorId input = gradient("embedding.input.grad", {options_.vocabulary, options_.width});
-    op("embedding.backward", Phase::Backward, 0, memory(floats), {dx_}, {input});
+    op(Kernel::EmbeddingBackward, Phase::Backward, 0, memory(floats), {dx_}, {input});
     owe({input});
     op("embedding.copy", Phase::Backward, 0, memory(words), {output_.gradient},
        {embedding_.gradient})
@@ -279,6 +294,14 @@ void require(bool holds, const char* what) {
 }
 
 }  // namespace
+
+Kernel kernel_of(const Op& op) {
+  std::string_view name = op.name;
+  name = name.substr(0, name.find('@'));
+  if (name.starts_with("block")) name.remove_prefix(name.find('.') + 1);
+  if (const std::optional<Kernel> kernel = word_to<Kernel>(name)) return *kernel;
+  throw InputError(op.name + " is no op of the training job");
+}
 
 schedule::Program training_program(const TrainingOptions& options) {
   require(options.samples > 0 && options.vocabulary > 1 && options.width > 0 && options.hidden > 0,

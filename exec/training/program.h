@@ -6,7 +6,8 @@
 //   logits = x_n E^T                                (tied) or x_n O^T (untied)
 //   loss   = mean over the samples of the softmax cross-entropy
 // Its backward is written out op by op, so a Schedule can overlap it, and every op has a kernel
-// (kernels.h) that computes it for real. All effects that a scheduler may fold are declared: the
+// that computes it for real (exec/ops/training_ops.h): an op without a declared effect ends in its kernel's
+// word, as "block1.fc2.forward", with the micro-step behind it where there are several ("@3"). All effects that a scheduler may fold are declared: the
 // fill of the loss gradient, updates with or without a rescale factor, the global norm.
 //
 // Variants choose what is hard for a scheduler: see TrainingOptions.
@@ -14,6 +15,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/words.h"
 #include "schedule/program.h"
 
 #include <cstdint>
@@ -33,6 +35,35 @@ enum class Optimizer { Momentum, Adam };
 // Penalised: the gradient of the last block's second bias is used, reduced, by the backward of the
 // first block (second-order use of a gradient).
 enum class SecondOrder { None, Penalised };
+
+// What an op of the job computes.
+enum class Kernel {
+  EmbeddingForward,
+  EmbeddingBackward,
+  Fc1Forward,
+  GeluForward,
+  Fc2Forward,
+  OutputForward,
+  LossForward,
+  LossBackward,
+  OutputBackwardInput,
+  OutputBackwardWeight,
+  Fc2BackwardWeight,
+  Fc2BackwardInput,
+  GeluBackward,
+  Penalty,
+  Fc1BackwardWeight,
+  Fc1BackwardInput
+};
+constexpr auto words_of(Kernel) {
+  return words("embedding.forward", "embedding.backward", "fc1.forward", "gelu.forward",
+               "fc2.forward", "output.forward", "loss.forward", "loss.backward",
+               "output.backward.input", "output.backward.weight", "fc2.backward.weight",
+               "fc2.backward.input", "gelu.backward", "penalty", "fc1.backward.weight",
+               "fc1.backward.input");
+}
+// REQUIRES: the op has no declared effect and does not communicate. Throws InputError where it is not of the job.
+Kernel kernel_of(const schedule::Op& op);
 
 struct TrainingOptions {
   std::int64_t world_size = 2;  // stages x data-parallel ranks

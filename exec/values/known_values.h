@@ -2,55 +2,37 @@
 //
 // Element i of tensor t at step s on rank r is a small integer,
 //     value(t, s, r, i) = pattern(t, s, r)[i mod 256] + salt(t, i div 256)
-// with pattern in -2048..2047 and salt in 0..2047, both by hashing; times the loss factor in force,
-// where there is one. So
+// with pattern in -2048..2047 and salt in 0..2047, both by hashing (pattern.h: narrower types have smaller ranges);
+// times the loss factor in force, where there is one. So
 //   - every partial sum over up to 4096 ranks and micro-steps is an integer below 2^24: exact in
 //     fp32 in any order, also times powers of two;
 //   - swapped tensors, data of an earlier step or micro-step, unreduced or twice reduced data and
 //     shifted offsets all show, because the value depends on t, s, r and i (the salt catches shifts
 //     by whole periods);
 //   - filling and checking stream at the speed of memory: one addition per element.
-// With other factors (averages over 3 ranks) results may differ by rounding: then 1e-6 of the
-// largest possible value is allowed.
+// With other factors (averages over 3 ranks) results may differ by rounding: expected.h says by how much.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "base/ids.h"
+#include "exec/values/pattern.h"
 
-#include <array>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 namespace dovetail::exec::values {
 
-inline constexpr std::size_t kPatternPeriod = 256;
 inline constexpr std::int64_t kMostRanks = 4096;  // beyond, sums would no longer be exact
 
-// Who writes. A program may write a tensor several times within one micro-step before it is
-// complete: `writes_left` is 0 at the last write, and earlier writes leave other values, so that a
-// collective launched too early is found out.
-struct Write {
-  TensorId tensor;
-  std::int32_t step = 0;
-  Rank rank;
-  std::int32_t writes_left = 0;
-  std::int32_t micro_step = 0;
-  float factor = 1;
-};
+// On a processor, in f32.
+void fill(const KnownWrite& write, std::int32_t step, std::span<float> data);
 
-void fill(const Write& write, std::span<float> data);
-
-// What a comparison found.
-struct Difference {
-  std::int64_t wrong = 0;
-  std::size_t first = 0;  // index of the first wrong element; meaningless when wrong == 0
-};
-
-// What the ranks wrote of one tensor at one place of the program, summed up, times a factor.
+// What the ranks wrote of one tensor at one place of the program, summed up, times a factor. A program may write a
+// tensor several times within one micro-step before it is complete: `writes_left` is 0 at the last write, and earlier
+// writes leave other values, so that a collective launched too early is found out.
 struct Term {
   TensorId tensor;
   std::int32_t writes_left = 0;
@@ -65,29 +47,5 @@ inline bool is_power_of_two(double factor) {
   int exponent = 0;
   return std::abs(std::frexp(factor, &exponent)) == 0.5;
 }
-
-// The sum of some terms in one step; without terms it is zero.
-class Combination {
- public:
-  // REQUIRES: at most kMostRanks writes in all.
-  Combination(std::span<const Term> terms, std::int32_t step);
-
-  [[nodiscard]] float at(std::size_t index) const;
-  // Compares every element; NaN is wrong. data[0] is element `first` of the tensor.
-  [[nodiscard]] Difference compare(std::span<const float> data, std::size_t first = 0) const;
-  // Of elements first .. first + count - 1.
-  [[nodiscard]] double sum_of_squares(std::size_t first, std::size_t count) const;
-
- private:
-  struct Salted {
-    TensorId tensor;
-    double factor = 1;  // times the number of ranks
-  };
-  [[nodiscard]] double salt_of(std::size_t block) const;
-
-  std::array<double, kPatternPeriod> sum_{};  // of the patterns
-  std::vector<Salted> salts_;
-  double tolerance_ = 0;
-};
 
 }  // namespace dovetail::exec::values

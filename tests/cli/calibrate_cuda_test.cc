@@ -25,11 +25,11 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "exec/communicator_plan.h"
 #include "exec/cpu/job.h"
-#include "exec/cuda/communicator_plan.h"
-#include "exec/cuda/layout.h"
 #include "exec/cuda/stand_in.h"
-#include "exec/cuda/transfer.h"
+#include "exec/device/layout.h"
+#include "exec/device/message.h"
 #include "exec/fake/fake_backend.h"
 #include "exec/launch/local_ranks.h"
 #include "exec/run.h"
@@ -50,13 +50,13 @@ using ::testing::HasSubstr;
 // An op takes 1 us + 1 ns per 10 kFLOP + 1 ns per 1000 bytes, a collective 20 us + 1 ns per 50
 // bytes.
 Duration time_of(const ScheduledProgram& plan, const schedule::Command& command) {
-  if (const auto run = schedule::op_run_by(command)) {
-    const schedule::Op& op = plan.program.op(*run);
+  if (const auto* action = std::get_if<schedule::RunOp>(&command.action)) {
+    const schedule::Op& op = plan.program.op(action->op);
     return Duration(1000 + static_cast<std::int64_t>(op.flop().count() / 1e4) +
                     op.bytes().count() / 1000);
   }
   if (const auto* collective = schedule::bucket_collective(command)) {
-    return Duration(20'000 + plan.bucket(*collective->bucket).size.count() / 50);
+    return Duration(20'000 + plan.bucket(collective->bucket).size.count() / 50);
   }
   return {};
 }
@@ -273,16 +273,15 @@ TEST(CalibrateCudaTest, TheBackendAcceptsEveryPlanOfACalibration) {
   const calibrate::MakeBackend accepting = [&plans](const ScheduledProgram& plan) {
     plans.push_back(exec::cuda::as_one_rank(plan));
     const ScheduledProgram& alone = plans.back();
-    const exec::cuda::Layout layout(alone, Rank{0}, exec::cuda::Scope::Communicated);
-    const auto keys = exec::cuda::communicators_of(alone);
+    const exec::Layout layout(alone, Rank{0}, exec::Scope::Communicated);
+    const auto keys = exec::communicators_of(alone);
     static_cast<void>(exec::values::expectations(alone, Rank{0}));
     for (const schedule::Command& command : alone.roles.at(0).commands) {
       const auto* action = schedule::bucket_collective(command);
       if (action == nullptr) continue;
-      EXPECT_EQ(keys.at(exec::cuda::communicator_of(alone, keys, command)).max_ctas, 16);
-      EXPECT_GT(exec::cuda::transfer_of(alone, layout, Rank{0}, *action, exec::cuda::Peers::Real)
-                    .payload_bytes(),
-                0);
+      EXPECT_EQ(keys.at(exec::communicator_of(alone, keys, command)).max_ctas, 16);
+      EXPECT_GT(
+          exec::message_of(alone, layout, Rank{0}, *action, exec::Peers::Real).payload_bytes(), 0);
     }
     EXPECT_LT(layout.bytes(), std::int64_t{16} << 30);
     return fake_machine(alone);

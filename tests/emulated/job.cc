@@ -16,9 +16,9 @@ namespace {
 using exec::testing::Trained;
 
 // Replicas must agree to the bit.
-void add_weights(const schedule::Program& program, const exec::cuda::Trained& of_rank,
+void add_weights(const schedule::Program& program, const exec::training::Trained& of_rank,
                  Trained& all) {
-  for (const exec::cuda::TrainedRange& range : of_rank.weights) {
+  for (const exec::training::TrainedRange& range : of_rank.weights) {
     const schedule::Tensor& tensor = program.tensor(range.parameter);
     std::vector<float>& values = all.weights[tensor.name];
     values.resize(static_cast<std::size_t>(tensor.numel()), std::nanf(""));

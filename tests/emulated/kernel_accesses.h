@@ -17,11 +17,11 @@ namespace dovetail::emulated {
 
 using Accesses = std::vector<Access>;
 
-inline std::size_t bytes_of(const exec::cuda::Array& array) {
-  return static_cast<std::size_t>(array.count * exec::cuda::size_of(array.element));
+inline std::size_t bytes_of(const exec::Array& array) {
+  return static_cast<std::size_t>(array.count * exec::size_of(array.element));
 }
-inline Access reads(const exec::cuda::Array& array) { return reads(array.data, bytes_of(array)); }
-inline Access writes(const exec::cuda::Array& array) { return writes(array.data, bytes_of(array)); }
+inline Access reads(const exec::Array& array) { return reads(array.data, bytes_of(array)); }
+inline Access writes(const exec::Array& array) { return writes(array.data, bytes_of(array)); }
 inline std::size_t floats(std::int64_t count) { return 4 * static_cast<std::size_t>(count); }
 template <class T>
 std::size_t bytes_of(std::int64_t count) {
@@ -30,33 +30,32 @@ std::size_t bytes_of(std::int64_t count) {
 
 // ---- kernels.cu
 
-inline Accesses accesses_fill_known_kernel(const exec::cuda::Array& data,
-                                           const exec::cuda::KnownWrite&,
+inline Accesses accesses_fill_known_kernel(const exec::Array& data, const exec::values::KnownWrite&,
                                            const std::int32_t* step) {
   return {writes(data), reads(step, 4)};
 }
 inline Accesses accesses_set_step_kernel(std::int32_t* step, std::int32_t) {
   return {writes(step, 4)};
 }
-inline Accesses accesses_fill_random_kernel(const exec::cuda::Array& data, std::uint64_t) {
+inline Accesses accesses_fill_random_kernel(const exec::Array& data, std::uint64_t) {
   return {writes(data)};
 }
 // The tables were uploaded before: the host may read them here.
-inline Accesses accesses_compare_known_kernel(const exec::cuda::ComparisonTables& tables) {
-  using exec::cuda::Comparison;
+inline Accesses accesses_compare_known_kernel(const exec::values::ComparisonTables& tables) {
+  using exec::values::Comparison;
   Accesses all = {reads(tables.comparisons, bytes_of<Comparison>(tables.count)),
-                  writes(tables.found, bytes_of<exec::cuda::Found>(tables.count))};
+                  writes(tables.found, bytes_of<exec::values::Found>(tables.count))};
   for (std::int32_t i = 0; i < tables.count; ++i) {
     const Comparison& one = tables.comparisons[i];
-    all.push_back(reads(tables.sums + one.sum, bytes_of<double>(exec::cuda::kPatternPeriod)));
-    all.push_back(reads(tables.salts + one.salts, bytes_of<exec::cuda::Salted>(one.salt_count)));
+    all.push_back(reads(tables.sums + one.sum, bytes_of<double>(exec::values::kPatternPeriod)));
+    all.push_back(reads(tables.salts + one.salts, bytes_of<exec::values::Salted>(one.salt_count)));
     all.push_back(
-        reads(one.data, static_cast<std::size_t>(one.count * exec::cuda::size_of(one.element))));
+        reads(one.data, static_cast<std::size_t>(one.count * exec::size_of(one.element))));
   }
   return all;
 }
-inline Accesses accesses_move_ranges_kernel(const exec::cuda::Moves& moves) {
-  Accesses all = {reads(moves.list, bytes_of<exec::cuda::Move>(moves.count))};
+inline Accesses accesses_move_ranges_kernel(const exec::Moves& moves) {
+  Accesses all = {reads(moves.list, bytes_of<exec::Move>(moves.count))};
   for (std::int32_t i = 0; i < moves.count; ++i) {
     all.push_back(reads(moves.list[i].from, static_cast<std::size_t>(moves.list[i].bytes)));
     all.push_back(writes(moves.list[i].to, static_cast<std::size_t>(moves.list[i].bytes)));
@@ -64,32 +63,30 @@ inline Accesses accesses_move_ranges_kernel(const exec::cuda::Moves& moves) {
   return all;
 }
 // All of each: what was freed may be read nowhere.
-inline Accesses accesses_spoil_kernel(const exec::cuda::Freed& freed) {
-  using exec::cuda::Array;
+inline Accesses accesses_spoil_kernel(const exec::Freed& freed) {
+  using exec::Array;
   Accesses all = {reads(freed.list, bytes_of<Array>(freed.count))};
   for (std::int32_t i = 0; i < freed.count; ++i) all.push_back(writes(freed.list[i]));
   return all;
 }
-inline Accesses accesses_copy_scaled_kernel(const exec::cuda::Array& from,
-                                            const exec::cuda::Array& to, double) {
+inline Accesses accesses_copy_scaled_kernel(const exec::Array& from, const exec::Array& to,
+                                            double) {
   return {reads(from), writes(to)};
 }
-inline Accesses accesses_accumulate_kernel(const exec::cuda::Array& from,
-                                           const exec::cuda::Array& to, double,
-                                           exec::cuda::Onto onto) {
-  if (onto == exec::cuda::Onto::Nothing) return {reads(from), writes(to)};
+inline Accesses accesses_accumulate_kernel(const exec::Array& from, const exec::Array& to, double,
+                                           exec::Onto onto) {
+  if (onto == exec::Onto::Nothing) return {reads(from), writes(to)};
   return {reads(from), reads(to), writes(to)};
 }
-inline Accesses accesses_squares_kernel(const exec::cuda::Array& data, double, double* partial) {
-  return {reads(data), writes(partial, bytes_of<double>(exec::cuda::kSquareBlocks))};
+inline Accesses accesses_squares_kernel(const exec::Array& data, double, double* partial) {
+  return {reads(data), writes(partial, bytes_of<double>(exec::kSquareBlocks))};
 }
 inline Accesses accesses_add_partials_kernel(const double* partial, std::int32_t count,
                                              double* total) {
   return {reads(partial, bytes_of<double>(count)), reads(total, 8), writes(total, 8)};
 }
-inline Accesses accesses_store_number_kernel(const double* total, const exec::cuda::Array& out) {
-  return {reads(total, 8),
-          writes(out.data, static_cast<std::size_t>(exec::cuda::size_of(out.element)))};
+inline Accesses accesses_store_number_kernel(const double* total, const exec::Array& out) {
+  return {reads(total, 8), writes(out.data, static_cast<std::size_t>(exec::size_of(out.element)))};
 }
 inline Accesses accesses_stream_pass_kernel(const float* x, float* y, std::int64_t count) {
   return {reads(x, floats(count)), reads(y, floats(count)), writes(y, floats(count))};
@@ -108,49 +105,48 @@ Accesses accesses_fill_random(T* data, std::size_t count, std::uint32_t) {
 // ---- training_kernels.cu
 
 // All floats from the first to the last one of the view.
-inline std::size_t span_of(const exec::cuda::DeviceMatrix& matrix) {
+inline std::size_t span_of(const exec::DeviceMatrix& matrix) {
   if (matrix.data == nullptr || matrix.count() == 0) return 0;
   return floats((matrix.rows - 1) * matrix.row_stride +
                 (matrix.columns - 1) * matrix.column_stride + 1);
 }
-inline Access reads(const exec::cuda::DeviceMatrix& matrix) {
+inline Access reads(const exec::DeviceMatrix& matrix) {
   return reads(matrix.data, span_of(matrix));
 }
-inline Access writes(const exec::cuda::DeviceMatrix& matrix) {
+inline Access writes(const exec::DeviceMatrix& matrix) {
   return writes(matrix.data, span_of(matrix));
 }
-inline Accesses accesses_multiply_kernel(const exec::cuda::Product& product) {
+inline Accesses accesses_multiply_kernel(const exec::Product& product) {
   // Of the bias only one row is read.
   const std::size_t bias = product.bias.data == nullptr ? 0 : floats(product.out.columns);
   return {reads(product.a), reads(product.b), reads(product.bias.data, bias), reads(product.rest),
           writes(product.out)};
 }
-inline Accesses accesses_sum_rows_kernel(const exec::cuda::DeviceMatrix& in, float* out) {
+inline Accesses accesses_sum_rows_kernel(const exec::DeviceMatrix& in, float* out) {
   return {reads(in), writes(out, floats(in.columns))};
 }
 inline Accesses accesses_gelu_kernel(const float* in, float* out, std::int64_t count) {
   return {reads(in, floats(count)), writes(out, floats(count))};
 }
-inline Accesses accesses_gelu_backward_kernel(const exec::cuda::GeluGradient& what) {
+inline Accesses accesses_gelu_backward_kernel(const exec::GeluGradient& what) {
   const std::size_t bytes = floats(what.count);
   return {reads(what.in, bytes), reads(what.gradient, bytes), writes(what.out, bytes)};
 }
-inline Accesses accesses_gather_rows_kernel(const exec::cuda::DeviceMatrix& weights,
+inline Accesses accesses_gather_rows_kernel(const exec::DeviceMatrix& weights,
                                             const std::int32_t* tokens,
-                                            const exec::cuda::DeviceMatrix& out) {
+                                            const exec::DeviceMatrix& out) {
   return {reads(weights), reads(tokens, floats(out.rows)), writes(out)};
 }
-inline Accesses accesses_add_rows_kernel(const exec::cuda::DeviceMatrix& dx,
-                                         const std::int32_t* tokens,
-                                         const exec::cuda::DeviceMatrix& gradient) {
+inline Accesses accesses_add_rows_kernel(const exec::DeviceMatrix& dx, const std::int32_t* tokens,
+                                         const exec::DeviceMatrix& gradient) {
   return {reads(dx), reads(tokens, floats(dx.rows)), reads(gradient), writes(gradient)};
 }
-inline Accesses accesses_loss_kernel(const exec::cuda::Loss& what) {
+inline Accesses accesses_loss_kernel(const exec::Loss& what) {
   return {reads(what.logits), reads(what.next, floats(what.logits.rows)), writes(what.mean, 4),
           reads(what.total, 8), writes(what.total, 8)};
 }
-inline Accesses accesses_loss_backward_kernel(const exec::cuda::Loss& what, const float* fill,
-                                              const exec::cuda::DeviceMatrix& out) {
+inline Accesses accesses_loss_backward_kernel(const exec::Loss& what, const float* fill,
+                                              const exec::DeviceMatrix& out) {
   return {reads(what.logits), reads(what.next, floats(what.logits.rows)), reads(fill, 4),
           writes(out)};
 }
@@ -164,7 +160,7 @@ inline Accesses accesses_add_scaled_kernel(const float* from, const float* facto
   const std::size_t bytes = floats(count);
   return {reads(from, bytes), reads(factor, 4), reads(to, bytes), writes(to, bytes)};
 }
-inline Accesses accesses_update_kernel(const exec::cuda::OptimizerStep& step) {
+inline Accesses accesses_update_kernel(const exec::OptimizerStep& step) {
   const std::size_t bytes = floats(step.count);
   Accesses all = {reads(step.gradient, bytes),   reads(step.exact, 2 * bytes),
                   writes(step.exact, 2 * bytes), writes(step.to, bytes),

@@ -136,8 +136,8 @@ TEST_F(CudaDeviceTest, ATrainingJobHasTheWeightsOfTheCpuBackend) {
       const std::unique_ptr<Backend> backend = module_->make_backend(*plan, options_);
       exec::run(*plan, Rank{0}, *backend, {.warmup = 0, .steps = kSteps});
       testing::Trained found;
-      const Trained trained = module_->trained(*backend);
-      for (const TrainedRange& range : trained.weights) {
+      const training::Trained trained = module_->trained(*backend);
+      for (const training::TrainedRange& range : trained.weights) {
         found.weights[program.tensor(range.parameter).name] = range.values;
       }
       EXPECT_EQ(testing::differences(reference, found), "");

@@ -3,13 +3,13 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
+#include "exec/communicator_plan.h"
 #include "exec/cuda/clock_map.h"
-#include "exec/cuda/communicator_plan.h"
-#include "exec/cuda/expected.h"
 #include "exec/cuda/gemm_plan.h"
-#include "exec/cuda/known_values.h"
 #include "exec/cuda/watch.h"
-#include "exec/values/known_values.h"
+#include "exec/values/expected.h"
+#include "exec/values/pattern.h"
+#include "tests/exec/combination.h"
 #include "tests/exec/programs.h"
 
 #include <gmock/gmock.h>
@@ -27,6 +27,13 @@ namespace dovetail::exec::cuda {
 namespace {
 
 using schedule::GemmWork;
+using values::ExpectedTables;
+using values::KnownWrite;
+using values::kPatternPeriod;
+using values::pattern_bits;
+using values::pattern_key;
+using values::pattern_value;
+using values::salt_value;
 
 ExpectedTables::ElementOf always(Element element) {
   return [element](TensorId) { return element; };

@@ -4,6 +4,7 @@
 #include "exec/cpu/kernels.h"
 
 #include "base/error.h"
+#include "exec/rank_work.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,7 +27,9 @@ void reserve_for(std::vector<schedule::Work> works, Workspace& workspace) {
     ops[i].name = "fc1.forward";
     ops[i].work = std::move(works[i]);
   }
-  reserve(ops, workspace);
+  std::vector<const schedule::Op*> all;
+  for (const schedule::Op& op : ops) all.push_back(&op);
+  reserve(all, workspace);
 }
 
 TEST(KernelsTest, AGemmIsTheProductOfItsInputs) {
@@ -110,9 +113,11 @@ TEST(KernelsTest, NegativeBytesLeftAfterGradientsAreNoWork) {
 }
 
 TEST(KernelsTest, TimedWorkIsRefusedWithAdvice) {
-  Workspace workspace;
+  schedule::Program program;
+  program.ops = {
+      Op{.id = OpId{0}, .name = "fc1.forward", .work = TimedWork{.by_rank = {Duration(5)}}}};
   try {
-    reserve_for({TimedWork{.by_rank = {Duration(5)}}}, workspace);
+    require_executable(program, "cpu");
     FAIL() << "accepted";
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(), ::testing::StartsWith("fc1.forward: "));

@@ -1,8 +1,8 @@
-// The padding of buckets takes part in collectives, so it is zeroed before a plan runs.
+// The padding of buckets takes part in collectives, so it is zeroed before each step.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "exec/cpu/tensor_memory.h"
-
+#include "exec/cpu/device.h"
+#include "exec/ops/synthetic_ops.h"
 #include "tests/exec/support.h"
 
 #include <gtest/gtest.h>
@@ -20,15 +20,19 @@ namespace {
 // in the memory is not a number: a scan of the buffer would find it, and sums would spread it.
 TEST(PaddingTest, P27PL20PaddingIsZeroedAndNothingElse) {
   const auto plan = testing::two_buckets({.padding = Bytes(8)});
-  const cpu::TensorMemory memory(
-      plan, {.rank = Rank{0}, .workspace = std::make_shared<cpu::Workspace>()});
+  cpu::CpuDevice device(std::make_shared<cpu::Workspace>());
+  DeviceMemory memory(device, Layout(plan, Rank{0}, Scope::Communicated), Room::Tensors);
+  SyntheticOps ops(plan, Rank{0}, memory);
   const auto is_nan = [](float value) { return std::isnan(value); };
+  const auto buffer_of = [&](BucketId bucket) {
+    return cpu::floats(memory.at(memory.layout().bucket(bucket)));
+  };
   for (const BucketId bucket : {BucketId{0}, BucketId{1}}) {
-    std::ranges::fill(memory.bucket(bucket), std::numeric_limits<float>::quiet_NaN());
+    std::ranges::fill(buffer_of(bucket), std::numeric_limits<float>::quiet_NaN());
   }
-  memory.clear_padding();
+  ops.begin_step(0, nullptr);
   for (const BucketId bucket : {BucketId{0}, BucketId{1}}) {
-    const std::span<float> buffer = memory.bucket(bucket);
+    const std::span<float> buffer = buffer_of(bucket);
     const std::size_t payload = buffer.size() - 2;
     EXPECT_EQ(payload, bucket == BucketId{0} ? 70U : 1000U);
     EXPECT_TRUE(std::ranges::all_of(buffer.first(payload), is_nan));

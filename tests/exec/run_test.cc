@@ -100,7 +100,7 @@ TEST(RunTest, AMissingWaitIsFoundByWhatTheOptimizerRead) {
   EXPECT_THAT(check.first_wrong, ::testing::StartsWith("rank 0 step 0 l"));
 }
 
-TEST(RunTest, UnpackingBeforeTheWaitIsFoundInTheGradient) {
+TEST(RunTest, UnpackingBeforeTheWaitIsFoundInWhatTheOptimizerReads) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the plan races on purpose";
 #endif
@@ -108,7 +108,9 @@ TEST(RunTest, UnpackingBeforeTheWaitIsFoundInTheGradient) {
   const CheckResult check = sum_of_checks(run_with_late_collectives(plan, kShort));
   // Nothing ever repairs the gradient, so both views of it are wrong in nearly every element.
   EXPECT_GT(check.wrong, check.checked * 9 / 10);
-  EXPECT_THAT(check.first_wrong, ::testing::HasSubstr("rank 0 step 0 l2.weight.grad[0]: expected"));
+  EXPECT_THAT(
+      check.first_wrong,
+      ::testing::HasSubstr("rank 0 step 0 l2.weight.grad[0] as the optimizer read it: expected"));
 }
 
 TEST(RunTest, ACollectiveMissingFromThePlanIsFound) {
@@ -324,7 +326,7 @@ TEST(RunTest, AFailedCollectiveSurfacesOnTheComputeThread) {
       run(plan, rank, backend, kShort);
       FAIL() << "nobody noticed";
     } catch (const DeviceError& error) {
-      EXPECT_STREQ(error.what(), "all-reduce of bucket 0: link cut");
+      EXPECT_STREQ(error.what(), "rank 0: all-reduce of bucket 0: link cut");
     }
   });
 }

@@ -5,7 +5,7 @@
 #include "tests/exec/support.h"
 
 #include "base/error.h"
-#include "exec/cpu/synthetic_ops.h"
+#include "exec/ops/synthetic_ops.h"
 #include "schedule/transfers.h"
 
 #include <algorithm>
@@ -296,23 +296,23 @@ class Progress {
 };
 
 // Tells when the last op has run.
-class ObservedOps final : public cpu::OpRunner {
+class ObservedOps final : public OpRunner {
  public:
-  ObservedOps(std::unique_ptr<cpu::OpRunner> inner, OpId last, Progress& progress)
+  ObservedOps(std::unique_ptr<OpRunner> inner, OpId last, Progress& progress)
       : inner_(std::move(inner)), last_(last), progress_(progress) {}
 
-  void begin_step(std::int32_t step) override {
+  void begin_step(std::int32_t step, DeviceStream stream) override {
     progress_.begin_step();
-    inner_->begin_step(step);
+    inner_->begin_step(step, stream);
   }
-  void run(const schedule::Op& op) override {
-    inner_->run(op);
+  void run(const schedule::Op& op, DeviceStream stream) override {
+    inner_->run(op, stream);
     if (op.id == last_) progress_.end_of_ops();
   }
-  CheckResult check_values() override { return inner_->check_values(); }
+  CheckResult check_values(DeviceStream stream) override { return inner_->check_values(stream); }
 
  private:
-  std::unique_ptr<cpu::OpRunner> inner_;
+  std::unique_ptr<OpRunner> inner_;
   OpId last_;
   Progress& progress_;
 };
@@ -420,10 +420,8 @@ std::vector<RankResult> run_with_late_collectives(const ScheduledProgram& plan,
   std::vector<RankResult> results(world);
   ranks.run([&](Rank rank) {
     cpu::Ports ports = ranks.ports(rank);
-    ports.workspace = std::make_shared<cpu::Workspace>();
-    ports.make_ops = [&, workspace = ports.workspace](const ScheduledProgram& scheduled,
-                                                      Rank of_rank, cpu::TensorMemory& memory) {
-      auto ops = std::make_unique<cpu::SyntheticOps>(scheduled, of_rank, memory, workspace);
+    ports.make_ops = [&](const ScheduledProgram& scheduled, Rank of_rank, DeviceMemory& memory) {
+      auto ops = std::make_unique<SyntheticOps>(scheduled, of_rank, memory);
       return std::make_unique<ObservedOps>(std::move(ops), scheduled.program.ops.back().id,
                                            of(of_rank));
     };

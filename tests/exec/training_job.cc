@@ -5,8 +5,8 @@
 #include "tests/exec/training_job.h"
 
 #include "exec/cpu/job.h"
-#include "exec/cpu/training_ops.h"
 #include "exec/launch/local_ranks.h"
+#include "exec/ops/training_ops.h"
 #include "exec/run.h"
 #include "lower/lower.h"
 #include "verify/verify.h"
@@ -26,12 +26,13 @@ class Collector {
  public:
   explicit Collector(const schedule::ScheduledProgram& plan) : plan_(plan) {}
 
-  void add(const cpu::TrainingOps& ops) {
+  void add(const training::Trained& trained) {
     const std::lock_guard lock(mutex_);
-    for (const cpu::OwnedWeights& owned : ops.weights()) add_weights(owned);
-    if (ops.losses().empty() || ops.losses().front() == 0) return;  // a stage without the loss
-    result_.losses.resize(ops.losses().size(), 0);
-    for (std::size_t i = 0; i < ops.losses().size(); ++i) result_.losses[i] += ops.losses()[i];
+    for (const training::TrainedRange& owned : trained.weights) add_weights(owned);
+    const std::vector<double>& losses = trained.losses;
+    if (losses.empty() || losses.front() == 0) return;  // a stage without the loss
+    result_.losses.resize(losses.size(), 0);
+    for (std::size_t i = 0; i < losses.size(); ++i) result_.losses[i] += losses[i];
     ++with_loss_;
   }
 
@@ -41,7 +42,7 @@ class Collector {
   }
 
  private:
-  void add_weights(const cpu::OwnedWeights& owned) {
+  void add_weights(const training::TrainedRange& owned) {
     const schedule::Tensor& tensor = plan_.program.tensor(owned.parameter);
     std::vector<float>& all = result_.weights[tensor.name];
     all.resize(static_cast<std::size_t>(tensor.numel()), std::nanf(""));
@@ -80,17 +81,17 @@ Trained train(const schedule::ScheduledProgram& plan, std::int32_t steps,
   const auto ranks = static_cast<std::int32_t>(plan.program.world_size);
   launch::run_local_ranks({.ranks = ranks, .network_namespace = {}}, [&](launch::Session& session) {
     cpu::Ports ports = cpu::ports_of(session, cpu::TransportKind::Ring);
-    cpu::TrainingOps* ops = nullptr;
-    ports.tensors = cpu::TensorScope::All;
+    TrainingOps* ops = nullptr;
+    ports.tensors = Scope::All;
     ports.make_ops = [&](const schedule::ScheduledProgram& scheduled, Rank rank,
-                         cpu::TensorMemory& memory) {
-      auto made = std::make_unique<cpu::TrainingOps>(scheduled, rank, memory, hyperparameters);
+                         DeviceMemory& memory) {
+      auto made = std::make_unique<TrainingOps>(scheduled, rank, memory, hyperparameters);
       ops = made.get();
       return made;
     };
     cpu::CpuBackend backend(plan, ports);
     run(plan, session.rank(), backend, {.warmup = 0, .steps = steps});
-    collector.add(*ops);
+    collector.add(ops->trained());
   });
   return collector.result();
 }

@@ -1,7 +1,7 @@
 // The known values of gradients, and every kind of corruption that they must reveal.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "exec/values/known_values.h"
+#include "tests/exec/combination.h"
 
 #include "schedule/program.h"
 
@@ -150,8 +150,7 @@ TEST(ValuesTest, OneRankMissingOrCountedTwiceIsWrong) {
 }
 
 TEST(ValuesTest, ShiftedDataIsWrongAlsoByWholeBlocks) {
-  for (const std::size_t shift :
-       {std::size_t{1}, std::size_t{4}, kPatternPeriod, 2 * kPatternPeriod}) {
+  for (const std::size_t shift : {std::size_t{1}, std::size_t{4}, kPeriod, 2 * kPeriod}) {
     std::vector<float> data = reduced(2, ReduceOp::Sum);
     std::rotate(data.begin(), data.begin() + static_cast<std::ptrdiff_t>(shift), data.end());
     expect_mostly_wrong(data, "shifted");
