@@ -96,7 +96,8 @@ class QuietGraph {
     for (NodeId at = *node + 1; at < recorded_.graph.size() && is_inside(at, op); ++at) {
       taken += take_out(at);
     }
-    calls_.push_back(taken);
+    // Calls that were recorded inside one another have pauses below 0 between them (step::Edge::lag).
+    calls_.push_back(std::max(taken, Duration{}));
   }
 
   [[nodiscard]] bool is_inside(NodeId node, const TraceEvent& op) const {

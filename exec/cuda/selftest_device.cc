@@ -118,14 +118,14 @@ Outcome copies_outcome(const std::optional<PhysicalPeaks>& peaks) {
 
 using Blas = Handle<cublasHandle_t, cublasDestroy>;
 
-struct Product {
+struct SpeedTest {
   const char* name;
   RandomKind kind;
   cudaDataType_t type;
   cublasComputeType_t compute;
   double PhysicalPeaks::*peak;
 };
-constexpr std::array<Product, 4> kProducts = {{
+constexpr std::array<SpeedTest, 4> kProducts = {{
     {"f32", RandomKind::F32, CUDA_R_32F, CUBLAS_COMPUTE_32F, &PhysicalPeaks::f32_tflops},
     {"tf32", RandomKind::F32, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32,
      &PhysicalPeaks::tf32_tflops},
@@ -134,7 +134,7 @@ constexpr std::array<Product, 4> kProducts = {{
 }};
 
 // On random data: zeros switch fewer transistors, and the clock stays higher than it ever would.
-Outcome product_outcome(const Product& product, const std::optional<PhysicalPeaks>& peaks) {
+Outcome product_outcome(const SpeedTest& product, const std::optional<PhysicalPeaks>& peaks) {
   const std::int64_t width = product.kind == RandomKind::F32 ? 4 : 2;
   const Bytes size(kEdge * kEdge * width);
   const DeviceBuffer a(size);
@@ -195,7 +195,7 @@ void add_rows_of(int device, std::vector<Row>& rows) {
   const std::optional<PhysicalPeaks> peaks = physical_peaks(properties_of(device).name);
   rows.push_back(row_of({"cuda", prefix + "clock"}, [&] { return clock_outcome(device); }));
   rows.push_back(row_of({"cuda", prefix + "copies"}, [&] { return copies_outcome(peaks); }));
-  for (const Product& product : kProducts) {
+  for (const SpeedTest& product : kProducts) {
     rows.push_back(row_of({"cuda", prefix + "product " + product.name},
                           [&] { return product_outcome(product, peaks); }));
   }
