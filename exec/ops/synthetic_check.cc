@@ -35,12 +35,13 @@ CheckResult SyntheticOps::check_values(DeviceStream stream) {
   for (const Look& look : looks_) {
     if (!look.what.squares.empty()) continue;
     if (look.what.is_of_previous_step && !follows_previous_) continue;
-    ask(kept(look), {.tensor = look.what.tensor, .first = look.first, .reader = look.what.op},
+    ask(kept(look),
+        {.tensor = look.what.tensor, .first = look.first, .reader = look.what.op, .data = {}},
         look.what.expected, look.what.is_of_previous_step ? step_ - 1 : step_);
   }
   for (const auto& [id, content] : expected_.at_end) {
     if (!memory_.layout().has(id)) continue;
-    ask(memory_.tensor(id), {.tensor = id, .first = 0, .reader = {}}, content, step_);
+    ask(memory_.tensor(id), {.tensor = id, .first = 0, .reader = {}, .data = {}}, content, step_);
   }
   count_wrong(found(tables_, stream), result);
   for (const Look& look : looks_) {
@@ -64,9 +65,11 @@ void SyntheticOps::ask(const Array& data, const Subject& subject, const values::
   for (std::size_t i = 0; i < count; ++i) {
     const auto* start = static_cast<const char*>(tables_.comparisons()[before + i].data);
     const std::int64_t begin = start - static_cast<const char*>(data.data);
-    Subject piece = subject;
+    Subject& piece = subjects_.emplace_back(subject);
     piece.first += begin / size_of(data.element);
-    subjects_.push_back(std::move(piece));
+    piece.data = {.data = static_cast<char*>(data.data) + begin,
+                  .count = tables_.comparisons()[before + i].count,
+                  .element = data.element};
   }
 }
 
@@ -102,13 +105,11 @@ void SyntheticOps::count_wrong(const std::vector<values::Found>& answers,
     result.wrong += static_cast<std::int64_t>(answers[i].wrong);
     if (answers[i].wrong == 0 || !result.first_wrong.empty()) continue;
     const auto first = static_cast<std::int64_t>(answers[i].first);
-    const Array data = {
-        .data = const_cast<void*>(what.data), .count = what.count, .element = what.element};
     std::ostringstream message;
     message << "rank " << rank_ << " step " << step_ << ' '
             << plan_.program.tensor(subjects_[i].tensor).name << '[' << subjects_[i].first + first
             << ']' << reading_of(subjects_[i].reader) << ": expected " << tables_.at(i, first)
-            << ", found " << number_at(data, first);
+            << ", found " << number_at(subjects_[i].data, first);
     result.first_wrong = message.str();
   }
 }

@@ -56,6 +56,7 @@ class SyntheticOps final : public OpRunner {
     TensorId tensor;
     std::int64_t first = 0;      // element of the tensor at the comparison's start
     std::optional<OpId> reader;  // absent: as the step left it
+    Array data;
   };
 
   // A known value that an op writes.

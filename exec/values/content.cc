@@ -136,7 +136,7 @@ std::optional<Content> summed_over(const Content& content,
 
 std::optional<Content> received(const schedule::CollectiveWork& work,
                                 const std::vector<Content>& contents, std::size_t index) {
-  const std::optional<Content> made = made_for(work, contents, index);
+  std::optional<Content> made = made_for(work, contents, index);
   if (!made || schedule::traits_of(work.kind).holds == schedule::Extent::Whole) return made;
   const std::size_t part = size_of(*made) / contents.size();
   return part_of(*made, index * part, part);

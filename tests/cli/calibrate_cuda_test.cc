@@ -50,13 +50,13 @@ using ::testing::HasSubstr;
 // An op takes 1 us + 1 ns per 10 kFLOP + 1 ns per 1000 bytes, a collective 20 us + 1 ns per 50
 // bytes.
 Duration time_of(const ScheduledProgram& plan, const schedule::Command& command) {
-  if (const auto* action = std::get_if<schedule::RunOp>(&command.action)) {
-    const schedule::Op& op = plan.program.op(action->op);
+  if (const auto run = schedule::op_run_by(command)) {
+    const schedule::Op& op = plan.program.op(*run);
     return Duration(1000 + static_cast<std::int64_t>(op.flop().count() / 1e4) +
                     op.bytes().count() / 1000);
   }
   if (const auto* collective = schedule::bucket_collective(command)) {
-    return Duration(20'000 + plan.bucket(collective->bucket).size.count() / 50);
+    return Duration(20'000 + plan.bucket(*collective->bucket).size.count() / 50);
   }
   return {};
 }
