@@ -54,7 +54,8 @@ class Block {
   Bytes size_;
 };
 
-// Who uses memory. Plans that one rank runs in turn may lie in the same Tensors and the same Observed; Own belongs to one.
+// What memory is for, and who shares it. Own: one owner. Tensors (and buckets) and Observed (copies of what ops read, for
+// the check): a device may give all plans that one rank runs in turn the same memory, as processors do.
 enum class Room { Own, Tensors, Observed };
 
 class Device {
@@ -69,8 +70,9 @@ class Device {
   // Until all that was enqueued has run.
   virtual void wait(DeviceStream stream) = 0;
 
-  // *to = value; *total = 0; all elements = 0.
+  // *to = value.
   virtual void set_step(std::int32_t* to, std::int32_t value, DeviceStream stream) = 0;
+  // Every element becomes 0.
   virtual void zero(const Array& data, DeviceStream stream) = 0;
 
   // Known values of the step that *step holds when this runs (exec/values/pattern.h).
@@ -79,6 +81,7 @@ class Device {
   // Fills tables.found.
   virtual void compare_known(const values::ComparisonTables& tables, DeviceStream stream) = 0;
 
+  // Copies each range of the list.
   virtual void move_ranges(const Moves& moves, DeviceStream stream) = 0;
   // NaN into one element of every 4 KiB of each array, the first one included: whoever reads what was freed is found.
   virtual void spoil(const Freed& freed, DeviceStream stream) = 0;

@@ -1,5 +1,5 @@
-// The known values of tensors on the device: the same integers as exec/values/known_values.h in f32 and f64,
-// and in a reduced range where the type holds fewer exact integers.
+// How the known values of tensors (known_values.h) are drawn, for every element type: in a reduced range where the
+// type holds fewer exact integers.
 //
 //   element   pattern          salt       largest   exact sums of up to
 //   f32, f64  -2048 .. 2047    0 .. 2047     4094   4096 writes (2^24)
