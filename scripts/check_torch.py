@@ -230,6 +230,33 @@ def check_capture():
     return path
 
 
+def with_given_times(captured):
+    """The captured job with times that no other program can disturb: what a policy plans, and so which form a plan
+    needs, depends on the times, and those of a busy machine may be any."""
+    profile = json.loads(captured.read_text())
+    times = profile["profile"]
+    times.update(forward_us=1000.0, backward_us=2000.0, optimizer_us=200.0)
+    times.pop("rank1", None)
+    for place, gradient in enumerate(times["gradients"], start=1):
+        gradient["ready_us"] = 2000.0 * place / len(times["gradients"])
+        gradient.pop("ready_us_rank1", None)
+    alone = lambda size: 100.0 + size / 1000
+    for row in profile["all_reduce_alone"]:
+        row["us"] = alone(row["bytes"])
+    for row in profile["all_reduce_queue_of_8"]:
+        row["us_for_8"] = 8 * alone(row["bytes_each"])
+    profile["no_communication_step"].update(step_us=3200.0, forward_us=1000.0, backward_us=2000.0, optimizer_us=200.0,
+                                            p10_us=3200.0, p90_us=3200.0)
+    profile["compute_slowdown_while_communicating"] = {"forward": 1.0, "backward": 1.0}
+    profile.update(cpu_share_of_communication=0.0, bucket_copy_ns_per_byte=0.1)
+    profile["conditions"].update(valid=True, why_not_valid=[])
+    path = FOLDER / "given.json"
+    if RANK == 0:
+        path.write_text(json.dumps(profile))
+    dist.barrier()
+    return path
+
+
 def check_forms(workload):
     """Each policy by the form that it needs; weights as stock DDP's."""
     ddp_form = "list" if has_list() else "assignment"
@@ -250,7 +277,7 @@ def check_forms(workload):
             check(same(weights, reference[make]), f"{policy}, {make.__name__}: weights are stock DDP's")
         check(f"form {form}" in model.said[0], f"{policy}: {model.said[0]}")
         check(any(line.startswith("checked") for line in model.said), f"{policy}: checked after the second step: {model.said}")
-        if form != "hooks":
+        if form != "hooks" and f"form {form}" in model.said[0]:
             sizes, _, _ = logged_buckets(model)
             check(sizes == [bucket["bytes"] for bucket in plan["buckets"]], f"{policy}: DDP's log has {sizes}")
 
@@ -395,9 +422,11 @@ def main():
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{os.environ['DOVETAIL_MEETING']}", rank=RANK, world_size=2)
     workload = check_capture()
-    for part in (check_record, check_forms, check_micro_steps, check_any_grouping, check_mixed_dtypes, check_stock_buckets,
-                 check_refusals, check_export):
-        part(workload)
+    check_record(workload)
+    given = with_given_times(workload)
+    for part in (check_forms, check_micro_steps, check_any_grouping, check_mixed_dtypes, check_stock_buckets, check_refusals,
+                 check_export):
+        part(given)
     if RANK == 0:
         print(f"check_torch: {CHECKS['passed']} passed, {CHECKS['failed']} failed", flush=True)
     dist.barrier()
