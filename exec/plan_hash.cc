@@ -73,11 +73,18 @@ class Hasher {
   void add(const Tensor& tensor) {
     add_all(tensor.id, tensor.name, tensor.kind, tensor.dtype, tensor.shape, tensor.merges);
   }
+  void add(const GemmWork& work) { add_all(work.m, work.n, work.k, work.count); }
+  void add(const MemoryWork& work) { add_all(work.bytes, work.flop); }
+  void add(const schedule::Kernel& kernel) {
+    add(kernel.index());
+    std::visit([&](const auto& work) { add(work); }, kernel);
+  }
   void add(const Op& op) {
     add_all(op.id, op.name, op.phase, op.dtype, op.work.index());
     schedule::visit(
-        op.work, [&](const GemmWork& work) { add_all(work.m, work.n, work.k, work.count); },
-        [&](const MemoryWork& work) { add_all(work.bytes, work.flop); },
+        op.work, [&](const GemmWork& work) { add(work); },
+        [&](const MemoryWork& work) { add(work); },
+        [&](const schedule::KernelsWork& work) { add(work.kernels); },
         [&](const TimedWork& work) { add(work.by_rank); },
         [&](const CollectiveWork& work) {
           add_all(work.kind, work.group, work.bytes, work.op, work.purpose,

@@ -20,6 +20,13 @@ constexpr double kReachableMemory = 0.8;  // share of the nominal rate that stre
 KernelClass kernel_class(const schedule::Op& op) {
   if (std::holds_alternative<schedule::GemmWork>(op.work)) return KernelClass::Gemm;
   if (std::holds_alternative<schedule::MemoryWork>(op.work)) return KernelClass::Memory;
+  if (const auto* several = std::get_if<schedule::KernelsWork>(&op.work)) {
+    const bool has_product =
+        std::ranges::any_of(several->kernels, [](const schedule::Kernel& kernel) {
+          return std::holds_alternative<schedule::GemmWork>(kernel);
+        });
+    return has_product ? KernelClass::Gemm : KernelClass::Memory;
+  }
   return KernelClass::Other;
 }
 
@@ -97,6 +104,15 @@ OpCost OpModel::by_rules(const schedule::Op& op) const {
     if (timed->by_rank.empty()) throw InputError("op " + op.name + ": timed work without a time");
     cost.by_class = timed->by_rank;
     for (Duration& time : cost.by_class) time = stretched(time, timed_stretch);
+    return cost;
+  }
+  if (const auto* several = std::get_if<schedule::KernelsWork>(&op.work);
+      several != nullptr && kernels.find(op) == nullptr) {
+    schedule::Op one = op;
+    for (const schedule::Kernel& kernel : several->kernels) {
+      std::visit([&one](const auto& work) { one.work = work; }, kernel);
+      cost.by_class.front() += by_rules(one).by_class.front();
+    }
     return cost;
   }
   if (const std::optional<Measured> known = measured(op)) {

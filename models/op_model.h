@@ -65,7 +65,7 @@ struct CopyModel {
 struct OpCost {
   std::vector<Duration> by_class;     // per rank class (costs.h); one entry: the same on all ranks
   Spread spread = {};                 // of each entry over steps, as far as it was measured
-  std::optional<Duration> host = {};  // to issue it; absent: HostModel::run_op
+  std::optional<Duration> host = {};  // to issue it; absent: HostModel::run_op for each kernel
   KernelClass kernel = KernelClass::Other;
   friend bool operator==(const OpCost&, const OpCost&) = default;
 };

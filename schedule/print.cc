@@ -50,6 +50,9 @@ std::string name_list(const Program& program, std::string_view verb,
 std::string work_text(const Work& work) {
   return visit(
       work,
+      [](const KernelsWork& several) {
+        return std::to_string(several.kernels.size()) + " kernels";
+      },
       [](const GemmWork& gemm) {
         const std::string count = gemm.count == 1 ? "" : " times " + std::to_string(gemm.count);
         return "gemm " + std::to_string(gemm.m) + "x" + std::to_string(gemm.n) + "x" +

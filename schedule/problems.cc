@@ -163,13 +163,18 @@ class Inspector {
 
   void check_work(const Op& op) {
     const auto bad = [&](const std::string& what) { add("op " + op.name + " has " + what); };
-    std::visit(Visitor{[&](const GemmWork& work) {
-                         if (std::min({work.m, work.n, work.k, work.count}) < 1) {
-                           bad("a GEMM with an extent below 1");
+    const auto check_gemm = [&](const GemmWork& work) {
+      if (std::min({work.m, work.n, work.k, work.count}) < 1) bad("a GEMM with an extent below 1");
+    };
+    const auto check_memory = [&](const MemoryWork& work) {
+      if (work.bytes < Bytes(0) || work.flop < Flop(0)) bad("negative work");
+    };
+    std::visit(Visitor{check_gemm, check_memory,
+                       [&](const KernelsWork& work) {
+                         if (work.kernels.empty()) bad("no kernel");
+                         for (const Kernel& kernel : work.kernels) {
+                           std::visit(Visitor{check_gemm, check_memory}, kernel);
                          }
-                       },
-                       [&](const MemoryWork& work) {
-                         if (work.bytes < Bytes(0) || work.flop < Flop(0)) bad("negative work");
                        },
                        [&](const TimedWork& work) {
                          if (work.by_rank.empty()) bad("no measured time");

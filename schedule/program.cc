@@ -55,27 +55,41 @@ std::int64_t Tensor::numel() const {
 
 Bytes Tensor::bytes() const { return element_size(dtype) * numel(); }
 
+std::vector<Kernel> kernels_of(const Work& work) {
+  return std::visit(Visitor{[](const GemmWork& gemm) { return std::vector<Kernel>{gemm}; },
+                            [](const MemoryWork& memory) { return std::vector<Kernel>{memory}; },
+                            [](const TimedWork&) { return std::vector<Kernel>{}; },
+                            [](const CollectiveWork&) { return std::vector<Kernel>{}; },
+                            [](const KernelsWork& several) { return several.kernels; }},
+                    work);
+}
+
 Flop Op::flop() const {
-  return std::visit(
-      Visitor{[](const GemmWork& gemm) {
-                return Flop(2.0 * static_cast<double>(gemm.m) * static_cast<double>(gemm.n) *
-                            static_cast<double>(gemm.k) * static_cast<double>(gemm.count));
-              },
-              [](const MemoryWork& memory) { return memory.flop; },
-              [](const TimedWork&) { return Flop(0); },
-              [](const CollectiveWork&) { return Flop(0); }},
-      work);
+  Flop total(0);
+  for (const Kernel& kernel : kernels_of(work)) {
+    total += std::visit(
+        Visitor{[](const GemmWork& gemm) {
+                  return Flop(2.0 * static_cast<double>(gemm.m) * static_cast<double>(gemm.n) *
+                              static_cast<double>(gemm.k) * static_cast<double>(gemm.count));
+                },
+                [](const MemoryWork& memory) { return memory.flop; }},
+        kernel);
+  }
+  return total;
 }
 
 Bytes Op::bytes() const {
-  return std::visit(Visitor{[&](const GemmWork& gemm) {
-                              return element_size(dtype) * gemm.count *
-                                     (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n);
-                            },
-                            [](const MemoryWork& memory) { return memory.bytes; },
-                            [](const TimedWork&) { return Bytes(0); },
-                            [](const CollectiveWork& message) { return message.bytes; }},
-                    work);
+  if (const auto* message = std::get_if<CollectiveWork>(&work)) return message->bytes;
+  Bytes total(0);
+  for (const Kernel& kernel : kernels_of(work)) {
+    total += std::visit(Visitor{[&](const GemmWork& gemm) {
+                                  return element_size(dtype) * gemm.count *
+                                         (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n);
+                                },
+                                [](const MemoryWork& memory) { return memory.bytes; }},
+                        kernel);
+  }
+  return total;
 }
 
 const Tensor& Program::tensor(TensorId id) const { return find_by_id(tensors, id, "tensor"); }

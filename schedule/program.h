@@ -112,7 +112,18 @@ struct CollectiveWork {
   friend bool operator==(const CollectiveWork&, const CollectiveWork&) = default;
 };
 
-using Work = std::variant<GemmWork, MemoryWork, TimedWork, CollectiveWork>;
+// Several kernels as one op, one after another: a block of layers within which nothing communicates. Few
+// large ops keep Programs of deep models and many micro-batches small. Each kernel has the op's dtype.
+using Kernel = std::variant<GemmWork, MemoryWork>;
+struct KernelsWork {
+  std::vector<Kernel> kernels;
+  friend bool operator==(const KernelsWork&, const KernelsWork&) = default;
+};
+
+using Work = std::variant<GemmWork, MemoryWork, TimedWork, CollectiveWork, KernelsWork>;
+
+// The kernels of work that computes, in order; none of timed work and of a message.
+std::vector<Kernel> kernels_of(const Work& work);
 
 // What an op does to the values of gradients, as far as a scheduler must know: it decides whether
 // scaling can be folded into the op, and lets verify follow every factor and every micro-step.

@@ -33,7 +33,9 @@ constexpr std::int64_t kLargestWorld = 1 << 20;  // ranks, as of a model's optio
 constexpr std::int64_t kMostUnrolledSteps = 1 << 16;
 constexpr std::int64_t kLargestFactor = 1 << 20;  // above or below the line
 
-constexpr std::array<std::string_view, 4> kWorkKinds = {"gemm", "memory", "timed", "collective"};
+constexpr std::array<std::string_view, 5> kWorkKinds = {"gemm", "memory", "timed", "collective",
+                                                        "kernels"};
+constexpr std::array<std::string_view, 2> kKernelKinds = {"gemm", "memory"};
 constexpr std::array<std::string_view, 5> kEffects = {"fill-loss-gradient", "accumulate",
                                                       "zero-fill", "update", "global-norm"};
 
@@ -180,15 +182,34 @@ Effect read_effect(JsonObject object) {
   return effect;
 }
 
+MemoryWork read_memory(JsonObject& object) {
+  const auto bytes = object.integer("traffic_bytes", 0, static_cast<std::int64_t>(kLargestBytes));
+  return {.bytes = Bytes(bytes), .flop = Flop(object.number("work_flop", 0, kLargestFlop))};
+}
+
+KernelsWork read_several(JsonObject& object, DType dtype) {
+  KernelsWork work;
+  for (const JsonValue& value : object.array("kernels")) {
+    JsonObject kernel = value.object();
+    if (kernel.word("kind", kKernelKinds) == 0) {
+      work.kernels.emplace_back(read_gemm(kernel, dtype));
+    } else {
+      work.kernels.emplace_back(read_memory(kernel));
+    }
+    kernel.done();
+  }
+  return work;
+}
+
 Work read_work(JsonObject object, DType dtype, const Names<GroupId>& groups) {
   Work work;
   const std::size_t kind = object.word("kind", kWorkKinds);
   if (kWorkKinds[kind] == "gemm") {
     work = read_gemm(object, dtype);
   } else if (kWorkKinds[kind] == "memory") {
-    const auto bytes = object.integer("traffic_bytes", 0, static_cast<std::int64_t>(kLargestBytes));
-    work = MemoryWork{.bytes = Bytes(bytes),
-                      .flop = Flop(object.number("work_flop", 0, kLargestFlop))};
+    work = read_memory(object);
+  } else if (kWorkKinds[kind] == "kernels") {
+    work = read_several(object, dtype);
   } else if (kWorkKinds[kind] == "timed") {
     work = read_timed(object);
   } else {
@@ -231,17 +252,26 @@ ordered_json list_of(const List& list, const ToValue& to_value) {
   return ordered_json(std::move(values));
 }
 
+ordered_json kernel_to_value(const GemmWork& gemm) {
+  return {{"kind", "gemm"}, {"m", gemm.m}, {"n", gemm.n}, {"k", gemm.k}, {"count", gemm.count}};
+}
+
+ordered_json kernel_to_value(const MemoryWork& memory) {
+  return {{"kind", "memory"},
+          {"traffic_bytes", memory.bytes.count()},
+          {"work_flop", finite(memory.flop.count())}};
+}
+
 ordered_json work_to_value(const Program& program, const Work& work) {
   return visit(
-      work,
-      [](const GemmWork& gemm) {
-        return ordered_json{
-            {"kind", "gemm"}, {"m", gemm.m}, {"n", gemm.n}, {"k", gemm.k}, {"count", gemm.count}};
-      },
-      [](const MemoryWork& memory) {
-        return ordered_json{{"kind", "memory"},
-                            {"traffic_bytes", memory.bytes.count()},
-                            {"work_flop", finite(memory.flop.count())}};
+      work, [](const GemmWork& gemm) { return kernel_to_value(gemm); },
+      [](const MemoryWork& memory) { return kernel_to_value(memory); },
+      [](const KernelsWork& several) {
+        return ordered_json{{"kind", "kernels"},
+                            {"kernels", list_of(several.kernels, [](const Kernel& kernel) {
+                               return std::visit(
+                                   [](const auto& work) { return kernel_to_value(work); }, kernel);
+                             })}};
       },
       [](const TimedWork& timed) {
         ordered_json times =

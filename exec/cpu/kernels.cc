@@ -67,11 +67,12 @@ void reserve_ring(std::int64_t step_elements, Workspace& workspace) {
 void reserve(std::span<const schedule::Op* const> ops, Workspace& workspace) {
   std::int64_t step_elements = 0;
   for (const schedule::Op* op : ops) {
-    schedule::visit(
-        op->work, [&](const schedule::GemmWork& work) { reserve_gemm(work, workspace); },
-        [&](const schedule::MemoryWork& work) { step_elements += float_elements(work.bytes); },
-        [](const schedule::TimedWork&) { DOVETAIL_CHECK(false) << "timed work"; },
-        [](const schedule::CollectiveWork&) {});
+    DOVETAIL_CHECK(!std::holds_alternative<schedule::TimedWork>(op->work)) << "timed work";
+    for (const schedule::Kernel& kernel : schedule::kernels_of(op->work)) {
+      schedule::visit(
+          kernel, [&](const schedule::GemmWork& work) { reserve_gemm(work, workspace); },
+          [&](const schedule::MemoryWork& work) { step_elements += float_elements(work.bytes); });
+    }
   }
   reserve_ring(step_elements, workspace);
 }

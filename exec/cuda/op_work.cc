@@ -32,8 +32,10 @@ std::int64_t elements(Bytes bytes) {
 std::int64_t ring_for(const std::vector<const schedule::Op*>& ops) {
   std::int64_t per_step = 0;
   for (const schedule::Op* op : ops) {
-    const auto* work = std::get_if<schedule::MemoryWork>(&op->work);
-    if (work != nullptr) per_step += elements(work->bytes);
+    for (const schedule::Kernel& kernel : schedule::kernels_of(op->work)) {
+      const auto* work = std::get_if<schedule::MemoryWork>(&kernel);
+      if (work != nullptr) per_step += elements(work->bytes);
+    }
   }
   return round_up(std::clamp(per_step, kFewestRing, kMostRing));
 }
@@ -50,10 +52,12 @@ DeviceBuffer random_floats(std::int64_t count) {
 Bytes room_for_work(const std::vector<const schedule::Op*>& ops) {
   std::map<Element, GemmRoom> rooms;
   for (const schedule::Op* op : ops) {
-    const auto* work = std::get_if<schedule::GemmWork>(&op->work);
-    if (work == nullptr) continue;
-    GemmRoom& room = rooms[element_of(op->dtype)];
-    room = wider(room, room_of(*work, element_of(op->dtype)));
+    for (const schedule::Kernel& kernel : schedule::kernels_of(op->work)) {
+      const auto* work = std::get_if<schedule::GemmWork>(&kernel);
+      if (work == nullptr) continue;
+      GemmRoom& room = rooms[element_of(op->dtype)];
+      room = wider(room, room_of(*work, element_of(op->dtype)));
+    }
   }
   std::int64_t bytes = kGemmWorkspace.count() + 2 * 4 * ring_for(ops);
   for (const auto& [element, room] : rooms) bytes += (room.a + room.b + room.c) * size_of(element);
@@ -63,8 +67,10 @@ Bytes room_for_work(const std::vector<const schedule::Op*>& ops) {
 OpWork::OpWork(const std::vector<const schedule::Op*>& ops, F32Math math)
     : gemm_(math), ring_(ring_for(ops)) {
   for (const schedule::Op* op : ops) {
-    const auto* work = std::get_if<schedule::GemmWork>(&op->work);
-    if (work != nullptr) gemm_.reserve(*work, element_of(op->dtype));
+    for (const schedule::Kernel& kernel : schedule::kernels_of(op->work)) {
+      const auto* work = std::get_if<schedule::GemmWork>(&kernel);
+      if (work != nullptr) gemm_.reserve(*work, element_of(op->dtype));
+    }
   }
   x_ = random_floats(ring_);
   y_ = random_floats(ring_);

@@ -151,16 +151,20 @@ void SyntheticOps::run(const schedule::Op& op, DeviceStream stream) {
 // Its own work; known values have touched some of its bytes already.
 void SyntheticOps::run_work(const schedule::Op& op, Bytes touched, DeviceStream stream) const {
   Device& device = memory_.device();
-  schedule::visit(
-      op.work,
-      [&](const schedule::GemmWork& work) {
-        device.run_product(work, element_of(op.dtype), stream);
-      },
-      [&](const schedule::MemoryWork& work) { device.run_pass(work.bytes - touched, stream); },
-      [&](const schedule::TimedWork&) {
-        DOVETAIL_CHECK(false) << "timed work is refused before a run";
-      },
-      [](const schedule::CollectiveWork&) {});
+  DOVETAIL_CHECK(!std::holds_alternative<schedule::TimedWork>(op.work))
+      << "timed work is refused before a run";
+  for (const schedule::Kernel& kernel : schedule::kernels_of(op.work)) {
+    schedule::visit(
+        kernel,
+        [&](const schedule::GemmWork& work) {
+          device.run_product(work, element_of(op.dtype), stream);
+        },
+        [&](const schedule::MemoryWork& work) {
+          const Bytes known = std::min(touched, work.bytes);
+          touched -= known;
+          device.run_pass(work.bytes - known, stream);
+        });
+  }
 }
 
 void SyntheticOps::run_effect(const schedule::Op& op, DeviceStream stream) {

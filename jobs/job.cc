@@ -1,0 +1,87 @@
+// What a job must be: degrees that divide what they divide.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "jobs/job.h"
+
+#include "base/error.h"
+
+namespace dovetail::jobs {
+namespace {
+
+class Checker {
+ public:
+  Checker(Job& job, const std::string& where) : job_(job), where_(where) {}
+
+  void run() {
+    const Layout& l = job_.layout;
+    const Model& m = job_.model;
+    if (job_.batch.global == 0) job_.batch.global = job_.batch.micro * l.replicas() * l.pp;
+    if (m.patches) job_.batch.sequence = m.sequence;
+    require_positive();
+    divides("tp", l.tp, "heads", m.attention.heads);
+    if (!m.attention.latent && l.tp > m.attention.key_value_heads) {
+      divides("key_value_heads", m.attention.key_value_heads, "tp", l.tp);
+    }
+    divides("cp", l.cp, "seq", job_.batch.sequence);
+    if (l.tp > 1 && l.sp) divides("tp x cp", l.tp * l.cp, "seq", job_.batch.sequence);
+    divides("mbs x dp x dp_shard", job_.batch.micro * l.replicas(), "gbs", job_.batch.global);
+    if (l.ep > 1 || l.etp > 1) experts();
+    stages();
+    if (l.dp_shard > 1 && job_.zero == Zero::Nothing) job_.zero = Zero::Parameters;
+    if (m.patches && l.tp > 1)
+      fail("tp: tensor parallelism of a model of pictures is not modelled");
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const { throw InputError(where_ + ": " + what); }
+
+  void require_positive() const {
+    const Layout& l = job_.layout;
+    const Batch& b = job_.batch;
+    for (const std::int64_t degree :
+         {l.dp, l.dp_shard, l.tp, l.cp, l.ep, l.etp, l.pp, l.vp, b.sequence, b.micro, b.global}) {
+      if (degree < 1 || degree > std::int64_t{1} << 24) {
+        fail("expected degrees and sizes from 1 to 16777216, found " + std::to_string(degree));
+      }
+    }
+  }
+
+  void divides(const std::string& what, std::int64_t degree, const std::string& of,
+               std::int64_t whole) const {
+    if (whole % degree == 0) return;
+    fail(what + "=" + std::to_string(degree) + " does not divide " + of + "=" +
+         std::to_string(whole));
+  }
+
+  void experts() const {
+    const Layout& l = job_.layout;
+    if (!job_.model.experts) fail("ep: " + job_.model.name + " has no experts");
+    divides("ep", l.ep, "experts", job_.model.experts->count);
+    divides("ep x etp", l.ep * l.etp, "dp x dp_shard x cp x tp", l.stage_ranks());
+  }
+
+  void stages() {
+    Layout& l = job_.layout;
+    if (l.pp == 1 && l.vp > 1) fail("vp: chunks need a pipeline, pp= of at least 2");
+    if (l.pp == 1) return;
+    if (l.vp > 1) l.order = schedule::PipelineKind::Interleaved;
+    const bool is_interleaved = l.order == schedule::PipelineKind::Interleaved;
+    if (is_interleaved && l.vp == 1) fail("schedule=interleaved needs vp= of at least 2");
+    if (l.pp * l.vp > job_.model.layers) {
+      fail("pp x vp=" + std::to_string(l.pp * l.vp) + " stages for " +
+           std::to_string(job_.model.layers) + " layers");
+    }
+    if (is_interleaved) {
+      divides("pp", l.pp, "gbs / (mbs x dp x dp_shard)", job_.micro_batches());
+    }
+  }
+
+  Job& job_;
+  const std::string& where_;
+};
+
+}  // namespace
+
+void complete(Job& job, const std::string& where) { Checker(job, where).run(); }
+
+}  // namespace dovetail::jobs

@@ -1,0 +1,103 @@
+// A transformer by its shape: what its parameters are, how many, and what a token costs. No weights.
+//
+//   const Model llama = known_model("llama3_70b");
+//   parameters(llama);               // 70'553'706'496, the published count
+//   forward_flop_per_token(llama, 8192);
+//
+// Shapes are those of the public config.json files; each is held to its published number of parameters by
+// tests. Other models: a config.json in Hugging Face's words (frameworks/hugging_face.h).
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dovetail::jobs {
+
+// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): queries, keys and values through low ranks.
+struct Latent {
+  std::int64_t query_rank = 0;  // 0: queries are projected at once
+  std::int64_t key_value_rank = 0;
+  std::int64_t rope_dim = 0, nope_dim = 0;  // of a query's and key's head
+  std::int64_t value_dim = 0;
+  friend bool operator==(const Latent&, const Latent&) = default;
+};
+
+struct Attention {
+  std::int64_t heads = 0;
+  std::int64_t key_value_heads = 0;
+  std::int64_t head_dim = 0;
+  bool in_bias = false, out_bias = false;
+  bool normed_heads = false;  // a norm of head_dim on queries and one on keys (Qwen3)
+  bool sinks = false;         // a learned number per head (GPT-OSS)
+  // Every other layer sees so many tokens only; 0: all layers see the whole sequence.
+  std::int64_t window = 0;
+  bool causal = true;
+  std::optional<Latent> latent = std::nullopt;
+  friend bool operator==(const Attention&, const Attention&) = default;
+};
+
+// A mixture of experts in place of the feed-forward network of the layers from `first_layer` on.
+struct Experts {
+  std::int64_t count = 0;
+  std::int64_t per_token = 0;
+  std::int64_t inner = 0;         // of one expert
+  std::int64_t shared_inner = 0;  // of the experts that see every token, together
+  bool biases = false;            // in the router and in the experts
+  std::int64_t first_layer = 0;
+  friend bool operator==(const Experts&, const Experts&) = default;
+};
+
+enum class Norm { Rms, Layer };  // Layer has a bias
+
+// Pictures instead of tokens (ViT): a patch is a token, and one class token is added.
+struct Patches {
+  std::int64_t side = 224, patch = 16, classes = 1000;
+  friend bool operator==(const Patches&, const Patches&) = default;
+};
+
+struct Model {
+  std::string name;
+  std::int64_t layers = 0;
+  std::int64_t width = 0;
+  std::int64_t vocabulary = 0;
+  std::int64_t inner = 0;  // of the feed-forward network; 0: every layer has experts
+  bool gated = true;       // gate, up and down; else up and down
+  bool mlp_bias = false;
+  bool tied = false;           // the output layer is the embedding
+  std::int64_t positions = 0;  // learned; 0: rotary
+  Norm norm = Norm::Rms;
+  Attention attention;
+  std::optional<Experts> experts = std::nullopt;
+  std::optional<Patches> patches = std::nullopt;
+  std::int64_t sequence = 4096;  // where a job does not say
+  std::int64_t published = 0;    // number of parameters; 0: unknown
+  std::string source = {};
+  friend bool operator==(const Model&, const Model&) = default;
+};
+
+bool has_experts(const Model& model, std::int64_t layer);
+
+// Elements of the whole model; tied weights count once.
+std::int64_t parameters(const Model& model);
+// Those that one token meets: of the experts only the chosen ones; without the embedding's rows.
+std::int64_t active_parameters(const Model& model);
+
+// Matrix products of one token, forward: two for each active parameter of a product, and attention's
+// 4 x heads x head_dim x `seen`, where a token sees `sequence` others (half of them if `causal_half`).
+// Model FLOP utilisation counts three times that (backward is two), without recomputation, and without
+// halving: PaLM, arXiv 2204.02311, appendix B.
+double forward_flop_per_token(const Model& model, std::int64_t sequence, bool causal_half = false);
+
+// How many tokens a layer's attention sees of a sequence.
+double seen_tokens(const Model& model, std::int64_t layer, std::int64_t sequence, bool causal_half);
+
+// Throws InputError with the nearest known name.
+Model known_model(std::string_view name);
+std::vector<std::string> known_model_names();
+
+}  // namespace dovetail::jobs

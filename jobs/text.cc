@@ -1,0 +1,224 @@
+// Keys of a job's text, each with how it is read and printed.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "jobs/text.h"
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/json_reader.h"
+#include "base/units.h"
+#include "jobs/hugging_face.h"
+
+namespace dovetail::jobs {
+namespace {
+
+// A value as somebody typed it.
+struct Given {
+  std::string_view key, value;
+  const std::string& where;
+
+  [[noreturn]] void fail(const std::string& expected) const {
+    throw InputError(where + ": " + std::string(key) + ": expected " + expected + ", found \"" +
+                     std::string(value) + "\"");
+  }
+};
+
+struct Key {
+  std::string key, meaning;
+  std::function<void(Job&, const Given&)> set;
+  std::function<std::string(const Job&)> text;
+};
+
+template <class Number>
+Number number_of(const Given& given, const char* expected) {
+  Number value{};
+  const char* const end = given.value.data() + given.value.size();
+  const auto [at, error] = std::from_chars(given.value.data(), end, value);
+  if (error != std::errc() || at != end || value < 0) given.fail(expected);
+  return value;
+}
+
+// `member` reaches the field: [](auto& job) -> auto& { return job.layout.tp; }.
+template <class Member>
+Key whole(const char* key, const char* meaning, Member member) {
+  return {key, meaning,
+          [member](Job& job, const Given& given) {
+            member(job) = number_of<std::int64_t>(given, "a whole number");
+          },
+          [member](const Job& job) { return std::to_string(member(job)); }};
+}
+
+template <class Member>
+Key flag(const char* key, const char* meaning, Member member) {
+  return {key, meaning,
+          [member](Job& job, const Given& given) {
+            if (given.value != "yes" && given.value != "no") given.fail("yes or no");
+            member(job) = given.value == "yes";
+          },
+          [member](const Job& job) { return std::string(member(job) ? "yes" : "no"); }};
+}
+
+template <class Member>
+Key word(const char* key, const char* meaning, Member member) {
+  return {key, meaning,
+          [member](Job& job, const Given& given) {
+            using Enum = std::remove_reference_t<decltype(member(job))>;
+            const auto value = word_to<Enum>(given.value);
+            if (!value) given.fail(word_list<Enum>());
+            member(job) = *value;
+          },
+          [member](const Job& job) { return std::string(to_string(member(job))); }};
+}
+
+Key imbalance_key() {
+  return {"imbalance", "tokens of the busiest expert-parallel rank against the mean",
+          [](Job& job, const Given& given) {
+            const std::string text(given.value);
+            char* end = nullptr;
+            const double value = std::strtod(text.c_str(), &end);
+            if (text.empty() || *end != '\0' || !(value >= 1) || value > 1e3) {
+              given.fail("a number from 1 to 1000");
+            }
+            job.expert_imbalance = value;
+          },
+          [](const Job& job) {
+            std::string text = std::to_string(job.expert_imbalance);
+            text.erase(text.find_last_not_of('0') + 1);
+            if (text.ends_with('.')) text.pop_back();
+            return text;
+          }};
+}
+
+Key bucket_key() {
+  return {"bucket", "bytes of a bucket of gradients",
+          [](Job& job, const Given& given) {
+            try {
+              job.bucket_bytes = parse_bytes(given.value).count();
+            } catch (const InputError&) {
+              given.fail("a size such as 25MiB");
+            }
+            if (*job.bucket_bytes < 1) given.fail("at least 1B");
+          },
+          [](const Job& job) {
+            return job.bucket_bytes ? std::to_string(*job.bucket_bytes) + "B" : std::string();
+          }};
+}
+
+const std::vector<Key>& keys() {
+#define DOVETAIL_FIELD(path) \
+  [](auto& job) -> auto& { return job.path; }
+  static const std::vector<Key> kKeys = {
+      whole("dp", "data-parallel replicas", DOVETAIL_FIELD(layout.dp)),
+      whole("dp_shard", "ranks over which a replica is sharded (FSDP2)",
+            DOVETAIL_FIELD(layout.dp_shard)),
+      whole("tp", "tensor parallel", DOVETAIL_FIELD(layout.tp)),
+      flag("sp", "sequence parallel beside tp (yes)", DOVETAIL_FIELD(layout.sp)),
+      whole("cp", "context parallel", DOVETAIL_FIELD(layout.cp)),
+      whole("ep", "expert parallel", DOVETAIL_FIELD(layout.ep)),
+      whole("etp", "tensor parallel within experts", DOVETAIL_FIELD(layout.etp)),
+      whole("pp", "pipeline stages", DOVETAIL_FIELD(layout.pp)),
+      whole("vp", "chunks of the model per stage", DOVETAIL_FIELD(layout.vp)),
+      word("schedule", "order of micro-batches", DOVETAIL_FIELD(layout.order)),
+      whole("seq", "tokens of a sample", DOVETAIL_FIELD(batch.sequence)),
+      whole("mbs", "samples per micro-batch", DOVETAIL_FIELD(batch.micro)),
+      whole("gbs", "samples per step, over all replicas", DOVETAIL_FIELD(batch.global)),
+      word("dtype", "element type of compute", DOVETAIL_FIELD(precision.compute)),
+      word("grads", "element type in which gradients are kept", DOVETAIL_FIELD(precision.gradient)),
+      word("reduce", "element type in which gradients travel", DOVETAIL_FIELD(precision.reduce)),
+      flag("fp8", "matrix products of layers at the rate of fp8",
+           DOVETAIL_FIELD(precision.fp8_products)),
+      whole("master", "bytes of a master weight", DOVETAIL_FIELD(precision.master_bytes)),
+      whole("states", "bytes of a parameter's optimizer states",
+            DOVETAIL_FIELD(precision.state_bytes)),
+      word("recompute", "what backward computes again", DOVETAIL_FIELD(recompute)),
+      whole("recompute_layers", "layers of a stage that do, with full (0: all)",
+            DOVETAIL_FIELD(recompute_layers)),
+      word("optimizer", "sgd, adam or muon", DOVETAIL_FIELD(optimizer)),
+      word("zero", "what data-parallel ranks divide (ZeRO's stage)", DOVETAIL_FIELD(zero)),
+      flag("reshard", "zero=3: parameters are freed after forward", DOVETAIL_FIELD(reshard)),
+      whole("prefetch", "zero=3: blocks gathered ahead", DOVETAIL_FIELD(prefetch)),
+      bucket_key(),
+      flag("overlap_grads", "gradients travel beside backward", DOVETAIL_FIELD(overlap_gradients)),
+      flag("overlap_params", "parameters are gathered beside forward",
+           DOVETAIL_FIELD(overlap_parameters)),
+      flag("async_tp", "tensor-parallel collectives beside products", DOVETAIL_FIELD(async_tp)),
+      word("exchange", "how context-parallel ranks share keys and values",
+           DOVETAIL_FIELD(exchange)),
+      imbalance_key(),
+      flag("flash", "attention in one kernel that keeps no scores", DOVETAIL_FIELD(flash))};
+#undef DOVETAIL_FIELD
+  return kKeys;
+}
+
+}  // namespace
+
+void set_option(Job& job, std::string_view key, std::string_view value, const std::string& where) {
+  const auto found = std::ranges::find(keys(), key, &Key::key);
+  if (found != keys().end()) return found->set(job, {key, value, where});
+  std::vector<std::string> known;
+  for (const Key& one : keys()) known.push_back(one.key);
+  if (key == "offload") {
+    throw InputError(where + ": offload: moving states or activations to the host is not modelled");
+  }
+  const std::string nearest = nearest_word(key, known);
+  throw InputError(where + ": unknown option \"" + std::string(key) + "\"" +
+                   (nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?"));
+}
+
+void set_options(Job& job, std::string_view list, const std::string& where) {
+  std::vector<std::string_view> seen;
+  while (!list.empty()) {
+    const std::size_t comma = std::min(list.find(','), list.size());
+    const std::string_view option = list.substr(0, comma);
+    list.remove_prefix(std::min(comma + 1, list.size()));
+    const std::size_t equals = option.find('=');
+    if (equals == std::string_view::npos) {
+      throw InputError(where + ": expected KEY=VALUE, found \"" + std::string(option) + "\"");
+    }
+    const std::string_view key = option.substr(0, equals);
+    if (std::ranges::find(seen, key) != seen.end()) {
+      throw InputError(where + ": option " + std::string(key) + " is given twice");
+    }
+    seen.push_back(key);
+    set_option(job, key, option.substr(equals + 1), where);
+  }
+}
+
+Job parse_job(std::string_view text) {
+  const std::string where = "job \"" + std::string(text) + "\"";
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  const std::string name(text.substr(0, colon));
+  const bool is_file = name.ends_with(".json") || name.find('/') != std::string::npos;
+  Job job{.model = is_file ? load_config(name) : known_model(name)};
+  job.batch.sequence = job.model.sequence;
+  if (colon < text.size()) set_options(job, text.substr(colon + 1), where);
+  complete(job, where);
+  return job;
+}
+
+const std::vector<JobOption>& job_options() {
+  static const std::vector<JobOption> kOptions = [] {
+    std::vector<JobOption> options;
+    for (const Key& key : keys()) options.push_back({key.key, key.meaning});
+    return options;
+  }();
+  return kOptions;
+}
+
+std::string to_string(const Job& job) {
+  Job plain{.model = job.model};
+  plain.batch.sequence = job.model.sequence;
+  std::string list;
+  for (const Key& key : keys()) {
+    std::string value = key.text(job);
+    if (value.empty() || value == key.text(plain)) continue;
+    list += (list.empty() ? ":" : ",") + key.key + "=" + value;
+  }
+  return job.model.name + list;
+}
+
+}  // namespace dovetail::jobs
