@@ -276,9 +276,7 @@ Duration Forecast::step(std::span<const std::size_t> ends, InFlight in_flight) {
   return Duration(planner_.evaluate(buckets(ends, in_flight)).step_ns);
 }
 
-bool Forecast::one_kind() const {
-  return !schedule::partition_refusal(planner_.program()).has_value();
-}
+bool Forecast::one_kind() const { return schedule::kinds_of(planner_.program()).ends.size() == 1; }
 
 double WorkloadCheck::error() const {
   if (recorded <= Duration{}) return 1;

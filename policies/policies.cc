@@ -385,28 +385,46 @@ Schedule make_schedule(const Program& program, const Policy& policy) {
   return std::move(result.schedule);
 }
 
-std::optional<std::string> partition_refusal(const Program& program) {
-  const std::vector<OwedGradient> owed = owed_gradients(program);
+GradientKinds kinds_of(const Program& program, const Merge& merge) {
+  const std::vector<OwedGradient> owed = travelling(program, merge);
+  std::vector<BucketKey> kinds;       // in the order of their first gradients
+  std::vector<std::size_t> kind, at;  // of each gradient; and its number among those of its kind
+  std::vector<std::size_t> size;      // of each kind
   for (const OwedGradient& gradient : owed) {
-    if (key_of(program, gradient) == key_of(program, owed.front())) continue;
-    return program.tensor(owed.front().tensor).name + " and " +
-           program.tensor(gradient.tensor).name +
-           " may not share a bucket: they differ in process group, dtype, reduction or stage";
+    const BucketKey key = key_of(program, gradient);
+    const auto known = static_cast<std::size_t>(std::ranges::find(kinds, key) - kinds.begin());
+    if (known == kinds.size()) {
+      kinds.push_back(key);
+      size.push_back(0);
+    }
+    kind.push_back(known);
+    at.push_back(size[known]++);
   }
-  return std::nullopt;
+  GradientKinds result{.gradients = std::vector<OwedGradient>(owed.size()), .ends = {}, .runs = {}};
+  for (const std::size_t count : size) {
+    result.ends.push_back(count + (result.ends.empty() ? 0 : result.ends.back()));
+  }
+  for (std::size_t i = 0; i < owed.size(); ++i) {
+    const std::size_t place = result.ends[kind[i]] - size[kind[i]] + at[i];
+    result.gradients[place] = owed[i];
+    if (i == 0 || kind[i] != kind[i - 1]) result.runs.push_back({place, place});
+    ++result.runs.back().end;
+  }
+  return result;
 }
 
 Schedule partition(const Program& program, std::span<const std::size_t> ends,
                    const Policy& policy) {
-  const std::vector<OwedGradient> owed = owed_gradients(program);
-  DOVETAIL_CHECK(!ends.empty() && ends.back() == owed.size()) << "ends do not cover the gradients";
+  const std::vector<OwedGradient> gradients = kinds_of(program, accumulation(policy)).gradients;
+  DOVETAIL_CHECK(!ends.empty() && ends.back() == gradients.size())
+      << "ends do not cover the gradients";
   Groups groups;
   std::size_t begin = 0;
   for (const std::size_t end : ends) {
     DOVETAIL_CHECK(end > begin) << "bucket ends must rise";
     GradientGroup group;
-    group.members.assign(owed.begin() + static_cast<std::ptrdiff_t>(begin),
-                         owed.begin() + static_cast<std::ptrdiff_t>(end));
+    group.members.assign(gradients.begin() + static_cast<std::ptrdiff_t>(begin),
+                         gradients.begin() + static_cast<std::ptrdiff_t>(end));
     for (const OwedGradient& gradient : group.members) {
       if (key_of(program, gradient) == key_of(program, group.members.front())) continue;
       throw InputError("bucket " + std::to_string(groups.size()) +
@@ -417,6 +435,8 @@ Schedule partition(const Program& program, std::span<const std::size_t> ends,
     groups.push_back(std::move(group));
     begin = end;
   }
+  std::ranges::stable_sort(
+      groups, {}, [](const GradientGroup& group) { return group.members.back().producer_index; });
   return Deciding(program, policy).with(groups);
 }
 

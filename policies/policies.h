@@ -143,12 +143,23 @@ PolicyResult apply_policy(const Program& program, const Policy& policy);
 // The Schedule alone. Throws InputError after a failure. REQUIRES: as apply_policy.
 Schedule make_schedule(const Program& program, const Policy& policy);
 
-// Why no grouping of consecutive gradients can be chosen freely: some may not share a bucket.
-// Nothing: any can.
-std::optional<std::string> partition_refusal(const Program& program);
+// What travels, kind by kind: gradients that may share a bucket (of one process group, dtype, reduction and stage)
+// stand together, in ready order.
+struct GradientKinds {
+  struct Run {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+  };
+  std::vector<OwedGradient> gradients;
+  std::vector<std::size_t> ends;  // of each kind, exclusive
+  // Ranges of `gradients` that are also consecutive in ready order, in that order: between two of them the kind
+  // changes.
+  std::vector<Run> runs;
+};
+GradientKinds kinds_of(const Program& program, const Merge& merge = {});
 
-// The Schedule with these consecutive buckets in place of the policy's: ends are exclusive and rise to the number of owed
-// gradients. Throws InputError where a bucket would mix process groups, dtypes or reductions.
+// The Schedule with these buckets in place of the policy's, launched as they become ready: ends are exclusive and rise
+// to the number of gradients, which stand as kinds_of() has them. Throws InputError where a bucket would hold two kinds.
 Schedule partition(const Program& program, std::span<const std::size_t> ends, const Policy& policy);
 
 }  // namespace dovetail::schedule

@@ -74,6 +74,48 @@ std::vector<LinearPiece> pieces_of(const models::CollectiveTable& table, models:
   return pieces;
 }
 
+using schedule::GradientKinds;
+
+PartitionProblem part_of(const PartitionProblem& problem, std::size_t begin, std::size_t end) {
+  const auto of = [&](const auto& all) {
+    return std::vector(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                       all.begin() + static_cast<std::ptrdiff_t>(end));
+  };
+  return {.ready = of(problem.ready), .size = of(problem.size)};
+}
+
+// The optimum of buckets that are consecutive in ready order and hold one kind each: run after run, each from when the
+// link is free. `rounding`: by how much that may differ from the curve as it is given.
+Partition partition_runs(const PartitionProblem& problem, const GradientKinds& kinds,
+                         const std::vector<LinearPiece>& pieces, Duration* rounding = nullptr) {
+  Partition all;
+  for (const GradientKinds::Run& run : kinds.runs) {
+    PartitionProblem part = part_of(problem, run.begin, run.end);
+    for (Duration& ready : part.ready) ready = std::max(ready, all.finish);
+    const Partition found = exact_partition(part, pieces);
+    for (const std::size_t end : found.ends) all.ends.push_back(run.begin + end);
+    all.finish = found.finish;
+    if (rounding != nullptr) *rounding += rounding_of(part, pieces);
+  }
+  std::ranges::sort(all.ends);
+  return all;
+}
+
+// The optimum of each kind, as if the others did not travel.
+std::vector<std::size_t> partition_kinds(const PartitionProblem& problem,
+                                         const GradientKinds& kinds,
+                                         const std::vector<LinearPiece>& pieces) {
+  std::vector<std::size_t> ends;
+  std::size_t begin = 0;
+  for (const std::size_t kind : kinds.ends) {
+    for (const std::size_t end : exact_partition(part_of(problem, begin, kind), pieces).ends) {
+      ends.push_back(begin + end);
+    }
+    begin = kind;
+  }
+  return ends;
+}
+
 }  // namespace
 
 Planner::Planner(schedule::Program program, models::Costs costs)
@@ -108,17 +150,18 @@ Planner::Planner(schedule::Program program, models::Costs costs)
   }
 }
 
-sim::StepSummary Planner::simulate(const schedule::Schedule& schedule,
-                                   std::vector<Duration>* ready) {
+sim::StepSummary Planner::simulate(const schedule::Schedule& schedule, ReadyTimes* ready) {
   const schedule::Lowered lowered = schedule::lower(program_, schedule);
   const sim::SteadyState steady =
       sim::find_steady_state(lowered.program, costs_, compiled_, workspace_);
-  if (ready != nullptr) *ready = ready_times(lowered.program);
+  if (ready != nullptr) ready->times = ready_times(lowered.program, ready->of);
   return steady.summary;
 }
 
 // The end of each gradient's producer on its slowest rank, in the first step of what was just played.
-std::vector<Duration> Planner::ready_times(const schedule::ScheduledProgram& program) const {
+std::vector<Duration> Planner::ready_times(
+    const schedule::ScheduledProgram& program,
+    std::span<const schedule::OwedGradient> gradients) const {
   schedule::IdTable<OpId, Duration> op_end;
   for (const sim::CommandNode& entry : compiled_.command_nodes) {
     const schedule::Command& command = program.roles[static_cast<std::size_t>(entry.role)]
@@ -132,7 +175,7 @@ std::vector<Duration> Planner::ready_times(const schedule::ScheduledProgram& pro
     }
   }
   std::vector<Duration> ready;
-  for (const schedule::OwedGradient& gradient : owed_) {
+  for (const schedule::OwedGradient& gradient : gradients) {
     ready.push_back(op_end.at(gradient.producer));
   }
   return ready;
@@ -141,8 +184,6 @@ std::vector<Duration> Planner::ready_times(const schedule::ScheduledProgram& pro
 Weighed Planner::propose(const schedule::Policy& spec) {
   Candidate candidate{.spec = spec};
   if (schedule::is_searched(spec)) {
-    if (auto refusal = schedule::partition_refusal(program_))
-      return {.refusal = *std::move(refusal)};
     candidate.schedule = solve_exact(spec);
     candidate.schedule.policy = schedule::to_string(spec);
     candidate.report = schedule::bucket_report(program_, candidate.schedule);
@@ -178,7 +219,7 @@ schedule::ScheduledProgram Planner::verified(const schedule::Schedule& schedule)
 }
 
 std::optional<std::string> Planner::refusal_of(const schedule::Policy& spec) const {
-  if (schedule::is_searched(spec)) return schedule::partition_refusal(program_);
+  if (schedule::is_searched(spec)) return std::nullopt;
   return schedule::apply_policy(program_, spec).failure;
 }
 
@@ -279,9 +320,10 @@ Planner::Evaluator* Planner::evaluator_of(const schedule::Schedule& schedule, Wa
   return known->evaluator ? &*known->evaluator : nullptr;
 }
 
-PartitionProblem Planner::relaxed_problem(std::int32_t rank) const {
+PartitionProblem Planner::relaxed_problem(std::int32_t rank,
+                                          std::span<const schedule::OwedGradient> gradients) const {
   PartitionProblem problem;
-  for (const schedule::OwedGradient& gradient : owed_) {
+  for (const schedule::OwedGradient& gradient : gradients) {
     problem.ready.push_back(op_end_[static_cast<std::size_t>(rank)][gradient.producer_index]);
     problem.size.push_back(gradient.bytes);
   }
@@ -307,6 +349,7 @@ std::vector<std::vector<LinearPiece>> Planner::cost_curves() const {
 // The best grouping so far, and which were weighed.
 struct Planner::Search {
   const schedule::Policy& spec;
+  GradientKinds kinds = {};  // `ends` are of its gradients
   Evaluator* evaluator = nullptr;
   BucketChoice like = {};  // what all buckets have in common, for the evaluator
   std::vector<std::size_t> ends = {};
@@ -326,12 +369,14 @@ struct Planner::Search {
   }
 };
 
-// Whether the grouping is new and better than all before.
-bool Planner::improves(Search& search, std::vector<std::size_t> ends) {
+// Whether the grouping, cut where a kind ends, is new and better than all before.
+bool Planner::improves(Search& search, const std::vector<std::size_t>& proposed) {
+  std::vector<std::size_t> ends;
+  std::ranges::set_union(proposed, search.kinds.ends, std::back_inserter(ends));
   const auto [entry, fresh] = search.tried.try_emplace(ends, 0);
   if (!fresh) return false;
   ++simulated_;
-  std::vector<Duration> ready;
+  ReadyTimes ready{.of = search.kinds.gradients, .times = {}};
   if (search.evaluator != nullptr) {
     Evaluator& evaluator = *search.evaluator;
     entry->second = evaluator.model.evaluate(search.choices(ends), evaluator.memory).count();
@@ -341,7 +386,7 @@ bool Planner::improves(Search& search, std::vector<std::size_t> ends) {
   if (!search.ends.empty() && entry->second >= search.step_ns) return false;
   search.ends = std::move(ends);
   search.step_ns = entry->second;
-  search.ready = std::move(ready);
+  search.ready = std::move(ready.times);
   return true;
 }
 
@@ -351,14 +396,15 @@ void Planner::try_even_groupings(Search& search) {
   for (const std::int64_t buckets : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}) {
     std::vector<std::size_t> ends;
     Bytes open{};
-    for (std::size_t i = 0; i < owed_.size(); ++i) {
-      open += owed_[i].bytes;
+    const std::vector<schedule::OwedGradient>& gradients = search.kinds.gradients;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      open += gradients[i].bytes;
       const bool closes = open * buckets >= total_;
-      if (!closes && i + 1 < owed_.size()) continue;
+      if (!closes && i + 1 < gradients.size()) continue;
       ends.push_back(i + 1);
       open = Bytes(0);
     }
-    improves(search, std::move(ends));
+    improves(search, ends);
   }
 }
 
@@ -371,17 +417,18 @@ void Planner::try_all_groupings(Search& search) {
       if ((choice >> i & 1) != 0) ends.push_back(i + 1);
     }
     ends.push_back(owed_.size());
-    improves(search, std::move(ends));
+    improves(search, ends);
   }
 }
 
 // Merges, splits and moves single gradients over borders as long as that helps.
 void Planner::climb(Search& search) {
-  const std::size_t most = search.tried.size() + kClimbs;
+  const auto climbs = std::clamp<std::size_t>(kSimulatedWork / program_.ops.size(), kClimbs, 400);
+  const std::size_t most = search.tried.size() + climbs;
   for (bool better = true; better && search.tried.size() < most;) {
     better = false;
-    for (std::vector<std::size_t>& ends : neighbours(search.ends)) {
-      better = improves(search, std::move(ends));
+    for (const std::vector<std::size_t>& ends : neighbours(search.ends)) {
+      better = improves(search, ends);
       if (better || search.tried.size() >= most) break;
     }
   }
@@ -434,35 +481,44 @@ schedule::Schedule Planner::search_on(const Search& search) {
 }
 
 schedule::Schedule Planner::solve_exact(const schedule::Policy& spec) {
-  PartitionProblem problem = relaxed_problem(0);
+  Search search{.spec = spec};
+  search.kinds = schedule::kinds_of(program_, schedule::accumulation(spec));
+  const GradientKinds& kinds = search.kinds;
+  PartitionProblem problem = relaxed_problem(0, kinds.gradients);
   for (std::size_t rank = 1; rank < op_end_.size(); ++rank) {
-    const PartitionProblem other = relaxed_problem(static_cast<std::int32_t>(rank));
+    const PartitionProblem other =
+        relaxed_problem(static_cast<std::int32_t>(rank), kinds.gradients);
     for (std::size_t i = 0; i < problem.ready.size(); ++i) {
       problem.ready[i] = std::max(problem.ready[i], other.ready[i]);
     }
   }
-  Search search{.spec = spec};
-  const std::array whole = {owed_.size()};
-  const schedule::Schedule one_bucket = schedule::partition(program_, whole, spec);
-  if (schedule::placement(spec).batch == 0)
-    search.evaluator = evaluator_of(one_bucket, Wanted::Now);
+  // One bucket of each kind.
+  const schedule::Schedule fewest = schedule::partition(program_, kinds.ends, spec);
+  if (schedule::placement(spec).batch == 0) search.evaluator = evaluator_of(fewest, Wanted::Now);
   if (search.evaluator != nullptr) {
-    const std::optional<Choices> choices = search.evaluator->model.choices_of(one_bucket);
+    const std::optional<Choices> choices = search.evaluator->model.choices_of(fewest);
     if (choices) search.like = choices->front();
     if (!choices) search.evaluator = nullptr;
   }
   const auto curves = cost_curves();
   for (int round = 0; round < 2; ++round) {
     for (const auto& pieces : curves) {
-      improves(search, exact_partition(problem, pieces).ends);
+      improves(search, partition_runs(problem, kinds, pieces).ends);
+      if (kinds.runs.size() > 1) improves(search, partition_kinds(problem, kinds, pieces));
     }
     if (round == 1) break;
     if (search.evaluator != nullptr) {
-      static_cast<void>(simulate(schedule::partition(program_, search.ends, spec), &search.ready));
+      ReadyTimes ready{.of = kinds.gradients, .times = {}};
+      static_cast<void>(simulate(schedule::partition(program_, search.ends, spec), &ready));
+      search.ready = std::move(ready.times);
     }
     problem.ready = search.ready;
-    for (std::size_t i = 1; i < problem.ready.size(); ++i) {
-      problem.ready[i] = std::max(problem.ready[i], problem.ready[i - 1]);
+    std::size_t begin = 0;
+    for (const std::size_t end : kinds.ends) {
+      for (std::size_t i = begin + 1; i < end; ++i) {
+        problem.ready[i] = std::max(problem.ready[i], problem.ready[i - 1]);
+      }
+      begin = end;
     }
   }
   const bool few = owed_.size() <= kFewGradients;
@@ -491,6 +547,7 @@ Duration Planner::shortest_reader(Rank rank) const {
 
 Duration Planner::lower_bound() const {
   const auto pieces = pieces_of(all_reduce_, models::TimeKind::Smaller, Duration{});
+  const GradientKinds kinds = schedule::kinds_of(program_);
   Duration bound{};
   if (costs_.host.kind == models::HostModel::Kind::Async) {
     bound = costs_.host.collective;  // of one bucket at least
@@ -499,12 +556,12 @@ Duration Planner::lower_bound() const {
     }
   }
   for (std::size_t rank = 0; rank < op_end_.size(); ++rank) {
-    const auto problem = relaxed_problem(static_cast<std::int32_t>(rank));
+    const auto problem = relaxed_problem(static_cast<std::int32_t>(rank), kinds.gradients);
     const Duration tail = shortest_reader(Rank{static_cast<std::int32_t>(rank)});
     // A simulated collective is rounded to whole ns; with the optimum's own rounding that is one ns for each
     // bucket at most. The optimum is counted in ticks.
-    const Duration rounding = Duration(std::ssize(owed_)) + rounding_of(problem, pieces);
-    const Duration finish = exact_partition(problem, pieces).finish;
+    Duration rounding(std::ssize(owed_) + std::ssize(kinds.runs) - 1);
+    const Duration finish = partition_runs(problem, kinds, pieces, &rounding).finish;
     bound = std::max({bound, finish + tail - rounding, op_end_[rank].back()});
   }
   return bound;

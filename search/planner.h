@@ -11,6 +11,9 @@
 // (tests/schedule); what leaves the planner to be shown as best or written to a file is verified
 // all the same.
 //
+// Gradients may differ in process group, dtype or reduction; buckets hold one kind each. Then exact solves each run of
+// one kind in ready order, and each kind as if it travelled alone, and climbs from the better one by simulating.
+//
 // Policy exact. DESIGN's recursion gives the grouping with the earliest last completion for given
 // ready times and a cost that depends only on the bucket. Contention, copies and wake-ups shift
 // ready times, so the planner solves it several times: with the lone, the queued and the lesser of
@@ -25,8 +28,9 @@
 // optimizer op that reads a gradient, which must follow the last collective; the rank's compute; and what a host
 // that runs ahead needs to issue all ops and one bucket.
 // No schedule of whole gradients, in consecutive buckets in gradient-ready order, on one communication
-// stream is faster. It says nothing of others: with tables in which two halves are faster than the
-// whole, or with links that two streams do not share, those can be.
+// stream is faster; where dtypes alternate such buckets end where the dtype does. It says nothing of others: with tables
+// in which two halves are faster than the whole, or with links that two streams do not share, those can be; so can
+// buckets that join gradients of one dtype over others, which exact and most policies do.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -35,6 +39,7 @@
 #include <cstdint>
 #include <list>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -100,8 +105,9 @@ struct Planned {
 
 class Planner {
  public:
-  // Groupings that are simulated where there is no evaluator.
+  // Groupings that are simulated where there is no evaluator: at least, and times ops.
   static constexpr std::size_t kClimbs = 48;
+  static constexpr std::size_t kSimulatedWork = 400'000;
   // With the evaluator: candidates times ops, so that a search takes about as long for every model.
   static constexpr std::int64_t kSearchWork = 4'000'000;
   // So few gradients have no more groupings than that: all are simulated.
@@ -149,7 +155,8 @@ class Planner {
   [[nodiscard]] std::size_t simulated() const { return simulated_; }
 
  private:
-  [[nodiscard]] PartitionProblem relaxed_problem(std::int32_t rank) const;
+  [[nodiscard]] PartitionProblem relaxed_problem(
+      std::int32_t rank, std::span<const schedule::OwedGradient> gradients) const;
   [[nodiscard]] std::vector<std::vector<LinearPiece>> cost_curves() const;
   [[nodiscard]] Duration shortest_reader(Rank rank) const;
   // Both without the step.
@@ -175,13 +182,20 @@ class Planner {
   schedule::Schedule solve_exact(const schedule::Policy& spec);
   struct Search;
   schedule::Schedule search_on(const Search& search);
-  bool improves(Search& search, std::vector<std::size_t> ends);
+  bool improves(Search& search, const std::vector<std::size_t>& proposed);
   void try_all_groupings(Search& search);
   void try_even_groupings(Search& search);
   void climb(Search& search);
-  // Lowers and simulates; with `ready` also tells when each gradient was ready.
-  sim::StepSummary simulate(const schedule::Schedule& schedule, std::vector<Duration>* ready);
-  [[nodiscard]] std::vector<Duration> ready_times(const schedule::ScheduledProgram& program) const;
+  // When these gradients were ready.
+  struct ReadyTimes {
+    std::span<const schedule::OwedGradient> of;
+    std::vector<Duration> times;
+  };
+  // Lowers and simulates.
+  sim::StepSummary simulate(const schedule::Schedule& schedule, ReadyTimes* ready);
+  [[nodiscard]] std::vector<Duration> ready_times(
+      const schedule::ScheduledProgram& program,
+      std::span<const schedule::OwedGradient> gradients) const;
 
   schedule::Program program_;
   models::Costs costs_;

@@ -193,6 +193,98 @@ TEST(PlannerTest, OfFewGradientsTheExactPolicyIsTheBestOfAllGroupings) {
   }
 }
 
+// The same step with two of four gradients in half the bytes.
+Instance mixed_instance(std::uint64_t seed, std::int64_t layers, bool relaxed) {
+  Instance instance = random_instance(seed, layers, relaxed);
+  const auto owed = schedule::owed_gradients(instance.program);
+  for (std::size_t i = 0; i < owed.size(); ++i) {
+    if (i % 4 >= 2) continue;
+    instance.program.tensors[static_cast<std::size_t>(owed[i].tensor.value)].dtype =
+        schedule::DType::BF16;
+  }
+  return instance;
+}
+
+// All buckets of one dtype, launched when ready.
+std::vector<schedule::Schedule> all_of_kinds(const schedule::Program& program) {
+  const schedule::GradientKinds kinds = schedule::kinds_of(program);
+  std::vector<schedule::Schedule> all;
+  for (const auto& ends : testing::all_groupings(program.reductions.size())) {
+    const bool whole_kinds = std::ranges::includes(ends, kinds.ends);
+    if (!whole_kinds) continue;
+    all.push_back(schedule::partition(program, ends, schedule::parse_policy("exact")));
+  }
+  return all;
+}
+
+TEST(PlannerTest, OfMixedDtypesTheExactPolicyIsTheBestOfAllGroupings) {
+  std::size_t over_others = 0;  // where it joins gradients of one dtype over others
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Instance instance = mixed_instance(seed, 6, false);
+    const schedule::Program program = instance.program;
+    const models::Costs costs = instance.costs;
+    Planner planner(std::move(instance.program), std::move(instance.costs));
+    const auto spec = schedule::parse_policy("exact");
+    EXPECT_EQ(planner.refusal_of(spec), std::nullopt);
+    std::int64_t best = INT64_MAX;
+    sim::CompiledProgram compiled;
+    sim::Workspace workspace;
+    for (const schedule::Schedule& schedule : all_of_kinds(program)) {
+      const auto plan = planner.verified(schedule);
+      best =
+          std::min(best, sim::find_steady_state(plan, costs, compiled, workspace).summary.step_ns);
+    }
+    const Candidate found = planner.evaluate(spec);
+    EXPECT_EQ(found.summary.step_ns, best);
+    over_others += found.bounded ? 0 : 1;
+  }
+  EXPECT_GT(over_others, 0U);
+}
+
+// Expectation: gradients of 20, 40, 20 and 40 bytes in bf16 and f32 by turns are ready at 10, 20, 30 and 40 us; a
+// collective takes 50 us + 1 us a byte. One by one, which is all that runs of one dtype allow, they end at
+// 10 + 4 x 50 + 120 = 330 us; one bucket of each dtype at 30 + 90 + 130 = 250.
+TEST(PlannerTest, GradientsOfOneDtypeAreJoinedOverThoseOfAnother) {
+  std::vector<testing::Layer> layers;
+  for (int i = 0; i < 4; ++i) layers.push_back({Duration{}, testing::us(10), Bytes(40), {}});
+  schedule::Program program = testing::chain(layers);
+  for (const auto& owed : schedule::owed_gradients(program)) {
+    const bool half = owed.producer_index % 2 == 0;
+    if (half)
+      program.tensors[static_cast<std::size_t>(owed.tensor.value)].dtype = schedule::DType::BF16;
+  }
+  testing::SimpleMachine machine;
+  machine.collective = testing::line(testing::us(50), 1000);
+  const models::Costs costs = testing::costs_of(machine, program);
+  Planner planner(program, costs);
+  const Candidate found = planner.evaluate(schedule::parse_policy("exact"));
+  EXPECT_EQ(found.summary.step_ns, testing::us(250).count());
+  EXPECT_FALSE(found.bounded);
+}
+
+TEST(PlannerTest, TheLowerBoundOfMixedDtypesHoldsForConsecutiveBuckets) {
+  std::size_t bounded = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Instance instance = mixed_instance(seed, 7, seed % 2 == 0);
+    const schedule::Program program = instance.program;
+    const models::Costs costs = instance.costs;
+    Planner planner(std::move(instance.program), std::move(instance.costs));
+    const std::int64_t bound = planner.lower_bound().count();
+    for (const schedule::Schedule& schedule : all_of_kinds(program)) {
+      if (!planner.is_bounded(schedule)) continue;
+      ++bounded;
+      const sim::CompiledProgram compiled =
+          sim::compile(schedule::lower(program, schedule).program, costs, 2);
+      sim::Workspace workspace;
+      sim::play(compiled.graph, workspace);
+      EXPECT_GE(sim::summarize(compiled.graph, workspace.timeline).step_ns, bound);
+    }
+  }
+  EXPECT_GT(bounded, 60U);
+}
+
 TEST(PlannerTest, AGroupingSeenBeforeIsNotSimulatedAgain) {
   Instance instance = random_instance(3, 20, false);
   Planner planner(std::move(instance.program), std::move(instance.costs));
