@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/document.h"
+#include "cli/job_flag.h"
 #include "cli/outputs.h"
 #include "cli/plan_page.h"
 #include "cli/step_words.h"
@@ -66,8 +67,11 @@ void plan(const PlanOptions& options, std::ostream& out) {
                   {workload_file(options.inputs.workload, options.inputs.data_dir),
                    cluster_file(options.inputs.cluster, options.inputs.data_dir),
                    {"--plan", options.start}});
-  const schedule::Policy spec = frameworks::parse_policy(options.policy);
   predict::InputOptions wanted = options.inputs;
+  if (!options.job.empty()) take_job(options.job, wanted);
+  const schedule::Policy spec = frameworks::parse_policy(
+      wanted.job ? policy_of_job(*wanted.job, options.policy)
+                 : (options.policy.empty() ? "exact" : options.policy));
   wanted.split = options.start.empty()
                      ? schedule::split_of(spec)
                      : schedule::split_of(schedule::read_plan(options.start).program);

@@ -14,7 +14,8 @@ namespace dovetail::cli {
 
 struct PlanOptions {
   predict::InputOptions inputs;
-  std::string policy = "exact";
+  std::string policy;  // "": exact, or what the job decides
+  std::string job;     // instead of inputs.workload
   std::string start;   // the Schedule of this plan file instead; empty: none
   std::string output;  // plan file; "-": standard output
   bool json = false;   // likewise

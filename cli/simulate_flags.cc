@@ -32,6 +32,8 @@ void bind_machine_inputs(CLI::App& command, predict::InputOptions& inputs) {
 
 constexpr const char* kWorkload =
     "model of the zoo with options (resnet50:batch=256,dtype=bf16), shipped profile, or file";
+constexpr const char* kJob =
+    "instead of a workload: a model, its layout, batch and precision (llama3_8b:tp=2,dp_shard=4)";
 constexpr const char* kCluster =
     "machine: shipped name or file; may be left out for profiles that bring theirs";
 
@@ -93,7 +95,8 @@ void bind_explore(CLI::App& app, ExploreOptions& options, Action& action) {
 
 void bind_plan(CLI::App& app, PlanOptions& options, Action& action) {
   CLI::App& command = *app.add_subcommand("plan", "write the schedule of one policy");
-  command.add_option("--workload", options.inputs.workload, kWorkload)->required();
+  command.add_option("--workload", options.inputs.workload, kWorkload);
+  command.add_option("--job", options.job, kJob);
   command.add_option("--cluster", options.inputs.cluster, kCluster);
   bind_machine_inputs(command, options.inputs);
   CLI::Option* const policy = command.add_option(

@@ -108,6 +108,17 @@ Key bucket_key() {
           }};
 }
 
+// A moment or two: what is kept beside a parameter follows, unless states= comes later.
+Key optimizer_key() {
+  Key key = word(
+      "optimizer", "sgd, adam or muon", [](auto& job) -> auto& { return job.optimizer; });
+  key.set = [set = key.set](Job& job, const Given& given) {
+    set(job, given);
+    job.precision.state_bytes = job.optimizer == Optimizer::Adam ? 8 : 4;
+  };
+  return key;
+}
+
 const std::vector<Key>& keys() {
 #define DOVETAIL_FIELD(path) \
   [](auto& job) -> auto& { return job.path; }
@@ -127,6 +138,7 @@ const std::vector<Key>& keys() {
       whole("mbs", "samples per micro-batch", DOVETAIL_FIELD(batch.micro)),
       whole("gbs", "samples per step, over all replicas", DOVETAIL_FIELD(batch.global)),
       word("dtype", "element type of compute", DOVETAIL_FIELD(precision.compute)),
+      optimizer_key(),
       word("grads", "element type in which gradients are kept", DOVETAIL_FIELD(precision.gradient)),
       word("reduce", "element type in which gradients travel", DOVETAIL_FIELD(precision.reduce)),
       flag("fp8", "matrix products of layers at the rate of fp8",
@@ -137,7 +149,6 @@ const std::vector<Key>& keys() {
       word("recompute", "what backward computes again", DOVETAIL_FIELD(recompute)),
       whole("recompute_layers", "layers of a stage that do, with full (0: all)",
             DOVETAIL_FIELD(recompute_layers)),
-      word("optimizer", "sgd, adam or muon", DOVETAIL_FIELD(optimizer)),
       word("zero", "what data-parallel ranks divide (ZeRO's stage)", DOVETAIL_FIELD(zero)),
       flag("reshard", "zero=3: parameters are freed after forward", DOVETAIL_FIELD(reshard)),
       whole("prefetch", "zero=3: blocks gathered ahead", DOVETAIL_FIELD(prefetch)),

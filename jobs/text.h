@@ -2,8 +2,8 @@
 //
 //   llama3_70b:tp=8,pp=4,dp=2,seq=8192,mbs=1,gbs=64,recompute=selective
 //
-// Keys: dp dp_shard tp sp cp ep etp pp vp schedule, seq mbs gbs, dtype grads reduce fp8 master states,
-// recompute recompute_layers, optimizer zero reshard prefetch bucket overlap_grads overlap_params async_tp
+// Keys: dp dp_shard tp sp cp ep etp pp vp schedule, seq mbs gbs, dtype optimizer grads reduce fp8 master states,
+// recompute recompute_layers, zero reshard prefetch bucket overlap_grads overlap_params async_tp
 // exchange imbalance flash. What each means stands at its field in job.h.
 //
 // SPDX-License-Identifier: Apache-2.0

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/json_reader.h"
 #include "imports/guess.h"
+#include "jobs/program.h"
 #include "models/stand_in.h"
 #include "models/workload.h"
 #include "schedule/sharding.h"
@@ -191,7 +192,27 @@ void require_one_world(const std::string& workload, std::optional<std::int64_t> 
   }
 }
 
+namespace {
+
+// A job has its stages and its world.
+Inputs load_job(const InputOptions& options) {
+  if (options.cluster.empty()) throw InputError("a job needs a machine: name one with --cluster");
+  if (options.world) throw InputError("--world: a job says how many ranks it has");
+  Inputs inputs{.program = jobs::program_of(*options.job), .machine = {}, .summary = {}};
+  models::Cluster cluster = load_cluster(options.cluster, options.data_dir);
+  inputs.summary = summary_of(options, {});
+  inputs.summary.notes = options.job->notes;
+  inputs.summary.cluster = cluster.name;
+  inputs.machine.costs = models::costs_for(cluster, inputs.program);
+  inputs.machine.cluster = std::move(cluster);
+  inputs.summary.link = inputs.machine.link();
+  return inputs;
+}
+
+}  // namespace
+
 Inputs load_inputs(const InputOptions& options) {
+  if (options.job) return load_job(options);
   require_one_world(options.workload, options.world);
   if (options.cluster.empty()) return from_own_machine(options);
   if (is_profile(options.cluster, options.data_dir)) return on_machine_of_profile(options);

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "jobs/job.h"
 #include "lower/pipeline/assign.h"
 #include "models/cluster.h"
 #include "models/costs.h"
@@ -27,6 +28,7 @@ namespace dovetail::predict {
 
 struct InputOptions {
   std::string workload;
+  std::optional<jobs::Job> job = {};  // instead of a workload, which is then its text
   std::string cluster;   // empty: the machine that the workload's own profile was taken on
   std::string data_dir;  // holds workloads/ and clusters/
   std::optional<std::int64_t> world;

@@ -53,9 +53,18 @@ constexpr auto words_of(Collective) {
 }
 // What a Program's own communication is for. The gradients' reductions are not among them: those
 // are debts (Reduction), and a Schedule decides how they are paid.
-enum class Purpose { TensorParallel, Pipeline, GlobalNorm, ParameterSync, Reshard };
+enum class Purpose {
+  TensorParallel,
+  Pipeline,
+  GlobalNorm,
+  ParameterSync,
+  Reshard,
+  ContextParallel,
+  ExpertParallel
+};
 constexpr auto words_of(Purpose) {
-  return words("tensor-parallel", "pipeline", "global-norm", "parameter-sync", "reshard");
+  return words("tensor-parallel", "pipeline", "global-norm", "parameter-sync", "reshard",
+               "context-parallel", "expert-parallel");
 }
 
 Bytes element_size(DType dtype);

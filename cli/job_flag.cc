@@ -1,0 +1,23 @@
+// Reads a job and joins its decisions with those that somebody named.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/job_flag.h"
+
+#include "base/error.h"
+#include "jobs/decisions.h"
+#include "jobs/text.h"
+
+namespace dovetail::cli {
+
+void take_job(const std::string& text, predict::InputOptions& inputs) {
+  if (!inputs.workload.empty()) throw InputError("--workload and --job: give one of them");
+  inputs.job = jobs::parse_job(text);
+  inputs.workload = text;
+}
+
+std::string policy_of_job(const jobs::Job& job, const std::string& given) {
+  if (given.empty()) return jobs::policy_text(job);
+  return given.find("pipeline") == std::string::npos ? jobs::policy_text(job, given) : given;
+}
+
+}  // namespace dovetail::cli

@@ -1,0 +1,19 @@
+// Divides a step's tokens and products by its time and its ranks.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "jobs/figures.h"
+
+namespace dovetail::jobs {
+
+Figures figures_of(const Job& job, Duration step, std::optional<FlopPerSecond> peak) {
+  const double seconds = to_us(step) / 1e6;
+  const double per_gpu =
+      static_cast<double>(job.tokens()) / seconds / static_cast<double>(job.layout.world());
+  Figures figures{.tokens_per_s_per_gpu = per_gpu,
+                  .model_flop_per_s_per_gpu =
+                      3 * forward_flop_per_token(job.model, job.batch.sequence) * per_gpu};
+  if (peak) figures.mfu = figures.model_flop_per_s_per_gpu / peak->count();
+  return figures;
+}
+
+}  // namespace dovetail::jobs

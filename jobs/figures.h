@@ -1,0 +1,28 @@
+// The figures in which a training job is judged.
+//
+//   Figures figures = figures_of(job, step, peak);      // 3'120 tokens/s a GPU, MFU 44.1 %
+//
+// Model FLOP utilisation counts what the model needs, three times its forward pass, attention over the whole
+// sequence, nothing for recomputation (PaLM, arXiv 2204.02311, appendix B), against the device's dense peak rate of the
+// element type in which it computes.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+
+#include "base/units.h"
+#include "jobs/job.h"
+
+namespace dovetail::jobs {
+
+struct Figures {
+  double tokens_per_s_per_gpu = 0;
+  double model_flop_per_s_per_gpu = 0;
+  std::optional<double> mfu = std::nullopt;  // a share; absent: the peak is unknown
+};
+
+// REQUIRES: step > 0.
+Figures figures_of(const Job& job, Duration step, std::optional<FlopPerSecond> peak);
+
+}  // namespace dovetail::jobs

@@ -1,0 +1,342 @@
+// Plays the chain of a model's parts forward, then backwards, then updates.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "jobs/program.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/error.h"
+#include "jobs/groups.h"
+#include "jobs/layer_work.h"
+#include "jobs/tensors.h"
+#include "jobs/text.h"
+#include "schedule/visit.h"
+
+namespace dovetail::jobs {
+namespace {
+
+using schedule::Collective;
+using schedule::CollectiveWork;
+using schedule::Kernel;
+using schedule::KernelsWork;
+using schedule::Op;
+using schedule::Phase;
+using schedule::Purpose;
+using schedule::TensorKind;
+
+// An element of the chain with what it took and gave.
+struct Played {
+  Element element;
+  std::int32_t stage = 0;
+  TensorId in, out;
+  std::vector<TensorId> parameters = {};
+  bool recomputed = false;
+};
+
+class ProgramWriter {
+ public:
+  explicit ProgramWriter(const Job& job) : job_(job), groups_(groups_of(job)) {}
+
+  schedule::Program run() && {
+    program_.name = to_string(job_);
+    program_.world_size = job_.layout.world();
+    program_.stages = static_cast<std::int32_t>(job_.layout.pp);
+    program_.groups = groups_.all;
+    forward();
+    backward();
+    update();
+    return std::move(program_);
+  }
+
+ private:
+  [[nodiscard]] std::int32_t last_stage() const {
+    return static_cast<std::int32_t>(job_.layout.pp * job_.layout.vp) - 1;
+  }
+
+  TensorId add_tensor(const std::string& name, TensorKind kind, schedule::DType dtype,
+                      std::vector<std::int64_t> shape) {
+    const TensorId id{static_cast<std::int32_t>(program_.tensors.size())};
+    program_.tensors.push_back(
+        {.id = id, .name = name, .kind = kind, .dtype = dtype, .shape = std::move(shape)});
+    return id;
+  }
+  TensorId activation(const std::string& name, const std::vector<std::int64_t>& shape) {
+    return add_tensor(name, TensorKind::Activation, job_.precision.compute, shape);
+  }
+  TensorId like(const std::string& name, TensorId other) {
+    return activation(name, program_.tensor(other).shape);
+  }
+
+  Op& add_op(const std::string& name, Phase phase, std::int32_t stage, schedule::Work work,
+             std::vector<TensorId> reads, std::vector<TensorId> writes) {
+    const OpId id{static_cast<std::int32_t>(program_.ops.size())};
+    program_.ops.push_back({.id = id,
+                            .name = name,
+                            .phase = phase,
+                            .dtype = job_.precision.compute,
+                            .work = std::move(work),
+                            .reads = std::move(reads),
+                            .writes = std::move(writes),
+                            .stage = stage});
+    return program_.ops.back();
+  }
+
+  static schedule::Work kernels(std::vector<Kernel> list) {
+    if (list.size() > 1) return KernelsWork{std::move(list)};
+    return std::visit([](const auto& work) { return schedule::Work(work); }, list.front());
+  }
+
+  [[nodiscard]] CollectiveWork message(Collective kind, Over over, TensorId one,
+                                       TensorId other) const {
+    static constexpr std::array kPurposes = {Purpose::TensorParallel, Purpose::ContextParallel,
+                                             Purpose::ExpertParallel};
+    const Bytes bytes = std::max(program_.tensor(one).bytes(), program_.tensor(other).bytes());
+    return {.kind = kind,
+            .group = groups_.over(over),
+            .bytes = bytes,
+            .purpose = kPurposes[static_cast<std::size_t>(over)]};
+  }
+
+  // Forward.
+  void forward() {
+    play(embedding_work(job_), 0, false);
+    const std::int64_t parts = job_.layout.pp * job_.layout.vp;
+    std::vector<std::int64_t> seen(static_cast<std::size_t>(parts));
+    for (std::int64_t layer = 0; layer < job_.model.layers; ++layer) {
+      const std::int64_t stage = stage_of_layer(job_, layer);
+      const std::int64_t place = seen[static_cast<std::size_t>(stage)]++;
+      const std::int64_t most =
+          job_.recompute_layers == 0 ? job_.model.layers : job_.recompute_layers;
+      play(layer_work(job_, layer), static_cast<std::int32_t>(stage),
+           job_.recompute == Recompute::Full && place < most);
+    }
+    play(head_work(job_), last_stage(), false);
+    const LossWork loss = loss_work(job_);
+    add_op("loss.forward", Phase::Forward, last_stage(), kernels(loss.forward), {flowing_},
+           {activation("loss.out", {1})});
+  }
+
+  void play(std::vector<Element> chain, std::int32_t stage, bool recomputed) {
+    for (Element& element : chain) {
+      Played played{
+          .element = std::move(element), .stage = stage, .in = flowing_, .recomputed = recomputed};
+      schedule::visit(
+          played.element, [&](const Compute& compute) { play_compute(compute, played); },
+          [&](const Travel& travel) { play_travel(travel, played); });
+      flowing_ = played.out;
+      has_input_ = true;
+      played_.push_back(std::move(played));
+    }
+  }
+
+  void play_compute(const Compute& compute, Played& played) {
+    played.out = activation(compute.name + ".out", compute.out);
+    for (const ParameterShape& parameter : compute.parameters) {
+      played.parameters.push_back(parameter_of(parameter, played.stage));
+    }
+    std::vector<TensorId> reads;
+    if (has_input_) reads.push_back(played.in);
+    reads.insert(reads.end(), played.parameters.begin(), played.parameters.end());
+    add_op(compute.name + ".forward", Phase::Forward, played.stage, kernels(compute.forward),
+           std::move(reads), {played.out});
+  }
+
+  void play_travel(const Travel& travel, Played& played) {
+    if (!travel.forward) {
+      played.out = played.in;
+      return;
+    }
+    played.out = activation(travel.name + ".out", travel.out);
+    add_op(travel.name, Phase::Forward, played.stage,
+           message(*travel.forward, travel.over, played.in, played.out), {played.in}, {played.out});
+  }
+
+  // A tied embedding in another stage is a tensor of its own.
+  TensorId parameter_of(const ParameterShape& parameter, std::int32_t stage) {
+    const auto role = stage % program_.stages;
+    const auto [known, is_new] = parameters_.try_emplace({parameter.name, role}, TensorId{});
+    if (!is_new) return known->second;
+    const bool is_copy = std::ranges::any_of(parameters_, [&](const auto& entry) {
+      return entry.first.first == parameter.name && entry.first.second != role;
+    });
+    const Layout& l = job_.layout;
+    const std::string name = is_copy ? "lm_head.tied.weight" : parameter.name;
+    const TensorId id = add_tensor(name, TensorKind::Parameter, job_.precision.compute,
+                                   local_shape(parameter, l.tp, l.ep, l.etp));
+    known->second = id;
+    is_expert_[id] = parameter.expert;
+    return id;
+  }
+
+  // Backward.
+  void backward() {
+    const TensorId gradient = like("loss.grad", flowing_);
+    add_op("loss.backward", Phase::Backward, last_stage(), kernels(loss_work(job_).backward),
+           {flowing_}, {gradient})
+        .effect = schedule::FillLossGradient{Rational(1)};
+    flowing_ = gradient;
+    for (std::size_t i = played_.size(); i-- > 0;) {
+      recompute_before(i);
+      const Played& played = played_[i];
+      if (const auto* travel = std::get_if<Travel>(&played.element)) {
+        undo_travel(*travel, played);
+      } else {
+        i = undo_compute(i);
+      }
+    }
+  }
+
+  // Where a recomputed layer ends: its forward once more.
+  void recompute_before(std::size_t end) {
+    const auto layer = [&](std::size_t i) { return layer_name(played_[i].element); };
+    if (!played_[end].recomputed) return;
+    if (end + 1 < played_.size() && layer(end + 1) == layer(end)) return;
+    std::size_t first = end;
+    while (first > 0 && layer(first - 1) == layer(end)) --first;
+    TensorId flowing = played_[first].in;
+    for (std::size_t i = first; i <= end; ++i) {
+      Played& played = played_[i];
+      std::vector<TensorId> reads{flowing};
+      if (i == first) reads.push_back(flowing_);  // not before its gradient has come
+      played.in = flowing;
+      schedule::visit(
+          played.element,
+          [&](const Compute& compute) {
+            flowing = activation(compute.name + ".again", compute.out);
+            reads.insert(reads.end(), played.parameters.begin(), played.parameters.end());
+            add_op(compute.name + ".recompute", Phase::Backward, played.stage,
+                   kernels(compute.forward), std::move(reads), {flowing});
+          },
+          [&](const Travel& travel) {
+            if (!travel.forward) return;
+            const TensorId out = activation(travel.name + ".again", travel.out);
+            add_op(travel.name + ".recompute", Phase::Backward, played.stage,
+                   message(*travel.forward, travel.over, flowing, out), std::move(reads), {out});
+            flowing = out;
+          });
+      played.out = flowing;
+    }
+  }
+
+  static std::string layer_name(const Element& element) {
+    const std::string& name =
+        std::visit([](const auto& part) -> const std::string& { return part.name; }, element);
+    const std::size_t number = std::string_view("model.layers.").size();
+    return name.starts_with("model.layers.") ? name.substr(0, name.find('.', number)) : name;
+  }
+
+  void undo_travel(const Travel& travel, const Played& played) {
+    if (!travel.backward) return;
+    const TensorId back = like(travel.name + ".grad", played.in);
+    add_op(travel.name + ".backward", Phase::Backward, played.stage,
+           message(*travel.backward, travel.over, flowing_, back), {flowing_}, {back});
+    flowing_ = back;
+  }
+
+  // The gradient of the input first, then what undoes the message before it, then those of the weights, which need
+  // not wait for that. Returns the first element that was undone.
+  std::size_t undo_compute(std::size_t at) {
+    const Played& played = played_[at];
+    const Compute& compute = std::get<Compute>(played.element);
+    const TensorId arriving = flowing_;
+    const auto* before = at == 0 ? nullptr : std::get_if<Travel>(&played_[at - 1].element);
+    const bool is_split = before != nullptr && before->backward && !compute.backward_weight.empty();
+    std::vector<TensorId> reads{arriving};
+    if (at > 0) reads.push_back(played.in);
+    reads.insert(reads.end(), played.parameters.begin(), played.parameters.end());
+    if (!is_split) {
+      std::vector<Kernel> all = compute.backward_input;
+      all.insert(all.end(), compute.backward_weight.begin(), compute.backward_weight.end());
+      if (all.empty()) all = compute.forward;  // an embedding: its rows are added up
+      std::vector<TensorId> writes = write_gradients(played, reads);
+      if (at > 0) {
+        flowing_ = like(compute.name + ".grad", played.in);
+        writes.insert(writes.begin(), flowing_);
+      }
+      add_op(compute.name + ".backward", Phase::Backward, played.stage, kernels(std::move(all)),
+             std::move(reads), std::move(writes));
+      return at;
+    }
+    TensorId input = played.in;
+    if (before->again_for_weights) {
+      const Played& gather = played_[at - 1];
+      input = like(before->name + ".again.out", gather.out);
+      add_op(before->name + ".again", Phase::Backward, gather.stage,
+             message(*before->forward, before->over, gather.in, gather.out), {gather.in, arriving},
+             {input});
+    }
+    flowing_ = like(compute.name + ".grad", played.in);
+    add_op(compute.name + ".backward.input", Phase::Backward, played.stage,
+           kernels(compute.backward_input), reads, {flowing_});
+    undo_travel(*before, played_[at - 1]);
+    std::vector<TensorId> weight_reads{arriving, input};
+    std::vector<TensorId> writes = write_gradients(played, weight_reads);
+    add_op(compute.name + ".backward.weight", Phase::Backward, played.stage,
+           kernels(compute.backward_weight), std::move(weight_reads), std::move(writes));
+    return at - 1;
+  }
+
+  // The gradients of its parameters; one that another op wrote before is added to.
+  std::vector<TensorId> write_gradients(const Played& played, std::vector<TensorId>& reads) {
+    std::vector<TensorId> written;
+    for (auto at = played.parameters.rbegin(); at != played.parameters.rend(); ++at) {
+      const schedule::Tensor& parameter = program_.tensor(*at);
+      const auto [known, is_new] = gradients_.try_emplace(*at, TensorId{});
+      if (is_new) {
+        known->second = add_tensor(parameter.name + ".grad", TensorKind::Gradient,
+                                   job_.precision.reduce, std::vector(parameter.shape));
+      } else {
+        reads.push_back(known->second);
+        std::erase(ready_, *at);
+      }
+      ready_.push_back(*at);
+      written.push_back(known->second);
+    }
+    return written;
+  }
+
+  void update() {
+    std::map<TensorId, std::int32_t> home;
+    for (const Played& played : played_) {
+      for (const TensorId id : played.parameters) home.emplace(id, played.stage);
+    }
+    for (const TensorId id : ready_) {
+      const TensorId gradient = gradients_.at(id);
+      const std::string name = program_.tensor(id).name + ".update";
+      Op& op = add_op(name, Phase::Optimizer, home.at(id),
+                      update_work(job_, program_.tensor(id).shape), {gradient, id}, {id});
+      op.dtype = job_.precision.gradient;
+      op.effect = schedule::Update{.elementwise = job_.optimizer != Optimizer::Muon};
+      for (const GroupId group : is_expert_.at(id) ? groups_.of_experts : groups_.of_dense) {
+        program_.reductions.push_back({.gradient = gradient, .group = group});
+      }
+    }
+  }
+
+  const Job& job_;
+  Groups groups_;
+  schedule::Program program_;
+  std::vector<Played> played_;
+  TensorId flowing_;  // the activation, then the gradient, that the next element takes
+  bool has_input_ = false;
+  std::map<std::pair<std::string, std::int32_t>, TensorId> parameters_;  // by name and role
+  std::map<TensorId, bool> is_expert_;
+  std::map<TensorId, TensorId> gradients_;
+  std::vector<TensorId> ready_;  // parameters, by the last write of their gradient
+};
+
+}  // namespace
+
+std::int64_t stage_of_layer(const Job& job, std::int64_t layer) {
+  return layer * job.layout.pp * job.layout.vp / job.model.layers;
+}
+
+schedule::Program program_of(const Job& job) { return ProgramWriter(job).run(); }
+
+}  // namespace dovetail::jobs

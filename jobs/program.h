@@ -1,0 +1,32 @@
+// The Program of a job: forward and backward of one micro-batch and the update, as one rank of each pipeline
+// stage runs them, with the collectives of tensor, context and expert parallelism where they stand.
+//
+//   Program program = program_of(parse_job("llama3_8b:tp=2,cp=2,dp=2"));      // 8 ranks
+//     forward   layers.0.self_attn.gather    all-gather over tp      layers.0.self_attn.qkv     kernels
+//     forward   layers.0.self_attn.exchange  all-gather over cp      layers.0.self_attn         kernels
+//     ...
+//   owes ...weight.grad: average over dp (4 ranks: replicas and context-parallel ranks)
+//
+// Groups: tp, cp, ep; dp (over which dense gradients are summed) and edp (those of experts); with dp and
+// dp_shard dp is the shard group, and hsdp the one of its replicas. Where parameters are gathered and sums are
+// cut is no matter of the Program: Decisions (decisions.h).
+// With pipeline stages ops have theirs, layers spread evenly, the embedding on the first and the head on the
+// last; tied weights are two tensors then. Full recomputation repeats a layer's forward before its backward.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "jobs/job.h"
+#include "schedule/program.h"
+
+namespace dovetail::jobs {
+
+// REQUIRES: complete(job). problems(result) is empty.
+schedule::Program program_of(const Job& job);
+
+// The virtual stage of a layer, 0 .. pp x vp - 1.
+std::int64_t stage_of_layer(const Job& job, std::int64_t layer);
+
+}  // namespace dovetail::jobs

@@ -1,0 +1,132 @@
+// Walks the compute stream of one rank of each role through the last step's window.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "predict/step_parts.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+#include <variant>
+
+#include "traces/metrics.h"
+
+namespace dovetail::predict {
+namespace {
+
+using traces::Span;
+using traces::SpanKind;
+
+For purpose_of(const schedule::CollectiveWork& work) {
+  switch (work.purpose) {
+    case schedule::Purpose::TensorParallel:
+      return For::TensorParallel;
+    case schedule::Purpose::ContextParallel:
+      return For::ContextParallel;
+    case schedule::Purpose::ExpertParallel:
+      return For::ExpertParallel;
+    case schedule::Purpose::Pipeline:
+      return For::Pipeline;
+    case schedule::Purpose::GlobalNorm:
+    case schedule::Purpose::ParameterSync:
+      return For::DataParallel;
+    case schedule::Purpose::Reshard:
+      break;
+  }
+  return For::Other;
+}
+
+std::map<CommandId, For> purposes_of(const schedule::ScheduledProgram& program) {
+  std::map<CommandId, For> purposes;
+  for (const schedule::RankProgram& role : program.roles) {
+    for (const schedule::Command& command : role.commands) {
+      const auto* travels = std::get_if<schedule::Communicate>(&command.action);
+      if (travels == nullptr) continue;
+      For purpose = For::DataParallel;
+      if (travels->op) {
+        const schedule::Op& op = program.program.op(*travels->op);
+        purpose = purpose_of(std::get<schedule::CollectiveWork>(op.work));
+      }
+      purposes.emplace(command.id, purpose);
+    }
+  }
+  return purposes;
+}
+
+class RankWalk {
+ public:
+  RankWalk(const traces::Trace& trace, const std::map<CommandId, For>& purposes, Rank rank)
+      : trace_(trace), purposes_(purposes), rank_(rank), window_(step_windows(trace).back()) {
+    for (const Span& span : traces::spans_of(trace, rank)) {
+      if (purposes.contains(span.command)) transfers_[{span.command, span.step}] = &span;
+    }
+  }
+
+  StageParts run() && {
+    Instant at = window_.start;
+    for (const Span& span : traces::spans_of(trace_, rank_, traces::kComputeStream)) {
+      const Instant begin = std::clamp(span.start, at, window_.end);
+      const Instant end = std::clamp(span.end, begin, window_.end);
+      parts_.bubble += begin - at;
+      at = end;
+      const traces::CommandInfo& command = trace_.command(span.command);
+      if (traces::is_compute(command.kind)) {
+        parts_.compute += end - begin;
+      } else if (purposes_.contains(span.command)) {
+        communicated(span, begin, end);
+      } else {
+        waited(span, command, begin, end);
+      }
+    }
+    parts_.bubble += window_.end - at;
+    return parts_;
+  }
+
+ private:
+  // From `begin` to `end` the compute stream had nothing but this transfer.
+  void communicated(const Span& transfer, Instant begin, Instant end) {
+    const For purpose = purposes_.at(transfer.command);
+    Instant from = begin;
+    if (purpose == For::Pipeline) {
+      from = std::clamp(transfer.transfer_start.value_or(transfer.start), begin, end);
+      parts_.bubble += from - begin;
+    }
+    parts_.exposed[static_cast<std::size_t>(purpose)] += end - from;
+  }
+
+  void waited(const Span& wait, const traces::CommandInfo& command, Instant begin, Instant end) {
+    const auto found =
+        command.after ? transfers_.find({*command.after, wait.step}) : transfers_.end();
+    if (found != transfers_.end()) return communicated(*found->second, begin, end);
+    parts_.bubble += end - begin;
+  }
+
+  const traces::Trace& trace_;
+  const std::map<CommandId, For>& purposes_;
+  Rank rank_;
+  traces::StepWindow window_;
+  std::map<std::pair<CommandId, std::int32_t>, const Span*> transfers_;
+  StageParts parts_;
+};
+
+}  // namespace
+
+Duration StageParts::exposed_total() const {
+  return std::accumulate(exposed.begin(), exposed.end(), Duration{});
+}
+
+std::vector<StageParts> step_parts(const schedule::ScheduledProgram& program,
+                                   const traces::Trace& trace) {
+  const std::map<CommandId, For> purposes = purposes_of(program);
+  const std::int64_t ranks = program.program.world_size / program.program.stages;
+  std::vector<StageParts> stages;
+  for (const Rank rank : trace.ranks) {
+    const auto stage = static_cast<std::int32_t>(rank.value / ranks);
+    if (!stages.empty() && stages.back().stage == stage) continue;
+    stages.push_back(RankWalk(trace, purposes, rank).run());
+    stages.back().stage = stage;
+  }
+  return stages;
+}
+
+}  // namespace dovetail::predict

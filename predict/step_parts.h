@@ -1,0 +1,49 @@
+// Where a predicted step goes on each stage of a job: compute, communication that nothing hides by what it is
+// for, and the pipeline's bubble.
+//
+//   for (const StageParts& part : step_parts(program, trace)) part.exposed_of(For::TensorParallel);
+//
+// One rank of each role, over one step window (traces/metrics.h), by what its compute stream does:
+//   compute   ops and copies
+//   exposed   collectives on the compute stream, and its waits for those beside it. A wait for a message of another
+//             stage counts as pp from when its sender has come
+//   bubble    all else: waits for a sender that has not come, and no work
+// The parts add up to the step, exactly.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/units.h"
+#include "base/words.h"
+#include "schedule/scheduled_program.h"
+#include "traces/trace.h"
+
+namespace dovetail::predict {
+
+using dovetail::to_string;
+
+// What communicates: gradients and parameters, or a collective of the Program.
+enum class For { DataParallel, TensorParallel, ContextParallel, ExpertParallel, Pipeline, Other };
+constexpr auto words_of(For) { return words("dp", "tp", "cp", "ep", "pp", "other"); }
+
+struct StageParts {
+  std::int32_t stage = 0;  // role
+  Duration compute{};
+  std::array<Duration, kWordCount<For>> exposed{};
+  Duration bubble{};
+
+  [[nodiscard]] Duration exposed_of(For what) const {
+    return exposed[static_cast<std::size_t>(what)];
+  }
+  [[nodiscard]] Duration exposed_total() const;
+};
+
+// Of the last step of a simulated trace of the program, by stage. REQUIRES: the trace is of this program.
+std::vector<StageParts> step_parts(const schedule::ScheduledProgram& program,
+                                   const traces::Trace& trace);
+
+}  // namespace dovetail::predict

@@ -1,0 +1,38 @@
+// What a job decides, as policies say it; every text is one that parse_policy takes.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "jobs/decisions.h"
+
+#include <gtest/gtest.h>
+
+#include "jobs/text.h"
+#include "policies/policies.h"
+
+namespace dovetail::jobs {
+namespace {
+
+TEST(JobDecisionsTest, StagesBucketsAndShards) {
+  const auto text = [](const std::string& job) { return policy_text(parse_job(job)); };
+  EXPECT_EQ(text("llama3_8b:dp=8"), "torch-ddp:cap=25MiB");
+  EXPECT_EQ(text("llama3_8b:dp=8,gbs=32"), "torch-ddp:cap=25MiB,k=4");
+  EXPECT_EQ(text("llama3_8b:dp=8,overlap_grads=no"), "no-overlap");
+  EXPECT_EQ(text("llama3_8b:dp=8,zero=1"), "sharded:cap=160000000B,p=1,gather=next-forward");
+  EXPECT_EQ(text("llama3_8b:dp_shard=8,prefetch=2,reshard=no"),
+            "fsdp:forward=2,backward=2,reshard=no,mode=copy,wait=end-of-backward");
+  EXPECT_EQ(text("llama3_70b:tp=8,pp=4,dp=2,gbs=64,zero=1,async_tp=yes"),
+            "pipeline:kind=1f1b,stages=4,k=32+"
+            "sharded:cap=160000000B,p=1,gather=next-forward,collectives=async");
+}
+
+TEST(JobDecisionsTest, EveryTextIsAPolicy) {
+  for (const std::string job :
+       {"llama3_8b:dp=8", "llama3_8b:dp=8,gbs=32,overlap_grads=no",
+        "llama3_8b:dp=8,zero=2,overlap_grads=no", "llama3_8b:dp_shard=8,gbs=16",
+        "llama3_8b:dp=2,pp=4,vp=2,gbs=16", "llama3_8b:dp_shard=2,pp=4,gbs=16",
+        "llama3_8b:tp=2,async_tp=yes,dp=2"}) {
+    EXPECT_NO_THROW(schedule::parse_policy(policy_text(parse_job(job)))) << job;
+  }
+}
+
+}  // namespace
+}  // namespace dovetail::jobs

@@ -1,0 +1,140 @@
+// The Program of a job: sound, of the right size, with the collectives that its layout needs.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "jobs/program.h"
+
+#include <gtest/gtest.h>
+
+#include <cctype>
+
+#include <map>
+
+#include "jobs/decisions.h"
+#include "jobs/text.h"
+#include "lower/lower.h"
+#include "policies/policies.h"
+#include "verify/verify.h"
+
+namespace dovetail::jobs {
+namespace {
+
+using schedule::Collective;
+using schedule::CollectiveWork;
+using schedule::Phase;
+using schedule::Program;
+using schedule::Purpose;
+
+class JobProgramTest : public ::testing::TestWithParam<std::string> {};
+
+// Of one micro-batch, over all tensor-parallel and context-parallel ranks.
+double flop(const Program& program, Phase phase) {
+  double total = 0;
+  for (const schedule::Op& op : program.ops) {
+    if (op.phase == phase) total += op.flop().count();
+  }
+  return total;
+}
+
+TEST_P(JobProgramTest, IsSoundAndItsPlanIsLegal) {
+  const Job job = parse_job(GetParam());
+  const Program program = program_of(job);
+  EXPECT_EQ(schedule::problems(program), std::vector<std::string>{});
+  EXPECT_EQ(program.world_size, job.layout.world());
+  const schedule::Policy policy = schedule::parse_policy(policy_text(job));
+  const schedule::PolicyResult result = schedule::apply_policy(program, policy);
+  ASSERT_FALSE(result.failure) << *result.failure;
+  const schedule::Lowered lowered = schedule::lower(program, result.schedule);
+  const std::vector<schedule::Problem> found =
+      schedule::verify(program, lowered.program, result.schedule.merge);
+  EXPECT_TRUE(found.empty()) << found.front().message;
+}
+
+TEST_P(JobProgramTest, ForwardHasTheFlopOfItsTokens) {
+  const Job job = parse_job(GetParam());
+  if (job.model.experts) GTEST_SKIP() << "of experts each rank has those that are sent to it";
+  const double tokens = static_cast<double>(job.batch.micro * job.batch.sequence);
+  const double expected = tokens * forward_flop_per_token(job.model, job.batch.sequence, true);
+  const double ranks = static_cast<double>(job.layout.tp * job.layout.cp);
+  EXPECT_NEAR(flop(program_of(job), Phase::Forward) * ranks / expected, 1, 0.02);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, JobProgramTest,
+    ::testing::Values(
+        "qwen3_0.6b:dp=4", "qwen3_0.6b:dp=2,tp=2", "qwen3_0.6b:dp=2,tp=2,sp=no",
+        "qwen3_0.6b:tp=2,async_tp=yes,dp=2", "qwen3_0.6b:cp=2,dp=2", "qwen3_0.6b:pp=2,dp=2,gbs=8",
+        "qwen3_0.6b:tp=2,pp=2,dp=2,gbs=8", "llama3_8b:pp=2,vp=2,dp=2,gbs=8",
+        "llama3_8b:pp=2,dp=2,gbs=8,zero=1,grads=bf16,reduce=bf16",
+        "llama3_8b:dp_shard=4,grads=bf16,reduce=bf16", "llama3_8b:dp=4,gbs=16,recompute=full",
+        "llama3_8b:tp=4,dp=2,recompute=full,recompute_layers=4", "mixtral_8x7b:ep=4,dp=4",
+        "gpt_oss_20b:ep=8,tp=2,dp=4", "deepseek_v3:ep=8,dp=8,tp=1", "vit_b16:dp=8,mbs=32",
+        "gpt3_175b:tp=8,pp=8,dp=1,gbs=8"),
+    [](const auto& info) {
+      std::string name = info.param;
+      for (char& letter : name) {
+        if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
+      }
+      return name;
+    });
+
+std::map<std::pair<Purpose, Collective>, int> messages(const Program& program, Phase phase) {
+  std::map<std::pair<Purpose, Collective>, int> count;
+  for (const schedule::Op& op : program.ops) {
+    const auto* work = std::get_if<CollectiveWork>(&op.work);
+    if (work != nullptr && op.phase == phase) ++count[{work->purpose, work->kind}];
+  }
+  return count;
+}
+
+TEST(JobProgramTest, SequenceParallelLayersGatherAndScatter) {
+  const Program program = program_of(parse_job("llama3_8b:tp=2,dp=2"));
+  const auto forward = messages(program, Phase::Forward);
+  // Two a layer, the gather before the head, the scatter behind the embedding.
+  EXPECT_EQ(forward.at({Purpose::TensorParallel, Collective::AllGather}), 2 * 32 + 1);
+  EXPECT_EQ(forward.at({Purpose::TensorParallel, Collective::ReduceScatter}), 2 * 32 + 1);
+  const auto backward = messages(program, Phase::Backward);
+  // Each gather is repeated for the gradients of weights.
+  EXPECT_EQ(backward.at({Purpose::TensorParallel, Collective::AllGather}), 2 * (2 * 32 + 1));
+}
+
+TEST(JobProgramTest, WithoutSequenceParallelismSumsTravelWhole) {
+  const Program program = program_of(parse_job("llama3_8b:tp=2,dp=2,sp=no"));
+  const auto forward = messages(program, Phase::Forward);
+  EXPECT_EQ(forward.at({Purpose::TensorParallel, Collective::AllReduce}), 2 * 32 + 1);
+  const auto backward = messages(program, Phase::Backward);
+  EXPECT_EQ(backward.at({Purpose::TensorParallel, Collective::AllReduce}), 2 * 32 + 1);
+}
+
+TEST(JobProgramTest, ExpertsDispatchAndCombine) {
+  const Job job = parse_job("mixtral_8x7b:ep=4,dp=8,mbs=2");
+  const Program program = program_of(job);
+  for (const Phase phase : {Phase::Forward, Phase::Backward}) {
+    EXPECT_EQ(messages(program, phase).at({Purpose::ExpertParallel, Collective::AllToAll}), 2 * 32);
+  }
+  for (const schedule::Op& op : program.ops) {
+    const auto* work = std::get_if<CollectiveWork>(&op.work);
+    if (work == nullptr) continue;
+    EXPECT_EQ(work->bytes, Bytes(2 * 4096 * 2 * 4096 * 2)) << op.name;  // mbs seq top-k width bf16
+  }
+  std::map<std::string, int> owed;
+  for (const schedule::Reduction& reduction : program.reductions) {
+    ++owed[program.group(reduction.group).name];
+  }
+  EXPECT_EQ(owed.at("edp"), 3 * 32);
+}
+
+TEST(JobProgramTest, ParametersOfARankAreItsShare) {
+  const auto elements = [](const std::string& text) {
+    std::int64_t count = 0;
+    for (const schedule::Tensor& tensor : program_of(parse_job(text)).tensors) {
+      if (tensor.kind == schedule::TensorKind::Parameter) count += tensor.numel();
+    }
+    return count;
+  };
+  EXPECT_EQ(elements("llama3_8b:dp=2"), 8'030'261'248);
+  const std::int64_t norms = 65 * 4096;
+  EXPECT_EQ(elements("llama3_8b:tp=4"), (8'030'261'248 - norms) / 4 + norms);
+}
+
+}  // namespace
+}  // namespace dovetail::jobs

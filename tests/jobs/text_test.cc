@@ -1,0 +1,71 @@
+// Jobs in one line: read, printed, refused.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "jobs/text.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace dovetail::jobs {
+namespace {
+
+std::string refusal(const std::string& text) {
+  try {
+    parse_job(text);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(JobTextTest, OneLineSaysAJob) {
+  const Job job = parse_job("llama3_70b:tp=8,pp=4,dp=2,seq=8192,mbs=1,gbs=64,recompute=selective");
+  EXPECT_EQ(job.layout.world(), 64);
+  EXPECT_EQ(job.layout.stage_ranks(), 16);
+  EXPECT_EQ(job.micro_batches(), 32);
+  EXPECT_EQ(job.tokens(), 64 * 8192);
+  EXPECT_EQ(job.recompute, Recompute::Selective);
+  EXPECT_TRUE(job.layout.sp);
+}
+
+TEST(JobTextTest, WhatIsPrintedIsReadAgain) {
+  for (const std::string text :
+       {"llama3_8b:dp_shard=8",
+        "llama3_70b:tp=8,pp=4,dp=2,gbs=64,recompute=full,recompute_layers=3",
+        "deepseek_v3:dp_shard=64,ep=64,imbalance=1.25,optimizer=muon",
+        "qwen3_8b:dp=2,grads=bf16,reduce=bf16,bucket=26214400B,optimizer=sgd",
+        "llama3_8b:pp=2,vp=2,gbs=8,schedule=interleaved,zero=1"}) {
+    const Job job = parse_job(text);
+    const Job again = parse_job(to_string(job));
+    EXPECT_EQ(job, again) << text << " is printed as " << to_string(job);
+  }
+}
+
+TEST(JobTextTest, ShardedRanksShardParameters) {
+  EXPECT_EQ(parse_job("llama3_8b:dp_shard=8").zero, Zero::Parameters);
+  EXPECT_EQ(parse_job("llama3_8b:dp=8").zero, Zero::Nothing);
+  EXPECT_EQ(parse_job("llama3_8b:dp=8").batch.global, 8);
+}
+
+TEST(JobTextTest, RefusalsNameTheOption) {
+  const auto expect = [](const std::string& text, const std::string& words) {
+    EXPECT_NE(refusal(text).find(words), std::string::npos) << text << ": " << refusal(text);
+  };
+  expect("llama3_8b:tpp=2", "unknown option \"tpp\"; did you mean \"tp\"?");
+  expect("llama3_8b:tp=3", "tp=3 does not divide heads=32");
+  expect("llama3_8b:tp=two", "tp: expected a whole number, found \"two\"");
+  expect("llama3_8b:tp=2,tp=4", "tp is given twice");
+  expect("llama3_8b:dp=2,mbs=2,gbs=6", "does not divide gbs=6");
+  expect("llama3_8b:ep=2,dp=2", "has no experts");
+  expect("mixtral_8x7b:ep=3,dp=3", "ep=3 does not divide experts=8");
+  expect("llama3_8b:vp=2", "need a pipeline");
+  expect("llama3_8b:pp=64", "64 stages for 32 layers");
+  expect("llama3_8b:recompute=some", "expected none, selective or full");
+  expect("llama3_8b:offload=yes", "not modelled");
+  expect("llama3_8b:zero=4", "expected 0, 1, 2 or 3");
+  expect("llama9_8b", "no such model");
+}
+
+}  // namespace
+}  // namespace dovetail::jobs
