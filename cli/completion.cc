@@ -24,7 +24,7 @@ using Values = std::map<std::string, Words>;
 Values known_values(const std::string& data_dir) {
   Values values;
   values["--workload"] = models::workload_names(data_dir);
-  values["--cluster"] = models::cluster_names(data_dir + "/clusters");
+  values["--cluster"] = models::cluster_choices(data_dir + "/clusters");
   values["--over"] = values["--cluster"];
   for (const schedule::PolicyHelp& policy : schedule::policy_help(frameworks::presets())) {
     values["--policy"].push_back(policy.name);

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <iomanip>
+#include <set>
 #include <span>
 #include <sstream>
 #include <string_view>
@@ -151,7 +152,9 @@ std::vector<models::Cluster> shipped_clusters(const ShowOptions& options) {
 
 std::string kinds_of(const models::Cluster& cluster) {
   std::string kinds;
+  std::set<schedule::Collective> seen;
   for (const models::CollectiveSeries& series : cluster.collectives) {
+    if (!seen.insert(series.collective).second) continue;
     kinds += (kinds.empty() ? "" : ", ") + std::string(to_string(series.collective));
   }
   return kinds;
@@ -160,10 +163,12 @@ std::string kinds_of(const models::Cluster& cluster) {
 void print_clusters(const std::vector<models::Cluster>& clusters, std::ostream& out) {
   TextTable table({"cluster", "ranks", "measured"});
   for (const models::Cluster& cluster : clusters) {
-    table.add({cluster.name, std::to_string(cluster.ranks), kinds_of(cluster)});
+    table.add({cluster.name + (cluster.topology ? "xN" : ""),
+               cluster.topology ? "N" : std::to_string(cluster.ranks), kinds_of(cluster)});
   }
   table.print(out);
-  out << "dovetail show NAME tells where its figures come from\n"
+  out << "xN: any number of ranks in one node, or whole nodes, such as h100x64\n"
+         "dovetail show NAME tells where its figures come from\n"
          "a machine of your own: dovetail calibrate, or dovetail import nccl-tests LOG -o "
          "here.json\n";
 }
@@ -173,6 +178,8 @@ ordered_json cluster_rows(const std::vector<models::Cluster>& clusters) {
   for (const models::Cluster& cluster : clusters) {
     rows.push_back({{"cluster", cluster.name},
                     {"ranks", cluster.ranks},
+                    {"node_ranks", cluster.topology ? ordered_json(cluster.topology->node_ranks)
+                                                    : ordered_json(nullptr)},
                     {"backend", std::string(to_string(cluster.backend))},
                     {"measured", kinds_of(cluster)},
                     {"origin", cluster.origin}});
@@ -333,7 +340,7 @@ bool contains(const Names& names, const std::string& name) {
 std::optional<Shown> shown_name(const ShowOptions& options) {
   const std::string& what = options.what;
   const std::string folder = options.data_dir + "/clusters";
-  if (contains(models::cluster_names(folder), what)) {
+  if (models::is_shipped_cluster(what, folder)) {
     return shown_machine(models::load_cluster(what, folder));
   }
   if (contains(models::workload_names(options.data_dir), before_colon(what))) {
@@ -354,7 +361,7 @@ std::optional<Shown> shown_name(const ShowOptions& options) {
 std::vector<std::string> known_names(const ShowOptions& options) {
   std::vector<std::string> known = {"workloads", "clusters", "policies",
                                     "program",   "schedule", "commands"};
-  for (const std::string& name : models::cluster_names(options.data_dir + "/clusters")) {
+  for (const std::string& name : models::cluster_choices(options.data_dir + "/clusters")) {
     known.push_back(name);
   }
   for (const std::string& name : models::workload_names(options.data_dir)) known.push_back(name);

@@ -61,8 +61,8 @@ void print_collectives(std::ostream& out, const models::Cluster& cluster) {
   TextTable table({"collective", "ranks", "nodes", "from", "to", "1 MiB us", "25 MiB us",
                    "busbw GB/s at 25 MiB"});
   for (const models::CollectiveSeries& series : cluster.collectives) {
-    const models::CollectiveTable times =
-        models::collective_table(cluster, {series.collective, series.ranks});
+    const models::CollectiveTable times = models::collective_table(
+        cluster, {series.collective, series.ranks, series.nodes.value_or(0)});
     const auto* points = std::get_if<std::vector<models::CollectivePoint>>(&series.times);
     const Duration large = times.time(kLarge).isolated;
     table.add({std::string(to_string(series.collective)), std::to_string(series.ranks),
@@ -124,6 +124,11 @@ void print_machine(std::ostream& out, const models::Cluster& cluster) {
   print_row(out, "date", cluster.date);
   print_row(out, "licence", cluster.licence);
   print_row(out, "compute", compute_of(cluster));
+  if (cluster.topology) {
+    print_row(out, "topology",
+              "nodes of " + counted(cluster.topology->node_ranks, "rank") + "; " +
+                  to_string(*cluster.topology) + "; what is not below is modelled from it");
+  }
   print_row(out, "host", host_of(cluster.host));
   print_row(out, "contention", contention_of(cluster.contention));
   for (const auto& [name, note] : cluster.notes) print_row(out, "note", name + ": " + note);

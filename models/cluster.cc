@@ -1,27 +1,35 @@
-// Finds cluster files by name, and chooses among a cluster's collective tables. Where a collective
-// was not measured its table is derived from one that was, by the steps of the ring algorithm, and
-// the sentence that says so travels along.
+// Chooses among a cluster's collective tables. Where a collective was not measured its table is derived
+// from one that was, by the steps of the ring algorithm, interpolated between two worlds, or modelled
+// from the links, and the sentence that says so travels along.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/cluster.h"
 
 #include "base/error.h"
-#include "base/file.h"
 #include "schedule/collective_traits.h"
 
 #include <algorithm>
-#include <filesystem>
+#include <cmath>
 #include <set>
-#include <system_error>
+#include <utility>
 
 namespace dovetail::models {
 namespace {
 
 using schedule::Collective;
 
+// Without a topology nobody asks for nodes.
+std::int64_t nodes_of_series(const Cluster& cluster, const CollectiveSeries& series) {
+  if (!cluster.topology) return 0;
+  return series.nodes.value_or(nodes_of_neighbours(series.ranks, cluster.topology->node_ranks));
+}
+
 const CollectiveSeries* measured(const Cluster& cluster, CollectiveKey key) {
   for (const CollectiveSeries& series : cluster.collectives) {
-    if (series.collective == key.collective && series.ranks == key.ranks) return &series;
+    if (series.collective == key.collective && series.ranks == key.ranks &&
+        nodes_of_series(cluster, series) == key.nodes) {
+      return &series;
+    }
   }
   return nullptr;
 }
@@ -59,10 +67,11 @@ Derivation derive_all_reduce(const CollectiveSeries* scatter, const CollectiveSe
 Derivation derive_half(const Cluster& cluster, CollectiveKey key) {
   const Collective twin =
       key.collective == Collective::AllGather ? Collective::ReduceScatter : Collective::AllGather;
-  if (const CollectiveSeries* series = measured(cluster, {twin, key.ranks})) {
+  if (const CollectiveSeries* series = measured(cluster, {twin, key.ranks, key.nodes})) {
     return {series, nullptr, 1, 1, "taken as equal to the " + std::string(to_string(twin))};
   }
-  if (const CollectiveSeries* series = measured(cluster, {Collective::AllReduce, key.ranks})) {
+  if (const CollectiveSeries* series =
+          measured(cluster, {Collective::AllReduce, key.ranks, key.nodes})) {
     return {series, nullptr, 0.5, 1, "taken as half of the all-reduce"};
   }
   return {};
@@ -86,9 +95,11 @@ Derivation all_reduce_of_fewest(const Cluster& cluster, std::int64_t& ranks) {
 // From the steps of the all-reduce's ring.
 Derivation derive_from_ring(const Cluster& cluster, CollectiveKey key) {
   std::int64_t ranks = key.ranks;
-  Derivation base = derive(cluster, {Collective::AllReduce, key.ranks});
+  Derivation base = derive(cluster, {Collective::AllReduce, key.ranks, key.nodes});
   const schedule::CollectiveTraits& traits = schedule::traits_of(key.collective);
-  if (base.first == nullptr && traits.pair) base = all_reduce_of_fewest(cluster, ranks);
+  if (base.first == nullptr && traits.pair && !cluster.topology) {
+    base = all_reduce_of_fewest(cluster, ranks);
+  }
   if (base.first == nullptr || ranks < 2) return {};
   const auto n = static_cast<double>(ranks);
   const std::string ring = "the all-reduce over " + std::to_string(ranks) + " ranks";
@@ -111,11 +122,57 @@ Derivation derive_from_ring(const Cluster& cluster, CollectiveKey key) {
 Derivation derive(const Cluster& cluster, CollectiveKey key) {
   if (const CollectiveSeries* series = measured(cluster, key)) return {series, nullptr, 1, 1, ""};
   if (key.collective == Collective::AllReduce) {
-    return derive_all_reduce(measured(cluster, {Collective::ReduceScatter, key.ranks}),
-                             measured(cluster, {Collective::AllGather, key.ranks}));
+    return derive_all_reduce(measured(cluster, {Collective::ReduceScatter, key.ranks, key.nodes}),
+                             measured(cluster, {Collective::AllGather, key.ranks, key.nodes}));
   }
   const bool is_half = schedule::traits_of(key.collective).is_half();
   return is_half ? derive_half(cluster, key) : derive_from_ring(cluster, key);
+}
+
+CollectiveTable table_of(const Derivation& derivation) {
+  CollectiveTable table = table_of(*derivation.first);
+  if (derivation.second != nullptr) table = table + table_of(*derivation.second);
+  if (derivation.bytes != 1) table = table.with_bytes_times(derivation.bytes);
+  return derivation.share == 1 ? table : table.scaled(derivation.share);
+}
+
+CollectivePrice price_of(const Derivation& derivation, const CollectiveKey& key) {
+  CollectivePrice price{.time = table_of(derivation),
+                        .loads = {{.link = derivation.first->link, .share = 1}},
+                        .sources = {derivation.first}};
+  if (derivation.second != nullptr) price.sources.push_back(derivation.second);
+  if (!derivation.sentence.empty()) price.assumption = title_of(key) + " is " + derivation.sentence;
+  return price;
+}
+
+// In one node, or with equally many ranks on each of several.
+bool is_same_shape(const CollectiveKey& a, const CollectiveKey& b) {
+  if (a.nodes == 1 || b.nodes == 1) return a.nodes == b.nodes;
+  return a.ranks * b.nodes == b.ranks * a.nodes;
+}
+
+// Between the nearest worlds of one shape, in proportion to the logarithm of the ranks.
+std::optional<CollectivePrice> interpolated(const Cluster& cluster, const CollectiveKey& key) {
+  std::optional<CollectiveKey> below;
+  std::optional<CollectiveKey> above;
+  for (const CollectiveSeries& series : cluster.collectives) {
+    const CollectiveKey known{key.collective, series.ranks, nodes_of_series(cluster, series)};
+    if (!is_same_shape(known, key) || derive(cluster, known).first == nullptr) continue;
+    if (known.ranks < key.ranks && (!below || known.ranks > below->ranks)) below = known;
+    if (known.ranks > key.ranks && (!above || known.ranks < above->ranks)) above = known;
+  }
+  if (!below || !above || below->ranks < 2) return std::nullopt;
+  const auto log_of = [](const CollectiveKey& one) {
+    return std::log(static_cast<double>(one.ranks));
+  };
+  const double part = (log_of(key) - log_of(*below)) / (log_of(*above) - log_of(*below));
+  CollectivePrice price = price_of(derive(cluster, *below), *below);
+  const CollectivePrice far = price_of(derive(cluster, *above), *above);
+  price.time = price.time.scaled(1 - part) + far.time.scaled(part);
+  price.sources.insert(price.sources.end(), far.sources.begin(), far.sources.end());
+  price.assumption = title_of(key) + " is interpolated between " + std::to_string(below->ranks) +
+                     " and " + std::to_string(above->ranks) + " ranks";
+  return price;
 }
 
 std::string ranks_with_tables(const Cluster& cluster) {
@@ -144,102 +201,38 @@ HostModel default_host(BackendKind backend) {
   return host;
 }
 
-CollectiveTable collective_table(const Cluster& cluster, CollectiveKey key) {
-  const Derivation derivation = derive(cluster, key);
-  if (derivation.first == nullptr) {
-    const std::string known = ranks_with_tables(cluster);
-    throw InputError(
-        "cluster " + cluster.name + ": no table of " + std::string(to_string(key.collective)) +
-        " over " + std::to_string(key.ranks) + " ranks; " +
-        (known.empty() ? "it has no tables at all" : "it has tables for ranks: " + known) +
-        "; docs/machines.md says how to bring one");
+std::optional<CollectivePrice> collective_price(const Cluster& cluster, CollectiveKey key) {
+  if (!cluster.topology) {
+    key.nodes = 0;
+  } else if (key.nodes == 0) {
+    key.nodes = nodes_of_neighbours(key.ranks, cluster.topology->node_ranks);
   }
-  CollectiveTable table = table_of(*derivation.first);
-  if (derivation.second != nullptr) table = table + table_of(*derivation.second);
-  if (derivation.bytes != 1) table = table.with_bytes_times(derivation.bytes);
-  return derivation.share == 1 ? table : table.scaled(derivation.share);
+  if (const Derivation derivation = derive(cluster, key); derivation.first != nullptr) {
+    return price_of(derivation, key);
+  }
+  if (!cluster.topology || key.ranks < 2) return std::nullopt;
+  if (std::optional<CollectivePrice> price = interpolated(cluster, key)) return price;
+  ModelledCollective model = modelled(*cluster.topology, key);
+  return CollectivePrice{.time = std::move(model.time),
+                         .loads = std::move(model.loads),
+                         .assumption = title_of(key) + " is modelled from the links",
+                         .is_modelled = true};
 }
 
-std::vector<const CollectiveSeries*> collective_sources(const Cluster& cluster, CollectiveKey key) {
-  const Derivation derivation = derive(cluster, key);
-  std::vector<const CollectiveSeries*> sources = {derivation.first, derivation.second};
-  std::erase(sources, nullptr);
-  return sources;
-}
-
-bool has_collective_table(const Cluster& cluster, CollectiveKey key) {
-  return !collective_sources(cluster, key).empty();
+CollectiveTable collective_table(const Cluster& cluster, CollectiveKey key) {
+  if (std::optional<CollectivePrice> price = collective_price(cluster, key)) {
+    return std::move(price->time);
+  }
+  const std::string known = ranks_with_tables(cluster);
+  throw InputError(
+      "cluster " + cluster.name + ": no table of " + title_of(key) + "; " +
+      (known.empty() ? "it has no tables at all" : "it has tables for ranks: " + known) +
+      "; docs/machines.md says how to bring one");
 }
 
 std::string collective_assumption(const Cluster& cluster, CollectiveKey key) {
-  const Derivation derivation = derive(cluster, key);
-  if (derivation.sentence.empty()) return "";
-  return std::string(to_string(key.collective)) + " over " + std::to_string(key.ranks) +
-         " ranks is " + derivation.sentence;
-}
-
-namespace {
-
-// "h100" of "h100x8": letters, then digits, then an x.
-std::string gpu_of(std::string_view name) {
-  const std::size_t digits = name.find_first_of("0123456789");
-  if (digits == std::string_view::npos) return {};
-  const std::size_t end = name.find_first_not_of("0123456789", digits);
-  const bool is_counted = end != std::string_view::npos && name[end] == 'x';
-  return is_counted ? std::string(name.substr(0, end + 1)) : std::string();
-}
-
-// What could be meant by a name that no cluster has: one of the same GPU, else the nearest.
-std::string advice(const std::string& name, const std::vector<std::string>& names,
-                   const std::string& data_dir) {
-  if (names.empty()) return "; there are none in " + data_dir;
-  std::string list;
-  std::string alike;
-  std::vector<std::string> same;
-  const std::string gpu = gpu_of(name);
-  for (const std::string& known : names) {
-    list += (list.empty() ? "" : ", ") + known;
-    if (gpu.empty() || !known.starts_with(gpu)) continue;
-    same.push_back(known);
-    alike += (alike.empty() ? "" : ", ") + known;
-  }
-  const std::string near = nearest_word(name, same.empty() ? names : same);
-  std::string text;
-  if (!near.empty()) {
-    text = "; did you mean \"" + near + "\"?";
-  } else if (!alike.empty()) {
-    text = "; with this GPU there are " + alike;
-  }
-  return text + "; known: " + list +
-         "; one of your own is a file: dovetail import nccl-tests LOG, or dovetail calibrate";
-}
-
-}  // namespace
-
-Cluster load_cluster(const std::string& name_or_path, const std::string& data_dir) {
-  const bool is_path =
-      name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json");
-  if (is_path) return cluster_from_json(JsonFile(name_or_path).root());
-  const std::vector<std::string> names = cluster_names(data_dir);
-  if (std::ranges::find(names, name_or_path) == names.end()) {
-    if (std::filesystem::is_regular_file(name_or_path)) {
-      return cluster_from_json(JsonFile(name_or_path).root());
-    }
-    throw InputError("cluster \"" + name_or_path + "\": no such cluster" +
-                     advice(name_or_path, names, data_dir));
-  }
-  const auto path = std::filesystem::path(data_dir) / (name_or_path + ".json");
-  return cluster_from_json(JsonFile(path.string()).root());
-}
-
-std::vector<std::string> cluster_names(const std::string& data_dir) {
-  std::vector<std::string> names;
-  std::error_code unreadable;  // an absent directory holds no clusters
-  for (const auto& entry : std::filesystem::directory_iterator(data_dir, unreadable)) {
-    if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
-  }
-  std::ranges::sort(names);
-  return names;
+  const std::optional<CollectivePrice> price = collective_price(cluster, key);
+  return price ? price->assumption : "";
 }
 
 }  // namespace dovetail::models

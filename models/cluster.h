@@ -18,6 +18,9 @@
 //                                 a table of two origins says which of its points were measured here:
 //                                 "measured": {"from_bytes": 8388608, "to_bytes": 1073741824,
 //                                              "prior": "a100x8"}
+//    "topology": {"node_ranks": 8,           topology.h
+//                 "node": {"link": "nvlink", "bytes_per_s": 3.5e11, "all_reduce_bytes_per_s": 4.7e11, "hop_us": 3.4},
+//                 "network": {"link": "network", "bytes_per_s": 4.8e10, "hop_us": 53, "start_us": 240}},
 //    "compute": {"gemm": {"flop_per_s": {"f32": 1.56e14}, "efficiency": 0.5},
 //                "memory_bytes_per_s": 2.039e12, "kernel_overhead_us": 1,
 //                "memory_bytes": 85899345920},               of one device
@@ -33,8 +36,9 @@
 //    "network_shield_us": 26000,
 //    "quality": {"valid": true, "why": [], "outside_cpu": 0.01, "figures": {}}}
 //
-// A collective's table holds for its number of ranks only: extrapolating over ranks is refused (but
-// for send-recv, which does not depend on them).
+// A collective's table holds for its number of ranks only: extrapolating over ranks is refused (but for
+// send-recv, which does not depend on them). Where the cluster has a topology, a table holds for its ranks
+// on its nodes; other groups are interpolated between two measured ones of the same shape, or modelled.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -46,6 +50,7 @@
 #include "models/costs.h"
 #include "models/op_model.h"
 #include "models/passes.h"
+#include "models/topology.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 
@@ -76,7 +81,8 @@ struct MeasuredRange {
 struct CollectiveSeries {
   schedule::Collective collective = schedule::Collective::AllReduce;
   std::int64_t ranks = 1;
-  std::optional<std::int64_t> nodes{};  // for people; absent: unknown
+  // For people, unless the cluster has a topology. Absent: unknown, with a topology as few as can be.
+  std::optional<std::int64_t> nodes{};
   std::variant<std::vector<CollectivePoint>, AlphaBeta> times;
   std::optional<MeasuredRange> measured{};  // absent: all of one origin
   std::string link = "link";  // which it loads: collectives in flight together share one of a name
@@ -101,6 +107,7 @@ struct Cluster {
   std::int64_t ranks = 1;                    // default: of the first collective, 1 if there is none
   BackendKind backend = BackendKind::Cuda;   // default cuda
   std::vector<CollectiveSeries> collectives;
+  std::optional<Topology> topology;  // absent: only what was measured, whatever lies on which node
   // Absent: only measured kernels, passes and timed work have a time, and memory work where `copy`
   // is known: copy.fixed + copy.ns_per_byte * bytes / 2, since a copy of one byte moves two.
   std::optional<Roofline> compute;
@@ -127,10 +134,15 @@ Cluster parse_cluster(const std::string& file_name, std::string_view text);
 std::string cluster_to_json(const Cluster& cluster);  // parse_cluster gives the same value back
 void save_cluster(const Cluster& cluster, const std::string& path);
 
-// A path (it has a slash or ends in .json) or the name of a file in `data_dir` without ".json".
+// A path (it has a slash or ends in .json), the name of a file in `data_dir` without ".json", or FAMILYxN:
+// N ranks of such a file that has a topology, at most one node or whole nodes ("h100x64").
 Cluster load_cluster(const std::string& name_or_path, const std::string& data_dir);
-// Sorted; empty where the directory does not exist.
+// Of files. Sorted; empty where the directory does not exist.
 std::vector<std::string> cluster_names(const std::string& data_dir);
+// For people to choose from: of a family NAMEx8 to NAMEx512.
+std::vector<std::string> cluster_choices(const std::string& data_dir);
+// Whether load_cluster finds it in `data_dir`.
+bool is_shipped_cluster(const std::string& name, const std::string& data_dir);
 
 // The measured table; where only its relatives were measured, derived from them:
 //   all-reduce = reduce-scatter + all-gather, whichever is missing taken as equal to the other
@@ -141,14 +153,22 @@ std::vector<std::string> cluster_names(const std::string& data_dir);
 //   broadcast      T(B n / (n - 1)) / 2        = (n - 1) a + b B: the ring, pipelined
 //   send-recv      T(n B) / (2 (n - 1))        = a + b B: one step of the ring; where its two ranks
 //                                              have no table, of the smallest group that has one
-// Throws InputError, which names the ranks the cluster has tables for.
+// With a topology, groups that have neither are interpolated between two measured worlds of one shape (all in one
+// node, or equally many ranks on each node), linear in the logarithm of the ranks, else modelled (topology.h).
+// Throws InputError, which names the ranks the cluster has tables for. key.nodes 0: as few as can be.
 CollectiveTable collective_table(const Cluster& cluster, CollectiveKey key);
 
-// The series that collective_table takes its times from, one or two; none where it throws.
-std::vector<const CollectiveSeries*> collective_sources(const Cluster& cluster, CollectiveKey key);
+// The table, and what it rests on.
+struct CollectivePrice {
+  CollectiveTable time;
+  std::vector<NamedLoad> loads;
+  std::vector<const CollectiveSeries*> sources = {};  // measured ones that it is made from
+  std::string assumption = {};                        // collective_assumption
+  bool is_modelled = false;
+};
 
-// Whether collective_table has an answer.
-bool has_collective_table(const Cluster& cluster, CollectiveKey key);
+// Absent where collective_table throws.
+std::optional<CollectivePrice> collective_price(const Cluster& cluster, CollectiveKey key);
 
 // How collective_table gets it, for reports: "" when measured, else e.g.
 // "all-reduce over 16 ranks is taken as twice the all-gather".

@@ -1,7 +1,7 @@
 // From a Cluster and a Program to the Costs that the simulator reads.
 //
 // Everything that can be looked up is looked up once, here: a duration per op, a curve per
-// collective and group size.
+// collective and placement of a group.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
@@ -22,29 +22,36 @@ using schedule::Collective;
 constexpr std::array kReductions = {Collective::AllReduce, Collective::ReduceScatter,
                                     Collective::AllGather};
 
+CollectiveKey key_of(const Cluster& cluster, Collective kind, const schedule::ProcessGroup& group) {
+  return {.collective = kind,
+          .ranks = group.size(),
+          .nodes = cluster.topology ? nodes_of(group, cluster.topology->node_ranks) : 0};
+}
+
 // What the Program communicates: the halves of an all-reduce and itself for each group that owes a
 // reduction, and what its ops say. Groups of one rank need no network.
-std::set<CollectiveKey> keys_of(const schedule::Program& program) {
+std::set<CollectiveKey> keys_of(const Cluster& cluster, const schedule::Program& program) {
   std::set<CollectiveKey> keys;
   for (const schedule::Reduction& reduction : program.reductions) {
     for (const Collective kind : kReductions) {
-      keys.insert({kind, program.group(reduction.group).size()});
+      keys.insert(key_of(cluster, kind, program.group(reduction.group)));
     }
   }
   for (const schedule::Op& op : program.ops) {
     const auto* work = std::get_if<schedule::CollectiveWork>(&op.work);
-    if (work != nullptr) keys.insert({work->kind, program.group(work->group).size()});
+    if (work != nullptr) keys.insert(key_of(cluster, work->kind, program.group(work->group)));
   }
   std::erase_if(keys, [](const CollectiveKey& key) { return key.ranks <= 1; });
   return keys;
 }
 
 // What lowering may ask for besides: every collective over every group, and sends between two ranks.
-std::set<CollectiveKey> further_keys_of(const schedule::Program& program) {
+std::set<CollectiveKey> further_keys_of(const Cluster& cluster, const schedule::Program& program) {
   std::set<CollectiveKey> keys = {{Collective::SendRecv, 2}};
+  if (cluster.topology) keys = {{Collective::SendRecv, 2, 1}, {Collective::SendRecv, 2, 2}};
   for (const schedule::ProcessGroup& group : program.groups) {
     if (group.size() == 1) continue;
-    for (const Collective kind : kAllOf<Collective>) keys.insert({kind, group.size()});
+    for (const Collective kind : kAllOf<Collective>) keys.insert(key_of(cluster, kind, group));
   }
   return keys;
 }
@@ -57,24 +64,32 @@ std::optional<CopyModel> copy_model(const Cluster& cluster) {
 }
 
 // The collectives whose origin a report must tell: those of buckets that are in use, and all of ops.
-std::set<CollectiveKey> spoken_of(const schedule::Program& program,
+std::set<CollectiveKey> spoken_of(const Cluster& cluster, const schedule::Program& program,
                                   const std::vector<Collective>& used) {
-  std::set<CollectiveKey> of_buckets;
-  std::set<CollectiveKey> of_ops;
+  std::set<CollectiveKey> keys;
   for (const schedule::Reduction& reduction : program.reductions) {
-    const std::int64_t ranks = program.group(reduction.group).size();
     for (const Collective kind : used) {
-      if (ranks > 1) of_buckets.insert({kind, ranks});
+      keys.insert(key_of(cluster, kind, program.group(reduction.group)));
     }
   }
   for (const schedule::Op& op : program.ops) {
     const auto* work = std::get_if<schedule::CollectiveWork>(&op.work);
-    if (work == nullptr) continue;
-    const std::int64_t ranks = program.group(work->group).size();
-    if (ranks > 1) of_ops.insert({work->kind, ranks});
+    if (work != nullptr) keys.insert(key_of(cluster, work->kind, program.group(work->group)));
   }
-  of_buckets.merge(of_ops);
-  return of_buckets;
+  std::erase_if(keys, [](const CollectiveKey& key) { return key.ranks <= 1; });
+  return keys;
+}
+
+// Which collectives nobody measured, and from what they are modelled.
+std::string modelled_ones(const Cluster& cluster, const std::set<CollectiveKey>& keys) {
+  std::string list;
+  for (const CollectiveKey& key : keys) {
+    const std::optional<CollectivePrice> price = collective_price(cluster, key);
+    if (!price || !price->is_modelled) continue;
+    list += (list.empty() ? "" : ", ") + title_of(key);
+  }
+  if (list.empty()) return "";
+  return list + ": modelled, not measured; from " + to_string(*cluster.topology);
 }
 
 // Below this size every message costs about the same, so a table may begin there.
@@ -145,18 +160,21 @@ CollectiveCosts collective_costs(const Cluster& cluster, const schedule::Program
     return index;
   };
   const auto add = [&](const CollectiveKey& key) {
-    const CollectiveSeries& source = *collective_sources(cluster, key).front();
-    result.costs.push_back({.key = key,
-                            .time = collective_table(cluster, key),
-                            .loads = {{.link = link_named(source.link), .share = 1}}});
+    std::optional<CollectivePrice> price = collective_price(cluster, key);
+    if (!price) return;
+    std::vector<LinkLoad> loads;
+    for (const NamedLoad& load : price->loads) {
+      loads.push_back({.link = link_named(load.link), .share = load.share});
+    }
+    result.costs.push_back({.key = key, .time = std::move(price->time), .loads = std::move(loads)});
   };
-  const std::set<CollectiveKey> needed = keys_of(program);
+  const std::set<CollectiveKey> needed = keys_of(cluster, program);
   for (const CollectiveKey& key : needed) {
     static_cast<void>(collective_table(cluster, key));  // throws where there is no source
     add(key);
   }
-  for (const CollectiveKey& key : further_keys_of(program)) {
-    if (!needed.contains(key) && has_collective_table(cluster, key)) add(key);
+  for (const CollectiveKey& key : further_keys_of(cluster, program)) {
+    if (!needed.contains(key)) add(key);
   }
   return result;
 }
@@ -169,6 +187,7 @@ Costs costs_for(const Cluster& cluster, const schedule::Program& program) {
   CollectiveCosts collectives = collective_costs(cluster, program);
   costs.collectives = std::move(collectives.costs);
   costs.links = std::move(collectives.links);
+  if (cluster.topology) costs.node_ranks = cluster.topology->node_ranks;
   costs.copies = copy_model(cluster);
   if (const auto scale = cluster.passes.find(PassKind::Scale); scale != cluster.passes.end()) {
     costs.scales = scale->second;
@@ -182,12 +201,15 @@ std::vector<std::string> assumptions(const Cluster& cluster, const schedule::Pro
                                      const std::vector<Collective>& used) {
   std::vector<std::string> sentences;
   std::set<const CollectiveSeries*> sources;
-  for (const CollectiveKey& key : spoken_of(program, used)) {
-    std::string sentence = collective_assumption(cluster, key);
-    if (!sentence.empty()) sentences.push_back(std::move(sentence));
-    for (const CollectiveSeries* const source : collective_sources(cluster, key)) {
-      sources.insert(source);
-    }
+  const std::set<CollectiveKey> keys = spoken_of(cluster, program, used);
+  for (const CollectiveKey& key : keys) {
+    const std::optional<CollectivePrice> price = collective_price(cluster, key);
+    if (!price) continue;
+    if (!price->assumption.empty() && !price->is_modelled) sentences.push_back(price->assumption);
+    sources.insert(price->sources.begin(), price->sources.end());
+  }
+  if (std::string sentence = modelled_ones(cluster, keys); !sentence.empty()) {
+    sentences.push_back(std::move(sentence));
   }
   for (const CollectiveSeries& series : cluster.collectives) {
     if (!sources.contains(&series)) continue;

@@ -79,14 +79,51 @@ CollectiveSeries read_series(const JsonValue& value) {
   return series;
 }
 
-std::vector<CollectiveSeries> read_collectives(const JsonArray& array) {
+Topology read_topology(JsonObject object) {
+  Topology topology;
+  topology.node_ranks = object.integer("node_ranks", 1, kMostRanks);
+  const auto rate_of = [](JsonObject& links, std::string_view key) {
+    return BytesPerSecond(links.number(key, kLeastRate, kMostRate));
+  };
+  JsonObject node = object.object("node");
+  optional_keys(node, {"link", "all_reduce_bytes_per_s"});
+  topology.node.link = node.string_or("link", topology.node.link);
+  topology.node.rate = rate_of(node, "bytes_per_s");
+  if (node.has("all_reduce_bytes_per_s")) {
+    topology.node.all_reduce_rate = rate_of(node, "all_reduce_bytes_per_s");
+  }
+  topology.node.hop = from_us(node.number("hop_us", 0, kMostUs));
+  node.done();
+  JsonObject network = object.object("network");
+  optional_keys(network, {"link", "start_us"});
+  topology.network.link = network.string_or("link", topology.network.link);
+  topology.network.rate = rate_of(network, "bytes_per_s");
+  topology.network.hop = from_us(network.number("hop_us", 0, kMostUs));
+  topology.network.start = us_or(network, "start_us", Duration{});
+  network.done();
+  object.done();
+  return topology;
+}
+
+// With a topology there may be several of one number of ranks, on other nodes.
+std::vector<CollectiveSeries> read_collectives(const JsonArray& array,
+                                               const std::optional<Topology>& topology) {
   std::vector<CollectiveSeries> all;
-  std::set<std::pair<Collective, std::int64_t>> seen;
+  std::set<CollectiveKey> seen;
   for (const JsonValue item : array) {
     CollectiveSeries series = read_series(item);
-    if (!seen.insert({series.collective, series.ranks}).second) {
-      item.fail("expected one table of " + std::string(to_string(series.collective)) + " over " +
-                std::to_string(series.ranks) + " ranks, found a second one");
+    CollectiveKey key{series.collective, series.ranks};
+    if (topology) {
+      const std::int64_t fewest = nodes_of_neighbours(series.ranks, topology->node_ranks);
+      key.nodes = series.nodes.value_or(fewest);
+      if (key.nodes < fewest || key.nodes > series.ranks) {
+        item.fail("expected " + std::to_string(series.ranks) + " ranks on " +
+                  std::to_string(fewest) + " to " + std::to_string(series.ranks) +
+                  " nodes, found " + std::to_string(key.nodes));
+      }
+    }
+    if (!seen.insert(key).second) {
+      item.fail("expected one table of " + title_of(key) + ", found a second one");
     }
     all.push_back(std::move(series));
   }
@@ -139,6 +176,22 @@ ordered_json series_json(const CollectiveSeries& series) {
   return object;
 }
 
+ordered_json topology_json(const Topology& topology) {
+  ordered_json node = {{"link", topology.node.link},
+                       {"bytes_per_s", finite(topology.node.rate.count())}};
+  if (topology.node.all_reduce_rate) {
+    node["all_reduce_bytes_per_s"] = finite(topology.node.all_reduce_rate->count());
+  }
+  node["hop_us"] = to_us(topology.node.hop);
+  return {{"node_ranks", topology.node_ranks},
+          {"node", std::move(node)},
+          {"network",
+           {{"link", topology.network.link},
+            {"bytes_per_s", finite(topology.network.rate.count())},
+            {"hop_us", to_us(topology.network.hop)},
+            {"start_us", to_us(topology.network.start)}}}};
+}
+
 ordered_json quality_json(const Quality& quality) {
   ordered_json object = {{"valid", quality.valid}, {"why", quality.why}};
   put(object, "outside_cpu", quality.outside_cpu);
@@ -156,8 +209,8 @@ ordered_json quality_json(const Quality& quality) {
 
 Cluster cluster_from_json(JsonObject root) {
   root.schema(kSchema);
-  optional_keys(root, {"origin", "licence", "date", "notes", "ranks", "backend", "compute",
-                       "kernels", "unit_kernel", "copy", "passes", "skew", "host",
+  optional_keys(root, {"origin", "licence", "date", "notes", "ranks", "backend", "topology",
+                       "compute", "kernels", "unit_kernel", "copy", "passes", "skew", "host",
                        "network_shield_us", "contention", "quality"});
   constexpr std::array<std::string_view, 1> kKinds = {"cluster"};
   static_cast<void>(root.word("kind", kKinds));
@@ -172,7 +225,8 @@ Cluster cluster_from_json(JsonObject root) {
     for (const std::string& key : notes.keys()) cluster.notes[key] = notes.string(key);
   }
   if (root.has("backend")) cluster.backend = root.one_of<BackendKind>("backend");
-  cluster.collectives = read_collectives(root.array("collectives"));
+  if (root.has("topology")) cluster.topology = read_topology(root.object("topology"));
+  cluster.collectives = read_collectives(root.array("collectives"), cluster.topology);
   const std::int64_t first = cluster.collectives.empty() ? 1 : cluster.collectives.front().ranks;
   cluster.ranks = root.integer_or("ranks", first, 1, kMostRanks);
   if (root.has("compute")) cluster.compute = read_roofline(root.object("compute"));
@@ -208,6 +262,7 @@ std::string cluster_to_json(const Cluster& cluster) {
   for (const CollectiveSeries& series : cluster.collectives) {
     root["collectives"].push_back(series_json(series));
   }
+  if (cluster.topology) root["topology"] = topology_json(*cluster.topology);
   if (cluster.compute) root["compute"] = written(*cluster.compute);
   for (const MeasuredKernel& kernel : cluster.kernels) root["kernels"].push_back(written(kernel));
   if (cluster.unit_kernel) root["unit_kernel"] = written(*cluster.unit_kernel);

@@ -18,8 +18,6 @@ using schedule::DType;
 
 namespace {
 
-constexpr double kLeastRate = 1;    // bytes or FLOP per second
-constexpr double kMostRate = 1e21;  // beyond any machine
 constexpr std::int64_t kMostExtent = std::int64_t{1} << 40;
 constexpr double kMostElements = 0x1p47;  // of one kernel, which moves at most 2^50 bytes
 constexpr std::array<std::string_view, 2> kHostKinds = {"inline", "async"};

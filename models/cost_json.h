@@ -26,6 +26,8 @@ namespace dovetail::models {
 inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 inline constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 inline constexpr double kMostUs = kLongestTime.count() / 1e3;
+inline constexpr double kLeastRate = 1;    // bytes or FLOP per second
+inline constexpr double kMostRate = 1e21;  // beyond any machine
 inline constexpr double kLeastUs = 0.001;  // one nanosecond: a time of 0 is a missing measurement
 
 // Optional keys of an object: known, so that a misspelt one is told the right word.

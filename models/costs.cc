@@ -3,7 +3,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/costs.h"
 
+#include "base/count.h"
 #include "base/error.h"
+#include "models/topology.h"
 
 #include <algorithm>
 #include <set>
@@ -27,25 +29,35 @@ Duration Costs::issue(const schedule::Op& what) const {
   return original->cost.host.value_or(host.run_op);
 }
 
+std::string title_of(const CollectiveKey& key) {
+  return std::string(to_string(key.collective)) + " over " + std::to_string(key.ranks) + " ranks" +
+         (key.nodes > 0 ? " on " + counted(key.nodes, "node") : "");
+}
+
+CollectiveKey Costs::key(schedule::Collective kind, const schedule::ProcessGroup& group) const {
+  return {.collective = kind,
+          .ranks = group.size(),
+          .nodes = node_ranks > 0 ? nodes_of(group, node_ranks) : 0};
+}
+
 const CollectiveCost* Costs::find(CollectiveKey key) const {
   for (const CollectiveCost& cost : collectives) {
     const bool fits = cost.key.ranks == key.ranks || cost.key.ranks == 0;
-    if (cost.key.collective == key.collective && fits) return &cost;
+    if (cost.key.collective == key.collective && fits && cost.key.nodes == key.nodes) return &cost;
   }
   return nullptr;
 }
 
 CollectiveTime Costs::collective(schedule::Collective kind, const schedule::ProcessGroup& group,
                                  Bytes bytes) const {
-  const CollectiveKey key{kind, group.size()};
-  if (const CollectiveCost* cost = find(key)) return cost->time.time(bytes);
-  if (key.ranks == 1) return {};
+  const CollectiveKey wanted = key(kind, group);
+  if (const CollectiveCost* cost = find(wanted)) return cost->time.time(bytes);
+  if (wanted.ranks == 1) return {};
   std::set<std::int64_t> known;
   for (const CollectiveCost& cost : collectives) known.insert(cost.key.ranks);
   std::string list;
   for (const std::int64_t ranks : known) list += (list.empty() ? "" : ", ") + std::to_string(ranks);
-  throw InputError("cluster " + machine + ": no table of " + std::string(to_string(kind)) +
-                   " over " + std::to_string(key.ranks) + " ranks; " +
+  throw InputError("cluster " + machine + ": no table of " + title_of(wanted) + "; " +
                    (list.empty() ? "it has no tables at all" : "it has tables for ranks: " + list));
 }
 
@@ -112,6 +124,7 @@ void print_collectives(std::ostream& out, const Costs& costs) {
     } else {
       out << cost.key.ranks << " ranks";
     }
+    if (cost.key.nodes > 0) out << " on " << counted(cost.key.nodes, "node");
     for (const Bytes size : {kib(64), mib(1), mib(25), mib(256)}) {
       const CollectiveTime time = cost.time.time(size);
       out << "  " << dovetail::to_string(size) << ' ' << dovetail::to_string(time.isolated);

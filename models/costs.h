@@ -79,12 +79,17 @@ struct Contention {
   friend bool operator==(const Contention&, const Contention&) = default;
 };
 
-// A collective over a number of ranks.
+// A collective over a number of ranks, which lie on so many nodes. nodes 0: where they lie is not known, as on a machine of
+// which only a table by ranks is known.
 struct CollectiveKey {
   schedule::Collective collective = schedule::Collective::AllReduce;
   std::int64_t ranks = 1;
+  std::int64_t nodes = 0;
   friend auto operator<=>(const CollectiveKey&, const CollectiveKey&) = default;
 };
+
+// "all-reduce over 64 ranks on 8 nodes", without the nodes where they are not known.
+std::string title_of(const CollectiveKey& key);
 
 // What a collective puts on one link of each rank that takes part, while it transfers at full rate, as a
 // share of what the link carries in one direction.
@@ -116,6 +121,7 @@ struct Costs {
   // Ranks whose costs differ; the others behave like rank 0. A simulation follows only min(world,
   // distinct_ranks) ranks.
   std::int64_t distinct_ranks = 1;
+  std::int64_t node_ranks = 0;  // ranks that share a node (topology.h); 0: not known
 
   // How long an op takes. Throws InputError when it has no duration on this machine.
   [[nodiscard]] Duration op(const schedule::Op& what, Rank rank) const {
@@ -123,6 +129,8 @@ struct Costs {
   }
   // How long the host is busy issuing it (Async only).
   [[nodiscard]] Duration issue(const schedule::Op& what) const;
+  [[nodiscard]] CollectiveKey key(schedule::Collective kind,
+                                  const schedule::ProcessGroup& group) const;
   // Null where the machine has no curve.
   [[nodiscard]] const CollectiveCost* find(CollectiveKey key) const;
   // A group of one rank that has no curve communicates in no time. Throws InputError where there is no curve.

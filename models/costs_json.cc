@@ -79,10 +79,11 @@ ordered_json collective_json(const CollectiveCost& cost) {
   for (const LinkLoad& load : cost.loads) {
     loads.push_back({{"link", load.link}, {"share", finite(load.share)}});
   }
-  return {{"collective", to_string(cost.key.collective)},
-          {"ranks", cost.key.ranks},
-          {"loads", std::move(loads)},
-          {"knots", std::move(knots)}};
+  ordered_json object = {{"collective", to_string(cost.key.collective)}, {"ranks", cost.key.ranks}};
+  if (cost.key.nodes > 0) object["nodes"] = cost.key.nodes;
+  object["loads"] = std::move(loads);
+  object["knots"] = std::move(knots);
+  return object;
 }
 
 // ---------------------------------------------------------------------------------- reading
@@ -147,8 +148,9 @@ std::vector<LinkLoad> read_loads(const JsonArray& array, std::int64_t links) {
 
 CollectiveCost read_collective(const JsonValue& value, std::int64_t links) {
   JsonObject object = value.object();
-  const CollectiveKey key{object.one_of<schedule::Collective>("collective"),
-                          object.integer("ranks", 0, kMostRanks)};
+  CollectiveKey key{object.one_of<schedule::Collective>("collective"),
+                    object.integer("ranks", 0, kMostRanks)};
+  key.nodes = object.integer_or("nodes", key.nodes, 1, kMostRanks);
   const std::vector<LinkLoad> loads = read_loads(object.array("loads"), links);
   const JsonArray array = object.array("knots");
   if (array.size() == 0) array.value().fail("expected at least one knot, found none");
@@ -191,6 +193,7 @@ std::string costs_to_json(const Costs& costs) {
                        {"kind", "costs"},
                        {"machine", costs.machine},
                        {"distinct_ranks", costs.distinct_ranks}};
+  if (costs.node_ranks > 0) root["node_ranks"] = costs.node_ranks;
   root["ops"] = ordered_json::array();
   for (const KnownOp& op : costs.ops.known()) root["ops"].push_back(op_json(op));
   root["rules"] = rules_json(costs.ops.model());
@@ -219,6 +222,7 @@ Costs costs_from_json(JsonObject root) {
   Costs costs;
   costs.machine = root.string("machine");
   costs.distinct_ranks = root.integer("distinct_ranks", 1, kMostRanks);
+  costs.node_ranks = root.integer_or("node_ranks", costs.node_ranks, 1, kMostRanks);
   costs.ops = OpCosts(read_rules(root.object("rules"), costs.machine));
   for (const JsonValue item : root.array("ops")) costs.ops.set(read_op(item));
   costs.links.clear();

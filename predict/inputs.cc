@@ -72,8 +72,9 @@ schedule::PlanSummary summary_of(const InputOptions& options, const models::Work
   schedule::PlanSummary summary{.workload = options.workload, .cluster = {}};
   summary.notes = workload.notes;
   if (workload.own_costs) summary.measured_on = workload.own_costs->machine;
-  const std::vector<std::string> shipped = models::cluster_names(options.data_dir + "/clusters");
-  if (std::ranges::count(shipped, options.cluster) == 0) summary.cluster_file = options.cluster;
+  if (!models::is_shipped_cluster(options.cluster, options.data_dir + "/clusters")) {
+    summary.cluster_file = options.cluster;
+  }
   return summary;
 }
 

@@ -3,7 +3,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "predict/plan_machine.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -103,8 +102,8 @@ Machine machine_of(const PlanMachineOptions& options, const schedule::Plan& plan
   if (std::optional<Machine> read = machine_of_costs(options.cluster)) return *std::move(read);
   if (std::optional<Machine> own = machine_of_profile(options, plan)) return *std::move(own);
   const std::string name = options.cluster.empty() ? plan.summary.cluster : options.cluster;
-  const std::vector<std::string> shipped = models::cluster_names(options.data_dir + "/clusters");
-  if (options.cluster.empty() && std::ranges::count(shipped, name) == 0) {
+  const bool is_shipped = models::is_shipped_cluster(name, options.data_dir + "/clusters");
+  if (options.cluster.empty() && !is_shipped) {
     throw InputError(options.command + ": the machine of the plan, \"" + name +
                      "\", is no shipped one: name its file with --cluster");
   }

@@ -63,7 +63,7 @@ models::CollectiveTable all_reduce_of(const schedule::Program& program,
     return models::CollectiveTable(models::AlphaBeta{});
   }
   static_cast<void>(costs.collective(schedule::Collective::AllReduce, *largest, Bytes(1)));
-  return costs.find({schedule::Collective::AllReduce, largest->size()})->time;
+  return costs.find(costs.key(schedule::Collective::AllReduce, *largest))->time;
 }
 
 // The table's hull with a fixed time added to every collective.

@@ -146,7 +146,7 @@ class Builder {
   [[nodiscard]] sim::TransferCost cost_of(Collective kind,
                                           const schedule::ProcessGroup& group) const {
     sim::TransferCost cost;
-    const models::CollectiveCost* known = data_.costs.find({kind, group.size()});
+    const models::CollectiveCost* known = data_.costs.find(data_.costs.key(kind, group));
     if (known == nullptr || known->loads.empty()) return cost;
     cost.latency = known->time.latency();
     cost.loads = known->loads;

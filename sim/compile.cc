@@ -201,7 +201,7 @@ class Compiler {
   [[nodiscard]] TransferCost cost_of(const schedule::Transfer& transfer,
                                      const schedule::ProcessGroup& group) const {
     TransferCost found{.time = costs_.collective(transfer.kind, group, transfer.bytes)};
-    const models::CollectiveCost* cost = costs_.find({transfer.kind, group.size()});
+    const models::CollectiveCost* cost = costs_.find(costs_.key(transfer.kind, group));
     if (cost == nullptr) return found;
     found.curve = static_cast<std::int32_t>(cost - costs_.collectives.data());
     if (cost->loads.empty()) return found;

@@ -270,6 +270,26 @@ TEST_F(CommandLineTest, WordsThatPeopleTypeAreKnown) {
   }
 }
 
+TEST_F(CommandLineTest, AFamilyIsAMachineOfAnySize) {
+  const std::string plan = path("plan.json");
+  const Ended planned =
+      ask("plan --workload llama2_7b --cluster h100x64 --policy torch-ddp -o " + plan);
+  EXPECT_EQ(planned.code, 0) << planned.output;
+  EXPECT_THAT(
+      planned.output,
+      HasSubstr("all-reduce over 64 ranks on 8 nodes: modelled, not measured; from nvlink"));
+  const Ended predicted = ask("predict " + plan);
+  EXPECT_EQ(predicted.code, 0) << predicted.output;
+  const std::string mlp = "plan --workload mlp --policy torch-ddp --json --cluster ";
+  EXPECT_EQ(ask(mlp + "h100x64 --world 1024").code, 0);
+  EXPECT_EQ(
+      refusal(mlp + "h100x12"),
+      "dovetail: cluster \"h100x12\": expected h100x1 to h100x8, or whole nodes: a multiple of 8 "
+      "ranks\n");
+  EXPECT_THAT(ask("show clusters").output, HasSubstr("h100xN"));
+  EXPECT_THAT(ask("show h100x64").output, HasSubstr("topology    nodes of 8 ranks; nvlink"));
+}
+
 TEST_F(CommandLineTest, AWrongDataFolderIsToldOf) {
   const Ended ended = ask("show clusters", {{"DOVETAIL_DATA", "/nowhere"}});
   EXPECT_EQ(ended.code, 2);

@@ -48,6 +48,15 @@ Cluster every_section() {
                                  .ranks = 2,
                                  .nodes = 2,
                                  .times = AlphaBeta{microseconds(20), 0.1}});
+  cluster.topology = Topology{.node_ranks = 2,
+                              .node = {.link = "nvlink3",
+                                       .rate = BytesPerSecond(2e11),
+                                       .all_reduce_rate = BytesPerSecond(3e11),
+                                       .hop = Duration(3400)},
+                              .network = {.link = "efa",
+                                          .rate = BytesPerSecond(5e10),
+                                          .hop = Duration(20500),
+                                          .start = microseconds(100)}};
   cluster.kernels = {{DType::F32, GemmWork{64, 256, 784, 3}, Duration(12345), Duration(12000), {}},
                      {DType::BF16, MemoryWork{Bytes(4096), Flop(7)}, Duration(999), {}, {}}};
   cluster.unit_kernel = UnitKernel{DType::F32, GemmWork{96, 96, 96}, Duration(10500)};
@@ -249,9 +258,9 @@ TEST(LoadClusterTest, NamesTheMissingFile) {
 }
 
 TEST(LoadClusterTest, ProposesTheNearestName) {
-  EXPECT_THAT(error_of([] { load_cluster("a100x9", kClusters); }),
-              HasSubstr("cluster \"a100x9\": no such cluster; did you mean \"a100x8\"?; known: "
-                        "a100x16_ib, a100x2_nv12, a100x4_pcie, a100x8, "));
+  EXPECT_THAT(error_of([] { load_cluster("mi300x9", kClusters); }),
+              HasSubstr("cluster \"mi300x9\": no such cluster; did you mean \"mi300x8\"?; known: "
+                        "a100xN, a100x16_ib, a100x2_nv12, a100x4_pcie, a100x8, "));
 }
 
 TEST(LoadClusterTest, SaysWhereItLookedWhenThereAreNone) {
@@ -271,11 +280,11 @@ TEST(LoadClusterTest, ReadsAFileThatWasSaved) {
 
 // ----------------------------------------------------------------------------------- shipped
 
-TEST(ShippedClustersTest, AreTheTwelveThatTheImporterWrites) {
+TEST(ShippedClustersTest, AreThoseThatTheImportersWrite) {
   EXPECT_THAT(cluster_names(kClusters),
-              ElementsAre("a100x16_ib", "a100x2_nv12", "a100x4_pcie", "a100x8", "b200x16_roce",
-                          "b200x32_efa", "b200x8", "h100x16_tcpx", "h100x16_tcpxo", "h200x8",
-                          "mi300x16", "mi300x8"));
+              ElementsAre("a100", "a100x16_ib", "a100x2_nv12", "a100x4_pcie", "a100x8", "b200",
+                          "b200x16_roce", "b200x32_efa", "b200x8", "gb200", "h100", "h100x16_tcpx",
+                          "h100x16_tcpxo", "h200", "h200x8", "mi300x16", "mi300x8"));
 }
 
 TEST(ShippedClustersTest, SayWhereTheyComeFrom) {

@@ -297,7 +297,7 @@ class Reference {
 
   void want_links(Flight& flight, const Talk& about) const {
     const schedule::ProcessGroup& group = program_.program.group(about.group);
-    const models::CollectiveCost* cost = costs_.find({about.kind, group.size()});
+    const models::CollectiveCost* cost = costs_.find(costs_.key(about.kind, group));
     if (cost == nullptr || flight.alone == 0) return;
     const std::int64_t latency = std::min(cost->time.latency().count(), flight.alone);
     const double wire =

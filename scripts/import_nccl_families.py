@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Writes the cluster files of families, NAMExN, from public tables: models/clusters/{a100,h100,h200,b200,gb200}.json.
+
+    import_nccl_families.py nccl_times.csv collective_bandwidth_by_nodes.csv OUTPUT_DIRECTORY
+
+The first table has one row per system, NCCL version, collective, element type, ranks, bytes and time, all in one
+node: rows of the newest version in f16 are copied. From its largest group come the rates of a node: what its largest
+message takes beyond the latency that models/topology.h states.
+
+The second has the bus bandwidth of 256 MiB on 1 to 64 nodes of eight H100. From the best runs of all-gather and
+reduce-scatter on 2 nodes and more come hop and start of the network, by least squares of relative errors:
+
+    T - (n - 1) / n S / (8 rate) - (n - m) hop of a node = start + (m - 1) hop
+"""
+# SPDX-License-Identifier: Apache-2.0
+
+import argparse
+import csv
+import pathlib
+import statistics
+
+from import_nccl_tests import CONTENTION, HOST, write
+
+KINDS = {"all_reduce": "all-reduce", "reduce_scatter": "reduce-scatter",
+         "all_gather": "all-gather", "alltoall": "all-to-all"}
+NODE_HOP_US = 3.4  # NCCL's tuning.cc, NVLink, Simple
+BASE_US = 8.4
+AICONFIGURATOR = ("github.com/ai-dynamo/aiconfigurator : src/aiconfigurator/systems/data/{}/nccl "
+                  "(at 095f58a51)")
+ULTRASCALE = ("github.com/vinjn/nanotron-ultrascale-playbook : "
+              "assets/data/benchmarks/benchmarks_interactive.html (at 924e4d0)")
+
+# Vendor peaks, dense: TFLOP/s by dtype, GB/s of memory, GiB of it. efficiency: median over bf16 products with m >= 2048 and
+# n, k >= 1024 in the gemm tables of the same origin. network: GB/s of a rank's interface for large messages.
+FAMILIES = {
+    "a100": dict(system="a100_sxm", nccl="2.27.3", peaks=(156, 312), memory=2039, capacity=80,
+                 efficiency=.82, node_ranks=8, network=23.6,
+                 words="nodes of eight A100 SXM, NVLink 3, 200 Gb/s per GPU",
+                 interface="rate: all-reduce of 8 GiB over two nodes, a100x16_ib"),
+    "h100": dict(system="h100_sxm", nccl="2.29.2", peaks=(495, 989), memory=3350, capacity=80,
+                 efficiency=.78, node_ranks=8, network=48,
+                 words="nodes of eight H100 SXM, NVLink 4, 400 Gb/s per GPU"),
+    "h200": dict(system="h200_sxm", nccl="2.29.2", peaks=(495, 989), memory=4800, capacity=141,
+                 efficiency=.77, node_ranks=8, network=48,
+                 words="nodes of eight H200, NVLink 4, 400 Gb/s per GPU"),
+    "b200": dict(system="b200_sxm", nccl="2.29.2", peaks=(1125, 2250), memory=8000, capacity=180,
+                 efficiency=.68, node_ranks=8, network=48,
+                 words="nodes of eight B200, NVLink 5, 400 Gb/s per GPU"),
+    "gb200": dict(system="gb200", nccl="2.29.2", peaks=(1250, 2500), memory=8000, capacity=186,
+                  efficiency=.66, node_ranks=64, network=48, node_of="b200_sxm",
+                  words="64 GPUs of each NVL72 domain, as jobs use it, which counts as one node; "
+                        "400 Gb/s per GPU"),
+}
+
+
+def rows_of(path, system, nccl):
+    """{(collective, ranks): [(bytes, us), ...]} of one system."""
+    found = {}
+    with open(path, newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if (row["system"], row["nccl"], row["dtype"]) != (system, nccl, "f16"):
+                continue
+            key = (row["collective"], int(row["ranks"]))
+            found.setdefault(key, []).append((int(row["bytes"]), float(row["us"])))
+    return {key: sorted(points) for key, points in found.items()}
+
+
+def node_rate(tables, collective):
+    """Bus bandwidth beyond the ring's latency, GB/s, of the largest message and group."""
+    ranks = max(n for kind, n in tables if kind == collective)
+    size, us = tables[collective, ranks][-1]
+    rounds = 2 if collective == "all_reduce" else 1
+    latency = BASE_US + rounds * (ranks - 1) * NODE_HOP_US
+    return rounds * (ranks - 1) / ranks * size / (us - latency) / 1e3
+
+
+def network_latency(path, rate):
+    """Start and hop in us."""
+    size = 256 * 2**20
+    rows = []
+    with open(path, newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            nodes = int(row["nodes"])
+            if row["collective"] == "AllReduce" or nodes < 2:
+                continue
+            ranks = 8 * nodes
+            wire = (ranks - 1) / ranks * size
+            us = wire / float(row["high"]) / 1e3
+            rest = us - wire / (8 * rate) / 1e3 - (ranks - nodes) * NODE_HOP_US
+            rows.append((1 / us, (nodes - 1) / us, rest / us))
+    aa, ab, bb = (sum(r[i] * r[j] for r in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
+    ay, by = (sum(r[i] * r[2] for r in rows) for i in (0, 1))
+    start = (ay * bb - by * ab) / (aa * bb - ab * ab)
+    hop = (by * aa - ay * ab) / (aa * bb - ab * ab)
+    for row in rows:
+        print(f"  {1 / row[0]:7.0f} us measured, {100 * (row[0] * start + row[1] * hop - row[2]):+.1f} %")
+    return start, hop
+
+
+def family(name, nccl_times, start, hop):
+    about = FAMILIES[name]
+    tables = rows_of(nccl_times, about["system"], about["nccl"])
+    of_node = rows_of(nccl_times, about.get("node_of", about["system"]), about["nccl"])
+    gathered = statistics.mean(node_rate(of_node, kind) for kind in ("all_gather", "reduce_scatter"))
+    reduced = node_rate(of_node, "all_reduce")
+    node = {"link": "nvlink", "bytes_per_s": round(gathered) * 1e9, "hop_us": NODE_HOP_US}
+    if reduced > 1.1 * gathered:
+        node["all_reduce_bytes_per_s"] = round(reduced) * 1e9
+    interface = about.get("interface", "rate: 46 to 48 GB/s are expected of 400 Gb/s, NVIDIA/nccl-tests#290")
+    ranks = max(n for _, n in tables)
+    return {
+        "schema": "dovetail.cluster/1", "kind": "cluster", "name": name,
+        "origin": AICONFIGURATOR.format(about["system"]) + "; network: " + ULTRASCALE,
+        "licence": "facts: published measurements under Apache-2.0; no text reproduced",
+        "notes": {
+            "system": about["words"],
+            "collectives": f"nccl-tests, NCCL {about['nccl']}, f16, inside one node",
+            "topology": "node: bus bandwidth of the largest message and group"
+                        + (f" of {about['node_of']}" if "node_of" in about else "")
+                        + f"; network: {interface}; hop and start: best runs of 256 MiB on 2 to 64 nodes"
+                        + " of eight H100" + ("" if name == "h100" else ", no table of this machine"),
+            "compute": "vendor peak times the median efficiency of public bf16 products, uncalibrated; "
+                       "f32 is the TF32 rate",
+            "host": "medians of public profiler traces on V100 and A100; uncalibrated",
+            "contention": "published mean over training on 4 GPUs, arXiv 2507.03114; uncalibrated",
+        },
+        "ranks": 8, "backend": "cuda",
+        "collectives": [
+            {"collective": word, "ranks": n, "nodes": 1, "link": "nvlink",
+             "points": [{"bytes": size, "isolated_us": us} for size, us in tables[kind, n]]}
+            for kind, word in KINDS.items() for n in (2, 4, 8) if n <= ranks],
+        "topology": {
+            "node_ranks": about["node_ranks"],
+            "node": node,
+            "network": {"link": "network", "bytes_per_s": about["network"] * 1e9,
+                        "hop_us": round(hop, 1), "start_us": round(start)}},
+        "compute": {
+            "gemm": {"flop_per_s": dict(zip(("f32", "f16", "bf16"),
+                                            (about["peaks"][0] * 1e12,) + (about["peaks"][1] * 1e12,) * 2)),
+                     "efficiency": about["efficiency"]},
+            "memory_bytes_per_s": about["memory"] * 1e9, "kernel_overhead_us": 0,
+            "memory_bytes": about["capacity"] * 2**30},
+        "host": HOST, "contention": CONTENTION,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("nccl_times", type=pathlib.Path)
+    parser.add_argument("bandwidth_by_nodes", type=pathlib.Path)
+    parser.add_argument("output_directory", type=pathlib.Path)
+    options = parser.parse_args()
+    start, hop = network_latency(options.bandwidth_by_nodes, FAMILIES["h100"]["network"])
+    for name in FAMILIES:
+        write(family(name, options.nccl_times, start, hop), options.output_directory / (name + ".json"))
+
+
+if __name__ == "__main__":
+    main()
