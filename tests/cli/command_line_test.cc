@@ -227,8 +227,8 @@ TEST_F(CommandLineTest, ARefusalSaysWhatWasTypedAndWhatIsWanted) {
               HasSubstr("expected a size in B, KiB, MiB, GiB, TiB, kB, KB, MB, GB, TB, found"));
   EXPECT_THAT(refusal(explore + "--policies ddp:cap=99999999TiB"), HasSubstr("too large"));
   EXPECT_THAT(refusal("run x.json --graph"), HasSubstr("No such file"));
-  EXPECT_THAT(refusal("explore --workload mlp --cluster h100x8"),
-              HasSubstr("with this GPU there are h100x16_tcpx, h100x16_tcpxo"));
+  EXPECT_THAT(refusal("explore --workload mlp --cluster mi300x_fabric"),
+              HasSubstr("with this GPU there are mi300x16, mi300x8"));
   EXPECT_THAT(refusal("explore --workload resnet34 --cluster a100x8"),
               AllOf(HasSubstr("did you mean \"resnet18\"?"), HasSubstr("known: "),
                     HasSubstr("one of your own")));
@@ -314,7 +314,7 @@ TEST_F(CommandLineTest, CompletionsAreScriptsThatTheirShellsTake) {
   EXPECT_EQ(asked("expl", "1"), "explore\n");
   EXPECT_EQ(asked("import kin", "2"), "kineto\n");
   EXPECT_THAT(asked("explore --clus", "2"), StartsWith("--cluster\n"));
-  EXPECT_EQ(asked("explore --cluster a100x16", "3"), "a100x16_ib\n");
+  EXPECT_EQ(asked("explore --cluster a100x16", "3"), "a100x16\na100x16_ib\n");
   const Ended man = ask("completion man");
   EXPECT_THAT(man.output, AllOf(HasSubstr(".TH DOVETAIL 1"), HasSubstr("EXIT STATUS"),
                                 HasSubstr("dovetail import kineto")));
