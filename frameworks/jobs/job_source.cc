@@ -1,0 +1,146 @@
+// Tells what a job is said in, and what is said after it.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "frameworks/jobs/job_source.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <utility>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "frameworks/jobs/readers.h"
+#include "frameworks/jobs/toml.h"
+#include "jobs/text.h"
+
+namespace dovetail::frameworks {
+namespace {
+
+constexpr std::string_view kArguments = "Megatron's arguments";
+constexpr std::array<std::string_view, 5> kScripts = {".sh", ".bash", ".sbatch", ".slurm", ".txt"};
+
+// Where ":KEY=VALUE,..." begins; npos where there is none.
+std::size_t options_colon(std::string_view text) {
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) return colon;
+  std::size_t at = colon + 1;
+  while (at < text.size() &&
+         (std::isalpha(static_cast<unsigned char>(text[at])) != 0 || text[at] == '_')) {
+    ++at;
+  }
+  return at > colon + 1 && at < text.size() && text[at] == '=' ? colon : std::string_view::npos;
+}
+
+std::int64_t ranks_of(const std::string& where, std::string_view value) {
+  std::int64_t ranks = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), ranks);
+  if (error != std::errc() || end != value.data() + value.size() || ranks < 1 ||
+      ranks > std::int64_t{1} << 24) {
+    throw InputError(where + ": world: expected the number of ranks, found \"" +
+                     std::string(value) + "\"");
+  }
+  return ranks;
+}
+
+// Takes `world` and `model` out of the list.
+Behind said_after(const std::string& where, std::string_view list) {
+  Behind said{.where = where};
+  while (!list.empty()) {
+    const std::size_t comma = std::min(list.find(','), list.size());
+    const std::string_view one = list.substr(0, comma);
+    list.remove_prefix(std::min(comma + 1, list.size()));
+    if (one.starts_with("world=")) {
+      said.world = ranks_of(where, one.substr(6));
+    } else if (one.starts_with("model=")) {
+      said.model = one.substr(6);
+    } else {
+      said.list += (said.list.empty() ? "" : ",") + std::string(one);
+    }
+  }
+  return said;
+}
+
+// torchtitan's flags are its file's keys: --training.seq_len=4096, --compile.no_enable.
+std::vector<OptionText> keys_of(std::vector<OptionText> flags) {
+  for (OptionText& flag : flags) {
+    flag.name.erase(0, 2);
+    const std::size_t no = flag.name.find(".no_");
+    if (!flag.value.empty()) continue;
+    flag.value = no == std::string::npos ? "true" : "false";
+    if (no != std::string::npos) flag.name.erase(no + 1, 3);
+  }
+  return flags;
+}
+
+bool is_script(std::string_view file) {
+  return std::ranges::any_of(kScripts,
+                             [file](std::string_view end) { return file.ends_with(end); });
+}
+
+jobs::Job read_plain(const std::string& name, const Behind& said) {
+  if (!said.model.empty()) throw InputError(said.where + ": model: the model is said already");
+  jobs::Job job = jobs::parse_job(name);
+  job.model = recognised(std::move(job.model));
+  job.batch.global = 0;
+  jobs::set_options(job, said.list, said.where);
+  const bool shards = job.zero == jobs::Zero::Parameters && !said.says("dp_shard");
+  const Free free = shards ? Free::Sharded : Free::DataParallel;
+  lay_out(job, said, said.world == 0 ? Free::None : free, "");
+  return job;
+}
+
+jobs::Job read_json(const std::string& file, const Behind& said) {
+  Options options(file, flat_json(file, read_file(file)));
+  if (options.has("model_type")) return read_plain(file, said);
+  return read_deepspeed(options, said);
+}
+
+jobs::Job read_source(const std::string& source, const Behind& said) {
+  const std::size_t space = std::min(source.find(' '), source.size());
+  const std::string file = source.substr(0, space);
+  Script flags = read_script(said.where, std::string_view(source).substr(space));
+  if (source.starts_with('-')) {
+    return read_megatron(read_script(said.where, source), said);
+  }
+  if (file.ends_with(".toml")) {
+    std::vector<OptionText> keys = read_toml(file, read_file(file));
+    replace(keys, keys_of(std::move(flags.flags)));
+    Options options(file, std::move(keys));
+    return read_torchtitan(options, said);
+  }
+  if (is_script(file)) {
+    Script script = read_script(file, read_file(file));
+    replace(script.flags, std::move(flags.flags));
+    return read_megatron(std::move(script), said);
+  }
+  if (source.ends_with(".json")) return read_json(source, said);
+  return read_plain(source, said);
+}
+
+}  // namespace
+
+jobs::Job load_job(const std::string& text) {
+  const std::size_t first = std::min(text.find_first_not_of(" \t\n"), text.size());
+  const std::size_t colon = std::max(first, std::min(options_colon(text), text.size()));
+  std::string source = text.substr(first, colon - first);
+  while (!source.empty() && std::isspace(static_cast<unsigned char>(source.back())) != 0)
+    source.pop_back();
+  const std::string file = source.substr(0, source.find(' '));
+  const bool is_file = file.ends_with(".toml") || file.ends_with(".json") || is_script(file);
+  const bool is_arguments = source.starts_with("-");
+  const bool is_name = !is_file && !is_arguments;
+  if (is_name && source.find(':') != std::string::npos) return jobs::parse_job(text);
+  const std::string where = is_file        ? file
+                            : is_arguments ? std::string(kArguments)
+                                           : "job \"" + text + "\"";
+  const Behind said =
+      said_after(where, std::string_view(text).substr(std::min(colon + 1, text.size())));
+  jobs::Job job = read_source(source, said);
+  jobs::set_options(job, said.list, where);
+  jobs::complete(job, where);
+  return job;
+}
+
+}  // namespace dovetail::frameworks

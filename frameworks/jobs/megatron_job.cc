@@ -1,0 +1,677 @@
+// What the arguments of Megatron-LM mean.
+//
+// Read in Megatron-Core 0.20 (commit d98e8a6): megatron/training/arguments.py, training/vocab_utils.py,
+// core/transformer/transformer_config.py, core/distributed/distributed_data_parallel.py.
+//
+//   data parallel                  the world over tp x pp x cp; the world is WORLD_SIZE, or what torchrun starts
+//   vocabulary                     padded to a multiple of --make-vocab-size-divisible-by x tp
+//   --ffn-hidden-size              absent: 4 x hidden; with --swiglu two thirds of that in whole 64s
+//   gradients                      with --bf16 kept and reduced in f32, with --grad-reduce-in-bf16 in bf16
+//   --use-distributed-optimizer    ZeRO 1; --use-megatron-fsdp shards as its strategy says
+//   experts                        tensor parallel as the rest is, unless --expert-tensor-parallel-size says less
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <utility>
+
+#include "base/error.h"
+#include "frameworks/jobs/readers.h"
+
+namespace dovetail::frameworks {
+namespace {
+
+using jobs::Job;
+using schedule::DType;
+
+constexpr std::string_view kEvenStages = "layers are divided over stages as evenly as they can be";
+constexpr std::string_view kOneBatch = "the step is the one of --global-batch-size";
+constexpr std::string_view kNcclOnly = "counted as NCCL's all-to-all";
+constexpr std::string_view kAsFused = "kernels are counted as fused";
+constexpr std::string_view kSameSpeed = "counted as without it";
+
+constexpr std::array kMegatronRefused = {
+    NotModelled{"--optimizer-cpu-offload", "0", "moving states to the host is not modelled"},
+    NotModelled{"--cpu-offloading-num-layers", "0", "moving states to the host is not modelled"},
+    NotModelled{"--fine-grained-activation-offloading", "0",
+                "moving activations to the host is not modelled"},
+    NotModelled{"--hybrid-layer-pattern", "0",
+                "layers of other kinds than attention are not modelled"},
+    NotModelled{"--hybrid-override-pattern", "0",
+                "layers of other kinds than attention are not modelled"},
+    NotModelled{"--is-hybrid-model", "0", "layers of other kinds than attention are not modelled"},
+    NotModelled{"--experimental-attention-variant", "0", "this attention is not modelled"},
+    NotModelled{"--encoder-num-layers", "0", "models with an encoder are not modelled"},
+    NotModelled{"--heterogeneous-layers-config-path", "0", "layers that differ are not modelled"},
+    NotModelled{"--yaml-cfg", "0", "say its options as arguments"},
+};
+
+constexpr std::array kMegatronNotModelled = {
+    NotModelled{"--attention-dropout", "0|0.0", "dropout is not modelled"},
+    NotModelled{"--hidden-dropout", "0|0.0", "dropout is not modelled"},
+    NotModelled{"--rampup-batch-size", "", kOneBatch},
+    NotModelled{"--step-batch-size-schedule", "", kOneBatch},
+    NotModelled{"--decoder-first-pipeline-num-layers", "", kEvenStages},
+    NotModelled{"--decoder-last-pipeline-num-layers", "", kEvenStages},
+    NotModelled{"--account-for-embedding-in-pipeline-split", "0", kEvenStages},
+    NotModelled{"--account-for-loss-in-pipeline-split", "0", kEvenStages},
+    NotModelled{"--pipeline-model-parallel-layout", "",
+                "layers are divided over stages as evenly as they can be; chunks are said by :vp="},
+    NotModelled{"--no-overlap-p2p-communication", "0", "sends are counted beside compute"},
+    NotModelled{"--overlap-p2p-communication-warmup-flush", "0", kSameSpeed},
+    NotModelled{"--microbatch-group-size-per-virtual-pipeline-stage", "",
+                "chunks take turns after as many micro-batches as there are stages"},
+    NotModelled{"--defer-embedding-wgrad-compute", "0", kSameSpeed},
+    NotModelled{"--delay-wgrad-compute", "0", kSameSpeed},
+    NotModelled{"--mtp-num-layers", "0", "multi-token prediction is not modelled"},
+    NotModelled{"--cuda-graph-*", "none", "launches are counted as without CUDA graphs"},
+    NotModelled{"--enable-cuda-graph", "0", "launches are counted as without CUDA graphs"},
+    NotModelled{"--external-cuda-graph", "0", "launches are counted as without CUDA graphs"},
+    NotModelled{"--overlap-moe-expert-parallel-comm", "0",
+                "expert-parallel collectives beside another micro-batch are not modelled"},
+    NotModelled{"--moe-shared-expert-overlap", "0", kSameSpeed},
+    NotModelled{"--moe-token-dispatcher-type", "alltoall", "tokens are dispatched by all-to-all"},
+    NotModelled{"--moe-enable-deepep", "0", kNcclOnly},
+    NotModelled{"--moe-flex-dispatcher-backend", "", kNcclOnly},
+    NotModelled{"--moe-expert-capacity-factor", "",
+                "no token is dropped; :imbalance= says the rest"},
+    NotModelled{"--moe-pad-expert-input-to-capacity", "0", "experts' inputs are not padded"},
+    NotModelled{"--moe-layer-recompute", "0", kSameSpeed},
+    NotModelled{"--moe-latent-size", "", "not modelled"},
+    NotModelled{"--fp8-param-gather", "0",
+                "parameters are gathered in the element type of compute"},
+    NotModelled{"--fp8-param", "0", "parameters are gathered in the element type of compute"},
+    NotModelled{"--first-last-layers-bf16", "0", "all layers are counted at the rate of fp8"},
+    NotModelled{"--fp4-*", "", "products are counted at the rate of fp8"},
+    NotModelled{"--keep-fp8-transpose-cache", "0", "its memory is not modelled"},
+    NotModelled{"--reuse-grad-buf-for-mxfp8-param-ag", "0", "its memory is not modelled"},
+    NotModelled{"--overlap-param-gather-with-optimizer-step", "0",
+                "parameters are gathered beside forward only"},
+    NotModelled{"--distribute-saved-activations", "0", kSameSpeed},
+    NotModelled{"--ddp-num-buckets", "", "say --ddp-bucket-size, in elements"},
+    NotModelled{"--ddp-reduce-scatter-with-fp32-accumulation", "0",
+                "gradients are counted as reduced by NCCL's ring"},
+    NotModelled{"--fsdp-double-buffer", "0", "its memory is not modelled"},
+    NotModelled{"--suggested-communication-unit-size", "", "layers are gathered one by one"},
+    NotModelled{"--outer-dp-sharding-strategy", "no_shard", kSameSpeed},
+    NotModelled{"--use-nccl-ub", "0", "NCCL's user buffers are not modelled"},
+    NotModelled{"--use-sharp", "0", "reductions in the network are not modelled"},
+    NotModelled{"--nccl-communicator-config-path", "", "NCCL is counted as it is by itself"},
+    NotModelled{"--use-tp-pp-dp-mapping", "0", "ranks are in the order tp-cp-dp-pp"},
+    NotModelled{"--hierarchical-context-parallel-sizes", "", kSameSpeed},
+    NotModelled{"--hybrid-context-parallel", "0", kSameSpeed},
+    NotModelled{"--tensor-parallel-num-weight-shards", "", "not modelled"},
+    NotModelled{"--expert-tensor-parallel-num-weight-shards", "", "not modelled"},
+    NotModelled{"--no-gradient-accumulation-fusion", "0", kAsFused},
+    NotModelled{"--no-bias-gelu-fusion", "0", kAsFused},
+    NotModelled{"--no-bias-swiglu-fusion", "0", kAsFused},
+    NotModelled{"--no-bias-dropout-fusion", "0", kAsFused},
+    NotModelled{"--no-rope-fusion", "0", kAsFused},
+    NotModelled{"--no-persist-layer-norm", "0", kAsFused},
+    NotModelled{"--transformer-impl", "transformer_engine",
+                "kernels are counted as Transformer Engine's"},
+    NotModelled{"--fp32-residual-connection", "0", "activations are counted in one element type"},
+    NotModelled{"--output-logit-dtype", "", "not modelled"},
+    NotModelled{"--freeze-*", "", "frozen layers are not modelled"},
+    NotModelled{"--deterministic-mode", "0", "slower deterministic kernels are not modelled"},
+};
+
+// Neither time nor memory of a step depends on these.
+constexpr std::array kMegatronHarmless = std::to_array<std::string_view>({
+    "--use-mcore-models",
+    "--max-position-embeddings",
+    "--rotary-*",
+    "--use-rope-scaling",
+    "--rope-*",
+    "--yarn-*",
+    "--mscale*",
+    "--no-position-embedding",
+    "--norm-epsilon",
+    "--layernorm-epsilon",
+    "--apply-layernorm-1p",
+    "--init-method-*",
+    "--lr*",
+    "--min-lr*",
+    "--decoupled-*",
+    "--weight-decay*",
+    "--start-weight-decay",
+    "--end-weight-decay",
+    "--clip-grad",
+    "--adam-*",
+    "--sgd-*",
+    "--muon-*",
+    "--train-*",
+    "--exit-*",
+    "--override-opt*",
+    "--use-checkpoint-*",
+    "--loss-scale*",
+    "--initial-loss-scale",
+    "--min-loss-scale",
+    "--hysteresis",
+    "--seed",
+    "--data-*",
+    "--mock-data",
+    "--vocab-file",
+    "--merge-file",
+    "--vocab-extra-ids",
+    "--tokenizer-*",
+    "--tiktoken-*",
+    "--split",
+    "--num-workers",
+    "--dataloader-type",
+    "--no-create-attention-mask-in-dataloader",
+    "--no-mmap-bin-files",
+    "--reset-*",
+    "--eod-mask-loss",
+    "--per-split-data-args-path",
+    "--num-dataset-builder-threads",
+    "--eval-*",
+    "--full-validation",
+    "--skip-train",
+    "--save*",
+    "--load*",
+    "--no-save-*",
+    "--no-load-*",
+    "--finetune",
+    "--pretrained-checkpoint",
+    "--ckpt-*",
+    "--auto-detect-ckpt-format",
+    "--dist-ckpt-*",
+    "--async-save",
+    "--async-strategy",
+    "--no-initialization",
+    "--log-*",
+    "--timing-log-*",
+    "--tensorboard-*",
+    "--wandb-*",
+    "--no-log-*",
+    "--logging-level",
+    "--profile*",
+    "--use-pytorch-profiler",
+    "--record-*",
+    "--memory-snapshot-path",
+    "--nvtx-ranges",
+    "--no-check-for-nan-in-loss-and-grad",
+    "--check-*",
+    "--rerun-mode",
+    "--error-injection-*",
+    "--empty-unused-memory-level",
+    "--manual-gc*",
+    "--distributed-*",
+    "--local-rank",
+    "--high-priority-stream-groups",
+    "--disable-gloo-process-groups",
+    "--enable-gloo-process-groups",
+    "--use-gloo-process-groups",
+    "--calculate-per-token-loss",
+    "--cross-entropy-*",
+    "--attention-softmax-in-fp32",
+    "--no-masked-softmax-fusion",
+    "--apply-query-key-layer-scaling",
+    "--no-align-param-gather",
+    "--no-align-grad-reduce",
+    "--ddp-average-in-collective",
+    "--ddp-pad-buckets-for-high-nccl-busbw",
+    "--moe-aux-loss-coeff",
+    "--moe-z-loss-coeff",
+    "--moe-router-load-balancing-type",
+    "--moe-router-pre-softmax",
+    "--moe-router-dtype",
+    "--moe-router-score-function",
+    "--moe-router-topk-scaling-factor",
+    "--moe-router-num-groups",
+    "--moe-router-group-topk",
+    "--moe-router-enable-expert-bias",
+    "--moe-router-bias-update-rate",
+    "--moe-router-force-load-balancing",
+    "--moe-router-fusion",
+    "--moe-grouped-gemm",
+    "--moe-permute-fusion",
+    "--moe-use-legacy-grouped-gemm",
+    "--moe-per-layer-logging",
+    "--mtp-loss-scaling-factor",
+    "--fp8-recipe",
+    "--fp8-margin",
+    "--fp8-interval",
+    "--fp8-amax-*",
+    "--tp-comm-overlap-*",
+    "--tp-comm-bootstrap-backend",
+    "--sft*",
+    "--trust-remote-code",
+    "--use-cpu-initialization",
+    "--init-model-with-meta-device",
+    "--te-rng-tracker",
+    "--inference-*",
+    "--nproc_per_node",
+    "--nproc-per-node",
+    "--nnodes",
+    "--node_rank",
+    "--node-rank",
+    "--master_*",
+    "--master-*",
+    "--rdzv*",
+    "--max_restarts",
+    "--max-restarts",
+    "--tee",
+    "--log_dir",
+    "--enable-experimental",
+    "--disable-jit-fuser",
+    "--no-one-logger",
+    "--enable-one-logger",
+    "--use-precision-aware-optimizer",
+});
+
+// What megatron_model reads: not unknown where the model is said behind the arguments.
+constexpr std::array kMegatronShape =
+    std::to_array<std::string_view>({"--num-layers",
+                                     "--hidden-size",
+                                     "--ffn-hidden-size",
+                                     "--num-attention-heads",
+                                     "--group-query-attention",
+                                     "--num-query-groups",
+                                     "--kv-channels",
+                                     "--swiglu",
+                                     "--quick-geglu",
+                                     "--untie-embeddings-and-output-weights",
+                                     "--vocab-size",
+                                     "--padded-vocab-size",
+                                     "--make-vocab-size-divisible-by",
+                                     "--normalization",
+                                     "--disable-bias-linear",
+                                     "--add-qkv-bias",
+                                     "--qk-layernorm",
+                                     "--position-embedding-type",
+                                     "--use-rotary-position-embeddings",
+                                     "--num-experts",
+                                     "--moe-router-topk",
+                                     "--moe-ffn-hidden-size",
+                                     "--moe-layer-freq",
+                                     "--moe-shared-expert-intermediate-size",
+                                     "--multi-latent-attention",
+                                     "--q-lora-rank",
+                                     "--kv-lora-rank",
+                                     "--qk-head-dim",
+                                     "--qk-pos-emb-head-dim",
+                                     "--v-head-dim",
+                                     "--softmax-type",
+                                     "--window-size",
+                                     "--window-attn-skip-freq"});
+
+std::int64_t needed(Options& options, std::string_view name) {
+  if (!options.has(name))
+    throw InputError(options.file() + ": " + std::string(name) + " is missing");
+  return options.whole(name, 0, 1, 1 << 24);
+}
+
+// "([0]*3+[1]*58)": which layers have experts, as Python writes such a list.
+class LayerPattern {
+ public:
+  explicit LayerPattern(std::string_view text) : text_(text) {}
+
+  // Empty where it is none.
+  std::vector<bool> layers() {
+    std::vector<bool> layers = sum(0);
+    if (is_wrong_ || at_ != text_.size()) layers.clear();
+    return layers;
+  }
+
+ private:
+  static constexpr std::size_t kMostLayers = 4096;
+
+  [[nodiscard]] char next() const { return at_ < text_.size() ? text_[at_] : '\0'; }
+  bool takes(char c) {
+    const bool is_there = next() == c;
+    if (is_there) ++at_;
+    return is_there;
+  }
+
+  std::vector<bool> sum(int depth) {
+    std::vector<bool> all = product(depth);
+    while (takes('+')) {
+      const std::vector<bool> more = product(depth);
+      all.insert(all.end(), more.begin(), more.end());
+      if (all.size() > kMostLayers) is_wrong_ = true;
+      if (is_wrong_) return {};
+    }
+    return all;
+  }
+
+  std::vector<bool> product(int depth) {
+    const std::vector<bool> once = atom(depth);
+    std::vector<bool> all = once;
+    if (!takes('*')) return all;
+    std::size_t times = 0;
+    const auto [end, error] =
+        std::from_chars(text_.data() + at_, text_.data() + text_.size(), times);
+    at_ = static_cast<std::size_t>(end - text_.data());
+    if (error != std::errc() || times * once.size() > kMostLayers || times > kMostLayers) {
+      is_wrong_ = true;
+      return {};
+    }
+    all.clear();
+    for (std::size_t t = 0; t < times; ++t) all.insert(all.end(), once.begin(), once.end());
+    return all;
+  }
+
+  std::vector<bool> atom(int depth) {
+    std::vector<bool> list;
+    if (takes('(')) {
+      if (depth < 8) list = sum(depth + 1);
+      if (!takes(')')) is_wrong_ = true;
+      return list;
+    }
+    if (!takes('[')) is_wrong_ = true;
+    while (!is_wrong_ && !takes(']')) {
+      if (next() != '0' && next() != '1') is_wrong_ = true;
+      list.push_back(next() == '1');
+      ++at_;
+      takes(',');
+    }
+    return list;
+  }
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+  bool is_wrong_ = false;
+};
+
+// The layer from which on all have experts.
+std::int64_t first_with_experts(Options& options, std::int64_t layers) {
+  constexpr std::string_view kName = "--moe-layer-freq";
+  const std::string text = options.text(kName, "1");
+  if (text == "1") return 0;
+  const std::vector<bool> pattern = LayerPattern(text).layers();
+  const auto first = std::ranges::find(pattern, true);
+  if (std::ssize(pattern) != layers || first == pattern.end() ||
+      std::find(first, pattern.end(), false) != pattern.end()) {
+    options.fail(kName, "dense layers first, then layers with experts, " + std::to_string(layers) +
+                            " together, as ([0]*3+[1]*58)");
+  }
+  return first - pattern.begin();
+}
+
+jobs::Attention megatron_attention(Options& options, std::int64_t width) {
+  jobs::Attention a;
+  const bool has_bias = !options.has("--disable-bias-linear");
+  const bool normed = options.has("--qk-layernorm");
+  a.heads = needed(options, "--num-attention-heads");
+  a.key_value_heads =
+      options.has("--group-query-attention") ? options.whole("--num-query-groups", 1) : a.heads;
+  a.head_dim = options.whole("--kv-channels", width / a.heads);
+  a.in_bias = options.has("--add-qkv-bias") || has_bias;
+  a.out_bias = has_bias;
+  a.normed_heads = normed;
+  a.sinks = options.text("--softmax-type", "vanilla") == "learnable";
+  std::string window = options.text("--window-size", "");
+  std::erase(window, '(');
+  if (!window.empty() && options.whole("--window-attn-skip-freq", 1) == 2) {
+    const auto end = std::from_chars(window.data(), window.data() + window.size(), a.window);
+    if (end.ec != std::errc() || a.window < 1) options.fail("--window-size", "LEFT,0");
+    ++a.window;  // itself, and so many before it
+  } else if (!window.empty()) {
+    options.fail("--window-size", "--window-attn-skip-freq 2, every other layer, with a window");
+  }
+  if (!options.has("--multi-latent-attention")) return a;
+  a.latent = jobs::Latent{.query_rank = options.whole("--q-lora-rank", 0),
+                          .key_value_rank = options.whole("--kv-lora-rank", 32),
+                          .rope_dim = options.whole("--qk-pos-emb-head-dim", 64),
+                          .nope_dim = options.whole("--qk-head-dim", 128),
+                          .value_dim = options.whole("--v-head-dim", 128)};
+  a.head_dim = a.latent->rope_dim + a.latent->nope_dim;
+  a.key_value_heads = a.heads;
+  a.normed_heads = false;  // of the low ranks
+  return a;
+}
+
+std::int64_t megatron_vocabulary(Options& options) {
+  const std::int64_t padded = options.whole("--padded-vocab-size", 0, 0);
+  const std::int64_t tp = options.degree("--tensor-model-parallel-size", 1);
+  const std::int64_t multiple = options.whole("--make-vocab-size-divisible-by", 128) * tp;
+  if (padded > 0) return padded;
+  if (!options.has("--vocab-size")) {
+    throw InputError(options.file() +
+                     ": --vocab-size is missing: the tokenizer decides it, and is not read");
+  }
+  const std::int64_t size = options.whole("--vocab-size", 0);
+  return (size + multiple - 1) / multiple * multiple;
+}
+
+jobs::Model megatron_model(Options& options) {
+  jobs::Model m;
+  m.name = "gpt";
+  m.layers = needed(options, "--num-layers");
+  m.width = needed(options, "--hidden-size");
+  m.vocabulary = megatron_vocabulary(options);
+  const bool is_swiglu = options.has("--swiglu");
+  m.gated = options.has("--quick-geglu") || is_swiglu;
+  const std::int64_t two_thirds = 4 * m.width * 2 / 3 / 64 * 64;
+  m.inner = options.whole("--ffn-hidden-size", is_swiglu ? two_thirds : 4 * m.width);
+  m.mlp_bias = !options.has("--disable-bias-linear");
+  m.tied = !options.has("--untie-embeddings-and-output-weights");
+  m.norm = options.word("--normalization", jobs::Norm::Layer,
+                        {{"LayerNorm", jobs::Norm::Layer}, {"RMSNorm", jobs::Norm::Rms}});
+  const bool is_rotary = options.has("--use-rotary-position-embeddings");
+  const std::string positions = options.text("--position-embedding-type", "learned_absolute");
+  if (!is_rotary && positions == "learned_absolute") {
+    m.positions = needed(options, "--max-position-embeddings");
+  }
+  m.attention = megatron_attention(options, m.width);
+  m.sequence = options.whole("--seq-length", 4096);
+  m.source = "Megatron's arguments";
+  if (!options.has("--num-experts")) return m;
+  m.experts =
+      jobs::Experts{.count = options.whole("--num-experts", 1),
+                    .per_token = options.whole("--moe-router-topk", 2),
+                    .inner = options.whole("--moe-ffn-hidden-size", m.inner),
+                    .shared_inner = options.whole("--moe-shared-expert-intermediate-size", 0),
+                    .biases = m.mlp_bias,
+                    .first_layer = first_with_experts(options, m.layers)};
+  if (m.experts->first_layer == 0) m.inner = 0;
+  return m;
+}
+
+std::int64_t variable_or(const Script& script, const std::string& name, std::int64_t otherwise) {
+  const auto found = script.variables.find(name);
+  if (found == script.variables.end()) return otherwise;
+  std::int64_t number = 0;
+  const std::string& text = found->second;
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_number = end.ec == std::errc() && end.ptr == text.data() + text.size();
+  return is_number && number > 0 ? number : otherwise;
+}
+
+// How many ranks a script starts; 0 where it does not say.
+std::int64_t megatron_world(const Script& script, Options& options) {
+  const std::int64_t per_node = variable_or(script, "GPUS_PER_NODE", 0);
+  const std::int64_t nodes = variable_or(script, "NNODES", variable_or(script, "NUM_NODES", 0));
+  const std::int64_t counted = variable_or(script, "WORLD_SIZE", 0);
+  if (counted > 0) return counted;
+  for (const auto& [processes, machines] :
+       {std::pair{"--nproc_per_node", "--nnodes"}, std::pair{"--nproc-per-node", "--nnodes"}}) {
+    const std::string ranks = options.text(processes, "");
+    const bool is_number = !ranks.empty() && std::ranges::all_of(ranks, [](char c) {
+      return std::isdigit(static_cast<unsigned char>(c)) != 0;
+    });
+    if (is_number) return options.degree(processes, 1) * options.degree(machines, 1);
+  }
+  return per_node < (1 << 20) && nodes < (1 << 20) ? per_node * nodes : 0;
+}
+
+class MegatronReader {
+ public:
+  MegatronReader(const Script& script, Options& options, const Behind& said)
+      : options_(options), said_(said), job_{.model = said.model_or(megatron_model, options)} {
+    if (said_.world == 0 && !said_.says("dp")) said_.world = megatron_world(script, options);
+  }
+
+  Job read() {
+    job_.framework = "megatron";
+    options_.refuse(kMegatronRefused);
+    layout();
+    batch();
+    precision();
+    recompute();
+    for (const std::string_view name : kMegatronShape) static_cast<void>(options_.has(name));
+    for (const std::string_view name : {"--hidden-dropout", "--attention-dropout"}) {
+      if (!options_.is_there(name)) note(name, "absent, which means 0.1: dropout is not modelled");
+    }
+    for (std::string& note : options_.notes(kMegatronNotModelled, kMegatronHarmless)) {
+      job_.notes.push_back(std::move(note));
+    }
+    return std::move(job_);
+  }
+
+ private:
+  void note(std::string_view name, std::string_view text) {
+    job_.notes.push_back(std::string(name) + ": " + std::string(text));
+  }
+
+  void layout() {
+    jobs::Layout& l = job_.layout;
+    l.tp = options_.degree("--tensor-model-parallel-size", 1);
+    l.sp = options_.has("--sequence-parallel") || l.tp == 1;
+    l.cp = options_.degree("--context-parallel-size", 1);
+    l.pp = options_.degree("--pipeline-model-parallel-size", 1);
+    l.ep = options_.degree("--expert-model-parallel-size", 1);
+    const std::int64_t etp = options_.degree("--expert-tensor-parallel-size", l.tp);
+    if (job_.model.experts) l.etp = etp;
+    l.vp = chunks();
+    sharding();
+    lay_out(job_, said_, job_.zero == jobs::Zero::Parameters ? Free::Sharded : Free::DataParallel,
+            "how many ranks there are is said by no WORLD_SIZE: say it behind the arguments, "
+            ":world=64");
+    job_.async_tp = options_.has("--tp-comm-overlap") && l.tp > 1;
+    const auto exchange = options_.word("--cp-comm-type", jobs::ContextExchange::Ring,
+                                        {{"p2p", jobs::ContextExchange::Ring},
+                                         {"allgather", jobs::ContextExchange::AllGather},
+                                         {"a2a", jobs::ContextExchange::AllGather},
+                                         {"a2a+p2p", jobs::ContextExchange::Ring}});
+    if (l.cp > 1) job_.exchange = exchange;
+    const std::string kind = options_.text("--cp-comm-type", "");
+    if (l.cp > 1 && kind.starts_with("a2a")) {
+      note("--cp-comm-type " + kind, "counted as " + std::string(to_string(exchange)));
+    }
+  }
+
+  std::int64_t chunks() {
+    constexpr std::string_view kLayers = "--num-layers-per-virtual-pipeline-stage";
+    const std::int64_t pp = job_.layout.pp;
+    const std::int64_t layers = options_.degree(kLayers, 0);
+    const std::int64_t chunks = options_.degree("--num-virtual-stages-per-pipeline-rank", 1);
+    if (pp == 1) return 1;
+    if (layers == 0) return chunks;
+    if (job_.model.layers % (pp * layers) != 0) {
+      options_.fail(kLayers, "what divides the layers of a stage, " +
+                                 std::to_string(job_.model.layers) + " / " + std::to_string(pp));
+    }
+    return job_.model.layers / (pp * layers);
+  }
+
+  void sharding() {
+    using jobs::Zero;
+    const Zero strategy = options_.word("--data-parallel-sharding-strategy", Zero::Parameters,
+                                        {{"no_shard", Zero::Nothing},
+                                         {"optim", Zero::Optimizer},
+                                         {"optim_grads", Zero::Gradients},
+                                         {"optim_grads_params", Zero::Parameters}});
+    const bool is_fsdp2 = options_.has("--use-torch-fsdp2");
+    const bool is_fsdp = options_.has("--use-megatron-fsdp");
+    const bool is_divided = options_.has("--use-distributed-optimizer");
+    job_.zero = is_fsdp2     ? Zero::Parameters
+                : is_fsdp    ? strategy
+                : is_divided ? Zero::Optimizer
+                             : Zero::Nothing;
+    job_.reshard = !options_.has("--torch-fsdp2-no-reshard-after-forward");
+    const std::int64_t copies = options_.degree("--num-distributed-optimizer-instances", 1);
+    if (copies > 1 && job_.zero == Zero::Parameters) {
+      job_.layout.dp = copies;
+    } else if (copies > 1) {
+      note("--num-distributed-optimizer-instances " + std::to_string(copies),
+           "optimizer states are counted as divided over all data-parallel ranks");
+    }
+    const bool overlaps = options_.has("--overlap-grad-reduce");
+    const bool gathers = options_.has("--overlap-param-gather");
+    job_.overlap_gradients = overlaps || is_fsdp2;
+    if (job_.zero != Zero::Nothing) job_.overlap_parameters = gathers || is_fsdp2;
+  }
+
+  void batch() {
+    jobs::Batch& b = job_.batch;
+    const std::int64_t micro = b.micro;  // what was said
+    b.sequence = needed(options_, "--seq-length");
+    b.micro = options_.degree("--micro-batch-size", 1);
+    b.global = options_.whole("--global-batch-size",
+                              (said_.says("mbs") ? micro : b.micro) * job_.layout.replicas());
+  }
+
+  void precision() {
+    jobs::Precision& p = job_.precision;
+    const bool is_half = options_.has("--fp16");
+    const bool is_bf16 = options_.has("--bf16");
+    const bool is_reduced_in_bf16 = options_.has("--grad-reduce-in-bf16");
+    const std::vector<std::pair<std::string_view, DType>> types = {
+        {"fp32", DType::F32}, {"bf16", DType::BF16}, {"fp16", DType::F16}, {"auto", DType::F32}};
+    p.compute = is_half ? DType::F16 : is_bf16 ? DType::BF16 : DType::F32;
+    p.gradient = options_.word("--main-grads-dtype", DType::F32, types);
+    if (is_half && !options_.has("--accumulate-allreduce-grads-in-fp32")) p.gradient = DType::F16;
+    if (is_reduced_in_bf16) p.gradient = DType::BF16;
+    p.gradient = options_.word("--megatron-fsdp-main-grads-dtype", p.gradient, types);
+    p.reduce = options_.word("--megatron-fsdp-grad-comm-dtype", p.gradient, types);
+    if (p.compute == DType::F32) p.master_bytes = 0;
+    if (options_.text("--main-params-dtype", "fp32") == "fp16") p.master_bytes = 2;
+    const std::vector<std::pair<std::string_view, std::int64_t>> sizes = {
+        {"fp32", 4}, {"fp16", 2}, {"bf16", 2}, {"fp8", 1}};
+    p.state_bytes = options_.word<std::int64_t>("--exp-avg-dtype", 4, sizes);
+    p.state_bytes += options_.word<std::int64_t>("--exp-avg-sq-dtype", 4, sizes);
+    p.fp8_products = options_.has("--fp8-format") || options_.has("--fp4-format");
+    const std::int64_t bucket = options_.whole("--ddp-bucket-size", 0);
+    if (bucket > 0) job_.bucket_bytes = bucket * element_size(p.gradient).count();
+    using jobs::Optimizer;
+    job_.optimizer = options_.word("--optimizer", Optimizer::Adam,
+                                   {{"adam", Optimizer::Adam},
+                                    {"sgd", Optimizer::Sgd},
+                                    {"muon", Optimizer::Muon},
+                                    {"dist_muon", Optimizer::Muon}});
+    if (job_.optimizer == Optimizer::Sgd) p.state_bytes = 4;
+  }
+
+  void recompute() {
+    using jobs::Recompute;
+    const std::string backend = options_.text("--attention-backend", "auto");
+    job_.flash = options_.has("--use-flash-attn") || (backend != "unfused" && backend != "local");
+    job_.recompute = options_.word(
+        "--recompute-granularity",
+        options_.has("--recompute-activations") ? Recompute::Selective : Recompute::None,
+        {{"selective", Recompute::Selective}, {"full", Recompute::Full}});
+    const std::string method = options_.text("--recompute-method", "uniform");
+    const std::string modules = options_.text("--recompute-modules", "core_attn");
+    const std::int64_t layers = options_.degree("--recompute-num-layers", 1);
+    if (job_.recompute == Recompute::Selective && modules != "core_attn") {
+      note("--recompute-modules", "counted as core_attn");
+    }
+    if (job_.recompute != Recompute::Full) return;
+    const std::int64_t of_stage = layers * job_.layout.vp;
+    if (method == "block" && of_stage * job_.layout.pp < job_.model.layers) {
+      job_.recompute_layers = of_stage;
+    }
+    if (method == "uniform" && layers > 1) {
+      note("--recompute-num-layers " + std::to_string(layers),
+           "the input of every layer is counted as kept, not of every so many");
+    }
+  }
+
+  Options& options_;
+  Behind said_;
+  Job job_;
+};
+
+}  // namespace
+
+jobs::Job read_megatron(Script script, const Behind& said) {
+  Options options(said.where, std::move(script.flags));
+  return MegatronReader(script, options, said).read();
+}
+
+}  // namespace dovetail::frameworks

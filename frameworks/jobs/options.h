@@ -1,0 +1,88 @@
+// What a framework's own text says, whatever its syntax: a flat list of names and values that a reader asks, and that
+// knows in the end what nobody asked for.
+//
+//   Options options("train.toml", {{"training.seq_len", "8192"}, {"metrics.log_freq", "10"}});
+//   options.whole("training.seq_len", 2048)              8192; 2048 where it is not there
+//   options.notes(not_modelled, harmless)                one line for each that was neither asked for nor harmless
+//
+// Messages read  `train.toml: training.seq_len: expected a whole number, found "long"`.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace dovetail::frameworks {
+
+struct OptionText {
+  std::string name, value = {};
+  bool heeded = false;
+};
+
+// An option that matters for time or memory and that no Job can hold.
+struct NotModelled {
+  std::string_view name;     // a * at its end stands for any rest
+  std::string_view without;  // values with which it does nothing, between |
+  std::string_view why;
+};
+
+// These in place of those of the same name.
+void replace(std::vector<OptionText>& options, std::vector<OptionText> by);
+
+class Options {
+ public:
+  Options(std::string file, std::vector<OptionText> options)
+      : file_(std::move(file)), options_(std::move(options)) {}
+
+  // Of two with one name the last counts, as in argparse.
+  [[nodiscard]] const std::string* find(std::string_view name);
+  [[nodiscard]] bool has(std::string_view name) { return find(name) != nullptr; }
+  // The same without asking for it: notes() still tells of it.
+  [[nodiscard]] bool is_there(std::string_view name) const;
+  // A count of things, also as 5e8.
+  [[nodiscard]] std::int64_t whole(std::string_view name, std::int64_t otherwise,
+                                   std::int64_t least = 1,
+                                   std::int64_t most = std::int64_t{1} << 32);
+  // A degree or a number of samples or layers: three of them multiply within 64 bits.
+  [[nodiscard]] std::int64_t degree(std::string_view name, std::int64_t otherwise,
+                                    std::int64_t least = 1) {
+    return whole(name, otherwise, least, 1 << 20);
+  }
+  [[nodiscard]] bool flag(std::string_view name, bool otherwise);  // true or false
+  [[nodiscard]] std::string text(std::string_view name, std::string_view otherwise);
+  // One of these words, in small letters or capitals.
+  template <class T>
+  [[nodiscard]] T word(std::string_view name, T otherwise,
+                       const std::vector<std::pair<std::string_view, T>>& words) {
+    std::vector<std::string_view> known;
+    for (const auto& [text, value] : words) known.push_back(text);
+    const std::optional<std::size_t> index = word_index(name, known);
+    return index ? words[*index].second : otherwise;
+  }
+
+  // Throws InputError, which shows the value.
+  [[noreturn]] void fail(std::string_view name, const std::string& expected);
+  // Throws InputError "FILE: NAME: WHY" for the first of these that is there with a value that does something.
+  void refuse(std::span<const NotModelled> those);
+
+  // For each option that was not asked for: nothing where it is harmless, why it was not heeded where that is
+  // known, else that it is unknown. For one that was and is there with two values: which counted.
+  [[nodiscard]] std::vector<std::string> notes(std::span<const NotModelled> not_modelled,
+                                               std::span<const std::string_view> harmless) const;
+  [[nodiscard]] const std::string& file() const { return file_; }
+
+ private:
+  [[nodiscard]] std::optional<std::size_t> word_index(std::string_view name,
+                                                      std::span<const std::string_view> words);
+
+  std::string file_;
+  std::vector<OptionText> options_;
+};
+
+}  // namespace dovetail::frameworks

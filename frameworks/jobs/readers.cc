@@ -1,0 +1,70 @@
+// What the readers of all frameworks share: the rest of the world, and names of models.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "frameworks/jobs/readers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "jobs/text.h"
+
+namespace dovetail::frameworks {
+namespace {
+
+constexpr double kMostRanks = 1 << 24;
+
+}  // namespace
+
+bool Behind::says(std::string_view key) const {
+  const std::string pair = "," + std::string(key) + "=";
+  return ("," + list).find(pair) != std::string::npos;
+}
+
+jobs::Model Behind::model_or(jobs::Model (*otherwise)(Options&), Options& options) const {
+  return recognised(model.empty() ? otherwise(options) : jobs::parse_job(model).model);
+}
+
+void lay_out(jobs::Job& job, const Behind& said, Free free, const std::string& unknown_world) {
+  jobs::set_options(job, said.list, said.where);
+  if (said.says(free == Free::Sharded ? "dp_shard" : "dp")) free = Free::None;
+  if (free != Free::None && said.world == 0) throw InputError(said.where + ": " + unknown_world);
+  jobs::Layout& l = job.layout;
+  std::int64_t& degree = free == Free::Sharded ? l.dp_shard : l.dp;
+  if (free != Free::None) degree = 1;
+  double product = 1;
+  std::string degrees;
+  for (const auto& [name, one] :
+       {std::pair{"dp", l.dp}, std::pair{"dp_shard", l.dp_shard}, std::pair{"cp", l.cp},
+        std::pair{"tp", l.tp}, std::pair{"pp", l.pp}}) {
+    product *= static_cast<double>(std::max<std::int64_t>(0, one));
+    degrees += (degrees.empty() ? "" : " x ") + std::string(name) + "=" + std::to_string(one);
+  }
+  if (product < 1 || product > kMostRanks || job.batch.micro < 1 ||
+      static_cast<double>(job.batch.micro) > kMostRanks) {
+    throw InputError(said.where + ": " + degrees + ", mbs=" + std::to_string(job.batch.micro) +
+                     ": expected degrees and sizes from 1 to 16777216");
+  }
+  if (said.world == 0) return;
+  const auto ranks = static_cast<std::int64_t>(product);
+  if (free == Free::None ? ranks != said.world : said.world % ranks != 0) {
+    throw InputError(said.where + ": world: " + std::to_string(said.world) + " ranks are " +
+                     (free == Free::None ? "not " : "no multiple of ") + degrees);
+  }
+  if (free != Free::None) degree = said.world / ranks;
+}
+
+jobs::Model recognised(jobs::Model model) {
+  for (const std::string& name : jobs::known_model_names()) {
+    const jobs::Model known = jobs::known_model(name);
+    jobs::Model as_known = model;
+    as_known.name = known.name;
+    as_known.sequence = known.sequence;
+    as_known.published = known.published;
+    as_known.source = known.source;
+    if (as_known == known) return known;
+  }
+  return model;
+}
+
+}  // namespace dovetail::frameworks

@@ -1,0 +1,32 @@
+// The flags that a shell script passes on: every `--flag value` in it, in order, with the script's own variables in
+// their place.
+//
+//   TP=8
+//   ARGS=(--tensor-model-parallel-size $TP --bf16)     becomes {"--tensor-model-parallel-size", "8"}, {"--bf16", ""}
+//   EXTRA="--seq-length ${SEQ:-4096}"                  becomes {"--seq-length", "4096"}
+//
+// The script is not run: both branches of a condition are read, functions and commands are not called, and a
+// variable that it does not set itself stays as it is written.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "frameworks/jobs/options.h"
+
+namespace dovetail::frameworks {
+
+struct Script {
+  std::vector<OptionText>
+      flags;  // names with their dashes; without a value where none follows on the line
+  std::map<std::string, std::string> variables = {};  // those that it sets
+};
+
+// Also of one command line. Throws InputError where it has flags without end.
+Script read_script(const std::string& file, std::string_view text);
+
+}  // namespace dovetail::frameworks

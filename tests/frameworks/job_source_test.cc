@@ -1,0 +1,469 @@
+// Jobs in frameworks' own words: public configurations as they are, one job said in five ways, and what is refused.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "frameworks/jobs/job_source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "frameworks/jobs/shell.h"
+#include "frameworks/jobs/toml.h"
+#include "jobs/text.h"
+#include "tests/support/errors.h"
+
+namespace dovetail::frameworks {
+namespace {
+
+using dovetail::testing::error_of;
+using jobs::Job;
+using jobs::Recompute;
+using jobs::Zero;
+using schedule::DType;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+std::string data(const std::string& file) {
+  return std::string(DOVETAIL_SOURCE_DIR) + "/tests/frameworks/data/" + file;
+}
+
+class JobSourceTest : public ::testing::Test {
+ protected:
+  JobSourceTest() { std::filesystem::create_directories(folder_); }
+  ~JobSourceTest() override { std::filesystem::remove_all(folder_); }
+
+  [[nodiscard]] std::string file(const std::string& name, const std::string& text) const {
+    const std::string path = (folder_ / name).string();
+    write_file(path, text);
+    return path;
+  }
+
+  static std::string error(const std::string& text) {
+    return error_of([&] { load_job(text); });
+  }
+
+ private:
+  std::filesystem::path folder_ = std::filesystem::temp_directory_path() /
+                                  ("dovetail_job_source." + std::to_string(::getpid()));
+};
+
+// Who said it, and what could not be held, are not part of the job itself.
+Job as_work(Job job) {
+  job.framework.clear();
+  job.notes.clear();
+  return job;
+}
+
+constexpr const char* kTitan = R"(
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 1
+seq_len = 8192
+[parallelism]
+data_parallel_shard_degree = -1  # the rest
+[activation_checkpoint]
+mode = "full"
+)";
+
+constexpr const char* kDeepSpeed = R"({
+  "train_micro_batch_size_per_gpu": 1,  // hjson allows that
+  "gradient_accumulation_steps": 1,
+  "bf16": {"enabled": true},
+  "communication_data_type": "fp32",
+  "data_types": {"grad_accum_dtype": "fp32"},
+  "zero_optimization": {"stage": 3}
+})";
+
+constexpr const char* kHuggingFace = R"({
+  "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 32,
+  "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+  "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 131072,
+  "tie_word_embeddings": false
+})";
+
+const std::string kLlama8b =
+    "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
+    "--group-query-attention --num-query-groups 8 --swiglu --normalization RMSNorm "
+    "--disable-bias-linear --untie-embeddings-and-output-weights --vocab-size 128256 "
+    "--position-embedding-type rope --attention-dropout 0 --hidden-dropout 0 --bf16 "
+    "--seq-length 8192 --micro-batch-size 1 ";
+
+TEST_F(JobSourceTest, OneJobInFiveWays) {
+  const Job text = load_job("llama3_8b:zero=3,world=64,seq=8192,mbs=1,gbs=64,recompute=full");
+  EXPECT_EQ(text.layout.dp_shard, 64);
+  EXPECT_EQ(text.micro_batches(), 1);
+
+  const Job titan = load_job(file("train.toml", kTitan) + ":world=64");
+  const Job megatron =
+      load_job(kLlama8b +
+               "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params "
+               "--overlap-grad-reduce --overlap-param-gather --recompute-granularity full "
+               "--recompute-method uniform --recompute-num-layers 1:world=64");
+  const Job deepspeed = load_job(file("ds_config.json", kDeepSpeed) +
+                                 ":model=llama3_8b,world=64,seq=8192,recompute=full");
+  const Job hugging_face = load_job(file("config.json", kHuggingFace) +
+                                    ":zero=3,world=64,seq=8192,mbs=1,gbs=64,recompute=full");
+  EXPECT_EQ(as_work(titan), text);
+  EXPECT_EQ(as_work(megatron), text);
+  EXPECT_EQ(as_work(deepspeed), text);
+  EXPECT_EQ(as_work(hugging_face), text);
+  EXPECT_EQ(titan.framework, "fsdp");
+  EXPECT_EQ(megatron.framework, "megatron");
+  EXPECT_EQ(deepspeed.framework, "deepspeed");
+  for (const Job* job : {&titan, &megatron, &deepspeed, &hugging_face}) {
+    EXPECT_THAT(job->notes, IsEmpty());
+    EXPECT_EQ(jobs::to_string(*job), jobs::to_string(text));
+  }
+}
+
+TEST_F(JobSourceTest, AJobOfAllKindsOfParallelismInThreeWays) {
+  const Job text = load_job(
+      "llama3_70b:tp=8,pp=4,vp=2,cp=2,world=128,zero=1,seq=8192,mbs=1,gbs=64,exchange=ring,"
+      "recompute=selective,async_tp=yes,bucket=160MB");
+  EXPECT_EQ(text.layout.dp, 2);
+  const Job megatron = load_job(file("train.sh", R"(#!/bin/bash
+GPUS_PER_NODE=8
+NNODES=${SLURM_NNODES:-"16"}
+WORLD_SIZE=$(($GPUS_PER_NODE*$NNODES))
+MODEL=(
+  --num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64
+  --group-query-attention --num-query-groups 8 --kv-channels 128
+  --swiglu --normalization RMSNorm --disable-bias-linear # no biases
+  --untie-embeddings-and-output-weights --vocab-size 128256 --make-vocab-size-divisible-by 1
+  --use-rotary-position-embeddings --attention-dropout 0.0 --hidden-dropout 0.0
+)
+export PARALLEL="--tensor-model-parallel-size 8 --sequence-parallel \
+  --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 10 \
+  --context-parallel-size 2 --tp-comm-overlap --use-distributed-optimizer"
+torchrun --nproc_per_node $GPUS_PER_NODE pretrain_gpt.py ${MODEL[@]} $PARALLEL --bf16 \
+  --seq-length 8192 --micro-batch-size=1 --global-batch-size 64 --recompute-activations \
+  --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 40000000
+)"));
+  EXPECT_EQ(as_work(megatron), text);
+  EXPECT_THAT(megatron.notes, IsEmpty());
+}
+
+TEST_F(JobSourceTest, TorchtitansOwnFilesSayWhatTheirSourceDoes) {
+  const Job small = load_job(data("torchtitan_llama3_8b.toml") + ":world=64");
+  EXPECT_EQ(small.model.name, "llama3_8b");
+  EXPECT_EQ(small.layout.dp_shard, 64);
+  EXPECT_EQ(small.zero, Zero::Parameters);
+  EXPECT_TRUE(small.reshard);
+  EXPECT_EQ(small.batch, (jobs::Batch{.sequence = 8192, .micro = 1, .global = 64}));
+  EXPECT_EQ(small.recompute, Recompute::Selective);
+  EXPECT_EQ(small.precision, jobs::Precision{});
+  EXPECT_THAT(small.notes,
+              ElementsAre(StartsWith("activation_checkpoint.selective_ac_option op: ")));
+
+  // 70B: 64 ranks are 8 x tp 8, eight samples each.
+  const Job middle = load_job(data("torchtitan_llama3_70b.toml") + ":world=64");
+  EXPECT_EQ(middle.layout.dp_shard, 8);
+  EXPECT_EQ(middle.layout.tp, 8);
+  EXPECT_EQ(middle.batch, (jobs::Batch{.sequence = 8192, .micro = 8, .global = 64}));
+  EXPECT_EQ(middle.recompute, Recompute::Full);
+  EXPECT_THAT(middle.notes, IsEmpty());
+
+  const Job large = load_job(data("torchtitan_llama3_405b.toml") + ":world=128");
+  EXPECT_EQ(large.layout.dp_shard, 16);
+  EXPECT_TRUE(large.async_tp);
+  EXPECT_TRUE(large.precision.fp8_products);
+  EXPECT_EQ(large.batch.global, 32);
+  EXPECT_THAT(large.notes,
+              ElementsAre(StartsWith("compile.enable: "),
+                          StartsWith("quantize.linear.float8.enable_fsdp_float8_all_gather true: "
+                                     "parameters are gathered in the element type of compute")));
+}
+
+TEST_F(JobSourceTest, ATorchtitanPipelineCutsTheLocalBatchAndKeepsParameters) {
+  const std::string toml = file("train.toml", R"(
+model = {name = "llama3", flavor = "70B"}
+training.local_batch_size = 16
+[parallelism]
+pipeline_parallel_degree = 4
+pipeline_parallel_schedule = "Interleaved1F1B"
+tensor_parallel_degree = 8
+data_parallel_shard_degree = 2
+data_parallel_replicate_degree = 1
+[activation_checkpoint]
+selective_ac_option = "2"
+)");
+  const Job job = load_job(toml);
+  EXPECT_EQ(job.layout.world(), 64);
+  EXPECT_EQ(job.layout.vp, 2);
+  EXPECT_EQ(job.layout.order, schedule::PipelineKind::Interleaved);
+  EXPECT_EQ(job.batch, (jobs::Batch{.sequence = 2048, .micro = 1, .global = 32}));
+  EXPECT_FALSE(job.reshard);
+  // Every second of the 20 layers of a stage.
+  EXPECT_EQ(job.recompute, Recompute::Full);
+  EXPECT_EQ(job.recompute_layers, 10);
+
+  // 82 layers, embedding and head among them, are 8 times 11 at most; 4 times 21 are one chunk per rank.
+  const Job per_stage = load_job(toml + " --parallelism.pipeline_parallel_layers_per_stage=11");
+  EXPECT_EQ(per_stage.layout.vp, 2);
+  EXPECT_THAT(error(toml + " --parallelism.pipeline_parallel_layers_per_stage=21"),
+              HasSubstr("pipeline_parallel_layers_per_stage: expected what makes several stages"));
+
+  const Job flags = load_job(toml +
+                             " --parallelism.pipeline_parallel_schedule ZBVZeroBubble "
+                             "--training.seq_len 4096 --compile.no_enable:mbs=2,recompute=none");
+  EXPECT_EQ(flags.batch, (jobs::Batch{.sequence = 4096, .micro = 2, .global = 32}));
+  EXPECT_EQ(flags.recompute, Recompute::None);
+  EXPECT_THAT(flags.notes,
+              ElementsAre(StartsWith("parallelism.pipeline_parallel_schedule ZBVZeroBubble: ")));
+}
+
+TEST_F(JobSourceTest, TorchtitanWithoutFsdpIsDdpWithItsBuckets) {
+  const Job job = load_job(
+      file("train.toml", kTitan) +
+      " --parallelism.data_parallel_shard_degree 1 --parallelism.data_parallel_replicate_degree 8");
+  EXPECT_EQ(job.layout.dp, 8);
+  EXPECT_EQ(job.zero, Zero::Nothing);
+  EXPECT_EQ(job.bucket_bytes, std::int64_t{100} << 20);
+  EXPECT_EQ(job.framework, "torch");
+}
+
+TEST_F(JobSourceTest, MegatronsOwnScriptsSayWhatTheirSourceDoes) {
+  const Job llama = load_job(data("megatron_train_llama3_8b_h100_fp8.sh"));
+  EXPECT_EQ(llama.model.name, "llama3_8b");
+  EXPECT_EQ(llama.layout.world(), 8);
+  EXPECT_EQ(llama.layout.dp, 8);
+  EXPECT_EQ(llama.zero, Zero::Optimizer);
+  EXPECT_EQ(llama.batch, (jobs::Batch{.sequence = 8192, .micro = 1, .global = 128}));
+  EXPECT_EQ(llama.micro_batches(), 16);
+  EXPECT_EQ(llama.precision.gradient, DType::BF16);
+  EXPECT_EQ(llama.precision.reduce, DType::BF16);
+  EXPECT_TRUE(llama.precision.fp8_products);
+  EXPECT_TRUE(llama.overlap_gradients && llama.overlap_parameters);
+  EXPECT_THAT(llama.notes, ElementsAre(StartsWith("--fp8-param-gather: ")));
+
+  // GPT-3: the script as it stands starts 8 ranks, too few for 8 x 16.
+  const std::string gpt3 = data("megatron_train_gpt3_175b_distributed.sh");
+  EXPECT_THAT(error(gpt3), HasSubstr("--vocab-size is missing: the tokenizer decides it"));
+  EXPECT_THAT(
+      error(gpt3 + " --vocab-size 50257"),
+      EndsWith("world: 8 ranks are no multiple of dp=1 x dp_shard=1 x cp=1 x tp=8 x pp=16"));
+  const Job large = load_job(gpt3 + " --vocab-size 50257:world=1024");
+  EXPECT_EQ(large.model.name, "gpt3_175b");  // 50257 padded to a multiple of 128 x 8: 51200
+  EXPECT_EQ(large.model.vocabulary, 51'200);
+  EXPECT_EQ(large.layout.dp, 8);
+  EXPECT_FALSE(large.layout.sp);
+  EXPECT_EQ(large.precision.compute, DType::F16);
+  EXPECT_EQ(large.precision.gradient, DType::F16);
+  EXPECT_FALSE(large.overlap_gradients);
+  EXPECT_EQ(large.zero, Zero::Nothing);
+  EXPECT_THAT(large.notes,
+              ElementsAre(StartsWith("--hidden-dropout: absent, which means 0.1"),
+                          StartsWith("--attention-dropout: absent, which means 0.1"),
+                          StartsWith("--step-batch-size-schedule 0:16: the step is the one of ")));
+
+  const Job mixtral =
+      load_job(data("megatron_train_mixtral_8x7b_distributed.sh") + " --vocab-size 32000:world=64");
+  EXPECT_EQ(mixtral.model.name, "mixtral_8x7b");
+  EXPECT_EQ(mixtral.layout.ep, 8);
+  EXPECT_EQ(mixtral.layout.etp, 1);
+  EXPECT_EQ(mixtral.layout.pp, 4);
+  EXPECT_EQ(mixtral.layout.dp, 16);
+  EXPECT_THAT(mixtral.notes, IsEmpty());
+}
+
+TEST_F(JobSourceTest, MegatronsExpertsAreTensorParallelAsTheRestIs) {
+  const std::string experts =
+      "--num-layers 61 --hidden-size 7168 --ffn-hidden-size 18432 --num-attention-heads 128 "
+      "--swiglu --normalization RMSNorm --disable-bias-linear --position-embedding-type rope "
+      "--untie-embeddings-and-output-weights --vocab-size 129280 --multi-latent-attention "
+      "--q-lora-rank 1536 --kv-lora-rank 512 --qk-layernorm --num-experts 256 --moe-router-topk 8 "
+      "--moe-ffn-hidden-size 2048 --moe-shared-expert-intermediate-size 2048 "
+      "--moe-layer-freq ([0]*3+[1]*58) --hidden-dropout 0 --attention-dropout 0 --bf16 "
+      "--seq-length 4096 --tensor-model-parallel-size 2 --sequence-parallel "
+      "--expert-model-parallel-size 32 --make-vocab-size-divisible-by 64 ";
+  const Job job = load_job(experts + ":world=64");
+  EXPECT_EQ(job.model.name, "deepseek_v3");
+  EXPECT_EQ(job.layout.etp, 2);
+  EXPECT_EQ(job.layout.dp, 32);
+  EXPECT_EQ(load_job(experts + "--expert-tensor-parallel-size 1:world=64").layout.etp, 1);
+  EXPECT_THAT(error(experts + "--moe-layer-freq [1]*3+[0]*58:world=64"),
+              HasSubstr("--moe-layer-freq: expected dense layers first"));
+}
+
+TEST_F(JobSourceTest, DeepSpeedsOwnFileSaysWhatItsSourceDoes) {
+  const std::string path = data("deepspeed_zero3.json");
+  const Job job = load_job(path + ":model=llama3_8b,world=16");
+  EXPECT_EQ(job.layout.dp_shard, 16);
+  EXPECT_EQ(job.zero, Zero::Parameters);
+  EXPECT_EQ(job.precision.gradient, DType::BF16);
+  EXPECT_EQ(job.bucket_bytes, 50'000'000 * 2);
+  EXPECT_EQ(job.batch, (jobs::Batch{.sequence = 8192, .micro = 1, .global = 16}));
+  EXPECT_THAT(
+      job.notes,
+      ElementsAre("zero_optimization.stage3_prefetch_bucket_size 50000000: 23 % of a layer, "
+                  "counted as 1",
+                  StartsWith("activation_checkpointing: whether layers are computed again"),
+                  StartsWith("zero_optimization.allgather_bucket_size 50000000: ")));
+}
+
+TEST_F(JobSourceTest, DeepSpeedsStagesDifferInWhatTheyHide) {
+  const auto stage = [this](const std::string& zero, const std::string& options) {
+    return load_job(file("ds.json", "{\"train_batch_size\": 64, \"bf16\": {\"enabled\": true}, " +
+                                        ("\"zero_optimization\": {" + zero + "}}")) +
+                    ":model=llama3_8b,world=16" + options);
+  };
+  const Job whole = stage("\"stage\": 0", "");
+  EXPECT_EQ(whole.batch.micro, 4);  // 64 over 16 replicas, in one step
+  EXPECT_FALSE(whole.overlap_gradients);
+  const Job second = stage(R"("stage": 2, "reduce_bucket_size": 5e8)", "");
+  EXPECT_EQ(second.layout.dp, 16);
+  EXPECT_EQ(second.bucket_bytes, 1'000'000'000);
+  EXPECT_FALSE(second.overlap_gradients);
+  EXPECT_FALSE(second.overlap_parameters);
+  EXPECT_TRUE(stage(R"("stage": 2, "overlap_comm": true)", "").overlap_gradients);
+  const Job groups = stage(R"("stage": 3, "mics_shard_size": 8)", "");
+  EXPECT_EQ(groups.layout.dp_shard, 8);
+  EXPECT_EQ(groups.layout.dp, 2);
+  EXPECT_THAT(error_of([&] { stage(R"("stage": 2, "offload_optimizer": {"device": "cpu"})", ""); }),
+              EndsWith("zero_optimization.offload_optimizer.device: moving states to the host is "
+                       "not modelled"));
+}
+
+TEST_F(JobSourceTest, AWorldIsWhatTheOtherDegreesLeaveOfIt) {
+  EXPECT_EQ(load_job("llama3_70b:world=64,tp=8,pp=4").layout.dp, 2);
+  const Job sharded = load_job("llama3_70b:world=64,tp=8,zero=3");
+  EXPECT_EQ(sharded.layout.dp_shard, 8);
+  EXPECT_EQ(sharded.layout.dp, 1);
+  const Job hybrid = load_job("llama3_70b:world=64,tp=8,dp_shard=4");
+  EXPECT_EQ(hybrid.layout.dp, 2);
+  EXPECT_EQ(hybrid.zero, Zero::Parameters);
+  EXPECT_EQ(load_job("llama3_70b:world=64,tp=8,dp=8").layout.world(), 64);
+  EXPECT_EQ(load_job("llama3_8b:dp=2,gbs=8"), jobs::parse_job("llama3_8b:dp=2,gbs=8"));
+  EXPECT_EQ(
+      error("llama3_70b:world=64,tp=8,dp=4"),
+      "job \"llama3_70b:world=64,tp=8,dp=4\": world: 64 ranks are not dp=4 x dp_shard=1 x cp=1 "
+      "x tp=8 x pp=1");
+  EXPECT_THAT(error("llama3_70b:world=60,tp=8"), HasSubstr("60 ranks are no multiple of"));
+  EXPECT_THAT(error("llama3_70b:world=many"), HasSubstr("world: expected the number of ranks"));
+}
+
+TEST_F(JobSourceTest, WhatIsMissingOrWrongIsOneLineWithFileAndKey) {
+  const std::string toml = file("train.toml", kTitan);
+  EXPECT_EQ(error(toml),
+            toml +
+                ": parallelism.data_parallel_shard_degree is what the other degrees leave of "
+                "the world: say how many ranks, " +
+                toml + ":world=64");
+  EXPECT_EQ(error(toml + " --parallelism.tensor_parallel_degree two:world=64"),
+            toml +
+                ": parallelism.tensor_parallel_degree: expected a whole number from 1 to 1048576, "
+                "found \"two\"");
+  EXPECT_THAT(error(toml + " --model.flavor 9B:world=64"),
+              HasSubstr("model.flavor: llama3 9B is not known here (known: 8B, 70B, 405B); say a "
+                        "model behind the file"));
+  EXPECT_THAT(error(toml + " --training.enable_cpu_offload:world=64"),
+              EndsWith("training.enable_cpu_offload: moving states to the host is not modelled"));
+  EXPECT_EQ(error(toml + ":world=64,tp=5"),
+            toml + ": world: 64 ranks are no multiple of dp=1 x dp_shard=1 x cp=1 x tp=5 x pp=1");
+  EXPECT_EQ(error(toml + ":world=64,tpp=4"),
+            toml + ": unknown option \"tpp\"; did you mean \"tp\"?");
+  EXPECT_EQ(
+      error(kLlama8b),
+      "Megatron's arguments: how many ranks there are is said by no WORLD_SIZE: say it behind the "
+      "arguments, :world=64");
+  EXPECT_EQ(error("--num-layers 80:world=8"), "Megatron's arguments: --hidden-size is missing");
+  EXPECT_THAT(error(kLlama8b + "--optimizer-cpu-offload:world=8"),
+              EndsWith("--optimizer-cpu-offload: moving states to the host is not modelled"));
+  const std::string ds = file("ds.json", R"({"train_batch_size": "auto"})");
+  EXPECT_THAT(error(ds + ":world=8"), HasSubstr("the model is not in this file: say it behind"));
+  EXPECT_THAT(error(ds + ":model=llama3_8b"),
+              EndsWith("is not in this file: say it behind, :world=64"));
+  EXPECT_THAT(error(ds + ":model=llama3_8b,world=8"),
+              HasSubstr("train_micro_batch_size_per_gpu or train_batch_size is needed"));
+  const std::string uneven =
+      file("uneven.json", R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 3})");
+  EXPECT_THAT(error(uneven + ":model=llama3_8b,world=8"),
+              EndsWith("train_batch_size: 64 is not train_micro_batch_size_per_gpu=3 x "
+                       "gradient_accumulation_steps=2 x 8 replicas"));
+  EXPECT_THAT(error(file("broken.json", "{") + ":world=8"), EndsWith("expected an object of JSON"));
+  EXPECT_THAT(error("nothing.toml"), HasSubstr("nothing.toml: cannot be read"));
+  EXPECT_THAT(error("lama3_8b:tp=2"), HasSubstr("did you mean \"llama3_8b\"?"));
+}
+
+TEST_F(JobSourceTest, AnOptionThatIsNotHeededIsNamed) {
+  const Job job = load_job(kLlama8b +
+                           "--frobnicate 3 --lr 1e-4 --tensorboard-dir x --hidden-dropout 0.2 "
+                           "--micro-batch-size 2 --recompute-granularity selective "
+                           "--recompute-modules moe:world=8");
+  EXPECT_EQ(job.batch.micro, 2);
+  EXPECT_THAT(job.notes, ElementsAre("--recompute-modules: counted as core_attn",
+                                     "--hidden-dropout 0.2: dropout is not modelled",
+                                     "--micro-batch-size is there as 1 and as 2; the last counts",
+                                     "--frobnicate is not known here and was not heeded"));
+}
+
+TEST_F(JobSourceTest, AModelBehindTheFileGoesBeforeItsOwn) {
+  const std::string toml = file("train.toml", kTitan);
+  const Job other = load_job(toml + ":world=8,model=" + file("config.json", kHuggingFace));
+  EXPECT_EQ(other, load_job(toml + ":world=8"));
+  const Job megatron =
+      load_job("--num-layers 2 --seq-length 4096 --vocab-size 7:world=8,model=qwen3_8b");
+  EXPECT_EQ(megatron.model.name, "qwen3_8b");
+  EXPECT_THAT(megatron.notes, ElementsAre(HasSubstr("dropout"), HasSubstr("dropout")));
+}
+
+TEST(TomlTest, TablesKeysAndValuesBecomeAFlatList) {
+  const auto options = read_toml("f.toml", R"(
+top = "a # b"  # comment
+[a."b c"]
+d.e = 1_000
+list = [1, [2.5, 3],
+        "x"]  # over lines
+inner = {yes = true, text = 'C:\x'}
+)");
+  std::string all;
+  for (const OptionText& option : options) all += option.name + "=" + option.value + ";";
+  EXPECT_EQ(all,
+            "top=a # b;a.b c.d.e=1000;a.b c.list=1,2.5,3,x;a.b c.inner.yes=true;"
+            "a.b c.inner.text=C:\\x;");
+}
+
+TEST(TomlTest, MistakesNameFileAndLine) {
+  const auto error = [](const char* text) { return error_of([&] { read_toml("f.toml", text); }); };
+  EXPECT_EQ(error("a = 1\na = 2"), "f.toml:2: the key a is there twice");
+  EXPECT_EQ(error("[a\nb = 1"), "f.toml:1: expected ] behind the name of a table");
+  EXPECT_EQ(error("\na 1"), "f.toml:2: expected = behind the key a");
+  EXPECT_EQ(error("a = yes"),
+            "f.toml:1: expected a number, a string in quotes, true or false, found \"yes\"");
+  EXPECT_EQ(error("a = \"b"), "f.toml:1: a string without its closing quote");
+  EXPECT_EQ(error("a = \"\"\"b\"\"\""), "f.toml:1: strings over several lines are not read");
+  EXPECT_EQ(error("[[a]]"), "f.toml:1: arrays of tables, [[NAME]], are not read");
+  EXPECT_EQ(error("a = 1 b = 2"), "f.toml:1: expected the end of the line");
+  EXPECT_EQ(error("a = [1, 2"), "f.toml:1: expected , or ] in an array");
+}
+
+TEST(ShellTest, FlagsHaveTheValuesOfTheScriptsOwnVariables) {
+  const Script script = read_script("f.sh", R"SH(
+A=4 B=${UNSET:-"$A"}
+if [ -n "$A" ]; then C=$((A * (B + 1) / 2 - 1)); fi
+LIST=(
+  --one $A   # --comment 1
+  "--two ${B}" '--three $A'
+)
+LIST+=("--four=$C" --five "$UNSET")
+run "${LIST[@]}" --six \
+  -1 --seven; --eight 8 9
+)SH");
+  std::string all;
+  for (const OptionText& flag : script.flags) all += flag.name + "=" + flag.value + " ";
+  EXPECT_EQ(all, "--one=4 --two=4 --three=$A --four=9 --five=$UNSET --six=-1 --seven= --eight=8 ");
+  EXPECT_EQ(script.variables.at("C"), "9");
+}
+
+}  // namespace
+}  // namespace dovetail::frameworks
