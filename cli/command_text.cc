@@ -40,6 +40,7 @@ constexpr std::array kWords = {
     KnownWord{"--steps", "COUNT", kOther},
     KnownWord{"--step", "NAME", kOther},
     KnownWord{"--parameters", "FILE", kInput},
+    KnownWord{"--tables", "DIRECTORY", kInput},
     KnownWord{"--to", "TARGET", kOther},
     KnownWord{"--shape", "SHAPE", kOther},
     KnownWord{"--mesh", "SHAPE", kOther},
@@ -99,6 +100,7 @@ constexpr std::array kWords = {
     KnownWord{"files", "FILE", kInput},
     KnownWord{"file", "FILE", kInput},
     KnownWord{"command", "COMMAND", kInput},
+    KnownWord{"against", "WHAT", kInput},
     KnownWord{"shell", "SHELL", kInput},
 };
 

@@ -60,11 +60,28 @@ void bind_reshard(CLI::App& app, ReshardOptions& options, Action& action) {
   bind_action(command, options, action, reshard);
 }
 
+void bind_validate(CLI::App& app, ValidateOptions& options, Action& action) {
+  CLI::App& command =
+      *app.add_subcommand("validate", "predictions beside what others measured and published");
+  options.folder = data_dir() + "/../yardsticks/data";
+  command.add_option("against", options.against, "public: the tables that come with dovetail")
+      ->required();
+  command.add_option("--tables", options.folder,
+                     "folder of the tables (default: those that come with dovetail)");
+  bind_document(command, options.document);
+  command.footer(
+      "Examples:\n"
+      "  dovetail validate public\n"
+      "  dovetail validate public --json");
+  bind_action(command, options, action, validate);
+}
+
 }  // namespace
 
 void bind_show_commands(CLI::App& app, LookOptions& options, Action& action) {
   bind_show(app, options.show, action);
   bind_reshard(app, options.reshard, action);
+  bind_validate(app, options.validate, action);
 }
 
 }  // namespace dovetail::cli

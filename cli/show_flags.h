@@ -1,4 +1,4 @@
-// Binding show and reshard.
+// Binding show, reshard and validate.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -6,12 +6,14 @@
 #include "cli/command_line.h"
 #include "cli/reshard.h"
 #include "cli/show.h"
+#include "cli/validate.h"
 
 namespace dovetail::cli {
 
 struct LookOptions {
   ShowOptions show;
   ReshardOptions reshard;
+  ValidateOptions validate;
 };
 
 void bind_show_commands(CLI::App& app, LookOptions& options, Action& action);

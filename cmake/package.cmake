@@ -3,6 +3,7 @@
 #   PREFIX/bin/dovetail                      finds its data beside itself, so that PREFIX may be moved
 #   PREFIX/lib/dovetail/libdovetail_cuda.so  where it was built; not in the package, for Debian has no NCCL 2.28
 #   PREFIX/share/dovetail/models             machines and measured steps
+#   PREFIX/share/dovetail/yardsticks         public measurements, with their origin
 #   PREFIX/share/dovetail/python             dovetail_torch
 #   PREFIX/share/doc/dovetail                README, docs, schemas, examples
 #   PREFIX/share/man/man1, share/bash-completion, share/zsh, share/fish   written by the tool itself
@@ -15,6 +16,8 @@ if(TARGET dovetail_cuda)
   install(TARGETS dovetail_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dovetail COMPONENT cuda)
 endif()
 install(DIRECTORY models/clusters models/workloads DESTINATION ${DOVETAIL_SHARE}/models)
+install(DIRECTORY yardsticks/data DESTINATION ${DOVETAIL_SHARE}/yardsticks)
+install(FILES yardsticks/README.md DESTINATION ${DOVETAIL_SHARE}/yardsticks)
 install(DIRECTORY python/ DESTINATION ${DOVETAIL_SHARE}/python PATTERN __pycache__ EXCLUDE PATTERN tests EXCLUDE)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN __pycache__ EXCLUDE)
 install(FILES README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -25,6 +25,7 @@ ALLOWED_ROOMS = {
     "verify": {"base", "schedule"},
     "policies": {"base", "schedule", "lower"},
     "jobs": {"base", "schedule", "lower", "policies"},
+    "yardsticks": {"base", "schedule", "jobs"},
     "frameworks": {"base", "schedule", "policies", "jobs"},
     "reshard": {"base", "schedule"},
     "models": {"base", "traces", "schedule"},

@@ -250,6 +250,7 @@ MADE = [
     ("explored-plan.json", "explore --workload mlp --cluster a100x8 --plan ddp.plan --policies exact --json"),
     ("reshard.json", "reshard --shape 8x8 --mesh 4 --from S(0) --to S(1) --json"),
     ("list.json", "show clusters --json"),
+    ("validate.json", "validate public --json"),
     ("profile.json", "explore --workload mlp-1000mbit --policies exact --json"),
     ("run.plan", "plan --workload ./step.program --cluster a100x2_nv12 --policy per-tensor -o run.plan"
                  " --trace predicted.trace"),

@@ -1,0 +1,28 @@
+// dovetail validate public: predictions beside what others measured and published (yardsticks/).
+//
+//   memory           rows  jobs  fits or not  ran, refused  failed, allowed  peaks  median  |median|   p90
+//   nanotron         1545  1487       94.5 %             6               79    857   +3.7 %     9.0 %  24.9 %
+//
+// `fits or not`: of the rows whose device is known, how many ran and were said to fit, or failed and were
+// said not to. Failures for other reasons are among them. The last three columns are errors of the peak of
+// rows that ran, predicted / measured - 1.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostream>
+#include <string>
+
+#include "cli/document.h"
+
+namespace dovetail::cli {
+
+struct ValidateOptions {
+  std::string against;  // "public"
+  std::string folder;   // of the tables
+  DocumentOptions document;
+};
+
+void validate(const ValidateOptions& options, std::ostream& out);
+
+}  // namespace dovetail::cli

@@ -1,0 +1,465 @@
+// Counts the memory of a job, stage by stage, at the moments that can be the worst. Sums are doubles of
+// bytes: a part of a tensor need not be whole, and nothing here is exact to a byte.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "jobs/memory.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+#include "jobs/program.h"
+#include "jobs/tensors.h"
+#include "jobs/text.h"
+
+namespace dovetail::jobs {
+namespace {
+
+// GMLake (arXiv 2401.08156, abstract): of what PyTorch's allocator reserves, the mean over eight models.
+constexpr double kFragmented = 0.15;
+constexpr Bytes kCudaContext = mib(300);
+// DEFAULT_BUFFSIZE; 120 elements x 640 threads x 8 steps x 8 bytes (LL128); 8 lines x 512 threads x 8
+// steps x 16 bytes (LL).
+constexpr Bytes kNcclConnection = Bytes((std::int64_t{4} << 20) + 4'915'200 + 524'288);
+constexpr std::int64_t kNcclChannels = 16;
+
+double as_double(std::int64_t number) { return static_cast<double>(number); }
+double size_of(schedule::DType dtype) { return as_double(schedule::element_size(dtype).count()); }
+Bytes rounded(double bytes) { return Bytes(std::llround(bytes)); }
+
+// Parameters of one rank, dense ones and those of experts: they are divided over different ranks.
+struct Held {
+  double dense = 0, experts = 0;
+  [[nodiscard]] double all() const { return dense + experts; }
+  Held& operator+=(const Held& other) {
+    dense += other.dense;
+    experts += other.experts;
+    return *this;
+  }
+};
+
+class Counter {
+ public:
+  Counter(const Job& job, const MemoryRules& rules)
+      : job_(job),
+        rules_(rules),
+        stages_(rules.stages.empty() ? even_stages(job) : rules.stages),
+        layers_(static_cast<std::size_t>(job.model.layers)) {
+    const Layout& l = job.layout;
+    for (const ParameterShape& shape : model_parameters(job.model)) {
+      double numel = 1;
+      for (const std::int64_t extent : local_shape(shape, l.tp, l.ep, l.etp)) {
+        numel *= as_double(extent);
+      }
+      Held& held = shape.layer >= 0                ? layers_[static_cast<std::size_t>(shape.layer)]
+                   : shape.part == Part::Embedding ? embedding_
+                                                   : head_;
+      (shape.expert ? held.experts : held.dense) += numel;
+    }
+    tokens_ = as_double(job.batch.micro * job.batch.sequence) / as_double(l.cp);
+    between_ = l.sp ? tokens_ / as_double(l.tp) : tokens_;
+    if (job.model.experts) {
+      routed_ = tokens_ * as_double(job.model.experts->per_token * l.etp) / as_double(l.tp) *
+                job.expert_imbalance;
+    }
+  }
+
+  std::vector<StageMemory> run() const {
+    std::vector<StageMemory> found;
+    for (std::size_t stage = 0; stage < stages_.size(); ++stage) found.push_back(count(stage));
+    return found;
+  }
+
+ private:
+  // What stays all the step, per kind; and what is there at each moment.
+  StageMemory count(std::size_t stage) const {
+    const StageBlocks& blocks = stages_[stage];
+    const Held held = held_by(blocks);
+    const Precision& p = job_.precision;
+    const bool is_sharded = job_.zero == Zero::Parameters;
+    const bool casts_gathered =
+        is_sharded && p.master_bytes > 0;  // as FSDP2 keeps f32 and gathers bf16
+    StageMemory memory;
+    memory.parameters = casts_gathered ? Bytes() : part(held, compute(), Zero::Parameters);
+    memory.master = part(held, as_double(p.master_bytes), Zero::Optimizer);
+    memory.optimizer = part(held, as_double(p.state_bytes), Zero::Optimizer);
+    memory.outside = kCudaContext + communicators() * (2 * kNcclChannels) * kNcclConnection;
+
+    const double in_flight = micro_batches_in_flight(stage);
+    const double kept = kept_by(blocks, stage);
+    const Bytes sums = sums_of(held);
+    const bool is_counting = rules_.resident_gradients || job_.micro_batches() > 1;
+    const Bytes copy =
+        rounded(rules_.gathered_update && divides_update() ? held.all() * compute() : 0);
+    const Bytes gathered = gathered_by(blocks);
+    const Bytes buffers = buffers_of(blocks, held);
+    const Bytes working = working_of(blocks);
+    const Bytes logits = blocks.head ? logits_of() : Bytes();
+
+    StageMemory full = memory;
+    full.moment = Moment::Activations;
+    full.gradients = is_counting ? sums : Bytes();
+    full.activations = rounded(in_flight * kept);
+    full.logits = logits;
+    // The loss has let go of its logits when the last layer's backward runs.
+    full.working = logits > working ? Bytes() : working;
+    if (logits <= working) full.logits = Bytes();
+    full.gathered = gathered;
+    full.buffers = buffers + copy;
+
+    StageMemory made = memory;
+    made.moment = Moment::Gradients;
+    made.gradients = sums + rounded(rules_.whole_gradients ? held.all() * compute() : 0);
+    made.activations = rounded(std::max(0.0, in_flight - 1) * kept);
+    made.working = working;
+    made.gathered = gathered;
+    made.buffers = buffers;
+
+    StageMemory update = memory;
+    update.moment = Moment::Update;
+    update.gradients = sums;
+    update.buffers = copy;
+
+    StageMemory worst = full;
+    for (const StageMemory& other : {made, update}) {
+      if (other.allocated() > worst.allocated()) worst = other;
+    }
+    worst.fragmentation =
+        rounded(as_double(worst.allocated().count()) * kFragmented / (1 - kFragmented));
+    return worst;
+  }
+
+  double compute() const { return size_of(job_.precision.compute); }
+  bool divides_update() const {
+    return (job_.zero == Zero::Optimizer || job_.zero == Zero::Gradients) && shards(false) > 1;
+  }
+
+  // Over how many ranks Zero divides: of replicas that are sharded themselves (HSDP) only the shards.
+  double shards(bool of_experts) const {
+    const Layout& l = job_.layout;
+    const double ranks = as_double((l.dp_shard > 1 ? l.dp_shard : l.dp) * l.cp);
+    return of_experts ? std::max(1.0, ranks * as_double(l.tp) / as_double(l.ep * l.etp)) : ranks;
+  }
+
+  // Bytes of what `from` and higher stages of Zero divide.
+  Bytes part(const Held& held, double bytes, Zero from) const {
+    if (job_.zero < from) return rounded(held.all() * bytes);
+    return rounded(bytes * (held.dense / shards(false) + held.experts / shards(true)));
+  }
+
+  Bytes sums_of(const Held& held) const {
+    const bool is_whole = rules_.whole_sums && job_.zero >= Zero::Gradients && stages_.size() > 1 &&
+                          job_.micro_batches() > 1;
+    return is_whole ? rounded(held.all() * size_of(job_.precision.reduce))
+                    : part(held, size_of(job_.precision.gradient), Zero::Gradients);
+  }
+
+  Held held_by(const StageBlocks& blocks) const {
+    Held held;
+    for (const std::int64_t layer : blocks.layers) held += layers_[static_cast<std::size_t>(layer)];
+    if (blocks.embedding) held += embedding_;
+    if (blocks.head) held += head_;
+    // Tied weights lie on both ends of a pipeline.
+    if (blocks.head && !blocks.embedding && job_.model.tied) held += embedding_;
+    return held;
+  }
+
+  double micro_batches_in_flight(std::size_t stage) const {
+    const Layout& l = job_.layout;
+    const auto after = as_double(l.pp - static_cast<std::int64_t>(stage) - 1);
+    const double all = as_double(job_.micro_batches());
+    switch (l.order) {
+      case schedule::PipelineKind::Sequential:
+        return 1;
+      case schedule::PipelineKind::OneFOneB:
+        return std::min(after + 1, all);
+      case schedule::PipelineKind::Interleaved:
+        return std::min(2 * after + as_double((l.vp - 1) * l.pp) + 1, all * as_double(l.vp)) /
+               as_double(l.vp);
+    }
+    DOVETAIL_CHECK(false) << "an order of stages";
+  }
+
+  // Elements per token that a fully connected network of inner size f keeps, and that its backward makes.
+  double kept_of_inner(double f) const {
+    if (!job_.model.gated) return 2 * f;
+    return (rules_.fused_gate ? 3 : 4) * f;
+  }
+  double made_of_inner(double f) const { return (job_.model.gated ? 4 : 2) * f; }
+
+  double attention_elements() const {
+    const Attention& a = job_.model.attention;
+    const double tp = as_double(job_.layout.tp);
+    const double heads = as_double(a.heads) / tp;
+    if (a.latent) {
+      const Latent& l = *a.latent;
+      const double key = as_double(l.nope_dim + l.rope_dim);
+      const double low = as_double(2 * l.query_rank + 2 * l.key_value_rank + l.rope_dim);
+      return low + heads * (2 * key + as_double(l.nope_dim + 2 * l.value_dim));
+    }
+    const double keys = std::max(1.0, as_double(a.key_value_heads) / tp);
+    const double projected = as_double(a.head_dim) * (heads + 2 * keys);
+    return (a.normed_heads ? projected + as_double(a.head_dim) * (heads + keys) : projected) +
+           as_double(a.head_dim) * heads;
+  }
+
+  // Bytes that one micro-batch leaves for the backward of a layer that is not computed again.
+  double kept_by_layer(std::int64_t layer) const {
+    const Model& m = job_.model;
+    const double h = as_double(m.width);
+    const double tp = as_double(job_.layout.tp);
+    const double heads = as_double(m.attention.heads) / tp;
+    double kept = compute() * (4 * h * between_ + attention_elements() * tokens_);
+    kept += 4 * heads * tokens_;  // log-sum-exp of each row of scores
+    if (!job_.flash && job_.recompute == Recompute::None) {
+      kept += compute() * heads * tokens_ * as_double(job_.batch.sequence);
+    }
+    if (!has_experts(m, layer)) {
+      return kept + compute() * kept_of_inner(as_double(m.inner)) / tp * tokens_;
+    }
+    const Experts& e = *m.experts;
+    const double inner = kept_of_inner(as_double(e.inner)) / as_double(job_.layout.etp);
+    kept += compute() * (2 * h + inner) * routed_;
+    kept += compute() * kept_of_inner(as_double(e.shared_inner)) / tp * tokens_;
+    return kept + 4 * as_double(e.count) * between_;  // the router's scores
+  }
+
+  // What of a layer stays until its backward, the place-th of its stage.
+  double left_by_layer(std::int64_t layer, std::int64_t place) const {
+    const double boundary = compute() * as_double(job_.model.width) * between_;
+    if (job_.recompute == Recompute::Full &&
+        (job_.recompute_layers == 0 || place < job_.recompute_layers)) {
+      return boundary;
+    }
+    if (job_.recompute == Recompute::Selective && rules_.selective_ops &&
+        !has_experts(job_.model, layer)) {
+      const Attention& a = job_.model.attention;
+      const double heads = as_double(a.head_dim * (2 * a.heads + a.key_value_heads));
+      return 2 * boundary + compute() * (heads + as_double(job_.model.inner)) /
+                                as_double(job_.layout.tp) * tokens_;
+    }
+    return kept_by_layer(layer);
+  }
+
+  double kept_by(const StageBlocks& blocks, std::size_t stage) const {
+    const double boundary = compute() * as_double(job_.model.width) * between_;
+    double kept = 0;
+    std::int64_t place = 0;
+    for (const std::int64_t layer : blocks.layers) {
+      kept += left_by_layer(layer, place++);
+    }
+    if (blocks.head) kept += 2 * boundary;             // last norm
+    if (stage + 1 < stages_.size()) kept += boundary;  // what was sent, until its gradient comes
+    return kept;
+  }
+
+  Bytes working_of(const StageBlocks& blocks) const {
+    const Model& m = job_.model;
+    double most = 0;
+    std::int64_t place = 0;
+    for (const std::int64_t layer : blocks.layers) {
+      double made = 2 * as_double(m.width) * tokens_;
+      if (has_experts(m, layer)) {
+        made += (made_of_inner(as_double(m.experts->inner)) / as_double(job_.layout.etp) +
+                 2 * as_double(m.width)) *
+                routed_;
+      } else {
+        made += made_of_inner(as_double(m.inner)) / as_double(job_.layout.tp) * tokens_;
+      }
+      const double again = kept_by_layer(layer) - left_by_layer(layer, place++);
+      most = std::max(most, compute() * made + again);
+    }
+    return rounded(most);
+  }
+
+  Bytes logits_of() const {
+    const std::int64_t words =
+        job_.model.patches ? job_.model.patches->classes : job_.model.vocabulary;
+    const double per_word = rules_.fused_loss ? compute() : compute() + 8;
+    return rounded(per_word * tokens_ * as_double(words) / as_double(job_.layout.tp));
+  }
+
+  double largest_block(const StageBlocks& blocks) const {
+    double most = 0;
+    for (const std::int64_t layer : blocks.layers) {
+      most = std::max(most, layers_[static_cast<std::size_t>(layer)].all());
+    }
+    return most;
+  }
+
+  Bytes gathered_by(const StageBlocks& blocks) const {
+    if (job_.zero != Zero::Parameters) return Bytes();
+    if (!job_.reshard) return rounded(compute() * held_by(blocks).all());
+    double ends = blocks.embedding ? embedding_.all() : 0;
+    if (blocks.head) ends = std::max(ends, job_.model.tied ? embedding_.all() : head_.all());
+    const double layers = as_double(1 + job_.prefetch) * largest_block(blocks);
+    return rounded(compute() * std::max(layers, ends));
+  }
+
+  Bytes buffers_of(const StageBlocks& blocks, const Held& held) const {
+    const Layout& l = job_.layout;
+    const double h = as_double(job_.model.width);
+    double bytes = 0;
+    if (l.tp > 1 && l.sp) bytes += compute() * 2 * h * tokens_;
+    if (l.cp > 1) {
+      const Attention& a = job_.model.attention;
+      const double keys = a.latent ? as_double(a.heads) : as_double(a.key_value_heads);
+      const double of_others = job_.exchange == ContextExchange::AllGather ? as_double(l.cp) : 2;
+      bytes += compute() * 2 * std::max(1.0, keys / as_double(l.tp)) * as_double(a.head_dim) *
+               tokens_ * of_others;
+    }
+    if (l.ep > 1) bytes += compute() * 2 * h * routed_;
+    if (l.pp > 1) bytes += compute() * 2 * h * between_;
+    const double reduce = size_of(job_.precision.reduce);
+    if (job_.zero == Zero::Parameters) {
+      // A layer's gradients as they are made, and twice as they travel: the next joins before the last is gone.
+      bytes += largest_block(blocks) * (compute() + 2 * reduce);
+    } else if (job_.zero == Zero::Gradients && job_.bucket_bytes) {
+      bytes += 2 * as_double(*job_.bucket_bytes);
+    }
+    if (rules_.bucket_copies && l.replicas() * l.cp > 1) bytes += held.all() * compute();
+    return rounded(bytes);
+  }
+
+  std::int64_t communicators() const {
+    const Layout& l = job_.layout;
+    std::int64_t count = l.world() > 1 ? 1 : 0;
+    for (const std::int64_t degree : {l.tp, l.cp, l.ep, l.pp, l.replicas() * l.cp}) {
+      if (degree > 1 && degree < l.world()) ++count;
+    }
+    return count;
+  }
+
+  const Job& job_;
+  const MemoryRules& rules_;
+  std::vector<StageBlocks> stages_;
+  std::vector<Held> layers_;
+  Held embedding_, head_;
+  double tokens_ = 0;   // of a micro-batch on a rank, within heads and networks
+  double between_ = 0;  // between them
+  double routed_ = 0;   // that come to a rank's experts
+};
+
+// A job with options changed, if it can be run like that.
+std::optional<Job> changed(const Job& job, const std::string& options) {
+  Job other = job;
+  try {
+    set_options(other, options, "a change of the job");
+    complete(other, "a change of the job");
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+  const bool is_same_work =
+      other.layout.world() == job.layout.world() && other.batch.global == job.batch.global;
+  return is_same_work ? std::optional(std::move(other)) : std::nullopt;
+}
+
+std::string option(const std::string& key, std::int64_t value) {
+  return key + "=" + std::to_string(value);
+}
+
+// In the order of what they cost: nothing, a little communication, smaller products, computing again, more
+// communication, less of the batch at a time.
+std::vector<std::string> changes(const Job& job) {
+  std::vector<std::string> list;
+  const Layout& l = job.layout;
+  if (l.tp > 1 && !l.sp) list.push_back("sp=yes");
+  if (!job.flash && job.recompute == Recompute::None) list.push_back("recompute=selective");
+  const auto zero = [&](Zero stage) {
+    if (job.zero < stage && l.replicas() * l.cp > 1)
+      list.push_back("zero=" + std::string(to_string(stage)));
+  };
+  zero(Zero::Optimizer);
+  zero(Zero::Gradients);
+  for (std::int64_t micro = job.batch.micro / 2; micro >= 1; micro /= 2)
+    list.push_back(option("mbs", micro));
+  if (job.recompute != Recompute::Full) list.push_back("recompute=full");
+  zero(Zero::Parameters);
+  const bool is_sharded = l.dp_shard > 1;
+  const std::int64_t replicas = is_sharded ? l.dp_shard : l.dp;
+  const std::string of_replicas = is_sharded ? "dp_shard" : "dp";
+  const auto more = [&](const std::string& key, std::int64_t degree) {
+    for (std::int64_t factor = 2; factor <= replicas; factor *= 2) {
+      if (replicas % factor != 0) break;
+      list.push_back(option(key, degree * factor) + "," + option(of_replicas, replicas / factor));
+    }
+  };
+  more("tp", l.tp);
+  more("pp", l.pp);
+  return list;
+}
+
+}  // namespace
+
+Bytes StageMemory::allocated() const {
+  return parameters + gradients + master + optimizer + activations + logits + working + gathered +
+         buffers;
+}
+Bytes StageMemory::reserved() const { return allocated() + fragmentation; }
+Bytes StageMemory::total() const { return reserved() + outside; }
+
+std::vector<StageBlocks> even_stages(const Job& job) {
+  const Layout& l = job.layout;
+  std::vector<StageBlocks> stages(static_cast<std::size_t>(l.pp));
+  for (std::int64_t layer = 0; layer < job.model.layers; ++layer) {
+    stages[static_cast<std::size_t>(stage_of_layer(job, layer) % l.pp)].layers.push_back(layer);
+  }
+  stages.front().embedding = true;
+  stages.back().head = true;
+  return stages;
+}
+
+MemoryRules memory_rules(const Job& job) {
+  const bool is_megatron = job.framework == "megatron";
+  return {
+      .resident_gradients = is_megatron,
+      .fused_gate = is_megatron,
+      .selective_ops = job.framework == "torchtitan",
+      .whole_sums = job.zero == Zero::Parameters && !is_megatron && job.framework != "deepspeed"};
+}
+
+std::vector<StageMemory> memory_of(const Job& job, const MemoryRules& rules) {
+  return Counter(job, rules).run();
+}
+std::vector<StageMemory> memory_of(const Job& job) { return memory_of(job, memory_rules(job)); }
+
+std::size_t fullest(const std::vector<StageMemory>& stages) {
+  DOVETAIL_CHECK(!stages.empty()) << "a job without stages";
+  const auto most = std::ranges::max_element(stages, {}, &StageMemory::total);
+  return static_cast<std::size_t>(most - stages.begin());
+}
+
+std::string describe(const StageMemory& memory) {
+  std::vector<std::pair<std::string, Bytes>> parts = {
+      {"parameters", memory.parameters},   {"gradients", memory.gradients},
+      {"master copy", memory.master},      {"optimizer", memory.optimizer},
+      {"activations", memory.activations}, {"logits", memory.logits},
+      {"working", memory.working},         {"gathered parameters", memory.gathered},
+      {"buffers", memory.buffers},         {"fragmentation", memory.fragmentation},
+      {"context and NCCL", memory.outside}};
+  std::ranges::stable_sort(parts, std::greater(), &std::pair<std::string, Bytes>::second);
+  std::string text = dovetail::to_string(memory.total());
+  const char* separator = ": ";
+  for (const auto& [name, bytes] : parts) {
+    if (bytes == Bytes()) break;
+    text += separator + name + " " + dovetail::to_string(bytes);
+    separator = ", ";
+  }
+  return text;
+}
+
+std::optional<std::string> smallest_change(const Job& job, Bytes capacity) {
+  const auto fits = [&](const Job& other) {
+    const std::vector<StageMemory> stages = memory_of(other);
+    return stages[fullest(stages)].total() <= capacity;
+  };
+  if (fits(job)) return std::nullopt;
+  for (std::string& change : changes(job)) {
+    const std::optional<Job> other = changed(job, change);
+    if (other && fits(*other)) return std::move(change);
+  }
+  return std::nullopt;
+}
+
+}  // namespace dovetail::jobs

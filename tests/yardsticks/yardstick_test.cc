@@ -1,0 +1,159 @@
+// Public measurements: what their rows mean as jobs, how predictions are judged, and how far the memory of
+// jobs is from them today.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "yardsticks/yardstick.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "jobs/model.h"
+#include "jobs/text.h"
+#include "yardsticks/table.h"
+
+namespace dovetail::yardsticks {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kFolder = std::string(DOVETAIL_SOURCE_DIR) + "/yardsticks/data";
+
+const Yardstick& nanotron_rows() {
+  static const Yardstick kRows = nanotron(kFolder);
+  return kRows;
+}
+
+std::int64_t jobs_of(const Yardstick& yardstick) {
+  return std::ranges::count_if(yardstick.rows, [](const Row& row) { return row.job.has_value(); });
+}
+
+TEST(YardstickTest, NanotronsModelsHaveTheParametersThatItsRowsName) {
+  std::map<std::string, std::int64_t> billions;
+  for (const Row& row : nanotron_rows().rows) {
+    if (row.job) billions[row.job->model.name] = parameters(row.job->model);
+  }
+  EXPECT_EQ(billions["nanotron_1.34b"] / 10'000'000, 134);
+  EXPECT_EQ(billions["nanotron_3.57b"] / 10'000'000, 357);
+  EXPECT_EQ(billions["nanotron_8.86b"] / 10'000'000, 885);   // 8.858 B
+  EXPECT_EQ(billions["nanotron_80.0b"] / 100'000'000, 799);  // 79.995 B
+}
+
+// Its first row: 1.34 B on 8 GPUs, micro-batches of one, 32 of them, no ZeRO, 36.67 GiB, 3337.42 ms.
+TEST(YardstickTest, ARowOfNanotronIsAJobWithItsMeasurements) {
+  const Row& row = nanotron_rows().rows.front();
+  EXPECT_EQ(row.name, "nanotron_h100.csv:2");
+  ASSERT_TRUE(row.job.has_value());
+  EXPECT_EQ(row.job->layout.world(), 8);
+  EXPECT_EQ(row.job->micro_batches(), 32);
+  EXPECT_EQ(row.job->zero, jobs::Zero::Nothing);
+  EXPECT_TRUE(row.rules.bucket_copies);
+  EXPECT_EQ(row.group, "1.34 B on 8");
+  EXPECT_EQ(row.memory, Bytes(39'374'112'686));
+  EXPECT_EQ(row.step, from_us(3'337'420));
+}
+
+// 16 layers and a head that costs as much as four, over 16 stages: 1.25 layers each, so that three stages hold
+// two layers, and the last one nothing.
+TEST(YardstickTest, AStageWithoutABlockCannotStart) {
+  const auto& rows = nanotron_rows().rows;
+  const auto empty = std::ranges::find_if(rows, [](const Row& row) {
+    return row.job && row.job->model.layers == 16 && row.job->layout.pp == 16;
+  });
+  ASSERT_NE(empty, rows.end());
+  EXPECT_FALSE(empty->can_start);
+  EXPECT_FALSE(predicted_to_run(*empty));
+  const auto full = std::ranges::find_if(rows, [](const Row& row) {
+    return row.job && row.job->model.layers == 16 && row.job->layout.pp == 2;
+  });
+  ASSERT_NE(full, rows.end());
+  // Twenty layers' worth: the first stage passes ten with its eleventh.
+  EXPECT_EQ(full->rules.stages[0].layers.size(), 11U);
+  EXPECT_TRUE(full->rules.stages[0].embedding && full->rules.stages[1].head);
+}
+
+TEST(YardstickTest, OtherSourcesAreJobsOrSayWhyNot) {
+  EXPECT_EQ(jobs_of(torchtitan(kFolder)), 8);
+  const Yardstick simulated = simumax(kFolder);
+  EXPECT_EQ(jobs_of(simulated), 16);
+  EXPECT_THAT(without_job(simulated),
+              testing::ElementsAre(testing::Pair("model deepseekv2 is not known", 5)));
+  EXPECT_EQ(simulated.rows[0].job->model.layers, 12);
+  EXPECT_EQ(simulated.rows[0].job->layout.dp, 4);
+  EXPECT_EQ(simulated.rows[0].job->micro_batches(), 4);
+  EXPECT_EQ(jobs_of(duoan(kFolder)), 5);
+  const Yardstick bridge = megatron_bridge(kFolder);
+  EXPECT_GT(jobs_of(bridge), 70);
+  for (const Row& row : bridge.rows)
+    EXPECT_NE(row.job.has_value(), !row.no_job.empty()) << row.name;
+}
+
+// Today's figures, with room for a formula that changes a little; `dovetail validate public` prints them.
+TEST(YardstickTest, TheMemoryOfJobsIsNearWhatOthersMeasured) {
+  const MemoryScore grid = score_memory(nanotron_rows());
+  EXPECT_EQ(grid.judged, 1545);
+  EXPECT_GT(grid.right_percent(), 94);
+  EXPECT_LT(grid.ran_but_refused, 10);
+  EXPECT_LT(grid.peak.median_absolute, 10);
+  EXPECT_LT(score_memory(simumax(kFolder)).peak.p90_absolute, 4);
+  EXPECT_LT(score_memory(torchtitan(kFolder)).peak.median_absolute, 10);
+  EXPECT_LT(score_memory(duoan(kFolder)).peak.p90_absolute, 10);
+}
+
+Yardstick five_steps() {
+  Yardstick yardstick{.name = "made up"};
+  for (int i = 1; i <= 5; ++i) {
+    Row row{.name = std::to_string(i), .step = from_us(100.0 * i), .group = "one"};
+    set_job(row, jobs::parse_job("llama3_8b:dp=8"));
+    yardstick.rows.push_back(row);
+  }
+  return yardstick;
+}
+
+TEST(YardstickTest, AnOrderIsJudgedByTauAndByWhatTheChosenRowCosts) {
+  // 10 % too slow everywhere: the order is right.
+  const auto slow = [](const Row& row) { return std::optional(stretched(*row.step, 1.1)); };
+  const TimeScore right = score_time(five_steps(), slow);
+  EXPECT_EQ(right.priced, 5);
+  EXPECT_NEAR(right.step.median, 10, 1e-6);
+  EXPECT_DOUBLE_EQ(right.kendall_tau, 1);
+  EXPECT_DOUBLE_EQ(right.regret_percent, 0);
+  // The second is taken for the fastest: one of ten pairs is wrong, (9 - 1) / 10; it costs 200 for 100.
+  const TimeScore swapped = score_time(five_steps(), [](const Row& row) {
+    return std::optional(row.name == "2" ? from_us(50) : *row.step);
+  });
+  EXPECT_DOUBLE_EQ(swapped.kendall_tau, 0.8);
+  EXPECT_DOUBLE_EQ(swapped.regret_percent, 100);
+  // What cannot be priced is counted.
+  const TimeScore some = score_time(
+      five_steps(), [](const Row& row) { return row.name == "1" ? std::nullopt : row.step; });
+  EXPECT_EQ(some.rows, 5);
+  EXPECT_EQ(some.priced, 4);
+  EXPECT_EQ(some.groups, 0);
+}
+
+std::string refusal_of(const std::string& text) {
+  const std::string path = testing::TempDir() + "/yardstick_table.csv";
+  write_file(path, text);
+  try {
+    static_cast<void>(read_table(path).front().count("a"));
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(YardstickTest, ATableThatIsWrongIsRefusedWithItsLine) {
+  EXPECT_EQ(refusal_of("a,b\n1\n"), "yardstick_table.csv:2: expected 2 fields, found 1");
+  EXPECT_EQ(refusal_of("a,b\nx,1\n"), "yardstick_table.csv:2: a: expected a number, found \"x\"");
+  EXPECT_EQ(refusal_of("a,b\n,1\n"), "yardstick_table.csv:2: a: expected a number, found nothing");
+  EXPECT_EQ(refusal_of("a,b\n1.5,1\n"),
+            "yardstick_table.csv:2: a: expected a whole number, found \"1.5\"");
+  EXPECT_EQ(refusal_of("c,b\n1,1\n"), "yardstick_table.csv:2: expected a column a");
+  EXPECT_EQ(refusal_of("a,b\r\n7,1\r\n"), "");
+}
+
+}  // namespace
+}  // namespace dovetail::yardsticks

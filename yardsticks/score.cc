@@ -1,0 +1,130 @@
+// Compares predictions with measurements, and orders of layouts with each other.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/statistics.h"
+#include "yardsticks/yardstick.h"
+
+namespace dovetail::yardsticks {
+namespace {
+
+constexpr std::size_t kFewestRanked = 5;
+
+Errors errors_of(const std::vector<double>& signed_errors) {
+  Errors errors{.rows = static_cast<std::int64_t>(signed_errors.size())};
+  if (signed_errors.empty()) return errors;
+  std::vector<double> sizes;
+  for (const double error : signed_errors) sizes.push_back(std::abs(error));
+  std::ranges::sort(sizes);
+  errors.median = median(signed_errors);
+  errors.median_absolute = median(sizes);
+  errors.p90_absolute = sizes[(sizes.size() * 9 - 1) / 10];
+  return errors;
+}
+
+double error_percent(double predicted, double measured) { return (predicted / measured - 1) * 100; }
+
+struct Step {
+  double predicted, measured;
+};
+
+// Concordant pairs less discordant ones, over the geometric mean of pairs that are no ties.
+double tau_b(const std::vector<Step>& steps) {
+  double order = 0, predicted_pairs = 0, measured_pairs = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      const auto sign = [](double difference) { return (difference > 0) - (difference < 0); };
+      const int predicted = sign(steps[i].predicted - steps[j].predicted);
+      const int measured = sign(steps[i].measured - steps[j].measured);
+      order += predicted * measured;
+      predicted_pairs += std::abs(predicted);
+      measured_pairs += std::abs(measured);
+    }
+  }
+  const double pairs = std::sqrt(predicted_pairs * measured_pairs);
+  return pairs > 0 ? order / pairs : 0;
+}
+
+double regret_percent(const std::vector<Step>& steps) {
+  const Step chosen = *std::ranges::min_element(steps, {}, &Step::predicted);
+  const Step best = *std::ranges::min_element(steps, {}, &Step::measured);
+  return error_percent(chosen.measured, best.measured);
+}
+
+}  // namespace
+
+Bytes predicted_memory(const Yardstick& yardstick, const Row& row) {
+  const std::vector<jobs::StageMemory> stages = memory_of(*row.job, row.rules);
+  Bytes most;
+  for (const jobs::StageMemory& stage : stages) {
+    most = std::max(most,
+                    yardstick.kind == MemoryKind::Reserved ? stage.reserved() : stage.allocated());
+    if (yardstick.of == MemoryOf::FirstStage) break;
+  }
+  return most;
+}
+
+bool predicted_to_run(const Row& row) {
+  if (!row.job || !row.can_start) return false;
+  const std::vector<jobs::StageMemory> stages = memory_of(*row.job, row.rules);
+  return stages[fullest(stages)].total() <= *row.capacity;
+}
+
+double MemoryScore::right_percent() const {
+  return judged == 0 ? 0 : 100 * static_cast<double>(right) / static_cast<double>(judged);
+}
+
+MemoryScore score_memory(const Yardstick& yardstick) {
+  MemoryScore score;
+  std::vector<double> errors;
+  for (const Row& row : yardstick.rows) {
+    if (row.capacity) {
+      const bool runs = predicted_to_run(row);
+      ++score.judged;
+      score.right += runs == row.ran ? 1 : 0;
+      score.ran_but_refused += row.ran && !runs ? 1 : 0;
+      score.failed_but_allowed += !row.ran && runs ? 1 : 0;
+    }
+    if (!row.job || !row.can_start || !row.memory) continue;
+    errors.push_back(error_percent(static_cast<double>(predicted_memory(yardstick, row).count()),
+                                   static_cast<double>(row.memory->count())));
+  }
+  score.peak = errors_of(errors);
+  return score;
+}
+
+TimeScore score_time(const Yardstick& yardstick, const StepPredictor& predict) {
+  TimeScore score;
+  std::vector<double> errors;
+  std::map<std::string, std::vector<Step>> groups;
+  for (const Row& row : yardstick.rows) {
+    if (!row.step) continue;
+    ++score.rows;
+    if (!row.job || !row.can_start) continue;
+    const std::optional<Duration> predicted = predict(row);
+    if (!predicted) continue;
+    ++score.priced;
+    const Step step = {.predicted = to_us(*predicted), .measured = to_us(*row.step)};
+    errors.push_back(error_percent(step.predicted, step.measured));
+    groups[row.group].push_back(step);
+  }
+  score.step = errors_of(errors);
+  std::vector<double> taus, regrets;
+  for (const auto& [group, steps] : groups) {
+    if (group.empty() || steps.size() < kFewestRanked) continue;
+    taus.push_back(tau_b(steps));
+    regrets.push_back(regret_percent(steps));
+  }
+  score.groups = static_cast<std::int64_t>(taus.size());
+  score.kendall_tau = median_or(taus, 0.0);
+  score.regret_percent = median_or(regrets, 0.0);
+  for (const double regret : regrets) {
+    score.worst_regret_percent = std::max(score.worst_regret_percent, regret);
+  }
+  return score;
+}
+
+}  // namespace dovetail::yardsticks

@@ -1,0 +1,100 @@
+// Public measurements of training jobs, row by row as Jobs, and how far predictions are from them.
+//
+//   for (const Yardstick& yardstick : load_yardsticks(folder)) {
+//     MemoryScore memory = score_memory(yardstick);
+//     TimeScore time = score_time(yardstick, predict_step);       // predict_step: Row -> a Duration, or nothing
+//   }
+//
+// Where rows come from, under which licence, and what was changed of them: README.md. No constant of a
+// prediction is fitted on them. Each source has a file that says what its settings mean (nanotron.cc, ...); a
+// row that cannot be said as a Job is kept, with the reason.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "jobs/job.h"
+#include "jobs/memory.h"
+
+namespace dovetail::yardsticks {
+
+struct Row {
+  std::string name;  // "nanotron_h100.csv:12"
+  std::optional<jobs::Job> job = std::nullopt;
+  std::string no_job = {};  // why there is none
+  jobs::MemoryRules rules = {};
+  bool can_start = true;    // its layout leaves no stage empty
+  bool ran = true;          // false: it failed, for want of memory or otherwise
+  std::string device = {};  // "H100 80GB"
+  std::optional<Bytes> capacity = std::nullopt;  // of its memory, as PyTorch sees it
+  std::optional<Bytes> memory = std::nullopt;    // measured peak
+  std::optional<Duration> step = std::nullopt;   // measured
+  std::string group = {};  // rows whose layouts can be ranked against each other: model and world
+};
+
+// Which memory a source measured, of the fullest stage or of the first alone.
+enum class MemoryKind { Reserved, Allocated };
+enum class MemoryOf { FullestStage, FirstStage };
+
+struct Yardstick {
+  std::string name;
+  MemoryKind kind = MemoryKind::Reserved;
+  MemoryOf of = MemoryOf::FullestStage;
+  std::vector<Row> rows = {};
+};
+
+// Each source, from its file in `folder`. Throws InputError with file and line.
+Yardstick nanotron(const std::string& folder);
+Yardstick torchtitan(const std::string& folder);
+Yardstick simumax(const std::string& folder);
+Yardstick duoan(const std::string& folder);
+Yardstick megatron_bridge(const std::string& folder);
+std::vector<Yardstick> load_yardsticks(const std::string& folder);
+
+// Completes the job of a row (jobs/job.h); where it is none, says so in the row.
+void set_job(Row& row, jobs::Job job);
+
+// What a row's prediction is compared with.
+Bytes predicted_memory(const Yardstick& yardstick, const Row& row);
+bool predicted_to_run(const Row& row);
+
+// Errors are predicted / measured - 1, in per cent.
+struct Errors {
+  std::int64_t rows = 0;
+  double median = 0;           // with its sign
+  double median_absolute = 0;  // of the absolute values
+  double p90_absolute = 0;
+};
+
+struct MemoryScore {
+  std::int64_t judged = 0, right = 0;  // fits or not, where a capacity is known
+  std::int64_t ran_but_refused = 0, failed_but_allowed = 0;
+  Errors peak = {};  // of rows that ran
+  [[nodiscard]] double right_percent() const;
+};
+MemoryScore score_memory(const Yardstick& yardstick);
+
+// Nothing where a row cannot be priced.
+using StepPredictor = std::function<std::optional<Duration>(const Row&)>;
+
+// Kendall's tau-b over the rows of each group of at least five, and what choosing the row that is predicted to be
+// the fastest costs against the one that is; both are medians over groups.
+struct TimeScore {
+  std::int64_t rows = 0, priced = 0;
+  Errors step = {};
+  std::int64_t groups = 0;
+  double kendall_tau = 0;
+  double regret_percent = 0, worst_regret_percent = 0;
+};
+TimeScore score_time(const Yardstick& yardstick, const StepPredictor& predict);
+
+// Why rows are no jobs, and how many for each reason.
+std::map<std::string, std::int64_t> without_job(const Yardstick& yardstick);
+
+}  // namespace dovetail::yardsticks
