@@ -97,7 +97,7 @@ class Hasher {
         [&](const schedule::Accumulate& sum) { add_all(sum.overwrite, sum.factor); },
         [&](const schedule::Update& update) { add_all(update.elementwise, update.rescale); },
         [&](const schedule::ShardUpdate& update) {
-          add_all(update.gradients, update.parameters, update.bytes, update.rescale);
+          add_all(update.gradients, update.parameters, update.traffic, update.rescale);
         },
         [&](const schedule::GlobalNorm& norm) { add_all(norm.shard, norm.rescale); });
     add_all(static_cast<std::int64_t>(op.stage), static_cast<std::int64_t>(op.micro_step));

@@ -236,6 +236,12 @@ void lay_out_parameters(Draft& draft, const std::vector<ShardedBucket>& sharded)
       layout.mode = BucketMode::Copy;
     }
     layout.dtype = draft.program().tensor(bucket.members.front().tensor).dtype;
+    // The same elements at the same places, which have another size where the types differ.
+    const auto resized = [&](Bytes bytes) {
+      return element_size(layout.dtype) * (bytes.count() / element_size(gradients.dtype).count());
+    };
+    layout.payload = resized(gradients.payload);
+    layout.size = resized(gradients.size);
     for (std::size_t i = 0; i < bucket.members.size(); ++i) {
       const Slice& slice = bucket.members[i];
       const Tensor& parameter = draft.program().tensor(slice.tensor);
@@ -243,7 +249,8 @@ void lay_out_parameters(Draft& draft, const std::vector<ShardedBucket>& sharded)
         throw InputError("schedule " + draft.schedule.policy + ": the parameters of bucket " +
                          std::to_string(bucket.gradients.value) + " mix dtypes: " + parameter.name);
       }
-      layout.members[i] = {slice.tensor, gradients.members[i].offset, slice.first, slice.count};
+      layout.members[i] = {slice.tensor, resized(gradients.members[i].offset), slice.first,
+                           slice.count};
     }
     const auto position = std::ranges::find(draft.schedule.buckets, bucket.gradients, &Bucket::id);
     draft.gathers.push_back(

@@ -41,7 +41,7 @@ std::optional<PassKind> pass_of(const schedule::Op& op) {
 
 Bytes traffic_of(const schedule::Op& op) {
   const auto* update = std::get_if<schedule::ShardUpdate>(&op.effect);
-  return update != nullptr && repeats_product(op) ? 2 * update->bytes : op.bytes();
+  return update != nullptr && repeats_product(op) ? update->traffic : op.bytes();
 }
 
 Duration PassModel::time(Bytes traffic) const {

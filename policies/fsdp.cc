@@ -77,16 +77,15 @@ class GatherPlacer {
     for (std::size_t i = 0; i < groups.size(); ++i) {
       const GradientGroup& group = groups[i];
       const OwedGradient& front = group.members.front();
-      const std::int64_t unit =
-          element_size(front.dtype).count() * program_.group(front.group).size();
-      Bytes bytes;
+      const std::int64_t ranks = program_.group(front.group).size();
+      std::int64_t elements = 0;
       for (const OwedGradient& gradient : group.members) {
-        bytes += gradient.bytes;
+        elements += gradient.numel;
         block_of_[parameter_.at(gradient.tensor)] = static_cast<std::int32_t>(i);
       }
-      bytes = Bytes((bytes.count() + unit - 1) / unit * unit);
+      const Bytes element = element_size(program_.tensor(parameter_.at(front.tensor)).dtype);
       blocks_.push_back({.bucket = result_.schedule.buckets[i].id,
-                         .bytes = bytes,
+                         .bytes = element * ((elements + ranks - 1) / ranks * ranks),
                          .role = role_of(program_.ops[front.producer_index])});
     }
   }

@@ -17,7 +17,9 @@
 namespace dovetail::schedule {
 
 BucketKey key_of(const Program& program, const OwedGradient& gradient) {
-  return {gradient.group, gradient.dtype, gradient.op, program.ops[gradient.producer_index].stage};
+  return {gradient.group,     gradient.dtype,
+          gradient.op,        program.ops[gradient.producer_index].stage,
+          gradient.parameter, gradient.replicas};
 }
 
 std::vector<OwedGradient> travelling(const Program& program, const Merge& merge) {

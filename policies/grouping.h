@@ -27,8 +27,10 @@ struct GradientGroup {
 };
 using Groups = std::vector<GradientGroup>;  // in launch order
 
-// What gradients must share to lie in one bucket: the last is the pipeline stage of the producer.
-using BucketKey = std::tuple<GroupId, DType, ReduceOp, std::int32_t>;
+// What gradients must share to lie in one bucket: the fourth is the pipeline stage of the producer, then
+// those of sharded updates.
+using BucketKey = std::tuple<GroupId, DType, ReduceOp, std::int32_t, std::optional<DType>,
+                             std::optional<GroupId>>;
 BucketKey key_of(const Program& program, const OwedGradient& gradient);
 
 // The owed gradients as they travel: with micro-steps that are summed first, in the sums' dtype.

@@ -21,6 +21,7 @@
 #include "policies/scaling.h"
 #include "policies/sharded.h"
 #include "policies/source_first_fit.h"
+#include "schedule/id_table.h"
 #include "schedule/visit.h"
 
 namespace dovetail::schedule {
@@ -185,10 +186,7 @@ class Deciding {
       result_.failure = "no gradient of the program is to be reduced";
       return;
     }
-    shards_ = find_shard_groups(program_, decided_.sharding->replicas);
-    result_.failure = shards_.refusal;
-    if (!shards_.replicas) return;
-    std::erase_if(owed_, [&](const OwedGradient& owes) { return owes.group == *shards_.replicas; });
+    result_.failure = schedule::find_shards(program_, decided_.sharding->replicas, owed_);
   }
 
   void decide_scale(const ScaleDecision& decision) {
@@ -310,9 +308,11 @@ class Deciding {
     Schedule& schedule = result_.schedule;
     schedule.parameters = decided_.gathers ? ParameterSync::EachUse : decided_.sharding->gather;
     if (decided_.gathers) schedule.gather_limit = decided_.gathers->limit;
+    IdTable<TensorId, std::optional<GroupId>> replicas;
+    for (const OwedGradient& gradient : owed_) replicas[gradient.tensor] = gradient.replicas;
     for (Bucket& bucket : schedule.buckets) {
       bucket.collective = Collective::ReduceScatter;
-      bucket.replicas = shards_.replicas;
+      bucket.replicas = replicas.at(bucket.gradients.front().tensor);
     }
     result_.failure = cut_refusal(program_, schedule);
   }
@@ -324,7 +324,6 @@ class Deciding {
   const Merge merge_;
   std::vector<OwedGradient> owed_;  // what travels; of two reductions the first
   bool nothing_owed_ = false;
-  ShardGroups shards_;
   PolicyResult result_;
 };
 

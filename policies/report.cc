@@ -4,6 +4,8 @@
 #include "policies/report.h"
 
 #include "base/count.h"
+#include "policies/fsdp.h"
+#include "schedule/id_table.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -64,18 +66,32 @@ std::vector<const Bucket*> with_buffers(const Schedule& schedule) {
   return own;
 }
 
-// PL24. The parameters of a sharded bucket are gathered in a copy, and lie in it as what the bucket
-// holds: their elements are as wide. Those that are gathered before each use lie as their gradients do.
+// The parameters of what the bucket holds.
+Bytes gathered(const Program& program, const IdTable<TensorId, TensorId>& parameters,
+               const Bucket& bucket) {
+  Bytes sum;
+  for (const Slice& slice : bucket.gradients) {
+    const TensorId parameter = parameters.at(slice.tensor);
+    if (parameter.value < 0) continue;
+    sum += element_size(program.tensor(parameter).dtype) *
+           slice.elements(program.tensor(slice.tensor));
+  }
+  return sum;
+}
+
+// PL24. The parameters of a sharded bucket are gathered in a copy. Those that are gathered before each
+// use lie as their gradients do.
 std::string memory_line(const Program& program, const Schedule& schedule,
                         const std::vector<const Bucket*>& buffers,
                         const std::set<TensorId>& gradients) {
+  const IdTable<TensorId, TensorId> parameters = parameters_of(program);
   Bytes copies;
   Bytes sums;
   for (const Bucket* bucket : buffers) {
     if (bucket->mode == BucketMode::Copy) copies += moved(program, schedule, *bucket);
     const bool each_use = schedule.parameters == ParameterSync::EachUse;
     if (bucket->collective == Collective::ReduceScatter && !each_use)
-      copies += moved(program, schedule, *bucket);
+      copies += gathered(program, parameters, *bucket);
   }
   if (schedule.merge.micro_steps > 1) {
     for (const TensorId id : gradients) {

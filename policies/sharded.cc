@@ -4,66 +4,74 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "policies/sharded.h"
 
+#include <algorithm>
 #include <set>
+#include <vector>
 
-#include "base/error.h"
 #include "policies/definition.h"
+#include "policies/fsdp.h"
 #include "policies/grouping.h"
 #include "policies/scaling.h"
+#include "schedule/id_table.h"
 
 namespace dovetail::schedule {
 namespace {
 
-std::set<GroupId> groups_of(const Program& program, TensorId gradient) {
-  std::set<GroupId> groups;
+// In the order in which the Program lists them.
+IdTable<TensorId, std::vector<GroupId>> groups_of_gradients(const Program& program) {
+  IdTable<TensorId, std::vector<GroupId>> groups;
   for (const Reduction& reduction : program.reductions) {
-    if (reduction.gradient == gradient) groups.insert(reduction.group);
+    std::vector<GroupId>& known = groups[reduction.gradient];
+    if (std::ranges::count(known, reduction.group) == 0) known.push_back(reduction.group);
   }
   return groups;
 }
 
-// Of a Program in which some gradient owes two reductions.
-ShardGroups with_replicas(const Program& program, const std::string& replicas,
-                          const std::set<GroupId>& first) {
-  const Reduction& reduction = program.reductions.front();
-  ShardGroups groups{.shards = reduction.group, .replicas = {}, .refusal = {}};
-  for (const GroupId group : first) {
-    const bool named =
-        replicas.empty() ? group != reduction.group : program.group(group).name == replicas;
-    if (named) groups.replicas = group;
+std::optional<std::string> replicas_refusal(const Program& program, const std::string& replicas,
+                                            const IdTable<TensorId, std::vector<GroupId>>& groups) {
+  bool some_owes_two = false;
+  std::optional<TensorId> without;  // a gradient that owes two reductions, but none over that group
+  bool is_owed = replicas.empty();
+  for (const Reduction& reduction : program.reductions) {
+    const std::vector<GroupId>& mine = groups.at(reduction.gradient);
+    if (mine.size() > 2) return "a gradient needs more than two reductions";
+    if (mine.size() < 2) continue;
+    some_owes_two = true;
+    const bool named = std::ranges::any_of(
+        mine, [&](GroupId group) { return program.group(group).name == replicas; });
+    if (!named && !without) without = reduction.gradient;
+    is_owed = is_owed || named;
   }
-  if (!groups.replicas) {
-    groups.refusal = "no gradient is reduced over a process group \"" + replicas + "\"";
-    return groups;
-  }
-  for (const GroupId group : first) {
-    if (group != *groups.replicas) groups.shards = group;
-  }
-  return groups;
+  if (replicas.empty()) return std::nullopt;
+  if (!some_owes_two) return "the gradients need no reduction over replicas \"" + replicas + "\"";
+  if (!is_owed) return "no gradient is reduced over a process group \"" + replicas + "\"";
+  if (!without) return std::nullopt;
+  return program.tensor(*without).name + " needs two reductions, none of them over replicas \"" +
+         replicas + "\"";
 }
 
 }  // namespace
 
-ShardGroups find_shard_groups(const Program& program, const std::string& replicas) {
-  const std::set<GroupId> first = groups_of(program, program.reductions.front().gradient);
-  if (first.size() > 2) {
-    return {.shards = {}, .replicas = {}, .refusal = "a gradient needs more than two reductions"};
-  }
-  if (first.size() == 2) {
-    ShardGroups groups = with_replicas(program, replicas, first);
-    for (const Reduction& reduction : program.reductions) {
-      if (groups_of(program, reduction.gradient) == first) continue;
-      groups.refusal = program.tensor(reduction.gradient).name + " needs other reductions than " +
-                       program.tensor(program.reductions.front().gradient).name;
+std::optional<std::string> find_shards(const Program& program, const std::string& replicas,
+                                       std::vector<OwedGradient>& owed) {
+  const IdTable<TensorId, std::vector<GroupId>> groups = groups_of_gradients(program);
+  if (auto refusal = replicas_refusal(program, replicas, groups)) return refusal;
+  const IdTable<TensorId, TensorId> parameters = parameters_of(program);
+  const auto over_replicas = [&](const OwedGradient& gradient) {
+    const std::vector<GroupId>& mine = groups.at(gradient.tensor);
+    if (mine.size() < 2) return false;
+    return replicas.empty() ? gradient.group != mine.front()
+                            : program.group(gradient.group).name == replicas;
+  };
+  std::erase_if(owed, over_replicas);
+  for (OwedGradient& gradient : owed) {
+    for (const GroupId group : groups.at(gradient.tensor)) {
+      if (group != gradient.group) gradient.replicas = group;
     }
-    return groups;
+    const TensorId parameter = parameters.at(gradient.tensor);
+    if (parameter.value >= 0) gradient.parameter = program.tensor(parameter).dtype;
   }
-  if (!replicas.empty()) {
-    return {.shards = {},
-            .replicas = {},
-            .refusal = "the gradients need no reduction over replicas \"" + replicas + "\""};
-  }
-  return {.shards = *first.begin(), .replicas = {}, .refusal = {}};
+  return std::nullopt;
 }
 
 namespace {
@@ -100,38 +108,12 @@ std::optional<std::string> update_refusal(const Program& program,
   return std::nullopt;
 }
 
-// What travels must be as wide as the parameters that its update writes (the source asks the same of
-// the types of its sync and its state).
-std::optional<std::string> type_refusal(const Program& program,
-                                        const std::vector<OwedGradient>& owed) {
-  IdTable<TensorId, const OwedGradient*> travels(nullptr);
-  for (const OwedGradient& gradient : owed) travels[gradient.tensor] = &gradient;
-  for (const Op& op : program.ops) {
-    if (!std::holds_alternative<Update>(op.effect)) continue;
-    for (const TensorId read : op.reads) {
-      const OwedGradient* gradient = travels.at(read);
-      if (gradient == nullptr) continue;
-      for (const TensorId written : op.writes) {
-        const Tensor& parameter = program.tensor(written);
-        if (parameter.kind != TensorKind::Parameter) continue;
-        if (element_size(parameter.dtype) == element_size(gradient->dtype)) continue;
-        const std::string own(to_string(parameter.dtype));
-        return parameter.name + " is " + own + " and " + program.tensor(read).name +
-               " travels as " + std::string(to_string(gradient->dtype)) +
-               ", but a shard must lie alike in both: with k=, use sums=" + own;
-      }
-    }
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 std::optional<std::string> sharding_refusal(const Program& program,
                                             const std::vector<OwedGradient>& owed, ScaleAt scale) {
   std::optional<std::string> refusal = update_refusal(program, owed);
-  if (!refusal) refusal = scaling_refusal(program, scale);
-  return refusal ? refusal : type_refusal(program, owed);
+  return refusal ? refusal : scaling_refusal(program, scale);
 }
 
 std::optional<std::string> cut_refusal(const Program& program, const Schedule& schedule) {

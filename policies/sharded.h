@@ -8,8 +8,10 @@
 //
 //   sharded:cap=100MiB,p=2     buckets 0 1 | 2 3 | 4     launched as batch 0, batch 1, after backward
 //
-// Where every gradient owes two reductions, the second group holds replicas of the shards, which are
-// all-reduced after the reduce-scatter (A15).
+// A bucket is sharded over the group that its gradients owe a reduction to: expert parameters over another
+// one than dense ones. Where gradients owe two, the second group holds replicas of the shards, which are
+// all-reduced after the reduce-scatter (A15). Gradients and parameters may be of different types (f32 and
+// bf16): a bucket is cut in elements, and its gradients as well as its parameters are all of one type.
 //
 // Refused, with the reason: updates that are not elementwise, gradients that backward reads, tensors
 // that would have to be cut in view mode.
@@ -25,14 +27,11 @@
 
 namespace dovetail::schedule {
 
-// The process groups of the shards and, if there are any, of their replicas.
-struct ShardGroups {
-  GroupId shards;
-  std::optional<GroupId> replicas;
-  std::optional<std::string> refusal;
-};
-// `replicas`: the name of the group that holds replicas, or "". REQUIRES: the Program owes something.
-ShardGroups find_shard_groups(const Program& program, const std::string& replicas);
+// Finds for each gradient the type of its parameter and the replicas of its shards, and takes out what is
+// owed over replicas; or says why not. `replicas`: the name of their group, or "": the second one that a
+// gradient owes a reduction to.
+std::optional<std::string> find_shards(const Program& program, const std::string& replicas,
+                                       std::vector<OwedGradient>& owed);
 
 // Why the updates of these gradients, as they travel, cannot work on shards; nothing: they can.
 std::optional<std::string> sharding_refusal(const Program& program,

@@ -165,12 +165,13 @@ struct Update {
 };
 // The update of this rank's shard of one bucket. The gradients that the op reads are meant as they
 // lie in bucket `gradients`, the parameters that it writes as they lie in bucket `parameters`, whose
-// all-gather then completes them. `bytes`: what one rank's shard of the gradients holds, rounded up,
-// without padding (for costs). Made by lower; lies only in rewritten Programs, never in files.
+// all-gather then completes them. `traffic`: what one rank reads of the gradients and writes of the
+// parameters, rounded up to elements, without padding (for costs). Made by lower; lies only in rewritten
+// Programs, never in files.
 struct ShardUpdate {
   BucketId gradients;
   BucketId parameters;
-  Bytes bytes;
+  Bytes traffic;
   std::optional<Rational> rescale = std::nullopt;
   friend bool operator==(const ShardUpdate&, const ShardUpdate&) = default;
 };
@@ -271,6 +272,10 @@ struct OwedGradient {
   std::int64_t numel = 0;
   OpId producer;                   // its last writer before the optimizer
   std::size_t producer_index = 0;  // position of that op in program.ops
+  // Where its update is to be sharded: the dtype in which its parameter is gathered, and the group that
+  // holds replicas of the shard, if there is one.
+  std::optional<DType> parameter = std::nullopt;
+  std::optional<GroupId> replicas = std::nullopt;
 };
 
 // The owed reductions in gradient-ready order (by producer position, then as listed in

@@ -108,7 +108,8 @@ struct Sharding {
   std::vector<CutUpdate> updates;          // in order
   std::vector<std::int32_t> update_of;     // of each gradient
   std::vector<std::int32_t> first_reader;  // of each gradient's parameter; kBehindAllOps: none
-  std::vector<GatheringStep> steps;        // ParameterSync::EachUse; else empty
+  std::int64_t element = 1;          // bytes of one of a parameter, as `element` of a gradient
+  std::vector<GatheringStep> steps;  // ParameterSync::EachUse; else empty
 };
 
 struct StepData {
@@ -151,6 +152,10 @@ struct StepData {
   // Of all of them, and with the space between them.
   [[nodiscard]] std::int64_t payload(const BucketChoice& choice) const;
   [[nodiscard]] std::int64_t extent(const BucketChoice& choice) const;
+  // So many bytes of gradients, as bytes of their parameters. REQUIRES: sharding.
+  [[nodiscard]] Bytes parameters(std::int64_t gradients) const {
+    return Bytes(gradients / element * sharding->element);
+  }
   // The end of backward in the bucket's role.
   [[nodiscard]] std::int32_t backward_end_for(const BucketChoice& choice) const {
     const std::int32_t role = role_of[static_cast<std::size_t>(choice.begin)];

@@ -388,12 +388,16 @@ class Builder {
         const auto g = static_cast<std::size_t>(gradient);
         sharding.update_of[g] = static_cast<std::int32_t>(sharding.updates.size());
         update.elements += data_.bytes[g] / data_.element;
-        gradient_of_[parameters.at(parameter++)] = gradient;
+        const TensorId own = parameters.at(parameter++);
+        gradient_of_[own] = gradient;
+        dtypes_.insert(whole.tensor(own).dtype);
       }
       update.op.reads.clear();
       update.op.writes.clear();
       sharding.updates.push_back(std::move(update));
     }
+    if (dtypes_.size() > 1) return refuse("parameters differ in dtype");
+    sharding.element = schedule::element_size(*dtypes_.begin()).count();
     return sharding.updates.front().before_op > data_.reducing.back().backward_end.front() ||
            refuse("updates stand within backward");
   }
@@ -442,6 +446,7 @@ class Builder {
   StepData data_;
   schedule::IdTable<TensorId, std::int32_t> travels_{-1};      // of what travels: its gradient
   schedule::IdTable<TensorId, std::int32_t> gradient_of_{-1};  // of a parameter
+  std::set<schedule::DType> dtypes_;                           // of these
   std::string refusal_;
 };
 

@@ -128,10 +128,9 @@ void StepWriter::price_update(const BucketChoice& choice, Price& price) const {
   }
   schedule::Op op = sharding.updates[static_cast<std::size_t>(parts.rbegin()->first)].op;
   op.work = work.total();
-  op.effect =
-      schedule::ShardUpdate{.gradients = {},
-                            .parameters = {},
-                            .bytes = Bytes(data_.element * ((elements + ranks - 1) / ranks))};
+  const std::int64_t both = data_.element + sharding.element;
+  op.effect = schedule::ShardUpdate{
+      .gradients = {}, .parameters = {}, .traffic = Bytes(both * ((elements + ranks - 1) / ranks))};
   for (const Rank rank : lanes_.ranks()) {
     const std::int64_t ns = data_.costs.op(op, rank).count();
     price.update_work.push_back(step::Work::fixed(ns + data_.launch_gap()));

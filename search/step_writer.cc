@@ -229,7 +229,8 @@ const StepWriter::Price& StepWriter::price(const BucketChoice& choice) {
   if (data_.scales_before) known.scale = data_.costs.scale(size);
   if (data_.scales_after) known.scale = data_.costs.scale(Bytes(size.count() / shards));
   if (data_.sharding) {
-    known.gather = data_.costs.collective(schedule::Collective::AllGather, data_.group, size);
+    known.gather = data_.costs.collective(schedule::Collective::AllGather, data_.group,
+                                          data_.parameters(size.count()));
     price_update(choice, known);
   }
   return known;
@@ -647,10 +648,12 @@ void StepWriter::write_wait(std::size_t index) {
   if (transfer.what == Transfer::What::Message) return;
   // Reduced gradients where they are whole; parameters unless they stay in the bucket's memory.
   const bool copied = transfer.choice->mode == BucketMode::Copy;
-  const bool unpacks = transfer.what == Transfer::What::Reduce
-                           ? copied && !data_.sharding
-                           : copied || !data_.gathers_each_use();
-  if (unpacks) write_pass(kComputeStream, data_.costs.copy(Bytes(data_.payload(*transfer.choice))));
+  const bool reduces = transfer.what == Transfer::What::Reduce;
+  const bool unpacks = reduces ? copied && !data_.sharding : copied || !data_.gathers_each_use();
+  if (!unpacks) return;
+  const std::int64_t payload = data_.payload(*transfer.choice);
+  write_pass(kComputeStream,
+             data_.costs.copy(reduces ? Bytes(payload) : data_.parameters(payload)));
 }
 
 void StepWriter::write_pass(StreamId stream, Duration time) {

@@ -54,6 +54,7 @@ class KeptCheck {
     check_shape();
     check_debts();
     find_ops();
+    for (const Op& op : original_.ops) is_original_[op.id] = 1;
     for (const Op& op : original_.ops) check_op(op);
     check_sharded_updates();
     for (const Op& op : plan_.ops) {
@@ -198,12 +199,46 @@ class KeptCheck {
       return std::ranges::equal(
           given, found, [&](TensorId id, TensorId other) { return is_kept_as(op, id, other); });
     };
+    const bool divided = std::holds_alternative<GlobalNorm>(op.effect) && find_norm_parts(op, kept);
     if (kept.micro_step != micro_step || kept.phase != op.phase || kept.stage != op.stage ||
         kept.dtype != op.dtype || !same_effect(op.effect, kept.effect) ||
-        !same_communication(op.work, kept.work) || !kept_as(op.reads, kept.reads) ||
+        !same_communication(op.work, kept.work) || (!divided && !kept_as(op.reads, kept.reads)) ||
         !kept_as(op.writes, kept.writes)) {
       bad("op " + kept.name + " is not what the original computes");
     }
+  }
+
+  // Whether the norm's reads are those of this op and of others whose results are added to its own before
+  // anybody else reads that.
+  bool find_norm_parts(const Op& norm, const Op& kept) {
+    if (norm.writes.size() != 1 || kept.writes != norm.writes) return false;
+    std::vector<TensorId> reads = kept.reads;
+    std::map<TensorId, const Op*> parts;  // by what they write
+    bool is_open = false;                 // written, and not used yet
+    for (const Op& op : plan_.ops) {
+      if (op.id == norm.id) is_open = true;
+      const bool is_new = !is_original_.at(op.id);
+      const auto* sum = std::get_if<Accumulate>(&op.effect);
+      if (is_new && std::holds_alternative<GlobalNorm>(op.effect) && op.writes.size() == 1 &&
+          given_.at(op.writes.front()) == nullptr) {
+        parts[op.writes.front()] = &op;
+      } else if (is_new && sum != nullptr && op.writes == norm.writes && op.reads.size() == 2 &&
+                 op.reads.front() == op.writes.front() && parts.contains(op.reads.back())) {
+        if (!is_open || sum->overwrite || sum->factor != Rational()) return false;
+        const auto part = parts.find(op.reads.back());
+        reads.insert(reads.end(), part->second->reads.begin(), part->second->reads.end());
+        known_[op.id] = known_[part->second->id] = 1;
+        parts.erase(part);
+      } else if (!(is_new && std::holds_alternative<CollectiveWork>(op.work)) &&
+                 std::ranges::count(op.reads, norm.writes.front()) > 0) {
+        is_open = false;
+      }
+    }
+    std::vector<TensorId> owed;
+    for (const TensorId id : norm.reads) owed.push_back(sum_of(id));
+    std::ranges::sort(reads);
+    std::ranges::sort(owed);
+    return reads == owed;
   }
 
   // The tensor that stands for `id` in an op of the original.
@@ -337,6 +372,7 @@ class KeptCheck {
   IdTable<TensorId, const Tensor*> given_{nullptr};  // tensors of the original
   IdTable<TensorId, TensorId> merged_{kNone};        // gradient -> its sum, where lowering made it
   IdTable<TensorId, TensorId> casts_{kNone};         // result of a dropped cast -> the gradient
+  IdTable<OpId, char> is_original_;                  // ops of the original
   IdTable<OpId, char> known_;                        // ops of the plan that are accounted for
   std::unordered_map<std::string_view, std::size_t> originals_;  // by name, numbered
   std::size_t steps_ = 0;                      // micro-steps that copies_ can hold

@@ -90,11 +90,15 @@ void Interpreter::write_all(const Op& op) {
 void Interpreter::check_shards(const ShardUpdate& update, const Op& op) {
   const BucketLayout& from = *index_.bucket(update.gradients);
   const BucketLayout& to = *index_.bucket(update.parameters);
+  // In elements, since both may be of different types.
+  const auto at = [](Bytes bytes, const BucketLayout& bucket) {
+    return bytes.count() / element_size(bucket.dtype).count();
+  };
   const auto lie_alike = [&](const BucketMember& a, const BucketMember& b) {
-    return a.offset == b.offset && a.first == b.first &&
+    return at(a.offset, from) == at(b.offset, to) && a.first == b.first &&
            a.elements(*index_.tensor(a.tensor)) == b.elements(*index_.tensor(b.tensor));
   };
-  if (from.shards != to.shards || from.size != to.size ||
+  if (from.shards != to.shards || at(from.size, from) != at(to.size, to) ||
       !std::ranges::equal(from.members, to.members, lie_alike)) {
     add(ProblemKind::BadLayout, label() + " updates " + bucket_name(to.bucket) + " with " +
                                     bucket_name(from.bucket) + ", which is not cut alike");

@@ -11,6 +11,7 @@
 #include "exec/rank_work.h"
 #include "exec/run.h"
 #include "schedule/collective_traits.h"
+#include "schedule/gradient.h"
 #include "schedule/visit.h"
 
 #include <algorithm>
@@ -38,21 +39,29 @@ Ports with_defaults(Ports ports) {
   return ports;
 }
 
-void require_f32(const schedule::Tensor& tensor) {
+// What is reduced: f32. What is gathered, or stays on the rank: bf16, too.
+void require_supported(const schedule::Tensor& tensor, bool is_reduced) {
   if (tensor.dtype == schedule::DType::F32) return;
-  throw InputError("the cpu backend executes f32 gradients; " + tensor.name + " is " +
-                   std::string(schedule::to_string(tensor.dtype)));
+  if (!is_reduced && tensor.dtype == schedule::DType::BF16) return;
+  const std::string dtype(schedule::to_string(tensor.dtype));
+  if (is_reduced) {
+    throw InputError("the cpu backend reduces f32; " + tensor.name + " is " + dtype);
+  }
+  throw InputError("the cpu backend executes f32 and bf16; " + tensor.name + " is " + dtype);
 }
 
 // Everything that can be refused before memory is taken.
 Layout layout_of(const schedule::ScheduledProgram& plan, const Ports& ports) {
   require_executable(plan.program, "cpu");
   for (const schedule::BucketLayout& bucket : plan.buckets) {
-    for (const auto& member : bucket.members) require_f32(plan.program.tensor(member.tensor));
+    for (const auto& member : bucket.members) {
+      const schedule::Tensor& tensor = plan.program.tensor(member.tensor);
+      require_supported(tensor, schedule::is_gradient(tensor.kind));
+    }
   }
   Layout layout(plan, ports.rank, ports.tensors);
   for (const schedule::Tensor& tensor : plan.program.tensors) {
-    if (layout.has(tensor.id)) require_f32(tensor);
+    if (layout.has(tensor.id)) require_supported(tensor, false);
   }
   return layout;
 }
@@ -60,8 +69,8 @@ Layout layout_of(const schedule::ScheduledProgram& plan, const Ports& ports) {
 // Buckets travel in place, between their buffer and a shard of it. What an op's reduce-scatter sums up is
 // destroyed on the way, so it does that in scratch memory.
 CollectiveCall call_of(const Message& message, const DeviceMemory& memory) {
-  const std::span<float> send = floats(memory.at(message.send));
-  const std::span<float> recv = floats(memory.at(message.recv));
+  const Array send = memory.at(message.send);
+  const Array recv = memory.at(message.recv);
   const schedule::CollectiveTraits& traits = schedule::traits_of(message.kind);
   CollectiveCall call = {.kind = message.kind, .op = message.op, .data = recv, .label = {}};
   call.root = static_cast<std::size_t>(message.root);
@@ -70,12 +79,12 @@ CollectiveCall call_of(const Message& message, const DeviceMemory& memory) {
     call.data = send;
     call.shard = recv;
   } else if (traits.holds == schedule::Extent::Part) {
-    call.data = message.scratch.count > 0 ? floats(memory.at(message.scratch)) : send;
+    call.data = message.scratch.count > 0 ? memory.at(message.scratch) : send;
     call.shard = recv;
-    if (send.data() != call.data.data()) call.source = send;
+    if (send.data != call.data.data) call.source = send;
   } else if (traits.sends == schedule::Extent::Part) {
     call.shard = send;
-  } else if (send.data() != recv.data()) {
+  } else if (send.data != recv.data) {
     call.source = send;
   }
   return call;

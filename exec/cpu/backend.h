@@ -6,7 +6,7 @@
 // collectives themselves run on whichever stream they stand. A command of a communication stream
 // gives two Timings: on stream 0 while it is enqueued, on its own stream while it runs.
 //
-// Only f32 gradients are executed; anything else is an InputError.
+// What is reduced must be f32, what is gathered or stays on the rank f32 or bf16; anything else is an InputError.
 //
 // A CpuBackend is used by one thread. It throws what a communication thread met at the next wait or
 // finish.

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "exec/clock.h"
+#include "exec/cpu/elements.h"
 #include "schedule/visit.h"
 
 #include <pthread.h>
@@ -65,34 +66,43 @@ bool EventTable::failed() {
   return static_cast<bool>(failure_);
 }
 
+namespace {
+
+std::span<std::byte> bytes(const Array& array) {
+  return {static_cast<std::byte*>(array.data), static_cast<std::size_t>(array.bytes())};
+}
+
+}  // namespace
+
 // Collectives work in place: what is sent from elsewhere is first copied to where the transport reads it.
 void call(Transport& transport, const CollectiveCall& collective) {
   const bool gathers = collective.kind == schedule::Collective::AllGather;
-  const std::span<float> reads = gathers ? collective.shard : collective.data;
-  if (!collective.source.empty() && collective.source.data() != reads.data()) {
-    std::copy(collective.source.begin(), collective.source.end(), reads.begin());
+  const Array& reads = gathers ? collective.shard : collective.data;
+  if (collective.source.count > 0 && collective.source.data != reads.data) {
+    std::ranges::copy(bytes(collective.source), bytes(reads).begin());
   }
   switch (collective.kind) {
     case schedule::Collective::AllReduce:
-      transport.all_reduce(collective.data, collective.op, collective.label);
+      transport.all_reduce(floats(collective.data), collective.op, collective.label);
       return;
     case schedule::Collective::ReduceScatter:
-      transport.reduce_scatter(collective.data, collective.shard, collective.op, collective.label);
+      transport.reduce_scatter(floats(collective.data), floats(collective.shard), collective.op,
+                               collective.label);
       return;
     case schedule::Collective::AllGather:
-      transport.all_gather(collective.shard, collective.data, collective.label);
+      transport.all_gather(bytes(collective.shard), bytes(collective.data), collective.label);
       return;
     case schedule::Collective::AllToAll:
-      transport.all_to_all(collective.data, collective.shard, collective.label);
+      transport.all_to_all(floats(collective.data), floats(collective.shard), collective.label);
       return;
     case schedule::Collective::Broadcast:
-      transport.broadcast(collective.data, collective.root, collective.label);
+      transport.broadcast(floats(collective.data), collective.root, collective.label);
       return;
     case schedule::Collective::SendRecv:
       if (collective.index == collective.root) {
-        transport.send(collective.data, collective.label);
+        transport.send(floats(collective.data), collective.label);
       } else {
-        transport.receive(collective.data, collective.label);
+        transport.receive(floats(collective.data), collective.label);
       }
       return;
   }

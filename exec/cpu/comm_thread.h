@@ -13,6 +13,7 @@
 #pragma once
 
 #include "base/ids.h"
+#include "exec/array.h"
 #include "exec/backend.h"
 #include "exec/cpu/transport.h"
 #include "schedule/program.h"
@@ -65,14 +66,15 @@ class EventTable {
 //   all-gather              shard goes out, data receives all
 //   all-to-all              data goes out, shard receives as much
 //   send-recv               data, of the sender (index == root) or the receiver
-// `source` is copied to where the call reads from first, if there is one.
+// `source` is copied to where the call reads from first, if there is one. Elements are f32; an all-gather
+// takes any.
 struct CollectiveCall {
   schedule::Collective kind = schedule::Collective::AllReduce;
   schedule::ReduceOp op = schedule::ReduceOp::Average;
-  std::span<float> data;
-  std::span<float> shard = {};
+  Array data;
+  Array shard = {};
   std::string_view label;  // REQUIRES: outlives the call
-  std::span<const float> source = {};
+  Array source = {};
   std::size_t root = 0;
   std::size_t index = 0;      // of this rank in its group
   std::size_t transport = 0;  // of those of the stream

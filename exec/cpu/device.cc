@@ -45,9 +45,10 @@ class Expected {
   std::span<const values::Salted> salts_;
 };
 
+template <class T>
 values::Found compare(const values::ComparisonTables& tables, const values::Comparison& what) {
   const Expected expected(tables, what);
-  const auto* data = static_cast<const float*>(what.data);
+  const auto* data = static_cast<const T*>(what.data);
   values::Found found;
   for (std::int64_t begin = 0; begin < what.count;) {
     const std::int64_t index = what.first + begin;
@@ -62,7 +63,8 @@ values::Found compare(const values::ComparisonTables& tables, const values::Comp
         continue;
       }
       // Not greater, so that NaN is wrong too.
-      if (std::abs(static_cast<double>(data[begin + i]) - value) <= what.tolerance) continue;
+      const auto held = static_cast<double>(static_cast<float>(data[begin + i]));
+      if (std::abs(held - value) <= what.tolerance) continue;
       if (found.wrong++ == 0) found.first = static_cast<unsigned long long>(begin + i);
     }
     begin += count;
@@ -102,12 +104,14 @@ void CpuDevice::zero(const Array& data, DeviceStream) {
 
 void CpuDevice::fill_known(const Array& data, const values::KnownWrite& write,
                            const std::int32_t* step, DeviceStream) {
-  values::fill(write, *step, floats(data));
+  with_elements(data, [&](auto elements) { values::fill(write, *step, elements); });
 }
 
 void CpuDevice::compare_known(const values::ComparisonTables& tables, DeviceStream) {
   for (std::int32_t i = 0; i < tables.count; ++i) {
-    tables.found[i] = compare(tables, tables.comparisons[i]);
+    const values::Comparison& what = tables.comparisons[i];
+    tables.found[i] =
+        what.element == Element::BF16 ? compare<Bf16>(tables, what) : compare<float>(tables, what);
   }
 }
 
@@ -119,43 +123,55 @@ void CpuDevice::move_ranges(const Moves& moves, DeviceStream) {
 
 void CpuDevice::spoil(const Freed& freed, DeviceStream) {
   for (std::int32_t i = 0; i < freed.count; ++i) {
-    const std::span<float> data = floats(freed.list[i]);
-    for (std::size_t at = 0; at < data.size(); at += size_t_of(freed.stride)) {
-      data[at] = std::numeric_limits<float>::quiet_NaN();
-    }
+    with_elements(freed.list[i], [&](auto data) {
+      using Number = typename decltype(data)::value_type;
+      for (std::size_t at = 0; at < data.size(); at += size_t_of(freed.stride)) {
+        data[at] = Number(std::numeric_limits<float>::quiet_NaN());
+      }
+    });
   }
 }
 
 void CpuDevice::copy_scaled(const Array& from, const Array& to, double factor, DeviceStream) {
-  if (to.element == Element::F64) {
-    for (std::int64_t i = 0; i < to.count; ++i) {
-      static_cast<double*>(to.data)[i] =
-          factor * static_cast<double>(static_cast<const float*>(from.data)[i]);
+  with_elements(from, [&](auto in) {
+    if (to.element == Element::F64) {
+      auto* numbers = static_cast<double*>(to.data);
+      for (std::size_t i = 0; i < in.size(); ++i) {
+        numbers[i] = factor * static_cast<double>(static_cast<float>(in[i]));
+      }
+      return;
     }
-    return;
-  }
-  const float times = static_cast<float>(factor);
-  const std::span<const float> in = floats(from);
-  const std::span<float> out = floats(to);
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = in[i] * times;
+    with_elements(to, [&](auto out) {
+      using Number = typename decltype(out)::value_type;
+      const auto times = static_cast<float>(factor);
+      for (std::size_t i = 0; i < out.size(); ++i)
+        out[i] = Number(static_cast<float>(in[i]) * times);
+    });
+  });
 }
 
 void CpuDevice::accumulate(const Array& from, const Array& to, double factor, Onto onto,
                            DeviceStream) {
-  const float times = static_cast<float>(factor);
-  const std::span<const float> in = floats(from);
-  const std::span<float> out = floats(to);
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    out[i] = ((onto == Onto::Nothing ? 0.0F : out[i]) + in[i]) * times;
-  }
+  const auto times = static_cast<float>(factor);
+  with_elements(from, [&](auto in) {
+    with_elements(to, [&](auto out) {
+      using Number = typename decltype(out)::value_type;
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        const float old = onto == Onto::Nothing ? 0.0F : static_cast<float>(out[i]);
+        out[i] = Number((old + static_cast<float>(in[i])) * times);
+      }
+    });
+  });
 }
 
 void CpuDevice::add_squares(const Array& data, double factor, const SquareSum& sum, DeviceStream) {
   double total = *sum.total;
-  for (const float element : floats(data)) {
-    const double value = static_cast<double>(element) * factor;
-    total += value * value;
-  }
+  with_elements(data, [&](auto elements) {
+    for (const auto element : elements) {
+      const double value = static_cast<double>(static_cast<float>(element)) * factor;
+      total += value * value;
+    }
+  });
   *sum.total = total;
 }
 

@@ -1,12 +1,13 @@
 // CpuDevice: a processor core as a Device. What is asked for runs at once, on the calling thread, in plain loops;
 // there are no streams.
 //
-// Elements are f32 (and single numbers of f64). Sums of squares and products add up in double, in index order: the same
+// Elements are f32 or bf16 (and single numbers of f64); the training job's are f32. Sums of squares and products add up in double, in index order: the same
 // bits every time, and as exact as a float can be, so that differences between two Schedules come from the Schedules.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "exec/cpu/elements.h"
 #include "exec/cpu/memory.h"
 #include "exec/device/device.h"
 
@@ -17,11 +18,6 @@
 #include <vector>
 
 namespace dovetail::exec::cpu {
-
-// REQUIRES: f32.
-inline std::span<float> floats(const Array& array) {
-  return {static_cast<float*>(array.data), static_cast<std::size_t>(array.count)};
-}
 
 class CpuDevice final : public Device {
  public:

@@ -253,18 +253,18 @@ class GlooTransport final : public Transport {
     if (op == schedule::ReduceOp::Average) divide(shard, ranks_);
   }
 
-  void all_gather(std::span<const float> shard, std::span<float> data,
+  void all_gather(std::span<const std::byte> shard, std::span<std::byte> data,
                   std::string_view label) override {
     DOVETAIL_CHECK(data.size() == shard.size() * ranks_) << data.size() << ' ' << shard.size();
     if (shard.empty()) return;
-    const std::span<float> mine = data.subspan(rank_ * shard.size(), shard.size());
+    const std::span<std::byte> mine = data.subspan(rank_ * shard.size(), shard.size());
     if (mine.data() != shard.data()) std::copy(shard.begin(), shard.end(), mine.begin());
     if (ranks_ == 1) return;
     guard(label, [&] {
       // Without an input, each rank's part is taken from its place in the output.
       gloo::AllgatherOptions options(mesh_);
       options.setTag(++calls_);
-      options.setOutput(data.data(), data.size());
+      options.setOutput(reinterpret_cast<char*>(data.data()), data.size());
       gloo::allgather(options);
     });
   }

@@ -79,12 +79,13 @@ class Ring final : public Transport {
 
   void all_reduce(std::span<float> data, schedule::ReduceOp op, std::string_view label) override {
     if (ranks_ == 1) return;
-    begin(ring::AllReduce, data.size());
+    begin(ring::AllReduce, data.size_bytes());
     const std::size_t even = data.size() / ranks_;
     const std::size_t longer = data.size() % ranks_;  // that many segments have one element more
     const auto segment = [&](std::size_t index) {
       const std::size_t r = index % ranks_;
-      return data.subspan(r * even + std::min(r, longer), even + (r < longer ? 1 : 0));
+      return std::as_writable_bytes(
+          data.subspan(r * even + std::min(r, longer), even + (r < longer ? 1 : 0)));
     };
     add_reduce_phases(segment, op);
     add_gather_phases(segment);
@@ -94,18 +95,19 @@ class Ring final : public Transport {
   void reduce_scatter(std::span<float> data, std::span<float> shard, schedule::ReduceOp op,
                       std::string_view label) override {
     DOVETAIL_CHECK(data.size() == shard.size() * ranks_) << data.size() << ' ' << shard.size();
+    const std::span<std::byte> bytes = std::as_writable_bytes(data);
     const auto segment = [&](std::size_t index) {
-      return data.subspan(index % ranks_ * shard.size(), shard.size());
+      return bytes.subspan(index % ranks_ * shard.size_bytes(), shard.size_bytes());
     };
     if (ranks_ > 1) {
-      begin(ring::ReduceScatter, data.size());
+      begin(ring::ReduceScatter, bytes.size());
       add_reduce_phases(segment, op);
       run(label);
     }
-    copy(segment(rank_), shard);
+    copy(segment(rank_), std::as_writable_bytes(shard));
   }
 
-  void all_gather(std::span<const float> shard, std::span<float> data,
+  void all_gather(std::span<const std::byte> shard, std::span<std::byte> data,
                   std::string_view label) override {
     DOVETAIL_CHECK(data.size() == shard.size() * ranks_) << data.size() << ' ' << shard.size();
     const auto segment = [&](std::size_t index) {
@@ -122,52 +124,54 @@ class Ring final : public Transport {
                   std::string_view label) override {
     DOVETAIL_CHECK(data.size() == received.size() && data.size() % ranks_ == 0) << data.size();
     const std::size_t part = data.size() / ranks_;
-    copy(data.subspan(rank_ * part, part), received.subspan(rank_ * part, part));
+    std::ranges::copy(data.subspan(rank_ * part, part), received.subspan(rank_ * part).begin());
     if (ranks_ == 1) return;
-    begin(ring::AllToAll, data.size());
-    add_exchange_phases(data, received);
+    begin(ring::AllToAll, data.size_bytes());
+    add_exchange_phases(std::as_bytes(data), std::as_writable_bytes(received));
     run(label);
   }
 
   void broadcast(std::span<float> data, std::size_t root, std::string_view label) override {
     DOVETAIL_CHECK(root < ranks_) << root;
     if (ranks_ == 1) return;
-    begin(ring::Broadcast, data.size());
+    const std::span<std::byte> bytes = std::as_writable_bytes(data);
+    begin(ring::Broadcast, bytes.size());
     if (rank_ == root) {
-      course_.out = {data};
+      course_.out = {bytes};
     } else {
       course_.out = {{}};
       const bool is_last = (rank_ + 1) % ranks_ == root;
-      course_.in = {{.target = data, .action = Arrival::Store, .is_passed_on = !is_last}};
-      if (!is_last) course_.out.push_back(data);
+      course_.in = {{.target = bytes, .action = Arrival::Store, .is_passed_on = !is_last}};
+      if (!is_last) course_.out.push_back(bytes);
     }
     run(label);
   }
 
   void send(std::span<const float> data, std::string_view label) override {
     DOVETAIL_CHECK(ranks_ == 2) << ranks_;
-    begin(ring::Send, data.size());
-    course_.out = {data};
+    begin(ring::Send, data.size_bytes());
+    course_.out = {std::as_bytes(data)};
     run(label);
   }
 
   void receive(std::span<float> data, std::string_view label) override {
     DOVETAIL_CHECK(ranks_ == 2) << ranks_;
-    begin(ring::Receive, data.size());
+    begin(ring::Receive, data.size_bytes());
     course_.out = {{}};
-    course_.in = {{.target = data, .action = Arrival::Store, .is_passed_on = false}};
+    course_.in = {
+        {.target = std::as_writable_bytes(data), .action = Arrival::Store, .is_passed_on = false}};
     run(label);
   }
 
  private:
   // Building a course ---------------------------------------------------------------------------
 
-  static void copy(std::span<const float> from, std::span<float> to) {
-    if (from.data() != to.data()) std::copy(from.begin(), from.end(), to.begin());
+  static void copy(std::span<const std::byte> from, std::span<std::byte> to) {
+    if (from.data() != to.data()) std::ranges::copy(from, to.begin());
   }
 
-  void begin(std::uint32_t kind, std::size_t elements) {
-    course_.header = {.number = course_.header.number + 1, .kind = kind, .elements = elements};
+  void begin(std::uint32_t kind, std::size_t bytes) {
+    course_.header = {.number = course_.header.number + 1, .kind = kind, .bytes = bytes};
     course_.out.clear();
     course_.in.clear();
     course_.at_once = 1;
@@ -198,14 +202,14 @@ class Ring final : public Transport {
 
   // In phase p the parts that were sent to us by the rank p + 1 before us arrive: first the one for
   // this rank, which stays, then those for its successors, which are passed on.
-  void add_exchange_phases(std::span<const float> data, std::span<float> received) {
+  void add_exchange_phases(std::span<const std::byte> data, std::span<std::byte> received) {
     const std::size_t part = data.size() / ranks_;
     for (std::size_t ahead = 1; ahead < ranks_; ++ahead) {
       course_.out.push_back(data.subspan((rank_ + ahead) % ranks_ * part, part));
     }
     course_.at_once = course_.out.size();
     passing_.resize((ranks_ - 1) * (ranks_ - 2) / 2 * part);
-    std::span<float> room = passing_;
+    std::span<std::byte> room = passing_;
     for (std::size_t phase = 0; phase + 1 < ranks_; ++phase) {
       const std::size_t from = (rank_ + ranks_ - phase - 1) % ranks_;
       course_.in.push_back({.target = received.subspan(from * part, part),
@@ -254,9 +258,9 @@ class Ring final : public Transport {
 
   PacedSender sender_;
   Course course_;
-  std::vector<float> scratch_;     // arrived, not yet added
-  std::vector<float> passing_;     // on its way to other ranks
-  std::size_t scratch_bytes_ = 0;  // of an element that has arrived in part
+  std::vector<float> scratch_;      // arrived, not yet added
+  std::vector<std::byte> passing_;  // on its way to other ranks
+  std::size_t scratch_bytes_ = 0;   // of an element that has arrived in part
   Header header_in_;
   std::size_t header_received_ = 0;
   Position out_;
@@ -304,7 +308,7 @@ bool Ring::send_some(std::string_view label) {
     size = sizeof(Header) - sent_;
     if (to_send_ > sizeof(Header)) flags |= MSG_MORE;  // no packet of its own
   } else {
-    const std::span<const std::byte> piece = std::as_bytes(course_.out[out_.piece]);
+    const std::span<const std::byte> piece = course_.out[out_.piece];
     from = piece.data() + out_.offset;
     size = std::min(piece.size() - out_.offset, static_cast<std::size_t>(options_.chunk.count()));
   }
@@ -336,7 +340,7 @@ bool Ring::receive_some(std::string_view label) {
   const std::size_t missing = inbound.target.size_bytes() - in_.offset;
   std::size_t received = 0;
   if (inbound.action == Arrival::Store) {
-    std::byte* target = reinterpret_cast<std::byte*>(inbound.target.data()) + in_.offset;
+    std::byte* target = inbound.target.data() + in_.offset;
     received = receive_bytes(target, missing, label);
     take_over(inbound, received);
   } else {
@@ -354,7 +358,8 @@ void Ring::take_in(const Inbound& inbound, std::size_t received) {
   scratch_bytes_ += received;
   const std::size_t whole = scratch_bytes_ / sizeof(float);
   if (whole == 0) return;
-  const std::span<float> target = inbound.target.subspan(in_.offset / sizeof(float), whole);
+  const std::span<float> target(reinterpret_cast<float*>(inbound.target.data() + in_.offset),
+                                whole);
   if (inbound.action == Arrival::AddAndDivide) {
     add_and_divide(target, scratch_.data(), static_cast<float>(ranks_));
   } else {
@@ -387,7 +392,7 @@ void Ring::check_header(std::string_view label) const {
   const auto text = [](const Header& header) {
     return "collective " + std::to_string(header.number) + " (" +
            kKinds[header.kind < kKinds.size() ? header.kind : 0] + " of " +
-           std::to_string(header.elements) + " elements)";
+           std::to_string(header.bytes) + " bytes)";
   };
   throw DeviceError(rank_name_of(session_.rank()) + ": " + rank_name_of(previous_rank_) + " runs " +
                     text(header_in_) + ", this rank " + text(course_.header) + " during " +

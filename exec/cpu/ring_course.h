@@ -15,15 +15,15 @@ namespace dovetail::exec::cpu::ring {
 struct Header {
   std::uint32_t number = 0;  // counts the collectives of this ring
   std::uint32_t kind = 0;
-  std::uint64_t elements = 0;
+  std::uint64_t bytes = 0;
   friend bool operator==(const Header&, const Header&) = default;
 };
 
 enum class Arrival { Add, AddAndDivide, Store };
 
-// Elements that arrive in one phase, and what becomes of them.
+// What arrives in one phase, and what becomes of it: floats, where it is added.
 struct Inbound {
-  std::span<float> target;
+  std::span<std::byte> target;
   Arrival action = Arrival::Add;
   bool is_passed_on = true;
 };
@@ -32,7 +32,7 @@ struct Inbound {
 // from the start; the others are what arrives and is passed on, in the same order.
 struct Course {
   Header header;
-  std::vector<std::span<const float>> out;
+  std::vector<std::span<const std::byte>> out;
   std::vector<Inbound> in;
   std::size_t at_once = 1;
 };

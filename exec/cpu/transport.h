@@ -36,7 +36,8 @@ class Transport {
   // data.size() == shard.size() * ranks.
   virtual void reduce_scatter(std::span<float> data, std::span<float> shard, schedule::ReduceOp op,
                               std::string_view label) = 0;
-  virtual void all_gather(std::span<const float> shard, std::span<float> data,
+  // Bytes: of any type of elements.
+  virtual void all_gather(std::span<const std::byte> shard, std::span<std::byte> data,
                           std::string_view label) = 0;
   // Part i of `data` goes to rank i; part i of `received` comes from rank i. REQUIRES: the sizes are
   // equal and the ranks divide them; the two do not overlap.

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -36,12 +37,16 @@ CheckResult SyntheticOps::check_values(DeviceStream stream) {
     if (!look.what.squares.empty()) continue;
     if (look.what.is_of_previous_step && !follows_previous_) continue;
     ask(kept(look),
-        {.tensor = look.what.tensor, .first = look.first, .reader = look.what.op, .data = {}},
+        {.tensor = look.what.tensor,
+         .first = look.first,
+         .reader = look.what.op,
+         .summed_in = look.what.summed_in},
         look.what.expected, look.what.is_of_previous_step ? step_ - 1 : step_);
   }
-  for (const auto& [id, content] : expected_.at_end) {
-    if (!memory_.layout().has(id)) continue;
-    ask(memory_.tensor(id), {.tensor = id, .first = 0, .reader = {}, .data = {}}, content, step_);
+  for (const values::Remains& end : expected_.at_end) {
+    if (!memory_.layout().has(end.tensor)) continue;
+    ask(memory_.tensor(end.tensor), {.tensor = end.tensor, .summed_in = end.summed_in},
+        end.expected, step_);
   }
   count_wrong(found(tables_, stream), result);
   for (const Look& look : looks_) {
@@ -61,7 +66,9 @@ std::string SyntheticOps::reading_of(std::optional<OpId> reader) const {
 void SyntheticOps::ask(const Array& data, const Subject& subject, const values::Content& content,
                        std::int32_t step) {
   const std::size_t before = tables_.comparisons().size();
-  const std::size_t count = tables_.compare(data, subject.first, content, step);
+  std::optional<Element> summed_in;
+  if (subject.summed_in) summed_in = element_of(*subject.summed_in);
+  const std::size_t count = tables_.compare(data, subject.first, content, step, summed_in);
   for (std::size_t i = 0; i < count; ++i) {
     const auto* start = static_cast<const char*>(tables_.comparisons()[before + i].data);
     const std::int64_t begin = start - static_cast<const char*>(data.data);

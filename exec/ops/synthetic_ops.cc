@@ -95,8 +95,10 @@ Bytes SyntheticOps::touched_by(const schedule::Op& op, const OpPlan& plan) const
   for (const Filling& filling : plan.fillings) bytes += filling.data.bytes();
   const auto* update = std::get_if<schedule::ShardUpdate>(&op.effect);
   if (update != nullptr && layout.has(update->parameters)) {
-    for (const MemberRegion& member : layout.shard_members(update->parameters)) {
-      bytes += 2 * member.region.bytes();
+    for (const BucketId bucket : {update->gradients, update->parameters}) {
+      for (const MemberRegion& member : layout.shard_members(bucket)) {
+        bytes += member.region.bytes();
+      }
     }
   }
   const bool reads_and_writes = std::holds_alternative<schedule::Accumulate>(op.effect);

@@ -54,9 +54,10 @@ class SyntheticOps final : public OpRunner {
   // What one comparison of a check is about, for its message.
   struct Subject {
     TensorId tensor;
-    std::int64_t first = 0;      // element of the tensor at the comparison's start
-    std::optional<OpId> reader;  // absent: as the step left it
-    Array data;
+    std::int64_t first = 0;           // element of the tensor at the comparison's start
+    std::optional<OpId> reader = {};  // absent: as the step left it
+    std::optional<schedule::DType> summed_in = {};
+    Array data = {};
   };
 
   // A known value that an op writes.

@@ -2,6 +2,7 @@
 // between the ranks of a job.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include "exec/array.h"
 #include "exec/cpu/comm_thread.h"
 #include "exec/cpu/gloo.h"
 #include "exec/cpu/ring.h"
@@ -46,10 +47,13 @@ std::vector<float> result_of(const Expected& what, Transport& transport, std::in
   const bool scatters = traits.holds == schedule::Extent::Part;
   std::vector<float> sent = known_data(rank, gathers || traits.pair ? what.share : whole);
   std::vector<float> made(static_cast<std::size_t>(scatters ? what.share : whole));
+  const auto array = [](std::vector<float>& of) {
+    return Array{.data = of.data(), .count = std::ssize(of), .element = Element::F32};
+  };
   cpu::call(transport, {.kind = what.kind,
                         .op = what.op,
-                        .data = gathers ? made : sent,
-                        .shard = gathers ? sent : made,
+                        .data = array(gathers ? made : sent),
+                        .shard = array(gathers ? sent : made),
                         .label = "self-test",
                         .root = static_cast<std::size_t>(traits.pair ? 0 : what.root),
                         .index = static_cast<std::size_t>(rank)});

@@ -296,11 +296,17 @@ class Deriver {
     for (const TensorId id : op.reads) {
       if (id == target) continue;
       const Entry summand = read(rank, id);
+      result.squares = summand.squares;
       result.content = summand.content;
       result.is_reduced = summand.is_reduced;
     }
     if (!sum.overwrite) {
       const auto old = state_[rank].find(target);
+      if (old != state_[rank].end() &&
+          !result.squares.empty()) {  // norms of parts of the gradients
+        const std::vector<Content>& others = old->second.squares;
+        result.squares.insert(result.squares.begin(), others.begin(), others.end());
+      }
       if (old != state_[rank].end() && result.content) {
         result.content =
             old->second.content ? sum_of(*old->second.content, *result.content) : std::nullopt;
@@ -326,6 +332,7 @@ class Deriver {
       const auto first = static_cast<std::size_t>(parameters[i].first);
       const auto count = static_cast<std::size_t>(parameters[i].elements(parameter));
       if (rank != rank_) continue;
+      summed_in_[parameter.id] = plan_.bucket(update.gradients).dtype;
       for (Piece piece : part_of(scaled(*entry.content, rescale_by(op).value_or(1.0)),
                                  static_cast<std::size_t>(gradients[i].first), count)) {
         piece.begin += first;
@@ -399,13 +406,15 @@ class Deriver {
     for (Observation& look : result_.observations) {
       if (!look.is_of_previous_step) continue;
       look.expected = updated_[look.tensor];
+      look.summed_in = summed_in_.at(look.tensor);
     }
     for (const schedule::Tensor& tensor : program_.tensors) {
       if (tensor.kind == TensorKind::MergedGradient) result_.sums.push_back(tensor.id);
     }
     if (program_.micro_steps == 1) look_at_gradients();
     for (const auto& [id, content] : updated_) {
-      if (late_.count(id) == 0) result_.at_end.emplace_back(id, content);
+      if (late_.count(id) > 0) continue;
+      result_.at_end.push_back({.tensor = id, .expected = content, .summed_in = summed_in_.at(id)});
     }
   }
 
@@ -416,7 +425,8 @@ class Deriver {
       const TensorId id = reduction.gradient;
       if (debts_.count(id) == 0 || stays_scattered(id) || !seen.insert(id).second) continue;
       const Entry entry = read(rank_, id);
-      if (entry.content && entry.is_reduced) result_.at_end.emplace_back(id, *entry.content);
+      if (entry.content && entry.is_reduced)
+        result_.at_end.push_back({.tensor = id, .expected = *entry.content});
     }
   }
 
@@ -453,6 +463,7 @@ class Deriver {
   std::set<TensorId> seen_;       // gradients with one by an opaque op
   std::map<Rank, std::map<TensorId, Entry>> state_;
   std::map<TensorId, Content> updated_;  // parameters
+  std::map<TensorId, schedule::DType> summed_in_;
   Expectations result_;
 };
 

@@ -51,6 +51,15 @@ struct Observation {
   // Set for a norm: the sum of the squares of these is expected, and the tensor is one number.
   std::vector<Content> squares = {};
   bool is_of_previous_step = false;  // a parameter that is gathered in the next step
+  // Of a parameter: the type in which its gradient was summed, before it was rounded to its own.
+  std::optional<schedule::DType> summed_in = std::nullopt;
+};
+
+// What memory holds after the step, and likewise.
+struct Remains {
+  TensorId tensor;
+  Content expected;
+  std::optional<schedule::DType> summed_in = std::nullopt;
 };
 
 struct Expectations {
@@ -58,7 +67,7 @@ struct Expectations {
   std::vector<TensorId> inputs;  // exist before the step and are communicated: known values too
   std::vector<TensorId> sums;    // merged gradients: zero before the first step
   std::vector<Observation> observations;
-  std::vector<std::pair<TensorId, Content>> at_end;  // what memory holds after the step
+  std::vector<Remains> at_end;
 };
 
 // The value that FillLossGradient gives in this micro-step; 1 where there is none.

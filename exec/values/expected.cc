@@ -59,10 +59,22 @@ double tolerance_of(const std::vector<Term>& terms, Element stored,
   return narrow + (writes + kProducts) * largest * std::ldexp(1.0, -digits_of(stored));
 }
 
+// What the last rounding adds.
+double rounding_of(const std::vector<Term>& terms, Element summed_in, Element stored,
+                   const ExpectedTables::ElementOf& element_of) {
+  if (digits_of(stored) >= digits_of(summed_in)) return 0;
+  double largest = 0;
+  for (const Term& term : terms) {
+    largest += std::abs(term.factor) * static_cast<double>(term.ranks.size()) *
+               std::ldexp(1.0, pattern_bits(element_of(term.tensor)));
+  }
+  return largest * std::ldexp(1.0, -digits_of(stored));
+}
+
 }  // namespace
 
 std::size_t ExpectedTables::compare(const Array& data, std::int64_t first, const Content& expected,
-                                    std::int32_t step) {
+                                    std::int32_t step, std::optional<Element> summed_in) {
   const Content seen =
       part_of(expected, static_cast<std::size_t>(first), static_cast<std::size_t>(data.count));
   for (const Piece& piece : seen) {
@@ -72,7 +84,9 @@ std::size_t ExpectedTables::compare(const Array& data, std::int64_t first, const
     what.count = static_cast<std::int64_t>(piece.count);
     what.element = data.element;
     what.first = static_cast<std::int64_t>(piece.source);
-    what.tolerance = tolerance_of(piece.terms, data.element, element_of_);
+    const Element computed = summed_in.value_or(data.element);
+    what.tolerance = tolerance_of(piece.terms, computed, element_of_) +
+                     rounding_of(piece.terms, computed, data.element, element_of_);
     add(what, piece.terms, step);
   }
   return seen.size();

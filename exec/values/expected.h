@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -26,9 +27,10 @@ class ExpectedTables {
   explicit ExpectedTables(ElementOf element_of) : element_of_(std::move(element_of)) {}
 
   // `data` holds elements first .. first + count - 1 of a tensor whose content must be `expected`
-  // in this step. One comparison per piece; returns how many.
+  // in this step. One comparison per piece; returns how many. `summed_in`: the type in which it was computed, if it
+  // was rounded to that of `data` only then.
   std::size_t compare(const Array& data, std::int64_t first, const Content& expected,
-                      std::int32_t step);
+                      std::int32_t step, std::optional<Element> summed_in = std::nullopt);
   // The sum of the squares of what is expected; one comparison per piece.
   std::size_t add_squares(const Content& expected, std::int32_t step);
 

@@ -18,7 +18,10 @@
 #include "base/ids.h"
 #include "exec/values/pattern.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -27,8 +30,26 @@ namespace dovetail::exec::values {
 
 inline constexpr std::int64_t kMostRanks = 4096;  // beyond, sums would no longer be exact
 
-// On a processor, in f32.
-void fill(const KnownWrite& write, std::int32_t step, std::span<float> data);
+// On a processor: values for numbers of this type, float or one that is made of a float (REQUIRES: two bytes are bf16).
+template <class Number>
+void fill(const KnownWrite& write, std::int32_t step, std::span<Number> data) {
+  constexpr std::int32_t kBits = pattern_bits(sizeof(Number) == 2 ? Element::BF16 : Element::F32);
+  const auto count = static_cast<std::int64_t>(data.size());
+  const std::uint64_t key = pattern_key(write, step);
+  std::array<float, kPatternPeriod> pattern;
+  for (std::int64_t i = 0; i < std::min(kPatternPeriod, count); ++i) {
+    pattern[static_cast<std::size_t>(i)] = static_cast<float>(pattern_value(key, i, kBits));
+  }
+  const auto factor = static_cast<float>(write.factor);
+  for (std::int64_t begin = 0; begin < count; begin += kPatternPeriod) {
+    const auto add = static_cast<float>(salt_value(write.tensor, begin / kPatternPeriod, kBits));
+    Number* const out = data.data() + begin;
+    const std::int64_t here = std::min(kPatternPeriod, count - begin);
+    for (std::int64_t i = 0; i < here; ++i) {
+      out[i] = Number((pattern[static_cast<std::size_t>(i)] + add) * factor);
+    }
+  }
+}
 
 // What the ranks wrote of one tensor at one place of the program, summed up, times a factor. A program may write a
 // tensor several times within one micro-step before it is complete: `writes_left` is 0 at the last write, and earlier

@@ -5,6 +5,7 @@
 
 #include "base/count.h"
 #include "lower/editor.h"
+#include "lower/rewrite/shard_norm.h"
 #include "lower/rewrite/shard_work.h"
 #include "schedule/gradient.h"
 #include "schedule/id_table.h"
@@ -135,10 +136,10 @@ class Sharder {
       if (gradients_[gradient.id].update) {
         return Refusal{"two updates read gradient " + gradient.name};
       }
-      if (gradient.numel() != parameter.numel() ||
-          element_size(gradient.dtype) != element_size(parameter.dtype)) {
-        return Refusal{"gradient " + gradient.name + " and parameter " + parameter.name +
-                       " do not lie alike in memory"};
+      if (gradient.numel() != parameter.numel()) {
+        return Refusal{"gradient " + gradient.name + " has " + std::to_string(gradient.numel()) +
+                       " elements, its parameter " + parameter.name + " " +
+                       std::to_string(parameter.numel())};
       }
       gradients_[gradient.id].parameter = parameter.id;
       gradients_[gradient.id].update = position;
@@ -179,58 +180,11 @@ class Sharder {
   }
 
   MaybeRefusal shard_norms() {
-    for (const Op& op : program().ops) {
-      const auto* norm = std::get_if<GlobalNorm>(&op.effect);
-      if (norm == nullptr || norm->shard) continue;
-      std::size_t sharded = 0;
-      std::size_t gradients = 0;
-      for (const TensorId id : op.reads) {
-        gradients += is_gradient(program().tensor(id).kind) ? 1 : 0;
-        sharded += is_sharded_.at(id) ? 1 : 0;
-      }
-      if (sharded == 0) continue;
-      if (sharded != gradients) {
-        return Refusal{"norm " + op.name + " reads both sharded and whole gradients"};
-      }
-      const bool one_group = std::ranges::all_of(
-          buckets_, [&](const Bucket* bucket) { return bucket->group == buckets_[0]->group; });
-      if (!one_group) {
-        return Refusal{"norm " + op.name + " would add up shards of different process groups"};
-      }
-      if (program().group(buckets_[0]->group).size() < 2) {
-        return Refusal{"norm " + op.name + " reads gradients that are scattered to one rank"};
-      }
-      if (MaybeRefusal refused = replace_norm(op)) return refused;
+    IdTable<TensorId, GroupId> cut_over(GroupId{-1});
+    for (const Bucket* bucket : buckets_) {
+      for (const Slice& slice : bucket->gradients) cut_over[held(slice)] = bucket->group;
     }
-    return std::nullopt;
-  }
-
-  MaybeRefusal replace_norm(const Op& op) {
-    const GroupId group = buckets_.front()->group;
-    WorkSum work;
-    if (!work.add(op.work, Share{.part = 1, .whole = program().group(group).size()})) {
-      return Refusal{"norm " + op.name + ": the work of a shard of it is not known"};
-    }
-    Op shard = op;
-    std::get<GlobalNorm>(shard.effect).shard = true;
-    shard.work = work.total();
-    const TensorId norm = op.writes.front();
-    Op sum{.id = editor_.new_op_id(),
-           .name = op.name + ".all-reduce",
-           .phase = Phase::Optimizer,
-           .dtype = op.dtype,
-           .work = CollectiveWork{.kind = Collective::AllReduce,
-                                  .group = group,
-                                  .bytes = program().tensor(norm).bytes(),
-                                  .op = ReduceOp::Sum,
-                                  .purpose = Purpose::GlobalNorm},
-           .reads = {norm},
-           .writes = {norm},
-           .stage = op.stage,
-           .micro_step = op.micro_step};
-    editor_.replace(std::move(shard));
-    editor_.insert_after(op.id, {std::move(sum)});
-    return std::nullopt;
+    return schedule::shard_norms(editor_, cut_over);
   }
 
   MaybeRefusal replace_updates() {
@@ -269,7 +223,7 @@ class Sharder {
           .writes = {},
           .effect = ShardUpdate{.gradients = bucket.id,
                                 .parameters = parameters,
-                                .bytes = shard_bytes(bucket),
+                                .traffic = traffic(bucket),
                                 .rescale = std::get<Update>(last.effect).rescale},
           .stage = last.stage,
           .micro_step = last.micro_step};
@@ -312,12 +266,14 @@ class Sharder {
     take(update.writes, mine.written, op.writes);
   }
 
-  // Rounded up to elements.
-  [[nodiscard]] Bytes shard_bytes(const Bucket& bucket) const {
+  // Of one rank, rounded up to elements: its gradients and parameters.
+  [[nodiscard]] Bytes traffic(const Bucket& bucket) {
     Bytes element{};
     std::int64_t elements = 0;
-    for (const Slice& slice : bucket.gradients) {
-      element = element_size(program().tensor(held(slice)).dtype);  // one dtype per bucket
+    for (const Slice& slice : bucket.gradients) {  // one dtype of each per bucket
+      const TensorId id = held(slice);
+      element = element_size(program().tensor(id).dtype) +
+                element_size(program().tensor(*gradients_[id].parameter).dtype);
       elements += slice.elements(program().tensor(slice.tensor));
     }
     const std::int64_t ranks = program().group(bucket.group).size();

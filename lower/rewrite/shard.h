@@ -11,12 +11,11 @@
 //     effect  ShardUpdate{gradients = bucket 3, parameters = a fresh bucket}
 //
 // The parameter of a gradient: an update reads gradients and writes parameters, the i-th one
-// belongs to the i-th other and has as many elements. A global norm of sharded gradients becomes a
-// norm of shards, and an all-reduce of its one value follows it.
+// belongs to the i-th other and has as many elements, but may have another type. A global norm of
+// sharded gradients becomes a norm of shards (shard_norm.h).
 //
 // Refused, with the reason: updates that are opaque or not elementwise (LAMB), a gradient that lies
-// only partly in such buckets, ops that would read shards as if they were whole, a norm over
-// sharded and whole gradients, gradients and parameters of different element size, shards in every
+// only partly in such buckets, ops that would read shards as if they were whole, shards in every
 // micro-step.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -34,7 +33,7 @@
 namespace dovetail::schedule {
 
 // A bucket that is reduce-scattered and the one in which its parameters are gathered: the same
-// ranges of the same number of elements at the same offsets.
+// ranges of elements at the same elements of the buffer.
 struct ShardedBucket {
   BucketId gradients;
   BucketId parameters;         // beyond all ids of the Schedule

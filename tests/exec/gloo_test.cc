@@ -78,7 +78,8 @@ TEST_P(GlooOnRanks, ReduceScatterAndAllGatherMakeAnAllReduce) {
         const std::size_t first = length * static_cast<std::size_t>(session.rank().value);
         EXPECT_EQ(count_wrong(shard, first, n, op), 0U) << length << " per rank";
         std::vector<float> whole(mine.size());
-        gloo.all_gather(shard, whole, "all-gather of bucket 0");
+        gloo.all_gather(std::as_bytes(std::span(shard)), std::as_writable_bytes(std::span(whole)),
+                        "all-gather of bucket 0");
         EXPECT_EQ(count_wrong(whole, 0, n, op), 0U) << length << " per rank";
       }
     }

@@ -321,5 +321,54 @@ TEST(LanguageTest, ShardsWithReplicasAreExact) {
   expect_found(without_collective(plan, Collective::AllReduce), "rank 0 step 0 ");
 }
 
+// Types and groups of today -------------------------------------------------------------------------
+
+// Gradients are f32, parameters bf16; those of b owe over the pairs {0, 2} and {1, 3}, the others over all
+// four ranks.
+Program experts() {
+  Program program = three_layers(4, testing::Clip::GlobalNorm);
+  program.groups.push_back({kAcross, "edp", {Rank{0}, Rank{2}, Rank{1}, Rank{3}}, 2});
+  for (schedule::Reduction& owed : program.reductions) {
+    if (owed.gradient == kBGrad) owed.group = kAcross;
+  }
+  for (schedule::Tensor& tensor : program.tensors) {
+    if (tensor.kind == schedule::TensorKind::Parameter) tensor.dtype = schedule::DType::BF16;
+  }
+  return program;
+}
+
+ScheduledProgram experts_plan(const std::string& policy) {
+  const Program program = experts();
+  return plan_of(program, make_schedule(program, schedule::parse_policy(policy)));
+}
+
+TEST(LanguageTest, NarrowParametersOfTwoGroupsAreThoseThatWereUpdated) {
+  for (const std::string policy :
+       {"sharded", "sharded:cap=1KiB,p=1", "sharded:gather=next-forward,k=2", "sharded+per-tensor",
+        "sharded:mode=view,scale=before-collective", "fsdp:k=2", "fsdp:reshard=no",
+        "fsdp:prefetch=2,mode=copy,streams=2"}) {
+    SCOPED_TRACE(policy);
+    expect_exact(experts_plan(policy));
+  }
+}
+
+TEST(LanguageTest, AGatherOfTheExpertsThatIsLeftOutIsFound) {
+  const ScheduledProgram plan = experts_plan("sharded");
+  const ScheduledProgram broken = without(plan, [&](const Command& command) {
+    const auto* run = bucket_collective(command);
+    return run != nullptr && run->kind == Collective::AllGather && run->group == kAcross;
+  });
+  const CheckResult check = run_over_ring(broken);
+  EXPECT_GT(check.wrong, kBNumel * 9 / 10);
+  EXPECT_THAT(check.first_wrong, HasSubstr(" b["));
+}
+
+TEST(LanguageTest, APartOfTheNormThatIsNotSummedUpIsFound) {
+  const CheckResult check =
+      run_over_ring(without_op(experts_plan("sharded"), "norm.edp.all-reduce"));
+  EXPECT_GT(check.wrong, 0);
+  EXPECT_THAT(check.first_wrong, HasSubstr("norm.edp as norm.edp.add read it"));
+}
+
 }  // namespace
 }  // namespace dovetail::exec

@@ -363,8 +363,7 @@ TEST_F(LawTest, SumsInAnotherDtypeAreRefusedBeforeAnythingRuns) {
                    .policy = "threshold:threshold=4KiB",
                    .merge = {.micro_steps = 2, .sync = sync, .dtype = schedule::DType::F64}});
     ASSERT_TRUE(refusal);
-    EXPECT_NE(refusal->find("the cpu backend executes f32 gradients; "), std::string::npos)
-        << *refusal;
+    EXPECT_NE(refusal->find("the cpu backend "), std::string::npos) << *refusal;
   }
 }
 

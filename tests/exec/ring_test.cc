@@ -69,7 +69,8 @@ TEST_P(RingOnRanks, AllGatherPutsShardsInRankOrder) {
     for (const std::size_t length : {0, 1, 5, 100'001}) {
       const std::vector<float> shard(length, static_cast<float>(session.rank().value + 1));
       std::vector<float> data(length * static_cast<std::size_t>(n));
-      ring.all_gather(shard, data, "all-gather of bucket 0");
+      ring.all_gather(std::as_bytes(std::span(shard)), std::as_writable_bytes(std::span(data)),
+                      "all-gather of bucket 0");
       std::size_t wrong = 0;
       for (std::size_t i = 0; i < data.size(); ++i) {
         const std::size_t rank_of_element = i / length;
@@ -89,7 +90,8 @@ TEST_P(RingOnRanks, ShardMayLieInsideTheData) {
     const std::span<float> shard =
         std::span(data).subspan(kLength * static_cast<std::size_t>(session.rank().value), kLength);
     ring.reduce_scatter(data, shard, ReduceOp::Average, "reduce-scatter of bucket 0");
-    ring.all_gather(shard, data, "all-gather of bucket 0");
+    ring.all_gather(std::as_bytes(std::span(shard)), std::as_writable_bytes(std::span(data)),
+                    "all-gather of bucket 0");
     EXPECT_EQ(count_wrong(data, 0, n, ReduceOp::Average), 0U);
   });
 }
@@ -206,8 +208,8 @@ TEST(RingTest, RanksThatDisagreeAreTold) {
   });
   EXPECT_EQ(told, 2);
   // Whoever finds out first names both lengths.
-  EXPECT_THAT(error, HasSubstr("collective 1 (all-reduce of 4 elements)"));
-  EXPECT_THAT(error, HasSubstr("collective 1 (all-reduce of 8 elements)"));
+  EXPECT_THAT(error, HasSubstr("collective 1 (all-reduce of 16 bytes)"));
+  EXPECT_THAT(error, HasSubstr("collective 1 (all-reduce of 32 bytes)"));
 }
 
 TEST(RingTest, RankThatLeavesIsNamedWithTheBucket) {

@@ -331,14 +331,14 @@ TEST(RunTest, AFailedCollectiveSurfacesOnTheComputeThread) {
   });
 }
 
-TEST(RunTest, OnlyF32GradientsAreExecuted) {
+TEST(RunTest, OnlyF32GradientsAreReduced) {
   ScheduledProgram plan = two_buckets({.ranks = 1});
   plan.program.tensors[2].dtype = DType::BF16;
   try {
     run_on_threads(plan, kShort);
     FAIL() << "accepted";
   } catch (const InputError& error) {
-    EXPECT_STREQ(error.what(), "the cpu backend executes f32 gradients; l1.weight.grad is bf16");
+    EXPECT_STREQ(error.what(), "the cpu backend reduces f32; l1.weight.grad is bf16");
   }
 }
 

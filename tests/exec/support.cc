@@ -180,7 +180,7 @@ CommandId find_command(const ScheduledProgram& plan,
 class ThreadRanks::Meeting {
  public:
   explicit Meeting(std::size_t ranks) : shown(ranks), turn(static_cast<std::ptrdiff_t>(ranks)) {}
-  std::vector<std::span<const float>> shown;
+  std::vector<std::span<const std::byte>> shown;
   std::barrier<> turn;
 };
 
@@ -208,11 +208,11 @@ class SharedTransport final : public cpu::Transport {
     end();
     std::copy(sum.begin(), sum.end(), shard.begin());
   }
-  void all_gather(std::span<const float> shard, std::span<float> data,
+  void all_gather(std::span<const std::byte> shard, std::span<std::byte> data,
                   std::string_view label) override {
     begin(shard, label);
-    std::vector<float> all;
-    for (const std::span<const float> part : meeting_.shown) {
+    std::vector<std::byte> all;
+    for (const std::span<const std::byte> part : meeting_.shown) {
       all.insert(all.end(), part.begin(), part.end());
     }
     end();
@@ -223,15 +223,15 @@ class SharedTransport final : public cpu::Transport {
     begin(data, label);
     const std::size_t part = data.size() / meeting_.shown.size();
     auto out = received.begin();
-    for (const std::span<const float> from : meeting_.shown) {
-      const std::span<const float> mine = from.subspan(index_ * part, part);
+    for (std::size_t rank = 0; rank < meeting_.shown.size(); ++rank) {
+      const std::span<const float> mine = shown_by(rank).subspan(index_ * part, part);
       out = std::copy(mine.begin(), mine.end(), out);
     }
     end();
   }
   void broadcast(std::span<float> data, std::size_t root, std::string_view label) override {
     begin(data, label);
-    const std::span<const float> from = meeting_.shown[root];
+    const std::span<const float> from = shown_by(root);
     if (index_ != root) std::copy(from.begin(), from.end(), data.begin());
     end();
   }
@@ -245,18 +245,25 @@ class SharedTransport final : public cpu::Transport {
 
  private:
   void begin(std::span<const float> data, std::string_view label) {
+    begin(std::as_bytes(data), label);
+  }
+  void begin(std::span<const std::byte> data, std::string_view label) {
     if (cut_ != 0) throw DeviceError(std::string(label) + ": link cut");
     before_();
     meeting_.shown[index_] = data;
     meeting_.turn.arrive_and_wait();
   }
   void end() { meeting_.turn.arrive_and_wait(); }
+  [[nodiscard]] std::span<const float> shown_by(std::size_t rank) const {
+    const std::span<const std::byte> bytes = meeting_.shown[rank];
+    return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
+  }
   // `sum` becomes the elements from `first` on. Plain loops: tests are compiled without optimisation.
   void reduce(std::size_t first, std::vector<float>& sum, ReduceOp op) const {
     float* to = sum.data();
     const std::size_t size = sum.size();
-    for (const std::span<const float> data : meeting_.shown) {
-      const float* from = data.data() + first;
+    for (std::size_t rank = 0; rank < meeting_.shown.size(); ++rank) {
+      const float* from = shown_by(rank).data() + first;
       for (std::size_t i = 0; i < size; ++i) to[i] += from[i];
     }
     if (op != ReduceOp::Average) return;

@@ -85,6 +85,42 @@ TEST(LowerShardTest, TheParametersLieLikeTheirGradients) {
   EXPECT_EQ(parameters.members[1].offset, Bytes(320));
 }
 
+// l0 begins behind the 200 elements of l1, aligned to 128 bytes of f32: at element 224. The bucket ends at
+// 1296 bytes, padded to 1920: 480 elements, 960 bytes of bf16.
+TEST(LowerShardTest, NarrowerParametersLieAtTheSameElements) {
+  Program program = layers(2, 5);
+  for (Tensor& tensor : program.tensors) {
+    if (tensor.kind == TensorKind::Parameter) tensor.dtype = DType::BF16;
+  }
+  for (const ParameterSync sync : {ParameterSync::AfterUpdate, ParameterSync::NextForward}) {
+    Schedule schedule = sharded(program, sync, "one-bucket");
+    schedule.buckets[0].pad_to = Bytes(640);
+    schedule.buckets[0].align_to = Bytes(128);
+    const ScheduledProgram result = lower(program, schedule).program;
+    const BucketLayout& gradients = result.buckets[0];
+    const BucketLayout& parameters = result.buckets[1];
+    EXPECT_EQ(gradients.size, Bytes(1920));
+    EXPECT_EQ(gradients.members[1].offset, Bytes(896));
+    EXPECT_EQ(parameters.dtype, DType::BF16);
+    EXPECT_EQ(parameters.payload, Bytes(600));
+    EXPECT_EQ(parameters.size, Bytes(960));
+    EXPECT_EQ(parameters.members[1].offset, Bytes(448));
+    EXPECT_EQ(parameters.shards, 5);
+    const auto bytes = [&](Collective kind) {
+      return std::ranges::find(result.transfers, kind, &Transfer::kind)->bytes;
+    };
+    EXPECT_EQ(bytes(Collective::ReduceScatter), Bytes(1920));
+    EXPECT_EQ(bytes(Collective::AllGather), Bytes(960));
+  }
+}
+
+TEST(LowerShardTest, ParametersOfTwoTypesInOneBucketAreRefused) {
+  Program program = layers(2);
+  program.tensors[static_cast<std::size_t>(tensor_named(program, "l0").value)].dtype = DType::BF16;
+  const Schedule schedule = sharded(program, ParameterSync::AfterUpdate, "one-bucket");
+  EXPECT_THROW(lower(program, schedule), InputError);
+}
+
 // Four ranks, shards over pairs and replicas across them.
 TEST(LowerShardTest, A15AL7TheReplicasFollowOnTheCommunicationStream) {
   Program program = layers(1, 4);

@@ -66,9 +66,9 @@ TEST(ShardTest, A24OneUpdatePerBucketReplacesItsUpdates) {
   EXPECT_EQ(update.writes, (std::vector{kB, kBState, kA, kAState}));
   EXPECT_EQ(update.phase, Phase::Optimizer);
   // The Schedule's largest bucket is 3, so the parameters get 4; momentum's factor stays.
-  // Ten elements over four ranks: three each, 12 B.
+  // Ten elements over four ranks: three each, 12 B of gradients and as much of parameters.
   EXPECT_EQ(std::get<ShardUpdate>(update.effect),
-            (ShardUpdate{BucketId{3}, BucketId{4}, Bytes(12), Rational(1)}));
+            (ShardUpdate{BucketId{3}, BucketId{4}, Bytes(24), Rational(1)}));
   EXPECT_EQ(result.buckets,
             (std::vector{ShardedBucket{BucketId{3}, BucketId{4}, {Slice(kB), Slice(kA)}}}));
   EXPECT_EQ(result.report, "shard: 2 updates became one per bucket, 1 bucket");
@@ -80,6 +80,17 @@ TEST(ShardTest, ARankDoesItsShareOfTheWork) {
   const Op& update = op_called(result.program, "bucket3.update");
   EXPECT_EQ(update.bytes(), Bytes(80));
   EXPECT_EQ(update.flop(), Flop(20));
+}
+
+// Three elements of each rank: 12 B of f32 gradients are read and 6 B of bf16 parameters written.
+TEST(ShardTest, GradientsMayBeWiderThanTheirParameters) {
+  Program program = two_layers();
+  for (Tensor& tensor : program.tensors) {
+    if (tensor.kind == TensorKind::Parameter) tensor.dtype = DType::BF16;
+  }
+  const Sharded result = sharded(program, one_bucket(Collective::ReduceScatter));
+  const Op& update = op_called(result.program, "bucket3.update");
+  EXPECT_EQ(std::get<ShardUpdate>(update.effect).traffic, Bytes(18));
 }
 
 TEST(ShardTest, MeasuredUpdatesShrinkRankByRank) {
@@ -146,11 +157,46 @@ TEST(ShardTest, A22ANormOfShardsIsCompletedByAnAllReduce) {
   EXPECT_EQ(std::ranges::count(op_called(result.program, "bucket3.update").reads, kNorm), 1);
 }
 
-TEST(ShardTest, A22ANormOfShardsAndWholesIsRefused) {
+// b.grad is whole: its squares are added once those of a.grad's shards are summed up.
+TEST(ShardTest, A22ANormOfShardsAndWholesHasAPartForEach) {
   Schedule schedule = two_buckets();
-  schedule.buckets[1].collective = Collective::AllReduce;
-  EXPECT_EQ(reason_of(shard_updates(with_norm(), schedule)),
-            "norm norm reads both sharded and whole gradients");
+  schedule.buckets[0].collective = Collective::AllReduce;
+  const Sharded result = sharded(with_norm(), schedule);
+  EXPECT_EQ(names(result.program),
+            "a.forward b.forward loss.fill b.backward a.backward norm norm.dp norm.dp.all-reduce "
+            "norm.dp.add b.update bucket1.update");
+  const Op& whole = op_called(result.program, "norm");
+  EXPECT_EQ(whole.reads, std::vector{kBGrad});
+  EXPECT_FALSE(std::get<GlobalNorm>(whole.effect).shard);
+  EXPECT_EQ(whole.bytes(), Bytes(53));  // a third of 160
+  const Op& shards = op_called(result.program, "norm.dp");
+  EXPECT_EQ(shards.reads, std::vector{kAGrad});
+  EXPECT_TRUE(std::get<GlobalNorm>(shards.effect).shard);
+  EXPECT_EQ(shards.bytes(), Bytes(27));  // a quarter of two thirds
+  const Op& add = op_called(result.program, "norm.dp.add");
+  EXPECT_EQ(add.effect, Effect(Accumulate{}));
+  EXPECT_EQ(add.reads, (std::vector{kNorm, shards.writes.front()}));
+  EXPECT_EQ(add.writes, std::vector{kNorm});
+}
+
+TEST(ShardTest, A22ANormOverTwoGroupsIsSummedOverEachAndThenAdded) {
+  Program program = with_norm();
+  program.groups.push_back({GroupId{1}, "edp", {Rank{0}, Rank{2}, Rank{1}, Rank{3}}, 2});
+  program.reductions[1].group = GroupId{1};
+  Schedule schedule = two_buckets();
+  schedule.buckets[1].group = GroupId{1};
+  const Sharded result = sharded(program, schedule);
+  EXPECT_EQ(names(result.program),
+            "a.forward b.forward loss.fill b.backward a.backward norm norm.all-reduce norm.edp "
+            "norm.edp.all-reduce norm.edp.add bucket0.update bucket1.update");
+  const auto group = [&](const char* op) {
+    return std::get<CollectiveWork>(op_called(result.program, op).work).group;
+  };
+  EXPECT_EQ(group("norm.all-reduce"), kDp);
+  EXPECT_EQ(group("norm.edp.all-reduce"), GroupId{1});
+  // A rank updates a quarter of b and half of a.
+  EXPECT_EQ(op_called(result.program, "bucket0.update").bytes(), Bytes(40));
+  EXPECT_EQ(op_called(result.program, "bucket1.update").bytes(), Bytes(80));
 }
 
 TEST(ShardTest, A22ANormOfTheOnlyShardIsRefused) {
@@ -229,8 +275,8 @@ TEST(ShardTest, RefusesWhatCannotBeCut) {
        }},
       {"no update reads gradient a.grad",
        [](Program& program, Schedule&) { program.ops.pop_back(); }},
-      {"gradient a.grad and parameter a do not lie alike in memory",
-       [](Program& program, Schedule&) { program.tensors[0].dtype = DType::BF16; }},
+      {"gradient a.grad has 8 elements, its parameter a 7",
+       [](Program& program, Schedule&) { program.tensors[0].shape = {7}; }},
       {"optimizer op average needs the whole of a, which is sharded",
        [](Program& program, Schedule&) {
          program.ops.push_back(op_of(OpId{9}, "average", Phase::Optimizer, {kA}, {}));

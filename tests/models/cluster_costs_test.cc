@@ -305,9 +305,9 @@ TEST(CostsTest, ARewrittenOpThatKeepsItsIdIsPricedByItsOwnWork) {
 TEST(CostsTest, AShardedUpdateOfRepeatedProductsTakesTheirTimeAndAPassOverTheShard) {
   Cluster cluster = cluster_with_passes();
   cluster.unit_kernel = UnitKernel{.gemm = {2, 2, 2, 1}, .time = microseconds(1)};
-  // Three products, and 500 B of gradients read and as many of parameters written at 2 ns per byte.
+  // Three products, and 1000 B of gradients read and parameters written at 2 ns per byte.
   const Op update =
-      op_with(schedule::ShardUpdate{.gradients = {}, .parameters = {}, .bytes = Bytes(500)},
+      op_with(schedule::ShardUpdate{.gradients = {}, .parameters = {}, .traffic = Bytes(1000)},
               GemmWork{2, 2, 2, 3});
   EXPECT_EQ(time_of(cluster, update), microseconds(5));
   cluster.passes.clear();
@@ -330,7 +330,7 @@ TEST(PassesTest, AnUpdateThatRepeatsAProductIsAKernelAndTheUpdateOfAShardOfItAls
   const GemmWork products{2, 2, 2, 3};
   EXPECT_EQ(pass_of(op_with(schedule::Update{}, products)), std::nullopt);
   EXPECT_EQ(pass_of(op_with(schedule::Update{}, MemoryWork{Bytes(8), {}})), PassKind::Update);
-  const schedule::ShardUpdate shard{.gradients = {}, .parameters = {}, .bytes = Bytes(500)};
+  const schedule::ShardUpdate shard{.gradients = {}, .parameters = {}, .traffic = Bytes(1000)};
   EXPECT_EQ(pass_of(op_with(shard, products)), PassKind::ShardUpdate);
   EXPECT_EQ(traffic_of(op_with(shard, products)), Bytes(1000));
   // Measured where it is a pass alone: all that it reads and writes, state too.

@@ -260,6 +260,12 @@ Case sharded_case(std::uint64_t seed, std::int64_t ranks) {
     }
   }
   vary_updates(random, result.program);
+  if (random.between(0, 1) == 0) {  // narrower than their gradients
+    for (schedule::Tensor& tensor : result.program.tensors) {
+      if (tensor.kind != schedule::TensorKind::Parameter) continue;
+      tensor.dtype = schedule::DType::BF16;
+    }
+  }
   if (random.between(0, 2) == 0) {
     result.frame.merge.micro_steps = static_cast<std::int32_t>(random.between(2, 3));
     if (random.between(0, 1) == 0) {

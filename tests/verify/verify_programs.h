@@ -75,6 +75,36 @@ inline Program training(const std::vector<std::int64_t>& elements, std::int32_t 
   return build.program;
 }
 
+// The same on four ranks, as experts make it: gradients of layers with odd numbers owe over the pairs
+// {0, 2} and {1, 3}, parameters are bf16, and a norm of all gradients precedes the updates.
+inline constexpr GroupId kExperts{1};
+inline Program with_experts(const std::vector<std::int64_t>& elements) {
+  Program program = training(elements, 4);
+  program.groups.push_back({kExperts, "edp", {Rank{0}, Rank{2}, Rank{1}, Rank{3}}, 2});
+  const TensorId norm{200};
+  Op clip{.id = OpId{200},
+          .name = "norm",
+          .phase = Phase::Optimizer,
+          .work = MemoryWork{.bytes = Bytes(960), .flop = Flop(0)},
+          .reads = {},
+          .writes = {norm},
+          .effect = GlobalNorm{}};
+  for (Reduction& owed : program.reductions) {
+    const std::string& name = program.tensor(owed.gradient).name;
+    if ((name[1] - '0') % 2 == 1) owed.group = kExperts;
+    clip.reads.push_back(owed.gradient);
+  }
+  for (Tensor& tensor : program.tensors) {
+    if (tensor.kind == TensorKind::Parameter) tensor.dtype = DType::BF16;
+  }
+  program.tensors.push_back({.id = norm, .name = "norm", .shape = {1}});
+  for (Op& op : program.ops) {
+    if (op.phase == Phase::Optimizer) op.reads.push_back(norm);
+  }
+  program.ops.insert(std::ranges::find(program.ops, Phase::Optimizer, &Op::phase), clip);
+  return program;
+}
+
 // One bucket per entry, each the gradients that begin with these names.
 inline Schedule buckets_of(const Program& program,
                            const std::vector<std::vector<std::string>>& layers) {

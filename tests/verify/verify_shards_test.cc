@@ -1,6 +1,7 @@
 // Sharded buckets: what may be read of a shard, and when parameters are whole again.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include "policies/policies.h"
 #include "tests/verify/verify_programs.h"
 
 #include <gmock/gmock.h>
@@ -282,6 +283,59 @@ TEST(VerifyShardsTest, GMI8ANormThatIsTakenBeforeTheReductionIsReported) {
   EXPECT_THAT(reasons(plan), IsEmpty());
   op_named(plan.program, "norm").effect = GlobalNorm{.shard = false, .rescale = Rational(1, 4)};
   EXPECT_THAT(reasons(plan), Contains(HasSubstr("op norm")));
+}
+
+// Dense and expert gradients, f32 over bf16 parameters -------------------------------------------------
+
+ScheduledProgram experts_plan(const std::string& policy) {
+  const Program program = with_experts({8, 16, 24, 12});
+  const Schedule schedule = make_schedule(program, parse_policy(policy));
+  ScheduledProgram plan = lower(program, schedule).program;
+  EXPECT_THAT(reasons(program, plan, schedule.merge), IsEmpty()) << policy;
+  return plan;
+}
+
+TEST(VerifyShardsTest, EveryPolicyOfShardsIsLegalOverTwoGroups) {
+  for (const std::string policy :
+       {"sharded", "sharded:cap=40B,p=1", "sharded:gather=next-forward,k=3", "sharded+per-tensor",
+        "sharded:mode=view", "sharded:scale=before-collective", "fsdp", "fsdp:reshard=no,k=2",
+        "fsdp:prefetch=2,limit=2,mode=copy", "fsdp:scale=after-collective,cap=40B"}) {
+    const ScheduledProgram plan = experts_plan(policy);
+    for (const BucketLayout& bucket : plan.buckets) {
+      const bool expert = plan.program.tensor(bucket.members.front().tensor).name[1] % 2 == 1;
+      EXPECT_EQ(bucket.cut_over, expert ? kExperts : kDp) << policy;
+    }
+  }
+}
+
+TEST(VerifyShardsTest, ParametersThatLieAtOtherElementsThanTheirGradientsAreReported) {
+  ScheduledProgram broken = experts_plan("sharded");
+  BucketLayout& parameters = broken.buckets.back();
+  parameters.members.back().offset -= Bytes(2);
+  EXPECT_THAT(reasons(broken), Contains(HasSubstr("which is not cut alike")));
+}
+
+TEST(VerifyShardsTest, A22APartOfANormThatIsNotAddedIsReported) {
+  const Program program = with_experts({8, 16, 24, 12});
+  ScheduledProgram plan = experts_plan("sharded");
+  const std::size_t add = run_of(plan, "norm.dp.add");
+  const OpId op = *op_run_by(commands_of(plan)[add]);
+  std::erase_if(plan.program.ops, [&](const Op& each) { return each.id == op; });
+  erase(plan, add);
+  EXPECT_THAT(reasons(program, plan),
+              Contains("other program: program: op norm is not what the original computes"));
+}
+
+// An update between the parts of the norm would see but one of them.
+TEST(VerifyShardsTest, A22ANormThatIsUsedBeforeItsPartsAreAddedIsReported) {
+  const Program program = with_experts({8, 16, 24, 12});
+  ScheduledProgram plan = experts_plan("sharded");
+  std::vector<Op>& ops = plan.program.ops;
+  const auto add = std::ranges::find(ops, "norm.dp.add", &Op::name);
+  std::rotate(add, add + 1, ops.end());
+  move(plan, run_of(plan, "norm.dp.add"), commands_of(plan).size());
+  EXPECT_THAT(reasons(program, plan),
+              Contains("other program: program: op norm is not what the original computes"));
 }
 
 }  // namespace
