@@ -363,7 +363,7 @@ class Deriver {
       if (message.source) know_input(rank, *message.source);
       const std::span<const Rank> group = program_.group(work.group).instance_of(rank);
       if (message.target && !group.empty()) {
-        results[rank] = bring(work, message, group, rank);
+        results[rank] = bring(op, message, group, rank);
         const auto left = writes_left_.find({rank, op.id, *message.target});
         results[rank].is_complete = left != writes_left_.end() && left->second == 0;
       }
@@ -379,12 +379,16 @@ class Deriver {
     if (rank == rank_) result_.inputs.push_back(id);
   }
 
-  Entry bring(const schedule::CollectiveWork& work, const OpMessage& message,
-              std::span<const Rank> group, Rank rank) {
+  Entry bring(const Op& op, const OpMessage& message, std::span<const Rank> group, Rank rank) {
+    const auto& work = std::get<schedule::CollectiveWork>(op.work);
     const bool is_gradient = schedule::is_gradient(tensors_.at(*message.target)->kind);
     const bool has_root = schedule::traits_of(work.kind).rooted();
     const auto index =
         static_cast<std::size_t>(std::find(group.begin(), group.end(), rank) - group.begin());
+    if (work.purpose == schedule::Purpose::GlobalNorm &&
+        std::any_of(group.begin(), group.end(), [&](Rank peer) { return !runs(peer, op); })) {
+      return of_stages(op, group, rank);
+    }
     std::vector<Content> contents(group.size());
     for (std::size_t i = 0; i < group.size(); ++i) {
       if (has_root && i != static_cast<std::size_t>(work.root)) continue;
@@ -398,6 +402,35 @@ class Deriver {
       contents[i] = *known->second.content;
     }
     return {.content = received(work, contents, index), .is_news = !is_gradient};
+  }
+
+  // A norm that the stages of a pipeline add up, each by an op of its own: the n-th of the group on each rank.
+  // The first of these ops notes what all bring, before it changes that.
+  Entry of_stages(const Op& op, std::span<const Rank> group, Rank rank) {
+    const std::vector<const Op*> own = meetings_of(rank, op);
+    const auto nth = static_cast<std::size_t>(std::find(own.begin(), own.end(), &op) - own.begin());
+    const GroupId over = std::get<schedule::CollectiveWork>(op.work).group;
+    const auto [brought, fresh] = brought_.try_emplace({over, group.front(), nth});
+    std::vector<Content>& squares = brought->second;
+    std::set<OpId> seen;
+    for (std::size_t i = 0; fresh && i < group.size(); ++i) {
+      const std::vector<const Op*> all = meetings_of(group[i], op);
+      if (nth >= all.size() || !seen.insert(all[nth]->id).second) continue;
+      const Entry& part = state_[group[i]][all[nth]->reads.at(0)];
+      squares.insert(squares.end(), part.squares.begin(), part.squares.end());
+    }
+    return {.content = std::nullopt, .squares = squares};
+  }
+
+  // The rank's collectives over the op's group.
+  [[nodiscard]] std::vector<const Op*> meetings_of(Rank rank, const Op& op) const {
+    const GroupId group = std::get<schedule::CollectiveWork>(op.work).group;
+    std::vector<const Op*> all;
+    for (const Op& other : program_.ops) {
+      const auto* work = std::get_if<schedule::CollectiveWork>(&other.work);
+      if (work != nullptr && work->group == group && runs(rank, other)) all.push_back(&other);
+    }
+    return all;
   }
 
   // The end of the step ----------------------------------------------------------------------------
@@ -462,6 +495,8 @@ class Deriver {
   std::set<TensorId> released_;   // those that are gathered before each use: every reader looks
   std::set<TensorId> seen_;       // gradients with one by an opaque op
   std::map<Rank, std::map<TensorId, Entry>> state_;
+  // Of norms of several stages: by group, first rank of its instance, and how many came before.
+  std::map<std::tuple<GroupId, Rank, std::size_t>, std::vector<Content>> brought_;
   std::map<TensorId, Content> updated_;  // parameters
   std::map<TensorId, schedule::DType> summed_in_;
   Expectations result_;

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "lower/pipeline/norms.h"
 #include "schedule/id_table.h"
 
 namespace dovetail::schedule {
@@ -95,7 +96,7 @@ class StageAssigner {
     const std::int32_t parts = split_.stages * split_.chunks;
     std::string report = "stages: forward cut into " + std::to_string(parts) + " parts for " +
                          std::to_string(split_.stages) + " stages";
-    return Rewritten{.program = std::move(program_), .report = std::move(report)};
+    return Rewritten{.program = divide_norms(std::move(program_)), .report = std::move(report)};
   }
 
  private:

@@ -4,8 +4,9 @@
 // part is as small as possible; work is measured time where every forward op has one, else FLOP,
 // else bytes. Everything else follows from the tensors: parameters live where forward reads them;
 // backward ops, where their parameter lives, and those without one between their neighbours;
-// optimizer ops, where their parameters live. The world of D ranks becomes stages x D: every
-// process group becomes a family with one instance (or as many as it had) per stage.
+// optimizer ops, where their parameters live; a global norm is divided (norms.h). The world of D ranks
+// becomes stages x D: every process group becomes a family with one instance (or as many as it had) per
+// stage.
 //
 //   program mlp  world 2                     stage 0  fc1.forward  fc1.backward  fc1.weight.update
 //   assign_stages({.stages = 2})  world 4    stage 1  fc2.forward  fc2.backward  fc2.weight.update

@@ -2,6 +2,7 @@
 // exact gradients, and the same plan with one command lost or changed is found out.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include "lower/pipeline/assign.h"
 #include "policies/policies.h"
 #include "schedule/transfers.h"
 #include "tests/exec/programs.h"
@@ -368,6 +369,25 @@ TEST(LanguageTest, APartOfTheNormThatIsNotSummedUpIsFound) {
       run_over_ring(without_op(experts_plan("sharded"), "norm.edp.all-reduce"));
   EXPECT_GT(check.wrong, 0);
   EXPECT_THAT(check.first_wrong, HasSubstr("norm.edp as norm.edp.add read it"));
+}
+
+// Two stages of four ranks each, a and b on the first one.
+ScheduledProgram experts_pipeline(const std::string& policy) {
+  auto assigned = schedule::assign_stages(experts(), {.stages = 2});
+  const Program program = std::get<schedule::Rewritten>(std::move(assigned)).program;
+  return plan_of(program, make_schedule(program, schedule::parse_policy(policy)));
+}
+
+TEST(LanguageTest, StagesOfShardsHaveTheRightValuesAndOneNorm) {
+  for (const std::string policy :
+       {"pipeline:stages=2,k=2", "pipeline:stages=2,k=3+sharded",
+        "pipeline:stages=2,k=2+sharded:gather=next-forward", "pipeline:stages=2,k=2+fsdp",
+        "pipeline:stages=2,k=3+fsdp:reshard=no"}) {
+    SCOPED_TRACE(policy);
+    const CheckResult check = run_over_ring(experts_pipeline(policy));
+    EXPECT_EQ(check.wrong, 0) << check.first_wrong;
+    EXPECT_GE(check.checked, 4 * kSteps * kNumel);
+  }
 }
 
 }  // namespace

@@ -103,6 +103,43 @@ TEST(PipelineAssignTest, EveryOpOfAZooModelStandsWhereItsParameterLives) {
   EXPECT_EQ(forward.back(), 3);
 }
 
+// Of two layers of 16 and 32 bytes, one per stage, on two ranks each.
+TEST(PipelineAssignTest, ANormIsTakenByEachStageAndAddedUpAcrossThem) {
+  Program program = chain({{us(1), us(1), Bytes(16), us(1)}, {us(1), us(1), Bytes(32), us(1)}});
+  const TensorId norm{100};
+  program.tensors.push_back({.id = norm, .name = "norm", .shape = {1}});
+  Op clip{.id = OpId{100},
+          .name = "norm",
+          .phase = Phase::Optimizer,
+          .work = MemoryWork{.bytes = Bytes(48), .flop = Flop(0)},
+          .reads = {},
+          .writes = {norm},
+          .effect = GlobalNorm{}};
+  for (const Reduction& owed : program.reductions) clip.reads.push_back(owed.gradient);
+  for (Op& op : program.ops) {
+    if (op.phase == Phase::Optimizer) op.reads.push_back(norm);
+  }
+  program.ops.insert(std::ranges::find(program.ops, Phase::Optimizer, &Op::phase), clip);
+  const Program split = assigned(program, {.stages = 2});
+  EXPECT_THAT(problems(split), IsEmpty());
+  const auto op = [&](const std::string& name) {
+    return *std::ranges::find(split.ops, name, &Op::name);
+  };
+  EXPECT_EQ(op("norm").stage, 0);
+  EXPECT_EQ(op("norm").bytes(), Bytes(16));  // l0's
+  EXPECT_EQ(op("norm.stage1").stage, 1);
+  EXPECT_EQ(op("norm.stage1").bytes(), Bytes(32));
+  for (const std::string name : {"norm", "norm.stage1"}) {
+    const Op sum = op(name + ".across-stages");
+    EXPECT_EQ(sum.writes, op(name).writes);
+    const ProcessGroup& pp = split.group(std::get<CollectiveWork>(sum.work).group);
+    EXPECT_THAT(pp.ranks, ElementsAre(Rank{0}, Rank{2}, Rank{1}, Rank{3}));
+    EXPECT_EQ(pp.size(), 2);
+  }
+  EXPECT_EQ(op("l0.update").reads.back(), norm);
+  EXPECT_EQ(op("l1.update").reads.back(), op("norm.stage1").writes.front());
+}
+
 TEST(PipelineAssignTest, RefusesTiedWeights) {
   // The output layer of GPT-2 reads the embedding table again.
   EXPECT_EQ(

@@ -27,8 +27,9 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // Four layers of 8, 24, 40 and 16 parameters on two ranks, per stage.
-Program program_for(const Policy& policy) {
-  Program program = training({8, 24, 40, 16}, 2);
+Program four_layers() { return training({8, 24, 40, 16}, 2); }
+
+Program program_for(const Policy& policy, Program program = four_layers()) {
   if (!policy.decisions.stages) return program;
   Rewrite outcome = assign_stages(std::move(program), split_of(policy));
   return std::get<Rewritten>(std::move(outcome)).program;
@@ -51,11 +52,11 @@ bool stands_in_the_table(const std::string& message) {
   });
 }
 
-void expect_legal(const std::string& text) {
+void expect_legal(const std::string& text, const Program& of = four_layers()) {
   SCOPED_TRACE(text);
   const Policy policy = parse_policy(text);
   EXPECT_EQ(parse_policy(to_string(policy)), policy) << to_string(policy);
-  const Program program = program_for(policy);
+  const Program program = program_for(policy, of);
   Schedule schedule;
   if (is_searched(policy)) {
     schedule = partition(program, std::vector<std::size_t>{1, 3, 4}, policy);
@@ -111,8 +112,31 @@ TEST(CombinationsTest, APipelineOfShardsIsLegalInEveryOrder) {
           "fsdp:cap=256B,streams=2", "fsdp+threshold:threshold=128B", "sharded:cap=256B",
           "sharded:cap=256B,p=1,gather=next-forward", "sharded+threshold:threshold=128B"}) {
       expect_legal(std::string(stages) + "+" + shards);
+      expect_legal(std::string(stages) + "+" + shards, with_experts({8, 24, 40, 16}));
     }
   }
+}
+
+// Stage 0 has l0 and l1, stage 1 l2 and l3: of either one is an expert. Each stage takes the norm of its own
+// shards over both groups before the stages add up.
+TEST(CombinationsTest, ANormOfAPipelineIsThatOfAllStages) {
+  const Policy policy = parse_policy("pipeline:stages=2,k=2+sharded");
+  const Program program = program_for(policy, with_experts({8, 24, 40, 16}));
+  const ScheduledProgram plan = lower(program, make_schedule(program, policy)).program;
+  const auto norms = [&](std::size_t role) {
+    std::string names;
+    for (const Command& command : plan.roles[role].commands) {
+      const auto op = op_run_by(command);
+      if (!op || !plan.program.op(*op).name.starts_with("norm")) continue;
+      names += plan.program.op(*op).name + " ";
+    }
+    return names;
+  };
+  EXPECT_EQ(norms(0),
+            "norm norm.all-reduce norm.dp norm.dp.all-reduce norm.dp.add norm.across-stages ");
+  EXPECT_EQ(norms(1),
+            "norm.stage1 norm.stage1.all-reduce norm.stage1.dp norm.stage1.dp.all-reduce "
+            "norm.stage1.dp.add norm.stage1.across-stages ");
 }
 
 // Two stages of two layers, two micro-batches in the order F0 F1 B0 B1 on stage 0: each block is gathered for
