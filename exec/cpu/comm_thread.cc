@@ -68,7 +68,7 @@ bool EventTable::failed() {
 
 namespace {
 
-std::span<std::byte> bytes(const Array& array) {
+std::span<std::byte> bytes_of(const Array& array) {
   return {static_cast<std::byte*>(array.data), static_cast<std::size_t>(array.bytes())};
 }
 
@@ -79,7 +79,7 @@ void call(Transport& transport, const CollectiveCall& collective) {
   const bool gathers = collective.kind == schedule::Collective::AllGather;
   const Array& reads = gathers ? collective.shard : collective.data;
   if (collective.source.count > 0 && collective.source.data != reads.data) {
-    std::ranges::copy(bytes(collective.source), bytes(reads).begin());
+    std::ranges::copy(bytes_of(collective.source), bytes_of(reads).begin());
   }
   switch (collective.kind) {
     case schedule::Collective::AllReduce:
@@ -90,7 +90,7 @@ void call(Transport& transport, const CollectiveCall& collective) {
                                collective.label);
       return;
     case schedule::Collective::AllGather:
-      transport.all_gather(bytes(collective.shard), bytes(collective.data), collective.label);
+      transport.all_gather(bytes_of(collective.shard), bytes_of(collective.data), collective.label);
       return;
     case schedule::Collective::AllToAll:
       transport.all_to_all(floats(collective.data), floats(collective.shard), collective.label);

@@ -60,8 +60,8 @@ double tolerance_of(const std::vector<Term>& terms, Element stored,
 }
 
 // What the last rounding adds.
-double rounding_of(const std::vector<Term>& terms, Element summed_in, Element stored,
-                   const ExpectedTables::ElementOf& element_of) {
+double last_rounding(const std::vector<Term>& terms, Element summed_in, Element stored,
+                     const ExpectedTables::ElementOf& element_of) {
   if (digits_of(stored) >= digits_of(summed_in)) return 0;
   double largest = 0;
   for (const Term& term : terms) {
@@ -86,7 +86,7 @@ std::size_t ExpectedTables::compare(const Array& data, std::int64_t first, const
     what.first = static_cast<std::int64_t>(piece.source);
     const Element computed = summed_in.value_or(data.element);
     what.tolerance = tolerance_of(piece.terms, computed, element_of_) +
-                     rounding_of(piece.terms, computed, data.element, element_of_);
+                     last_rounding(piece.terms, computed, data.element, element_of_);
     add(what, piece.terms, step);
   }
   return seen.size();
