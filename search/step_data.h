@@ -152,9 +152,9 @@ struct StepData {
   // Of all of them, and with the space between them.
   [[nodiscard]] std::int64_t payload(const BucketChoice& choice) const;
   [[nodiscard]] std::int64_t extent(const BucketChoice& choice) const;
-  // So many bytes of gradients, as bytes of their parameters. REQUIRES: sharding.
-  [[nodiscard]] Bytes parameters(std::int64_t gradients) const {
-    return Bytes(gradients / element * sharding->element);
+  // Of gradients of this size. REQUIRES: sharding.
+  [[nodiscard]] Bytes parameters(std::int64_t size) const {
+    return Bytes(size / element * sharding->element);
   }
   // The end of backward in the bucket's role.
   [[nodiscard]] std::int32_t backward_end_for(const BucketChoice& choice) const {
