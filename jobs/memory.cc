@@ -77,9 +77,9 @@ class Counter {
     const StageBlocks& blocks = stages_[stage];
     const Held held = held_by(blocks);
     const Precision& p = job_.precision;
-    const bool is_sharded = job_.zero == Zero::Parameters;
+    // FSDP2 keeps f32 and gathers bf16.
     const bool casts_gathered =
-        is_sharded && p.master_bytes > 0;  // as FSDP2 keeps f32 and gathers bf16
+        job_.zero == Zero::Parameters && p.master_bytes > 0 && !rules_.cast_shards;
     StageMemory memory;
     memory.parameters = casts_gathered ? Bytes() : part(held, compute(), Zero::Parameters);
     memory.master = part(held, as_double(p.master_bytes), Zero::Optimizer);
@@ -318,7 +318,9 @@ class Counter {
     } else if (job_.zero == Zero::Gradients && job_.bucket_bytes) {
       bytes += 2 * as_double(*job_.bucket_bytes);
     }
-    if (rules_.bucket_copies && l.replicas() * l.cp > 1) bytes += held.all() * compute();
+    if (rules_.bucket_copies && l.replicas() * l.cp > 1) {
+      bytes += held.all() * (rules_.whole_gradients ? compute() : size_of(job_.precision.gradient));
+    }
     return rounded(bytes);
   }
 
@@ -411,12 +413,15 @@ std::vector<StageBlocks> even_stages(const Job& job) {
 }
 
 MemoryRules memory_rules(const Job& job) {
-  const bool is_megatron = job.framework == "megatron";
-  return {
-      .resident_gradients = is_megatron,
-      .fused_gate = is_megatron,
-      .selective_ops = job.framework == "torchtitan",
-      .whole_sums = job.zero == Zero::Parameters && !is_megatron && job.framework != "deepspeed"};
+  const std::string& framework = job.framework;
+  const bool is_megatron = framework == "megatron";
+  const bool is_deepspeed = framework == "deepspeed";
+  return {.resident_gradients = is_megatron,
+          .bucket_copies = framework == "torch",
+          .fused_gate = is_megatron,
+          .selective_ops = framework == "fsdp",  // torchtitan's option of this name
+          .whole_sums = job.zero == Zero::Parameters && !is_megatron && !is_deepspeed,
+          .cast_shards = is_deepspeed};
 }
 
 std::vector<StageMemory> memory_of(const Job& job, const MemoryRules& rules) {

@@ -51,11 +51,11 @@ std::vector<StageBlocks> even_stages(const Job& job);
 // What frameworks keep, beyond what a Job says.
 struct MemoryRules {
   bool resident_gradients = false;  // their memory exists before the first backward
-  bool whole_gradients =
-      false;  // backward leaves all gradients in the compute type, beside their sum
-  bool bucket_copies = false;  // buckets are copies of gradients, of the compute type (DDP)
-  bool gathered_update =
-      false;  // Zero 1, 2: updated parameters arrive in a copy, still there as forward begins
+  // Backward leaves all gradients in the compute type, beside their sum.
+  bool whole_gradients = false;
+  bool bucket_copies = false;  // buckets are copies of what backward leaves (DDP)
+  // Zero 1, 2: updated parameters arrive in a copy, still there as forward begins.
+  bool gathered_update = false;
   bool fused_gate = false;  // silu(gate) x up is one kernel that keeps its inputs
   bool fused_loss = false;  // the loss turns logits into their gradient in place
   // Selective recomputation by op: kept are a layer's input, what attention gives and every second product.
@@ -63,6 +63,7 @@ struct MemoryRules {
   // Zero 2, 3 in a pipeline: sums are whole, in the type in which they travel, until the last micro-batch
   // (FSDP2 under torch.distributed.pipelining, which sets no gradient sync until then).
   bool whole_sums = false;
+  bool cast_shards = false;  // Zero 3 keeps its shard in the compute type, too (DeepSpeed)
   std::vector<StageBlocks> stages = {};  // empty: even_stages
 };
 // Of the framework in whose words the job was said.

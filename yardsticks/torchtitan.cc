@@ -46,7 +46,7 @@ Row row_of(const TableRow& table) {
     row.no_job = "model " + model + " is not known";
     return row;
   }
-  jobs::Job job{.model = jobs::known_model(known), .framework = "torchtitan"};
+  jobs::Job job{.model = jobs::known_model(known), .framework = "fsdp"};
   job.layout.dp_shard = degree_of(parallel, "FSDP");
   job.layout.tp = degree_of(parallel, "TP");
   job.layout.pp = degree_of(parallel, "PP");

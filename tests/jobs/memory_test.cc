@@ -110,6 +110,27 @@ TEST(JobMemoryTest, SumsThatAreMadeAnewComeWhereActivationsGo) {
   EXPECT_GT(kept.activations, Bytes());
 }
 
+TEST(JobMemoryTest, FrameworksKeepWhatTheirSourcesSay) {
+  const auto as = [](const std::string& framework, const std::string& options) {
+    Job job = tiny(options);
+    job.framework = framework;
+    return memory_of(job)[0];
+  };
+  // DDP's buckets are copies of the gradients, in f32.
+  EXPECT_EQ(as("torch", "dp=2,gbs=4").buffers - as("", "dp=2,gbs=4").buffers,
+            Bytes(4 * kParameters));
+  EXPECT_EQ(as("torch", "gbs=2").buffers, as("", "gbs=2").buffers);
+  // DeepSpeed keeps a shard in bf16 beside the master copy.
+  EXPECT_EQ(as("deepspeed", "dp=2,gbs=4,zero=3").parameters, Bytes(kParameters));
+  // FSDP2 in a pipeline keeps whole sums until the last micro-batch; Megatron does not.
+  EXPECT_EQ(as("fsdp", "dp=2,pp=2,gbs=8,zero=3").gradients, Bytes(4 * (656 + 256)));
+  EXPECT_EQ(as("megatron", "dp=2,pp=2,gbs=8,zero=3").gradients, Bytes(2 * (656 + 256)));
+  // torchtitan's selective recomputation, per token: input and last product 2 x 8, queries, values and what
+  // attention gives 3 x 8, the first product of the network 16.
+  EXPECT_EQ(as("fsdp", "gbs=2,recompute=selective").activations,
+            Bytes(2 * 4 * 2 * (16 + 24 + 16) + 4 * 2 * 16));
+}
+
 TEST(JobMemoryTest, ExpertsHoldTheTokensThatComeToThem) {
   const Job job = parse_job("mixtral_8x7b:ep=8,dp=8,gbs=16,zero=1,seq=1024");
   Job busy = job;
