@@ -315,8 +315,7 @@ class TitanReader {
     } else if (option == "op") {
       job_.recompute = jobs::Recompute::Selective;
       note(std::string(kOption) + " op",
-           "counted as attention's inner products; every second other product is computed again, "
-           "too");
+           "counted in memory; the time of every second product, which is computed again, is not");
     } else {
       every(options_.degree(kOption, 2, 0));
     }

@@ -8,6 +8,8 @@
 #include "diagnose/diagnosis.h"
 #include "diagnose/workload.h"
 #include "frameworks/framework.h"
+#include "frameworks/jobs/readers.h"
+#include "frameworks/jobs/toml.h"
 #include "imports/chakra.h"
 #include "imports/cluster_of.h"
 #include "imports/flight_recorder.h"
@@ -200,6 +202,30 @@ void read_parameters(std::string_view text) {
   }
 }
 
+// A job in a framework's words, with what has to be said behind it.
+void use(jobs::Job job) {
+  jobs::complete(job, "f");
+  DOVETAIL_CHECK(job.layout.world() == 64);
+}
+
+const frameworks::Behind kBehind = {.where = "f", .list = "", .model = "", .world = 64};
+
+void read_torchtitan(std::string_view text) {
+  frameworks::Options options("f", frameworks::read_toml("f", text));
+  use(frameworks::read_torchtitan(options, kBehind));
+}
+
+void read_megatron(std::string_view text) {
+  use(frameworks::read_megatron(frameworks::read_script("f", text), kBehind));
+}
+
+void read_deepspeed(std::string_view text) {
+  frameworks::Options options("f", frameworks::flat_json("f", std::string(text)));
+  frameworks::Behind behind = kBehind;
+  behind.model = "mixtral_8x7b";
+  use(frameworks::read_deepspeed(options, behind));
+}
+
 void guess(std::string_view text) { static_cast<void>(imports::guess_format(text)); }
 
 constexpr std::array kReaders = {
@@ -221,6 +247,9 @@ constexpr std::array kReaders = {
 #endif
     FuzzedReader{"kineto", read_kineto},
     FuzzedReader{"parameters", read_parameters},
+    FuzzedReader{"torchtitan", read_torchtitan},
+    FuzzedReader{"megatron", read_megatron},
+    FuzzedReader{"deepspeed", read_deepspeed},
     FuzzedReader{"guess", guess},
 };
 
