@@ -239,9 +239,15 @@ std::int64_t nodes_of(const schedule::ProcessGroup& group, std::int64_t node_ran
   const auto size = static_cast<std::size_t>(group.size());
   std::int64_t most = 1;
   for (std::size_t begin = 0; begin + size <= group.ranks.size() && size > 0; begin += size) {
-    std::int64_t nodes = 1;  // ranks rise within an instance
-    for (std::size_t i = begin + 1; i < begin + size; ++i) {
-      if (group.ranks[i].value / node_ranks != group.ranks[i - 1].value / node_ranks) ++nodes;
+    // Ranks rise within an instance; neighbours leave out no node.
+    const std::int64_t first = group.ranks[begin].value;
+    const std::int64_t last = group.ranks[begin + size - 1].value;
+    std::int64_t nodes = last / node_ranks - first / node_ranks + 1;
+    if (last - first + 1 != static_cast<std::int64_t>(size)) {
+      nodes = 1;
+      for (std::size_t i = begin + 1; i < begin + size; ++i) {
+        if (group.ranks[i].value / node_ranks != group.ranks[i - 1].value / node_ranks) ++nodes;
+      }
     }
     most = std::max(most, nodes);
   }

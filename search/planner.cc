@@ -131,13 +131,13 @@ Planner::Planner(schedule::Program program, models::Costs costs)
     total_ += gradient.bytes;
     position_[gradient.tensor] = static_cast<std::size_t>(&gradient - owed_.data());
   }
-  const auto degree = [&](const schedule::OwedGradient& gradient) {
-    return program_.group(gradient.group).size();
+  const auto key = [&](const schedule::OwedGradient& gradient) {
+    return costs_.key(schedule::Collective::AllReduce, program_.group(gradient.group));
   };
-  one_degree_ = program_.stages == 1 && program_.micro_steps == 1 &&
-                std::ranges::all_of(owed_, [&](const schedule::OwedGradient& gradient) {
-                  return degree(gradient) == degree(owed_.front());
-                });
+  one_curve_ = program_.stages == 1 && program_.micro_steps == 1 &&
+               std::ranges::all_of(owed_, [&](const schedule::OwedGradient& gradient) {
+                 return key(gradient) == key(owed_.front());
+               });
   const auto ranks =
       std::min(program_.world_size, std::max<std::int64_t>(1, costs_.distinct_ranks));
   for (std::int32_t rank = 0; rank < ranks; ++rank) {
@@ -224,7 +224,7 @@ std::optional<std::string> Planner::refusal_of(const schedule::Policy& spec) con
 }
 
 bool Planner::is_bounded(const schedule::Schedule& schedule) const {
-  if (!one_degree_ || schedule.merge.micro_steps != 1 || schedule.buckets.empty()) return false;
+  if (!one_curve_ || schedule.merge.micro_steps != 1 || schedule.buckets.empty()) return false;
   if (!schedule.collectives.empty()) return false;  // its compute counts them as they stand
   std::size_t next = 0;                             // in gradient-ready order
   for (const schedule::Bucket& bucket : schedule.buckets) {

@@ -202,7 +202,8 @@ class Planner {
   models::CollectiveTable all_reduce_;  // over the largest group that owes a reduction
   std::vector<schedule::OwedGradient> owed_;
   schedule::IdTable<TensorId, std::size_t> position_{SIZE_MAX};  // of a gradient in owed_
-  bool one_degree_ = false;                    // one stage, one micro-step, all groups of one size
+  // One stage, one micro-step, all groups of one size and on as many nodes.
+  bool one_curve_ = false;
   Bytes total_;                                // of all owed gradients
   std::vector<std::vector<Duration>> op_end_;  // [rank][op]: end of the op when nothing else runs
   ScheduleMemo memo_;

@@ -159,6 +159,36 @@ TEST(PlannerTest, OnlyConsecutiveBucketsOfWholeGradientsOnOneStreamAreBounded) {
   EXPECT_TRUE(planner.is_bounded(other));
 }
 
+// One curve bounds all buckets; two groups of a size have two where they lie on other nodes.
+TEST(PlannerTest, GroupsOfOneSizeAreBoundedOnlyWhereTheyLieAlike) {
+  Random random(7);
+  schedule::Program program = testing::random_chain(random, 6, 4);
+  while (program.reductions.size() < 2) program = testing::random_chain(random, 6, 4);
+  schedule::ProcessGroup across = program.groups.front();
+  program.groups.front().instance_size = 2;  // 0 1 and 2 3, in nodes of two
+  across.id = GroupId{program.groups.front().id.value + 1};
+  across.name = "across";
+  across.ranks = {Rank{0}, Rank{2}, Rank{1}, Rank{3}};
+  across.instance_size = 2;
+  program.groups.push_back(across);
+  program.reductions.back().group = across.id;
+  const schedule::Schedule plain =
+      schedule::make_schedule(program, schedule::parse_policy("per-tensor"));
+  models::Costs costs = testing::costs_of({}, program);
+  EXPECT_TRUE(Planner(program, costs).is_bounded(plain));
+
+  costs.node_ranks = 2;
+  const std::vector<models::CollectiveCost> anywhere = std::move(costs.collectives);
+  costs.collectives.clear();
+  for (models::CollectiveCost cost : anywhere) {
+    for (const std::int64_t nodes : {1, 2}) {
+      cost.key.nodes = nodes;
+      costs.collectives.push_back(cost);
+    }
+  }
+  EXPECT_FALSE(Planner(program, costs).is_bounded(plain));
+}
+
 TEST(PlannerTest, ABoundThatDoesNotHoldIsToldInOneLine) {
   Candidate found;
   found.spec = schedule::parse_policy("per-tensor");
