@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/json_reader.h"
+#include "cli/explore_job.h"
 #include "cli/explore_page.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
@@ -460,6 +461,8 @@ report::Report report_of_sweep(const ExploreOptions& options, const PageOptions&
 }
 
 int explore(const ExploreOptions& options, std::ostream& out) {
+  if (!options.job.empty()) return explore_job(options, out);
+  if (options.workloads.empty()) throw InputError("explore: name a --workload or a --job");
   const std::vector<std::string> clusters = clusters_of(options);
   if (options.page.wanted() && options.workloads.size() * clusters.size() > 1) {
     throw InputError("explore: --html is of one workload on one machine: give one of each");

@@ -35,7 +35,8 @@ namespace dovetail::cli {
 
 struct ExploreOptions {
   predict::InputOptions inputs;        // but for workload and cluster:
-  std::vector<std::string> workloads;  // one or more
+  std::vector<std::string> workloads;  // one or more, or none and
+  std::string job;                     // a job (explore_job.h)
   std::vector<std::string> clusters;   // none: the workload's own machine
   std::string thresholds;              // a range, or a list with commas; empty: 0.5MiB:128MiB
   std::optional<int> points;           // of a range, spaced evenly in log size; absent: 17

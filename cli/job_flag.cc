@@ -9,9 +9,11 @@
 
 namespace dovetail::cli {
 
+jobs::Job job_of(const std::string& text) { return jobs::parse_job(text); }
+
 void take_job(const std::string& text, predict::InputOptions& inputs) {
   if (!inputs.workload.empty()) throw InputError("--workload and --job: give one of them");
-  inputs.job = jobs::parse_job(text);
+  inputs.job = job_of(text);
   inputs.workload = text;
 }
 

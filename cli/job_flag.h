@@ -10,6 +10,9 @@
 
 namespace dovetail::cli {
 
+// A job as --job says it. Throws InputError.
+jobs::Job job_of(const std::string& text);
+
 // Puts the job that the text says into the inputs. Throws InputError, also where a workload is named, too.
 void take_job(const std::string& text, predict::InputOptions& inputs);
 

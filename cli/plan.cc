@@ -40,9 +40,10 @@ struct Written {
 };
 
 void print_plan(std::ostream& out, const Written& plan) {
-  out << plan.options.output << ": " << plan.candidate.name() << ", "
-      << counted(plan.candidate.buckets(), "bucket") << "; predicted step "
-      << milliseconds(plan.predicted.step) << ", exposed " << milliseconds(plan.predicted.exposed);
+  if (!plan.options.output.empty()) out << plan.options.output << ": ";
+  out << plan.candidate.name() << ", " << counted(plan.candidate.buckets(), "bucket")
+      << "; predicted step " << milliseconds(plan.predicted.step) << ", exposed "
+      << milliseconds(plan.predicted.exposed);
   if (plan.predicted.lower_bound)
     out << ", lower bound " << milliseconds(*plan.predicted.lower_bound);
   out << '\n';
@@ -52,13 +53,15 @@ void print_plan(std::ostream& out, const Written& plan) {
   for (const std::string& line : plan.candidate.report) out << "  " << line << '\n';
   for (const std::string& line : plan.candidate.left_out) out << "  left out: " << line << '\n';
   if (!plan.options.trace.empty()) out << plan.options.trace << ": predicted trace\n";
-  out << "next: " << frameworks::export_command(plan.options.output) << '\n';
+  if (!plan.options.output.empty()) {
+    out << "next: " << frameworks::export_command(plan.options.output) << '\n';
+  }
 }
 
 }  // namespace
 
 void plan(const PlanOptions& options, std::ostream& out) {
-  if (options.output.empty() && !options.json) {
+  if (options.output.empty() && !options.json && !options.page.wanted()) {
     throw InputError("plan: name the file to write with -o, or --json for standard output");
   }
   const bool to_out = options.json || options.output == "-";
@@ -69,9 +72,9 @@ void plan(const PlanOptions& options, std::ostream& out) {
                    {"--plan", options.start}});
   predict::InputOptions wanted = options.inputs;
   if (!options.job.empty()) take_job(options.job, wanted);
-  const schedule::Policy spec = frameworks::parse_policy(
-      wanted.job ? policy_of_job(*wanted.job, options.policy)
-                 : (options.policy.empty() ? "exact" : options.policy));
+  const schedule::Policy spec =
+      frameworks::parse_policy(wanted.job ? policy_of_job(*wanted.job, options.policy)
+                                          : (options.policy.empty() ? "exact" : options.policy));
   wanted.split = options.start.empty()
                      ? schedule::split_of(spec)
                      : schedule::split_of(schedule::read_plan(options.start).program);

@@ -56,9 +56,8 @@ std::string policies_text() {
 
 void bind_explore(CLI::App& app, ExploreOptions& options, Action& action) {
   CLI::App& command = *app.add_subcommand("explore", "sweep fusion thresholds and policies");
-  command.add_option("--workload", options.workloads, kWorkload)
-      ->required()
-      ->allow_extra_args(false);
+  command.add_option("--workload", options.workloads, kWorkload)->allow_extra_args(false);
+  command.add_option("--job", options.job, kJob);
   command.add_option("--cluster", options.clusters, kCluster)->allow_extra_args(false);
   bind_machine_inputs(command, options.inputs);
   command.add_option("--thresholds", options.thresholds,
@@ -89,7 +88,9 @@ void bind_explore(CLI::App& app, ExploreOptions& options, Action& action) {
       "  dovetail explore --workload resnet50 --cluster a100x8\n"
       "  dovetail explore --workload step.json --policies ddp,exact --thresholds 1MiB:64MiB\n"
       "  dovetail explore --workload resnet50 --workload vgg16 --cluster a100x8 --cluster h200x8\n"
-      "  dovetail explore --workload gpt2 --cluster a100x8 --csv > sweep.csv");
+      "  dovetail explore --workload gpt2 --cluster a100x8 --csv > sweep.csv\n"
+      "  dovetail explore --job llama3_70b:tp=8,pp=4,dp=2,gbs=64,seq=8192 --cluster h100x64\n"
+      "  dovetail explore --job llama3_70b:gbs=64,seq=8192 --cluster h100x64");
   bind_action(command, options, action, cli::explore);
 }
 

@@ -35,7 +35,7 @@ ALLOWED_ROOMS = {
     "search": {"base", "schedule", "lower", "verify", "policies", "frameworks", "models", "step", "sim"},
     "diagnose": {"base", "traces", "schedule", "policies", "frameworks", "models", "imports", "step", "sim", "search"},
     "exec": {"base", "traces", "schedule", "lower", "verify", "policies"},
-    "predict": {"base", "traces", "schedule", "lower", "verify", "jobs", "models", "imports", "step", "sim"},
+    "predict": {"base", "traces", "schedule", "lower", "verify", "policies", "jobs", "models", "imports", "step", "sim"},
     "testbed": {"base", "traces", "schedule", "lower", "models", "sim", "exec"},
     "calibrate": {"base", "traces", "schedule", "lower", "verify", "policies", "frameworks", "models", "exec", "testbed"},
     "report": {"base", "traces", "schedule"},

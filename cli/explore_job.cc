@@ -1,0 +1,256 @@
+// Predicts the variants of a job and prints them as a table or as JSON, best first.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/explore_job.h"
+
+#include <algorithm>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/count.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "cli/job_flag.h"
+#include "cli/outputs.h"
+#include "cli/plan.h"
+#include "cli/progress.h"
+#include "cli/text.h"
+#include "jobs/program.h"
+#include "jobs/text.h"
+#include "jobs/variants.h"
+#include "predict/inputs.h"
+#include "predict/job_prediction.h"
+
+namespace dovetail::cli {
+namespace {
+
+using jobs::Job;
+using nlohmann::ordered_json;
+using predict::For;
+using predict::JobPrediction;
+
+constexpr const char* kAsAsked = "as asked";
+constexpr std::int64_t kUnknownNode = 8;  // ranks of a node where the cluster does not say
+
+struct JobRow {
+  std::string change;
+  JobPrediction found;
+};
+
+struct JobTable {
+  std::string text;  // the job as it was typed
+  models::Cluster cluster;
+  std::vector<JobRow> rows;
+  std::optional<std::size_t> best;    // of those that fit
+  std::vector<std::string> left_out;  // and why
+  std::vector<std::string> notes;
+};
+
+std::vector<jobs::Variant> wanted(const Job& job, const models::Cluster& cluster) {
+  if (job.layout != jobs::Layout{}) {
+    std::vector<jobs::Variant> all = jobs::variants(job);
+    all.insert(all.begin(), {.change = kAsAsked, .job = job});
+    return all;
+  }
+  const std::int64_t node = kUnknownNode;
+  return jobs::layouts(job, cluster.ranks, std::min(node, kUnknownNode));
+}
+
+double step_us(const JobRow& row) { return to_us(row.found.step); }
+
+JobTable tabulate(const ExploreOptions& options) {
+  const Job job = job_of(options.job);
+  JobTable table{
+      .text = options.job,
+      .cluster = predict::load_cluster(options.clusters.front(), options.inputs.data_dir)};
+  table.notes = job.notes;
+  const std::vector<jobs::Variant> variants = wanted(job, table.cluster);
+  const AsksBeforeEnding keep_what_is_found;
+  Progress progress("explore", "job", static_cast<std::int64_t>(variants.size()), options.yes);
+  for (const jobs::Variant& variant : variants) {
+    progress.begin(variant.change);
+    try {
+      table.rows.push_back({variant.change, predict::predict_job(variant.job, table.cluster)});
+    } catch (const InputError& error) {
+      if (variant.change == kAsAsked) throw;
+      table.left_out.push_back(variant.change + ": " + error.what());
+    }
+    if (!progress.done()) break;
+  }
+  if (table.rows.empty())
+    throw InputError("explore: no layout of " + options.job + " can be priced: " +
+                     (table.left_out.empty() ? "none divides its ranks" : table.left_out.front()));
+  std::ranges::stable_sort(table.rows, {}, step_us);
+  const auto fitting =
+      std::ranges::find_if(table.rows, [](const JobRow& row) { return row.found.fits(); });
+  if (fitting != table.rows.end())
+    table.best = static_cast<std::size_t>(fitting - table.rows.begin());
+  const JobPrediction& first = table.rows.front().found;
+  for (std::string& note : models::assumptions(table.cluster, jobs::program_of(first.job))) {
+    table.notes.push_back(std::move(note));
+  }
+  return table;
+}
+
+std::string gib_text(Bytes bytes) {
+  return fixed(static_cast<double>(bytes.count()) / static_cast<double>(gib(1).count()), 1);
+}
+
+std::string percent(std::optional<double> share) {
+  return share ? fixed(100 * *share, 1) + " %" : "-";
+}
+
+// Kinds of communication that any row shows.
+std::vector<For> kinds_of(const JobTable& table) {
+  std::vector<For> kinds;
+  for (const For kind : kAllOf<For>) {
+    if (std::ranges::any_of(table.rows, [&](const JobRow& row) {
+          return row.found.busiest().exposed_of(kind) > Duration{};
+        })) {
+      kinds.push_back(kind);
+    }
+  }
+  return kinds;
+}
+
+void print_stages(std::ostream& out, const JobTable& table, const JobRow& row) {
+  const std::vector<For> kinds = kinds_of(table);
+  std::vector<std::string> header = {"stage", "compute ms"};
+  for (const For kind : kinds) header.push_back("exposed " + std::string(to_string(kind)));
+  header.insert(header.end(), {"bubble", "memory GiB"});
+  TextTable stages(std::move(header));
+  for (std::size_t i = 0; i < row.found.stages.size(); ++i) {
+    const predict::StageParts& part = row.found.stages[i];
+    std::vector<std::string> cells = {std::to_string(i), fixed(to_us(part.compute) / 1e3, 1)};
+    for (const For kind : kinds) cells.push_back(fixed(to_us(part.exposed_of(kind)) / 1e3, 1));
+    cells.push_back(fixed(to_us(part.bubble) / 1e3, 1));
+    cells.push_back(gib_text(row.found.memory[i].total()));
+    stages.add(std::move(cells));
+  }
+  out << "stages of " << row.change << ":\n";
+  stages.print(out);
+}
+
+void print_job_table(std::ostream& out, const JobTable& table) {
+  const Job& job = table.rows.front().found.job;
+  out << table.text << " on " << table.cluster.name << ": " << counted(job.layout.world(), "GPU")
+      << ", " << job.tokens() << " tokens a step; predicted (simulated), dovetail "
+      << DOVETAIL_VERSION << '\n';
+  print_notes(out, table.notes);
+  for (const std::string& line : table.left_out) out << "  left out: " << line << '\n';
+  const std::vector<For> kinds = kinds_of(table);
+  std::vector<std::string> header = {"job", "step ms", "tokens/s/GPU", "MFU"};
+  for (const For kind : kinds) header.push_back("exposed " + std::string(to_string(kind)));
+  header.insert(header.end(), {"bubble", "peak GiB", ""});
+  TextTable text(std::move(header));
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    const JobPrediction& found = table.rows[i].found;
+    const predict::StageParts& stage = found.busiest();
+    std::vector<std::string> cells = {table.rows[i].change, fixed(to_us(found.step) / 1e3, 1),
+                                      fixed(found.figures.tokens_per_s_per_gpu, 0),
+                                      percent(found.figures.mfu)};
+    for (const For kind : kinds) cells.push_back(fixed(to_us(stage.exposed_of(kind)) / 1e3, 1));
+    cells.push_back(fixed(to_us(stage.bubble) / 1e3, 1));
+    cells.push_back(gib_text(found.peak()));
+    cells.emplace_back(!found.fits() ? "does not fit" : table.best == i ? "best" : "");
+    text.add(std::move(cells));
+  }
+  text.print(out);
+  out << "ms of the stage with the least bubble; MFU by 3 x forward, attention whole (PaLM)\n";
+  for (const JobRow& row : table.rows) {
+    if (row.found.fits() || row.change != kAsAsked) continue;
+    out << "as asked it takes " << gib_text(row.found.peak()) << " of "
+        << gib_text(*row.found.capacity) << " GiB";
+    const auto change = jobs::smallest_change(row.found.job, *row.found.capacity);
+    out << (change ? "; smallest change that fits: " + *change : "; no single change makes it fit")
+        << '\n';
+  }
+  if (!table.best) {
+    out << "best: none fits\n";
+    return;
+  }
+  const JobRow& best = table.rows[*table.best];
+  print_stages(out, table, best);
+  out << "best: " << best.change << '\n'
+      << "to use it: dovetail plan --job \"" << jobs::to_string(best.found.job) << "\" --cluster "
+      << table.cluster.name << " -o plan.json\n";
+}
+
+ordered_json parts_json(const predict::StageParts& part, const jobs::StageMemory& memory) {
+  ordered_json exposed = ordered_json::object();
+  for (const For kind : kAllOf<For>) {
+    exposed[std::string(to_string(kind))] = to_us(part.exposed_of(kind));
+  }
+  return {{"stage", part.stage},
+          {"compute_us", to_us(part.compute)},
+          {"exposed_us", std::move(exposed)},
+          {"bubble_us", to_us(part.bubble)},
+          {"memory_bytes", memory.total().count()}};
+}
+
+ordered_json row_of(const JobRow& row) {
+  const JobPrediction& found = row.found;
+  ordered_json stages = ordered_json::array();
+  for (std::size_t i = 0; i < found.stages.size(); ++i) {
+    stages.push_back(parts_json(found.stages[i], found.memory[i]));
+  }
+  return {{"change", row.change},
+          {"job", jobs::to_string(found.job)},
+          {"policy", found.policy},
+          {"step_us", to_us(found.step)},
+          {"tokens_per_s_per_gpu", found.figures.tokens_per_s_per_gpu},
+          {"model_flop_per_s_per_gpu", found.figures.model_flop_per_s_per_gpu},
+          {"mfu", found.figures.mfu ? ordered_json(*found.figures.mfu) : ordered_json(nullptr)},
+          {"peak_bytes", found.peak().count()},
+          {"fits", found.fits()},
+          {"stages", std::move(stages)}};
+}
+
+std::string job_table_json(const JobTable& table) {
+  ordered_json rows = ordered_json::array();
+  for (const JobRow& row : table.rows) rows.push_back(row_of(row));
+  const ordered_json document = {
+      {"schema", "dovetail.jobs/1"},
+      {"kind", "jobs"},
+      {"origin", "simulated"},
+      {"job", table.text},
+      {"cluster", table.cluster.name},
+      {"world_size", table.rows.front().found.job.layout.world()},
+      {"tokens", table.rows.front().found.job.tokens()},
+      {"notes", table.notes},
+      {"rows", std::move(rows)},
+      {"best", table.best ? ordered_json(*table.best) : ordered_json(nullptr)},
+      {"left_out", table.left_out}};
+  return document.dump(1) + "\n";
+}
+
+}  // namespace
+
+int explore_job(const ExploreOptions& options, std::ostream& out) {
+  if (options.clusters.size() != 1)
+    throw InputError("explore --job: name one machine with --cluster");
+  if (!options.workloads.empty()) throw InputError("--workload and --job: give one of them");
+  require_outputs({document_file(options.document), page_output(options.page)},
+                  {cluster_file(options.clusters.front(), options.inputs.data_dir)});
+  const JobTable table = tabulate(options);
+  if (options.page.wanted() && table.best) {
+    // The page of the best row's plan.
+    PlanOptions best;
+    best.inputs = options.inputs;
+    best.job = jobs::to_string(table.rows[*table.best].found.job);
+    best.inputs.cluster = options.clusters.front();
+    best.page = options.page;
+    std::ostringstream unread;
+    plan(best, unread);
+  }
+  put_document(
+      options.document, [&] { return job_table_json(table); }, out);
+  if (!replaces_report(options.document)) print_job_table(out, table);
+  return 0;
+}
+
+}  // namespace dovetail::cli

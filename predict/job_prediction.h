@@ -1,0 +1,48 @@
+// What a job's step takes on a cluster: its Program, lowered by its own decisions or by a policy, played until it repeats,
+// and the figures that it gives.
+//
+//   JobPrediction found = predict_job(parse_job("llama3_8b:dp_shard=8"), cluster);
+//   found.step; found.figures.mfu; found.stages[0].exposed_of(For::DataParallel); found.fits()
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "jobs/figures.h"
+#include "jobs/job.h"
+#include "jobs/memory.h"
+#include "models/cluster.h"
+#include "predict/step_parts.h"
+
+namespace dovetail::predict {
+
+struct JobPrediction {
+  jobs::Job job;
+  std::string policy;
+  Duration step{};
+  jobs::Figures figures;
+  std::vector<StageParts> stages;
+  std::vector<jobs::StageMemory> memory;  // of each stage
+  std::optional<Bytes> capacity;          // of a device; absent: unknown
+
+  // The stage that communicates and computes longest, so has the least bubble.
+  [[nodiscard]] const StageParts& busiest() const;
+  [[nodiscard]] Bytes peak() const;  // of the fullest stage
+  // Whether every stage has room; true where nothing is known of the device.
+  [[nodiscard]] bool fits() const { return !capacity || peak() <= *capacity; }
+};
+
+// `policy`: as jobs::policy_text gives it; "": the job's own. Throws InputError where the policy does not apply to the job,
+// or the cluster has no time for an op or a collective.
+JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster,
+                          const std::string& policy = "");
+
+// The rate against which the job's products count; absent where the cluster does not say.
+std::optional<FlopPerSecond> peak_rate(const jobs::Job& job, const models::Cluster& cluster);
+
+}  // namespace dovetail::predict
