@@ -270,7 +270,7 @@ ordered_json work_to_value(const Program& program, const Work& work) {
         return ordered_json{{"kind", "kernels"},
                             {"kernels", list_of(several.kernels, [](const Kernel& kernel) {
                                return std::visit(
-                                   [](const auto& work) { return kernel_to_value(work); }, kernel);
+                                   [](const auto& one) { return kernel_to_value(one); }, kernel);
                              })}};
       },
       [](const TimedWork& timed) {
