@@ -44,10 +44,10 @@ struct JobRow {
 struct JobTable {
   std::string text;  // the job as it was typed
   models::Cluster cluster;
-  std::vector<JobRow> rows;
-  std::optional<std::size_t> best;    // of those that fit
-  std::vector<std::string> left_out;  // and why
-  std::vector<std::string> notes;
+  std::vector<JobRow> rows = {};
+  std::optional<std::size_t> best = std::nullopt;  // of those that fit
+  std::vector<std::string> left_out = {};          // and why
+  std::vector<std::string> notes = {};
 };
 
 std::vector<jobs::Variant> wanted(const Job& job, const models::Cluster& cluster) {

@@ -34,7 +34,7 @@ using schedule::TensorKind;
 struct Played {
   Element element;
   std::int32_t stage = 0;
-  TensorId in, out;
+  TensorId in = {}, out = {};
   std::vector<TensorId> parameters = {};
   bool recomputed = false;
 };

@@ -13,7 +13,7 @@ namespace dovetail::jobs {
 namespace {
 
 // The job with these options; nothing where it does not hold together, or nothing changes.
-std::optional<Variant> changed(const Job& job, const std::string& options) {
+std::optional<Variant> with_options(const Job& job, const std::string& options) {
   Variant variant{.change = options, .job = job};
   try {
     set_options(variant.job, options, "variant");
@@ -30,7 +30,7 @@ std::optional<Variant> changed(const Job& job, const std::string& options) {
 std::vector<Variant> variants(const Job& job) {
   std::vector<Variant> found;
   const auto add = [&](const std::string& options) {
-    if (auto variant = changed(job, options)) found.push_back(*std::move(variant));
+    if (auto variant = with_options(job, options)) found.push_back(*std::move(variant));
   };
   for (const Recompute kind : kAllOf<Recompute>) {
     if (kind == Recompute::Selective && job.flash) continue;  // what the kernel does by itself
@@ -65,7 +65,7 @@ std::vector<Variant> layouts(const Job& job, std::int64_t world, std::int64_t no
       const std::string degrees = "tp=" + std::to_string(tp) + ",pp=" + std::to_string(pp);
       for (const std::string& rest : {",dp=" + replicas + ",zero=1",
                                       ",dp_shard=" + replicas + (pp > 1 ? ",reshard=no" : "")}) {
-        if (auto variant = changed(plain, degrees + rest)) found.push_back(*std::move(variant));
+        if (auto variant = with_options(plain, degrees + rest)) found.push_back(*std::move(variant));
       }
     }
   }

@@ -25,10 +25,10 @@ struct JobPrediction {
   jobs::Job job;
   std::string policy;
   Duration step{};
-  jobs::Figures figures;
-  std::vector<StageParts> stages;
-  std::vector<jobs::StageMemory> memory;  // of each stage
-  std::optional<Bytes> capacity;          // of a device; absent: unknown
+  jobs::Figures figures = {};
+  std::vector<StageParts> stages = {};
+  std::vector<jobs::StageMemory> memory = {};    // of each stage
+  std::optional<Bytes> capacity = std::nullopt;  // of a device; absent: unknown
 
   // The stage that communicates and computes longest, so has the least bubble.
   [[nodiscard]] const StageParts& busiest() const;

@@ -4,11 +4,11 @@
 #include "predict/step_parts.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
-#include <utility>
+#include <optional>
 #include <variant>
 
+#include "schedule/id_table.h"
 #include "traces/metrics.h"
 
 namespace dovetail::predict {
@@ -36,18 +36,21 @@ For purpose_of(const schedule::CollectiveWork& work) {
   return For::Other;
 }
 
-std::map<CommandId, For> purposes_of(const schedule::ScheduledProgram& program) {
-  std::map<CommandId, For> purposes;
+// Of each command that communicates.
+using Purposes = schedule::IdTable<CommandId, std::optional<For>>;
+
+Purposes purposes_of(const schedule::ScheduledProgram& program) {
+  schedule::IdTable<OpId, For> of_ops(For::Other);
+  for (const schedule::Op& op : program.program.ops) {
+    const auto* work = std::get_if<schedule::CollectiveWork>(&op.work);
+    if (work != nullptr) of_ops[op.id] = purpose_of(*work);
+  }
+  Purposes purposes(std::nullopt);
   for (const schedule::RankProgram& role : program.roles) {
     for (const schedule::Command& command : role.commands) {
       const auto* travels = std::get_if<schedule::Communicate>(&command.action);
       if (travels == nullptr) continue;
-      For purpose = For::DataParallel;
-      if (travels->op) {
-        const schedule::Op& op = program.program.op(*travels->op);
-        purpose = purpose_of(std::get<schedule::CollectiveWork>(op.work));
-      }
-      purposes.emplace(command.id, purpose);
+      purposes[command.id] = travels->op ? of_ops.at(*travels->op) : For::DataParallel;
     }
   }
   return purposes;
@@ -55,16 +58,18 @@ std::map<CommandId, For> purposes_of(const schedule::ScheduledProgram& program) 
 
 class RankWalk {
  public:
-  RankWalk(const traces::Trace& trace, const std::map<CommandId, For>& purposes, Rank rank)
+  RankWalk(const traces::Trace& trace, const Purposes& purposes, Rank rank)
       : trace_(trace), purposes_(purposes), rank_(rank), window_(step_windows(trace).back()) {
     for (const Span& span : traces::spans_of(trace, rank)) {
-      if (purposes.contains(span.command)) transfers_[{span.command, span.step}] = &span;
+      if (span.step + 1 == trace.steps && purposes.at(span.command))
+        transfers_[span.command] = &span;
     }
   }
 
   StageParts run() && {
     Instant at = window_.start;
     for (const Span& span : traces::spans_of(trace_, rank_, traces::kComputeStream)) {
+      if (span.end <= at) continue;
       const Instant begin = std::clamp(span.start, at, window_.end);
       const Instant end = std::clamp(span.end, begin, window_.end);
       parts_.bubble += begin - at;
@@ -72,7 +77,7 @@ class RankWalk {
       const traces::CommandInfo& command = trace_.command(span.command);
       if (traces::is_compute(command.kind)) {
         parts_.compute += end - begin;
-      } else if (purposes_.contains(span.command)) {
+      } else if (purposes_.at(span.command)) {
         communicated(span, begin, end);
       } else {
         waited(span, command, begin, end);
@@ -85,7 +90,7 @@ class RankWalk {
  private:
   // From `begin` to `end` the compute stream had nothing but this transfer.
   void communicated(const Span& transfer, Instant begin, Instant end) {
-    const For purpose = purposes_.at(transfer.command);
+    const For purpose = *purposes_.at(transfer.command);
     Instant from = begin;
     if (purpose == For::Pipeline) {
       from = std::clamp(transfer.transfer_start.value_or(transfer.start), begin, end);
@@ -102,10 +107,10 @@ class RankWalk {
   }
 
   const traces::Trace& trace_;
-  const std::map<CommandId, For>& purposes_;
+  const Purposes& purposes_;
   Rank rank_;
   traces::StepWindow window_;
-  std::map<std::pair<CommandId, std::int32_t>, const Span*> transfers_;
+  schedule::IdTable<CommandId, const Span*> transfers_{nullptr};  // of the last step
   StageParts parts_;
 };
 
@@ -117,7 +122,7 @@ Duration StageParts::exposed_total() const {
 
 std::vector<StageParts> step_parts(const schedule::ScheduledProgram& program,
                                    const traces::Trace& trace) {
-  const std::map<CommandId, For> purposes = purposes_of(program);
+  const Purposes purposes = purposes_of(program);
   const std::int64_t ranks = program.program.world_size / program.program.stages;
   std::vector<StageParts> stages;
   for (const Rank rank : trace.ranks) {
