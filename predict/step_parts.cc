@@ -100,9 +100,9 @@ class RankWalk {
   }
 
   void waited(const Span& wait, const traces::CommandInfo& command, Instant begin, Instant end) {
-    const auto found =
-        command.after ? transfers_.find({*command.after, wait.step}) : transfers_.end();
-    if (found != transfers_.end()) return communicated(*found->second, begin, end);
+    const bool is_last = wait.step + 1 == trace_.steps;
+    const Span* const transfer = command.after && is_last ? transfers_.at(*command.after) : nullptr;
+    if (transfer != nullptr) return communicated(*transfer, begin, end);
     parts_.bubble += end - begin;
   }
 
