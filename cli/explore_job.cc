@@ -56,7 +56,7 @@ std::vector<jobs::Variant> wanted(const Job& job, const models::Cluster& cluster
     all.insert(all.begin(), {.change = kAsAsked, .job = job});
     return all;
   }
-  const std::int64_t node = kUnknownNode;
+  const std::int64_t node = cluster.topology ? cluster.topology->node_ranks : kUnknownNode;
   return jobs::layouts(job, cluster.ranks, std::min(node, kUnknownNode));
 }
 

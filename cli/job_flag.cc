@@ -4,12 +4,12 @@
 #include "cli/job_flag.h"
 
 #include "base/error.h"
+#include "frameworks/jobs/job_source.h"
 #include "jobs/decisions.h"
-#include "jobs/text.h"
 
 namespace dovetail::cli {
 
-jobs::Job job_of(const std::string& text) { return jobs::parse_job(text); }
+jobs::Job job_of(const std::string& text) { return frameworks::load_job(text); }
 
 void take_job(const std::string& text, predict::InputOptions& inputs) {
   if (!inputs.workload.empty()) throw InputError("--workload and --job: give one of them");

@@ -201,6 +201,10 @@ Inputs load_job(const InputOptions& options) {
   if (options.world) throw InputError("--world: a job says how many ranks it has");
   Inputs inputs{.program = jobs::program_of(*options.job), .machine = {}, .summary = {}};
   models::Cluster cluster = load_cluster(options.cluster, options.data_dir);
+  if (options.job->layout.world() > cluster.ranks && cluster.ranks > 1) {
+    throw InputError("the job has " + std::to_string(options.job->layout.world()) +
+                     " ranks, cluster " + cluster.name + " " + std::to_string(cluster.ranks));
+  }
   inputs.summary = summary_of(options, {});
   inputs.summary.notes = options.job->notes;
   inputs.summary.cluster = cluster.name;
