@@ -15,7 +15,7 @@
 namespace dovetail::yardsticks {
 namespace {
 
-Row row_of(const TableRow& table) {
+Row duoan_row(const TableRow& table) {
   Row row{.name = table.where(), .device = "A100 80GB", .group = "3.4 B on 2"};
   const std::string& mode = table.text("mode");
   const bool is_sharded = mode.starts_with("fsdp");
@@ -48,7 +48,7 @@ Row row_of(const TableRow& table) {
 Yardstick duoan(const std::string& folder) {
   Yardstick yardstick{.name = "duoan", .kind = MemoryKind::Allocated};
   for (const TableRow& table : read_table(folder + "/duoan_a100.csv")) {
-    yardstick.rows.push_back(row_of(table));
+    yardstick.rows.push_back(duoan_row(table));
   }
   return yardstick;
 }

@@ -40,7 +40,7 @@ std::string reason_against(const TableRow& table, const std::string& known) {
   return {};
 }
 
-Row row_of(const TableRow& table) {
+Row megatron_bridge_row(const TableRow& table) {
   Row row{.name = table.where(), .device = table.text("system")};
   row.step = from_us(table.number("step_ms") * 1e3);
   const std::string known = known_name(table.text("model"));
@@ -79,7 +79,7 @@ Row row_of(const TableRow& table) {
 Yardstick megatron_bridge(const std::string& folder) {
   Yardstick yardstick{.name = "megatron-bridge"};
   for (const TableRow& table : read_table(folder + "/megatron_bridge.csv")) {
-    yardstick.rows.push_back(row_of(table));
+    yardstick.rows.push_back(megatron_bridge_row(table));
   }
   return yardstick;
 }

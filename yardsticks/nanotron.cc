@@ -84,7 +84,7 @@ std::vector<jobs::StageBlocks> stages_of(const jobs::Model& model, std::int64_t 
   return stages;
 }
 
-Row row_of(const TableRow& table) {
+Row ultrascale_row(const TableRow& table) {
   Row row{.name = table.where(), .device = "H100 80GB", .capacity = kH100Memory};
   jobs::Job job{.model = model_of(table), .framework = "nanotron"};
   job.layout.dp = table.count("dp");
@@ -120,7 +120,7 @@ Row row_of(const TableRow& table) {
 Yardstick nanotron(const std::string& folder) {
   Yardstick yardstick{.name = "nanotron", .kind = MemoryKind::Reserved, .of = MemoryOf::FirstStage};
   for (const TableRow& table : read_table(folder + "/nanotron_h100.csv")) {
-    yardstick.rows.push_back(row_of(table));
+    yardstick.rows.push_back(ultrascale_row(table));
   }
   return yardstick;
 }

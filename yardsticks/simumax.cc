@@ -39,19 +39,19 @@ std::map<std::string, std::int64_t> settings_of(const std::string& name) {
   return settings;
 }
 
-std::string known_name(const std::string& model) {
+std::string simumax_model(const std::string& model) {
   if (model == "llama3-70b") return "llama3_70b";
   if (model == "llama3-405b") return "llama3_405b";
   if (model == "deepseekv3") return "deepseek_v3";
   return {};
 }
 
-Row row_of(const TableRow& table) {
+Row simumax_row(const TableRow& table) {
   Row row{.name = table.where(), .device = "B200"};
   row.step = from_us(table.number("real_ms") * 1e3);
   row.memory = Bytes(std::llround(table.number("real_alloc_gib") * 0x1p30));
   const std::string& model = table.text("model");
-  const std::string known = known_name(model);
+  const std::string known = simumax_model(model);
   if (known.empty()) {
     row.no_job = "model " + model + " is not known";
     return row;
@@ -83,7 +83,7 @@ Row row_of(const TableRow& table) {
 Yardstick simumax(const std::string& folder) {
   Yardstick yardstick{.name = "simumax", .kind = MemoryKind::Allocated};
   for (const TableRow& table : read_table(folder + "/simumax_b200.csv")) {
-    yardstick.rows.push_back(row_of(table));
+    yardstick.rows.push_back(simumax_row(table));
   }
   return yardstick;
 }

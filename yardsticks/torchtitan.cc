@@ -24,7 +24,7 @@ std::int64_t degree_of(const std::string& text, const std::string& word) {
   return at == std::string::npos ? 1 : std::stoll("0" + text.substr(at + word.size()));
 }
 
-Row row_of(const TableRow& table) {
+Row torchtitan_row(const TableRow& table) {
   Row row{.name = table.where(), .device = table.text("hardware")};
   const std::string& model = table.text("model");
   const std::string& parallel = table.text("parallel");
@@ -73,7 +73,7 @@ Row row_of(const TableRow& table) {
 Yardstick torchtitan(const std::string& folder) {
   Yardstick yardstick{.name = "torchtitan"};
   for (const TableRow& table : read_table(folder + "/torchtitan_h100_h200.csv")) {
-    yardstick.rows.push_back(row_of(table));
+    yardstick.rows.push_back(torchtitan_row(table));
   }
   return yardstick;
 }
