@@ -129,17 +129,6 @@ std::string mixed_origin(const CollectiveSeries& series) {
          to_string(series.measured->to) + "; other sizes are those of " + series.measured->prior;
 }
 
-// Parameters and gradients of a rank where nothing shards them; stages of a pipeline hold parts.
-std::string does_not_fit(const Cluster& cluster, const schedule::Program& program) {
-  if (!cluster.compute || !cluster.compute->capacity || program.stages > 1) return "";
-  const Bytes held = bytes_of(program, schedule::TensorKind::Parameter) +
-                     bytes_of(program, schedule::TensorKind::Gradient);
-  if (held <= *cluster.compute->capacity) return "";
-  return "parameters and gradients take " + to_string(held) +
-         " on each rank unless they are sharded; a device has " +
-         to_string(*cluster.compute->capacity);
-}
-
 }  // namespace
 
 OpModel op_model(const Cluster& cluster) {
@@ -216,9 +205,6 @@ std::vector<std::string> assumptions(const Cluster& cluster, const schedule::Pro
     for (std::string sentence : {extrapolation(series, program), mixed_origin(series)}) {
       if (!sentence.empty()) sentences.push_back(std::move(sentence));
     }
-  }
-  if (std::string sentence = does_not_fit(cluster, program); !sentence.empty()) {
-    sentences.push_back(std::move(sentence));
   }
   const OpModel model = op_model(cluster);
   const auto estimated = std::ranges::count_if(

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "jobs/program.h"
 #include "models/stand_in.h"
 #include "models/workload.h"
+#include "schedule/resident.h"
 #include "schedule/sharding.h"
 
 namespace dovetail::predict {
@@ -257,6 +259,38 @@ std::string note_of(const models::Cluster& cluster, const std::string& key) {
   return note == cluster.notes.end() ? "" : note->second;
 }
 
+std::optional<Bytes> capacity_of(const Machine& machine) {
+  const bool is_known = machine.cluster && machine.cluster->compute;
+  return is_known ? machine.cluster->compute->capacity : std::nullopt;
+}
+
+// Parameters and gradients of a rank where nothing divides them; stages of a pipeline hold parts.
+std::string undivided_note(const Machine& machine, const schedule::Program& program) {
+  const std::optional<Bytes> capacity = capacity_of(machine);
+  if (!capacity || program.stages > 1) return "";
+  Bytes held;
+  for (const schedule::Tensor& tensor : program.tensors) {
+    const bool stays = tensor.kind == schedule::TensorKind::Parameter ||
+                       tensor.kind == schedule::TensorKind::Gradient;
+    if (stays) held += tensor.bytes();
+  }
+  if (held <= *capacity) return "";
+  return "parameters and gradients take " + to_string(held) +
+         " on each rank unless they are sharded; a device has " + to_string(*capacity);
+}
+
+// What a rank keeps with this schedule.
+std::string resident_note(const Machine& machine, const schedule::Program& program,
+                          const schedule::Schedule& schedule) {
+  const std::optional<Bytes> capacity = capacity_of(machine);
+  if (!capacity) return "";
+  const schedule::Resident kept = schedule::resident(program, schedule);
+  if (kept.total() <= *capacity) return "";
+  const std::string stage = program.stages > 1 ? " of stage " + std::to_string(kept.stage) : "";
+  return "this plan does not fit: a rank" + stage + " keeps " + to_string(kept.total()) + " (" +
+         describe(kept) + "), a device has " + to_string(*capacity) + "; activations come on top";
+}
+
 // What the model assumes of a schedule with several communication streams; "" of one.
 std::string stream_note(const schedule::Schedule& schedule) {
   std::set<std::int32_t> streams;
@@ -271,13 +305,10 @@ std::string stream_note(const schedule::Schedule& schedule) {
          " communication streams share the link: latencies pass side by side, bytes do not";
 }
 
-}  // namespace
-
-std::string Machine::link() const { return cluster ? note_of(*cluster, "link") : ""; }
-
-std::vector<std::string> notes_on(const Machine& machine, const schedule::Program& program,
-                                  const schedule::PlanSummary& summary,
-                                  const std::vector<schedule::Collective>& used) {
+// What holds of any schedule whose gradients travel by these collectives.
+std::vector<std::string> common_notes(const Machine& machine, const schedule::Program& program,
+                                      const schedule::PlanSummary& summary,
+                                      const std::vector<schedule::Collective>& used) {
   std::vector<std::string> notes = summary.notes;
   const auto add = [&notes](std::string note) {
     const bool known = note.empty() || std::ranges::count(notes, note) > 0;
@@ -302,13 +333,29 @@ std::vector<std::string> notes_on(const Machine& machine, const schedule::Progra
   return notes;
 }
 
+}  // namespace
+
+std::string Machine::link() const { return cluster ? note_of(*cluster, "link") : ""; }
+
+std::vector<std::string> notes_on(const Machine& machine, const schedule::Program& program,
+                                  const schedule::PlanSummary& summary,
+                                  const std::vector<schedule::Collective>& used) {
+  std::vector<std::string> notes = common_notes(machine, program, summary, used);
+  if (std::string note = undivided_note(machine, program); !note.empty()) {
+    notes.push_back(std::move(note));
+  }
+  return notes;
+}
+
 std::vector<std::string> notes_on(const Machine& machine, const schedule::Program& program,
                                   const schedule::PlanSummary& summary,
                                   const schedule::Schedule& schedule) {
-  std::vector<std::string> notes = notes_on(
+  std::vector<std::string> notes = common_notes(
       machine, program, summary,
       is_sharded(schedule) ? sharding_collectives() : std::vector{schedule::Collective::AllReduce});
-  if (std::string note = stream_note(schedule); !note.empty()) notes.push_back(std::move(note));
+  for (std::string note : {resident_note(machine, program, schedule), stream_note(schedule)}) {
+    if (!note.empty()) notes.push_back(std::move(note));
+  }
   return notes;
 }
 

@@ -76,6 +76,33 @@ TEST(PredictTest, APlanOnAnotherMachineSaysThatItIsOfTwo) {
   EXPECT_THAT(here.notes, Not(Contains(HasSubstr("two machines"))));
 }
 
+// Of a model, on devices that hold its parameters once or twice.
+TEST(PredictTest, APlanThatDoesNotFitSaysWhatItKeeps) {
+  Inputs inputs =
+      load_inputs({.workload = "mlp", .cluster = "a100x8", .data_dir = kData, .world = {}});
+  const auto note_of = [&](const std::string& policy) {
+    const schedule::Plan plan = plan_of(inputs, policy);
+    for (const std::string& note :
+         notes_on(inputs.machine, plan.program, plan.summary, plan.schedule)) {
+      if (note.starts_with("this plan does not fit")) return note;
+    }
+    return std::string();
+  };
+  Bytes parameters;
+  for (const schedule::Tensor& tensor : inputs.program.tensors) {
+    if (tensor.kind == schedule::TensorKind::Parameter) parameters += tensor.bytes();
+  }
+  inputs.machine.cluster->compute->capacity = 2 * parameters;
+  EXPECT_EQ(note_of("threshold:threshold=8MiB,mode=view"), "");
+  EXPECT_THAT(note_of("threshold:threshold=8MiB,mode=copy"),
+              HasSubstr("copies in buckets " + to_string(parameters)));
+  inputs.machine.cluster->compute->capacity = parameters;
+  EXPECT_THAT(note_of("threshold:threshold=8MiB,mode=view"),
+              HasSubstr("a rank keeps " + to_string(2 * parameters)));
+  // Eight ranks keep an eighth of both, and what is gathered at a time.
+  EXPECT_EQ(note_of("fsdp"), "");
+}
+
 // Two layers whose ops and updates cost the host 20 us each and run for 1 us: a step of 120 us, in which the
 // compute stream is busy for 6 us.
 TEST(PredictTest, AJobThatIsBoundByItsHostSaysSoFirst) {

@@ -1,0 +1,143 @@
+// Adds up a plan's tensors per pipeline stage. A tensor belongs to the stage of the first op that touches it.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/resident.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "schedule/sharding.h"
+
+namespace dovetail::schedule {
+namespace {
+
+class Adder {
+ public:
+  Adder(const Program& program, const Schedule& schedule)
+      : program_(program),
+        schedule_(schedule),
+        stages_(static_cast<std::size_t>(std::max(program.stages, 1))) {
+    for (const Tensor& tensor : program.tensors) {
+      if (tensor.kind == TensorKind::Gradient) gradients_.insert(tensor.id);
+    }
+    for (const Op& op : program.ops) {
+      for (const auto* tensors : {&op.reads, &op.writes}) {
+        for (const TensorId id : *tensors) home_.try_emplace(id, op.stage % program.stages);
+      }
+      if (op.phase == Phase::Optimizer) join(op);
+    }
+    for (const Bucket& bucket : schedule.buckets) {
+      for (const Slice& slice : bucket.gradients) {
+        if (is_sharded(bucket)) shards_[slice.tensor] = size_of(bucket.group);
+        if (bucket.mode == BucketMode::Copy) copied_.insert(slice.tensor);
+      }
+    }
+  }
+
+  Resident run() {
+    for (std::size_t i = 0; i < stages_.size(); ++i)
+      stages_[i].stage = static_cast<std::int32_t>(i);
+    for (const Tensor& tensor : program_.tensors) add(tensor);
+    Resident most = *std::ranges::max_element(stages_, {}, &Resident::total);
+    if (divides_parameters()) most.parameters += largest_of(most.stage);
+    return most;
+  }
+
+ private:
+  bool divides_parameters() const { return schedule_.parameters == ParameterSync::EachUse; }
+
+  std::int64_t size_of(GroupId id) const {
+    const auto group = std::ranges::find(program_.groups, id, &ProcessGroup::id);
+    return group == program_.groups.end() ? 1 : group->size();
+  }
+
+  // Of the stage's sharded buckets.
+  Bytes largest_of(std::int32_t stage) const {
+    Bytes largest;
+    for (const Bucket& bucket : schedule_.buckets) {
+      if (!is_sharded(bucket) || bucket.gradients.empty()) continue;
+      const auto home = home_.find(bucket.gradients.front().tensor);
+      if (home == home_.end() || home->second != stage) continue;
+      largest = std::max(largest, payload(program_, bucket));
+    }
+    return largest;
+  }
+
+  // What an update reads belongs to its gradient.
+  void join(const Op& op) {
+    std::optional<TensorId> gradient;
+    for (const TensorId id : op.reads) {
+      if (gradients_.contains(id)) gradient = id;
+    }
+    if (!gradient) return;
+    for (const auto* tensors : {&op.reads, &op.writes}) {
+      for (const TensorId id : *tensors) gradient_of_[id] = *gradient;
+    }
+  }
+
+  std::int64_t shards_of(TensorId id) const {
+    const auto gradient = gradient_of_.find(id);
+    const auto found = shards_.find(gradient == gradient_of_.end() ? id : gradient->second);
+    return found == shards_.end() ? 1 : found->second;
+  }
+
+  void add(const Tensor& tensor) {
+    const auto home = home_.find(tensor.id);
+    if (home == home_.end()) return;
+    Resident& stage = stages_[static_cast<std::size_t>(home->second)];
+    const Bytes whole = tensor.bytes();
+    const Bytes part((whole.count() + shards_of(tensor.id) - 1) / shards_of(tensor.id));
+    switch (tensor.kind) {
+      case TensorKind::Parameter:
+        stage.parameters += divides_parameters() ? part : whole;
+        return;
+      case TensorKind::Gradient:
+        stage.gradients += divides_parameters() ? part : whole;
+        if (schedule_.merge.micro_steps > 1) {
+          stage.sums += Bytes(tensor.numel() * element_size(schedule_.merge.dtype).count());
+        }
+        if (copied_.contains(tensor.id)) stage.copies += whole;
+        return;
+      case TensorKind::OptimizerState:
+        stage.state += part;
+        return;
+      case TensorKind::MergedGradient:
+      case TensorKind::Activation:
+        return;
+    }
+  }
+
+  const Program& program_;
+  const Schedule& schedule_;
+  std::vector<Resident> stages_;
+  std::map<TensorId, std::int32_t> home_;
+  std::map<TensorId, TensorId> gradient_of_;
+  std::map<TensorId, std::int64_t> shards_;
+  std::set<TensorId> gradients_, copied_;
+};
+
+}  // namespace
+
+Resident resident(const Program& program, const Schedule& schedule) {
+  return Adder(program, schedule).run();
+}
+
+std::string describe(const Resident& kept) {
+  const std::vector<std::pair<std::string, Bytes>> parts = {{"parameters", kept.parameters},
+                                                            {"gradients", kept.gradients},
+                                                            {"sums of micro-steps", kept.sums},
+                                                            {"copies in buckets", kept.copies},
+                                                            {"optimizer state", kept.state}};
+  std::string text;
+  for (const auto& [name, bytes] : parts) {
+    if (bytes > Bytes())
+      text += (text.empty() ? "" : ", ") + name + " " + dovetail::to_string(bytes);
+  }
+  return text;
+}
+
+}  // namespace dovetail::schedule
