@@ -66,7 +66,8 @@ constexpr std::array kMegatronNotModelled = {
     NotModelled{"--defer-embedding-wgrad-compute", "0", kSameSpeed},
     NotModelled{"--delay-wgrad-compute", "0", kSameSpeed},
     NotModelled{"--mtp-num-layers", "0", "multi-token prediction is not modelled"},
-    NotModelled{"--cuda-graph-*", "none", "launches are counted as without CUDA graphs"},
+    NotModelled{"--cuda-graph-impl", "none", "launches are counted as without CUDA graphs"},
+    NotModelled{"--cuda-graph-scope", "", "launches are counted as without CUDA graphs"},
     NotModelled{"--enable-cuda-graph", "0", "launches are counted as without CUDA graphs"},
     NotModelled{"--external-cuda-graph", "0", "launches are counted as without CUDA graphs"},
     NotModelled{"--overlap-moe-expert-parallel-comm", "0",
@@ -96,6 +97,7 @@ constexpr std::array kMegatronNotModelled = {
     NotModelled{"--fsdp-double-buffer", "0", "its memory is not modelled"},
     NotModelled{"--suggested-communication-unit-size", "", "layers are gathered one by one"},
     NotModelled{"--outer-dp-sharding-strategy", "no_shard", kSameSpeed},
+    NotModelled{"--export-force-local-attention", "0", "attention is counted as one kernel"},
     NotModelled{"--use-nccl-ub", "0", "NCCL's user buffers are not modelled"},
     NotModelled{"--use-sharp", "0", "reductions in the network are not modelled"},
     NotModelled{"--nccl-communicator-config-path", "", "NCCL is counted as it is by itself"},
@@ -261,6 +263,21 @@ constexpr std::array kMegatronHarmless = std::to_array<std::string_view>({
     "--no-one-logger",
     "--enable-one-logger",
     "--use-precision-aware-optimizer",
+    "--fsdp-manual-registration",
+    "--disable-bf16-reduced-precision-matmul",
+    "--glu-linear-offset",
+    "--activation-func-clamp-value",
+    "--enable-gpt-oss",
+    // of what starts the ranks: srun, nsys
+    "--help",
+    "--mpi",
+    "--container-*",
+    "--sample",
+    "--trace",
+    "--cpuctxsw",
+    "--capture-range*",
+    "--cuda-graph-trace",
+    "--cuda-memory-usage",
 });
 
 // What megatron_model reads: not unknown where the model is said behind the arguments.
@@ -438,9 +455,20 @@ std::int64_t megatron_vocabulary(Options& options) {
   return (size + multiple - 1) / multiple * multiple;
 }
 
+// After the known model of that shape, whose vocabulary Megatron has padded.
+jobs::Model named(jobs::Model model) {
+  model.name = "gpt";
+  for (const std::string& name : jobs::known_model_names()) {
+    jobs::Model unpadded = model;
+    unpadded.vocabulary = jobs::known_model(name).vocabulary;
+    if (recognised(unpadded).name != name) continue;
+    model.name = name + "-vocab" + std::to_string(model.vocabulary);
+  }
+  return model;
+}
+
 jobs::Model megatron_model(Options& options) {
   jobs::Model m;
-  m.name = "gpt";
   m.layers = needed(options, "--num-layers");
   m.width = needed(options, "--hidden-size");
   m.vocabulary = megatron_vocabulary(options);
@@ -460,7 +488,7 @@ jobs::Model megatron_model(Options& options) {
   m.attention = megatron_attention(options, m.width);
   m.sequence = options.whole("--seq-length", 4096);
   m.source = "Megatron's arguments";
-  if (!options.has("--num-experts")) return m;
+  if (!options.has("--num-experts")) return named(std::move(m));
   m.experts =
       jobs::Experts{.count = options.whole("--num-experts", 1),
                     .per_token = options.whole("--moe-router-topk", 2),
@@ -469,7 +497,7 @@ jobs::Model megatron_model(Options& options) {
                     .biases = m.mlp_bias,
                     .first_layer = first_with_experts(options, m.layers)};
   if (m.experts->first_layer == 0) m.inner = 0;
-  return m;
+  return named(std::move(m));
 }
 
 std::int64_t variable_or(const Script& script, const std::string& name, std::int64_t otherwise) {
@@ -610,12 +638,13 @@ class MegatronReader {
     jobs::Precision& p = job_.precision;
     const bool is_half = options_.has("--fp16");
     const bool is_bf16 = options_.has("--bf16");
+    const bool is_summed_in_f32 = options_.has("--accumulate-allreduce-grads-in-fp32");
     const bool is_reduced_in_bf16 = options_.has("--grad-reduce-in-bf16");
     const std::vector<std::pair<std::string_view, DType>> types = {
         {"fp32", DType::F32}, {"bf16", DType::BF16}, {"fp16", DType::F16}, {"auto", DType::F32}};
     p.compute = is_half ? DType::F16 : is_bf16 ? DType::BF16 : DType::F32;
     p.gradient = options_.word("--main-grads-dtype", DType::F32, types);
-    if (is_half && !options_.has("--accumulate-allreduce-grads-in-fp32")) p.gradient = DType::F16;
+    if (is_half && !is_summed_in_f32) p.gradient = DType::F16;
     if (is_reduced_in_bf16) p.gradient = DType::BF16;
     p.gradient = options_.word("--megatron-fsdp-main-grads-dtype", p.gradient, types);
     p.reduce = options_.word("--megatron-fsdp-grad-comm-dtype", p.gradient, types);

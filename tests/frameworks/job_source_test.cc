@@ -266,6 +266,12 @@ TEST_F(JobSourceTest, MegatronsOwnScriptsSayWhatTheirSourceDoes) {
                           StartsWith("--attention-dropout: absent, which means 0.1"),
                           StartsWith("--step-batch-size-schedule 0:16: the step is the one of ")));
 
+  // A padded vocabulary makes another model of a known shape: 128256 to a multiple of 128 x 8.
+  const Job padded =
+      load_job(kLlama8b + "--tensor-model-parallel-size 8 --sequence-parallel:world=8");
+  EXPECT_EQ(padded.model.name, "llama3_8b-vocab129024");
+  EXPECT_EQ(padded.model.vocabulary, 129'024);
+
   const Job mixtral =
       load_job(data("megatron_train_mixtral_8x7b_distributed.sh") + " --vocab-size 32000:world=64");
   EXPECT_EQ(mixtral.model.name, "mixtral_8x7b");
