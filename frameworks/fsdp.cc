@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace dovetail::frameworks {
 namespace {
@@ -97,7 +98,8 @@ void restrict_to_fsdp(Restriction& left) {
 }
 
 Export write_fsdp(Restriction& left, const Writing& writing) {
-  const std::vector<ModuleGroup> groups = module_groups(left.program(), left.schedule());
+  std::vector<ModuleGroup> groups = module_groups(left.program(), left.schedule());
+  const bool each_use = gathers_each_use(left.schedule(), groups);
   Export result = left.result();
   result.notes = {
       "before 2.14 one reduce-scatter is in flight at a time, and compute waits for it: slower "
@@ -107,8 +109,8 @@ Export write_fsdp(Restriction& left, const Writing& writing) {
       "is "
       "called"};
   result.text = head(writing, result);
-  const Gathers gathers =
-      gathers_each_use(left.schedule(), groups) ? gathers_of(writing.plan) : Gathers{};
+  const Gathers gathers = each_use ? gathers_of(writing.plan) : Gathers{};
+  if (each_use) groups = with_frozen_modules(left.program(), left.schedule(), std::move(groups));
   result.text += std::string("\nRESHARD_AFTER_FORWARD = ") + (gathers.reshard ? "True" : "False") +
                  "\nFORWARD_PREFETCH = " + std::to_string(gathers.forward_ahead) +
                  "  # groups ahead\nBACKWARD_PREFETCH = " + std::to_string(gathers.backward_ahead) +

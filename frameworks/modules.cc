@@ -5,9 +5,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <map>
+#include <set>
 
 #include "frameworks/python_text.h"
+#include "policies/grouping.h"
 
 namespace dovetail::frameworks {
 namespace {
@@ -37,6 +41,49 @@ std::vector<ModuleGroup> module_groups(const schedule::Program& program,
     group.gradients.push_back(gradient);
   }
   std::erase_if(groups, [](const ModuleGroup& group) { return group.modules.empty(); });
+  return groups;
+}
+
+std::vector<ModuleGroup> with_frozen_modules(const schedule::Program& program,
+                                             const schedule::Schedule& schedule,
+                                             std::vector<ModuleGroup> groups) {
+  if (schedule.frozen.empty()) return groups;
+  std::map<std::string, std::size_t> first_use;  // of a module
+  std::map<TensorId, std::string> module;
+  for (const schedule::Tensor& tensor : program.tensors) {
+    if (tensor.kind == schedule::TensorKind::Parameter) module[tensor.id] = module_of(tensor.name);
+  }
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    for (const TensorId id : program.ops[i].reads) {
+      if (const auto of = module.find(id); of != module.end()) first_use.try_emplace(of->second, i);
+    }
+  }
+  const auto layer = [](const std::string& name) {
+    return std::string(schedule::layer_of(name + ".weight"));
+  };
+  std::map<std::string, std::size_t> of_layer;
+  std::set<std::string> listed;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (const std::string& name : groups[g].modules) {
+      listed.insert(name);
+      of_layer.try_emplace(layer(name), g);
+    }
+  }
+  for (const schedule::FrozenBlock& block : schedule.frozen) {
+    const auto [at, fresh] =
+        of_layer.try_emplace(layer(module.at(block.parameters.front())), groups.size());
+    if (fresh) groups.emplace_back();
+    for (const TensorId id : block.parameters) {
+      if (listed.insert(module.at(id)).second) groups[at->second].modules.push_back(module.at(id));
+    }
+  }
+  std::erase_if(groups, [](const ModuleGroup& group) { return group.modules.empty(); });
+  const auto begins = [&](const ModuleGroup& group) {
+    std::size_t first = SIZE_MAX;
+    for (const std::string& name : group.modules) first = std::min(first, first_use[name]);
+    return first;
+  };
+  std::ranges::stable_sort(groups, std::ranges::greater(), begins);
   return groups;
 }
 

@@ -26,6 +26,12 @@ struct ModuleGroup {
 std::vector<ModuleGroup> module_groups(const schedule::Program& program,
                                        const schedule::Schedule& schedule);
 
+// The same with the modules of frozen blocks: in the group that has parameters of the same layer, or in one of their
+// own, at its place in the order of backward.
+std::vector<ModuleGroup> with_frozen_modules(const schedule::Program& program,
+                                             const schedule::Schedule& schedule,
+                                             std::vector<ModuleGroup> groups);
+
 // Gives up buckets of anything but these groups, and gradients that are views of buckets.
 void give_up_parts_of_modules(Restriction& left, const std::vector<ModuleGroup>& groups,
                               const std::string& framework);

@@ -70,6 +70,7 @@ void use_one_stream(Schedule& schedule) {
 
 void use_mode(Schedule& schedule, schedule::BucketMode mode) {
   for (Bucket& bucket : schedule.buckets) bucket.mode = mode;
+  for (schedule::FrozenBlock& block : schedule.frozen) block.mode = mode;
 }
 
 namespace {
@@ -77,6 +78,7 @@ namespace {
 // Those of fsdp, one by one.
 void place_no_gathers(Schedule& schedule) {
   schedule.gathers.clear();
+  schedule.frozen.clear();
   schedule.gather_limit = {};
 }
 

@@ -55,11 +55,16 @@ struct BucketPlan {
   std::optional<Rational> afterwards;  // ... and behind it
 };
 
-// A bucket of parameters that an all-gather completes after the sharded update.
+// A bucket of parameters that an all-gather completes: after its sharded update, or, of a frozen block, which
+// has none, whenever it is used.
 struct GatherPlan {
   BucketId parameters;
-  std::size_t bucket = 0;  // of the gradients: position in Schedule::buckets
-  OpId update;
+  BucketId
+      named;  // as gathers of the Schedule call it: the bucket of the gradients, or the frozen block
+  GroupId group;
+  std::int32_t role = 0;
+  std::optional<std::size_t> bucket = {};  // of the gradients: position in Schedule::buckets
+  OpId update = {};                        // of the bucket
 };
 
 struct Draft {

@@ -235,12 +235,10 @@ class Emitter {
     switch (travel.kind) {
       case Travel::Kind::Bucket:
         return emit_bucket(i);
-      case Travel::Kind::Gather: {
-        const Bucket& bucket = draft_.schedule.buckets[draft_.gathers[travel.what].bucket];
+      case Travel::Kind::Gather:
         return add(travel.stream,
                    Communicate{buffer_of(travel), Collective::AllGather, ReduceOp::Sum,
-                               bucket.group, Part::Whole, travel.max_ctas});
-      }
+                               draft_.gathers[travel.what].group, Part::Whole, travel.max_ctas});
       case Travel::Kind::Message:
         return add(travel.stream, action_of(program_.ops[travel.what], travel.max_ctas));
     }

@@ -5,6 +5,8 @@
 #include "lower/gather.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -138,14 +140,15 @@ class EachUse {
 
   [[nodiscard]] std::size_t plan_of(const ParameterGather& gather) const {
     for (std::size_t k = 0; k < draft_.gathers.size(); ++k) {
-      if (draft_.schedule.buckets[draft_.gathers[k].bucket].id == gather.bucket) return k;
+      if (draft_.gathers[k].named == gather.bucket) return k;
     }
-    throw InputError(draft_.name(gather) + ": no bucket of this id is reduce-scattered");
+    throw InputError(draft_.name(gather) +
+                     ": no bucket of this id is reduce-scattered, and no block is frozen");
   }
 
   void want(const ParameterGather& gather, std::int32_t step) {
     Wanted wanted{.gather = &gather, .plan = plan_of(gather), .step = step, .begin = begin_};
-    if (draft_.buckets[draft_.gathers[wanted.plan].bucket].role != role_.role) return;
+    if (draft_.gathers[wanted.plan].role != role_.role) return;
     Uses& uses = wanted.uses;
     for (const Phase phase : {Phase::Forward, Phase::Backward}) {
       const Uses& in_phase = uses_[2 * wanted.plan + (phase == Phase::Backward ? 1 : 0)];
@@ -221,6 +224,95 @@ class EachUse {
   std::size_t previous_ = 0;
 };
 
+// Of the frozen blocks.
+class FrozenLayout {
+ public:
+  explicit FrozenLayout(Draft& draft) : draft_(draft), program_(draft.program()) {}
+
+  void run() {
+    if (draft_.schedule.frozen.empty()) return;
+    for (const FrozenBlock& block : draft_.schedule.frozen) {
+      for (const TensorId id : block.parameters) block_of_[id] = &block;
+    }
+    find_roles();
+    for (const FrozenBlock& block : draft_.schedule.frozen) place(block);
+  }
+
+ private:
+  [[noreturn]] void refuse(const FrozenBlock& block, const std::string& why) const {
+    throw InputError("schedule " + draft_.schedule.policy + ": frozen block " +
+                     std::to_string(block.id.value) + ": " + why);
+  }
+
+  // Whose ops read each block; nobody else may, and nobody may write to it.
+  void find_roles() {
+    for (const Op& op : program_.ops) {
+      for (const TensorId id : op.writes) {
+        if (const FrozenBlock* block = block_of_.at(id)) {
+          refuse(*block, "op " + op.name + " writes " + program_.tensor(id).name);
+        }
+      }
+      for (const TensorId id : op.reads) {
+        const FrozenBlock* block = block_of_.at(id);
+        if (block == nullptr) continue;
+        if (op.phase == Phase::Optimizer) {
+          refuse(*block, "optimizer op " + op.name + " reads " + program_.tensor(id).name);
+        }
+        const std::int32_t role = role_of(program_, op);
+        if (role_.try_emplace(block->id, role).first->second != role) {
+          refuse(*block, "mixes stages: " + program_.tensor(id).name);
+        }
+      }
+    }
+  }
+
+  void place(const FrozenBlock& block) {
+    if (draft_.schedule.parameters != ParameterSync::EachUse) {
+      refuse(block, "parameters are sharded without gradients only where they are gathered " +
+                        std::string(to_string(ParameterSync::EachUse)));
+    }
+    if (block.id.value < 0 || block.id.value > kLargestId) refuse(block, "no such id is possible");
+    const bool is_known = std::ranges::any_of(
+        draft_.out.buckets, [&](const BucketLayout& known) { return known.bucket == block.id; });
+    if (is_known) refuse(block, "its id is used twice");
+    if (block.parameters.empty()) refuse(block, "has no parameters");
+    const std::int64_t shards = program_.group(block.group).size();
+    BucketLayout layout{.bucket = block.id,
+                        .dtype = program_.tensor(block.parameters.front()).dtype,
+                        .mode = block.mode,
+                        .payload = Bytes(0),
+                        .size = Bytes(0),
+                        .members = {},
+                        .shards = shards,
+                        .cut_over = shards > 1 ? std::optional(block.group) : std::nullopt,
+                        .residence = Residence::Shard};
+    for (const TensorId id : block.parameters) {
+      const Tensor& parameter = program_.tensor(id);
+      if (parameter.kind != TensorKind::Parameter) refuse(block, parameter.name + " is none");
+      if (parameter.dtype != layout.dtype) refuse(block, "mixes dtypes: " + parameter.name);
+      if (block_of_.at(id) != &block || !placed_.insert(id).second) {
+        refuse(block, parameter.name + " lies in two places");
+      }
+      layout.members.push_back({id, layout.payload});
+      layout.payload += parameter.bytes();
+    }
+    const std::int64_t unit = shards * element_size(layout.dtype).count();
+    layout.size = Bytes((layout.payload.count() + unit - 1) / unit * unit);
+    const auto role = role_.find(block.id);
+    draft_.gathers.push_back({.parameters = block.id,
+                              .named = block.id,
+                              .group = block.group,
+                              .role = role == role_.end() ? 0 : role->second});
+    draft_.out.buckets.push_back(std::move(layout));
+  }
+
+  Draft& draft_;
+  const Program& program_;
+  IdTable<TensorId, const FrozenBlock*> block_of_{nullptr};
+  std::map<BucketId, std::int32_t> role_;
+  std::set<TensorId> placed_;
+};
+
 }  // namespace
 
 void lay_out_parameters(Draft& draft, const std::vector<ShardedBucket>& sharded) {
@@ -253,12 +345,16 @@ void lay_out_parameters(Draft& draft, const std::vector<ShardedBucket>& sharded)
                            slice.count};
     }
     const auto position = std::ranges::find(draft.schedule.buckets, bucket.gradients, &Bucket::id);
-    draft.gathers.push_back(
-        {.parameters = bucket.parameters,
-         .bucket = static_cast<std::size_t>(position - draft.schedule.buckets.begin()),
-         .update = update_of(draft.program(), bucket.parameters)});
+    const auto at = static_cast<std::size_t>(position - draft.schedule.buckets.begin());
+    draft.gathers.push_back({.parameters = bucket.parameters,
+                             .named = bucket.gradients,
+                             .group = position->group,
+                             .role = draft.buckets[at].role,
+                             .bucket = at,
+                             .update = update_of(draft.program(), bucket.parameters)});
     draft.out.buckets.push_back(std::move(layout));
   }
+  FrozenLayout(draft).run();
 }
 
 void place_gathers(const Draft& draft, RoleDraft& role) {
@@ -275,14 +371,14 @@ void place_gathers(const Draft& draft, RoleDraft& role) {
   std::vector<Travel> gathers;
   for (std::size_t k = 0; k < draft.gathers.size(); ++k) {
     const GatherPlan& plan = draft.gathers[k];
-    if (draft.buckets[plan.bucket].role != role.role) continue;
+    if (plan.role != role.role) continue;
     const BucketLayout& parameters = draft.out.bucket(plan.parameters);
     Uses all;
     for (const BucketMember& member : parameters.members) {
       all.first = std::min(all.first, uses.at(member.tensor).first);
       all.last = std::max(all.last, uses.at(member.tensor).last);
     }
-    Travel& gather = gathers.emplace_back(travel_of(k, draft.schedule.buckets[plan.bucket]));
+    Travel& gather = gathers.emplace_back(travel_of(k, draft.schedule.buckets[*plan.bucket]));
     gather.wait_before = all.first;
     if (!next_forward) {
       const std::vector<Op>& ops = draft.program().ops;

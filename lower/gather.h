@@ -12,7 +12,8 @@
 //   EachUse      launched as Schedule::gathers says, for the readers that each of them names, waited for
 //                before the first of these and released behind the last; a bucket is in view mode if
 //                that of its gradients is. A gather is never launched before the one listed above it
-//                nor before its bucket is released, and not behind its first reader
+//                nor before its bucket is released, and not behind its first reader. Frozen blocks lie in
+//                buffers of their own and have no update
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -24,7 +25,8 @@
 
 namespace dovetail::schedule::internal {
 
-// Fills Draft::gathers and adds the buckets of parameters to out.buckets. REQUIRES: lay_out ran.
+// Fills Draft::gathers and adds the buckets of parameters to out.buckets. REQUIRES: lay_out ran. Throws InputError
+// for frozen blocks that cannot be.
 void lay_out_parameters(Draft& draft, const std::vector<ShardedBucket>& sharded);
 
 // Adds the gathers to RoleDraft::travels. Throws InputError for gathers that cannot be: of unknown buckets, for

@@ -5,6 +5,8 @@
 #include "policies/fsdp.h"
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -34,8 +36,27 @@ struct Block {
   BucketId bucket;
   Bytes bytes;            // when gathered, with padding
   std::int32_t role = 0;  // of a pipeline
+  std::size_t unit = 0;   // blocks of one unit are wanted together
   Readers forward = {};
   Readers backward = {};
+};
+
+// Blocks of one layer are one unit where blocks are layers; else each is its own.
+class Units {
+ public:
+  explicit Units(bool by_layer) : by_layer_(by_layer) {}
+  // Of the next block, which holds this parameter.
+  std::size_t next(std::string_view parameter) {
+    if (!by_layer_) return count_++;
+    const auto [at, fresh] = known_.try_emplace(layer_of(parameter), count_);
+    if (fresh) ++count_;
+    return at->second;
+  }
+
+ private:
+  bool by_layer_ = false;
+  std::map<std::string_view, std::size_t> known_;
+  std::size_t count_ = 0;
 };
 
 // One gather that the Schedule will list: from place `launch` on (0 is the start of the step, p + 1
@@ -57,8 +78,16 @@ class GatherPlacer {
         parameter_(parameters_of(program)),
         result_(result) {}
 
-  std::optional<std::string> run(const Groups& groups) && {
-    make_blocks(groups);
+  std::optional<std::string> run(const Groups& groups, const Groups& frozen) && {
+    by_layer_ = groups.front().closed_by == "layer";
+    Units units(by_layer_);
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      make_block(groups[i], result_.schedule.buckets[i].id, units);
+    }
+    for (std::size_t i = 0; i < frozen.size(); ++i) {
+      make_block(frozen[i], result_.schedule.frozen[i].id, units);
+    }
+    frozen_ = frozen.size();
     find_readers(groups);
     for (std::int32_t role = 0; role < program_.stages && !failure_; ++role) {
       role_ = role;
@@ -66,28 +95,33 @@ class GatherPlacer {
       place_stays();
       if (!failure_) write_gathers();
     }
-    if (!failure_) report(groups.front().closed_by == "layer" ? "layer" : "size");
+    if (!failure_) report();
     return std::move(failure_);
   }
 
  private:
   [[nodiscard]] std::int32_t role_of(const Op& op) const { return op.stage % program_.stages; }
 
-  void make_blocks(const Groups& groups) {
-    for (std::size_t i = 0; i < groups.size(); ++i) {
-      const GradientGroup& group = groups[i];
-      const OwedGradient& front = group.members.front();
-      const std::int64_t ranks = program_.group(front.group).size();
-      std::int64_t elements = 0;
-      for (const OwedGradient& gradient : group.members) {
-        elements += gradient.numel;
-        block_of_[parameter_.at(gradient.tensor)] = static_cast<std::int32_t>(i);
-      }
-      const Bytes element = element_size(program_.tensor(parameter_.at(front.tensor)).dtype);
-      blocks_.push_back({.bucket = result_.schedule.buckets[i].id,
-                         .bytes = element * ((elements + ranks - 1) / ranks * ranks),
-                         .role = role_of(program_.ops[front.producer_index])});
+  // Of gradients, or of parameters that stand for them.
+  [[nodiscard]] TensorId parameter_of(const OwedGradient& gradient) const {
+    const TensorId updated = parameter_.at(gradient.tensor);
+    return updated.value < 0 ? gradient.tensor : updated;
+  }
+
+  void make_block(const GradientGroup& group, BucketId id, Units& units) {
+    const OwedGradient& front = group.members.front();
+    const std::int64_t ranks = program_.group(front.group).size();
+    std::int64_t elements = 0;
+    for (const OwedGradient& gradient : group.members) {
+      elements += gradient.numel;
+      block_of_[parameter_of(gradient)] = static_cast<std::int32_t>(blocks_.size());
     }
+    const Tensor& first = program_.tensor(parameter_of(front));
+    blocks_.push_back(
+        {.bucket = id,
+         .bytes = element_size(first.dtype) * ((elements + ranks - 1) / ranks * ranks),
+         .role = role_of(program_.ops[front.producer_index]),
+         .unit = units.next(first.name)});
   }
 
   void find_readers(const Groups& groups) {
@@ -103,7 +137,7 @@ class GatherPlacer {
       }
     }
     for (const OwedGradient& gradient : in_ready_order(groups)) {
-      const TensorId parameter = parameter_.at(gradient.tensor);
+      const TensorId parameter = parameter_of(gradient);
       if (is_read.at(parameter) != 0) continue;
       failure_ = "no op of forward or backward is known to read parameter " +
                  program_.tensor(parameter).name + ", so when it is needed is not known";
@@ -121,32 +155,36 @@ class GatherPlacer {
   }
 
   // What each block of the role is gathered for, in the order of first use. Where forward ends and backward
-  // begins with one block, it stays; in a pipeline other micro-batches may come between.
+  // begins with one unit, it stays; in a pipeline other micro-batches may come between.
   void list_stays() {
     uses_.clear();
     stays_.clear();
-    std::optional<std::size_t> ends_forward;  // the block
-    std::optional<std::size_t> begins_backward;
-    for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      if (blocks_[i].role != role_) continue;
-      const Readers& forward = blocks_[i].forward;
-      const Readers& backward = blocks_[i].backward;
-      if (forward.any()) {
-        uses_.push_back(forward.first);
-        if (!ends_forward || forward.last > blocks_[*ends_forward].forward.last) ends_forward = i;
+    std::map<std::size_t, std::array<Readers, 2>> units;  // in forward and in backward
+    for (const Block& block : blocks_) {
+      if (block.role != role_) continue;
+      units[block.unit][0].join(block.forward);
+      units[block.unit][1].join(block.backward);
+    }
+    const std::array<Readers, 2>* ends_forward = nullptr;  // the unit
+    const std::array<Readers, 2>* begins_backward = nullptr;
+    for (const auto& [unit, readers] : units) {
+      for (const Readers& each : readers) {
+        if (each.any()) uses_.push_back(each.first);
       }
-      if (backward.any()) {
-        uses_.push_back(backward.first);
-        if (!begins_backward || backward.first < blocks_[*begins_backward].backward.first) {
-          begins_backward = i;
-        }
+      const auto& [forward, backward] = readers;
+      if (forward.any() && (!ends_forward || forward.last > (*ends_forward)[0].last)) {
+        ends_forward = &readers;
+      }
+      if (backward.any() && (!begins_backward || backward.first < (*begins_backward)[1].first)) {
+        begins_backward = &readers;
       }
     }
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       const Block& block = blocks_[i];
       if (block.role != role_) continue;
       const bool both = block.forward.any() && block.backward.any();
-      const bool at_once = program_.stages == 1 && i == ends_forward && i == begins_backward;
+      const bool at_once = program_.stages == 1 && ends_forward == begins_backward &&
+                           ends_forward == &units.at(block.unit);
       if (both && (at_once || gathers_.reshard == Choice::No)) {
         Readers all = block.forward;
         all.join(block.backward);
@@ -163,7 +201,9 @@ class GatherPlacer {
     std::ranges::sort(uses_);
     std::ranges::stable_sort(stays_, {}, [](const Stay& stay) { return stay.used.first; });
     for (Stay& stay : stays_) {
-      const auto use = std::ranges::lower_bound(uses_, stay.used.first);
+      const std::array<Readers, 2>& unit = units.at(blocks_[stay.block].unit);
+      const std::size_t first = unit[stay.readers == GatherFor::Backward ? 1 : 0].first;
+      const auto use = std::ranges::lower_bound(uses_, first);
       stay.use = static_cast<std::size_t>(use - uses_.begin());
     }
   }
@@ -248,7 +288,7 @@ class GatherPlacer {
     }
   }
 
-  void report(const std::string& by) {
+  void report() {
     Bytes all;
     Bytes largest;
     const bool per_micro_batch = program_.stages > 1 && gathers_.reshard == Choice::Yes;
@@ -256,7 +296,9 @@ class GatherPlacer {
       all += block.bytes;
       largest = std::max(largest, block.bytes);
     }
-    result_.report.push_back(counted(blocks_.size(), "block") + " by " + by + ", the largest " +
+    const std::string frozen = " (" + std::to_string(frozen_) + " frozen)";
+    result_.report.push_back(counted(blocks_.size(), "block") + (frozen_ > 0 ? frozen : "") +
+                             " by " + (by_layer_ ? "layer" : "size") + ", the largest " +
                              dovetail::to_string(largest) + "; " +
                              counted(result_.schedule.gathers.size(), "gather") +
                              (per_micro_batch ? " a micro-batch, " : " a step, ") +
@@ -273,9 +315,11 @@ class GatherPlacer {
   IdTable<TensorId, std::int32_t> block_of_{-1};  // of a parameter
   PolicyResult& result_;
   std::optional<std::string> failure_;
-  std::vector<Block> blocks_;      // in gradient-ready order, as the buckets
+  bool by_layer_ = false;
+  std::size_t frozen_ = 0;         // of the blocks, the last ones
+  std::vector<Block> blocks_;      // in gradient-ready order, as the buckets; then the frozen ones
   std::int32_t role_ = 0;          // whose turn it is; what follows is its own
-  std::vector<std::size_t> uses_;  // where forward or backward of each block begins, rising
+  std::vector<std::size_t> uses_;  // where forward or backward of each unit begins, rising
   std::vector<Stay> stays_;        // in the order of first use
   std::size_t kept_ = 0;
   Bytes most_;
@@ -301,32 +345,94 @@ IdTable<TensorId, TensorId> parameters_of(const Program& program) {
   return parameters;
 }
 
+std::vector<OwedGradient> frozen_parameters(const Program& program, GroupId group) {
+  struct Use {
+    std::size_t forward = kNever;  // the last reader
+    std::size_t backward = kNever;
+    bool is_written = false;
+  };
+  IdTable<TensorId, Use> uses;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    for (const TensorId id : op.writes) uses[id].is_written = true;
+    if (op.phase == Phase::Optimizer) continue;
+    for (const TensorId id : op.reads) {
+      (op.phase == Phase::Forward ? uses[id].forward : uses[id].backward) = i;
+    }
+  }
+  std::vector<OwedGradient> frozen;
+  std::vector<OwedGradient> of_forward;  // alone: their backward would come last
+  for (const Tensor& tensor : program.tensors) {
+    const Use& use = uses.at(tensor.id);
+    const bool is_read = use.forward != kNever || use.backward != kNever;
+    if (tensor.kind != TensorKind::Parameter || use.is_written || !is_read) continue;
+    const std::size_t last = use.backward == kNever ? use.forward : use.backward;
+    (use.backward == kNever ? of_forward : frozen)
+        .push_back({.tensor = tensor.id,
+                    .group = group,
+                    .dtype = tensor.dtype,
+                    .bytes = tensor.bytes(),
+                    .numel = tensor.numel(),
+                    .producer = program.ops[last].id,
+                    .producer_index = last});
+  }
+  std::ranges::stable_sort(frozen, {}, &OwedGradient::producer_index);
+  std::ranges::stable_sort(of_forward, std::ranges::greater(), &OwedGradient::producer_index);
+  frozen.insert(frozen.end(), of_forward.begin(), of_forward.end());
+  return frozen;
+}
+
+void append_frozen(Schedule& schedule, const Groups& frozen, BucketMode mode) {
+  std::int32_t next = 0;
+  for (const Bucket& bucket : schedule.buckets) next = std::max(next, bucket.id.value + 1);
+  for (const GradientGroup& group : frozen) {
+    FrozenBlock block{.id = BucketId{next++},
+                      .parameters = {},
+                      .group = group.members.front().group,
+                      .mode = mode};
+    for (const OwedGradient& parameter : group.members)
+      block.parameters.push_back(parameter.tensor);
+    schedule.frozen.push_back(std::move(block));
+  }
+}
+
 std::optional<std::string> place_gathers(const Program& program, const Policy& policy,
-                                         const Groups& groups, PolicyResult& result) {
-  return GatherPlacer(program, policy, result).run(groups);
+                                         const Groups& groups, const Groups& frozen,
+                                         PolicyResult& result) {
+  return GatherPlacer(program, policy, result).run(groups, frozen);
 }
 
 Prefetch prefetch_of(const Program& program, const Schedule& schedule) {
   const IdTable<TensorId, TensorId> parameter = parameters_of(program);
-  IdTable<TensorId, std::int32_t> block_of(-1);
+  IdTable<TensorId, std::int32_t> unit_of(-1);
+  std::map<BucketId, std::int32_t> units;
+  Units all(std::ranges::all_of(schedule.buckets,
+                                [](const Bucket& bucket) { return bucket.closed_by == "layer"; }));
+  const auto next = [&](BucketId block, TensorId named) {
+    return units[block] = static_cast<std::int32_t>(all.next(program.tensor(named).name));
+  };
   for (const Bucket& bucket : schedule.buckets) {
-    for (const Slice& slice : bucket.gradients) {
-      block_of[parameter.at(slice.tensor)] = bucket.id.value;
-    }
+    const std::int32_t unit = next(bucket.id, parameter.at(bucket.gradients.front().tensor));
+    for (const Slice& slice : bucket.gradients) unit_of[parameter.at(slice.tensor)] = unit;
   }
-  std::map<std::pair<std::int32_t, Phase>, std::size_t> first;  // reader of a block in a phase
+  for (const FrozenBlock& block : schedule.frozen) {
+    const std::int32_t unit = next(block.id, block.parameters.front());
+    for (const TensorId id : block.parameters) unit_of[id] = unit;
+  }
+  std::map<std::pair<std::int32_t, Phase>, std::size_t> first;  // reader of a unit in a phase
   IdTable<OpId, std::size_t> position(0);
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     position[program.ops[i].id] = i;
     if (program.ops[i].phase == Phase::Optimizer) continue;
     for (const TensorId id : program.ops[i].reads) {
-      if (block_of.at(id) >= 0) first.try_emplace({block_of.at(id), program.ops[i].phase}, i);
+      if (unit_of.at(id) >= 0) first.try_emplace({unit_of.at(id), program.ops[i].phase}, i);
     }
   }
   Prefetch prefetch;
   for (const ParameterGather& gather : schedule.gathers) {
     const bool backward = gather.readers == GatherFor::Backward;
-    const auto use = first.find({gather.bucket.value, backward ? Phase::Backward : Phase::Forward});
+    const auto use =
+        first.find({units.at(gather.bucket), backward ? Phase::Backward : Phase::Forward});
     if (use == first.end()) continue;
     const auto* after = std::get_if<LaunchAfterOp>(&gather.launch);
     const std::size_t launch = after == nullptr ? 0 : position.at(after->op) + 1;

@@ -126,8 +126,8 @@ bool is_number(std::string_view word) {
   });
 }
 
-// "transformer.h.3" of "transformer.h.3.attn.weight"; without a number the module: "head" of
-// "head.weight".
+}  // namespace
+
 std::string_view layer_of(std::string_view parameter) {
   std::size_t begin = 0;
   while (begin < parameter.size()) {
@@ -137,8 +137,6 @@ std::string_view layer_of(std::string_view parameter) {
   }
   return parameter.substr(0, parameter.rfind('.'));
 }
-
-}  // namespace
 
 Groups group_equal_sizes(const Program& program, const std::vector<OwedGradient>& owed, Bytes cap) {
   std::map<BucketKey, std::vector<OwedGradient>> by_key;
@@ -160,7 +158,9 @@ Groups group_by_layer(const Program& program, const std::vector<OwedGradient>& o
   std::map<std::pair<BucketKey, std::string_view>, std::size_t> known;
   Groups result;
   for (const OwedGradient& gradient : owed) {
-    const std::string_view layer = layer_of(program.tensor(parameter.at(gradient.tensor)).name);
+    const TensorId updated = parameter.at(gradient.tensor);
+    const TensorId named = updated.value < 0 ? gradient.tensor : updated;
+    const std::string_view layer = layer_of(program.tensor(named).name);
     const auto [at, fresh] = known.try_emplace({key_of(program, gradient), layer}, result.size());
     if (fresh) result.push_back({{}, "layer"});
     result[at->second].members.push_back(gradient);

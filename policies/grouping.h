@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -44,8 +45,12 @@ Groups group_by_limits(const Program& program, const std::vector<OwedGradient>& 
 Groups group_by_cap(const Program& program, const std::vector<OwedGradient>& owed, Bytes cap);
 // Buckets of one size, tensors cut where one ends; what is cut is copied (EqualSizes).
 Groups group_equal_sizes(const Program& program, const std::vector<OwedGradient>& owed, Bytes cap);
-// The parameters of one layer, by their names (ByLayer).
+// The parameters of one layer, by their names (ByLayer). A parameter may stand for its gradient.
 Groups group_by_layer(const Program& program, const std::vector<OwedGradient>& owed);
+
+// "transformer.h.3" of "transformer.h.3.attn.weight"; without a number the module: "head" of
+// "head.weight".
+std::string_view layer_of(std::string_view parameter);
 
 // One bucket per group, behind those that are there, with mode, wait and scope of the placement.
 void append_buckets(Schedule& schedule, const Groups& groups, const BucketPlacement& placement);

@@ -134,7 +134,7 @@ class Deciding {
       start();
     }
     if (failure || nothing_owed_) return std::move(result_);
-    make(grouped());
+    make(grouped(owed_));
     // With micro-steps the positions are those of the unmerged program, in which the order is the same.
     if (!failure) failure = late_for_a_reader(program_, result_.schedule);
     if (failure) {
@@ -222,9 +222,9 @@ class Deciding {
     return decided_.grouping && std::holds_alternative<Alternative>(*decided_.grouping);
   }
 
-  [[nodiscard]] Groups grouped() const {
+  [[nodiscard]] Groups grouped(const std::vector<OwedGradient>& all) const {
     constexpr std::int64_t kNoLimit = std::int64_t{1} << 62;
-    const auto by = [&](const BucketRule& rule) { return group_by_limits(program_, owed_, rule); };
+    const auto by = [&](const BucketRule& rule) { return group_by_limits(program_, all, rule); };
     return visit(
         decided_.grouping.value_or(OneBucket{}),  //
         [&](const EachAlone&) { return by({.limits = {1}}); },
@@ -233,9 +233,9 @@ class Deciding {
           const Bytes first = limits.first.value_or(limits.cap);
           return by({.closes = limits.closes, .limits = {first.count(), limits.cap.count()}});
         },
-        [&](const ByCap& limit) { return group_by_cap(program_, owed_, limit.cap); },
-        [&](const EqualSizes& size) { return group_equal_sizes(program_, owed_, size.cap); },
-        [&](const ByLayer&) { return group_by_layer(program_, owed_); },
+        [&](const ByCap& limit) { return group_by_cap(program_, all, limit.cap); },
+        [&](const EqualSizes& size) { return group_equal_sizes(program_, all, size.cap); },
+        [&](const ByLayer&) { return group_by_layer(program_, all); },
         [&](const FirstFit&) { return Groups{}; },  // with its places: apply_first_fit
         [&](const Searched&) {
           DOVETAIL_CHECK(false) << "policy " << name(policy_) << " needs costs";
@@ -252,9 +252,7 @@ class Deciding {
       place();
     }
     shard();
-    if (!result_.failure && decided_.gathers) {
-      result_.failure = place_gathers(program_, policy_, groups, result_);
-    }
+    if (!result_.failure && decided_.gathers) gather(groups);
     if (result_.failure) return;
     if (decided_.stages) {
       result_.report.push_back(stages_text(decided_.stages->stages) + ", " +
@@ -264,6 +262,23 @@ class Deciding {
     }
     launch_after_micro_steps(schedule);
     place_own(program_, policy_, schedule);
+  }
+
+  // Frozen parameters owe nothing that would name their group: it is that of all gradients.
+  void gather(const Groups& groups) {
+    const std::vector<OwedGradient> parameters = frozen_parameters(program_, owed_.front().group);
+    for (const OwedGradient& gradient : owed_) {
+      if (parameters.empty() || gradient.group == owed_.front().group) continue;
+      result_.failure = program_.tensor(parameters.front().tensor).name +
+                        " is frozen, and gradients are reduced over " +
+                        program_.group(owed_.front().group).name + " and " +
+                        program_.group(gradient.group).name +
+                        ": over which of them it is sharded is not known";
+      return;
+    }
+    const Groups frozen = grouped(parameters);
+    append_frozen(result_.schedule, frozen, place_.mode);
+    result_.failure = place_gathers(program_, policy_, groups, frozen, result_);
   }
 
   // Launch points and streams. With a cap each process group has streams of its own.

@@ -98,7 +98,27 @@ class BucketReader {
     return bucket;
   }
 
-  // REQUIRES: all buckets have been read.
+  FrozenBlock read_frozen(JsonObject object) {
+    FrozenBlock block;
+    block.id = BucketId{static_cast<std::int32_t>(object.integer("id", 0, kLargestId))};
+    if (!ids_.insert(block.id).second) object.at("id").fail("a bucket or block has this id");
+    Bytes bytes;
+    for (const JsonValue& parameter : object.array("parameters")) {
+      block.parameters.push_back(tensors_.find(parameter));
+      bytes += program_.tensor(block.parameters.back()).bytes();
+    }
+    if (block.parameters.empty()) object.at("parameters").fail("expected at least one parameter");
+    if (object.integer("bytes") != bytes.count()) {
+      object.at("bytes").fail("the parameters of this block have " + std::to_string(bytes.count()) +
+                              ", found " + std::to_string(object.integer("bytes")));
+    }
+    block.group = groups_.find(object.at("group"));
+    block.mode = object.one_of<BucketMode>("mode");
+    object.done();
+    return block;
+  }
+
+  // REQUIRES: all buckets and frozen blocks have been read.
   ParameterGather read_gather(JsonObject object) {
     ParameterGather gather;
     gather.bucket = BucketId{static_cast<std::int32_t>(object.integer("bucket", 0, kLargestId))};
@@ -234,8 +254,8 @@ Pipeline read_pipeline(JsonObject object) {
 
 // The decisions that concern the whole step; an absent one is the default.
 void read_decisions(JsonObject& object, BucketReader& reader, Schedule& schedule) {
-  for (const std::string_view key :
-       {"scale", "merge", "parameters", "pipeline", "gathers", "gather_limit", "collectives"}) {
+  for (const std::string_view key : {"scale", "merge", "parameters", "pipeline", "frozen",
+                                     "gathers", "gather_limit", "collectives"}) {
     object.ignore(key);
   }
   if (object.has("scale")) schedule.scale = object.one_of<ScaleAt>("scale");
@@ -244,6 +264,11 @@ void read_decisions(JsonObject& object, BucketReader& reader, Schedule& schedule
     schedule.parameters = object.one_of<ParameterSync>("parameters");
   }
   if (object.has("pipeline")) schedule.pipeline = read_pipeline(object.object("pipeline"));
+  if (object.has("frozen")) {
+    for (const JsonValue& block : object.array("frozen")) {
+      schedule.frozen.push_back(reader.read_frozen(block.object()));
+    }
+  }
   if (object.has("gathers")) {
     for (const JsonValue& gather : object.array("gathers")) {
       schedule.gathers.push_back(reader.read_gather(gather.object()));
@@ -359,6 +384,24 @@ ordered_json bucket_to_value(const Program& program, const Bucket& bucket) {
   return value;
 }
 
+ordered_json frozen_to_value(const Program& program, const Schedule& schedule) {
+  ordered_json::array_t frozen;
+  for (const FrozenBlock& block : schedule.frozen) {
+    ordered_json::array_t parameters;
+    Bytes bytes;
+    for (const TensorId id : block.parameters) {
+      parameters.emplace_back(program.tensor(id).name);
+      bytes += program.tensor(id).bytes();
+    }
+    frozen.push_back(ordered_json{{"id", block.id.value},
+                                  {"bytes", bytes.count()},
+                                  {"parameters", ordered_json(std::move(parameters))},
+                                  {"group", program.group(block.group).name},
+                                  {"mode", to_string(block.mode)}});
+  }
+  return ordered_json(std::move(frozen));
+}
+
 ordered_json gathers_to_value(const Program& program, const Schedule& schedule) {
   ordered_json::array_t gathers;
   for (const ParameterGather& gather : schedule.gathers) {
@@ -401,6 +444,7 @@ void write_decisions(const Program& program, const Schedule& schedule, ordered_j
     value["pipeline"] = {{"kind", to_string(schedule.pipeline.kind)},
                          {"alignment", to_string(schedule.pipeline.alignment)}};
   }
+  if (!schedule.frozen.empty()) value["frozen"] = frozen_to_value(program, schedule);
   if (!schedule.gathers.empty()) value["gathers"] = gathers_to_value(program, schedule);
   if (schedule.gather_limit != none.gather_limit) {
     value["gather_limit"] = {{"bytes", schedule.gather_limit.bytes.count()},

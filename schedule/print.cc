@@ -225,6 +225,16 @@ void print_schedule(std::ostream& out, const Program& program, const Schedule& s
   }
   print_rows(out, rows);
   rows.clear();
+  for (const FrozenBlock& block : schedule.frozen) {
+    Bytes bytes;
+    for (const TensorId id : block.parameters) bytes += program.tensor(id).bytes();
+    rows.push_back({"frozen block " + std::to_string(block.id.value), to_string(bytes),
+                    name_list(program, "holds", block.parameters),
+                    "sharded over " + program.group(block.group).name,
+                    std::string(to_string(block.mode))});
+  }
+  print_rows(out, rows);
+  rows.clear();
   for (const OpPlacement& placement : schedule.collectives) {
     rows.push_back({"collective", program.op(placement.op).name,
                     placed_stream_text(placement.stream), launch_text(program, placement.launch)});

@@ -181,11 +181,23 @@ struct Bucket : Placement {
 enum class GatherFor { Forward, Backward, ForwardAndBackward };
 constexpr auto words_of(GatherFor) { return words("forward", "backward", "forward-and-backward"); }
 
-// One all-gather of the parameters that belong to a reduce-scattered bucket, once in each micro-step
-// (ParameterSync::EachUse). LaunchWhenReady: when the micro-step begins, or, if later, once the bucket
-// has been released. The compute stream waits before the first reader.
+// Parameters that nothing updates (frozen layers), sharded as those of a reduce-scattered bucket are: a rank
+// of the group keeps its part, and what is gathered of the rest goes behind the last reader. They have no
+// gradients, so nothing of them is reduced.
+struct FrozenBlock {
+  BucketId id;                       // beside those of the buckets
+  std::vector<TensorId> parameters;  // in the order in which they lie in the block
+  GroupId group;
+  BucketMode mode = BucketMode::View;
+
+  friend bool operator==(const FrozenBlock&, const FrozenBlock&) = default;
+};
+
+// One all-gather of the parameters that belong to a reduce-scattered bucket, or of a frozen block, once in
+// each micro-step (ParameterSync::EachUse). LaunchWhenReady: when the micro-step begins, or, if later, once
+// they have been released. The compute stream waits before the first reader.
 struct ParameterGather : Placement {
-  BucketId bucket;  // of the gradients
+  BucketId bucket;  // of the gradients; or the frozen block
   GatherFor readers = GatherFor::Forward;
 
   friend bool operator==(const ParameterGather&, const ParameterGather&) = default;
@@ -217,6 +229,7 @@ struct Schedule {
   Pipeline pipeline = {};
   std::vector<ParameterGather> gathers = {};  // launch order; only with ParameterSync::EachUse
   GatherLimit gather_limit = {};              // verify holds every execution against it
+  std::vector<FrozenBlock> frozen = {};       // only with ParameterSync::EachUse
   std::vector<OpPlacement> collectives = {};  // of the Program itself; each op once
 
   friend bool operator==(const Schedule&, const Schedule&) = default;

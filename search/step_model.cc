@@ -136,7 +136,7 @@ bool take_range(const StepData& data, const Bucket& bucket, std::vector<std::int
 
 bool same_frame(const StepData& data, const Schedule& schedule, const Bucket& bucket) {
   const Bucket& frame = data.bucket;
-  return schedule.collectives == data.frame.collectives &&
+  return schedule.collectives == data.frame.collectives && schedule.frozen == data.frame.frozen &&
          schedule.pipeline == data.frame.pipeline && schedule.scale == data.frame.scale &&
          schedule.merge == data.frame.merge && schedule.parameters == data.frame.parameters &&
          bucket.collective == frame.collective && !bucket.replicas &&

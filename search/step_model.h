@@ -13,7 +13,7 @@
 // It serves all-reduces and sharded updates, whose parameters are gathered after the update, in the next forward or
 // before each use, and the all-reduces of pipelines; on unlike ranks, with contention, several streams, hosts of both
 // kinds, micro-steps that are all reduced or only the last, and collectives of the Program's own on any stream. `make`
-// refuses sharded updates in a pipeline or with replicas, and gradients that differ in process group or dtype. The
+// refuses sharded updates in a pipeline, with replicas or beside frozen blocks, and gradients that differ in process group or dtype. The
 // caller then asks the simulator (planner.h).
 //
 // Why the graph is written anew for each candidate, rather than kept and changed: four fifths of the time of a sharded

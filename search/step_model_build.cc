@@ -80,6 +80,7 @@ std::optional<std::string> refusal_of(const Program& program, const models::Cost
     return "a pipeline reduces in every micro-step";
   }
   if (frame.buckets.front().replicas) return "shards have replicas";
+  if (!frame.frozen.empty()) return "frozen parameters are gathered";
   const auto is_of_bucket = [](const models::MeasuredKernel& kernel) {
     return kernel.op.starts_with("bucket");
   };

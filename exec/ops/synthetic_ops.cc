@@ -62,6 +62,15 @@ void SyntheticOps::plan_looks() {
 }
 
 void SyntheticOps::plan_fillings() {
+  for (const BucketId bucket : expected_.frozen) {
+    for (const MemberRegion& member : memory_.layout().shard_members(bucket)) {
+      frozen_.push_back(
+          {.op = {},
+           .data = memory_.at(member.region),
+           .write = {
+               .tensor = member.tensor.value, .rank = rank_.value, .writes_left = values::kInput}});
+    }
+  }
   for (const auto& [op, productions] : expected_.productions) {
     for (const values::Production& made : productions) {
       if (!memory_.layout().has(made.tensor)) continue;
@@ -129,6 +138,7 @@ void SyntheticOps::begin_step(std::int32_t step, DeviceStream stream) {
           .write = {.tensor = id.value, .rank = rank_.value, .writes_left = values::kInput}},
          stream);
   }
+  for (const Filling& shard : frozen_) fill(shard, stream);
   for (const Region& padding : memory_.layout().padding()) device.zero(memory_.at(padding), stream);
   if (follows_previous_) return;
   for (const TensorId id : expected_.sums) {

@@ -100,6 +100,7 @@ class SyntheticOps final : public OpRunner {
   Effects effects_;
   std::vector<Look> looks_;        // by op
   std::vector<Filling> fillings_;  // by op
+  std::vector<Filling> frozen_;    // shards of parameters that nothing updates
   schedule::IdTable<OpId, OpPlan> plans_;
   Block copies_;
   Block device_step_;              // one int32: the number of the step that runs

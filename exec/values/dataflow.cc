@@ -44,6 +44,7 @@ class Deriver {
     find_last_writes();
     find_debts();
     find_late_parameters();
+    find_frozen_parameters();
   }
 
   Expectations derive() {
@@ -144,6 +145,51 @@ class Deriver {
     }
   }
 
+  // Parameters that are gathered and never updated: of each rank its own shard.
+  void find_frozen_parameters() {
+    std::set<BucketId> gathered;
+    for (const schedule::Command& command : role_of(plan_, rank_).commands) {
+      const auto* run = schedule::bucket_collective(command);
+      if (run != nullptr && run->kind == schedule::Collective::AllGather) {
+        gathered.insert(*run->bucket);
+      }
+    }
+    for (const schedule::BucketLayout& layout : plan_.buckets) {
+      const bool is_updated = std::ranges::any_of(
+          layout.members, [&](const auto& member) { return late_.count(member.tensor) > 0; });
+      if (layout.residence == schedule::Residence::Whole || is_updated) continue;
+      if (gathered.count(layout.bucket) == 0) continue;
+      result_.frozen.push_back(layout.bucket);
+      for (const schedule::BucketMember& member : layout.members) {
+        state_[rank_][member.tensor] = {.content = shards_of(layout, member)};
+        frozen_.insert(member.tensor);
+      }
+    }
+  }
+
+  [[nodiscard]] Content shards_of(const schedule::BucketLayout& layout,
+                                  const schedule::BucketMember& member) const {
+    std::span<const Rank> owners(&rank_, 1);
+    if (layout.cut_over) owners = program_.group(*layout.cut_over).instance_of(rank_);
+    const std::int64_t element = schedule::element_size(layout.dtype).count();
+    const std::int64_t shard = layout.size.count() / layout.shards / element;
+    const std::int64_t first = member.offset.count() / element;
+    const std::int64_t end = first + member.elements(*tensors_.at(member.tensor));
+    Content content;
+    for (std::int64_t at = first; at < end;) {
+      const std::int64_t owner = at / shard;
+      const std::int64_t stop = std::min(end, (owner + 1) * shard);
+      content.push_back({.begin = static_cast<std::size_t>(member.first + at - first),
+                         .count = static_cast<std::size_t>(stop - at),
+                         .source = 0,
+                         .terms = {{.tensor = member.tensor,
+                                    .writes_left = kInput,
+                                    .ranks = {owners[static_cast<std::size_t>(owner)]}}}});
+      at = stop;
+    }
+    return content;
+  }
+
   // Reading ---------------------------------------------------------------------------------------
 
   // The factor with which updates multiply this gradient, or what is summed up from it.
@@ -203,6 +249,8 @@ class Deriver {
       } else if (late_.count(id) > 0 && op.phase != Phase::Optimizer &&
                  (seen_late_.insert(id).second || released_.count(id) > 0)) {
         look.is_of_previous_step = true;
+      } else if (entry.content && frozen_.count(id) > 0) {
+        look.expected = *entry.content;
       } else if (entry.content && entry.is_news) {
         look.expected = *entry.content;
         state_[rank_].at(id).is_news = false;
@@ -493,6 +541,7 @@ class Deriver {
   std::set<TensorId> late_;       // parameters gathered in the next step
   std::set<TensorId> seen_late_;  // those with an observation
   std::set<TensorId> released_;   // those that are gathered before each use: every reader looks
+  std::set<TensorId> frozen_;     // ... of those the ones that nothing updates
   std::set<TensorId> seen_;       // gradients with one by an opaque op
   std::map<Rank, std::map<TensorId, Entry>> state_;
   // Of norms of several stages: by group, first rank of its instance, and how many came before.

@@ -65,7 +65,10 @@ struct Remains {
 struct Expectations {
   std::map<OpId, std::vector<Production>> productions;
   std::vector<TensorId> inputs;  // exist before the step and are communicated: known values too
-  std::vector<TensorId> sums;    // merged gradients: zero before the first step
+  // Of these each rank's shard exists before the step, and holds a known value of that rank from its own first element
+  // on: frozen parameters, which nothing updates.
+  std::vector<BucketId> frozen;
+  std::vector<TensorId> sums;  // merged gradients: zero before the first step
   std::vector<Observation> observations;
   std::vector<Remains> at_end;
 };

@@ -190,6 +190,7 @@ class Sharder {
   MaybeRefusal replace_updates() {
     std::int32_t next = 0;
     for (const Bucket& bucket : schedule_.buckets) next = std::max(next, bucket.id.value + 1);
+    for (const FrozenBlock& block : schedule_.frozen) next = std::max(next, block.id.value + 1);
     if (next > kLargestId + 1 - static_cast<std::int32_t>(buckets_.size())) {
       return Refusal{"no ids are left behind bucket " + std::to_string(next - 1) +
                      " for the buckets of the sharded parameters"};

@@ -6,6 +6,7 @@
 #include "policies/policies.h"
 #include "schedule/transfers.h"
 #include "tests/exec/programs.h"
+#include "tests/support/program_builder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -235,6 +236,29 @@ TEST(LanguageTest, ParametersThatAreGatheredBeforeEachUseAreTheOnesThatWereUpdat
         "reshard=no", "k=2,prefetch=2,streams=2"}) {
     SCOPED_TRACE(options);
     expect_exact(fsdp(options));
+  }
+}
+
+// b is frozen: of each rank its shard exists, and every reader finds those of both ranks.
+TEST(LanguageTest, FrozenParametersAreGatheredBeforeEachUse) {
+  const Program program = dovetail::testing::frozen(three_layers(2), testing::kB);
+  for (const std::string options :
+       {"prefetch=1", "prefetch=0,mode=copy", "prefetch=2,limit=2,streams=2", "reshard=no",
+        "k=2,prefetch=2,streams=2"}) {
+    SCOPED_TRACE(options);
+    const ScheduledProgram plan =
+        plan_of(program, make_schedule(program, schedule::parse_policy("fsdp:" + options)));
+    const CheckResult check = run_over_ring(plan);
+    EXPECT_EQ(check.wrong, 0) << check.first_wrong;
+    EXPECT_GE(check.checked, 2 * kSteps * kNumel);
+  }
+  const ScheduledProgram plan =
+      plan_of(program, make_schedule(program, schedule::parse_policy("fsdp:prefetch=1")));
+  // a and b are gathered for forward, c for both, b and a for backward.
+  for (const int gather : {1, 3}) {
+    const CheckResult check = run_over_ring(testing::without_gather(plan, gather));
+    EXPECT_GT(check.wrong, 0);
+    EXPECT_THAT(check.first_wrong, HasSubstr("b["));
   }
 }
 

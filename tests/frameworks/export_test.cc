@@ -20,6 +20,7 @@
 #include "sim/steady.h"
 #include "tests/cli/tool.h"
 #include "tests/support/errors.h"
+#include "tests/support/program_builder.h"
 #include "tests/support/programs.h"
 #include "verify/verify.h"
 
@@ -156,6 +157,22 @@ TEST_F(ExportTest, Fsdp2KeepsTheGathersOfAPlanThatGathersBeforeEachUse) {
   const Export kept = to("fsdp", plan("fsdp:cap=40KB,reshard=no"));
   EXPECT_THAT(kept.text, HasSubstr("RESHARD_AFTER_FORWARD = False"));
   EXPECT_EQ(kept.schedule.parameters, schedule::ParameterSync::EachUse);
+}
+
+// FSDP2 would leave what no list names to the root, which is gathered first and stays.
+TEST_F(ExportTest, Fsdp2GroupsModulesOfFrozenParametersToo) {
+  for (schedule::Tensor& tensor : program_.tensors) {
+    const std::size_t end = tensor.name.find(".grad");
+    if (tensor.kind == schedule::TensorKind::Parameter) tensor.name += ".weight";
+    if (tensor.kind == schedule::TensorKind::Gradient) tensor.name.insert(end, ".weight");
+  }
+  const auto frozen = std::ranges::find(program_.tensors, "l1.weight", &schedule::Tensor::name);
+  ASSERT_NE(frozen, program_.tensors.end());
+  program_ = testing::frozen(program_, frozen->id);
+  const Export result = to("fsdp", plan("fsdp:forward=1,backward=1"));
+  EXPECT_THAT(result.text,
+              HasSubstr("GROUPS = [  # in the order of backward\n"
+                        "    [\"l3\"],\n    [\"l2\"],\n    [\"l1\"],\n    [\"l0\"],\n]"));
 }
 
 TEST_F(ExportTest, ACutGradientGoesToTheBucketThatHoldsMostOfIt) {

@@ -13,6 +13,7 @@
 #include "sim/simulate.h"
 #include "tests/sim/agreement.h"
 #include "tests/support/oracle.h"
+#include "tests/support/program_builder.h"
 #include "tests/support/programs.h"
 #include "traces/metrics.h"
 #include "verify/verify.h"
@@ -331,6 +332,46 @@ TEST(ShardedTest, GatheringOneBlockAheadHidesBesideTheBlockBeforeIt) {
   EXPECT_EQ(played("fsdp:prefetch=0").step_us, 97);
   EXPECT_EQ(played("fsdp:prefetch=1").collectives, 5);  // three gathers, two scatters
   EXPECT_EQ(played("fsdp:prefetch=1,reshard=no").collectives, 4);
+}
+
+// The same two layers with the second one frozen, as of a job that trains adapters. None ahead: gather 0..7, forward ..27,
+// gather ..34, forward ..54, backward ..64, gather ..71, backward ..81, scatter ..87, update ..91. Gathers and the only
+// scatter alone take 3 x 7 + 6.
+TEST(ShardedTest, FrozenLayersTakeTheTimeOfTheirGathers) {
+  Program program =
+      testing::chain(std::vector<testing::Layer>(2, {us(20), us(10), Bytes(400), us(8)}));
+  for (schedule::Op& op : program.ops) {
+    if (op.name == "l0.backward") op.reads.push_back(TensorId{0});
+    if (op.name == "l1.backward") op.reads.push_back(TensorId{2});
+  }
+  program = testing::frozen(program, TensorId{2});
+  const auto played = [&](const schedule::Schedule& schedule) {
+    return played_under(program, schedule, scatter_6_gather_7(program));
+  };
+  Schedule schedule = make_schedule(program, schedule::parse_policy("fsdp:prefetch=0"));
+  EXPECT_EQ(played(schedule).step_us, 91);
+  EXPECT_EQ(played(schedule).collectives, 4);
+  // As if frozen layers lay whole on every rank.
+  std::erase_if(schedule.gathers, [&](const schedule::ParameterGather& gather) {
+    return gather.bucket == schedule.frozen.front().id;
+  });
+  schedule.frozen.clear();
+  EXPECT_EQ(played(schedule).step_us, 84);
+}
+
+// Three layers with adapters: ops of 5, collectives of 1 and 10 ns a byte. The matrices of 4,000 bytes are gathered five
+// times, the last layer's once, 41 each; 15 ops and what adapters send are a third of that.
+TEST(ShardedTest, AJobThatTrainsAdaptersTakesTheTimeInWhichItsModelIsGathered) {
+  const Program program = testing::with_adapters(3, Bytes(4000), Bytes(40), us(5));
+  const models::Costs costs = testing::costs_of({.collective = testing::line(us(1), 10)}, program);
+  const auto played = [&](const std::string& policy) {
+    return played_under(program, make_schedule(program, schedule::parse_policy(policy)), costs);
+  };
+  const Played sharded = played("fsdp:prefetch=1");
+  EXPECT_GT(sharded.step_us, 5 * 41);
+  EXPECT_LT(sharded.step_us, 5 * 41 + 15 * 5);
+  EXPECT_EQ(sharded.bytes, 5 * 4000 + (5 + 3) * 40);
+  EXPECT_LT(played("sharded:p=1").step_us, 100);  // the model lies whole on every rank
 }
 
 }  // namespace

@@ -8,9 +8,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "schedule/program.h"
@@ -64,5 +66,21 @@ struct ProgramBuilder {
     program.reductions.push_back({gradient, group, reduce});
   }
 };
+
+// The same step with a frozen parameter: the op that updates it alone is gone, and its gradient is neither written nor
+// reduced.
+inline schedule::Program frozen(schedule::Program program, TensorId parameter) {
+  const auto update = std::ranges::find_if(program.ops, [&](const schedule::Op& op) {
+    return std::holds_alternative<schedule::Update>(op.effect) &&
+           std::ranges::count(op.writes, parameter) > 0;
+  });
+  const TensorId gradient = update->reads.front();
+  program.ops.erase(update);
+  for (schedule::Op& op : program.ops) std::erase(op.writes, gradient);
+  std::erase_if(program.reductions, [&](const schedule::Reduction& reduction) {
+    return reduction.gradient == gradient;
+  });
+  return program;
+}
 
 }  // namespace dovetail::testing

@@ -60,6 +60,45 @@ Program chain(const std::vector<Layer>& layers, std::int64_t world,
   return std::move(build.program);
 }
 
+Program with_adapters(int layers, Bytes base, Bytes adapter, Duration op, std::int64_t world) {
+  ProgramBuilder build("adapters", world);
+  const GroupId dp = build.ranks("dp");
+  const auto parameter = [&](const std::string& name, Bytes bytes) {
+    return build.tensor(name, TensorKind::Parameter, bytes.count() / 4);
+  };
+  const schedule::TimedWork work{{op}};
+  TensorId passed = build.tensor("batch", TensorKind::Activation, 1);
+  const auto step = [&](const std::string& name, Phase phase, TensorId weight,
+                        std::vector<TensorId> writes) {
+    const TensorId next = build.tensor(name + ".out", TensorKind::Activation, 1);
+    writes.push_back(next);
+    build.op(name, phase, work, {weight, passed}, std::move(writes));
+    passed = next;
+  };
+  build.op("load", Phase::Forward, schedule::TimedWork{{Duration{}}}, {}, {passed});
+  std::vector<TensorId> bases, adapters, gradients;
+  for (int i = 0; i < layers; ++i) {
+    const std::string name = "h." + std::to_string(i);
+    bases.push_back(parameter(name + ".base", base));
+    adapters.push_back(parameter(name + ".adapter", adapter));
+    step(name + ".base.forward", Phase::Forward, bases.back(), {});
+    step(name + ".adapter.forward", Phase::Forward, adapters.back(), {});
+  }
+  for (std::size_t i = adapters.size(); i-- > 0;) {
+    const std::string name = "h." + std::to_string(i);
+    gradients.push_back(
+        build.tensor(name + ".adapter.grad", TensorKind::Gradient, adapter.count() / 4));
+    step(name + ".adapter.backward", Phase::Backward, adapters[i], {gradients.back()});
+    step(name + ".base.backward", Phase::Backward, bases[i], {});
+    build.owe(gradients.back(), dp);
+  }
+  for (std::size_t i = adapters.size(); i-- > 0;) {
+    build.op("h." + std::to_string(i) + ".update", Phase::Optimizer, work,
+             {gradients[adapters.size() - 1 - i], adapters[i]}, {adapters[i]}, schedule::Update{});
+  }
+  return std::move(build.program);
+}
+
 models::CollectiveTable line(Duration alpha, std::int64_t ns_per_byte) {
   return models::CollectiveTable(
       models::AlphaBeta{.alpha = alpha, .ns_per_byte = static_cast<double>(ns_per_byte)});

@@ -30,6 +30,11 @@ struct Layer {
 schedule::Program chain(const std::vector<Layer>& layers, std::int64_t world = 2,
                         const std::function<Duration(std::int32_t, std::size_t)>& jitter = {});
 
+// A job that trains adapters only, as LoRA does: layers h.0, h.1, ... of a frozen matrix ("h.0.base") and an adapter
+// behind it ("h.0.adapter"), two ops each in forward and in backward, where the adapter's comes first.
+schedule::Program with_adapters(int layers, Bytes base, Bytes adapter, Duration op,
+                                std::int64_t world = 2);
+
 // Costs of such a Program: timed work, T(bytes) as given, copies at `copy_ns_per_byte`, memory work
 // (of passes over the Program) at half of that, no host cost, no contention, all ranks simulated.
 struct SimpleMachine {
