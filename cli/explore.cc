@@ -300,7 +300,7 @@ void print_table(std::ostream& out, const Sweep& sweep, const About& about,
     out << "best of those that the bound covers: "
         << sweep.rows[*sweep.best_bounded].candidate.name() << "; ";
   }
-  out << "no schedule of whole gradients in consecutive buckets on one stream is faster than "
+  out << "no schedule of " << sweep.bounded_schedules << " is faster than "
       << fixed(to_us(*sweep.lower_bound) / 1e3, 3) << " ms on this model: gap "
       << fixed(sweep.gap * 100, 2) << " %\n";
 }

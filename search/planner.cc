@@ -10,7 +10,9 @@
 #include <array>
 #include <cstddef>
 #include <iterator>
+#include <limits>
 #include <map>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -85,20 +87,20 @@ PartitionProblem part_of(const PartitionProblem& problem, std::size_t begin, std
 }
 
 // The optimum of buckets that are consecutive in ready order and hold one kind each: run after run, each from when the
-// link is free. `rounding`: by how much that may differ from the curve as it is given.
-Partition partition_runs(const PartitionProblem& problem, const GradientKinds& kinds,
-                         const std::vector<LinearPiece>& pieces, Duration* rounding = nullptr) {
-  Partition all;
+// link is free.
+std::vector<std::size_t> partition_runs(const PartitionProblem& problem, const GradientKinds& kinds,
+                                        const std::vector<LinearPiece>& pieces) {
+  std::vector<std::size_t> ends;
+  Duration finish{};
   for (const GradientKinds::Run& run : kinds.runs) {
     PartitionProblem part = part_of(problem, run.begin, run.end);
-    for (Duration& ready : part.ready) ready = std::max(ready, all.finish);
+    for (Duration& ready : part.ready) ready = std::max(ready, finish);
     const Partition found = exact_partition(part, pieces);
-    for (const std::size_t end : found.ends) all.ends.push_back(run.begin + end);
-    all.finish = found.finish;
-    if (rounding != nullptr) *rounding += rounding_of(part, pieces);
+    for (const std::size_t end : found.ends) ends.push_back(run.begin + end);
+    finish = found.finish;
   }
-  std::ranges::sort(all.ends);
-  return all;
+  std::ranges::sort(ends);
+  return ends;
 }
 
 // The optimum of each kind, as if the others did not travel.
@@ -114,6 +116,39 @@ std::vector<std::size_t> partition_kinds(const PartitionProblem& problem,
     begin = kind;
   }
   return ends;
+}
+
+// Costs a + b x, a and b not negative, that lie nowhere above the curve up to `most`: the edges of its lower convex
+// hull, and the steepest one through the origin.
+std::vector<LinearPiece> lines_below(const std::vector<LinearPiece>& pieces, Bytes most) {
+  struct Point {
+    double bytes = 0;
+    double ns = 0;
+  };
+  std::vector<Point> hull;
+  double slope = std::numeric_limits<double>::max();  // through the origin
+  const auto add = [&](const LinearPiece& piece, Bytes at) {
+    const auto bytes = static_cast<double>(at.count());
+    const Point next{bytes, piece.base_ns + piece.ns_per_byte * bytes};
+    if (bytes > 0) slope = std::min(slope, next.ns / bytes);
+    const auto turns_down = [&](const Point& a, const Point& b) {
+      return (b.ns - a.ns) * (next.bytes - b.bytes) >= (next.ns - b.ns) * (b.bytes - a.bytes);
+    };
+    while (hull.size() > 1 && turns_down(hull[hull.size() - 2], hull.back())) hull.pop_back();
+    hull.push_back(next);
+  };
+  for (std::size_t i = 0; i < pieces.size() && pieces[i].from < most; ++i) {
+    add(pieces[i], pieces[i].from);
+    add(pieces[i], i + 1 < pieces.size() ? std::min(pieces[i + 1].from, most) : most);
+  }
+  std::vector<LinearPiece> lines = {{.from = Bytes(0), .base_ns = 0, .ns_per_byte = slope}};
+  for (std::size_t i = 1; i < hull.size(); ++i) {
+    if (hull[i].bytes <= hull[i - 1].bytes) continue;
+    const double rise = (hull[i].ns - hull[i - 1].ns) / (hull[i].bytes - hull[i - 1].bytes);
+    const double base = hull[i].ns - rise * hull[i].bytes;
+    if (base >= 0) lines.push_back({.from = Bytes(0), .base_ns = base, .ns_per_byte = rise});
+  }
+  return lines;
 }
 
 }  // namespace
@@ -134,6 +169,9 @@ Planner::Planner(schedule::Program program, models::Costs costs)
   const auto key = [&](const schedule::OwedGradient& gradient) {
     return costs_.key(schedule::Collective::AllReduce, program_.group(gradient.group));
   };
+  for (const schedule::OwedGradient& gradient : owed_) {
+    kinds_.insert(schedule::key_of(program_, gradient));
+  }
   one_curve_ = program_.stages == 1 && program_.micro_steps == 1 &&
                std::ranges::all_of(owed_, [&](const schedule::OwedGradient& gradient) {
                  return key(gradient) == key(owed_.front());
@@ -233,7 +271,7 @@ bool Planner::is_bounded(const schedule::Schedule& schedule) const {
     const std::size_t end = next + bucket.gradients.size();
     for (const schedule::Slice& slice : bucket.gradients) {
       const std::size_t at = position_.at(slice.tensor);
-      if (at < next || at >= end || at >= owed_.size()) return false;
+      if (at >= owed_.size() || (kinds_.size() == 1 && (at < next || at >= end))) return false;
       const bool whole = slice.first == 0 && (slice.count == 0 || slice.count == owed_[at].numel);
       if (!whole) return false;
     }
@@ -503,7 +541,7 @@ schedule::Schedule Planner::solve_exact(const schedule::Policy& spec) {
   const auto curves = cost_curves();
   for (int round = 0; round < 2; ++round) {
     for (const auto& pieces : curves) {
-      improves(search, partition_runs(problem, kinds, pieces).ends);
+      improves(search, partition_runs(problem, kinds, pieces));
       if (kinds.runs.size() > 1) improves(search, partition_kinds(problem, kinds, pieces));
     }
     if (round == 1) break;
@@ -545,9 +583,34 @@ Duration Planner::shortest_reader(Rank rank) const {
   return shortest;
 }
 
+// What is left from some gradient on travels behind it, in a bucket of each kind at least.
+Duration Planner::one_of_each_kind(const PartitionProblem& problem, const LinearPiece& line) const {
+  std::set<schedule::BucketKey> kinds;
+  Bytes bytes;
+  Duration latest{};
+  for (std::size_t i = owed_.size(); i-- > 0;) {
+    bytes += problem.size[i];
+    kinds.insert(schedule::key_of(program_, owed_[i]));
+    const double ns = static_cast<double>(kinds.size()) * line.base_ns +
+                      static_cast<double>(bytes.count()) * line.ns_per_byte;
+    latest = std::max(latest, problem.ready[i] + Duration(static_cast<std::int64_t>(ns)));
+  }
+  return latest;
+}
+
+std::string_view Planner::bounded_schedules() const {
+  return kinds_.size() == 1 ? "whole gradients in consecutive buckets on one stream"
+                            : "whole gradients on one stream";
+}
+
 Duration Planner::lower_bound() const {
-  const auto pieces = pieces_of(all_reduce_, models::TimeKind::Smaller, Duration{});
-  const GradientKinds kinds = schedule::kinds_of(program_);
+  std::vector<std::vector<LinearPiece>> curves = {
+      pieces_of(all_reduce_, models::TimeKind::Smaller, Duration{})};
+  if (kinds_.size() > 1) {
+    const std::vector<LinearPiece> lines = lines_below(curves.front(), total_);
+    curves.clear();
+    for (const LinearPiece& line : lines) curves.push_back({line});
+  }
   Duration bound{};
   if (costs_.host.kind == models::HostModel::Kind::Async) {
     bound = costs_.host.collective;  // of one bucket at least
@@ -556,13 +619,17 @@ Duration Planner::lower_bound() const {
     }
   }
   for (std::size_t rank = 0; rank < op_end_.size(); ++rank) {
-    const auto problem = relaxed_problem(static_cast<std::int32_t>(rank), kinds.gradients);
+    const auto problem = relaxed_problem(static_cast<std::int32_t>(rank), owed_);
     const Duration tail = shortest_reader(Rank{static_cast<std::int32_t>(rank)});
-    // A simulated collective is rounded to whole ns; with the optimum's own rounding that is one ns for each
-    // bucket at most. The optimum is counted in ticks.
-    Duration rounding(std::ssize(owed_) + std::ssize(kinds.runs) - 1);
-    const Duration finish = partition_runs(problem, kinds, pieces, &rounding).finish;
-    bound = std::max({bound, finish + tail - rounding, op_end_[rank].back()});
+    bound = std::max(bound, op_end_[rank].back());
+    for (const std::vector<LinearPiece>& pieces : curves) {
+      // A simulated collective is rounded to whole ns; with the optimum's own rounding that is one ns for each
+      // bucket at most. The optimum is counted in ticks.
+      const Duration rounding = Duration(std::ssize(owed_)) + rounding_of(problem, pieces);
+      Duration finish = exact_partition(problem, pieces).finish;
+      if (kinds_.size() > 1) finish = std::max(finish, one_of_each_kind(problem, pieces.front()));
+      bound = std::max(bound, finish + tail - rounding);
+    }
   }
   return bound;
 }

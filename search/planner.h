@@ -28,9 +28,16 @@
 // optimizer op that reads a gradient, which must follow the last collective; the rank's compute; and what a host
 // that runs ahead needs to issue all ops and one bucket.
 // No schedule of whole gradients, in consecutive buckets in gradient-ready order, on one communication
-// stream is faster; where dtypes alternate such buckets end where the dtype does. It says nothing of others: with tables
-// in which two halves are faster than the whole, or with links that two streams do not share, those can be; so can
-// buckets that join gradients of one dtype over others, which exact and most policies do.
+// stream is faster. It says nothing of others: with tables in which two halves are faster than the
+// whole, or with links that two streams do not share, those can be.
+//
+// Of several kinds buckets join gradients over those of others, so consecutive ones are no bound. There the collective's
+// time is replaced by lines a + b x below it, with a, b >= 0, for which consecutive buckets are the best of all: take
+// any buckets on one stream, and instead of bucket k all gradients that are ready when it may start and have not
+// travelled yet. So far these hold D_k >= 0 bytes more than the first k buckets did, and end at most b D_k later: both
+// start when the same gradients are ready or when what was before has ended, and D is 0 at last. Behind each gradient
+// there is also a bucket of every kind that is left. The best line counts, and the bound holds for whole gradients in
+// any buckets and order.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -39,14 +46,17 @@
 #include <cstdint>
 #include <list>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "models/collective_table.h"
 #include "models/costs.h"
+#include "policies/grouping.h"
 #include "policies/policies.h"
 #include "schedule/id_table.h"
 #include "schedule/program.h"
@@ -142,12 +152,13 @@ class Planner {
   [[nodiscard]] schedule::ScheduledProgram verified(const schedule::Schedule& schedule) const;
 
   // Whether the lower bound is one for this Schedule: whole gradients, each all-reduced once per step,
-  // in buckets that are consecutive in gradient-ready order and launched in it, all in groups of one
-  // size and on one stream; one micro-step, no pipeline.
+  // in groups of one size and on one stream; one micro-step, no pipeline. Where all gradients are of one kind: in buckets
+  // that are consecutive in gradient-ready order and launched in it.
   [[nodiscard]] bool is_bounded(const schedule::Schedule& schedule) const;
 
-  // Of the step time, in steady state.
+  // Of the step time, in steady state; and of which schedules: "whole gradients on one stream".
   [[nodiscard]] Duration lower_bound() const;
+  [[nodiscard]] std::string_view bounded_schedules() const;
 
   [[nodiscard]] const schedule::Program& program() const { return program_; }
   [[nodiscard]] const models::Costs& costs() const { return costs_; }
@@ -158,6 +169,8 @@ class Planner {
   [[nodiscard]] PartitionProblem relaxed_problem(
       std::int32_t rank, std::span<const schedule::OwedGradient> gradients) const;
   [[nodiscard]] std::vector<std::vector<LinearPiece>> cost_curves() const;
+  [[nodiscard]] Duration one_of_each_kind(const PartitionProblem& problem,
+                                          const LinearPiece& line) const;
   [[nodiscard]] Duration shortest_reader(Rank rank) const;
   // Both without the step.
   Weighed propose(const schedule::Policy& spec);
@@ -202,6 +215,7 @@ class Planner {
   models::CollectiveTable all_reduce_;  // over the largest group that owes a reduction
   std::vector<schedule::OwedGradient> owed_;
   schedule::IdTable<TensorId, std::size_t> position_{SIZE_MAX};  // of a gradient in owed_
+  std::set<schedule::BucketKey> kinds_;                          // of gradients
   // One stage, one micro-step, all groups of one size and on as many nodes.
   bool one_curve_ = false;
   Bytes total_;                                // of all owed gradients

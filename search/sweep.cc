@@ -266,6 +266,7 @@ void find_bound(Sweep& sweep, const Planner& planner) {
   const Candidate& found = sweep.rows[*sweep.best_bounded].candidate;
   Bound checked = checked_bound(planner.lower_bound(), found);
   sweep.lower_bound = checked.time;
+  sweep.bounded_schedules = planner.bounded_schedules();
   sweep.bound_problem = std::move(checked.problem);
   if (!sweep.lower_bound) return;
   const auto bound = static_cast<double>(sweep.lower_bound->count());
