@@ -36,6 +36,9 @@ class Adder {
         if (bucket.mode == BucketMode::Copy) copied_.insert(slice.tensor);
       }
     }
+    for (const FrozenBlock& block : schedule.frozen) {
+      for (const TensorId id : block.parameters) shards_[id] = size_of(block.group);
+    }
   }
 
   Resident run() {
@@ -55,7 +58,7 @@ class Adder {
     return group == program_.groups.end() ? 1 : group->size();
   }
 
-  // Of the stage's sharded buckets.
+  // Of the stage's sharded buckets and frozen blocks.
   Bytes largest_of(std::int32_t stage) const {
     Bytes largest;
     for (const Bucket& bucket : schedule_.buckets) {
@@ -63,6 +66,14 @@ class Adder {
       const auto home = home_.find(bucket.gradients.front().tensor);
       if (home == home_.end() || home->second != stage) continue;
       largest = std::max(largest, payload(program_, bucket));
+    }
+    for (const FrozenBlock& block : schedule_.frozen) {
+      Bytes bytes;
+      for (const TensorId id : block.parameters) {
+        if (const auto home = home_.find(id); home != home_.end() && home->second == stage)
+          bytes += program_.tensor(id).bytes();
+      }
+      largest = std::max(largest, bytes);
     }
     return largest;
   }

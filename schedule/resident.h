@@ -3,8 +3,8 @@
 //   const Resident kept = resident(program, schedule);      // of the fullest pipeline stage
 //   kept.parameters, .gradients, .sums, .copies, .state, .total()
 //
-// FSDP (ParameterSync::EachUse) divides parameters and gradients of reduce-scattered buckets over their group; beside
-// the shards the largest bucket is there whole, while it is in use. Other reduce-scattered buckets divide optimizer state only. Sums of micro-steps
+// FSDP (ParameterSync::EachUse) divides parameters and gradients of reduce-scattered buckets, and frozen blocks, over their
+// group; beside the shards the largest bucket or block is there whole, while it is in use. Other reduce-scattered buckets divide optimizer state only. Sums of micro-steps
 // and buckets in copy mode are a second copy of the gradients. State is counted where the Program has it: as
 // tensors that its updates read.
 //

@@ -61,6 +61,20 @@ TEST(ResidentTest, CopiesAndSumsOfMicroStepsAreSecondGradients) {
   EXPECT_EQ(kept.total(), mib(60));
 }
 
+// Of 16 MiB that nothing updates a rank keeps 4, and all of it while it is in use.
+TEST(ResidentTest, FrozenBlocksAreDividedAndTheLargestIsThereWhole) {
+  Program program = two_layers();
+  const TensorId frozen{static_cast<std::int32_t>(program.tensors.size())};
+  program.tensors.push_back(
+      {.id = frozen, .name = "frozen", .kind = TensorKind::Parameter, .shape = {4 << 20}});
+  program.ops.front().reads.push_back(frozen);
+  Schedule schedule = one_bucket(Collective::ReduceScatter);
+  EXPECT_EQ(resident(program, schedule).parameters, mib(12 + 16));
+  schedule.parameters = ParameterSync::EachUse;
+  schedule.frozen = {{.id = BucketId{1}, .parameters = {frozen}, .group = GroupId{0}}};
+  EXPECT_EQ(resident(program, schedule).parameters, mib(3 + 4 + 16));
+}
+
 TEST(ResidentTest, ShardedUpdatesDivideStateAndFsdpAlsoTheRest) {
   Schedule schedule = one_bucket(Collective::ReduceScatter);
   EXPECT_EQ(resident(two_layers(), schedule),
