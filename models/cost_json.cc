@@ -67,6 +67,32 @@ schedule::GemmWork read_gemm(JsonObject object) {
   return work;
 }
 
+schedule::MemoryWork read_memory(JsonObject object) {
+  schedule::MemoryWork work;
+  work.bytes = Bytes(object.integer("bytes", 1, kMostBytes));
+  object.ignore("flop");
+  work.flop = Flop(object.number_or("flop", 0, 0));
+  object.done();
+  return work;
+}
+
+schedule::Kernel read_kernel(JsonObject& object, const std::string& expected) {
+  if (object.has("gemm")) return read_gemm(object.object("gemm"));
+  if (!object.has("memory")) object.value().fail("expected " + expected);
+  return read_memory(object.object("memory"));
+}
+
+schedule::KernelsWork read_several(const JsonArray& array) {
+  if (array.size() == 0) array.value().fail("expected at least one kernel, found none");
+  schedule::KernelsWork several;
+  for (const JsonValue item : array) {
+    JsonObject kernel = item.object();
+    several.kernels.push_back(read_kernel(kernel, R"("gemm" or "memory", found neither)"));
+    kernel.done();
+  }
+  return several;
+}
+
 }  // namespace
 
 Roofline read_roofline(JsonObject object) {
@@ -93,17 +119,9 @@ Roofline read_roofline(JsonObject object) {
 }
 
 KernelWork read_work(JsonObject& object) {
-  if (object.has("gemm")) return read_gemm(object.object("gemm"));
-  if (!object.has("memory")) {
-    object.value().fail("expected \"gemm\" or \"memory\", found neither");
-  }
-  JsonObject memory = object.object("memory");
-  schedule::MemoryWork work;
-  work.bytes = Bytes(memory.integer("bytes", 1, kMostBytes));
-  memory.ignore("flop");
-  work.flop = Flop(memory.number_or("flop", 0, 0));
-  memory.done();
-  return work;
+  if (object.has("kernels")) return read_several(object.array("kernels"));
+  return std::visit([](const auto& work) { return KernelWork(work); },
+                    read_kernel(object, R"("gemm", "memory" or "kernels", found none of them)"));
 }
 
 std::vector<MeasuredKernel> read_kernels(const JsonArray& array) {
@@ -235,19 +253,35 @@ ordered_json written(const schedule::GemmWork& work) {
   return {{"m", work.m}, {"n", work.n}, {"k", work.k}, {"count", work.count}};
 }
 
-ordered_json written(const schedule::MemoryWork& work) {
-  return {{"bytes", work.bytes.count()}, {"flop", finite(work.flop.count())}};
+namespace {
+
+void put_work(ordered_json& object, const schedule::GemmWork& work) {
+  object["gemm"] = written(work);
+}
+
+void put_work(ordered_json& object, const schedule::MemoryWork& work) {
+  object["memory"] = {{"bytes", work.bytes.count()}, {"flop", finite(work.flop.count())}};
+}
+
+void put_work(ordered_json& object, const schedule::KernelsWork& several) {
+  ordered_json::array_t kernels;
+  for (const schedule::Kernel& kernel : several.kernels) {
+    std::visit([&one = kernels.emplace_back()](const auto& work) { put_work(one, work); }, kernel);
+  }
+  object["kernels"] = std::move(kernels);
+}
+
+}  // namespace
+
+void put_work(ordered_json& object, const KernelWork& work) {
+  std::visit([&object](const auto& of_kind) { put_work(object, of_kind); }, work);
 }
 
 ordered_json written(const MeasuredKernel& kernel) {
   ordered_json object;
   if (!kernel.op.empty()) object["op"] = kernel.op;
   object["dtype"] = to_string(kernel.dtype);
-  if (const auto* gemm = std::get_if<schedule::GemmWork>(&kernel.work)) {
-    object["gemm"] = written(*gemm);
-  } else {
-    object["memory"] = written(std::get<schedule::MemoryWork>(kernel.work));
-  }
+  put_work(object, kernel.work);
   object["us"] = to_us(kernel.time);
   put(object, "p10_us", kernel.p10);
   put(object, "p90_us", kernel.p90);

@@ -39,7 +39,7 @@ std::optional<Duration> optional_us(JsonObject& object, std::string_view key);
 std::optional<double> optional_number(JsonObject& object, std::string_view key);
 
 Roofline read_roofline(JsonObject object);
-// "gemm" or "memory" of the object.
+// "gemm", "memory" or "kernels" of the object.
 KernelWork read_work(JsonObject& object);
 std::vector<MeasuredKernel> read_kernels(const JsonArray& array);
 UnitKernel read_unit_kernel(JsonObject object);
@@ -57,7 +57,8 @@ void put(nlohmann::ordered_json& object, const char* key, const std::string& tex
 
 nlohmann::ordered_json written(const Roofline& roofline);
 nlohmann::ordered_json written(const schedule::GemmWork& work);
-nlohmann::ordered_json written(const schedule::MemoryWork& work);
+// Under the key that read_work reads.
+void put_work(nlohmann::ordered_json& object, const KernelWork& work);
 nlohmann::ordered_json written(const MeasuredKernel& kernel);
 nlohmann::ordered_json written(const UnitKernel& unit);
 nlohmann::ordered_json written(const CopyModel& copy);

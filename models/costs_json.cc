@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "models/cost_json.h"
 #include "schedule/id_table.h"
+#include "schedule/visit.h"
 
 #include <array>
 #include <utility>
@@ -36,13 +37,13 @@ ordered_json times_in_us(const std::vector<Duration>& times) {
 
 ordered_json op_json(const KnownOp& op) {
   ordered_json object = {{"id", op.id.value}, {"name", op.name}};
-  if (const auto* gemm = std::get_if<schedule::GemmWork>(&op.work)) {
-    object["gemm"] = written(*gemm);
-  } else if (const auto* memory = std::get_if<schedule::MemoryWork>(&op.work)) {
-    object["memory"] = written(*memory);
-  } else {
-    object["timed_us"] = times_in_us(std::get<schedule::TimedWork>(op.work).by_rank);
-  }
+  schedule::visit(
+      op.work,
+      [&](const schedule::TimedWork& timed) { object["timed_us"] = times_in_us(timed.by_rank); },
+      [&](const schedule::CollectiveWork&) {
+        DOVETAIL_CHECK(false) << op.name << " communicates, which has no cost of an op";
+      },
+      [&](const auto& work) { put_work(object, work); });
   object["us"] = times_in_us(op.cost.by_class);
   put_spread(object, op.cost.spread);
   put(object, "host_us", op.cost.host);

@@ -4,6 +4,7 @@
 #include "models/kernel_table.h"
 
 #include "base/error.h"
+#include "schedule/visit.h"
 
 #include <string_view>
 #include <utility>
@@ -23,41 +24,45 @@ std::string without_micro_step(std::string_view name) {
   return std::string(name.substr(0, at));
 }
 
+// Sizes stay far below 2^53, so doubles hold them exactly and compare as the integers they are. Empty: none.
+std::vector<double> key_of(schedule::DType dtype, const schedule::Work& work) {
+  const std::vector<schedule::Kernel> kernels = schedule::kernels_of(work);
+  if (kernels.empty()) return {};
+  std::vector<double> key = {static_cast<double>(dtype), static_cast<double>(work.index())};
+  for (const schedule::Kernel& kernel : kernels) {
+    key.push_back(static_cast<double>(kernel.index()));
+    schedule::visit(
+        kernel,
+        [&key](const schedule::GemmWork& gemm) {
+          for (const std::int64_t extent : {gemm.m, gemm.n, gemm.k, gemm.count}) {
+            key.push_back(static_cast<double>(extent));
+          }
+        },
+        [&key](const schedule::MemoryWork& memory) {
+          key.push_back(static_cast<double>(memory.bytes.count()));
+          key.push_back(memory.flop.count());
+        });
+  }
+  return key;
+}
+
 }  // namespace
-
-// Sizes stay far below 2^53, so doubles hold them exactly and compare as the integers they are.
-std::array<double, 6> KernelTable::key(schedule::DType dtype, const schedule::GemmWork& work) {
-  return {static_cast<double>(dtype),  0,
-          static_cast<double>(work.m), static_cast<double>(work.n),
-          static_cast<double>(work.k), static_cast<double>(work.count)};
-}
-
-std::array<double, 6> KernelTable::key(schedule::DType dtype, const schedule::MemoryWork& work) {
-  return {static_cast<double>(dtype), 1, static_cast<double>(work.bytes.count()),
-          work.flop.count(),          0, 0};
-}
 
 KernelTable::KernelTable(std::vector<MeasuredKernel> kernels, std::optional<UnitKernel> unit)
     : kernels_(std::move(kernels)), unit_(unit) {
   for (std::size_t i = 0; i < kernels_.size(); ++i) {
     const MeasuredKernel& kernel = kernels_[i];
-    const auto place =
-        std::visit([&](const auto& work) { return key(kernel.dtype, work); }, kernel.work);
-    const bool is_new = places_.emplace(Key{kernel.op, place}, i).second;
+    auto place =
+        std::visit([&](const auto& work) { return key_of(kernel.dtype, work); }, kernel.work);
+    const bool is_new = places_.emplace(Key{kernel.op, std::move(place)}, i).second;
     DOVETAIL_CHECK(is_new) << "a kernel was measured twice";
   }
 }
 
 const MeasuredKernel* KernelTable::at(std::string name, const schedule::Op& op) const {
-  std::array<double, 6> place{};
-  if (const auto* gemm = std::get_if<schedule::GemmWork>(&op.work)) {
-    place = key(op.dtype, *gemm);
-  } else if (const auto* memory = std::get_if<schedule::MemoryWork>(&op.work)) {
-    place = key(op.dtype, *memory);
-  } else {
-    return nullptr;
-  }
-  const auto entry = places_.find({std::move(name), place});
+  std::vector<double> place = key_of(op.dtype, op.work);
+  if (place.empty()) return nullptr;
+  const auto entry = places_.find({std::move(name), std::move(place)});
   return entry == places_.end() ? nullptr : &kernels_[entry->second];
 }
 

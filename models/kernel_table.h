@@ -15,7 +15,6 @@
 #include "base/units.h"
 #include "schedule/program.h"
 
-#include <array>
 #include <cstddef>
 #include <map>
 #include <optional>
@@ -26,7 +25,7 @@
 
 namespace dovetail::models {
 
-using KernelWork = std::variant<schedule::GemmWork, schedule::MemoryWork>;
+using KernelWork = std::variant<schedule::GemmWork, schedule::MemoryWork, schedule::KernelsWork>;
 
 // One kernel as measured, median and quantiles. With a name it holds for the op of that name only:
 // ops of equal work differ in the gradients they write and in what the caches hold.
@@ -70,10 +69,8 @@ class KernelTable {
   }
 
  private:
-  // Op name, then dtype, which alternative, and its numbers.
-  using Key = std::pair<std::string, std::array<double, 6>>;
-  static std::array<double, 6> key(schedule::DType dtype, const schedule::GemmWork& work);
-  static std::array<double, 6> key(schedule::DType dtype, const schedule::MemoryWork& work);
+  // Op name, then dtype, which alternative, and the numbers of its kernels.
+  using Key = std::pair<std::string, std::vector<double>>;
   [[nodiscard]] const MeasuredKernel* at(std::string name, const schedule::Op& op) const;
 
   std::vector<MeasuredKernel> kernels_;

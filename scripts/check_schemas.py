@@ -52,7 +52,7 @@ def renamed(value, prefix):
     target = result.get("$ref")
     if isinstance(target, str):
         own = target.startswith("#")
-        result["$ref"] = prefix + target[1:] if own else "#/$defs/" + target
+        result["$ref"] = prefix + target[1:] if own else "#/$defs/" + target.replace("#", "")
     return result
 
 

@@ -132,13 +132,20 @@ ScheduledProgram plan_of(const Program& program, const Schedule& schedule) {
   return schedule::lower(program, schedule).program;
 }
 
-CheckResult run_over_ring(const ScheduledProgram& plan, const RunOptions& options) {
+CheckResult run_over_ring(const ScheduledProgram& plan, const RunOptions& options,
+                          const Wrap& wrap) {
   CheckResult check;
   std::mutex mutex;
   launch::run_local_ranks(
       {.ranks = static_cast<std::int32_t>(plan.program.world_size), .network_namespace = {}},
       [&](launch::Session& session) {
-        cpu::CpuBackend backend(plan, cpu::ports_of(session, cpu::TransportKind::Ring));
+        cpu::Ports ports = cpu::ports_of(session, cpu::TransportKind::Ring);
+        if (wrap) {
+          ports.open_transport = [&wrap, open = ports.open_transport](auto stream, auto ranks) {
+            return wrap(open(stream, ranks));
+          };
+        }
+        cpu::CpuBackend backend(plan, ports);
         const Lane lane = {.plan = &plan, .backend = &backend};
         const Measured measured =
             measure(cpu::exchange_of(session), std::span(&lane, 1), options, {});

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "exec/backend.h"
+#include "exec/cpu/transport.h"
 #include "exec/run.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
@@ -16,6 +17,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -48,9 +50,11 @@ schedule::ScheduledProgram in_two_buckets(std::int64_t ranks);
 schedule::ScheduledProgram plan_of(const schedule::Program& program,
                                    const schedule::Schedule& schedule);
 
-// Every rank runs the plan over our ring, as a thread; the summed check.
+// Every rank runs the plan over our ring, as a thread; the summed check. `wrap`: what its transports become.
+using Wrap = std::function<std::unique_ptr<cpu::Transport>(std::unique_ptr<cpu::Transport>)>;
 CheckResult run_over_ring(const schedule::ScheduledProgram& plan,
-                          const RunOptions& options = {.warmup = 1, .steps = 3});
+                          const RunOptions& options = {.warmup = 1, .steps = 3},
+                          const Wrap& wrap = {});
 
 // The plan without the commands that satisfy the predicate. REQUIRES: there is one.
 schedule::ScheduledProgram without(schedule::ScheduledProgram plan,

@@ -23,6 +23,7 @@ using dovetail::testing::error_of;
 using schedule::Collective;
 using schedule::DType;
 using schedule::GemmWork;
+using schedule::KernelsWork;
 using schedule::MemoryWork;
 using schedule::Op;
 using schedule::ProcessGroup;
@@ -138,6 +139,26 @@ TEST(CostsTest, AMeasuredKernelWinsOverTheRoofline) {
             microseconds(4004) + microseconds(1));
   cluster.kernels[0].dtype = DType::BF16;
   EXPECT_EQ(time_of(cluster, op_of(0, GemmWork{1000, 1000, 1000})), microseconds(4001));
+}
+
+// A product of 4.001 ms, a pass of 1.001 ms, each by the roofline; the host issues both.
+TEST(CostsTest, SeveralKernelsTakeTheirSumAndAreIssuedOneByOne) {
+  Cluster cluster = small_cluster();
+  cluster.host.run_op = microseconds(5);
+  const KernelsWork work{{GemmWork{1000, 1000, 1000}, MemoryWork{Bytes(8'000'000), Flop(0)}}};
+  const Op op = op_of(0, work);
+  EXPECT_EQ(time_of(cluster, op), milliseconds(5) + microseconds(2));
+  const Costs costs = costs_for(cluster, program_with_ops({op}));
+  EXPECT_EQ(costs.issue(op), microseconds(10));
+  // One of them measured.
+  cluster.kernels = {{DType::F32, GemmWork{1000, 1000, 1000}, milliseconds(7), {}, {}}};
+  EXPECT_EQ(time_of(cluster, op), milliseconds(8) + microseconds(1));
+  // The whole op measured, by its name: another op of these kernels is not.
+  cluster.kernels.push_back({DType::F32, work, milliseconds(2), {}, {}, "op0"});
+  EXPECT_EQ(time_of(cluster, op), milliseconds(2));
+  EXPECT_EQ(time_of(cluster, op_of(1, work)), milliseconds(8) + microseconds(1));
+  EXPECT_EQ(time_of(cluster, op_of(0, KernelsWork{{work.kernels[1], work.kernels[0]}})),
+            milliseconds(8) + microseconds(1));
 }
 
 TEST(CostsTest, TimedWorkTakesWhatWasMeasuredOnItsRank) {

@@ -206,7 +206,11 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"EmptyGemm", "\"m\": 1", "\"m\": 0",
                "/kernels/0/gemm/m: expected an integer from 1"},
         Broken{"NoWork", "\"gemm\": {\"m\": 1, \"n\": 2, \"k\": 3}, ", "",
-               "/kernels/0: expected \"gemm\" or \"memory\", found neither"},
+               "/kernels/0: expected \"gemm\", \"memory\" or \"kernels\", found none of them"},
+        Broken{"NoKernelOfSeveral", "\"gemm\": {\"m\": 1, \"n\": 2, \"k\": 3}", "\"kernels\": []",
+               "/kernels/0/kernels: expected at least one kernel, found none"},
+        Broken{"NoWorkOfSeveral", "\"gemm\": {\"m\": 1, \"n\": 2, \"k\": 3}", "\"kernels\": [{}]",
+               "/kernels/0/kernels/0: expected \"gemm\" or \"memory\", found neither"},
         Broken{"SameKernelTwice", "\"kernels\": [",
                "\"kernels\": [{\"dtype\": \"f32\", \"gemm\": {\"m\": 1, \"n\": 2, \"k\": 3, "
                "\"count\": 1}, \"us\": 5}, ",

@@ -28,6 +28,16 @@ Costs costs_on(const std::string& workload, const std::string& cluster) {
   return costs_for(load_cluster(cluster, kClusters), program);
 }
 
+// A product and a pass as one op.
+schedule::Op layer() {
+  schedule::Op op;
+  op.id = OpId{5};
+  op.name = "layer";
+  op.work = schedule::KernelsWork{
+      {schedule::GemmWork{8, 8, 16}, schedule::MemoryWork{Bytes(512), Flop(1)}}};
+  return op;
+}
+
 schedule::Op fc() {
   schedule::Op op;
   op.id = OpId{3};
@@ -68,6 +78,22 @@ TEST(CostsValueTest, WhatIsWrittenIsReadBackTheSame) {
   const Workload profile = load_workload("mlp-1000mbit", std::nullopt, kModels);
   ASSERT_TRUE(profile.own_costs.has_value());
   EXPECT_EQ(parse_costs("costs.json", costs_to_json(*profile.own_costs)), *profile.own_costs);
+}
+
+TEST(CostsValueTest, OpsOfSeveralKernelsAreWrittenAndReadBack) {
+  Cluster cluster = small_cluster();
+  cluster.kernels = {{.dtype = schedule::DType::F32,
+                      .work = std::get<schedule::KernelsWork>(layer().work),
+                      .time = microseconds(20),
+                      .op = "layer"}};
+  schedule::Program program;
+  program.world_size = 2;
+  program.ops.push_back(layer());
+  const Costs costs = costs_for(cluster, program);
+  const Costs read = parse_costs("costs.json", costs_to_json(costs));
+  EXPECT_EQ(read, costs);
+  EXPECT_EQ(read.op(layer(), Rank{0}), microseconds(20));
+  EXPECT_EQ(parse_cluster("c.json", cluster_to_json(cluster)).kernels, cluster.kernels);
 }
 
 TEST(CostsValueTest, OneChangedTimeMakesThemUnequal) {

@@ -148,6 +148,28 @@ TEST(ProgramJsonTest, TheCountOfAGemmMayBeLeftOut) {
             "p.json: /ops/0/work/cuont: unknown key; did you mean \"count\"?");
 }
 
+// An op of a product and a pass: "kernels" in place of the numbers of one.
+Program of_several_kernels() {
+  Program program = tiny();
+  program.ops[0].work =
+      KernelsWork{{GemmWork{64, 256, 784, 3}, MemoryWork{Bytes(4096), Flop(0.5)}}};
+  return program;
+}
+
+TEST(ProgramJsonTest, SeveralKernelsOfOneOpRoundTrip) {
+  const Program program = of_several_kernels();
+  ASSERT_THAT(problems(program), ::testing::IsEmpty());
+  EXPECT_EQ(parse_program("p.json", program_to_json(program)), program);
+}
+
+TEST(ProgramJsonTest, AKernelOfAnOpIsAProductOrAPass) {
+  EXPECT_THAT(
+      program_message_with(R"("kind": "memory")", R"("kind": "timed")", of_several_kernels()),
+      ::testing::HasSubstr("/work/kernels/1/kind: expected one of \"gemm\", \"memory\""));
+  EXPECT_THAT(program_message_with(R"("m": 64)", R"("m": 0)", of_several_kernels()),
+              ::testing::HasSubstr("/work/kernels/0/m: expected an integer from 1"));
+}
+
 TEST(ProgramJsonTest, AnUnknownTensorIsNamedWithTheNearestOne) {
   EXPECT_EQ(program_message_with("\"reads\": [\n    \"w\"", "\"reads\": [\n    \"w.grda\""),
             "p.json: /ops/0/reads/0: no tensor is called \"w.grda\"; did you mean \"w.grad\"?");
@@ -174,7 +196,7 @@ TEST(ProgramJsonTest, WordsMustBeKnownOnes) {
             "found \"bfloat16\"");
   EXPECT_EQ(program_message_with("\"kind\": \"timed\"", "\"kind\": \"measured\""),
             "p.json: /ops/1/work/kind: expected one of \"gemm\", \"memory\", \"timed\", "
-            "\"collective\", found \"measured\"");
+            "\"collective\", \"kernels\", found \"measured\"");
   EXPECT_EQ(program_message_with("dovetail.program/1", "dovetail.program/2"),
             "p.json: /schema: expected \"dovetail.program/1\", found \"dovetail.program/2\"");
   EXPECT_EQ(program_message_with("\"kind\": \"program\"", "\"kind\": \"plan\""),

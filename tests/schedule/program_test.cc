@@ -68,6 +68,20 @@ TEST(ProgramTest, ASumAddsOneTensorToOneOther) {
   EXPECT_THAT(problems(program), ElementsAre("sum l0.grad.accumulate@1 writes 2 tensors, not one"));
 }
 
+TEST(ProgramTest, EachKernelOfAnOpIsSound) {
+  Program program = training({4, 6});
+  Op& op = op_named(program, "l0.backward");
+  op.work = KernelsWork{{GemmWork{2, 3, 4, 5}, MemoryWork{Bytes(100), Flop(7)}}};
+  EXPECT_THAT(problems(program), IsEmpty());
+  EXPECT_EQ(op.flop(), Flop(2 * 2 * 3 * 4 * 5 + 7));
+  EXPECT_EQ(op.bytes(), element_size(op.dtype) * (5 * (2 * 4 + 4 * 3 + 2 * 3)) + Bytes(100));
+  op.work = KernelsWork{{GemmWork{0, 3, 4, 5}, MemoryWork{Bytes(-1), Flop(7)}}};
+  EXPECT_THAT(problems(program), ElementsAre("op l0.backward has a GEMM with an extent below 1",
+                                             "op l0.backward has negative work"));
+  op.work = KernelsWork{};
+  EXPECT_THAT(problems(program), ElementsAre("op l0.backward has no kernel"));
+}
+
 TEST(ProgramTest, ANormWritesOneTensor) {
   Program program = training({4, 6});
   op_named(program, "l0.update").effect = GlobalNorm{};
