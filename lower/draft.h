@@ -79,6 +79,11 @@ struct Draft {
   std::vector<GatherPlan> gathers = {};
   std::int32_t next_command = 0;
   std::int32_t next_event = 0;
+  // Of index_ops (survey.h): where an op stands; of each micro-step the positions of its ops but the optimizer's, and at
+  // which place among them an op stands.
+  IdTable<OpId, std::size_t> positions{kEnd};
+  std::vector<std::vector<std::size_t>> repeated = {};
+  std::vector<std::size_t> place_in_step = {};
 
   [[nodiscard]] const Program& program() const { return out.program; }
   // "schedule naive: bucket 3", as messages begin.
@@ -90,9 +95,9 @@ struct Draft {
            std::to_string(gather.bucket.value) + " for " + std::string(to_string(gather.readers));
   }
   [[nodiscard]] std::string name(const OpPlacement& placement) const {
-    const auto found = std::ranges::find(program().ops, placement.op, &Op::id);
+    const std::size_t at = positions.at(placement.op);
     return "schedule " + schedule.policy + ": collective " +
-           (found == program().ops.end() ? std::to_string(placement.op.value) : found->name);
+           (at == kEnd ? std::to_string(placement.op.value) : program().ops[at].name);
   }
 };
 

@@ -60,12 +60,13 @@ Placed placements(const Draft& draft, const RoleDraft& role) {
   Placed placed;
   const Program& program = draft.program();
   for (const OpPlacement& placement : draft.schedule.collectives) {
-    const std::string name = draft.name(placement);
-    const auto op = std::ranges::find(program.ops, placement.op, &Op::id);
-    if (op == program.ops.end() || work_of(*op) == nullptr) {
-      throw InputError(name + ": the program has no such op that communicates");
+    const std::size_t position = draft.positions.at(placement.op);
+    const Op* const op = position == kEnd ? nullptr : &program.ops[position];
+    if (op == nullptr || work_of(*op) == nullptr) {
+      throw InputError(draft.name(placement) + ": the program has no such op that communicates");
     }
     if (role_of(program, *op) != role.role) continue;
+    const std::string name = draft.name(placement);
     if (placement.wait != WaitPoint::FirstUse) {
       throw InputError(name + ": an op is waited for before the first use of what it brings");
     }
@@ -83,7 +84,11 @@ Placed placements(const Draft& draft, const RoleDraft& role) {
 class Messages {
  public:
   Messages(Draft& draft, RoleDraft& role)
-      : draft_(draft), program_(draft.program()), role_(role), placed_(placements(draft, role)) {}
+      : draft_(draft), program_(draft.program()), role_(role), placed_(placements(draft, role)) {
+    for (const Tensor& tensor : program_.tensors) {
+      is_activation_[tensor.id] = tensor.kind == TensorKind::Activation;
+    }
+  }
 
   void run() {
     if (program_.stages == 1 && placed_.empty()) return;
@@ -137,7 +142,7 @@ class Messages {
   [[nodiscard]] std::optional<std::size_t> behind(const Op& op) const {
     std::optional<std::size_t> latest;
     const auto follow = [&](TensorId id, const IdTable<TensorId, std::size_t>& last) {
-      if (program_.tensor(id).kind != TensorKind::Activation) return false;
+      if (!is_activation_.at(id)) return false;
       const std::size_t before = last.at(id);
       if (before != kEnd) latest = std::max(latest.value_or(0), before);
       return true;
@@ -182,6 +187,7 @@ class Messages {
     const auto at = placed_.find(message.what);
     if (at == placed_.end()) return;
     const OpPlacement& placement = *at->second;
+    if (std::holds_alternative<LaunchWhenReady>(placement.launch)) return;
     const std::string name = draft_.name(placement);
     visit(
         placement.launch, [](const LaunchWhenReady&) {},
@@ -208,6 +214,7 @@ class Messages {
   RoleDraft& role_;
   const Placed placed_;
   std::vector<Travel> messages_;
+  IdTable<TensorId, char> is_activation_{0};
   IdTable<TensorId, std::size_t> touched_{kEnd};  // by the role's last op so far
   IdTable<TensorId, std::size_t> written_{kEnd};
 };

@@ -77,28 +77,34 @@ std::size_t ready_after(const Draft& draft, const RoleDraft& role, TensorId tens
 
 std::size_t position_of(const Draft& draft, const RoleDraft& role, const std::string& name, OpId id,
                         std::int32_t micro_step) {
+  const std::size_t at = draft.positions.at(id);
+  if (at == kEnd) throw InputError(name + ": launch after unknown op " + std::to_string(id.value));
   const Program& program = draft.program();
-  const auto found = std::ranges::find(program.ops, id, &Op::id);
-  if (found == program.ops.end()) {
-    throw InputError(name + ": launch after unknown op " + std::to_string(id.value));
-  }
-  if (micro_step == program.micro_steps - 1) {
-    return static_cast<std::size_t>(found - program.ops.begin());
-  }
-  if (found->phase == Phase::Optimizer) {
+  if (micro_step == program.micro_steps - 1) return at;
+  if (program.ops[at].phase == Phase::Optimizer) {
     return role.backward_end[static_cast<std::size_t>(micro_step)];
   }
   // Every micro-step repeats the same ops in the same order.
-  const std::int32_t named = found->micro_step;
-  auto ahead = std::ranges::count_if(program.ops.begin(), found, [&](const Op& op) {
-    return op.micro_step == named && op.phase != Phase::Optimizer;
-  });
+  const std::vector<std::size_t>& ops = draft.repeated[static_cast<std::size_t>(micro_step)];
+  const std::size_t place = draft.place_in_step[at];
+  DOVETAIL_CHECK(place < ops.size())
+      << "micro-step " << micro_step << " lacks a repetition of op " << id;
+  return ops[place];
+}
+
+void index_ops(Draft& draft) {
+  const Program& program = draft.program();
+  draft.positions.reserve(program.ops.size());
+  draft.repeated.resize(static_cast<std::size_t>(program.micro_steps));
+  draft.place_in_step.assign(program.ops.size(), kEnd);
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
-    if (op.micro_step == micro_step && op.phase != Phase::Optimizer && ahead-- == 0) return i;
+    draft.positions[op.id] = i;
+    if (op.phase == Phase::Optimizer) continue;
+    std::vector<std::size_t>& ops = draft.repeated[static_cast<std::size_t>(op.micro_step)];
+    draft.place_in_step[i] = ops.size();
+    ops.push_back(i);
   }
-  DOVETAIL_CHECK(false) << "micro-step " << micro_step << " lacks a repetition of op " << id;
-  return 0;
 }
 
 }  // namespace dovetail::schedule::internal

@@ -10,6 +10,9 @@
 
 namespace dovetail::schedule::internal {
 
+// Finds where ops stand, for position_of. REQUIRES: the Program is rewritten, micro-steps are in range.
+void index_ops(Draft& draft);
+
 // REQUIRES: Draft::debt is filled.
 RoleDraft survey(const Draft& draft, std::int32_t role);
 
@@ -18,7 +21,7 @@ RoleDraft survey(const Draft& draft, std::int32_t role);
 std::size_t ready_after(const Draft& draft, const RoleDraft& role, TensorId tensor,
                         std::int32_t micro_step);
 
-// Where the op stands, or its repetition in an earlier micro-step: ids name ops of the last one. Throws
+// Where the op stands, or its repetition in an earlier micro-step: ids name ops of the last one. REQUIRES: index_ops. Throws
 // InputError "<name>: launch after unknown op 7".
 std::size_t position_of(const Draft& draft, const RoleDraft& role, const std::string& name, OpId id,
                         std::int32_t micro_step);
