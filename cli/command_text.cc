@@ -92,6 +92,8 @@ constexpr std::array kWords = {
     KnownWord{"--two-events", "", kCuda},
     KnownWord{"--largest", "SIZE", kCuda},
     KnownWord{"--max-ctas", "COUNT", kCuda},
+    KnownWord{"--job", "JOB", kInput},
+    KnownWord{"--with-steps", "", kOther},
     KnownWord{"plans", "PLAN", kInput},
     KnownWord{"plan", "PLAN", kInput},
     KnownWord{"first", "FIRST", kInput},

@@ -4,7 +4,10 @@
 #include "cli/validate.h"
 
 #include <algorithm>
+#include <cctype>
 #include <iomanip>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,6 +15,9 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/outputs.h"
+#include "cli/text.h"
+#include "predict/inputs.h"
+#include "predict/job_prediction.h"
 #include "yardsticks/yardstick.h"
 
 namespace dovetail::cli {
@@ -24,7 +30,36 @@ using yardsticks::Yardstick;
 struct Judged {
   const Yardstick& yardstick;
   MemoryScore memory;
+  std::optional<yardsticks::TimeScore> steps = std::nullopt;
 };
+
+// Commands of a step beyond which a row is left out: it would take seconds.
+constexpr std::int64_t kMostBlocks = 40'000;
+
+// The family of clusters that a device belongs to: "H100-96GB" to "h100". "" for none.
+std::string family_of(std::string device) {
+  std::ranges::transform(device, device.begin(), [](unsigned char letter) {
+    return static_cast<char>(std::tolower(letter));
+  });
+  for (const std::string family : {"gb200", "b200", "h200", "h100", "a100"}) {
+    if (device.find(family) != std::string::npos) return family;
+  }
+  return "";
+}
+
+// A row's step on the cluster of its device; nothing where that is unknown, or the row is no job.
+std::optional<Duration> step_of(const yardsticks::Row& row, const std::string& data_dir) {
+  const std::string family = family_of(row.device);
+  if (!row.job || family.empty()) return std::nullopt;
+  if (row.job->micro_batches() * row.job->model.layers > kMostBlocks) return std::nullopt;
+  try {
+    const models::Cluster cluster =
+        predict::load_cluster(family + "x" + std::to_string(row.job->layout.world()), data_dir);
+    return predict::predict_job(*row.job, cluster).step;
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+}
 
 std::int64_t jobs_of(const Yardstick& yardstick) {
   return std::ranges::count_if(yardstick.rows, [](const auto& row) { return row.job.has_value(); });
@@ -39,6 +74,18 @@ ordered_json row_json(const Judged& judged) {
   const auto known = [](std::int64_t rows, double value) {
     return rows > 0 ? ordered_json(value) : ordered_json(nullptr);
   };
+  ordered_json steps = nullptr;
+  if (judged.steps) {
+    const yardsticks::TimeScore& time = *judged.steps;
+    steps = {{"priced", time.priced},
+             {"median_percent", known(time.priced, time.step.median)},
+             {"median_absolute_percent", known(time.priced, time.step.median_absolute)},
+             {"p90_absolute_percent", known(time.priced, time.step.p90_absolute)},
+             {"groups", time.groups},
+             {"kendall_tau", known(time.groups, time.kendall_tau)},
+             {"regret_percent", known(time.groups, time.regret_percent)},
+             {"worst_regret_percent", known(time.groups, time.worst_regret_percent)}};
+  }
   return {{"yardstick", judged.yardstick.name},
           {"rows", judged.yardstick.rows.size()},
           {"jobs", jobs_of(judged.yardstick)},
@@ -50,6 +97,7 @@ ordered_json row_json(const Judged& judged) {
           {"peak_median_percent", known(score.peak.rows, score.peak.median)},
           {"peak_median_absolute_percent", known(score.peak.rows, score.peak.median_absolute)},
           {"peak_p90_absolute_percent", known(score.peak.rows, score.peak.p90_absolute)},
+          {"steps", std::move(steps)},
           {"without_job", std::move(without)}};
 }
 
@@ -70,10 +118,33 @@ void print_row(std::ostream& out, const std::vector<std::string>& fields) {
   out << '\n';
 }
 
+void print_steps(std::ostream& out, const std::vector<Judged>& all) {
+  TextTable table(
+      {"steps", "rows", "priced", "median", "|median|", "p90", "groups", "tau", "regret", "worst"});
+  for (const Judged& judged : all) {
+    if (!judged.steps) continue;
+    const yardsticks::TimeScore& time = *judged.steps;
+    const auto of = [](std::int64_t rows, const std::string& text) {
+      return rows > 0 ? text : "-";
+    };
+    const auto percent = [](double value, const char* plus = "") {
+      return fixed(value, 1, plus) + " %";
+    };
+    table.add({judged.yardstick.name, std::to_string(time.rows), std::to_string(time.priced),
+               of(time.priced, percent(time.step.median, "+")),
+               of(time.priced, percent(time.step.median_absolute)),
+               of(time.priced, percent(time.step.p90_absolute)), std::to_string(time.groups),
+               of(time.groups, fixed(time.kendall_tau, 2)),
+               of(time.groups, percent(time.regret_percent)),
+               of(time.groups, percent(time.worst_regret_percent))});
+  }
+  table.print(out);
+}
+
 void print(std::ostream& out, const std::vector<Judged>& all) {
   print_row(out, {"memory", "rows", "jobs", "fits or not", "ran, refused", "failed, allowed",
                   "peaks", "median", "|median|", "p90"});
-  for (const auto& [yardstick, score] : all) {
+  for (const auto& [yardstick, score, steps] : all) {
     const auto percent = [](std::int64_t rows, double value, const char* plus = "") {
       return rows > 0 ? fixed(value, 1, plus) + " %" : "-";
     };
@@ -89,6 +160,7 @@ void print(std::ostream& out, const std::vector<Judged>& all) {
          percent(score.peak.rows, score.peak.median_absolute),
          percent(score.peak.rows, score.peak.p90_absolute)});
   }
+  if (all.front().steps) print_steps(out, all);
   for (const Judged& judged : all) {
     for (const auto& [reason, count] : without_job(judged.yardstick)) {
       out << judged.yardstick.name << ": " << count << (count == 1 ? " row" : " rows")
@@ -107,7 +179,12 @@ void validate(const ValidateOptions& options, std::ostream& out) {
   const std::vector<Yardstick> all = yardsticks::load_yardsticks(options.folder);
   std::vector<Judged> judged;
   for (const Yardstick& yardstick : all) {
-    judged.push_back({.yardstick = yardstick, .memory = score_memory(yardstick)});
+    Judged one{.yardstick = yardstick, .memory = score_memory(yardstick)};
+    if (options.steps) {
+      one.steps = score_time(
+          yardstick, [&](const yardsticks::Row& row) { return step_of(row, options.data_dir); });
+    }
+    judged.push_back(std::move(one));
   }
   put_document(
       options.document, [&] { return to_json(judged); }, out);

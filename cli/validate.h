@@ -18,8 +18,10 @@
 namespace dovetail::cli {
 
 struct ValidateOptions {
-  std::string against;  // "public"
-  std::string folder;   // of the tables
+  std::string against;        // "public"
+  std::string folder;         // of the tables
+  bool steps = false;         // also the steps of their jobs: minutes
+  std::string data_dir = {};  // holds clusters/
   DocumentOptions document;
 };
 

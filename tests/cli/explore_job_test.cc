@@ -1,0 +1,113 @@
+// explore --job and plan --job: a table of a job's variants, of all layouts, as JSON, and what is refused.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/explore_job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/explore.h"
+#include "cli/plan.h"
+
+namespace dovetail::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+ExploreOptions options_of(const std::string& job, const std::string& cluster) {
+  ExploreOptions options;
+  options.inputs.data_dir = DOVETAIL_DATA_DIR;
+  options.job = job;
+  options.clusters = {cluster};
+  return options;
+}
+
+std::string explored(const std::string& job, const std::string& cluster) {
+  std::ostringstream out;
+  EXPECT_EQ(explore(options_of(job, cluster), out), 0);
+  return out.str();
+}
+
+TEST(ExploreJobTest, ShowsTheJobBesideItsVariants) {
+  const std::string text = explored("qwen3_0.6b:tp=2,pp=2,dp=2,gbs=8,zero=1", "h100x8");
+  for (const char* const words :
+       {"as asked", "recompute=full", "zero=0", "vp=2", "async_tp=yes", "tokens/s/GPU", "MFU",
+        "exposed tp", "bubble", "peak GiB", "stages of", "best: ", "dovetail plan --job"}) {
+    EXPECT_THAT(text, HasSubstr(words));
+  }
+}
+
+TEST(ExploreJobTest, WithoutALayoutAllOfThemAreTried) {
+  const std::string text = explored("qwen3_0.6b:gbs=16", "h100x8");
+  EXPECT_THAT(text, HasSubstr("tp=1,pp=1,dp_shard=8"));
+  EXPECT_THAT(text, HasSubstr("tp=8,pp=1,dp=1,zero=1"));
+  EXPECT_THAT(text, HasSubstr("tp=2,pp=2,dp=2,zero=1"));
+}
+
+TEST(ExploreJobTest, WhatDoesNotFitIsNeverBest) {
+  const std::string text = explored("llama3_70b:dp_shard=8,seq=8192", "h100x8");
+  EXPECT_THAT(text, HasSubstr("as asked it takes"));
+  EXPECT_THAT(text, HasSubstr("does not fit"));
+  ExploreOptions options = options_of("llama3_70b:dp=8", "h100x8");
+  options.document.json = true;
+  std::ostringstream out;
+  explore(options, out);
+  const auto document = nlohmann::ordered_json::parse(out.str());
+  EXPECT_EQ(document["kind"], "jobs");
+  EXPECT_TRUE(document["best"].is_null());
+  for (const auto& row : document["rows"]) EXPECT_FALSE(row["fits"]);
+}
+
+TEST(ExploreJobTest, PartsOfAStageAddUpToItsStep) {
+  ExploreOptions options = options_of("qwen3_0.6b:tp=2,cp=2,pp=2,gbs=8", "h100x8");
+  options.document.json = true;
+  std::ostringstream out;
+  explore(options, out);
+  const auto document = nlohmann::ordered_json::parse(out.str());
+  for (const auto& row : document["rows"]) {
+    for (const auto& stage : row["stages"]) {
+      double sum = stage["compute_us"].get<double>() + stage["bubble_us"].get<double>();
+      for (const auto& part : stage["exposed_us"]) sum += part.get<double>();
+      EXPECT_NEAR(sum, row["step_us"].get<double>(), 0.02 * row["step_us"].get<double>());
+    }
+  }
+}
+
+TEST(ExploreJobTest, RefusalsAreOneLine) {
+  const auto refusal = [](const ExploreOptions& options) {
+    std::ostringstream out;
+    try {
+      explore(options, out);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(refusal(options_of("llama3_8b:tp=3", "h100x8")), HasSubstr("does not divide heads"));
+  ExploreOptions both = options_of("llama3_8b:dp=8", "h100x8");
+  both.workloads = {"resnet50"};
+  EXPECT_THAT(refusal(both), HasSubstr("give one of them"));
+  EXPECT_THAT(refusal(ExploreOptions{}), HasSubstr("--workload or a --job"));
+}
+
+TEST(PlanJobTest, TheJobDecidesUnlessAPolicyDoes) {
+  PlanOptions options;
+  options.inputs.data_dir = DOVETAIL_DATA_DIR;
+  options.inputs.cluster = "h100x8";
+  options.job = "qwen3_0.6b:pp=2,dp=4,gbs=16";
+  options.json = true;
+  std::ostringstream own;
+  plan(options, own);
+  EXPECT_THAT(own.str(), HasSubstr("pipeline:k=4,kind=1f1b,stages=2+torch-ddp"));
+  options.policy = "threshold:threshold=8MiB";
+  std::ostringstream other;
+  plan(options, other);
+  EXPECT_THAT(other.str(), HasSubstr("stages=2+threshold:threshold=8MiB"));
+}
+
+}  // namespace
+}  // namespace dovetail::cli
