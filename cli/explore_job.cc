@@ -67,7 +67,7 @@ JobTable tabulate(const ExploreOptions& options) {
   JobTable table{
       .text = options.job,
       .cluster = predict::load_cluster(options.clusters.front(), options.inputs.data_dir)};
-  table.notes = job.notes;
+  table.notes = jobs::notes_on(job);
   const std::vector<jobs::Variant> variants = wanted(job, table.cluster);
   const AsksBeforeEnding keep_what_is_found;
   Progress progress("explore", "job", static_cast<std::int64_t>(variants.size()), options.yes);

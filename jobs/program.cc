@@ -337,6 +337,26 @@ std::int64_t stage_of_layer(const Job& job, std::int64_t layer) {
   return layer * job.layout.pp * job.layout.vp / job.model.layers;
 }
 
+std::vector<std::string> notes_on(const Job& job) {
+  std::vector<std::string> notes = job.notes;
+  const std::string dtype(to_string(job.precision.compute));
+  if (job.precision.fp8_products) {
+    notes.push_back("fp8: matrix products are priced at the rate of " + dtype);
+  }
+  if (job.layout.cp > 1 && job.exchange == ContextExchange::Ring) {
+    notes.emplace_back("exchange=ring: counted as a gather of keys and values before attention");
+  }
+  if (job.model.tied && job.layout.pp > 1) {
+    notes.emplace_back(
+        "tied weights: two tensors, on the first and on the last stage; the sum of their gradients "
+        "is left out");
+  }
+  if (job.model.experts && job.model.experts->shared_inner > 0 && job.layout.tp > 1) {
+    notes.emplace_back("shared experts: what they gather and scatter over tp is left out");
+  }
+  return notes;
+}
+
 schedule::Program program_of(const Job& job) { return ProgramWriter(job).run(); }
 
 }  // namespace dovetail::jobs

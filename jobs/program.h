@@ -17,6 +17,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "jobs/job.h"
 #include "schedule/program.h"
@@ -25,6 +27,9 @@ namespace dovetail::jobs {
 
 // REQUIRES: complete(job). problems(result) is empty.
 schedule::Program program_of(const Job& job);
+
+// What a reader of a prediction must know: the job's own notes, and what of it the Program counts otherwise, one line each.
+std::vector<std::string> notes_on(const Job& job);
 
 // The virtual stage of a layer, 0 .. pp x vp - 1.
 std::int64_t stage_of_layer(const Job& job, std::int64_t layer);

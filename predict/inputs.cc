@@ -208,7 +208,7 @@ Inputs load_job(const InputOptions& options) {
                      " ranks, cluster " + cluster.name + " " + std::to_string(cluster.ranks));
   }
   inputs.summary = summary_of(options, {});
-  inputs.summary.notes = options.job->notes;
+  inputs.summary.notes = jobs::notes_on(*options.job);
   inputs.summary.cluster = cluster.name;
   inputs.machine.costs = models::costs_for(cluster, inputs.program);
   inputs.machine.cluster = std::move(cluster);
