@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "calibrate/contention.h"
 #include "calibrate/host.h"
+#include "calibrate/needs.h"
 #include "calibrate/ops.h"
 #include "calibrate/quality.h"
 #include "calibrate/transfers.h"
@@ -114,15 +115,16 @@ void measure_transfers(const Lab& lab, const schedule::Program& workload, Log& l
 
 Calibration calibrate(const Lab& lab, const schedule::Program& workload) {
   require_shapes(workload);
+  const schedule::Program program = as_one_stage(workload);
   Calibration result;
   models::Cluster& cluster = result.cluster;
-  cluster.ranks = workload.world_size;
+  cluster.ranks = program.world_size;
   cluster.backend = lab.options.backend;
   cluster.unit_kernel = lab.unit_kernel;
   cluster.network_shield = lab.shield;
   Log log(lab);
   log.begin("ops of the step");
-  StepTimes step = measure_step(lab, workload);
+  StepTimes step = measure_step(lab, program);
   cluster.skew = skew_of(step.kernels, step.slowest.median);
   const bool by_name = cluster.backend == models::BackendKind::Cpu;
   cluster.kernels = by_name ? std::move(step.kernels) : by_work(step.kernels);
@@ -133,9 +135,9 @@ Calibration calibrate(const Lab& lab, const schedule::Program& workload) {
   if (scales != models::PassModel{}) cluster.passes[models::PassKind::Scale] = scales;
   log.begin("host and launches");
   cluster.host = measure_host(lab, step.issue);
-  measure_transfers(lab, workload, log, cluster);
+  measure_transfers(lab, program, log, cluster);
   log.begin("contention");
-  const MeasuredContention beside = measure_contention(lab, workload);
+  const MeasuredContention beside = measure_contention(lab, program);
   cluster.contention = beside.contention;
   Evidence evidence = {.conditions = log.conditions(),
                        .contention_ops = beside.ops,

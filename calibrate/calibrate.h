@@ -44,7 +44,7 @@ struct Calibration {
 };
 
 // `workload` has shapes: no timed work (InputError). Its world size is the number of ranks that the
-// collectives are for.
+// collectives are for. Of a pipeline every rank measures the ops of all stages.
 Calibration calibrate(const Lab& lab, const schedule::Program& workload);
 
 }  // namespace dovetail::calibrate

@@ -7,7 +7,6 @@
 #include "calibrate/transfers.h"
 #include "calibrate/undisturbed.h"
 #include "exec/compute_only.h"
-#include "schedule/transfers.h"
 #include "testbed/op_times.h"
 
 #include <algorithm>
@@ -53,12 +52,7 @@ class Alone {
  public:
   Alone(const Lab& lab, const schedule::Program& workload) : lab_(lab) {
     const TransferProbe probe = {.ranks = lab.ranks, .bytes = kTinyMessage, .count = 1};
-    plan_ = exec::without_communication(contention_plan(workload, probe));
-    for (schedule::RankProgram& role : plan_.roles) {
-      std::erase_if(role.commands,
-                    [](const schedule::Command& command) { return command.transfer.has_value(); });
-    }
-    schedule::link_transfers(plan_);
+    plan_ = exec::only_computing(contention_plan(workload, probe));
     ops_ = computing(lab, plan_, workload);
     if (ops_.empty()) {
       throw InputError("contention is measured on forward and backward ops; " + workload.name +

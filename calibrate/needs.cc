@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
-#include <variant>
 
 #include "base/error.h"
 #include "frameworks/framework.h"
@@ -62,13 +61,20 @@ CalibrationNeeds needs_of(const Program& program, std::span<const std::string> p
   return needs;
 }
 
+schedule::Program as_one_stage(schedule::Program program) {
+  program.stages = 1;
+  for (schedule::Op& op : program.ops) op.stage = 0;
+  return program;
+}
+
 std::vector<schedule::ScheduledProgram> pass_variants(const schedule::Program& program) {
+  const schedule::Program whole = as_one_stage(program);
   std::vector<schedule::ScheduledProgram> variants;
   for (const char* policy : {"gradient-merge:k=2", "sharded:cap=1MiB", "sharded:cap=25MiB"}) {
     const schedule::PolicyResult decided =
-        schedule::apply_policy(program, frameworks::parse_policy(policy));
+        schedule::apply_policy(whole, frameworks::parse_policy(policy));
     if (decided.failure) continue;
-    variants.push_back(schedule::lower(program, decided.schedule).program);
+    variants.push_back(schedule::lower(whole, decided.schedule).program);
   }
   return variants;
 }
@@ -84,12 +90,8 @@ std::string in_one_line(std::span<const std::string> policies) {
 }
 
 Wanted wanted_for(const Program& program, std::span<const std::string> policies) {
-  // A step whose own ops communicate cannot be run without what they bring.
-  const bool communicates = std::ranges::any_of(program.ops, [](const schedule::Op& op) {
-    return std::holds_alternative<schedule::CollectiveWork>(op.work);
-  });
   Wanted wanted;
-  if (!communicates) wanted.variants = pass_variants(program);
+  wanted.variants = pass_variants(program);
   if (policies.empty()) return wanted;
   const CalibrationNeeds needs = needs_of(program, policies);
   wanted.further_collectives = needs.further_collectives;

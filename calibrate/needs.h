@@ -25,6 +25,9 @@ struct CalibrationNeeds {
 // applied to this Program. REQUIRES: problems(program) is empty.
 CalibrationNeeds needs_of(const schedule::Program& program, std::span<const std::string> policies);
 
+// Every rank runs the ops of all stages, so that all of them are measured on all ranks.
+schedule::Program as_one_stage(schedule::Program program);
+
 // Plans that hold the passes which lowering adds: sums over two micro-steps, and sharded updates of
 // small and large buckets. None where the workload does not allow them.
 std::vector<schedule::ScheduledProgram> pass_variants(const schedule::Program& program);

@@ -9,7 +9,6 @@
 #include "exec/compute_only.h"
 #include "lower/lower.h"
 #include "policies/policies.h"
-#include "schedule/transfers.h"
 #include "testbed/op_times.h"
 
 #include <algorithm>
@@ -24,6 +23,7 @@ namespace {
 
 models::KernelWork kernel_work(const schedule::Work& work) {
   if (const auto* memory = std::get_if<schedule::MemoryWork>(&work)) return *memory;
+  if (const auto* several = std::get_if<schedule::KernelsWork>(&work)) return *several;
   const auto* gemm = std::get_if<schedule::GemmWork>(&work);
   DOVETAIL_CHECK(gemm != nullptr) << "work without a shape was measured";
   return *gemm;
@@ -33,16 +33,7 @@ models::KernelWork kernel_work(const schedule::Work& work) {
 schedule::ScheduledProgram ops_plan(const schedule::Program& workload) {
   const schedule::Schedule schedule =
       schedule::make_schedule(workload, schedule::parse_policy("no-overlap"));
-  schedule::ScheduledProgram plan =
-      exec::without_communication(schedule::lower(workload, schedule).program);
-  for (schedule::RankProgram& role : plan.roles) {
-    std::erase_if(role.commands, [&](const schedule::Command& command) {
-      const OpId op = *schedule::op_run_by(command);
-      return std::holds_alternative<schedule::CollectiveWork>(workload.op(op).work);
-    });
-  }
-  schedule::link_transfers(plan);
-  return plan;
+  return exec::only_computing(schedule::lower(workload, schedule).program);
 }
 
 // Of a plan of ops only.
@@ -160,7 +151,7 @@ std::vector<models::MeasuredKernel> by_work(std::span<const models::MeasuredKern
 std::vector<models::PassSample> measure_passes(const Lab& lab,
                                                const schedule::ScheduledProgram& variant,
                                                const models::KernelTable& kernels) {
-  const schedule::ScheduledProgram plan = exec::without_communication(variant);
+  const schedule::ScheduledProgram plan = exec::only_computing(variant);
   Bench bench(lab, plan);
   std::vector<models::PassSample> samples;
   for (const auto& [id, time] : measure_ops(lab, plan, bench, lab.options.variant_steps).ops) {

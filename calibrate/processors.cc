@@ -11,19 +11,16 @@
 #include "calibrate/network_shield.h"
 #include "calibrate/ops.h"
 #include "models/stand_in.h"
-#include "models/workload.h"
 
 namespace dovetail::calibrate {
 namespace {
 
 // The workload as this machine can execute it: timed work replaced by repetitions of the unit kernel.
 schedule::Program executable(const Processors& what, const models::UnitKernel& unit) {
-  const models::Workload workload =
-      models::load_workload(what.workload, what.exchange.world_size, what.data_dir);
   models::Cluster cluster;
   cluster.name = "this machine";
   cluster.unit_kernel = unit;
-  return models::stand_in(workload.program, cluster).program;
+  return models::stand_in(what.program, cluster).program;
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // What only ranks on processors have, around the calibration of any backend: the unit kernel of which their ops consist
 // where a workload holds recorded times, a reference load beside all of it, and the network's shield.
 //
-//   Calibration found = measure_processors({.exchange = ..., .make_backend = ..., .workload = "mlp-1000mbit", ...});
+//   Calibration found = measure_processors({.exchange = ..., .make_backend = ..., .program = ..., ...});
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -20,8 +20,7 @@ struct Processors {
   const exec::Exchange& exchange;
   const MakeBackend& make_backend;
   schedule::GemmWork unit_kernel;
-  std::string workload;  // name or file, as `--workload` takes it
-  std::string data_dir;
+  const schedule::Program& program;        // whose ops are measured, for all ranks
   std::vector<std::string> policies = {};  // measured for plans of these; empty: for all
   Options options = on_processors();       // but for variants and measures_further
 };

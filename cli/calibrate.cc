@@ -25,7 +25,10 @@
 #include "exec/cpu/backend.h"
 #include "exec/cpu/kernels.h"
 #include "exec/machine.h"
+#include "jobs/program.h"
+#include "jobs/text.h"
 #include "models/cluster.h"
+#include "models/workload.h"
 
 namespace dovetail::cli {
 namespace {
@@ -104,7 +107,7 @@ void describe(models::Cluster& cluster, const CalibrateOptions& options, std::st
   cluster.name = options.name;
   cluster.origin = "dovetail " DOVETAIL_VERSION " calibrate on " + exec::this_machine().text();
   cluster.date = date_of_today();
-  cluster.notes["workload"] = options.workload;
+  cluster.notes["workload"] = options.workload.empty() ? options.training_job : options.workload;
   cluster.notes["backend"] = std::move(backend);
   if (!options.policies.empty()) {
     cluster.notes["measured for"] = calibrate::in_one_line(options.policies);
@@ -116,8 +119,24 @@ void require_possible(const CalibrateOptions& options) {
   if (!replaces_report(product) && product.output.empty()) {
     throw InputError("calibrate: name the file to write with -o, or --json for standard output");
   }
+  if (options.workload.empty() == options.training_job.empty()) {
+    throw InputError("calibrate: --workload or --job: give one of them");
+  }
   require_distinct({document_file(product)}, {workload_file(options.workload, options.data_dir)});
   calibrate::require_policies(options.policies);
+}
+
+schedule::Program program_to_measure(const CalibrateOptions& options, std::int64_t ranks) {
+  if (options.training_job.empty()) {
+    return models::load_workload(options.workload, ranks, options.data_dir).program;
+  }
+  const jobs::Job job = jobs::parse_job(options.training_job);
+  if (job.layout.world() != ranks) {
+    throw InputError("calibrate: --job " + options.training_job + " has " +
+                     counted(job.layout.world(), "rank") + ", but " + std::to_string(ranks) +
+                     " measure; start as many with --ranks");
+  }
+  return jobs::program_of(job);
 }
 
 std::function<void(std::string_view)> progress_of_calibration() {
@@ -143,11 +162,11 @@ void calibrate(const CalibrateOptions& options, std::ostream& out) {
     const calibrate::MakeBackend make = [&ports](const schedule::ScheduledProgram& plan) {
       return std::make_unique<exec::cpu::CpuBackend>(plan, ports);
     };
+    const schedule::Program program = program_to_measure(options, session.size());
     calibrate::Processors what{.exchange = exchange,
                                .make_backend = make,
                                .unit_kernel = exec::cpu::kUnitGemm,
-                               .workload = options.workload,
-                               .data_dir = options.data_dir,
+                               .program = program,
                                .policies = options.policies};
     what.options.steps = options.op_steps;
     what.options.budget = budget;

@@ -14,13 +14,15 @@
 
 #include "cli/job.h"
 #include "models/cluster.h"
+#include "schedule/program.h"
 
 namespace dovetail::cli {
 
 struct CalibrateOptions {
-  std::string workload;  // whose ops are measured
-  std::string output;    // cluster file; "-": standard output
-  bool json = false;     // likewise
+  std::string workload;      // whose ops are measured
+  std::string training_job;  // or those of this job, as plan --job takes it
+  std::string output;        // cluster file; "-": standard output
+  bool json = false;         // likewise
   std::string name = "here";
   std::string data_dir;
   JobOptions job;
@@ -31,6 +33,9 @@ struct CalibrateOptions {
 
 // Refused before any rank starts: a file that nobody named, or that would overwrite what is read; policies that are none.
 void require_possible(const CalibrateOptions& options);
+
+// The workload or the job, for so many ranks. Throws InputError, also for a job of another number of ranks.
+schedule::Program program_to_measure(const CalibrateOptions& options, std::int64_t ranks);
 
 void calibrate(const CalibrateOptions& options, std::ostream& out);
 

@@ -23,7 +23,6 @@
 #include "cli/outputs.h"
 #include "cli/text.h"
 #include "exec/cuda/stand_in.h"
-#include "models/workload.h"
 
 namespace dovetail::cli {
 namespace {
@@ -84,8 +83,7 @@ void calibrate_rank(const CalibrateCudaOptions& options, const CudaJob& cuda,
   exec::cuda::BackendOptions on_gpu = options_for(cuda, session);
   on_gpu.kept = cuda.module->keep_communicators(on_gpu);
   const std::int64_t ranks = stands_in(options) ? options.world.value_or(2) : session.size();
-  const schedule::Program program =
-      models::load_workload(options.workload, ranks, options.data_dir).program;
+  const schedule::Program program = program_to_measure(options, ranks);
   std::deque<schedule::ScheduledProgram> plans;  // each must outlive its backend
   const calibrate::MakeBackend make = [&](const schedule::ScheduledProgram& plan) {
     plans.push_back(stands_in(options) ? exec::cuda::as_one_rank(plan) : plan);

@@ -103,7 +103,9 @@ void run_calibrate(const CalibrateBinding& options, std::ostream& out) {
 void bind_calibrate(CLI::App& app, CalibrateBinding& options, Action& action) {
   CLI::App& command = *app.add_subcommand("calibrate", "measure this machine into a cluster file");
   options.cpu.data_dir = data_dir();
-  command.add_option("--workload", options.cpu.workload, "whose ops to measure")->required();
+  command.add_option("--workload", options.cpu.workload, "whose ops to measure");
+  command.add_option("--job", options.cpu.training_job,
+                     "or those of this job: MODEL:KEY=VALUE,... as plan --job takes it");
   bind_product(command, {options.cpu.output, options.cpu.json, "cluster file", ""});
   command.add_option("--name", options.cpu.name, "of the cluster (default here)");
   bind_job(command, options.cpu.job);
@@ -123,6 +125,7 @@ void bind_calibrate(CLI::App& app, CalibrateBinding& options, Action& action) {
   command.footer(
       "Examples:\n"
       "  dovetail calibrate --workload mlp-1000mbit --ranks 2 --rate 1gbit -o here.json\n"
+      "  dovetail calibrate --job config.json:tp=2,pp=2,dp=2,dtype=f32 --ranks 8 -o here.json\n"
       "  mpirun -np 8 dovetail calibrate --backend cuda --workload resnet50 -o here.json\n"
       "  dovetail explore --workload resnet50 --cluster here.json");
   bind_action(command, options, action, run_calibrate);

@@ -22,4 +22,16 @@ schedule::ScheduledProgram without_communication(const schedule::ScheduledProgra
   return ops;
 }
 
+schedule::ScheduledProgram only_computing(const schedule::ScheduledProgram& plan) {
+  schedule::ScheduledProgram ops = without_communication(plan);
+  for (schedule::RankProgram& role : ops.roles) {
+    std::erase_if(role.commands, [&](const schedule::Command& command) {
+      const schedule::Op& op = ops.program.op(*schedule::op_run_by(command));
+      return std::holds_alternative<schedule::CollectiveWork>(op.work);
+    });
+  }
+  schedule::link_transfers(ops);
+  return ops;
+}
+
 }  // namespace dovetail::exec

@@ -10,4 +10,7 @@ namespace dovetail::exec {
 // The plan's ops alone: no collectives, copies, events or communication streams.
 schedule::ScheduledProgram without_communication(const schedule::ScheduledProgram& plan);
 
+// The same without the ops that are collectives.
+schedule::ScheduledProgram only_computing(const schedule::ScheduledProgram& plan);
+
 }  // namespace dovetail::exec

@@ -6,6 +6,7 @@
 #include "calibrate/calibrate.h"
 #include "calibrate/contention.h"
 #include "calibrate/host.h"
+#include "calibrate/needs.h"
 #include "calibrate/network_shield.h"
 #include "calibrate/ops.h"
 #include "calibrate/transfers.h"
@@ -14,6 +15,8 @@
 #include "base/error.h"
 #include "exec/compute_only.h"
 #include "exec/cpu/kernels.h"
+#include "jobs/program.h"
+#include "jobs/text.h"
 #include "tests/exec/support.h"
 
 #include <gmock/gmock.h>
@@ -100,6 +103,25 @@ TEST(CalibrateTest, EveryOpThatComputesIsMeasured) {
     }
     EXPECT_LE(step.slowest.p10, step.slowest.median);
     EXPECT_LE(step.slowest.median, step.slowest.p90);
+  });
+}
+
+// A pipeline's ops of every stage, among them several kernels as one; what communicates is left out.
+TEST(CalibrateTest, OfAJobTheOpsOfAllStagesAreMeasured) {
+  const schedule::Program program = as_one_stage(jobs::program_of(jobs::parse_job(
+      DOVETAIL_SOURCE_DIR "/tests/jobs/data/tiny_llama/config.json:tp=2,pp=2,dtype=f32,seq=8")));
+  std::vector<std::string> computing;
+  for (const schedule::Op& op : program.ops) {
+    if (!schedule::kernels_of(op.work).empty()) computing.push_back(op.name);
+  }
+  ASSERT_LT(computing.size(), program.ops.size());
+  on_ranks(4, 0us, little(), [&](const Lab& lab) {
+    std::vector<std::string> measured;
+    for (const models::MeasuredKernel& kernel : measure_step(lab, program).kernels) {
+      measured.push_back(kernel.op);
+      EXPECT_GT(kernel.time, Duration{}) << kernel.op;
+    }
+    EXPECT_EQ(measured, computing);
   });
 }
 

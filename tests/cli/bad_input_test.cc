@@ -203,6 +203,15 @@ TEST_F(BadInputTest, NumbersOfFlags) {
       "unknown policy; did you mean \"exact\"?");
 }
 
+TEST_F(BadInputTest, CalibratesWithAWorkloadOrAJobOfAsManyRanks) {
+  const std::string command = "calibrate --ranks 2 -o " + (directory_ / "c").string();
+  expect_refused(command, "calibrate: --workload or --job: give one of them");
+  expect_refused(command + " --workload mlp --job qwen3_0.6b:dp=2",
+                 "calibrate: --workload or --job: give one of them");
+  expect_refused(command + " --job qwen3_0.6b:dp=4",
+                 "calibrate: --job qwen3_0.6b:dp=4 has 4 ranks, but 2 measure");
+}
+
 // Each refused before a rank starts, by run and calibrate alike.
 TEST_F(BadInputTest, RatesOfLinks) {
   const std::string plan = write("plan.json", "");
