@@ -19,6 +19,7 @@
 #include "cli/document.h"
 #include "cli/environment.h"
 #include "cli/flags.h"
+#include "cli/job_flag.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
 #include "cli/text.h"
@@ -26,7 +27,6 @@
 #include "exec/cpu/kernels.h"
 #include "exec/machine.h"
 #include "jobs/program.h"
-#include "jobs/text.h"
 #include "models/cluster.h"
 #include "models/workload.h"
 
@@ -130,7 +130,7 @@ schedule::Program program_to_measure(const CalibrateOptions& options, std::int64
   if (options.training_job.empty()) {
     return models::load_workload(options.workload, ranks, options.data_dir).program;
   }
-  const jobs::Job job = jobs::parse_job(options.training_job);
+  const jobs::Job job = job_of(options.training_job);
   if (job.layout.world() != ranks) {
     throw InputError("calibrate: --job " + options.training_job + " has " +
                      counted(job.layout.world(), "rank") + ", but " + std::to_string(ranks) +
