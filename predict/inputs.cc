@@ -208,6 +208,7 @@ Inputs load_job(const InputOptions& options) {
                      " ranks, cluster " + cluster.name + " " + std::to_string(cluster.ranks));
   }
   inputs.summary = summary_of(options, {});
+  inputs.summary.workload = inputs.program.name;  // as traces of a run have it
   inputs.summary.notes = jobs::notes_on(*options.job);
   inputs.summary.cluster = cluster.name;
   inputs.machine.costs = models::costs_for(cluster, inputs.program);
