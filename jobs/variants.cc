@@ -65,7 +65,8 @@ std::vector<Variant> layouts(const Job& job, std::int64_t world, std::int64_t no
       const std::string degrees = "tp=" + std::to_string(tp) + ",pp=" + std::to_string(pp);
       for (const std::string& rest : {",dp=" + replicas + ",zero=1",
                                       ",dp_shard=" + replicas + (pp > 1 ? ",reshard=no" : "")}) {
-        if (auto variant = with_options(plain, degrees + rest)) found.push_back(*std::move(variant));
+        if (auto variant = with_options(plain, degrees + rest))
+          found.push_back(*std::move(variant));
       }
     }
   }
