@@ -30,7 +30,6 @@ using internal::RoleDraft;
 Lowered lower(Program program, const Schedule& schedule) {
   std::vector<ShardedBucket> sharded;
   Draft draft = internal::rewrite(std::move(program), schedule, sharded);
-  internal::index_ops(draft);
   collect_debts(draft);
   name_streams(draft);
   lay_out(draft);

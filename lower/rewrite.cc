@@ -11,6 +11,7 @@
 #include "lower/pipeline/unroll.h"
 #include "lower/rewrite/merge.h"
 #include "lower/rewrite/scale.h"
+#include "lower/survey.h"
 #include "schedule/sharding.h"
 
 namespace dovetail::schedule::internal {
@@ -72,6 +73,7 @@ Draft rewrite(Program program, const Schedule& schedule, std::vector<ShardedBuck
   draft.out.program = std::move(program);
   draft.out.policy = schedule.policy;
   find_travellers(draft);
+  index_ops(draft);
   return draft;
 }
 
