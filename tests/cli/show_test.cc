@@ -85,8 +85,8 @@ TEST_F(ShowTest, RefusalsSayTheRuleInWords) {
         "threshold:wait=before-next-batch", "source-improved:k=2,sync=sometimes",
         "source-improved:sync=every", "source-improved:scale=nowhere", "sharded:k=2,sync=every",
         "sharded:cap=1MiB,mode=view", "sharded:replicas=nodes", "sharded:p=0",
-        "sharded:k=2,sums=f64", "threshold:batch=2,k=2,sync=after,wait=before-next-batch",
-        "pipeline:stages=1", "pipeline:stages=9", "pipeline:kind=interleaved",
+        "threshold:batch=2,k=2,sync=after,wait=before-next-batch", "pipeline:stages=1",
+        "pipeline:stages=9", "pipeline:kind=interleaved",
         "pipeline:kind=interleaved,stages=2,chunks=2,k=3", "pipeline:sync=every"}) {
     const Ended ended = plan(policy);
     EXPECT_EQ(ended.code, 2) << policy;
