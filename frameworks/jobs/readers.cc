@@ -56,7 +56,7 @@ void lay_out(jobs::Job& job, const Behind& said, Free free, const std::string& u
 
 jobs::Model recognised(jobs::Model model) {
   for (const std::string& name : jobs::known_model_names()) {
-    const jobs::Model known = jobs::known_model(name);
+    jobs::Model known = jobs::known_model(name);
     jobs::Model as_known = model;
     as_known.name = known.name;
     as_known.sequence = known.sequence;
