@@ -41,7 +41,7 @@ std::string family_of(std::string device) {
   std::ranges::transform(device, device.begin(), [](unsigned char letter) {
     return static_cast<char>(std::tolower(letter));
   });
-  for (const std::string family : {"gb200", "b200", "h200", "h100", "a100"}) {
+  for (const char* const family : {"gb200", "b200", "h200", "h100", "a100"}) {
     if (device.find(family) != std::string::npos) return family;
   }
   return "";
@@ -184,7 +184,7 @@ void validate(const ValidateOptions& options, std::ostream& out) {
       one.steps = score_time(
           yardstick, [&](const yardsticks::Row& row) { return step_of(row, options.data_dir); });
     }
-    judged.push_back(std::move(one));
+    judged.push_back(one);
   }
   put_document(
       options.document, [&] { return to_json(judged); }, out);

@@ -19,20 +19,20 @@ class TomlReader {
 
   std::vector<OptionText> read() {
     std::string table;
-    for (skip(kOverLines); at_ < text_.size(); skip(kOverLines)) {
+    for (skip(OverLines); at_ < text_.size(); skip(OverLines)) {
       if (text_[at_] == '[') {
         table = table_name();
       } else {
         pair(table);
       }
-      skip(kInLine);
+      skip(InLine);
       if (at_ < text_.size() && text_[at_] != '\n') fail("expected the end of the line");
     }
     return std::move(options_);
   }
 
  private:
-  enum Span { kInLine, kOverLines };
+  enum Span { InLine, OverLines };
 
   [[noreturn]] void fail(const std::string& message) const {
     const auto lines = std::ranges::count(text_.substr(0, std::min(at_, text_.size())), '\n');
@@ -47,7 +47,7 @@ class TomlReader {
       if (text_[at_] == '#') at_ = std::min(text_.find('\n', at_), text_.size());
       if (at_ == text_.size()) return;
       const bool is_blank = text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\r';
-      if (!is_blank && (text_[at_] != '\n' || span == kInLine)) return;
+      if (!is_blank && (text_[at_] != '\n' || span == InLine)) return;
     }
   }
 
@@ -68,7 +68,7 @@ class TomlReader {
   std::string key() {
     std::string name;
     while (true) {
-      skip(kInLine);
+      skip(InLine);
       if (next() == '"' || next() == '\'') {
         name += string();
       } else {
@@ -80,7 +80,7 @@ class TomlReader {
         if (begin == at_) fail("expected a key");
         name += text_.substr(begin, at_ - begin);
       }
-      skip(kInLine);
+      skip(InLine);
       if (next() != '.') return name;
       ++at_;
       name += '.';
@@ -90,7 +90,7 @@ class TomlReader {
   void pair(const std::string& table, int depth = 0) {
     const std::string name = (table.empty() ? "" : table + ".") + key();
     take('=', "behind the key " + name);
-    skip(kInLine);
+    skip(InLine);
     if (next() == '{') return inline_table(name, depth + 1);
     std::string value = this->value(depth);
     if (std::ranges::find(options_, name, &OptionText::name) != options_.end()) {
@@ -102,10 +102,10 @@ class TomlReader {
   void inline_table(const std::string& name, int depth) {
     if (depth > kDeepest) fail("tables lie too deep within each other");
     ++at_;
-    skip(kInLine);
+    skip(InLine);
     while (next() != '}') {
       pair(name, depth);
-      skip(kInLine);
+      skip(InLine);
       if (next() != '}') take(',', "or } in an inline table");
     }
     ++at_;
@@ -136,10 +136,10 @@ class TomlReader {
     if (depth > kDeepest) fail("arrays lie too deep within each other");
     ++at_;
     std::string list;
-    for (skip(kOverLines); next() != ']'; skip(kOverLines)) {
+    for (skip(OverLines); next() != ']'; skip(OverLines)) {
       if (next() == '{') fail("tables within arrays are not read");
       list += (list.empty() ? "" : ",") + value(depth);
-      skip(kOverLines);
+      skip(OverLines);
       if (next() != ']') take(',', "or ] in an array");
     }
     ++at_;
