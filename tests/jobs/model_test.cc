@@ -21,8 +21,8 @@ TEST_P(KnownModelTest, HasThePublishedNumberOfParameters) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, KnownModelTest, ::testing::ValuesIn(known_model_names()),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& tested) {
+                           std::string name = tested.param;
                            std::ranges::replace(name, '.', '_');
                            return name;
                          });

@@ -73,8 +73,8 @@ INSTANTIATE_TEST_SUITE_P(
         "llama3_8b:dp_shard=4", "llama3_8b:dp_shard=4,zero=1", "llama3_8b:dp_shard=2,pp=2,gbs=8",
         "mixtral_8x7b:ep=4,dp_shard=8", "mixtral_8x7b:ep=4,dp_shard=4,zero=1",
         "mixtral_8x7b:ep=2,dp=2,dp_shard=4", "mixtral_8x7b:ep=2,dp_shard=4,pp=2,gbs=16"),
-    [](const auto& info) {
-      std::string name = info.param;
+    [](const auto& tested) {
+      std::string name = tested.param;
       for (char& letter : name) {
         if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
       }
