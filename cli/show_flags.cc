@@ -51,7 +51,7 @@ void bind_reshard(CLI::App& app, ReshardOptions& options, Action& action) {
   command.add_option("--latency", options.latency, "of one message (default 5us)");
   command.add_option("--wire", options.wire, "rate of the network (default 10GB/s)");
   command.add_option("--copy", options.copy, "rate of local copies (default 500GB/s)");
-  command.add_flag("--with-steps", options.steps, "also what each rank does");
+  command.add_flag("--steps", options.steps, "also what each rank does");
   bind_document(command, options.document);
   command.footer(
       "Examples:\n"
@@ -69,7 +69,7 @@ void bind_validate(CLI::App& app, ValidateOptions& options, Action& action) {
   command.add_option("--tables", options.folder,
                      "folder of the tables (default: those that come with dovetail)");
   options.data_dir = data_dir();
-  command.add_flag("--steps", options.steps,
+  command.add_flag("--with-steps", options.steps,
                    "also price the steps of their jobs, on clusters from peak rates: minutes");
   bind_document(command, options.document);
   command.footer(
