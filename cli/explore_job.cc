@@ -56,6 +56,9 @@ std::vector<jobs::Variant> wanted(const Job& job, const models::Cluster& cluster
     all.insert(all.begin(), {.change = kAsAsked, .job = job});
     return all;
   }
+  if (job.batch.global == job.batch.micro) {
+    throw InputError("explore: a job without a layout needs gbs=, the samples of a step");
+  }
   const std::int64_t node = cluster.topology ? cluster.topology->node_ranks : kUnknownNode;
   return jobs::layouts(job, cluster.ranks, std::min(node, kUnknownNode));
 }
@@ -135,6 +138,21 @@ void print_stages(std::ostream& out, const JobTable& table, const JobRow& row) {
   stages.print(out);
 }
 
+// The command that plans the row, where one line says its job; else what to change.
+std::string way_to(const JobTable& table, const JobRow& row) {
+  const std::string text = jobs::to_string(row.found.job);
+  try {
+    Job again = jobs::parse_job(text);
+    again.notes = row.found.job.notes;
+    if (again == row.found.job) {
+      return "dovetail plan --job \"" + text + "\" --cluster " + table.cluster.name +
+             " -o plan.json";
+    }
+  } catch (const InputError&) {  // a model that has no name here
+  }
+  return row.change == kAsAsked ? "the job as it is" : row.change + " in " + table.text;
+}
+
 void print_job_table(std::ostream& out, const JobTable& table) {
   const Job& job = table.rows.front().found.job;
   out << table.text << " on " << table.cluster.name << ": " << counted(job.layout.world(), "GPU")
@@ -175,9 +193,7 @@ void print_job_table(std::ostream& out, const JobTable& table) {
   }
   const JobRow& best = table.rows[*table.best];
   print_stages(out, table, best);
-  out << "best: " << best.change << '\n'
-      << "to use it: dovetail plan --job \"" << jobs::to_string(best.found.job) << "\" --cluster "
-      << table.cluster.name << " -o plan.json\n";
+  out << "best: " << best.change << '\n' << "to use it: " << way_to(table, best) << '\n';
 }
 
 ordered_json parts_json(const predict::StageParts& part, const jobs::StageMemory& memory) {
@@ -234,6 +250,19 @@ int explore_job(const ExploreOptions& options, std::ostream& out) {
   if (options.clusters.size() != 1)
     throw InputError("explore --job: name one machine with --cluster");
   if (!options.workloads.empty()) throw InputError("--workload and --job: give one of them");
+  const auto refuse = [](bool given, const char* flag) {
+    if (given) throw InputError(std::string("explore --job: ") + flag + " has no effect on a job");
+  };
+  refuse(!options.policies.empty(), "--policies");
+  refuse(!options.thresholds.empty(), "--thresholds");
+  refuse(options.points.has_value(), "--points");
+  refuse(!options.first_bucket.empty(), "--first-bucket");
+  refuse(!options.plans.empty(), "--plan");
+  refuse(!options.framework.empty(), "--for");
+  refuse(!options.mode.empty(), "--mode");
+  refuse(!options.wait.empty(), "--wait");
+  refuse(options.inputs.world.has_value(), "--world");
+  refuse(options.plot, "--plot");
   require_outputs({document_file(options.document), page_output(options.page)},
                   {cluster_file(options.clusters.front(), options.inputs.data_dir)});
   const JobTable table = tabulate(options);
@@ -241,7 +270,8 @@ int explore_job(const ExploreOptions& options, std::ostream& out) {
     // The page of the best row's plan.
     PlanOptions best;
     best.inputs = options.inputs;
-    best.job = jobs::to_string(table.rows[*table.best].found.job);
+    best.inputs.job = table.rows[*table.best].found.job;
+    best.inputs.workload = jobs::to_string(*best.inputs.job);
     best.inputs.cluster = options.clusters.front();
     best.page = options.page;
     std::ostringstream unread;

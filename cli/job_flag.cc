@@ -4,6 +4,7 @@
 #include "cli/job_flag.h"
 
 #include "base/error.h"
+#include "frameworks/framework.h"
 #include "frameworks/jobs/job_source.h"
 #include "jobs/decisions.h"
 
@@ -19,7 +20,7 @@ void take_job(const std::string& text, predict::InputOptions& inputs) {
 
 std::string policy_of_job(const jobs::Job& job, const std::string& given) {
   if (given.empty()) return jobs::policy_text(job);
-  return given.find("pipeline") == std::string::npos ? jobs::policy_text(job, given) : given;
+  return frameworks::parse_policy(given).decisions.stages ? given : jobs::policy_text(job, given);
 }
 
 }  // namespace dovetail::cli

@@ -72,7 +72,8 @@ void plan(const PlanOptions& options, std::ostream& out) {
                    {"--plan", options.start}});
   predict::InputOptions wanted = options.inputs;
   if (!options.job.empty()) take_job(options.job, wanted);
-  if (wanted.workload.empty()) throw InputError("plan: name a --workload or a --job");
+  if (!wanted.job && wanted.workload.empty())
+    throw InputError("plan: name a --workload or a --job");
   const schedule::Policy spec =
       frameworks::parse_policy(wanted.job ? policy_of_job(*wanted.job, options.policy)
                                           : (options.policy.empty() ? "exact" : options.policy));

@@ -13,7 +13,9 @@
 namespace dovetail::jobs {
 namespace {
 
-constexpr std::int64_t kMost = std::int64_t{1} << 32;
+constexpr std::int64_t kMost = std::int64_t{1} << 20;  // of any extent
+constexpr std::int64_t kMostLayers = 4096;
+constexpr std::int64_t kMostHeads = 4096;
 constexpr std::array<std::string_view, 8> kTypes = {"llama", "mistral",   "mixtral", "qwen2",
                                                     "qwen3", "qwen3_moe", "gpt_oss", "deepseek_v3"};
 
@@ -21,7 +23,9 @@ class Config {
  public:
   explicit Config(JsonObject object) : object_(std::move(object)) {}
 
-  [[nodiscard]] std::int64_t number(std::string_view key) { return object_.integer(key, 1, kMost); }
+  [[nodiscard]] std::int64_t number(std::string_view key, std::int64_t most = kMost) {
+    return object_.integer(key, 1, most);
+  }
   // Absent or null: `otherwise`.
   [[nodiscard]] std::int64_t number_or(std::string_view key, std::int64_t otherwise) {
     object_.ignore(key);
@@ -41,7 +45,7 @@ class Config {
 
 Attention attention_of(Config& config, std::string_view type, std::int64_t width) {
   Attention a;
-  a.heads = config.number("num_attention_heads");
+  a.heads = config.number("num_attention_heads", kMostHeads);
   a.key_value_heads = config.number_or("num_key_value_heads", a.heads);
   a.head_dim = config.number_or("head_dim", width / a.heads);
   a.in_bias = config.flag("attention_bias", type == "qwen2" || type == "gpt_oss");
@@ -88,7 +92,7 @@ Model load_config(const std::string& path) {
   const std::string_view type = kTypes[config.type()];
   Model model;
   model.name = path;
-  model.layers = config.number("num_hidden_layers");
+  model.layers = config.number("num_hidden_layers", kMostLayers);
   model.width = config.number("hidden_size");
   model.vocabulary = config.number("vocab_size");
   model.inner = config.number_or("intermediate_size", 0);

@@ -8,6 +8,11 @@
 namespace dovetail::jobs {
 namespace {
 
+constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
+constexpr std::int64_t kMostSequence = std::int64_t{1} << 22;
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;  // of a micro-batch
+constexpr std::int64_t kMostSamples = std::int64_t{1} << 32;
+
 class Checker {
  public:
   Checker(Job& job, const std::string& where) : job_(job), where_(where) {}
@@ -15,9 +20,9 @@ class Checker {
   void run() {
     const Layout& l = job_.layout;
     const Model& m = job_.model;
-    if (job_.batch.global == 0) job_.batch.global = job_.batch.micro * l.replicas() * l.pp;
     if (m.patches) job_.batch.sequence = m.sequence;
-    require_positive();
+    require_sizes();
+    if (job_.batch.global == 0) job_.batch.global = job_.batch.micro * l.replicas() * l.pp;
     divides("tp", l.tp, "heads", m.attention.heads);
     if (!m.attention.latent && l.tp > m.attention.key_value_heads) {
       divides("key_value_heads", m.attention.key_value_heads, "tp", l.tp);
@@ -35,15 +40,29 @@ class Checker {
  private:
   [[noreturn]] void fail(const std::string& what) const { throw InputError(where_ + ": " + what); }
 
-  void require_positive() const {
+  // Products of what is allowed here stay far below 2^63.
+  void require_sizes() const {
     const Layout& l = job_.layout;
     const Batch& b = job_.batch;
-    for (const std::int64_t degree :
-         {l.dp, l.dp_shard, l.tp, l.cp, l.ep, l.etp, l.pp, l.vp, b.sequence, b.micro, b.global}) {
-      if (degree < 1 || degree > std::int64_t{1} << 24) {
-        fail("expected degrees and sizes from 1 to 16777216, found " + std::to_string(degree));
-      }
+    std::int64_t world = 1;
+    for (const std::int64_t degree : {l.dp, l.dp_shard, l.cp, l.tp, l.pp}) {
+      require_within("a degree", degree, 1, kMostRanks);
+      world *= degree;
+      require_within("a world", world, 1, kMostRanks);
     }
+    for (const std::int64_t degree : {l.ep, l.etp, l.vp}) {
+      require_within("a degree", degree, 1, kMostRanks);
+    }
+    require_within("seq", b.sequence, 1, kMostSequence);
+    require_within("mbs", b.micro, 1, kMostTokens / b.sequence);
+    require_within("gbs", b.global, 0, kMostSamples);
+  }
+
+  void require_within(const std::string& what, std::int64_t value, std::int64_t low,
+                      std::int64_t high) const {
+    if (value >= low && value <= high) return;
+    fail("expected " + what + " from " + std::to_string(low) + " to " + std::to_string(high) +
+         ", found " + std::to_string(value));
   }
 
   void divides(const std::string& what, std::int64_t degree, const std::string& of,

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "jobs/program.h"
 #include "jobs/tensors.h"
-#include "jobs/text.h"
+#include "jobs/variants.h"
 
 namespace dovetail::jobs {
 namespace {
@@ -343,20 +343,6 @@ class Counter {
   double routed_ = 0;   // that come to a rank's experts
 };
 
-// A job with options changed, if it can be run like that.
-std::optional<Job> changed(const Job& job, const std::string& options) {
-  Job other = job;
-  try {
-    set_options(other, options, "a change of the job");
-    complete(other, "a change of the job");
-  } catch (const InputError&) {
-    return std::nullopt;
-  }
-  const bool is_same_work =
-      other.layout.world() == job.layout.world() && other.batch.global == job.batch.global;
-  return is_same_work ? std::optional(std::move(other)) : std::nullopt;
-}
-
 std::string option(const std::string& key, std::int64_t value) {
   return key + "=" + std::to_string(value);
 }
@@ -461,7 +447,7 @@ std::optional<std::string> smallest_change(const Job& job, Bytes capacity) {
   };
   if (fits(job)) return std::nullopt;
   for (std::string& change : changes(job)) {
-    const std::optional<Job> other = changed(job, change);
+    const std::optional<Job> other = with_options(job, change);
     if (other && fits(*other)) return std::move(change);
   }
   return std::nullopt;

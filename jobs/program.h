@@ -11,7 +11,8 @@
 // dp_shard dp is the shard group, and hsdp the one of its replicas. Where parameters are gathered and sums are
 // cut is no matter of the Program: Decisions (decisions.h).
 // With pipeline stages ops have theirs, layers spread evenly, the embedding on the first and the head on the
-// last; tied weights are two tensors then. Full recomputation repeats a layer's forward before its backward.
+// last; tied weights are two tensors then. Gradients of experts are averaged over edp; that each sums the tokens of ep
+// ranks is a constant factor, which is left out. Full recomputation repeats a layer's forward before its backward.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

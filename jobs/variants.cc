@@ -10,27 +10,22 @@
 #include "jobs/text.h"
 
 namespace dovetail::jobs {
-namespace {
 
-// The job with these options; nothing where it does not hold together, or nothing changes.
-std::optional<Variant> with_options(const Job& job, const std::string& options) {
-  Variant variant{.change = options, .job = job};
+std::optional<Job> with_options(const Job& job, const std::string& options) {
+  Job other = job;
   try {
-    set_options(variant.job, options, "variant");
-    complete(variant.job, "variant");
+    set_options(other, options, "a change of the job");
+    complete(other, "a change of the job");
   } catch (const InputError&) {
     return std::nullopt;
   }
-  if (variant.job == job) return std::nullopt;
-  return variant;
+  return other == job ? std::nullopt : std::optional(std::move(other));
 }
-
-}  // namespace
 
 std::vector<Variant> variants(const Job& job) {
   std::vector<Variant> found;
   const auto add = [&](const std::string& options) {
-    if (auto variant = with_options(job, options)) found.push_back(*std::move(variant));
+    if (auto other = with_options(job, options)) found.push_back({options, *std::move(other)});
   };
   for (const Recompute kind : kAllOf<Recompute>) {
     if (kind == Recompute::Selective && job.flash) continue;  // what the kernel does by itself
@@ -61,13 +56,19 @@ std::vector<Variant> layouts(const Job& job, std::int64_t world, std::int64_t no
   for (std::int64_t tp = 1; tp <= node; tp *= 2) {
     for (std::int64_t pp = 1; pp <= world / tp; pp *= 2) {
       if (world % (tp * pp * plain.layout.cp) != 0) continue;
-      const std::string replicas = std::to_string(world / (tp * pp * plain.layout.cp));
+      const std::int64_t left = world / (tp * pp * plain.layout.cp);
+      const std::string replicas = std::to_string(left);
       const std::string degrees = "tp=" + std::to_string(tp) + ",pp=" + std::to_string(pp);
-      for (const std::string& rest : {",dp=" + replicas + ",zero=1",
-                                      ",dp_shard=" + replicas + (pp > 1 ? ",reshard=no" : "")}) {
-        if (auto variant = with_options(plain, degrees + rest))
-          found.push_back(*std::move(variant));
+      const auto add = [&](const std::string& options) {
+        if (auto other = with_options(plain, options))
+          found.push_back({options, *std::move(other)});
+      };
+      if (left == 1) {
+        add(degrees);
+        continue;
       }
+      add(degrees + ",dp=" + replicas + ",zero=1");
+      add(degrees + ",dp_shard=" + replicas + (pp > 1 ? ",reshard=no" : ""));
     }
   }
   return found;

@@ -1,13 +1,14 @@
 // Jobs beside a job: what else the same ranks could do with the same batch.
 //
 //   variants(job)     single changes: recompute=full, zero=1, vp=2, ...; each with the options that differ
-//   layouts(job, 64)  all ways to lay the model out over 64 ranks: tp up to a node, pp, and what is left as
+//   layouts(job, 64)  the model over 64 ranks: powers of two for tp, up to a node, and for pp; what is left as
 //                     replicas with sharded optimizer states (zero=1) or as shards (dp_shard)
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,9 @@ struct Variant {
   std::string change;  // in the words of text.h: "tp=4,dp=4"
   Job job;
 };
+
+// The job with these options of text.h; nothing where it does not hold together, or nothing changes.
+std::optional<Job> with_options(const Job& job, const std::string& options);
 
 std::vector<Variant> variants(const Job& job);
 

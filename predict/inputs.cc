@@ -184,6 +184,12 @@ const std::vector<schedule::Collective>& sharding_collectives() {
   return kKinds;
 }
 
+void require_room(const jobs::Job& job, const models::Cluster& cluster) {
+  if (job.layout.world() <= cluster.ranks) return;
+  throw InputError("the job has " + std::to_string(job.layout.world()) + " ranks, cluster " +
+                   cluster.name + " has " + std::to_string(cluster.ranks));
+}
+
 void require_one_world(const std::string& workload, std::optional<std::int64_t> world) {
   const std::size_t colon = workload.find(':');
   if (!world || colon == std::string::npos) return;
@@ -203,10 +209,7 @@ Inputs load_job(const InputOptions& options) {
   if (options.world) throw InputError("--world: a job says how many ranks it has");
   Inputs inputs{.program = jobs::program_of(*options.job), .machine = {}, .summary = {}};
   models::Cluster cluster = load_cluster(options.cluster, options.data_dir);
-  if (options.job->layout.world() > cluster.ranks && cluster.ranks > 1) {
-    throw InputError("the job has " + std::to_string(options.job->layout.world()) +
-                     " ranks, cluster " + cluster.name + " " + std::to_string(cluster.ranks));
-  }
+  require_room(*options.job, cluster);
   inputs.summary = summary_of(options, {});
   inputs.summary.workload = inputs.program.name;  // as traces of a run have it
   inputs.summary.notes = jobs::notes_on(*options.job);

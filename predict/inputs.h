@@ -91,6 +91,9 @@ std::int64_t replicas_of(std::int64_t world, schedule::StageSplit split);
 // Throws InputError where the workload's option world= and --world are both given.
 void require_one_world(const std::string& workload, std::optional<std::int64_t> world);
 
+// Throws InputError where the job has more ranks than the cluster.
+void require_room(const jobs::Job& job, const models::Cluster& cluster);
+
 // Makes a pipeline of the workload's model, which holds the replicas of one stage; one stage: leaves
 // it alone. What it did, in a line. Throws InputError with the reason of a refusal.
 std::string split_stages(schedule::Program& program, const std::string& workload,

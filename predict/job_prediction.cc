@@ -1,4 +1,4 @@
-// Makes a job's Program and plays it.
+// Prices a job's step: makes its Program, lowers it by the job's decisions, plays it until it repeats, and sums up its parts.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "predict/job_prediction.h"
@@ -11,6 +11,7 @@
 #include "jobs/program.h"
 #include "lower/lower.h"
 #include "policies/policies.h"
+#include "predict/inputs.h"
 #include "predict/prediction.h"
 #include "sim/simulate.h"
 
@@ -31,6 +32,7 @@ std::optional<FlopPerSecond> peak_rate(const jobs::Job& job, const models::Clust
 
 JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster,
                           const std::string& policy) {
+  require_room(job, cluster);
   schedule::Program program = jobs::program_of(job);
   const models::Costs costs = models::costs_for(cluster, program);
   JobPrediction found{.job = job, .policy = policy.empty() ? jobs::policy_text(job) : policy};

@@ -38,7 +38,7 @@ struct JobPrediction {
 };
 
 // `policy`: as jobs::policy_text gives it; "": the job's own. Throws InputError where the policy does not apply to the job,
-// or the cluster has no time for an op or a collective.
+// or the cluster has too few ranks, or no time for an op or a collective.
 JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster,
                           const std::string& policy = "");
 

@@ -1,4 +1,4 @@
-// What DeepSpeed's ds_config.json means.
+// Reads DeepSpeed's ds_config.json into a job: batch sizes, ZeRO's stage, element types, buckets.
 //
 // Read in DeepSpeed 0.19.6 (commit edaa722): runtime/config.py, runtime/zero/config.py, runtime/engine.py,
 // runtime/precision_config.py. The file says neither the model nor the world nor the length of a sample, and whether layers are

@@ -1,4 +1,4 @@
-// What the arguments of Megatron-LM mean.
+// Reads Megatron-LM's arguments into a job: the model's shape, its layout over ranks, batch, element types, overlap.
 //
 // Read in Megatron-Core 0.20 (commit d98e8a6): megatron/training/arguments.py, training/vocab_utils.py,
 // core/transformer/transformer_config.py, core/distributed/distributed_data_parallel.py.

@@ -1,4 +1,4 @@
-// What a torchtitan configuration means.
+// Reads a torchtitan configuration into a job: model by flavor, mesh, batch, mixed precision, recomputation.
 //
 // Read in torchtitan 0.2.2 (commit 73a0e69): config/job_config.py, distributed/parallel_dims.py,
 // distributed/pipeline_parallel.py, distributed/activation_checkpoint.py, train.py, models/*/__init__.py,

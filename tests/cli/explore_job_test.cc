@@ -49,7 +49,7 @@ TEST(ExploreJobTest, ShowsTheJobBesideItsVariants) {
 TEST(ExploreJobTest, WithoutALayoutAllOfThemAreTried) {
   const std::string text = explored(kTiny + ":gbs=8", "h100x8");
   EXPECT_THAT(text, HasSubstr("tp=1,pp=1,dp_shard=8"));
-  EXPECT_THAT(text, HasSubstr("tp=4,pp=2,dp=1,zero=1"));
+  EXPECT_THAT(text, HasSubstr("tp=4,pp=2 "));
   EXPECT_THAT(text, HasSubstr("tp=2,pp=2,dp=2,zero=1"));
   EXPECT_THAT(text, Not(HasSubstr("tp=8")));  // of four heads
 }
@@ -97,6 +97,12 @@ TEST(ExploreJobTest, RefusalsAreOneLine) {
   ExploreOptions both = options_of("llama3_8b:dp=8", "h100x8");
   both.workloads = {"resnet50"};
   EXPECT_THAT(refusal(both), HasSubstr("give one of them"));
+  EXPECT_THAT(refusal(options_of("llama3_8b:dp=16", "h100x8")),
+              HasSubstr("the job has 16 ranks, cluster h100x8 has 8"));
+  EXPECT_THAT(refusal(options_of("llama3_8b", "h100x8")), HasSubstr("needs gbs="));
+  ExploreOptions swept = options_of("llama3_8b:dp=8", "h100x8");
+  swept.thresholds = "1MiB:4MiB";
+  EXPECT_THAT(refusal(swept), HasSubstr("--thresholds has no effect"));
   EXPECT_THAT(refusal(ExploreOptions{}), HasSubstr("--workload or a --job"));
 }
 

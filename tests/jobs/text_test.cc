@@ -1,4 +1,4 @@
-// Jobs in one line: read, printed, refused.
+// A job's text (MODEL:KEY=VALUE,...): what is read of it, that what is printed reads back, what is refused.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "jobs/text.h"
@@ -65,6 +65,8 @@ TEST(JobTextTest, RefusalsNameTheOption) {
   expect("llama3_8b:offload=yes", "not modelled");
   expect("llama3_8b:zero=4", "expected 0, 1, 2 or 3");
   expect("llama9_8b", "no such model");
+  expect("llama3_8b:dp=1048576,dp_shard=1048576,tp=32", "expected a world from 1 to 1048576");
+  expect("llama3_8b:seq=4194304,mbs=8", "expected mbs from 1 to 4");
 }
 
 }  // namespace
