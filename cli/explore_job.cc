@@ -48,6 +48,7 @@ struct JobTable {
   std::optional<std::size_t> best = std::nullopt;  // of those that fit
   std::vector<std::string> left_out = {};          // and why
   std::vector<std::string> notes = {};
+  bool interrupted = false;
 };
 
 std::vector<jobs::Variant> wanted(const Job& job, const models::Cluster& cluster) {
@@ -82,7 +83,11 @@ JobTable tabulate(const ExploreOptions& options) {
       if (variant.change == kAsAsked) throw;
       table.left_out.push_back(variant.change + ": " + error.what());
     }
-    if (!progress.done()) break;
+    if (!progress.done()) {
+      table.interrupted = true;
+      table.notes.emplace_back("interrupted: the rows are those that were tried until then");
+      break;
+    }
   }
   if (table.rows.empty())
     throw InputError("explore: no layout of " + options.job + " can be priced: " +
@@ -280,7 +285,7 @@ int explore_job(const ExploreOptions& options, std::ostream& out) {
   put_document(
       options.document, [&] { return job_table_json(table); }, out);
   if (!replaces_report(options.document)) print_job_table(out, table);
-  return 0;
+  return table.interrupted ? kInterrupted : 0;
 }
 
 }  // namespace dovetail::cli
