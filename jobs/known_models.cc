@@ -188,10 +188,13 @@ std::vector<std::string> known_model_names() {
 Model known_model(std::string_view name) {
   const auto found = std::ranges::find(all_models(), name, &Model::name);
   if (found != all_models().end()) return *found;
-  const std::string nearest = nearest_word(name, known_model_names());
+  const std::vector<std::string> known = known_model_names();
+  const std::string nearest = nearest_word(name, known);
+  std::string list;
+  for (const std::string& one : known) list += one + ", ";
   throw InputError("job \"" + std::string(name) + "\": no such model" +
                    (nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?") +
-                   "; expected one that dovetail show jobs lists, or a config.json");
+                   "; expected one of " + list + "or the path of a config.json");
 }
 
 }  // namespace dovetail::jobs

@@ -1,4 +1,4 @@
-// Keys of a job's text, each with how it is read and printed.
+// Keys of a job's text, each with how it is read and printed; what they mean stands at their fields in job.h.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "jobs/text.h"
@@ -28,7 +28,7 @@ struct Given {
 };
 
 struct Key {
-  std::string key, meaning;
+  std::string key;
   std::function<void(Job&, const Given&)> set;
   std::function<std::string(const Job&)> text;
 };
@@ -44,8 +44,8 @@ Number number_of(const Given& given, const char* expected) {
 
 // `member` reaches the field: [](auto& job) -> auto& { return job.layout.tp; }.
 template <class Member>
-Key whole(const char* key, const char* meaning, Member member) {
-  return {key, meaning,
+Key whole(const char* key, Member member) {
+  return {key,
           [member](Job& job, const Given& given) {
             member(job) = number_of<std::int64_t>(given, "a whole number");
           },
@@ -53,8 +53,8 @@ Key whole(const char* key, const char* meaning, Member member) {
 }
 
 template <class Member>
-Key flag(const char* key, const char* meaning, Member member) {
-  return {key, meaning,
+Key flag(const char* key, Member member) {
+  return {key,
           [member](Job& job, const Given& given) {
             if (given.value != "yes" && given.value != "no") given.fail("yes or no");
             member(job) = given.value == "yes";
@@ -63,8 +63,8 @@ Key flag(const char* key, const char* meaning, Member member) {
 }
 
 template <class Member>
-Key word(const char* key, const char* meaning, Member member) {
-  return {key, meaning,
+Key word(const char* key, Member member) {
+  return {key,
           [member](Job& job, const Given& given) {
             using Enum = std::remove_reference_t<decltype(member(job))>;
             const auto value = word_to<Enum>(given.value);
@@ -75,7 +75,7 @@ Key word(const char* key, const char* meaning, Member member) {
 }
 
 Key imbalance_key() {
-  return {"imbalance", "tokens of the busiest expert-parallel rank against the mean",
+  return {"imbalance",
           [](Job& job, const Given& given) {
             const std::string text(given.value);
             char* end = nullptr;
@@ -94,7 +94,7 @@ Key imbalance_key() {
 }
 
 Key bucket_key() {
-  return {"bucket", "bytes of a bucket of gradients",
+  return {"bucket",
           [](Job& job, const Given& given) {
             try {
               job.bucket_bytes = parse_bytes(given.value).count();
@@ -111,7 +111,7 @@ Key bucket_key() {
 // A moment or two: what is kept beside a parameter follows, unless states= comes later.
 Key optimizer_key() {
   Key key = word(
-      "optimizer", "sgd, adam or muon", [](auto& job) -> auto& { return job.optimizer; });
+      "optimizer", [](auto& job) -> auto& { return job.optimizer; });
   key.set = [set = key.set](Job& job, const Given& given) {
     set(job, given);
     job.precision.state_bytes = job.optimizer == Optimizer::Adam ? 8 : 4;
@@ -123,44 +123,38 @@ const std::vector<Key>& keys() {
 #define DOVETAIL_FIELD(path) \
   [](auto& job) -> auto& { return job.path; }
   static const std::vector<Key> kKeys = {
-      whole("dp", "data-parallel replicas", DOVETAIL_FIELD(layout.dp)),
-      whole("dp_shard", "ranks over which a replica is sharded (FSDP2)",
-            DOVETAIL_FIELD(layout.dp_shard)),
-      whole("tp", "tensor parallel", DOVETAIL_FIELD(layout.tp)),
-      flag("sp", "sequence parallel beside tp (yes)", DOVETAIL_FIELD(layout.sp)),
-      whole("cp", "context parallel", DOVETAIL_FIELD(layout.cp)),
-      whole("ep", "expert parallel", DOVETAIL_FIELD(layout.ep)),
-      whole("etp", "tensor parallel within experts", DOVETAIL_FIELD(layout.etp)),
-      whole("pp", "pipeline stages", DOVETAIL_FIELD(layout.pp)),
-      whole("vp", "chunks of the model per stage", DOVETAIL_FIELD(layout.vp)),
-      word("schedule", "order of micro-batches", DOVETAIL_FIELD(layout.order)),
-      whole("seq", "tokens of a sample", DOVETAIL_FIELD(batch.sequence)),
-      whole("mbs", "samples per micro-batch", DOVETAIL_FIELD(batch.micro)),
-      whole("gbs", "samples per step, over all replicas", DOVETAIL_FIELD(batch.global)),
-      word("dtype", "element type of compute", DOVETAIL_FIELD(precision.compute)),
+      whole("dp", DOVETAIL_FIELD(layout.dp)),
+      whole("dp_shard", DOVETAIL_FIELD(layout.dp_shard)),
+      whole("tp", DOVETAIL_FIELD(layout.tp)),
+      flag("sp", DOVETAIL_FIELD(layout.sp)),
+      whole("cp", DOVETAIL_FIELD(layout.cp)),
+      whole("ep", DOVETAIL_FIELD(layout.ep)),
+      whole("etp", DOVETAIL_FIELD(layout.etp)),
+      whole("pp", DOVETAIL_FIELD(layout.pp)),
+      whole("vp", DOVETAIL_FIELD(layout.vp)),
+      word("schedule", DOVETAIL_FIELD(layout.order)),
+      whole("seq", DOVETAIL_FIELD(batch.sequence)),
+      whole("mbs", DOVETAIL_FIELD(batch.micro)),
+      whole("gbs", DOVETAIL_FIELD(batch.global)),
+      word("dtype", DOVETAIL_FIELD(precision.compute)),
       optimizer_key(),
-      word("grads", "element type in which gradients are kept", DOVETAIL_FIELD(precision.gradient)),
-      word("reduce", "element type in which gradients travel", DOVETAIL_FIELD(precision.reduce)),
-      flag("fp8", "matrix products of layers at the rate of fp8",
-           DOVETAIL_FIELD(precision.fp8_products)),
-      whole("master", "bytes of a master weight", DOVETAIL_FIELD(precision.master_bytes)),
-      whole("states", "bytes of a parameter's optimizer states",
-            DOVETAIL_FIELD(precision.state_bytes)),
-      word("recompute", "what backward computes again", DOVETAIL_FIELD(recompute)),
-      whole("recompute_layers", "layers of a stage that do, with full (0: all)",
-            DOVETAIL_FIELD(recompute_layers)),
-      word("zero", "what data-parallel ranks divide (ZeRO's stage)", DOVETAIL_FIELD(zero)),
-      flag("reshard", "zero=3: parameters are freed after forward", DOVETAIL_FIELD(reshard)),
-      whole("prefetch", "zero=3: blocks gathered ahead", DOVETAIL_FIELD(prefetch)),
+      word("grads", DOVETAIL_FIELD(precision.gradient)),
+      word("reduce", DOVETAIL_FIELD(precision.reduce)),
+      flag("fp8", DOVETAIL_FIELD(precision.fp8_products)),
+      whole("master", DOVETAIL_FIELD(precision.master_bytes)),
+      whole("states", DOVETAIL_FIELD(precision.state_bytes)),
+      word("recompute", DOVETAIL_FIELD(recompute)),
+      whole("recompute_layers", DOVETAIL_FIELD(recompute_layers)),
+      word("zero", DOVETAIL_FIELD(zero)),
+      flag("reshard", DOVETAIL_FIELD(reshard)),
+      whole("prefetch", DOVETAIL_FIELD(prefetch)),
       bucket_key(),
-      flag("overlap_grads", "gradients travel beside backward", DOVETAIL_FIELD(overlap_gradients)),
-      flag("overlap_params", "parameters are gathered beside forward",
-           DOVETAIL_FIELD(overlap_parameters)),
-      flag("async_tp", "tensor-parallel collectives beside products", DOVETAIL_FIELD(async_tp)),
-      word("exchange", "how context-parallel ranks share keys and values",
-           DOVETAIL_FIELD(exchange)),
+      flag("overlap_grads", DOVETAIL_FIELD(overlap_gradients)),
+      flag("overlap_params", DOVETAIL_FIELD(overlap_parameters)),
+      flag("async_tp", DOVETAIL_FIELD(async_tp)),
+      word("exchange", DOVETAIL_FIELD(exchange)),
       imbalance_key(),
-      flag("flash", "attention in one kernel that keeps no scores", DOVETAIL_FIELD(flash))};
+      flag("flash", DOVETAIL_FIELD(flash))};
 #undef DOVETAIL_FIELD
   return kKeys;
 }
@@ -209,15 +203,6 @@ Job parse_job(std::string_view text) {
   if (colon < text.size()) set_options(job, text.substr(colon + 1), where);
   complete(job, where);
   return job;
-}
-
-const std::vector<JobOption>& job_options() {
-  static const std::vector<JobOption> kOptions = [] {
-    std::vector<JobOption> options;
-    for (const Key& key : keys()) options.push_back({key.key, key.meaning});
-    return options;
-  }();
-  return kOptions;
 }
 
 std::string to_string(const Job& job) {

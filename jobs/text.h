@@ -11,7 +11,6 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "jobs/job.h"
 
@@ -26,13 +25,6 @@ Job parse_job(std::string_view text);
 void set_option(Job& job, std::string_view key, std::string_view value, const std::string& where);
 // "tp=8,pp=4": each in turn.
 void set_options(Job& job, std::string_view list, const std::string& where);
-
-// Keys with a line of what they mean, for help texts.
-struct JobOption {
-  std::string key;
-  std::string meaning;
-};
-const std::vector<JobOption>& job_options();
 
 // In one line, with every key that is not as it is by itself: parse_job(to_string(job)) == job, notes and
 // framework aside.
