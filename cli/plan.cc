@@ -58,31 +58,42 @@ void print_plan(std::ostream& out, const Written& plan) {
   }
 }
 
-}  // namespace
+// The inputs and the policy that the flags ask for. Throws InputError on flags that do not go together.
+struct Asked {
+  predict::InputOptions inputs;
+  schedule::Policy policy;
+};
 
-void plan(const PlanOptions& options, std::ostream& out) {
+Asked asked_of(const PlanOptions& options, const std::string& file) {
   if (options.output.empty() && !options.json && !options.page.wanted()) {
     throw InputError("plan: name the file to write with -o, or --json for standard output");
   }
-  const bool to_out = options.json || options.output == "-";
-  const std::string file = options.output == "-" ? "" : options.output;
   require_outputs({{"-o", file}, {"--trace", options.trace}, page_output(options.page)},
                   {workload_file(options.inputs.workload, options.inputs.data_dir),
                    cluster_file(options.inputs.cluster, options.inputs.data_dir),
                    {"--plan", options.start}});
-  predict::InputOptions wanted = options.inputs;
-  if (!options.job.empty()) take_job(options.job, wanted);
-  if (!wanted.job && wanted.workload.empty())
+  predict::InputOptions inputs = options.inputs;
+  if (!options.job.empty()) take_job(options.job, inputs);
+  if (!inputs.job && inputs.workload.empty())
     throw InputError("plan: name a --workload or a --job");
-  const schedule::Policy spec =
-      frameworks::parse_policy(wanted.job ? policy_of_job(*wanted.job, options.policy)
+  schedule::Policy policy =
+      frameworks::parse_policy(inputs.job ? policy_of_job(*inputs.job, options.policy)
                                           : (options.policy.empty() ? "exact" : options.policy));
-  wanted.split = options.start.empty()
-                     ? schedule::split_of(spec)
+  inputs.split = options.start.empty()
+                     ? schedule::split_of(policy)
                      : schedule::split_of(schedule::read_plan(options.start).program);
-  predict::Inputs inputs = predict::load_inputs(wanted);
+  return {.inputs = std::move(inputs), .policy = std::move(policy)};
+}
+
+}  // namespace
+
+void plan(const PlanOptions& options, std::ostream& out) {
+  const bool to_out = options.json || options.output == "-";
+  const std::string file = options.output == "-" ? "" : options.output;
+  const Asked asked = asked_of(options, file);
+  predict::Inputs inputs = predict::load_inputs(asked.inputs);
   search::Planner planner(std::move(inputs.program), inputs.machine.costs);
-  search::Start start = spec;
+  search::Start start = asked.policy;
   if (!options.start.empty()) {
     start = search::NamedSchedule{
         options.start, schedule::read_plan_onto(options.start, planner.program()).schedule};
