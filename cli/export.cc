@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/export_job.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
 #include "frameworks/framework.h"
@@ -62,6 +63,10 @@ void report(const frameworks::Export& result, const frameworks::Framework& frame
 }  // namespace
 
 void export_plan(const ExportCommandOptions& options, std::ostream& out) {
+  if (options.plan.empty() == options.job.empty()) {
+    throw InputError("export: give a plan file or --job");
+  }
+  if (!options.job.empty()) return export_job(options, out);
   const frameworks::Framework& framework =
       frameworks::parse_framework("--to", options.target, frameworks::has_writer);
   require_outputs({{"-o", options.output == "-" ? "" : options.output}},

@@ -23,11 +23,13 @@
 namespace dovetail::cli {
 
 struct ExportCommandOptions {
-  std::string plan;
-  std::string target;
-  std::string output;   // empty: standard output
-  std::string cluster;  // empty: the plan's own, if it is shipped or its workload's
-  std::string data_dir;
+  std::string plan = {};
+  std::string job = {};  // in place of a plan (export_job.h)
+  std::string target = {};
+  std::string output = {};  // empty: standard output
+  std::string cluster =
+      {};  // empty: the plan's own, if it is shipped or its workload's; of a job: nothing is predicted
+  std::string data_dir = {};
 };
 
 // What predicts for exports: both outlive the result. Its step throws InputError for an illegal Schedule.

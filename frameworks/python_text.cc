@@ -70,17 +70,12 @@ std::string loss_percent(const Export& result, Duration more) {
   return text.data();
 }
 
-namespace {
-
-// A name from a file must not end the comment that it stands in.
 std::string one_line(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20) c = ' ';
   }
   return text;
 }
-
-}  // namespace
 
 std::string head(const Writing& writing, const Export& result, std::string_view mark) {
   const auto& [framework, plan, machine, options] = writing;

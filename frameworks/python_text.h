@@ -18,6 +18,8 @@ std::string quoted_list(const std::vector<std::string>& texts);
 std::string number_list(const std::vector<std::int64_t>& numbers);
 // The shortest digits that Python reads back as the same double: 6.197647094726562.
 std::string shortest(double value);
+// Without ends of lines: a name from a file must not end the comment that it stands in.
+std::string one_line(std::string text);
 // A time as ms with three digits: "502.200 ms".
 std::string in_ms(Duration time);
 

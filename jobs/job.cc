@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "jobs/job.h"
 
+#include <utility>
+
 #include "base/error.h"
 
 namespace dovetail::jobs {
@@ -102,5 +104,36 @@ class Checker {
 }  // namespace
 
 void complete(Job& job, const std::string& where) { Checker(job, where).run(); }
+
+Job in_effect(Job job) {
+  const Job plain{.model = job.model};
+  Layout& l = job.layout;
+  const bool is_alone = l.replicas() * l.cp == 1 && !job.model.experts;
+  if (is_alone) job.zero = Zero::Nothing;
+  const bool is_whole = job.zero == Zero::Nothing;
+  const bool is_divided = job.zero == Zero::Parameters;
+  if (l.tp == 1) {
+    l.sp = plain.layout.sp;
+    job.async_tp = false;
+  }
+  if (l.cp == 1) job.exchange = plain.exchange;
+  if (l.pp == 1) l.order = plain.layout.order;
+  if (!job.model.experts) job.expert_imbalance = plain.expert_imbalance;
+  // Of dp and dp_shard the one that is not 1 is the group of all replicas.
+  if (is_divided ? l.dp_shard == 1 : l.dp == 1) std::swap(l.dp, l.dp_shard);
+  if (job.recompute != Recompute::Full || job.recompute_layers * l.pp >= job.model.layers) {
+    job.recompute_layers = 0;
+  }
+  if (!is_divided) {
+    job.reshard = plain.reshard;
+    job.prefetch = plain.prefetch;
+  }
+  if (is_divided || is_alone) job.overlap_gradients = plain.overlap_gradients;
+  if (is_divided || is_whole) job.overlap_parameters = plain.overlap_parameters;
+  if (is_divided || is_alone || (is_whole && !job.overlap_gradients)) {
+    job.bucket_bytes = std::nullopt;
+  }
+  return job;
+}
 
 }  // namespace dovetail::jobs

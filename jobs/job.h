@@ -115,4 +115,8 @@ struct Job {
 // experts, the world or the batch.
 void complete(Job& job, const std::string& where);
 
+// The same job with every option that changes nothing as it is by itself: sp without tp, prefetch without
+// Zero::Parameters, ... Jobs that do the same work are equal then. REQUIRES: complete(job).
+Job in_effect(Job job);
+
 }  // namespace dovetail::jobs

@@ -337,6 +337,14 @@ std::int64_t stage_of_layer(const Job& job, std::int64_t layer) {
   return layer * job.layout.pp * job.layout.vp / job.model.layers;
 }
 
+std::vector<std::int64_t> layers_of_stages(const Job& job) {
+  std::vector<std::int64_t> layers(static_cast<std::size_t>(job.layout.pp * job.layout.vp));
+  for (std::int64_t layer = 0; layer < job.model.layers; ++layer) {
+    ++layers[static_cast<std::size_t>(stage_of_layer(job, layer))];
+  }
+  return layers;
+}
+
 std::vector<std::string> notes_on(const Job& job) {
   std::vector<std::string> notes = job.notes;
   const std::string dtype(to_string(job.precision.compute));

@@ -34,5 +34,7 @@ std::vector<std::string> notes_on(const Job& job);
 
 // The virtual stage of a layer, 0 .. pp x vp - 1.
 std::int64_t stage_of_layer(const Job& job, std::int64_t layer);
+// How many layers each virtual stage has.
+std::vector<std::int64_t> layers_of_stages(const Job& job);
 
 }  // namespace dovetail::jobs

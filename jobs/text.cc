@@ -217,4 +217,13 @@ std::string to_string(const Job& job) {
   return job.model.name + list;
 }
 
+std::vector<Difference> differences(const Job& here, const Job& there) {
+  std::vector<Difference> found;
+  for (const Key& key : keys()) {
+    Difference one{.key = key.key, .here = key.text(here), .there = key.text(there)};
+    if (one.here != one.there) found.push_back(std::move(one));
+  }
+  return found;
+}
+
 }  // namespace dovetail::jobs

@@ -11,6 +11,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "jobs/job.h"
 
@@ -29,5 +30,14 @@ void set_options(Job& job, std::string_view list, const std::string& where);
 // In one line, with every key that is not as it is by itself: parse_job(to_string(job)) == job, notes and
 // framework aside.
 std::string to_string(const Job& job);
+
+// A key that two jobs say differently.
+struct Difference {
+  std::string key;
+  std::string here, there;  // its values; "" where none is said
+};
+
+// In the order of the keys; models aside.
+std::vector<Difference> differences(const Job& here, const Job& there);
 
 }  // namespace dovetail::jobs

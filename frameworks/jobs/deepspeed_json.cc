@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "frameworks/jobs/deepspeed_words.h"
 #include "frameworks/jobs/readers.h"
 #include "jobs/tensors.h"
 
@@ -128,6 +129,7 @@ constexpr std::array kDeepSpeedHarmless = std::to_array<std::string_view>({
     "zero_optimization.leaf_module.*",
     "seed",
     "local_rank",
+    "dovetail",  // where the file comes from, if dovetail export wrote it
 });
 
 jobs::Model deepspeed_model(Options& options) {
@@ -162,43 +164,36 @@ class DeepSpeedReader {
   }
 
  private:
-  static constexpr std::string_view kMicro = "train_micro_batch_size_per_gpu";
-  static constexpr std::string_view kSteps = "gradient_accumulation_steps";
-  static constexpr std::string_view kGlobal = "train_batch_size";
-
   void note(std::string_view name, std::string_view text) {
     job_.notes.push_back(std::string(name) + ": " + std::string(text));
   }
 
   void layout() {
     using jobs::Zero;
-    job_.zero = options_.word("zero_optimization.stage", Zero::Nothing,
-                              {{"0", Zero::Nothing},
-                               {"1", Zero::Optimizer},
-                               {"2", Zero::Gradients},
-                               {"3", Zero::Parameters}});
+    job_.zero = kDeepSpeedStage.read(options_, Zero::Nothing);
     const bool is_whole = job_.zero == Zero::Parameters;
-    job_.layout.tp = options_.degree("tensor_parallel.autotp_size", 1, 0);
+    job_.layout.tp = options_.degree(kDeepSpeedTensor.name, 1, 0);
     if (job_.layout.tp == 0) job_.layout.tp = 1;
     job_.layout.sp = job_.layout.tp == 1;
-    const std::int64_t mics = options_.degree("zero_optimization.mics_shard_size", -1, -1);
+    const std::int64_t mics = options_.degree(kDeepSpeedShard, -1, -1);
     if (is_whole && mics > 0) job_.layout.dp_shard = mics;
     lay_out(job_, said_, is_whole && mics < 1 ? Free::Sharded : Free::DataParallel,
             "how many ranks there are is not in this file: say it behind, :world=64");
     job_.overlap_gradients =
-        options_.flag("zero_optimization.overlap_comm", is_whole) && job_.zero != Zero::Nothing;
+        options_.flag(kDeepSpeedOverlap, is_whole) && job_.zero != Zero::Nothing;
     if (job_.zero != Zero::Nothing) job_.overlap_parameters = is_whole;
   }
 
   void batch() {
     jobs::Batch& b = job_.batch;
     const std::int64_t replicas = job_.layout.replicas();
-    const std::int64_t micro = options_.degree(kMicro, said_.says("mbs") ? b.micro : 0);
-    const std::int64_t steps = options_.degree(kSteps, 0);
-    const std::int64_t global = options_.degree(kGlobal, said_.says("gbs") ? b.global : 0);
+    const std::int64_t micro = options_.degree(kDeepSpeedMicro, said_.says("mbs") ? b.micro : 0);
+    const std::int64_t steps = options_.degree(kDeepSpeedSteps, 0);
+    const std::int64_t global = options_.degree(kDeepSpeedGlobal, said_.says("gbs") ? b.global : 0);
     if (micro == 0 && global == 0) {
-      throw InputError(options_.file() + ": " + std::string(kMicro) + " or " +
-                       std::string(kGlobal) + " is needed, as a number, or :mbs= behind the file");
+      throw InputError(options_.file() + ": " + std::string(kDeepSpeedMicro) + " or " +
+                       std::string(kDeepSpeedGlobal) +
+                       " is needed, as a number, or :mbs= behind the file");
     }
     b.micro = micro > 0 ? micro : global / replicas / std::max<std::int64_t>(1, steps);
     b.global = global > 0 ? global : micro * std::max<std::int64_t>(1, steps) * replicas;
@@ -206,30 +201,27 @@ class DeepSpeedReader {
     const std::int64_t rounds =
         steps > 0 ? steps : b.global / std::max<std::int64_t>(1, b.micro * replicas);
     if (!is_said && (b.micro < 1 || b.micro * rounds * replicas != b.global)) {
-      throw InputError(options_.file() + ": " + std::string(kGlobal) + ": " +
-                       std::to_string(b.global) + " is not " + std::string(kMicro) + "=" +
-                       std::to_string(b.micro) + " x " + std::string(kSteps) + "=" +
+      throw InputError(options_.file() + ": " + std::string(kDeepSpeedGlobal) + ": " +
+                       std::to_string(b.global) + " is not " + std::string(kDeepSpeedMicro) + "=" +
+                       std::to_string(b.micro) + " x " + std::string(kDeepSpeedSteps) + "=" +
                        std::to_string(rounds) + " x " + std::to_string(replicas) + " replicas");
     }
   }
 
   void precision() {
     jobs::Precision& p = job_.precision;
-    const std::vector<std::pair<std::string_view, DType>> types = {
-        {"fp32", DType::F32}, {"bf16", DType::BF16}, {"fp16", DType::F16}};
     const bool is_half = options_.flag("fp16.enabled", false);
     const bool is_bf16 = options_.flag("bf16.enabled", false);
     const bool is_cast = options_.flag("torch_autocast.enabled", false);
     p.compute = is_half ? DType::F16 : is_bf16 ? DType::BF16 : DType::F32;
-    p.gradient = options_.word("data_types.grad_accum_dtype", p.compute, types);
-    p.reduce = options_.word("communication_data_type", p.compute, types);
+    p.gradient = kDeepSpeedGradients.read(options_, p.compute);
+    p.reduce = kDeepSpeedReduce.read(options_, p.compute);
     if (p.compute == DType::F32) p.master_bytes = 0;
-    if (options_.flag("bf16.bf16_master_weights_and_grads", false) ||
-        options_.flag("fp16.fp16_master_weights_and_grads", false)) {
+    if (options_.flag(kDeepSpeedBf16Master, false) || options_.flag(kDeepSpeedFp16Master, false)) {
       p.master_bytes = 2;
       p.gradient = p.compute;
     }
-    if (options_.flag("bf16.bf16_optimizer_states", false)) p.state_bytes = 4;
+    if (options_.flag(kDeepSpeedBf16States, false)) p.state_bytes = 4;
     if (is_cast) {
       p.compute = options_.word("torch_autocast.dtype", DType::BF16,
                                 {{"bfloat16", DType::BF16}, {"float16", DType::F16}});
@@ -246,34 +238,32 @@ class DeepSpeedReader {
     const std::string type = options_.text("optimizer.type", "AdamW");
     const bool is_sgd = type == "SGD";
     job_.optimizer = is_sgd ? Optimizer::Sgd : type == "Muon" ? Optimizer::Muon : Optimizer::Adam;
-    if (is_sgd) job_.precision.state_bytes = 4;
+    if (job_.optimizer != Optimizer::Adam) job_.precision.state_bytes = 4;
     if (!is_sgd && type != "Muon" && type != "Adam" && type != "AdamW" && type != "FusedAdam") {
       note("optimizer.type " + type, "counted as Adam");
     }
   }
 
   void buckets() {
-    const std::int64_t elements = options_.whole("zero_optimization.reduce_bucket_size", 0);
+    const std::int64_t elements = options_.whole(kDeepSpeedBucket, 0, 1, kMostElements);
     if (elements > 0 && job_.zero != jobs::Zero::Nothing) {
       job_.bucket_bytes = elements * element_size(job_.precision.gradient).count();
     }
-    constexpr std::string_view kPrefetch = "zero_optimization.stage3_prefetch_bucket_size";
-    if (!options_.has(kPrefetch)) return;
-    const std::int64_t ahead = options_.whole(kPrefetch, 0, 0);
+    if (!options_.has(kDeepSpeedPrefetch)) return;
+    const std::int64_t ahead = options_.whole(kDeepSpeedPrefetch, 0, 0, kMostElements);
     if (job_.zero != jobs::Zero::Parameters) return;
-    std::int64_t layer = 0;
-    for (const jobs::ParameterShape& shape : jobs::model_parameters(job_.model)) {
-      if (shape.layer == job_.model.layers - 1) layer += shape.numel();
-    }
+    const std::int64_t layer = deepspeed_layer(job_.model);
     const double layers =
         static_cast<double>(ahead) / static_cast<double>(std::max<std::int64_t>(1, layer));
     job_.prefetch = ahead == 0 ? 0 : std::max<std::int64_t>(1, std::llround(layers));
     if (layers != static_cast<double>(job_.prefetch)) {
       const auto percent = std::to_string(std::llround(100 * layers));
-      note(std::string(kPrefetch) + " " + std::to_string(ahead),
+      note(std::string(kDeepSpeedPrefetch) + " " + std::to_string(ahead),
            percent + " % of a layer, counted as " + std::to_string(job_.prefetch));
     }
   }
+
+  static constexpr std::int64_t kMostElements = std::int64_t{1} << 40;
 
   Options& options_;
   const Behind& said_;
@@ -314,6 +304,14 @@ void flatten(const nlohmann::json& value, const std::string& name, int depth,
 
 jobs::Job read_deepspeed(Options& options, const Behind& said) {
   return DeepSpeedReader(options, said).read();
+}
+
+std::int64_t deepspeed_layer(const jobs::Model& model) {
+  std::int64_t layer = 0;
+  for (const jobs::ParameterShape& shape : jobs::model_parameters(model)) {
+    if (shape.layer == model.layers - 1) layer += shape.numel();
+  }
+  return std::max<std::int64_t>(1, layer);
 }
 
 std::vector<OptionText> flat_json(const std::string& file, const std::string& text) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <utility>
 
 #include "base/error.h"
@@ -31,35 +30,6 @@ std::size_t options_colon(std::string_view text) {
     ++at;
   }
   return at > colon + 1 && at < text.size() && text[at] == '=' ? colon : std::string_view::npos;
-}
-
-std::int64_t ranks_of(const std::string& where, std::string_view value) {
-  std::int64_t ranks = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), ranks);
-  if (error != std::errc() || end != value.data() + value.size() || ranks < 1 ||
-      ranks > std::int64_t{1} << 24) {
-    throw InputError(where + ": world: expected the number of ranks, found \"" +
-                     std::string(value) + "\"");
-  }
-  return ranks;
-}
-
-// Takes `world` and `model` out of the list.
-Behind said_after(const std::string& where, std::string_view list) {
-  Behind said{.where = where};
-  while (!list.empty()) {
-    const std::size_t comma = std::min(list.find(','), list.size());
-    const std::string_view one = list.substr(0, comma);
-    list.remove_prefix(std::min(comma + 1, list.size()));
-    if (one.starts_with("world=")) {
-      said.world = ranks_of(where, one.substr(6));
-    } else if (one.starts_with("model=")) {
-      said.model = one.substr(6);
-    } else {
-      said.list += (said.list.empty() ? "" : ",") + std::string(one);
-    }
-  }
-  return said;
 }
 
 // torchtitan's flags are its file's keys: --training.seq_len=4096, --compile.no_enable.

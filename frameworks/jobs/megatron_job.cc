@@ -8,6 +8,7 @@
 //   --ffn-hidden-size              absent: 4 x hidden; with --swiglu two thirds of that in whole 64s
 //   gradients                      with --bf16 kept and reduced in f32, with --grad-reduce-in-bf16 in bf16
 //   --use-distributed-optimizer    ZeRO 1; --use-megatron-fsdp shards as its strategy says
+//   stages                         as --pipeline-model-parallel-layout lists them
 //   experts                        tensor parallel as the rest is, unless --expert-tensor-parallel-size says less
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -15,10 +16,13 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
+#include "frameworks/jobs/megatron_words.h"
 #include "frameworks/jobs/readers.h"
+#include "jobs/program.h"
 
 namespace dovetail::frameworks {
 namespace {
@@ -57,8 +61,6 @@ constexpr std::array kMegatronNotModelled = {
     NotModelled{"--decoder-last-pipeline-num-layers", "", kEvenStages},
     NotModelled{"--account-for-embedding-in-pipeline-split", "0", kEvenStages},
     NotModelled{"--account-for-loss-in-pipeline-split", "0", kEvenStages},
-    NotModelled{"--pipeline-model-parallel-layout", "",
-                "layers are divided over stages as evenly as they can be; chunks are said by :vp="},
     NotModelled{"--no-overlap-p2p-communication", "0", "sends are counted beside compute"},
     NotModelled{"--overlap-p2p-communication-warmup-flush", "0", kSameSpeed},
     NotModelled{"--microbatch-group-size-per-virtual-pipeline-stage", "",
@@ -394,6 +396,46 @@ class LayerPattern {
   bool is_wrong_ = false;
 };
 
+// How many layers each stage of "Et*3|(t|)*2,ttL" has. Empty where it is no such text.
+std::vector<std::int64_t> layers_of_stages(const std::string& text) {
+  constexpr std::size_t kLongest = 1 << 16;
+  std::string plain;  // without multiplications
+  std::size_t open = std::string::npos;
+  std::size_t last = 0;  // where begins what a * repeats
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c == ',') continue;
+    if (c == '(') {
+      if (open != std::string::npos) return {};
+      open = plain.size();
+    } else if (c == ')') {
+      if (open == std::string::npos) return {};
+      last = std::exchange(open, std::string::npos);
+    } else if (c == '*') {
+      std::size_t times = 0;
+      const char* const end = text.data() + text.size();
+      const auto [after, error] = std::from_chars(text.data() + at + 1, end, times);
+      const std::string repeated = plain.substr(last);
+      if (error != std::errc() || times > kLongest || times * repeated.size() > kLongest) return {};
+      plain.resize(last);
+      for (std::size_t t = 0; t < times; ++t) plain += repeated;
+      at = static_cast<std::size_t>(after - text.data()) - 1;
+    } else if (c == 'E' || c == 't' || c == 'L' || c == '|') {
+      last = plain.size();
+      plain += c;
+    } else {
+      return {};
+    }
+    if (plain.size() > kLongest) return {};
+  }
+  std::vector<std::int64_t> layers(1, 0);
+  for (const char c : plain) {
+    if (c == '|') layers.push_back(0);
+    if (c == 't') ++layers.back();
+  }
+  return layers;
+}
+
 // The layer from which on all have experts.
 std::int64_t first_with_experts(Options& options, std::int64_t layers) {
   constexpr std::string_view kName = "--moe-layer-freq";
@@ -478,8 +520,7 @@ jobs::Model megatron_model(Options& options) {
   m.inner = options.whole("--ffn-hidden-size", is_swiglu ? two_thirds : 4 * m.width);
   m.mlp_bias = !options.has("--disable-bias-linear");
   m.tied = !options.has("--untie-embeddings-and-output-weights");
-  m.norm = options.word("--normalization", jobs::Norm::Layer,
-                        {{"LayerNorm", jobs::Norm::Layer}, {"RMSNorm", jobs::Norm::Rms}});
+  m.norm = kMegatronNorm.read(options, jobs::Norm::Layer);
   const bool is_rotary = options.has("--use-rotary-position-embeddings");
   const std::string positions = options.text("--position-embedding-type", "learned_absolute");
   if (!is_rotary && positions == "learned_absolute") {
@@ -496,7 +537,10 @@ jobs::Model megatron_model(Options& options) {
                     .shared_inner = options.whole("--moe-shared-expert-intermediate-size", 0),
                     .biases = m.mlp_bias,
                     .first_layer = first_with_experts(options, m.layers)};
-  if (m.experts->first_layer == 0) m.inner = 0;
+  if (m.experts->first_layer == 0) {  // no layer has a network of its own
+    m.inner = 0;
+    m.mlp_bias = false;
+  }
   return named(std::move(m));
 }
 
@@ -558,11 +602,8 @@ class MegatronReader {
 
   void layout() {
     jobs::Layout& l = job_.layout;
-    l.tp = options_.degree("--tensor-model-parallel-size", 1);
+    for (const Degree& one : kMegatronDegrees) l.*one.field = options_.degree(one.name, 1);
     l.sp = options_.has("--sequence-parallel") || l.tp == 1;
-    l.cp = options_.degree("--context-parallel-size", 1);
-    l.pp = options_.degree("--pipeline-model-parallel-size", 1);
-    l.ep = options_.degree("--expert-model-parallel-size", 1);
     const std::int64_t etp = options_.degree("--expert-tensor-parallel-size", l.tp);
     if (job_.model.experts) l.etp = etp;
     l.vp = chunks();
@@ -571,13 +612,9 @@ class MegatronReader {
             "how many ranks there are is said by no WORLD_SIZE: say it behind the arguments, "
             ":world=64");
     job_.async_tp = options_.has("--tp-comm-overlap") && l.tp > 1;
-    const auto exchange = options_.word("--cp-comm-type", jobs::ContextExchange::Ring,
-                                        {{"p2p", jobs::ContextExchange::Ring},
-                                         {"allgather", jobs::ContextExchange::AllGather},
-                                         {"a2a", jobs::ContextExchange::AllGather},
-                                         {"a2a+p2p", jobs::ContextExchange::Ring}});
+    const auto exchange = kMegatronExchange.read(options_, jobs::ContextExchange::Ring);
     if (l.cp > 1) job_.exchange = exchange;
-    const std::string kind = options_.text("--cp-comm-type", "");
+    const std::string kind = options_.text(kMegatronExchange.name, "");
     if (l.cp > 1 && kind.starts_with("a2a")) {
       note("--cp-comm-type " + kind, "counted as " + std::string(to_string(exchange)));
     }
@@ -587,8 +624,10 @@ class MegatronReader {
     constexpr std::string_view kLayers = "--num-layers-per-virtual-pipeline-stage";
     const std::int64_t pp = job_.layout.pp;
     const std::int64_t layers = options_.degree(kLayers, 0);
-    const std::int64_t chunks = options_.degree("--num-virtual-stages-per-pipeline-rank", 1);
+    const std::int64_t chunks = options_.degree(kMegatronChunks, 1);
+    const std::string stages = options_.text(kMegatronLayout, "");
     if (pp == 1) return 1;
+    if (!stages.empty()) return chunks_of(stages);
     if (layers == 0) return chunks;
     if (job_.model.layers % (pp * layers) != 0) {
       options_.fail(kLayers, "what divides the layers of a stage, " +
@@ -597,13 +636,24 @@ class MegatronReader {
     return job_.model.layers / (pp * layers);
   }
 
+  std::int64_t chunks_of(const std::string& text) {
+    jobs::Layout& l = job_.layout;
+    const std::vector<std::int64_t> layers = layers_of_stages(text);
+    const auto stages = static_cast<std::int64_t>(layers.size());
+    if (stages == 0 || stages % l.pp != 0 ||
+        std::accumulate(layers.begin(), layers.end(), std::int64_t{0}) != job_.model.layers) {
+      options_.fail(kMegatronLayout, "stages for " + std::to_string(l.pp) + " ranks with " +
+                                         std::to_string(job_.model.layers) +
+                                         " layers together, as Et*3|t*4|t*3L");
+    }
+    l.vp = stages / l.pp;
+    if (layers != jobs::layers_of_stages(job_)) note(kMegatronLayout, kEvenStages);
+    return l.vp;
+  }
+
   void sharding() {
     using jobs::Zero;
-    const Zero strategy = options_.word("--data-parallel-sharding-strategy", Zero::Parameters,
-                                        {{"no_shard", Zero::Nothing},
-                                         {"optim", Zero::Optimizer},
-                                         {"optim_grads", Zero::Gradients},
-                                         {"optim_grads_params", Zero::Parameters}});
+    const Zero strategy = kMegatronStrategy.read(options_, Zero::Parameters);
     const bool is_fsdp2 = options_.has("--use-torch-fsdp2");
     const bool is_fsdp = options_.has("--use-megatron-fsdp");
     const bool is_divided = options_.has("--use-distributed-optimizer");
@@ -640,40 +690,28 @@ class MegatronReader {
     const bool is_bf16 = options_.has("--bf16");
     const bool is_summed_in_f32 = options_.has("--accumulate-allreduce-grads-in-fp32");
     const bool is_reduced_in_bf16 = options_.has("--grad-reduce-in-bf16");
-    const std::vector<std::pair<std::string_view, DType>> types = {
-        {"fp32", DType::F32}, {"bf16", DType::BF16}, {"fp16", DType::F16}, {"auto", DType::F32}};
     p.compute = is_half ? DType::F16 : is_bf16 ? DType::BF16 : DType::F32;
-    p.gradient = options_.word("--main-grads-dtype", DType::F32, types);
+    p.gradient = kMegatronGradients.read(options_, DType::F32);
     if (is_half && !is_summed_in_f32) p.gradient = DType::F16;
     if (is_reduced_in_bf16) p.gradient = DType::BF16;
-    p.gradient = options_.word("--megatron-fsdp-main-grads-dtype", p.gradient, types);
-    p.reduce = options_.word("--megatron-fsdp-grad-comm-dtype", p.gradient, types);
+    p.gradient = kMegatronFsdpGradients.read(options_, p.gradient);
+    p.reduce = kMegatronFsdpReduce.read(options_, p.gradient);
     if (p.compute == DType::F32) p.master_bytes = 0;
     if (options_.text("--main-params-dtype", "fp32") == "fp16") p.master_bytes = 2;
-    const std::vector<std::pair<std::string_view, std::int64_t>> sizes = {
-        {"fp32", 4}, {"fp16", 2}, {"bf16", 2}, {"fp8", 1}};
-    p.state_bytes = options_.word<std::int64_t>("--exp-avg-dtype", 4, sizes);
-    p.state_bytes += options_.word<std::int64_t>("--exp-avg-sq-dtype", 4, sizes);
+    p.state_bytes = kMegatronFirst.read(options_, 4) + kMegatronSecond.read(options_, 4);
     p.fp8_products = options_.has("--fp8-format") || options_.has("--fp4-format");
     const std::int64_t bucket = options_.whole("--ddp-bucket-size", 0);
     if (bucket > 0) job_.bucket_bytes = bucket * element_size(p.gradient).count();
-    using jobs::Optimizer;
-    job_.optimizer = options_.word("--optimizer", Optimizer::Adam,
-                                   {{"adam", Optimizer::Adam},
-                                    {"sgd", Optimizer::Sgd},
-                                    {"muon", Optimizer::Muon},
-                                    {"dist_muon", Optimizer::Muon}});
-    if (job_.optimizer == Optimizer::Sgd) p.state_bytes = 4;
+    job_.optimizer = kMegatronOptimizer.read(options_, jobs::Optimizer::Adam);
+    if (job_.optimizer != jobs::Optimizer::Adam) p.state_bytes = 4;
   }
 
   void recompute() {
     using jobs::Recompute;
     const std::string backend = options_.text("--attention-backend", "auto");
     job_.flash = options_.has("--use-flash-attn") || (backend != "unfused" && backend != "local");
-    job_.recompute = options_.word(
-        "--recompute-granularity",
-        options_.has("--recompute-activations") ? Recompute::Selective : Recompute::None,
-        {{"selective", Recompute::Selective}, {"full", Recompute::Full}});
+    job_.recompute = kMegatronRecompute.read(
+        options_, options_.has("--recompute-activations") ? Recompute::Selective : Recompute::None);
     const std::string method = options_.text("--recompute-method", "uniform");
     const std::string modules = options_.text("--recompute-modules", "core_attn");
     const std::int64_t layers = options_.degree("--recompute-num-layers", 1);

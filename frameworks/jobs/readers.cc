@@ -4,6 +4,7 @@
 #include "frameworks/jobs/readers.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "base/error.h"
@@ -14,7 +15,35 @@ namespace {
 
 constexpr double kMostRanks = 1 << 24;
 
+std::int64_t ranks_of(const std::string& where, std::string_view value) {
+  std::int64_t ranks = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), ranks);
+  if (error != std::errc() || end != value.data() + value.size() || ranks < 1 ||
+      ranks > std::int64_t{1} << 24) {
+    throw InputError(where + ": world: expected the number of ranks, found \"" +
+                     std::string(value) + "\"");
+  }
+  return ranks;
+}
+
 }  // namespace
+
+Behind said_after(const std::string& where, std::string_view list) {
+  Behind said{.where = where};
+  while (!list.empty()) {
+    const std::size_t comma = std::min(list.find(','), list.size());
+    const std::string_view one = list.substr(0, comma);
+    list.remove_prefix(std::min(comma + 1, list.size()));
+    if (one.starts_with("world=")) {
+      said.world = ranks_of(where, one.substr(6));
+    } else if (one.starts_with("model=")) {
+      said.model = one.substr(6);
+    } else {
+      said.list += (said.list.empty() ? "" : ",") + std::string(one);
+    }
+  }
+  return said;
+}
 
 bool Behind::says(std::string_view key) const {
   const std::string pair = "," + std::string(key) + "=";
@@ -22,6 +51,7 @@ bool Behind::says(std::string_view key) const {
 }
 
 jobs::Model Behind::model_or(jobs::Model (*otherwise)(Options&), Options& options) const {
+  if (shape) return *shape;
   return recognised(model.empty() ? otherwise(options) : jobs::parse_job(model).model);
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,10 +24,14 @@ struct Behind {
   std::string list = {};   // KEY=VALUE,KEY=VALUE of jobs/text.h
   std::string model = {};  // a name or a config.json; "" where it is not said
   std::int64_t world = 0;  // ranks; 0 where that is not said
+  std::optional<jobs::Model> shape = std::nullopt;  // in place of a model by name
 
   [[nodiscard]] bool says(std::string_view key) const;
   [[nodiscard]] jobs::Model model_or(jobs::Model (*otherwise)(Options&), Options& options) const;
 };
+
+// "tp=4,world=64,model=llama3_8b", which stands behind `where`.
+Behind said_after(const std::string& where, std::string_view list);
 
 // Which degree is what the others leave of the world.
 enum class Free { DataParallel, Sharded, None };

@@ -138,7 +138,9 @@ class TomlReader {
     std::string list;
     for (skip(OverLines); next() != ']'; skip(OverLines)) {
       if (next() == '{') fail("tables within arrays are not read");
-      list += (list.empty() ? "" : ",") + value(depth);
+      const bool is_list = next() == '[';
+      const std::string one = value(depth);
+      list += (list.empty() ? "" : ",") + (is_list ? "[" + one + "]" : one);
       skip(OverLines);
       if (next() != ']') take(',', "or ] in an array");
     }

@@ -5,6 +5,7 @@
 //   seq_len = 8_192          # becomes {"training.seq_len", "8192"}
 //   dataset = "c4"           # becomes {"training.dataset", "c4"}
 //   betas = [0.9, 0.95]      # becomes {"training.betas", "0.9,0.95"}
+//   parts = [["a", "b"], []] # becomes {"training.parts", "[a,b],[]"}
 //
 // Refused by name: arrays of tables, strings over several lines.
 //

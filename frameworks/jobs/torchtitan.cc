@@ -7,6 +7,7 @@
 //   data_parallel_shard_degree = -1    what the other degrees leave of the world
 //   fsdp_reshard_after_forward         "default": yes, but not in a pipeline
 //   FSDP also divides over context-parallel ranks; without any FSDP it is DDP with buckets of 100 MiB
+//   without FSDP nothing is cast under tensor or pipeline parallelism: products have training.dtype
 //   a micro-batch                      pipeline_parallel_microbatch_size in a pipeline, else local_batch_size
 //   global_batch_size = -1             local_batch_size for each replica
 //
@@ -17,6 +18,8 @@
 
 #include "base/error.h"
 #include "frameworks/jobs/readers.h"
+#include "frameworks/jobs/titan_words.h"
+#include "jobs/program.h"
 
 namespace dovetail::frameworks {
 namespace {
@@ -24,27 +27,6 @@ namespace {
 using jobs::Job;
 using schedule::DType;
 using schedule::PipelineKind;
-
-struct Flavor {
-  std::string_view name, flavor, model;
-};
-
-constexpr std::array kFlavors = {
-    Flavor{"llama3", "8B", "llama3_8b"},
-    Flavor{"llama3", "70B", "llama3_70b"},
-    Flavor{"llama3", "405B", "llama3_405b"},
-    Flavor{"qwen3", "0.6B", "qwen3_0.6b"},
-    Flavor{"qwen3", "1.7B", "qwen3_1.7b"},
-    Flavor{"qwen3", "4B", "qwen3_4b"},
-    Flavor{"qwen3", "8B", "qwen3_8b"},
-    Flavor{"qwen3", "14B", "qwen3_14b"},
-    Flavor{"qwen3", "32B", "qwen3_32b"},
-    Flavor{"qwen3", "30B-A3B", "qwen3_30b_a3b"},
-    Flavor{"qwen3", "235B-A22B", "qwen3_235b_a22b"},
-    Flavor{"deepseek_v3", "671B", "deepseek_v3"},
-    Flavor{"gpt_oss", "20b", "gpt_oss_20b"},
-    Flavor{"gpt_oss", "120b", "gpt_oss_120b"},
-};
 
 constexpr std::array kTitanRefused = {
     NotModelled{"training.enable_cpu_offload", "false",
@@ -55,8 +37,6 @@ constexpr std::array kTitanRefused = {
 constexpr std::array kTitanNotModelled = {
     NotModelled{"parallelism.disable_loss_parallel", "false",
                 "the loss is counted as divided over tensor-parallel ranks"},
-    NotModelled{"parallelism.module_fqns_per_model_part", "",
-                "layers are divided over stages as evenly as they can be"},
     NotModelled{"parallelism.pipeline_parallel_first_stage_less_layers", "",
                 "layers are divided over stages as evenly as they can be"},
     NotModelled{"parallelism.pipeline_parallel_last_stage_less_layers", "",
@@ -117,13 +97,13 @@ constexpr std::array<std::string_view, 30> kTitanHarmless = {
 };
 
 jobs::Model model_of_flavor(Options& options) {
-  const std::string name = options.text("model.name", "llama3");
-  std::string flavor = options.text("model.flavor", "debugmodel");
+  const std::string name = options.text(kTitanModel, "llama3");
+  std::string flavor = options.text(kTitanFlavor, "debugmodel");
   for (const std::string_view kind : {"_flex", "_varlen", "_flex_attn", "_varlen_attn"}) {
     if (flavor.ends_with(kind)) flavor.resize(flavor.size() - kind.size());
   }
   std::string known;
-  for (const Flavor& one : kFlavors) {
+  for (const Flavor& one : kTitanFlavors) {
     if (one.name != name) continue;
     if (one.flavor == flavor) return jobs::known_model(one.model);
     known += (known.empty() ? "" : ", ") + std::string(one.flavor);
@@ -140,12 +120,11 @@ struct TitanSchedule {
 };
 
 TitanSchedule titan_schedule(Options& options) {
-  constexpr std::string_view kName = "parallelism.pipeline_parallel_schedule";
   const auto interleaved = [](std::string_view note) {
     return TitanSchedule{PipelineKind::Interleaved, true, note};
   };
   return options.word<TitanSchedule>(
-      kName, {},
+      kTitanSchedule, {},
       {{"1F1B", {}},
        {"Interleaved1F1B", interleaved("")},
        {"GPipe", {.note = "counted as 1F1B: as long, and with fewer activations"}},
@@ -157,6 +136,17 @@ TitanSchedule titan_schedule(Options& options) {
        {"DualPipeV", interleaved("counted as Interleaved1F1B: its overlap is not modelled")}});
 }
 
+// Layers of each part of "[tok_embeddings,layers.0],[layers.1,norm,output]".
+std::vector<std::int64_t> layers_of_parts(std::string_view text) {
+  std::vector<std::int64_t> layers;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '[') layers.push_back(0);
+    const bool is_layer = !layers.empty() && text.substr(at).starts_with("layers.");
+    if (is_layer && (text[at - 1] == '[' || text[at - 1] == ',')) ++layers.back();
+  }
+  return layers;
+}
+
 class TitanReader {
  public:
   TitanReader(Options& options, const Behind& said)
@@ -165,7 +155,7 @@ class TitanReader {
   Job read() {
     job_.framework = "fsdp";
     options_.refuse(kTitanRefused);
-    static_cast<void>(options_.has("model.name"));  // also where another model was said
+    static_cast<void>(options_.has(kTitanModel));  // also where another model was said
     layout();
     batch();
     precision();
@@ -181,34 +171,22 @@ class TitanReader {
     job_.notes.push_back(std::string(key) + ": " + text);
   }
 
-  std::int64_t degree(const std::string& name) {
-    return options_.degree("parallelism." + name + "_parallel_degree", 1);
-  }
-
   void layout() {
     jobs::Layout& l = job_.layout;
-    l.dp = options_.degree("parallelism.data_parallel_replicate_degree", 1);
-    l.dp_shard = options_.degree("parallelism.data_parallel_shard_degree", -1, -1);
-    l.tp = degree("tensor");
-    l.cp = degree("context");
-    l.pp = degree("pipeline");
-    l.ep = degree("expert");
-    l.etp = degree("expert_tensor");
+    for (const Degree& one : kTitanDegrees) l.*one.field = options_.degree(one.name, 1);
+    l.dp_shard = options_.degree(kTitanShards, -1, -1);
     if (l.ep == 1) l.etp = 1;  // without expert parallelism it has no effect
     pipeline();
-    job_.exchange = options_.word("parallelism.context_parallel_rotate_method",
-                                  jobs::ContextExchange::AllGather,
-                                  {{"allgather", jobs::ContextExchange::AllGather},
-                                   {"alltoall", jobs::ContextExchange::Ring}});
+    job_.exchange = kTitanRotate.read(options_, jobs::ContextExchange::AllGather);
     const bool is_free = l.dp_shard == -1;
     if (l.dp_shard < 1 && !is_free) {
-      options_.fail("parallelism.data_parallel_shard_degree", "-1 or a whole number from 1");
+      options_.fail(kTitanShards, "-1 or a whole number from 1");
     }
     lay_out(job_, said_, is_free ? Free::Sharded : Free::None,
-            "parallelism.data_parallel_shard_degree is what the other degrees leave of the world: "
-            "say how many ranks, " +
+            std::string(kTitanShards) +
+                " is what the other degrees leave of the world: say how many ranks, " +
                 options_.file() + ":world=64");
-    job_.async_tp = options_.flag("parallelism.enable_async_tensor_parallel", false) && l.tp > 1;
+    job_.async_tp = options_.flag(kTitanAsync, false) && l.tp > 1;
     sharding();
   }
 
@@ -217,14 +195,15 @@ class TitanReader {
     const TitanSchedule schedule = titan_schedule(options_);
     const std::int64_t per_stage =
         options_.degree("parallelism.pipeline_parallel_layers_per_stage", 0);
+    const std::string parts = options_.text(kTitanParts, "");
     if (l.pp == 1) return;
     if (!schedule.note.empty()) {
-      note("parallelism.pipeline_parallel_schedule " +
-               options_.text("parallelism.pipeline_parallel_schedule", ""),
+      note(std::string(kTitanSchedule) + " " + options_.text(kTitanSchedule, ""),
            std::string(schedule.note));
     }
     l.order = schedule.kind;
     l.vp = schedule.has_chunks ? 2 : 1;
+    if (!parts.empty()) return divide(layers_of_parts(parts), schedule.has_chunks);
     if (per_stage == 0) return;
     // Embedding and head count as a layer each.
     const std::int64_t stages = (job_.model.layers + 2 + per_stage - 1) / per_stage;
@@ -238,75 +217,93 @@ class TitanReader {
     l.vp = stages / l.pp;
   }
 
+  // The stages as module_fqns_per_model_part lists them.
+  void divide(const std::vector<std::int64_t>& layers, bool has_chunks) {
+    jobs::Layout& l = job_.layout;
+    const auto stages = static_cast<std::int64_t>(layers.size());
+    if (stages == 0 || stages % l.pp != 0 || (stages / l.pp > 1) != has_chunks) {
+      options_.fail(kTitanParts,
+                    "a list of modules for " +
+                        std::string(has_chunks ? "each of several stages" : "the stage") +
+                        " of each of " + std::to_string(l.pp) + " ranks");
+    }
+    l.vp = stages / l.pp;
+    if (layers != jobs::layers_of_stages(job_)) {
+      note(kTitanParts, "layers are divided over stages as evenly as they can be");
+    }
+  }
+
+  [[nodiscard]] bool is_sharded() const { return job_.layout.dp_shard * job_.layout.cp > 1; }
+
   void sharding() {
     const jobs::Layout& l = job_.layout;
-    const bool is_sharded = l.dp_shard * l.cp > 1;
     const std::string reshard = options_.word<std::string>(
-        "parallelism.fsdp_reshard_after_forward", "default",
+        kTitanReshard, "default",
         {{"default", "default"}, {"always", "always"}, {"never", "never"}});
-    if (is_sharded) {
+    if (is_sharded()) {
       job_.zero = jobs::Zero::Parameters;
       job_.reshard = reshard == "always" || (reshard == "default" && l.pp == 1);
     } else if (l.dp > 1) {
       job_.framework = "torch";
-      job_.bucket_bytes = std::int64_t{100} << 20;
+      job_.bucket_bytes = kTitanDdpBucket;
     }
-    job_.optimizer =
-        options_.word("optimizer.name", jobs::Optimizer::Adam,
-                      {{"AdamW", jobs::Optimizer::Adam}, {"Adam", jobs::Optimizer::Adam}});
+    job_.optimizer = kTitanOptimizer.read(options_, jobs::Optimizer::Adam);
   }
 
   void batch() {
     jobs::Batch& b = job_.batch;
     const bool is_piped = job_.layout.pp > 1;
-    const std::int64_t piece = options_.degree("parallelism.pipeline_parallel_microbatch_size", 1);
-    std::int64_t local = options_.degree("training.local_batch_size", 8);
+    const std::int64_t piece = options_.degree(kTitanPiece, 1);
+    std::int64_t local = options_.degree(kTitanLocalBatch, 8);
     if (!is_piped && said_.says("mbs")) local = b.micro;
-    b.sequence = options_.whole("training.seq_len", 2048);
+    b.sequence = options_.whole(kTitanSequence, 2048);
     b.micro = is_piped ? piece : local;
     const std::int64_t all = local * job_.layout.replicas();
-    const std::int64_t global = options_.degree("training.global_batch_size", -1, -1);
+    const std::int64_t global = options_.degree(kTitanGlobalBatch, -1, -1);
     b.global = global < 0 ? all : global;
     if (is_piped && b.global > all) {
-      note("training.global_batch_size",
+      note(kTitanGlobalBatch,
            "the pipeline is counted as filled once a step; torchtitan fills it once for each "
+           "local_batch_size");
+    }
+    if (!is_piped && b.global > all && is_sharded()) {
+      note(kTitanGlobalBatch,
+           "gradients are counted as reduced once a step; torchtitan reduces those of each "
            "local_batch_size");
     }
   }
 
   void precision() {
-    const std::vector<std::pair<std::string_view, DType>> types = {{"float32", DType::F32},
-                                                                   {"bfloat16", DType::BF16}};
     jobs::Precision& p = job_.precision;
-    const DType held = options_.word("training.dtype", DType::F32, types);
-    const DType mixed = options_.word("training.mixed_precision_param", DType::BF16, types);
-    p.reduce = options_.word("training.mixed_precision_reduce", DType::F32, types);
+    const DType held = kTitanHeld.read(options_, DType::F32);
+    const DType mixed = kTitanMixed.read(options_, DType::BF16);
+    const bool casts = is_sharded() || job_.layout.tp * job_.layout.pp == 1;
+    p.reduce = kTitanReduce.read(options_, DType::F32);
     p.gradient = held;
-    p.compute = held == DType::BF16 ? held : mixed;
+    p.compute = held == DType::BF16 || !casts ? held : mixed;
     if (held == p.compute) p.master_bytes = 0;
     if (held == DType::BF16) p.state_bytes = 4;
-    const std::string converters = "," + options_.text("model.converters", "") + ",";
+    const std::string converters = "," + options_.text(kTitanConverters, "") + ",";
     if (converters.find("float8") != std::string::npos) p.fp8_products = true;
     if (converters.find(".mx,") != std::string::npos ||
         converters.find(",mx,") != std::string::npos) {
       p.fp8_products = true;
     }
-    if (options_.flag("compile.enable", false)) {
-      note("compile.enable", "kernels that torch.compile fuses are counted apart");
+    if (options_.flag(kTitanCompile, false)) {
+      note(kTitanCompile, "kernels that torch.compile fuses are counted apart");
     }
-    if (options_.text("model.flavor", "").find("_flex") != std::string::npos) {
+    if (options_.text(kTitanFlavor, "").find("_flex") != std::string::npos) {
       note("model.flavor", "attention within documents is counted as over whole samples");
     }
   }
 
   void recompute() {
-    constexpr std::string_view kOption = "activation_checkpoint.selective_ac_option";
-    const std::string mode = options_.word<std::string>("activation_checkpoint.mode", "selective",
+    const std::string mode = options_.word<std::string>(kTitanCheckpoints, "selective",
                                                         {{"selective", "selective"},
                                                          {"full", "full"},
                                                          {"memory_budget", "memory_budget"},
                                                          {"none", "none"}});
-    const std::string option = options_.text(kOption, "2");
+    const std::string option = options_.text(kTitanSelective, "2");
     if (mode == "none") return;
     if (mode == "full") {
       job_.recompute = jobs::Recompute::Full;
@@ -314,10 +311,10 @@ class TitanReader {
       note("activation_checkpoint.mode memory_budget", "counted as none");
     } else if (option == "op") {
       job_.recompute = jobs::Recompute::Selective;
-      note(std::string(kOption) + " op",
+      note(std::string(kTitanSelective) + " op",
            "counted in memory; the time of every second product, which is computed again, is not");
     } else {
-      every(options_.degree(kOption, 2, 0));
+      every(options_.degree(kTitanSelective, 2, 0));
     }
   }
 

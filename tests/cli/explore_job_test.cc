@@ -6,12 +6,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <filesystem>
 #include <sstream>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/explore.h"
+#include "cli/export.h"
 #include "cli/plan.h"
+#include "tests/support/errors.h"
 
 namespace dovetail::cli {
 namespace {
@@ -104,6 +109,36 @@ TEST(ExploreJobTest, RefusalsAreOneLine) {
   swept.thresholds = "1MiB:4MiB";
   EXPECT_THAT(refusal(swept), HasSubstr("--thresholds has no effect"));
   EXPECT_THAT(refusal(ExploreOptions{}), HasSubstr("--workload or a --job"));
+}
+
+TEST(ExportJobTest, PricesWhatIsGivenUp) {
+  const std::string path =
+      ::testing::TempDir() + "export_job." + std::to_string(::getpid()) + ".sh";
+  ExportCommandOptions options{.job = "llama3_8b:dp_shard=8,seq=2048,reshard=no",
+                               .target = "megatron",
+                               .output = path,
+                               .cluster = "h100x8",
+                               .data_dir = DOVETAIL_DATA_DIR};
+  std::ostringstream priced;
+  export_plan(options, priced);
+  EXPECT_THAT(priced.str(),
+              ::testing::ContainsRegex("given up: reshard=no, yes there: .*: [+]?[-0-9.]+ %\n"));
+  options.cluster.clear();
+  std::ostringstream unpriced;
+  export_plan(options, unpriced);
+  EXPECT_THAT(unpriced.str(), HasSubstr("given up: reshard=no, yes there: "));
+  EXPECT_THAT(unpriced.str(), Not(HasSubstr("predicted")));
+  std::filesystem::remove(path);
+}
+
+TEST(ExportJobTest, TakesAPlanOrAJob) {
+  const auto refusal = [](const ExportCommandOptions& options) {
+    std::ostringstream out;
+    return testing::error_of([&] { export_plan(options, out); });
+  };
+  EXPECT_EQ(refusal({.target = "megatron"}), "export: give a plan file or --job");
+  EXPECT_EQ(refusal({.plan = "p", .job = "llama3_8b:dp=8", .target = "megatron"}),
+            "export: give a plan file or --job");
 }
 
 TEST(PlanJobTest, TheJobDecidesUnlessAPolicyDoes) {

@@ -222,6 +222,32 @@ selective_ac_option = "2"
               ElementsAre(StartsWith("parallelism.pipeline_parallel_schedule ZBVZeroBubble: ")));
 }
 
+TEST_F(JobSourceTest, TorchtitansListOfModulesSaysItsStages) {
+  const std::string start = R"(
+model = {name = "qwen3", flavor = "0.6B"}
+parallelism.data_parallel_shard_degree = 1
+parallelism.pipeline_parallel_degree = 2
+parallelism.module_fqns_per_model_part = [["tok_embeddings", "layers.0"],)";
+  // 28 layers in two stages are 14 and 14.
+  const auto layers = [](int first, int last) {
+    std::string list;
+    for (int i = first; i <= last; ++i) list += "\"layers." + std::to_string(i) + "\", ";
+    return list;
+  };
+  const std::string even = start.substr(0, start.size() - 12) + layers(0, 13) + "], [" +
+                           layers(14, 27) + "\"norm\", \"output\"]]\n";
+  const Job job = load_job(file("even.toml", even));
+  EXPECT_EQ(job.layout.vp, 1);
+  EXPECT_THAT(job.notes, IsEmpty());
+  const std::string uneven = start + "[" + layers(1, 27) + "\"norm\", \"output\"]]\n";
+  EXPECT_THAT(
+      load_job(file("uneven.toml", uneven)).notes,
+      ElementsAre(StartsWith("parallelism.module_fqns_per_model_part: layers are divided")));
+  EXPECT_THAT(error(file("few.toml", start + "]\n")),
+              HasSubstr("module_fqns_per_model_part: expected a list of modules for the stage of "
+                        "each of 2 ranks"));
+}
+
 TEST_F(JobSourceTest, TorchtitanWithoutFsdpIsDdpWithItsBuckets) {
   const Job job = load_job(
       file("train.toml", kTitan) +
@@ -299,6 +325,22 @@ TEST_F(JobSourceTest, MegatronsExpertsAreTensorParallelAsTheRestIs) {
   EXPECT_EQ(load_job(experts + "--expert-tensor-parallel-size 1:world=64").layout.etp, 1);
   EXPECT_THAT(error(experts + "--moe-layer-freq [1]*3+[0]*58:world=64"),
               HasSubstr("--moe-layer-freq: expected dense layers first"));
+}
+
+TEST_F(JobSourceTest, MegatronsLayoutSaysItsStages) {
+  const std::string piped = kLlama8b + "--pipeline-model-parallel-size 2 --global-batch-size 4 ";
+  const auto with = [&](const std::string& layout) {
+    return piped + "--pipeline-model-parallel-layout \"" + layout + "\":world=2";
+  };
+  const Job chunks = load_job(with("Et*8|(t*8|)*2,t*8L"));
+  EXPECT_EQ(chunks.layout.vp, 2);
+  EXPECT_THAT(chunks.notes, IsEmpty());
+  EXPECT_THAT(load_job(with("Et*15|t*17L")).notes,
+              ElementsAre(StartsWith("--pipeline-model-parallel-layout: layers are divided")));
+  for (const char* const wrong : {"Et*15|t*16L", "Et*32L", "E(t*16", "x|y", "Et*99999999|tL"}) {
+    EXPECT_THAT(error(with(wrong)), HasSubstr("--pipeline-model-parallel-layout: expected stages "
+                                              "for 2 ranks with 32 layers together"));
+  }
 }
 
 TEST_F(JobSourceTest, DeepSpeedsOwnFileSaysWhatItsSourceDoes) {
@@ -435,7 +477,7 @@ inner = {yes = true, text = 'C:\x'}
   std::string all;
   for (const OptionText& option : options) all += option.name + "=" + option.value + ";";
   EXPECT_EQ(all,
-            "top=a # b;a.b c.d.e=1000;a.b c.list=1,2.5,3,x;a.b c.inner.yes=true;"
+            "top=a # b;a.b c.d.e=1000;a.b c.list=1,[2.5,3],x;a.b c.inner.yes=true;"
             "a.b c.inner.text=C:\\x;");
 }
 

@@ -5,7 +5,11 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "base/error.h"
+#include "jobs/decisions.h"
+#include "jobs/program.h"
 
 namespace dovetail::jobs {
 namespace {
@@ -40,6 +44,42 @@ TEST(JobTextTest, WhatIsPrintedIsReadAgain) {
     const Job again = parse_job(to_string(job));
     EXPECT_EQ(job, again) << text << " is printed as " << to_string(job);
   }
+}
+
+// What is said in vain: the same Program and decisions with it and without.
+TEST(JobTextTest, OptionsWithoutEffectAreAsTheyAreByThemselves) {
+  struct Said {
+    std::string with, without;
+  };
+  for (const Said& one : std::vector<Said>{
+           {"llama3_8b:dp=2,sp=no,async_tp=yes,exchange=ring,imbalance=2", "llama3_8b:dp=2"},
+           {"llama3_8b:dp=2,prefetch=3,reshard=no,overlap_params=no", "llama3_8b:dp=2"},
+           {"llama3_8b:dp_shard=2,bucket=1MiB,overlap_grads=no,overlap_params=no",
+            "llama3_8b:dp_shard=2"},
+           {"llama3_8b:dp=2,zero=3", "llama3_8b:dp_shard=2"},
+           {"llama3_8b:dp_shard=2,zero=1", "llama3_8b:dp=2,zero=1"},
+           {"llama3_8b:dp=2,recompute_layers=3", "llama3_8b:dp=2"},
+           {"llama3_8b:dp=2,recompute=full,recompute_layers=32", "llama3_8b:dp=2,recompute=full"},
+           {"llama3_8b:dp=2,overlap_grads=no,bucket=1MiB", "llama3_8b:dp=2,overlap_grads=no"}}) {
+    const Job with = parse_job(one.with);
+    const Job without = parse_job(one.without);
+    EXPECT_NE(with, without);
+    EXPECT_EQ(in_effect(with), in_effect(without)) << one.with << " " << to_string(in_effect(with));
+    EXPECT_EQ(in_effect(without), without) << one.without;
+    schedule::Program program = program_of(with);
+    program.name = program_of(without).name;
+    EXPECT_TRUE(program == program_of(without)) << one.with;
+    EXPECT_EQ(policy_text(with), policy_text(without)) << one.with;
+  }
+  EXPECT_NE(in_effect(parse_job("llama3_8b:dp=2,tp=2,sp=no")), parse_job("llama3_8b:dp=2,tp=2"));
+}
+
+TEST(JobTextTest, DifferencesAreKeysWithTheirValues) {
+  const auto found = differences(parse_job("llama3_8b:dp=2,bucket=1MiB"),
+                                 parse_job("qwen3_8b:dp=2,seq=8192,zero=1"));
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].key + found[0].here + found[0].there, "zero01");
+  EXPECT_EQ(found[1].key + found[1].here + found[1].there, "bucket1048576B");
 }
 
 TEST(JobTextTest, ShardedRanksShardParameters) {

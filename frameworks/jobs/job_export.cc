@@ -1,0 +1,155 @@
+// Writes a job, reads what was written, and tells the difference.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "frameworks/jobs/job_export.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/json_reader.h"
+#include "frameworks/jobs/readers.h"
+#include "frameworks/jobs/writers.h"
+#include "frameworks/python_text.h"
+#include "jobs/text.h"
+
+namespace dovetail::frameworks {
+namespace {
+
+const std::vector<JobWriter>& writers() {
+  static const std::vector<JobWriter> kWriters = {torchtitan_writer(), megatron_writer(),
+                                                  deepspeed_writer(), fsdp2_writer()};
+  return kWriters;
+}
+
+const JobWriter& parse_target(std::string_view word) {
+  const auto found = std::ranges::find(writers(), word, &JobWriter::id);
+  if (found != writers().end()) return *found;
+  const std::string near = nearest_word(word, job_targets());
+  throw InputError("--to \"" + std::string(word) +
+                   "\": " + (near.empty() ? "unknown" : "did you mean " + near + "?") +
+                   " (for a job there are " + job_target_list() + ")");
+}
+
+std::string why_not(const JobWriter& writer, const std::string& key) {
+  const auto found = std::ranges::find(writer.unsaid, key, &Unsaid::key);
+  DOVETAIL_CHECK(found != writer.unsaid.end())
+      << writer.id << " loses " << key << " without a word";
+  return std::string(found->why);
+}
+
+std::vector<JobLoss> losses_of(const JobWriter& writer, const jobs::Job& job,
+                               const jobs::Job& as_run) {
+  std::vector<JobLoss> losses;
+  jobs::Job now = job;
+  if (now.model.vocabulary != as_run.model.vocabulary) {
+    now.model = as_run.model;
+    losses.push_back({"a vocabulary of " + std::to_string(job.model.vocabulary) + ", " +
+                          std::to_string(as_run.model.vocabulary) +
+                          " there: " + why_not(writer, "vocabulary"),
+                      now});
+  }
+  for (const jobs::Difference& one : jobs::differences(job, as_run)) {
+    if (one.here.empty()) continue;  // nothing was asked for
+    if (one.there.empty()) {
+      now.bucket_bytes = std::nullopt;
+    } else {
+      jobs::set_option(now, one.key, one.there, "export");
+    }
+    losses.push_back({one.key + "=" + one.here + ", " + (one.there.empty() ? "none" : one.there) +
+                          " there: " + why_not(writer, one.key),
+                      now});
+  }
+  return losses;
+}
+
+// Where the file comes from and what is known of it.
+std::vector<std::string> first_lines(const JobExport& result, const JobExportOptions& options) {
+  std::vector<std::string> lines = {
+      "For " + std::string(result.title) + ": " + std::string(result.writes) + ".",
+      "  written by  dovetail " + options.version + " from " + options.job,
+      "  ranks       " + std::to_string(result.as_run.layout.world())};
+  for (const JobLoss& loss : result.losses) lines.push_back("  given up    " + loss.what);
+  for (const std::string& note : result.notes) lines.push_back("  note        " + note);
+  return lines;
+}
+
+std::string marked_text(Marked marked, const std::vector<std::string>& lines,
+                        const std::string& body) {
+  std::string text;
+  if (marked == Marked::Comment) {
+    for (const std::string& line : lines) text += "# " + one_line(line) + "\n";
+    return text + body;
+  }
+  text = "{\n  \"dovetail\": [\n";
+  for (const std::string& line : lines) {
+    text += "    " + python_quoted(line) + (&line == &lines.back() ? "\n" : ",\n");
+  }
+  return text + "  ],\n" + body + "}\n";
+}
+
+}  // namespace
+
+std::string imbalance_of(const jobs::Job& job) {
+  for (const jobs::Difference& one : jobs::differences(job, {.model = job.model})) {
+    if (one.key == "imbalance") return "imbalance=" + one.here;
+  }
+  return "";
+}
+
+JobExport export_job(std::string_view target, jobs::Job job, const JobExportOptions& options) {
+  const JobWriter& writer = parse_target(target);
+  job.model = recognised(std::move(job.model));
+  job = jobs::in_effect(std::move(job));
+  JobWords words = writer.write(job);
+  JobExport result{.title = writer.title,
+                   .writes = writer.writes,
+                   .behind = words.behind,
+                   .as_run = jobs::in_effect(writer.as_run(job, words)),
+                   .notes = std::move(words.notes),
+                   .paste = std::string(writer.paste)};
+  result.losses = losses_of(writer, job, result.as_run);
+  for (const std::vector<std::string>& more : {job.notes, result.as_run.notes}) {
+    for (const std::string& note : more) {
+      if (std::ranges::find(result.notes, note) == result.notes.end()) result.notes.push_back(note);
+    }
+  }
+  result.text = marked_text(writer.marked, first_lines(result, options), words.body);
+  return result;
+}
+
+std::vector<std::string> job_targets() {
+  std::vector<std::string> ids;
+  for (const JobWriter& writer : writers()) ids.emplace_back(writer.id);
+  return ids;
+}
+
+std::string job_target_list() {
+  std::string list;
+  for (const std::string& id : job_targets()) list += (list.empty() ? "" : ", ") + id;
+  return list;
+}
+
+std::vector<std::string> job_targets_of(const jobs::Job& job) {
+  struct Found {
+    bool is_other = false;
+    std::size_t losses = 0;
+    std::string id;
+  };
+  std::vector<Found> found;
+  for (const std::string& id : job_targets()) {
+    try {
+      const JobExport result = export_job(id, job, {});
+      found.push_back({result.as_run.framework != job.framework, result.losses.size(), id});
+    } catch (const InputError&) {  // not by this one
+    }
+  }
+  std::ranges::stable_sort(found, {},
+                           [](const Found& one) { return std::pair(one.is_other, one.losses); });
+  std::vector<std::string> ids;
+  for (Found& one : found) ids.push_back(std::move(one.id));
+  return ids;
+}
+
+}  // namespace dovetail::frameworks

@@ -1,0 +1,52 @@
+// A job in the words of the framework that shall run it, and what is lost on the way.
+//
+//   JobExport result = export_job("torchtitan", job, {.version = "1.0", .job = "llama3_8b:dp_shard=8"});
+//   result.text      TOML, a script of Megatron's arguments, JSON or Python
+//   result.losses    "prefetch=2, 1 there: FSDP2 gathers the next layer by itself", in the order of the keys
+//
+// The text reads back: load_job(FILE:result.behind) is result.as_run, but for FSDP2's Python, which nobody reads.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "jobs/job.h"
+
+namespace dovetail::frameworks {
+
+// Something of the job that the target cannot be told.
+struct JobLoss {
+  std::string what;
+  jobs::Job after;  // the job without it, and without those before it
+};
+
+struct JobExport {
+  std::string_view title = {}, writes = {};  // of what, for people
+  std::string text = {};
+  std::string behind =
+      {};  // what to say behind the file where it is read again: "model=llama3_8b,world=8"
+  jobs::Job as_run;  // as the framework runs it
+  std::vector<JobLoss> losses = {};
+  std::vector<std::string> notes = {};
+  std::string paste = {};  // the line that uses the file; "FILE" stands for its name
+};
+
+struct JobExportOptions {
+  std::string version;  // of dovetail, for the first lines of the text
+  std::string job;      // as it was typed, likewise
+};
+
+// Throws InputError where there is no such target, or where it cannot run the job at all, with the reason.
+// REQUIRES: complete(job).
+JobExport export_job(std::string_view target, jobs::Job job, const JobExportOptions& options);
+
+// "torchtitan", ...
+std::vector<std::string> job_targets();
+std::string job_target_list();  // with commas
+// Those that can run the job; first the one in whose words it was said, then those that give up less.
+std::vector<std::string> job_targets_of(const jobs::Job& job);
+
+}  // namespace dovetail::frameworks

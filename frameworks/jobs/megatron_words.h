@@ -1,0 +1,64 @@
+// What Megatron-LM's arguments say, for their reader (megatron_job.cc) and their writer (write_megatron.cc).
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "frameworks/jobs/words.h"
+#include "schedule/program.h"
+
+namespace dovetail::frameworks {
+
+inline constexpr std::array kMegatronDegrees = {
+    Degree{"--tensor-model-parallel-size", &jobs::Layout::tp},
+    Degree{"--context-parallel-size", &jobs::Layout::cp},
+    Degree{"--pipeline-model-parallel-size", &jobs::Layout::pp},
+    Degree{"--expert-model-parallel-size", &jobs::Layout::ep},
+};
+inline constexpr std::string_view kMegatronChunks = "--num-virtual-stages-per-pipeline-rank";
+// "Ett|tt|ttL": the layers of each stage.
+inline constexpr std::string_view kMegatronLayout = "--pipeline-model-parallel-layout";
+
+inline constexpr Choice<jobs::Norm, 2> kMegatronNorm{
+    "--normalization", {{{"LayerNorm", jobs::Norm::Layer}, {"RMSNorm", jobs::Norm::Rms}}}};
+inline constexpr Choice<jobs::ContextExchange, 4> kMegatronExchange{
+    "--cp-comm-type",
+    {{{"p2p", jobs::ContextExchange::Ring},
+      {"allgather", jobs::ContextExchange::AllGather},
+      {"a2a", jobs::ContextExchange::AllGather},
+      {"a2a+p2p", jobs::ContextExchange::Ring}}}};
+inline constexpr Choice<jobs::Zero, 4> kMegatronStrategy{
+    "--data-parallel-sharding-strategy",
+    {{{"no_shard", jobs::Zero::Nothing},
+      {"optim", jobs::Zero::Optimizer},
+      {"optim_grads", jobs::Zero::Gradients},
+      {"optim_grads_params", jobs::Zero::Parameters}}}};
+inline constexpr Choice<jobs::Optimizer, 4> kMegatronOptimizer{
+    "--optimizer",
+    {{{"adam", jobs::Optimizer::Adam},
+      {"sgd", jobs::Optimizer::Sgd},
+      {"muon", jobs::Optimizer::Muon},
+      {"dist_muon", jobs::Optimizer::Muon}}}};
+inline constexpr Choice<jobs::Recompute, 2> kMegatronRecompute{
+    "--recompute-granularity",
+    {{{"selective", jobs::Recompute::Selective}, {"full", jobs::Recompute::Full}}}};
+
+// Of gradients; "auto" is what is kept by itself.
+inline constexpr std::array<std::pair<std::string_view, schedule::DType>, 4> kMegatronTypes = {
+    {{"fp32", schedule::DType::F32},
+     {"bf16", schedule::DType::BF16},
+     {"fp16", schedule::DType::F16},
+     {"auto", schedule::DType::F32}}};
+inline constexpr Choice<schedule::DType, 4> kMegatronGradients{"--main-grads-dtype",
+                                                               kMegatronTypes};
+inline constexpr Choice<schedule::DType, 4> kMegatronFsdpGradients{
+    "--megatron-fsdp-main-grads-dtype", kMegatronTypes};
+inline constexpr Choice<schedule::DType, 4> kMegatronFsdpReduce{"--megatron-fsdp-grad-comm-dtype",
+                                                                kMegatronTypes};
+
+// Bytes of each of Adam's moments.
+inline constexpr std::array<std::pair<std::string_view, std::int64_t>, 4> kMegatronMoments = {
+    {{"fp32", 4}, {"bf16", 2}, {"fp16", 2}, {"fp8", 1}}};
+inline constexpr Choice<std::int64_t, 4> kMegatronFirst{"--exp-avg-dtype", kMegatronMoments};
+inline constexpr Choice<std::int64_t, 4> kMegatronSecond{"--exp-avg-sq-dtype", kMegatronMoments};
+
+}  // namespace dovetail::frameworks

@@ -1,0 +1,348 @@
+// Writes a job as a script of Megatron-LM's arguments: the model's shape, layout, batch, element types, overlap.
+//
+// The inverse of megatron_job.cc, for the same version (Megatron-Core 0.20, commit d98e8a6). What that refuses to run
+// was read in megatron/training/arguments.py: a sample that 2 x cp does not divide or
+// that is longer than its learned positions, Muon with Megatron-FSDP. ZeRO 1 is its distributed optimizer; 2 and 3 are Megatron-FSDP's strategies.
+//
+// Stages are said by their number where they divide the layers, else one by one (--pipeline-model-parallel-layout).
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "frameworks/jobs/megatron_words.h"
+#include "frameworks/jobs/readers.h"
+#include "frameworks/jobs/writers.h"
+#include "jobs/program.h"
+#include "jobs/text.h"
+
+namespace dovetail::frameworks {
+namespace {
+
+using jobs::Job;
+using jobs::Zero;
+using schedule::DType;
+
+constexpr const char* kMegatronFile = "Megatron's arguments";
+constexpr std::int64_t kRanksOfANode = 8;
+
+[[noreturn]] void megatron_cannot(const std::string& why) {
+  throw InputError("export: Megatron cannot run this job: " + why);
+}
+
+// Arguments by what they are about, each list a variable of the script.
+class ScriptText {
+ public:
+  void begin(const std::string& list) { lists_.push_back({list, ""}); }
+  void say(std::string_view name, std::string_view value = {}) {
+    lists_.back().lines +=
+        "  " + std::string(name) + (value.empty() ? "" : " ") + std::string(value) + "\n";
+  }
+  void say(std::string_view name, std::int64_t value) { say(name, std::to_string(value)); }
+
+  [[nodiscard]] std::string text() const {
+    std::string text;
+    for (const List& list : lists_) text += list.name + "=(\n" + list.lines + ")\n";
+    return text;
+  }
+  // "${MODEL[@]}" "${LAYOUT[@]}"
+  [[nodiscard]] std::string lists() const {
+    std::string text;
+    for (const List& list : lists_) text += " \"${" + list.name + "[@]}\"";
+    return text;
+  }
+
+ private:
+  struct List {
+    std::string name, lines;
+  };
+  std::vector<List> lists_;
+};
+
+class MegatronWriter {
+ public:
+  explicit MegatronWriter(const Job& job) : job_(job) {}
+
+  JobWords write() {
+    require();
+    script_.begin("MODEL");
+    model();
+    script_.begin("LAYOUT");
+    layout();
+    sharding();
+    script_.begin("BATCH");
+    batch();
+    recompute();
+    script_.begin("PRECISION");
+    precision();
+    return {.body = head() + script_.text() + run(),
+            .behind = imbalance_of(job_),
+            .notes = {"data, tokenizer, learning rate and steps stand behind the script: "
+                      "--data-path, --tokenizer-type, --lr, --train-iters, ..."}};
+  }
+
+ private:
+  // Why it cannot run the job at all.
+  void require() const {
+    const jobs::Model& m = job_.model;
+    const jobs::Layout& l = job_.layout;
+    if (m.patches) megatron_cannot(m.name + " is a model of pictures");
+    if (job_.batch.sequence % (2 * l.cp) != 0 && l.cp > 1) {
+      megatron_cannot("seq=" + std::to_string(job_.batch.sequence) +
+                      " is no multiple of 2 x cp=" + std::to_string(2 * l.cp));
+    }
+    if (m.positions > 0 && job_.batch.sequence > m.positions) {
+      megatron_cannot("seq=" + std::to_string(job_.batch.sequence) + " is longer than " + m.name +
+                      "'s " + std::to_string(m.positions) + " positions");
+    }
+    if (is_fsdp() && job_.optimizer == jobs::Optimizer::Muon) {
+      megatron_cannot("optimizer=muon, and Megatron-FSDP (zero=2, zero=3) has adam and sgd");
+    }
+  }
+
+  [[nodiscard]] bool is_fsdp() const { return job_.zero >= Zero::Gradients; }
+
+  void model() {
+    const jobs::Model& m = job_.model;
+    const bool has_biases = m.mlp_bias || m.attention.out_bias;
+    script_.say("--num-layers", m.layers);
+    script_.say("--hidden-size", m.width);
+    if (m.inner > 0) script_.say("--ffn-hidden-size", m.inner);
+    // GPT-OSS's gate is the quick one; both are two products.
+    if (m.gated) script_.say(m.attention.sinks ? "--quick-geglu" : "--swiglu");
+    if (!has_biases) script_.say("--disable-bias-linear");
+    script_.say(kMegatronNorm.name, kMegatronNorm.word(m.norm));
+    if (!m.tied) script_.say("--untie-embeddings-and-output-weights");
+    script_.say("--position-embedding-type", m.positions > 0 ? "learned_absolute" : "rope");
+    script_.say("--max-position-embeddings",
+                m.positions > 0 ? m.positions : std::max(m.sequence, job_.batch.sequence));
+    script_.say("--vocab-size", m.vocabulary);
+    script_.say("--make-vocab-size-divisible-by", 1);
+    script_.say("--attention-dropout", "0");
+    script_.say("--hidden-dropout", "0");
+    attention(has_biases);
+    if (m.experts) experts();
+  }
+
+  void attention(bool has_biases) {
+    const jobs::Attention& a = job_.model.attention;
+    script_.say("--num-attention-heads", a.heads);
+    if (a.latent) {
+      script_.say("--multi-latent-attention");
+      if (a.latent->query_rank > 0) script_.say("--q-lora-rank", a.latent->query_rank);
+      script_.say("--kv-lora-rank", a.latent->key_value_rank);
+      script_.say("--qk-head-dim", a.latent->nope_dim);
+      script_.say("--qk-pos-emb-head-dim", a.latent->rope_dim);
+      script_.say("--v-head-dim", a.latent->value_dim);
+    } else {
+      if (a.key_value_heads != a.heads) {
+        script_.say("--group-query-attention");
+        script_.say("--num-query-groups", a.key_value_heads);
+      }
+      script_.say("--kv-channels", a.head_dim);
+    }
+    if (a.normed_heads || a.latent) script_.say("--qk-layernorm");
+    if (a.in_bias && !has_biases) script_.say("--add-qkv-bias");
+    if (a.sinks) script_.say("--softmax-type", "learnable");
+    if (a.window > 0) {
+      script_.say("--window-size", "\"" + std::to_string(a.window - 1) + ",0\"");
+      script_.say("--window-attn-skip-freq", 2);
+    }
+    if (!job_.flash) script_.say("--attention-backend", "unfused");
+  }
+
+  void experts() {
+    const jobs::Experts& e = *job_.model.experts;
+    script_.say("--num-experts", e.count);
+    script_.say("--moe-router-topk", e.per_token);
+    script_.say("--moe-ffn-hidden-size", e.inner);
+    if (e.shared_inner > 0) script_.say("--moe-shared-expert-intermediate-size", e.shared_inner);
+    if (e.first_layer > 0) {
+      script_.say("--moe-layer-freq", "\"([0]*" + std::to_string(e.first_layer) + "+[1]*" +
+                                          std::to_string(job_.model.layers - e.first_layer) +
+                                          ")\"");
+    }
+    script_.say("--moe-grouped-gemm");
+    script_.say("--moe-token-dispatcher-type", "alltoall");
+  }
+
+  void layout() {
+    const jobs::Layout& l = job_.layout;
+    for (const Degree& one : kMegatronDegrees) script_.say(one.name, l.*one.field);
+    if (job_.model.experts) script_.say("--expert-tensor-parallel-size", l.etp);
+    if (l.tp > 1 && l.sp) script_.say("--sequence-parallel");
+    if (job_.async_tp && l.sp) script_.say("--tp-comm-overlap");
+    if (l.cp > 1) script_.say(kMegatronExchange.name, kMegatronExchange.word(job_.exchange));
+    if (l.pp == 1) return;
+    if (job_.model.layers % (l.pp * l.vp) != 0) {
+      script_.say(kMegatronLayout, "\"" + stages() + "\"");
+    } else if (l.vp > 1) {
+      script_.say(kMegatronChunks, l.vp);
+    }
+  }
+
+  // "Et*3|t*4|t*3L"
+  [[nodiscard]] std::string stages() const {
+    std::string text = "E";
+    for (const std::int64_t layers : jobs::layers_of_stages(job_)) {
+      text += (text.size() > 1 ? "|t*" : "t*") + std::to_string(layers);
+    }
+    return text + "L";
+  }
+
+  void sharding() {
+    if (job_.zero != Zero::Nothing) script_.say("--use-distributed-optimizer");
+    if (is_fsdp()) {
+      script_.say("--use-megatron-fsdp");
+      script_.say(kMegatronStrategy.name, kMegatronStrategy.word(job_.zero));
+      script_.say("--ckpt-format", "fsdp_dtensor");
+    }
+    if (job_.zero == Zero::Parameters && job_.layout.dp > 1) {
+      script_.say("--num-distributed-optimizer-instances", job_.layout.dp);
+    }
+    if (job_.overlap_gradients) script_.say("--overlap-grad-reduce");
+    if (job_.overlap_gradients && job_.overlap_parameters && job_.zero != Zero::Nothing) {
+      script_.say("--overlap-param-gather");
+    }
+    if (!job_.bucket_bytes) return;
+    script_.say("--ddp-bucket-size",
+                std::max<std::int64_t>(
+                    1, *job_.bucket_bytes / element_size(gradient()).count()));  // in elements
+  }
+
+  void batch() {
+    script_.say("--seq-length", job_.batch.sequence);
+    script_.say("--micro-batch-size", job_.batch.micro);
+    script_.say("--global-batch-size", job_.batch.global);
+    script_.say(kMegatronOptimizer.name, kMegatronOptimizer.word(job_.optimizer));
+  }
+
+  void recompute() {
+    if (job_.recompute == jobs::Recompute::None) return;
+    script_.say(kMegatronRecompute.name, kMegatronRecompute.word(job_.recompute));
+    if (job_.recompute != jobs::Recompute::Full) return;
+    const bool is_all = job_.recompute_layers == 0;
+    script_.say("--recompute-method", is_all ? "uniform" : "block");
+    script_.say("--recompute-num-layers",  // of each chunk
+                is_all ? 1 : std::max<std::int64_t>(1, job_.recompute_layers / job_.layout.vp));
+  }
+
+  // Gradients as it keeps them: with bf16 and fp16 in f32 or in the type of compute.
+  [[nodiscard]] DType gradient() const {
+    const jobs::Precision& p = job_.precision;
+    return p.gradient == p.compute ? p.compute : DType::F32;
+  }
+
+  void precision() {
+    const jobs::Precision& p = job_.precision;
+    const DType kept = gradient();
+    if (p.compute == DType::BF16) script_.say("--bf16");
+    if (p.compute == DType::F16) script_.say("--fp16");
+    if (p.compute == DType::BF16 && kept == DType::BF16) script_.say("--grad-reduce-in-bf16");
+    if (p.compute == DType::F16 && kept == DType::F32) {
+      script_.say("--accumulate-allreduce-grads-in-fp32");
+    }
+    if (is_fsdp() && p.reduce != kept) {
+      script_.say(kMegatronFsdpReduce.name, kMegatronFsdpReduce.word(p.reduce));
+    }
+    if (p.fp8_products) script_.say("--fp8-format", "hybrid");
+    moments();
+  }
+
+  // Bytes of Adam's moments and of the master weights, where the optimizer takes other types than f32.
+  void moments() {
+    const jobs::Precision& p = job_.precision;
+    if (job_.optimizer != jobs::Optimizer::Adam || job_.zero == Zero::Nothing || is_fsdp()) return;
+    const bool is_half_master = p.compute != DType::F32 && p.master_bytes == 2;
+    for (const std::int64_t first : {4, 2, 1}) {
+      const std::int64_t second = p.state_bytes - first;
+      if (p.state_bytes == 8 || second > first || !kMegatronSecond.has(second)) continue;
+      script_.say(kMegatronFirst.name, kMegatronFirst.word(first));
+      script_.say(kMegatronSecond.name, kMegatronSecond.word(second));
+      break;
+    }
+    if (is_half_master) script_.say("--main-params-dtype", "fp16");
+    const bool is_aware = is_half_master || (p.state_bytes < 8 && p.state_bytes > 1);
+    if (is_aware) script_.say("--use-precision-aware-optimizer");
+  }
+
+  [[nodiscard]] std::int64_t ranks_of_a_node() const {
+    std::int64_t ranks = std::min(kRanksOfANode, job_.layout.world());
+    while (job_.layout.world() % ranks != 0) --ranks;
+    return ranks;
+  }
+
+  [[nodiscard]] std::string head() const {
+    const std::int64_t ranks = ranks_of_a_node();
+    std::string text = "GPUS_PER_NODE=" + std::to_string(ranks) +
+                       "\nNNODES=" + std::to_string(job_.layout.world() / ranks) + "\n";
+    // Before Blackwell collectives that overlap products need one queue, and FSDP needs several.
+    if (!is_fsdp() && job_.layout.tp * job_.layout.cp > 1) {
+      text += "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
+    }
+    return text;
+  }
+
+  [[nodiscard]] std::string run() const {
+    return "torchrun --nproc_per_node $GPUS_PER_NODE --nnodes $NNODES pretrain_gpt.py" +
+           script_.lists() + " \"$@\"\n";
+  }
+
+  const Job& job_;
+  ScriptText script_;
+};
+
+// Names, sources and usual lengths aside; Megatron pads the vocabulary.
+bool is_same_shape(jobs::Model model, const jobs::Model& read) {
+  model.name = read.name;
+  model.sequence = read.sequence;
+  model.published = read.published;
+  model.source = read.source;
+  model.vocabulary = read.vocabulary;
+  return model == read;
+}
+
+Job megatron_as_run(const Job& job, const JobWords& words) {
+  const Behind said = said_after(kMegatronFile, words.behind);
+  Job read = read_megatron(read_script(kMegatronFile, words.body), said);
+  jobs::set_options(read, said.list, kMegatronFile);
+  jobs::complete(read, kMegatronFile);
+  if (!is_same_shape(job.model, read.model)) {
+    megatron_cannot("its arguments cannot say the shape of " + job.model.name);
+  }
+  if (job.model.vocabulary == read.model.vocabulary) read.model = job.model;
+  return read;
+}
+
+JobWords write_megatron(const Job& job) { return MegatronWriter(job).write(); }
+
+}  // namespace
+
+JobWriter megatron_writer() {
+  return {
+      .id = "megatron",
+      .title = "Megatron-Core 0.20",
+      .writes = "a job as arguments",
+      .paste = "bash FILE --data-path ... --tokenizer-type ... --lr ... --train-iters ...",
+      .unsaid = {{"vocabulary", "it is padded to a multiple of tp"},
+                 {"dp", "shards and replicas are one group where parameters are whole"},
+                 {"dp_shard", "shards and replicas are one group where parameters are whole"},
+                 {"schedule", "its pipelines are 1F1B"},
+                 {"async_tp", "--tp-comm-overlap needs sequence parallelism"},
+                 {"grads", "gradients are kept in f32 or in the type of compute"},
+                 {"reduce", "gradients travel as they are kept, but with Megatron-FSDP"},
+                 {"master", "the master weights are f32, or fp16 with the distributed optimizer"},
+                 {"states",
+                  "moments are f32, or of two given types with the distributed "
+                  "optimizer"},
+                 {"recompute_layers", "as many layers of each chunk are computed again"},
+                 {"reshard", "Megatron-FSDP frees parameters after forward"},
+                 {"prefetch", "Megatron-FSDP gathers the next layer by itself"},
+                 {"bucket", "--ddp-bucket-size is in elements"},
+                 {"overlap_params", "--overlap-param-gather needs --overlap-grad-reduce"}},
+      .write = write_megatron,
+      .as_run = megatron_as_run};
+}
+
+}  // namespace dovetail::frameworks
