@@ -4,8 +4,8 @@
 #include "cli/explore_job.h"
 
 #include <algorithm>
+#include <mutex>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,9 +14,11 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/parallel.h"
 #include "cli/job_flag.h"
 #include "cli/outputs.h"
-#include "cli/plan.h"
+#include "cli/page.h"
+#include "cli/plan_page.h"
 #include "cli/progress.h"
 #include "cli/text.h"
 #include "jobs/program.h"
@@ -24,6 +26,7 @@
 #include "jobs/variants.h"
 #include "predict/inputs.h"
 #include "predict/job_prediction.h"
+#include "predict/prediction.h"
 
 namespace dovetail::cli {
 namespace {
@@ -39,6 +42,12 @@ constexpr std::int64_t kUnknownNode = 8;  // ranks of a node where the cluster d
 struct JobRow {
   std::string change;
   JobPrediction found;
+};
+
+// A variant's row, or why it has none; neither where it was not begun.
+struct Tried {
+  std::optional<JobPrediction> found = std::nullopt;
+  std::string refused = {};
 };
 
 struct JobTable {
@@ -75,20 +84,28 @@ JobTable tabulate(const ExploreOptions& options) {
   const std::vector<jobs::Variant> variants = wanted(job, table.cluster);
   const AsksBeforeEnding keep_what_is_found;
   Progress progress("explore", "job", static_cast<std::int64_t>(variants.size()), options.yes);
-  for (const jobs::Variant& variant : variants) {
-    progress.begin(variant.change);
+  std::vector<Tried> tried(variants.size());
+  std::mutex showing;
+  parallel_for(variants.size(), [&](std::size_t i) {
+    if (progress.is_interrupted()) return;
     try {
-      table.rows.push_back({variant.change, predict::predict_job(variant.job, table.cluster)});
+      tried[i].found = predict::predict_job(variants[i].job, table.cluster);
     } catch (const InputError& error) {
-      if (variant.change == kAsAsked) throw;
-      table.left_out.push_back(variant.change + ": " + error.what());
+      if (variants[i].change == kAsAsked) throw;
+      tried[i].refused = error.what();
     }
-    if (!progress.done()) {
-      table.interrupted = true;
-      table.notes.emplace_back("interrupted: the rows are those that were tried until then");
-      break;
-    }
+    const std::scoped_lock lock(showing);
+    progress.begin(variants[i].change);
+    static_cast<void>(progress.done());
+  });
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    const std::string& change = variants[i].change;
+    if (tried[i].found) table.rows.push_back({change, std::move(*tried[i].found)});
+    if (!tried[i].refused.empty()) table.left_out.push_back(change + ": " + tried[i].refused);
   }
+  table.interrupted = progress.is_interrupted();
+  if (table.interrupted)
+    table.notes.emplace_back("interrupted: the rows are those that were tried until then");
   if (table.rows.empty())
     throw InputError("explore: no layout of " + options.job + " can be priced: " +
                      (table.left_out.empty() ? "none divides its ranks" : table.left_out.front()));
@@ -249,6 +266,26 @@ std::string job_table_json(const JobTable& table) {
   return document.dump(1) + "\n";
 }
 
+report::Report report_of(const PageOptions& page, const JobTable& table) {
+  report::Report report = start_page(page, table.text + " on " + table.cluster.name);
+  const Job& first = table.rows.front().found.job;
+  report.facts = {{"job", table.text},
+                  {"machine", table.cluster.name},
+                  {"GPUs", std::to_string(first.layout.world())},
+                  {"tokens a step", std::to_string(first.tokens())}};
+  add_notes(report, table.notes);
+  report.results.push_back(job_table_json(table));
+  const JobRow& shown = table.rows[table.best.value_or(0)];
+  const auto [program, costs] = predict::lower_job(shown.found.job, table.cluster);
+  add_timeline(report, shown.change,
+               {.program = program,
+                .costs = costs,
+                .steady = predict::steady_state(program, costs),
+                .workload = jobs::to_string(shown.found.job)});
+  if (table.best) report.next.push_back(way_to(table, shown));
+  return report;
+}
+
 }  // namespace
 
 int explore_job(const ExploreOptions& options, std::ostream& out) {
@@ -271,16 +308,9 @@ int explore_job(const ExploreOptions& options, std::ostream& out) {
   require_outputs({document_file(options.document), page_output(options.page)},
                   {cluster_file(options.clusters.front(), options.inputs.data_dir)});
   const JobTable table = tabulate(options);
-  if (options.page.wanted() && table.best) {
-    // The page of the best row's plan.
-    PlanOptions best;
-    best.inputs = options.inputs;
-    best.inputs.job = table.rows[*table.best].found.job;
-    best.inputs.workload = jobs::to_string(*best.inputs.job);
-    best.inputs.cluster = options.clusters.front();
-    best.page = options.page;
-    std::ostringstream unread;
-    plan(best, unread);
+  if (options.page.wanted()) {
+    const NewFile page = page_file(options.page, report_of(options.page, table));
+    write_files({&page, 1});
   }
   put_document(
       options.document, [&] { return job_table_json(table); }, out);

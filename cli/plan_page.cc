@@ -20,6 +20,15 @@
 namespace dovetail::cli {
 namespace {
 
+// Commands of a step that is not planned again for other costs and other frameworks: that would take many seconds.
+constexpr std::size_t kMostToTryAgain = 10'000;
+
+std::size_t commands_of(const schedule::ScheduledProgram& program) {
+  std::size_t commands = 0;
+  for (const schedule::RankProgram& role : program.roles) commands += role.commands.size();
+  return commands;
+}
+
 // How well a table of collectives is known: each inner point predicted from its neighbours, and how far
 // measured times strayed.
 void add_errors(report::Report& report, const models::Costs& costs) {
@@ -141,6 +150,12 @@ void add_plan(report::Report& report, const PlanOnPage& what) {
                {.program = what.lowered, .costs = what.costs, .steady = what.steady});
   add_errors(report, what.costs);
   add_interval(report, what);
+  const std::size_t commands = commands_of(what.lowered);
+  if (commands > kMostToTryAgain) {
+    report.remarks.push_back("Left out for a step of " + counted(commands, "command") +
+                             ": other costs, and files for frameworks (dovetail export).");
+    return;
+  }
   add_sensitivity(report, what);
   add_paste(report, what);
 }

@@ -33,9 +33,6 @@ struct Judged {
   std::optional<yardsticks::TimeScore> steps = std::nullopt;
 };
 
-// Commands of a step beyond which a row is left out: it would take seconds.
-constexpr std::int64_t kMostBlocks = 40'000;
-
 // The family of clusters that a device belongs to: "H100-96GB" to "h100". "" for none.
 std::string family_of(std::string device) {
   std::ranges::transform(device, device.begin(), [](unsigned char letter) {
@@ -51,7 +48,6 @@ std::string family_of(std::string device) {
 std::optional<Duration> step_of(const yardsticks::Row& row, const std::string& data_dir) {
   const std::string family = family_of(row.device);
   if (!row.job || family.empty()) return std::nullopt;
-  if (row.job->micro_batches() * row.job->model.layers > kMostBlocks) return std::nullopt;
   try {
     const models::Cluster cluster =
         predict::load_cluster(family + "x" + std::to_string(row.job->layout.world()), data_dir);

@@ -60,6 +60,7 @@ KernelTable::KernelTable(std::vector<MeasuredKernel> kernels, std::optional<Unit
 }
 
 const MeasuredKernel* KernelTable::at(std::string name, const schedule::Op& op) const {
+  if (kernels_.empty()) return nullptr;
   std::vector<double> place = key_of(op.dtype, op.work);
   if (place.empty()) return nullptr;
   const auto entry = places_.find({std::move(name), std::move(place)});

@@ -108,7 +108,11 @@ OpCost OpModel::by_rules(const schedule::Op& op) const {
   }
   if (const auto* several = std::get_if<schedule::KernelsWork>(&op.work);
       several != nullptr && kernels.find(op) == nullptr) {
-    schedule::Op one = op;
+    schedule::Op one;
+    one.id = op.id;
+    one.name = op.name;
+    one.phase = op.phase;
+    one.dtype = op.dtype;
     for (const schedule::Kernel& kernel : several->kernels) {
       std::visit([&one](const auto& work) { one.work = work; }, kernel);
       cost.by_class.front() += by_rules(one).by_class.front();

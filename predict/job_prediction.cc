@@ -1,10 +1,14 @@
-// Prices a job's step: makes its Program, lowers it by the job's decisions, plays it until it repeats, and sums up its parts.
+// Prices a job's step: makes its Program, lowers it by the job's decisions, plays it until it repeats, and sums up its
+// parts. A step of many micro-batches follows from three of fewer.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "predict/job_prediction.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "jobs/decisions.h"
@@ -14,6 +18,7 @@
 #include "predict/inputs.h"
 #include "predict/prediction.h"
 #include "sim/simulate.h"
+#include "sim/steady.h"
 
 namespace dovetail::predict {
 
@@ -30,20 +35,86 @@ std::optional<FlopPerSecond> peak_rate(const jobs::Job& job, const models::Clust
   return rate->second;
 }
 
-JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster,
-                          const std::string& policy) {
+namespace {
+
+struct Step {
+  Duration time{};
+  std::vector<StageParts> stages = {};
+};
+
+Step played(const jobs::Job& job, const models::Cluster& cluster) {
+  const auto [lowered, costs] = lower_job(job, cluster);
+  sim::CompiledProgram compiled;
+  sim::Workspace workspace;
+  const sim::SteadyState steady = sim::find_steady_state(lowered, costs, compiled, workspace);
+  return {
+      .time = Duration(steady.summary.step_ns),
+      .stages = step_parts(lowered, sim::trace_of(lowered, costs, compiled, workspace.timeline))};
+}
+
+// Durations that a step is made of, in one list.
+std::vector<Duration*> parts_of(Step& step) {
+  std::vector<Duration*> parts = {&step.time};
+  for (StageParts& stage : step.stages) {
+    parts.push_back(&stage.compute);
+    for (Duration& exposed : stage.exposed) parts.push_back(&exposed);
+    parts.push_back(&stage.bubble);
+  }
+  return parts;
+}
+
+jobs::Job with_micro_batches(jobs::Job job, std::int64_t count) {
+  job.batch.global = job.batch.global / job.micro_batches() * count;
+  return job;
+}
+
+// Once a pipeline is full, each further micro-batch (with chunks: each round of one a stage) adds the same to a step
+// and to each part of it. Three steps of few micro-batches show whether that holds, and then the step of any number
+// follows; nothing where it does not hold, or where those three have no fewer micro-batches to play.
+std::optional<Step> continued(const jobs::Job& job, const models::Cluster& cluster) {
+  constexpr Duration kRounding{4};  // of rates (sim/steady.h)
+  const std::int64_t stages = job.layout.pp;
+  const std::int64_t round = job.layout.vp > 1 ? stages : 1;
+  const std::int64_t few = 2 * stages;
+  const std::int64_t count = job.micro_batches();
+  if (3 * (few + round) >= count || (count - few) % round != 0) return std::nullopt;
+  std::array<Step, 3> steps;
+  for (std::int64_t i = 0; i < 3; ++i) {
+    steps[static_cast<std::size_t>(i)] = played(with_micro_batches(job, few + i * round), cluster);
+  }
+  const std::int64_t rounds = (count - few) / round - 2;  // beyond the third
+  const std::vector<Duration*> first = parts_of(steps[0]);
+  const std::vector<Duration*> second = parts_of(steps[1]);
+  const std::vector<Duration*> third = parts_of(steps[2]);
+  for (std::size_t i = 0; i < third.size(); ++i) {
+    const Duration more = *third[i] - *second[i];
+    const Duration before = *second[i] - *first[i];
+    if (std::max(more - before, before - more) > kRounding) return std::nullopt;
+    *third[i] += more * rounds;
+  }
+  return steps[2];
+}
+
+}  // namespace
+
+LoweredJob lower_job(const jobs::Job& job, const models::Cluster& cluster) {
   require_room(job, cluster);
   schedule::Program program = jobs::program_of(job);
-  const models::Costs costs = models::costs_for(cluster, program);
-  JobPrediction found{.job = job, .policy = policy.empty() ? jobs::policy_text(job) : policy};
+  models::Costs costs = models::costs_for(cluster, program);
   const schedule::Schedule schedule =
-      schedule::make_schedule(program, schedule::parse_policy(found.policy));
-  const schedule::ScheduledProgram lowered = schedule::lower(std::move(program), schedule).program;
-  const sim::SteadyState steady = steady_state(lowered, costs);
-  found.step = Duration(steady.summary.step_ns);
+      schedule::make_schedule(program, schedule::parse_policy(jobs::policy_text(job)));
+  return {.program = schedule::lower(std::move(program), schedule).program,
+          .costs = std::move(costs)};
+}
+
+JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster) {
+  require_room(job, cluster);
+  JobPrediction found{.job = job, .policy = jobs::policy_text(job)};
+  std::optional<Step> step = continued(job, cluster);
+  if (!step) step = played(job, cluster);
+  found.step = step->time;
+  found.stages = std::move(step->stages);
   found.figures = jobs::figures_of(job, found.step, peak_rate(job, cluster));
-  found.stages =
-      step_parts(lowered, sim::simulate(lowered, costs, {.steps = sim::steps_to_show(steady, 2)}));
   found.memory = jobs::memory_of(job);
   if (cluster.compute) found.capacity = cluster.compute->capacity;
   return found;

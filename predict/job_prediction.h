@@ -1,5 +1,5 @@
-// What a job's step takes on a cluster: its Program, lowered by its own decisions or by a policy, played until it repeats,
-// and the figures that it gives.
+// What a job's step takes on a cluster: its Program, lowered by its own decisions, played until it repeats, and
+// the figures that it gives.
 //
 //   JobPrediction found = predict_job(parse_job("llama3_8b:dp_shard=8"), cluster);
 //   found.step; found.figures.mfu; found.stages[0].exposed_of(For::DataParallel); found.fits()
@@ -17,7 +17,9 @@
 #include "jobs/job.h"
 #include "jobs/memory.h"
 #include "models/cluster.h"
+#include "models/costs.h"
 #include "predict/step_parts.h"
+#include "schedule/scheduled_program.h"
 
 namespace dovetail::predict {
 
@@ -37,10 +39,15 @@ struct JobPrediction {
   [[nodiscard]] bool fits() const { return !capacity || peak() <= *capacity; }
 };
 
-// `policy`: as jobs::policy_text gives it; "": the job's own. Throws InputError where the policy does not apply to the job,
-// or the cluster has too few ranks, or no time for an op or a collective.
-JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster,
-                          const std::string& policy = "");
+// Throws InputError where the cluster has too few ranks, or no time for an op or a collective.
+JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster);
+
+// Its commands by its own decisions, and what they cost. Throws as predict_job does.
+struct LoweredJob {
+  schedule::ScheduledProgram program;
+  models::Costs costs;
+};
+LoweredJob lower_job(const jobs::Job& job, const models::Cluster& cluster);
 
 // The rate against which the job's products count; absent where the cluster does not say.
 std::optional<FlopPerSecond> peak_rate(const jobs::Job& job, const models::Cluster& cluster);

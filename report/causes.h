@@ -48,7 +48,8 @@ struct ByCause {
   friend bool operator==(const ByCause&, const ByCause&) = default;
 };
 
-// Of the stall within [from, to). `spans` are all of the stall's rank, of any step.
+// Of the stall within [from, to). `spans` are those of the stall's rank, of any step; its collectives beside the compute
+// stream are enough.
 struct Stall {
   const traces::CommandInfo* wait = nullptr;  // not null
   std::int32_t step = 0;

@@ -6,8 +6,11 @@
 #include "report/timeline.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "schedule/gradient.h"
 
@@ -96,11 +99,33 @@ std::vector<TimelineBucket> buckets_of(const ScheduledProgram& program, const Re
   return buckets;
 }
 
+// What neighbours that are drawn as one did.
+struct Fold {
+  std::string first = {};  // name
+  std::int64_t spans = 0;
+  std::map<std::string, Duration> times = {};
+
+  void add(const TimelineSpan& span) {
+    ++spans;
+    times[span.what] += span.end - span.start;
+  }
+  [[nodiscard]] const std::string& longest() const {
+    return std::ranges::max_element(times, {}, [](const auto& time) { return time.second; })->first;
+  }
+};
+
 // Fills the rows of one rank.
 class RankRows {
  public:
-  RankRows(const Trace& trace, Timeline& line, Rank rank)
-      : trace_(trace), line_(line), rank_(rank), all_(traces::spans_of(trace, rank)) {}
+  RankRows(const Trace& trace, Timeline& line, Rank rank, Duration grain)
+      : trace_(trace), line_(line), rank_(rank), grain_(grain) {
+    // While the compute stream stalls nothing runs on it.
+    std::ranges::copy_if(traces::spans_of(trace, rank), std::back_inserter(collectives_),
+                         [&](const Span& span) {
+                           return span.stream != traces::kComputeStream &&
+                                  trace.command(span.command).kind == SpanKind::Collective;
+                         });
+  }
 
   void add() {
     for (const traces::StreamInfo& stream : trace_.streams) {
@@ -145,13 +170,36 @@ class RankRows {
     shown.bytes = info.bytes;
     if (shown.what == "stall") {
       const Stall stall{&info, span.step, from, span.end};
-      const ByCause causes = causes_of(trace_, all_, stall);
+      const ByCause causes = causes_of(trace_, collectives_, stall);
       shown.why = in_words(stall, causes);
       if (rank_ == line_.report.rank && span.step == line_.step) line_.stalls += causes;
     } else if (shown.what == "wait") {
       shown.why = why_not_ready(info.bucket);
     }
-    line_.spans.push_back(std::move(shown));
+    push(std::move(shown));
+  }
+
+  // Neighbours that are too short to be seen become one.
+  void push(TimelineSpan shown) {
+    TimelineSpan* const last =
+        line_.spans.empty() || line_.spans.back().row != shown.row ? nullptr : &line_.spans.back();
+    const auto is_short = [&](const TimelineSpan& span) { return span.end - span.start < grain_; };
+    if (last == nullptr || !is_short(*last) || !is_short(shown) ||
+        shown.start - last->end >= grain_) {
+      fold_ = {.first = shown.name};
+      fold_.add(shown);
+      line_.spans.push_back(std::move(shown));
+      return;
+    }
+    fold_.add(shown);
+    last->name = std::to_string(fold_.spans) + " too short to be drawn: " + fold_.first + " to " +
+                 shown.name;
+    last->what = fold_.longest();
+    last->end = std::max(last->end, shown.end);
+    last->bytes += shown.bytes;
+    last->transfer_start = std::nullopt;
+    last->bucket = std::nullopt;
+    last->why = "";
   }
 
   // What the stream did not know how to begin.
@@ -176,7 +224,7 @@ class RankRows {
       gap.why = why_not_ready(info.bucket);
       if (gap.why.empty()) gap.why = "until " + info.name + " was launched";
     }
-    line_.spans.push_back(std::move(gap));
+    push(std::move(gap));
   }
 
   // Which gradient of a bucket came last.
@@ -197,8 +245,18 @@ class RankRows {
   const Trace& trace_;
   Timeline& line_;
   Rank rank_;
-  std::span<const Span> all_;
+  std::vector<Span> collectives_;  // that can be waited for
+  Duration grain_;                 // shorter spans are folded
+  Fold fold_;                      // into the last one
 };
+
+// What is shorter cannot be seen where there are so many spans that a page of all would be too large.
+Duration grain_of(const Trace& trace, const Timeline& line, std::size_t ranks) {
+  constexpr std::int64_t kSeen = 1000;  // parts of a step
+  const auto spans = static_cast<double>(trace.spans.size()) / trace.steps *
+                     (static_cast<double>(ranks) / static_cast<double>(trace.ranks.size()));
+  return spans > static_cast<double>(kMostSpans) ? line.report.step_time / kSeen : Duration{};
+}
 
 std::vector<TimelinePath> path_of(const Trace& trace, const traces::CriticalPath& path,
                                   const Timeline& line) {
@@ -236,7 +294,8 @@ Timeline timeline(const Trace& trace, const TimelineOptions& options) {
   }
   const std::vector<Rank> ranks = ranks_shown(trace, line.report.rank);
   line.ranks_left_out = trace.ranks.size() - ranks.size();
-  for (const Rank rank : ranks) RankRows(trace, line, rank).add();
+  const Duration grain = grain_of(trace, line, ranks.size());
+  for (const Rank rank : ranks) RankRows(trace, line, rank, grain).add();
   if (options.path != nullptr) line.path = path_of(trace, *options.path, line);
   return line;
 }

@@ -6,7 +6,8 @@
 //   line.stalls.by[...]        the same, summed over the stalls of the compute stream
 //
 // The step is the median one (traces/metrics.h), and times count from its start. Rows are those of the
-// slowest rank first, then of the others, at most kMostRanks.
+// slowest rank first, then of the others, at most kMostRanks. In a step of more than kMostSpans spans those shorter than
+// a thousandth of it are drawn as one with their neighbours: "12 too short to be drawn: A to B".
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -28,6 +29,7 @@
 namespace dovetail::report {
 
 inline constexpr std::size_t kMostRanks = 8;
+inline constexpr std::size_t kMostSpans = 12'000;
 
 // One stream of one rank.
 struct TimelineRow {

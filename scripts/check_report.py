@@ -42,11 +42,12 @@ REPORTS = {
                 ["steps", "comparison", "timeline", "timeline", "causes"]),
     "report": ("report hostile.plan predicted.trace measured.trace -o report.html",
                ["steps", "comparison", "timeline", "timeline", *PLAN_CHARTS]),
+    "jobs": ("explore --job llama3_8b:tp=2,pp=2,dp=2,gbs=8 --cluster h100x8 --html jobs.html", ["jobs", "stages", "timeline", "causes"]),
     "diagnose": (f"diagnose {TRACE} --html diagnose.html", ["diagnosis", "what-if", "settings", "timeline", "timeline", "timeline"]),
     "diagnose-cpu": (f"diagnose {CPU_TRACE} --html diagnose-cpu.html", []),  # nothing to draw: no empty chart
 }
 # The section that a page begins with: its answer.
-FIRST = {"explore": "plan", "plan": "plan", "predict": "plan", "run": "run", "compare": "comparison", "report": "plan", "diagnose": "diagnosis",
+FIRST = {"jobs": "jobs", "explore": "plan", "plan": "plan", "predict": "plan", "run": "run", "compare": "comparison", "report": "plan", "diagnose": "diagnosis",
          "diagnose-cpu": "diagnosis"}
 
 

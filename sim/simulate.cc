@@ -177,7 +177,15 @@ class TraceBuilder {
 
 traces::Trace simulate(const schedule::ScheduledProgram& program, const models::Costs& costs,
                        const SimOptions& options) {
-  return simulate_and_explain(program, costs, options).trace;
+  const CompiledProgram compiled = compile(program, costs, options.steps);
+  Workspace workspace;
+  play(compiled.graph, workspace);
+  return trace_of(program, costs, compiled, workspace.timeline);
+}
+
+traces::Trace trace_of(const schedule::ScheduledProgram& program, const models::Costs& costs,
+                       const CompiledProgram& compiled, const Timeline& timeline) {
+  return TraceBuilder(program, costs, compiled, timeline).build();
 }
 
 Explained simulate_and_explain(const schedule::ScheduledProgram& program,
@@ -186,7 +194,7 @@ Explained simulate_and_explain(const schedule::ScheduledProgram& program,
   Workspace workspace;
   play(compiled.graph, workspace);
   const Timeline& timeline = workspace.timeline;
-  traces::Trace trace = TraceBuilder(program, costs, compiled, timeline).build();
+  traces::Trace trace = trace_of(program, costs, compiled, timeline);
   const std::vector<traces::StepWindow> windows = traces::step_windows(trace);
   traces::CriticalPath path = critical_path(program, compiled, timeline, windows);
   return {std::move(trace), std::move(path)};

@@ -33,6 +33,11 @@ struct SimOptions {
 traces::Trace simulate(const schedule::ScheduledProgram& program, const models::Costs& costs,
                        const SimOptions& options = {});
 
+// The same of what has been played: all steps of the graph. REQUIRES: `compiled` is of the program and the costs, the
+// timeline of its graph.
+traces::Trace trace_of(const schedule::ScheduledProgram& program, const models::Costs& costs,
+                       const CompiledProgram& compiled, const Timeline& timeline);
+
 // What a search needs to know about one candidate, without building a Trace. Of one step, in ns; the
 // step lasts until its slowest rank ends, whatever its role, and all else is of that rank: of equals
 // the first lane. Compute is what runs on stream 0 and is no collective. The step time is the one of

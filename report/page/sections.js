@@ -141,6 +141,28 @@ function exploreSection(explore) {
     ...explore.left_out.map((line) => element("p", {class: "faint"}, `Left out: ${line}`))]);
 }
 
+const jobWords = {dp: "--stall", tp: "--stall-2", cp: "--stall-3", ep: "--stall-4", pp: "--copies", other: "--kernel"};
+
+// A bar for each job, of its stage with the least bubble, and the figures in a table; then the stages of the best.
+function jobsSection(jobs) {
+  const gib = (count) => (count / 2 ** 30).toFixed(1);
+  const partsOf = (stage) => [["--forward", "compute", stage.compute_us],
+    ...Object.entries(stage.exposed_us).map(([what, us]) => [jobWords[what], `exposed ${what}`, us]), ["--gap", "bubble", stage.bubble_us]].filter((part) => part[2] > 0);
+  const busiest = (row) => row.stages.reduce((least, stage) => (stage.bubble_us < least.bubble_us ? stage : least));
+  const verdict = (row, index) => (row.fits ? (index === jobs.best ? "best" : "") : "does not fit");
+  const bars = jobs.rows.map((row) => ({name: row.change, parts: partsOf(busiest(row))}));
+  const stages = jobs.best === null ? [] : jobs.rows[jobs.best].stages;
+  return section("jobs", "Every job that was tried", [
+    element("p", {}, kindOf(jobs.origin), " Each bar is the stage with the least bubble; the parts add up to the step. MFU counts three times the forward pass, attention whole (PaLM)."),
+    table("Jobs", [["job", "text"], "step ms", "tokens/s/GPU", "MFU", "peak GiB", ["", "text"]], jobs.rows.map((row, index) => [[row.change, "text"], ms(row.step_us),
+      Math.round(row.tokens_per_s_per_gpu), row.mfu === null ? "" : percent(row.mfu), gib(row.peak_bytes), [verdict(row, index), "text"]])),
+    partsLegend(bars), stackedBars("jobs", "Where a step of each job goes; the same numbers stand in the tables.", bars),
+    folded("The same as a table", partsTable("Where the time goes", bars)),
+    stages.length < 2 ? null : element("h3", {}, `Stages of ${jobs.rows[jobs.best].change}`),
+    stages.length < 2 ? null : stackedBars("stages", "Where a step of each stage goes.", stages.map((stage) => ({name: `stage ${stage.stage}, ${gib(stage.memory_bytes)} GiB`, parts: partsOf(stage)}))),
+    ...jobs.left_out.map((line) => element("p", {class: "faint"}, `Left out: ${line}`))]);
+}
+
 function sensitivitySection(report) {
   if (report.sensitivity.length === 0 || !report.found) return null;
   const rows = report.sensitivity.map((row) => [row.cost, `x ${row.factor}`, ms(row.plan_us), percent(row.plan_us / report.found.step_us - 1, 2), ms(row.best_us),
@@ -167,7 +189,7 @@ function pasteSection(report) {
 }
 
 function resultSections(report) {
-  const makers = {explore: exploreSection, comparison: comparisonSection, run: runSection, diagnosis: diagnosisSection};
+  const makers = {explore: exploreSection, comparison: comparisonSection, run: runSection, diagnosis: diagnosisSection, jobs: jobsSection};
   return report.results.map((result) => makers[result.kind]?.(result) ?? null);
 }
 

@@ -91,6 +91,28 @@ TEST(CausesTest, AddUpToTheStallOfTheSlowestRank) {
   }
 }
 
+// 6,000 pairs of 1 us, then one op of 500 us: a thousandth of the step is 12.5 us, and 13 of them are drawn as one.
+TEST(TimelineTest, WhatIsTooShortToBeSeenIsDrawnAsOne) {
+  Builder builder;
+  builder.compute(0, SpanPhase::Forward, "f").compute(1, SpanPhase::Backward, "b");
+  builder.compute(2, SpanPhase::Optimizer, "update");
+  for (int at = 0; at < 12'000; at += 2) {
+    builder.ran({.command = 0, .from = at, .to = at + 1});
+    builder.ran({.command = 1, .from = at + 1, .to = at + 2});
+  }
+  EXPECT_EQ(timeline(builder.build(), {.title = "x"}).spans.size(), 12'000);
+  builder.ran({.command = 2, .from = 12'000, .to = 12'500});
+  const Timeline line = timeline(builder.build(), {.title = "x"});
+  ASSERT_EQ(line.spans.size(), 12'000 / 13 + 2);
+  EXPECT_EQ(line.spans.front().name, "13 too short to be drawn: f to f");
+  EXPECT_EQ(line.spans.front().what, "forward");
+  EXPECT_EQ(line.spans[1].what, "backward");
+  EXPECT_EQ(line.spans[1].start, us(13));
+  EXPECT_EQ(line.spans[1].end, us(26));
+  EXPECT_EQ(line.spans.back().name, "update");
+  EXPECT_EQ(line.spans.back().end - line.spans.back().start, us(500));
+}
+
 TEST(TimelineTest, AGapOfACommunicationStreamHasItsCause) {
   const Timeline line = timeline(one_stall(), {.title = "x"});
   std::vector<std::pair<Duration, Duration>> gaps;

@@ -1,0 +1,45 @@
+// A step of many micro-batches, which follows from three of few, is the one that playing all of them gives.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "predict/job_prediction.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+
+#include "jobs/text.h"
+#include "predict/inputs.h"
+#include "predict/prediction.h"
+
+namespace dovetail::predict {
+namespace {
+
+using namespace std::chrono_literals;
+
+class ManyMicroBatchesTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ManyMicroBatchesTest, TakeAsLongAsAllOfThemPlayed) {
+  const jobs::Job job = jobs::parse_job(GetParam());
+  const models::Cluster cluster = load_cluster("h100x8", DOVETAIL_SOURCE_DIR "/models");
+  const JobPrediction found = predict_job(job, cluster);
+  const auto [program, costs] = lower_job(job, cluster);
+  const Duration played(steady_state(program, costs).summary.step_ns);
+  EXPECT_LE(std::chrono::abs(found.step - played), 1us) << found.step << " for " << played;
+  for (const StageParts& stage : found.stages) {
+    EXPECT_LE(std::chrono::abs(stage.compute + stage.exposed_total() + stage.bubble - found.step),
+              1us);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, ManyMicroBatchesTest,
+                         ::testing::Values("llama3_8b:tp=8,gbs=12,seq=2048",
+                                           "llama3_8b:dp=8,gbs=96,seq=2048",
+                                           "llama3_8b:dp_shard=8,gbs=96,seq=2048",
+                                           "llama3_8b:pp=2,tp=4,gbs=18,seq=2048",
+                                           "llama3_8b:pp=2,tp=4,gbs=18,seq=2048,recompute=full",
+                                           "llama3_8b:pp=2,vp=2,tp=2,dp=2,gbs=48,seq=2048",
+                                           "llama3_8b:pp=2,dp=4,zero=1,gbs=72,seq=2048"));
+
+}  // namespace
+}  // namespace dovetail::predict
