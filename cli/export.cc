@@ -48,7 +48,8 @@ namespace {
 
 void report(const frameworks::Export& result, const frameworks::Framework& framework,
             const std::string& path, std::ostream& out) {
-  out << path << ": " << framework.writes << ", for " << framework.title << '\n'
+  out << path << ": " << (result.writes.empty() ? framework.writes : result.writes) << ", for "
+      << framework.title << '\n'
       << "predicted (simulated) " << fixed(to_us(result.as_run) / 1e3, 3)
       << " ms a step as it is run there, " << fixed(to_us(result.planned) / 1e3, 3)
       << " ms as planned\n";

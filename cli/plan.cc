@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/document.h"
+#include "cli/export_job.h"
 #include "cli/job_flag.h"
 #include "cli/outputs.h"
 #include "cli/plan_page.h"
@@ -37,6 +38,7 @@ struct Written {
   const std::optional<sim::StepInterval>& figures;
   const std::string& host_bound;
   const std::vector<std::string>& notes;
+  const std::vector<std::string>& next;  // commands
 };
 
 void print_plan(std::ostream& out, const Written& plan) {
@@ -53,9 +55,20 @@ void print_plan(std::ostream& out, const Written& plan) {
   for (const std::string& line : plan.candidate.report) out << "  " << line << '\n';
   for (const std::string& line : plan.candidate.left_out) out << "  left out: " << line << '\n';
   if (!plan.options.trace.empty()) out << plan.options.trace << ": predicted trace\n";
-  if (!plan.options.output.empty()) {
-    out << "next: " << frameworks::export_command(plan.options.output) << '\n';
-  }
+  for (const std::string& command : plan.next) out << "next: " << command << '\n';
+}
+
+// The commands that go on from the file of the plan, or from the job that it was made of.
+std::vector<std::string> commands_after(const PlanOptions& options,
+                                        const std::optional<jobs::Job>& job,
+                                        const schedule::Plan& plan) {
+  std::vector<std::string> commands;
+  const auto add = [&commands](std::string command) {
+    if (!command.empty()) commands.push_back(std::move(command));
+  };
+  if (!options.output.empty()) add(frameworks::export_command(options.output, plan));
+  if (job) add(export_job_command(*job, options.job, options.inputs.cluster));
+  return commands;
 }
 
 // The inputs and the policy that the flags ask for. Throws InputError on flags that do not go together.
@@ -151,7 +164,8 @@ void plan(const PlanOptions& options, std::ostream& out) {
                    .predicted = predicted,
                    .figures = figures,
                    .host_bound = bound,
-                   .notes = notes});
+                   .notes = notes,
+                   .next = commands_after(options, asked.inputs.job, result)});
 }
 
 }  // namespace dovetail::cli

@@ -47,6 +47,7 @@ struct Export {
   Duration as_run{};            // predicted step of `schedule`: planned + all losses
   std::vector<Loss> losses;
   std::vector<std::string> notes;  // what no simulation shows, and how to use the file
+  std::string_view writes = {};    // what is in the text; empty: what the framework's file says
   std::string paste;               // the lines that use the file; "FILE" stands for its name
 };
 
@@ -73,5 +74,7 @@ std::string loss_percent(const Export& result, Duration more);
 
 // "dovetail export PLAN --to torch (or megatron, ...)": what to do next with a plan.
 std::string export_command(const std::string& plan);
+// Of the plan in this file: only those that can run it; "" where there are none.
+std::string export_command(const std::string& file, const schedule::Plan& plan);
 
 }  // namespace dovetail::frameworks

@@ -9,6 +9,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "policies/fsdp.h"
+#include "base/error.h"
 #include "frameworks/list.h"
 #include "frameworks/modules.h"
 #include "frameworks/python_text.h"
@@ -30,8 +31,8 @@ def shard(model, **options):
     from torch.distributed.fsdp import fully_shard
 
     options.setdefault("reshard_after_forward", RESHARD_AFTER_FORWARD)
-    modules = dict(model.named_modules())
-    listed = [[modules[name] for name in names if name] for names in GROUPS]
+    modules = dict(model.named_modules())  # of a pipeline: those of one stage
+    listed = [[modules[name] for name in names if name and (STAGES == 1 or name in modules)] for names in GROUPS]
     listed = [group for group in listed if group]
     for group in listed:
         fully_shard(group, **options)
@@ -78,8 +79,22 @@ void fsdp_gather_once(schedule::Schedule& schedule) {
   shard(schedule, schedule::ParameterSync::NextForward);
 }
 
+// Stages are models of their own, and replicas of shards a dimension of the mesh; groups besides are experts'.
+void require_one_group(const Restriction& left) {
+  const schedule::Bucket& first = left.schedule().buckets.front();
+  for (const schedule::Bucket& bucket : left.schedule().buckets) {
+    if (bucket.group == first.group && bucket.replicas == first.replicas) continue;
+    throw InputError(
+        "export: the plan reduces over process groups " + left.program().group(first.group).name +
+        " and " + left.program().group(bucket.group).name +
+        ", and what is written for FSDP2 has one mesh: use dovetail_torch.apply, which "
+        "takes several, or dovetail export --job --to torchtitan, where a job was "
+        "planned");
+  }
+}
+
 void restrict_to_fsdp(Restriction& left) {
-  require_one_stage_and_group(left, "FSDP2");
+  require_one_group(left);
   give_up_the_usual(left, "FSDP2");
   const std::vector<ModuleGroup> groups = module_groups(left.program(), left.schedule());
   const bool each_use = gathers_each_use(left.schedule(), groups);
@@ -108,9 +123,18 @@ Export write_fsdp(Restriction& left, const Writing& writing) {
       "gathers and reduce-scatters share a communicator unless set_separate_reduce_scatter_group "
       "is "
       "called"};
+  if (left.schedule().buckets.front().replicas) {
+    result.notes.emplace_back("mesh has two dimensions: replicas, then shards");
+  }
+  const std::int32_t stages = left.program().stages;
+  if (stages > 1) {
+    result.notes.emplace_back(
+        "shard() takes the model of one stage after the other, named as in the whole model");
+  }
   result.text = head(writing, result);
   const Gathers gathers = each_use ? gathers_of(writing.plan) : Gathers{};
   if (each_use) groups = with_frozen_modules(left.program(), left.schedule(), std::move(groups));
+  result.text += "\nSTAGES = " + std::to_string(stages);
   result.text += std::string("\nRESHARD_AFTER_FORWARD = ") + (gathers.reshard ? "True" : "False") +
                  "\nFORWARD_PREFETCH = " + std::to_string(gathers.forward_ahead) +
                  "  # groups ahead\nBACKWARD_PREFETCH = " + std::to_string(gathers.backward_ahead) +

@@ -131,9 +131,35 @@ schedule::Schedule as_run(const Framework& framework, const schedule::Program& p
   return left.schedule();
 }
 
+namespace {
+
+std::string export_command(const std::string& plan, const std::vector<std::string>& targets) {
+  std::string command = "dovetail export " + plan + " --to ";
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    command += (i == 0 ? "" : i == 1 ? " (or " : ", ") + targets[i];
+  }
+  return command + (targets.size() > 1 ? ")" : "");
+}
+
+}  // namespace
+
 std::string export_command(const std::string& plan) {
-  const std::string list = id_list(has_writer);
-  return "dovetail export " + plan + " --to torch (or " + list.substr(list.find(' ') + 1) + ")";
+  return export_command(plan, ids(has_writer));
+}
+
+std::string export_command(const std::string& file, const schedule::Plan& plan) {
+  // Every framework can run one stage and group, one way or the other.
+  if (has_one_stage_and_group(plan.program, plan.schedule)) return export_command(file);
+  std::vector<std::string> targets;
+  for (const Framework& framework : all()) {
+    if (!has_writer(framework)) continue;
+    try {
+      as_run(framework, plan.program, plan.schedule);
+      targets.emplace_back(framework.id);
+    } catch (const InputError&) {  // not by this one
+    }
+  }
+  return targets.empty() ? "" : export_command(file, targets);
 }
 
 }  // namespace dovetail::frameworks

@@ -6,6 +6,8 @@
 // (core/optimizer/param_layout.py). Gradients are views of the buffer; a bucket is launched once all of
 // its gradients are ready, and all are waited for at the end of backward.
 //
+// A plan of several stages or process groups becomes arguments (megatron_buckets.h).
+//
 // Where the reverse of the definition meets the plan's buckets in another order, each bucket is closed
 // once it holds as many bytes as the plan's.
 //
@@ -18,6 +20,7 @@
 
 #include "base/error.h"
 #include "frameworks/list.h"
+#include "frameworks/megatron_buckets.h"
 #include "frameworks/python_text.h"
 #include "frameworks/restriction.h"
 #include "policies/typed.h"
@@ -176,7 +179,9 @@ MegatronGradient megatron_gradient_of(const Program& program, const Schedule& sc
 }
 
 void restrict_to_megatron(Restriction& left) {
-  require_one_stage_and_group(left, "Megatron");
+  if (!has_one_stage_and_group(left.program(), left.schedule())) {
+    return restrict_to_megatron_buckets(left);
+  }
   const Definition definition = reversed_definition(left.program());
   require_one_dtype(left, "only one Megatron buffer is written");
   const MegatronGradient gradient = megatron_gradient_of(left.program(), left.schedule());
@@ -202,6 +207,9 @@ void restrict_to_megatron(Restriction& left) {
 }
 
 Export write_megatron(Restriction& left, const Writing& writing) {
+  if (!has_one_stage_and_group(left.program(), left.schedule())) {
+    return write_megatron_buckets(left, writing);
+  }
   const Definition definition = reversed_definition(left.program());
   const MegatronGradient gradient = megatron_gradient_of(left.program(), left.schedule());
   Export result = left.result();

@@ -83,7 +83,8 @@ std::string head(const Writing& writing, const Export& result, std::string_view 
   const auto line = [&](const std::string& words) {
     text += std::string(mark) + (words.empty() ? "" : " ") + one_line(words) + "\n";
   };
-  line("For " + std::string(framework.title) + ": " + std::string(framework.writes) + ".");
+  line("For " + std::string(framework.title) + ": " +
+       std::string(result.writes.empty() ? framework.writes : result.writes) + ".");
   line("  written by  dovetail " + options.version + " from " + options.plan);
   line("  plan        " + plan.schedule.policy + " for " + plan.summary.workload + " on " +
        plan.summary.cluster + ", " + std::to_string(plan.schedule.buckets.size()) + " buckets");

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "schedule/sharding.h"
@@ -41,6 +42,7 @@ Export Restriction::result() const {
           .as_run = now_,
           .losses = losses_,
           .notes = {},
+          .writes = {},
           .paste = {}};
 }
 
@@ -172,19 +174,28 @@ void regroup(Schedule& schedule, const std::vector<std::vector<TensorId>>& group
   }
 }
 
+bool has_one_stage_and_group(const Program& program, const Schedule& schedule) {
+  return program.stages == 1 && std::ranges::all_of(schedule.buckets, [&](const Bucket& bucket) {
+           return bucket.group == schedule.buckets.front().group && !bucket.replicas;
+         });
+}
+
 void require_one_stage_and_group(const Restriction& left, const std::string& framework) {
   const Program& program = left.program();
   if (program.stages != 1) {
     throw InputError("export: the plan has " + std::to_string(program.stages) +
                      " pipeline stages; what can be written for " + framework +
-                     " is one stage only");
+                     " is one stage only (--to megatron and fsdp take several; dovetail export "
+                     "--job writes the job that it was made of)");
   }
   for (const Bucket& bucket : left.schedule().buckets) {
     const GroupId first = left.schedule().buckets.front().group;
-    if (bucket.group == first) continue;
+    if (bucket.group == first && !bucket.replicas) continue;
     throw InputError("export: the plan reduces over process groups " + program.group(first).name +
-                     " and " + program.group(bucket.group).name + ", and " + framework +
-                     " has one: use dovetail_torch.apply, which takes several");
+                     " and " + program.group(bucket.replicas.value_or(bucket.group)).name +
+                     ", and " + framework +
+                     " has one: use dovetail_torch.apply, which takes several, or dovetail export "
+                     "--job, where a job was planned");
   }
 }
 
@@ -215,8 +226,9 @@ std::vector<std::string> parameter_names(const Program& program, const Bucket& b
 
 std::vector<TensorId> ready_order(const Program& program) {
   std::vector<TensorId> order;
+  std::set<TensorId> seen;  // what is owed over shards and over their replicas stands there twice
   for (const schedule::OwedGradient& gradient : schedule::owed_gradients(program)) {
-    order.push_back(gradient.tensor);
+    if (seen.insert(gradient.tensor).second) order.push_back(gradient.tensor);
   }
   return order;
 }

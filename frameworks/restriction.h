@@ -11,6 +11,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +31,10 @@ class Restriction {
   // Applies the change. If the Schedule is another one then, it is simulated and `what` is recorded.
   void give_up(const std::string& what, const std::function<void(schedule::Schedule&)>& change);
 
+  // The predicted step of another Schedule; nothing where none is simulated.
+  [[nodiscard]] std::optional<Duration> step_of(const schedule::Schedule& schedule) const {
+    return step_ == nullptr ? std::nullopt : std::optional(step_(schedule));
+  }
   [[nodiscard]] const schedule::Schedule& schedule() const { return schedule_; }
   [[nodiscard]] const schedule::Program& program() const { return program_; }
   // Everything but text, notes and paste.
@@ -64,7 +69,9 @@ void give_up_the_usual(Restriction& left, const std::string& framework);
 // The buckets anew: groups of gradients in launch order, each like the first bucket of the Schedule.
 void regroup(schedule::Schedule& schedule, const std::vector<std::vector<TensorId>>& groups);
 
-// Throws InputError unless the plan has one pipeline stage and one process group.
+// Whether the plan has one pipeline stage, and all its buckets one process group without replicas.
+bool has_one_stage_and_group(const schedule::Program& program, const schedule::Schedule& schedule);
+// Throws InputError unless it does.
 void require_one_stage_and_group(const Restriction& left, const std::string& framework);
 // Throws InputError unless all gradients have one dtype; `why` ends the sentence.
 void require_one_dtype(const Restriction& left, const std::string& why);

@@ -8,6 +8,7 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/count.h"
@@ -437,10 +438,13 @@ Prefetch prefetch_of(const Program& program, const Schedule& schedule) {
     const auto* after = std::get_if<LaunchAfterOp>(&gather.launch);
     const std::size_t launch = after == nullptr ? 0 : position.at(after->op) + 1;
     const std::size_t reader = use->second;
-    const auto ahead = static_cast<std::int32_t>(std::ranges::count_if(
-        first, [&](const auto& of) { return of.second >= launch && of.second < reader; }));
+    const auto role = [&](std::size_t op) { return program.ops[op].stage % program.stages; };
+    std::set<std::size_t> between;  // blocks that one op reads first are wanted together
+    for (const auto& [unit, op] : first) {
+      if (op >= launch && op < reader && role(op) == role(reader)) between.insert(op);
+    }
     std::int32_t& most = backward ? prefetch.backward : prefetch.forward;
-    most = std::max(most, ahead);
+    most = std::max(most, static_cast<std::int32_t>(between.size()));
   }
   return prefetch;
 }

@@ -45,7 +45,7 @@ std::optional<std::string> place_gathers(const Program& program, const Policy& p
                                          const Groups& groups, const Groups& frozen,
                                          PolicyResult& result);
 
-// How many blocks ahead of its first reader a Schedule gathers at most.
+// How many blocks ahead of its first reader a Schedule gathers at most, on any stage.
 struct Prefetch {
   std::int32_t forward = 0;
   std::int32_t backward = 0;

@@ -141,6 +141,67 @@ TEST(ExportJobTest, TakesAPlanOrAJob) {
             "export: give a plan file or --job");
 }
 
+// A plan of several stages or groups, for those who take it.
+class StagedExportTest : public ::testing::Test {
+ protected:
+  ~StagedExportTest() override { std::filesystem::remove_all(folder_); }
+
+  // What plan says, which writes the file.
+  std::string planned(const std::string& keys) const {
+    std::filesystem::create_directories(folder_);
+    PlanOptions options;
+    options.inputs.data_dir = DOVETAIL_DATA_DIR;
+    options.inputs.cluster = "h100x8";
+    options.job = keys;
+    options.output = folder_ + "/plan.json";
+    std::ostringstream out;
+    plan(options, out);
+    return out.str();
+  }
+  [[nodiscard]] std::string exported(const std::string& target) const {
+    std::ostringstream out;
+    try {
+      export_plan({.plan = folder_ + "/plan.json", .target = target, .data_dir = DOVETAIL_DATA_DIR},
+                  out);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return out.str();
+  }
+
+ private:
+  std::string folder_ = ::testing::TempDir() + "staged_export." + std::to_string(::getpid());
+};
+
+// Gradients of the first stage, 394 kB, in buckets of 100 kB and more; those of the second are one bucket.
+TEST_F(StagedExportTest, MegatronGetsOneBucketSizeAndItsOverlap) {
+  const std::string said = planned(kTiny + ":pp=2,dp=4,gbs=16,zero=1,bucket=100KB");
+  EXPECT_THAT(said, HasSubstr("plan.json --to megatron (or fsdp)\n"));
+  EXPECT_THAT(said, HasSubstr("next: dovetail export --job"));
+  const std::string text = exported("megatron");
+  EXPECT_THAT(text, ::testing::ContainsRegex("#   stage 0: [2-9][0-9]* buckets of up to [0-9]+"));
+  EXPECT_THAT(text, HasSubstr("#   stage 1: 1 bucket of "));
+  EXPECT_THAT(text, HasSubstr("\n--pipeline-model-parallel-size 2\n--use-distributed-optimizer\n"
+                              "--overlap-grad-reduce\n--overlap-param-gather\n--ddp-bucket-size "));
+  EXPECT_THAT(text, HasSubstr("one bucket for each other"));
+  EXPECT_THAT(exported("torch"), HasSubstr("dovetail export --job writes the job that it was"));
+}
+
+TEST_F(StagedExportTest, FsdpTakesStagesAndReplicas) {
+  planned(kTiny + ":pp=2,dp=2,dp_shard=2,gbs=16,prefetch=2");
+  const std::string text = exported("fsdp");
+  EXPECT_THAT(text, HasSubstr("STAGES = 2\nRESHARD_AFTER_FORWARD = True\nFORWARD_PREFETCH = 2"));
+  EXPECT_THAT(text, HasSubstr("mesh has two dimensions: replicas, then shards"));
+  EXPECT_THAT(exported("megatron"), HasSubstr("--num-distributed-optimizer-instances 2"));
+}
+
+TEST_F(StagedExportTest, ExpertsHaveBuffersOfTheirOwn) {
+  planned(std::string(DOVETAIL_SOURCE_DIR) +
+          "/tests/jobs/data/tiny_mixtral/config.json:dp=8,ep=2,gbs=16,zero=1");
+  EXPECT_THAT(exported("megatron"), HasSubstr("#   stage 0: 2 buckets of up to"));
+  EXPECT_THAT(exported("fsdp"), HasSubstr("dovetail export --job --to torchtitan"));
+}
+
 TEST(PlanJobTest, TheJobDecidesUnlessAPolicyDoes) {
   PlanOptions options;
   options.inputs.data_dir = DOVETAIL_DATA_DIR;

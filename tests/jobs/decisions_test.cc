@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include "jobs/program.h"
 #include "jobs/text.h"
+#include "policies/fsdp.h"
 #include "policies/policies.h"
 
 namespace dovetail::jobs {
@@ -31,6 +33,23 @@ TEST(JobDecisionsTest, EveryTextIsAPolicy) {
         "llama3_8b:dp=2,pp=4,vp=2,gbs=16", "llama3_8b:dp_shard=2,pp=4,gbs=16",
         "llama3_8b:tp=2,async_tp=yes,dp=2"}) {
     EXPECT_NO_THROW(schedule::parse_policy(policy_text(parse_job(job)))) << job;
+  }
+}
+
+// The head's op also reads the last norm, and of two stages each has its own order.
+TEST(JobDecisionsTest, WhatIsGatheredAheadIsThatOfAStage) {
+  const std::string tiny =
+      std::string(DOVETAIL_SOURCE_DIR) + "/tests/jobs/data/tiny_llama/config.json";
+  for (const std::string layout : {":dp_shard=4,gbs=16", ":dp_shard=2,pp=2,gbs=16"}) {
+    const std::string text = tiny + layout;
+    for (const std::int32_t ahead : {1, 2}) {
+      const Job job = parse_job(text + ",prefetch=" + std::to_string(ahead));
+      const schedule::Program program = program_of(job);
+      const schedule::Schedule schedule =
+          schedule::make_schedule(program, schedule::parse_policy(policy_text(job)));
+      EXPECT_EQ(schedule::prefetch_of(program, schedule).forward, ahead) << text;
+      EXPECT_EQ(schedule::prefetch_of(program, schedule).backward, ahead) << text;
+    }
   }
 }
 
