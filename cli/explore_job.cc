@@ -4,6 +4,7 @@
 #include "cli/explore_job.h"
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/parallel.h"
+#include "cli/export_job.h"
 #include "cli/job_flag.h"
 #include "cli/outputs.h"
 #include "cli/page.h"
@@ -160,19 +162,34 @@ void print_stages(std::ostream& out, const JobTable& table, const JobRow& row) {
   stages.print(out);
 }
 
-// The command that plans the row, where one line says its job; else what to change.
-std::string way_to(const JobTable& table, const JobRow& row) {
-  const std::string text = jobs::to_string(row.found.job);
-  try {
-    Job again = jobs::parse_job(text);
-    again.notes = row.found.job.notes;
-    if (again == row.found.job) {
-      return "dovetail plan --job \"" + text + "\" --cluster " + table.cluster.name +
-             " -o plan.json";
+// The row as --job says it: in one line, or as what was typed with the change behind it; nothing where neither reads
+// back as that job.
+std::optional<std::string> said(const JobTable& table, const JobRow& row) {
+  const std::string change = row.change == kAsAsked ? "" : row.change;
+  const bool has_colon = table.text.find(':') != std::string::npos;
+  const std::string changed = change.empty() ? "" : (has_colon ? "," : ":") + change;
+  for (const std::string& text : {jobs::to_string(row.found.job), table.text + changed}) {
+    try {
+      Job again = job_of(text);
+      again.notes = row.found.job.notes;
+      if (again == row.found.job) return text;
+    } catch (const InputError&) {  // a model that has no name here, or an option twice
     }
-  } catch (const InputError&) {  // a model that has no name here
   }
-  return row.change == kAsAsked ? "the job as it is" : row.change + " in " + table.text;
+  return std::nullopt;
+}
+
+// The command that plans the row and the one that writes it for its framework; else what to change.
+std::vector<std::string> ways_to(const JobTable& table, const JobRow& row) {
+  const std::optional<std::string> text = said(table, row);
+  if (!text) {
+    return {row.change == kAsAsked ? "the job as it is" : row.change + " in " + table.text};
+  }
+  std::vector<std::string> ways = {"dovetail plan --job \"" + *text + "\" --cluster " +
+                                   table.cluster.name + " -o plan.json"};
+  const std::string command = export_job_command(row.found.job, *text, table.cluster.name);
+  if (!command.empty()) ways.push_back(command);
+  return ways;
 }
 
 void print_job_table(std::ostream& out, const JobTable& table) {
@@ -215,7 +232,12 @@ void print_job_table(std::ostream& out, const JobTable& table) {
   }
   const JobRow& best = table.rows[*table.best];
   print_stages(out, table, best);
-  out << "best: " << best.change << '\n' << "to use it: " << way_to(table, best) << '\n';
+  out << "best: " << best.change << '\n';
+  const char* label = "to use it: ";
+  for (const std::string& way : ways_to(table, best)) {
+    out << label << way << '\n';
+    label = "next: ";
+  }
 }
 
 ordered_json parts_json(const predict::StageParts& part, const jobs::StageMemory& memory) {
@@ -282,7 +304,7 @@ report::Report report_of(const PageOptions& page, const JobTable& table) {
                 .costs = costs,
                 .steady = predict::steady_state(program, costs),
                 .workload = jobs::to_string(shown.found.job)});
-  if (table.best) report.next.push_back(way_to(table, shown));
+  if (table.best) std::ranges::move(ways_to(table, shown), std::back_inserter(report.next));
   return report;
 }
 

@@ -46,7 +46,8 @@ TEST(ExploreJobTest, ShowsTheJobBesideItsVariants) {
   const std::string text = explored(kTiny + ":tp=2,pp=2,dp=2,gbs=8,zero=1", "h100x8");
   for (const char* const words :
        {"as asked", "recompute=full", "zero=0", "vp=2", "async_tp=yes", "tokens/s/GPU", "MFU",
-        "exposed tp", "bubble", "peak GiB", "stages of", "best: ", "dovetail plan --job"}) {
+        "exposed tp", "bubble", "peak GiB", "stages of", "best: ", "dovetail plan --job",
+        "next: dovetail export --job"}) {
     EXPECT_THAT(text, HasSubstr(words));
   }
 }
@@ -109,6 +110,29 @@ TEST(ExploreJobTest, RefusalsAreOneLine) {
   swept.thresholds = "1MiB:4MiB";
   EXPECT_THAT(refusal(swept), HasSubstr("--thresholds has no effect"));
   EXPECT_THAT(refusal(ExploreOptions{}), HasSubstr("--workload or a --job"));
+}
+
+// The line that explore prints, followed for each target: what is written is what was best.
+TEST(ExportJobTest, FollowsTheLineOfExplore) {
+  const std::string text = explored("llama3_8b:dp_shard=8,seq=2048,gbs=8", "h100x8");
+  const std::size_t at = text.find("next: dovetail export --job \"");
+  ASSERT_NE(at, std::string::npos) << text;
+  const std::string job = text.substr(at + 29, text.find('"', at + 29) - at - 29);
+  EXPECT_THAT(job, ::testing::StartsWith("llama3_8b:"));
+  const std::string path =
+      ::testing::TempDir() + "export_job." + std::to_string(::getpid()) + ".toml";
+  ExportCommandOptions options{.job = job,
+                               .target = "torchtitan",
+                               .output = path,
+                               .cluster = "h100x8",
+                               .data_dir = DOVETAIL_DATA_DIR};
+  std::ostringstream out;
+  export_plan(options, out);
+  EXPECT_THAT(out.str(),
+              HasSubstr(": a job as TOML, for torchtitan 0.2.2\npredicted (simulated) "));
+  EXPECT_THAT(out.str(), HasSubstr("to see it: dovetail explore --job " + path + " --cluster"));
+  EXPECT_THAT(explored(path, "h100x8"), HasSubstr("as asked"));
+  std::filesystem::remove(path);
 }
 
 TEST(ExportJobTest, PricesWhatIsGivenUp) {
