@@ -61,13 +61,17 @@ std::string in_ms(Duration time) {
   return text.data();
 }
 
-std::string loss_percent(const Export& result, Duration more) {
-  const double share = result.planned > Duration{} ? static_cast<double>(more.count()) /
-                                                         static_cast<double>(result.planned.count())
-                                                   : 0;
+std::string percent_of(Duration more, Duration whole) {
+  const double share = whole > Duration{}
+                           ? static_cast<double>(more.count()) / static_cast<double>(whole.count())
+                           : 0;
   std::array<char, 48> text{};
   std::snprintf(text.data(), text.size(), "%+.1f %%", 100 * share);
   return text.data();
+}
+
+std::string loss_percent(const Export& result, Duration more) {
+  return percent_of(more, result.planned);
 }
 
 std::string one_line(std::string text) {

@@ -20,6 +20,8 @@ std::string number_list(const std::vector<std::int64_t>& numbers);
 std::string shortest(double value);
 // Without ends of lines: a name from a file must not end the comment that it stands in.
 std::string one_line(std::string text);
+// "+1.4 %"; "+0.0 %" of nothing.
+std::string percent_of(Duration more, Duration whole);
 // A time as ms with three digits: "502.200 ms".
 std::string in_ms(Duration time);
 

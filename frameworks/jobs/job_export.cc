@@ -64,13 +64,36 @@ std::vector<JobLoss> losses_of(const JobWriter& writer, const jobs::Job& job,
   return losses;
 }
 
+// What each loss costs, one after the other; the rest is what the framework does where nothing was asked for.
+void price(JobExport& result, const jobs::Job& job,
+           const std::function<Duration(const jobs::Job&)>& step) {
+  result.asked = step(job);
+  result.there = step(result.as_run);
+  Duration now = *result.asked;
+  for (JobLoss& loss : result.losses) {
+    const Duration next = step(loss.after);
+    loss.more = next - now;
+    now = next;
+  }
+  if (*result.there == now) return;
+  result.losses.push_back({.what = "its own way where nothing is asked for (buckets)",
+                           .after = result.as_run,
+                           .more = *result.there - now});
+}
+
 // Where the file comes from and what is known of it.
 std::vector<std::string> first_lines(const JobExport& result, const JobExportOptions& options) {
   std::vector<std::string> lines = {
       "For " + std::string(result.title) + ": " + std::string(result.writes) + ".",
       "  written by  dovetail " + options.version + " from " + options.job,
       "  ranks       " + std::to_string(result.as_run.layout.world())};
-  for (const JobLoss& loss : result.losses) lines.push_back("  given up    " + loss.what);
+  if (result.asked) {
+    lines.push_back("  predicted   " + predicted_line(result) + ", on " + options.machine +
+                    " (simulated, not measured)");
+  }
+  for (const JobLoss& loss : result.losses) {
+    lines.push_back("  given up    " + loss_line(result, loss));
+  }
   for (const std::string& note : result.notes) lines.push_back("  note        " + note);
   return lines;
 }
@@ -91,6 +114,15 @@ std::string marked_text(Marked marked, const std::vector<std::string>& lines,
 
 }  // namespace
 
+std::string loss_line(const JobExport& result, const JobLoss& loss) {
+  if (!result.asked) return loss.what;
+  return loss.what + ": " + percent_of(loss.more, *result.asked);
+}
+
+std::string predicted_line(const JobExport& result) {
+  return in_ms(*result.there) + " a step as it is run there, " + in_ms(*result.asked) + " as asked";
+}
+
 std::string imbalance_of(const jobs::Job& job) {
   for (const jobs::Difference& one : jobs::differences(job, {.model = job.model})) {
     if (one.key == "imbalance") return "imbalance=" + one.here;
@@ -110,6 +142,7 @@ JobExport export_job(std::string_view target, jobs::Job job, const JobExportOpti
                    .notes = std::move(words.notes),
                    .paste = std::string(writer.paste)};
   result.losses = losses_of(writer, job, result.as_run);
+  if (options.step != nullptr) price(result, job, options.step);
   for (const std::vector<std::string>& more : {job.notes, result.as_run.notes}) {
     for (const std::string& note : more) {
       if (std::ranges::find(result.notes, note) == result.notes.end()) result.notes.push_back(note);

@@ -9,10 +9,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/units.h"
 #include "jobs/job.h"
 
 namespace dovetail::frameworks {
@@ -21,6 +24,7 @@ namespace dovetail::frameworks {
 struct JobLoss {
   std::string what;
   jobs::Job after;  // the job without it, and without those before it
+  Duration more{};  // of predicted step time, against the job before it was given up
 };
 
 struct JobExport {
@@ -30,6 +34,9 @@ struct JobExport {
       {};  // what to say behind the file where it is read again: "model=llama3_8b,world=8"
   jobs::Job as_run;  // as the framework runs it
   std::vector<JobLoss> losses = {};
+  std::optional<Duration> asked =
+      std::nullopt;  // predicted steps, where there is a machine: of the job, and
+  std::optional<Duration> there = std::nullopt;  // of as_run: asked + all losses
   std::vector<std::string> notes = {};
   std::string paste = {};  // the line that uses the file; "FILE" stands for its name
 };
@@ -37,7 +44,15 @@ struct JobExport {
 struct JobExportOptions {
   std::string version;  // of dovetail, for the first lines of the text
   std::string job;      // as it was typed, likewise
+  std::string machine = {};
+  // What predicts a job's step on that machine; without it nothing is predicted.
+  std::function<Duration(const jobs::Job&)> step = nullptr;
 };
+
+// "prefetch=2, 1 there: FSDP2 gathers the next layer by itself: +0.1 %"; without the last where nothing is predicted.
+std::string loss_line(const JobExport& result, const JobLoss& loss);
+// "713.223 ms a step as it is run there, 695.902 ms as asked". REQUIRES: something is predicted.
+std::string predicted_line(const JobExport& result);
 
 // Throws InputError where there is no such target, or where it cannot run the job at all, with the reason.
 // REQUIRES: complete(job).

@@ -76,10 +76,17 @@ class MegatronWriter {
     recompute();
     script_.begin("PRECISION");
     precision();
-    return {.body = head() + script_.text() + run(),
-            .behind = imbalance_of(job_),
-            .notes = {"data, tokenizer, learning rate and steps stand behind the script: "
-                      "--data-path, --tokenizer-type, --lr, --train-iters, ..."}};
+    JobWords words{.body = head() + script_.text() + run(),
+                   .behind = imbalance_of(job_),
+                   .notes = {"data, tokenizer, learning rate and steps stand behind the script: "
+                             "--data-path, --tokenizer-type, --lr, --train-iters, ..."}};
+    // core/distributed/distributed_data_parallel.py: pp_rank > 0
+    if (job_.layout.pp > 1 && job_.overlap_gradients && !is_fsdp()) {
+      words.notes.emplace_back(
+          "Megatron has buckets on the first stage only; each other stage is reduced at once, "
+          "which is counted as in buckets");
+    }
+    return words;
   }
 
  private:

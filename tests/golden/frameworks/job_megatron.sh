@@ -2,6 +2,7 @@
 #   written by  dovetail 0 from gpt_oss_20b:tp=2,pp=5,dp=8,ep=8,zero=1,seq=8192,gbs=80,bucket=160MB,async_tp=yes,prefetch=2
 #   ranks       80
 #   note        data, tokenizer, learning rate and steps stand behind the script: --data-path, --tokenizer-type, --lr, --train-iters, ...
+#   note        Megatron has buckets on the first stage only; each other stage is reduced at once, which is counted as in buckets
 GPUS_PER_NODE=8
 NNODES=10
 export CUDA_DEVICE_MAX_CONNECTIONS=1
