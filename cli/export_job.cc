@@ -3,7 +3,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/export_job.h"
 
-#include "base/error.h"
 #include "base/file.h"
 #include "cli/job_flag.h"
 #include "cli/outputs.h"
