@@ -4,8 +4,9 @@
     scripts/check_torch.py [--tool build/dovetail] [--python /usr/bin/python3] [--keep DIR]
 
 Starts two ranks (gloo, loopback). Each setting trains a small model for a few steps; its weights must be bit for bit
-those of stock DistributedDataParallel, and its buckets those of the plan by DDP's own log. Nothing here depends on how
-long anything takes; scripts/validate_torch.sh compares times.
+those of stock DistributedDataParallel, and its buckets those of the plan by DDP's own log.
+Models that run nowhere are described: their parameters and FLOPs must be the zoo's, and those that PyTorch counts. Nothing
+here depends on how long anything takes; scripts/validate_torch.sh compares times.
 
 The last line counts. Exit codes: 0 all passed, 1 something failed, 77 no PyTorch here (a skip, with the reason).
 
@@ -13,8 +14,11 @@ SPDX-License-Identifier: Apache-2.0
 """
 
 import argparse
+import contextlib
 import copy
+import importlib
 import importlib.util
+import io
 import json
 import os
 import pathlib
@@ -75,9 +79,12 @@ if arguments.as_rank is None:
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+from torch.overrides import TorchFunctionMode  # noqa: E402
 
 import dovetail_torch  # noqa: E402
+import torch_models  # noqa: E402
 from dovetail_torch.apply import has_list, logged_buckets, owned_parameters  # noqa: E402
 
 FOLDER = pathlib.Path(os.environ["DOVETAIL_FOLDER"])
@@ -418,6 +425,116 @@ def check_record(workload):
         check(not strangers, f"{policy}: of what was foreseen all but copies is measured, not {strangers}")
 
 
+class OnMeta(TorchFunctionMode):
+    """Modules that are made within have no memory, in PyTorch before 2.0 too."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        made = func in (torch.empty, torch.ones, torch.zeros, torch.tensor)
+        return func(*args, **dict(kwargs or {}, device="meta") if made else kwargs or {})
+
+
+def kernels_of(program, phase):
+    return [kernel for op in program["ops"] if op["phase"] == phase for kernel in op["work"].get("kernels", [op["work"]])]
+
+
+def flop_of(kernels):
+    return sum(2 * one["m"] * one["n"] * one["k"] * one.get("count", 1) if one["kind"] == "gemm" else one["work_flop"]
+               for one in kernels)
+
+
+def shapes_of(program, kind):
+    """As they lie, or transposed: GPT-2 has its own linear layers."""
+    return sorted(sorted(tensor["shape"]) for tensor in program["tensors"] if tensor["kind"] == kind)
+
+
+def check_described_models():
+    """As the zoo has them, and as PyTorch counts them, to the last FLOP."""
+    tokens = lambda samples, length: torch.zeros(samples, length, dtype=torch.long)
+    for name, make, example, rows in [("gpt2", torch_models.Gpt2, tokens(8, 1024), 8192),
+                                      ("llama2_7b:sequence=512", torch_models.Llama, tokens(1, 512), 512),
+                                      ("resnet50", torch_models.ResNet50, torch.zeros(64, 3, 224, 224), 64)]:
+        with OnMeta():
+            model = make()
+        loss = lambda out, rows=rows: F.cross_entropy(out.view(rows, -1), tokens(1, rows)[0].to("meta"))
+        ours = dovetail_torch.describe(model, example, loss=loss)
+        zoo = json.loads(tool("show", "program", "--workload", name, "--json"))
+        check(shapes_of(ours, "parameter") == shapes_of(zoo, "parameter"), f"{name}: parameters are the zoo's")
+        # In one kernel attention's backward computes the scores again: 2 x 32 heads x 512 x 512 x 128, in each of 32 layers.
+        again = 32 * 2 * 32 * 512 * 512 * 128 if "llama" in name and hasattr(F, "scaled_dot_product_attention") else 0
+        for phase, more in (("forward", 0), ("backward", again)):
+            # The zoo's sums and norms have FLOPs, those of PyTorch none: products alone are compared.
+            theirs = flop_of([one for one in kernels_of(zoo, phase) if one["kind"] == "gemm"]) + more
+            found = flop_of(kernels_of(ours, phase))
+            check(found == theirs, f"{name}: {phase} has {found} FLOP, the zoo's {theirs}")
+        if importlib.util.find_spec("torch.utils.flop_counter"):
+            counter = importlib.import_module("torch.utils.flop_counter").FlopCounterMode(display=False)
+            with counter:
+                loss(model(example.to("meta"))).backward()
+            found = flop_of(kernels_of(ours, "forward") + kernels_of(ours, "backward")) - again
+            check(found == counter.get_total_flops(), f"{name}: {found} FLOP, PyTorch counts {counter.get_total_flops()}")
+
+
+class Adapted(torch.nn.Module):
+    """A frozen layer with an adapter beside it, a tied one, and one that nothing uses."""
+
+    def __init__(self):
+        super().__init__()
+        self.base, self.down, self.up = torch.nn.Linear(64, 64), torch.nn.Linear(64, 4), torch.nn.Linear(4, 64)
+        self.tied, self.unused = torch.nn.Linear(64, 64, bias=False), torch.nn.Linear(64, 3)
+        self.base.requires_grad_(False)
+        self.tied.weight = self.base.weight
+        self.drop = torch.nn.Dropout(0.1)
+
+    def forward(self, x):
+        return self.tied(torch.relu(self.drop(self.base(x)) + self.up(self.down(x))))
+
+
+def check_description():
+    model, path = Adapted(), FOLDER / f"described-{RANK}.json"
+    before = copy.deepcopy(model.state_dict())
+    program = dovetail_torch.describe(model, torch.zeros(16, 64), file=path, name="adapted")
+    check(same(before.values(), model.state_dict().values()) and "forward" not in vars(model), "the module stays as it was")
+    check(json.loads(path.read_text()) == program, "the file has what is returned")
+    names = [tensor["name"] for tensor in program["tensors"] if tensor["kind"] == "parameter"]
+    check(names == [name for name, _ in model.named_parameters()], f"every parameter once, frozen and tied ones too: {names}")
+    reduced = [one["gradient"] for one in program["reductions"]]
+    check(sorted(reduced) == sorted(f"{part}.{what}.grad" for part in ("up", "down") for what in ("weight", "bias")),
+          f"what is trained and used is reduced: {reduced}")
+    check(reduced.index("up.weight.grad") < reduced.index("down.weight.grad"), "gradients are ready from the last layer on")
+    ops = {op["name"]: op for op in program["ops"]}
+    check(ops["base.forward"]["work"] == {"kind": "gemm", "m": 16, "n": 64, "k": 64, "count": 1}, "a product's shape")
+    check("base.weight" in ops["tied.forward"]["reads"], "the tied layer reads the frozen weight")
+    # Forward reads 16 x 64 floats, writes as many, and a mask of bytes.
+    check(ops["drop.forward"]["work"] == {"kind": "memory", "traffic_bytes": 16 * 64 * 9, "work_flop": 0},
+          f"dropout is one kernel: {ops['drop.forward']['work']}")
+    # Adam reads gradient, parameter and two moments, and writes the last three: 4 x 64 floats each.
+    check(ops["up.weight.update"]["work"]["traffic_bytes"] == 7 * 4 * 4 * 64, "Adam moves seven times the parameter")
+    momentum = dovetail_torch.describe(model, (torch.zeros(16, 64),), optimizer="sgd")
+    check(momentum["ops"][-1]["work"]["traffic_bytes"] * 7 == program["ops"][-1]["work"]["traffic_bytes"] * 5, "SGD five")
+    file = str(FOLDER / "described-0.json")
+    explored = json.loads(tool("explore", "--workload", file, "--cluster", "h100x8", "--json"))
+    check(explored["world_size"] == 8 and explored["gradients"] == 4, "a description runs on the machine's ranks")
+    tool("plan", "--workload", file, "--cluster", "h100x16", "--layout", "dp_shard=8,dp=2", "-o", str(FOLDER / "laid.json"))
+
+
+def check_description_refusals():
+    linear = torch.nn.Linear(4, 4)
+    describe = dovetail_torch.describe
+    raises(ValueError, "meta device", lambda: describe(linear, torch.zeros(2, 4), loss=lambda out: out[out > 0].sum()))
+    raises(ValueError, "expected adam or sgd", lambda: describe(linear, torch.zeros(2, 4), optimizer="adagrad"))
+    squared = lambda out: (out.to(torch.complex64) @ out.to(torch.complex64).t()).real.sum()
+    raises(ValueError, "a matrix product of torch.complex64: the tool knows f32, f16, bf16, f64",
+           lambda: describe(linear, torch.zeros(2, 4), loss=squared))
+    raises(ValueError, "depends on a parameter that is trained",
+           lambda: describe(torch.nn.Linear(4, 4).requires_grad_(False), torch.zeros(2, 4)))
+    # A model of Hugging Face has its config, from which a job of any layout can be made.
+    said, module = io.StringIO(), torch.nn.Linear(4, 4)
+    module.config = type("Config", (), {"model_type": "llama"})()
+    with contextlib.redirect_stderr(said):
+        describe(module, torch.zeros(2, 4), file=FOLDER / f"of-config-{RANK}.json")
+    check("--job config.json:tp=2" in said.getvalue(), f"the way to tensor parallelism is told: {said.getvalue()}")
+
+
 def main():
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{os.environ['DOVETAIL_MEETING']}", rank=RANK, world_size=2)
@@ -427,6 +544,8 @@ def main():
     for part in (check_forms, check_micro_steps, check_any_grouping, check_mixed_dtypes, check_stock_buckets, check_refusals,
                  check_export):
         part(given)
+    for part in (check_described_models, check_description, check_description_refusals):
+        part()
     if RANK == 0:
         print(f"check_torch: {CHECKS['passed']} passed, {CHECKS['failed']} failed", flush=True)
     dist.barrier()

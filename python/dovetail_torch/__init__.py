@@ -1,8 +1,10 @@
-"""Between PyTorch and the dovetail tool: what a step needs, and a plan applied to a model.
+"""Between PyTorch and the dovetail tool: what a step needs, measured or described, and a plan applied to a model.
 
     profile = dovetail_torch.capture(model, forward, optimizer, path="job.json")   # on every rank
     $ dovetail plan --workload job.json --policy exact -o plan.json
     model = dovetail_torch.apply(model, "plan.json", optimizer=optimizer)          # on every rank
+
+    dovetail_torch.describe(model, example, file="job.json")   # in place of capture: a model that runs nowhere yet
 
 `forward(model)` runs the forward pass of the wrapped model on this rank's batch and returns the loss.
 Needs the standard library and torch (1.13 to 2.15) only; works with any backend of torch.distributed.
@@ -12,9 +14,10 @@ SPDX-License-Identifier: Apache-2.0
 
 from dovetail_torch.apply import apply, check
 from dovetail_torch.capture import capture
+from dovetail_torch.describe import describe
 from dovetail_torch.hooks import PlannedModel
 from dovetail_torch.plan import Plan, PlanError, PlanMismatch, read_plan
 from dovetail_torch.record import record
 
 __all__ = ["Plan", "PlanError", "PlanMismatch", "PlannedModel", "apply", "capture", "check",
-           "read_plan", "record"]
+           "describe", "read_plan", "record"]

@@ -1,0 +1,483 @@
+"""Describes a training step of a model that runs nowhere yet, as a workload file of the dovetail tool.
+
+    with torch.device("meta"): model = Llama(config)                      # or any module: its weights are not touched
+    dovetail_torch.describe(model, torch.zeros(1, 4096, dtype=torch.long), loss=lambda logits: ..., file="step.json")
+    $ dovetail explore --workload step.json --cluster h100x8
+
+How. A copy of the module on the meta device, where tensors have shapes and no values, runs forward and backward once.
+A dispatch mode sees each op of ATen with its shapes; each is one kernel, as it is in eager mode on a device:
+  matrix products and convolutions   m, n, k and how many; 2 m n k FLOP each, as torch.utils.flop_counter counts them
+  attention (scaled_dot_product_attention), dropout, rms_norm   one kernel forward and one backward, as on CUDA;
+                                     attention's FLOP are those of torch's flash attention: all pairs, causal or not
+  views and empty tensors            nothing
+  all other ops                      each tensor that they read or write, once
+
+What is written (schedule/program_json.h): kernels of one module that follow each other are one op, MODULE.forward or
+MODULE.backward; a backward op ends where a gradient of a parameter is ready. Parameters have their names, shapes and
+dtypes, frozen ones too, and tied ones once. Then come the updates of the optimizer, each reading and writing what it
+keeps in the parameter's dtype. The file has one rank: dovetail lays it out over as many as are asked for.
+
+Leaves out: what has a kernel of its own on CUDA and is made of parts on the meta device, other than the three above;
+autocast, which the meta device does not know (describe the module in the dtype in which it computes).
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import contextlib
+import copy
+import math
+import sys
+from collections.abc import Mapping
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dovetail_torch.capture import _write
+
+try:
+    from torch.utils.flop_counter import flop_registry  # since 2.1
+except ImportError:
+    flop_registry = {}
+
+DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.float64: "f64"}
+# What an update moves per element, and what it keeps: gradient, parameter and states are read, all but the gradient written.
+OPTIMIZERS = {"adam": (7, 2), "sgd": (5, 1)}
+# Ops of which one operand, by its place, is not read whole: only as many elements as come out, or only its shape.
+LOOK_UPS = {"embedding": 0, "gather": 0, "index": 0, "index_select": 0, "nll_loss_forward": 0}
+SHAPE_ONLY = {"nll_loss_backward": 1, "max_pool2d_with_indices_backward": 1, "avg_pool2d_backward": 1,
+              "_adaptive_avg_pool2d_backward": 1}
+OVERWRITING = ("zero_", "fill_", "copy_", "bernoulli_", "normal_", "uniform_", "random_")
+
+
+def _tensors(value):
+    """All tensors in nested tuples, lists and mappings."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _tensors(one)
+    elif isinstance(value, Mapping):
+        yield from _tensors(list(value.values()))
+
+
+def _on_meta(value):
+    """The same, in lists and dicts, with tensors on the meta device."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("meta")
+    if isinstance(value, (list, tuple)):
+        return [_on_meta(one) for one in value]
+    return {key: _on_meta(one) for key, one in value.items()} if isinstance(value, Mapping) else value
+
+
+def _twin(module):
+    """A copy on the meta device; no weight is copied, and what is tied stays so."""
+    twins = {}
+    for part in module.modules():
+        for tensor in [*part._parameters.values(), *part._buffers.values(), *vars(part).values()]:
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            twin = tensor.detach().to("meta")
+            if isinstance(tensor, torch.nn.Parameter):
+                twin = torch.nn.Parameter(twin, requires_grad=tensor.requires_grad)
+            twins.setdefault(id(tensor), twin)
+    return copy.deepcopy(module, twins)
+
+
+def _storage(tensor):
+    return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+
+
+def _bytes(tensor):
+    """In memory: of an expanded tensor only what is there."""
+    extents = [size for size, stride in zip(tensor.shape, tensor.stride()) if stride != 0 or size == 0]
+    return math.prod(extents) * tensor.element_size()
+
+
+# ---- kernels
+
+def _gemm(m, n, k, count=1):
+    return {"kind": "gemm", "m": m, "n": n, "k": k, "count": count}
+
+
+def _memory(size, flop=0):
+    return {"kind": "memory", "traffic_bytes": size, "work_flop": flop}
+
+
+def _product(a, b):
+    return [_gemm(a.shape[-2], b.shape[-1], a.shape[-1], a.shape[0] if a.dim() == 3 else 1)]
+
+
+def _grouped_product(a, b, offsets=None):
+    """Of each expert alike, where the offsets divide the rows or what is summed over."""
+    experts = offsets.numel() if offsets is not None else a.shape[0]
+    share = lambda extent, divided: -(-extent // experts) if divided else extent
+    return [_gemm(share(a.shape[-2], a.dim() == 2 and b.dim() == 3), share(b.shape[-1], a.dim() == 3 and b.dim() == 2),
+                  share(a.shape[-1], a.dim() == 2 and b.dim() == 2), experts)]
+
+
+def _convolution(given, weight, out, transposed, groups):
+    """The product that it implies: (m, n, k) and how many."""
+    inner, outer = (given, out) if not transposed else (out, given)  # as of the convolution that a transposed one undoes
+    pixels = outer.shape[0] * math.prod(outer.shape[2:])
+    return pixels, outer.shape[1] // groups, inner.shape[1] // groups * math.prod(weight.shape[2:]), groups
+
+
+def _forward_convolution(out, given, weight, _bias, _stride, _padding, _dilation, transposed, _more, groups):
+    m, n, k, count = _convolution(given, weight, out, transposed, groups)
+    return [_gemm(m, k, n, count) if transposed else _gemm(m, n, k, count)]
+
+
+def _backward_convolution(out, grad, given, weight, _sizes, _stride, _padding, _dilation, transposed, _more, groups, mask):
+    m, n, k, count = _convolution(given, weight, grad, transposed, groups)
+    kernels = []
+    if mask[0]:
+        kernels.append(_gemm(m, n, k, count) if transposed else _gemm(m, k, n, count))
+    if mask[1]:
+        kernels.append(_gemm(n, k, m, count))
+    if mask[2]:
+        kernels.append(_memory(_bytes(grad) + _bytes(out[2])))
+    return kernels
+
+
+# What comes out, then the op's own arguments.
+PRODUCTS = {
+    "mm": lambda out, a, b: _product(a, b),
+    "addmm": lambda out, add, a, b, **_: _product(a, b),
+    "bmm": lambda out, a, b: _product(a, b),
+    "baddbmm": lambda out, add, a, b, **_: _product(a, b),
+    "_scaled_mm": lambda out, a, b, *_, **__: _product(a, b),
+    "_grouped_mm": lambda out, a, b, offsets=None, *_, **more: _grouped_product(a, b, more.get("offs", offsets)),
+    "convolution": _forward_convolution,
+    "convolution_backward": _backward_convolution,
+}
+
+
+def _traffic(name, func, args, kwargs, out):
+    """(tensors that are written in place, bytes read and written)"""
+    written, size = [], 0
+    for place, argument in enumerate(func._schema.arguments):
+        value = args[place] if place < len(args) else kwargs.get(argument.name)
+        is_written = argument.alias_info is not None and argument.alias_info.is_write
+        for tensor in _tensors(value):
+            if is_written:
+                written.append(tensor)
+            if SHAPE_ONLY.get(name) == place or (is_written and name in OVERWRITING):
+                continue
+            read = _bytes(tensor)
+            size += min(read, sum(map(_bytes, _tensors(out)))) if LOOK_UPS.get(name) == place else read
+    return written, size + sum(map(_bytes, written or _tensors(out)))
+
+
+# ---- what happened, op by op
+
+class _Entry:
+    """Kernels that ran, in one phase and for one module; tensors by their storage."""
+
+    def __init__(self, phase, owner, dtype, kernels, reads, writes):
+        self.phase, self.owner, self.dtype, self.kernels = phase, owner, dtype, kernels
+        self.reads, self.writes = reads, writes
+        self.ready = []     # names of parameters whose gradients exist when it has ended
+        self.fills = False  # whether it is the gradient with which backward begins
+
+
+class _Log(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.entries, self.owners, self.phase = [], [], "forward"
+        self.storages = {}  # by address; kept, so that no address comes twice
+        self.written = {}   # address -> (dtype, [elements]) of what was first written there
+        self.without_owner = 0  # entries from here on have none yet
+
+    def address(self, tensor):
+        storage = _storage(tensor)
+        self.storages.setdefault(storage._cdata, storage)
+        return storage._cdata
+
+    def add(self, kernels, reads, writes, dtype=None):
+        for tensor in writes:
+            self.written.setdefault(self.address(tensor), (tensor.dtype, [max(1, _bytes(tensor) // tensor.element_size())]))
+        dtypes = [tensor.dtype for tensor in (*writes, *reads) if tensor.dtype in DTYPES]
+        self.entries.append(_Entry(self.phase, self.owners[-1] if self.owners else None, dtype or next(iter(dtypes), None),
+                                   kernels, [self.address(one) for one in reads], [self.address(one) for one in writes]))
+
+    def belongs_to(self, owner):
+        """Backward of a node has ended."""
+        for entry in self.entries[self.without_owner:]:
+            entry.owner = owner if entry.owner is None else entry.owner
+        self.without_owner = len(self.entries)
+
+    def is_ready(self, parameter):
+        self.entries[-1].ready.append(parameter)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = func._schema.name.split("::")[-1]
+        if name == "convolution_backward":  # the meta device of 1.13 has none
+            grad, given, weight, mask = args[0], args[1], args[2], args[10]
+            out = tuple(torch.empty_like(one) if one is not None and wanted else None
+                        for one, wanted in zip((given, weight, grad.new_empty(grad.shape[1])), mask))
+        else:
+            out = func(*args, **kwargs)
+        reads, results = list(_tensors([args, kwargs])), list(_tensors(out))
+        in_place, size = _traffic(name, func, args, kwargs, out)
+        known = {self.address(one) for one in reads}
+        if "empty" in name or (not in_place and all(self.address(one) in known for one in results)):
+            return out  # memory alone, or a view
+        if name in PRODUCTS:
+            kernels = PRODUCTS[name](out, *args, **kwargs)
+            dtype = results[0].dtype
+            if dtype not in DTYPES:
+                raise ValueError(f"a matrix product of {dtype}: the tool knows {', '.join(DTYPES.values())}")
+        else:
+            formula = flop_registry.get(func._overloadpacket)
+            kernels, dtype = [_memory(size, formula(*args, **kwargs, out_val=out) if formula else 0)], None
+        if kernels:
+            self.add(kernels, reads, in_place or results, dtype)
+        return out
+
+
+# ---- ops that have a kernel of their own on a device, but are made of others on the meta device
+
+class _OneKernel(torch.autograd.Function):
+    """Reads its inputs and writes an output like the first, `width` wide; backward reads them and the output's gradient,
+    and writes one of each."""
+
+    @staticmethod
+    def forward(ctx, log, flop, kept_bytes, width, *inputs):
+        first = inputs[0]
+        out = torch.empty_like(first) if width == first.shape[-1] else first.new_empty((*first.shape[:-1], width))
+        ctx.log, ctx.flop, ctx.kept_bytes = log, flop, kept_bytes
+        ctx.save_for_backward(*inputs)
+        log.add([_memory(sum(map(_bytes, inputs)) + _bytes(out) + kept_bytes, flop[0])], inputs, [out])
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        inputs = ctx.saved_tensors
+        grads = [torch.empty_like(one) if wanted else None for one, wanted in zip(inputs, ctx.needs_input_grad[4:])]
+        written = [one for one in grads if one is not None]
+        size = _bytes(grad) + sum(map(_bytes, [*inputs, *written])) + ctx.kept_bytes
+        ctx.log.add([_memory(size, ctx.flop[1])], [grad, *inputs], written)
+        return (None, None, None, None, *grads)
+
+
+@contextlib.contextmanager
+def _fused(log):
+    def attention(query, key, value, attn_mask=None, *_unused, **_more):
+        rows, wide, out = math.prod(query.shape[:-1]), query.shape[-1], value.shape[-1]
+        pairs = 2 * rows * key.shape[-2]
+        flop = (pairs * (wide + out), pairs * (3 * wide + 2 * out))  # backward computes the scores again
+        return _OneKernel.apply(log, flop, 4 * rows, out, query, key, value, *([] if attn_mask is None else [attn_mask]))
+
+    def dropout(input, p=0.5, training=True, inplace=False):
+        return _OneKernel.apply(log, (0, 0), input.numel(), input.shape[-1], input) if training and p > 0 else input
+
+    def rms_norm(input, normalized_shape, weight=None, eps=None):
+        return _OneKernel.apply(log, (0, 0), 0, input.shape[-1], input, *([] if weight is None else [weight]))
+
+    functional = torch.nn.functional
+    ours = {"scaled_dot_product_attention": attention, "dropout": dropout, "rms_norm": rms_norm}
+    theirs = {name: getattr(functional, name) for name in ours if hasattr(functional, name)}
+    try:
+        for name in theirs:
+            setattr(functional, name, ours[name])
+        yield
+    finally:
+        for name, function in theirs.items():
+            setattr(functional, name, function)
+
+
+# ---- whose backward runs
+
+class _Modules:
+    """Puts each module's name on what it runs forward, and on the nodes of autograd that undo it."""
+
+    def __init__(self, model, log):
+        self.log, self.nodes, self.names = log, {}, {id(value): name for name, value in model.named_parameters()}
+        for name, module in model.named_modules():
+            module.forward = self.wrapped(name, module.forward)
+
+    def wrapped(self, name, forward):
+        def run(*args, **kwargs):
+            if self.log.owners:
+                self.mark((args, kwargs), self.log.owners[-1])
+            self.log.owners.append(name)
+            out = forward(*args, **kwargs)
+            self.mark(out, self.log.owners.pop())
+            return out
+        return run
+
+    def mark(self, values, owner):
+        """All nodes below these tensors that belong to nobody yet are the owner's."""
+        waiting = [tensor.grad_fn for tensor in _tensors(values)]
+        while waiting:
+            node = waiting.pop()
+            if node is None or id(node) in self.nodes:
+                continue
+            self.nodes[id(node)] = node  # kept, so that no id comes twice
+            if hasattr(node, "variable"):  # accumulates a gradient
+                name = self.names.get(id(node.variable))
+                if name is not None:
+                    node.register_hook(lambda *_, name=name: self.log.is_ready(name))
+            else:
+                node.register_hook(lambda *_, owner=owner: self.log.belongs_to(owner))
+                waiting += [following for following, _ in node.next_functions]
+
+
+# ---- the program
+
+def _merged(entries):
+    """Runs of one module become one op; backward, up to where a gradient is ready."""
+    ops = []
+    for entry in entries:
+        last = ops[-1] if ops else None
+        if (last is None or (last.phase, last.owner) != (entry.phase, entry.owner) or last.ready or last.fills or
+                (last.dtype and entry.dtype and last.dtype != entry.dtype)):
+            ops.append(entry)
+            continue
+        last.dtype = last.dtype or entry.dtype
+        last.kernels += entry.kernels
+        last.reads += [one for one in entry.reads if one not in last.writes]
+        last.writes += entry.writes
+        last.ready = entry.ready
+    return ops
+
+
+class _Writer:
+    """Writes the Program: tensors are what parameters are, what one op writes and a later one reads, and what updates need."""
+
+    def __init__(self, name, log, model):
+        self.log, self.used, self.of_storage = log, set(), {}
+        self.parameters = dict(model.named_parameters())
+        self.program = {"schema": "dovetail.program/1", "kind": "program", "name": name, "world_size": 1,
+                        "groups": [{"id": 0, "name": "dp", "ranks": [0]}], "tensors": [], "ops": [], "reductions": []}
+        for parameter, value in self.parameters.items():
+            if value.dtype not in DTYPES:
+                raise ValueError(f"{parameter}: the tool knows {', '.join(DTYPES.values())}, not {value.dtype}")
+            self.tensor(parameter, "parameter", value.dtype, value.shape)
+            self.of_storage.setdefault(log.address(value), []).append(parameter)
+
+    def unique(self, name):
+        number, found = 1, name
+        while found in self.used:
+            number += 1
+            found = f"{name}.{number}"
+        self.used.add(found)
+        return found
+
+    def tensor(self, name, kind, dtype, shape):
+        name = self.unique(name)
+        self.program["tensors"].append({"id": len(self.program["tensors"]), "name": name, "kind": kind,
+                                        "dtype": DTYPES.get(dtype, "f32"), "shape": list(shape)})
+        return name
+
+    def op(self, name, phase, dtype, kernels, **more):
+        work = kernels[0] if len(kernels) == 1 else {"kind": "kernels", "kernels": kernels}
+        self.program["ops"].append({"id": len(self.program["ops"]), "name": name, "phase": phase,
+                                    "dtype": DTYPES.get(dtype, "f32"), "work": work, **more})
+
+    def written(self, address, op_name):
+        if address not in self.of_storage:
+            self.of_storage[address] = [self.tensor(f"{op_name}.out", "activation", *self.log.written[address])]
+        return self.of_storage[address]
+
+    def step(self, ops):
+        """Forward and backward; returns the gradients of parameters in the order in which they are ready."""
+        last_reader = {address: place for place, op in enumerate(ops) for address in op.reads}
+        gradients = {}
+        for place, op in enumerate(ops):
+            name = self.unique(f"{op.owner or self.program['name']}.{op.phase}")
+            reads = [one for address in dict.fromkeys(op.reads) for one in self.of_storage.get(address, [])]
+            writes = [one for address in dict.fromkeys(op.writes) if last_reader.get(address, -1) > place
+                      for one in self.written(address, name)]
+            for parameter in op.ready:
+                value, known = self.parameters[parameter], gradients.pop(parameter, None)
+                gradients[parameter] = known or self.tensor(f"{parameter}.grad", "gradient", value.dtype, value.shape)
+                reads += [known] if known else []
+                writes.append(gradients[parameter])
+            effect = {"effect": {"kind": "fill-loss-gradient", "value": "1"}} if op.fills else {}
+            self.op(name, op.phase, op.dtype, op.kernels, reads=reads, writes=writes, **effect)
+        return gradients
+
+    def updates(self, gradients, optimizer):
+        moved, kept = OPTIMIZERS[optimizer]
+        for parameter, gradient in gradients.items():
+            value = self.parameters[parameter]
+            state = self.tensor(f"{parameter}.state", "optimizer-state", value.dtype, [kept, *value.shape])
+            self.op(self.unique(f"{parameter}.update"), "optimizer", value.dtype,
+                    [_memory(moved * value.numel() * value.element_size())], reads=[gradient, parameter, state],
+                    writes=[parameter, state], effect={"kind": "update", "elementwise": True})
+            self.program["reductions"].append({"gradient": gradient, "group": "dp", "op": "average"})
+
+
+# ---- the step
+
+def _run(model, example, loss, log):
+    """One forward and one backward pass."""
+    modules = _Modules(model, log)
+    given = _on_meta(example)
+    args = given if isinstance(given, list) else [] if isinstance(given, dict) else [given]
+    kwargs = given if isinstance(given, dict) else {}
+    with torch.enable_grad(), _fused(log), log:
+        out = model(*args, **kwargs)
+        log.owners.append("loss")
+        if loss is not None:
+            out = loss(out)
+        elif isinstance(out, Mapping) and out.get("loss") is not None:  # as Hugging Face's models return it
+            out = out["loss"]
+        result = next((one for one in _tensors(out) if one.requires_grad), None)
+        if result is None:
+            raise ValueError("nothing that the module returns depends on a parameter that is trained")
+        modules.mark(result, "loss")
+        log.phase = "backward"
+        gradient = torch.ones_like(result)
+        log.entries[-1].fills = True
+        log.owners.pop()
+        result.backward(gradient)
+
+
+def _flop(kernel):
+    return 2 * kernel["m"] * kernel["n"] * kernel["k"] * kernel["count"] if kernel["kind"] == "gemm" else kernel["work_flop"]
+
+
+def _say(file, program, model, ops):
+    parameters = list(model.parameters())
+    trained = {one["gradient"] for one in program["reductions"]}
+    flop = {phase: sum(_flop(kernel) for op in ops if op.phase == phase for kernel in op.kernels)
+            for phase in ("forward", "backward")}
+    print(f"dovetail_torch: {file}: {sum(one.numel() for one in parameters):,} parameters in {len(parameters)} tensors, "
+          f"{len(trained)} of them trained; {flop['forward'] / 1e9:.5g} GFLOP forward, {flop['backward'] / 1e9:.5g} "
+          f"backward, in {sum(len(op.kernels) for op in ops)} kernels\n"
+          f"next: dovetail explore --workload {file} --cluster h100x8", file=sys.stderr)
+    if hasattr(getattr(model, "config", None), "model_type"):
+        print("      its config.json takes tensor and pipeline parallelism, too: dovetail explore --job config.json:tp=2 "
+              "--cluster h100x8", file=sys.stderr)
+
+
+def describe(module, example, *, loss=None, file=None, name=None, optimizer="adam"):
+    """Describes a training step of the module, whose weights are neither read nor needed, and writes it to `file`.
+
+    example    what the module takes: a tensor, a tuple of arguments, or a dict of named ones; only shapes count
+    loss       loss(what the module returns); without it backward begins at the `loss` that the module returns, or else
+               at the first tensor of it
+    name       of the workload (default: the module's class)
+    optimizer  adam or sgd (with momentum): what an update moves and keeps
+
+    Returns the program that was written. Raises ValueError where the module cannot be described: its forward needs values
+    (an .item(), a mask that picks rows), or has a dtype that the tool does not know.
+    """
+    if optimizer not in OPTIMIZERS:
+        raise ValueError(f"optimizer: expected {' or '.join(OPTIMIZERS)}, found {optimizer!r}")
+    model, log = _twin(module), _Log()
+    try:
+        _run(model, example, loss, log)
+    except (NotImplementedError, RuntimeError) as error:
+        raise ValueError("the module does not run on the meta device, where tensors have shapes and no values: "
+                         f"{str(error).splitlines()[0]}") from error
+    ops = _merged(log.entries)
+    writer = _Writer(name or type(module).__name__, log, model)
+    writer.updates(writer.step(ops), optimizer)
+    if file is not None:
+        _write(file, writer.program)
+        _say(file, writer.program, model, ops)
+    return writer.program
