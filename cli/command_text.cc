@@ -28,6 +28,7 @@ constexpr std::array kWords = {
     KnownWord{"--cluster", "NAME", kInput},
     KnownWord{"--plan", "FILE", kInput},
     KnownWord{"--world", "RANKS", kInput},
+    KnownWord{"--layout", "DEGREES", kInput},
     KnownWord{"--force", "", kInput},
     KnownWord{"--policy", "POLICY", kOther},
     KnownWord{"--policies", "POLICIES", kOther},

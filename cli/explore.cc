@@ -29,6 +29,7 @@
 #include "frameworks/framework.h"
 #include "predict/prediction.h"
 #include "report/report.h"
+#include "schedule/data_parallel.h"
 #include "schedule/plan_json.h"
 #include "search/planner.h"
 #include "search/sweep.h"
@@ -115,14 +116,6 @@ struct About {
   }
 };
 
-Bytes gradient_bytes(const schedule::Program& program) {
-  Bytes total;
-  for (const schedule::OwedGradient& gradient : schedule::owed_gradients(program)) {
-    total += gradient.bytes;
-  }
-  return total;
-}
-
 std::string sweep_json(const Sweep& sweep, const About& about, const InputOptions& given,
                        const schedule::Program& program) {
   ordered_json rows = ordered_json::array();
@@ -132,6 +125,7 @@ std::string sweep_json(const Sweep& sweep, const About& about, const InputOption
   std::vector<std::string> notes = about.all_notes();
   if (!sweep.bound_problem.empty()) notes.push_back(sweep.bound_problem);
   if (sweep.interrupted) notes.emplace_back(kCutShort);
+  const schedule::ReducedGradients reduced = schedule::reduced_gradients(program);
   const ordered_json result = {
       {"schema", "dovetail.explore/1"},
       {"kind", "explore"},
@@ -139,8 +133,8 @@ std::string sweep_json(const Sweep& sweep, const About& about, const InputOption
       {"workload", given.workload},
       {"cluster", about.summary.cluster},
       {"world_size", program.world_size},
-      {"gradients", program.reductions.size()},
-      {"gradient_bytes", gradient_bytes(program).count()},
+      {"gradients", reduced.count},
+      {"gradient_bytes", reduced.bytes.count()},
       {"for", std::string(sweep.framework->id)},
       {"notes", std::move(notes)},
       {"rows", std::move(rows)},
@@ -253,6 +247,7 @@ std::vector<std::string> way_out(const Sweep& sweep, const InputOptions& inputs)
   std::string plan = "dovetail plan --workload " + inputs.workload;
   if (!inputs.cluster.empty()) plan += " --cluster " + inputs.cluster;
   if (inputs.world) plan += " --world " + std::to_string(*inputs.world);
+  if (inputs.layout) plan += " --layout " + to_string(*inputs.layout);
   plan += " --policy " + schedule::to_string(best.candidate.spec) + " -o plan.json";
   if (!best.said) return {plan, frameworks::export_command("plan.json")};
   return {plan, "dovetail export plan.json --to " + std::string(sweep.framework->id)};
@@ -271,10 +266,10 @@ void print_beyond(std::ostream& out, const Sweep& sweep) {
 
 void print_table(std::ostream& out, const Sweep& sweep, const About& about,
                  const schedule::Program& program, const InputOptions& given) {
+  const schedule::ReducedGradients reduced = schedule::reduced_gradients(program);
   out << given.workload << " on " << about.summary.cluster << ": "
-      << counted(program.world_size, "rank") << ", "
-      << counted(program.reductions.size(), "gradient") << ", " << gradient_bytes(program)
-      << "; predicted (simulated), dovetail " << DOVETAIL_VERSION << '\n';
+      << counted(program.world_size, "rank") << ", " << counted(reduced.count, "gradient") << ", "
+      << reduced.bytes << "; predicted (simulated), dovetail " << DOVETAIL_VERSION << '\n';
   print_host_bound(out, about.host_bound);
   print_notes(out, about.notes);
   print_notes(out, about.sharding_notes);

@@ -326,6 +326,7 @@ int explore_job(const ExploreOptions& options, std::ostream& out) {
   refuse(!options.mode.empty(), "--mode");
   refuse(!options.wait.empty(), "--wait");
   refuse(options.inputs.world.has_value(), "--world");
+  refuse(options.inputs.layout.has_value(), "--layout");
   refuse(options.plot, "--plot");
   require_outputs({document_file(options.document), page_output(options.page)},
                   {cluster_file(options.clusters.front(), options.inputs.data_dir)});

@@ -89,9 +89,10 @@ Asked asked_of(const PlanOptions& options, const std::string& file) {
   if (!options.job.empty()) take_job(options.job, inputs);
   if (!inputs.job && inputs.workload.empty())
     throw InputError("plan: name a --workload or a --job");
+  const std::string usual = inputs.layout && inputs.layout->dp_shard > 1 ? "fsdp" : "exact";
   schedule::Policy policy =
       frameworks::parse_policy(inputs.job ? policy_of_job(*inputs.job, options.policy)
-                                          : (options.policy.empty() ? "exact" : options.policy));
+                                          : (options.policy.empty() ? usual : options.policy));
   inputs.split = options.start.empty()
                      ? schedule::split_of(policy)
                      : schedule::split_of(schedule::read_plan(options.start).program);

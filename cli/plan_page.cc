@@ -14,6 +14,7 @@
 #include "frameworks/framework.h"
 #include "policies/policies.h"
 #include "predict/prediction.h"
+#include "schedule/data_parallel.h"
 #include "search/sensitivity.h"
 #include "sim/interval.h"
 
@@ -114,13 +115,10 @@ void add_timeline(report::Report& report, const std::string& title, const predic
 }
 
 void add_facts(report::Report& report, const schedule::Program& program) {
-  Bytes total;
-  for (const schedule::OwedGradient& gradient : schedule::owed_gradients(program)) {
-    total += gradient.bytes;
-  }
+  const schedule::ReducedGradients reduced = schedule::reduced_gradients(program);
   report.facts.push_back({"ranks", std::to_string(program.world_size)});
-  report.facts.push_back({"gradients", std::to_string(program.reductions.size())});
-  report.facts.push_back({"gradient bytes", dovetail::to_string(total)});
+  report.facts.push_back({"gradients", std::to_string(reduced.count)});
+  report.facts.push_back({"gradient bytes", dovetail::to_string(reduced.bytes)});
 }
 
 report::Report report_of_plan(const PageOptions& page, const std::vector<std::string>& notes,

@@ -60,13 +60,17 @@ struct Predicted {
 
 predict::PlanAndMachine read_plan(const PredictOptions& options, const std::string& path,
                                   const std::string& cluster) {
-  const predict::PlanMachineOptions wanted{
-      .command = "predict", .cluster = cluster, .data_dir = options.data_dir};
   if (!options.workload.empty()) {
-    return predict::plan_on_workload(wanted, path, options.workload, options.force);
+    return predict::plan_on_workload(path, {.workload = options.workload,
+                                            .cluster = cluster,
+                                            .data_dir = options.data_dir,
+                                            .world = {},
+                                            .layout = options.layout,
+                                            .force = options.force});
   }
   schedule::Plan plan = schedule::read_plan(path);
-  predict::Machine machine = predict::machine_of(wanted, plan);
+  predict::Machine machine = predict::machine_of(
+      {.command = "predict", .cluster = cluster, .data_dir = options.data_dir}, plan);
   return {.plan = std::move(plan), .machine = std::move(machine)};
 }
 
@@ -233,6 +237,7 @@ void check(const PredictOptions& options, std::size_t predictions) {
     if (given) throw InputError("predict: " + what + " " + why);
   };
   refuse(options.force && options.workload.empty(), "--force", "is about a --workload");
+  refuse(options.layout && options.workload.empty(), "--layout", "is about a --workload");
   const std::string why = "is of one plan on one machine: give one of each";
   refuse(predictions > 1 && !options.trace.empty(), "--trace", why);
   refuse(predictions > 1 && !options.costs.empty(), "--costs", why);

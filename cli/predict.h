@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "cli/document.h"
 #include "cli/page.h"
 #include "predict/prediction.h"
+#include "schedule/data_parallel.h"
 
 namespace dovetail::cli {
 
@@ -24,7 +26,8 @@ struct PredictOptions {
   std::vector<std::string> plans;          // by their place
   std::vector<std::string> clusters;  // none: each plan's own, if it is shipped or its workload's
   std::string workload;               // other durations for the same model; empty: the plan's own
-  bool force = false;                 // take a capture that is not valid
+  std::optional<schedule::DataParallel> layout;  // of the workload; absent: as it has it
+  bool force = false;                            // take a capture that is not valid
   std::string data_dir;
   std::string trace;     // output; empty: only the report
   std::string perfetto;  // likewise

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/error.h"
 #include "cli/common_flags.h"
 #include "cli/environment.h"
 #include "frameworks/framework.h"
@@ -21,12 +22,27 @@ namespace {
 constexpr std::array<std::string_view, 9> kCommonOptions = {
     "mode", "wait", "scope", "scale", "k", "sync", "average", "sums", "collectives"};
 
+void bind_layout(CLI::App& command, std::optional<schedule::DataParallel>& layout) {
+  command.add_option_function<std::string>(
+      "--layout",
+      [&layout](const std::string& text) {
+        try {
+          layout = predict::parse_layout(text);
+        } catch (const InputError& error) {
+          throw CLI::ValidationError("--layout", error.what());
+        }
+      },
+      "a workload's step on other ranks: dp=16, or dp_shard=8,dp=2 in shards and replicas");
+}
+
 void bind_machine_inputs(CLI::App& command, predict::InputOptions& inputs) {
   inputs.data_dir = data_dir();
   command
       .add_option("--world", inputs.world,
-                  "ranks of a zoo model (default: the cluster's, per stage of a pipeline)")
+                  "ranks of a zoo model or a file of one rank (default: the cluster's, per stage "
+                  "of a pipeline)")
       ->check(whole_number(1, kLargestNumber));
+  bind_layout(command, inputs.layout);
   command.add_flag("--force", inputs.force, "take a captured profile that is not valid");
 }
 
@@ -100,9 +116,9 @@ void bind_plan(CLI::App& app, PlanOptions& options, Action& action) {
   command.add_option("--job", options.job, kJob);
   command.add_option("--cluster", options.inputs.cluster, kCluster);
   bind_machine_inputs(command, options.inputs);
-  CLI::Option* const policy = command.add_option(
-      "--policy", options.policy,
-      "e.g. exact (the default), torch-ddp:cap=25MiB, sharded:p=2,k=4; see below");
+  CLI::Option* const policy = command.add_option("--policy", options.policy,
+                                                 "e.g. exact (the default; fsdp with dp_shard), "
+                                                 "torch-ddp:cap=25MiB, sharded:p=2,k=4; see below");
   command
       .add_option("--plan", options.start,
                   "no policy: the schedule of this plan file of the same workload")
@@ -131,6 +147,7 @@ void bind_predict(CLI::App& app, PredictOptions& options, Action& action) {
   command.add_option(
       "--workload", options.workload,
       "the same model measured anew, whose durations are taken (default: the plan's own)");
+  bind_layout(command, options.layout);
   command.add_flag("--force", options.force, "take a captured profile that is not valid");
   command.add_option("--trace", options.trace, "predicted trace to write");
   command.add_option("--perfetto", options.perfetto,

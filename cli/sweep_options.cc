@@ -175,9 +175,12 @@ search::SweepOptions sweep_options_of(const ExploreOptions& options,
       set_first_bucket(policy, options, *sweep.framework);
     }
   };
+  const bool in_shards = options.inputs.layout && options.inputs.layout->dp_shard > 1;
   if (!options.framework.empty()) {
     sweep.framework =
         &frameworks::parse_framework("--for", options.framework, frameworks::has_rows);
+  } else if (in_shards) {
+    sweep.framework = &frameworks::framework("fsdp");
   }
   if (options.policies.empty()) {
     sweep.policies = search::comparable_policies(*sweep.framework, program);

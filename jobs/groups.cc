@@ -6,24 +6,9 @@
 #include <string>
 #include <utility>
 
+#include "schedule/data_parallel.h"
+
 namespace dovetail::jobs {
-namespace {
-
-// `size` ranks that are `stride` apart, again and again until all ranks of all stages are in one.
-std::vector<Rank> strided(std::int64_t world, std::int64_t size, std::int64_t stride) {
-  std::vector<Rank> ranks;
-  ranks.reserve(static_cast<std::size_t>(world));
-  for (std::int64_t block = 0; block < world; block += size * stride) {
-    for (std::int64_t offset = 0; offset < stride; ++offset) {
-      for (std::int64_t i = 0; i < size; ++i) {
-        ranks.push_back(Rank{static_cast<std::int32_t>(block + i * stride + offset)});
-      }
-    }
-  }
-  return ranks;
-}
-
-}  // namespace
 
 GroupId Groups::over(Over kind) const {
   if (kind == Over::ContextParallel) return context;
@@ -37,7 +22,7 @@ Groups groups_of(const Job& job) {
     const GroupId id{static_cast<std::int32_t>(groups.all.size())};
     groups.all.push_back({.id = id,
                           .name = name,
-                          .ranks = strided(l.world(), size, stride),
+                          .ranks = schedule::strided_ranks(l.world(), size, stride),
                           .instance_size = size == l.world() ? 0 : size});
     return id;
   };

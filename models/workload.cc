@@ -10,7 +10,10 @@
 #include <cmath>
 #include <filesystem>
 #include <set>
+#include <utility>
+#include <variant>
 
+#include "base/count.h"
 #include "base/error.h"
 #include "base/json_reader.h"
 #include "models/profile.h"
@@ -107,9 +110,9 @@ Workload load_profile(const JsonFile& file) {
   }
   result.notes.insert(result.notes.end(), profile.notes.begin(), profile.notes.end());
   if (const double skew = skew_share(profile); skew > 0) {
-    result.notes.push_back("compute is stretched by " + percent(skew) +
-                           ": a step waits for the slowest of " +
-                           std::to_string(profile.world_size) + " ranks");
+    result.own_notes.push_back("compute is stretched by " + percent(skew) +
+                               ": a step waits for the slowest of " +
+                               std::to_string(profile.world_size) + " ranks");
   }
   return result;
 }
@@ -144,11 +147,36 @@ Workload load_workload(const std::string& name, std::optional<std::int64_t> worl
     return load_zoo(name, world);
   }
   Workload result = load_file(in_shipped ? shipped : name);
-  if (world && *world != result.program.world_size) {
+  if (!world || *world == result.program.world_size) return result;
+  if (result.program.world_size > 1) {
+    const std::string asked = std::to_string(*world);
     fail(name, "was made for " + std::to_string(result.program.world_size) + " ranks, not " +
-                   std::to_string(*world));
+                   asked + "; --layout dp=" + asked + " asks for it on as many");
   }
+  lay_out(result, name, {.dp = *world});
   return result;
+}
+
+void lay_out(Workload& workload, const std::string& name, const schedule::DataParallel& degrees) {
+  const std::int64_t before = workload.program.world_size;
+  const bool is_hybrid = degrees.dp > 1 && degrees.dp_shard > 1;
+  if (degrees.world() == before && !is_hybrid) return;
+  if (const std::string why = schedule::layout_refusal(workload.program); !why.empty()) {
+    fail(name, "cannot be laid out as " + to_string(degrees) + ": " + why);
+  }
+  const bool is_measured = std::ranges::any_of(workload.program.ops, [](const schedule::Op& op) {
+    return std::holds_alternative<schedule::TimedWork>(op.work);
+  });
+  if (is_measured) {
+    const std::string there =
+        workload.own_costs ? " on the machine of " + workload.own_costs->machine : "";
+    workload.notes.push_back("laid out as " + to_string(degrees) + ", measured over " +
+                             counted(before, "rank") + there +
+                             ": each rank computes as measured, collectives are the cluster's");
+  }
+  workload.program = schedule::lay_out(std::move(workload.program), degrees);
+  workload.own_costs.reset();
+  workload.own_notes.clear();
 }
 
 std::vector<std::string> workload_names(const std::string& data_dir) {

@@ -4,9 +4,11 @@
 #include "predict/inputs.h"
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -61,6 +63,14 @@ models::Workload workload_of(const std::string& name, std::optional<std::int64_t
   }
 }
 
+// That of the options, on the ranks that they ask for; else, where it has none of its own, on `world`.
+models::Workload workload_of(const InputOptions& options, std::optional<std::int64_t> world) {
+  if (!options.layout) return workload_of(options.workload, world, options.data_dir);
+  models::Workload workload = workload_of(options.workload, std::nullopt, options.data_dir);
+  models::lay_out(workload, options.workload, *options.layout);
+  return workload;
+}
+
 // A bad capture gives a bad plan.
 void require_valid(const models::Workload& workload, const std::string& name,
                    const InputOptions& options) {
@@ -90,7 +100,7 @@ Inputs on_machine_of_profile(const InputOptions& options) {
   };
   if (options.split.stages > 1) refuse("it has no times for the sends of a pipeline");
   if (!profile.own_costs) refuse("the profile has no all_reduce_alone, no times of collectives");
-  models::Workload workload = workload_of(options.workload, options.world, options.data_dir);
+  models::Workload workload = workload_of(options, options.world);
   require_valid(workload, options.workload, options);
   if (!is_all_timed(workload.program)) refuse("it has no times for the ops of " + options.workload);
   const std::int64_t ranks = reduction_ranks(profile.program);
@@ -100,13 +110,14 @@ Inputs on_machine_of_profile(const InputOptions& options) {
   }
   schedule::PlanSummary summary = summary_of(options, workload);
   summary.cluster = profile.own_costs->machine;
+  profile.notes.insert(profile.notes.end(), profile.own_notes.begin(), profile.own_notes.end());
   return {.program = std::move(workload.program),
           .machine = {.costs = *std::move(profile.own_costs), .notes = std::move(profile.notes)},
           .summary = std::move(summary)};
 }
 
 Inputs from_own_machine(const InputOptions& options) {
-  models::Workload workload = workload_of(options.workload, options.world, options.data_dir);
+  models::Workload workload = workload_of(options, options.world);
   require_valid(workload, options.workload, options);
   if (options.split.stages > 1) {
     throw InputError("a pipeline needs a machine: name one with --cluster");
@@ -117,9 +128,10 @@ Inputs from_own_machine(const InputOptions& options) {
   }
   schedule::PlanSummary summary = summary_of(options, workload);
   summary.cluster = workload.own_costs->machine;
-  return {.program = std::move(workload.program),
-          .machine = {.costs = *std::move(workload.own_costs)},
-          .summary = std::move(summary)};
+  return {
+      .program = std::move(workload.program),
+      .machine = {.costs = *std::move(workload.own_costs), .notes = std::move(workload.own_notes)},
+      .summary = std::move(summary)};
 }
 
 }  // namespace
@@ -178,6 +190,36 @@ std::string split_stages(schedule::Program& program, const std::string& workload
   return std::move(rewritten.report);
 }
 
+schedule::DataParallel parse_layout(const std::string& text) {
+  constexpr std::int64_t kMostRanks = 1 << 20;
+  schedule::DataParallel degrees;
+  std::set<std::string> seen;
+  std::istringstream list(text);
+  for (std::string option; std::getline(list, option, ',');) {
+    const std::size_t equals = option.find('=');
+    const std::string key = option.substr(0, equals);
+    const std::string value = equals == std::string::npos ? "" : option.substr(equals + 1);
+    if (key != "dp" && key != "dp_shard") {
+      throw InputError(
+          "expected dp=N, dp_shard=N or both, found \"" + option +
+          "\": a workload is what one rank computes; --job divides a model by tp, cp, ep and pp");
+    }
+    std::int64_t& degree = key == "dp" ? degrees.dp : degrees.dp_shard;
+    const char* const end = value.data() + value.size();
+    const auto [at, error] = std::from_chars(value.data(), end, degree);
+    if (error != std::errc() || at != end || degree < 1 || degree > kMostRanks ||
+        !seen.insert(key).second) {
+      throw InputError(key + ": expected a whole number from 1 to 1048576, once, found \"" + text +
+                       "\"");
+    }
+  }
+  if (seen.empty()) throw InputError("expected dp=N, dp_shard=N or both, found \"\"");
+  if (degrees.world() > kMostRanks) {
+    throw InputError(text + ": expected at most 1048576 ranks in all");
+  }
+  return degrees;
+}
+
 const std::vector<schedule::Collective>& sharding_collectives() {
   static const std::vector<schedule::Collective> kKinds = {schedule::Collective::ReduceScatter,
                                                            schedule::Collective::AllGather};
@@ -190,15 +232,17 @@ void require_room(const jobs::Job& job, const models::Cluster& cluster) {
                    cluster.name + " has " + std::to_string(cluster.ranks));
 }
 
-void require_one_world(const std::string& workload, std::optional<std::int64_t> world) {
-  const std::size_t colon = workload.find(':');
-  if (!world || colon == std::string::npos) return;
-  const std::string_view given = std::string_view(workload).substr(colon);
-  for (const std::string_view option : {":world=", ",world="}) {
-    if (given.find(option) == std::string_view::npos) continue;
-    throw InputError("workload \"" + workload + "\" and --world " + std::to_string(*world) +
-                     " both say how many ranks: give one of them");
+void require_one_world(const std::string& workload, std::optional<std::int64_t> world,
+                       const std::optional<schedule::DataParallel>& layout) {
+  std::vector<std::string> said;
+  if (workload.find(":world=") != std::string::npos ||
+      workload.find(",world=") != std::string::npos) {
+    said.push_back("workload \"" + workload + "\"");
   }
+  if (world) said.push_back("--world " + std::to_string(*world));
+  if (layout) said.push_back("--layout " + to_string(*layout));
+  if (said.size() < 2) return;
+  throw InputError(said[0] + " and " + said[1] + " both say how many ranks: give one of them");
 }
 
 namespace {
@@ -207,6 +251,7 @@ namespace {
 Inputs load_job(const InputOptions& options) {
   if (options.cluster.empty()) throw InputError("a job needs a machine: name one with --cluster");
   if (options.world) throw InputError("--world: a job says how many ranks it has");
+  if (options.layout) throw InputError("--layout: a job says its layout");
   Inputs inputs{.program = jobs::program_of(*options.job), .machine = {}, .summary = {}};
   models::Cluster cluster = load_cluster(options.cluster, options.data_dir);
   require_room(*options.job, cluster);
@@ -224,13 +269,13 @@ Inputs load_job(const InputOptions& options) {
 
 Inputs load_inputs(const InputOptions& options) {
   if (options.job) return load_job(options);
-  require_one_world(options.workload, options.world);
+  require_one_world(options.workload, options.world, options.layout);
   if (options.cluster.empty()) return from_own_machine(options);
   if (is_profile(options.cluster, options.data_dir)) return on_machine_of_profile(options);
   models::Cluster cluster = load_cluster(options.cluster, options.data_dir);
   const std::int64_t world =
       options.world ? replicas_of(*options.world, options.split) : cluster.ranks;
-  models::Workload workload = workload_of(options.workload, world, options.data_dir);
+  models::Workload workload = workload_of(options, world);
   require_valid(workload, options.workload, options);
   schedule::PlanSummary summary = summary_of(options, workload);
   if (cluster.unit_kernel) {

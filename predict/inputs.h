@@ -20,6 +20,7 @@
 #include "lower/pipeline/assign.h"
 #include "models/cluster.h"
 #include "models/costs.h"
+#include "schedule/data_parallel.h"
 #include "schedule/plan_json.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
@@ -32,6 +33,8 @@ struct InputOptions {
   std::string cluster;   // empty: the machine that the workload's own profile was taken on
   std::string data_dir;  // holds workloads/ and clusters/
   std::optional<std::int64_t> world;
+  std::optional<schedule::DataParallel> layout =
+      {};                           // in place of `world`; per stage of a pipeline
   bool force = false;               // take a capture that is not valid
   schedule::StageSplit split = {};  // more than one stage: the model becomes a pipeline
 };
@@ -57,6 +60,9 @@ struct Inputs {
 // (models/stand_in.h). A pipeline needs a cluster; each of its S stages has world / S ranks, or,
 // without a world, as many as the cluster. Throws InputError.
 Inputs load_inputs(const InputOptions& options);
+
+// "dp=16", "dp_shard=8,dp=2". Throws InputError, also for degrees that divide what a rank computes.
+schedule::DataParallel parse_layout(const std::string& text);
 
 // The collectives that sharded updates use in place of the all-reduce.
 const std::vector<schedule::Collective>& sharding_collectives();
@@ -88,8 +94,9 @@ std::string given_or_shipped(const std::string& name, const std::string& folder)
 // How many ranks hold a copy of each stage. Throws InputError where stages would differ in that.
 std::int64_t replicas_of(std::int64_t world, schedule::StageSplit split);
 
-// Throws InputError where the workload's option world= and --world are both given.
-void require_one_world(const std::string& workload, std::optional<std::int64_t> world);
+// Throws InputError where two of the workload's option world=, --world and --layout are given.
+void require_one_world(const std::string& workload, std::optional<std::int64_t> world,
+                       const std::optional<schedule::DataParallel>& layout = {});
 
 // Throws InputError where the job has more ranks than the cluster.
 void require_room(const jobs::Job& job, const models::Cluster& cluster);

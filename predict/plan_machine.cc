@@ -37,6 +37,7 @@ std::optional<Machine> machine_of_profile(const PlanMachineOptions& options,
   if (options.cluster.empty() && workload.own_costs->machine != made.cluster) {
     return std::nullopt;
   }
+  workload.notes.insert(workload.notes.end(), workload.own_notes.begin(), workload.own_notes.end());
   return Machine{.costs = *std::move(workload.own_costs), .notes = std::move(workload.notes)};
 }
 
@@ -58,17 +59,11 @@ std::optional<Duration> bound_on(const schedule::Plan& plan, const std::string& 
   return plan.summary.predicted->lower_bound;
 }
 
-PlanAndMachine plan_on_workload(const PlanMachineOptions& options, const std::string& path,
-                                const std::string& workload, bool force) {
+PlanAndMachine plan_on_workload(const std::string& path, InputOptions wanted) {
   const schedule::Plan made = schedule::read_plan(path);
-  InputOptions wanted;
-  wanted.workload = workload;
-  wanted.cluster = options.cluster;
-  wanted.data_dir = options.data_dir;
-  wanted.force = force;
   wanted.split = schedule::split_of(made.program);
-  if (!is_profile(workload, options.data_dir)) {
-    wanted.world = made.program.world_size;
+  if (wanted.layout || !is_profile(wanted.workload, wanted.data_dir)) {
+    if (!wanted.layout) wanted.world = made.program.world_size;
     if (wanted.cluster.empty()) {
       wanted.cluster =
           made.summary.cluster_file.empty() ? made.summary.cluster : made.summary.cluster_file;
@@ -79,11 +74,12 @@ PlanAndMachine plan_on_workload(const PlanMachineOptions& options, const std::st
   try {
     plan = schedule::read_plan_onto(path, std::move(inputs.program));
   } catch (const InputError& error) {
-    throw InputError(std::string(error.what()) + "; held against the gradients of " + workload +
-                     ", which must be the plan's model");
+    throw InputError(std::string(error.what()) + "; held against the gradients of " +
+                     wanted.workload + ", which must be the plan's model");
   }
   plan.summary = std::move(inputs.summary);
-  inputs.machine.notes.push_back("the schedule is the plan's, durations are those of " + workload);
+  inputs.machine.notes.push_back("the schedule is the plan's, durations are those of " +
+                                 wanted.workload);
   return {.plan = std::move(plan), .machine = std::move(inputs.machine)};
 }
 

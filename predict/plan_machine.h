@@ -28,11 +28,9 @@ struct PlanAndMachine {
 };
 
 // The plan of a file with the durations of another workload, the same model measured anew, on
-// `options.cluster`; where that is empty on the workload's own machine, if it brings one, else the plan's.
-// `force` takes a capture that is not valid. Throws InputError, also where the plan's gradients are not all
-// of the workload's gradients.
-PlanAndMachine plan_on_workload(const PlanMachineOptions& options, const std::string& path,
-                                const std::string& workload, bool force);
+// `wanted.cluster`; where that is empty on the workload's own machine, if it brings one for the ranks that are asked
+// for, else the plan's. Throws InputError, also where the plan's gradients are not all of the workload's gradients.
+PlanAndMachine plan_on_workload(const std::string& path, InputOptions wanted);
 
 // The machine that `options` name, else the plan's own. Throws InputError where that is a file that nobody
 // named.

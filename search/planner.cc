@@ -151,6 +151,9 @@ std::vector<LinearPiece> lines_below(const std::vector<LinearPiece>& pieces, Byt
   return lines;
 }
 
+constexpr const char* kOneReduction =
+    "gradients owe two reductions, over shards and over their replicas; exact groups them for one";
+
 }  // namespace
 
 Planner::Planner(schedule::Program program, models::Costs costs)
@@ -164,6 +167,7 @@ Planner::Planner(schedule::Program program, models::Costs costs)
   }
   for (const schedule::OwedGradient& gradient : owed_) {
     total_ += gradient.bytes;
+    owes_two_ = owes_two_ || position_.at(gradient.tensor) < owed_.size();
     position_[gradient.tensor] = static_cast<std::size_t>(&gradient - owed_.data());
   }
   const auto key = [&](const schedule::OwedGradient& gradient) {
@@ -172,7 +176,7 @@ Planner::Planner(schedule::Program program, models::Costs costs)
   for (const schedule::OwedGradient& gradient : owed_) {
     kinds_.insert(schedule::key_of(program_, gradient));
   }
-  one_curve_ = program_.stages == 1 && program_.micro_steps == 1 &&
+  one_curve_ = !owes_two_ && program_.stages == 1 && program_.micro_steps == 1 &&
                std::ranges::all_of(owed_, [&](const schedule::OwedGradient& gradient) {
                  return key(gradient) == key(owed_.front());
                });
@@ -222,6 +226,7 @@ std::vector<Duration> Planner::ready_times(
 Weighed Planner::propose(const schedule::Policy& spec) {
   Candidate candidate{.spec = spec};
   if (schedule::is_searched(spec)) {
+    if (owes_two_) return {.refusal = kOneReduction};
     candidate.schedule = solve_exact(spec);
     candidate.schedule.policy = schedule::to_string(spec);
     candidate.report = schedule::bucket_report(program_, candidate.schedule);
@@ -257,7 +262,8 @@ schedule::ScheduledProgram Planner::verified(const schedule::Schedule& schedule)
 }
 
 std::optional<std::string> Planner::refusal_of(const schedule::Policy& spec) const {
-  if (schedule::is_searched(spec)) return std::nullopt;
+  if (schedule::is_searched(spec))
+    return owes_two_ ? std::optional<std::string>(kOneReduction) : std::nullopt;
   return schedule::apply_policy(program_, spec).failure;
 }
 

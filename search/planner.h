@@ -123,7 +123,7 @@ class Planner {
   // So few gradients have no more groupings than that: all are simulated.
   static constexpr std::size_t kFewGradients = 6;
 
-  // REQUIRES: problems(program) is empty, and every gradient owes exactly one reduction.
+  // REQUIRES: problems(program) is empty. Where gradients owe two reductions nothing is searched or bounded.
   // Throws InputError when the costs have no all-reduce over the largest group that owes a reduction.
   Planner(schedule::Program program, models::Costs costs);
 
@@ -218,6 +218,7 @@ class Planner {
   std::set<schedule::BucketKey> kinds_;                          // of gradients
   // One stage, one micro-step, all groups of one size and on as many nodes.
   bool one_curve_ = false;
+  bool owes_two_ = false;                      // some gradient, as in hybrid sharding
   Bytes total_;                                // of all owed gradients
   std::vector<std::vector<Duration>> op_end_;  // [rank][op]: end of the op when nothing else runs
   ScheduleMemo memo_;

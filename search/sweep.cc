@@ -155,11 +155,11 @@ class Sweeper {
       Candidate& candidate = row.candidate;
       schedule::Schedule schedule =
           as_run(*options_.framework, planner_.program(), candidate.schedule);
-      row.is_changed = schedule != candidate.schedule;
-      if (row.is_changed) {
+      if (schedule != candidate.schedule) {
         candidate.summary = planner_.evaluate(schedule);
         candidate.bounded = planner_.is_bounded(schedule);
         candidate.schedule = std::move(schedule);
+        row.is_changed = true;
       }
       row.said = std::move(said);
     } catch (const InputError& error) {

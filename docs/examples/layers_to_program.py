@@ -5,15 +5,13 @@
 
 Widths are the features before the first layer and after each one. Forward runs the layers in order,
 backward in reverse: of each layer the product for its weight's gradient, then that for its input.
-Eight ranks average all gradients; the world is changed in the two places marked below.
+The program is that of one rank: dovetail lays it out over as many as it is asked for, which average all gradients.
 
 SPDX-License-Identifier: Apache-2.0
 """
 
 import json
 import sys
-
-RANKS = 8  # of the process group "dp", and the world size
 
 
 def main():
@@ -59,8 +57,8 @@ def main():
            [f"layer{i}.weight.grad"], [f"layer{i}.weight"],
            effect={"kind": "update", "elementwise": True})
     json.dump({"schema": "dovetail.program/1", "kind": "program", "name": "chain",
-               "world_size": RANKS, "groups": [{"id": 0, "name": "dp", "ranks": list(range(RANKS))}],
-               "tensors": tensors, "ops": ops, "reductions": reductions}, sys.stdout, indent=1)
+               "world_size": 1, "groups": [{"id": 0, "name": "dp", "ranks": [0]}], "tensors": tensors,
+               "ops": ops, "reductions": reductions}, sys.stdout, indent=1)
 
 
 main()

@@ -172,6 +172,30 @@ TEST_F(BadInputTest, FlagsAndPolicies) {
   expect_refused("explore --workload resnet50 --cluster a100x8 --colour", "--colour");
 }
 
+TEST_F(BadInputTest, LayoutsOfWorkloads) {
+  const std::string explore = "explore --workload mlp-1000mbit --cluster h100x64 ";
+  expect_refused(explore, "was made for 2 ranks, not 64; --layout dp=64 asks for it on as many");
+  expect_refused(explore + "--layout tp=2",
+                 "--layout: expected dp=N, dp_shard=N or both, found \"tp=2\": a workload is what "
+                 "one rank computes; --job divides a model by tp, cp, ep and pp");
+  for (const char* const text : {"dp=0", "dp", "dp=1.5", "dp=2,dp=3", "dp_shard=1048577"}) {
+    expect_refused(
+        explore + "--layout " + text,
+        ": expected a whole number from 1 to 1048576, once, found \"" + std::string(text) + "\"");
+  }
+  expect_refused(explore + "--layout dp=65536,dp_shard=32", "at most 1048576 ranks in all");
+  expect_refused("explore --workload mlp-1000mbit --layout dp=16",
+                 "has no collective times of its own: name a machine with --cluster");
+  expect_refused("explore --workload mlp --cluster a100x8 --world 8 --layout dp=8",
+                 "--world 8 and --layout dp=8 both say how many ranks");
+  expect_refused("plan --job llama3_8b --cluster h100x8 --layout dp=8 -o x.json",
+                 "--layout: a job says its layout");
+  expect_refused(
+      "explore --workload mlp --cluster h100x64 --layout dp_shard=8,dp=2 --policies exact",
+      "policy exact: gradients owe two reductions");
+  expect_refused("predict x.json --layout dp=8", "--layout is about a --workload");
+}
+
 TEST_F(BadInputTest, UnknownWordsAreNamedBesideTheNearest) {
   expect_refused("expolre --workload resnet50",
                  "unknown subcommand \"expolre\"; did you mean explore? there are: explore, plan,");

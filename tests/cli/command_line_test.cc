@@ -290,6 +290,33 @@ TEST_F(CommandLineTest, AFamilyIsAMachineOfAnySize) {
   EXPECT_THAT(ask("show h100x64").output, HasSubstr("topology    nodes of 8 ranks; nvlink"));
 }
 
+TEST_F(CommandLineTest, AWorkloadIsPlannedOnOtherRanks) {
+  const Ended explored = ask("explore --workload mlp --cluster h100x64 --layout dp_shard=8,dp=2");
+  EXPECT_EQ(explored.code, 0) << explored.output;
+  EXPECT_THAT(explored.output, HasSubstr("mlp on h100x64: 16 ranks, 8 gradients"));
+  EXPECT_THAT(explored.output, HasSubstr("PyTorch FSDP2 (export --to fsdp)"));
+  EXPECT_THAT(explored.output, Not(HasSubstr("left out: FSDP2")));
+  EXPECT_THAT(explored.output, HasSubstr("--cluster h100x64 --layout dp_shard=8,dp=2 --policy"));
+  // A file of one rank has as many as the machine, or as are asked for.
+  const std::string one = path("one.json");
+  ASSERT_EQ(ask("show program --workload mlp --world 1 --json > " + one).code, 0);
+  const std::string of_file = "explore --policies torch-ddp --thresholds 25MiB --workload " + one;
+  EXPECT_THAT(ask(of_file + " --cluster a100x8").output, HasSubstr("on a100x8: 8 ranks, 8 grad"));
+  EXPECT_THAT(ask(of_file + " --cluster h100x64 --world 4").output, HasSubstr("64: 4 ranks"));
+  EXPECT_THAT(ask(of_file + " --cluster h100x64 --layout dp=16").output, HasSubstr("64: 16 ranks"));
+  // The plan of one world, with the durations of a measured step on as many ranks.
+  const std::string plan = path("plan.json");
+  EXPECT_EQ(
+      ask("plan --workload mlp-1000mbit --cluster h100x64 --layout dp=32 --policy torch-ddp -o " +
+          plan)
+          .code,
+      0);
+  const Ended predicted =
+      ask("predict " + plan + " --workload mlp-1000mbit --layout dp=32 --csv --cluster h100x64");
+  EXPECT_EQ(predicted.code, 0) << predicted.output;
+  EXPECT_THAT(predicted.output, HasSubstr("h100x64,32,"));
+}
+
 TEST_F(CommandLineTest, AWrongDataFolderIsToldOf) {
   const Ended ended = ask("show clusters", {{"DOVETAIL_DATA", "/nowhere"}});
   EXPECT_EQ(ended.code, 2);

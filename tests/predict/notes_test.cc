@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "policies/policies.h"
 #include "predict/plan_machine.h"
 #include "predict/prediction.h"
@@ -69,11 +70,54 @@ TEST(PredictTest, APlanOnAnotherMachineSaysThatItIsOfTwo) {
   const Prediction there = predict_plan(plan, machine_of(elsewhere, plan), "plan.json");
   const auto stretched = HasSubstr("compute is stretched");
   const auto two = HasSubstr("collectives are those of a100x2_nv12: two machines");
-  EXPECT_THAT(there.notes, Contains(stretched));
+  EXPECT_THAT(there.notes, Not(Contains(stretched)));  // that is of the machine that was measured
   EXPECT_THAT(there.notes, Contains(two));
   const Prediction here = predict_plan(plan, own.machine, "plan.json");
   EXPECT_THAT(here.notes, Contains(stretched));
   EXPECT_THAT(here.notes, Not(Contains(HasSubstr("two machines"))));
+}
+
+// The shipped step of two ranks, whose backward is the later rank's at every gradient; a table for 16 ranks is not
+// measured, but the cluster has links.
+TEST(PredictTest, AMeasuredStepOnOtherRanksKeepsItsComputeAndSaysSo) {
+  const auto load = [](const std::string& cluster, const std::string& layout) {
+    InputOptions options{
+        .workload = "mlp-1000mbit", .cluster = cluster, .data_dir = kData, .world = {}};
+    if (!layout.empty()) options.layout = parse_layout(layout);
+    return load_inputs(options);
+  };
+  const auto compute = [](const Inputs& inputs) {
+    Duration sum{};
+    for (const schedule::Op& op : inputs.program.ops) sum += inputs.machine.costs.op(op, Rank{0});
+    return sum;
+  };
+  const Inputs two = load("a100x2_nv12", "");
+  const Inputs laid = load("h100x64", "dp=16");
+  EXPECT_EQ(laid.program.world_size, 16);
+  EXPECT_GE(compute(laid), compute(two));
+  EXPECT_LT(compute(laid), compute(two) + compute(two) / 100);
+  const schedule::Plan plan = plan_of(laid, "torch-ddp");
+  const std::vector<std::string> notes =
+      notes_on(laid.machine, plan.program, plan.summary, plan.schedule);
+  EXPECT_THAT(notes, Contains("laid out as dp=16, measured over 2 ranks on the machine of "
+                              "mlp-1000mbit: each rank computes as measured, collectives are the "
+                              "cluster's"));
+  EXPECT_THAT(notes, Contains(HasSubstr("all-reduce over 16 ranks on 2 nodes: modelled")));
+  EXPECT_THAT(notes, Not(Contains(HasSubstr("compute is stretched"))));
+  // As many ranks as were measured: nothing changes, and the machine of the profile will do.
+  EXPECT_EQ(load("", "dp=2").program, load("", "").program);
+  EXPECT_THROW(load("", "dp=16"), InputError);
+}
+
+TEST(PredictTest, ShardsAndReplicasTravelOverTheirOwnGroups) {
+  InputOptions options{.workload = "mlp", .cluster = "h100x64", .data_dir = kData, .world = {}};
+  options.layout = parse_layout("dp_shard=8,dp=2");
+  const Inputs inputs = load_inputs(options);
+  const schedule::Plan plan = plan_of(inputs, "fsdp");
+  const Prediction found = predict_plan(plan, inputs.machine, "plan.json");  // legal
+  EXPECT_EQ(found.plan.program.world_size, 16);
+  ASSERT_TRUE(plan.schedule.buckets.front().replicas.has_value());
+  EXPECT_EQ(plan.program.group(*plan.schedule.buckets.front().replicas).name, "hsdp");
 }
 
 // Of a model, on devices that hold its parameters once or twice.
