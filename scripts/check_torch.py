@@ -517,6 +517,28 @@ def check_description():
     tool("plan", "--workload", file, "--cluster", "h100x16", "--layout", "dp_shard=8,dp=2", "-o", str(FOLDER / "laid.json"))
 
 
+class Padded(torch.nn.Module):
+    """Asks for the values of its mask, as models of Hugging Face do; of the padded batch it takes another way."""
+
+    def __init__(self):
+        super().__init__()
+        self.short, self.long = torch.nn.Linear(8, 8), torch.nn.Linear(8, 64)
+
+    def forward(self, x, mask):
+        lengths = mask.cumsum(-1)[:, -1]
+        lengths += 1
+        return self.short(x) if bool((lengths == mask.shape[1] + 1).all()) else self.long(x)
+
+
+def check_values():
+    mask = torch.ones(4, 16, dtype=torch.long)
+    for last, way in ((1, "short.forward"), (0, "long.forward")):
+        mask[2, 15] = last
+        program = dovetail_torch.describe(Padded(), {"x": torch.zeros(4, 16, 8), "mask": mask})
+        check(way in [op["name"] for op in program["ops"]], f"the mask's values lead to {way}")
+    raises(ValueError, "meta device", lambda: dovetail_torch.describe(Padded(), (torch.zeros(4, 16, 8), mask.to("meta"))))
+
+
 def check_description_refusals():
     linear = torch.nn.Linear(4, 4)
     describe = dovetail_torch.describe
@@ -544,7 +566,7 @@ def main():
     for part in (check_forms, check_micro_steps, check_any_grouping, check_mixed_dtypes, check_stock_buckets, check_refusals,
                  check_export):
         part(given)
-    for part in (check_described_models, check_description, check_description_refusals):
+    for part in (check_described_models, check_description, check_values, check_description_refusals):
         part()
     if RANK == 0:
         print(f"check_torch: {CHECKS['passed']} passed, {CHECKS['failed']} failed", flush=True)

@@ -60,23 +60,23 @@ def _tensors(value):
         yield from _tensors(list(value.values()))
 
 
-def _on_meta(value):
-    """The same, in lists and dicts, with tensors on the meta device."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().to("meta")
+def _changed(value, change):
+    """The same, in lists and dicts, with each tensor and device changed."""
+    if isinstance(value, (torch.Tensor, torch.device)):
+        return change(value)
     if isinstance(value, (list, tuple)):
-        return [_on_meta(one) for one in value]
-    return {key: _on_meta(one) for key, one in value.items()} if isinstance(value, Mapping) else value
+        return [_changed(one, change) for one in value]
+    return {key: _changed(one, change) for key, one in value.items()} if isinstance(value, Mapping) else value
 
 
-def _twin(module):
+def _twin(module, values):
     """A copy on the meta device; no weight is copied, and what is tied stays so."""
     twins = {}
     for part in module.modules():
         for tensor in [*part._parameters.values(), *part._buffers.values(), *vars(part).values()]:
             if not isinstance(tensor, torch.Tensor):
                 continue
-            twin = tensor.detach().to("meta")
+            twin = values.on_meta(tensor)
             if isinstance(tensor, torch.nn.Parameter):
                 twin = torch.nn.Parameter(twin, requires_grad=tensor.requires_grad)
             twins.setdefault(id(tensor), twin)
@@ -168,6 +168,45 @@ def _traffic(name, func, args, kwargs, out):
     return written, size + sum(map(_bytes, written or _tensors(out)))
 
 
+# ---- values, where a forward pass asks for them
+
+class _Unknown(Exception):
+    """A tensor has no value."""
+
+
+class _Values:
+    """Of the tensors of whole numbers and truth values that follow from the example alone, what a forward pass may ask for:
+    whether a batch is padded, or packed. They are computed on a processor, too."""
+
+    def __init__(self):
+        self.kept = {}  # by id of the tensor on the meta device: (the tensor, so that no id comes twice; the real one)
+
+    def on_meta(self, tensor):
+        twin = tensor.detach().to("meta")
+        if tensor.device.type != "meta" and not tensor.is_floating_point() and not tensor.is_complex():
+            self.kept[id(twin)] = (twin, tensor.detach().cpu())
+        return twin
+
+    def real(self, value):
+        if isinstance(value, torch.device):
+            return torch.device("cpu")
+        if id(value) not in self.kept:
+            raise _Unknown
+        return self.kept[id(value)][1]
+
+    def follow(self, name, func, args, kwargs, out, written):
+        results = list(_tensors(out))
+        is_random = name.startswith("rand") or (name in OVERWRITING and name not in ("zero_", "fill_", "copy_"))
+        try:
+            if is_random or any(one.is_floating_point() or one.is_complex() for one in results):
+                raise _Unknown
+            value = func(*_changed(args, self.real), **_changed(kwargs, self.real))
+            self.kept.update((id(one), (one, real)) for one, real in zip(results, _tensors(value)))
+        except (_Unknown, RuntimeError):
+            changed = {_storage(one)._cdata for one in written}
+            self.kept = {key: pair for key, pair in self.kept.items() if not changed or _storage(pair[0])._cdata not in changed}
+
+
 # ---- what happened, op by op
 
 class _Entry:
@@ -181,8 +220,9 @@ class _Entry:
 
 
 class _Log(TorchDispatchMode):
-    def __init__(self):
+    def __init__(self, values):
         super().__init__()
+        self.values = values
         self.entries, self.owners, self.phase = [], [], "forward"
         self.storages = {}  # by address; kept, so that no address comes twice
         self.written = {}   # address -> (dtype, [elements]) of what was first written there
@@ -216,10 +256,13 @@ class _Log(TorchDispatchMode):
             grad, given, weight, mask = args[0], args[1], args[2], args[10]
             out = tuple(torch.empty_like(one) if one is not None and wanted else None
                         for one, wanted in zip((given, weight, grad.new_empty(grad.shape[1])), mask))
+        elif name == "_local_scalar_dense" and id(args[0]) in self.values.kept:
+            return self.values.real(args[0]).item()
         else:
             out = func(*args, **kwargs)
         reads, results = list(_tensors([args, kwargs])), list(_tensors(out))
         in_place, size = _traffic(name, func, args, kwargs, out)
+        self.values.follow(name, func, args, kwargs, out, in_place)
         known = {self.address(one) for one in reads}
         if "empty" in name or (not in_place and all(self.address(one) in known for one in results)):
             return out  # memory alone, or a view
@@ -415,7 +458,7 @@ class _Writer:
 def _run(model, example, loss, log):
     """One forward and one backward pass."""
     modules = _Modules(model, log)
-    given = _on_meta(example)
+    given = _changed(example, log.values.on_meta)
     args = given if isinstance(given, list) else [] if isinstance(given, dict) else [given]
     kwargs = given if isinstance(given, dict) else {}
     with torch.enable_grad(), _fused(log), log:
@@ -440,14 +483,19 @@ def _flop(kernel):
     return 2 * kernel["m"] * kernel["n"] * kernel["k"] * kernel["count"] if kernel["kind"] == "gemm" else kernel["work_flop"]
 
 
+def _counted(flop):
+    unit, size = next((pair for pair in (("T", 1e12), ("G", 1e9)) if flop >= pair[1]), ("M", 1e6))
+    return f"{flop / size:.2f} {unit}FLOP"
+
+
 def _say(file, program, model, ops):
     parameters = list(model.parameters())
     trained = {one["gradient"] for one in program["reductions"]}
     flop = {phase: sum(_flop(kernel) for op in ops if op.phase == phase for kernel in op.kernels)
             for phase in ("forward", "backward")}
     print(f"dovetail_torch: {file}: {sum(one.numel() for one in parameters):,} parameters in {len(parameters)} tensors, "
-          f"{len(trained)} of them trained; {flop['forward'] / 1e9:.5g} GFLOP forward, {flop['backward'] / 1e9:.5g} "
-          f"backward, in {sum(len(op.kernels) for op in ops)} kernels\n"
+          f"{len(trained)} of them trained; {_counted(flop['forward'])} forward, {_counted(flop['backward'])} backward, in "
+          f"{sum(len(op.kernels) for op in ops)} kernels\n"
           f"next: dovetail explore --workload {file} --cluster h100x8", file=sys.stderr)
     if hasattr(getattr(model, "config", None), "model_type"):
         print("      its config.json takes tensor and pipeline parallelism, too: dovetail explore --job config.json:tp=2 "
@@ -457,18 +505,20 @@ def _say(file, program, model, ops):
 def describe(module, example, *, loss=None, file=None, name=None, optimizer="adam"):
     """Describes a training step of the module, whose weights are neither read nor needed, and writes it to `file`.
 
-    example    what the module takes: a tensor, a tuple of arguments, or a dict of named ones; only shapes count
+    example    what the module takes: a tensor, a tuple of arguments, or a dict of named ones; shapes count, and values of
+               whole numbers where the forward pass asks for them (a padding mask)
     loss       loss(what the module returns); without it backward begins at the `loss` that the module returns, or else
                at the first tensor of it
     name       of the workload (default: the module's class)
     optimizer  adam or sgd (with momentum): what an update moves and keeps
 
     Returns the program that was written. Raises ValueError where the module cannot be described: its forward needs values
-    (an .item(), a mask that picks rows), or has a dtype that the tool does not know.
+    that the example does not give (an .item(), a mask that picks rows), or it has a dtype that the tool does not know.
     """
     if optimizer not in OPTIMIZERS:
         raise ValueError(f"optimizer: expected {' or '.join(OPTIMIZERS)}, found {optimizer!r}")
-    model, log = _twin(module), _Log()
+    log = _Log(_Values())
+    model = _twin(module, log.values)
     try:
         _run(model, example, loss, log)
     except (NotImplementedError, RuntimeError) as error:
