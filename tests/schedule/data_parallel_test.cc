@@ -19,7 +19,7 @@ Program measured_on_two() {
   Program program;
   program.world_size = 2;
   program.groups = {{.id = GroupId{3}, .name = "world", .ranks = {Rank{0}, Rank{1}}}};
-  const auto op = [&](const std::string& name, Phase phase, std::vector<double> us) {
+  const auto op = [&](const std::string& name, Phase phase, const std::vector<double>& us) {
     TimedWork work;
     for (const double time : us) work.by_rank.push_back(from_us(time));
     program.ops.push_back({.id = OpId{static_cast<std::int32_t>(program.ops.size())},
