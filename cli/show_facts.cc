@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -98,7 +99,10 @@ struct Layer {
 std::vector<Layer> layers_of(const schedule::Program& program) {
   std::vector<Layer> layers;
   std::map<std::string, std::size_t> position;
+  std::set<TensorId>
+      seen;  // what is reduced over shards and over their replicas stands there twice
   for (const schedule::OwedGradient& gradient : schedule::owed_gradients(program)) {
+    if (!seen.insert(gradient.tensor).second) continue;
     const std::string name = layer_of(program.tensor(gradient.tensor).name);
     const auto [at, is_new] = position.try_emplace(name, layers.size());
     if (is_new) layers.push_back({.name = name, .gradients = 0, .bytes = {}});
