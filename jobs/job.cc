@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "jobs/job.h"
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -81,14 +83,35 @@ class Checker {
     divides("ep x etp", l.ep * l.etp, "dp x dp_shard x cp x tp", l.stage_ranks());
   }
 
+  void given_layers() const {
+    const std::vector<std::int64_t>& layers = job_.layout.layers;
+    const std::int64_t stages = job_.layout.pp * job_.layout.vp;
+    std::int64_t sum = 0;
+    for (const std::int64_t count : layers) {
+      require_within("layers of a stage", count, 0, job_.model.layers);
+      sum += count;
+    }
+    if (std::ssize(layers) != stages || sum != job_.model.layers) {
+      fail("layers: expected " + std::to_string(stages) + " numbers that add up to " +
+           std::to_string(job_.model.layers) + ", found " + std::to_string(layers.size()) +
+           " that add up to " + std::to_string(sum));
+    }
+    const auto inner = std::span(layers).subspan(1, layers.size() - 2);
+    if (std::ranges::find(inner, 0) != inner.end())
+      fail("layers: only the first and the last stage can be without a layer");
+  }
+
   void stages() {
     Layout& l = job_.layout;
     if (l.pp == 1 && l.vp > 1) fail("vp: chunks need a pipeline, pp= of at least 2");
+    if (l.pp == 1 && !l.layers.empty()) fail("layers: needs a pipeline, pp= of at least 2");
     if (l.pp == 1) return;
     if (l.vp > 1) l.order = schedule::PipelineKind::Interleaved;
     const bool is_interleaved = l.order == schedule::PipelineKind::Interleaved;
     if (is_interleaved && l.vp == 1) fail("schedule=interleaved needs vp= of at least 2");
-    if (l.pp * l.vp > job_.model.layers) {
+    if (!l.layers.empty()) {
+      given_layers();
+    } else if (l.pp * l.vp > job_.model.layers) {
       fail("pp x vp=" + std::to_string(l.pp * l.vp) + " stages for " +
            std::to_string(job_.model.layers) + " layers");
     }
@@ -102,6 +125,26 @@ class Checker {
 };
 
 }  // namespace
+
+std::vector<std::int64_t> layers_of_stages(const Job& job) {
+  if (!job.layout.layers.empty()) return job.layout.layers;
+  const std::int64_t stages = job.layout.pp * job.layout.vp;
+  std::vector<std::int64_t> layers(static_cast<std::size_t>(stages));
+  for (std::int64_t layer = 0; layer < job.model.layers; ++layer) {
+    ++layers[static_cast<std::size_t>(layer * stages / job.model.layers)];
+  }
+  return layers;
+}
+
+std::int64_t stage_of_layer(const Job& job, std::int64_t layer) {
+  std::int64_t stage = 0;
+  for (const std::int64_t layers : layers_of_stages(job)) {
+    if (layer < layers) break;
+    layer -= layers;
+    ++stage;
+  }
+  return stage;
+}
 
 void complete(Job& job, const std::string& where) { Checker(job, where).run(); }
 
@@ -118,6 +161,10 @@ Job in_effect(Job job) {
   }
   if (l.cp == 1) job.exchange = plain.exchange;
   if (l.pp == 1) l.order = plain.layout.order;
+  if (!l.layers.empty()) {
+    const std::vector<std::int64_t> given = std::exchange(l.layers, {});
+    if (given != layers_of_stages(job)) l.layers = given;
+  }
   if (!job.model.experts) job.expert_imbalance = plain.expert_imbalance;
   // Of dp and dp_shard the one that is not 1 is the group of all replicas.
   if (is_divided ? l.dp_shard == 1 : l.dp == 1) std::swap(l.dp, l.dp_shard);

@@ -39,6 +39,8 @@ struct Layout {
   std::int64_t pp = 1;   // pipeline stages
   std::int64_t vp = 1;   // chunks of the model per stage
   schedule::PipelineKind order = schedule::PipelineKind::OneFOneB;
+  std::vector<std::int64_t> layers =
+      {};  // of each of pp x vp virtual stages; empty: as even as they can be
 
   [[nodiscard]] std::int64_t stage_ranks() const { return dp * dp_shard * cp * tp; }
   [[nodiscard]] std::int64_t world() const { return stage_ranks() * pp; }
@@ -79,6 +81,11 @@ struct Precision {
 enum class Recompute { None, Selective, Full };
 constexpr auto words_of(Recompute) { return words("none", "selective", "full"); }
 
+// What runs between the matrix products of a layer. Fused: one kernel for each norm, rotation and activation, and one product for
+// queries, keys and values (Megatron-Core with Transformer Engine, torch.compile). Eager: those that PyTorch runs by itself.
+enum class Kernels { Fused, Eager };
+constexpr auto words_of(Kernels) { return words("fused", "eager"); }
+
 enum class Optimizer { Sgd, Adam, Muon };
 constexpr auto words_of(Optimizer) { return words("sgd", "adam", "muon"); }
 
@@ -97,8 +104,9 @@ struct Job {
   bool overlap_gradients = true, overlap_parameters = true;
   bool async_tp = false;  // tensor-parallel collectives beside products that do not need them
   ContextExchange exchange = ContextExchange::AllGather;
-  double expert_imbalance = 1;          // tokens of the busiest rank against the mean
-  bool flash = true;                    // attention in one kernel that keeps no scores
+  double expert_imbalance = 1;  // tokens of the busiest rank against the mean
+  bool flash = true;            // attention in one kernel that keeps no scores
+  Kernels kernels = Kernels::Fused;
   std::string framework = {};           // id of frameworks/ in whose words it was said; "" for none
   std::vector<std::string> notes = {};  // options that matter and are not modelled, one line each
 
@@ -109,6 +117,11 @@ struct Job {
   [[nodiscard]] std::int64_t tokens() const { return batch.global * batch.sequence; }  // of a step
   friend bool operator==(const Job&, const Job&) = default;
 };
+
+// The virtual stage of a layer, 0 .. pp x vp - 1.
+std::int64_t stage_of_layer(const Job& job, std::int64_t layer);
+// How many layers each virtual stage has.
+std::vector<std::int64_t> layers_of_stages(const Job& job);
 
 // Fills what was not said (batch.global: one micro-batch per replica and stage) and checks the rest. Throws
 // InputError, which begins with `where` and names the option: degrees that do not divide heads, layers,

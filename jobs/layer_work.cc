@@ -4,6 +4,8 @@
 #include "jobs/layer_work.h"
 
 #include <algorithm>
+#include <initializer_list>
+#include <numeric>
 #include <utility>
 
 namespace dovetail::jobs {
@@ -61,7 +63,7 @@ class LayerWriter {
     begin("lm_head", {rows, over_tp(out)});
     take(-1, Part::Head);
     if (model_.tied) compute_.parameters.push_back(parameters_.front());  // the embedding
-    pass(2 * divided_tokens() * model_.width);
+    norm(divided_tokens());
     product(rows, over_tp(out), model_.width);
     end();
     return std::move(chain_);
@@ -116,6 +118,49 @@ class LayerWriter {
         MemoryWork{.bytes = Bytes(2 * elements * element()), .flop = Flop(0)});
   }
 
+  // Kernels that move so many bytes each of every element, forward; backward each has two of its kind.
+  void unfused(std::int64_t elements, std::initializer_list<std::int64_t> bytes) {
+    for (const std::int64_t moved : bytes) {
+      const Kernel kernel = MemoryWork{.bytes = Bytes(elements * moved), .flop = Flop(0)};
+      compute_.forward.emplace_back(kernel);
+      compute_.backward_input.insert(compute_.backward_input.end(), 2, kernel);
+    }
+  }
+  [[nodiscard]] bool is_eager() const { return job_.kernels == Kernels::Eager; }
+
+  // PyTorch's own: to f32, squared, mean, with epsilon, root, times it, back, times the weight.
+  void norm(std::int64_t rows) {
+    const std::int64_t all = rows * model_.width;
+    if (!is_eager()) return pass(2 * all);
+    unfused(all, {element() + 4, 8, 4});
+    unfused(rows, {8, 8});
+    unfused(all, {8, 4 + element(), 2 * element()});
+  }
+  // To f32, times the angles as complex numbers, back.
+  void rotate() {
+    const std::int64_t queries = tokens() * heads() * key_dim();
+    const std::int64_t keys = tokens() * key_value_width() / 2;
+    if (!is_eager()) return pass(2 * (queries + keys));
+    for (const std::int64_t all : {queries, keys}) unfused(all, {element() + 4, 8, 4 + element()});
+  }
+  void activate(std::int64_t elements) {
+    const std::int64_t up = model_.gated ? 2 : 1;
+    if (!is_eager()) return pass((up + 1) * elements);
+    unfused(elements, {2 * element()});
+    if (model_.gated) unfused(elements, {3 * element()});
+  }
+  // Products of one input, which is one product of them side by side.
+  void products(std::int64_t m, std::initializer_list<std::int64_t> widths, std::int64_t k,
+                std::int64_t count = 1) {
+    if (!is_eager())
+      return product(m, std::accumulate(widths.begin(), widths.end(), std::int64_t{0}), k, count);
+    for (const std::int64_t n : widths) product(m, n, k, count);
+  }
+  void up_projection(std::int64_t rows, std::int64_t inner, std::int64_t count = 1) {
+    if (!model_.gated) return product(rows, inner, model_.width, count);
+    products(rows, {inner, inner}, model_.width, count);
+  }
+
   void gather(const std::string& name) {
     if (layout_.tp == 1) return;
     Travel travel{.name = name + ".gather", .out = {tokens(), model_.width}};
@@ -164,9 +209,9 @@ class LayerWriter {
     gather(name);
     begin(name, {tokens(), model_.width});
     take(layer_, Part::Attention);
-    pass(2 * divided_tokens() * model_.width);  // norm
+    norm(divided_tokens());
     project();
-    pass(2 * tokens() * (heads() * key_dim() + key_value_width() / 2));  // rotation
+    rotate();
     if (layout_.cp > 1) exchange(name);
     inner_products();
     product(tokens(), model_.width, heads() * value_dim());
@@ -178,7 +223,7 @@ class LayerWriter {
   void project() {
     const std::int64_t d = model_.width;
     if (!model_.attention.latent) {
-      product(tokens(), heads() * key_dim() + key_value_width(), d);
+      products(tokens(), {heads() * key_dim(), key_value_width() / 2, key_value_width() / 2}, d);
       return;
     }
     const Latent& l = *model_.attention.latent;
@@ -226,9 +271,8 @@ class LayerWriter {
 
   // The feed-forward network of every token: norm, products, activation, residual sum.
   void dense(std::int64_t inner) {
-    const std::int64_t up = model_.gated ? 2 : 1;
-    product(tokens(), up * over_tp(inner), model_.width);
-    pass((up + 1) * tokens() * over_tp(inner));
+    up_projection(tokens(), over_tp(inner));
+    activate(tokens() * over_tp(inner));
     product(tokens(), model_.width, over_tp(inner));
   }
 
@@ -237,7 +281,7 @@ class LayerWriter {
     gather(name);
     begin(name, {tokens(), model_.width});
     take(layer_, Part::Mlp);
-    pass(2 * divided_tokens() * model_.width);
+    norm(divided_tokens());
     dense(model_.inner);
     pass(3 * divided_tokens() * model_.width);
     end();
@@ -251,7 +295,7 @@ class LayerWriter {
     const std::int64_t sent = own * e.per_token;
     begin(name + ".gate", {sent, model_.width});
     take_named(".experts.", false);
-    pass(2 * own * model_.width);
+    norm(own);
     product(own, e.count, model_.width);
     if (e.shared_inner > 0) dense(e.shared_inner);
     pass(2 * sent * model_.width);  // tokens in the order of their experts
@@ -262,11 +306,10 @@ class LayerWriter {
     const std::int64_t held = e.count / layout_.ep;
     const std::int64_t rows = std::max<std::int64_t>(1, busiest / held);
     const std::int64_t inner = (e.inner + layout_.etp - 1) / layout_.etp;
-    const std::int64_t up = model_.gated ? 2 : 1;
     begin(name + ".experts", {sent, model_.width});
     take_named(".experts.", true);
-    product(rows, up * inner, model_.width, held);
-    pass((up + 1) * rows * held * inner);
+    up_projection(rows, inner, held);
+    activate(rows * held * inner);
     product(rows, model_.width, inner, held);
     end();
     dispatch(name + ".combine", sent);
@@ -309,11 +352,15 @@ LossWork loss_work(const Job& job) {
   const std::int64_t scores = (job.model.patches ? job.batch.micro : rows) *
                               ((classes + job.layout.tp - 1) / job.layout.tp);
   const std::int64_t element = schedule::element_size(job.precision.compute).count();
-  // Logits become f32, their maximum and sum are taken; backward reads and writes them once.
-  return {
-      .forward = {schedule::MemoryWork{.bytes = Bytes(scores * (element + 4 + 2 * 4)),
-                                       .flop = Flop(0)}},
-      .backward = {schedule::MemoryWork{.bytes = Bytes(scores * (4 + element)), .flop = Flop(0)}}};
+  const auto kernel = [&](std::int64_t bytes) {
+    return schedule::Kernel(schedule::MemoryWork{.bytes = Bytes(scores * bytes), .flop = Flop(0)});
+  };
+  // Logits become f32, their maximum and sum are taken; backward reads and writes them once. Eager: to f32, logarithm of softmax;
+  // backward zeros, the gradient of that logarithm, and back.
+  if (job.kernels == Kernels::Eager)
+    return {.forward = {kernel(element + 4), kernel(8)},
+            .backward = {kernel(4), kernel(12), kernel(4 + element)}};
+  return {.forward = {kernel(element + 4 + 2 * 4)}, .backward = {kernel(4 + element)}};
 }
 
 schedule::MemoryWork update_work(const Job& job, const std::vector<std::int64_t>& shape) {

@@ -39,12 +39,31 @@ struct Held {
   }
 };
 
+// What of the model a pipeline stage holds.
+struct StageBlocks {
+  std::vector<std::int64_t> layers = {};
+  bool embedding = false, head = false;
+};
+
+std::vector<StageBlocks> stages_of(const Job& job) {
+  std::vector<StageBlocks> stages(static_cast<std::size_t>(job.layout.pp));
+  std::int64_t layer = 0;
+  std::size_t chunk = 0;
+  for (const std::int64_t layers : layers_of_stages(job)) {
+    StageBlocks& stage = stages[chunk++ % stages.size()];
+    for (std::int64_t i = 0; i < layers; ++i) stage.layers.push_back(layer++);
+  }
+  stages.front().embedding = true;
+  stages.back().head = true;
+  return stages;
+}
+
 class Counter {
  public:
   Counter(const Job& job, const MemoryRules& rules)
       : job_(job),
         rules_(rules),
-        stages_(rules.stages.empty() ? even_stages(job) : rules.stages),
+        stages_(stages_of(job)),
         layers_(static_cast<std::size_t>(job.model.layers)) {
     const Layout& l = job.layout;
     for (const ParameterShape& shape : model_parameters(job.model)) {
@@ -386,17 +405,6 @@ Bytes StageMemory::allocated() const {
 }
 Bytes StageMemory::reserved() const { return allocated() + fragmentation; }
 Bytes StageMemory::total() const { return reserved() + outside; }
-
-std::vector<StageBlocks> even_stages(const Job& job) {
-  const Layout& l = job.layout;
-  std::vector<StageBlocks> stages(static_cast<std::size_t>(l.pp));
-  for (std::int64_t layer = 0; layer < job.model.layers; ++layer) {
-    stages[static_cast<std::size_t>(stage_of_layer(job, layer) % l.pp)].layers.push_back(layer);
-  }
-  stages.front().embedding = true;
-  stages.back().head = true;
-  return stages;
-}
 
 MemoryRules memory_rules(const Job& job) {
   const std::string& framework = job.framework;

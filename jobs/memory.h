@@ -39,15 +39,6 @@
 
 namespace dovetail::jobs {
 
-// What of the model a pipeline stage holds.
-struct StageBlocks {
-  std::vector<std::int64_t> layers;
-  bool embedding = false, head = false;
-};
-
-// Layers spread evenly over stages (and their chunks), the embedding on the first, the head on the last.
-std::vector<StageBlocks> even_stages(const Job& job);
-
 // What frameworks keep, beyond what a Job says.
 struct MemoryRules {
   bool resident_gradients = false;  // their memory exists before the first backward
@@ -64,7 +55,6 @@ struct MemoryRules {
   // (FSDP2 under torch.distributed.pipelining, which sets no gradient sync until then).
   bool whole_sums = false;
   bool cast_shards = false;  // Zero 3 keeps its shard in the compute type, too (DeepSpeed)
-  std::vector<StageBlocks> stages = {};  // empty: even_stages
 };
 // Of the framework in whose words the job was said.
 MemoryRules memory_rules(const Job& job);
@@ -87,7 +77,7 @@ struct StageMemory {
   friend bool operator==(const StageMemory&, const StageMemory&) = default;
 };
 
-// REQUIRES: complete(job); rules.stages has a stage per pp.
+// REQUIRES: complete(job).
 std::vector<StageMemory> memory_of(const Job& job, const MemoryRules& rules);
 std::vector<StageMemory> memory_of(const Job& job);
 

@@ -106,15 +106,15 @@ class ProgramWriter {
   // Forward.
   void forward() {
     play(embedding_work(job_), 0, false);
-    const std::int64_t parts = job_.layout.pp * job_.layout.vp;
-    std::vector<std::int64_t> seen(static_cast<std::size_t>(parts));
-    for (std::int64_t layer = 0; layer < job_.model.layers; ++layer) {
-      const std::int64_t stage = stage_of_layer(job_, layer);
-      const std::int64_t place = seen[static_cast<std::size_t>(stage)]++;
-      const std::int64_t most =
-          job_.recompute_layers == 0 ? job_.model.layers : job_.recompute_layers;
-      play(layer_work(job_, layer), static_cast<std::int32_t>(stage),
-           job_.recompute == Recompute::Full && place < most);
+    const std::int64_t most =
+        job_.recompute_layers == 0 ? job_.model.layers : job_.recompute_layers;
+    const std::vector<std::int64_t> layers = layers_of_stages(job_);
+    std::int64_t layer = 0;
+    for (std::int64_t stage = 0; stage < std::ssize(layers); ++stage) {
+      for (std::int64_t place = 0; place < layers[static_cast<std::size_t>(stage)]; ++place) {
+        play(layer_work(job_, layer++), static_cast<std::int32_t>(stage),
+             job_.recompute == Recompute::Full && place < most);
+      }
     }
     play(head_work(job_), last_stage(), false);
     const LossWork loss = loss_work(job_);
@@ -332,18 +332,6 @@ class ProgramWriter {
 };
 
 }  // namespace
-
-std::int64_t stage_of_layer(const Job& job, std::int64_t layer) {
-  return layer * job.layout.pp * job.layout.vp / job.model.layers;
-}
-
-std::vector<std::int64_t> layers_of_stages(const Job& job) {
-  std::vector<std::int64_t> layers(static_cast<std::size_t>(job.layout.pp * job.layout.vp));
-  for (std::int64_t layer = 0; layer < job.model.layers; ++layer) {
-    ++layers[static_cast<std::size_t>(stage_of_layer(job, layer))];
-  }
-  return layers;
-}
 
 std::vector<std::string> notes_on(const Job& job) {
   std::vector<std::string> notes = job.notes;

@@ -32,9 +32,4 @@ schedule::Program program_of(const Job& job);
 // What a reader of a prediction must know: the job's own notes, and what of it the Program counts otherwise, one line each.
 std::vector<std::string> notes_on(const Job& job);
 
-// The virtual stage of a layer, 0 .. pp x vp - 1.
-std::int64_t stage_of_layer(const Job& job, std::int64_t layer);
-// How many layers each virtual stage has.
-std::vector<std::int64_t> layers_of_stages(const Job& job);
-
 }  // namespace dovetail::jobs

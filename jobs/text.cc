@@ -108,6 +108,29 @@ Key bucket_key() {
           }};
 }
 
+Key layers_key() {
+  return {"layers",
+          [](Job& job, const Given& given) {
+            job.layout.layers.clear();
+            std::string_view rest = given.value;
+            while (true) {
+              const std::size_t slash = std::min(rest.find('/'), rest.size());
+              const Given one{given.key, rest.substr(0, slash), given.where};
+              job.layout.layers.push_back(
+                  number_of<std::int64_t>(one, "whole numbers such as 21/20/20/19"));
+              if (slash == rest.size()) return;
+              rest.remove_prefix(slash + 1);
+            }
+          },
+          [](const Job& job) {
+            std::string text;
+            for (const std::int64_t layers : job.layout.layers) {
+              text += (text.empty() ? "" : "/") + std::to_string(layers);
+            }
+            return text;
+          }};
+}
+
 // A moment or two: what is kept beside a parameter follows, unless states= comes later.
 Key optimizer_key() {
   Key key = word(
@@ -133,6 +156,7 @@ const std::vector<Key>& keys() {
       whole("pp", DOVETAIL_FIELD(layout.pp)),
       whole("vp", DOVETAIL_FIELD(layout.vp)),
       word("schedule", DOVETAIL_FIELD(layout.order)),
+      layers_key(),
       whole("seq", DOVETAIL_FIELD(batch.sequence)),
       whole("mbs", DOVETAIL_FIELD(batch.micro)),
       whole("gbs", DOVETAIL_FIELD(batch.global)),
@@ -154,7 +178,8 @@ const std::vector<Key>& keys() {
       flag("async_tp", DOVETAIL_FIELD(async_tp)),
       word("exchange", DOVETAIL_FIELD(exchange)),
       imbalance_key(),
-      flag("flash", DOVETAIL_FIELD(flash))};
+      flag("flash", DOVETAIL_FIELD(flash)),
+      word("kernels", DOVETAIL_FIELD(kernels))};
 #undef DOVETAIL_FIELD
   return kKeys;
 }

@@ -4,7 +4,7 @@
 //
 // Keys: dp dp_shard tp sp cp ep etp pp vp schedule, seq mbs gbs, dtype optimizer grads reduce fp8 master states,
 // recompute recompute_layers, zero reshard prefetch bucket overlap_grads overlap_params async_tp
-// exchange imbalance flash. What each means stands at its field in job.h.
+// exchange imbalance flash kernels. What each means stands at its field in job.h.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -3,13 +3,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "jobs/variants.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "base/error.h"
 #include "jobs/text.h"
 
 namespace dovetail::jobs {
+
+namespace {
+
+// "21/20/20/19": the last stage, which has the output layer besides, gets so many layers fewer; the others share the rest.
+std::string balanced_layers(const Job& job) {
+  const Model& m = job.model;
+  const double all = forward_flop_per_token(m, job.batch.sequence, true);
+  const double head = 2 * static_cast<double>(m.vocabulary) * static_cast<double>(m.width);
+  const auto layers = static_cast<double>(m.layers);
+  const double head_in_layers = head / ((all - head) / layers);
+  const auto stages = job.layout.pp;
+  const double share = (layers + head_in_layers) / static_cast<double>(stages);
+  const std::int64_t last = std::max<std::int64_t>(0, std::llround(share - head_in_layers));
+  const std::int64_t rest = m.layers - last;
+  std::string text;
+  for (std::int64_t i = 0; i + 1 < stages; ++i) {
+    const std::int64_t more = i < rest % (stages - 1) ? 1 : 0;
+    text += std::to_string(rest / (stages - 1) + more) + "/";
+  }
+  return text + std::to_string(last);
+}
+
+}  // namespace
 
 std::optional<Job> with_options(const Job& job, const std::string& options) {
   Job other = job;
@@ -42,7 +69,12 @@ std::vector<Variant> variants(const Job& job) {
       add("prefetch=" + std::to_string(job.prefetch + 1));
     }
   }
-  if (job.layout.pp > 1 && job.layout.vp == 1) add("vp=2");
+  if (job.layout.pp > 1 && job.layout.vp == 1) {
+    if (job.layout.layers.empty()) add("vp=2");
+    const std::string layers = "layers=" + balanced_layers(job);
+    const std::optional<Job> balanced = with_options(job, layers);
+    if (balanced && in_effect(*balanced) != in_effect(job)) add(layers);
+  }
   if (job.layout.tp > 1) add(job.async_tp ? "async_tp=no" : "async_tp=yes");
   return found;
 }

@@ -210,8 +210,15 @@ std::vector<std::string> assumptions(const Cluster& cluster, const schedule::Pro
   const auto estimated = std::ranges::count_if(
       program.ops, [&](const schedule::Op& op) { return model.uses_roofline(op); });
   if (estimated > 0) {
+    const bool has_products = std::ranges::any_of(program.ops, [&](const schedule::Op& op) {
+      return model.uses_roofline(op) && model.compute->has_measured(op);
+    });
     sentences.push_back(std::to_string(estimated) + " of " + std::to_string(program.ops.size()) +
-                        " ops take their time from peak rates, uncalibrated");
+                        " ops take their time from " +
+                        (has_products ? "products measured by others on " +
+                                            model.compute->products->device() + " and "
+                                      : "") +
+                        "peak rates, uncalibrated");
   }
   if (!cluster.copy && cluster.compute) {
     sentences.emplace_back("bucket copies are assumed to run at 0.8 of the memory rate");

@@ -107,6 +107,11 @@ Roofline read_roofline(JsonObject object) {
   }
   rates.done();
   roofline.efficiency = gemm.number("efficiency", 1e-6, 1);
+  if (gemm.has("table")) {
+    const std::vector<std::string> devices = gemm_devices();
+    const std::vector<std::string_view> words(devices.begin(), devices.end());
+    roofline.products = gemm_table(words[gemm.word("table", words)]);
+  }
   gemm.done();
   roofline.memory = BytesPerSecond(object.number("memory_bytes_per_s", kLeastRate, kMostRate));
   roofline.kernel_overhead = us_or(object, "kernel_overhead_us", Duration{});
@@ -241,10 +246,11 @@ ordered_json written(const Roofline& roofline) {
   for (const auto& [dtype, rate] : roofline.gemm_peak) {
     rates[std::string(to_string(dtype))] = finite(rate.count());
   }
-  ordered_json object = {
-      {"gemm", {{"flop_per_s", rates}, {"efficiency", finite(roofline.efficiency)}}},
-      {"memory_bytes_per_s", finite(roofline.memory.count())},
-      {"kernel_overhead_us", to_us(roofline.kernel_overhead)}};
+  ordered_json gemm = {{"flop_per_s", rates}, {"efficiency", finite(roofline.efficiency)}};
+  if (roofline.products != nullptr) gemm["table"] = roofline.products->device();
+  ordered_json object = {{"gemm", std::move(gemm)},
+                         {"memory_bytes_per_s", finite(roofline.memory.count())},
+                         {"kernel_overhead_us", to_us(roofline.kernel_overhead)}};
   if (roofline.capacity) object["memory_bytes"] = roofline.capacity->count();
   return object;
 }

@@ -52,7 +52,16 @@ bool OpModel::uses_roofline(const schedule::Op& op) const {
          (pass(op) == nullptr || std::holds_alternative<schedule::GemmWork>(op.work));
 }
 
+bool Roofline::has_measured(const schedule::Op& op) const {
+  const bool is_half = op.dtype == schedule::DType::BF16 || op.dtype == schedule::DType::F16;
+  return products != nullptr && is_half && std::holds_alternative<schedule::GemmWork>(op.work);
+}
+
 Duration OpModel::roofline_time(const schedule::Op& op) const {
+  if (compute->has_measured(op)) {
+    const Duration measured = compute->products->time(std::get<schedule::GemmWork>(op.work));
+    return stretched(measured, compute->products_stretch) + compute->kernel_overhead;
+  }
   const auto peak = compute->gemm_peak.find(op.dtype);
   if (peak == compute->gemm_peak.end() && std::holds_alternative<schedule::GemmWork>(op.work)) {
     std::string known;

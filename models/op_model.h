@@ -18,6 +18,7 @@
 
 #include "base/units.h"
 #include "base/words.h"
+#include "models/gemm_table.h"
 #include "models/kernel_table.h"
 #include "models/passes.h"
 #include "models/spread.h"
@@ -42,13 +43,18 @@ KernelClass kernel_class(const schedule::Op& op);
 // Duration of an op nobody measured, from two peaks:
 //   max(flop / (efficiency * gemm_peak), bytes / (0.8 * memory)) + kernel_overhead
 // `bytes` is the least traffic, every operand once. 0.8: a copy reaches 75..85 % of a memory's
-// nominal rate. Good to 14..50 % per kernel; leaves out shapes, waves and caches.
+// nominal rate. Good to 14..50 % per kernel; leaves out shapes, waves and caches. Products of bf16 and f16 take their time
+// from measured ones where there is a table (gemm_table.h).
 struct Roofline {
   std::map<schedule::DType, FlopPerSecond> gemm_peak;
   double efficiency = 1;  // in (0, 1]
   BytesPerSecond memory;
   Duration kernel_overhead{};                    // default 0
   std::optional<Bytes> capacity = std::nullopt;  // of the device's memory; absent: unknown
+  const GemmTable* products = nullptr;           // lives as long as the program
+  double products_stretch = 1;                   // of its times
+
+  [[nodiscard]] bool has_measured(const schedule::Op& op) const;
   friend bool operator==(const Roofline&, const Roofline&) = default;
 };
 
@@ -82,7 +88,7 @@ struct OpModel {
   // Throws InputError when the op has no duration on this machine, or one of more than kLongestTime. An op that communicates takes no
   // time here: Costs::collective has it.
   [[nodiscard]] OpCost price(const schedule::Op& op) const;
-  // Whether the op's time comes from the machine's peak rates, not from anything measured.
+  // Whether the op's time comes from the machine's peak rates or its table of products, not from a calibration.
   [[nodiscard]] bool uses_roofline(const schedule::Op& op) const;
   friend bool operator==(const OpModel&, const OpModel&) = default;
 

@@ -119,8 +119,8 @@ def family(name, nccl_times, start, hop):
                         + (f" of {about['node_of']}" if "node_of" in about else "")
                         + f"; network: {interface}; hop and start: best runs of 256 MiB on 2 to 64 nodes"
                         + " of eight H100" + ("" if name == "h100" else ", no table of this machine"),
-            "compute": "vendor peak times the median efficiency of public bf16 products, uncalibrated; "
-                       "f32 is the TF32 rate",
+            "compute": "bf16 and f16 products as public measurements have them (models/gemm); other work by vendor peaks times "
+                       "the median efficiency of those, uncalibrated; f32 is the TF32 rate",
             "host": "medians of public profiler traces on V100 and A100; uncalibrated",
             "contention": "published mean over training on 4 GPUs, arXiv 2507.03114; uncalibrated",
         },
@@ -137,7 +137,7 @@ def family(name, nccl_times, start, hop):
         "compute": {
             "gemm": {"flop_per_s": dict(zip(("f32", "f16", "bf16"),
                                             (about["peaks"][0] * 1e12,) + (about["peaks"][1] * 1e12,) * 2)),
-                     "efficiency": about["efficiency"]},
+                     "efficiency": about["efficiency"], "table": name},
             "memory_bytes_per_s": about["memory"] * 1e9, "kernel_overhead_us": 0,
             "memory_bytes": about["capacity"] * 2**30},
         "host": HOST, "contention": CONTENTION,

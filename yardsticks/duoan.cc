@@ -39,6 +39,7 @@ Row duoan_row(const TableRow& table) {
   job.zero = is_sharded ? jobs::Zero::Parameters : jobs::Zero::Nothing;
   job.prefetch = table.count_or("prefetch", 1);
   job.flash = false;
+  job.kernels = jobs::Kernels::Eager;
   set_job(row, std::move(job));
   return row;
 }

@@ -3,7 +3,8 @@
 // What is not in its columns is in scripts/scaling_benchmarks.py and src/nanotron of huggingface/nanotron at
 // 67c5ebb (2024-12): shapes of the models, a vocabulary of 131,072, as many key and value heads as heads, tied
 // embeddings below 4 B; sequences of 4,096; bf16 with f32 sums, master copy and moments; sequence
-// parallelism in every tensor-parallel job; 1F1B; no recomputation. Gradients of a micro-batch stay in bf16 until its
+// parallelism in every tensor-parallel job; 1F1B; no recomputation; kernels as PyTorch runs them
+// by itself, but for fused norms and rotations. Gradients of a micro-batch stay in bf16 until its
 // backward ends and are then added to a flat f32 buffer (optim/gradient_accumulator.py). Without ZeRO and with
 // replicas they are in DDP's buckets, too; with ZeRO 1 they are not, and updated parameters are gathered
 // into a flat copy (trainer.py, _init_model; optim/zero.py). GPU memory is rank 0's, the first stage's, as
@@ -56,32 +57,28 @@ jobs::Model model_of(const TableRow& row) {
 }
 
 // models/base.py, build_model: blocks in order, the next stage once the costs so far pass its share. A layer
-// costs its products, the head its own; embedding, last norm, conversion and loss nothing. A stage that gets
-// no block at all cannot run: nothing, then.
-std::vector<jobs::StageBlocks> stages_of(const jobs::Model& model, std::int64_t pp) {
+// costs its products, the head its own; embedding, last norm, conversion and loss nothing. Layers of each stage. Behind the
+// head only the loss can be left for a stage (it is counted with the head, on the last one); a stage that gets no block at all
+// cannot run: none, then.
+std::vector<std::int64_t> layers_of(const jobs::Model& model, std::int64_t pp) {
   const auto h = static_cast<double>(model.width);
   const double layer = 4 * h * h + 3 * h * static_cast<double>(model.inner);
   const double head = h * static_cast<double>(model.vocabulary);
   const double all = layer * static_cast<double>(model.layers) + head;
-  std::vector<jobs::StageBlocks> stages(static_cast<std::size_t>(pp));
+  std::vector<std::int64_t> layers(static_cast<std::size_t>(pp));
   std::size_t stage = 0;
-  std::size_t last_with_block = 0;
-  double so_far = 0;
-  const auto place = [&](double cost) -> jobs::StageBlocks& {
-    jobs::StageBlocks& here = stages.at(stage);
-    last_with_block = stage;
-    so_far += cost;
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    ++layers.at(stage);
+    const double so_far = layer * static_cast<double>(i + 1);
     if (so_far > all * static_cast<double>(stage + 1) / static_cast<double>(pp)) ++stage;
-    return here;
-  };
-  place(0).embedding = true;
-  for (std::int64_t i = 0; i < model.layers; ++i) place(layer).layers.push_back(i);
-  place(0);  // last norm
-  place(head).head = true;
-  place(0);  // conversion of logits
-  place(0);  // loss
-  if (last_with_block + 1 < stages.size()) return {};
-  return stages;
+  }
+  if (stage + 2 < layers.size()) return {};
+  // A stage with the head alone gets the layer before it.
+  if (stage > 0 && stage + 2 == layers.size() && layers[stage] == 0) {
+    --layers[stage - 1];
+    ++layers[stage];
+  }
+  return layers;
 }
 
 Row ultrascale_row(const TableRow& table) {
@@ -93,6 +90,7 @@ Row ultrascale_row(const TableRow& table) {
   job.batch = {.sequence = 4096,
                .micro = table.count("mbs"),
                .global = table.count("mbs") * table.count("grad_accum") * table.count("dp")};
+  job.kernels = jobs::Kernels::Eager;
   const bool is_sharded = table.count("zero") == 1;
   job.zero = is_sharded ? jobs::Zero::Optimizer : jobs::Zero::Nothing;
   row.group = table.text("params_b") + " B on " + std::to_string(job.layout.world());
@@ -108,9 +106,9 @@ Row ultrascale_row(const TableRow& table) {
   row.rules = {.resident_gradients = true,
                .whole_gradients = true,
                .bucket_copies = !is_sharded,
-               .gathered_update = is_sharded,
-               .stages = stages_of(job.model, job.layout.pp)};
-  row.can_start = !row.rules.stages.empty();
+               .gathered_update = is_sharded};
+  if (job.layout.pp > 1) job.layout.layers = layers_of(job.model, job.layout.pp);
+  row.can_start = job.layout.pp == 1 || !job.layout.layers.empty();
   set_job(row, std::move(job));
   return row;
 }

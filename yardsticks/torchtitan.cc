@@ -63,6 +63,8 @@ Row torchtitan_row(const TableRow& table) {
   job.recompute = is_small ? jobs::Recompute::Selective : jobs::Recompute::Full;
   job.precision.fp8_products = options.find("float8") != std::string::npos;
   job.async_tp = options.find("asyncTP") != std::string::npos;
+  const bool is_eager = options.find("eager") != std::string::npos;
+  job.kernels = is_eager ? jobs::Kernels::Eager : jobs::Kernels::Fused;
   row.rules = memory_rules(job);
   set_job(row, std::move(job));
   return row;

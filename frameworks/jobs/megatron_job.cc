@@ -647,7 +647,7 @@ class MegatronReader {
                                          " layers together, as Et*3|t*4|t*3L");
     }
     l.vp = stages / l.pp;
-    if (layers != jobs::layers_of_stages(job_)) note(kMegatronLayout, kEvenStages);
+    if (layers != jobs::layers_of_stages(job_)) l.layers = layers;
     return l.vp;
   }
 

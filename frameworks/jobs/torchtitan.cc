@@ -228,9 +228,7 @@ class TitanReader {
                         " of each of " + std::to_string(l.pp) + " ranks");
     }
     l.vp = stages / l.pp;
-    if (layers != jobs::layers_of_stages(job_)) {
-      note(kTitanParts, "layers are divided over stages as evenly as they can be");
-    }
+    if (layers != jobs::layers_of_stages(job_)) l.layers = layers;
   }
 
   [[nodiscard]] bool is_sharded() const { return job_.layout.dp_shard * job_.layout.cp > 1; }
@@ -289,9 +287,8 @@ class TitanReader {
         converters.find(",mx,") != std::string::npos) {
       p.fp8_products = true;
     }
-    if (options_.flag(kTitanCompile, false)) {
-      note(kTitanCompile, "kernels that torch.compile fuses are counted apart");
-    }
+    job_.kernels =
+        options_.flag(kTitanCompile, false) ? jobs::Kernels::Fused : jobs::Kernels::Eager;
     if (options_.text(kTitanFlavor, "").find("_flex") != std::string::npos) {
       note("model.flavor", "attention within documents is counted as over whole samples");
     }

@@ -182,7 +182,7 @@ class MegatronWriter {
     if (job_.async_tp && l.sp) script_.say("--tp-comm-overlap");
     if (l.cp > 1) script_.say(kMegatronExchange.name, kMegatronExchange.word(job_.exchange));
     if (l.pp == 1) return;
-    if (job_.model.layers % (l.pp * l.vp) != 0) {
+    if (!l.layers.empty() || job_.model.layers % (l.pp * l.vp) != 0) {
       script_.say(kMegatronLayout, "\"" + stages() + "\"");
     } else if (l.vp > 1) {
       script_.say(kMegatronChunks, l.vp);

@@ -125,9 +125,9 @@ class TitanWriter {
     toml_.say(kTitanShards, l.dp_shard);
     if (is_sharded) toml_.say_word(kTitanReshard, job_.reshard ? "always" : "never");
     if (l.cp > 1) toml_.say_word(kTitanRotate.name, kTitanRotate.word(job_.exchange));
-    if (job_.async_tp) {
-      toml_.say(kTitanAsync, "true");
-      toml_.say(kTitanCompile, "true");  // without it torchtitan refuses the other
+    if (job_.async_tp) toml_.say(kTitanAsync, "true");
+    if (job_.async_tp || job_.kernels == jobs::Kernels::Fused) {  // asynchronous tp needs it
+      toml_.say(kTitanCompile, "true");
       toml_.say("compile.components", R"(["model", "loss"])");
     }
     if (l.pp > 1) pipeline();
@@ -235,7 +235,8 @@ JobWriter torchtitan_writer() {
                      {"bucket", "DDP's buckets are 100 MiB, FSDP2's are layers"},
                      {"overlap_grads", "gradients are reduced beside backward"},
                      {"overlap_params", "parameters are gathered beside compute"},
-                     {"flash", "attention is one kernel"}},
+                     {"flash", "attention is one kernel"},
+                     {"kernels", "asynchronous tensor parallelism is compiled"}},
           .write = write_titan,
           .as_run = titan_as_run};
 }

@@ -73,6 +73,8 @@ seq_len = 8192
 data_parallel_shard_degree = -1  # the rest
 [activation_checkpoint]
 mode = "full"
+[compile]
+enable = true
 )";
 
 constexpr const char* kDeepSpeed = R"({
@@ -161,6 +163,7 @@ TEST_F(JobSourceTest, TorchtitansOwnFilesSayWhatTheirSourceDoes) {
   EXPECT_TRUE(small.reshard);
   EXPECT_EQ(small.batch, (jobs::Batch{.sequence = 8192, .micro = 1, .global = 64}));
   EXPECT_EQ(small.recompute, Recompute::Selective);
+  EXPECT_EQ(small.kernels, jobs::Kernels::Eager);
   EXPECT_EQ(small.precision, jobs::Precision{});
   EXPECT_THAT(small.notes,
               ElementsAre(StartsWith("activation_checkpoint.selective_ac_option op: ")));
@@ -177,10 +180,10 @@ TEST_F(JobSourceTest, TorchtitansOwnFilesSayWhatTheirSourceDoes) {
   EXPECT_EQ(large.layout.dp_shard, 16);
   EXPECT_TRUE(large.async_tp);
   EXPECT_TRUE(large.precision.fp8_products);
+  EXPECT_EQ(large.kernels, jobs::Kernels::Fused);
   EXPECT_EQ(large.batch.global, 32);
   EXPECT_THAT(large.notes,
-              ElementsAre(StartsWith("compile.enable: "),
-                          StartsWith("quantize.linear.float8.enable_fsdp_float8_all_gather true: "
+              ElementsAre(StartsWith("quantize.linear.float8.enable_fsdp_float8_all_gather true: "
                                      "parameters are gathered in the element type of compute")));
 }
 
@@ -240,9 +243,8 @@ parallelism.module_fqns_per_model_part = [["tok_embeddings", "layers.0"],)";
   EXPECT_EQ(job.layout.vp, 1);
   EXPECT_THAT(job.notes, IsEmpty());
   const std::string uneven = start + "[" + layers(1, 27) + "\"norm\", \"output\"]]\n";
-  EXPECT_THAT(
-      load_job(file("uneven.toml", uneven)).notes,
-      ElementsAre(StartsWith("parallelism.module_fqns_per_model_part: layers are divided")));
+  EXPECT_EQ(load_job(file("uneven.toml", uneven)).layout.layers,
+            (std::vector<std::int64_t>{1, 27}));
   EXPECT_THAT(error(file("few.toml", start + "]\n")),
               HasSubstr("module_fqns_per_model_part: expected a list of modules for the stage of "
                         "each of 2 ranks"));
@@ -335,8 +337,7 @@ TEST_F(JobSourceTest, MegatronsLayoutSaysItsStages) {
   const Job chunks = load_job(with("Et*8|(t*8|)*2,t*8L"));
   EXPECT_EQ(chunks.layout.vp, 2);
   EXPECT_THAT(chunks.notes, IsEmpty());
-  EXPECT_THAT(load_job(with("Et*15|t*17L")).notes,
-              ElementsAre(StartsWith("--pipeline-model-parallel-layout: layers are divided")));
+  EXPECT_EQ(load_job(with("Et*15|t*17L")).layout.layers, (std::vector<std::int64_t>{15, 17}));
   for (const char* const wrong : {"Et*15|t*16L", "Et*32L", "E(t*16", "x|y", "Et*99999999|tL"}) {
     EXPECT_THAT(error(with(wrong)), HasSubstr("--pipeline-model-parallel-layout: expected stages "
                                               "for 2 ranks with 32 layers together"));

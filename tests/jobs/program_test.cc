@@ -68,7 +68,9 @@ INSTANTIATE_TEST_SUITE_P(
         "llama3_8b:dp_shard=4,grads=bf16,reduce=bf16", "llama3_8b:dp=4,gbs=16,recompute=full",
         "llama3_8b:tp=4,dp=2,recompute=full,recompute_layers=4", "mixtral_8x7b:ep=4,dp=4",
         "gpt_oss_20b:ep=8,tp=2,dp=4", "deepseek_v3:ep=8,dp=8,tp=1", "vit_b16:dp=8,mbs=32",
-        "gpt3_175b:tp=8,pp=8,dp=1,gbs=8",
+        "gpt3_175b:tp=8,pp=8,dp=1,gbs=8", "llama3_8b:pp=4,layers=10/9/9/4,gbs=8,dp=1",
+        "llama3_8b:pp=2,layers=32/0,gbs=4", "llama3_8b:tp=2,dp=2,kernels=eager",
+        "mixtral_8x7b:ep=4,dp=4,kernels=eager",
         // bf16 parameters, f32 gradients; experts over groups of their own, of one rank, with replicas.
         "llama3_8b:dp_shard=4", "llama3_8b:dp_shard=4,zero=1", "llama3_8b:dp_shard=2,pp=2,gbs=8",
         "mixtral_8x7b:ep=4,dp_shard=8", "mixtral_8x7b:ep=4,dp_shard=4,zero=1",

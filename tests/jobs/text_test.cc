@@ -39,7 +39,8 @@ TEST(JobTextTest, WhatIsPrintedIsReadAgain) {
         "llama3_70b:tp=8,pp=4,dp=2,gbs=64,recompute=full,recompute_layers=3",
         "deepseek_v3:dp_shard=64,ep=64,imbalance=1.25,optimizer=muon",
         "qwen3_8b:dp=2,grads=bf16,reduce=bf16,bucket=26214400B,optimizer=sgd",
-        "llama3_8b:pp=2,vp=2,gbs=8,schedule=interleaved,zero=1"}) {
+        "llama3_8b:pp=2,vp=2,gbs=8,schedule=interleaved,zero=1",
+        "llama3_8b:pp=4,layers=9/9/8/6,gbs=8,kernels=eager"}) {
     const Job job = parse_job(text);
     const Job again = parse_job(to_string(job));
     EXPECT_EQ(job, again) << text << " is printed as " << to_string(job);
@@ -57,6 +58,7 @@ TEST(JobTextTest, OptionsWithoutEffectAreAsTheyAreByThemselves) {
            {"llama3_8b:dp_shard=2,bucket=1MiB,overlap_grads=no,overlap_params=no",
             "llama3_8b:dp_shard=2"},
            {"llama3_8b:dp=2,zero=3", "llama3_8b:dp_shard=2"},
+           {"llama3_8b:pp=2,layers=16/16", "llama3_8b:pp=2"},
            {"llama3_8b:dp_shard=2,zero=1", "llama3_8b:dp=2,zero=1"},
            {"llama3_8b:dp=2,recompute_layers=3", "llama3_8b:dp=2"},
            {"llama3_8b:dp=2,recompute=full,recompute_layers=32", "llama3_8b:dp=2,recompute=full"},
@@ -101,6 +103,13 @@ TEST(JobTextTest, RefusalsNameTheOption) {
   expect("mixtral_8x7b:ep=3,dp=3", "ep=3 does not divide experts=8");
   expect("llama3_8b:vp=2", "need a pipeline");
   expect("llama3_8b:pp=64", "64 stages for 32 layers");
+  expect("llama3_8b:layers=32", "needs a pipeline");
+  expect("llama3_8b:pp=2,layers=16/15",
+         "expected 2 numbers that add up to 32, found 2 that add up to 31");
+  expect("llama3_8b:pp=2,layers=32", "expected 2 numbers");
+  expect("llama3_8b:pp=3,layers=16/0/16", "only the first and the last stage");
+  expect("llama3_8b:pp=2,layers=16/x", "expected whole numbers such as 21/20/20/19, found \"x\"");
+  expect("llama3_8b:kernels=slow", "expected fused or eager");
   expect("llama3_8b:recompute=some", "expected none, selective or full");
   expect("llama3_8b:offload=yes", "not modelled");
   expect("llama3_8b:zero=4", "expected 0, 1, 2 or 3");

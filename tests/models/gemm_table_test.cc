@@ -1,0 +1,129 @@
+// Measured matrix products: what a table gives back, what lies between its rows, and how far that is from rows left out.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "models/gemm_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "models/cluster.h"
+#include "models/gemm_files.h"
+#include "models/op_model.h"
+
+namespace dovetail::models {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+schedule::GemmWork gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count = 1) {
+  return {.m = m, .n = n, .k = k, .count = count};
+}
+
+double us(const GemmTable& table, const schedule::GemmWork& work) {
+  return to_us(table.time(work));
+}
+
+// Twice the size takes eight times as long; one place is missing.
+const char* const kRows =
+    "m,n,k,us\n256,256,256,10\n512,256,256,20\n256,512,256,20\n512,512,256,40\n"
+    "256,256,512,20\n512,256,512,40\n256,512,512,40\n";
+
+TEST(GemmTableTest, GivesBackWhatWasMeasured) {
+  const GemmTable table("small", read_gemms("small.csv", kRows));
+  EXPECT_NEAR(us(table, gemm(256, 256, 256)), 10, 0.001);
+  EXPECT_NEAR(us(table, gemm(512, 512, 256)), 40, 0.001);
+  EXPECT_NEAR(us(table, gemm(256, 512, 512)), 40, 0.001);
+}
+
+TEST(GemmTableTest, LiesBetweenItsNeighboursAndGrowsBeyondTheGrid) {
+  const GemmTable table("small", read_gemms("small.csv", kRows));
+  EXPECT_GT(us(table, gemm(384, 256, 256)), 10);
+  EXPECT_LT(us(table, gemm(384, 256, 256)), 20);
+  const double hole = us(table, gemm(512, 512, 512));
+  EXPECT_GT(hole, 50);
+  EXPECT_LT(hole, 110);
+  EXPECT_NEAR(us(table, gemm(51'200, 512, 256)) / us(table, gemm(25'600, 512, 256)), 2, 0.1);
+  EXPECT_EQ(table.time(gemm(128, 256, 256, 4)), table.time(gemm(512, 256, 256)));
+}
+
+TEST(GemmTableTest, ABadRowIsNamed) {
+  const auto message = [](const std::string& text) -> std::string {
+    try {
+      static_cast<void>(read_gemms("x.csv", text));
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return {};
+  };
+  EXPECT_THAT(message("m,n,k,us\n1,2,3,4\n1,2,3\n"), HasSubstr("x.csv:3: expected m,n,k,us"));
+  EXPECT_THAT(message("m,n,k,us\n1,2,3,-4\n"), HasSubstr("x.csv:2"));
+  EXPECT_THAT(message("m,n,k,us\n1,2,3,4,5\n"), HasSubstr("x.csv:2"));
+  EXPECT_THAT(message("m,n,k,us\n"), HasSubstr("x.csv: expected rows"));
+}
+
+double quantile(std::vector<double> values, double share) {
+  std::ranges::sort(values);
+  return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
+}
+
+// Every tenth row left out in turn would be ten tables; one of them will do.
+std::vector<double> errors_on_a_tenth(const GemmFile& file) {
+  const std::vector<MeasuredGemm> rows = read_gemms(std::string(file.device), file.text);
+  std::vector<MeasuredGemm> kept;
+  std::vector<MeasuredGemm> left_out;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    (i * 7919 % 10 == 3 ? left_out : kept).push_back(rows[i]);
+  }
+  const GemmTable table("kept", kept);
+  std::vector<double> errors;
+  for (const MeasuredGemm& row : left_out) {
+    const auto extent = [&](std::size_t i) { return static_cast<std::int64_t>(row.extents[i]); };
+    errors.push_back(std::abs(us(table, gemm(extent(0), extent(1), extent(2))) / row.us - 1));
+  }
+  return errors;
+}
+
+TEST(GemmTableTest, PredictsATenthOfItsRowsFromTheOthers) {
+  for (const GemmFile& file : gemm_files()) {
+    const std::vector<double> errors = errors_on_a_tenth(file);
+    EXPECT_GT(errors.size(), 200U) << file.device;
+    EXPECT_LT(quantile(errors, 0.5), 0.06) << file.device;
+    EXPECT_LT(quantile(errors, 0.95), 0.25) << file.device;
+  }
+}
+
+TEST(GemmTableTest, EveryShippedTableIsFound) {
+  EXPECT_THAT(gemm_devices(), Not(IsEmpty()));
+  for (const std::string& device : gemm_devices()) {
+    ASSERT_NE(gemm_table(device), nullptr) << device;
+    EXPECT_EQ(gemm_table(device)->device(), device);
+    EXPECT_EQ(gemm_table(device), gemm_table(device));
+  }
+  EXPECT_EQ(gemm_table("h999"), nullptr);
+}
+
+// On the machines whose file names a table products of bf16 take its time, all else the peak rates.
+TEST(GemmTableTest, PricesHalfPrecisionProductsOfAMachine) {
+  const Cluster cluster = load_cluster("h100x8", DOVETAIL_SOURCE_DIR "/models/clusters");
+  OpModel model{.machine = "h100x8", .compute = cluster.compute};
+  schedule::Op op;
+  op.work = gemm(4096, 4096, 4096);
+  op.dtype = schedule::DType::BF16;
+  const Duration measured = gemm_table("h100")->time(gemm(4096, 4096, 4096));
+  EXPECT_EQ(model.price(op).by_class.front(), measured);
+  model.compute->products_stretch = 2;
+  EXPECT_EQ(model.price(op).by_class.front(), 2 * measured);
+  op.dtype = schedule::DType::F32;
+  EXPECT_GT(model.price(op).by_class.front(), measured);
+}
+
+}  // namespace
+}  // namespace dovetail::models
