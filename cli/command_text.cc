@@ -95,6 +95,7 @@ constexpr std::array kWords = {
     KnownWord{"--max-ctas", "COUNT", kCuda},
     KnownWord{"--job", "JOB", kInput},
     KnownWord{"--with-steps", "", kOther},
+    KnownWord{"--rows", "FILE", kOutput},
     KnownWord{"plans", "PLAN", kInput},
     KnownWord{"plan", "PLAN", kInput},
     KnownWord{"first", "FIRST", kInput},

@@ -163,8 +163,9 @@ std::string kinds_of(const models::Cluster& cluster) {
 void print_clusters(const std::vector<models::Cluster>& clusters, std::ostream& out) {
   TextTable table({"cluster", "ranks", "measured"});
   for (const models::Cluster& cluster : clusters) {
-    table.add({cluster.name + (cluster.topology ? "xN" : ""),
-               cluster.topology ? "N" : std::to_string(cluster.ranks), kinds_of(cluster)});
+    const bool is_family = models::is_family(cluster);
+    table.add({cluster.name + (is_family ? "xN" : ""),
+               is_family ? "N" : std::to_string(cluster.ranks), kinds_of(cluster)});
   }
   table.print(out);
   out << "xN: any number of ranks in one node, or whole nodes, such as h100x64\n"

@@ -71,11 +71,13 @@ void bind_validate(CLI::App& app, ValidateOptions& options, Action& action) {
   options.data_dir = data_dir();
   command.add_flag("--with-steps", options.steps,
                    "also price the steps of their jobs, on clusters from peak rates: minutes");
+  command.add_option("--rows", options.rows,
+                     "with --with-steps: CSV to write, a line for each step");
   bind_document(command, options.document);
   command.footer(
       "Examples:\n"
       "  dovetail validate public\n"
-      "  dovetail validate public --with-steps\n"
+      "  dovetail validate public --with-steps --rows steps.csv\n"
       "  dovetail validate public --json");
   bind_action(command, options, action, validate);
 }

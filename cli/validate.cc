@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <iomanip>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,9 +14,13 @@
 
 #include "base/decimal.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json.h"
+#include "base/parallel.h"
 #include "cli/outputs.h"
+#include "cli/progress.h"
 #include "cli/text.h"
+#include "jobs/text.h"
 #include "predict/inputs.h"
 #include "predict/job_prediction.h"
 #include "yardsticks/yardstick.h"
@@ -30,6 +35,7 @@ using yardsticks::Yardstick;
 struct Judged {
   const Yardstick& yardstick;
   MemoryScore memory;
+  std::vector<std::optional<Duration>> priced = {};  // of each row
   std::optional<yardsticks::TimeScore> steps = std::nullopt;
 };
 
@@ -55,6 +61,53 @@ std::optional<Duration> step_of(const yardsticks::Row& row, const std::string& d
   } catch (const InputError&) {
     return std::nullopt;
   }
+}
+
+// The steps of all rows that have one, on all processors.
+void price_steps(const ValidateOptions& options, std::vector<Judged>& all) {
+  struct Asked {
+    Judged* judged;
+    std::size_t row;
+  };
+  std::vector<Asked> asked;
+  for (Judged& judged : all) {
+    const auto& rows = judged.yardstick.rows;
+    judged.priced.resize(rows.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (rows[i].step && rows[i].job && rows[i].can_start) asked.push_back({&judged, i});
+    }
+  }
+  Progress progress("validate", "row", static_cast<std::int64_t>(asked.size()), true);
+  std::mutex showing;
+  parallel_for(asked.size(), [&](std::size_t i) {
+    const auto& [judged, row] = asked[i];
+    judged->priced[row] = step_of(judged->yardstick.rows[row], options.data_dir);
+    const std::scoped_lock lock(showing);
+    progress.begin(judged->yardstick.name);
+    static_cast<void>(progress.done());
+  });
+  for (Judged& judged : all) {
+    const yardsticks::Row* const first = judged.yardstick.rows.data();
+    judged.steps = score_time(judged.yardstick, [&](const yardsticks::Row& row) {
+      return judged.priced[static_cast<std::size_t>(&row - first)];
+    });
+  }
+}
+
+// A line for each row with a step.
+std::string rows_text(const std::vector<Judged>& all) {
+  std::string text = "row,group,job,measured_us,predicted_us,error_percent\n";
+  for (const Judged& judged : all) {
+    for (std::size_t i = 0; i < judged.priced.size(); ++i) {
+      const std::optional<Duration>& priced = judged.priced[i];
+      const yardsticks::Row& row = judged.yardstick.rows[i];
+      if (!priced) continue;
+      text += row.name + "," + row.group + ",\"" + jobs::to_string(*row.job) + "\"," +
+              fixed(to_us(*row.step), 1) + "," + fixed(to_us(*priced), 1) + "," +
+              fixed((to_us(*priced) / to_us(*row.step) - 1) * 100, 2) + "\n";
+    }
+  }
+  return text;
 }
 
 std::int64_t jobs_of(const Yardstick& yardstick) {
@@ -140,7 +193,9 @@ void print_steps(std::ostream& out, const std::vector<Judged>& all) {
 void print(std::ostream& out, const std::vector<Judged>& all) {
   print_row(out, {"memory", "rows", "jobs", "fits or not", "ran, refused", "failed, allowed",
                   "peaks", "median", "|median|", "p90"});
-  for (const auto& [yardstick, score, steps] : all) {
+  for (const Judged& judged : all) {
+    const MemoryScore& score = judged.memory;
+    const Yardstick& yardstick = judged.yardstick;
     const auto percent = [](std::int64_t rows, double value, const char* plus = "") {
       return rows > 0 ? fixed(value, 1, plus) + " %" : "-";
     };
@@ -171,17 +226,16 @@ void validate(const ValidateOptions& options, std::ostream& out) {
   if (options.against != "public") {
     throw InputError("validate: expected public, found \"" + options.against + "\"");
   }
-  require_outputs({document_file(options.document)}, {});
+  if (!options.rows.empty() && !options.steps)
+    throw InputError("validate: --rows lists the steps that --with-steps prices");
+  require_outputs({document_file(options.document), {"--rows", options.rows}}, {});
   const std::vector<Yardstick> all = yardsticks::load_yardsticks(options.folder);
   std::vector<Judged> judged;
   for (const Yardstick& yardstick : all) {
-    Judged one{.yardstick = yardstick, .memory = score_memory(yardstick)};
-    if (options.steps) {
-      one.steps = score_time(
-          yardstick, [&](const yardsticks::Row& row) { return step_of(row, options.data_dir); });
-    }
-    judged.push_back(one);
+    judged.push_back({.yardstick = yardstick, .memory = score_memory(yardstick)});
   }
+  if (options.steps) price_steps(options, judged);
+  if (!options.rows.empty()) write_file(options.rows, rows_text(judged));
   put_document(
       options.document, [&] { return to_json(judged); }, out);
   if (!replaces_report(options.document)) print(out, judged);

@@ -21,6 +21,7 @@ struct ValidateOptions {
   std::string against;        // "public"
   std::string folder;         // of the tables
   bool steps = false;         // also the steps of their jobs: minutes
+  std::string rows = {};      // CSV to write: each step, measured and predicted; "": none
   std::string data_dir = {};  // holds clusters/
   DocumentOptions document;
 };

@@ -172,9 +172,11 @@ void assume_machine(const CollectiveLog& log, const ClusterOptions& options,
   }
   if (gpu) {
     cluster.compute = roofline_of(*gpu);
-    cluster.notes["compute"] = "vendor peak of " + std::string(gpu->name) +
-                               " times assumed efficiency; uncalibrated; " +
-                               std::string(gpu->f32_means);
+    const bool has_products = cluster.compute->products != nullptr;
+    cluster.notes["compute"] =
+        std::string(has_products ? "public measurements of bf16 and f16 products, else " : "") +
+        "vendor peak of " + std::string(gpu->name) + " times assumed efficiency; uncalibrated; " +
+        std::string(gpu->f32_means);
     return;
   }
   result.missing.push_back(

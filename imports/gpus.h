@@ -36,7 +36,8 @@ std::optional<Gpu> gpu_named(std::string_view name);
 // The names of the list, for messages.
 std::vector<std::string> gpu_names();
 
-// The compute section: half of the peak is assumed to be reached.
+// The compute section: half of the peak is assumed to be reached, but for products that were measured on this GPU
+// (models/gemm_table.h).
 models::Roofline roofline_of(const Gpu& gpu);
 
 }  // namespace dovetail::imports

@@ -339,6 +339,11 @@ std::vector<std::string> notes_on(const Job& job) {
   if (job.precision.fp8_products) {
     notes.push_back("fp8: matrix products are priced at the rate of " + dtype);
   }
+  if (job.precision.compute == schedule::DType::F32) {
+    notes.emplace_back(
+        "dtype=f32: products are counted at the TF32 rate; without "
+        "torch.set_float32_matmul_precision(\"high\") they take five to eight times as long");
+  }
   if (job.layout.cp > 1 && job.exchange == ContextExchange::Ring) {
     notes.emplace_back("exchange=ring: counted as a gather of keys and values before attention");
   }

@@ -134,8 +134,12 @@ Cluster parse_cluster(const std::string& file_name, std::string_view text);
 std::string cluster_to_json(const Cluster& cluster);  // parse_cluster gives the same value back
 void save_cluster(const Cluster& cluster, const std::string& path);
 
+// Whether a cluster of this name stands for machines of any number of nodes: it has a topology, and its name no number of
+// ranks ("h100"; "h200x8" is one machine).
+bool is_family(const Cluster& cluster);
+
 // A path (it has a slash or ends in .json), the name of a file in `data_dir` without ".json", or FAMILYxN:
-// N ranks of such a file that has a topology, at most one node or whole nodes ("h100x64").
+// N ranks of a family, at most one node or whole nodes ("h100x64").
 Cluster load_cluster(const std::string& name_or_path, const std::string& data_dir);
 // Of files. Sorted; empty where the directory does not exist.
 std::vector<std::string> cluster_names(const std::string& data_dir);

@@ -50,10 +50,6 @@ Cluster read_shipped(const std::string& name, const std::string& data_dir) {
   return cluster_from_json(JsonFile(path.string()).root());
 }
 
-bool is_family(const std::string& name, const std::string& data_dir) {
-  return read_shipped(name, data_dir).topology.has_value();
-}
-
 // What could be meant by a name that no cluster has: one of the same GPU, else the nearest. A name without its number of
 // ranks is a family.
 std::string advice(const std::string& name, const std::vector<std::string>& names,
@@ -64,7 +60,8 @@ std::string advice(const std::string& name, const std::vector<std::string>& name
   std::vector<std::string> same;
   const std::string gpu = gpu_of(name);
   for (const std::string& known : names) {
-    list += (list.empty() ? "" : ", ") + known + (is_family(known, data_dir) ? "xN" : "");
+    list +=
+        (list.empty() ? "" : ", ") + known + (is_family(read_shipped(known, data_dir)) ? "xN" : "");
     if (gpu.empty() || !known.starts_with(gpu)) continue;
     same.push_back(known);
     alike += (alike.empty() ? "" : ", ") + known;
@@ -108,6 +105,10 @@ bool is_listed(const std::vector<std::string>& names, const std::string& name) {
 
 }  // namespace
 
+bool is_family(const Cluster& cluster) {
+  return cluster.topology.has_value() && !member_named(cluster.name);
+}
+
 Cluster load_cluster(const std::string& name_or_path, const std::string& data_dir) {
   const bool is_path =
       name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json");
@@ -115,7 +116,7 @@ Cluster load_cluster(const std::string& name_or_path, const std::string& data_di
   const std::vector<std::string> names = cluster_names(data_dir);
   if (is_listed(names, name_or_path)) return read_shipped(name_or_path, data_dir);
   const std::optional<FamilyMember> member = member_named(name_or_path);
-  if (member && is_listed(names, member->family)) {
+  if (member && is_listed(names, member->family) && !member_named(member->family)) {
     return member_of(read_shipped(member->family, data_dir), *member);
   }
   if (std::filesystem::is_regular_file(name_or_path)) {
@@ -138,18 +139,20 @@ std::vector<std::string> cluster_names(const std::string& data_dir) {
 bool is_shipped_cluster(const std::string& name, const std::string& data_dir) {
   const std::vector<std::string> names = cluster_names(data_dir);
   const std::optional<FamilyMember> member = member_named(name);
-  return is_listed(names, name) || (member && is_listed(names, member->family));
+  return is_listed(names, name) ||
+         (member && !member_named(member->family) && is_listed(names, member->family));
 }
 
 std::vector<std::string> cluster_choices(const std::string& data_dir) {
   std::vector<std::string> choices = cluster_names(data_dir);
   for (const std::string& name : cluster_names(data_dir)) {
-    const std::optional<Topology> topology = read_shipped(name, data_dir).topology;
-    if (!topology) continue;
+    const Cluster cluster = read_shipped(name, data_dir);
+    if (!is_family(cluster)) continue;
     std::erase(choices, name);
     for (std::int64_t ranks = 8; ranks <= 512; ranks *= 2) {
       const std::string member = name + "x" + std::to_string(ranks);
-      if (has_member(*topology, ranks) && !is_listed(choices, member)) choices.push_back(member);
+      if (has_member(*cluster.topology, ranks) && !is_listed(choices, member))
+        choices.push_back(member);
     }
   }
   std::ranges::sort(choices);

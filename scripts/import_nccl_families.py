@@ -121,7 +121,8 @@ def family(name, nccl_times, start, hop):
                         + " of eight H100" + ("" if name == "h100" else ", no table of this machine"),
             "compute": "bf16 and f16 products as public measurements have them (models/gemm); other work by vendor peaks times "
                        "the median efficiency of those, uncalibrated; f32 is the TF32 rate",
-            "host": "medians of public profiler traces on V100 and A100; uncalibrated",
+            "host": "PyTorch's own: medians of public profiler traces on V100 and A100, from one launch of a kernel to "
+                    "the next and of one call of a collective; uncalibrated",
             "contention": "published mean over training on 4 GPUs, arXiv 2507.03114; uncalibrated",
         },
         "ranks": 8, "backend": "cuda",
@@ -140,7 +141,7 @@ def family(name, nccl_times, start, hop):
                      "efficiency": about["efficiency"], "table": name},
             "memory_bytes_per_s": about["memory"] * 1e9, "kernel_overhead_us": 0,
             "memory_bytes": about["capacity"] * 2**30},
-        "host": HOST, "contention": CONTENTION,
+        "host": {**HOST, "run_op_us": 26, "collective_us": 70}, "contention": CONTENTION,
     }
 
 

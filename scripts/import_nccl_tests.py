@@ -20,6 +20,7 @@ import pathlib
 import statistics
 import sys
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 LICENCE = "facts: published measurements; no text reproduced"
 COLLECTIVES = ("all-reduce", "reduce-scatter", "all-gather")
 
@@ -135,12 +136,27 @@ def read_points(path):
             for size in sorted(times)]
 
 
+def products_of(gpu):
+    """The table of models/gemm for this GPU: that of its SXM form."""
+    name = gpu.split("-sxm")[0]
+    return name if (ROOT / "models/gemm" / f"{name}.csv").is_file() else None
+
+
 def compute_section(gpu):
     peaks, memory, capacity = GPUS[gpu]
+    table = {"table": products_of(gpu)} if products_of(gpu) else {}
     return {"gemm": {"flop_per_s": {dtype: rate * 1e12 for dtype, rate in peaks.items()},
-                     "efficiency": 0.5},
+                     "efficiency": 0.5, **table},
             "memory_bytes_per_s": memory * 1e9, "kernel_overhead_us": 0,
             "memory_bytes": capacity * 2**30}
+
+
+def topology_section(entry):
+    """Of one node of eight, as its family has it (import_nccl_families.py), for what was not measured here."""
+    family = ROOT / "models/clusters" / f"{entry['gpu'].split('-sxm')[0]}.json"
+    if entry["nodes"] != 1 or entry["ranks"] != 8 or not family.is_file():
+        return {}
+    return {"topology": json.loads(family.read_text(encoding="utf-8"))["topology"]}
 
 
 def cluster(entry, csv_directory):
@@ -150,10 +166,12 @@ def cluster(entry, csv_directory):
                 "origin": entry["origin"], "licence": LICENCE}
     if "date" in entry:
         document["date"] = entry["date"]
+    peaks = ("bf16 and f16 products as public measurements have them (models/gemm); other work by vendor peaks times an "
+             "assumed efficiency" if products_of(entry["gpu"]) else "vendor peak times assumed efficiency")
     document["notes"] = {
         "system": entry["system"],
         "collectives": entry["table"],
-        "compute": f"vendor peak times assumed efficiency; uncalibrated; {f32}",
+        "compute": f"{peaks}; uncalibrated; {f32}",
         "host": "medians of public profiler traces on V100 and A100; uncalibrated",
         "contention": "published mean over training on 4 GPUs, arXiv 2507.03114; uncalibrated",
     }
@@ -162,6 +180,7 @@ def cluster(entry, csv_directory):
         {"collective": collective, "ranks": entry["ranks"], "nodes": entry["nodes"],
          "points": read_points(csv_directory / file)}
         for collective, file in entry["tables"].items()]
+    document.update(topology_section(entry))
     document.update({"compute": compute_section(entry["gpu"]), "host": HOST,
                      "contention": CONTENTION})
     return document

@@ -168,7 +168,7 @@ TEST_F(BadInputTest, FlagsAndPolicies) {
                  "LOW is above HIGH in LOW:HIGH");
   expect_refused("explore --workload resnet50 --cluster a100x8 --policies torch-dpd",
                  "did you mean \"torch-ddp\"?");
-  expect_refused("explore --workload resnet50 --cluster a100x8 --world 4", "8");
+  expect_refused("explore --workload resnet50 --cluster mi300x8 --world 4", "8");
   expect_refused("explore --workload resnet50 --cluster a100x8 --colour", "--colour");
 }
 

@@ -229,7 +229,8 @@ TEST_F(PolicyCliTest, ExploreSaysWhichStepsOfAPolicyWereLeftOut) {
 }
 
 TEST_F(PolicyCliTest, ShardedRowsSayWhatTheirCollectivesAreTakenFrom) {
-  const std::string note = "reduce-scatter over 8 ranks is taken as half of the all-reduce";
+  const std::string note =
+      "reduce-scatter over 8 ranks on 1 node is taken as half of the all-reduce";
   const auto explore = [](const std::string& policy) {
     return dovetail::testing::ask("explore --workload mlp --cluster a100x8 --policies " + policy);
   };

@@ -100,11 +100,11 @@ TEST(CollectiveOfClusterTest, TakesHalfAnAllReduceForEitherPart) {
 }
 
 TEST(CollectiveOfClusterTest, RefusesRanksItHasNoTableFor) {
-  const Cluster cluster = load_cluster("a100x8", kClusters);
+  const Cluster cluster = load_cluster("mi300x8", kClusters);
   EXPECT_EQ(error_of([&] {
               static_cast<void>(collective_table(cluster, {{}, 64}));
             }),
-            "cluster a100x8: no table of all-reduce over 64 ranks; it has tables for ranks: 8; "
+            "cluster mi300x8: no table of all-reduce over 64 ranks; it has tables for ranks: 8; "
             "docs/machines.md says how to bring one");
 }
 
