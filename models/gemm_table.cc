@@ -73,8 +73,7 @@ GemmTable::GemmTable(std::string device, const std::vector<MeasuredGemm>& rows)
   }
   for (std::vector<double>& axis : axes_) {
     std::ranges::sort(axis);
-    const auto rest = std::ranges::unique(axis);
-    axis.erase(rest.begin(), rest.end());
+    axis.erase(std::unique(axis.begin(), axis.end()), axis.end());
   }
   quotients_.assign(axes_[0].size() * axes_[1].size() * axes_[2].size(),
                     std::numeric_limits<double>::quiet_NaN());
