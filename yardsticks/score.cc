@@ -12,6 +12,7 @@ namespace dovetail::yardsticks {
 namespace {
 
 constexpr std::size_t kFewestRanked = 5;
+constexpr std::int64_t kFewestSizes = 3;
 
 Errors errors_of(const std::vector<double>& signed_errors) {
   Errors errors{.rows = static_cast<std::int64_t>(signed_errors.size())};
@@ -46,6 +47,36 @@ double tau_b(const std::vector<Step>& steps) {
   }
   const double pairs = std::sqrt(predicted_pairs * measured_pairs);
   return pairs > 0 ? order / pairs : 0;
+}
+
+// A row's step, where it is a job that can run and is priced.
+std::optional<Step> step_of(const Row& row, const StepPredictor& predict) {
+  if (!row.step || !row.job || !row.can_start) return std::nullopt;
+  const std::optional<Duration> predicted = predict(row);
+  if (!predicted) return std::nullopt;
+  return Step{.predicted = to_us(*predicted), .measured = to_us(*row.step)};
+}
+
+using StepsBySize = std::multimap<std::int64_t, Step>;
+
+Scaling scaling_of(const std::string& rows, const StepsBySize& steps) {
+  Scaling scaling{
+      .rows = rows, .fewest_gpus = steps.begin()->first, .most_gpus = steps.rbegin()->first};
+  for (auto from = steps.begin(); from != steps.end(); from = steps.upper_bound(from->first)) {
+    ++scaling.sizes;
+  }
+  for (const auto& [from, fewer] : steps) {
+    for (auto to = steps.upper_bound(from); to != steps.end(); ++to) {
+      const Step& more = to->second;
+      const double error =
+          error_percent(more.predicted / fewer.predicted, more.measured / fewer.measured);
+      if (scaling.worst_from != 0 && std::abs(error) <= std::abs(scaling.worst_percent)) continue;
+      scaling.worst_percent = error;
+      scaling.worst_from = from;
+      scaling.worst_to = to->first;
+    }
+  }
+  return scaling;
 }
 
 double regret_percent(const std::vector<Step>& steps) {
@@ -101,15 +132,12 @@ TimeScore score_time(const Yardstick& yardstick, const StepPredictor& predict) {
   std::vector<double> errors;
   std::map<std::string, std::vector<Step>> groups;
   for (const Row& row : yardstick.rows) {
-    if (!row.step) continue;
-    ++score.rows;
-    if (!row.job || !row.can_start) continue;
-    const std::optional<Duration> predicted = predict(row);
-    if (!predicted) continue;
+    score.rows += row.step ? 1 : 0;
+    const std::optional<Step> step = step_of(row, predict);
+    if (!step) continue;
     ++score.priced;
-    const Step step = {.predicted = to_us(*predicted), .measured = to_us(*row.step)};
-    errors.push_back(error_percent(step.predicted, step.measured));
-    groups[row.group].push_back(step);
+    errors.push_back(error_percent(step->predicted, step->measured));
+    groups[row.group].push_back(*step);
   }
   score.step = errors_of(errors);
   std::vector<double> taus, regrets;
@@ -125,6 +153,21 @@ TimeScore score_time(const Yardstick& yardstick, const StepPredictor& predict) {
     score.worst_regret_percent = std::max(score.worst_regret_percent, regret);
   }
   return score;
+}
+
+std::vector<Scaling> score_scaling(const Yardstick& yardstick, const StepPredictor& predict) {
+  std::map<std::string, StepsBySize> steps;
+  for (const Row& row : yardstick.rows) {
+    if (row.scaling.empty()) continue;
+    if (const std::optional<Step> step = step_of(row, predict))
+      steps[row.scaling].emplace(row.job->layout.world(), *step);
+  }
+  std::vector<Scaling> scalings;
+  for (const auto& [rows, by_size] : steps) {
+    Scaling scaling = scaling_of(rows, by_size);
+    if (scaling.sizes >= kFewestSizes) scalings.push_back(std::move(scaling));
+  }
+  return scalings;
 }
 
 }  // namespace dovetail::yardsticks

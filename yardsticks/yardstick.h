@@ -3,6 +3,7 @@
 //   for (const Yardstick& yardstick : load_yardsticks(folder)) {
 //     MemoryScore memory = score_memory(yardstick);
 //     TimeScore time = score_time(yardstick, predict_step);       // predict_step: Row -> a Duration, or nothing
+//     std::vector<Scaling> scaling = score_scaling(yardstick, predict_step);
 //   }
 //
 // Where rows come from, under which licence, and what was changed of them: README.md. No constant of a
@@ -35,7 +36,8 @@ struct Row {
   std::optional<Bytes> capacity = std::nullopt;  // of its memory, as PyTorch sees it
   std::optional<Bytes> memory = std::nullopt;    // measured peak
   std::optional<Duration> step = std::nullopt;   // measured
-  std::string group = {};  // rows whose layouts can be ranked against each other: model and world
+  std::string group = {};    // rows whose layouts can be ranked against each other: model and world
+  std::string scaling = {};  // rows of one benchmark and device on different numbers of GPUs
 };
 
 // Which memory a source measured, of the fullest stage or of the first alone.
@@ -55,6 +57,7 @@ Yardstick torchtitan(const std::string& folder);
 Yardstick simumax(const std::string& folder);
 Yardstick duoan(const std::string& folder);
 Yardstick megatron_bridge(const std::string& folder);
+Yardstick mlperf(const std::string& folder);
 std::vector<Yardstick> load_yardsticks(const std::string& folder);
 
 // Completes the job of a row (jobs/job.h); where it is none, says so in the row.
@@ -93,6 +96,18 @@ struct TimeScore {
   double regret_percent = 0, worst_regret_percent = 0;
 };
 TimeScore score_time(const Yardstick& yardstick, const StepPredictor& predict);
+
+// How the steps of one benchmark and device on at least three numbers of GPUs relate to each other. The error is
+// that of the step on more GPUs over the step on fewer, predicted / measured - 1: that of the pair of rows where it
+// is largest. An error that all steps share drops out.
+struct Scaling {
+  std::string rows;  // Row::scaling
+  std::int64_t sizes = 0;
+  std::int64_t fewest_gpus = 0, most_gpus = 0;
+  double worst_percent = 0;  // with its sign
+  std::int64_t worst_from = 0, worst_to = 0;
+};
+std::vector<Scaling> score_scaling(const Yardstick& yardstick, const StepPredictor& predict);
 
 // Why rows are no jobs, and how many for each reason.
 std::map<std::string, std::int64_t> without_job(const Yardstick& yardstick);

@@ -133,6 +133,100 @@ TEST(YardstickTest, AnOrderIsJudgedByTauAndByWhatTheChosenRowCosts) {
   EXPECT_EQ(some.groups, 0);
 }
 
+const Row& row_of_gpus(const Yardstick& yardstick, const std::string& scaling, std::int64_t gpus) {
+  const auto found = std::ranges::find_if(yardstick.rows, [&](const Row& row) {
+    return row.scaling == scaling && row.job && row.job->layout.world() == gpus;
+  });
+  if (found == yardstick.rows.end()) throw InputError("no row of " + scaling);
+  return *found;
+}
+
+// Of 38 runs 15 tuned a whole model, with a config that is known, in fp8.
+TEST(YardstickTest, MlperfsRunsAreJobsOrSayWhyNot) {
+  const Yardstick yardstick = mlperf(kFolder);
+  EXPECT_EQ(yardstick.rows.size(), 38U);
+  EXPECT_EQ(jobs_of(yardstick), 15);
+  EXPECT_THAT(
+      without_job(yardstick),
+      testing::ElementsAre(
+          testing::Pair("NVFP4 is not priced", 7),
+          testing::Pair("a job has no frozen layers, which llama2_70b_lora trains beside adapters",
+                        15),
+          testing::Pair("its submission does not say with which config it ran", 1)));
+}
+
+// config_DGXH100_64x8x288xtp8pp8cp2.sh: 512 / (8 x 8 x 2) = 4 replicas, 288 samples each; 126 layers, embedding and
+// loss over 8 x 8 virtual stages are two each. BUCKET_SIZE is not set and stands as 200 elements, of bf16.
+// config_GB200_128x4x1xtp2pp1cp4_8b.sh: 512 / (2 x 4) = 64 replicas, one sample each.
+TEST(YardstickTest, ARunOfMlperfIsTheJobOfItsConfig) {
+  const Yardstick yardstick = mlperf(kFolder);
+  const Row& large = row_of_gpus(yardstick, "llama31_405b fp8 on H100", 512);
+  std::vector<std::int64_t> layers(64, 2);
+  layers.front() = layers.back() = 1;
+  EXPECT_EQ(large.job->layout.layers, layers);
+  EXPECT_EQ(large.job->layout.dp, 4);
+  EXPECT_EQ(large.job->layout.vp, 8);
+  EXPECT_EQ(large.job->layout.cp, 2);
+  EXPECT_EQ(large.job->micro_batches(), 288);
+  EXPECT_EQ(large.job->batch.sequence, 8192);
+  EXPECT_EQ(large.job->bucket_bytes, 400);
+  EXPECT_EQ(large.job->precision.reduce, schedule::DType::BF16);
+  EXPECT_TRUE(large.job->precision.fp8_products);
+  EXPECT_TRUE(large.job->async_tp);
+  EXPECT_EQ(large.step, from_us(55'133'583));
+  EXPECT_EQ(large.device, "H100");
+  EXPECT_EQ(large.group, "");
+  const Row& small = row_of_gpus(yardstick, "llama31_8b fp8 on GB200", 512);
+  EXPECT_EQ(small.job->layout.dp, 64);
+  EXPECT_EQ(small.job->layout.tp, 2);
+  EXPECT_EQ(small.job->micro_batches(), 1);
+  EXPECT_EQ(small.job->zero, jobs::Zero::Optimizer);
+  EXPECT_EQ(small.job->bucket_bytes, 1'536'000'000);
+}
+
+// Steps of 800, 420 and 230 us on 8, 16 and 32 GPUs.
+Yardstick three_sizes() {
+  Yardstick yardstick{.name = "made up"};
+  const auto add = [&](const std::string& layout, double us, const std::string& scaling) {
+    Row row{.name = layout, .step = from_us(us), .scaling = scaling};
+    set_job(row, jobs::parse_job("llama3_8b:" + layout));
+    yardstick.rows.push_back(row);
+  };
+  add("dp=8", 800, "one");
+  add("dp=16", 420, "one");
+  add("dp=32", 230, "one");
+  add("dp=8", 800, "two sizes");
+  add("dp=16", 420, "two sizes");
+  add("dp=64", 120, "");
+  return yardstick;
+}
+
+TEST(YardstickTest, ScalingIsJudgedByTheRatioOfStepsBetweenSizes) {
+  // 30 % too slow everywhere: the ratios are right.
+  const auto slow = [](const Row& row) { return std::optional(stretched(*row.step, 1.3)); };
+  const std::vector<Scaling> right = score_scaling(three_sizes(), slow);
+  ASSERT_EQ(right.size(), 1U);
+  EXPECT_EQ(right[0].rows, "one");
+  EXPECT_EQ(right[0].sizes, 3);
+  EXPECT_EQ(right[0].fewest_gpus, 8);
+  EXPECT_EQ(right[0].most_gpus, 32);
+  EXPECT_NEAR(right[0].worst_percent, 0, 1e-6);
+  // 400, 210 and 100 are predicted: 210 / 400 is right, 100 / 210 and 100 / 400 are those of 230 / 420 and 230 / 800
+  // less 13.04 %; of 8 and 16 GPUs the error is 0.
+  const auto fast = [](const Row& row) {
+    const std::int64_t gpus = row.job->layout.world();
+    return std::optional(from_us(gpus == 8 ? 400 : gpus == 16 ? 210 : 100));
+  };
+  const std::vector<Scaling> wrong = score_scaling(three_sizes(), fast);
+  ASSERT_EQ(wrong.size(), 1U);
+  EXPECT_NEAR(wrong[0].worst_percent, -13.043, 1e-3);
+  EXPECT_EQ(wrong[0].worst_to, 32);
+  // Three sizes of which one is not priced are two.
+  EXPECT_TRUE(score_scaling(three_sizes(), [](const Row& row) {
+                return row.name == "dp=32" ? std::nullopt : row.step;
+              }).empty());
+}
+
 std::string refusal_of(const std::string& text) {
   const std::string path = testing::TempDir() + "/yardstick_table.csv";
   write_file(path, text);
