@@ -37,6 +37,7 @@ struct Judged {
   MemoryScore memory;
   std::vector<std::optional<Duration>> priced = {};  // of each row
   std::optional<yardsticks::TimeScore> steps = std::nullopt;
+  std::vector<yardsticks::Scaling> scaling = {};
 };
 
 // The family of clusters that a device belongs to: "H100-96GB" to "h100". "" for none.
@@ -88,9 +89,11 @@ void price_steps(const ValidateOptions& options, std::vector<Judged>& all) {
   });
   for (Judged& judged : all) {
     const yardsticks::Row* const first = judged.yardstick.rows.data();
-    judged.steps = score_time(judged.yardstick, [&](const yardsticks::Row& row) {
+    const auto priced = [&](const yardsticks::Row& row) {
       return judged.priced[static_cast<std::size_t>(&row - first)];
-    });
+    };
+    judged.steps = score_time(judged.yardstick, priced);
+    judged.scaling = score_scaling(judged.yardstick, priced);
   }
 }
 
@@ -114,6 +117,20 @@ std::int64_t jobs_of(const Yardstick& yardstick) {
   return std::ranges::count_if(yardstick.rows, [](const auto& row) { return row.job.has_value(); });
 }
 
+ordered_json scaling_json(const Judged& judged) {
+  ordered_json all = ordered_json::array();
+  for (const yardsticks::Scaling& scaling : judged.scaling) {
+    all.push_back({{"rows", scaling.rows},
+                   {"sizes", scaling.sizes},
+                   {"fewest_gpus", scaling.fewest_gpus},
+                   {"most_gpus", scaling.most_gpus},
+                   {"worst_percent", scaling.worst_percent},
+                   {"worst_from_gpus", scaling.worst_from},
+                   {"worst_to_gpus", scaling.worst_to}});
+  }
+  return all;
+}
+
 ordered_json row_json(const Judged& judged) {
   const MemoryScore& score = judged.memory;
   ordered_json without = ordered_json::array();
@@ -133,7 +150,8 @@ ordered_json row_json(const Judged& judged) {
              {"groups", time.groups},
              {"kendall_tau", known(time.groups, time.kendall_tau)},
              {"regret_percent", known(time.groups, time.regret_percent)},
-             {"worst_regret_percent", known(time.groups, time.worst_regret_percent)}};
+             {"worst_regret_percent", known(time.groups, time.worst_regret_percent)},
+             {"scaling", scaling_json(judged)}};
   }
   return {{"yardstick", judged.yardstick.name},
           {"rows", judged.yardstick.rows.size()},
@@ -190,6 +208,19 @@ void print_steps(std::ostream& out, const std::vector<Judged>& all) {
   table.print(out);
 }
 
+void print_scaling(std::ostream& out, const std::vector<Judged>& all) {
+  TextTable table({"scaling", "sizes", "GPUs", "worst", "from", "to"});
+  for (const Judged& judged : all) {
+    for (const yardsticks::Scaling& scaling : judged.scaling) {
+      table.add({judged.yardstick.name + ": " + scaling.rows, std::to_string(scaling.sizes),
+                 std::to_string(scaling.fewest_gpus) + " to " + std::to_string(scaling.most_gpus),
+                 fixed(scaling.worst_percent, 1, "+") + " %", std::to_string(scaling.worst_from),
+                 std::to_string(scaling.worst_to)});
+    }
+  }
+  table.print(out);
+}
+
 void print(std::ostream& out, const std::vector<Judged>& all) {
   print_row(out, {"memory", "rows", "jobs", "fits or not", "ran, refused", "failed, allowed",
                   "peaks", "median", "|median|", "p90"});
@@ -212,6 +243,8 @@ void print(std::ostream& out, const std::vector<Judged>& all) {
          percent(score.peak.rows, score.peak.p90_absolute)});
   }
   if (all.front().steps) print_steps(out, all);
+  if (std::ranges::any_of(all, [](const auto& judged) { return !judged.scaling.empty(); }))
+    print_scaling(out, all);
   for (const Judged& judged : all) {
     for (const auto& [reason, count] : without_job(judged.yardstick)) {
       out << judged.yardstick.name << ": " << count << (count == 1 ? " row" : " rows")

@@ -36,6 +36,13 @@ std::string reason_against_run(const TableRow& table) {
   return {};
 }
 
+// Elements of a bucket of gradients; 0: the framework's. Where parameters are gathered with the optimizer's step,
+// Megatron has no buckets but a chunk of the model, which none of this size closes before.
+std::int64_t bucket_elements(const TableRow& table, const jobs::Model& model) {
+  if (table.text("gather_with_optim_step") == "yes") return parameters(model);
+  return table.count_or("bucket_elements", 0);
+}
+
 // Layers of each virtual stage, the first and the last of which has one less. Empty: they do not come out even.
 std::vector<std::int64_t> between_embedding_and_loss(const jobs::Job& job) {
   const std::int64_t stages = job.layout.pp * job.layout.vp;
@@ -81,7 +88,7 @@ Row mlperf_row(const TableRow& table) {
   job.zero = jobs::Zero::Optimizer;
   job.exchange = jobs::ContextExchange::Ring;
   job.async_tp = table.text("tp_comm_overlap") == "yes";
-  if (const std::int64_t elements = table.count_or("bucket_elements", 0); elements > 0)
+  if (const std::int64_t elements = bucket_elements(table, job.model); elements > 0)
     job.bucket_bytes = elements * element_size(job.precision.gradient).count();
   row.scaling = benchmark + " " + table.text("precision") + " on " + row.device;
   set_job(row, std::move(job));

@@ -5,9 +5,11 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <sstream>
 
 #include "base/error.h"
+#include "base/file.h"
 
 namespace dovetail::cli {
 namespace {
@@ -41,6 +43,36 @@ TEST(ValidateTest, WritesTheSameAsJson) {
   EXPECT_THAT(text, HasSubstr("\"schema\": \"dovetail.validate/1\""));
   EXPECT_THAT(text, HasSubstr("\"yardstick\": \"torchtitan\""));
   EXPECT_THAT(text, HasSubstr("\"fit_right_percent\": null"));
+}
+
+// Tables of no rows, but three of MLPerf's, of one sample a GPU on 8, 16 and 32.
+std::string three_sizes() {
+  namespace fs = std::filesystem;
+  const std::string folder = testing::TempDir() + "/validate_three_sizes";
+  fs::create_directories(folder);
+  for (const fs::directory_entry& entry : fs::directory_iterator(public_tables().folder)) {
+    const std::string table = read_file(entry.path().string());
+    std::string kept = table.substr(0, table.find('\n') + 1);
+    if (entry.path().filename() == "mlperf_llama31.csv") {
+      for (const char* const gpus : {"8", "16", "32"}) {
+        kept += std::string("5.1,us,made up,llama31_8b,B200,") + gpus + "," + gpus +
+                ",1,8192,1,1,,500,,config.sh,fp8,1,1,1,1,1,,no,no,no\n";
+      }
+    }
+    write_file(folder + "/" + entry.path().filename().string(), kept);
+  }
+  return folder;
+}
+
+TEST(ValidateTest, PrintsHowStepsScaleOverGpus) {
+  ValidateOptions options = public_tables();
+  options.folder = three_sizes();
+  options.steps = true;
+  options.data_dir = std::string(DOVETAIL_SOURCE_DIR) + "/models";
+  const std::string text = validated(options);
+  EXPECT_THAT(text, ContainsRegex("mlperf: llama31_8b fp8 on B200 +3 +8 to 32 +[+-][0-9.]+ % +8 "));
+  options.document.json = true;
+  EXPECT_THAT(validated(options), HasSubstr("\"most_gpus\": 32"));
 }
 
 TEST(ValidateTest, RefusesWhatItDoesNotKnowAndTablesThatAreNotThere) {

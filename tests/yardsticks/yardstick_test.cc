@@ -156,7 +156,7 @@ TEST(YardstickTest, MlperfsRunsAreJobsOrSayWhyNot) {
 }
 
 // config_DGXH100_64x8x288xtp8pp8cp2.sh: 512 / (8 x 8 x 2) = 4 replicas, 288 samples each; 126 layers, embedding and
-// loss over 8 x 8 virtual stages are two each. BUCKET_SIZE is not set and stands as 200 elements, of bf16.
+// loss over 8 x 8 virtual stages are two each. OVERLAP_PARAM_GATHER_WITH_OPTIM_STEP: no bucket ends within a chunk.
 // config_GB200_128x4x1xtp2pp1cp4_8b.sh: 512 / (2 x 4) = 64 replicas, one sample each.
 TEST(YardstickTest, ARunOfMlperfIsTheJobOfItsConfig) {
   const Yardstick yardstick = mlperf(kFolder);
@@ -169,7 +169,7 @@ TEST(YardstickTest, ARunOfMlperfIsTheJobOfItsConfig) {
   EXPECT_EQ(large.job->layout.cp, 2);
   EXPECT_EQ(large.job->micro_batches(), 288);
   EXPECT_EQ(large.job->batch.sequence, 8192);
-  EXPECT_EQ(large.job->bucket_bytes, 400);
+  EXPECT_EQ(large.job->bucket_bytes, 2 * 405'853'388'800);
   EXPECT_EQ(large.job->precision.reduce, schedule::DType::BF16);
   EXPECT_TRUE(large.job->precision.fp8_products);
   EXPECT_TRUE(large.job->async_tp);
