@@ -265,6 +265,29 @@ void CollectiveTable::index_knots() {
     while (count < knots_.size() && knots_[count].bytes <= start) ++count;
     octave_[width] = count;
   }
+  find_rates();
+}
+
+void CollectiveTable::find_rates() {
+  const Knot& first = knots_.front();
+  const auto at_nothing = [&](double smallest, double slope) {
+    return std::clamp(smallest - slope * first.bytes, 0.0, smallest);
+  };
+  constexpr double kLargestFirst = 0x1p20;  // most of what a larger message takes is its transfer
+  latency_ns_ = first.bytes >= kLargestFirst
+                    ? 0
+                    : std::min(at_nothing(first.isolated_ns, first.isolated_slope),
+                               at_nothing(first.back_to_back_ns, first.back_to_back_slope));
+  const bool is_formula = first.bytes == 0;
+  const Knot& last = knots_.back();
+  isolated_byte_ns_ = is_formula ? last.isolated_slope : last.isolated_ns / last.bytes;
+  back_to_back_byte_ns_ = is_formula ? last.back_to_back_slope : last.back_to_back_ns / last.bytes;
+  for (const Knot& knot : knots_) {
+    latency_ns_ = std::min({latency_ns_, knot.isolated_ns, knot.back_to_back_ns});
+    if (knot.bytes == 0) continue;
+    isolated_byte_ns_ = std::min(isolated_byte_ns_, knot.isolated_ns / knot.bytes);
+    back_to_back_byte_ns_ = std::min(back_to_back_byte_ns_, knot.back_to_back_ns / knot.bytes);
+  }
 }
 
 const CollectiveTable::Knot& CollectiveTable::knot_at(double bytes) const {
@@ -284,13 +307,14 @@ CollectiveTime CollectiveTable::time(Bytes bytes) const {
           rounded(knot.back_to_back_ns + knot.back_to_back_slope * beyond)};
 }
 
-Duration CollectiveTable::latency() const {
-  const Knot& first = knots_.front();
-  const auto at_nothing = [&](double smallest, double slope) {
-    return std::clamp(smallest - slope * first.bytes, 0.0, smallest);
-  };
-  return rounded(std::min(at_nothing(first.isolated_ns, first.isolated_slope),
-                          at_nothing(first.back_to_back_ns, first.back_to_back_slope)));
+Duration CollectiveTable::latency() const { return rounded(latency_ns_); }
+
+Duration CollectiveTable::latency(Bytes bytes) const {
+  const CollectiveTime whole = time(bytes);
+  const auto size = static_cast<double>(bytes.count());
+  const double left = std::min(ns(whole.isolated) - isolated_byte_ns_ * size,
+                               ns(whole.back_to_back) - back_to_back_byte_ns_ * size);
+  return std::min(latency(), rounded(std::max(0.0, left)));
 }
 
 Spread CollectiveTable::spread(Bytes bytes) const {
@@ -391,6 +415,7 @@ CollectiveTable CollectiveTable::scaled(double share) const {
     knot.isolated_slope *= share;
     knot.back_to_back_slope *= share;
   }
+  result.find_rates();
   return result;
 }
 

@@ -19,9 +19,11 @@
 //   T  101.9 us at 1 MiB, 101.4 at 2 MiB, 101.5 at 4 MiB      a falling stretch
 //   H  101.4 us at 1 MiB, 101.4 at 2 MiB, 101.5 at 4 MiB
 //
-// Latency. What of a collective's time is no transfer: the line through the first two knots, continued
-// to 0 bytes, but never more than the smallest size takes. Several collectives that share a link share
-// its bandwidth and wait out their latencies side by side (sim/rates.h).
+// Latency. What of a collective's time is no transfer: the line through the first two knots, continued to 0 bytes, but
+// never more than any size takes, and nothing where the table begins at 1 MiB or more. Several collectives that share a
+// link share its bandwidth and wait out their latencies side by side (sim/rates.h). They may not move more bytes together
+// than the link was ever seen to, so a message keeps the link busy for at least its bytes over the largest rate of the
+// table: of a table that begins at 0 bytes, a formula, also the rate that it tends to.
 //
 // Leaves out contention (Contention in costs.h) and skew: times are of ranks that start together.
 //
@@ -127,8 +129,10 @@ class CollectiveTable {
   // At most 1e12 us. REQUIRES: bytes >= 0.
   [[nodiscard]] CollectiveTime time(Bytes bytes) const;
 
-  // What of a collective's time is latency; the lesser one of both kinds of time.
+  // What of the time of the smallest messages is latency; the lesser one of both kinds of time.
   [[nodiscard]] Duration latency() const;
+  // The same of a message of this size: no more than what the largest rate of either kind leaves of its time.
+  [[nodiscard]] Duration latency(Bytes bytes) const;
 
   // Between its neighbours' shares, in proportion to the bytes; beyond the ends theirs.
   [[nodiscard]] Spread spread(Bytes bytes) const;
@@ -166,12 +170,16 @@ class CollectiveTable {
   [[nodiscard]] const Knot& knot_at(double bytes) const;
   // Sets all slopes but the last from the knots' times, and fills octave_.
   void join_knots();
-  void index_knots();  // fills octave_
+  void index_knots();  // fills octave_, and finds the rates
+  void find_rates();   // and the latency
 
   std::vector<Knot> knots_;  // sizes strictly rising; not empty
   // [w]: how many knots lie at or below 2^(w-1) bytes, at least 1. A size of w bits is searched for
   // between the entries of w and w + 1 only, which is a handful of knots.
   std::array<std::uint32_t, 65> octave_{};
+  double isolated_byte_ns_ = 0;  // at the largest rate of each kind of time
+  double back_to_back_byte_ns_ = 0;
+  double latency_ns_ = 0;
   std::optional<TableAccuracy> accuracy_;
 };
 

@@ -13,7 +13,7 @@
 //
 // Collectives. A lone collective and one in a busy queue differ: a queue hides latency, a shaped
 // link has credit after a pause. Both times are measured; the simulator takes, for a collective
-// that starts `gap` after the end of the previous one on its stream,
+// that starts `gap` after the end of the previous one on its stream, or on the links that it loads most,
 //     T(gap) = isolated        clamped to  [back_to_back - gap, back_to_back + gap]
 // so T(0) = back_to_back and T(large) = isolated. A token bucket refunds at most the gap itself,
 // and latency is hidden by at most the gap: hence the bound. Where only one time is known both are

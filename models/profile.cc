@@ -494,6 +494,15 @@ std::vector<ProfiledWork> host_work_of(const Profile& profile) {
   return works;
 }
 
+// How much of the smallest all-reduce's time is processor time of the host, where collectives slow compute down by this
+// factor: all on a loopback or a shaped link, where the host moves the bytes (factors of 1.1 and more); nothing where the
+// network does, and the factor is 1 but for 1 % of noise. In proportion between the two, so that noise flips nothing.
+double processor_share(double slowdown) {
+  constexpr double kNoise = 1.01;
+  constexpr double kHostMovesBytes = 1.1;
+  return std::clamp((slowdown - kNoise) / (kHostMovesBytes - kNoise), 0.0, 1.0);
+}
+
 void add_host(Costs& costs, const Profile& profile, const schedule::Program& program) {
   costs.host.kind = HostModel::Kind::Async;
   const std::vector<ProfiledWork> works = host_work_of(profile);
@@ -521,12 +530,11 @@ Costs profile_costs(const Profile& profile, const schedule::Program& program) {
   costs.host.collective = profile.bucket_call;
   if (profile.host) add_host(costs, profile, program);
   for (const double slowdown : profile.compute_slowdown) {
-    // A measured 1: collectives cost compute nothing.
     costs.contention_by_class.push_back(
-        slowdown == 1 ? Contention{}
-                      : Contention{.compute_slowdown = slowdown,
-                                   .collective_slowdown = 1,
-                                   .collective_cpu = profile.collectives->points.front().isolated});
+        {.compute_slowdown = slowdown,
+         .collective_slowdown = 1,
+         .collective_cpu =
+             stretched(profile.collectives->points.front().isolated, processor_share(slowdown))});
   }
   costs.distinct_ranks = static_cast<std::int64_t>(profile.by_rank.size());
   return costs;

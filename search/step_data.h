@@ -119,8 +119,6 @@ struct StepData {
   // Streams, ranks and the rewritten Program; its commands are not kept.
   schedule::ScheduledProgram program;
   schedule::ProcessGroup group;
-  sim::TransferCost travel;  // of every bucket, but for its time
-  sim::TransferCost gather;  // of the parameters of every bucket, likewise
   bool scales_before = false;
   bool scales_after = false;
 

@@ -119,11 +119,7 @@ class Builder {
   std::optional<StepData> build(const std::vector<OwedGradient>& owed,
                                 const std::optional<Program>& whole) {
     data_.group = program().group(owed.front().group);
-    data_.travel = cost_of(data_.bucket.collective, data_.group);
-    if (whole) {
-      data_.sharding.emplace();
-      data_.gather = cost_of(Collective::AllGather, data_.group);
-    }
+    if (whole) data_.sharding.emplace();
     take_roles();
     if (!take_scales() || !take_ops() || !take_gradients(owed)) return std::nullopt;
     for (std::size_t role = 0; role < roles_.size(); ++role) take_messages(role);
@@ -142,24 +138,6 @@ class Builder {
   }
   [[nodiscard]] const Program& program() const { return draft_.program(); }
   [[nodiscard]] std::int32_t ops() const { return static_cast<std::int32_t>(data_.ops.size()); }
-
-  // Without its time.
-  [[nodiscard]] sim::TransferCost cost_of(Collective kind,
-                                          const schedule::ProcessGroup& group) const {
-    sim::TransferCost cost;
-    const models::CollectiveCost* known = data_.costs.find(data_.costs.key(kind, group));
-    if (known == nullptr || known->loads.empty()) return cost;
-    cost.latency = known->time.latency();
-    cost.loads = known->loads;
-    return cost;
-  }
-  [[nodiscard]] sim::TransferCost cost_of(const schedule::Transfer& transfer,
-                                          const schedule::ProcessGroup& group) const {
-    sim::TransferCost cost = cost_of(transfer.kind, group);
-    cost.time = data_.costs.collective(transfer.kind, group, transfer.bytes);
-    if (transfer.kind == Collective::SendRecv) cost.sender = transfer.root;
-    return cost;
-  }
 
   // Without buckets, and without the updates of shards, which the placement adds.
   void take_roles() {
@@ -222,7 +200,8 @@ class Builder {
       }
       known.own = static_cast<std::int32_t>(data_.own.size());
       const schedule::ProcessGroup& group = program().group(transfer.group);
-      data_.own.push_back({group, cost_of(transfer, group), transfer.id.value});
+      data_.own.push_back(
+          {group, sim::transfer_cost(data_.costs, transfer, group), transfer.id.value});
     }
     for (std::int32_t role = 0; role < program().stages; ++role) {
       if (!is_within(lanes, role, data_.group.id)) return refuse("buckets join several stages");

@@ -225,12 +225,12 @@ const StepWriter::Price& StepWriter::price(const BucketChoice& choice) {
                                : std::lcm(data_.bucket.pad_to.count(), shards * data_.element);
   const Bytes size((data_.extent(choice) + pad - 1) / pad * pad);
   known = {.begin = choice.begin, .end = choice.end, .skip = choice.skip, .take = choice.take};
-  known.time = data_.costs.collective(data_.bucket.collective, data_.group, size);
+  known.travel = sim::transfer_cost(data_.costs, data_.bucket.collective, data_.group, size);
   if (data_.scales_before) known.scale = data_.costs.scale(size);
   if (data_.scales_after) known.scale = data_.costs.scale(Bytes(size.count() / shards));
   if (data_.sharding) {
-    known.gather = data_.costs.collective(schedule::Collective::AllGather, data_.group,
-                                          data_.parameters(size.count()));
+    known.gather = sim::transfer_cost(data_.costs, schedule::Collective::AllGather, data_.group,
+                                      data_.parameters(size.count()));
     price_update(choice, known);
   }
   return known;
@@ -289,9 +289,14 @@ bool StepWriter::hosts_keep_ahead(std::int64_t step) const {
   return !behind || gain > kClearly;
 }
 
-// Whether the first transfer of each stream takes as long behind the last one of the step before.
+// Whether the first transfer of each stream takes as long behind the last one of the step before: of its stream or, where
+// streams share links, of any.
 bool StepWriter::pauses_change_nothing(std::int64_t step) const {
   const step::StepGraph& graph = graph_.made().graph;
+  std::int64_t last_of_all = 0;
+  for (const step::Transfer& transfer : graph.transfers) {
+    last_of_all = std::max(last_of_all, workspace_.timeline.end_of(transfer.node));
+  }
   for (const step::Transfer& first : graph.transfers) {
     if (first.previous) continue;
     const step::SlotId slot = graph.slot[static_cast<std::size_t>(first.node)];
@@ -299,9 +304,10 @@ bool StepWriter::pauses_change_nothing(std::int64_t step) const {
         graph.transfers.rbegin(), graph.transfers.rend(), [&](const step::Transfer& transfer) {
           return graph.slot[static_cast<std::size_t>(transfer.node)] == slot;
         });
-    const std::int64_t pause =
-        step + workspace_.timeline.start_of(first.node) - workspace_.timeline.end_of(last->node);
-    if (first.duration(pause) != first.isolated) return false;
+    const std::int64_t before =
+        graph.shares_links ? last_of_all : workspace_.timeline.end_of(last->node);
+    const std::int64_t pause = step + workspace_.timeline.start_of(first.node) - before;
+    if (first.duration(std::max<std::int64_t>(0, pause)) != first.isolated) return false;
   }
   return true;
 }
@@ -544,7 +550,7 @@ void StepWriter::write_launch(std::size_t index) {
     graph_.wait_for(role_, transfer.stream, *enqueue, EdgeKind::Launch);
   }
   const sim::Place here = place(transfer.stream, data_.costs.host.collective);
-  graph_.add_collective(std::span(&here, 1), data_.group, travel_of(transfer, cost));
+  graph_.add_collective(std::span(&here, 1), data_.group, cost.of(transfer.what));
   note_issue(at().clock);
   if (reduces && data_.scales_after) write_pass(transfer.stream, cost.scale);
   at().clock += data_.costs.host.event.count();
@@ -556,18 +562,11 @@ void StepWriter::write_inline(Transfer& transfer, const Price& cost) {
   flush();
   at().is_recorded = false;
   const sim::Place here = place(kComputeStream, data_.costs.host.collective);
-  graph_.add_collective(std::span(&here, 1), data_.group, travel_of(transfer, cost));
+  graph_.add_collective(std::span(&here, 1), data_.group, cost.of(transfer.what));
   note_issue(at().clock);
   transfer.is_done = true;
   const bool reduces = transfer.what == Transfer::What::Reduce;
   if (reduces && data_.scales_after) write_pass(kComputeStream, cost.scale);
-}
-
-sim::TransferCost StepWriter::travel_of(const Transfer& transfer, const Price& cost) const {
-  const bool reduces = transfer.what == Transfer::What::Reduce;
-  sim::TransferCost travel = reduces ? data_.travel : data_.gather;
-  travel.time = reduces ? cost.time : cost.gather;
-  return travel;
 }
 
 // The host's work to hand a transfer over, where that takes time of the compute stream.

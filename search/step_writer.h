@@ -51,18 +51,6 @@ class StepWriter {
   // Hosts: nothing starts before its host has issued it.
   enum class Detail { Runs, Ops, Hosts };
 
-  // What a bucket of these gradients costs.
-  struct Price {
-    std::int32_t begin = 0;
-    std::int32_t end = 0;
-    std::int64_t skip = 0;
-    std::int64_t take = 0;
-    models::CollectiveTime time = {};
-    models::CollectiveTime gather = {};
-    Duration scale{};  // of the whole bucket before, of a shard of it behind its reduce-scatter
-    StepOp update = {};
-    std::vector<step::Work> update_work = {};  // on each lane
-  };
   // One collective of one bucket, once per step or once per micro-step, or one side of a message.
   struct Transfer {
     enum class What : std::uint8_t { Reduce, Gather, Message } what = What::Reduce;
@@ -82,6 +70,21 @@ class StepWriter {
       if (what == What::Message) return message->scope;
       return what == What::Reduce ? choice->scope : schedule::WaitScope::Event;
     }
+  };
+  // What a bucket of these gradients costs.
+  struct Price {
+    std::int32_t begin = 0;
+    std::int32_t end = 0;
+    std::int64_t skip = 0;
+    std::int64_t take = 0;
+    sim::TransferCost travel = {};
+    sim::TransferCost gather = {};
+    [[nodiscard]] const sim::TransferCost& of(Transfer::What what) const {
+      return what == Transfer::What::Reduce ? travel : gather;
+    }
+    Duration scale{};  // of the whole bucket before, of a shard of it behind its reduce-scatter
+    StepOp update = {};
+    std::vector<step::Work> update_work = {};  // on each lane
   };
   struct Pack {
     std::int32_t producer = 0;
@@ -164,7 +167,6 @@ class StepWriter {
   void write_launches_up_to(LaunchPlace place);
   void write_launch(std::size_t index);
   void write_inline(Transfer& transfer, const Price& cost);
-  [[nodiscard]] sim::TransferCost travel_of(const Transfer& transfer, const Price& cost) const;
   void write_message(std::size_t index);
   std::optional<std::int32_t> write_enqueue(sim::NodeKind kind);
   void note_done(std::size_t index);

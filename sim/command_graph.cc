@@ -183,6 +183,25 @@ const CommandGraph::Meet& CommandGraph::meeting(const schedule::ProcessGroup& gr
   return meet;
 }
 
+TransferCost transfer_cost(const models::Costs& costs, schedule::Collective kind,
+                           const schedule::ProcessGroup& group, Bytes bytes) {
+  TransferCost found{.time = costs.collective(kind, group, bytes)};
+  const models::CollectiveCost* cost = costs.find(costs.key(kind, group));
+  if (cost == nullptr) return found;
+  found.curve = static_cast<std::int32_t>(cost - costs.collectives.data());
+  if (cost->loads.empty()) return found;
+  found.latency = cost->time.latency(bytes);
+  found.loads = cost->loads;
+  return found;
+}
+
+TransferCost transfer_cost(const models::Costs& costs, const schedule::Transfer& transfer,
+                           const schedule::ProcessGroup& group) {
+  TransferCost found = transfer_cost(costs, transfer.kind, group, transfer.bytes);
+  if (transfer.kind == schedule::Collective::SendRecv) found.sender = transfer.root;
+  return found;
+}
+
 std::int32_t CommandGraph::add_collective(std::span<const Place> places,
                                           const schedule::ProcessGroup& group,
                                           const TransferCost& cost) {

@@ -38,6 +38,12 @@ struct TransferCost {
   std::optional<std::int32_t> sender = {};
 };
 
+// That of a collective which is no send. Throws InputError where the machine has no curve for it.
+TransferCost transfer_cost(const models::Costs& costs, schedule::Collective kind,
+                           const schedule::ProcessGroup& group, Bytes bytes);
+TransferCost transfer_cost(const models::Costs& costs, const schedule::Transfer& transfer,
+                           const schedule::ProcessGroup& group);
+
 // Throws InputError where so many nanoseconds cannot be simulated: more than 2^60, 36 years.
 void check_run(double ns);
 

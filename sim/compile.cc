@@ -195,20 +195,7 @@ class Compiler {
                         step::EdgeKind::Launch);
     }
     const schedule::ProcessGroup& group = program_.program.group(transfer.group);
-    builder_.add_collective(places_, group, cost_of(transfer, group));
-  }
-
-  [[nodiscard]] TransferCost cost_of(const schedule::Transfer& transfer,
-                                     const schedule::ProcessGroup& group) const {
-    TransferCost found{.time = costs_.collective(transfer.kind, group, transfer.bytes)};
-    const models::CollectiveCost* cost = costs_.find(costs_.key(transfer.kind, group));
-    if (cost == nullptr) return found;
-    found.curve = static_cast<std::int32_t>(cost - costs_.collectives.data());
-    if (cost->loads.empty()) return found;
-    found.latency = cost->time.latency();
-    found.loads = cost->loads;
-    if (transfer.kind == schedule::Collective::SendRecv) found.sender = transfer.root;
-    return found;
+    builder_.add_collective(places_, group, transfer_cost(costs_, transfer, group));
   }
 
   void play_wait(const Side& side, StreamId stream, const schedule::WaitEvent& wait) {

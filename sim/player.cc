@@ -5,7 +5,7 @@
 // stale, because it is no longer the node's end. So a change of rate costs one entry of the queue.
 //
 // A transfer and a lane slow each other down if the lane takes part in it; transfers that load the same link share it
-// (rates.h). What a change can reach is found by walking from lane to transfer to lane, and only there rates are
+// (rates.h), and the pause before one is that of its links too. What a change can reach is found by walking from lane to transfer to lane, and only there rates are
 // solved anew. What runs on another stream without being a transfer (the scale of a bucket behind its collective)
 // neither slows anything down nor is slowed down.
 //
@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -40,6 +41,9 @@ constexpr std::int64_t kLargestWork = (std::int64_t{1} << (62 - kFractionBits)) 
 
 // The end of what stands still.
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+// Before the first transfer: longer than any time that is added to it.
+constexpr std::int64_t kLongPause = kNever / 2;
 
 // How long a node takes that begins at `start`, alone. Only a transfer looks at what was before it.
 inline std::int64_t duration_at(const StepGraph& graph, const Timeline& timeline, Work work,
@@ -98,6 +102,12 @@ struct Flight {
   }
 };
 
+// One link of one lane, in one direction.
+struct LinkUse {
+  std::int32_t in_flight = 0;
+  std::optional<std::int64_t> ended = {};  // the last transfer that has
+};
+
 // Presence: AlwaysThere or Presences (absences.h).
 template <class Presence>
 class EventLoop {
@@ -115,6 +125,7 @@ class EventLoop {
         taken_(static_cast<std::size_t>(graph.lanes)),
         left_(static_cast<std::size_t>(graph.lanes)),
         shares_(static_cast<std::size_t>(graph.resources)),
+        links_(graph.shares_links ? static_cast<std::size_t>(graph.resources) : 0),
         reached_(static_cast<std::size_t>(graph.lanes), 0),
         is_reached_(graph.slots.size(), 0) {
     contention_.resize(static_cast<std::size_t>(graph.lanes));
@@ -240,7 +251,9 @@ class EventLoop {
   void release(NodeId node, std::int64_t now) {
     std::int64_t when = std::max(now, graph_.release_of(node));
     if (!graph_.lag.empty()) when = std::max(when, ready_at(graph_, timeline_, node));
-    if (when == now) {
+    // The first of two transfers that begin on one link at once is the first in node order: as events they have it.
+    const bool waits_its_turn = graph_.shares_links && graph_.is_transfer(node);
+    if (when == now && !waits_its_turn) {
       start(node, now);
     } else {
       push({when, node * 2});
@@ -250,7 +263,9 @@ class EventLoop {
   void start(NodeId node, std::int64_t now) {
     const auto n = static_cast<std::size_t>(node);
     timeline_.start[n] = now;
-    const std::int64_t work = duration_at(graph_, timeline_, graph_.work[n], now);
+    const std::int64_t work = graph_.shares_links && graph_.is_transfer(node)
+                                  ? graph_.transfer(node).duration(pause_before(node, now))
+                                  : duration_at(graph_, timeline_, graph_.work[n], now);
     if (work > kLargestWork) [[unlikely]]
       refuse(work);
     const SlotId at = slot_of(node);
@@ -276,8 +291,44 @@ class EventLoop {
                      dovetail::to_string(Duration(kLargestWork)));
   }
 
+  [[nodiscard]] std::span<const step::Demand> demands_of(const Transfer& transfer) const {
+    return std::span(graph_.demands)
+        .subspan(static_cast<std::size_t>(transfer.first_demand),
+                 static_cast<std::size_t>(transfer.demands));
+  }
+  LinkUse& link(const step::Demand& demand) {
+    return links_[static_cast<std::size_t>(demand.resource)];
+  }
+
+  // How long nothing has been in flight on the transfer's stream and on the links that it loads most.
+  std::int64_t pause_before(NodeId node, std::int64_t now) {
+    const Transfer& transfer = graph_.transfer(node);
+    std::int64_t pause =
+        transfer.previous ? now - timeline_.end_of(*transfer.previous) : kLongPause;
+    const std::span<const step::Demand> demands = demands_of(transfer);
+    const double most =
+        demands.empty() ? 0 : std::ranges::max(demands, {}, &step::Demand::amount).amount;
+    for (const step::Demand& demand : demands) {
+      if (demand.amount < most) continue;
+      const LinkUse& use = link(demand);
+      if (use.in_flight > 0) return 0;
+      if (use.ended) pause = std::min(pause, now - *use.ended);
+    }
+    return pause;
+  }
+
+  // It begins (1) or ends (-1).
+  void count_on_links(const Transfer& transfer, std::int32_t by, std::int64_t now) {
+    if (!graph_.shares_links) return;
+    for (const step::Demand& demand : demands_of(transfer)) {
+      link(demand).in_flight += by;
+      if (by < 0) link(demand).ended = now;
+    }
+  }
+
   void begin_transfer(Flight& slot, SlotId at) {
     const Transfer& transfer = graph_.transfer(slot.node);
+    count_on_links(transfer, 1, slot.since);
     const std::int64_t latency = std::min(transfer.latency, slot.alone);
     slot.wire = static_cast<double>(slot.alone - latency) / static_cast<double>(slot.alone);
     for (const std::int32_t lane : lanes_of(transfer)) {
@@ -347,10 +398,7 @@ class EventLoop {
     for (const SlotId at : walked_transfers_) {
       const Flight& slot = on(at);
       const Transfer& transfer = graph_.transfer(slot.node);
-      shares_.add(std::span(graph_.demands)
-                      .subspan(static_cast<std::size_t>(transfer.first_demand),
-                               static_cast<std::size_t>(transfer.demands)),
-                  slot.wire / beside_compute(slot));
+      shares_.add(demands_of(transfer), slot.wire / beside_compute(slot));
     }
     const std::span<const double> shares = shares_.solve();
     for (std::size_t i = 0; i < shares.size(); ++i) on(walked_transfers_[i]).share = shares[i];
@@ -361,6 +409,7 @@ class EventLoop {
     on(at).idle = true;
     ++finished_;
     if (graph_.is_transfer(node)) {
+      count_on_links(graph_.transfer(node), -1, now);
       const std::span<const std::int32_t> lanes = lanes_of(graph_.transfer(node));
       for (const std::int32_t lane : lanes) std::erase(transfers_on(lane), at);
       share_links(lanes, now);
@@ -444,6 +493,7 @@ class EventLoop {
   // Of each lane: the rate of its op by class, 0 where nobody has asked since these changed.
   std::vector<std::array<std::int64_t, 3>> left_;
   LinkShares shares_;
+  std::vector<LinkUse> links_;  // by resource; none where nothing shares them
   std::vector<std::int32_t> walked_lanes_;
   std::vector<SlotId> walked_transfers_;
   std::vector<char> reached_, is_reached_;  // lanes and slots of a walk

@@ -3,7 +3,8 @@
 // Resources, each with a capacity of 1, and what uses them:
 //   links     each link of each rank, out and in apart. A transfer wants `amount` of them: the share of
 //             its time that is no latency, times what the collective puts on the link (LinkLoad). So
-//             latencies pass side by side and bandwidth is shared. All-reduces and the like load both
+//             latencies pass side by side and bandwidth is shared: all together move no more than the largest
+//             rate that the collective's table shows. All-reduces and the like load both
 //             directions of every rank that takes part, a send its sender's out and its receiver's in
 //   compute   of each rank: what its op runs on (SMs, memory, caches). A collective beside it takes
 //             1 - 1 / slow-down of it, by the class of the op's kernel, as calibrated

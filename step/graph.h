@@ -97,7 +97,7 @@ struct Transfer {
       {};  // the transfer before it on the same stream of its first lane
   std::int64_t isolated = 0;
   std::int64_t back_to_back = 0;
-  std::int64_t latency = 0;  // of its time: what loads no link
+  std::int64_t latency = 0;  // of its time: what loads no link (collective_table.h)
   std::optional<std::int32_t> curve =
       {};                         // of which it is a point, as the builder of the graph counts them
   std::int32_t lanes = 0;         // who takes part: index into StepGraph::lane_sets

@@ -49,6 +49,30 @@ TEST(CollectiveTableTest, IsLinearBetweenPointsOfALine) {
   EXPECT_EQ(straight().time(Bytes(3000)).isolated, microseconds(13));
 }
 
+// 564 us at 128 KiB fall to 382 at 256 KiB: no more than that is latency, and 16 messages of 16 MiB load the link for no
+// less than one of 256 MiB.
+TEST(CollectiveTableTest, ManyMessagesLoadALinkForNoLessThanOne) {
+  const CollectiveTable efa = shipped("b200x32_efa");
+  EXPECT_LE(efa.latency(), microseconds(383));
+  const auto on_link = [](const CollectiveTable& table, Bytes bytes) {
+    return table.time(bytes).isolated - table.latency(bytes);
+  };
+  EXPECT_GE(16 * on_link(efa, mib(16)), efa.time(mib(256)).isolated);
+  for (const char* name : {"b200x32_efa", "h100x16_tcpx", "mi300x16", "a100x8", "b200x16_roce"}) {
+    const CollectiveTable table = shipped(name);
+    double least = 1e9;  // ns a byte
+    for (const CollectiveTable::Knot& knot : table.knots()) {
+      least = std::min(least, knot.isolated_ns / knot.bytes);
+    }
+    for (std::int64_t bytes = 1 << 10; bytes <= 1 << 28; bytes *= 2) {
+      EXPECT_GE(static_cast<double>(on_link(table, Bytes(bytes)).count()) + 1,
+                least * static_cast<double>(bytes))
+          << name << " at " << bytes;
+    }
+  }
+  EXPECT_EQ(shipped("h100x16_tcpx").latency(), Duration{});  // it begins at 8 MiB
+}
+
 TEST(CollectiveTableTest, TakesTheSmallestSizeBelowTheTable) {
   EXPECT_EQ(straight().time(Bytes(999)).isolated, microseconds(11));
   EXPECT_EQ(straight().time(Bytes(0)).isolated, microseconds(11));

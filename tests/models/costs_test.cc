@@ -179,14 +179,30 @@ TEST(CostsValueTest, TheSpreadOfACurveIsThatOfItsPoints) {
   EXPECT_EQ(costs.find({Collective::AllGather, 2})->time.spread(Bytes(1000)), (Spread{0.8, 1.5}));
 }
 
-// 10 us at 1000 bytes and 20 at 2000 leave nothing at 0; a line of 5 us and 1 ns per byte leaves 5 us;
-// a falling start leaves what the smallest size takes.
+// 10 us at 1000 bytes and 20 at 2000 leave nothing at 0; a line of 5 us and 1 ns per byte leaves 5 us; a falling start
+// leaves the least time; a table that begins at 1 MiB says nothing of latency.
 TEST(CostsValueTest, LatencyIsWhatIsLeftAtNoBytes) {
   EXPECT_EQ(costs_with_spread().find({Collective::AllReduce, 2})->time.latency(), Duration{});
   EXPECT_EQ(CollectiveTable(AlphaBeta{microseconds(5), 1}).latency(), microseconds(5));
   const std::vector<CollectivePoint> falling = {{Bytes(1000), microseconds(10), {}, {}, {}},
                                                 {Bytes(2000), microseconds(9), {}, {}, {}}};
-  EXPECT_EQ(CollectiveTable(falling).latency(), microseconds(10));
+  EXPECT_EQ(CollectiveTable(falling).latency(), microseconds(9));
+  const std::vector<CollectivePoint> large = {{mib(1), microseconds(100), {}, {}, {}},
+                                              {mib(2), microseconds(101), {}, {}, {}}};
+  EXPECT_EQ(CollectiveTable(large).latency(), Duration{});
+}
+
+// The largest rate is 4000 bytes in 20 us, 5 ns a byte: 1000 bytes keep the link busy for 5 of their 10 us, 4000 for all
+// of their time. A line moves a byte in 1 ns, whatever its size.
+TEST(CostsValueTest, AMessageLoadsTheLinkAsTheLargestRateOfItsTableDoes) {
+  const std::vector<CollectivePoint> points = {{Bytes(10), microseconds(9), {}, {}, {}},
+                                               {Bytes(1000), microseconds(10), {}, {}, {}},
+                                               {Bytes(4000), microseconds(20), {}, {}, {}}};
+  const CollectiveTable table(points);
+  EXPECT_EQ(table.latency(Bytes(1000)), microseconds(5));
+  EXPECT_EQ(table.latency(Bytes(4000)), Duration{});
+  EXPECT_EQ(table.scaled(0.5).latency(Bytes(1000)), Duration(2500));
+  EXPECT_EQ(CollectiveTable(AlphaBeta{microseconds(5), 1}).latency(mib(64)), microseconds(5));
 }
 
 TEST(CostsValueTest, ArePrintedForPeople) {

@@ -57,6 +57,22 @@ TEST(ProfileTest, OneOfEightInAQueueTakesANanosecondAtLeast) {
               HasSubstr("/all_reduce_queue_of_8/0/us_for_8: expected a number from 0.008"));
 }
 
+// The smallest all-reduce takes 5 us. On a host that moves the bytes all of them are its processor time.
+TEST(ProfileTest, AFactorOfAlmostOneTakesNoProcessorTime) {
+  const auto processor_time = [](const std::string& factor) {
+    const Profile profile = read(
+        R"("all_reduce_alone": [{"bytes": 1000, "us": 5}, {"bytes": 2000, "us": 9}],
+           "compute_slowdown_while_communicating": {"forward": 1, "backward": )" +
+        factor + "}");
+    return profile_costs(profile, profile_program(profile)).contention(Rank{0}).collective_cpu;
+  };
+  EXPECT_EQ(processor_time("1"), Duration{});
+  EXPECT_EQ(processor_time("1.0001"), Duration{});
+  EXPECT_EQ(processor_time("1.055"), Duration(2500));
+  EXPECT_EQ(processor_time("1.1"), Duration(5000));
+  EXPECT_EQ(processor_time("2"), Duration(5000));
+}
+
 TEST(ProfileTest, TimesThatAreScaledStayTimes) {
   const auto baseline = [](const std::string& forward, const std::string& p90) {
     return R"("no_communication_step": {"step_us": 100, "forward_us": )" + forward +

@@ -5,14 +5,20 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <string>
 #include <vector>
 
+#include "base/json_reader.h"
 #include "lower/lower.h"
+#include "models/profile.h"
 #include "sim/interval.h"
 #include "sim/simulate.h"
 #include "tests/sim/agreement.h"
 #include "tests/sim/role_programs.h"
+#include "tests/support/cases.h"
 #include "tests/support/programs.h"
 #include "traces/metrics.h"
 #include "verify/verify.h"
@@ -148,6 +154,17 @@ TEST(SharedLinkTest, LatenciesPassSideBySide) {
   EXPECT_EQ(step_us(4000, 4000, machine, 2), 60);
 }
 
+// A link with credit: 4000 bytes take 40 us alone and 60 behind others. The pause is the link's: the second transfer
+// begins at 20 while the first is in flight, so it takes 60 us of the link on whatever stream: 10 + 40 + 60.
+TEST(SharedLinkTest, AnIdleStreamOnABusyLinkHasNoCredit) {
+  const testing::SimpleMachine machine{
+      .collective =
+          models::CollectiveTable(models::AlphaBeta{us(0), 10}, models::AlphaBeta{us(0), 15}),
+      .loads = kLink};
+  EXPECT_EQ(step_us(4000, 4000, machine, 1), 110);
+  EXPECT_NEAR(step_us(4000, 4000, machine, 2), 110, 0.002);
+}
+
 // The small one wants a tenth of the link (0.04 us of 0.4) from 20 to 20.4; the large one has 0.9 then.
 TEST(SharedLinkTest, ASmallTransferCostsALargeOneItsBytesOnly) {
   const models::CollectiveTable table = testing::table_at(
@@ -227,6 +244,98 @@ TEST(IntervalTest, TheStepStraysAsItsOpsDo) {
   EXPECT_NEAR(to_us(interval->median), 150, 3);
   EXPECT_NEAR(to_us(interval->p90), 180, 6);
   EXPECT_EQ(step_interval(plan, costs, {.draws = 400}), interval);
+}
+
+// ------------------------------------------------------------------------------- no paradox
+
+// Sizes of 64 bytes to 1 MiB whose times rise by random factors, with bumps; queued times apart from lone ones.
+std::vector<models::CollectivePoint> random_points(Random& random) {
+  std::vector<models::CollectivePoint> points;
+  double ns = static_cast<double>(random.between(500, 50'000));
+  for (std::int64_t bytes = 64; bytes <= 1 << 20; bytes *= random.between(0, 1) == 0 ? 4 : 8) {
+    const Duration lone(std::max<std::int64_t>(1, std::llround(ns)));
+    const Duration queued(std::max<std::int64_t>(1, std::llround(ns * (0.7 + random.uniform()))));
+    points.push_back({.bytes = Bytes(bytes), .isolated = lone, .back_to_back = queued});
+    ns *= 0.8 + 5 * random.uniform();
+  }
+  return points;
+}
+
+// From the first start of a transfer to the last end of one lie at least all their bytes over the largest rate.
+TEST(NoParadoxTest, NoPlanMovesBytesFasterThanItsTableEverShows) {
+  const int machines = testing::few_cases(10'000);
+  for (int seed = 0; seed < machines; ++seed) {
+    Random random(static_cast<std::uint64_t>(seed));
+    const std::vector<models::CollectivePoint> points = random_points(random);
+    double byte_ns = 1e18;
+    for (const models::CollectivePoint& point : points) {
+      const auto least = static_cast<double>(std::min(point.isolated, *point.back_to_back).count());
+      byte_ns = std::min(byte_ns, least / static_cast<double>(point.bytes.count()));
+    }
+    const auto random_us = [&] { return us(random.between(0, 20)); };
+    std::vector<testing::Layer> layers;
+    double bytes = 0;
+    for (std::int64_t i = random.between(2, 8); i > 0; --i) {
+      const std::int64_t size = 4 * random.between(1, points.back().bytes.count() / 4);
+      bytes += static_cast<double>(size);
+      layers.push_back({random_us(), random_us(), Bytes(size), random_us()});
+    }
+    const schedule::Program program = testing::chain(layers);
+    schedule::Schedule schedule =
+        schedule::make_schedule(program, schedule::parse_policy("per-tensor"));
+    const std::int64_t streams = random.between(1, 8);
+    for (schedule::Bucket& bucket : schedule.buckets) {
+      bucket.stream =
+          schedule::CommStream{static_cast<std::int32_t>(random.between(0, streams - 1))};
+    }
+    testing::SimpleMachine machine{.collective = models::CollectiveTable(points), .loads = kLink};
+    if (random.between(0, 1) == 0) machine.contention.compute_slowdown = 1.3;
+    const models::Costs costs = testing::costs_of(machine, program);
+    const StepGraph graph = compile(schedule::lower(program, schedule).program, costs, 1).graph;
+    Workspace workspace;
+    play(graph, workspace);
+    std::int64_t first = workspace.timeline.end.back();
+    std::int64_t last = 0;
+    for (const step::Transfer& transfer : graph.transfers) {
+      first = std::min(first, workspace.timeline.start_of(transfer.node));
+      last = std::max(last, workspace.timeline.end_of(transfer.node));
+    }
+    // Rates are rounded to 2^-20, each time to 1 ns.
+    ASSERT_GE(static_cast<double>(last - first) * (1 + 1e-4) + 20, bytes * byte_ns)
+        << "seed " << seed << ", " << streams << " streams";
+  }
+}
+
+// Ten small gradients and all-reduces of 0.9 ms beside 10 ms of backward.
+TEST(NoParadoxTest, AFactorOfAlmostOneIsAlmostNone) {
+  const auto step = [](const std::string& factor) {
+    std::string gradients;
+    for (int i = 0; i < 10; ++i) {
+      gradients += (i == 0 ? "" : ", ") + (R"({"name": "g)" + std::to_string(i)) +
+                   R"(", "numel": 1000, "dtype": "float32", "ready_us": )" +
+                   std::to_string(100 * (i + 1)) + "}";
+    }
+    const models::Profile profile = models::read_profile(
+        JsonFile("p.json", R"({"name": "p", "world_size": 2, "profile": {"forward_us": 1000,
+          "backward_us": 10000, "optimizer_us": 1000, "gradients": [)" +
+                               gradients + R"(]},
+          "all_reduce_alone": [{"bytes": 4, "us": 900}, {"bytes": 1000000, "us": 2000}],
+          "compute_slowdown_while_communicating": {"forward": )" +
+                               factor + R"(, "backward": )" + factor + "}}"));
+    const schedule::Program program = models::profile_program(profile);
+    const auto plan = schedule::lower(program, schedule::make_schedule(
+                                                   program, schedule::parse_policy("per-tensor")))
+                          .program;
+    return to_us(
+        traces::step_times(simulate(plan, models::profile_costs(profile, program))).front());
+  };
+  const double none = step("1");
+  EXPECT_NEAR(step("1.0001"), none, 1e-4 * none + 0.1);
+  // 1 % of noise in the factor.
+  for (int percent = 0; percent < 20; ++percent) {
+    const double less = step(std::to_string(1 + 0.01 * percent));
+    EXPECT_LE(step(std::to_string(1.01 + 0.01 * percent)), 1.1 * less) << percent;
+  }
 }
 
 // ------------------------------------------------------------------------------- growth

@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "schedule/visit.h"
+#include "sim/issue_order.h"
 
 namespace dovetail::testing {
 namespace {
@@ -44,6 +45,8 @@ struct Talk {
   std::int32_t root = 0;
 };
 
+using Link = std::tuple<Rank, std::int32_t, bool>;  // of a rank, by number, is inwards
+
 // What is in flight: a collective on all its ranks, or anything else on one stream of one rank.
 struct Flight {
   std::vector<std::pair<Rank, StreamId>> where = {};
@@ -54,7 +57,8 @@ struct Flight {
   bool collective = false;
   KernelClass kernel = KernelClass::Other;
   // Of a collective: what it uses of (rank, link, is inwards) while it moves at full rate.
-  std::map<std::tuple<Rank, std::int32_t, bool>, double> wants = {};
+  std::map<Link, double> wants = {};
+  std::map<Link, double> loads = {};  // the same while it moves bytes
   std::int64_t rate = kUnits;
 };
 
@@ -81,6 +85,7 @@ class Reference {
             std::max(slowest_collective_, costs.contention(rank).collective_slowdown);
       }
     }
+    note_order();
   }
 
   ReferenceTimeline run(std::int32_t steps) {
@@ -102,6 +107,25 @@ class Reference {
 
  private:
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+  // With one role the order of its list.
+  void note_order() {
+    if (program_.roles.size() == 1) {
+      for (const Command& command : program_.roles.front().commands) {
+        issued_.emplace(&command, issued_.size());
+      }
+      return;
+    }
+    const bool timed = inline_host_ && costs_.host.collective > Duration{};
+    for (const sim::Issue& issue :
+         sim::issue_order(program_, timed ? sim::Enqueues::Timed : sim::Enqueues::Free)) {
+      for (const sim::Side& side : issue.sides) {
+        const schedule::RankProgram& role = program_.roles[static_cast<std::size_t>(side.role)];
+        if (issue.kind == sim::Issue::Kind::Enqueue) continue;
+        issued_.emplace(&role.commands[static_cast<std::size_t>(side.command)], issued_.size());
+      }
+    }
+  }
 
   // ------------------------------------------------------------------------- what commands mean
 
@@ -194,14 +218,40 @@ class Reference {
 
   // --------------------------------------------------------------------------- what can begin now
 
+  // Of collectives one at a time, when nothing else can begin: the pause of the next one depends on those in flight.
   bool begin_all() {
     bool any = false;
     for (auto& [rank, state] : ranks_) {
       for (auto& [stream, items] : state.streams) {
-        while (!items.empty() && begin(rank, state, stream)) any = true;
+        while (!items.empty() && !is_collective(items.front()) && begin(rank, state, stream)) {
+          any = true;
+        }
       }
     }
-    return any;
+    return any || begin_first_collective();
+  }
+
+  [[nodiscard]] bool is_collective(const Item& item) const {
+    return !item.enqueue && talk(*item.command).has_value();
+  }
+
+  // Of all that can begin now the first one in the order of issue.
+  bool begin_first_collective() {
+    std::optional<Flight> first;
+    for (auto& [rank, state] : ranks_) {
+      for (auto& [stream, items] : state.streams) {
+        if (items.empty() || !is_collective(items.front()) || state.busy.contains(stream)) continue;
+        std::optional<Flight> flight = meet(rank, *talk(*items.front().command), items.front());
+        if (flight && (!first || place(*flight) < place(*first))) first = std::move(flight);
+      }
+    }
+    if (first) begin_collective(std::move(*first));
+    return first.has_value();
+  }
+
+  // Step and place in the order of issue.
+  [[nodiscard]] std::pair<std::int32_t, std::size_t> place(const Flight& flight) const {
+    return {flight.items.front().step, issued_.at(flight.items.front().command)};
   }
 
   // The head of one stream; false where it has to wait.
@@ -211,8 +261,6 @@ class Reference {
     const Command& command = *item.command;
     if (item.enqueue) {
       occupy(rank, stream, item, costs_.host.collective, KernelClass::Other);
-    } else if (const std::optional<Talk> about = talk(command)) {
-      return begin_collective(rank, *about, item);
     } else if (const auto* wait = std::get_if<schedule::WaitEvent>(&command.action)) {
       if (!state.happened.contains({item.step, wait->event})) return false;
       const bool wake_up =
@@ -241,17 +289,23 @@ class Reference {
   }
 
   // Once it is at the head of an idle stream on all ranks of the instance.
-  bool begin_collective(Rank rank, const Talk& about, const Item& item) {
+  [[nodiscard]] std::optional<Flight> meet(Rank rank, const Talk& about, const Item& item) const {
     const schedule::ProcessGroup& group = program_.program.group(about.group);
     const std::span<const Rank> peers = group.instance_of(rank);
     DOVETAIL_CHECK(!peers.empty()) << "rank " << rank << " is not in the group";
     Flight flight{.start = now_, .collective = true};
     for (const Rank peer : peers) {
       const std::optional<StreamId> stream = waiting(peer, about, item);
-      if (!stream) return false;
+      if (!stream) return std::nullopt;
       flight.where.emplace_back(peer, *stream);
       flight.items.push_back(ranks_.at(peer).streams.at(*stream).front());
     }
+    return flight;
+  }
+
+  void begin_collective(Flight flight) {
+    const Talk about = *talk(*flight.items.front().command);
+    load_links(flight, about);
     flight.alone = duration(flight, about);
     flight.left = flight.alone * kUnits;
     want_links(flight, about);
@@ -260,7 +314,6 @@ class Reference {
       ranks_.at(peer).busy.insert(stream);
     }
     flights_.push_back(std::move(flight));
-    return true;
   }
 
   // The stream on which this rank waits in the same collective; roles may use different ones.
@@ -281,37 +334,57 @@ class Reference {
     return std::nullopt;
   }
 
-  // The pause counts on the stream of the first rank.
+  // The pause counts on the stream of the first rank, and on the links that the collective loads most.
   [[nodiscard]] std::int64_t duration(const Flight& flight, const Talk& about) const {
     const models::CollectiveTime time =
         costs_.collective(about.kind, program_.program.group(about.group), about.bytes);
     const std::int64_t isolated = time.isolated.count();
     const std::int64_t queued = time.back_to_back.count();
+    std::optional<std::int64_t> since;  // the latest end before it
     const auto& [first, stream] = flight.where.front();
     const auto& last = ranks_.at(first).last_collective;
-    const auto previous = last.find(stream);
-    if (previous == last.end()) return isolated;
-    const std::int64_t pause = now_ - previous->second;
+    if (const auto found = last.find(stream); found != last.end()) since = found->second;
+    double most = 0;
+    for (const auto& [link, load] : flight.loads) most = std::max(most, load);
+    for (const auto& [link, load] : flight.loads) {
+      if (load < most) continue;
+      for (const Flight& other : flights_) {
+        if (other.loads.contains(link)) return queued;
+      }
+      const auto found = last_on_.find(link);
+      if (found != last_on_.end()) since = std::max(since.value_or(0), found->second);
+    }
+    if (!since) return isolated;
+    const std::int64_t pause = now_ - *since;
     return std::min(std::max(isolated, queued - pause), queued + pause);
   }
 
-  void want_links(Flight& flight, const Talk& about) const {
-    const schedule::ProcessGroup& group = program_.program.group(about.group);
-    const models::CollectiveCost* cost = costs_.find(costs_.key(about.kind, group));
-    if (cost == nullptr || flight.alone == 0) return;
-    const std::int64_t latency = std::min(cost->time.latency().count(), flight.alone);
-    const double wire =
-        static_cast<double>(flight.alone - latency) / static_cast<double>(flight.alone);
+  void load_links(Flight& flight, const Talk& about) const {
+    const models::CollectiveCost* cost =
+        costs_.find(costs_.key(about.kind, program_.program.group(about.group)));
+    if (cost == nullptr) return;
     for (std::size_t i = 0; i < flight.where.size(); ++i) {
       const Rank rank = flight.where[i].first;
+      const bool send = about.kind == schedule::Collective::SendRecv;
+      const bool is_sender = static_cast<std::int32_t>(i) == about.root;
       for (const models::LinkLoad& load : cost->loads) {
-        const bool send = about.kind == schedule::Collective::SendRecv;
-        const bool is_sender = static_cast<std::int32_t>(i) == about.root;
-        const double amount = wire * load.share;
-        if (amount <= 0) continue;
-        if (!send || is_sender) flight.wants[{rank, load.link, false}] += amount;
-        if (!send || !is_sender) flight.wants[{rank, load.link, true}] += amount;
+        if (load.share <= 0) continue;
+        if (!send || is_sender) flight.loads[{rank, load.link, false}] += load.share;
+        if (!send || !is_sender) flight.loads[{rank, load.link, true}] += load.share;
       }
+    }
+  }
+
+  // It moves bytes in the part of its time that is no latency.
+  void want_links(Flight& flight, const Talk& about) const {
+    const models::CollectiveCost* cost =
+        costs_.find(costs_.key(about.kind, program_.program.group(about.group)));
+    if (cost == nullptr || flight.alone == 0) return;
+    const std::int64_t latency = std::min(cost->time.latency(about.bytes).count(), flight.alone);
+    const double wire =
+        static_cast<double>(flight.alone - latency) / static_cast<double>(flight.alone);
+    for (const auto& [link, load] : flight.loads) {
+      if (wire * load > 0) flight.wants[link] = wire * load;
     }
   }
 
@@ -388,7 +461,7 @@ class Reference {
     while (!rising.empty()) {
       double level = std::numeric_limits<double>::infinity();
       for (const Flight* flight : rising) level = std::min(level, largest(flight));
-      std::map<std::tuple<Rank, std::int32_t, bool>, double> full_at;
+      std::map<Link, double> full_at;
       for (const Flight* flight : rising) {
         for (const auto& [link, amount] : flight->wants) {
           double settled = 0;
@@ -446,6 +519,7 @@ class Reference {
         ++flight;
         continue;
       }
+      for (const auto& [link, load] : flight->loads) last_on_[link] = now_;
       for (std::size_t i = 0; i < flight->where.size(); ++i) {
         const auto& [rank, stream] = flight->where[i];
         const Item& item = flight->items[i];
@@ -467,6 +541,8 @@ class Reference {
   const std::int64_t gap_;
   double slowest_collective_ = 1;
   std::int64_t now_ = 0;
+  std::map<const Command*, std::size_t> issued_;
+  std::map<Link, std::int64_t> last_on_;  // the end of a collective
   std::map<Rank, RankState> ranks_;
   std::list<Flight> flights_;
   ReferenceTimeline result_;
