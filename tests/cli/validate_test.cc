@@ -48,7 +48,7 @@ TEST(ValidateTest, WritesTheSameAsJson) {
 // Tables of no rows, but three of MLPerf's, of one sample a GPU on 8, 16 and 32.
 std::string three_sizes() {
   namespace fs = std::filesystem;
-  const std::string folder = testing::TempDir() + "/validate_three_sizes";
+  const std::string folder = ::testing::TempDir() + "/validate_three_sizes";
   fs::create_directories(folder);
   for (const fs::directory_entry& entry : fs::directory_iterator(public_tables().folder)) {
     const std::string table = read_file(entry.path().string());
