@@ -7,7 +7,9 @@
 // Tokens T of a rank: mbs x seq / cp. Matrix products: forward m n k, gradient of the input m k n, of the weight
 // n k m. Attention: 2 T seen heads (key + value dim) FLOP forward, 2.5 times that backward (its scores are computed
 // again: Dao, arXiv 2205.14135), causal ones half; it is one kernel, unless flash=no, which writes and reads the
-// scores, too. Norms, rotation, activation functions and residual sums move each operand once, twice backward.
+// scores, too. Norms, rotation, activation functions and residual sums move each operand once, twice backward. With
+// kernels=eager they are the kernels that PyTorch runs by itself (a norm eight, a rotation three), each with two of its kind
+// backward, and products of one input are apart.
 // Left out: dropout, the all-reduce of norms' gradients over tp (KB), the router's auxiliary loss, and what
 // shared experts gather and scatter over tp.
 //

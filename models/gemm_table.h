@@ -11,8 +11,8 @@
 // time takes it from its neighbours along the three axes, weighted by 1 / distance^2. Beyond the grid the quotient is
 // that of its edge. `count` products in one kernel take as long as one with m x count rows.
 //
-// Error on a tenth of the rows, left out of the table (tests/models/gemm_table_test.cc): 3 to 5 % in the median, 12 to 23 % at the 95th
-// percentile; the largest where the library changes its kernel between two neighbours.
+// Error on a tenth of the rows, left out of the table (tests/models/gemm_table_test.cc): 3 to 5.5 % in the median, 11 to
+// 24 % at the 95th percentile; the largest where the library changes its kernel between two neighbours.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -39,7 +39,9 @@ struct JobPrediction {
   [[nodiscard]] bool fits() const { return !capacity || peak() <= *capacity; }
 };
 
-// Throws InputError where the cluster has too few ranks, or no time for an op or a collective.
+// Throws InputError where the cluster has too few ranks, or no time for an op or a collective. The step of many
+// micro-batches follows from three of few where each further one adds the same: exactly, or to within a thousandth above
+// 10,000 layers x micro-batches.
 JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster);
 
 // Its commands by its own decisions, and what they cost. Throws as predict_job does.

@@ -1,4 +1,4 @@
-// Steps put onto other ranks, by hand.
+// A measured step asked for on other ranks (--layout): which groups and reductions its gradients get, by hand.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/data_parallel.h"
