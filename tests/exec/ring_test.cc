@@ -178,18 +178,19 @@ TEST(RingTest, TwoRingsOfARankShareOnePacedLink) {
 
 TEST(RingTest, WaitingForThePacedLinkIsNoSilence) {
   launch::run_local_ranks({.ranks = 2}, [](Session& session) {
-    // 1 Mbit/s lets 64 KiB leave at once; the other 54'464 bytes wait 0.4 s, beyond the deadline.
+    // 1 Mbit/s lets 64 KiB leave at once; the other 234'464 bytes wait 1.9 s, beyond the deadline. That is longer than a
+    // busy machine keeps the other rank from its processor.
     const auto link = std::make_shared<PacedLink>(parse_bit_rate("1mbit"));
-    const Duration deadline = std::chrono::milliseconds(session.rank() == Rank{0} ? 200 : 30'000);
+    const Duration deadline = std::chrono::milliseconds(session.rank() == Rank{0} ? 1000 : 30'000);
     const std::unique_ptr<Transport> ring =
         open_ring(session, {.deadline = deadline, .link = link});
-    std::vector<float> data(30'000, 1.0F);
+    std::vector<float> data(75'000, 1.0F);
     if (session.rank() == Rank{0}) {
       ring->send(data, "a send");
     } else {
       ring->receive(data, "a receive");
     }
-    EXPECT_EQ(std::ranges::count(data, 1.0F), 30'000);
+    EXPECT_EQ(std::ranges::count(data, 1.0F), 75'000);
   });
 }
 
