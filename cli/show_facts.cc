@@ -34,6 +34,9 @@ std::string compute_of(const models::Cluster& cluster) {
     for (const auto& [dtype, peak] : cluster.compute->gemm_peak) {
       text += (text.empty() ? "" : ", ") + std::string(to_string(dtype)) + " " + rate(peak);
     }
+    for (const auto& [operands, peak] : cluster.compute->narrow_peak) {
+      text += ", " + std::string(to_string(operands)) + " " + rate(peak);
+    }
     text += "; " + fixed(cluster.compute->efficiency * 100, 0) + " % of it is taken; memory " +
             fixed(cluster.compute->memory.count() / 1e9, 0) + " GB/s";
     if (cluster.compute->capacity) text += ", " + to_string(*cluster.compute->capacity);

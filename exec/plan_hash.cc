@@ -73,7 +73,7 @@ class Hasher {
   void add(const Tensor& tensor) {
     add_all(tensor.id, tensor.name, tensor.kind, tensor.dtype, tensor.shape, tensor.merges);
   }
-  void add(const GemmWork& work) { add_all(work.m, work.n, work.k, work.count); }
+  void add(const GemmWork& work) { add_all(work.m, work.n, work.k, work.count, work.operands); }
   void add(const MemoryWork& work) { add_all(work.bytes, work.flop); }
   void add(const schedule::Kernel& kernel) {
     add(kernel.index());

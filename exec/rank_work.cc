@@ -14,6 +14,12 @@ namespace dovetail::exec {
 
 void require_executable(const schedule::Program& program, std::string_view backend) {
   for (const schedule::Op& op : program.ops) {
+    for (const schedule::Kernel& kernel : schedule::kernels_of(op.work)) {
+      const auto* gemm = std::get_if<schedule::GemmWork>(&kernel);
+      if (gemm == nullptr || gemm->operands == schedule::Operands::Own) continue;
+      throw InputError(op.name + ": products of " + std::string(to_string(gemm->operands)) +
+                       " can be predicted, not executed");
+    }
     if (!std::holds_alternative<schedule::TimedWork>(op.work)) continue;
     throw InputError(
         op.name + ": the " + std::string(backend) +

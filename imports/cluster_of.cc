@@ -172,7 +172,7 @@ void assume_machine(const CollectiveLog& log, const ClusterOptions& options,
   }
   if (gpu) {
     cluster.compute = roofline_of(*gpu);
-    const bool has_products = cluster.compute->products != nullptr;
+    const bool has_products = !cluster.compute->products.empty();
     cluster.notes["compute"] =
         std::string(has_products ? "public measurements of bf16 and f16 products, else " : "") +
         "vendor peak of " + std::string(gpu->name) + " times assumed efficiency; uncalibrated; " +

@@ -96,7 +96,7 @@ models::Roofline roofline_of(const Gpu& gpu) {
   roofline.gemm_peak[DType::F16] = FlopPerSecond(gpu.half_tflop_s * 1e12);
   if (gpu.has_bf16) roofline.gemm_peak[DType::BF16] = FlopPerSecond(gpu.half_tflop_s * 1e12);
   roofline.efficiency = 0.5;
-  roofline.products = models::gemm_table(gpu.name.substr(0, gpu.name.find("-sxm")));
+  roofline.products = models::gemm_tables(gpu.name.substr(0, gpu.name.find("-sxm")));
   roofline.memory = BytesPerSecond(gpu.memory_gb_s * 1e9);
   if (gpu.memory > Bytes{}) roofline.capacity = gpu.memory;
   return roofline;

@@ -71,7 +71,8 @@ struct Precision {
   schedule::DType reduce = schedule::DType::F32;    // as it travels
   std::int64_t master_bytes = 4;                    // a copy of the parameters; 0: none
   std::int64_t state_bytes = 8;                     // of the optimizer's moments
-  bool fp8_products = false;                        // matrix products of layers at the rate of fp8
+  // Of layers' products with weights; attention's inner products and the output layer have `compute`.
+  schedule::Operands products = schedule::Operands::Own;
   friend bool operator==(const Precision&, const Precision&) = default;
 };
 

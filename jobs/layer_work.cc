@@ -50,6 +50,7 @@ class LayerWriter {
 
   std::vector<Element> layer(std::int64_t layer) {
     layer_ = layer;
+    operands_ = job_.precision.products;
     name_ = "model.layers." + std::to_string(layer) + ".";
     attention();
     has_experts(model_, layer) ? experts() : mlp();
@@ -104,11 +105,23 @@ class LayerWriter {
   }
   void end() { chain_.emplace_back(std::move(compute_)); }
 
-  // A matrix product with weights, three ways.
+  // A matrix product with weights, three ways. Narrower weights that were just gathered are cast both times: read, and
+  // written along their rows and their columns.
   void product(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count = 1) {
-    compute_.forward.emplace_back(GemmWork{.m = m, .n = n, .k = k, .count = count});
-    compute_.backward_input.emplace_back(GemmWork{.m = m, .n = k, .k = n, .count = count});
-    compute_.backward_weight.emplace_back(GemmWork{.m = n, .n = k, .k = m, .count = count});
+    const schedule::Operands operands = operands_;
+    const auto gemm = [&](std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+      return GemmWork{.m = rows, .n = columns, .k = inner, .count = count, .operands = operands};
+    };
+    if (operands != schedule::Operands::Own && job_.zero == Zero::Parameters) {
+      const std::int64_t written = operands == schedule::Operands::Fp8 ? 2 : 1;
+      const Kernel cast =
+          MemoryWork{.bytes = Bytes(count * n * k * (element() + written)), .flop = Flop(0)};
+      compute_.forward.push_back(cast);
+      compute_.backward_input.push_back(cast);
+    }
+    compute_.forward.emplace_back(gemm(m, n, k));
+    compute_.backward_input.emplace_back(gemm(m, k, n));
+    compute_.backward_weight.emplace_back(gemm(n, k, m));
   }
   // Memory-bound: so many elements read and written, twice as many backward.
   void pass(std::int64_t elements) {
@@ -296,7 +309,9 @@ class LayerWriter {
     begin(name + ".gate", {sent, model_.width});
     take_named(".experts.", false);
     norm(own);
+    operands_ = schedule::Operands::Own;  // the router's
     product(own, e.count, model_.width);
+    operands_ = job_.precision.products;
     if (e.shared_inner > 0) dense(e.shared_inner);
     pass(2 * sent * model_.width);  // tokens in the order of their experts
     end();
@@ -332,6 +347,7 @@ class LayerWriter {
   const Layout& layout_;
   const std::vector<ParameterShape> parameters_;
   std::int64_t layer_ = 0;
+  schedule::Operands operands_ = schedule::Operands::Own;  // of products with weights
   std::string name_;
   Compute compute_;
   std::vector<Element> chain_;

@@ -336,8 +336,12 @@ class ProgramWriter {
 std::vector<std::string> notes_on(const Job& job) {
   std::vector<std::string> notes = job.notes;
   const std::string dtype(to_string(job.precision.compute));
-  if (job.precision.fp8_products) {
-    notes.push_back("fp8: matrix products are priced at the rate of " + dtype);
+  if (job.precision.products != schedule::Operands::Own) {
+    const std::string products(to_string(job.precision.products));
+    notes.push_back(
+        "products=" + products +
+        ": of layers' products with weights; activations are kept and parameters gathered in " +
+        dtype);
   }
   if (job.precision.compute == schedule::DType::F32) {
     notes.emplace_back(

@@ -164,7 +164,7 @@ const std::vector<Key>& keys() {
       optimizer_key(),
       word("grads", DOVETAIL_FIELD(precision.gradient)),
       word("reduce", DOVETAIL_FIELD(precision.reduce)),
-      flag("fp8", DOVETAIL_FIELD(precision.fp8_products)),
+      word("products", DOVETAIL_FIELD(precision.products)),
       whole("master", DOVETAIL_FIELD(precision.master_bytes)),
       whole("states", DOVETAIL_FIELD(precision.state_bytes)),
       word("recompute", DOVETAIL_FIELD(recompute)),

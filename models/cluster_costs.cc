@@ -215,9 +215,10 @@ std::vector<std::string> assumptions(const Cluster& cluster, const schedule::Pro
     });
     sentences.push_back(std::to_string(estimated) + " of " + std::to_string(program.ops.size()) +
                         " ops take their time from " +
-                        (has_products ? "products measured by others on " +
-                                            model.compute->products->device() + " and "
-                                      : "") +
+                        (has_products
+                             ? "products measured by others on " +
+                                   model.compute->products.begin()->second->device() + " and "
+                             : "") +
                         "peak rates, uncalibrated");
   }
   if (!cluster.copy && cluster.compute) {

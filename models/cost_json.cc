@@ -58,6 +58,8 @@ schedule::GemmWork read_gemm(JsonObject object) {
   work.k = object.integer("k", 1, kMostExtent);
   object.ignore("count");
   work.count = object.integer_or("count", 1, 1, kMostExtent);
+  object.ignore("operands");
+  if (object.has("operands")) work.operands = object.one_of<schedule::Operands>("operands");
   const auto m = static_cast<double>(work.m);
   const auto n = static_cast<double>(work.n);
   const auto k = static_cast<double>(work.k);
@@ -95,22 +97,33 @@ schedule::KernelsWork read_several(const JsonArray& array) {
 
 }  // namespace
 
+namespace {
+
+// Of the types that are there.
+template <class Type>
+void read_rates(JsonObject& rates, std::span<const Type> types,
+                std::map<Type, FlopPerSecond>& found) {
+  for (const Type type : types) {
+    const std::string_view name = to_string(type);
+    rates.ignore(name);
+    if (rates.has(name)) found[type] = FlopPerSecond(rates.number(name, kLeastRate, kMostRate));
+  }
+}
+
+}  // namespace
+
 Roofline read_roofline(JsonObject object) {
   Roofline roofline;
   JsonObject gemm = object.object("gemm");
   JsonObject rates = gemm.object("flop_per_s");
-  for (const DType dtype : kAllOf<DType>) {
-    const std::string_view name = to_string(dtype);
-    rates.ignore(name);
-    if (!rates.has(name)) continue;
-    roofline.gemm_peak[dtype] = FlopPerSecond(rates.number(name, kLeastRate, kMostRate));
-  }
+  read_rates<DType>(rates, kAllOf<DType>, roofline.gemm_peak);
+  read_rates<schedule::Operands>(rates, schedule::kNarrow, roofline.narrow_peak);
   rates.done();
   roofline.efficiency = gemm.number("efficiency", 1e-6, 1);
   if (gemm.has("table")) {
     const std::vector<std::string> devices = gemm_devices();
     const std::vector<std::string_view> words(devices.begin(), devices.end());
-    roofline.products = gemm_table(words[gemm.word("table", words)]);
+    roofline.products = gemm_tables(words[gemm.word("table", words)]);
   }
   gemm.done();
   roofline.memory = BytesPerSecond(object.number("memory_bytes_per_s", kLeastRate, kMostRate));
@@ -246,8 +259,11 @@ ordered_json written(const Roofline& roofline) {
   for (const auto& [dtype, rate] : roofline.gemm_peak) {
     rates[std::string(to_string(dtype))] = finite(rate.count());
   }
+  for (const auto& [operands, rate] : roofline.narrow_peak) {
+    rates[std::string(to_string(operands))] = finite(rate.count());
+  }
   ordered_json gemm = {{"flop_per_s", rates}, {"efficiency", finite(roofline.efficiency)}};
-  if (roofline.products != nullptr) gemm["table"] = roofline.products->device();
+  if (!roofline.products.empty()) gemm["table"] = roofline.products.begin()->second->device();
   ordered_json object = {{"gemm", std::move(gemm)},
                          {"memory_bytes_per_s", finite(roofline.memory.count())},
                          {"kernel_overhead_us", to_us(roofline.kernel_overhead)}};
@@ -256,7 +272,9 @@ ordered_json written(const Roofline& roofline) {
 }
 
 ordered_json written(const schedule::GemmWork& work) {
-  return {{"m", work.m}, {"n", work.n}, {"k", work.k}, {"count", work.count}};
+  ordered_json object = {{"m", work.m}, {"n", work.n}, {"k", work.k}, {"count", work.count}};
+  if (work.operands != schedule::Operands::Own) object["operands"] = to_string(work.operands);
+  return object;
 }
 
 namespace {

@@ -5,27 +5,42 @@
 
 #include <cstddef>
 
-#define DOVETAIL_GEMM(DEVICE)                                                           \
+// SYMBOL names it in C, NAME is that of the file without ".csv".
+#define DOVETAIL_GEMM(SYMBOL, NAME)                                                     \
   __asm__(                                                                              \
       ".pushsection .rodata\n"                                                          \
-      "dovetail_gemm_" #DEVICE                                                          \
+      "dovetail_gemm_" #SYMBOL                                                          \
       ":\n"                                                                             \
-      ".incbin \"" DOVETAIL_GEMM_DIR "/" #DEVICE                                        \
+      ".incbin \"" DOVETAIL_GEMM_DIR "/" NAME                                           \
       ".csv\"\n"                                                                        \
-      "dovetail_gemm_" #DEVICE                                                          \
+      "dovetail_gemm_" #SYMBOL                                                          \
       "_end:\n"                                                                         \
       ".popsection\n");                                                                 \
-  extern "C" const char dovetail_gemm_##DEVICE[] __attribute__((visibility("hidden"))); \
-  extern "C" const char dovetail_gemm_##DEVICE##_end[] __attribute__((visibility("hidden")));
+  extern "C" const char dovetail_gemm_##SYMBOL[] __attribute__((visibility("hidden"))); \
+  extern "C" const char dovetail_gemm_##SYMBOL##_end[] __attribute__((visibility("hidden")));
 
-DOVETAIL_GEMM(a100)
-DOVETAIL_GEMM(b200)
-DOVETAIL_GEMM(gb200)
-DOVETAIL_GEMM(gb300)
-DOVETAIL_GEMM(h100)
-DOVETAIL_GEMM(h200)
-DOVETAIL_GEMM(l40s)
-#undef DOVETAIL_GEMM
+// Of a GPU: SYMBOL, its name, its operands.
+#define DOVETAIL_GEMMS(EACH)                 \
+  EACH(a100, "a100", "a100", Own)            \
+  EACH(b200, "b200", "b200", Own)            \
+  EACH(b200_fp4, "b200-fp4", "b200", Fp4)    \
+  EACH(b200_fp8, "b200-fp8", "b200", Fp8)    \
+  EACH(gb200, "gb200", "gb200", Own)         \
+  EACH(gb200_fp4, "gb200-fp4", "gb200", Fp4) \
+  EACH(gb200_fp8, "gb200-fp8", "gb200", Fp8) \
+  EACH(gb300, "gb300", "gb300", Own)         \
+  EACH(gb300_fp4, "gb300-fp4", "gb300", Fp4) \
+  EACH(gb300_fp8, "gb300-fp8", "gb300", Fp8) \
+  EACH(h100, "h100", "h100", Own)            \
+  EACH(h100_fp8, "h100-fp8", "h100", Fp8)    \
+  EACH(h200, "h200", "h200", Own)            \
+  EACH(h200_fp8, "h200-fp8", "h200", Fp8)    \
+  EACH(l40s, "l40s", "l40s", Own)            \
+  EACH(l40s_fp8, "l40s-fp8", "l40s", Fp8)
+
+#define DOVETAIL_HOLD(SYMBOL, NAME, DEVICE, OPERANDS) DOVETAIL_GEMM(SYMBOL, NAME)
+DOVETAIL_GEMMS(DOVETAIL_HOLD)
+#undef DOVETAIL_HOLD
 
 namespace dovetail::models {
 namespace {
@@ -37,13 +52,11 @@ std::string_view between(const char* begin, const char* end) {
 }  // namespace
 
 std::vector<GemmFile> gemm_files() {
-  return {{"a100", between(dovetail_gemm_a100, dovetail_gemm_a100_end)},
-          {"b200", between(dovetail_gemm_b200, dovetail_gemm_b200_end)},
-          {"gb200", between(dovetail_gemm_gb200, dovetail_gemm_gb200_end)},
-          {"gb300", between(dovetail_gemm_gb300, dovetail_gemm_gb300_end)},
-          {"h100", between(dovetail_gemm_h100, dovetail_gemm_h100_end)},
-          {"h200", between(dovetail_gemm_h200, dovetail_gemm_h200_end)},
-          {"l40s", between(dovetail_gemm_l40s, dovetail_gemm_l40s_end)}};
+#define DOVETAIL_LIST(SYMBOL, NAME, DEVICE, OPERANDS) \
+  {NAME, DEVICE, schedule::Operands::OPERANDS,        \
+   between(dovetail_gemm_##SYMBOL, dovetail_gemm_##SYMBOL##_end)},
+  return {DOVETAIL_GEMMS(DOVETAIL_LIST)};
+#undef DOVETAIL_LIST
 }
 
 }  // namespace dovetail::models

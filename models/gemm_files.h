@@ -6,10 +6,14 @@
 #include <string_view>
 #include <vector>
 
+#include "schedule/program.h"
+
 namespace dovetail::models {
 
 struct GemmFile {
-  std::string_view device;
+  std::string_view name;    // "h100-fp8"
+  std::string_view device;  // "h100"
+  schedule::Operands operands = schedule::Operands::Own;
   std::string_view text;
 };
 std::vector<GemmFile> gemm_files();

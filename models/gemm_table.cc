@@ -176,26 +176,35 @@ Duration GemmTable::time(const schedule::GemmWork& gemm) const {
   return from_us(bare_us(extents) * std::exp(quotient));
 }
 
-const GemmTable* gemm_table(std::string_view device) {
+const GemmTable* gemm_table(std::string_view device, schedule::Operands operands) {
   static std::mutex reading;
-  static std::map<std::string_view, GemmTable> tables;
+  static std::map<std::string_view, GemmTable> tables;  // by the names of their files
   const std::scoped_lock lock(reading);
-  const auto known = tables.find(device);
-  if (known != tables.end()) return &known->second;
   for (const GemmFile& file : gemm_files()) {
-    if (file.device != device) continue;
-    const std::string name(device);
-    return &tables
-                .emplace(file.device,
-                         GemmTable(name, read_gemms("models/gemm/" + name + ".csv", file.text)))
+    if (file.device != device || file.operands != operands) continue;
+    const auto known = tables.find(file.name);
+    if (known != tables.end()) return &known->second;
+    const std::string path = "models/gemm/" + std::string(file.name) + ".csv";
+    return &tables.emplace(file.name, GemmTable(std::string(device), read_gemms(path, file.text)))
                 .first->second;
   }
   return nullptr;
 }
 
+GemmTables gemm_tables(std::string_view device) {
+  GemmTables tables;
+  for (const schedule::Operands operands : kAllOf<schedule::Operands>) {
+    const GemmTable* table = gemm_table(device, operands);
+    if (table != nullptr) tables[operands] = table;
+  }
+  return tables;
+}
+
 std::vector<std::string> gemm_devices() {
   std::vector<std::string> names;
-  for (const GemmFile& file : gemm_files()) names.emplace_back(file.device);
+  for (const GemmFile& file : gemm_files()) {
+    if (file.operands == schedule::Operands::Own) names.emplace_back(file.device);
+  }
   return names;
 }
 

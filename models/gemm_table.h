@@ -2,6 +2,7 @@
 //
 //   const GemmTable* table = gemm_table("h100");     // models/gemm/h100.csv; null: no such table
 //   table->time({.m = 8192, .n = 4096, .k = 4096})   // of bf16 or f16
+//   gemm_table("h100", Operands::Fp8)                // h100-fp8.csv
 //
 // The table is a grid of m, n and k. What is interpolated, linearly in their logarithms, is the logarithm of measured / bare:
 //
@@ -18,6 +19,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,8 +59,13 @@ class GemmTable {
   double shortest_us_ = 0, us_per_flop_ = 0, us_per_byte_ = 0;
 };
 
-// The shipped table of a GPU, by the name of its file; null where there is none. Lives as long as the program.
-const GemmTable* gemm_table(std::string_view device);
+// The shipped table of a GPU for products of these operands; null where there is none. Lives as long as the program.
+const GemmTable* gemm_table(std::string_view device,
+                            schedule::Operands operands = schedule::Operands::Own);
+using GemmTables = std::map<schedule::Operands, const GemmTable*>;
+// All of a GPU; empty where there are none.
+GemmTables gemm_tables(std::string_view device);
+// Those with a table of bf16.
 std::vector<std::string> gemm_devices();
 
 }  // namespace dovetail::models

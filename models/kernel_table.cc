@@ -37,6 +37,7 @@ std::vector<double> key_of(schedule::DType dtype, const schedule::Work& work) {
           for (const std::int64_t extent : {gemm.m, gemm.n, gemm.k, gemm.count}) {
             key.push_back(static_cast<double>(extent));
           }
+          key.push_back(static_cast<double>(gemm.operands));
         },
         [&key](const schedule::MemoryWork& memory) {
           key.push_back(static_cast<double>(memory.bytes.count()));

@@ -54,27 +54,43 @@ bool OpModel::uses_roofline(const schedule::Op& op) const {
 
 bool Roofline::has_measured(const schedule::Op& op) const {
   const bool is_half = op.dtype == schedule::DType::BF16 || op.dtype == schedule::DType::F16;
-  return products != nullptr && is_half && std::holds_alternative<schedule::GemmWork>(op.work);
+  const auto* gemm = std::get_if<schedule::GemmWork>(&op.work);
+  return gemm != nullptr && is_half && products.contains(gemm->operands);
+}
+
+std::optional<FlopPerSecond> Roofline::peak(schedule::DType dtype,
+                                            schedule::Operands operands) const {
+  const auto in = [](const auto& rates, auto type) {
+    const auto found = rates.find(type);
+    return found == rates.end() ? std::nullopt : std::optional(found->second);
+  };
+  return operands == schedule::Operands::Own ? in(gemm_peak, dtype) : in(narrow_peak, operands);
 }
 
 Duration OpModel::roofline_time(const schedule::Op& op) const {
+  const auto* gemm = std::get_if<schedule::GemmWork>(&op.work);
   if (compute->has_measured(op)) {
-    const Duration measured = compute->products->time(std::get<schedule::GemmWork>(op.work));
+    const Duration measured = compute->products.at(gemm->operands)->time(*gemm);
     return stretched(measured, compute->products_stretch) + compute->kernel_overhead;
   }
-  const auto peak = compute->gemm_peak.find(op.dtype);
-  if (peak == compute->gemm_peak.end() && std::holds_alternative<schedule::GemmWork>(op.work)) {
+  const auto operands = gemm == nullptr ? schedule::Operands::Own : gemm->operands;
+  const std::optional<FlopPerSecond> peak = compute->peak(op.dtype, operands);
+  if (gemm != nullptr && !peak) {
     std::string known;
-    for (const auto& [dtype, rate] : compute->gemm_peak) {
-      known += (known.empty() ? "" : ", ") + std::string(to_string(dtype));
-    }
-    throw InputError("cluster " + machine + ": op " + op.name + " is a GEMM of " +
-                     std::string(to_string(op.dtype)) + ", but compute.gemm.flop_per_s has only " +
+    const auto add = [&known](auto type) {
+      known += (known.empty() ? "" : ", ") + std::string(to_string(type));
+    };
+    for (const auto& [dtype, rate] : compute->gemm_peak) add(dtype);
+    for (const auto& [narrow, rate] : compute->narrow_peak) add(narrow);
+    const std::string type(operands == schedule::Operands::Own ? to_string(op.dtype)
+                                                               : to_string(operands));
+    throw InputError("cluster " + machine + ": op " + op.name + " is a GEMM of " + type +
+                     ", but compute.gemm.flop_per_s has only " +
                      (known.empty() ? "nothing" : known));
   }
   double seconds = seconds_to_move(*compute, op.bytes());
-  if (peak != compute->gemm_peak.end()) {
-    seconds = std::max(seconds, op.flop().count() / (compute->efficiency * peak->second.count()));
+  if (peak) {
+    seconds = std::max(seconds, op.flop().count() / (compute->efficiency * peak->count()));
   }
   return from_us(seconds * 1e6) + compute->kernel_overhead;
 }

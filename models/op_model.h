@@ -44,17 +44,21 @@ KernelClass kernel_class(const schedule::Op& op);
 //   max(flop / (efficiency * gemm_peak), bytes / (0.8 * memory)) + kernel_overhead
 // `bytes` is the least traffic, every operand once. 0.8: a copy reaches 75..85 % of a memory's
 // nominal rate. Good to 14..50 % per kernel; leaves out shapes, waves and caches. Products of bf16 and f16 take their time
-// from measured ones where there is a table (gemm_table.h).
+// from measured ones where there is a table for their operands (gemm_table.h).
 struct Roofline {
   std::map<schedule::DType, FlopPerSecond> gemm_peak;
+  std::map<schedule::Operands, FlopPerSecond> narrow_peak = {};
   double efficiency = 1;  // in (0, 1]
   BytesPerSecond memory;
   Duration kernel_overhead{};                    // default 0
   std::optional<Bytes> capacity = std::nullopt;  // of the device's memory; absent: unknown
-  const GemmTable* products = nullptr;           // lives as long as the program
-  double products_stretch = 1;                   // of its times
+  GemmTables products = {};
+  double products_stretch = 1;  // of its times
 
   [[nodiscard]] bool has_measured(const schedule::Op& op) const;
+  // Of an op with this element type and these operands; absent: the machine has no such units.
+  [[nodiscard]] std::optional<FlopPerSecond> peak(schedule::DType dtype,
+                                                  schedule::Operands operands) const;
   friend bool operator==(const Roofline&, const Roofline&) = default;
 };
 

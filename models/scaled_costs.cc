@@ -28,6 +28,9 @@ OpModel slower(OpModel model, double factor) {
     for (auto& [dtype, rate] : model.compute->gemm_peak) {
       rate = FlopPerSecond(rate.count() / factor);
     }
+    for (auto& [operands, rate] : model.compute->narrow_peak) {
+      rate = FlopPerSecond(rate.count() / factor);
+    }
     model.compute->products_stretch *= factor;
     model.compute->memory = BytesPerSecond(model.compute->memory.count() / factor);
     model.compute->kernel_overhead = stretched(model.compute->kernel_overhead, factor);

@@ -29,22 +29,23 @@ struct Weighted {
   GemmWork work;
 };
 Value weighted_product(Builder& builder, Weighted layer) {
-  const auto [m, n, k, count] = layer.work;
+  const auto [m, n, k, count, operands] = layer.work;
   const Value out = builder.activation(layer.name + ".out", std::move(layer.out));
   const TensorId weight = layer.parameters.front();
-  return builder.add({.name = std::move(layer.name),
-                      .forward = layer.work,
-                      .inputs = {layer.in},
-                      .parameters = layer.parameters,
-                      .outputs = {out},
-                      .backward = {{.suffix = "backward.weight",
-                                    .work = GemmWork{.m = n, .n = k, .k = m, .count = count},
-                                    .reads = {layer.in.tensor},
-                                    .parameters = layer.parameters},
-                                   {.suffix = "backward.input",
-                                    .work = GemmWork{.m = m, .n = k, .k = n, .count = count},
-                                    .reads = {weight},
-                                    .inputs = {layer.in}}}});
+  return builder.add(
+      {.name = std::move(layer.name),
+       .forward = layer.work,
+       .inputs = {layer.in},
+       .parameters = layer.parameters,
+       .outputs = {out},
+       .backward = {{.suffix = "backward.weight",
+                     .work = GemmWork{.m = n, .n = k, .k = m, .count = count, .operands = operands},
+                     .reads = {layer.in.tensor},
+                     .parameters = layer.parameters},
+                    {.suffix = "backward.input",
+                     .work = GemmWork{.m = m, .n = k, .k = n, .count = count, .operands = operands},
+                     .reads = {weight},
+                     .inputs = {layer.in}}}});
 }
 
 Weighted linear_product(std::string name, const LinearShape& shape, const Value& in) {
@@ -180,20 +181,21 @@ Value sum(Builder& builder, const std::string& name, std::vector<Value> inputs) 
 }
 
 Value product(Builder& builder, const std::string& name, const Product& layer) {
-  const auto [m, n, k, count] = layer.work;
+  const auto [m, n, k, count, operands] = layer.work;
   const Value out = builder.activation(name + ".out", layer.out);
-  return builder.add({.name = name,
-                      .forward = layer.work,
-                      .inputs = {layer.left, layer.right},
-                      .outputs = {out},
-                      .backward = {{.suffix = "backward.left",
-                                    .work = GemmWork{.m = m, .n = k, .k = n, .count = count},
-                                    .reads = {layer.right.tensor},
-                                    .inputs = {layer.left}},
-                                   {.suffix = "backward.right",
-                                    .work = GemmWork{.m = k, .n = n, .k = m, .count = count},
-                                    .reads = {layer.left.tensor},
-                                    .inputs = {layer.right}}}});
+  return builder.add(
+      {.name = name,
+       .forward = layer.work,
+       .inputs = {layer.left, layer.right},
+       .outputs = {out},
+       .backward = {{.suffix = "backward.left",
+                     .work = GemmWork{.m = m, .n = k, .k = n, .count = count, .operands = operands},
+                     .reads = {layer.right.tensor},
+                     .inputs = {layer.left}},
+                    {.suffix = "backward.right",
+                     .work = GemmWork{.m = k, .n = n, .k = m, .count = count, .operands = operands},
+                     .reads = {layer.left.tensor},
+                     .inputs = {layer.right}}}});
 }
 
 Value attention(Builder& builder, const std::string& name, const Attention& layer) {

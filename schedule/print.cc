@@ -56,7 +56,9 @@ std::string work_text(const Work& work) {
       [](const GemmWork& gemm) {
         const std::string count = gemm.count == 1 ? "" : " times " + std::to_string(gemm.count);
         return "gemm " + std::to_string(gemm.m) + "x" + std::to_string(gemm.n) + "x" +
-               std::to_string(gemm.k) + count;
+               std::to_string(gemm.k) + count +
+               (gemm.operands == Operands::Own ? ""
+                                               : " of " + std::string(to_string(gemm.operands)));
       },
       [](const MemoryWork& memory) { return "memory " + to_string(memory.bytes); },
       [](const TimedWork& timed) {

@@ -39,6 +39,21 @@ Bytes element_size(DType dtype) {
   return {};
 }
 
+Bytes traffic(const GemmWork& gemm, DType dtype) {
+  const std::int64_t operands = gemm.count * (gemm.m * gemm.k + gemm.k * gemm.n);
+  const Bytes result = element_size(dtype) * (gemm.count * gemm.m * gemm.n);
+  switch (gemm.operands) {
+    case Operands::Own:
+      return element_size(dtype) * operands + result;
+    case Operands::Fp8:
+      return Bytes(operands) + result;
+    case Operands::Fp4:
+      return Bytes((operands + 1) / 2) + result;
+  }
+  DOVETAIL_CHECK(false) << "operands " << static_cast<int>(gemm.operands);
+  return {};
+}
+
 std::span<const Rank> ProcessGroup::instance_of(Rank rank) const {
   const auto found = std::ranges::find(ranks, rank);
   if (found == ranks.end()) return {};
@@ -82,10 +97,7 @@ Bytes Op::bytes() const {
   if (const auto* message = std::get_if<CollectiveWork>(&work)) return message->bytes;
   Bytes total(0);
   for (const Kernel& kernel : kernels_of(work)) {
-    total += std::visit(Visitor{[&](const GemmWork& gemm) {
-                                  return element_size(dtype) * gemm.count *
-                                         (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n);
-                                },
+    total += std::visit(Visitor{[&](const GemmWork& gemm) { return traffic(gemm, dtype); },
                                 [](const MemoryWork& memory) { return memory.bytes; }},
                         kernel);
   }

@@ -22,6 +22,7 @@
 #include "base/units.h"
 #include "base/words.h"
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -84,13 +85,23 @@ struct Tensor {
   friend bool operator==(const Tensor&, const Tensor&) = default;
 };
 
+// What a product multiplies: elements of its op's type, or narrower ones that they were cast to. What it gives has
+// the op's type.
+enum class Operands { Own, Fp8, Fp4 };
+constexpr auto words_of(Operands) { return words("own", "fp8", "fp4"); }
+inline constexpr std::array kNarrow = {Operands::Fp8, Operands::Fp4};
+
 // `count` products of an m x k with a k x n matrix. A convolution is the GEMM it implies (m =
 // output pixels, k = input channels x window).
 struct GemmWork {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t count = 1;
+  Operands operands = Operands::Own;
   friend bool operator==(const GemmWork&, const GemmWork&) = default;
 };
+
+// Its least traffic: both matrices read once, the result, of type `dtype`, written once.
+Bytes traffic(const GemmWork& gemm, DType dtype);
 
 // Memory-bound work that moves `bytes` in all, reads plus writes, with `flop` operations on the
 // way.

@@ -109,12 +109,18 @@ ProcessGroup read_group(JsonObject object, Names<GroupId>& names) {
   return group;
 }
 
+Operands read_operands(JsonObject& object) {
+  object.ignore("operands");
+  return object.has("operands") ? object.one_of<Operands>("operands") : Operands::Own;
+}
+
 GemmWork read_gemm(JsonObject& object, DType dtype) {
   object.ignore("count");  // known even when absent, so that a misspelt one is told its right name
   const GemmWork work{.m = object.integer("m", 1, kLargestCount),
                       .n = object.integer("n", 1, kLargestCount),
                       .k = object.integer("k", 1, kLargestCount),
-                      .count = object.integer_or("count", 1, 1, kLargestCount)};
+                      .count = object.integer_or("count", 1, 1, kLargestCount),
+                      .operands = read_operands(object)};
   const auto m = static_cast<double>(work.m);
   const auto n = static_cast<double>(work.n);
   const auto k = static_cast<double>(work.k);
@@ -253,7 +259,10 @@ ordered_json list_of(const List& list, const ToValue& to_value) {
 }
 
 ordered_json kernel_to_value(const GemmWork& gemm) {
-  return {{"kind", "gemm"}, {"m", gemm.m}, {"n", gemm.n}, {"k", gemm.k}, {"count", gemm.count}};
+  ordered_json object = {
+      {"kind", "gemm"}, {"m", gemm.m}, {"n", gemm.n}, {"k", gemm.k}, {"count", gemm.count}};
+  if (gemm.operands != Operands::Own) object["operands"] = to_string(gemm.operands);
+  return object;
 }
 
 ordered_json kernel_to_value(const MemoryWork& memory) {

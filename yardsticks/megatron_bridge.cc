@@ -67,9 +67,12 @@ Row megatron_bridge_row(const TableRow& table) {
   job.zero = layout.dp_shard > 1 ? jobs::Zero::Parameters : jobs::Zero::Optimizer;
   job.batch = {
       .sequence = table.count("seq"), .micro = table.count("mbs"), .global = table.count("gbs")};
-  job.precision.fp8_products = !table.text("precision").starts_with("BF16");
-  row.group =
-      known + " " + table.text("precision") + " on " + std::to_string(gpus) + " of " + row.device;
+  const std::string precision = table.text("precision");
+  if (precision != "BF16") {  // fp8 where it is not said, as the rates of those rows show
+    job.precision.products =
+        precision == "NVFP4" ? schedule::Operands::Fp4 : schedule::Operands::Fp8;
+  }
+  row.group = known + " " + precision + " on " + std::to_string(gpus) + " of " + row.device;
   set_job(row, std::move(job));
   return row;
 }

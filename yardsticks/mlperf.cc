@@ -84,7 +84,7 @@ Row mlperf_row(const TableRow& table) {
                .micro = table.count("mbs"),
                .global = table.count("global_batch")};
   job.precision.gradient = job.precision.reduce = schedule::DType::BF16;
-  job.precision.fp8_products = table.text("precision") == "fp8";
+  if (table.text("precision") == "fp8") job.precision.products = schedule::Operands::Fp8;
   job.zero = jobs::Zero::Optimizer;
   job.exchange = jobs::ContextExchange::Ring;
   job.async_tp = table.text("tp_comm_overlap") == "yes";

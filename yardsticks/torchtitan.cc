@@ -61,7 +61,9 @@ Row torchtitan_row(const TableRow& table) {
   job.zero = jobs::Zero::Parameters;
   job.reshard = job.layout.pp == 1;
   job.recompute = is_small ? jobs::Recompute::Selective : jobs::Recompute::Full;
-  job.precision.fp8_products = options.find("float8") != std::string::npos;
+  if (options.find("float8") != std::string::npos) {
+    job.precision.products = schedule::Operands::Fp8;
+  }
   job.async_tp = options.find("asyncTP") != std::string::npos;
   const bool is_eager = options.find("eager") != std::string::npos;
   job.kernels = is_eager ? jobs::Kernels::Eager : jobs::Kernels::Fused;

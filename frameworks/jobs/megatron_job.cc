@@ -87,7 +87,6 @@ constexpr std::array kMegatronNotModelled = {
                 "parameters are gathered in the element type of compute"},
     NotModelled{"--fp8-param", "0", "parameters are gathered in the element type of compute"},
     NotModelled{"--first-last-layers-bf16", "0", "all layers are counted at the rate of fp8"},
-    NotModelled{"--fp4-*", "", "products are counted at the rate of fp8"},
     NotModelled{"--keep-fp8-transpose-cache", "0", "its memory is not modelled"},
     NotModelled{"--reuse-grad-buf-for-mxfp8-param-ag", "0", "its memory is not modelled"},
     NotModelled{"--overlap-param-gather-with-optimizer-step", "0",
@@ -240,6 +239,7 @@ constexpr std::array kMegatronHarmless = std::to_array<std::string_view>({
     "--fp8-margin",
     "--fp8-interval",
     "--fp8-amax-*",
+    "--fp4-*",
     "--tp-comm-overlap-*",
     "--tp-comm-bootstrap-backend",
     "--sft*",
@@ -699,7 +699,8 @@ class MegatronReader {
     if (p.compute == DType::F32) p.master_bytes = 0;
     if (options_.text("--main-params-dtype", "fp32") == "fp16") p.master_bytes = 2;
     p.state_bytes = kMegatronFirst.read(options_, 4) + kMegatronSecond.read(options_, 4);
-    p.fp8_products = options_.has("--fp8-format") || options_.has("--fp4-format");
+    if (options_.has("--fp8-format")) p.products = schedule::Operands::Fp8;
+    if (options_.has("--fp4-format")) p.products = schedule::Operands::Fp4;
     const std::int64_t bucket = options_.whole("--ddp-bucket-size", 0);
     if (bucket > 0) job_.bucket_bytes = bucket * element_size(p.gradient).count();
     job_.optimizer = kMegatronOptimizer.read(options_, jobs::Optimizer::Adam);

@@ -282,10 +282,8 @@ class TitanReader {
     if (held == p.compute) p.master_bytes = 0;
     if (held == DType::BF16) p.state_bytes = 4;
     const std::string converters = "," + options_.text(kTitanConverters, "") + ",";
-    if (converters.find("float8") != std::string::npos) p.fp8_products = true;
-    if (converters.find(".mx,") != std::string::npos ||
-        converters.find(",mx,") != std::string::npos) {
-      p.fp8_products = true;
+    for (const std::string_view fp8 : {"float8", ".mx,", ",mx,"}) {
+      if (converters.find(fp8) != std::string::npos) p.products = schedule::Operands::Fp8;
     }
     job_.kernels =
         options_.flag(kTitanCompile, false) ? jobs::Kernels::Fused : jobs::Kernels::Eager;

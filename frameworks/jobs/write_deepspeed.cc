@@ -138,7 +138,7 @@ class DeepSpeedWriter {
                        ",seq=" + std::to_string(job_.batch.sequence);
     for (const jobs::Difference& one : jobs::differences(job_, {.model = job_.model})) {
       for (const std::string_view key :
-           {"recompute", "recompute_layers", "flash", "imbalance", "etp", "fp8", "kernels"}) {
+           {"recompute", "recompute_layers", "flash", "imbalance", "etp", "products", "kernels"}) {
         if (one.key == key) list += "," + one.key + "=" + one.here;
       }
     }

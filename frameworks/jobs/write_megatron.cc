@@ -253,7 +253,8 @@ class MegatronWriter {
     if (is_fsdp() && p.reduce != kept) {
       script_.say(kMegatronFsdpReduce.name, kMegatronFsdpReduce.word(p.reduce));
     }
-    if (p.fp8_products) script_.say("--fp8-format", "hybrid");
+    if (p.products == schedule::Operands::Fp8) script_.say("--fp8-format", "hybrid");
+    if (p.products == schedule::Operands::Fp4) script_.say("--fp4-format", "e2m1");
     moments();
   }
 

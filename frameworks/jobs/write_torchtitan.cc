@@ -90,7 +90,9 @@ class TitanWriter {
     }
     toml_.say_word(kTitanModel, flavor->name);
     toml_.say_word(kTitanFlavor, flavor->flavor);
-    if (job_.precision.fp8_products) toml_.say(kTitanConverters, R"(["quantize.linear.float8"])");
+    if (job_.precision.products == schedule::Operands::Fp8) {
+      toml_.say(kTitanConverters, R"(["quantize.linear.float8"])");
+    }
     if (!kTitanOptimizer.has(job_.optimizer)) {
       titan_cannot("optimizer=" + std::string(to_string(job_.optimizer)) +
                    ", and it has Adam only");

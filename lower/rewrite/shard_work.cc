@@ -30,11 +30,13 @@ bool add_times(TimedWork& total, const TimedWork& work, Share share) {
 
 // Repetitions are summed in fractions and rounded as a whole.
 bool WorkSum::add_product(const GemmWork& work, Share share) {
-  if (empty_) total_ = GemmWork{.m = work.m, .n = work.n, .k = work.k};
+  GemmWork once = work;
+  once.count = 1;
+  if (empty_) total_ = once;
   auto* total = std::get_if<GemmWork>(&total_);
-  if (total == nullptr || total->m != work.m || total->n != work.n || total->k != work.k) {
-    return false;
-  }
+  if (total == nullptr) return false;
+  once.count = total->count;
+  if (*total != once) return false;
   empty_ = false;
   repetitions_ += static_cast<double>(work.count) * static_cast<double>(share.part) /
                   static_cast<double>(share.whole);

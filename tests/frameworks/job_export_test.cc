@@ -130,7 +130,7 @@ const std::vector<Drawn> kAnything = {
     {"optimizer", {"adam", "sgd", "muon"}},
     {"grads", {"f32", "bf16", "f16"}},
     {"reduce", {"f32", "bf16", "f16"}},
-    {"fp8", {"no", "yes"}},
+    {"products", {"own", "fp8", "fp4"}},
     {"master", {"4", "2", "0"}},
     {"states", {"8", "6", "4", "2"}},
     {"recompute", {"none", "selective", "full"}},
@@ -186,7 +186,7 @@ TEST_F(JobExportTest, AJobThatTheFrameworkCanSayComesBackWhole) {
                                        {"gbs", {"96", "192"}},
                                        {"recompute", {"none", "selective", "full"}},
                                        {"imbalance", {"1", "1.25"}},
-                                       {"fp8", {"no", "yes"}}};
+                                       {"products", {"own", "fp8", "fp4"}}};
   const std::vector<Drawn> degrees = {
       {"tp", {"1", "2", "4"}},    {"cp", {"1", "2"}},      {"exchange", {"all-gather", "ring"}},
       {"pp", {"1", "2"}},         {"vp", {"1", "2", "4"}}, {"ep", {"1", "2", "4"}},

@@ -179,7 +179,7 @@ TEST_F(JobSourceTest, TorchtitansOwnFilesSayWhatTheirSourceDoes) {
   const Job large = load_job(data("torchtitan_llama3_405b.toml") + ":world=128");
   EXPECT_EQ(large.layout.dp_shard, 16);
   EXPECT_TRUE(large.async_tp);
-  EXPECT_TRUE(large.precision.fp8_products);
+  EXPECT_EQ(large.precision.products, schedule::Operands::Fp8);
   EXPECT_EQ(large.kernels, jobs::Kernels::Fused);
   EXPECT_EQ(large.batch.global, 32);
   EXPECT_THAT(large.notes,
@@ -270,7 +270,7 @@ TEST_F(JobSourceTest, MegatronsOwnScriptsSayWhatTheirSourceDoes) {
   EXPECT_EQ(llama.micro_batches(), 16);
   EXPECT_EQ(llama.precision.gradient, DType::BF16);
   EXPECT_EQ(llama.precision.reduce, DType::BF16);
-  EXPECT_TRUE(llama.precision.fp8_products);
+  EXPECT_EQ(llama.precision.products, schedule::Operands::Fp8);
   EXPECT_TRUE(llama.overlap_gradients && llama.overlap_parameters);
   EXPECT_THAT(llama.notes, ElementsAre(StartsWith("--fp8-param-gather: ")));
 

@@ -125,5 +125,59 @@ TEST(GemmTableTest, PricesHalfPrecisionProductsOfAMachine) {
   EXPECT_GT(model.price(op).by_class.front(), measured);
 }
 
+schedule::Op product_of(schedule::Operands operands) {
+  schedule::Op op;
+  op.name = "up";
+  op.dtype = schedule::DType::BF16;
+  schedule::GemmWork work = gemm(8192, 8192, 8192);
+  work.operands = operands;
+  op.work = work;
+  return op;
+}
+
+Duration time_on(const std::string& machine, schedule::Operands operands) {
+  const Cluster cluster = load_cluster(machine, DOVETAIL_SOURCE_DIR "/models/clusters");
+  const OpModel model{.machine = machine, .compute = cluster.compute};
+  return model.price(product_of(operands)).by_class.front();
+}
+
+// Less than the ratio of peaks, two and four, since casting is contained.
+TEST(GemmTableTest, NarrowerProductsTakeTheirOwnMeasuredTimes) {
+  using schedule::Operands;
+  EXPECT_EQ(time_on("b200x8", Operands::Fp8),
+            gemm_table("b200", Operands::Fp8)->time(gemm(8192, 8192, 8192)));
+  const double fp8 =
+      to_us(time_on("b200x8", Operands::Own)) / to_us(time_on("b200x8", Operands::Fp8));
+  const double fp4 =
+      to_us(time_on("b200x8", Operands::Own)) / to_us(time_on("b200x8", Operands::Fp4));
+  EXPECT_GT(fp8, 1.2);
+  EXPECT_LT(fp8, 2);
+  EXPECT_GT(fp4, fp8);
+  EXPECT_LT(fp4, 4);
+}
+
+TEST(GemmTableTest, AMachineWithoutUnitsForThemSaysWhatItHas) {
+  try {
+    static_cast<void>(time_on("a100x8", schedule::Operands::Fp8));
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("op up is a GEMM of fp8, but compute.gemm.flop_per_s has "
+                                        "only f32, f16, bf16"));
+  }
+}
+
+// A machine written by hand has peaks alone.
+TEST(GemmTableTest, WithoutATableNarrowerProductsTakeTheirPeak) {
+  OpModel model{.machine = "own", .compute = Roofline{}};
+  model.compute->gemm_peak[schedule::DType::BF16] = FlopPerSecond(1e15);
+  model.compute->narrow_peak[schedule::Operands::Fp8] = FlopPerSecond(2e15);
+  model.compute->memory = BytesPerSecond(1e13);
+  model.compute->efficiency = 0.5;
+  const double us = to_us(model.price(product_of(schedule::Operands::Fp8)).by_class.front());
+  EXPECT_NEAR(us, 2 * 8192. * 8192 * 8192 / 1e15 * 1e6, 0.01);
+  EXPECT_EQ(product_of(schedule::Operands::Fp8).bytes(), Bytes(4 * 8192 * 8192));  // 1 + 1 + 2
+  EXPECT_EQ(product_of(schedule::Operands::Fp4).bytes(), Bytes(3 * 8192 * 8192));
+}
+
 }  // namespace
 }  // namespace dovetail::models

@@ -171,7 +171,7 @@ TEST(YardstickTest, ARunOfMlperfIsTheJobOfItsConfig) {
   EXPECT_EQ(large.job->batch.sequence, 8192);
   EXPECT_EQ(large.job->bucket_bytes, 2 * 405'853'388'800);
   EXPECT_EQ(large.job->precision.reduce, schedule::DType::BF16);
-  EXPECT_TRUE(large.job->precision.fp8_products);
+  EXPECT_EQ(large.job->precision.products, schedule::Operands::Fp8);
   EXPECT_TRUE(large.job->async_tp);
   EXPECT_EQ(large.step, from_us(55'133'583));
   EXPECT_EQ(large.device, "H100");
