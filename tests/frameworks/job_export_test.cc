@@ -186,7 +186,7 @@ TEST_F(JobExportTest, AJobThatTheFrameworkCanSayComesBackWhole) {
                                        {"gbs", {"96", "192"}},
                                        {"recompute", {"none", "selective", "full"}},
                                        {"imbalance", {"1", "1.25"}},
-                                       {"products", {"own", "fp8", "fp4"}}};
+                                       {"products", {"own", "fp8"}}};
   const std::vector<Drawn> degrees = {
       {"tp", {"1", "2", "4"}},    {"cp", {"1", "2"}},      {"exchange", {"all-gather", "ring"}},
       {"pp", {"1", "2"}},         {"vp", {"1", "2", "4"}}, {"ep", {"1", "2", "4"}},
