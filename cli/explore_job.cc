@@ -22,6 +22,7 @@
 #include "cli/page.h"
 #include "cli/plan_page.h"
 #include "cli/progress.h"
+#include "cli/stage_table.h"
 #include "cli/text.h"
 #include "jobs/program.h"
 #include "jobs/text.h"
@@ -132,34 +133,19 @@ std::string percent(std::optional<double> share) {
 }
 
 // Kinds of communication that any row shows.
-std::vector<For> kinds_of(const JobTable& table) {
-  std::vector<For> kinds;
-  for (const For kind : kAllOf<For>) {
-    if (std::ranges::any_of(table.rows, [&](const JobRow& row) {
-          return row.found.busiest().exposed_of(kind) > Duration{};
-        })) {
-      kinds.push_back(kind);
-    }
-  }
-  return kinds;
+std::vector<For> kinds_shown(const JobTable& table) {
+  std::vector<predict::StageParts> shown;
+  for (const JobRow& row : table.rows) shown.push_back(row.found.busiest());
+  return kinds_of(shown);
 }
 
-void print_stages(std::ostream& out, const JobTable& table, const JobRow& row) {
-  const std::vector<For> kinds = kinds_of(table);
-  std::vector<std::string> header = {"stage", "compute ms"};
-  for (const For kind : kinds) header.push_back("exposed " + std::string(to_string(kind)));
-  header.insert(header.end(), {"bubble", "memory GiB"});
-  TextTable stages(std::move(header));
-  for (std::size_t i = 0; i < row.found.stages.size(); ++i) {
-    const predict::StageParts& part = row.found.stages[i];
-    std::vector<std::string> cells = {std::to_string(i), fixed(to_us(part.compute) / 1e3, 1)};
-    for (const For kind : kinds) cells.push_back(fixed(to_us(part.exposed_of(kind)) / 1e3, 1));
-    cells.push_back(fixed(to_us(part.bubble) / 1e3, 1));
-    cells.push_back(gib_text(row.found.memory[i].total()));
-    stages.add(std::move(cells));
+void print_stages_of(std::ostream& out, const JobTable& table, const JobRow& row) {
+  Column memory{.name = "memory GiB", .cells = {}};
+  for (const jobs::StageMemory& stage : row.found.memory) {
+    memory.cells.push_back(gib_text(stage.total()));
   }
   out << "stages of " << row.change << ":\n";
-  stages.print(out);
+  print_stages(out, row.found.stages, kinds_shown(table), {memory});
 }
 
 // The row as --job says it: in one line, or as what was typed with the change behind it; nothing where neither reads
@@ -199,7 +185,7 @@ void print_job_table(std::ostream& out, const JobTable& table) {
       << DOVETAIL_VERSION << '\n';
   print_notes(out, table.notes);
   for (const std::string& line : table.left_out) out << "  left out: " << line << '\n';
-  const std::vector<For> kinds = kinds_of(table);
+  const std::vector<For> kinds = kinds_shown(table);
   std::vector<std::string> header = {"job", "step ms", "tokens/s/GPU", "MFU"};
   for (const For kind : kinds) header.push_back("exposed " + std::string(to_string(kind)));
   header.insert(header.end(), {"bubble", "peak GiB", ""});
@@ -231,7 +217,7 @@ void print_job_table(std::ostream& out, const JobTable& table) {
     return;
   }
   const JobRow& best = table.rows[*table.best];
-  print_stages(out, table, best);
+  print_stages_of(out, table, best);
   out << "best: " << best.change << '\n';
   const char* label = "to use it: ";
   for (const std::string& way : ways_to(table, best)) {
@@ -240,23 +226,12 @@ void print_job_table(std::ostream& out, const JobTable& table) {
   }
 }
 
-ordered_json parts_json(const predict::StageParts& part, const jobs::StageMemory& memory) {
-  ordered_json exposed = ordered_json::object();
-  for (const For kind : kAllOf<For>) {
-    exposed[std::string(to_string(kind))] = to_us(part.exposed_of(kind));
-  }
-  return {{"stage", part.stage},
-          {"compute_us", to_us(part.compute)},
-          {"exposed_us", std::move(exposed)},
-          {"bubble_us", to_us(part.bubble)},
-          {"memory_bytes", memory.total().count()}};
-}
-
 ordered_json row_of(const JobRow& row) {
   const JobPrediction& found = row.found;
   ordered_json stages = ordered_json::array();
   for (std::size_t i = 0; i < found.stages.size(); ++i) {
-    stages.push_back(parts_json(found.stages[i], found.memory[i]));
+    stages.push_back(stage_json(found.stages[i]));
+    stages.back()["memory_bytes"] = found.memory[i].total().count();
   }
   return {{"change", row.change},
           {"job", jobs::to_string(found.job)},

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "cli/export.h"
 #include "cli/page.h"
+#include "cli/stage_table.h"
 #include "cli/text.h"
 #include "frameworks/framework.h"
 #include "policies/policies.h"
@@ -83,6 +84,17 @@ std::string file_for(const frameworks::Framework& framework, const std::string& 
   return name + "_plan" + (is_csv ? ".csv" : is_json ? ".json" : ".py");
 }
 
+void add_stages(report::Report& report, const PlanOnPage& what) {
+  const predict::Traced traced = predict::trace_of(
+      {.program = what.lowered, .costs = what.costs, .steady = what.steady}, predict::kTraceSteps);
+  const nlohmann::ordered_json stages = {
+      {"schema", "dovetail.stages/1"},
+      {"kind", "stages"},
+      {"origin", "simulated"},
+      {"rows", stages_json(predict::step_parts(what.lowered, traced.trace))}};
+  report.results.push_back(stages.dump());
+}
+
 // A framework that cannot run the plan is left out.
 void add_paste(report::Report& report, const PlanOnPage& what) {
   const frameworks::Machine machine = simulated_machine(what.plan, what.costs);
@@ -146,6 +158,7 @@ void add_plan(report::Report& report, const PlanOnPage& what) {
   report.found = found;
   add_timeline(report, policy,
                {.program = what.lowered, .costs = what.costs, .steady = what.steady});
+  add_stages(report, what);
   add_errors(report, what.costs);
   add_interval(report, what);
   const std::size_t commands = commands_of(what.lowered);

@@ -16,6 +16,7 @@
 #include "cli/environment.h"
 #include "cli/outputs.h"
 #include "cli/plan_page.h"
+#include "cli/stage_table.h"
 #include "cli/step_words.h"
 #include "cli/text.h"
 #include "models/costs_json.h"
@@ -46,6 +47,7 @@ struct Predicted {
   predict::Traced traced;
   traces::StepReport report;  // of the median step
   std::optional<sim::StepInterval> interval;
+  std::vector<predict::StageParts> stages;
 
   [[nodiscard]] const schedule::Plan& plan() const { return found.plan; }
   [[nodiscard]] const models::Costs& costs() const { return found.machine.costs; }
@@ -82,7 +84,9 @@ Predicted predict_one(const PredictOptions& options, const std::string& path,
   traces::StepReport report = traces::median_step(traced.trace);
   std::optional<sim::StepInterval> interval =
       sim::step_interval(found.program, found.machine.costs);
-  return {path, std::move(found), std::move(traced), std::move(report), interval};
+  std::vector<predict::StageParts> stages = predict::step_parts(found.program, traced.trace);
+  return {path,     std::move(found), std::move(traced), std::move(report),
+          interval, std::move(stages)};
 }
 
 ordered_json collectives_json(const traces::StepReport& report) {
@@ -139,6 +143,7 @@ ordered_json row_json(const Predicted& one) {
           {"overlap_ratio", overlap ? ordered_json(*overlap) : nullptr},
           {"breakdown", std::move(breakdown)},
           {"interval", std::move(interval)},
+          {"stages", stages_json(one.stages)},
           {"collectives", collectives_json(report)},
           {"critical_path", path_json(one)},
           {"notes", with_host_bound(one.found.host_bound, one.found.notes)}};
@@ -195,6 +200,10 @@ void print_one(std::ostream& out, const PredictOptions& options, const Predicted
   print_host_bound(out, one.found.host_bound);
   print_notes(out, one.found.notes);
   traces::print(out, one.report);
+  const std::vector<predict::For> kinds = kinds_of(one.stages);
+  if (one.stages.size() > 1 || kinds != std::vector{predict::For::DataParallel}) {
+    print_stages(out, one.stages, kinds);
+  }
   print_figures(out, one.interval);
   if (options.critical_path) {
     out << '\n';

@@ -102,7 +102,8 @@ struct Report {
   std::string usual;                 // spec of Sensitivity::usual
   std::vector<Sensitivity> sensitivity;
   std::vector<Timeline> timelines;
-  std::vector<std::string> results;  // JSON of explore, compare, run, diagnose
+  std::vector<std::string>
+      results;  // JSON of explore, compare, run, diagnose, and the stages of a plan
   std::vector<Paste> paste;
   std::vector<std::string> next;  // commands that follow
 };

@@ -143,11 +143,20 @@ function exploreSection(explore) {
 
 const jobWords = {dp: "--stall", tp: "--stall-2", cp: "--stall-3", ep: "--stall-4", pp: "--copies", other: "--kernel"};
 
+const partsOf = (stage) => [["--forward", "compute", stage.compute_us],
+  ...Object.entries(stage.exposed_us).map(([what, us]) => [jobWords[what], `exposed ${what}`, us]), ["--gap", "bubble", stage.bubble_us]].filter((part) => part[2] > 0);
+
+// A bar for each stage of a plan.
+function stagesSection(stages) {
+  const bars = stages.rows.map((stage) => ({name: `stage ${stage.stage}`, parts: partsOf(stage)}));
+  return section("stages", bars.length > 1 ? "Where the step goes, by stage" : "Where the step goes", [
+    element("p", {}, kindOf(stages.origin), " Compute, communication that nothing hides by what it is for, and the rest (bubble: nothing to compute, or another stage is late); the parts add up to the step."),
+    partsLegend(bars), stackedBars("stages", "Where a step of each stage goes.", bars), folded("The same as a table", partsTable("Where the time goes", bars))]);
+}
+
 // A bar for each job, of its stage with the least bubble, and the figures in a table; then the stages of the best.
 function jobsSection(jobs) {
   const gib = (count) => (count / 2 ** 30).toFixed(1);
-  const partsOf = (stage) => [["--forward", "compute", stage.compute_us],
-    ...Object.entries(stage.exposed_us).map(([what, us]) => [jobWords[what], `exposed ${what}`, us]), ["--gap", "bubble", stage.bubble_us]].filter((part) => part[2] > 0);
   const busiest = (row) => row.stages.reduce((least, stage) => (stage.bubble_us < least.bubble_us ? stage : least));
   const verdict = (row, index) => (row.fits ? (index === jobs.best ? "best" : "") : "does not fit");
   const bars = jobs.rows.map((row) => ({name: row.change, parts: partsOf(busiest(row))}));
@@ -189,7 +198,7 @@ function pasteSection(report) {
 }
 
 function resultSections(report) {
-  const makers = {explore: exploreSection, comparison: comparisonSection, run: runSection, diagnosis: diagnosisSection, jobs: jobsSection};
+  const makers = {explore: exploreSection, comparison: comparisonSection, run: runSection, diagnosis: diagnosisSection, jobs: jobsSection, stages: stagesSection};
   return report.results.map((result) => makers[result.kind]?.(result) ?? null);
 }
 

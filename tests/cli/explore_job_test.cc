@@ -16,6 +16,7 @@
 #include "cli/explore.h"
 #include "cli/export.h"
 #include "cli/plan.h"
+#include "cli/predict.h"
 #include "tests/support/errors.h"
 
 namespace dovetail::cli {
@@ -85,6 +86,47 @@ TEST(ExploreJobTest, PartsOfAStageAddUpToItsStep) {
       double sum = stage["compute_us"].get<double>() + stage["bubble_us"].get<double>();
       for (const auto& part : stage["exposed_us"]) sum += part.get<double>();
       EXPECT_NEAR(sum, row["step_us"].get<double>(), 0.02 * row["step_us"].get<double>());
+    }
+  }
+}
+
+// The same step by its plan file: the same parts, in words and as JSON.
+TEST(ExploreJobTest, ThePlanOfAJobHasTheSameStages) {
+  const std::string job = kTiny + ":tp=2,pp=2,dp=2,gbs=8";
+  const std::string file = (std::filesystem::temp_directory_path() /
+                            ("dovetail_stages_" + std::to_string(getpid()) + ".json"))
+                               .string();
+  PlanOptions planned;
+  planned.inputs.data_dir = DOVETAIL_DATA_DIR;
+  planned.inputs.cluster = "h100x8";
+  planned.job = job;
+  planned.output = file;
+  std::ostringstream out;
+  plan(planned, out);
+  PredictOptions predicted;
+  predicted.data_dir = DOVETAIL_DATA_DIR;
+  predicted.plans = {file};
+  predicted.clusters = {"h100x8"};
+  std::ostringstream text;
+  predict(predicted, text);
+  EXPECT_THAT(text.str(),
+              HasSubstr("stage  compute ms  exposed dp  exposed tp  exposed pp  bubble"));
+  predicted.document.json = true;
+  std::ostringstream json;
+  predict(predicted, json);
+  std::filesystem::remove(file);
+  ExploreOptions options = options_of(job, "h100x8");
+  options.document.json = true;
+  std::ostringstream table;
+  explore(options, table);
+  for (const auto& row : nlohmann::ordered_json::parse(table.str())["rows"]) {
+    if (row["change"] != "as asked") continue;
+    const auto stages = nlohmann::ordered_json::parse(json.str())["rows"][0]["stages"];
+    ASSERT_EQ(stages.size(), 2U);
+    for (std::size_t i = 0; i < stages.size(); ++i) {
+      for (const char* const part : {"compute_us", "exposed_us", "bubble_us"}) {
+        EXPECT_EQ(stages[i][part], row["stages"][i][part]) << part;
+      }
     }
   }
 }
