@@ -80,6 +80,7 @@ report::Report report_of(const SweepOnPage& sweep) {
                             .lower_bound = sweep.lower_bound};
   const schedule::ScheduledProgram lowered = sweep.planner.verified(sweep.best.schedule);
   const sim::SteadyState steady = predict::steady_state(lowered, sweep.planner.costs());
+  report.results.push_back(sweep.json);
   add_plan(report, {.plan = plan,
                     .lowered = lowered,
                     .costs = sweep.planner.costs(),
@@ -93,7 +94,6 @@ report::Report report_of(const SweepOnPage& sweep) {
                  {.program = ddp.program, .costs = sweep.planner.costs(), .steady = ddp.steady});
   }
   add_faster_curve(report);
-  report.results.push_back(sweep.json);
   report.next = sweep.next;
   return report;
 }
