@@ -8,6 +8,7 @@
 
 #include "base/count.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "cli/export.h"
 #include "cli/page.h"
 #include "cli/stage_table.h"

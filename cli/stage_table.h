@@ -3,12 +3,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <ostream>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "base/json.h"
 #include "predict/step_parts.h"
 
 namespace dovetail::cli {

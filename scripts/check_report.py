@@ -30,7 +30,7 @@ HOSTILE = "</script><script>document.title='hostile'</script><img src=x onerror=
 
 PAPER = 688  # px: A4 less the margins of the page
 
-PLAN_CHARTS = ["timeline", "causes", "sensitivity"]
+PLAN_CHARTS = ["timeline", "causes", "stages", "sensitivity"]
 # Report -> the command that makes it, and the charts that it must have. Later ones read what earlier ones write.
 REPORTS = {
     "explore": ("explore --workload mlp-1000mbit --html explore.html --json", ["curve", "timeline", *PLAN_CHARTS]),
