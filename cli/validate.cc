@@ -37,6 +37,7 @@ struct Judged {
   MemoryScore memory;
   std::vector<std::optional<Duration>> priced = {};  // of each row
   std::optional<yardsticks::TimeScore> steps = std::nullopt;
+  std::vector<yardsticks::Ordering> ordering = {};
   std::vector<yardsticks::Scaling> scaling = {};
 };
 
@@ -94,6 +95,7 @@ void price_steps(const ValidateOptions& options, std::vector<Judged>& all) {
     };
     judged.steps = score_time(judged.yardstick, priced);
     judged.scaling = score_scaling(judged.yardstick, priced);
+    judged.ordering = score_ordering(judged.yardstick, priced);
   }
 }
 
@@ -131,6 +133,18 @@ ordered_json scaling_json(const Judged& judged) {
   return all;
 }
 
+ordered_json ordering_json(const Judged& judged) {
+  ordered_json all = ordered_json::array();
+  for (const yardsticks::Ordering& ordering : judged.ordering) {
+    all.push_back({{"one_node", ordering.one_node},
+                   {"from_percent", ordering.from_percent},
+                   {"to_percent", ordering.to_percent},
+                   {"pairs", ordering.pairs},
+                   {"right", ordering.right}});
+  }
+  return all;
+}
+
 ordered_json row_json(const Judged& judged) {
   const MemoryScore& score = judged.memory;
   ordered_json without = ordered_json::array();
@@ -151,6 +165,7 @@ ordered_json row_json(const Judged& judged) {
              {"kendall_tau", known(time.groups, time.kendall_tau)},
              {"regret_percent", known(time.groups, time.regret_percent)},
              {"worst_regret_percent", known(time.groups, time.worst_regret_percent)},
+             {"ordering", ordering_json(judged)},
              {"scaling", scaling_json(judged)}};
   }
   return {{"yardstick", judged.yardstick.name},
@@ -208,6 +223,20 @@ void print_steps(std::ostream& out, const std::vector<Judged>& all) {
   table.print(out);
 }
 
+void print_ordering(std::ostream& out, const std::vector<Judged>& all) {
+  TextTable table({"order of two rows", "where", "predicted shorter by", "pairs", "right"});
+  for (const Judged& judged : all) {
+    for (const yardsticks::Ordering& ordering : judged.ordering) {
+      const double right =
+          static_cast<double>(ordering.right) / static_cast<double>(ordering.pairs);
+      table.add({judged.yardstick.name, ordering.one_node ? "one node" : "several nodes",
+                 fixed(ordering.from_percent, 0) + " to " + fixed(ordering.to_percent, 0) + " %",
+                 std::to_string(ordering.pairs), fixed(100 * right, 0) + " %"});
+    }
+  }
+  table.print(out);
+}
+
 void print_scaling(std::ostream& out, const std::vector<Judged>& all) {
   TextTable table({"scaling", "sizes", "GPUs", "worst", "from", "to"});
   for (const Judged& judged : all) {
@@ -242,7 +271,10 @@ void print(std::ostream& out, const std::vector<Judged>& all) {
          percent(score.peak.rows, score.peak.median_absolute),
          percent(score.peak.rows, score.peak.p90_absolute)});
   }
-  if (all.front().steps) print_steps(out, all);
+  if (all.front().steps) {
+    print_steps(out, all);
+    print_ordering(out, all);
+  }
   if (std::ranges::any_of(all, [](const auto& judged) { return !judged.scaling.empty(); }))
     print_scaling(out, all);
   for (const Judged& judged : all) {

@@ -2,6 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -13,6 +14,7 @@ namespace {
 
 constexpr std::size_t kFewestRanked = 5;
 constexpr std::int64_t kFewestSizes = 3;
+constexpr std::int64_t kNodeGpus = 8;
 
 Errors errors_of(const std::vector<double>& signed_errors) {
   Errors errors{.rows = static_cast<std::int64_t>(signed_errors.size())};
@@ -153,6 +155,37 @@ TimeScore score_time(const Yardstick& yardstick, const StepPredictor& predict) {
     score.worst_regret_percent = std::max(score.worst_regret_percent, regret);
   }
   return score;
+}
+
+std::vector<Ordering> score_ordering(const Yardstick& yardstick, const StepPredictor& predict) {
+  constexpr std::array kRanges = {0.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0};
+  std::map<std::pair<std::string, bool>, std::vector<Step>> groups;
+  for (const Row& row : yardstick.rows) {
+    if (row.group.empty()) continue;
+    if (const std::optional<Step> step = step_of(row, predict))
+      groups[{row.group, row.job->layout.world() <= kNodeGpus}].push_back(*step);
+  }
+  std::map<std::pair<bool, std::size_t>, Ordering> found;
+  for (const auto& [group, steps] : groups) {
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        auto [slow, fast] = std::pair(steps[i], steps[j]);
+        if (slow.predicted < fast.predicted) std::swap(slow, fast);
+        const double shorter = -error_percent(fast.predicted, slow.predicted);
+        const auto range =
+            static_cast<std::size_t>(std::ranges::upper_bound(kRanges, shorter) - kRanges.begin());
+        Ordering& ordering = found[{!group.second, range}];
+        ordering.one_node = group.second;
+        ordering.from_percent = kRanges[range - 1];
+        ordering.to_percent = kRanges[range];
+        ++ordering.pairs;
+        ordering.right += fast.measured < slow.measured ? 1 : 0;
+      }
+    }
+  }
+  std::vector<Ordering> orderings;
+  for (const auto& [key, ordering] : found) orderings.push_back(ordering);
+  return orderings;
 }
 
 std::vector<Scaling> score_scaling(const Yardstick& yardstick, const StepPredictor& predict) {

@@ -97,6 +97,16 @@ struct TimeScore {
 };
 TimeScore score_time(const Yardstick& yardstick, const StepPredictor& predict);
 
+// Of two rows of one group that are predicted to differ: how often the one that is predicted to be faster was. By how
+// much its predicted step is shorter, and whether both ran on one node of eight GPUs.
+struct Ordering {
+  bool one_node = false;
+  double from_percent = 0, to_percent = 0;  // [from, to): shorter than the other's
+  std::int64_t pairs = 0, right = 0;
+};
+// One for each range and place in which there are pairs, by place, then range.
+std::vector<Ordering> score_ordering(const Yardstick& yardstick, const StepPredictor& predict);
+
 // How the steps of one benchmark and device on at least three numbers of GPUs relate to each other. The error is
 // that of the step on more GPUs over the step on fewer, predicted / measured - 1: that of the pair of rows where it
 // is largest. An error that all steps share drops out.

@@ -227,6 +227,35 @@ TEST(YardstickTest, ScalingIsJudgedByTheRatioOfStepsBetweenSizes) {
               }).empty());
 }
 
+// Steps of 800, 420 and 230 us in one group, of which 420 is predicted as 790: 230 is predicted shorter than it by 71 % and
+// than 800 by 71 %, and is; 420 shorter than 800 by 1 %, and is. With 820 that pair is predicted wrong.
+TEST(YardstickTest, OrderIsJudgedByHowMuchTwoRowsArePredictedToDiffer) {
+  Yardstick yardstick = three_sizes();
+  yardstick.rows.resize(3);
+  for (Row& row : yardstick.rows) row.group = "one";
+  yardstick.rows[0].job->layout.dp = 16;  // all on several nodes
+  const auto with = [&](double second) {
+    return score_ordering(yardstick, [=](const Row& row) {
+      return row.name == "dp=16" ? std::optional(from_us(second)) : row.step;
+    });
+  };
+  const std::vector<Ordering> right = with(790);
+  ASSERT_EQ(right.size(), 2U);
+  EXPECT_FALSE(right[0].one_node);
+  EXPECT_EQ(right[0].from_percent, 0);
+  EXPECT_EQ(right[0].to_percent, 2);
+  EXPECT_EQ(right[0].pairs, 1);
+  EXPECT_EQ(right[0].right, 1);
+  EXPECT_EQ(right[1].from_percent, 50);
+  EXPECT_EQ(right[1].pairs, 2);
+  EXPECT_EQ(right[1].right, 2);
+  const std::vector<Ordering> wrong = with(820);
+  EXPECT_EQ(wrong[0].to_percent, 5);
+  EXPECT_EQ(wrong[0].right, 0);
+  yardstick.rows[0].job->layout.dp = 8;  // another place: no pair with the others
+  EXPECT_EQ(with(790).size(), 1U);
+}
+
 std::string refusal_of(const std::string& text) {
   const std::string path = testing::TempDir() + "/yardstick_table.csv";
   write_file(path, text);
